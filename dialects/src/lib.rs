@@ -1,0 +1,2 @@
+//! (under construction)
+use mlir_link as _;

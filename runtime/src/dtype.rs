@@ -1,0 +1,146 @@
+//! The element types of ONNX: code, name, width
+
+/// An element type. Sub-byte types are stored packed, two (or four) to a byte, low bits first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    F32,
+    U8,
+    I8,
+    U16,
+    I16,
+    I32,
+    I64,
+    String,
+    Bool,
+    F16,
+    F64,
+    U32,
+    U64,
+    C64,
+    C128,
+    BF16,
+    F8E4M3FN,
+    F8E4M3FNUZ,
+    F8E5M2,
+    F8E5M2FNUZ,
+    U4,
+    I4,
+    F4E2M1,
+    F8E8M0,
+    U2,
+    I2,
+}
+
+/// (type, ONNX `TensorProto.DataType`, name in IR and messages, bits per element; 0: no fixed width)
+static ROWS: &[(DType, i32, &str, u32)] = &[
+    (DType::F32, 1, "f32", 32),
+    (DType::U8, 2, "u8", 8),
+    (DType::I8, 3, "i8", 8),
+    (DType::U16, 4, "u16", 16),
+    (DType::I16, 5, "i16", 16),
+    (DType::I32, 6, "i32", 32),
+    (DType::I64, 7, "i64", 64),
+    (DType::String, 8, "string", 0),
+    (DType::Bool, 9, "bool", 8),
+    (DType::F16, 10, "f16", 16),
+    (DType::F64, 11, "f64", 64),
+    (DType::U32, 12, "u32", 32),
+    (DType::U64, 13, "u64", 64),
+    (DType::C64, 14, "c64", 64),
+    (DType::C128, 15, "c128", 128),
+    (DType::BF16, 16, "bf16", 16),
+    (DType::F8E4M3FN, 17, "f8e4m3fn", 8),
+    (DType::F8E4M3FNUZ, 18, "f8e4m3fnuz", 8),
+    (DType::F8E5M2, 19, "f8e5m2", 8),
+    (DType::F8E5M2FNUZ, 20, "f8e5m2fnuz", 8),
+    (DType::U4, 21, "u4", 4),
+    (DType::I4, 22, "i4", 4),
+    (DType::F4E2M1, 23, "f4e2m1", 4),
+    (DType::F8E8M0, 24, "f8e8m0", 8),
+    (DType::U2, 25, "u2", 2),
+    (DType::I2, 26, "i2", 2),
+];
+
+impl DType {
+    fn row(self) -> &'static (DType, i32, &'static str, u32) {
+        &ROWS[self as usize]
+    }
+
+    /// The number ONNX gives it in `TensorProto.DataType`.
+    pub fn onnx_code(self) -> i32 {
+        self.row().1
+    }
+
+    pub fn from_onnx(code: i32) -> Option<DType> {
+        ROWS.iter().find(|row| row.1 == code).map(|row| row.0)
+    }
+
+    pub fn name(self) -> &'static str {
+        self.row().2
+    }
+
+    pub fn from_name(name: &str) -> Option<DType> {
+        ROWS.iter().find(|row| row.2 == name).map(|row| row.0)
+    }
+
+    pub fn all() -> impl Iterator<Item = DType> {
+        ROWS.iter().map(|row| row.0)
+    }
+
+    /// Bits per element; 0 for strings, which have no fixed width.
+    pub fn bits(self) -> u32 {
+        self.row().3
+    }
+
+    /// Bytes that `elements` elements take, packed types included; `None` for strings or on overflow.
+    pub fn bytes_for(self, elements: usize) -> Option<usize> {
+        match self.bits() {
+            0 => None,
+            bits @ ..8 => elements.checked_mul(bits as usize)?.checked_add(7).map(|b| b / 8),
+            bits => elements.checked_mul(bits as usize / 8),
+        }
+    }
+
+    pub fn is_float(self) -> bool {
+        use DType::*;
+        matches!(self, F32 | F16 | F64 | BF16 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F4E2M1 | F8E8M0)
+    }
+
+    pub fn is_int(self) -> bool {
+        self.is_signed_int() || self.is_unsigned_int()
+    }
+
+    pub fn is_signed_int(self) -> bool {
+        matches!(self, DType::I2 | DType::I4 | DType::I8 | DType::I16 | DType::I32 | DType::I64)
+    }
+
+    pub fn is_unsigned_int(self) -> bool {
+        matches!(self, DType::U2 | DType::U4 | DType::U8 | DType::U16 | DType::U32 | DType::U64)
+    }
+}
+
+impl std::fmt::Display for DType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_at_their_own_index() {
+        for (i, row) in ROWS.iter().enumerate() {
+            assert_eq!(row.0 as usize, i);
+            assert_eq!(DType::from_onnx(row.1), Some(row.0));
+            assert_eq!(DType::from_name(row.2), Some(row.0));
+        }
+    }
+
+    #[test]
+    fn packed_types_round_up() {
+        assert_eq!(DType::I4.bytes_for(3), Some(2));
+        assert_eq!(DType::F64.bytes_for(usize::MAX), None);
+    }
+}

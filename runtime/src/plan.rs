@@ -1,0 +1,269 @@
+//! The `manifest` and `plan` entries of a `.sdx` file, as prost messages declared in Rust
+//!
+//! Dimension-like fields are [`Dim`](crate::Dim) expressions in text form over the manifest's symbols, so that one
+//! parser, one normal form and one overflow rule serve the IR, the file and the command line.
+
+use prost::{Enumeration, Message, Oneof};
+
+/// A reader accepts any minor version of its own major one and refuses other major versions with a sentence.
+pub const FORMAT_MAJOR: u32 = 1;
+pub const FORMAT_MINOR: u32 = 0;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Manifest {
+    #[prost(uint32, tag = "1")]
+    pub format_major: u32,
+    #[prost(uint32, tag = "2")]
+    pub format_minor: u32,
+    /// Compiler name and version.
+    #[prost(string, tag = "3")]
+    pub producer: String,
+    /// Architecture of the CPU code: `x86_64`.
+    #[prost(string, tag = "4")]
+    pub arch: String,
+    /// Variants of every kernel, best last: `v3`, `v4`. Kernel `k0` is exported as `k0_v3` and `k0_v4`.
+    #[prost(string, repeated, tag = "5")]
+    pub variants: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    pub symbols: Vec<Symbol>,
+    /// The passes that were run, as a pipeline string.
+    #[prost(string, tag = "7")]
+    pub pipeline: String,
+    /// Every other entry of the archive.
+    #[prost(message, repeated, tag = "8")]
+    pub files: Vec<File>,
+    /// BLAKE3 of the model file, hexadecimal.
+    #[prost(string, tag = "9")]
+    pub model_hash: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct File {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// 32 bytes of BLAKE3.
+    #[prost(bytes = "vec", tag = "3")]
+    pub blake3: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub enum SymbolKind {
+    /// Bound by the dimensions of the call's inputs.
+    Input = 0,
+    /// Read from a buffer while the plan runs, by a `Bind` step.
+    Data = 1,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Symbol {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(enumeration = "SymbolKind", tag = "2")]
+    pub kind: i32,
+    /// Inclusive bounds; `hi` is absent where the symbol is unbounded.
+    #[prost(int64, tag = "3")]
+    pub lo: i64,
+    #[prost(int64, optional, tag = "4")]
+    pub hi: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Plan {
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<Entry>,
+    #[prost(message, repeated, tag = "2")]
+    pub constants: Vec<Constant>,
+    #[prost(message, repeated, tag = "3")]
+    pub kernels: Vec<Kernel>,
+}
+
+/// A function of the model that can be called.
+#[derive(Clone, PartialEq, Message)]
+pub struct Entry {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, repeated, tag = "2")]
+    pub inputs: Vec<Port>,
+    #[prost(message, repeated, tag = "3")]
+    pub outputs: Vec<Port>,
+    #[prost(message, repeated, tag = "4")]
+    pub buffers: Vec<Buffer>,
+    #[prost(message, optional, tag = "5")]
+    pub body: Option<Block>,
+    /// Bytes of the arena.
+    #[prost(string, tag = "6")]
+    pub arena_bytes: String,
+    /// Facts that the compiler assumed and a call must satisfy.
+    #[prost(message, repeated, tag = "7")]
+    pub checks: Vec<Check>,
+}
+
+/// `left == right`, with the sentence that explains it where it does not hold.
+#[derive(Clone, PartialEq, Message)]
+pub struct Check {
+    #[prost(string, tag = "1")]
+    pub left: String,
+    #[prost(string, tag = "2")]
+    pub right: String,
+    #[prost(string, tag = "3")]
+    pub why: String,
+}
+
+/// A named input or output. An input dimension that is one bare symbol binds it (the first such input does; later
+/// ones must agree).
+#[derive(Clone, PartialEq, Message)]
+pub struct Port {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// ONNX `TensorProto.DataType` code.
+    #[prost(int32, tag = "2")]
+    pub dtype: i32,
+    #[prost(string, repeated, tag = "3")]
+    pub dims: Vec<String>,
+    /// Index into `Entry.buffers`.
+    #[prost(uint32, tag = "4")]
+    pub buffer: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Buffer {
+    #[prost(string, tag = "1")]
+    pub bytes: String,
+    #[prost(oneof = "Place", tags = "2, 3, 4, 5")]
+    pub place: Option<Place>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Place {
+    /// Index into `Entry.inputs`; read only.
+    #[prost(uint32, tag = "2")]
+    Input(u32),
+    /// Index into `Entry.outputs`.
+    #[prost(uint32, tag = "3")]
+    Output(u32),
+    /// Index into `Plan.constants`; read only.
+    #[prost(uint32, tag = "4")]
+    Constant(u32),
+    /// Byte offset in the arena, a multiple of 64.
+    #[prost(string, tag = "5")]
+    Arena(String),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Block {
+    #[prost(message, repeated, tag = "1")]
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Step {
+    #[prost(oneof = "Action", tags = "1, 2, 3")]
+    pub action: Option<Action>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Action {
+    #[prost(message, tag = "1")]
+    Launch(Launch),
+    #[prost(message, tag = "2")]
+    Copy(Copy),
+    #[prost(message, tag = "3")]
+    Bind(Bind),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Launch {
+    /// Index into `Plan.kernels`.
+    #[prost(uint32, tag = "1")]
+    pub kernel: u32,
+    /// Indices into `Entry.buffers`, in the kernel's order.
+    #[prost(uint32, repeated, tag = "2")]
+    pub buffers: Vec<u32>,
+    /// Values of the kernel's integer parameters.
+    #[prost(string, repeated, tag = "3")]
+    pub params: Vec<String>,
+    /// Independent work items; the kernel is called on sub-ranges of `0..grid` from several threads.
+    #[prost(string, tag = "4")]
+    pub grid: String,
+    /// Names of the ONNX nodes that it computes.
+    #[prost(string, repeated, tag = "5")]
+    pub origins: Vec<String>,
+}
+
+/// Copies a whole buffer; both have the same size.
+#[derive(Clone, PartialEq, Message)]
+pub struct Copy {
+    #[prost(uint32, tag = "1")]
+    pub from: u32,
+    #[prost(uint32, tag = "2")]
+    pub to: u32,
+}
+
+/// Gives a `Data` symbol the value of the first i64 of a buffer.
+#[derive(Clone, PartialEq, Message)]
+pub struct Bind {
+    #[prost(string, tag = "1")]
+    pub symbol: String,
+    #[prost(uint32, tag = "2")]
+    pub buffer: u32,
+}
+
+/// A constant in the `weights` entry.
+#[derive(Clone, PartialEq, Message)]
+pub struct Constant {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// ONNX `TensorProto.DataType` code.
+    #[prost(int32, tag = "2")]
+    pub dtype: i32,
+    /// Byte offset in `weights`, a multiple of 64.
+    #[prost(uint64, tag = "3")]
+    pub offset: u64,
+    #[prost(uint64, tag = "4")]
+    pub bytes: u64,
+    /// `row_major`, or how it is packed.
+    #[prost(string, tag = "5")]
+    pub layout: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Kernel {
+    /// Symbol in `cpu/x86_64.so`, without the variant's suffix.
+    #[prost(string, tag = "1")]
+    pub symbol: String,
+    /// Per buffer: whether the kernel writes it. What it writes it does not read.
+    #[prost(bool, repeated, tag = "2")]
+    pub writes: Vec<bool>,
+    #[prost(uint32, tag = "3")]
+    pub params: u32,
+    /// Scratch bytes per thread, over the kernel's parameters named `p0`, `p1`, …
+    #[prost(string, tag = "4")]
+    pub scratch_bytes: String,
+    /// What family it is from: `contract`, `reduce`, `map`.
+    #[prost(string, tag = "5")]
+    pub class: String,
+}
+
+/// What a kernel is called with: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.
+#[repr(C)]
+pub struct KernelArgs {
+    pub version: u32,
+    pub n_buffers: u32,
+    pub buffers: *const *mut u8,
+    pub params: *const i64,
+    /// This thread's scratch, 64-byte aligned.
+    pub scratch: *mut u8,
+    /// The work items `begin..end` of the launch's grid.
+    pub begin: i64,
+    pub end: i64,
+    /// Shared by all threads of a launch; a kernel stores 1 where an index read from data was out of range (it then
+    /// reads element 0 instead). Never cleared by a kernel.
+    pub status: *mut i64,
+}
+
+pub const KERNEL_ABI_VERSION: u32 = 1;
+
+pub type KernelFn = unsafe extern "C" fn(*const KernelArgs);

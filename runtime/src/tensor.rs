@@ -1,0 +1,181 @@
+//! A dense tensor: element type, dimensions, little-endian bytes
+
+use crate::{DType, Error, Result};
+use bytes::Bytes;
+
+/// A dense row-major tensor. The bytes may lie in a mapped file, at any alignment.
+#[derive(Clone)]
+pub struct Tensor {
+    dtype: DType,
+    dims: Vec<usize>,
+    data: Bytes,
+}
+
+/// Product of the dimensions, or `None` where it overflows.
+pub fn element_count(dims: &[usize]) -> Option<usize> {
+    if dims.contains(&0) {
+        return Some(0);
+    }
+    dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+}
+
+/// A Rust number that is the storage of one element type.
+pub trait Element: Copy + 'static {
+    const DTYPE: DType;
+    const BYTES: usize;
+    fn read(bytes: &[u8]) -> Self;
+    fn write(self, out: &mut Vec<u8>);
+}
+
+macro_rules! element {
+    ($($ty:ty => $dtype:ident),*) => { $(impl Element for $ty {
+        const DTYPE: DType = DType::$dtype;
+        const BYTES: usize = std::mem::size_of::<$ty>();
+        fn read(bytes: &[u8]) -> Self {
+            let mut raw = [0; std::mem::size_of::<$ty>()];
+            raw.copy_from_slice(bytes);
+            <$ty>::from_le_bytes(raw)
+        }
+        fn write(self, out: &mut Vec<u8>) {
+            out.extend_from_slice(&self.to_le_bytes());
+        }
+    })* };
+}
+element!(f32 => F32, f64 => F64, half::f16 => F16, half::bf16 => BF16,
+         u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64);
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    const BYTES: usize = 1;
+    fn read(bytes: &[u8]) -> Self {
+        bytes[0] != 0
+    }
+    fn write(self, out: &mut Vec<u8>) {
+        out.push(self as u8);
+    }
+}
+
+impl Tensor {
+    /// Wraps bytes; refuses a length that does not follow from type and dimensions.
+    pub fn new(dtype: DType, dims: Vec<usize>, data: Bytes) -> Result<Tensor> {
+        let bytes = element_count(&dims).and_then(|n| dtype.bytes_for(n)).ok_or_else(|| {
+            Error::user("E0202", format!("a tensor of {dims:?} elements of type {dtype} has no representable size"))
+        })?;
+        if bytes != data.len() {
+            let message = format!("a {dtype} tensor of {dims:?} has {bytes} bytes, but {} are given", data.len());
+            return Err(Error::user("E0302", message));
+        }
+        Ok(Tensor { dtype, dims, data })
+    }
+
+    /// From values of a Rust type. Panics where `dims` and `values` disagree: the caller made both.
+    pub fn from_vec<T: Element>(dims: Vec<usize>, values: Vec<T>) -> Tensor {
+        assert_eq!(element_count(&dims), Some(values.len()), "dims {dims:?}");
+        let mut data = Vec::with_capacity(values.len() * T::BYTES);
+        values.into_iter().for_each(|v| v.write(&mut data));
+        Tensor { dtype: T::DTYPE, dims, data: data.into() }
+    }
+
+    pub fn scalar<T: Element>(value: T) -> Tensor {
+        Tensor::from_vec(vec![], vec![value])
+    }
+
+    /// All zeros. Panics on overflow: the caller has checked the size.
+    pub fn zeros(dtype: DType, dims: Vec<usize>) -> Tensor {
+        let bytes = element_count(&dims).and_then(|n| dtype.bytes_for(n)).expect("a checked size");
+        Tensor { dtype, dims, data: vec![0; bytes].into() }
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    pub fn len(&self) -> usize {
+        element_count(&self.dims).unwrap_or(0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn bytes(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// The elements as a Rust type, or `None` where the type is another one.
+    pub fn to_vec<T: Element>(&self) -> Option<Vec<T>> {
+        (T::DTYPE == self.dtype).then(|| self.data.chunks_exact(T::BYTES).map(T::read).collect())
+    }
+
+    /// Element `i` in row-major order as f64 (integers beyond 2^53 are rounded); `None` for strings,
+    /// complex and sub-byte types.
+    pub fn get_f64(&self, i: usize) -> Option<f64> {
+        let width = (self.dtype.bits() / 8) as usize;
+        let at = self.data.get(i * width..(i + 1) * width)?;
+        Some(match self.dtype {
+            DType::F32 => f32::read(at) as f64,
+            DType::F64 => f64::read(at),
+            DType::F16 => half::f16::read(at).to_f64(),
+            DType::BF16 => half::bf16::read(at).to_f64(),
+            DType::Bool => bool::read(at) as u8 as f64,
+            DType::U64 => u64::read(at) as f64,
+            _ => self.get_i64(i)? as f64,
+        })
+    }
+
+    /// Element `i` as i64; `None` for anything but integers of at least a byte and bool.
+    pub fn get_i64(&self, i: usize) -> Option<i64> {
+        let width = (self.dtype.bits() / 8) as usize;
+        let at = self.data.get(i * width..(i + 1) * width)?;
+        Some(match self.dtype {
+            DType::Bool => bool::read(at) as i64,
+            DType::U8 => u8::read(at) as i64,
+            DType::I8 => i8::read(at) as i64,
+            DType::U16 => u16::read(at) as i64,
+            DType::I16 => i16::read(at) as i64,
+            DType::U32 => u32::read(at) as i64,
+            DType::I32 => i32::read(at) as i64,
+            DType::U64 => u64::read(at) as i64,
+            DType::I64 => i64::read(at),
+            _ => return None,
+        })
+    }
+
+    /// The same bytes under other dimensions of the same count.
+    pub fn with_dims(&self, dims: Vec<usize>) -> Result<Tensor> {
+        Tensor::new(self.dtype, dims, self.data.clone())
+    }
+}
+
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tensor({} {:?})", self.dtype, self.dims)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_survive_the_round_trip() {
+        let t = Tensor::from_vec(vec![2, 2], vec![1.0f32, -2.0, 3.5, f32::INFINITY]);
+        assert_eq!(t.to_vec::<f32>().unwrap(), [1.0, -2.0, 3.5, f32::INFINITY]);
+        assert_eq!(t.to_vec::<i32>(), None);
+        assert_eq!(t.get_f64(2), Some(3.5));
+    }
+
+    #[test]
+    fn a_wrong_length_is_refused() {
+        assert_eq!(Tensor::new(DType::F32, vec![3], Bytes::from_static(&[0; 8])).unwrap_err().code, "E0302");
+        assert_eq!(Tensor::new(DType::F32, vec![1 << 40, 1 << 40], Bytes::new()).unwrap_err().code, "E0202");
+    }
+}
