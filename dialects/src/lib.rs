@@ -1,2 +1,7 @@
-//! (under construction)
+//! The levels of the IR: what a program is made of, at each level, and what it means
+
 use mlir_link as _;
+
+pub mod flow;
+pub mod scalar;
+pub mod sdx;

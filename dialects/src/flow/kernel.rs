@@ -1,0 +1,180 @@
+//! for %0.. in outer { for %k.. in inner { v = f(load …); s = reduce v; store … } }: one kernel as plain data
+//!
+//! A kernel's iteration space is `outer` × `inner`. Each statement of the body gives one scalar. A statement is at
+//! *point* level when it depends on an inner index, else at *row* level (once per outer point). `Reduce` turns a point
+//! value into a row value by combining over the whole inner space; later statements may use row values at either
+//! level. Contractions, softmax, layer normalisation and elementwise chains all have this one form.
+//!
+//! Index expressions are `Dim`s over the model's symbols and these own symbols: `%i` is iteration variable `i` (outer
+//! ones first, then inner ones), `$k` is the value of statement `k` (an i64: an index read from data).
+
+use crate::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim};
+
+/// What is read or written: a point of a container, per container dimension.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Memlet {
+    /// Index into the kernel's operands (reads) or results (writes).
+    pub container: usize,
+    /// One expression per dimension of the container.
+    pub index: Vec<Dim>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    /// Reads an operand. Every index that contains a `$k` is checked against the container's dimension at run time;
+    /// the others are in range by construction, wherever `guard` (a bool statement, if present) is true; where it is
+    /// false nothing is read and the value is 0.
+    Load {
+        memlet: Memlet,
+        guard: Option<usize>,
+    },
+    /// A constant of the statement's type; integers are exact up to 2^53 in magnitude, others use `Index`.
+    Const(f64),
+    /// The value of an integer expression over symbols and iteration variables (type i64).
+    Index(Dim),
+    Apply {
+        f: ScalarFn,
+        args: Vec<usize>,
+    },
+    /// Converts to the statement's type, as `sdx.convert` does.
+    Convert(usize),
+    /// Combines a point value over the inner space, in f32 for f32 (any order: see the floating-point contract).
+    Reduce {
+        f: ReduceFn,
+        arg: usize,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statement {
+    pub body: Body,
+    pub dtype: DType,
+}
+
+/// Writes a statement's value to a result. A row value is written once per outer point.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Store {
+    pub memlet: Memlet,
+    pub value: usize,
+}
+
+/// A container: always row-major over its dimensions, unless `packed`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Container {
+    pub dtype: DType,
+    pub dims: Vec<Dim>,
+    pub layout: Layout,
+}
+
+/// How a container's elements lie in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    RowMajor,
+    /// A matrix of dims [k, n] (two constant dimensions) stored as [ceil(n / width)][k][width], zero padded.
+    Panels {
+        width: usize,
+    },
+}
+
+/// What a kernel is, by its operator class; follows from the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// No reduction.
+    Map,
+    /// Reductions with elementwise neighbours.
+    Normalise,
+    /// One sum of products of two loads; everything after it is an epilogue at row level.
+    Contract,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// Extents of the parallel iteration variables `%0 …`.
+    pub outer: Vec<Dim>,
+    /// Extents of the reduced iteration variables, numbered after the outer ones.
+    pub inner: Vec<Dim>,
+    /// Containers that are read (operands) and written (results).
+    pub reads: Vec<Container>,
+    pub writes: Vec<Container>,
+    pub body: Vec<Statement>,
+    pub stores: Vec<Store>,
+}
+
+impl Kernel {
+    /// The own symbol of iteration variable `i`.
+    pub fn var(i: usize) -> Dim {
+        Dim::symbol(&format!("%{i}"))
+    }
+
+    /// The own symbol of statement `k`'s value.
+    pub fn value(k: usize) -> Dim {
+        Dim::symbol(&format!("${k}"))
+    }
+
+    pub fn n_vars(&self) -> usize {
+        self.outer.len() + self.inner.len()
+    }
+
+    pub fn class(&self) -> Class {
+        let mut reduces = self.body.iter().filter(|s| matches!(s.body, Body::Reduce { .. }));
+        match (reduces.next(), reduces.next()) {
+            (None, _) => Class::Map,
+            (Some(Statement { body: Body::Reduce { f: ReduceFn::Add, arg }, .. }), None)
+                if self.is_product(*arg) && self.contraction_is_whole() =>
+            {
+                Class::Contract
+            }
+            (Some(_), _) => Class::Normalise,
+        }
+    }
+
+    /// Statement `k` multiplies two unguarded loads.
+    fn is_product(&self, k: usize) -> bool {
+        let plain_load = |k: &usize| matches!(&self.body[*k].body, Body::Load { guard: None, .. });
+        match &self.body[k].body {
+            Body::Apply { f: ScalarFn::Mul, args } => args.iter().all(plain_load),
+            _ => false,
+        }
+    }
+
+    /// Nothing at point level but the two loads and their product, and no store at point level.
+    fn contraction_is_whole(&self) -> bool {
+        let levels = self.levels();
+        levels.iter().filter(|l| **l == Level::Point).count() <= 3
+            && self.stores.iter().all(|s| levels[s.value] == Level::Row)
+    }
+
+    /// The level of each statement.
+    pub fn levels(&self) -> Vec<Level> {
+        let mut levels: Vec<Level> = vec![];
+        let inner_vars: Vec<String> = (self.outer.len()..self.n_vars()).map(|i| format!("%{i}")).collect();
+        for statement in &self.body {
+            let of_dim = |d: &Dim| {
+                d.symbols().iter().any(|s| match s.strip_prefix('$') {
+                    Some(k) => k.parse::<usize>().is_ok_and(|k| levels.get(k) == Some(&Level::Point)),
+                    None => inner_vars.iter().any(|v| **v == **s),
+                })
+            };
+            let point = match &statement.body {
+                Body::Load { memlet, guard } => {
+                    memlet.index.iter().any(of_dim) || guard.is_some_and(|g| levels[g] == Level::Point)
+                }
+                Body::Const(_) | Body::Reduce { .. } => false,
+                Body::Index(d) => of_dim(d),
+                Body::Apply { args, .. } => args.iter().any(|a| levels[*a] == Level::Point),
+                Body::Convert(a) => levels[*a] == Level::Point,
+            };
+            levels.push(if point { Level::Point } else { Level::Row });
+        }
+        levels
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Once per outer point.
+    Row,
+    /// Once per outer and inner point.
+    Point,
+}

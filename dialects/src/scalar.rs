@@ -1,0 +1,207 @@
+//! The scalar functions of the closed basis: name, operands, result type
+
+use sardonyx_runtime::DType;
+
+/// One scalar operation. Values of a body or of `sdx.map` are made of these and of conversions, nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ScalarFn {
+    Abs,
+    Add,
+    And,
+    Ceil,
+    Cos,
+    /// Integers truncate towards zero (ONNX `Div`); a zero divisor gives 0. Floats follow IEEE 754.
+    Div,
+    Eq,
+    Erf,
+    Exp,
+    Floor,
+    IsNan,
+    Le,
+    Log,
+    Lt,
+    /// NaN if either operand is NaN, as ONNX `Max` and `ReduceMax`.
+    Max,
+    Min,
+    Mul,
+    Neg,
+    Not,
+    Or,
+    Pow,
+    /// Remainder with the sign of the divisor for integers (ONNX `Mod` fmod=0); C `fmod` for floats (fmod=1).
+    Rem,
+    /// To nearest, ties to even.
+    Round,
+    /// select(condition, a, b)
+    Select,
+    Sign,
+    Sin,
+    Sqrt,
+    Sub,
+    Tanh,
+    Xor,
+}
+
+/// Which element types a function takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    Numbers,
+    Floats,
+    Bools,
+    /// Numbers and bool.
+    Any,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultType {
+    /// That of the last operand.
+    Same,
+    Bool,
+}
+
+pub struct Row {
+    pub function: ScalarFn,
+    pub name: &'static str,
+    pub operands: usize,
+    pub domain: Domain,
+    pub result: ResultType,
+}
+
+const fn row(function: ScalarFn, name: &'static str, operands: usize, domain: Domain, result: ResultType) -> Row {
+    Row { function, name, operands, domain, result }
+}
+
+/// Sorted by name, in the order of the enumeration.
+pub static ROWS: &[Row] = &[
+    row(ScalarFn::Abs, "abs", 1, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Add, "add", 2, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::And, "and", 2, Domain::Bools, ResultType::Same),
+    row(ScalarFn::Ceil, "ceil", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::Cos, "cos", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::Div, "div", 2, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Eq, "eq", 2, Domain::Any, ResultType::Bool),
+    row(ScalarFn::Erf, "erf", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::Exp, "exp", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::Floor, "floor", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::IsNan, "isnan", 1, Domain::Floats, ResultType::Bool),
+    row(ScalarFn::Le, "le", 2, Domain::Numbers, ResultType::Bool),
+    row(ScalarFn::Log, "log", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::Lt, "lt", 2, Domain::Numbers, ResultType::Bool),
+    row(ScalarFn::Max, "max", 2, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Min, "min", 2, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Mul, "mul", 2, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Neg, "neg", 1, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Not, "not", 1, Domain::Bools, ResultType::Same),
+    row(ScalarFn::Or, "or", 2, Domain::Bools, ResultType::Same),
+    row(ScalarFn::Pow, "pow", 2, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Rem, "rem", 2, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Round, "round", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::Select, "select", 3, Domain::Any, ResultType::Same),
+    row(ScalarFn::Sign, "sign", 1, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Sin, "sin", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::Sqrt, "sqrt", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::Sub, "sub", 2, Domain::Numbers, ResultType::Same),
+    row(ScalarFn::Tanh, "tanh", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::Xor, "xor", 2, Domain::Bools, ResultType::Same),
+];
+
+impl ScalarFn {
+    pub fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    pub fn from_name(name: &str) -> Option<ScalarFn> {
+        ROWS.binary_search_by(|row| row.name.cmp(name)).ok().map(|i| ROWS[i].function)
+    }
+
+    /// The result's type, or why the operands do not fit.
+    pub fn result(self, operands: &[DType]) -> Result<DType, String> {
+        let row = self.row();
+        if operands.len() != row.operands {
+            return Err(format!("`{}` takes {} operands, not {}", row.name, row.operands, operands.len()));
+        }
+        let values = if self == ScalarFn::Select { &operands[1..] } else { operands };
+        let last = values[values.len() - 1];
+        if values.iter().any(|&t| t != last) {
+            return Err(format!("`{}` takes operands of one type, not {} and {last}", row.name, values[0]));
+        }
+        if self == ScalarFn::Select && operands[0] != DType::Bool {
+            return Err(format!("`select` takes a bool condition, not {}", operands[0]));
+        }
+        if !row.domain.contains(last) {
+            return Err(format!("`{}` does not take {last}", row.name));
+        }
+        Ok(match row.result {
+            ResultType::Same => last,
+            ResultType::Bool => DType::Bool,
+        })
+    }
+}
+
+impl Domain {
+    pub fn contains(self, t: DType) -> bool {
+        match self {
+            Domain::Numbers => t.is_float() || t.is_int(),
+            Domain::Floats => t.is_float(),
+            Domain::Bools => t == DType::Bool,
+            Domain::Any => t.is_float() || t.is_int() || t == DType::Bool,
+        }
+    }
+}
+
+/// How a reduction combines elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ReduceFn {
+    Add,
+    Max,
+    Min,
+    Mul,
+}
+
+impl ReduceFn {
+    pub const ALL: [ReduceFn; 4] = [ReduceFn::Add, ReduceFn::Max, ReduceFn::Min, ReduceFn::Mul];
+
+    /// The scalar function that combines two partial results.
+    pub fn scalar(self) -> ScalarFn {
+        match self {
+            ReduceFn::Add => ScalarFn::Add,
+            ReduceFn::Max => ScalarFn::Max,
+            ReduceFn::Min => ScalarFn::Min,
+            ReduceFn::Mul => ScalarFn::Mul,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        self.scalar().name()
+    }
+
+    pub fn from_name(name: &str) -> Option<ReduceFn> {
+        ReduceFn::ALL.into_iter().find(|f| f.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_at_their_own_index_and_are_sorted() {
+        for (i, row) in ROWS.iter().enumerate() {
+            assert_eq!(row.function as usize, i);
+            assert_eq!(ScalarFn::from_name(row.name), Some(row.function));
+        }
+        assert!(ROWS.windows(2).all(|w| w[0].name < w[1].name));
+    }
+
+    #[test]
+    fn operand_types_are_checked() {
+        assert_eq!(ScalarFn::Lt.result(&[DType::I64, DType::I64]), Ok(DType::Bool));
+        assert_eq!(ScalarFn::Select.result(&[DType::Bool, DType::F32, DType::F32]), Ok(DType::F32));
+        assert!(ScalarFn::Add.result(&[DType::F32, DType::I32]).is_err());
+        assert!(ScalarFn::Exp.result(&[DType::I32]).is_err());
+    }
+}

@@ -1,0 +1,274 @@
+//! `func.func` of sdx ops  <=>  `Graph`: a plain list of nodes that Rust passes read, rewrite and write back
+//!
+//! A graph is in order: a node's operands come before it. Inputs are the first nodes. A node has one result.
+
+use crate::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// `!sdx.tensor<[dims], dtype>`: the logical type; storage and layout belong to the flow level.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TensorType {
+    pub dims: Vec<Dim>,
+    pub dtype: DType,
+}
+
+impl TensorType {
+    pub fn new(dtype: DType, dims: impl Into<Vec<Dim>>) -> TensorType {
+        TensorType { dims: dims.into(), dtype }
+    }
+
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    pub fn elements(&self) -> Dim {
+        sardonyx_runtime::dim::product(&self.dims)
+    }
+
+    /// The dimensions as numbers, where all are constant.
+    pub fn static_dims(&self) -> Option<Vec<usize>> {
+        self.dims.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dims: Vec<String> = self.dims.iter().map(Dim::to_string).collect();
+        write!(f, "!sdx.tensor<[{}], {}>", dims.join(", "), self.dtype)
+    }
+}
+
+/// A node's result: the node's index in its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub u32);
+
+impl Value {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// A function argument.
+    Input {
+        name: String,
+    },
+    /// A named tensor in the parameter store (a weight): its values are never in the IR.
+    Param {
+        name: String,
+    },
+    /// A small constant.
+    Const(Tensor),
+    /// i64 values known as expressions of the symbols: a scalar (rank 0, one entry) or a vector.
+    Dims(Vec<Dim>),
+    /// One scalar function on every element; all operands have the result's dimensions.
+    Map(ScalarFn),
+    /// Element type to that of the result. Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.
+    Convert,
+    /// Combines over `axes` (sorted, distinct), which the result lacks. Over no elements: the neutral element.
+    Reduce {
+        f: ReduceFn,
+        axes: Vec<usize>,
+    },
+    /// Sum of products over the dimensions that the result lacks, as an einsum of two operands.
+    Contract(ContractSpec),
+    /// data, indices (i64, all in 0..n)  =>  data.dims[..axis] ++ indices.dims ++ data.dims[axis+1..]
+    Gather {
+        axis: usize,
+    },
+    /// result[i] = operand[starts + i * steps]; steps may be negative.
+    Slice {
+        starts: Vec<Dim>,
+        steps: Vec<i64>,
+    },
+    /// operand, scalar value: result[i] = operand[i - low] where that is inside, else the value.
+    Pad {
+        low: Vec<Dim>,
+    },
+    Concat {
+        axis: usize,
+    },
+    /// The same elements in row-major order under the result's dimensions.
+    Reshape,
+    /// result.dims[i] = operand.dims[perm[i]]
+    Transpose {
+        perm: Vec<usize>,
+    },
+    /// Operand dimension i becomes result dimension dims[i] (increasing); an operand dimension of 1 repeats.
+    Broadcast {
+        dims: Vec<usize>,
+    },
+    /// result[i] = i[axis], i64
+    Iota {
+        axis: usize,
+    },
+    /// Gives a data-dependent symbol the value of the scalar operand (i64); result: the operand.
+    Bind {
+        symbol: String,
+    },
+}
+
+impl Op {
+    /// The MLIR operation's name; inputs are block arguments and have none.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Input { .. } => "input",
+            Op::Param { .. } => "sdx.param",
+            Op::Const(_) => "sdx.const",
+            Op::Dims(_) => "sdx.dims",
+            Op::Map(_) => "sdx.map",
+            Op::Convert => "sdx.convert",
+            Op::Reduce { .. } => "sdx.reduce",
+            Op::Contract(_) => "sdx.contract",
+            Op::Gather { .. } => "sdx.gather",
+            Op::Slice { .. } => "sdx.slice",
+            Op::Pad { .. } => "sdx.pad",
+            Op::Concat { .. } => "sdx.concat",
+            Op::Reshape => "sdx.reshape",
+            Op::Transpose { .. } => "sdx.transpose",
+            Op::Broadcast { .. } => "sdx.broadcast",
+            Op::Iota { .. } => "sdx.iota",
+            Op::Bind { .. } => "sdx.bind",
+        }
+    }
+}
+
+/// `bmk,bkn->bmn`: one letter per dimension of the operands and of the result. A letter stands at most once in each;
+/// every letter of the result is in an operand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ContractSpec {
+    pub left: Vec<char>,
+    pub right: Vec<char>,
+    pub result: Vec<char>,
+}
+
+impl ContractSpec {
+    pub fn parse(text: &str) -> Option<ContractSpec> {
+        let (operands, result) = text.split_once("->")?;
+        let (left, right) = operands.split_once(',')?;
+        let letters = |s: &str| -> Option<Vec<char>> {
+            let all: Vec<char> = s.chars().collect();
+            let ok = all.iter().enumerate().all(|(i, c)| c.is_ascii_alphabetic() && !all[..i].contains(c));
+            ok.then_some(all)
+        };
+        let spec = ContractSpec { left: letters(left)?, right: letters(right)?, result: letters(result)? };
+        spec.result.iter().all(|c| spec.left.contains(c) || spec.right.contains(c)).then_some(spec)
+    }
+
+    /// The letters that are summed over, in order of first appearance.
+    pub fn summed(&self) -> Vec<char> {
+        let mut out = vec![];
+        for &c in self.left.iter().chain(&self.right) {
+            if !self.result.contains(&c) && !out.contains(&c) {
+                out.push(c);
+            }
+        }
+        out
+    }
+}
+
+impl fmt::Display for ContractSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |v: &[char]| v.iter().collect::<String>();
+        write!(f, "{},{}->{}", text(&self.left), text(&self.right), text(&self.result))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub op: Op,
+    pub args: Vec<Value>,
+    pub ty: TensorType,
+    /// Names of the ONNX nodes that it came from.
+    pub origins: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SymbolKind {
+    /// A dimension of an input.
+    Input,
+    /// Read from data at run time, by `sdx.bind`.
+    Data,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    pub kind: SymbolKind,
+    pub lo: i64,
+    /// Inclusive; unbounded where absent.
+    pub hi: Option<i64>,
+}
+
+/// A fact that inference assumed and the call must satisfy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Equality {
+    pub left: Dim,
+    pub right: Dim,
+    /// The ONNX node that needs it.
+    pub why: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub name: String,
+    pub nodes: Vec<Node>,
+    /// Output names and values.
+    pub outputs: Vec<(String, Value)>,
+    pub symbols: BTreeMap<String, Symbol>,
+    pub checks: Vec<Equality>,
+}
+
+impl Graph {
+    pub fn node(&self, v: Value) -> &Node {
+        &self.nodes[v.index()]
+    }
+
+    pub fn ty(&self, v: Value) -> &TensorType {
+        &self.node(v).ty
+    }
+
+    pub fn push(&mut self, node: Node) -> Value {
+        self.nodes.push(node);
+        Value((self.nodes.len() - 1) as u32)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = (Value, &Node)> {
+        self.nodes.iter().enumerate().map(|(i, n)| (Value(i as u32), n))
+    }
+
+    pub fn inputs(&self) -> impl Iterator<Item = (Value, &str, &TensorType)> {
+        self.values().filter_map(|(v, n)| match &n.op {
+            Op::Input { name } => Some((v, name.as_str(), &n.ty)),
+            _ => None,
+        })
+    }
+
+    /// How often each value is used, outputs included.
+    pub fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.nodes.len()];
+        for v in self.nodes.iter().flat_map(|n| &n.args).chain(self.outputs.iter().map(|(_, v)| v)) {
+            uses[v.index()] += 1;
+        }
+        uses
+    }
+
+    /// The lower bound of a symbol: 0 where nothing is declared.
+    pub fn symbol_lo(&self, name: &str) -> i64 {
+        self.symbols.get(name).map_or(0, |s| s.lo)
+    }
+}
+
+/// Refuses what no tensor can have: overflowed expressions, negative constants, element counts beyond i64.
+pub fn check_type(ty: &TensorType) -> Result<()> {
+    if let Some(d) = ty.dims.iter().find(|d| d.as_const().is_some_and(|c| c < 0)) {
+        return Err(Error::user("E0201", format!("the dimension {d} of {ty} is negative")));
+    }
+    let bytes = ty.elements() * Dim::constant(16);
+    if bytes.is_overflow() {
+        return Err(Error::user("E0202", format!("the size of {ty} overflows")).help("reduce the dimensions"));
+    }
+    Ok(())
+}

@@ -1,0 +1,5 @@
+//! The value level: tensors with symbolic dimensions and a closed basis of operations on them
+
+pub mod graph;
+
+pub use graph::{ContractSpec, Equality, Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};
