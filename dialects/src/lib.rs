@@ -3,5 +3,8 @@
 use mlir_link as _;
 
 pub mod flow;
+mod hooks;
+pub mod mlir;
 pub mod scalar;
 pub mod sdx;
+mod verify;

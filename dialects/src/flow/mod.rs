@@ -1,5 +1,9 @@
 //! The data-movement level: containers, kernels with a fused scalar body, and explicit memlets
 
+pub mod check;
+pub mod ir;
 pub mod kernel;
+pub mod program;
 
-pub use kernel::{Body, Kernel, Memlet, Statement, Store};
+pub use kernel::{Body, Class, Container, Kernel, Layout, Level, Memlet, Statement, Store};
+pub use program::{FlowOp, Program, Step, TensorValue, Window};

@@ -1,5 +1,7 @@
 //! The value level: tensors with symbolic dimensions and a closed basis of operations on them
 
 pub mod graph;
+pub mod infer;
+pub mod ir;
 
 pub use graph::{ContractSpec, Equality, Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};

@@ -1,0 +1,227 @@
+//! `func.func` of flow operations  <=>  `Program`; `flow.kernel`  <=>  `Kernel`
+
+use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+use super::program::{FlowOp, Id, Program, Step, TensorValue, Window};
+use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use crate::scalar::{ReduceFn, ScalarFn};
+use crate::sdx::ir as sdx_ir;
+use sardonyx_runtime::{Dim, Error, Result};
+use std::collections::HashMap;
+
+type Reading<T> = std::result::Result<T, String>;
+
+pub fn container_of(t: Type) -> Reading<Container> {
+    let (dims, dtype) = t.as_shaped().ok_or_else(|| format!("{} is no container", t.text()))?;
+    let layout = t.container_layout().and_then(|l| Layout::from_name(&l));
+    let layout = layout.ok_or_else(|| format!("{} has no layout that is known", t.text()))?;
+    Ok(Container { dtype, dims, layout })
+}
+
+fn container_type(cx: Context, c: &Container) -> Type {
+    cx.container(c.dtype, &c.dims, &c.layout.name())
+}
+
+fn dims_attr(op: Operation, name: &str) -> Reading<Vec<Dim>> {
+    let texts = op.attr(name).and_then(Attr::as_strs).ok_or_else(|| format!("`{name}` is missing"))?;
+    texts.iter().map(|t| Dim::parse(t).map_err(|e| e.message)).collect()
+}
+
+fn text_attr(op: Operation, name: &str) -> Reading<String> {
+    op.attr(name).and_then(Attr::as_str).ok_or_else(|| format!("`{name}` is missing"))
+}
+
+fn memlet(op: Operation, which: &str) -> Reading<Memlet> {
+    let number = op.attr(which).and_then(Attr::as_i64).ok_or_else(|| format!("`{which}` is missing"))?;
+    let container = usize::try_from(number).map_err(|_| format!("`{which}` is negative"))?;
+    Ok(Memlet { container, index: dims_attr(op, "index")? })
+}
+
+/// Reads a `flow.kernel` and checks it.
+pub fn read_kernel(op: Operation) -> Reading<Kernel> {
+    let containers = |values: Vec<Val>| values.iter().map(|v| container_of(v.ty())).collect::<Reading<Vec<_>>>();
+    let mut kernel = Kernel {
+        outer: dims_attr(op, "outer")?,
+        inner: dims_attr(op, "inner")?,
+        reads: containers(op.operands())?,
+        writes: containers(op.results())?,
+        body: vec![],
+        stores: vec![],
+    };
+    let mut values: HashMap<usize, usize> = HashMap::new();
+    let block = op.block(0).ok_or("a kernel has a body")?;
+    for inner in block.operations() {
+        let args = inner.operands().iter().map(|v| values.get(&v.key()).copied()).collect::<Option<Vec<usize>>>();
+        let args = args.ok_or("a statement uses a value from outside its kernel")?;
+        if inner.name() == "flow.store" {
+            kernel.stores.push(Store { memlet: memlet(inner, "out")?, value: args[0] });
+            continue;
+        }
+        let body = read_statement(inner, args)?;
+        let result = inner.results()[0];
+        let dtype = result.ty().as_element().ok_or_else(|| format!("{} is no element type", result.ty().text()))?;
+        values.insert(result.key(), kernel.body.len());
+        kernel.body.push(Statement { body, dtype });
+    }
+    kernel.check()?;
+    Ok(kernel)
+}
+
+fn read_statement(op: Operation, args: Vec<usize>) -> Reading<Body> {
+    Ok(match op.name().as_str() {
+        "flow.load" => Body::Load { memlet: memlet(op, "arg")?, guard: args.first().copied() },
+        "flow.scalar" => Body::Const(op.attr("value").and_then(Attr::as_f64).ok_or("`value` is missing")?),
+        "flow.index" => Body::Index(Dim::parse(&text_attr(op, "value")?).map_err(|e| e.message)?),
+        "flow.apply" => {
+            let f = text_attr(op, "fn")?;
+            let f = ScalarFn::from_name(&f).ok_or_else(|| format!("there is no scalar function `{f}`"))?;
+            Body::Apply { f, args }
+        }
+        "flow.convert" => Body::Convert(args[0]),
+        "flow.reduce" => {
+            let f = text_attr(op, "fn")?;
+            let f = ReduceFn::from_name(&f).ok_or_else(|| format!("there is no reduction `{f}`"))?;
+            Body::Reduce { f, arg: args[0] }
+        }
+        other => return Err(format!("`{other}` is no statement of a kernel")),
+    })
+}
+
+pub fn verify_kernel(op: Operation) -> Reading<()> {
+    read_kernel(op).map(|_| ())
+}
+
+/// A detached `flow.kernel` over the given operands.
+pub fn write_kernel(cx: Context, kernel: &Kernel, operands: &[Val], origins: &[String]) -> Result<Operation> {
+    let block = Block::new(cx, &[]);
+    let mut values: Vec<Val> = vec![];
+    for statement in &kernel.body {
+        let op = write_statement(cx, statement, &values)?;
+        block.push(op);
+        values.push(op.results()[0]);
+    }
+    for store in &kernel.stores {
+        let attrs = [("out", cx.i64(store.memlet.container as i64)), ("index", cx.strs(&store.memlet.index))];
+        let value = [values[store.value]];
+        block.push(cx.build(Parts { name: "flow.store", operands: &value, attrs: &attrs, ..Parts::default() })?);
+    }
+    let results: Vec<Type> = kernel.writes.iter().map(|c| container_type(cx, c)).collect();
+    let attrs = [("outer", cx.strs(&kernel.outer)), ("inner", cx.strs(&kernel.inner))];
+    let regions = [block];
+    cx.build(Parts { name: "flow.kernel", operands, results: &results, attrs: &attrs, regions: &regions, origins })
+}
+
+fn write_statement(cx: Context, statement: &Statement, values: &[Val]) -> Result<Operation> {
+    let of = |ids: &[usize]| ids.iter().map(|&i| values[i]).collect::<Vec<_>>();
+    let (name, operands, attrs) = match &statement.body {
+        Body::Load { memlet, guard } => {
+            let attrs = vec![("arg", cx.i64(memlet.container as i64)), ("index", cx.strs(&memlet.index))];
+            ("flow.load", of(guard.as_slice()), attrs)
+        }
+        Body::Const(v) => ("flow.scalar", vec![], vec![("value", cx.f64(*v))]),
+        Body::Index(d) => ("flow.index", vec![], vec![("value", cx.str(&d.to_string()))]),
+        Body::Apply { f, args } => ("flow.apply", of(args), vec![("fn", cx.str(f.name()))]),
+        Body::Convert(arg) => ("flow.convert", of(&[*arg]), vec![]),
+        Body::Reduce { f, arg } => ("flow.reduce", of(&[*arg]), vec![("fn", cx.str(f.name()))]),
+    };
+    let results = [cx.element(statement.dtype)];
+    cx.build(Parts { name, operands: &operands, results: &results, attrs: &attrs, ..Parts::default() })
+}
+
+pub fn read_window(attr: Option<Attr>) -> Reading<Option<Window>> {
+    match attr.and_then(Attr::as_i64s).as_deref() {
+        None => Ok(None),
+        Some([offset, stride_k, stride_n]) => {
+            Ok(Some(Window { offset: *offset, stride_k: *stride_k, stride_n: *stride_n }))
+        }
+        Some(other) => Err(format!("a window is offset, stride_k, stride_n, not {other:?}")),
+    }
+}
+
+pub fn write_window(cx: Context, w: &Window) -> Attr {
+    cx.i64s(&[w.offset, w.stride_k, w.stride_n])
+}
+
+impl Program {
+    pub fn read(function: Operation) -> Result<Program> {
+        let name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
+        let symbols = sdx_ir::read_symbols(function.attr("sdx.symbols"))?;
+        let checks = sdx_ir::read_checks(function.attr("sdx.checks"))?;
+        let mut program = Program { name, symbols, checks, ..Program::default() };
+        let body = function.block(0).ok_or_else(|| Error::defect("a function has no body"))?;
+        let mut ids: HashMap<usize, Id> = HashMap::new();
+        for (argument, name) in body.arguments().into_iter().zip(sdx_ir::argument_names(function)) {
+            let id = program.container(container_of(argument.ty()).map_err(Error::defect)?);
+            program.inputs.push((name, id));
+            ids.insert(argument.key(), id);
+        }
+        for op in body.operations() {
+            let args: Option<Vec<Id>> = op.operands().iter().map(|v| ids.get(&v.key()).copied()).collect();
+            let args = args.ok_or_else(|| Error::defect(format!("`{}` uses a value of another level", op.name())))?;
+            if op.name() == "func.return" {
+                program.outputs = sdx_ir::result_names(function, args.len()).into_iter().zip(args).collect();
+                continue;
+            }
+            let mut results = vec![];
+            for result in op.results() {
+                let id = program.container(container_of(result.ty()).map_err(Error::defect)?);
+                ids.insert(result.key(), id);
+                results.push(id);
+            }
+            let flow_op = read_op(op).map_err(Error::defect)?;
+            program.steps.push(Step { op: flow_op, args, results, origins: op.origins() });
+        }
+        Ok(program)
+    }
+
+    pub fn write(&self, cx: Context) -> Result<Operation> {
+        let types: Vec<Type> = self.inputs.iter().map(|(_, id)| container_type(cx, &self.containers[*id])).collect();
+        let body = Block::new(cx, &types);
+        let mut values: HashMap<Id, Val> = self.inputs.iter().map(|(_, id)| *id).zip(body.arguments()).collect();
+        for step in &self.steps {
+            let operands: Vec<Val> = step.args.iter().map(|a| values[a]).collect();
+            let results: Vec<Type> = step.results.iter().map(|r| container_type(cx, &self.containers[*r])).collect();
+            let parts = Parts { operands: &operands, results: &results, origins: &step.origins, ..Parts::default() };
+            let op = match &step.op {
+                FlowOp::Kernel(kernel) => write_kernel(cx, kernel, &operands, &step.origins)?,
+                FlowOp::Param { name, window } => {
+                    let mut attrs = vec![("name", cx.str(name))];
+                    attrs.extend(window.iter().map(|w| ("window", write_window(cx, w))));
+                    cx.build(Parts { name: "flow.param", attrs: &attrs, ..parts })?
+                }
+                FlowOp::Const(t) => {
+                    cx.build(Parts { name: "flow.const", attrs: &[("value", cx.dense(&t.0)?)], ..parts })?
+                }
+                FlowOp::View => cx.build(Parts { name: "flow.view", ..parts })?,
+                FlowOp::Bind { symbol } => {
+                    cx.build(Parts { name: "flow.bind", attrs: &[("symbol", cx.str(symbol))], ..parts })?
+                }
+            };
+            body.push(op);
+            values.extend(step.results.iter().copied().zip(op.results()));
+        }
+        let results: Vec<Val> = self.outputs.iter().map(|(_, id)| values[id]).collect();
+        body.push(cx.build(Parts { name: "func.return", operands: &results, ..Parts::default() })?);
+        let inputs: Vec<String> = self.inputs.iter().map(|(n, _)| n.clone()).collect();
+        let outputs: Vec<&String> = self.outputs.iter().map(|(n, _)| n).collect();
+        let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
+        let attrs = vec![
+            ("sdx.symbols", sdx_ir::write_symbols(cx, &self.symbols)),
+            ("sdx.checks", sdx_ir::write_checks(cx, &self.checks)),
+            ("sdx.results", cx.strs(&outputs)),
+        ];
+        sdx_ir::build_function(cx, &self.name, body, &inputs, &types, attrs)
+    }
+}
+
+fn read_op(op: Operation) -> Reading<FlowOp> {
+    Ok(match op.name().as_str() {
+        "flow.kernel" => FlowOp::Kernel(Box::new(read_kernel(op)?)),
+        "flow.param" => FlowOp::Param { name: text_attr(op, "name")?, window: read_window(op.attr("window"))? },
+        "flow.const" => {
+            FlowOp::Const(TensorValue(op.attr("value").and_then(Attr::as_dense).ok_or("`value` is missing")?))
+        }
+        "flow.view" => FlowOp::View,
+        "flow.bind" => FlowOp::Bind { symbol: text_attr(op, "symbol")? },
+        other => return Err(format!("`{other}` is not an operation of the flow level")),
+    })
+}

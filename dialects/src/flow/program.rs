@@ -1,0 +1,120 @@
+//! `func.func` of flow operations as plain data: containers, and what produces them, in order
+
+use super::kernel::{Container, Kernel, Layout};
+use crate::sdx::{Equality, Symbol};
+use sardonyx_runtime::Tensor;
+use std::collections::BTreeMap;
+
+/// Index into [`Program::containers`].
+pub type Id = usize;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum FlowOp {
+    /// Constants from the parameter store; with a window, packed from src[offset + k*stride_k + n*stride_n].
+    Param {
+        name: String,
+        window: Option<Window>,
+    },
+    Const(TensorValue),
+    /// The argument's memory under the result's dimensions.
+    View,
+    /// Gives a data-dependent symbol the first i64 of the argument.
+    Bind {
+        symbol: String,
+    },
+    Kernel(Box<Kernel>),
+}
+
+/// A constant; equal when type, dimensions and bytes are.
+#[derive(Clone, Debug)]
+pub struct TensorValue(pub Tensor);
+
+impl PartialEq for TensorValue {
+    fn eq(&self, other: &Self) -> bool {
+        let (a, b) = (&self.0, &other.0);
+        a.dtype() == b.dtype() && a.dims() == b.dims() && a.bytes() == b.bytes()
+    }
+}
+
+/// Which elements of a parameter a packed matrix [k, n] holds, in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Window {
+    pub offset: i64,
+    pub stride_k: i64,
+    pub stride_n: i64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    pub op: FlowOp,
+    pub args: Vec<Id>,
+    pub results: Vec<Id>,
+    pub origins: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    pub name: String,
+    pub containers: Vec<Container>,
+    pub inputs: Vec<(String, Id)>,
+    pub outputs: Vec<(String, Id)>,
+    pub steps: Vec<Step>,
+    pub symbols: BTreeMap<String, Symbol>,
+    pub checks: Vec<Equality>,
+}
+
+impl Program {
+    pub fn container(&mut self, container: Container) -> Id {
+        self.containers.push(container);
+        self.containers.len() - 1
+    }
+
+    /// Which step produces each container; none for inputs.
+    pub fn producers(&self) -> Vec<Option<usize>> {
+        let mut out = vec![None; self.containers.len()];
+        for (i, step) in self.steps.iter().enumerate() {
+            for &r in &step.results {
+                out[r] = Some(i);
+            }
+        }
+        out
+    }
+
+    /// Which steps read each container, in order.
+    pub fn consumers(&self) -> Vec<Vec<usize>> {
+        let mut out = vec![vec![]; self.containers.len()];
+        for (i, step) in self.steps.iter().enumerate() {
+            for &a in &step.args {
+                if out[a].last() != Some(&i) {
+                    out[a].push(i);
+                }
+            }
+        }
+        out
+    }
+
+    pub fn is_output(&self, id: Id) -> bool {
+        self.outputs.iter().any(|(_, o)| *o == id)
+    }
+
+    pub fn symbol_lo(&self, name: &str) -> i64 {
+        self.symbols.get(name).map_or(0, |s| s.lo)
+    }
+}
+
+impl Layout {
+    pub fn name(&self) -> String {
+        match self {
+            Layout::RowMajor => "row_major".into(),
+            Layout::Panels { width } => format!("panels{width}"),
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Layout> {
+        if name == "row_major" {
+            return Some(Layout::RowMajor);
+        }
+        let width = name.strip_prefix("panels")?.parse().ok().filter(|w| *w > 0)?;
+        Some(Layout::Panels { width })
+    }
+}

@@ -1,0 +1,256 @@
+//! `func.func` of sdx operations  <=>  `Graph`
+
+use super::graph::{ContractSpec, Equality, Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};
+use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use crate::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{Dim, Error, Result};
+use std::collections::{BTreeMap, HashMap};
+
+/// The type of an operation's result or of an argument.
+pub fn tensor_type(t: Type) -> Result<TensorType> {
+    let (dims, dtype) = t.as_shaped().ok_or_else(|| Error::defect(format!("{} is no tensor type", t.text())))?;
+    Ok(TensorType { dims, dtype })
+}
+
+/// The attributes of an operation, by name, and the way back (`read_op`).
+fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
+    let usizes = |v: &[usize]| cx.i64s(&v.iter().map(|&x| x as i64).collect::<Vec<_>>());
+    Ok(match op {
+        Op::Input { .. } | Op::Convert | Op::Reshape => vec![],
+        Op::Param { name } => vec![("name", cx.str(name))],
+        Op::Const(t) => vec![("value", cx.dense(t)?)],
+        Op::Dims(values) => vec![("values", cx.strs(values))],
+        Op::Map(f) => vec![("fn", cx.str(f.name()))],
+        Op::Reduce { f, axes } => vec![("fn", cx.str(f.name())), ("axes", usizes(axes))],
+        Op::Contract(spec) => vec![("spec", cx.str(&spec.to_string()))],
+        Op::Gather { axis } | Op::Concat { axis } | Op::Iota { axis } => vec![("axis", cx.i64(*axis as i64))],
+        Op::Slice { starts, steps } => vec![("starts", cx.strs(starts)), ("steps", cx.i64s(steps))],
+        Op::Pad { low } => vec![("low", cx.strs(low))],
+        Op::Transpose { perm } => vec![("perm", usizes(perm))],
+        Op::Broadcast { dims } => vec![("dims", usizes(dims))],
+        Op::Bind { symbol } => vec![("symbol", cx.str(symbol))],
+    })
+}
+
+/// The operation's meaning, or why its attributes make none.
+pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
+    let name = op.name();
+    let missing = |what: &str| format!("the attribute `{what}` is missing or malformed");
+    let text = |what: &str| op.attr(what).and_then(Attr::as_str).ok_or_else(|| missing(what));
+    let usizes = |what: &str| -> std::result::Result<Vec<usize>, String> {
+        let list = op.attr(what).and_then(Attr::as_i64s).ok_or_else(|| missing(what))?;
+        list.into_iter()
+            .map(|v| usize::try_from(v).map_err(|_| format!("`{what}` has the negative entry {v}")))
+            .collect()
+    };
+    let axis = || {
+        let axis = op.attr("axis").and_then(Attr::as_i64).ok_or_else(|| missing("axis"))?;
+        usize::try_from(axis).map_err(|_| format!("the axis {axis} is negative"))
+    };
+    let dims = |what: &str| {
+        let list = op.attr(what).and_then(Attr::as_strs).ok_or_else(|| missing(what))?;
+        list.iter().map(|d| Dim::parse(d).map_err(|e| e.message)).collect::<std::result::Result<Vec<Dim>, String>>()
+    };
+    Ok(match name.as_str() {
+        "sdx.param" => Op::Param { name: text("name")? },
+        "sdx.const" => Op::Const(op.attr("value").and_then(Attr::as_dense).ok_or_else(|| missing("value"))?),
+        "sdx.dims" => Op::Dims(dims("values")?),
+        "sdx.map" => {
+            let f = text("fn")?;
+            Op::Map(ScalarFn::from_name(&f).ok_or_else(|| format!("there is no scalar function `{f}`"))?)
+        }
+        "sdx.convert" => Op::Convert,
+        "sdx.reduce" => {
+            let f = text("fn")?;
+            let f = ReduceFn::from_name(&f).ok_or_else(|| format!("there is no reduction `{f}`"))?;
+            Op::Reduce { f, axes: usizes("axes")? }
+        }
+        "sdx.contract" => {
+            let spec = text("spec")?;
+            Op::Contract(ContractSpec::parse(&spec).ok_or_else(|| format!("`{spec}` is no contraction"))?)
+        }
+        "sdx.gather" => Op::Gather { axis: axis()? },
+        "sdx.slice" => Op::Slice {
+            starts: dims("starts")?,
+            steps: op.attr("steps").and_then(Attr::as_i64s).ok_or_else(|| missing("steps"))?,
+        },
+        "sdx.pad" => Op::Pad { low: dims("low")? },
+        "sdx.concat" => Op::Concat { axis: axis()? },
+        "sdx.reshape" => Op::Reshape,
+        "sdx.transpose" => Op::Transpose { perm: usizes("perm")? },
+        "sdx.broadcast" => Op::Broadcast { dims: usizes("dims")? },
+        "sdx.iota" => Op::Iota { axis: axis()? },
+        "sdx.bind" => Op::Bind { symbol: text("symbol")? },
+        other => return Err(format!("`{other}` is not an operation of the sdx level")),
+    })
+}
+
+fn write_symbol(name: &str, s: &Symbol) -> String {
+    let kind = match s.kind {
+        SymbolKind::Input => "input",
+        SymbolKind::Data => "data",
+    };
+    let hi = s.hi.map_or(String::new(), |h| h.to_string());
+    format!("{kind} {name} {}..{hi}", s.lo)
+}
+
+fn read_symbol(text: &str) -> Option<(String, Symbol)> {
+    let (kind, rest) = text.split_once(' ')?;
+    let (name, range) = rest.rsplit_once(' ')?;
+    let (lo, hi) = range.split_once("..")?;
+    let kind = match kind {
+        "input" => SymbolKind::Input,
+        "data" => SymbolKind::Data,
+        _ => return None,
+    };
+    let hi = if hi.is_empty() { None } else { Some(hi.parse().ok()?) };
+    Some((name.into(), Symbol { kind, lo: lo.parse().ok()?, hi }))
+}
+
+pub fn write_symbols(cx: Context, symbols: &BTreeMap<String, Symbol>) -> Attr {
+    cx.strs(&symbols.iter().map(|(n, s)| write_symbol(n, s)).collect::<Vec<_>>())
+}
+
+pub fn read_symbols(attr: Option<Attr>) -> Result<BTreeMap<String, Symbol>> {
+    let list = attr.and_then(Attr::as_strs).unwrap_or_default();
+    let one = |t: &String| read_symbol(t).ok_or_else(|| Error::user("E0204", format!("`{t}` declares no symbol")));
+    list.iter().map(one).collect()
+}
+
+pub fn write_checks(cx: Context, checks: &[Equality]) -> Attr {
+    cx.strs(&checks.iter().map(|c| format!("{} == {} : {}", c.left, c.right, c.why)).collect::<Vec<_>>())
+}
+
+pub fn read_checks(attr: Option<Attr>) -> Result<Vec<Equality>> {
+    let list = attr.and_then(Attr::as_strs).unwrap_or_default();
+    let one = |t: &String| -> Result<Equality> {
+        let parts = t.split_once(" == ").and_then(|(l, rest)| rest.split_once(" : ").map(|(r, why)| (l, r, why)));
+        let (left, right, why) = parts.ok_or_else(|| Error::user("E0204", format!("`{t}` states no equality")))?;
+        Ok(Equality { left: Dim::parse(left)?, right: Dim::parse(right)?, why: why.into() })
+    };
+    list.iter().map(one).collect()
+}
+
+/// Attributes that every level's function carries: symbols, checks, result names.
+pub fn function_attrs(cx: Context, graph: &Graph) -> Vec<(&'static str, Attr)> {
+    let names: Vec<&str> = graph.outputs.iter().map(|(n, _)| n.as_str()).collect();
+    vec![
+        ("sdx.symbols", write_symbols(cx, &graph.symbols)),
+        ("sdx.checks", write_checks(cx, &graph.checks)),
+        ("sdx.results", cx.strs(&names)),
+    ]
+}
+
+/// A `func.func` over a body block whose arguments are named.
+pub fn build_function(
+    cx: Context,
+    name: &str,
+    body: Block,
+    argument_names: &[String],
+    results: &[Type],
+    attrs: Vec<(&'static str, Attr)>,
+) -> Result<Operation> {
+    let inputs: Vec<Type> = body.arguments().iter().map(|v| v.ty()).collect();
+    let named = |n: &String| cx.dict(&[("sdx.name".to_string(), cx.str(n))]);
+    let mut all = vec![
+        ("sym_name", cx.str(name)),
+        ("function_type", cx.type_attr(cx.function_type(&inputs, results))),
+        ("arg_attrs", cx.array(&argument_names.iter().map(named).collect::<Vec<_>>())),
+    ];
+    all.extend(attrs);
+    cx.build(Parts { name: "func.func", attrs: &all, regions: &[body], ..Parts::default() })
+}
+
+/// The names that `sdx.name` gives to the arguments of a function; `argI` where it is absent.
+pub fn argument_names(function: Operation) -> Vec<String> {
+    let count = function.block(0).map_or(0, |b| b.arguments().len());
+    let attrs = function.attr("arg_attrs").and_then(Attr::as_array).unwrap_or_default();
+    let name = |i: usize| {
+        let entries = attrs.get(i).and_then(|a| a.as_dict()).unwrap_or_default();
+        entries.iter().find(|(n, _)| n == "sdx.name").and_then(|(_, a)| a.as_str()).unwrap_or_else(|| format!("arg{i}"))
+    };
+    (0..count).map(name).collect()
+}
+
+/// Names of the results by `sdx.results`; `resultI` where it is absent.
+pub fn result_names(function: Operation, count: usize) -> Vec<String> {
+    let names = function.attr("sdx.results").and_then(Attr::as_strs).unwrap_or_default();
+    (0..count).map(|i| names.get(i).cloned().unwrap_or_else(|| format!("result{i}"))).collect()
+}
+
+impl Graph {
+    pub fn read(function: Operation) -> Result<Graph> {
+        let name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
+        let symbols = read_symbols(function.attr("sdx.symbols"))?;
+        let checks = read_checks(function.attr("sdx.checks"))?;
+        let mut graph = Graph { name, symbols, checks, ..Graph::default() };
+        let body = function.block(0).ok_or_else(|| Error::defect("a function has no body"))?;
+        let mut values: HashMap<usize, Value> = HashMap::new();
+        for (argument, name) in body.arguments().into_iter().zip(argument_names(function)) {
+            let ty = tensor_type(argument.ty())?;
+            values
+                .insert(argument.key(), graph.push(Node { op: Op::Input { name }, args: vec![], ty, origins: vec![] }));
+        }
+        for op in body.operations() {
+            let args: Option<Vec<Value>> = op.operands().iter().map(|v| values.get(&v.key()).copied()).collect();
+            let args = args.ok_or_else(|| Error::defect(format!("`{}` uses a value of another level", op.name())))?;
+            if op.name() == "func.return" {
+                graph.outputs = result_names(function, args.len()).into_iter().zip(args).collect();
+                continue;
+            }
+            let result = op.results()[0];
+            let meaning = read_op(op).map_err(Error::defect)?;
+            let node = Node { op: meaning, args, ty: tensor_type(result.ty())?, origins: op.origins() };
+            values.insert(result.key(), graph.push(node));
+        }
+        Ok(graph)
+    }
+
+    /// A detached `func.func`; nodes that nothing uses are left out.
+    pub fn write(&self, cx: Context) -> Result<Operation> {
+        let live = self.live();
+        let inputs: Vec<Value> = self.inputs().map(|(v, _, _)| v).collect();
+        let types: Vec<Type> = inputs.iter().map(|&v| cx.tensor(self.ty(v).dtype, &self.ty(v).dims)).collect();
+        let body = Block::new(cx, &types);
+        let mut values: HashMap<Value, Val> = inputs.iter().copied().zip(body.arguments()).collect();
+        for (v, node) in self.values().filter(|(v, n)| live[v.index()] && !matches!(n.op, Op::Input { .. })) {
+            let operands: Vec<Val> = node.args.iter().map(|a| values[a]).collect();
+            let op = cx.build(Parts {
+                name: node.op.name(),
+                operands: &operands,
+                results: &[cx.tensor(node.ty.dtype, &node.ty.dims)],
+                attrs: &write_attrs(cx, &node.op)?,
+                origins: &node.origins,
+                ..Parts::default()
+            })?;
+            body.push(op);
+            values.insert(v, op.results()[0]);
+        }
+        let results: Vec<Val> = self.outputs.iter().map(|(_, v)| values[v]).collect();
+        body.push(cx.build(Parts { name: "func.return", operands: &results, ..Parts::default() })?);
+        let names: Vec<String> = self.inputs().map(|(_, n, _)| n.to_string()).collect();
+        let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
+        build_function(cx, &self.name, body, &names, &types, function_attrs(cx, self))
+    }
+
+    /// Which nodes an output or a binding of a symbol needs. A binding is kept when it is there: types refer to it.
+    pub fn live(&self) -> Vec<bool> {
+        let mut live = vec![false; self.nodes.len()];
+        let bindings = self.values().filter(|(_, n)| matches!(n.op, Op::Bind { .. })).map(|(v, _)| v);
+        for v in self.outputs.iter().map(|(_, v)| *v).chain(bindings) {
+            live[v.index()] = true;
+        }
+        for i in (0..self.nodes.len()).rev().filter(|&i| live[i]).collect::<Vec<_>>() {
+            self.mark(i, &mut live);
+        }
+        live
+    }
+
+    fn mark(&self, from: usize, live: &mut [bool]) {
+        let mut stack = vec![from];
+        while let Some(i) = stack.pop() {
+            live[i] = true;
+            stack.extend(self.nodes[i].args.iter().map(|a| a.index()).filter(|&a| !live[a]));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+// onnx: what the file said. One operation per node; the operator is data, so that the table of operators (in
+// `passes`) is the only place that lists them.
+#ifndef SARDONYX_ONNX
+#define SARDONYX_ONNX
+include "Base.td"
+
+def Onnx_Dialect : Dialect {
+  let name = "onnx";
+  let cppNamespace = "::sardonyx::onnx";
+  let summary = "What the model file said: one operation per node, opset resolved";
+  let useDefaultTypePrinterParser = 1;
+}
+def Onnx_Value : TypeDef<Onnx_Dialect, "Value"> {
+  let mnemonic = "value";
+  let summary = "The type of a node's result before inference";
+}
+def Onnx_Node : Op<Onnx_Dialect, "node", [RustVerified]> {
+  let summary = "One node of the model";
+  let description = [{
+    `%y = onnx.node "Gemm"(%a, %b) opset 13 {transB = 1 : i64} : (…) -> !onnx.value`. Attributes keep ONNX's names:
+    integers are i64, floats f32, strings strings, lists arrays of these, tensors elements attributes.
+    The domain is the attribute `domain` of `opset`, absent for ai.onnx.
+  }];
+  let arguments = (ins StrAttr:$op_type, I64Attr:$opset, OptionalAttr<StrAttr>:$op_domain,
+                       DictionaryAttr:$node_attributes, Variadic<AnyType>:$args);
+  let results = (outs Variadic<AnyType>:$outs);
+  let assemblyFormat = [{
+    $op_type `(` $args `)` `opset` $opset (`domain` $op_domain^)? $node_attributes attr-dict `:` functional-type($args, $outs)
+  }];
+}
+def Onnx_None : Op<Onnx_Dialect, "none", [Pure]> {
+  let summary = "An optional input that is absent";
+  let results = (outs Onnx_Value:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
+}
+#endif

@@ -1,0 +1,76 @@
+// plan: order and place. Entry points as programs of launches, copies and bindings over placed buffers.
+#ifndef SARDONYX_PLAN
+#define SARDONYX_PLAN
+include "Base.td"
+include "mlir/IR/SymbolInterfaces.td"
+
+def Plan_Dialect : Dialect {
+  let name = "plan";
+  let cppNamespace = "::sardonyx::plan";
+  let summary = "Order and place: programs over placed buffers";
+  let useDefaultTypePrinterParser = 1;
+}
+def Plan_Buffer : TypeDef<Plan_Dialect, "Buffer"> {
+  let mnemonic = "buffer";
+  let summary = "A range of bytes at run time";
+}
+class Plan_Op<string mnemonic, list<Trait> traits = []> : Op<Plan_Dialect, mnemonic, traits # [RustVerified]>;
+
+def Plan_Kernel : Plan_Op<"kernel", [Symbol, IsolatedFromAbove, SingleBlock, NoTerminator]> {
+  let summary = "A kernel's code, shared by all its launches: one flow.kernel over the block's arguments";
+  let arguments = (ins SymbolNameAttr:$sym_name);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name attr-dict-with-keyword $body";
+}
+def Plan_Entry : Plan_Op<"entry", [Symbol, IsolatedFromAbove, SingleBlock, NoTerminator, NoRegionArguments]> {
+  let summary = "An entry point: a program over buffers";
+  let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$symbols, StrArrayAttr:$checks, StrAttr:$arena_bytes);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name `symbols` $symbols `checks` $checks `arena` $arena_bytes attr-dict-with-keyword $body";
+}
+def Plan_Input : Plan_Op<"input"> {
+  let summary = "The memory of an input";
+  let arguments = (ins StrAttr:$name, TypeAttr:$type);
+  let results = (outs Plan_Buffer:$result);
+  let assemblyFormat = "$name $type attr-dict `:` type($result)";
+}
+def Plan_Output : Plan_Op<"output"> {
+  let summary = "The memory of an output";
+  let arguments = (ins StrAttr:$name, TypeAttr:$type);
+  let results = (outs Plan_Buffer:$result);
+  let assemblyFormat = "$name $type attr-dict `:` type($result)";
+}
+def Plan_Param : Plan_Op<"param", [Pure]> {
+  let summary = "A constant of the parameter store, perhaps packed (see flow.param)";
+  let arguments = (ins StrAttr:$name, TypeAttr:$type, OptionalAttr<DenseI64ArrayAttr>:$window);
+  let results = (outs Plan_Buffer:$result);
+  let assemblyFormat = "$name $type (`window` $window^)? attr-dict `:` type($result)";
+}
+def Plan_Const : Plan_Op<"const", [Pure]> {
+  let summary = "A small constant";
+  let arguments = (ins ElementsAttr:$value, TypeAttr:$type);
+  let results = (outs Plan_Buffer:$result);
+  let assemblyFormat = "$value $type attr-dict `:` type($result)";
+}
+def Plan_Arena : Plan_Op<"arena", [Pure]> {
+  let summary = "`bytes` of the arena from `offset` on";
+  let arguments = (ins StrAttr:$offset, StrAttr:$bytes);
+  let results = (outs Plan_Buffer:$result);
+  let assemblyFormat = "$offset `bytes` $bytes attr-dict `:` type($result)";
+}
+def Plan_Launch : Plan_Op<"launch"> {
+  let summary = "Runs a kernel over work items 0..grid";
+  let arguments = (ins FlatSymbolRefAttr:$kernel, StrAttr:$grid, StrArrayAttr:$params, Variadic<Plan_Buffer>:$args);
+  let assemblyFormat = "$kernel `(` $args `)` `grid` $grid `params` $params attr-dict";
+}
+def Plan_Copy : Plan_Op<"copy"> {
+  let summary = "Copies a whole buffer";
+  let arguments = (ins Plan_Buffer:$from, Plan_Buffer:$to);
+  let assemblyFormat = "$from `to` $to attr-dict";
+}
+def Plan_Bind : Plan_Op<"bind"> {
+  let summary = "Gives a data-dependent symbol the first i64 of a buffer";
+  let arguments = (ins StrAttr:$symbol, Plan_Buffer:$arg);
+  let assemblyFormat = "$symbol `=` $arg attr-dict";
+}
+#endif

@@ -1,0 +1,141 @@
+// sdx: values. A closed basis of operations on tensors with symbolic dimensions.
+#ifndef SARDONYX_SDX
+#define SARDONYX_SDX
+include "Base.td"
+
+def Sdx_Dialect : Dialect {
+  let name = "sdx";
+  let cppNamespace = "::sardonyx::sdx";
+  let summary = "Values: a closed basis of operations on tensors with symbolic dimensions";
+  let description = [{
+    The level that has the meaning: every operation is defined by the interpreter (`dialects/src/interp`).
+    A function's attributes `sdx.symbols` and `sdx.checks` declare its dimension symbols and the equalities that
+    inference assumed; its argument attribute `sdx.name` and its attribute `sdx.results` name inputs and outputs.
+    Operations carry the names of the ONNX nodes they came from as their location.
+  }];
+  let useDefaultTypePrinterParser = 1;
+}
+
+class Sdx_Type<string name, string kw> : TypeDef<Sdx_Dialect, name> { let mnemonic = kw; }
+
+def Sdx_Tensor : Sdx_Type<"Tensor", "tensor"> {
+  let summary = "A tensor type: symbolic dimensions and an element type";
+  let description = [{
+    `!sdx.tensor<[batch, seq + past, 384], f32>`. A dimension is an expression over named symbols with `+ - *`,
+    `floordiv`, `ceildiv`, `mod`, `max(a, b)`, `min(a, b)`; names that are no identifiers are quoted. Expressions are
+    normalised, so that equal polynomials give one type. Storage and layout are not part of it.
+    Element types: `f16 bf16 f32 f64`, the float8 kinds, `i1` (bool), `i2 … i64` (signed), `ui2 … ui64`,
+    `complex<f32>`, `complex<f64>`, `!sdx.string`.
+  }];
+  // `dims` holds normalised expressions as strings.
+  let parameters = (ins "::mlir::ArrayAttr":$dims, "::mlir::Type":$elem);
+  let assemblyFormat = "`<` custom<Dims>($dims) `,` $elem `>`";
+}
+
+def Sdx_String : Sdx_Type<"String", "string"> { let summary = "The element type of string tensors"; }
+
+class Sdx_Op<string mnemonic, list<Trait> traits = []> : Op<Sdx_Dialect, mnemonic, traits # [Pure, RustVerified]>;
+
+class Sdx_Unary<string mnemonic> : Sdx_Op<mnemonic> {
+  let results = (outs Sdx_Tensor:$result);
+}
+
+def Sdx_Param : Sdx_Op<"param"> {
+  let summary = "A named tensor of the parameter store (a weight)";
+  let arguments = (ins StrAttr:$name);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$name attr-dict `:` type($result)";
+}
+def Sdx_Const : Sdx_Op<"const"> {
+  let summary = "A small constant";
+  let arguments = (ins ElementsAttr:$value);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$value attr-dict `:` type($result)";
+}
+def Sdx_Dims : Sdx_Op<"dims"> {
+  let summary = "i64 values known as expressions of the symbols: a scalar or a vector";
+  let arguments = (ins StrArrayAttr:$values);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$values attr-dict `:` type($result)";
+}
+def Sdx_Map : Sdx_Op<"map"> {
+  let summary = "One scalar function on every element; operands and result have the same dimensions";
+  let arguments = (ins StrAttr:$fn, Variadic<Sdx_Tensor>:$args);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$fn `(` $args `)` attr-dict `:` functional-type($args, $result)";
+}
+def Sdx_Convert : Sdx_Op<"convert"> {
+  let summary = "Converts the elements to the result's element type";
+  let description = [{Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.}];
+  let arguments = (ins Sdx_Tensor:$arg);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$arg attr-dict `:` type($arg) `->` type($result)";
+}
+def Sdx_Reduce : Sdx_Op<"reduce"> {
+  let summary = "Combines over axes, which the result lacks";
+  let arguments = (ins StrAttr:$fn, Sdx_Tensor:$arg, DenseI64ArrayAttr:$axes);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$fn $arg `axes` $axes attr-dict `:` type($arg) `->` type($result)";
+}
+def Sdx_Contract : Sdx_Op<"contract"> {
+  let summary = "Sum of products, as an einsum of two operands: `bmk,bkn->bmn`";
+  let arguments = (ins StrAttr:$spec, Sdx_Tensor:$left, Sdx_Tensor:$right);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$spec `(` $left `,` $right `)` attr-dict `:` functional-type(operands, $result)";
+}
+def Sdx_Gather : Sdx_Op<"gather"> {
+  let summary = "data, i64 indices => data.dims[..axis] ++ indices.dims ++ data.dims[axis+1..]";
+  let arguments = (ins Sdx_Tensor:$data, Sdx_Tensor:$indices, I64Attr:$axis);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$data `[` $indices `]` `axis` $axis attr-dict `:` functional-type(operands, $result)";
+}
+def Sdx_Slice : Sdx_Op<"slice"> {
+  let summary = "result[i] = arg[starts + i * steps]";
+  let arguments = (ins Sdx_Tensor:$arg, StrArrayAttr:$starts, DenseI64ArrayAttr:$steps);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$arg `from` $starts `step` $steps attr-dict `:` type($arg) `->` type($result)";
+}
+def Sdx_Pad : Sdx_Op<"pad"> {
+  let summary = "result[i] = arg[i - low] where that is inside, else the scalar value";
+  let arguments = (ins Sdx_Tensor:$arg, Sdx_Tensor:$value, StrArrayAttr:$low);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$arg `with` $value `low` $low attr-dict `:` functional-type(operands, $result)";
+}
+def Sdx_Concat : Sdx_Op<"concat"> {
+  let summary = "The operands one after the other along an axis";
+  let arguments = (ins Variadic<Sdx_Tensor>:$args, I64Attr:$axis);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "`(` $args `)` `axis` $axis attr-dict `:` functional-type($args, $result)";
+}
+def Sdx_Reshape : Sdx_Op<"reshape"> {
+  let summary = "The same elements in row-major order under other dimensions";
+  let arguments = (ins Sdx_Tensor:$arg);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$arg attr-dict `:` type($arg) `->` type($result)";
+}
+def Sdx_Transpose : Sdx_Op<"transpose"> {
+  let summary = "result.dims[i] = arg.dims[perm[i]]";
+  let arguments = (ins Sdx_Tensor:$arg, DenseI64ArrayAttr:$perm);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$arg $perm attr-dict `:` type($arg) `->` type($result)";
+}
+def Sdx_Broadcast : Sdx_Op<"broadcast"> {
+  let summary = "Operand dimension i becomes result dimension dims[i]; an operand dimension of 1 repeats";
+  let arguments = (ins Sdx_Tensor:$arg, DenseI64ArrayAttr:$dims);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$arg `to` $dims attr-dict `:` type($arg) `->` type($result)";
+}
+def Sdx_Iota : Sdx_Op<"iota"> {
+  let summary = "result[i] = i[axis]";
+  let arguments = (ins I64Attr:$axis);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "`axis` $axis attr-dict `:` type($result)";
+}
+def Sdx_Bind : Op<Sdx_Dialect, "bind", [RustVerified]> {
+  let summary = "Gives a data-dependent symbol the value of a scalar; result: the operand";
+  let description = [{Not pure: types that mention the symbol depend on it.}];
+  let arguments = (ins StrAttr:$symbol, Sdx_Tensor:$arg);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$symbol `=` $arg attr-dict `:` type($arg) `->` type($result)";
+}
+#endif
