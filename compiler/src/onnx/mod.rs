@@ -16,7 +16,6 @@ mod tensor;
 mod tensor_proto;
 mod types;
 
-
 pub use model::{Attribute, DimSpec, Graph, Initializer, Model, Node, TensorData, ValueInfo, ValueType};
 pub use opsets::{IR_VERSIONS, OPSETS};
 
