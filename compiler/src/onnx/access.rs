@@ -1,7 +1,7 @@
 //! node.int("axis")  =>  the attribute with the type the operator wants, absent, or a diagnostic
 
-use super::model::{Attribute, Graph, Node, TensorData};
-use sardonyx_runtime::{Error, Result};
+use super::model::{Attribute, DimSpec, Graph, Node, TensorData, ValueInfo, ValueType};
+use sardonyx_runtime::{DType, Error, Result};
 
 macro_rules! typed {
     ($($(#[$doc:meta])* $name:ident: $variant:ident($value:ident) -> $ty:ty = $out:expr, $kind:literal;)*) => { $(
@@ -54,10 +54,24 @@ impl Node {
     }
 
     fn wrong_kind(&self, name: &str, found: &Attribute, wanted: &str) -> Box<Error> {
-        let message = format!("attribute `{name}` of `{}` is a {}, not a {wanted}", self.op_type, found.kind());
+        let message = format!("attribute `{name}` of `{}` has the type {}, not {wanted}", self.op_type, found.kind());
         Error::user("E0106", message).node(&self.name).help(format!(
             "the definition of `{}` in opset {} says which type the attribute has",
             self.op_type, self.opset
         ))
+    }
+}
+
+impl ValueInfo {
+    /// Element type and shape, where it is declared to be a dense tensor.
+    pub fn tensor(&self) -> Option<(DType, Option<&[DimSpec]>)> {
+        match self.ty.as_ref()? {
+            ValueType::Tensor { dtype, dims } => Some((*dtype, dims.as_deref())),
+            ValueType::SparseTensor { .. }
+            | ValueType::Sequence(_)
+            | ValueType::Optional(_)
+            | ValueType::Map { .. }
+            | ValueType::Opaque { .. } => None,
+        }
     }
 }

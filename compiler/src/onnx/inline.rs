@@ -12,6 +12,14 @@ use std::collections::{BTreeMap, HashMap};
 /// What a node of a function body costs beyond its payload, once per call.
 const NODE_BYTES: usize = 256;
 
+/// What the names of a body mean in one call.
+struct Binding<'m> {
+    scope: HashMap<&'m str, Option<String>>,
+    /// Outputs that are another input or output under a second name: no node of the body can take the caller's name
+    /// for them, so they are copied.
+    passed_on: Vec<(&'m str, String)>,
+}
+
 impl<'m> Reader<'m> {
     /// Appends the body of `function` to `out` with the names of `call` put in.
     pub(super) fn inline(&mut self, function: &'m FunctionProto, call: Node, out: &mut Graph) -> Result<()> {
@@ -33,7 +41,7 @@ impl<'m> Reader<'m> {
     fn inline_body(&mut self, function: &'m FunctionProto, call: Node, out: &mut Graph) -> Result<()> {
         check_arity(function, &call)?;
         let opsets = opsets::resolve(&function.opset_import)?;
-        let (scope, passed_on) = self.bind(function, &call)?;
+        let Binding { scope, passed_on } = self.bind(function, &call)?;
         let name = call.name.clone();
         let mut env = Env { caller: Some(call.name), scopes: vec![scope], attributes: BTreeMap::new(), opsets };
         let mut attributes = self.attributes(&function.attribute_proto, &mut env)?;
@@ -59,14 +67,7 @@ impl<'m> Reader<'m> {
         Ok(())
     }
 
-    /// What the names of the body stand for; and the outputs that are another input or output under a second name, for
-    /// which no node of the body can take the caller's name.
-    #[allow(clippy::type_complexity)]
-    fn bind(
-        &mut self,
-        function: &'m FunctionProto,
-        call: &Node,
-    ) -> Result<(HashMap<&'m str, Option<String>>, Vec<(&'m str, String)>)> {
+    fn bind(&mut self, function: &'m FunctionProto, call: &Node) -> Result<Binding<'m>> {
         let mut scope = HashMap::new();
         for (i, formal) in function.input.iter().enumerate() {
             if scope.insert(formal.as_str(), call.inputs.get(i).cloned().flatten()).is_some() {
@@ -90,7 +91,7 @@ impl<'m> Reader<'m> {
                 scope.insert(name, Some(self.fresh_value(&call.name, name)?));
             }
         }
-        Ok((scope, passed_on))
+        Ok(Binding { scope, passed_on })
     }
 
     /// The value that the call gives for `ref_attr_name`, or its default.

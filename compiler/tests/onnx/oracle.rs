@@ -7,6 +7,7 @@ use protobuf::{EnumOrUnknown, Message, MessageField};
 use sardonyx::onnx as ours;
 use sardonyx::onnx::{Attribute, DimSpec, TensorData, ValueType};
 use sardonyx_runtime::DType;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use theirs::attribute_proto::AttributeType;
@@ -74,7 +75,7 @@ fn compare_file(path: &Path) -> bool {
     let opsets: BTreeMap<String, i64> = expected.opset_import.iter().map(|o| (domain(&o.domain), o.version)).collect();
     assert_eq!(model.opsets, opsets);
     assert!(expected.functions.is_empty(), "compared by the messages, not by the inlined graph");
-    let case = Case { folder: path.parent().unwrap(), opsets };
+    let case = Case { folder: path.parent().unwrap(), opsets, external: RefCell::default() };
     case.graph(&expected.graph, &model.graph, &path.display().to_string());
     true
 }
@@ -88,6 +89,7 @@ fn location(tensor: &theirs::TensorProto) -> Option<&str> {
 struct Case<'a> {
     folder: &'a Path,
     opsets: BTreeMap<String, i64>,
+    external: RefCell<HashMap<String, Vec<u8>>>,
 }
 
 impl Case<'_> {
@@ -198,7 +200,9 @@ impl Case<'_> {
             let number =
                 |key: &str| e.external_data.iter().find(|e| e.key == key).map(|e| e.value.parse::<usize>().unwrap());
             let offset = number("offset").unwrap_or(0);
-            let bytes = std::fs::read(self.folder.join(location)).unwrap();
+            let mut external = self.external.borrow_mut();
+            let read = || std::fs::read(self.folder.join(location)).unwrap();
+            let bytes = external.entry(location.to_string()).or_insert_with(read);
             return bytes[offset..offset + number("length").unwrap_or(bytes.len() - offset)].to_vec();
         }
         if !e.raw_data.is_empty() {
