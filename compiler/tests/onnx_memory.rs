@@ -78,5 +78,7 @@ fn a_large_raw_tensor_stays_in_the_file() {
     let tensor = model.graph.initializers[0].data.dense().unwrap();
     assert_eq!(tensor.bytes().len() as u64, TENSOR_BYTES);
     assert_eq!(tensor.get_f64(tensor.len() - 1), Some(1.5));
-    assert!(peak < ANONYMOUS_KB_MAX, "{peak} kB anonymous at the peak, {before} kB before");
+    // What the process had before is the libraries that it is linked with.
+    assert!(peak - before < ANONYMOUS_KB_MAX, "{peak} kB anonymous at the peak, {before} kB before");
+    eprintln!("{peak} kB anonymous at the peak, {before} kB before");
 }
