@@ -1,1 +1,3 @@
-//! (under construction)
+//! model.onnx  =>  model.sdx: reading ONNX, the pipeline, machine code
+
+pub mod onnx;

@@ -1,0 +1,45 @@
+//! Reading ONNX files: what a model says, and what is refused with which words
+
+mod build;
+mod external;
+mod functions;
+mod fuzz;
+mod graphs;
+mod oracle;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Remembers the largest request, so that the tests of damaged models can bound it.
+struct Watched;
+
+static LARGEST_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every request goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Watched {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LARGEST_BYTES.fetch_max(layout.size(), Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        LARGEST_BYTES.fetch_max(layout.size(), Ordering::Relaxed);
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LARGEST_BYTES.fetch_max(size, Ordering::Relaxed);
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Watched = Watched;
+
+pub fn largest_request_bytes() -> usize {
+    LARGEST_BYTES.load(Ordering::Relaxed)
+}
