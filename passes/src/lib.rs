@@ -1,1 +1,45 @@
-//! (under construction)
+//! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
+
+mod fold_constants;
+mod fuse_epilogues;
+mod fuse_reductions;
+mod fusion;
+mod inline_maps;
+mod onnx_to_sdx;
+mod registry;
+mod sdx_to_flow;
+mod simplify;
+
+pub use onnx_to_sdx::{OPERATORS, Operator};
+pub use registry::{PASSES, PassRow, context, run_pipeline};
+
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::Result;
+
+/// Replaces each function of a module for which `rewrite` gives a new one.
+fn rewrite_functions(module: Operation, rewrite: impl Fn(Operation) -> Result<Option<Operation>>) -> Result<()> {
+    let Some(block) = module.block(0) else { return Ok(()) };
+    for op in block.operations().into_iter().filter(|op| op.name() == "func.func") {
+        if let Some(new) = rewrite(op)? {
+            block.insert_before(op, new);
+            op.detach();
+            op.erase();
+        }
+    }
+    Ok(())
+}
+
+/// A function of the value level: all its operations are, and its arguments are tensors.
+fn is_sdx(function: Operation) -> bool {
+    is_level(function, "sdx.", "!sdx.tensor")
+}
+
+fn is_flow(function: Operation) -> bool {
+    is_level(function, "flow.", "!flow.container")
+}
+
+fn is_level(function: Operation, prefix: &str, types: &str) -> bool {
+    let Some(block) = function.block(0) else { return false };
+    block.operations().iter().all(|op| op.name().starts_with(prefix) || op.name() == "func.return")
+        && block.arguments().iter().all(|v| v.ty().text().starts_with(types))
+}

@@ -178,3 +178,34 @@ pub enum Level {
     /// Once per outer and inner point.
     Point,
 }
+
+impl Body {
+    /// The same statement with every statement number changed by `at` and every index expression by `index`.
+    pub fn renumbered(&self, at: &dyn Fn(usize) -> usize, index: &dyn Fn(&Dim) -> Dim) -> Body {
+        match self {
+            Body::Load { memlet, guard } => {
+                let memlet = Memlet { container: memlet.container, index: memlet.index.iter().map(index).collect() };
+                Body::Load { memlet, guard: guard.map(at) }
+            }
+            Body::Const(v) => Body::Const(*v),
+            Body::Index(d) => Body::Index(index(d)),
+            Body::Apply { f, args } => Body::Apply { f: *f, args: args.iter().map(|&a| at(a)).collect() },
+            Body::Convert(a) => Body::Convert(at(*a)),
+            Body::Reduce { f, arg } => Body::Reduce { f: *f, arg: at(*arg) },
+        }
+    }
+
+    /// The same statement `base` places further on.
+    pub fn shifted(&self, base: usize) -> Body {
+        self.renumbered(&|k| k + base, &|d| rename(d, &|_| None, &|k| k + base))
+    }
+}
+
+/// Replaces iteration variables (where `var` has an expression) and statement numbers in an index expression.
+pub fn rename(d: &Dim, var: &dyn Fn(usize) -> Option<Dim>, value: &dyn Fn(usize) -> usize) -> Dim {
+    d.substitute(&|name| match (name.strip_prefix('%'), name.strip_prefix('$')) {
+        (Some(i), _) => var(i.parse().ok()?),
+        (_, Some(k)) => Some(Kernel::value(value(k.parse().ok()?))),
+        (None, None) => None,
+    })
+}

@@ -1,0 +1,75 @@
+//! add(const 2, const 3)  =>  const 5;   gather(dims ["batch", "seq"], const 1)  =>  dims ["seq"]
+//!
+//! Values come from the interpreter, and for small integers from their expressions over the symbols: there is no
+//! second evaluator here.
+
+use crate::rewrite_functions;
+use sardonyx_dialects::interp::{self, symbolic};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+
+/// Beyond this many elements a constant stays an operation: the IR is no place for tables.
+const ELEMENTS_MAX: usize = 1024;
+
+pub fn run(module: Operation) -> Result<()> {
+    rewrite_functions(module, |function| {
+        if !crate::is_sdx(function) {
+            return Ok(None);
+        }
+        fold(Graph::read(function)?)?.write(function.context()).map(Some)
+    })
+}
+
+fn fold(mut graph: Graph) -> Result<Graph> {
+    let mut contents: Vec<Option<Vec<Dim>>> = vec![];
+    for i in 0..graph.nodes.len() {
+        let node = graph.nodes[i].clone();
+        let args: Vec<(&TensorType, Option<&[Dim]>)> =
+            node.args.iter().map(|a| (graph.ty(*a), contents[a.index()].as_deref())).collect();
+        let known = symbolic::contents(&node.op, &node.ty, &args, &|s| graph.symbol_lo(s));
+        let folded = match (&known, is_literal(&node.op)) {
+            (_, true) => None,
+            (Some(values), false) => literal(values, &node.ty),
+            (None, false) => evaluate(&graph, &node)?.map(Op::Const),
+        };
+        if let Some(op) = folded {
+            graph.nodes[i] = Node { op, args: vec![], ..node };
+        }
+        contents.push(known);
+    }
+    Ok(graph)
+}
+
+fn is_literal(op: &Op) -> bool {
+    matches!(op, Op::Const(_) | Op::Dims(_) | Op::Input { .. } | Op::Param { .. } | Op::Bind { .. })
+}
+
+/// Known elements as an operation without operands; `None` where no such operation says it.
+fn literal(values: &[Dim], ty: &TensorType) -> Option<Op> {
+    if let (Some(numbers), Some(dims)) = (values.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>(), ty.static_dims()) {
+        return Some(Op::Const(match ty.dtype {
+            DType::I64 => Tensor::from_vec(dims, numbers),
+            DType::I32 => Tensor::from_vec(dims, numbers.into_iter().map(|v| v as i32).collect()),
+            DType::Bool => Tensor::from_vec(dims, numbers.into_iter().map(|v| v != 0).collect()),
+            _ => return None,
+        }));
+    }
+    (ty.dtype == DType::I64 && ty.rank() <= 1).then(|| Op::Dims(values.to_vec()))
+}
+
+/// The value of an operation on small constants.
+fn evaluate(graph: &Graph, node: &Node) -> Result<Option<Tensor>> {
+    let constants = node.args.iter().all(|a| matches!(graph.node(*a).op, Op::Const(_)));
+    let small = node.ty.static_dims().is_some_and(|d| d.iter().product::<usize>() <= ELEMENTS_MAX);
+    if !constants || !small || node.args.is_empty() {
+        return Ok(None);
+    }
+    let mut alone = Graph::default();
+    let args: Vec<Value> = node.args.iter().map(|a| alone.push(graph.node(*a).clone())).collect();
+    let v = alone.push(Node { args, ..node.clone() });
+    alone.outputs.push(("folded".into(), v));
+    let no_params = |name: &str| Err(Error::defect(format!("the parameter `{name}` is no constant here")));
+    let outputs = interp::run(&alone, &no_params, &[])?;
+    Ok(outputs.into_iter().next().map(|(_, t)| t))
+}

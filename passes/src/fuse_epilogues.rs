@@ -1,0 +1,62 @@
+//! y = reduce(x); z[i] = f(y[i])  =>  one kernel: what is elementwise on a reduction's result follows it in registers
+//!
+//! The reader may permute the result: then the kernel writes in the reader's order.
+
+use crate::fusion::{Match, STATEMENTS_MAX, correspond, kernel, merge, reaches_around};
+use crate::rewrite_functions;
+use sardonyx_dialects::flow::{Class, Kernel, Program};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::{Dim, Result};
+
+pub fn run(module: Operation) -> Result<()> {
+    rewrite_functions(module, |function| {
+        if !crate::is_flow(function) {
+            return Ok(None);
+        }
+        let mut program = Program::read(function)?;
+        while let Some((producer, consumer, m)) = find(&program) {
+            merge(&mut program, producer, consumer, &m);
+        }
+        program.write(function.context()).map(Some)
+    })
+}
+
+fn find(program: &Program) -> Option<(usize, usize, Match)> {
+    let producers = program.producers();
+    for (consumer, step) in program.steps.iter().enumerate() {
+        for producer in step.args.iter().filter_map(|&a| producers[a]) {
+            if let Some(m) = matches(program, producer, consumer) {
+                return Some((producer, consumer, m));
+            }
+        }
+    }
+    None
+}
+
+fn matches(program: &Program, producer: usize, consumer: usize) -> Option<Match> {
+    let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
+    let (p, c) = (kernel(p_step)?, kernel(c_step)?);
+    if p.class() == Class::Map || c.class() != Class::Map || p.body.len() + c.body.len() > STATEMENTS_MAX {
+        return None;
+    }
+    let pairs = correspond(p_step, c_step)?;
+    // Only outer variables: the epilogue runs once per result, not once per summand.
+    if pairs.iter().any(|&(_, pv)| pv >= p.outer.len()) {
+        return None;
+    }
+    let covered = |extents: &[Dim], hit: &dyn Fn(usize) -> bool| {
+        extents.iter().enumerate().all(|(v, e)| e.is_const(1) || hit(v))
+    };
+    let all_consumer = covered(&c.outer, &|v| pairs.iter().any(|x| x.0 == v));
+    let all_producer = covered(&p.outer, &|v| pairs.iter().any(|x| x.1 == v));
+    if !all_consumer || !all_producer || reaches_around(program, producer, consumer) {
+        return None;
+    }
+    let in_producer = |v: usize| pairs.iter().find(|x| x.0 == v).map_or(Dim::constant(0), |x| Kernel::var(x.1));
+    Some(Match {
+        outer: p.outer.clone(),
+        inner: p.inner.clone(),
+        producer: (0..p.n_vars()).map(Kernel::var).collect(),
+        consumer: (0..c.n_vars()).map(in_producer).collect(),
+    })
+}

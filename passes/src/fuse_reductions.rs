@@ -1,0 +1,135 @@
+//! m = max(x); e = exp(x - m); s = sum(e); y = e / s  =>  one kernel that walks each row
+//!
+//! Two kernels become one where they iterate over the same rows and columns: a reduction and a map over the same
+//! points, before or after it, or two reductions. The reader must share points with the producer; reading only its
+//! row values would save nothing but a launch.
+
+use crate::fusion::{Match, STATEMENTS_MAX, correspond, kernel, loads_of, merge, reaches_around};
+use crate::rewrite_functions;
+use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::{Dim, Result};
+
+pub fn run(module: Operation) -> Result<()> {
+    rewrite_functions(module, |function| {
+        if !crate::is_flow(function) {
+            return Ok(None);
+        }
+        let mut program = Program::read(function)?;
+        while let Some((producer, consumer, m)) = find(&program) {
+            merge(&mut program, producer, consumer, &m);
+        }
+        program.write(function.context()).map(Some)
+    })
+}
+
+fn find(program: &Program) -> Option<(usize, usize, Match)> {
+    let producers = program.producers();
+    for (consumer, step) in program.steps.iter().enumerate() {
+        for producer in step.args.iter().filter_map(|&a| producers[a]) {
+            if let Some(m) = matches(program, producer, consumer) {
+                return Some((producer, consumer, m));
+            }
+        }
+    }
+    None
+}
+
+fn matches(program: &Program, producer: usize, consumer: usize) -> Option<Match> {
+    let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
+    let (p, c) = (kernel(p_step)?, kernel(c_step)?);
+    // A contraction has a generator of its own, which has no rows to share.
+    if p.class() == Class::Contract || c.class() == Class::Contract || p.body.len() + c.body.len() > STATEMENTS_MAX {
+        return None;
+    }
+    let pairs = correspond(p_step, c_step)?;
+    let m = match (p.inner.is_empty(), c.inner.is_empty()) {
+        (false, true) => map_after(p_step, p, c_step, c, pairs)?,
+        (true, false) => map_before(p, c, &pairs)?,
+        (false, false) => two_reductions(p_step, p, c_step, c, pairs)?,
+        (true, true) => return None,
+    };
+    (!reaches_around(program, producer, consumer)).then_some(m)
+}
+
+fn own_vars(k: &Kernel) -> Vec<Dim> {
+    (0..k.n_vars()).map(Kernel::var).collect()
+}
+
+/// Variables of one kernel in terms of the other's; unit dimensions without a partner stand at 0. `None` where a
+/// variable of either side has no partner.
+fn translate(from: &Kernel, to: &Kernel, pairs: &[(usize, usize)]) -> Option<Vec<Dim>> {
+    let extent = |k: &Kernel, v: usize| k.outer.iter().chain(&k.inner).nth(v).cloned();
+    let complete = (0..to.n_vars()).all(|v| pairs.iter().any(|x| x.1 == v) || extent(to, v).is_some_and(|e| e.is_const(1)));
+    let one = |v: usize| match pairs.iter().find(|x| x.0 == v) {
+        Some(x) => Some(Kernel::var(x.1)),
+        None => extent(from, v)?.is_const(1).then(|| Dim::constant(0)),
+    };
+    complete.then(|| (0..from.n_vars()).map(one).collect::<Option<Vec<_>>>()).flatten()
+}
+
+/// Pairs the reader's variables that are left over with the producer's inner ones, in order, where extents agree.
+fn pair_inner(p: &Kernel, c: &Kernel, mut pairs: Vec<(usize, usize)>) -> Option<Vec<(usize, usize)>> {
+    let extents = |k: &Kernel| k.outer.iter().chain(&k.inner).cloned().collect::<Vec<_>>();
+    let (pe, ce) = (extents(p), extents(c));
+    let free_inner = (p.outer.len()..p.n_vars()).filter(|v| !pairs.iter().any(|x| x.1 == *v)).collect::<Vec<_>>();
+    let free = (0..c.n_vars()).filter(|v| !pairs.iter().any(|x| x.0 == *v) && !ce[*v].is_const(1)).collect::<Vec<_>>();
+    if free.len() != free_inner.len() || free.iter().zip(&free_inner).any(|(&cv, &pv)| ce[cv] != pe[pv]) {
+        return None;
+    }
+    pairs.extend(free.into_iter().zip(free_inner));
+    Some(pairs)
+}
+
+/// The reader, in the producer's terms, reads a point that the producer computes or reads.
+fn shares_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, vars: &[Dim]) -> bool {
+    let levels = p.levels();
+    let reads_point_result = loads_of(p_step, c_step).iter().any(|(result, _, _)| {
+        p.stores.iter().any(|s| s.memlet.container == *result && levels[s.value] == Level::Point)
+    });
+    let in_terms = |d: &Dim| sardonyx_dialects::flow::kernel::rename(d, &|i| vars.get(i).cloned(), &|k| k);
+    let same_load = c.body.iter().any(|s| match &s.body {
+        Body::Load { memlet, .. } => p.body.iter().zip(&levels).any(|(ps, level)| match &ps.body {
+            Body::Load { memlet: pm, .. } => {
+                *level == Level::Point
+                    && p_step.args[pm.container] == c_step.args[memlet.container]
+                    && pm.index.iter().cloned().eq(memlet.index.iter().map(in_terms))
+            }
+            _ => false,
+        }),
+        _ => false,
+    });
+    reads_point_result || same_load
+}
+
+/// reduce, then a map over the same points
+fn map_after(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, pairs: Vec<(usize, usize)>) -> Option<Match> {
+    let pairs = pair_inner(p, c, pairs)?;
+    let consumer = translate(c, p, &pairs)?;
+    shares_points(p_step, p, c_step, c, &consumer).then(|| Match {
+        outer: p.outer.clone(),
+        inner: p.inner.clone(),
+        producer: own_vars(p),
+        consumer,
+    })
+}
+
+/// a map, then a reduction over its points
+fn map_before(p: &Kernel, c: &Kernel, pairs: &[(usize, usize)]) -> Option<Match> {
+    let swapped: Vec<(usize, usize)> = pairs.iter().map(|&(cv, pv)| (pv, cv)).collect();
+    let producer = translate(p, c, &swapped)?;
+    Some(Match { outer: c.outer.clone(), inner: c.inner.clone(), producer, consumer: own_vars(c) })
+}
+
+/// two reductions over the same columns of the same rows
+fn two_reductions(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, pairs: Vec<(usize, usize)>) -> Option<Match> {
+    let pairs = pair_inner(p, c, pairs)?;
+    let same_side = pairs.iter().all(|&(cv, pv)| (cv < c.outer.len()) == (pv < p.outer.len()));
+    let consumer = translate(c, p, &pairs)?;
+    (same_side && shares_points(p_step, p, c_step, c, &consumer)).then(|| Match {
+        outer: p.outer.clone(),
+        inner: p.inner.clone(),
+        producer: own_vars(p),
+        consumer,
+    })
+}

@@ -1,0 +1,335 @@
+//! What the fusion passes share: legality in the graph, substitution of bodies, and putting the steps back in order
+
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::SymbolKind;
+use sardonyx_runtime::{DType, Dim};
+use std::collections::{BTreeSet, HashMap};
+
+/// More statements than this in one kernel would spill more than a separate kernel moves.
+pub const STATEMENTS_MAX: usize = 96;
+
+/// The kernel of a step, if it is one.
+pub fn kernel(step: &Step) -> Option<&Kernel> {
+    match &step.op {
+        FlowOp::Kernel(k) => Some(k),
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } => None,
+    }
+}
+
+/// True where a path leads from one step to a later one through a third.
+pub fn reaches_around(program: &Program, from: usize, to: usize) -> bool {
+    let consumers = program.consumers();
+    let mut stack: Vec<usize> =
+        program.steps[from].results.iter().flat_map(|&r| consumers[r].iter().copied()).filter(|&s| s != to).collect();
+    let mut seen = BTreeSet::new();
+    while let Some(step) = stack.pop() {
+        if step == to {
+            return true;
+        }
+        if seen.insert(step) {
+            stack.extend(program.steps[step].results.iter().flat_map(|&r| consumers[r].iter().copied()));
+        }
+    }
+    false
+}
+
+/// An iteration variable that stands alone in an index expression.
+pub fn bare_var(d: &Dim) -> Option<usize> {
+    d.as_symbol()?.strip_prefix('%')?.parse().ok()
+}
+
+/// A kernel's body under substitution: variables by `vars`, loads by `load` (the new statement's number).
+pub struct Splice<'k> {
+    pub body: Vec<Statement>,
+    from: &'k Kernel,
+    map: Vec<usize>,
+}
+
+impl<'k> Splice<'k> {
+    pub fn new(body: Vec<Statement>, from: &'k Kernel) -> Splice<'k> {
+        Splice { body, from, map: vec![] }
+    }
+
+    pub fn push(&mut self, body: Body, dtype: DType) -> usize {
+        self.body.push(Statement { body, dtype });
+        self.body.len() - 1
+    }
+
+    /// Index expressions of the source kernel in the new one's terms.
+    pub fn index(&self, d: &Dim, vars: &[Dim]) -> Dim {
+        rename(d, &|i| vars.get(i).cloned(), &|k| self.map[k])
+    }
+
+    /// Copies all statements; `load` may replace a load, given its memlet in new terms, by a statement's number.
+    pub fn run(&mut self, vars: &[Dim], load: &mut dyn FnMut(&mut Splice<'k>, Memlet, Option<usize>, DType) -> usize) {
+        for statement in &self.from.body {
+            let id = match &statement.body {
+                Body::Load { memlet, guard } => {
+                    let index = memlet.index.iter().map(|d| self.index(d, vars)).collect();
+                    let guard = guard.map(|g| self.map[g]);
+                    load(self, Memlet { container: memlet.container, index }, guard, statement.dtype)
+                }
+                other => {
+                    let body = other.renumbered(&|k| self.map[k], &|d| self.index(d, vars));
+                    self.push(body, statement.dtype)
+                }
+            };
+            self.map.push(id);
+        }
+    }
+
+    pub fn statement(&self, old: usize) -> usize {
+        self.map[old]
+    }
+}
+
+/// Both guards, where there are two.
+pub fn and_guards(splice: &mut Splice, a: Option<usize>, b: Option<usize>) -> Option<usize> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(splice.push(Body::Apply { f: ScalarFn::And, args: vec![a, b] }, DType::Bool)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// A kernel with its operands: equal statements once, unused statements and operands gone.
+pub fn tidy(mut kernel: Kernel, args: Vec<usize>) -> (Kernel, Vec<usize>) {
+    share_operands(&mut kernel, &args);
+    share_statements(&mut kernel);
+    drop_dead_statements(&mut kernel);
+    drop_unused_operands(kernel, args)
+}
+
+/// Two operands that are one container become one.
+fn share_operands(kernel: &mut Kernel, args: &[usize]) {
+    for statement in &mut kernel.body {
+        if let Body::Load { memlet, .. } = &mut statement.body {
+            let id = args[memlet.container];
+            memlet.container = args.iter().position(|&a| a == id).unwrap_or(memlet.container);
+        }
+    }
+}
+
+fn share_statements(kernel: &mut Kernel) {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut map: Vec<usize> = vec![];
+    let mut body: Vec<Statement> = vec![];
+    for statement in &kernel.body {
+        let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
+        let key = format!("{new:?} {}", statement.dtype);
+        let id = *seen.entry(key).or_insert_with(|| {
+            body.push(Statement { body: new, dtype: statement.dtype });
+            body.len() - 1
+        });
+        map.push(id);
+    }
+    kernel.body = body;
+    renumber_stores(kernel, &map);
+}
+
+fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
+    for store in &mut kernel.stores {
+        store.value = map[store.value];
+        store.memlet.index.iter_mut().for_each(|d| *d = rename(d, &|_| None, &|k| map[k]));
+    }
+}
+
+fn statements_in(index: &[Dim]) -> Vec<usize> {
+    let symbols = index.iter().flat_map(|d| d.symbols());
+    symbols.filter_map(|s| s.strip_prefix('$')?.parse().ok()).collect()
+}
+
+fn uses_of(body: &Body) -> Vec<usize> {
+    match body {
+        Body::Load { memlet, guard } => statements_in(&memlet.index).into_iter().chain(*guard).collect(),
+        Body::Const(_) => vec![],
+        Body::Index(d) => statements_in(std::slice::from_ref(d)),
+        Body::Apply { args, .. } => args.clone(),
+        Body::Convert(a) => vec![*a],
+        Body::Reduce { arg, .. } => vec![*arg],
+    }
+}
+
+fn drop_dead_statements(kernel: &mut Kernel) {
+    let mut live = vec![false; kernel.body.len()];
+    let mut stack: Vec<usize> =
+        kernel.stores.iter().flat_map(|s| statements_in(&s.memlet.index).into_iter().chain([s.value])).collect();
+    while let Some(k) = stack.pop() {
+        if !std::mem::replace(&mut live[k], true) {
+            stack.extend(uses_of(&kernel.body[k].body));
+        }
+    }
+    let mut map = vec![0; live.len()];
+    let mut body = vec![];
+    for (k, statement) in kernel.body.iter().enumerate().filter(|(k, _)| live[*k]) {
+        map[k] = body.len();
+        let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
+        body.push(Statement { body: new, dtype: statement.dtype });
+    }
+    kernel.body = body;
+    renumber_stores(kernel, &map);
+}
+
+fn drop_unused_operands(mut kernel: Kernel, args: Vec<usize>) -> (Kernel, Vec<usize>) {
+    let loads = |kernel: &Kernel, i: usize| {
+        kernel.body.iter().any(|s| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == i))
+    };
+    let kept: Vec<usize> = (0..args.len()).filter(|&i| loads(&kernel, i)).collect();
+    for statement in &mut kernel.body {
+        if let Body::Load { memlet, .. } = &mut statement.body {
+            memlet.container = kept.iter().position(|&k| k == memlet.container).unwrap_or(0);
+        }
+    }
+    kernel.reads = kept.iter().map(|&i| kernel.reads[i].clone()).collect();
+    (kernel, kept.into_iter().map(|i| args[i]).collect())
+}
+
+/// Drops results that nothing needs: the kernel's stores to them, or the whole step.
+pub fn drop_dead(program: &mut Program) {
+    loop {
+        let consumers = program.consumers();
+        let needed = |id: usize| !consumers[id].is_empty() || program.outputs.iter().any(|(_, o)| *o == id);
+        let dead = |s: &Step| !matches!(s.op, FlowOp::Bind { .. }) && !s.results.iter().any(|&r| needed(r));
+        let Some(at) = program.steps.iter().position(dead) else { break };
+        program.steps.remove(at);
+    }
+    let consumers = program.consumers();
+    let outputs: Vec<usize> = program.outputs.iter().map(|(_, o)| *o).collect();
+    for step in &mut program.steps {
+        let FlowOp::Kernel(kernel) = &mut step.op else { continue };
+        let kept: Vec<usize> = (0..step.results.len())
+            .filter(|&i| !consumers[step.results[i]].is_empty() || outputs.contains(&step.results[i]))
+            .collect();
+        if kept.len() < step.results.len() {
+            kernel.stores.retain(|s| kept.contains(&s.memlet.container));
+            for store in &mut kernel.stores {
+                store.memlet.container = kept.iter().position(|&k| k == store.memlet.container).unwrap_or(0);
+            }
+            kernel.writes = kept.iter().map(|&i| kernel.writes[i].clone()).collect();
+            step.results = kept.iter().map(|&i| step.results[i]).collect();
+            let (tidied, args) = tidy((**kernel).clone(), step.args.clone());
+            (**kernel, step.args) = (tidied, args);
+        }
+    }
+}
+
+/// Puts every step after what it needs, keeping the order where it may.
+pub fn sort_steps(program: &mut Program) {
+    let data: BTreeSet<String> =
+        program.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Data).map(|(n, _)| n.clone()).collect();
+    let mut ready: BTreeSet<usize> = program.inputs.iter().map(|(_, id)| *id).collect();
+    let mut bound: BTreeSet<String> = BTreeSet::new();
+    let mut rest = std::mem::take(&mut program.steps);
+    while !rest.is_empty() {
+        let fits = |step: &Step| {
+            let symbols = step.results.iter().flat_map(|&r| program.containers[r].dims.iter().flat_map(|d| d.symbols()));
+            let waits = symbols.into_iter().any(|s| data.contains(&*s) && !bound.contains(&*s));
+            !waits && step.args.iter().all(|a| ready.contains(a))
+        };
+        // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
+        let at = rest.iter().position(fits).unwrap_or(0);
+        let step = rest.remove(at);
+        ready.extend(step.results.iter().copied());
+        if let FlowOp::Bind { symbol } = &step.op {
+            bound.insert(symbol.clone());
+        }
+        program.steps.push(step);
+    }
+}
+
+/// How the variables of two kernels, one of which reads the other's results, correspond.
+pub struct Match {
+    /// The merged kernel iterates as this one does.
+    pub outer: Vec<Dim>,
+    pub inner: Vec<Dim>,
+    /// Each variable of the producer and of the consumer in terms of the merged kernel's variables.
+    pub producer: Vec<Dim>,
+    pub consumer: Vec<Dim>,
+}
+
+/// The loads that a consumer makes of a producer's results: (result, index).
+pub fn loads_of<'c>(producer: &Step, consumer: &'c Step) -> Vec<(usize, &'c Memlet, bool)> {
+    let Some(c) = kernel(consumer) else { return vec![] };
+    let result = |container: usize| producer.results.iter().position(|r| *r == consumer.args[container]);
+    let load = |s: &'c Statement| match &s.body {
+        Body::Load { memlet, guard } => Some((result(memlet.container)?, memlet, guard.is_some())),
+        _ => None,
+    };
+    c.body.iter().filter_map(load).collect()
+}
+
+/// Merges a consumer into the scope that `m` describes. All results of the producer stay (see `drop_dead`).
+pub fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match) {
+    let (p_step, c_step) = (program.steps[producer].clone(), program.steps[consumer].clone());
+    let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
+    let mut args = p_step.args.clone();
+    let mut reads = p.reads.clone();
+    let mut first = Splice::new(vec![], p);
+    first.run(&m.producer, &mut |s, memlet, guard, dtype| s.push(Body::Load { memlet, guard }, dtype));
+    let restore = |s: &Splice, store: &Store, vars: &[Dim], shift: usize| Store {
+        memlet: Memlet {
+            container: store.memlet.container + shift,
+            index: store.memlet.index.iter().map(|d| s.index(d, vars)).collect(),
+        },
+        value: s.statement(store.value),
+    };
+    let mut stores: Vec<Store> = p.stores.iter().map(|s| restore(&first, s, &m.producer, 0)).collect();
+    let value_of: Vec<usize> =
+        (0..p.writes.len()).map(|r| stores.iter().find(|s| s.memlet.container == r).map_or(0, |s| s.value)).collect();
+    let mut second = Splice::new(first.body, c);
+    second.run(&m.consumer, &mut |s, memlet, guard, dtype| {
+        let id = c_step.args[memlet.container];
+        if let Some(result) = p_step.results.iter().position(|r| *r == id) {
+            return value_of[result];
+        }
+        let container = args.iter().position(|&a| a == id).unwrap_or_else(|| {
+            args.push(id);
+            reads.push(c.reads[memlet.container].clone());
+            args.len() - 1
+        });
+        s.push(Body::Load { memlet: Memlet { container, ..memlet }, guard }, dtype)
+    });
+    stores.extend(c.stores.iter().map(|s| restore(&second, s, &m.consumer, p.writes.len())));
+    let writes = p.writes.iter().chain(&c.writes).cloned().collect();
+    let merged = Kernel { outer: m.outer.clone(), inner: m.inner.clone(), reads, writes, body: second.body, stores };
+    let (merged, args) = tidy(merged, args);
+    let results = p_step.results.iter().chain(&c_step.results).copied().collect();
+    let mut origins = p_step.origins.clone();
+    c_step.origins.iter().filter(|o| !p_step.origins.contains(o)).for_each(|o| origins.push(o.clone()));
+    program.steps[consumer] = Step { op: FlowOp::Kernel(Box::new(merged)), args, results, origins };
+    program.steps.remove(producer);
+    sort_steps(program);
+    drop_dead(program);
+}
+
+/// Correspondence of consumer variables to producer variables through the containers between them. `None` where an
+/// index is no bare variable, or two loads disagree.
+pub fn correspond(producer: &Step, consumer: &Step) -> Option<Vec<(usize, usize)>> {
+    let (p, c) = (kernel(producer)?, kernel(consumer)?);
+    let mut pairs: Vec<(usize, usize)> = vec![];
+    for (result, load, guarded) in loads_of(producer, consumer) {
+        let mut stores = p.stores.iter().filter(|s| s.memlet.container == result);
+        let (store, None) = (stores.next()?, stores.next()) else { return None };
+        if guarded {
+            return None;
+        }
+        for ((s, l), extent) in store.memlet.index.iter().zip(&load.index).zip(&p.writes[result].dims) {
+            match (bare_var(s), bare_var(l)) {
+                (Some(pv), Some(cv)) => pairs.push((cv, pv)),
+                // A dimension of 1 has one point, however it is named.
+                _ if extent.is_const(1) => {}
+                _ => return None,
+            }
+        }
+    }
+    pairs.sort();
+    pairs.dedup();
+    let distinct = |side: fn(&(usize, usize)) -> usize| {
+        let all: BTreeSet<usize> = pairs.iter().map(side).collect();
+        all.len() == pairs.len()
+    };
+    let extent = |k: &Kernel, v: usize| k.outer.iter().chain(&k.inner).nth(v).cloned();
+    let same_extents = pairs.iter().all(|&(cv, pv)| extent(c, cv) == extent(p, pv));
+    (distinct(|x| x.0) && distinct(|x| x.1) && same_extents && !pairs.is_empty()).then_some(pairs)
+}

@@ -1,0 +1,136 @@
+//! y[i] = f(x[i]); z = g(y[p(i)])  =>  z = g(f(x[p(i)])): a map is computed where it is read
+//!
+//! Index maps (transposes, slices, broadcasts, constants by position) go into every reader: they only change where a
+//! reader looks. Other maps go into their only reader, and only where it reads each point once, so that nothing is
+//! computed twice. A contraction reads its operands many times: it takes index maps alone.
+
+use crate::fusion::{STATEMENTS_MAX, Splice, and_guards, drop_dead, kernel, tidy};
+use crate::rewrite_functions;
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::{Dim, Result};
+
+pub fn run(module: Operation) -> Result<()> {
+    rewrite_functions(module, |function| {
+        if !crate::is_flow(function) {
+            return Ok(None);
+        }
+        let mut program = Program::read(function)?;
+        while let Some(site) = find(&program) {
+            apply(&mut program, &site);
+        }
+        program.write(function.context()).map(Some)
+    })
+}
+
+/// Step `producer` goes into step `consumer` in place of its operand.
+struct Site {
+    producer: usize,
+    consumer: usize,
+    operand: usize,
+}
+
+fn find(program: &Program) -> Option<Site> {
+    let producers = program.producers();
+    for (consumer, step) in program.steps.iter().enumerate() {
+        for (operand, &id) in step.args.iter().enumerate() {
+            if let Some(producer) = producers[id]
+                && matches(program, producer, consumer, operand)
+            {
+                return Some(Site { producer, consumer, operand });
+            }
+        }
+    }
+    None
+}
+
+fn matches(program: &Program, producer: usize, consumer: usize, operand: usize) -> bool {
+    let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
+    let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
+    if p.class() != Class::Map || !stores_identity(p) || p.body.len() + c.body.len() > STATEMENTS_MAX {
+        return false;
+    }
+    if c.class() == Class::Contract {
+        return is_plain_copy(p);
+    }
+    if is_index_map(p) {
+        return true;
+    }
+    let readers = &program.consumers()[p_step.results[0]];
+    readers.len() == 1 && !program.is_output(p_step.results[0]) && reads_each_point_once(c_step, c, operand)
+}
+
+/// One result, written at the iteration variables in order.
+fn stores_identity(p: &Kernel) -> bool {
+    let [store] = p.stores.as_slice() else { return false };
+    store.memlet.index.iter().enumerate().all(|(i, d)| *d == Kernel::var(i)) && store.memlet.index.len() == p.outer.len()
+}
+
+/// One unguarded load at computed places.
+fn is_plain_copy(p: &Kernel) -> bool {
+    let direct = |d: &Dim| d.symbols().iter().all(|s| !s.starts_with('$'));
+    matches!(p.body.as_slice(), [one] if matches!(&one.body,
+        Body::Load { memlet, guard: None } if memlet.index.iter().all(direct)))
+}
+
+/// Nothing is computed but places and truth values of places: at most one load reaches the result.
+fn is_index_map(p: &Kernel) -> bool {
+    let loads = p.body.iter().filter(|s| matches!(s.body, Body::Load { .. })).count();
+    is_plain_copy(p) || (loads == 0 && p.body.len() <= 8)
+}
+
+/// Each load of the operand has every iteration variable of the consumer in its index.
+fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
+    let levels = c.levels();
+    let extents: Vec<&Dim> = c.outer.iter().chain(&c.inner).collect();
+    c.body.iter().zip(&levels).all(|(s, level)| match &s.body {
+        Body::Load { memlet, .. } if step.args[memlet.container] == step.args[operand] => {
+            let vars = if *level == Level::Point { c.n_vars() } else { c.outer.len() };
+            let used = |v: usize| {
+                let name = format!("%{v}");
+                memlet.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))
+            };
+            (0..vars).all(|v| extents[v].is_const(1) || used(v))
+        }
+        _ => true,
+    })
+}
+
+fn apply(program: &mut Program, site: &Site) {
+    let (p_step, c_step) = (program.steps[site.producer].clone(), program.steps[site.consumer].clone());
+    let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
+    let id = c_step.args[site.operand];
+    let mut args = c_step.args.clone();
+    let mut reads = c.reads.clone();
+    let offset = args.len();
+    args.extend(&p_step.args);
+    reads.extend(p.reads.iter().cloned());
+    let mut splice = Splice::new(vec![], c);
+    let vars: Vec<Dim> = (0..c.n_vars()).map(Kernel::var).collect();
+    splice.run(&vars, &mut |s, memlet, guard, dtype| {
+        if c_step.args[memlet.container] != id {
+            return s.push(Body::Load { memlet, guard }, dtype);
+        }
+        let mut inner = Splice::new(std::mem::take(&mut s.body), p);
+        inner.run(&memlet.index, &mut |i, m, own, dtype| {
+            let guard = and_guards(i, guard, own);
+            i.push(Body::Load { memlet: Memlet { container: m.container + offset, ..m }, guard }, dtype)
+        });
+        let value = inner.statement(p.stores[0].value);
+        s.body = inner.body;
+        value
+    });
+    let stores = c.stores.iter().map(|store| {
+        let mut store = store.clone();
+        store.value = splice.statement(store.value);
+        store.memlet.index.iter_mut().for_each(|d| *d = splice.index(d, &vars));
+        store
+    });
+    let stores = stores.collect();
+    let merged = Kernel { reads, body: splice.body, stores, ..c.clone() };
+    let (merged, args) = tidy(merged, args);
+    let mut origins = p_step.origins.clone();
+    c_step.origins.iter().filter(|o| !p_step.origins.contains(o)).for_each(|o| origins.push(o.clone()));
+    program.steps[site.consumer] = Step { op: FlowOp::Kernel(Box::new(merged)), args, origins, ..c_step };
+    drop_dead(program);
+}

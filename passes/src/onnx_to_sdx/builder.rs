@@ -1,0 +1,367 @@
+//! What lowerings build with: typed nodes, broadcasting, unification of dimensions, contents of small tensors
+
+use sardonyx_dialects::interp::symbolic;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+
+/// A graph under construction. Every node that is added has its type inferred at once, and its contents where it is a
+/// small integer tensor whose elements are expressions of the symbols.
+#[derive(Default)]
+pub struct Builder {
+    pub graph: Graph,
+    contents: Vec<Option<Vec<Dim>>>,
+    /// The ONNX node being lowered.
+    pub origin: String,
+    data_symbols: usize,
+}
+
+impl Builder {
+    pub fn ty(&self, v: Value) -> &TensorType {
+        self.graph.ty(v)
+    }
+
+    pub fn dims(&self, v: Value) -> Vec<Dim> {
+        self.ty(v).dims.clone()
+    }
+
+    pub fn rank(&self, v: Value) -> usize {
+        self.ty(v).rank()
+    }
+
+    pub fn dtype(&self, v: Value) -> DType {
+        self.ty(v).dtype
+    }
+
+    pub fn error(&self, code: &'static str, message: impl Into<String>) -> Box<Error> {
+        Error::user(code, message).node(&self.origin)
+    }
+
+    /// The elements as expressions, where they are known.
+    pub fn contents(&self, v: Value) -> Option<&[Dim]> {
+        self.contents[v.index()].as_deref()
+    }
+
+    /// The elements as numbers, where all are constant.
+    pub fn constants(&self, v: Value) -> Option<Vec<i64>> {
+        self.contents(v)?.iter().map(Dim::as_const).collect()
+    }
+
+    pub fn add(&mut self, op: Op, args: &[Value]) -> Result<Value> {
+        self.add_typed(op, args, None)
+    }
+
+    pub fn add_typed(&mut self, op: Op, args: &[Value], ty: Option<TensorType>) -> Result<Value> {
+        let origins = if self.origin.is_empty() { vec![] } else { vec![self.origin.clone()] };
+        let v = self.graph.add_as(op, args, ty, &origins)?;
+        let node = self.graph.node(v);
+        let operands: Vec<(&TensorType, Option<&[Dim]>)> =
+            args.iter().map(|a| (self.graph.ty(*a), self.contents[a.index()].as_deref())).collect();
+        let known = symbolic::contents(&node.op, &node.ty, &operands, &|s| self.graph.symbol_lo(s));
+        self.contents.push(known);
+        Ok(v)
+    }
+
+    // -- constants
+
+    pub fn constant(&mut self, t: Tensor) -> Result<Value> {
+        self.add(Op::Const(t), &[])
+    }
+
+    /// A constant of the given type and value, repeated over `dims`.
+    pub fn splat(&mut self, dtype: DType, value: f64, dims: &[Dim]) -> Result<Value> {
+        let scalar = scalar_tensor(dtype, value).ok_or_else(|| {
+            self.error("E0107", format!("constants of type {dtype} are not supported"))
+        })?;
+        let v = self.constant(scalar)?;
+        self.broadcast(v, dims)
+    }
+
+    /// An i64 vector of expressions.
+    pub fn dims_vector(&mut self, values: Vec<Dim>) -> Result<Value> {
+        let ty = TensorType::new(DType::I64, vec![Dim::constant(values.len() as i64)]);
+        self.add_typed(Op::Dims(values), &[], Some(ty))
+    }
+
+    pub fn dims_scalar(&mut self, value: Dim) -> Result<Value> {
+        self.add_typed(Op::Dims(vec![value]), &[], Some(TensorType::new(DType::I64, vec![])))
+    }
+
+    // -- elementwise
+
+    pub fn map1(&mut self, f: ScalarFn, a: Value) -> Result<Value> {
+        self.add(Op::Map(f), &[a])
+    }
+
+    /// A scalar function of two values that are broadcast against each other.
+    pub fn map2(&mut self, f: ScalarFn, a: Value, b: Value) -> Result<Value> {
+        let args = self.broadcast_all(&[a, b])?;
+        self.add(Op::Map(f), &args)
+    }
+
+    /// A scalar function of a value and a number.
+    pub fn map_const(&mut self, f: ScalarFn, a: Value, b: f64) -> Result<Value> {
+        let (dtype, dims) = (self.dtype(a), self.dims(a));
+        let b = self.splat(dtype, b, &dims)?;
+        self.add(Op::Map(f), &[a, b])
+    }
+
+    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Result<Value> {
+        let args = self.broadcast_all(&[condition, a, b])?;
+        self.add(Op::Map(ScalarFn::Select), &args)
+    }
+
+    pub fn convert(&mut self, a: Value, dtype: DType) -> Result<Value> {
+        if self.dtype(a) == dtype {
+            return Ok(a);
+        }
+        let ty = TensorType::new(dtype, self.dims(a));
+        self.add_typed(Op::Convert, &[a], Some(ty))
+    }
+
+    // -- shape motion
+
+    pub fn reshape(&mut self, a: Value, dims: &[Dim]) -> Result<Value> {
+        if self.ty(a).dims == dims {
+            return Ok(a);
+        }
+        let ty = TensorType::new(self.dtype(a), dims);
+        self.add_typed(Op::Reshape, &[a], Some(ty))
+    }
+
+    pub fn transpose(&mut self, a: Value, perm: Vec<usize>) -> Result<Value> {
+        if perm.iter().enumerate().all(|(i, &p)| i == p) && perm.len() == self.rank(a) {
+            return Ok(a);
+        }
+        self.add(Op::Transpose { perm }, &[a])
+    }
+
+    /// Numpy broadcasting of one value to given dimensions (aligned at the end).
+    pub fn broadcast(&mut self, a: Value, dims: &[Dim]) -> Result<Value> {
+        let lead = dims.len().checked_sub(self.rank(a)).ok_or_else(|| {
+            self.error("E0201", format!("{} has more dimensions than it is broadcast to", self.ty(a)))
+        })?;
+        let at = (lead..dims.len()).collect();
+        self.broadcast_at(a, at, dims)
+    }
+
+    /// Dimension i of the operand becomes dimension at[i] of the result.
+    pub fn broadcast_at(&mut self, a: Value, at: Vec<usize>, dims: &[Dim]) -> Result<Value> {
+        if self.ty(a).dims == dims {
+            return Ok(a);
+        }
+        let ty = TensorType::new(self.dtype(a), dims);
+        self.add_typed(Op::Broadcast { dims: at }, &[a], Some(ty))
+    }
+
+    /// Numpy broadcasting of several values against each other.
+    pub fn broadcast_all(&mut self, values: &[Value]) -> Result<Vec<Value>> {
+        let rank = values.iter().map(|v| self.rank(*v)).max().unwrap_or(0);
+        let mut dims = vec![Dim::constant(1); rank];
+        for &v in values {
+            let lead = rank - self.rank(v);
+            for i in 0..self.rank(v) {
+                // Unification rewrites types, so they are read anew each time.
+                let (d, so_far) = (self.ty(v).dims[i].clone(), dims[lead + i].clone());
+                if d.is_const(1) || d == so_far {
+                    continue;
+                }
+                if !so_far.is_const(1) {
+                    self.unify(&d, &so_far)?;
+                }
+                dims[lead + i] = self.ty(v).dims[i].clone();
+            }
+        }
+        // A unification may have rewritten what an earlier operand contributed.
+        for &v in values {
+            let lead = rank - self.rank(v);
+            for (i, d) in self.dims(v).into_iter().enumerate().filter(|(_, d)| !d.is_const(1)) {
+                dims[lead + i] = d;
+            }
+        }
+        values.iter().map(|&v| self.broadcast(v, &dims)).collect()
+    }
+
+    // -- the rest of the basis
+
+    /// Reduces over sorted axes; with `keep` they stay as dimensions of 1.
+    pub fn reduce(&mut self, f: ReduceFn, a: Value, axes: &[usize], keep: bool) -> Result<Value> {
+        let mut dims = self.dims(a);
+        let reduced = match axes {
+            [] => a,
+            axes => self.add(Op::Reduce { f, axes: axes.to_vec() }, &[a])?,
+        };
+        axes.iter().for_each(|&i| dims[i] = Dim::constant(1));
+        if keep { self.reshape(reduced, &dims) } else { Ok(reduced) }
+    }
+
+    pub fn contract(&mut self, spec: &str, a: Value, b: Value) -> Result<Value> {
+        let spec = ContractSpec::parse(spec).ok_or_else(|| Error::defect(format!("`{spec}` is no contraction")))?;
+        for (i, c) in spec.left.iter().enumerate() {
+            if let Some(j) = spec.right.iter().position(|d| d == c) {
+                let (l, r) = (self.ty(a).dims[i].clone(), self.ty(b).dims[j].clone());
+                self.unify(&l, &r)?;
+            }
+        }
+        self.add(Op::Contract(spec), &[a, b])
+    }
+
+    /// The sub-range of one axis, `count` elements from `start` by `step`.
+    pub fn slice_axis(&mut self, a: Value, axis: usize, start: Dim, step: i64, count: Dim) -> Result<Value> {
+        let mut ty = self.ty(a).clone();
+        let mut starts = vec![Dim::constant(0); ty.rank()];
+        let mut steps = vec![1; ty.rank()];
+        (starts[axis], steps[axis], ty.dims[axis]) = (start, step, count);
+        if ty == *self.ty(a) && step == 1 {
+            return Ok(a);
+        }
+        self.add_typed(Op::Slice { starts, steps }, &[a], Some(ty))
+    }
+
+    /// A vector's elements as dimensions; unknown ones become data-dependent symbols.
+    pub fn read_dims(&mut self, vector: Value) -> Result<Vec<Dim>> {
+        if let Some(known) = self.contents(vector) {
+            return Ok(known.to_vec());
+        }
+        let count = self.ty(vector).elements().as_const().ok_or_else(|| {
+            self.error("E0203", "a shape has a rank that is not known when the model is compiled")
+        })?;
+        let flat = self.reshape(vector, &[Dim::constant(count)])?;
+        (0..count).map(|i| self.read_dim(flat, i)).collect()
+    }
+
+    fn read_dim(&mut self, vector: Value, i: i64) -> Result<Dim> {
+        let one = self.slice_axis(vector, 0, Dim::constant(i), 1, Dim::constant(1))?;
+        let one = self.convert(one, DType::I64)?;
+        if let Some([known]) = self.contents(one) {
+            return Ok(known.clone());
+        }
+        let symbol = format!("data{}", self.data_symbols);
+        self.data_symbols += 1;
+        self.graph.symbols.insert(symbol.clone(), Symbol { kind: SymbolKind::Data, lo: 0, hi: None });
+        self.add(Op::Bind { symbol: symbol.clone() }, &[one])?;
+        Ok(Dim::symbol(&symbol))
+    }
+
+    // -- symbols
+
+    /// Makes two dimensions equal: solves for a symbol where that is possible, and rewrites the graph with it.
+    pub fn unify(&mut self, a: &Dim, b: &Dim) -> Result<()> {
+        if a == b {
+            return Ok(());
+        }
+        let Some((symbol, by)) = solve(a, b) else {
+            let message = format!("the dimensions {a} and {b} must be equal");
+            return Err(self.error("E0201", message).help("check the shapes of the node's inputs"));
+        };
+        let lo = self.graph.symbol_lo(&symbol);
+        if by.as_const().is_some_and(|c| c < lo) {
+            return Err(self.error("E0201", format!("the dimensions {a} and {b} cannot be equal")));
+        }
+        self.substitute(&symbol, &by);
+        Ok(())
+    }
+
+    fn substitute(&mut self, symbol: &str, by: &Dim) {
+        let rewrite = |d: &mut Dim| {
+            if d.symbols().iter().any(|s| **s == *symbol) {
+                *d = d.substitute(&|s| (s == symbol).then(|| by.clone()));
+            }
+        };
+        for node in &mut self.graph.nodes {
+            node.ty.dims.iter_mut().for_each(rewrite);
+            match &mut node.op {
+                Op::Dims(values) | Op::Slice { starts: values, .. } | Op::Pad { low: values } => {
+                    values.iter_mut().for_each(rewrite)
+                }
+                Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert => {}
+                Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Reshape => {}
+                Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => {}
+            }
+        }
+        self.contents.iter_mut().flatten().flatten().for_each(rewrite);
+        for check in &mut self.graph.checks {
+            rewrite(&mut check.left);
+            rewrite(&mut check.right);
+        }
+        // The range of the symbol that is gone still binds: it is checked when the expression is evaluated.
+        let gone = self.graph.symbols.remove(symbol);
+        if let (Some(gone), Some(kept)) = (gone, by.as_symbol().and_then(|s| self.graph.symbols.get_mut(s))) {
+            kept.lo = kept.lo.max(gone.lo);
+            kept.hi = [kept.hi, gone.hi].into_iter().flatten().min();
+        }
+    }
+}
+
+/// A symbol and the expression that makes `a == b` true, where `a - b` has a symbol with coefficient ±1.
+fn solve(a: &Dim, b: &Dim) -> Option<(String, Dim)> {
+    // A bare symbol is replaced first, so that the other side's own names stay.
+    for (bare, other) in [(a, b), (b, a)] {
+        if let Some(name) = bare.as_symbol()
+            && !other.symbols().contains(name)
+        {
+            return Some((name.into(), other.clone()));
+        }
+    }
+    let difference = a.clone() - b.clone();
+    difference.symbols().iter().rev().find_map(|name| {
+        let (coefficient, rest) = difference.linear_in(name)?;
+        match coefficient.as_const()? {
+            1 => Some((name.to_string(), -rest)),
+            -1 => Some((name.to_string(), rest)),
+            _ => None,
+        }
+    })
+}
+
+/// A rank-0 tensor of a numeric type; `None` for types that have no such constant here.
+pub fn scalar_tensor(dtype: DType, value: f64) -> Option<Tensor> {
+    Some(match dtype {
+        DType::F32 => Tensor::scalar(value as f32),
+        DType::F64 => Tensor::scalar(value),
+        DType::I64 => Tensor::scalar(value as i64),
+        DType::I32 => Tensor::scalar(value as i32),
+        DType::I16 => Tensor::scalar(value as i16),
+        DType::I8 => Tensor::scalar(value as i8),
+        DType::U64 => Tensor::scalar(value as u64),
+        DType::U32 => Tensor::scalar(value as u32),
+        DType::U16 => Tensor::scalar(value as u16),
+        DType::U8 => Tensor::scalar(value as u8),
+        DType::Bool => Tensor::scalar(value != 0.0),
+        DType::F16 => Tensor::scalar(half::f16::from_f64(value)),
+        DType::BF16 => Tensor::scalar(half::bf16::from_f64(value)),
+        DType::String | DType::C64 | DType::C128 => return None,
+        DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => return None,
+        DType::U4 | DType::I4 | DType::F4E2M1 | DType::U2 | DType::I2 => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dim(t: &str) -> Dim {
+        Dim::parse(t).unwrap()
+    }
+
+    #[test]
+    fn equations_are_solved_for_one_symbol() {
+        assert_eq!(solve(&dim("a"), &dim("b + 1")), Some(("a".into(), dim("b + 1"))));
+        assert_eq!(solve(&dim("past + seq"), &dim("total + 1")), Some(("total".into(), dim("past + seq - 1"))));
+        assert_eq!(solve(&dim("2*a"), &dim("3")), None);
+        assert_eq!(solve(&dim("4"), &dim("5")), None);
+    }
+
+    #[test]
+    fn broadcasting_unifies_symbols_but_not_ones() {
+        let mut b = Builder::default();
+        for (name, dims) in [("x", ["s10", "1", "64"]), ("y", ["s11", "s12", "64"])] {
+            let ty = TensorType::new(DType::F32, dims.map(dim).to_vec());
+            b.add_typed(Op::Input { name: name.into() }, &[], Some(ty)).unwrap();
+        }
+        let sum = b.map2(ScalarFn::Add, Value(0), Value(1)).unwrap();
+        let batch = b.dims(Value(0))[0].clone();
+        assert_eq!(b.dims(sum), [batch.clone(), dim("s12"), dim("64")]);
+        assert_eq!(b.dims(Value(1))[0], batch);
+    }
+}

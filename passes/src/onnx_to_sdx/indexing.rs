@@ -1,0 +1,150 @@
+//! Gather, Slice, Split  =>  gather, slice
+
+use super::builder::Builder;
+use super::node::Node;
+use super::shape::axes;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_runtime::{DType, Dim, Result};
+
+type Outputs = Result<Vec<Value>>;
+
+/// Negative indices count from the end: select(i < 0, i + n, i), which folds away for constants.
+pub fn gather(b: &mut Builder, node: &Node) -> Outputs {
+    let (data, indices) = (node.input(0)?, node.input(1)?);
+    let axis = node.axis(node.int_or("axis", 0)?, b.rank(data))?;
+    if !matches!(b.dtype(indices), DType::I32 | DType::I64) {
+        return Err(node.error("E0107", format!("indices of type {} are not allowed", b.dtype(indices))));
+    }
+    let indices = b.convert(indices, DType::I64)?;
+    let extent = b.dims(data)[axis].clone();
+    let indices = match b.constants(indices) {
+        Some(known) if known.iter().all(|&i| i >= 0) => indices,
+        Some(known) => {
+            let wrapped = known.iter().map(|&i| if i < 0 { extent.clone() + Dim::constant(i) } else { Dim::constant(i) });
+            let (dims, wrapped) = (b.dims(indices), wrapped.collect());
+            let vector = b.dims_vector(wrapped)?;
+            b.reshape(vector, &dims)?
+        }
+        None => {
+            let dims = b.dims(indices);
+            let zero = b.splat(DType::I64, 0.0, &dims)?;
+            let negative = b.map2(ScalarFn::Lt, indices, zero)?;
+            let n = b.dims_scalar(extent)?;
+            let wrapped = b.map2(ScalarFn::Add, indices, n)?;
+            b.select(negative, wrapped, indices)?
+        }
+    };
+    Ok(vec![b.add(Op::Gather { axis }, &[data, indices])?])
+}
+
+/// One end of a slice, wrapped and clamped as ONNX says, to lo..=hi.
+fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) -> Result<Dim> {
+    let bound = |s: &str| b.graph.symbol_lo(s);
+    // The exporters' "to the end" is a huge constant.
+    if end.as_const().is_some_and(|c| c >= i32::MAX as i64) {
+        return Ok(hi);
+    }
+    if end.as_const().is_some_and(|c| c <= i32::MIN as i64) {
+        return Ok(lo);
+    }
+    let wrapped = match end.lower_bound(&bound) {
+        Some(n) if n >= 0 => end.clone(),
+        _ if (-end.clone()).lower_bound(&bound).is_some_and(|n| n > 0) => end.clone() + extent.clone(),
+        _ => return Err(node.error("E0203", format!("the sign of the slice end {end} depends on the call"))),
+    };
+    let clamped = if wrapped.provably_ge(&hi, &bound) {
+        hi
+    } else if hi.provably_ge(&wrapped, &bound) {
+        wrapped
+    } else {
+        wrapped.minimum(&hi)
+    };
+    Ok(if clamped.provably_ge(&lo, &bound) { clamped } else { clamped.maximum(&lo) })
+}
+
+fn slice_one(b: &mut Builder, node: &Node, x: Value, axis: usize, start: &Dim, end: &Dim, step: i64) -> Result<Value> {
+    let extent = b.dims(x)[axis].clone();
+    let (zero, one) = (Dim::constant(0), Dim::constant(1));
+    let bound = |b: &Builder, d: &Dim| d.lower_bound(&|s| b.graph.symbol_lo(s));
+    if step > 0 {
+        let start = clamped(b, node, start, &extent, zero.clone(), extent.clone())?;
+        let end = clamped(b, node, end, &extent, zero.clone(), extent)?;
+        let count = (end - start.clone()).ceildiv(&Dim::constant(step));
+        let count = if bound(b, &count).is_some_and(|n| n >= 0) { count } else { count.maximum(&zero) };
+        return b.slice_axis(x, axis, start, step, count);
+    }
+    let last = extent.clone() - one.clone();
+    let start = clamped(b, node, start, &extent, zero.clone(), last)?;
+    // Going down, an end of "before the first" is -1 after wrapping.
+    let end = match end.as_const() {
+        Some(c) if c <= i32::MIN as i64 => -one,
+        _ => clamped(b, node, end, &extent, -one.clone(), extent.clone() - one)?,
+    };
+    let count = (start.clone() - end).ceildiv(&Dim::constant(step.checked_neg().unwrap_or(i64::MAX)));
+    let count = if bound(b, &count).is_some_and(|n| n >= 0) { count } else { count.maximum(&zero) };
+    b.slice_axis(x, axis, start, step, count)
+}
+
+/// Bounds are attributes before opset 10, inputs since.
+pub fn slice(b: &mut Builder, node: &Node) -> Outputs {
+    let mut x = node.input(0)?;
+    let constants = |v: Option<Vec<i64>>| v.map(|v| v.into_iter().map(Dim::constant).collect::<Vec<_>>());
+    let (starts, ends, axes_given, steps) = if node.opset < 10 {
+        (constants(node.ints("starts")?), constants(node.ints("ends")?), node.ints("axes")?, None)
+    } else {
+        let known = |i: usize| node.optional(i).and_then(|v| b.contents(v)).map(<[Dim]>::to_vec);
+        let axes_given = match node.optional(3) {
+            Some(_) => axes(b, node, 3, 10)?,
+            None => None,
+        };
+        let steps = match node.optional(4) {
+            Some(v) => Some(b.constants(v).ok_or_else(|| node.error("E0203", "the steps are not constant"))?),
+            None => None,
+        };
+        (known(1), known(2), axes_given, steps)
+    };
+    let (Some(starts), Some(ends)) = (starts, ends) else {
+        return Err(node.error("E0203", "a slice whose ends depend on data is not supported"));
+    };
+    let axes = axes_given.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] || steps.contains(&0) {
+        return Err(node.error("E0106", "starts, ends, axes and steps do not match, or a step is 0"));
+    }
+    for i in 0..starts.len() {
+        let axis = node.axis(axes[i], b.rank(x))?;
+        x = slice_one(b, node, x, axis, &starts[i], &ends[i], steps[i])?;
+    }
+    Ok(vec![x])
+}
+
+/// Sizes are an attribute before opset 13, an input since; else equal parts, the last one smaller.
+pub fn split(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let axis = node.axis(node.int_or("axis", 0)?, b.rank(x))?;
+    let extent = b.dims(x)[axis].clone();
+    let given = match (node.opset < 13, node.optional(1)) {
+        (true, _) => node.ints("split")?.map(|v| v.into_iter().map(Dim::constant).collect()),
+        (false, None) => None,
+        (false, Some(v)) => Some(b.read_dims(v)?),
+    };
+    let sizes: Vec<Dim> = match given {
+        Some(sizes) => sizes,
+        None => {
+            let parts = node.int_or("num_outputs", node.n_outputs as i64)?.max(1);
+            let part = extent.ceildiv(&Dim::constant(parts));
+            let last = extent.clone() - part.clone() * Dim::constant(parts - 1);
+            (0..parts).map(|i| if i + 1 < parts { part.clone() } else { last.clone() }).collect()
+        }
+    };
+    let total = sizes.iter().fold(Dim::constant(0), |sum, d| sum + d.clone());
+    b.unify(&total, &extent)?;
+    let mut start = Dim::constant(0);
+    let mut out = vec![];
+    for size in sizes {
+        out.push(b.slice_axis(x, axis, start.clone(), 1, size.clone())?);
+        start = start + size;
+    }
+    Ok(out)
+}

@@ -1,0 +1,104 @@
+//! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
+
+mod builder;
+mod elementwise;
+mod indexing;
+mod linear;
+mod node;
+mod reduction;
+mod shape;
+mod table;
+
+pub use table::{OPERATORS, Operator};
+
+use builder::Builder;
+use node::Node;
+use sardonyx_dialects::mlir::{Attr, Operation};
+use sardonyx_dialects::sdx::{self, Graph, Op, Value};
+use sardonyx_runtime::{Error, Result};
+use std::collections::HashMap;
+
+/// Lowers every function of the module that holds ONNX nodes.
+pub fn run(module: Operation) -> Result<()> {
+    crate::rewrite_functions(module, |function| {
+        let body = function.block(0).map_or(vec![], |b| b.operations());
+        if !body.iter().any(|op| op.name().starts_with("onnx.")) {
+            return Ok(None);
+        }
+        refuse_unsupported(&body)?;
+        lower_function(function)?.write(function.context()).map(Some)
+    })
+}
+
+/// All operators that the table lacks, in one diagnostic.
+fn refuse_unsupported(body: &[Operation]) -> Result<()> {
+    let mut missing: Vec<(String, String)> = vec![];
+    for op in body.iter().filter(|op| op.name() == "onnx.node") {
+        let node = Node::read(*op, vec![])?;
+        if let Err(wanted) = table::find(&node) {
+            missing.push((wanted, node.name));
+        }
+    }
+    let Some((_, first)) = missing.first() else { return Ok(()) };
+    let mut kinds: Vec<&str> = missing.iter().map(|(k, _)| k.as_str()).collect();
+    kinds.sort();
+    kinds.dedup();
+    let message = match kinds.as_slice() {
+        [one] => format!("unsupported operator `{one}`"),
+        many => format!("unsupported operators {}", many.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ")),
+    };
+    Err(Error::user("E0101", message).node(first).help("`sardonyx ops` lists the supported operators"))
+}
+
+fn lower_function(function: Operation) -> Result<Graph> {
+    let mut b = Builder::default();
+    b.graph.name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
+    b.graph.symbols = sdx::ir::read_symbols(function.attr("sdx.symbols"))?;
+    b.graph.checks = sdx::ir::read_checks(function.attr("sdx.checks"))?;
+    let body = function.block(0).ok_or_else(|| Error::defect("a function has no body"))?;
+    let mut values: HashMap<usize, Option<Value>> = HashMap::new();
+    for (argument, name) in body.arguments().into_iter().zip(sdx::ir::argument_names(function)) {
+        let ty = sdx::ir::tensor_type(argument.ty())?;
+        let v = b.add_typed(Op::Input { name }, &[], Some(ty))?;
+        values.insert(argument.key(), Some(v));
+    }
+    for op in body.operations() {
+        let inputs: Option<Vec<Option<Value>>> = op.operands().iter().map(|v| values.get(&v.key()).copied()).collect();
+        let inputs = inputs.ok_or_else(|| Error::defect("an ONNX node uses a value of another level"))?;
+        b.origin = op.origins().into_iter().next().unwrap_or_default();
+        match op.name().as_str() {
+            "func.return" => {
+                let outputs = sdx::ir::result_names(function, inputs.len()).into_iter().zip(inputs);
+                let absent = |n: &str| Error::user("E0104", format!("the output `{n}` is never computed"));
+                b.graph.outputs = outputs.map(|(n, v)| v.map(|v| (n.clone(), v)).ok_or_else(|| absent(&n))).collect::<Result<_>>()?;
+            }
+            "onnx.none" => drop(values.insert(op.results()[0].key(), None)),
+            "onnx.node" => {
+                let node = Node::read(op, inputs)?;
+                let outputs = lower_node(&mut b, &node)?;
+                for (result, v) in op.results().into_iter().zip(outputs) {
+                    values.insert(result.key(), Some(v));
+                }
+            }
+            _ => {
+                let args: Option<Vec<Value>> = inputs.into_iter().collect();
+                let args = args.ok_or_else(|| Error::defect("an absent value is used"))?;
+                let ty = sdx::ir::tensor_type(op.results()[0].ty())?;
+                let meaning = sdx::ir::read_op(op).map_err(Error::defect)?;
+                let v = b.add_typed(meaning, &args, Some(ty))?;
+                values.insert(op.results()[0].key(), Some(v));
+            }
+        }
+    }
+    Ok(b.graph)
+}
+
+fn lower_node(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
+    let operator = table::find(node).map_err(|wanted| node.error("E0101", format!("unsupported operator `{wanted}`")))?;
+    let outputs = (operator.lower)(b, node).map_err(|e| e.node(&node.name))?;
+    match outputs.len() >= node.n_outputs {
+        true => Ok(outputs),
+        false => Err(node.error("E0101", format!("its output {} is not supported", outputs.len()))
+            .help("only inference outputs are computed")),
+    }
+}

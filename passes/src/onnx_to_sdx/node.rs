@@ -1,0 +1,105 @@
+//! One `onnx.node` as its lowering sees it: operands, attributes, version
+
+use sardonyx_dialects::mlir::{Attr, Operation};
+use sardonyx_dialects::sdx::Value;
+use sardonyx_runtime::{DType, Error, Result, Tensor};
+use std::collections::BTreeMap;
+
+pub struct Node {
+    pub name: String,
+    pub op_type: String,
+    pub domain: String,
+    /// The opset version in force.
+    pub opset: i64,
+    /// Absent optional inputs are `None`.
+    pub inputs: Vec<Option<Value>>,
+    pub n_outputs: usize,
+    attributes: BTreeMap<String, Attr>,
+}
+
+impl Node {
+    pub fn read(op: Operation, inputs: Vec<Option<Value>>) -> Result<Node> {
+        let text = |name: &str| op.attr(name).and_then(Attr::as_str).unwrap_or_default();
+        let op_type = text("op_type");
+        Ok(Node {
+            name: op.origins().into_iter().next().unwrap_or_else(|| op_type.clone()),
+            domain: text("op_domain"),
+            opset: op.attr("opset").and_then(Attr::as_i64).unwrap_or(0),
+            inputs,
+            n_outputs: op.results().len(),
+            attributes: op.attr("node_attributes").and_then(Attr::as_dict).unwrap_or_default().into_iter().collect(),
+            op_type,
+        })
+    }
+
+    /// An error about this node.
+    pub fn error(&self, code: &'static str, message: impl Into<String>) -> Box<Error> {
+        Error::user(code, format!("{}: {}", self.op_type, message.into())).node(&self.name)
+    }
+
+    pub fn input(&self, i: usize) -> Result<Value> {
+        self.optional(i).ok_or_else(|| self.error("E0103", format!("input {i} is missing")))
+    }
+
+    pub fn optional(&self, i: usize) -> Option<Value> {
+        self.inputs.get(i).copied().flatten()
+    }
+
+    /// All inputs, none of which may be absent.
+    pub fn all_inputs(&self) -> Result<Vec<Value>> {
+        (0..self.inputs.len()).map(|i| self.input(i)).collect()
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.attributes.contains_key(name)
+    }
+
+    fn get<T>(&self, name: &str, kind: &str, read: impl Fn(Attr) -> Option<T>) -> Result<Option<T>> {
+        let Some(attr) = self.attributes.get(name) else { return Ok(None) };
+        let value = read(*attr).ok_or_else(|| self.error("E0106", format!("the attribute `{name}` is not {kind}")))?;
+        Ok(Some(value))
+    }
+
+    pub fn int(&self, name: &str) -> Result<Option<i64>> {
+        self.get(name, "an integer", Attr::as_i64)
+    }
+
+    pub fn int_or(&self, name: &str, default: i64) -> Result<i64> {
+        Ok(self.int(name)?.unwrap_or(default))
+    }
+
+    pub fn float_or(&self, name: &str, default: f64) -> Result<f64> {
+        Ok(self.get(name, "a float", Attr::as_f64)?.unwrap_or(default))
+    }
+
+    pub fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        self.get(name, "a list of integers", |a| a.as_array()?.into_iter().map(Attr::as_i64).collect())
+    }
+
+    pub fn str_or(&self, name: &str, default: &str) -> Result<String> {
+        Ok(self.get(name, "a string", Attr::as_str)?.unwrap_or_else(|| default.into()))
+    }
+
+    pub fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
+        self.get(name, "a dense tensor", Attr::as_dense)
+    }
+
+    /// An element type by its ONNX code.
+    pub fn dtype(&self, name: &str) -> Result<Option<DType>> {
+        let Some(code) = self.int(name)? else { return Ok(None) };
+        let dtype = i32::try_from(code).ok().and_then(DType::from_onnx);
+        dtype.map(Some).ok_or_else(|| self.error("E0107", format!("`{name}` = {code} is no element type")))
+    }
+
+    pub fn require<T>(&self, name: &str, value: Option<T>) -> Result<T> {
+        value.ok_or_else(|| self.error("E0106", format!("the attribute `{name}` is missing")))
+    }
+
+    /// An axis in 0..rank; negative ones count from the end.
+    pub fn axis(&self, axis: i64, rank: usize) -> Result<usize> {
+        let at = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
+        at.and_then(|a| usize::try_from(a).ok()).filter(|a| *a < rank).ok_or_else(|| {
+            self.error("E0106", format!("the axis {axis} is outside a tensor of rank {rank}"))
+        })
+    }
+}

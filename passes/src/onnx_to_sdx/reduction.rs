@@ -1,0 +1,123 @@
+//! Reduce*, Softmax, LayerNormalization  =>  reduce and map
+
+use super::builder::Builder;
+use super::node::Node;
+use super::shape::axes;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::Value;
+use sardonyx_runtime::dim::product;
+use sardonyx_runtime::{DType, Dim, Result};
+
+type Outputs = Result<Vec<Value>>;
+
+/// Since which opset the axes are an input.
+static AXES_INPUT_SINCE: &[(&str, i64)] = &[("ReduceSum", 13)];
+
+pub fn reduce(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let since = AXES_INPUT_SINCE.iter().find(|(n, _)| *n == node.op_type).map_or(18, |(_, v)| *v);
+    let given = axes(b, node, 1, since)?.filter(|a| !a.is_empty());
+    let mut list = match given {
+        Some(list) => list.into_iter().map(|a| node.axis(a, b.rank(x))).collect::<Result<Vec<_>>>()?,
+        None if node.int_or("noop_with_empty_axes", 0)? != 0 => return Ok(vec![x]),
+        None => (0..b.rank(x)).collect(),
+    };
+    list.sort();
+    list.dedup();
+    let keep = node.int_or("keepdims", 1)? != 0;
+    let (before, f, after) = match node.op_type.as_str() {
+        "ReduceMax" => (false, ReduceFn::Max, ""),
+        "ReduceMin" => (false, ReduceFn::Min, ""),
+        "ReduceProd" => (false, ReduceFn::Mul, ""),
+        "ReduceMean" => (false, ReduceFn::Add, "mean"),
+        "ReduceSumSquare" => (true, ReduceFn::Add, ""),
+        "ReduceL2" => (true, ReduceFn::Add, "sqrt"),
+        _ => (false, ReduceFn::Add, ""),
+    };
+    let count = product(list.iter().map(|&i| &b.ty(x).dims[i])).clone();
+    let squared = if before { b.map2(ScalarFn::Mul, x, x)? } else { x };
+    let reduced = b.reduce(f, squared, &list, keep)?;
+    Ok(vec![match after {
+        "mean" => divide_by(b, reduced, count)?,
+        "sqrt" => b.map1(ScalarFn::Sqrt, reduced)?,
+        _ => reduced,
+    }])
+}
+
+/// x / count, the count being an expression of the symbols.
+fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
+    if let Some(n) = count.as_const() {
+        return b.map_const(ScalarFn::Div, x, n as f64);
+    }
+    let n = b.dims_scalar(count)?;
+    let n = b.convert(n, b.dtype(x))?;
+    b.map2(ScalarFn::Div, x, n)
+}
+
+fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
+    let count = product(axes.iter().map(|&i| &b.ty(x).dims[i]));
+    let sum = b.reduce(ReduceFn::Add, x, axes, false)?;
+    divide_by(b, sum, count)
+}
+
+/// Repeats a value without `axes` over them.
+fn spread(b: &mut Builder, x: Value, axes: &[usize], dims: &[Dim]) -> Result<Value> {
+    let at = (0..dims.len()).filter(|i| !axes.contains(i)).collect();
+    b.broadcast_at(x, at, dims)
+}
+
+/// exp(x - max) / sum: over one axis since opset 13, before over all from `axis` on.
+pub fn softmax(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    if !b.dtype(x).is_float() {
+        return Err(node.error("E0107", format!("does not take {}", b.dtype(x))));
+    }
+    let rank = b.rank(x);
+    let first = node.axis(node.int_or("axis", if node.opset < 13 { 1 } else { -1 })?, rank)?;
+    let axes: Vec<usize> = if node.opset < 13 { (first..rank).collect() } else { vec![first] };
+    let dims = b.dims(x);
+    let max = b.reduce(ReduceFn::Max, x, &axes, false)?;
+    let max = spread(b, max, &axes, &dims)?;
+    let shifted = b.map2(ScalarFn::Sub, x, max)?;
+    let power = b.map1(ScalarFn::Exp, shifted)?;
+    let sum = b.reduce(ReduceFn::Add, power, &axes, false)?;
+    if node.op_type == "LogSoftmax" {
+        let log = b.map1(ScalarFn::Log, sum)?;
+        let log = spread(b, log, &axes, &dims)?;
+        return Ok(vec![b.map2(ScalarFn::Sub, shifted, log)?]);
+    }
+    let sum = spread(b, sum, &axes, &dims)?;
+    Ok(vec![b.map2(ScalarFn::Div, power, sum)?])
+}
+
+/// (x - mean) / sqrt(var + epsilon) * scale + bias over the dimensions from `axis` on, computed in f32 at least.
+pub fn layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
+    let (input, scale) = (node.input(0)?, node.input(1)?);
+    let dtype = b.dtype(input);
+    if !dtype.is_float() {
+        return Err(node.error("E0107", format!("does not take {dtype}")));
+    }
+    let stash = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let x = b.convert(input, stash)?;
+    let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
+    let axes: Vec<usize> = (axis..b.rank(x)).collect();
+    let dims = b.dims(x);
+    let average = mean(b, x, &axes)?;
+    let spread_average = spread(b, average, &axes, &dims)?;
+    let centred = b.map2(ScalarFn::Sub, x, spread_average)?;
+    let squares = b.map2(ScalarFn::Mul, centred, centred)?;
+    let variance = mean(b, squares, &axes)?;
+    let padded = b.map_const(ScalarFn::Add, variance, node.float_or("epsilon", 1e-5)?)?;
+    let deviation = b.map1(ScalarFn::Sqrt, padded)?;
+    let one = b.splat(stash, 1.0, &b.dims(deviation))?;
+    let inverse = b.map2(ScalarFn::Div, one, deviation)?;
+    let spread_inverse = spread(b, inverse, &axes, &dims)?;
+    let normalised = b.map2(ScalarFn::Mul, centred, spread_inverse)?;
+    let mut y = b.convert(normalised, dtype)?;
+    y = b.map2(ScalarFn::Mul, y, scale)?;
+    if let Some(bias) = node.optional(2) {
+        y = b.map2(ScalarFn::Add, y, bias)?;
+    }
+    let kept: Vec<Dim> = dims.iter().enumerate().map(|(i, d)| if i < axis { d.clone() } else { Dim::constant(1) }).collect();
+    Ok(vec![y, b.reshape(average, &kept)?, b.reshape(inverse, &kept)?])
+}

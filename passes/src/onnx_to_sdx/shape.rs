@@ -1,0 +1,195 @@
+//! Reshape, Expand, Shape, …  =>  reshape, transpose, broadcast, dims
+
+use super::builder::Builder;
+use super::node::Node;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{Op, TensorType, Value};
+use sardonyx_runtime::dim::product;
+use sardonyx_runtime::{DType, Dim, Result, Tensor};
+
+type Outputs = Result<Vec<Value>>;
+
+pub fn shape(b: &mut Builder, node: &Node) -> Outputs {
+    let dims = b.dims(node.input(0)?);
+    let rank = dims.len() as i64;
+    let clamp = |v: i64| (if v < 0 { v.saturating_add(rank) } else { v }).clamp(0, rank) as usize;
+    let start = clamp(node.int_or("start", 0)?);
+    let end = clamp(node.int_or("end", rank)?).max(start);
+    Ok(vec![b.dims_vector(dims[start..end].to_vec())?])
+}
+
+pub fn size(b: &mut Builder, node: &Node) -> Outputs {
+    let count = b.ty(node.input(0)?).elements();
+    Ok(vec![b.dims_scalar(count)?])
+}
+
+pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, target) = (node.input(0)?, node.input(1)?);
+    let target = b.read_dims(target)?;
+    let copy_zero = node.int_or("allowzero", 0)? == 0;
+    let from = b.dims(x);
+    let mut dims = vec![];
+    let mut rest = None;
+    for (i, d) in target.into_iter().enumerate() {
+        if d.is_const(-1) {
+            if rest.replace(i).is_some() {
+                return Err(node.error("E0201", "the shape has two dimensions of -1"));
+            }
+            dims.push(Dim::constant(1));
+        } else if d.is_const(0) && copy_zero {
+            dims.push(from.get(i).cloned().ok_or_else(|| node.error("E0201", format!("dimension {i} copies none")))?);
+        } else {
+            dims.push(d);
+        }
+    }
+    let total = product(&from);
+    if let Some(i) = rest {
+        let known = product(&dims);
+        dims[i] = total.exact_div(&known).ok_or_else(|| {
+            node.error("E0201", format!("{total} elements cannot be divided evenly by {known}"))
+        })?;
+    } else {
+        let wanted = product(&dims);
+        b.unify(&total, &wanted).map_err(|e| e.node(&node.name))?;
+        // What was unified may now be written in other symbols.
+        let again = node.input(1)?;
+        if let Some(now) = b.contents(again) {
+            let now = now.to_vec();
+            dims.iter_mut().zip(now).filter(|(_, n)| n.as_const().is_none_or(|c| c > 0)).for_each(|(d, n)| *d = n);
+        }
+    }
+    Ok(vec![b.reshape(x, &dims)?])
+}
+
+pub fn flatten(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let dims = b.dims(x);
+    let axis = node.int_or("axis", 1)?;
+    let at = if axis == dims.len() as i64 { dims.len() } else { node.axis(axis, dims.len().max(1))? };
+    Ok(vec![b.reshape(x, &[product(&dims[..at]), product(&dims[at..])])?])
+}
+
+/// Axes are an attribute before opset 13, an input since; absent: `None`.
+pub fn axes(b: &Builder, node: &Node, input: usize, since: i64) -> Result<Option<Vec<i64>>> {
+    if node.opset < since {
+        return node.ints("axes");
+    }
+    let Some(v) = node.optional(input) else { return Ok(None) };
+    let known = b.constants(v);
+    known.map(Some).ok_or_else(|| node.error("E0203", "its axes are not known when the model is compiled"))
+}
+
+pub fn squeeze(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let dims = b.dims(x);
+    let axes = match axes(b, node, 1, 13)? {
+        Some(list) => list.into_iter().map(|a| node.axis(a, dims.len())).collect::<Result<Vec<_>>>()?,
+        None => (0..dims.len()).filter(|&i| dims[i].is_const(1)).collect(),
+    };
+    for &a in &axes {
+        b.unify(&dims[a], &Dim::constant(1))?;
+    }
+    let kept: Vec<Dim> = (0..dims.len()).filter(|i| !axes.contains(i)).map(|i| b.dims(x)[i].clone()).collect();
+    Ok(vec![b.reshape(x, &kept)?])
+}
+
+pub fn unsqueeze(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let axes = axes(b, node, 1, 13)?;
+    let axes = node.require("axes", axes)?;
+    let rank = b.rank(x) + axes.len();
+    let axes = axes.into_iter().map(|a| node.axis(a, rank)).collect::<Result<Vec<_>>>()?;
+    if (0..axes.len()).any(|i| axes[..i].contains(&axes[i])) {
+        return Err(node.error("E0106", format!("the axes {axes:?} repeat")));
+    }
+    let mut old = b.dims(x).into_iter();
+    let one = Dim::constant(1);
+    let dims: Vec<Dim> =
+        (0..rank).map(|i| if axes.contains(&i) { one.clone() } else { old.next().unwrap_or(one.clone()) }).collect();
+    Ok(vec![b.reshape(x, &dims)?])
+}
+
+pub fn transpose(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let rank = b.rank(x);
+    let perm = match node.ints("perm")? {
+        Some(perm) => perm.into_iter().map(|p| node.axis(p, rank)).collect::<Result<Vec<_>>>()?,
+        None => (0..rank).rev().collect(),
+    };
+    Ok(vec![b.transpose(x, perm)?])
+}
+
+pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
+    let args = node.all_inputs()?;
+    let first = node.input(0)?;
+    let axis = node.axis(node.require("axis", node.int("axis")?)?, b.rank(first))?;
+    for &arg in &args {
+        if b.rank(arg) != b.rank(first) {
+            return Err(node.error("E0201", format!("{} and {} have different ranks", b.ty(first), b.ty(arg))));
+        }
+        for i in (0..b.rank(first)).filter(|i| *i != axis) {
+            let (l, r) = (b.dims(first)[i].clone(), b.dims(arg)[i].clone());
+            b.unify(&l, &r)?;
+        }
+    }
+    Ok(vec![match args.as_slice() {
+        [one] => *one,
+        many => b.add(Op::Concat { axis }, many)?,
+    }])
+}
+
+/// Broadcasts in both directions: a target dimension of 1 keeps the operand's.
+pub fn expand(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, target) = (node.input(0)?, node.input(1)?);
+    let target = b.read_dims(target)?;
+    let from = b.dims(x);
+    let rank = from.len().max(target.len());
+    let one = Dim::constant(1);
+    let padded = |dims: &[Dim]| {
+        (0..rank).map(|i| i.checked_sub(rank - dims.len()).map_or(one.clone(), |j| dims[j].clone())).collect::<Vec<_>>()
+    };
+    let (from, target) = (padded(&from), padded(&target));
+    let mut dims = vec![];
+    for (f, t) in from.iter().zip(&target) {
+        if !f.is_const(1) && !t.is_const(1) {
+            b.unify(f, t)?;
+        }
+        dims.push(if f.is_const(1) { t.clone() } else { f.clone() });
+    }
+    // Unification may have rewritten the operand's own dimensions.
+    let now = padded(&b.dims(x));
+    dims.iter_mut().zip(now).filter(|(_, n)| !n.is_const(1)).for_each(|(d, n)| *d = n);
+    Ok(vec![b.broadcast(x, &dims)?])
+}
+
+pub fn constant_of_shape(b: &mut Builder, node: &Node) -> Outputs {
+    let dims = b.read_dims(node.input(0)?)?;
+    let value = node.tensor("value")?.unwrap_or_else(|| Tensor::scalar(0.0f32));
+    if value.len() != 1 {
+        return Err(node.error("E0106", "`value` is not one element"));
+    }
+    let scalar = b.constant(value.with_dims(vec![])?)?;
+    Ok(vec![b.broadcast(scalar, &dims)?])
+}
+
+/// start + i * delta, max(0, ceil((limit - start) / delta)) of them.
+pub fn range(b: &mut Builder, node: &Node) -> Outputs {
+    let (start, limit, delta) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let dtype = b.dtype(start);
+    let known = |v: Value| b.contents(v).and_then(|c| c.first().cloned());
+    let (Some(from), Some(to), Some(step)) = (known(start), known(limit), known(delta)) else {
+        return Err(node.error("E0203", format!("a range of {dtype} whose ends depend on data is not supported")));
+    };
+    let step = step.as_const().filter(|s| *s != 0);
+    let step = step.ok_or_else(|| node.error("E0203", "a range needs a constant step other than 0"))?;
+    let span = if step > 0 { to - from.clone() } else { from.clone() - to };
+    let count = span.ceildiv(&Dim::constant(step.unsigned_abs().min(i64::MAX as u64) as i64));
+    let lo = |s: &str| b.graph.symbol_lo(s);
+    let count = if count.lower_bound(&lo).is_some_and(|n| n >= 0) { count } else { count.maximum(&Dim::constant(0)) };
+    let dims = [count];
+    let iota = b.add_typed(Op::Iota { axis: 0 }, &[], Some(TensorType::new(DType::I64, dims.to_vec())))?;
+    let scaled = if step == 1 { iota } else { b.map_const(ScalarFn::Mul, iota, step as f64)? };
+    let offset = b.dims_scalar(from.clone())?;
+    let shifted = if from.is_const(0) { scaled } else { b.map2(ScalarFn::Add, scaled, offset)? };
+    Ok(vec![b.convert(shifted, dtype)?])
+}

@@ -1,0 +1,119 @@
+//! domain, name, opsets  =>  lowering: the one list of ONNX operators
+//!
+//! To add an operator, add its row (sorted by name) and its lowering, in the file of its kin.
+
+use super::builder::Builder;
+use super::node::Node;
+use super::{elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
+use sardonyx_dialects::sdx::Value;
+use sardonyx_runtime::Result;
+
+pub type Lower = fn(&mut Builder, &Node) -> Result<Vec<Value>>;
+
+pub struct Operator {
+    /// Empty for ai.onnx.
+    pub domain: &'static str,
+    pub name: &'static str,
+    /// First and last opset version whose meaning the lowering has.
+    pub opsets: (i64, i64),
+    pub lower: Lower,
+}
+
+const fn onnx(name: &'static str, first: i64, lower: Lower) -> Operator {
+    Operator { domain: "", name, opsets: (first, 28), lower }
+}
+
+pub static OPERATORS: &[Operator] = &[
+    onnx("Abs", 7, e::unary),
+    onnx("Add", 7, e::binary),
+    onnx("And", 7, e::binary),
+    onnx("Cast", 7, e::cast),
+    onnx("Ceil", 7, e::unary),
+    onnx("Clip", 7, e::clip),
+    onnx("Concat", 7, s::concat),
+    onnx("ConstantOfShape", 9, s::constant_of_shape),
+    onnx("Cos", 7, e::unary),
+    onnx("Div", 7, e::binary),
+    onnx("Dropout", 7, e::identity),
+    onnx("Equal", 7, e::binary),
+    onnx("Erf", 9, e::unary),
+    onnx("Exp", 7, e::unary),
+    onnx("Expand", 8, s::expand),
+    onnx("Flatten", 7, s::flatten),
+    onnx("Floor", 7, e::unary),
+    onnx("Gather", 7, i::gather),
+    onnx("Gelu", 20, e::gelu),
+    onnx("Gemm", 7, l::gemm),
+    onnx("Greater", 7, e::binary),
+    onnx("GreaterOrEqual", 12, e::binary),
+    onnx("Identity", 7, e::identity),
+    onnx("IsNaN", 9, e::unary),
+    onnx("LayerNormalization", 17, r::layer_normalization),
+    onnx("LeakyRelu", 7, e::leaky_relu),
+    onnx("Less", 7, e::binary),
+    onnx("LessOrEqual", 12, e::binary),
+    onnx("Log", 7, e::unary),
+    onnx("LogSoftmax", 7, r::softmax),
+    onnx("MatMul", 7, l::matmul),
+    onnx("Max", 8, e::variadic),
+    onnx("Mean", 8, e::variadic),
+    onnx("Min", 8, e::variadic),
+    onnx("Mul", 7, e::binary),
+    onnx("Neg", 7, e::unary),
+    onnx("Not", 7, e::unary),
+    onnx("Or", 7, e::binary),
+    onnx("Pow", 7, e::pow),
+    onnx("Range", 11, s::range),
+    onnx("Reciprocal", 7, e::reciprocal),
+    onnx("ReduceL2", 7, r::reduce),
+    onnx("ReduceMax", 7, r::reduce),
+    onnx("ReduceMean", 7, r::reduce),
+    onnx("ReduceMin", 7, r::reduce),
+    onnx("ReduceProd", 7, r::reduce),
+    onnx("ReduceSum", 7, r::reduce),
+    onnx("ReduceSumSquare", 7, r::reduce),
+    onnx("Relu", 7, e::relu),
+    onnx("Reshape", 7, s::reshape),
+    onnx("Round", 11, e::unary),
+    onnx("Shape", 7, s::shape),
+    onnx("Sigmoid", 7, e::sigmoid),
+    onnx("Sign", 9, e::unary),
+    onnx("Sin", 7, e::unary),
+    onnx("Size", 7, s::size),
+    onnx("Slice", 7, i::slice),
+    onnx("Softmax", 7, r::softmax),
+    onnx("Split", 7, i::split),
+    onnx("Sqrt", 7, e::unary),
+    onnx("Squeeze", 7, s::squeeze),
+    onnx("Sub", 7, e::binary),
+    onnx("Sum", 8, e::variadic),
+    onnx("Tanh", 7, e::unary),
+    onnx("Transpose", 7, s::transpose),
+    onnx("Unsqueeze", 7, s::unsqueeze),
+    onnx("Where", 9, e::where_),
+    onnx("Xor", 7, e::binary),
+];
+
+/// The row that serves a node, or the operator's full name for the diagnostic.
+pub fn find(node: &Node) -> std::result::Result<&'static Operator, String> {
+    let row = OPERATORS.iter().find(|row| row.domain == node.domain && row.name == node.op_type);
+    let wanted = || match node.domain.as_str() {
+        "" => node.op_type.clone(),
+        domain => format!("{domain}.{}", node.op_type),
+    };
+    let row = row.ok_or_else(wanted)?;
+    match (row.opsets.0..=row.opsets.1).contains(&node.opset) {
+        true => Ok(row),
+        false => Err(format!("{} (opset {})", wanted(), node.opset)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sorted_and_unique() {
+        assert!(OPERATORS.windows(2).all(|w| (w[0].domain, w[0].name) < (w[1].domain, w[1].name)));
+    }
+}

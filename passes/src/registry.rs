@@ -1,0 +1,104 @@
+//! name  =>  pass: the list of passes, and how a pipeline string runs them beside MLIR's own
+
+use melior::Context;
+use melior::dialect::DialectRegistry;
+use melior::pass::{ExternalPass, PassManager, create_external};
+use melior::utility::{parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes};
+use mlir_sys::{MlirContext, MlirDialectRegistry, MlirPass, mlirContextEnableMultithreading};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::{Error, Result};
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::sync::Once;
+
+/// A pass over a whole module.
+pub struct PassRow {
+    pub name: &'static str,
+    pub summary: &'static str,
+    pub run: fn(Operation) -> Result<()>,
+}
+
+/// In the order of the default pipeline.
+pub static PASSES: &[PassRow] = &[
+    row("onnx-to-sdx", "Lowers ONNX nodes to the closed basis and infers every type", crate::onnx_to_sdx::run),
+    row("fold-constants", "Evaluates operations on small constants and on shapes", crate::fold_constants::run),
+    row("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", crate::simplify::run),
+    row("sdx-to-flow", "Makes each operation a kernel with explicit memlets", crate::sdx_to_flow::run),
+    row("inline-maps", "Computes maps where they are read", crate::inline_maps::run),
+    row("fuse-epilogues", "Lets maps follow a reduction in registers", crate::fuse_epilogues::run),
+    row("fuse-reductions", "Joins kernels that walk the same rows", crate::fuse_reductions::run),
+];
+
+const fn row(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
+    PassRow { name, summary, run }
+}
+
+unsafe extern "C" {
+    fn sardonyxRegisterDialects(registry: MlirDialectRegistry);
+    fn sardonyxRegisterPass(make: unsafe extern "C" fn(*mut c_void) -> MlirPass, data: *mut c_void);
+}
+
+thread_local! {
+    /// The error of the pass that failed last on this thread: MLIR's own report carries only text.
+    static FAILURE: RefCell<Option<Box<Error>>> = const { RefCell::new(None) };
+}
+
+/// One address per pass serves as its type id.
+#[repr(align(8))]
+struct PassId(#[allow(dead_code)] u8);
+static IDS: [PassId; 32] = [const { PassId(0) }; 32];
+
+unsafe extern "C" fn make(row: *mut c_void) -> MlirPass {
+    let index = row as usize;
+    let pass = move |op: melior::ir::OperationRef, pass: ExternalPass| {
+        let module = Operation(melior::ir::operation::OperationLike::to_raw(&op));
+        if let Err(e) = (PASSES[index].run)(module) {
+            module.emit_error(&e.to_string());
+            FAILURE.with(|f| f.borrow_mut().replace(e));
+            pass.signal_failure();
+        }
+    };
+    let id = melior::ir::r#type::TypeId::create(&IDS[index]);
+    let row = &PASSES[index];
+    create_external(pass, id, row.name, row.name, row.summary, "builtin.module", &[]).to_raw()
+}
+
+static REGISTER: Once = Once::new();
+
+/// A context with every dialect loaded and every pass registered, ours and MLIR's.
+pub fn context() -> Context {
+    REGISTER.call_once(|| {
+        register_all_passes();
+        for index in 0..PASSES.len() {
+            // The callback gets the row's index in place of a pointer.
+            unsafe { sardonyxRegisterPass(make, index as *mut c_void) };
+        }
+    });
+    let registry = DialectRegistry::new();
+    register_all_dialects(&registry);
+    unsafe { sardonyxRegisterDialects(registry.to_raw()) };
+    let context = Context::new();
+    context.append_dialect_registry(&registry);
+    context.load_all_available_dialects();
+    register_all_llvm_translations(&context);
+    // One thread: a pass reports its failure through a thread-local, and output must not depend on timing.
+    unsafe { mlirContextEnableMultithreading(MlirContext { ptr: context.to_raw().ptr }, false) };
+    context
+}
+
+/// Runs `builtin.module(…)` over a module; the error is the failing pass's own.
+pub fn run_pipeline(context: &Context, module: &mut melior::ir::Module, pipeline: &str) -> Result<()> {
+    FAILURE.with(|f| f.borrow_mut().take());
+    let manager = PassManager::new(context);
+    parse_pass_pipeline(manager.as_operation_pass_manager(), pipeline).map_err(|e| {
+        Error::user("E0001", format!("`{pipeline}` is no pass pipeline: {e}"))
+            .help("`sardonyx-opt --help` lists the passes")
+    })?;
+    manager.enable_verifier(true);
+    let result = manager.run(module);
+    match (result, FAILURE.with(|f| f.borrow_mut().take())) {
+        (_, Some(own)) => Err(own),
+        (Err(_), None) => Err(Error::defect("a pass of MLIR failed, or the verifier refused what a pass wrote")),
+        (Ok(()), None) => Ok(()),
+    }
+}

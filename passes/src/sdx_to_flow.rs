@@ -1,0 +1,418 @@
+//! sdx.map "exp"(%x)  =>  flow.kernel { load; apply "exp"; store }: one kernel per operation, movement made explicit
+//!
+//! Values that are the same scalar everywhere (constants, symbols, functions of these) are no containers: they are
+//! copied into the kernels that use them. A reshape is a view; one that only adds or drops dimensions of 1 is an index
+//! map, because fusion sees through those.
+
+use crate::rewrite_functions;
+use sardonyx_dialects::flow::{
+    Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store, TensorValue,
+};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+
+pub fn run(module: Operation) -> Result<()> {
+    rewrite_functions(module, |function| {
+        if !crate::is_sdx(function) {
+            return Ok(None);
+        }
+        convert(&Graph::read(function)?)?.write(function.context()).map(Some)
+    })
+}
+
+/// Where a value is.
+#[derive(Clone)]
+enum Place {
+    Container(usize),
+    /// The same everywhere: statements without loads and without iteration variables; the last is the value.
+    Scalar(Vec<Statement>),
+}
+
+struct Converter<'g> {
+    graph: &'g Graph,
+    program: Program,
+    places: Vec<Place>,
+}
+
+fn convert(graph: &Graph) -> Result<Program> {
+    let program = Program {
+        name: graph.name.clone(),
+        symbols: graph.symbols.clone(),
+        checks: graph.checks.clone(),
+        ..Program::default()
+    };
+    let mut c = Converter { graph, program, places: vec![] };
+    let live = graph.live();
+    for (v, node) in graph.values() {
+        let place = match live[v.index()] || matches!(node.op, Op::Input { .. }) {
+            true => c.place(node).map_err(|e| match node.origins.first() {
+                Some(origin) => e.node(origin),
+                None => e,
+            })?,
+            false => Place::Scalar(vec![]),
+        };
+        c.places.push(place);
+    }
+    for (name, v) in &graph.outputs {
+        let id = c.materialise(*v)?;
+        c.program.outputs.push((name.clone(), id));
+    }
+    Ok(c.program)
+}
+
+fn container_of(ty: &TensorType) -> Container {
+    Container { dtype: ty.dtype, dims: ty.dims.clone(), layout: Layout::RowMajor }
+}
+
+fn vars(from: usize, count: usize) -> Vec<Dim> {
+    (from..from + count).map(Kernel::var).collect()
+}
+
+/// A kernel body under construction.
+struct BodyBuilder {
+    kernel: Kernel,
+    args: Vec<usize>,
+}
+
+impl BodyBuilder {
+    fn new(outer: &[Dim], inner: &[Dim]) -> BodyBuilder {
+        let (reads, writes, body, stores) = (vec![], vec![], vec![], vec![]);
+        let kernel = Kernel { outer: outer.to_vec(), inner: inner.to_vec(), reads, writes, body, stores };
+        BodyBuilder { kernel, args: vec![] }
+    }
+
+    fn push(&mut self, body: Body, dtype: DType) -> usize {
+        self.kernel.body.push(Statement { body, dtype });
+        self.kernel.body.len() - 1
+    }
+
+    fn apply(&mut self, f: ScalarFn, args: &[usize], dtype: DType) -> usize {
+        self.push(Body::Apply { f, args: args.to_vec() }, dtype)
+    }
+}
+
+impl Converter<'_> {
+    fn place(&mut self, node: &Node) -> Result<Place> {
+        if let Some(statements) = self.scalar(node) {
+            return Ok(Place::Scalar(statements));
+        }
+        Ok(Place::Container(match &node.op {
+            Op::Input { name } => {
+                let id = self.program.container(container_of(&node.ty));
+                self.program.inputs.push((name.clone(), id));
+                id
+            }
+            Op::Param { name } => self.step(FlowOp::Param { name: name.clone(), window: None }, vec![], node),
+            Op::Const(t) => self.step(FlowOp::Const(TensorValue(t.clone())), vec![], node),
+            Op::Dims(values) => self.dims_kernel(values, node),
+            Op::Map(f) => self.map_kernel(node, |b, args, dtype| b.apply(*f, args, dtype))?,
+            Op::Convert => self.map_kernel(node, |b, args, dtype| b.push(Body::Convert(args[0]), dtype))?,
+            Op::Reduce { f, axes } => self.reduce_kernel(*f, axes, node)?,
+            Op::Contract(spec) => self.contract_kernel(spec, node)?,
+            Op::Gather { axis } => self.gather_kernel(*axis, node)?,
+            Op::Slice { starts, steps } => {
+                let index = (0..node.ty.rank())
+                    .map(|i| starts[i].clone() + Kernel::var(i) * Dim::constant(steps[i]))
+                    .collect();
+                self.index_kernel(node, index)?
+            }
+            Op::Pad { low } => self.pad_kernel(low, node)?,
+            Op::Concat { axis } => self.concat_kernel(*axis, node)?,
+            Op::Reshape => match unit_reshape(&self.graph.ty(node.args[0]).dims, &node.ty.dims) {
+                Some(index) => self.index_kernel(node, index)?,
+                None => {
+                    let arg = self.materialise(node.args[0])?;
+                    self.step(FlowOp::View, vec![arg], node)
+                }
+            },
+            Op::Transpose { perm } => {
+                let mut index = vec![Dim::constant(0); perm.len()];
+                perm.iter().enumerate().for_each(|(i, &p)| index[p] = Kernel::var(i));
+                self.index_kernel(node, index)?
+            }
+            Op::Broadcast { dims } => {
+                let from = &self.graph.ty(node.args[0]).dims;
+                let at = |(i, &d): (usize, &usize)| match from[i].is_const(1) {
+                    true => Dim::constant(0),
+                    false => Kernel::var(d),
+                };
+                let index = dims.iter().enumerate().map(at).collect();
+                self.index_kernel(node, index)?
+            }
+            Op::Iota { axis } => {
+                let mut b = BodyBuilder::new(&node.ty.dims, &[]);
+                let v = b.push(Body::Index(Kernel::var(*axis)), DType::I64);
+                self.finish(b, v, node)
+            }
+            Op::Bind { symbol } => {
+                let arg = self.materialise(node.args[0])?;
+                let op = FlowOp::Bind { symbol: symbol.clone() };
+                self.program.steps.push(Step { op, args: vec![arg], results: vec![], origins: node.origins.clone() });
+                arg
+            }
+        }))
+    }
+
+    /// The statements of a value that is the same everywhere.
+    fn scalar(&self, node: &Node) -> Option<Vec<Statement>> {
+        let of = |v: Value| match &self.places[v.index()] {
+            Place::Scalar(s) => Some(s.clone()),
+            Place::Container(_) => None,
+        };
+        match &node.op {
+            Op::Const(t) => {
+                let first = t.get_f64(0)?;
+                let exact = first.abs() <= (1u64 << 53) as f64 || t.dtype().is_float();
+                let same = (1..t.len()).all(|i| t.get_f64(i).is_some_and(|v| v.to_bits() == first.to_bits()));
+                (exact && same).then(|| vec![Statement { body: Body::Const(first), dtype: t.dtype() }])
+            }
+            Op::Dims(values) if values.len() == 1 => {
+                Some(vec![Statement { body: Body::Index(values[0].clone()), dtype: DType::I64 }])
+            }
+            Op::Broadcast { .. } | Op::Reshape => of(node.args[0]),
+            Op::Convert => {
+                let mut s = of(node.args[0])?;
+                s.push(Statement { body: Body::Convert(s.len() - 1), dtype: node.ty.dtype });
+                Some(s)
+            }
+            Op::Map(f) => {
+                let mut all: Vec<Statement> = vec![];
+                let mut args = vec![];
+                for &arg in &node.args {
+                    append(&mut all, &of(arg)?);
+                    args.push(all.len() - 1);
+                }
+                all.push(Statement { body: Body::Apply { f: *f, args }, dtype: node.ty.dtype });
+                Some(all)
+            }
+            Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
+            Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => None,
+            Op::Transpose { .. } | Op::Iota { .. } | Op::Bind { .. } => None,
+        }
+    }
+
+    fn step(&mut self, op: FlowOp, args: Vec<usize>, node: &Node) -> usize {
+        let id = self.program.container(container_of(&node.ty));
+        self.program.steps.push(Step { op, args, results: vec![id], origins: node.origins.clone() });
+        id
+    }
+
+    /// The container of a value; scalars are written to one.
+    fn materialise(&mut self, v: Value) -> Result<usize> {
+        let statements = match &self.places[v.index()] {
+            Place::Container(id) => return Ok(*id),
+            Place::Scalar(s) => s.clone(),
+        };
+        let node = self.graph.node(v).clone();
+        let mut b = BodyBuilder::new(&node.ty.dims, &[]);
+        append(&mut b.kernel.body, &statements);
+        let value = statements.len().checked_sub(1).ok_or_else(|| Error::defect("a dead value is used"))?;
+        Ok(self.finish(b, value, &node))
+    }
+
+    /// Ends a body: stores `value` at the iteration variables of all of the node's dimensions.
+    fn finish(&mut self, mut b: BodyBuilder, value: usize, node: &Node) -> usize {
+        let index = vars(0, node.ty.rank());
+        b.kernel.stores.push(Store { memlet: Memlet { container: 0, index }, value });
+        b.kernel.writes.push(container_of(&node.ty));
+        self.step(FlowOp::Kernel(Box::new(b.kernel)), b.args, node)
+    }
+
+    /// A statement that reads a value at an index; a scalar's statements are copied in instead.
+    fn read(&mut self, b: &mut BodyBuilder, v: Value, index: Vec<Dim>, guard: Option<usize>) -> Result<usize> {
+        if let Place::Scalar(statements) = &self.places[v.index()] {
+            append(&mut b.kernel.body, statements);
+            return Ok(b.kernel.body.len() - 1);
+        }
+        let id = self.materialise(v)?;
+        let container = b.args.iter().position(|&a| a == id).unwrap_or_else(|| {
+            b.args.push(id);
+            b.kernel.reads.push(self.program.containers[id].clone());
+            b.args.len() - 1
+        });
+        Ok(b.push(Body::Load { memlet: Memlet { container, index }, guard }, self.graph.ty(v).dtype))
+    }
+
+    fn map_kernel(&mut self, node: &Node, f: impl Fn(&mut BodyBuilder, &[usize], DType) -> usize) -> Result<usize> {
+        let mut b = BodyBuilder::new(&node.ty.dims, &[]);
+        let mut args = vec![];
+        for &arg in &node.args {
+            args.push(self.read(&mut b, arg, vars(0, node.ty.rank()), None)?);
+        }
+        let value = f(&mut b, &args, node.ty.dtype);
+        Ok(self.finish(b, value, node))
+    }
+
+    /// result[%…] = operand[index]
+    fn index_kernel(&mut self, node: &Node, index: Vec<Dim>) -> Result<usize> {
+        let mut b = BodyBuilder::new(&node.ty.dims, &[]);
+        let value = self.read(&mut b, node.args[0], index, None)?;
+        Ok(self.finish(b, value, node))
+    }
+
+    fn reduce_kernel(&mut self, f: sardonyx_dialects::scalar::ReduceFn, axes: &[usize], node: &Node) -> Result<usize> {
+        let from = self.graph.ty(node.args[0]).clone();
+        let inner: Vec<Dim> = axes.iter().map(|&a| from.dims[a].clone()).collect();
+        let (mut row, mut column) = (0, node.ty.rank());
+        let index = (0..from.rank()).map(|i| {
+            let next = if axes.contains(&i) { &mut column } else { &mut row };
+            *next += 1;
+            Kernel::var(*next - 1)
+        });
+        let index = index.collect();
+        let mut b = BodyBuilder::new(&node.ty.dims, &inner);
+        // A reduction reads points: a scalar operand is written out first.
+        let id = self.materialise(node.args[0])?;
+        b.args.push(id);
+        b.kernel.reads.push(self.program.containers[id].clone());
+        let point = b.push(Body::Load { memlet: Memlet { container: 0, index }, guard: None }, from.dtype);
+        let value = b.push(Body::Reduce { f, arg: point }, from.dtype);
+        Ok(self.finish(b, value, node))
+    }
+
+    fn contract_kernel(&mut self, spec: &ContractSpec, node: &Node) -> Result<usize> {
+        let summed = spec.summed();
+        let extent = |c: &char| {
+            let at = |letters: &[char], v: Value| Some(self.graph.ty(v).dims[letters.iter().position(|l| l == c)?].clone());
+            at(&spec.left, node.args[0]).or_else(|| at(&spec.right, node.args[1])).unwrap_or(Dim::constant(1))
+        };
+        let inner: Vec<Dim> = summed.iter().map(extent).collect();
+        let var = |c: &char| {
+            let at = spec.result.iter().chain(&summed).position(|l| l == c).unwrap_or(0);
+            Kernel::var(at)
+        };
+        let mut b = BodyBuilder::new(&node.ty.dims, &inner);
+        let mut points = vec![];
+        for (letters, v) in [(&spec.left, node.args[0]), (&spec.right, node.args[1])] {
+            points.push(self.read(&mut b, v, letters.iter().map(var).collect(), None)?);
+        }
+        let dtype = node.ty.dtype;
+        let product = b.apply(ScalarFn::Mul, &points, dtype);
+        let value = match inner.is_empty() {
+            true => product,
+            false => b.push(Body::Reduce { f: sardonyx_dialects::scalar::ReduceFn::Add, arg: product }, dtype),
+        };
+        Ok(self.finish(b, value, node))
+    }
+
+    fn gather_kernel(&mut self, axis: usize, node: &Node) -> Result<usize> {
+        let rank = self.graph.ty(node.args[1]).rank();
+        let mut b = BodyBuilder::new(&node.ty.dims, &[]);
+        let at = self.read(&mut b, node.args[1], vars(axis, rank), None)?;
+        let mut index = vars(0, axis);
+        index.push(Kernel::value(at));
+        index.extend(vars(axis + rank, node.ty.rank() - axis - rank));
+        let value = self.read(&mut b, node.args[0], index, None)?;
+        Ok(self.finish(b, value, node))
+    }
+
+    /// A bool statement: lo <= %i + shift < hi for one dimension.
+    fn inside(b: &mut BodyBuilder, at: Dim, lo: Option<Dim>, hi: Option<Dim>) -> Option<usize> {
+        let index = b.push(Body::Index(at), DType::I64);
+        let above = lo.map(|lo| {
+            let lo = b.push(Body::Index(lo), DType::I64);
+            b.apply(ScalarFn::Le, &[lo, index], DType::Bool)
+        });
+        let below = hi.map(|hi| {
+            let hi = b.push(Body::Index(hi), DType::I64);
+            b.apply(ScalarFn::Lt, &[index, hi], DType::Bool)
+        });
+        match (above, below) {
+            (Some(x), Some(y)) => Some(b.apply(ScalarFn::And, &[x, y], DType::Bool)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn pad_kernel(&mut self, low: &[Dim], node: &Node) -> Result<usize> {
+        let from = self.graph.ty(node.args[0]).clone();
+        let mut b = BodyBuilder::new(&node.ty.dims, &[]);
+        let mut guard: Option<usize> = None;
+        for i in 0..from.rank() {
+            let at = Kernel::var(i) - low[i].clone();
+            let here = Self::inside(&mut b, at, Some(Dim::constant(0)), Some(from.dims[i].clone()));
+            guard = match (guard, here) {
+                (Some(x), Some(y)) => Some(b.apply(ScalarFn::And, &[x, y], DType::Bool)),
+                (one, other) => one.or(other),
+            };
+        }
+        let index = (0..from.rank()).map(|i| Kernel::var(i) - low[i].clone()).collect();
+        let inside = self.read(&mut b, node.args[0], index, guard)?;
+        let outside = self.read(&mut b, node.args[1], vec![], None)?;
+        let value = match guard {
+            Some(g) => b.apply(ScalarFn::Select, &[g, inside, outside], node.ty.dtype),
+            None => inside,
+        };
+        Ok(self.finish(b, value, node))
+    }
+
+    /// select(i < n0, a[i], select(i < n0 + n1, b[i - n0], …))
+    fn concat_kernel(&mut self, axis: usize, node: &Node) -> Result<usize> {
+        let mut b = BodyBuilder::new(&node.ty.dims, &[]);
+        let mut start = Dim::constant(0);
+        let mut parts: Vec<(usize, usize)> = vec![];
+        for &arg in &node.args {
+            let end = start.clone() + self.graph.ty(arg).dims[axis].clone();
+            let guard = Self::inside(&mut b, Kernel::var(axis), Some(start.clone()), Some(end.clone()));
+            let guard = guard.ok_or_else(|| Error::defect("a bounded range has a guard"))?;
+            let mut index = vars(0, node.ty.rank());
+            index[axis] = index[axis].clone() - start;
+            parts.push((guard, self.read(&mut b, arg, index, Some(guard))?));
+            start = end;
+        }
+        let (_, mut value) = parts.pop().ok_or_else(|| Error::defect("a concat without operands"))?;
+        for (guard, part) in parts.into_iter().rev() {
+            value = b.apply(ScalarFn::Select, &[guard, part, value], node.ty.dtype);
+        }
+        Ok(self.finish(b, value, node))
+    }
+
+    /// A vector of symbolic values: select(i == 0, d0, select(i == 1, d1, …))
+    fn dims_kernel(&mut self, values: &[Dim], node: &Node) -> usize {
+        let mut b = BodyBuilder::new(&node.ty.dims, &[]);
+        let at = b.push(Body::Index(Kernel::var(0)), DType::I64);
+        let Some((last, first)) = values.split_last() else {
+            return self.step(FlowOp::Const(TensorValue(Tensor::zeros(DType::I64, vec![0]))), vec![], node);
+        };
+        let mut value = b.push(Body::Index(last.clone()), DType::I64);
+        for (i, d) in first.iter().enumerate().rev() {
+            let i = b.push(Body::Index(Dim::constant(i as i64)), DType::I64);
+            let here = b.apply(ScalarFn::Eq, &[at, i], DType::Bool);
+            let d = b.push(Body::Index(d.clone()), DType::I64);
+            value = b.apply(ScalarFn::Select, &[here, d, value], DType::I64);
+        }
+        self.finish(b, value, node)
+    }
+}
+
+/// Appends statements, renumbering their operands.
+fn append(to: &mut Vec<Statement>, statements: &[Statement]) {
+    let base = to.len();
+    to.extend(statements.iter().map(|s| Statement { body: s.body.shifted(base), dtype: s.dtype }));
+}
+
+/// The index map of a reshape that only adds or drops dimensions of 1.
+fn unit_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
+    let kept = |dims: &[Dim]| (0..dims.len()).filter(|&i| !dims[i].is_const(1)).collect::<Vec<_>>();
+    let (kept_from, kept_to) = (kept(from), kept(to));
+    let same = kept_from.len() == kept_to.len() && kept_from.iter().zip(&kept_to).all(|(&i, &j)| from[i] == to[j]);
+    same.then(|| {
+        let at = |i: usize| kept_from.iter().position(|&k| k == i).map_or(Dim::constant(0), |p| Kernel::var(kept_to[p]));
+        (0..from.len()).map(at).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unit_dimensions_are_index_maps_and_others_are_not() {
+        let dims = |t: &[&str]| t.iter().map(|d| Dim::parse(d).unwrap()).collect::<Vec<_>>();
+        let index = unit_reshape(&dims(&["b", "s"]), &dims(&["b", "1", "s", "1"]));
+        assert_eq!(index, Some(vec![Kernel::var(0), Kernel::var(2)]));
+        assert_eq!(unit_reshape(&dims(&["b", "1"]), &dims(&["b"])), Some(vec![Kernel::var(0), Dim::constant(0)]));
+        assert_eq!(unit_reshape(&dims(&["b", "6"]), &dims(&["b", "2", "3"])), None);
+    }
+}

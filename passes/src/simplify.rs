@@ -1,0 +1,181 @@
+//! transpose(transpose(x))  =>  transpose(x);   pow(x, 2)  =>  x * x;   contract(transpose(x), y)  =>  contract(x, y)
+//!
+//! Each rule looks at one node of a graph whose operands are already simplified, and gives an existing value or
+//! another operation of the same type. All are exact: the result is the same to the bit, NaN and −0 included.
+
+use crate::rewrite_functions;
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, Value};
+use sardonyx_runtime::{Result, Tensor};
+
+/// What a node becomes; its type stays.
+enum Rewrite {
+    Value(Value),
+    Node(Op, Vec<Value>),
+}
+
+struct Rule {
+    name: &'static str,
+    /// The site, or `None` where the rule does not apply.
+    apply: fn(&Graph, &Node) -> Option<Rewrite>,
+}
+
+/// Tried in order until one applies.
+static RULES: &[Rule] = &[
+    Rule { name: "same-type-motion", apply: same_type_motion },
+    Rule { name: "compose-reshapes", apply: compose_reshapes },
+    Rule { name: "compose-transposes", apply: compose_transposes },
+    Rule { name: "compose-broadcasts", apply: compose_broadcasts },
+    Rule { name: "drop-neutral-operand", apply: drop_neutral_operand },
+    Rule { name: "square", apply: square },
+    Rule { name: "decide-select", apply: decide_select },
+    Rule { name: "transpose-into-contract", apply: transpose_into_contract },
+];
+
+/// Rounds of all rules over a function; each makes it smaller or stops.
+const ROUNDS_MAX: usize = 8;
+
+pub fn run(module: Operation) -> Result<()> {
+    rewrite_functions(module, |function| {
+        if !crate::is_sdx(function) {
+            return Ok(None);
+        }
+        let mut graph = Graph::read(function)?;
+        for _ in 0..ROUNDS_MAX {
+            let (next, changed) = simplify(&graph);
+            graph = next;
+            if !changed {
+                break;
+            }
+        }
+        graph.write(function.context()).map(Some)
+    })
+}
+
+fn simplify(graph: &Graph) -> (Graph, bool) {
+    let live = graph.live();
+    let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
+    let mut map: Vec<Value> = vec![];
+    let mut changed = false;
+    for (v, node) in graph.values() {
+        if !live[v.index()] && !matches!(node.op, Op::Input { .. }) {
+            map.push(Value(0));
+            continue;
+        }
+        let node = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
+        let rewrite = RULES.iter().find_map(|rule| {
+            debug_assert!(!rule.name.is_empty());
+            (rule.apply)(&out, &node)
+        });
+        changed |= rewrite.is_some();
+        map.push(match rewrite {
+            Some(Rewrite::Value(v)) => v,
+            Some(Rewrite::Node(op, args)) => out.push(Node { op, args, ..node }),
+            None => out.push(node),
+        });
+    }
+    out.outputs = graph.outputs.iter().map(|(n, v)| (n.clone(), map[v.index()])).collect();
+    (out, changed)
+}
+
+/// reshape, transpose, broadcast, slice, convert, concat that move nothing.
+fn same_type_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let same = || node.args.len() == 1 && *g.ty(node.args[0]) == node.ty;
+    let still = match &node.op {
+        Op::Reshape | Op::Convert | Op::Broadcast { .. } | Op::Concat { .. } => same(),
+        Op::Transpose { perm } => perm.iter().enumerate().all(|(i, &p)| i == p),
+        Op::Slice { starts, steps } => {
+            same() && starts.iter().all(|s| s.is_const(0)) && steps.iter().all(|&s| s == 1)
+        }
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Reduce { .. } => false,
+        Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
+    };
+    still.then(|| Rewrite::Value(node.args[0]))
+}
+
+/// reshape(reshape(x)) => reshape(x)
+fn compose_reshapes(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let inner = matches!(node.op, Op::Reshape).then(|| g.node(node.args[0]))?;
+    matches!(inner.op, Op::Reshape).then(|| Rewrite::Node(Op::Reshape, inner.args.clone()))
+}
+
+/// transpose(transpose(x, p), q) => transpose(x, p[q])
+fn compose_transposes(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let Op::Transpose { perm: outer } = &node.op else { return None };
+    let inner = g.node(node.args[0]);
+    let Op::Transpose { perm } = &inner.op else { return None };
+    let perm = outer.iter().map(|&q| perm[q]).collect();
+    Some(Rewrite::Node(Op::Transpose { perm }, inner.args.clone()))
+}
+
+/// broadcast(broadcast(x)) => broadcast(x)
+fn compose_broadcasts(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let Op::Broadcast { dims: outer } = &node.op else { return None };
+    let inner = g.node(node.args[0]);
+    let Op::Broadcast { dims } = &inner.op else { return None };
+    let dims = dims.iter().map(|&d| outer[d]).collect();
+    Some(Rewrite::Node(Op::Broadcast { dims }, inner.args.clone()))
+}
+
+/// The one value that a constant, or a constant repeated by a broadcast, holds everywhere.
+pub fn splat(g: &Graph, v: Value) -> Option<f64> {
+    let node = g.node(v);
+    match &node.op {
+        Op::Const(t) => splat_of(t),
+        Op::Broadcast { .. } | Op::Reshape => splat(g, node.args[0]),
+        _ => None,
+    }
+}
+
+fn splat_of(t: &Tensor) -> Option<f64> {
+    let first = t.get_f64(0)?;
+    (1..t.len()).all(|i| t.get_f64(i).is_some_and(|v| v.to_bits() == first.to_bits())).then_some(first)
+}
+
+/// x * 1, 1 * x, x / 1, x − 0 => x. Not x + 0, which turns −0 into 0.
+fn drop_neutral_operand(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let Op::Map(f) = &node.op else { return None };
+    let is = |i: usize, c: f64| splat(g, node.args[i]).is_some_and(|v| v.to_bits() == c.to_bits());
+    let kept = match f {
+        ScalarFn::Mul if is(1, 1.0) => 0,
+        ScalarFn::Mul if is(0, 1.0) => 1,
+        ScalarFn::Div if is(1, 1.0) => 0,
+        ScalarFn::Sub if is(1, 0.0) => 0,
+        ScalarFn::Add if node.ty.dtype.is_int() && is(1, 0.0) => 0,
+        _ => return None,
+    };
+    Some(Rewrite::Value(node.args[kept]))
+}
+
+/// pow(x, 2) => x * x
+fn square(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let two = matches!(node.op, Op::Map(ScalarFn::Pow)) && splat(g, node.args[1]) == Some(2.0);
+    two.then(|| Rewrite::Node(Op::Map(ScalarFn::Mul), vec![node.args[0], node.args[0]]))
+}
+
+/// select(true, a, b) => a
+fn decide_select(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let select = matches!(node.op, Op::Map(ScalarFn::Select));
+    let condition = select.then(|| splat(g, node.args[0])).flatten()?;
+    Some(Rewrite::Value(node.args[if condition != 0.0 { 1 } else { 2 }]))
+}
+
+/// contract "bhsd,bhdt->…"(x, transpose(y)) => contract "bhsd,bhtd->…"(x, y): a contraction reads any order.
+fn transpose_into_contract(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let Op::Contract(spec) = &node.op else { return None };
+    let site = |v: Value, letters: &[char]| {
+        let Op::Transpose { perm } = &g.node(v).op else { return None };
+        let mut source = letters.to_vec();
+        perm.iter().zip(letters).for_each(|(&p, &c)| source[p] = c);
+        Some((g.node(v).args[0], source))
+    };
+    let (left, right) = (site(node.args[0], &spec.left), site(node.args[1], &spec.right));
+    if left.is_none() && right.is_none() {
+        return None;
+    }
+    let (x, l) = left.unwrap_or((node.args[0], spec.left.clone()));
+    let (y, r) = right.unwrap_or((node.args[1], spec.right.clone()));
+    let spec = ContractSpec { left: l, right: r, result: spec.result.clone() };
+    Some(Rewrite::Node(Op::Contract(spec), vec![x, y]))
+}
