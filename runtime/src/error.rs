@@ -55,6 +55,7 @@ pub static CODES: &[(&str, &str)] = &[
     ("E0301", "an input is missing, surplus, or has a wrong type or shape"),
     ("E0302", "a tensor file is malformed"),
     ("E0303", "a computed index is out of range"),
+    ("E0304", "the memory or the threads for a call cannot be had"),
     ("E0401", "the artifact is damaged"),
     ("E0402", "the artifact was written for another version"),
     ("E0403", "the artifact needs another CPU"),

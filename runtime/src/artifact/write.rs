@@ -1,0 +1,124 @@
+//! constants as they come, then plan, code, manifest  =>  model.sdx, whole or not at all
+
+use super::{CODE, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, WEIGHTS, WEIGHTS_ALIGNMENT};
+use crate::file::AtomicFile;
+use crate::plan::{File, Manifest, Plan};
+use crate::{Error, Result};
+use prost::Message;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, DateTime, System, ZipWriter};
+
+/// Writes one artifact. The constants are streamed first, so that they need not be in memory together and so that
+/// their offsets are known before the plan is written. Dropping the writer before `finish` leaves nothing behind.
+pub struct ArtifactWriter {
+    zip: ZipWriter<AtomicFile>,
+    path: String,
+    weights: blake3::Hasher,
+    weights_bytes: u64,
+}
+
+impl ArtifactWriter {
+    pub fn create(path: impl AsRef<Path>) -> Result<ArtifactWriter> {
+        let file = AtomicFile::create(path.as_ref())?;
+        let path = file.path().display().to_string();
+        let mut zip = ZipWriter::new(file);
+        zip.start_file(WEIGHTS, options(WEIGHTS_ALIGNMENT)).map_err(|e| zip_error(&path, e))?;
+        Ok(ArtifactWriter { zip, path, weights: blake3::Hasher::new(), weights_bytes: 0 })
+    }
+
+    /// Pads to the next multiple of 64 and returns that offset in `weights`: what is written next begins there.
+    pub fn begin_constant(&mut self) -> Result<u64> {
+        static ZEROS: [u8; CONSTANT_ALIGNMENT as usize] = [0; CONSTANT_ALIGNMENT as usize];
+        let end = self.weights_bytes.next_multiple_of(CONSTANT_ALIGNMENT);
+        self.append(&ZEROS[..(end - self.weights_bytes) as usize])?;
+        Ok(end)
+    }
+
+    /// Continues the constant that was begun last.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.zip.write_all(bytes).map_err(|e| Error::io(&self.path, "write", &e))?;
+        self.weights.update(bytes);
+        self.weights_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// A whole constant at once; returns its offset.
+    pub fn constant(&mut self, bytes: &[u8]) -> Result<u64> {
+        let offset = self.begin_constant()?;
+        self.append(bytes)?;
+        Ok(offset)
+    }
+
+    /// Bytes of `weights` so far.
+    pub fn weights_bytes(&self) -> u64 {
+        self.weights_bytes
+    }
+
+    /// Writes the rest and gives the file its name. `manifest.files` is filled in here; the other fields are written
+    /// as given (see [`Manifest::current`]).
+    pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: &[u8]) -> Result<()> {
+        let plan = plan.encode_to_vec();
+        manifest.files = vec![
+            File {
+                name: WEIGHTS.into(),
+                bytes: self.weights_bytes,
+                blake3: self.weights.finalize().as_bytes().to_vec(),
+            },
+            File { name: CODE.into(), bytes: code.len() as u64, blake3: blake3::hash(code).as_bytes().to_vec() },
+            File { name: PLAN.into(), bytes: plan.len() as u64, blake3: blake3::hash(&plan).as_bytes().to_vec() },
+        ];
+        for (name, bytes) in [(CODE, code), (PLAN, &plan), (MANIFEST, &manifest.encode_to_vec())] {
+            self.zip.start_file(name, options(ENTRY_ALIGNMENT)).map_err(|e| zip_error(&self.path, e))?;
+            self.zip.write_all(bytes).map_err(|e| Error::io(&self.path, "write", &e))?;
+        }
+        let comment = format!("{SEAL}{}", "0".repeat(64));
+        debug_assert_eq!(comment.len(), SEAL_BYTES);
+        self.zip.set_raw_comment(comment.into_bytes().into()).map_err(|e| zip_error(&self.path, e))?;
+        let file = self.zip.finish().map_err(|e| zip_error(&self.path, e))?;
+        seal(file, &self.path)
+    }
+}
+
+impl Manifest {
+    /// A manifest of this format version for this architecture; the other fields are empty.
+    pub fn current(producer: &str) -> Manifest {
+        Manifest {
+            format_major: crate::plan::FORMAT_MAJOR,
+            format_minor: crate::plan::FORMAT_MINOR,
+            producer: producer.to_string(),
+            arch: "x86_64".to_string(),
+            ..Manifest::default()
+        }
+    }
+}
+
+/// Reads the finished archive back, as any reader will, and puts the digest in the place kept for it.
+fn seal(mut file: AtomicFile, path: &str) -> Result<()> {
+    let fail = |e: std::io::Error| Error::io(path, "write", &e);
+    file.flush().map_err(fail)?;
+    let (map, weights) = super::read::map_archive(file.temporary())?;
+    let digest = super::seal(&map, &weights);
+    file.seek(SeekFrom::End(-64)).map_err(fail)?;
+    file.write_all(digest.as_bytes()).map_err(fail)?;
+    file.commit()
+}
+
+/// Nothing here depends on the clock, the platform or the user.
+fn options(alignment: u16) -> SimpleFileOptions {
+    SimpleFileOptions::default()
+        .compression_method(CompressionMethod::Stored)
+        .last_modified_time(DateTime::DEFAULT)
+        .unix_permissions(0o644)
+        .system(System::Unix)
+        .large_file(true)
+        .with_alignment(alignment)
+}
+
+fn zip_error(path: &str, error: zip::result::ZipError) -> Box<Error> {
+    match error {
+        zip::result::ZipError::Io(e) => Error::io(path, "write", &e),
+        other => Error::user("E0002", format!("cannot write {path}: {other}")).file(path),
+    }
+}

@@ -1,0 +1,90 @@
+//! the inputs of a call  =>  values of the symbols; or a sentence that names the input and the dimension
+
+use crate::program::{Entry, Port, Program};
+use crate::{Dim, Error, Result, Tensor};
+
+/// Gives every input port its tensor, in the ports' order.
+pub fn match_inputs<'a>(entry: &Entry, inputs: &'a [(&str, Tensor)]) -> Result<Vec<&'a Tensor>> {
+    let known = || {
+        let names: Vec<String> = entry.inputs.iter().map(|p| format!("`{}`", p.name)).collect();
+        format!("the model's inputs are {}", names.join(", "))
+    };
+    for (i, (name, _)) in inputs.iter().enumerate() {
+        if !entry.inputs.iter().any(|p| p.name == *name) {
+            return Err(Error::user("E0301", format!("the model has no input `{name}`")).help(known()));
+        }
+        if inputs[..i].iter().any(|(other, _)| other == name) {
+            return Err(Error::user("E0301", format!("the input `{name}` is given twice")));
+        }
+    }
+    let find = |port: &Port| {
+        let given = inputs.iter().find(|(name, _)| *name == port.name).map(|(_, tensor)| tensor);
+        given.ok_or_else(|| Error::user("E0301", format!("the input `{}` is missing", port.name)).help(known()))
+    };
+    entry.inputs.iter().map(find).collect()
+}
+
+/// Values by symbol index. Types, ranks, ranges and agreement are checked.
+pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[&Tensor]) -> Result<Vec<Option<i64>>> {
+    let mut values = vec![None; program.symbols.len()];
+    // Where each symbol got its value, for the message when another input disagrees.
+    let mut from: Vec<Option<(&Port, usize)>> = vec![None; program.symbols.len()];
+    for (port, tensor) in entry.inputs.iter().zip(inputs) {
+        check_type(port, tensor)?;
+        for (axis, (dim, &size)) in port.dims.iter().zip(tensor.dims()).enumerate() {
+            let Some(&at) = dim.as_symbol().and_then(|name| program.symbol_index.get(name)) else { continue };
+            let symbol = &program.symbols[at];
+            let value = i64::try_from(size).unwrap_or(i64::MAX);
+            let here = format!("input `{}`, dimension {axis}", port.name);
+            match (values[at], from[at]) {
+                (Some(other), Some((first, first_axis))) if other != value => {
+                    let there = format!("input `{}`, dimension {first_axis}", first.name);
+                    let message = format!("`{}` = {other} ({there}), but also {value} ({here})", symbol.name);
+                    return Err(Error::user("E0301", message));
+                }
+                _ if !symbol.admits(value) => {
+                    let message = format!("`{}` = {value} ({here}) is outside {}", symbol.name, symbol.range());
+                    return Err(Error::user("E0301", message));
+                }
+                _ => (values[at], from[at]) = (Some(value), Some((port, axis))),
+            }
+        }
+    }
+    for (port, tensor) in entry.inputs.iter().zip(inputs) {
+        for (axis, (dim, &size)) in port.dims.iter().zip(tensor.dims()).enumerate() {
+            check_size(program, &values, dim, size).map_err(|what| {
+                Error::user("E0301", format!("dimension {axis} of the input `{}` {what}", port.name))
+            })?;
+        }
+    }
+    Ok(values)
+}
+
+fn check_type(port: &Port, tensor: &Tensor) -> Result<()> {
+    if tensor.dtype() != port.dtype {
+        let message = format!("the input `{}` has type {}, but {} is expected", port.name, tensor.dtype(), port.dtype);
+        return Err(Error::user("E0301", message));
+    }
+    if tensor.rank() != port.dims.len() {
+        let wanted = describe(&port.dims);
+        let message = format!("the input `{}` has shape {:?}, but {wanted} is expected", port.name, tensor.dims());
+        return Err(Error::user("E0301", message));
+    }
+    Ok(())
+}
+
+fn check_size(program: &Program, values: &[Option<i64>], dim: &Dim, size: usize) -> std::result::Result<(), String> {
+    let wanted = dim.eval(&|name| program.symbol_index.get(name).and_then(|&at| values[at]));
+    match wanted {
+        Ok(wanted) if usize::try_from(wanted) == Ok(size) => Ok(()),
+        Ok(wanted) if dim.as_const().is_some() => Err(format!("is {size}, but {wanted} is expected")),
+        Ok(wanted) => Err(format!("is {size}, but `{dim}` = {wanted} is expected")),
+        Err(e) => Err(format!("cannot be checked: {}", e.message)),
+    }
+}
+
+/// `[batch, seq, 384]`
+pub fn describe(dims: &[Dim]) -> String {
+    let dims: Vec<String> = dims.iter().map(Dim::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}

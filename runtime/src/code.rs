@@ -1,0 +1,99 @@
+//! the bytes of a shared object  =>  callable kernels, without a file of their own
+
+use crate::cpu::Level;
+use crate::plan::KernelFn;
+use crate::program::Kernel;
+use crate::{Error, Result};
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+/// A loaded shared object.
+pub struct Library {
+    handle: *mut libc::c_void,
+    /// Open as long as the library is loaded: the loader knows libraries by their path, `/proc/self/fd/N`, and would
+    /// take a second one of the same number for the first.
+    _file: File,
+}
+
+// SAFETY: the handle is only used to look up symbols, which is thread-safe, and to close it, once.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    pub fn load(code: &[u8]) -> Result<Library> {
+        // 64-bit little-endian shared object for x86-64; anything else gets a sentence instead of the loader's.
+        if code.get(..6) != Some(b"\x7fELF\x02\x01") || code.get(16..20) != Some(&[3, 0, 62, 0]) {
+            return Err(Error::user("E0401", "the code is not an x86-64 shared object"));
+        }
+        let fail = |e: std::io::Error| Error::user("E0304", format!("cannot place the code in memory: {e}"));
+        // SAFETY: a constant, zero-terminated name.
+        let fd = unsafe { libc::memfd_create(c"sardonyx".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(fail(std::io::Error::last_os_error()));
+        }
+        // SAFETY: the descriptor is new and owned by nobody else.
+        let mut file = unsafe { File::from_raw_fd(fd) };
+        file.write_all(code).map_err(fail)?;
+        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let path = path.map_err(|e| Error::defect(e.to_string()))?;
+        // SAFETY: the path is zero-terminated. Loading runs the object's initialisers: the artifact is native code
+        // and trusted as such, as the documentation says.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return Err(Error::user("E0401", format!("the code cannot be loaded: {}", loader_error())));
+        }
+        Ok(Library { handle, _file: file })
+    }
+
+    fn symbol(&self, name: &str) -> Option<KernelFn> {
+        let name = CString::new(name).ok()?;
+        // SAFETY: the handle is open and the name zero-terminated.
+        let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        // SAFETY: a kernel symbol is a function of the kernel ABI; the compiler and this crate share its definition.
+        (!address.is_null()).then(|| unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(address) })
+    }
+
+    /// The kernels' functions for one level, in the plan's order.
+    pub fn kernels(&self, kernels: &[Kernel], level: Level) -> Result<Vec<KernelFn>> {
+        let find = |kernel: &Kernel| {
+            let name = format!("{}_{}", kernel.symbol, level.name());
+            self.symbol(&name).ok_or_else(|| Error::user("E0401", format!("the code lacks the kernel `{name}`")))
+        };
+        kernels.iter().map(find).collect()
+    }
+}
+
+fn loader_error() -> String {
+    // SAFETY: dlerror returns null or a string that lives until this thread's next call of the loader.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "unknown".into();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: closed once; whoever holds a kernel of it also holds the library (see `Model`).
+        unsafe { libc::dlclose(self.handle) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_shared_object_is_refused() {
+        let mut elf = vec![0u8; 64];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        elf[16..20].copy_from_slice(&[3, 0, 62, 0]);
+        for code in [&b""[..], b"MZ", &elf] {
+            assert_eq!(Library::load(code).err().unwrap().code, "E0401");
+        }
+    }
+}

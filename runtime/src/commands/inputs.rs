@@ -1,0 +1,167 @@
+//! --input NAME=FILE|random|zeros|range:LO..HI, --inputs FILE.npz, --dim NAME=N  =>  tensors for a call
+
+use crate::program::{Entry, Port, Program, Symbol};
+use crate::tensor_io::{Synthetic, load_tensor, read_npz};
+use crate::{Error, Model, Result, Tensor};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct InputArgs {
+    /// An input: a `.npy` or ONNX `.pb` file, or `random`, `zeros`, `range:LO..HI` (bounds included)
+    #[arg(long = "input", value_name = "NAME=FILE|random|zeros|range:LO..HI")]
+    pub input: Vec<String>,
+    /// A `.npz` file with inputs by name
+    #[arg(long, value_name = "FILE.npz")]
+    pub inputs: Option<PathBuf>,
+    /// The size of a named dimension, for inputs that are made up
+    #[arg(long = "dim", value_name = "NAME=N")]
+    pub dim: Vec<String>,
+}
+
+/// What to do about inputs and dimensions that the command line does not mention.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    Refuse,
+    /// Random inputs, and the smallest dimension that is not 0.
+    MakeUp,
+}
+
+enum Given {
+    File(Tensor),
+    Made(Synthetic),
+}
+
+/// The inputs of `main`, in the model's order.
+pub fn gather(model: &Model, args: &InputArgs, missing: Missing) -> Result<Vec<(String, Tensor)>> {
+    let (program, entry) = (model.program(), model.entry("main")?);
+    let mut given = BTreeMap::new();
+    if let Some(path) = &args.inputs {
+        for (name, tensor) in read_npz(path)? {
+            insert(&mut given, entry, &name, Given::File(tensor))?;
+        }
+    }
+    for argument in &args.input {
+        let (name, what) = split(entry, argument)?;
+        let value = match Synthetic::parse(what) {
+            Some(made) => Given::Made(made?),
+            None => Given::File(load_tensor(what)?),
+        };
+        insert(&mut given, entry, name, value)?;
+    }
+    let dims = Dims::collect(program, entry, args, &given)?;
+    let mut out = Vec::new();
+    for (i, port) in entry.inputs.iter().enumerate() {
+        let tensor = match (given.remove(&port.name), missing) {
+            (Some(Given::File(tensor)), _) => tensor,
+            (Some(Given::Made(made)), _) => made.tensor(port.dtype, dims.shape(port, missing)?, i as u64)?,
+            (None, Missing::MakeUp) => Synthetic::Random.tensor(port.dtype, dims.shape(port, missing)?, i as u64)?,
+            (None, Missing::Refuse) => {
+                let help = format!("give `--input {}=FILE.npy` or `--input {}=random`", port.name, port.name);
+                return Err(Error::user("E0301", format!("the input `{}` is missing", port.name)).help(help));
+            }
+        };
+        out.push((port.name.clone(), tensor));
+    }
+    Ok(out)
+}
+
+/// Names may hold `=`: the longest name of the model that fits wins.
+fn split<'a>(entry: &Entry, argument: &'a str) -> Result<(&'a str, &'a str)> {
+    let known = entry
+        .inputs
+        .iter()
+        .filter(|p| argument.strip_prefix(p.name.as_str()).is_some_and(|rest| rest.starts_with('=')));
+    if let Some(name) = known.map(|p| p.name.len()).max() {
+        return Ok((&argument[..name], &argument[name + 1..]));
+    }
+    argument.split_once('=').ok_or_else(|| {
+        Error::user("E0001", format!("`--input {argument}` has no `=`")).help("write `--input NAME=FILE.npy`")
+    })
+}
+
+fn insert(given: &mut BTreeMap<String, Given>, entry: &Entry, name: &str, value: Given) -> Result<()> {
+    if !entry.inputs.iter().any(|p| p.name == name) {
+        let names: Vec<&str> = entry.inputs.iter().map(|p| p.name.as_str()).collect();
+        let help = format!("the model's inputs are {}", names.join(", "));
+        return Err(Error::user("E0301", format!("the model has no input `{name}`")).help(help));
+    }
+    match given.insert(name.to_string(), value) {
+        None => Ok(()),
+        Some(_) => Err(Error::user("E0301", format!("the input `{name}` is given twice"))),
+    }
+}
+
+/// Sizes of named dimensions, from the command line and from given tensors.
+struct Dims<'a> {
+    program: &'a Program,
+    values: BTreeMap<String, i64>,
+}
+
+impl<'a> Dims<'a> {
+    fn collect(
+        program: &'a Program,
+        entry: &Entry,
+        args: &InputArgs,
+        given: &BTreeMap<String, Given>,
+    ) -> Result<Dims<'a>> {
+        let mut values = BTreeMap::new();
+        for port in &entry.inputs {
+            let Some(Given::File(tensor)) = given.get(&port.name) else { continue };
+            for (dim, &size) in port.dims.iter().zip(tensor.dims()) {
+                if let Some(name) = dim.as_symbol() {
+                    values.entry(name.to_string()).or_insert(i64::try_from(size).unwrap_or(i64::MAX));
+                }
+            }
+        }
+        for argument in &args.dim {
+            let (name, value) = parse_dim(argument)?;
+            if !program.symbol_index.contains_key(name) {
+                let names: Vec<&str> = program.symbols.iter().map(|s| s.name.as_str()).collect();
+                let help = match names.is_empty() {
+                    true => "all its dimensions are fixed".to_string(),
+                    false => format!("it has {}", names.join(", ")),
+                };
+                return Err(Error::user("E0204", format!("the model has no dimension named `{name}`")).help(help));
+            }
+            if let Some(other) = values.insert(name.to_string(), value).filter(|&other| other != value) {
+                let message = format!("`--dim {name}={value}`, but a given input has `{name}` = {other}");
+                return Err(Error::user("E0301", message));
+            }
+        }
+        Ok(Dims { program, values })
+    }
+
+    fn shape(&self, port: &Port, missing: Missing) -> Result<Vec<usize>> {
+        let value = |name: &str| {
+            let symbol = self.program.symbol_index.get(name).map(|&at| &self.program.symbols[at]);
+            self.values.get(name).copied().or_else(|| default(symbol?, missing))
+        };
+        let size = |dim: &crate::Dim| {
+            if let Some(unset) = dim.symbols().iter().find(|name| value(name).is_none()) {
+                let message = format!("the input `{}` needs a size for `{unset}`", port.name);
+                return Err(Error::user("E0204", message).help(format!("give `--dim {unset}=N`")));
+            }
+            let size = dim.eval(&value)?;
+            usize::try_from(size).map_err(|_| {
+                Error::user("E0301", format!("`{dim}` = {size} is no size for a dimension of `{}`", port.name))
+            })
+        };
+        port.dims.iter().map(size).collect()
+    }
+}
+
+fn default(symbol: &Symbol, missing: Missing) -> Option<i64> {
+    match missing {
+        Missing::MakeUp if symbol.admits(symbol.lo.max(1)) => Some(symbol.lo.max(1)),
+        Missing::MakeUp | Missing::Refuse => symbol.hi.filter(|&hi| hi == symbol.lo),
+    }
+}
+
+fn parse_dim(argument: &str) -> Result<(&str, i64)> {
+    let split = argument.rsplit_once('=').and_then(|(name, n)| Some((name, n.parse::<i64>().ok()?)));
+    split.filter(|(name, n)| !name.is_empty() && *n >= 0).ok_or_else(|| {
+        let message = format!("`--dim {argument}` is not a name and a size");
+        Error::user("E0001", message).help("write `--dim NAME=N`, for example `--dim batch=1`")
+    })
+}

