@@ -47,7 +47,9 @@ fn is_literal(op: &Op) -> bool {
 
 /// Known elements as an operation without operands; `None` where no such operation says it.
 fn literal(values: &[Dim], ty: &TensorType) -> Option<Op> {
-    if let (Some(numbers), Some(dims)) = (values.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>(), ty.static_dims()) {
+    if let (Some(numbers), Some(dims)) =
+        (values.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>(), ty.static_dims())
+    {
         return Some(Op::Const(match ty.dtype {
             DType::I64 => Tensor::from_vec(dims, numbers),
             DType::I32 => Tensor::from_vec(dims, numbers.into_iter().map(|v| v as i32).collect()),

@@ -44,9 +44,8 @@ fn matches(program: &Program, producer: usize, consumer: usize) -> Option<Match>
     if pairs.iter().any(|&(_, pv)| pv >= p.outer.len()) {
         return None;
     }
-    let covered = |extents: &[Dim], hit: &dyn Fn(usize) -> bool| {
-        extents.iter().enumerate().all(|(v, e)| e.is_const(1) || hit(v))
-    };
+    let covered =
+        |extents: &[Dim], hit: &dyn Fn(usize) -> bool| extents.iter().enumerate().all(|(v, e)| e.is_const(1) || hit(v));
     let all_consumer = covered(&c.outer, &|v| pairs.iter().any(|x| x.0 == v));
     let all_producer = covered(&p.outer, &|v| pairs.iter().any(|x| x.1 == v));
     if !all_consumer || !all_producer || reaches_around(program, producer, consumer) {

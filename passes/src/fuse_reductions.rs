@@ -60,7 +60,8 @@ fn own_vars(k: &Kernel) -> Vec<Dim> {
 /// variable of either side has no partner.
 fn translate(from: &Kernel, to: &Kernel, pairs: &[(usize, usize)]) -> Option<Vec<Dim>> {
     let extent = |k: &Kernel, v: usize| k.outer.iter().chain(&k.inner).nth(v).cloned();
-    let complete = (0..to.n_vars()).all(|v| pairs.iter().any(|x| x.1 == v) || extent(to, v).is_some_and(|e| e.is_const(1)));
+    let complete =
+        (0..to.n_vars()).all(|v| pairs.iter().any(|x| x.1 == v) || extent(to, v).is_some_and(|e| e.is_const(1)));
     let one = |v: usize| match pairs.iter().find(|x| x.0 == v) {
         Some(x) => Some(Kernel::var(x.1)),
         None => extent(from, v)?.is_const(1).then(|| Dim::constant(0)),

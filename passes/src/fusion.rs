@@ -223,7 +223,8 @@ pub fn sort_steps(program: &mut Program) {
     let mut rest = std::mem::take(&mut program.steps);
     while !rest.is_empty() {
         let fits = |step: &Step| {
-            let symbols = step.results.iter().flat_map(|&r| program.containers[r].dims.iter().flat_map(|d| d.symbols()));
+            let symbols =
+                step.results.iter().flat_map(|&r| program.containers[r].dims.iter().flat_map(|d| d.symbols()));
             let waits = symbols.into_iter().any(|s| data.contains(&*s) && !bound.contains(&*s));
             !waits && step.args.iter().all(|a| ready.contains(a))
         };

@@ -63,7 +63,8 @@ fn matches(program: &Program, producer: usize, consumer: usize, operand: usize) 
 /// One result, written at the iteration variables in order.
 fn stores_identity(p: &Kernel) -> bool {
     let [store] = p.stores.as_slice() else { return false };
-    store.memlet.index.iter().enumerate().all(|(i, d)| *d == Kernel::var(i)) && store.memlet.index.len() == p.outer.len()
+    store.memlet.index.iter().enumerate().all(|(i, d)| *d == Kernel::var(i))
+        && store.memlet.index.len() == p.outer.len()
 }
 
 /// One unguarded load at computed places.

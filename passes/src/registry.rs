@@ -3,7 +3,9 @@
 use melior::Context;
 use melior::dialect::DialectRegistry;
 use melior::pass::{ExternalPass, PassManager, create_external};
-use melior::utility::{parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes};
+use melior::utility::{
+    parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes,
+};
 use mlir_sys::{MlirContext, MlirDialectRegistry, MlirPass, mlirContextEnableMultithreading};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Error, Result};

@@ -113,9 +113,8 @@ impl Converter<'_> {
             Op::Contract(spec) => self.contract_kernel(spec, node)?,
             Op::Gather { axis } => self.gather_kernel(*axis, node)?,
             Op::Slice { starts, steps } => {
-                let index = (0..node.ty.rank())
-                    .map(|i| starts[i].clone() + Kernel::var(i) * Dim::constant(steps[i]))
-                    .collect();
+                let index =
+                    (0..node.ty.rank()).map(|i| starts[i].clone() + Kernel::var(i) * Dim::constant(steps[i])).collect();
                 self.index_kernel(node, index)?
             }
             Op::Pad { low } => self.pad_kernel(low, node)?,
@@ -275,7 +274,8 @@ impl Converter<'_> {
     fn contract_kernel(&mut self, spec: &ContractSpec, node: &Node) -> Result<usize> {
         let summed = spec.summed();
         let extent = |c: &char| {
-            let at = |letters: &[char], v: Value| Some(self.graph.ty(v).dims[letters.iter().position(|l| l == c)?].clone());
+            let at =
+                |letters: &[char], v: Value| Some(self.graph.ty(v).dims[letters.iter().position(|l| l == c)?].clone());
             at(&spec.left, node.args[0]).or_else(|| at(&spec.right, node.args[1])).unwrap_or(Dim::constant(1))
         };
         let inner: Vec<Dim> = summed.iter().map(extent).collect();
@@ -398,7 +398,8 @@ fn unit_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     let (kept_from, kept_to) = (kept(from), kept(to));
     let same = kept_from.len() == kept_to.len() && kept_from.iter().zip(&kept_to).all(|(&i, &j)| from[i] == to[j]);
     same.then(|| {
-        let at = |i: usize| kept_from.iter().position(|&k| k == i).map_or(Dim::constant(0), |p| Kernel::var(kept_to[p]));
+        let at =
+            |i: usize| kept_from.iter().position(|&k| k == i).map_or(Dim::constant(0), |p| Kernel::var(kept_to[p]));
         (0..from.len()).map(at).collect()
     })
 }

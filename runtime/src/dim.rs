@@ -234,6 +234,31 @@ impl Dim {
         sum
     }
 
+    /// The atom, where the expression is one bare atom.
+    pub fn as_atom(&self) -> Option<&Atom> {
+        let (monomial, &c) = self.terms.iter().next()?;
+        match (self.terms.len(), c, monomial.as_slice()) {
+            (1, 1, [atom]) => Some(atom),
+            _ => None,
+        }
+    }
+
+    /// Replaces an atom wherever it occurs, inner expressions included.
+    pub fn replace(&self, from: &Atom, by: &Dim) -> Dim {
+        if self.overflow {
+            return Dim::overflow();
+        }
+        let one = |atom: &Atom| match atom {
+            a if a == from => by.clone(),
+            Atom::Symbol(name) => Dim::symbol(name),
+            Atom::FloorDiv(a, b) => a.replace(from, by).floordiv(&b.replace(from, by)),
+            Atom::Max(a, b) => a.replace(from, by).maximum(&b.replace(from, by)),
+            Atom::Min(a, b) => a.replace(from, by).minimum(&b.replace(from, by)),
+        };
+        let term = |(m, &c): (&Monomial, &i64)| m.iter().fold(Dim::constant(c), |p, atom| p * one(atom));
+        self.terms.iter().map(term).fold(Dim::constant(0), |sum, t| sum + t)
+    }
+
     /// All symbols that occur, sorted.
     pub fn symbols(&self) -> BTreeSet<Arc<str>> {
         let mut out = BTreeSet::new();

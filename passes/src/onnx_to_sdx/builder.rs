@@ -2,7 +2,8 @@
 
 use sardonyx_dialects::interp::symbolic;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Equality, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_runtime::dim::Atom;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 
 /// A graph under construction. Every node that is added has its type inferred at once, and its contents where it is a
@@ -70,9 +71,8 @@ impl Builder {
 
     /// A constant of the given type and value, repeated over `dims`.
     pub fn splat(&mut self, dtype: DType, value: f64, dims: &[Dim]) -> Result<Value> {
-        let scalar = scalar_tensor(dtype, value).ok_or_else(|| {
-            self.error("E0107", format!("constants of type {dtype} are not supported"))
-        })?;
+        let scalar = scalar_tensor(dtype, value)
+            .ok_or_else(|| self.error("E0107", format!("constants of type {dtype} are not supported")))?;
         let v = self.constant(scalar)?;
         self.broadcast(v, dims)
     }
@@ -223,9 +223,10 @@ impl Builder {
         if let Some(known) = self.contents(vector) {
             return Ok(known.to_vec());
         }
-        let count = self.ty(vector).elements().as_const().ok_or_else(|| {
-            self.error("E0203", "a shape has a rank that is not known when the model is compiled")
-        })?;
+        let count =
+            self.ty(vector).elements().as_const().ok_or_else(|| {
+                self.error("E0203", "a shape has a rank that is not known when the model is compiled")
+            })?;
         let flat = self.reshape(vector, &[Dim::constant(count)])?;
         (0..count).map(|i| self.read_dim(flat, i)).collect()
     }
@@ -251,6 +252,9 @@ impl Builder {
             return Ok(());
         }
         let Some((symbol, by)) = solve(a, b) else {
+            if self.assume_bound(a, b) || self.assume_bound(b, a) {
+                return Ok(());
+            }
             let message = format!("the dimensions {a} and {b} must be equal");
             return Err(self.error("E0201", message).help("check the shapes of the node's inputs"));
         };
@@ -262,27 +266,42 @@ impl Builder {
         Ok(())
     }
 
+    /// min(x, c) == x says x <= c: the bound is declared, or checked at the call, and the minimum is x from here on.
+    fn assume_bound(&mut self, bounded: &Dim, value: &Dim) -> bool {
+        let Some(atom) = bounded.as_atom().cloned() else { return false };
+        let other = match &atom {
+            Atom::Min(x, y) | Atom::Max(x, y) if **x == *value => y.clone(),
+            Atom::Min(x, y) | Atom::Max(x, y) if **y == *value => x.clone(),
+            Atom::Min(..) | Atom::Max(..) | Atom::Symbol(_) | Atom::FloorDiv(..) => return false,
+        };
+        let declared = value.as_symbol().and_then(|s| self.graph.symbols.get_mut(s));
+        match (&atom, declared, other.as_const()) {
+            (Atom::Min(..), Some(symbol), Some(c)) => symbol.hi = Some(symbol.hi.map_or(c, |h| h.min(c))),
+            (Atom::Max(..), Some(symbol), Some(c)) => symbol.lo = symbol.lo.max(c),
+            _ => {
+                let check = Equality { left: bounded.clone(), right: value.clone(), why: self.origin.clone() };
+                self.graph.checks.push(check);
+            }
+        }
+        let value = value.clone();
+        self.rewrite_dims(|d| {
+            if !d.symbols().is_empty() {
+                *d = d.replace(&atom, &value);
+            }
+        });
+        true
+    }
+
     fn substitute(&mut self, symbol: &str, by: &Dim) {
-        let rewrite = |d: &mut Dim| {
+        self.rewrite_dims(|d| {
             if d.symbols().iter().any(|s| **s == *symbol) {
                 *d = d.substitute(&|s| (s == symbol).then(|| by.clone()));
             }
-        };
-        for node in &mut self.graph.nodes {
-            node.ty.dims.iter_mut().for_each(rewrite);
-            match &mut node.op {
-                Op::Dims(values) | Op::Slice { starts: values, .. } | Op::Pad { low: values } => {
-                    values.iter_mut().for_each(rewrite)
-                }
-                Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert => {}
-                Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Reshape => {}
-                Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => {}
-            }
-        }
-        self.contents.iter_mut().flatten().flatten().for_each(rewrite);
+        });
         for check in &mut self.graph.checks {
-            rewrite(&mut check.left);
-            rewrite(&mut check.right);
+            for side in [&mut check.left, &mut check.right] {
+                *side = side.substitute(&|s| (s == symbol).then(|| by.clone()));
+            }
         }
         // The range of the symbol that is gone still binds: it is checked when the expression is evaluated.
         let gone = self.graph.symbols.remove(symbol);
@@ -290,6 +309,22 @@ impl Builder {
             kept.lo = kept.lo.max(gone.lo);
             kept.hi = [kept.hi, gone.hi].into_iter().flatten().min();
         }
+    }
+
+    /// Changes every dimension expression of the graph.
+    fn rewrite_dims(&mut self, rewrite: impl Fn(&mut Dim)) {
+        for node in &mut self.graph.nodes {
+            node.ty.dims.iter_mut().for_each(&rewrite);
+            match &mut node.op {
+                Op::Dims(values) | Op::Slice { starts: values, .. } | Op::Pad { low: values } => {
+                    values.iter_mut().for_each(&rewrite)
+                }
+                Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert => {}
+                Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Reshape => {}
+                Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => {}
+            }
+        }
+        self.contents.iter_mut().flatten().flatten().for_each(&rewrite);
     }
 }
 

@@ -21,7 +21,8 @@ pub fn gather(b: &mut Builder, node: &Node) -> Outputs {
     let indices = match b.constants(indices) {
         Some(known) if known.iter().all(|&i| i >= 0) => indices,
         Some(known) => {
-            let wrapped = known.iter().map(|&i| if i < 0 { extent.clone() + Dim::constant(i) } else { Dim::constant(i) });
+            let wrapped =
+                known.iter().map(|&i| if i < 0 { extent.clone() + Dim::constant(i) } else { Dim::constant(i) });
             let (dims, wrapped) = (b.dims(indices), wrapped.collect());
             let vector = b.dims_vector(wrapped)?;
             b.reshape(vector, &dims)?
@@ -69,7 +70,7 @@ fn slice_one(b: &mut Builder, node: &Node, x: Value, axis: usize, start: &Dim, e
     let bound = |b: &Builder, d: &Dim| d.lower_bound(&|s| b.graph.symbol_lo(s));
     if step > 0 {
         let start = clamped(b, node, start, &extent, zero.clone(), extent.clone())?;
-        let end = clamped(b, node, end, &extent, zero.clone(), extent)?;
+        let end = clamped(b, node, end, &extent, zero.clone(), extent.clone())?;
         let count = (end - start.clone()).ceildiv(&Dim::constant(step));
         let count = if bound(b, &count).is_some_and(|n| n >= 0) { count } else { count.maximum(&zero) };
         return b.slice_axis(x, axis, start, step, count);

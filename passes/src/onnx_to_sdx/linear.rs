@@ -45,7 +45,8 @@ pub fn matmul(b: &mut Builder, node: &Node) -> Outputs {
     let letters: Vec<char> = ('a'..='j').chain('o'..='z').collect();
     let (left, x_batch) = batch_letters(b, x, &batch, &letters)?;
     let (right, y_batch) = batch_letters(b, y, &batch, &letters)?;
-    let all: String = letters[..batch.len()].iter().filter(|c| x_batch.contains(**c) || y_batch.contains(**c)).collect();
+    let all: String =
+        letters[..batch.len()].iter().filter(|c| x_batch.contains(**c) || y_batch.contains(**c)).collect();
     let product = b.contract(&format!("{x_batch}mk,{y_batch}kn->{all}mn"), left, right)?;
     let mut dims = b.dims(product);
     let tail = dims.split_off(dims.len() - 2);

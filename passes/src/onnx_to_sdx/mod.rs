@@ -45,7 +45,9 @@ fn refuse_unsupported(body: &[Operation]) -> Result<()> {
     kinds.dedup();
     let message = match kinds.as_slice() {
         [one] => format!("unsupported operator `{one}`"),
-        many => format!("unsupported operators {}", many.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ")),
+        many => {
+            format!("unsupported operators {}", many.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", "))
+        }
     };
     Err(Error::user("E0101", message).node(first).help("`sardonyx ops` lists the supported operators"))
 }
@@ -70,7 +72,8 @@ fn lower_function(function: Operation) -> Result<Graph> {
             "func.return" => {
                 let outputs = sdx::ir::result_names(function, inputs.len()).into_iter().zip(inputs);
                 let absent = |n: &str| Error::user("E0104", format!("the output `{n}` is never computed"));
-                b.graph.outputs = outputs.map(|(n, v)| v.map(|v| (n.clone(), v)).ok_or_else(|| absent(&n))).collect::<Result<_>>()?;
+                b.graph.outputs =
+                    outputs.map(|(n, v)| v.map(|v| (n.clone(), v)).ok_or_else(|| absent(&n))).collect::<Result<_>>()?;
             }
             "onnx.none" => drop(values.insert(op.results()[0].key(), None)),
             "onnx.node" => {
@@ -94,11 +97,13 @@ fn lower_function(function: Operation) -> Result<Graph> {
 }
 
 fn lower_node(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
-    let operator = table::find(node).map_err(|wanted| node.error("E0101", format!("unsupported operator `{wanted}`")))?;
+    let operator =
+        table::find(node).map_err(|wanted| node.error("E0101", format!("unsupported operator `{wanted}`")))?;
     let outputs = (operator.lower)(b, node).map_err(|e| e.node(&node.name))?;
     match outputs.len() >= node.n_outputs {
         true => Ok(outputs),
-        false => Err(node.error("E0101", format!("its output {} is not supported", outputs.len()))
+        false => Err(node
+            .error("E0101", format!("its output {} is not supported", outputs.len()))
             .help("only inference outputs are computed")),
     }
 }

@@ -98,8 +98,8 @@ impl Node {
     /// An axis in 0..rank; negative ones count from the end.
     pub fn axis(&self, axis: i64, rank: usize) -> Result<usize> {
         let at = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
-        at.and_then(|a| usize::try_from(a).ok()).filter(|a| *a < rank).ok_or_else(|| {
-            self.error("E0106", format!("the axis {axis} is outside a tensor of rank {rank}"))
-        })
+        at.and_then(|a| usize::try_from(a).ok())
+            .filter(|a| *a < rank)
+            .ok_or_else(|| self.error("E0106", format!("the axis {axis} is outside a tensor of rank {rank}")))
     }
 }

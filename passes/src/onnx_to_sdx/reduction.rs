@@ -118,6 +118,7 @@ pub fn layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     if let Some(bias) = node.optional(2) {
         y = b.map2(ScalarFn::Add, y, bias)?;
     }
-    let kept: Vec<Dim> = dims.iter().enumerate().map(|(i, d)| if i < axis { d.clone() } else { Dim::constant(1) }).collect();
+    let kept: Vec<Dim> =
+        dims.iter().enumerate().map(|(i, d)| if i < axis { d.clone() } else { Dim::constant(1) }).collect();
     Ok(vec![y, b.reshape(average, &kept)?, b.reshape(inverse, &kept)?])
 }

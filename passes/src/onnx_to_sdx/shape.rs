@@ -45,9 +45,9 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     let total = product(&from);
     if let Some(i) = rest {
         let known = product(&dims);
-        dims[i] = total.exact_div(&known).ok_or_else(|| {
-            node.error("E0201", format!("{total} elements cannot be divided evenly by {known}"))
-        })?;
+        dims[i] = total
+            .exact_div(&known)
+            .ok_or_else(|| node.error("E0201", format!("{total} elements cannot be divided evenly by {known}")))?;
     } else {
         let wanted = product(&dims);
         b.unify(&total, &wanted).map_err(|e| e.node(&node.name))?;

@@ -1,0 +1,224 @@
+//! onnx::Model  =>  a module of `onnx.node` operations, and the store of its parameters
+//!
+//! Small constants go into the IR, where folding sees them; everything else is a named parameter whose bytes stay in
+//! the mapped files.
+
+use crate::onnx::{Attribute, DimSpec, Graph, Model, TensorData};
+use melior::Context as MlirContext;
+use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use sardonyx_dialects::sdx::{Symbol, SymbolKind, ir};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use std::collections::{BTreeMap, HashMap};
+
+/// Parameters by name.
+pub type ParamStore = BTreeMap<String, Tensor>;
+
+/// Element counts up to which a constant is in the IR: shapes and scalars, not weights.
+const INTEGERS_MAX: usize = 64;
+const FLOATS_MAX: usize = 4;
+
+/// What the command line says about a symbol: `--dim seq=1..512`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DimRange {
+    pub lo: i64,
+    /// Unbounded where absent.
+    pub hi: Option<i64>,
+}
+
+/// Fills `module` with one function `main`.
+pub fn import(
+    context: &MlirContext,
+    model: &Model,
+    ranges: &BTreeMap<String, DimRange>,
+) -> Result<(Operation, ParamStore)> {
+    let cx = Context(context.to_raw());
+    let symbols = declare_symbols(&model.graph, ranges)?;
+    let mut importer = Importer { cx, values: HashMap::new(), params: ParamStore::new() };
+    let function = importer.function(&model.graph, &symbols)?;
+    Ok((function, importer.params))
+}
+
+struct Importer {
+    cx: Context,
+    values: HashMap<String, Val>,
+    params: ParamStore,
+}
+
+/// The dimension expression of a declared input dimension.
+fn input_dim(input: &str, i: usize, spec: &DimSpec) -> Dim {
+    match spec {
+        DimSpec::Fixed(n) => Dim::constant(*n),
+        // An exporter may write an expression where a name is expected.
+        DimSpec::Named(name) => Dim::parse(name).unwrap_or_else(|_| Dim::symbol(name)),
+        DimSpec::Unknown => Dim::symbol(&format!("{input}_{i}")),
+    }
+}
+
+fn input_types(graph: &Graph) -> Result<Vec<(String, DType, Vec<Dim>)>> {
+    let of = |input: &crate::onnx::ValueInfo| {
+        let refuse = |what: &str| {
+            Error::user("E0107", format!("the input `{}` {what}", input.name)).help("only tensor inputs are supported")
+        };
+        let (dtype, dims) = input.tensor().ok_or_else(|| refuse("is not a tensor"))?;
+        let dims = dims.ok_or_else(|| {
+            Error::user("E0203", format!("the input `{}` has no declared rank", input.name))
+                .help("export the model with declared input shapes")
+        })?;
+        let dims = dims.iter().enumerate().map(|(i, d)| input_dim(&input.name, i, d)).collect();
+        Ok((input.name.clone(), dtype, dims))
+    };
+    graph.inputs.iter().map(of).collect()
+}
+
+/// The symbols of the inputs, with the ranges of the command line.
+fn declare_symbols(graph: &Graph, ranges: &BTreeMap<String, DimRange>) -> Result<BTreeMap<String, Symbol>> {
+    let mut symbols = BTreeMap::new();
+    for (_, _, dims) in input_types(graph)? {
+        for name in dims.iter().flat_map(|d| d.symbols()) {
+            symbols.insert(name.to_string(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
+        }
+    }
+    for (name, range) in ranges {
+        let known: Vec<&str> = symbols.keys().map(String::as_str).collect();
+        let help = match known.as_slice() {
+            [] => "all input dimensions of this model are fixed".to_string(),
+            names => format!("its symbols are {}", names.join(", ")),
+        };
+        let symbol = symbols
+            .get_mut(name)
+            .ok_or_else(|| Error::user("E0204", format!("the model has no dimension symbol `{name}`")).help(help))?;
+        if range.lo < 0 || range.hi.is_some_and(|h| h < range.lo) {
+            let hi = range.hi.map_or(String::new(), |h| h.to_string());
+            return Err(Error::user("E0204", format!("the range {}..{hi} of `{name}` is empty or negative", range.lo))
+                .help("write --dim NAME=N or --dim NAME=LO..HI with 0 <= LO <= HI"));
+        }
+        (symbol.lo, symbol.hi) = (range.lo, range.hi);
+    }
+    Ok(symbols)
+}
+
+impl Importer {
+    fn function(&mut self, graph: &Graph, symbols: &BTreeMap<String, Symbol>) -> Result<Operation> {
+        let cx = self.cx;
+        // A symbol of one value is that value.
+        let fixed = |name: &str| symbols.get(name).filter(|s| s.hi == Some(s.lo)).map(|s| Dim::constant(s.lo));
+        let inputs = input_types(graph)?;
+        let mut types = vec![];
+        for (name, dtype, dims) in &inputs {
+            let dims: Vec<Dim> = dims.iter().map(|d| d.substitute(&fixed)).collect();
+            let ty = sardonyx_dialects::sdx::TensorType::new(*dtype, dims);
+            sardonyx_dialects::sdx::graph::check_type(&ty).map_err(|e| e.node(name))?;
+            types.push(cx.tensor(*dtype, &ty.dims));
+        }
+        let body = Block::new(cx, &types);
+        for ((name, _, _), v) in inputs.iter().zip(body.arguments()) {
+            self.values.insert(name.clone(), v);
+        }
+        for initializer in &graph.initializers {
+            self.initializer(body, &initializer.name, &initializer.data)?;
+        }
+        for node in &graph.nodes {
+            self.node(body, node).map_err(|e| e.node(&node.name))?;
+        }
+        let mut results = vec![];
+        for output in &graph.outputs {
+            results.push(self.value(&output.name)?);
+        }
+        body.push(cx.build(Parts { name: "func.return", operands: &results, ..Parts::default() })?);
+        let names: Vec<String> = inputs.into_iter().map(|(n, _, _)| n).collect();
+        let outputs: Vec<&str> = graph.outputs.iter().map(|o| o.name.as_str()).collect();
+        let open = symbols.iter().filter(|(n, _)| fixed(n).is_none()).map(|(n, s)| (n.clone(), s.clone())).collect();
+        let attrs = vec![
+            ("sdx.symbols", ir::write_symbols(cx, &open)),
+            ("sdx.checks", ir::write_checks(cx, &[])),
+            ("sdx.results", cx.strs(&outputs)),
+        ];
+        let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
+        ir::build_function(cx, "main", body, &names, &types, attrs)
+    }
+
+    fn value(&self, name: &str) -> Result<Val> {
+        let found = self.values.get(name).copied();
+        found.ok_or_else(|| Error::user("E0104", format!("the value `{name}` is never defined")))
+    }
+
+    fn initializer(&mut self, body: Block, name: &str, data: &TensorData) -> Result<()> {
+        let TensorData::Dense(tensor) = data else {
+            return Err(Error::user("E0107", format!("the constant `{name}` holds strings, which are not supported")));
+        };
+        let cx = self.cx;
+        let dims: Vec<Dim> = tensor.dims().iter().map(|&d| Dim::constant(d as i64)).collect();
+        let results = [cx.tensor(tensor.dtype(), &dims)];
+        let limit = if tensor.dtype().is_float() { FLOATS_MAX } else { INTEGERS_MAX };
+        let op = if tensor.len() <= limit && tensor.dtype().bits() >= 8 {
+            let attrs = [("value", cx.dense(tensor)?)];
+            cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
+        } else {
+            self.params.insert(name.to_string(), tensor.clone());
+            let attrs = [("name", cx.str(name))];
+            cx.build(Parts { name: "sdx.param", results: &results, attrs: &attrs, ..Parts::default() })?
+        };
+        body.push(op);
+        self.values.insert(name.to_string(), op.results()[0]);
+        Ok(())
+    }
+
+    fn node(&mut self, body: Block, node: &crate::onnx::Node) -> Result<()> {
+        let cx = self.cx;
+        let unknown = cx.parse_type("!onnx.value");
+        let mut operands = vec![];
+        for input in &node.inputs {
+            operands.push(match input {
+                Some(name) => self.value(name)?,
+                None => {
+                    let none = cx.build(Parts { name: "onnx.none", results: &[unknown], ..Parts::default() })?;
+                    body.push(none);
+                    none.results()[0]
+                }
+            });
+        }
+        let mut attributes = vec![];
+        for (name, value) in &node.attributes {
+            attributes.push((name.clone(), self.attribute(name, value)?));
+        }
+        let mut attrs = vec![
+            ("op_type", cx.str(&node.op_type)),
+            ("opset", cx.i64(node.opset)),
+            ("node_attributes", cx.dict(&attributes)),
+        ];
+        if !node.domain.is_empty() {
+            attrs.push(("op_domain", cx.str(&node.domain)));
+        }
+        // Absent outputs at the end are not asked for; one in the middle keeps its place.
+        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+        let results = vec![unknown; wanted];
+        let origins = [node.name.clone()];
+        let parts =
+            Parts { operands: &operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
+        let op = cx.build(Parts { name: "onnx.node", ..parts })?;
+        body.push(op);
+        for (name, v) in node.outputs.iter().zip(op.results()) {
+            if let Some(name) = name {
+                self.values.insert(name.clone(), v);
+            }
+        }
+        Ok(())
+    }
+
+    fn attribute(&self, name: &str, value: &Attribute) -> Result<Attr> {
+        let cx = self.cx;
+        let text = |bytes: &[u8]| cx.str(&String::from_utf8_lossy(bytes));
+        let unsupported =
+            |what: &str| Error::user("E0106", format!("the attribute `{name}` is {what}, which is not supported"));
+        Ok(match value {
+            Attribute::Int(v) => cx.i64(*v),
+            Attribute::Float(v) => cx.f32(*v),
+            Attribute::String(v) => text(v),
+            Attribute::Ints(v) => cx.array(&v.iter().map(|x| cx.i64(*x)).collect::<Vec<_>>()),
+            Attribute::Floats(v) => cx.array(&v.iter().map(|x| cx.f32(*x)).collect::<Vec<_>>()),
+            Attribute::Strings(v) => cx.array(&v.iter().map(|s| text(s)).collect::<Vec<_>>()),
+            Attribute::Tensor(TensorData::Dense(t)) => cx.dense(t)?,
+            other => return Err(unsupported(other.kind())),
+        })
+    }
+}
