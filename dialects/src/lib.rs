@@ -4,6 +4,7 @@ use mlir_link as _;
 
 pub mod flow;
 mod hooks;
+pub mod interp;
 pub mod mlir;
 pub mod scalar;
 pub mod sdx;
