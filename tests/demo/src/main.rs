@@ -76,7 +76,7 @@ fn demo() -> Result<bool> {
     println!(
         "\n  latency  {median_ms:>9.2} ms    median of `sardonyx-run bench` for this batch, measured on this machine"
     );
-    println!("  per sentence {:>5.2} ms", median_ms / SENTENCES.len() as f64);
+    println!("           {:>9.2} ms    per sentence", median_ms / SENTENCES.len() as f64);
     Ok(good)
 }
 

@@ -46,6 +46,7 @@ pub fn ensure(context: &Context, name: &str) -> Result<PathBuf> {
     }
     let to = context.target.join("models").join(name);
     copy_tree(&from, &to)?;
+    remove_strays(&from, &to)?;
     if from.join("splice.json").exists() {
         let model = splice::restore(context, &from)?;
         write_if_changed(&to.join("model.onnx"), &model)?;
@@ -111,6 +112,16 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Data sets that are no longer committed must not be checked against.
+fn remove_strays(from: &Path, to: &Path) -> Result<()> {
+    for dir in list(to)?.into_iter().filter(|path| path.is_dir()) {
+        if !from.join(dir.file_name().unwrap_or_default()).exists() {
+            fs::remove_dir_all(&dir).map_err(|e| Failure::io(&dir, "remove", e))?;
+        }
+    }
+    Ok(())
+}
+
 fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<()> {
     match fs::read(path).is_ok_and(|old| old == bytes) {
         true => Ok(()),
@@ -166,6 +177,17 @@ mod tests {
         assert_eq!(fs::read(to.join("weights.bin")).unwrap(), b"12345678");
         ensure(&repository(dir.path(), 2), "tiny").unwrap();
         assert_ne!(fs::read(to.join("weights.bin")).unwrap(), b"12345678");
+    }
+
+    #[test]
+    fn data_sets_that_are_gone_are_removed_and_weights_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let context = repository(dir.path(), 1);
+        let to = ensure(&context, "tiny").unwrap();
+        fs::create_dir(to.join("test_data_set_7")).unwrap();
+        ensure(&context, "tiny").unwrap();
+        assert!(!to.join("test_data_set_7").exists() && to.join("test_data_set_0").exists());
+        assert!(to.join("weights.bin").exists());
     }
 
     #[test]

@@ -23,6 +23,15 @@ enum Probe {
     Program(&'static str),
 }
 
+impl SystemPackage {
+    fn is_llvm(&self) -> bool {
+        match self.probe {
+            Probe::Llvm(_) => true,
+            Probe::Header(_) | Probe::Program(_) => false,
+        }
+    }
+}
+
 /// What a build and the tests need. Sorted by name.
 static PACKAGES: &[SystemPackage] = &[
     SystemPackage { name: "clang-22", probe: Probe::Llvm("bin/clang++") },
@@ -54,15 +63,22 @@ pub fn ensure() -> Result<()> {
         println!("setup: LLVM and MLIR 22 under {} and all system packages are there", prefix.display());
         return Ok(());
     }
+    if prefix != Path::new(PREFIX_DEFAULT) && PACKAGES.iter().any(|p| p.is_llvm() && missing.contains(&p.name)) {
+        return Err(incomplete(&prefix, &missing));
+    }
     println!("setup: installing {}", missing.join(" "));
     install(&missing)?;
-    let still = self::missing(&prefix);
-    if still.is_empty() {
-        return Ok(());
+    match self::missing(&prefix).as_slice() {
+        [] => Ok(()),
+        still => Err(incomplete(&prefix, still)),
     }
-    // The packages lie in the default place; another prefix has to be filled by whoever chose it.
-    Err(Failure::user(format!("these are installed, but not found under {}: {}", prefix.display(), still.join(" ")))
-        .help(format!("unset {PREFIX_VARIABLE}, or let it name a folder with a complete LLVM and MLIR 22")))
+}
+
+/// Packages go to the default prefix; another one has to be filled by whoever chose it.
+fn incomplete(prefix: &Path, missing: &[&str]) -> Box<Failure> {
+    let message = format!("{} lacks what Debian has in these packages: {}", prefix.display(), missing.join(" "));
+    Failure::user(message)
+        .help(format!("unset {PREFIX_VARIABLE}, or let it name a folder with a complete LLVM and MLIR 22"))
 }
 
 /// pip is needed only where something has to be downloaded, so it is no row of the table.
@@ -172,11 +188,7 @@ mod tests {
     fn a_prefix_without_llvm_misses_every_llvm_package() {
         let empty = tempfile::tempdir().unwrap();
         let missing = missing(empty.path());
-        for package in PACKAGES {
-            if let Probe::Llvm(_) = package.probe {
-                assert!(missing.contains(&package.name), "{}", package.name);
-            }
-        }
+        assert!(PACKAGES.iter().filter(|p| p.is_llvm()).all(|p| missing.contains(&p.name)), "{missing:?}");
     }
 
     #[test]
@@ -186,6 +198,13 @@ mod tests {
         std::fs::write(prefix.path().join("bin/ld.lld"), "").unwrap();
         let missing = missing(prefix.path());
         assert!(!missing.contains(&"lld-22") && missing.contains(&"clang-22"));
+    }
+
+    #[test]
+    fn an_incomplete_prefix_is_the_users_and_nothing_is_installed_for_it() {
+        let failure = incomplete(Path::new("/opt/llvm"), &["lld-22"]);
+        assert_eq!(failure.code, 2);
+        assert!(failure.to_string().starts_with("error: /opt/llvm lacks what Debian has in these packages: lld-22\n"));
     }
 
     #[test]
