@@ -5,6 +5,7 @@ mod fuse_epilogues;
 mod fuse_reductions;
 mod fusion;
 mod inline_maps;
+pub mod kernel;
 mod onnx_to_sdx;
 mod registry;
 mod sdx_to_flow;

@@ -1,0 +1,578 @@
+//! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]), f32  =>  register-blocked code over panels of 32 columns
+//!
+//! A work item is one batch element, one panel of columns, one chunk of rows; chunks run fastest, so that a thread
+//! stays on a panel. A block of rows by 32 (or 16) columns is held in registers while k runs. The sum for one
+//! element is over ascending k by fused multiply-add whatever the block, so results do not depend on m or n.
+
+use super::asm::{Asm, Elem, Ty, Val};
+use super::def::*;
+use super::eval::{Cx, Point, Variant, decode, masked_load};
+use super::map::whole_steps;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_runtime::{DType, Dim};
+
+/// Columns of a panel.
+pub const WIDTH: i64 = 32;
+
+/// Rows of a work item: a multiple of every variant's block.
+const CHUNK: i64 = 48;
+
+/// How the right operand is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// A constant in panels.
+    Panels,
+    /// Columns are neighbours in memory.
+    Rows,
+    /// Anything else: a panel is copied to scratch first.
+    Copied,
+}
+
+/// Which loads and variables play which part.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    reduce: usize,
+    a: Access,
+    b: Access,
+    batch: Vec<usize>,
+    m: Option<usize>,
+    n: usize,
+    k: usize,
+    form: Form,
+    /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
+    direct: bool,
+}
+
+/// The parts, or `None` where the contraction has no form that this emitter takes.
+pub fn plan(def: &KernelDef) -> Option<Plan> {
+    let [_] = def.inner[..] else { return None };
+    let (reduce, arg) = def.body.iter().enumerate().find_map(|(r, s)| match s.op {
+        Op::Reduce { arg, .. } => Some((r, arg)),
+        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => None,
+    })?;
+    let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
+    let [left, right] = args[..] else { return None };
+    if [left, right, arg, reduce].iter().any(|s| def.body[*s].dtype != DType::F32) {
+        return None;
+    }
+    let (left, right) = (plain(def, left)?, plain(def, right)?);
+    let candidates = [roles(def, reduce, left, right), roles(def, reduce, right, left)];
+    let (_, plan) = candidates.into_iter().flatten().max_by_key(|(score, _)| *score)?;
+    Some(plan)
+}
+
+fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
+    match &def.body[k].op {
+        Op::Load { access, guard: None } if access.computed.is_empty() => Some(access),
+        _ => None,
+    }
+}
+
+/// The plan with these two in the parts of A and B, and how good it is.
+fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64, Plan)> {
+    let k = def.outer.len();
+    let panels = def.reads[b.buffer].panels;
+    if def.reads[a.buffer].panels.is_some() {
+        return None;
+    }
+    let outer = 0..def.outer.len();
+    let columns = outer.clone().filter(|v| b.moves_with(*v) && !a.moves_with(*v));
+    let unit_store = |v: usize| def.stores.first().is_some_and(|w| w.access.stride(v).is(1)) as i64;
+    let wide = |v: usize| def.extent(v).as_const().is_none_or(|e| e >= 8) as i64;
+    let score = |v: usize| 8 * unit_store(v) + 4 * wide(v) + 2 * b.coords[b.coords.len() - 1].strides[v].is(1) as i64;
+    let n = columns.max_by_key(|v| score(*v))?;
+    // The variable with the most iterations is blocked; parameters count as many.
+    let size = |v: &usize| def.extent(*v).as_const().unwrap_or(i64::MAX);
+    let m = outer.clone().filter(|v| a.moves_with(*v) && !b.moves_with(*v)).max_by_key(size);
+    let form = match panels {
+        Some(p) if panels_fit(def, b, p, n, k) => Form::Panels,
+        Some(_) => return None,
+        None if b.stride(n).is(1) => Form::Rows,
+        None => Form::Copied,
+    };
+    // Copying a panel pays only where several rows use it.
+    if form == Form::Copied && m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4)) {
+        return None;
+    }
+    let batch = outer.filter(|v| *v != n && Some(*v) != m).collect();
+    let total = score(n) + 100 * panels.is_some() as i64 + a.stride(k).is(1) as i64 + m.is_some() as i64;
+    let direct = epilogue_is_short(def, reduce);
+    Some((total, Plan { reduce, a: a.clone(), b: b.clone(), batch, m, n, k, form, direct }))
+}
+
+/// Row k of the panels is row k of the sum, and every panel of columns is one panel in memory.
+fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize, k: usize) -> bool {
+    let (rows, columns) = (&b.coords[0], &b.coords[1]);
+    let whole = |s: Size| s.as_const().is_some_and(|c| c % WIDTH == 0);
+    panels.width == WIDTH
+        && rows.offset.is(0)
+        && (0..def.n_vars()).all(|v| rows.strides[v].is((v == k) as i64))
+        && whole(columns.offset)
+        && (0..def.n_vars()).all(|v| if v == n { columns.strides[v].is(1) } else { whole(columns.strides[v]) })
+}
+
+/// The statements that the stores need, up to the reduction.
+fn epilogue(def: &KernelDef, reduce: usize) -> Vec<usize> {
+    let mut open: Vec<usize> =
+        def.stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
+    let mut needed = vec![];
+    while let Some(k) = open.pop() {
+        if k != reduce && !needed.contains(&k) {
+            needed.push(k);
+            open.extend(def.operands(k));
+        }
+    }
+    needed.sort();
+    needed
+}
+
+/// Few and cheap enough statements to be written out once per register.
+fn epilogue_is_short(def: &KernelDef, reduce: usize) -> bool {
+    let cheap = |k: &usize| match &def.body[*k].op {
+        Op::Load { access, guard } => guard.is_none() && access.computed.is_empty(),
+        Op::Const(_) => true,
+        Op::Index(_) => false,
+        Op::Apply { f, .. } => {
+            matches!(f, ScalarFn::Add | ScalarFn::Mul | ScalarFn::Sub | ScalarFn::Max | ScalarFn::Min)
+        }
+        Op::Convert(_) => false,
+        Op::Reduce { .. } => false,
+    };
+    let needed = epilogue(def, reduce);
+    needed.len() <= 6 && needed.iter().all(|k| cheap(k) && def.body[*k].dtype == DType::F32) && def.stores.len() == 1
+}
+
+impl Plan {
+    fn columns(&self, def: &KernelDef) -> Dim {
+        def.extent(self.n).dim()
+    }
+
+    fn n_panels(&self, def: &KernelDef) -> Dim {
+        self.columns(def).ceildiv(&Dim::constant(WIDTH))
+    }
+
+    fn n_chunks(&self, def: &KernelDef) -> Dim {
+        let rows = self.m.map_or(Dim::constant(1), |m| def.extent(m).dim());
+        rows.ceildiv(&Dim::constant(CHUNK))
+    }
+
+    pub fn grid(&self, def: &KernelDef) -> Dim {
+        let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
+        batch * self.n_panels(def) * self.n_chunks(def)
+    }
+
+    fn copied_bytes(&self, def: &KernelDef) -> Dim {
+        match self.form {
+            Form::Copied => def.extent(self.k).dim() * Dim::constant(WIDTH * 4),
+            Form::Panels | Form::Rows => Dim::constant(0),
+        }
+    }
+
+    pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
+        let tile = if self.direct { 0 } else { CHUNK * WIDTH * 4 };
+        self.copied_bytes(def) + Dim::constant(tile)
+    }
+}
+
+/// How many columns of a panel exist.
+#[derive(Clone, Copy)]
+enum Columns {
+    All,
+    /// Fewer, known at compile time.
+    Known(i64),
+    /// Fewer, this many.
+    Some(Val),
+}
+
+/// The state of one work item.
+struct Item<'a> {
+    cx: &'a Cx<'a>,
+    plan: &'a Plan,
+    /// Batch variables and the first column have values.
+    point: Point,
+    n0: Val,
+    m0: Val,
+    rows: Val,
+    /// Address of the panel: row 0, column 0.
+    b: Val,
+    /// Elements from one row of the panel to the next.
+    b_step: Val,
+    tile: Val,
+}
+
+/// Rows of the blocks that fit the registers: the usual one, then those for what is left over.
+fn blocks(variant: Variant) -> (i64, &'static [i64]) {
+    match variant {
+        Variant::V3 => (6, &[4, 2, 1]),
+        Variant::V4 => (12, &[8, 4, 2, 1]),
+    }
+}
+
+pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
+    let def = cx.def;
+    let (one, none) = (asm.i64(1), asm.i64(-1));
+    // Which panel lies in scratch: it is copied once, not per chunk of rows.
+    asm.for_loop((cx.begin, cx.end, one), &[none], |asm, item, copied| {
+        let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
+        extents.push(cx.dim(asm, &plan.n_panels(def)));
+        extents.push(cx.dim(asm, &plan.n_chunks(def)));
+        let at = decode(asm, item, &extents);
+        let mut point = Point::new(cx);
+        plan.batch.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
+        let (panel, chunk) = (at[at.len() - 2], at[at.len() - 1]);
+        let (width, chunk_rows) = (asm.i64(WIDTH), asm.i64(CHUNK));
+        let n0 = asm.bin("arith.muli", panel, width);
+        let m0 = asm.bin("arith.muli", chunk, chunk_rows);
+        let m_extent = plan.m.map_or(one, |m| cx.extent(asm, m));
+        let left = asm.bin("arith.subi", m_extent, m0);
+        let rows = asm.bin("arith.minsi", left, chunk_rows);
+        point.vars[plan.n] = Some(n0);
+        point.vars[plan.k] = Some(asm.i64(0));
+        if let Some(m) = plan.m {
+            point.vars[m] = Some(m0);
+        }
+        let offset = cx.dim(asm, &plan.copied_bytes(def));
+        let tile = asm.element(cx.scratch, offset, Elem::I8);
+        let panel_id = asm.bin("arith.divui", item, extents[extents.len() - 1]);
+        let mut item = Item { cx, plan, point, n0, m0, rows, b: cx.scratch, b_step: width, tile };
+        let copied = item.locate_panel(asm, panel_id, copied[0]);
+        item.panel(asm);
+        vec![copied]
+    });
+}
+
+impl Item<'_> {
+    /// Sets where the panel lies; copies it to scratch where it must be and is not there yet.
+    fn locate_panel(&mut self, asm: &mut Asm, id: Val, copied: Val) -> Val {
+        let (cx, b) = (self.cx, &self.plan.b);
+        let base = cx.reads[b.buffer];
+        match self.plan.form {
+            Form::Panels => {
+                let column = self.point.line(cx, asm, &b.coords[1]);
+                let rows = cx.extent(asm, self.plan.k);
+                let start = asm.bin("arith.muli", column, rows);
+                self.b = asm.element(base, start, Elem::F32);
+                copied
+            }
+            Form::Rows => {
+                let start = self.point.line(cx, asm, &b.coords[0]);
+                self.b = asm.element(base, start, Elem::F32);
+                self.b_step = cx.size(asm, b.stride(self.plan.k));
+                copied
+            }
+            Form::Copied => {
+                let other = asm.cmpi("ne", id, copied);
+                let start = self.point.line(cx, asm, &b.coords[0]);
+                let source = asm.element(base, start, Elem::F32);
+                asm.if_then(other, |asm| self.copy_panel(asm, source));
+                id
+            }
+        }
+    }
+
+    /// scratch[k][j] = source[k, j] for the columns that exist, else 0.
+    fn copy_panel(&self, asm: &mut Asm, source: Val) {
+        let (cx, plan) = (self.cx, self.plan);
+        let [k_step, n_step] = [plan.k, plan.n].map(|v| cx.size(asm, plan.b.stride(v)));
+        let (zero, one, width) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH));
+        let (n_k, n_n) = (cx.extent(asm, plan.k), cx.extent(asm, plan.n));
+        let left = asm.bin("arith.subi", n_n, self.n0);
+        asm.for_loop((zero, width, one), &[], |asm, j, _| {
+            let exists = asm.cmpi("slt", j, left);
+            let at = asm.bin("arith.muli", j, n_step);
+            let column = asm.element(source, at, Elem::F32);
+            let to = asm.element(cx.scratch, j, Elem::F32);
+            asm.for_loop((zero, n_k, one), &[], |asm, k, _| {
+                let ty = Ty::new(Elem::F32, 1);
+                let v = asm.if_else(
+                    exists,
+                    &[ty],
+                    |asm| {
+                        let at = asm.bin("arith.muli", k, k_step);
+                        let from = asm.element(column, at, Elem::F32);
+                        vec![asm.load(from, ty, 4)]
+                    },
+                    |asm| vec![asm.zero(ty)],
+                )[0];
+                let at = asm.bin("arith.muli", k, width);
+                let to = asm.element(to, at, Elem::F32);
+                asm.store(v, to, 4);
+                vec![]
+            });
+            vec![]
+        });
+    }
+
+    /// The whole panel, or its last one with fewer columns.
+    fn panel(&self, asm: &mut Asm) {
+        let width = asm.i64(WIDTH);
+        match self.cx.def.extent(self.plan.n) {
+            Size::Const(n) if n % WIDTH == 0 => self.chunk(asm, Columns::All),
+            Size::Const(n) if n < WIDTH => self.chunk(asm, Columns::Known(n)),
+            extent => {
+                let extent_value = self.cx.size(asm, extent);
+                let left = asm.bin("arith.subi", extent_value, self.n0);
+                let whole = asm.cmpi("sge", left, width);
+                let rest = extent.as_const().map_or(Columns::Some(left), |n| Columns::Known(n % WIDTH));
+                asm.if_else(
+                    whole,
+                    &[],
+                    |asm| {
+                        self.chunk(asm, Columns::All);
+                        vec![]
+                    },
+                    |asm| {
+                        self.chunk(asm, rest);
+                        vec![]
+                    },
+                );
+            }
+        }
+    }
+
+    /// All rows of the item, in blocks; then the epilogue, where it was not applied to the registers.
+    fn chunk(&self, asm: &mut Asm, columns: Columns) {
+        let (usual, rests) = blocks(self.cx.variant);
+        let only =
+            matches!(columns, Columns::All) || self.cx.def.extent(self.plan.n).as_const().is_some_and(|n| n < WIDTH);
+        // The last panel of several is a small part of the work: short code instead of fast code.
+        let (usual, rests) = if only { (usual, rests) } else { (4, &[1, 1, 1][..]) };
+        let zero = asm.i64(0);
+        match self.plan.m.map(|m| self.cx.def.extent(m)) {
+            None => self.block(asm, 1, zero, columns),
+            Some(Size::Const(m)) => {
+                let counts = if m < CHUNK { vec![m] } else { vec![CHUNK, m % CHUNK] };
+                if counts.iter().any(|c| *c >= usual) {
+                    self.usual_blocks(asm, usual, columns);
+                }
+                let mut rests: Vec<i64> = counts.iter().map(|c| c % usual).filter(|r| *r > 0).collect();
+                rests.dedup();
+                for rest in rests {
+                    self.rest(asm, usual, rest, columns);
+                }
+            }
+            Some(Size::Param(_)) => {
+                let mut at = self.usual_blocks(asm, usual, columns);
+                for &rest in rests {
+                    let (size, left) = (asm.i64(rest), asm.bin("arith.subi", self.rows, at));
+                    let fits = asm.cmpi("sge", left, size);
+                    asm.if_then(fits, |asm| self.block(asm, rest, at, columns));
+                    let next = asm.bin("arith.addi", at, size);
+                    at = asm.select(fits, next, at);
+                }
+            }
+        }
+        if !self.plan.direct {
+            self.tile_epilogue(asm, columns);
+        }
+    }
+
+    /// As many blocks of `size` rows as fit; gives the row behind them.
+    fn usual_blocks(&self, asm: &mut Asm, size: i64, columns: Columns) -> Val {
+        let (zero, step) = (asm.i64(0), asm.i64(size));
+        let end = whole_steps(asm, zero, self.rows, size);
+        asm.for_loop((zero, end, step), &[], |asm, row, _| {
+            self.block(asm, size, row, columns);
+            vec![]
+        });
+        end
+    }
+
+    /// A rest of exactly `size` rows, known at compile time but for which chunk has it.
+    fn rest(&self, asm: &mut Asm, usual: i64, size: i64, columns: Columns) {
+        let (usual, size_value) = (asm.i64(usual), asm.i64(size));
+        let left = asm.bin("arith.remui", self.rows, usual);
+        let first = asm.bin("arith.subi", self.rows, left);
+        let here = asm.cmpi("eq", left, size_value);
+        asm.if_then(here, |asm| self.block(asm, size, first, columns));
+    }
+
+    /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
+    fn block(&self, asm: &mut Asm, size: i64, row: Val, columns: Columns) {
+        let lanes = self.cx.variant.lanes() as i64;
+        let zero = asm.i64(0);
+        if let Columns::Known(n) = columns {
+            for first in (0..n).step_by(2 * lanes as usize) {
+                let vectors = (n - first + lanes - 1).div_euclid(lanes).min(2);
+                let first = asm.i64(first);
+                self.registers(asm, size, row, first, vectors as usize, columns);
+            }
+            return;
+        }
+        if 2 * lanes == WIDTH {
+            return self.registers(asm, size, row, zero, 2, columns);
+        }
+        let step = asm.i64(2 * lanes);
+        let end = match columns {
+            Columns::Some(n) => n,
+            Columns::All | Columns::Known(_) => asm.i64(WIDTH),
+        };
+        asm.for_loop((zero, end, step), &[], |asm, first, _| {
+            self.registers(asm, size, row, first, 2, columns);
+            vec![]
+        });
+    }
+
+    /// `size` rows by `vectors` vectors of columns from `first`, in registers over all k.
+    fn registers(&self, asm: &mut Asm, size: i64, row: Val, first: Val, vectors: usize, columns: Columns) {
+        let (cx, plan) = (self.cx, self.plan);
+        let lanes = cx.variant.lanes();
+        let ty = Ty::new(Elem::F32, lanes);
+        let m = plan.m.map(|_| asm.bin("arith.addi", self.m0, row));
+        let mut at = self.point.clone();
+        if let (Some(var), Some(m)) = (plan.m, m) {
+            at.vars[var] = Some(m);
+        }
+        let a_start = at.line(cx, asm, &plan.a.coords[0]);
+        let a = asm.element(cx.reads[plan.a.buffer], a_start, Elem::F32);
+        let a_step = cx.size(asm, plan.a.stride(plan.k));
+        let row_step = plan.m.map_or(Size::Const(0), |m| plan.a.stride(m));
+        let row_offsets: Vec<Val> = (0..size).map(|i| times(asm, cx, row_step, i)).collect();
+        let firsts: Vec<Val> = (0..vectors).map(|j| plus(asm, first, j as i64 * lanes as i64)).collect();
+        let masks: Vec<Option<Val>> = firsts.iter().map(|f| self.mask(asm, *f, columns)).collect();
+        let b_masked = plan.form == Form::Rows;
+        let b = asm.element(self.b, first, Elem::F32);
+        let (lo, one, hi) = (asm.i64(0), asm.i64(1), cx.extent(asm, plan.k));
+        let zero = asm.zero(ty);
+        let inits = vec![zero; size as usize * vectors];
+        let sums = asm.for_loop((lo, hi, one), &inits, |asm, k, sums| {
+            let b_row = asm.bin("arith.muli", k, self.b_step);
+            let b_row = asm.element(b, b_row, Elem::F32);
+            let mut b_values = vec![];
+            for (j, mask) in masks.iter().enumerate() {
+                let at = asm.i64(j as i64 * lanes as i64);
+                let address = asm.element(b_row, at, Elem::F32);
+                b_values.push(match mask {
+                    Some(mask) if b_masked => masked_load(asm, address, *mask, ty),
+                    Some(_) | None => asm.load(address, ty, if b_masked { 4 } else { 32 }),
+                });
+            }
+            let a_column = asm.bin("arith.muli", k, a_step);
+            let a_column = asm.element(a, a_column, Elem::F32);
+            let mut next = vec![];
+            for (i, offset) in row_offsets.iter().enumerate() {
+                let address = asm.element(a_column, *offset, Elem::F32);
+                let value = asm.load(address, Ty::new(Elem::F32, 1), 4);
+                let value = asm.widen(value, lanes);
+                for (j, b_value) in b_values.iter().enumerate() {
+                    next.push(asm.fma(value, *b_value, sums[i * vectors + j]));
+                }
+            }
+            next
+        });
+        for j in 0..vectors {
+            let column: Vec<Val> = (0..size as usize).map(|i| sums[i * vectors + j]).collect();
+            if plan.direct {
+                self.direct_epilogue(asm, row, firsts[j], masks[j], &column);
+            } else {
+                self.to_tile(asm, row, firsts[j], &column);
+            }
+        }
+    }
+
+    /// Which lanes from column `first` of the panel exist; all where absent.
+    fn mask(&self, asm: &mut Asm, first: Val, columns: Columns) -> Option<Val> {
+        let n = match columns {
+            Columns::All => return None,
+            Columns::Known(n) => asm.i64(n),
+            Columns::Some(n) => n,
+        };
+        let lanes = self.cx.variant.lanes();
+        let (first, iota) = (asm.widen(first, lanes), asm.iota(lanes));
+        let column = asm.bin("arith.addi", first, iota);
+        let n = asm.widen(n, lanes);
+        Some(asm.cmpi("slt", column, n))
+    }
+
+    /// The point of columns from `first`, with everything evaluated that does not move with the rows.
+    fn columns_point(&self, asm: &mut Asm, first: Val, mask: Option<Val>) -> Point {
+        let (cx, plan) = (self.cx, self.plan);
+        let mut point = self.point.clone();
+        let n = asm.bin("arith.addi", self.n0, first);
+        point.vars[plan.n] = Some(n);
+        (point.along, point.lanes, point.mask) = (plan.n, cx.variant.lanes(), mask);
+        let mut after: Vec<bool> = vec![false; cx.def.body.len()];
+        for k in epilogue(cx.def, plan.reduce) {
+            after[k] = cx.def.operands(k).iter().any(|a| after[*a] || *a == plan.reduce);
+            let moves = plan.m.is_some_and(|m| cx.deps[k] >> m & 1 == 1);
+            if !after[k] && !moves && !matches!(cx.def.body[k].op, Op::Const(_)) {
+                point.eval(cx, asm, k);
+            }
+        }
+        point
+    }
+
+    fn finish_row(&self, asm: &mut Asm, mut point: Point, row: Val, sum: Val) {
+        let (cx, plan) = (self.cx, self.plan);
+        if let Some(m) = plan.m {
+            point.vars[m] = Some(asm.bin("arith.addi", self.m0, row));
+        }
+        point.values[plan.reduce] = Some(sum);
+        for write in &cx.def.stores {
+            point.store(cx, asm, write);
+        }
+    }
+
+    fn direct_epilogue(&self, asm: &mut Asm, row: Val, first: Val, mask: Option<Val>, sums: &[Val]) {
+        let point = self.columns_point(asm, first, mask);
+        for (i, sum) in sums.iter().enumerate() {
+            let row = plus(asm, row, i as i64);
+            self.finish_row(asm, point.clone(), row, *sum);
+        }
+    }
+
+    /// tile[row][column] = sums
+    fn to_tile(&self, asm: &mut Asm, row: Val, first: Val, sums: &[Val]) {
+        let width = asm.i64(WIDTH);
+        let start = asm.bin("arith.muli", row, width);
+        let start = asm.bin("arith.addi", start, first);
+        let start = asm.element(self.tile, start, Elem::F32);
+        for (i, sum) in sums.iter().enumerate() {
+            let at = asm.i64(i as i64 * WIDTH);
+            let address = asm.element(start, at, Elem::F32);
+            asm.store(*sum, address, 32);
+        }
+    }
+
+    fn tile_epilogue(&self, asm: &mut Asm, columns: Columns) {
+        let lanes = self.cx.variant.lanes();
+        let end = match columns {
+            Columns::All => asm.i64(WIDTH),
+            Columns::Known(n) => asm.i64(n),
+            Columns::Some(n) => n,
+        };
+        let (zero, one, step, width) = (asm.i64(0), asm.i64(1), asm.i64(lanes as i64), asm.i64(WIDTH));
+        asm.for_loop((zero, end, step), &[], |asm, first, _| {
+            let mask = self.mask(asm, first, columns);
+            let point = self.columns_point(asm, first, mask);
+            let tile = asm.element(self.tile, first, Elem::F32);
+            asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
+                let at = asm.bin("arith.muli", row, width);
+                let address = asm.element(tile, at, Elem::F32);
+                let sum = asm.load(address, Ty::new(Elem::F32, lanes), 32);
+                self.finish_row(asm, point.clone(), row, sum);
+                vec![]
+            });
+            vec![]
+        });
+    }
+}
+
+/// i · size
+fn times(asm: &mut Asm, cx: &Cx, size: Size, i: i64) -> Val {
+    match size {
+        Size::Const(c) => asm.i64(i * c),
+        Size::Param(_) => {
+            let (size, i) = (cx.size(asm, size), asm.i64(i));
+            asm.bin("arith.muli", size, i)
+        }
+    }
+}
+
+fn plus(asm: &mut Asm, v: Val, c: i64) -> Val {
+    if c == 0 {
+        return v;
+    }
+    let c = asm.i64(c);
+    asm.bin("arith.addi", v, c)
+}

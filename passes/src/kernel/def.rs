@@ -1,0 +1,205 @@
+//! `KernelDef`: a kernel whose sizes are constants or formal parameters, so that equal kernels are equal values
+
+use sardonyx_dialects::flow::kernel::Class;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim};
+
+/// An extent, a stride or an offset: known, or parameter `p{n}` of the launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Size {
+    Const(i64),
+    Param(usize),
+}
+
+impl Size {
+    pub fn dim(self) -> Dim {
+        match self {
+            Size::Const(c) => Dim::constant(c),
+            Size::Param(p) => param(p),
+        }
+    }
+
+    pub fn is(self, value: i64) -> bool {
+        self == Size::Const(value)
+    }
+
+    pub fn as_const(self) -> Option<i64> {
+        match self {
+            Size::Const(c) => Some(c),
+            Size::Param(_) => None,
+        }
+    }
+}
+
+/// The symbol `p{n}`.
+pub fn param(n: usize) -> Dim {
+    Dim::symbol(&format!("p{n}"))
+}
+
+/// `offset + Σ strides[i] · %i`
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Linear {
+    pub offset: Size,
+    /// One per iteration variable, outer ones first.
+    pub strides: Vec<Size>,
+}
+
+/// `stride · expr`, where `expr` is computed per element: it is not linear, or contains a value read from data.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Computed {
+    /// Over `%i`, `$k` and `p{n}`.
+    pub expr: Dim,
+    pub stride: Size,
+    /// Where present, `expr` is checked to lie in `0..limit`.
+    pub limit: Option<Size>,
+}
+
+/// Which element of a buffer is accessed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// Among the reads, or among the writes.
+    pub buffer: usize,
+    /// The element's number; for panels the row `k` and the column `n` instead.
+    pub coords: Vec<Linear>,
+    pub computed: Vec<Computed>,
+}
+
+impl Access {
+    /// The stride of a variable, where the access is linear in it and the buffer is row-major.
+    pub fn stride(&self, var: usize) -> Size {
+        self.coords[0].strides[var]
+    }
+
+    /// Whether any coordinate moves with the variable (computed parts aside).
+    pub fn moves_with(&self, var: usize) -> bool {
+        self.coords.iter().any(|c| !c.strides[var].is(0))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    Load {
+        access: Access,
+        guard: Option<usize>,
+    },
+    /// The bits of an f64.
+    Const(u64),
+    /// Over `%i` and `p{n}`.
+    Index(Dim),
+    Apply {
+        f: ScalarFn,
+        args: Vec<usize>,
+    },
+    Convert(usize),
+    Reduce {
+        f: ReduceFn,
+        arg: usize,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    pub op: Op,
+    pub dtype: DType,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Write {
+    pub access: Access,
+    pub value: usize,
+}
+
+/// How a buffer's elements lie: row-major, or `[ceil(n / width)][rows][width]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Storage {
+    pub dtype: DType,
+    pub panels: Option<Panels>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Panels {
+    pub width: i64,
+    pub rows: i64,
+}
+
+/// One kernel over formal parameters. Two layers of a network with the same shapes give equal values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KernelDef {
+    pub class: Class,
+    pub outer: Vec<Size>,
+    pub inner: Vec<Size>,
+    pub reads: Vec<Storage>,
+    pub writes: Vec<Storage>,
+    pub body: Vec<Step>,
+    pub stores: Vec<Write>,
+    pub n_params: usize,
+}
+
+/// A set of iteration variables, one bit each.
+pub type VarSet = u64;
+
+impl KernelDef {
+    pub fn n_vars(&self) -> usize {
+        self.outer.len() + self.inner.len()
+    }
+
+    pub fn extent(&self, var: usize) -> Size {
+        *self.outer.get(var).unwrap_or_else(|| &self.inner[var - self.outer.len()])
+    }
+
+    pub fn inner_vars(&self) -> VarSet {
+        ((1 << self.n_vars()) - 1) & !((1 << self.outer.len()) - 1)
+    }
+
+    /// Which iteration variables each statement depends on.
+    pub fn dependences(&self) -> Vec<VarSet> {
+        let mut deps: Vec<VarSet> = vec![];
+        for step in &self.body {
+            let set = match &step.op {
+                Op::Load { access, guard } => self.access_vars(access, &deps) | guard.map_or(0, |g| deps[g]),
+                Op::Const(_) => 0,
+                Op::Index(d) => dim_vars(d, &deps),
+                Op::Apply { args, .. } => args.iter().fold(0, |s, a| s | deps[*a]),
+                Op::Convert(a) => deps[*a],
+                Op::Reduce { arg, .. } => deps[*arg] & !self.inner_vars(),
+            };
+            deps.push(set);
+        }
+        deps
+    }
+
+    /// The variables that move an access.
+    pub fn access_vars(&self, access: &Access, deps: &[VarSet]) -> VarSet {
+        let linear = (0..self.n_vars()).filter(|v| access.moves_with(*v)).fold(0, |s, v| s | 1 << v);
+        access.computed.iter().fold(linear, |s, c| s | dim_vars(&c.expr, deps))
+    }
+
+    /// The statements that a statement reads directly.
+    pub fn operands(&self, k: usize) -> Vec<usize> {
+        match &self.body[k].op {
+            Op::Load { access, guard } => access_values(access).into_iter().chain(*guard).collect(),
+            Op::Const(_) | Op::Index(_) => vec![],
+            Op::Apply { args, .. } => args.clone(),
+            Op::Convert(a) | Op::Reduce { arg: a, .. } => vec![*a],
+        }
+    }
+}
+
+/// The statements whose values an access computes with.
+pub fn access_values(access: &Access) -> Vec<usize> {
+    let values = |c: &Computed| -> Vec<usize> { c.expr.symbols().iter().filter_map(|s| own(s, '$')).collect() };
+    access.computed.iter().flat_map(values).collect()
+}
+
+/// The number of a symbol `%3` or `$3`.
+pub fn own(symbol: &str, mark: char) -> Option<usize> {
+    symbol.strip_prefix(mark)?.parse().ok()
+}
+
+fn dim_vars(d: &Dim, deps: &[VarSet]) -> VarSet {
+    d.symbols().iter().fold(0, |set, s| match (own(s, '%'), own(s, '$')) {
+        (Some(v), _) => set | 1 << v,
+        (None, Some(k)) => set | deps[k],
+        (None, None) => set,
+    })
+}

@@ -1,0 +1,343 @@
+//! load a[%0, %1 + s], extents [b, s·64]  =>  load a + p0 + p1·%0 + %1, extents [p2, p3]: `Kernel` to `KernelDef`
+//!
+//! Every access becomes linear in the iteration variables, variables that step like one are merged, and each size
+//! that is not a constant becomes a parameter.
+
+use super::def::*;
+use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet};
+use sardonyx_runtime::dim::Atom;
+use sardonyx_runtime::{DType, Dim, Error, Result};
+
+/// A kernel ready to be emitted, and what one launch of it is called with.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    pub def: KernelDef,
+    /// Values of `p0`, `p1`, … over the model's symbols.
+    pub params: Vec<Dim>,
+    /// Work items of the launch, over the model's symbols.
+    pub grid: Dim,
+    /// Bytes of scratch per thread, over `p0`, `p1`, …
+    pub scratch_bytes: String,
+    /// Per buffer, reads first: whether it is written.
+    pub writes: Vec<bool>,
+    pub class: Class,
+}
+
+/// Lowers a kernel. Errors: E0107 for an element type that no kernel takes, E0202 for a size that overflows.
+pub fn lower(kernel: &Kernel) -> Result<Lowered> {
+    check_types(kernel)?;
+    let mut draft = Draft::new(kernel)?;
+    draft.drop_unit_extents();
+    draft.merge();
+    let (def, params) = draft.finish()?;
+    let by_launch = |d: &Dim| {
+        d.substitute(&|s| s.strip_prefix('p').and_then(|n| Some(params.get(n.parse::<usize>().ok()?)?.clone())))
+    };
+    let grid = by_launch(&def.grid());
+    let scratch_bytes = def.scratch_bytes().to_string();
+    let writes = [vec![false; kernel.reads.len()], vec![true; kernel.writes.len()]].concat();
+    Ok(Lowered { class: def.class, def, params, grid, scratch_bytes, writes })
+}
+
+fn check_types(kernel: &Kernel) -> Result<()> {
+    let containers = kernel.reads.iter().chain(&kernel.writes).map(|c| c.dtype);
+    for t in containers.chain(kernel.body.iter().map(|s| s.dtype)) {
+        if !supported(t) {
+            return Err(Error::user("E0107", format!("no kernel computes with elements of type {t}"))
+                .help("convert the tensor to f32 first"));
+        }
+    }
+    if kernel.n_vars() > 60 {
+        return Err(Error::user("E0202", format!("a kernel over {} dimensions is not supported", kernel.n_vars())));
+    }
+    Ok(())
+}
+
+fn supported(t: DType) -> bool {
+    use DType::*;
+    match t {
+        F32 | U8 | I8 | U16 | I16 | I32 | I64 | Bool | F16 | F64 | U32 | U64 | BF16 => true,
+        String | C64 | C128 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | U4 | I4 | F4E2M1 | F8E8M0 | U2 | I2 => {
+            false
+        }
+    }
+}
+
+/// `Linear` and `Computed` before sizes become parameters.
+struct Line {
+    offset: Dim,
+    strides: Vec<Dim>,
+}
+
+struct Part {
+    expr: Dim,
+    stride: Dim,
+    limit: Option<Dim>,
+}
+
+struct Place {
+    coords: Vec<Line>,
+    computed: Vec<Part>,
+}
+
+struct Draft<'a> {
+    kernel: &'a Kernel,
+    /// Extents by variable; merged and vanished variables are `None`.
+    extents: Vec<Option<Dim>>,
+    /// One per load in order, then one per store.
+    places: Vec<Place>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(kernel: &'a Kernel) -> Result<Draft<'a>> {
+        let extents: Vec<Dim> = kernel.outer.iter().chain(&kernel.inner).cloned().collect();
+        let mut places = vec![];
+        for statement in &kernel.body {
+            if let Body::Load { memlet, .. } = &statement.body {
+                places.push(place(memlet, &kernel.reads[memlet.container], &extents)?);
+            }
+        }
+        for store in &kernel.stores {
+            places.push(place(&store.memlet, &kernel.writes[store.memlet.container], &extents)?);
+        }
+        Ok(Draft { kernel, extents: extents.into_iter().map(Some).collect(), places })
+    }
+
+    /// A variable of extent 1 is always 0. One inner variable stays, so that a reduction keeps its loop.
+    fn drop_unit_extents(&mut self) {
+        let n_outer = self.kernel.outer.len();
+        for v in 0..self.extents.len() {
+            let last_inner = v >= n_outer
+                && self.kernel.class() != Class::Map
+                && self.extents[n_outer..].iter().flatten().count() == 1;
+            if self.extents[v].as_ref().is_some_and(|e| e.is_const(1)) && !last_inner {
+                self.extents[v] = None;
+            }
+        }
+    }
+
+    /// (%i, %j) with stride(%i) = extent(%j) · stride(%j) in every access  =>  one variable
+    fn merge(&mut self) {
+        let n_outer = self.kernel.outer.len();
+        // The order of the outer variables is free, but a map's or a row's innermost one is what lanes run along.
+        let any_order = self.kernel.class() == Class::Contract;
+        for (first, last) in [(0, n_outer), (n_outer, self.extents.len())] {
+            let mut i = first;
+            while i < last {
+                let live = |d: &Draft, v: &usize| d.extents[*v].is_some();
+                let next: Vec<usize> = match (any_order, self.extents[i].is_some()) {
+                    (_, false) => vec![],
+                    (true, true) => (first..last).filter(|j| *j != i && live(self, j)).collect(),
+                    (false, true) => (i + 1..last).find(|j| live(self, j)).into_iter().collect(),
+                };
+                match next.into_iter().find(|&j| self.steps_like_one(i, j)) {
+                    Some(j) => self.merge_pair(i, j),
+                    None => i += 1,
+                }
+            }
+        }
+    }
+
+    fn steps_like_one(&self, i: usize, j: usize) -> bool {
+        let Some(extent) = &self.extents[j] else { return false };
+        let uses = |d: &Dim| d.symbols().iter().any(|s| own(s, '%').is_some_and(|v| v == i || v == j));
+        let computed = self.places.iter().flat_map(|p| &p.computed).any(|c| uses(&c.expr));
+        let indices = self.kernel.body.iter().any(|s| matches!(&s.body, Body::Index(d) if uses(d)));
+        let lines = self.places.iter().flat_map(|p| &p.coords);
+        let even = lines.into_iter().all(|l| l.strides[i] == extent.clone() * l.strides[j].clone());
+        !computed && !indices && even
+    }
+
+    /// The merged variable takes the place of `%i`.
+    fn merge_pair(&mut self, i: usize, j: usize) {
+        let one = |e: &Option<Dim>| e.clone().unwrap_or(Dim::constant(1));
+        let extent = one(&self.extents[i]) * one(&self.extents[j]);
+        for line in self.places.iter_mut().flat_map(|p| &mut p.coords) {
+            line.strides[i] = line.strides[j].clone();
+        }
+        self.extents[i] = Some(extent);
+        self.extents[j] = None;
+    }
+
+    fn finish(self) -> Result<(KernelDef, Vec<Dim>)> {
+        let kernel = self.kernel;
+        let mut formal = Formal { params: vec![], overflow: false };
+        let live: Vec<usize> = (0..self.extents.len()).filter(|v| self.extents[*v].is_some()).collect();
+        // Without a reduction inner variables are parallel ones too.
+        let n_outer = match kernel.class() {
+            Class::Map => live.len(),
+            Class::Normalise | Class::Contract => live.iter().filter(|v| **v < kernel.outer.len()).count(),
+        };
+        let extents: Vec<Size> = live.iter().map(|v| formal.size(self.extents[*v].as_ref().expect("live"))).collect();
+        let mut places = self.places.into_iter();
+        let mut body = vec![];
+        for statement in &kernel.body {
+            let op = match &statement.body {
+                Body::Load { memlet, guard } => {
+                    let place = places.next().expect("one per load");
+                    Op::Load { access: formal.access(memlet.container, place, &live), guard: *guard }
+                }
+                Body::Const(c) => Op::Const(c.to_bits()),
+                Body::Index(d) => Op::Index(formal.expr(d, &live)),
+                Body::Apply { f, args } => Op::Apply { f: *f, args: args.clone() },
+                Body::Convert(a) => Op::Convert(*a),
+                Body::Reduce { f, arg } => Op::Reduce { f: *f, arg: *arg },
+            };
+            body.push(Step { op, dtype: statement.dtype });
+        }
+        let mut stores = vec![];
+        for store in &kernel.stores {
+            let place = places.next().expect("one per store");
+            stores.push(Write { access: formal.access(store.memlet.container, place, &live), value: store.value });
+        }
+        if formal.overflow {
+            return Err(Error::user("E0202", "a size or an index of a kernel overflows 64 bits"));
+        }
+        let def = KernelDef {
+            class: kernel.class(),
+            outer: extents[..n_outer].to_vec(),
+            inner: extents[n_outer..].to_vec(),
+            reads: kernel.reads.iter().map(storage).collect(),
+            writes: kernel.writes.iter().map(storage).collect(),
+            body,
+            stores,
+            n_params: formal.params.len(),
+        };
+        Ok((def, formal.params))
+    }
+}
+
+fn storage(container: &Container) -> Storage {
+    let panels = match container.layout {
+        Layout::RowMajor => None,
+        Layout::Panels { width } => {
+            let rows = container.dims.first().and_then(Dim::as_const).unwrap_or(0);
+            Some(Panels { width: width as i64, rows })
+        }
+    };
+    Storage { dtype: container.dtype, panels }
+}
+
+/// A memlet over a container's dimensions as one element number, or as row and column of panels.
+fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Place> {
+    let mut stride = Dim::constant(1);
+    let mut strides = vec![Dim::constant(1); container.dims.len()];
+    for d in (0..container.dims.len()).rev() {
+        strides[d] = stride.clone();
+        stride = stride * container.dims[d].clone();
+    }
+    let index: Vec<Dim> = memlet.index.iter().map(|d| simplify(d, extents)).collect();
+    if let Layout::Panels { .. } = container.layout {
+        let lines: Option<Vec<Line>> = index.iter().map(|d| line(d, extents.len())).collect();
+        return match lines {
+            Some(coords) if coords.len() == 2 => Ok(Place { coords, computed: vec![] }),
+            Some(_) | None => Err(Error::defect("a packed operand is read at an index that is not linear")),
+        };
+    }
+    let mut flat = Dim::constant(0);
+    let mut computed = vec![];
+    for ((index, stride), dim) in index.into_iter().zip(strides).zip(&container.dims) {
+        if index.symbols().iter().any(|s| own(s, '$').is_some()) {
+            computed.push(Part { expr: index, stride, limit: Some(dim.clone()) });
+        } else if line(&index, extents.len()).is_some() {
+            flat = flat + index * stride;
+        } else {
+            computed.push(Part { expr: index, stride, limit: None });
+        }
+    }
+    let flat = line(&flat, extents.len()).ok_or_else(|| Error::user("E0202", "an index of a kernel overflows"))?;
+    Ok(Place { coords: vec![flat], computed })
+}
+
+/// An expression as offset and strides, where it is linear in every variable.
+fn line(d: &Dim, n_vars: usize) -> Option<Line> {
+    let mut rest = d.clone();
+    let mut strides = vec![];
+    for v in 0..n_vars {
+        let (coefficient, left) = rest.linear_in(&format!("%{v}"))?;
+        strides.push(coefficient);
+        rest = left;
+    }
+    let own_symbol = |d: &Dim| d.symbols().iter().any(|s| s.starts_with(['%', '$']));
+    let linear = !strides.iter().any(own_symbol) && !own_symbol(&rest);
+    linear.then_some(Line { offset: rest, strides })
+}
+
+/// %1 floordiv 64  =>  0, where %1 is below 64. A reshape that splits what another one merged leaves such terms.
+fn simplify(d: &Dim, extents: &[Dim]) -> Dim {
+    let mut sum = Dim::constant(0);
+    if d.is_overflow() {
+        return Dim::overflow();
+    }
+    for (monomial, c) in d.terms() {
+        let product = monomial.iter().fold(Dim::constant(c), |p, atom| {
+            p * match atom {
+                Atom::Symbol(name) => Dim::symbol(name),
+                Atom::FloorDiv(a, b) => {
+                    let (a, b) = (simplify(a, extents), simplify(b, extents));
+                    if below(&a, &b, extents) { Dim::constant(0) } else { a.floordiv(&b) }
+                }
+                Atom::Max(a, b) => simplify(a, extents).maximum(&simplify(b, extents)),
+                Atom::Min(a, b) => simplify(a, extents).minimum(&simplify(b, extents)),
+            }
+        });
+        sum = sum + product;
+    }
+    sum
+}
+
+/// 0 ≤ a < b follows from the extents of the variables.
+fn below(a: &Dim, b: &Dim, extents: &[Dim]) -> bool {
+    let grows =
+        a.terms().all(|(m, c)| c >= 0 && m.iter().all(|x| matches!(x, Atom::Symbol(s) if own(s, '$').is_none())));
+    let top = a.substitute(&|s| Some(extents.get(own(s, '%')?)?.clone() - Dim::constant(1)));
+    grows && b.provably_ge(&(top + Dim::constant(1)), &|_| 0)
+}
+
+/// Gives each distinct size that is not a constant a parameter, in order of first appearance.
+struct Formal {
+    params: Vec<Dim>,
+    overflow: bool,
+}
+
+impl Formal {
+    fn size(&mut self, d: &Dim) -> Size {
+        self.overflow |= d.is_overflow();
+        if let Some(c) = d.as_const() {
+            return Size::Const(c);
+        }
+        Size::Param(self.params.iter().position(|p| p == d).unwrap_or_else(|| {
+            self.params.push(d.clone());
+            self.params.len() - 1
+        }))
+    }
+
+    /// Variables are renumbered without gaps (those that vanished are 0); model symbols become parameters.
+    fn expr(&mut self, d: &Dim, live: &[usize]) -> Dim {
+        let mut by = vec![];
+        for s in d.symbols() {
+            let value = match (own(&s, '%'), own(&s, '$')) {
+                (Some(v), _) => live.iter().position(|l| *l == v).map_or(Dim::constant(0), Kernel::var),
+                (None, Some(k)) => Kernel::value(k),
+                (None, None) => self.size(&Dim::symbol(&s)).dim(),
+            };
+            by.push((s, value));
+        }
+        d.substitute(&|name| by.iter().find(|(s, _)| &**s == name).map(|(_, v)| v.clone()))
+    }
+
+    fn access(&mut self, buffer: usize, place: Place, live: &[usize]) -> Access {
+        let mut coords = vec![];
+        for line in &place.coords {
+            let strides = live.iter().map(|v| self.size(&line.strides[*v])).collect();
+            coords.push(Linear { offset: self.size(&line.offset), strides });
+        }
+        let mut computed = vec![];
+        for part in &place.computed {
+            let expr = self.expr(&part.expr, live);
+            let stride = self.size(&part.stride);
+            computed.push(Computed { expr, stride, limit: part.limit.as_ref().map(|l| self.size(l)) });
+        }
+        Access { buffer, coords, computed }
+    }
+}

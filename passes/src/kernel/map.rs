@@ -1,0 +1,101 @@
+//! for %0.. in outer { store f(load …) }: elementwise chains, gathers, concatenations and other kernels that only map
+
+use super::asm::{Asm, Val};
+use super::def::*;
+use super::eval::{Cx, Point, decode};
+use sardonyx_runtime::Dim;
+
+/// A work item is at most this many elements of the innermost dimension.
+const CHUNK: i64 = 4096;
+
+/// Blocks of the innermost dimension, where there is more than one.
+fn blocks(def: &KernelDef) -> Option<Dim> {
+    let extent = def.outer.last()?;
+    match extent.as_const() {
+        Some(n) if n <= CHUNK => None,
+        Some(_) | None => Some(extent.dim().ceildiv(&Dim::constant(CHUNK))),
+    }
+}
+
+pub fn grid(def: &KernelDef) -> Dim {
+    let rows = def.outer.iter().rev().skip(1).fold(Dim::constant(1), |p, e| p * e.dim());
+    match (blocks(def), def.outer.last()) {
+        (Some(b), _) => rows * b,
+        // An innermost dimension without elements leaves nothing to do.
+        (None, Some(last)) if last.is(0) => Dim::constant(0),
+        (None, _) => rows,
+    }
+}
+
+pub fn emit(cx: &Cx, asm: &mut Asm) {
+    let n = cx.def.outer.len();
+    let one = asm.i64(1);
+    asm.for_loop((cx.begin, cx.end, one), &[], |asm, item, _| {
+        let mut point = Point::new(cx);
+        if n == 0 {
+            store_all(cx, asm, &mut point);
+            return vec![];
+        }
+        let last = n - 1;
+        let mut extents: Vec<Val> = (0..last).map(|v| cx.extent(asm, v)).collect();
+        let extent = cx.extent(asm, last);
+        let (mut lo, mut hi) = (asm.i64(0), extent);
+        if let Some(blocks) = blocks(cx.def) {
+            extents.push(cx.dim(asm, &blocks));
+            let mut at = decode(asm, item, &extents);
+            let (chunk, block) = (asm.i64(CHUNK), at.pop().expect("a block number"));
+            lo = asm.bin("arith.muli", block, chunk);
+            let end = asm.bin("arith.addi", lo, chunk);
+            hi = asm.bin("arith.minsi", end, extent);
+            (0..last).for_each(|v| point.vars[v] = Some(at[v]));
+        } else {
+            let at = decode(asm, item, &extents);
+            (0..last).for_each(|v| point.vars[v] = Some(at[v]));
+        }
+        hoist(cx, asm, &mut point, last, (0..cx.def.body.len()).collect());
+        let lanes = cx.variant.lanes();
+        let wide = loop_over(cx, asm, &point, last, (lo, hi), lanes);
+        loop_over(cx, asm, &point, last, (wide, hi), 1);
+        vec![]
+    });
+}
+
+/// Evaluates those statements that do not depend on `var` before its loop.
+pub fn hoist(cx: &Cx, asm: &mut Asm, point: &mut Point, var: usize, statements: Vec<usize>) {
+    for k in statements {
+        if cx.deps[k] >> var & 1 == 0 && !matches!(cx.def.body[k].op, Op::Const(_)) {
+            point.eval(cx, asm, k);
+        }
+    }
+}
+
+/// Runs as many whole steps of `lanes` elements as fit; gives where it stopped.
+fn loop_over(cx: &Cx, asm: &mut Asm, point: &Point, var: usize, (lo, hi): (Val, Val), lanes: u32) -> Val {
+    let end = whole_steps(asm, lo, hi, lanes as i64);
+    let step = asm.i64(lanes as i64);
+    asm.for_loop((lo, end, step), &[], |asm, i, _| {
+        let mut point = point.clone();
+        point.vars[var] = Some(i);
+        (point.along, point.lanes) = (var, lanes);
+        store_all(cx, asm, &mut point);
+        vec![]
+    });
+    end
+}
+
+/// lo + (hi - lo) rounded down to a multiple of `step`.
+pub fn whole_steps(asm: &mut Asm, lo: Val, hi: Val, step: i64) -> Val {
+    if step == 1 {
+        return hi;
+    }
+    let n = asm.bin("arith.subi", hi, lo);
+    let step = asm.i64(step);
+    let rest = asm.bin("arith.remui", n, step);
+    asm.bin("arith.subi", hi, rest)
+}
+
+fn store_all(cx: &Cx, asm: &mut Asm, point: &mut Point) {
+    for write in &cx.def.stores {
+        point.store(cx, asm, write);
+    }
+}

@@ -1,0 +1,255 @@
+//! The transcendental functions in f64, on scalars and vectors, without a library; f32 uses some of them, rounded once
+//!
+//! Errors: exp, log, tanh a few 2^-53 relative; erf a few 2^-53 absolute; sin and cos 2^-50 absolute for |x| < 10^5,
+//! growing with |x| beyond; pow about |y · log x| · 2^-52 relative.
+
+use super::asm::{Asm, Elem, Val};
+use super::math::{clamp, copysign, polynomial, scale_by_power, scaled_round};
+
+/// 1 / k! for k in first..=last, in steps.
+fn inverse_factorials(first: u32, last: u32, step: usize, alternate: bool) -> Vec<f64> {
+    let factorial = |k: u32| (1..=k).map(f64::from).product::<f64>();
+    let sign = |i: usize| if alternate && i % 2 == 1 { -1.0 } else { 1.0 };
+    (first..=last).step_by(step).enumerate().map(|(i, k)| sign(i) / factorial(k)).collect()
+}
+
+/// x = n · ln 2 + r  =>  (r, n)
+fn reduce_exp(asm: &mut Asm, x: Val) -> (Val, Val) {
+    let (t, n) = scaled_round(asm, x, std::f64::consts::LOG2_E);
+    let (high, low) = (asm.float(-6.931_471_803_691_238e-1, x.ty), asm.float(-1.908_214_929_270_587_7e-10, x.ty));
+    let r = asm.fma(t, high, x);
+    (asm.fma(t, low, r), n)
+}
+
+pub fn exp(asm: &mut Asm, x: Val) -> Val {
+    let x = clamp(asm, x, -746.0, 710.0);
+    let (r, n) = reduce_exp(asm, x);
+    let y = polynomial(asm, r, &inverse_factorials(0, 13, 1, false));
+    scale_by_power(asm, y, n)
+}
+
+/// (exp(2|x|) - 1) / (exp(2|x|) + 1) with the sign of x; near 0 the numerator by its own series.
+pub fn tanh(asm: &mut Asm, x: Val) -> Val {
+    let size = asm.un("math.absf", x);
+    let size = clamp(asm, size, 0.0, 22.0);
+    let twice = asm.bin("arith.addf", size, size);
+    let (one, edge) = (asm.float(1.0, x.ty), asm.float(0.34, x.ty));
+    let series = polynomial(asm, twice, &inverse_factorials(1, 14, 1, false));
+    let series = asm.bin("arith.mulf", series, twice);
+    let e = exp(asm, twice);
+    let far = asm.bin("arith.subf", e, one);
+    let near = asm.cmpf("olt", twice, edge);
+    let minus = asm.select(near, series, far);
+    let two = asm.float(2.0, x.ty);
+    let plus = asm.bin("arith.addf", minus, two);
+    let y = asm.bin("arith.divf", minus, plus);
+    copysign(asm, y, x)
+}
+
+/// exp(x²) · erfc(x) on 1..6 as a polynomial in 4 / (x + 3) - 13/18 (Chebyshev fit, error 6·10^-18).
+static ERFCX: [f64; 16] = [
+    0.20798329133342885,
+    0.555700227459729,
+    0.644091852427988,
+    0.5931446188902021,
+    0.4164296634261224,
+    0.20050762976508038,
+    0.04258566233379769,
+    -0.01900767847821847,
+    -0.015632540436734146,
+    0.0004597346868129735,
+    0.0041458408038141,
+    0.0003471859420640568,
+    -0.0012177833152856212,
+    -0.00010271975467717628,
+    0.00037114578335807293,
+    -1.4806747579084906e-06,
+];
+
+/// The Maclaurin series below 1, else 1 - exp(-x²) · erfcx(x).
+pub fn erf(asm: &mut Asm, x: Val) -> Val {
+    let size = asm.un("math.absf", x);
+    let size = clamp(asm, size, 0.0, 6.0);
+    let square = asm.bin("arith.mulf", size, size);
+    let terms = inverse_factorials(0, 20, 1, true);
+    let scaled = |(n, c): (usize, &f64)| c * std::f64::consts::FRAC_2_SQRT_PI / (2 * n + 1) as f64;
+    let series: Vec<f64> = terms.iter().enumerate().map(scaled).collect();
+    let series = polynomial(asm, square, &series);
+    let small = asm.bin("arith.mulf", series, size);
+    let (one, three, four) = (asm.float(1.0, x.ty), asm.float(3.0, x.ty), asm.float(4.0, x.ty));
+    let shift = asm.float(13.0 / 18.0, x.ty);
+    let plus = asm.bin("arith.addf", size, three);
+    let v = asm.bin("arith.divf", four, plus);
+    let v = asm.bin("arith.subf", v, shift);
+    let g = polynomial(asm, v, &ERFCX);
+    let minus = asm.un("arith.negf", square);
+    let e = exp(asm, minus);
+    let large = asm.bin("arith.mulf", e, g);
+    let large = asm.bin("arith.subf", one, large);
+    let is_small = asm.cmpf("olt", size, one);
+    let y = asm.select(is_small, small, large);
+    copysign(asm, y, x)
+}
+
+/// x = m · 2^e with m in sqrt(1/2)..sqrt(2), for positive finite x  =>  (m, e as a float)
+fn split(asm: &mut Asm, x: Val) -> (Val, Val) {
+    // Subnormal numbers first become normal ones.
+    let (tiny, up) = (asm.float(f64::MIN_POSITIVE, x.ty), asm.float(18014398509481984.0, x.ty));
+    let is_tiny = asm.cmpf("olt", x, tiny);
+    let raised = asm.bin("arith.mulf", x, up);
+    let x = asm.select(is_tiny, raised, x);
+    let (zero, minus54) = (asm.float(0.0, x.ty), asm.float(-54.0, x.ty));
+    let correction = asm.select(is_tiny, minus54, zero);
+    let bits = asm.cast("arith.bitcast", x, Elem::I64);
+    // Taking the bits of sqrt(1/2) away makes the exponent field count from there.
+    let base = asm.int(0x3FE6_A09E_667F_3BCD, bits.ty);
+    let fifty_two = asm.int(52, bits.ty);
+    let over = asm.bin("arith.subi", bits, base);
+    let e = asm.bin("arith.shrsi", over, fifty_two);
+    let whole = asm.bin("arith.shli", e, fifty_two);
+    let m = asm.bin("arith.subi", bits, whole);
+    let m = asm.cast("arith.bitcast", m, Elem::F64);
+    let e = asm.cast("arith.sitofp", e, Elem::F64);
+    (m, asm.bin("arith.addf", e, correction))
+}
+
+/// log m = f - (f²/2 - s · (f²/2 + R(s²))) with f = m - 1, s = f / (2 + f), as in fdlibm  =>  (f, the rest)
+fn log_parts(asm: &mut Asm, m: Val) -> (Val, Val) {
+    let (one, two, half) = (asm.float(1.0, m.ty), asm.float(2.0, m.ty), asm.float(0.5, m.ty));
+    let f = asm.bin("arith.subf", m, one);
+    let d = asm.bin("arith.addf", two, f);
+    let s = asm.bin("arith.divf", f, d);
+    let z = asm.bin("arith.mulf", s, s);
+    let r = polynomial(
+        asm,
+        z,
+        &[
+            6.666666666666735130e-01,
+            3.999999999940941908e-01,
+            2.857142874366239149e-01,
+            2.222219843214978396e-01,
+            1.818357216161805012e-01,
+            1.531383769920937332e-01,
+            1.479819860511658591e-01,
+        ],
+    );
+    let r = asm.bin("arith.mulf", r, z);
+    let square = asm.bin("arith.mulf", f, f);
+    let square = asm.bin("arith.mulf", square, half);
+    let sum = asm.bin("arith.addf", square, r);
+    let product = asm.bin("arith.mulf", s, sum);
+    (f, asm.bin("arith.subf", square, product))
+}
+
+/// log(0) = -inf, log of a negative number is NaN, log(inf) = inf.
+pub fn log(asm: &mut Asm, x: Val) -> Val {
+    let (m, e) = split(asm, x);
+    let (f, rest) = log_parts(asm, m);
+    let (high, low) = (asm.float(6.93147180369123816490e-01, x.ty), asm.float(1.90821492927058770002e-10, x.ty));
+    let low = asm.bin("arith.mulf", e, low);
+    let rest = asm.bin("arith.subf", rest, low);
+    let small = asm.bin("arith.subf", f, rest);
+    let y = asm.fma(e, high, small);
+    log_special(asm, x, y)
+}
+
+fn log_special(asm: &mut Asm, x: Val, y: Val) -> Val {
+    let (zero, inf) = (asm.float(0.0, x.ty), asm.float(f64::INFINITY, x.ty));
+    let (minus_inf, nan) = (asm.float(f64::NEG_INFINITY, x.ty), asm.float(f64::NAN, x.ty));
+    let is_inf = asm.cmpf("oeq", x, inf);
+    let y = asm.select(is_inf, inf, y);
+    let is_zero = asm.cmpf("oeq", x, zero);
+    let y = asm.select(is_zero, minus_inf, y);
+    let wrong = asm.cmpf("ult", x, zero);
+    asm.select(wrong, nan, y)
+}
+
+/// sin(x) for quarter 0, cos(x) for quarter 1.
+pub fn sine(asm: &mut Asm, x: Val, quarter: i64) -> Val {
+    let (t, n) = scaled_round(asm, x, std::f64::consts::FRAC_2_PI);
+    // π/2 in three parts of 53 bits, applied by fma: good for |x| up to about 10^9.
+    let parts = [-1.570_796_326_794_896_6, -6.123_233_995_736_766e-17, 1.497_384_904_859_169_8e-33];
+    let r = parts.into_iter().fold(x, |r, part| {
+        let part = asm.float(part, x.ty);
+        asm.fma(t, part, r)
+    });
+    let square = asm.bin("arith.mulf", r, r);
+    let s = polynomial(asm, square, &inverse_factorials(1, 19, 2, true));
+    let s = asm.bin("arith.mulf", s, r);
+    let c = polynomial(asm, square, &inverse_factorials(0, 18, 2, true));
+    let (one, two, zero) = (asm.int(1, n.ty), asm.int(2, n.ty), asm.int(0, n.ty));
+    let quarter = asm.int(quarter, n.ty);
+    let n = asm.bin("arith.addi", n, quarter);
+    let odd = asm.bin("arith.andi", n, one);
+    let odd = asm.cmpi("ne", odd, zero);
+    let y = asm.select(odd, c, s);
+    let half = asm.bin("arith.andi", n, two);
+    let negative = asm.cmpi("ne", half, zero);
+    let minus = asm.un("arith.negf", y);
+    asm.select(negative, minus, y)
+}
+
+/// exp(y · log |x|) with the special cases of C `pow`.
+pub fn pow(asm: &mut Asm, x: Val, y: Val) -> Val {
+    let size = asm.un("math.absf", x);
+    let result = pow_positive(asm, size, y);
+    let (one, zero, half) = (asm.float(1.0, x.ty), asm.float(0.0, x.ty), asm.float(0.5, x.ty));
+    let (inf, nan) = (asm.float(f64::INFINITY, x.ty), asm.float(f64::NAN, x.ty));
+    let y_floor = asm.un("math.floor", y);
+    let is_int = asm.cmpf("oeq", y_floor, y);
+    let y_half = asm.bin("arith.mulf", y, half);
+    let half_floor = asm.un("math.floor", y_half);
+    let even = asm.cmpf("oeq", half_floor, y_half);
+    // An odd exponent keeps the sign of x, that of zero and infinity included.
+    let signed = copysign(asm, result, x);
+    let by_int = asm.select(even, result, signed);
+    let kept = asm.select(is_int, by_int, result);
+    let negative = asm.cmpf("olt", x, zero);
+    let x_finite = asm.cmpf("one", size, inf);
+    let not_int = asm.cmpf("une", y_floor, y);
+    let wrong = asm.bin("arith.andi", negative, not_int);
+    let wrong = asm.bin("arith.andi", wrong, x_finite);
+    let kept = asm.select(wrong, nan, kept);
+    let y_inf = asm.un("math.absf", y);
+    let y_inf = asm.cmpf("oeq", y_inf, inf);
+    let size_one = asm.cmpf("oeq", size, one);
+    let unit = asm.bin("arith.andi", y_inf, size_one);
+    let x_one = asm.cmpf("oeq", x, one);
+    let y_zero = asm.cmpf("oeq", y, zero);
+    let unit = asm.bin("arith.ori", unit, x_one);
+    let unit = asm.bin("arith.ori", unit, y_zero);
+    asm.select(unit, one, kept)
+}
+
+/// For x ≥ 0. The logarithm has about 20 bits more than an f64, so that large exponents do not spoil the result.
+fn pow_positive(asm: &mut Asm, x: Val, y: Val) -> Val {
+    let (m, e) = split(asm, x);
+    let (f, rest) = log_parts(asm, m);
+    let high = asm.float(6.93147180369123816490e-01, x.ty);
+    let low = asm.float(1.90821492927058770002e-10, x.ty);
+    // high has 32 bits, so that e · high is exact; the sum with f leaves an error that is kept.
+    let whole = asm.bin("arith.mulf", e, high);
+    let sum = asm.bin("arith.addf", whole, f);
+    let back = asm.bin("arith.subf", sum, whole);
+    let lost_f = asm.bin("arith.subf", f, back);
+    let there = asm.bin("arith.subf", sum, back);
+    let lost_whole = asm.bin("arith.subf", whole, there);
+    let lost = asm.bin("arith.addf", lost_f, lost_whole);
+    let tail = asm.fma(e, low, lost);
+    let tail = asm.bin("arith.subf", tail, rest);
+    let log = asm.bin("arith.addf", sum, tail);
+    let taken = asm.bin("arith.subf", log, sum);
+    let tail = asm.bin("arith.subf", tail, taken);
+    let special = log_special(asm, x, log);
+    let product = asm.bin("arith.mulf", y, special);
+    let minus = asm.un("arith.negf", product);
+    let error = asm.fma(y, log, minus);
+    let error = asm.fma(y, tail, error);
+    let power = exp(asm, product);
+    // exp(p + d) = exp(p) · (1 + d); where the product is not finite the correction has no meaning.
+    let corrected = asm.fma(power, error, power);
+    let size = asm.un("math.absf", product);
+    let limit = asm.float(708.0, x.ty);
+    let usual = asm.cmpf("olt", size, limit);
+    asm.select(usual, corrected, power)
+}

@@ -1,0 +1,84 @@
+//! flow kernel  =>  kernel-level MLIR: one function per kernel and CPU variant, upstream dialects only
+
+mod asm;
+pub mod contract;
+pub mod def;
+mod eval;
+mod linear;
+mod map;
+mod math;
+mod math64;
+mod normalise;
+pub mod packing;
+mod scalar;
+
+pub use def::KernelDef;
+pub use eval::Variant;
+pub use linear::{Lowered, lower};
+pub use packing::{Packable, packable};
+
+use asm::Asm;
+use eval::Cx;
+use sardonyx_dialects::flow::kernel::Class;
+use sardonyx_runtime::Dim;
+
+/// The emitter that a kernel gets: its class, but for contractions in a form that has no fast path.
+enum Route {
+    Map,
+    Normalise,
+    Contract(contract::Plan),
+}
+
+impl KernelDef {
+    fn route(&self) -> Route {
+        match self.class {
+            Class::Map => Route::Map,
+            Class::Normalise => Route::Normalise,
+            Class::Contract => contract::plan(self).map_or(Route::Normalise, Route::Contract),
+        }
+    }
+
+    /// Work items of a launch, over `p0`, `p1`, …; the same for every variant.
+    pub fn grid(&self) -> Dim {
+        match self.route() {
+            Route::Map => map::grid(self),
+            Route::Normalise => normalise::grid(self),
+            Route::Contract(plan) => plan.grid(self),
+        }
+    }
+
+    /// Bytes of scratch per thread, over `p0`, `p1`, …; the same for every variant.
+    pub fn scratch_bytes(&self) -> Dim {
+        match self.route() {
+            Route::Map => Dim::constant(0),
+            Route::Normalise => normalise::scratch_bytes(self),
+            Route::Contract(plan) => plan.scratch_bytes(self),
+        }
+    }
+
+    /// Whether a contraction goes through the register-blocked path.
+    pub fn is_blocked_contraction(&self) -> bool {
+        matches!(self.route(), Route::Contract(_))
+    }
+
+    /// The kernel as MLIR text: one `llvm.func` named `symbol`_`variant`.
+    pub fn emit(&self, symbol: &str, variant: Variant) -> String {
+        let mut asm = Asm::default();
+        let cx = Cx::new(&mut asm, self, variant);
+        match self.route() {
+            Route::Map => map::emit(&cx, &mut asm),
+            Route::Normalise => normalise::emit(&cx, &mut asm),
+            Route::Contract(plan) => contract::emit(&cx, &mut asm, &plan),
+        }
+        asm.finish(&signature(symbol, variant))
+    }
+}
+
+/// `no-builtins` keeps LLVM from turning loops into calls of memcpy or memset: a kernel imports nothing.
+fn signature(symbol: &str, variant: Variant) -> String {
+    let (bits, cpu, name) = (variant.vector_bits(), variant.cpu(), variant.name());
+    let attributes = format!(
+        r#""nounwind", "no-builtins", ["target-cpu", "{cpu}"], ["min-legal-vector-width", "{bits}"], ["prefer-vector-width", "{bits}"]"#
+    );
+    format!("llvm.func @{symbol}_{name}(%0: !llvm.ptr) attributes {{passthrough = [{attributes}]}}")
+}

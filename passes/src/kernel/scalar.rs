@@ -1,0 +1,385 @@
+//! `ScalarFn` and conversions  =>  arith and math operations
+//!
+//! In registers bool is i1, f16 and bf16 are f32 values already rounded to their type; integers carry no sign.
+
+use super::asm::{Asm, Elem, Ty, Val};
+use super::{math, math64};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_runtime::DType;
+
+/// What a value of a type is in a register.
+pub fn register(t: DType) -> Elem {
+    use DType::*;
+    match t {
+        F32 | F16 | BF16 => Elem::F32,
+        F64 => Elem::F64,
+        Bool => Elem::I1,
+        U8 | I8 => Elem::I8,
+        U16 | I16 => Elem::I16,
+        I32 | U32 => Elem::I32,
+        I64 | U64 => Elem::I64,
+        String | C64 | C128 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | U4 | I4 | F4E2M1 | F8E8M0 | U2 | I2 => {
+            unreachable!("`lower` refuses {t}")
+        }
+    }
+}
+
+/// What a value of a type is in memory.
+pub fn stored(t: DType) -> Elem {
+    match t {
+        DType::F16 => Elem::F16,
+        DType::BF16 => Elem::I16,
+        DType::Bool => Elem::I8,
+        other => register(other),
+    }
+}
+
+/// What was loaded  =>  the register form.
+pub fn after_load(asm: &mut Asm, v: Val, t: DType) -> Val {
+    match t {
+        DType::F16 => asm.cast("arith.extf", v, Elem::F32),
+        DType::BF16 => {
+            let wide = asm.cast("arith.extui", v, Elem::I32);
+            let sixteen = asm.int(16, wide.ty);
+            let bits = asm.bin("arith.shli", wide, sixteen);
+            asm.cast("arith.bitcast", bits, Elem::F32)
+        }
+        DType::Bool => {
+            let zero = asm.int(0, v.ty);
+            asm.cmpi("ne", v, zero)
+        }
+        _ => v,
+    }
+}
+
+/// The register form  =>  what is stored. Exact: f16 and bf16 values are rounded already.
+pub fn before_store(asm: &mut Asm, v: Val, t: DType) -> Val {
+    match t {
+        DType::F16 => asm.cast("arith.truncf", v, Elem::F16),
+        DType::BF16 => {
+            let bits = asm.cast("arith.bitcast", v, Elem::I32);
+            let sixteen = asm.int(16, bits.ty);
+            let high = asm.bin("arith.shrui", bits, sixteen);
+            asm.cast("arith.trunci", high, Elem::I16)
+        }
+        DType::Bool => asm.cast("arith.extui", v, Elem::I8),
+        _ => v,
+    }
+}
+
+/// An f32 rounded to f16 or bf16 (to nearest, ties to even); others as they are.
+pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
+    match t {
+        DType::F16 => {
+            let half = asm.cast("arith.truncf", v, Elem::F16);
+            asm.cast("arith.extf", half, Elem::F32)
+        }
+        DType::BF16 => {
+            // LLVM would call a library function for this on CPUs without the instruction.
+            let bits = asm.cast("arith.bitcast", v, Elem::I32);
+            let (one, sixteen) = (asm.int(1, bits.ty), asm.int(16, bits.ty));
+            let (bias, keep) = (asm.int(0x7FFF, bits.ty), asm.int(-65536, bits.ty));
+            let odd = asm.bin("arith.shrui", bits, sixteen);
+            let odd = asm.bin("arith.andi", odd, one);
+            let up = asm.bin("arith.addi", bits, bias);
+            let up = asm.bin("arith.addi", up, odd);
+            let cut = asm.bin("arith.andi", up, keep);
+            let rounded = asm.cast("arith.bitcast", cut, Elem::F32);
+            let nan = asm.cmpf("uno", v, v);
+            let quiet = asm.float(f64::NAN, v.ty);
+            asm.select(nan, quiet, rounded)
+        }
+        _ => v,
+    }
+}
+
+/// `sdx.convert`: float to integer truncates and saturates, NaN gives 0; to bool is `!= 0`; integers wrap.
+pub fn convert(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
+    let elem = register(to);
+    if to == DType::Bool {
+        let zero = asm.zero(v.ty);
+        return match from {
+            DType::Bool => v,
+            _ if v.ty.elem.is_float() => asm.cmpf("une", v, zero),
+            _ => asm.cmpi("ne", v, zero),
+        };
+    }
+    match (v.ty.elem.is_float(), elem.is_float()) {
+        (true, false) => {
+            let kind = if to.is_unsigned_int() { "fptoui" } else { "fptosi" };
+            let ty = v.ty.of(elem);
+            asm.intrinsic(&format!("llvm.{kind}.sat.{}.{}", ty.mangled(), v.ty.mangled()), &[v], ty)
+        }
+        (false, false) => {
+            let op = match v.ty.elem.bits().cmp(&elem.bits()) {
+                std::cmp::Ordering::Greater => "arith.trunci",
+                std::cmp::Ordering::Less if from.is_signed_int() => "arith.extsi",
+                std::cmp::Ordering::Less | std::cmp::Ordering::Equal => "arith.extui",
+            };
+            asm.cast(op, v, elem)
+        }
+        (false, true) => {
+            let op = if from.is_signed_int() { "arith.sitofp" } else { "arith.uitofp" };
+            if matches!(to, DType::F16 | DType::BF16) && elem.bits() <= v.ty.elem.bits() {
+                let wide = asm.cast(op, v, Elem::F64);
+                return float_to_float(asm, wide, to);
+            }
+            let float = asm.cast(op, v, elem);
+            rounded(asm, float, to)
+        }
+        (true, true) => float_to_float(asm, v, to),
+    }
+}
+
+fn float_to_float(asm: &mut Asm, v: Val, to: DType) -> Val {
+    match (v.ty.elem, to) {
+        (Elem::F64, DType::F16 | DType::BF16) => {
+            let odd = round_to_odd(asm, v);
+            rounded(asm, odd, to)
+        }
+        (Elem::F64, DType::F32) => asm.cast("arith.truncf", v, Elem::F32),
+        (Elem::F32, DType::F64) => asm.cast("arith.extf", v, Elem::F64),
+        _ => rounded(asm, v, to),
+    }
+}
+
+/// f64 to f32 towards zero, with the lowest bit set where something was lost: a second rounding is then right.
+fn round_to_odd(asm: &mut Asm, v: Val) -> Val {
+    let near = asm.cast("arith.truncf", v, Elem::F32);
+    let back = asm.cast("arith.extf", near, Elem::F64);
+    let (size, back_size) = (asm.un("math.absf", v), asm.un("math.absf", back));
+    let above = asm.cmpf("ogt", back_size, size);
+    let inexact = asm.cmpf("one", back, v);
+    let bits = asm.cast("arith.bitcast", near, Elem::I32);
+    let one = asm.int(1, bits.ty);
+    let lower = asm.bin("arith.subi", bits, one);
+    let cut = asm.select(above, lower, bits);
+    let odd = asm.bin("arith.ori", cut, one);
+    let bits = asm.select(inexact, odd, bits);
+    asm.cast("arith.bitcast", bits, Elem::F32)
+}
+
+/// Applies a function to operands of type `t` (but for the condition of `select`) and of one number of lanes.
+pub fn apply(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
+    let v = if t == DType::Bool || !t.is_float() { integer(asm, f, args, t) } else { float(asm, f, args) };
+    if t.is_float() && v.ty.elem == Elem::F32 { rounded(asm, v, t) } else { v }
+}
+
+fn float(asm: &mut Asm, f: ScalarFn, args: &[Val]) -> Val {
+    let x = args[0];
+    let double = x.ty.elem == Elem::F64;
+    match f {
+        ScalarFn::Abs => asm.un("math.absf", x),
+        ScalarFn::Add => asm.bin("arith.addf", x, args[1]),
+        ScalarFn::Sub => asm.bin("arith.subf", x, args[1]),
+        ScalarFn::Mul => asm.bin("arith.mulf", x, args[1]),
+        ScalarFn::Div => asm.bin("arith.divf", x, args[1]),
+        ScalarFn::Max => asm.bin("arith.maximumf", x, args[1]),
+        ScalarFn::Min => asm.bin("arith.minimumf", x, args[1]),
+        ScalarFn::Neg => asm.un("arith.negf", x),
+        ScalarFn::Ceil => asm.un("math.ceil", x),
+        ScalarFn::Floor => asm.un("math.floor", x),
+        ScalarFn::Round => asm.un("math.roundeven", x),
+        ScalarFn::Sqrt => asm.un("math.sqrt", x),
+        ScalarFn::Eq => asm.cmpf("oeq", x, args[1]),
+        ScalarFn::Le => asm.cmpf("ole", x, args[1]),
+        ScalarFn::Lt => asm.cmpf("olt", x, args[1]),
+        ScalarFn::IsNan => asm.cmpf("uno", x, x),
+        ScalarFn::Select => asm.select(x, args[1], args[2]),
+        ScalarFn::Sign => sign(asm, x),
+        ScalarFn::Exp if double => math64::exp(asm, x),
+        ScalarFn::Exp => math::exp(asm, x),
+        ScalarFn::Tanh if double => math64::tanh(asm, x),
+        ScalarFn::Tanh => math::tanh(asm, x),
+        ScalarFn::Erf if double => math64::erf(asm, x),
+        ScalarFn::Erf => math::erf(asm, x),
+        ScalarFn::Log => in_double(asm, args, |asm, x| math64::log(asm, x[0])),
+        ScalarFn::Sin => in_double(asm, args, |asm, x| math64::sine(asm, x[0], 0)),
+        ScalarFn::Cos => in_double(asm, args, |asm, x| math64::sine(asm, x[0], 1)),
+        ScalarFn::Pow => in_double(asm, args, |asm, x| math64::pow(asm, x[0], x[1])),
+        ScalarFn::Rem => in_double(asm, args, |asm, x| remainder(asm, x[0], x[1])),
+        ScalarFn::And | ScalarFn::Or | ScalarFn::Xor | ScalarFn::Not => unreachable!("bool only"),
+    }
+}
+
+/// Computes in f64 and rounds once to the operands' type.
+fn in_double(asm: &mut Asm, args: &[Val], f: impl FnOnce(&mut Asm, &[Val]) -> Val) -> Val {
+    let elem = args[0].ty.elem;
+    let wide: Vec<Val> = args.iter().map(|a| asm.cast("arith.extf", *a, Elem::F64)).collect();
+    let y = f(asm, &wide);
+    asm.cast("arith.truncf", y, elem)
+}
+
+/// -1, 0 or 1; NaN stays.
+fn sign(asm: &mut Asm, x: Val) -> Val {
+    let (zero, one) = (asm.zero(x.ty), asm.float(1.0, x.ty));
+    let unit = math::copysign(asm, one, x);
+    let apart = asm.cmpf("one", x, zero);
+    let y = asm.select(apart, unit, zero);
+    let nan = asm.cmpf("uno", x, x);
+    asm.select(nan, x, y)
+}
+
+/// C `fmod`, exact: x - trunc(x / y) · y by fma, repeated while the quotient was too long for its 53 bits.
+fn remainder(asm: &mut Asm, x: Val, y: Val) -> Val {
+    let size = asm.un("math.absf", y);
+    let (zero, inf) = (asm.float(0.0, x.ty), asm.float(f64::INFINITY, x.ty));
+    let x_size = asm.un("math.absf", x);
+    let x_inf = asm.cmpf("oeq", x_size, inf);
+    let y_zero = asm.cmpf("oeq", y, zero);
+    let invalid = asm.bin("arith.ori", x_inf, y_zero);
+    // Lanes without a result leave the loop at once.
+    let start = asm.select(invalid, zero, x);
+    let r = asm.do_while(&[start], |asm, v| {
+        let r = v[0];
+        let r_size = asm.un("math.absf", r);
+        let more = asm.cmpf("oge", r_size, size);
+        // Where the quotient would overflow, multiples of 2^512 · y are taken away first.
+        let (big, scale, one) = (asm.float(1e300, x.ty), asm.float(2f64.powi(512), x.ty), asm.float(1.0, x.ty));
+        let quotient = asm.bin("arith.divf", r, size);
+        let q_size = asm.un("math.absf", quotient);
+        let long = asm.cmpf("oge", q_size, big);
+        let factor = asm.select(long, scale, one);
+        let step = asm.bin("arith.mulf", size, factor);
+        let quotient = asm.bin("arith.divf", r, step);
+        let down = asm.un("math.floor", quotient);
+        let up = asm.un("math.ceil", quotient);
+        let negative = asm.cmpf("olt", quotient, zero);
+        let whole = asm.select(negative, up, down);
+        let minus = asm.un("arith.negf", whole);
+        let next = asm.fma(minus, step, r);
+        let next = asm.select(more, next, r);
+        (any(asm, more), vec![next])
+    })[0];
+    // A quotient that was rounded up leaves a remainder of the wrong sign.
+    let sign_of_x = math::copysign(asm, size, x);
+    let turned = asm.bin("arith.addf", r, sign_of_x);
+    let r_negative = asm.cmpf("olt", r, zero);
+    let x_negative = asm.cmpf("olt", x, zero);
+    let apart = asm.bin("arith.xori", r_negative, x_negative);
+    let r_zero = asm.cmpf("one", r, zero);
+    let apart = asm.bin("arith.andi", apart, r_zero);
+    let r = asm.select(apart, turned, r);
+    let r = math::copysign(asm, r, x);
+    let nan = asm.float(f64::NAN, x.ty);
+    let y_nan = asm.cmpf("uno", y, y);
+    let invalid = asm.bin("arith.ori", invalid, y_nan);
+    asm.select(invalid, nan, r)
+}
+
+/// Whether a condition holds in any lane.
+pub fn any(asm: &mut Asm, c: Val) -> Val {
+    if c.ty.lanes == 1 {
+        return c;
+    }
+    asm.def(Ty::new(Elem::I1, 1), &format!("vector.reduction <or>, {c} : {} into i1", c.ty.name()))
+}
+
+fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
+    let x = args[0];
+    let unsigned = !t.is_signed_int();
+    let pick = |signed: &'static str, other: &'static str| if unsigned { other } else { signed };
+    match f {
+        ScalarFn::Abs if unsigned => x,
+        ScalarFn::Abs => {
+            let zero = asm.zero(x.ty);
+            let minus = asm.bin("arith.subi", zero, x);
+            asm.bin("arith.maxsi", x, minus)
+        }
+        ScalarFn::Add => asm.bin("arith.addi", x, args[1]),
+        ScalarFn::Sub => asm.bin("arith.subi", x, args[1]),
+        ScalarFn::Mul => asm.bin("arith.muli", x, args[1]),
+        ScalarFn::Max => asm.bin(pick("arith.maxsi", "arith.maxui"), x, args[1]),
+        ScalarFn::Min => asm.bin(pick("arith.minsi", "arith.minui"), x, args[1]),
+        ScalarFn::Eq => asm.cmpi("eq", x, args[1]),
+        ScalarFn::Le => asm.cmpi(pick("sle", "ule"), x, args[1]),
+        ScalarFn::Lt => asm.cmpi(pick("slt", "ult"), x, args[1]),
+        ScalarFn::And => asm.bin("arith.andi", x, args[1]),
+        ScalarFn::Or => asm.bin("arith.ori", x, args[1]),
+        ScalarFn::Xor => asm.bin("arith.xori", x, args[1]),
+        ScalarFn::Not => {
+            let one = asm.int(1, x.ty);
+            asm.bin("arith.xori", x, one)
+        }
+        ScalarFn::Neg => {
+            let zero = asm.zero(x.ty);
+            asm.bin("arith.subi", zero, x)
+        }
+        ScalarFn::Select => asm.select(x, args[1], args[2]),
+        ScalarFn::Sign => {
+            let one = asm.int(1, x.ty);
+            if unsigned {
+                return asm.bin("arith.minui", x, one);
+            }
+            let minus = asm.int(-1, x.ty);
+            let x = asm.bin("arith.minsi", x, one);
+            asm.bin("arith.maxsi", x, minus)
+        }
+        ScalarFn::Div => divide(asm, x, args[1], unsigned).0,
+        ScalarFn::Rem => divide(asm, x, args[1], unsigned).1,
+        ScalarFn::Pow => integer_power(asm, x, args[1], unsigned),
+        ScalarFn::Ceil
+        | ScalarFn::Floor
+        | ScalarFn::Round
+        | ScalarFn::Sqrt
+        | ScalarFn::Exp
+        | ScalarFn::Log
+        | ScalarFn::Sin
+        | ScalarFn::Cos
+        | ScalarFn::Tanh
+        | ScalarFn::Erf
+        | ScalarFn::IsNan => unreachable!("floats only"),
+    }
+}
+
+/// Quotient towards zero and remainder with the sign of the divisor; both 0 for a zero divisor. Never traps.
+fn divide(asm: &mut Asm, a: Val, b: Val, unsigned: bool) -> (Val, Val) {
+    let (zero, one) = (asm.zero(a.ty), asm.int(1, a.ty));
+    let none = asm.cmpi("eq", b, zero);
+    if unsigned {
+        let d = asm.select(none, one, b);
+        let (q, r) = (asm.bin("arith.divui", a, d), asm.bin("arith.remui", a, d));
+        return (asm.select(none, zero, q), asm.select(none, zero, r));
+    }
+    // The smallest integer divided by -1 would trap: that quotient is a negation instead.
+    let minus_one = asm.int(-1, a.ty);
+    let turn = asm.cmpi("eq", b, minus_one);
+    let plain = asm.bin("arith.ori", none, turn);
+    let d = asm.select(plain, one, b);
+    let (q, r) = (asm.bin("arith.divsi", a, d), asm.bin("arith.remsi", a, d));
+    let minus = asm.bin("arith.subi", zero, a);
+    let q = asm.select(turn, minus, q);
+    let apart = asm.bin("arith.xori", r, b);
+    let apart = asm.cmpi("slt", apart, zero);
+    let left = asm.cmpi("ne", r, zero);
+    let apart = asm.bin("arith.andi", apart, left);
+    let moved = asm.bin("arith.addi", r, b);
+    let r = asm.select(apart, moved, r);
+    (asm.select(none, zero, q), asm.select(plain, zero, r))
+}
+
+/// Wrapping power by squaring; a negative exponent gives 0, but for bases 1 and -1.
+fn integer_power(asm: &mut Asm, x: Val, y: Val, unsigned: bool) -> Val {
+    let (zero, one) = (asm.zero(x.ty), asm.int(1, x.ty));
+    let power = asm.do_while(&[one, x, y], |asm, v| {
+        let (sum, base, e) = (v[0], v[1], v[2]);
+        let bit = asm.bin("arith.andi", e, one);
+        let odd = asm.cmpi("ne", bit, zero);
+        let product = asm.bin("arith.muli", sum, base);
+        let sum = asm.select(odd, product, sum);
+        let base = asm.bin("arith.muli", base, base);
+        let e = asm.bin("arith.shrui", e, one);
+        let more = asm.cmpi("ne", e, zero);
+        (any(asm, more), vec![sum, base, e])
+    })[0];
+    if unsigned {
+        return power;
+    }
+    // The bits of a negative exponent, as an unsigned one, are right for bases 1 and -1 (their parity decides).
+    let negative = asm.cmpi("slt", y, zero);
+    let minus_one = asm.int(-1, x.ty);
+    let (plus, minus) = (asm.cmpi("eq", x, one), asm.cmpi("eq", x, minus_one));
+    let unit_base = asm.bin("arith.ori", plus, minus);
+    let gone = asm.select(unit_base, power, zero);
+    asm.select(negative, gone, power)
+}
