@@ -113,6 +113,13 @@ static PLANS: &[Case] = &[
     ("output 5 of 1", |b| b.entry.buffers[3].place = Some(Place::Output(5))),
     ("buffer 3 is not the place of `y`", |b| b.entry.outputs[0].buffer = 3),
     ("buffer 4000000000 is not the place of `x`", |b| b.entry.inputs[0].buffer = 4_000_000_000),
+    ("`y` has the buffers 1 and 3", |b| b.entry.buffers[3].place = Some(Place::Output(0))),
+    ("`x` has the buffers 0 and 3", |b| b.entry.buffers[3].place = Some(Place::Input(0))),
+    ("the size of an input depends on data", |b| {
+        b.symbol("m", SymbolKind::Data, 0, None);
+        b.entry.buffers[0].bytes = "m".into();
+        b.step(Action::Bind(Bind { symbol: "m".into(), buffer: 4 }));
+    }),
     ("77 is not an element type", |b| b.entry.inputs[0].dtype = 77),
     ("8 is not an element type", |b| b.entry.outputs[0].dtype = 8),
     ("the input `x` is there twice", |b| {
