@@ -136,7 +136,10 @@ impl Dim {
         if let Some(d) = divisor.as_const() {
             let c = rest.constant_term();
             whole = whole + Dim::constant(c.div_euclid(d));
-            rest = rest - Dim::constant(c - c.rem_euclid(d));
+            rest = rest - Dim::constant(c) + Dim::constant(c.rem_euclid(d));
+            if rest.overflow {
+                return Dim::overflow();
+            }
             if rest.is_const(0) || rest.as_const().is_some() {
                 return whole;
             }
@@ -184,7 +187,8 @@ impl Dim {
             // Any term that the leading term divides may be next; take the largest.
             let Some((monomial, &c)) = rest.terms.iter().next_back() else { return Some(quotient) };
             let left = monomial_div(monomial, lead)?;
-            if c % lead_c != 0 {
+            // `None` also for i64::MIN by -1, whose quotient is no i64.
+            if c.checked_rem(lead_c)? != 0 {
                 return None;
             }
             let q = Dim { terms: BTreeMap::from([(left, c / lead_c)]), overflow: false };
@@ -685,6 +689,10 @@ mod tests {
         assert!((big.clone() + big.clone()).is_overflow());
         assert!(dim("99999999999999999999").is_overflow());
         assert!((Dim::symbol("a") * big).eval(&|_| Some(4)).is_err());
+        // i64::MIN has no negative and no quotient by -1.
+        for text in ["(-9223372036854775807 - 1)*a floordiv (b - a)", "(a - 9223372036854775807 - 1) floordiv 7"] {
+            dim(text);
+        }
     }
 
     #[test]

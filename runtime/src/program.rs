@@ -222,8 +222,7 @@ impl EntryReader<'_> {
         let buffers = entry.buffers.iter().enumerate();
         let buffers = buffers.map(|(i, b)| self.read_buffer(b, entry).map_err(|e| e.node(format!("buffer {i}"))));
         let buffers: Vec<Buffer> = buffers.collect::<Result<_>>()?;
-        self.check_ports(&inputs, &buffers, |place, i| matches!(place, Location::Input(n) if *n == i))?;
-        self.check_ports(&outputs, &buffers, |place, i| matches!(place, Location::Output(n) if *n == i))?;
+        check_ports(&inputs, &outputs, &buffers)?;
         let checks = entry.checks.iter().map(|c| self.read_check(c)).collect::<Result<_>>()?;
         let mut out = Entry {
             name: entry.name.clone(),
@@ -311,16 +310,10 @@ impl EntryReader<'_> {
             }
             None => return Err(broken("it has no place".into())),
         };
-        Ok(Buffer { bytes, place, stage })
-    }
-
-    fn check_ports(&self, ports: &[Port], buffers: &[Buffer], own: fn(&Location, usize) -> bool) -> Result<()> {
-        for (i, port) in ports.iter().enumerate() {
-            if !buffers.get(port.buffer).is_some_and(|b| own(&b.place, i)) {
-                return Err(broken(format!("buffer {} is not the place of `{}`", port.buffer, port.name)));
-            }
+        if stage > 0 && matches!(place, Location::Input(_)) {
+            return Err(broken("the size of an input depends on data".into()));
         }
-        Ok(())
+        Ok(Buffer { bytes, place, stage })
     }
 
     fn read_check(&self, check: &plan::Check) -> Result<Check> {
@@ -434,6 +427,31 @@ impl Flow {
             Some(_) => Ok(()),
         }
     }
+}
+
+/// Every port has one buffer and every buffer of a port is that one: sizes are checked against the port only there.
+fn check_ports(inputs: &[Port], outputs: &[Port], buffers: &[Buffer]) -> Result<()> {
+    let own = |i: usize, port: &Port, place: fn(&Location) -> Option<usize>| match buffers.get(port.buffer) {
+        Some(buffer) if place(&buffer.place) == Some(i) => Ok(()),
+        Some(_) | None => Err(broken(format!("buffer {} is not the place of `{}`", port.buffer, port.name))),
+    };
+    for (i, port) in inputs.iter().enumerate() {
+        own(i, port, |place| if let Location::Input(n) = place { Some(*n) } else { None })?;
+    }
+    for (i, port) in outputs.iter().enumerate() {
+        own(i, port, |place| if let Location::Output(n) = place { Some(*n) } else { None })?;
+    }
+    for (i, buffer) in buffers.iter().enumerate() {
+        let port = match buffer.place {
+            Location::Input(n) => &inputs[n],
+            Location::Output(n) => &outputs[n],
+            Location::Constant(_) | Location::Arena(_) => continue,
+        };
+        if port.buffer != i {
+            return Err(broken(format!("`{}` has the buffers {} and {i}", port.name, port.buffer)));
+        }
+    }
+    Ok(())
 }
 
 fn undeclared(name: &str) -> Box<Error> {

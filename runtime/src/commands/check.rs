@@ -137,12 +137,17 @@ fn describe(result: &std::result::Result<Difference, String>, tolerance: &Tolera
     if let Some((at, actual, expected)) = &difference.worst
         && difference.abs_max > 0.0
     {
-        text += &format!(", worst at {at:?}: {actual} instead of {expected}");
+        text += &format!(", worst at {at:?}: {} instead of {}", short(*actual), short(*expected));
     }
     if difference.n_failed > 0 {
         text += &format!(", {} of {} outside the tolerance", difference.n_failed, difference.n);
     }
     text
+}
+
+/// The digits that the value needs in its own type: one that f32 holds exactly came from f32 or narrower.
+fn short(v: f64) -> String {
+    if (v as f32) as f64 == v { (v as f32).to_string() } else { v.to_string() }
 }
 
 /// `input_0.pb`, `input_1.pb` … until there is none.

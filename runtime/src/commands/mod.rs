@@ -124,6 +124,9 @@ fn usage_error(e: &clap::Error) -> Box<Error> {
 
 /// Runs a command line to its exit code: errors are printed, a panic is a defect of ours.
 pub fn execute(command: impl FnOnce(&mut dyn Write) -> Result<i32> + std::panic::UnwindSafe) -> i32 {
+    // As other filters do: a reader that has seen enough ends the program without a word.
+    // SAFETY: setting a default disposition runs no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let result = std::panic::catch_unwind(|| {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         let result = command(&mut out);

@@ -1,0 +1,216 @@
+//! sardonyx-run as users call it: output, files, exit codes
+
+mod common;
+
+use common::two_layers;
+use sardonyx_runtime::tensor_io::{TensorProto, load_tensor, save_npy};
+use sardonyx_runtime::{DType, Tensor};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Folder {
+    dir: tempfile::TempDir,
+}
+
+impl Folder {
+    fn new() -> Folder {
+        let folder = Folder { dir: tempfile::tempdir().unwrap() };
+        two_layers().write(&folder.path("m.sdx"));
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let command = Command::new(env!("CARGO_BIN_EXE_sardonyx-run")).args(args).current_dir(&self.dir).output();
+        command.unwrap()
+    }
+
+    fn good(&self, args: &[&str]) -> String {
+        let done = self.run(args);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        text(&done.stdout)
+    }
+
+    /// Exit code and what was printed to the error output.
+    fn bad(&self, args: &[&str]) -> (i32, String) {
+        let done = self.run(args);
+        (done.status.code().unwrap(), text(&done.stderr))
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// x = 0.5 everywhere gives (4·0.5 + 3)·0.5·8 = 20.
+fn half(batch: usize) -> Tensor {
+    Tensor::from_vec(vec![batch, 8], vec![0.5f32; batch * 8])
+}
+
+#[test]
+fn run_prints_and_saves() {
+    let f = Folder::new();
+    save_npy(f.path("x.npy"), &half(2)).unwrap();
+    let out = f.good(&["run", "m.sdx", "--input", "x=x.npy", "--output-dir", "out/deep", "--threads", "2"]);
+    assert_eq!(out, "y f32 [2]: 20 20\nwrote out/deep/y.npy\n");
+    assert_eq!(load_tensor(f.path("out/deep/y.npy")).unwrap().to_vec::<f32>().unwrap(), [20.0, 20.0]);
+    assert_eq!(f.good(&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=1"]), "y f32 [1]: 12\n");
+    let random = || f.good(&["run", "m.sdx", "--input", "x=random", "--dim", "batch=3", "--verify", "lazy"]);
+    assert_eq!(random(), random());
+    assert_eq!(f.good(&["run", "m.sdx", "--input", "x=range:0.5..0.5", "--dim", "batch=1"]), "y f32 [1]: 20\n");
+}
+
+#[test]
+fn mistakes_have_a_code_and_exit_2() {
+    let f = Folder::new();
+    std::fs::write(f.path("junk.sdx"), b"PK junk").unwrap();
+    std::fs::write(f.path("x.npy"), b"junk").unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["run", "none.sdx"], "error[E0002]: cannot read none.sdx"),
+        (&["run", "junk.sdx"], "error[E0401]: "),
+        (&["run", "m.sdx"], "error[E0301]: the input `x` is missing"),
+        (&["run", "m.sdx", "--input", "x"], "error[E0001]: `--input x` has no `=`"),
+        (&["run", "m.sdx", "--input", "z=zeros"], "error[E0301]: the model has no input `z`"),
+        (&["run", "m.sdx", "--input", "x=x.npy"], "error[E0302]: not a .npy file"),
+        (&["run", "m.sdx", "--input", "x=zeros"], "error[E0204]: the input `x` needs a size for `batch`"),
+        (
+            &["run", "m.sdx", "--input", "x=zeros", "--dim", "seq=1"],
+            "error[E0204]: the model has no dimension named `seq`",
+        ),
+        (
+            &["run", "m.sdx", "--input", "x=zeros", "--dim", "batch"],
+            "error[E0001]: `--dim batch` is not a name and a size",
+        ),
+        (
+            &["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=1001"],
+            "error[E0301]: `batch` = 1001 (input `x`, dimension 0) is outside 0..1000\n  --> m.sdx\n",
+        ),
+        (&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=9223372036854775807"], "error[E0202]: "),
+        (&["run", "m.sdx", "--threads", "0"], "error[E0001]: invalid value '0' for '--threads <N>'"),
+        (&["run", "m.sdx", "--verify", "maybe"], "error[E0001]: invalid value 'maybe'"),
+        (&["frobnicate"], "error[E0001]: unrecognized subcommand 'frobnicate'"),
+        (&["bench"], "error[E0001]: the following required arguments were not provided:"),
+        (&["check", "m.sdx", "--data", "."], "error[E0002]: . holds no `output_0.pb`"),
+    ];
+    for (args, wanted) in cases {
+        let (code, message) = f.bad(args);
+        assert_eq!(code, 2, "{args:?}: {message}");
+        assert!(message.starts_with(wanted), "{args:?}: {message}");
+    }
+    assert_eq!(f.run(&["--help"]).status.code(), Some(0));
+    assert!(f.good(&["--version"]).starts_with("sardonyx-run "));
+}
+
+#[test]
+fn an_output_folder_that_cannot_be_written_leaves_nothing() {
+    let f = Folder::new();
+    std::fs::write(f.path("file"), b"").unwrap();
+    let (code, message) = f.bad(&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=1", "--output-dir", "file/x"]);
+    assert_eq!(code, 2);
+    assert!(message.starts_with("error[E0002]: cannot create the folder file/x"), "{message}");
+}
+
+fn write_set(dir: &Path, name: &str, x: &Tensor, y: &Tensor) {
+    std::fs::create_dir_all(dir).unwrap();
+    let save = |file: &str, name: &str, t| {
+        std::fs::write(dir.join(file), TensorProto::from_tensor(name, t).to_bytes()).unwrap();
+    };
+    save("input_0.pb", name, x);
+    save("output_0.pb", "y", y);
+}
+
+#[test]
+fn check_counts_what_passed_and_what_failed() {
+    let f = Folder::new();
+    let y = |v: Vec<f32>| Tensor::from_vec(vec![v.len()], v);
+    write_set(&f.path("data/test_data_set_0"), "x", &half(2), &y(vec![20.0, 20.001]));
+    write_set(&f.path("data/test_data_set_2"), "", &half(1), &y(vec![20.0]));
+    let out = f.good(&["check", "m.sdx", "--data", "data"]);
+    let first = "data/test_data_set_0: y: ok, max abs error 9.995e-4, max rel error 4.997e-5, worst at [1]: \
+                 20 instead of 20.001";
+    assert!(out.starts_with(first), "{out}");
+    assert!(out.ends_with("2 passed, 0 failed\n"), "{out}");
+
+    write_set(&f.path("data/test_data_set_10"), "x", &half(2), &y(vec![20.0, 21.0]));
+    write_set(&f.path("data/test_data_set_11"), "other", &half(2), &y(vec![20.0]));
+    write_set(&f.path("data/test_data_set_12"), "x", &half(2), &y(vec![20.0]));
+    let done = f.run(&["check", "m.sdx", "--data", "data", "--threads", "1"]);
+    let out = text(&done.stdout);
+    assert_eq!(done.status.code(), Some(1), "{out}");
+    let order: Vec<usize> =
+        ["set_0:", "set_2:", "set_10:", "set_11:", "set_12:"].iter().map(|s| out.find(s).unwrap()).collect();
+    assert!(order.is_sorted());
+    assert!(out.contains("worst at [1]: 20 instead of 21, 1 of 2 outside the tolerance"), "{out}");
+    assert!(out.contains("the data set's input 0 is named `other`, but the model has no such input"), "{out}");
+    assert!(out.contains("y: failed, the shape is [2], expected [1]"), "{out}");
+    assert!(out.ends_with("2 passed, 3 failed\n"), "{out}");
+
+    let strict = ["check", "m.sdx", "--data", "data/test_data_set_0", "data/test_data_set_2", "--max-ulp", "2"];
+    let done = f.run(&strict);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stdout).ends_with("1 passed, 1 failed\n"));
+}
+
+#[test]
+fn bench_prints_json_with_the_median() {
+    let f = Folder::new();
+    save_npy(f.path("0.npy"), &half(2)).unwrap();
+    let line = f.good(&["bench", "m.sdx", "--threads", "2", "--input", "x=0.npy", "--json", "--min-time", "0.05"]);
+    let number = |key: &str| {
+        let at = line.find(&format!("\"{key}\": ")).unwrap_or_else(|| panic!("{key} in {line}")) + key.len() + 4;
+        let rest = &line[at..];
+        rest[..rest.find([',', '}']).unwrap()].parse::<f64>().unwrap()
+    };
+    assert!(0.0 < number("min_ms") && number("min_ms") <= number("q1_ms"));
+    assert!(number("q1_ms") <= number("median_ms") && number("median_ms") <= number("q3_ms"));
+    assert!(number("iterations") >= 5.0);
+    assert_eq!(number("threads"), 2.0);
+    assert!((number("per_second") * number("median_ms") / 1e3 - 1.0).abs() < 1e-2);
+    let made_up = f.good(&["bench", "m.sdx", "--min-time", "0.01"]);
+    assert!(made_up.starts_with("inputs      x f32 [1, 8]\n"), "{made_up}");
+    let sized = f.good(&["bench", "m.sdx", "--min-time", "0.01", "--dim", "batch=7"]);
+    assert!(sized.starts_with("inputs      x f32 [7, 8]\n"), "{sized}");
+    assert_eq!(f.bad(&["bench", "m.sdx", "--min-time", "NaN"]).0, 2);
+}
+
+#[test]
+fn inspect_shows_the_plan_without_loading_the_code() {
+    let f = Folder::new();
+    let mut b = two_layers();
+    b.manifest.arch = "aarch64".into();
+    b.write(&f.path("other.sdx"));
+    for name in ["m.sdx", "other.sdx"] {
+        let out = f.good(&["inspect", name]);
+        for line in [
+            "producer    test",
+            "symbol      batch in 0..1000, Input",
+            "constants   1, 32 bytes",
+            "  input     x f32 [batch, 8]",
+            "  output    y f32 [batch]",
+            "  step 2    rowdot grid batch buffers [4, 2, 1] params [8] /node_2",
+            "rowdot map, 3 buffers (1 written), 1 parameters, scratch 4*p0, 1 launches",
+        ] {
+            assert!(out.contains(line), "{line} in\n{out}");
+        }
+    }
+}
+
+#[test]
+fn npz_files_hold_several_inputs() {
+    use std::io::Write;
+    let f = Folder::new();
+    save_npy(f.path("x.npy"), &half(2)).unwrap();
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(f.path("in.npz")).unwrap());
+    zip.start_file("x.npy", zip::write::SimpleFileOptions::default()).unwrap();
+    zip.write_all(&std::fs::read(f.path("x.npy")).unwrap()).unwrap();
+    zip.finish().unwrap();
+    assert_eq!(f.good(&["run", "m.sdx", "--inputs", "in.npz"]), "y f32 [2]: 20 20\n");
+    let (code, message) = f.bad(&["run", "m.sdx", "--inputs", "in.npz", "--input", "x=zeros"]);
+    assert_eq!((code, message.starts_with("error[E0301]: the input `x` is given twice")), (2, true));
+    let (code, _) = f.bad(&["run", "m.sdx", "--inputs", "in.npz", "--dim", "batch=3"]);
+    assert_eq!(code, 2);
+    assert_eq!(half(1).dtype(), DType::F32);
+}

@@ -1,0 +1,65 @@
+// Kernels of the runtime's tests, by the ABI of `plan::KernelArgs`. V is the variant's suffix.
+#include <stdint.h>
+
+typedef struct {
+    uint32_t version, n_buffers;
+    uint8_t *const *buffers;
+    const int64_t *params;
+    uint8_t *scratch;
+    int64_t begin, end;
+    int64_t *status;
+} Args;
+
+#define NAME2(name, v) name##_##v
+#define NAME(name, v) NAME2(name, v)
+#define KERNEL(name) void NAME(name, V)(const Args *a)
+
+// y[i] = x[i] * 2 + 1, one item per element
+KERNEL(affine) {
+    const float *x = (const float *)a->buffers[0];
+    float *y = (float *)a->buffers[1];
+    if (a->version != 1 || a->n_buffers != 2 || (uintptr_t)a->scratch % 64) { *a->status = 1; return; }
+    for (int64_t i = a->begin; i < a->end; i++) y[i] = x[i] * 2 + 1;
+}
+
+// y[r] = sum of x[r, :] * w[:], one item per row of p0 columns; scratch holds the products
+KERNEL(rowdot) {
+    const float *x = (const float *)a->buffers[0], *w = (const float *)a->buffers[1];
+    float *y = (float *)a->buffers[2], *t = (float *)a->scratch;
+    int64_t n = a->params[0];
+    for (int64_t r = a->begin; r < a->end; r++) {
+        float sum = 0;
+        for (int64_t k = 0; k < n; k++) t[k] = x[r * n + k] * w[k];
+        for (int64_t k = 0; k < n; k++) sum += t[k];
+        y[r] = sum;
+    }
+}
+
+// y[i] = table[index[i]], p0 rows in the table
+KERNEL(gather) {
+    const float *table = (const float *)a->buffers[0];
+    const int64_t *index = (const int64_t *)a->buffers[1];
+    float *y = (float *)a->buffers[2];
+    for (int64_t i = a->begin; i < a->end; i++) {
+        int64_t at = index[i];
+        if (at < 0 || at >= a->params[0]) { *a->status = 1; at = 0; }
+        y[i] = table[at];
+    }
+}
+
+// y = the positive ones of x[0..p0], count in n; a single item
+KERNEL(positive) {
+    const float *x = (const float *)a->buffers[0];
+    float *y = (float *)a->buffers[1];
+    int64_t *n = (int64_t *)a->buffers[2];
+    *n = 0;
+    for (int64_t i = 0; i < a->params[0]; i++) if (x[i] > 0) y[(*n)++] = x[i];
+}
+
+// y = b: 2 for v3, 3 for v4
+KERNEL(variant) { for (int64_t i = a->begin; i < a->end; i++) a->buffers[0][i] = LEVEL; }
+
+// y[i] = x[i] ? 7 : 3, on bools
+KERNEL(choose) {
+    for (int64_t i = a->begin; i < a->end; i++) a->buffers[1][i] = a->buffers[0][i] == 1 ? 7 : a->buffers[0][i] == 0 ? 3 : 0;
+}

@@ -1,0 +1,180 @@
+//! builds artifacts for tests: kernels from C, plans by hand
+
+#![allow(dead_code)] // Each test file uses its part.
+
+use sardonyx_runtime::plan::*;
+use sardonyx_runtime::{ArtifactWriter, DType, Error, LoadOptions, Model, Result, Verify};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The shared object with all kernels of `kernels.c`, for v3 and v4.
+pub fn code() -> &'static [u8] {
+    static CODE: OnceLock<Vec<u8>> = OnceLock::new();
+    CODE.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/kernels.c");
+        let (so, mut objects) = (dir.path().join("k.so"), Vec::new());
+        for (variant, level) in [("v3", "3"), ("v4", "4")] {
+            let object = dir.path().join(format!("{variant}.o"));
+            run(Command::new("cc").args(["-O2", "-fPIC", "-c", "-o"]).arg(&object).arg(&source).args([
+                format!("-DV={variant}"),
+                format!("-DLEVEL={level}"),
+                "-ffreestanding".into(),
+            ]));
+            objects.push(object);
+        }
+        run(Command::new("cc").args(["-shared", "-nostdlib", "-o"]).arg(&so).args(&objects));
+        std::fs::read(so).unwrap()
+    })
+}
+
+fn run(command: &mut Command) {
+    let done = command.output().expect("cc runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A manifest, a plan with the single entry point `main`, and constants.
+#[derive(Clone)]
+pub struct Builder {
+    pub manifest: Manifest,
+    pub entry: Entry,
+    pub kernels: Vec<Kernel>,
+    pub constants: Vec<Constant>,
+    pub weights: Vec<u8>,
+}
+
+impl Builder {
+    pub fn new() -> Builder {
+        let mut manifest = Manifest::current("test");
+        manifest.variants = vec!["v3".into(), "v4".into()];
+        let entry = Entry {
+            name: "main".into(),
+            arena_bytes: "0".into(),
+            body: Some(Block { steps: vec![] }),
+            ..Entry::default()
+        };
+        Builder { manifest, entry, kernels: vec![], constants: vec![], weights: vec![] }
+    }
+
+    pub fn symbol(&mut self, name: &str, kind: SymbolKind, lo: i64, hi: Option<i64>) {
+        self.manifest.symbols.push(Symbol { name: name.into(), kind: kind as i32, lo, hi });
+    }
+
+    fn buffer(&mut self, bytes: &str, place: Place) -> u32 {
+        self.entry.buffers.push(Buffer { bytes: bytes.into(), place: Some(place) });
+        self.entry.buffers.len() as u32 - 1
+    }
+
+    pub fn arena(&mut self, bytes: &str, offset: &str) -> u32 {
+        self.buffer(bytes, Place::Arena(offset.into()))
+    }
+
+    /// `bytes` is an expression, for dimensions need not determine it.
+    pub fn input(&mut self, name: &str, dtype: DType, dims: &[&str], bytes: &str) -> u32 {
+        let buffer = self.buffer(bytes, Place::Input(self.entry.inputs.len() as u32));
+        self.entry.inputs.push(port(name, dtype, dims, buffer));
+        buffer
+    }
+
+    pub fn output(&mut self, name: &str, dtype: DType, dims: &[&str], bytes: &str) -> u32 {
+        let buffer = self.buffer(bytes, Place::Output(self.entry.outputs.len() as u32));
+        self.entry.outputs.push(port(name, dtype, dims, buffer));
+        buffer
+    }
+
+    pub fn constant(&mut self, values: &[f32]) -> u32 {
+        self.weights.resize(self.weights.len().next_multiple_of(64), 0);
+        self.constants.push(Constant {
+            name: format!("c{}", self.constants.len()),
+            dtype: DType::F32.onnx_code(),
+            offset: self.weights.len() as u64,
+            bytes: values.len() as u64 * 4,
+            layout: "row_major".into(),
+        });
+        values.iter().for_each(|v| self.weights.extend(v.to_le_bytes()));
+        self.buffer(&(values.len() * 4).to_string(), Place::Constant(self.constants.len() as u32 - 1))
+    }
+
+    pub fn kernel(&mut self, symbol: &str, writes: &[bool], params: u32, scratch: &str) -> u32 {
+        self.kernels.push(Kernel {
+            symbol: symbol.into(),
+            writes: writes.to_vec(),
+            params,
+            scratch_bytes: scratch.into(),
+            class: "map".into(),
+        });
+        self.kernels.len() as u32 - 1
+    }
+
+    pub fn launch(&mut self, kernel: u32, buffers: &[u32], params: &[&str], grid: &str) {
+        let n = self.steps().len();
+        self.step(Action::Launch(Launch {
+            kernel,
+            buffers: buffers.to_vec(),
+            params: params.iter().map(|p| p.to_string()).collect(),
+            grid: grid.into(),
+            origins: vec![format!("/node_{n}")],
+        }));
+    }
+
+    pub fn step(&mut self, action: Action) {
+        self.steps().push(Step { action: Some(action) });
+    }
+
+    pub fn steps(&mut self) -> &mut Vec<Step> {
+        &mut self.entry.body.as_mut().unwrap().steps
+    }
+
+    pub fn plan(&self) -> Plan {
+        Plan { entries: vec![self.entry.clone()], constants: self.constants.clone(), kernels: self.kernels.clone() }
+    }
+
+    pub fn write(&self, path: &Path) {
+        let mut writer = ArtifactWriter::create(path).unwrap();
+        writer.append(&self.weights).unwrap();
+        writer.finish(self.manifest.clone(), &self.plan(), code()).unwrap();
+    }
+
+    pub fn load(&self) -> Result<Model> {
+        self.load_with(&LoadOptions::default())
+    }
+
+    pub fn load_with(&self, options: &LoadOptions) -> Result<Model> {
+        let dir = tempfile::tempdir().unwrap();
+        let path: PathBuf = dir.path().join("m.sdx");
+        self.write(&path);
+        Model::load(&path, options)
+    }
+
+    pub fn refused(&self) -> Box<Error> {
+        self.load().err().expect("the plan is refused")
+    }
+}
+
+fn port(name: &str, dtype: DType, dims: &[&str], buffer: u32) -> Port {
+    let dims = dims.iter().map(|d| d.to_string()).collect();
+    Port { name: name.into(), dtype: dtype.onnx_code(), dims, buffer }
+}
+
+pub fn lazy() -> LoadOptions {
+    LoadOptions { verify: Verify::Lazy, cpu: None }
+}
+
+/// y[b] = sum over n of (2x[b, n] + 1) · w[n], twice over to use an arena: h = 2x + 1, g = 2h + 1, y = g · w.
+pub fn two_layers() -> Builder {
+    let mut b = Builder::new();
+    b.symbol("batch", SymbolKind::Input, 0, Some(1000));
+    let x = b.input("x", DType::F32, &["batch", "8"], "batch*32");
+    let y = b.output("y", DType::F32, &["batch"], "batch*4");
+    let w = b.constant(&[0.5; 8]);
+    let h = b.arena("batch*32", "0");
+    let g = b.arena("batch*32", "(batch*32 + 63) floordiv 64 * 64");
+    b.entry.arena_bytes = "(batch*32 + 63) floordiv 64 * 128".into();
+    let affine = b.kernel("affine", &[false, true], 0, "0");
+    let rowdot = b.kernel("rowdot", &[false, false, true], 1, "4*p0");
+    b.launch(affine, &[x, h], &[], "batch*8");
+    b.launch(affine, &[h, g], &[], "batch*8");
+    b.launch(rowdot, &[g, w, y], &["8"], "batch");
+    b
+}

@@ -1,0 +1,227 @@
+//! damaged artifacts and malformed plans  =>  errors with a code, never a panic
+
+mod common;
+
+use common::{Builder, two_layers};
+use sardonyx_runtime::plan::*;
+use sardonyx_runtime::{DType, LoadOptions, Model, SessionOptions, Tensor, Verify};
+
+#[test]
+fn every_cut_and_a_flip_of_every_small_byte_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sdx");
+    two_layers().write(&path);
+    let good = std::fs::read(&path).unwrap();
+    let load = |bytes: &[u8], verify| {
+        std::fs::write(&path, bytes).unwrap();
+        Model::load(&path, &LoadOptions { verify, cpu: None }).map(drop).map_err(|e| e.code)
+    };
+    assert_eq!(load(&good, Verify::Full), Ok(()));
+    for n in 0..64 {
+        let n = good.len() * n / 64;
+        assert_eq!(load(&good[..n], Verify::Full), Err("E0401"), "cut at {n}");
+    }
+    // The code is most of the file; its bytes are sampled, the others are all tried.
+    let mut state = 1u64;
+    for i in 0..good.len() {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        if good.len() - i > 4000 && i > 4400 && state >> 58 != 0 {
+            continue;
+        }
+        let mut bad = good.clone();
+        bad[i] ^= 1 << (state >> 40 & 7);
+        let found = load(&bad, Verify::Full);
+        assert!(matches!(found, Err("E0401" | "E0402")), "byte {i}: {found:?}");
+    }
+}
+
+#[test]
+fn weights_are_not_read_at_load_when_verification_is_lazy() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sdx");
+    two_layers().write(&path);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let half = 0.5f32.to_le_bytes().repeat(8);
+    let at = bytes.windows(half.len()).position(|w| w == half).unwrap();
+    assert_eq!(at % 4096, 0);
+    bytes[at + 3] ^= 0x80;
+    std::fs::write(&path, bytes).unwrap();
+    let load = |verify| Model::load(&path, &LoadOptions { verify, cpu: None });
+    assert_eq!(load(Verify::Full).err().unwrap().code, "E0401");
+    let session = load(Verify::Lazy).unwrap().session(&SessionOptions::default()).unwrap();
+    let out = session.run(&[("x", Tensor::zeros(DType::F32, vec![1, 8]))]).unwrap();
+    assert_eq!(out[0].1.to_vec::<f32>().unwrap(), [3.0 * 0.5 * 6.0]);
+}
+
+#[test]
+fn another_cpu_or_version_is_refused() {
+    let mut b = two_layers();
+    b.manifest.arch = "aarch64".into();
+    assert_eq!(b.refused().code, "E0403");
+    let mut b = two_layers();
+    b.manifest.variants = vec!["v7".into()];
+    assert_eq!(b.refused().code, "E0403");
+    let mut b = two_layers();
+    b.manifest.format_major = 2;
+    assert_eq!(b.refused().code, "E0402");
+}
+
+/// What makes a good plan bad, and words of the message.
+type Case = (&'static str, fn(&mut Builder));
+
+static PLANS: &[Case] = &[
+    ("kernel 9 of 2", |b| edit(b, 0, |l| l.kernel = 9)),
+    ("buffer 99 of 5", |b| edit(b, 0, |l| l.buffers[1] = 99)),
+    ("(buffers, parameters) are (3, 0), the kernel has (2, 0)", |b| edit(b, 0, |l| l.buffers.push(0))),
+    ("(buffers, parameters) are (3, 0), the kernel has (3, 1)", |b| edit(b, 2, |l| l.params.clear())),
+    ("is read before anything wrote it", |b| edit(b, 0, |l| l.buffers[0] = 4)),
+    ("is an input or a constant, but is written", |b| edit(b, 0, |l| l.buffers[1] = 2)),
+    ("is an input or a constant, but is written", |b| edit(b, 0, |l| l.buffers[1] = 0)),
+    ("nothing writes the output `y`", |b| drop(b.steps().pop())),
+    ("the symbol `nope` is not declared", |b| edit(b, 0, |l| l.grid = "nope".into())),
+    ("is not a dimension expression", |b| edit(b, 0, |l| l.grid = "1 +".into())),
+    ("is not a dimension expression", |b| b.entry.arena_bytes = "(".repeat(10_000)),
+    ("an expression of 20000 bytes", |b| b.entry.arena_bytes = "1".repeat(20_000)),
+    ("nothing gives `m` a value", |b| {
+        b.symbol("m", SymbolKind::Data, 0, None);
+        edit(b, 0, |l| l.grid = "m".into());
+    }),
+    ("nothing gives `q` a value", |b| {
+        b.symbol("q", SymbolKind::Input, 0, None);
+        b.entry.arena_bytes = "q".into();
+    }),
+    ("`m` is bound twice", |b| {
+        b.symbol("m", SymbolKind::Data, 0, None);
+        for _ in 0..2 {
+            b.step(Action::Bind(Bind { symbol: "m".into(), buffer: 0 }));
+        }
+    }),
+    ("is used before its size is known", |b| {
+        b.symbol("m", SymbolKind::Data, 0, None);
+        b.entry.buffers[3].bytes = "m".into();
+        b.step(Action::Bind(Bind { symbol: "m".into(), buffer: 0 }));
+    }),
+    ("`batch` is bound by inputs and by a step", |b| {
+        b.step(Action::Bind(Bind { symbol: "batch".into(), buffer: 0 }));
+    }),
+    ("buffer 77 of 5", |b| b.step(Action::Copy(Copy { from: 77, to: 1 }))),
+    ("it does nothing that this version knows", |b| b.steps().push(Step { action: None })),
+    ("it has no body", |b| b.entry.body = None),
+    ("it has no place", |b| b.entry.buffers[3].place = None),
+    ("constant 5 of 1", |b| b.entry.buffers[3].place = Some(Place::Constant(5))),
+    ("input 5 of 1", |b| b.entry.buffers[3].place = Some(Place::Input(5))),
+    ("output 5 of 1", |b| b.entry.buffers[3].place = Some(Place::Output(5))),
+    ("buffer 3 is not the place of `y`", |b| b.entry.outputs[0].buffer = 3),
+    ("buffer 4000000000 is not the place of `x`", |b| b.entry.inputs[0].buffer = 4_000_000_000),
+    ("`y` has the buffers 1 and 3", |b| b.entry.buffers[3].place = Some(Place::Output(0))),
+    ("`x` has the buffers 0 and 3", |b| b.entry.buffers[3].place = Some(Place::Input(0))),
+    ("the size of an input depends on data", |b| {
+        b.symbol("m", SymbolKind::Data, 0, None);
+        b.entry.buffers[0].bytes = "m".into();
+        b.step(Action::Bind(Bind { symbol: "m".into(), buffer: 4 }));
+    }),
+    ("77 is not an element type", |b| b.entry.inputs[0].dtype = 77),
+    ("8 is not an element type", |b| b.entry.outputs[0].dtype = 8),
+    ("the input `x` is there twice", |b| {
+        b.input("x", DType::F32, &["batch"], "batch*4");
+    }),
+    ("the symbol `batch` is declared twice", |b| b.symbol("batch", SymbolKind::Input, 0, None)),
+    ("the range of the symbol `batch` is empty or negative", |b| b.manifest.symbols[0].lo = 2000),
+    ("the range of the symbol `batch` is empty or negative", |b| b.manifest.symbols[0].lo = -1),
+    ("the symbol `batch` has the unknown kind 7", |b| b.manifest.symbols[0].kind = 7),
+    ("the offset 4 is not a multiple of 64", |b| b.constants[0].offset = 4),
+    ("reach beyond the 32 bytes of the weights", |b| b.constants[0].bytes = 33),
+    ("reach beyond the 32 bytes of the weights", |b| b.constants[0].offset = u64::MAX - 63),
+    ("the code lacks the kernel `absent_v3`", |b| b.kernels[0].symbol = "absent".into()),
+    ("the symbol is empty or holds a zero byte", |b| b.kernels[0].symbol = "a\0b".into()),
+    ("the scratch size uses `p1`", |b| b.kernels[1].scratch_bytes = "p1".into()),
+    ("the scratch size uses `batch`", |b| b.kernels[1].scratch_bytes = "batch".into()),
+];
+
+fn edit(b: &mut Builder, step: usize, change: impl Fn(&mut Launch)) {
+    match &mut b.steps()[step].action {
+        Some(Action::Launch(launch)) => change(launch),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn malformed_plans_are_refused_at_load() {
+    for (words, change) in PLANS {
+        let mut b = two_layers();
+        change(&mut b);
+        let e = b.refused();
+        assert_eq!(e.code, "E0401", "{words}");
+        assert!(e.message.contains(words), "{words}: {e}");
+    }
+}
+
+/// Plans whose fault shows only under given dimensions.
+static SHAPES: &[Case] = &[
+    ("its offset 96 is not a multiple of 64", |b| b.entry.buffers[4].place = Some(Place::Arena("32*batch".into()))),
+    ("`batch - 10` is -7, but a size is not negative", |b| b.entry.buffers[4].bytes = "batch - 10".into()),
+    ("the arena has 100 bytes, its buffers need 224", |b| b.entry.arena_bytes = "100".into()),
+    ("overlap, and one is written", |b| b.entry.buffers[4].place = Some(Place::Arena("0".into()))),
+    ("is read after its memory was used for another", |b| {
+        let other = b.arena("64", "0");
+        b.launch(0, &[0, other], &[], "1");
+        b.launch(0, &[3, 1], &[], "1");
+    }),
+    ("it has 4000 bytes, its constant 32", |b| b.entry.buffers[2].bytes = "4000".into()),
+    ("the plan wants 4000 bytes of the input `x`, which has 96", |b| b.entry.buffers[0].bytes = "4000".into()),
+    ("f32 [3] does not fit the 8 bytes of its buffer", |b| b.entry.buffers[1].bytes = "8".into()),
+    ("its scratch size is negative or overflows", |b| b.kernels[1].scratch_bytes = "p0 - 100".into()),
+    ("96 bytes are copied to 12", |b| b.step(Action::Copy(Copy { from: 0, to: 1 }))),
+    ("a symbol is read from 4 bytes", |b| {
+        b.symbol("m", SymbolKind::Data, 0, None);
+        b.entry.buffers[0].bytes = "4".into();
+        b.step(Action::Bind(Bind { symbol: "m".into(), buffer: 0 }));
+    }),
+];
+
+#[test]
+fn plans_that_do_not_fit_a_shape_are_refused_at_the_call() {
+    let run = |b: &Builder| {
+        let session = b.load().unwrap().session(&SessionOptions::default()).unwrap();
+        session.run(&[("x", Tensor::zeros(DType::F32, vec![3, 8]))])
+    };
+    for (words, change) in SHAPES {
+        let mut b = two_layers();
+        change(&mut b);
+        let e = run(&b).unwrap_err();
+        assert_eq!(e.code, "E0401", "{words}: {e}");
+        assert!(e.message.contains(words), "{words}: {e}");
+    }
+    let mut b = two_layers();
+    edit(&mut b, 0, |l| l.grid = "batch * 4611686018427387904".into());
+    assert_eq!(run(&b).unwrap_err().code, "E0202");
+    edit(&mut b, 0, |l| l.grid = "4611686018427387904".into());
+    assert_eq!(run(&b).unwrap_err().code, "E0202");
+    edit(&mut b, 0, |l| l.grid = "1 floordiv (batch - 3)".into());
+    assert_eq!(run(&b).unwrap_err().code, "E0202");
+}
+
+#[test]
+fn random_bytes_in_the_plan_never_panic() {
+    let b = two_layers();
+    let plan = prost::Message::encode_to_vec(&b.plan());
+    let mut state = 99u64;
+    let mut next = |n: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % n
+    };
+    let mut decoded = 0;
+    for _ in 0..3000 {
+        let mut bytes = plan.clone();
+        for _ in 0..1 + next(4) {
+            let at = next(bytes.len());
+            bytes[at] = next(256) as u8;
+        }
+        let Ok(bad) = <Plan as prost::Message>::decode(&bytes[..]) else { continue };
+        decoded += 1;
+        if let Ok(program) = sardonyx_runtime::program::verify(&b.manifest, &bad, b.weights.len()) {
+            assert!(program.entries.len() <= 1);
+        }
+    }
+    assert!(decoded > 100, "{decoded} mutations reached the verifier");
+}
