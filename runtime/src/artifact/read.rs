@@ -214,6 +214,20 @@ mod tests {
     }
 
     #[test]
+    fn an_unfinished_artifact_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sdx");
+        let mut writer = ArtifactWriter::create(&path).unwrap();
+        writer.constant(&[1; 1 << 20]).unwrap();
+        drop(writer);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // A folder under the name: known before anything is written.
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(ArtifactWriter::create(&path).err().unwrap().code, "E0002");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn every_flipped_bit_and_every_cut_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sdx");
