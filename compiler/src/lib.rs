@@ -1,5 +1,8 @@
 //! model.onnx  =>  model.sdx: reading ONNX, the pipeline, machine code
 
 pub mod codegen;
+pub mod compile;
+pub mod emit;
 pub mod import;
 pub mod onnx;
+pub mod pipeline;

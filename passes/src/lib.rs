@@ -7,7 +7,10 @@ mod fusion;
 mod inline_maps;
 pub mod kernel;
 mod onnx_to_sdx;
+mod pack_weights;
+mod plan_memory;
 mod registry;
+pub mod schedule;
 mod sdx_to_flow;
 mod simplify;
 

@@ -29,6 +29,9 @@ pub static PASSES: &[PassRow] = &[
     row("inline-maps", "Computes maps where they are read", crate::inline_maps::run),
     row("fuse-epilogues", "Lets maps follow a reduction in registers", crate::fuse_epilogues::run),
     row("fuse-reductions", "Joins kernels that walk the same rows", crate::fuse_reductions::run),
+    row("pack-weights", "Lays constants out as the kernels stream them", crate::pack_weights::run),
+    row("schedule", "Orders launches, gives them buffers, keeps equal kernels once", crate::schedule::run),
+    row("plan-memory", "Places buffers in one arena", crate::plan_memory::run),
 ];
 
 const fn row(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {

@@ -1,0 +1,92 @@
+//! sardonyx compile MODEL.onnx -o MODEL.sdx
+
+use crate::emit::Summary;
+use crate::import::{DimRange, ParamStore, import};
+use crate::onnx::{Model, read_model};
+use crate::pipeline::{self, Watch};
+use melior::Context;
+use melior::ir::{Location, Module};
+use sardonyx_dialects::mlir::{Block, Operation};
+use sardonyx_dialects::plan::Plan;
+use sardonyx_runtime::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// `NAME=N` or `NAME=LO..HI`, either end optional.
+pub fn parse_dim(text: &str) -> Result<(String, DimRange)> {
+    let wrong = || {
+        Error::user("E0204", format!("`--dim {text}` is not understood"))
+            .help("write --dim NAME=N or --dim NAME=LO..HI, for example --dim seq=1..512")
+    };
+    let (name, range) = text.split_once('=').ok_or_else(wrong)?;
+    let number = |t: &str| t.trim().parse::<i64>().map_err(|_| wrong());
+    let range = match range.split_once("..") {
+        None => {
+            let n = number(range)?;
+            DimRange { lo: n, hi: Some(n) }
+        }
+        Some((lo, hi)) => DimRange {
+            lo: if lo.is_empty() { 0 } else { number(lo)? },
+            hi: if hi.is_empty() { None } else { Some(number(hi)?) },
+        },
+    };
+    match name.trim() {
+        "" => Err(wrong()),
+        name => Ok((name.to_string(), range)),
+    }
+}
+
+pub struct Request<'a> {
+    pub model: &'a Path,
+    pub output: PathBuf,
+    pub dims: BTreeMap<String, DimRange>,
+    pub watch: Watch,
+}
+
+pub struct Report {
+    /// Absent where the compilation stopped at a stage; then the IR is here.
+    pub summary: Option<Summary>,
+    pub stopped_at: Option<String>,
+    pub times: Vec<(&'static str, Duration)>,
+}
+
+/// Reads a model and takes it to the value level; for those who interpret it or look at it.
+pub fn lower_model<'c>(
+    context: &'c Context,
+    model: &Model,
+    dims: &BTreeMap<String, DimRange>,
+) -> Result<(Module<'c>, ParamStore)> {
+    let (function, params) = import(context, model, dims)?;
+    let module = Module::new(Location::unknown(context));
+    let body = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())).block(0);
+    let body: Block = body.ok_or_else(|| Error::defect("a new module has no body"))?;
+    body.push(function);
+    Ok((module, params))
+}
+
+pub fn compile(request: &Request) -> Result<Report> {
+    let file = request.model.display().to_string();
+    compile_model(request).map_err(|e| e.file(file))
+}
+
+fn compile_model(request: &Request) -> Result<Report> {
+    let mut times = vec![];
+    let start = Instant::now();
+    let model = read_model(request.model)?;
+    times.push(("read", start.elapsed()));
+    let context = sardonyx_passes::context();
+    // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
+    context.attach_diagnostic_handler(|_| true);
+    let (mut module, params) = lower_model(&context, &model, &request.dims)?;
+    times.extend(pipeline::run(&context, &mut module, &request.watch)?);
+    if request.watch.stop_after.is_some() {
+        return Ok(Report { summary: None, stopped_at: Some(pipeline::text(&module)?), times });
+    }
+    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
+    let start = Instant::now();
+    let summary = crate::emit::write(&request.output, &plan, &params, &model.hash)?;
+    times.push(("codegen", start.elapsed()));
+    Ok(Report { summary: Some(summary), stopped_at: None, times })
+}
