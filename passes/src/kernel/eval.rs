@@ -181,9 +181,8 @@ impl Point {
 
     fn apply(&mut self, cx: &Cx, asm: &mut Asm, f: ScalarFn, args: &[usize], lanes: u32) -> Val {
         let t = cx.def.body[args[args.len() - 1]].dtype;
-        if let (ScalarFn::Pow, true, Op::Const(e)) = (f, t.is_float(), &cx.def.body[args[1]].op)
-            && f64::from_bits(*e) == 2.0
-        {
+        let square = |e: &usize| matches!(cx.def.body[*e].op, Op::Const(bits) if f64::from_bits(bits) == 2.0);
+        if f == ScalarFn::Pow && t.is_float() && square(&args[1]) {
             let x = self.eval(cx, asm, args[0]);
             return scalar::apply(asm, ScalarFn::Mul, &[x, x], t);
         }
