@@ -3,5 +3,6 @@
 use mlir_link as _;
 
 pub mod flow;
+pub mod interp;
 pub mod scalar;
 pub mod sdx;

@@ -1,0 +1,118 @@
+//! input tensors, declared symbols  =>  the value of each symbol; checks of what the call must satisfy
+
+use crate::sdx::{Graph, SymbolKind};
+use sardonyx_runtime::{Dim, Error, Result, Tensor};
+use std::collections::BTreeMap;
+
+/// Values of symbols, and the graph that declares them.
+pub struct Symbols<'g> {
+    graph: &'g Graph,
+    values: BTreeMap<String, i64>,
+    /// Which of the graph's checks have been made: one is due as soon as its symbols have values.
+    checked: Vec<bool>,
+}
+
+impl<'g> Symbols<'g> {
+    /// Binds from the dimensions of the inputs, in the graph's order: the first bare symbol binds, all others must agree.
+    pub fn from_inputs(graph: &'g Graph, inputs: &[(String, Tensor)]) -> Result<Symbols<'g>> {
+        check_names(graph, inputs)?;
+        let mut symbols = Symbols { graph, values: BTreeMap::new(), checked: vec![false; graph.checks.len()] };
+        for (_, name, ty) in graph.inputs() {
+            let tensor = input(inputs, name)?;
+            if tensor.dtype() != ty.dtype {
+                return Err(mismatch(name, format!("has elements of type {}, not {}", tensor.dtype(), ty.dtype)));
+            }
+            if tensor.rank() != ty.rank() {
+                return Err(mismatch(name, format!("has rank {}, not {}", tensor.rank(), ty.rank())));
+            }
+            for (dim, &n) in ty.dims.iter().zip(tensor.dims()) {
+                if let Some(symbol) = dim.as_symbol() {
+                    symbols.values.entry(symbol.to_string()).or_insert(n as i64);
+                }
+            }
+        }
+        for (_, name, ty) in graph.inputs() {
+            let tensor = input(inputs, name)?;
+            for (i, (dim, &n)) in ty.dims.iter().zip(tensor.dims()).enumerate() {
+                let wanted = dim.eval(&|s| symbols.get(s)).map_err(|e| e.node(name))?;
+                if wanted != n as i64 {
+                    return Err(mismatch(name, format!("has {n} in dimension {i}, but `{dim}` is {wanted}")));
+                }
+            }
+        }
+        for (name, symbol) in &graph.symbols {
+            if let (SymbolKind::Input, Some(value)) = (symbol.kind, symbols.get(name)) {
+                symbols.check_range(name, value).map_err(|m| Error::user("E0301", m))?;
+            }
+        }
+        symbols.check_due()?;
+        Ok(symbols)
+    }
+
+    pub fn get(&self, name: &str) -> Option<i64> {
+        self.values.get(name).copied()
+    }
+
+    /// Gives a data-dependent symbol its value.
+    pub fn bind(&mut self, symbol: &str, value: i64) -> Result<()> {
+        if let Some(before) = self.get(symbol).filter(|&before| before != value) {
+            return Err(Error::user("E0201", format!("the data give `{symbol}` the values {before} and {value}")));
+        }
+        self.check_range(symbol, value).map_err(|m| Error::user("E0201", m))?;
+        self.values.insert(symbol.to_string(), value);
+        self.check_due()
+    }
+
+    fn check_range(&self, name: &str, value: i64) -> std::result::Result<(), String> {
+        // Every symbol is a count, so an undeclared one is still not negative.
+        let symbol = self.graph.symbols.get(name);
+        let (lo, hi) = (symbol.map_or(0, |s| s.lo), symbol.and_then(|s| s.hi));
+        if value >= lo && hi.is_none_or(|hi| value <= hi) {
+            return Ok(());
+        }
+        let range = hi.map_or(format!("at least {lo}"), |hi| format!("between {lo} and {hi}"));
+        Err(format!("`{name}` is {value}, but must be {range}"))
+    }
+
+    fn check_due(&mut self) -> Result<()> {
+        for (check, done) in self.graph.checks.iter().zip(&mut self.checked) {
+            let known = |d: &Dim| d.symbols().iter().all(|s| self.values.contains_key(&**s));
+            if *done || !known(&check.left) || !known(&check.right) {
+                continue;
+            }
+            let value = |d: &Dim| d.eval(&|s| self.values.get(s).copied());
+            let (left, right) = (value(&check.left)?, value(&check.right)?);
+            if left != right {
+                let message =
+                    format!("`{}` is {left} and `{}` is {right}, but they must be equal", check.left, check.right);
+                return Err(Error::user("E0201", message).node(check.why.clone()));
+            }
+            *done = true;
+        }
+        Ok(())
+    }
+}
+
+fn mismatch(name: &str, what: String) -> Box<Error> {
+    Error::user("E0301", format!("the input `{name}` {what}"))
+}
+
+/// The tensor given for an input.
+pub fn input<'a>(inputs: &'a [(String, Tensor)], name: &str) -> Result<&'a Tensor> {
+    let found = inputs.iter().find(|(given, _)| given == name);
+    found.map(|(_, t)| t).ok_or_else(|| mismatch(name, "is missing".to_string()))
+}
+
+fn check_names(graph: &Graph, inputs: &[(String, Tensor)]) -> Result<()> {
+    for (i, (name, _)) in inputs.iter().enumerate() {
+        if inputs[..i].iter().any(|(other, _)| other == name) {
+            return Err(mismatch(name, "is given twice".to_string()));
+        }
+        if !graph.inputs().any(|(_, declared, _)| declared == name) {
+            let known: Vec<&str> = graph.inputs().map(|(_, n, _)| n).collect();
+            return Err(mismatch(name, "is not one of the model's".to_string())
+                .help(format!("the model's inputs are: {}", known.join(", "))));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! kernel  =>  E0901 unless every reference, type and level in it is in order
+
+use super::super::numbers::{check_dtype, int_range};
+use super::expr::own_symbol;
+use crate::flow::kernel::{Body, Kernel, Level, Memlet, Statement, Store};
+use crate::scalar::ReduceFn;
+use sardonyx_runtime::{DType, Dim, Error, Result};
+
+/// After this, `Kernel::levels` and the evaluation may follow references without looking.
+pub fn check_form(kernel: &Kernel) -> Result<()> {
+    for (k, statement) in kernel.body.iter().enumerate() {
+        check_statement(kernel, k, statement).map_err(|e| e.node(format!("statement ${k}")))?;
+    }
+    let n = kernel.body.len();
+    for (i, store) in kernel.stores.iter().enumerate() {
+        check_store(kernel, store, n).map_err(|e| e.node(format!("store {i}")))?;
+    }
+    let levels = kernel.levels();
+    for (i, store) in kernel.stores.iter().enumerate() {
+        let point = |d: &Dim| d.symbols().iter().any(|s| symbol_is_point(kernel, &levels, s));
+        if levels[store.value] == Level::Row && store.memlet.index.iter().any(point) {
+            return Err(Error::defect("a row value is stored at an inner index").node(format!("store {i}")));
+        }
+    }
+    Ok(())
+}
+
+fn check_statement(kernel: &Kernel, k: usize, Statement { body, dtype }: &Statement) -> Result<()> {
+    check_dtype(*dtype)?;
+    let dtype = *dtype;
+    match body {
+        Body::Load { memlet, guard } => {
+            let container = kernel.reads.get(memlet.container);
+            let container = container.ok_or_else(|| Error::defect("a load from an operand that is not there"))?;
+            check_memlet(kernel, memlet, container.dims.len(), k)?;
+            same(container.dtype, dtype)?;
+            guard.map_or(Ok(()), |g| same(earlier(kernel, g, k)?, DType::Bool))
+        }
+        Body::Const(c) => match int_range(dtype) {
+            None => Ok(()),
+            Some((lo, hi)) if c.fract() == 0.0 && (lo..=hi).contains(&(*c as i128)) => Ok(()),
+            Some(_) => Err(Error::defect(format!("{c} is no {dtype}"))),
+        },
+        Body::Index(d) => check_symbols(kernel, d, k).and_then(|()| same(dtype, DType::I64)),
+        Body::Apply { f, args } => {
+            let types = args.iter().map(|&a| earlier(kernel, a, k)).collect::<Result<Vec<_>>>()?;
+            same(f.result(&types).map_err(Error::defect)?, dtype)
+        }
+        Body::Convert(a) => earlier(kernel, *a, k).map(drop),
+        Body::Reduce { f, arg } => check_reduce(*f, earlier(kernel, *arg, k)?, dtype),
+    }
+}
+
+fn check_reduce(f: ReduceFn, arg: DType, dtype: DType) -> Result<()> {
+    same(f.scalar().result(&[arg, arg]).map_err(Error::defect)?, dtype)
+}
+
+fn check_store(kernel: &Kernel, store: &Store, n: usize) -> Result<()> {
+    let container = kernel.writes.get(store.memlet.container);
+    let container = container.ok_or_else(|| Error::defect("a store to a result that is not there"))?;
+    check_memlet(kernel, &store.memlet, container.dims.len(), n)?;
+    same(earlier(kernel, store.value, n)?, container.dtype)
+}
+
+fn check_memlet(kernel: &Kernel, memlet: &Memlet, rank: usize, k: usize) -> Result<()> {
+    if memlet.index.len() != rank {
+        return Err(Error::defect(format!("{} indices into a container of rank {rank}", memlet.index.len())));
+    }
+    memlet.index.iter().try_for_each(|d| check_symbols(kernel, d, k))
+}
+
+/// Iteration variables exist; values are earlier integers.
+fn check_symbols(kernel: &Kernel, dim: &Dim, k: usize) -> Result<()> {
+    for name in dim.symbols().iter().filter(|s| s.starts_with(['%', '$'])) {
+        match own_symbol(name) {
+            Some(('%', i)) if i < kernel.n_vars() => {}
+            Some(('$', v)) if int_range(earlier(kernel, v, k)?).is_some() => {}
+            _ => return Err(Error::defect(format!("`{name}` is no index here"))),
+        }
+    }
+    Ok(())
+}
+
+/// The type of a statement that comes before statement `k`.
+fn earlier(kernel: &Kernel, statement: usize, k: usize) -> Result<DType> {
+    if statement >= k {
+        return Err(Error::defect(format!("${statement} is used before it has a value")));
+    }
+    Ok(kernel.body[statement].dtype)
+}
+
+fn same(is: DType, wanted: DType) -> Result<()> {
+    if is == wanted { Ok(()) } else { Err(Error::defect(format!("the type is {is} where {wanted} is needed"))) }
+}
+
+fn symbol_is_point(kernel: &Kernel, levels: &[Level], name: &str) -> bool {
+    match own_symbol(name) {
+        Some(('%', i)) => i >= kernel.outer.len(),
+        Some((_, k)) => levels[k] == Level::Point,
+        None => false,
+    }
+}

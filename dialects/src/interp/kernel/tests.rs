@@ -1,0 +1,297 @@
+//! Kernels of each class on hand-computed cases, packed operands, and every defect that must be reported
+
+use super::*;
+use crate::flow::Store;
+use crate::scalar::ScalarFn;
+
+fn dim(text: &str) -> Dim {
+    Dim::parse(text).unwrap()
+}
+
+fn dims(texts: &[&str]) -> Vec<Dim> {
+    texts.iter().map(|t| dim(t)).collect()
+}
+
+fn container(dtype: DType, of: &[&str]) -> Container {
+    Container { dtype, dims: dims(of), layout: Layout::RowMajor }
+}
+
+fn memlet(container: usize, index: &[&str]) -> Memlet {
+    Memlet { container, index: dims(index) }
+}
+
+fn load(dtype: DType, container: usize, index: &[&str]) -> Statement {
+    Statement { body: Body::Load { memlet: memlet(container, index), guard: None }, dtype }
+}
+
+fn apply_to(f: ScalarFn, args: &[usize], dtype: DType) -> Statement {
+    Statement { body: Body::Apply { f, args: args.to_vec() }, dtype }
+}
+
+fn statement(body: Body, dtype: DType) -> Statement {
+    Statement { body, dtype }
+}
+
+fn store(value: usize, index: &[&str]) -> Store {
+    Store { memlet: memlet(0, index), value }
+}
+
+fn f32s(dims: &[usize], values: &[f32]) -> Tensor {
+    Tensor::from_vec(dims.to_vec(), values.to_vec())
+}
+
+fn floats(t: &Tensor) -> Vec<f32> {
+    t.to_vec().unwrap()
+}
+
+const F: DType = DType::F32;
+
+/// y[m, n] = relu(Σ_k a[m, k] · b[k, n] + c[n])
+fn contraction() -> Kernel {
+    Kernel {
+        outer: dims(&["m", "n"]),
+        inner: dims(&["k"]),
+        reads: vec![container(F, &["m", "k"]), container(F, &["k", "n"]), container(F, &["n"])],
+        writes: vec![container(F, &["m", "n"])],
+        body: vec![
+            load(F, 0, &["%0", "%2"]),
+            load(F, 1, &["%2", "%1"]),
+            apply_to(ScalarFn::Mul, &[0, 1], F),
+            statement(Body::Reduce { f: ReduceFn::Add, arg: 2 }, F),
+            load(F, 2, &["%1"]),
+            apply_to(ScalarFn::Add, &[3, 4], F),
+            statement(Body::Const(0.0), F),
+            apply_to(ScalarFn::Max, &[5, 6], F),
+        ],
+        stores: vec![store(7, &["%0", "%1"])],
+    }
+}
+
+fn sizes(m: i64, n: i64, k: i64) -> impl Fn(&str) -> Option<i64> {
+    move |name| [("m", m), ("n", n), ("k", k)].iter().find(|(s, _)| *s == name).map(|(_, v)| *v)
+}
+
+/// y[0] = x[%0] over n points, with a body after the load.
+fn map_kernel(body: Vec<Statement>, value: usize) -> Kernel {
+    Kernel {
+        outer: dims(&["n"]),
+        inner: vec![],
+        reads: vec![container(F, &["n"])],
+        writes: vec![container(body[value].dtype, &["n"])],
+        body,
+        stores: vec![store(value, &["%0"])],
+    }
+}
+
+fn defect(kernel: &Kernel) -> String {
+    let e = run_kernel(kernel, &sizes(2, 2, 2), &[f32s(&[2], &[1.0, 2.0])]).unwrap_err();
+    assert_eq!(e.code, "E0901", "{e}");
+    e.message
+}
+
+#[test]
+fn a_contraction_with_its_epilogue() {
+    let (a, b) = (f32s(&[2, 2], &[1., 2., 3., 4.]), f32s(&[2, 2], &[1., -1., 0., 1.]));
+    let out = run_kernel(&contraction(), &sizes(2, 2, 2), &[a, b, f32s(&[2], &[0.5, -2.0])]).unwrap();
+    assert_eq!(floats(&out[0]), [1.5, 0.0, 3.5, 0.0]);
+}
+
+#[test]
+fn an_empty_reduction_is_neutral_and_an_empty_result_is_empty() {
+    let none = [f32s(&[1, 0], &[]), f32s(&[0, 2], &[]), f32s(&[2], &[0.5, -2.0])];
+    assert_eq!(floats(&run_kernel(&contraction(), &sizes(1, 2, 0), &none).unwrap()[0]), [0.5, 0.0]);
+    let none = [f32s(&[0, 3], &[]), f32s(&[3, 2], &[0.0; 6]), f32s(&[2], &[0.0; 2])];
+    assert_eq!(run_kernel(&contraction(), &sizes(0, 2, 3), &none).unwrap()[0].dims(), [0, 2]);
+}
+
+#[test]
+fn panels_are_indexed_by_their_logical_dimensions() {
+    let mut packed = contraction();
+    packed.reads[1].layout = Layout::Panels { width: 16 };
+    packed.reads[1].dims = dims(&["2", "2"]);
+    let b = f32s(&[2, 2], &[1., -1., 0., 1.]);
+    let stored = super::super::pack_panels(&b, 16).unwrap();
+    let logical = super::super::unpack_panels(F, 2, 2, 16, &stored).unwrap();
+    let args = |b: Tensor| [f32s(&[2, 2], &[1., 2., 3., 4.]), b, f32s(&[2], &[0.0; 2])];
+    let plain = run_kernel(&contraction(), &sizes(2, 2, 2), &args(b)).unwrap();
+    assert_eq!(floats(&run_kernel(&packed, &sizes(2, 2, 2), &args(logical)).unwrap()[0]), floats(&plain[0]));
+}
+
+#[test]
+fn softmax_uses_row_values_at_point_level() {
+    let softmax = Kernel {
+        outer: dims(&["m"]),
+        inner: dims(&["n"]),
+        reads: vec![container(F, &["m", "n"])],
+        writes: vec![container(F, &["m", "n"])],
+        body: vec![
+            load(F, 0, &["%0", "%1"]),
+            statement(Body::Reduce { f: ReduceFn::Max, arg: 0 }, F),
+            apply_to(ScalarFn::Sub, &[0, 1], F),
+            apply_to(ScalarFn::Exp, &[2], F),
+            statement(Body::Reduce { f: ReduceFn::Add, arg: 3 }, F),
+            apply_to(ScalarFn::Div, &[3, 4], F),
+        ],
+        stores: vec![store(5, &["%0", "%1"])],
+    };
+    let x = f32s(&[2, 2], &[7.0, 7.0, 0.0, f32::NEG_INFINITY]);
+    let out = run_kernel(&softmax, &sizes(2, 2, 0), &[x]).unwrap();
+    assert_eq!(floats(&out[0]), [0.5, 0.5, 1.0, 0.0]);
+}
+
+#[test]
+fn values_round_to_each_statement() {
+    // (1 + 2^-24) rounds to 1 in f32 before 1 is taken away.
+    let body = vec![
+        statement(Body::Const(1.0), F),
+        statement(Body::Const(2f64.powi(-24)), F),
+        apply_to(ScalarFn::Add, &[0, 1], F),
+        apply_to(ScalarFn::Sub, &[2, 0], F),
+    ];
+    let out = run_kernel(&map_kernel(body, 3), &sizes(0, 2, 0), &[f32s(&[2], &[0.0; 2])]).unwrap();
+    assert_eq!(floats(&out[0]), [0.0, 0.0]);
+    let body = vec![load(F, 0, &["%0"]), statement(Body::Convert(0), DType::I8)];
+    let out = run_kernel(&map_kernel(body, 1), &sizes(0, 2, 0), &[f32s(&[2], &[-1.7, 400.0])]).unwrap();
+    assert_eq!(out[0].to_vec::<i8>().unwrap(), [-1, 127]);
+}
+
+#[test]
+fn a_guard_keeps_a_load_inside_and_gives_zero() {
+    // y[i] = i >= 1 ? x[i - 1] : 0
+    let body = vec![
+        statement(Body::Index(dim("%0")), DType::I64),
+        statement(Body::Const(1.0), DType::I64),
+        apply_to(ScalarFn::Le, &[1, 0], DType::Bool),
+        statement(Body::Load { memlet: memlet(0, &["%0 - 1"]), guard: Some(2) }, F),
+    ];
+    let out = run_kernel(&map_kernel(body, 3), &sizes(0, 3, 0), &[f32s(&[3], &[5., 6., 7.])]).unwrap();
+    assert_eq!(floats(&out[0]), [0.0, 5.0, 6.0]);
+}
+
+/// y[i, j] = table[ids[i], j]
+fn lookup() -> Kernel {
+    Kernel {
+        outer: dims(&["n", "2"]),
+        inner: vec![],
+        reads: vec![container(DType::I64, &["n"]), container(F, &["3", "2"])],
+        writes: vec![container(F, &["n", "2"])],
+        body: vec![load(DType::I64, 0, &["%0"]), load(F, 1, &["$0", "%1"])],
+        stores: vec![store(1, &["%0", "%1"])],
+    }
+}
+
+#[test]
+fn loaded_indices_are_checked() {
+    let table = f32s(&[3, 2], &[0., 1., 2., 3., 4., 5.]);
+    let call = |ids: Vec<i64>| {
+        let ids = Tensor::from_vec(vec![2], ids);
+        run_kernel(&lookup(), &sizes(0, 2, 0), &[ids, table.clone()])
+    };
+    assert_eq!(floats(&call(vec![2, 0]).unwrap()[0]), [4., 5., 0., 1.]);
+    for bad in [3, -1] {
+        let e = call(vec![0, bad]).unwrap_err();
+        assert_eq!(
+            (e.code, e.message),
+            ("E0303", format!("the index `$0` is {bad}, out of range 0..3 of dimension 0"))
+        );
+    }
+}
+
+#[test]
+fn an_index_may_divide_and_reads_loaded_points() {
+    // y[i] = Σ_j x[(i + j) mod n] · [ids[j] == j]: point-level indices from data
+    let kernel = Kernel {
+        outer: dims(&["n"]),
+        inner: dims(&["k"]),
+        reads: vec![container(DType::I32, &["k"]), container(F, &["n"])],
+        writes: vec![container(F, &["n"])],
+        body: vec![
+            load(DType::I32, 0, &["%1"]),
+            load(F, 1, &["(%0 + $0) mod n"]),
+            statement(Body::Reduce { f: ReduceFn::Add, arg: 1 }, F),
+        ],
+        stores: vec![store(2, &["max(%0, 0)"])],
+    };
+    let ids = Tensor::from_vec(vec![2], vec![0i32, 4]);
+    let out = run_kernel(&kernel, &sizes(0, 3, 2), &[ids, f32s(&[3], &[1., 10., 100.])]).unwrap();
+    assert_eq!(floats(&out[0]), [11., 110., 101.]);
+}
+
+#[test]
+fn points_can_be_stored_and_integers_stay_exact() {
+    let kernel = Kernel {
+        outer: dims(&["n"]),
+        inner: dims(&["k"]),
+        reads: vec![],
+        writes: vec![container(DType::I64, &["n*k"])],
+        body: vec![
+            statement(Body::Index(dim("k*%0 + %1")), DType::I64),
+            statement(Body::Const(9007199254740992.0), DType::I64),
+            apply_to(ScalarFn::Add, &[0, 1], DType::I64),
+        ],
+        stores: vec![store(2, &["k*%0 + %1"])],
+    };
+    let out = run_kernel(&kernel, &sizes(0, 1, 2), &[]).unwrap();
+    assert_eq!(out[0].to_vec::<i64>().unwrap(), [1 << 53, (1 << 53) + 1]);
+}
+
+#[test]
+fn every_element_is_written_exactly_once() {
+    let with_store = |index: &str| {
+        let mut kernel = map_kernel(vec![load(F, 0, &["%0"])], 0);
+        kernel.stores[0].memlet.index = dims(&[index]);
+        kernel
+    };
+    assert_eq!(defect(&with_store("0")), "element 0 of result 0 is written twice");
+    assert_eq!(defect(&with_store("%0 + 1")), "the index `%0 + 1` is 2, out of range 0..2 of dimension 0");
+    let mut short = with_store("%0");
+    short.outer = dims(&["n - 1"]);
+    assert_eq!(defect(&short), "element [1] of result 0 is never written");
+    let mut twice = with_store("%0");
+    twice.stores.push(twice.stores[0].clone());
+    assert_eq!(defect(&twice), "element 0 of result 0 is written twice");
+}
+
+#[test]
+fn malformed_kernels_are_defects_not_panics() {
+    let x = || load(F, 0, &["%0"]);
+    let cases: &[(Vec<Statement>, &str)] = &[
+        (vec![load(F, 1, &["%0"])], "a load from an operand that is not there"),
+        (vec![load(F, 0, &[])], "0 indices into a container of rank 1"),
+        (vec![load(F, 0, &["%1"])], "`%1` is no index here"),
+        (vec![load(F, 0, &["$0"])], "$0 is used before it has a value"),
+        (vec![x(), load(F, 0, &["$0"])], "`$0` is no index here"),
+        (vec![load(DType::F64, 0, &["%0"])], "the type is f32 where f64 is needed"),
+        (vec![load(F, 0, &["%0 - 1"])], "the index `%0 - 1` is -1, out of range 0..2 of dimension 0"),
+        (vec![apply_to(ScalarFn::Neg, &[0], F)], "$0 is used before it has a value"),
+        (vec![x(), apply_to(ScalarFn::Add, &[0], F)], "`add` takes 2 operands, not 1"),
+        (vec![x(), apply_to(ScalarFn::Lt, &[0, 0], F)], "the type is bool where f32 is needed"),
+        (vec![statement(Body::Const(0.5), DType::I32)], "0.5 is no i32"),
+        (vec![statement(Body::Const(f64::NAN), DType::I32)], "NaN is no i32"),
+        (vec![statement(Body::Const(2.0), DType::Bool)], "2 is no bool"),
+        (vec![statement(Body::Index(dim("%0")), DType::I32)], "the type is i32 where i64 is needed"),
+        (
+            vec![x(), statement(Body::Reduce { f: ReduceFn::Add, arg: 0 }, DType::F64)],
+            "the type is f32 where f64 is needed",
+        ),
+    ];
+    for (body, message) in cases {
+        assert_eq!(defect(&map_kernel(body.clone(), body.len() - 1)), *message);
+    }
+    let mut row = contraction();
+    row.stores[0].memlet.index = dims(&["%0", "%2"]);
+    let e = run_kernel(&row, &sizes(2, 2, 2), &[]).unwrap_err();
+    assert_eq!(e.message, "a row value is stored at an inner index");
+}
+
+#[test]
+fn operands_and_symbols_must_fit() {
+    let kernel = map_kernel(vec![load(F, 0, &["%0"])], 0);
+    let code =
+        |symbols: &dyn Fn(&str) -> Option<i64>, reads: &[Tensor]| run_kernel(&kernel, symbols, reads).unwrap_err().code;
+    assert_eq!(code(&sizes(0, 2, 0), &[]), "E0901");
+    assert_eq!(code(&sizes(0, 2, 0), &[f32s(&[3], &[0.0; 3])]), "E0901");
+    assert_eq!(code(&|_| None, &[f32s(&[2], &[0.0; 2])]), "E0204");
+    assert_eq!(code(&sizes(0, -1, 0), &[f32s(&[2], &[0.0; 2])]), "E0201");
+    assert_eq!(code(&sizes(0, 1 << 40, 0), &[f32s(&[2], &[0.0; 2])]), "E0202");
+}
