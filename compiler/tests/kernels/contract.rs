@@ -16,7 +16,7 @@ fn product(m: &str, n: &str, k: &str) -> Builder {
     b
 }
 
-fn plain(m: &str, n: &str, k: &str) -> Kernel {
+pub fn plain(m: &str, n: &str, k: &str) -> Kernel {
     let mut b = product(m, n, k);
     let sum = b.0.body.len() - 1;
     b.store(sum, &[m, n], &["%0", "%1"]);

@@ -5,3 +5,5 @@ mod contract;
 mod harness;
 mod map;
 mod normalise;
+mod object;
+mod scalar;
