@@ -167,8 +167,13 @@ impl Asm {
             return *v;
         }
         let v = self.fresh(ty);
-        let value = if ty.lanes == 1 { literal.clone() } else { format!("dense<{literal}>") };
-        let _ = writeln!(self.constants, "  {v} = arith.constant {value} : {}", ty.name());
+        let value = match ty {
+            // `true` is an attribute of its own, without a type behind it.
+            Ty { elem: Elem::I1, lanes: 1 } => literal.clone(),
+            Ty { lanes: 1, .. } => format!("{literal} : {}", ty.name()),
+            Ty { .. } => format!("dense<{literal}> : {}", ty.name()),
+        };
+        let _ = writeln!(self.constants, "  {v} = arith.constant {value}");
         self.known.insert((literal, ty), v);
         v
     }

@@ -2,7 +2,7 @@
 
 use super::asm::{Asm, Elem, Ty, Val};
 use super::def::*;
-use super::scalar;
+use super::{math, scalar};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::dim::Atom;
 use sardonyx_runtime::plan::KernelArgs;
@@ -181,9 +181,8 @@ impl Point {
 
     fn apply(&mut self, cx: &Cx, asm: &mut Asm, f: ScalarFn, args: &[usize], lanes: u32) -> Val {
         let t = cx.def.body[args[args.len() - 1]].dtype;
-        if let (ScalarFn::Pow, true, Op::Const(e)) = (f, t.is_float(), &cx.def.body[args[1]].op)
-            && f64::from_bits(*e) == 2.0
-        {
+        let square = |e: &usize| matches!(cx.def.body[*e].op, Op::Const(bits) if f64::from_bits(bits) == 2.0);
+        if f == ScalarFn::Pow && t.is_float() && square(&args[1]) {
             let x = self.eval(cx, asm, args[0]);
             return scalar::apply(asm, ScalarFn::Mul, &[x, x], t);
         }
@@ -219,7 +218,7 @@ impl Point {
             (Index::At(i), Some(g)) if g.ty.lanes == 1 => guarded(asm, g, base, *i, Ty::new(elem, 1)),
             (Index::At(i), Some(g)) => {
                 // Any lane's guard lets the one element be read; the others are 0.
-                let some = scalar::any(asm, g);
+                let some = math::any(asm, g);
                 let v = guarded(asm, some, base, *i, Ty::new(elem, 1));
                 let v = asm.widen(v, self.lanes);
                 let zero = asm.zero(v.ty);
@@ -361,7 +360,7 @@ impl Point {
             if let Some(guard) = guard {
                 seen = both(asm, "arith.andi", wrong, guard);
             }
-            let some = scalar::any(asm, seen);
+            let some = math::any(asm, seen);
             asm.if_then(some, |asm| {
                 let one = asm.i64(1);
                 asm.store(one, cx.status, 8);

@@ -4,7 +4,7 @@
 //! exact value, measured by the compiler's tests: exp and tanh at most 4 ulp, erf at most 2^-22 absolute.
 //! log, sin, cos and pow are computed in f64 and rounded once; see `math64`.
 
-use super::asm::{Asm, Elem, Val};
+use super::asm::{Asm, Elem, Ty, Val};
 
 /// Evaluates c[0] + c[1]·x + … by Horner's rule.
 pub fn polynomial(asm: &mut Asm, x: Val, coefficients: &[f64]) -> Val {
@@ -23,6 +23,14 @@ pub fn clamp(asm: &mut Asm, x: Val, lo: f64, hi: f64) -> Val {
     let x = asm.select(below, lo, x);
     let above = asm.cmpf("ogt", x, hi);
     asm.select(above, hi, x)
+}
+
+/// Whether a condition holds in any lane.
+pub fn any(asm: &mut Asm, c: Val) -> Val {
+    if c.ty.lanes == 1 {
+        return c;
+    }
+    asm.def(Ty::new(Elem::I1, 1), &format!("vector.reduction <or>, {c} : {} into i1", c.ty.name()))
 }
 
 /// |x| with the sign of s.
