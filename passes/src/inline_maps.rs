@@ -4,7 +4,7 @@
 //! reader looks. Other maps go into their only reader, and only where it reads each point once, so that nothing is
 //! computed twice. A contraction reads its operands many times: it takes index maps alone.
 
-use crate::fusion::{STATEMENTS_MAX, Splice, and_guards, drop_dead, kernel, tidy};
+use crate::fusion::{STATEMENTS_MAX, Splice, Uses, and_guards, drop_dead, kernel, sweep, tidy};
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step};
 use sardonyx_dialects::mlir::Operation;
@@ -16,9 +16,7 @@ pub fn run(module: Operation) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        while let Some(site) = find(&program) {
-            apply(&mut program, &site);
-        }
+        sweep(&mut program, find, apply);
         program.write(function.context()).map(Some)
     })
 }
@@ -30,21 +28,15 @@ struct Site {
     operand: usize,
 }
 
-fn find(program: &Program) -> Option<Site> {
-    let producers = program.producers();
-    for (consumer, step) in program.steps.iter().enumerate() {
-        for (operand, &id) in step.args.iter().enumerate() {
-            if let Some(producer) = producers[id]
-                && matches(program, producer, consumer, operand)
-            {
-                return Some(Site { producer, consumer, operand });
-            }
-        }
-    }
-    None
+fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
+    let args = &program.steps[consumer].args;
+    args.iter().enumerate().find_map(|(operand, &id)| {
+        let producer = uses.producers[id]?;
+        matches(program, uses, producer, consumer, operand).then_some(Site { producer, consumer, operand })
+    })
 }
 
-fn matches(program: &Program, producer: usize, consumer: usize, operand: usize) -> bool {
+fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize, operand: usize) -> bool {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
     if p.class() != Class::Map || !stores_identity(p) || p.body.len() + c.body.len() > STATEMENTS_MAX {
@@ -56,7 +48,7 @@ fn matches(program: &Program, producer: usize, consumer: usize, operand: usize) 
     if is_index_map(p) {
         return true;
     }
-    let readers = &program.consumers()[p_step.results[0]];
+    let readers = &uses.consumers[p_step.results[0]];
     readers.len() == 1 && !program.is_output(p_step.results[0]) && reads_each_point_once(c_step, c, operand)
 }
 
