@@ -28,6 +28,9 @@ struct CompileArgs {
     /// Where to write; the model's name with .sdx by default
     #[arg(short, long)]
     output: Option<PathBuf>,
+    /// What to compile for
+    #[arg(long, value_parser = ["cpu"], default_value = "cpu")]
+    target: String,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     dims: Vec<String>,
@@ -67,6 +70,8 @@ fn say(out: &mut dyn Write, line: &str) -> Result<()> {
 
 fn run_compile(args: CompileArgs, out: &mut dyn Write) -> Result<i32> {
     let start = Instant::now();
+    // The CPU is the only target yet, and clap refuses any other.
+    debug_assert_eq!(args.target, "cpu");
     let dims = args.dims.iter().map(|d| parse_dim(d)).collect::<Result<_>>()?;
     let output = args.output.clone().unwrap_or_else(|| args.model.with_extension("sdx"));
     let watch = Watch {
