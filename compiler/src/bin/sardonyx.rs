@@ -16,7 +16,11 @@ enum Cli {
     /// Compile MODEL.onnx into one .sdx file
     Compile(CompileArgs),
     /// List the supported ONNX operators
-    Ops,
+    Ops {
+        /// As a Markdown table
+        #[arg(long)]
+        markdown: bool,
+    },
     #[command(flatten)]
     Runtime(Command),
 }
@@ -59,7 +63,7 @@ fn main() {
 fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
     match cli {
         Cli::Compile(args) => run_compile(args, out),
-        Cli::Ops => run_ops(out),
+        Cli::Ops { markdown } => run_ops(markdown, out),
         Cli::Runtime(command) => command.execute(out),
     }
 }
@@ -111,10 +115,20 @@ fn run_compile(args: CompileArgs, out: &mut dyn Write) -> Result<i32> {
     Ok(0)
 }
 
-fn run_ops(out: &mut dyn Write) -> Result<i32> {
+fn run_ops(markdown: bool, out: &mut dyn Write) -> Result<i32> {
+    if markdown {
+        say(out, "| domain | operator | opsets |\n|---|---|---|")?;
+    }
     for op in sardonyx_passes::OPERATORS {
         let domain = if op.domain.is_empty() { "ai.onnx" } else { op.domain };
-        say(out, &format!("{domain:<16} {:<24} opset {}..{}", op.name, op.opsets.0, op.opsets.1))?;
+        let (first, last) = op.opsets;
+        say(
+            out,
+            &match markdown {
+                true => format!("| {domain} | {} | {first}–{last} |", op.name),
+                false => format!("{domain:<16} {:<24} opset {first}..{last}", op.name),
+            },
+        )?;
     }
     Ok(0)
 }
