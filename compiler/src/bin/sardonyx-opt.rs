@@ -63,7 +63,7 @@ fn run(options: &Options) -> Result<i32> {
             worst = worst.max(e.fault.exit_code());
             continue;
         }
-        let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, true);
+        let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, false);
         let out = module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))?;
         let separator = if i > 0 { "// -----\n" } else { "" };
         let mut stdout = std::io::stdout().lock();
