@@ -81,8 +81,8 @@ fn step(
         params(name)?
     } else if let Op::Bind { symbol } = &node.op {
         let [value] = operands(node, args)?;
-        let scalar = (value.rank() == 0 && value.dtype() == DType::I64).then(|| value.get_i64(0)).flatten();
-        symbols.bind(symbol, scalar.ok_or_else(|| Error::defect("a symbol is bound to an i64 scalar"))?)?;
+        let one = (value.len() == 1 && value.dtype() == DType::I64).then(|| value.get_i64(0)).flatten();
+        symbols.bind(symbol, one.ok_or_else(|| Error::defect("a symbol is bound to one i64"))?)?;
         value.clone()
     } else {
         return evaluate(node, args, &|name| symbols.get(name));
