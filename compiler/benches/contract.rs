@@ -92,6 +92,8 @@ fn main() {
     shapes.push(gemm(128, 1536, 384, true, Epilogue::Gelu));
     shapes.push(gemm(100, 384, 1536, true, Epilogue::Bias));
     shapes.push(gemm(1, 384, 384, true, Epilogue::Bias));
+    shapes.push(gemm(1, 4096, 4096, true, Epilogue::None));
+    shapes.push(gemm(4, 4096, 4096, true, Epilogue::None));
     shapes.push(attention(true));
     shapes.push(attention(false));
     let lowered: Vec<Lowered> = shapes.iter().map(|s| lower(&s.kernel).unwrap()).collect();

@@ -232,6 +232,9 @@ fn tanh_is_within_4_ulp() {
 #[test]
 fn erf_is_within_2_to_the_minus_22() {
     assert!(worst(ScalarFn::Erf, &samples(10.0), |x, y| (y as f64 - libm::erf(x as f64)).abs()) <= 2f64.powi(-22));
+    assert!(worst(ScalarFn::Erf, &samples(f32::MAX), |x, y| ulps(y, libm::erf(x as f64))) <= 4.0);
+    let size = |x: f32, y: f32| if x.abs() < 3.92 { y.abs() } else { (y - x.signum()).abs() + 1.0 } as f64;
+    assert!(worst(ScalarFn::Erf, &samples(f32::MAX), size) <= 1.0);
 }
 
 #[test]
