@@ -246,3 +246,13 @@ fn log_sine_and_cosine_are_rounded_once() {
     assert!(worst(ScalarFn::Sin, &samples(1e5), |x, y| ulps(y, (x as f64).sin())) <= 0.51);
     assert!(worst(ScalarFn::Cos, &samples(1e5), |x, y| ulps(y, (x as f64).cos())) <= 0.51);
 }
+
+#[test]
+fn zeros_keep_their_sign() {
+    use ScalarFn::*;
+    for f in [Tanh, Erf, Sin, Sqrt, Round, Floor, Ceil] {
+        let sign =
+            |x: f32, y: f32| if y == 0.0 && y.is_sign_negative() == x.is_sign_negative() { 0.0 } else { f64::NAN };
+        assert_eq!(worst(f, &[-0.0, 0.0, -0.0], sign), 0.0);
+    }
+}

@@ -88,17 +88,17 @@ pub fn tanh(asm: &mut Asm, x: Val) -> Val {
         square,
         &[-3.333_328_194_22E-1, 1.333_144_220_36E-1, -5.373_971_555_31E-2, 2.063_908_879_54E-2, -5.704_988_727_45E-3],
     );
-    let cube = asm.bin("arith.mulf", square, x);
-    let small = asm.fma(p, cube, x);
+    let cube = asm.bin("arith.mulf", square, size);
+    let small = asm.fma(p, cube, size);
     let (one, two, edge) = (asm.float(1.0, x.ty), asm.float(2.0, x.ty), asm.float(0.625, x.ty));
     let twice = asm.bin("arith.addf", size, size);
     let e = exp(asm, twice);
     let e = asm.bin("arith.addf", e, one);
     let q = asm.bin("arith.divf", two, e);
     let large = asm.bin("arith.subf", one, q);
-    let large = copysign(asm, large, x);
     let is_small = asm.cmpf("olt", size, edge);
-    asm.select(is_small, small, large)
+    let y = asm.select(is_small, small, large);
+    copysign(asm, y, x)
 }
 
 /// erf(x) / x on |x| ≤ 3.92 as a polynomial in x² / 7.6832 - 1 (Chebyshev fit), beyond which erf rounds to ±1.
