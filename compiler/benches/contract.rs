@@ -6,6 +6,9 @@ mod build;
 #[path = "../tests/kernels/harness.rs"]
 #[allow(dead_code)]
 mod harness;
+#[path = "../tests/kernels/normalise.rs"]
+#[allow(dead_code)]
+mod normalise;
 
 use build::Builder;
 use harness::{Case, Guarded, Library, variants};
@@ -92,8 +95,38 @@ fn main() {
     shapes.push(gemm(128, 1536, 384, true, Epilogue::Gelu));
     shapes.push(gemm(100, 384, 1536, true, Epilogue::Bias));
     shapes.push(gemm(1, 384, 384, true, Epilogue::Bias));
+    shapes.push(gemm(1, 4096, 4096, true, Epilogue::None));
+    shapes.push(gemm(4, 4096, 4096, true, Epilogue::None));
     shapes.push(attention(true));
     shapes.push(attention(false));
+    let points = (12 * 128 * 128) as f64;
+    shapes.push(Shape {
+        name: "softmax 1536x128".into(),
+        kernel: normalise::softmax(&["12", "s"], "s"),
+        s: 128,
+        flops: points,
+    });
+    let (points, kernel) = ((128 * 384) as f64, normalise::layer_norm("384", 384.0));
+    let kernel = Kernel { outer: vec![Dim::constant(1), Dim::symbol("s")], ..kernel };
+    let one = |d: &Dim| d.substitute(&|n| (n == "b").then(|| Dim::constant(1)));
+    let mut kernel = kernel;
+    for c in kernel.reads.iter_mut().chain(&mut kernel.writes) {
+        c.dims = c.dims.iter().map(one).collect();
+    }
+    shapes.push(Shape { name: "layer norm + residual 128x384".into(), kernel, s: 128, flops: points });
+    for columns in ["384", "8"] {
+        let mut b = Builder::new(&["s", columns], &[]);
+        let x = b.load(DType::F32, &["s", columns], &["%0", "%1"]);
+        let bias = b.load(DType::F32, &[columns], &["%1"]);
+        let y = b.apply(ScalarFn::Add, &[x, bias]);
+        b.store(y, &["s", columns], &["%0", "%1"]);
+        shapes.push(Shape {
+            name: format!("bias 128x{columns}"),
+            kernel: b.0,
+            s: 128,
+            flops: 128.0 * columns.parse::<f64>().unwrap(),
+        });
+    }
     let lowered: Vec<Lowered> = shapes.iter().map(|s| lower(&s.kernel).unwrap()).collect();
     let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
     let start = Instant::now();

@@ -232,6 +232,9 @@ fn tanh_is_within_4_ulp() {
 #[test]
 fn erf_is_within_2_to_the_minus_22() {
     assert!(worst(ScalarFn::Erf, &samples(10.0), |x, y| (y as f64 - libm::erf(x as f64)).abs()) <= 2f64.powi(-22));
+    assert!(worst(ScalarFn::Erf, &samples(f32::MAX), |x, y| ulps(y, libm::erf(x as f64))) <= 4.0);
+    let size = |x: f32, y: f32| if x.abs() < 3.92 { y.abs() } else { (y - x.signum()).abs() + 1.0 } as f64;
+    assert!(worst(ScalarFn::Erf, &samples(f32::MAX), size) <= 1.0);
 }
 
 #[test]
@@ -242,4 +245,14 @@ fn log_sine_and_cosine_are_rounded_once() {
     assert!(worst(ScalarFn::Sin, &samples(f32::MAX), wide) <= 2f64.powi(-24));
     assert!(worst(ScalarFn::Sin, &samples(1e5), |x, y| ulps(y, (x as f64).sin())) <= 0.51);
     assert!(worst(ScalarFn::Cos, &samples(1e5), |x, y| ulps(y, (x as f64).cos())) <= 0.51);
+}
+
+#[test]
+fn zeros_keep_their_sign() {
+    use ScalarFn::*;
+    for f in [Tanh, Erf, Sin, Sqrt, Round, Floor, Ceil] {
+        let sign =
+            |x: f32, y: f32| if y == 0.0 && y.is_sign_negative() == x.is_sign_negative() { 0.0 } else { f64::NAN };
+        assert_eq!(worst(f, &[-0.0, 0.0, -0.0], sign), 0.0);
+    }
 }
