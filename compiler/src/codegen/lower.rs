@@ -22,10 +22,10 @@ static PIPELINE: &str = "builtin.module(convert-scf-to-cf,convert-vector-to-llvm
 
 /// What is left to do: kernels are written with the vectors, blocks and unrolling that they are to have.
 /// `default<O3>` would vectorise and unroll the loops over single elements, whatever its options say.
-static OPTIMISE: &str = "function(simplifycfg,early-cse<memssa>,instcombine,\
+static OPTIMISE: &str = "function(simplifycfg,early-cse<memssa>,instcombine<no-verify-fixpoint>,\
                          loop-mssa(loop-rotate<header-duplication>,licm<allowspeculation>),\
-                         simplifycfg,gvn,instcombine,loop-mssa(licm<allowspeculation>),early-cse<memssa>,\
-                         simplifycfg,dce)";
+                         simplifycfg,gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm<allowspeculation>),\
+                         early-cse<memssa>,simplifycfg,dce)";
 
 /// A context with all upstream dialects and their translations to LLVM IR.
 pub fn context() -> Context {

@@ -93,6 +93,13 @@ impl<'a> Cx<'a> {
         Cx { def, variant, deps: def.dependences(), params, reads, writes, scratch, begin, end, status }
     }
 
+    /// Whether masked loads and stores are instructions: else the elements behind the last whole vector are taken
+    /// one by one.
+    pub fn has_masks(&self) -> bool {
+        let wide = |s: &Storage| scalar::stored(s.dtype).bits() >= 32;
+        self.variant == Variant::V4 || self.def.reads.iter().chain(&self.def.writes).all(wide)
+    }
+
     pub fn size(&self, asm: &mut Asm, s: Size) -> Val {
         match s {
             Size::Const(c) => asm.i64(c),
@@ -132,6 +139,15 @@ impl Point {
     pub fn new(cx: &Cx) -> Point {
         let n = cx.def.n_vars();
         Point { vars: vec![None; n], along: n, lanes: 1, mask: None, values: vec![None; cx.def.body.len()] }
+    }
+
+    /// The first `n` lanes from `at` on.
+    pub fn masked_lanes(&self, asm: &mut Asm, var: usize, at: Val, n: Val, lanes: u32) -> Point {
+        let mut point = self.clone();
+        point.vars[var] = Some(at);
+        let (n, iota) = (asm.widen(n, lanes), asm.iota(lanes));
+        (point.along, point.lanes, point.mask) = (var, lanes, Some(asm.cmpi("slt", iota, n)));
+        point
     }
 
     fn is_lane_var(&self, var: usize) -> bool {
