@@ -10,6 +10,7 @@ pub mod kernel;
 mod movement;
 mod numbers;
 pub mod panels;
+pub mod program;
 mod scalar;
 pub mod symbolic;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod tests;
 
 pub use kernel::run_kernel;
 pub use panels::{pack_panels, unpack_panels};
+pub use program::run_program;
 pub use symbolic::contents;
 
 use crate::sdx::{Graph, Node, Op, TensorType, Value};
@@ -45,7 +47,7 @@ pub fn run_all(
     each: &mut dyn FnMut(Value, &Tensor) -> Result<()>,
 ) -> Result<Vec<(String, Tensor)>> {
     check_order(graph)?;
-    let mut symbols = Symbols::from_inputs(graph, inputs)?;
+    let mut symbols = Symbols::from_inputs(graph.into(), inputs)?;
     let mut uses = graph.uses();
     let mut values: Vec<Option<Tensor>> = vec![None; graph.nodes.len()];
     for (v, node) in graph.values() {
