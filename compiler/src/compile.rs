@@ -6,8 +6,9 @@ use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Watch};
 use melior::Context;
 use melior::ir::{Location, Module};
-use sardonyx_dialects::mlir::{Block, Operation};
+use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
+use sardonyx_passes::kernel::Variant;
 use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -86,7 +87,16 @@ fn compile_model(request: &Request) -> Result<Report> {
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
     let start = Instant::now();
-    let summary = crate::emit::write(&request.output, &plan, &params, &model.hash)?;
+    let modules = kernel_modules(raw);
+    let summary = crate::emit::write(&request.output, &plan, &modules, &params, &model.hash)?;
     times.push(("codegen", start.elapsed()));
     Ok(Report { summary: Some(summary), stopped_at: None, times })
+}
+
+/// What `lower-kernels` wrote: one module per CPU variant, as text.
+fn kernel_modules(module: Operation) -> Vec<(Variant, String)> {
+    let inner = module.block(0).map_or(vec![], |b| b.operations());
+    let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
+    let of = |v: Variant| inner.iter().find(|op| named(op).as_deref() == Some(v.name())).map(|op| (v, op.to_string()));
+    Variant::ALL.into_iter().filter_map(of).collect()
 }

@@ -5,7 +5,7 @@ use crate::import::ParamStore;
 use sardonyx_dialects::flow::{Container, Layout, Window};
 use sardonyx_dialects::plan::{Action, Buffer, Plan};
 use sardonyx_dialects::sdx::SymbolKind;
-use sardonyx_passes::kernel::{KernelDef, Lowered, Variant, lower};
+use sardonyx_passes::kernel::{Lowered, Variant, lower};
 use sardonyx_runtime::plan as file;
 use sardonyx_runtime::{ArtifactWriter, Dim, Error, Result, Tensor};
 use std::path::Path;
@@ -20,11 +20,16 @@ pub struct Summary {
     pub arena_bytes: String,
 }
 
-pub fn write(path: &Path, plan: &Plan, params: &ParamStore, model_hash: &str) -> Result<Summary> {
+/// `modules` are the plan's kernels, in kernel-level MLIR per CPU variant.
+pub fn write(
+    path: &Path,
+    plan: &Plan,
+    modules: &[(Variant, String)],
+    params: &ParamStore,
+    model_hash: &str,
+) -> Result<Summary> {
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
-    let kernels: Vec<(String, &KernelDef)> =
-        plan.kernels.iter().zip(&lowered).map(|((symbol, _), l)| (symbol.clone(), &l.def)).collect();
-    let code = if kernels.is_empty() { vec![] } else { codegen::build_shared_object(&kernels)? };
+    let code = if modules.is_empty() { vec![] } else { codegen::link_modules(modules)? };
 
     let mut writer = ArtifactWriter::create(path)?;
     let mut constants = vec![];

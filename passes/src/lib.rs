@@ -6,6 +6,7 @@ mod fuse_reductions;
 mod fusion;
 mod inline_maps;
 pub mod kernel;
+mod lower_kernels;
 mod onnx_to_sdx;
 mod pack_weights;
 mod plan_memory;
@@ -39,6 +40,7 @@ pub static PASSES: &[PassRow] = &[
     row("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
     row("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
     row("plan-memory", "Places buffers in one arena", plan_memory::run),
+    row("lower-kernels", "Writes each kernel in upstream dialects, for every CPU variant", lower_kernels::run),
 ];
 
 const fn row(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
