@@ -1,7 +1,7 @@
 //! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]), f32  =>  register-blocked code over panels of 32 columns
 //!
-//! A work item is one batch element, one panel of columns, one chunk of rows; chunks run fastest, so that a thread
-//! stays on a panel. A block of rows by 32 (or 16) columns is held in registers while k runs. The sum for one
+//! A work item is one batch element, one group of chunks of rows, one panel of columns, one chunk; chunks run fastest,
+//! so that a thread stays on a panel. A block of rows by 32 (or 16) columns is held in registers while k runs. The sum for one
 //! element is over ascending k by fused multiply-add whatever the block, so results do not depend on m or n.
 
 use super::asm::{Asm, Elem, Ty, Val};
@@ -17,8 +17,12 @@ pub const WIDTH: i64 = 32;
 /// Rows of a work item: a multiple of every variant's block.
 const CHUNK: i64 = 48;
 
-/// Elements by which a block of few rows, which waits for the panels, is ahead with their prefetch: 8 KB.
-const AHEAD: i64 = 2048;
+/// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
+const GROUP: i64 = 4;
+
+/// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
+const AHEAD: i64 = 512;
+const FEW_AHEAD: i64 = 2048;
 
 /// How the right operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +181,27 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The numbers of panel and chunk of item `at` of one batch element.
+    fn panel_and_chunk(&self, cx: &Cx, asm: &mut Asm, at: Val, n_panels: Val, n_chunks: Val) -> (Val, Val) {
+        if self.n_chunks(cx.def).as_const().is_some_and(|n| n <= GROUP) {
+            let at = decode(asm, at, &[n_panels, n_chunks]);
+            return (at[0], at[1]);
+        }
+        // All groups but the last are full.
+        let full = asm.i64(GROUP);
+        let per_group = asm.bin("arith.muli", n_panels, full);
+        let group = asm.bin("arith.divui", at, per_group);
+        let at = asm.bin("arith.remui", at, per_group);
+        let first = asm.bin("arith.muli", group, full);
+        let left = asm.bin("arith.subi", n_chunks, first);
+        let chunks = asm.bin("arith.minsi", left, full);
+        let panel = asm.bin("arith.divui", at, chunks);
+        let chunk = asm.bin("arith.remui", at, chunks);
+        (panel, asm.bin("arith.addi", first, chunk))
+    }
+}
+
 /// How many columns of a panel exist.
 #[derive(Clone, Copy)]
 enum Columns {
@@ -217,12 +242,12 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
     // Which panel lies in scratch: it is copied once, not per chunk of rows.
     asm.for_loop((cx.begin, cx.end, one), &[none], |asm, item, copied| {
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
-        extents.push(cx.dim(asm, &plan.n_panels(def)));
-        extents.push(cx.dim(asm, &plan.n_chunks(def)));
+        let (n_panels, n_chunks) = (cx.dim(asm, &plan.n_panels(def)), cx.dim(asm, &plan.n_chunks(def)));
+        extents.push(asm.bin("arith.muli", n_panels, n_chunks));
         let at = decode(asm, item, &extents);
         let mut point = Point::new(cx);
         plan.batch.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
-        let (panel, chunk) = (at[at.len() - 2], at[at.len() - 1]);
+        let (panel, chunk) = plan.panel_and_chunk(cx, asm, at[at.len() - 1], n_panels, n_chunks);
         let (width, chunk_rows) = (asm.i64(WIDTH), asm.i64(CHUNK));
         let n0 = asm.bin("arith.muli", panel, width);
         let m0 = asm.bin("arith.muli", chunk, chunk_rows);
@@ -236,7 +261,9 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         }
         let offset = cx.dim(asm, &plan.copied_bytes(def));
         let tile = asm.element(cx.scratch, offset, Elem::I8);
-        let panel_id = asm.bin("arith.divui", item, extents[extents.len() - 1]);
+        let batch = asm.bin("arith.divui", item, extents[extents.len() - 1]);
+        let panel_id = asm.bin("arith.muli", batch, n_panels);
+        let panel_id = asm.bin("arith.addi", panel_id, panel);
         let mut item = Item { cx, plan, point, n0, m0, rows, b: cx.scratch, b_step: width, tile };
         let copied = item.locate_panel(asm, panel_id, copied[0]);
         item.panel(asm);
@@ -499,9 +526,10 @@ impl Item<'_> {
                     Some(_) | None => asm.load(address, ty, if b_masked { 4 } else { 32 }),
                 });
             }
-            if size <= 4 && plan.form == Form::Panels {
+            if plan.form == Form::Panels {
+                let ahead = if size <= 4 { FEW_AHEAD } else { AHEAD };
                 for line in 0..vectors as i64 * lanes as i64 / 16 {
-                    let at = asm.i64(AHEAD + line * 16);
+                    let at = asm.i64(ahead + line * 16);
                     let ahead = asm.element(b_row, at, Elem::F32);
                     asm.prefetch(ahead);
                 }
