@@ -1,185 +1,26 @@
 //! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]), f32  =>  register-blocked code over panels of 32 columns
 //!
 //! A work item is one batch element, one group of chunks of rows, one panel of columns, one chunk; chunks run fastest,
-//! so that a thread stays on a panel. A block of rows by 32 (or 16) columns is held in registers while k runs. The sum for one
-//! element is over ascending k by fused multiply-add whatever the block, so results do not depend on m or n.
+//! so that a thread stays on a panel. A block of rows by 32 (or 16) columns is held in registers while k runs. The sum
+//! for one element is over ascending k by fused multiply-add whatever the block, so that the result of a row depends
+//! on no other row.
+
+mod copy;
+mod epilogue;
+mod plan;
+
+pub use plan::{Plan, WIDTH, plan};
 
 use super::asm::{Asm, Elem, Ty, Val};
 use super::def::*;
-use super::eval::{Cx, Point, Variant, decode, masked_load};
+use super::eval::{Cx, Point, Variant, decode};
 use super::map::whole_steps;
-use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::{DType, Dim};
-
-/// Columns of a panel.
-pub const WIDTH: i64 = 32;
-
-/// Rows of a work item: a multiple of every variant's block.
-const CHUNK: i64 = 48;
-
-/// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
-const GROUP: i64 = 4;
+use super::memory::masked_load;
+use plan::{CHUNK, Form, GROUP};
 
 /// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
 const AHEAD: i64 = 512;
 const FEW_AHEAD: i64 = 2048;
-
-/// How the right operand is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// A constant in panels.
-    Panels,
-    /// Columns are neighbours in memory.
-    Rows,
-    /// Anything else: a panel is copied to scratch first.
-    Copied,
-}
-
-/// Which loads and variables play which part.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    reduce: usize,
-    a: Access,
-    b: Access,
-    batch: Vec<usize>,
-    m: Option<usize>,
-    n: usize,
-    k: usize,
-    form: Form,
-    /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
-    direct: bool,
-}
-
-/// The parts, or `None` where the contraction has no form that this emitter takes.
-pub fn plan(def: &KernelDef) -> Option<Plan> {
-    let [_] = def.inner[..] else { return None };
-    let (reduce, arg) = def.body.iter().enumerate().find_map(|(r, s)| match s.op {
-        Op::Reduce { arg, .. } => Some((r, arg)),
-        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => None,
-    })?;
-    let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
-    let [left, right] = args[..] else { return None };
-    if [left, right, arg, reduce].iter().any(|s| def.body[*s].dtype != DType::F32) {
-        return None;
-    }
-    let (left, right) = (plain(def, left)?, plain(def, right)?);
-    let candidates = [roles(def, reduce, left, right), roles(def, reduce, right, left)];
-    let (_, plan) = candidates.into_iter().flatten().max_by_key(|(score, _)| *score)?;
-    Some(plan)
-}
-
-fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
-    match &def.body[k].op {
-        Op::Load { access, guard: None } if access.computed.is_empty() => Some(access),
-        _ => None,
-    }
-}
-
-/// The plan with these two in the parts of A and B, and how good it is.
-fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64, Plan)> {
-    let k = def.outer.len();
-    let panels = def.reads[b.buffer].panels;
-    if def.reads[a.buffer].panels.is_some() {
-        return None;
-    }
-    let outer = 0..def.outer.len();
-    let columns = outer.clone().filter(|v| b.moves_with(*v) && !a.moves_with(*v));
-    let unit_store = |v: usize| def.stores.first().is_some_and(|w| w.access.stride(v).is(1)) as i64;
-    let wide = |v: usize| def.extent(v).as_const().is_none_or(|e| e >= 8) as i64;
-    let score = |v: usize| 8 * unit_store(v) + 4 * wide(v) + 2 * b.coords[b.coords.len() - 1].strides[v].is(1) as i64;
-    let n = columns.max_by_key(|v| score(*v))?;
-    // The variable with the most iterations is blocked; parameters count as many.
-    let size = |v: &usize| def.extent(*v).as_const().unwrap_or(i64::MAX);
-    let m = outer.clone().filter(|v| a.moves_with(*v) && !b.moves_with(*v)).max_by_key(size);
-    let form = match panels {
-        Some(p) if panels_fit(def, b, p, n, k) => Form::Panels,
-        Some(_) => return None,
-        None if b.stride(n).is(1) => Form::Rows,
-        None => Form::Copied,
-    };
-    // Copying a panel pays only where several rows use it.
-    if form == Form::Copied && m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4)) {
-        return None;
-    }
-    let batch = outer.filter(|v| *v != n && Some(*v) != m).collect();
-    let total = score(n) + 100 * panels.is_some() as i64 + a.stride(k).is(1) as i64 + m.is_some() as i64;
-    let direct = epilogue_is_short(def, reduce);
-    Some((total, Plan { reduce, a: a.clone(), b: b.clone(), batch, m, n, k, form, direct }))
-}
-
-/// Row k of the panels is row k of the sum, and every panel of columns is one panel in memory.
-fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize, k: usize) -> bool {
-    let (rows, columns) = (&b.coords[0], &b.coords[1]);
-    let whole = |s: Size| s.as_const().is_some_and(|c| c % WIDTH == 0);
-    panels.width == WIDTH
-        && rows.offset.is(0)
-        && (0..def.n_vars()).all(|v| rows.strides[v].is((v == k) as i64))
-        && whole(columns.offset)
-        && (0..def.n_vars()).all(|v| if v == n { columns.strides[v].is(1) } else { whole(columns.strides[v]) })
-}
-
-/// The statements that the stores need, up to the reduction.
-fn epilogue(def: &KernelDef, reduce: usize) -> Vec<usize> {
-    let mut open: Vec<usize> =
-        def.stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
-    let mut needed = vec![];
-    while let Some(k) = open.pop() {
-        if k != reduce && !needed.contains(&k) {
-            needed.push(k);
-            open.extend(def.operands(k));
-        }
-    }
-    needed.sort();
-    needed
-}
-
-/// Few and cheap enough statements to be written out once per register.
-fn epilogue_is_short(def: &KernelDef, reduce: usize) -> bool {
-    let cheap = |k: &usize| match &def.body[*k].op {
-        Op::Load { access, guard } => guard.is_none() && access.computed.is_empty(),
-        Op::Const(_) => true,
-        Op::Index(_) => false,
-        Op::Apply { f, .. } => {
-            matches!(f, ScalarFn::Add | ScalarFn::Mul | ScalarFn::Sub | ScalarFn::Max | ScalarFn::Min)
-        }
-        Op::Convert(_) => false,
-        Op::Reduce { .. } => false,
-    };
-    let needed = epilogue(def, reduce);
-    needed.len() <= 6 && needed.iter().all(|k| cheap(k) && def.body[*k].dtype == DType::F32) && def.stores.len() == 1
-}
-
-impl Plan {
-    fn columns(&self, def: &KernelDef) -> Dim {
-        def.extent(self.n).dim()
-    }
-
-    fn n_panels(&self, def: &KernelDef) -> Dim {
-        self.columns(def).ceildiv(&Dim::constant(WIDTH))
-    }
-
-    fn n_chunks(&self, def: &KernelDef) -> Dim {
-        let rows = self.m.map_or(Dim::constant(1), |m| def.extent(m).dim());
-        rows.ceildiv(&Dim::constant(CHUNK))
-    }
-
-    pub fn grid(&self, def: &KernelDef) -> Dim {
-        let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
-        batch * self.n_panels(def) * self.n_chunks(def)
-    }
-
-    fn copied_bytes(&self, def: &KernelDef) -> Dim {
-        match self.form {
-            Form::Copied => def.extent(self.k).dim() * Dim::constant(WIDTH * 4),
-            Form::Panels | Form::Rows => Dim::constant(0),
-        }
-    }
-
-    pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
-        let tile = if self.direct { 0 } else { CHUNK * WIDTH * 4 };
-        self.copied_bytes(def) + Dim::constant(tile)
-    }
-}
 
 impl Plan {
     /// The numbers of panel and chunk of item `at` of one batch element.
@@ -298,86 +139,6 @@ impl Item<'_> {
                 id
             }
         }
-    }
-
-    /// scratch[k][j] = source[k, j] for the columns that exist, else 0.
-    fn copy_panel(&self, asm: &mut Asm, source: Val) {
-        let (cx, plan) = (self.cx, self.plan);
-        let n_step = cx.size(asm, plan.b.stride(plan.n));
-        let lanes = cx.variant.lanes() as i64;
-        let (zero, width, step) = (asm.i64(0), asm.i64(WIDTH), asm.i64(lanes));
-        let (n_k, n_n) = (cx.extent(asm, plan.k), cx.extent(asm, plan.n));
-        let left = asm.bin("arith.subi", n_n, self.n0);
-        asm.for_loop((zero, width, step), &[], |asm, first, _| {
-            let behind = asm.bin("arith.addi", first, step);
-            let mut from = zero;
-            if plan.b.stride(plan.k).is(1) {
-                let whole = asm.cmpi("sle", behind, left);
-                let n_whole = whole_steps(asm, zero, n_k, lanes);
-                from = asm.select(whole, n_whole, zero);
-                let at = asm.bin("arith.muli", first, n_step);
-                let source = asm.element(source, at, Elem::F32);
-                let to = asm.element(cx.scratch, first, Elem::F32);
-                asm.for_loop((zero, from, step), &[], |asm, k, _| {
-                    self.copy_square(asm, source, to, k, n_step);
-                    vec![]
-                });
-            }
-            self.copy_elements(asm, source, (first, behind), (from, n_k), left);
-            vec![]
-        });
-    }
-
-    /// As many rows as columns, transposed in registers: lanes of a column are neighbours in memory.
-    fn copy_square(&self, asm: &mut Asm, source: Val, to: Val, k: Val, n_step: Val) {
-        let lanes = self.cx.variant.lanes();
-        let from = asm.element(source, k, Elem::F32);
-        let mut rows = vec![];
-        for j in 0..lanes {
-            let j = asm.i64(j as i64);
-            let at = asm.bin("arith.muli", j, n_step);
-            let address = asm.element(from, at, Elem::F32);
-            rows.push(asm.load(address, Ty::new(Elem::F32, lanes), 4));
-        }
-        transpose(asm, &mut rows);
-        let width = asm.i64(WIDTH);
-        let at = asm.bin("arith.muli", k, width);
-        let to = asm.element(to, at, Elem::F32);
-        for (i, row) in rows.into_iter().enumerate() {
-            let at = asm.i64(i as i64 * WIDTH);
-            let address = asm.element(to, at, Elem::F32);
-            asm.store(row, address, 32);
-        }
-    }
-
-    fn copy_elements(&self, asm: &mut Asm, source: Val, columns: (Val, Val), rows: (Val, Val), left: Val) {
-        let (cx, plan) = (self.cx, self.plan);
-        let [k_step, n_step] = [plan.k, plan.n].map(|v| cx.size(asm, plan.b.stride(v)));
-        let (one, width) = (asm.i64(1), asm.i64(WIDTH));
-        asm.for_loop((columns.0, columns.1, one), &[], |asm, j, _| {
-            let exists = asm.cmpi("slt", j, left);
-            let at = asm.bin("arith.muli", j, n_step);
-            let column = asm.element(source, at, Elem::F32);
-            let to = asm.element(cx.scratch, j, Elem::F32);
-            asm.for_loop((rows.0, rows.1, one), &[], |asm, k, _| {
-                let ty = Ty::new(Elem::F32, 1);
-                let v = asm.if_else(
-                    exists,
-                    &[ty],
-                    |asm| {
-                        let at = asm.bin("arith.muli", k, k_step);
-                        let from = asm.element(column, at, Elem::F32);
-                        vec![asm.load(from, ty, 4)]
-                    },
-                    |asm| vec![asm.zero(ty)],
-                )[0];
-                let at = asm.bin("arith.muli", k, width);
-                let to = asm.element(to, at, Elem::F32);
-                asm.store(v, to, 4);
-                vec![]
-            });
-            vec![]
-        });
     }
 
     /// The whole panel, or its last one with fewer columns.
@@ -569,95 +330,6 @@ impl Item<'_> {
         let column = asm.bin("arith.addi", first, iota);
         let n = asm.widen(n, lanes);
         Some(asm.cmpi("slt", column, n))
-    }
-
-    /// The point of columns from `first`, with everything evaluated that does not move with the rows.
-    fn columns_point(&self, asm: &mut Asm, first: Val, mask: Option<Val>) -> Point {
-        let (cx, plan) = (self.cx, self.plan);
-        let mut point = self.point.clone();
-        let n = asm.bin("arith.addi", self.n0, first);
-        point.vars[plan.n] = Some(n);
-        (point.along, point.lanes, point.mask) = (plan.n, cx.variant.lanes(), mask);
-        let mut after: Vec<bool> = vec![false; cx.def.body.len()];
-        for k in epilogue(cx.def, plan.reduce) {
-            after[k] = cx.def.operands(k).iter().any(|a| after[*a] || *a == plan.reduce);
-            let moves = plan.m.is_some_and(|m| cx.deps[k] >> m & 1 == 1);
-            if !after[k] && !moves && !matches!(cx.def.body[k].op, Op::Const(_)) {
-                point.eval(cx, asm, k);
-            }
-        }
-        point
-    }
-
-    fn finish_row(&self, asm: &mut Asm, mut point: Point, row: Val, sum: Val) {
-        let (cx, plan) = (self.cx, self.plan);
-        if let Some(m) = plan.m {
-            point.vars[m] = Some(asm.bin("arith.addi", self.m0, row));
-        }
-        point.values[plan.reduce] = Some(sum);
-        for write in &cx.def.stores {
-            point.store(cx, asm, write);
-        }
-    }
-
-    fn direct_epilogue(&self, asm: &mut Asm, row: Val, first: Val, mask: Option<Val>, sums: &[Val]) {
-        let point = self.columns_point(asm, first, mask);
-        for (i, sum) in sums.iter().enumerate() {
-            let row = plus(asm, row, i as i64);
-            self.finish_row(asm, point.clone(), row, *sum);
-        }
-    }
-
-    /// tile[row][column] = sums
-    fn to_tile(&self, asm: &mut Asm, row: Val, first: Val, sums: &[Val]) {
-        let width = asm.i64(WIDTH);
-        let start = asm.bin("arith.muli", row, width);
-        let start = asm.bin("arith.addi", start, first);
-        let start = asm.element(self.tile, start, Elem::F32);
-        for (i, sum) in sums.iter().enumerate() {
-            let at = asm.i64(i as i64 * WIDTH);
-            let address = asm.element(start, at, Elem::F32);
-            asm.store(*sum, address, 32);
-        }
-    }
-
-    fn tile_epilogue(&self, asm: &mut Asm, columns: Columns) {
-        let lanes = self.cx.variant.lanes();
-        let end = match columns {
-            Columns::All => asm.i64(WIDTH),
-            Columns::Known(n) => asm.i64(n),
-            Columns::Some(n) => n,
-        };
-        let (zero, one, step, width) = (asm.i64(0), asm.i64(1), asm.i64(lanes as i64), asm.i64(WIDTH));
-        asm.for_loop((zero, end, step), &[], |asm, first, _| {
-            let mask = self.mask(asm, first, columns);
-            let point = self.columns_point(asm, first, mask);
-            let tile = asm.element(self.tile, first, Elem::F32);
-            asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
-                let at = asm.bin("arith.muli", row, width);
-                let address = asm.element(tile, at, Elem::F32);
-                let sum = asm.load(address, Ty::new(Elem::F32, lanes), 32);
-                self.finish_row(asm, point.clone(), row, sum);
-                vec![]
-            });
-            vec![]
-        });
-    }
-}
-
-/// A square of vectors: lane i of vector j becomes lane j of vector i, by exchanging halves, quarters and so on.
-fn transpose(asm: &mut Asm, rows: &mut [Val]) {
-    let n = rows.len() as u32;
-    let mut size = n / 2;
-    while size > 0 {
-        for i in (0..n).filter(|i| i & size == 0) {
-            let (a, b) = (rows[i as usize], rows[(i + size) as usize]);
-            let low: Vec<u32> = (0..n).map(|l| if l & size == 0 { l } else { n + l - size }).collect();
-            let high: Vec<u32> = (0..n).map(|l| if l & size == 0 { l + size } else { n + l }).collect();
-            rows[i as usize] = asm.shuffle(a, b, &low);
-            rows[(i + size) as usize] = asm.shuffle(a, b, &high);
-        }
-        size /= 2;
     }
 }
 
