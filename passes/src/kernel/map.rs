@@ -57,7 +57,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
         let wide = loop_over(cx, asm, &point, last, (lo, hi), lanes);
         if !cx.has_masks() {
             loop_over(cx, asm, &point, last, (wide, hi), 1);
-        } else if !cx.def.outer[last].as_const().is_some_and(|n| n % lanes as i64 == 0) {
+        } else if cx.def.outer[last].as_const().is_none_or(|n| n % lanes as i64 != 0) {
             let rest = asm.bin("arith.subi", hi, wide);
             let zero = asm.i64(0);
             let some = asm.cmpi("sgt", rest, zero);
