@@ -1,8 +1,9 @@
 //! exp(x)  =>  2^n · polynomial: the transcendental functions in f32, on scalars and vectors, without a library
 //!
-//! Every function gives the same bits for a scalar and for a lane of a vector, on every variant. Errors against the
-//! exact value, measured by the compiler's tests: exp and tanh at most 4 ulp, erf at most 2^-22 absolute.
-//! log, sin, cos and pow are computed in f64 and rounded once; see `math64`.
+//! Every function gives the same bits for a scalar and for a lane of a vector, on every variant. Largest errors,
+//! measured over all f32: exp 0.9 ulp, tanh 1.4 ulp, erf 1.8e-7 absolute (2^-22.4; relative 4 ulp at most).
+//! log, sin, cos and pow are computed in f64 and rounded once (see `math64`; 0.5 ulp over dense samples of log, and of
+//! sin and cos for |x| < 10^5).
 
 use super::asm::{Asm, Elem, Ty, Val};
 
@@ -67,7 +68,7 @@ pub fn scale_by_power(asm: &mut Asm, y: Val, n: Val) -> Val {
     })
 }
 
-/// At most 2 ulp (degree 6 on |r| ≤ ln 2 / 2); exp(-inf) = 0, exp(inf) = inf, NaN stays.
+/// At most 0.9 ulp (degree 6 on |r| ≤ ln 2 / 2); exp(-inf) = 0, exp(inf) = inf, NaN stays.
 pub fn exp(asm: &mut Asm, x: Val) -> Val {
     let x = clamp(asm, x, -105.0, 90.0);
     let (t, n) = scaled_round(asm, x, std::f64::consts::LOG2_E);
@@ -79,7 +80,7 @@ pub fn exp(asm: &mut Asm, x: Val) -> Val {
     scale_by_power(asm, y, n)
 }
 
-/// At most 4 ulp. Small arguments by an odd polynomial (Cephes), others by 1 - 2 / (exp(2x) + 1).
+/// At most 1.4 ulp. Small arguments by an odd polynomial (Cephes), others by 1 - 2 / (exp(2x) + 1).
 pub fn tanh(asm: &mut Asm, x: Val) -> Val {
     let size = asm.un("math.absf", x);
     let square = asm.bin("arith.mulf", x, x);
