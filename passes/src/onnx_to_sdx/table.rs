@@ -37,6 +37,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Clip", 7, e::clip),
     onnx("Concat", 7, s::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
+    onnx("Conv", 7, l::conv),
     onnx("Cos", 7, e::unary),
     onnx("Div", 7, e::binary),
     onnx("Dropout", 7, e::identity),
