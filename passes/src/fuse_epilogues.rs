@@ -30,6 +30,10 @@ fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> 
     if p.class() == Class::Map || c.class() != Class::Map || p.body.len() + c.body.len() > STATEMENTS_MAX {
         return None;
     }
+    // A map may have an inner space, where nothing reduces over it: its points are no rows.
+    if !c.inner.is_empty() {
+        return None;
+    }
     let pairs = correspond(p_step, c_step)?;
     // Only outer variables: the epilogue runs once per result, not once per summand.
     if pairs.iter().any(|&(_, pv)| pv >= p.outer.len()) {

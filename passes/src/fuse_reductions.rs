@@ -4,7 +4,7 @@
 //! points, before or after it, or two reductions. The reader must share points with the producer; reading only its
 //! row values would save nothing but a launch.
 
-use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, kernel, loads_of, merge, reaches_around, sweep};
+use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge, reaches_around, sweep};
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
 use sardonyx_dialects::mlir::Operation;
@@ -34,13 +34,14 @@ fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> 
         return None;
     }
     let pairs = correspond(p_step, c_step)?;
+    // A reduction over no dimensions has no inner space either, and must not get one.
     let m = match (p.inner.is_empty(), c.inner.is_empty()) {
-        (false, true) => map_after(p_step, p, c_step, c, pairs)?,
-        (true, false) => map_before(p, c, &pairs)?,
+        (false, true) if c.class() == Class::Map => map_after(p_step, p, c_step, c, pairs)?,
+        (true, false) if p.class() == Class::Map => map_before(p, c, &pairs)?,
         (false, false) => two_reductions(p_step, p, c_step, c, pairs)?,
-        (true, true) => return None,
+        _ => return None,
     };
-    (!reaches_around(program, uses, producer, consumer)).then_some(m)
+    (fits(p, c, &m) && !reaches_around(program, uses, producer, consumer)).then_some(m)
 }
 
 fn own_vars(k: &Kernel) -> Vec<Dim> {
