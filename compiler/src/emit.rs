@@ -20,7 +20,13 @@ pub struct Summary {
     pub arena_bytes: String,
 }
 
-pub fn write(path: &Path, plan: &Plan, params: &ParamStore, model_hash: &str) -> Result<Summary> {
+pub fn write(
+    path: &Path,
+    plan: &Plan,
+    params: &ParamStore,
+    model_hash: &str,
+    selftest: Option<&file::SelfTest>,
+) -> Result<Summary> {
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
     let kernels: Vec<(String, &KernelDef)> =
         plan.kernels.iter().zip(&lowered).map(|((symbol, _), l)| (symbol.clone(), &l.def)).collect();
@@ -59,6 +65,7 @@ pub fn write(path: &Path, plan: &Plan, params: &ParamStore, model_hash: &str) ->
     });
     let whole = file::Plan { entries: vec![entry], constants, kernels: kernels.collect() };
     let weights_bytes = writer.weights_bytes();
+    selftest.into_iter().for_each(|test| writer.selftest(test));
     writer.finish(manifest(plan, model_hash), &whole, &code)?;
     Ok(Summary { kernels: plan.kernels.len(), launches, weights_bytes, code_bytes: code.len(), arena_bytes })
 }

@@ -18,16 +18,11 @@ fn main() {
 fn serve(path: &str) -> Result<()> {
     // A model is loaded and verified once; sessions and clones share its weights and its code.
     let model = Model::load(path, &LoadOptions::default())?;
-    let session = model.session(&SessionOptions { threads: 1, ..SessionOptions::default() })?;
+    let session = &model.session(&SessionOptions { threads: 1, ..SessionOptions::default() })?;
 
     // A session may be shared: calls take turns. For calls side by side make one session per thread.
     std::thread::scope(|scope| {
-        let both = [1, 2].map(|request| {
-            scope.spawn({
-                let session = &session;
-                move || answer(session, request)
-            })
-        });
+        let both = [1, 2].map(|request| scope.spawn(move || answer(session, request)));
         both.into_iter().try_for_each(|thread| thread.join().map_err(|_| Error::defect("a thread failed"))?)
     })
 }

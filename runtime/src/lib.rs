@@ -51,6 +51,7 @@ mod model;
 pub mod plan;
 mod pool;
 pub mod program;
+mod selftest;
 mod session;
 mod shape;
 mod stop;
