@@ -20,14 +20,18 @@ pub struct Summary {
     pub arena_bytes: String,
 }
 
-/// `modules` are the plan's kernels, in kernel-level MLIR per CPU variant.
-pub fn write(
-    path: &Path,
-    plan: &Plan,
-    modules: &[(Variant, String)],
-    params: &ParamStore,
-    model_hash: &str,
-) -> Result<Summary> {
+/// What a compilation made, to be written.
+pub struct Product<'a> {
+    pub plan: &'a Plan,
+    /// The plan's kernels, in kernel-level MLIR per CPU variant.
+    pub modules: &'a [(Variant, String)],
+    pub params: &'a ParamStore,
+    pub model_hash: &'a str,
+    pub selftest: Option<&'a file::SelfTest>,
+}
+
+pub fn write(path: &Path, product: &Product) -> Result<Summary> {
+    let Product { plan, modules, params, model_hash, selftest } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
     let code = if modules.is_empty() { vec![] } else { codegen::link_modules(modules)? };
 
@@ -64,6 +68,7 @@ pub fn write(
     });
     let whole = file::Plan { entries: vec![entry], constants, kernels: kernels.collect() };
     let weights_bytes = writer.weights_bytes();
+    selftest.into_iter().for_each(|test| writer.selftest(test));
     writer.finish(manifest(plan, model_hash), &whole, &code)?;
     Ok(Summary { kernels: plan.kernels.len(), launches, weights_bytes, code_bytes: code.len(), arena_bytes })
 }

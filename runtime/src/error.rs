@@ -56,9 +56,12 @@ pub static CODES: &[(&str, &str)] = &[
     ("E0302", "a tensor file is malformed"),
     ("E0303", "a computed index is out of range"),
     ("E0304", "the memory or the threads for a call cannot be had"),
+    ("E0305", "the deadline of a call has passed"),
+    ("E0306", "a call was cancelled"),
     ("E0401", "the artifact is damaged"),
     ("E0402", "the artifact was written for another version"),
     ("E0403", "the artifact needs another CPU"),
+    ("E0404", "the artifact's self-test failed"),
     ("E0501", "a result differs from what was expected"),
     ("E0901", "a defect of the compiler"),
 ];

@@ -50,6 +50,9 @@ struct CompileArgs {
     /// Print the time of each stage
     #[arg(long)]
     time_passes: bool,
+    /// Leave out the call with known results that loading the artifact repeats
+    #[arg(long)]
+    no_selftest: bool,
 }
 
 fn main() {
@@ -84,7 +87,9 @@ fn run_compile(args: CompileArgs, out: &mut dyn Write) -> Result<i32> {
         stop_after: args.stop_after,
         time_passes: args.time_passes,
     };
-    let report = compile(&Request { model: &args.model, output: output.clone(), dims, watch: watch.clone() })?;
+    let selftest = !args.no_selftest;
+    let report =
+        compile(&Request { model: &args.model, output: output.clone(), dims, watch: watch.clone(), selftest })?;
     if watch.time_passes {
         for (stage, time) in &report.times {
             say(out, &format!("{stage:<16} {:>9.1} ms", time.as_secs_f64() * 1e3))?;
@@ -111,6 +116,9 @@ fn run_compile(args: CompileArgs, out: &mut dyn Write) -> Result<i32> {
             ),
         )?;
         say(out, &format!("arena: {} bytes", s.arena_bytes))?;
+        if let Some(why) = report.selftest_skipped {
+            say(out, &format!("self-test: none, {why}"))?;
+        }
     }
     Ok(0)
 }
