@@ -37,6 +37,19 @@ pub fn parse_dim(text: &str) -> Result<(String, DimRange)> {
     }
 }
 
+/// The ranges of several `--dim` arguments.
+pub fn parse_dims(texts: &[String]) -> Result<BTreeMap<String, DimRange>> {
+    let mut dims = BTreeMap::new();
+    for text in texts {
+        let (name, range) = parse_dim(text)?;
+        if dims.insert(name.clone(), range).is_some() {
+            return Err(Error::user("E0204", format!("`--dim` gives the range of `{name}` twice"))
+                .help("write --dim once for each symbol"));
+        }
+    }
+    Ok(dims)
+}
+
 pub struct Request<'a> {
     pub model: &'a Path,
     pub output: PathBuf,
@@ -70,9 +83,21 @@ pub fn compile(request: &Request) -> Result<Report> {
     compile_model(request).map_err(|e| e.file(file))
 }
 
+/// The model must not be replaced by what is made of it, by whatever path or link it is named.
+fn refuse_overwriting(request: &Request) -> Result<()> {
+    match (request.model.canonicalize(), request.output.canonicalize()) {
+        (Ok(model), Ok(output)) if model == output => {
+            let message = format!("the output {} is the model itself", request.output.display());
+            Err(Error::user("E0001", message).help("name another file with -o"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn compile_model(request: &Request) -> Result<Report> {
     let mut times = vec![];
     let start = Instant::now();
+    refuse_overwriting(request)?;
     let model = read_model(request.model)?;
     times.push(("read", start.elapsed()));
     let context = sardonyx_passes::context();
