@@ -40,6 +40,19 @@ pub fn parse_dim(text: &str) -> Result<(String, DimRange)> {
     }
 }
 
+/// The ranges of several `--dim` arguments.
+pub fn parse_dims(texts: &[String]) -> Result<BTreeMap<String, DimRange>> {
+    let mut dims = BTreeMap::new();
+    for text in texts {
+        let (name, range) = parse_dim(text)?;
+        if dims.insert(name.clone(), range).is_some() {
+            return Err(Error::user("E0204", format!("`--dim` gives the range of `{name}` twice"))
+                .help("write --dim once for each symbol"));
+        }
+    }
+    Ok(dims)
+}
+
 pub struct Request<'a> {
     pub model: &'a Path,
     pub output: PathBuf,
@@ -83,6 +96,17 @@ pub fn compile(request: &Request) -> Result<Report> {
     compile_shown(request, &mut |_| {})
 }
 
+/// The model must not be replaced by what is made of it, by whatever path or link it is named.
+fn refuse_overwriting(request: &Request) -> Result<()> {
+    match (request.model.canonicalize(), request.output.canonicalize()) {
+        (Ok(model), Ok(output)) if model == output => {
+            let message = format!("the output {} is the model itself", request.output.display());
+            Err(Error::user("E0001", message).help("name another file with -o"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// As `compile`, and tells the name of each stage as it begins.
 pub fn compile_shown(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let file = request.model.display().to_string();
@@ -93,6 +117,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     let mut times = vec![];
     show("read");
     let start = Instant::now();
+    refuse_overwriting(request)?;
     let model = read_model(request.model)?;
     times.push(("read", start.elapsed()));
     let context = sardonyx_passes::context();

@@ -12,27 +12,31 @@ pub struct AtomicFile {
     file: BufWriter<File>,
     temporary: PathBuf,
     path: PathBuf,
+    /// As the user wrote it, for messages.
+    shown: PathBuf,
     committed: bool,
 }
 
 impl AtomicFile {
     pub fn create(path: &Path) -> Result<AtomicFile> {
+        let shown = path.to_path_buf();
         // A link is followed, so that the file it names is replaced and not the link.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let refuse = |what: &str| {
-            let message = format!("cannot write {}: {what}", path.display());
-            Error::user("E0002", message).file(path.display().to_string())
+            let message = format!("cannot write {}: {what}", shown.display());
+            Error::user("E0002", message).file(shown.display().to_string())
         };
         if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
             return Err(refuse("it exists and is not a regular file"));
         }
         let name = path.file_name().ok_or_else(|| refuse("it has no file name"))?;
-        let (file, temporary) = create_beside(&path, name).map_err(|e| Error::io(&path, "write", &e))?;
-        Ok(AtomicFile { file: BufWriter::with_capacity(1 << 18, file), temporary, path, committed: false })
+        let (file, temporary) = create_beside(&path, name).map_err(|e| Error::io(&shown, "write", &e))?;
+        Ok(AtomicFile { file: BufWriter::with_capacity(1 << 18, file), temporary, path, shown, committed: false })
     }
 
+    /// What the user calls the file.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.shown
     }
 
     /// Where the bytes are until `commit`.
@@ -43,7 +47,7 @@ impl AtomicFile {
     pub fn commit(mut self) -> Result<()> {
         let done = self.file.flush().and_then(|()| std::fs::rename(&self.temporary, &self.path));
         self.committed = done.is_ok();
-        done.map_err(|e| Error::io(&self.path, "write", &e))
+        done.map_err(|e| Error::io(&self.shown, "write", &e))
     }
 }
 

@@ -1,7 +1,7 @@
 //! sardonyx compile | run | check | bench | inspect | ops: the compiler's command line
 
 use clap::Parser;
-use sardonyx::compile::{Request, compile, parse_dim};
+use sardonyx::compile::{Request, compile, parse_dims};
 use sardonyx::pipeline::Watch;
 use sardonyx_runtime::commands::{self, Command};
 use sardonyx_runtime::{Error, Result};
@@ -79,7 +79,7 @@ fn run_compile(args: CompileArgs, out: &mut dyn Write) -> Result<i32> {
     let start = Instant::now();
     // The CPU is the only target yet, and clap refuses any other.
     debug_assert_eq!(args.target, "cpu");
-    let dims = args.dims.iter().map(|d| parse_dim(d)).collect::<Result<_>>()?;
+    let dims = parse_dims(&args.dims)?;
     let output = args.output.clone().unwrap_or_else(|| args.model.with_extension("sdx"));
     let watch = Watch {
         print_after: args.print_after,
