@@ -11,32 +11,33 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct AtomicFile {
     file: BufWriter<File>,
     temporary: PathBuf,
-    path: PathBuf,
+    /// Links resolved.
+    target: PathBuf,
     /// As the user wrote it, for messages.
-    shown: PathBuf,
+    path: PathBuf,
     committed: bool,
 }
 
 impl AtomicFile {
     pub fn create(path: &Path) -> Result<AtomicFile> {
-        let shown = path.to_path_buf();
         // A link is followed, so that the file it names is replaced and not the link.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let refuse = |what: &str| {
-            let message = format!("cannot write {}: {what}", shown.display());
-            Error::user("E0002", message).file(shown.display().to_string())
+            let message = format!("cannot write {}: {what}", path.display());
+            Error::user("E0002", message).file(path.display().to_string())
         };
-        if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
+        if std::fs::metadata(&target).is_ok_and(|m| !m.is_file()) {
             return Err(refuse("it exists and is not a regular file"));
         }
-        let name = path.file_name().ok_or_else(|| refuse("it has no file name"))?;
-        let (file, temporary) = create_beside(&path, name).map_err(|e| Error::io(&shown, "write", &e))?;
-        Ok(AtomicFile { file: BufWriter::with_capacity(1 << 18, file), temporary, path, shown, committed: false })
+        let name = target.file_name().ok_or_else(|| refuse("it has no file name"))?;
+        let (file, temporary) = create_beside(&target, name).map_err(|e| Error::io(path, "write", &e))?;
+        let file = BufWriter::with_capacity(1 << 18, file);
+        Ok(AtomicFile { file, temporary, target, path: path.to_path_buf(), committed: false })
     }
 
     /// What the user calls the file.
     pub fn path(&self) -> &Path {
-        &self.shown
+        &self.path
     }
 
     /// Where the bytes are until `commit`.
@@ -45,9 +46,9 @@ impl AtomicFile {
     }
 
     pub fn commit(mut self) -> Result<()> {
-        let done = self.file.flush().and_then(|()| std::fs::rename(&self.temporary, &self.path));
+        let done = self.file.flush().and_then(|()| std::fs::rename(&self.temporary, &self.target));
         self.committed = done.is_ok();
-        done.map_err(|e| Error::io(&self.shown, "write", &e))
+        done.map_err(|e| Error::io(&self.path, "write", &e))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the suites share: our programs, small ONNX models, prepared models, damaged bytes, the workspace's sources
 
 pub mod damage;
+pub mod metadata;
 pub mod onnx;
 pub mod prepared;
 pub mod programs;
