@@ -61,13 +61,14 @@ fn translate(from: &Kernel, to: &Kernel, pairs: &[(usize, usize)]) -> Option<Vec
     complete.then(|| (0..from.n_vars()).map(one).collect::<Option<Vec<_>>>()).flatten()
 }
 
-/// Pairs the reader's variables that are left over with the producer's inner ones, in order, where extents agree.
+/// Pairs the reader's variables that are left over with the producer's inner ones, in order, where extents agree. One
+/// that stays without a partner is for `translate` to refuse.
 fn pair_inner(p: &Kernel, c: &Kernel, mut pairs: Vec<(usize, usize)>) -> Option<Vec<(usize, usize)>> {
     let extents = |k: &Kernel| k.outer.iter().chain(&k.inner).cloned().collect::<Vec<_>>();
     let (pe, ce) = (extents(p), extents(c));
     let free_inner = (p.outer.len()..p.n_vars()).filter(|v| !pairs.iter().any(|x| x.1 == *v)).collect::<Vec<_>>();
     let free = (0..c.n_vars()).filter(|v| !pairs.iter().any(|x| x.0 == *v) && !ce[*v].is_const(1)).collect::<Vec<_>>();
-    if free.len() != free_inner.len() || free.iter().zip(&free_inner).any(|(&cv, &pv)| ce[cv] != pe[pv]) {
+    if free.iter().zip(&free_inner).any(|(&cv, &pv)| ce[cv] != pe[pv]) {
         return None;
     }
     pairs.extend(free.into_iter().zip(free_inner));
