@@ -46,6 +46,7 @@ pub mod dim;
 pub mod dtype;
 pub mod error;
 pub mod file;
+pub mod json;
 mod memory;
 mod model;
 pub mod plan;

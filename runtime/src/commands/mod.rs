@@ -4,13 +4,17 @@
 
 mod bench;
 mod check;
+mod completions;
+mod data_set;
 mod inputs;
 mod inspect;
+mod inspect_json;
 mod run;
 mod show;
 
 pub use bench::{BenchArgs, bench};
-pub use check::{CheckArgs, CheckSummary, DataArgs, check, check_model};
+pub use check::{CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
+pub use completions::{CompletionsArgs, completions};
 pub use inputs::InputArgs;
 pub use inspect::{InspectArgs, inspect};
 pub use run::{RunArgs, run};
@@ -100,17 +104,37 @@ fn level_parser() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(["v3", "v4"]).map(|s| Level::from_name(&s).unwrap_or(Level::V3))
 }
 
+/// The parser of a program's command line. The examples of commands that several programs have name this program.
+pub fn command<C: clap::CommandFactory>() -> clap::Command {
+    let command = C::command();
+    let name = command.get_name().to_string();
+    command.mut_subcommands(|sub| {
+        let examples = sub.get_after_help().map(|text| text.to_string().replace("{bin}", &name));
+        match examples {
+            Some(examples) => sub.after_help(examples),
+            None => sub,
+        }
+    })
+}
+
 /// Parses a command line. `Err` is the exit code, after help (0) or a diagnostic (2) has been printed.
 pub fn parse<C: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> std::result::Result<C, i32> {
-    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
-    C::try_parse_from(args).map_err(|e| match e.kind() {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    let mut command = command::<C>();
+    let parsed = command.try_get_matches_from_mut(args).and_then(|matches| C::from_arg_matches(&matches));
+    parsed.map_err(|e| match e.kind() {
         DisplayHelp | DisplayVersion => {
             // Whether anybody reads it is not ours to judge.
             let _ = e.print();
             0
         }
+        DisplayHelpOnMissingArgumentOrSubcommand => {
+            let help = format!("`{} --help` lists the commands", command.get_name());
+            eprintln!("{}", Error::user("E0001", "no command is given").help(help));
+            2
+        }
         _ => {
-            eprintln!("{}", usage_error(&e));
+            eprintln!("{}", usage_error(&e.format(&mut command)));
             2
         }
     })
