@@ -16,7 +16,7 @@ use node::Node;
 use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{self, Graph, Op, Value};
 use sardonyx_runtime::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Lowers every function of the module that holds ONNX nodes.
 pub fn run(module: Operation) -> Result<()> {
@@ -30,26 +30,42 @@ pub fn run(module: Operation) -> Result<()> {
     })
 }
 
-/// All operators that the table lacks, in one diagnostic.
+/// Nodes named in the diagnostic for each operator; their number is there in any case.
+const NODES_SHOWN: usize = 3;
+
+/// All operators that the table lacks, each with its nodes, in one diagnostic.
 fn refuse_unsupported(body: &[Operation]) -> Result<()> {
-    let mut missing: Vec<(String, String)> = vec![];
+    let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut first = None;
     for op in body.iter().filter(|op| op.name() == "onnx.node") {
         let node = Node::read(*op, vec![])?;
         if let Err(wanted) = table::find(&node) {
-            missing.push((wanted, node.name));
+            first.get_or_insert(node.name.clone());
+            missing.entry(wanted).or_default().push(node.name);
         }
     }
-    let Some((_, first)) = missing.first() else { return Ok(()) };
-    let mut kinds: Vec<&str> = missing.iter().map(|(k, _)| k.as_str()).collect();
-    kinds.sort();
-    kinds.dedup();
-    let message = match kinds.as_slice() {
-        [one] => format!("unsupported operator `{one}`"),
-        many => {
-            format!("unsupported operators {}", many.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", "))
-        }
+    let Some(first) = first else { return Ok(()) };
+    let message = match missing.len() {
+        1 => format!("unsupported operator {}", describe_missing(&missing)),
+        _ => format!("unsupported operators\n  {}", describe_missing(&missing)),
     };
     Err(Error::user("E0101", message).node(first).help("`sardonyx ops` lists the supported operators"))
+}
+
+/// A line for each: `Foo`, 5 nodes: /a/Foo, /b/Foo, /c/Foo, …
+fn describe_missing(missing: &BTreeMap<String, Vec<String>>) -> String {
+    let line = |(wanted, nodes): (&String, &Vec<String>)| {
+        let more = if nodes.len() > NODES_SHOWN { ", …" } else { "" };
+        let plural = if nodes.len() == 1 { "" } else { "s" };
+        let shown = nodes.iter().take(NODES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+        format!("`{wanted}`, {} node{plural}: {shown}{more}", nodes.len())
+    };
+    missing.iter().map(line).collect::<Vec<_>>().join("\n  ")
+}
+
+/// Whether the table has the operator in this version.
+pub fn is_supported(domain: &str, op_type: &str, opset: i64) -> bool {
+    table::lookup(domain, op_type, opset).is_ok()
 }
 
 fn lower_function(function: Operation) -> Result<Graph> {
