@@ -1,16 +1,16 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
-use crate::emit::Summary;
+use crate::emit::{Product, Summary};
 use crate::import::{DimRange, ParamStore, import};
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
 use crate::selftest;
 use melior::Context;
 use melior::ir::{Location, Module};
-use sardonyx_dialects::mlir::{Block, Operation};
+use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
-use sardonyx_runtime::plan::SelfTest;
+use sardonyx_passes::kernel::Variant;
 use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,19 @@ pub fn parse_dim(text: &str) -> Result<(String, DimRange)> {
         "" => Err(wrong()),
         name => Ok((name.to_string(), range)),
     }
+}
+
+/// The ranges of several `--dim` arguments.
+pub fn parse_dims(texts: &[String]) -> Result<BTreeMap<String, DimRange>> {
+    let mut dims = BTreeMap::new();
+    for text in texts {
+        let (name, range) = parse_dim(text)?;
+        if dims.insert(name.clone(), range).is_some() {
+            return Err(Error::user("E0204", format!("`--dim` gives the range of `{name}` twice"))
+                .help("write --dim once for each symbol"));
+        }
+    }
+    Ok(dims)
 }
 
 pub struct Request<'a> {
@@ -84,6 +97,17 @@ pub fn compile(request: &Request) -> Result<Report> {
     compile_shown(request, &mut |_| {})
 }
 
+/// The model must not be replaced by what is made of it, by whatever path or link it is named.
+fn refuse_overwriting(request: &Request) -> Result<()> {
+    match (request.model.canonicalize(), request.output.canonicalize()) {
+        (Ok(model), Ok(output)) if model == output => {
+            let message = format!("the output {} is the model itself", request.output.display());
+            Err(Error::user("E0001", message).help("name another file with -o"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// As `compile`, and tells the name of each stage as it begins.
 pub fn compile_shown(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let file = request.model.display().to_string();
@@ -94,6 +118,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     let mut times = vec![];
     show("read");
     let start = Instant::now();
+    refuse_overwriting(request)?;
     let model = read_model(request.model)?;
     times.push(("read", start.elapsed()));
     let context = sardonyx_passes::context();
@@ -125,8 +150,15 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
     show("codegen");
     let start = Instant::now();
-    let canary: Option<&SelfTest> = selftest.as_ref().ok();
-    let summary = crate::emit::write(&request.output, &plan, &params, &model.hash, canary)?;
+    let modules = kernel_modules(raw);
+    let product = Product {
+        plan: &plan,
+        modules: &modules,
+        params: &params,
+        model_hash: &model.hash,
+        selftest: selftest.as_ref().ok(),
+    };
+    let summary = crate::emit::write(&request.output, &product)?;
     times.push(("codegen", start.elapsed()));
     Ok(Report { summary: Some(summary), stopped_at: None, times, selftest_skipped: selftest.err() })
 }
@@ -137,4 +169,12 @@ pub fn graph(module: &Module) -> Result<Graph> {
     let functions = raw.block(0).map_or(vec![], |b| b.operations());
     let function = functions.into_iter().find(|op| op.name() == "func.func");
     Graph::read(function.ok_or_else(|| Error::defect("the module has no function"))?)
+}
+
+/// What `lower-kernels` wrote: one module per CPU variant, as text.
+fn kernel_modules(module: Operation) -> Vec<(Variant, String)> {
+    let inner = module.block(0).map_or(vec![], |b| b.operations());
+    let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
+    let of = |v: Variant| inner.iter().find(|op| named(op).as_deref() == Some(v.name())).map(|op| (v, op.to_string()));
+    Variant::ALL.into_iter().filter_map(of).collect()
 }

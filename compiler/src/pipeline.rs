@@ -20,6 +20,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("pack-weights", "pack-weights"),
     ("schedule", "schedule"),
     ("plan-memory", "plan-memory"),
+    ("lower-kernels", "lower-kernels"),
 ];
 
 /// The whole as one pipeline string, for the manifest and for `sardonyx-opt`.

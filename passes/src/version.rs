@@ -35,7 +35,6 @@ mod tests {
     use super::*;
     use crate::{context, run_pipeline};
     use melior::ir::Module;
-    use melior::ir::operation::OperationLike;
     use sardonyx_dialects::mlir::Attr;
 
     fn run(text: &str) -> Result<String> {

@@ -1,7 +1,7 @@
 //! check MODEL.onnx|MODEL.sdx --data DIR…  =>  differences of the compiled model, and of the interpreter beside it
 
 use super::Progress;
-use crate::compile::{Request, compile_shown, parse_dim};
+use crate::compile::{Request, compile_shown, parse_dims};
 use crate::reference::Reference;
 use sardonyx_runtime::commands::{CheckSummary, DataArgs, LoadArgs, ThreadArgs, check_model};
 use sardonyx_runtime::{Error, Result, Tensor};
@@ -52,7 +52,7 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     let stem = args.model.file_stem().unwrap_or("model".as_ref());
     let artifact = dir.path().join(stem).with_extension("sdx");
     let mut request = Request::new(&args.model, &artifact);
-    request.dims = args.dims.iter().map(|d| parse_dim(d)).collect::<Result<_>>()?;
+    request.dims = parse_dims(&args.dims)?;
     request.selftest = !args.load.no_selftest;
     let progress = Progress::on_terminal();
     compile_shown(&request, &mut |stage| progress.show(stage))?;

@@ -1,7 +1,7 @@
 //! compile MODEL.onnx -o MODEL.sdx  =>  the artifact and what it came to
 
 use super::{Progress, say};
-use crate::compile::{Report, Request, compile_shown, parse_dim};
+use crate::compile::{Report, Request, compile_shown, parse_dims};
 use crate::pipeline::Watch;
 use sardonyx_runtime::json::Json;
 use sardonyx_runtime::{Error, Result};
@@ -22,6 +22,9 @@ pub struct CompileArgs {
     /// Where to write; the model's name with .sdx by default
     #[arg(short, long)]
     pub output: Option<PathBuf>,
+    /// What to compile for
+    #[arg(long, value_parser = ["cpu"], default_value = "cpu")]
+    pub target: String,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
@@ -51,11 +54,13 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             .help("give the IR a file with `-o FILE.mlir`"));
     }
     let start = Instant::now();
+    // The CPU is the only target yet, and clap refuses any other.
+    debug_assert_eq!(args.target, "cpu");
     let output = args.output.clone().unwrap_or_else(|| args.model.with_extension("sdx"));
     let request = Request {
         model: &args.model,
         output: output.clone(),
-        dims: args.dims.iter().map(|d| parse_dim(d)).collect::<Result<_>>()?,
+        dims: parse_dims(&args.dims)?,
         watch: Watch {
             print_after: args.print_after.clone(),
             dump_dir: args.dump_dir.clone(),

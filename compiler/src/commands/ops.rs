@@ -9,8 +9,12 @@ use std::io::Write;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   {bin} ops
+  {bin} ops --markdown
   {bin} ops --json")]
 pub struct OpsArgs {
+    /// As a Markdown table
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -21,8 +25,15 @@ pub fn ops(args: &OpsArgs, out: &mut dyn Write) -> Result<()> {
         let all = OPERATORS.iter().map(json).collect();
         return say(out, &Json::Object(vec![("operators", Json::List(all))]).to_string());
     }
+    if args.markdown {
+        say(out, "| domain | operator | opsets |\n|---|---|---|")?;
+    }
     OPERATORS.iter().try_for_each(|op| {
-        say(out, &format!("{:<16} {:<24} opset {}..{}", domain(op), op.name, op.opsets.0, op.opsets.1))
+        let (domain, name, (first, last)) = (domain(op), op.name, op.opsets);
+        match args.markdown {
+            true => say(out, &format!("| {domain} | {name} | {first}–{last} |")),
+            false => say(out, &format!("{domain:<16} {name:<24} opset {first}..{last}")),
+        }
     })
 }
 

@@ -40,16 +40,14 @@ fn all_unsupported_operators_are_named_at_once_with_their_nodes() {
     let foo = |i: usize| named(&format!("/layer.{i}/Foo"), node("Foo", "x", &format!("f{i}")));
     let nodes = (0..5).map(foo).chain([conditional, node("Relu", "x", "y")]).collect();
     let f = Folder::with(graph("x", "y f0 f1 f2 f3 f4 c", nodes));
-    let wanted = "error[E0101]: unsupported operators\n  \
-                  `Foo`, 5 nodes: /layer.0/Foo, /layer.1/Foo, /layer.2/Foo, …\n  \
-                  `If`, 1 node: choose\n  \
-                  --> m.onnx, node /layer.0/Foo\n  \
+    let wanted = "error[E0101]: unsupported operators `Foo` (/layer.0/Foo, /layer.1/Foo, /layer.2/Foo and 2 more), \
+                  `If` (choose)\n  --> m.onnx, node /layer.0/Foo\n  \
                   help: `sardonyx ops` lists the supported operators\n";
     assert_eq!(f.bad(&["compile", "m.onnx"]), (2, wanted.into()));
     assert!(!exists(&f.path("m.sdx")));
     let f = Folder::with(graph("x", "y", vec![named("/a", node("Bar", "x", "y"))]));
     let (_, message) = f.bad(&["compile", "m.onnx"]);
-    assert!(message.starts_with("error[E0101]: unsupported operator `Bar`, 1 node: /a\n  --> m.onnx"), "{message}");
+    assert!(message.starts_with("error[E0101]: unsupported operator `Bar` (/a)\n  --> m.onnx"), "{message}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
 
+mod attention;
 mod builder;
 mod elementwise;
 mod indexing;
@@ -30,37 +31,33 @@ pub fn run(module: Operation) -> Result<()> {
     })
 }
 
-/// Nodes named in the diagnostic for each operator; their number is there in any case.
-const NODES_SHOWN: usize = 3;
-
-/// All operators that the table lacks, each with its nodes, in one diagnostic.
+/// All operators that the table lacks, with the nodes that use them, in one diagnostic.
 fn refuse_unsupported(body: &[Operation]) -> Result<()> {
     let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut first = None;
     for op in body.iter().filter(|op| op.name() == "onnx.node") {
         let node = Node::read(*op, vec![])?;
         if let Err(wanted) = table::find(&node) {
-            first.get_or_insert(node.name.clone());
+            first.get_or_insert_with(|| node.name.clone());
             missing.entry(wanted).or_default().push(node.name);
         }
     }
     let Some(first) = first else { return Ok(()) };
-    let message = match missing.len() {
-        1 => format!("unsupported operator {}", describe_missing(&missing)),
-        _ => format!("unsupported operators\n  {}", describe_missing(&missing)),
-    };
+    let kinds: Vec<String> = missing.iter().map(|(kind, nodes)| format!("`{kind}` ({})", shorten(nodes))).collect();
+    let plural = if kinds.len() > 1 { "s" } else { "" };
+    let message = format!("unsupported operator{plural} {}", kinds.join(", "));
     Err(Error::user("E0101", message).node(first).help("`sardonyx ops` lists the supported operators"))
 }
 
-/// A line for each: `Foo`, 5 nodes: /a/Foo, /b/Foo, /c/Foo, …
-fn describe_missing(missing: &BTreeMap<String, Vec<String>>) -> String {
-    let line = |(wanted, nodes): (&String, &Vec<String>)| {
-        let more = if nodes.len() > NODES_SHOWN { ", …" } else { "" };
-        let plural = if nodes.len() == 1 { "" } else { "s" };
-        let shown = nodes.iter().take(NODES_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-        format!("`{wanted}`, {} node{plural}: {shown}{more}", nodes.len())
-    };
-    missing.iter().map(line).collect::<Vec<_>>().join("\n  ")
+/// Nodes shown per operator: enough to find the place in the model.
+const NODES_SHOWN: usize = 3;
+
+fn shorten(nodes: &[String]) -> String {
+    let shown = nodes.iter().take(NODES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match nodes.len().saturating_sub(NODES_SHOWN) {
+        0 => shown,
+        n_more => format!("{shown} and {n_more} more"),
+    }
 }
 
 /// Whether the table has the operator in this version.

@@ -37,7 +37,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
         return Err(Error::user("E0001", format!("`--min-time {}` is not between 0 and 86400", args.min_time)));
     }
     let model = args.model.load()?;
-    let inputs = gather(&model, &args.inputs, Missing::MakeUp)?;
+    let inputs = gather(&model, &args.inputs, Missing::MakeUp).map_err(|e| e.file(model.file()))?;
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let session = args.threads.session(&model)?;
     let times = measure(&session, &inputs, args.min_time)?;

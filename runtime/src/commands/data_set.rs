@@ -43,7 +43,9 @@ pub fn find_sets(dir: &Path) -> Result<Vec<PathBuf>> {
         false => Ok(sets),
         true => {
             let message = format!("{} holds no `output_0.pb`, and none of its folders does", dir.display());
-            Err(Error::user("E0002", message).help("give an ONNX `test_data_set_*` folder, or a folder of them"))
+            Err(Error::user("E0002", message)
+                .file(dir.display().to_string())
+                .help("give an ONNX `test_data_set_*` folder, or a folder of them"))
         }
     }
 }

@@ -31,7 +31,7 @@ pub struct RunArgs {
 
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     let model = args.model.load()?;
-    let inputs = gather(&model, &args.inputs, Missing::Refuse)?;
+    let inputs = gather(&model, &args.inputs, Missing::Refuse).map_err(|e| e.file(model.file()))?;
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let outputs = args.threads.session(&model)?.run(&inputs)?;
     let files = match &args.output_dir {
