@@ -86,8 +86,9 @@ pub fn lower_model<'c>(
 ) -> Result<(Module<'c>, ParamStore)> {
     let (function, params) = import(context, model, dims)?;
     let module = Module::new(Location::unknown(context));
-    let body = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())).block(0);
-    let body: Block = body.ok_or_else(|| Error::defect("a new module has no body"))?;
+    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    sardonyx_passes::set_version(raw);
+    let body: Block = raw.block(0).ok_or_else(|| Error::defect("a new module has no body"))?;
     body.push(function);
     Ok((module, params))
 }

@@ -1,6 +1,7 @@
 //! value-level graph, parameters  =>  a call with known results, for the artifact to make at load
 
 use crate::import::ParamStore;
+use crate::reference::param;
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::plan::{Canary, ExpectedOutput, SelfTest};
@@ -49,9 +50,8 @@ fn call(
     };
     let inputs: Result<Vec<(String, Tensor)>> = graph.inputs().enumerate().map(input).collect();
     let inputs = inputs.map_err(|e| e.message)?;
-    let param =
-        |name: &str| params.get(name).cloned().ok_or_else(|| Error::defect(format!("the parameter `{name}` is gone")));
-    let outputs = interp::run(graph, &param, &inputs).map_err(|e| format!("the interpreter says: {}", e.message))?;
+    let outputs = interp::run(graph, &|name| param(params, name), &inputs);
+    let outputs = outputs.map_err(|e| format!("the interpreter says: {}", e.message))?;
     let bytes: usize = inputs.iter().chain(&outputs).map(|(_, t)| t.bytes().len()).sum();
     if bytes > BYTES_MAX {
         return Err(format!("its inputs and outputs would take {bytes} bytes, more than {BYTES_MAX}"));
@@ -130,4 +130,112 @@ fn tolerance(tensor: &Tensor) -> (f64, f64) {
     let values = (0..tensor.len()).filter_map(|i| tensor.get_f64(i)).filter(|v| v.is_finite());
     let largest = values.fold(0.0, |m: f64, v| m.max(v.abs()));
     (rtol, (0.1 * rtol * largest).max(1e-6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sardonyx_dialects::sdx::{ContractSpec, Equality, Node};
+
+    fn push(graph: &mut Graph, op: Op, args: &[Value], dims: &[&str], dtype: DType) -> Value {
+        let dims: Vec<Dim> = dims.iter().map(|d| Dim::parse(d).unwrap()).collect();
+        graph.push(Node { op, args: args.to_vec(), ty: TensorType::new(dtype, dims), origins: vec![] })
+    }
+
+    /// y[m, n] = x[m, k] · w[k, n], with symbols for all three.
+    fn product() -> Graph {
+        let mut g = Graph::default();
+        for name in ["k", "m", "n"] {
+            g.symbols.insert(name.into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
+        }
+        let x = push(&mut g, Op::Input { name: "x".into() }, &[], &["m", "k"], DType::F32);
+        let w = push(&mut g, Op::Input { name: "w".into() }, &[], &["k", "n"], DType::F32);
+        let spec = ContractSpec::parse("mk,kn->mn").unwrap();
+        let y = push(&mut g, Op::Contract(spec), &[x, w], &["m", "n"], DType::F32);
+        g.outputs = vec![("y".into(), y)];
+        g
+    }
+
+    fn floats(c: &Canary) -> Vec<f32> {
+        c.data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn the_expected_outputs_are_those_of_the_canaries() {
+        let test = make(&product(), &ParamStore::new()).unwrap();
+        // k = 1, m = 2, n = 3.
+        assert_eq!((&test.inputs[0].dims[..], &test.inputs[1].dims[..]), (&[2, 1][..], &[1, 3][..]));
+        let (x, w, y) = (&test.inputs[0], &test.inputs[1], test.outputs[0].tensor.as_ref().unwrap());
+        assert_eq!((y.name.as_str(), &y.dims[..]), ("y", &[2, 3][..]));
+        let products: Vec<f32> = floats(x).iter().flat_map(|a| floats(w).into_iter().map(move |b| a * b)).collect();
+        assert_eq!(floats(y), products);
+        assert!(floats(x).iter().all(|v| (-1.0..1.0).contains(v)) && floats(x)[0] != floats(x)[1]);
+        let largest = products.iter().fold(0f32, |m, v| m.max(v.abs())) as f64;
+        assert_eq!(test.outputs[0].rtol, 1e-3);
+        assert!((test.outputs[0].atol - 1e-4 * largest).abs() < 1e-12);
+        assert_eq!(test, make(&product(), &ParamStore::new()).unwrap(), "the same every time");
+    }
+
+    #[test]
+    fn ranges_and_checks_of_the_model_are_kept() {
+        let mut g = product();
+        g.symbols.get_mut("m").unwrap().hi = Some(0);
+        g.symbols.get_mut("n").unwrap().lo = 7;
+        let dims = |g: &Graph| make(g, &ParamStore::new()).map(|t| t.outputs[0].tensor.as_ref().unwrap().dims.clone());
+        assert_eq!(dims(&g).unwrap(), [0, 7]);
+        let mut g = product();
+        let equal = |left: &str, right: &str| Equality {
+            left: Dim::parse(left).unwrap(),
+            right: Dim::parse(right).unwrap(),
+            why: "/node".into(),
+        };
+        g.checks.push(equal("m", "n"));
+        assert_eq!(dims(&g).unwrap(), [1, 1]);
+        g.checks.push(equal("m", "n + 1"));
+        assert_eq!(dims(&g).unwrap_err(), "no small dimensions satisfy what the model demands of them");
+    }
+
+    #[test]
+    fn integers_are_ones_and_bools_true() {
+        let mut g = Graph::default();
+        let i = push(&mut g, Op::Input { name: "i".into() }, &[], &["2"], DType::I64);
+        let b = push(&mut g, Op::Input { name: "b".into() }, &[], &["2"], DType::Bool);
+        g.outputs = vec![("i2".into(), i), ("b2".into(), b)];
+        let test = make(&g, &ParamStore::new()).unwrap();
+        assert_eq!(test.inputs[0].data[..], [1i64.to_le_bytes(), 1i64.to_le_bytes()].concat());
+        assert_eq!(test.inputs[1].data[..], [1, 1]);
+        assert_eq!((test.outputs[0].rtol, test.outputs[0].atol), (0.0, 0.0));
+    }
+
+    #[test]
+    fn what_is_too_large_or_cannot_be_interpreted_is_said() {
+        let mut g = product();
+        for name in ["k", "m", "n"] {
+            g.symbols.get_mut(name).unwrap().lo = 2000;
+        }
+        let why = make(&g, &ParamStore::new()).unwrap_err();
+        let words = "a small call takes 8008000000 multiply-adds, more than the 2000000000 worth interpreting";
+        assert_eq!(why, words);
+        // Index 1 of one row, and of two.
+        let gather = |rows: &str| {
+            let mut g = Graph::default();
+            let data = push(&mut g, Op::Input { name: "data".into() }, &[], &[rows], DType::F32);
+            let i = push(&mut g, Op::Input { name: "i".into() }, &[], &[], DType::I64);
+            let y = push(&mut g, Op::Gather { axis: 0 }, &[data, i], &[], DType::F32);
+            g.outputs = vec![("y".into(), y)];
+            make(&g, &ParamStore::new())
+        };
+        assert!(gather("1").unwrap_err().starts_with("the interpreter says: the index 1 is out of range"));
+        assert!(gather("2").is_ok());
+        let mut g = product();
+        let p = push(&mut g, Op::Param { name: "p".into() }, &[], &["2"], DType::F32);
+        g.outputs.push(("p".into(), p));
+        assert!(make(&g, &ParamStore::new()).unwrap_err().contains("the parameter `p` is gone"));
+    }
+
+    #[test]
+    fn the_stage_is_the_last_one_of_the_value_level() {
+        let at = crate::pipeline::STAGES.iter().position(|(name, _)| *name == STAGE).unwrap();
+        assert_eq!(crate::pipeline::STAGES[at + 1].0, "sdx-to-flow");
+    }
 }

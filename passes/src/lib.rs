@@ -14,9 +14,11 @@ mod registry;
 pub mod schedule;
 mod sdx_to_flow;
 mod simplify;
+mod version;
 
-pub use onnx_to_sdx::{OPERATORS, Operator};
+pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
 pub use registry::{context, run_pipeline};
+pub use version::{IR_VERSION, set_version};
 
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::Result;

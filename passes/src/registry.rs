@@ -67,8 +67,10 @@ pub fn context() -> Context {
     context
 }
 
-/// Runs `builtin.module(…)` over a module; the error is the failing pass's own.
+/// Runs `builtin.module(…)` over a module; the error is the failing pass's own, or E0402 where the module was written
+/// by a newer compiler.
 pub fn run_pipeline(context: &Context, module: &mut melior::ir::Module, pipeline: &str) -> Result<()> {
+    crate::version::check_version(Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())))?;
     FAILURE.with(|f| f.borrow_mut().take());
     let manager = PassManager::new(context);
     parse_pass_pipeline(manager.as_operation_pass_manager(), pipeline).map_err(|e| {

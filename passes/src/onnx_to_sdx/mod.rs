@@ -60,6 +60,11 @@ fn shorten(nodes: &[String]) -> String {
     }
 }
 
+/// Whether the table has the operator in this version.
+pub fn is_supported(domain: &str, op_type: &str, opset: i64) -> bool {
+    table::lookup(domain, op_type, opset).is_ok()
+}
+
 fn lower_function(function: Operation) -> Result<Graph> {
     let mut b = Builder::default();
     b.graph.name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();

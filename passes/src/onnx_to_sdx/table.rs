@@ -114,15 +114,16 @@ pub static OPERATORS: &[Operator] = &[
 
 /// The row that serves a node, or the operator's full name for the diagnostic.
 pub fn find(node: &Node) -> std::result::Result<&'static Operator, String> {
-    let row = OPERATORS.iter().find(|row| row.domain == node.domain && row.name == node.op_type);
-    let wanted = || match node.domain.as_str() {
-        "" => node.op_type.clone(),
-        domain => format!("{domain}.{}", node.op_type),
-    };
+    lookup(&node.domain, &node.op_type, node.opset)
+}
+
+pub fn lookup(domain: &str, op_type: &str, opset: i64) -> std::result::Result<&'static Operator, String> {
+    let row = OPERATORS.iter().find(|row| row.domain == domain && row.name == op_type);
+    let wanted = || if domain.is_empty() { op_type.to_string() } else { format!("{domain}.{op_type}") };
     let row = row.ok_or_else(wanted)?;
-    match (row.opsets.0..=row.opsets.1).contains(&node.opset) {
+    match (row.opsets.0..=row.opsets.1).contains(&opset) {
         true => Ok(row),
-        false => Err(format!("{} (opset {})", wanted(), node.opset)),
+        false => Err(format!("{} (opset {opset})", wanted())),
     }
 }
 

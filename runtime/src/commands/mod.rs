@@ -25,7 +25,7 @@ use crate::{Error, LoadOptions, Model, Result, Session, SessionOptions, Verify};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -57,6 +57,12 @@ pub struct ModelArgs {
     /// The artifact, as `sardonyx compile` wrote it
     #[arg(value_name = "MODEL.sdx")]
     pub model: PathBuf,
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoadArgs {
     /// How far to check the weights against their hash: all at load, not at load, or check no hash at all
     #[arg(long, default_value = "full", value_parser = verify_parser())]
     pub verify: Verify,
@@ -70,8 +76,14 @@ pub struct ModelArgs {
 
 impl ModelArgs {
     pub fn load(&self) -> Result<Model> {
+        self.load.load(&self.model)
+    }
+}
+
+impl LoadArgs {
+    pub fn load(&self, model: &Path) -> Result<Model> {
         let options = LoadOptions { verify: self.verify, cpu: self.cpu, selftest: !self.no_selftest };
-        Model::load(&self.model, &options)
+        Model::load(model, &options)
     }
 }
 
