@@ -1,13 +1,16 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
-use crate::emit::Summary;
+use crate::emit::{Product, Summary};
 use crate::import::{DimRange, ParamStore, import};
 use crate::onnx::{Model, read_model};
-use crate::pipeline::{self, Watch};
+use crate::pipeline::{self, Event, Watch};
+use crate::selftest;
 use melior::Context;
 use melior::ir::{Location, Module};
-use sardonyx_dialects::mlir::{Block, Operation};
+use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
+use sardonyx_dialects::sdx::Graph;
+use sardonyx_passes::kernel::Variant;
 use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,6 +58,15 @@ pub struct Request<'a> {
     pub output: PathBuf,
     pub dims: BTreeMap<String, DimRange>,
     pub watch: Watch,
+    /// Put a call with known results into the artifact, which loading it repeats.
+    pub selftest: bool,
+}
+
+impl<'a> Request<'a> {
+    pub fn new(model: &'a Path, output: impl Into<PathBuf>) -> Request<'a> {
+        let output = output.into();
+        Request { model, output, dims: BTreeMap::new(), watch: Watch::default(), selftest: true }
+    }
 }
 
 pub struct Report {
@@ -62,6 +74,8 @@ pub struct Report {
     pub summary: Option<Summary>,
     pub stopped_at: Option<String>,
     pub times: Vec<(&'static str, Duration)>,
+    /// Why the artifact has no self-test, where it has none.
+    pub selftest_skipped: Option<String>,
 }
 
 /// Reads a model and takes it to the value level; for those who interpret it or look at it.
@@ -79,8 +93,7 @@ pub fn lower_model<'c>(
 }
 
 pub fn compile(request: &Request) -> Result<Report> {
-    let file = request.model.display().to_string();
-    compile_model(request).map_err(|e| e.file(file))
+    compile_shown(request, &mut |_| {})
 }
 
 /// The model must not be replaced by what is made of it, by whatever path or link it is named.
@@ -94,8 +107,15 @@ fn refuse_overwriting(request: &Request) -> Result<()> {
     }
 }
 
-fn compile_model(request: &Request) -> Result<Report> {
+/// As `compile`, and tells the name of each stage as it begins.
+pub fn compile_shown(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
+    let file = request.model.display().to_string();
+    compile_model(request, show).map_err(|e| e.file(file))
+}
+
+fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let mut times = vec![];
+    show("read");
     let start = Instant::now();
     refuse_overwriting(request)?;
     let model = read_model(request.model)?;
@@ -104,14 +124,56 @@ fn compile_model(request: &Request) -> Result<Report> {
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
     let (mut module, params) = lower_model(&context, &model, &request.dims)?;
-    times.extend(pipeline::run(&context, &mut module, &request.watch)?);
+    let wanted = request.selftest && request.watch.stop_after.is_none();
+    let mut selftest = Err("it was not asked for".to_string());
+    let mut selftest_time = None;
+    times.extend(pipeline::run(&context, &mut module, &request.watch, &mut |event| {
+        match event {
+            Event::Begin(stage) => show(stage),
+            Event::End(selftest::STAGE, module) if wanted => {
+                show("self-test");
+                let start = Instant::now();
+                selftest = selftest::make(&graph(module)?, &params);
+                selftest_time = Some(("self-test", start.elapsed()));
+            }
+            Event::End(_, _) => {}
+        }
+        Ok(())
+    })?);
+    times.extend(selftest_time);
     if request.watch.stop_after.is_some() {
-        return Ok(Report { summary: None, stopped_at: Some(pipeline::text(&module)?), times });
+        let stopped_at = Some(pipeline::text(&module)?);
+        return Ok(Report { summary: None, stopped_at, times, selftest_skipped: None });
     }
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
+    show("codegen");
     let start = Instant::now();
-    let summary = crate::emit::write(&request.output, &plan, &params, &model.hash)?;
+    let modules = kernel_modules(raw);
+    let product = Product {
+        plan: &plan,
+        modules: &modules,
+        params: &params,
+        model_hash: &model.hash,
+        selftest: selftest.as_ref().ok(),
+    };
+    let summary = crate::emit::write(&request.output, &product)?;
     times.push(("codegen", start.elapsed()));
-    Ok(Report { summary: Some(summary), stopped_at: None, times })
+    Ok(Report { summary: Some(summary), stopped_at: None, times, selftest_skipped: selftest.err() })
+}
+
+/// The value-level function of a module.
+pub fn graph(module: &Module) -> Result<Graph> {
+    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let functions = raw.block(0).map_or(vec![], |b| b.operations());
+    let function = functions.into_iter().find(|op| op.name() == "func.func");
+    Graph::read(function.ok_or_else(|| Error::defect("the module has no function"))?)
+}
+
+/// What `lower-kernels` wrote: one module per CPU variant, as text.
+fn kernel_modules(module: Operation) -> Vec<(Variant, String)> {
+    let inner = module.block(0).map_or(vec![], |b| b.operations());
+    let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
+    let of = |v: Variant| inner.iter().find(|op| named(op).as_deref() == Some(v.name())).map(|op| (v, op.to_string()));
+    Variant::ALL.into_iter().filter_map(of).collect()
 }

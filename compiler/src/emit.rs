@@ -5,7 +5,7 @@ use crate::import::ParamStore;
 use sardonyx_dialects::flow::{Container, Layout, Window};
 use sardonyx_dialects::plan::{Action, Buffer, Plan};
 use sardonyx_dialects::sdx::SymbolKind;
-use sardonyx_passes::kernel::{KernelDef, Lowered, Variant, lower};
+use sardonyx_passes::kernel::{Lowered, Variant, lower};
 use sardonyx_runtime::plan as file;
 use sardonyx_runtime::{ArtifactWriter, Dim, Error, Result, Tensor};
 use std::path::Path;
@@ -20,11 +20,20 @@ pub struct Summary {
     pub arena_bytes: String,
 }
 
-pub fn write(path: &Path, plan: &Plan, params: &ParamStore, model_hash: &str) -> Result<Summary> {
+/// What a compilation made, to be written.
+pub struct Product<'a> {
+    pub plan: &'a Plan,
+    /// The plan's kernels, in kernel-level MLIR per CPU variant.
+    pub modules: &'a [(Variant, String)],
+    pub params: &'a ParamStore,
+    pub model_hash: &'a str,
+    pub selftest: Option<&'a file::SelfTest>,
+}
+
+pub fn write(path: &Path, product: &Product) -> Result<Summary> {
+    let Product { plan, modules, params, model_hash, selftest } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
-    let kernels: Vec<(String, &KernelDef)> =
-        plan.kernels.iter().zip(&lowered).map(|((symbol, _), l)| (symbol.clone(), &l.def)).collect();
-    let code = if kernels.is_empty() { vec![] } else { codegen::build_shared_object(&kernels)? };
+    let code = if modules.is_empty() { vec![] } else { codegen::link_modules(modules)? };
 
     let mut writer = ArtifactWriter::create(path)?;
     let mut constants = vec![];
@@ -59,6 +68,7 @@ pub fn write(path: &Path, plan: &Plan, params: &ParamStore, model_hash: &str) ->
     });
     let whole = file::Plan { entries: vec![entry], constants, kernels: kernels.collect() };
     let weights_bytes = writer.weights_bytes();
+    selftest.into_iter().for_each(|test| writer.selftest(test));
     writer.finish(manifest(plan, model_hash), &whole, &code)?;
     Ok(Summary { kernels: plan.kernels.len(), launches, weights_bytes, code_bytes: code.len(), arena_bytes })
 }

@@ -6,3 +6,4 @@ pub mod emit;
 pub mod import;
 pub mod onnx;
 pub mod pipeline;
+pub mod selftest;

@@ -20,6 +20,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("pack-weights", "pack-weights"),
     ("schedule", "schedule"),
     ("plan-memory", "plan-memory"),
+    ("lower-kernels", "lower-kernels"),
 ];
 
 /// The whole as one pipeline string, for the manifest and for `sardonyx-opt`.
@@ -39,8 +40,19 @@ pub struct Watch {
     pub time_passes: bool,
 }
 
+/// What happens on the way, for those who show progress or read the module between stages.
+pub enum Event<'a, 'c> {
+    Begin(&'static str),
+    End(&'static str, &'a Module<'c>),
+}
+
 /// Runs the stages. Gives the time of each.
-pub fn run(context: &Context, module: &mut Module, watch: &Watch) -> Result<Vec<(&'static str, Duration)>> {
+pub fn run<'c>(
+    context: &'c Context,
+    module: &mut Module<'c>,
+    watch: &Watch,
+    observe: &mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
+) -> Result<Vec<(&'static str, Duration)>> {
     for name in watch.print_after.iter().filter(|n| *n != "all").chain(&watch.stop_after) {
         if !STAGES.iter().any(|(s, _)| s == name) {
             let known: Vec<&str> = STAGES.iter().map(|(s, _)| *s).collect();
@@ -50,11 +62,13 @@ pub fn run(context: &Context, module: &mut Module, watch: &Watch) -> Result<Vec<
     }
     let mut times = vec![];
     for (i, (name, passes)) in STAGES.iter().enumerate() {
+        observe(Event::Begin(name))?;
         let start = Instant::now();
         if !passes.is_empty() {
             sardonyx_passes::run_pipeline(context, module, &format!("builtin.module({passes})"))?;
         }
         times.push((*name, start.elapsed()));
+        observe(Event::End(name, module))?;
         if watch.print_after.iter().any(|n| n == name || n == "all") {
             eprintln!("// after {name}\n{}", text(module)?);
         }

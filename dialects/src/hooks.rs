@@ -8,16 +8,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[unsafe(no_mangle)]
 extern "C" fn sardonyx_normalize_dim(text: MlirStringRef, say: MlirStringCallback, data: *mut c_void) -> bool {
-    let parsed = catch_unwind(|| Dim::parse(&owned(text)));
+    let parsed = catch_unwind(|| dimension(&owned(text)));
     let (ok, answer) = match parsed {
-        Ok(Ok(dim)) => (true, dim.to_string()),
-        Ok(Err(e)) => (false, e.message),
+        Ok(Ok(normal)) => (true, normal),
+        Ok(Err(reason)) => (false, reason),
         Err(_) => (false, "the dimension cannot be read".into()),
     };
     if let Some(say) = say {
         unsafe { say(MlirStringRef { data: answer.as_ptr().cast(), length: answer.len() }, data) };
     }
     ok
+}
+
+/// The normal form of a dimension in a type, or why it is none.
+fn dimension(text: &str) -> Result<String, String> {
+    let dim = Dim::parse(text).map_err(|e| e.message)?;
+    if dim.is_overflow() {
+        return Err(format!("the dimension `{}` overflows", text.trim()));
+    }
+    if dim.as_const().is_some_and(|c| c < 0) {
+        return Err(format!("the dimension {dim} is negative"));
+    }
+    match dim.symbols().iter().find(|s| s.starts_with(['%', '$'])) {
+        Some(own) => Err(format!("`{own}` is an iteration variable or a statement of a kernel, not a dimension")),
+        None => Ok(dim.to_string()),
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -368,6 +368,12 @@ impl Val {
 }
 
 impl Operation {
+    /// A detached operation from text, verified; `None` where it is malformed (MLIR has then reported why).
+    pub fn parse(cx: Context, text: &str) -> Option<Operation> {
+        let raw = unsafe { mlirOperationCreateParse(cx.0, string_ref(text), string_ref("generated")) };
+        (!raw.ptr.is_null()).then_some(Operation(raw))
+    }
+
     pub fn name(self) -> String {
         owned(unsafe { mlirIdentifierStr(mlirOperationGetName(self.0)) })
     }

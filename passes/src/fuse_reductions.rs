@@ -4,7 +4,7 @@
 //! points, before or after it, or two reductions. The reader must share points with the producer; reading only its
 //! row values would save nothing but a launch.
 
-use crate::fusion::{Match, STATEMENTS_MAX, correspond, kernel, loads_of, merge, reaches_around};
+use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge, reaches_around, sweep};
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
 use sardonyx_dialects::mlir::Operation;
@@ -16,26 +16,17 @@ pub fn run(module: Operation) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        while let Some((producer, consumer, m)) = find(&program) {
-            merge(&mut program, producer, consumer, &m);
-        }
+        sweep(&mut program, find, |program, (producer, consumer, m)| merge(program, *producer, *consumer, m));
         program.write(function.context()).map(Some)
     })
 }
 
-fn find(program: &Program) -> Option<(usize, usize, Match)> {
-    let producers = program.producers();
-    for (consumer, step) in program.steps.iter().enumerate() {
-        for producer in step.args.iter().filter_map(|&a| producers[a]) {
-            if let Some(m) = matches(program, producer, consumer) {
-                return Some((producer, consumer, m));
-            }
-        }
-    }
-    None
+fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<(usize, usize, Match)> {
+    let sources = uses.sources(&program.steps[consumer]);
+    sources.into_iter().find_map(|producer| Some((producer, consumer, matches(program, uses, producer, consumer)?)))
 }
 
-fn matches(program: &Program, producer: usize, consumer: usize) -> Option<Match> {
+fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
     let (p, c) = (kernel(p_step)?, kernel(c_step)?);
     // A contraction has a generator of its own, which has no rows to share.
@@ -43,13 +34,14 @@ fn matches(program: &Program, producer: usize, consumer: usize) -> Option<Match>
         return None;
     }
     let pairs = correspond(p_step, c_step)?;
+    // A reduction over no dimensions has no inner space either, and must not get one.
     let m = match (p.inner.is_empty(), c.inner.is_empty()) {
-        (false, true) => map_after(p_step, p, c_step, c, pairs)?,
-        (true, false) => map_before(p, c, &pairs)?,
+        (false, true) if c.class() == Class::Map => map_after(p_step, p, c_step, c, pairs)?,
+        (true, false) if p.class() == Class::Map => map_before(p, c, &pairs)?,
         (false, false) => two_reductions(p_step, p, c_step, c, pairs)?,
-        (true, true) => return None,
+        _ => return None,
     };
-    (!reaches_around(program, producer, consumer)).then_some(m)
+    (fits(p, c, &m) && !reaches_around(program, uses, producer, consumer)).then_some(m)
 }
 
 fn own_vars(k: &Kernel) -> Vec<Dim> {
@@ -69,13 +61,14 @@ fn translate(from: &Kernel, to: &Kernel, pairs: &[(usize, usize)]) -> Option<Vec
     complete.then(|| (0..from.n_vars()).map(one).collect::<Option<Vec<_>>>()).flatten()
 }
 
-/// Pairs the reader's variables that are left over with the producer's inner ones, in order, where extents agree.
+/// Pairs the reader's variables that are left over with the producer's inner ones, in order, where extents agree. One
+/// that stays without a partner is for `translate` to refuse.
 fn pair_inner(p: &Kernel, c: &Kernel, mut pairs: Vec<(usize, usize)>) -> Option<Vec<(usize, usize)>> {
     let extents = |k: &Kernel| k.outer.iter().chain(&k.inner).cloned().collect::<Vec<_>>();
     let (pe, ce) = (extents(p), extents(c));
     let free_inner = (p.outer.len()..p.n_vars()).filter(|v| !pairs.iter().any(|x| x.1 == *v)).collect::<Vec<_>>();
     let free = (0..c.n_vars()).filter(|v| !pairs.iter().any(|x| x.0 == *v) && !ce[*v].is_const(1)).collect::<Vec<_>>();
-    if free.len() != free_inner.len() || free.iter().zip(&free_inner).any(|(&cv, &pv)| ce[cv] != pe[pv]) {
+    if free.iter().zip(&free_inner).any(|(&cv, &pv)| ce[cv] != pe[pv]) {
         return None;
     }
     pairs.extend(free.into_iter().zip(free_inner));

@@ -1,7 +1,7 @@
 //! What the fusion passes share: legality in the graph, substitution of bodies, and putting the steps back in order
 
 use sardonyx_dialects::flow::kernel::rename;
-use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_runtime::{DType, Dim};
@@ -18,26 +18,111 @@ pub fn kernel(step: &Step) -> Option<&Kernel> {
     }
 }
 
-/// True where a path leads from one step to a later one through a third.
-pub fn reaches_around(program: &Program, from: usize, to: usize) -> bool {
-    let consumers = program.consumers();
-    let mut stack: Vec<usize> =
-        program.steps[from].results.iter().flat_map(|&r| consumers[r].iter().copied()).filter(|&s| s != to).collect();
+/// Who makes and who reads each container, as of one state of the program.
+pub struct Uses {
+    pub producers: Vec<Option<usize>>,
+    pub consumers: Vec<Vec<usize>>,
+}
+
+impl Uses {
+    pub fn of(program: &Program) -> Uses {
+        Uses { producers: program.producers(), consumers: program.consumers() }
+    }
+
+    /// The steps whose results a step reads, in the order of its operands.
+    pub fn sources(&self, step: &Step) -> Vec<usize> {
+        step.args.iter().filter_map(|&a| self.producers[a]).collect()
+    }
+}
+
+/// Applies a rewrite wherever `find` gives a site for a step, step by step, until a whole round changes nothing.
+pub fn sweep<S>(
+    program: &mut Program,
+    find: impl Fn(&Program, &Uses, usize) -> Option<S>,
+    apply: impl Fn(&mut Program, &S),
+) {
+    loop {
+        let mut changed = false;
+        let mut uses = Uses::of(program);
+        let mut at = 0;
+        while at < program.steps.len() {
+            let Some(site) = find(program, &uses, at) else {
+                at += 1;
+                continue;
+            };
+            let result = program.steps[at].results.first().copied();
+            apply(program, &site);
+            changed = true;
+            uses = Uses::of(program);
+            // Steps before it may be gone: go on where the step is now.
+            at = result.and_then(|r| uses.producers[r]).unwrap_or(0).min(at);
+        }
+        if !changed {
+            return;
+        }
+    }
+}
+
+/// True where a path leads from one step to a later one through a third. A binding leads to what mentions its symbol.
+pub fn reaches_around(program: &Program, uses: &Uses, from: usize, to: usize) -> bool {
+    let consumers = &uses.consumers;
+    let next = |step: usize| -> Vec<usize> {
+        let step = &program.steps[step];
+        if let FlowOp::Bind { symbol } = &step.op {
+            let mentions = |other: &Step| data_symbols(program, other).contains(symbol);
+            return (0..program.steps.len()).filter(|&i| mentions(&program.steps[i])).collect();
+        }
+        step.results.iter().flat_map(|&r| consumers[r].iter().copied()).collect()
+    };
+    let mut stack: Vec<usize> = next(from).into_iter().filter(|&s| s != to).collect();
     let mut seen = BTreeSet::new();
     while let Some(step) = stack.pop() {
         if step == to {
             return true;
         }
         if seen.insert(step) {
-            stack.extend(program.steps[step].results.iter().flat_map(|&r| consumers[r].iter().copied()));
+            stack.extend(next(step));
         }
     }
     false
 }
 
+/// The data-dependent symbols that a step needs the values of.
+fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
+    // Most models have none; then nothing is looked through.
+    if program.symbols.values().all(|s| s.kind == SymbolKind::Input) {
+        return BTreeSet::new();
+    }
+    let mut dims: Vec<&Dim> =
+        step.args.iter().chain(&step.results).flat_map(|&id| &program.containers[id].dims).collect();
+    if let Some(k) = kernel(step) {
+        dims.extend(k.outer.iter().chain(&k.inner));
+        dims.extend(k.stores.iter().flat_map(|s| &s.memlet.index));
+        dims.extend(k.body.iter().flat_map(|s| match &s.body {
+            Body::Load { memlet, .. } => memlet.index.as_slice(),
+            Body::Index(d) => std::slice::from_ref(d),
+            Body::Const(_) | Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => &[],
+        }));
+    }
+    let is_data = |name: &str| program.symbols.get(name).is_some_and(|s| s.kind == SymbolKind::Data);
+    dims.into_iter().flat_map(Dim::symbols).filter(|s| is_data(s)).map(|s| s.to_string()).collect()
+}
+
 /// An iteration variable that stands alone in an index expression.
 pub fn bare_var(d: &Dim) -> Option<usize> {
     d.as_symbol()?.strip_prefix('%')?.parse().ok()
+}
+
+/// An index that is read from data: it is checked when the kernel runs, and the check must survive.
+pub fn from_data(d: &Dim) -> bool {
+    d.symbols().iter().any(|s| s.starts_with('$'))
+}
+
+/// Loads by an index from data that are made once per row. Where the inner space is empty such a load is made although
+/// no point is there, so no rewrite may bring one about.
+pub fn data_loads_per_row(k: &Kernel) -> usize {
+    let row = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
+    k.body.iter().zip(k.levels()).filter(|(s, level)| *level == Level::Row && row(s)).count()
 }
 
 /// A kernel's body under substitution: variables by `vars`, loads by `load` (the new statement's number).
@@ -46,6 +131,9 @@ pub struct Splice<'k> {
     from: &'k Kernel,
     map: Vec<usize>,
 }
+
+/// What becomes of a load: given its memlet and guard in new terms and its type, the number of the statement.
+pub type Loads<'f, 'k> = &'f mut dyn FnMut(&mut Splice<'k>, Memlet, Option<usize>, DType) -> usize;
 
 impl<'k> Splice<'k> {
     pub fn new(body: Vec<Statement>, from: &'k Kernel) -> Splice<'k> {
@@ -62,8 +150,8 @@ impl<'k> Splice<'k> {
         rename(d, &|i| vars.get(i).cloned(), &|k| self.map[k])
     }
 
-    /// Copies all statements; `load` may replace a load, given its memlet in new terms, by a statement's number.
-    pub fn run(&mut self, vars: &[Dim], load: &mut dyn FnMut(&mut Splice<'k>, Memlet, Option<usize>, DType) -> usize) {
+    /// Copies all statements; `load` may replace a load by something else.
+    pub fn run(&mut self, vars: &[Dim], load: Loads<'_, 'k>) {
         for statement in &self.from.body {
             let id = match &statement.body {
                 Body::Load { memlet, guard } => {
@@ -216,18 +304,12 @@ pub fn drop_dead(program: &mut Program) {
 
 /// Puts every step after what it needs, keeping the order where it may.
 pub fn sort_steps(program: &mut Program) {
-    let data: BTreeSet<String> =
-        program.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Data).map(|(n, _)| n.clone()).collect();
     let mut ready: BTreeSet<usize> = program.inputs.iter().map(|(_, id)| *id).collect();
     let mut bound: BTreeSet<String> = BTreeSet::new();
     let mut rest = std::mem::take(&mut program.steps);
     while !rest.is_empty() {
-        let fits = |step: &Step| {
-            let symbols =
-                step.results.iter().flat_map(|&r| program.containers[r].dims.iter().flat_map(|d| d.symbols()));
-            let waits = symbols.into_iter().any(|s| data.contains(&*s) && !bound.contains(&*s));
-            !waits && step.args.iter().all(|a| ready.contains(a))
-        };
+        let fits =
+            |step: &Step| data_symbols(program, step).is_subset(&bound) && step.args.iter().all(|a| ready.contains(a));
         // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
         let at = rest.iter().position(fits).unwrap_or(0);
         let step = rest.remove(at);
@@ -247,6 +329,28 @@ pub struct Match {
     /// Each variable of the producer and of the consumer in terms of the merged kernel's variables.
     pub producer: Vec<Dim>,
     pub consumer: Vec<Dim>,
+}
+
+/// Whether each of the two kernels keeps the rules in the merged space: one that repeats a row's value along what would
+/// become the inner space has no place there, because a row's value is written once per row.
+pub fn fits(p: &Kernel, c: &Kernel, m: &Match) -> bool {
+    let moved = |k: &Kernel, vars: &[Dim]| {
+        let mut splice = Splice::new(vec![], k);
+        splice.run(vars, &mut |s, memlet, guard, dtype| s.push(Body::Load { memlet, guard }, dtype));
+        let store = |s: &Store| {
+            let index = s.memlet.index.iter().map(|d| splice.index(d, vars)).collect();
+            Store { memlet: Memlet { container: s.memlet.container, index }, value: splice.statement(s.value) }
+        };
+        let stores = k.stores.iter().map(store).collect();
+        let (outer, inner) = (m.outer.clone(), m.inner.clone());
+        Kernel { outer, inner, stores, body: splice.body, reads: k.reads.clone(), writes: k.writes.clone() }
+    };
+    let one = |k: &Kernel, vars: &[Dim]| {
+        let moved = moved(k, vars);
+        // A kernel with an inner space keeps it; a map gets one.
+        moved.check().is_ok() && (!k.inner.is_empty() || m.inner.is_empty() || data_loads_per_row(&moved) == 0)
+    };
+    one(p, &m.producer) && one(c, &m.consumer)
 }
 
 /// The loads that a consumer makes of a producer's results: (result, index).
@@ -318,8 +422,8 @@ pub fn correspond(producer: &Step, consumer: &Step) -> Option<Vec<(usize, usize)
         for ((s, l), extent) in store.memlet.index.iter().zip(&load.index).zip(&p.writes[result].dims) {
             match (bare_var(s), bare_var(l)) {
                 (Some(pv), Some(cv)) => pairs.push((cv, pv)),
-                // A dimension of 1 has one point, however it is named.
-                _ if extent.is_const(1) => {}
+                // A dimension of 1 has one point, however it is named, unless the name is to be checked.
+                _ if extent.is_const(1) && !from_data(l) => {}
                 _ => return None,
             }
         }

@@ -4,7 +4,9 @@
 //! reader looks. Other maps go into their only reader, and only where it reads each point once, so that nothing is
 //! computed twice. A contraction reads its operands many times: it takes index maps alone.
 
-use crate::fusion::{STATEMENTS_MAX, Splice, and_guards, drop_dead, kernel, tidy};
+use crate::fusion::{
+    STATEMENTS_MAX, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data, kernel, sweep, tidy,
+};
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step};
 use sardonyx_dialects::mlir::Operation;
@@ -16,9 +18,7 @@ pub fn run(module: Operation) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        while let Some(site) = find(&program) {
-            apply(&mut program, &site);
-        }
+        sweep(&mut program, find, apply);
         program.write(function.context()).map(Some)
     })
 }
@@ -30,34 +30,59 @@ struct Site {
     operand: usize,
 }
 
-fn find(program: &Program) -> Option<Site> {
-    let producers = program.producers();
-    for (consumer, step) in program.steps.iter().enumerate() {
-        for (operand, &id) in step.args.iter().enumerate() {
-            if let Some(producer) = producers[id]
-                && matches(program, producer, consumer, operand)
-            {
-                return Some(Site { producer, consumer, operand });
-            }
-        }
-    }
-    None
+fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
+    let args = &program.steps[consumer].args;
+    args.iter().enumerate().find_map(|(operand, &id)| {
+        let site = Site { producer: uses.producers[id]?, consumer, operand };
+        matches(program, uses, &site).then_some(site)
+    })
 }
 
-fn matches(program: &Program, producer: usize, consumer: usize, operand: usize) -> bool {
-    let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
+fn matches(program: &Program, uses: &Uses, site: &Site) -> bool {
+    let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
     if p.class() != Class::Map || !stores_identity(p) || p.body.len() + c.body.len() > STATEMENTS_MAX {
+        return false;
+    }
+    if !keeps_range_checks(p, c_step, c, site.operand) {
         return false;
     }
     if c.class() == Class::Contract {
         return is_plain_copy(p);
     }
-    if is_index_map(p) {
+    let readers = &uses.consumers[p_step.results[0]];
+    let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
+    let cheap = is_index_map(p) || (only_reader && reads_each_point_once(c_step, c, site.operand));
+    cheap && stores_points(p_step, p, c_step, c, site.operand)
+}
+
+/// What the consumer stores along its inner space still depends on the point there: an operand that is the same along
+/// a row would make it a row's value, which is stored once per row.
+fn stores_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize) -> bool {
+    if c.inner.is_empty() {
         return true;
     }
-    let readers = &program.consumers()[p_step.results[0]];
-    readers.len() == 1 && !program.is_output(p_step.results[0]) && reads_each_point_once(c_step, c, operand)
+    let (merged, _) = inlined(p_step, p, c_step, c, operand);
+    merged.check().is_ok() && data_loads_per_row(&merged) <= data_loads_per_row(c)
+}
+
+/// An index from data is checked against the operand's dimension: the producer has a load that checks it against the
+/// same extent. (A slice has another extent, a broadcast does not look.)
+fn keeps_range_checks(p: &Kernel, step: &Step, c: &Kernel, operand: usize) -> bool {
+    let checks = |v: usize, s: &sardonyx_dialects::flow::Statement| match &s.body {
+        Body::Load { memlet, guard: None } => {
+            let at = memlet.index.iter().position(|d| bare_var(d) == Some(v));
+            at.is_some_and(|at| p.reads[memlet.container].dims[at] == p.writes[0].dims[v])
+        }
+        _ => false,
+    };
+    c.body.iter().all(|s| match &s.body {
+        Body::Load { memlet, .. } if step.args[memlet.container] == step.args[operand] => {
+            let data = (0..memlet.index.len()).filter(|&v| from_data(&memlet.index[v]));
+            data.into_iter().all(|v| p.body.iter().any(|s| checks(v, s)))
+        }
+        _ => true,
+    })
 }
 
 /// One result, written at the iteration variables in order.
@@ -67,11 +92,9 @@ fn stores_identity(p: &Kernel) -> bool {
         && store.memlet.index.len() == p.outer.len()
 }
 
-/// One unguarded load at computed places.
+/// One load at computed places. (A guard or an index from data would be statements too.)
 fn is_plain_copy(p: &Kernel) -> bool {
-    let direct = |d: &Dim| d.symbols().iter().all(|s| !s.starts_with('$'));
-    matches!(p.body.as_slice(), [one] if matches!(&one.body,
-        Body::Load { memlet, guard: None } if memlet.index.iter().all(direct)))
+    matches!(p.body.as_slice(), [one] if matches!(one.body, Body::Load { .. }))
 }
 
 /// Nothing is computed but places and truth values of places: at most one load reaches the result.
@@ -97,10 +120,9 @@ fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
     })
 }
 
-fn apply(program: &mut Program, site: &Site) {
-    let (p_step, c_step) = (program.steps[site.producer].clone(), program.steps[site.consumer].clone());
-    let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
-    let id = c_step.args[site.operand];
+/// The consumer with the producer's body in place of its loads of the operand, and its operands.
+fn inlined(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize) -> (Kernel, Vec<usize>) {
+    let id = c_step.args[operand];
     let mut args = c_step.args.clone();
     let mut reads = c.reads.clone();
     let offset = args.len();
@@ -128,8 +150,13 @@ fn apply(program: &mut Program, site: &Site) {
         store
     });
     let stores = stores.collect();
-    let merged = Kernel { reads, body: splice.body, stores, ..c.clone() };
-    let (merged, args) = tidy(merged, args);
+    tidy(Kernel { reads, body: splice.body, stores, ..c.clone() }, args)
+}
+
+fn apply(program: &mut Program, site: &Site) {
+    let (p_step, c_step) = (program.steps[site.producer].clone(), program.steps[site.consumer].clone());
+    let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
+    let (merged, args) = inlined(&p_step, p, &c_step, c, site.operand);
     let mut origins = p_step.origins.clone();
     c_step.origins.iter().filter(|o| !p_step.origins.contains(o)).for_each(|o| origins.push(o.clone()));
     program.steps[site.consumer] = Step { op: FlowOp::Kernel(Box::new(merged)), args, origins, ..c_step };

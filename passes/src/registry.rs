@@ -1,5 +1,6 @@
-//! name  =>  pass: the list of passes, and how a pipeline string runs them beside MLIR's own
+//! `builtin.module(…)`  =>  a run: how a pipeline string finds the passes beside MLIR's own
 
+use crate::PASSES;
 use melior::Context;
 use melior::dialect::DialectRegistry;
 use melior::pass::{ExternalPass, PassManager, create_external};
@@ -12,31 +13,6 @@ use sardonyx_runtime::{Error, Result};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::Once;
-
-/// A pass over a whole module.
-pub struct PassRow {
-    pub name: &'static str,
-    pub summary: &'static str,
-    pub run: fn(Operation) -> Result<()>,
-}
-
-/// In the order of the default pipeline.
-pub static PASSES: &[PassRow] = &[
-    row("onnx-to-sdx", "Lowers ONNX nodes to the closed basis and infers every type", crate::onnx_to_sdx::run),
-    row("fold-constants", "Evaluates operations on small constants and on shapes", crate::fold_constants::run),
-    row("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", crate::simplify::run),
-    row("sdx-to-flow", "Makes each operation a kernel with explicit memlets", crate::sdx_to_flow::run),
-    row("inline-maps", "Computes maps where they are read", crate::inline_maps::run),
-    row("fuse-epilogues", "Lets maps follow a reduction in registers", crate::fuse_epilogues::run),
-    row("fuse-reductions", "Joins kernels that walk the same rows", crate::fuse_reductions::run),
-    row("pack-weights", "Lays constants out as the kernels stream them", crate::pack_weights::run),
-    row("schedule", "Orders launches, gives them buffers, keeps equal kernels once", crate::schedule::run),
-    row("plan-memory", "Places buffers in one arena", crate::plan_memory::run),
-];
-
-const fn row(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
-    PassRow { name, summary, run }
-}
 
 unsafe extern "C" {
     fn sardonyxRegisterDialects(registry: MlirDialectRegistry);

@@ -163,7 +163,8 @@ impl Converter<'_> {
         match &node.op {
             Op::Const(t) => {
                 let first = t.get_f64(0)?;
-                let exact = first.abs() <= (1u64 << 53) as f64 || t.dtype().is_float();
+                // 2^53 itself may be a rounded 2^53 + 1.
+                let exact = first.abs() < (1u64 << 53) as f64 || t.dtype().is_float();
                 let same = (1..t.len()).all(|i| t.get_f64(i).is_some_and(|v| v.to_bits() == first.to_bits()));
                 (exact && same).then(|| vec![Statement { body: Body::Const(first), dtype: t.dtype() }])
             }

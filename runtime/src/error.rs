@@ -85,9 +85,16 @@ pub static CODES: &[(&str, &str, &str)] = &[
         "the memory or the threads for a call cannot be had",
         "use smaller inputs or fewer threads, or raise the limit",
     ),
+    ("E0305", "the deadline of a call has passed", "allow more time, or use smaller inputs"),
+    ("E0306", "a call was cancelled", "call again without cancelling"),
     ("E0401", "the artifact is damaged", "compile the model again, or copy the file again"),
     ("E0402", "the artifact was written for another version", "compile the model again with this version"),
     ("E0403", "the artifact needs another CPU", "run it on a processor of the kind that it was compiled for"),
+    (
+        "E0404",
+        "the artifact's self-test failed",
+        "copy or compile the artifact again; if it fails elsewhere too, the compiler is wrong, else this machine",
+    ),
     ("E0501", "a result differs from what was expected", "compare the tolerance with the precision of the model"),
     ("E0901", "a defect of the compiler", "please report it with the command that was run"),
 ];

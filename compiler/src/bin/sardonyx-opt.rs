@@ -1,8 +1,10 @@
 //! sardonyx-opt FILE.mlir --pass-pipeline='builtin.module(…)': every pass by name, ours and MLIR's, for FileCheck
 
 use clap::Parser;
+use melior::diagnostic::{Diagnostic, DiagnosticSeverity};
 use melior::ir::Module;
 use melior::ir::operation::{OperationLike, OperationPrintingFlags};
+use sardonyx_runtime::error::Fault;
 use sardonyx_runtime::{Error, Result};
 use std::io::{Read, Write};
 
@@ -31,47 +33,75 @@ fn after_help() -> String {
 
 fn main() {
     let options = Options::parse();
-    std::process::exit(match run(&options) {
-        Ok(true) => 0,
-        Ok(false) => 2,
-        Err(e) => {
-            eprintln!("{e}");
-            e.fault.exit_code()
-        }
-    });
+    std::process::exit(run(&options).unwrap_or_else(|e| {
+        eprintln!("{e}");
+        e.fault.exit_code()
+    }));
 }
 
-/// False where a part failed; MLIR has then reported why.
-fn run(options: &Options) -> Result<bool> {
+/// The exit code: that of the worst part. What went wrong has been reported.
+fn run(options: &Options) -> Result<i32> {
     let text = read(&options.file)?;
-    let parts: Vec<&str> = match options.split_input_file {
-        true => text.split("// -----\n").collect(),
-        false => vec![&text],
+    let parts: Vec<String> = match options.split_input_file {
+        true => split(&text),
+        false => vec![text],
     };
     let context = sardonyx_passes::context();
-    context.attach_diagnostic_handler(|d| {
-        eprintln!("{}: {d}", d.location());
+    let file = if options.file == "-" { "<stdin>".to_string() } else { options.file.clone() };
+    context.attach_diagnostic_handler(move |d| {
+        report(&file, &d);
         true
     });
-    let mut ok = true;
+    let mut worst = 0;
     for (i, part) in parts.iter().enumerate() {
         let Some(mut module) = Module::parse(&context, part) else {
-            ok = false;
+            worst = worst.max(Fault::User.exit_code());
             continue;
         };
         if let Err(e) = sardonyx_passes::run_pipeline(&context, &mut module, &options.pass_pipeline) {
             eprintln!("{e}");
-            ok = false;
+            worst = worst.max(e.fault.exit_code());
             continue;
         }
-        let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, true);
+        let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, false);
         let out = module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))?;
         let separator = if i > 0 { "// -----\n" } else { "" };
         let mut stdout = std::io::stdout().lock();
         // A closed pipe (FileCheck that has seen enough) is no error.
         let _ = writeln!(stdout, "{separator}{out}");
     }
-    Ok(ok)
+    Ok(worst)
+}
+
+/// The parts between lines of `// -----`, each after as many empty lines as precede it, so that positions stay true.
+fn split(text: &str) -> Vec<String> {
+    let mut line = 0;
+    let part = |body: &str| {
+        let padded = "\n".repeat(line) + body;
+        line += body.lines().count() + 1;
+        padded
+    };
+    text.split("// -----\n").map(part).collect()
+}
+
+/// `FILE:LINE:COLUMN: error: …`, as MLIR's own tools say it; MLIR calls the text that it was given `-`.
+fn report(file: &str, d: &Diagnostic) {
+    let message = d.to_string();
+    // The error of a pass of ours is reported whole, by who called the pass.
+    if message.starts_with("error[E") {
+        return;
+    }
+    let severity = match d.severity() {
+        DiagnosticSeverity::Error => "error",
+        DiagnosticSeverity::Warning => "warning",
+        DiagnosticSeverity::Note => "note",
+        DiagnosticSeverity::Remark => "remark",
+    };
+    let location = d.location().to_string();
+    match location.strip_prefix("loc(\"-\":").and_then(|l| l.strip_suffix(')')) {
+        Some(at) => eprintln!("{file}:{at}: {severity}: {message}"),
+        None => eprintln!("{file}: {location}: {severity}: {message}"),
+    }
 }
 
 fn read(file: &str) -> Result<String> {

@@ -16,7 +16,11 @@ enum Cli {
     /// Compile MODEL.onnx into one .sdx file
     Compile(CompileArgs),
     /// List the supported ONNX operators
-    Ops,
+    Ops {
+        /// As a Markdown table
+        #[arg(long)]
+        markdown: bool,
+    },
     #[command(flatten)]
     Runtime(Command),
 }
@@ -28,6 +32,9 @@ struct CompileArgs {
     /// Where to write; the model's name with .sdx by default
     #[arg(short, long)]
     output: Option<PathBuf>,
+    /// What to compile for
+    #[arg(long, value_parser = ["cpu"], default_value = "cpu")]
+    target: String,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     dims: Vec<String>,
@@ -43,6 +50,9 @@ struct CompileArgs {
     /// Print the time of each stage
     #[arg(long)]
     time_passes: bool,
+    /// Leave out the call with known results that loading the artifact repeats
+    #[arg(long)]
+    no_selftest: bool,
 }
 
 fn main() {
@@ -56,7 +66,7 @@ fn main() {
 fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
     match cli {
         Cli::Compile(args) => run_compile(args, out),
-        Cli::Ops => run_ops(out),
+        Cli::Ops { markdown } => run_ops(markdown, out),
         Cli::Runtime(command) => command.execute(out),
     }
 }
@@ -67,6 +77,8 @@ fn say(out: &mut dyn Write, line: &str) -> Result<()> {
 
 fn run_compile(args: CompileArgs, out: &mut dyn Write) -> Result<i32> {
     let start = Instant::now();
+    // The CPU is the only target yet, and clap refuses any other.
+    debug_assert_eq!(args.target, "cpu");
     let dims = parse_dims(&args.dims)?;
     let output = args.output.clone().unwrap_or_else(|| args.model.with_extension("sdx"));
     let watch = Watch {
@@ -75,7 +87,9 @@ fn run_compile(args: CompileArgs, out: &mut dyn Write) -> Result<i32> {
         stop_after: args.stop_after,
         time_passes: args.time_passes,
     };
-    let report = compile(&Request { model: &args.model, output: output.clone(), dims, watch: watch.clone() })?;
+    let selftest = !args.no_selftest;
+    let report =
+        compile(&Request { model: &args.model, output: output.clone(), dims, watch: watch.clone(), selftest })?;
     if watch.time_passes {
         for (stage, time) in &report.times {
             say(out, &format!("{stage:<16} {:>9.1} ms", time.as_secs_f64() * 1e3))?;
@@ -102,14 +116,27 @@ fn run_compile(args: CompileArgs, out: &mut dyn Write) -> Result<i32> {
             ),
         )?;
         say(out, &format!("arena: {} bytes", s.arena_bytes))?;
+        if let Some(why) = report.selftest_skipped {
+            say(out, &format!("self-test: none, {why}"))?;
+        }
     }
     Ok(0)
 }
 
-fn run_ops(out: &mut dyn Write) -> Result<i32> {
+fn run_ops(markdown: bool, out: &mut dyn Write) -> Result<i32> {
+    if markdown {
+        say(out, "| domain | operator | opsets |\n|---|---|---|")?;
+    }
     for op in sardonyx_passes::OPERATORS {
         let domain = if op.domain.is_empty() { "ai.onnx" } else { op.domain };
-        say(out, &format!("{domain:<16} {:<24} opset {}..{}", op.name, op.opsets.0, op.opsets.1))?;
+        let (first, last) = op.opsets;
+        say(
+            out,
+            &match markdown {
+                true => format!("| {domain} | {} | {first}–{last} |", op.name),
+                false => format!("{domain:<16} {:<24} opset {first}..{last}", op.name),
+            },
+        )?;
     }
     Ok(0)
 }

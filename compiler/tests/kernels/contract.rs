@@ -1,27 +1,11 @@
 //! Contractions: matrix products with epilogues, batched attention products, packed operands
 
-use crate::build::Builder;
+use crate::build::{Builder, mixed, plain, product, scores};
 use crate::harness::{Case, check};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::{lower, packable};
 use sardonyx_runtime::{DType, Tensor};
-
-/// a[m, k] · b[k, n] → c[m, n]
-fn product(m: &str, n: &str, k: &str) -> Builder {
-    let mut b = Builder::new(&[m, n], &[k]);
-    let x = b.load(DType::F32, &[m, k], &["%0", "%2"]);
-    let y = b.load(DType::F32, &[k, n], &["%2", "%1"]);
-    b.dot(x, y);
-    b
-}
-
-pub fn plain(m: &str, n: &str, k: &str) -> Kernel {
-    let mut b = product(m, n, k);
-    let sum = b.0.body.len() - 1;
-    b.store(sum, &[m, n], &["%0", "%1"]);
-    b.0
-}
 
 /// The sum of k products of numbers in -1..1, added in any order in f32.
 fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
@@ -137,6 +121,42 @@ fn packed_operands() {
 }
 
 #[test]
+fn packed_operands_of_several_dimensions() {
+    // x[b, s, k] · w[k, h·d] → q[b, h, s, d]: columns of two variables.
+    let mut q = Builder::new(&["b", "3", "s", "32"], &["20"]);
+    let x = q.load(DType::F32, &["b", "s", "20"], &["%0", "%2", "%4"]);
+    let w = q.load(DType::F32, &["20", "96"], &["%4", "32*%1 + %3"]);
+    let sum = q.dot(x, w);
+    q.store(sum, &["b", "3", "s", "32"], &["%0", "%1", "%2", "%3"]);
+    // y[s, h·d] · w[h, d, n] → z[s, n]: rows of two variables.
+    let mut z = Builder::new(&["s", "40"], &["3", "8"]);
+    let y = z.load(DType::F32, &["s", "24"], &["%0", "8*%2 + %3"]);
+    let w = z.load(DType::F32, &["3", "8", "40"], &["%2", "%3", "%1"]);
+    let sum = z.dot(y, w);
+    z.store(sum, &["s", "40"], &["%0", "%1"]);
+    check(vec![packed_case("heads", q.0, &[("b", 2), ("s", 13)], 20), packed_case("joined", z.0, &[("s", 50)], 24)]);
+}
+
+#[test]
+fn what_would_not_be_faster_is_not_packable() {
+    assert!(packable(&scores(2, 32)).is_none(), "no constant sizes");
+    let mut b = Builder::new(&["2", "m", "32"], &["8"]);
+    let x = b.load(DType::F32, &["2", "m", "8"], &["%0", "%1", "%3"]);
+    let w = b.load(DType::F32, &["2", "8", "32"], &["%0", "%3", "%2"]);
+    let sum = b.dot(x, w);
+    b.store(sum, &["2", "m", "32"], &["%0", "%1", "%2"]);
+    assert!(packable(&b.0).is_none(), "a batch of matrices");
+    // The columns of a head would not begin with a panel.
+    let mut q = Builder::new(&["3", "s", "20"], &["16"]);
+    let x = q.load(DType::F32, &["s", "16"], &["%1", "%3"]);
+    let w = q.load(DType::F32, &["16", "60"], &["%3", "20*%0 + %2"]);
+    let sum = q.dot(x, w);
+    q.store(sum, &["3", "s", "20"], &["%0", "%1", "%2"]);
+    assert!(packable(&q.0).is_none(), "heads of 20 columns");
+    check(vec![case("batch", b.0, &[("m", 9)], 8), case("heads", q.0, &[("s", 9)], 16)]);
+}
+
+#[test]
 fn a_batch_of_rows_merges_into_one_dimension() {
     // x[b, s, k] · w[k, n] → y[b, s, n]
     let mut b = Builder::new(&["b", "s", "64"], &["20"]);
@@ -146,33 +166,6 @@ fn a_batch_of_rows_merges_into_one_dimension() {
     b.store(sum, &["b", "s", "64"], &["%0", "%1", "%2"]);
     assert_eq!(lower(&b.0).unwrap().def.outer.len(), 2);
     check(vec![case("merged", b.0, &[("b", 3), ("s", 7)], 20)]);
-}
-
-/// q[b, s, h·d] · k[b, t, h·d] → p[b, h, s, t], scaled and masked
-fn scores(h: i64, d: i64) -> Kernel {
-    let (hs, ds, width) = (h.to_string(), d.to_string(), (h * d).to_string());
-    let column = format!("{d}*%1 + %4");
-    let mut b = Builder::new(&["b", &hs, "s", "t"], &[&ds]);
-    let q = b.load(DType::F32, &["b", "s", &width], &["%0", "%2", &column]);
-    let k = b.load(DType::F32, &["b", "t", &width], &["%0", "%3", &column]);
-    let sum = b.dot(q, k);
-    let scale = b.constant(1.0 / (d as f64).sqrt(), DType::F32);
-    let p = b.apply(ScalarFn::Mul, &[sum, scale]);
-    let mask = b.load(DType::F32, &["b", "t"], &["%0", "%3"]);
-    let p = b.apply(ScalarFn::Add, &[p, mask]);
-    b.store(p, &["b", &hs, "s", "t"], &["%0", "%1", "%2", "%3"]);
-    b.0
-}
-
-/// p[b, h, s, t] · v[b, t, h·d] → y[b, s, h·d]
-fn mixed(h: i64, d: i64) -> Kernel {
-    let (hs, ds, width) = (h.to_string(), d.to_string(), (h * d).to_string());
-    let mut b = Builder::new(&["b", &hs, "s", &ds], &["t"]);
-    let p = b.load(DType::F32, &["b", &hs, "s", "t"], &["%0", "%1", "%2", "%4"]);
-    let v = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &format!("{d}*%1 + %3")]);
-    let sum = b.dot(p, v);
-    b.store(sum, &["b", "s", &width], &["%0", "%2", &format!("{d}*%1 + %3")]);
-    b.0
 }
 
 #[test]

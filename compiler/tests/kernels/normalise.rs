@@ -1,51 +1,10 @@
 //! Reductions, softmax, layer normalisation
 
-use crate::build::Builder;
+use crate::build::{Builder, layer_norm, softmax};
 use crate::harness::{Case, check};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Tensor};
-
-pub fn softmax(rows: &[&str], n: &str) -> Kernel {
-    let mut b = Builder::new(rows, &[n]);
-    let shape: Vec<&str> = rows.iter().copied().chain([n]).collect();
-    let vars: Vec<String> = (0..shape.len()).map(|i| format!("%{i}")).collect();
-    let index: Vec<&str> = vars.iter().map(String::as_str).collect();
-    let x = b.load(DType::F32, &shape, &index);
-    let max = b.reduce(ReduceFn::Max, x);
-    let below = b.apply(ScalarFn::Sub, &[x, max]);
-    let e = b.apply(ScalarFn::Exp, &[below]);
-    let sum = b.reduce(ReduceFn::Add, e);
-    let y = b.apply(ScalarFn::Div, &[e, sum]);
-    b.store(y, &shape, &index);
-    b.0
-}
-
-/// (x - mean) / sqrt(variance + ε) · γ + β of x = a + residual
-pub fn layer_norm(n: &str, count: f64) -> Kernel {
-    let mut b = Builder::new(&["b", "s"], &[n]);
-    let (shape, index) = (["b", "s", n], ["%0", "%1", "%2"]);
-    let a = b.load(DType::F32, &shape, &index);
-    let residual = b.load(DType::F32, &shape, &index);
-    let x = b.apply(ScalarFn::Add, &[a, residual]);
-    let sum = b.reduce(ReduceFn::Add, x);
-    let n_value = b.constant(count, DType::F32);
-    let mean = b.apply(ScalarFn::Div, &[sum, n_value]);
-    let d = b.apply(ScalarFn::Sub, &[x, mean]);
-    let square = b.apply(ScalarFn::Mul, &[d, d]);
-    let squares = b.reduce(ReduceFn::Add, square);
-    let variance = b.apply(ScalarFn::Div, &[squares, n_value]);
-    let epsilon = b.constant(1e-5, DType::F32);
-    let sum = b.apply(ScalarFn::Add, &[variance, epsilon]);
-    let root = b.apply(ScalarFn::Sqrt, &[sum]);
-    let y = b.apply(ScalarFn::Div, &[d, root]);
-    let gamma = b.load(DType::F32, &[n], &["%2"]);
-    let beta = b.load(DType::F32, &[n], &["%2"]);
-    let y = b.apply(ScalarFn::Mul, &[y, gamma]);
-    let y = b.apply(ScalarFn::Add, &[y, beta]);
-    b.store(y, &shape, &index);
-    b.0
-}
 
 #[test]
 fn softmax_over_rows_of_many_lengths() {

@@ -1,9 +1,7 @@
 //! The shared object and the definitions as such: reproducible, without imports, equal for equal kernels
 
-use crate::build::Builder;
-use crate::contract::plain;
+use crate::build::{Builder, layer_norm, plain, softmax};
 use crate::harness::{Case, Library, run, variants};
-use crate::normalise::{layer_norm, softmax};
 use sardonyx::codegen::{build_shared_object, text};
 use sardonyx_passes::kernel::{Variant, lower};
 use sardonyx_runtime::{DType, Tensor};

@@ -177,23 +177,28 @@ fn ulps(y: f32, exact: f64) -> f64 {
 
 /// The largest error of f over dense samples, by `error`.
 fn worst(f: ScalarFn, samples: &[f32], error: impl Fn(f32, f32) -> f64) -> f64 {
-    let kernel = unary(f, samples.len());
+    worst_of(f, samples.len(), [samples.to_vec()], error)
+}
+
+/// The same over several runs of `n` samples.
+fn worst_of(f: ScalarFn, n: usize, runs: impl IntoIterator<Item = Vec<f32>>, error: impl Fn(f32, f32) -> f64) -> f64 {
+    let kernel = unary(f, n);
     let lowered = lower(&kernel).unwrap();
     let library = Library::new(&build_shared_object(&[("f".into(), &lowered.def)]).unwrap());
-    let case = Case::new(f.name(), kernel, &[]).read(0, Tensor::from_vec(vec![samples.len()], samples.to_vec()));
-    let mut results = vec![];
+    let mut case = Case::new(f.name(), kernel, &[]);
     let mut worst = 0f64;
-    for variant in variants() {
-        let (bytes, _) = run(library.kernel("f", variant), &lowered, &case, i64::MAX / 2);
-        let y: Vec<f32> = bytes[0].chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-        for (x, y) in samples.iter().zip(&y) {
-            let e = error(*x, *y);
+    for samples in runs {
+        case.reads[0] = Tensor::from_vec(vec![n], samples.clone());
+        let mut results = variants().into_iter().map(|v| run(library.kernel("f", v), &lowered, &case, i64::MAX / 2).0);
+        let first = results.next().expect("v3 at least");
+        assert!(results.all(|r| r == first), "{}: the variants differ", f.name());
+        for (x, y) in samples.iter().zip(first[0].chunks(4)) {
+            let y = f32::from_le_bytes(y.try_into().unwrap());
+            let e = error(*x, y);
             assert!(!e.is_nan(), "{}({x:e}) = {y:e}", f.name());
             worst = worst.max(e);
         }
-        results.push(bytes);
     }
-    assert!(results.windows(2).all(|w| w[0] == w[1]), "{}: the variants differ", f.name());
     println!("{}: {worst:.3e}", f.name());
     worst
 }
@@ -215,13 +220,7 @@ fn samples(limit: f32) -> Vec<f32> {
 
 #[test]
 fn exp_is_within_4_ulp() {
-    assert!(
-        worst(ScalarFn::Exp, &samples(110.0), |x, y| {
-            let exact = (x as f64).exp();
-            // Beyond the largest f32 the result is infinite.
-            if exact > f32::MAX as f64 { if y == f32::INFINITY { 0.0 } else { f64::NAN } } else { ulps(y, exact) }
-        }) <= 4.0
-    );
+    assert!(worst(ScalarFn::Exp, &samples(110.0), exp_error) <= 4.0);
 }
 
 #[test]
@@ -232,6 +231,32 @@ fn tanh_is_within_4_ulp() {
 #[test]
 fn erf_is_within_2_to_the_minus_22() {
     assert!(worst(ScalarFn::Erf, &samples(10.0), |x, y| (y as f64 - libm::erf(x as f64)).abs()) <= 2f64.powi(-22));
+    assert!(worst(ScalarFn::Erf, &samples(f32::MAX), |x, y| ulps(y, libm::erf(x as f64))) <= 4.0);
+    let size = |x: f32, y: f32| if x.abs() < 3.92 { y.abs() } else { (y - x.signum()).abs() + 1.0 } as f64;
+    assert!(worst(ScalarFn::Erf, &samples(f32::MAX), size) <= 1.0);
+}
+
+/// Beyond the largest f32 the result is infinite.
+fn exp_error(x: f32, y: f32) -> f64 {
+    match (x as f64).exp() {
+        exact if exact <= f32::MAX as f64 => ulps(y, exact),
+        _ if y == f32::INFINITY => 0.0,
+        _ => f64::NAN,
+    }
+}
+
+#[test]
+#[ignore = "every f32: minutes, with --release"]
+fn bounds_hold_for_every_f32() {
+    let bits = 22;
+    let all = || {
+        (0..1u32 << (32 - bits)).map(|high| (0..1u32 << bits).map(|low| f32::from_bits(high << bits | low)).collect())
+    };
+    let number = |x: f32, e: f64| if x.is_nan() { 0.0 } else { e };
+    assert!(worst_of(ScalarFn::Exp, 1 << bits, all(), |x, y| number(x, exp_error(x, y))) <= 4.0);
+    assert!(worst_of(ScalarFn::Tanh, 1 << bits, all(), |x, y| number(x, ulps(y, (x as f64).tanh()))) <= 4.0);
+    let erf = |x: f32, y: f32| number(x, (y as f64 - libm::erf(x as f64)).abs());
+    assert!(worst_of(ScalarFn::Erf, 1 << bits, all(), erf) <= 2f64.powi(-22));
 }
 
 #[test]
@@ -242,4 +267,14 @@ fn log_sine_and_cosine_are_rounded_once() {
     assert!(worst(ScalarFn::Sin, &samples(f32::MAX), wide) <= 2f64.powi(-24));
     assert!(worst(ScalarFn::Sin, &samples(1e5), |x, y| ulps(y, (x as f64).sin())) <= 0.51);
     assert!(worst(ScalarFn::Cos, &samples(1e5), |x, y| ulps(y, (x as f64).cos())) <= 0.51);
+}
+
+#[test]
+fn zeros_keep_their_sign() {
+    use ScalarFn::*;
+    for f in [Tanh, Erf, Sin, Sqrt, Round, Floor, Ceil] {
+        let sign =
+            |x: f32, y: f32| if y == 0.0 && y.is_sign_negative() == x.is_sign_negative() { 0.0 } else { f64::NAN };
+        assert_eq!(worst(f, &[-0.0, 0.0, -0.0], sign), 0.0);
+    }
 }

@@ -1,46 +1,77 @@
 //! input tensors, declared symbols  =>  the value of each symbol; checks of what the call must satisfy
 
-use crate::sdx::{Graph, SymbolKind};
-use sardonyx_runtime::{Dim, Error, Result, Tensor};
+use crate::flow::Program;
+use crate::sdx::{Equality, Graph, Symbol, SymbolKind};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-/// Values of symbols, and the graph that declares them.
+/// What a function, at any level, declares about its call.
+#[derive(Clone)]
+pub struct Signature<'g> {
+    /// Name, element type and dimensions.
+    inputs: Vec<(&'g str, DType, &'g [Dim])>,
+    symbols: &'g BTreeMap<String, Symbol>,
+    checks: &'g [Equality],
+}
+
+impl<'g> From<&'g Graph> for Signature<'g> {
+    fn from(graph: &'g Graph) -> Signature<'g> {
+        let inputs = graph.inputs().map(|(_, name, ty)| (name, ty.dtype, ty.dims.as_slice())).collect();
+        Signature { inputs, symbols: &graph.symbols, checks: &graph.checks }
+    }
+}
+
+impl<'g> From<&'g Program> for Signature<'g> {
+    fn from(program: &'g Program) -> Signature<'g> {
+        let container = |id: usize| &program.containers[id];
+        let input =
+            |(name, id): &'g (String, usize)| (name.as_str(), container(*id).dtype, container(*id).dims.as_slice());
+        Signature {
+            inputs: program.inputs.iter().map(input).collect(),
+            symbols: &program.symbols,
+            checks: &program.checks,
+        }
+    }
+}
+
+/// Values of symbols, and the function that declares them.
 pub struct Symbols<'g> {
-    graph: &'g Graph,
+    declared: Signature<'g>,
     values: BTreeMap<String, i64>,
-    /// Which of the graph's checks have been made: one is due as soon as its symbols have values.
+    /// Which of the function's checks have been made: one is due as soon as its symbols have values.
     checked: Vec<bool>,
 }
 
 impl<'g> Symbols<'g> {
-    /// Binds from the dimensions of the inputs, in the graph's order: the first bare symbol binds, all others must agree.
-    pub fn from_inputs(graph: &'g Graph, inputs: &[(String, Tensor)]) -> Result<Symbols<'g>> {
-        check_names(graph, inputs)?;
-        let mut symbols = Symbols { graph, values: BTreeMap::new(), checked: vec![false; graph.checks.len()] };
-        for (_, name, ty) in graph.inputs() {
+    /// Binds from the dimensions of the inputs, in their order: the first bare symbol binds, all others must agree.
+    pub fn from_inputs(declared: Signature<'g>, inputs: &[(String, Tensor)]) -> Result<Symbols<'g>> {
+        check_names(&declared, inputs)?;
+        let checked = vec![false; declared.checks.len()];
+        let mut symbols = Symbols { declared: declared.clone(), values: BTreeMap::new(), checked };
+        for &(name, dtype, dims) in &declared.inputs {
             let tensor = input(inputs, name)?;
-            if tensor.dtype() != ty.dtype {
-                return Err(mismatch(name, format!("has elements of type {}, not {}", tensor.dtype(), ty.dtype)));
+            if tensor.dtype() != dtype {
+                return Err(mismatch(name, format!("has elements of type {}, not {dtype}", tensor.dtype())));
             }
-            if tensor.rank() != ty.rank() {
-                return Err(mismatch(name, format!("has rank {}, not {}", tensor.rank(), ty.rank())));
+            if tensor.rank() != dims.len() {
+                return Err(mismatch(name, format!("has rank {}, not {}", tensor.rank(), dims.len())));
             }
-            for (dim, &n) in ty.dims.iter().zip(tensor.dims()) {
+            for (dim, &n) in dims.iter().zip(tensor.dims()) {
                 if let Some(symbol) = dim.as_symbol() {
                     symbols.values.entry(symbol.to_string()).or_insert(n as i64);
                 }
             }
         }
-        for (_, name, ty) in graph.inputs() {
+        for &(name, _, dims) in &declared.inputs {
             let tensor = input(inputs, name)?;
-            for (i, (dim, &n)) in ty.dims.iter().zip(tensor.dims()).enumerate() {
+            for (i, (dim, &n)) in dims.iter().zip(tensor.dims()).enumerate() {
                 let wanted = dim.eval(&|s| symbols.get(s)).map_err(|e| e.node(name))?;
                 if wanted != n as i64 {
                     return Err(mismatch(name, format!("has {n} in dimension {i}, but `{dim}` is {wanted}")));
                 }
             }
         }
-        for (name, symbol) in &graph.symbols {
+        for (name, symbol) in declared.symbols {
             if let (SymbolKind::Input, Some(value)) = (symbol.kind, symbols.get(name)) {
                 symbols.check_range(name, value).map_err(|m| Error::user("E0301", m))?;
             }
@@ -65,7 +96,7 @@ impl<'g> Symbols<'g> {
 
     fn check_range(&self, name: &str, value: i64) -> std::result::Result<(), String> {
         // Every symbol is a count, so an undeclared one is still not negative.
-        let symbol = self.graph.symbols.get(name);
+        let symbol = self.declared.symbols.get(name);
         let (lo, hi) = (symbol.map_or(0, |s| s.lo), symbol.and_then(|s| s.hi));
         if value >= lo && hi.is_none_or(|hi| value <= hi) {
             return Ok(());
@@ -75,7 +106,7 @@ impl<'g> Symbols<'g> {
     }
 
     fn check_due(&mut self) -> Result<()> {
-        for (check, done) in self.graph.checks.iter().zip(&mut self.checked) {
+        for (check, done) in self.declared.checks.iter().zip(&mut self.checked) {
             let known = |d: &Dim| d.symbols().iter().all(|s| self.values.contains_key(&**s));
             if *done || !known(&check.left) || !known(&check.right) {
                 continue;
@@ -103,13 +134,13 @@ pub fn input<'a>(inputs: &'a [(String, Tensor)], name: &str) -> Result<&'a Tenso
     found.map(|(_, t)| t).ok_or_else(|| mismatch(name, "is missing".to_string()))
 }
 
-fn check_names(graph: &Graph, inputs: &[(String, Tensor)]) -> Result<()> {
+fn check_names(declared: &Signature, inputs: &[(String, Tensor)]) -> Result<()> {
     for (i, (name, _)) in inputs.iter().enumerate() {
         if inputs[..i].iter().any(|(other, _)| other == name) {
             return Err(mismatch(name, "is given twice".to_string()));
         }
-        if !graph.inputs().any(|(_, declared, _)| declared == name) {
-            let known: Vec<&str> = graph.inputs().map(|(_, n, _)| n).collect();
+        if !declared.inputs.iter().any(|(declared, _, _)| declared == name) {
+            let known: Vec<&str> = declared.inputs.iter().map(|(n, _, _)| *n).collect();
             return Err(mismatch(name, "is not one of the model's".to_string())
                 .help(format!("the model's inputs are: {}", known.join(", "))));
         }

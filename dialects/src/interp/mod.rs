@@ -10,6 +10,7 @@ pub mod kernel;
 mod movement;
 mod numbers;
 pub mod panels;
+pub mod program;
 mod scalar;
 pub mod symbolic;
 #[cfg(test)]
@@ -17,6 +18,7 @@ mod tests;
 
 pub use kernel::run_kernel;
 pub use panels::{pack_panels, unpack_panels};
+pub use program::run_program;
 pub use symbolic::contents;
 
 use crate::sdx::{Graph, Node, Op, TensorType, Value};
@@ -45,7 +47,7 @@ pub fn run_all(
     each: &mut dyn FnMut(Value, &Tensor) -> Result<()>,
 ) -> Result<Vec<(String, Tensor)>> {
     check_order(graph)?;
-    let mut symbols = Symbols::from_inputs(graph, inputs)?;
+    let mut symbols = Symbols::from_inputs(graph.into(), inputs)?;
     let mut uses = graph.uses();
     let mut values: Vec<Option<Tensor>> = vec![None; graph.nodes.len()];
     for (v, node) in graph.values() {
@@ -81,8 +83,8 @@ fn step(
         params(name)?
     } else if let Op::Bind { symbol } = &node.op {
         let [value] = operands(node, args)?;
-        let scalar = (value.rank() == 0 && value.dtype() == DType::I64).then(|| value.get_i64(0)).flatten();
-        symbols.bind(symbol, scalar.ok_or_else(|| Error::defect("a symbol is bound to an i64 scalar"))?)?;
+        let one = (value.len() == 1 && value.dtype() == DType::I64).then(|| value.get_i64(0)).flatten();
+        symbols.bind(symbol, one.ok_or_else(|| Error::defect("a symbol is bound to one i64"))?)?;
         value.clone()
     } else {
         return evaluate(node, args, &|name| symbols.get(name));

@@ -261,8 +261,13 @@ impl Graph {
     }
 }
 
-/// Refuses what no tensor can have: overflowed expressions, negative constants, element counts beyond i64.
+/// Refuses what no tensor can have: overflowed expressions, negative constants, element counts beyond i64, and symbols
+/// that are spelled like a kernel's own.
 pub fn check_type(ty: &TensorType) -> Result<()> {
+    if let Some(own) = ty.dims.iter().flat_map(Dim::symbols).find(|s| s.starts_with(['%', '$'])) {
+        return Err(Error::user("E0204", format!("the dimension symbol `{own}` of {ty} begins with `%` or `$`"))
+            .help("rename the dimension in the model"));
+    }
     if let Some(d) = ty.dims.iter().find(|d| d.as_const().is_some_and(|c| c < 0)) {
         return Err(Error::user("E0201", format!("the dimension {d} of {ty} is negative")));
     }

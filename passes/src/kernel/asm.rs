@@ -308,6 +308,12 @@ impl Asm {
         self.line(&format!("llvm.store {value}, {address} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
     }
 
+    /// Brings the cache line at an address near; the address may lie outside of memory.
+    pub fn prefetch(&mut self, address: Val) {
+        let hints = "<{cache = 1 : i32, hint = 3 : i32, rw = 0 : i32}>";
+        self.line(&format!("\"llvm.intr.prefetch\"({address}) {hints} : (!llvm.ptr) -> ()"));
+    }
+
     /// `for iv in lo..hi step step`, carrying values.
     pub fn for_loop(
         &mut self,

@@ -202,9 +202,9 @@ fn reduce_large_angle(asm: &mut Asm, x: Val) -> (Val, Val) {
     (asm.bin("arith.mulf", fraction, half_pi), n)
 }
 
-/// sin(x) for quarter 0, cos(x) for quarter 1. `from_f32`: x has the range and the precision of an f32; else the
+/// sin(x) for start 0, cos(x) for start 1, counted in quarters of the circle. `from_f32`: x has the range and the precision of an f32; else the
 /// result is NaN for |x| > 10^9.
-pub fn sine(asm: &mut Asm, x: Val, quarter: i64, from_f32: bool) -> Val {
+pub fn sine(asm: &mut Asm, x: Val, start: i64, from_f32: bool) -> Val {
     let (r, n) = reduce_angle(asm, x);
     let size = asm.un("math.absf", x);
     let limit = asm.float(LARGE, x.ty);
@@ -230,7 +230,7 @@ pub fn sine(asm: &mut Asm, x: Val, quarter: i64, from_f32: bool) -> Val {
     let s = asm.bin("arith.mulf", s, r);
     let c = polynomial(asm, square, &inverse_factorials(0, 18, 2, true));
     let (one, two, zero) = (asm.int(1, n.ty), asm.int(2, n.ty), asm.int(0, n.ty));
-    let quarter = asm.int(quarter, n.ty);
+    let quarter = asm.int(start, n.ty);
     let n = asm.bin("arith.addi", n, quarter);
     let odd = asm.bin("arith.andi", n, one);
     let odd = asm.cmpi("ne", odd, zero);
@@ -238,7 +238,14 @@ pub fn sine(asm: &mut Asm, x: Val, quarter: i64, from_f32: bool) -> Val {
     let half = asm.bin("arith.andi", n, two);
     let negative = asm.cmpi("ne", half, zero);
     let minus = asm.un("arith.negf", y);
-    asm.select(negative, minus, y)
+    let y = asm.select(negative, minus, y);
+    if start == 1 {
+        return y;
+    }
+    // The sine of -0 is -0.
+    let nothing = asm.float(0.0, x.ty);
+    let is_zero = asm.cmpf("oeq", x, nothing);
+    asm.select(is_zero, x, y)
 }
 
 /// exp(y · log |x|) with the special cases of C `pow`.

@@ -174,8 +174,8 @@ fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         ScalarFn::Sub => asm.bin("arith.subf", x, args[1]),
         ScalarFn::Mul => asm.bin("arith.mulf", x, args[1]),
         ScalarFn::Div => asm.bin("arith.divf", x, args[1]),
-        ScalarFn::Max => asm.bin("arith.maximumf", x, args[1]),
-        ScalarFn::Min => asm.bin("arith.minimumf", x, args[1]),
+        ScalarFn::Max => extremum(asm, "ogt", x, args[1]),
+        ScalarFn::Min => extremum(asm, "olt", x, args[1]),
         ScalarFn::Neg => asm.un("arith.negf", x),
         ScalarFn::Ceil => asm.un("math.ceil", x),
         ScalarFn::Floor => asm.un("math.floor", x),
@@ -208,6 +208,15 @@ fn in_double(asm: &mut Asm, args: &[Val], t: DType, f: impl FnOnce(&mut Asm, &[V
     let wide: Vec<Val> = args.iter().map(|a| asm.cast("arith.extf", *a, Elem::F64)).collect();
     let y = f(asm, &wide);
     if matches!(t, DType::F16 | DType::BF16) { round_to_odd(asm, y) } else { asm.cast("arith.truncf", y, elem) }
+}
+
+/// One of a and b; NaN if either is. Of +0 and -0 either may come, which spares most of what `arith.maximumf` does.
+fn extremum(asm: &mut Asm, better: &str, a: Val, b: Val) -> Val {
+    let first = asm.cmpf(better, a, b);
+    // One instruction, which gives b where the two do not compare.
+    let y = asm.select(first, a, b);
+    let nan = asm.cmpf("uno", a, a);
+    asm.select(nan, a, y)
 }
 
 /// -1, 0 or 1; NaN stays.

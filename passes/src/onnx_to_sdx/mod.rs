@@ -1,5 +1,6 @@
 //! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
 
+mod attention;
 mod builder;
 mod elementwise;
 mod indexing;

@@ -1,8 +1,10 @@
 //! constants as they come, then plan, code, manifest  =>  model.sdx, whole or not at all
 
-use super::{CODE, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, WEIGHTS, WEIGHTS_ALIGNMENT};
+use super::{
+    CODE, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT,
+};
 use crate::file::AtomicFile;
-use crate::plan::{File, Manifest, Plan};
+use crate::plan::{File, Manifest, Plan, SelfTest};
 use crate::{Error, Result};
 use prost::Message;
 use std::io::{Seek, SeekFrom, Write};
@@ -17,6 +19,7 @@ pub struct ArtifactWriter {
     path: String,
     weights: blake3::Hasher,
     weights_bytes: u64,
+    selftest: Option<Vec<u8>>,
 }
 
 impl ArtifactWriter {
@@ -25,7 +28,7 @@ impl ArtifactWriter {
         let path = file.path().display().to_string();
         let mut zip = ZipWriter::new(Quiet::new(file));
         zip.start_file(WEIGHTS, options(WEIGHTS_ALIGNMENT)).map_err(|e| zip_error(&path, e))?;
-        Ok(ArtifactWriter { zip, path, weights: blake3::Hasher::new(), weights_bytes: 0 })
+        Ok(ArtifactWriter { zip, path, weights: blake3::Hasher::new(), weights_bytes: 0, selftest: None })
     }
 
     /// Pads to the next multiple of 64 and returns that offset in `weights`: what is written next begins there.
@@ -56,20 +59,27 @@ impl ArtifactWriter {
         self.weights_bytes
     }
 
+    /// Adds a call with known results, which is made at load.
+    pub fn selftest(&mut self, selftest: &SelfTest) {
+        self.selftest = Some(selftest.encode_to_vec());
+    }
+
     /// Writes the rest and gives the file its name. `manifest.files` is filled in here; the other fields are written
     /// as given (see [`Manifest::current`]).
     pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: &[u8]) -> Result<()> {
         let plan = plan.encode_to_vec();
-        manifest.files = vec![
-            File {
-                name: WEIGHTS.into(),
-                bytes: self.weights_bytes,
-                blake3: self.weights.finalize().as_bytes().to_vec(),
-            },
-            File { name: CODE.into(), bytes: code.len() as u64, blake3: blake3::hash(code).as_bytes().to_vec() },
-            File { name: PLAN.into(), bytes: plan.len() as u64, blake3: blake3::hash(&plan).as_bytes().to_vec() },
-        ];
-        for (name, bytes) in [(CODE, code), (PLAN, &plan), (MANIFEST, &manifest.encode_to_vec())] {
+        let weights = self.weights.finalize().as_bytes().to_vec();
+        manifest.files = vec![File { name: WEIGHTS.into(), bytes: self.weights_bytes, blake3: weights }];
+        let mut entries = vec![(CODE, code), (PLAN, &plan)];
+        entries.extend(self.selftest.as_ref().map(|bytes| (SELFTEST, bytes.as_slice())));
+        manifest.files.extend(entries.iter().map(|(name, bytes)| File {
+            name: name.to_string(),
+            bytes: bytes.len() as u64,
+            blake3: blake3::hash(bytes).as_bytes().to_vec(),
+        }));
+        let manifest = manifest.encode_to_vec();
+        entries.push((MANIFEST, &manifest));
+        for (name, bytes) in entries {
             self.zip.start_file(name, options(ENTRY_ALIGNMENT)).map_err(|e| zip_error(&self.path, e))?;
             self.zip.write_all(bytes).map_err(|e| Error::io(&self.path, "write", &e))?;
         }

@@ -3,6 +3,7 @@
 use super::put;
 use crate::artifact::Artifact;
 use crate::bind::describe;
+use crate::plan::SelfTest;
 use crate::program::{self, Entry, Location, Program, Step};
 use crate::{Result, Verify};
 use std::io::Write;
@@ -30,6 +31,9 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         let hash: String = file.blake3.iter().map(|b| format!("{b:02x}")).collect();
         put!(out, "entry       {} {} bytes, blake3 {hash}", file.name, file.bytes)?;
     }
+    if let Some(test) = &artifact.selftest {
+        put!(out, "self-test   {}", describe_selftest(test))?;
+    }
     for symbol in &program.symbols {
         put!(out, "symbol      {} in {}, {:?}", symbol.name, symbol.range(), symbol.kind)?;
     }
@@ -49,6 +53,12 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         )?;
     }
     program.entries.iter().try_for_each(|entry| write_entry(&program, entry, out))
+}
+
+/// The dimensions of its inputs.
+fn describe_selftest(test: &SelfTest) -> String {
+    let inputs: Vec<String> = test.inputs.iter().map(|c| format!("{} {:?}", c.name, c.dims)).collect();
+    inputs.join(", ")
 }
 
 fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<()> {

@@ -59,11 +59,15 @@ pub struct ModelArgs {
     /// Use at most this variant of the kernels
     #[arg(long, value_name = "LEVEL", value_parser = level_parser())]
     pub cpu: Option<Level>,
+    /// Load the artifact without the call with known results that it may hold
+    #[arg(long)]
+    pub no_selftest: bool,
 }
 
 impl ModelArgs {
     pub fn load(&self) -> Result<Model> {
-        Model::load(&self.model, &LoadOptions { verify: self.verify, cpu: self.cpu })
+        let options = LoadOptions { verify: self.verify, cpu: self.cpu, selftest: !self.no_selftest };
+        Model::load(&self.model, &options)
     }
 }
 

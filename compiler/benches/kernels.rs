@@ -1,4 +1,5 @@
-//! GFLOP/s of contraction kernels on one core, and their share of an FMA loop measured between their runs
+//! Kernels on one core: GFLOP/s of contractions and their share of an FMA loop measured between their runs; elements
+//! per nanosecond of the others
 
 #[path = "../tests/kernels/build.rs"]
 #[allow(dead_code)]
@@ -10,7 +11,8 @@ mod harness;
 use build::Builder;
 use harness::{Case, Guarded, Library, variants};
 use sardonyx::codegen::build_shared_object;
-use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::flow::kernel::{Kernel, Layout};
+use sardonyx_dialects::interp::pack_panels;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::{Lowered, Variant, lower, packable};
 use sardonyx_runtime::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
@@ -21,9 +23,20 @@ use std::time::Instant;
 struct Shape {
     name: String,
     kernel: Kernel,
-    /// The value of the symbol `s`.
-    s: i64,
-    flops: f64,
+    symbols: Vec<(&'static str, i64)>,
+    /// Of one run: floating-point operations, or elements where `per_element`.
+    work: f64,
+    per_element: bool,
+}
+
+impl Shape {
+    fn contraction(name: String, kernel: Kernel, symbols: &[(&'static str, i64)], flops: f64) -> Shape {
+        Shape { name, kernel, symbols: symbols.to_vec(), work: flops, per_element: false }
+    }
+
+    fn elements(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], n: usize) -> Shape {
+        Shape { name: name.into(), kernel, symbols: symbols.to_vec(), work: n as f64, per_element: true }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -55,45 +68,44 @@ fn gemm(m: i64, n: i64, k: i64, symbolic: bool, epilogue: Epilogue) -> Shape {
     }
     b.store(y, &[&ms, &ns], &["%0", "%1"]);
     let kernel = packable(&b.0).expect("a constant right operand").kernel;
-    Shape { name, kernel, s: m, flops: 2.0 * m as f64 * n as f64 * k as f64 }
+    Shape::contraction(name, kernel, &[("s", m)], 2.0 * m as f64 * n as f64 * k as f64)
 }
 
-fn attention(scores: bool) -> Shape {
-    let mut b = if scores {
-        Builder::new(&["1", "12", "s", "s"], &["32"])
-    } else {
-        Builder::new(&["1", "12", "s", "32"], &["s"])
-    };
-    let width = ["1", "s", "384"];
-    let p = ["1", "12", "s", "s"];
-    if scores {
-        let q = b.load(DType::F32, &width, &["%0", "%2", "32*%1 + %4"]);
-        let k = b.load(DType::F32, &width, &["%0", "%3", "32*%1 + %4"]);
-        let sum = b.dot(q, k);
-        let scale = b.constant(0.17677669, DType::F32);
-        let sum = b.apply(ScalarFn::Mul, &[sum, scale]);
-        b.store(sum, &p, &["%0", "%1", "%2", "%3"]);
-    } else {
-        let x = b.load(DType::F32, &p, &["%0", "%1", "%2", "%4"]);
-        let v = b.load(DType::F32, &width, &["%0", "%4", "32*%1 + %3"]);
-        let sum = b.dot(x, v);
-        b.store(sum, &width, &["%0", "%2", "32*%1 + %3"]);
-    }
-    let name = if scores { "q·k 12 heads s128 d32" } else { "p·v 12 heads s128 d32" };
-    Shape { name: name.into(), kernel: b.0, s: 128, flops: 2.0 * 12.0 * 128.0 * 128.0 * 32.0 }
+fn attention(name: &str, kernel: Kernel) -> Shape {
+    let symbols = [("b", 1), ("s", 128), ("t", 128)];
+    Shape::contraction(format!("{name} 12 heads s128 d32"), kernel, &symbols, 2.0 * 12.0 * 128.0 * 128.0 * 32.0)
+}
+
+fn bias(columns: &str) -> Kernel {
+    let mut b = Builder::new(&["s", columns], &[]);
+    let x = b.load(DType::F32, &["s", columns], &["%0", "%1"]);
+    let bias = b.load(DType::F32, &[columns], &["%1"]);
+    let y = b.apply(ScalarFn::Add, &[x, bias]);
+    b.store(y, &["s", columns], &["%0", "%1"]);
+    b.0
 }
 
 fn main() {
     let mut shapes = vec![];
-    for (m, n, k) in [(128, 384, 384), (128, 1536, 384), (128, 384, 1536)] {
+    for (m, n, k) in
+        [(128, 384, 384), (128, 1536, 384), (128, 384, 1536), (128, 3072, 768), (128, 768, 3072), (1024, 1024, 1024)]
+    {
         shapes.push(gemm(m, n, k, false, Epilogue::None));
     }
     shapes.push(gemm(128, 384, 384, true, Epilogue::Bias));
     shapes.push(gemm(128, 1536, 384, true, Epilogue::Gelu));
     shapes.push(gemm(100, 384, 1536, true, Epilogue::Bias));
     shapes.push(gemm(1, 384, 384, true, Epilogue::Bias));
-    shapes.push(attention(true));
-    shapes.push(attention(false));
+    shapes.push(gemm(1, 4096, 4096, true, Epilogue::None));
+    shapes.push(gemm(4, 4096, 4096, true, Epilogue::None));
+    shapes.push(attention("q·k", build::scores(12, 32)));
+    shapes.push(attention("p·v", build::mixed(12, 32)));
+    let symbols = [("b", 1), ("s", 128)];
+    shapes.push(Shape::elements("softmax 1536x128", build::softmax(&["12", "s"], "s"), &symbols, 12 * 128 * 128));
+    let norm = build::layer_norm("384", 384.0);
+    shapes.push(Shape::elements("layer norm of a sum 128x384", norm, &symbols, 128 * 384));
+    shapes.push(Shape::elements("bias 128x384", bias("384"), &symbols, 128 * 384));
+    shapes.push(Shape::elements("bias 128x8", bias("8"), &symbols, 128 * 8));
     let lowered: Vec<Lowered> = shapes.iter().map(|s| lower(&s.kernel).unwrap()).collect();
     let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
     let start = Instant::now();
@@ -106,22 +118,23 @@ fn main() {
     );
     let library = Library::new(&object);
     for variant in variants() {
-        println!("{}: GFLOP/s, share of the FMA loop", variant.name());
+        println!("{}: GFLOP/s and share of the FMA loop, or elements/ns", variant.name());
         for (i, shape) in shapes.iter().enumerate() {
             let (rate, share) = measure(library.kernel(&format!("k{i}"), variant), &lowered[i], shape, variant);
-            println!("  {:<32} {rate:>7.1} {:>5.0} %", shape.name, share * 100.0);
+            let share = if shape.per_element { String::new() } else { format!("{:>5.0} %", share * 100.0) };
+            println!("  {:<40} {rate:>7.1} {share}", shape.name);
         }
     }
 }
 
 /// Medians of the kernel's rate and of its share of the peak loops run directly before and after.
 fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) -> (f64, f64) {
-    let case = Case::new(&shape.name, shape.kernel.clone(), &[("s", shape.s)]);
-    let value = |name: &str| (name == "s").then_some(shape.s);
+    let case = Case::new(&shape.name, shape.kernel.clone(), &shape.symbols);
+    let value = |name: &str| shape.symbols.iter().find(|s| s.0 == name).map(|s| s.1);
     let mut memory: Vec<Guarded> = case.reads.iter().map(|t| Guarded::with(t.bytes(), 64)).collect();
     for (i, container) in case.kernel.reads.iter().enumerate() {
-        if let sardonyx_dialects::flow::kernel::Layout::Panels { width } = container.layout {
-            let packed = sardonyx_dialects::interp::pack_panels(&case.reads[i], width).unwrap();
+        if let Layout::Panels { width } = container.layout {
+            let packed = pack_panels(&case.reads[i], width).unwrap();
             memory[i] = Guarded::with(&packed, 64);
         }
     }
@@ -144,16 +157,16 @@ fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) -> (
         end: lowered.grid.eval(&value).unwrap(),
         status: &mut status,
     };
-    let repeats = (2e7 / shape.flops).ceil().clamp(1.0, 2000.0) as usize;
+    let repeats = (2e7 / shape.work).ceil().clamp(1.0, 2000.0) as usize;
     let mut samples: Vec<(f64, f64)> = vec![];
     for _ in 0..41 {
         let before = peak(variant);
-        let start = Instant::now();
+        let start = cpu_seconds();
         for _ in 0..repeats {
             // SAFETY: the buffers have the sizes of the kernel's containers.
             unsafe { f(&args) };
         }
-        let rate = shape.flops * repeats as f64 / start.elapsed().as_secs_f64() / 1e9;
+        let rate = shape.work * repeats as f64 / (cpu_seconds() - start) / 1e9;
         samples.push((rate, rate / ((before + peak(variant)) / 2.0)));
     }
     let median = |mut v: Vec<f64>| {
@@ -165,7 +178,7 @@ fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) -> (
 
 /// GFLOP/s of independent multiply-adds in registers.
 fn peak(variant: Variant) -> f64 {
-    let start = Instant::now();
+    let start = cpu_seconds();
     // SAFETY: `variants` gave only what this CPU has.
     let flops = unsafe {
         match variant {
@@ -173,10 +186,18 @@ fn peak(variant: Variant) -> f64 {
             Variant::V4 => fma_512(),
         }
     };
-    flops / start.elapsed().as_secs_f64() / 1e9
+    flops / (cpu_seconds() - start) / 1e9
 }
 
-const ROUNDS: usize = 4000;
+/// Time that this thread has run, so that other programs on the machine do not count.
+fn cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+const ROUNDS: usize = 16000;
 
 #[target_feature(enable = "avx512f")]
 fn fma_512() -> f64 {

@@ -1,0 +1,207 @@
+//! flow program, parameters, inputs  =>  outputs: its steps in their order, each kernel by `run_kernel`
+//!
+//! A packed container has the value of its logical matrix: layout changes where elements are, not what they are.
+
+use super::bind::{self, Symbols};
+use super::{extents, run_kernel};
+use crate::flow::{FlowOp, Program, Step, Window};
+use sardonyx_runtime::{DType, Error, Result, Tensor};
+
+/// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
+/// what no earlier step gives.
+pub fn run_program(
+    program: &Program,
+    params: &dyn Fn(&str) -> Result<Tensor>,
+    inputs: &[(String, Tensor)],
+) -> Result<Vec<(String, Tensor)>> {
+    let mut symbols = Symbols::from_inputs(program.into(), inputs)?;
+    let mut values: Vec<Option<Tensor>> = vec![None; program.containers.len()];
+    for (name, id) in &program.inputs {
+        values[*id] = Some(bind::input(inputs, name)?.clone());
+    }
+    for (i, step) in program.steps.iter().enumerate() {
+        let args = step.args.iter().map(|&a| values[a].clone()).collect::<Option<Vec<Tensor>>>();
+        let args = args.ok_or_else(|| Error::defect("an operand has no value yet").node(label(i, step)))?;
+        let results = run_step(program, step, &args, params, &mut symbols).map_err(|e| e.node(label(i, step)))?;
+        for (&id, result) in step.results.iter().zip(results) {
+            values[id] = Some(accepted(program, id, result, &symbols).map_err(|e| e.node(label(i, step)))?);
+        }
+    }
+    let output = |(name, id): &(String, usize)| {
+        let value = values[*id].clone().ok_or_else(|| Error::defect(format!("the output `{name}` has no value")))?;
+        Ok((name.clone(), value))
+    };
+    program.outputs.iter().map(output).collect()
+}
+
+fn run_step(
+    program: &Program,
+    step: &Step,
+    args: &[Tensor],
+    params: &dyn Fn(&str) -> Result<Tensor>,
+    symbols: &mut Symbols,
+) -> Result<Vec<Tensor>> {
+    Ok(match &step.op {
+        FlowOp::Kernel(kernel) => run_kernel(kernel, &|s| symbols.get(s), args)?,
+        FlowOp::Param { name, window: None } => vec![params(name)?],
+        FlowOp::Param { name, window: Some(w) } => vec![windowed(&params(name)?, w, &dims(program, step, symbols)?)?],
+        FlowOp::Const(value) => vec![value.0.clone()],
+        FlowOp::View => vec![only(args)?.with_dims(dims(program, step, symbols)?)?],
+        FlowOp::Bind { symbol } => {
+            let arg = only(args)?;
+            let first = (arg.dtype() == DType::I64 && !arg.is_empty()).then(|| arg.get_i64(0)).flatten();
+            symbols.bind(symbol, first.ok_or_else(|| Error::defect("a symbol is bound to an i64"))?)?;
+            vec![]
+        }
+    })
+}
+
+fn only(args: &[Tensor]) -> Result<&Tensor> {
+    let [arg] = args else { return Err(Error::defect(format!("one operand, not {}", args.len()))) };
+    Ok(arg)
+}
+
+/// The dimensions of a step's only result.
+fn dims(program: &Program, step: &Step, symbols: &Symbols) -> Result<Vec<usize>> {
+    let [id] = step.results.as_slice() else { return Err(Error::defect("one result")) };
+    extents(&program.containers[*id].dims, &|s| symbols.get(s))
+}
+
+/// The matrix [k, n] of the elements src[offset + k * stride_k + n * stride_n].
+fn windowed(source: &Tensor, w: &Window, dims: &[usize]) -> Result<Tensor> {
+    let &[k, n] = dims else { return Err(Error::defect("a window gives a matrix")) };
+    let width = source.dtype().bits() as usize / 8;
+    let mut out = Vec::with_capacity(k * n * width);
+    for i in 0..k as i128 {
+        for j in 0..n as i128 {
+            let at = w.offset as i128 + i * w.stride_k as i128 + j * w.stride_n as i128;
+            let at = usize::try_from(at).ok().filter(|&at| at < source.len() && width > 0);
+            let at = at.ok_or_else(|| Error::defect("a window reaches beyond its parameter"))?;
+            out.extend_from_slice(&source.bytes()[at * width..(at + 1) * width]);
+        }
+    }
+    Tensor::new(source.dtype(), dims.to_vec(), out.into())
+}
+
+/// A value is what its container says.
+fn accepted(program: &Program, id: usize, value: Tensor, symbols: &Symbols) -> Result<Tensor> {
+    let container = &program.containers[id];
+    let dims = extents(&container.dims, &|s| symbols.get(s))?;
+    if value.dtype() == container.dtype && value.dims() == dims {
+        return Ok(value);
+    }
+    let message = format!("the value is {} {:?}, not {} {dims:?}", value.dtype(), value.dims(), container.dtype);
+    Err(Error::defect(message))
+}
+
+/// What an error calls a step: its ONNX origins, else its place.
+fn label(i: usize, step: &Step) -> String {
+    if step.origins.is_empty() { format!("step {i}") } else { step.origins.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::{Body, Container, Kernel, Layout, Memlet, Statement, Store, TensorValue};
+    use crate::scalar::ScalarFn;
+    use crate::sdx::{Symbol, SymbolKind};
+    use sardonyx_runtime::Dim;
+
+    fn container(dtype: DType, dims: &[&str], layout: Layout) -> Container {
+        Container { dtype, dims: dims.iter().map(|d| Dim::parse(d).unwrap()).collect(), layout }
+    }
+
+    fn step(op: FlowOp, args: &[usize], results: &[usize]) -> Step {
+        Step { op, args: args.to_vec(), results: results.to_vec(), origins: vec![] }
+    }
+
+    fn weights(name: &str) -> Result<Tensor> {
+        assert_eq!(name, "w");
+        Ok(Tensor::from_vec(vec![2, 3], (0..6).map(|i| i as f32).collect()))
+    }
+
+    /// Outputs of one step without operands.
+    fn lone(op: FlowOp, result: Container) -> Result<Tensor> {
+        let mut program = Program::default();
+        let id = program.container(result);
+        program.steps = vec![step(op, &[], &[id])];
+        program.outputs = vec![("y".into(), id)];
+        run_program(&program, &weights, &[]).map(|mut out| out.remove(0).1)
+    }
+
+    #[test]
+    fn a_window_reads_the_parameter_transposed_and_from_an_offset() {
+        let param = |offset, stride_k, stride_n| FlowOp::Param {
+            name: "w".into(),
+            window: Some(Window { offset, stride_k, stride_n }),
+        };
+        let panels = |dims: &[&str]| container(DType::F32, dims, Layout::Panels { width: 16 });
+        let all = lone(param(0, 1, 3), panels(&["3", "2"])).unwrap();
+        assert_eq!(all.to_vec::<f32>().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+        let part = lone(param(1, 3, 1), panels(&["2", "2"])).unwrap();
+        assert_eq!(part.to_vec::<f32>().unwrap(), [1.0, 2.0, 4.0, 5.0]);
+        assert!(lone(param(1, 3, 1), panels(&["2", "3"])).unwrap_err().message.contains("beyond its parameter"));
+        assert!(lone(param(0, -1, 1), panels(&["2", "3"])).unwrap_err().message.contains("beyond its parameter"));
+    }
+
+    #[test]
+    fn a_container_of_another_type_is_a_defect() {
+        let value = FlowOp::Const(TensorValue(Tensor::scalar(1i64)));
+        assert_eq!(lone(value.clone(), container(DType::F32, &[], Layout::RowMajor)).unwrap_err().code, "E0901");
+        assert_eq!(lone(value, container(DType::I64, &["1"], Layout::RowMajor)).unwrap_err().code, "E0901");
+    }
+
+    /// bind n = count; view of x as [n, 2]; kernel y = -x over [n, 2]
+    fn bound() -> Program {
+        let mut p = Program::default();
+        p.symbols.insert("n".into(), Symbol { kind: SymbolKind::Data, lo: 0, hi: Some(3) });
+        let count = p.container(container(DType::I64, &["1"], Layout::RowMajor));
+        let x = p.container(container(DType::F32, &["6"], Layout::RowMajor));
+        let view = p.container(container(DType::F32, &["n", "2"], Layout::RowMajor));
+        let y = p.container(container(DType::F32, &["n", "2"], Layout::RowMajor));
+        p.inputs = vec![("count".into(), count), ("x".into(), x)];
+        p.outputs = vec![("y".into(), y)];
+        let memlet = || Memlet { container: 0, index: vec![Kernel::var(0), Kernel::var(1)] };
+        let statement = |body| Statement { body, dtype: DType::F32 };
+        let kernel = Kernel {
+            outer: vec![Dim::symbol("n"), 2.into()],
+            inner: vec![],
+            reads: vec![p.containers[view].clone()],
+            writes: vec![p.containers[y].clone()],
+            body: vec![
+                statement(Body::Load { memlet: memlet(), guard: None }),
+                statement(Body::Apply { f: ScalarFn::Neg, args: vec![0] }),
+            ],
+            stores: vec![Store { memlet: memlet(), value: 1 }],
+        };
+        p.steps = vec![
+            step(FlowOp::Bind { symbol: "n".into() }, &[count], &[]),
+            step(FlowOp::View, &[x], &[view]),
+            step(FlowOp::Kernel(Box::new(kernel)), &[view], &[y]),
+        ];
+        p
+    }
+
+    fn call(p: &Program, count: i64) -> Result<Vec<(String, Tensor)>> {
+        let x = Tensor::from_vec(vec![6], (0..6).map(|i| i as f32).collect());
+        run_program(p, &weights, &[("count".into(), Tensor::from_vec(vec![1], vec![count])), ("x".into(), x)])
+    }
+
+    #[test]
+    fn a_bound_symbol_gives_dimensions_to_what_follows() {
+        let out = call(&bound(), 3).unwrap();
+        assert_eq!(out[0].1.dims(), [3, 2]);
+        assert_eq!(out[0].1.to_vec::<f32>().unwrap(), [0.0, -1.0, -2.0, -3.0, -4.0, -5.0]);
+        assert_eq!(call(&bound(), 4).unwrap_err().code, "E0201");
+    }
+
+    #[test]
+    fn steps_out_of_order_are_a_defect() {
+        let mut p = bound();
+        p.steps.swap(1, 2);
+        assert!(call(&p, 3).unwrap_err().message.contains("no value yet"));
+        let mut p = bound();
+        p.steps.rotate_left(1);
+        assert_eq!(call(&p, 3).unwrap_err().code, "E0204");
+    }
+}

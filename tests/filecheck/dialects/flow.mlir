@@ -1,0 +1,52 @@
+// RUN: sardonyx-opt %s | FileCheck %s
+// RUN: sardonyx-opt %s | sardonyx-opt - | FileCheck %s
+
+// Each operation of the flow level in its own spelling. Where an operation can have types of one kind only, MLIR leaves
+// out their name.
+
+!row = !flow.container<[b], f32, row_major>
+!points = !flow.container<[b, s], f32, row_major>
+!ids = !flow.container<[b], i64, row_major>
+
+// CHECK-LABEL: func.func @containers
+// CHECK: flow.param "w" : <[3, 40], f32, row_major>
+// CHECK: flow.param "w" window [0, 1, 3] : <[40, 3], f32, panels16>
+// CHECK: flow.const dense<[1, 2]> : tensor<2xi64> : <[2], i64, row_major>
+// CHECK: flow.view %{{.*}} : <[b, s], f32, row_major> -> <[b*s], f32, row_major>
+// CHECK: flow.bind "n" = %{{.*}} : <[b], i64, row_major>
+func.func @containers(%x: !points, %n: !ids) {
+  %0 = flow.param "w" : !flow.container<[3, 40], f32, row_major>
+  %1 = flow.param "w" window [0, 1, 3] : !flow.container<[40, 3], f32, panels16>
+  %2 = flow.const dense<[1, 2]> : tensor<2xi64> : !flow.container<[2], i64, row_major>
+  %3 = flow.view %x : !points -> !flow.container<[b*s], f32, row_major>
+  flow.bind "n" = %n : !ids
+  return
+}
+
+// CHECK-LABEL: func.func @kernel
+// CHECK: flow.kernel outer ["b"] inner ["s"](%{{.*}}, %{{.*}}) : (
+// CHECK-NEXT: %[[AT:.*]] = flow.load 1 ["%0"] : i64
+// CHECK-NEXT: %[[LO:.*]] = flow.index "0" : i64
+// CHECK-NEXT: %[[IN:.*]] = flow.apply "le"(%[[LO]], %[[AT]]) : (i64, i64) -> i1
+// CHECK-NEXT: %[[X:.*]] = flow.load 0 ["$0", "%1"] if %[[IN]] : f32
+// CHECK-NEXT: %[[C:.*]] = flow.scalar 5.000000e-01 : f16
+// CHECK-NEXT: %[[D:.*]] = flow.convert %[[C]] : f16 -> f32
+// CHECK-NEXT: %[[Y:.*]] = flow.apply "mul"(%[[X]], %[[D]]) : (f32, f32) -> f32
+// CHECK-NEXT: %[[S:.*]] = flow.reduce "add" %[[Y]] : f32 -> f32
+// CHECK-NEXT: flow.store %[[S]] to 0 ["%0"] : f32
+// CHECK-NEXT: flow.store %[[Y]] to 1 ["%0", "%1"] : f32
+func.func @kernel(%x: !points, %n: !ids) -> (!row, !points) {
+  %0:2 = flow.kernel outer ["b"] inner ["s"] (%x, %n) : (!points, !ids) -> (!row, !points) {
+    %at = flow.load 1 ["%0"] : i64
+    %lo = flow.index "0" : i64
+    %in = flow.apply "le"(%lo, %at) : (i64, i64) -> i1
+    %v = flow.load 0 ["$0", "%1"] if %in : f32
+    %c = flow.scalar 0.5 : f16
+    %d = flow.convert %c : f16 -> f32
+    %y = flow.apply "mul"(%v, %d) : (f32, f32) -> f32
+    %s = flow.reduce "add" %y : f32 -> f32
+    flow.store %s to 0 ["%0"] : f32
+    flow.store %y to 1 ["%0", "%1"] : f32
+  }
+  return %0#0, %0#1 : !row, !points
+}

@@ -1,0 +1,310 @@
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow)' | FileCheck %s
+
+// An operation is a kernel over its result: loads at explicit indices, one function, a store.
+
+!x = !sdx.tensor<[b, s], f32>
+
+// CHECK-LABEL: func.func @map
+// CHECK-SAME: (%[[X:.*]]: !flow.container<[b, s], f32, row_major> {sdx.name = "left"}, %[[Y:.*]]: !flow
+// CHECK-SAME: sdx.checks = ["2*h == b : /Split"], sdx.results = ["sum"], sdx.symbols = ["input b 1..8", "input s 0.."]
+// CHECK-NEXT: %[[Z:.*]] = flow.kernel outer ["b", "s"] inner [](%[[X]], %[[Y]])
+// CHECK-NEXT:   %[[A:.*]] = flow.load 0 ["%0", "%1"] : f32
+// CHECK-NEXT:   %[[B:.*]] = flow.load 1 ["%0", "%1"] : f32
+// CHECK-NEXT:   %[[C:.*]] = flow.apply "add"(%[[A]], %[[B]])
+// CHECK-NEXT:   flow.store %[[C]] to 0 ["%0", "%1"]
+// CHECK-NEXT: }
+// CHECK-NEXT: return %[[Z]]
+func.func @map(%x: !x {sdx.name = "left"}, %y: !x) -> !x attributes {
+    sdx.checks = ["2*h == b : /Split"], sdx.results = ["sum"], sdx.symbols = ["input b 1..8", "input s 0.."]} {
+  %0 = sdx.map "add"(%x, %y) : (!x, !x) -> !x
+  return %0 : !x
+}
+
+// -----
+
+!x = !sdx.tensor<[b, s], f32>
+
+// One container is one operand, however often it is read.
+
+// CHECK-LABEL: func.func @square
+// CHECK: flow.kernel outer ["b", "s"] inner [](%{{[^,]*}}) :
+// CHECK-NEXT: flow.load 0
+// CHECK-NEXT: flow.load 0
+// CHECK-NEXT: flow.apply "mul"
+func.func @square(%x: !x) -> !x {
+  %0 = sdx.map "mul"(%x, %x) : (!x, !x) -> !x
+  return %0 : !x
+}
+
+// -----
+
+// CHECK-LABEL: func.func @convert
+// CHECK: %[[A:.*]] = flow.load 0 ["%0"] : f32
+// CHECK-NEXT: %[[B:.*]] = flow.convert %[[A]] : f32 -> i8
+// CHECK-NEXT: flow.store %[[B]] to 0 ["%0"] : i8
+func.func @convert(%x: !sdx.tensor<[b], f32>) -> !sdx.tensor<[b], i8> {
+  %0 = sdx.convert %x : !sdx.tensor<[b], f32> -> !sdx.tensor<[b], i8>
+  return %0 : !sdx.tensor<[b], i8>
+}
+
+// -----
+
+// What is reduced over is the inner space; the kept dimensions are numbered first.
+
+// CHECK-LABEL: func.func @reduce
+// CHECK: flow.kernel outer ["s"] inner ["b", "t"]
+// CHECK-NEXT: %[[A:.*]] = flow.load 0 ["%1", "%0", "%2"] : f32
+// CHECK-NEXT: %[[B:.*]] = flow.reduce "max" %[[A]] : f32 -> f32
+// CHECK-NEXT: flow.store %[[B]] to 0 ["%0"] : f32
+func.func @reduce(%x: !sdx.tensor<[b, s, t], f32>) -> !sdx.tensor<[s], f32> {
+  %0 = sdx.reduce "max" %x axes [0, 2] : !sdx.tensor<[b, s, t], f32> -> !sdx.tensor<[s], f32>
+  return %0 : !sdx.tensor<[s], f32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @contract
+// CHECK: flow.kernel outer ["b", "m", "n"] inner ["k"]
+// CHECK-NEXT: %[[A:.*]] = flow.load 0 ["%0", "%1", "%3"]
+// CHECK-NEXT: %[[B:.*]] = flow.load 1 ["%3", "%2"]
+// CHECK-NEXT: %[[C:.*]] = flow.apply "mul"(%[[A]], %[[B]])
+// CHECK-NEXT: %[[D:.*]] = flow.reduce "add" %[[C]]
+// CHECK-NEXT: flow.store %[[D]] to 0 ["%0", "%1", "%2"]
+func.func @contract(%x: !sdx.tensor<[b, m, k], f32>, %y: !sdx.tensor<[k, n], f32>) -> !sdx.tensor<[b, m, n], f32> {
+  %0 = sdx.contract "bmk,kn->bmn"(%x, %y) : (!sdx.tensor<[b, m, k], f32>, !sdx.tensor<[k, n], f32>) -> !sdx.tensor<[b, m, n], f32>
+  return %0 : !sdx.tensor<[b, m, n], f32>
+}
+
+// -----
+
+// An outer product sums nothing.
+
+// CHECK-LABEL: func.func @outer_product
+// CHECK: flow.kernel outer ["m", "n"] inner []
+// CHECK-NEXT: %[[A:.*]] = flow.load 0 ["%0"]
+// CHECK-NEXT: %[[B:.*]] = flow.load 1 ["%1"]
+// CHECK-NEXT: %[[C:.*]] = flow.apply "mul"(%[[A]], %[[B]])
+// CHECK-NEXT: flow.store %[[C]] to 0 ["%0", "%1"]
+func.func @outer_product(%x: !sdx.tensor<[m], f32>, %y: !sdx.tensor<[n], f32>) -> !sdx.tensor<[m, n], f32> {
+  %0 = sdx.contract "m,n->mn"(%x, %y) : (!sdx.tensor<[m], f32>, !sdx.tensor<[n], f32>) -> !sdx.tensor<[m, n], f32>
+  return %0 : !sdx.tensor<[m, n], f32>
+}
+
+// -----
+
+// `$0` is the value of statement 0: an index read from data.
+
+// CHECK-LABEL: func.func @gather
+// CHECK: flow.kernel outer ["a", "i", "j", "c"] inner [](%[[I:.*]], %[[X:.*]]) : (!flow.container<[i, j], i64, row_major>, !flow.container<[a, n, c], f32, row_major>)
+// CHECK-NEXT: flow.load 0 ["%1", "%2"] : i64
+// CHECK-NEXT: %[[V:.*]] = flow.load 1 ["%0", "$0", "%3"] : f32
+// CHECK-NEXT: flow.store %[[V]] to 0 ["%0", "%1", "%2", "%3"]
+func.func @gather(%x: !sdx.tensor<[a, n, c], f32>, %i: !sdx.tensor<[i, j], i64>) -> !sdx.tensor<[a, i, j, c], f32> {
+  %0 = sdx.gather %x[%i] axis 1 : (!sdx.tensor<[a, n, c], f32>, !sdx.tensor<[i, j], i64>) -> !sdx.tensor<[a, i, j, c], f32>
+  return %0 : !sdx.tensor<[a, i, j, c], f32>
+}
+
+// -----
+
+// Motion is an index.
+
+// CHECK-LABEL: func.func @slice
+// CHECK: flow.kernel outer ["3", "s"]
+// CHECK-NEXT: flow.load 0 ["2*%0 + b", "-%1 + s - 1"]
+func.func @slice(%x: !sdx.tensor<[b + 5, s], f32>) -> !sdx.tensor<[3, s], f32> {
+  %0 = sdx.slice %x from ["b", "s - 1"] step [2, -1] : !sdx.tensor<[b + 5, s], f32> -> !sdx.tensor<[3, s], f32>
+  return %0 : !sdx.tensor<[3, s], f32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @transpose
+// CHECK: flow.kernel outer ["t", "b", "s"]
+// CHECK-NEXT: flow.load 0 ["%1", "%2", "%0"]
+func.func @transpose(%x: !sdx.tensor<[b, s, t], f32>) -> !sdx.tensor<[t, b, s], f32> {
+  %0 = sdx.transpose %x [2, 0, 1] : !sdx.tensor<[b, s, t], f32> -> !sdx.tensor<[t, b, s], f32>
+  return %0 : !sdx.tensor<[t, b, s], f32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @broadcast
+// CHECK: flow.kernel outer ["b", "s", "t"]
+// CHECK-NEXT: flow.load 0 ["0", "%2"]
+func.func @broadcast(%x: !sdx.tensor<[1, t], f32>) -> !sdx.tensor<[b, s, t], f32> {
+  %0 = sdx.broadcast %x to [1, 2] : !sdx.tensor<[1, t], f32> -> !sdx.tensor<[b, s, t], f32>
+  return %0 : !sdx.tensor<[b, s, t], f32>
+}
+
+// -----
+
+// A reshape is a view; one that adds or drops dimensions of 1 is an index, which fusion sees through.
+
+// CHECK-LABEL: func.func @reshape
+// CHECK: flow.view %{{.*}} : <[b, 6], f32, row_major> -> <[b, 2, 3], f32, row_major>
+// CHECK: flow.kernel outer ["b", "1", "6"]
+// CHECK-NEXT: flow.load 0 ["%0", "%2"]
+func.func @reshape(%x: !sdx.tensor<[b, 6], f32>) -> (!sdx.tensor<[b, 2, 3], f32>, !sdx.tensor<[b, 1, 6], f32>) {
+  %0 = sdx.reshape %x : !sdx.tensor<[b, 6], f32> -> !sdx.tensor<[b, 2, 3], f32>
+  %1 = sdx.reshape %x : !sdx.tensor<[b, 6], f32> -> !sdx.tensor<[b, 1, 6], f32>
+  return %0, %1 : !sdx.tensor<[b, 2, 3], f32>, !sdx.tensor<[b, 1, 6], f32>
+}
+
+// -----
+
+// Where the operand ends, nothing is read.
+
+// CHECK-LABEL: func.func @pad
+// CHECK: flow.kernel outer ["b + 3"]
+// CHECK-NEXT: %[[I:.*]] = flow.index "%0 - 1"
+// CHECK-NEXT: %[[LO:.*]] = flow.index "0"
+// CHECK-NEXT: %[[ABOVE:.*]] = flow.apply "le"(%[[LO]], %[[I]])
+// CHECK-NEXT: %[[HI:.*]] = flow.index "b"
+// CHECK-NEXT: %[[BELOW:.*]] = flow.apply "lt"(%[[I]], %[[HI]])
+// CHECK-NEXT: %[[IN:.*]] = flow.apply "and"(%[[ABOVE]], %[[BELOW]])
+// CHECK-NEXT: %[[X:.*]] = flow.load 0 ["%0 - 1"] if %[[IN]]
+// CHECK-NEXT: %[[V:.*]] = flow.load 1 [] : f32
+// CHECK-NEXT: flow.apply "select"(%[[IN]], %[[X]], %[[V]])
+func.func @pad(%x: !sdx.tensor<[b], f32>, %v: !sdx.tensor<[], f32>) -> !sdx.tensor<[b + 3], f32> {
+  %0 = sdx.pad %x with %v low ["1"] : (!sdx.tensor<[b], f32>, !sdx.tensor<[], f32>) -> !sdx.tensor<[b + 3], f32>
+  return %0 : !sdx.tensor<[b + 3], f32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @concat
+// CHECK: flow.kernel outer ["a + b + 2"]
+// CHECK: %[[A:.*]] = flow.load 0 ["%0"] if %[[INA:.*]] : f32
+// CHECK: %[[B:.*]] = flow.load 1 ["%0 - a"] if %[[INB:.*]] : f32
+// CHECK: %[[C:.*]] = flow.load 2 ["%0 - a - b"] if %{{.*}} : f32
+// CHECK-NEXT: %[[BC:.*]] = flow.apply "select"(%[[INB]], %[[B]], %[[C]])
+// CHECK-NEXT: %[[ABC:.*]] = flow.apply "select"(%[[INA]], %[[A]], %[[BC]])
+// CHECK-NEXT: flow.store %[[ABC]]
+func.func @concat(%x: !sdx.tensor<[a], f32>, %y: !sdx.tensor<[b], f32>, %z: !sdx.tensor<[2], f32>) -> !sdx.tensor<[a + b + 2], f32> {
+  %0 = sdx.concat (%x, %y, %z) axis 0 : (!sdx.tensor<[a], f32>, !sdx.tensor<[b], f32>, !sdx.tensor<[2], f32>) -> !sdx.tensor<[a + b + 2], f32>
+  return %0 : !sdx.tensor<[a + b + 2], f32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @iota
+// CHECK: flow.kernel outer ["b", "s"] inner []()
+// CHECK-NEXT: %[[I:.*]] = flow.index "%1" : i64
+// CHECK-NEXT: flow.store %[[I]] to 0 ["%0", "%1"]
+func.func @iota() -> !sdx.tensor<[b, s], i64> {
+  %0 = sdx.iota axis 1 : !sdx.tensor<[b, s], i64>
+  return %0 : !sdx.tensor<[b, s], i64>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @dims
+// CHECK: flow.kernel outer ["2"]
+// CHECK-NEXT: %[[I:.*]] = flow.index "%0"
+// CHECK-NEXT: %[[LAST:.*]] = flow.index "s"
+// CHECK-NEXT: %[[ZERO:.*]] = flow.index "0"
+// CHECK-NEXT: %[[HERE:.*]] = flow.apply "eq"(%[[I]], %[[ZERO]])
+// CHECK-NEXT: %[[FIRST:.*]] = flow.index "2*b"
+// CHECK-NEXT: flow.apply "select"(%[[HERE]], %[[FIRST]], %[[LAST]])
+func.func @dims() -> !sdx.tensor<[2], i64> {
+  %0 = sdx.dims ["2*b", "s"] : !sdx.tensor<[2], i64>
+  return %0 : !sdx.tensor<[2], i64>
+}
+
+// -----
+
+// No symbols are an empty constant.
+
+// CHECK-LABEL: func.func @no_dims
+// CHECK: flow.const dense<> : tensor<0xi64>
+func.func @no_dims() -> !sdx.tensor<[0], i64> {
+  %0 = sdx.dims [] : !sdx.tensor<[0], i64>
+  return %0 : !sdx.tensor<[0], i64>
+}
+
+// -----
+
+// A value that is the same everywhere is no container: its statements are copied to where they are used.
+
+// CHECK-LABEL: func.func @scalars
+// CHECK-NOT: flow.const
+// CHECK: flow.kernel outer ["b"]
+// CHECK-NEXT: %[[X:.*]] = flow.load 0 ["%0"]
+// CHECK-NEXT: %[[N:.*]] = flow.index "2*b"
+// CHECK-NEXT: %[[F:.*]] = flow.convert %[[N]] : i64 -> f32
+// CHECK-NEXT: %[[E:.*]] = flow.scalar 5.000000e-01 : f32
+// CHECK-NEXT: %[[S:.*]] = flow.apply "add"(%[[F]], %[[E]])
+// CHECK-NEXT: flow.apply "div"(%[[X]], %[[S]])
+func.func @scalars(%x: !sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32> {
+  %n = sdx.dims ["2*b"] : !sdx.tensor<[1], i64>
+  %r = sdx.reshape %n : !sdx.tensor<[1], i64> -> !sdx.tensor<[], i64>
+  %f = sdx.convert %r : !sdx.tensor<[], i64> -> !sdx.tensor<[], f32>
+  %e = sdx.const dense<0.5> : tensor<f32> : !sdx.tensor<[], f32>
+  %s = sdx.map "add"(%f, %e) : (!sdx.tensor<[], f32>, !sdx.tensor<[], f32>) -> !sdx.tensor<[], f32>
+  %w = sdx.broadcast %s to [] : !sdx.tensor<[], f32> -> !sdx.tensor<[b], f32>
+  %0 = sdx.map "div"(%x, %w) : (!sdx.tensor<[b], f32>, !sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32>
+  return %0 : !sdx.tensor<[b], f32>
+}
+
+// -----
+
+// A constant whose elements differ is a container, and so is an integer that f64 does not hold.
+
+// CHECK-LABEL: func.func @constants
+// CHECK: flow.const dense<[1.000000e+00, 2.000000e+00]>
+// CHECK: flow.const dense<9007199254740993>
+// CHECK: flow.const dense<-9007199254740993>
+// CHECK: flow.param "w" : <[3], f32, row_major>
+// CHECK: flow.scalar 0x433FFFFFFFFFFFFF : i64
+!i = !sdx.tensor<[], i64>
+func.func @constants() -> (!sdx.tensor<[2], f32>, !i, !i, !sdx.tensor<[3], f32>, !i) {
+  %0 = sdx.const dense<[1.0, 2.0]> : tensor<2xf32> : !sdx.tensor<[2], f32>
+  %1 = sdx.const dense<9007199254740993> : tensor<i64> : !sdx.tensor<[], i64>
+  %2 = sdx.const dense<-9007199254740993> : tensor<i64> : !sdx.tensor<[], i64>
+  %3 = sdx.param "w" : !sdx.tensor<[3], f32>
+  %4 = sdx.const dense<9007199254740991> : tensor<i64> : !sdx.tensor<[], i64>
+  return %0, %1, %2, %3, %4 : !sdx.tensor<[2], f32>, !i, !i, !sdx.tensor<[3], f32>, !i
+}
+
+// -----
+
+// An output that is the same everywhere is written out; a reduction of such a value reads what was written.
+
+// CHECK-LABEL: func.func @written
+// CHECK: %[[C:.*]] = flow.kernel outer ["b"] inner []()
+// CHECK-NEXT: %[[V:.*]] = flow.scalar 2.000000e+00
+// CHECK-NEXT: flow.store %[[V]] to 0 ["%0"]
+// CHECK: flow.kernel outer [] inner ["b"](%[[C]])
+// CHECK-NEXT: flow.load 0 ["%0"]
+// CHECK-NEXT: flow.reduce "add"
+func.func @written() -> (!sdx.tensor<[], f32>, !sdx.tensor<[b], f32>) {
+  %c = sdx.const dense<2.0> : tensor<f32> : !sdx.tensor<[], f32>
+  %w = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !sdx.tensor<[b], f32>
+  %0 = sdx.reduce "add" %w axes [0] : !sdx.tensor<[b], f32> -> !sdx.tensor<[], f32>
+  return %0, %w : !sdx.tensor<[], f32>, !sdx.tensor<[b], f32>
+}
+
+// -----
+
+// A data-dependent symbol is bound before what mentions it.
+
+// CHECK-LABEL: func.func @bind
+// CHECK-SAME: (%[[N:.*]]: !flow.container<[], i64, row_major>
+// CHECK: flow.bind "n" = %[[N]]
+// CHECK-NEXT: flow.kernel outer ["n"]
+func.func @bind(%v: !sdx.tensor<[], i64>) -> !sdx.tensor<[n], i64> attributes {sdx.symbols = ["data n 0.."]} {
+  %0 = sdx.bind "n" = %v : !sdx.tensor<[], i64> -> !sdx.tensor<[], i64>
+  %1 = sdx.iota axis 0 : !sdx.tensor<[n], i64>
+  return %1 : !sdx.tensor<[n], i64>
+}
+
+// -----
+
+// What nothing needs is no kernel.
+
+// CHECK-LABEL: func.func @dead
+// CHECK-NEXT: return
+func.func @dead(%x: !sdx.tensor<[b], f32>) {
+  %0 = sdx.map "exp"(%x) : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32>
+  return
+}

@@ -1,0 +1,115 @@
+//! tests/filecheck/**/*.mlir  =>  one test per file: its `// RUN:` lines under bash, with our binaries and LLVM's on PATH
+//!
+//! `%s` is the file, `%t` a path for temporary output. A line that ends in `\` goes on in the next RUN line.
+//! `cargo test -p sardonyx-tests --test filecheck NAME` runs the files whose path contains NAME.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("filecheck");
+    let mut files = vec![];
+    collect(&root, &mut files);
+    files.sort();
+    // Listing tests must not build anything.
+    let tools = if arguments.list { Ok(vec![]) } else { tools() };
+    let trials = files.into_iter().map(|file| trial(&root, file, tools.clone())).collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    for path in entries.map(|entry| entry.expect("a folder's entry").path()) {
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|e| e == "mlir") {
+            files.push(path);
+        }
+    }
+}
+
+fn trial(root: &Path, file: PathBuf, tools: Result<Vec<PathBuf>, String>) -> Trial {
+    let name = file.strip_prefix(root).unwrap_or(&file).with_extension("").display().to_string();
+    Trial::test(name, move || check(&file, &tools?))
+}
+
+/// The folders that the RUN lines find their programs in.
+fn tools() -> Result<Vec<PathBuf>, String> {
+    let own = std::env::current_exe().map_err(|e| e.to_string())?;
+    let profile = own.ancestors().nth(2).ok_or("the test's executable is not in target/PROFILE/deps")?;
+    build(profile)?;
+    let prefix = std::env::var("MLIR_SYS_220_PREFIX").unwrap_or_else(|_| "/usr/lib/llvm-22".into());
+    let llvm = Path::new(&prefix).join("bin");
+    match ["FileCheck", "not", "split-file"].iter().find(|tool| !llvm.join(tool).exists()) {
+        Some(tool) => Err(format!("{} has no `{tool}`: install LLVM's tools", llvm.display())),
+        None => Ok(vec![profile.into(), llvm]),
+    }
+}
+
+/// Builds the binaries in the profile of this test: stale ones would test yesterday's passes.
+fn build(profile: &Path) -> Result<(), String> {
+    let name = match profile.file_name().and_then(|n| n.to_str()) {
+        Some("debug") => "dev",
+        Some(name) => name,
+        None => return Err(format!("{} names no profile", profile.display())),
+    };
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["build", "--quiet", "--package", "sardonyx", "--bins", "--profile", name]);
+    command.arg("--target-dir").arg(profile.parent().unwrap_or(profile));
+    let output = command.output().map_err(|e| format!("cargo does not run: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("the binaries do not build:\n{}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+fn check(file: &Path, tools: &[PathBuf]) -> Result<(), Failed> {
+    let text = std::fs::read_to_string(file)?;
+    let lines = run_lines(&text);
+    if lines.is_empty() {
+        return Err("the file has no `// RUN:` line".into());
+    }
+    let temporary = tempfile::tempdir()?;
+    for line in lines {
+        let line = substituted(&line, file, temporary.path());
+        run(&line, tools)?;
+    }
+    Ok(())
+}
+
+/// The commands of a file, continuation lines joined.
+fn run_lines(text: &str) -> Vec<String> {
+    let mut commands: Vec<String> = vec![];
+    let mut open = false;
+    for line in text.lines().filter_map(|l| l.trim_start().strip_prefix("// RUN:")) {
+        let (body, goes_on) = match line.trim_end().strip_suffix('\\') {
+            Some(body) => (body, true),
+            None => (line, false),
+        };
+        match commands.last_mut().filter(|_| open) {
+            Some(command) => command.push_str(body),
+            None => commands.push(body.trim().to_string()),
+        }
+        open = goes_on;
+    }
+    commands
+}
+
+fn substituted(line: &str, file: &Path, temporary: &Path) -> String {
+    let quoted = |path: &Path| format!("'{}'", path.display());
+    line.replace("%s", &quoted(file)).replace("%t", &quoted(&temporary.join("t")))
+}
+
+fn run(line: &str, tools: &[PathBuf]) -> Result<(), Failed> {
+    let inherited = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(tools.iter().cloned().chain(std::env::split_paths(&inherited)))?;
+    let output = Command::new("bash").args(["-o", "pipefail", "-c", line]).env("PATH", path).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Err(format!("{line}\n{}\n{}{}", output.status, said(&output.stdout), said(&output.stderr)).into())
+}

@@ -1,0 +1,167 @@
+//! After each pass of the pipeline a program means what the graph meant that it began as: random graphs and written ones
+
+mod random;
+mod written;
+
+use melior::Context as MlirContext;
+use melior::ir::{BlockLike, Location, Module};
+use sardonyx_dialects::flow::Program;
+use sardonyx_dialects::interp;
+use sardonyx_dialects::mlir::{Block, Context, Operation};
+use sardonyx_dialects::sdx::{Graph, Op};
+use sardonyx_runtime::{DType, Error, Result, Tensor};
+use std::collections::BTreeMap;
+
+const PIPELINE: [&str; 8] = [
+    "fold-constants",
+    "simplify",
+    "cse",
+    "sdx-to-flow",
+    "inline-maps",
+    "fuse-epilogues",
+    "fuse-reductions",
+    "inline-maps",
+];
+
+/// A graph with its parameters and the inputs of some calls.
+pub struct Case {
+    pub name: String,
+    pub graph: Graph,
+    pub params: BTreeMap<String, Tensor>,
+    pub calls: Vec<Vec<(String, Tensor)>>,
+}
+
+type Outputs = Vec<(String, Tensor)>;
+
+/// The outputs of one call, and how far others may be from them.
+struct Expected {
+    outputs: Outputs,
+    tolerance: f64,
+}
+
+/// Sums may be taken in another order, and a contraction's products may be rounded one by one: a few roundings of the
+/// largest value that occurs, for each element of the longest sum and for each node after it.
+fn expected(case: &Case, inputs: &[(String, Tensor)]) -> Result<Expected> {
+    let (mut largest, mut longest) = (1f64, 1usize);
+    let mut narrow = false;
+    let params = |name: &str| param(case, name);
+    let outputs = interp::run_all(&case.graph, &params, inputs, &mut |v, t| {
+        longest = longest.max(t.len());
+        let node = case.graph.node(v);
+        narrow |= matches!(node.op, Op::Contract(_)) && t.dtype() == DType::F32;
+        if t.dtype().is_float() {
+            let finite = (0..t.len()).filter_map(|i| t.get_f64(i)).map(f64::abs).filter(|x| x.is_finite());
+            largest = finite.fold(largest, f64::max);
+        }
+        Ok(())
+    })?;
+    let unit = 2f64.powi(if narrow { -24 } else { -53 });
+    Ok(Expected { outputs, tolerance: unit * largest * (longest + case.graph.nodes.len()) as f64 })
+}
+
+fn param(case: &Case, name: &str) -> Result<Tensor> {
+    case.params.get(name).cloned().ok_or_else(|| Error::defect(format!("no parameter `{name}`")))
+}
+
+/// What the module's function gives, at whichever level it is.
+fn outputs(case: &Case, function: Operation, inputs: &[(String, Tensor)]) -> Result<Outputs> {
+    let params = |name: &str| param(case, name);
+    let at_flow = function.block(0).is_some_and(|b| {
+        let flow = |name: String| name.starts_with("flow.");
+        b.operations().iter().any(|op| flow(op.name()))
+            || b.arguments().iter().any(|v| v.ty().container_layout().is_some())
+    });
+    match at_flow {
+        true => interp::run_program(&Program::read(function)?, &params, inputs),
+        false => interp::run(&Graph::read(function)?, &params, inputs),
+    }
+}
+
+fn compare(wanted: &Expected, got: &Outputs) -> std::result::Result<(), String> {
+    if wanted.outputs.len() != got.len() {
+        return Err(format!("{} outputs, not {}", got.len(), wanted.outputs.len()));
+    }
+    for ((name, want), (other, got)) in wanted.outputs.iter().zip(got) {
+        if name != other || want.dtype() != got.dtype() || want.dims() != got.dims() {
+            return Err(format!("the output is {other} {got:?}, not {name} {want:?}"));
+        }
+        let differs = |i: &usize| !close(want, got, *i, wanted.tolerance);
+        if let Some(i) = (0..want.len()).find(differs) {
+            let (want, got) = (want.get_f64(i), got.get_f64(i));
+            return Err(format!("element {i} of {name} is {got:?}, not {want:?} within {:e}", wanted.tolerance));
+        }
+    }
+    Ok(())
+}
+
+/// Integers are equal; so are NaNs, infinities and, to the tolerance, other floats. Zeros have one sign.
+fn close(want: &Tensor, got: &Tensor, i: usize, tolerance: f64) -> bool {
+    if !want.dtype().is_float() {
+        return want.get_i64(i) == got.get_i64(i);
+    }
+    let (Some(w), Some(g)) = (want.get_f64(i), got.get_f64(i)) else { return false };
+    match w.is_finite() && w != 0.0 {
+        true => (w - g).abs() <= tolerance,
+        false => w.to_bits() == g.to_bits() || (w.is_nan() && g.is_nan()) || (w == 0.0 && g.abs() <= tolerance),
+    }
+}
+
+fn check(context: &MlirContext, case: &Case) -> std::result::Result<(), String> {
+    let wanted = case.calls.iter().map(|inputs| expected(case, inputs)).collect::<Result<Vec<_>>>();
+    let wanted = wanted.map_err(|e| format!("{}: the graph itself: {e}", case.name))?;
+    let mut module = Module::new(Location::unknown(context));
+    let body = Block(module.body().to_raw());
+    let function = case.graph.write(Context(context.to_raw())).map_err(|e| e.to_string())?;
+    body.push(function);
+    let before = function.to_string();
+    let mut done = vec![];
+    for pass in PIPELINE {
+        done.push(pass);
+        let fail =
+            |what: String, now: String| format!("{} after {}: {what}\n{before}\n=>\n{now}", case.name, done.join(","));
+        let text = || body.operations().iter().map(|op| op.to_string()).collect::<String>();
+        let before_pass = text();
+        sardonyx_passes::run_pipeline(context, &mut module, &format!("builtin.module({pass})"))
+            .map_err(|e| fail(e.to_string(), before_pass))?;
+        let function = body.operations()[0];
+        for (inputs, wanted) in case.calls.iter().zip(&wanted) {
+            let got = outputs(case, function, inputs).map_err(|e| fail(format!("{inputs:?}: {e}"), text()))?;
+            compare(wanted, &got).map_err(|what| fail(format!("{inputs:?}: {what}"), text()))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_all(cases: impl Iterator<Item = Case>) {
+    let context = sardonyx_passes::context();
+    context.attach_diagnostic_handler(|d| {
+        eprintln!("{d}");
+        true
+    });
+    for case in cases {
+        if let Err(what) = check(&context, &case) {
+            panic!("{what}");
+        }
+    }
+}
+
+/// Another range of seeds: `MEANING_SEEDS=1000..5000`.
+fn seeds() -> std::ops::Range<u64> {
+    let given = std::env::var("MEANING_SEEDS").ok();
+    let given = given.as_deref().and_then(|text| text.split_once(".."));
+    match given.map(|(lo, hi)| (lo.parse(), hi.parse())) {
+        Some((Ok(lo), Ok(hi))) => lo..hi,
+        Some(_) => panic!("MEANING_SEEDS is LO..HI"),
+        None => 0..400,
+    }
+}
+
+#[test]
+fn random_graphs() {
+    check_all(seeds().map(random::case));
+}
+
+#[test]
+fn written_graphs() {
+    check_all(written::cases().into_iter());
+}

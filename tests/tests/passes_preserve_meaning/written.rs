@@ -1,0 +1,195 @@
+//! Softmax, layer normalisation, attention, an MLP with gelu: as the level of values says them
+
+use super::Case;
+use super::random::{Random, tensor};
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_runtime::{DType, Dim, Tensor};
+use std::collections::BTreeMap;
+
+pub fn cases() -> Vec<Case> {
+    let mut out = vec![];
+    for dtype in [DType::F32, DType::F64] {
+        out.push(finish("softmax", dtype, |w| {
+            let x = w.input("x", &["b", "s", "t"]);
+            w.softmax(x)
+        }));
+        out.push(finish("layer_norm", dtype, |w| {
+            let x = w.input("x", &["b", "s", "8"]);
+            w.layer_norm(x)
+        }));
+        out.push(finish("attention", dtype, attention));
+        out.push(finish("mlp", dtype, mlp));
+    }
+    out
+}
+
+/// Sizes of (b, s, t) in the calls.
+static SIZES: [(i64, i64, i64); 5] = [(2, 3, 4), (1, 1, 1), (0, 2, 3), (2, 0, 3), (1, 2, 0)];
+
+struct Writer {
+    graph: Graph,
+    params: BTreeMap<String, Tensor>,
+    dtype: DType,
+}
+
+fn finish(name: &str, dtype: DType, write: impl Fn(&mut Writer) -> Value) -> Case {
+    let mut w = Writer { graph: Graph { name: name.into(), ..Graph::default() }, params: BTreeMap::new(), dtype };
+    for symbol in ["b", "s", "t"] {
+        w.graph.symbols.insert(symbol.into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
+    }
+    let y = write(&mut w);
+    w.graph.outputs = vec![("y".into(), y)];
+    let mut r = Random::new(7);
+    let call = |&(b, s, t): &(i64, i64, i64)| {
+        let value = |name: &str| Some(BTreeMap::from([("b", b), ("s", s), ("t", t)])[name]);
+        let size = |d: &Dim| d.eval(&value).expect("a size") as usize;
+        let input = |(_, name, ty): (Value, &str, &TensorType)| {
+            (name.to_string(), tensor(&mut r, ty.dtype, ty.dims.iter().map(size).collect()))
+        };
+        w.graph.inputs().map(input).collect()
+    };
+    let calls = SIZES.iter().map(call).collect();
+    Case { name: format!("{name} {dtype}"), calls, graph: w.graph, params: w.params }
+}
+
+impl Writer {
+    fn add(&mut self, op: Op, args: &[Value], ty: Option<TensorType>) -> Value {
+        let origins = [format!("/n{}", self.graph.nodes.len())];
+        self.graph.add_as(op, args, ty, &origins).expect("a node in order")
+    }
+
+    fn shape(&self, dims: &[&str]) -> TensorType {
+        TensorType::new(self.dtype, dims.iter().map(|d| Dim::parse(d).expect("a dimension")).collect::<Vec<_>>())
+    }
+
+    fn input(&mut self, name: &str, dims: &[&str]) -> Value {
+        let ty = self.shape(dims);
+        self.add(Op::Input { name: name.into() }, &[], Some(ty))
+    }
+
+    fn param(&mut self, name: &str, dims: &[usize]) -> Value {
+        let t = tensor(&mut Random::new(self.params.len() as u64), self.dtype, dims.to_vec());
+        self.params.insert(name.into(), t);
+        let ty = super::random::static_type(self.dtype, dims);
+        self.add(Op::Param { name: name.into() }, &[], Some(ty))
+    }
+
+    fn map(&mut self, f: ScalarFn, args: &[Value]) -> Value {
+        self.add(Op::Map(f), args, None)
+    }
+
+    fn map_const(&mut self, f: ScalarFn, x: Value, c: f64) -> Value {
+        let t = if self.dtype == DType::F32 { Tensor::scalar(c as f32) } else { Tensor::scalar(c) };
+        let c = self.add(Op::Const(t), &[], None);
+        let ty = self.graph.ty(x).clone();
+        let c = self.add(Op::Broadcast { dims: vec![] }, &[c], Some(ty));
+        self.map(f, &[x, c])
+    }
+
+    fn contract(&mut self, spec: &str, x: Value, y: Value) -> Value {
+        self.add(Op::Contract(ContractSpec::parse(spec).expect("a contraction")), &[x, y], None)
+    }
+
+    /// Adds a vector along the last dimension.
+    fn along(&mut self, f: ScalarFn, x: Value, vector: Value) -> Value {
+        let ty = self.graph.ty(x).clone();
+        let spread = self.add(Op::Broadcast { dims: vec![ty.rank() - 1] }, &[vector], Some(ty));
+        self.map(f, &[x, spread])
+    }
+
+    fn reduce_last(&mut self, f: ReduceFn, x: Value) -> Value {
+        let axis = self.graph.ty(x).rank() - 1;
+        self.add(Op::Reduce { f, axes: vec![axis] }, &[x], None)
+    }
+
+    fn spread_last(&mut self, row: Value, like: Value) -> Value {
+        let ty = self.graph.ty(like).clone();
+        self.add(Op::Broadcast { dims: (0..ty.rank() - 1).collect() }, &[row], Some(ty))
+    }
+
+    fn softmax(&mut self, x: Value) -> Value {
+        let max = self.reduce_last(ReduceFn::Max, x);
+        let max = self.spread_last(max, x);
+        let shifted = self.map(ScalarFn::Sub, &[x, max]);
+        let power = self.map(ScalarFn::Exp, &[shifted]);
+        let sum = self.reduce_last(ReduceFn::Add, power);
+        let sum = self.spread_last(sum, x);
+        self.map(ScalarFn::Div, &[power, sum])
+    }
+
+    fn mean_last(&mut self, x: Value) -> Value {
+        let n = self.graph.ty(x).dims.last().and_then(Dim::as_const).expect("a constant width");
+        let sum = self.reduce_last(ReduceFn::Add, x);
+        self.map_const(ScalarFn::Div, sum, n as f64)
+    }
+
+    fn layer_norm(&mut self, x: Value) -> Value {
+        let mean = self.mean_last(x);
+        let mean = self.spread_last(mean, x);
+        let centred = self.map(ScalarFn::Sub, &[x, mean]);
+        let squares = self.map(ScalarFn::Mul, &[centred, centred]);
+        let variance = self.mean_last(squares);
+        let padded = self.map_const(ScalarFn::Add, variance, 1e-5);
+        let deviation = self.map(ScalarFn::Sqrt, &[padded]);
+        let deviation = self.spread_last(deviation, x);
+        let normal = self.map(ScalarFn::Div, &[centred, deviation]);
+        let (scale, shift) = (self.param("scale", &[8]), self.param("shift", &[8]));
+        let scaled = self.along(ScalarFn::Mul, normal, scale);
+        self.along(ScalarFn::Add, scaled, shift)
+    }
+
+    fn gelu(&mut self, x: Value) -> Value {
+        let scaled = self.map_const(ScalarFn::Mul, x, std::f64::consts::FRAC_1_SQRT_2);
+        let erf = self.map(ScalarFn::Erf, &[scaled]);
+        let sum = self.map_const(ScalarFn::Add, erf, 1.0);
+        let half = self.map_const(ScalarFn::Mul, x, 0.5);
+        self.map(ScalarFn::Mul, &[half, sum])
+    }
+
+    /// [b, s, 8] => [b, 2, s, 4]
+    fn heads(&mut self, x: Value, rows: &str) -> Value {
+        let split = self.shape(&["b", rows, "2", "4"]);
+        let split = self.add(Op::Reshape, &[x], Some(split));
+        self.add(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[split], None)
+    }
+
+    fn linear(&mut self, x: Value, name: &str, k: usize, n: usize) -> Value {
+        let weights = self.param(name, &[k, n]);
+        let product = self.contract("bsk,kn->bsn", x, weights);
+        let bias = self.param(&format!("{name}.bias"), &[n]);
+        self.along(ScalarFn::Add, product, bias)
+    }
+}
+
+/// x + softmax(q · kᵀ / 2 + mask) · v, the heads put side by side
+fn attention(w: &mut Writer) -> Value {
+    let x = w.input("x", &["b", "s", "8"]);
+    let memory = w.input("memory", &["b", "t", "8"]);
+    let mask = w.input("mask", &["b", "t"]);
+    let (q, k, v) = (w.linear(x, "q", 8, 8), w.linear(memory, "k", 8, 8), w.linear(memory, "v", 8, 8));
+    let (q, k, v) = (w.heads(q, "s"), w.heads(k, "t"), w.heads(v, "t"));
+    let kt = w.add(Op::Transpose { perm: vec![0, 1, 3, 2] }, &[k], None);
+    let scores = w.contract("bhsd,bhdt->bhst", q, kt);
+    let scaled = w.map_const(ScalarFn::Mul, scores, 0.5);
+    let ty = w.graph.ty(scaled).clone();
+    let mask = w.add(Op::Broadcast { dims: vec![0, 3] }, &[mask], Some(ty));
+    let masked = w.map(ScalarFn::Add, &[scaled, mask]);
+    let p = w.softmax(masked);
+    let mixed = w.contract("bhst,bhtd->bhsd", p, v);
+    let back = w.add(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[mixed], None);
+    let ty = w.shape(&["b", "s", "8"]);
+    let joined = w.add(Op::Reshape, &[back], Some(ty));
+    let out = w.linear(joined, "o", 8, 8);
+    let sum = w.map(ScalarFn::Add, &[x, out]);
+    w.layer_norm(sum)
+}
+
+fn mlp(w: &mut Writer) -> Value {
+    let x = w.input("x", &["b", "s", "8"]);
+    let normal = w.layer_norm(x);
+    let wide = w.linear(normal, "up", 8, 16);
+    let active = w.gelu(wide);
+    let narrow = w.linear(active, "down", 16, 8);
+    w.map(ScalarFn::Add, &[x, narrow])
+}
