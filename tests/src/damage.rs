@@ -4,7 +4,7 @@
 pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -12,7 +12,7 @@ impl Random {
     }
 
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
+        (self.u64() % n.max(1) as u64) as usize
     }
 }
 
@@ -22,7 +22,7 @@ pub fn damaged(good: &[u8], random: &mut Random) -> Vec<u8> {
     if random.below(2) == 0 {
         for _ in 0..1 + random.below(3) {
             let at = random.below(bytes.len());
-            bytes[at] = if random.below(4) == 0 { random.next() as u8 } else { bytes[at] ^ 1 << random.below(8) };
+            bytes[at] = if random.below(4) == 0 { random.u64() as u8 } else { bytes[at] ^ 1 << random.below(8) };
         }
         return bytes;
     }

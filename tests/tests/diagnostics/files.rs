@@ -38,7 +38,7 @@ static ROWS: &[Row] = &[
         words: &["not an ONNX model"],
         make: |f| {
             let mut random = Random(5);
-            f.compile_bytes((0..5000).map(|_| random.next() as u8).collect::<Vec<u8>>())
+            f.compile_bytes((0..5000).map(|_| random.u64() as u8).collect::<Vec<u8>>())
         },
     },
     Row {
