@@ -325,10 +325,10 @@ func.func @backwards(%x: !x) -> !x {
 // CHECK-COUNT-2: = flow.kernel
 func.func @shared_rows(%x: !x, %y: !x, %v: !r) -> !x {
   %0 = sdx.broadcast %v to [0] : !r -> !x
-  %1 = sdx.map "mul"(%x, %0) : (!x, !x) -> !x
+  %1 = sdx.map "max"(%x, %0) : (!x, !x) -> !x
   %2 = sdx.reduce "add" %1 axes [1] : !x -> !r
   %3 = sdx.broadcast %2 to [0] : !r -> !x
-  %4 = sdx.map "mul"(%y, %0) : (!x, !x) -> !x
+  %4 = sdx.map "max"(%y, %0) : (!x, !x) -> !x
   %5 = sdx.map "sub"(%4, %3) : (!x, !x) -> !x
   return %5 : !x
 }
