@@ -64,6 +64,26 @@ func.func @permuted(%x: !x) -> !sdx.tensor<[s, 1, b], f32> {
 
 // -----
 
+!x = !sdx.tensor<[b, 1, s], f32>
+!r = !sdx.tensor<[b, 1], f32>
+
+// A result's dimension of 1 has one point, however the reader names it.
+
+// CHECK-LABEL: func.func @unit_result
+// CHECK: flow.kernel outer ["b", "1"] inner ["s"]
+// CHECK: flow.reduce "add"
+// CHECK-NEXT: flow.apply "neg"
+// CHECK-NEXT: flow.store %{{.*}} to 0 ["%0"]
+// CHECK-NOT: flow.kernel
+func.func @unit_result(%x: !x) -> !sdx.tensor<[b], f32> {
+  %0 = sdx.reduce "add" %x axes [2] : !x -> !r
+  %1 = sdx.reshape %0 : !r -> !sdx.tensor<[b], f32>
+  %2 = sdx.map "neg"(%1) : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32>
+  return %2 : !sdx.tensor<[b], f32>
+}
+
+// -----
+
 !x = !sdx.tensor<[b, s], f32>
 !r = !sdx.tensor<[b], f32>
 

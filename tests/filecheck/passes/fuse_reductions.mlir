@@ -159,7 +159,8 @@ func.func @no_dimensions_after(%x: !x) -> !x {
   %1 = sdx.broadcast %0 to [0] : !r -> !x
   %2 = sdx.map "sub"(%x, %1) : (!x, !x) -> !x
   %3 = sdx.reduce "add" %2 axes [] : !x -> !x
-  return %3 : !x
+  %4 = sdx.map "sub"(%2, %3) : (!x, !x) -> !x
+  return %4 : !x
 }
 
 // -----
@@ -174,8 +175,9 @@ func.func @no_dimensions_after(%x: !x) -> !x {
 // CHECK: flow.kernel outer ["b"] inner ["s"]
 func.func @no_dimensions_before(%x: !x) -> (!x, !r) {
   %0 = sdx.reduce "mul" %x axes [] : !x -> !x
-  %1 = sdx.reduce "add" %0 axes [1] : !x -> !r
-  return %0, %1 : !x, !r
+  %1 = sdx.map "sub"(%x, %0) : (!x, !x) -> !x
+  %2 = sdx.reduce "add" %1 axes [1] : !x -> !r
+  return %1, %2 : !x, !r
 }
 
 // -----
@@ -323,10 +325,10 @@ func.func @backwards(%x: !x) -> !x {
 // CHECK-COUNT-2: = flow.kernel
 func.func @shared_rows(%x: !x, %y: !x, %v: !r) -> !x {
   %0 = sdx.broadcast %v to [0] : !r -> !x
-  %1 = sdx.map "mul"(%x, %0) : (!x, !x) -> !x
+  %1 = sdx.map "max"(%x, %0) : (!x, !x) -> !x
   %2 = sdx.reduce "add" %1 axes [1] : !x -> !r
   %3 = sdx.broadcast %2 to [0] : !r -> !x
-  %4 = sdx.map "mul"(%y, %0) : (!x, !x) -> !x
+  %4 = sdx.map "max"(%y, %0) : (!x, !x) -> !x
   %5 = sdx.map "sub"(%4, %3) : (!x, !x) -> !x
   return %5 : !x
 }
@@ -358,12 +360,14 @@ func.func @two_reductions_other_points(%x: !x, %y: !x) -> !r {
 // CHECK-LABEL: func.func @other_axis
 // CHECK: flow.kernel outer ["b"] inner ["s"]
 // CHECK: flow.kernel outer ["s"] inner ["b"]
-func.func @other_axis(%x: !x) -> !sdx.tensor<[s], f32> {
+func.func @other_axis(%x: !x) -> !x {
   %0 = sdx.reduce "add" %x axes [1] : !x -> !r
   %1 = sdx.broadcast %0 to [0] : !r -> !x
   %2 = sdx.map "sub"(%x, %1) : (!x, !x) -> !x
   %3 = sdx.reduce "max" %2 axes [0] : !x -> !sdx.tensor<[s], f32>
-  return %3 : !sdx.tensor<[s], f32>
+  %4 = sdx.broadcast %3 to [1] : !sdx.tensor<[s], f32> -> !x
+  %5 = sdx.map "sub"(%2, %4) : (!x, !x) -> !x
+  return %5 : !x
 }
 
 // -----

@@ -151,7 +151,7 @@ func.func @repeated(%v: !v, %x: !x) -> !x {
 // A dimension of 1 repeats nothing.
 
 // CHECK-LABEL: func.func @not_repeated
-// CHECK-COUNT-1: = flow.kernel outer ["1", "s"]
+// CHECK-NEXT: = flow.kernel outer ["1", "s"]
 // CHECK-NOT: flow.kernel
 // CHECK: return
 func.func @not_repeated(%v: !v, %x: !x) -> !x {

@@ -1,0 +1,23 @@
+// RUN: sardonyx-opt --help | FileCheck %s --check-prefix=HELP
+// RUN: not sardonyx-opt %s --pass-pipeline='builtin.module(fold-constant)' 2>&1 | FileCheck %s --check-prefix=UNKNOWN
+// RUN: not sardonyx-opt %t.mlir 2>&1 | FileCheck %s --check-prefix=MISSING
+// RUN: sardonyx-opt - < %s | FileCheck %s --check-prefix=STDIN
+// RUN: echo 'func.func @open(' | not sardonyx-opt - 2>&1 | FileCheck %s --check-prefix=SYNTAX
+
+// HELP: Passes (and all of MLIR's):
+// HELP: onnx-to-sdx
+// HELP: fold-constants
+// HELP: simplify
+// HELP: sdx-to-flow
+// HELP: inline-maps
+// HELP: fuse-epilogues
+// HELP: fuse-reductions
+
+// UNKNOWN: error[E0001]: `builtin.module(fold-constant)` is no pass pipeline
+// UNKNOWN: help: `sardonyx-opt --help` lists the passes
+
+// MISSING: error[E0002]: cannot read {{.*}}t.mlir
+// SYNTAX: <stdin>:1:{{[0-9]+}}: error:
+
+// STDIN: func.func @f
+func.func @f() { return }
