@@ -37,7 +37,7 @@ fn inputs_are_borrowed_and_outputs_land_in_the_callers_memory() {
 #[test]
 fn bytes_that_are_not_aligned_are_copied_on_both_sides() {
     let session = session(&two_layers().load().unwrap(), 1);
-    let mut raw = vec![0u8; 2 * 32 + 1 + 4];
+    let mut raw = [0u8; 2 * 32 + 1 + 4];
     for shift in 0..4 {
         for k in 0..16 {
             raw[shift + 4 * k..shift + 4 * k + 4].copy_from_slice(&(k as f32).to_le_bytes());

@@ -221,7 +221,6 @@ fn names_it(line: &str, text: &str) -> bool {
 
 /// Files that hold `unsafe`, each with its reason.
 static UNSAFE: &[(&str, &str)] = &[
-    ("compiler/benches/contract.rs", "calls kernels that it has just built"),
     ("compiler/benches/kernels.rs", "calls kernels that it has just built, and reads the thread's clock"),
     ("compiler/src/codegen/lower.rs", "hands an MLIR module over to LLVM"),
     ("compiler/src/onnx/external.rs", "maps model files"),
