@@ -221,7 +221,7 @@ fn names_it(line: &str, text: &str) -> bool {
 
 /// Files that hold `unsafe`, each with its reason.
 static UNSAFE: &[(&str, &str)] = &[
-    ("compiler/benches/contract.rs", "calls kernels that it has just built"),
+    ("compiler/benches/kernels.rs", "calls kernels that it has just built, and reads the thread's clock"),
     ("compiler/src/codegen/lower.rs", "hands an MLIR module over to LLVM"),
     ("compiler/src/onnx/external.rs", "maps model files"),
     ("compiler/tests/kernels/harness.rs", "calls kernels with memory that ends at a guard page"),
@@ -230,12 +230,14 @@ static UNSAFE: &[(&str, &str)] = &[
     ("dialects/src/mlir.rs", "MLIR's C interface"),
     ("passes/src/registry.rs", "MLIR's C interface: pass managers"),
     ("runtime/src/artifact/read.rs", "maps artifacts"),
+    ("runtime/src/call.rs", "calls kernels, copies buffers"),
     ("runtime/src/code.rs", "loads code"),
     ("runtime/src/commands/mod.rs", "restores the default of SIGPIPE"),
     ("runtime/src/memory.rs", "aligned memory"),
     ("runtime/src/plan.rs", "the type of a kernel"),
     ("runtime/src/pool.rs", "lends a closure to threads that end before it does"),
-    ("runtime/src/session.rs", "calls kernels"),
+    ("runtime/src/session.rs", "sends a call's pointers with its state"),
+    ("runtime/src/view.rs", "borrows the caller's memory as bytes"),
 ];
 
 #[test]
@@ -259,16 +261,14 @@ fn the_only_cpp_file_registers_the_dialects() {
     assert_eq!(found, ["dialects/cpp/Dialects.cpp"]);
 }
 
-/// Longer than this a file should be two. Those that are today, and no others.
+/// Longer than this a file should be two.
 const LINES_MAX: usize = 600;
-static LONG: &[&str] = &["runtime/src/dim.rs"];
 
 #[test]
 fn files_fit_a_reader() {
     let long: Vec<String> =
         files("rs").into_iter().filter(|(_, text)| text.lines().count() > LINES_MAX).map(|(file, _)| file).collect();
-    println!("files over {LINES_MAX} lines: {long:?}");
-    assert_eq!(long, LONG);
+    assert!(long.is_empty(), "over {LINES_MAX} lines: {long:?}");
 }
 
 #[test]
