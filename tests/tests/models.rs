@@ -51,9 +51,9 @@ fn outcome(name: &str) -> Result<String, String> {
     let loaded = Model::load(&output, &LoadOptions::default()).map_err(|e| format!("at load: {e}"))?;
     let session = loaded.session(&SessionOptions { threads: 2, ..SessionOptions::default() }).unwrap();
     let sets = data_sets(name);
-    let args = DataArgs { data: sets.clone(), rtol: 1e-3, atol: 1e-4, max_ulp: None };
+    let args = DataArgs { data: sets.clone(), rtol: 1e-3, atol: 1e-4, max_ulp: None, json: false };
     let mut text = vec![];
-    let summary = check_model(&session, &args, &mut text).map_err(|e| format!("at the check: {e}"))?;
+    let summary = check_model(&session, &args, None, &mut text).map_err(|e| format!("at the check: {e}"))?;
     let text = String::from_utf8_lossy(&text).into_owned();
     match (summary.passed, summary.failed) {
         (n, 0) if n == sets.len() && n > 0 => Ok(text),

@@ -320,7 +320,7 @@ impl Dim {
             return None;
         }
         for (monomial, c) in shifted.terms.iter().filter(|(m, _)| !m.is_empty()) {
-            if *c < 0 || !monomial.iter().all(|a| a.non_negative(symbol_lo)) {
+            if *c < 0 || !monomial.iter().all(Atom::non_negative) {
                 return None;
             }
         }
@@ -349,8 +349,9 @@ impl Atom {
         })
     }
 
-    fn non_negative(&self, symbol_lo: &dyn Fn(&str) -> i64) -> bool {
-        let at_least_zero = |d: &Dim| d.lower_bound(symbol_lo).is_some_and(|lo| lo >= 0);
+    /// Follows for all non-negative values of the symbols.
+    fn non_negative(&self) -> bool {
+        let at_least_zero = |d: &Dim| d.lower_bound(&|_| 0).is_some_and(|lo| lo >= 0);
         match self {
             Atom::Symbol(_) => true,
             Atom::FloorDiv(a, _) => at_least_zero(a),

@@ -75,6 +75,11 @@ fn bounds_are_proved_not_guessed() {
     assert!(!dim("a").provably_ge(&dim("b"), &zero));
     assert!(dim("2*a").provably_ge(&dim("a + 1"), &|_| 1));
     assert!(!dim("2*a").provably_ge(&dim("a + 1"), &zero));
+    // The bounds of the symbols count once, inside other expressions too.
+    let one = |_: &str| 1;
+    assert!(!dim("max(n - 2, m - 2)").provably_ge(&dim("0"), &one));
+    assert!(!dim("(n - 2) floordiv m").provably_ge(&dim("0"), &one));
+    assert!(dim("(n - 1) floordiv m").provably_ge(&dim("0"), &one));
 }
 
 #[test]

@@ -115,7 +115,8 @@ func.func @two_readers(%x: !x) -> (!x, !x) {
 // An output is in memory anyway.
 
 // CHECK-LABEL: func.func @output
-// CHECK-COUNT-2: = flow.kernel
+// CHECK: %[[E:.*]] = flow.kernel
+// CHECK: flow.kernel outer ["b", "s"] inner [](%[[E]])
 // CHECK-NOT: flow.kernel
 // CHECK: return
 func.func @output(%x: !x) -> (!x, !x) {
