@@ -167,7 +167,12 @@ impl Dim {
         if self.overflow || other.overflow {
             return Dim::overflow();
         }
-        match (self.clone() - other.clone()).as_const() {
+        // The difference of two constants may be no i64, though both are.
+        let difference = match (self.as_const(), other.as_const()) {
+            (Some(a), Some(b)) => Some(a.cmp(&b) as i64),
+            _ => (self.clone() - other.clone()).as_const(),
+        };
+        match difference {
             Some(d) if first(d) => self.clone(),
             Some(_) => other.clone(),
             None if self < other => Dim::atom(atom(Arc::new(self.clone()), Arc::new(other.clone()))),
@@ -466,7 +471,7 @@ impl fmt::Display for Atom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Atom::Symbol(name) if plain_name(name) => f.write_str(name),
-            Atom::Symbol(name) => write!(f, "{:?}", &**name),
+            Atom::Symbol(name) => write!(f, "\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")),
             Atom::FloorDiv(a, b) => write!(f, "(({a}) floordiv ({b}))"),
             Atom::Max(a, b) => write!(f, "max({a}, {b})"),
             Atom::Min(a, b) => write!(f, "min({a}, {b})"),
@@ -530,12 +535,12 @@ impl<'a> Parser<'a> {
         if self.depth > PARSE_DEPTH_MAX {
             return Err(self.error("less nesting"));
         }
-        let mut left = if self.eat("-") { -self.product()? } else { self.product()? };
+        let mut left = if self.eat("-") { self.negative()? } else { self.product()? };
         loop {
             if self.eat("+") {
                 left = left + self.product()?;
             } else if self.eat("-") {
-                left = left - self.product()?;
+                left = left + self.negative()?;
             } else {
                 self.depth -= 1;
                 return Ok(left);
@@ -543,8 +548,26 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// What follows a minus. The least i64 has no positive counterpart.
+    fn negative(&mut self) -> Result<Dim> {
+        self.skip_space();
+        let least = "9223372036854775808";
+        match self.rest().strip_prefix(least).is_some_and(|after| !after.starts_with(|c: char| c.is_ascii_digit())) {
+            true => {
+                self.at += least.len();
+                self.times(Dim::constant(i64::MIN))
+            }
+            false => Ok(-self.product()?),
+        }
+    }
+
     fn product(&mut self) -> Result<Dim> {
-        let mut left = self.factor()?;
+        let first = self.factor()?;
+        self.times(first)
+    }
+
+    /// A product whose first factor has been read.
+    fn times(&mut self, mut left: Dim) -> Result<Dim> {
         loop {
             if self.eat("*") {
                 left = left * self.factor()?;
@@ -607,7 +630,7 @@ impl<'a> Parser<'a> {
         if self.eat(")") { Ok(of(&a, &b)) } else { Err(self.error("`)`")) }
     }
 
-    /// A name in Rust string syntax, as `{:?}` writes it (only `\"` and `\\` are read back as escapes).
+    /// A name in quotes; `\"` and `\\` stand for the characters themselves.
     fn quoted(&mut self) -> Result<Dim> {
         let mut name = String::new();
         let mut chars = self.rest().char_indices().skip(1);
@@ -709,6 +732,22 @@ mod tests {
         let (coefficient, rest) = dim("384*%0 + 64*%1 + k").linear_in("%0").unwrap();
         assert_eq!((coefficient, rest), (dim("384"), dim("64*%1 + k")));
         assert!(dim("%0 floordiv 2").linear_in("%0").is_none());
+    }
+
+    #[test]
+    fn odd_names_and_the_least_number_survive_the_round_trip() {
+        for name in ["a b", "q\"uo\\te", "zero\u{200b}width", "é", "max", "0x"] {
+            let d = Dim::symbol(name) + Dim::constant(1);
+            assert_eq!(Dim::parse(&d.to_string()).unwrap(), d, "{name}");
+        }
+        let least = Dim::constant(i64::MIN);
+        for d in [least.clone(), dim("n") * least.clone() + dim("m"), dim("n") + least.clone()] {
+            assert_eq!(Dim::parse(&d.to_string()).unwrap(), d);
+        }
+        assert!(Dim::parse("-9223372036854775809").unwrap().is_overflow());
+        assert_eq!(least.maximum(&least).as_const(), Some(i64::MIN));
+        assert_eq!(least.minimum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MIN));
+        assert_eq!(least.maximum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MAX));
     }
 
     #[test]
