@@ -29,8 +29,8 @@ fn dimension(text: &str) -> Result<String, String> {
     if dim.as_const().is_some_and(|c| c < 0) {
         return Err(format!("the dimension {dim} is negative"));
     }
-    match dim.symbols().iter().find(|s| s.starts_with(['%', '$'])) {
-        Some(own) => Err(format!("`{own}` is an iteration variable or a statement of a kernel, not a dimension")),
+    match dim.symbols().iter().find_map(|s| crate::sdx::graph::odd_symbol(s)) {
+        Some(reason) => Err(reason),
         None => Ok(dim.to_string()),
     }
 }

@@ -261,12 +261,21 @@ impl Graph {
     }
 }
 
-/// Refuses what no tensor can have: overflowed expressions, negative constants, element counts beyond i64, and symbols
-/// that are spelled like a kernel's own.
+/// Why a name is no dimension's: it would be taken for a kernel's own symbol, or not survive being printed.
+pub fn odd_symbol(name: &str) -> Option<String> {
+    match name {
+        _ if name.starts_with(['%', '$']) => {
+            Some(format!("`{name}` is an iteration variable or a statement of a kernel, not a dimension"))
+        }
+        _ if name.contains(char::is_control) => Some(format!("the dimension symbol {name:?} has control characters")),
+        _ => None,
+    }
+}
+
+/// Refuses what no tensor can have: overflowed expressions, negative constants, element counts beyond i64, odd symbols.
 pub fn check_type(ty: &TensorType) -> Result<()> {
-    if let Some(own) = ty.dims.iter().flat_map(Dim::symbols).find(|s| s.starts_with(['%', '$'])) {
-        return Err(Error::user("E0204", format!("the dimension symbol `{own}` of {ty} begins with `%` or `$`"))
-            .help("rename the dimension in the model"));
+    if let Some(reason) = ty.dims.iter().flat_map(Dim::symbols).find_map(|s| odd_symbol(&s)) {
+        return Err(Error::user("E0204", reason).help("rename the dimension in the model"));
     }
     if let Some(d) = ty.dims.iter().find(|d| d.as_const().is_some_and(|c| c < 0)) {
         return Err(Error::user("E0201", format!("the dimension {d} of {ty} is negative")));

@@ -170,7 +170,12 @@ impl Dim {
         if self.overflow || other.overflow {
             return Dim::overflow();
         }
-        match (self.clone() - other.clone()).as_const() {
+        // The difference of two constants may be no i64, though both are.
+        let difference = match (self.as_const(), other.as_const()) {
+            (Some(a), Some(b)) => Some(a.cmp(&b) as i64),
+            _ => (self.clone() - other.clone()).as_const(),
+        };
+        match difference {
             Some(d) if first(d) => self.clone(),
             Some(_) => other.clone(),
             None if self < other => Dim::atom(atom(Arc::new(self.clone()), Arc::new(other.clone()))),

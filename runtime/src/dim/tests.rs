@@ -90,6 +90,22 @@ fn a_linear_part_can_be_taken_out() {
 }
 
 #[test]
+fn odd_names_and_the_least_number_survive_the_round_trip() {
+    for name in ["a b", "q\"uo\\te", "zero\u{200b}width", "é", "max", "0x"] {
+        let d = Dim::symbol(name) + Dim::constant(1);
+        assert_eq!(Dim::parse(&d.to_string()).unwrap(), d, "{name}");
+    }
+    let least = Dim::constant(i64::MIN);
+    for d in [least.clone(), dim("n") * least.clone() + dim("m"), dim("n") + least.clone()] {
+        assert_eq!(Dim::parse(&d.to_string()).unwrap(), d);
+    }
+    assert!(Dim::parse("-9223372036854775809").unwrap().is_overflow());
+    assert_eq!(least.maximum(&least).as_const(), Some(i64::MIN));
+    assert_eq!(least.minimum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MIN));
+    assert_eq!(least.maximum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MAX));
+}
+
+#[test]
 fn nonsense_is_refused_with_a_position() {
     for text in ["", "a +", "(a", "a b", "a floordiv 0", "max(a)", &"(".repeat(1000)] {
         assert!(Dim::parse(text).is_err(), "{text}");

@@ -56,7 +56,7 @@ impl fmt::Display for Atom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Atom::Symbol(name) if plain_name(name) => f.write_str(name),
-            Atom::Symbol(name) => write!(f, "{:?}", &**name),
+            Atom::Symbol(name) => write!(f, "\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")),
             Atom::FloorDiv(a, b) => write!(f, "(({a}) floordiv ({b}))"),
             Atom::Max(a, b) => write!(f, "max({a}, {b})"),
             Atom::Min(a, b) => write!(f, "min({a}, {b})"),
@@ -120,12 +120,12 @@ impl<'a> Parser<'a> {
         if self.depth > PARSE_DEPTH_MAX {
             return Err(self.error("less nesting"));
         }
-        let mut left = if self.eat("-") { -self.product()? } else { self.product()? };
+        let mut left = if self.eat("-") { self.negative()? } else { self.product()? };
         loop {
             if self.eat("+") {
                 left = left + self.product()?;
             } else if self.eat("-") {
-                left = left - self.product()?;
+                left = left + self.negative()?;
             } else {
                 self.depth -= 1;
                 return Ok(left);
@@ -133,8 +133,26 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// What follows a minus. The least i64 has no positive counterpart.
+    fn negative(&mut self) -> Result<Dim> {
+        self.skip_space();
+        let least = "9223372036854775808";
+        match self.rest().strip_prefix(least).is_some_and(|after| !after.starts_with(|c: char| c.is_ascii_digit())) {
+            true => {
+                self.at += least.len();
+                self.times(Dim::constant(i64::MIN))
+            }
+            false => Ok(-self.product()?),
+        }
+    }
+
     fn product(&mut self) -> Result<Dim> {
-        let mut left = self.factor()?;
+        let first = self.factor()?;
+        self.times(first)
+    }
+
+    /// A product whose first factor has been read.
+    fn times(&mut self, mut left: Dim) -> Result<Dim> {
         loop {
             if self.eat("*") {
                 left = left * self.factor()?;
@@ -197,7 +215,7 @@ impl<'a> Parser<'a> {
         if self.eat(")") { Ok(of(&a, &b)) } else { Err(self.error("`)`")) }
     }
 
-    /// A name in Rust string syntax, as `{:?}` writes it (only `\"` and `\\` are read back as escapes).
+    /// A name in quotes; `\"` and `\\` stand for the characters themselves.
     fn quoted(&mut self) -> Result<Dim> {
         let mut name = String::new();
         let mut chars = self.rest().char_indices().skip(1);

@@ -47,6 +47,11 @@ func.func @own(%x: !sdx.tensor<["%0"], f32>) { return }
 
 // -----
 
+// CHECK: error: the dimension symbol "tab\tx" has control characters
+func.func @control(%x: !sdx.tensor<["tab\tx"], f32>) { return }
+
+// -----
+
 // CHECK: error: expected ','
 func.func @no_element(%x: !sdx.tensor<[a]>) { return }
 

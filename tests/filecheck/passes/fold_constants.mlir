@@ -125,6 +125,19 @@ func.func @unknown(%x: !sdx.tensor<[], f32>) -> !sdx.tensor<[], f32> {
 
 // -----
 
+// The maximum of no integers is the least one, and stays a number.
+
+// CHECK-LABEL: func.func @least
+// CHECK: sdx.const dense<-9223372036854775808>
+func.func @least() -> !sdx.tensor<[], i64> {
+  %0 = sdx.dims [] : !sdx.tensor<[0], i64>
+  %1 = sdx.reduce "max" %0 axes [0] : !sdx.tensor<[0], i64> -> !sdx.tensor<[], i64>
+  %2 = sdx.map "max"(%1, %1) : (!sdx.tensor<[], i64>, !sdx.tensor<[], i64>) -> !sdx.tensor<[], i64>
+  return %2 : !sdx.tensor<[], i64>
+}
+
+// -----
+
 // A binding keeps its operation, even where its value is known: types refer to the symbol.
 
 // CHECK-LABEL: func.func @bind
