@@ -1,5 +1,11 @@
 //! model.onnx  =>  model.sdx: reading ONNX, the pipeline, machine code
 
 pub mod codegen;
+pub mod commands;
+pub mod compile;
+pub mod emit;
 pub mod import;
 pub mod onnx;
+pub mod pipeline;
+pub mod reference;
+pub mod selftest;

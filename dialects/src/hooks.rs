@@ -1,6 +1,6 @@
 //! What `cpp/Dialects.cpp` calls: normalising dimensions, verifying operations. A panic must not cross into C++.
 
-use crate::mlir::Operation;
+use crate::mlir::{Operation, owned};
 use mlir_sys::{MlirOperation, MlirStringCallback, MlirStringRef};
 use sardonyx_runtime::Dim;
 use std::ffi::c_void;
@@ -8,8 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[unsafe(no_mangle)]
 extern "C" fn sardonyx_normalize_dim(text: MlirStringRef, say: MlirStringCallback, data: *mut c_void) -> bool {
-    let bytes = unsafe { std::slice::from_raw_parts(text.data.cast::<u8>(), text.length) };
-    let parsed = catch_unwind(|| dimension(&String::from_utf8_lossy(bytes)));
+    let parsed = catch_unwind(|| dimension(&owned(text)));
     let (ok, answer) = match parsed {
         Ok(Ok(normal)) => (true, normal),
         Ok(Err(reason)) => (false, reason),

@@ -65,10 +65,11 @@ fn string_ref(s: &str) -> MlirStringRef {
     MlirStringRef { data: s.as_ptr().cast(), length: s.len() }
 }
 
-fn owned(s: MlirStringRef) -> String {
+pub(crate) fn owned(s: MlirStringRef) -> String {
     // MLIR strings are bytes; names from a model are UTF-8, anything else is shown as well as can be.
-    let bytes = unsafe { std::slice::from_raw_parts(s.data.cast::<u8>(), s.length) };
-    String::from_utf8_lossy(if s.length == 0 { &[] } else { bytes }).into_owned()
+    // The data of an empty string may be null, which a slice must not be.
+    let bytes = if s.length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(s.data.cast::<u8>(), s.length) } };
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 unsafe extern "C" fn append(text: MlirStringRef, to: *mut c_void) {
@@ -367,6 +368,12 @@ impl Val {
 }
 
 impl Operation {
+    /// A detached operation from text, verified; `None` where it is malformed (MLIR has then reported why).
+    pub fn parse(cx: Context, text: &str) -> Option<Operation> {
+        let raw = unsafe { mlirOperationCreateParse(cx.0, string_ref(text), string_ref("generated")) };
+        (!raw.ptr.is_null()).then_some(Operation(raw))
+    }
+
     pub fn name(self) -> String {
         owned(unsafe { mlirIdentifierStr(mlirOperationGetName(self.0)) })
     }
@@ -480,5 +487,18 @@ impl Block {
             at = unsafe { mlirOperationGetNextInBlock(at) };
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_string_comes_back() {
+        let context = melior::Context::new();
+        let cx = Context(context.to_raw());
+        assert_eq!(cx.str("").as_str().as_deref(), Some(""));
+        assert_eq!(owned(MlirStringRef { data: std::ptr::null(), length: 0 }), "");
     }
 }

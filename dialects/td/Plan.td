@@ -53,10 +53,10 @@ def Plan_Const : Plan_Op<"const", [Pure]> {
   let assemblyFormat = "$value $type attr-dict `:` type($result)";
 }
 def Plan_Arena : Plan_Op<"arena", [Pure]> {
-  let summary = "`bytes` of the arena from `offset` on";
-  let arguments = (ins StrAttr:$offset, StrAttr:$bytes);
+  let summary = "`bytes` of the arena from `offset` on; not placed yet where there is none";
+  let arguments = (ins StrAttr:$bytes, OptionalAttr<StrAttr>:$offset);
   let results = (outs Plan_Buffer:$result);
-  let assemblyFormat = "$offset `bytes` $bytes attr-dict `:` type($result)";
+  let assemblyFormat = "$bytes (`at` $offset^)? attr-dict `:` type($result)";
 }
 def Plan_Launch : Plan_Op<"launch"> {
   let summary = "Runs a kernel over work items 0..grid";

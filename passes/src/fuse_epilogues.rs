@@ -2,7 +2,7 @@
 //!
 //! The reader may permute the result: then the kernel writes in the reader's order.
 
-use crate::fusion::{Match, STATEMENTS_MAX, correspond, kernel, merge, reaches_around};
+use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, kernel, merge, reaches_around, sweep};
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{Class, Kernel, Program};
 use sardonyx_dialects::mlir::Operation;
@@ -14,26 +14,17 @@ pub fn run(module: Operation) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        while let Some((producer, consumer, m)) = find(&program) {
-            merge(&mut program, producer, consumer, &m);
-        }
+        sweep(&mut program, find, |program, (producer, consumer, m)| merge(program, *producer, *consumer, m));
         program.write(function.context()).map(Some)
     })
 }
 
-fn find(program: &Program) -> Option<(usize, usize, Match)> {
-    let producers = program.producers();
-    for (consumer, step) in program.steps.iter().enumerate() {
-        for producer in step.args.iter().filter_map(|&a| producers[a]) {
-            if let Some(m) = matches(program, producer, consumer) {
-                return Some((producer, consumer, m));
-            }
-        }
-    }
-    None
+fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<(usize, usize, Match)> {
+    let sources = uses.sources(&program.steps[consumer]);
+    sources.into_iter().find_map(|producer| Some((producer, consumer, matches(program, uses, producer, consumer)?)))
 }
 
-fn matches(program: &Program, producer: usize, consumer: usize) -> Option<Match> {
+fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
     let (p, c) = (kernel(p_step)?, kernel(c_step)?);
     if p.class() == Class::Map || c.class() != Class::Map || p.body.len() + c.body.len() > STATEMENTS_MAX {
@@ -52,7 +43,7 @@ fn matches(program: &Program, producer: usize, consumer: usize) -> Option<Match>
         |extents: &[Dim], hit: &dyn Fn(usize) -> bool| extents.iter().enumerate().all(|(v, e)| e.is_const(1) || hit(v));
     let all_consumer = covered(&c.outer, &|v| pairs.iter().any(|x| x.0 == v));
     let all_producer = covered(&p.outer, &|v| pairs.iter().any(|x| x.1 == v));
-    if !all_consumer || !all_producer || reaches_around(program, producer, consumer) {
+    if !all_consumer || !all_producer || reaches_around(program, uses, producer, consumer) {
         return None;
     }
     let in_producer = |v: usize| pairs.iter().find(|x| x.0 == v).map_or(Dim::constant(0), |x| Kernel::var(x.1));

@@ -4,7 +4,7 @@
 //! points, before or after it, or two reductions. The reader must share points with the producer; reading only its
 //! row values would save nothing but a launch.
 
-use crate::fusion::{Match, STATEMENTS_MAX, correspond, fits, kernel, loads_of, merge, reaches_around};
+use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge, reaches_around, sweep};
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
 use sardonyx_dialects::mlir::Operation;
@@ -16,26 +16,17 @@ pub fn run(module: Operation) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        while let Some((producer, consumer, m)) = find(&program) {
-            merge(&mut program, producer, consumer, &m);
-        }
+        sweep(&mut program, find, |program, (producer, consumer, m)| merge(program, *producer, *consumer, m));
         program.write(function.context()).map(Some)
     })
 }
 
-fn find(program: &Program) -> Option<(usize, usize, Match)> {
-    let producers = program.producers();
-    for (consumer, step) in program.steps.iter().enumerate() {
-        for producer in step.args.iter().filter_map(|&a| producers[a]) {
-            if let Some(m) = matches(program, producer, consumer) {
-                return Some((producer, consumer, m));
-            }
-        }
-    }
-    None
+fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<(usize, usize, Match)> {
+    let sources = uses.sources(&program.steps[consumer]);
+    sources.into_iter().find_map(|producer| Some((producer, consumer, matches(program, uses, producer, consumer)?)))
 }
 
-fn matches(program: &Program, producer: usize, consumer: usize) -> Option<Match> {
+fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
     let (p, c) = (kernel(p_step)?, kernel(c_step)?);
     // A contraction has a generator of its own, which has no rows to share.
@@ -50,7 +41,7 @@ fn matches(program: &Program, producer: usize, consumer: usize) -> Option<Match>
         (false, false) => two_reductions(p_step, p, c_step, c, pairs)?,
         _ => return None,
     };
-    (fits(p, c, &m) && !reaches_around(program, producer, consumer)).then_some(m)
+    (fits(p, c, &m) && !reaches_around(program, uses, producer, consumer)).then_some(m)
 }
 
 fn own_vars(k: &Kernel) -> Vec<Dim> {

@@ -18,9 +18,54 @@ pub fn kernel(step: &Step) -> Option<&Kernel> {
     }
 }
 
+/// Who makes and who reads each container, as of one state of the program.
+pub struct Uses {
+    pub producers: Vec<Option<usize>>,
+    pub consumers: Vec<Vec<usize>>,
+}
+
+impl Uses {
+    pub fn of(program: &Program) -> Uses {
+        Uses { producers: program.producers(), consumers: program.consumers() }
+    }
+
+    /// The steps whose results a step reads, in the order of its operands.
+    pub fn sources(&self, step: &Step) -> Vec<usize> {
+        step.args.iter().filter_map(|&a| self.producers[a]).collect()
+    }
+}
+
+/// Applies a rewrite wherever `find` gives a site for a step, step by step, until a whole round changes nothing.
+pub fn sweep<S>(
+    program: &mut Program,
+    find: impl Fn(&Program, &Uses, usize) -> Option<S>,
+    apply: impl Fn(&mut Program, &S),
+) {
+    loop {
+        let mut changed = false;
+        let mut uses = Uses::of(program);
+        let mut at = 0;
+        while at < program.steps.len() {
+            let Some(site) = find(program, &uses, at) else {
+                at += 1;
+                continue;
+            };
+            let result = program.steps[at].results.first().copied();
+            apply(program, &site);
+            changed = true;
+            uses = Uses::of(program);
+            // Steps before it may be gone: go on where the step is now.
+            at = result.and_then(|r| uses.producers[r]).unwrap_or(0).min(at);
+        }
+        if !changed {
+            return;
+        }
+    }
+}
+
 /// True where a path leads from one step to a later one through a third. A binding leads to what mentions its symbol.
-pub fn reaches_around(program: &Program, from: usize, to: usize) -> bool {
-    let consumers = program.consumers();
+pub fn reaches_around(program: &Program, uses: &Uses, from: usize, to: usize) -> bool {
+    let consumers = &uses.consumers;
     let next = |step: usize| -> Vec<usize> {
         let step = &program.steps[step];
         if let FlowOp::Bind { symbol } = &step.op {

@@ -5,7 +5,7 @@
 //! computed twice. A contraction reads its operands many times: it takes index maps alone.
 
 use crate::fusion::{
-    STATEMENTS_MAX, Splice, and_guards, bare_var, data_loads_per_row, drop_dead, from_data, kernel, tidy,
+    STATEMENTS_MAX, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data, kernel, sweep, tidy,
 };
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step};
@@ -18,9 +18,7 @@ pub fn run(module: Operation) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        while let Some(site) = find(&program) {
-            apply(&mut program, &site);
-        }
+        sweep(&mut program, find, apply);
         program.write(function.context()).map(Some)
     })
 }
@@ -32,21 +30,15 @@ struct Site {
     operand: usize,
 }
 
-fn find(program: &Program) -> Option<Site> {
-    let producers = program.producers();
-    for (consumer, step) in program.steps.iter().enumerate() {
-        for (operand, &id) in step.args.iter().enumerate() {
-            let Some(producer) = producers[id] else { continue };
-            let site = Site { producer, consumer, operand };
-            if matches(program, &site) {
-                return Some(site);
-            }
-        }
-    }
-    None
+fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
+    let args = &program.steps[consumer].args;
+    args.iter().enumerate().find_map(|(operand, &id)| {
+        let site = Site { producer: uses.producers[id]?, consumer, operand };
+        matches(program, uses, &site).then_some(site)
+    })
 }
 
-fn matches(program: &Program, site: &Site) -> bool {
+fn matches(program: &Program, uses: &Uses, site: &Site) -> bool {
     let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
     if p.class() != Class::Map || !stores_identity(p) || p.body.len() + c.body.len() > STATEMENTS_MAX {
@@ -58,7 +50,7 @@ fn matches(program: &Program, site: &Site) -> bool {
     if c.class() == Class::Contract {
         return is_plain_copy(p);
     }
-    let readers = &program.consumers()[p_step.results[0]];
+    let readers = &uses.consumers[p_step.results[0]];
     let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
     let cheap = is_index_map(p) || (only_reader && reads_each_point_once(c_step, c, site.operand));
     cheap && stores_points(p_step, p, c_step, c, site.operand)

@@ -6,16 +6,48 @@ mod fuse_reductions;
 mod fusion;
 mod inline_maps;
 pub mod kernel;
+mod lower_kernels;
 mod onnx_to_sdx;
+mod pack_weights;
+mod plan_memory;
 mod registry;
+pub mod schedule;
 mod sdx_to_flow;
 mod simplify;
+mod version;
 
-pub use onnx_to_sdx::{OPERATORS, Operator};
-pub use registry::{PASSES, PassRow, context, run_pipeline};
+pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
+pub use registry::{context, run_pipeline};
+pub use version::{IR_VERSION, set_version};
 
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::Result;
+
+/// A pass over a whole module.
+pub struct PassRow {
+    pub name: &'static str,
+    pub summary: &'static str,
+    pub run: fn(Operation) -> Result<()>,
+}
+
+/// In the order of the default pipeline (`compiler/src/pipeline.rs`).
+pub static PASSES: &[PassRow] = &[
+    row("onnx-to-sdx", "Lowers ONNX nodes to the closed basis and infers every type", onnx_to_sdx::run),
+    row("fold-constants", "Evaluates operations on small constants and on shapes", fold_constants::run),
+    row("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", simplify::run),
+    row("sdx-to-flow", "Makes each operation a kernel with explicit memlets", sdx_to_flow::run),
+    row("inline-maps", "Computes maps where they are read", inline_maps::run),
+    row("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
+    row("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
+    row("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
+    row("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
+    row("plan-memory", "Places buffers in one arena", plan_memory::run),
+    row("lower-kernels", "Writes each kernel in upstream dialects, for every CPU variant", lower_kernels::run),
+];
+
+const fn row(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
+    PassRow { name, summary, run }
+}
 
 /// Replaces each function of a module for which `rewrite` gives a new one.
 fn rewrite_functions(module: Operation, rewrite: impl Fn(Operation) -> Result<Option<Operation>>) -> Result<()> {

@@ -1,5 +1,6 @@
-//! name  =>  pass: the list of passes, and how a pipeline string runs them beside MLIR's own
+//! `builtin.module(…)`  =>  a run: how a pipeline string finds the passes beside MLIR's own
 
+use crate::PASSES;
 use melior::Context;
 use melior::dialect::DialectRegistry;
 use melior::pass::{ExternalPass, PassManager, create_external};
@@ -12,28 +13,6 @@ use sardonyx_runtime::{Error, Result};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::Once;
-
-/// A pass over a whole module.
-pub struct PassRow {
-    pub name: &'static str,
-    pub summary: &'static str,
-    pub run: fn(Operation) -> Result<()>,
-}
-
-/// In the order of the default pipeline.
-pub static PASSES: &[PassRow] = &[
-    row("onnx-to-sdx", "Lowers ONNX nodes to the closed basis and infers every type", crate::onnx_to_sdx::run),
-    row("fold-constants", "Evaluates operations on small constants and on shapes", crate::fold_constants::run),
-    row("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", crate::simplify::run),
-    row("sdx-to-flow", "Makes each operation a kernel with explicit memlets", crate::sdx_to_flow::run),
-    row("inline-maps", "Computes maps where they are read", crate::inline_maps::run),
-    row("fuse-epilogues", "Lets maps follow a reduction in registers", crate::fuse_epilogues::run),
-    row("fuse-reductions", "Joins kernels that walk the same rows", crate::fuse_reductions::run),
-];
-
-const fn row(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
-    PassRow { name, summary, run }
-}
 
 unsafe extern "C" {
     fn sardonyxRegisterDialects(registry: MlirDialectRegistry);
@@ -88,8 +67,10 @@ pub fn context() -> Context {
     context
 }
 
-/// Runs `builtin.module(…)` over a module; the error is the failing pass's own.
+/// Runs `builtin.module(…)` over a module; the error is the failing pass's own, or E0402 where the module was written
+/// by a newer compiler.
 pub fn run_pipeline(context: &Context, module: &mut melior::ir::Module, pipeline: &str) -> Result<()> {
+    crate::version::check_version(Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())))?;
     FAILURE.with(|f| f.borrow_mut().take());
     let manager = PassManager::new(context);
     parse_pass_pipeline(manager.as_operation_pass_manager(), pipeline).map_err(|e| {

@@ -330,9 +330,9 @@ impl Converter<'_> {
         let from = self.graph.ty(node.args[0]).clone();
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
         let mut guard: Option<usize> = None;
-        for i in 0..from.rank() {
-            let at = Kernel::var(i) - low[i].clone();
-            let here = Self::inside(&mut b, at, Some(Dim::constant(0)), Some(from.dims[i].clone()));
+        for (i, (low, extent)) in low.iter().zip(&from.dims).enumerate() {
+            let at = Kernel::var(i) - low.clone();
+            let here = Self::inside(&mut b, at, Some(Dim::constant(0)), Some(extent.clone()));
             guard = match (guard, here) {
                 (Some(x), Some(y)) => Some(b.apply(ScalarFn::And, &[x, y], DType::Bool)),
                 (one, other) => one.or(other),

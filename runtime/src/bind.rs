@@ -1,31 +1,62 @@
 //! the inputs of a call  =>  values of the symbols; or a sentence that names the input and the dimension
 
 use crate::program::{Entry, Port, Program};
-use crate::{Dim, Error, Result, Tensor};
+use crate::view::{TensorBuffer, TensorView};
+use crate::{Dim, Error, Result};
 
 /// Gives every input port its tensor, in the ports' order.
-pub fn match_inputs<'a>(entry: &Entry, inputs: &'a [(&str, Tensor)]) -> Result<Vec<&'a Tensor>> {
-    let known = || {
-        let names: Vec<String> = entry.inputs.iter().map(|p| format!("`{}`", p.name)).collect();
-        format!("the model's inputs are {}", names.join(", "))
-    };
-    for (i, (name, _)) in inputs.iter().enumerate() {
-        if !entry.inputs.iter().any(|p| p.name == *name) {
-            return Err(Error::user("E0301", format!("the model has no input `{name}`")).help(known()));
-        }
-        if inputs[..i].iter().any(|(other, _)| other == name) {
-            return Err(Error::user("E0301", format!("the input `{name}` is given twice")));
-        }
-    }
+pub fn match_inputs<'a>(entry: &Entry, inputs: &[(&str, TensorView<'a>)]) -> Result<Vec<TensorView<'a>>> {
+    let names: Vec<&str> = inputs.iter().map(|(name, _)| *name).collect();
+    check_names("input", &entry.inputs, &names)?;
     let find = |port: &Port| {
-        let given = inputs.iter().find(|(name, _)| *name == port.name).map(|(_, tensor)| tensor);
-        given.ok_or_else(|| Error::user("E0301", format!("the input `{}` is missing", port.name)).help(known()))
+        let given = inputs.iter().find(|(name, _)| *name == port.name).map(|(_, tensor)| *tensor);
+        given.ok_or_else(|| {
+            let error = Error::user("E0301", format!("the input `{}` is missing", port.name));
+            error.help(known("input", &entry.inputs))
+        })
     };
     entry.inputs.iter().map(find).collect()
 }
 
+/// The caller's memory for each output port that has some, in the ports' order.
+pub fn match_outputs<'a, 'b>(
+    entry: &Entry,
+    outputs: &'a mut [(&str, TensorBuffer<'b>)],
+) -> Result<Vec<Option<&'a mut TensorBuffer<'b>>>> {
+    let names: Vec<&str> = outputs.iter().map(|(name, _)| *name).collect();
+    check_names("output", &entry.outputs, &names)?;
+    let mut found: Vec<Option<&mut TensorBuffer>> = entry.outputs.iter().map(|_| None).collect();
+    for (name, buffer) in outputs {
+        let Some(at) = entry.outputs.iter().position(|p| p.name == *name) else { continue };
+        let wanted = entry.outputs[at].dtype;
+        if buffer.dtype() != wanted {
+            let message = format!("the output `{name}` has type {wanted}, but its buffer is of {}", buffer.dtype());
+            return Err(Error::user("E0301", message));
+        }
+        found[at] = Some(buffer);
+    }
+    Ok(found)
+}
+
+fn check_names(kind: &str, ports: &[Port], names: &[&str]) -> Result<()> {
+    for (i, name) in names.iter().enumerate() {
+        if !ports.iter().any(|p| p.name == *name) {
+            return Err(Error::user("E0301", format!("the model has no {kind} `{name}`")).help(known(kind, ports)));
+        }
+        if names[..i].contains(name) {
+            return Err(Error::user("E0301", format!("the {kind} `{name}` is given twice")));
+        }
+    }
+    Ok(())
+}
+
+fn known(kind: &str, ports: &[Port]) -> String {
+    let names: Vec<String> = ports.iter().map(|p| format!("`{}`", p.name)).collect();
+    format!("the model's {kind}s are {}", names.join(", "))
+}
+
 /// Values by symbol index. Types, ranks, ranges and agreement are checked.
-pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[&Tensor]) -> Result<Vec<Option<i64>>> {
+pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[TensorView]) -> Result<Vec<Option<i64>>> {
     let mut values = vec![None; program.symbols.len()];
     // Where each symbol got its value, for the message when another input disagrees.
     let mut from: Vec<Option<(&Port, usize)>> = vec![None; program.symbols.len()];
@@ -60,7 +91,7 @@ pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[&Tensor]) -> Res
     Ok(values)
 }
 
-fn check_type(port: &Port, tensor: &Tensor) -> Result<()> {
+fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
     if tensor.dtype() != port.dtype {
         let message = format!("the input `{}` has type {}, but {} is expected", port.name, tensor.dtype(), port.dtype);
         return Err(Error::user("E0301", message));

@@ -37,30 +37,66 @@ pub struct Error {
 
 pub type Result<T> = std::result::Result<T, Box<Error>>;
 
-/// Every code with what it is for. Sorted; codes are never reused.
-pub static CODES: &[(&str, &str)] = &[
-    ("E0001", "the command line is wrong"),
-    ("E0002", "a file cannot be read or written"),
-    ("E0101", "an operator is not supported"),
-    ("E0102", "an opset or IR version is not supported"),
-    ("E0103", "the file is not a well-formed ONNX model"),
-    ("E0104", "the graph is malformed: cycle, undefined or duplicate name"),
-    ("E0105", "external data is missing, short, or outside the model's folder"),
-    ("E0106", "an attribute is missing or has a wrong value"),
-    ("E0107", "an element type is not supported here"),
-    ("E0201", "shapes contradict each other"),
-    ("E0202", "a dimension or size overflows"),
-    ("E0203", "a shape depends on data in a way that is not supported"),
-    ("E0204", "a dimension symbol is unknown or its range is wrong"),
-    ("E0301", "an input is missing, surplus, or has a wrong type or shape"),
-    ("E0302", "a tensor file is malformed"),
-    ("E0303", "a computed index is out of range"),
-    ("E0304", "the memory or the threads for a call cannot be had"),
-    ("E0401", "the artifact is damaged"),
-    ("E0402", "the artifact was written for another version"),
-    ("E0403", "the artifact needs another CPU"),
-    ("E0501", "a result differs from what was expected"),
-    ("E0901", "a defect of the compiler"),
+/// Every code with what it is for, and the remedy that is shown where a diagnostic has no better one.
+/// Sorted; codes are never reused.
+pub static CODES: &[(&str, &str, &str)] = &[
+    ("E0001", "the command line is wrong", "run the command with `--help`"),
+    ("E0002", "a file cannot be read or written", "check the path, its permissions and the space left on the disk"),
+    ("E0101", "an operator is not supported", "`sardonyx ops` lists the supported operators"),
+    ("E0102", "an opset or IR version is not supported", "export the model again with a supported version"),
+    ("E0103", "the file is not a well-formed ONNX model", "check the model with onnx.checker, or export it again"),
+    (
+        "E0104",
+        "the graph is malformed: cycle, undefined or duplicate name",
+        "check the model with onnx.checker, or export it again",
+    ),
+    (
+        "E0105",
+        "external data is missing, short, or outside the model's folder",
+        "put the file that belongs to the model into its folder",
+    ),
+    (
+        "E0106",
+        "an attribute is missing or has a wrong value",
+        "compare the node with the definition of its operator, or check the model with onnx.checker",
+    ),
+    ("E0107", "an element type is not supported here", "insert a Cast, or export the model with another element type"),
+    ("E0201", "shapes contradict each other", "check the shapes of the node's inputs"),
+    ("E0202", "a dimension or size overflows", "check the dimensions; no machine has memory for so many elements"),
+    (
+        "E0203",
+        "a shape depends on data in a way that is not supported",
+        "export the model with static shapes, or with the shape computed from dimensions of the inputs",
+    ),
+    (
+        "E0204",
+        "a dimension symbol is unknown or its range is wrong",
+        "write --dim NAME=N or --dim NAME=LO..HI with a symbol of the model's inputs",
+    ),
+    (
+        "E0301",
+        "an input is missing, surplus, or has a wrong type or shape",
+        "`sardonyx inspect MODEL.sdx` shows the inputs; `sardonyx compile --dim` sets the range of a dimension",
+    ),
+    ("E0302", "a tensor file is malformed", "write the file again, for example with numpy.save or onnx.save_tensor"),
+    ("E0303", "a computed index is out of range", "check the values of the inputs that the indices are computed from"),
+    (
+        "E0304",
+        "the memory or the threads for a call cannot be had",
+        "use smaller inputs or fewer threads, or raise the limit",
+    ),
+    ("E0305", "the deadline of a call has passed", "allow more time, or use smaller inputs"),
+    ("E0306", "a call was cancelled", "call again without cancelling"),
+    ("E0401", "the artifact is damaged", "compile the model again, or copy the file again"),
+    ("E0402", "the artifact was written for another version", "compile the model again with this version"),
+    ("E0403", "the artifact needs another CPU", "run it on a processor of the kind that it was compiled for"),
+    (
+        "E0404",
+        "the artifact's self-test failed",
+        "copy or compile the artifact again; if it fails elsewhere too, the compiler is wrong, else this machine",
+    ),
+    ("E0501", "a result differs from what was expected", "compare the tolerance with the precision of the model"),
+    ("E0901", "a defect of the compiler", "please report it with the command that was run"),
 ];
 
 impl Error {
@@ -74,7 +110,7 @@ impl Error {
     }
 
     pub fn new(fault: Fault, code: &'static str, message: impl Into<String>) -> Box<Error> {
-        debug_assert!(CODES.iter().any(|(c, _)| *c == code), "{code} is not in CODES");
+        debug_assert!(CODES.iter().any(|(c, ..)| *c == code), "{code} is not in CODES");
         Box::new(Error { fault, code, message: message.into(), file: None, node: None, help: None })
     }
 
@@ -95,6 +131,12 @@ impl Error {
         self
     }
 
+    /// What the user can do about it.
+    pub fn remedy(&self) -> Option<&str> {
+        let common = || CODES.iter().find(|(code, ..)| *code == self.code).map(|(.., remedy)| *remedy);
+        self.help.as_deref().or_else(common)
+    }
+
     pub fn help(mut self: Box<Self>, help: impl Into<String>) -> Box<Error> {
         self.help.get_or_insert_with(|| help.into());
         self
@@ -110,7 +152,7 @@ impl fmt::Display for Error {
             (None, Some(node)) => write!(f, "\n  --> node {node}")?,
             (None, None) => {}
         }
-        match &self.help {
+        match self.remedy() {
             Some(help) => write!(f, "\n  help: {help}"),
             None => Ok(()),
         }
@@ -131,6 +173,8 @@ mod tests {
     #[test]
     fn the_innermost_layer_names_the_node() {
         let e = Error::user("E0101", "unsupported operator `Foo`").node("/a/Foo").node("outer").file("m.onnx");
-        assert_eq!(e.to_string(), "error[E0101]: unsupported operator `Foo`\n  --> m.onnx, node /a/Foo");
+        let text = "error[E0101]: unsupported operator `Foo`\n  --> m.onnx, node /a/Foo";
+        assert_eq!(e.to_string(), format!("{text}\n  help: `sardonyx ops` lists the supported operators"));
+        assert_eq!(e.help("write it yourself").to_string(), format!("{text}\n  help: write it yourself"));
     }
 }

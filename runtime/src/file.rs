@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct AtomicFile {
     file: BufWriter<File>,
     temporary: PathBuf,
+    /// Links resolved.
+    target: PathBuf,
+    /// As the user wrote it, for messages.
     path: PathBuf,
     committed: bool,
 }
@@ -18,19 +21,21 @@ pub struct AtomicFile {
 impl AtomicFile {
     pub fn create(path: &Path) -> Result<AtomicFile> {
         // A link is followed, so that the file it names is replaced and not the link.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let refuse = |what: &str| {
             let message = format!("cannot write {}: {what}", path.display());
             Error::user("E0002", message).file(path.display().to_string())
         };
-        if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
+        if std::fs::metadata(&target).is_ok_and(|m| !m.is_file()) {
             return Err(refuse("it exists and is not a regular file"));
         }
-        let name = path.file_name().ok_or_else(|| refuse("it has no file name"))?;
-        let (file, temporary) = create_beside(&path, name).map_err(|e| Error::io(&path, "write", &e))?;
-        Ok(AtomicFile { file: BufWriter::with_capacity(1 << 18, file), temporary, path, committed: false })
+        let name = target.file_name().ok_or_else(|| refuse("it has no file name"))?;
+        let (file, temporary) = create_beside(&target, name).map_err(|e| Error::io(path, "write", &e))?;
+        let file = BufWriter::with_capacity(1 << 18, file);
+        Ok(AtomicFile { file, temporary, target, path: path.to_path_buf(), committed: false })
     }
 
+    /// What the user calls the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -41,7 +46,7 @@ impl AtomicFile {
     }
 
     pub fn commit(mut self) -> Result<()> {
-        let done = self.file.flush().and_then(|()| std::fs::rename(&self.temporary, &self.path));
+        let done = self.file.flush().and_then(|()| std::fs::rename(&self.temporary, &self.target));
         self.committed = done.is_ok();
         done.map_err(|e| Error::io(&self.path, "write", &e))
     }

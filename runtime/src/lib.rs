@@ -1,7 +1,43 @@
 //! model.sdx  =>  outputs: the file format, devices, sessions. Knows nothing of ONNX models, MLIR or LLVM.
+//!
+//! A [`Model`] is loaded and verified once and shared; a [`Session`] runs it. Inputs go by name, and their dimensions
+//! give the model's symbols (`batch`, `seq`) their values; whatever does not fit is an [`Error`] value with a stable
+//! code, never a panic.
+//!
+//! ```no_run
+//! use sardonyx_runtime::{LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorBuffer, TensorView};
+//! use std::time::{Duration, Instant};
+//!
+//! # fn main() -> sardonyx_runtime::Result<()> {
+//! let model = Model::load("model.sdx", &LoadOptions::default())?;
+//! let session = model.session(&SessionOptions { threads: 2, ..SessionOptions::default() })?;
+//!
+//! // Tensors that own their bytes, in and out:
+//! let ids = Tensor::from_vec(vec![1, 4], vec![101i64, 7592, 2088, 102]);
+//! let outputs = session.run(&[("input_ids", ids)])?;
+//! println!("{} is {:?}", outputs[0].0, outputs[0].1.dims());
+//!
+//! // Borrowed numbers in, the caller's memory out, no longer than 50 ms:
+//! let ids = [101i64, 7592, 2088, 102];
+//! let mut logits = vec![0f32; 4 * 384];
+//! let inputs = [("input_ids", TensorView::of(&[1, 4], &ids)?)];
+//! let mut outputs = [("logits", TensorBuffer::of(&mut logits)?)];
+//! let options = RunOptions { deadline: Some(Instant::now() + Duration::from_millis(50)), ..RunOptions::default() };
+//! match session.run_with("main", &inputs, &mut outputs, &options) {
+//!     Ok(_) => println!("{:?}", outputs[0].1.dims()),
+//!     Err(e) if e.code == "E0305" => println!("too late; the session is as good as before"),
+//!     Err(e) => return Err(e),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/embed.rs` is a whole program. A call computes the same numbers whatever the threads and the calls before.
+//! An artifact holds native code: a hash finds damage, not malice, so load only what you would also execute.
 
 pub mod artifact;
 mod bind;
+mod call;
 mod code;
 pub mod commands;
 pub mod compare;
@@ -10,15 +46,19 @@ pub mod dim;
 pub mod dtype;
 pub mod error;
 pub mod file;
+pub mod json;
 mod memory;
 mod model;
 pub mod plan;
 mod pool;
 pub mod program;
+mod selftest;
 mod session;
 mod shape;
+mod stop;
 pub mod tensor;
 pub mod tensor_io;
+mod view;
 pub mod widen;
 
 pub use artifact::{Artifact, ArtifactWriter, Verify};
@@ -27,4 +67,6 @@ pub use dtype::DType;
 pub use error::{Error, Fault, Result};
 pub use model::{LoadOptions, Model};
 pub use session::{Session, SessionOptions};
+pub use stop::RunOptions;
 pub use tensor::Tensor;
+pub use view::{TensorBuffer, TensorView};

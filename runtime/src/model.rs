@@ -11,11 +11,20 @@ use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct LoadOptions {
     pub verify: Verify,
     /// The highest variant to use; the best that this CPU runs where absent.
     pub cpu: Option<Level>,
+    /// Make the artifact's own call with known results, if it has one, and refuse the artifact where they differ. It
+    /// reads the weights, `Verify::Lazy` or not.
+    pub selftest: bool,
+}
+
+impl Default for LoadOptions {
+    fn default() -> LoadOptions {
+        LoadOptions { verify: Verify::default(), cpu: None, selftest: true }
+    }
 }
 
 /// Cheap to clone; all clones and sessions share the weights and the code. The file must not be changed in place
@@ -35,15 +44,21 @@ struct Loaded {
 }
 
 impl Model {
-    /// Errors: E0002 unreadable, E0401 damaged, E0402 another format version, E0403 code for another CPU.
+    /// Errors: E0002 unreadable, E0401 damaged, E0402 another format version, E0403 code for another CPU, E0404 wrong
+    /// results in the self-test.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
         let file = path.as_ref().display().to_string();
-        let artifact = Artifact::open(path, options.verify)?;
-        Model::from_artifact(artifact, options, &file).map_err(|e| e.file(file))
+        let mut artifact = Artifact::open(path, options.verify)?;
+        let selftest = artifact.selftest.take().filter(|_| options.selftest);
+        let model = Model::from_artifact(artifact, options, &file).map_err(|e| e.file(&file))?;
+        if let Some(test) = selftest {
+            crate::selftest::run(&model, &test).map_err(|e| e.file(file))?;
+        }
+        Ok(model)
     }
 
     fn from_artifact(artifact: Artifact, options: &LoadOptions, file: &str) -> Result<Model> {
-        let Artifact { manifest, plan, code, weights } = artifact;
+        let Artifact { manifest, plan, code, weights, .. } = artifact;
         let program = program::verify(&manifest, &plan, weights.len())?;
         // A plan that only copies needs no code, and runs anywhere.
         let mut loaded =

@@ -1,4 +1,4 @@
-//! The `manifest` and `plan` entries of a `.sdx` file, as prost messages declared in Rust
+//! The `manifest`, `plan` and `selftest` entries of a `.sdx` file, as prost messages declared in Rust
 //!
 //! Dimension-like fields are [`Dim`](crate::Dim) expressions in text form over the manifest's symbols, so that one
 //! parser, one normal form and one overflow rule serve the IR, the file and the command line.
@@ -7,7 +7,8 @@ use prost::{Enumeration, Message, Oneof};
 
 /// A reader accepts any minor version of its own major one and refuses other major versions with a sentence.
 pub const FORMAT_MAJOR: u32 = 1;
-pub const FORMAT_MINOR: u32 = 0;
+/// 1: the optional entry `selftest`.
+pub const FORMAT_MINOR: u32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Manifest {
@@ -245,6 +246,41 @@ pub struct Kernel {
     /// What family it is from: `contract`, `reduce`, `map`.
     #[prost(string, tag = "5")]
     pub class: String,
+}
+
+/// The `selftest` entry: one call of `main` whose results are known, made when the artifact is loaded.
+#[derive(Clone, PartialEq, Message)]
+pub struct SelfTest {
+    #[prost(message, repeated, tag = "1")]
+    pub inputs: Vec<Canary>,
+    #[prost(message, repeated, tag = "2")]
+    pub outputs: Vec<ExpectedOutput>,
+}
+
+/// A named tensor.
+#[derive(Clone, PartialEq, Message)]
+pub struct Canary {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// ONNX `TensorProto.DataType` code.
+    #[prost(int32, tag = "2")]
+    pub dtype: i32,
+    #[prost(uint64, repeated, tag = "3")]
+    pub dims: Vec<u64>,
+    /// Little-endian, row-major.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub data: prost::bytes::Bytes,
+}
+
+/// Floats pass where |actual - expected| <= atol + rtol·|expected|.
+#[derive(Clone, PartialEq, Message)]
+pub struct ExpectedOutput {
+    #[prost(message, optional, tag = "1")]
+    pub tensor: Option<Canary>,
+    #[prost(double, tag = "2")]
+    pub rtol: f64,
+    #[prost(double, tag = "3")]
+    pub atol: f64,
 }
 
 /// What a kernel is called with: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.

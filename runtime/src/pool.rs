@@ -118,6 +118,24 @@ impl Pool {
             }
         });
     }
+
+    /// As `for_each`, in smaller pieces on one thread too, and asks `go_on` before each: once it says no, the rest is
+    /// left out.
+    pub fn for_each_while(&self, n: i64, go_on: &(dyn Fn() -> bool + Sync), f: &(dyn Fn(usize, i64, i64) + Sync)) {
+        let threads = self.threads() as i64;
+        let chunk = (n / (threads * 8)).max(1);
+        let next = AtomicI64::new(0);
+        let work = |worker| {
+            loop {
+                let begin = next.fetch_add(chunk, Ordering::Relaxed);
+                if begin >= n || !go_on() {
+                    return;
+                }
+                f(worker, begin, begin.saturating_add(chunk).min(n));
+            }
+        };
+        if threads == 1 || n <= 1 { work(0) } else { self.run(&work) }
+    }
 }
 
 /// Closes the job and waits for those in it, even where `f` panics: they use its stack.
@@ -222,6 +240,23 @@ mod tests {
                 }
                 assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 200), "{threads} threads, {n} items");
             }
+        }
+    }
+
+    #[test]
+    fn work_ends_between_pieces_when_told_to() {
+        for threads in [1, 3] {
+            let pool = Pool::new(threads).unwrap();
+            let done = AtomicI64::new(0);
+            let count = |_: usize, begin: i64, end: i64| {
+                done.fetch_add(end - begin, Ordering::Relaxed);
+            };
+            pool.for_each_while(1000, &|| true, &count);
+            assert_eq!(done.swap(0, Ordering::Relaxed), 1000);
+            pool.for_each_while(1000, &|| done.load(Ordering::Relaxed) < 300, &count);
+            let stopped_at = done.load(Ordering::Relaxed);
+            // Pieces are an eighth of a thread's share; every thread may be in one when the answer changes.
+            assert!((300..300 + 125 * 3).contains(&stopped_at), "{threads} threads: {stopped_at}");
         }
     }
 

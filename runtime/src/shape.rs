@@ -233,10 +233,11 @@ pub fn bytes_of(dtype: DType, dims: &[usize]) -> Option<usize> {
     tensor::element_count(dims).and_then(|n| dtype.bytes_for(n))
 }
 
+/// The ONNX nodes that a step computes. A fused kernel has several, and any of them may be the one at fault.
 pub fn step_name(step: &Step, i: usize) -> String {
     match step {
-        Step::Launch(launch) => launch.origins.first().cloned().unwrap_or_else(|| format!("step {i}")),
-        Step::Copy { .. } | Step::Bind { .. } => format!("step {i}"),
+        Step::Launch(launch) if !launch.origins.is_empty() => launch.origins.join(" + "),
+        Step::Launch(_) | Step::Copy { .. } | Step::Bind { .. } => format!("step {i}"),
     }
 }
 

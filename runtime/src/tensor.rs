@@ -19,16 +19,23 @@ pub fn element_count(dims: &[usize]) -> Option<usize> {
     dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
 }
 
-/// A Rust number that is the storage of one element type.
-pub trait Element: Copy + 'static {
+/// A Rust number that is the storage of one element type: without padding, its bytes are the element's (see
+/// [`TensorView::of`](crate::TensorView::of)), which is why no other crate can add one.
+pub trait Element: Copy + sealed::Sealed + 'static {
     const DTYPE: DType;
     const BYTES: usize;
     fn read(bytes: &[u8]) -> Self;
     fn write(self, out: &mut Vec<u8>);
 }
 
+mod sealed {
+    pub trait Sealed {}
+}
+
 macro_rules! element {
-    ($($ty:ty => $dtype:ident),*) => { $(impl Element for $ty {
+    ($($ty:ty => $dtype:ident),*) => { $(impl sealed::Sealed for $ty {}
+
+    impl Element for $ty {
         const DTYPE: DType = DType::$dtype;
         const BYTES: usize = std::mem::size_of::<$ty>();
         fn read(bytes: &[u8]) -> Self {
@@ -43,6 +50,8 @@ macro_rules! element {
 }
 element!(f32 => F32, f64 => F64, half::f16 => F16, half::bf16 => BF16,
          u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64);
+
+impl sealed::Sealed for bool {}
 
 impl Element for bool {
     const DTYPE: DType = DType::Bool;

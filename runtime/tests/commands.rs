@@ -199,6 +199,77 @@ fn inspect_shows_the_plan_without_loading_the_code() {
 }
 
 #[test]
+fn json_reports_are_json_and_say_what_the_text_says() {
+    let f = Folder::new();
+    let json = |args: &[&str]| serde_json::from_slice::<serde_json::Value>(&f.run(args).stdout).unwrap();
+    let report = json(&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=2", "--output-dir", "out", "--json"]);
+    let y = serde_json::json!({"name": "y", "dtype": "f32", "dims": [2], "file": "out/y.npy"});
+    assert_eq!(report, serde_json::json!({"outputs": [y]}));
+    assert!(f.path("out/y.npy").is_file());
+    let report = json(&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=2", "--json"]);
+    assert_eq!(report["outputs"][0]["file"], serde_json::Value::Null);
+
+    let report = json(&["inspect", "m.sdx", "--json"]);
+    assert_eq!(report["format"], "1.1");
+    assert_eq!(report["symbols"][0], serde_json::json!({"name": "batch", "kind": "input", "lo": 0, "hi": 1000}));
+    assert_eq!(report["files"][0]["name"], "weights");
+    assert_eq!(report["files"][0]["blake3"].as_str().unwrap().len(), 64);
+    assert_eq!(report["selftest"], serde_json::Value::Null);
+    assert_eq!(report["kernels"][0]["launches"], 2);
+    let main = &report["entry_points"][0];
+    assert_eq!(main["inputs"][0], serde_json::json!({"name": "x", "dtype": "f32", "dims": ["batch", "8"]}));
+    assert_eq!(main["steps"][2]["buffers"], serde_json::json!([4, 2, 1]));
+
+    let y = |v: Vec<f32>| Tensor::from_vec(vec![v.len()], v);
+    write_set(&f.path("data/a"), "x", &half(2), &y(vec![20.0, 21.0]));
+    write_set(&f.path("data/b"), "x", &half(1), &y(vec![20.0]));
+    write_set(&f.path("data/c"), "z", &half(1), &y(vec![20.0]));
+    let report = json(&["check", "m.sdx", "--data", "data", "--json"]);
+    assert_eq!((&report["passed"], &report["failed"]), (&1.into(), &2.into()));
+    let bad = &report["sets"][0];
+    assert_eq!((&bad["set"], &bad["passed"], &bad["error"]), (&"data/a".into(), &false.into(), &().into()));
+    assert_eq!((&bad["outputs"][0]["max_abs_error"], &bad["outputs"][0]["n_failed"]), (&1.0.into(), &1.into()));
+    assert_eq!(report["sets"][1]["outputs"][0]["passed"], true);
+    assert!(report["sets"][2]["error"].as_str().unwrap().starts_with("error[E0301]: "));
+}
+
+#[test]
+fn the_examples_of_the_help_are_command_lines_of_this_program() {
+    let f = Folder::new();
+    for command in ["run", "check", "bench", "inspect", "completions"] {
+        let help = f.good(&[command, "--help"]);
+        let examples: Vec<&str> = help.split("Examples:\n").nth(1).unwrap().lines().collect();
+        assert!(examples.len() >= 2, "{help}");
+        for example in examples {
+            let words: Vec<&str> = example.split('>').next().unwrap().split_whitespace().collect();
+            assert_eq!((words[0], words[1]), ("sardonyx-run", command));
+            // The files are not there; everything else must be right.
+            let error = text(&f.run(&words[1..]).stderr);
+            assert!(error.is_empty() || error.starts_with("error[E0002]"), "{example}: {error}");
+        }
+    }
+    assert!(f.bad(&[]).1.starts_with("error[E0001]: no command is given\n  help: `sardonyx-run --help`"));
+}
+
+#[test]
+fn shells_accept_their_completions() {
+    let f = Folder::new();
+    let script = f.good(&["completions", "bash"]);
+    std::fs::write(f.path("c.bash"), &script).unwrap();
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "source ./c.bash && complete -p sardonyx-run"]).current_dir(&f.dir);
+    let shown = text(&bash.output().unwrap().stdout);
+    assert!(shown.contains("_sardonyx"), "{shown}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = f.good(&["completions", shell]);
+        for word in ["sardonyx-run", "inspect", "verify", "no-selftest"] {
+            assert!(script.contains(word), "{word} for {shell}");
+        }
+    }
+    assert_eq!(f.bad(&["completions", "powershell"]).0, 2);
+}
+
+#[test]
 fn npz_files_hold_several_inputs() {
     use std::io::Write;
     let f = Folder::new();

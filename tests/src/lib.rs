@@ -1,1 +1,8 @@
-//! (under construction)
+//! What the suites share: our programs, small ONNX models, prepared models, damaged bytes, the workspace's sources
+
+pub mod damage;
+pub mod metadata;
+pub mod onnx;
+pub mod prepared;
+pub mod programs;
+pub mod sources;

@@ -20,6 +20,13 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 static PIPELINE: &str = "builtin.module(convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-to-llvm,\
                          reconcile-unrealized-casts)";
 
+/// What is left to do: kernels are written with the vectors, blocks and unrolling that they are to have.
+/// `default<O3>` would vectorise and unroll the loops over single elements, whatever its options say.
+static OPTIMISE: &str = "function(simplifycfg,early-cse<memssa>,instcombine<no-verify-fixpoint>,\
+                         loop-mssa(loop-rotate<header-duplication>,licm<allowspeculation>),\
+                         simplifycfg,gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm<allowspeculation>),\
+                         early-cse<memssa>,simplifycfg,dce)";
+
 /// A context with all upstream dialects and their translations to LLVM IR.
 pub fn context() -> Context {
     let registry = DialectRegistry::new();
@@ -59,13 +66,8 @@ fn compile(context: &Context, text: &str, variant: Variant, file_type: FileType)
     translated.set_data_layout(&machine.get_target_data().get_data_layout());
     let refused = |what: &str, e: &dyn std::fmt::Display| Error::defect(format!("LLVM {what}: {e}"));
     translated.verify().map_err(|e| refused("does not verify a kernel", &e))?;
-    // Kernels are written with the vectors and blocks that they are to have.
     let options = PassBuilderOptions::create();
-    options.set_loop_vectorization(false);
-    options.set_loop_slp_vectorization(false);
-    options.set_loop_unrolling(false);
-    options.set_loop_interleaving(false);
-    translated.run_passes("default<O3>", &machine, options).map_err(|e| refused("cannot optimise a kernel", &e))?;
+    translated.run_passes(OPTIMISE, &machine, options).map_err(|e| refused("cannot optimise a kernel", &e))?;
     let code = machine.write_to_memory_buffer(&translated, file_type);
     Ok(code.map_err(|e| refused("cannot emit a kernel", &e))?.as_slice().to_vec())
 }

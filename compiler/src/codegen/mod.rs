@@ -13,10 +13,15 @@ use sardonyx_runtime::Result;
 /// Symbols must be distinct. Errors: E0002 where the linker cannot be run; E0901 where MLIR or LLVM refuse the code,
 /// which is a defect of ours.
 pub fn build_shared_object(kernels: &[(String, &KernelDef)]) -> Result<Vec<u8>> {
+    link_modules(&Variant::ALL.map(|variant| (variant, text(kernels, variant))))
+}
+
+/// The same from modules of kernel-level MLIR, one per variant.
+pub fn link_modules(modules: &[(Variant, String)]) -> Result<Vec<u8>> {
     let context = lower::context();
     let mut objects = vec![];
-    for variant in Variant::ALL {
-        objects.push((variant.name(), lower::object(&context, &text(kernels, variant), variant)?));
+    for (variant, module) in modules {
+        objects.push((variant.name(), lower::object(&context, module, *variant)?));
     }
     link::shared_object(&objects)
 }

@@ -13,7 +13,6 @@ pub mod proto;
 mod reader;
 mod sparse;
 mod tensor;
-mod tensor_proto;
 mod types;
 
 pub use model::{Attribute, DimSpec, Graph, Initializer, Model, Node, TensorData, ValueInfo, ValueType};

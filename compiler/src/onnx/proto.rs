@@ -3,8 +3,8 @@
 //! Only the fields that give a model its meaning are declared; documentation strings, metadata, training and device
 //! annotations are skipped while decoding, so that they cost nothing and cannot be at fault.
 
-pub use super::tensor_proto::{Segment, StringStringEntryProto, TensorProto};
 use bytes::Bytes;
+pub use sardonyx_runtime::tensor_io::proto::{Segment, StringStringEntryProto, TensorProto};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ModelProto {

@@ -17,7 +17,7 @@ pub fn container_of(t: Type) -> Reading<Container> {
     Ok(Container { dtype, dims, layout })
 }
 
-fn container_type(cx: Context, c: &Container) -> Type {
+pub fn container_type(cx: Context, c: &Container) -> Type {
     cx.container(c.dtype, &c.dims, &c.layout.name())
 }
 

@@ -129,12 +129,23 @@ impl Kernel {
         }
     }
 
-    /// Statement `k` multiplies two unguarded loads.
+    /// Statement `k` multiplies two unguarded loads, one of which is reused over an outer variable: without reuse (a
+    /// sum of squares, a dot product per row) it is a reduction like others.
     fn is_product(&self, k: usize) -> bool {
-        let plain_load = |k: &usize| matches!(&self.body[*k].body, Body::Load { guard: None, .. });
+        let Body::Apply { f: ScalarFn::Mul, args } = &self.body[k].body else { return false };
+        let loads: Vec<&Memlet> = args.iter().filter_map(|a| self.plain_load(*a)).collect();
+        let moves = |m: &Memlet, v: usize| {
+            let name = format!("%{v}");
+            m.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))
+        };
+        let wide = (0..self.outer.len()).filter(|&v| !self.outer[v].is_const(1));
+        loads.len() == 2 && wide.into_iter().any(|v| loads.iter().any(|m| !moves(m, v)))
+    }
+
+    fn plain_load(&self, k: usize) -> Option<&Memlet> {
         match &self.body[k].body {
-            Body::Apply { f: ScalarFn::Mul, args } => args.iter().all(plain_load),
-            _ => false,
+            Body::Load { memlet, guard: None } => Some(memlet),
+            _ => None,
         }
     }
 

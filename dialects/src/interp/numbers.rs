@@ -104,7 +104,9 @@ impl Numbers {
                 DType::F64 => {}
                 DType::F32 => x.iter_mut().for_each(|x| *x = (*x as f32).into()),
                 DType::F16 => x.iter_mut().for_each(|x| *x = round_to(*x, 11, -14, 65504.0)),
-                _ => x.iter_mut().for_each(|x| *x = round_to(*x, 8, -126, bf16::MAX.to_f64())),
+                DType::BF16 => x.iter_mut().for_each(|x| *x = round_to(*x, 8, -126, bf16::MAX.to_f64())),
+                // No other type holds floats here: `check_dtype` and `write` refuse them.
+                _ => {}
             },
             Numbers::Int(x) => {
                 if let Some((lo, hi)) = int_range(dtype) {

@@ -106,21 +106,21 @@ fn float_fn(f: ScalarFn) -> Option<FloatFn> {
         ScalarFn::Abs => One(f64::abs),
         ScalarFn::Add => Two(|a, b| a + b),
         ScalarFn::Ceil => One(f64::ceil),
-        ScalarFn::Cos => One(f64::cos),
+        ScalarFn::Cos => One(libm::cos),
         ScalarFn::Div => Two(|a, b| a / b),
         ScalarFn::Eq => TestTwo(|a, b| a == b),
         ScalarFn::Erf => One(libm::erf),
-        ScalarFn::Exp => One(f64::exp),
+        ScalarFn::Exp => One(libm::exp),
         ScalarFn::Floor => One(f64::floor),
         ScalarFn::IsNan => TestOne(f64::is_nan),
         ScalarFn::Le => TestTwo(|a, b| a <= b),
-        ScalarFn::Log => One(f64::ln),
+        ScalarFn::Log => One(libm::log),
         ScalarFn::Lt => TestTwo(|a, b| a < b),
         ScalarFn::Max => Two(f64_max),
         ScalarFn::Min => Two(f64_min),
         ScalarFn::Mul => Two(|a, b| a * b),
         ScalarFn::Neg => One(|a| -a),
-        ScalarFn::Pow => Two(f64::powf),
+        ScalarFn::Pow => Two(libm::pow),
         ScalarFn::Rem => Two(|a, b| a % b),
         ScalarFn::Round => One(f64::round_ties_even),
         ScalarFn::Sign => One(|a| {
@@ -132,10 +132,10 @@ fn float_fn(f: ScalarFn) -> Option<FloatFn> {
                 1f64.copysign(a)
             }
         }),
-        ScalarFn::Sin => One(f64::sin),
+        ScalarFn::Sin => One(libm::sin),
         ScalarFn::Sqrt => One(f64::sqrt),
         ScalarFn::Sub => Two(|a, b| a - b),
-        ScalarFn::Tanh => One(f64::tanh),
+        ScalarFn::Tanh => One(libm::tanh),
         ScalarFn::And | ScalarFn::Not | ScalarFn::Or | ScalarFn::Select | ScalarFn::Xor => return None,
     })
 }

@@ -1,7 +1,7 @@
 //! shape(x)[0] * 2  =>  [2*batch]: the elements of small integer tensors as expressions of the symbols
 //!
-//! All elements or none. An expression is the exact integer: an i32 element that is not constant is taken to be a count
-//! that fits.
+//! All elements or none. An expression is the exact integer: an element that is not constant is taken to be a count that
+//! fits its type, as are the values on the way to it.
 
 use super::evaluate;
 use super::numbers::int_range;

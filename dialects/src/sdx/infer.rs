@@ -239,7 +239,10 @@ mod tests {
     #[test]
     fn shapes_follow() {
         let x = ty(&["b", "s", "384"]);
-        assert_eq!(of(Op::Reduce { f: ReduceFn::Add, axes: vec![2] }, &[x.clone()], None), Ok(ty(&["b", "s"])));
+        assert_eq!(
+            of(Op::Reduce { f: ReduceFn::Add, axes: vec![2] }, std::slice::from_ref(&x), None),
+            Ok(ty(&["b", "s"]))
+        );
         let spec = ContractSpec::parse("bmk,kn->bmn").unwrap();
         assert_eq!(of(Op::Contract(spec), &[x.clone(), ty(&["384", "8"])], None), Ok(ty(&["b", "s", "8"])));
         assert_eq!(
@@ -257,9 +260,9 @@ mod tests {
                 .unwrap_err()
                 .contains("[b, s] against [b, t]")
         );
-        assert!(of(Op::Reshape, &[x.clone()], Some(&ty(&["b", "s", "2"]))).is_err());
-        assert!(of(Op::Transpose { perm: vec![0, 0] }, &[x.clone()], None).is_err());
-        assert!(of(Op::Broadcast { dims: vec![0, 1] }, &[x.clone()], Some(&ty(&["b", "t"]))).is_err());
+        assert!(of(Op::Reshape, std::slice::from_ref(&x), Some(&ty(&["b", "s", "2"]))).is_err());
+        assert!(of(Op::Transpose { perm: vec![0, 0] }, std::slice::from_ref(&x), None).is_err());
+        assert!(of(Op::Broadcast { dims: vec![0, 1] }, std::slice::from_ref(&x), Some(&ty(&["b", "t"]))).is_err());
         assert!(of(Op::Map(ScalarFn::Exp), &[], None).is_err());
         let slice = Op::Slice { starts: vec![Dim::constant(3)], steps: vec![2] };
         assert!(of(slice, &[ty(&["4"])], Some(&ty(&["2"]))).unwrap_err().contains("3 to 5"));

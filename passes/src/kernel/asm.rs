@@ -167,8 +167,13 @@ impl Asm {
             return *v;
         }
         let v = self.fresh(ty);
-        let value = if ty.lanes == 1 { literal.clone() } else { format!("dense<{literal}>") };
-        let _ = writeln!(self.constants, "  {v} = arith.constant {value} : {}", ty.name());
+        let value = match ty {
+            // `true` is an attribute of its own, without a type behind it.
+            Ty { elem: Elem::I1, lanes: 1 } => literal.clone(),
+            Ty { lanes: 1, .. } => format!("{literal} : {}", ty.name()),
+            Ty { .. } => format!("dense<{literal}> : {}", ty.name()),
+        };
+        let _ = writeln!(self.constants, "  {v} = arith.constant {value}");
         self.known.insert((literal, ty), v);
         v
     }
@@ -301,6 +306,12 @@ impl Asm {
     pub fn store(&mut self, value: Val, address: Val, align: u32) {
         let ty = value.ty.name();
         self.line(&format!("llvm.store {value}, {address} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
+    }
+
+    /// Brings the cache line at an address near; the address may lie outside of memory.
+    pub fn prefetch(&mut self, address: Val) {
+        let hints = "<{cache = 1 : i32, hint = 3 : i32, rw = 0 : i32}>";
+        self.line(&format!("\"llvm.intr.prefetch\"({address}) {hints} : (!llvm.ptr) -> ()"));
     }
 
     /// `for iv in lo..hi step step`, carrying values.

@@ -341,3 +341,71 @@ impl Formal {
         Access { buffer, coords, computed }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sardonyx_dialects::flow::kernel::{Statement, Store};
+
+    fn dims(texts: &[&str]) -> Vec<Dim> {
+        texts.iter().map(|t| Dim::parse(t).unwrap()).collect()
+    }
+
+    /// result[written] = operand[read] over the extents.
+    fn copy(outer: &[&str], (shape, read): (&[&str], &[&str]), (result, written): (&[&str], &[&str])) -> Kernel {
+        let container = |d: &[&str]| Container { dtype: DType::F32, dims: dims(d), layout: Layout::RowMajor };
+        let load = Body::Load { memlet: Memlet { container: 0, index: dims(read) }, guard: None };
+        Kernel {
+            outer: dims(outer),
+            inner: vec![],
+            reads: vec![container(shape)],
+            writes: vec![container(result)],
+            body: vec![Statement { body: load, dtype: DType::F32 }],
+            stores: vec![Store { memlet: Memlet { container: 0, index: dims(written) }, value: 0 }],
+        }
+    }
+
+    fn text(dims: &[Dim]) -> Vec<String> {
+        dims.iter().map(Dim::to_string).collect()
+    }
+
+    #[test]
+    fn dimensions_that_step_like_one_are_merged() {
+        let shape = ["b", "s", "1", "384"];
+        let all = ["%0", "%1", "%2", "%3"];
+        let lowered = lower(&copy(&shape, (&shape, &all), (&shape, &all))).unwrap();
+        assert_eq!(lowered.def.outer, [Size::Param(0)]);
+        assert_eq!(text(&lowered.params), ["384*b*s"]);
+        assert_eq!(lowered.grid.to_string(), "((384*b*s + 4095) floordiv (4096))");
+        assert_eq!(lowered.writes, [false, true]);
+    }
+
+    #[test]
+    fn a_transpose_keeps_its_dimensions() {
+        let kernel =
+            copy(&["h", "s", "8"], (&["s", "h", "8"], &["%1", "%0", "%2"]), (&["h", "s", "8"], &["%0", "%1", "%2"]));
+        let lowered = lower(&kernel).unwrap();
+        assert_eq!(lowered.def.outer, [Size::Param(0), Size::Param(1), Size::Const(8)]);
+        assert_eq!(text(&lowered.params), ["h", "s", "8*h", "8*s"]);
+        let Op::Load { access, .. } = &lowered.def.body[0].op else { panic!("a load") };
+        assert_eq!(access.coords[0].strides, [Size::Const(8), Size::Param(2), Size::Const(1)]);
+    }
+
+    #[test]
+    fn a_split_that_undoes_a_merge_is_linear() {
+        let read = ["(s*%0 + %1) floordiv s", "(s*%0 + %1) mod s"];
+        let kernel = copy(&["4", "s"], (&["4", "s"], &read), (&["4", "s"], &["%0", "%1"]));
+        let lowered = lower(&kernel).unwrap();
+        assert_eq!(lowered.def.outer, [Size::Param(0)], "merged: {:?}", lowered.def);
+        let kernel = copy(&["6"], (&["2", "3"], &["%0 floordiv 3", "%0 mod 3"]), (&["6"], &["%0"]));
+        let Op::Load { access, .. } = &lower(&kernel).unwrap().def.body[0].op.clone() else { panic!("a load") };
+        assert_eq!(access.computed.len(), 2);
+    }
+
+    #[test]
+    fn an_overflowing_size_is_refused() {
+        let huge = ["4611686018427387904", "16"];
+        let kernel = copy(&huge, (&huge, &["%0", "%1"]), (&huge, &["%0", "%1"]));
+        assert_eq!(lower(&kernel).unwrap_err().code, "E0202");
+    }
+}

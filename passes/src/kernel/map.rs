@@ -55,7 +55,17 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
         hoist(cx, asm, &mut point, last, (0..cx.def.body.len()).collect());
         let lanes = cx.variant.lanes();
         let wide = loop_over(cx, asm, &point, last, (lo, hi), lanes);
-        loop_over(cx, asm, &point, last, (wide, hi), 1);
+        if !cx.has_masks() {
+            loop_over(cx, asm, &point, last, (wide, hi), 1);
+        } else if cx.def.outer[last].as_const().is_none_or(|n| n % lanes as i64 != 0) {
+            let rest = asm.bin("arith.subi", hi, wide);
+            let zero = asm.i64(0);
+            let some = asm.cmpi("sgt", rest, zero);
+            asm.if_then(some, |asm| {
+                let mut point = point.masked_lanes(asm, last, wide, rest, lanes);
+                store_all(cx, asm, &mut point);
+            });
+        }
         vec![]
     });
 }

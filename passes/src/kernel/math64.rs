@@ -1,10 +1,10 @@
 //! The transcendental functions in f64, on scalars and vectors, without a library; f32 uses some of them, rounded once
 //!
-//! Errors: exp, log, tanh a few 2^-53 relative; erf a few 2^-53 absolute; sin and cos 2^-50 absolute for |x| < 10^5,
-//! growing with |x| beyond; pow about |y · log x| · 2^-52 relative.
+//! Errors: exp, log, tanh a few 2^-53 relative; erf a few 2^-53 absolute; sin and cos a few 2^-53 absolute for
+//! |x| < 10^5, 2^-40 for larger f32 values; pow about 2^-48 relative.
 
 use super::asm::{Asm, Elem, Val};
-use super::math::{clamp, copysign, polynomial, scale_by_power, scaled_round};
+use super::math::{any, clamp, copysign, polynomial, scale_by_power, scaled_round};
 
 /// 1 / k! for k in first..=last, in steps.
 fn inverse_factorials(first: u32, last: u32, step: usize, alternate: bool) -> Vec<f64> {
@@ -124,13 +124,13 @@ fn log_parts(asm: &mut Asm, m: Val) -> (Val, Val) {
         asm,
         z,
         &[
-            6.666666666666735130e-01,
-            3.999999999940941908e-01,
-            2.857142874366239149e-01,
-            2.222219843214978396e-01,
-            1.818357216161805012e-01,
-            1.531383769920937332e-01,
-            1.479819860511658591e-01,
+            6.666_666_666_666_735e-1,
+            3.999_999_999_940_942e-1,
+            2.857_142_874_366_239e-1,
+            2.222_219_843_214_978_4e-1,
+            1.818_357_216_161_805e-1,
+            1.531_383_769_920_937_3e-1,
+            1.479_819_860_511_658_6e-1,
         ],
     );
     let r = asm.bin("arith.mulf", r, z);
@@ -145,7 +145,7 @@ fn log_parts(asm: &mut Asm, m: Val) -> (Val, Val) {
 pub fn log(asm: &mut Asm, x: Val) -> Val {
     let (m, e) = split(asm, x);
     let (f, rest) = log_parts(asm, m);
-    let (high, low) = (asm.float(6.93147180369123816490e-01, x.ty), asm.float(1.90821492927058770002e-10, x.ty));
+    let (high, low) = (asm.float(6.931_471_803_691_238e-1, x.ty), asm.float(1.908_214_929_270_587_7e-10, x.ty));
     let low = asm.bin("arith.mulf", e, low);
     let rest = asm.bin("arith.subf", rest, low);
     let small = asm.bin("arith.subf", f, rest);
@@ -164,21 +164,73 @@ fn log_special(asm: &mut Asm, x: Val, y: Val) -> Val {
     asm.select(wrong, nan, y)
 }
 
-/// sin(x) for quarter 0, cos(x) for quarter 1.
-pub fn sine(asm: &mut Asm, x: Val, quarter: i64) -> Val {
+/// Where the usual reduction of an angle ends.
+const LARGE: f64 = 1e9;
+
+/// 2/π in pieces of 24 bits: as many as the largest f32 needs.
+static TWO_OVER_PI: [u32; 9] =
+    [0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD, 0xC0DB62, 0x95993C, 0x439041, 0xFE5163];
+
+/// x = n · π/2 + r with |r| ≤ π/4  =>  (r, n)
+fn reduce_angle(asm: &mut Asm, x: Val) -> (Val, Val) {
     let (t, n) = scaled_round(asm, x, std::f64::consts::FRAC_2_PI);
-    // π/2 in three parts of 53 bits, applied by fma: good for |x| up to about 10^9.
-    let parts = [-1.570_796_326_794_896_6, -6.123_233_995_736_766e-17, 1.497_384_904_859_169_8e-33];
+    // π/2 in three parts of 53 bits, applied by fma: good for |x| up to `LARGE`.
+    let parts = [-std::f64::consts::FRAC_PI_2, -6.123_233_995_736_766e-17, 1.497_384_904_859_169_8e-33];
     let r = parts.into_iter().fold(x, |r, part| {
         let part = asm.float(part, x.ty);
         asm.fma(t, part, r)
     });
+    (r, n)
+}
+
+/// The same for any x that an f32 holds. Each product with a piece of 2/π is exact, and so is what is left of it
+/// modulo 4.
+fn reduce_large_angle(asm: &mut Asm, x: Val) -> (Val, Val) {
+    let (quarter, minus_four) = (asm.float(0.25, x.ty), asm.float(-4.0, x.ty));
+    let mut sum = asm.float(0.0, x.ty);
+    for (i, piece) in TWO_OVER_PI.iter().enumerate() {
+        let piece = asm.float(*piece as f64 * 2f64.powi(-24 * (i as i32 + 1)), x.ty);
+        let product = asm.bin("arith.mulf", x, piece);
+        let whole = asm.bin("arith.mulf", product, quarter);
+        let whole = asm.un("math.floor", whole);
+        let rest = asm.fma(whole, minus_four, product);
+        sum = asm.bin("arith.addf", sum, rest);
+    }
+    let (t, n) = scaled_round(asm, sum, 1.0);
+    let fraction = asm.bin("arith.subf", sum, t);
+    let half_pi = asm.float(std::f64::consts::FRAC_PI_2, x.ty);
+    (asm.bin("arith.mulf", fraction, half_pi), n)
+}
+
+/// sin(x) for start 0, cos(x) for start 1, counted in quarters of the circle. `from_f32`: x has the range and the precision of an f32; else the
+/// result is NaN for |x| > 10^9.
+pub fn sine(asm: &mut Asm, x: Val, start: i64, from_f32: bool) -> Val {
+    let (r, n) = reduce_angle(asm, x);
+    let size = asm.un("math.absf", x);
+    let limit = asm.float(LARGE, x.ty);
+    let large = asm.cmpf("ogt", size, limit);
+    let (r, n) = if from_f32 {
+        let some = any(asm, large);
+        let both = asm.if_else(
+            some,
+            &[r.ty, n.ty],
+            |asm| {
+                let (r2, n2) = reduce_large_angle(asm, x);
+                vec![asm.select(large, r2, r), asm.select(large, n2, n)]
+            },
+            |_| vec![r, n],
+        );
+        (both[0], both[1])
+    } else {
+        let nan = asm.float(f64::NAN, x.ty);
+        (asm.select(large, nan, r), n)
+    };
     let square = asm.bin("arith.mulf", r, r);
     let s = polynomial(asm, square, &inverse_factorials(1, 19, 2, true));
     let s = asm.bin("arith.mulf", s, r);
     let c = polynomial(asm, square, &inverse_factorials(0, 18, 2, true));
     let (one, two, zero) = (asm.int(1, n.ty), asm.int(2, n.ty), asm.int(0, n.ty));
-    let quarter = asm.int(quarter, n.ty);
+    let quarter = asm.int(start, n.ty);
     let n = asm.bin("arith.addi", n, quarter);
     let odd = asm.bin("arith.andi", n, one);
     let odd = asm.cmpi("ne", odd, zero);
@@ -186,7 +238,14 @@ pub fn sine(asm: &mut Asm, x: Val, quarter: i64) -> Val {
     let half = asm.bin("arith.andi", n, two);
     let negative = asm.cmpi("ne", half, zero);
     let minus = asm.un("arith.negf", y);
-    asm.select(negative, minus, y)
+    let y = asm.select(negative, minus, y);
+    if start == 1 {
+        return y;
+    }
+    // The sine of -0 is -0.
+    let nothing = asm.float(0.0, x.ty);
+    let is_zero = asm.cmpf("oeq", x, nothing);
+    asm.select(is_zero, x, y)
 }
 
 /// exp(y · log |x|) with the special cases of C `pow`.
@@ -225,8 +284,8 @@ pub fn pow(asm: &mut Asm, x: Val, y: Val) -> Val {
 fn pow_positive(asm: &mut Asm, x: Val, y: Val) -> Val {
     let (m, e) = split(asm, x);
     let (f, rest) = log_parts(asm, m);
-    let high = asm.float(6.93147180369123816490e-01, x.ty);
-    let low = asm.float(1.90821492927058770002e-10, x.ty);
+    let high = asm.float(6.931_471_803_691_238e-1, x.ty);
+    let low = asm.float(1.908_214_929_270_587_7e-10, x.ty);
     // high has 32 bits, so that e · high is exact; the sum with f leaves an error that is kept.
     let whole = asm.bin("arith.mulf", e, high);
     let sum = asm.bin("arith.addf", whole, f);

@@ -3,11 +3,13 @@
 mod asm;
 pub mod contract;
 pub mod def;
+mod dims;
 mod eval;
 mod linear;
 mod map;
 mod math;
 mod math64;
+mod memory;
 mod normalise;
 pub mod packing;
 mod scalar;

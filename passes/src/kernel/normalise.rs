@@ -15,6 +15,9 @@ use sardonyx_runtime::{DType, Dim};
 /// Neighbouring outer points of one work item, where lanes run along them.
 const BLOCK: i64 = 64;
 
+/// Lanes of the widest variant.
+const LANES_MAX: i64 = 16;
+
 /// Which variable lanes run along.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lanes {
@@ -95,7 +98,8 @@ fn stages(def: &KernelDef) -> Stages {
     for k in kept {
         let bytes = scalar::register(def.body[k].dtype).bits() as i64 / 8;
         with_offsets.push((k, scratch_bytes.clone()));
-        scratch_bytes = scratch_bytes + elements.clone() * Dim::constant(bytes);
+        // The last vector of a row is written whole.
+        scratch_bytes = scratch_bytes + (elements.clone() + Dim::constant(LANES_MAX)) * Dim::constant(bytes);
     }
     Stages { lanes, n, of, point, first, kept: with_offsets, scratch_bytes }
 }
@@ -184,14 +188,23 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
         let hi = asm.bin("arith.minsi", hi, extent);
         let lanes = cx.variant.lanes();
         let wide = whole_steps(asm, lo, hi, lanes as i64);
-        for (lo, hi, lanes) in [(lo, wide, lanes), (wide, hi, 1)] {
-            let step = asm.i64(lanes as i64);
-            asm.for_loop((lo, hi, step), &[], |asm, i, _| {
+        let loops = [(lo, wide, lanes), (wide, hi, 1)];
+        for (lo, hi, lanes) in &loops[..if cx.has_masks() { 1 } else { 2 }] {
+            let step = asm.i64(*lanes as i64);
+            asm.for_loop((*lo, *hi, step), &[], |asm, i, _| {
                 let mut point = point.clone();
                 point.vars[last] = Some(i);
-                (point.along, point.lanes) = (last, lanes);
+                (point.along, point.lanes) = (last, *lanes);
                 row(cx, asm, &stages, point);
                 vec![]
+            });
+        }
+        if cx.has_masks() {
+            let rest = asm.bin("arith.subi", hi, wide);
+            let some = asm.cmpi("ne", wide, hi);
+            asm.if_then(some, |asm| {
+                let point = point.masked_lanes(asm, last, wide, rest, lanes);
+                row(cx, asm, &stages, point);
             });
         }
         vec![]
@@ -219,6 +232,8 @@ struct Pass<'a> {
     stores: Vec<&'a Write>,
     /// Vectors combined independently of each other, to hide the latency of the combining instruction.
     unroll: usize,
+    /// One more accumulator per reduction, for elements that are taken one by one.
+    singles: bool,
 }
 
 fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point) {
@@ -244,6 +259,7 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
         } else {
             4
         },
+        singles: stages.lanes == Lanes::Inner && !cx.has_masks(),
     };
     pass.hoist(cx, asm, point, def.inner_vars());
     let lanes = match stages.lanes {
@@ -255,7 +271,7 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
         let elem = scalar::register(def.body[k].dtype);
         let start = neutral(asm, f, def.body[k].dtype, Ty::new(elem, lanes));
         accumulators.extend(vec![start; pass.unroll]);
-        if stages.lanes == Lanes::Inner {
+        if pass.singles {
             accumulators.push(neutral(asm, f, def.body[k].dtype, Ty::new(elem, 1)));
         }
     }
@@ -266,8 +282,10 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
         let parts = &totals[i * width..(i + 1) * width];
         let mut v = tree(asm, f, t, parts[..pass.unroll].to_vec());
         if stages.lanes == Lanes::Inner {
-            let across = across_lanes(asm, f, t, v);
-            v = combine(asm, f, t, across, parts[pass.unroll]);
+            v = across_lanes(asm, f, t, v);
+        }
+        if pass.singles {
+            v = combine(asm, f, t, v, parts[pass.unroll]);
         }
         let v = scalar::rounded(asm, v, t);
         // A sum over values that are the same on all lanes is so itself.
@@ -279,7 +297,7 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
 impl Pass<'_> {
     /// Accumulators per reduction.
     fn width(&self) -> usize {
-        self.unroll + (self.stages.lanes == Lanes::Inner) as usize
+        self.unroll + self.singles as usize
     }
 
     /// Evaluates what does not move with the variables that are still to come.
@@ -330,29 +348,44 @@ impl Pass<'_> {
         })
     }
 
-    /// Several vectors at a time, then one, then single elements.
+    /// Several vectors at a time, then one, then what is left: as a masked vector, or element by element.
     fn innermost(&self, cx: &Cx, asm: &mut Asm, point: &Point, var: usize, mut accumulators: Vec<Val>) -> Vec<Val> {
         let (mut lo, extent) = (asm.i64(0), cx.extent(asm, var));
         let lanes = cx.variant.lanes();
-        for (vectors, lanes) in [(self.unroll, lanes), (1, lanes), (1, 1)] {
-            let step = vectors as i64 * lanes as i64;
+        let loops = [(self.unroll, lanes), (1, lanes), (1, 1)];
+        for (vectors, lanes) in &loops[..if self.singles { 3 } else { 2 }] {
+            let step = *vectors as i64 * *lanes as i64;
             let hi = whole_steps(asm, lo, extent, step);
             let step = asm.i64(step);
             accumulators = asm.for_loop((lo, hi, step), &accumulators, |asm, i, accumulators| {
                 let mut accumulators = accumulators.to_vec();
-                for vector in 0..vectors {
+                for vector in 0..*vectors {
                     let mut point = point.clone();
-                    let at = asm.i64(vector as i64 * lanes as i64);
+                    let at = asm.i64(vector as i64 * *lanes as i64);
                     point.vars[var] = Some(if vector == 0 { i } else { asm.bin("arith.addi", i, at) });
-                    (point.along, point.lanes) = (var, lanes);
-                    let slot = if lanes == 1 { self.unroll } else { vector };
+                    (point.along, point.lanes) = (var, *lanes);
+                    let slot = if *lanes == 1 { self.unroll } else { vector };
                     accumulators = self.leaf(cx, asm, point, &accumulators, |r| r * self.width() + slot);
                 }
                 accumulators
             });
             lo = hi;
         }
-        accumulators
+        if self.singles || cx.def.extent(var).as_const().is_some_and(|n| n % lanes as i64 == 0) {
+            return accumulators;
+        }
+        let rest = asm.bin("arith.subi", extent, lo);
+        let some = asm.cmpi("ne", lo, extent);
+        let tys: Vec<Ty> = accumulators.iter().map(|a| a.ty).collect();
+        asm.if_else(
+            some,
+            &tys,
+            |asm| {
+                let point = point.masked_lanes(asm, var, lo, rest, lanes);
+                self.leaf(cx, asm, point, &accumulators, |r| r * self.width())
+            },
+            |_| accumulators.clone(),
+        )
     }
 
     /// One step: evaluates, combines into the accumulators `slot(r)`, stores.
@@ -373,7 +406,11 @@ impl Pass<'_> {
             let v = point.eval(cx, asm, arg);
             let total = &mut accumulators[slot(r)];
             let v = asm.widen(v, total.ty.lanes);
-            *total = combine(asm, f, cx.def.body[k].dtype, *total, v);
+            let next = combine(asm, f, cx.def.body[k].dtype, *total, v);
+            *total = match point.mask {
+                Some(mask) if self.stages.lanes == Lanes::Inner => asm.select(mask, next, *total),
+                Some(_) | None => next,
+            };
         }
         for write in &self.stores {
             point.store(cx, asm, write);

@@ -1,7 +1,8 @@
 //! b[k, n] constant, read as [%k, %n]  =>  the same constant in panels of 32 columns, and the kernel that reads it so
 
 use super::contract::WIDTH;
-use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout};
+use super::linear::lower;
+use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{DType, Dim};
 
@@ -21,47 +22,54 @@ pub struct Packable {
 }
 
 /// The operand of a contraction that would be read faster in panels, if it were constant; whether it is, the caller
-/// knows. At most one operand qualifies: one that moves with one inner and one outer variable of constant extent,
-/// and is read nowhere else.
+/// knows. It is read by one load, at an index that moves with all inner variables and with outer ones that the other
+/// factor does not have; all sizes are constant. `None` also where the packed kernel would get no fast path.
 pub fn packable(kernel: &Kernel) -> Option<Packable> {
-    if kernel.class() != Class::Contract || kernel.inner.len() != 1 {
+    if kernel.class() != Class::Contract {
         return None;
     }
     let factors = kernel.body.iter().find_map(|s| match &s.body {
-        Body::Apply { f: ScalarFn::Mul, args } if args.iter().all(|a| is_load(kernel, *a)) => Some(args.clone()),
-        _ => None,
+        Body::Apply { f: ScalarFn::Mul, args } => Some([plain_load(kernel, args[0])?, plain_load(kernel, args[1])?]),
+        Body::Load { .. }
+        | Body::Const(_)
+        | Body::Index(_)
+        | Body::Apply { .. }
+        | Body::Convert(_)
+        | Body::Reduce { .. } => None,
     })?;
-    let store = kernel.stores.first()?;
-    let mut found: Vec<(bool, Packable)> = vec![];
-    for (&b, &a) in factors.iter().zip(factors.iter().rev()) {
-        if let Some((n, packed)) = pack(kernel, b, a) {
-            // The columns of the result are what lanes run along.
-            let last = store.memlet.index.last().is_some_and(|d| d.symbols().iter().any(|s| **s == *format!("%{n}")));
-            found.push((last, packed));
-        }
-    }
-    found.into_iter().max_by_key(|(last, _)| *last).map(|(_, p)| p)
-}
-
-fn is_load(kernel: &Kernel, k: usize) -> bool {
-    matches!(
-        kernel.body[k],
-        sardonyx_dialects::flow::Statement { body: Body::Load { guard: None, .. }, dtype: DType::F32 }
-    )
-}
-
-/// Operand of load `b` packed, where it is a matrix over one outer variable that the other load does not have.
-fn pack(kernel: &Kernel, b: usize, a: usize) -> Option<(usize, Packable)> {
-    let (Body::Load { memlet, .. }, Body::Load { memlet: other, .. }) = (&kernel.body[b].body, &kernel.body[a].body)
-    else {
-        return None;
+    let last_index = kernel.stores.first()?.memlet.index.last().cloned().unwrap_or(Dim::constant(0));
+    let [left, right] = factors;
+    let found = [(left, right), (right, left)].into_iter().filter_map(|(b, a)| pack(kernel, b, a));
+    let blocked = |p: &Packable| lower(&p.kernel).is_ok_and(|l| l.def.is_blocked_contraction());
+    // Lanes run along the columns of the result; where both factors qualify, that decides.
+    let along_lanes = |p: &Packable| {
+        let Body::Load { memlet, .. } = &p.kernel.body[load_of(&p.kernel, p.operand)].body else { return false };
+        memlet.index[1].symbols().iter().any(|s| last_index.symbols().contains(s))
     };
-    let reads_it = |s: &sardonyx_dialects::flow::Statement| matches!(&s.body, Body::Load { memlet: m, .. } if m.container == memlet.container);
-    if kernel.body.iter().filter(|s| reads_it(s)).count() != 1 {
-        return None;
+    found.filter(blocked).max_by_key(along_lanes)
+}
+
+/// The index of a load and its memlet, where it is an f32 load without a guard.
+fn plain_load(kernel: &Kernel, k: usize) -> Option<(usize, &Memlet)> {
+    match &kernel.body[k].body {
+        Body::Load { memlet, guard: None } if kernel.body[k].dtype == DType::F32 => Some((k, memlet)),
+        _ => None,
     }
+}
+
+/// The first load of a container.
+fn load_of(kernel: &Kernel, container: usize) -> usize {
+    let reads = |s: &sardonyx_dialects::flow::Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == container);
+    kernel.body.iter().position(reads).unwrap_or(0)
+}
+
+fn pack(kernel: &Kernel, (b, memlet): (usize, &Memlet), (_, other): (usize, &Memlet)) -> Option<Packable> {
     let container = &kernel.reads[memlet.container];
-    if container.layout != Layout::RowMajor {
+    let n_loads = kernel
+        .body
+        .iter()
+        .filter(|s| matches!(&s.body, Body::Load { memlet: m, .. } if m.container == memlet.container));
+    if n_loads.count() != 1 || container.layout != Layout::RowMajor {
         return None;
     }
     let mut flat = Dim::constant(0);
@@ -70,36 +78,59 @@ fn pack(kernel: &Kernel, b: usize, a: usize) -> Option<(usize, Packable)> {
         flat = flat + index.clone() * stride.clone();
         stride = stride * Dim::constant(dim.as_const()?);
     }
-    let k_var = kernel.outer.len();
-    let (stride_k, rest) = flat.linear_in(&format!("%{k_var}"))?;
-    let symbols = rest.symbols();
-    let [n_symbol] = symbols.iter().collect::<Vec<_>>()[..] else { return None };
-    let n_var: usize = n_symbol.strip_prefix('%')?.parse().ok()?;
-    let (stride_n, offset) = rest.linear_in(n_symbol)?;
-    if other.index.iter().any(|d| d.symbols().contains(n_symbol)) {
-        return None;
+    let n_outer = kernel.outer.len();
+    let (mut rows, mut columns) = (vec![], vec![]);
+    for (v, extent) in kernel.outer.iter().chain(&kernel.inner).enumerate() {
+        let symbol = format!("%{v}");
+        let (stride, rest) = flat.linear_in(&symbol)?;
+        flat = rest;
+        let digit = Digit { var: v, stride: stride.as_const()?, extent: extent.as_const() };
+        if digit.extent == Some(1) {
+            // Always 0.
+            continue;
+        }
+        if v >= n_outer {
+            rows.push(digit);
+        } else if digit.stride != 0 {
+            // A variable of both factors is a batch: its matrices differ.
+            if other.index.iter().any(|d| d.symbols().iter().any(|s| **s == *symbol)) {
+                return None;
+            }
+            columns.push(digit);
+        }
     }
-    let (k, n) = (kernel.inner[0].as_const()?, kernel.outer.get(n_var)?.as_const()?);
+    let (stride_k, k, k_index) = one_number(rows)?;
+    let (stride_n, n, n_index) = one_number(columns)?;
+    let offset = flat.as_const()?;
     let mut packed = kernel.clone();
-    packed.reads[memlet.container] = Container {
-        dtype: DType::F32,
-        dims: vec![Dim::constant(k), Dim::constant(n)],
-        layout: Layout::Panels { width: WIDTH as usize },
-    };
-    if let Body::Load { memlet, .. } = &mut packed.body[b].body {
-        memlet.index = vec![Kernel::var(k_var), Kernel::var(n_var)];
+    let dims = vec![Dim::constant(k), Dim::constant(n)];
+    let layout = Layout::Panels { width: WIDTH as usize };
+    packed.reads[memlet.container] = Container { dtype: DType::F32, dims, layout };
+    let place = Memlet { container: memlet.container, index: vec![k_index, n_index] };
+    packed.body[b].body = Body::Load { memlet: place, guard: None };
+    Some(Packable { operand: memlet.container, offset, stride_k, stride_n, k, n, width: WIDTH, kernel: packed })
+}
+
+/// A variable that an address moves with.
+struct Digit {
+    var: usize,
+    stride: i64,
+    extent: Option<i64>,
+}
+
+/// Variables whose strides are those of the digits of one number  =>  (stride of 1, how many numbers, the number)
+fn one_number(mut digits: Vec<Digit>) -> Option<(i64, i64, Dim)> {
+    digits.sort_by_key(|d| d.stride);
+    let unit = digits.first()?.stride;
+    let mut count = 1i64;
+    let mut number = Dim::constant(0);
+    for d in digits {
+        let extent = d.extent?;
+        if unit <= 0 || d.stride != unit.checked_mul(count)? {
+            return None;
+        }
+        number = number + Dim::constant(count) * Kernel::var(d.var);
+        count = count.checked_mul(extent)?;
     }
-    Some((
-        n_var,
-        Packable {
-            operand: memlet.container,
-            offset: offset.as_const()?,
-            stride_k: stride_k.as_const()?,
-            stride_n: stride_n.as_const()?,
-            k,
-            n,
-            width: WIDTH,
-            kernel: packed,
-        },
-    ))
+    Some((unit, count, number))
 }

@@ -2,7 +2,7 @@
 //!
 //! In registers bool is i1, f16 and bf16 are f32 values already rounded to their type; integers carry no sign.
 
-use super::asm::{Asm, Elem, Ty, Val};
+use super::asm::{Asm, Elem, Val};
 use super::{math, math64};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::DType;
@@ -161,11 +161,11 @@ fn round_to_odd(asm: &mut Asm, v: Val) -> Val {
 
 /// Applies a function to operands of type `t` (but for the condition of `select`) and of one number of lanes.
 pub fn apply(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
-    let v = if t == DType::Bool || !t.is_float() { integer(asm, f, args, t) } else { float(asm, f, args) };
+    let v = if t == DType::Bool || !t.is_float() { integer(asm, f, args, t) } else { float(asm, f, args, t) };
     if t.is_float() && v.ty.elem == Elem::F32 { rounded(asm, v, t) } else { v }
 }
 
-fn float(asm: &mut Asm, f: ScalarFn, args: &[Val]) -> Val {
+fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     let x = args[0];
     let double = x.ty.elem == Elem::F64;
     match f {
@@ -174,8 +174,8 @@ fn float(asm: &mut Asm, f: ScalarFn, args: &[Val]) -> Val {
         ScalarFn::Sub => asm.bin("arith.subf", x, args[1]),
         ScalarFn::Mul => asm.bin("arith.mulf", x, args[1]),
         ScalarFn::Div => asm.bin("arith.divf", x, args[1]),
-        ScalarFn::Max => asm.bin("arith.maximumf", x, args[1]),
-        ScalarFn::Min => asm.bin("arith.minimumf", x, args[1]),
+        ScalarFn::Max => extremum(asm, "ogt", x, args[1]),
+        ScalarFn::Min => extremum(asm, "olt", x, args[1]),
         ScalarFn::Neg => asm.un("arith.negf", x),
         ScalarFn::Ceil => asm.un("math.ceil", x),
         ScalarFn::Floor => asm.un("math.floor", x),
@@ -193,21 +193,30 @@ fn float(asm: &mut Asm, f: ScalarFn, args: &[Val]) -> Val {
         ScalarFn::Tanh => math::tanh(asm, x),
         ScalarFn::Erf if double => math64::erf(asm, x),
         ScalarFn::Erf => math::erf(asm, x),
-        ScalarFn::Log => in_double(asm, args, |asm, x| math64::log(asm, x[0])),
-        ScalarFn::Sin => in_double(asm, args, |asm, x| math64::sine(asm, x[0], 0)),
-        ScalarFn::Cos => in_double(asm, args, |asm, x| math64::sine(asm, x[0], 1)),
-        ScalarFn::Pow => in_double(asm, args, |asm, x| math64::pow(asm, x[0], x[1])),
-        ScalarFn::Rem => in_double(asm, args, |asm, x| remainder(asm, x[0], x[1])),
+        ScalarFn::Log => in_double(asm, args, t, |asm, x| math64::log(asm, x[0])),
+        ScalarFn::Sin => in_double(asm, args, t, |asm, x| math64::sine(asm, x[0], 0, !double)),
+        ScalarFn::Cos => in_double(asm, args, t, |asm, x| math64::sine(asm, x[0], 1, !double)),
+        ScalarFn::Pow => in_double(asm, args, t, |asm, x| math64::pow(asm, x[0], x[1])),
+        ScalarFn::Rem => in_double(asm, args, t, |asm, x| remainder(asm, x[0], x[1])),
         ScalarFn::And | ScalarFn::Or | ScalarFn::Xor | ScalarFn::Not => unreachable!("bool only"),
     }
 }
 
-/// Computes in f64 and rounds once to the operands' type.
-fn in_double(asm: &mut Asm, args: &[Val], f: impl FnOnce(&mut Asm, &[Val]) -> Val) -> Val {
+/// Computes in f64 and rounds once to the operands' type (the caller rounds an f32 on to f16 or bf16).
+fn in_double(asm: &mut Asm, args: &[Val], t: DType, f: impl FnOnce(&mut Asm, &[Val]) -> Val) -> Val {
     let elem = args[0].ty.elem;
     let wide: Vec<Val> = args.iter().map(|a| asm.cast("arith.extf", *a, Elem::F64)).collect();
     let y = f(asm, &wide);
-    asm.cast("arith.truncf", y, elem)
+    if matches!(t, DType::F16 | DType::BF16) { round_to_odd(asm, y) } else { asm.cast("arith.truncf", y, elem) }
+}
+
+/// One of a and b; NaN if either is. Of +0 and -0 either may come, which spares most of what `arith.maximumf` does.
+fn extremum(asm: &mut Asm, better: &str, a: Val, b: Val) -> Val {
+    let first = asm.cmpf(better, a, b);
+    // One instruction, which gives b where the two do not compare.
+    let y = asm.select(first, a, b);
+    let nan = asm.cmpf("uno", a, a);
+    asm.select(nan, a, y)
 }
 
 /// -1, 0 or 1; NaN stays.
@@ -249,7 +258,7 @@ fn remainder(asm: &mut Asm, x: Val, y: Val) -> Val {
         let minus = asm.un("arith.negf", whole);
         let next = asm.fma(minus, step, r);
         let next = asm.select(more, next, r);
-        (any(asm, more), vec![next])
+        (math::any(asm, more), vec![next])
     })[0];
     // A quotient that was rounded up leaves a remainder of the wrong sign.
     let sign_of_x = math::copysign(asm, size, x);
@@ -265,14 +274,6 @@ fn remainder(asm: &mut Asm, x: Val, y: Val) -> Val {
     let y_nan = asm.cmpf("uno", y, y);
     let invalid = asm.bin("arith.ori", invalid, y_nan);
     asm.select(invalid, nan, r)
-}
-
-/// Whether a condition holds in any lane.
-pub fn any(asm: &mut Asm, c: Val) -> Val {
-    if c.ty.lanes == 1 {
-        return c;
-    }
-    asm.def(Ty::new(Elem::I1, 1), &format!("vector.reduction <or>, {c} : {} into i1", c.ty.name()))
 }
 
 fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
@@ -370,7 +371,7 @@ fn integer_power(asm: &mut Asm, x: Val, y: Val, unsigned: bool) -> Val {
         let base = asm.bin("arith.muli", base, base);
         let e = asm.bin("arith.shrui", e, one);
         let more = asm.cmpi("ne", e, zero);
-        (any(asm, more), vec![sum, base, e])
+        (math::any(asm, more), vec![sum, base, e])
     })[0];
     if unsigned {
         return power;

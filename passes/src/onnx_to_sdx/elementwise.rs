@@ -155,11 +155,24 @@ pub fn reciprocal(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map2(ScalarFn::Div, one, x)?])
 }
 
+/// com.microsoft BiasGelu and FastGelu: gelu(x + bias), the latter in its tanh form.
+pub fn bias_gelu(b: &mut Builder, node: &Node) -> Outputs {
+    let mut x = node.input(0)?;
+    if let Some(bias) = node.optional(1) {
+        x = b.map2(ScalarFn::Add, x, bias)?;
+    }
+    gelu_of(b, node, x, node.op_type == "FastGelu")
+}
+
 /// 0.5 x (1 + erf(x / √2)), or its tanh form.
 pub fn gelu(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
+    gelu_of(b, node, x, node.str_or("approximate", "none")? == "tanh")
+}
+
+fn gelu_of(b: &mut Builder, node: &Node, x: Value, tanh: bool) -> Outputs {
     floats_only(b, node, x)?;
-    let inner = if node.str_or("approximate", "none")? == "tanh" {
+    let inner = if tanh {
         let cube = b.map2(ScalarFn::Mul, x, x)?;
         let cube = b.map2(ScalarFn::Mul, cube, x)?;
         let cube = b.map_const(ScalarFn::Mul, cube, 0.044715)?;

@@ -4,7 +4,7 @@ use super::builder::Builder;
 use super::node::Node;
 use super::shape::axes;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_dialects::sdx::{Op, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
@@ -37,6 +37,73 @@ pub fn gather(b: &mut Builder, node: &Node) -> Outputs {
         }
     };
     Ok(vec![b.add(Op::Gather { axis }, &[data, indices])?])
+}
+
+/// Tuples of indices into the leading dimensions become one index into them all; a tuple that is out of range becomes
+/// -1, which the gather refuses.
+pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
+    let (data, indices) = (node.input(0)?, node.input(1)?);
+    let batch = usize::try_from(node.int_or("batch_dims", 0)?).unwrap_or(usize::MAX);
+    let (dims, index_dims) = (b.dims(data), b.dims(indices));
+    let tuple = index_dims.last().and_then(Dim::as_const).and_then(|n| usize::try_from(n).ok());
+    let tuple = tuple.ok_or_else(|| node.error("E0203", "the length of an index tuple is not constant"))?;
+    let last = index_dims.len() - 1;
+    if tuple == 0 || batch > last || batch.saturating_add(tuple) > dims.len() {
+        return Err(node
+            .error("E0201", format!("tuples of {tuple} after {batch} batch dimensions do not index {}", b.ty(data))));
+    }
+    for i in 0..batch {
+        let (l, r) = (b.dims(data)[i].clone(), b.dims(indices)[i].clone());
+        b.unify(&l, &r)?;
+    }
+    let dims = b.dims(data);
+    let rows = b.dims(indices)[..last].to_vec();
+    let indices = b.convert(indices, DType::I64)?;
+    let mut flat: Option<Value> = None;
+    let mut valid: Option<Value> = None;
+    for (i, extent) in dims[..batch + tuple].iter().enumerate() {
+        let at = match i.checked_sub(batch) {
+            None => b.add_typed(Op::Iota { axis: i }, &[], Some(TensorType::new(DType::I64, rows.clone())))?,
+            Some(part) => {
+                let one = b.slice_axis(indices, last, Dim::constant(part as i64), 1, Dim::constant(1))?;
+                let one = b.reshape(one, &rows)?;
+                wrapped(b, one, extent, &mut valid)?
+            }
+        };
+        let n = b.dims_scalar(extent.clone())?;
+        flat = Some(match flat {
+            None => at,
+            Some(so_far) => {
+                let scaled = b.map2(ScalarFn::Mul, so_far, n)?;
+                b.map2(ScalarFn::Add, scaled, at)?
+            }
+        });
+    }
+    let (Some(flat), Some(valid)) = (flat, valid) else { return Err(node.error("E0201", "has no index")) };
+    let outside = b.splat(DType::I64, -1.0, &rows)?;
+    let flat = b.select(valid, flat, outside)?;
+    let rest = dims[batch + tuple..].to_vec();
+    let mut table = vec![sardonyx_runtime::dim::product(&dims[..batch + tuple])];
+    table.extend(rest);
+    let table = b.reshape(data, &table)?;
+    Ok(vec![b.add(Op::Gather { axis: 0 }, &[table, flat])?])
+}
+
+/// An index with negative values counted from the end; `valid` gathers whether all are in range.
+fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<Value>) -> Result<Value> {
+    let dims = b.dims(index);
+    let zero = b.splat(DType::I64, 0.0, &dims)?;
+    let n = b.dims_scalar(extent.clone())?;
+    let negative = b.map2(ScalarFn::Lt, index, zero)?;
+    let shifted = b.map2(ScalarFn::Add, index, n)?;
+    let index = b.select(negative, shifted, index)?;
+    let (above, below) = (b.map2(ScalarFn::Le, zero, index)?, b.map2(ScalarFn::Lt, index, n)?);
+    let inside = b.map2(ScalarFn::And, above, below)?;
+    *valid = Some(match *valid {
+        None => inside,
+        Some(so_far) => b.map2(ScalarFn::And, so_far, inside)?,
+    });
+    Ok(index)
 }
 
 /// One end of a slice, wrapped and clamped as ONNX says, to lo..=hi.

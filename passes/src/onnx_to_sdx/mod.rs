@@ -1,5 +1,6 @@
 //! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
 
+mod attention;
 mod builder;
 mod elementwise;
 mod indexing;
@@ -16,7 +17,7 @@ use node::Node;
 use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{self, Graph, Op, Value};
 use sardonyx_runtime::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Lowers every function of the module that holds ONNX nodes.
 pub fn run(module: Operation) -> Result<()> {
@@ -30,26 +31,38 @@ pub fn run(module: Operation) -> Result<()> {
     })
 }
 
-/// All operators that the table lacks, in one diagnostic.
+/// All operators that the table lacks, with the nodes that use them, in one diagnostic.
 fn refuse_unsupported(body: &[Operation]) -> Result<()> {
-    let mut missing: Vec<(String, String)> = vec![];
+    let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut first = None;
     for op in body.iter().filter(|op| op.name() == "onnx.node") {
         let node = Node::read(*op, vec![])?;
         if let Err(wanted) = table::find(&node) {
-            missing.push((wanted, node.name));
+            first.get_or_insert_with(|| node.name.clone());
+            missing.entry(wanted).or_default().push(node.name);
         }
     }
-    let Some((_, first)) = missing.first() else { return Ok(()) };
-    let mut kinds: Vec<&str> = missing.iter().map(|(k, _)| k.as_str()).collect();
-    kinds.sort();
-    kinds.dedup();
-    let message = match kinds.as_slice() {
-        [one] => format!("unsupported operator `{one}`"),
-        many => {
-            format!("unsupported operators {}", many.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", "))
-        }
-    };
+    let Some(first) = first else { return Ok(()) };
+    let kinds: Vec<String> = missing.iter().map(|(kind, nodes)| format!("`{kind}` ({})", shorten(nodes))).collect();
+    let plural = if kinds.len() > 1 { "s" } else { "" };
+    let message = format!("unsupported operator{plural} {}", kinds.join(", "));
     Err(Error::user("E0101", message).node(first).help("`sardonyx ops` lists the supported operators"))
+}
+
+/// Nodes shown per operator: enough to find the place in the model.
+const NODES_SHOWN: usize = 3;
+
+fn shorten(nodes: &[String]) -> String {
+    let shown = nodes.iter().take(NODES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match nodes.len().saturating_sub(NODES_SHOWN) {
+        0 => shown,
+        n_more => format!("{shown} and {n_more} more"),
+    }
+}
+
+/// Whether the table has the operator in this version.
+pub fn is_supported(domain: &str, op_type: &str, opset: i64) -> bool {
+    table::lookup(domain, op_type, opset).is_ok()
 }
 
 fn lower_function(function: Operation) -> Result<Graph> {

@@ -75,50 +75,117 @@ pub fn softmax(b: &mut Builder, node: &Node) -> Outputs {
     let rank = b.rank(x);
     let first = node.axis(node.int_or("axis", if node.opset < 13 { 1 } else { -1 })?, rank)?;
     let axes: Vec<usize> = if node.opset < 13 { (first..rank).collect() } else { vec![first] };
-    let dims = b.dims(x);
-    let max = b.reduce(ReduceFn::Max, x, &axes, false)?;
-    let max = spread(b, max, &axes, &dims)?;
-    let shifted = b.map2(ScalarFn::Sub, x, max)?;
-    let power = b.map1(ScalarFn::Exp, shifted)?;
-    let sum = b.reduce(ReduceFn::Add, power, &axes, false)?;
-    if node.op_type == "LogSoftmax" {
-        let log = b.map1(ScalarFn::Log, sum)?;
-        let log = spread(b, log, &axes, &dims)?;
-        return Ok(vec![b.map2(ScalarFn::Sub, shifted, log)?]);
+    if node.op_type == "Softmax" {
+        return Ok(vec![softmax_over(b, x, &axes)?]);
     }
-    let sum = spread(b, sum, &axes, &dims)?;
-    Ok(vec![b.map2(ScalarFn::Div, power, sum)?])
+    let (shifted, sum) = shifted_power_sum(b, x, &axes)?;
+    let log = b.map1(ScalarFn::Log, sum)?;
+    let log = spread(b, log, &axes, &b.dims(x))?;
+    Ok(vec![b.map2(ScalarFn::Sub, shifted.0, log)?])
 }
 
-/// (x - mean) / sqrt(var + epsilon) * scale + bias over the dimensions from `axis` on, computed in f32 at least.
+/// ((x - max, exp(x - max)), sum)
+fn shifted_power_sum(b: &mut Builder, x: Value, axes: &[usize]) -> Result<((Value, Value), Value)> {
+    let max = b.reduce(ReduceFn::Max, x, axes, false)?;
+    let max = spread(b, max, axes, &b.dims(x))?;
+    let shifted = b.map2(ScalarFn::Sub, x, max)?;
+    let power = b.map1(ScalarFn::Exp, shifted)?;
+    let sum = b.reduce(ReduceFn::Add, power, axes, false)?;
+    Ok(((shifted, power), sum))
+}
+
+/// exp(x - max) / sum over the axes
+pub fn softmax_over(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
+    let ((_, power), sum) = shifted_power_sum(b, x, axes)?;
+    let sum = spread(b, sum, axes, &b.dims(x))?;
+    b.map2(ScalarFn::Div, power, sum)
+}
+
+/// What a layer normalisation leaves behind: (normalised, mean, 1 / deviation).
+struct Normalised {
+    y: Value,
+    mean: Value,
+    inverse: Value,
+}
+
+/// (x - mean) / sqrt(mean((x - mean)²) + epsilon); without centring the mean stays in.
+fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
+    let dims = b.dims(x);
+    let average = mean(b, x, axes)?;
+    let centred = match centre {
+        true => {
+            let average = spread(b, average, axes, &dims)?;
+            b.map2(ScalarFn::Sub, x, average)?
+        }
+        false => x,
+    };
+    let squares = b.map2(ScalarFn::Mul, centred, centred)?;
+    let variance = mean(b, squares, axes)?;
+    let padded = b.map_const(ScalarFn::Add, variance, epsilon)?;
+    let deviation = b.map1(ScalarFn::Sqrt, padded)?;
+    let one = b.splat(b.dtype(x), 1.0, &b.dims(deviation))?;
+    let inverse = b.map2(ScalarFn::Div, one, deviation)?;
+    let spread_inverse = spread(b, inverse, axes, &dims)?;
+    let y = b.map2(ScalarFn::Mul, centred, spread_inverse)?;
+    Ok(Normalised { y, mean: average, inverse })
+}
+
+/// Layer normalisation over the last dimension, with scale and bias.
+pub fn normalise(b: &mut Builder, x: Value, scale: Value, bias: Option<Value>, epsilon: f64) -> Result<Value> {
+    let last = b.rank(x).saturating_sub(1);
+    let y = normalise_over(b, x, &[last], epsilon, true)?.y;
+    let y = b.map2(ScalarFn::Mul, y, scale)?;
+    match bias {
+        Some(bias) => b.map2(ScalarFn::Add, y, bias),
+        None => Ok(y),
+    }
+}
+
+/// LayerNormalization, RMSNormalization, SimplifiedLayerNormalization: over the dimensions from `axis` on, computed in
+/// f32 at least.
 pub fn layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let (input, scale) = (node.input(0)?, node.input(1)?);
     let dtype = b.dtype(input);
     if !dtype.is_float() {
         return Err(node.error("E0107", format!("does not take {dtype}")));
     }
+    let centre = node.op_type == "LayerNormalization";
     let stash = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let x = b.convert(input, stash)?;
     let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
     let axes: Vec<usize> = (axis..b.rank(x)).collect();
-    let dims = b.dims(x);
-    let average = mean(b, x, &axes)?;
-    let spread_average = spread(b, average, &axes, &dims)?;
-    let centred = b.map2(ScalarFn::Sub, x, spread_average)?;
-    let squares = b.map2(ScalarFn::Mul, centred, centred)?;
-    let variance = mean(b, squares, &axes)?;
-    let padded = b.map_const(ScalarFn::Add, variance, node.float_or("epsilon", 1e-5)?)?;
-    let deviation = b.map1(ScalarFn::Sqrt, padded)?;
-    let one = b.splat(stash, 1.0, &b.dims(deviation))?;
-    let inverse = b.map2(ScalarFn::Div, one, deviation)?;
-    let spread_inverse = spread(b, inverse, &axes, &dims)?;
-    let normalised = b.map2(ScalarFn::Mul, centred, spread_inverse)?;
-    let mut y = b.convert(normalised, dtype)?;
+    let n = normalise_over(b, x, &axes, node.float_or("epsilon", 1e-5)?, centre)?;
+    let mut y = b.convert(n.y, dtype)?;
     y = b.map2(ScalarFn::Mul, y, scale)?;
     if let Some(bias) = node.optional(2) {
         y = b.map2(ScalarFn::Add, y, bias)?;
     }
-    let kept: Vec<Dim> =
-        dims.iter().enumerate().map(|(i, d)| if i < axis { d.clone() } else { Dim::constant(1) }).collect();
-    Ok(vec![y, b.reshape(average, &kept)?, b.reshape(inverse, &kept)?])
+    let kept = |d: (usize, Dim)| if d.0 < axis { d.1 } else { Dim::constant(1) };
+    let kept: Vec<Dim> = b.dims(x).into_iter().enumerate().map(kept).collect();
+    let inverse = b.reshape(n.inverse, &kept)?;
+    if !centre {
+        return Ok(vec![y, inverse]);
+    }
+    Ok(vec![y, b.reshape(n.mean, &kept)?, inverse])
+}
+
+/// com.microsoft Skip(Simplified)LayerNormalization: the sum of two (and a bias) is normalised and is itself an output.
+pub fn skip_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
+    let (input, skip, scale) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let centre = node.op_type == "SkipLayerNormalization";
+    let (shift, bias) = if centre { (node.optional(3), node.optional(4)) } else { (None, node.optional(3)) };
+    let mut sum = b.map2(ScalarFn::Add, input, skip)?;
+    if let Some(bias) = bias {
+        sum = b.map2(ScalarFn::Add, sum, bias)?;
+    }
+    let axis = b.rank(sum).saturating_sub(1);
+    let n = normalise_over(b, sum, &[axis], node.float_or("epsilon", 1e-12)?, centre)?;
+    let mut y = b.map2(ScalarFn::Mul, n.y, scale)?;
+    if let Some(shift) = shift {
+        y = b.map2(ScalarFn::Add, y, shift)?;
+    }
+    let mut kept = b.dims(sum);
+    kept[axis] = Dim::constant(1);
+    let (mean, inverse) = (b.reshape(n.mean, &kept)?, b.reshape(n.inverse, &kept)?);
+    Ok(vec![y, mean, inverse, sum])
 }

@@ -42,6 +42,10 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
             dims.push(d);
         }
     }
+    if rest.is_some() && product(&from).exact_div(&product(&dims)).is_none() {
+        unify_leading(b, x, &mut dims)?;
+    }
+    let from = b.dims(x);
     let total = product(&from);
     if let Some(i) = rest {
         let known = product(&dims);
@@ -59,6 +63,23 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
         }
     }
     Ok(vec![b.reshape(x, &dims)?])
+}
+
+/// Exporters reshape [a, t] to [b, -1] where a and b are one batch under two names: equal leading symbols are assumed,
+/// and checked at the call.
+fn unify_leading(b: &mut Builder, x: Value, dims: &mut [Dim]) -> Result<()> {
+    for (i, d) in dims.iter_mut().enumerate() {
+        let Some(own) = b.dims(x).get(i).cloned() else { break };
+        if own == *d {
+            continue;
+        }
+        if own.as_symbol().is_none() || d.as_symbol().is_none() {
+            break;
+        }
+        b.unify(&own, d)?;
+        *d = b.dims(x)[i].clone();
+    }
+    Ok(())
 }
 
 pub fn flatten(b: &mut Builder, node: &Node) -> Outputs {

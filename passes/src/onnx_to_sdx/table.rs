@@ -4,7 +4,7 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
+use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
@@ -23,15 +23,21 @@ const fn onnx(name: &'static str, first: i64, lower: Lower) -> Operator {
     Operator { domain: "", name, opsets: (first, 28), lower }
 }
 
+const fn microsoft(name: &'static str, lower: Lower) -> Operator {
+    Operator { domain: "com.microsoft", name, opsets: (1, 1), lower }
+}
+
 pub static OPERATORS: &[Operator] = &[
     onnx("Abs", 7, e::unary),
     onnx("Add", 7, e::binary),
     onnx("And", 7, e::binary),
+    onnx("Attention", 23, a::attention),
     onnx("Cast", 7, e::cast),
     onnx("Ceil", 7, e::unary),
     onnx("Clip", 7, e::clip),
     onnx("Concat", 7, s::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
+    onnx("Conv", 7, l::conv),
     onnx("Cos", 7, e::unary),
     onnx("Div", 7, e::binary),
     onnx("Dropout", 7, e::identity),
@@ -42,6 +48,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Flatten", 7, s::flatten),
     onnx("Floor", 7, e::unary),
     onnx("Gather", 7, i::gather),
+    onnx("GatherND", 11, i::gather_nd),
     onnx("Gelu", 20, e::gelu),
     onnx("Gemm", 7, l::gemm),
     onnx("Greater", 7, e::binary),
@@ -63,6 +70,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Not", 7, e::unary),
     onnx("Or", 7, e::binary),
     onnx("Pow", 7, e::pow),
+    onnx("RMSNormalization", 23, r::layer_normalization),
     onnx("Range", 11, s::range),
     onnx("Reciprocal", 7, e::reciprocal),
     onnx("ReduceL2", 7, r::reduce),
@@ -74,10 +82,13 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ReduceSumSquare", 7, r::reduce),
     onnx("Relu", 7, e::relu),
     onnx("Reshape", 7, s::reshape),
+    onnx("RotaryEmbedding", 23, a::rotary_embedding),
     onnx("Round", 11, e::unary),
     onnx("Shape", 7, s::shape),
     onnx("Sigmoid", 7, e::sigmoid),
     onnx("Sign", 9, e::unary),
+    // Written by ONNX Runtime's optimiser under the plain domain.
+    onnx("SimplifiedLayerNormalization", 1, r::layer_normalization),
     onnx("Sin", 7, e::unary),
     onnx("Size", 7, s::size),
     onnx("Slice", 7, i::slice),
@@ -92,19 +103,27 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Unsqueeze", 7, s::unsqueeze),
     onnx("Where", 9, e::where_),
     onnx("Xor", 7, e::binary),
+    microsoft("Attention", a::stacked_attention),
+    microsoft("BiasGelu", e::bias_gelu),
+    microsoft("EmbedLayerNormalization", a::embed_layer_normalization),
+    microsoft("FastGelu", e::bias_gelu),
+    microsoft("Gelu", e::bias_gelu),
+    microsoft("SkipLayerNormalization", r::skip_layer_normalization),
+    microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),
 ];
 
 /// The row that serves a node, or the operator's full name for the diagnostic.
 pub fn find(node: &Node) -> std::result::Result<&'static Operator, String> {
-    let row = OPERATORS.iter().find(|row| row.domain == node.domain && row.name == node.op_type);
-    let wanted = || match node.domain.as_str() {
-        "" => node.op_type.clone(),
-        domain => format!("{domain}.{}", node.op_type),
-    };
+    lookup(&node.domain, &node.op_type, node.opset)
+}
+
+pub fn lookup(domain: &str, op_type: &str, opset: i64) -> std::result::Result<&'static Operator, String> {
+    let row = OPERATORS.iter().find(|row| row.domain == domain && row.name == op_type);
+    let wanted = || if domain.is_empty() { op_type.to_string() } else { format!("{domain}.{op_type}") };
     let row = row.ok_or_else(wanted)?;
-    match (row.opsets.0..=row.opsets.1).contains(&node.opset) {
+    match (row.opsets.0..=row.opsets.1).contains(&opset) {
         true => Ok(row),
-        false => Err(format!("{} (opset {})", wanted(), node.opset)),
+        false => Err(format!("{} (opset {opset})", wanted())),
     }
 }
 

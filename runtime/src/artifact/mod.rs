@@ -5,6 +5,7 @@
 //! | `weights` | 4096 | the constants, each at a multiple of 64 |
 //! | `cpu/x86_64.so` | 64 | the kernels |
 //! | `plan` | 64 | [`Plan`](crate::plan::Plan) |
+//! | `selftest` | 64 | [`SelfTest`](crate::plan::SelfTest); may be absent |
 //! | `manifest` | 64 | [`Manifest`](crate::plan::Manifest), with the BLAKE3 of the other entries |
 //!
 //! The archive comment is the seal: the BLAKE3 of every byte of the file but the data of `weights` and the digest
@@ -20,6 +21,7 @@ pub use write::ArtifactWriter;
 pub const MANIFEST: &str = "manifest";
 pub const PLAN: &str = "plan";
 pub const CODE: &str = "cpu/x86_64.so";
+pub const SELFTEST: &str = "selftest";
 pub const WEIGHTS: &str = "weights";
 
 /// Multiple of the page size, so that constants can be mapped.

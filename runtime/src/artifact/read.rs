@@ -1,7 +1,7 @@
 //! model.sdx  =>  manifest, plan, code and weights, checked; the file is mapped, not read
 
-use super::{CODE, MANIFEST, PLAN, SEAL, SEAL_BYTES, WEIGHTS, WEIGHTS_ALIGNMENT};
-use crate::plan::{FORMAT_MAJOR, Manifest, Plan};
+use super::{CODE, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT};
+use crate::plan::{FORMAT_MAJOR, Manifest, Plan, SelfTest};
 use crate::{Error, Result};
 use bytes::Bytes;
 use memmap2::Mmap;
@@ -29,6 +29,7 @@ pub struct Artifact {
     pub code: Bytes,
     /// Begins at a page boundary of the file.
     pub weights: Bytes,
+    pub selftest: Option<SelfTest>,
 }
 
 /// Beyond any real one; decoding may need many times the encoded size.
@@ -65,9 +66,21 @@ impl Artifact {
         }
         let plan = Plan::decode(&map[small(PLAN, plan)?]);
         let plan = plan.map_err(|e| damaged(format!("the plan does not decode: {e}")))?;
+        let selftest = read_selftest(&map, &entries, &manifest, verify)?;
         let file = Bytes::from_owner(map);
-        Ok(Artifact { manifest, plan, code: file.slice(code), weights: file.slice(weights) })
+        Ok(Artifact { manifest, plan, code: file.slice(code), weights: file.slice(weights), selftest })
     }
+}
+
+/// The manifest says whether there is one: an entry that went missing is damage.
+fn read_selftest(file: &[u8], entries: &Entries, manifest: &Manifest, verify: Verify) -> Result<Option<SelfTest>> {
+    if !manifest.files.iter().any(|f| f.name == SELFTEST) && entries.range(SELFTEST).is_err() {
+        return Ok(None);
+    }
+    let bytes = &file[small(SELFTEST, entries.range(SELFTEST)?)?];
+    check_entry(manifest, SELFTEST, bytes, verify != Verify::Off)?;
+    let selftest = SelfTest::decode(bytes).map_err(|e| damaged(format!("the self-test does not decode: {e}")))?;
+    Ok(Some(selftest))
 }
 
 fn damaged(message: String) -> Box<Error> {
@@ -195,6 +208,7 @@ mod tests {
         assert_eq!(w.begin_constant().unwrap(), 192);
         w.append(&[3; 5000]).unwrap();
         w.append(&[4; 5000]).unwrap();
+        w.selftest(&SelfTest { inputs: vec![Default::default()], outputs: vec![] });
         w.finish(Manifest::current("test"), &Plan::default(), b"code").unwrap();
     }
 
@@ -207,10 +221,25 @@ mod tests {
         assert_eq!(std::fs::read(&a).unwrap(), std::fs::read(&b).unwrap());
         let artifact = Artifact::open(&a, Verify::Full).unwrap();
         assert_eq!(&artifact.code[..], b"code");
+        assert_eq!(artifact.selftest.unwrap().inputs.len(), 1);
         assert_eq!(artifact.weights.len(), 10192);
         assert_eq!((artifact.weights[99], artifact.weights[100], artifact.weights[128]), (1, 0, 2));
         assert_eq!(artifact.weights.as_ptr() as usize % 4096, 0);
         assert_eq!(artifact.code.as_ptr() as usize % 64, 0);
+    }
+
+    #[test]
+    fn an_unfinished_artifact_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sdx");
+        let mut writer = ArtifactWriter::create(&path).unwrap();
+        writer.constant(&[1; 1 << 20]).unwrap();
+        drop(writer);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // A folder under the name: known before anything is written.
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(ArtifactWriter::create(&path).err().unwrap().code, "E0002");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

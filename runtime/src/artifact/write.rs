@@ -1,8 +1,10 @@
 //! constants as they come, then plan, code, manifest  =>  model.sdx, whole or not at all
 
-use super::{CODE, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, WEIGHTS, WEIGHTS_ALIGNMENT};
+use super::{
+    CODE, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT,
+};
 use crate::file::AtomicFile;
-use crate::plan::{File, Manifest, Plan};
+use crate::plan::{File, Manifest, Plan, SelfTest};
 use crate::{Error, Result};
 use prost::Message;
 use std::io::{Seek, SeekFrom, Write};
@@ -13,19 +15,20 @@ use zip::{CompressionMethod, DateTime, System, ZipWriter};
 /// Writes one artifact. The constants are streamed first, so that they need not be in memory together and so that
 /// their offsets are known before the plan is written. Dropping the writer before `finish` leaves nothing behind.
 pub struct ArtifactWriter {
-    zip: ZipWriter<AtomicFile>,
+    zip: ZipWriter<Quiet>,
     path: String,
     weights: blake3::Hasher,
     weights_bytes: u64,
+    selftest: Option<Vec<u8>>,
 }
 
 impl ArtifactWriter {
     pub fn create(path: impl AsRef<Path>) -> Result<ArtifactWriter> {
         let file = AtomicFile::create(path.as_ref())?;
         let path = file.path().display().to_string();
-        let mut zip = ZipWriter::new(file);
+        let mut zip = ZipWriter::new(Quiet::new(file));
         zip.start_file(WEIGHTS, options(WEIGHTS_ALIGNMENT)).map_err(|e| zip_error(&path, e))?;
-        Ok(ArtifactWriter { zip, path, weights: blake3::Hasher::new(), weights_bytes: 0 })
+        Ok(ArtifactWriter { zip, path, weights: blake3::Hasher::new(), weights_bytes: 0, selftest: None })
     }
 
     /// Pads to the next multiple of 64 and returns that offset in `weights`: what is written next begins there.
@@ -56,28 +59,85 @@ impl ArtifactWriter {
         self.weights_bytes
     }
 
+    /// Adds a call with known results, which is made at load.
+    pub fn selftest(&mut self, selftest: &SelfTest) {
+        self.selftest = Some(selftest.encode_to_vec());
+    }
+
     /// Writes the rest and gives the file its name. `manifest.files` is filled in here; the other fields are written
     /// as given (see [`Manifest::current`]).
     pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: &[u8]) -> Result<()> {
         let plan = plan.encode_to_vec();
-        manifest.files = vec![
-            File {
-                name: WEIGHTS.into(),
-                bytes: self.weights_bytes,
-                blake3: self.weights.finalize().as_bytes().to_vec(),
-            },
-            File { name: CODE.into(), bytes: code.len() as u64, blake3: blake3::hash(code).as_bytes().to_vec() },
-            File { name: PLAN.into(), bytes: plan.len() as u64, blake3: blake3::hash(&plan).as_bytes().to_vec() },
-        ];
-        for (name, bytes) in [(CODE, code), (PLAN, &plan), (MANIFEST, &manifest.encode_to_vec())] {
+        let weights = self.weights.finalize().as_bytes().to_vec();
+        manifest.files = vec![File { name: WEIGHTS.into(), bytes: self.weights_bytes, blake3: weights }];
+        let mut entries = vec![(CODE, code), (PLAN, &plan)];
+        entries.extend(self.selftest.as_ref().map(|bytes| (SELFTEST, bytes.as_slice())));
+        manifest.files.extend(entries.iter().map(|(name, bytes)| File {
+            name: name.to_string(),
+            bytes: bytes.len() as u64,
+            blake3: blake3::hash(bytes).as_bytes().to_vec(),
+        }));
+        let manifest = manifest.encode_to_vec();
+        entries.push((MANIFEST, &manifest));
+        for (name, bytes) in entries {
             self.zip.start_file(name, options(ENTRY_ALIGNMENT)).map_err(|e| zip_error(&self.path, e))?;
             self.zip.write_all(bytes).map_err(|e| Error::io(&self.path, "write", &e))?;
         }
         let comment = format!("{SEAL}{}", "0".repeat(64));
         debug_assert_eq!(comment.len(), SEAL_BYTES);
         self.zip.set_raw_comment(comment.into_bytes().into()).map_err(|e| zip_error(&self.path, e))?;
-        let file = self.zip.finish().map_err(|e| zip_error(&self.path, e))?;
-        seal(file, &self.path)
+        let finished = self.zip.finish().map_err(|e| zip_error(&self.path, e))?;
+        seal(finished.file, &self.path)
+    }
+}
+
+/// Once a write has failed, takes everything in silence. A `ZipWriter` that is dropped still writes the archive's end,
+/// and would report on standard error what the caller already knows; the file is removed in any case.
+struct Quiet {
+    file: AtomicFile,
+    failed: bool,
+    /// Position and length as they would be without the failure: the archive's end is computed from them.
+    at: u64,
+    end: u64,
+}
+
+impl Quiet {
+    fn new(file: AtomicFile) -> Quiet {
+        Quiet { file, failed: false, at: 0, end: 0 }
+    }
+
+    fn attempt<T>(&mut self, silent: T, act: impl FnOnce(&mut AtomicFile) -> std::io::Result<T>) -> std::io::Result<T> {
+        if self.failed {
+            return Ok(silent);
+        }
+        let result = act(&mut self.file);
+        self.failed = result.as_ref().is_err_and(|e| e.kind() != std::io::ErrorKind::Interrupted);
+        result
+    }
+}
+
+impl Write for Quiet {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let n = self.attempt(bytes.len(), |file| file.write(bytes))?;
+        self.at += n as u64;
+        self.end = self.end.max(self.at);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.attempt((), |file| file.flush())
+    }
+}
+
+impl Seek for Quiet {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        let silent = match to {
+            SeekFrom::Start(at) => at,
+            SeekFrom::Current(by) => self.at.saturating_add_signed(by),
+            SeekFrom::End(by) => self.end.saturating_add_signed(by),
+        };
+        self.at = self.attempt(silent, |file| file.seek(to))?;
+        Ok(self.at)
     }
 }
 

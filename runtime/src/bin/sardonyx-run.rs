@@ -1,19 +1,22 @@
 //! sardonyx-run: executes .sdx files, without the compiler
 
 use clap::Parser;
-use sardonyx_runtime::commands::{self, Command};
+use sardonyx_runtime::commands::{self, Command, CompletionsArgs};
 
 /// Runs, checks, measures and shows compiled models
 #[derive(Parser)]
 #[command(name = "sardonyx-run", version, about)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
+enum Cli {
+    #[command(flatten)]
+    Command(Command),
+    /// Write the completions of this program's command line for a shell
+    Completions(CompletionsArgs),
 }
 
 fn main() {
     let code = match commands::parse::<Cli>(std::env::args_os()) {
-        Ok(cli) => commands::execute(|out| cli.command.execute(out)),
+        Ok(Cli::Command(command)) => commands::execute(|out| command.execute(out)),
+        Ok(Cli::Completions(args)) => commands::execute(|out| commands::completions::<Cli>(&args, out).map(|()| 0)),
         Err(code) => code,
     };
     std::process::exit(code);

@@ -1,13 +1,16 @@
 //! bench MODEL.sdx  =>  median, quartiles, minimum of the time of one call
 
 use super::inputs::{InputArgs, Missing, gather};
-use super::show::json_string;
 use super::{ModelArgs, ThreadArgs, put};
+use crate::json::Json;
 use crate::{Error, Result, Session, Tensor};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} bench model.sdx --dim batch=1 --dim seq=128
+  {bin} bench model.sdx --input input_ids=range:0..30521 --dim seq=128 --threads 1 --json")]
 pub struct BenchArgs {
     #[command(flatten)]
     pub model: ModelArgs,
@@ -34,7 +37,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
         return Err(Error::user("E0001", format!("`--min-time {}` is not between 0 and 86400", args.min_time)));
     }
     let model = args.model.load()?;
-    let inputs = gather(&model, &args.inputs, Missing::MakeUp)?;
+    let inputs = gather(&model, &args.inputs, Missing::MakeUp).map_err(|e| e.file(model.file()))?;
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let session = args.threads.session(&model)?;
     let times = measure(&session, &inputs, args.min_time)?;
@@ -84,13 +87,13 @@ impl Report<'_> {
 
     fn json(&self) -> String {
         let inputs = self.inputs.iter().map(|(name, t)| {
-            format!("{}: {{\"dtype\": \"{}\", \"dims\": {:?}}}", json_string(name), t.dtype(), t.dims())
+            format!("{}: {{\"dtype\": \"{}\", \"dims\": {:?}}}", Json::from(*name), t.dtype(), t.dims())
         });
         let inputs: Vec<String> = inputs.collect();
         format!(
             "{{\"model\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"min_ms\": {:.6}, \
              \"iterations\": {}, \"per_second\": {:.3}, \"threads\": {}, \"cpu\": \"{}\", \"inputs\": {{{}}}}}",
-            json_string(self.session.model().file()),
+            Json::from(self.session.model().file()),
             self.quantile_ms(0.5),
             self.quantile_ms(0.25),
             self.quantile_ms(0.75),

@@ -1,14 +1,18 @@
 //! check MODEL.sdx --data DIR…  =>  differences per output, then `N passed, N failed`
 
+use super::data_set::{DataSet, find_sets};
 use super::{ModelArgs, ThreadArgs, put};
 use crate::compare::{Difference, Tolerance, compare};
-use crate::program::Port;
-use crate::tensor_io::load_proto;
+use crate::json::Json;
 use crate::{Error, Result, Session, Tensor};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} check model.sdx --data test_data_set_0
+  {bin} check model.sdx --data folder-of-data-sets --rtol 1e-2 --atol 1e-3
+  {bin} check model.sdx --data test_data_set_0 --json")]
 pub struct CheckArgs {
     #[command(flatten)]
     pub model: ModelArgs,
@@ -33,6 +37,9 @@ pub struct DataArgs {
     /// Tolerate so many representable numbers between instead
     #[arg(long, value_name = "N")]
     pub max_ulp: Option<u64>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,85 +54,164 @@ impl CheckSummary {
     }
 }
 
+/// Another way to compute the outputs from the inputs, to be compared with the expected ones as well.
+pub type Reference<'a> = dyn Fn(&[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> + 'a;
+
 pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     let model = args.model.load()?;
     let session = args.threads.session(&model)?;
-    check_model(&session, &args.data, out)
+    check_model(&session, &args.data, None, out)
 }
 
-/// Checks a loaded model; the compiler's command does so with one that it has just compiled.
-pub fn check_model(session: &Session, args: &DataArgs, out: &mut dyn Write) -> Result<CheckSummary> {
+/// Checks a loaded model; the compiler's command does so with one that it has just compiled, beside its interpreter.
+pub fn check_model(
+    session: &Session,
+    args: &DataArgs,
+    reference: Option<&Reference>,
+    out: &mut dyn Write,
+) -> Result<CheckSummary> {
     let tolerance = Tolerance { rtol: args.rtol, atol: args.atol, ulps_max: args.max_ulp };
     let mut sets = Vec::new();
     for dir in &args.data {
         sets.extend(find_sets(dir)?);
     }
-    let mut summary = CheckSummary::default();
-    for set in &sets {
-        // A set that cannot be run has failed; the others are still checked.
-        let (passed, lines) =
-            check_set(session, set, &tolerance).unwrap_or_else(|e| (false, vec![format!("failed\n{e}")]));
-        for line in lines {
-            put!(out, "{}: {line}", set.display())?;
-        }
-        summary.passed += passed as usize;
-        summary.failed += !passed as usize;
+    let (mut summary, mut reports) = (CheckSummary::default(), Vec::new());
+    if reference.is_some() && !args.json {
+        put!(out, "{:<11}  {:<11}  output (maximum absolute errors)", "compiled", "interpreter")?;
     }
-    put!(out, "{} passed, {} failed", summary.passed, summary.failed)?;
+    for set in &sets {
+        let report = SetReport::new(session, set, reference, &tolerance);
+        summary.passed += report.passed() as usize;
+        summary.failed += !report.passed() as usize;
+        match args.json {
+            true => reports.push(report.json()),
+            false => report.print(&tolerance, out)?,
+        }
+    }
+    let CheckSummary { passed, failed } = summary;
+    if args.json {
+        let all = vec![("passed", passed.into()), ("failed", failed.into()), ("sets", Json::List(reports))];
+        put!(out, "{}", Json::Object(all))?;
+    } else {
+        put!(out, "{passed} passed, {failed} failed")?;
+    }
     Ok(summary)
 }
 
-/// The folder itself, or those of its folders that hold expected outputs, in natural order.
-fn find_sets(dir: &Path) -> Result<Vec<PathBuf>> {
-    let is_set = |dir: &Path| dir.join("output_0.pb").is_file();
-    if is_set(dir) {
-        return Ok(vec![dir.to_path_buf()]);
+/// What a data set came to. One that cannot be run has failed; the others are still checked.
+struct SetReport {
+    set: String,
+    outputs: Result<Vec<OutputReport>>,
+}
+
+/// A comparison, or what makes it impossible.
+type Compared = std::result::Result<Difference, String>;
+
+struct OutputReport {
+    name: String,
+    compiled: Compared,
+    reference: Option<Compared>,
+}
+
+fn is_good(compared: &Compared) -> bool {
+    compared.as_ref().is_ok_and(|d| d.n_failed == 0)
+}
+
+impl SetReport {
+    fn new(session: &Session, set: &Path, reference: Option<&Reference>, tolerance: &Tolerance) -> SetReport {
+        SetReport { set: set.display().to_string(), outputs: compare_set(session, set, reference, tolerance) }
     }
-    let fail = |e: std::io::Error| Error::io(dir, "read", &e);
-    let mut sets = Vec::new();
-    for entry in std::fs::read_dir(dir).map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
-        if is_set(&path) {
-            sets.push(path);
-        }
+
+    fn passed(&self) -> bool {
+        self.outputs.as_ref().is_ok_and(|outputs| outputs.iter().all(|o| is_good(&o.compiled)))
     }
-    // test_data_set_10 comes after test_data_set_9.
-    sets.sort_by_key(|p| {
-        let name = p.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        let (stem, number) = name.split_at(name.len() - digits);
-        (stem.to_string(), number.parse::<u64>().unwrap_or(0), name.clone())
-    });
-    match sets.is_empty() {
-        false => Ok(sets),
-        true => {
-            let message = format!("{} holds no `output_0.pb`, and none of its folders does", dir.display());
-            Err(Error::user("E0002", message).help("give an ONNX `test_data_set_*` folder, or a folder of them"))
+
+    fn print(&self, tolerance: &Tolerance, out: &mut dyn Write) -> Result<()> {
+        let outputs = match &self.outputs {
+            Ok(outputs) => outputs,
+            Err(e) => return put!(out, "{}: failed\n{e}", self.set),
+        };
+        for o in outputs {
+            let verdict = if is_good(&o.compiled) { "ok" } else { "failed" };
+            let line = format!("{}: {}: {verdict}, {}", self.set, o.name, describe(&o.compiled, tolerance));
+            match &o.reference {
+                None => put!(out, "{line}")?,
+                Some(reference) => {
+                    let column = |c: &Compared| c.as_ref().map_or("-".into(), |d| format!("{:.3e}", d.abs_max));
+                    let beside = match is_good(reference) {
+                        true => String::new(),
+                        false => format!("; the interpreter: {}", describe(reference, tolerance)),
+                    };
+                    put!(out, "{:<11}  {:<11}  {line}{beside}", column(&o.compiled), column(reference))?;
+                }
+            }
         }
+        Ok(())
+    }
+
+    fn json(&self) -> Json {
+        let (error, outputs) = match &self.outputs {
+            Ok(outputs) => (None, outputs.iter().map(OutputReport::json).collect()),
+            Err(e) => (Some(e.to_string()), vec![]),
+        };
+        let set = Json::from(self.set.as_str());
+        let members = vec![("set", set), ("passed", self.passed().into()), ("error", error.into())];
+        Json::Object(members.into_iter().chain([("outputs", Json::List(outputs))]).collect())
     }
 }
 
-/// Whether all outputs are within the tolerance, and a line on each.
-fn check_set(session: &Session, set: &Path, tolerance: &Tolerance) -> Result<(bool, Vec<String>)> {
-    let entry = session.model().entry("main")?;
-    let inputs = match_names(read_all(set, "input")?, &entry.inputs, "input")?;
-    let expected = match_names(read_all(set, "output")?, &entry.outputs, "output")?;
-    let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
-    let actual = session.run(&inputs)?;
-    let (mut passed, mut lines) = (true, Vec::new());
-    for (name, expected) in &expected {
-        let found = actual.iter().find(|(n, _)| n == name).map(|(_, t)| t);
-        let found = found.ok_or_else(|| Error::defect(format!("the output `{name}` did not come")))?;
-        let result = compare(found, expected, tolerance);
-        let good = result.as_ref().is_ok_and(|d| d.n_failed == 0);
-        passed &= good;
-        let verdict = if good { "ok" } else { "failed" };
-        lines.push(format!("{name}: {verdict}, {}", describe(&result, tolerance)));
+impl OutputReport {
+    fn json(&self) -> Json {
+        let mut members = vec![("name", self.name.as_str().into()), ("passed", is_good(&self.compiled).into())];
+        members.extend(difference_json(&self.compiled));
+        if let Some(reference) = &self.reference {
+            let mut inner = vec![("passed", is_good(reference).into())];
+            inner.extend(difference_json(reference));
+            members.push(("interpreter", Json::Object(inner)));
+        }
+        Json::Object(members)
     }
-    Ok((passed, lines))
 }
 
-fn describe(result: &std::result::Result<Difference, String>, tolerance: &Tolerance) -> String {
+fn difference_json(compared: &Compared) -> Vec<(&'static str, Json)> {
+    match compared {
+        Ok(d) => vec![
+            ("max_abs_error", d.abs_max.into()),
+            ("max_rel_error", d.rel_max.into()),
+            ("max_ulp", d.ulps_max.into()),
+            ("n_failed", d.n_failed.into()),
+            ("n", d.n.into()),
+        ],
+        Err(why) => vec![("problem", why.as_str().into())],
+    }
+}
+
+fn compare_set(
+    session: &Session,
+    set: &Path,
+    reference: Option<&Reference>,
+    tolerance: &Tolerance,
+) -> Result<Vec<OutputReport>> {
+    let DataSet { inputs, expected } = DataSet::read(set, session.model().entry("main")?)?;
+    let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+    let actual = session.run(&given)?;
+    // What the reference cannot do is said beside its column; the compiled model is judged all the same.
+    let reference = reference.map(|run| run(&inputs).map_err(|e| format!("{}: {}", e.code, e.message)));
+    let find =
+        |outputs: &[(String, Tensor)], name: &str| outputs.iter().find(|(n, _)| n == name).map(|(_, t)| t.clone());
+    let one = |(name, expected): &(String, Tensor)| {
+        let found = find(&actual, name).ok_or_else(|| Error::defect(format!("the output `{name}` did not come")))?;
+        let reference = reference.as_ref().map(|outputs| {
+            let outputs = outputs.as_ref().map_err(String::clone)?;
+            let found = find(outputs, name).ok_or_else(|| format!("it has no output `{name}`"))?;
+            compare(&found, expected, tolerance)
+        });
+        Ok(OutputReport { name: name.clone(), compiled: compare(&found, expected, tolerance), reference })
+    };
+    expected.iter().map(one).collect()
+}
+
+fn describe(result: &Compared, tolerance: &Tolerance) -> String {
     let difference = match result {
         Ok(difference) => difference,
         Err(why) => return why.clone(),
@@ -148,36 +234,4 @@ fn describe(result: &std::result::Result<Difference, String>, tolerance: &Tolera
 /// The digits that the value needs in its own type: one that f32 holds exactly came from f32 or narrower.
 fn short(v: f64) -> String {
     if (v as f32) as f64 == v { (v as f32).to_string() } else { v.to_string() }
-}
-
-/// `input_0.pb`, `input_1.pb` … until there is none.
-fn read_all(set: &Path, kind: &str) -> Result<Vec<(String, Tensor)>> {
-    let mut out = Vec::new();
-    loop {
-        let path = set.join(format!("{kind}_{}.pb", out.len()));
-        if !path.exists() {
-            return Ok(out);
-        }
-        let proto = load_proto(&path)?;
-        let tensor = proto.to_tensor().map_err(|e| e.file(path.display().to_string()))?;
-        out.push((proto.name, tensor));
-    }
-}
-
-/// Tensors go to the ports of their names; those without a name to the port of their position.
-fn match_names(tensors: Vec<(String, Tensor)>, ports: &[Port], kind: &str) -> Result<Vec<(String, Tensor)>> {
-    let mut out = Vec::new();
-    for (i, (name, tensor)) in tensors.into_iter().enumerate() {
-        let port = match name.is_empty() {
-            true => ports.get(i),
-            false => ports.iter().find(|p| p.name == name),
-        };
-        let port = port.ok_or_else(|| {
-            let names: Vec<String> = ports.iter().map(|p| format!("`{}`", p.name)).collect();
-            let message = format!("the data set's {kind} {i} is named `{name}`, but the model has no such {kind}");
-            Error::user("E0301", message).help(format!("the model's {kind}s are {}", names.join(", ")))
-        })?;
-        out.push((port.name.clone(), tensor));
-    }
-    Ok(out)
 }

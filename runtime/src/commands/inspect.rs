@@ -3,16 +3,23 @@
 use super::put;
 use crate::artifact::Artifact;
 use crate::bind::describe;
+use crate::plan::SelfTest;
 use crate::program::{self, Entry, Location, Program, Step};
 use crate::{Result, Verify};
 use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} inspect model.sdx
+  {bin} inspect model.sdx --json")]
 pub struct InspectArgs {
     /// The artifact, as `sardonyx compile` wrote it
     #[arg(value_name = "MODEL.sdx")]
     pub model: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The code is not loaded: artifacts for other processors can be inspected, and those of strangers.
@@ -21,14 +28,19 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     let manifest = &artifact.manifest;
     let program = program::verify(manifest, &artifact.plan, artifact.weights.len());
     let program = program.map_err(|e| e.file(args.model.display().to_string()))?;
+    if args.json {
+        return put!(out, "{}", super::inspect_json::report(&artifact, &program));
+    }
     put!(out, "format      {}.{}", manifest.format_major, manifest.format_minor)?;
     put!(out, "producer    {}", manifest.producer)?;
     put!(out, "code        {} {}", manifest.arch, manifest.variants.join(" "))?;
     put!(out, "pipeline    {}", manifest.pipeline)?;
     put!(out, "model hash  {}", manifest.model_hash)?;
     for file in &manifest.files {
-        let hash: String = file.blake3.iter().map(|b| format!("{b:02x}")).collect();
-        put!(out, "entry       {} {} bytes, blake3 {hash}", file.name, file.bytes)?;
+        put!(out, "entry       {} {} bytes, blake3 {}", file.name, file.bytes, hex(&file.blake3))?;
+    }
+    if let Some(test) = &artifact.selftest {
+        put!(out, "self-test   {}", describe_selftest(test))?;
     }
     for symbol in &program.symbols {
         put!(out, "symbol      {} in {}, {:?}", symbol.name, symbol.range(), symbol.kind)?;
@@ -36,8 +48,7 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     let constants: usize = program.constants.iter().map(|r| r.len()).sum();
     put!(out, "constants   {}, {constants} bytes", program.constants.len())?;
     for (i, kernel) in program.kernels.iter().enumerate() {
-        let uses = program.entries.iter().flat_map(|e| &e.steps);
-        let uses = uses.filter(|s| matches!(s, Step::Launch(l) if l.kernel == i)).count();
+        let uses = launches(&program, i);
         let (buffers, writes) = (kernel.writes.len(), kernel.writes.iter().filter(|w| **w).count());
         put!(
             out,
@@ -49,6 +60,22 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         )?;
     }
     program.entries.iter().try_for_each(|entry| write_entry(&program, entry, out))
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// How many steps launch a kernel.
+pub(super) fn launches(program: &Program, kernel: usize) -> usize {
+    let steps = program.entries.iter().flat_map(|e| &e.steps);
+    steps.filter(|s| matches!(s, Step::Launch(l) if l.kernel == kernel)).count()
+}
+
+/// The dimensions of its inputs.
+fn describe_selftest(test: &SelfTest) -> String {
+    let inputs: Vec<String> = test.inputs.iter().map(|c| format!("{} {:?}", c.name, c.dims)).collect();
+    inputs.join(", ")
 }
 
 fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<()> {

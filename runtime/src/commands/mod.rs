@@ -4,13 +4,17 @@
 
 mod bench;
 mod check;
+mod completions;
+mod data_set;
 mod inputs;
 mod inspect;
+mod inspect_json;
 mod run;
 mod show;
 
 pub use bench::{BenchArgs, bench};
-pub use check::{CheckArgs, CheckSummary, DataArgs, check, check_model};
+pub use check::{CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
+pub use completions::{CompletionsArgs, completions};
 pub use inputs::InputArgs;
 pub use inspect::{InspectArgs, inspect};
 pub use run::{RunArgs, run};
@@ -21,7 +25,7 @@ use crate::{Error, LoadOptions, Model, Result, Session, SessionOptions, Verify};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -53,17 +57,33 @@ pub struct ModelArgs {
     /// The artifact, as `sardonyx compile` wrote it
     #[arg(value_name = "MODEL.sdx")]
     pub model: PathBuf,
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoadArgs {
     /// How far to check the weights against their hash: all at load, not at load, or check no hash at all
     #[arg(long, default_value = "full", value_parser = verify_parser())]
     pub verify: Verify,
     /// Use at most this variant of the kernels
     #[arg(long, value_name = "LEVEL", value_parser = level_parser())]
     pub cpu: Option<Level>,
+    /// Load the artifact without the call with known results that it may hold
+    #[arg(long)]
+    pub no_selftest: bool,
 }
 
 impl ModelArgs {
     pub fn load(&self) -> Result<Model> {
-        Model::load(&self.model, &LoadOptions { verify: self.verify, cpu: self.cpu })
+        self.load.load(&self.model)
+    }
+}
+
+impl LoadArgs {
+    pub fn load(&self, model: &Path) -> Result<Model> {
+        let options = LoadOptions { verify: self.verify, cpu: self.cpu, selftest: !self.no_selftest };
+        Model::load(model, &options)
     }
 }
 
@@ -96,17 +116,37 @@ fn level_parser() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(["v3", "v4"]).map(|s| Level::from_name(&s).unwrap_or(Level::V3))
 }
 
+/// The parser of a program's command line. The examples of commands that several programs have name this program.
+pub fn command<C: clap::CommandFactory>() -> clap::Command {
+    let command = C::command();
+    let name = command.get_name().to_string();
+    command.mut_subcommands(|sub| {
+        let examples = sub.get_after_help().map(|text| text.to_string().replace("{bin}", &name));
+        match examples {
+            Some(examples) => sub.after_help(examples),
+            None => sub,
+        }
+    })
+}
+
 /// Parses a command line. `Err` is the exit code, after help (0) or a diagnostic (2) has been printed.
 pub fn parse<C: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> std::result::Result<C, i32> {
-    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
-    C::try_parse_from(args).map_err(|e| match e.kind() {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    let mut command = command::<C>();
+    let parsed = command.try_get_matches_from_mut(args).and_then(|matches| C::from_arg_matches(&matches));
+    parsed.map_err(|e| match e.kind() {
         DisplayHelp | DisplayVersion => {
             // Whether anybody reads it is not ours to judge.
             let _ = e.print();
             0
         }
+        DisplayHelpOnMissingArgumentOrSubcommand => {
+            let help = format!("`{} --help` lists the commands", command.get_name());
+            eprintln!("{}", Error::user("E0001", "no command is given").help(help));
+            2
+        }
         _ => {
-            eprintln!("{}", usage_error(&e));
+            eprintln!("{}", usage_error(&e.format(&mut command)));
             2
         }
     })

@@ -3,12 +3,17 @@
 use super::inputs::{InputArgs, Missing, gather};
 use super::show::{file_name, summary};
 use super::{ModelArgs, ThreadArgs, put};
+use crate::json::Json;
 use crate::tensor_io::save_npy;
 use crate::{Error, Result, Tensor};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} run model.sdx --input input_ids=ids.npy --input attention_mask=mask.npy --output-dir out
+  {bin} run model.sdx --inputs inputs.npz --threads 4
+  {bin} run model.sdx --input image=random --dim batch=2 --output-dir out --json")]
 pub struct RunArgs {
     #[command(flatten)]
     pub model: ModelArgs,
@@ -17,33 +22,53 @@ pub struct RunArgs {
     /// Write every output to DIR/NAME.npy
     #[arg(long, value_name = "DIR")]
     pub output_dir: Option<PathBuf>,
+    /// Print one JSON object: names, types, dimensions and files of the outputs
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub threads: ThreadArgs,
 }
 
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     let model = args.model.load()?;
-    let inputs = gather(&model, &args.inputs, Missing::Refuse)?;
+    let inputs = gather(&model, &args.inputs, Missing::Refuse).map_err(|e| e.file(model.file()))?;
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let outputs = args.threads.session(&model)?.run(&inputs)?;
+    let files = match &args.output_dir {
+        Some(dir) => save(dir, &outputs)?,
+        None => vec![],
+    };
+    if args.json {
+        return put!(out, "{}", json(&outputs, &files));
+    }
     for (name, tensor) in &outputs {
         put!(out, "{name} {}", summary(tensor))?;
     }
-    match &args.output_dir {
-        Some(dir) => save(dir, &outputs, out),
-        None => Ok(()),
-    }
+    files.iter().try_for_each(|file| put!(out, "wrote {}", file.display()))
 }
 
-fn save(dir: &Path, outputs: &[(String, Tensor)], out: &mut dyn Write) -> Result<()> {
+fn json(outputs: &[(String, Tensor)], files: &[PathBuf]) -> Json {
+    let one = |(i, (name, tensor)): (usize, &(String, Tensor))| {
+        Json::Object(vec![
+            ("name", name.as_str().into()),
+            ("dtype", tensor.dtype().name().into()),
+            ("dims", Json::list(tensor.dims().iter().copied())),
+            ("file", files.get(i).map(|f| f.display().to_string()).into()),
+        ])
+    };
+    Json::Object(vec![("outputs", Json::List(outputs.iter().enumerate().map(one).collect()))])
+}
+
+/// The files, in the outputs' order.
+fn save(dir: &Path, outputs: &[(String, Tensor)]) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(dir).map_err(|e| Error::io(dir, "create the folder", &e))?;
-    let mut taken = Vec::new();
+    let (mut taken, mut files) = (Vec::new(), Vec::new());
     for (name, tensor) in outputs {
         let file = file_name(name, &taken);
         let path = dir.join(format!("{file}.npy"));
         save_npy(&path, tensor)?;
-        put!(out, "wrote {}", path.display())?;
+        files.push(path);
         taken.push(file);
     }
-    Ok(())
+    Ok(files)
 }

@@ -1,4 +1,4 @@
-//! tensors as text, names as file names, strings as JSON
+//! tensors as text, names as file names
 
 use crate::{DType, Tensor, widen::widen};
 
@@ -49,18 +49,6 @@ pub fn file_name(name: &str, taken: &[String]) -> String {
     (0..).map(numbered).find(|name| !taken.contains(name)).unwrap_or(base.clone())
 }
 
-pub fn json_string(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out + "\""
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,10 +69,5 @@ mod tests {
         let complex: Vec<u8> = [1f32, -2.0].iter().flat_map(|v| v.to_le_bytes()).collect();
         let complex = Tensor::new(DType::C64, vec![1], complex.into()).unwrap();
         assert_eq!(summary(&complex), "c64 [1]: (1 -2)");
-    }
-
-    #[test]
-    fn json_is_escaped() {
-        assert_eq!(json_string("a\"b\\\n"), r#""a\"b\\\u000a""#);
     }
 }

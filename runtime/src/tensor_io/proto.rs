@@ -259,10 +259,8 @@ mod tests {
         assert_eq!(code(TensorProto { float_data: vec![1.0], ..raw(DType::F32, &[1], 4) }), "E0302");
         assert_eq!(code(TensorProto { int64_data: vec![1], ..proto(DType::F32, &[1]) }), "E0302");
         let e = raw(DType::F32, &[3], 8).to_tensor().unwrap_err();
-        assert_eq!(
-            e.to_string(),
-            "error[E0302]: a f32 tensor of [3] has 12 bytes, but 8 are given\n  --> node tensor `t`"
-        );
+        assert_eq!(e.message, "a f32 tensor of [3] has 12 bytes, but 8 are given");
+        assert_eq!(e.node.as_deref(), Some("tensor `t`"));
     }
 
     #[test]

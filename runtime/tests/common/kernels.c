@@ -63,3 +63,11 @@ KERNEL(variant) { for (int64_t i = a->begin; i < a->end; i++) a->buffers[0][i] =
 KERNEL(choose) {
     for (int64_t i = a->begin; i < a->end; i++) a->buffers[1][i] = a->buffers[0][i] == 1 ? 7 : a->buffers[0][i] == 0 ? 3 : 0;
 }
+
+// y[i] = 1, after about a millisecond
+KERNEL(slow) {
+    for (int64_t i = a->begin; i < a->end; i++) {
+        for (volatile int k = 0; k < 500000; k++) {}
+        a->buffers[0][i] = 1;
+    }
+}

@@ -42,6 +42,7 @@ pub struct Builder {
     pub kernels: Vec<Kernel>,
     pub constants: Vec<Constant>,
     pub weights: Vec<u8>,
+    pub selftest: Option<SelfTest>,
 }
 
 impl Builder {
@@ -54,7 +55,7 @@ impl Builder {
             body: Some(Block { steps: vec![] }),
             ..Entry::default()
         };
-        Builder { manifest, entry, kernels: vec![], constants: vec![], weights: vec![] }
+        Builder { manifest, entry, kernels: vec![], constants: vec![], weights: vec![], selftest: None }
     }
 
     pub fn symbol(&mut self, name: &str, kind: SymbolKind, lo: i64, hi: Option<i64>) {
@@ -133,6 +134,7 @@ impl Builder {
     pub fn write(&self, path: &Path) {
         let mut writer = ArtifactWriter::create(path).unwrap();
         writer.append(&self.weights).unwrap();
+        self.selftest.iter().for_each(|test| writer.selftest(test));
         writer.finish(self.manifest.clone(), &self.plan(), code()).unwrap();
     }
 
@@ -158,7 +160,7 @@ fn port(name: &str, dtype: DType, dims: &[&str], buffer: u32) -> Port {
 }
 
 pub fn lazy() -> LoadOptions {
-    LoadOptions { verify: Verify::Lazy, cpu: None }
+    LoadOptions { verify: Verify::Lazy, ..LoadOptions::default() }
 }
 
 /// y[b] = sum over n of (2x[b, n] + 1) · w[n], twice over to use an arena: h = 2x + 1, g = 2h + 1, y = g · w.

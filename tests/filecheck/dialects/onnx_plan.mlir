@@ -23,7 +23,7 @@ plan.kernel @k0 {
 // CHECK: %[[OUT:.*]] = plan.output "y" !sdx.tensor<[b, 4], f32> : !plan.buffer
 // CHECK: plan.param "w" !flow.container<[4, 4], f32, panels32> window [0, 4, 1] : !plan.buffer
 // CHECK: plan.const dense<1> : tensor<i64> !flow.container<[], i64, row_major> : !plan.buffer
-// CHECK: %[[TMP:.*]] = plan.arena "64" bytes "16*b" : !plan.buffer
+// CHECK: %[[TMP:.*]] = plan.arena "16*b" at "64" : !plan.buffer
 // CHECK: plan.launch @k0(%[[IN]], %[[TMP]]) grid "b" params ["b", "4"]
 // CHECK: plan.copy %[[TMP]] to %[[OUT]]
 // CHECK: plan.bind "n" = %[[TMP]]
@@ -32,7 +32,7 @@ plan.entry @main symbols ["input b 1..8"] checks [] arena "256*b" {
   %y = plan.output "y" !sdx.tensor<[b, 4], f32> : !plan.buffer
   %w = plan.param "w" !flow.container<[4, 4], f32, panels32> window [0, 4, 1] : !plan.buffer
   %c = plan.const dense<1> : tensor<i64> !flow.container<[], i64, row_major> : !plan.buffer
-  %t = plan.arena "64" bytes "16*b" : !plan.buffer
+  %t = plan.arena "16*b" at "64" : !plan.buffer
   plan.launch @k0(%x, %t) grid "b" params ["b", "4"]
   plan.copy %t to %y
   plan.bind "n" = %t

@@ -2,6 +2,7 @@
 
 mod context;
 mod demo;
+mod docs;
 mod fetch;
 mod models;
 mod setup;
@@ -27,6 +28,12 @@ static COMMANDS: &[Command] = &[
         args: "",
         about: "compile MiniLM, compare three sentences, print similarities and times",
         run: demo::command,
+    },
+    Command {
+        name: "docs",
+        args: "[--check]",
+        about: "write the generated pages: dialect reference, operator table",
+        run: docs::command,
     },
     Command {
         name: "fetch",

@@ -35,7 +35,9 @@ impl SystemPackage {
 /// What a build and the tests need. Sorted by name.
 static PACKAGES: &[SystemPackage] = &[
     SystemPackage { name: "clang-22", probe: Probe::Llvm("bin/clang++") },
+    SystemPackage { name: "g++", probe: Probe::Program("c++") },
     SystemPackage { name: "gcc", probe: Probe::Program("cc") },
+    SystemPackage { name: "git", probe: Probe::Program("git") },
     SystemPackage { name: "libclang-22-dev", probe: Probe::Llvm("lib/libclang.so") },
     SystemPackage { name: "libmlir-22-dev", probe: Probe::Llvm("lib/libMLIRCAPIIR.a") },
     SystemPackage { name: "libpolly-22-dev", probe: Probe::Llvm("lib/libPolly.a") },

@@ -49,7 +49,8 @@ fn a_violated_check_names_the_node_that_needs_it() {
     let why = "/a/MatMul".to_string();
     g.checks.push(Equality { left: Dim::symbol("n"), right: Dim::constant(3), why });
     let e = run(&g, &no_params, &named(&[("a", zeros(&[2, 2])), ("b", zeros(&[2, 3]))])).unwrap_err();
-    assert_eq!(e.to_string(), "error[E0201]: `n` is 2 and `3` is 3, but they must be equal\n  --> node /a/MatMul");
+    assert_eq!((e.code, e.message.as_str()), ("E0201", "`n` is 2 and `3` is 3, but they must be equal"));
+    assert_eq!(e.node.as_deref(), Some("/a/MatMul"));
 }
 
 #[test]

@@ -166,15 +166,14 @@ fn contractions_agree_with_the_definition() {
     let of = |letters: &[char]| counting(&letters.iter().map(|&c| n(c)).collect::<Vec<_>>());
     let (left, right) = (of(&spec.left), of(&spec.right));
     let got = contract("dbca,ecda->bea", DType::F64, &[5, 4, 2], as_f64(&left), as_f64(&right));
-    let mut at = 0;
-    for (b, e, a) in (0..5).flat_map(|b| (0..4).flat_map(move |e| (0..2).map(move |a| (b, e, a)))) {
+    let points = (0..5).flat_map(|b| (0..4).flat_map(move |e| (0..2).map(move |a| (b, e, a))));
+    for (at, (b, e, a)) in points.enumerate() {
         let mut sum = 0.0;
         for (c, d) in (0..3).flat_map(|c| (0..2).map(move |d| (c, d))) {
             sum += left.get_f64(((d * 5 + b) * 3 + c) * 2 + a).unwrap()
                 * right.get_f64(((e * 3 + c) * 2 + d) * 2 + a).unwrap();
         }
         assert_eq!(got.get_f64(at), Some(sum));
-        at += 1;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::scalar::ScalarFn;
+use std::rc::Rc;
 
 /// A small linear congruential generator: the cases are the same on every machine.
 pub struct Random(pub u64);
@@ -13,16 +14,18 @@ impl Random {
     }
 }
 
+type Element = Rc<dyn Fn(&[usize]) -> i64>;
+
 /// Elements as a function of the index: no strides, no buffers.
 #[derive(Clone)]
 struct Lazy {
     dims: Vec<usize>,
-    at: std::rc::Rc<dyn Fn(&[usize]) -> i64>,
+    at: Element,
 }
 
 impl Lazy {
     fn new(dims: Vec<usize>, at: impl Fn(&[usize]) -> i64 + 'static) -> Lazy {
-        Lazy { dims, at: std::rc::Rc::new(at) }
+        Lazy { dims, at: Rc::new(at) }
     }
 
     fn flat(&self) -> Vec<i64> {

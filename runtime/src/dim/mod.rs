@@ -5,9 +5,13 @@
 //! Symbols stand for non-negative integers; `mod` and `ceildiv` are rewritten to `floordiv`.
 //! Overflow does not panic: it gives the absorbing value [`Dim::overflow`], which prints as `overflow`.
 
+mod text;
+
+#[cfg(test)]
+mod tests;
+
 use crate::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
 
@@ -33,7 +37,6 @@ pub struct Dim {
 /// More terms than any model needs; beyond it an expression counts as overflowed, so that hostile input cannot
 /// make expressions grow without bound.
 const TERMS_MAX: usize = 4096;
-const PARSE_DEPTH_MAX: usize = 32;
 
 impl Dim {
     pub fn constant(value: i64) -> Dim {
@@ -322,7 +325,7 @@ impl Dim {
             return None;
         }
         for (monomial, c) in shifted.terms.iter().filter(|(m, _)| !m.is_empty()) {
-            if *c < 0 || !monomial.iter().all(|a| a.non_negative(symbol_lo)) {
+            if *c < 0 || !monomial.iter().all(Atom::non_negative) {
                 return None;
             }
         }
@@ -332,17 +335,6 @@ impl Dim {
     /// True where `self >= other` follows for all symbols at or above their lower bounds.
     pub fn provably_ge(&self, other: &Dim, symbol_lo: &dyn Fn(&str) -> i64) -> bool {
         (self.clone() - other.clone()).lower_bound(symbol_lo).is_some_and(|lo| lo >= 0)
-    }
-
-    /// Reads what `Display` writes, and more: `+ - * floordiv ceildiv mod max(a, b) min(a, b)`, parentheses.
-    pub fn parse(text: &str) -> Result<Dim> {
-        let mut parser = Parser { text, at: 0, depth: 0 };
-        let dim = parser.sum()?;
-        parser.skip_space();
-        if parser.at < text.len() {
-            return Err(parser.error("an operator"));
-        }
-        Ok(dim)
     }
 }
 
@@ -362,8 +354,9 @@ impl Atom {
         })
     }
 
-    fn non_negative(&self, symbol_lo: &dyn Fn(&str) -> i64) -> bool {
-        let at_least_zero = |d: &Dim| d.lower_bound(symbol_lo).is_some_and(|lo| lo >= 0);
+    /// Follows for all non-negative values of the symbols.
+    fn non_negative(&self) -> bool {
+        let at_least_zero = |d: &Dim| d.lower_bound(&|_| 0).is_some_and(|lo| lo >= 0);
         match self {
             Atom::Symbol(_) => true,
             Atom::FloorDiv(a, _) => at_least_zero(a),
@@ -432,328 +425,4 @@ impl From<i64> for Dim {
 /// Product of dimensions; 1 for none.
 pub fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Dim {
     dims.into_iter().fold(Dim::constant(1), |p, d| p * d.clone())
-}
-
-impl fmt::Display for Dim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.overflow {
-            return f.write_str("overflow");
-        }
-        if self.terms.is_empty() {
-            return f.write_str("0");
-        }
-        // Symbols first, the constant last: `seq + past + 1`.
-        let ordered = self.terms.iter().filter(|(m, _)| !m.is_empty());
-        let ordered = ordered.chain(self.terms.iter().filter(|(m, _)| m.is_empty()));
-        for (i, (monomial, &c)) in ordered.enumerate() {
-            match (i, c < 0) {
-                (0, true) => f.write_str("-")?,
-                (0, false) => {}
-                (_, true) => f.write_str(" - ")?,
-                (_, false) => f.write_str(" + ")?,
-            }
-            let magnitude = c.unsigned_abs();
-            if monomial.is_empty() || magnitude != 1 {
-                write!(f, "{magnitude}")?;
-            }
-            for (j, atom) in monomial.iter().enumerate() {
-                if j > 0 || magnitude != 1 {
-                    f.write_str("*")?;
-                }
-                write!(f, "{atom}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Atom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Atom::Symbol(name) if plain_name(name) => f.write_str(name),
-            Atom::Symbol(name) => write!(f, "\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\"")),
-            Atom::FloorDiv(a, b) => write!(f, "(({a}) floordiv ({b}))"),
-            Atom::Max(a, b) => write!(f, "max({a}, {b})"),
-            Atom::Min(a, b) => write!(f, "min({a}, {b})"),
-        }
-    }
-}
-
-static WORDS: &[&str] = &["ceildiv", "floordiv", "max", "min", "mod", "overflow"];
-
-/// Names that need no quotes. `%` and `$` begin the compiler's own symbols (iteration variables, loaded indices).
-fn plain_name(name: &str) -> bool {
-    let body = name.strip_prefix(['%', '$']).unwrap_or(name);
-    let own = body.len() < name.len();
-    let mut chars = body.chars();
-    let first = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || (own && c.is_ascii_digit()));
-    first && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')) && !WORDS.contains(&name)
-}
-
-struct Parser<'a> {
-    text: &'a str,
-    at: usize,
-    depth: usize,
-}
-
-impl<'a> Parser<'a> {
-    fn error(&self, wanted: &str) -> Box<Error> {
-        let shown: String = self.text.chars().take(80).collect();
-        Error::user("E0204", format!("`{shown}` is not a dimension expression: expected {wanted} at byte {}", self.at))
-    }
-
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
-    }
-
-    fn skip_space(&mut self) {
-        self.at += self.rest().len() - self.rest().trim_start().len();
-    }
-
-    fn eat(&mut self, token: &str) -> bool {
-        self.skip_space();
-        let hit = self.rest().starts_with(token);
-        self.at += if hit { token.len() } else { 0 };
-        hit
-    }
-
-    fn word(&mut self) -> Option<&'a str> {
-        self.skip_space();
-        let rest = self.rest();
-        let lead = if rest.starts_with(['%', '$']) { 1 } else { 0 };
-        let body = &rest[lead..];
-        let len = body.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))).unwrap_or(body.len());
-        let starts = body.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || lead == 1);
-        (len > 0 && starts).then(|| {
-            self.at += lead + len;
-            &rest[..lead + len]
-        })
-    }
-
-    fn sum(&mut self) -> Result<Dim> {
-        self.depth += 1;
-        if self.depth > PARSE_DEPTH_MAX {
-            return Err(self.error("less nesting"));
-        }
-        let mut left = if self.eat("-") { self.negative()? } else { self.product()? };
-        loop {
-            if self.eat("+") {
-                left = left + self.product()?;
-            } else if self.eat("-") {
-                left = left + self.negative()?;
-            } else {
-                self.depth -= 1;
-                return Ok(left);
-            }
-        }
-    }
-
-    /// What follows a minus. The least i64 has no positive counterpart.
-    fn negative(&mut self) -> Result<Dim> {
-        self.skip_space();
-        let least = "9223372036854775808";
-        match self.rest().strip_prefix(least).is_some_and(|after| !after.starts_with(|c: char| c.is_ascii_digit())) {
-            true => {
-                self.at += least.len();
-                self.times(Dim::constant(i64::MIN))
-            }
-            false => Ok(-self.product()?),
-        }
-    }
-
-    fn product(&mut self) -> Result<Dim> {
-        let first = self.factor()?;
-        self.times(first)
-    }
-
-    /// A product whose first factor has been read.
-    fn times(&mut self, mut left: Dim) -> Result<Dim> {
-        loop {
-            if self.eat("*") {
-                left = left * self.factor()?;
-                continue;
-            }
-            let before = self.at;
-            match self.word() {
-                Some("floordiv") => left = self.divide(&left, Dim::floordiv)?,
-                Some("ceildiv") => left = self.divide(&left, Dim::ceildiv)?,
-                Some("mod") => left = self.divide(&left, Dim::modulo)?,
-                _ => {
-                    self.at = before;
-                    return Ok(left);
-                }
-            }
-        }
-    }
-
-    fn divide(&mut self, left: &Dim, by: fn(&Dim, &Dim) -> Dim) -> Result<Dim> {
-        let right = self.factor()?;
-        if right.as_const().is_some_and(|d| d <= 0) {
-            return Err(self.error("a positive divisor"));
-        }
-        Ok(by(left, &right))
-    }
-
-    fn factor(&mut self) -> Result<Dim> {
-        self.skip_space();
-        let rest = self.rest();
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        if digits > 0 {
-            self.at += digits;
-            return Ok(rest[..digits].parse().map_or(Dim::overflow(), Dim::constant));
-        }
-        if self.eat("(") {
-            let inner = self.sum()?;
-            return if self.eat(")") { Ok(inner) } else { Err(self.error("`)`")) };
-        }
-        if rest.starts_with('"') {
-            return self.quoted();
-        }
-        match self.word() {
-            Some("max") => self.pair(Dim::maximum),
-            Some("min") => self.pair(Dim::minimum),
-            Some("overflow") => Ok(Dim::overflow()),
-            Some(name) => Ok(Dim::symbol(name)),
-            None => Err(self.error("a number, a name or `(`")),
-        }
-    }
-
-    fn pair(&mut self, of: fn(&Dim, &Dim) -> Dim) -> Result<Dim> {
-        if !self.eat("(") {
-            return Err(self.error("`(`"));
-        }
-        let a = self.sum()?;
-        if !self.eat(",") {
-            return Err(self.error("`,`"));
-        }
-        let b = self.sum()?;
-        if self.eat(")") { Ok(of(&a, &b)) } else { Err(self.error("`)`")) }
-    }
-
-    /// A name in quotes; `\"` and `\\` stand for the characters themselves.
-    fn quoted(&mut self) -> Result<Dim> {
-        let mut name = String::new();
-        let mut chars = self.rest().char_indices().skip(1);
-        while let Some((i, c)) = chars.next() {
-            match c {
-                '"' => {
-                    self.at += i + 1;
-                    return Ok(Dim::symbol(&name));
-                }
-                '\\' => name.extend(chars.next().map(|(_, c)| c)),
-                c => name.push(c),
-            }
-        }
-        Err(self.error("a closing quote"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dim(text: &str) -> Dim {
-        Dim::parse(text).unwrap()
-    }
-
-    #[test]
-    fn equal_polynomials_are_one_value() {
-        assert_eq!(dim("seq + 1 + past"), dim("past + seq + 1"));
-        assert_eq!(dim("(a + b) * (a - b)"), dim("a*a - b*b"));
-        assert_eq!(dim("(n + 17) floordiv 16"), dim("1 + (n + 1) floordiv 16"));
-        assert_eq!(dim("(16*n + 5) floordiv 16"), dim("n"));
-    }
-
-    #[test]
-    fn exact_division_cancels() {
-        assert_eq!(dim("(384*batch*seq) floordiv (batch*seq)"), dim("384"));
-        assert_eq!(dim("(a*a - b*b)").exact_div(&dim("a + b")), Some(dim("a - b")));
-        assert_eq!(dim("a*b + 1").exact_div(&dim("a")), None);
-    }
-
-    #[test]
-    fn printing_and_parsing_are_inverse() {
-        for text in [
-            "0",
-            "-3",
-            "batch",
-            "past + seq",
-            "(n + 15) floordiv 16 * 64",
-            "max(a, b + 1)",
-            "n mod 7",
-            "\"odd name\" + 2",
-            "%0*384 + $1",
-        ] {
-            let d = dim(text);
-            assert_eq!(dim(&d.to_string()), d, "{text} prints as {d}");
-        }
-    }
-
-    #[test]
-    fn values_agree_with_integer_arithmetic() {
-        // A small linear congruential generator: the cases are the same on every machine.
-        let mut state = 7u64;
-        let mut next = |n: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) % n
-        };
-        for _ in 0..2000 {
-            let (a, b, c, k) = (next(40) as i64, next(40) as i64, next(9) as i64 + 1, next(7) as i64 + 1);
-            let d = ((dim("a") * Dim::constant(k) + dim("b")).floordiv(&dim("c"))).modulo(&Dim::constant(k));
-            let value = |s: &str| [("a", a), ("b", b), ("c", c)].iter().find(|(n, _)| *n == s).map(|(_, v)| *v);
-            assert_eq!(d.eval(&value).unwrap(), ((a * k + b).div_euclid(c)).rem_euclid(k));
-        }
-    }
-
-    #[test]
-    fn overflow_is_a_value_not_a_panic() {
-        let big = Dim::constant(1 << 62);
-        assert!((big.clone() * Dim::constant(4)).is_overflow());
-        assert!((big.clone() + big.clone()).is_overflow());
-        assert!(dim("99999999999999999999").is_overflow());
-        assert!((Dim::symbol("a") * big).eval(&|_| Some(4)).is_err());
-        // i64::MIN has no negative and no quotient by -1.
-        for text in ["(-9223372036854775807 - 1)*a floordiv (b - a)", "(a - 9223372036854775807 - 1) floordiv 7"] {
-            dim(text);
-        }
-    }
-
-    #[test]
-    fn bounds_are_proved_not_guessed() {
-        let zero = |_: &str| 0;
-        assert!(dim("4*a + b").provably_ge(&dim("a"), &zero));
-        assert!(!dim("a").provably_ge(&dim("b"), &zero));
-        assert!(dim("2*a").provably_ge(&dim("a + 1"), &|_| 1));
-        assert!(!dim("2*a").provably_ge(&dim("a + 1"), &zero));
-    }
-
-    #[test]
-    fn a_linear_part_can_be_taken_out() {
-        let (coefficient, rest) = dim("384*%0 + 64*%1 + k").linear_in("%0").unwrap();
-        assert_eq!((coefficient, rest), (dim("384"), dim("64*%1 + k")));
-        assert!(dim("%0 floordiv 2").linear_in("%0").is_none());
-    }
-
-    #[test]
-    fn odd_names_and_the_least_number_survive_the_round_trip() {
-        for name in ["a b", "q\"uo\\te", "zero\u{200b}width", "é", "max", "0x"] {
-            let d = Dim::symbol(name) + Dim::constant(1);
-            assert_eq!(Dim::parse(&d.to_string()).unwrap(), d, "{name}");
-        }
-        let least = Dim::constant(i64::MIN);
-        for d in [least.clone(), dim("n") * least.clone() + dim("m"), dim("n") + least.clone()] {
-            assert_eq!(Dim::parse(&d.to_string()).unwrap(), d);
-        }
-        assert!(Dim::parse("-9223372036854775809").unwrap().is_overflow());
-        assert_eq!(least.maximum(&least).as_const(), Some(i64::MIN));
-        assert_eq!(least.minimum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MIN));
-        assert_eq!(least.maximum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MAX));
-    }
-
-    #[test]
-    fn nonsense_is_refused_with_a_position() {
-        for text in ["", "a +", "(a", "a b", "a floordiv 0", "max(a)", &"(".repeat(1000)] {
-            assert!(Dim::parse(text).is_err(), "{text}");
-        }
-    }
 }

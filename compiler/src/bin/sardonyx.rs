@@ -1,0 +1,47 @@
+//! sardonyx compile | check | run | bench | inspect | ops: the compiler's command line
+
+use clap::Parser;
+use sardonyx::commands::{CheckArgs, CompileArgs, OpsArgs, check, ops, run_compile};
+use sardonyx_runtime::Result;
+use sardonyx_runtime::commands::{self, BenchArgs, CompletionsArgs, InspectArgs, RunArgs};
+use std::io::Write;
+
+/// Compiles ONNX models ahead of time and runs the result.
+#[derive(Parser)]
+#[command(name = "sardonyx", version)]
+enum Cli {
+    /// Compile MODEL.onnx into one .sdx file
+    Compile(CompileArgs),
+    /// Compare a model's outputs with expected ones, and with the interpreter's
+    Check(CheckArgs),
+    /// Run a compiled model once and print or save its outputs
+    Run(RunArgs),
+    /// Measure how long a compiled model runs
+    Bench(BenchArgs),
+    /// Show what is in an artifact
+    Inspect(InspectArgs),
+    /// List the supported ONNX operators
+    Ops(OpsArgs),
+    /// Write the completions of this program's command line for a shell
+    Completions(CompletionsArgs),
+}
+
+fn main() {
+    let code = match commands::parse::<Cli>(std::env::args_os()) {
+        Ok(cli) => commands::execute(|out| run(cli, out)),
+        Err(code) => code,
+    };
+    std::process::exit(code);
+}
+
+fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
+    match cli {
+        Cli::Compile(args) => run_compile(&args, out).map(|()| 0),
+        Cli::Check(args) => check(&args, out).map(|summary| summary.exit_code()),
+        Cli::Run(args) => commands::run(&args, out).map(|()| 0),
+        Cli::Bench(args) => commands::bench(&args, out).map(|()| 0),
+        Cli::Inspect(args) => commands::inspect(&args, out).map(|()| 0),
+        Cli::Ops(args) => ops(&args, out).map(|()| 0),
+        Cli::Completions(args) => commands::completions::<Cli>(&args, out).map(|()| 0),
+    }
+}

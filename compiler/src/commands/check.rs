@@ -1,0 +1,86 @@
+//! check MODEL.onnx|MODEL.sdx --data DIR…  =>  differences of the compiled model, and of the interpreter beside it
+
+use super::Progress;
+use crate::compile::{Request, compile_shown, parse_dims};
+use crate::reference::Reference;
+use sardonyx_runtime::commands::{CheckSummary, DataArgs, LoadArgs, ThreadArgs, check_model};
+use sardonyx_runtime::{Error, Result, Tensor};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} check model.onnx --data test_data_set_0
+  {bin} check model.onnx --data folder-of-data-sets --dim seq=1..512 --rtol 1e-2 --atol 1e-3
+  {bin} check model.sdx --data test_data_set_0 --json")]
+pub struct CheckArgs {
+    /// An ONNX model, which is compiled for the check, or an artifact
+    #[arg(value_name = "MODEL.onnx|MODEL.sdx")]
+    pub model: PathBuf,
+    /// Range of a dimension symbol of an ONNX model: NAME=N or NAME=LO..HI
+    #[arg(long = "dim", value_name = "NAME=RANGE")]
+    pub dims: Vec<String>,
+    /// Do not run an ONNX model through the interpreter, which is slow
+    #[arg(long)]
+    pub no_interpreter: bool,
+    #[command(flatten)]
+    pub data: DataArgs,
+    #[command(flatten)]
+    pub load: LoadArgs,
+    #[command(flatten)]
+    pub threads: ThreadArgs,
+}
+
+pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
+    match is_artifact(&args.model)? {
+        true => check_artifact(args, out),
+        false => check_onnx(args, out),
+    }
+}
+
+fn check_artifact(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
+    if let Some(dim) = args.dims.first() {
+        let message = format!("`--dim {dim}` says how to compile, but {} is compiled", args.model.display());
+        return Err(Error::user("E0001", message).help("give `--dim` to `sardonyx compile`"));
+    }
+    let model = args.load.load(&args.model)?;
+    check_model(&args.threads.session(&model)?, &args.data, None, out)
+}
+
+fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
+    let dir = tempfile::tempdir().map_err(|e| Error::io(std::env::temp_dir(), "create a folder in", &e))?;
+    let stem = args.model.file_stem().unwrap_or("model".as_ref());
+    let artifact = dir.path().join(stem).with_extension("sdx");
+    let mut request = Request::new(&args.model, &artifact);
+    request.dims = parse_dims(&args.dims)?;
+    request.selftest = !args.load.no_selftest;
+    let progress = Progress::on_terminal();
+    compile_shown(&request, &mut |stage| progress.show(stage))?;
+    let reference = match args.no_interpreter {
+        true => None,
+        false => Some(Reference::read(&args.model, &request.dims)?),
+    };
+    drop(progress);
+    let model = args.load.load(&artifact)?;
+    let session = args.threads.session(&model)?;
+    match reference {
+        None => check_model(&session, &args.data, None, out),
+        Some(reference) => {
+            let run = |inputs: &[(String, Tensor)]| reference.run(inputs);
+            check_model(&session, &args.data, Some(&run), out)
+        }
+    }
+}
+
+/// By what the file is, not by what it is called: an artifact is an archive, and no ONNX model begins as one.
+fn is_artifact(path: &Path) -> Result<bool> {
+    let fail = |e: std::io::Error| Error::io(path, "read", &e);
+    let mut start = [0; 4];
+    // Asked before it is opened: a pipe would wait for a writer.
+    if !std::fs::metadata(path).map_err(fail)?.is_file() {
+        return Err(Error::user("E0002", format!("{} is not a regular file", path.display())));
+    }
+    let file = std::fs::File::open(path).map_err(fail)?;
+    let n = file.take(4).read(&mut start).map_err(fail)?;
+    Ok(start[..n] == *b"PK\x03\x04" || path.extension().is_some_and(|e| e == "sdx"))
+}

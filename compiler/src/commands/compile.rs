@@ -1,0 +1,130 @@
+//! compile MODEL.onnx -o MODEL.sdx  =>  the artifact and what it came to
+
+use super::{Progress, say};
+use crate::compile::{Report, Request, compile_shown, parse_dims};
+use crate::pipeline::Watch;
+use sardonyx_runtime::json::Json;
+use sardonyx_runtime::{Error, Result};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} compile model.onnx -o model.sdx
+  {bin} compile model.onnx --dim batch=1..8 --dim seq=1..512 --json
+  {bin} compile model.onnx --stop-after simplify -o model.mlir
+  {bin} compile model.onnx --time-passes --dump-dir stages")]
+pub struct CompileArgs {
+    /// The model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    /// Where to write; the model's name with .sdx by default
+    #[arg(short, long)]
+    pub output: Option<PathBuf>,
+    /// What to compile for
+    #[arg(long, value_parser = ["cpu"], default_value = "cpu")]
+    pub target: String,
+    /// Range of a dimension symbol: NAME=N or NAME=LO..HI
+    #[arg(long = "dim", value_name = "NAME=RANGE")]
+    pub dims: Vec<String>,
+    /// Stop after a stage and print the IR (to -o, or standard output)
+    #[arg(long, value_name = "STAGE")]
+    pub stop_after: Option<String>,
+    /// Print the IR to standard error after a stage; `all` for every one
+    #[arg(long, value_name = "STAGE")]
+    pub print_after: Vec<String>,
+    /// Write the IR after every stage into a folder
+    #[arg(long, value_name = "DIR")]
+    pub dump_dir: Option<PathBuf>,
+    /// Print the time of each stage
+    #[arg(long)]
+    pub time_passes: bool,
+    /// Leave out the call with known results that loading the artifact repeats
+    #[arg(long)]
+    pub no_selftest: bool,
+    /// Print one JSON object: file, counts, bytes, stage times
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
+    if args.json && args.stop_after.is_some() && args.output.is_none() {
+        return Err(Error::user("E0001", "`--json` and `--stop-after` would both write to standard output")
+            .help("give the IR a file with `-o FILE.mlir`"));
+    }
+    let start = Instant::now();
+    // The CPU is the only target yet, and clap refuses any other.
+    debug_assert_eq!(args.target, "cpu");
+    let output = args.output.clone().unwrap_or_else(|| args.model.with_extension("sdx"));
+    let request = Request {
+        model: &args.model,
+        output: output.clone(),
+        dims: parse_dims(&args.dims)?,
+        watch: Watch {
+            print_after: args.print_after.clone(),
+            dump_dir: args.dump_dir.clone(),
+            stop_after: args.stop_after.clone(),
+            time_passes: args.time_passes,
+        },
+        selftest: !args.no_selftest,
+    };
+    // The IR goes to standard error as well; a line that is rewritten would cut it.
+    let progress = if args.print_after.is_empty() { Progress::on_terminal() } else { Progress::none() };
+    let report = compile_shown(&request, &mut |stage| progress.show(stage))?;
+    drop(progress);
+    if let Some(ir) = &report.stopped_at {
+        match &args.output {
+            Some(path) => std::fs::write(path, ir).map_err(|e| Error::io(path, "write", &e))?,
+            None => return print_times(args, &report, out).and_then(|()| say(out, ir)),
+        }
+    }
+    match args.json {
+        true => say(out, &json(&output, &report, start.elapsed()).to_string()),
+        false => print_times(args, &report, out).and_then(|()| print(&output, &report, start.elapsed(), out)),
+    }
+}
+
+fn print_times(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result<()> {
+    let times = report.times.iter().filter(|_| args.time_passes);
+    times.into_iter().try_for_each(|(stage, t)| say(out, &format!("{stage:<16} {:>9.1} ms", t.as_secs_f64() * 1e3)))
+}
+
+fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) -> Result<()> {
+    let Some(s) = &report.summary else { return Ok(()) };
+    let line = format!(
+        "{}: {} kernels in {} launches, {:.1} MiB of weights, {:.0} KiB of code, {:.2} s",
+        output.display(),
+        s.kernels,
+        s.launches,
+        s.weights_bytes as f64 / (1 << 20) as f64,
+        s.code_bytes as f64 / 1024.0,
+        time.as_secs_f64()
+    );
+    say(out, &line)?;
+    say(out, &format!("arena: {} bytes", s.arena_bytes))?;
+    match &report.selftest_skipped {
+        Some(why) => say(out, &format!("self-test: none, {why}")),
+        None => Ok(()),
+    }
+}
+
+fn json(output: &Path, report: &Report, time: Duration) -> Json {
+    let ms = |t: Duration| Json::from(t.as_secs_f64() * 1e3);
+    let stages = report.times.iter().map(|(name, t)| Json::Object(vec![("name", (*name).into()), ("ms", ms(*t))]));
+    let mut members = vec![("output", output.display().to_string().into())];
+    match &report.summary {
+        Some(s) => members.extend([
+            ("kernels", s.kernels.into()),
+            ("launches", s.launches.into()),
+            ("weights_bytes", s.weights_bytes.into()),
+            ("code_bytes", s.code_bytes.into()),
+            ("arena_bytes", s.arena_bytes.as_str().into()),
+            ("selftest", report.selftest_skipped.is_none().into()),
+            ("selftest_skipped", report.selftest_skipped.clone().into()),
+        ]),
+        None => members.push(("stopped_after", report.times.last().map(|(name, _)| *name).into())),
+    }
+    members.extend([("ms", ms(time)), ("stages", Json::List(stages.collect()))]);
+    Json::Object(members)
+}

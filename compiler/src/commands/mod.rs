@@ -1,0 +1,18 @@
+//! compile, check, ops: the commands that need the compiler; those that do not are the runtime's
+
+mod check;
+mod compile;
+mod ops;
+mod progress;
+
+pub use check::{CheckArgs, check};
+pub use compile::{CompileArgs, run_compile};
+pub use ops::{OpsArgs, ops};
+pub use progress::Progress;
+
+use sardonyx_runtime::{Error, Result};
+use std::io::Write;
+
+fn say(out: &mut dyn Write, line: &str) -> Result<()> {
+    writeln!(out, "{line}").map_err(|e| Error::io("standard output", "write", &e))
+}

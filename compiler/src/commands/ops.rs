@@ -1,0 +1,51 @@
+//! ops  =>  the supported ONNX operators
+
+use super::say;
+use sardonyx_passes::{OPERATORS, Operator};
+use sardonyx_runtime::Result;
+use sardonyx_runtime::json::Json;
+use std::io::Write;
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} ops
+  {bin} ops --markdown
+  {bin} ops --json")]
+pub struct OpsArgs {
+    /// As a Markdown table
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn ops(args: &OpsArgs, out: &mut dyn Write) -> Result<()> {
+    if args.json {
+        let all = OPERATORS.iter().map(json).collect();
+        return say(out, &Json::Object(vec![("operators", Json::List(all))]).to_string());
+    }
+    if args.markdown {
+        say(out, "| domain | operator | opsets |\n|---|---|---|")?;
+    }
+    OPERATORS.iter().try_for_each(|op| {
+        let (domain, name, (first, last)) = (domain(op), op.name, op.opsets);
+        match args.markdown {
+            true => say(out, &format!("| {domain} | {name} | {first}–{last} |")),
+            false => say(out, &format!("{domain:<16} {name:<24} opset {first}..{last}")),
+        }
+    })
+}
+
+fn domain(op: &Operator) -> &'static str {
+    if op.domain.is_empty() { "ai.onnx" } else { op.domain }
+}
+
+fn json(op: &Operator) -> Json {
+    Json::Object(vec![
+        ("domain", domain(op).into()),
+        ("name", op.name.into()),
+        ("first_opset", op.opsets.0.into()),
+        ("last_opset", op.opsets.1.into()),
+    ])
+}

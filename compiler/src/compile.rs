@@ -1,0 +1,180 @@
+//! sardonyx compile MODEL.onnx -o MODEL.sdx
+
+use crate::emit::{Product, Summary};
+use crate::import::{DimRange, ParamStore, import};
+use crate::onnx::{Model, read_model};
+use crate::pipeline::{self, Event, Watch};
+use crate::selftest;
+use melior::Context;
+use melior::ir::{Location, Module};
+use sardonyx_dialects::mlir::{Attr, Block, Operation};
+use sardonyx_dialects::plan::Plan;
+use sardonyx_dialects::sdx::Graph;
+use sardonyx_passes::kernel::Variant;
+use sardonyx_runtime::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// `NAME=N` or `NAME=LO..HI`, either end optional.
+pub fn parse_dim(text: &str) -> Result<(String, DimRange)> {
+    let wrong = || {
+        Error::user("E0204", format!("`--dim {text}` is not understood"))
+            .help("write --dim NAME=N or --dim NAME=LO..HI, for example --dim seq=1..512")
+    };
+    let (name, range) = text.split_once('=').ok_or_else(wrong)?;
+    let number = |t: &str| t.trim().parse::<i64>().map_err(|_| wrong());
+    let range = match range.split_once("..") {
+        None => {
+            let n = number(range)?;
+            DimRange { lo: n, hi: Some(n) }
+        }
+        Some((lo, hi)) => DimRange {
+            lo: if lo.is_empty() { 0 } else { number(lo)? },
+            hi: if hi.is_empty() { None } else { Some(number(hi)?) },
+        },
+    };
+    match name.trim() {
+        "" => Err(wrong()),
+        name => Ok((name.to_string(), range)),
+    }
+}
+
+/// The ranges of several `--dim` arguments.
+pub fn parse_dims(texts: &[String]) -> Result<BTreeMap<String, DimRange>> {
+    let mut dims = BTreeMap::new();
+    for text in texts {
+        let (name, range) = parse_dim(text)?;
+        if dims.insert(name.clone(), range).is_some() {
+            return Err(Error::user("E0204", format!("`--dim` gives the range of `{name}` twice"))
+                .help("write --dim once for each symbol"));
+        }
+    }
+    Ok(dims)
+}
+
+pub struct Request<'a> {
+    pub model: &'a Path,
+    pub output: PathBuf,
+    pub dims: BTreeMap<String, DimRange>,
+    pub watch: Watch,
+    /// Put a call with known results into the artifact, which loading it repeats.
+    pub selftest: bool,
+}
+
+impl<'a> Request<'a> {
+    pub fn new(model: &'a Path, output: impl Into<PathBuf>) -> Request<'a> {
+        let output = output.into();
+        Request { model, output, dims: BTreeMap::new(), watch: Watch::default(), selftest: true }
+    }
+}
+
+pub struct Report {
+    /// Absent where the compilation stopped at a stage; then the IR is here.
+    pub summary: Option<Summary>,
+    pub stopped_at: Option<String>,
+    pub times: Vec<(&'static str, Duration)>,
+    /// Why the artifact has no self-test, where it has none.
+    pub selftest_skipped: Option<String>,
+}
+
+/// Reads a model and takes it to the value level; for those who interpret it or look at it.
+pub fn lower_model<'c>(
+    context: &'c Context,
+    model: &Model,
+    dims: &BTreeMap<String, DimRange>,
+) -> Result<(Module<'c>, ParamStore)> {
+    let (function, params) = import(context, model, dims)?;
+    let module = Module::new(Location::unknown(context));
+    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    sardonyx_passes::set_version(raw);
+    let body: Block = raw.block(0).ok_or_else(|| Error::defect("a new module has no body"))?;
+    body.push(function);
+    Ok((module, params))
+}
+
+pub fn compile(request: &Request) -> Result<Report> {
+    compile_shown(request, &mut |_| {})
+}
+
+/// The model must not be replaced by what is made of it, by whatever path or link it is named.
+fn refuse_overwriting(request: &Request) -> Result<()> {
+    match (request.model.canonicalize(), request.output.canonicalize()) {
+        (Ok(model), Ok(output)) if model == output => {
+            let message = format!("the output {} is the model itself", request.output.display());
+            Err(Error::user("E0001", message).help("name another file with -o"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// As `compile`, and tells the name of each stage as it begins.
+pub fn compile_shown(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
+    let file = request.model.display().to_string();
+    compile_model(request, show).map_err(|e| e.file(file))
+}
+
+fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
+    let mut times = vec![];
+    show("read");
+    let start = Instant::now();
+    refuse_overwriting(request)?;
+    let model = read_model(request.model)?;
+    times.push(("read", start.elapsed()));
+    let context = sardonyx_passes::context();
+    // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
+    context.attach_diagnostic_handler(|_| true);
+    let (mut module, params) = lower_model(&context, &model, &request.dims)?;
+    let wanted = request.selftest && request.watch.stop_after.is_none();
+    let mut selftest = Err("it was not asked for".to_string());
+    let mut selftest_time = None;
+    times.extend(pipeline::run(&context, &mut module, &request.watch, &mut |event| {
+        match event {
+            Event::Begin(stage) => show(stage),
+            Event::End(selftest::STAGE, module) if wanted => {
+                show("self-test");
+                let start = Instant::now();
+                selftest = selftest::make(&graph(module)?, &params);
+                selftest_time = Some(("self-test", start.elapsed()));
+            }
+            Event::End(_, _) => {}
+        }
+        Ok(())
+    })?);
+    times.extend(selftest_time);
+    if request.watch.stop_after.is_some() {
+        let stopped_at = Some(pipeline::text(&module)?);
+        return Ok(Report { summary: None, stopped_at, times, selftest_skipped: None });
+    }
+    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
+    show("codegen");
+    let start = Instant::now();
+    let modules = kernel_modules(raw);
+    let product = Product {
+        plan: &plan,
+        modules: &modules,
+        params: &params,
+        model_hash: &model.hash,
+        selftest: selftest.as_ref().ok(),
+    };
+    let summary = crate::emit::write(&request.output, &product)?;
+    times.push(("codegen", start.elapsed()));
+    Ok(Report { summary: Some(summary), stopped_at: None, times, selftest_skipped: selftest.err() })
+}
+
+/// The value-level function of a module.
+pub fn graph(module: &Module) -> Result<Graph> {
+    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let functions = raw.block(0).map_or(vec![], |b| b.operations());
+    let function = functions.into_iter().find(|op| op.name() == "func.func");
+    Graph::read(function.ok_or_else(|| Error::defect("the module has no function"))?)
+}
+
+/// What `lower-kernels` wrote: one module per CPU variant, as text.
+fn kernel_modules(module: Operation) -> Vec<(Variant, String)> {
+    let inner = module.block(0).map_or(vec![], |b| b.operations());
+    let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
+    let of = |v: Variant| inner.iter().find(|op| named(op).as_deref() == Some(v.name())).map(|op| (v, op.to_string()));
+    Variant::ALL.into_iter().filter_map(of).collect()
+}

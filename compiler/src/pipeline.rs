@@ -1,0 +1,91 @@
+//! The order of the passes from `onnx` to `plan`, and how a module is taken through them
+
+use melior::Context;
+use melior::ir::Module;
+use melior::ir::operation::{OperationLike, OperationPrintingFlags};
+use sardonyx_runtime::{Error, Result};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The stages in order: a name for `--stop-after` and `--print-after`, and what runs.
+pub static STAGES: &[(&str, &str)] = &[
+    ("import", ""),
+    ("onnx-to-sdx", "onnx-to-sdx"),
+    ("fold-constants", "fold-constants"),
+    ("simplify", "simplify,func.func(cse)"),
+    ("sdx-to-flow", "sdx-to-flow"),
+    ("inline-maps", "inline-maps"),
+    ("fuse-epilogues", "fuse-epilogues"),
+    ("fuse-reductions", "fuse-reductions,inline-maps"),
+    ("pack-weights", "pack-weights"),
+    ("schedule", "schedule"),
+    ("plan-memory", "plan-memory"),
+    ("lower-kernels", "lower-kernels"),
+];
+
+/// The whole as one pipeline string, for the manifest and for `sardonyx-opt`.
+pub fn pipeline() -> String {
+    let passes: Vec<&str> = STAGES.iter().map(|(_, p)| *p).filter(|p| !p.is_empty()).collect();
+    format!("builtin.module({})", passes.join(","))
+}
+
+/// What to show on the way.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// Print the IR to standard error after these stages; `all` for every one.
+    pub print_after: Vec<String>,
+    /// Write the IR after every stage to `NN-stage.mlir` in this folder.
+    pub dump_dir: Option<PathBuf>,
+    pub stop_after: Option<String>,
+    pub time_passes: bool,
+}
+
+/// What happens on the way, for those who show progress or read the module between stages.
+pub enum Event<'a, 'c> {
+    Begin(&'static str),
+    End(&'static str, &'a Module<'c>),
+}
+
+/// Runs the stages. Gives the time of each.
+pub fn run<'c>(
+    context: &'c Context,
+    module: &mut Module<'c>,
+    watch: &Watch,
+    observe: &mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
+) -> Result<Vec<(&'static str, Duration)>> {
+    for name in watch.print_after.iter().filter(|n| *n != "all").chain(&watch.stop_after) {
+        if !STAGES.iter().any(|(s, _)| s == name) {
+            let known: Vec<&str> = STAGES.iter().map(|(s, _)| *s).collect();
+            return Err(Error::user("E0001", format!("there is no stage `{name}`"))
+                .help(format!("the stages are {}", known.join(", "))));
+        }
+    }
+    let mut times = vec![];
+    for (i, (name, passes)) in STAGES.iter().enumerate() {
+        observe(Event::Begin(name))?;
+        let start = Instant::now();
+        if !passes.is_empty() {
+            sardonyx_passes::run_pipeline(context, module, &format!("builtin.module({passes})"))?;
+        }
+        times.push((*name, start.elapsed()));
+        observe(Event::End(name, module))?;
+        if watch.print_after.iter().any(|n| n == name || n == "all") {
+            eprintln!("// after {name}\n{}", text(module)?);
+        }
+        if let Some(dir) = &watch.dump_dir {
+            std::fs::create_dir_all(dir).map_err(|e| Error::io(dir, "create", &e))?;
+            let path = dir.join(format!("{i:02}-{name}.mlir"));
+            std::fs::write(&path, text(module)?).map_err(|e| Error::io(&path, "write", &e))?;
+        }
+        if watch.stop_after.as_deref() == Some(name) {
+            break;
+        }
+    }
+    Ok(times)
+}
+
+/// The module as text, with the ONNX nodes as locations.
+pub fn text(module: &Module) -> Result<String> {
+    let flags = OperationPrintingFlags::new().enable_debug_info(true, false);
+    module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))
+}

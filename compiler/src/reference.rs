@@ -1,0 +1,42 @@
+//! model.onnx  =>  what its value-level graph computes, by the interpreter: what compiled code is compared with
+
+use crate::compile::{graph, lower_model};
+use crate::import::{DimRange, ParamStore};
+use crate::onnx::read_model;
+use crate::pipeline::{self, Watch};
+use crate::selftest;
+use sardonyx_dialects::interp;
+use sardonyx_dialects::sdx::Graph;
+use sardonyx_runtime::{Error, Result, Tensor};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub struct Reference {
+    graph: Graph,
+    params: ParamStore,
+}
+
+impl Reference {
+    pub fn read(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Reference> {
+        let read = || {
+            let model = read_model(model)?;
+            let context = sardonyx_passes::context();
+            context.attach_diagnostic_handler(|_| true);
+            let (mut module, params) = lower_model(&context, &model, dims)?;
+            let watch = Watch { stop_after: Some(selftest::STAGE.into()), ..Watch::default() };
+            pipeline::run(&context, &mut module, &watch, &mut |_| Ok(()))?;
+            Ok(Reference { graph: graph(&module)?, params })
+        };
+        read().map_err(|e: Box<Error>| e.file(model.display().to_string()))
+    }
+
+    /// The outputs, in the model's order.
+    pub fn run(&self, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
+        interp::run(&self.graph, &|name| param(&self.params, name), inputs)
+    }
+}
+
+/// A parameter as the interpreter asks for it.
+pub fn param(params: &ParamStore, name: &str) -> Result<Tensor> {
+    params.get(name).cloned().ok_or_else(|| Error::defect(format!("the parameter `{name}` is gone")))
+}

@@ -1,0 +1,231 @@
+//! Contractions: matrix products with epilogues, batched attention products, packed operands
+
+use crate::build::{Builder, mixed, plain, product, scores};
+use crate::harness::{Case, check};
+use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_passes::kernel::{lower, packable};
+use sardonyx_runtime::{DType, Tensor};
+
+/// The sum of k products of numbers in -1..1, added in any order in f32.
+fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
+    Case::new(name, kernel, symbols).within((k as f64 + 16.0) * 6e-8, 1e-6)
+}
+
+#[test]
+fn sizes_around_the_blocks() {
+    let mut cases = vec![];
+    for m in [1i64, 2, 3, 5, 11, 12, 13, 47, 48, 49, 97] {
+        for n in [1i64, 7, 16, 31, 32, 33, 64, 70] {
+            if m > 13 && n != 33 && n != 70 {
+                continue;
+            }
+            let (ms, ns) = (m.to_string(), n.to_string());
+            cases.push(case(&format!("{m}x{n}"), plain(&ms, &ns, "9"), &[], 9));
+        }
+    }
+    check(cases);
+}
+
+#[test]
+fn symbolic_sizes() {
+    let mut cases = vec![];
+    for (m, n, k) in
+        [(1, 1, 1), (0, 5, 5), (5, 0, 5), (5, 5, 0), (12, 32, 20), (29, 45, 17), (100, 97, 3), (49, 64, 40)]
+    {
+        cases.push(case(&format!("{m}x{n}x{k}"), plain("m", "n", "k"), &[("m", m), ("n", n), ("k", k)], k));
+    }
+    check(cases);
+}
+
+/// gelu(x · w + bias) + residual
+fn full(m: &str, n: &str, k: &str) -> Kernel {
+    let mut b = product(m, n, k);
+    let sum = b.0.body.len() - 1;
+    let bias = b.load(DType::F32, &[n], &["%1"]);
+    let y = b.apply(ScalarFn::Add, &[sum, bias]);
+    let y = b.gelu(y);
+    let residual = b.load(DType::F32, &[m, n], &["%0", "%1"]);
+    let y = b.apply(ScalarFn::Add, &[y, residual]);
+    b.store(y, &[m, n], &["%0", "%1"]);
+    b.0
+}
+
+#[test]
+fn epilogues() {
+    let mut cases = vec![];
+    for (m, n) in [(3i64, 32i64), (50, 70), (13, 5)] {
+        let (ms, ns) = (m.to_string(), n.to_string());
+        cases.push(case(&format!("gelu {m}x{n}"), full(&ms, &ns, "24"), &[], 24));
+        cases.push(case(&format!("gelu m {m}x{n}"), full("m", "n", "24"), &[("m", m), ("n", n)], 24));
+        let mut b = product("m", &ns, "24");
+        let sum = b.0.body.len() - 1;
+        let bias = b.load(DType::F32, &[&ns], &["%1"]);
+        let y = b.apply(ScalarFn::Add, &[sum, bias]);
+        b.store(y, &["m", &ns], &["%0", "%1"]);
+        cases.push(case(&format!("bias {m}x{n}"), b.0, &[("m", m)], 24));
+    }
+    check(cases);
+}
+
+#[test]
+fn several_stores_and_types() {
+    let mut b = product("m", "40", "24");
+    let sum = b.0.body.len() - 1;
+    let scale = b.load(DType::F32, &[], &[]);
+    let per_row = b.load(DType::F32, &["m"], &["%0"]);
+    let y = b.apply(ScalarFn::Mul, &[sum, scale]);
+    let y = b.apply(ScalarFn::Add, &[y, per_row]);
+    let zero = b.constant(0.0, DType::F32);
+    let positive = b.apply(ScalarFn::Lt, &[zero, y]);
+    let wide = b.convert(y, DType::F64);
+    b.store(y, &["40", "m"], &["%1", "%0"]);
+    b.store(wide, &["m", "40"], &["%0", "%1"]);
+    b.store(positive, &["m", "40"], &["%0", "%1"]);
+    check(vec![case("stores", b.0, &[("m", 29)], 24)]);
+}
+
+fn packed_case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
+    let original = case(name, kernel, symbols, k);
+    let packed = packable(&original.kernel).unwrap_or_else(|| panic!("{name} is not packable"));
+    let source = original.reads[packed.operand].to_vec::<f32>().unwrap();
+    let mut matrix = vec![];
+    for k in 0..packed.k {
+        for n in 0..packed.n {
+            matrix.push(source[(packed.offset + k * packed.stride_k + n * packed.stride_n) as usize]);
+        }
+    }
+    let matrix = Tensor::from_vec(vec![packed.k as usize, packed.n as usize], matrix);
+    let mut reads = original.reads.clone();
+    reads[packed.operand] = matrix;
+    assert!(lower(&packed.kernel).unwrap().def.is_blocked_contraction());
+    Case { kernel: packed.kernel, reads, ..original }
+}
+
+#[test]
+fn packed_operands() {
+    let mut cases = vec![];
+    for (m, n, k) in [(1i64, 32i64, 5i64), (30, 70, 24), (50, 96, 33)] {
+        let (ns, ks) = (n.to_string(), k.to_string());
+        cases.push(packed_case(&format!("packed {m}x{n}x{k}"), plain("m", &ns, &ks), &[("m", m)], k));
+        cases.push(packed_case(&format!("gelu {m}x{n}x{k}"), full("m", &ns, &ks), &[("m", m)], k));
+        // b[n, k], as exporters write `Gemm` with transB.
+        let mut b = Builder::new(&["m", &ns], &[&ks]);
+        let x = b.load(DType::F32, &["m", &ks], &["%0", "%2"]);
+        let y = b.load(DType::F32, &[&ns, &ks], &["%1", "%2"]);
+        let sum = b.dot(x, y);
+        b.store(sum, &["m", &ns], &["%0", "%1"]);
+        cases.push(packed_case(&format!("transposed {m}x{n}x{k}"), b.0, &[("m", m)], k));
+    }
+    check(cases);
+}
+
+#[test]
+fn packed_operands_of_several_dimensions() {
+    // x[b, s, k] · w[k, h·d] → q[b, h, s, d]: columns of two variables.
+    let mut q = Builder::new(&["b", "3", "s", "32"], &["20"]);
+    let x = q.load(DType::F32, &["b", "s", "20"], &["%0", "%2", "%4"]);
+    let w = q.load(DType::F32, &["20", "96"], &["%4", "32*%1 + %3"]);
+    let sum = q.dot(x, w);
+    q.store(sum, &["b", "3", "s", "32"], &["%0", "%1", "%2", "%3"]);
+    // y[s, h·d] · w[h, d, n] → z[s, n]: rows of two variables.
+    let mut z = Builder::new(&["s", "40"], &["3", "8"]);
+    let y = z.load(DType::F32, &["s", "24"], &["%0", "8*%2 + %3"]);
+    let w = z.load(DType::F32, &["3", "8", "40"], &["%2", "%3", "%1"]);
+    let sum = z.dot(y, w);
+    z.store(sum, &["s", "40"], &["%0", "%1"]);
+    check(vec![packed_case("heads", q.0, &[("b", 2), ("s", 13)], 20), packed_case("joined", z.0, &[("s", 50)], 24)]);
+}
+
+#[test]
+fn what_would_not_be_faster_is_not_packable() {
+    assert!(packable(&scores(2, 32)).is_none(), "no constant sizes");
+    let mut b = Builder::new(&["2", "m", "32"], &["8"]);
+    let x = b.load(DType::F32, &["2", "m", "8"], &["%0", "%1", "%3"]);
+    let w = b.load(DType::F32, &["2", "8", "32"], &["%0", "%3", "%2"]);
+    let sum = b.dot(x, w);
+    b.store(sum, &["2", "m", "32"], &["%0", "%1", "%2"]);
+    assert!(packable(&b.0).is_none(), "a batch of matrices");
+    // The columns of a head would not begin with a panel.
+    let mut q = Builder::new(&["3", "s", "20"], &["16"]);
+    let x = q.load(DType::F32, &["s", "16"], &["%1", "%3"]);
+    let w = q.load(DType::F32, &["16", "60"], &["%3", "20*%0 + %2"]);
+    let sum = q.dot(x, w);
+    q.store(sum, &["3", "s", "20"], &["%0", "%1", "%2"]);
+    assert!(packable(&q.0).is_none(), "heads of 20 columns");
+    check(vec![case("batch", b.0, &[("m", 9)], 8), case("heads", q.0, &[("s", 9)], 16)]);
+}
+
+#[test]
+fn a_batch_of_rows_merges_into_one_dimension() {
+    // x[b, s, k] · w[k, n] → y[b, s, n]
+    let mut b = Builder::new(&["b", "s", "64"], &["20"]);
+    let x = b.load(DType::F32, &["b", "s", "20"], &["%0", "%1", "%3"]);
+    let w = b.load(DType::F32, &["20", "64"], &["%3", "%2"]);
+    let sum = b.dot(x, w);
+    b.store(sum, &["b", "s", "64"], &["%0", "%1", "%2"]);
+    assert_eq!(lower(&b.0).unwrap().def.outer.len(), 2);
+    check(vec![case("merged", b.0, &[("b", 3), ("s", 7)], 20)]);
+}
+
+#[test]
+fn attention_products_on_strided_views() {
+    let mut cases = vec![];
+    for (h, d, b, s) in [(3i64, 32i64, 2i64, 37i64), (2, 64, 1, 50), (2, 16, 2, 64), (4, 5, 1, 9)] {
+        let symbols = [("b", b), ("s", s), ("t", s + 3)];
+        for kernel in [scores(h, d), mixed(h, d)] {
+            assert!(lower(&kernel).unwrap().def.is_blocked_contraction());
+            cases.push(case(&format!("h{h} d{d} b{b} s{s}"), kernel, &symbols, s.max(d)));
+        }
+    }
+    check(cases);
+}
+
+#[test]
+fn the_transposed_result_swaps_the_operands() {
+    let mut b = Builder::new(&["m", "n"], &["k"]);
+    let x = b.load(DType::F32, &["m", "k"], &["%0", "%2"]);
+    let y = b.load(DType::F32, &["k", "n"], &["%2", "%1"]);
+    let sum = b.dot(x, y);
+    b.store(sum, &["n", "m"], &["%1", "%0"]);
+    check(vec![case("transposed", b.0, &[("m", 45), ("n", 19), ("k", 21)], 21)]);
+}
+
+#[test]
+fn forms_without_a_fast_path_are_right_too() {
+    // Two inner dimensions that do not merge.
+    let mut two = Builder::new(&["m", "n"], &["4", "k"]);
+    let x = two.load(DType::F32, &["4", "m", "k"], &["%2", "%0", "%3"]);
+    let y = two.load(DType::F32, &["4", "k", "n"], &["%2", "%3", "%1"]);
+    let sum = two.dot(x, y);
+    two.store(sum, &["m", "n"], &["%0", "%1"]);
+    // Other element types.
+    let mut long = Builder::new(&["m", "n"], &["k"]);
+    let x = long.load(DType::I32, &["m", "k"], &["%0", "%2"]);
+    let y = long.load(DType::I32, &["n", "k"], &["%1", "%2"]);
+    let sum = long.dot(x, y);
+    long.store(sum, &["m", "n"], &["%0", "%1"]);
+    // A dot product, a matrix by a vector, a sum of squares.
+    let mut dot = Builder::new(&[], &["k"]);
+    let x = dot.load(DType::F32, &["k"], &["%0"]);
+    let y = dot.load(DType::F32, &["k"], &["%0"]);
+    let sum = dot.dot(x, y);
+    dot.store(sum, &[], &[]);
+    let mut vector = Builder::new(&["m"], &["k"]);
+    let x = vector.load(DType::F32, &["m", "k"], &["%0", "%1"]);
+    let y = vector.load(DType::F32, &["k"], &["%1"]);
+    let sum = vector.dot(x, y);
+    vector.store(sum, &["m"], &["%0"]);
+    let mut squares = Builder::new(&["m"], &["k"]);
+    let x = squares.load(DType::F32, &["m", "k"], &["%0", "%1"]);
+    let sum = squares.dot(x, x);
+    squares.store(sum, &["m"], &["%0"]);
+    let symbols = [("m", 7), ("n", 18), ("k", 35)];
+    check(vec![
+        case("two", two.0, &symbols, 140),
+        case("i32", long.0, &symbols, 0).exact(),
+        case("dot", dot.0, &symbols, 35),
+        case("vector", vector.0, &symbols, 35),
+        case("squares", squares.0, &symbols, 35),
+    ]);
+}

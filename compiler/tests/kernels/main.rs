@@ -1,0 +1,9 @@
+//! Kernels as machine code against the interpreter, on every variant that this CPU executes
+
+mod build;
+mod contract;
+mod harness;
+mod map;
+mod normalise;
+mod object;
+mod scalar;

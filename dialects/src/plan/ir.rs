@@ -1,0 +1,170 @@
+//! `plan.kernel …` and `plan.entry`  <=>  `Plan`
+
+use super::program::{Action, Buffer, Plan, Step};
+use crate::flow::TensorValue;
+use crate::flow::ir::{container_of, container_type, read_kernel, read_window, write_kernel, write_window};
+use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use crate::sdx::ir as sdx_ir;
+use sardonyx_runtime::{Dim, Error, Result};
+use std::collections::HashMap;
+
+impl Plan {
+    /// Detached operations: the kernels, then the entry.
+    pub fn write(&self, cx: Context) -> Result<Vec<Operation>> {
+        let mut out = vec![];
+        for (symbol, kernel) in &self.kernels {
+            let types: Vec<Type> = kernel.reads.iter().map(|c| container_type(cx, c)).collect();
+            let body = Block::new(cx, &types);
+            body.push(write_kernel(cx, kernel, &body.arguments(), &[])?);
+            let attrs = [("sym_name", cx.str(symbol))];
+            out.push(cx.build(Parts { name: "plan.kernel", attrs: &attrs, regions: &[body], ..Parts::default() })?);
+        }
+        let body = Block::new(cx, &[]);
+        let mut values: Vec<Val> = vec![];
+        for buffer in &self.buffers {
+            let op = write_buffer(cx, buffer)?;
+            body.push(op);
+            values.push(op.results()[0]);
+        }
+        for step in &self.steps {
+            body.push(self.write_step(cx, step, &values)?);
+        }
+        let arena = self.arena_bytes.as_ref().map_or(String::new(), Dim::to_string);
+        let attrs = [
+            ("sym_name", cx.str(&self.name)),
+            ("symbols", sdx_ir::write_symbols(cx, &self.symbols)),
+            ("checks", sdx_ir::write_checks(cx, &self.checks)),
+            ("arena_bytes", cx.str(&arena)),
+        ];
+        out.push(cx.build(Parts { name: "plan.entry", attrs: &attrs, regions: &[body], ..Parts::default() })?);
+        Ok(out)
+    }
+
+    fn write_step(&self, cx: Context, step: &Step, values: &[Val]) -> Result<Operation> {
+        let operands: Vec<Val> = step.buffers().iter().map(|&b| values[b]).collect();
+        let parts = Parts { operands: &operands, origins: &step.origins, ..Parts::default() };
+        match &step.action {
+            Action::Launch { kernel, params, grid, .. } => {
+                let attrs = [
+                    ("kernel", cx.symbol(&self.kernels[*kernel].0)),
+                    ("grid", cx.str(&grid.to_string())),
+                    ("params", cx.strs(params)),
+                ];
+                cx.build(Parts { name: "plan.launch", attrs: &attrs, ..parts })
+            }
+            Action::Copy { .. } => cx.build(Parts { name: "plan.copy", ..parts }),
+        }
+    }
+
+    /// Reads the plan of a module; `None` where it holds no entry.
+    pub fn read(module: Operation) -> Result<Option<Plan>> {
+        let mut plan = Plan::default();
+        let mut kernels: HashMap<String, usize> = HashMap::new();
+        let mut found = false;
+        for op in module.block(0).map_or(vec![], |b| b.operations()) {
+            match op.name().as_str() {
+                "plan.kernel" => {
+                    let symbol = text(op, "sym_name")?;
+                    let inner = op.block(0).map_or(vec![], |b| b.operations());
+                    let kernel = inner.first().ok_or_else(|| Error::defect("a plan.kernel is empty"))?;
+                    kernels.insert(symbol.clone(), plan.kernels.len());
+                    plan.kernels.push((symbol, read_kernel(*kernel).map_err(Error::defect)?));
+                }
+                "plan.entry" => {
+                    found = true;
+                    plan.read_entry(op, &kernels)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(found.then_some(plan))
+    }
+
+    fn read_entry(&mut self, entry: Operation, kernels: &HashMap<String, usize>) -> Result<()> {
+        self.name = text(entry, "sym_name")?;
+        self.symbols = sdx_ir::read_symbols(entry.attr("symbols"))?;
+        self.checks = sdx_ir::read_checks(entry.attr("checks"))?;
+        let arena = text(entry, "arena_bytes")?;
+        self.arena_bytes = if arena.is_empty() { None } else { Some(Dim::parse(&arena)?) };
+        let mut values: HashMap<usize, usize> = HashMap::new();
+        for op in entry.block(0).map_or(vec![], |b| b.operations()) {
+            if let Some(result) = op.results().first() {
+                values.insert(result.key(), self.buffers.len());
+                self.buffers.push(read_buffer(op)?);
+                continue;
+            }
+            let buffers: Option<Vec<usize>> = op.operands().iter().map(|v| values.get(&v.key()).copied()).collect();
+            let buffers = buffers.ok_or_else(|| Error::defect("a plan uses a value that is no buffer"))?;
+            let action = match (op.name().as_str(), buffers.as_slice()) {
+                ("plan.copy", &[from, to]) => Action::Copy { from, to },
+                ("plan.launch", _) => {
+                    let symbol = op.attr("kernel").and_then(Attr::as_symbol).unwrap_or_default();
+                    let unknown = || Error::user("E0104", format!("the plan launches `{symbol}`, which is not there"));
+                    let params = op.attr("params").and_then(Attr::as_strs).unwrap_or_default();
+                    Action::Launch {
+                        kernel: *kernels.get(&symbol).ok_or_else(unknown)?,
+                        buffers,
+                        params: params.iter().map(|p| Dim::parse(p)).collect::<Result<_>>()?,
+                        grid: Dim::parse(&text(op, "grid")?)?,
+                    }
+                }
+                (other, _) => return Err(Error::defect(format!("`{other}` is no step of a plan"))),
+            };
+            self.steps.push(Step { action, origins: op.origins() });
+        }
+        Ok(())
+    }
+}
+
+fn text(op: Operation, name: &str) -> Result<String> {
+    op.attr(name).and_then(Attr::as_str).ok_or_else(|| Error::defect(format!("{} has no `{name}`", op.name())))
+}
+
+fn write_buffer(cx: Context, buffer: &Buffer) -> Result<Operation> {
+    let typed = |c| ("type", cx.type_attr(container_type(cx, c)));
+    let (name, attrs) = match buffer {
+        Buffer::Input { name, container } => ("plan.input", vec![("name", cx.str(name)), typed(container)]),
+        Buffer::Output { name, container } => ("plan.output", vec![("name", cx.str(name)), typed(container)]),
+        Buffer::Param { name, window, container } => {
+            let mut attrs = vec![("name", cx.str(name)), typed(container)];
+            attrs.extend(window.iter().map(|w| ("window", write_window(cx, w))));
+            ("plan.param", attrs)
+        }
+        Buffer::Const { value, container } => ("plan.const", vec![("value", cx.dense(&value.0)?), typed(container)]),
+        Buffer::Arena { bytes, offset } => {
+            let mut attrs = vec![("bytes", cx.str(&bytes.to_string()))];
+            attrs.extend(offset.iter().map(|o| ("offset", cx.str(&o.to_string()))));
+            ("plan.arena", attrs)
+        }
+    };
+    let results = [cx.parse_type("!plan.buffer")];
+    cx.build(Parts { name, attrs: &attrs, results: &results, ..Parts::default() })
+}
+
+fn read_buffer(op: Operation) -> Result<Buffer> {
+    let container = || {
+        let ty = op.attr("type").and_then(Attr::as_type).ok_or_else(|| Error::defect("a buffer has no type"))?;
+        container_of(ty).map_err(Error::defect)
+    };
+    Ok(match op.name().as_str() {
+        "plan.input" => Buffer::Input { name: text(op, "name")?, container: container()? },
+        "plan.output" => Buffer::Output { name: text(op, "name")?, container: container()? },
+        "plan.param" => {
+            let window = read_window(op.attr("window")).map_err(Error::defect)?;
+            Buffer::Param { name: text(op, "name")?, window, container: container()? }
+        }
+        "plan.const" => {
+            let value = op.attr("value").and_then(Attr::as_dense);
+            let value = TensorValue(value.ok_or_else(|| Error::defect("a constant has no value"))?);
+            Buffer::Const { value, container: container()? }
+        }
+        "plan.arena" => {
+            let offset = op.attr("offset").and_then(Attr::as_str);
+            Buffer::Arena {
+                bytes: Dim::parse(&text(op, "bytes")?)?,
+                offset: offset.map(|o| Dim::parse(&o)).transpose()?,
+            }
+        }
+        other => return Err(Error::defect(format!("`{other}` is no buffer"))),
+    })
+}

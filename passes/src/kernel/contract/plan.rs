@@ -1,0 +1,171 @@
+//! Which load is A, which is B; which variable is m, which n: a contraction's parts
+
+use crate::kernel::def::*;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_runtime::{DType, Dim};
+
+/// Columns of a panel.
+pub const WIDTH: i64 = 32;
+
+/// Rows of a work item: a multiple of every variant's block.
+pub const CHUNK: i64 = 48;
+
+/// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
+pub const GROUP: i64 = 4;
+
+/// How the right operand is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A constant in panels.
+    Panels,
+    /// Columns are neighbours in memory.
+    Rows,
+    /// Anything else: a panel is copied to scratch first.
+    Copied,
+}
+
+/// Which loads and variables play which part.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub reduce: usize,
+    pub a: Access,
+    pub b: Access,
+    pub batch: Vec<usize>,
+    pub m: Option<usize>,
+    pub n: usize,
+    pub k: usize,
+    pub form: Form,
+    /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
+    pub direct: bool,
+}
+
+/// The parts, or `None` where the contraction has no form that this emitter takes.
+pub fn plan(def: &KernelDef) -> Option<Plan> {
+    let [_] = def.inner[..] else { return None };
+    let (reduce, arg) = def.body.iter().enumerate().find_map(|(r, s)| match s.op {
+        Op::Reduce { arg, .. } => Some((r, arg)),
+        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => None,
+    })?;
+    let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
+    let [left, right] = args[..] else { return None };
+    if [left, right, arg, reduce].iter().any(|s| def.body[*s].dtype != DType::F32) {
+        return None;
+    }
+    let (left, right) = (plain(def, left)?, plain(def, right)?);
+    let candidates = [roles(def, reduce, left, right), roles(def, reduce, right, left)];
+    let (_, plan) = candidates.into_iter().flatten().max_by_key(|(score, _)| *score)?;
+    Some(plan)
+}
+
+fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
+    match &def.body[k].op {
+        Op::Load { access, guard: None } if access.computed.is_empty() => Some(access),
+        _ => None,
+    }
+}
+
+/// The plan with these two in the parts of A and B, and how good it is.
+fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64, Plan)> {
+    let k = def.outer.len();
+    let panels = def.reads[b.buffer].panels;
+    if def.reads[a.buffer].panels.is_some() {
+        return None;
+    }
+    let outer = 0..def.outer.len();
+    let columns = outer.clone().filter(|v| b.moves_with(*v) && !a.moves_with(*v));
+    let unit_store = |v: usize| def.stores.first().is_some_and(|w| w.access.stride(v).is(1)) as i64;
+    let wide = |v: usize| def.extent(v).as_const().is_none_or(|e| e >= 8) as i64;
+    let score = |v: usize| 8 * unit_store(v) + 4 * wide(v) + 2 * b.coords[b.coords.len() - 1].strides[v].is(1) as i64;
+    let n = columns.max_by_key(|v| score(*v))?;
+    // The variable with the most iterations is blocked; parameters count as many.
+    let size = |v: &usize| def.extent(*v).as_const().unwrap_or(i64::MAX);
+    let m = outer.clone().filter(|v| a.moves_with(*v) && !b.moves_with(*v)).max_by_key(size);
+    let form = match panels {
+        Some(p) if panels_fit(def, b, p, n, k) => Form::Panels,
+        Some(_) => return None,
+        None if b.stride(n).is(1) => Form::Rows,
+        None => Form::Copied,
+    };
+    // Copying a panel pays only where several rows use it.
+    if form == Form::Copied && m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4)) {
+        return None;
+    }
+    let batch = outer.filter(|v| *v != n && Some(*v) != m).collect();
+    let total = score(n) + 100 * panels.is_some() as i64 + a.stride(k).is(1) as i64 + m.is_some() as i64;
+    let direct = epilogue_is_short(def, reduce);
+    Some((total, Plan { reduce, a: a.clone(), b: b.clone(), batch, m, n, k, form, direct }))
+}
+
+/// Row k of the panels is row k of the sum, and every panel of columns is one panel in memory.
+fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize, k: usize) -> bool {
+    let (rows, columns) = (&b.coords[0], &b.coords[1]);
+    let whole = |s: Size| s.as_const().is_some_and(|c| c % WIDTH == 0);
+    panels.width == WIDTH
+        && rows.offset.is(0)
+        && (0..def.n_vars()).all(|v| rows.strides[v].is((v == k) as i64))
+        && whole(columns.offset)
+        && (0..def.n_vars()).all(|v| if v == n { columns.strides[v].is(1) } else { whole(columns.strides[v]) })
+}
+
+/// The statements that the stores need, up to the reduction.
+pub fn epilogue(def: &KernelDef, reduce: usize) -> Vec<usize> {
+    let mut open: Vec<usize> =
+        def.stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
+    let mut needed = vec![];
+    while let Some(k) = open.pop() {
+        if k != reduce && !needed.contains(&k) {
+            needed.push(k);
+            open.extend(def.operands(k));
+        }
+    }
+    needed.sort();
+    needed
+}
+
+/// Few and cheap enough statements to be written out once per register.
+fn epilogue_is_short(def: &KernelDef, reduce: usize) -> bool {
+    let cheap = |k: &usize| match &def.body[*k].op {
+        Op::Load { access, guard } => guard.is_none() && access.computed.is_empty(),
+        Op::Const(_) => true,
+        Op::Index(_) => false,
+        Op::Apply { f, .. } => {
+            matches!(f, ScalarFn::Add | ScalarFn::Mul | ScalarFn::Sub | ScalarFn::Max | ScalarFn::Min)
+        }
+        Op::Convert(_) => false,
+        Op::Reduce { .. } => false,
+    };
+    let needed = epilogue(def, reduce);
+    needed.len() <= 6 && needed.iter().all(|k| cheap(k) && def.body[*k].dtype == DType::F32) && def.stores.len() == 1
+}
+
+impl Plan {
+    fn columns(&self, def: &KernelDef) -> Dim {
+        def.extent(self.n).dim()
+    }
+
+    pub fn n_panels(&self, def: &KernelDef) -> Dim {
+        self.columns(def).ceildiv(&Dim::constant(WIDTH))
+    }
+
+    pub fn n_chunks(&self, def: &KernelDef) -> Dim {
+        let rows = self.m.map_or(Dim::constant(1), |m| def.extent(m).dim());
+        rows.ceildiv(&Dim::constant(CHUNK))
+    }
+
+    pub fn grid(&self, def: &KernelDef) -> Dim {
+        let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
+        batch * self.n_panels(def) * self.n_chunks(def)
+    }
+
+    pub fn copied_bytes(&self, def: &KernelDef) -> Dim {
+        match self.form {
+            Form::Copied => def.extent(self.k).dim() * Dim::constant(WIDTH * 4),
+            Form::Panels | Form::Rows => Dim::constant(0),
+        }
+    }
+
+    pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
+        let tile = if self.direct { 0 } else { CHUNK * WIDTH * 4 };
+        self.copied_bytes(def) + Dim::constant(tile)
+    }
+}

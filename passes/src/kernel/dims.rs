@@ -1,0 +1,60 @@
+//! Dim  =>  integer arithmetic on scalars or lanes
+
+use super::asm::{Asm, Val};
+use sardonyx_runtime::Dim;
+use sardonyx_runtime::dim::Atom;
+
+/// An integer expression; `symbol` gives the symbols' values, scalar or with `lanes` lanes.
+pub fn emit_dim(asm: &mut Asm, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut Asm, &str) -> Val) -> Val {
+    let mut sum: Option<Val> = None;
+    for (monomial, c) in d.terms() {
+        let mut product = (c != 1 || monomial.is_empty()).then(|| asm.i64(c));
+        for atom in monomial {
+            let v = emit_atom(asm, atom, lanes, symbol);
+            product = Some(match product {
+                None => v,
+                Some(p) => both(asm, "arith.muli", p, v),
+            });
+        }
+        let term = product.expect("a factor");
+        sum = Some(match sum {
+            None => term,
+            Some(s) => add(asm, s, term),
+        });
+    }
+    sum.unwrap_or_else(|| asm.i64(0))
+}
+
+pub fn both(asm: &mut Asm, op: &str, a: Val, b: Val) -> Val {
+    let lanes = a.ty.lanes.max(b.ty.lanes);
+    let (a, b) = (asm.widen(a, lanes), asm.widen(b, lanes));
+    asm.bin(op, a, b)
+}
+
+fn emit_atom(asm: &mut Asm, atom: &Atom, lanes: u32, symbol: &mut dyn FnMut(&mut Asm, &str) -> Val) -> Val {
+    let (op, a, b) = match atom {
+        Atom::Symbol(s) => return symbol(asm, s),
+        Atom::FloorDiv(a, b) => ("floordiv", a, b),
+        Atom::Max(a, b) => ("arith.maxsi", a, b),
+        Atom::Min(a, b) => ("arith.minsi", a, b),
+    };
+    let a = emit_dim(asm, a, lanes, symbol);
+    let b = emit_dim(asm, b, lanes, symbol);
+    if op != "floordiv" {
+        return both(asm, op, a, b);
+    }
+    // Divisors are positive: the truncated quotient is one too large where the remainder is negative.
+    let q = both(asm, "arith.divsi", a, b);
+    let r = both(asm, "arith.remsi", a, b);
+    let (zero, one) = (asm.zero(r.ty), asm.int(1, r.ty));
+    let negative = asm.cmpi("slt", r, zero);
+    let lower = asm.bin("arith.subi", q, one);
+    asm.select(negative, lower, q)
+}
+
+/// The sum of two numbers, one lane repeated where the other has several.
+pub fn add(asm: &mut Asm, a: Val, b: Val) -> Val {
+    let lanes = a.ty.lanes.max(b.ty.lanes);
+    let (a, b) = (asm.widen(a, lanes), asm.widen(b, lanes));
+    asm.bin("arith.addi", a, b)
+}

@@ -1,0 +1,264 @@
+//! Access at a point  =>  loads and stores: of one element, of neighbours, of scattered ones, guarded or masked
+
+use super::asm::{Asm, Elem, Ty, Val};
+use super::def::*;
+use super::dims::{add, both, emit_dim};
+use super::eval::{Cx, Point};
+use super::{math, scalar};
+use sardonyx_runtime::{DType, Dim};
+
+impl Point {
+    pub fn load(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, guard: Option<usize>, t: DType) -> Val {
+        let storage = &cx.def.reads[access.buffer];
+        let base = cx.reads[access.buffer];
+        let guard = guard.map(|g| self.eval(cx, asm, g));
+        let index = self.index(cx, asm, access, storage, guard);
+        let elem = scalar::stored(t);
+        let align = elem.bits() / 8;
+        let v = match (&index, guard) {
+            // All lanes read one element, or there is one lane.
+            (Index::At(i), None) => {
+                let address = asm.element(base, *i, elem);
+                asm.load(address, Ty::new(elem, 1), align)
+            }
+            (Index::At(i), Some(g)) if g.ty.lanes == 1 => guarded(asm, g, base, *i, Ty::new(elem, 1)),
+            (Index::At(i), Some(g)) => {
+                // Any lane's guard lets the one element be read; the others are 0.
+                let some = math::any(asm, g);
+                let v = guarded(asm, some, base, *i, Ty::new(elem, 1));
+                let v = asm.widen(v, self.lanes);
+                let zero = asm.zero(v.ty);
+                asm.select(g, v, zero)
+            }
+            (Index::From(i), None) if self.mask.is_none() => {
+                let address = asm.element(base, *i, elem);
+                asm.load(address, Ty::new(elem, self.lanes), align)
+            }
+            (Index::From(i), Some(g)) if g.ty.lanes == 1 && self.mask.is_none() => {
+                guarded(asm, g, base, *i, Ty::new(elem, self.lanes))
+            }
+            (Index::From(i), g) => {
+                let address = asm.element(base, *i, elem);
+                let mask = self.masked(asm, g);
+                masked_load(asm, address, mask, Ty::new(elem, self.lanes))
+            }
+            (Index::Each(i), g) => {
+                let addresses = asm.element(base, *i, elem);
+                let mask = self.masked(asm, g);
+                gather(asm, addresses, mask, Ty::new(elem, self.lanes))
+            }
+        };
+        scalar::after_load(asm, v, t)
+    }
+
+    /// The lanes that exist and pass the guard.
+    fn masked(&self, asm: &mut Asm, guard: Option<Val>) -> Val {
+        let guard = guard.map(|g| asm.widen(g, self.lanes));
+        match (self.mask, guard) {
+            (None, None) => asm.int(1, Ty::new(Elem::I1, self.lanes)),
+            (Some(m), None) => m,
+            (None, Some(g)) => g,
+            (Some(m), Some(g)) => asm.bin("arith.andi", m, g),
+        }
+    }
+
+    /// Writes a value.
+    pub fn store(&mut self, cx: &Cx, asm: &mut Asm, write: &Write) {
+        let v = self.eval(cx, asm, write.value);
+        self.store_value(cx, asm, &write.access, v, cx.def.body[write.value].dtype);
+    }
+
+    pub fn store_value(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, v: Val, t: DType) {
+        let storage = &cx.def.writes[access.buffer];
+        let base = cx.writes[access.buffer];
+        let index = self.index(cx, asm, access, storage, None);
+        let v = scalar::before_store(asm, v, t);
+        let elem = v.ty.elem;
+        let align = elem.bits() / 8;
+        match index {
+            Index::At(i) => {
+                let address = asm.element(base, i, elem);
+                let v = asm.extract(v, 0);
+                asm.store(v, address, align);
+            }
+            Index::From(i) => {
+                let address = asm.element(base, i, elem);
+                let v = asm.widen(v, self.lanes);
+                match self.mask {
+                    None => asm.store(v, address, align),
+                    Some(m) => masked_store(asm, v, address, m),
+                }
+            }
+            Index::Each(i) => {
+                let addresses = asm.element(base, i, elem);
+                let (v, mask) = (asm.widen(v, self.lanes), self.masked(asm, None));
+                scatter(asm, v, addresses, mask);
+            }
+        }
+    }
+
+    fn index(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, storage: &Storage, guard: Option<Val>) -> Index {
+        if let Some(panels) = storage.panels {
+            return self.panel_index(cx, asm, access, panels);
+        }
+        let base = self.line(cx, asm, &access.coords[0]);
+        let mut sum = base;
+        for part in &access.computed {
+            let term = self.computed(cx, asm, part, guard);
+            sum = add(asm, sum, term);
+        }
+        let step =
+            if self.along < cx.def.n_vars() && self.lanes > 1 { access.stride(self.along) } else { Size::Const(0) };
+        let lanes_in_parts = sum.ty.lanes > 1;
+        match step {
+            Size::Const(0) if lanes_in_parts => Index::Each(sum),
+            Size::Const(0) => Index::At(sum),
+            Size::Const(1) if !lanes_in_parts => Index::From(sum),
+            step => {
+                let (step, iota) = (cx.size(asm, step), asm.iota(self.lanes));
+                let step = asm.widen(step, self.lanes);
+                let moved = asm.bin("arith.muli", step, iota);
+                Index::Each(add(asm, sum, moved))
+            }
+        }
+    }
+
+    /// offset + Σ strides · variables, at lane 0. Outer variables come first: sums over them leave inner loops.
+    pub fn line(&self, cx: &Cx, asm: &mut Asm, line: &Linear) -> Val {
+        let mut sum: Option<Val> = if line.offset.is(0) { None } else { Some(cx.size(asm, line.offset)) };
+        for (v, stride) in line.strides.iter().enumerate() {
+            if stride.is(0) {
+                continue;
+            }
+            let var = self.vars[v].expect("the variable has a value here");
+            let term = if stride.is(1) {
+                var
+            } else {
+                let stride = cx.size(asm, *stride);
+                asm.bin("arith.muli", var, stride)
+            };
+            sum = Some(match sum {
+                None => term,
+                Some(s) => asm.bin("arith.addi", s, term),
+            });
+        }
+        sum.unwrap_or_else(|| asm.i64(0))
+    }
+
+    /// stride · expr, checked where a limit is given: out of range sets the status (unless nothing is read there)
+    /// and reads at 0.
+    fn computed(&mut self, cx: &Cx, asm: &mut Asm, part: &Computed, guard: Option<Val>) -> Val {
+        let mut v = {
+            let expr = part.expr.clone();
+            let lanes = if self.varies(self.expr_vars(cx, &expr)) { self.lanes } else { 1 };
+            let v = emit_dim(asm, &expr, lanes, &mut |asm, s| self.symbol(cx, asm, s));
+            asm.widen(v, lanes)
+        };
+        if let Some(limit) = part.limit {
+            let limit = cx.size(asm, limit);
+            let limit = asm.widen(limit, v.ty.lanes);
+            // As unsigned numbers negative indices are large.
+            let mut wrong = asm.cmpi("uge", v, limit);
+            if let (Some(mask), true) = (self.mask, wrong.ty.lanes > 1) {
+                wrong = asm.bin("arith.andi", wrong, mask);
+            }
+            let mut seen = wrong;
+            if let Some(guard) = guard {
+                seen = both(asm, "arith.andi", wrong, guard);
+            }
+            let some = math::any(asm, seen);
+            asm.if_then(some, |asm| {
+                let one = asm.i64(1);
+                asm.store(one, cx.status, 8);
+            });
+            let zero = asm.zero(v.ty);
+            v = asm.select(wrong, zero, v);
+        }
+        if part.stride.is(1) {
+            return v;
+        }
+        let stride = cx.size(asm, part.stride);
+        let stride = asm.widen(stride, v.ty.lanes);
+        asm.bin("arith.muli", v, stride)
+    }
+
+    fn expr_vars(&self, cx: &Cx, d: &Dim) -> VarSet {
+        d.symbols().iter().fold(0, |set, s| match (own(s, '%'), own(s, '$')) {
+            (Some(v), _) => set | 1 << v,
+            (None, Some(k)) => set | cx.deps[k],
+            (None, None) => set,
+        })
+    }
+
+    /// [k, n]  =>  (n / width · rows + k) · width + n mod width
+    fn panel_index(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, panels: Panels) -> Index {
+        let [k, n] = [0, 1].map(|c| {
+            let base = self.line(cx, asm, &access.coords[c]);
+            let step = if self.lanes > 1 { access.coords[c].strides[self.along] } else { Size::Const(0) };
+            if step.is(0) {
+                return base;
+            }
+            let (step, iota) = (cx.size(asm, step), asm.iota(self.lanes));
+            let step = asm.widen(step, self.lanes);
+            let moved = asm.bin("arith.muli", step, iota);
+            add(asm, base, moved)
+        });
+        let (width, rows) = (asm.int(panels.width, n.ty), asm.int(panels.rows, n.ty));
+        let panel = asm.bin("arith.divui", n, width);
+        let column = asm.bin("arith.remui", n, width);
+        let first = asm.bin("arith.muli", panel, rows);
+        let row = add(asm, first, k);
+        let width = asm.int(panels.width, row.ty);
+        let start = asm.bin("arith.muli", row, width);
+        let sum = add(asm, start, column);
+        if sum.ty.lanes > 1 { Index::Each(sum) } else { Index::At(sum) }
+    }
+}
+
+/// Where lanes access memory.
+enum Index {
+    /// All at one element.
+    At(Val),
+    /// At consecutive elements from here.
+    From(Val),
+    Each(Val),
+}
+
+fn guarded(asm: &mut Asm, guard: Val, base: Val, index: Val, ty: Ty) -> Val {
+    let align = ty.elem.bits() / 8;
+    asm.if_else(
+        guard,
+        &[ty],
+        |asm| {
+            let address = asm.element(base, index, ty.elem);
+            vec![asm.load(address, ty, align)]
+        },
+        |asm| vec![asm.zero(ty)],
+    )[0]
+}
+
+pub fn masked_load(asm: &mut Asm, address: Val, mask: Val, ty: Ty) -> Val {
+    let (zero, align, t) = (asm.zero(ty), ty.elem.bits() / 8, ty.name());
+    let types = format!("(!llvm.ptr, {}, {t}) -> {t}", mask.ty.name());
+    asm.def(ty, &format!("llvm.intr.masked.load {address}, {mask}, {zero} {{alignment = {align} : i32}} : {types}"))
+}
+
+fn masked_store(asm: &mut Asm, v: Val, address: Val, mask: Val) {
+    let (align, t, m) = (v.ty.elem.bits() / 8, v.ty.name(), mask.ty.name());
+    asm.line(&format!(
+        "llvm.intr.masked.store {v}, {address}, {mask} {{alignment = {align} : i32}} : {t}, {m} into !llvm.ptr"
+    ));
+}
+
+fn gather(asm: &mut Asm, addresses: Val, mask: Val, ty: Ty) -> Val {
+    let (zero, align, t) = (asm.zero(ty), ty.elem.bits() / 8, ty.name());
+    let types = format!("({}, {}, {t}) -> {t}", addresses.ty.name(), mask.ty.name());
+    asm.def(ty, &format!("llvm.intr.masked.gather {addresses}, {mask}, {zero} {{alignment = {align} : i32}} : {types}"))
+}
+
+fn scatter(asm: &mut Asm, v: Val, addresses: Val, mask: Val) {
+    let (align, t, m, a) = (v.ty.elem.bits() / 8, v.ty.name(), mask.ty.name(), addresses.ty.name());
+    asm.line(&format!(
+        "llvm.intr.masked.scatter {v}, {addresses}, {mask} {{alignment = {align} : i32}} : {t}, {m} into {a}"
+    ));
+}

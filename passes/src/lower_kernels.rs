@@ -1,0 +1,25 @@
+//! plan.kernel @k0  =>  module @v4 { llvm.func @k0_v4 … }: each kernel in upstream dialects, for every CPU variant
+//!
+//! The plan stays beside the modules. How a kernel is made is in `kernel/`; this pass is where the two levels meet.
+
+use crate::kernel::{Variant, lower};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::plan::Plan;
+use sardonyx_runtime::{Error, Result};
+
+pub fn run(module: Operation) -> Result<()> {
+    let (Some(plan), Some(block)) = (Plan::read(module)?, module.block(0)) else { return Ok(()) };
+    if plan.kernels.is_empty() {
+        return Ok(());
+    }
+    for variant in Variant::ALL {
+        let mut functions = String::new();
+        for (symbol, kernel) in &plan.kernels {
+            functions.push_str(&lower(kernel)?.def.emit(symbol, variant));
+        }
+        let text = format!("module @{} {{\n{functions}}}", variant.name());
+        let parsed = Operation::parse(module.context(), &text);
+        block.push(parsed.ok_or_else(|| Error::defect(format!("the kernels of {} do not parse", variant.name())))?);
+    }
+    Ok(())
+}

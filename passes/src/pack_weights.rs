@@ -1,0 +1,50 @@
+//! contract(x, param w[k, n])  =>  contract(x, param w in panels of 32 columns): constants lie as the kernel streams them
+
+use crate::kernel::{Packable, packable};
+use crate::rewrite_functions;
+use sardonyx_dialects::flow::{FlowOp, Program, Step, Window};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::Result;
+
+pub fn run(module: Operation) -> Result<()> {
+    rewrite_functions(module, |function| {
+        if !crate::is_flow(function) {
+            return Ok(None);
+        }
+        let mut program = Program::read(function)?;
+        for i in 0..program.steps.len() {
+            if let Some((name, site)) = matches(&program, i) {
+                apply(&mut program, i, name, site);
+            }
+        }
+        crate::fusion::sort_steps(&mut program);
+        crate::fusion::drop_dead(&mut program);
+        program.write(function.context()).map(Some)
+    })
+}
+
+/// The parameter behind an operand, through views: packing reads the bytes, whatever dimensions they go under.
+fn parameter(program: &Program, id: usize) -> Option<String> {
+    let step = program.producers()[id].map(|s| &program.steps[s])?;
+    match &step.op {
+        FlowOp::Param { name, window: None } => Some(name.clone()),
+        FlowOp::View => parameter(program, step.args[0]),
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } | FlowOp::Kernel(_) => None,
+    }
+}
+
+fn matches(program: &Program, step: usize) -> Option<(String, Packable)> {
+    let site = packable(crate::fusion::kernel(&program.steps[step])?)?;
+    let name = parameter(program, program.steps[step].args[site.operand])?;
+    Some((name, site))
+}
+
+fn apply(program: &mut Program, step: usize, name: String, site: Packable) {
+    let packed = site.kernel.reads[site.operand].clone();
+    let window = Window { offset: site.offset, stride_k: site.stride_k, stride_n: site.stride_n };
+    let id = program.container(packed);
+    let op = FlowOp::Param { name, window: Some(window) };
+    program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
+    program.steps[step].args[site.operand] = id;
+    program.steps[step].op = FlowOp::Kernel(Box::new(site.kernel));
+}

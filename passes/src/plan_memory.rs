@@ -1,0 +1,96 @@
+//! plan.arena "4*n"  =>  plan.arena "4*n" at "64*…": places in one arena, reused where lifetimes do not meet
+//!
+//! Buffers share a slot when one is dead before the next is written and one of their sizes is provably the larger,
+//! for all values of the symbols. Slots follow one another, each rounded up to 64 bytes, so that every offset is an
+//! expression of the symbols.
+
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::plan::{Buffer, Plan};
+use sardonyx_runtime::{Dim, Result};
+
+const ALIGNMENT: i64 = 64;
+
+pub fn run(module: Operation) -> Result<()> {
+    let Some(mut plan) = Plan::read(module)? else { return Ok(()) };
+    place(&mut plan);
+    let Some(block) = module.block(0) else { return Ok(()) };
+    for op in block.operations().into_iter().filter(|op| op.name().starts_with("plan.")) {
+        op.detach();
+        op.erase();
+    }
+    for op in plan.write(module.context())? {
+        block.push(op);
+    }
+    Ok(())
+}
+
+struct Slot {
+    bytes: Dim,
+    /// The last step that uses what is in it now.
+    busy_until: usize,
+    buffers: Vec<usize>,
+}
+
+/// First and last step that touch each buffer.
+fn lifetimes(plan: &Plan) -> Vec<Option<(usize, usize)>> {
+    let mut out: Vec<Option<(usize, usize)>> = vec![None; plan.buffers.len()];
+    for (i, step) in plan.steps.iter().enumerate() {
+        for b in step.buffers() {
+            out[b] = Some((out[b].map_or(i, |l| l.0), i));
+        }
+    }
+    out
+}
+
+pub fn place(plan: &mut Plan) {
+    let lifetimes = lifetimes(plan);
+    let mut order: Vec<(usize, usize, usize)> = vec![];
+    for (b, life) in lifetimes.iter().enumerate() {
+        if let (Buffer::Arena { .. }, Some((first, last))) = (&plan.buffers[b], life) {
+            order.push((*first, *last, b));
+        }
+    }
+    order.sort();
+    let mut slots: Vec<Slot> = vec![];
+    for (first, last, b) in order {
+        let Buffer::Arena { bytes, .. } = &plan.buffers[b] else { continue };
+        let at = choose(plan, &slots, bytes, first);
+        match at {
+            Some((i, grows)) => {
+                if grows {
+                    slots[i].bytes = bytes.clone();
+                }
+                slots[i].busy_until = last;
+                slots[i].buffers.push(b);
+            }
+            None => slots.push(Slot { bytes: bytes.clone(), busy_until: last, buffers: vec![b] }),
+        }
+    }
+    let mut offset = Dim::constant(0);
+    for slot in slots {
+        for b in slot.buffers {
+            if let Buffer::Arena { offset: at, .. } = &mut plan.buffers[b] {
+                *at = Some(offset.clone());
+            }
+        }
+        let unit = Dim::constant(ALIGNMENT);
+        offset = offset + slot.bytes.ceildiv(&unit) * unit;
+    }
+    plan.arena_bytes = Some(offset);
+}
+
+/// A slot that is free at `first`: one of the same size, else the smallest that is large enough, else one to grow.
+fn choose(plan: &Plan, slots: &[Slot], bytes: &Dim, first: usize) -> Option<(usize, bool)> {
+    let lo = |s: &str| plan.symbol_lo(s);
+    let free = || slots.iter().enumerate().filter(|(_, s)| s.busy_until < first);
+    if let Some((i, _)) = free().find(|(_, s)| s.bytes == *bytes) {
+        return Some((i, false));
+    }
+    let smaller = |a: &Slot, b: &Slot| b.bytes.provably_ge(&a.bytes, &lo) && !a.bytes.provably_ge(&b.bytes, &lo);
+    let large = free().filter(|(_, s)| s.bytes.provably_ge(bytes, &lo));
+    // Where two sizes cannot be compared, the earlier slot stays the choice.
+    if let Some((i, _)) = large.reduce(|best, next| if smaller(next.1, best.1) { next } else { best }) {
+        return Some((i, false));
+    }
+    free().find(|(_, s)| bytes.provably_ge(&s.bytes, &lo)).map(|(i, _)| (i, true))
+}

@@ -1,0 +1,72 @@
+//! sardonyx.version = 1 : i64: saved IR says which version of the levels it is written in
+
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::{Error, Result};
+
+/// Raised when a module that an older compiler would misread can be written.
+pub const IR_VERSION: i64 = 1;
+
+const ATTRIBUTE: &str = "sardonyx.version";
+
+/// Marks a new module as written by this compiler.
+pub fn set_version(module: Operation) {
+    module.set_attr(ATTRIBUTE, module.context().i64(IR_VERSION));
+}
+
+/// Refuses what a newer compiler wrote. A module without a version was written by hand, for this one.
+pub(crate) fn check_version(module: Operation) -> Result<()> {
+    let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(()) };
+    match attr.as_i64() {
+        Some(version) if version <= IR_VERSION => Ok(()),
+        Some(version) => {
+            let message =
+                format!("the module is of IR version {version}; this compiler reads versions up to {IR_VERSION}");
+            Err(Error::user("E0402", message).help("use the compiler that wrote it, or a newer one"))
+        }
+        None => {
+            let message = format!("the module's attribute `{ATTRIBUTE}` is no integer");
+            Err(Error::user("E0402", message).help(format!("write `{ATTRIBUTE} = {IR_VERSION} : i64`")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{context, run_pipeline};
+    use melior::ir::Module;
+    use sardonyx_dialects::mlir::Attr;
+
+    fn run(text: &str) -> Result<String> {
+        let context = context();
+        let mut module = Module::parse(&context, text).expect("the text parses");
+        run_pipeline(&context, &mut module, "builtin.module(simplify)")?;
+        Ok(module.as_operation().to_string())
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_with_a_sentence() {
+        let e = run("module attributes {sardonyx.version = 2 : i64} {}").unwrap_err();
+        assert_eq!(e.code, "E0402");
+        assert_eq!(e.message, "the module is of IR version 2; this compiler reads versions up to 1");
+        let e = run("module attributes {sardonyx.version = \"two\"} {}").unwrap_err();
+        assert_eq!(e.message, "the module's attribute `sardonyx.version` is no integer");
+    }
+
+    #[test]
+    fn this_version_stays_and_none_is_accepted() {
+        let out = run("module attributes {sardonyx.version = 1 : i64} {}").unwrap();
+        assert!(out.contains("sardonyx.version = 1 : i64"), "{out}");
+        assert!(!run("module {}").unwrap().contains("sardonyx.version"));
+    }
+
+    #[test]
+    fn what_this_compiler_marks_it_reads() {
+        let context = context();
+        let module = Module::parse(&context, "module {}").unwrap();
+        let raw = Operation(module.as_operation().to_raw());
+        set_version(raw);
+        assert!(check_version(raw).is_ok());
+        assert_eq!(raw.attr(ATTRIBUTE).and_then(Attr::as_i64), Some(IR_VERSION));
+    }
+}

@@ -1,0 +1,60 @@
+//! A server in small: one session, two threads, named inputs, a deadline
+//!
+//!     cargo run --release -p sardonyx-runtime --example embed -- MODEL.sdx
+
+use sardonyx_runtime::program::Port;
+use sardonyx_runtime::tensor_io::Synthetic;
+use sardonyx_runtime::{Error, LoadOptions, Model, Result, RunOptions, Session, SessionOptions, Tensor};
+use std::time::{Duration, Instant};
+
+fn main() {
+    let path = std::env::args().nth(1).unwrap_or_default();
+    if let Err(error) = serve(&path) {
+        eprintln!("{error}");
+        std::process::exit(error.fault.exit_code());
+    }
+}
+
+fn serve(path: &str) -> Result<()> {
+    // A model is loaded and verified once; sessions and clones share its weights and its code.
+    let model = Model::load(path, &LoadOptions::default())?;
+    let session = &model.session(&SessionOptions { threads: 1, ..SessionOptions::default() })?;
+
+    // A session may be shared: calls take turns. For calls side by side make one session per thread.
+    std::thread::scope(|scope| {
+        let both = [1, 2].map(|request| scope.spawn(move || answer(session, request)));
+        both.into_iter().try_for_each(|thread| thread.join().map_err(|_| Error::defect("a thread failed"))?)
+    })
+}
+
+fn answer(session: &Session, request: u64) -> Result<()> {
+    // The model says what it wants; a real server has data instead of random numbers.
+    let entry = session.model().entry("main")?;
+    let tensors: Vec<(&str, Tensor)> = entry
+        .inputs
+        .iter()
+        .map(|port| Ok((port.name.as_str(), made_up(session, port, request)?)))
+        .collect::<Result<_>>()?;
+
+    // Inputs are borrowed. `TensorView::of(&dims, &values)` borrows a slice of numbers just so.
+    let inputs: Vec<_> = tensors.iter().map(|(name, tensor)| (*name, tensor.into())).collect();
+    let options = RunOptions { deadline: Some(Instant::now() + Duration::from_secs(10)), ..RunOptions::default() };
+    match session.run_with("main", &inputs, &mut [], &options) {
+        Ok(outputs) => outputs.iter().for_each(|(name, tensor)| {
+            let first: Vec<f64> = (0..tensor.len().min(4)).filter_map(|i| tensor.get_f64(i)).collect();
+            println!("request {request}: {name} {} {:?} {first:?}", tensor.dtype(), tensor.dims());
+        }),
+        // Too late is no reason to end the server: the session works on.
+        Err(error) if error.code == "E0305" => println!("request {request}: {}", error.message),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Every symbol as small as it may be, but not 0.
+fn made_up(session: &Session, port: &Port, seed: u64) -> Result<Tensor> {
+    let program = session.model().program();
+    let smallest = |name: &str| program.symbol_index.get(name).map(|&at| program.symbols[at].lo.max(1));
+    let dims: Result<Vec<usize>> = port.dims.iter().map(|dim| Ok(dim.eval(&smallest)?.max(0) as usize)).collect();
+    Synthetic::Random.tensor(port.dtype, dims?, seed)
+}

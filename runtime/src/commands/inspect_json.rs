@@ -1,0 +1,103 @@
+//! inspect --json  =>  the same as the text, for programs
+
+use super::inspect::{hex, launches};
+use crate::artifact::Artifact;
+use crate::json::Json;
+use crate::plan::SymbolKind;
+use crate::program::{Entry, Location, Port, Program, Step};
+
+/// Dimensions are expressions over the symbols, as strings.
+pub fn report(artifact: &Artifact, program: &Program) -> Json {
+    let manifest = &artifact.manifest;
+    let files = manifest.files.iter().map(|f| {
+        Json::Object(vec![
+            ("name", f.name.as_str().into()),
+            ("bytes", f.bytes.into()),
+            ("blake3", hex(&f.blake3).into()),
+        ])
+    });
+    let symbols = program.symbols.iter().map(|s| {
+        let kind = match s.kind {
+            SymbolKind::Input => "input",
+            SymbolKind::Data => "data",
+        };
+        let range = [("lo", s.lo.into()), ("hi", s.hi.into())];
+        Json::Object([("name", s.name.as_str().into()), ("kind", kind.into())].into_iter().chain(range).collect())
+    });
+    let kernels = program.kernels.iter().enumerate().map(|(i, k)| {
+        Json::Object(vec![
+            ("symbol", k.symbol.as_str().into()),
+            ("class", k.class.as_str().into()),
+            ("writes", Json::list(k.writes.iter().copied())),
+            ("params", k.params.into()),
+            ("scratch_bytes", k.scratch_bytes.to_string().into()),
+            ("launches", launches(program, i).into()),
+        ])
+    });
+    let constants: usize = program.constants.iter().map(|r| r.len()).sum();
+    Json::Object(vec![
+        ("format", format!("{}.{}", manifest.format_major, manifest.format_minor).into()),
+        ("producer", manifest.producer.as_str().into()),
+        ("arch", manifest.arch.as_str().into()),
+        ("variants", Json::list(manifest.variants.iter().map(String::as_str))),
+        ("pipeline", manifest.pipeline.as_str().into()),
+        ("model_hash", manifest.model_hash.as_str().into()),
+        ("files", Json::List(files.collect())),
+        ("selftest", selftest(artifact)),
+        ("symbols", Json::List(symbols.collect())),
+        ("n_constants", program.constants.len().into()),
+        ("constants_bytes", constants.into()),
+        ("kernels", Json::List(kernels.collect())),
+        ("entry_points", Json::List(program.entries.iter().map(|e| entry(program, e)).collect())),
+    ])
+}
+
+/// Its inputs, or null.
+fn selftest(artifact: &Artifact) -> Json {
+    let Some(test) = &artifact.selftest else { return Json::Null };
+    let input = |c: &crate::plan::Canary| {
+        Json::Object(vec![("name", c.name.as_str().into()), ("dims", Json::list(c.dims.iter().copied()))])
+    };
+    Json::Object(vec![("inputs", Json::List(test.inputs.iter().map(input).collect()))])
+}
+
+fn entry(program: &Program, entry: &Entry) -> Json {
+    let in_arena = entry.buffers.iter().filter(|b| matches!(b.place, Location::Arena(_))).count();
+    let checks = entry.checks.iter().map(|c| {
+        let sides = [("left", c.left.to_string().into()), ("right", c.right.to_string().into())];
+        Json::Object(sides.into_iter().chain([("why", c.why.as_str().into())]).collect())
+    });
+    Json::Object(vec![
+        ("name", entry.name.as_str().into()),
+        ("inputs", Json::List(entry.inputs.iter().map(port).collect())),
+        ("outputs", Json::List(entry.outputs.iter().map(port).collect())),
+        ("arena_bytes", entry.arena_bytes.to_string().into()),
+        ("n_arena_buffers", in_arena.into()),
+        ("checks", Json::List(checks.collect())),
+        ("steps", Json::List(entry.steps.iter().map(|s| step(program, s)).collect())),
+    ])
+}
+
+fn port(port: &Port) -> Json {
+    Json::Object(vec![
+        ("name", port.name.as_str().into()),
+        ("dtype", port.dtype.name().into()),
+        ("dims", Json::list(port.dims.iter().map(|d| d.to_string()))),
+    ])
+}
+
+fn step(program: &Program, step: &Step) -> Json {
+    Json::Object(match step {
+        Step::Launch(launch) => vec![
+            ("kernel", program.kernels[launch.kernel].symbol.as_str().into()),
+            ("grid", launch.grid.to_string().into()),
+            ("buffers", Json::list(launch.buffers.iter().copied())),
+            ("params", Json::list(launch.params.iter().map(|p| p.to_string()))),
+            ("origins", Json::list(launch.origins.iter().map(String::as_str))),
+        ],
+        Step::Copy { from, to } => vec![("copy_from", (*from).into()), ("copy_to", (*to).into())],
+        Step::Bind { symbol, buffer } => {
+            vec![("bind", program.symbols[*symbol].name.as_str().into()), ("from_buffer", (*buffer).into())]
+        }
+    })
+}

@@ -1,0 +1,113 @@
+//! Normal form, division, text, bounds, overflow
+
+use super::*;
+
+fn dim(text: &str) -> Dim {
+    Dim::parse(text).unwrap()
+}
+
+#[test]
+fn equal_polynomials_are_one_value() {
+    assert_eq!(dim("seq + 1 + past"), dim("past + seq + 1"));
+    assert_eq!(dim("(a + b) * (a - b)"), dim("a*a - b*b"));
+    assert_eq!(dim("(n + 17) floordiv 16"), dim("1 + (n + 1) floordiv 16"));
+    assert_eq!(dim("(16*n + 5) floordiv 16"), dim("n"));
+}
+
+#[test]
+fn exact_division_cancels() {
+    assert_eq!(dim("(384*batch*seq) floordiv (batch*seq)"), dim("384"));
+    assert_eq!(dim("(a*a - b*b)").exact_div(&dim("a + b")), Some(dim("a - b")));
+    assert_eq!(dim("a*b + 1").exact_div(&dim("a")), None);
+}
+
+#[test]
+fn printing_and_parsing_are_inverse() {
+    for text in [
+        "0",
+        "-3",
+        "batch",
+        "past + seq",
+        "(n + 15) floordiv 16 * 64",
+        "max(a, b + 1)",
+        "n mod 7",
+        "\"odd name\" + 2",
+        "%0*384 + $1",
+    ] {
+        let d = dim(text);
+        assert_eq!(dim(&d.to_string()), d, "{text} prints as {d}");
+    }
+}
+
+#[test]
+fn values_agree_with_integer_arithmetic() {
+    // A small linear congruential generator: the cases are the same on every machine.
+    let mut state = 7u64;
+    let mut next = |n: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % n
+    };
+    for _ in 0..2000 {
+        let (a, b, c, k) = (next(40) as i64, next(40) as i64, next(9) as i64 + 1, next(7) as i64 + 1);
+        let d = ((dim("a") * Dim::constant(k) + dim("b")).floordiv(&dim("c"))).modulo(&Dim::constant(k));
+        let value = |s: &str| [("a", a), ("b", b), ("c", c)].iter().find(|(n, _)| *n == s).map(|(_, v)| *v);
+        assert_eq!(d.eval(&value).unwrap(), ((a * k + b).div_euclid(c)).rem_euclid(k));
+    }
+}
+
+#[test]
+fn overflow_is_a_value_not_a_panic() {
+    let big = Dim::constant(1 << 62);
+    assert!((big.clone() * Dim::constant(4)).is_overflow());
+    assert!((big.clone() + big.clone()).is_overflow());
+    assert!(dim("99999999999999999999").is_overflow());
+    assert!((Dim::symbol("a") * big).eval(&|_| Some(4)).is_err());
+    // i64::MIN has no negative and no quotient by -1.
+    for text in ["(-9223372036854775807 - 1)*a floordiv (b - a)", "(a - 9223372036854775807 - 1) floordiv 7"] {
+        dim(text);
+    }
+}
+
+#[test]
+fn bounds_are_proved_not_guessed() {
+    let zero = |_: &str| 0;
+    assert!(dim("4*a + b").provably_ge(&dim("a"), &zero));
+    assert!(!dim("a").provably_ge(&dim("b"), &zero));
+    assert!(dim("2*a").provably_ge(&dim("a + 1"), &|_| 1));
+    assert!(!dim("2*a").provably_ge(&dim("a + 1"), &zero));
+    // The bounds of the symbols count once, inside other expressions too.
+    let one = |_: &str| 1;
+    assert!(!dim("max(n - 2, m - 2)").provably_ge(&dim("0"), &one));
+    assert!(!dim("(n - 2) floordiv m").provably_ge(&dim("0"), &one));
+    assert!(dim("(n - 1) floordiv m").provably_ge(&dim("0"), &one));
+}
+
+#[test]
+fn a_linear_part_can_be_taken_out() {
+    let (coefficient, rest) = dim("384*%0 + 64*%1 + k").linear_in("%0").unwrap();
+    assert_eq!((coefficient, rest), (dim("384"), dim("64*%1 + k")));
+    assert!(dim("%0 floordiv 2").linear_in("%0").is_none());
+}
+
+#[test]
+fn odd_names_and_the_least_number_survive_the_round_trip() {
+    for name in ["a b", "q\"uo\\te", "zero\u{200b}width", "é", "max", "0x"] {
+        let d = Dim::symbol(name) + Dim::constant(1);
+        assert_eq!(Dim::parse(&d.to_string()).unwrap(), d, "{name}");
+    }
+    let least = Dim::constant(i64::MIN);
+    for d in [least.clone(), dim("n") * least.clone() + dim("m"), dim("n") + least.clone()] {
+        assert_eq!(Dim::parse(&d.to_string()).unwrap(), d);
+    }
+    assert!(Dim::parse("-9223372036854775809").unwrap().is_overflow());
+    assert_eq!(least.maximum(&least).as_const(), Some(i64::MIN));
+    assert_eq!(least.minimum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MIN));
+    assert_eq!(least.maximum(&Dim::constant(i64::MAX)).as_const(), Some(i64::MAX));
+}
+
+#[test]
+fn nonsense_is_refused_with_a_position() {
+    for text in ["", "a +", "(a", "a b", "a floordiv 0", "max(a)", &"(".repeat(1000)] {
+        assert!(Dim::parse(text).is_err(), "{text}");
+    }
+}

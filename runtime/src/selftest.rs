@@ -1,0 +1,62 @@
+//! canary inputs  =>  the outputs that the compiler's interpreter computed for them, or a refusal
+
+use crate::compare::{Tolerance, compare};
+use crate::plan::{Canary, SelfTest};
+use crate::{DType, Error, Model, Result, SessionOptions, Tensor};
+
+/// Makes the one call of the self-test. Errors: E0404.
+pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
+    let inputs = test.inputs.iter().map(|c| Ok((c.name.as_str(), tensor(c)?))).collect::<Result<Vec<_>>>();
+    let inputs = inputs.map_err(impossible)?;
+    let session = model.session(&SessionOptions::default())?;
+    let outputs = session.run(&inputs).map_err(impossible)?;
+    for (i, wanted) in test.outputs.iter().enumerate() {
+        let canary = wanted.tensor.as_ref().ok_or_else(|| failed(format!("expected output {i} has no tensor")))?;
+        let expected = tensor(canary).map_err(impossible)?;
+        let actual = outputs.iter().find(|(name, _)| *name == canary.name).map(|(_, t)| t);
+        let actual = actual.ok_or_else(|| failed(format!("the model has no output `{}`", canary.name)))?;
+        let tolerance = Tolerance { rtol: wanted.rtol, atol: wanted.atol, ulps_max: None };
+        let difference = compare(actual, &expected, &tolerance)
+            .map_err(|why| failed(format!("the output `{}` cannot be compared: {why}", canary.name)))?;
+        if let (true, Some((at, a, e))) = (difference.n_failed > 0, &difference.worst) {
+            let (n, all) = (difference.n_failed, difference.n);
+            let what = format!("the output `{}` at {at:?} is {a}, but must be {e}; {n} of {all} differ", canary.name);
+            return Err(failed(what));
+        }
+    }
+    Ok(())
+}
+
+/// A tensor of the self-test; refuses a size that does not follow from type and dimensions.
+fn tensor(canary: &Canary) -> Result<Tensor> {
+    let dtype = DType::from_onnx(canary.dtype);
+    let dtype = dtype.ok_or_else(|| Error::user("E0107", format!("{} is no element type", canary.dtype)))?;
+    let dims: std::result::Result<Vec<usize>, _> = canary.dims.iter().map(|&d| usize::try_from(d)).collect();
+    let dims = dims.map_err(|_| Error::user("E0202", format!("the dimensions of `{}` are too large", canary.name)))?;
+    Tensor::new(dtype, dims, canary.data.clone())
+}
+
+impl Canary {
+    pub fn new(name: &str, tensor: &Tensor) -> Canary {
+        Canary {
+            name: name.to_string(),
+            dtype: tensor.dtype().onnx_code(),
+            dims: tensor.dims().iter().map(|&d| d as u64).collect(),
+            data: tensor.bytes().clone(),
+        }
+    }
+}
+
+/// The call could not be made. A lack of memory says nothing about the artifact.
+fn impossible(e: Box<Error>) -> Box<Error> {
+    match e.code {
+        "E0304" => e,
+        code => failed(format!("its call ended with {code}: {}", e.message)),
+    }
+}
+
+fn failed(what: String) -> Box<Error> {
+    let message = format!("the self-test failed: {what}. The artifact is damaged, or this CPU computes wrongly");
+    Error::user("E0404", message)
+        .help("compile the model again, or compare with another machine; `--no-selftest` loads it regardless")
+}

@@ -1,0 +1,102 @@
+//! deadline, cancellation  =>  whether a call goes on
+
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Instant;
+
+/// When to give a call up. Both are looked at before it starts, between launches and between the pieces of a launch;
+/// the session can be used afterwards as before.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// E0305 once it has passed; waiting for another call of the session counts.
+    pub deadline: Option<Instant>,
+    /// E0306 once it is true; set by any thread, never by the session.
+    pub cancel: Option<Arc<AtomicBool>>,
+}
+
+/// The options of one call.
+pub(crate) struct Stop<'a> {
+    options: &'a RunOptions,
+    /// Why a piece of work was left out: the result is not whole, whatever the options say later.
+    skipped: AtomicU8,
+}
+
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Reason {
+    Cancelled = 1,
+    Late = 2,
+}
+
+impl<'a> Stop<'a> {
+    pub fn new(options: &'a RunOptions) -> Stop<'a> {
+        Stop { options, skipped: AtomicU8::new(0) }
+    }
+
+    /// Whether anything can stop the call.
+    pub fn possible(&self) -> bool {
+        self.options.deadline.is_some() || self.options.cancel.is_some()
+    }
+
+    pub fn options(&self) -> &RunOptions {
+        self.options
+    }
+
+    /// True where a piece of work may begin; where not, it counts as left out.
+    pub fn go_on(&self) -> bool {
+        match self.reason() {
+            None => true,
+            Some(reason) => {
+                self.skipped.store(reason as u8, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+
+    pub fn check(&self) -> Result<()> {
+        let skipped = match self.skipped.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Reason::Cancelled),
+            _ => Some(Reason::Late),
+        };
+        match skipped.or_else(|| self.reason()) {
+            None => Ok(()),
+            Some(Reason::Cancelled) => Err(Error::user("E0306", "the call was cancelled")),
+            Some(Reason::Late) => Err(Error::user("E0305", "the deadline of the call has passed")),
+        }
+    }
+
+    fn reason(&self) -> Option<Reason> {
+        if self.options.cancel.as_ref().is_some_and(|c| c.load(Ordering::Relaxed)) {
+            return Some(Reason::Cancelled);
+        }
+        self.options.deadline.is_some_and(|d| Instant::now() >= d).then_some(Reason::Late)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_piece_that_was_left_out_is_remembered() {
+        let flag = Arc::new(AtomicBool::new(true));
+        let options = RunOptions { cancel: Some(flag.clone()), ..RunOptions::default() };
+        let stop = Stop::new(&options);
+        assert!(!stop.go_on());
+        assert_eq!(stop.check().unwrap_err().code, "E0306");
+        // Taken back too late: the result lacks a piece.
+        flag.store(false, Ordering::Relaxed);
+        assert_eq!(stop.check().unwrap_err().code, "E0306");
+    }
+
+    #[test]
+    fn a_deadline_is_an_instant() {
+        let at = |deadline| RunOptions { deadline: Some(deadline), ..RunOptions::default() };
+        assert_eq!(Stop::new(&at(Instant::now())).check().unwrap_err().code, "E0305");
+        assert!(Stop::new(&at(Instant::now() + Duration::from_secs(60))).check().is_ok());
+        assert!(!Stop::new(&RunOptions::default()).possible());
+    }
+}

@@ -1,0 +1,70 @@
+//! cargo metadata  =>  which crates a crate of the workspace depends on
+
+use crate::prepared::workspace;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+pub struct Metadata {
+    /// Package names by id.
+    names: BTreeMap<String, String>,
+    members: BTreeSet<String>,
+    nodes: BTreeMap<String, Value>,
+}
+
+fn text(v: &Value) -> String {
+    v.as_str().unwrap_or_default().to_string()
+}
+
+fn list(v: &Value) -> Vec<Value> {
+    v.as_array().cloned().unwrap_or_default()
+}
+
+impl Metadata {
+    pub fn read() -> Metadata {
+        let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+        cargo.args(["metadata", "--format-version", "1", "--offline", "--locked"]).current_dir(workspace());
+        let output = cargo.output().expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let all: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata writes JSON");
+        let names = list(&all["packages"]).iter().map(|p| (text(&p["id"]), text(&p["name"]))).collect();
+        let members = list(&all["workspace_members"]).iter().map(text).collect();
+        let nodes = list(&all["resolve"]["nodes"]).into_iter().map(|n| (text(&n["id"]), n)).collect();
+        Metadata { names, members, nodes }
+    }
+
+    /// Ids of what a package is built from: build scripts included, tests not.
+    fn direct(&self, id: &str) -> Vec<String> {
+        let built = |d: &Value| list(&d["dep_kinds"]).iter().any(|k| k["kind"] != "dev");
+        list(&self.nodes[id]["deps"]).iter().filter(|d| built(d)).map(|d| text(&d["pkg"])).collect()
+    }
+
+    fn id(&self, name: &str) -> &str {
+        let id = self.members.iter().find(|id| self.names[*id] == name);
+        id.unwrap_or_else(|| panic!("the workspace has no crate {name}"))
+    }
+
+    /// The crates of the workspace.
+    pub fn members(&self) -> Vec<&str> {
+        self.members.iter().map(|id| self.names[id].as_str()).collect()
+    }
+
+    /// The crates of the workspace that a crate names itself.
+    pub fn rooms_of(&self, name: &str) -> BTreeSet<&str> {
+        let direct = self.direct(self.id(name));
+        direct.iter().filter_map(|id| self.members.get(id)).map(|id| self.names[id].as_str()).collect()
+    }
+
+    /// Everything that is built for a crate.
+    pub fn dependencies(&self, name: &str) -> BTreeSet<&str> {
+        let (mut found, mut open) = (BTreeSet::new(), vec![self.id(name).to_string()]);
+        while let Some(id) = open.pop() {
+            for id in self.direct(&id) {
+                if found.insert(self.names[&id].as_str()) {
+                    open.push(id);
+                }
+            }
+        }
+        found
+    }
+}

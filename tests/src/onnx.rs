@@ -1,0 +1,134 @@
+//! Net::new().input("x", F32, "batch 4").node("relu", "Relu", "x", "y").output("y")  =>  the bytes of an ONNX file
+
+use prost::Message;
+use sardonyx::onnx::proto::*;
+use sardonyx_runtime::DType;
+
+/// A model under construction: IR version 8, opset 17.
+#[derive(Clone)]
+pub struct Net {
+    pub model: ModelProto,
+}
+
+/// A lone underscore stands for an absent value.
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(|w| if w == "_" { String::new() } else { w.to_string() }).collect()
+}
+
+/// `"batch 4 ?"`: a symbol, a number, an unknown dimension.
+fn value_info(name: &str, dtype: DType, dims: &str) -> ValueInfoProto {
+    let dim = |word: &str| Dimension {
+        value: match word.parse() {
+            Ok(n) => Some(DimensionValue::DimValue(n)),
+            Err(_) if word == "?" => None,
+            Err(_) => Some(DimensionValue::DimParam(word.into())),
+        },
+    };
+    let shape = Some(TensorShapeProto { dim: dims.split_whitespace().map(dim).collect() });
+    let tensor = type_proto::Tensor { elem_type: dtype.onnx_code(), shape };
+    let r#type = Some(TypeProto { value: Some(type_proto::Value::TensorType(tensor)) });
+    ValueInfoProto { name: name.into(), r#type }
+}
+
+impl Default for Net {
+    fn default() -> Net {
+        let graph = GraphProto { name: "g".into(), ..GraphProto::default() };
+        let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 17 }];
+        Net { model: ModelProto { ir_version: 8, opset_import, graph: Some(graph), ..ModelProto::default() } }
+    }
+}
+
+impl Net {
+    pub fn new() -> Net {
+        Net::default()
+    }
+
+    pub fn graph(&mut self) -> &mut GraphProto {
+        self.model.graph.get_or_insert_default()
+    }
+
+    pub fn input(mut self, name: &str, dtype: DType, dims: &str) -> Net {
+        self.graph().input.push(value_info(name, dtype, dims));
+        self
+    }
+
+    /// Type and shape are left to inference.
+    pub fn output(mut self, name: &str) -> Net {
+        self.graph().output.push(ValueInfoProto { name: name.into(), r#type: None });
+        self
+    }
+
+    pub fn node(mut self, name: &str, op_type: &str, inputs: &str, outputs: &str) -> Net {
+        let (input, output) = (words(inputs), words(outputs));
+        let node = NodeProto { name: name.into(), op_type: op_type.into(), input, output, ..NodeProto::default() };
+        self.graph().node.push(node);
+        self
+    }
+
+    /// An attribute of the last node.
+    pub fn int(mut self, name: &str, i: i64) -> Net {
+        let attribute = AttributeProto { name: name.into(), i, r#type: attribute_type::INT, ..Default::default() };
+        self.graph().node.last_mut().expect("a node comes first").attribute.push(attribute);
+        self
+    }
+
+    pub fn tensor(mut self, tensor: TensorProto) -> Net {
+        self.graph().initializer.push(tensor);
+        self
+    }
+
+    pub fn i64s(self, name: &str, values: &[i64]) -> Net {
+        let dims = vec![values.len() as i64];
+        self.tensor(TensorProto {
+            name: name.into(),
+            data_type: DType::I64.onnx_code(),
+            dims,
+            int64_data: values.to_vec(),
+            ..TensorProto::default()
+        })
+    }
+
+    /// Small numbers that differ from each other.
+    pub fn f32s(self, name: &str, dims: &[i64]) -> Net {
+        let n = dims.iter().product::<i64>();
+        self.tensor(TensorProto {
+            name: name.into(),
+            data_type: DType::F32.onnx_code(),
+            dims: dims.to_vec(),
+            float_data: (0..n).map(|i| (i % 17) as f32 * 0.125 - 1.0).collect(),
+            ..TensorProto::default()
+        })
+    }
+
+    /// An f32 tensor whose bytes are elsewhere.
+    pub fn external(self, name: &str, dims: &[i64], location: &str, offset: u64) -> Net {
+        let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
+        self.tensor(TensorProto {
+            name: name.into(),
+            data_type: DType::F32.onnx_code(),
+            dims: dims.to_vec(),
+            external_data: vec![entry("location", location.into()), entry("offset", offset.to_string())],
+            data_location: 1,
+            ..TensorProto::default()
+        })
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.model.encode_to_vec()
+    }
+}
+
+/// Two inputs that share `batch`, a matrix product, a softmax, a reduction and a gather: every kind of kernel.
+pub fn small() -> Net {
+    Net::new()
+        .input("x", DType::F32, "batch 8")
+        .input("ids", DType::I64, "batch")
+        .f32s("w", &[8, 24])
+        .f32s("table", &[10, 24])
+        .node("/mm", "MatMul", "x w", "a")
+        .node("/lookup", "Gather", "table ids", "b")
+        .node("/add", "Add", "a b", "c")
+        .node("/gelu", "Tanh", "c", "d")
+        .node("/softmax", "Softmax", "d", "y")
+        .output("y")
+}

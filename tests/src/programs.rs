@@ -1,0 +1,64 @@
+//! program("sardonyx")  =>  the path of our binary, freshly built; run(…)  =>  exit code and text
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// `sardonyx`, `sardonyx-opt` or `sardonyx-run`, in the profile of this test. The first call builds them: stale ones
+/// would test yesterday's program.
+pub fn program(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(build).join(name)
+}
+
+/// `target/PROFILE`
+pub fn profile_folder() -> PathBuf {
+    let own = std::env::current_exe().expect("a test knows its own path");
+    own.ancestors().nth(2).expect("tests lie in target/PROFILE/deps").to_path_buf()
+}
+
+fn build() -> PathBuf {
+    let folder = profile_folder();
+    let profile = match folder.file_name().and_then(|n| n.to_str()) {
+        Some("debug") => "dev",
+        Some(name) => name,
+        None => panic!("{} names no profile", folder.display()),
+    };
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    cargo.args(["build", "--quiet", "-p", "sardonyx", "-p", "sardonyx-runtime", "--bins", "--profile", profile]);
+    cargo.arg("--target-dir").arg(folder.parent().expect("a profile lies in a target folder"));
+    let output = cargo.output().expect("cargo runs");
+    assert!(output.status.success(), "the programs do not build:\n{}", String::from_utf8_lossy(&output.stderr));
+    folder
+}
+
+/// What a program did. The code is 128 + N where signal N ended it.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Outcome {
+    pub fn of(command: &mut Command) -> Outcome {
+        let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        Outcome::from(output)
+    }
+}
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Outcome {
+        use std::os::unix::process::ExitStatusExt;
+        let code = output.status.code().or_else(|| output.status.signal().map(|n| 128 + n));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Outcome { code: code.unwrap_or(-1), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+}
+
+/// Compiles a model that has to compile.
+pub fn compile(model: &Path, output: &Path, arguments: &[&str]) {
+    let mut command = Command::new(program("sardonyx"));
+    let outcome = Outcome::of(command.arg("compile").arg(model).arg("-o").arg(output).args(arguments));
+    assert_eq!(outcome.code, 0, "{}: {}", model.display(), outcome.stderr);
+}

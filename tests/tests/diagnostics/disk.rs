@@ -1,0 +1,157 @@
+//! Places that cannot be written, and disks that are full: the old file stays, and nothing half-written remains
+
+use crate::folder::{Folder, line};
+use crate::{Row, check};
+use sardonyx_runtime::DType::F32;
+use sardonyx_tests::onnx::{Net, small};
+use sardonyx_tests::programs::{Outcome, program};
+use std::process::Command;
+
+fn compile_to(f: &Folder, output: &str) -> Vec<String> {
+    f.compile(&small());
+    line(&format!("sardonyx compile m.onnx -o {output}"))
+}
+
+static ROWS: &[Row] = &[
+    Row {
+        name: "a folder that is not there",
+        code: "E0002",
+        file: "out/no/m.sdx",
+        node: "",
+        words: &["cannot write out/no/m.sdx", "No such file"],
+        make: |f| compile_to(f, "out/no/m.sdx"),
+    },
+    Row {
+        name: "a path below a file",
+        code: "E0002",
+        file: "m.onnx/m.sdx",
+        node: "",
+        words: &["cannot write m.onnx/m.sdx", "Not a directory"],
+        make: |f| compile_to(f, "m.onnx/m.sdx"),
+    },
+    Row {
+        name: "a file system that takes no files",
+        code: "E0002",
+        file: "/proc/m.sdx",
+        node: "",
+        words: &["cannot write /proc/m.sdx"],
+        make: |f| compile_to(f, "/proc/m.sdx"),
+    },
+    Row {
+        name: "a device",
+        code: "E0002",
+        file: "/dev/full",
+        node: "",
+        words: &["not a regular file"],
+        make: |f| compile_to(f, "/dev/full"),
+    },
+    Row {
+        name: "a name that is too long",
+        code: "E0002",
+        file: LONG,
+        node: "",
+        words: &["File name too long"],
+        make: |f| compile_to(f, LONG),
+    },
+    Row {
+        name: "outputs below a file",
+        code: "E0002",
+        file: "m.sdx/y",
+        node: "",
+        words: &["m.sdx/y", "Not a directory"],
+        make: |f| {
+            f.artifact();
+            line("sardonyx-run run m.sdx --input x=random --input ids=zeros --dim batch=2 --output-dir m.sdx/y")
+        },
+    },
+    Row {
+        name: "IR below a file",
+        code: "E0002",
+        file: "m.onnx/ir",
+        node: "",
+        words: &["m.onnx/ir", "Not a directory"],
+        make: |f| {
+            f.compile(&small());
+            line("sardonyx compile m.onnx -o out/m.sdx --dump-dir m.onnx/ir")
+        },
+    },
+    Row {
+        name: "the model itself",
+        code: "E0001",
+        file: "m.onnx",
+        node: "",
+        words: &["the output ./m.onnx is the model itself"],
+        make: |f| compile_to(f, "./m.onnx"),
+    },
+    Row {
+        name: "a link to the model",
+        code: "E0001",
+        file: "m.onnx",
+        node: "",
+        words: &["the output link.sdx is the model itself"],
+        make: |f| {
+            std::os::unix::fs::symlink("m.onnx", f.file("link.sdx")).unwrap();
+            compile_to(f, "link.sdx")
+        },
+    },
+];
+
+const LONG: &str = concat!(
+    "out/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.sdx",
+);
+
+#[test]
+fn places_that_cannot_be_written_are_named() {
+    check(ROWS);
+}
+
+/// 4 MiB of weights.
+fn large(f: &Folder) {
+    let net = Net::new().input("x", F32, "n 1024").external("w", &[1024, 1024], "w.bin", 0);
+    f.write("w.bin", vec![0; 4 << 20]);
+    f.write("m.onnx", net.node("/mm", "MatMul", "x w", "y").output("y").bytes());
+}
+
+fn nothing_remains(f: &Folder, outcome: &Outcome, words: &str) {
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.starts_with("error[E0002]: cannot write "), "{outcome:?}");
+    assert!(outcome.stderr.contains(words) && outcome.stderr.contains("\n  help: "), "{outcome:?}");
+    assert_eq!(std::fs::read(f.file("out/m.sdx")).unwrap(), b"old", "the old file is gone");
+    assert_eq!(f.written(), ["m.sdx"]);
+}
+
+#[test]
+fn a_full_file_system_leaves_the_old_artifact_and_nothing_else() {
+    // The limit holds for every file that the program writes, the linker's included: it is above those and below
+    // the artifact. SIGXFSZ is ignored, so that a write fails as it does on a full disk.
+    let f = Folder::new();
+    large(&f);
+    f.write("out/m.sdx", "old");
+    let script =
+        format!("trap '' XFSZ; ulimit -f 2048; exec {} compile m.onnx -o out/m.sdx", program("sardonyx").display());
+    let outcome = Outcome::of(Command::new("bash").args(["-c", &script]).current_dir(f.path()));
+    nothing_remains(&f, &outcome, "File too large");
+}
+
+#[test]
+fn a_full_tmpfs_leaves_nothing() {
+    // Needs the right to mount; where that is missing, the test above is the whole proof.
+    let f = Folder::new();
+    large(&f);
+    let script = format!(
+        "mount -t tmpfs -o size=1m none out || exit 77; printf old > out/m.sdx; \
+         {} compile m.onnx -o out/m.sdx; code=$?; ls -A out > left; cat out/m.sdx >> left; exit $code",
+        program("sardonyx").display()
+    );
+    let outcome = Outcome::of(Command::new("unshare").args(["-m", "bash", "-c", &script]).current_dir(f.path()));
+    if outcome.code == 77 || outcome.stderr.starts_with("unshare:") {
+        println!("not shown: this machine does not let the test mount a tmpfs ({})", outcome.stderr.trim());
+        return;
+    }
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("No space left on device"), "{outcome:?}");
+    assert!(outcome.stderr.contains("\n  --> out/m.sdx\n  help: "), "{outcome:?}");
+    assert_eq!(std::fs::read_to_string(f.file("left")).unwrap(), "m.sdx\nold");
+}

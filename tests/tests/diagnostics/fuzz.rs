@@ -1,0 +1,84 @@
+//! Hundreds of damaged models and artifacts through the programs: exit code 0, 1 or 2, in seconds, never a panic
+
+use crate::folder::{Folder, small_artifact};
+use sardonyx_tests::damage::{Random, damaged};
+use sardonyx_tests::onnx::small;
+use sardonyx_tests::programs::{Outcome, program};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const ROUNDS: usize = 300;
+const TIME_MAX: Duration = Duration::from_secs(5);
+/// Address space of a run: a length field must not become an allocation.
+const MEMORY_KIB: usize = 8 << 20;
+
+/// How often each exit code came.
+fn shoot(name: &str, good: &[u8], seed: u64, arguments: &str) -> [usize; 3] {
+    let mut random = Random(seed);
+    let mut codes = [0; 3];
+    for round in 0..ROUNDS {
+        let folder = Folder::new();
+        folder.write(name, damaged(good, &mut random));
+        let start = Instant::now();
+        let script = format!("ulimit -v {MEMORY_KIB}; exec {arguments}");
+        let outcome = Outcome::of(Command::new("bash").args(["-c", &script]).current_dir(folder.path()));
+        let took = start.elapsed();
+        let keep = || {
+            let kept = std::env::temp_dir().join(format!("sardonyx-{round}-{name}"));
+            std::fs::copy(folder.file(name), &kept).map(|_| kept.display().to_string()).unwrap_or_default()
+        };
+        assert!((0..3).contains(&outcome.code), "round {round} ({}): {outcome:?}", keep());
+        assert!(!outcome.stderr.contains("panicked"), "round {round} ({}): {outcome:?}", keep());
+        assert!(took < TIME_MAX, "round {round} ({}) took {took:?}", keep());
+        if outcome.code == 2 {
+            let n = outcome.stderr.matches("error[").count();
+            assert!(n == 1 && outcome.stderr.contains("\n  help: "), "round {round} ({}): {outcome:?}", keep());
+            assert!(folder.written().is_empty(), "round {round} ({}) left {:?}", keep(), folder.written());
+        }
+        codes[outcome.code as usize] += 1;
+    }
+    println!("{name}: {} done, {} failed a check, {} refused", codes[0], codes[1], codes[2]);
+    codes
+}
+
+#[test]
+fn damaged_models_compile_or_are_refused() {
+    let arguments = format!("{} compile m.onnx -o out/m.sdx", program("sardonyx").display());
+    let [done, _, refused] = shoot("m.onnx", &small().bytes(), 11, &arguments);
+    // Both must be common, or the damage would test only one side.
+    assert!(done > ROUNDS / 20 && refused > ROUNDS / 4, "{done} compiled, {refused} refused");
+}
+
+#[test]
+fn damaged_artifacts_are_refused() {
+    let arguments = format!("{} bench m.sdx --min-time 0", program("sardonyx-run").display());
+    assert_eq!(shoot("m.sdx", small_artifact(), 12, &arguments), [0, 0, ROUNDS]);
+}
+
+/// Unhashed, damage reaches the decoder and the verifier. Code and weights stay as they are: what native code does
+/// when it is damaged, nobody can promise.
+#[test]
+fn damaged_plans_are_refused_when_nothing_is_hashed() {
+    let good = small_artifact();
+    let end = 8 + good.windows(8).rposition(|w| w == b"manifest").unwrap();
+    let plan = good.windows(4).position(|w| w == b"\x7fELF").unwrap();
+    let mut random = Random(13);
+    let folder = Folder::new();
+    let mut refused = 0;
+    for round in 0..ROUNDS {
+        let mut bad = good.to_vec();
+        // From behind the code on: the plan, the manifest, and the archive's directory.
+        let code_end = plan + (end - plan) * 3 / 4;
+        for _ in 0..1 + random.below(3) {
+            let at = code_end + random.below(bad.len() - code_end);
+            bad[at] ^= 1 << random.below(8);
+        }
+        folder.write("m.sdx", &bad);
+        let mut command = Command::new(program("sardonyx-run"));
+        let outcome = Outcome::of(command.args(["inspect", "m.sdx"]).current_dir(folder.path()));
+        assert!(outcome.code == 0 || outcome.code == 2, "round {round}: {outcome:?}");
+        assert!(!outcome.stderr.contains("panicked"), "round {round}: {outcome:?}");
+        refused += (outcome.code == 2) as usize;
+    }
+    assert_eq!(refused, ROUNDS, "the seal covers every byte but the weights");
+}

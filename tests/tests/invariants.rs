@@ -1,0 +1,302 @@
+//! What the design promises about the whole, as far as a machine can see it: directions, levels, purity, unsafe, C++
+
+use melior::ir::operation::OperationLike;
+use sardonyx_tests::metadata::Metadata;
+use sardonyx_tests::prepared::model;
+use sardonyx_tests::programs::{Outcome, program};
+use sardonyx_tests::sources::files;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Every crate with the crates of the workspace that it is built from.
+static ROOMS: &[(&str, &[&str])] = &[
+    ("minilm-demo", &[]),
+    ("mlir-link", &[]),
+    ("sardonyx", &["sardonyx-dialects", "sardonyx-passes", "sardonyx-runtime"]),
+    ("sardonyx-dialects", &["mlir-link", "sardonyx-runtime"]),
+    ("sardonyx-passes", &["sardonyx-dialects", "sardonyx-runtime"]),
+    ("sardonyx-runtime", &[]),
+    ("xtask", &[]),
+];
+
+#[test]
+fn rooms_depend_in_one_direction() {
+    let metadata = Metadata::read();
+    for name in metadata.members().into_iter().filter(|n| *n != "sardonyx-tests") {
+        let row = ROOMS.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} is not in the table"));
+        assert_eq!(metadata.rooms_of(name), row.1.iter().copied().collect::<BTreeSet<_>>(), "{name}");
+    }
+}
+
+/// The IR after every stage, in order: (stage, file).
+fn dump(name: &str, dir: &Path) -> Vec<(String, PathBuf)> {
+    let mut command = Command::new(program("sardonyx"));
+    command.arg("compile").arg(model(name)).arg("-o").arg(dir.join("m.sdx")).arg("--dump-dir").arg(dir.join("ir"));
+    let outcome = Outcome::of(&mut command);
+    assert_eq!(outcome.code, 0, "{name}: {}", outcome.stderr);
+    let entries = std::fs::read_dir(dir.join("ir")).unwrap().map(|e| e.unwrap().path());
+    let stage = |p: &PathBuf| p.file_stem().unwrap_or_default().to_string_lossy()[3..].to_string();
+    let mut found: Vec<PathBuf> = entries.collect();
+    found.sort();
+    let stages: Vec<(String, PathBuf)> = found.into_iter().map(|p| (stage(&p), p)).collect();
+    let names: Vec<&str> = stages.iter().map(|(s, _)| s.as_str()).collect();
+    assert_eq!(names, sardonyx::pipeline::STAGES.iter().map(|(s, _)| *s).collect::<Vec<_>>());
+    stages
+}
+
+/// Reads, verifies and prints, locations included.
+fn printed_again(text: &str) -> Option<String> {
+    let context = sardonyx_passes::context();
+    let module = melior::ir::Module::parse(&context, text)?;
+    module.as_operation().verify().then(|| sardonyx::pipeline::text(&module).ok())?
+}
+
+/// `  %7 = onnx.node "Add"(…)` or `"onnx.node"(…)`, or a value of ONNX's type. Names of nodes may say anything.
+fn is_onnx(line: &str) -> bool {
+    let operation = line.trim_start().split_once(" = ").map_or(line.trim_start(), |(_, rest)| rest);
+    operation.trim_start_matches('"').starts_with("onnx.") || line.contains("!onnx.")
+}
+
+fn check_levels(name: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    for (stage, file) in dump(name, dir.path()) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let found = text.lines().find(|l| is_onnx(l));
+        assert_eq!(found.is_some(), stage == "import", "{name} after {stage}: {found:?}");
+        let again = printed_again(&text).unwrap_or_else(|| panic!("{name} after {stage} cannot be read back"));
+        let differs = text.lines().zip(again.lines()).find(|(a, b)| a != b);
+        assert!(text == again, "{name} after {stage} prints otherwise: {differs:?}");
+        let opt = Outcome::of(Command::new(program("sardonyx-opt")).arg(&file));
+        assert_eq!(opt.code, 0, "{name} after {stage}: {}", opt.stderr);
+    }
+}
+
+#[test]
+fn every_level_of_minilm_prints_parses_and_verifies() {
+    check_levels("skel_minilm_l6_safetensors");
+}
+
+#[test]
+fn every_level_of_albert_prints_parses_and_verifies() {
+    check_levels("rxnmapper_albert_ts17");
+}
+
+/// The code of a line, without its comment. A `//` within a string cuts too much, which can only miss something.
+fn code(line: &str) -> &str {
+    line.split("//").next().unwrap_or("")
+}
+
+/// (file, line number, line) of the code before the tests.
+fn lines_of(rooms: &[&str]) -> Vec<(String, usize, String)> {
+    let mut out = vec![];
+    for (file, text) in files("rs") {
+        let inside =
+            rooms.iter().any(|r| file.starts_with(r)) && !file.ends_with("tests.rs") && !file.contains("/tests/");
+        let body = text.lines().take_while(|l| !l.starts_with("#[cfg(test)]"));
+        out.extend(body.enumerate().filter(|_| inside).map(|(i, l)| (file.clone(), i + 1, code(l).to_string())));
+    }
+    assert!(out.len() > 1000, "{} lines in {rooms:?}", out.len());
+    out
+}
+
+/// Disk, environment, clock, network, threads and processes.
+static IMPURE: &[&str] = &[
+    "std::env",
+    "std::fs",
+    "std::net",
+    "std::process",
+    "std::thread",
+    "std::time",
+    "fs::",
+    "env::var",
+    "Instant",
+    "SystemTime",
+    "available_parallelism",
+    "is_x86_feature_detected",
+    "RandomState",
+];
+
+#[test]
+fn passes_touch_no_disk_clock_or_environment() {
+    let found: Vec<String> = lines_of(&["passes/src", "dialects/src"])
+        .into_iter()
+        .filter(|(_, _, line)| IMPURE.iter().any(|word| line.contains(word)))
+        .map(|(file, n, line)| format!("{file}:{n}: {line}"))
+        .collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Ways to see the order of a table.
+static WALKS: &[&str] = &[
+    ".iter()",
+    ".iter_mut()",
+    ".into_iter()",
+    ".keys()",
+    ".into_keys()",
+    ".values()",
+    ".values_mut()",
+    ".into_values()",
+    ".drain(",
+    ".retain(",
+];
+
+/// (file, text of the line, why its order does not matter or what it really walks)
+static ORDER_ALLOWED: &[(&str, &str, &str)] = &[
+    ("dialects/src/flow/ir.rs", "|values: Vec<Val>| values.iter()", "a list of the same name"),
+    ("dialects/src/flow/ir.rs", "ids.iter().map(|&i| values[i])", "a slice of the same name"),
+    ("dialects/src/plan/ir.rs", "for (symbol, kernel) in &self.kernels", "a list of the same name"),
+];
+
+/// `name: HashMap<`, `name: &mut HashSet<`, `let mut name = HashMap::new()`
+fn hash_names(line: &str) -> Vec<String> {
+    let mut out = vec![];
+    for (at, _) in line.match_indices("HashMap").chain(line.match_indices("HashSet")) {
+        let mut before = &line[..at];
+        loop {
+            before = before.trim_end_matches([' ', '=', '&', ':']);
+            match before.strip_suffix("mut").filter(|rest| rest.ends_with([' ', '&'])) {
+                Some(rest) => before = rest,
+                None => break,
+            }
+        }
+        let start = before.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |i| i + 1);
+        out.push(before[start..].to_string());
+    }
+    out.retain(|name| name.starts_with(|c: char| c.is_lowercase()) && name != "collections");
+    out
+}
+
+/// As far as text shows it: a name that the file declares as a hash table is never walked.
+#[test]
+fn no_order_is_a_hash_order() {
+    let lines = lines_of(&["passes/src", "dialects/src", "compiler/src"]);
+    let (mut found, mut declared) = (vec![], 0);
+    for file in lines.iter().map(|(f, ..)| f).collect::<BTreeSet<_>>() {
+        let own = || lines.iter().filter(|(f, ..)| f == file);
+        let names: BTreeSet<String> = own().flat_map(|(_, _, l)| hash_names(l)).collect();
+        declared += names.len();
+        for (_, n, line) in own() {
+            let walked = names.iter().any(|name| walks(line, name));
+            let allowed = ORDER_ALLOWED.iter().any(|(f, text, _)| f == file && line.contains(text));
+            if walked && !allowed {
+                found.push(format!("{file}:{n}: {}", line.trim()));
+            }
+        }
+    }
+    assert!(declared > 10, "only {declared} hash tables are recognised");
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+fn walks(line: &str, name: &str) -> bool {
+    let loops = line.trim_end().trim_end_matches('{').trim_end();
+    let looped = ["", "&", "&mut ", "self.", "&self.", "&mut self."]
+        .iter()
+        .any(|by| loops.ends_with(&format!(" in {by}{name}")));
+    looped || WALKS.iter().any(|way| names_it(line, &format!("{name}{way}")))
+}
+
+#[test]
+fn hash_tables_and_walks_over_them_are_recognised() {
+    for line in ["let mut seen = HashMap::new();", "seen: HashMap<usize, usize>,", "fn f(seen: &mut HashSet<Id>) {"] {
+        assert_eq!(hash_names(line), ["seen"], "{line}");
+    }
+    assert_eq!(hash_names("let seen: HashMap<&str, usize> = x.collect();"), ["seen"]);
+    for line in ["for x in &seen {", "for (k, v) in self.seen {", "self.seen.values().max()", "seen.keys().collect()"] {
+        assert!(walks(line, "seen"), "{line}");
+    }
+    for line in ["seen.get(&x)", "plan.seen.iter()", "unseen.iter()", "seen.entry(x).or_default()"] {
+        assert!(!walks(line, "seen"), "{line}");
+    }
+}
+
+/// `text` occurs, and neither as the end of a longer name nor as a field of something else.
+fn names_it(line: &str, text: &str) -> bool {
+    let other = |before: &str| {
+        let before = before.strip_suffix("self.").unwrap_or(before);
+        before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '.'))
+    };
+    line.match_indices(text).any(|(at, _)| !other(&line[..at]))
+}
+
+/// Files that hold `unsafe`, each with its reason.
+static UNSAFE: &[(&str, &str)] = &[
+    ("compiler/benches/kernels.rs", "calls kernels that it has just built, and reads the thread's clock"),
+    ("compiler/src/codegen/lower.rs", "hands an MLIR module over to LLVM"),
+    ("compiler/src/onnx/external.rs", "maps model files"),
+    ("compiler/tests/kernels/harness.rs", "calls kernels with memory that ends at a guard page"),
+    ("compiler/tests/onnx/main.rs", "an allocator that remembers the largest request"),
+    ("dialects/src/hooks.rs", "called from C++"),
+    ("dialects/src/mlir.rs", "MLIR's C interface"),
+    ("passes/src/registry.rs", "MLIR's C interface: pass managers"),
+    ("runtime/src/artifact/read.rs", "maps artifacts"),
+    ("runtime/src/call.rs", "calls kernels, copies buffers"),
+    ("runtime/src/code.rs", "loads code"),
+    ("runtime/src/commands/mod.rs", "restores the default of SIGPIPE"),
+    ("runtime/src/memory.rs", "aligned memory"),
+    ("runtime/src/plan.rs", "the type of a kernel"),
+    ("runtime/src/pool.rs", "lends a closure to threads that end before it does"),
+    ("runtime/src/session.rs", "sends a call's pointers with its state"),
+    ("runtime/src/view.rs", "borrows the caller's memory as bytes"),
+];
+
+#[test]
+fn unsafe_is_only_at_the_borders() {
+    let word = |line: &str| code(line).split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|w| w == "unsafe");
+    let own = "tests/tests/invariants.rs";
+    let found: BTreeSet<String> =
+        files("rs").into_iter().filter(|(f, text)| f != own && text.lines().any(word)).map(|(f, _)| f).collect();
+    let listed: BTreeSet<String> = UNSAFE.iter().map(|(f, _)| f.to_string()).collect();
+    let surplus: Vec<_> = found.difference(&listed).collect();
+    assert!(surplus.is_empty(), "unsafe, but not in the list with a reason: {surplus:?}");
+    let gone: Vec<_> = listed.difference(&found).collect();
+    assert!(gone.is_empty(), "in the list, but without unsafe: {gone:?}");
+    assert!(UNSAFE.windows(2).all(|w| w[0].0 < w[1].0));
+}
+
+#[test]
+fn the_only_cpp_file_registers_the_dialects() {
+    let found: Vec<String> =
+        ["cc", "cpp", "cxx", "h", "hpp", "inc"].iter().flat_map(|e| files(e)).map(|(file, _)| file).collect();
+    assert_eq!(found, ["dialects/cpp/Dialects.cpp"]);
+}
+
+/// Longer than this a file should be two.
+const LINES_MAX: usize = 600;
+
+#[test]
+fn files_fit_a_reader() {
+    let long: Vec<String> =
+        files("rs").into_iter().filter(|(_, text)| text.lines().count() > LINES_MAX).map(|(file, _)| file).collect();
+    assert!(long.is_empty(), "over {LINES_MAX} lines: {long:?}");
+}
+
+#[test]
+fn sources_begin_with_what_they_do() {
+    let found: Vec<String> = files("rs")
+        .into_iter()
+        .filter(|(_, text)| !text.starts_with("//! ") || text.contains("(under construction)"))
+        .map(|(file, _)| file)
+        .filter(|file| file != "tests/tests/invariants.rs")
+        .collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn sources_name_no_machine() {
+    // Put together here, so that this file does not name them either.
+    let folders: Vec<String> = ["work", "root", "tmp", "home", "Users"].iter().map(|f| format!("/{f}/")).collect();
+    let mut found = vec![];
+    for (file, text) in ["rs", "td", "cpp", "c", "toml", "mlir", "md", "sh", "yml"].iter().flat_map(|e| files(e)) {
+        for (n, line) in text.lines().enumerate() {
+            let named = |folder: &String| {
+                line.match_indices(folder.as_str())
+                    .any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-')))
+            };
+            if folders.iter().any(named) {
+                found.push(format!("{file}:{}: {line}", n + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

@@ -1,0 +1,106 @@
+//! README, "Adding to it"  =>  the steps taken literally in a copy of the project, and their tests run there
+//!
+//! A block's info string says what to do with it: `create=FILE`, `append=FILE`, `insert=FILE,after=LINE` or
+//! `insert=FILE,before=LINE` (the line that contains the text).
+
+use std::path::Path;
+use std::process::Command;
+
+struct Block {
+    action: String,
+    file: String,
+    /// Text of the line before or after which to insert.
+    anchor: String,
+    body: String,
+}
+
+fn blocks(readme: &str) -> Vec<Block> {
+    let mut out = vec![];
+    let mut lines = readme.lines();
+    while let Some(line) = lines.next() {
+        let Some((_, info)) = line.strip_prefix("```").and_then(|l| l.split_once(',')) else { continue };
+        let (action, rest) = info.split_once('=').expect("an action and a file");
+        let (file, anchor) = rest.split_once(',').unwrap_or((rest, ""));
+        let (place, anchor) = anchor.split_once('=').unwrap_or(("", anchor));
+        let body: String = lines.by_ref().take_while(|l| *l != "```").map(|l| format!("{l}\n")).collect();
+        let action = if place.is_empty() { action.to_string() } else { format!("{action} {place}") };
+        out.push(Block { action, file: file.into(), anchor: anchor.into(), body });
+    }
+    out
+}
+
+fn apply(root: &Path, block: &Block) {
+    let path = root.join(&block.file);
+    let old = std::fs::read_to_string(&path).unwrap_or_default();
+    let at_line = |after: bool| {
+        let found = old.match_indices('\n').map(|(i, _)| i + 1);
+        let mut start = 0;
+        for end in found {
+            if old[start..end].contains(&block.anchor) {
+                return if after { end } else { start };
+            }
+            start = end;
+        }
+        panic!("{} has no line with `{}`", block.file, block.anchor)
+    };
+    let new = match block.action.as_str() {
+        "create" => {
+            assert!(!path.exists(), "{} exists already", block.file);
+            block.body.clone()
+        }
+        "append" => format!("{old}{}", block.body),
+        "insert after" => format!("{}{}{}", &old[..at_line(true)], block.body, &old[at_line(true)..]),
+        "insert before" => format!("{}{}{}", &old[..at_line(false)], block.body, &old[at_line(false)..]),
+        other => panic!("what is `{other}`?"),
+    };
+    std::fs::create_dir_all(path.parent().expect("a file in a folder")).unwrap();
+    std::fs::write(path, new).unwrap();
+}
+
+/// Files that git knows or would, but for the models.
+fn copy_project(from: &Path, to: &Path) {
+    let listed = Command::new("git")
+        .current_dir(from)
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .expect("git is there");
+    for file in String::from_utf8(listed.stdout).unwrap().lines().filter(|f| !f.starts_with("testdata/")) {
+        if from.join(file).is_file() {
+            std::fs::create_dir_all(to.join(file).parent().unwrap()).unwrap();
+            std::fs::copy(from.join(file), to.join(file)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_steps_of_the_readme_work_as_written() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the project");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let blocks = blocks(&readme);
+    assert!(blocks.len() >= 7, "the page has lost its steps: {} blocks", blocks.len());
+    let copy = tempfile::tempdir().unwrap();
+    copy_project(root, copy.path());
+    blocks.iter().for_each(|b| apply(copy.path(), b));
+
+    // What this build compiled of other people's crates serves the copy too.
+    let own_target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_path_buf();
+    let target = own_target.join("readme");
+    let _ = std::fs::remove_dir_all(&target);
+    std::fs::create_dir_all(target.join("debug")).unwrap();
+    for part in ["build", "deps", ".fingerprint"] {
+        let from = own_target.join("debug").join(part);
+        if from.exists() {
+            Command::new("cp").arg("-al").arg(&from).arg(target.join("debug")).status().expect("cp is there");
+        }
+    }
+    let run = Command::new(env!("CARGO"))
+        .current_dir(copy.path())
+        .env("CARGO_TARGET_DIR", &target)
+        .args(["test", "-p", "sardonyx-tests", "--test", "filecheck"])
+        .output()
+        .expect("cargo is there");
+    let text = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    let _ = std::fs::remove_dir_all(&target);
+    let passed = |test: &str| text.lines().any(|l| l.contains(test) && l.ends_with("ok"));
+    assert!(run.status.success() && passed("softsign") && passed("cancel_negations"), "{text}");
+}

@@ -1,0 +1,79 @@
+//! sardonyx-run  =>  no LLVM, no MLIR, no CUDA: not linked, not depended on, and small
+//!
+//! That it runs on a machine without LLVM is shown by hand, with the folder hidden in a mount namespace:
+//!
+//!     unshare -m sh -c 'mkdir -p target/empty; mount --bind target/empty /usr/lib/llvm-22;
+//!                       target/release/sardonyx-run check MODEL.sdx --data target/models/NAME'
+
+use sardonyx_tests::metadata::Metadata;
+use sardonyx_tests::prepared::workspace;
+use sardonyx_tests::programs::program;
+use std::path::Path;
+
+/// Libraries of every Linux machine.
+static LINKED: &[&str] =
+    &["ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0"];
+
+static FORBIDDEN: &[&str] =
+    &["inkwell", "llvm-sys", "melior", "mlir-link", "mlir-sys", "sardonyx", "sardonyx-dialects", "sardonyx-passes"];
+
+const BYTES_MAX: u64 = 6 << 20;
+
+/// What the dynamic section says under NEEDED. Reads little-endian ELF files of 64 bits, which is what we build.
+fn needed(path: &Path) -> Vec<String> {
+    let file = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert_eq!(&file[..6], b"\x7fELF\x02\x01", "{}", path.display());
+    let word = |at: u64| u64::from_le_bytes(file[at as usize..][..8].try_into().unwrap());
+    let half = |at: u64| u32::from_le_bytes(file[at as usize..][..4].try_into().unwrap());
+    let (table, entries) = (word(0x20), u16::from_le_bytes([file[0x38], file[0x39]]) as u64);
+    // Program headers: (type, offset in the file, address, size).
+    let headers: Vec<(u32, u64, u64, u64)> =
+        (0..entries).map(|i| table + i * 56).map(|at| (half(at), word(at + 8), word(at + 16), word(at + 32))).collect();
+    let place = |address: u64| {
+        let load =
+            headers.iter().find(|(kind, _, start, size)| *kind == 1 && (*start..start + size).contains(&address));
+        load.map(|(_, offset, start, _)| offset + address - start).expect("an address of the file")
+    };
+    let (_, dynamic, _, size) = *headers.iter().find(|h| h.0 == 2).expect("a dynamic section");
+    let tags: Vec<(u64, u64)> = (0..size / 16).map(|i| (word(dynamic + 16 * i), word(dynamic + 16 * i + 8))).collect();
+    let strings = place(tags.iter().find(|t| t.0 == 5).expect("a string table").1);
+    let text = |at: u64| {
+        let bytes: Vec<u8> = file[(strings + at) as usize..].iter().copied().take_while(|b| *b != 0).collect();
+        String::from_utf8(bytes).expect("a library's name is text")
+    };
+    tags.iter().filter(|t| t.0 == 1).map(|t| text(t.1)).collect()
+}
+
+#[test]
+fn the_runtime_links_the_system_and_nothing_else() {
+    let libraries = needed(&program("sardonyx-run"));
+    assert!(libraries.iter().any(|l| l == "libc.so.6"), "{libraries:?}");
+    let strange: Vec<&String> = libraries.iter().filter(|l| !LINKED.contains(&l.as_str())).collect();
+    assert!(strange.is_empty(), "sardonyx-run links {strange:?}");
+    // The compiler shows that this would be seen.
+    assert!(needed(&program("sardonyx")).iter().any(|l| l.contains("LLVM") || l.contains("MLIR")));
+}
+
+#[test]
+fn the_runtime_depends_on_nothing_of_the_compiler() {
+    let metadata = Metadata::read();
+    let runtime = metadata.dependencies("sardonyx-runtime");
+    assert!(runtime.contains("prost") && runtime.contains("libc"), "{runtime:?}");
+    let found: Vec<_> = FORBIDDEN.iter().filter(|f| runtime.contains(**f)).collect();
+    assert!(found.is_empty(), "sardonyx-runtime depends on {found:?}");
+    assert!(!runtime.iter().any(|n| n.contains("llvm") || n.contains("mlir") || n.contains("cuda")), "{runtime:?}");
+    // The compiler shows that this would be seen.
+    let compiler = metadata.dependencies("sardonyx");
+    assert!(FORBIDDEN.iter().filter(|f| **f != "sardonyx").all(|f| compiler.contains(*f)), "{compiler:?}");
+}
+
+#[test]
+fn the_released_runtime_is_small() {
+    let path = workspace().join("target/release/sardonyx-run");
+    let Ok(metadata) = path.metadata() else {
+        println!("not shown: {} is not built (`cargo build --release -p sardonyx-runtime`)", path.display());
+        return;
+    };
+    println!("sardonyx-run: {:.2} MiB", metadata.len() as f64 / (1 << 20) as f64);
+    assert!(metadata.len() < BYTES_MAX, "{} bytes, at most {BYTES_MAX}", metadata.len());
+}

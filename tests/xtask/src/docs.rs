@@ -1,0 +1,77 @@
+//! dialects/td, the operator table  =>  dialects/docs/*.md, compiler/OPERATORS.md
+
+use crate::context::{Context, Failure, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+static LEVELS: &[&str] = &["Onnx", "Sdx", "Flow", "Plan"];
+
+/// `cargo xtask docs [--check]`: writes the generated pages, or fails where one is not what would be written.
+pub fn command(context: &Context, args: &[String]) -> Result<()> {
+    let check = match args {
+        [] => false,
+        [flag] if flag == "--check" => true,
+        _ => return Err(Failure::user("usage: cargo xtask docs [--check]")),
+    };
+    let mut stale = vec![];
+    for (path, text) in pages(context)? {
+        let at = context.root.join(&path);
+        if std::fs::read_to_string(&at).is_ok_and(|old| old == text) {
+            continue;
+        }
+        if check {
+            stale.push(path.display().to_string());
+            continue;
+        }
+        let folder = at.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&at, text))
+            .map_err(|e| Failure::user(format!("cannot write {}: {e}", at.display())))?;
+        println!("docs: wrote {}", path.display());
+    }
+    match stale.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::user(format!("not up to date: {}", stale.join(", "))).help("run `cargo xtask docs`")),
+    }
+}
+
+fn pages(context: &Context) -> Result<Vec<(PathBuf, String)>> {
+    let prefix = std::env::var("MLIR_SYS_220_PREFIX").unwrap_or_else(|_| "/usr/lib/llvm-22".into());
+    let mut pages = vec![];
+    for level in LEVELS {
+        let lower = level.to_lowercase();
+        let text = output(
+            Command::new(format!("{prefix}/bin/mlir-tblgen"))
+                .current_dir(context.root.join("dialects"))
+                .args(["-gen-dialect-doc", &format!("-dialect={lower}"), "-I", "td", "-I"])
+                .args([format!("{prefix}/include"), format!("td/{level}.td")]),
+        )?;
+        pages.push((PathBuf::from(format!("dialects/docs/{lower}.md")), text));
+    }
+    let table = output(Command::new("cargo").current_dir(&context.root).args([
+        "run",
+        "--quiet",
+        "-p",
+        "sardonyx",
+        "--bin",
+        "sardonyx",
+        "--",
+        "ops",
+        "--markdown",
+    ]))?;
+    let head = "<!-- Written by `cargo xtask docs` from the operator table. -->\n\n# Supported ONNX operators\n\n\
+                All of them compile; none runs on the host.\n\n";
+    pages.push((PathBuf::from("compiler/OPERATORS.md"), format!("{head}{table}")));
+    Ok(pages)
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let run = command.output().map_err(|e| {
+        Failure::user(format!("{command:?} cannot be started: {e}"))
+            .help("`cargo xtask setup` installs what is missing")
+    })?;
+    if !run.status.success() {
+        return Err(Failure::user(format!("{command:?} failed:\n{}", String::from_utf8_lossy(&run.stderr))));
+    }
+    String::from_utf8(run.stdout).map_err(|e| Failure::user(format!("{command:?} printed no text: {e}")))
+}
