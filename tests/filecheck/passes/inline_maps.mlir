@@ -209,13 +209,31 @@ func.func @into_contraction(%x: !x, %y: !y) -> !sdx.tensor<[m, n], f32> {
 
 // -----
 
+!x = !sdx.tensor<[m, k], f32>
+!v = !sdx.tensor<[k], f32>
+!r = !sdx.tensor<[m], f32>
+
+// The matrix is read once, but the vector is reused: a contraction.
+
+// CHECK-LABEL: func.func @into_matvec
+// CHECK: flow.apply "exp"
+// CHECK: = flow.kernel
+// CHECK: flow.reduce
+func.func @into_matvec(%x: !x, %y: !v) -> !r {
+  %0 = sdx.map "exp"(%x) : (!x) -> !x
+  %1 = sdx.contract "mk,k->m"(%0, %y) : (!x, !v) -> !r
+  return %1 : !r
+}
+
+// -----
+
 !v = !sdx.tensor<[k], f32>
 
-// A dot product reads each element once, but stays a plain contraction.
+// A dot product reuses nothing: it is a reduction like others.
 
 // CHECK-LABEL: func.func @into_dot
 // CHECK: flow.apply "exp"
-// CHECK: = flow.kernel
+// CHECK-NOT: flow.kernel
 // CHECK: flow.reduce
 func.func @into_dot(%x: !v, %y: !v) -> !sdx.tensor<[], f32> {
   %0 = sdx.map "exp"(%x) : (!v) -> !v

@@ -7,7 +7,7 @@
 
 // All unsupported operators at once.
 
-// CHECK: error[E0101]: unsupported operators `Einsum`, `com.acme.Foo`
+// CHECK: error[E0101]: unsupported operators `Einsum` (/a/Einsum), `com.acme.Foo` (/a/Foo)
 // CHECK-NEXT: --> node /a/Einsum
 // CHECK-NEXT: help: `sardonyx ops` lists the supported operators
 func.func @unsupported(%x: !x) -> !v {
