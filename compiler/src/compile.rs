@@ -172,7 +172,7 @@ pub fn graph(module: &Module) -> Result<Graph> {
 }
 
 /// What `lower-kernels` wrote: one module per CPU variant, as text.
-fn kernel_modules(module: Operation) -> Vec<(Variant, String)> {
+pub fn kernel_modules(module: Operation) -> Vec<(Variant, String)> {
     let inner = module.block(0).map_or(vec![], |b| b.operations());
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
     let of = |v: Variant| inner.iter().find(|op| named(op).as_deref() == Some(v.name())).map(|op| (v, op.to_string()));

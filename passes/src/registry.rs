@@ -12,6 +12,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Error, Result};
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 unsafe extern "C" {
@@ -33,7 +34,10 @@ unsafe extern "C" fn make(row: *mut c_void) -> MlirPass {
     let index = row as usize;
     let pass = move |op: melior::ir::OperationRef, pass: ExternalPass| {
         let module = Operation(melior::ir::operation::OperationLike::to_raw(&op));
-        if let Err(e) = (PASSES[index].run)(module) {
+        // A panic must not cross into C++; it is a defect like others.
+        let result = catch_unwind(AssertUnwindSafe(|| (PASSES[index].run)(module)));
+        let result = result.unwrap_or_else(|_| Err(Error::defect(format!("the pass {} failed", PASSES[index].name))));
+        if let Err(e) = result {
             module.emit_error(&e.to_string());
             FAILURE.with(|f| f.borrow_mut().replace(e));
             pass.signal_failure();

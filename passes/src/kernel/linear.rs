@@ -26,6 +26,12 @@ pub struct Lowered {
 /// Lowers a kernel. Errors: E0107 for an element type that no kernel takes, E0202 for a size that overflows.
 pub fn lower(kernel: &Kernel) -> Result<Lowered> {
     check_types(kernel)?;
+    // A reduction over no dimensions walks one point.
+    let mut walked = kernel.clone();
+    if walked.inner.is_empty() && walked.class() != Class::Map {
+        walked.inner.push(Dim::constant(1));
+    }
+    let kernel = &walked;
     let mut draft = Draft::new(kernel)?;
     draft.drop_unit_extents();
     draft.merge();

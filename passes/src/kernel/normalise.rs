@@ -43,7 +43,8 @@ struct Stages {
 }
 
 fn lanes_of(def: &KernelDef) -> Lanes {
-    let (Some(outer), inner) = (def.outer.len().checked_sub(1), def.n_vars() - 1) else { return Lanes::Inner };
+    let Some(outer) = def.outer.len().checked_sub(1) else { return Lanes::Inner };
+    let inner = def.n_vars() - 1;
     let deps = def.dependences();
     let loads = def.body.iter().filter_map(|s| match &s.op {
         Op::Load { access, .. } => Some((access, &def.reads[access.buffer])),

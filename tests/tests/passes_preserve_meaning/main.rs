@@ -1,5 +1,7 @@
-//! After each pass of the pipeline a program means what the graph meant that it began as: random graphs and written ones
+//! After each pass of the pipeline, and as machine code, a program means what the graph meant that it began as: random
+//! graphs and written ones
 
+mod compiled;
 mod random;
 mod written;
 
@@ -159,6 +161,14 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn random_graphs() {
     check_all(seeds().map(random::case));
+}
+
+#[test]
+fn compiled_graphs() {
+    let context = sardonyx_passes::context();
+    let cases = (0..40).map(random::case).chain(written::cases());
+    let ran = cases.filter(|case| compiled::check(&context, case).unwrap_or_else(|what| panic!("{what}"))).count();
+    assert!(ran >= 20, "only {ran} graphs were compiled");
 }
 
 #[test]

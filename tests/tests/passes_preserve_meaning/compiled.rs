@@ -1,0 +1,48 @@
+//! A graph through the whole pipeline to an artifact, and its calls by the runtime, beside the interpreter
+
+use super::{Case, compare, expected};
+use melior::Context as MlirContext;
+use melior::ir::{BlockLike, Location, Module};
+use sardonyx::compile::kernel_modules;
+use sardonyx::emit::{Product, write};
+use sardonyx::import::ParamStore;
+use sardonyx_dialects::mlir::{Block, Context, Operation};
+use sardonyx_dialects::plan::Plan;
+use sardonyx_dialects::sdx::SymbolKind;
+use sardonyx_runtime::{LoadOptions, Model, Result, SessionOptions, Tensor};
+
+/// False where the graph has a shape that depends on data, which no plan takes yet.
+pub fn check(context: &MlirContext, case: &Case) -> std::result::Result<bool, String> {
+    if case.graph.symbols.values().any(|s| s.kind == SymbolKind::Data) {
+        return Ok(false);
+    }
+    let model = load(context, case).map_err(|e| format!("{}: {e}", case.name))?;
+    for threads in [1, 2] {
+        let options = SessionOptions { threads, ..SessionOptions::default() };
+        let session = model.session(&options).map_err(|e| e.to_string())?;
+        for inputs in &case.calls {
+            let mut wanted = expected(case, inputs).map_err(|e| e.to_string())?;
+            // Kernels compute transcendental functions to a few units in the last place of f32.
+            wanted.tolerance = wanted.tolerance.max(wanted.tolerance * 8.0).max(1e-6);
+            let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+            let got =
+                session.run_entry(&case.graph.name, &given).map_err(|e| format!("{}: {inputs:?}: {e}", case.name))?;
+            compare(&wanted, &got).map_err(|what| format!("{}: {inputs:?}: {what}", case.name))?;
+        }
+    }
+    Ok(true)
+}
+
+fn load(context: &MlirContext, case: &Case) -> Result<Model> {
+    let mut module = Module::new(Location::unknown(context));
+    Block(module.body().to_raw()).push(case.graph.write(Context(context.to_raw()))?);
+    sardonyx_passes::run_pipeline(context, &mut module, &sardonyx::pipeline::pipeline())?;
+    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let plan = Plan::read(raw)?.expect("a plan was made");
+    let params: ParamStore = case.params.clone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("case.sdx");
+    let modules = kernel_modules(raw);
+    write(&path, &Product { plan: &plan, modules: &modules, params: &params, model_hash: "", selftest: None })?;
+    Model::load(&path, &LoadOptions::default())
+}
