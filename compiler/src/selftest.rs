@@ -7,7 +7,7 @@ use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::plan::{Canary, ExpectedOutput, SelfTest};
 use sardonyx_runtime::tensor_io::Synthetic;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The stage after which the graph is what the interpreter computes: all of it values, and as few as they get.
 pub const STAGE: &str = "simplify";
@@ -17,15 +17,25 @@ const WORK_MAX: i64 = 2_000_000_000;
 /// The canaries and the expected outputs are bytes of every copy of the artifact.
 const BYTES_MAX: usize = 16 << 20;
 
-/// Values for the symbols, by the symbol's place in alphabetical order, best first. Distinct ones tell dimensions apart
-/// that a fault may have mixed up; each is the sum of the two before, as a mask's length is of `past` and `seq`.
-static CHOICES: [fn(usize) -> i64; 4] = [|i| [1, 2, 3, 5, 8, 13][i % 6], |_| 1, |_| 2, |_| i64::MAX];
-
 /// `Err` says why there is no such call.
 pub fn make(graph: &Graph, params: &ParamStore) -> std::result::Result<SelfTest, String> {
-    let mut why = None;
-    for symbols in CHOICES.iter().filter_map(|choice| choose_symbols(graph, choice)) {
-        match call(graph, params, &|name| symbols.get(name).copied()) {
+    let n = graph.symbols.values().filter(|s| s.kind == SymbolKind::Input).count();
+    let (mut why, mut budget, mut tried) = (None, WORK_MAX, BTreeSet::new());
+    for symbols in choices(n).iter().filter_map(|choice| choose_symbols(graph, choice)) {
+        if !tried.insert(symbols.clone()) {
+            continue;
+        }
+        let value = |name: &str| symbols.get(name).copied();
+        let made = work(graph, &value).and_then(|work| match work > budget {
+            true => {
+                Err(format!("a small call takes {work} multiply-adds, more than the {WORK_MAX} worth interpreting"))
+            }
+            false => {
+                budget -= work;
+                call(graph, params, &value)
+            }
+        });
+        match made {
             Ok(test) => return Ok(test),
             // Some models demand of dimensions what no type says: another choice may do.
             Err(reason) => why = why.or(Some(reason)),
@@ -34,15 +44,23 @@ pub fn make(graph: &Graph, params: &ParamStore) -> std::result::Result<SelfTest,
     Err(why.unwrap_or("no small dimensions satisfy what the model demands of them".into()))
 }
 
+/// Values for `n` symbols in alphabetical order, best first. Distinct ones tell dimensions apart that a fault may have
+/// mixed up; each is the sum of the two before, as a mask's length is of `past` and `seq`. Where the names are in
+/// another order, ones and twos can be such sums in any.
+fn choices(n: usize) -> Vec<Vec<i64>> {
+    let distinct = (0..n).map(|i| [1, 2, 3, 5, 8, 13][i % 6]).collect();
+    let mixed = match n {
+        0..=6 => (0..1 << n).map(|bits: i64| (0..n).map(|i| 1 + (bits >> i & 1)).collect()).collect(),
+        _ => vec![vec![1; n], vec![2; n]],
+    };
+    [vec![distinct], mixed, vec![vec![i64::MAX; n]]].concat()
+}
+
 fn call(
     graph: &Graph,
     params: &ParamStore,
     value: &dyn Fn(&str) -> Option<i64>,
 ) -> std::result::Result<SelfTest, String> {
-    let work = work(graph, value)?;
-    if work > WORK_MAX {
-        return Err(format!("a small call takes {work} multiply-adds, more than the {WORK_MAX} worth interpreting"));
-    }
     let input = |(i, (_, name, ty)): (usize, (Value, &str, &TensorType))| {
         let size = |d: &Dim| Ok(usize::try_from(d.eval(value)?).unwrap_or(0));
         let dims = ty.dims.iter().map(size).collect::<Result<_>>()?;
@@ -63,12 +81,12 @@ fn call(
 }
 
 /// A value for each symbol that inputs bind, in its range; `None` where the graph's checks do not hold.
-fn choose_symbols(graph: &Graph, choice: &fn(usize) -> i64) -> Option<BTreeMap<String, i64>> {
+fn choose_symbols(graph: &Graph, choice: &[i64]) -> Option<BTreeMap<String, i64>> {
     let inputs = graph.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input);
     let one = |(i, (name, s)): (usize, (&String, &Symbol))| {
         // Without an upper bound the largest value is the smallest that is not 0.
-        let hi = s.hi.unwrap_or(if choice(i) == i64::MAX { s.lo.max(1) } else { i64::MAX });
-        (name.clone(), choice(i).max(s.lo).min(hi))
+        let hi = s.hi.unwrap_or(if choice[i] == i64::MAX { s.lo.max(1) } else { i64::MAX });
+        (name.clone(), choice[i].max(s.lo).min(hi))
     };
     let values: BTreeMap<String, i64> = inputs.enumerate().map(one).collect();
     let eval = |d: &Dim| d.eval(&|name| values.get(name).copied());
@@ -193,6 +211,24 @@ mod tests {
         assert_eq!(dims(&g).unwrap(), [1, 1]);
         g.checks.push(equal("m", "n + 1"));
         assert_eq!(dims(&g).unwrap_err(), "no small dimensions satisfy what the model demands of them");
+    }
+
+    #[test]
+    fn a_demand_that_no_type_says_is_found() {
+        // A gather of index n - 1 - k from m rows: out of range until m = n - k.
+        let mut g = product();
+        let data = push(&mut g, Op::Input { name: "data".into() }, &[], &["m"], DType::F32);
+        let i = push(&mut g, Op::Dims(vec![Dim::parse("n - 1 - k").unwrap()]), &[], &[], DType::I64);
+        let picked = push(&mut g, Op::Gather { axis: 0 }, &[data, i], &[], DType::F32);
+        g.outputs.push(("picked".into(), picked));
+        let test = make(&g, &ParamStore::new()).unwrap();
+        assert!(test.outputs.iter().any(|o| o.tensor.as_ref().unwrap().name == "picked"));
+        let [m, k, n] = [test.inputs[0].dims[0], test.inputs[0].dims[1], test.inputs[1].dims[1]];
+        assert!(n > k && n - 1 - k < m, "{m} {k} {n}");
+        // Three symbols: the distinct values, all of ones and twos, the largest.
+        assert_eq!(choices(3).len(), 1 + 8 + 1);
+        assert!(choices(3)[1..9].contains(&vec![1, 2, 1]));
+        assert_eq!(choices(9).len(), 4);
     }
 
     #[test]
