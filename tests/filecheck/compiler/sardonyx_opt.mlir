@@ -12,6 +12,10 @@
 // HELP: inline-maps
 // HELP: fuse-epilogues
 // HELP: fuse-reductions
+// HELP: pack-weights
+// HELP: schedule
+// HELP: plan-memory
+// HELP: lower-kernels
 
 // UNKNOWN: error[E0001]: `builtin.module(fold-constant)` is no pass pipeline
 // UNKNOWN: help: `sardonyx-opt --help` lists the passes

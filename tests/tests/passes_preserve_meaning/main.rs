@@ -14,7 +14,7 @@ use sardonyx_dialects::sdx::{Graph, Op};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-const PIPELINE: [&str; 8] = [
+const PIPELINE: [&str; 9] = [
     "fold-constants",
     "simplify",
     "cse",
@@ -23,6 +23,7 @@ const PIPELINE: [&str; 8] = [
     "fuse-epilogues",
     "fuse-reductions",
     "inline-maps",
+    "pack-weights",
 ];
 
 /// A graph with its parameters and the inputs of some calls.

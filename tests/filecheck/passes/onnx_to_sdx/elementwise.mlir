@@ -305,3 +305,26 @@ func.func @clip(%x: !x, %lo: !s) -> (!v, !v, !v) {
   %2 = onnx.node "Clip"(%x) opset 7 {min = -1.0 : f32, max = 1.0 : f32} : (!x) -> !v
   return %0, %1, %2 : !v, !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, 4], f32>
+!c = !sdx.tensor<[4], f32>
+
+// com.microsoft: gelu(x + bias), exactly or by tanh; the bias may be absent.
+
+// CHECK-LABEL: func.func @bias_gelu
+// CHECK: %[[SUM:.*]] = sdx.map "add"(%arg0,
+// CHECK: sdx.map "mul"(%[[SUM]],
+// CHECK: sdx.map "erf"
+// CHECK: sdx.map "add"(%arg0,
+// CHECK: sdx.map "tanh"
+// CHECK: sdx.map "mul"(%arg0,
+// CHECK: sdx.map "erf"
+func.func @bias_gelu(%x: !x, %c: !c) -> (!v, !v, !v) {
+  %0 = onnx.node "BiasGelu"(%x, %c) opset 1 domain "com.microsoft" {} : (!x, !c) -> !v
+  %1 = onnx.node "FastGelu"(%x, %c) opset 1 domain "com.microsoft" {} : (!x, !c) -> !v
+  %2 = onnx.node "Gelu"(%x) opset 1 domain "com.microsoft" {} : (!x) -> !v
+  return %0, %1, %2 : !v, !v, !v
+}

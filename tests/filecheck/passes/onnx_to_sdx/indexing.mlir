@@ -129,3 +129,26 @@ func.func @split(%x: !x) -> (!v, !v, !v, !v, !v, !v) {
   %2:2 = onnx.node "Split"(%x) opset 18 {axis = 1 : i64, num_outputs = 2 : i64} : (!x) -> (!v, !v)
   return %0#0, %0#1, %1#0, %1#1, %2#0, %2#1 : !v, !v, !v, !v, !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, n, m, d], f32>
+!i = !sdx.tensor<[b, k, 2], i64>
+
+// A tuple of indices, behind the batch dimension, is one index into all of them; -1, which the gather refuses, where one
+// of the tuple is out of range.
+
+// CHECK-LABEL: func.func @gather_nd
+// CHECK: sdx.iota axis 0 : <[b, k], i64>
+// CHECK: sdx.slice %arg1 from ["0", "0", "0"]
+// CHECK: sdx.slice %arg1 from ["0", "0", "1"]
+// CHECK: %[[VALID:.*]] = sdx.map "and"
+// CHECK: sdx.const dense<-1>
+// CHECK: %[[AT:.*]] = sdx.map "select"(%{{.*}}, %{{.*}}, %{{.*}}) : (!sdx.tensor<[b, k], i1>
+// CHECK: %[[TABLE:.*]] = sdx.reshape %arg0 : <[b, n, m, d], f32> -> <[b*m*n, d], f32>
+// CHECK: sdx.gather %[[TABLE]][%[[AT]]] axis 0 : ({{.*}}) -> !sdx.tensor<[b, k, d], f32>
+func.func @gather_nd(%x: !x, %i: !i) -> !v {
+  %0 = onnx.node "GatherND"(%x, %i) opset 13 {batch_dims = 1 : i64} : (!x, !i) -> !v
+  return %0 : !v
+}

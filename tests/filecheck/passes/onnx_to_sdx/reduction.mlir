@@ -140,3 +140,48 @@ func.func @layer_norm(%x: !x, %w: !w, %c: !w) -> (!v, !v, !v) {
   %0:3 = onnx.node "LayerNormalization"(%x, %w, %c) opset 17 {} : (!x, !w, !w) -> (!v, !v, !v)
   return %0#0, %0#1, %0#2 : !v, !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 4], f32>
+!w = !sdx.tensor<[4], f32>
+
+// Without a mean: x / sqrt(mean(x²) + epsilon) * scale
+
+// CHECK-LABEL: func.func @rms
+// CHECK-NOT: sdx.map "sub"
+// CHECK: sdx.map "mul"(%arg0, %arg0)
+// CHECK: sdx.map "sqrt"
+// CHECK: %[[N:.*]] = sdx.map "mul"(%arg0,
+// CHECK: sdx.map "mul"(%[[N]],
+// CHECK-NOT: sdx.map "sub"
+// CHECK: return
+func.func @rms(%x: !x, %w: !w) -> (!v, !v) {
+  %0 = onnx.node "RMSNormalization"(%x, %w) opset 23 {} : (!x, !w) -> !v
+  %1 = onnx.node "SimplifiedLayerNormalization"(%x, %w) opset 17 {} : (!x, !w) -> !v
+  return %0, %1 : !v, !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 4], f32>
+!w = !sdx.tensor<[4], f32>
+
+// com.microsoft: the sum of two values (and a bias) is normalised; it is the last output.
+
+// CHECK-LABEL: func.func @skip
+// CHECK: %[[XY:.*]] = sdx.map "add"(%arg0, %arg1)
+// CHECK: %[[SUM:.*]] = sdx.map "add"(%[[XY]],
+// CHECK: sdx.reduce "add" %[[SUM]] axes [2]
+// CHECK: sdx.map "sub"(%[[SUM]],
+// CHECK: %[[SIMPLE:.*]] = sdx.map "add"(%arg0, %arg1)
+// CHECK: sdx.map "mul"(%[[SIMPLE]], %[[SIMPLE]])
+// CHECK: return %{{.*}}, %[[SUM]], %{{.*}}
+func.func @skip(%x: !x, %y: !x, %w: !w, %c: !w, %d: !w) -> (!v, !v, !v) {
+  %0:4 = onnx.node "SkipLayerNormalization"(%x, %y, %w, %c, %d) opset 1 domain "com.microsoft" {}
+    : (!x, !x, !w, !w, !w) -> (!v, !v, !v, !v)
+  %1 = onnx.node "SkipSimplifiedLayerNormalization"(%x, %y, %w) opset 1 domain "com.microsoft" {} : (!x, !x, !w) -> !v
+  return %0#0, %0#3, %1 : !v, !v, !v
+}

@@ -1,0 +1,119 @@
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,pack-weights)' | FileCheck %s
+
+!x = !sdx.tensor<[b, 8], f32>
+!w = !sdx.tensor<[8, 40], f32>
+!y = !sdx.tensor<[b, 40], f32>
+
+// The weights of a contraction lie in panels of columns; nothing needs them as they were.
+
+// CHECK-LABEL: func.func @matmul
+// CHECK-NEXT: %[[W:.*]] = flow.param "w" window [0, 40, 1] : <[8, 40], f32, panels32>
+// CHECK-NEXT: flow.kernel outer ["b", "40"] inner ["8"](%arg0, %[[W]])
+// CHECK: flow.load 1 ["%2", "%1"]
+func.func @matmul(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 8], f32>
+!w = !sdx.tensor<[40, 8], f32>
+!y = !sdx.tensor<[b, 40], f32>
+
+// A transpose, or a part of a stacked projection, is another window on the same bytes.
+
+// CHECK-LABEL: func.func @windows
+// CHECK-DAG: flow.param "w" window [0, 1, 8] : <[8, 40], f32, panels32>
+// CHECK-DAG: flow.param "stacked" window [40, 80, 1] : <[8, 40], f32, panels32>
+func.func @windows(%x: !x) -> (!y, !y) {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "mk,nk->mn"(%x, %w) : (!x, !w) -> !y
+  %s = sdx.param "stacked" : !sdx.tensor<[8, 80], f32>
+  %p = sdx.slice %s from ["0", "40"] step [1, 1] : !sdx.tensor<[8, 80], f32> -> !sdx.tensor<[8, 40], f32>
+  %1 = sdx.contract "mk,kn->mn"(%x, %p) : (!x, !sdx.tensor<[8, 40], f32>) -> !y
+  return %0, %1 : !y, !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 8], f32>
+!w = !sdx.tensor<[8, 40], f32>
+!y = !sdx.tensor<[b, 40], f32>
+
+// Other readers, and outputs, read the parameter as it is.
+
+// CHECK-LABEL: func.func @other_readers
+// CHECK: %[[PLAIN:.*]] = flow.param "w" : <[8, 40], f32, row_major>
+// CHECK: flow.kernel {{.*}}(%[[PLAIN]])
+// CHECK: flow.param "w" window
+func.func @other_readers(%x: !x) -> (!y, !w) {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
+  %1 = sdx.map "neg"(%w) : (!w) -> !w
+  return %0, %1 : !y, !w
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 8], f32>
+!w = !sdx.tensor<[8, 40], f32>
+!y = !sdx.tensor<[b, 40], f32>
+
+// An input is not known when the model is compiled.
+
+// CHECK-LABEL: func.func @input
+// CHECK-NOT: panels
+func.func @input(%x: !x, %w: !w) -> !y {
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 8], f64>
+!w = !sdx.tensor<[8, 40], f64>
+!y = !sdx.tensor<[b, 40], f64>
+
+// Panels are for f32.
+
+// CHECK-LABEL: func.func @f64
+// CHECK-NOT: panels
+func.func @f64(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[h, b, 8], f32>
+!w = !sdx.tensor<[h, 8, 40], f32>
+!y = !sdx.tensor<[h, b, 40], f32>
+
+// A matrix for each of a batch is many matrices.
+
+// CHECK-LABEL: func.func @batch
+// CHECK-NOT: panels
+func.func @batch(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "hmk,hkn->hmn"(%x, %w) : (!x, !w) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 8], f32>
+!w = !sdx.tensor<[8], f32>
+
+// A kernel that is no contraction reads its parameters in order.
+
+// CHECK-LABEL: func.func @map
+// CHECK-NOT: panels
+func.func @map(%x: !x) -> !x {
+  %w = sdx.param "w" : !w
+  %0 = sdx.broadcast %w to [1] : !w -> !x
+  %1 = sdx.map "mul"(%x, %0) : (!x, !x) -> !x
+  return %1 : !x
+}

@@ -1,0 +1,85 @@
+// RUN: sardonyx-opt %s --split-input-file --print-locations --pass-pipeline='builtin.module(sdx-to-flow,schedule)' | FileCheck %s
+
+!x = !sdx.tensor<[b, 4], f32>
+
+// Kernels become code and launches; what one writes and another reads is in the arena, an output is written in place.
+
+// CHECK: plan.kernel @k0
+// CHECK: ^bb0(%{{.*}}: !flow.container<[b, 4], f32, row_major>
+// CHECK: flow.apply "exp"
+// CHECK: plan.kernel @k1
+// CHECK: flow.reduce "add"
+// CHECK: plan.entry @main symbols ["input b 1..8"] checks ["2*h == b : /Split"] arena ""
+// CHECK: %[[X:.*]] = plan.input "x" !flow.container<[b, 4], f32, row_major>
+// CHECK: %[[Y:.*]] = plan.output "y" !flow.container<[b], f32, row_major>
+// CHECK: %[[T:.*]] = plan.arena "16*b" : !plan.buffer
+// CHECK: plan.launch @k0(%[[X]], %[[T]]) grid {{.*}} params ["4*b"] loc([[EXP:#.*]])
+// CHECK: plan.launch @k1(%[[T]], %[[Y]]) grid {{.*}} params ["b"] loc([[SUM:#.*]])
+// CHECK-NOT: plan.copy
+// CHECK-DAG: [[EXP]] = loc("/a/Exp")
+// CHECK-DAG: [[SUM]] = loc("/a/ReduceSum")
+func.func @main(%x: !x {sdx.name = "x"}) -> !sdx.tensor<[b], f32> attributes {
+    sdx.symbols = ["input b 1..8"], sdx.checks = ["2*h == b : /Split"], sdx.results = ["y"]} {
+  %0 = sdx.map "exp"(%x) : (!x) -> !x loc("/a/Exp")
+  %1 = sdx.reduce "add" %0 axes [1] : !x -> !sdx.tensor<[b], f32> loc("/a/ReduceSum")
+  return %1 : !sdx.tensor<[b], f32>
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 4], f32>
+!y = !sdx.tensor<[c, 4], f32>
+
+// Equal kernels are one, also where their symbols have other names: those are parameters.
+
+// CHECK: plan.kernel @k0
+// CHECK-NOT: plan.kernel
+// CHECK: plan.entry
+// CHECK: plan.launch @k0({{.*}}) grid {{.*}} params ["4*b"]
+// CHECK: plan.launch @k0({{.*}}) grid {{.*}} params ["4*c"]
+func.func @equal(%x: !x, %y: !y) -> (!x, !y) {
+  %0 = sdx.map "exp"(%x) : (!x) -> !x
+  %1 = sdx.map "exp"(%y) : (!y) -> !y
+  return %0, %1 : !x, !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 4], f32>
+!w = !sdx.tensor<[4], f32>
+
+// An output that is an input, a constant or another output is copied.
+
+// CHECK: plan.entry @copies
+// CHECK: %[[X:.*]] = plan.input "arg0"
+// CHECK: %[[Y0:.*]] = plan.output "result0"
+// CHECK: %[[Y1:.*]] = plan.output "result1"
+// CHECK: %[[Y2:.*]] = plan.output "result2"
+// CHECK: %[[Y3:.*]] = plan.output "result3"
+// CHECK: %[[W:.*]] = plan.param "w"
+// CHECK: plan.launch @k0(%[[X]], %[[Y2]])
+// CHECK: plan.copy %[[X]] to %[[Y0]]
+// CHECK: plan.copy %[[W]] to %[[Y1]]
+// CHECK: plan.copy %[[Y2]] to %[[Y3]]
+func.func @copies(%x: !x) -> (!x, !w, !x, !x) {
+  %w = sdx.param "w" : !w
+  %0 = sdx.map "exp"(%x) : (!x) -> !x
+  return %x, %w, %0, %0 : !x, !w, !x, !x
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 4], f32>
+!f = !sdx.tensor<[4*b], f32>
+
+// A view has the memory of what it looks at.
+
+// CHECK: plan.entry @view
+// CHECK: %[[X:.*]] = plan.input
+// CHECK: plan.launch @k0(%[[X]],
+// CHECK-NOT: plan.copy
+func.func @view(%x: !x) -> !f {
+  %0 = sdx.reshape %x : !x -> !f
+  %1 = sdx.map "exp"(%0) : (!f) -> !f
+  return %1 : !f
+}
