@@ -2,26 +2,13 @@
 //!
 //! The reader may permute the result: then the kernel writes in the reader's order.
 
-use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, kernel, merge, reaches_around, sweep};
-use crate::rewrite_functions;
+use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, kernel, merge_wherever, reaches_around};
 use sardonyx_dialects::flow::{Class, Kernel, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation) -> Result<()> {
-    rewrite_functions(module, |function| {
-        if !crate::is_flow(function) {
-            return Ok(None);
-        }
-        let mut program = Program::read(function)?;
-        sweep(&mut program, find, |program, (producer, consumer, m)| merge(program, *producer, *consumer, m));
-        program.write(function.context()).map(Some)
-    })
-}
-
-fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<(usize, usize, Match)> {
-    let sources = uses.sources(&program.steps[consumer]);
-    sources.into_iter().find_map(|producer| Some((producer, consumer, matches(program, uses, producer, consumer)?)))
+    merge_wherever(module, matches)
 }
 
 fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {

@@ -4,26 +4,13 @@
 //! points, before or after it, or two reductions. The reader must share points with the producer; reading only its
 //! row values would save nothing but a launch.
 
-use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge, reaches_around, sweep};
-use crate::rewrite_functions;
+use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge_wherever, reaches_around};
 use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation) -> Result<()> {
-    rewrite_functions(module, |function| {
-        if !crate::is_flow(function) {
-            return Ok(None);
-        }
-        let mut program = Program::read(function)?;
-        sweep(&mut program, find, |program, (producer, consumer, m)| merge(program, *producer, *consumer, m));
-        program.write(function.context()).map(Some)
-    })
-}
-
-fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<(usize, usize, Match)> {
-    let sources = uses.sources(&program.steps[consumer]);
-    sources.into_iter().find_map(|producer| Some((producer, consumer, matches(program, uses, producer, consumer)?)))
+    merge_wherever(module, matches)
 }
 
 fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {

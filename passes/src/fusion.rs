@@ -1,10 +1,12 @@
 //! What the fusion passes share: legality in the graph, substitution of bodies, and putting the steps back in order
 
+use crate::rewrite_functions;
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::SymbolKind;
-use sardonyx_runtime::{DType, Dim};
+use sardonyx_runtime::{DType, Dim, Result};
 use std::collections::{BTreeSet, HashMap};
 
 /// More statements than this in one kernel would spill more than a separate kernel moves.
@@ -364,8 +366,25 @@ pub fn loads_of<'c>(producer: &Step, consumer: &'c Step) -> Vec<(usize, &'c Meml
     c.body.iter().filter_map(load).collect()
 }
 
+/// The pass that merges each step into a step that it reads, wherever `matches` gives the correspondence of
+/// producer and consumer.
+pub fn merge_wherever(module: Operation, matches: fn(&Program, &Uses, usize, usize) -> Option<Match>) -> Result<()> {
+    let find = |program: &Program, uses: &Uses, consumer: usize| {
+        let sources = uses.sources(&program.steps[consumer]);
+        sources.into_iter().find_map(|producer| Some((producer, consumer, matches(program, uses, producer, consumer)?)))
+    };
+    rewrite_functions(module, |function| {
+        if !crate::is_flow(function) {
+            return Ok(None);
+        }
+        let mut program = Program::read(function)?;
+        sweep(&mut program, find, |program, (producer, consumer, m)| merge(program, *producer, *consumer, m));
+        program.write(function.context()).map(Some)
+    })
+}
+
 /// Merges a consumer into the scope that `m` describes. All results of the producer stay (see `drop_dead`).
-pub fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match) {
+fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match) {
     let (p_step, c_step) = (program.steps[producer].clone(), program.steps[consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let mut args = p_step.args.clone();

@@ -15,22 +15,19 @@ enum Rewrite {
     Node(Op, Vec<Value>),
 }
 
-struct Rule {
-    name: &'static str,
-    /// The site, or `None` where the rule does not apply.
-    apply: fn(&Graph, &Node) -> Option<Rewrite>,
-}
+/// The site and what stands there afterwards, or `None` where the rule does not apply.
+type Rule = fn(&Graph, &Node) -> Option<Rewrite>;
 
 /// Tried in order until one applies.
 static RULES: &[Rule] = &[
-    Rule { name: "same-type-motion", apply: same_type_motion },
-    Rule { name: "compose-reshapes", apply: compose_reshapes },
-    Rule { name: "compose-transposes", apply: compose_transposes },
-    Rule { name: "compose-broadcasts", apply: compose_broadcasts },
-    Rule { name: "drop-neutral-operand", apply: drop_neutral_operand },
-    Rule { name: "square", apply: square },
-    Rule { name: "decide-select", apply: decide_select },
-    Rule { name: "transpose-into-contract", apply: transpose_into_contract },
+    same_type_motion,
+    compose_reshapes,
+    compose_transposes,
+    compose_broadcasts,
+    drop_neutral_operand,
+    square,
+    decide_select,
+    transpose_into_contract,
 ];
 
 /// Rounds of all rules over a function; each makes it smaller or stops.
@@ -64,10 +61,7 @@ fn simplify(graph: &Graph) -> (Graph, bool) {
             continue;
         }
         let node = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
-        let rewrite = RULES.iter().find_map(|rule| {
-            debug_assert!(!rule.name.is_empty());
-            (rule.apply)(&out, &node)
-        });
+        let rewrite = RULES.iter().find_map(|rule| rule(&out, &node));
         changed |= rewrite.is_some();
         map.push(match rewrite {
             Some(Rewrite::Value(v)) => v,
