@@ -58,6 +58,7 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
         body: Some(file::Block { steps: plan.steps.iter().map(step).collect() }),
         arena_bytes: arena_bytes.clone(),
         checks: plan.checks.iter().map(check).collect(),
+        states: vec![],
     };
     let kernels = plan.kernels.iter().zip(&lowered).map(|((symbol, _), l)| file::Kernel {
         symbol: symbol.clone(),
@@ -190,6 +191,7 @@ fn step(step: &sardonyx_dialects::plan::Step) -> file::Step {
             params: params.iter().map(Dim::to_string).collect(),
             grid: grid.to_string(),
             origins: step.origins.clone(),
+            carries: None,
         }),
         Action::Copy { from, to } => file::Action::Copy(file::Copy { from: *from as u32, to: *to as u32 }),
     };

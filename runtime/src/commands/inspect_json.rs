@@ -20,6 +20,7 @@ pub fn report(artifact: &Artifact, program: &Program) -> Json {
         let kind = match s.kind {
             SymbolKind::Input => "input",
             SymbolKind::Data => "data",
+            SymbolKind::Capacity => "capacity",
         };
         let range = [("lo", s.lo.into()), ("hi", s.hi.into())];
         Json::Object([("name", s.name.as_str().into()), ("kind", kind.into())].into_iter().chain(range).collect())

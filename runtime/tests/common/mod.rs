@@ -116,6 +116,7 @@ impl Builder {
             params: params.iter().map(|p| p.to_string()).collect(),
             grid: grid.into(),
             origins: vec![format!("/node_{n}")],
+            carries: None,
         }));
     }
 
