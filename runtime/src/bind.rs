@@ -91,6 +91,38 @@ pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[TensorView]) -> 
     Ok(values)
 }
 
+/// Gives the capacities their values: in a call that does not work in place, what is filled is what has room.
+pub fn bind_capacities(
+    program: &Program,
+    entry: &Entry,
+    capacity: Option<i64>,
+    values: &mut [Option<i64>],
+) -> Result<()> {
+    for state in &entry.states {
+        let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
+        for (at, port) in [(state.input_capacity, input), (state.output_capacity, output)] {
+            let symbol = &program.symbols[at];
+            let value = match capacity {
+                Some(capacity) => capacity,
+                None => eval(program, values, &port.dims[state.axis])?,
+            };
+            if !symbol.admits(value) {
+                let message = format!("room for {value} positions in `{}` is outside {}", port.name, symbol.range());
+                return Err(Error::user("E0301", message));
+            }
+            if let Some(other) = values[at].replace(value).filter(|&other| other != value) {
+                let message = format!("the memory of `{}` has {value} positions, that of others {other}", port.name);
+                return Err(Error::user("E0301", message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn eval(program: &Program, values: &[Option<i64>], dim: &Dim) -> Result<i64> {
+    dim.eval(&|name| program.symbol_index.get(name).and_then(|&at| values[at]))
+}
+
 fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
     if tensor.dtype() != port.dtype {
         let message = format!("the input `{}` has type {}, but {} is expected", port.name, tensor.dtype(), port.dtype);
@@ -105,8 +137,7 @@ fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
 }
 
 fn check_size(program: &Program, values: &[Option<i64>], dim: &Dim, size: usize) -> std::result::Result<(), String> {
-    let wanted = dim.eval(&|name| program.symbol_index.get(name).and_then(|&at| values[at]));
-    match wanted {
+    match eval(program, values, dim) {
         Ok(wanted) if usize::try_from(wanted) == Ok(size) => Ok(()),
         Ok(wanted) if dim.as_const().is_some() => Err(format!("is {size}, but {wanted} is expected")),
         Ok(wanted) => Err(format!("is {size}, but `{dim}` = {wanted} is expected")),

@@ -1,6 +1,6 @@
 //! inputs  =>  outputs: what is kept from call to call, and one call after the other
 
-use crate::bind::{bind_symbols, match_inputs, match_outputs};
+use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs};
 use crate::call::Call;
 use crate::memory::{AlignedBuf, Recycler};
 use crate::model::Model;
@@ -125,7 +125,8 @@ impl Session {
         let entry = &program.entries[at];
         let inputs = match_inputs(entry, inputs).map_err(named)?;
         let mut given = match_outputs(entry, outputs).map_err(named)?;
-        let values = bind_symbols(program, entry, &inputs).map_err(named)?;
+        let mut values = bind_symbols(program, entry, &inputs).map_err(named)?;
+        bind_capacities(program, entry, None, &mut values).map_err(named)?;
         let stop = Stop::new(options);
         let mut state = self.enter(&stop).map_err(named)?;
         let shape = state.shape(program, at, values).map_err(named)?;
