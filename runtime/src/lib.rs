@@ -37,6 +37,7 @@
 
 pub mod artifact;
 mod bind;
+mod cache;
 mod call;
 mod code;
 pub mod commands;
@@ -63,6 +64,7 @@ mod view;
 pub mod widen;
 
 pub use artifact::{Artifact, ArtifactWriter, Verify};
+pub use cache::Cache;
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{Error, Fault, Result};
