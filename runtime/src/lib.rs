@@ -37,6 +37,7 @@
 
 pub mod artifact;
 mod bind;
+mod cache;
 mod call;
 mod code;
 pub mod commands;
@@ -55,6 +56,7 @@ pub mod program;
 mod selftest;
 mod session;
 mod shape;
+mod states;
 mod stop;
 pub mod tensor;
 pub mod tensor_io;
@@ -62,6 +64,7 @@ mod view;
 pub mod widen;
 
 pub use artifact::{Artifact, ArtifactWriter, Verify};
+pub use cache::Cache;
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{Error, Fault, Result};

@@ -101,6 +101,11 @@ impl Model {
         self.0.level
     }
 
+    /// Whether both are the same loaded artifact.
+    pub(crate) fn is(&self, other: &Model) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub fn file(&self) -> &str {
         &self.0.file
     }
