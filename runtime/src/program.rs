@@ -19,6 +19,17 @@ pub struct Program {
     pub entries: Vec<Entry>,
 }
 
+impl Program {
+    /// The index of the entry point with this name. Errors: E0301.
+    pub fn entry_index(&self, name: &str) -> Result<usize> {
+        self.entries.iter().position(|e| e.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.entries.iter().map(|e| e.name.as_str()).collect();
+            let error = Error::user("E0301", format!("the model has no entry point `{name}`"));
+            error.help(format!("it has {}", names.join(", ")))
+        })
+    }
+}
+
 pub struct Symbol {
     pub name: String,
     pub kind: SymbolKind,
