@@ -289,3 +289,31 @@ fn step(step: &sardonyx_dialects::plan::Step) -> file::Step {
     };
     file::Step { action: Some(action) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, kind: SymbolKind, lo: i64, hi: Option<i64>) -> Entry {
+        let symbols = BTreeMap::from([("s".to_string(), Symbol { kind, lo, hi })]);
+        Entry { name: name.into(), symbols, ..Entry::default() }
+    }
+
+    #[test]
+    fn a_shared_symbol_has_the_wider_range_and_the_narrower_one_is_checked() {
+        let (a, b) = (entry("a", SymbolKind::Input, 1, Some(8)), entry("b", SymbolKind::Input, 0, Some(6)));
+        let plan = Plan { entries: vec![a.clone(), b.clone()], kernels: vec![] };
+        let shared = shared_symbols(&plan).unwrap();
+        assert_eq!((shared["s"].lo, shared["s"].hi), (0, Some(8)));
+        let checks = |e: &Entry| {
+            let all = narrower("s", &e.symbols["s"], &shared["s"]);
+            all.into_iter().map(|c| (c.left, c.right, c.why)).collect::<Vec<_>>()
+        };
+        assert_eq!(checks(&a), [("max(s, 1)".into(), "s".into(), "`s` is at least 1 here".into())]);
+        assert_eq!(checks(&b), [("min(s, 6)".into(), "s".into(), "`s` is at most 6 here".into())]);
+        let open = Plan { entries: vec![a, entry("c", SymbolKind::Input, 1, None)], kernels: vec![] };
+        assert_eq!(shared_symbols(&open).unwrap()["s"].hi, None);
+        let mixed = Plan { entries: vec![b, entry("d", SymbolKind::Capacity, 0, None)], kernels: vec![] };
+        assert_eq!(shared_symbols(&mixed).unwrap_err().code, "E0901");
+    }
+}

@@ -15,7 +15,7 @@ pub fn run(module: Operation) -> Result<()> {
             return Ok(None);
         }
         let mut graph = Graph::read(function)?;
-        let uses = graph.uses();
+        let uses = uses(&graph);
         let sites: Vec<(Value, usize)> =
             graph.values().filter_map(|(v, _)| Some((v, matches(&graph, &uses, v)?))).collect();
         if sites.is_empty() {
@@ -34,6 +34,15 @@ fn matches(graph: &Graph, uses: &[usize], v: Value) -> Option<usize> {
     let node = graph.node(v);
     let (Op::Concat { axis }, [past, _]) = (&node.op, node.args.as_slice()) else { return None };
     (is_input(graph, *past) && uses[past.index()] == 1 && outputs_of(graph, v) == 1).then_some(*axis)
+}
+
+/// How often what is not dead uses each value.
+pub fn uses(graph: &Graph) -> Vec<usize> {
+    let live = graph.live();
+    let mut uses = graph.uses();
+    let dead = graph.values().filter(|(v, _)| !live[v.index()]);
+    dead.flat_map(|(_, node)| &node.args).for_each(|a| uses[a.index()] -= 1);
+    uses
 }
 
 /// Whether an append may go on in the memory of what it appends to.

@@ -4,7 +4,7 @@
 //! a call keeps past and result in one memory, the first kernel has nothing to do and is left out.
 
 use super::{BodyBuilder, Converter, vars};
-use crate::find_caches::is_state;
+use crate::find_caches::{is_state, uses};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Memlet, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value, ir};
@@ -21,7 +21,7 @@ pub struct States {
 impl States {
     /// States of equal dimensions share their capacities.
     pub fn of(graph: &Graph, taken: &BTreeSet<String>) -> States {
-        let uses = graph.uses();
+        let uses = uses(graph);
         let mut out = States::default();
         let mut pairs: Vec<([Dim; 2], [Dim; 2])> = vec![];
         for (v, node) in graph.values().filter(|(v, _)| is_state(graph, &uses, *v)) {
