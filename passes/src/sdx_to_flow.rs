@@ -4,6 +4,8 @@
 //! copied into the kernels that use them. A reshape is a view; one that only adds or drops dimensions of 1 is an index
 //! map, because fusion sees through those.
 
+mod states;
+
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{
     Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store, TensorValue,
@@ -12,13 +14,16 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use states::{States, capacity_symbol, taken_names};
+use std::collections::BTreeSet;
 
 pub fn run(module: Operation) -> Result<()> {
+    let taken = taken_names(module)?;
     rewrite_functions(module, |function| {
         if !crate::is_sdx(function) {
             return Ok(None);
         }
-        convert(&Graph::read(function)?)?.write(function.context()).map(Some)
+        convert(&Graph::read(function)?, &taken)?.write(function.context()).map(Some)
     })
 }
 
@@ -34,20 +39,19 @@ struct Converter<'g> {
     graph: &'g Graph,
     program: Program,
     places: Vec<Place>,
+    states: States,
 }
 
-fn convert(graph: &Graph) -> Result<Program> {
-    let program = Program {
-        name: graph.name.clone(),
-        symbols: graph.symbols.clone(),
-        checks: graph.checks.clone(),
-        ..Program::default()
-    };
-    let mut c = Converter { graph, program, places: vec![] };
+fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
+    let states = States::of(graph, taken);
+    let mut symbols = graph.symbols.clone();
+    symbols.extend(states.symbols.iter().map(|name| (name.clone(), capacity_symbol())));
+    let program = Program { name: graph.name.clone(), symbols, checks: graph.checks.clone(), ..Program::default() };
+    let mut c = Converter { graph, program, places: vec![], states };
     let live = graph.live();
     for (v, node) in graph.values() {
         let place = match live[v.index()] || matches!(node.op, Op::Input { .. }) {
-            true => c.place(node).map_err(|e| match node.origins.first() {
+            true => c.place(v, node).map_err(|e| match node.origins.first() {
                 Some(origin) => e.node(origin),
                 None => e,
             })?,
@@ -94,13 +98,14 @@ impl BodyBuilder {
 }
 
 impl Converter<'_> {
-    fn place(&mut self, node: &Node) -> Result<Place> {
+    fn place(&mut self, v: Value, node: &Node) -> Result<Place> {
         if let Some(statements) = self.scalar(node) {
             return Ok(Place::Scalar(statements));
         }
         Ok(Place::Container(match &node.op {
             Op::Input { name } => {
-                let id = self.program.container(container_of(&node.ty));
+                let layout = self.states.layouts.get(&v).cloned().unwrap_or(Layout::RowMajor);
+                let id = self.program.container(Container { layout, ..container_of(&node.ty) });
                 self.program.inputs.push((name.clone(), id));
                 id
             }
@@ -119,10 +124,11 @@ impl Converter<'_> {
             }
             Op::Pad { low } => self.pad_kernel(low, node)?,
             Op::Concat { axis } => self.concat_kernel(*axis, node)?,
+            Op::Append { axis } => self.append_kernels(v, *axis, node)?,
             Op::Reshape => match unit_reshape(&self.graph.ty(node.args[0]).dims, &node.ty.dims) {
                 Some(index) => self.index_kernel(node, index)?,
                 None => {
-                    let arg = self.materialise(node.args[0])?;
+                    let arg = self.dense(node.args[0])?;
                     self.step(FlowOp::View, vec![arg], node)
                 }
             },
@@ -148,7 +154,8 @@ impl Converter<'_> {
             Op::Bind { symbol } => {
                 let arg = self.materialise(node.args[0])?;
                 let op = FlowOp::Bind { symbol: symbol.clone() };
-                self.program.steps.push(Step { op, args: vec![arg], results: vec![], origins: node.origins.clone() });
+                let origins = node.origins.clone();
+                self.program.steps.push(Step { op, args: vec![arg], update: None, results: vec![], origins });
                 arg
             }
         }))
@@ -189,13 +196,13 @@ impl Converter<'_> {
             }
             Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
             Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => None,
-            Op::Transpose { .. } | Op::Iota { .. } | Op::Bind { .. } => None,
+            Op::Append { .. } | Op::Transpose { .. } | Op::Iota { .. } | Op::Bind { .. } => None,
         }
     }
 
     fn step(&mut self, op: FlowOp, args: Vec<usize>, node: &Node) -> usize {
         let id = self.program.container(container_of(&node.ty));
-        self.program.steps.push(Step { op, args, results: vec![id], origins: node.origins.clone() });
+        self.program.steps.push(Step { op, args, update: None, results: vec![id], origins: node.origins.clone() });
         id
     }
 

@@ -32,6 +32,12 @@ impl Builder {
         self.push(Body::Load { memlet, guard }, dtype)
     }
 
+    /// Gives operand `container` room for `size` along an axis.
+    pub fn room(mut self, container: usize, axis: usize, size: &str) -> Builder {
+        self.0.reads[container].layout = Layout::Capacity { axis, size: Dim::symbol(size) };
+        self
+    }
+
     /// A second load of operand `container`.
     pub fn again(&mut self, container: usize, index: &[&str]) -> usize {
         let dtype = self.0.reads[container].dtype;

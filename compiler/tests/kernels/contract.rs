@@ -229,3 +229,34 @@ fn forms_without_a_fast_path_are_right_too() {
         case("squares", squares.0, &symbols, 35),
     ]);
 }
+
+/// q[b, h, s, d] · k[b, h, t, d] → p[b, h, s, t], and p · v[b, h, t, d], where k and v have room for more positions.
+#[test]
+fn operands_with_room_for_more() {
+    let scores = || {
+        let mut b = Builder::new(&["b", "3", "s", "t"], &["8"]);
+        let q = b.load(DType::F32, &["b", "3", "s", "8"], &["%0", "%1", "%2", "%4"]);
+        let k = b.load(DType::F32, &["b", "3", "t", "8"], &["%0", "%1", "%3", "%4"]);
+        let sum = b.dot(q, k);
+        b.store(sum, &["b", "3", "s", "t"], &["%0", "%1", "%2", "%3"]);
+        b.room(1, 2, "room").0
+    };
+    let mixed = || {
+        let mut b = Builder::new(&["b", "3", "s", "8"], &["t"]);
+        let p = b.load(DType::F32, &["b", "3", "s", "t"], &["%0", "%1", "%2", "%4"]);
+        let v = b.load(DType::F32, &["b", "3", "t", "8"], &["%0", "%1", "%4", "%3"]);
+        let sum = b.dot(p, v);
+        b.store(sum, &["b", "3", "s", "8"], &["%0", "%1", "%2", "%3"]);
+        b.room(1, 2, "room").0
+    };
+    // The fast path is kept: a stride is a parameter as before.
+    assert!(lower(&scores()).unwrap().def.is_blocked_contraction());
+    assert!(lower(&mixed()).unwrap().def.is_blocked_contraction());
+    let mut cases = vec![];
+    for (b, s, t, room) in [(2, 1, 40, 64), (1, 5, 33, 33), (2, 49, 64, 100), (2, 3, 0, 7)] {
+        let symbols = [("b", b), ("s", s), ("t", t), ("room", room)];
+        cases.push(case(&format!("scores {b} {s} {t} of {room}"), scores(), &symbols, 8));
+        cases.push(case(&format!("mixed {b} {s} {t} of {room}"), mixed(), &symbols, t));
+    }
+    check(cases);
+}
