@@ -24,17 +24,29 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
 
 /// Every model but those with very large weights.
 pub fn ensure_default(context: &Context) -> Result<()> {
-    let mut left_out = vec![];
-    for name in names(context)? {
-        match weights_of(&committed(context, &name))? {
-            Some((weights, _)) if weights.total_bytes > DEFAULT_WEIGHTS_BYTES_MAX => left_out.push(name),
-            Some(_) | None => drop(ensure(context, &name)?),
-        }
-    }
-    if !left_out.is_empty() {
-        println!("models: not made, because of their size (`cargo xtask models --all`): {}", left_out.join(" "));
+    let (large, default): (Vec<String>, Vec<String>) = split(context)?;
+    default.iter().try_for_each(|name| ensure(context, name).map(drop))?;
+    if !large.is_empty() {
+        println!("models: not made, because of their size (`cargo xtask models --all`): {}", large.join(" "));
     }
     Ok(())
+}
+
+/// The models with very large weights, and no other.
+pub fn ensure_large(context: &Context) -> Result<()> {
+    split(context)?.0.iter().try_for_each(|name| ensure(context, name).map(drop))
+}
+
+/// (those with very large weights, the others)
+fn split(context: &Context) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut large, mut others) = (vec![], vec![]);
+    for name in names(context)? {
+        match weights_of(&committed(context, &name))? {
+            Some((weights, _)) if weights.total_bytes > DEFAULT_WEIGHTS_BYTES_MAX => large.push(name),
+            Some(_) | None => others.push(name),
+        }
+    }
+    Ok((large, others))
 }
 
 /// Lays one model out and returns its folder.
