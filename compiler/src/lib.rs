@@ -4,6 +4,7 @@ pub mod codegen;
 pub mod commands;
 pub mod compile;
 pub mod emit;
+pub mod explain;
 pub mod import;
 pub mod onnx;
 pub mod pipeline;

