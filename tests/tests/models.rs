@@ -5,7 +5,9 @@
 //! should change.
 
 use sardonyx_tests::checked::checked;
-use sardonyx_tests::prepared::LARGE;
+use sardonyx_tests::prepared::{LARGE, model, prepared};
+use sardonyx_tests::programs::{Outcome, program};
+use std::process::Command;
 
 /// What becomes of a model.
 enum Expected {
@@ -86,6 +88,32 @@ fn every_other_model_is_as_the_table_says() {
             .filter(|n| !["skel_minilm_l6_safetensors", "rxnmapper_albert_ts17"].contains(n))
             .collect::<Vec<_>>(),
     );
+}
+
+/// The largest of an error over all outputs of all data sets.
+fn largest(report: &serde_json::Value, error: impl Fn(&serde_json::Value) -> Option<f64>) -> f64 {
+    let sets = report["sets"].as_array().into_iter().flatten();
+    let outputs = sets.flat_map(|set| set["outputs"].as_array().into_iter().flatten());
+    let errors = outputs.map(|output| error(output).unwrap_or_else(|| panic!("no error in {output}")));
+    errors.reduce(f64::max).unwrap_or_else(|| panic!("no outputs in {report}"))
+}
+
+/// Both round each f32 as often and sum in different orders: luck makes a factor of a few, a worse algorithm more.
+#[test]
+fn errors_are_of_the_size_of_onnx_runtimes() {
+    for name in
+        ["skel_gpt2_tiny_kv_dyn18", "skel_llama_tiny_kv_ts17", "skel_minilm_l6_dyn18", "skel_vit_small_rand_ts17"]
+    {
+        let mut command = Command::new(program("sardonyx"));
+        command.arg("check").arg(model(name)).arg("--data").arg(prepared(name)).arg("--json");
+        let done = Outcome::of(&mut command);
+        assert_eq!(done.code, 0, "{name}: {}{}", done.stdout, done.stderr);
+        let report = serde_json::from_str(&done.stdout).unwrap();
+        let ours = largest(&report, |output| output["interpreter"]["compiled"]["max_abs_error"].as_f64());
+        let theirs = largest(&report, |output| output["interpreter"]["max_abs_error"].as_f64());
+        println!("{name}: {ours:.1e} from the interpreter, ONNX Runtime {theirs:.1e}");
+        assert!(ours <= 10.0 * theirs, "{name}: {ours:e} from the interpreter, ONNX Runtime only {theirs:e}");
+    }
 }
 
 #[test]
