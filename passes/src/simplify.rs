@@ -190,34 +190,37 @@ fn decide_select(g: &Graph, node: &Node) -> Option<Rewrite> {
     Some(Rewrite::Value(node.args[if condition != 0.0 { 1 } else { 2 }]))
 }
 
-/// mul(transpose(x), scalar) => transpose(mul(x, scalar)), for any function of one tensor and scalars. Before the motion it
-/// joins what made `x`; behind it, it would keep the motion out of a contraction.
+/// mul(transpose(x), transpose(y)) => transpose(mul(x, y)), for any function of tensors that are moved alike, and of scalars.
+/// Before the motion it joins what made `x`; behind it, it would keep the motion out of a contraction.
 fn map_before_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
-    let Op::Map(_) = &node.op else { return None };
     let scalar = |v: Value| match &g.node(v).op {
         Op::Broadcast { dims } if dims.is_empty() => Some(g.node(v).args[0]),
         _ => None,
     };
-    let mut tensors = node.args.iter().filter(|v| scalar(**v).is_none());
-    let (&moved, None) = (tensors.next()?, tensors.next()) else { return None };
-    let motion = g.node(moved);
-    if !matches!(motion.op, Op::Reshape | Op::Transpose { .. }) || !node.ty.dtype.is_float() {
+    let is_float_map = matches!(node.op, Op::Map(_)) && node.ty.dtype.is_float();
+    let motion = g.node(*node.args.iter().find(|v| is_float_map && scalar(**v).is_none())?);
+    let alike = |op: &Op| match (op, &motion.op) {
+        (Op::Transpose { perm }, Op::Transpose { perm: other }) => perm == other,
+        (op, other) => matches!((op, other), (Op::Reshape, Op::Reshape)),
+    };
+    if !alike(&motion.op) {
         return None;
     }
-    let x = motion.args[0];
-    let mut new = vec![];
-    let mut args = vec![];
+    let dims = &g.ty(motion.args[0]).dims;
+    let (mut new, mut args) = (vec![], vec![]);
     for &v in &node.args {
+        let moved = g.node(v);
         args.push(match scalar(v) {
-            None => x,
             Some(s) => {
-                let ty = TensorType::new(g.ty(s).dtype, g.ty(x).dims.clone());
-                new.push(Node { op: Op::Broadcast { dims: vec![] }, args: vec![s], ty, ..g.node(v).clone() });
+                let ty = TensorType::new(g.ty(s).dtype, dims.clone());
+                new.push(Node { op: Op::Broadcast { dims: vec![] }, args: vec![s], ty, ..moved.clone() });
                 Value((g.nodes.len() + new.len() - 1) as u32)
             }
+            None if alike(&moved.op) && g.ty(moved.args[0]).dims == *dims => moved.args[0],
+            None => return None,
         });
     }
-    let ty = TensorType::new(node.ty.dtype, g.ty(x).dims.clone());
+    let ty = TensorType::new(node.ty.dtype, dims.clone());
     new.push(Node { args, ty, ..node.clone() });
     let map = Value((g.nodes.len() + new.len() - 1) as u32);
     Some(Rewrite::After(new, motion.op.clone(), vec![map]))

@@ -252,25 +252,50 @@ func.func @map_before_motion(%x: !sdx.tensor<[b, 12], f32>, %s: !sdx.tensor<[], 
 
 // -----
 
-// A vector does not fit before the motion, nor do two tensors; integers, of which shapes are made, stay as they are written.
+// Tensors that are moved alike, one of them twice.
+
+// CHECK-LABEL: func.func @maps_of_one_motion
+// CHECK-SAME: (%[[X:[^:]*]]: {{.*}}, %[[Y:[^:]*]]: !sdx
+// CHECK-NEXT: %[[P:.*]] = sdx.map "mul"(%[[X]], %[[X]])
+// CHECK-NEXT: %[[S:.*]] = sdx.map "add"(%[[P]], %[[Y]])
+// CHECK-NEXT: %[[R:.*]] = sdx.reshape %[[S]] : <[12*b], f32> -> <[b, 12], f32>
+// CHECK-NEXT: return %[[R]]
+!flat = !sdx.tensor<[12*b], f32>
+!rows = !sdx.tensor<[b, 12], f32>
+func.func @maps_of_one_motion(%x: !flat, %y: !flat) -> !rows {
+  %0 = sdx.reshape %x : !flat -> !rows
+  %1 = sdx.reshape %y : !flat -> !rows
+  %2 = sdx.map "mul"(%0, %0) : (!rows, !rows) -> !rows
+  %3 = sdx.map "add"(%2, %1) : (!rows, !rows) -> !rows
+  return %3 : !rows
+}
+
+// -----
+
+// A vector does not fit before the motion, nor do tensors that are moved otherwise or from another shape; integers, of
+// which shapes are made, stay as they are written.
 
 // CHECK-LABEL: func.func @map_behind_motion
-// CHECK: %[[T:.*]] = sdx.transpose
-// CHECK: sdx.map "mul"(%[[T]],
-// CHECK: sdx.map "add"(%[[T]], %[[T]])
-// CHECK: %[[I:.*]] = sdx.transpose
-// CHECK: sdx.map "neg"(%[[I]])
-!xt = !sdx.tensor<[s, b], f32>
-!it = !sdx.tensor<[s, b], i64>
-func.func @map_behind_motion(%x: !sdx.tensor<[b, s], f32>, %v: !sdx.tensor<[b], f32>, %i: !sdx.tensor<[b, s], i64>)
-    -> (!xt, !xt, !it) {
-  %0 = sdx.transpose %x [1, 0] : !sdx.tensor<[b, s], f32> -> !xt
-  %1 = sdx.broadcast %v to [1] : !sdx.tensor<[b], f32> -> !xt
-  %2 = sdx.map "mul"(%0, %1) : (!xt, !xt) -> !xt
-  %3 = sdx.map "add"(%0, %0) : (!xt, !xt) -> !xt
-  %4 = sdx.transpose %i [1, 0] : !sdx.tensor<[b, s], i64> -> !it
-  %5 = sdx.map "neg"(%4) : (!it) -> !it
-  return %2, %3, %5 : !xt, !xt, !it
+// CHECK: sdx.transpose
+// CHECK: sdx.reshape
+// CHECK: sdx.transpose
+// CHECK: sdx.map "mul"
+// CHECK: sdx.map "add"
+// CHECK: sdx.map "sub"
+// CHECK: sdx.map "neg"
+!q = !sdx.tensor<[4, 4], f32>
+!flat = !sdx.tensor<[16], f32>
+!iq = !sdx.tensor<[4, 4], i64>
+func.func @map_behind_motion(%x: !q, %v: !sdx.tensor<[4], f32>, %z: !flat, %i: !iq) -> (!q, !q, !q, !iq) {
+  %0 = sdx.transpose %x [1, 0] : !q -> !q
+  %2 = sdx.broadcast %v to [1] : !sdx.tensor<[4], f32> -> !q
+  %3 = sdx.reshape %z : !flat -> !q
+  %4 = sdx.transpose %i [1, 0] : !iq -> !iq
+  %5 = sdx.map "mul"(%0, %2) : (!q, !q) -> !q
+  %6 = sdx.map "add"(%0, %x) : (!q, !q) -> !q
+  %7 = sdx.map "sub"(%0, %3) : (!q, !q) -> !q
+  %8 = sdx.map "neg"(%4) : (!iq) -> !iq
+  return %5, %6, %7, %8 : !q, !q, !q, !iq
 }
 
 // -----
