@@ -5,6 +5,7 @@ pub mod commands;
 pub mod compile;
 pub mod emit;
 pub mod entries;
+pub mod explain;
 pub mod import;
 pub mod onnx;
 pub mod pipeline;

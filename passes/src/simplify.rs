@@ -6,13 +6,17 @@
 use crate::rewrite_functions;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, Value};
-use sardonyx_runtime::{Result, Tensor};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
+use sardonyx_runtime::dim::product;
+use sardonyx_runtime::{Dim, Result, Tensor};
+use std::ops::Range;
 
 /// What a node becomes; its type stays.
 enum Rewrite {
     Value(Value),
     Node(Op, Vec<Value>),
+    /// New nodes, numbered on from the graph's last, and then the operation.
+    After(Vec<Node>, Op, Vec<Value>),
 }
 
 /// The site and what stands there afterwards, or `None` where the rule does not apply.
@@ -24,13 +28,15 @@ static RULES: &[Rule] = &[
     compose_reshapes,
     compose_transposes,
     compose_broadcasts,
+    split_merged_transpose,
     drop_neutral_operand,
     square,
     decide_select,
+    map_before_motion,
     transpose_into_contract,
 ];
 
-/// Rounds of all rules over a function; each makes it smaller or stops.
+/// Rounds of all rules over a function; each makes it smaller, moves a map towards the inputs, or stops.
 const ROUNDS_MAX: usize = 8;
 
 pub fn run(module: Operation) -> Result<()> {
@@ -66,6 +72,12 @@ fn simplify(graph: &Graph) -> (Graph, bool) {
         map.push(match rewrite {
             Some(Rewrite::Value(v)) => v,
             Some(Rewrite::Node(op, args)) => out.push(Node { op, args, ..node }),
+            Some(Rewrite::After(new, op, args)) => {
+                for n in new {
+                    out.push(n);
+                }
+                out.push(Node { op, args, ..node })
+            }
             None => out.push(node),
         });
     }
@@ -111,6 +123,31 @@ fn compose_broadcasts(g: &Graph, node: &Node) -> Option<Rewrite> {
     Some(Rewrite::Node(Op::Broadcast { dims }, inner.args.clone()))
 }
 
+/// reshape(transpose(reshape(x[b, h, s, d], [b*h, s, d])), [b, h, d, s]) => transpose(x): dimensions that were merged, moved
+/// together and split again.
+fn split_merged_transpose(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let turned = matches!(node.op, Op::Reshape).then(|| g.node(node.args[0]))?;
+    let Op::Transpose { perm } = &turned.op else { return None };
+    let merged = g.node(turned.args[0]);
+    let x = matches!(merged.op, Op::Reshape).then(|| merged.args[0])?;
+    let dims = &g.ty(x).dims;
+    let groups = merged_groups(dims, &merged.ty.dims)?;
+    let perm: Vec<usize> = perm.iter().flat_map(|&p| groups[p].clone()).collect();
+    let splits = perm.iter().map(|&p| &dims[p]).eq(&node.ty.dims);
+    splits.then(|| Rewrite::Node(Op::Transpose { perm }, vec![x]))
+}
+
+/// Which neighbouring dimensions each merged one is the product of.
+fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
+    let (mut groups, mut start) = (vec![], 0);
+    for whole in merged {
+        let end = (start + 1..=dims.len()).find(|&end| product(&dims[start..end]) == *whole)?;
+        groups.push(start..end);
+        start = end;
+    }
+    (start == dims.len()).then_some(groups)
+}
+
 /// The one value that a constant, or a constant repeated by a broadcast, holds everywhere.
 pub fn splat(g: &Graph, v: Value) -> Option<f64> {
     let node = g.node(v);
@@ -152,6 +189,42 @@ fn decide_select(g: &Graph, node: &Node) -> Option<Rewrite> {
     let select = matches!(node.op, Op::Map(ScalarFn::Select));
     let condition = select.then(|| splat(g, node.args[0])).flatten()?;
     Some(Rewrite::Value(node.args[if condition != 0.0 { 1 } else { 2 }]))
+}
+
+/// mul(transpose(x), transpose(y)) => transpose(mul(x, y)), for any function of tensors that are moved alike, and of scalars.
+/// Before the motion it joins what made `x`; behind it, it would keep the motion out of a contraction.
+fn map_before_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
+    let scalar = |v: Value| match &g.node(v).op {
+        Op::Broadcast { dims } if dims.is_empty() => Some(g.node(v).args[0]),
+        _ => None,
+    };
+    let is_float_map = matches!(node.op, Op::Map(_)) && node.ty.dtype.is_float();
+    let motion = g.node(*node.args.iter().find(|v| is_float_map && scalar(**v).is_none())?);
+    let alike = |op: &Op| match (op, &motion.op) {
+        (Op::Transpose { perm }, Op::Transpose { perm: other }) => perm == other,
+        (op, other) => matches!((op, other), (Op::Reshape, Op::Reshape)),
+    };
+    if !alike(&motion.op) {
+        return None;
+    }
+    let dims = &g.ty(motion.args[0]).dims;
+    let (mut new, mut args) = (vec![], vec![]);
+    for &v in &node.args {
+        let moved = g.node(v);
+        args.push(match scalar(v) {
+            Some(s) => {
+                let ty = TensorType::new(g.ty(s).dtype, dims.clone());
+                new.push(Node { op: Op::Broadcast { dims: vec![] }, args: vec![s], ty, ..moved.clone() });
+                Value((g.nodes.len() + new.len() - 1) as u32)
+            }
+            None if alike(&moved.op) && g.ty(moved.args[0]).dims == *dims => moved.args[0],
+            None => return None,
+        });
+    }
+    let ty = TensorType::new(node.ty.dtype, dims.clone());
+    new.push(Node { args, ty, ..node.clone() });
+    let map = Value((g.nodes.len() + new.len() - 1) as u32);
+    Some(Rewrite::After(new, motion.op.clone(), vec![map]))
 }
 
 /// contract "bhsd,bhdt->…"(x, transpose(y)) => contract "bhsd,bhtd->…"(x, y): a contraction reads any order.

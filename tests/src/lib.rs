@@ -1,5 +1,6 @@
-//! What the suites share: our programs, small ONNX models, prepared models, damaged bytes, the workspace's sources
+//! What the suites share: models checked, our programs, small ONNX models, prepared models, damaged bytes, the workspace's sources
 
+pub mod checked;
 pub mod damage;
 pub mod metadata;
 pub mod onnx;

@@ -2,6 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+/// Models of gigabytes: `cargo xtask test --suite large-models` makes and checks them, the default suite does neither.
+pub static LARGE: &[&str] = &[
+    "skel_bert_base_rand_dyn18",
+    "skel_bert_base_rand_ortopt",
+    "skel_bert_base_rand_ts17",
+    "skel_bert_large_rand_ts17",
+];
+
 pub fn workspace() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     root.expect("tests is a folder of the workspace").to_path_buf()

@@ -1,7 +1,7 @@
-//! sardonyx compile | check | run | bench | inspect | ops: the compiler's command line
+//! sardonyx compile | check | run | bench | inspect | explain | ops: the compiler's command line
 
 use clap::Parser;
-use sardonyx::commands::{CheckArgs, CompileArgs, OpsArgs, check, ops, run_compile};
+use sardonyx::commands::{CheckArgs, CompileArgs, ExplainArgs, OpsArgs, check, explain, ops, run_compile};
 use sardonyx_runtime::Result;
 use sardonyx_runtime::commands::{self, BenchArgs, CompletionsArgs, InspectArgs, RunArgs};
 use std::io::Write;
@@ -20,6 +20,8 @@ enum Cli {
     Bench(BenchArgs),
     /// Show what is in an artifact
     Inspect(InspectArgs),
+    /// Show what each launch of the compiled model computes, and which of them repeat
+    Explain(ExplainArgs),
     /// List the supported ONNX operators
     Ops(OpsArgs),
     /// Write the completions of this program's command line for a shell
@@ -41,6 +43,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
         Cli::Run(args) => commands::run(&args, out).map(|()| 0),
         Cli::Bench(args) => commands::bench(&args, out).map(|()| 0),
         Cli::Inspect(args) => commands::inspect(&args, out).map(|()| 0),
+        Cli::Explain(args) => explain(&args, out).map(|()| 0),
         Cli::Ops(args) => ops(&args, out).map(|()| 0),
         Cli::Completions(args) => commands::completions::<Cli>(&args, out).map(|()| 0),
     }

@@ -1,12 +1,14 @@
-//! compile, check, ops: the commands that need the compiler; those that do not are the runtime's
+//! compile, check, explain, ops: the commands that need the compiler; those that do not are the runtime's
 
 mod check;
 mod compile;
+mod explain;
 mod ops;
 mod progress;
 
 pub use check::{CheckArgs, check};
 pub use compile::{CompileArgs, run_compile};
+pub use explain::{ExplainArgs, explain};
 pub use ops::{OpsArgs, ops};
 pub use progress::Progress;
 

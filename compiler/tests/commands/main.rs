@@ -5,10 +5,11 @@
 mod build;
 mod check;
 mod compile;
+mod explain;
 
 use build::*;
 use prost::Message;
-use sardonyx::onnx::proto::{GraphProto, TensorProto};
+use sardonyx::onnx::proto::{GraphProto, NodeProto, TensorProto};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -77,7 +77,8 @@ pub fn check_model(
     }
     let (mut summary, mut reports) = (CheckSummary::default(), Vec::new());
     if reference.is_some() && !args.json {
-        put!(out, "{:<11}  {:<11}  output (maximum absolute errors)", "compiled", "interpreter")?;
+        put!(out, "maximum absolute errors; c: compiled, e: expected, i: interpreter")?;
+        put!(out, "{:<9}  {:<9}  {:<9}  output", "c to e", "c to i", "e to i")?;
     }
     for set in &sets {
         let report = SetReport::new(session, set, reference, &tolerance);
@@ -109,8 +110,17 @@ type Compared = std::result::Result<Difference, String>;
 
 struct OutputReport {
     name: String,
+    /// The compiled model's against the expected one.
     compiled: Compared,
-    reference: Option<Compared>,
+    reference: Option<Beside>,
+}
+
+/// Where a reference stands: who is nearer to it, the compiled model or whoever made the expected outputs?
+struct Beside {
+    /// The reference's against the expected one.
+    expected: Compared,
+    /// The compiled model's against the reference's.
+    compiled: Compared,
 }
 
 fn is_good(compared: &Compared) -> bool {
@@ -136,13 +146,14 @@ impl SetReport {
             let line = format!("{}: {}: {verdict}, {}", self.set, o.name, describe(&o.compiled, tolerance));
             match &o.reference {
                 None => put!(out, "{line}")?,
-                Some(reference) => {
+                Some(Beside { expected, compiled }) => {
                     let column = |c: &Compared| c.as_ref().map_or("-".into(), |d| format!("{:.3e}", d.abs_max));
-                    let beside = match is_good(reference) {
+                    let beside = match is_good(expected) {
                         true => String::new(),
-                        false => format!("; the interpreter: {}", describe(reference, tolerance)),
+                        false => format!("; the interpreter: {}", describe(expected, tolerance)),
                     };
-                    put!(out, "{:<11}  {:<11}  {line}{beside}", column(&o.compiled), column(reference))?;
+                    let [c_e, c_i, e_i] = [&o.compiled, compiled, expected].map(column);
+                    put!(out, "{c_e:<9}  {c_i:<9}  {e_i:<9}  {line}{beside}")?;
                 }
             }
         }
@@ -164,9 +175,10 @@ impl OutputReport {
     fn json(&self) -> Json {
         let mut members = vec![("name", self.name.as_str().into()), ("passed", is_good(&self.compiled).into())];
         members.extend(difference_json(&self.compiled));
-        if let Some(reference) = &self.reference {
-            let mut inner = vec![("passed", is_good(reference).into())];
-            inner.extend(difference_json(reference));
+        if let Some(Beside { expected, compiled }) = &self.reference {
+            let mut inner = vec![("passed", is_good(expected).into())];
+            inner.extend(difference_json(expected));
+            inner.push(("compiled", Json::Object(difference_json(compiled))));
             members.push(("interpreter", Json::Object(inner)));
         }
         Json::Object(members)
@@ -202,9 +214,13 @@ fn compare_set(
     let one = |(name, expected): &(String, Tensor)| {
         let found = find(&actual, name).ok_or_else(|| Error::defect(format!("the output `{name}` did not come")))?;
         let reference = reference.as_ref().map(|outputs| {
-            let outputs = outputs.as_ref().map_err(String::clone)?;
-            let found = find(outputs, name).ok_or_else(|| format!("it has no output `{name}`"))?;
-            compare(&found, expected, tolerance)
+            let outputs = outputs.as_ref().map_err(String::clone);
+            let reference = outputs.and_then(|o| find(o, name).ok_or_else(|| format!("it has no output `{name}`")));
+            let with = |f: &dyn Fn(&Tensor) -> Compared| reference.as_ref().map_err(String::clone).and_then(f);
+            Beside {
+                expected: with(&|r| compare(r, expected, tolerance)),
+                compiled: with(&|r| compare(&found, r, tolerance)),
+            }
         });
         Ok(OutputReport { name: name.clone(), compiled: compare(&found, expected, tolerance), reference })
     };

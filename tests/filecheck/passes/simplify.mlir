@@ -230,6 +230,114 @@ func.func @select(%x: !x, %y: !x, %c: !c) -> (!x, !x, !x) {
 
 // -----
 
+// map-before-motion: a function of one tensor and scalars moves before what moves the tensor, as far as it gets.
+
+// CHECK-LABEL: func.func @map_before_motion
+// CHECK-SAME: (%[[X:[^:]*]]: {{.*}}, %[[S:[^:]*]]: !sdx.tensor<[], f32>
+// CHECK: %[[B:.*]] = sdx.broadcast %[[S]] to [] : <[], f32> -> <[b, 12], f32>
+// CHECK: %[[M:.*]] = sdx.map "div"(%[[B]], %[[X]]) : (!sdx.tensor<[b, 12], f32>, !sdx.tensor<[b, 12], f32>)
+// CHECK: %[[E:.*]] = sdx.map "exp"(%[[M]])
+// CHECK: %[[R:.*]] = sdx.reshape %[[E]] : <[b, 12], f32> -> <[b, 4, 3], f32>
+// CHECK: %[[T:.*]] = sdx.transpose %[[R]] [1, 0, 2]
+// CHECK: return %[[T]]
+!moved = !sdx.tensor<[4, b, 3], f32>
+func.func @map_before_motion(%x: !sdx.tensor<[b, 12], f32>, %s: !sdx.tensor<[], f32>) -> !moved {
+  %0 = sdx.reshape %x : !sdx.tensor<[b, 12], f32> -> !sdx.tensor<[b, 4, 3], f32>
+  %1 = sdx.transpose %0 [1, 0, 2] : !sdx.tensor<[b, 4, 3], f32> -> !moved
+  %2 = sdx.broadcast %s to [] : !sdx.tensor<[], f32> -> !moved
+  %3 = sdx.map "div"(%2, %1) : (!moved, !moved) -> !moved
+  %4 = sdx.map "exp"(%3) : (!moved) -> !moved
+  return %4 : !moved
+}
+
+// -----
+
+// Tensors that are moved alike, one of them twice.
+
+// CHECK-LABEL: func.func @maps_of_one_motion
+// CHECK-SAME: (%[[X:[^:]*]]: {{.*}}, %[[Y:[^:]*]]: !sdx
+// CHECK-NEXT: %[[P:.*]] = sdx.map "mul"(%[[X]], %[[X]])
+// CHECK-NEXT: %[[S:.*]] = sdx.map "add"(%[[P]], %[[Y]])
+// CHECK-NEXT: %[[R:.*]] = sdx.reshape %[[S]] : <[12*b], f32> -> <[b, 12], f32>
+// CHECK-NEXT: return %[[R]]
+!flat = !sdx.tensor<[12*b], f32>
+!rows = !sdx.tensor<[b, 12], f32>
+func.func @maps_of_one_motion(%x: !flat, %y: !flat) -> !rows {
+  %0 = sdx.reshape %x : !flat -> !rows
+  %1 = sdx.reshape %y : !flat -> !rows
+  %2 = sdx.map "mul"(%0, %0) : (!rows, !rows) -> !rows
+  %3 = sdx.map "add"(%2, %1) : (!rows, !rows) -> !rows
+  return %3 : !rows
+}
+
+// -----
+
+// A vector does not fit before the motion, nor do tensors that are moved otherwise or from another shape; integers, of
+// which shapes are made, stay as they are written.
+
+// CHECK-LABEL: func.func @map_behind_motion
+// CHECK: sdx.transpose
+// CHECK: sdx.reshape
+// CHECK: sdx.transpose
+// CHECK: sdx.map "mul"
+// CHECK: sdx.map "add"
+// CHECK: sdx.map "sub"
+// CHECK: sdx.map "neg"
+!q = !sdx.tensor<[4, 4], f32>
+!flat = !sdx.tensor<[16], f32>
+!iq = !sdx.tensor<[4, 4], i64>
+func.func @map_behind_motion(%x: !q, %v: !sdx.tensor<[4], f32>, %z: !flat, %i: !iq) -> (!q, !q, !q, !iq) {
+  %0 = sdx.transpose %x [1, 0] : !q -> !q
+  %2 = sdx.broadcast %v to [1] : !sdx.tensor<[4], f32> -> !q
+  %3 = sdx.reshape %z : !flat -> !q
+  %4 = sdx.transpose %i [1, 0] : !iq -> !iq
+  %5 = sdx.map "mul"(%0, %2) : (!q, !q) -> !q
+  %6 = sdx.map "add"(%0, %x) : (!q, !q) -> !q
+  %7 = sdx.map "sub"(%0, %3) : (!q, !q) -> !q
+  %8 = sdx.map "neg"(%4) : (!iq) -> !iq
+  return %5, %6, %7, %8 : !q, !q, !q, !iq
+}
+
+// -----
+
+// split-merged-transpose: what is merged only to be moved together.
+
+// CHECK-LABEL: func.func @merged
+// CHECK-SAME: (%[[X:.*]]: !sdx
+// CHECK-NEXT: %[[T:.*]] = sdx.transpose %[[X]] [3, 0, 1, 2] : <[b, 12, s, 8], f32> -> <[8, b, 12, s], f32>
+// CHECK-NEXT: return %[[T]]
+!m = !sdx.tensor<[b, 12, s, 8], f32>
+!r = !sdx.tensor<[8, b, 12, s], f32>
+func.func @merged(%x: !m) -> !r {
+  %0 = sdx.reshape %x : !m -> !sdx.tensor<[12*b*s, 8], f32>
+  %1 = sdx.transpose %0 [1, 0] : !sdx.tensor<[12*b*s, 8], f32> -> !sdx.tensor<[8, 12*b*s], f32>
+  %2 = sdx.reshape %1 : !sdx.tensor<[8, 12*b*s], f32> -> !r
+  return %2 : !r
+}
+
+// -----
+
+// Split in other places than it was merged, or merged across what moves apart: it stays.
+
+// CHECK-LABEL: func.func @merged_otherwise
+// CHECK: sdx.reshape
+// CHECK: sdx.transpose
+// CHECK: sdx.reshape
+// CHECK: sdx.reshape
+// CHECK: sdx.transpose
+// CHECK: sdx.reshape
+func.func @merged_otherwise(%x: !sdx.tensor<[b, 6, 8], f32>) -> (!sdx.tensor<[8, b, 3, 2], f32>, !sdx.tensor<[b, 6, 8], f32>) {
+  %0 = sdx.reshape %x : !sdx.tensor<[b, 6, 8], f32> -> !sdx.tensor<[6*b, 8], f32>
+  %1 = sdx.transpose %0 [1, 0] : !sdx.tensor<[6*b, 8], f32> -> !sdx.tensor<[8, 6*b], f32>
+  %2 = sdx.reshape %1 : !sdx.tensor<[8, 6*b], f32> -> !sdx.tensor<[8, b, 3, 2], f32>
+  %3 = sdx.reshape %x : !sdx.tensor<[b, 6, 8], f32> -> !sdx.tensor<[3*b, 16], f32>
+  %4 = sdx.transpose %3 [1, 0] : !sdx.tensor<[3*b, 16], f32> -> !sdx.tensor<[16, 3*b], f32>
+  %5 = sdx.reshape %4 : !sdx.tensor<[16, 3*b], f32> -> !sdx.tensor<[b, 6, 8], f32>
+  return %2, %5 : !sdx.tensor<[8, b, 3, 2], f32>, !sdx.tensor<[b, 6, 8], f32>
+}
+
+// -----
+
 // transpose-into-contract: the left operand, the right one, both.
 
 // CHECK-LABEL: func.func @contract

@@ -19,6 +19,7 @@ pub fn cases() -> Vec<Case> {
             w.layer_norm(x)
         }));
         out.push(finish("attention", dtype, attention));
+        out.push(finish("scaled_apart", dtype, scaled_apart));
         out.push(finish("mlp", dtype, mlp));
         out.push(finish("cached attention", dtype, cached_attention));
         out.push(finish("grouped heads", dtype, grouped_heads));
@@ -233,6 +234,21 @@ fn appended_rows(w: &mut Writer) -> Value {
     let back = w.shape(&["t + s", "2*b", "4"]);
     let normal = w.add(Op::Reshape, &[normal], Some(back));
     w.map(ScalarFn::Mul, &[rows, normal])
+}
+
+/// (q · c) · (k · c)ᵀ, the scales behind the transposes, and k turned with batch and heads merged
+fn scaled_apart(w: &mut Writer) -> Value {
+    let x = w.input("x", &["b", "s", "8"]);
+    let memory = w.input("memory", &["b", "t", "8"]);
+    let (q, k) = (w.linear(x, "q", 8, 8), w.linear(memory, "k", 8, 8));
+    let (q, k) = (w.heads(q, "s"), w.heads(k, "t"));
+    let ty = w.shape(&["2*b", "t", "4"]);
+    let merged = w.add(Op::Reshape, &[k], Some(ty));
+    let turned = w.add(Op::Transpose { perm: vec![0, 2, 1] }, &[merged], None);
+    let ty = w.shape(&["b", "2", "4", "t"]);
+    let kt = w.add(Op::Reshape, &[turned], Some(ty));
+    let (q, kt) = (w.map_const(ScalarFn::Mul, q, 0.7), w.map_const(ScalarFn::Mul, kt, 0.7));
+    w.contract("bhsd,bhdt->bhst", q, kt)
 }
 
 fn mlp(w: &mut Writer) -> Value {

@@ -1,6 +1,7 @@
-//! dialects/td, the operator table  =>  dialects/docs/*.md, compiler/OPERATORS.md
+//! dialects/td, the operator table, models  =>  dialects/docs/*.md, compiler/OPERATORS.md, README's launches
 
 use crate::context::{Context, Failure, Result};
+use crate::tables;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -48,21 +49,18 @@ fn pages(context: &Context) -> Result<Vec<(PathBuf, String)>> {
         )?;
         pages.push((PathBuf::from(format!("dialects/docs/{lower}.md")), text));
     }
-    let table = output(Command::new("cargo").current_dir(&context.root).args([
-        "run",
-        "--quiet",
-        "-p",
-        "sardonyx",
-        "--bin",
-        "sardonyx",
-        "--",
-        "ops",
-        "--markdown",
-    ]))?;
+    let table = output(sardonyx(context, "ops").arg("--markdown"))?;
     let head = "<!-- Written by `cargo xtask docs` from the operator table. -->\n\n# Supported ONNX operators\n\n\
                 All of them compile; none runs on the host.\n\n";
     pages.push((PathBuf::from("compiler/OPERATORS.md"), format!("{head}{table}")));
+    let readme = tables::readme_with_launches(context, &mut sardonyx(context, "explain"))?;
+    pages.push((PathBuf::from("README.md"), readme));
     Ok(pages)
+}
+
+/// A command of the compiler, of this build.
+fn sardonyx(context: &Context, command: &str) -> Command {
+    context.cargo(["run", "--quiet", "-p", "sardonyx", "--bin", "sardonyx", "--", command])
 }
 
 fn output(command: &mut Command) -> Result<String> {

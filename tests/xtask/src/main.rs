@@ -8,6 +8,7 @@ mod models;
 mod setup;
 mod splice;
 mod suite;
+mod tables;
 mod weights;
 
 use context::{Context, Failure, Result};
@@ -24,6 +25,12 @@ struct Command {
 /// Every command. Sorted by name.
 static COMMANDS: &[Command] = &[
     Command {
+        name: "accuracy",
+        args: "",
+        about: "measure errors against the interpreter, ours and ONNX Runtime's, and write README's table",
+        run: tables::accuracy,
+    },
+    Command {
         name: "demo",
         args: "",
         about: "compile MiniLM, compare three sentences, print similarities and times",
@@ -32,7 +39,7 @@ static COMMANDS: &[Command] = &[
     Command {
         name: "docs",
         args: "[--check]",
-        about: "write the generated pages: dialect reference, operator table",
+        about: "write the generated pages: dialect reference, operator table, README's table of launches",
         run: docs::command,
     },
     Command {
@@ -50,8 +57,8 @@ static COMMANDS: &[Command] = &[
     Command { name: "setup", args: "", about: "install the missing Debian or Ubuntu packages", run: setup::command },
     Command {
         name: "test",
-        args: "[ARGUMENT OF cargo test…]",
-        about: "setup, fetch, models, then the whole default test suite",
+        args: "[--suite NAME] [ARG…]",
+        about: "setup, fetch, models, then `cargo test` of a suite, with its arguments",
         run: suite::command,
     },
 ];

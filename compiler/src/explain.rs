@@ -1,0 +1,136 @@
+//! model.onnx  =>  its launches in order, and the layer among them: 72 launches = 5 + 6 × 11 + 1
+
+use crate::compile::lower_model;
+use crate::import::DimRange;
+use crate::onnx::read_model;
+use crate::pipeline::{self, Watch};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::plan::{Action, Plan};
+use sardonyx_passes::kernel::lower;
+use sardonyx_runtime::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The stage after which the order of the launches is settled.
+const STAGE: &str = "schedule";
+
+pub struct Launches {
+    /// Symbol and class of each kernel.
+    pub kernels: Vec<(String, String)>,
+    pub launches: Vec<Launch>,
+    pub layers: Option<Layers>,
+}
+
+pub struct Launch {
+    /// Index into the kernels.
+    pub kernel: usize,
+    /// The ONNX nodes that it computes.
+    pub origins: Vec<String>,
+}
+
+/// A sequence of launches that follows itself: the launches from `first` on are `times` times the same `length` kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layers {
+    pub first: usize,
+    pub length: usize,
+    pub times: usize,
+}
+
+/// Compiles as far as the order of the launches; weights are not looked at.
+pub fn launches(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Launches> {
+    plan(model, dims).and_then(|plan| read(&plan)).map_err(|e| e.file(model.display().to_string()))
+}
+
+fn plan(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Plan> {
+    let model = read_model(model)?;
+    let context = sardonyx_passes::context();
+    context.attach_diagnostic_handler(|_| true);
+    let (mut module, _) = lower_model(&context, &model, dims)?;
+    let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };
+    pipeline::run(&context, &mut module, &watch, &mut |_| Ok(()))?;
+    let plan = Plan::read(Operation(module.as_operation().to_raw()))?;
+    plan.ok_or_else(|| Error::defect("the pipeline made no plan"))
+}
+
+fn read(plan: &Plan) -> Result<Launches> {
+    let named =
+        |(symbol, kernel): &(String, _)| Ok((symbol.clone(), format!("{:?}", lower(kernel)?.class).to_lowercase()));
+    let kernels = plan.kernels.iter().map(named).collect::<Result<_>>()?;
+    let launch = |step: &sardonyx_dialects::plan::Step| match &step.action {
+        Action::Launch { kernel, .. } => Some(Launch { kernel: *kernel, origins: step.origins.clone() }),
+        Action::Copy { .. } => None,
+    };
+    let launches: Vec<Launch> = plan.steps.iter().filter_map(launch).collect();
+    let order: Vec<usize> = launches.iter().map(|l| l.kernel).collect();
+    Ok(Launches { kernels, layers: layers(&order), launches })
+}
+
+/// What covers most of the launches by repeating itself, and of several such the shortest; of its places the first.
+pub fn layers(order: &[usize]) -> Option<Layers> {
+    let mut best: Option<Layers> = None;
+    for length in 1..=order.len() / 2 {
+        let found = repeated(order, length).filter(|l| l.times > 1);
+        if let Some(l) = found
+            && best.is_none_or(|b| l.length * l.times > b.length * b.times)
+        {
+            best = Some(l);
+        }
+    }
+    best
+}
+
+/// The longest stretch in which each launch equals the one `length` later.
+fn repeated(order: &[usize], length: usize) -> Option<Layers> {
+    let (mut longest, mut start) = (0..0, 0);
+    for i in 0..order.len() - length {
+        match order[i] == order[i + length] {
+            true if i + 1 - start > longest.len() => longest = start..i + 1,
+            true => {}
+            false => start = i + 1,
+        }
+    }
+    let times = longest.len() / length + 1;
+    (longest.len() >= length).then_some(Layers { first: longest.start, length, times })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(order: &[usize]) -> Option<(usize, usize, usize)> {
+        layers(order).map(|l| (l.first, l.length, l.times))
+    }
+
+    #[test]
+    fn layers_are_what_repeats() {
+        assert_eq!(found(&[9, 1, 2, 3, 1, 2, 3, 1, 2, 3, 8]), Some((1, 3, 3)));
+        // Six twos cover more than two threes; a layer may hold a repetition of its own.
+        assert_eq!(found(&[5, 5, 6, 5, 5, 6, 5, 5, 6]), Some((0, 3, 3)));
+        assert_eq!(found(&[7, 7, 7, 7]), Some((0, 1, 4)));
+    }
+
+    #[test]
+    fn without_repetition_there_is_no_layer() {
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&[1]), None);
+        assert_eq!(found(&[1, 2, 3, 1]), None);
+    }
+
+    /// Every length and place, by definition.
+    #[test]
+    fn the_search_finds_what_trying_everything_finds() {
+        for seed in 0..2000u64 {
+            let n = seed % 11;
+            let order: Vec<usize> = (0..n).map(|i| (seed * 2654435761 >> (i * 3) & 1) as usize).collect();
+            let mut most = 0;
+            for length in 1..=order.len() / 2 {
+                for first in 0..order.len() {
+                    let same = |t: &usize| order[first..].chunks(length).nth(*t) == Some(&order[first..first + length]);
+                    let times = (0..).take_while(|t| first + length <= order.len() && same(t)).count();
+                    most = most.max(if times > 1 { length * times } else { 0 });
+                }
+            }
+            assert_eq!(layers(&order).map_or(0, |l| l.length * l.times), most, "{order:?}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! explain MODEL.onnx: launches, their nodes, the layer that repeats
+
+use super::*;
+
+/// Three times relu(x · w), then a softmax, which is no layer.
+fn stack() -> GraphProto {
+    let w = layer().initializer;
+    let layers = ["x t0 y0", "y0 t1 y1", "y1 t2 y2"].map(|names| {
+        let [x, t, y] = names.split(' ').collect::<Vec<_>>()[..] else { panic!("three names") };
+        let multiply = NodeProto { name: format!("mul_{t}"), ..node("MatMul", &format!("{x} w"), t) };
+        [multiply, NodeProto { name: format!("relu_{y}"), ..node("Relu", t, y) }]
+    });
+    let mut nodes = layers.concat();
+    nodes.push(NodeProto { name: "soft".into(), ..node("Softmax", "y2", "y") });
+    GraphProto { initializer: w, ..graph("x", "y", nodes) }
+}
+
+#[test]
+fn a_layer_is_shown_once() {
+    let f = Folder::with(stack());
+    let out = f.good(&["explain", "m.onnx"]);
+    let lines: Vec<&str> = out.lines().map(str::trim_end).collect();
+    assert_eq!(lines[0], "m.onnx: 4 launches of 2 kernels = 0 + 3 × 1 + 1");
+    assert_eq!(lines[1], "3 times, here the first:");
+    assert!(lines[2].contains("k0     contract   mul_t0 relu_y0"), "{out}");
+    assert_eq!(lines[3], "then:");
+    assert!(lines[4].contains("k1     normalise  soft"), "{out}");
+    assert_eq!(lines.len(), 5);
+    assert_eq!(std::fs::read_dir(f.dir.path()).unwrap().count(), 1, "nothing was written");
+}
+
+#[test]
+fn the_json_holds_every_launch_of_every_model() {
+    let f = Folder::with(stack());
+    std::fs::write(f.path("one.onnx"), model(layer()).encode_to_vec()).unwrap();
+    let report = f.json(&["explain", "m.onnx", "one.onnx", "--json"]);
+    let [stack, one] = &report["models"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!(stack["layers"], serde_json::json!({"first": 0, "length": 1, "times": 3}));
+    assert_eq!(stack["launches"].as_array().unwrap().len(), 4);
+    assert_eq!(stack["launches"][1]["origins"], serde_json::json!(["mul_t1", "relu_y1"]));
+    assert_eq!((&one["model"], &one["kernels"], &one["layers"]), (&"one.onnx".into(), &1.into(), &().into()));
+}
+
+#[test]
+fn a_model_that_cannot_be_compiled_is_named() {
+    let f = Folder::with(layer());
+    let (code, message) = f.bad(&["explain", "m.onnx", "none.onnx"]);
+    assert!(code == 2 && message.starts_with("error[E0002]: cannot read none.onnx"), "{message}");
+    let (code, message) = f.bad(&["explain", "m.onnx", "--dim", "b=1"]);
+    assert!(code == 2 && message.starts_with("error[E0204]: the model has no dimension symbol `b`"), "{message}");
+}

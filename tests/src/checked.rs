@@ -1,0 +1,30 @@
+//! checked("skel_minilm_l6_safetensors")  =>  compiled with symbolic dimensions, run on its data sets, what came of it
+
+use crate::prepared::{data_sets, model};
+use sardonyx::compile::{Request, compile};
+use sardonyx_runtime::commands::{DataArgs, check_model};
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use std::path::Path;
+
+/// Compiles without `--dim`: every symbol stays open. Returns what the check printed, or the refusal.
+pub fn checked(name: &str) -> Result<String, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("m.sdx");
+    compile(&Request::new(&model(name), &output)).map_err(|e| e.to_string())?;
+    check_artifact(name, &output)
+}
+
+/// Runs an artifact of the model on its data sets; `Err` where one is outside the tolerance.
+pub fn check_artifact(name: &str, artifact: &Path) -> Result<String, String> {
+    let loaded = Model::load(artifact, &LoadOptions::default()).map_err(|e| format!("at load: {e}"))?;
+    let session = loaded.session(&SessionOptions { threads: 2, ..SessionOptions::default() }).unwrap();
+    let sets = data_sets(name);
+    let args = DataArgs { data: sets.clone(), rtol: 1e-3, atol: 1e-4, max_ulp: None, json: false };
+    let mut text = vec![];
+    let summary = check_model(&session, &args, None, &mut text).map_err(|e| format!("at the check: {e}"))?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    match (summary.passed, summary.failed) {
+        (n, 0) if n == sets.len() && n > 0 => Ok(text),
+        _ => Err(format!("at the check: {text}")),
+    }
+}
