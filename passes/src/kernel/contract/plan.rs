@@ -13,6 +13,9 @@ pub const CHUNK: i64 = 48;
 /// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
 pub const GROUP: i64 = 4;
 
+/// Rows and columns that are transposed in registers at once, by the widest variant.
+pub const SQUARE_MAX: i64 = 16;
+
 /// How the right operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -147,6 +150,24 @@ impl Plan {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }
 
+    /// Panels of a work item: two where there are at most two rows, all of them packed.
+    pub fn panels_per_strip(&self, def: &KernelDef) -> Dim {
+        let wide = def.extent(self.n).as_const().is_none_or(|n| n >= 2 * WIDTH);
+        match (self.form, self.m) {
+            (Form::Panels, None) if wide => Dim::constant(2),
+            // 1 + 1 for one or two rows, 1 + 0 for more; without any row there is no work item.
+            (Form::Panels, Some(m)) if wide => {
+                let rows = def.extent(m).dim();
+                Dim::constant(1) + Dim::constant(3).floordiv(&(rows + Dim::constant(1)))
+            }
+            (Form::Panels | Form::Rows | Form::Copied, _) => Dim::constant(1),
+        }
+    }
+
+    pub fn n_strips(&self, def: &KernelDef) -> Dim {
+        self.n_panels(def).ceildiv(&self.panels_per_strip(def))
+    }
+
     pub fn n_chunks(&self, def: &KernelDef) -> Dim {
         let rows = self.m.map_or(Dim::constant(1), |m| def.extent(m).dim());
         rows.ceildiv(&Dim::constant(CHUNK))
@@ -154,12 +175,16 @@ impl Plan {
 
     pub fn grid(&self, def: &KernelDef) -> Dim {
         let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
-        batch * self.n_panels(def) * self.n_chunks(def)
+        batch * self.n_strips(def) * self.n_chunks(def)
     }
 
     pub fn copied_bytes(&self, def: &KernelDef) -> Dim {
         match self.form {
-            Form::Copied => def.extent(self.k).dim() * Dim::constant(WIDTH * 4),
+            Form::Copied => {
+                // Rows are copied in squares.
+                let squares = def.extent(self.k).dim().ceildiv(&Dim::constant(SQUARE_MAX));
+                squares * Dim::constant(SQUARE_MAX * WIDTH * 4)
+            }
             Form::Panels | Form::Rows => Dim::constant(0),
         }
     }
