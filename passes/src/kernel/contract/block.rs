@@ -243,7 +243,7 @@ impl Item<'_> {
             let b_rows: Vec<Val> = b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
             let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
             if plan.form == Form::Panels {
-                let ahead = if size <= 4 { FEW_AHEAD } else { AHEAD };
+                let ahead = if size <= 8 { FEW_AHEAD } else { AHEAD };
                 for (b_row, line) in
                     b_rows.iter().flat_map(|b| (0..vectors as i64 * lanes as i64 / 16).map(|l| (*b, l)))
                 {
