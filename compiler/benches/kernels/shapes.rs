@@ -1,6 +1,6 @@
 //! Which kernels are measured: one row each
 
-use crate::build::{Builder, layer_norm, mixed, scores, softmax};
+use crate::build::{Builder, layer_norm, mixed, scores, softmax, softmax_of};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::packable;
@@ -78,6 +78,20 @@ fn elements(name: &str, kernel: Kernel, n: usize) -> Shape {
     Shape { name: name.into(), kernel, symbols, kind: Kind::Elements, work: n as f64, weight_bytes: 0 }
 }
 
+/// Every other number is far below the largest.
+fn hidden_softmax() -> Kernel {
+    let mut b = Builder::new(&["12", "s"], &["s"]);
+    let x = b.load(DType::F32, &["12", "s", "s"], &["%0", "%1", "%2"]);
+    let (column, two, one) = (b.index("%2"), b.constant(2.0, DType::I64), b.constant(1.0, DType::I64));
+    let odd = b.apply(ScalarFn::Rem, &[column, two]);
+    let odd = b.apply(ScalarFn::Eq, &[odd, one]);
+    let hidden = b.constant(-3e38, DType::F32);
+    let x = b.apply(ScalarFn::Select, &[odd, hidden, x]);
+    let e = softmax_of(&mut b, x);
+    b.store(e, &["12", "s", "s"], &["%0", "%1", "%2"]);
+    b.0
+}
+
 fn bias(columns: &str) -> Kernel {
     let mut b = Builder::new(&["s", columns], &[]);
     let x = b.load(DType::F32, &["s", columns], &["%0", "%1"]);
@@ -117,6 +131,7 @@ pub fn shapes() -> Vec<Shape> {
         }
     }
     shapes.push(elements("softmax 1536 x 128", softmax(&["12", "s"], "s"), 12 * 128 * 128));
+    shapes.push(elements("softmax 1536 x 128, half hidden by a mask", hidden_softmax(), 12 * 128 * 128));
     shapes.push(elements("layer norm of a sum 128 x 384", layer_norm("384", 384.0), 128 * 384));
     shapes.push(elements("bias 128 x 384", bias("384"), 128 * 384));
     shapes.push(elements("bias 128 x 8", bias("8"), 128 * 8));

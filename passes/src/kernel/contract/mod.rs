@@ -16,6 +16,7 @@ use super::asm::{Asm, Elem, Val};
 use super::def::*;
 use super::eval::{Cx, Point, Variant, decode};
 use plan::{CHUNK, Form, GROUP};
+use sardonyx_runtime::Dim;
 
 impl Plan {
     /// The numbers of strip and chunk of item `at` of one batch element.
@@ -104,13 +105,14 @@ impl Item<'_> {
     fn strip(mut self, asm: &mut Asm, strip: Val, id: Val, copied: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let (one, width) = (asm.i64(1), asm.i64(WIDTH));
-        let per_strip = plan.panels_per_strip(cx.def);
-        if per_strip.is_const(1) {
+        let paired = plan.is_paired(cx.def);
+        if paired.is_const(0) {
             self.begin_at(asm, strip);
             let copied = self.locate_panel(asm, id, copied);
             self.panel(asm);
             return copied;
         }
+        let per_strip = paired + Dim::constant(1);
         let (per_strip, n_panels) = (cx.dim(asm, &per_strip), cx.dim(asm, &plan.n_panels(cx.def)));
         let first = asm.bin("arith.muli", strip, per_strip);
         let end = asm.bin("arith.addi", first, per_strip);

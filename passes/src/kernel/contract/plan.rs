@@ -150,22 +150,25 @@ impl Plan {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }
 
-    /// Panels of a work item: two where there are at most two rows, all of them packed.
-    pub fn panels_per_strip(&self, def: &KernelDef) -> Dim {
-        let wide = def.extent(self.n).as_const().is_none_or(|n| n >= 2 * WIDTH);
+    /// 1 where there are one or two rows, which take two packed panels at a time; else 0.
+    pub fn is_paired(&self, def: &KernelDef) -> Dim {
+        let wide = def.extent(self.n).as_const().is_some_and(|n| n >= 2 * WIDTH);
         match (self.form, self.m) {
-            (Form::Panels, None) if wide => Dim::constant(2),
-            // 1 + 1 for one or two rows, 1 + 0 for more; without any row there is no work item.
+            (Form::Panels, None) if wide => Dim::constant(1),
+            // Without any row there is no work item.
             (Form::Panels, Some(m)) if wide => {
-                let rows = def.extent(m).dim();
-                Dim::constant(1) + Dim::constant(3).floordiv(&(rows + Dim::constant(1)))
+                let behind = def.extent(m).dim() + Dim::constant(1);
+                Dim::constant(3).floordiv(&behind)
             }
-            (Form::Panels | Form::Rows | Form::Copied, _) => Dim::constant(1),
+            (Form::Panels | Form::Rows | Form::Copied, _) => Dim::constant(0),
         }
     }
 
+    /// Panels, or pairs of them.
     pub fn n_strips(&self, def: &KernelDef) -> Dim {
-        self.n_panels(def).ceildiv(&self.panels_per_strip(def))
+        let n_panels = self.n_panels(def);
+        let n_pairs = n_panels.floordiv(&Dim::constant(2));
+        n_panels - self.is_paired(def) * n_pairs
     }
 
     pub fn n_chunks(&self, def: &KernelDef) -> Dim {
