@@ -1,11 +1,12 @@
 //! Contractions: matrix products with epilogues, batched attention products, packed operands
 
 use crate::build::{Builder, mixed, plain, product, scores};
-use crate::harness::{Case, check};
-use sardonyx_dialects::flow::kernel::Kernel;
+use crate::harness::{Case, Library, check, run, variants};
+use sardonyx::codegen::build_shared_object;
+use sardonyx_dialects::flow::kernel::{Container, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::{lower, packable};
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_runtime::{DType, Dim, Tensor};
 
 /// The sum of k products of numbers in -1..1, added in any order in f32.
 fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
@@ -305,5 +306,55 @@ fn computed_rows_and_summands() {
         b.store(sum, &["12", "40"], &["%0", "%1"]);
         assert_eq!(lower(&b.0).unwrap().def.is_blocked_contraction(), blocked, "{index:?}");
         check(vec![case(&index.join(","), b.0, &[], 16)]);
+    }
+}
+
+#[test]
+fn few_rows_by_pairs_of_panels() {
+    let mut cases = vec![];
+    for n in [64i64, 70, 96, 130] {
+        for m in [0i64, 1, 2, 3, 49, 50] {
+            let ns = n.to_string();
+            cases.push(packed_case(&format!("{m} by {n}"), plain("m", &ns, "7"), &[("m", m)], 7));
+            cases.push(packed_case(&format!("gelu {m} by {n}"), full("m", &ns, "7"), &[("m", m)], 7));
+        }
+        let ns = n.to_string();
+        let mut b = Builder::new(&[&ns], &["7"]);
+        let x = b.load(DType::F32, &["7"], &["%1"]);
+        let w = b.load(DType::F32, &["7", &ns], &["%1", "%0"]);
+        let sum = b.dot(x, w);
+        b.store(sum, &[&ns], &["%0"]);
+        cases.push(packed_case(&format!("no rows by {n}"), b.0, &[], 7));
+    }
+    check(cases);
+}
+
+/// The same bits beside no other row and beside fifty, in blocks of every size.
+#[test]
+fn a_row_does_not_depend_on_the_others() {
+    let kernels = [("plain", plain("m", "70", "19"), 70), ("gelu", full("m", "96", "19"), 96)];
+    for (name, kernel, n) in kernels {
+        let whole = packed_case(name, kernel, &[("m", 50)], 19);
+        let lowered = lower(&whole.kernel).unwrap();
+        let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered.def)]).unwrap());
+        for variant in variants() {
+            let f = library.kernel("k", variant);
+            let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
+            for m in (1..=17).chain([47, 48, 49]) {
+                let first_rows = |t: &Tensor, c: &Container| match c.dims.first().and_then(Dim::as_symbol) {
+                    Some("m") => {
+                        let (columns, all) = (t.dims()[1], t.to_vec::<f32>().unwrap());
+                        Tensor::from_vec(vec![m, columns], all[..m * columns].to_vec())
+                    }
+                    _ => t.clone(),
+                };
+                let reads = whole.reads.iter().zip(&whole.kernel.reads).map(|(t, c)| first_rows(t, c)).collect();
+                let symbols = vec![("m", m as i64)];
+                let kernel = whole.kernel.clone();
+                let some = Case { name: name.into(), kernel, symbols, reads, absolute: 0.0, relative: 0.0 };
+                let (got, _) = run(f, &lowered, &some, i64::MAX / 2);
+                assert!(got[0][..] == expected[0][..m * n * 4], "{name} {}: {m} rows", variant.name());
+            }
+        }
     }
 }

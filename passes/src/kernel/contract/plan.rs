@@ -13,6 +13,9 @@ pub const CHUNK: i64 = 48;
 /// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
 pub const GROUP: i64 = 4;
 
+/// Rows and columns that are transposed in registers at once, by the widest variant.
+pub const SQUARE_MAX: i64 = 16;
+
 /// How the right operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -158,6 +161,27 @@ impl Plan {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }
 
+    /// 1 where there are one or two rows, which take two packed panels at a time; else 0.
+    pub fn is_paired(&self, def: &KernelDef) -> Dim {
+        let wide = def.extent(self.n).as_const().is_some_and(|n| n >= 2 * WIDTH);
+        match (self.form, self.m) {
+            (Form::Panels, None) if wide => Dim::constant(1),
+            // Without any row there is no work item.
+            (Form::Panels, Some(m)) if wide => {
+                let behind = def.extent(m).dim() + Dim::constant(1);
+                Dim::constant(3).floordiv(&behind)
+            }
+            (Form::Panels | Form::Rows | Form::Copied, _) => Dim::constant(0),
+        }
+    }
+
+    /// Panels, or pairs of them.
+    pub fn n_strips(&self, def: &KernelDef) -> Dim {
+        let n_panels = self.n_panels(def);
+        let n_pairs = n_panels.floordiv(&Dim::constant(2));
+        n_panels - self.is_paired(def) * n_pairs
+    }
+
     pub fn n_chunks(&self, def: &KernelDef) -> Dim {
         let rows = self.m.map_or(Dim::constant(1), |m| def.extent(m).dim());
         rows.ceildiv(&Dim::constant(CHUNK))
@@ -165,12 +189,16 @@ impl Plan {
 
     pub fn grid(&self, def: &KernelDef) -> Dim {
         let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
-        batch * self.n_panels(def) * self.n_chunks(def)
+        batch * self.n_strips(def) * self.n_chunks(def)
     }
 
     pub fn copied_bytes(&self, def: &KernelDef) -> Dim {
         match self.form {
-            Form::Copied => def.extent(self.k).dim() * Dim::constant(WIDTH * 4),
+            Form::Copied => {
+                // Rows are copied in squares.
+                let squares = def.extent(self.k).dim().ceildiv(&Dim::constant(SQUARE_MAX));
+                squares * Dim::constant(SQUARE_MAX * WIDTH * 4)
+            }
             Form::Panels | Form::Rows => Dim::constant(0),
         }
     }
