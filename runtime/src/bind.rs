@@ -1,8 +1,12 @@
 //! the inputs of a call  =>  values of the symbols; or a sentence that names the input and the dimension
 
-use crate::program::{Entry, Port, Program};
+use crate::dim::Atom;
+use crate::program::{Check, Entry, Port, Program, range};
+use crate::solve::Source;
 use crate::view::{TensorBuffer, TensorView};
 use crate::{Dim, Error, Result};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Gives every input port its tensor, in the ports' order.
 pub fn match_inputs<'a>(entry: &Entry, inputs: &[(&str, TensorView<'a>)]) -> Result<Vec<TensorView<'a>>> {
@@ -57,38 +61,174 @@ fn known(kind: &str, ports: &[Port]) -> String {
 
 /// Values by symbol index. Types, ranks, ranges and agreement are checked.
 pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[TensorView]) -> Result<Vec<Option<i64>>> {
-    let mut values = vec![None; program.symbols.len()];
-    // Where each symbol got its value, for the message when another input disagrees.
-    let mut from: Vec<Option<(&Port, usize)>> = vec![None; program.symbols.len()];
     for (port, tensor) in entry.inputs.iter().zip(inputs) {
         check_type(port, tensor)?;
-        for (axis, (dim, &size)) in port.dims.iter().zip(tensor.dims()).enumerate() {
-            let Some(&at) = dim.as_symbol().and_then(|name| program.symbol_index.get(name)) else { continue };
-            let symbol = &program.symbols[at];
-            let value = i64::try_from(size).unwrap_or(i64::MAX);
-            let here = format!("input `{}`, dimension {axis}", port.name);
-            match (values[at], from[at]) {
-                (Some(other), Some((first, first_axis))) if other != value => {
-                    let there = format!("input `{}`, dimension {first_axis}", first.name);
-                    let message = format!("`{}` = {other} ({there}), but also {value} ({here})", symbol.name);
-                    return Err(Error::user("E0301", message));
-                }
-                _ if !symbol.admits(value) => {
-                    let message = format!("`{}` = {value} ({here}) is outside {}", symbol.name, symbol.range());
-                    return Err(Error::user("E0301", message));
-                }
-                _ => (values[at], from[at]) = (Some(value), Some((port, axis))),
+    }
+    let mut binding = Binding { program, entry, values: vec![None; program.symbols.len()] };
+    for (source, &at) in entry.sources.iter().zip(&entry.bound) {
+        let size = size_of(inputs, source.input, source.axis);
+        let value = source.value(size, &|name| binding.value(name));
+        binding.values[at] = Some(value.ok_or_else(|| binding.unsolvable(source, size))?);
+    }
+    binding.check_ranges()?;
+    for (input, port) in entry.inputs.iter().enumerate() {
+        for (axis, dim) in port.dims.iter().enumerate() {
+            binding.check_size(input, axis, dim, size_of(inputs, input, axis))?;
+        }
+    }
+    Ok(binding.values)
+}
+
+fn size_of(inputs: &[TensorView], input: usize, axis: usize) -> i64 {
+    i64::try_from(inputs[input].dims()[axis]).unwrap_or(i64::MAX)
+}
+
+/// Values of symbols, and the sentences about them.
+struct Binding<'a> {
+    program: &'a Program,
+    entry: &'a Entry,
+    values: Vec<Option<i64>>,
+}
+
+impl Binding<'_> {
+    fn value(&self, name: &str) -> Option<i64> {
+        self.program.symbol_index.get(name).and_then(|&at| self.values[at])
+    }
+
+    fn unsolvable(&self, source: &Source, size: i64) -> Box<Error> {
+        let port = &self.entry.inputs[source.input];
+        let (dim, symbol) = (&port.dims[source.axis], &source.symbol);
+        let known = explain(self.program, self.entry, &self.values, [&source.rest]);
+        let message = format!("{}: no `{symbol}` makes `{dim}` = {size}", join(place(port, source.axis), &[known]));
+        self.told(dim, Error::user("E0301", message))
+    }
+
+    /// All symbols and derived names that are out of their range, in one sentence.
+    fn check_ranges(&self) -> Result<()> {
+        let mut wrong = vec![];
+        for (source, &at) in self.entry.sources.iter().zip(&self.entry.bound) {
+            let symbol = &self.program.symbols[at];
+            let Some(value) = self.values[at].filter(|&v| !symbol.admits(v)) else { continue };
+            wrong.push(format!(
+                "`{}` = {value} ({}) is outside {}",
+                symbol.name,
+                origin(self.entry, source),
+                symbol.range()
+            ));
+        }
+        for derived in &self.program.derived {
+            // Another entry point may lack the symbols.
+            let Ok(value) = derived.equals.eval(&|name| self.value(name)) else { continue };
+            let inside = value >= derived.lo && derived.hi.is_none_or(|hi| value <= hi);
+            // Where it is but another name of a symbol, its range was joined to that one's.
+            if !inside && derived.equals.as_symbol().is_none() {
+                let known = explain(self.program, self.entry, &self.values, [&derived.equals]);
+                let (name, equals) = (&derived.name, &derived.equals);
+                let range = range(derived.lo, derived.hi);
+                wrong.push(format!("`{name}` = `{equals}` = {value} ({known}) is outside {range}"));
             }
         }
-    }
-    for (port, tensor) in entry.inputs.iter().zip(inputs) {
-        for (axis, (dim, &size)) in port.dims.iter().zip(tensor.dims()).enumerate() {
-            check_size(program, &values, dim, size).map_err(|what| {
-                Error::user("E0301", format!("dimension {axis} of the input `{}` {what}", port.name))
-            })?;
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(Error::user("E0301", wrong.join(", "))),
         }
     }
-    Ok(values)
+
+    fn check_size(&self, input: usize, axis: usize, dim: &Dim, size: i64) -> Result<()> {
+        let port = &self.entry.inputs[input];
+        let at = place(port, axis);
+        let message = match dim.eval(&|name| self.value(name)) {
+            Ok(wanted) if wanted == size => return Ok(()),
+            Ok(wanted) => match (dim.as_const(), dim.as_symbol().and_then(|s| self.source(s))) {
+                (Some(_), _) => format!("{at} is {size}, but {wanted} is expected"),
+                (None, Some(source)) => {
+                    let there = origin(self.entry, source);
+                    format!("`{dim}` = {wanted} ({there}), but also {size} (input `{}`, dimension {axis})", port.name)
+                }
+                (None, None) => {
+                    let known = explain(self.program, self.entry, &self.values, [dim]);
+                    format!("{at} is {size}, but `{dim}` = {wanted} is expected, where {known}")
+                }
+            },
+            Err(e) => format!("{at} cannot be checked: {}", e.message),
+        };
+        Err(self.told(dim, Error::user("E0301", message)))
+    }
+
+    fn source(&self, name: &str) -> Option<&Source> {
+        self.entry.sources.iter().find(|s| &*s.symbol == name)
+    }
+
+    /// Names what else of the model is this dimension, and the nodes that make it so.
+    fn told(&self, dim: &Dim, error: Box<Error>) -> Box<Error> {
+        let same = self.program.derived.iter().filter(|d| d.equals == *dim);
+        let same: Vec<String> = same.map(|d| format!("the node {} needs `{}` = `{dim}`", d.why, d.name)).collect();
+        match same.is_empty() {
+            true => error,
+            false => error.help(format!("give inputs whose dimensions agree: {}", same.join(", "))),
+        }
+    }
+}
+
+fn place(port: &Port, axis: usize) -> String {
+    format!("dimension {axis} of the input `{}`", port.name)
+}
+
+fn join(head: String, rest: &[String]) -> String {
+    let rest: Vec<&str> = rest.iter().map(String::as_str).filter(|r| !r.is_empty()).collect();
+    if rest.is_empty() { head } else { format!("{head}, where {}", rest.join(", ")) }
+}
+
+/// `input `mask`, dimension 1`, with the expression where the symbol was solved for.
+pub fn origin(entry: &Entry, source: &Source) -> String {
+    let port = &entry.inputs[source.input];
+    let expression = match source.is_bare() {
+        true => String::new(),
+        false => format!(", which is `{}`", port.dims[source.axis]),
+    };
+    format!("input `{}`, dimension {}{expression}", port.name, source.axis)
+}
+
+/// `` `past` = 5 (input `cache`, dimension 2), `seq` = 3 (input `ids`, dimension 1) ``: the symbols of expressions.
+pub fn explain<'d>(
+    program: &Program,
+    entry: &Entry,
+    values: &[Option<i64>],
+    dims: impl IntoIterator<Item = &'d Dim>,
+) -> String {
+    let names: BTreeSet<Arc<str>> = dims.into_iter().flat_map(Dim::symbols).collect();
+    let one = |name: &Arc<str>| {
+        let value = program.symbol_index.get(&**name).and_then(|&at| values[at])?;
+        let from = entry.sources.iter().find(|s| s.symbol == *name).map(|s| format!(" ({})", origin(entry, s)));
+        Some(format!("`{name}` = {value}{}", from.unwrap_or_default()))
+    };
+    names.iter().filter_map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// A fact that the compiler assumed does not hold in this call.
+pub fn broken_check(
+    program: &Program,
+    entry: &Entry,
+    values: &[Option<i64>],
+    check: &Check,
+    found: [i64; 2],
+) -> Box<Error> {
+    let (left, right) = (&check.left, &check.right);
+    let what = match at_most(check) {
+        Some(least) => format!("`{right}` must be at least `{least}`, but is {}", found[1]),
+        None => format!("`{left}` = {} must be equal to `{right}` = {}", found[0], found[1]),
+    };
+    let known = explain(program, entry, values, [left, right]);
+    Error::user("E0301", join(what, &[known])).node(&check.why)
+}
+
+/// a, where the check says a <= right.
+pub fn at_most(check: &Check) -> Option<&Dim> {
+    match check.left.as_atom()? {
+        Atom::Max(a, b) if **b == check.right => Some(a),
+        Atom::Max(a, b) if **a == check.right => Some(b),
+        Atom::Max(..) | Atom::Min(..) | Atom::Symbol(_) | Atom::FloorDiv(..) => None,
+    }
 }
 
 fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
@@ -102,16 +242,6 @@ fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
         return Err(Error::user("E0301", message));
     }
     Ok(())
-}
-
-fn check_size(program: &Program, values: &[Option<i64>], dim: &Dim, size: usize) -> std::result::Result<(), String> {
-    let wanted = dim.eval(&|name| program.symbol_index.get(name).and_then(|&at| values[at]));
-    match wanted {
-        Ok(wanted) if usize::try_from(wanted) == Ok(size) => Ok(()),
-        Ok(wanted) if dim.as_const().is_some() => Err(format!("is {size}, but {wanted} is expected")),
-        Ok(wanted) => Err(format!("is {size}, but `{dim}` = {wanted} is expected")),
-        Err(e) => Err(format!("cannot be checked: {}", e.message)),
-    }
 }
 
 /// `[batch, seq, 384]`

@@ -55,6 +55,7 @@ pub mod program;
 mod selftest;
 mod session;
 mod shape;
+pub mod solve;
 mod stop;
 pub mod tensor;
 pub mod tensor_io;

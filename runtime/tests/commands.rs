@@ -210,7 +210,7 @@ fn json_reports_are_json_and_say_what_the_text_says() {
     assert_eq!(report["outputs"][0]["file"], serde_json::Value::Null);
 
     let report = json(&["inspect", "m.sdx", "--json"]);
-    assert_eq!(report["format"], "1.1");
+    assert_eq!(report["format"], "1.2");
     assert_eq!(report["symbols"][0], serde_json::json!({"name": "batch", "kind": "input", "lo": 0, "hi": 1000}));
     assert_eq!(report["files"][0]["name"], "weights");
     assert_eq!(report["files"][0]["blake3"].as_str().unwrap().len(), 64);

@@ -102,7 +102,7 @@ fn wrong_inputs_get_a_sentence() {
     assert_eq!(message(&[ids(3, 1), x(), twice(2)]), both);
     assert_eq!(
         message(&[ids(2, 3), x(), twice(5)]),
-        "dimension 0 of the input `twice` is 5, but `2*seq` = 6 is expected"
+        "dimension 0 of the input `twice` is 5, but `2*seq` = 6 is expected, where `seq` = 3 (input `ids`, dimension 1)"
     );
     assert_eq!(message(&[ids(2, 3), x()]), "the input `twice` is missing");
     assert_eq!(message(&[ids(2, 3), x(), twice(6), ("z", rows(1))]), "the model has no input `z`");
@@ -119,13 +119,14 @@ fn wrong_inputs_get_a_sentence() {
 #[test]
 fn facts_that_the_compiler_assumed_are_checked() {
     let mut b = two_layers();
-    let even = Check { left: "batch mod 2".into(), right: "0".into(), why: "the batch must be even".into() };
+    let even = Check { left: "batch mod 2".into(), right: "0".into(), why: "/pair".into() };
     b.entry.checks.push(even);
     let session = session(&b.load().unwrap(), 1);
     assert!(session.run(&[("x", rows(2))]).is_ok());
     let e = error(session.run(&[("x", rows(3))]));
-    assert_eq!(e.code, "E0301");
-    assert!(e.message.starts_with("the batch must be even ("), "{}", e.message);
+    let place = "where `batch` = 3 (input `x`, dimension 0)";
+    let message = format!("`batch - 2*((batch) floordiv (2))` = 1 must be equal to `0` = 0, {place}");
+    assert_eq!((e.code, e.message, e.node.as_deref()), ("E0301", message, Some("/pair")));
 }
 
 fn gather() -> Builder {

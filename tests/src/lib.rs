@@ -1,5 +1,6 @@
-//! What the suites share: our programs, small ONNX models, prepared models, damaged bytes, the workspace's sources
+//! What the suites share: our programs, small ONNX models, prepared and cut models, damaged bytes, the sources
 
+pub mod cut;
 pub mod damage;
 pub mod metadata;
 pub mod onnx;

@@ -24,6 +24,15 @@ pub fn report(artifact: &Artifact, program: &Program) -> Json {
         let range = [("lo", s.lo.into()), ("hi", s.hi.into())];
         Json::Object([("name", s.name.as_str().into()), ("kind", kind.into())].into_iter().chain(range).collect())
     });
+    let derived = program.derived.iter().map(|d| {
+        Json::Object(vec![
+            ("name", d.name.as_str().into()),
+            ("equals", d.equals.to_string().into()),
+            ("lo", d.lo.into()),
+            ("hi", d.hi.into()),
+            ("why", d.why.as_str().into()),
+        ])
+    });
     let kernels = program.kernels.iter().enumerate().map(|(i, k)| {
         Json::Object(vec![
             ("symbol", k.symbol.as_str().into()),
@@ -45,6 +54,7 @@ pub fn report(artifact: &Artifact, program: &Program) -> Json {
         ("files", Json::List(files.collect())),
         ("selftest", selftest(artifact)),
         ("symbols", Json::List(symbols.collect())),
+        ("derived", Json::List(derived.collect())),
         ("n_constants", program.constants.len().into()),
         ("constants_bytes", constants.into()),
         ("kernels", Json::List(kernels.collect())),
@@ -67,8 +77,13 @@ fn entry(program: &Program, entry: &Entry) -> Json {
         let sides = [("left", c.left.to_string().into()), ("right", c.right.to_string().into())];
         Json::Object(sides.into_iter().chain([("why", c.why.as_str().into())]).collect())
     });
+    let sources = entry.sources.iter().map(|s| {
+        let input = entry.inputs[s.input].name.as_str().into();
+        Json::Object(vec![("symbol", (*s.symbol).into()), ("input", input), ("axis", s.axis.into())])
+    });
     Json::Object(vec![
         ("name", entry.name.as_str().into()),
+        ("sources", Json::List(sources.collect())),
         ("inputs", Json::List(entry.inputs.iter().map(port).collect())),
         ("outputs", Json::List(entry.outputs.iter().map(port).collect())),
         ("arena_bytes", entry.arena_bytes.to_string().into()),

@@ -1,0 +1,3 @@
+//! one artifact, any dimensions in its ranges  =>  the interpreter's numbers, or a sentence about what does not fit
+
+mod minilm;
