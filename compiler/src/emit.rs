@@ -78,16 +78,20 @@ fn manifest(plan: &Plan, model_hash: &str) -> file::Manifest {
     manifest.variants = Variant::ALL.iter().map(|v| v.name().to_string()).collect();
     manifest.pipeline = crate::pipeline::pipeline();
     manifest.model_hash = model_hash.to_string();
-    let symbols = plan.symbols.iter().map(|(name, s)| file::Symbol {
-        name: name.clone(),
-        kind: match s.kind {
-            SymbolKind::Input => file::SymbolKind::Input as i32,
-            SymbolKind::Data => file::SymbolKind::Data as i32,
-        },
-        lo: s.lo,
-        hi: s.hi,
-    });
-    manifest.symbols = symbols.collect();
+    for (name, s) in &plan.symbols {
+        let symbol = |kind| file::Symbol { name: name.clone(), kind: kind as i32, lo: s.lo, hi: s.hi };
+        match &s.kind {
+            SymbolKind::Input => manifest.symbols.push(symbol(file::SymbolKind::Input)),
+            SymbolKind::Data => manifest.symbols.push(symbol(file::SymbolKind::Data)),
+            SymbolKind::Derived { equals, why } => manifest.derived.push(file::Derived {
+                name: name.clone(),
+                equals: equals.to_string(),
+                lo: s.lo,
+                hi: s.hi,
+                why: why.clone(),
+            }),
+        }
+    }
     manifest
 }
 

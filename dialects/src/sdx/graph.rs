@@ -186,12 +186,15 @@ pub struct Node {
     pub origins: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SymbolKind {
     /// A dimension of an input.
     Input,
     /// Read from data at run time, by `sdx.bind`.
     Data,
+    /// A name of the model that the ONNX node `why` needs to equal an expression of the other symbols. No type uses it;
+    /// a call must keep its range, and users may write it.
+    Derived { equals: Dim, why: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
