@@ -105,7 +105,7 @@ impl Binding<'_> {
 
     /// All symbols and derived names that are out of their range, in one sentence.
     fn check_ranges(&self) -> Result<()> {
-        let mut wrong = vec![];
+        let (mut wrong, mut same) = (vec![], vec![]);
         for (source, &at) in self.entry.sources.iter().zip(&self.entry.bound) {
             let symbol = &self.program.symbols[at];
             let Some(value) = self.values[at].filter(|&v| !symbol.admits(v)) else { continue };
@@ -115,6 +115,10 @@ impl Binding<'_> {
                 origin(self.entry, source),
                 symbol.range()
             ));
+            for d in self.program.derived.iter().filter(|d| d.equals.as_symbol() == Some(&symbol.name)) {
+                let range = range(d.lo, d.hi);
+                same.push(format!("`{}` in {range} is the same dimension, by the node {}", d.name, d.why));
+            }
         }
         for derived in &self.program.derived {
             // Another entry point may lack the symbols.
@@ -128,9 +132,13 @@ impl Binding<'_> {
                 wrong.push(format!("`{name}` = `{equals}` = {value} ({known}) is outside {range}"));
             }
         }
-        match wrong.is_empty() {
-            true => Ok(()),
-            false => Err(Error::user("E0301", wrong.join(", "))),
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let error = Error::user("E0301", wrong.join(", "));
+        match same.is_empty() {
+            true => Err(error),
+            false => Err(error.help(format!("{}; `sardonyx compile --dim` sets the ranges", same.join(", ")))),
         }
     }
 
