@@ -186,7 +186,7 @@ fn read_derived(derived: &plan::Derived, program: &Program) -> Result<Derived> {
     let plan::Derived { name, equals, lo, hi, why } = derived.clone();
     let known = |name: &str| program.symbol_index.contains_key(name);
     if known(&name) {
-        return Err(broken("it is a symbol too".into()));
+        return Err(broken(format!("`{name}` is declared twice")));
     }
     let equals = parse(&equals)?;
     match equals.symbols().iter().find(|s| !known(s)) {

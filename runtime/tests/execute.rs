@@ -117,6 +117,20 @@ fn wrong_inputs_get_a_sentence() {
 }
 
 #[test]
+fn an_expression_gives_its_only_unknown_a_value() {
+    let mut b = two_layers();
+    b.entry.inputs[0].dims[0] = "2*batch".into();
+    b.entry.buffers[0].bytes = "64*batch".into();
+    b.derive("pairs", "2*batch");
+    let session = session(&b.load().unwrap(), 1);
+    assert_eq!(session.run(&[("x", rows(4))]).unwrap()[0].1.dims()[0], 2);
+    let message = |n: usize| error(session.run(&[("x", rows(n))])).message;
+    assert_eq!(message(5), "dimension 0 of the input `x`: no `batch` makes `2*batch` = 5");
+    let place = "`batch` = 40 (input `x`, dimension 0, which is `2*batch`)";
+    assert_eq!(message(80), format!("`pairs` = `2*batch` = 80 ({place}) is outside 0..64"));
+}
+
+#[test]
 fn facts_that_the_compiler_assumed_are_checked() {
     let mut b = two_layers();
     let even = Check { left: "batch mod 2".into(), right: "0".into(), why: "/pair".into() };

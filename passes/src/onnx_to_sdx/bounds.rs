@@ -3,49 +3,79 @@
 use super::builder::Builder;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{Dim, Result};
+use sardonyx_runtime::{DType, Dim, Result};
 
 /// How far a chain of operations is followed: exporters build indices in fewer.
 const DEPTH_MAX: usize = 16;
 
-/// The values of an integer tensor, where they are all of lo..hi and no others.
-pub fn index_range(b: &Builder, v: Value) -> Option<(Dim, Dim)> {
-    follow(b, v, DEPTH_MAX)
+/// What an integer tensor counts through: its smallest value and one more than its largest. Both occur, where the tensor
+/// has elements at all.
+struct Range {
+    lo: Dim,
+    hi: Dim,
+    /// The dimensions along which it varies.
+    axes: Vec<usize>,
 }
 
 /// Demands of the call that an index that counts through a dimension is inside. `false` where nothing is known of it,
 /// so that the index itself has to be looked at.
 pub fn require_inside(b: &mut Builder, index: Value, extent: &Dim) -> Result<bool> {
-    let Some((lo, hi)) = index_range(b, index) else { return Ok(false) };
-    if !lo.provably_ge(&Dim::constant(0), &|s| b.graph.symbol_lo(s)) {
+    let Some(range) = follow(b, index, DEPTH_MAX) else { return Ok(false) };
+    if !range.lo.provably_ge(&Dim::constant(0), &|s| b.graph.symbol_lo(s)) {
         return Ok(false);
     }
-    b.require_at_most(&hi, extent)?;
+    b.require_at_most(&range.hi, extent)?;
     Ok(true)
 }
 
-fn follow(b: &Builder, v: Value, depth: usize) -> Option<(Dim, Dim)> {
+fn follow(b: &Builder, v: Value, depth: usize) -> Option<Range> {
     if let Some(one) = single(b, v) {
-        return Some((one.clone(), one + Dim::constant(1)));
+        return Some(Range { lo: one.clone(), hi: one + Dim::constant(1), axes: vec![] });
     }
     let depth = depth.checked_sub(1)?;
     let node = b.graph.node(v);
+    let operand = || follow(b, node.args[0], depth);
+    let moved = |r: Range, to: &dyn Fn(usize) -> Option<usize>| {
+        let axes = r.axes.iter().map(|&a| to(a)).collect::<Option<_>>()?;
+        Some(Range { axes, ..r })
+    };
     match &node.op {
-        Op::Iota { axis } => Some((Dim::constant(0), node.ty.dims[*axis].clone())),
-        Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => follow(b, node.args[0], depth),
+        Op::Iota { axis } => Some(Range { lo: Dim::constant(0), hi: node.ty.dims[*axis].clone(), axes: vec![*axis] }),
+        Op::Broadcast { dims } => moved(operand()?, &|a| Some(dims[a])),
+        Op::Transpose { perm } => moved(operand()?, &|a| perm.iter().position(|&p| p == a)),
+        Op::Reshape => moved(operand()?, &|a| same_axis(&b.ty(node.args[0]).dims, &node.ty.dims, a)),
         // A narrower type might wrap.
-        Op::Convert if node.ty.dtype.is_int() => follow(b, node.args[0], depth),
-        Op::Map(ScalarFn::Add) => {
+        Op::Convert if matches!(node.ty.dtype, DType::I64 | DType::I32) => operand(),
+        Op::Map(ScalarFn::Add) => sum(operand()?, follow(b, node.args[1], depth)?),
+        Op::Map(ScalarFn::Mul) => {
             let (x, y) = (node.args[0], node.args[1]);
-            let (x, offset) = single(b, y).map(|c| (x, c)).or_else(|| Some((y, single(b, x)?)))?;
-            let (lo, hi) = follow(b, x, depth)?;
-            Some((lo + offset.clone(), hi + offset))
+            let (x, factor) = single(b, y).map(|c| (x, c)).or_else(|| Some((y, single(b, x)?)))?;
+            let Range { lo, hi, axes } = follow(b, x, depth)?;
+            let one = Dim::constant(1);
+            let rising = factor.provably_ge(&Dim::constant(0), &|s| b.graph.symbol_lo(s));
+            rising.then(|| Range { lo: lo * factor.clone(), hi: (hi - one.clone()) * factor + one, axes })
         }
         Op::Slice { starts, steps } => follow(b, piece(b, node.args[0], starts, steps, &node.ty.dims)?, depth),
         Op::Convert | Op::Map(_) | Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) => None,
         Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } => None,
         Op::Concat { .. } | Op::Bind { .. } => None,
     }
+}
+
+/// The extremes of a sum are the sums of the extremes only where the two vary along different dimensions.
+fn sum(a: Range, b: Range) -> Option<Range> {
+    let independent = a.axes.iter().all(|axis| !b.axes.contains(axis));
+    let axes = [a.axes, b.axes].concat();
+    independent.then(|| Range { lo: a.lo + b.lo, hi: a.hi + b.hi - Dim::constant(1), axes })
+}
+
+/// Where a dimension is after a reshape that only adds or removes ones.
+fn same_axis(from: &[Dim], to: &[Dim], axis: usize) -> Option<usize> {
+    let long = |dims: &[Dim]| (0..dims.len()).filter(|&i| !dims[i].is_const(1)).collect::<Vec<_>>();
+    let (kept, new) = (long(from), long(to));
+    let same = kept.len() == new.len() && kept.iter().zip(&new).all(|(&i, &j)| from[i] == to[j]);
+    let at = kept.iter().position(|&i| i == axis)?;
+    same.then(|| new[at])
 }
 
 /// The value of all elements, where it is one.

@@ -331,6 +331,11 @@ impl Builder {
         if b.provably_ge(a, &|s| self.graph.symbol_lo(s)) {
             return Ok(());
         }
+        if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
+            return Err(self.error("E0201", format!("{a} positions are read from {b}")));
+        }
+        // b*t - t + s <= b*t is s <= t.
+        let (a, b) = sides(&(a.clone() - b.clone()));
         let why = self.origin.clone();
         match (b.as_const(), a.as_symbol().and_then(|s| self.graph.symbols.get_mut(s))) {
             (Some(c), Some(symbol)) if symbol.lo > c => {
@@ -341,11 +346,8 @@ impl Builder {
                 symbol.hi = Some(symbol.hi.map_or(c, |hi| hi.min(c)));
                 Ok(())
             }
-            (Some(_), None) if a.as_const().is_some() => {
-                Err(Error::user("E0201", format!("{a} positions are read from {b}")).node(why))
-            }
             (_, _) => {
-                self.add_check(a.maximum(b), b.clone());
+                self.add_check(a.maximum(&b), b);
                 Ok(())
             }
         }
@@ -427,6 +429,15 @@ impl Builder {
         }
         self.contents.iter_mut().flatten().flatten().for_each(&rewrite);
     }
+}
+
+/// The terms with positive coefficients, and those with negative ones, negated.
+fn sides(difference: &Dim) -> (Dim, Dim) {
+    let zero = Dim::constant(0);
+    difference.terms().fold((zero.clone(), zero), |(more, less), (monomial, c)| {
+        let term = Dim::term(monomial, c);
+        if c > 0 { (more + term, less) } else { (more, less - term) }
+    })
 }
 
 /// A symbol and the expression that makes `a == b` true, where `a - b` has a symbol with coefficient ±1. Symbols from

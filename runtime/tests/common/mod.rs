@@ -58,6 +58,12 @@ impl Builder {
         Builder { manifest, entry, kernels: vec![], constants: vec![], weights: vec![], selftest: None }
     }
 
+    /// A name that equals an expression.
+    pub fn derive(&mut self, name: &str, equals: &str) {
+        let derived = Derived { name: name.into(), equals: equals.into(), lo: 0, hi: Some(64), why: "/node".into() };
+        self.manifest.derived.push(derived);
+    }
+
     pub fn symbol(&mut self, name: &str, kind: SymbolKind, lo: i64, hi: Option<i64>) {
         self.manifest.symbols.push(Symbol { name: name.into(), kind: kind as i32, lo, hi });
     }
