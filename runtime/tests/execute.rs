@@ -121,7 +121,7 @@ fn an_expression_gives_its_only_unknown_a_value() {
     let mut b = two_layers();
     b.entry.inputs[0].dims[0] = "2*batch".into();
     b.entry.buffers[0].bytes = "64*batch".into();
-    b.derive("pairs", "2*batch");
+    b.derive("pairs", "2*batch", Some(64));
     let session = session(&b.load().unwrap(), 1);
     assert_eq!(session.run(&[("x", rows(4))]).unwrap()[0].1.dims()[0], 2);
     let message = |n: usize| error(session.run(&[("x", rows(n))])).message;

@@ -59,8 +59,8 @@ impl Builder {
     }
 
     /// A name that equals an expression.
-    pub fn derive(&mut self, name: &str, equals: &str) {
-        let derived = Derived { name: name.into(), equals: equals.into(), lo: 0, hi: Some(64), why: "/node".into() };
+    pub fn derive(&mut self, name: &str, equals: &str, hi: Option<i64>) {
+        let derived = Derived { name: name.into(), equals: equals.into(), lo: 0, hi, why: "/node".into() };
         self.manifest.derived.push(derived);
     }
 

@@ -17,7 +17,7 @@ const BATCH_MAX: usize = 8;
 const SEQ_MAX: usize = 512;
 const N_TOKENS: usize = 30522;
 /// What the interpreter takes in a second or two; the other pairs are for the named suite.
-const SMALL_TOKENS_MAX: usize = 300;
+const SMALL_TOKENS_MAX: usize = 200;
 
 fn compiled(path: &Path) -> Compiled {
     let dims = [format!("batch=1..{BATCH_MAX}"), format!("seq=1..{SEQ_MAX}")];
