@@ -4,6 +4,7 @@ use sardonyx::compile::{Request, compile, parse_dims};
 use sardonyx::reference::Reference;
 use sardonyx_runtime::commands::{Command, InspectArgs};
 use sardonyx_runtime::compare::{Tolerance, compare};
+use sardonyx_runtime::cpu::Level;
 use sardonyx_runtime::{Error, LoadOptions, Model, Result, Session, SessionOptions, Tensor};
 use sardonyx_tests::onnx::Net;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,12 @@ impl Compiled {
 
     pub fn session(&self, threads: usize) -> Session {
         self.model.session(&SessionOptions { threads, ..SessionOptions::default() }).unwrap()
+    }
+
+    /// By the kernels for older processors.
+    pub fn session_v3(&self) -> Session {
+        let options = LoadOptions { cpu: Some(Level::V3), ..LoadOptions::default() };
+        Model::load(self.artifact(), &options).unwrap().session(&SessionOptions::default()).unwrap()
     }
 
     pub fn artifact(&self) -> PathBuf {
