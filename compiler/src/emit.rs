@@ -71,10 +71,14 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     Ok(Summary { kernels: plan.kernels.len(), entries: summaries, weights_bytes, code_bytes: code.len() })
 }
 
-/// The symbols of all entry points: where one is of several, its range holds the ranges of all.
+/// The symbols of all entry points: where one is of several, its range holds the ranges of all. A name that is derived
+/// in one entry point may be a symbol of its own in another, or follow from others there: what fixes a symbol changes
+/// which names are equal. Then the symbol counts, or what the first entry point derives.
 fn shared_symbols(plan: &Plan) -> Result<BTreeMap<String, Symbol>> {
+    let is_derived = |s: &Symbol| matches!(s.kind, SymbolKind::Derived { .. });
+    let all = || plan.entries.iter().flat_map(|e| &e.symbols);
     let mut out: BTreeMap<String, Symbol> = BTreeMap::new();
-    for (name, symbol) in plan.entries.iter().flat_map(|e| &e.symbols) {
+    for (name, symbol) in all().filter(|(_, s)| !is_derived(s)) {
         let Some(known) = out.get_mut(name) else {
             out.insert(name.clone(), symbol.clone());
             continue;
@@ -84,6 +88,9 @@ fn shared_symbols(plan: &Plan) -> Result<BTreeMap<String, Symbol>> {
         }
         known.lo = known.lo.min(symbol.lo);
         known.hi = known.hi.zip(symbol.hi).map(|(a, b)| a.max(b));
+    }
+    for (name, symbol) in all().filter(|(_, s)| is_derived(s)) {
+        out.entry(name.clone()).or_insert_with(|| symbol.clone());
     }
     Ok(out)
 }
@@ -115,6 +122,9 @@ fn entry(entry: &Entry, symbols: &BTreeMap<String, Symbol>, weights: &mut Weight
 
 /// What an entry point demands of a symbol beyond what the symbol's shared range says.
 fn narrower(name: &str, own: &Symbol, shared: &Symbol) -> Vec<file::Check> {
+    if matches!(own.kind, SymbolKind::Derived { .. }) {
+        return vec![];
+    }
     let symbol = Dim::symbol(name);
     let mut out = vec![];
     let mut add = |left: Dim, why: String| {
@@ -143,17 +153,21 @@ fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str) -> file::Manif
     manifest.variants = Variant::ALL.iter().map(|v| v.name().to_string()).collect();
     manifest.pipeline = crate::pipeline::pipeline();
     manifest.model_hash = model_hash.to_string();
-    let symbols = symbols.iter().map(|(name, s)| file::Symbol {
-        name: name.clone(),
-        kind: match s.kind {
-            SymbolKind::Input => file::SymbolKind::Input as i32,
-            SymbolKind::Data => file::SymbolKind::Data as i32,
-            SymbolKind::Capacity => file::SymbolKind::Capacity as i32,
-        },
-        lo: s.lo,
-        hi: s.hi,
-    });
-    manifest.symbols = symbols.collect();
+    for (name, s) in symbols {
+        let symbol = |kind| file::Symbol { name: name.clone(), kind: kind as i32, lo: s.lo, hi: s.hi };
+        match &s.kind {
+            SymbolKind::Input => manifest.symbols.push(symbol(file::SymbolKind::Input)),
+            SymbolKind::Data => manifest.symbols.push(symbol(file::SymbolKind::Data)),
+            SymbolKind::Capacity => manifest.symbols.push(symbol(file::SymbolKind::Capacity)),
+            SymbolKind::Derived { equals, why } => manifest.derived.push(file::Derived {
+                name: name.clone(),
+                equals: equals.to_string(),
+                lo: s.lo,
+                hi: s.hi,
+                why: why.clone(),
+            }),
+        }
+    }
     manifest
 }
 

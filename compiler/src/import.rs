@@ -7,8 +7,9 @@ use crate::onnx::{Attribute, DimSpec, Graph, Model, TensorData};
 use melior::Context as MlirContext;
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind, ir};
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
-use std::collections::{BTreeMap, HashMap};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor, solve};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// Parameters by name.
 pub type ParamStore = BTreeMap<String, Tensor>;
@@ -45,17 +46,19 @@ struct Importer {
     params: ParamStore,
 }
 
-/// The dimension expression of a declared input dimension.
-fn input_dim(input: &str, i: usize, spec: &DimSpec) -> Dim {
+/// A declared dimension, as the exporter wrote it. What it does not know gets a name of its own later.
+fn input_dim(spec: &DimSpec) -> Option<Dim> {
     match spec {
-        DimSpec::Fixed(n) => Dim::constant(*n),
+        DimSpec::Fixed(n) => Some(Dim::constant(*n)),
         // An exporter may write an expression where a name is expected.
-        DimSpec::Named(name) => Dim::parse(name).unwrap_or_else(|_| Dim::symbol(name)),
-        DimSpec::Unknown => Dim::symbol(&format!("{input}_{i}")),
+        DimSpec::Named(name) => Some(Dim::parse(name).unwrap_or_else(|_| Dim::symbol(name))),
+        DimSpec::Unknown => None,
     }
 }
 
-fn input_types(graph: &Graph) -> Result<Vec<(String, DType, Vec<Dim>)>> {
+type InputType = (String, DType, Vec<Dim>);
+
+fn input_types(graph: &Graph) -> Result<Vec<InputType>> {
     let of = |input: &crate::onnx::ValueInfo| {
         let refuse = |what: &str| {
             Error::user("E0107", format!("the input `{}` {what}", input.name)).help("only tensor inputs are supported")
@@ -65,10 +68,45 @@ fn input_types(graph: &Graph) -> Result<Vec<(String, DType, Vec<Dim>)>> {
             Error::user("E0203", format!("the input `{}` has no declared rank", input.name))
                 .help("export the model with declared input shapes")
         })?;
-        let dims = dims.iter().enumerate().map(|(i, d)| input_dim(&input.name, i, d)).collect();
-        Ok((input.name.clone(), dtype, dims))
+        Ok((input.name.clone(), dtype, dims.to_vec()))
     };
-    graph.inputs.iter().map(of).collect()
+    let declared = graph.inputs.iter().map(of).collect::<Result<Vec<_>>>()?;
+    let named = declared.iter().flat_map(|(_, _, dims)| dims).filter_map(input_dim);
+    let mut taken: BTreeSet<Arc<str>> = named.flat_map(|d| d.symbols()).collect();
+    let mut typed: Vec<InputType> = vec![];
+    for (name, dtype, dims) in declared {
+        let dims = dims.iter().enumerate().map(|(i, d)| input_dim(d).unwrap_or_else(|| fresh(&name, i, &mut taken)));
+        let dims = dims.collect();
+        typed.push((name, dtype, dims));
+    }
+    name_unsolvable(&mut typed, &graph.inputs);
+    Ok(typed)
+}
+
+/// `ids_1`: the second dimension of the input `ids`, by another name where that one is in use.
+fn fresh(input: &str, axis: usize, taken: &mut BTreeSet<Arc<str>>) -> Dim {
+    let mut name = format!("{input}_{axis}");
+    while !taken.insert(name.as_str().into()) {
+        name.push('_');
+    }
+    Dim::symbol(&name)
+}
+
+/// Where no input tells what an expression is made of, it is a name like any other: `a + b`, or `max-length`, which
+/// only looks like a difference.
+fn name_unsolvable(inputs: &mut [InputType], declared: &[crate::onnx::ValueInfo]) {
+    let found = solve::sources(inputs.iter().map(|(_, _, dims)| dims.as_slice()), &|_| true);
+    let known: BTreeSet<Arc<str>> = found.into_iter().map(|s| s.symbol).collect();
+    for ((_, _, dims), input) in inputs.iter_mut().zip(declared) {
+        let specs = input.tensor().and_then(|(_, dims)| dims).unwrap_or_default();
+        for (dim, spec) in dims.iter_mut().zip(specs) {
+            if let DimSpec::Named(text) = spec
+                && !dim.symbols().is_subset(&known)
+            {
+                *dim = Dim::symbol(text);
+            }
+        }
+    }
 }
 
 /// The dimensions of every input as the model declares them.

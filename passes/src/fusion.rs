@@ -92,7 +92,7 @@ pub fn reaches_around(program: &Program, uses: &Uses, from: usize, to: usize) ->
 /// The data-dependent symbols that a step needs the values of.
 fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
     // Most models have none; then nothing is looked through.
-    if program.symbols.values().all(|s| s.kind != SymbolKind::Data) {
+    if !program.symbols.values().any(|s| s.kind == SymbolKind::Data) {
         return BTreeSet::new();
     }
     let mut dims: Vec<&Dim> =

@@ -1,9 +1,13 @@
 //! the inputs of a call  =>  values of the symbols; or a sentence that names the input and the dimension
 
 use crate::cache::Held;
-use crate::program::{Entry, Port, Program};
+use crate::dim::Atom;
+use crate::program::{Check, Entry, Port, Program, range};
+use crate::solve::Source;
 use crate::view::{TensorBuffer, TensorView};
 use crate::{Dim, Error, Result};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// An input of a call.
 pub enum Given<'a> {
@@ -83,70 +87,207 @@ fn known(kind: &str, ports: &[Port]) -> String {
 
 /// Values by symbol index. Types, ranks, ranges and agreement are checked.
 pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[Given]) -> Result<Vec<Option<i64>>> {
-    let mut values = vec![None; program.symbols.len()];
-    // Where each symbol got its value, for the message when another input disagrees.
-    let mut from: Vec<Option<(&Port, usize)>> = vec![None; program.symbols.len()];
     for (port, given) in entry.inputs.iter().zip(inputs) {
-        let Given::Tensor(tensor) = given else { continue };
-        check_type(port, tensor)?;
-        for (axis, (dim, &size)) in port.dims.iter().zip(tensor.dims()).enumerate() {
-            let Some(&at) = dim.as_symbol().and_then(|name| program.symbol_index.get(name)) else { continue };
-            let symbol = &program.symbols[at];
-            let value = i64::try_from(size).unwrap_or(i64::MAX);
-            let here = || format!("input `{}`, dimension {axis}", port.name);
-            match (values[at], from[at]) {
-                (Some(other), Some((first, first_axis))) if other != value => {
-                    let (there, here) = (format!("input `{}`, dimension {first_axis}", first.name), here());
-                    let message = format!("`{}` = {other} ({there}), but also {value} ({here})", symbol.name);
-                    return Err(Error::user("E0301", message));
-                }
-                _ if !symbol.admits(value) => {
-                    let message = format!("`{}` = {value} ({}) is outside {}", symbol.name, here(), symbol.range());
-                    return Err(Error::user("E0301", message));
-                }
-                _ => (values[at], from[at]) = (Some(value), Some((port, axis))),
-            }
+        if let Given::Tensor(tensor) = given {
+            check_type(port, tensor)?;
         }
     }
-    for (port, given) in entry.inputs.iter().zip(inputs) {
-        let Given::Held { axis, sizes } = given else { continue };
-        bind_held(program, port, *axis, sizes, &mut values)?;
+    let in_place = inputs.iter().any(|given| matches!(given, Given::Held { .. }));
+    let sources = if in_place { &entry.sources_in_place } else { &entry.sources };
+    let mut binding = Binding { program, entry, inputs, sources, values: vec![None; program.symbols.len()] };
+    for source in sources {
+        // What a cache does not know yet is missed where it is needed.
+        let Some(size) = inputs[source.input].size(source.axis) else { continue };
+        let value = source.value(size, &|name| binding.value(name));
+        let value = value.ok_or_else(|| binding.unsolvable(source, size))?;
+        if let Some(&at) = program.symbol_index.get(&*source.symbol) {
+            binding.values[at] = Some(value);
+        }
     }
-    for (port, given) in entry.inputs.iter().zip(inputs) {
+    binding.check_ranges()?;
+    for ((input, port), given) in entry.inputs.iter().enumerate().zip(inputs) {
         match given {
-            Given::Tensor(tensor) => {
-                for (axis, (dim, &size)) in port.dims.iter().zip(tensor.dims()).enumerate() {
-                    check_size(program, &values, dim, size).map_err(|what| {
-                        Error::user("E0301", format!("dimension {axis} of the input `{}` {what}", port.name))
-                    })?;
+            Given::Tensor(_) => {
+                for (axis, dim) in port.dims.iter().enumerate() {
+                    binding.check_size(input, axis, dim, given.size(axis).unwrap_or(i64::MAX))?;
                 }
             }
-            Given::Held { axis, sizes } => check_held(program, entry, port, *axis, sizes, &values)?,
+            Given::Held { axis, sizes } => check_held(program, entry, port, *axis, sizes, &binding.values)?,
         }
     }
-    Ok(values)
+    Ok(binding.values)
 }
 
-/// Symbols that no tensor gives a value have that of the cache.
-fn bind_held(
-    program: &Program,
-    port: &Port,
-    axis: usize,
-    sizes: &[Option<usize>],
-    values: &mut [Option<i64>],
-) -> Result<()> {
-    for (i, (dim, size)) in port.dims.iter().zip(sizes).enumerate() {
-        let Some(&at) = dim.as_symbol().and_then(|name| program.symbol_index.get(name)) else { continue };
-        let (Some(size), None) = (size, values[at]) else { continue };
-        let (symbol, value) = (&program.symbols[at], i64::try_from(*size).unwrap_or(i64::MAX));
-        if !symbol.admits(value) {
-            let what = if i == axis { "positions in the cache" } else { "in the cache" };
-            let message = format!("`{}` = {value} ({what}) is outside {}", symbol.name, symbol.range());
-            return Err(Error::user("E0301", message));
-        }
-        values[at] = Some(value);
+impl Given<'_> {
+    fn size(&self, axis: usize) -> Option<i64> {
+        let size = match self {
+            Given::Tensor(tensor) => tensor.dims()[axis],
+            Given::Held { sizes, .. } => sizes[axis]?,
+        };
+        Some(i64::try_from(size).unwrap_or(i64::MAX))
     }
-    Ok(())
+}
+
+/// Values of symbols, and the sentences about them.
+struct Binding<'a> {
+    program: &'a Program,
+    entry: &'a Entry,
+    inputs: &'a [Given<'a>],
+    sources: &'a [Source],
+    values: Vec<Option<i64>>,
+}
+
+impl Binding<'_> {
+    fn value(&self, name: &str) -> Option<i64> {
+        self.program.symbol_index.get(name).and_then(|&at| self.values[at])
+    }
+
+    fn unsolvable(&self, source: &Source, size: i64) -> Box<Error> {
+        let port = &self.entry.inputs[source.input];
+        let (dim, symbol) = (&port.dims[source.axis], &source.symbol);
+        let known = explain(self.program, self.entry, &self.values, [&source.rest]);
+        let message = format!("{}: no `{symbol}` makes `{dim}` = {size}", join(place(port, source.axis), &[known]));
+        self.told(dim, Error::user("E0301", message))
+    }
+
+    /// All symbols and derived names that are out of their range, in one sentence.
+    fn check_ranges(&self) -> Result<()> {
+        let (mut wrong, mut same) = (vec![], vec![]);
+        for source in self.sources {
+            let Some(&at) = self.program.symbol_index.get(&*source.symbol) else { continue };
+            let symbol = &self.program.symbols[at];
+            let Some(value) = self.values[at].filter(|&v| !symbol.admits(v)) else { continue };
+            wrong.push(format!("`{}` = {value} ({}) is outside {}", symbol.name, self.origin(source), symbol.range()));
+            for d in self.program.derived.iter().filter(|d| d.equals.as_symbol() == Some(&symbol.name)) {
+                let range = range(d.lo, d.hi);
+                same.push(format!("`{}` in {range} is the same dimension, by the node {}", d.name, d.why));
+            }
+        }
+        for derived in &self.program.derived {
+            // Another entry point may lack the symbols.
+            let Ok(value) = derived.equals.eval(&|name| self.value(name)) else { continue };
+            let inside = value >= derived.lo && derived.hi.is_none_or(|hi| value <= hi);
+            // Where it is but another name of a symbol, its range was joined to that one's.
+            if !inside && derived.equals.as_symbol().is_none() {
+                let known = explain(self.program, self.entry, &self.values, [&derived.equals]);
+                let (name, equals) = (&derived.name, &derived.equals);
+                let range = range(derived.lo, derived.hi);
+                wrong.push(format!("`{name}` = `{equals}` = {value} ({known}) is outside {range}"));
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let error = Error::user("E0301", wrong.join(", "));
+        match same.is_empty() {
+            true => Err(error),
+            false => Err(error.help(format!("{}; `sardonyx compile --dim` sets the ranges", same.join(", ")))),
+        }
+    }
+
+    fn check_size(&self, input: usize, axis: usize, dim: &Dim, size: i64) -> Result<()> {
+        let port = &self.entry.inputs[input];
+        let at = place(port, axis);
+        let message = match dim.eval(&|name| self.value(name)) {
+            Ok(wanted) if wanted == size => return Ok(()),
+            Ok(wanted) => match (dim.as_const(), dim.as_symbol().and_then(|s| self.source(s))) {
+                (Some(_), _) => format!("{at} is {size}, but {wanted} is expected"),
+                (None, Some(source)) => {
+                    let there = self.origin(source);
+                    format!("`{dim}` = {wanted} ({there}), but also {size} (input `{}`, dimension {axis})", port.name)
+                }
+                (None, None) => {
+                    let known = explain(self.program, self.entry, &self.values, [dim]);
+                    format!("{at} is {size}, but `{dim}` = {wanted} is expected, where {known}")
+                }
+            },
+            Err(e) => format!("{at} cannot be checked: {}", e.message),
+        };
+        Err(self.told(dim, Error::user("E0301", message)))
+    }
+
+    fn source(&self, name: &str) -> Option<&Source> {
+        self.sources.iter().find(|s| &*s.symbol == name)
+    }
+
+    fn origin(&self, source: &Source) -> String {
+        match &self.inputs[source.input] {
+            Given::Tensor(_) => origin(self.entry, source),
+            Given::Held { axis, .. } if *axis == source.axis => "positions in the cache".to_string(),
+            Given::Held { .. } => "in the cache".to_string(),
+        }
+    }
+
+    /// Names what else of the model is this dimension, and the nodes that make it so.
+    fn told(&self, dim: &Dim, error: Box<Error>) -> Box<Error> {
+        let same = self.program.derived.iter().filter(|d| d.equals == *dim);
+        let same: Vec<String> = same.map(|d| format!("the node {} needs `{}` = `{dim}`", d.why, d.name)).collect();
+        match same.is_empty() {
+            true => error,
+            false => error.help(format!("give inputs whose dimensions agree: {}", same.join(", "))),
+        }
+    }
+}
+
+fn place(port: &Port, axis: usize) -> String {
+    format!("dimension {axis} of the input `{}`", port.name)
+}
+
+fn join(head: String, rest: &[String]) -> String {
+    let rest: Vec<&str> = rest.iter().map(String::as_str).filter(|r| !r.is_empty()).collect();
+    if rest.is_empty() { head } else { format!("{head}, where {}", rest.join(", ")) }
+}
+
+/// `input `mask`, dimension 1`, with the expression where the symbol was solved for.
+pub fn origin(entry: &Entry, source: &Source) -> String {
+    let port = &entry.inputs[source.input];
+    let expression = match source.is_bare() {
+        true => String::new(),
+        false => format!(", which is `{}`", port.dims[source.axis]),
+    };
+    format!("input `{}`, dimension {}{expression}", port.name, source.axis)
+}
+
+/// `` `past` = 5 (input `cache`, dimension 2), `seq` = 3 (input `ids`, dimension 1) ``: the symbols of expressions.
+pub fn explain<'d>(
+    program: &Program,
+    entry: &Entry,
+    values: &[Option<i64>],
+    dims: impl IntoIterator<Item = &'d Dim>,
+) -> String {
+    let names: BTreeSet<Arc<str>> = dims.into_iter().flat_map(Dim::symbols).collect();
+    let one = |name: &Arc<str>| {
+        let value = program.symbol_index.get(&**name).and_then(|&at| values[at])?;
+        let from = entry.sources.iter().find(|s| s.symbol == *name).map(|s| format!(" ({})", origin(entry, s)));
+        Some(format!("`{name}` = {value}{}", from.unwrap_or_default()))
+    };
+    names.iter().filter_map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// A fact that the compiler assumed does not hold in this call.
+pub fn broken_check(
+    program: &Program,
+    entry: &Entry,
+    values: &[Option<i64>],
+    check: &Check,
+    found: [i64; 2],
+) -> Box<Error> {
+    let (left, right) = (&check.left, &check.right);
+    let what = match at_most(check) {
+        Some(least) => format!("`{right}` must be at least `{least}`, but is {}", found[1]),
+        None => format!("`{left}` = {} must be equal to `{right}` = {}", found[0], found[1]),
+    };
+    let known = explain(program, entry, values, [left, right]);
+    Error::user("E0301", join(what, &[known])).node(&check.why)
+}
+
+/// a, where the check says a <= right.
+pub fn at_most(check: &Check) -> Option<&Dim> {
+    match check.left.as_atom()? {
+        Atom::Max(a, b) if **b == check.right => Some(a),
+        Atom::Max(a, b) if **a == check.right => Some(b),
+        Atom::Max(..) | Atom::Min(..) | Atom::Symbol(_) | Atom::FloorDiv(..) => None,
+    }
 }
 
 fn check_held(
@@ -218,15 +359,6 @@ fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
         return Err(Error::user("E0301", message));
     }
     Ok(())
-}
-
-fn check_size(program: &Program, values: &[Option<i64>], dim: &Dim, size: usize) -> std::result::Result<(), String> {
-    match eval(program, values, dim) {
-        Ok(wanted) if usize::try_from(wanted) == Ok(size) => Ok(()),
-        Ok(wanted) if dim.as_const().is_some() => Err(format!("is {size}, but {wanted} is expected")),
-        Ok(wanted) => Err(format!("is {size}, but `{dim}` = {wanted} is expected")),
-        Err(e) => Err(format!("cannot be checked: {}", e.message)),
-    }
 }
 
 /// `[batch, seq, 384]`

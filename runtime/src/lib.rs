@@ -77,6 +77,7 @@ pub mod program;
 mod selftest;
 mod session;
 mod shape;
+pub mod solve;
 mod states;
 mod stop;
 pub mod tensor;

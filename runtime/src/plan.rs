@@ -7,7 +7,8 @@ use prost::{Enumeration, Message, Oneof};
 
 /// A reader accepts any minor version of its own major one and refuses other major versions with a sentence.
 pub const FORMAT_MAJOR: u32 = 1;
-/// 1: the optional entry `selftest`. 2: states of entry points.
+/// 1: the optional entry `selftest`. 2: states of entry points, derived symbols, input dimensions that are solved for a
+/// symbol.
 pub const FORMAT_MINOR: u32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -36,6 +37,9 @@ pub struct Manifest {
     /// BLAKE3 of the model file, hexadecimal.
     #[prost(string, tag = "9")]
     pub model_hash: String,
+    /// Names of the model that turned out to be an expression of the symbols.
+    #[prost(message, repeated, tag = "10")]
+    pub derived: Vec<Derived>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -71,6 +75,25 @@ pub struct Symbol {
     pub lo: i64,
     #[prost(int64, optional, tag = "4")]
     pub hi: Option<i64>,
+}
+
+/// A dimension name of the model that is no symbol of its own, because a node needs it to equal an expression. The file's
+/// expressions do not use it; users may. A call must keep its range.
+#[derive(Clone, PartialEq, Message)]
+pub struct Derived {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// An expression over the symbols.
+    #[prost(string, tag = "2")]
+    pub equals: String,
+    /// Inclusive bounds; `hi` is absent where there is none.
+    #[prost(int64, tag = "3")]
+    pub lo: i64,
+    #[prost(int64, optional, tag = "4")]
+    pub hi: Option<i64>,
+    /// The ONNX node that needs it.
+    #[prost(string, tag = "5")]
+    pub why: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -129,19 +152,21 @@ pub struct State {
     pub output_capacity: String,
 }
 
-/// `left == right`, with the sentence that explains it where it does not hold.
+/// `left == right`. `max(a, b) == b` says `a <= b`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Check {
     #[prost(string, tag = "1")]
     pub left: String,
     #[prost(string, tag = "2")]
     pub right: String,
+    /// The ONNX node that needs it.
     #[prost(string, tag = "3")]
     pub why: String,
 }
 
 /// A named input or output. An input dimension that is one bare symbol binds it (the first such input does; later
-/// ones must agree).
+/// ones must agree); a symbol without such a dimension is solved for where an expression has no other unknown
+/// ([`crate::solve`]).
 #[derive(Clone, PartialEq, Message)]
 pub struct Port {
     #[prost(string, tag = "1")]

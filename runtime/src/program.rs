@@ -6,6 +6,7 @@
 
 use crate::artifact::CONSTANT_ALIGNMENT;
 use crate::plan::{self, Action, Manifest, Place, Plan, SymbolKind};
+use crate::solve::{Source, further, sources};
 use crate::{DType, Dim, Error, Result, states};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,6 +14,7 @@ use std::ops::Range;
 pub struct Program {
     pub symbols: Vec<Symbol>,
     pub symbol_index: BTreeMap<String, usize>,
+    pub derived: Vec<Derived>,
     /// Byte ranges in `weights`.
     pub constants: Vec<Range<usize>>,
     pub kernels: Vec<Kernel>,
@@ -42,10 +44,23 @@ impl Symbol {
         value >= self.lo && self.hi.is_none_or(|hi| value <= hi)
     }
 
-    /// `1..512`, or `1..` where there is no upper bound.
     pub fn range(&self) -> String {
-        format!("{}..{}", self.lo, self.hi.map_or(String::new(), |hi| hi.to_string()))
+        range(self.lo, self.hi)
     }
+}
+
+/// `1..512`, or `1..` where there is no upper bound.
+pub fn range(lo: i64, hi: Option<i64>) -> String {
+    format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
+}
+
+/// A name of the model that equals an expression of the symbols.
+pub struct Derived {
+    pub name: String,
+    pub equals: Dim,
+    pub lo: i64,
+    pub hi: Option<i64>,
+    pub why: String,
 }
 
 pub struct Kernel {
@@ -65,7 +80,11 @@ pub struct Entry {
     pub arena_bytes: Dim,
     pub checks: Vec<Check>,
     pub states: Vec<State>,
-    /// Symbols that the inputs bind, and the capacities, as indices into `Program.symbols`; they identify a shape.
+    /// What gives symbols their values, in the order to evaluate it in.
+    pub sources: Vec<Source>,
+    /// The same where the states are in a cache, which may not know all their dimensions.
+    pub sources_in_place: Vec<Source>,
+    /// The symbols of `sources`, and the capacities, as indices into `Program.symbols`; their values identify a shape.
     pub bound: Vec<usize>,
     /// Totals over the launches: all pointers and all parameters of an entry lie in one array each.
     pub n_pointers: usize,
@@ -141,6 +160,7 @@ pub fn verify(manifest: &Manifest, plan: &Plan, weights_bytes: usize) -> Result<
     let mut program = Program {
         symbols: Vec::new(),
         symbol_index: BTreeMap::new(),
+        derived: Vec::new(),
         constants: Vec::new(),
         kernels: Vec::new(),
         entries: Vec::new(),
@@ -151,6 +171,14 @@ pub fn verify(manifest: &Manifest, plan: &Plan, weights_bytes: usize) -> Result<
             return Err(broken(format!("the symbol `{}` is declared twice", symbol.name)));
         }
         program.symbols.push(read_symbol(symbol)?);
+    }
+    let mut names = BTreeSet::new();
+    for derived in &manifest.derived {
+        if !names.insert(&derived.name) {
+            return Err(broken(format!("the derived symbol `{}` is declared twice", derived.name)));
+        }
+        let read = read_derived(derived, &program).map_err(|e| e.node(format!("derived symbol `{}`", derived.name)))?;
+        program.derived.push(read);
     }
     for (i, constant) in plan.constants.iter().enumerate() {
         program.constants.push(constant_range(constant, weights_bytes).map_err(|e| e.node(format!("constant {i}")))?);
@@ -180,6 +208,19 @@ fn read_symbol(symbol: &plan::Symbol) -> Result<Symbol> {
         return Err(broken(format!("the range of the symbol `{}` is empty or negative", symbol.name)));
     }
     Ok(Symbol { name: symbol.name.clone(), kind, lo: symbol.lo, hi: symbol.hi })
+}
+
+fn read_derived(derived: &plan::Derived, program: &Program) -> Result<Derived> {
+    let plan::Derived { name, equals, lo, hi, why } = derived.clone();
+    let known = |name: &str| program.symbol_index.contains_key(name);
+    if known(&name) {
+        return Err(broken(format!("`{name}` is declared twice")));
+    }
+    let equals = parse(&equals)?;
+    match equals.symbols().iter().find(|s| !known(s)) {
+        Some(symbol) => Err(undeclared(symbol)),
+        None => Ok(Derived { name, equals, lo, hi, why }),
+    }
 }
 
 fn constant_range(constant: &plan::Constant, weights_bytes: usize) -> Result<Range<usize>> {
@@ -239,7 +280,7 @@ impl EntryReader<'_> {
     fn read(mut self, entry: &plan::Entry) -> Result<Entry> {
         states::check_dims(self.program, &entry.inputs)?;
         states::check_dims(self.program, &entry.outputs)?;
-        let mut inputs = self.read_inputs(&entry.inputs)?;
+        let (mut inputs, sources) = self.read_inputs(&entry.inputs)?;
         let body = entry.body.as_ref().ok_or_else(|| broken("it has no body".into()))?;
         // Which stage gives a data symbol its value must be known before sizes that use it are read.
         self.bind_stages(&body.steps)?;
@@ -247,6 +288,7 @@ impl EntryReader<'_> {
         let mut outputs: Vec<Port> = outputs.collect::<Result<_>>()?;
         unique_names("output", &outputs)?;
         let states = self.read_states(&entry.states, &mut inputs, &mut outputs)?;
+        let sources_in_place = self.sources_in_place(&inputs);
         let bound = self.values.iter().filter(|(_, stage)| **stage == 0).map(|(&at, _)| at).collect();
         let buffers = entry.buffers.iter().enumerate();
         let buffers = buffers.map(|(i, b)| self.read_buffer(b, entry).map_err(|e| e.node(format!("buffer {i}"))));
@@ -262,6 +304,8 @@ impl EntryReader<'_> {
             arena_bytes: self.known(&entry.arena_bytes, usize::MAX)?.0,
             checks,
             states,
+            sources,
+            sources_in_place,
             bound,
             n_pointers: 0,
             n_params: 0,
@@ -288,20 +332,34 @@ impl EntryReader<'_> {
         Ok(states)
     }
 
-    /// Inputs bind symbols by their bare dimensions; the other dimensions must follow from those.
-    fn read_inputs(&mut self, ports: &[plan::Port]) -> Result<Vec<Port>> {
-        for dim in ports.iter().flat_map(|p| &p.dims) {
-            let dim = parse(dim)?;
-            let Some(name) = dim.as_symbol() else { continue };
-            let &at = self.program.symbol_index.get(name).ok_or_else(|| undeclared(name))?;
-            if self.program.symbols[at].kind == SymbolKind::Input {
-                self.values.insert(at, 0);
-            }
+    /// Tensors give all that they can: a cache knows its other dimensions only once it has some positions.
+    fn sources_in_place(&self, inputs: &[Port]) -> Vec<Source> {
+        let of_inputs = |name: &str| self.symbol(name).is_some_and(|s| s.kind == SymbolKind::Input);
+        let some = |states: bool| {
+            let numbered = inputs.iter().enumerate().filter(move |(_, port)| port.state.is_some() == states);
+            numbered.map(|(i, port)| (i, port.dims.as_slice()))
+        };
+        further(further(vec![], some(false), &of_inputs), some(true), &of_inputs)
+    }
+
+    /// Inputs bind symbols by some of their dimensions; the others must follow from those.
+    fn read_inputs(&mut self, ports: &[plan::Port]) -> Result<(Vec<Port>, Vec<Source>)> {
+        let dims = |port: &plan::Port| port.dims.iter().map(|d| parse(d)).collect::<Result<Vec<Dim>>>();
+        let dims = ports.iter().map(dims).collect::<Result<Vec<Vec<Dim>>>>()?;
+        if let Some(name) = dims.iter().flatten().flat_map(Dim::symbols).find(|s| self.symbol(s).is_none()) {
+            return Err(undeclared(&name));
         }
+        let of_inputs = |name: &str| self.symbol(name).is_some_and(|s| s.kind == SymbolKind::Input);
+        let sources = sources(dims.iter().map(Vec::as_slice), &of_inputs);
+        self.values.extend(sources.iter().map(|s| (self.program.symbol_index[&*s.symbol], 0)));
         let inputs = ports.iter().map(|p| self.read_port(p).map_err(|e| e.node(port_name("input", p))));
         let inputs: Vec<Port> = inputs.collect::<Result<_>>()?;
         unique_names("input", &inputs)?;
-        Ok(inputs)
+        Ok((inputs, sources))
+    }
+
+    fn symbol(&self, name: &str) -> Option<&Symbol> {
+        self.program.symbol_index.get(name).map(|&at| &self.program.symbols[at])
     }
 
     fn bind_stages(&mut self, steps: &[plan::Step]) -> Result<()> {

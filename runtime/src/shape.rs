@@ -3,6 +3,7 @@
 //! A shape is evaluated once and kept by the session. Where a plan reads symbols from data, the rest is evaluated
 //! after each such step ("stage"), on a copy.
 
+use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
 use crate::program::{Buffer, Entry, Launch, Location, Port, Program, Step};
 use crate::{DType, Dim, Error, Result, tensor};
@@ -57,11 +58,10 @@ impl Shape {
     /// Evaluates what the next stage's symbols make known: its buffers, its steps and its checks.
     pub fn advance(&mut self, program: &Program, entry: &Entry) -> Result<()> {
         let stage = self.stages_done;
-        for (i, check) in entry.checks.iter().enumerate().filter(|(_, c)| c.stage == stage) {
+        for check in entry.checks.iter().filter(|c| c.stage == stage) {
             let (left, right) = (self.eval(program, &check.left)?, self.eval(program, &check.right)?);
             if left != right {
-                let message = format!("{} (`{}` is {left}, `{}` is {right})", check.why, check.left, check.right);
-                return Err(Error::user("E0301", message).node(format!("check {i}")));
+                return Err(broken_check(program, entry, &self.values, check, [left, right]));
             }
         }
         for (i, buffer) in entry.buffers.iter().enumerate().filter(|(_, b)| b.stage == stage) {

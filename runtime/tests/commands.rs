@@ -3,6 +3,7 @@
 mod common;
 
 use common::{decoder, two_layers};
+use sardonyx_runtime::plan::Check;
 use sardonyx_runtime::tensor_io::{TensorProto, load_tensor, save_npy};
 use sardonyx_runtime::{DType, Tensor};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,10 @@ struct Folder {
 impl Folder {
     fn new() -> Folder {
         let folder = Folder { dir: tempfile::tempdir().unwrap() };
-        two_layers().write(&folder.path("m.sdx"));
+        let mut b = two_layers();
+        b.derive("twice", "2*batch", None);
+        b.entry.checks.push(Check { left: "max(batch, 500)".into(), right: "500".into(), why: "/node".into() });
+        b.write(&folder.path("m.sdx"));
         folder
     }
 
@@ -180,13 +184,17 @@ fn bench_prints_json_with_the_median() {
 fn inspect_shows_the_plan_without_loading_the_code() {
     let f = Folder::new();
     let mut b = two_layers();
+    b.derive("twice", "2*batch", None);
+    b.entry.checks.push(Check { left: "max(batch, 500)".into(), right: "500".into(), why: "/node".into() });
     b.manifest.arch = "aarch64".into();
     b.write(&f.path("other.sdx"));
     for name in ["m.sdx", "other.sdx"] {
         let out = f.good(&["inspect", name]);
         for line in [
             "producer    test",
-            "symbol      batch in 0..1000, Input",
+            "symbol      batch in 0..1000, Input, from input `x`, dimension 0",
+            "derived     twice = 2*batch in 0.., by /node",
+            "  check     batch <= 500 (/node)",
             "constants   1, 32 bytes",
             "  input     x f32 [batch, 8]",
             "  output    y f32 [batch]",
@@ -212,11 +220,14 @@ fn json_reports_are_json_and_say_what_the_text_says() {
     let report = json(&["inspect", "m.sdx", "--json"]);
     assert_eq!(report["format"], "1.2");
     assert_eq!(report["symbols"][0], serde_json::json!({"name": "batch", "kind": "input", "lo": 0, "hi": 1000}));
+    let derived = serde_json::json!({"name": "twice", "equals": "2*batch", "lo": 0, "hi": null, "why": "/node"});
+    assert_eq!(report["derived"], serde_json::json!([derived]));
     assert_eq!(report["files"][0]["name"], "weights");
     assert_eq!(report["files"][0]["blake3"].as_str().unwrap().len(), 64);
     assert_eq!(report["selftest"], serde_json::Value::Null);
     assert_eq!(report["kernels"][0]["launches"], 2);
     let main = &report["entry_points"][0];
+    assert_eq!(main["sources"], serde_json::json!([{"symbol": "batch", "input": "x", "axis": 0}]));
     assert_eq!(main["inputs"][0], serde_json::json!({"name": "x", "dtype": "f32", "dims": ["batch", "8"]}));
     assert_eq!(main["steps"][2]["buffers"], serde_json::json!([4, 2, 1]));
 
@@ -288,7 +299,7 @@ fn bench_times_calls_in_place_with_so_many_positions_in_the_cache() {
     assert!(
         bad(&["--cache-len", "8", "--dim", "past=7"])
             .1
-            .starts_with("error[E0301]: `--dim past=7`, but a given input or the cache has `past` = 8")
+            .starts_with("error[E0301]: `--dim past=7`, but what else is given makes `past` = 8")
     );
     let given = "error[E0301]: the input `past` is in the cache";
     assert!(bad(&["--cache-len", "8", "--input", "past=zeros"]).1.starts_with(given));

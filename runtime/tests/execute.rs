@@ -102,7 +102,7 @@ fn wrong_inputs_get_a_sentence() {
     assert_eq!(message(&[ids(3, 1), x(), twice(2)]), both);
     assert_eq!(
         message(&[ids(2, 3), x(), twice(5)]),
-        "dimension 0 of the input `twice` is 5, but `2*seq` = 6 is expected"
+        "dimension 0 of the input `twice` is 5, but `2*seq` = 6 is expected, where `seq` = 3 (input `ids`, dimension 1)"
     );
     assert_eq!(message(&[ids(2, 3), x()]), "the input `twice` is missing");
     assert_eq!(message(&[ids(2, 3), x(), twice(6), ("z", rows(1))]), "the model has no input `z`");
@@ -117,15 +117,30 @@ fn wrong_inputs_get_a_sentence() {
 }
 
 #[test]
+fn an_expression_gives_its_only_unknown_a_value() {
+    let mut b = two_layers();
+    b.entry.inputs[0].dims[0] = "2*batch".into();
+    b.entry.buffers[0].bytes = "64*batch".into();
+    b.derive("pairs", "2*batch", Some(64));
+    let session = session(&b.load().unwrap(), 1);
+    assert_eq!(session.run(&[("x", rows(4))]).unwrap()[0].1.dims()[0], 2);
+    let message = |n: usize| error(session.run(&[("x", rows(n))])).message;
+    assert_eq!(message(5), "dimension 0 of the input `x`: no `batch` makes `2*batch` = 5");
+    let place = "`batch` = 40 (input `x`, dimension 0, which is `2*batch`)";
+    assert_eq!(message(80), format!("`pairs` = `2*batch` = 80 ({place}) is outside 0..64"));
+}
+
+#[test]
 fn facts_that_the_compiler_assumed_are_checked() {
     let mut b = two_layers();
-    let even = Check { left: "batch mod 2".into(), right: "0".into(), why: "the batch must be even".into() };
+    let even = Check { left: "batch mod 2".into(), right: "0".into(), why: "/pair".into() };
     b.entry.checks.push(even);
     let session = session(&b.load().unwrap(), 1);
     assert!(session.run(&[("x", rows(2))]).is_ok());
     let e = error(session.run(&[("x", rows(3))]));
-    assert_eq!(e.code, "E0301");
-    assert!(e.message.starts_with("the batch must be even ("), "{}", e.message);
+    let place = "where `batch` = 3 (input `x`, dimension 0)";
+    let message = format!("`batch - 2*((batch) floordiv (2))` = 1 must be equal to `0` = 0, {place}");
+    assert_eq!((e.code, e.message, e.node.as_deref()), ("E0301", message, Some("/pair")));
 }
 
 fn gather() -> Builder {

@@ -129,6 +129,18 @@ static PLANS: &[Case] = &[
     ("the range of the symbol `batch` is empty or negative", |b| b.manifest.symbols[0].lo = 2000),
     ("the range of the symbol `batch` is empty or negative", |b| b.manifest.symbols[0].lo = -1),
     ("the symbol `batch` has the unknown kind 7", |b| b.manifest.symbols[0].kind = 7),
+    ("`batch` is declared twice", |b| b.derive("batch", "1", None)),
+    ("the symbol `nope` is not declared", |b| b.derive("rows", "nope + 1", None)),
+    ("is not a dimension expression", |b| b.derive("rows", "batch +", None)),
+    ("an expression of 20000 bytes", |b| b.derive("rows", &"1".repeat(20_000), None)),
+    ("the derived symbol `rows` is declared twice", |b| {
+        b.derive("rows", "batch", None);
+        b.derive("rows", "batch", None);
+    }),
+    ("nothing gives `batch` a value, which `batch*q` needs", |b| {
+        b.symbol("q", SymbolKind::Input, 0, None);
+        b.entry.inputs[0].dims[0] = "batch*q".into();
+    }),
     ("the offset 4 is not a multiple of 64", |b| b.constants[0].offset = 4),
     ("reach beyond the 32 bytes of the weights", |b| b.constants[0].bytes = 33),
     ("reach beyond the 32 bytes of the weights", |b| b.constants[0].offset = u64::MAX - 63),

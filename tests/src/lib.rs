@@ -1,6 +1,8 @@
-//! What the suites share: models checked, our programs, small ONNX models, prepared models, damaged bytes, the workspace's sources
+//! What the suites share: models checked, our programs, small ONNX models, prepared and cut models, damaged bytes, the
+//! workspace's sources
 
 pub mod checked;
+pub mod cut;
 pub mod damage;
 pub mod metadata;
 pub mod onnx;

@@ -2,6 +2,7 @@
 
 use crate::flow::Program;
 use crate::sdx::{Equality, Graph, Symbol, SymbolKind};
+use sardonyx_runtime::solve::sources;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
@@ -43,7 +44,8 @@ pub struct Symbols<'g> {
 }
 
 impl<'g> Symbols<'g> {
-    /// Binds from the dimensions of the inputs, in their order: the first bare symbol binds, all others must agree.
+    /// Binds from the dimensions of the inputs, in their order: the first bare symbol binds,
+    /// or else the first expression without another unknown; all others must agree.
     pub fn from_inputs(declared: Signature<'g>, inputs: &[(String, Tensor)]) -> Result<Symbols<'g>> {
         check_names(&declared, inputs)?;
         let checked = vec![false; declared.checks.len()];
@@ -56,11 +58,16 @@ impl<'g> Symbols<'g> {
             if tensor.rank() != dims.len() {
                 return Err(mismatch(name, format!("has rank {}, not {}", tensor.rank(), dims.len())));
             }
-            for (dim, &n) in dims.iter().zip(tensor.dims()) {
-                if let Some(symbol) = dim.as_symbol() {
-                    symbols.values.entry(symbol.to_string()).or_insert(n as i64);
-                }
-            }
+        }
+        let of_inputs = |s: &str| declared.symbols.get(s).is_none_or(|s| s.kind == SymbolKind::Input);
+        for source in sources(declared.inputs.iter().map(|(_, _, dims)| *dims), &of_inputs) {
+            let (name, _, dims) = declared.inputs[source.input];
+            let size = input(inputs, name)?.dims()[source.axis] as i64;
+            let value = source.value(size, &|s| symbols.get(s)).ok_or_else(|| {
+                let dim = &dims[source.axis];
+                mismatch(name, format!("has {size} in dimension {}, for which `{dim}` has no solution", source.axis))
+            })?;
+            symbols.values.insert(source.symbol.to_string(), value);
         }
         for &(name, _, dims) in &declared.inputs {
             let tensor = input(inputs, name)?;
@@ -72,7 +79,14 @@ impl<'g> Symbols<'g> {
             }
         }
         for (name, symbol) in declared.symbols {
-            if let (SymbolKind::Input, Some(value)) = (symbol.kind, symbols.get(name)) {
+            let value = match &symbol.kind {
+                SymbolKind::Input => symbols.get(name),
+                // It may wait for data; then it is but a name.
+                SymbolKind::Derived { equals, .. } => equals.eval(&|s| symbols.get(s)).ok(),
+                // Where elements lie is no matter of values.
+                SymbolKind::Data | SymbolKind::Capacity => None,
+            };
+            if let Some(value) = value {
                 symbols.check_range(name, value).map_err(|m| Error::user("E0301", m))?;
             }
         }

@@ -192,7 +192,7 @@ pub struct Node {
     pub origins: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SymbolKind {
     /// A dimension of an input.
     Input,
@@ -200,6 +200,9 @@ pub enum SymbolKind {
     Data,
     /// Positions that the memory of a state has room for: no dimension has it, only sizes and strides in memory.
     Capacity,
+    /// A name of the model that the ONNX node `why` needs to equal an expression of the other symbols. No type uses it;
+    /// a call must keep its range, and users may write it.
+    Derived { equals: Dim, why: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -89,27 +89,46 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
 }
 
 fn write_symbol(name: &str, s: &Symbol) -> String {
-    let kind = match s.kind {
-        SymbolKind::Input => "input",
-        SymbolKind::Data => "data",
-        SymbolKind::Capacity => "capacity",
-    };
     let hi = s.hi.map_or(String::new(), |h| h.to_string());
-    format!("{kind} {name} {}..{hi}", s.lo)
+    match &s.kind {
+        SymbolKind::Input => format!("input {name} {}..{hi}", s.lo),
+        SymbolKind::Data => format!("data {name} {}..{hi}", s.lo),
+        SymbolKind::Capacity => format!("capacity {name} {}..{hi}", s.lo),
+        SymbolKind::Derived { equals, why } => {
+            format!("derived {}..{hi} {} = {equals} : {why}", s.lo, Dim::symbol(name))
+        }
+    }
 }
 
 fn read_symbol(text: &str) -> Option<(String, Symbol)> {
     let (kind, rest) = text.split_once(' ')?;
-    let (name, range) = rest.rsplit_once(' ')?;
-    let (lo, hi) = range.split_once("..")?;
-    let kind = match kind {
-        "input" => SymbolKind::Input,
-        "data" => SymbolKind::Data,
-        "capacity" => SymbolKind::Capacity,
+    let (name, kind, range) = match kind {
+        "derived" => {
+            let (range, rest) = rest.split_once(' ')?;
+            let (name, rest) = split_after_dim(rest, " = ")?;
+            let (equals, why) = split_after_dim(rest, " : ")?;
+            (name.as_symbol()?.to_string(), SymbolKind::Derived { equals, why: why.into() }, range)
+        }
+        "input" | "data" | "capacity" => {
+            let (name, range) = rest.rsplit_once(' ')?;
+            let kind = match kind {
+                "input" => SymbolKind::Input,
+                "data" => SymbolKind::Data,
+                _ => SymbolKind::Capacity,
+            };
+            (name.to_string(), kind, range)
+        }
         _ => return None,
     };
+    let (lo, hi) = range.split_once("..")?;
     let hi = if hi.is_empty() { None } else { Some(hi.parse().ok()?) };
-    Some((name.into(), Symbol { kind, lo: lo.parse().ok()?, hi }))
+    Some((name, Symbol { kind, lo: lo.parse().ok()?, hi }))
+}
+
+/// An expression and what follows the separator: a name may hold one too, in its quotes.
+fn split_after_dim<'a>(text: &'a str, separator: &str) -> Option<(Dim, &'a str)> {
+    let parsed = |(at, _): (usize, &str)| Some((Dim::parse(&text[..at]).ok()?, &text[at + separator.len()..]));
+    text.match_indices(separator).find_map(parsed)
 }
 
 pub fn write_symbols(cx: Context, symbols: &BTreeMap<String, Symbol>) -> Attr {
@@ -256,6 +275,30 @@ impl Graph {
         while let Some(i) = stack.pop() {
             live[i] = true;
             stack.extend(self.nodes[i].args.iter().map(|a| a.index()).filter(|&a| !live[a]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_are_read_as_they_were_written() {
+        let derived =
+            |equals: &str, why: &str| SymbolKind::Derived { equals: Dim::parse(equals).unwrap(), why: why.into() };
+        for (name, kind, lo, hi, text) in [
+            ("batch size", SymbolKind::Input, 1, Some(8), "input batch size 1..8"),
+            ("data0", SymbolKind::Data, 0, None, "data data0 0.."),
+            ("total", derived("past + seq", "/add"), 2, None, "derived 2.. total = past + seq : /add"),
+            ("a = b", derived("\"c : d\"", "x : y"), 0, Some(3), "derived 0..3 \"a = b\" = \"c : d\" : x : y"),
+        ] {
+            let symbol = Symbol { kind, lo, hi };
+            assert_eq!(write_symbol(name, &symbol), text);
+            assert_eq!(read_symbol(text), Some((name.to_string(), symbol)));
+        }
+        for wrong in ["input n", "other n 0..", "input n 0..x", "derived 0.. n : /add", "derived 0.. 2*n = m : /add"] {
+            assert_eq!(read_symbol(wrong), None, "{wrong}");
         }
     }
 }

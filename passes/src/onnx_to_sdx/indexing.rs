@@ -1,5 +1,6 @@
 //! Gather, Slice, Split  =>  gather, slice
 
+use super::bounds::require_inside;
 use super::builder::Builder;
 use super::node::Node;
 use super::shape::axes;
@@ -27,6 +28,7 @@ pub fn gather(b: &mut Builder, node: &Node) -> Outputs {
             let vector = b.dims_vector(wrapped)?;
             b.reshape(vector, &dims)?
         }
+        None if require_inside(b, indices, &extent)? => indices,
         None => {
             let dims = b.dims(indices);
             let zero = b.splat(DType::I64, 0.0, &dims)?;
@@ -79,9 +81,11 @@ pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
             }
         });
     }
-    let (Some(flat), Some(valid)) = (flat, valid) else { return Err(node.error("E0201", "has no index")) };
-    let outside = b.splat(DType::I64, -1.0, &rows)?;
-    let flat = b.select(valid, flat, outside)?;
+    let Some(mut flat) = flat else { return Err(node.error("E0201", "has no index")) };
+    if let Some(valid) = valid {
+        let outside = b.splat(DType::I64, -1.0, &rows)?;
+        flat = b.select(valid, flat, outside)?;
+    }
     let rest = dims[batch + tuple..].to_vec();
     let mut table = vec![sardonyx_runtime::dim::product(&dims[..batch + tuple])];
     table.extend(rest);
@@ -89,8 +93,12 @@ pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.add(Op::Gather { axis: 0 }, &[table, flat])?])
 }
 
-/// An index with negative values counted from the end; `valid` gathers whether all are in range.
+/// An index with negative values counted from the end; `valid` gathers whether all are in range that the call does not
+/// check.
 fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<Value>) -> Result<Value> {
+    if require_inside(b, index, extent)? {
+        return Ok(index);
+    }
     let dims = b.dims(index);
     let zero = b.splat(DType::I64, 0.0, &dims)?;
     let n = b.dims_scalar(extent.clone())?;

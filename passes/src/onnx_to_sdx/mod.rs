@@ -1,6 +1,7 @@
 //! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
 
 mod attention;
+mod bounds;
 mod builder;
 mod elementwise;
 mod indexing;

@@ -2,7 +2,7 @@
 
 use crate::program::{Entry, Port, Program, Symbol};
 use crate::tensor_io::{Synthetic, load_tensor, read_npz};
-use crate::{Error, Model, Result, Tensor};
+use crate::{Dim, Error, Model, Result, Tensor, solve};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -108,6 +108,23 @@ fn insert(given: &mut BTreeMap<String, Given>, entry: &Entry, name: &str, value:
     }
 }
 
+/// What a dimension's name stands for: itself, or the expression that a node of the model makes it equal to.
+fn meaning(program: &Program, name: &str) -> Result<Dim> {
+    if program.symbol_index.contains_key(name) {
+        return Ok(Dim::symbol(name));
+    }
+    if let Some(derived) = program.derived.iter().find(|d| d.name == name) {
+        return Ok(derived.equals.clone());
+    }
+    let names = program.symbols.iter().map(|s| s.name.as_str()).chain(program.derived.iter().map(|d| d.name.as_str()));
+    let names: Vec<&str> = names.collect();
+    let help = match names.is_empty() {
+        true => "all its dimensions are fixed".to_string(),
+        false => format!("it has {}", names.join(", ")),
+    };
+    Err(Error::user("E0204", format!("the model has no dimension named `{name}`")).help(help))
+}
+
 /// Sizes of named dimensions, from the command line and from given tensors.
 struct Dims<'a> {
     program: &'a Program,
@@ -122,36 +139,47 @@ impl<'a> Dims<'a> {
         given: &BTreeMap<String, Given>,
         cache_len: Option<usize>,
     ) -> Result<Dims<'a>> {
-        let mut values = BTreeMap::new();
+        // What is known, as dimensions of their sizes: those of the tensors, then those of the command line.
+        let mut known: Vec<(Dim, i64, String)> = vec![];
         for (state, len) in entry.states.iter().flat_map(|state| Some((state, cache_len?))) {
-            if let Some(name) = entry.inputs[state.input].dims[state.axis].as_symbol() {
-                values.insert(name.to_string(), i64::try_from(len).unwrap_or(i64::MAX));
-            }
+            let dim = entry.inputs[state.input].dims[state.axis].clone();
+            known.push((dim, i64::try_from(len).unwrap_or(i64::MAX), "the cache".to_string()));
         }
         for port in &entry.inputs {
             let Some(Given::File(tensor)) = given.get(&port.name) else { continue };
-            for (dim, &size) in port.dims.iter().zip(tensor.dims()) {
-                if let Some(name) = dim.as_symbol() {
-                    values.entry(name.to_string()).or_insert(i64::try_from(size).unwrap_or(i64::MAX));
-                }
+            for (axis, (dim, &size)) in port.dims.iter().zip(tensor.dims()).enumerate() {
+                let size = i64::try_from(size).unwrap_or(i64::MAX);
+                known.push((dim.clone(), size, format!("dimension {axis} of the input `{}`", port.name)));
             }
         }
         for argument in &args.dim {
             let (name, value) = parse_dim(argument)?;
-            if !program.symbol_index.contains_key(name) {
-                let names: Vec<&str> = program.symbols.iter().map(|s| s.name.as_str()).collect();
-                let help = match names.is_empty() {
-                    true => "all its dimensions are fixed".to_string(),
-                    false => format!("it has {}", names.join(", ")),
-                };
-                return Err(Error::user("E0204", format!("the model has no dimension named `{name}`")).help(help));
-            }
-            if let Some(other) = values.insert(name.to_string(), value).filter(|&other| other != value) {
-                let message = format!("`--dim {name}={value}`, but a given input or the cache has `{name}` = {other}");
-                return Err(Error::user("E0301", message));
-            }
+            known.push((meaning(program, name)?, value, format!("`--dim {name}={value}`")));
         }
-        Ok(Dims { program, values })
+        let all: Vec<Dim> = known.iter().map(|(dim, ..)| dim.clone()).collect();
+        let mut values = BTreeMap::new();
+        for source in solve::sources([all.as_slice()], &|_| true) {
+            let (dim, size, what) = &known[source.axis];
+            let value = source.value(*size, &|name| values.get(name).copied()).ok_or_else(|| {
+                Error::user("E0301", format!("{what}: no `{}` makes `{dim}` = {size}", source.symbol))
+            })?;
+            values.insert(source.symbol.to_string(), value);
+        }
+        let dims = Dims { program, values };
+        // The tensors are checked by the call, with better words.
+        known[known.len() - args.dim.len()..].iter().try_for_each(|(dim, size, what)| dims.agree(dim, *size, what))?;
+        Ok(dims)
+    }
+
+    fn agree(&self, dim: &Dim, size: i64, what: &str) -> Result<()> {
+        match dim.eval(&|name| self.values.get(name).copied()) {
+            Ok(other) if other != size => {
+                let message = format!("{what}, but what else is given makes `{dim}` = {other}");
+                Err(Error::user("E0301", message))
+            }
+            // What lacks a value is asked for, if an input needs it.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn shape(&self, port: &Port, missing: Missing) -> Result<Vec<usize>> {
@@ -159,7 +187,7 @@ impl<'a> Dims<'a> {
             let symbol = self.program.symbol_index.get(name).map(|&at| &self.program.symbols[at]);
             self.values.get(name).copied().or_else(|| default(symbol?, missing))
         };
-        let size = |dim: &crate::Dim| {
+        let size = |dim: &Dim| {
             if let Some(unset) = dim.symbols().iter().find(|name| value(name).is_none()) {
                 let message = format!("the input `{}` needs a size for `{unset}`", port.name);
                 return Err(Error::user("E0204", message).help(format!("give `--dim {unset}=N`")));

@@ -2,7 +2,7 @@
 
 use super::put;
 use crate::artifact::Artifact;
-use crate::bind::describe;
+use crate::bind::{at_most, describe, origin};
 use crate::plan::SelfTest;
 use crate::program::{self, Entry, Location, Program, Step};
 use crate::{Error, Result, Verify};
@@ -52,7 +52,15 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         put!(out, "self-test   {}", describe_selftest(test))?;
     }
     for symbol in &program.symbols {
-        put!(out, "symbol      {} in {}, {:?}", symbol.name, symbol.range(), symbol.kind)?;
+        let from = program.entries.iter().find_map(|e| {
+            let source = e.sources.iter().find(|s| *s.symbol == *symbol.name)?;
+            Some(format!(", from {}", origin(e, source)))
+        });
+        let from = from.unwrap_or_default();
+        put!(out, "symbol      {} in {}, {:?}{from}", symbol.name, symbol.range(), symbol.kind)?;
+    }
+    for d in &program.derived {
+        put!(out, "derived     {} = {} in {}, by {}", d.name, d.equals, program::range(d.lo, d.hi), d.why)?;
     }
     let constants: usize = program.constants.iter().map(|r| r.len()).sum();
     put!(out, "constants   {}, {constants} bytes", program.constants.len())?;
@@ -103,7 +111,10 @@ fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<
     let in_arena = entry.buffers.iter().filter(|b| matches!(b.place, Location::Arena(_))).count();
     put!(out, "  arena     {} bytes, {in_arena} buffers", entry.arena_bytes)?;
     for check in &entry.checks {
-        put!(out, "  check     {} == {} ({})", check.left, check.right, check.why)?;
+        match at_most(check) {
+            Some(least) => put!(out, "  check     {least} <= {} ({})", check.right, check.why)?,
+            None => put!(out, "  check     {} == {} ({})", check.left, check.right, check.why)?,
+        }
     }
     for (i, step) in entry.steps.iter().enumerate() {
         match step {

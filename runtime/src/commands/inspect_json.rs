@@ -25,6 +25,15 @@ pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json
         let range = [("lo", s.lo.into()), ("hi", s.hi.into())];
         Json::Object([("name", s.name.as_str().into()), ("kind", kind.into())].into_iter().chain(range).collect())
     });
+    let derived = program.derived.iter().map(|d| {
+        Json::Object(vec![
+            ("name", d.name.as_str().into()),
+            ("equals", d.equals.to_string().into()),
+            ("lo", d.lo.into()),
+            ("hi", d.hi.into()),
+            ("why", d.why.as_str().into()),
+        ])
+    });
     let kernels = program.kernels.iter().enumerate().map(|(i, k)| {
         Json::Object(vec![
             ("symbol", k.symbol.as_str().into()),
@@ -46,6 +55,7 @@ pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json
         ("files", Json::List(files.collect())),
         ("selftest", selftest(artifact)),
         ("symbols", Json::List(symbols.collect())),
+        ("derived", Json::List(derived.collect())),
         ("n_constants", program.constants.len().into()),
         ("constants_bytes", constants.into()),
         ("kernels", Json::List(kernels.collect())),
@@ -77,8 +87,13 @@ fn entry(program: &Program, entry: &Entry) -> Json {
             ("output_capacity", program.symbols[s.output_capacity].name.as_str().into()),
         ])
     });
+    let sources = entry.sources.iter().map(|s| {
+        let input = entry.inputs[s.input].name.as_str().into();
+        Json::Object(vec![("symbol", (*s.symbol).into()), ("input", input), ("axis", s.axis.into())])
+    });
     Json::Object(vec![
         ("name", entry.name.as_str().into()),
+        ("sources", Json::List(sources.collect())),
         ("inputs", Json::List(entry.inputs.iter().map(port).collect())),
         ("outputs", Json::List(entry.outputs.iter().map(port).collect())),
         ("states", Json::List(states.collect())),

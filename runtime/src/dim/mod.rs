@@ -60,6 +60,13 @@ impl Dim {
         Dim { terms: BTreeMap::from([(vec![atom], 1)]), overflow: false }
     }
 
+    /// A coefficient times a product of atoms, as [`terms`](Dim::terms) gives them.
+    pub fn term(monomial: &[Atom], c: i64) -> Dim {
+        let mut sorted = monomial.to_vec();
+        sorted.sort();
+        Dim::from_terms([(sorted, i128::from(c))].into_iter())
+    }
+
     fn from_terms(terms: impl Iterator<Item = (Monomial, i128)>) -> Dim {
         let mut sum: BTreeMap<Monomial, i128> = BTreeMap::new();
         for (monomial, c) in terms {

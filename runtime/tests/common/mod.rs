@@ -67,6 +67,12 @@ impl Builder {
         self.before.push(ended);
     }
 
+    /// A name that equals an expression.
+    pub fn derive(&mut self, name: &str, equals: &str, hi: Option<i64>) {
+        let derived = Derived { name: name.into(), equals: equals.into(), lo: 0, hi, why: "/node".into() };
+        self.manifest.derived.push(derived);
+    }
+
     pub fn symbol(&mut self, name: &str, kind: SymbolKind, lo: i64, hi: Option<i64>) {
         self.manifest.symbols.push(Symbol { name: name.into(), kind: kind as i32, lo, hi });
     }

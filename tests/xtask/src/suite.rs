@@ -35,6 +35,12 @@ static SUITES: &[Suite] = &[
             "--nocapture",
         ],
     },
+    Suite {
+        name: "shapes",
+        about: "one MiniLM artifact at 30 shapes, and the whole model at 4, against the interpreter",
+        prepare: models::ensure_default,
+        cargo: &["test", "-p", "sardonyx-tests", "--test", "shapes", "--", "--ignored"],
+    },
 ];
 
 /// `cargo xtask test [--suite NAME] [ARGUMENT…]`; further arguments go to cargo.

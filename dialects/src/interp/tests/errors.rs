@@ -44,6 +44,24 @@ fn wrong_inputs_are_named() {
 }
 
 #[test]
+fn an_expression_is_solved_and_a_derived_symbol_keeps_its_range() {
+    let mut g = Graph::default();
+    let past = add_input(&mut g, "mask", ty(DType::F32, &["past + seq"]));
+    add_input(&mut g, "ids", ty(DType::F32, &["seq"]));
+    let all = add(&mut g, Op::Broadcast { dims: vec![1] }, &[past], ty(DType::F32, &["past", "past + seq"]));
+    g.outputs = vec![("y".to_string(), all)];
+    let kind = SymbolKind::Derived { equals: Dim::parse("past + seq").unwrap(), why: "/cat".into() };
+    g.symbols.insert("total".into(), symbol(kind, 0, Some(6)));
+    let call =
+        |mask: usize, ids: usize| run(&g, &no_params, &named(&[("mask", zeros(&[mask])), ("ids", zeros(&[ids]))]));
+    assert_eq!(call(5, 3).unwrap()[0].1.dims(), [2, 5]);
+    assert_eq!(call(3, 3).unwrap()[0].1.dims(), [0, 3]);
+    let message = |mask: usize, ids: usize| call(mask, ids).unwrap_err().message;
+    assert_eq!(message(2, 3), "the input `mask` has 2 in dimension 0, for which `past + seq` has no solution");
+    assert_eq!(message(7, 3), "`total` is 7, but must be between 0 and 6");
+}
+
+#[test]
 fn a_violated_check_names_the_node_that_needs_it() {
     let mut g = two_inputs();
     let why = "/a/MatMul".to_string();

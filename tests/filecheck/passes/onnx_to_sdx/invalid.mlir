@@ -77,7 +77,7 @@ func.func @dims(%x: !x, %y: !y) -> !v {
 
 // A symbol below its least value is a contradiction.
 
-// CHECK: error[E0201]: the dimensions {{.*}} cannot be equal
+// CHECK: error[E0201]: the dimension b, in 4.., must be 3
 // CHECK-NEXT: --> node /a/Add
 func.func @bound(%x: !sdx.tensor<[b], f32>, %y: !y) -> !v attributes {sdx.symbols = ["input b 4.."]} {
   %0 = onnx.node "Add"(%x, %y) opset 13 {} : (!sdx.tensor<[b], f32>, !y) -> !v loc("/a/Add")

@@ -92,7 +92,7 @@ func.func @gemm_all(%x: !sdx.tensor<[4, m], f32>, %y: !sdx.tensor<[8, 4], f32>, 
 // CHECK-LABEL: func.func @unified
 // CHECK-SAME: !sdx.tensor<[m, [[K:[a-z0-9]+]]], f32>
 // CHECK-SAME: !sdx.tensor<[[[K]], n], f32>
-// CHECK-SAME: sdx.symbols = ["input [[K]] 2..8", "input m 0..", "input n 0.."]
+// CHECK-SAME: sdx.symbols = ["input [[K]] 2..8", "derived 2.. k2 = [[K]] : {{.*}}", "input m 0..", "input n 0.."]
 func.func @unified(%x: !sdx.tensor<[m, k1], f32>, %y: !sdx.tensor<[k2, n], f32>) -> !v
     attributes {sdx.symbols = ["input m 0..", "input n 0..", "input k1 0..8", "input k2 2.."]} {
   %0 = onnx.node "MatMul"(%x, %y) opset 13 {} : (!sdx.tensor<[m, k1], f32>, !sdx.tensor<[k2, n], f32>) -> !v

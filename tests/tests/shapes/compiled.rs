@@ -1,0 +1,81 @@
+//! a model, `--dim` arguments  =>  the artifact and the interpreter's reading of it, to be called side by side
+
+use sardonyx::compile::{Request, compile, parse_dims};
+use sardonyx::reference::Reference;
+use sardonyx_runtime::commands::{Command, InspectArgs};
+use sardonyx_runtime::compare::{Tolerance, compare};
+use sardonyx_runtime::cpu::Level;
+use sardonyx_runtime::{Error, LoadOptions, Model, Result, Session, SessionOptions, Tensor};
+use sardonyx_tests::onnx::Net;
+use std::path::{Path, PathBuf};
+
+pub struct Compiled {
+    pub model: Model,
+    pub reference: Reference,
+    folder: tempfile::TempDir,
+}
+
+pub type Inputs = Vec<(String, Tensor)>;
+
+impl Compiled {
+    pub fn of(path: &Path, dims: &[&str]) -> Result<Compiled> {
+        let folder = tempfile::tempdir().unwrap();
+        let dims = parse_dims(&dims.iter().map(|d| d.to_string()).collect::<Vec<_>>())?;
+        let output = folder.path().join("m.sdx");
+        compile(&Request { dims: dims.clone(), ..Request::new(path, &output) })?;
+        let model = Model::load(&output, &LoadOptions::default())?;
+        Ok(Compiled { model, reference: Reference::read(path, &dims)?, folder })
+    }
+
+    pub fn of_net(net: &Net, dims: &[&str]) -> Result<Compiled> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        std::fs::write(&path, net.bytes()).unwrap();
+        Compiled::of(&path, dims)
+    }
+
+    pub fn session(&self, threads: usize) -> Session {
+        self.model.session(&SessionOptions { threads, ..SessionOptions::default() }).unwrap()
+    }
+
+    /// By the kernels for older processors.
+    pub fn session_v3(&self) -> Session {
+        let options = LoadOptions { cpu: Some(Level::V3), ..LoadOptions::default() };
+        Model::load(self.artifact(), &options).unwrap().session(&SessionOptions::default()).unwrap()
+    }
+
+    pub fn artifact(&self) -> PathBuf {
+        self.folder.path().join("m.sdx")
+    }
+
+    /// The outputs of a call, which are the interpreter's too.
+    pub fn run(&self, inputs: &Inputs) -> Result<Inputs> {
+        let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        let actual = self.session(2).run(&given)?;
+        let expected = self.reference.run(inputs)?;
+        let tolerance = Tolerance { rtol: 1e-4, atol: 2e-5, ulps_max: None };
+        assert_eq!(actual.len(), expected.len());
+        for ((name, a), (_, e)) in actual.iter().zip(&expected) {
+            let difference = compare(a, e, &tolerance).unwrap_or_else(|what| panic!("{name}: {what}"));
+            assert_eq!(difference.n_failed, 0, "{name}: {difference:?}");
+        }
+        Ok(actual)
+    }
+
+    /// The error of a call, by the runtime.
+    pub fn refusal(&self, inputs: &Inputs) -> Box<Error> {
+        let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        assert!(self.reference.run(inputs).is_err(), "the interpreter accepts it");
+        self.session(1).run(&given).unwrap_err()
+    }
+
+    /// What `inspect` says of the symbols.
+    pub fn symbols(&self) -> Vec<String> {
+        let mut text = vec![];
+        Command::Inspect(InspectArgs { model: self.artifact(), entry: None, json: false }).execute(&mut text).unwrap();
+        let words = ["symbol ", "derived ", "  check "];
+        let lines = String::from_utf8(text).unwrap();
+        let ours = lines.lines().filter(|l| words.iter().any(|w| l.starts_with(w)));
+        ours.map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    }
+}
