@@ -194,7 +194,8 @@ pub fn bind_capacities(
                 return Err(Error::user("E0301", message));
             }
             if let Some(other) = values[at].replace(value).filter(|&other| other != value) {
-                let message = format!("the memory of `{}` has {value} positions, that of others {other}", port.name);
+                let message =
+                    format!("the memory of `{}` has {value} positions, that of another state {other}", port.name);
                 return Err(Error::user("E0301", message));
             }
         }

@@ -141,13 +141,14 @@ impl Call<'_> {
 
     /// Gives every buffer of the stage its memory, and every launch its pointers.
     fn prepare(&self, state: &mut State, shape: &Shape, stage: usize, places: &mut Places) -> Result<()> {
-        self.check_memory(shape, stage, places)?;
+        let spare = self.check_memory(shape, stage, places)?;
         if let Some(held) = &mut places.held {
             held.allocate()?;
         }
-        state.arena.grow(shape.arena_bytes)?;
+        // A sequence that grows from call to call needs a little more each time: not a new arena each time.
+        state.arena.grow(shape.arena_bytes, spare.min(shape.arena_bytes / 4))?;
         let scratch = shape.scratch_bytes.checked_mul(self.session.threads());
-        state.scratch.grow(scratch.ok_or_else(|| Error::user("E0202", "the size of the scratch overflows"))?)?;
+        state.scratch.grow(scratch.ok_or_else(|| Error::user("E0202", "the size of the scratch overflows"))?, 0)?;
         let State { arena, bases, pointers, .. } = state;
         bases.0.resize(self.entry.buffers.len(), std::ptr::null_mut());
         pointers.0.resize(self.entry.n_pointers, std::ptr::null_mut());
@@ -196,8 +197,9 @@ impl Call<'_> {
         }
     }
 
-    fn check_memory(&self, shape: &Shape, stage: usize, places: &mut Places) -> Result<()> {
-        let Some(max) = self.session.memory_bytes_max else { return Ok(()) };
+    /// Bytes that the call may take beyond what it needs.
+    fn check_memory(&self, shape: &Shape, stage: usize, places: &mut Places) -> Result<usize> {
+        let Some(max) = self.session.memory_bytes_max else { return Ok(usize::MAX) };
         let mut total = shape.arena_bytes.saturating_add(shape.scratch_bytes.saturating_mul(self.session.threads()));
         total = total.saturating_add(places.held.as_ref().map_or(0, |held| held.bytes()));
         for (at, port) in self.entry.outputs.iter().enumerate() {
@@ -210,10 +212,8 @@ impl Call<'_> {
                 total = total.saturating_add(bytes);
             }
         }
-        match total > max {
-            true => Err(Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}"))),
-            false => Ok(()),
-        }
+        max.checked_sub(total)
+            .ok_or_else(|| Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}")))
     }
 
     fn launch(&self, state: &State, shape: &Shape, i: usize, launch: &Launch, status: &AtomicI64) -> Result<()> {

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Builder, decoder, two_layers};
+use common::{Builder, decoder, edit, two_layers};
+use sardonyx_runtime::plan::{State, SymbolKind};
 use sardonyx_runtime::{Cache, DType, Result, RunOptions, Session, SessionOptions, Tensor, TensorBuffer};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -204,4 +205,52 @@ fn entry_points_with_other_states_do_not_share_a_cache() {
     let mut cache = session.cache("decode", 6).unwrap();
     let e = run(&session, "prefill", &x(1, 0, 1), &mut cache).unwrap_err();
     assert_eq!(e.message, "the cache is not one of the states of the entry point `prefill`");
+}
+
+/// Two caches that share their capacity symbols, but whose lengths are symbols of their own.
+fn two_lengths() -> Builder {
+    let mut b = decoder();
+    b.symbol("others", SymbolKind::Input, 0, None);
+    let z = b.input("z", DType::F32, &["batch", "seq", "4"], "16*batch*seq");
+    let old = b.input("others", DType::F32, &["batch", "others", "4"], "16*batch*room_in");
+    let new = b.output("more", DType::F32, &["batch", "others + 2*seq", "4"], "16*batch*room_out");
+    b.launch(0, &[old, new], &["others", "4", "room_in", "room_out"], "batch*others");
+    edit(&mut b, 3, |l| l.carries = Some(1));
+    b.launch(1, &[z, new], &["seq", "4", "others", "room_out"], "batch*seq");
+    let (input_capacity, output_capacity) = ("room_in".into(), "room_out".into());
+    b.entry.states.push(State { input: 3, output: 2, axis: 1, input_capacity, output_capacity });
+    b
+}
+
+#[test]
+fn states_that_share_a_capacity_have_as_many_positions() {
+    let session = two_lengths().load().unwrap().session(&SessionOptions::default()).unwrap();
+    let call = |past: usize, others: usize, seq: usize| {
+        let inputs = [("x", x(1, 0, seq)), ("past", x(1, 0, past)), ("z", x(1, 0, seq)), ("others", x(1, 0, others))];
+        session.run_entry("decode", &inputs).map(|out| out[2].1.dims().to_vec())
+    };
+    assert_eq!(call(3, 3, 0).unwrap(), [1, 3, 4]);
+    let e = call(3, 2, 0).unwrap_err();
+    assert_eq!((e.code, &*e.message), ("E0301", "the memory of `others` has 2 positions, that of another state 3"));
+    let e = call(3, 3, 1).unwrap_err();
+    assert_eq!((e.code, &*e.message), ("E0301", "the memory of `more` has 5 positions, that of another state 4"));
+
+    let mut cache = session.cache("decode", 20).unwrap();
+    let (x, options) = (x(1, 0, 1), RunOptions::default());
+    let inputs = [("x", (&x).into()), ("z", (&x).into())];
+    let e = session.run_cached("decode", &inputs, &mut [], &mut cache, &options).unwrap_err();
+    assert_eq!((e.code, cache.len(), cache.bytes()), ("E0401", 0, 0));
+    assert!(e.message.ends_with("the states do not all grow by as many positions"), "{e}");
+}
+
+#[test]
+fn a_capacity_outside_its_range_is_refused() {
+    let mut b = decoder();
+    b.manifest.symbols[4].hi = Some(8);
+    let session = b.load().unwrap().session(&SessionOptions::default()).unwrap();
+    assert_eq!(session.cache("decode", 9).unwrap_err().message, "a cache with room for 9 positions is outside 0..8");
+    let inputs = [("x", x(1, 8, 1)), ("past", x(1, 0, 8))];
+    let e = session.run_entry("decode", &inputs).unwrap_err();
+    assert_eq!((e.code, &*e.message), ("E0301", "room for 9 positions in `present` is outside 0..8"));
+    assert!(run(&session, "decode", &x(1, 0, 8), &mut session.cache("decode", 8).unwrap()).is_ok());
 }

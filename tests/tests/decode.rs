@@ -105,8 +105,10 @@ fn row(logits: &Tensor, b: usize, t: usize) -> Vec<f64> {
 
 fn assert_near(actual: &[f64], expected: &[f64], what: &str) {
     assert_eq!(actual.len(), expected.len());
-    let far = actual.iter().zip(expected).position(|(a, e)| !((a - e).abs() <= 1e-4 * (1.0 + e.abs())));
-    assert!(far.is_none_or(|_| false), "{what}: {:?}", far.map(|i| (i, actual[i], expected[i])));
+    let far = actual.iter().zip(expected).position(|(a, e)| a.is_nan() || e.is_nan() || (a - e).abs() > 1e-4 * (1.0 + e.abs()));
+    if let Some(i) = far {
+        panic!("{what}: {} instead of {} at {i}", actual[i], expected[i]);
+    }
 }
 
 /// Every step in place and copied: the same bits; near the whole sequence's, and near each row's alone.
