@@ -105,7 +105,10 @@ fn row(logits: &Tensor, b: usize, t: usize) -> Vec<f64> {
 
 fn assert_near(actual: &[f64], expected: &[f64], what: &str) {
     assert_eq!(actual.len(), expected.len());
-    let far = actual.iter().zip(expected).position(|(a, e)| a.is_nan() || e.is_nan() || (a - e).abs() > 1e-4 * (1.0 + e.abs()));
+    let far = actual
+        .iter()
+        .zip(expected)
+        .position(|(a, e)| a.is_nan() || e.is_nan() || (a - e).abs() > 1e-4 * (1.0 + e.abs()));
     if let Some(i) = far {
         panic!("{what}: {} instead of {} at {i}", actual[i], expected[i]);
     }
