@@ -260,3 +260,50 @@ fn operands_with_room_for_more() {
     }
     check(cases);
 }
+
+/// Several heads of q share one of k and of v: which one is no linear function of the head.
+#[test]
+fn heads_that_share_an_operand() {
+    let scores = |s: &str| {
+        let mut b = Builder::new(&["b", "6", s, "t"], &["8"]);
+        let q = b.load(DType::F32, &["b", "6", s, "8"], &["%0", "%1", "%2", "%4"]);
+        let k = b.load(DType::F32, &["b", "2", "t", "8"], &["%0", "%1 floordiv 3", "%3", "%4"]);
+        let sum = b.dot(q, k);
+        b.store(sum, &["b", "6", s, "t"], &["%0", "%1", "%2", "%3"]);
+        b.room(1, 2, "room").0
+    };
+    let mixed = |s: &str| {
+        let mut b = Builder::new(&["b", "6", s, "8"], &["t"]);
+        let p = b.load(DType::F32, &["b", "6", s, "t"], &["%0", "%1", "%2", "%4"]);
+        let v = b.load(DType::F32, &["b", "2", "t", "8"], &["%0", "%1 floordiv 3", "%4", "%3"]);
+        let sum = b.dot(v, p);
+        b.store(sum, &["b", s, "6", "8"], &["%0", "%2", "%1", "%3"]);
+        b.room(1, 2, "room").0
+    };
+    assert!(lower(&scores("s")).unwrap().def.is_blocked_contraction());
+    assert!(lower(&mixed("s")).unwrap().def.is_blocked_contraction());
+    assert!(lower(&mixed("1")).unwrap().def.is_blocked_contraction());
+    let mut cases = vec![];
+    for (b, s, t, room) in [(2, 1, 40, 64), (1, 5, 33, 33), (2, 49, 64, 100), (2, 3, 0, 7)] {
+        let symbols = [("b", b), ("s", s), ("t", t), ("room", room)];
+        for (rows, s) in [("s", s), ("1", 1)] {
+            cases.push(case(&format!("scores {b} {rows} {s} {t}"), scores(rows), &symbols, 8));
+            cases.push(case(&format!("mixed {b} {rows} {s} {t}"), mixed(rows), &symbols, t));
+        }
+    }
+    check(cases);
+}
+
+/// What a computed place moves with is a batch: its rows are taken one by one; summands cannot be.
+#[test]
+fn computed_rows_and_summands() {
+    for (index, blocked) in [(["%0 floordiv 2", "%2"], true), (["%0", "%2 floordiv 2"], false)] {
+        let mut b = Builder::new(&["12", "40"], &["16"]);
+        let x = b.load(DType::F32, &["12", "16"], &index);
+        let y = b.load(DType::F32, &["16", "40"], &["%2", "%1"]);
+        let sum = b.dot(x, y);
+        b.store(sum, &["12", "40"], &["%0", "%1"]);
+        assert_eq!(lower(&b.0).unwrap().def.is_blocked_contraction(), blocked, "{index:?}");
+        check(vec![case(&index.join(","), b.0, &[], 16)]);
+    }
+}

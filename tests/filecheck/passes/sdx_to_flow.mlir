@@ -368,3 +368,46 @@ func.func @no_state(%past: !sdx.tensor<[p], f32>, %x: !sdx.tensor<[s], f32>) -> 
   %0 = sdx.append %past, %x axis 0 : (!sdx.tensor<[p], f32>, !sdx.tensor<[s], f32>) -> !sdx.tensor<[p + s], f32>
   return %0, %past : !sdx.tensor<[p + s], f32>, !sdx.tensor<[p], f32>
 }
+
+// -----
+
+// Heads that are repeated for a contraction's sake are looked up where they stand once; a reader of another kind would
+// divide at every element, and gets them written out.
+
+// CHECK-LABEL: func.func @shared_heads
+// CHECK: flow.kernel outer ["b", "8", "t", "4"]
+// CHECK-NEXT: flow.load 0 ["%0", "((%1) floordiv (4))", "%1 - 4*((%1) floordiv (4))", "%2", "%3"]
+// CHECK-NOT: flow.view
+// CHECK: flow.reduce
+func.func @shared_heads(%q: !sdx.tensor<[b, 8, s, 4], f32>, %k: !sdx.tensor<[b, 2, 1, t, 4], f32>) -> !sdx.tensor<[b, 8, s, t], f32> {
+  %0 = sdx.broadcast %k to [0, 1, 2, 3, 4] : !sdx.tensor<[b, 2, 1, t, 4], f32> -> !sdx.tensor<[b, 2, 4, t, 4], f32>
+  %1 = sdx.reshape %0 : !sdx.tensor<[b, 2, 4, t, 4], f32> -> !sdx.tensor<[b, 8, t, 4], f32>
+  %2 = sdx.contract "bhsd,bhtd->bhst"(%q, %1) : (!sdx.tensor<[b, 8, s, 4], f32>, !sdx.tensor<[b, 8, t, 4], f32>) -> !sdx.tensor<[b, 8, s, t], f32>
+  return %2 : !sdx.tensor<[b, 8, s, t], f32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @shared_heads_read_otherwise
+// CHECK: flow.view
+func.func @shared_heads_read_otherwise(%k: !sdx.tensor<[b, 2, 1, t], f32>) -> !sdx.tensor<[b, 8, t], f32> {
+  %0 = sdx.broadcast %k to [0, 1, 2, 3] : !sdx.tensor<[b, 2, 1, t], f32> -> !sdx.tensor<[b, 2, 4, t], f32>
+  %1 = sdx.reshape %0 : !sdx.tensor<[b, 2, 4, t], f32> -> !sdx.tensor<[b, 8, t], f32>
+  %2 = sdx.map "neg"(%1) : (!sdx.tensor<[b, 8, t], f32>) -> !sdx.tensor<[b, 8, t], f32>
+  return %2 : !sdx.tensor<[b, 8, t], f32>
+}
+
+// -----
+
+// One that a contraction and somebody else read; and one that is not repeated.
+
+// CHECK-LABEL: func.func @shared_heads_also_given_back
+// CHECK: flow.view
+// CHECK: flow.view
+func.func @shared_heads_also_given_back(%k: !sdx.tensor<[2, 1, t], f32>, %l: !sdx.tensor<[2, 4, t], f32>) -> (!sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>) {
+  %0 = sdx.broadcast %k to [0, 1, 2] : !sdx.tensor<[2, 1, t], f32> -> !sdx.tensor<[2, 4, t], f32>
+  %1 = sdx.reshape %0 : !sdx.tensor<[2, 4, t], f32> -> !sdx.tensor<[8, t], f32>
+  %2 = sdx.reshape %l : !sdx.tensor<[2, 4, t], f32> -> !sdx.tensor<[8, t], f32>
+  %3 = sdx.contract "ht,ht->ht"(%1, %2) : (!sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>) -> !sdx.tensor<[8, t], f32>
+  return %1, %3 : !sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>
+}

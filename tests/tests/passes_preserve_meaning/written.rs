@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         out.push(finish("attention", dtype, attention));
         out.push(finish("mlp", dtype, mlp));
         out.push(finish("cached attention", dtype, cached_attention));
+        out.push(finish("grouped heads", dtype, grouped_heads));
         out.push(finish("rows appended and reshaped", dtype, appended_rows));
     }
     out
@@ -201,6 +202,23 @@ fn cached_attention(w: &mut Writer) -> Value {
     let scores = w.contract("bhsd,bhdt->bhst", q, kt);
     let p = w.softmax(scores);
     w.contract("bhst,bhtd->bhsd", p, v)
+}
+
+/// Four heads that ask, two that are asked, each by two.
+fn grouped_heads(w: &mut Writer) -> Value {
+    let (q, past) = (w.input("q", &["b", "4", "s", "4"]), w.input("past", &["b", "2", "t", "4"]));
+    let new = w.input("new", &["b", "2", "s", "4"]);
+    let all = w.add(Op::Append { axis: 2 }, &[past, new], None);
+    w.graph.outputs = vec![("all".into(), all)];
+    let ty = w.shape(&["b", "2", "1", "t + s", "4"]);
+    let one = w.add(Op::Reshape, &[all], Some(ty));
+    let ty = w.shape(&["b", "2", "2", "t + s", "4"]);
+    let both = w.add(Op::Broadcast { dims: vec![0, 1, 2, 3, 4] }, &[one], Some(ty));
+    let ty = w.shape(&["b", "4", "t + s", "4"]);
+    let repeated = w.add(Op::Reshape, &[both], Some(ty));
+    let scores = w.contract("bhsd,bhtd->bhst", q, repeated);
+    let p = w.softmax(scores);
+    w.contract("bhst,bhtd->bhsd", p, repeated)
 }
 
 /// The state is read as rows of another length, summed, and normalised: by a view, a reduction and a map.

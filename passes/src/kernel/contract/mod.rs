@@ -126,14 +126,14 @@ impl Item<'_> {
                 copied
             }
             Form::Rows => {
-                let start = self.point.line(cx, asm, &b.coords[0]);
+                let start = self.point.start(cx, asm, b, None);
                 self.b = asm.element(base, start, Elem::F32);
                 self.b_step = cx.size(asm, b.stride(self.plan.k));
                 copied
             }
             Form::Copied => {
                 let other = asm.cmpi("ne", id, copied);
-                let start = self.point.line(cx, asm, &b.coords[0]);
+                let start = self.point.start(cx, asm, b, None);
                 let source = asm.element(base, start, Elem::F32);
                 asm.if_then(other, |asm| self.copy_panel(asm, source));
                 id
@@ -263,7 +263,7 @@ impl Item<'_> {
         if let (Some(var), Some(m)) = (plan.m, m) {
             at.vars[var] = Some(m);
         }
-        let a_start = at.line(cx, asm, &plan.a.coords[0]);
+        let a_start = at.start(cx, asm, &plan.a, None);
         let a = asm.element(cx.reads[plan.a.buffer], a_start, Elem::F32);
         let a_step = cx.size(asm, plan.a.stride(plan.k));
         let row_step = plan.m.map_or(Size::Const(0), |m| plan.a.stride(m));

@@ -57,11 +57,17 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     Some(plan)
 }
 
+/// A load whose place is linear, but for what moves with the batch alone (the head that a group of heads shares).
 fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
     match &def.body[k].op {
-        Op::Load { access, guard: None } if access.computed.is_empty() => Some(access),
+        Op::Load { access, guard: None } if access.computed.iter().all(|c| c.limit.is_none()) => Some(access),
         _ => None,
     }
+}
+
+/// The variables that a computed part moves with: they can only be batch variables.
+fn computed_with(access: &Access, var: usize) -> bool {
+    access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(var)))
 }
 
 /// The plan with these two in the parts of A and B, and how good it is.
@@ -71,15 +77,20 @@ fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64,
     if def.reads[a.buffer].panels.is_some() {
         return None;
     }
+    let computed = |v: usize| computed_with(a, v) || computed_with(b, v);
+    if computed(k) {
+        return None;
+    }
     let outer = 0..def.outer.len();
-    let columns = outer.clone().filter(|v| b.moves_with(*v) && !a.moves_with(*v));
+    let free = outer.clone().filter(|v| !computed(*v));
+    let columns = free.clone().filter(|v| b.moves_with(*v) && !a.moves_with(*v));
     let unit_store = |v: usize| def.stores.first().is_some_and(|w| w.access.stride(v).is(1)) as i64;
     let wide = |v: usize| def.extent(v).as_const().is_none_or(|e| e >= 8) as i64;
     let score = |v: usize| 8 * unit_store(v) + 4 * wide(v) + 2 * b.coords[b.coords.len() - 1].strides[v].is(1) as i64;
     let n = columns.max_by_key(|v| score(*v))?;
     // The variable with the most iterations is blocked; parameters count as many.
     let size = |v: &usize| def.extent(*v).as_const().unwrap_or(i64::MAX);
-    let m = outer.clone().filter(|v| a.moves_with(*v) && !b.moves_with(*v)).max_by_key(size);
+    let m = free.filter(|v| a.moves_with(*v) && !b.moves_with(*v)).max_by_key(size);
     let form = match panels {
         Some(p) if panels_fit(def, b, p, n, k) => Form::Panels,
         Some(_) => return None,
