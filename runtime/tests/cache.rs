@@ -301,3 +301,19 @@ fn memory_that_is_no_cache_is_refused() {
     let shifted = vec![("past", TensorBuffer::new(DType::F32, &mut bytes[odd..odd + 96]))];
     assert_eq!(refuse(shifted), "the memory of the state `past` is not aligned to f32");
 }
+
+#[test]
+fn what_carries_a_state_over_is_left_out_in_place() {
+    // Instead of carrying it doubles the old positions, in the same memory if it ran.
+    let mut b = decoder();
+    b.kernels[0].symbol = "affine".into();
+    let session = b.load().unwrap().session(&SessionOptions::default()).unwrap();
+    let mut cache = session.cache("decode", 9).unwrap();
+    for n in 0..9 {
+        let y = run(&session, "decode", &x(2, n, 1), &mut cache).unwrap();
+        assert_eq!((contents(&cache), y), expected(2, n + 1));
+    }
+    let past = cache.tensor("past").unwrap();
+    let copied = session.run_entry("decode", &[("x", x(2, 9, 1)), ("past", past)]).unwrap();
+    assert_ne!(copied[0].1.to_vec::<f32>().unwrap(), expected(2, 10).0);
+}
