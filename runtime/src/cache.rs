@@ -5,6 +5,7 @@ use crate::memory::AlignedBuf;
 use crate::model::Model;
 use crate::program::{Entry, Program, State};
 use crate::shape::{Shape, bytes_of};
+use crate::view::{TensorBuffer, is_aligned};
 use crate::{DType, Error, Result, Tensor};
 
 /// Memory for the states of a model, with room for `capacity` positions of which `len` are filled.
@@ -12,14 +13,17 @@ use crate::{DType, Error, Result, Tensor};
 /// model may, with any entry point that has these states.
 ///
 /// Its memory is allocated by the first call, which knows the other dimensions (the batch), and counts towards
-/// [`SessionOptions::memory_bytes_max`](crate::SessionOptions). A call that fails leaves it as it was.
-pub struct Cache {
+/// [`SessionOptions::memory_bytes_max`](crate::SessionOptions); or it is the caller's, for `'a`. A call that fails
+/// leaves it as it was.
+pub struct Cache<'a> {
     model: Model,
     capacity: usize,
     len: usize,
     slots: Vec<Slot>,
+    /// By slot; none where the memory is not the caller's.
+    given: Vec<&'a mut [u8]>,
     /// By slot; absent until dimensions are known.
-    memory: Option<Vec<Block>>,
+    blocks: Option<Vec<Block>>,
 }
 
 /// What a state is known by in every entry point of the model.
@@ -33,11 +37,12 @@ struct Slot {
 struct Block {
     /// The dimension of the axis is the capacity.
     dims: Vec<usize>,
-    bytes: AlignedBuf,
+    /// Absent where the memory is the caller's.
+    own: Option<AlignedBuf>,
 }
 
-impl Cache {
-    pub(crate) fn new(model: &Model, entry: &Entry, capacity: usize) -> Result<Cache> {
+impl<'a> Cache<'a> {
+    pub(crate) fn new(model: &Model, entry: &Entry, capacity: usize) -> Result<Cache<'a>> {
         let program = model.program();
         if entry.states.is_empty() {
             return Err(stateless(program, entry));
@@ -50,7 +55,37 @@ impl Cache {
             }
         }
         let slots = entry.states.iter().map(|state| Slot::of(entry, state)).collect();
-        Ok(Cache { model: model.clone(), capacity, len: 0, slots, memory: None })
+        Ok(Cache { model: model.clone(), capacity, len: 0, slots, given: Vec::new(), blocks: None })
+    }
+
+    /// Takes memory for all states or for none.
+    pub(crate) fn over(mut self, memory: Vec<(&str, TensorBuffer<'a>)>) -> Result<Cache<'a>> {
+        let mut places: Vec<Option<&'a mut [u8]>> = self.slots.iter().map(|_| None).collect();
+        for (name, buffer) in memory {
+            let at = self.slot(name)?;
+            let (wanted, given) = (self.slots[at].dtype, buffer.dtype());
+            if given != wanted {
+                return Err(Error::user(
+                    "E0301",
+                    format!("the state `{name}` has type {wanted}, its memory is of {given}"),
+                ));
+            }
+            let bytes = buffer.into_bytes();
+            if !is_aligned(bytes.as_ptr(), wanted) {
+                return Err(Error::user(
+                    "E0301",
+                    format!("the memory of the state `{name}` is not aligned to {wanted}"),
+                ));
+            }
+            if places[at].replace(bytes).is_some() {
+                return Err(Error::user("E0301", format!("the state `{name}` is given memory twice")));
+            }
+        }
+        if let Some(at) = places.iter().position(Option::is_none) {
+            return Err(Error::user("E0301", format!("the state `{}` is given no memory", self.slots[at].output)));
+        }
+        self.given = places.into_iter().flatten().collect();
+        Ok(self)
     }
 
     /// Positions that are filled.
@@ -67,9 +102,9 @@ impl Cache {
         self.capacity
     }
 
-    /// Bytes that it takes; 0 before the first call.
+    /// Bytes of memory that it has allocated; 0 before the first call.
     pub fn bytes(&self) -> usize {
-        self.memory.iter().flatten().map(|block| block.bytes.size()).sum()
+        self.blocks.iter().flatten().flat_map(|block| &block.own).map(AlignedBuf::size).sum()
     }
 
     /// Forgets the positions from `len` on; does nothing where there are no more than that.
@@ -91,11 +126,8 @@ impl Cache {
 
     /// A copy of the filled positions of a state, by the name of its input or its output. Errors: E0301.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
-        let at = self.slots.iter().position(|slot| slot.input == name || slot.output == name).ok_or_else(|| {
-            let names: Vec<&str> = self.slots.iter().map(|slot| slot.output.as_str()).collect();
-            Error::user("E0301", format!("the cache holds no `{name}`")).help(format!("it has {}", names.join(", ")))
-        })?;
-        let Some(blocks) = &self.memory else {
+        let at = self.slot(name)?;
+        let Some(blocks) = &self.blocks else {
             return Err(Error::user("E0301", "no call has given the cache its dimensions yet").help("call run_cached"));
         };
         let (slot, block) = (&self.slots[at], &blocks[at]);
@@ -104,12 +136,20 @@ impl Cache {
         let inner = bytes_of(slot.dtype, &dims[slot.axis..]).unwrap_or(0);
         let outer: usize = dims[..slot.axis].iter().product();
         dims[slot.axis] = self.len;
+        let bytes = block.own.as_ref().map_or_else(|| &*self.given[at], AlignedBuf::as_ref);
         let mut data = Vec::with_capacity(outer * self.len * inner);
         for row in 0..outer {
             let start = row * self.capacity * inner;
-            data.extend_from_slice(&block.bytes.as_ref()[start..start + self.len * inner]);
+            data.extend_from_slice(&bytes[start..start + self.len * inner]);
         }
         Tensor::new(slot.dtype, dims, data.into())
+    }
+
+    fn slot(&self, name: &str) -> Result<usize> {
+        self.slots.iter().position(|slot| slot.input == name || slot.output == name).ok_or_else(|| {
+            let names: Vec<&str> = self.slots.iter().map(|slot| slot.output.as_str()).collect();
+            Error::user("E0301", format!("the cache holds no `{name}`")).help(format!("it has {}", names.join(", ")))
+        })
     }
 
     fn fits(&self, len: usize) -> Result<()> {
@@ -143,7 +183,7 @@ impl Cache {
     }
 }
 
-impl std::fmt::Debug for Cache {
+impl std::fmt::Debug for Cache<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cache({} of {} positions, {} bytes)", self.len, self.capacity, self.bytes())
     }
@@ -171,21 +211,23 @@ fn stateless(program: &Program, entry: &Entry) -> Box<Error> {
 }
 
 /// A cache during a call.
-pub(crate) struct Held<'a> {
-    cache: &'a mut Cache,
+pub(crate) struct Held<'a, 'm> {
+    cache: &'a mut Cache<'m>,
     /// By state of the entry point.
     slots: Vec<usize>,
     /// By slot, with the capacity on the axis. Filled in by `bind`.
     dims: Vec<Vec<usize>>,
+    /// By slot, its memory and how many bytes that has.
+    places: Vec<(*mut u8, usize)>,
     /// What the call makes of it.
     new_len: usize,
 }
 
-impl<'a> Held<'a> {
-    pub fn new(cache: &'a mut Cache, model: &Model, entry: &Entry) -> Result<Held<'a>> {
+impl<'a, 'm> Held<'a, 'm> {
+    pub fn new(cache: &'a mut Cache<'m>, model: &Model, entry: &Entry) -> Result<Held<'a, 'm>> {
         let slots = cache.match_slots(model, entry)?;
         let (dims, new_len) = (vec![Vec::new(); slots.len()], cache.len);
-        Ok(Held { cache, slots, dims, new_len })
+        Ok(Held { cache, slots, dims, places: Vec::new(), new_len })
     }
 
     pub fn capacity(&self) -> usize {
@@ -195,7 +237,7 @@ impl<'a> Held<'a> {
     /// What is known of the input of a state: how many positions are filled and, once any are, all other dimensions.
     pub fn given(&self, entry: &Entry, state: usize) -> Given<'static> {
         let State { input, axis, .. } = entry.states[state];
-        let blocks = self.cache.memory.as_ref().filter(|_| self.cache.len > 0);
+        let blocks = self.cache.blocks.as_ref().filter(|_| self.cache.len > 0);
         let known = blocks.map(|blocks| &blocks[self.slots[state]].dims);
         let size = |i: usize| if i == axis { Some(self.cache.len) } else { Some(*known?.get(i)?) };
         Given::Held { axis, sizes: (0..entry.inputs[input].dims.len()).map(size).collect() }
@@ -219,42 +261,66 @@ impl<'a> Held<'a> {
         self.cache.fits(self.new_len).map_err(|e| e.node(format!("entry point `{}`", entry.name)))
     }
 
-    /// Bytes that the call's memory limit has to allow for.
+    /// Bytes that the call's memory limit has to allow for. Memory of the caller is not ours to count.
     pub fn bytes(&self) -> usize {
-        let size = |(slot, dims): (&Slot, &Vec<usize>)| bytes_of(slot.dtype, dims).unwrap_or(usize::MAX);
-        self.cache.slots.iter().zip(&self.dims).map(size).fold(0, usize::saturating_add)
+        match self.cache.given.is_empty() {
+            true => (0..self.dims.len()).map(|at| self.size(at)).fold(0, usize::saturating_add),
+            false => 0,
+        }
+    }
+
+    /// Bytes that a slot needs.
+    fn size(&self, at: usize) -> usize {
+        bytes_of(self.cache.slots[at].dtype, &self.dims[at]).unwrap_or(usize::MAX)
     }
 
     /// Makes the memory, where there is none or an empty one of other dimensions.
     pub fn allocate(&mut self) -> Result<()> {
-        let cache = &mut *self.cache;
         let fits = |blocks: &Vec<Block>| blocks.iter().map(|block| &block.dims).eq(&self.dims);
-        if cache.memory.as_ref().is_some_and(fits) {
-            return Ok(());
+        if !self.cache.blocks.as_ref().is_some_and(fits) {
+            // The old one first: both at once may be too much.
+            self.cache.blocks = None;
+            let blocks: Result<Vec<Block>> = (0..self.dims.len()).map(|at| self.block(at)).collect();
+            self.cache.blocks = Some(blocks?);
         }
-        // The old one first: both at once may be too much.
-        cache.memory = None;
-        let block = |(slot, dims): (&Slot, &Vec<usize>)| {
-            let bytes = bytes_of(slot.dtype, dims).ok_or_else(|| {
-                Error::user("E0202", format!("a cache of {dims:?} elements of type {} has no size", slot.dtype))
-            })?;
-            Ok(Block { dims: dims.clone(), bytes: AlignedBuf::new(bytes)? })
-        };
-        cache.memory = Some(cache.slots.iter().zip(&self.dims).map(block).collect::<Result<_>>()?);
+        // Once in a call: no reference to the memory is made while kernels have it.
+        if self.places.is_empty() {
+            let own = self.cache.blocks.iter().flatten().flat_map(|block| &block.own);
+            let given = self.cache.given.iter_mut().map(|bytes| (bytes.as_mut_ptr(), bytes.len()));
+            self.places = own.map(|own| (own.as_ptr(), own.size())).chain(given).collect();
+        }
         Ok(())
+    }
+
+    fn block(&self, at: usize) -> Result<Block> {
+        let (slot, dims, needed) = (&self.cache.slots[at], self.dims[at].clone(), self.size(at));
+        if needed > isize::MAX as usize {
+            let message = format!("a cache of {dims:?} elements of type {} has no representable size", slot.dtype);
+            return Err(Error::user("E0202", message));
+        }
+        match self.cache.given.get(at) {
+            None => Ok(Block { dims, own: Some(AlignedBuf::new(needed)?) }),
+            Some(given) if given.len() >= needed => Ok(Block { dims, own: None }),
+            Some(given) => {
+                let (name, has) = (&slot.output, given.len());
+                let message = format!("the state `{name}` of {dims:?} needs {needed} bytes, its memory has {has}");
+                Err(Error::user("E0301", message)
+                    .help("give it more memory, or make the batch or the capacity smaller"))
+            }
+        }
     }
 
     /// The memory of a state, for its input and its output alike; refused where the plan wants more than is there.
     pub fn place(&self, entry: &Entry, shape: &Shape, state: usize) -> Result<*mut u8> {
         let State { input, output, .. } = entry.states[state];
         let wanted = [entry.inputs[input].buffer, entry.outputs[output].buffer].map(|buffer| shape.bytes[buffer]);
-        let block = self.cache.memory.as_ref().map(|blocks| &blocks[self.slots[state]]);
-        match block {
-            Some(block) if wanted.iter().all(|&n| n <= block.bytes.size()) => Ok(block.bytes.as_ptr()),
-            Some(_) | None => {
-                let message = format!("the plan wants {wanted:?} bytes of a state, more than the cache has");
+        match self.places.get(self.slots[state]) {
+            Some(&(start, has)) if wanted.iter().all(|&n| n <= has) => Ok(start),
+            Some((_, has)) => {
+                let message = format!("the plan wants {wanted:?} bytes of a state, the cache has {has}");
                 Err(Error::user("E0401", message))
             }
+            None => Err(Error::defect("a state has no memory")),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::program::{Entry, Launch, Location, Port, Program, Step};
 use crate::session::{Session, State};
 use crate::shape::{Shape, bytes_of, step_name};
 use crate::stop::Stop;
-use crate::view::TensorBuffer;
+use crate::view::{TensorBuffer, is_aligned};
 use crate::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,17 +31,17 @@ enum InputBytes<'a> {
 }
 
 /// Where the inputs and outputs of a call are, by port.
-struct Places<'a, 'b, 'c, 'd, 'e> {
+struct Places<'a, 'b, 'c, 'd, 'e, 'f> {
     inputs: Vec<InputBytes<'d>>,
     /// The memory of states, input and output in one.
-    held: Option<&'a mut Held<'e>>,
+    held: Option<&'a mut Held<'e, 'f>>,
     /// The caller's memory.
     given: &'a mut [Option<&'b mut TensorBuffer<'c>>],
     /// Ours, where there is none of the caller, or where kernels cannot write there.
     own: Vec<Option<Recycled>>,
 }
 
-impl Places<'_, '_, '_, '_, '_> {
+impl Places<'_, '_, '_, '_, '_, '_> {
     fn is_held(&self, port: &Port) -> bool {
         self.held.is_some() && port.state.is_some()
     }
@@ -54,10 +54,6 @@ impl Places<'_, '_, '_, '_, '_> {
     }
 }
 
-fn is_aligned(start: *const u8, dtype: DType) -> bool {
-    (start as usize).is_multiple_of((dtype.bits() as usize / 8).max(1))
-}
-
 impl Call<'_> {
     /// Returns the outputs that the caller gave no memory for.
     pub fn run(
@@ -65,7 +61,7 @@ impl Call<'_> {
         state: &mut State,
         mut shape: Arc<Shape>,
         given: &mut [Option<&mut TensorBuffer<'_>>],
-        held: Option<&mut Held<'_>>,
+        held: Option<&mut Held<'_, '_>>,
     ) -> Result<Vec<(String, Tensor)>> {
         self.stop.check()?;
         self.check_sizes(&shape, given)?;

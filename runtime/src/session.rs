@@ -124,9 +124,23 @@ impl Session {
     }
 
     /// An empty cache with room for `capacity` positions of the entry point's states. Errors: E0301.
-    pub fn cache(&self, entry: &str, capacity: usize) -> Result<Cache> {
+    pub fn cache(&self, entry: &str, capacity: usize) -> Result<Cache<'static>> {
         let entry = self.model.entry(entry)?;
         Cache::new(&self.model, entry, capacity).map_err(|e| e.file(self.model.file()))
+    }
+
+    /// As [`cache`](Session::cache), in memory of the caller: for every state, by the name of its input or output,
+    /// as many elements as its dimensions have with the capacity instead of the positions, or more. A call that needs
+    /// more is refused; what the memory held before does not matter. Errors: E0301.
+    pub fn cache_over<'a>(
+        &self,
+        entry: &str,
+        capacity: usize,
+        memory: Vec<(&str, TensorBuffer<'a>)>,
+    ) -> Result<Cache<'a>> {
+        let entry = self.model.entry(entry)?;
+        let cache = Cache::new(&self.model, entry, capacity).and_then(|cache| cache.over(memory));
+        cache.map_err(|e| e.file(self.model.file()))
     }
 
     /// As [`run_with`](Session::run_with), with the entry point's states in a cache: `inputs` and `outputs` are those
@@ -137,7 +151,7 @@ impl Session {
         entry: &str,
         inputs: &[(&str, TensorView<'_>)],
         outputs: &mut [(&str, TensorBuffer<'_>)],
-        cache: &mut Cache,
+        cache: &mut Cache<'_>,
         options: &RunOptions,
     ) -> Result<Vec<(String, Tensor)>> {
         self.call(entry, inputs, outputs, Some(cache), options)
@@ -148,7 +162,7 @@ impl Session {
         entry: &str,
         inputs: &[(&str, TensorView<'_>)],
         outputs: &mut [(&str, TensorBuffer<'_>)],
-        cache: Option<&mut Cache>,
+        cache: Option<&mut Cache<'_>>,
         options: &RunOptions,
     ) -> Result<Vec<(String, Tensor)>> {
         let named = |e: Box<Error>| e.file(self.model.file());

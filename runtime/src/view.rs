@@ -65,6 +65,10 @@ impl std::fmt::Debug for TensorView<'_> {
     }
 }
 
+pub(crate) fn is_aligned(start: *const u8, dtype: DType) -> bool {
+    (start as usize).is_multiple_of((dtype.bits() as usize / 8).max(1))
+}
+
 /// Memory of the caller for one output. It may be larger than the output; kernels write into it directly where it is
 /// aligned to the element and large enough for the plan's upper bound, else the output is copied into it.
 pub struct TensorBuffer<'a> {
@@ -102,6 +106,10 @@ impl<'a> TensorBuffer<'a> {
     /// What a call wrote is at the front, as many elements as `dims` say. After a call that failed the content is
     /// undefined.
     pub fn bytes(&self) -> &[u8] {
+        self.data
+    }
+
+    pub(crate) fn into_bytes(self) -> &'a mut [u8] {
         self.data
     }
 

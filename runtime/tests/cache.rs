@@ -254,3 +254,66 @@ fn a_capacity_outside_its_range_is_refused() {
     assert_eq!((e.code, &*e.message), ("E0301", "room for 9 positions in `present` is outside 0..8"));
     assert!(run(&session, "decode", &x(1, 0, 8), &mut session.cache("decode", 8).unwrap()).is_ok());
 }
+
+#[test]
+fn a_cache_may_lie_in_the_callers_memory() {
+    let model = decoder().load().unwrap();
+    let options = SessionOptions { memory_bytes_max: Some(200), ..SessionOptions::default() };
+    let session = model.session(&options).unwrap();
+    let mut memory = vec![f32::NAN; 2 * 6 * 4 + 3];
+    let mut cache = session.cache_over("decode", 6, vec![("present", TensorBuffer::of(&mut memory).unwrap())]).unwrap();
+    for (n, seq) in [(0, 2), (2, 1), (3, 3)] {
+        let y = run(&session, "decode", &x(2, n, seq), &mut cache).unwrap();
+        assert_eq!((contents(&cache), y), expected(2, n + seq));
+    }
+    assert_eq!(cache.bytes(), 0);
+    cache.clear();
+    let e = run(&session, "decode", &x(3, 0, 1), &mut cache).unwrap_err();
+    assert_eq!(
+        (e.code, &*e.message),
+        ("E0301", "the state `present` of [3, 6, 4] needs 288 bytes, its memory has 204")
+    );
+    run(&session, "prefill", &x(1, 0, 4), &mut cache).unwrap();
+    assert_eq!(contents(&cache), expected(1, 4).0);
+    drop(cache);
+    assert_eq!(memory[..16], expected(1, 4).0);
+    assert!(memory[48..].iter().all(|v| v.is_nan()));
+}
+
+#[test]
+fn memory_that_is_no_cache_is_refused() {
+    let session = session(1);
+    let refuse = |memory: Vec<(&str, TensorBuffer)>| {
+        let e = session.cache_over("decode", 6, memory).unwrap_err();
+        assert_eq!(e.code, "E0301");
+        e.message
+    };
+    let (mut a, mut b) = ([0f32; 24], [0f32; 24]);
+    assert_eq!(refuse(vec![]), "the state `present` is given no memory");
+    let twice = vec![("past", TensorBuffer::of(&mut a).unwrap()), ("present", TensorBuffer::of(&mut b).unwrap())];
+    assert_eq!(refuse(twice), "the state `present` is given memory twice");
+    assert_eq!(refuse(vec![("x", TensorBuffer::of(&mut a).unwrap())]), "the cache holds no `x`");
+    let mut ints = [0i32; 24];
+    let ints = vec![("past", TensorBuffer::of(&mut ints).unwrap())];
+    assert_eq!(refuse(ints), "the state `past` has type f32, its memory is of i32");
+    let mut bytes = [0u8; 101];
+    let odd = bytes.as_ptr().align_offset(4) + 1;
+    let shifted = vec![("past", TensorBuffer::new(DType::F32, &mut bytes[odd..odd + 96]))];
+    assert_eq!(refuse(shifted), "the memory of the state `past` is not aligned to f32");
+}
+
+#[test]
+fn what_carries_a_state_over_is_left_out_in_place() {
+    // Instead of carrying it doubles the old positions, in the same memory if it ran.
+    let mut b = decoder();
+    b.kernels[0].symbol = "affine".into();
+    let session = b.load().unwrap().session(&SessionOptions::default()).unwrap();
+    let mut cache = session.cache("decode", 9).unwrap();
+    for n in 0..9 {
+        let y = run(&session, "decode", &x(2, n, 1), &mut cache).unwrap();
+        assert_eq!((contents(&cache), y), expected(2, n + 1));
+    }
+    let past = cache.tensor("past").unwrap();
+    let copied = session.run_entry("decode", &[("x", x(2, 9, 1)), ("past", past)]).unwrap();
+    assert_ne!(copied[0].1.to_vec::<f32>().unwrap(), expected(2, 10).0);
+}

@@ -70,7 +70,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
 
 impl BenchArgs {
     /// The cache, and how many positions of zeros it holds before each call.
-    fn cache(&self, session: &Session) -> Result<Option<(Cache, usize)>> {
+    fn cache(&self, session: &Session) -> Result<Option<(Cache<'static>, usize)>> {
         let Some(len) = self.cache_len else { return Ok(None) };
         let capacity = self.capacity.unwrap_or(len.saturating_add(SPARE_POSITIONS));
         let mut cache = session.cache(&self.entry.entry, capacity)?;
@@ -108,7 +108,7 @@ struct Report<'a> {
     entry: &'a str,
     inputs: &'a [(&'a str, Tensor)],
     session: &'a Session,
-    cache: Option<&'a (Cache, usize)>,
+    cache: Option<&'a (Cache<'static>, usize)>,
 }
 
 impl Report<'_> {
