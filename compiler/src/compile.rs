@@ -1,6 +1,7 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
 use crate::emit::{Product, Summary};
+use crate::entries::{Entries, MAIN, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
@@ -57,6 +58,7 @@ pub struct Request<'a> {
     pub model: &'a Path,
     pub output: PathBuf,
     pub dims: BTreeMap<String, DimRange>,
+    pub entries: Entries,
     pub watch: Watch,
     /// Put a call with known results into the artifact, which loading it repeats.
     pub selftest: bool,
@@ -65,7 +67,8 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     pub fn new(model: &'a Path, output: impl Into<PathBuf>) -> Request<'a> {
         let output = output.into();
-        Request { model, output, dims: BTreeMap::new(), watch: Watch::default(), selftest: true }
+        let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
+        Request { model, output, dims, entries, watch, selftest: true }
     }
 }
 
@@ -76,6 +79,8 @@ pub struct Report {
     pub times: Vec<(&'static str, Duration)>,
     /// Why the artifact has no self-test, where it has none.
     pub selftest_skipped: Option<String>,
+    /// Entry points that a model with caches might have had, and why it has not.
+    pub entries_skipped: Vec<Skipped>,
 }
 
 /// Reads a model and takes it to the value level; for those who interpret it or look at it.
@@ -84,13 +89,42 @@ pub fn lower_model<'c>(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
 ) -> Result<(Module<'c>, ParamStore)> {
-    let (function, params) = import(context, model, dims)?;
+    let (function, params) = import(context, model, MAIN, dims)?;
+    Ok((module_of(context, function)?, params))
+}
+
+/// A new module of one function.
+pub(crate) fn module_of<'c>(context: &'c Context, function: Operation) -> Result<Module<'c>> {
     let module = Module::new(Location::unknown(context));
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     sardonyx_passes::set_version(raw);
-    let body: Block = raw.block(0).ok_or_else(|| Error::defect("a new module has no body"))?;
-    body.push(function);
-    Ok((module, params))
+    body(&module)?.push(function);
+    Ok(module)
+}
+
+fn body(module: &Module) -> Result<Block> {
+    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    raw.block(0).ok_or_else(|| Error::defect("a module has no body"))
+}
+
+/// Puts the entry points beside `main` into its module. Gives those that a model with caches cannot have.
+fn add_entries(context: &Context, module: &Module, model: &Model, request: &Request) -> Result<Vec<Skipped>> {
+    let (specs, skipped) = match &request.entries {
+        Entries::Automatic => propose(context, model, &request.dims)?,
+        Entries::Given(specs) => (specs.clone(), vec![]),
+    };
+    for spec in specs {
+        let imported = spec.ranges(&request.dims).and_then(|ranges| import(context, model, &spec.name, &ranges));
+        let (function, _) = imported.map_err(|e| in_entry(&spec.name, e))?;
+        body(module)?.push(function);
+    }
+    Ok(skipped)
+}
+
+/// The message says in which of several entry points.
+fn in_entry(name: &str, mut e: Box<Error>) -> Box<Error> {
+    e.message = format!("in the entry point `{name}`: {}", e.message);
+    e
 }
 
 pub fn compile(request: &Request) -> Result<Report> {
@@ -125,6 +159,10 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
     let (mut module, params) = lower_model(&context, &model, &request.dims)?;
+    show("entries");
+    let start = Instant::now();
+    let entries_skipped = add_entries(&context, &module, &model, request)?;
+    times.push(("entries", start.elapsed()));
     let wanted = request.selftest && request.watch.stop_after.is_none();
     let mut selftest = Err("it was not asked for".to_string());
     let mut selftest_time = None;
@@ -144,7 +182,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     times.extend(selftest_time);
     if request.watch.stop_after.is_some() {
         let stopped_at = Some(pipeline::text(&module)?);
-        return Ok(Report { summary: None, stopped_at, times, selftest_skipped: None });
+        return Ok(Report { summary: None, stopped_at, times, selftest_skipped: None, entries_skipped });
     }
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
@@ -160,10 +198,11 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     };
     let summary = crate::emit::write(&request.output, &product)?;
     times.push(("codegen", start.elapsed()));
-    Ok(Report { summary: Some(summary), stopped_at: None, times, selftest_skipped: selftest.err() })
+    let selftest_skipped = selftest.err();
+    Ok(Report { summary: Some(summary), stopped_at: None, times, selftest_skipped, entries_skipped })
 }
 
-/// The value-level function of a module.
+/// The value-level function of a module: the first one, where it has several entry points.
 pub fn graph(module: &Module) -> Result<Graph> {
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let functions = raw.block(0).map_or(vec![], |b| b.operations());

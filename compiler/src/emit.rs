@@ -3,20 +3,29 @@
 use crate::codegen;
 use crate::import::ParamStore;
 use sardonyx_dialects::flow::{Container, Layout, Window};
-use sardonyx_dialects::plan::{Action, Buffer, Plan};
-use sardonyx_dialects::sdx::SymbolKind;
+use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, State};
+use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
 use sardonyx_runtime::plan as file;
-use sardonyx_runtime::{ArtifactWriter, Dim, Error, Result, Tensor};
+use sardonyx_runtime::{ArtifactWriter, DType, Dim, Error, Result, Tensor};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// What a compilation came to.
 #[derive(Clone, Debug)]
 pub struct Summary {
     pub kernels: usize,
-    pub launches: usize,
+    /// `main` first.
+    pub entries: Vec<EntrySummary>,
     pub weights_bytes: u64,
     pub code_bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct EntrySummary {
+    pub name: String,
+    pub launches: usize,
+    pub states: usize,
     pub arena_bytes: String,
 }
 
@@ -34,31 +43,12 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let Product { plan, modules, params, model_hash, selftest } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
     let code = if modules.is_empty() { vec![] } else { codegen::link_modules(modules)? };
+    let symbols = shared_symbols(plan)?;
 
-    let mut writer = ArtifactWriter::create(path)?;
-    let mut constants = vec![];
-    let mut places: Vec<file::Buffer> = vec![];
-    let (mut inputs, mut outputs) = (0, 0);
-    for buffer in &plan.buffers {
-        let mut message = place(buffer, &mut writer, params, &mut constants)?;
-        match &mut message.place {
-            Some(file::Place::Input(i)) => (*i, inputs) = (inputs, inputs + 1),
-            Some(file::Place::Output(i)) => (*i, outputs) = (outputs, outputs + 1),
-            Some(file::Place::Constant(_) | file::Place::Arena(_)) | None => {}
-        }
-        places.push(message);
-    }
-    let arena_bytes = plan.arena_bytes.clone().unwrap_or(Dim::constant(0)).to_string();
-    let launches = plan.steps.iter().filter(|s| matches!(s.action, Action::Launch { .. })).count();
-    let entry = file::Entry {
-        name: plan.name.clone(),
-        inputs: ports(plan, true),
-        outputs: ports(plan, false),
-        buffers: places,
-        body: Some(file::Block { steps: plan.steps.iter().map(step).collect() }),
-        arena_bytes: arena_bytes.clone(),
-        checks: plan.checks.iter().map(check).collect(),
-    };
+    let writer = ArtifactWriter::create(path)?;
+    let mut weights = Weights { writer, params, constants: vec![], places: HashMap::new() };
+    let entries: Vec<file::Entry> =
+        plan.entries.iter().map(|e| entry(e, &symbols, &mut weights)).collect::<Result<_>>()?;
     let kernels = plan.kernels.iter().zip(&lowered).map(|((symbol, _), l)| file::Kernel {
         symbol: symbol.clone(),
         writes: l.writes.clone(),
@@ -66,23 +56,99 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
         scratch_bytes: l.scratch_bytes.clone(),
         class: format!("{:?}", l.class).to_lowercase(),
     });
-    let whole = file::Plan { entries: vec![entry], constants, kernels: kernels.collect() };
+    let summaries = plan.entries.iter().zip(&entries).map(|(e, written)| EntrySummary {
+        name: e.name.clone(),
+        launches: e.launches(),
+        states: e.states.len(),
+        arena_bytes: written.arena_bytes.clone(),
+    });
+    let summaries = summaries.collect();
+    let Weights { mut writer, constants, .. } = weights;
+    let whole = file::Plan { entries, constants, kernels: kernels.collect() };
     let weights_bytes = writer.weights_bytes();
     selftest.into_iter().for_each(|test| writer.selftest(test));
-    writer.finish(manifest(plan, model_hash), &whole, &code)?;
-    Ok(Summary { kernels: plan.kernels.len(), launches, weights_bytes, code_bytes: code.len(), arena_bytes })
+    writer.finish(manifest(&symbols, model_hash), &whole, &code)?;
+    Ok(Summary { kernels: plan.kernels.len(), entries: summaries, weights_bytes, code_bytes: code.len() })
 }
 
-fn manifest(plan: &Plan, model_hash: &str) -> file::Manifest {
+/// The symbols of all entry points: where one is of several, its range holds the ranges of all.
+fn shared_symbols(plan: &Plan) -> Result<BTreeMap<String, Symbol>> {
+    let mut out: BTreeMap<String, Symbol> = BTreeMap::new();
+    for (name, symbol) in plan.entries.iter().flat_map(|e| &e.symbols) {
+        let Some(known) = out.get_mut(name) else {
+            out.insert(name.clone(), symbol.clone());
+            continue;
+        };
+        if known.kind != symbol.kind {
+            return Err(Error::defect(format!("`{name}` means different things in two entry points")));
+        }
+        known.lo = known.lo.min(symbol.lo);
+        known.hi = known.hi.zip(symbol.hi).map(|(a, b)| a.max(b));
+    }
+    Ok(out)
+}
+
+fn entry(entry: &Entry, symbols: &BTreeMap<String, Symbol>, weights: &mut Weights) -> Result<file::Entry> {
+    let mut places: Vec<file::Buffer> = vec![];
+    let (mut inputs, mut outputs) = (0, 0);
+    for buffer in &entry.buffers {
+        let mut message = weights.place(buffer)?;
+        match &mut message.place {
+            Some(file::Place::Input(i)) => (*i, inputs) = (inputs, inputs + 1),
+            Some(file::Place::Output(i)) => (*i, outputs) = (outputs, outputs + 1),
+            Some(file::Place::Constant(_) | file::Place::Arena(_)) | None => {}
+        }
+        places.push(message);
+    }
+    let narrower = entry.symbols.iter().flat_map(|(name, s)| narrower(name, s, &symbols[name]));
+    Ok(file::Entry {
+        name: entry.name.clone(),
+        inputs: ports(entry, true),
+        outputs: ports(entry, false),
+        buffers: places,
+        body: Some(file::Block { steps: entry.steps.iter().map(step).collect() }),
+        arena_bytes: entry.arena_bytes.clone().unwrap_or(Dim::constant(0)).to_string(),
+        checks: entry.checks.iter().map(check).chain(narrower).collect(),
+        states: entry.states.iter().map(|s| state(entry, s)).collect::<Result<_>>()?,
+    })
+}
+
+/// What an entry point demands of a symbol beyond what the symbol's shared range says.
+fn narrower(name: &str, own: &Symbol, shared: &Symbol) -> Vec<file::Check> {
+    let symbol = Dim::symbol(name);
+    let mut out = vec![];
+    let mut add = |left: Dim, why: String| {
+        out.push(file::Check { left: left.to_string(), right: symbol.to_string(), why });
+    };
+    if own.lo > shared.lo {
+        add(symbol.maximum(&Dim::constant(own.lo)), format!("`{name}` is at least {} here", own.lo));
+    }
+    if let Some(hi) = own.hi.filter(|_| own.hi != shared.hi) {
+        add(symbol.minimum(&Dim::constant(hi)), format!("`{name}` is at most {hi} here"));
+    }
+    out
+}
+
+fn state(entry: &Entry, state: &State) -> Result<file::State> {
+    let capacity = |inputs: bool, at: usize| match entry.ports(inputs).get(at).map(|(_, _, c)| &c.layout) {
+        Some(Layout::Capacity { axis, size }) => Ok((*axis as u32, size.to_string())),
+        Some(Layout::RowMajor | Layout::Panels { .. }) | None => Err(Error::defect("a state without room to grow in")),
+    };
+    let ((axis, input_capacity), (_, output_capacity)) = (capacity(true, state.input)?, capacity(false, state.output)?);
+    Ok(file::State { input: state.input as u32, output: state.output as u32, axis, input_capacity, output_capacity })
+}
+
+fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str) -> file::Manifest {
     let mut manifest = file::Manifest::current(concat!("sardonyx ", env!("CARGO_PKG_VERSION")));
     manifest.variants = Variant::ALL.iter().map(|v| v.name().to_string()).collect();
     manifest.pipeline = crate::pipeline::pipeline();
     manifest.model_hash = model_hash.to_string();
-    let symbols = plan.symbols.iter().map(|(name, s)| file::Symbol {
+    let symbols = symbols.iter().map(|(name, s)| file::Symbol {
         name: name.clone(),
         kind: match s.kind {
             SymbolKind::Input => file::SymbolKind::Input as i32,
             SymbolKind::Data => file::SymbolKind::Data as i32,
+            SymbolKind::Capacity => file::SymbolKind::Capacity as i32,
         },
         lo: s.lo,
         hi: s.hi,
@@ -95,64 +161,91 @@ fn check(c: &sardonyx_dialects::sdx::Equality) -> file::Check {
     file::Check { left: c.left.to_string(), right: c.right.to_string(), why: c.why.clone() }
 }
 
-fn ports(plan: &Plan, inputs: bool) -> Vec<file::Port> {
-    let port = |(i, b): (usize, &Buffer)| {
-        let (name, container) = match (b, inputs) {
-            (Buffer::Input { name, container }, true) | (Buffer::Output { name, container }, false) => {
-                (name, container)
-            }
-            _ => return None,
-        };
-        Some(file::Port {
-            name: name.clone(),
-            dtype: container.dtype.onnx_code(),
-            dims: container.dims.iter().map(Dim::to_string).collect(),
-            buffer: i as u32,
-        })
+fn ports(entry: &Entry, inputs: bool) -> Vec<file::Port> {
+    let port = |(i, name, container): (usize, &str, &Container)| file::Port {
+        name: name.into(),
+        dtype: container.dtype.onnx_code(),
+        dims: container.dims.iter().map(Dim::to_string).collect(),
+        buffer: i as u32,
     };
-    plan.buffers.iter().enumerate().filter_map(port).collect()
+    entry.ports(inputs).into_iter().map(port).collect()
 }
 
-/// A buffer's message; constants are written on the way.
-fn place(
-    buffer: &Buffer,
-    writer: &mut ArtifactWriter,
-    params: &ParamStore,
-    constants: &mut Vec<file::Constant>,
-) -> Result<file::Buffer> {
-    let of = |c: &Container| sardonyx_passes::schedule::bytes(c).map(|b| b.to_string());
-    let mut constant = |name: &str, c: &Container, offset: u64, end: u64| {
-        let message = file::Constant {
+/// The constants of the artifact, each stored once whatever entry points use it.
+struct Weights<'a> {
+    writer: ArtifactWriter,
+    params: &'a ParamStore,
+    constants: Vec<file::Constant>,
+    /// What is stored already, by the bytes that it has.
+    places: HashMap<Stored, u32>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum Stored {
+    /// A parameter; packed ones by their dimensions too.
+    Param(String, Option<(Window, Vec<Dim>, Layout)>),
+    Value(DType, Vec<u8>),
+}
+
+impl Weights<'_> {
+    /// A buffer's message; constants are written on the way.
+    fn place(&mut self, buffer: &Buffer) -> Result<file::Buffer> {
+        let of = |c: &Container| sardonyx_passes::schedule::bytes(c).map(|b| b.to_string());
+        let (bytes, place) = match buffer {
+            Buffer::Input { container, .. } => (of(container)?, file::Place::Input(0)),
+            Buffer::Output { container, .. } => (of(container)?, file::Place::Output(0)),
+            Buffer::Param { name, window, container } => {
+                let packed = window.map(|w| (w, container.dims.clone(), container.layout.clone()));
+                let i = self.constant(Stored::Param(name.clone(), packed), name, container, |weights| {
+                    weights.param(name, window.as_ref(), container)
+                })?;
+                (of(container)?, file::Place::Constant(i))
+            }
+            Buffer::Const { value, container } => {
+                let bytes = value.0.bytes();
+                let stored = Stored::Value(value.0.dtype(), bytes.to_vec());
+                let i = self.constant(stored, "", container, |weights| weights.writer.constant(bytes))?;
+                (of(container)?, file::Place::Constant(i))
+            }
+            Buffer::Arena { bytes, offset } => {
+                let offset = offset.as_ref().ok_or_else(|| Error::defect("memory is not planned"))?;
+                (bytes.to_string(), file::Place::Arena(offset.to_string()))
+            }
+        };
+        Ok(file::Buffer { bytes, place: Some(place) })
+    }
+
+    /// The number of a constant; `write` stores it where it is not there yet.
+    fn constant(
+        &mut self,
+        stored: Stored,
+        name: &str,
+        c: &Container,
+        write: impl FnOnce(&mut Self) -> Result<u64>,
+    ) -> Result<u32> {
+        if let Some(i) = self.places.get(&stored) {
+            return Ok(*i);
+        }
+        let offset = write(self)?;
+        let i = self.constants.len() as u32;
+        self.constants.push(file::Constant {
             name: name.into(),
             dtype: c.dtype.onnx_code(),
             offset,
-            bytes: end - offset,
+            bytes: self.writer.weights_bytes() - offset,
             layout: c.layout.name(),
-        };
-        constants.push(message);
-        file::Place::Constant(constants.len() as u32 - 1)
-    };
-    let (bytes, place) = match buffer {
-        Buffer::Input { container, .. } => (of(container)?, file::Place::Input(0)),
-        Buffer::Output { container, .. } => (of(container)?, file::Place::Output(0)),
-        Buffer::Param { name, window, container } => {
-            let tensor = params.get(name).ok_or_else(|| Error::defect(format!("the parameter `{name}` is gone")))?;
-            let offset = match (window, &container.layout) {
-                (Some(w), Layout::Panels { width }) => write_panels(writer, tensor, container, w, *width)?,
-                _ => writer.constant(tensor.bytes())?,
-            };
-            (of(container)?, constant(name, container, offset, writer.weights_bytes()))
+        });
+        self.places.insert(stored, i);
+        Ok(i)
+    }
+
+    fn param(&mut self, name: &str, window: Option<&Window>, container: &Container) -> Result<u64> {
+        let tensor = self.params.get(name).ok_or_else(|| Error::defect(format!("the parameter `{name}` is gone")))?;
+        match (window, &container.layout) {
+            (Some(w), Layout::Panels { width }) => write_panels(&mut self.writer, tensor, container, w, *width),
+            _ => self.writer.constant(tensor.bytes()),
         }
-        Buffer::Const { value, container } => {
-            let offset = writer.constant(value.0.bytes())?;
-            (of(container)?, constant("", container, offset, writer.weights_bytes()))
-        }
-        Buffer::Arena { bytes, offset } => {
-            let offset = offset.as_ref().ok_or_else(|| Error::defect("memory is not planned"))?;
-            (bytes.to_string(), file::Place::Arena(offset.to_string()))
-        }
-    };
-    Ok(file::Buffer { bytes, place: Some(place) })
+    }
 }
 
 /// dst[p][k][j] = src[offset + k*stride_k + (width*p + j)*stride_n], a panel at a time.
@@ -184,14 +277,43 @@ fn write_panels(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Wind
 
 fn step(step: &sardonyx_dialects::plan::Step) -> file::Step {
     let action = match &step.action {
-        Action::Launch { kernel, buffers, params, grid } => file::Action::Launch(file::Launch {
+        Action::Launch { kernel, buffers, params, grid, carries } => file::Action::Launch(file::Launch {
             kernel: *kernel as u32,
             buffers: buffers.iter().map(|&b| b as u32).collect(),
             params: params.iter().map(Dim::to_string).collect(),
             grid: grid.to_string(),
             origins: step.origins.clone(),
+            carries: carries.map(|state| state as u32),
         }),
         Action::Copy { from, to } => file::Action::Copy(file::Copy { from: *from as u32, to: *to as u32 }),
     };
     file::Step { action: Some(action) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, kind: SymbolKind, lo: i64, hi: Option<i64>) -> Entry {
+        let symbols = BTreeMap::from([("s".to_string(), Symbol { kind, lo, hi })]);
+        Entry { name: name.into(), symbols, ..Entry::default() }
+    }
+
+    #[test]
+    fn a_shared_symbol_has_the_wider_range_and_the_narrower_one_is_checked() {
+        let (a, b) = (entry("a", SymbolKind::Input, 1, Some(8)), entry("b", SymbolKind::Input, 0, Some(6)));
+        let plan = Plan { entries: vec![a.clone(), b.clone()], kernels: vec![] };
+        let shared = shared_symbols(&plan).unwrap();
+        assert_eq!((shared["s"].lo, shared["s"].hi), (0, Some(8)));
+        let checks = |e: &Entry| {
+            let all = narrower("s", &e.symbols["s"], &shared["s"]);
+            all.into_iter().map(|c| (c.left, c.right, c.why)).collect::<Vec<_>>()
+        };
+        assert_eq!(checks(&a), [("max(s, 1)".into(), "s".into(), "`s` is at least 1 here".into())]);
+        assert_eq!(checks(&b), [("min(s, 6)".into(), "s".into(), "`s` is at most 6 here".into())]);
+        let open = Plan { entries: vec![a, entry("c", SymbolKind::Input, 1, None)], kernels: vec![] };
+        assert_eq!(shared_symbols(&open).unwrap()["s"].hi, None);
+        let mixed = Plan { entries: vec![b, entry("d", SymbolKind::Capacity, 0, None)], kernels: vec![] };
+        assert_eq!(shared_symbols(&mixed).unwrap_err().code, "E0901");
+    }
 }

@@ -60,7 +60,8 @@ fn read(plan: &Plan) -> Result<Launches> {
         Action::Launch { kernel, .. } => Some(Launch { kernel: *kernel, origins: step.origins.clone() }),
         Action::Copy { .. } => None,
     };
-    let launches: Vec<Launch> = plan.steps.iter().filter_map(launch).collect();
+    let steps = plan.entries.iter().flat_map(|entry| &entry.steps);
+    let launches: Vec<Launch> = steps.filter_map(launch).collect();
     let order: Vec<usize> = launches.iter().map(|l| l.kernel).collect();
     Ok(Launches { kernels, layers: layers(&order), launches })
 }

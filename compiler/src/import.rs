@@ -25,16 +25,17 @@ pub struct DimRange {
     pub hi: Option<i64>,
 }
 
-/// Fills `module` with one function `main`.
+/// A detached function of the given name, and the parameters that it uses: the same whatever the ranges.
 pub fn import(
     context: &MlirContext,
     model: &Model,
+    name: &str,
     ranges: &BTreeMap<String, DimRange>,
 ) -> Result<(Operation, ParamStore)> {
     let cx = Context(context.to_raw());
     let symbols = declare_symbols(&model.graph, ranges)?;
     let mut importer = Importer { cx, values: HashMap::new(), params: ParamStore::new() };
-    let function = importer.function(&model.graph, &symbols)?;
+    let function = importer.function(name, &model.graph, &symbols)?;
     Ok((function, importer.params))
 }
 
@@ -70,6 +71,11 @@ fn input_types(graph: &Graph) -> Result<Vec<(String, DType, Vec<Dim>)>> {
     graph.inputs.iter().map(of).collect()
 }
 
+/// The dimensions of every input as the model declares them.
+pub fn declared_dims(graph: &Graph) -> Result<Vec<Vec<Dim>>> {
+    Ok(input_types(graph)?.into_iter().map(|(_, _, dims)| dims).collect())
+}
+
 /// The symbols of the inputs, with the ranges of the command line.
 fn declare_symbols(graph: &Graph, ranges: &BTreeMap<String, DimRange>) -> Result<BTreeMap<String, Symbol>> {
     let mut symbols = BTreeMap::new();
@@ -98,7 +104,7 @@ fn declare_symbols(graph: &Graph, ranges: &BTreeMap<String, DimRange>) -> Result
 }
 
 impl Importer {
-    fn function(&mut self, graph: &Graph, symbols: &BTreeMap<String, Symbol>) -> Result<Operation> {
+    fn function(&mut self, name: &str, graph: &Graph, symbols: &BTreeMap<String, Symbol>) -> Result<Operation> {
         let cx = self.cx;
         // A symbol of one value is that value.
         let fixed = |name: &str| symbols.get(name).filter(|s| s.hi == Some(s.lo)).map(|s| Dim::constant(s.lo));
@@ -134,7 +140,7 @@ impl Importer {
             ("sdx.results", cx.strs(&outputs)),
         ];
         let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
-        ir::build_function(cx, "main", body, &names, &types, attrs)
+        ir::build_function(cx, name, body, &names, &types, attrs)
     }
 
     fn value(&self, name: &str) -> Result<Val> {

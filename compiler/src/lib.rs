@@ -4,6 +4,7 @@ pub mod codegen;
 pub mod commands;
 pub mod compile;
 pub mod emit;
+pub mod entries;
 pub mod explain;
 pub mod import;
 pub mod onnx;

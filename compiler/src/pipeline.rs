@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 pub static STAGES: &[(&str, &str)] = &[
     ("import", ""),
     ("onnx-to-sdx", "onnx-to-sdx"),
+    ("find-caches", "find-caches"),
     ("fold-constants", "fold-constants"),
     ("simplify", "simplify,func.func(cse)"),
     ("sdx-to-flow", "sdx-to-flow"),

@@ -81,6 +81,10 @@ impl Context {
         Attr(unsafe { mlirStringAttrGet(self.0, string_ref(s)) })
     }
 
+    pub fn unit(self) -> Attr {
+        Attr(unsafe { mlirUnitAttrGet(self.0) })
+    }
+
     pub fn i64(self, v: i64) -> Attr {
         Attr(unsafe { mlirIntegerAttrGet(self.element(DType::I64).0, v) })
     }

@@ -18,7 +18,8 @@ def Flow_Container : TypeDef<Flow_Dialect, "Container"> {
   let summary = "Where a tensor's elements are: dimensions, element type, layout";
   let description = [{
     `!flow.container<[batch, 384], f32, row_major>`; `panels<32>` is spelled `panels32`: a constant matrix [k, n] stored
-    as [ceil(n / 32)][k][32], zero padded.
+    as [ceil(n / 32)][k][32], zero padded. `"capacity<2, room>"`: row-major, but in memory dimension 2 has as many
+    positions as the symbol `room` says, of which the dimension counts those that are filled.
   }];
   let parameters = (ins "::mlir::ArrayAttr":$dims, "::mlir::Type":$elem, "::mlir::StringAttr":$layout);
   let assemblyFormat = "`<` custom<Dims>($dims) `,` $elem `,` custom<Word>($layout) `>`";
@@ -53,11 +54,16 @@ def Flow_Bind : Flow_Op<"bind"> {
 }
 def Flow_Kernel : Flow_Op<"kernel", [Pure, SingleBlock, NoTerminator, NoRegionArguments]> {
   let summary = "One kernel: loads, scalar statements, reductions, stores over outer x inner";
-  let arguments = (ins StrArrayAttr:$outer, StrArrayAttr:$inner, Variadic<Flow_Container>:$args);
+  let description = [{
+    With `updates` the last operand is not read: the last result takes over its memory and content, and the kernel
+    writes only what lies outside that operand's dimensions.
+  }];
+  let arguments = (ins StrArrayAttr:$outer, StrArrayAttr:$inner, Variadic<Flow_Container>:$args, UnitAttr:$updates);
   let results = (outs Variadic<Flow_Container>:$outs);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    `outer` $outer `inner` $inner `(` $args `)` attr-dict `:` functional-type($args, $outs) $body
+    `outer` $outer `inner` $inner `(` $args `)` (`updates` $updates^)? attr-dict `:`
+    functional-type($args, $outs) $body
   }];
 }
 def Flow_Load : Flow_Op<"load", [Pure]> {

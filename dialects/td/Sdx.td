@@ -107,6 +107,16 @@ def Sdx_Concat : Sdx_Op<"concat"> {
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "`(` $args `)` `axis` $axis attr-dict `:` functional-type($args, $result)";
 }
+def Sdx_Append : Sdx_Op<"append"> {
+  let summary = "A state and what it grows by, one after the other along an axis";
+  let description = [{
+    The value of the concat. The past is an argument of the function that nothing else uses, the result is returned: a
+    call may keep both in one memory, where only the new positions are written.
+  }];
+  let arguments = (ins Sdx_Tensor:$past, Sdx_Tensor:$added, I64Attr:$axis);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$past `,` $added `axis` $axis attr-dict `:` functional-type(operands, $result)";
+}
 def Sdx_Reshape : Sdx_Op<"reshape"> {
   let summary = "The same elements in row-major order under other dimensions";
   let arguments = (ins Sdx_Tensor:$arg);

@@ -20,7 +20,7 @@ fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> 
     if p.class() == Class::Contract || c.class() == Class::Contract || p.body.len() + c.body.len() > STATEMENTS_MAX {
         return None;
     }
-    let pairs = correspond(p_step, c_step)?;
+    let pairs = pair_units(p, c, correspond(p_step, c_step)?);
     // A reduction over no dimensions has no inner space either, and must not get one.
     let m = match (p.inner.is_empty(), c.inner.is_empty()) {
         (false, true) if c.class() == Class::Map => map_after(p_step, p, c_step, c, pairs)?,
@@ -46,6 +46,17 @@ fn translate(from: &Kernel, to: &Kernel, pairs: &[(usize, usize)]) -> Option<Vec
         None => extent(from, v)?.is_const(1).then(|| Dim::constant(0)),
     };
     complete.then(|| (0..from.n_vars()).map(one).collect::<Option<Vec<_>>>()).flatten()
+}
+
+/// Pairs rows of 1 that are in one place: what both read there is then one load, though a broadcast says 0 for it.
+fn pair_units(p: &Kernel, c: &Kernel, mut pairs: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+    for v in 0..p.outer.len().min(c.outer.len()) {
+        let one = p.outer[v].is_const(1) && c.outer[v].is_const(1);
+        if one && !pairs.iter().any(|x| x.0 == v || x.1 == v) {
+            pairs.push((v, v));
+        }
+    }
+    pairs
 }
 
 /// Pairs the reader's variables that are left over with the producer's inner ones, in order, where extents agree. One

@@ -92,7 +92,7 @@ pub fn reaches_around(program: &Program, uses: &Uses, from: usize, to: usize) ->
 /// The data-dependent symbols that a step needs the values of.
 fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
     // Most models have none; then nothing is looked through.
-    if program.symbols.values().all(|s| s.kind == SymbolKind::Input) {
+    if program.symbols.values().all(|s| s.kind != SymbolKind::Data) {
         return BTreeSet::new();
     }
     let mut dims: Vec<&Dim> =
@@ -310,8 +310,10 @@ pub fn sort_steps(program: &mut Program) {
     let mut bound: BTreeSet<String> = BTreeSet::new();
     let mut rest = std::mem::take(&mut program.steps);
     while !rest.is_empty() {
-        let fits =
-            |step: &Step| data_symbols(program, step).is_subset(&bound) && step.args.iter().all(|a| ready.contains(a));
+        let fits = |step: &Step| {
+            data_symbols(program, step).is_subset(&bound)
+                && step.args.iter().chain(&step.update).all(|a| ready.contains(a))
+        };
         // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
         let at = rest.iter().position(fits).unwrap_or(0);
         let step = rest.remove(at);
@@ -371,7 +373,10 @@ pub fn loads_of<'c>(producer: &Step, consumer: &'c Step) -> Vec<(usize, &'c Meml
 pub fn merge_wherever(module: Operation, matches: fn(&Program, &Uses, usize, usize) -> Option<Match>) -> Result<()> {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
-        sources.into_iter().find_map(|producer| Some((producer, consumer, matches(program, uses, producer, consumer)?)))
+        // What goes on in a state's memory is written there: nothing else may come to depend on when.
+        let free = |producer: &usize| program.steps[*producer].update.is_none();
+        let site = |producer| Some((producer, consumer, matches(program, uses, producer, consumer)?));
+        sources.into_iter().filter(free).find_map(site)
     };
     rewrite_functions(module, |function| {
         if !crate::is_flow(function) {
@@ -421,7 +426,8 @@ fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match) {
     let results = p_step.results.iter().chain(&c_step.results).copied().collect();
     let mut origins = p_step.origins.clone();
     c_step.origins.iter().filter(|o| !p_step.origins.contains(o)).for_each(|o| origins.push(o.clone()));
-    program.steps[consumer] = Step { op: FlowOp::Kernel(Box::new(merged)), args, results, origins };
+    let op = FlowOp::Kernel(Box::new(merged));
+    program.steps[consumer] = Step { op, args, update: c_step.update, results, origins };
     program.steps.remove(producer);
     sort_steps(program);
     drop_dead(program);

@@ -41,7 +41,11 @@ fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
 fn matches(program: &Program, uses: &Uses, site: &Site) -> bool {
     let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
-    if p.class() != Class::Map || !stores_identity(p) || p.body.len() + c.body.len() > STATEMENTS_MAX {
+    if p_step.update.is_some()
+        || p.class() != Class::Map
+        || !stores_identity(p)
+        || p.body.len() + c.body.len() > STATEMENTS_MAX
+    {
         return false;
     }
     if !keeps_range_checks(p, c_step, c, site.operand) {

@@ -1,5 +1,6 @@
 //! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
 
+mod find_caches;
 mod fold_constants;
 mod fuse_epilogues;
 mod fuse_reductions;
@@ -33,6 +34,7 @@ pub struct PassRow {
 /// In the order of the default pipeline (`compiler/src/pipeline.rs`).
 pub static PASSES: &[PassRow] = &[
     row("onnx-to-sdx", "Lowers ONNX nodes to the closed basis and infers every type", onnx_to_sdx::run),
+    row("find-caches", "Makes an input that comes back longer a state that grows in place", find_caches::run),
     row("fold-constants", "Evaluates operations on small constants and on shapes", fold_constants::run),
     row("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", simplify::run),
     row("sdx-to-flow", "Makes each operation a kernel with explicit memlets", sdx_to_flow::run),

@@ -44,7 +44,7 @@ fn apply(program: &mut Program, step: usize, name: String, site: Packable) {
     let window = Window { offset: site.offset, stride_k: site.stride_k, stride_n: site.stride_n };
     let id = program.container(packed);
     let op = FlowOp::Param { name, window: Some(window) };
-    program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
+    program.steps.push(Step { op, args: vec![], update: None, results: vec![id], origins: vec![] });
     program.steps[step].args[site.operand] = id;
     program.steps[step].op = FlowOp::Kernel(Box::new(site.kernel));
 }

@@ -5,14 +5,14 @@
 //! expression of the symbols.
 
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::plan::{Buffer, Plan};
+use sardonyx_dialects::plan::{Buffer, Entry, Plan};
 use sardonyx_runtime::{Dim, Result};
 
 const ALIGNMENT: i64 = 64;
 
 pub fn run(module: Operation) -> Result<()> {
     let Some(mut plan) = Plan::read(module)? else { return Ok(()) };
-    place(&mut plan);
+    plan.entries.iter_mut().for_each(place);
     let Some(block) = module.block(0) else { return Ok(()) };
     for op in block.operations().into_iter().filter(|op| op.name().starts_with("plan.")) {
         op.detach();
@@ -32,9 +32,9 @@ struct Slot {
 }
 
 /// First and last step that touch each buffer.
-fn lifetimes(plan: &Plan) -> Vec<Option<(usize, usize)>> {
-    let mut out: Vec<Option<(usize, usize)>> = vec![None; plan.buffers.len()];
-    for (i, step) in plan.steps.iter().enumerate() {
+fn lifetimes(entry: &Entry) -> Vec<Option<(usize, usize)>> {
+    let mut out: Vec<Option<(usize, usize)>> = vec![None; entry.buffers.len()];
+    for (i, step) in entry.steps.iter().enumerate() {
         for b in step.buffers() {
             out[b] = Some((out[b].map_or(i, |l| l.0), i));
         }
@@ -42,19 +42,19 @@ fn lifetimes(plan: &Plan) -> Vec<Option<(usize, usize)>> {
     out
 }
 
-pub fn place(plan: &mut Plan) {
-    let lifetimes = lifetimes(plan);
+fn place(entry: &mut Entry) {
+    let lifetimes = lifetimes(entry);
     let mut order: Vec<(usize, usize, usize)> = vec![];
     for (b, life) in lifetimes.iter().enumerate() {
-        if let (Buffer::Arena { .. }, Some((first, last))) = (&plan.buffers[b], life) {
+        if let (Buffer::Arena { .. }, Some((first, last))) = (&entry.buffers[b], life) {
             order.push((*first, *last, b));
         }
     }
     order.sort();
     let mut slots: Vec<Slot> = vec![];
     for (first, last, b) in order {
-        let Buffer::Arena { bytes, .. } = &plan.buffers[b] else { continue };
-        let at = choose(plan, &slots, bytes, first);
+        let Buffer::Arena { bytes, .. } = &entry.buffers[b] else { continue };
+        let at = choose(entry, &slots, bytes, first);
         match at {
             Some((i, grows)) => {
                 if grows {
@@ -69,19 +69,19 @@ pub fn place(plan: &mut Plan) {
     let mut offset = Dim::constant(0);
     for slot in slots {
         for b in slot.buffers {
-            if let Buffer::Arena { offset: at, .. } = &mut plan.buffers[b] {
+            if let Buffer::Arena { offset: at, .. } = &mut entry.buffers[b] {
                 *at = Some(offset.clone());
             }
         }
         let unit = Dim::constant(ALIGNMENT);
         offset = offset + slot.bytes.ceildiv(&unit) * unit;
     }
-    plan.arena_bytes = Some(offset);
+    entry.arena_bytes = Some(offset);
 }
 
 /// A slot that is free at `first`: one of the same size, else the smallest that is large enough, else one to grow.
-fn choose(plan: &Plan, slots: &[Slot], bytes: &Dim, first: usize) -> Option<(usize, bool)> {
-    let lo = |s: &str| plan.symbol_lo(s);
+fn choose(entry: &Entry, slots: &[Slot], bytes: &Dim, first: usize) -> Option<(usize, bool)> {
+    let lo = |s: &str| entry.symbol_lo(s);
     let free = || slots.iter().enumerate().filter(|(_, s)| s.busy_until < first);
     if let Some((i, _)) = free().find(|(_, s)| s.bytes == *bytes) {
         return Some((i, false));

@@ -1,9 +1,9 @@
-//! flow.kernel …  =>  plan.kernel @k0, plan.entry { plan.launch @k0 … }: order, buffers, one copy of equal kernels
+//! flow.kernel …  =>  plan.kernel @k0, plan.entry { plan.launch @k0 … }: order, buffers, one copy of equal kernels over all entry points
 
 use crate::kernel::{KernelDef, lower};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::plan::{Action, Buffer, Plan, Step};
+use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, State, Step};
 use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_runtime::dim::product;
 use sardonyx_runtime::{Dim, Error, Result};
@@ -11,28 +11,40 @@ use std::collections::HashMap;
 
 pub fn run(module: Operation) -> Result<()> {
     let Some(block) = module.block(0) else { return Ok(()) };
-    for op in block.operations().into_iter().filter(|op| op.name() == "func.func" && crate::is_flow(*op)) {
-        let plan = schedule(&Program::read(op)?)?;
-        for new in plan.write(module.context())? {
-            block.insert_before(op, new);
-        }
-        op.detach();
-        op.erase();
+    let functions = block.operations().into_iter().filter(|op| op.name() == "func.func" && crate::is_flow(*op));
+    let functions: Vec<Operation> = functions.collect();
+    let Some(first) = functions.first() else { return Ok(()) };
+    let (mut plan, mut kernels) = (Plan::default(), HashMap::new());
+    for function in &functions {
+        let program = Program::read(*function)?;
+        let entry = schedule(&program, &mut plan, &mut kernels)?;
+        plan.entries.push(entry);
+    }
+    for new in plan.write(module.context())? {
+        block.insert_before(*first, new);
+    }
+    for function in functions {
+        function.detach();
+        function.erase();
     }
     Ok(())
 }
 
 struct Scheduler<'p> {
     program: &'p Program,
-    plan: Plan,
-    /// Container to the container whose memory it shares, through views.
+    entry: Entry,
+    /// Container to the container whose memory it shares, through views and updates.
     roots: Vec<usize>,
     /// Root to buffer.
     buffers: HashMap<usize, usize>,
-    kernels: HashMap<KernelDef, usize>,
+    /// Steps that carry a state over, and which one.
+    carries: HashMap<usize, usize>,
+    /// The kernels of all entries.
+    plan: &'p mut Plan,
+    kernels: &'p mut HashMap<KernelDef, usize>,
 }
 
-fn schedule(program: &Program) -> Result<Plan> {
+fn schedule(program: &Program, plan: &mut Plan, kernels: &mut HashMap<KernelDef, usize>) -> Result<Entry> {
     if let Some((name, _)) = program.symbols.iter().find(|(_, s)| s.kind == SymbolKind::Data) {
         let binder = program.steps.iter().find(|s| matches!(&s.op, FlowOp::Bind { symbol } if symbol == name));
         let error = Error::user("E0203", "a shape that depends on data is not supported in a compiled plan yet")
@@ -42,32 +54,37 @@ fn schedule(program: &Program) -> Result<Plan> {
             None => error,
         });
     }
-    let plan = Plan {
+    let entry = Entry {
         name: program.name.clone(),
         symbols: program.symbols.clone(),
         checks: program.checks.clone(),
-        ..Plan::default()
+        ..Entry::default()
     };
     let mut roots: Vec<usize> = (0..program.containers.len()).collect();
-    for step in program.steps.iter().filter(|s| s.op == FlowOp::View) {
-        roots[step.results[0]] = roots[step.args[0]];
-    }
-    let mut s = Scheduler { program, plan, roots, buffers: HashMap::new(), kernels: HashMap::new() };
-    s.ports();
     for step in &program.steps {
-        s.step(step).map_err(|e| match step.origins.first() {
+        let of = if step.op == FlowOp::View { step.args.first() } else { step.update.as_ref() };
+        if let (Some(&of), Some(&last)) = (of, step.results.last()) {
+            roots[last] = roots[of];
+        }
+    }
+    let buffers = HashMap::new();
+    let mut s = Scheduler { program, entry, roots, buffers, carries: HashMap::new(), plan, kernels };
+    s.ports();
+    s.states()?;
+    for (i, step) in program.steps.iter().enumerate() {
+        s.step(i, step).map_err(|e| match step.origins.first() {
             Some(node) => e.node(node),
             None => e,
         })?;
     }
     s.copy_outputs();
-    Ok(s.plan)
+    Ok(s.entry)
 }
 
 impl Scheduler<'_> {
     fn buffer(&mut self, buffer: Buffer) -> usize {
-        self.plan.buffers.push(buffer);
-        self.plan.buffers.len() - 1
+        self.entry.buffers.push(buffer);
+        self.entry.buffers.len() - 1
     }
 
     fn ports(&mut self) {
@@ -88,24 +105,43 @@ impl Scheduler<'_> {
         }
     }
 
+    /// An update continues what a kernel before it carried over from an input; its own result is an output.
+    fn states(&mut self) -> Result<()> {
+        let program = self.program;
+        let producers = program.producers();
+        for step in &program.steps {
+            let Some(begun) = step.update else { continue };
+            let carry = producers[begun];
+            let past = carry.and_then(|c| program.steps[c].args.first());
+            let input = program.inputs.iter().position(|(_, id)| Some(id) == past);
+            let output = program.outputs.iter().position(|(_, id)| Some(id) == step.results.last());
+            let (Some(carry), Some(input), Some(output)) = (carry, input, output) else {
+                return Err(Error::defect("an update of what is no state"));
+            };
+            self.carries.insert(carry, self.entry.states.len());
+            self.entry.states.push(State { input, output });
+        }
+        Ok(())
+    }
+
     fn copy_outputs(&mut self) {
-        let outputs = self.plan.buffers.iter().enumerate().filter(|(_, b)| matches!(b, Buffer::Output { .. }));
+        let outputs = self.entry.buffers.iter().enumerate().filter(|(_, b)| matches!(b, Buffer::Output { .. }));
         let outputs: Vec<usize> = outputs.map(|(i, _)| i).collect();
         for ((_, id), to) in self.program.outputs.iter().zip(outputs) {
             let from = self.buffers[&self.roots[*id]];
             if from != to {
-                self.plan.steps.push(Step { action: Action::Copy { from, to }, origins: vec![] });
+                self.entry.steps.push(Step { action: Action::Copy { from, to }, origins: vec![] });
             }
         }
     }
 
-    fn step(&mut self, step: &sardonyx_dialects::flow::Step) -> Result<()> {
+    fn step(&mut self, at: usize, step: &sardonyx_dialects::flow::Step) -> Result<()> {
         let container = |i: usize| self.program.containers[step.results[i]].clone();
         match &step.op {
             FlowOp::View | FlowOp::Bind { .. } => Ok(()),
             FlowOp::Param { name, window } => {
                 let buffer = Buffer::Param { name: name.clone(), window: *window, container: container(0) };
-                let same = self.plan.buffers.iter().position(|b| *b == buffer);
+                let same = self.entry.buffers.iter().position(|b| *b == buffer);
                 let b = same.unwrap_or_else(|| self.buffer(buffer));
                 self.buffers.insert(step.results[0], b);
                 Ok(())
@@ -118,25 +154,42 @@ impl Scheduler<'_> {
             }
             FlowOp::Kernel(kernel) => {
                 for &id in &step.results {
-                    if !self.buffers.contains_key(&id) {
-                        let bytes = bytes(&self.program.containers[id])?;
-                        let b = self.buffer(Buffer::Arena { bytes, offset: None });
-                        self.buffers.insert(id, b);
-                    }
+                    self.arena(id)?;
                 }
                 let lowered = lower(kernel)?;
+                let carries = self.carries.get(&at).copied();
+                // A state that always begins empty has nothing to be carried over.
+                if carries.is_some() && lowered.grid.is_const(0) {
+                    return Ok(());
+                }
                 let next = self.plan.kernels.len();
-                let index = *self.kernels.entry(lowered.def).or_insert(next);
-                if index == next {
+                let kernel_idx = *self.kernels.entry(lowered.def).or_insert(next);
+                if kernel_idx == next {
                     self.plan.kernels.push((format!("k{next}"), (**kernel).clone()));
                 }
                 let touched = step.args.iter().chain(&step.results);
                 let buffers = touched.map(|id| self.buffers[&self.roots[*id]]).collect();
-                let action = Action::Launch { kernel: index, buffers, params: lowered.params, grid: lowered.grid };
-                self.plan.steps.push(Step { action, origins: step.origins.clone() });
+                let (params, grid) = (lowered.params, lowered.grid);
+                let action = Action::Launch { kernel: kernel_idx, buffers, params, grid, carries };
+                self.entry.steps.push(Step { action, origins: step.origins.clone() });
                 Ok(())
             }
         }
+    }
+
+    /// A place in the arena for what has none yet.
+    fn arena(&mut self, id: usize) -> Result<()> {
+        let root = self.roots[id];
+        if self.buffers.contains_key(&root) {
+            return Ok(());
+        }
+        let container = &self.program.containers[id];
+        if matches!(container.layout, Layout::Capacity { .. }) {
+            return Err(Error::defect("room for a state in the arena, whose size no call could know"));
+        }
+        let b = self.buffer(Buffer::Arena { bytes: bytes(container)?, offset: None });
+        self.buffers.insert(root, b);
+        Ok(())
     }
 }
 
@@ -147,7 +200,7 @@ pub fn bytes(container: &Container) -> Result<Dim> {
             let width = Dim::constant(*width as i64);
             n.ceildiv(&width) * width * k.clone()
         }
-        _ => product(&container.dims),
+        _ => product(&container.memory_dims()),
     };
     match container.dtype.bits() {
         bits @ 8.. => Ok(elements * Dim::constant(bits as i64 / 8)),

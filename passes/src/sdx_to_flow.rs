@@ -4,6 +4,8 @@
 //! copied into the kernels that use them. A reshape is a view; one that only adds or drops dimensions of 1 is an index
 //! map, because fusion sees through those.
 
+mod states;
+
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{
     Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store, TensorValue,
@@ -12,13 +14,16 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use states::{States, capacity_symbol, taken_names};
+use std::collections::BTreeSet;
 
 pub fn run(module: Operation) -> Result<()> {
+    let taken = taken_names(module)?;
     rewrite_functions(module, |function| {
         if !crate::is_sdx(function) {
             return Ok(None);
         }
-        convert(&Graph::read(function)?)?.write(function.context()).map(Some)
+        convert(&Graph::read(function)?, &taken)?.write(function.context()).map(Some)
     })
 }
 
@@ -34,20 +39,22 @@ struct Converter<'g> {
     graph: &'g Graph,
     program: Program,
     places: Vec<Place>,
+    states: States,
+    /// Values that only contractions read.
+    only_contracted: Vec<bool>,
 }
 
-fn convert(graph: &Graph) -> Result<Program> {
-    let program = Program {
-        name: graph.name.clone(),
-        symbols: graph.symbols.clone(),
-        checks: graph.checks.clone(),
-        ..Program::default()
-    };
-    let mut c = Converter { graph, program, places: vec![] };
+fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
+    let states = States::of(graph, taken);
+    let mut symbols = graph.symbols.clone();
+    symbols.extend(states.symbols.iter().map(|name| (name.clone(), capacity_symbol())));
+    let program = Program { name: graph.name.clone(), symbols, checks: graph.checks.clone(), ..Program::default() };
     let live = graph.live();
+    let only_contracted = only_contracted(graph, &live);
+    let mut c = Converter { graph, program, places: vec![], states, only_contracted };
     for (v, node) in graph.values() {
         let place = match live[v.index()] || matches!(node.op, Op::Input { .. }) {
-            true => c.place(node).map_err(|e| match node.origins.first() {
+            true => c.place(v, node).map_err(|e| match node.origins.first() {
                 Some(origin) => e.node(origin),
                 None => e,
             })?,
@@ -94,13 +101,14 @@ impl BodyBuilder {
 }
 
 impl Converter<'_> {
-    fn place(&mut self, node: &Node) -> Result<Place> {
+    fn place(&mut self, v: Value, node: &Node) -> Result<Place> {
         if let Some(statements) = self.scalar(node) {
             return Ok(Place::Scalar(statements));
         }
         Ok(Place::Container(match &node.op {
             Op::Input { name } => {
-                let id = self.program.container(container_of(&node.ty));
+                let layout = self.states.layouts.get(&v).cloned().unwrap_or(Layout::RowMajor);
+                let id = self.program.container(Container { layout, ..container_of(&node.ty) });
                 self.program.inputs.push((name.clone(), id));
                 id
             }
@@ -119,10 +127,11 @@ impl Converter<'_> {
             }
             Op::Pad { low } => self.pad_kernel(low, node)?,
             Op::Concat { axis } => self.concat_kernel(*axis, node)?,
-            Op::Reshape => match unit_reshape(&self.graph.ty(node.args[0]).dims, &node.ty.dims) {
+            Op::Append { axis } => self.append_kernels(v, *axis, node)?,
+            Op::Reshape => match self.reshape_index(v, node) {
                 Some(index) => self.index_kernel(node, index)?,
                 None => {
-                    let arg = self.materialise(node.args[0])?;
+                    let arg = self.dense(node.args[0])?;
                     self.step(FlowOp::View, vec![arg], node)
                 }
             },
@@ -148,7 +157,8 @@ impl Converter<'_> {
             Op::Bind { symbol } => {
                 let arg = self.materialise(node.args[0])?;
                 let op = FlowOp::Bind { symbol: symbol.clone() };
-                self.program.steps.push(Step { op, args: vec![arg], results: vec![], origins: node.origins.clone() });
+                let origins = node.origins.clone();
+                self.program.steps.push(Step { op, args: vec![arg], update: None, results: vec![], origins });
                 arg
             }
         }))
@@ -189,13 +199,13 @@ impl Converter<'_> {
             }
             Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
             Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => None,
-            Op::Transpose { .. } | Op::Iota { .. } | Op::Bind { .. } => None,
+            Op::Append { .. } | Op::Transpose { .. } | Op::Iota { .. } | Op::Bind { .. } => None,
         }
     }
 
     fn step(&mut self, op: FlowOp, args: Vec<usize>, node: &Node) -> usize {
         let id = self.program.container(container_of(&node.ty));
-        self.program.steps.push(Step { op, args, results: vec![id], origins: node.origins.clone() });
+        self.program.steps.push(Step { op, args, update: None, results: vec![id], origins: node.origins.clone() });
         id
     }
 
@@ -250,6 +260,16 @@ impl Converter<'_> {
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
         let value = self.read(&mut b, node.args[0], index, None)?;
         Ok(self.finish(b, value, node))
+    }
+
+    /// The index map of a reshape, where it is one that fusion should see through.
+    fn reshape_index(&self, v: Value, node: &Node) -> Option<Vec<Dim>> {
+        let from = &self.graph.ty(node.args[0]).dims;
+        unit_reshape(from, &node.ty.dims).or_else(|| {
+            // Repeated for its readers' sake only: these can as well look where it stands once.
+            let repeated = matches!(self.graph.node(node.args[0]).op, Op::Broadcast { .. });
+            (repeated && self.only_contracted[v.index()]).then(|| merging_reshape(from, &node.ty.dims)).flatten()
+        })
     }
 
     fn reduce_kernel(&mut self, f: sardonyx_dialects::scalar::ReduceFn, axes: &[usize], node: &Node) -> Result<usize> {
@@ -405,6 +425,44 @@ fn unit_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     })
 }
 
+/// The index map of a reshape that only puts neighbouring dimensions together: [b, g, r, t] => [b, g·r, t]
+fn merging_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
+    let mut index = vec![];
+    for (i, n) in to.iter().enumerate() {
+        let first = index.len();
+        let mut size = Dim::constant(1);
+        let mut last = first;
+        while size != *n {
+            size = size * from.get(last)?.clone();
+            last += 1;
+        }
+        let mut rest = Kernel::var(i);
+        let mut digits = vec![];
+        for extent in from[first..last].iter().skip(1).rev() {
+            digits.push(rest.modulo(extent));
+            rest = rest.floordiv(extent);
+        }
+        digits.extend((first < last).then_some(rest));
+        index.extend(digits.into_iter().rev());
+    }
+    // What is left over can only be dimensions of 1.
+    let left = from.get(index.len()..)?;
+    let ones = left.iter().all(|d| d.is_const(1));
+    index.extend(left.iter().map(|_| Dim::constant(0)));
+    ones.then_some(index)
+}
+
+/// Which values some contraction reads and nothing else.
+fn only_contracted(graph: &Graph, live: &[bool]) -> Vec<bool> {
+    let (mut by_contraction, mut otherwise) = (vec![false; graph.nodes.len()], vec![false; graph.nodes.len()]);
+    for (_, node) in graph.values().filter(|(v, _)| live[v.index()]) {
+        let read = if matches!(node.op, Op::Contract(_)) { &mut by_contraction } else { &mut otherwise };
+        node.args.iter().for_each(|a| read[a.index()] = true);
+    }
+    graph.outputs.iter().for_each(|(_, v)| otherwise[v.index()] = true);
+    by_contraction.iter().zip(&otherwise).map(|(c, o)| *c && !*o).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -416,5 +474,18 @@ mod tests {
         assert_eq!(index, Some(vec![Kernel::var(0), Kernel::var(2)]));
         assert_eq!(unit_reshape(&dims(&["b", "1"]), &dims(&["b"])), Some(vec![Kernel::var(0), Dim::constant(0)]));
         assert_eq!(unit_reshape(&dims(&["b", "6"]), &dims(&["b", "2", "3"])), None);
+    }
+
+    #[test]
+    fn merged_dimensions_are_digits_and_split_ones_are_not() {
+        let dims = |t: &[&str]| t.iter().map(|d| Dim::parse(d).unwrap()).collect::<Vec<_>>();
+        let index = |from: &[&str], to: &[&str]| {
+            merging_reshape(&dims(from), &dims(to)).map(|i| i.iter().map(Dim::to_string).collect::<Vec<_>>())
+        };
+        let four = ["%0", "((%1) floordiv (4))", "%1 - 4*((%1) floordiv (4))", "%2"].map(String::from);
+        assert_eq!(index(&["b", "2", "4", "t"], &["b", "8", "t"]), Some(four.to_vec()));
+        assert_eq!(index(&["b", "1", "t", "1"], &["b", "t"]).map(|i| i.len()), Some(4));
+        assert_eq!(index(&["b", "6"], &["b", "2", "3"]), None);
+        assert_eq!(index(&["b", "t"], &["b"]), None);
     }
 }

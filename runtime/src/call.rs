@@ -1,12 +1,14 @@
 //! one call  =>  memory for its buffers, its launches, its outputs
 
+use crate::bind::Given;
+use crate::cache::Held;
 use crate::memory::{AlignedBuf, Recycled};
 use crate::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
-use crate::program::{Entry, Launch, Location, Program, Step};
+use crate::program::{Entry, Launch, Location, Port, Program, Step};
 use crate::session::{Session, State};
 use crate::shape::{Shape, bytes_of, step_name};
 use crate::stop::Stop;
-use crate::view::{TensorBuffer, TensorView};
+use crate::view::TensorBuffer;
 use crate::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,7 +18,7 @@ pub(crate) struct Call<'a> {
     pub program: &'a Program,
     pub entry: &'a Entry,
     /// In the order of the ports.
-    pub inputs: &'a [TensorView<'a>],
+    pub inputs: &'a [Given<'a>],
     pub stop: &'a Stop<'a>,
 }
 
@@ -24,27 +26,26 @@ pub(crate) struct Call<'a> {
 enum InputBytes<'a> {
     InPlace(&'a [u8]),
     Copied(AlignedBuf),
+    /// They are in the cache.
+    Held,
 }
 
-impl InputBytes<'_> {
-    fn as_ptr(&self) -> *mut u8 {
-        match self {
-            // Kernels and copies never write to inputs (`program::verify`).
-            InputBytes::InPlace(bytes) => bytes.as_ptr().cast_mut(),
-            InputBytes::Copied(buf) => buf.as_ptr(),
-        }
-    }
-}
-
-/// Where the outputs of a call are written, by port.
-struct Outputs<'a, 'b, 'c> {
+/// Where the inputs and outputs of a call are, by port.
+struct Places<'a, 'b, 'c, 'd, 'e> {
+    inputs: Vec<InputBytes<'d>>,
+    /// The memory of states, input and output in one.
+    held: Option<&'a mut Held<'e>>,
     /// The caller's memory.
     given: &'a mut [Option<&'b mut TensorBuffer<'c>>],
     /// Ours, where there is none of the caller, or where kernels cannot write there.
     own: Vec<Option<Recycled>>,
 }
 
-impl Outputs<'_, '_, '_> {
+impl Places<'_, '_, '_, '_, '_> {
+    fn is_held(&self, port: &Port) -> bool {
+        self.held.is_some() && port.state.is_some()
+    }
+
     /// The caller's memory, where kernels can write `bytes` bytes into it.
     fn direct(&mut self, at: usize, dtype: DType, bytes: usize) -> Option<*mut u8> {
         let memory = self.given[at].as_mut()?.bytes_mut();
@@ -64,22 +65,25 @@ impl Call<'_> {
         state: &mut State,
         mut shape: Arc<Shape>,
         given: &mut [Option<&mut TensorBuffer<'_>>],
+        held: Option<&mut Held<'_>>,
     ) -> Result<Vec<(String, Tensor)>> {
         self.stop.check()?;
         self.check_sizes(&shape, given)?;
-        let inputs = self.input_bytes(&shape)?;
-        let mut outputs = Outputs { given, own: self.entry.outputs.iter().map(|_| None).collect() };
+        let (inputs, own) = (self.input_bytes(&shape)?, self.entry.outputs.iter().map(|_| None).collect());
+        let mut places = Places { inputs, held, given, own };
         let status = AtomicI64::new(0);
         let mut stage = 0;
-        self.prepare(state, &shape, stage, &inputs, &mut outputs)?;
+        self.prepare(state, &shape, stage, &mut places)?;
         for (i, step) in self.entry.steps.iter().enumerate() {
             self.stop.check()?;
             match step {
+                // In place the old positions are there already.
+                Step::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}
                 Step::Launch(launch) => self.launch(state, &shape, i, launch, &status)?,
                 Step::Copy { from, to } => {
                     let (from, to, n) = (state.bases.0[*from], state.bases.0[*to], shape.bytes[*from]);
                     // SAFETY: both buffers have this size (`Shape::step`), lie in memory of at least their size
-                    // (`prepare`), and do not overlap (`Shape::flow`).
+                    // (`prepare`), and do not overlap (`Shape::flow`; no copy writes a state, `states::check_step`).
                     unsafe { std::ptr::copy_nonoverlapping(from, to, n) };
                 }
                 Step::Bind { symbol, buffer } => {
@@ -87,12 +91,12 @@ impl Call<'_> {
                     let value = unsafe { state.bases.0[*buffer].cast::<i64>().read_unaligned() };
                     stage += 1;
                     self.bind(Arc::make_mut(&mut shape), *symbol, value)?;
-                    self.check_sizes(&shape, outputs.given)?;
-                    self.prepare(state, &shape, stage, &inputs, &mut outputs)?;
+                    self.check_sizes(&shape, places.given)?;
+                    self.prepare(state, &shape, stage, &mut places)?;
                 }
             }
         }
-        self.finish(&shape, outputs)
+        self.finish(&shape, places)
     }
 
     /// Refuses buffers of the caller that are too small, as soon as that is known.
@@ -112,7 +116,11 @@ impl Call<'_> {
     /// Copies inputs only where they cannot be used in place.
     fn input_bytes(&self, shape: &Shape) -> Result<Vec<InputBytes<'_>>> {
         let mut all = Vec::with_capacity(self.inputs.len());
-        for (port, tensor) in self.entry.inputs.iter().zip(self.inputs) {
+        for (port, given) in self.entry.inputs.iter().zip(self.inputs) {
+            let Given::Tensor(tensor) = given else {
+                all.push(InputBytes::Held);
+                continue;
+            };
             let bytes = tensor.bytes();
             if shape.bytes[port.buffer] > bytes.len() {
                 let (wanted, given) = (shape.bytes[port.buffer], bytes.len());
@@ -132,35 +140,26 @@ impl Call<'_> {
     }
 
     /// Gives every buffer of the stage its memory, and every launch its pointers.
-    fn prepare(
-        &self,
-        state: &mut State,
-        shape: &Shape,
-        stage: usize,
-        inputs: &[InputBytes],
-        outputs: &mut Outputs,
-    ) -> Result<()> {
-        self.check_memory(shape, stage, outputs)?;
-        state.arena.grow(shape.arena_bytes)?;
+    fn prepare(&self, state: &mut State, shape: &Shape, stage: usize, places: &mut Places) -> Result<()> {
+        let spare = self.check_memory(shape, stage, places)?;
+        if let Some(held) = &mut places.held {
+            held.allocate()?;
+        }
+        // A sequence that grows from call to call needs a little more each time: not a new arena each time.
+        state.arena.grow(shape.arena_bytes, spare.min(shape.arena_bytes / 4))?;
         let scratch = shape.scratch_bytes.checked_mul(self.session.threads());
-        state.scratch.grow(scratch.ok_or_else(|| Error::user("E0202", "the size of the scratch overflows"))?)?;
+        state.scratch.grow(scratch.ok_or_else(|| Error::user("E0202", "the size of the scratch overflows"))?, 0)?;
         let State { arena, bases, pointers, .. } = state;
         bases.0.resize(self.entry.buffers.len(), std::ptr::null_mut());
         pointers.0.resize(self.entry.n_pointers, std::ptr::null_mut());
         for (i, buffer) in self.entry.buffers.iter().enumerate().filter(|(_, b)| b.stage <= stage) {
             bases.0[i] = match &buffer.place {
-                Location::Input(at) => inputs[*at].as_ptr(),
+                Location::Input(at) => self.input_place(shape, *at, places)?,
                 // Kernels and copies never write to constants (`program::verify`).
                 Location::Constant(at) => {
                     self.session.model.weights()[self.program.constants[*at].clone()].as_ptr().cast_mut()
                 }
-                Location::Output(at) => {
-                    match (outputs.direct(*at, self.entry.outputs[*at].dtype, shape.bytes[i]), &outputs.own[*at]) {
-                        (Some(memory), _) => memory,
-                        (None, Some(output)) => output.as_ptr(),
-                        (None, None) => outputs.own[*at].insert(self.session.outputs.take(shape.bytes[i])?).as_ptr(),
-                    }
-                }
+                Location::Output(at) => self.output_place(shape, *at, places)?,
                 Location::Arena(_) => arena.as_ptr().wrapping_add(shape.offsets[i]),
             };
         }
@@ -173,20 +172,48 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn check_memory(&self, shape: &Shape, stage: usize, outputs: &mut Outputs) -> Result<()> {
-        let Some(max) = self.session.memory_bytes_max else { return Ok(()) };
+    fn input_place(&self, shape: &Shape, at: usize, places: &Places) -> Result<*mut u8> {
+        match (&places.inputs[at], &places.held, self.entry.inputs[at].state) {
+            // Kernels and copies never write to inputs (`program::verify`).
+            (InputBytes::InPlace(bytes), ..) => Ok(bytes.as_ptr().cast_mut()),
+            (InputBytes::Copied(buf), ..) => Ok(buf.as_ptr()),
+            (InputBytes::Held, Some(held), Some(state)) => held.place(self.entry, shape, state),
+            (InputBytes::Held, ..) => {
+                Err(Error::defect(format!("the input `{}` has no memory", self.entry.inputs[at].name)))
+            }
+        }
+    }
+
+    fn output_place(&self, shape: &Shape, at: usize, places: &mut Places) -> Result<*mut u8> {
+        let port = &self.entry.outputs[at];
+        if let (Some(held), Some(state)) = (&places.held, port.state) {
+            return held.place(self.entry, shape, state);
+        }
+        let bytes = shape.bytes[port.buffer];
+        match (places.direct(at, port.dtype, bytes), &places.own[at]) {
+            (Some(memory), _) => Ok(memory),
+            (None, Some(output)) => Ok(output.as_ptr()),
+            (None, None) => Ok(places.own[at].insert(self.session.outputs.take(bytes)?).as_ptr()),
+        }
+    }
+
+    /// Bytes that the call may take beyond what it needs.
+    fn check_memory(&self, shape: &Shape, stage: usize, places: &mut Places) -> Result<usize> {
+        let Some(max) = self.session.memory_bytes_max else { return Ok(usize::MAX) };
         let mut total = shape.arena_bytes.saturating_add(shape.scratch_bytes.saturating_mul(self.session.threads()));
+        total = total.saturating_add(places.held.as_ref().map_or(0, |held| held.bytes()));
         for (at, port) in self.entry.outputs.iter().enumerate() {
             let bytes = shape.bytes[port.buffer];
+            if places.is_held(port) {
+                continue;
+            }
             // Memory of the caller is not ours to count.
-            if self.entry.buffers[port.buffer].stage <= stage && outputs.direct(at, port.dtype, bytes).is_none() {
+            if self.entry.buffers[port.buffer].stage <= stage && places.direct(at, port.dtype, bytes).is_none() {
                 total = total.saturating_add(bytes);
             }
         }
-        match total > max {
-            true => Err(Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}"))),
-            false => Ok(()),
-        }
+        max.checked_sub(total)
+            .ok_or_else(|| Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}")))
     }
 
     fn launch(&self, state: &State, shape: &Shape, i: usize, launch: &Launch, status: &AtomicI64) -> Result<()> {
@@ -230,9 +257,9 @@ impl Call<'_> {
         shape.advance(self.program, self.entry)
     }
 
-    fn finish(&self, shape: &Shape, outputs: Outputs) -> Result<Vec<(String, Tensor)>> {
+    fn finish(&self, shape: &Shape, places: Places) -> Result<Vec<(String, Tensor)>> {
         let mut out = Vec::new();
-        let Outputs { given, own } = outputs;
+        let Places { given, own, held, .. } = places;
         for (((port, dims), given), own) in self.entry.outputs.iter().zip(&shape.output_dims).zip(given).zip(own) {
             // The buffer may be an upper bound of what a data-dependent output turned out to be.
             let bytes = bytes_of(port.dtype, dims).unwrap_or(0);
@@ -247,6 +274,7 @@ impl Call<'_> {
                     let data = own.into_bytes().slice(..bytes);
                     out.push((port.name.clone(), Tensor::new(port.dtype, dims.clone(), data)?));
                 }
+                (None, None) if held.is_some() && port.state.is_some() => {}
                 (None, None) => return Err(Error::defect(format!("the output `{}` has no memory", port.name))),
             }
         }
@@ -282,7 +310,10 @@ impl Work {
             status: self.status,
         };
         // SAFETY: number and kind of buffers and parameters are the kernel's (`program::verify`), each buffer has the
-        // size that the plan computes for it (`Shape`), and the memory is there (`Call::prepare`).
+        // size that the plan computes for it (`Shape`), and the memory is there (`Call::prepare`). In place, a state's
+        // input and output are the same memory, which no reference of ours points into during the call; no launch
+        // has one to read and the other to write but those that carry, which are left out (`states::check_step`).
+        // That what else writes it writes only new positions is the compiler's promise, as is all that kernels do.
         unsafe { (self.kernel)(&args) }
     }
 }

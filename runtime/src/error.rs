@@ -87,6 +87,7 @@ pub static CODES: &[(&str, &str, &str)] = &[
     ),
     ("E0305", "the deadline of a call has passed", "allow more time, or use smaller inputs"),
     ("E0306", "a call was cancelled", "call again without cancelling"),
+    ("E0307", "a cache has no room for more positions", "make the cache with a larger capacity, or truncate it"),
     ("E0401", "the artifact is damaged", "compile the model again, or copy the file again"),
     ("E0402", "the artifact was written for another version", "compile the model again with this version"),
     ("E0403", "the artifact needs another CPU", "run it on a processor of the kind that it was compiled for"),

@@ -32,11 +32,33 @@
 //! # }
 //! ```
 //!
-//! `examples/embed.rs` is a whole program. A call computes the same numbers whatever the threads and the calls before.
-//! An artifact holds native code: a hash finds damage, not malice, so load only what you would also execute.
+//! A decoder continues what it computed before: the keys and values of all tokens so far. They stay in place, in a
+//! [`Cache`] of the caller, to which calls of the model's entry points append:
+//!
+//! ```no_run
+//! # use sardonyx_runtime::{LoadOptions, Model, Result, RunOptions, SessionOptions, TensorView};
+//! # fn main() -> Result<()> {
+//! let session = Model::load("decoder.sdx", &LoadOptions::default())?.session(&SessionOptions::default())?;
+//! let mut cache = session.cache("decode", 512)?;
+//! for (entry, ids) in [("prefill", &[1i64, 42, 7][..]), ("decode", &[99])] {
+//!     // What the cache holds is neither an input nor an output of the call.
+//!     let dims = [1, ids.len()];
+//!     let inputs = [("input_ids", TensorView::of(&dims, ids)?)];
+//!     let logits = session.run_cached(entry, &inputs, &mut [], &mut cache, &RunOptions::default())?;
+//!     println!("{} positions, {:?}", cache.len(), logits[0].1.dims());
+//! }
+//! cache.truncate(2); // Back to the second token, to go on in another way.
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/embed.rs` is a whole server in small, `examples/generate.rs` generates tokens. A call computes the same
+//! numbers whatever the threads and the calls before, in place or not. An artifact holds native code: a hash finds
+//! damage, not malice, so load only what you would also execute.
 
 pub mod artifact;
 mod bind;
+mod cache;
 mod call;
 mod code;
 pub mod commands;
@@ -55,6 +77,7 @@ pub mod program;
 mod selftest;
 mod session;
 mod shape;
+mod states;
 mod stop;
 pub mod tensor;
 pub mod tensor_io;
@@ -62,6 +85,7 @@ mod view;
 pub mod widen;
 
 pub use artifact::{Artifact, ArtifactWriter, Verify};
+pub use cache::Cache;
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{Error, Fault, Result};

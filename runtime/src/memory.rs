@@ -79,12 +79,14 @@ impl AlignedBuf {
         self.start.as_ptr()
     }
 
-    /// At least `bytes`, with the content kept. The pointer changes where it grows.
-    pub fn grow(&mut self, bytes: usize) -> Result<()> {
+    /// At least `bytes`, with the content kept; the pointer changes where it grows. What is outgrown by little will be
+    /// again: it gets up to `spare` bytes more, if they can be had.
+    pub fn grow(&mut self, bytes: usize, spare: usize) -> Result<()> {
         if bytes > self.size() {
-            let mut larger = AlignedBuf::new(bytes)?;
-            larger.as_mut_slice()[..self.size()].copy_from_slice(self.as_ref());
-            *self = larger;
+            let spare = if self.size() >= bytes / 2 { spare } else { 0 };
+            let larger = AlignedBuf::new(bytes.saturating_add(spare)).or_else(|_| AlignedBuf::new(bytes));
+            let old = std::mem::replace(self, larger?);
+            self.as_mut_slice()[..old.size()].copy_from_slice(old.as_ref());
         }
         Ok(())
     }
@@ -175,7 +177,10 @@ mod tests {
             assert_eq!(buf.as_ptr() as usize % ALIGNMENT, 0);
             assert!(buf.as_ref().iter().all(|&b| b == 0));
             buf.as_mut_slice()[0] = 7;
-            buf.grow(bytes * 2 + 1000).unwrap();
+            buf.grow(bytes * 3 + 1000, 50).unwrap();
+            assert_eq!(buf.size(), bytes * 3 + 1000);
+            buf.grow(bytes * 3 + 1001, 50).unwrap();
+            assert_eq!(buf.size(), bytes * 3 + 1051);
             assert_eq!((buf.as_ref()[0], buf.as_ref()[1]), (7, 0));
         }
     }

@@ -1,12 +1,12 @@
 //! a loaded, verified artifact, shared by sessions
 
+use crate::Result;
 use crate::artifact::{Artifact, Verify};
 use crate::code::Library;
 use crate::cpu::{self, Level};
 use crate::plan::{KernelFn, Manifest};
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
-use crate::{Error, Result};
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
@@ -88,17 +88,17 @@ impl Model {
     }
 
     pub(crate) fn entry_index(&self, name: &str) -> Result<usize> {
-        let entries = &self.0.program.entries;
-        entries.iter().position(|e| e.name == name).ok_or_else(|| {
-            let names: Vec<&str> = entries.iter().map(|e| e.name.as_str()).collect();
-            let error = Error::user("E0301", format!("the model has no entry point `{name}`"));
-            error.file(&self.0.file).help(format!("it has {}", names.join(", ")))
-        })
+        self.0.program.entry_index(name).map_err(|e| e.file(&self.0.file))
     }
 
     /// The variant of the kernels in use; none where the plan has no kernels.
     pub fn level(&self) -> Option<Level> {
         self.0.level
+    }
+
+    /// Whether both are the same loaded artifact.
+    pub(crate) fn is(&self, other: &Model) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub fn file(&self) -> &str {

@@ -7,8 +7,8 @@ use prost::{Enumeration, Message, Oneof};
 
 /// A reader accepts any minor version of its own major one and refuses other major versions with a sentence.
 pub const FORMAT_MAJOR: u32 = 1;
-/// 1: the optional entry `selftest`.
-pub const FORMAT_MINOR: u32 = 1;
+/// 1: the optional entry `selftest`. 2: states of entry points.
+pub const FORMAT_MINOR: u32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Manifest {
@@ -56,6 +56,8 @@ pub enum SymbolKind {
     Input = 0,
     /// Read from a buffer while the plan runs, by a `Bind` step.
     Data = 1,
+    /// Positions that the memory of a [`State`] has room for.
+    Capacity = 2,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -100,6 +102,31 @@ pub struct Entry {
     /// Facts that the compiler assumed and a call must satisfy.
     #[prost(message, repeated, tag = "7")]
     pub checks: Vec<Check>,
+    #[prost(message, repeated, tag = "8")]
+    pub states: Vec<State>,
+}
+
+/// An output that is an input with more positions at the end of one axis: a key or value cache.
+///
+/// In memory, the axis of either has as many positions as its capacity symbol says; the buffer's size and the kernels
+/// use that, the port's dimensions say how many are filled. A call may give both the same memory (and so the same
+/// capacity): the launches that carry the state over are then left out, and what else writes the output writes only
+/// the new positions. In any other call the capacities are the ports' own dimensions.
+#[derive(Clone, PartialEq, Message)]
+pub struct State {
+    /// Index into `Entry.inputs`.
+    #[prost(uint32, tag = "1")]
+    pub input: u32,
+    /// Index into `Entry.outputs`.
+    #[prost(uint32, tag = "2")]
+    pub output: u32,
+    #[prost(uint32, tag = "3")]
+    pub axis: u32,
+    /// `Capacity` symbols; states whose dimensions agree may share them.
+    #[prost(string, tag = "4")]
+    pub input_capacity: String,
+    #[prost(string, tag = "5")]
+    pub output_capacity: String,
 }
 
 /// `left == right`, with the sentence that explains it where it does not hold.
@@ -192,6 +219,10 @@ pub struct Launch {
     /// Names of the ONNX nodes that it computes.
     #[prost(string, repeated, tag = "5")]
     pub origins: Vec<String>,
+    /// It copies the input of this state, an index into `Entry.states`, to its output; nothing else does it read or
+    /// write.
+    #[prost(uint32, optional, tag = "6")]
+    pub carries: Option<u32>,
 }
 
 /// Copies a whole buffer; both have the same size.

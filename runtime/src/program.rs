@@ -6,7 +6,7 @@
 
 use crate::artifact::CONSTANT_ALIGNMENT;
 use crate::plan::{self, Action, Manifest, Place, Plan, SymbolKind};
-use crate::{DType, Dim, Error, Result};
+use crate::{DType, Dim, Error, Result, states};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -17,6 +17,17 @@ pub struct Program {
     pub constants: Vec<Range<usize>>,
     pub kernels: Vec<Kernel>,
     pub entries: Vec<Entry>,
+}
+
+impl Program {
+    /// The index of the entry point with this name. Errors: E0301.
+    pub fn entry_index(&self, name: &str) -> Result<usize> {
+        self.entries.iter().position(|e| e.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.entries.iter().map(|e| e.name.as_str()).collect();
+            let error = Error::user("E0301", format!("the model has no entry point `{name}`"));
+            error.help(format!("it has {}", names.join(", ")))
+        })
+    }
 }
 
 pub struct Symbol {
@@ -53,7 +64,8 @@ pub struct Entry {
     pub steps: Vec<Step>,
     pub arena_bytes: Dim,
     pub checks: Vec<Check>,
-    /// Symbols that the inputs bind, as indices into `Program.symbols`; they identify a shape.
+    pub states: Vec<State>,
+    /// Symbols that the inputs bind, and the capacities, as indices into `Program.symbols`; they identify a shape.
     pub bound: Vec<usize>,
     /// Totals over the launches: all pointers and all parameters of an entry lie in one array each.
     pub n_pointers: usize,
@@ -67,6 +79,18 @@ pub struct Port {
     pub dtype: DType,
     pub dims: Vec<Dim>,
     pub buffer: usize,
+    /// The state that it is the old or the new end of, as an index into `Entry.states`.
+    pub state: Option<usize>,
+}
+
+/// An output that is an input with more positions at the end of one axis; see [`plan::State`].
+pub struct State {
+    pub input: usize,
+    pub output: usize,
+    pub axis: usize,
+    /// Indices into `Program.symbols`.
+    pub input_capacity: usize,
+    pub output_capacity: usize,
 }
 
 pub struct Buffer {
@@ -102,6 +126,8 @@ pub struct Launch {
     pub params: Vec<Dim>,
     pub grid: Dim,
     pub origins: Vec<String>,
+    /// The state that it carries from its input to its output.
+    pub carries: Option<usize>,
     /// Where its pointers and parameters are in the entry's arrays.
     pub pointers_at: usize,
     pub params_at: usize,
@@ -143,7 +169,7 @@ pub fn verify(manifest: &Manifest, plan: &Plan, weights_bytes: usize) -> Result<
     Ok(program)
 }
 
-fn broken(message: String) -> Box<Error> {
+pub(crate) fn broken(message: String) -> Box<Error> {
     Error::user("E0401", format!("the plan is malformed: {message}")).help("compile the model again")
 }
 
@@ -195,7 +221,7 @@ fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
     })
 }
 
-fn parse(text: &str) -> Result<Dim> {
+pub(crate) fn parse(text: &str) -> Result<Dim> {
     if text.len() > EXPRESSION_BYTES_MAX {
         return Err(broken(format!("an expression of {} bytes", text.len())));
     }
@@ -211,14 +237,17 @@ struct EntryReader<'a> {
 
 impl EntryReader<'_> {
     fn read(mut self, entry: &plan::Entry) -> Result<Entry> {
-        let inputs = self.read_inputs(&entry.inputs)?;
-        let bound: Vec<usize> = self.values.keys().copied().collect();
+        states::check_dims(self.program, &entry.inputs)?;
+        states::check_dims(self.program, &entry.outputs)?;
+        let mut inputs = self.read_inputs(&entry.inputs)?;
         let body = entry.body.as_ref().ok_or_else(|| broken("it has no body".into()))?;
         // Which stage gives a data symbol its value must be known before sizes that use it are read.
         self.bind_stages(&body.steps)?;
         let outputs = entry.outputs.iter().map(|p| self.read_port(p).map_err(|e| e.node(port_name("output", p))));
-        let outputs: Vec<Port> = outputs.collect::<Result<_>>()?;
+        let mut outputs: Vec<Port> = outputs.collect::<Result<_>>()?;
         unique_names("output", &outputs)?;
+        let states = self.read_states(&entry.states, &mut inputs, &mut outputs)?;
+        let bound = self.values.iter().filter(|(_, stage)| **stage == 0).map(|(&at, _)| at).collect();
         let buffers = entry.buffers.iter().enumerate();
         let buffers = buffers.map(|(i, b)| self.read_buffer(b, entry).map_err(|e| e.node(format!("buffer {i}"))));
         let buffers: Vec<Buffer> = buffers.collect::<Result<_>>()?;
@@ -232,13 +261,31 @@ impl EntryReader<'_> {
             steps: Vec::new(),
             arena_bytes: self.known(&entry.arena_bytes, usize::MAX)?.0,
             checks,
+            states,
             bound,
             n_pointers: 0,
             n_params: 0,
             n_stages: 1,
         };
+        states::check_buffers(self.program, &out)?;
         self.read_steps(&body.steps, &mut out)?;
+        states::check_carried(&out)?;
         Ok(out)
+    }
+
+    /// A call knows the capacities from the start, as it knows the dimensions of the inputs.
+    fn read_states(&mut self, states: &[plan::State], inputs: &mut [Port], outputs: &mut [Port]) -> Result<Vec<State>> {
+        let states = states::read_states(self.program, states, inputs, outputs)?;
+        for (i, state) in states.iter().enumerate() {
+            (inputs[state.input].state, outputs[state.output].state) = (Some(i), Some(i));
+            let output = &outputs[state.output];
+            if self.stage_of(&output.dims[state.axis], usize::MAX)? > 0 {
+                return Err(broken(format!("the positions of `{}` depend on data", output.name)));
+            }
+            self.values.insert(state.input_capacity, 0);
+            self.values.insert(state.output_capacity, 0);
+        }
+        Ok(states)
     }
 
     /// Inputs bind symbols by their bare dimensions; the other dimensions must follow from those.
@@ -276,6 +323,11 @@ impl EntryReader<'_> {
     /// The expression and the stage from which on it has a value, at most `by`.
     fn known(&self, text: &str, by: usize) -> Result<(Dim, usize)> {
         let dim = parse(text)?;
+        let stage = self.stage_of(&dim, by)?;
+        Ok((dim, stage))
+    }
+
+    fn stage_of(&self, dim: &Dim, by: usize) -> Result<usize> {
         let mut stage = 0;
         for name in dim.symbols() {
             let at = self.program.symbol_index.get(&*name).ok_or_else(|| undeclared(&name))?;
@@ -285,12 +337,13 @@ impl EntryReader<'_> {
                 None => return Err(broken(format!("nothing gives `{name}` a value, which `{dim}` needs"))),
             }
         }
-        Ok((dim, stage))
+        Ok(stage)
     }
 
     fn read_port(&self, port: &plan::Port) -> Result<Port> {
         let dims = port.dims.iter().map(|d| self.known(d, usize::MAX).map(|(dim, _)| dim)).collect::<Result<_>>()?;
-        Ok(Port { name: port.name.clone(), dtype: read_dtype(port.dtype)?, dims, buffer: port.buffer as usize })
+        let (dtype, buffer) = (read_dtype(port.dtype)?, port.buffer as usize);
+        Ok(Port { name: port.name.clone(), dtype, dims, buffer, state: None })
     }
 
     fn read_buffer(&self, buffer: &plan::Buffer, entry: &plan::Entry) -> Result<Buffer> {
@@ -336,7 +389,11 @@ impl EntryReader<'_> {
                 Some(Action::Bind(bind)) => self.read_bind(bind, out, &mut flow),
                 None => Err(broken("it does nothing that this version knows".into())),
             };
-            out.steps.push(read.map_err(|e| e.node(step_name(i, step)))?);
+            let checked = read.and_then(|read| {
+                states::check_step(self.program, out, &read)?;
+                Ok(read)
+            });
+            out.steps.push(checked.map_err(|e| e.node(step_name(i, step)))?);
         }
         for port in &out.outputs {
             if !flow.written[port.buffer] {
@@ -370,6 +427,7 @@ impl EntryReader<'_> {
             params: launch.params.iter().map(value).collect::<Result<_>>()?,
             grid: value(&launch.grid)?,
             origins: launch.origins.clone(),
+            carries: launch.carries.map(|at| at as usize),
             pointers_at: out.n_pointers,
             params_at: out.n_params,
         };
@@ -454,7 +512,7 @@ fn check_ports(inputs: &[Port], outputs: &[Port], buffers: &[Buffer]) -> Result<
     Ok(())
 }
 
-fn undeclared(name: &str) -> Box<Error> {
+pub(crate) fn undeclared(name: &str) -> Box<Error> {
     broken(format!("the symbol `{name}` is not declared"))
 }
 

@@ -1,6 +1,7 @@
 //! inputs  =>  outputs: what is kept from call to call, and one call after the other
 
-use crate::bind::{bind_symbols, match_inputs, match_outputs};
+use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs};
+use crate::cache::{Cache, Held};
 use crate::call::Call;
 use crate::memory::{AlignedBuf, Recycler};
 use crate::model::Model;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 pub struct SessionOptions {
     /// The caller's thread is one of them; 1 never starts another.
     pub threads: usize,
-    /// Bytes that a call may take for intermediate values, scratch and outputs together.
+    /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together.
     pub memory_bytes_max: Option<usize>,
 }
 
@@ -119,18 +120,58 @@ impl Session {
         outputs: &mut [(&str, TensorBuffer<'_>)],
         options: &RunOptions,
     ) -> Result<Vec<(String, Tensor)>> {
+        self.call(entry, inputs, outputs, None, options)
+    }
+
+    /// An empty cache with room for `capacity` positions of the entry point's states. Errors: E0301.
+    pub fn cache(&self, entry: &str, capacity: usize) -> Result<Cache> {
+        let entry = self.model.entry(entry)?;
+        Cache::new(&self.model, entry, capacity).map_err(|e| e.file(self.model.file()))
+    }
+
+    /// As [`run_with`](Session::run_with), with the entry point's states in a cache: `inputs` and `outputs` are those
+    /// that are no states. The positions that the call computes are appended to the cache, which stays as it was
+    /// where the call fails. Further errors: E0301 where the cache does not fit the call, E0307 where it is full.
+    pub fn run_cached(
+        &self,
+        entry: &str,
+        inputs: &[(&str, TensorView<'_>)],
+        outputs: &mut [(&str, TensorBuffer<'_>)],
+        cache: &mut Cache,
+        options: &RunOptions,
+    ) -> Result<Vec<(String, Tensor)>> {
+        self.call(entry, inputs, outputs, Some(cache), options)
+    }
+
+    fn call(
+        &self,
+        entry: &str,
+        inputs: &[(&str, TensorView<'_>)],
+        outputs: &mut [(&str, TensorBuffer<'_>)],
+        cache: Option<&mut Cache>,
+        options: &RunOptions,
+    ) -> Result<Vec<(String, Tensor)>> {
         let named = |e: Box<Error>| e.file(self.model.file());
         let at = self.model.entry_index(entry)?;
         let program = self.model.program();
         let entry = &program.entries[at];
-        let inputs = match_inputs(entry, inputs).map_err(named)?;
-        let mut given = match_outputs(entry, outputs).map_err(named)?;
-        let values = bind_symbols(program, entry, &inputs).map_err(named)?;
+        let mut held = cache.map(|cache| Held::new(cache, &self.model, entry)).transpose().map_err(named)?;
+        let inputs = match_inputs(entry, inputs, held.as_ref()).map_err(named)?;
+        let mut given = match_outputs(entry, outputs, held.is_some()).map_err(named)?;
+        let mut values = bind_symbols(program, entry, &inputs).map_err(named)?;
+        bind_capacities(program, entry, held.as_ref().map(Held::capacity), &mut values).map_err(named)?;
+        if let Some(held) = &mut held {
+            held.bind(program, entry, &values).map_err(named)?;
+        }
         let stop = Stop::new(options);
         let mut state = self.enter(&stop).map_err(named)?;
         let shape = state.shape(program, at, values).map_err(named)?;
         let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop };
-        call.run(&mut state, shape, &mut given).map_err(named)
+        let outputs = call.run(&mut state, shape, &mut given, held.as_mut()).map_err(named)?;
+        if let Some(held) = &mut held {
+            held.grow();
+        }
+        Ok(outputs)
     }
 
     /// Waits for the state, no longer than the call may last.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::two_layers;
+use common::{decoder, two_layers};
 use sardonyx_runtime::tensor_io::{TensorProto, load_tensor, save_npy};
 use sardonyx_runtime::{DType, Tensor};
 use std::path::{Path, PathBuf};
@@ -210,7 +210,7 @@ fn json_reports_are_json_and_say_what_the_text_says() {
     assert_eq!(report["outputs"][0]["file"], serde_json::Value::Null);
 
     let report = json(&["inspect", "m.sdx", "--json"]);
-    assert_eq!(report["format"], "1.1");
+    assert_eq!(report["format"], "1.2");
     assert_eq!(report["symbols"][0], serde_json::json!({"name": "batch", "kind": "input", "lo": 0, "hi": 1000}));
     assert_eq!(report["files"][0]["name"], "weights");
     assert_eq!(report["files"][0]["blake3"].as_str().unwrap().len(), 64);
@@ -231,6 +231,70 @@ fn json_reports_are_json_and_say_what_the_text_says() {
     assert_eq!((&bad["outputs"][0]["max_abs_error"], &bad["outputs"][0]["n_failed"]), (&1.0.into(), &1.into()));
     assert_eq!(report["sets"][1]["outputs"][0]["passed"], true);
     assert!(report["sets"][2]["error"].as_str().unwrap().starts_with("error[E0301]: "));
+}
+
+#[test]
+fn entry_points_are_named_and_their_states_shown() {
+    let f = Folder::new();
+    decoder().write(&f.path("d.sdx"));
+    let call = ["--entry", "decode", "--input", "x=range:1..1", "--input", "past=zeros"];
+    let dims = ["--dim", "batch=1", "--dim", "seq=1", "--dim", "past=2"];
+    let out = f.good(&[&["run", "d.sdx"][..], &call, &dims].concat());
+    assert_eq!(out, "present f32 [1, 3, 4]: 0 0 0 0 0 0 0 0 …\ny f32 [1, 4]: 9 9 9 9\n");
+    let (code, message) = f.bad(&["run", "d.sdx"]);
+    assert_eq!(code, 2);
+    let wanted = "error[E0301]: the model has no entry point `main`\n  --> d.sdx\n  help: it has prefill, decode\n";
+    assert_eq!(message, wanted);
+
+    let all = f.good(&["inspect", "d.sdx"]);
+    assert!(all.contains("\nentry point prefill\n") && all.contains("\nentry point decode\n"), "{all}");
+    assert!(all.contains("symbol      room_in in 0.., Capacity\n"), "{all}");
+    let one = f.good(&["inspect", "d.sdx", "--entry", "decode"]);
+    assert!(!one.contains("entry point prefill"), "{one}");
+    for line in ["  state     past -> present, axis 1, room for room_in -> room_out\n", " /node_0 carries state 0\n"] {
+        assert!(one.contains(line), "{line} in\n{one}");
+    }
+    assert_eq!(f.bad(&["inspect", "d.sdx", "--entry", "main"]).1, wanted);
+    let report: serde_json::Value =
+        serde_json::from_str(&f.good(&["inspect", "d.sdx", "--entry", "decode", "--json"])).unwrap();
+    let (entries, room) = (report["entry_points"].as_array().unwrap(), ["room_in", "room_out"]);
+    assert_eq!((entries.len(), &entries[0]["name"]), (1, &"decode".into()));
+    let state = serde_json::json!({"input": "past", "output": "present", "axis": 1, "input_capacity": room[0],
+                                   "output_capacity": room[1]});
+    assert_eq!(entries[0]["states"], serde_json::json!([state]));
+    assert_eq!(entries[0]["steps"][0]["carries"], 0);
+    assert_eq!(entries[0]["steps"][1]["carries"], serde_json::Value::Null);
+}
+
+#[test]
+fn bench_times_calls_in_place_with_so_many_positions_in_the_cache() {
+    let f = Folder::new();
+    decoder().write(&f.path("d.sdx"));
+    let bench = ["bench", "d.sdx", "--entry", "decode", "--min-time", "0.01"];
+    let out = f.good(&[&bench[..], &["--cache-len", "5", "--capacity", "8", "--dim", "batch=2"]].concat());
+    assert!(out.starts_with("inputs      x f32 [2, 1, 4]\ncache       5 of 8 positions, 256 bytes\n"), "{out}");
+    let out = f.good(&[&bench[..], &["--cache-len", "5", "--json"]].concat());
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["cache"], serde_json::json!({"len": 5, "capacity": 69, "bytes": 69 * 16}));
+    assert_eq!((&report["entry"], &report["inputs"]["past"]), (&"decode".into(), &serde_json::Value::Null));
+    let out = f.good(&[&bench[..], &["--dim", "past=5"]].concat());
+    assert!(out.starts_with("inputs      x f32 [1, 1, 4], past f32 [1, 5, 4]\nthreads"), "{out}");
+
+    let bad = |args: &[&str]| f.bad(&[&bench[..], args].concat());
+    let full = "error[E0307]: 9 positions are needed, the cache has room for 8\n  --> d.sdx, node entry point `decode`";
+    assert!(bad(&["--cache-len", "8", "--capacity", "8"]).1.starts_with(full));
+    let full = "error[E0307]: 9 positions are needed, the cache has room for 8\n";
+    assert!(bad(&["--cache-len", "9", "--capacity", "8"]).1.starts_with(full));
+    assert!(
+        bad(&["--cache-len", "8", "--dim", "past=7"])
+            .1
+            .starts_with("error[E0301]: `--dim past=7`, but a given input or the cache has `past` = 8")
+    );
+    let given = "error[E0301]: the input `past` is in the cache";
+    assert!(bad(&["--cache-len", "8", "--input", "past=zeros"]).1.starts_with(given));
+    assert!(bad(&["--capacity", "8"]).1.starts_with("error[E0001]: "));
+    let (code, message) = f.bad(&["bench", "m.sdx", "--cache-len", "8"]);
+    assert_eq!((code, message.starts_with("error[E0301]: the entry point `main` has no states to keep")), (2, true));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Builder, two_layers};
+use common::{Builder, decoder, edit, two_layers};
 use sardonyx_runtime::plan::*;
 use sardonyx_runtime::{DType, LoadOptions, Model, SessionOptions, Tensor, Verify};
 
@@ -138,17 +138,69 @@ static PLANS: &[Case] = &[
     ("the scratch size uses `batch`", |b| b.kernels[1].scratch_bytes = "batch".into()),
 ];
 
-fn edit(b: &mut Builder, step: usize, change: impl Fn(&mut Launch)) {
-    match &mut b.steps()[step].action {
-        Some(Action::Launch(launch)) => change(launch),
-        other => panic!("{other:?}"),
-    }
-}
+/// The same for the entry point `decode` of `decoder`.
+static STATES: &[Case] = &[
+    ("input 7 of 2 continues as output 0 of 2", |b| b.entry.states[0].input = 7),
+    ("input 1 of 2 continues as output 7 of 2", |b| b.entry.states[0].output = 7),
+    ("`past` has 3 dimensions, none is axis 3", |b| b.entry.states[0].axis = 3),
+    ("`past` and `present` are i32 and f32, not the same whole bytes", |b| {
+        b.entry.inputs[1].dtype = DType::I32.onnx_code();
+    }),
+    ("`past` and `present` differ in more than axis 1", |b| b.entry.outputs[0].dims[2] = "5".into()),
+    ("`past` and `present` differ in more than axis 0", |b| b.entry.states[0].axis = 0),
+    ("`past` and `y` differ in more than axis 1", |b| b.entry.states[0].output = 1),
+    ("`past` belongs to two states", |b| {
+        let mut other = b.entry.states[0].clone();
+        other.output = 1;
+        b.entry.outputs[1].dims = vec!["batch".into(), "past".into(), "4".into()];
+        b.entry.states.push(other);
+    }),
+    ("`present` belongs to two states", |b| {
+        b.input("older", DType::F32, &["batch", "past", "4"], "16*batch*room_in");
+        let mut other = b.entry.states[0].clone();
+        other.input = 2;
+        b.entry.states.push(other);
+    }),
+    ("the symbol `nope` is not declared", |b| b.entry.states[0].input_capacity = "nope".into()),
+    ("`past` is no capacity symbol", |b| b.entry.states[0].output_capacity = "past".into()),
+    ("the capacity `room_in` is in a dimension of `past`", |b| b.entry.inputs[1].dims[1] = "room_in".into()),
+    ("the capacity `room_out` is in a dimension of `present`", |b| {
+        b.entry.outputs[0].dims[1] = "room_out + seq".into();
+    }),
+    ("nothing gives `other` a value", |b| {
+        b.symbol("other", SymbolKind::Capacity, 0, None);
+        b.entry.arena_bytes = "other".into();
+    }),
+    ("`room_in` is bound by inputs and by a step", |b| {
+        b.step(Action::Bind(Bind { symbol: "room_in".into(), buffer: 0 }));
+    }),
+    ("the positions of `present` depend on data", |b| {
+        b.symbol("m", SymbolKind::Data, 0, None);
+        b.entry.outputs[0].dims[1] = "m".into();
+        b.step(Action::Bind(Bind { symbol: "m".into(), buffer: 0 }));
+    }),
+    ("the buffer of `past` has `16*batch*past` bytes, not `16*batch*room_in`", |b| {
+        b.entry.buffers[1].bytes = "16*batch*past".into();
+    }),
+    ("the buffer of `present` has `16*batch*room_in` bytes, not `16*batch*room_out`", |b| {
+        b.entry.buffers[2].bytes = "16*batch*room_in".into();
+    }),
+    ("it carries state 3 of 1", |b| edit(b, 0, |l| l.carries = Some(3))),
+    ("it carries `past` to `present`, but does not read only that", |b| edit(b, 1, |l| l.carries = Some(0))),
+    ("it carries `past` to `present`, but does not read only that", |b| edit(b, 0, |l| l.buffers[1] = 3)),
+    ("it reads `past` and writes `present`, but does not carry the state", |b| edit(b, 0, |l| l.carries = None)),
+    ("it reads `past` and writes `present`, but does not carry the state", |b| {
+        b.steps()[0] = Step { action: Some(Action::Copy(Copy { from: 1, to: 2 })) };
+    }),
+    ("it reads and writes `present`", |b| edit(b, 1, |l| l.buffers[0] = 2)),
+    ("a copy overwrites the old positions of `present`", |b| b.step(Action::Copy(Copy { from: 0, to: 2 }))),
+    ("nothing carries `past` over to `present`", |b| drop(b.steps().remove(0))),
+];
 
 #[test]
 fn malformed_plans_are_refused_at_load() {
-    for (words, change) in PLANS {
-        let mut b = two_layers();
+    let plans = PLANS.iter().map(|case| (two_layers(), case)).chain(STATES.iter().map(|case| (decoder(), case)));
+    for (mut b, (words, change)) in plans {
         change(&mut b);
         let e = b.refused();
         assert_eq!(e.code, "E0401", "{words}");
@@ -203,7 +255,11 @@ fn plans_that_do_not_fit_a_shape_are_refused_at_the_call() {
 
 #[test]
 fn random_bytes_in_the_plan_never_panic() {
-    let b = two_layers();
+    mutate(&two_layers());
+    mutate(&decoder());
+}
+
+fn mutate(b: &Builder) {
     let plan = prost::Message::encode_to_vec(&b.plan());
     let mut state = 99u64;
     let mut next = |n: usize| {
@@ -220,7 +276,7 @@ fn random_bytes_in_the_plan_never_panic() {
         let Ok(bad) = <Plan as prost::Message>::decode(&bytes[..]) else { continue };
         decoded += 1;
         if let Ok(program) = sardonyx_runtime::program::verify(&b.manifest, &bad, b.weights.len()) {
-            assert!(program.entries.len() <= 1);
+            assert!(program.entries.len() <= 2);
         }
     }
     assert!(decoded > 100, "{decoded} mutations reached the verifier");

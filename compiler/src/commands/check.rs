@@ -2,6 +2,7 @@
 
 use super::Progress;
 use crate::compile::{Request, compile_shown, parse_dims};
+use crate::entries::Entries;
 use crate::reference::Reference;
 use sardonyx_runtime::commands::{CheckSummary, DataArgs, LoadArgs, ThreadArgs, check_model};
 use sardonyx_runtime::{Error, Result, Tensor};
@@ -53,6 +54,8 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     let artifact = dir.path().join(stem).with_extension("sdx");
     let mut request = Request::new(&args.model, &artifact);
     request.dims = parse_dims(&args.dims)?;
+    // The check calls `main`.
+    request.entries = Entries::NONE;
     request.selftest = !args.load.no_selftest;
     let progress = Progress::on_terminal();
     compile_shown(&request, &mut |stage| progress.show(stage))?;

@@ -2,6 +2,8 @@
 
 use super::{Progress, say};
 use crate::compile::{Report, Request, compile_shown, parse_dims};
+use crate::emit::EntrySummary;
+use crate::entries::{Entries, parse_entries};
 use crate::pipeline::Watch;
 use sardonyx_runtime::json::Json;
 use sardonyx_runtime::{Error, Result};
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 #[command(after_help = "Examples:
   {bin} compile model.onnx -o model.sdx
   {bin} compile model.onnx --dim batch=1..8 --dim seq=1..512 --json
+  {bin} compile decoder.onnx --entry decode:seq=1 --entry start:seq=64,past=0
   {bin} compile model.onnx --stop-after simplify -o model.mlir
   {bin} compile model.onnx --time-passes --dump-dir stages")]
 pub struct CompileArgs {
@@ -28,6 +31,13 @@ pub struct CompileArgs {
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
+    /// A further entry point, with some dimension symbols fixed: NAME:DIM=N[,DIM=N]. Without any, a model with caches
+    /// gets `prefill`, where they begin empty, and `decode`, which adds one position
+    #[arg(long = "entry", value_name = "NAME:DIM=N")]
+    pub entries: Vec<String>,
+    /// No entry point but `main`
+    #[arg(long, conflicts_with = "entries")]
+    pub no_entries: bool,
     /// Stop after a stage and print the IR (to -o, or standard output)
     #[arg(long, value_name = "STAGE")]
     pub stop_after: Option<String>,
@@ -61,6 +71,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         model: &args.model,
         output: output.clone(),
         dims: parse_dims(&args.dims)?,
+        entries: entries(args)?,
         watch: Watch {
             print_after: args.print_after.clone(),
             dump_dir: args.dump_dir.clone(),
@@ -85,6 +96,13 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
+fn entries(args: &CompileArgs) -> Result<Entries> {
+    match args.entries.is_empty() && !args.no_entries {
+        true => Ok(Entries::Automatic),
+        false => Ok(Entries::Given(parse_entries(&args.entries)?)),
+    }
+}
+
 fn print_times(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result<()> {
     let times = report.times.iter().filter(|_| args.time_passes);
     times.into_iter().try_for_each(|(stage, t)| say(out, &format!("{stage:<16} {:>9.1} ms", t.as_secs_f64() * 1e3)))
@@ -92,17 +110,24 @@ fn print_times(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Resu
 
 fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) -> Result<()> {
     let Some(s) = &report.summary else { return Ok(()) };
+    let [main, others @ ..] = s.entries.as_slice() else { return Ok(()) };
     let line = format!(
         "{}: {} kernels in {} launches, {:.1} MiB of weights, {:.0} KiB of code, {:.2} s",
         output.display(),
         s.kernels,
-        s.launches,
+        main.launches,
         s.weights_bytes as f64 / (1 << 20) as f64,
         s.code_bytes as f64 / 1024.0,
         time.as_secs_f64()
     );
     say(out, &line)?;
-    say(out, &format!("arena: {} bytes", s.arena_bytes))?;
+    say(out, &format!("arena: {} bytes", main.arena_bytes))?;
+    for e in others {
+        say(out, &format!("entry {}: {} launches, arena: {} bytes", e.name, e.launches, e.arena_bytes))?;
+    }
+    for (name, why) in &report.entries_skipped {
+        say(out, &format!("entry {name}: none, {why}"))?;
+    }
     match &report.selftest_skipped {
         Some(why) => say(out, &format!("self-test: none, {why}")),
         None => Ok(()),
@@ -113,13 +138,20 @@ fn json(output: &Path, report: &Report, time: Duration) -> Json {
     let ms = |t: Duration| Json::from(t.as_secs_f64() * 1e3);
     let stages = report.times.iter().map(|(name, t)| Json::Object(vec![("name", (*name).into()), ("ms", ms(*t))]));
     let mut members = vec![("output", output.display().to_string().into())];
+    let skipped = |(name, why): &(String, String)| {
+        Json::Object(vec![("name", name.as_str().into()), ("why", why.as_str().into())])
+    };
+    let skipped = Json::List(report.entries_skipped.iter().map(skipped).collect());
+    let main = report.summary.as_ref().and_then(|s| s.entries.first());
     match &report.summary {
         Some(s) => members.extend([
             ("kernels", s.kernels.into()),
-            ("launches", s.launches.into()),
+            ("launches", main.map_or(0, |e| e.launches).into()),
             ("weights_bytes", s.weights_bytes.into()),
             ("code_bytes", s.code_bytes.into()),
-            ("arena_bytes", s.arena_bytes.as_str().into()),
+            ("arena_bytes", main.map_or("0", |e| e.arena_bytes.as_str()).into()),
+            ("entries", Json::List(s.entries.iter().map(entry_json).collect())),
+            ("entries_skipped", skipped),
             ("selftest", report.selftest_skipped.is_none().into()),
             ("selftest_skipped", report.selftest_skipped.clone().into()),
         ]),
@@ -127,4 +159,13 @@ fn json(output: &Path, report: &Report, time: Duration) -> Json {
     }
     members.extend([("ms", ms(time)), ("stages", Json::List(stages.collect()))]);
     Json::Object(members)
+}
+
+fn entry_json(e: &EntrySummary) -> Json {
+    Json::Object(vec![
+        ("name", e.name.as_str().into()),
+        ("launches", e.launches.into()),
+        ("states", e.states.into()),
+        ("arena_bytes", e.arena_bytes.as_str().into()),
+    ])
 }

@@ -32,6 +32,12 @@ impl Builder {
         self.push(Body::Load { memlet, guard }, dtype)
     }
 
+    /// Gives operand `container` room for `size` along an axis.
+    pub fn room(mut self, container: usize, axis: usize, size: &str) -> Builder {
+        self.0.reads[container].layout = Layout::Capacity { axis, size: Dim::symbol(size) };
+        self
+    }
+
     /// A second load of operand `container`.
     pub fn again(&mut self, container: usize, index: &[&str]) -> usize {
         let dtype = self.0.reads[container].dtype;
@@ -139,13 +145,17 @@ pub fn softmax(rows: &[&str], n: &str) -> Kernel {
     let vars: Vec<String> = (0..shape.len()).map(|i| format!("%{i}")).collect();
     let index: Vec<&str> = vars.iter().map(String::as_str).collect();
     let x = b.load(DType::F32, &shape, &index);
+    let y = softmax_of(&mut b, x);
+    b.store(y, &shape, &index);
+    b.0
+}
+
+pub fn softmax_of(b: &mut Builder, x: usize) -> usize {
     let max = b.reduce(ReduceFn::Max, x);
     let below = b.apply(ScalarFn::Sub, &[x, max]);
     let e = b.apply(ScalarFn::Exp, &[below]);
     let sum = b.reduce(ReduceFn::Add, e);
-    let y = b.apply(ScalarFn::Div, &[e, sum]);
-    b.store(y, &shape, &index);
-    b.0
+    b.apply(ScalarFn::Div, &[e, sum])
 }
 
 /// (x - mean) / sqrt(variance + ε) · γ + β of x = a + residual

@@ -1,11 +1,12 @@
 //! Contractions: matrix products with epilogues, batched attention products, packed operands
 
 use crate::build::{Builder, mixed, plain, product, scores};
-use crate::harness::{Case, check};
-use sardonyx_dialects::flow::kernel::Kernel;
+use crate::harness::{Case, Library, check, run, variants};
+use sardonyx::codegen::build_shared_object;
+use sardonyx_dialects::flow::kernel::{Container, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::{lower, packable};
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_runtime::{DType, Dim, Tensor};
 
 /// The sum of k products of numbers in -1..1, added in any order in f32.
 fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
@@ -228,4 +229,132 @@ fn forms_without_a_fast_path_are_right_too() {
         case("vector", vector.0, &symbols, 35),
         case("squares", squares.0, &symbols, 35),
     ]);
+}
+
+/// q[b, h, s, d] · k[b, h, t, d] → p[b, h, s, t], and p · v[b, h, t, d], where k and v have room for more positions.
+#[test]
+fn operands_with_room_for_more() {
+    let scores = || {
+        let mut b = Builder::new(&["b", "3", "s", "t"], &["8"]);
+        let q = b.load(DType::F32, &["b", "3", "s", "8"], &["%0", "%1", "%2", "%4"]);
+        let k = b.load(DType::F32, &["b", "3", "t", "8"], &["%0", "%1", "%3", "%4"]);
+        let sum = b.dot(q, k);
+        b.store(sum, &["b", "3", "s", "t"], &["%0", "%1", "%2", "%3"]);
+        b.room(1, 2, "room").0
+    };
+    let mixed = || {
+        let mut b = Builder::new(&["b", "3", "s", "8"], &["t"]);
+        let p = b.load(DType::F32, &["b", "3", "s", "t"], &["%0", "%1", "%2", "%4"]);
+        let v = b.load(DType::F32, &["b", "3", "t", "8"], &["%0", "%1", "%4", "%3"]);
+        let sum = b.dot(p, v);
+        b.store(sum, &["b", "3", "s", "8"], &["%0", "%1", "%2", "%3"]);
+        b.room(1, 2, "room").0
+    };
+    // The fast path is kept: a stride is a parameter as before.
+    assert!(lower(&scores()).unwrap().def.is_blocked_contraction());
+    assert!(lower(&mixed()).unwrap().def.is_blocked_contraction());
+    let mut cases = vec![];
+    for (b, s, t, room) in [(2, 1, 40, 64), (1, 5, 33, 33), (2, 49, 64, 100), (2, 3, 0, 7)] {
+        let symbols = [("b", b), ("s", s), ("t", t), ("room", room)];
+        cases.push(case(&format!("scores {b} {s} {t} of {room}"), scores(), &symbols, 8));
+        cases.push(case(&format!("mixed {b} {s} {t} of {room}"), mixed(), &symbols, t));
+    }
+    check(cases);
+}
+
+/// Several heads of q share one of k and of v: which one is no linear function of the head.
+#[test]
+fn heads_that_share_an_operand() {
+    let scores = |s: &str| {
+        let mut b = Builder::new(&["b", "6", s, "t"], &["8"]);
+        let q = b.load(DType::F32, &["b", "6", s, "8"], &["%0", "%1", "%2", "%4"]);
+        let k = b.load(DType::F32, &["b", "2", "t", "8"], &["%0", "%1 floordiv 3", "%3", "%4"]);
+        let sum = b.dot(q, k);
+        b.store(sum, &["b", "6", s, "t"], &["%0", "%1", "%2", "%3"]);
+        b.room(1, 2, "room").0
+    };
+    let mixed = |s: &str| {
+        let mut b = Builder::new(&["b", "6", s, "8"], &["t"]);
+        let p = b.load(DType::F32, &["b", "6", s, "t"], &["%0", "%1", "%2", "%4"]);
+        let v = b.load(DType::F32, &["b", "2", "t", "8"], &["%0", "%1 floordiv 3", "%4", "%3"]);
+        let sum = b.dot(v, p);
+        b.store(sum, &["b", s, "6", "8"], &["%0", "%2", "%1", "%3"]);
+        b.room(1, 2, "room").0
+    };
+    assert!(lower(&scores("s")).unwrap().def.is_blocked_contraction());
+    assert!(lower(&mixed("s")).unwrap().def.is_blocked_contraction());
+    assert!(lower(&mixed("1")).unwrap().def.is_blocked_contraction());
+    let mut cases = vec![];
+    for (b, s, t, room) in [(2, 1, 40, 64), (1, 5, 33, 33), (2, 49, 64, 100), (2, 3, 0, 7)] {
+        let symbols = [("b", b), ("s", s), ("t", t), ("room", room)];
+        for (rows, s) in [("s", s), ("1", 1)] {
+            cases.push(case(&format!("scores {b} {rows} {s} {t}"), scores(rows), &symbols, 8));
+            cases.push(case(&format!("mixed {b} {rows} {s} {t}"), mixed(rows), &symbols, t));
+        }
+    }
+    check(cases);
+}
+
+/// What a computed place moves with is a batch: its rows are taken one by one; summands cannot be.
+#[test]
+fn computed_rows_and_summands() {
+    for (index, blocked) in [(["%0 floordiv 2", "%2"], true), (["%0", "%2 floordiv 2"], false)] {
+        let mut b = Builder::new(&["12", "40"], &["16"]);
+        let x = b.load(DType::F32, &["12", "16"], &index);
+        let y = b.load(DType::F32, &["16", "40"], &["%2", "%1"]);
+        let sum = b.dot(x, y);
+        b.store(sum, &["12", "40"], &["%0", "%1"]);
+        assert_eq!(lower(&b.0).unwrap().def.is_blocked_contraction(), blocked, "{index:?}");
+        check(vec![case(&index.join(","), b.0, &[], 16)]);
+    }
+}
+
+#[test]
+fn few_rows_by_pairs_of_panels() {
+    let mut cases = vec![];
+    for n in [64i64, 70, 96, 130] {
+        for m in [0i64, 1, 2, 3, 49, 50] {
+            let ns = n.to_string();
+            cases.push(packed_case(&format!("{m} by {n}"), plain("m", &ns, "7"), &[("m", m)], 7));
+            cases.push(packed_case(&format!("gelu {m} by {n}"), full("m", &ns, "7"), &[("m", m)], 7));
+        }
+        let ns = n.to_string();
+        let mut b = Builder::new(&[&ns], &["7"]);
+        let x = b.load(DType::F32, &["7"], &["%1"]);
+        let w = b.load(DType::F32, &["7", &ns], &["%1", "%0"]);
+        let sum = b.dot(x, w);
+        b.store(sum, &[&ns], &["%0"]);
+        cases.push(packed_case(&format!("no rows by {n}"), b.0, &[], 7));
+    }
+    check(cases);
+}
+
+/// The same bits beside no other row and beside fifty, in blocks of every size.
+#[test]
+fn a_row_does_not_depend_on_the_others() {
+    let kernels = [("plain", plain("m", "70", "19"), 70), ("gelu", full("m", "96", "19"), 96)];
+    for (name, kernel, n) in kernels {
+        let whole = packed_case(name, kernel, &[("m", 50)], 19);
+        let lowered = lower(&whole.kernel).unwrap();
+        let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered.def)]).unwrap());
+        for variant in variants() {
+            let f = library.kernel("k", variant);
+            let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
+            for m in (1..=17).chain([47, 48, 49]) {
+                let first_rows = |t: &Tensor, c: &Container| match c.dims.first().and_then(Dim::as_symbol) {
+                    Some("m") => {
+                        let (columns, all) = (t.dims()[1], t.to_vec::<f32>().unwrap());
+                        Tensor::from_vec(vec![m, columns], all[..m * columns].to_vec())
+                    }
+                    _ => t.clone(),
+                };
+                let reads = whole.reads.iter().zip(&whole.kernel.reads).map(|(t, c)| first_rows(t, c)).collect();
+                let symbols = vec![("m", m as i64)];
+                let kernel = whole.kernel.clone();
+                let some = Case { name: name.into(), kernel, symbols, reads, absolute: 0.0, relative: 0.0 };
+                let (got, _) = run(f, &lowered, &some, i64::MAX / 2);
+                assert!(got[0][..] == expected[0][..m * n * 4], "{name} {}: {m} rows", variant.name());
+            }
+        }
+    }
 }

@@ -1,13 +1,14 @@
 //! Builds kernels, loads them, runs them on guarded memory and compares with the interpreter
 
 use sardonyx::codegen::build_shared_object;
-use sardonyx_dialects::flow::kernel::{Kernel, Layout};
+use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::interp::{pack_panels, run_kernel};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
 use sardonyx_runtime::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use sardonyx_runtime::{DType, Dim, Tensor};
 use std::ffi::CString;
 use std::io::Write;
+use std::ops::Range;
 
 pub struct Case {
     pub name: String,
@@ -179,11 +180,16 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
         memory.push(match container.layout {
             Layout::RowMajor => Guarded::with(tensor.bytes(), 1),
             Layout::Panels { width } => Guarded::with(&pack_panels(tensor, width).unwrap(), 64),
+            Layout::Capacity { .. } => {
+                let mut room = vec![0xA5; room_bytes(container, &value)];
+                let elements = tensor.bytes().chunks_exact(tensor.dtype().bits() as usize / 8);
+                elements.zip(places(container, &value)).for_each(|(e, at)| room[at].copy_from_slice(e));
+                Guarded::with(&room, 1)
+            }
         });
     }
     for container in &case.kernel.writes {
-        let n: i64 = container.dims.iter().map(|d| d.eval(&value).unwrap()).product();
-        memory.push(Guarded::new(container.dtype.bytes_for(n as usize).unwrap(), 1));
+        memory.push(Guarded::new(room_bytes(container, &value), 1));
     }
     let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
     let grid = lowered.grid.eval(&value).unwrap();
@@ -209,7 +215,28 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
         unsafe { f(&args) };
         begin = end;
     }
-    (memory[case.reads.len()..].iter().map(Guarded::data).collect(), status)
+    let written = |(memory, container): (&Guarded, &Container)| {
+        let room = memory.data();
+        places(container, &value).into_iter().flat_map(|at| room[at].to_vec()).collect()
+    };
+    (memory[case.reads.len()..].iter().zip(&case.kernel.writes).map(written).collect(), status)
+}
+
+/// Bytes of a container that is not packed.
+fn room_bytes(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> usize {
+    let n: i64 = container.memory_dims().iter().map(|d| d.eval(value).unwrap()).product();
+    container.dtype.bytes_for(n as usize).unwrap()
+}
+
+/// Where the elements of a container that is not packed lie in its memory, in row-major order.
+fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec<Range<usize>> {
+    let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(value).unwrap() as usize).collect() };
+    let mut starts = vec![0];
+    for (n, room) in sizes(&container.dims).into_iter().zip(sizes(&container.memory_dims())) {
+        starts = starts.into_iter().flat_map(|s| (0..n).map(move |i| s * room + i)).collect();
+    }
+    let bytes = container.dtype.bits() as usize / 8;
+    starts.into_iter().map(|s| s * bytes..(s + 1) * bytes).collect()
 }
 
 /// Compiles all cases into one object and checks each on every variant, whole and in pieces.

@@ -14,6 +14,9 @@ pub fn container_of(t: Type) -> Reading<Container> {
     let (dims, dtype) = t.as_shaped().ok_or_else(|| format!("{} is no container", t.text()))?;
     let layout = t.container_layout().and_then(|l| Layout::from_name(&l));
     let layout = layout.ok_or_else(|| format!("{} has no layout that is known", t.text()))?;
+    if matches!(layout, Layout::Capacity { axis, .. } if axis >= dims.len()) {
+        return Err(format!("{} has no dimension for its capacity", t.text()));
+    }
     Ok(Container { dtype, dims, layout })
 }
 
@@ -36,13 +39,26 @@ fn memlet(op: Operation, which: &str) -> Reading<Memlet> {
     Ok(Memlet { container, index: dims_attr(op, "index")? })
 }
 
+/// The operand that the last result begins as is the last one; the kernel does not read it.
+fn updates(op: Operation) -> bool {
+    op.attr("updates").is_some()
+}
+
+fn read_operands(op: Operation) -> Vec<Val> {
+    let mut operands = op.operands();
+    if updates(op) {
+        operands.pop();
+    }
+    operands
+}
+
 /// Reads a `flow.kernel` and checks it.
 pub fn read_kernel(op: Operation) -> Reading<Kernel> {
     let containers = |values: Vec<Val>| values.iter().map(|v| container_of(v.ty())).collect::<Reading<Vec<_>>>();
     let mut kernel = Kernel {
         outer: dims_attr(op, "outer")?,
         inner: dims_attr(op, "inner")?,
-        reads: containers(op.operands())?,
+        reads: containers(read_operands(op))?,
         writes: containers(op.results())?,
         body: vec![],
         stores: vec![],
@@ -87,11 +103,35 @@ fn read_statement(op: Operation, args: Vec<usize>) -> Reading<Body> {
 }
 
 pub fn verify_kernel(op: Operation) -> Reading<()> {
-    read_kernel(op).map(|_| ())
+    let kernel = read_kernel(op)?;
+    if !updates(op) {
+        return Ok(());
+    }
+    let begun = op.operands().last().map(|v| container_of(v.ty())).ok_or("there is nothing to update")??;
+    match kernel.writes.last() {
+        Some(result) if begins(&begun, result) => Ok(()),
+        Some(_) | None => Err("the last result has no capacity in which the last operand lies".into()),
+    }
 }
 
-/// A detached `flow.kernel` over the given operands.
-pub fn write_kernel(cx: Context, kernel: &Kernel, operands: &[Val], origins: &[String]) -> Result<Operation> {
+/// The same memory can hold both: they differ at most in how much of the capacity they fill.
+fn begins(begun: &Container, result: &Container) -> bool {
+    let Layout::Capacity { axis, .. } = &result.layout else { return false };
+    let same = |i: usize| i == *axis || begun.dims[i] == result.dims[i];
+    begun.layout == result.layout
+        && begun.dtype == result.dtype
+        && begun.dims.len() == result.dims.len()
+        && (0..result.dims.len()).all(same)
+}
+
+/// A detached `flow.kernel` over the given operands, the last of which is the container to update, where there is one.
+pub fn write_kernel(
+    cx: Context,
+    kernel: &Kernel,
+    operands: &[Val],
+    update: Option<Val>,
+    origins: &[String],
+) -> Result<Operation> {
     let block = Block::new(cx, &[]);
     let mut values: Vec<Val> = vec![];
     for statement in &kernel.body {
@@ -105,8 +145,10 @@ pub fn write_kernel(cx: Context, kernel: &Kernel, operands: &[Val], origins: &[S
         block.push(cx.build(Parts { name: "flow.store", operands: &value, attrs: &attrs, ..Parts::default() })?);
     }
     let results: Vec<Type> = kernel.writes.iter().map(|c| container_type(cx, c)).collect();
-    let attrs = [("outer", cx.strs(&kernel.outer)), ("inner", cx.strs(&kernel.inner))];
-    let regions = [block];
+    let mut attrs = vec![("outer", cx.strs(&kernel.outer)), ("inner", cx.strs(&kernel.inner))];
+    attrs.extend(update.map(|_| ("updates", cx.unit())));
+    let operands: Vec<Val> = operands.iter().copied().chain(update).collect();
+    let (operands, regions) = (operands.as_slice(), [block]);
     cx.build(Parts { name: "flow.kernel", operands, results: &results, attrs: &attrs, regions: &regions, origins })
 }
 
@@ -168,7 +210,9 @@ impl Program {
                 results.push(id);
             }
             let flow_op = read_op(op).map_err(Error::defect)?;
-            program.steps.push(Step { op: flow_op, args, results, origins: op.origins() });
+            let mut args = args;
+            let update = if updates(op) { args.pop() } else { None };
+            program.steps.push(Step { op: flow_op, args, update, results, origins: op.origins() });
         }
         Ok(program)
     }
@@ -182,7 +226,9 @@ impl Program {
             let results: Vec<Type> = step.results.iter().map(|r| container_type(cx, &self.containers[*r])).collect();
             let parts = Parts { operands: &operands, results: &results, origins: &step.origins, ..Parts::default() };
             let op = match &step.op {
-                FlowOp::Kernel(kernel) => write_kernel(cx, kernel, &operands, &step.origins)?,
+                FlowOp::Kernel(kernel) => {
+                    write_kernel(cx, kernel, &operands, step.update.map(|id| values[&id]), &step.origins)?
+                }
                 FlowOp::Param { name, window } => {
                     let mut attrs = vec![("name", cx.str(name))];
                     attrs.extend(window.iter().map(|w| ("window", write_window(cx, w))));

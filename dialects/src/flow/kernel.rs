@@ -59,7 +59,7 @@ pub struct Store {
     pub value: usize,
 }
 
-/// A container: always row-major over its dimensions, unless `packed`.
+/// Where a tensor's elements are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Container {
     pub dtype: DType,
@@ -74,6 +74,12 @@ pub enum Layout {
     /// A matrix of dims [k, n] (two constant dimensions) stored as [ceil(n / width)][k][width], zero padded.
     Panels {
         width: usize,
+    },
+    /// Row-major in memory that has room for more along one axis: there `size`, a symbol of kind `Capacity`, counts in
+    /// strides and bytes in the dimension's place.
+    Capacity {
+        axis: usize,
+        size: Dim,
     },
 }
 
@@ -99,6 +105,18 @@ pub struct Kernel {
     pub writes: Vec<Container>,
     pub body: Vec<Statement>,
     pub stores: Vec<Store>,
+}
+
+impl Container {
+    /// How many elements the memory has along each dimension of a container that is not packed.
+    pub fn memory_dims(&self) -> Vec<Dim> {
+        let mut dims = self.dims.clone();
+        match &self.layout {
+            Layout::RowMajor | Layout::Panels { .. } => {}
+            Layout::Capacity { axis, size } => dims[*axis] = size.clone(),
+        }
+        dims
+    }
 }
 
 impl Kernel {

@@ -2,7 +2,7 @@
 
 use super::kernel::{Container, Kernel, Layout};
 use crate::sdx::{Equality, Symbol};
-use sardonyx_runtime::Tensor;
+use sardonyx_runtime::{Dim, Tensor};
 use std::collections::BTreeMap;
 
 /// Index into [`Program::containers`].
@@ -48,6 +48,9 @@ pub struct Window {
 pub struct Step {
     pub op: FlowOp,
     pub args: Vec<Id>,
+    /// The last result of this kernel begins as this container: it takes over its memory and content, and the kernel
+    /// writes only what lies outside its dimensions. No other step reads it.
+    pub update: Option<Id>,
     pub results: Vec<Id>,
     pub origins: Vec<String>,
 }
@@ -80,11 +83,11 @@ impl Program {
         out
     }
 
-    /// Which steps read each container, in order.
+    /// Which steps need each container, in order.
     pub fn consumers(&self) -> Vec<Vec<usize>> {
         let mut out = vec![vec![]; self.containers.len()];
         for (i, step) in self.steps.iter().enumerate() {
-            for &a in &step.args {
+            for &a in step.args.iter().chain(&step.update) {
                 if out[a].last() != Some(&i) {
                     out[a].push(i);
                 }
@@ -107,12 +110,18 @@ impl Layout {
         match self {
             Layout::RowMajor => "row_major".into(),
             Layout::Panels { width } => format!("panels{width}"),
+            Layout::Capacity { axis, size } => format!("capacity<{axis}, {size}>"),
         }
     }
 
     pub fn from_name(name: &str) -> Option<Layout> {
         if name == "row_major" {
             return Some(Layout::RowMajor);
+        }
+        if let Some(inside) = name.strip_prefix("capacity<") {
+            let (axis, size) = inside.strip_suffix('>')?.split_once(", ")?;
+            let size = Dim::parse(size).ok().filter(|d| d.as_symbol().is_some())?;
+            return Some(Layout::Capacity { axis: axis.parse().ok()?, size });
         }
         let width = name.strip_prefix("panels")?.parse().ok().filter(|w| *w > 0)?;
         Some(Layout::Panels { width })

@@ -23,9 +23,23 @@ use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 /// and E0202 for extents, E0204 for a symbol without value; E0901 where the kernel itself is wrong: an index out of
 /// range by construction, an element written twice or never, types that do not fit.
 pub fn run_kernel(kernel: &Kernel, symbols: &dyn Fn(&str) -> Option<i64>, reads: &[Tensor]) -> Result<Vec<Tensor>> {
+    run_update(kernel, symbols, reads, None)
+}
+
+/// The same where the last result begins as another tensor: the kernel writes what lies outside that one's dimensions.
+pub fn run_update(
+    kernel: &Kernel,
+    symbols: &dyn Fn(&str) -> Option<i64>,
+    reads: &[Tensor],
+    update: Option<&Tensor>,
+) -> Result<Vec<Tensor>> {
     check_form(kernel)?;
     let program = Program::new(kernel, symbols, reads)?;
     let mut results = kernel.writes.iter().map(|c| Written::new(c, symbols)).collect::<Result<Vec<_>>>()?;
+    if let Some(tensor) = update {
+        let last = results.last_mut().ok_or_else(|| Error::defect("a kernel without results updates nothing"))?;
+        last.begin_as(tensor)?;
+    }
     let mut outer = vec![0i64; program.outer.len()];
     let n_points: usize = program.outer.iter().product();
     for _ in 0..n_points {
@@ -237,6 +251,32 @@ impl Written {
         Ok(Written { dtype: container.dtype, dims, values: Numbers::zeros(container.dtype, n), done: vec![false; n] })
     }
 
+    /// Takes over a tensor that is nowhere larger.
+    fn begin_as(&mut self, tensor: &Tensor) -> Result<()> {
+        let fits = tensor.dtype() == self.dtype
+            && tensor.rank() == self.dims.len()
+            && tensor.dims().iter().zip(&self.dims).all(|(a, b)| a <= b);
+        if !fits {
+            let message =
+                format!("{} {:?} does not begin {} {:?}", tensor.dtype(), tensor.dims(), self.dtype, self.dims);
+            return Err(Error::defect(message));
+        }
+        let values = Numbers::read(tensor)?;
+        let mut from = 0;
+        let mut put = |at: usize| {
+            self.done[at] = true;
+            match (&mut self.values, &values) {
+                (Numbers::Float(out), Numbers::Float(x)) => out[at] = x[from],
+                (Numbers::Int(out), Numbers::Int(x)) => out[at] = x[from],
+                // One element type has one kind of numbers.
+                (Numbers::Float(_), Numbers::Int(_)) | (Numbers::Int(_), Numbers::Float(_)) => {}
+            }
+            from += 1;
+        };
+        super::movement::walk(tensor.dims(), 0, &strides(&self.dims), &mut put);
+        Ok(())
+    }
+
     fn put(&mut self, at: usize, value: &Numbers, p: usize, result: usize) -> Result<()> {
         if std::mem::replace(&mut self.done[at], true) {
             return Err(Error::defect(format!("element {at} of result {result} is written twice")));
@@ -262,7 +302,7 @@ impl Written {
 fn container_dims(container: &Container, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
     check_dtype(container.dtype)?;
     match &container.layout {
-        Layout::RowMajor => {}
+        Layout::RowMajor | Layout::Capacity { .. } => {}
         Layout::Panels { width } => {
             if container.dims.len() != 2 || *width == 0 {
                 return Err(Error::defect("panels hold a matrix and have a width"));

@@ -16,7 +16,7 @@ pub mod symbolic;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::run_kernel;
+pub use kernel::{run_kernel, run_update};
 pub use panels::{pack_panels, unpack_panels};
 pub use program::run_program;
 pub use symbolic::contents;
@@ -122,7 +122,7 @@ pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i
             let [data, value] = operands(node, args)?;
             movement::pad(&numbers(low)?, data, value, &expected)?
         }
-        Op::Concat { axis } => movement::concat(*axis, args, &expected)?,
+        Op::Concat { axis } | Op::Append { axis } => movement::concat(*axis, args, &expected)?,
         Op::Reshape => movement::reshape(one()?, &expected)?,
         Op::Transpose { perm } => movement::transpose(perm, one()?, &expected)?,
         Op::Broadcast { dims } => movement::broadcast(dims, one()?, &expected)?,

@@ -3,7 +3,7 @@
 //! A packed container has the value of its logical matrix: layout changes where elements are, not what they are.
 
 use super::bind::{self, Symbols};
-use super::{extents, run_kernel};
+use super::{extents, run_kernel, run_update};
 use crate::flow::{FlowOp, Program, Step, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
@@ -22,7 +22,17 @@ pub fn run_program(
     for (i, step) in program.steps.iter().enumerate() {
         let args = step.args.iter().map(|&a| values[a].clone()).collect::<Option<Vec<Tensor>>>();
         let args = args.ok_or_else(|| Error::defect("an operand has no value yet").node(label(i, step)))?;
-        let results = run_step(program, step, &args, params, &mut symbols).map_err(|e| e.node(label(i, step)))?;
+        let update = match step.update {
+            Some(id) => {
+                Some(values[id].as_ref().ok_or_else(|| Error::defect("an update of nothing").node(label(i, step)))?)
+            }
+            None => None,
+        };
+        let results = match (&step.op, update) {
+            (FlowOp::Kernel(kernel), Some(begun)) => run_update(kernel, &|s| symbols.get(s), &args, Some(begun)),
+            _ => run_step(program, step, &args, params, &mut symbols),
+        };
+        let results = results.map_err(|e| e.node(label(i, step)))?;
         for (&id, result) in step.results.iter().zip(results) {
             values[id] = Some(accepted(program, id, result, &symbols).map_err(|e| e.node(label(i, step)))?);
         }
@@ -112,7 +122,7 @@ mod tests {
     }
 
     fn step(op: FlowOp, args: &[usize], results: &[usize]) -> Step {
-        Step { op, args: args.to_vec(), results: results.to_vec(), origins: vec![] }
+        Step { op, args: args.to_vec(), update: None, results: results.to_vec(), origins: vec![] }
     }
 
     fn weights(name: &str) -> Result<Tensor> {

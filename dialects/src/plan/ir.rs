@@ -1,6 +1,6 @@
-//! `plan.kernel …` and `plan.entry`  <=>  `Plan`
+//! `plan.kernel …` and `plan.entry …`  <=>  `Plan`
 
-use super::program::{Action, Buffer, Plan, Step};
+use super::program::{Action, Buffer, Entry, Plan, State, Step};
 use crate::flow::TensorValue;
 use crate::flow::ir::{container_of, container_type, read_kernel, read_window, write_kernel, write_window};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
@@ -9,47 +9,58 @@ use sardonyx_runtime::{Dim, Error, Result};
 use std::collections::HashMap;
 
 impl Plan {
-    /// Detached operations: the kernels, then the entry.
+    /// Detached operations: the kernels, then the entries.
     pub fn write(&self, cx: Context) -> Result<Vec<Operation>> {
         let mut out = vec![];
         for (symbol, kernel) in &self.kernels {
             let types: Vec<Type> = kernel.reads.iter().map(|c| container_type(cx, c)).collect();
             let body = Block::new(cx, &types);
-            body.push(write_kernel(cx, kernel, &body.arguments(), &[])?);
+            body.push(write_kernel(cx, kernel, &body.arguments(), None, &[])?);
             let attrs = [("sym_name", cx.str(symbol))];
             out.push(cx.build(Parts { name: "plan.kernel", attrs: &attrs, regions: &[body], ..Parts::default() })?);
         }
+        for entry in &self.entries {
+            out.push(self.write_entry(cx, entry)?);
+        }
+        Ok(out)
+    }
+
+    fn write_entry(&self, cx: Context, entry: &Entry) -> Result<Operation> {
         let body = Block::new(cx, &[]);
         let mut values: Vec<Val> = vec![];
-        for buffer in &self.buffers {
+        for buffer in &entry.buffers {
             let op = write_buffer(cx, buffer)?;
             body.push(op);
             values.push(op.results()[0]);
         }
-        for step in &self.steps {
+        for step in &entry.steps {
             body.push(self.write_step(cx, step, &values)?);
         }
-        let arena = self.arena_bytes.as_ref().map_or(String::new(), Dim::to_string);
-        let attrs = [
-            ("sym_name", cx.str(&self.name)),
-            ("symbols", sdx_ir::write_symbols(cx, &self.symbols)),
-            ("checks", sdx_ir::write_checks(cx, &self.checks)),
+        let arena = entry.arena_bytes.as_ref().map_or(String::new(), Dim::to_string);
+        let mut attrs = vec![
+            ("sym_name", cx.str(&entry.name)),
+            ("symbols", sdx_ir::write_symbols(cx, &entry.symbols)),
+            ("checks", sdx_ir::write_checks(cx, &entry.checks)),
             ("arena_bytes", cx.str(&arena)),
         ];
-        out.push(cx.build(Parts { name: "plan.entry", attrs: &attrs, regions: &[body], ..Parts::default() })?);
-        Ok(out)
+        if !entry.states.is_empty() {
+            let pairs: Vec<i64> = entry.states.iter().flat_map(|s| [s.input as i64, s.output as i64]).collect();
+            attrs.push(("states", cx.i64s(&pairs)));
+        }
+        cx.build(Parts { name: "plan.entry", attrs: &attrs, regions: &[body], ..Parts::default() })
     }
 
     fn write_step(&self, cx: Context, step: &Step, values: &[Val]) -> Result<Operation> {
         let operands: Vec<Val> = step.buffers().iter().map(|&b| values[b]).collect();
         let parts = Parts { operands: &operands, origins: &step.origins, ..Parts::default() };
         match &step.action {
-            Action::Launch { kernel, params, grid, .. } => {
-                let attrs = [
+            Action::Launch { kernel, params, grid, carries, .. } => {
+                let mut attrs = vec![
                     ("kernel", cx.symbol(&self.kernels[*kernel].0)),
                     ("grid", cx.str(&grid.to_string())),
                     ("params", cx.strs(params)),
                 ];
+                attrs.extend(carries.map(|state| ("carries", cx.i64(state as i64))));
                 cx.build(Parts { name: "plan.launch", attrs: &attrs, ..parts })
             }
             Action::Copy { .. } => cx.build(Parts { name: "plan.copy", ..parts }),
@@ -60,7 +71,6 @@ impl Plan {
     pub fn read(module: Operation) -> Result<Option<Plan>> {
         let mut plan = Plan::default();
         let mut kernels: HashMap<String, usize> = HashMap::new();
-        let mut found = false;
         for op in module.block(0).map_or(vec![], |b| b.operations()) {
             match op.name().as_str() {
                 "plan.kernel" => {
@@ -70,50 +80,65 @@ impl Plan {
                     kernels.insert(symbol.clone(), plan.kernels.len());
                     plan.kernels.push((symbol, read_kernel(*kernel).map_err(Error::defect)?));
                 }
-                "plan.entry" => {
-                    found = true;
-                    plan.read_entry(op, &kernels)?;
-                }
+                "plan.entry" => plan.entries.push(read_entry(op, &kernels)?),
                 _ => {}
             }
         }
-        Ok(found.then_some(plan))
+        Ok((!plan.entries.is_empty()).then_some(plan))
     }
+}
 
-    fn read_entry(&mut self, entry: Operation, kernels: &HashMap<String, usize>) -> Result<()> {
-        self.name = text(entry, "sym_name")?;
-        self.symbols = sdx_ir::read_symbols(entry.attr("symbols"))?;
-        self.checks = sdx_ir::read_checks(entry.attr("checks"))?;
-        let arena = text(entry, "arena_bytes")?;
-        self.arena_bytes = if arena.is_empty() { None } else { Some(Dim::parse(&arena)?) };
-        let mut values: HashMap<usize, usize> = HashMap::new();
-        for op in entry.block(0).map_or(vec![], |b| b.operations()) {
-            if let Some(result) = op.results().first() {
-                values.insert(result.key(), self.buffers.len());
-                self.buffers.push(read_buffer(op)?);
-                continue;
-            }
-            let buffers: Option<Vec<usize>> = op.operands().iter().map(|v| values.get(&v.key()).copied()).collect();
-            let buffers = buffers.ok_or_else(|| Error::defect("a plan uses a value that is no buffer"))?;
-            let action = match (op.name().as_str(), buffers.as_slice()) {
-                ("plan.copy", &[from, to]) => Action::Copy { from, to },
-                ("plan.launch", _) => {
-                    let symbol = op.attr("kernel").and_then(Attr::as_symbol).unwrap_or_default();
-                    let unknown = || Error::user("E0104", format!("the plan launches `{symbol}`, which is not there"));
-                    let params = op.attr("params").and_then(Attr::as_strs).unwrap_or_default();
-                    Action::Launch {
-                        kernel: *kernels.get(&symbol).ok_or_else(unknown)?,
-                        buffers,
-                        params: params.iter().map(|p| Dim::parse(p)).collect::<Result<_>>()?,
-                        grid: Dim::parse(&text(op, "grid")?)?,
-                    }
-                }
-                (other, _) => return Err(Error::defect(format!("`{other}` is no step of a plan"))),
-            };
-            self.steps.push(Step { action, origins: op.origins() });
+fn read_entry(op: Operation, kernels: &HashMap<String, usize>) -> Result<Entry> {
+    let arena = text(op, "arena_bytes")?;
+    let mut entry = Entry {
+        name: text(op, "sym_name")?,
+        symbols: sdx_ir::read_symbols(op.attr("symbols"))?,
+        checks: sdx_ir::read_checks(op.attr("checks"))?,
+        states: read_states(op)?,
+        arena_bytes: if arena.is_empty() { None } else { Some(Dim::parse(&arena)?) },
+        ..Entry::default()
+    };
+    let mut values: HashMap<usize, usize> = HashMap::new();
+    for op in op.block(0).map_or(vec![], |b| b.operations()) {
+        if let Some(result) = op.results().first() {
+            values.insert(result.key(), entry.buffers.len());
+            entry.buffers.push(read_buffer(op)?);
+            continue;
         }
-        Ok(())
+        let buffers: Option<Vec<usize>> = op.operands().iter().map(|v| values.get(&v.key()).copied()).collect();
+        let buffers = buffers.ok_or_else(|| Error::defect("a plan uses a value that is no buffer"))?;
+        let action = match (op.name().as_str(), buffers.as_slice()) {
+            ("plan.copy", &[from, to]) => Action::Copy { from, to },
+            ("plan.launch", _) => {
+                let symbol = op.attr("kernel").and_then(Attr::as_symbol).unwrap_or_default();
+                let unknown = || Error::user("E0104", format!("the plan launches `{symbol}`, which is not there"));
+                let params = op.attr("params").and_then(Attr::as_strs).unwrap_or_default();
+                let carries = op.attr("carries").and_then(Attr::as_i64);
+                let state = |i: i64| usize::try_from(i).ok().filter(|i| *i < entry.states.len());
+                let no_state = || Error::defect("a launch carries a state that is not there");
+                Action::Launch {
+                    kernel: *kernels.get(&symbol).ok_or_else(unknown)?,
+                    buffers,
+                    params: params.iter().map(|p| Dim::parse(p)).collect::<Result<_>>()?,
+                    grid: Dim::parse(&text(op, "grid")?)?,
+                    carries: carries.map(|i| state(i).ok_or_else(no_state)).transpose()?,
+                }
+            }
+            (other, _) => return Err(Error::defect(format!("`{other}` is no step of a plan"))),
+        };
+        entry.steps.push(Step { action, origins: op.origins() });
     }
+    Ok(entry)
+}
+
+fn read_states(op: Operation) -> Result<Vec<State>> {
+    let pairs = op.attr("states").and_then(Attr::as_i64s).unwrap_or_default();
+    let state = |pair: &[i64]| match pair {
+        &[input, output] => Some(State { input: usize::try_from(input).ok()?, output: usize::try_from(output).ok()? }),
+        _ => None,
+    };
+    let all: Option<Vec<State>> = pairs.chunks(2).map(state).collect();
+    all.ok_or_else(|| Error::defect("`states` are pairs of an input and an output"))
 }
 
 fn text(op: Operation, name: &str) -> Result<String> {

@@ -1,4 +1,4 @@
-//! `plan.entry` and the `plan.kernel`s that it launches, as plain data
+//! `plan.entry`s and the `plan.kernel`s that they launch, as plain data
 
 use crate::flow::{Container, Kernel, TensorValue, Window};
 use crate::sdx::{Equality, Symbol};
@@ -41,6 +41,8 @@ pub enum Action {
         buffers: Vec<usize>,
         params: Vec<Dim>,
         grid: Dim,
+        /// It copies the input of this state to its output, and does nothing else.
+        carries: Option<usize>,
     },
     Copy {
         from: usize,
@@ -65,22 +67,59 @@ impl Step {
     }
 }
 
+/// An output that continues an input in its memory. The containers of both say along which axis, and how many positions
+/// there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Among the entry's inputs.
+    pub input: usize,
+    /// Among the entry's outputs.
+    pub output: usize,
+}
+
+/// An entry point.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
-    /// Of the entry point.
+pub struct Entry {
     pub name: String,
     pub symbols: BTreeMap<String, Symbol>,
     pub checks: Vec<Equality>,
+    pub states: Vec<State>,
     pub buffers: Vec<Buffer>,
     pub steps: Vec<Step>,
-    /// Distinct kernels: the symbol in the code, and the first launch's form of it.
-    pub kernels: Vec<(String, Kernel)>,
     /// Bytes of the whole arena; absent until memory is planned.
     pub arena_bytes: Option<Dim>,
 }
 
-impl Plan {
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    pub entries: Vec<Entry>,
+    /// Distinct kernels of all entries: the symbol in the code, and the first launch's form of it.
+    pub kernels: Vec<(String, Kernel)>,
+}
+
+impl Entry {
     pub fn symbol_lo(&self, name: &str) -> i64 {
         self.symbols.get(name).map_or(0, |s| s.lo)
+    }
+
+    pub fn launches(&self) -> usize {
+        self.steps.iter().filter(|s| matches!(s.action, Action::Launch { .. })).count()
+    }
+
+    /// Inputs, or outputs, in order.
+    pub fn ports(&self, inputs: bool) -> Vec<(usize, &str, &Container)> {
+        let port = |(i, b): (usize, &'_ Buffer)| match (b, inputs) {
+            (Buffer::Input { .. }, true) | (Buffer::Output { .. }, false) => Some(i),
+            (Buffer::Input { .. }, false) | (Buffer::Output { .. }, true) => None,
+            (Buffer::Param { .. } | Buffer::Const { .. } | Buffer::Arena { .. }, _) => None,
+        };
+        let places: Vec<usize> = self.buffers.iter().enumerate().filter_map(port).collect();
+        let named = |i: usize| match &self.buffers[i] {
+            Buffer::Input { name, container } | Buffer::Output { name, container } => {
+                Some((i, name.as_str(), container))
+            }
+            Buffer::Param { .. } | Buffer::Const { .. } | Buffer::Arena { .. } => None,
+        };
+        places.into_iter().filter_map(named).collect()
     }
 }

@@ -91,6 +91,11 @@ pub enum Op {
     Concat {
         axis: usize,
     },
+    /// past, new  =>  the one after the other along an axis, where the result may continue the past's memory. The past is
+    /// an input that nothing else uses, the result an output; no rewrite of a concat applies.
+    Append {
+        axis: usize,
+    },
     /// The same elements in row-major order under the result's dimensions.
     Reshape,
     /// result.dims[i] = operand.dims[perm[i]]
@@ -127,6 +132,7 @@ impl Op {
             Op::Slice { .. } => "sdx.slice",
             Op::Pad { .. } => "sdx.pad",
             Op::Concat { .. } => "sdx.concat",
+            Op::Append { .. } => "sdx.append",
             Op::Reshape => "sdx.reshape",
             Op::Transpose { .. } => "sdx.transpose",
             Op::Broadcast { .. } => "sdx.broadcast",
@@ -192,6 +198,8 @@ pub enum SymbolKind {
     Input,
     /// Read from data at run time, by `sdx.bind`.
     Data,
+    /// Positions that the memory of a state has room for: no dimension has it, only sizes and strides in memory.
+    Capacity,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

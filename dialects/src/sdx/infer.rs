@@ -40,7 +40,7 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
             let dtype = same_dtype(args[0], args[1])?;
             Ok(TensorType::new(dtype, given()?.dims))
         }
-        Op::Concat { axis } => concat_type(*axis, args),
+        Op::Concat { axis } | Op::Append { axis } => concat_type(*axis, args),
         Op::Reshape => {
             let to = given()?;
             match to.elements() == args[0].elements() {
@@ -77,7 +77,7 @@ fn arity(op: &Op) -> Option<usize> {
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => Some(0),
         Op::Convert | Op::Reduce { .. } | Op::Slice { .. } | Op::Reshape => Some(1),
         Op::Transpose { .. } | Op::Broadcast { .. } | Op::Bind { .. } => Some(1),
-        Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } => Some(2),
+        Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Append { .. } => Some(2),
         Op::Map(f) => Some(f.row().operands),
         Op::Concat { .. } => None,
     }

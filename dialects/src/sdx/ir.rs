@@ -23,7 +23,9 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
         Op::Map(f) => vec![("fn", cx.str(f.name()))],
         Op::Reduce { f, axes } => vec![("fn", cx.str(f.name())), ("axes", usizes(axes))],
         Op::Contract(spec) => vec![("spec", cx.str(&spec.to_string()))],
-        Op::Gather { axis } | Op::Concat { axis } | Op::Iota { axis } => vec![("axis", cx.i64(*axis as i64))],
+        Op::Gather { axis } | Op::Concat { axis } | Op::Append { axis } | Op::Iota { axis } => {
+            vec![("axis", cx.i64(*axis as i64))]
+        }
         Op::Slice { starts, steps } => vec![("starts", cx.strs(starts)), ("steps", cx.i64s(steps))],
         Op::Pad { low } => vec![("low", cx.strs(low))],
         Op::Transpose { perm } => vec![("perm", usizes(perm))],
@@ -76,6 +78,7 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
         },
         "sdx.pad" => Op::Pad { low: dims("low")? },
         "sdx.concat" => Op::Concat { axis: axis()? },
+        "sdx.append" => Op::Append { axis: axis()? },
         "sdx.reshape" => Op::Reshape,
         "sdx.transpose" => Op::Transpose { perm: usizes("perm")? },
         "sdx.broadcast" => Op::Broadcast { dims: usizes("dims")? },
@@ -89,6 +92,7 @@ fn write_symbol(name: &str, s: &Symbol) -> String {
     let kind = match s.kind {
         SymbolKind::Input => "input",
         SymbolKind::Data => "data",
+        SymbolKind::Capacity => "capacity",
     };
     let hi = s.hi.map_or(String::new(), |h| h.to_string());
     format!("{kind} {name} {}..{hi}", s.lo)
@@ -101,6 +105,7 @@ fn read_symbol(text: &str) -> Option<(String, Symbol)> {
     let kind = match kind {
         "input" => SymbolKind::Input,
         "data" => SymbolKind::Data,
+        "capacity" => SymbolKind::Capacity,
         _ => return None,
     };
     let hi = if hi.is_empty() { None } else { Some(hi.parse().ok()?) };

@@ -215,7 +215,7 @@ impl<'a> Draft<'a> {
 
 fn storage(container: &Container) -> Storage {
     let panels = match container.layout {
-        Layout::RowMajor => None,
+        Layout::RowMajor | Layout::Capacity { .. } => None,
         Layout::Panels { width } => {
             let rows = container.dims.first().and_then(Dim::as_const).unwrap_or(0);
             Some(Panels { width: width as i64, rows })
@@ -228,9 +228,9 @@ fn storage(container: &Container) -> Storage {
 fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Place> {
     let mut stride = Dim::constant(1);
     let mut strides = vec![Dim::constant(1); container.dims.len()];
-    for d in (0..container.dims.len()).rev() {
+    for (d, n) in container.memory_dims().into_iter().enumerate().rev() {
         strides[d] = stride.clone();
-        stride = stride * container.dims[d].clone();
+        stride = stride * n;
     }
     let index: Vec<Dim> = memlet.index.iter().map(|d| simplify(d, extents)).collect();
     if let Layout::Panels { .. } = container.layout {

@@ -70,14 +70,27 @@ pub fn scale_by_power(asm: &mut Asm, y: Val, n: Val) -> Val {
 
 /// At most 0.9 ulp (degree 6 on |r| ≤ ln 2 / 2); exp(-inf) = 0, exp(inf) = inf, NaN stays.
 pub fn exp(asm: &mut Asm, x: Val) -> Val {
-    let x = clamp(asm, x, -105.0, 90.0);
+    // From here down the result is 0. Such arguments are common (what a mask hides), and underflow is slow.
+    let (lowest, highest) = (asm.float(-104.0, x.ty), asm.float(90.0, x.ty));
+    let none = asm.cmpf("olt", x, lowest);
+    let above = asm.cmpf("ogt", x, highest);
+    let x = asm.select(above, highest, x);
+    let zero = asm.zero(x.ty);
+    let x = asm.select(none, zero, x);
     let (t, n) = scaled_round(asm, x, std::f64::consts::LOG2_E);
     // ln 2 in two parts; the first has few bits, so that t times it is exact.
     let (high, low) = (asm.float(-0.693359375, x.ty), asm.float(2.121_944_4e-4, x.ty));
     let r = asm.fma(t, high, x);
     let r = asm.fma(t, low, r);
     let y = polynomial(asm, r, &[1.0, 1.0, 0.49999993432, 0.16666520399, 0.04166839079, 0.00836874514, 0.00138145398]);
-    scale_by_power(asm, y, n)
+    let y = if x.ty == Ty::new(Elem::F32, 16) { scale_in_one(asm, y, t) } else { scale_by_power(asm, y, n) };
+    asm.select(none, zero, y)
+}
+
+/// y · 2^t for whole t, rounded once: one instruction of AVX-512.
+fn scale_in_one(asm: &mut Asm, y: Val, t: Val) -> Val {
+    let (all, nearest) = (asm.int(-1, Ty::new(Elem::I16, 1)), asm.int(4, Ty::I32));
+    asm.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[y, t, y, all, nearest], y.ty)
 }
 
 /// At most 1.4 ulp. Small arguments by an odd polynomial (Cephes), others by 1 - 2 / (exp(2x) + 1).

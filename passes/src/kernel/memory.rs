@@ -101,12 +101,7 @@ impl Point {
         if let Some(panels) = storage.panels {
             return self.panel_index(cx, asm, access, panels);
         }
-        let base = self.line(cx, asm, &access.coords[0]);
-        let mut sum = base;
-        for part in &access.computed {
-            let term = self.computed(cx, asm, part, guard);
-            sum = add(asm, sum, term);
-        }
+        let sum = self.start(cx, asm, access, guard);
         let step =
             if self.along < cx.def.n_vars() && self.lanes > 1 { access.stride(self.along) } else { Size::Const(0) };
         let lanes_in_parts = sum.ty.lanes > 1;
@@ -121,6 +116,16 @@ impl Point {
                 Index::Each(add(asm, sum, moved))
             }
         }
+    }
+
+    /// The element of a row-major buffer that lane 0 accesses, or one per lane where a computed part varies.
+    pub fn start(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, guard: Option<Val>) -> Val {
+        let mut sum = self.line(cx, asm, &access.coords[0]);
+        for part in &access.computed {
+            let term = self.computed(cx, asm, part, guard);
+            sum = add(asm, sum, term);
+        }
+        sum
     }
 
     /// offset + Σ strides · variables, at lane 0. Outer variables come first: sums over them leave inner loops.

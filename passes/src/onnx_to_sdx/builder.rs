@@ -320,8 +320,9 @@ impl Builder {
                     values.iter_mut().for_each(&rewrite)
                 }
                 Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert => {}
-                Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Reshape => {}
-                Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => {}
+                Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } => {}
+                Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {}
+                Op::Iota { .. } | Op::Bind { .. } => {}
             }
         }
         self.contents.iter_mut().flatten().flatten().for_each(&rewrite);

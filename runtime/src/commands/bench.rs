@@ -1,21 +1,30 @@
 //! bench MODEL.sdx  =>  median, quartiles, minimum of the time of one call
 
-use super::inputs::{InputArgs, Missing, gather};
-use super::{ModelArgs, ThreadArgs, put};
+use super::inputs::{InputArgs, Missing, Wanted, gather};
+use super::{EntryArgs, ModelArgs, ThreadArgs, put};
 use crate::json::Json;
-use crate::{Error, Result, Session, Tensor};
+use crate::{Cache, Error, Result, RunOptions, Session, Tensor, TensorView};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   {bin} bench model.sdx --dim batch=1 --dim seq=128
-  {bin} bench model.sdx --input input_ids=range:0..30521 --dim seq=128 --threads 1 --json")]
+  {bin} bench model.sdx --input input_ids=range:0..30521 --dim seq=128 --threads 1 --json
+  {bin} bench model.sdx --entry decode --cache-len 128 --capacity 512 --threads 1")]
 pub struct BenchArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     #[command(flatten)]
+    pub entry: EntryArgs,
+    #[command(flatten)]
     pub inputs: InputArgs,
+    /// Keep the entry point's states in place, in a cache that holds so many positions before each call
+    #[arg(long, value_name = "POSITIONS")]
+    pub cache_len: Option<usize>,
+    /// Positions that the cache has room for [default: 64 more than it holds]
+    #[arg(long, value_name = "POSITIONS", requires = "cache_len")]
+    pub capacity: Option<usize>,
     #[command(flatten)]
     pub threads: ThreadArgs,
     /// Print one JSON object
@@ -30,6 +39,8 @@ pub struct BenchArgs {
 const ITERATIONS_MIN: usize = 5;
 /// And at most: enough for any quantile, and bounds the memory for the times.
 const ITERATIONS_MAX: usize = 1_000_000;
+/// Room in the cache beyond what it holds, unless told otherwise: a call may append several positions.
+const SPARE_POSITIONS: usize = 64;
 
 /// Inputs that are not given are random, dimensions that are not given as small as they may be.
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
@@ -37,20 +48,45 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
         return Err(Error::user("E0001", format!("`--min-time {}` is not between 0 and 86400", args.min_time)));
     }
     let model = args.model.load()?;
-    let inputs = gather(&model, &args.inputs, Missing::MakeUp).map_err(|e| e.file(model.file()))?;
+    let entry = args.entry.entry.as_str();
+    let wanted = Wanted { entry, cache_len: args.cache_len, missing: Missing::MakeUp };
+    let inputs = gather(&model, &args.inputs, &wanted).map_err(|e| e.file(model.file()))?;
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let session = args.threads.session(&model)?;
-    let times = measure(&session, &inputs, args.min_time)?;
-    let report = Report { times: &times, inputs: &inputs, session: &session };
+    let mut cache = args.cache(&session)?;
+    let times = match &mut cache {
+        None => measure(args.min_time, || session.run_entry(entry, &inputs))?,
+        Some((cache, len)) => {
+            let views: Vec<(&str, TensorView)> = inputs.iter().map(|(n, t)| (*n, t.into())).collect();
+            measure(args.min_time, || {
+                cache.truncate(*len);
+                session.run_cached(entry, &views, &mut [], cache, &RunOptions::default())
+            })?
+        }
+    };
+    let report = Report { times: &times, entry, inputs: &inputs, session: &session, cache: cache.as_ref() };
     if args.json { put!(out, "{}", report.json()) } else { put!(out, "{}", report.text()) }
 }
 
+impl BenchArgs {
+    /// The cache, and how many positions of zeros it holds before each call.
+    fn cache(&self, session: &Session) -> Result<Option<(Cache, usize)>> {
+        let Some(len) = self.cache_len else { return Ok(None) };
+        let capacity = self.capacity.unwrap_or(len.saturating_add(SPARE_POSITIONS));
+        let mut cache = session.cache(&self.entry.entry, capacity)?;
+        cache.pretend(len)?;
+        Ok(Some((cache, len)))
+    }
+}
+
+type Outputs = Vec<(String, Tensor)>;
+
 /// Seconds per call, sorted. Loading, the first calls (page faults, clock) and making up inputs are not in it.
-fn measure(session: &Session, inputs: &[(&str, Tensor)], seconds: f64) -> Result<Vec<f64>> {
+fn measure(seconds: f64, mut call: impl FnMut() -> Result<Outputs>) -> Result<Vec<f64>> {
     let limit = Duration::from_secs_f64(seconds);
     let warm = Instant::now();
     for i in 0.. {
-        session.run(inputs)?;
+        call()?;
         if i > 0 && warm.elapsed() > limit / 4 {
             break;
         }
@@ -58,10 +94,10 @@ fn measure(session: &Session, inputs: &[(&str, Tensor)], seconds: f64) -> Result
     let mut times = Vec::new();
     let start = Instant::now();
     while times.len() < ITERATIONS_MIN || (start.elapsed() < limit && times.len() < ITERATIONS_MAX) {
-        let call = Instant::now();
+        let begin = Instant::now();
         // Giving the outputs' memory back belongs to a call.
-        drop(session.run(inputs)?);
-        times.push(call.elapsed().as_secs_f64());
+        drop(call()?);
+        times.push(begin.elapsed().as_secs_f64());
     }
     times.sort_by(f64::total_cmp);
     Ok(times)
@@ -69,8 +105,10 @@ fn measure(session: &Session, inputs: &[(&str, Tensor)], seconds: f64) -> Result
 
 struct Report<'a> {
     times: &'a [f64],
+    entry: &'a str,
     inputs: &'a [(&'a str, Tensor)],
     session: &'a Session,
+    cache: Option<&'a (Cache, usize)>,
 }
 
 impl Report<'_> {
@@ -90,10 +128,15 @@ impl Report<'_> {
             format!("{}: {{\"dtype\": \"{}\", \"dims\": {:?}}}", Json::from(*name), t.dtype(), t.dims())
         });
         let inputs: Vec<String> = inputs.collect();
+        let cache = self.cache.map_or("null".to_string(), |(cache, len)| {
+            format!("{{\"len\": {len}, \"capacity\": {}, \"bytes\": {}}}", cache.capacity(), cache.bytes())
+        });
         format!(
-            "{{\"model\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"min_ms\": {:.6}, \
-             \"iterations\": {}, \"per_second\": {:.3}, \"threads\": {}, \"cpu\": \"{}\", \"inputs\": {{{}}}}}",
+            "{{\"model\": {}, \"entry\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"min_ms\": {:.6}, \
+             \"iterations\": {}, \"per_second\": {:.3}, \"threads\": {}, \"cpu\": \"{}\", \"inputs\": {{{}}}, \
+             \"cache\": {cache}}}",
             Json::from(self.session.model().file()),
+            Json::from(self.entry),
             self.quantile_ms(0.5),
             self.quantile_ms(0.25),
             self.quantile_ms(0.75),
@@ -109,8 +152,11 @@ impl Report<'_> {
     fn text(&self) -> String {
         let inputs: Vec<String> =
             self.inputs.iter().map(|(name, t)| format!("{name} {} {:?}", t.dtype(), t.dims())).collect();
+        let cache = self.cache.map_or(String::new(), |(cache, len)| {
+            format!("cache       {len} of {} positions, {} bytes\n", cache.capacity(), cache.bytes())
+        });
         format!(
-            "inputs      {}\nthreads     {}, code {}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
+            "inputs      {}\n{cache}threads     {}, code {}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
              minimum     {:.4} ms\niterations  {}\nthroughput  {:.1} calls per second",
             inputs.join(", "),
             self.session.threads(),

@@ -27,14 +27,22 @@ pub enum Missing {
     MakeUp,
 }
 
+/// The call that inputs are gathered for.
+pub struct Wanted<'a> {
+    pub entry: &'a str,
+    /// Positions in the cache, where there is one; it has the states.
+    pub cache_len: Option<usize>,
+    pub missing: Missing,
+}
+
 enum Given {
     File(Tensor),
     Made(Synthetic),
 }
 
-/// The inputs of `main`, in the model's order.
-pub fn gather(model: &Model, args: &InputArgs, missing: Missing) -> Result<Vec<(String, Tensor)>> {
-    let (program, entry) = (model.program(), model.entry("main")?);
+/// The inputs of the entry point, in the model's order.
+pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Vec<(String, Tensor)>> {
+    let (program, entry, missing) = (model.program(), model.entry(wanted.entry)?, wanted.missing);
     let mut given = BTreeMap::new();
     if let Some(path) = &args.inputs {
         for (name, tensor) in read_npz(path)? {
@@ -49,9 +57,17 @@ pub fn gather(model: &Model, args: &InputArgs, missing: Missing) -> Result<Vec<(
         };
         insert(&mut given, entry, name, value)?;
     }
-    let dims = Dims::collect(program, entry, args, &given)?;
+    let dims = Dims::collect(program, entry, args, &given, wanted.cache_len)?;
     let mut out = Vec::new();
     for (i, port) in entry.inputs.iter().enumerate() {
+        if wanted.cache_len.is_some() && port.state.is_some() {
+            match given.remove(&port.name) {
+                None => continue,
+                Some(_) => {
+                    return Err(Error::user("E0301", format!("the input `{}` is in the cache", port.name)));
+                }
+            }
+        }
         let tensor = match (given.remove(&port.name), missing) {
             (Some(Given::File(tensor)), _) => tensor,
             (Some(Given::Made(made)), _) => made.tensor(port.dtype, dims.shape(port, missing)?, i as u64)?,
@@ -104,8 +120,14 @@ impl<'a> Dims<'a> {
         entry: &Entry,
         args: &InputArgs,
         given: &BTreeMap<String, Given>,
+        cache_len: Option<usize>,
     ) -> Result<Dims<'a>> {
         let mut values = BTreeMap::new();
+        for (state, len) in entry.states.iter().flat_map(|state| Some((state, cache_len?))) {
+            if let Some(name) = entry.inputs[state.input].dims[state.axis].as_symbol() {
+                values.insert(name.to_string(), i64::try_from(len).unwrap_or(i64::MAX));
+            }
+        }
         for port in &entry.inputs {
             let Some(Given::File(tensor)) = given.get(&port.name) else { continue };
             for (dim, &size) in port.dims.iter().zip(tensor.dims()) {
@@ -125,7 +147,7 @@ impl<'a> Dims<'a> {
                 return Err(Error::user("E0204", format!("the model has no dimension named `{name}`")).help(help));
             }
             if let Some(other) = values.insert(name.to_string(), value).filter(|&other| other != value) {
-                let message = format!("`--dim {name}={value}`, but a given input has `{name}` = {other}");
+                let message = format!("`--dim {name}={value}`, but a given input or the cache has `{name}` = {other}");
                 return Err(Error::user("E0301", message));
             }
         }

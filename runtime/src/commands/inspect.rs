@@ -5,18 +5,22 @@ use crate::artifact::Artifact;
 use crate::bind::describe;
 use crate::plan::SelfTest;
 use crate::program::{self, Entry, Location, Program, Step};
-use crate::{Result, Verify};
+use crate::{Error, Result, Verify};
 use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   {bin} inspect model.sdx
+  {bin} inspect model.sdx --entry decode
   {bin} inspect model.sdx --json")]
 pub struct InspectArgs {
     /// The artifact, as `sardonyx compile` wrote it
     #[arg(value_name = "MODEL.sdx")]
     pub model: PathBuf,
+    /// Show this entry point only
+    #[arg(long, value_name = "NAME")]
+    pub entry: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -27,9 +31,14 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     let artifact = Artifact::open(&args.model, Verify::Lazy)?;
     let manifest = &artifact.manifest;
     let program = program::verify(manifest, &artifact.plan, artifact.weights.len());
-    let program = program.map_err(|e| e.file(args.model.display().to_string()))?;
+    let named = |e: Box<Error>| e.file(args.model.display().to_string());
+    let program = program.map_err(named)?;
+    let entries = match &args.entry {
+        Some(name) => std::slice::from_ref(&program.entries[program.entry_index(name).map_err(named)?]),
+        None => &program.entries[..],
+    };
     if args.json {
-        return put!(out, "{}", super::inspect_json::report(&artifact, &program));
+        return put!(out, "{}", super::inspect_json::report(&artifact, &program, entries));
     }
     put!(out, "format      {}.{}", manifest.format_major, manifest.format_minor)?;
     put!(out, "producer    {}", manifest.producer)?;
@@ -59,7 +68,7 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
             kernel.scratch_bytes
         )?;
     }
-    program.entries.iter().try_for_each(|entry| write_entry(&program, entry, out))
+    entries.iter().try_for_each(|entry| write_entry(&program, entry, out))
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
@@ -86,6 +95,11 @@ fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<
     for port in &entry.outputs {
         put!(out, "  output    {} {} {}", port.name, port.dtype, describe(&port.dims))?;
     }
+    for state in &entry.states {
+        let (old, new) = (&entry.inputs[state.input].name, &entry.outputs[state.output].name);
+        let room = [state.input_capacity, state.output_capacity].map(|at| program.symbols[at].name.as_str());
+        put!(out, "  state     {old} -> {new}, axis {}, room for {} -> {}", state.axis, room[0], room[1])?;
+    }
     let in_arena = entry.buffers.iter().filter(|b| matches!(b.place, Location::Arena(_))).count();
     put!(out, "  arena     {} bytes, {in_arena} buffers", entry.arena_bytes)?;
     for check in &entry.checks {
@@ -96,9 +110,10 @@ fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<
             Step::Launch(launch) => {
                 let kernel = &program.kernels[launch.kernel];
                 let params: Vec<String> = launch.params.iter().map(|p| p.to_string()).collect();
+                let carries = launch.carries.map_or(String::new(), |at| format!(" carries state {at}"));
                 put!(
                     out,
-                    "  step {i:<4} {} grid {} buffers {:?} params [{}] {}",
+                    "  step {i:<4} {} grid {} buffers {:?} params [{}] {}{carries}",
                     kernel.symbol,
                     launch.grid,
                     launch.buffers,

@@ -7,7 +7,7 @@ use crate::plan::SymbolKind;
 use crate::program::{Entry, Location, Port, Program, Step};
 
 /// Dimensions are expressions over the symbols, as strings.
-pub fn report(artifact: &Artifact, program: &Program) -> Json {
+pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json {
     let manifest = &artifact.manifest;
     let files = manifest.files.iter().map(|f| {
         Json::Object(vec![
@@ -20,6 +20,7 @@ pub fn report(artifact: &Artifact, program: &Program) -> Json {
         let kind = match s.kind {
             SymbolKind::Input => "input",
             SymbolKind::Data => "data",
+            SymbolKind::Capacity => "capacity",
         };
         let range = [("lo", s.lo.into()), ("hi", s.hi.into())];
         Json::Object([("name", s.name.as_str().into()), ("kind", kind.into())].into_iter().chain(range).collect())
@@ -48,7 +49,7 @@ pub fn report(artifact: &Artifact, program: &Program) -> Json {
         ("n_constants", program.constants.len().into()),
         ("constants_bytes", constants.into()),
         ("kernels", Json::List(kernels.collect())),
-        ("entry_points", Json::List(program.entries.iter().map(|e| entry(program, e)).collect())),
+        ("entry_points", Json::List(entries.iter().map(|e| entry(program, e)).collect())),
     ])
 }
 
@@ -67,10 +68,20 @@ fn entry(program: &Program, entry: &Entry) -> Json {
         let sides = [("left", c.left.to_string().into()), ("right", c.right.to_string().into())];
         Json::Object(sides.into_iter().chain([("why", c.why.as_str().into())]).collect())
     });
+    let states = entry.states.iter().map(|s| {
+        Json::Object(vec![
+            ("input", entry.inputs[s.input].name.as_str().into()),
+            ("output", entry.outputs[s.output].name.as_str().into()),
+            ("axis", s.axis.into()),
+            ("input_capacity", program.symbols[s.input_capacity].name.as_str().into()),
+            ("output_capacity", program.symbols[s.output_capacity].name.as_str().into()),
+        ])
+    });
     Json::Object(vec![
         ("name", entry.name.as_str().into()),
         ("inputs", Json::List(entry.inputs.iter().map(port).collect())),
         ("outputs", Json::List(entry.outputs.iter().map(port).collect())),
+        ("states", Json::List(states.collect())),
         ("arena_bytes", entry.arena_bytes.to_string().into()),
         ("n_arena_buffers", in_arena.into()),
         ("checks", Json::List(checks.collect())),
@@ -94,6 +105,7 @@ fn step(program: &Program, step: &Step) -> Json {
             ("buffers", Json::list(launch.buffers.iter().copied())),
             ("params", Json::list(launch.params.iter().map(|p| p.to_string()))),
             ("origins", Json::list(launch.origins.iter().map(String::as_str))),
+            ("carries", launch.carries.into()),
         ],
         Step::Copy { from, to } => vec![("copy_from", (*from).into()), ("copy_to", (*to).into())],
         Step::Bind { symbol, buffer } => {

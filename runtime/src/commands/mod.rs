@@ -88,6 +88,13 @@ impl LoadArgs {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+pub struct EntryArgs {
+    /// The entry point to call; `inspect` lists them
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub entry: String,
+}
+
+#[derive(Clone, Debug, clap::Args)]
 pub struct ThreadArgs {
     /// Threads to use [default: one per processor that this process may use]
     #[arg(long, value_name = "N")]

@@ -1,8 +1,8 @@
 //! run MODEL.sdx --input …  =>  the outputs, printed and saved
 
-use super::inputs::{InputArgs, Missing, gather};
+use super::inputs::{InputArgs, Missing, Wanted, gather};
 use super::show::{file_name, summary};
-use super::{ModelArgs, ThreadArgs, put};
+use super::{EntryArgs, ModelArgs, ThreadArgs, put};
 use crate::json::Json;
 use crate::tensor_io::save_npy;
 use crate::{Error, Result, Tensor};
@@ -18,6 +18,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     #[command(flatten)]
+    pub entry: EntryArgs,
+    #[command(flatten)]
     pub inputs: InputArgs,
     /// Write every output to DIR/NAME.npy
     #[arg(long, value_name = "DIR")]
@@ -31,9 +33,10 @@ pub struct RunArgs {
 
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
     let model = args.model.load()?;
-    let inputs = gather(&model, &args.inputs, Missing::Refuse).map_err(|e| e.file(model.file()))?;
+    let wanted = Wanted { entry: &args.entry.entry, cache_len: None, missing: Missing::Refuse };
+    let inputs = gather(&model, &args.inputs, &wanted).map_err(|e| e.file(model.file()))?;
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
-    let outputs = args.threads.session(&model)?.run(&inputs)?;
+    let outputs = args.threads.session(&model)?.run_entry(&args.entry.entry, &inputs)?;
     let files = match &args.output_dir {
         Some(dir) => save(dir, &outputs)?,
         None => vec![],

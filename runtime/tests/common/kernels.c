@@ -71,3 +71,36 @@ KERNEL(slow) {
         a->buffers[0][i] = 1;
     }
 }
+
+// present[b, t, :] = past[b, t, :], one item per old position; p0 = past, p1 = width, p2 p3 = room of past and present
+KERNEL(carry) {
+    const float *past = (const float *)a->buffers[0];
+    float *present = (float *)a->buffers[1];
+    int64_t n = a->params[0], width = a->params[1], room_in = a->params[2], room_out = a->params[3];
+    for (int64_t i = a->begin; i < a->end; i++)
+        for (int64_t d = 0; d < width; d++)
+            present[(i / n * room_out + i % n) * width + d] = past[(i / n * room_in + i % n) * width + d];
+}
+
+// present[b, past + s, :] = 2 x[b, s, :] + 1, one item per new position; p0 = seq, p1 = width, p2 = past, p3 = room
+KERNEL(append) {
+    const float *x = (const float *)a->buffers[0];
+    float *present = (float *)a->buffers[1];
+    int64_t seq = a->params[0], width = a->params[1], past = a->params[2], room = a->params[3];
+    for (int64_t i = a->begin; i < a->end; i++)
+        for (int64_t d = 0; d < width; d++)
+            present[(i / seq * room + past + i % seq) * width + d] = 2 * x[i * width + d] + 1;
+}
+
+// y[b, :] = sum over t of (t + 1) present[b, t, :], one item per b; p0 = positions, p1 = width, p2 = room
+KERNEL(total) {
+    const float *present = (const float *)a->buffers[0];
+    float *y = (float *)a->buffers[1];
+    int64_t n = a->params[0], width = a->params[1], room = a->params[2];
+    for (int64_t b = a->begin; b < a->end; b++)
+        for (int64_t d = 0; d < width; d++) {
+            float sum = 0;
+            for (int64_t t = 0; t < n; t++) sum += (float)(t + 1) * present[(b * room + t) * width + d];
+            y[b * width + d] = sum;
+        }
+}

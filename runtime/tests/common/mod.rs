@@ -34,11 +34,12 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A manifest, a plan with the single entry point `main`, and constants.
+/// A manifest, a plan with the entry point `main` (and those before it, if there are several), and constants.
 #[derive(Clone)]
 pub struct Builder {
     pub manifest: Manifest,
     pub entry: Entry,
+    pub before: Vec<Entry>,
     pub kernels: Vec<Kernel>,
     pub constants: Vec<Constant>,
     pub weights: Vec<u8>,
@@ -49,13 +50,21 @@ impl Builder {
     pub fn new() -> Builder {
         let mut manifest = Manifest::current("test");
         manifest.variants = vec!["v3".into(), "v4".into()];
-        let entry = Entry {
-            name: "main".into(),
-            arena_bytes: "0".into(),
-            body: Some(Block { steps: vec![] }),
-            ..Entry::default()
-        };
-        Builder { manifest, entry, kernels: vec![], constants: vec![], weights: vec![], selftest: None }
+        Builder {
+            manifest,
+            entry: entry("main"),
+            before: vec![],
+            kernels: vec![],
+            constants: vec![],
+            weights: vec![],
+            selftest: None,
+        }
+    }
+
+    /// Ends the entry point under construction and begins another one.
+    pub fn next_entry(&mut self, name: &str) {
+        let ended = std::mem::replace(&mut self.entry, entry(name));
+        self.before.push(ended);
     }
 
     pub fn symbol(&mut self, name: &str, kind: SymbolKind, lo: i64, hi: Option<i64>) {
@@ -116,6 +125,7 @@ impl Builder {
             params: params.iter().map(|p| p.to_string()).collect(),
             grid: grid.into(),
             origins: vec![format!("/node_{n}")],
+            carries: None,
         }));
     }
 
@@ -128,7 +138,8 @@ impl Builder {
     }
 
     pub fn plan(&self) -> Plan {
-        Plan { entries: vec![self.entry.clone()], constants: self.constants.clone(), kernels: self.kernels.clone() }
+        let entries = self.before.iter().chain([&self.entry]).cloned().collect();
+        Plan { entries, constants: self.constants.clone(), kernels: self.kernels.clone() }
     }
 
     pub fn write(&self, path: &Path) {
@@ -152,6 +163,10 @@ impl Builder {
     pub fn refused(&self) -> Box<Error> {
         self.load().err().expect("the plan is refused")
     }
+}
+
+fn entry(name: &str) -> Entry {
+    Entry { name: name.into(), arena_bytes: "0".into(), body: Some(Block { steps: vec![] }), ..Entry::default() }
 }
 
 fn port(name: &str, dtype: DType, dims: &[&str], buffer: u32) -> Port {
@@ -179,4 +194,47 @@ pub fn two_layers() -> Builder {
     b.launch(affine, &[h, g], &[], "batch*8");
     b.launch(rowdot, &[g, w, y], &["8"], "batch");
     b
+}
+
+/// Entry points `decode` and `prefill` (which has no old positions). present = past with 2x + 1 behind it, and
+/// y = sum over t of (t + 1) · present[t], both per row of the batch.
+///
+/// Buffers of `decode`: 0 x, 1 past, 2 present, 3 y. Steps: 0 carries, 1 appends, 2 sums. `prefill` does not carry.
+pub fn decoder() -> Builder {
+    let mut b = Builder::new();
+    b.symbol("batch", SymbolKind::Input, 0, Some(1000));
+    b.symbol("seq", SymbolKind::Input, 0, None);
+    b.symbol("past", SymbolKind::Input, 0, None);
+    b.symbol("room_in", SymbolKind::Capacity, 0, None);
+    b.symbol("room_out", SymbolKind::Capacity, 0, None);
+    let carry = b.kernel("carry", &[false, true], 4, "0");
+    let append = b.kernel("append", &[false, true], 4, "0");
+    let total = b.kernel("total", &[false, true], 3, "0");
+    for (name, past) in [("prefill", "0"), ("decode", "past")] {
+        let all = format!("{past} + seq");
+        let x = b.input("x", DType::F32, &["batch", "seq", "4"], "16*batch*seq");
+        let old = b.input("past", DType::F32, &["batch", past, "4"], "16*batch*room_in");
+        let new = b.output("present", DType::F32, &["batch", &all, "4"], "16*batch*room_out");
+        let y = b.output("y", DType::F32, &["batch", "4"], "16*batch");
+        if name == "decode" {
+            b.launch(carry, &[old, new], &[past, "4", "room_in", "room_out"], &format!("batch*{past}"));
+            edit(&mut b, 0, |l| l.carries = Some(0));
+        }
+        b.launch(append, &[x, new], &["seq", "4", past, "room_out"], "batch*seq");
+        b.launch(total, &[new, y], &[&all, "4", "room_out"], "batch");
+        let (input_capacity, output_capacity) = ("room_in".into(), "room_out".into());
+        b.entry.states = vec![State { input: 1, output: 0, axis: 1, input_capacity, output_capacity }];
+        b.entry.name = name.into();
+        if name == "prefill" {
+            b.next_entry("decode");
+        }
+    }
+    b
+}
+
+pub fn edit(b: &mut Builder, step: usize, change: impl Fn(&mut Launch)) {
+    match &mut b.steps()[step].action {
+        Some(Action::Launch(launch)) => change(launch),
+        other => panic!("{other:?}"),
+    }
 }

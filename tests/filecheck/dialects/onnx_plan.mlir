@@ -37,3 +37,11 @@ plan.entry @main symbols ["input b 1..8"] checks [] arena "256*b" {
   plan.copy %t to %y
   plan.bind "n" = %t
 }
+
+// CHECK-LABEL: plan.entry @decode symbols ["capacity room 0..", "input b 1..8"] checks [] arena "0" states [0, 0] {
+// CHECK: plan.launch @k0(%{{.*}}, %{{.*}}) grid "b" params [] carries 0
+plan.entry @decode symbols ["capacity room 0..", "input b 1..8"] checks [] arena "0" states [0, 0] {
+  %x = plan.input "past" !flow.container<[b], f32, "capacity<0, room>"> : !plan.buffer
+  %y = plan.output "present" !flow.container<[b + 1], f32, "capacity<0, room>"> : !plan.buffer
+  plan.launch @k0(%x, %y) grid "b" params [] carries 0
+}

@@ -452,3 +452,84 @@ func.func @scalar(%x: !x) -> !r {
   %1 = sdx.map "neg"(%0) : (!r) -> !r
   return %1 : !r
 }
+
+// -----
+
+// A product that becomes a state's new positions is written to its place there. Its readers do not go in.
+
+!in = !flow.container<[past, 3], f32, "capacity<0, capacity_in>">
+!begun = !flow.container<[past, 3], f32, "capacity<0, capacity_out>">
+!all = !flow.container<[past + s, 3], f32, "capacity<0, capacity_out>">
+!x = !flow.container<[s, 4], f32, row_major>
+!w = !flow.container<[4, 3], f32, row_major>
+!y = !flow.container<[s, 3], f32, row_major>
+
+// CHECK-LABEL: func.func @state
+// CHECK: %[[BEGUN:.*]] = flow.kernel outer ["past", "3"]
+// CHECK: %[[ALL:.*]] = flow.kernel outer ["s", "3"] inner ["4"](%{{.*}}, %{{.*}}, %[[BEGUN]]) updates
+// CHECK: %[[V:.*]] = flow.reduce "add"
+// CHECK-NEXT: flow.store %[[V]] to 0 ["%0 + past", "%1"]
+// CHECK: flow.kernel outer ["past + s"] inner ["3"](%[[ALL]])
+// CHECK: flow.kernel outer ["past + s", "3"] inner [](%[[ALL]])
+func.func @state(%past: !in, %x: !x, %w: !w) -> (!all, !flow.container<[past + s], f32, row_major>, !flow.container<[past + s, 3], f32, row_major>) {
+  %0 = flow.kernel outer ["past", "3"] inner [] (%past) : (!in) -> !begun {
+    %v = flow.load 0 ["%0", "%1"] : f32
+    flow.store %v to 0 ["%0", "%1"] : f32
+  }
+  %1 = flow.kernel outer ["s", "3"] inner ["4"] (%x, %w) : (!x, !w) -> !y {
+    %a = flow.load 0 ["%0", "%2"] : f32
+    %b = flow.load 1 ["%2", "%1"] : f32
+    %c = flow.apply "mul"(%a, %b) : (f32, f32) -> f32
+    %d = flow.reduce "add" %c : f32 -> f32
+    flow.store %d to 0 ["%0", "%1"] : f32
+  }
+  %2 = flow.kernel outer ["s", "3"] inner [] (%1, %0) updates : (!y, !begun) -> !all {
+    %v = flow.load 0 ["%0", "%1"] : f32
+    flow.store %v to 0 ["past + %0", "%1"] : f32
+  }
+  %3 = flow.kernel outer ["past + s"] inner ["3"] (%2) : (!all) -> !flow.container<[past + s], f32, row_major> {
+    %v = flow.load 0 ["%0", "%1"] : f32
+    %m = flow.reduce "max" %v : f32 -> f32
+    flow.store %m to 0 ["%0"] : f32
+  }
+  %4 = flow.kernel outer ["past + s", "3"] inner [] (%2) : (!all) -> !flow.container<[past + s, 3], f32, row_major> {
+    %v = flow.load 0 ["%0", "%1"] : f32
+    %n = flow.apply "neg"(%v) : (f32) -> f32
+    flow.store %n to 0 ["%0", "%1"] : f32
+  }
+  return %2, %3, %4 : !all, !flow.container<[past + s], f32, row_major>, !flow.container<[past + s, 3], f32, row_major>
+}
+
+// -----
+
+// A state that always begins empty, on a product: what follows it stays outside.
+
+!in = !flow.container<[0, 3], f32, "capacity<0, capacity_in>">
+!begun = !flow.container<[0, 3], f32, "capacity<0, capacity_out>">
+!all = !flow.container<[s, 3], f32, "capacity<0, capacity_out>">
+!x = !flow.container<[s, 4], f32, row_major>
+!y = !flow.container<[s, 3], f32, row_major>
+
+// CHECK-LABEL: func.func @empty_state
+// CHECK: %[[ALL:.*]] = flow.kernel outer ["s", "3"] inner ["4"]({{.*}}) updates
+// CHECK: flow.kernel outer ["s", "3"] inner [](%[[ALL]])
+// CHECK: flow.apply "neg"
+func.func @empty_state(%past: !in, %x: !x, %w: !flow.container<[4, 3], f32, row_major>) -> (!all, !y) {
+  %0 = flow.kernel outer ["0", "3"] inner [] (%past) : (!in) -> !begun {
+    %v = flow.load 0 ["%0", "%1"] : f32
+    flow.store %v to 0 ["%0", "%1"] : f32
+  }
+  %1 = flow.kernel outer ["s", "3"] inner ["4"] (%x, %w, %0) updates : (!x, !flow.container<[4, 3], f32, row_major>, !begun) -> !all {
+    %a = flow.load 0 ["%0", "%2"] : f32
+    %b = flow.load 1 ["%2", "%1"] : f32
+    %c = flow.apply "mul"(%a, %b) : (f32, f32) -> f32
+    %d = flow.reduce "add" %c : f32 -> f32
+    flow.store %d to 0 ["%0", "%1"] : f32
+  }
+  %2 = flow.kernel outer ["s", "3"] inner [] (%1) : (!all) -> !y {
+    %v = flow.load 0 ["%0", "%1"] : f32
+    %n = flow.apply "neg"(%v) : (f32) -> f32
+    flow.store %n to 0 ["%0", "%1"] : f32
+  }
+  return %1, %2 : !all, !y
+}

@@ -466,3 +466,30 @@ func.func @one_row(%x: !x) -> !x {
   %2 = sdx.map "sub"(%x, %1) : (!x, !x) -> !x
   return %2 : !x
 }
+
+// -----
+
+!x = !flow.container<[b, 1, s], f32, row_major>
+!r = !flow.container<[b, 1, 1], f32, row_major>
+
+// A dimension of 1 in one place is one, though the reader's broadcast says 0 for it: what both load there is one point.
+
+// CHECK-LABEL: func.func @unit_row
+// CHECK-COUNT-1: = flow.kernel outer ["b", "1"] inner ["s"]
+// CHECK: flow.load 0 ["%0", "%1", "%2"]
+// CHECK-NOT: flow.{{kernel|load}}
+// CHECK: flow.store %{{.*}} to {{.*}} ["%0", "%1", "%2"]
+func.func @unit_row(%x: !x) -> !x {
+  %0 = flow.kernel outer ["b", "1"] inner ["s"] (%x) : (!x) -> !r {
+    %1 = flow.load 0 ["%0", "%1", "%2"] : f32
+    %2 = flow.reduce "max" %1 : f32 -> f32
+    flow.store %2 to 0 ["%0", "0", "0"] : f32
+  }
+  %3 = flow.kernel outer ["b", "1", "s"] inner [] (%x, %0) : (!x, !r) -> !x {
+    %1 = flow.load 0 ["%0", "%1", "%2"] : f32
+    %2 = flow.load 1 ["%0", "0", "0"] : f32
+    %4 = flow.apply "sub"(%1, %2) : (f32, f32) -> f32
+    flow.store %4 to 0 ["%0", "%1", "%2"] : f32
+  }
+  return %3 : !x
+}

@@ -526,3 +526,73 @@ func.func @empty_rows(%t: !t, %i: !i) -> !r {
   }
   return %5 : !r
 }
+
+// -----
+
+// What writes a state's new positions is computed where it writes; but nobody takes the state for that computation, and
+// nothing goes into the kernel that carries the past over.
+
+!in = !flow.container<[past], f32, "capacity<0, capacity_in>">
+!begun = !flow.container<[past], f32, "capacity<0, capacity_out>">
+!all = !flow.container<[past + s], f32, "capacity<0, capacity_out>">
+!x = !flow.container<[s], f32, row_major>
+
+// CHECK-LABEL: func.func @state
+// CHECK: %[[BEGUN:.*]] = flow.kernel outer ["past"]
+// CHECK: %[[ALL:.*]] = flow.kernel outer ["s"] inner [](%{{.*}}, %[[BEGUN]]) updates
+// CHECK-NEXT: flow.load
+// CHECK-NEXT: %[[V:.*]] = flow.apply "neg"
+// CHECK-NEXT: flow.store %[[V]] to 0 ["%0 + past"]
+// CHECK: flow.kernel outer ["past + s"] inner [](%[[ALL]])
+// CHECK-NEXT: flow.load
+// CHECK-NEXT: flow.apply "exp"
+func.func @state(%past: !in, %x: !x) -> (!all, !flow.container<[past + s], f32, row_major>) {
+  %0 = flow.kernel outer ["past"] inner [] (%past) : (!in) -> !begun {
+    %v = flow.load 0 ["%0"] : f32
+    flow.store %v to 0 ["%0"] : f32
+  }
+  %1 = flow.kernel outer ["s"] inner [] (%x) : (!x) -> !x {
+    %v = flow.load 0 ["%0"] : f32
+    %n = flow.apply "neg"(%v) : (f32) -> f32
+    flow.store %n to 0 ["%0"] : f32
+  }
+  %2 = flow.kernel outer ["s"] inner [] (%1, %0) updates : (!x, !begun) -> !all {
+    %v = flow.load 0 ["%0"] : f32
+    flow.store %v to 0 ["past + %0"] : f32
+  }
+  %3 = flow.kernel outer ["past + s"] inner [] (%2) : (!all) -> !flow.container<[past + s], f32, row_major> {
+    %v = flow.load 0 ["%0"] : f32
+    %e = flow.apply "exp"(%v) : (f32) -> f32
+    flow.store %e to 0 ["%0"] : f32
+  }
+  return %2, %3 : !all, !flow.container<[past + s], f32, row_major>
+}
+
+// -----
+
+// A state that always begins empty is stored at its variables, and yet is no map like others.
+
+!in = !flow.container<[0], f32, "capacity<0, capacity_in>">
+!begun = !flow.container<[0], f32, "capacity<0, capacity_out>">
+!all = !flow.container<[s], f32, "capacity<0, capacity_out>">
+!x = !flow.container<[s], f32, row_major>
+
+// CHECK-LABEL: func.func @empty_state
+// CHECK: %[[ALL:.*]] = flow.kernel outer ["s"] inner [](%{{.*}}, %{{.*}}) updates
+// CHECK: flow.kernel outer ["s"] inner [](%[[ALL]])
+func.func @empty_state(%past: !in, %x: !x) -> (!all, !x) {
+  %0 = flow.kernel outer ["0"] inner [] (%past) : (!in) -> !begun {
+    %v = flow.load 0 ["%0"] : f32
+    flow.store %v to 0 ["%0"] : f32
+  }
+  %1 = flow.kernel outer ["s"] inner [] (%x, %0) updates : (!x, !begun) -> !all {
+    %v = flow.load 0 ["%0"] : f32
+    flow.store %v to 0 ["%0"] : f32
+  }
+  %2 = flow.kernel outer ["s"] inner [] (%1) : (!all) -> !x {
+    %v = flow.load 0 ["%0"] : f32
+    %e = flow.apply "exp"(%v) : (f32) -> f32
+    flow.store %e to 0 ["%0"] : f32
+  }
+  return %1, %2 : !all, !x
+}

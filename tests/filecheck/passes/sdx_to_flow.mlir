@@ -308,3 +308,106 @@ func.func @dead(%x: !sdx.tensor<[b], f32>) {
   %0 = sdx.map "exp"(%x) : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32>
   return
 }
+
+// -----
+
+// A state is one memory with room for more: a kernel carries the past over, which a call in place leaves out, another
+// one writes behind it. A view needs the elements close together.
+
+// CHECK-LABEL: func.func @append
+// CHECK-SAME: %[[PAST:[a-z0-9]+]]: !flow.container<[b, past, 4], f32, "capacity<1, capacity_in>">
+// CHECK-SAME: -> (!flow.container<[b, past + s, 4], f32, "capacity<1, capacity_out>">,
+// CHECK-SAME: sdx.symbols = ["capacity capacity_in 0..", "capacity capacity_out 0.."]
+// CHECK: %[[BEGUN:.*]] = flow.kernel outer ["b", "past", "4"] inner [](%[[PAST]]) : {{.*}} -> !flow.container<[b, past, 4], f32, "capacity<1, capacity_out>">
+// CHECK-NEXT: %[[V:.*]] = flow.load 0 ["%0", "%1", "%2"]
+// CHECK-NEXT: flow.store %[[V]] to 0 ["%0", "%1", "%2"]
+// CHECK: %[[ALL:.*]] = flow.kernel outer ["b", "s", "4"] inner [](%{{.*}}, %[[BEGUN]]) updates : {{.*}} -> !flow.container<[b, past + s, 4], f32, "capacity<1, capacity_out>">
+// CHECK-NEXT: %[[V:.*]] = flow.load 0 ["%0", "%1", "%2"]
+// CHECK-NEXT: flow.store %[[V]] to 0 ["%0", "%1 + past", "%2"]
+// CHECK: %[[DENSE:.*]] = flow.kernel outer ["b", "past + s", "4"] inner [](%[[ALL]]) : {{.*}} -> !flow.container<[b, past + s, 4], f32, row_major>
+// CHECK: %[[VIEW:.*]] = flow.view %[[DENSE]] : <[b, past + s, 4], f32, row_major> -> <[b, 4*past + 4*s], f32, row_major>
+// CHECK: return %[[ALL]], %[[VIEW]]
+func.func @append(%past: !sdx.tensor<[b, past, 4], f32>, %x: !sdx.tensor<[b, s, 4], f32>) -> (!sdx.tensor<[b, past + s, 4], f32>, !sdx.tensor<[b, 4*past + 4*s], f32>) {
+  %0 = sdx.append %past, %x axis 1 : (!sdx.tensor<[b, past, 4], f32>, !sdx.tensor<[b, s, 4], f32>) -> !sdx.tensor<[b, past + s, 4], f32>
+  %1 = sdx.reshape %0 : !sdx.tensor<[b, past + s, 4], f32> -> !sdx.tensor<[b, 4*past + 4*s], f32>
+  return %0, %1 : !sdx.tensor<[b, past + s, 4], f32>, !sdx.tensor<[b, 4*past + 4*s], f32>
+}
+
+// -----
+
+// States of one size have one capacity, others have others; the model's own names are not taken. All functions of a
+// module are asked for these: entry points share what capacities are called.
+
+// CHECK-LABEL: func.func @other
+// CHECK-LABEL: func.func @capacities
+// CHECK-SAME: %{{[a-z0-9]+}}: !flow.container<[p, capacity2_in], f32, "capacity<0, capacity1_in>">
+// CHECK-SAME: %{{[a-z0-9]+}}: !flow.container<[p], f32, "capacity<0, capacity1_in>">
+// CHECK-SAME: %{{[a-z0-9]+}}: !flow.container<[q], f32, "capacity<0, capacity3_in>">
+// CHECK-SAME: -> (!flow.container<[p + s, capacity2_in], f32, "capacity<0, capacity1_out>">, !flow.container<[p + s], f32, "capacity<0, capacity1_out>">, !flow.container<[q + s], f32, "capacity<0, capacity3_out>">)
+func.func @other(%x: !sdx.tensor<[capacity_out], f32>) -> !sdx.tensor<[capacity_out], f32> {
+  return %x : !sdx.tensor<[capacity_out], f32>
+}
+func.func @capacities(%k: !sdx.tensor<[p, capacity2_in], f32>, %l: !sdx.tensor<[p], f32>, %m: !sdx.tensor<[q], f32>, %x: !sdx.tensor<[s, capacity2_in], f32>, %y: !sdx.tensor<[s], f32>) -> (!sdx.tensor<[p + s, capacity2_in], f32>, !sdx.tensor<[p + s], f32>, !sdx.tensor<[q + s], f32>) {
+  %0 = sdx.append %k, %x axis 0 : (!sdx.tensor<[p, capacity2_in], f32>, !sdx.tensor<[s, capacity2_in], f32>) -> !sdx.tensor<[p + s, capacity2_in], f32>
+  %1 = sdx.append %l, %y axis 0 : (!sdx.tensor<[p], f32>, !sdx.tensor<[s], f32>) -> !sdx.tensor<[p + s], f32>
+  %2 = sdx.append %m, %y axis 0 : (!sdx.tensor<[q], f32>, !sdx.tensor<[s], f32>) -> !sdx.tensor<[q + s], f32>
+  return %0, %1, %2 : !sdx.tensor<[p + s, capacity2_in], f32>, !sdx.tensor<[p + s], f32>, !sdx.tensor<[q + s], f32>
+}
+
+// -----
+
+// An append that is no state is a concat.
+
+// CHECK-LABEL: func.func @no_state
+// CHECK-NOT: capacity
+// CHECK: flow.kernel outer ["p + s"] inner []
+// CHECK: flow.load 0 ["%0"] if
+// CHECK: flow.load 1 ["%0 - p"] if
+// CHECK-NOT: updates
+func.func @no_state(%past: !sdx.tensor<[p], f32>, %x: !sdx.tensor<[s], f32>) -> (!sdx.tensor<[p + s], f32>, !sdx.tensor<[p], f32>) {
+  %0 = sdx.append %past, %x axis 0 : (!sdx.tensor<[p], f32>, !sdx.tensor<[s], f32>) -> !sdx.tensor<[p + s], f32>
+  return %0, %past : !sdx.tensor<[p + s], f32>, !sdx.tensor<[p], f32>
+}
+
+// -----
+
+// Heads that are repeated for a contraction's sake are looked up where they stand once; a reader of another kind would
+// divide at every element, and gets them written out.
+
+// CHECK-LABEL: func.func @shared_heads
+// CHECK: flow.kernel outer ["b", "8", "t", "4"]
+// CHECK-NEXT: flow.load 0 ["%0", "((%1) floordiv (4))", "%1 - 4*((%1) floordiv (4))", "%2", "%3"]
+// CHECK-NOT: flow.view
+// CHECK: flow.reduce
+func.func @shared_heads(%q: !sdx.tensor<[b, 8, s, 4], f32>, %k: !sdx.tensor<[b, 2, 1, t, 4], f32>) -> !sdx.tensor<[b, 8, s, t], f32> {
+  %0 = sdx.broadcast %k to [0, 1, 2, 3, 4] : !sdx.tensor<[b, 2, 1, t, 4], f32> -> !sdx.tensor<[b, 2, 4, t, 4], f32>
+  %1 = sdx.reshape %0 : !sdx.tensor<[b, 2, 4, t, 4], f32> -> !sdx.tensor<[b, 8, t, 4], f32>
+  %2 = sdx.contract "bhsd,bhtd->bhst"(%q, %1) : (!sdx.tensor<[b, 8, s, 4], f32>, !sdx.tensor<[b, 8, t, 4], f32>) -> !sdx.tensor<[b, 8, s, t], f32>
+  return %2 : !sdx.tensor<[b, 8, s, t], f32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @shared_heads_read_otherwise
+// CHECK: flow.view
+func.func @shared_heads_read_otherwise(%k: !sdx.tensor<[b, 2, 1, t], f32>) -> !sdx.tensor<[b, 8, t], f32> {
+  %0 = sdx.broadcast %k to [0, 1, 2, 3] : !sdx.tensor<[b, 2, 1, t], f32> -> !sdx.tensor<[b, 2, 4, t], f32>
+  %1 = sdx.reshape %0 : !sdx.tensor<[b, 2, 4, t], f32> -> !sdx.tensor<[b, 8, t], f32>
+  %2 = sdx.map "neg"(%1) : (!sdx.tensor<[b, 8, t], f32>) -> !sdx.tensor<[b, 8, t], f32>
+  return %2 : !sdx.tensor<[b, 8, t], f32>
+}
+
+// -----
+
+// One that a contraction and somebody else read; and one that is not repeated.
+
+// CHECK-LABEL: func.func @shared_heads_also_given_back
+// CHECK: flow.view
+// CHECK: flow.view
+func.func @shared_heads_also_given_back(%k: !sdx.tensor<[2, 1, t], f32>, %l: !sdx.tensor<[2, 4, t], f32>) -> (!sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>) {
+  %0 = sdx.broadcast %k to [0, 1, 2] : !sdx.tensor<[2, 1, t], f32> -> !sdx.tensor<[2, 4, t], f32>
+  %1 = sdx.reshape %0 : !sdx.tensor<[2, 4, t], f32> -> !sdx.tensor<[8, t], f32>
+  %2 = sdx.reshape %l : !sdx.tensor<[2, 4, t], f32> -> !sdx.tensor<[8, t], f32>
+  %3 = sdx.contract "ht,ht->ht"(%1, %2) : (!sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>) -> !sdx.tensor<[8, t], f32>
+  return %1, %3 : !sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>
+}

@@ -14,7 +14,8 @@ use sardonyx_dialects::sdx::{Graph, Op};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-const PIPELINE: [&str; 9] = [
+const PIPELINE: [&str; 10] = [
+    "find-caches",
     "fold-constants",
     "simplify",
     "cse",

@@ -21,6 +21,9 @@ pub fn cases() -> Vec<Case> {
         out.push(finish("attention", dtype, attention));
         out.push(finish("scaled_apart", dtype, scaled_apart));
         out.push(finish("mlp", dtype, mlp));
+        out.push(finish("cached attention", dtype, cached_attention));
+        out.push(finish("grouped heads", dtype, grouped_heads));
+        out.push(finish("rows appended and reshaped", dtype, appended_rows));
     }
     out
 }
@@ -40,7 +43,7 @@ fn finish(name: &str, dtype: DType, write: impl Fn(&mut Writer) -> Value) -> Cas
         w.graph.symbols.insert(symbol.into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
     }
     let y = write(&mut w);
-    w.graph.outputs = vec![("y".into(), y)];
+    w.graph.outputs.push(("y".into(), y));
     let mut r = Random::new(7);
     let call = |&(b, s, t): &(i64, i64, i64)| {
         let value = |name: &str| Some(BTreeMap::from([("b", b), ("s", s), ("t", t)])[name]);
@@ -184,6 +187,53 @@ fn attention(w: &mut Writer) -> Value {
     let out = w.linear(joined, "o", 8, 8);
     let sum = w.map(ScalarFn::Add, &[x, out]);
     w.layer_norm(sum)
+}
+
+/// Keys and values of earlier positions, as inputs that come back longer; `t` of them, and `s` new ones.
+fn cached_attention(w: &mut Writer) -> Value {
+    let x = w.input("x", &["b", "s", "8"]);
+    let pasts = ["past_k", "past_v"].map(|name| w.input(name, &["b", "2", "t", "4"]));
+    let (q, k, v) = (w.linear(x, "q", 8, 8), w.linear(x, "k", 8, 8), w.linear(x, "v", 8, 8));
+    let (q, k, v) = (w.heads(q, "s"), w.heads(k, "s"), w.heads(v, "s"));
+    let turned = w.map(ScalarFn::Sin, &[k]);
+    let [k, v] =
+        [(pasts[0], turned), (pasts[1], v)].map(|(past, new)| w.add(Op::Append { axis: 2 }, &[past, new], None));
+    w.graph.outputs = vec![("k".into(), k), ("v".into(), v)];
+    let kt = w.add(Op::Transpose { perm: vec![0, 1, 3, 2] }, &[k], None);
+    let scores = w.contract("bhsd,bhdt->bhst", q, kt);
+    let p = w.softmax(scores);
+    w.contract("bhst,bhtd->bhsd", p, v)
+}
+
+/// Four heads that ask, two that are asked, each by two.
+fn grouped_heads(w: &mut Writer) -> Value {
+    let (q, past) = (w.input("q", &["b", "4", "s", "4"]), w.input("past", &["b", "2", "t", "4"]));
+    let new = w.input("new", &["b", "2", "s", "4"]);
+    let all = w.add(Op::Append { axis: 2 }, &[past, new], None);
+    w.graph.outputs = vec![("all".into(), all)];
+    let ty = w.shape(&["b", "2", "1", "t + s", "4"]);
+    let one = w.add(Op::Reshape, &[all], Some(ty));
+    let ty = w.shape(&["b", "2", "2", "t + s", "4"]);
+    let both = w.add(Op::Broadcast { dims: vec![0, 1, 2, 3, 4] }, &[one], Some(ty));
+    let ty = w.shape(&["b", "4", "t + s", "4"]);
+    let repeated = w.add(Op::Reshape, &[both], Some(ty));
+    let scores = w.contract("bhsd,bhtd->bhst", q, repeated);
+    let p = w.softmax(scores);
+    w.contract("bhst,bhtd->bhsd", p, repeated)
+}
+
+/// The state is read as rows of another length, summed, and normalised: by a view, a reduction and a map.
+fn appended_rows(w: &mut Writer) -> Value {
+    let (past, new) = (w.input("past", &["t", "b", "8"]), w.input("new", &["s", "b", "8"]));
+    let doubled = w.map(ScalarFn::Add, &[new, new]);
+    let all = w.add(Op::Append { axis: 0 }, &[past, doubled], None);
+    w.graph.outputs = vec![("all".into(), all)];
+    let ty = w.shape(&["t + s", "2*b", "4"]);
+    let rows = w.add(Op::Reshape, &[all], Some(ty));
+    let normal = w.layer_norm(all);
+    let back = w.shape(&["t + s", "2*b", "4"]);
+    let normal = w.add(Op::Reshape, &[normal], Some(back));
+    w.map(ScalarFn::Mul, &[rows, normal])
 }
 
 /// (q · c) · (k · c)ᵀ, the scales behind the transposes, and k turned with batch and heads merged

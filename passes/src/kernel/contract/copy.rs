@@ -1,54 +1,76 @@
 //! b[k, n] at any strides  =>  scratch[k][32]: a panel of B that lies badly is copied once
 
-use super::Item;
 use super::plan::WIDTH;
+use super::{Item, plus};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::map::whole_steps;
+use crate::kernel::memory::masked_load;
 
 impl Item<'_> {
-    /// scratch[k][j] = source[k, j] for the columns that exist, else 0.
+    /// scratch[k][j] = source[k, j] for the columns that exist; the others get any numbers.
     pub fn copy_panel(&self, asm: &mut Asm, source: Val) {
         let (cx, plan) = (self.cx, self.plan);
-        let n_step = cx.size(asm, plan.b.stride(plan.n));
-        let lanes = cx.variant.lanes() as i64;
-        let (zero, width, step) = (asm.i64(0), asm.i64(WIDTH), asm.i64(lanes));
         let (n_k, n_n) = (cx.extent(asm, plan.k), cx.extent(asm, plan.n));
         let left = asm.bin("arith.subi", n_n, self.n0);
+        let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
+        if !plan.b.stride(plan.k).is(1) {
+            return self.copy_elements(asm, source, n_k, left);
+        }
+        let lanes = cx.variant.lanes() as i64;
+        let step = asm.i64(lanes);
         asm.for_loop((zero, width, step), &[], |asm, first, _| {
-            let behind = asm.bin("arith.addi", first, step);
-            let mut from = zero;
-            if plan.b.stride(plan.k).is(1) {
-                let whole = asm.cmpi("sle", behind, left);
-                let n_whole = whole_steps(asm, zero, n_k, lanes);
-                from = asm.select(whole, n_whole, zero);
-                let at = asm.bin("arith.muli", first, n_step);
-                let source = asm.element(source, at, Elem::F32);
-                let to = asm.element(cx.scratch, first, Elem::F32);
-                asm.for_loop((zero, from, step), &[], |asm, k, _| {
-                    self.copy_square(asm, source, to, k, n_step);
-                    vec![]
-                });
+            let columns = self.columns(asm, first, left);
+            let whole = whole_steps(asm, zero, n_k, lanes);
+            asm.for_loop((zero, whole, step), &[], |asm, k, _| {
+                self.copy_square(asm, (source, &columns), (k, first), None);
+                vec![]
+            });
+            if cx.def.extent(plan.k).as_const().is_none_or(|n| n % lanes != 0) {
+                let rest = asm.bin("arith.subi", n_k, whole);
+                let some = asm.cmpi("ne", rest, zero);
+                asm.if_then(some, |asm| self.copy_square(asm, (source, &columns), (whole, first), Some(rest)));
             }
-            self.copy_elements(asm, source, (first, behind), (from, n_k), left);
             vec![]
         });
     }
 
-    /// As many rows as columns, transposed in registers: lanes of a column are neighbours in memory.
-    fn copy_square(&self, asm: &mut Asm, source: Val, to: Val, k: Val, n_step: Val) {
+    /// Where as many columns as lanes begin, from `first` on. In place of those that are not there, the last one is
+    /// read: an address outside of memory would be slow even under a mask.
+    fn columns(&self, asm: &mut Asm, first: Val, left: Val) -> Vec<Val> {
+        let n_step = self.cx.size(asm, self.plan.b.stride(self.plan.n));
+        let one = asm.i64(1);
+        let last = asm.bin("arith.subi", left, one);
+        let column = |j: u32| {
+            let column = plus(asm, first, j as i64);
+            let column = asm.bin("arith.minsi", column, last);
+            asm.bin("arith.muli", column, n_step)
+        };
+        (0..self.cx.variant.lanes()).map(column).collect()
+    }
+
+    /// As many rows as columns from row `k` on, transposed in registers: lanes of a column are neighbours in memory.
+    /// Only the first `rest` rows are there, where given; the others become 0.
+    fn copy_square(&self, asm: &mut Asm, (source, columns): (Val, &[Val]), (k, first): (Val, Val), rest: Option<Val>) {
         let lanes = self.cx.variant.lanes();
+        let ty = Ty::new(Elem::F32, lanes);
+        let mask = rest.map(|rest| {
+            let (rest, iota) = (asm.widen(rest, lanes), asm.iota(lanes));
+            asm.cmpi("slt", iota, rest)
+        });
         let from = asm.element(source, k, Elem::F32);
         let mut rows = vec![];
-        for j in 0..lanes {
-            let j = asm.i64(j as i64);
-            let at = asm.bin("arith.muli", j, n_step);
-            let address = asm.element(from, at, Elem::F32);
-            rows.push(asm.load(address, Ty::new(Elem::F32, lanes), 4));
+        for column in columns {
+            let address = asm.element(from, *column, Elem::F32);
+            rows.push(match mask {
+                Some(mask) => masked_load(asm, address, mask, ty),
+                None => asm.load(address, ty, 4),
+            });
         }
         transpose(asm, &mut rows);
         let width = asm.i64(WIDTH);
         let at = asm.bin("arith.muli", k, width);
-        let to = asm.element(to, at, Elem::F32);
+        let at = asm.bin("arith.addi", at, first);
+        let to = asm.element(self.cx.scratch, at, Elem::F32);
         for (i, row) in rows.into_iter().enumerate() {
             let at = asm.i64(i as i64 * WIDTH);
             let address = asm.element(to, at, Elem::F32);
@@ -56,16 +78,16 @@ impl Item<'_> {
         }
     }
 
-    fn copy_elements(&self, asm: &mut Asm, source: Val, columns: (Val, Val), rows: (Val, Val), left: Val) {
+    fn copy_elements(&self, asm: &mut Asm, source: Val, n_k: Val, left: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let [k_step, n_step] = [plan.k, plan.n].map(|v| cx.size(asm, plan.b.stride(v)));
-        let (one, width) = (asm.i64(1), asm.i64(WIDTH));
-        asm.for_loop((columns.0, columns.1, one), &[], |asm, j, _| {
+        let (zero, one, width) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH));
+        asm.for_loop((zero, width, one), &[], |asm, j, _| {
             let exists = asm.cmpi("slt", j, left);
             let at = asm.bin("arith.muli", j, n_step);
             let column = asm.element(source, at, Elem::F32);
             let to = asm.element(cx.scratch, j, Elem::F32);
-            asm.for_loop((rows.0, rows.1, one), &[], |asm, k, _| {
+            asm.for_loop((zero, n_k, one), &[], |asm, k, _| {
                 let ty = Ty::new(Elem::F32, 1);
                 let v = asm.if_else(
                     exists,

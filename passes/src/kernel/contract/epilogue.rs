@@ -62,7 +62,7 @@ impl Item<'_> {
         let end = match columns {
             Columns::All => asm.i64(WIDTH),
             Columns::Known(n) => asm.i64(n),
-            Columns::Some(n) => n,
+            Columns::Some(n) | Columns::Few(n) => n,
         };
         let (zero, one, step, width) = (asm.i64(0), asm.i64(1), asm.i64(lanes as i64), asm.i64(WIDTH));
         asm.for_loop((zero, end, step), &[], |asm, first, _| {

@@ -1,45 +1,41 @@
 //! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]), f32  =>  register-blocked code over panels of 32 columns
 //!
-//! A work item is one batch element, one group of chunks of rows, one panel of columns, one chunk; chunks run fastest,
-//! so that a thread stays on a panel. A block of rows by 32 (or 16) columns is held in registers while k runs. The sum
+//! A work item is one batch element, one group of chunks of rows, one strip of columns, one chunk; chunks run fastest,
+//! so that a thread stays on a strip: a panel, or two where there are one or two rows. A block of rows by 32 (or 16) columns is held in registers while k runs. The sum
 //! for one element is over ascending k by fused multiply-add whatever the block, so that the result of a row depends
 //! on no other row.
 
+mod block;
 mod copy;
 mod epilogue;
 mod plan;
 
 pub use plan::{Plan, WIDTH, plan};
 
-use super::asm::{Asm, Elem, Ty, Val};
+use super::asm::{Asm, Elem, Val};
 use super::def::*;
 use super::eval::{Cx, Point, Variant, decode};
-use super::map::whole_steps;
-use super::memory::masked_load;
 use plan::{CHUNK, Form, GROUP};
-
-/// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
-const AHEAD: i64 = 512;
-const FEW_AHEAD: i64 = 2048;
+use sardonyx_runtime::Dim;
 
 impl Plan {
-    /// The numbers of panel and chunk of item `at` of one batch element.
-    fn panel_and_chunk(&self, cx: &Cx, asm: &mut Asm, at: Val, n_panels: Val, n_chunks: Val) -> (Val, Val) {
+    /// The numbers of strip and chunk of item `at` of one batch element.
+    fn strip_and_chunk(&self, cx: &Cx, asm: &mut Asm, at: Val, n_strips: Val, n_chunks: Val) -> (Val, Val) {
         if self.n_chunks(cx.def).as_const().is_some_and(|n| n <= GROUP) {
-            let at = decode(asm, at, &[n_panels, n_chunks]);
+            let at = decode(asm, at, &[n_strips, n_chunks]);
             return (at[0], at[1]);
         }
         // All groups but the last are full.
         let full = asm.i64(GROUP);
-        let per_group = asm.bin("arith.muli", n_panels, full);
+        let per_group = asm.bin("arith.muli", n_strips, full);
         let group = asm.bin("arith.divui", at, per_group);
         let at = asm.bin("arith.remui", at, per_group);
         let first = asm.bin("arith.muli", group, full);
         let left = asm.bin("arith.subi", n_chunks, first);
         let chunks = asm.bin("arith.minsi", left, full);
-        let panel = asm.bin("arith.divui", at, chunks);
+        let strip = asm.bin("arith.divui", at, chunks);
         let chunk = asm.bin("arith.remui", at, chunks);
-        (panel, asm.bin("arith.addi", first, chunk))
+        (strip, asm.bin("arith.addi", first, chunk))
     }
 }
 
@@ -49,11 +45,14 @@ enum Columns {
     All,
     /// Fewer, known at compile time.
     Known(i64),
-    /// Fewer, this many.
+    /// Fewer or all, this many.
     Some(Val),
+    /// This many, which are one vector.
+    Few(Val),
 }
 
-/// The state of one work item.
+/// A panel of a work item.
+#[derive(Clone)]
 struct Item<'a> {
     cx: &'a Cx<'a>,
     plan: &'a Plan,
@@ -69,33 +68,23 @@ struct Item<'a> {
     tile: Val,
 }
 
-/// Rows of the blocks that fit the registers: the usual one, then those for what is left over.
-fn blocks(variant: Variant) -> (i64, &'static [i64]) {
-    match variant {
-        Variant::V3 => (6, &[4, 2, 1]),
-        Variant::V4 => (12, &[8, 4, 2, 1]),
-    }
-}
-
 pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
     let def = cx.def;
     let (one, none) = (asm.i64(1), asm.i64(-1));
     // Which panel lies in scratch: it is copied once, not per chunk of rows.
     asm.for_loop((cx.begin, cx.end, one), &[none], |asm, item, copied| {
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
-        let (n_panels, n_chunks) = (cx.dim(asm, &plan.n_panels(def)), cx.dim(asm, &plan.n_chunks(def)));
-        extents.push(asm.bin("arith.muli", n_panels, n_chunks));
+        let (n_strips, n_chunks) = (cx.dim(asm, &plan.n_strips(def)), cx.dim(asm, &plan.n_chunks(def)));
+        extents.push(asm.bin("arith.muli", n_strips, n_chunks));
         let at = decode(asm, item, &extents);
         let mut point = Point::new(cx);
         plan.batch.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
-        let (panel, chunk) = plan.panel_and_chunk(cx, asm, at[at.len() - 1], n_panels, n_chunks);
-        let (width, chunk_rows) = (asm.i64(WIDTH), asm.i64(CHUNK));
-        let n0 = asm.bin("arith.muli", panel, width);
+        let (strip, chunk) = plan.strip_and_chunk(cx, asm, at[at.len() - 1], n_strips, n_chunks);
+        let chunk_rows = asm.i64(CHUNK);
         let m0 = asm.bin("arith.muli", chunk, chunk_rows);
         let m_extent = plan.m.map_or(one, |m| cx.extent(asm, m));
         let left = asm.bin("arith.subi", m_extent, m0);
         let rows = asm.bin("arith.minsi", left, chunk_rows);
-        point.vars[plan.n] = Some(n0);
         point.vars[plan.k] = Some(asm.i64(0));
         if let Some(m) = plan.m {
             point.vars[m] = Some(m0);
@@ -103,16 +92,63 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         let offset = cx.dim(asm, &plan.copied_bytes(def));
         let tile = asm.element(cx.scratch, offset, Elem::I8);
         let batch = asm.bin("arith.divui", item, extents[extents.len() - 1]);
-        let panel_id = asm.bin("arith.muli", batch, n_panels);
-        let panel_id = asm.bin("arith.addi", panel_id, panel);
-        let mut item = Item { cx, plan, point, n0, m0, rows, b: cx.scratch, b_step: width, tile };
-        let copied = item.locate_panel(asm, panel_id, copied[0]);
-        item.panel(asm);
-        vec![copied]
+        let first = asm.bin("arith.muli", batch, n_strips);
+        let strip_id = asm.bin("arith.addi", first, strip);
+        let b_step = asm.i64(WIDTH);
+        let item = Item { cx, plan, point, n0: strip, m0, rows, b: cx.scratch, b_step, tile };
+        vec![item.strip(asm, strip, strip_id, copied[0])]
     });
 }
 
 impl Item<'_> {
+    /// The panels of a work item: one, or two at once where there are so few rows that one would wait for itself.
+    fn strip(mut self, asm: &mut Asm, strip: Val, id: Val, copied: Val) -> Val {
+        let (cx, plan) = (self.cx, self.plan);
+        let (one, width) = (asm.i64(1), asm.i64(WIDTH));
+        let paired = plan.is_paired(cx.def);
+        if paired.is_const(0) {
+            self.begin_at(asm, strip);
+            let copied = self.locate_panel(asm, id, copied);
+            self.panel(asm);
+            return copied;
+        }
+        let per_strip = paired + Dim::constant(1);
+        let (per_strip, n_panels) = (cx.dim(asm, &per_strip), cx.dim(asm, &plan.n_panels(cx.def)));
+        let first = asm.bin("arith.muli", strip, per_strip);
+        let end = asm.bin("arith.addi", first, per_strip);
+        let last = asm.bin("arith.minsi", end, n_panels);
+        self.begin_at(asm, first);
+        let n_columns = cx.extent(asm, plan.n);
+        let n_whole = asm.bin("arith.divui", n_columns, width);
+        let (whole, two) = (asm.cmpi("sle", end, n_whole), asm.i64(2));
+        let two = asm.cmpi("eq", per_strip, two);
+        let pair = asm.bin("arith.andi", whole, two);
+        self.locate_panel(asm, id, copied);
+        let mut rest = first;
+        for rows in 1..=block::pair_rows(cx.variant) {
+            let rows_value = asm.i64(rows);
+            let here = asm.cmpi("eq", self.rows, rows_value);
+            let here = asm.bin("arith.andi", here, pair);
+            asm.if_then(here, |asm| self.pair(asm, rows));
+            rest = asm.select(here, last, rest);
+        }
+        asm.for_loop((rest, last, one), &[], |asm, panel, _| {
+            let mut item = self.clone();
+            item.begin_at(asm, panel);
+            item.locate_panel(asm, id, copied);
+            item.panel(asm);
+            vec![]
+        });
+        copied
+    }
+
+    /// Takes a panel by its number.
+    fn begin_at(&mut self, asm: &mut Asm, panel: Val) {
+        let width = asm.i64(WIDTH);
+        self.n0 = asm.bin("arith.muli", panel, width);
+        self.point.vars[self.plan.n] = Some(self.n0);
+    }
+
     /// Sets where the panel lies; copies it to scratch where it must be and is not there yet.
     fn locate_panel(&mut self, asm: &mut Asm, id: Val, copied: Val) -> Val {
         let (cx, b) = (self.cx, &self.plan.b);
@@ -126,19 +162,26 @@ impl Item<'_> {
                 copied
             }
             Form::Rows => {
-                let start = self.point.line(cx, asm, &b.coords[0]);
+                let start = self.point.start(cx, asm, b, None);
                 self.b = asm.element(base, start, Elem::F32);
                 self.b_step = cx.size(asm, b.stride(self.plan.k));
                 copied
             }
             Form::Copied => {
                 let other = asm.cmpi("ne", id, copied);
-                let start = self.point.line(cx, asm, &b.coords[0]);
+                let start = self.point.start(cx, asm, b, None);
                 let source = asm.element(base, start, Elem::F32);
                 asm.if_then(other, |asm| self.copy_panel(asm, source));
                 id
             }
         }
+    }
+
+    /// Whether whole panels and the last one share their code: masks cost next to nothing, and how many columns there
+    /// are, a few or many, is not known.
+    fn takes_any_columns(&self) -> bool {
+        let extent = self.cx.def.extent(self.plan.n);
+        self.cx.variant == Variant::V4 && extent.as_const().is_none() && self.plan.form == Form::Copied
     }
 
     /// The whole panel, or its last one with fewer columns.
@@ -147,6 +190,25 @@ impl Item<'_> {
         match self.cx.def.extent(self.plan.n) {
             Size::Const(n) if n % WIDTH == 0 => self.chunk(asm, Columns::All),
             Size::Const(n) if n < WIDTH => self.chunk(asm, Columns::Known(n)),
+            extent if self.takes_any_columns() => {
+                let extent = self.cx.size(asm, extent);
+                let left = asm.bin("arith.subi", extent, self.n0);
+                let columns = asm.bin("arith.minsi", left, width);
+                let lanes = asm.i64(self.cx.variant.lanes() as i64);
+                let few = asm.cmpi("sle", columns, lanes);
+                asm.if_else(
+                    few,
+                    &[],
+                    |asm| {
+                        self.chunk(asm, Columns::Few(columns));
+                        vec![]
+                    },
+                    |asm| {
+                        self.chunk(asm, Columns::Some(columns));
+                        vec![]
+                    },
+                );
+            }
             extent => {
                 let extent_value = self.cx.size(asm, extent);
                 let left = asm.bin("arith.subi", extent_value, self.n0);
@@ -166,170 +228,6 @@ impl Item<'_> {
                 );
             }
         }
-    }
-
-    /// All rows of the item, in blocks; then the epilogue, where it was not applied to the registers.
-    fn chunk(&self, asm: &mut Asm, columns: Columns) {
-        let (usual, rests) = blocks(self.cx.variant);
-        let only =
-            matches!(columns, Columns::All) || self.cx.def.extent(self.plan.n).as_const().is_some_and(|n| n < WIDTH);
-        // The last panel of several is a small part of the work: short code instead of fast code.
-        let (usual, rests) = if only { (usual, rests) } else { (4, &[1, 1, 1][..]) };
-        let zero = asm.i64(0);
-        match self.plan.m.map(|m| self.cx.def.extent(m)) {
-            None => self.block(asm, 1, zero, columns),
-            Some(Size::Const(m)) => {
-                let counts = if m < CHUNK { vec![m] } else { vec![CHUNK, m % CHUNK] };
-                if counts.iter().any(|c| *c >= usual) {
-                    self.usual_blocks(asm, usual, columns);
-                }
-                let mut rests: Vec<i64> = counts.iter().map(|c| c % usual).filter(|r| *r > 0).collect();
-                rests.dedup();
-                for rest in rests {
-                    self.rest(asm, usual, rest, columns);
-                }
-            }
-            Some(Size::Param(_)) => {
-                let mut at = self.usual_blocks(asm, usual, columns);
-                for &rest in rests {
-                    let (size, left) = (asm.i64(rest), asm.bin("arith.subi", self.rows, at));
-                    let fits = asm.cmpi("sge", left, size);
-                    asm.if_then(fits, |asm| self.block(asm, rest, at, columns));
-                    let next = asm.bin("arith.addi", at, size);
-                    at = asm.select(fits, next, at);
-                }
-            }
-        }
-        if !self.plan.direct {
-            self.tile_epilogue(asm, columns);
-        }
-    }
-
-    /// As many blocks of `size` rows as fit; gives the row behind them.
-    fn usual_blocks(&self, asm: &mut Asm, size: i64, columns: Columns) -> Val {
-        let (zero, step) = (asm.i64(0), asm.i64(size));
-        let end = whole_steps(asm, zero, self.rows, size);
-        asm.for_loop((zero, end, step), &[], |asm, row, _| {
-            self.block(asm, size, row, columns);
-            vec![]
-        });
-        end
-    }
-
-    /// A rest of exactly `size` rows, known at compile time but for which chunk has it.
-    fn rest(&self, asm: &mut Asm, usual: i64, size: i64, columns: Columns) {
-        let (usual, size_value) = (asm.i64(usual), asm.i64(size));
-        let left = asm.bin("arith.remui", self.rows, usual);
-        let first = asm.bin("arith.subi", self.rows, left);
-        let here = asm.cmpi("eq", left, size_value);
-        asm.if_then(here, |asm| self.block(asm, size, first, columns));
-    }
-
-    /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
-    fn block(&self, asm: &mut Asm, size: i64, row: Val, columns: Columns) {
-        let lanes = self.cx.variant.lanes() as i64;
-        // One or two rows are as fast as the panel is read: its rows are taken whole.
-        let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
-        let zero = asm.i64(0);
-        if let Columns::Known(n) = columns {
-            for first in (0..n).step_by((vectors * lanes) as usize) {
-                let needed = (n - first + lanes - 1).div_euclid(lanes).min(vectors);
-                let first = asm.i64(first);
-                self.registers(asm, size, row, first, needed as usize, columns);
-            }
-            return;
-        }
-        if vectors * lanes == WIDTH {
-            return self.registers(asm, size, row, zero, vectors as usize, columns);
-        }
-        let step = asm.i64(vectors * lanes);
-        let end = match columns {
-            Columns::Some(n) => n,
-            Columns::All | Columns::Known(_) => asm.i64(WIDTH),
-        };
-        asm.for_loop((zero, end, step), &[], |asm, first, _| {
-            self.registers(asm, size, row, first, vectors as usize, columns);
-            vec![]
-        });
-    }
-
-    /// `size` rows by `vectors` vectors of columns from `first`, in registers over all k.
-    fn registers(&self, asm: &mut Asm, size: i64, row: Val, first: Val, vectors: usize, columns: Columns) {
-        let (cx, plan) = (self.cx, self.plan);
-        let lanes = cx.variant.lanes();
-        let ty = Ty::new(Elem::F32, lanes);
-        let m = plan.m.map(|_| asm.bin("arith.addi", self.m0, row));
-        let mut at = self.point.clone();
-        if let (Some(var), Some(m)) = (plan.m, m) {
-            at.vars[var] = Some(m);
-        }
-        let a_start = at.line(cx, asm, &plan.a.coords[0]);
-        let a = asm.element(cx.reads[plan.a.buffer], a_start, Elem::F32);
-        let a_step = cx.size(asm, plan.a.stride(plan.k));
-        let row_step = plan.m.map_or(Size::Const(0), |m| plan.a.stride(m));
-        let row_offsets: Vec<Val> = (0..size).map(|i| times(asm, cx, row_step, i)).collect();
-        let firsts: Vec<Val> = (0..vectors).map(|j| plus(asm, first, j as i64 * lanes as i64)).collect();
-        let masks: Vec<Option<Val>> = firsts.iter().map(|f| self.mask(asm, *f, columns)).collect();
-        let b_masked = plan.form == Form::Rows;
-        let b = asm.element(self.b, first, Elem::F32);
-        let (lo, one, hi) = (asm.i64(0), asm.i64(1), cx.extent(asm, plan.k));
-        let zero = asm.zero(ty);
-        let inits = vec![zero; size as usize * vectors];
-        let sums = asm.for_loop((lo, hi, one), &inits, |asm, k, sums| {
-            let b_row = asm.bin("arith.muli", k, self.b_step);
-            let b_row = asm.element(b, b_row, Elem::F32);
-            let mut b_values = vec![];
-            for (j, mask) in masks.iter().enumerate() {
-                let at = asm.i64(j as i64 * lanes as i64);
-                let address = asm.element(b_row, at, Elem::F32);
-                b_values.push(match mask {
-                    Some(mask) if b_masked => masked_load(asm, address, *mask, ty),
-                    Some(_) | None => asm.load(address, ty, if b_masked { 4 } else { 32 }),
-                });
-            }
-            if plan.form == Form::Panels {
-                let ahead = if size <= 4 { FEW_AHEAD } else { AHEAD };
-                for line in 0..vectors as i64 * lanes as i64 / 16 {
-                    let at = asm.i64(ahead + line * 16);
-                    let ahead = asm.element(b_row, at, Elem::F32);
-                    asm.prefetch(ahead);
-                }
-            }
-            let a_column = asm.bin("arith.muli", k, a_step);
-            let a_column = asm.element(a, a_column, Elem::F32);
-            let mut next = vec![];
-            for (i, offset) in row_offsets.iter().enumerate() {
-                let address = asm.element(a_column, *offset, Elem::F32);
-                let value = asm.load(address, Ty::new(Elem::F32, 1), 4);
-                let value = asm.widen(value, lanes);
-                for (j, b_value) in b_values.iter().enumerate() {
-                    next.push(asm.fma(value, *b_value, sums[i * vectors + j]));
-                }
-            }
-            next
-        });
-        for j in 0..vectors {
-            let column: Vec<Val> = (0..size as usize).map(|i| sums[i * vectors + j]).collect();
-            if plan.direct {
-                self.direct_epilogue(asm, row, firsts[j], masks[j], &column);
-            } else {
-                self.to_tile(asm, row, firsts[j], &column);
-            }
-        }
-    }
-
-    /// Which lanes from column `first` of the panel exist; all where absent.
-    fn mask(&self, asm: &mut Asm, first: Val, columns: Columns) -> Option<Val> {
-        let n = match columns {
-            Columns::All => return None,
-            Columns::Known(n) => asm.i64(n),
-            Columns::Some(n) => n,
-        };
-        let lanes = self.cx.variant.lanes();
-        let (first, iota) = (asm.widen(first, lanes), asm.iota(lanes));
-        let column = asm.bin("arith.addi", first, iota);
-        let n = asm.widen(n, lanes);
-        Some(asm.cmpi("slt", column, n))
     }
 }
 

@@ -13,6 +13,9 @@ pub const CHUNK: i64 = 48;
 /// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
 pub const GROUP: i64 = 4;
 
+/// Rows and columns that are transposed in registers at once, by the widest variant.
+pub const SQUARE_MAX: i64 = 16;
+
 /// How the right operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -57,11 +60,17 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     Some(plan)
 }
 
+/// A load whose place is linear, but for what moves with the batch alone (the head that a group of heads shares).
 fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
     match &def.body[k].op {
-        Op::Load { access, guard: None } if access.computed.is_empty() => Some(access),
+        Op::Load { access, guard: None } if access.computed.iter().all(|c| c.limit.is_none()) => Some(access),
         _ => None,
     }
+}
+
+/// The variables that a computed part moves with: they can only be batch variables.
+fn computed_with(access: &Access, var: usize) -> bool {
+    access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(var)))
 }
 
 /// The plan with these two in the parts of A and B, and how good it is.
@@ -71,15 +80,20 @@ fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64,
     if def.reads[a.buffer].panels.is_some() {
         return None;
     }
+    let computed = |v: usize| computed_with(a, v) || computed_with(b, v);
+    if computed(k) {
+        return None;
+    }
     let outer = 0..def.outer.len();
-    let columns = outer.clone().filter(|v| b.moves_with(*v) && !a.moves_with(*v));
+    let free = outer.clone().filter(|v| !computed(*v));
+    let columns = free.clone().filter(|v| b.moves_with(*v) && !a.moves_with(*v));
     let unit_store = |v: usize| def.stores.first().is_some_and(|w| w.access.stride(v).is(1)) as i64;
     let wide = |v: usize| def.extent(v).as_const().is_none_or(|e| e >= 8) as i64;
     let score = |v: usize| 8 * unit_store(v) + 4 * wide(v) + 2 * b.coords[b.coords.len() - 1].strides[v].is(1) as i64;
     let n = columns.max_by_key(|v| score(*v))?;
     // The variable with the most iterations is blocked; parameters count as many.
     let size = |v: &usize| def.extent(*v).as_const().unwrap_or(i64::MAX);
-    let m = outer.clone().filter(|v| a.moves_with(*v) && !b.moves_with(*v)).max_by_key(size);
+    let m = free.filter(|v| a.moves_with(*v) && !b.moves_with(*v)).max_by_key(size);
     let form = match panels {
         Some(p) if panels_fit(def, b, p, n, k) => Form::Panels,
         Some(_) => return None,
@@ -147,6 +161,27 @@ impl Plan {
         self.columns(def).ceildiv(&Dim::constant(WIDTH))
     }
 
+    /// 1 where there are one or two rows, which take two packed panels at a time; else 0.
+    pub fn is_paired(&self, def: &KernelDef) -> Dim {
+        let wide = def.extent(self.n).as_const().is_some_and(|n| n >= 2 * WIDTH);
+        match (self.form, self.m) {
+            (Form::Panels, None) if wide => Dim::constant(1),
+            // Without any row there is no work item.
+            (Form::Panels, Some(m)) if wide => {
+                let behind = def.extent(m).dim() + Dim::constant(1);
+                Dim::constant(3).floordiv(&behind)
+            }
+            (Form::Panels | Form::Rows | Form::Copied, _) => Dim::constant(0),
+        }
+    }
+
+    /// Panels, or pairs of them.
+    pub fn n_strips(&self, def: &KernelDef) -> Dim {
+        let n_panels = self.n_panels(def);
+        let n_pairs = n_panels.floordiv(&Dim::constant(2));
+        n_panels - self.is_paired(def) * n_pairs
+    }
+
     pub fn n_chunks(&self, def: &KernelDef) -> Dim {
         let rows = self.m.map_or(Dim::constant(1), |m| def.extent(m).dim());
         rows.ceildiv(&Dim::constant(CHUNK))
@@ -154,12 +189,16 @@ impl Plan {
 
     pub fn grid(&self, def: &KernelDef) -> Dim {
         let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
-        batch * self.n_panels(def) * self.n_chunks(def)
+        batch * self.n_strips(def) * self.n_chunks(def)
     }
 
     pub fn copied_bytes(&self, def: &KernelDef) -> Dim {
         match self.form {
-            Form::Copied => def.extent(self.k).dim() * Dim::constant(WIDTH * 4),
+            Form::Copied => {
+                // Rows are copied in squares.
+                let squares = def.extent(self.k).dim().ceildiv(&Dim::constant(SQUARE_MAX));
+                squares * Dim::constant(SQUARE_MAX * WIDTH * 4)
+            }
             Form::Panels | Form::Rows => Dim::constant(0),
         }
     }

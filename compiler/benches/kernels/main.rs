@@ -1,0 +1,73 @@
+//! Kernels on one core  =>  tables: contractions as share of the FMA peak or of the read bandwidth, elements per
+//! nanosecond of the others
+//!
+//! Each share is the median over runs of the kernel's rate by the rate of a plain loop measured directly before and
+//! after it, with vectors of the variant's width: clocks wander. `cargo bench -p sardonyx --bench kernels [-- WORD]`
+//! runs the rows whose name contains the word.
+
+#[path = "../../tests/kernels/build.rs"]
+#[allow(dead_code)]
+mod build;
+#[path = "../../tests/kernels/harness.rs"]
+#[allow(dead_code)]
+mod harness;
+mod measure;
+mod shapes;
+
+use harness::{Library, variants};
+use measure::{Figures, measure};
+use sardonyx::codegen::build_shared_object;
+use sardonyx_passes::kernel::{Lowered, Variant, lower};
+use shapes::{Kind, Shape, shapes};
+use std::time::Instant;
+
+fn main() {
+    // Cargo passes flags of its own.
+    let word = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    let shapes: Vec<Shape> = shapes().into_iter().filter(|s| s.name.contains(&word)).collect();
+    let lowered: Vec<Lowered> = shapes.iter().map(|s| lower(&s.kernel).unwrap()).collect();
+    let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
+    let start = Instant::now();
+    let object = build_shared_object(&named).unwrap();
+    let (ms, kb) = (start.elapsed().as_secs_f64() * 1e3, object.len() / 1024);
+    println!("{} kernels, two variants: {ms:.0} ms, {kb} KB", shapes.len());
+    let library = Library::new(&object);
+    let variants = variants();
+    for (kind, title) in Kind::TABLES {
+        let rows: Vec<usize> = (0..shapes.len()).filter(|i| shapes[*i].kind == *kind).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        println!("\n{}", header(title, *kind, &variants));
+        for i in rows {
+            let cells = variants.iter().map(|variant| {
+                let kernel = library.kernel(&format!("k{i}"), *variant);
+                cell(*kind, &measure(kernel, &lowered[i], &shapes[i], *variant))
+            });
+            println!("| {:<42} | {} |", shapes[i].name, cells.collect::<Vec<_>>().join(" | "));
+        }
+    }
+}
+
+fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
+    let columns = |v: &Variant| match kind {
+        Kind::Product => format!("{0} GFLOP/s | {0} of peak", v.name()),
+        Kind::Stream => format!("{0} GB/s | {0} of its bound", v.name()),
+        Kind::Elements => format!("{} elements/ns", v.name()),
+    };
+    let names: Vec<String> = variants.iter().map(columns).collect();
+    let per_variant = if kind == Kind::Elements { 1 } else { 2 };
+    format!("| {title:<42} | {} |\n|---|{}", names.join(" | "), "--:|".repeat(variants.len() * per_variant))
+}
+
+fn cell(kind: Kind, f: &Figures) -> String {
+    match kind {
+        Kind::Product => format!("{:>6.1} | {:>3.0} %", f.rate, f.of_peak * 100.0),
+        // What takes longer by itself, reading the weights or the arithmetic, is the bound.
+        Kind::Stream if f.of_read > f.of_peak => {
+            format!("{:>6.1} | {:>3.0} % of reading", f.bytes_rate, f.of_read * 100.0)
+        }
+        Kind::Stream => format!("{:>6.1} | {:>3.0} % of FMA peak", f.bytes_rate, f.of_peak * 100.0),
+        Kind::Elements => format!("{:>5.1}", f.rate),
+    }
+}

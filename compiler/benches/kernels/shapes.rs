@@ -1,0 +1,139 @@
+//! Which kernels are measured: one row each
+
+use crate::build::{Builder, layer_norm, mixed, scores, softmax, softmax_of};
+use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_passes::kernel::packable;
+use sardonyx_runtime::DType;
+
+/// What a row is compared with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// The FMA peak.
+    Product,
+    /// A product of few rows: the FMA peak or a plain read of its weights.
+    Stream,
+    /// Nothing: elements per nanosecond.
+    Elements,
+}
+
+impl Kind {
+    pub const TABLES: &[(Kind, &str)] = &[
+        (Kind::Product, "contraction, m x n x k"),
+        (Kind::Stream, "few rows, m x n x k"),
+        (Kind::Elements, "row-wise and elementwise"),
+    ];
+}
+
+pub struct Shape {
+    pub name: String,
+    pub kernel: Kernel,
+    pub symbols: Vec<(&'static str, i64)>,
+    pub kind: Kind,
+    /// Of one run: floating-point operations, or elements.
+    pub work: f64,
+    /// Bytes of a constant operand; 0 where there is none.
+    pub weight_bytes: usize,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Epilogue {
+    None,
+    Bias,
+    Gelu,
+}
+
+/// a[m, k] · b[k, n], b packed. `m` is open in the kernel.
+fn gemm(kind: Kind, (m, n, k): (i64, i64, i64), epilogue: Epilogue) -> Shape {
+    let (ns, ks) = (n.to_string(), k.to_string());
+    let mut b = Builder::new(&["s", &ns], &[&ks]);
+    let x = b.load(DType::F32, &["s", &ks], &["%0", "%2"]);
+    let w = b.load(DType::F32, &[&ks, &ns], &["%2", "%1"]);
+    let mut y = b.dot(x, w);
+    let mut name = format!("{m} x {n} x {k}");
+    if epilogue != Epilogue::None {
+        let bias = b.load(DType::F32, &[&ns], &["%1"]);
+        y = b.apply(ScalarFn::Add, &[y, bias]);
+        name += " + bias";
+    }
+    if epilogue == Epilogue::Gelu {
+        y = b.gelu(y);
+        name += ", gelu";
+    }
+    b.store(y, &["s", &ns], &["%0", "%1"]);
+    let kernel = packable(&b.0).expect("a constant right operand").kernel;
+    let (work, weight_bytes) = (2.0 * m as f64 * n as f64 * k as f64, 4 * (n * k) as usize);
+    Shape { name, kernel, symbols: vec![("s", m)], kind, work, weight_bytes }
+}
+
+/// Twelve heads, each s by t over width d.
+fn attention(what: &str, kernel: Kernel, s: i64, d: i64) -> Shape {
+    let work = 2.0 * 12.0 * (s * s * d) as f64;
+    let name = format!("attention {what}, 12 heads, s {s}, d {d}");
+    Shape { name, kernel, symbols: vec![("b", 1), ("s", s), ("t", s)], kind: Kind::Product, work, weight_bytes: 0 }
+}
+
+fn elements(name: &str, kernel: Kernel, n: usize) -> Shape {
+    let symbols = vec![("b", 1), ("s", 128)];
+    Shape { name: name.into(), kernel, symbols, kind: Kind::Elements, work: n as f64, weight_bytes: 0 }
+}
+
+/// Every other number is far below the largest.
+fn hidden_softmax() -> Kernel {
+    let mut b = Builder::new(&["12", "s"], &["s"]);
+    let x = b.load(DType::F32, &["12", "s", "s"], &["%0", "%1", "%2"]);
+    let (column, two, one) = (b.index("%2"), b.constant(2.0, DType::I64), b.constant(1.0, DType::I64));
+    let odd = b.apply(ScalarFn::Rem, &[column, two]);
+    let odd = b.apply(ScalarFn::Eq, &[odd, one]);
+    let hidden = b.constant(-3e38, DType::F32);
+    let x = b.apply(ScalarFn::Select, &[odd, hidden, x]);
+    let e = softmax_of(&mut b, x);
+    b.store(e, &["12", "s", "s"], &["%0", "%1", "%2"]);
+    b.0
+}
+
+fn bias(columns: &str) -> Kernel {
+    let mut b = Builder::new(&["s", columns], &[]);
+    let x = b.load(DType::F32, &["s", columns], &["%0", "%1"]);
+    let bias = b.load(DType::F32, &[columns], &["%1"]);
+    let y = b.apply(ScalarFn::Add, &[x, bias]);
+    b.store(y, &["s", columns], &["%0", "%1"]);
+    b.0
+}
+
+pub fn shapes() -> Vec<Shape> {
+    let mut shapes = vec![];
+    // MiniLM, BERT base, a square one; then what is left over at the ends of m and n.
+    for size in [
+        (128, 384, 384),
+        (128, 1536, 384),
+        (128, 384, 1536),
+        (128, 768, 768),
+        (128, 3072, 768),
+        (128, 768, 3072),
+        (1024, 1024, 1024),
+        (13, 768, 768),
+        (127, 768, 768),
+        (128, 33, 768),
+        (127, 33, 768),
+    ] {
+        shapes.push(gemm(Kind::Product, size, Epilogue::None));
+    }
+    shapes.push(gemm(Kind::Product, (128, 768, 768), Epilogue::Bias));
+    shapes.push(gemm(Kind::Product, (128, 3072, 768), Epilogue::Gelu));
+    for (s, d) in [(128, 64), (128, 32), (100, 64), (16, 64)] {
+        shapes.push(attention("q·k", scores(12, d), s, d));
+        shapes.push(attention("p·v", mixed(12, d), s, d));
+    }
+    for (n, k) in [(384, 384), (768, 768), (3072, 768), (4096, 4096)] {
+        for m in [1, 2, 4, 8] {
+            shapes.push(gemm(Kind::Stream, (m, n, k), Epilogue::Bias));
+        }
+    }
+    shapes.push(elements("softmax 1536 x 128", softmax(&["12", "s"], "s"), 12 * 128 * 128));
+    shapes.push(elements("softmax 1536 x 128, half hidden by a mask", hidden_softmax(), 12 * 128 * 128));
+    shapes.push(elements("layer norm of a sum 128 x 384", layer_norm("384", 384.0), 128 * 384));
+    shapes.push(elements("bias 128 x 384", bias("384"), 128 * 384));
+    shapes.push(elements("bias 128 x 8", bias("8"), 128 * 8));
+    shapes
+}

@@ -1,0 +1,63 @@
+//! concat(past, x), where past is an input and the result an output  =>  append(past, x): a state that grows in place
+//!
+//! A decoder takes the keys and values of earlier positions and gives them back with those of the new ones behind them.
+//! As an append, this is something that a call may do in the memory of the past, where only the new positions are
+//! written. So nothing else may read the past, and the result is one output: both then are one memory.
+
+use crate::rewrite_functions;
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::sdx::{Graph, Op, Value};
+use sardonyx_runtime::Result;
+
+pub fn run(module: Operation) -> Result<()> {
+    rewrite_functions(module, |function| {
+        if !crate::is_sdx(function) {
+            return Ok(None);
+        }
+        let mut graph = Graph::read(function)?;
+        let uses = uses(&graph);
+        let sites: Vec<(Value, usize)> =
+            graph.values().filter_map(|(v, _)| Some((v, matches(&graph, &uses, v)?))).collect();
+        if sites.is_empty() {
+            return Ok(None);
+        }
+        for (v, axis) in sites {
+            graph.nodes[v.index()].op = Op::Append { axis };
+        }
+        graph.write(function.context()).map(Some)
+    })
+}
+
+/// The axis, where the value is a state: the concat of an input that nothing else uses and one more operand, and once
+/// an output.
+fn matches(graph: &Graph, uses: &[usize], v: Value) -> Option<usize> {
+    let node = graph.node(v);
+    let (Op::Concat { axis }, [past, _]) = (&node.op, node.args.as_slice()) else { return None };
+    (is_input(graph, *past) && uses[past.index()] == 1 && outputs_of(graph, v) == 1).then_some(*axis)
+}
+
+/// How often what is not dead uses each value.
+pub fn uses(graph: &Graph) -> Vec<usize> {
+    let live = graph.live();
+    let mut uses = graph.uses();
+    let dead = graph.values().filter(|(v, _)| !live[v.index()]);
+    dead.flat_map(|(_, node)| &node.args).for_each(|a| uses[a.index()] -= 1);
+    uses
+}
+
+/// Whether an append may go on in the memory of what it appends to.
+pub fn is_state(graph: &Graph, uses: &[usize], v: Value) -> bool {
+    let node = graph.node(v);
+    matches!(node.op, Op::Append { .. })
+        && is_input(graph, node.args[0])
+        && uses[node.args[0].index()] == 1
+        && outputs_of(graph, v) == 1
+}
+
+fn is_input(graph: &Graph, v: Value) -> bool {
+    matches!(graph.node(v).op, Op::Input { .. })
+}
+
+fn outputs_of(graph: &Graph, v: Value) -> usize {
+    graph.outputs.iter().filter(|(_, o)| *o == v).count()
+}

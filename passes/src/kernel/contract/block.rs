@@ -1,0 +1,306 @@
+//! rows of A by a panel of B  =>  sums in registers: which blocks of rows there are, and the loop over k of each
+
+use super::plan::{CHUNK, Form, WIDTH};
+use super::{Columns, Item, plus, times};
+use crate::kernel::asm::{Asm, Elem, Ty, Val};
+use crate::kernel::def::*;
+use crate::kernel::eval::Variant;
+use crate::kernel::memory::masked_load;
+use std::collections::BTreeSet;
+
+/// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
+const AHEAD: i64 = 512;
+const FEW_AHEAD: i64 = 2048;
+
+/// Which blocks of rows there are.
+#[derive(Clone, Copy)]
+struct Blocks {
+    /// Rows of the largest block that fits the registers.
+    usual: i64,
+    /// Rests of up to so many rows are one block: it reads the panel once.
+    exact: i64,
+    /// Blocks of up to so many rows wait for their own sums: a rest of them takes rows from the block before it.
+    slow: i64,
+}
+
+impl Blocks {
+    fn of(variant: Variant) -> Blocks {
+        match variant {
+            Variant::V3 => Blocks { usual: 6, exact: 5, slow: 1 },
+            Variant::V4 => Blocks { usual: 12, exact: 8, slow: 3 },
+        }
+    }
+
+    /// With one vector of columns.
+    const NARROW: Blocks = Blocks { usual: 8, exact: 8, slow: 0 };
+
+    /// For a small part of the work: short code instead of fast code.
+    const SHORT: Blocks = Blocks { usual: 4, exact: 4, slow: 0 };
+
+    /// Rows of the next block, where `left` are left.
+    fn next(&self, left: i64) -> i64 {
+        if left <= self.exact {
+            left
+        } else if left < self.usual {
+            (left + 1).div_euclid(2)
+        } else if left > self.usual && left <= self.usual + self.slow {
+            self.exact
+        } else {
+            self.usual
+        }
+    }
+
+    /// As `next`, when the kernel runs.
+    fn emit_next(&self, asm: &mut Asm, left: Val) -> Val {
+        let (usual, exact, one) = (asm.i64(self.usual), asm.i64(self.exact), asm.i64(1));
+        let mut rows = usual;
+        if self.slow > 0 {
+            let behind = asm.i64(self.usual + self.slow);
+            let (more, few) = (asm.cmpi("sgt", left, usual), asm.cmpi("sle", left, behind));
+            let both = asm.bin("arith.andi", more, few);
+            rows = asm.select(both, exact, rows);
+        }
+        if self.usual - 1 > self.exact {
+            let half = asm.bin("arith.addi", left, one);
+            let half = asm.bin("arith.shrui", half, one);
+            let less = asm.cmpi("slt", left, usual);
+            rows = asm.select(less, half, rows);
+        }
+        let fits = asm.cmpi("sle", left, exact);
+        asm.select(fits, left, rows)
+    }
+
+    /// The sizes that occur, the largest first: for so many rows, or for any number.
+    fn sizes(&self, rows: &[i64]) -> Vec<i64> {
+        let mut sizes = BTreeSet::new();
+        for rows in rows {
+            let mut left = *rows;
+            while left > 0 {
+                sizes.insert(self.next(left));
+                left -= self.next(left);
+            }
+        }
+        sizes.into_iter().rev().collect()
+    }
+}
+
+/// Rows of which a block of two panels fits the registers. One panel's sums are too few to hide the latency of the
+/// multiply-add.
+pub fn pair_rows(variant: Variant) -> i64 {
+    match variant {
+        Variant::V3 => 1,
+        Variant::V4 => 2,
+    }
+}
+
+impl Item<'_> {
+    /// All rows of the item, in blocks; then the epilogue, where it was not applied to the registers.
+    pub fn chunk(&self, asm: &mut Asm, columns: Columns) {
+        let zero = asm.i64(0);
+        let blocks = match columns {
+            Columns::Few(_) => Blocks::NARROW,
+            Columns::Known(_) | Columns::Some(_) if self.is_small_part() => Blocks::SHORT,
+            Columns::All | Columns::Known(_) | Columns::Some(_) => Blocks::of(self.cx.variant),
+        };
+        let sizes = match self.plan.m.map(|m| self.cx.def.extent(m)) {
+            None => vec![1],
+            Some(Size::Const(m)) if m < CHUNK => blocks.sizes(&[m]),
+            Some(Size::Const(m)) => blocks.sizes(&[CHUNK, m % CHUNK]),
+            Some(Size::Param(_)) => blocks.sizes(&(1..=CHUNK).collect::<Vec<_>>()),
+        };
+        asm.do_while(&[zero], |asm, at| {
+            let left = asm.bin("arith.subi", self.rows, at[0]);
+            let size = match sizes[..] {
+                [only] => asm.i64(only),
+                _ => blocks.emit_next(asm, left),
+            };
+            self.block_of(asm, &sizes, size, at[0], columns);
+            let next = asm.bin("arith.addi", at[0], size);
+            (asm.cmpi("slt", next, self.rows), vec![next])
+        });
+        if !self.plan.direct {
+            self.tile_epilogue(asm, columns);
+        }
+    }
+
+    /// Whether the columns of a panel that is not whole are the rest of many.
+    fn is_small_part(&self) -> bool {
+        let many = self.cx.def.extent(self.plan.n).as_const().is_none_or(|n| n >= 8 * WIDTH);
+        many && !self.takes_any_columns()
+    }
+
+    /// One or two rows, which are all there are, by this panel and the next one, both whole.
+    pub fn pair(&self, asm: &mut Asm, size: i64) {
+        let zero = asm.i64(0);
+        let vectors = (WIDTH / self.cx.variant.lanes() as i64) as usize;
+        let next = self.next(asm);
+        self.registers(asm, &[self, &next], size, zero, zero, vectors, Columns::All);
+        if !self.plan.direct {
+            self.tile_epilogue(asm, Columns::All);
+            next.tile_epilogue(asm, Columns::All);
+        }
+    }
+
+    /// The item with the next panel in place of its own, beside which it is kept.
+    fn next(&self, asm: &mut Asm) -> Self {
+        let mut next = self.clone();
+        next.n0 = plus(asm, self.n0, WIDTH);
+        next.point.vars[self.plan.n] = Some(next.n0);
+        let rows = self.cx.extent(asm, self.plan.k);
+        let elements = asm.bin("arith.muli", rows, self.b_step);
+        next.b = asm.element(self.b, elements, Elem::F32);
+        // The tile has more rows than such an item.
+        let behind = asm.i64(CHUNK / 2 * WIDTH);
+        next.tile = asm.element(self.tile, behind, Elem::F32);
+        next
+    }
+
+    /// The rows from `first` on that are `size`, one of `sizes`.
+    fn block_of(&self, asm: &mut Asm, sizes: &[i64], size: Val, first: Val, columns: Columns) {
+        let [this, others @ ..] = sizes else { return };
+        if others.is_empty() {
+            return self.block(asm, *this, first, columns);
+        }
+        let value = asm.i64(*this);
+        let here = asm.cmpi("eq", size, value);
+        asm.if_else(
+            here,
+            &[],
+            |asm| {
+                self.block(asm, *this, first, columns);
+                vec![]
+            },
+            |asm| {
+                self.block_of(asm, others, size, first, columns);
+                vec![]
+            },
+        );
+    }
+
+    /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
+    fn block(&self, asm: &mut Asm, size: i64, row: Val, columns: Columns) {
+        let lanes = self.cx.variant.lanes() as i64;
+        // One or two rows are as fast as the panel is read: its rows are taken whole.
+        let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
+        let zero = asm.i64(0);
+        if let Columns::Known(n) = columns {
+            for first in (0..n).step_by((vectors * lanes) as usize) {
+                let needed = (n - first + lanes - 1).div_euclid(lanes).min(vectors);
+                let first = asm.i64(first);
+                self.registers(asm, &[self], size, row, first, needed as usize, columns);
+            }
+            return;
+        }
+        let vectors = if let Columns::Few(_) = columns { 1 } else { vectors };
+        if vectors * lanes == WIDTH || vectors == 1 {
+            return self.registers(asm, &[self], size, row, zero, vectors as usize, columns);
+        }
+        let step = asm.i64(vectors * lanes);
+        let end = match columns {
+            Columns::Some(n) | Columns::Few(n) => n,
+            Columns::All | Columns::Known(_) => asm.i64(WIDTH),
+        };
+        asm.for_loop((zero, end, step), &[], |asm, first, _| {
+            self.registers(asm, &[self], size, row, first, vectors as usize, columns);
+            vec![]
+        });
+    }
+
+    /// `size` rows by `vectors` vectors of columns from `first` in each of the panels, in registers over all k.
+    #[allow(clippy::too_many_arguments)]
+    fn registers(
+        &self,
+        asm: &mut Asm,
+        panels: &[&Self],
+        size: i64,
+        row: Val,
+        first: Val,
+        vectors: usize,
+        columns: Columns,
+    ) {
+        let (cx, plan) = (self.cx, self.plan);
+        let lanes = cx.variant.lanes();
+        let ty = Ty::new(Elem::F32, lanes);
+        let m = plan.m.map(|_| asm.bin("arith.addi", self.m0, row));
+        let mut at = self.point.clone();
+        if let (Some(var), Some(m)) = (plan.m, m) {
+            at.vars[var] = Some(m);
+        }
+        let a_start = at.start(cx, asm, &plan.a, None);
+        let a = asm.element(cx.reads[plan.a.buffer], a_start, Elem::F32);
+        let a_step = cx.size(asm, plan.a.stride(plan.k));
+        let row_step = plan.m.map_or(Size::Const(0), |m| plan.a.stride(m));
+        let row_offsets: Vec<Val> = (0..size).map(|i| times(asm, cx, row_step, i)).collect();
+        let firsts: Vec<Val> = (0..vectors).map(|j| plus(asm, first, j as i64 * lanes as i64)).collect();
+        let masks: Vec<Option<Val>> = firsts.iter().map(|f| self.mask(asm, *f, columns)).collect();
+        let b: Vec<Val> = panels.iter().map(|p| asm.element(p.b, first, Elem::F32)).collect();
+        let (lo, one, hi) = (asm.i64(0), asm.i64(1), cx.extent(asm, plan.k));
+        let zero = asm.zero(ty);
+        let width = panels.len() * vectors;
+        let inits = vec![zero; size as usize * width];
+        let sums = asm.for_loop((lo, hi, one), &inits, |asm, k, sums| {
+            let b_row = asm.bin("arith.muli", k, self.b_step);
+            let b_rows: Vec<Val> = b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
+            let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
+            if plan.form == Form::Panels {
+                let ahead = if size <= 8 { FEW_AHEAD } else { AHEAD };
+                for (b_row, line) in
+                    b_rows.iter().flat_map(|b| (0..vectors as i64 * lanes as i64 / 16).map(|l| (*b, l)))
+                {
+                    let at = asm.i64(ahead + line * 16);
+                    let ahead = asm.element(b_row, at, Elem::F32);
+                    asm.prefetch(ahead);
+                }
+            }
+            let a_column = asm.bin("arith.muli", k, a_step);
+            let a_column = asm.element(a, a_column, Elem::F32);
+            let mut next = vec![];
+            for (i, offset) in row_offsets.iter().enumerate() {
+                let address = asm.element(a_column, *offset, Elem::F32);
+                let value = asm.load(address, Ty::new(Elem::F32, 1), 4);
+                let value = asm.widen(value, lanes);
+                for (j, b_value) in b_values.iter().enumerate() {
+                    next.push(asm.fma(value, *b_value, sums[i * width + j]));
+                }
+            }
+            next
+        });
+        for j in 0..width {
+            let (panel, at) = (panels[j / vectors], j % vectors);
+            let column: Vec<Val> = (0..size as usize).map(|i| sums[i * width + j]).collect();
+            if plan.direct {
+                panel.direct_epilogue(asm, row, firsts[at], masks[at], &column);
+            } else {
+                panel.to_tile(asm, row, firsts[at], &column);
+            }
+        }
+    }
+
+    /// The vectors of one row of a panel.
+    fn b_row(&self, asm: &mut Asm, row: Val, masks: &[Option<Val>], ty: Ty) -> Vec<Val> {
+        let masked = self.plan.form == Form::Rows;
+        let load = |(j, mask): (usize, &Option<Val>)| {
+            let at = asm.i64(j as i64 * ty.lanes as i64);
+            let address = asm.element(row, at, Elem::F32);
+            match mask {
+                Some(mask) if masked => masked_load(asm, address, *mask, ty),
+                Some(_) | None => asm.load(address, ty, if masked { 4 } else { 32 }),
+            }
+        };
+        masks.iter().enumerate().map(load).collect()
+    }
+
+    /// Which lanes from column `first` of the panel exist; all where absent.
+    pub fn mask(&self, asm: &mut Asm, first: Val, columns: Columns) -> Option<Val> {
+        let n = match columns {
+            Columns::All => return None,
+            Columns::Known(n) => asm.i64(n),
+            Columns::Some(n) | Columns::Few(n) => n,
+        };
+        let lanes = self.cx.variant.lanes();
+        let (first, iota) = (asm.widen(first, lanes), asm.iota(lanes));
+        let column = asm.bin("arith.addi", first, iota);
+        let n = asm.widen(n, lanes);
+        Some(asm.cmpi("slt", column, n))
+    }
+}

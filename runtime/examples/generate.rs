@@ -1,0 +1,76 @@
+//! Greedy decoding in small: one call for the prompt, then one per token, all with one cache
+//!
+//!     cargo run --release -p sardonyx-runtime --example generate -- MODEL.sdx 1 42 7 --steps 16
+//!
+//! The model is a decoder with `input_ids`, `logits`, and keys and values that go in and come out, as exporters write
+//! it. The prompt is numbers of tokens: text to tokens and back is the business of a tokenizer.
+
+use clap::Parser;
+use sardonyx_runtime::{Cache, Error, LoadOptions, Model, Result, RunOptions, Session, SessionOptions, Tensor};
+use std::path::PathBuf;
+
+#[derive(Parser)]
+pub struct Args {
+    #[arg(value_name = "MODEL.sdx")]
+    pub model: PathBuf,
+    /// Tokens to begin with
+    #[arg(required = true)]
+    pub prompt: Vec<i64>,
+    /// Tokens to add
+    #[arg(long, default_value_t = 16)]
+    pub steps: usize,
+    /// Positions that the cache has room for [default: as many as are needed]
+    #[arg(long)]
+    pub capacity: Option<usize>,
+}
+
+fn main() {
+    if let Err(error) = generate(&Args::parse(), &mut |token| println!("{token}")) {
+        eprintln!("{error}");
+        std::process::exit(error.fault.exit_code());
+    }
+}
+
+/// Shows every new token as soon as it is known.
+pub fn generate(args: &Args, show: &mut dyn FnMut(i64)) -> Result<()> {
+    let model = Model::load(&args.model, &LoadOptions::default())?;
+    let session = model.session(&SessionOptions::default())?;
+    // Entry points for the two kinds of call are faster; `main` does both.
+    let entry = |name| if model.entry(name).is_ok() { name } else { "main" };
+    let capacity = args.capacity.unwrap_or(args.prompt.len() + args.steps);
+    let mut cache = session.cache(entry("decode"), capacity)?;
+    let mut tokens = args.prompt.clone();
+    for _ in 0..args.steps {
+        let entry = entry(if cache.is_empty() { "prefill" } else { "decode" });
+        let token = next(&session, entry, &tokens, &mut cache)?;
+        show(token);
+        tokens.push(token);
+    }
+    Ok(())
+}
+
+/// Brings the cache up to the last token and returns the likeliest one to follow.
+fn next(session: &Session, entry: &str, tokens: &[i64], cache: &mut Cache) -> Result<i64> {
+    let (new, all) = (cache.len()..tokens.len(), tokens.len());
+    let mut inputs = Vec::new();
+    // What the cache holds is no input of the call.
+    for port in session.model().entry(entry)?.inputs.iter().filter(|port| port.state.is_none()) {
+        let values = match port.name.as_str() {
+            "input_ids" => tokens[new.clone()].to_vec(),
+            "position_ids" => new.clone().map(|position| position as i64).collect(),
+            // One sequence has no padding to hide.
+            "attention_mask" => vec![1; all],
+            name => return Err(Error::user("E0301", format!("this example has no values for the input `{name}`"))),
+        };
+        inputs.push((port.name.as_str(), Tensor::from_vec(vec![1, values.len()], values)));
+    }
+    let inputs: Vec<_> = inputs.iter().map(|(name, tensor)| (*name, tensor.into())).collect();
+    let outputs = session.run_cached(entry, &inputs, &mut [], cache, &RunOptions::default())?;
+    let logits = outputs.iter().find(|(name, _)| name == "logits").map(|(_, tensor)| tensor);
+    let logits = logits.ok_or_else(|| Error::user("E0301", "the model has no output `logits`"))?;
+    // [1, new, vocabulary]: the last row is about the token after the last one.
+    let (n, width) = (logits.len(), *logits.dims().last().unwrap_or(&0));
+    let last = (n - width.min(n)..n).filter_map(|i| logits.get_f64(i));
+    let best = last.enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
+    best.map(|(token, _)| token as i64).ok_or_else(|| Error::user("E0301", "the model gives no logits"))
+}

@@ -1,0 +1,260 @@
+//! Tiny decoders, one token at a time  =>  the logits of the whole sequence, for padded batches, in place as copied
+//!
+//! Tokens are given, not chosen: a tie between two logits then changes no later step.
+
+use sardonyx::compile::{Request, compile};
+use sardonyx::entries::Entries;
+use sardonyx_runtime::{Cache, DType, LoadOptions, Model, Result, RunOptions, Session, SessionOptions, Tensor};
+use sardonyx_tests::prepared::model;
+use std::path::Path;
+use std::time::Instant;
+
+#[allow(dead_code)] // Its `main` parses a command line.
+#[path = "../../runtime/examples/generate.rs"]
+mod generate;
+
+const STEPS: usize = 32;
+
+fn compiled(name: &str, entries: Entries, path: &Path) -> Model {
+    let source = model(name);
+    let request = Request { entries, ..Request::new(&source, path) };
+    compile(&request).unwrap_or_else(|e| panic!("{name}: {e}"));
+    Model::load(path, &LoadOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// With two threads, so that what the other session computes with one shows that the number does not matter.
+fn session(model: &Model, threads: usize) -> Session {
+    model.session(&SessionOptions { threads, ..SessionOptions::default() }).expect("a session")
+}
+
+/// Token `t` of the sequence `row`.
+fn token(row: usize, t: usize) -> i64 {
+    ((row * 131 + t * 29 + t * t * 7) % 509 + 3) as i64
+}
+
+/// Sequences of different lengths, each with padding before it so that all end together.
+#[derive(Clone)]
+struct Batch {
+    /// Which sequence, and how long its padding is.
+    rows: Vec<(usize, usize)>,
+}
+
+impl Batch {
+    fn alone(row: usize) -> Batch {
+        Batch { rows: vec![(row, 0)] }
+    }
+
+    fn of(&self, from: usize, to: usize, value: impl Fn(usize, usize, usize) -> i64) -> Tensor {
+        let one = |&(row, padding): &(usize, usize)| (from..to).map(move |t| (row, padding, t));
+        let values = self.rows.iter().flat_map(one).map(|(row, padding, t)| value(row, padding, t)).collect();
+        Tensor::from_vec(vec![self.rows.len(), to - from], values)
+    }
+
+    /// For the positions `from..to`, without the states.
+    fn inputs(&self, model: &Model, from: usize, to: usize) -> Vec<(String, Tensor)> {
+        let ports = model.entry("main").expect("it is there").inputs.iter().filter(|port| port.state.is_none());
+        let value = |name: &str| match name {
+            "input_ids" => self.of(from, to, |row, padding, t| if t < padding { 0 } else { token(row, t - padding) }),
+            "position_ids" => self.of(from, to, |_, padding, t| t.saturating_sub(padding) as i64),
+            "attention_mask" => self.of(0, to, |_, padding, t| (t >= padding) as i64),
+            other => panic!("no values for {other}"),
+        };
+        ports.map(|port| (port.name.clone(), value(&port.name))).collect()
+    }
+
+    fn in_place(&self, s: &Session, entry: &str, from: usize, to: usize, cache: &mut Cache) -> Result<Tensor> {
+        let inputs = self.inputs(s.model(), from, to);
+        let inputs: Vec<_> = inputs.iter().map(|(name, t)| (name.as_str(), t.into())).collect();
+        let mut outputs = s.run_cached(entry, &inputs, &mut [], cache, &RunOptions::default())?;
+        assert_eq!((outputs.len(), outputs[0].0.as_str()), (1, "logits"));
+        Ok(outputs.remove(0).1)
+    }
+
+    /// `states` go in and come out, in the order of the entry point's states.
+    fn copied(&self, s: &Session, entry: &str, from: usize, to: usize, states: &mut Vec<Tensor>) -> Tensor {
+        let inputs = self.inputs(s.model(), from, to);
+        let mut inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
+        let entry = s.model().entry(entry).expect("it is there");
+        for (state, tensor) in entry.states.iter().zip(states.drain(..)) {
+            inputs.push((&entry.inputs[state.input].name, tensor));
+        }
+        let outputs = s.run_entry(&entry.name, &inputs).unwrap_or_else(|e| panic!("{from}..{to}: {e}"));
+        *states = entry.states.iter().map(|state| outputs[state.output].1.clone()).collect();
+        outputs[0].1.clone()
+    }
+
+    fn nothing(&self, model: &Model) -> Vec<Tensor> {
+        let main = model.entry("main").expect("it is there");
+        let ports = main.states.iter().map(|state| &main.inputs[state.input]);
+        let size = |port: &sardonyx_runtime::program::Port, i: usize| port.dims[i].as_const().unwrap_or(0) as usize;
+        ports.map(|p| Tensor::zeros(p.dtype, vec![self.rows.len(), size(p, 1), 0, size(p, 3)])).collect()
+    }
+
+    /// The logits of all `to` positions by one call.
+    fn whole(&self, s: &Session, to: usize) -> Tensor {
+        self.copied(s, "main", 0, to, &mut self.nothing(s.model()))
+    }
+}
+
+/// The logits of position `t` in row `b`, where the tensor begins with position `from`.
+fn row(logits: &Tensor, b: usize, t: usize) -> Vec<f64> {
+    let [_, seq, vocabulary] = *logits.dims() else { panic!("{logits:?}") };
+    let start = (b * seq + t) * vocabulary;
+    (start..start + vocabulary).map(|i| logits.get_f64(i).expect("a number")).collect()
+}
+
+fn assert_near(actual: &[f64], expected: &[f64], what: &str) {
+    assert_eq!(actual.len(), expected.len());
+    let far = actual
+        .iter()
+        .zip(expected)
+        .position(|(a, e)| a.is_nan() || e.is_nan() || (a - e).abs() > 1e-4 * (1.0 + e.abs()));
+    if let Some(i) = far {
+        panic!("{what}: {} instead of {} at {i}", actual[i], expected[i]);
+    }
+}
+
+/// Every step in place and copied: the same bits; near the whole sequence's, and near each row's alone.
+fn check_steps(model: &Model, name: &str, batch: &Batch, prompt: usize) {
+    let (one, two) = (session(model, 1), session(model, 2));
+    let total = prompt + STEPS;
+    let together = batch.whole(&one, total);
+    let apart: Vec<Tensor> = batch.rows.iter().map(|&(r, pad)| Batch::alone(r).whole(&one, total - pad)).collect();
+    let (mut cache, mut states) = (two.cache("decode", total + 3).expect("a cache"), batch.nothing(model));
+    let mut from = 0;
+    for to in prompt..=total {
+        let entry = if from == 0 { "prefill" } else { "decode" };
+        let what = format!("{name} {entry} {from}..{to}");
+        let logits = batch.in_place(&two, entry, from, to, &mut cache).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let copied = batch.copied(&one, entry, from, to, &mut states);
+        assert!(logits.bytes() == copied.bytes(), "{what}: in place and copied differ");
+        for (state, tensor) in model.entry(entry).expect("it is there").states.iter().zip(&states) {
+            let port = &model.entry(entry).expect("it is there").outputs[state.output].name;
+            let held = cache.tensor(port).expect("a state");
+            assert!(held.dims() == tensor.dims() && held.bytes() == tensor.bytes(), "{what}: {port} differs");
+        }
+        for (b, &(_, padding)) in batch.rows.iter().enumerate() {
+            for t in from.max(padding)..to {
+                let actual = row(&logits, b, t - from);
+                assert_near(&actual, &row(&together, b, t), &format!("{what}, row {b}, together"));
+                assert_near(&actual, &row(&apart[b], 0, t - padding), &format!("{what}, row {b}, apart"));
+            }
+        }
+        from = to;
+    }
+    assert_eq!(cache.len(), total);
+}
+
+/// What does not fit is refused, and what fails appends nothing: the next token is as if nothing had been.
+fn check_refusals(model: &Model, name: &str) {
+    let (s, batch) = (session(model, 2), Batch::alone(1));
+    let (mut cache, mut undisturbed) = (s.cache("decode", 8).expect("a cache"), s.cache("main", 20).expect("a cache"));
+    for cache in [&mut cache, &mut undisturbed] {
+        batch.in_place(&s, "prefill", 0, 5, cache).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+    for t in 5..8 {
+        let full = batch.in_place(&s, "main", t, 9, &mut cache).expect_err("there is no room");
+        assert_eq!((full.code, &*full.message), ("E0307", "9 positions are needed, the cache has room for 8"));
+        let other = Batch { rows: vec![(0, 0), (1, 0)] }.in_place(&s, "decode", t, t + 1, &mut cache);
+        assert_eq!(other.expect_err("another batch").code, "E0301");
+        let again = batch.in_place(&s, "prefill", t, t + 1, &mut cache);
+        assert_eq!(again.expect_err("no beginning").code, "E0301");
+
+        let mut bad = batch.inputs(model, t, t + 1);
+        let soon = RunOptions { deadline: Some(Instant::now()), ..RunOptions::default() };
+        for (id, options, code) in [(1i64 << 40, RunOptions::default(), "E0303"), (7, soon, "E0305")] {
+            bad.iter_mut().filter(|(name, _)| name == "input_ids").for_each(|(_, ids)| {
+                *ids = Tensor::from_vec(vec![1, 1], vec![id]);
+            });
+            let inputs: Vec<_> = bad.iter().map(|(name, t)| (name.as_str(), t.into())).collect();
+            let failed = s.run_cached("decode", &inputs, &mut [], &mut cache, &options);
+            assert_eq!((failed.expect_err("it fails").code, cache.len()), (code, t));
+        }
+        // Capacities differ, the numbers do not.
+        let [a, b] =
+            [&mut cache, &mut undisturbed].map(|c| batch.in_place(&s, "decode", t, t + 1, c).expect("it runs"));
+        assert!(a.bytes() == b.bytes(), "{name}: position {t}");
+    }
+}
+
+/// The example's tokens, as recomputing everything for each of them gives.
+fn check_example(path: &Path, model: &Model, name: &str) {
+    let prompt = vec![5, 77, 300, 12];
+    let args = generate::Args { model: path.into(), prompt: prompt.clone(), steps: 6, capacity: None };
+    let mut tokens = prompt.clone();
+    generate::generate(&args, &mut |token| tokens.push(token)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(tokens.len(), prompt.len() + 6);
+    let s = session(model, 1);
+    let main = model.entry("main").expect("it is there");
+    let (batch, n) = (Batch::alone(0), tokens.len());
+    let mut inputs = batch.inputs(model, 0, n);
+    for (name, tensor) in &mut inputs {
+        if name == "input_ids" {
+            *tensor = Tensor::from_vec(vec![1, n], tokens.clone());
+        }
+    }
+    let none = batch.nothing(model);
+    let states = main.states.iter().zip(none).map(|(state, tensor)| (main.inputs[state.input].name.as_str(), tensor));
+    let inputs: Vec<_> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).chain(states).collect();
+    let logits = s.run(&inputs).unwrap_or_else(|e| panic!("{name}: {e}")).remove(0).1;
+    for t in prompt.len()..n {
+        let before = row(&logits, 0, t - 1);
+        let best = before.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        assert!(before[tokens[t] as usize] >= best - 1e-4 * (1.0 + best.abs()), "{name}: token {t} is {}", tokens[t]);
+    }
+    let short = generate::Args { capacity: Some(6), ..args };
+    assert_eq!(generate::generate(&short, &mut |_| ()).expect_err("there is no room").code, "E0307");
+}
+
+fn check(name: &str, rows: &[(usize, usize)]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("m.sdx");
+    let model = compiled(name, Entries::default(), &path);
+    assert_eq!(model.entry("decode").expect("it is there").inputs[0].dtype, DType::I64);
+    check_steps(&model, name, &Batch::alone(0), 5);
+    check_steps(&model, name, &Batch { rows: rows.to_vec() }, 7);
+    check_refusals(&model, name);
+    check_example(&path, &model, name);
+}
+
+const PADDED: &[(usize, usize)] = &[(0, 5), (1, 0), (2, 2)];
+
+#[test]
+fn gpt2_of_the_dynamo_exporter() {
+    check("skel_gpt2_tiny_kv_dyn18", PADDED);
+}
+
+#[test]
+fn gpt2_of_the_script_exporter() {
+    check("skel_gpt2_tiny_kv_ts17", PADDED);
+}
+
+#[test]
+fn llama_of_the_dynamo_exporter() {
+    check("skel_llama_tiny_kv_dyn18", PADDED);
+}
+
+#[test]
+fn llama_with_attention_operators() {
+    // Here a padding position, which sees nothing, is the softmax of nothing: NaN, and all that follows with it.
+    check("skel_llama_tiny_kv_dyn23", &[(0, 0), (1, 0), (2, 0)]);
+}
+
+#[test]
+fn llama_with_fused_operators() {
+    check("skel_llama_tiny_kv_ortopt", PADDED);
+}
+
+#[test]
+fn llama_of_the_script_exporter() {
+    check("skel_llama_tiny_kv_ts17", PADDED);
+}
+
+#[test]
+fn the_example_does_with_main_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("m.sdx");
+    let model = compiled("skel_llama_tiny_kv_ts17", Entries::NONE, &path);
+    assert!(model.entry("decode").is_err());
+    check_example(&path, &model, "main alone");
+}
