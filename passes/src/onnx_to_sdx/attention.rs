@@ -4,7 +4,7 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::reduction::softmax_over;
+use super::reduction::{softmax_of_visible, softmax_over};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Result};
@@ -120,7 +120,10 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
     if mode == 2 {
         outputs_qk = scores;
     }
-    let weights = softmax_over(b, scores, &[3])?;
+    let weights = match node.optional(3) {
+        Some(_) => softmax_of_visible(b, scores, &[3])?,
+        None => softmax_over(b, scores, &[3])?,
+    };
     if mode == 3 {
         outputs_qk = weights;
     }

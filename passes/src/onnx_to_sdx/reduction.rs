@@ -87,6 +87,11 @@ pub fn softmax(b: &mut Builder, node: &Node) -> Outputs {
 /// ((x - max, exp(x - max)), sum)
 fn shifted_power_sum(b: &mut Builder, x: Value, axes: &[usize]) -> Result<((Value, Value), Value)> {
     let max = b.reduce(ReduceFn::Max, x, axes, false)?;
+    shifted_by(b, x, max, axes)
+}
+
+/// ((x - max, exp(x - max)), sum)
+fn shifted_by(b: &mut Builder, x: Value, max: Value, axes: &[usize]) -> Result<((Value, Value), Value)> {
     let max = spread(b, max, axes, &b.dims(x))?;
     let shifted = b.map2(ScalarFn::Sub, x, max)?;
     let power = b.map1(ScalarFn::Exp, shifted)?;
@@ -99,6 +104,28 @@ pub fn softmax_over(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> 
     let ((_, power), sum) = shifted_power_sum(b, x, axes)?;
     let sum = spread(b, sum, axes, &b.dims(x))?;
     b.map2(ScalarFn::Div, power, sum)
+}
+
+/// As softmax, and 0 where all of a row is hidden, -inf: a query that may look at nothing. Of any other row the sum is
+/// at least exp(0), so that the bound changes nothing.
+pub fn softmax_of_visible(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
+    let max = b.reduce(ReduceFn::Max, x, axes, false)?;
+    let finite = b.map_const(ScalarFn::Max, max, lowest(b.dtype(x)))?;
+    let ((_, power), sum) = shifted_by(b, x, finite, axes)?;
+    let sum = b.map_const(ScalarFn::Max, sum, 1.0)?;
+    let sum = spread(b, sum, axes, &b.dims(x))?;
+    b.map2(ScalarFn::Div, power, sum)
+}
+
+/// The least finite number of a float type.
+fn lowest(dtype: DType) -> f64 {
+    let (exponent, digits) = match dtype.bits() {
+        64 => return f64::MIN,
+        16 if dtype == DType::F16 => (15, 10),
+        16 => (127, 7),
+        _ => (127, 23),
+    };
+    -(2.0 - 2f64.powi(-digits)) * 2f64.powi(exponent)
 }
 
 /// What a layer normalisation leaves behind: (normalised, mean, 1 / deviation).

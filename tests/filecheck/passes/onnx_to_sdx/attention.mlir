@@ -63,6 +63,15 @@ func.func @grouped(%q: !q, %k: !k, %v: !k) -> !v {
 // CHECK: %[[ADDED:.*]] = sdx.map "select"(%[[CAUSAL]],
 // CHECK: sdx.map "select"(%arg3,
 // CHECK: sdx.map "tanh"
+
+// A query that sees nothing gets zeros: its maximum is bounded from below, and its sum.
+
+// CHECK: %[[MAX:.*]] = sdx.reduce "max"
+// CHECK: sdx.const dense<-3.40282347E+38>
+// CHECK: sdx.map "max"(%[[MAX]],
+// CHECK: %[[SUM:.*]] = sdx.reduce "add"
+// CHECK: sdx.const dense<1.000000e+00>
+// CHECK: sdx.map "max"(%[[SUM]],
 func.func @masked(%q: !q, %k: !k, %v: !k, %m: !m, %pk: !p, %pv: !p) -> !v {
   %0 = onnx.node "Attention"(%q, %k, %v, %m, %pk, %pv) opset 23 {is_causal = 1 : i64, softcap = 2.0 : f32}
     : (!q, !k, !k, !m, !p, !p) -> !v
