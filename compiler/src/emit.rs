@@ -323,8 +323,8 @@ mod tests {
             let all = narrower("s", &e.symbols["s"], &shared["s"]);
             all.into_iter().map(|c| (c.left, c.right, c.why)).collect::<Vec<_>>()
         };
-        assert_eq!(checks(&a), [("max(s, 1)".into(), "s".into(), "`s` is at least 1 here".into())]);
-        assert_eq!(checks(&b), [("min(s, 6)".into(), "s".into(), "`s` is at most 6 here".into())]);
+        assert_eq!(checks(&a), [("max(1, s)".into(), "s".into(), "`s` is at least 1 here".into())]);
+        assert_eq!(checks(&b), [("min(6, s)".into(), "s".into(), "`s` is at most 6 here".into())]);
         let open = Plan { entries: vec![a, entry("c", SymbolKind::Input, 1, None)], kernels: vec![] };
         assert_eq!(shared_symbols(&open).unwrap()["s"].hi, None);
         let mixed = Plan { entries: vec![b, entry("d", SymbolKind::Capacity, 0, None)], kernels: vec![] };
