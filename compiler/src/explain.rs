@@ -122,7 +122,7 @@ mod tests {
     fn the_search_finds_what_trying_everything_finds() {
         for seed in 0..2000u64 {
             let n = seed % 11;
-            let order: Vec<usize> = (0..n).map(|i| (seed * 2654435761 >> (i * 3) & 1) as usize).collect();
+            let order: Vec<usize> = (0..n).map(|i| (((seed * 2654435761) >> (i * 3)) & 1) as usize).collect();
             let mut most = 0;
             for length in 1..=order.len() / 2 {
                 for first in 0..order.len() {
