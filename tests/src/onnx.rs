@@ -72,6 +72,13 @@ impl Net {
         self
     }
 
+    pub fn ints(mut self, name: &str, ints: &[i64]) -> Net {
+        let r#type = attribute_type::INTS;
+        let attribute = AttributeProto { name: name.into(), ints: ints.to_vec(), r#type, ..Default::default() };
+        self.graph().node.last_mut().expect("a node comes first").attribute.push(attribute);
+        self
+    }
+
     pub fn tensor(mut self, tensor: TensorProto) -> Net {
         self.graph().initializer.push(tensor);
         self
