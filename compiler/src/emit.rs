@@ -2,7 +2,8 @@
 
 use crate::codegen;
 use crate::import::ParamStore;
-use sardonyx_dialects::flow::{Container, Layout, Window};
+use crate::requires::{Requires, requires};
+use sardonyx_dialects::flow::{Container, Kernel, Layout, Window};
 use sardonyx_dialects::plan::{Action, Buffer, Plan};
 use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
@@ -18,6 +19,10 @@ pub struct Summary {
     pub weights_bytes: u64,
     pub code_bytes: usize,
     pub arena_bytes: String,
+    /// Memory accesses of all kernels, and how many the runtime cannot keep within their buffers by what the kernels
+    /// require of their launches: those rely on the plan being the compiler's.
+    pub accesses: usize,
+    pub unchecked: usize,
 }
 
 /// What a compilation made, to be written.
@@ -33,7 +38,11 @@ pub struct Product<'a> {
 pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let Product { plan, modules, params, model_hash, selftest } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
-    let code = if modules.is_empty() { vec![] } else { codegen::link_modules(modules)? };
+    let required: Vec<Requires> =
+        lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
+    let kernels = kernels(plan, &lowered, &required);
+    let (accesses, unchecked) = required.iter().fold((0, 0), |(a, u), r| (a + r.accesses, u + r.unchecked));
+    let code = if modules.is_empty() { vec![] } else { codegen::link_modules(modules, &kernels)? };
 
     let mut writer = ArtifactWriter::create(path)?;
     let mut constants = vec![];
@@ -59,18 +68,34 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
         arena_bytes: arena_bytes.clone(),
         checks: plan.checks.iter().map(check).collect(),
     };
-    let kernels = plan.kernels.iter().zip(&lowered).map(|((symbol, _), l)| file::Kernel {
+    let whole = file::Plan { entries: vec![entry], constants, kernels };
+    let weights_bytes = writer.weights_bytes();
+    selftest.into_iter().for_each(|test| writer.selftest(test));
+    writer.finish(manifest(plan, model_hash), &whole, &code)?;
+    Ok(Summary {
+        kernels: plan.kernels.len(),
+        launches,
+        weights_bytes,
+        code_bytes: code.len(),
+        arena_bytes,
+        accesses,
+        unchecked,
+    })
+}
+
+/// What the plan says of its kernels, and the code too.
+fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires]) -> Vec<file::Kernel> {
+    let one = |(((symbol, _), l), r): (((&String, &Kernel), &Lowered), &Requires)| file::Kernel {
         symbol: symbol.clone(),
         writes: l.writes.clone(),
         params: l.params.len() as u32,
         scratch_bytes: l.scratch_bytes.clone(),
         class: format!("{:?}", l.class).to_lowercase(),
-    });
-    let whole = file::Plan { entries: vec![entry], constants, kernels: kernels.collect() };
-    let weights_bytes = writer.weights_bytes();
-    selftest.into_iter().for_each(|test| writer.selftest(test));
-    writer.finish(manifest(plan, model_hash), &whole, &code)?;
-    Ok(Summary { kernels: plan.kernels.len(), launches, weights_bytes, code_bytes: code.len(), arena_bytes })
+        requires: r.requires.clone(),
+        indexes: r.indexes.clone(),
+    };
+    let named = plan.kernels.iter().map(|(symbol, kernel)| (symbol, kernel));
+    named.zip(lowered).zip(required).map(one).collect()
 }
 
 fn manifest(plan: &Plan, model_hash: &str) -> file::Manifest {

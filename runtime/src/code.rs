@@ -1,9 +1,10 @@
 //! the bytes of a shared object  =>  callable kernels, without a file of their own
 
 use crate::cpu::Level;
-use crate::plan::KernelFn;
+use crate::plan::{self, KERNELS_SYMBOL, KernelFn, Plan};
 use crate::program::Kernel;
 use crate::{Error, Result};
+use prost::Message;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Write;
@@ -48,12 +49,39 @@ impl Library {
         Ok(Library { handle, _file: file })
     }
 
-    fn symbol(&self, name: &str) -> Option<KernelFn> {
+    fn address(&self, name: &str) -> Option<*mut libc::c_void> {
         let name = CString::new(name).ok()?;
         // SAFETY: the handle is open and the name zero-terminated.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        (!address.is_null()).then_some(address)
+    }
+
+    fn symbol(&self, name: &str) -> Option<KernelFn> {
         // SAFETY: a kernel symbol is a function of the kernel ABI; the compiler and this crate share its definition.
-        (!address.is_null()).then(|| unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(address) })
+        Some(unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(self.address(name)?) })
+    }
+
+    /// Refuses a plan whose kernels are not those that the code declares: how many buffers they take, which they
+    /// write, what they require of a launch is known to the code, and the plan repeats it.
+    pub fn check_declared(&self, kernels: &[plan::Kernel]) -> Result<()> {
+        let Some(table) = self.address(KERNELS_SYMBOL) else { return Ok(()) };
+        let wrong = |what: String| Error::user("E0401", what).help("compile the model again");
+        // SAFETY: the symbol is a length and as many bytes (`plan::KERNELS_SYMBOL`); the code is trusted.
+        let bytes = unsafe {
+            let length = u64::from_le(table.cast::<u64>().read_unaligned());
+            std::slice::from_raw_parts(table.cast::<u8>().add(8), length as usize)
+        };
+        let declared = Plan::decode(bytes).map_err(|e| wrong(format!("the code's own kernels do not decode: {e}")))?;
+        if declared.kernels.len() != kernels.len() {
+            let (here, there) = (kernels.len(), declared.kernels.len());
+            return Err(wrong(format!("the plan has {here} kernels, the code {there}")));
+        }
+        match kernels.iter().zip(&declared.kernels).position(|(a, b)| a != b) {
+            Some(i) => {
+                Err(wrong(format!("kernel {i} `{}` of the plan is not as the code declares it", kernels[i].symbol)))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The kernels' functions for one level, in the plan's order.

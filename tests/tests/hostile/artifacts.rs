@@ -4,8 +4,8 @@ use crate::corpus;
 use crate::watch::Tally;
 use crate::{Outcome, Subject};
 use sardonyx::compile::{Request, compile};
-use sardonyx_runtime::tensor_io::Synthetic;
 use sardonyx_runtime::program::{self, Entry, Program};
+use sardonyx_runtime::tensor_io::Synthetic;
 use sardonyx_runtime::{
     Artifact, Error, Fault, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorView, Verify,
 };
@@ -119,8 +119,33 @@ fn inputs(program: &Program, entry: &Entry, random: &mut Random) -> Result<Vec<(
 
 /// Texts that mean something in plans.
 static WORDS: &[&str] = &[
-    "", "0", "1", "-1", "64", "4096", "9223372036854775807", "batch", "seq", "p0", "p1", "b0", "grid", "main", "k0", "k1", "k2", "v3",
-    "v4", "1 +", "1 floordiv (batch - 1)", "(((((((1)))))))", "max(0, 1", "overflow", "\"", "row_major", "weights",
+    "",
+    "0",
+    "1",
+    "-1",
+    "64",
+    "4096",
+    "9223372036854775807",
+    "batch",
+    "seq",
+    "p0",
+    "p1",
+    "b0",
+    "grid",
+    "main",
+    "k0",
+    "k1",
+    "k2",
+    "v3",
+    "v4",
+    "1 +",
+    "1 floordiv (batch - 1)",
+    "(((((((1)))))))",
+    "max(0, 1",
+    "overflow",
+    "\"",
+    "row_major",
+    "weights",
 ];
 
 /// Changed in its messages, with hashes, checksums and seal that fit. The native code stays as it is.

@@ -4,7 +4,7 @@ use prost::Message;
 use sardonyx::onnx::proto::*;
 use sardonyx_runtime::DType;
 use sardonyx_tests::damage::Random;
-use sardonyx_tests::onnx::{Net, small};
+use sardonyx_tests::onnx::{Net, encoder, small};
 use sardonyx_tests::prepared::prepared;
 use sardonyx_tests::schemas::{ATTRIBUTE, ELEMENT, GRAPH, NODE, TYPE};
 use sardonyx_tests::wire::{Tree, Value};
@@ -58,7 +58,8 @@ pub fn choose(n: usize, random: &mut Random) -> usize {
     }
 }
 
-static WHOLE: &[&str] = &["skel_gpt2_tiny_kv_ts17", "skel_llama_tiny_kv_dyn23", "light_squeezenet_seeded", "sk_diabetes_gbr"];
+static WHOLE: &[&str] =
+    &["skel_gpt2_tiny_kv_ts17", "skel_llama_tiny_kv_dyn23", "light_squeezenet_seeded", "sk_diabetes_gbr"];
 
 pub fn bases() -> Vec<Base> {
     let mut all: Vec<Base> = generated().into_iter().map(|net| base(net.bytes())).collect();
@@ -81,7 +82,7 @@ fn base(model: Vec<u8>) -> Base {
 
 /// The first has external data.
 pub fn generated() -> Vec<Net> {
-    vec![external(), small(), convolution(), shapes(), attention(), calls(), control(), sparse(), movement()]
+    vec![external(), small(), convolution(), shapes(), encoder(), calls(), control(), sparse(), movement()]
 }
 
 fn external() -> Net {
@@ -148,43 +149,6 @@ fn shapes() -> Net {
         .output("v")
         .output("k")
         .output("p")
-}
-
-fn attention() -> Net {
-    let head = |net: Net, name: &str| {
-        let (w, a, r, t) = (format!("w{name}"), format!("a{name}"), format!("r{name}"), format!("t{name}"));
-        net.f32s(&w, &[16, 16])
-            .node(&format!("/{name}/mm"), "MatMul", &format!("h {w}"), &a)
-            .node(&format!("/{name}/split"), "Reshape", &format!("{a} heads"), &r)
-            .node(&format!("/{name}/swap"), "Transpose", &r, &t)
-            .ints("perm", if name == "k" { &[0, 2, 3, 1] } else { &[0, 2, 1, 3] })
-    };
-    let net = Net::new()
-        .input("ids", DType::I64, "batch seq")
-        .input("mask", DType::I64, "batch seq")
-        .f32s("table", &[30, 16])
-        .f32s("scale", &[16])
-        .f32s("bias", &[16])
-        .i64s("heads", &[0, 0, 2, 8])
-        .i64s("flat", &[0, 0, 16])
-        .i64s("axes", &[1, 2])
-        .node("/lookup", "Gather", "table ids", "e")
-        .node("/norm", "LayerNormalization", "e scale bias", "h");
-    let net = head(head(head(net, "q"), "k"), "v");
-    net.node("/scores", "MatMul", "tq tk", "s")
-        .node("/cast", "Cast", "mask", "fm")
-        .int("to", 1)
-        .node("/wide", "Unsqueeze", "fm axes", "wm")
-        .node("/masked", "Add", "s wm", "sm")
-        .node("/softmax", "Softmax", "sm", "p")
-        .int("axis", -1)
-        .node("/mix", "MatMul", "p tv", "o")
-        .node("/swap", "Transpose", "o", "os")
-        .ints("perm", &[0, 2, 1, 3])
-        .node("/join", "Reshape", "os flat", "of")
-        .node("/add", "Add", "of e", "sum")
-        .node("/gelu", "Erf", "sum", "y")
-        .output("y")
 }
 
 fn calls() -> Net {
@@ -260,11 +224,33 @@ fn control() -> Net {
 
 fn sparse() -> Net {
     let mut net = Net::new().input("x", DType::F32, "n 5");
-    let values = TensorProto { name: "w".into(), data_type: 1, dims: vec![3], float_data: vec![1.0, 2.0, 3.0], ..Default::default() };
+    let values = TensorProto {
+        name: "w".into(),
+        data_type: 1,
+        dims: vec![3],
+        float_data: vec![1.0, 2.0, 3.0],
+        ..Default::default()
+    };
     let indices = TensorProto { data_type: 7, dims: vec![3], int64_data: vec![0, 7, 19], ..Default::default() };
-    net.graph().sparse_initializer.push(SparseTensorProto { values: Some(values), indices: Some(indices), dims: vec![5, 4] });
-    let raw = TensorProto { name: "r".into(), data_type: 1, dims: vec![4], raw_data: vec![0; 16].into(), ..Default::default() };
-    let half = TensorProto { name: "h".into(), data_type: 10, dims: vec![4], int32_data: vec![0x3c00; 4], ..Default::default() };
+    net.graph().sparse_initializer.push(SparseTensorProto {
+        values: Some(values),
+        indices: Some(indices),
+        dims: vec![5, 4],
+    });
+    let raw = TensorProto {
+        name: "r".into(),
+        data_type: 1,
+        dims: vec![4],
+        raw_data: vec![0; 16].into(),
+        ..Default::default()
+    };
+    let half = TensorProto {
+        name: "h".into(),
+        data_type: 10,
+        dims: vec![4],
+        int32_data: vec![0x3c00; 4],
+        ..Default::default()
+    };
     net.tensor(raw)
         .tensor(half)
         .node("/mm", "MatMul", "x w", "a")
@@ -300,15 +286,20 @@ fn movement() -> Net {
         .output("y")
 }
 
+const FILE_BYTES_MAX: usize = 8 << 20;
+
 /// Changes that no single step makes: nesting without end, and the same thing many times.
 pub struct Rough;
 
 impl Rough {
     pub fn apply(tree: &mut Tree, random: &mut Random) {
         let depth = [3, 20, 47, 60, 99, 200, 3000][random.below(7)];
+        // A file of gigabytes would test our patience, not the reader's.
+        let depth = depth.min(FILE_BYTES_MAX / tree.encode().len()).max(1);
         let places: Vec<usize> = (0..tree.count()).collect();
         let place = |tree: &mut Tree, schema| {
-            let found: Vec<usize> = places.iter().copied().filter(|&n| std::ptr::eq(tree.nth(n).schema, schema)).collect();
+            let found: Vec<usize> =
+                places.iter().copied().filter(|&n| std::ptr::eq(tree.nth(n).schema, schema)).collect();
             (!found.is_empty()).then(|| found[random_of(&found, tree.count())])
         };
         match random.below(4) {
@@ -317,7 +308,10 @@ impl Rough {
                 let of = tree.nth(at);
                 let kind = [4, 5, 9][random.below(3)];
                 for _ in 0..depth {
-                    let element = Tree { schema: &ELEMENT, fields: vec![(if kind == 5 { 2 } else { 1 }, Value::Message(of.clone()))] };
+                    let element = Tree {
+                        schema: &ELEMENT,
+                        fields: vec![(if kind == 5 { 2 } else { 1 }, Value::Message(of.clone()))],
+                    };
                     *of = Tree { schema: &TYPE, fields: vec![(kind, Value::Message(element))] };
                 }
             }

@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 
 /// Seeds that one worker process takes before a fresh one follows: small leaks must not add up to a fault.
 const BATCH: u64 = 250;
-/// Without a word from the worker; several times what a mutant may take of a processor.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Without a word from the worker: twice what a mutant may take of a processor, or so long asleep that it waits for
+/// something that never comes. The clock alone would measure how busy the machine is.
+const PROCESSOR_MAX: Duration = Duration::from_secs(10);
+const SILENCE_MAX: Duration = Duration::from_secs(240);
+const TICK: Duration = Duration::from_secs(1);
 
 /// How often each outcome came, and every fault.
 #[derive(Default)]
@@ -22,6 +25,12 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Said at once: the whole suite takes long.
+    fn fault(&mut self, what: String) {
+        eprintln!("{what}");
+        self.faults.push(what);
+    }
+
     pub fn total(&self) -> u64 {
         self.outcomes.values().sum::<u64>() + self.faults.len() as u64
     }
@@ -56,7 +65,13 @@ pub fn run(kind: &Kind, n: u64) -> Result<(), String> {
         tally.outcomes.into_iter().for_each(|(what, n)| *all.outcomes.entry(what).or_default() += n);
         all.faults.extend(tally.faults);
     }
-    println!("{}: {} mutants in {:.1} s, {} faults", kind.name, all.total(), start.elapsed().as_secs_f64(), all.faults.len());
+    println!(
+        "{}: {} mutants in {:.1} s, {} faults",
+        kind.name,
+        all.total(),
+        start.elapsed().as_secs_f64(),
+        all.faults.len()
+    );
     all.outcomes.iter().for_each(|(what, n)| println!("{n:8}  {what}"));
     if !all.faults.is_empty() {
         return Err(format!("{} of {n} mutants:\n{}", all.faults.len(), all.faults.join("\n")));
@@ -72,14 +87,14 @@ fn seeds(kind: &Kind, seeds: Range<u64>, tally: &mut Tally) {
         let mut worker = Worker::start(kind, from..seeds.end);
         let mut current = from;
         loop {
-            match worker.lines.recv_timeout(SILENCE_MAX) {
+            match worker.line() {
                 Ok(line) => {
                     let mut words = line.splitn(3, ' ');
                     let (verb, seed, rest) = (words.next(), words.next(), words.next().unwrap_or(""));
                     current = seed.and_then(|s| s.parse().ok()).unwrap_or(current);
                     match verb {
                         Some("fine") => *tally.outcomes.entry(rest.to_string()).or_default() += 1,
-                        Some("fault") => tally.faults.push(format!("{} {current}: {rest}", kind.name)),
+                        Some("fault") => tally.fault(format!("{} {current}: {rest}", kind.name)),
                         Some(_) | None => continue,
                     }
                     from = current + 1;
@@ -87,7 +102,7 @@ fn seeds(kind: &Kind, seeds: Range<u64>, tally: &mut Tally) {
                 Err(why) => {
                     if from < seeds.end {
                         let how = worker.end(why);
-                        tally.faults.push(format!("{} {current}: {how}", kind.name));
+                        tally.fault(format!("{} {current}: {how}", kind.name));
                         from = current + 1;
                     }
                     break;
@@ -100,6 +115,8 @@ fn seeds(kind: &Kind, seeds: Range<u64>, tally: &mut Tally) {
 struct Worker {
     child: Child,
     lines: Receiver<String>,
+    /// Has said something.
+    began: bool,
 }
 
 impl Worker {
@@ -111,7 +128,35 @@ impl Worker {
         let (say, lines) = channel();
         let out = child.stdout.take().expect("it is piped");
         std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).try_for_each(|l| say.send(l)));
-        Worker { child, lines }
+        Worker { child, lines, began: false }
+    }
+
+    /// The next line; no longer than a mutant may last.
+    fn line(&mut self) -> Result<String, RecvTimeoutError> {
+        let (asked, spent) = (Instant::now(), self.processor_time());
+        loop {
+            match self.lines.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Timeout) => {
+                    let busy = self.processor_time().saturating_sub(spent) > PROCESSOR_MAX;
+                    // The first line comes after the preparations.
+                    if asked.elapsed() > SILENCE_MAX || (busy && self.began) {
+                        return Err(RecvTimeoutError::Timeout);
+                    }
+                }
+                other => {
+                    self.began = true;
+                    return other;
+                }
+            }
+        }
+    }
+
+    /// User and system time of the worker, in the hundredths of a second that Linux counts in.
+    fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // Behind the name come the state and ten other numbers, then the two times.
+        let behind = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+        Duration::from_millis(behind.skip(11).take(2).map(|n| 10 * n.parse::<u64>().unwrap_or(0)).sum())
     }
 
     /// How a worker came to its end before its work did.
@@ -125,7 +170,7 @@ impl Worker {
         let _ = self.child.stderr.take().map(|mut e| e.read_to_string(&mut said));
         let said: Vec<&str> = said.lines().rev().take(12).collect();
         match hung {
-            true => format!("nothing for {SILENCE_MAX:?}"),
+            true => format!("no end after {PROCESSOR_MAX:?} of a processor, or {SILENCE_MAX:?}"),
             false => format!("the worker ended: {status}: {}", said.into_iter().rev().collect::<Vec<_>>().join(" | ")),
         }
     }

@@ -1,0 +1,236 @@
+//! load a[p0 + p1·%0], %0 < p2  =>  p0 ≥ 0, p1 ≥ 0, b0 ≥ 4·(p0 + p1·(p2 − 1) + 1): what a launch must fulfil
+//!
+//! A launch is data: whoever runs it can check these before the kernel touches memory. `p{n}` are its parameters,
+//! `b{n}` the sizes of its buffers in bytes (reads first), `grid` its work items. Every expression must not be
+//! negative. They hold for launches with work; indices that the kernel itself checks against a limit are in range
+//! where the limit is.
+
+use super::def::*;
+use super::scalar;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_runtime::Dim;
+use sardonyx_runtime::dim::Atom;
+
+/// What must not be negative.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Of the launch as a whole: its grid, its extents, its divisors.
+    pub launch: Vec<Dim>,
+    /// Of each access, loads before stores: several ways to bound it, of which one that holds is enough.
+    pub accesses: Vec<Vec<Vec<Dim>>>,
+    /// Less one, the limits of indices from data: where one is empty, no index can be in range.
+    pub limits: Vec<Dim>,
+}
+
+impl KernelDef {
+    pub fn footprint(&self) -> Footprint {
+        let mut launch = vec![self.grid() - Dim::symbol("grid")];
+        launch.extend((0..self.n_vars()).map(|v| self.extent(v).dim()));
+        let (mut accesses, mut limits) = (vec![], vec![]);
+        for step in &self.body {
+            match &step.op {
+                Op::Load { access, guard } => {
+                    let ways = [self.known(*guard), vec![]];
+                    accesses.push(self.ways(&ways, access, access.buffer, &self.reads[access.buffer]));
+                    if guard.is_none() {
+                        limits.extend(access.computed.iter().filter_map(|c| c.limit));
+                    }
+                    access.computed.iter().for_each(|c| divisors(&c.expr, &mut launch));
+                }
+                Op::Index(d) => divisors(d, &mut launch),
+                Op::Const(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => {}
+            }
+        }
+        for write in &self.stores {
+            let buffer = self.reads.len() + write.access.buffer;
+            accesses.push(self.ways(&[vec![]], &write.access, buffer, &self.writes[write.access.buffer]));
+            write.access.computed.iter().for_each(|c| divisors(&c.expr, &mut launch));
+            limits.extend(write.access.computed.iter().filter_map(|c| c.limit));
+        }
+        let mut limits: Vec<Dim> = limits.into_iter().map(|l| l.dim() - Dim::constant(1)).collect();
+        for list in [&mut launch, &mut limits] {
+            list.retain(|d| d.as_const().is_none_or(|c| c < 0));
+            list.sort();
+            list.dedup();
+        }
+        Footprint { launch, accesses, limits }
+    }
+
+    fn ways(&self, known: &[Vec<Known>], access: &Access, buffer: usize, storage: &Storage) -> Vec<Vec<Dim>> {
+        let mut ways: Vec<Vec<Dim>> = known.iter().filter_map(|k| self.bound(k, access, buffer, storage)).collect();
+        ways.dedup();
+        ways
+    }
+
+    /// What must hold for an access to stay within its buffer.
+    fn bound(&self, known: &[Known], access: &Access, buffer: usize, storage: &Storage) -> Option<Vec<Dim>> {
+        let mut needs = vec![];
+        let one = Dim::constant(1);
+        let coords: Vec<(Dim, Dim)> =
+            access.coords.iter().map(|c| self.range(&self.line(c), known, &mut needs)).collect::<Option<_>>()?;
+        let elements = match (storage.panels, &coords[..]) {
+            (Some(panels), [row, column]) => {
+                let (width, rows) = (Dim::constant(panels.width), Dim::constant(panels.rows));
+                needs.extend([row.0.clone(), column.0.clone(), rows.clone() - one.clone() - row.1.clone()]);
+                (column.1.floordiv(&width) + one) * rows * width
+            }
+            (Some(_), _) => return None,
+            (None, _) => {
+                let (mut lo, mut hi) = coords[0].clone();
+                for part in &access.computed {
+                    let stride = part.stride.dim();
+                    let (a, b) = match part.limit {
+                        Some(limit) => (Dim::constant(0), limit.dim() - one.clone()),
+                        None => self.range(&part.expr, known, &mut needs)?,
+                    };
+                    needs.push(stride.clone());
+                    (lo, hi) = (lo + a * stride.clone(), hi + b * stride);
+                }
+                needs.push(lo);
+                hi + one
+            }
+        };
+        let bytes = Dim::constant(scalar::stored(storage.dtype).bits() as i64 / 8);
+        needs.push(Dim::symbol(&format!("b{buffer}")) - elements * bytes);
+        needs.retain(|d| d.as_const().is_none_or(|c| c < 0));
+        needs.sort();
+        needs.dedup();
+        Some(needs)
+    }
+
+    fn line(&self, line: &Linear) -> Dim {
+        let terms = line.strides.iter().enumerate().map(|(v, s)| var(v) * s.dim());
+        terms.fold(line.offset.dim(), |sum, t| sum + t)
+    }
+
+    /// The least and the largest value over the iteration space, given what `needs` demands.
+    fn range(&self, d: &Dim, known: &[Known], needs: &mut Vec<Dim>) -> Option<(Dim, Dim)> {
+        let (mut lo, mut hi, mut rest) = (Dim::constant(0), Dim::constant(0), d.clone());
+        let mut add = |factor: Dim, from: Dim, to: Dim, needs: &mut Vec<Dim>| {
+            let negative = factor.as_const().is_some_and(|c| c < 0);
+            if factor.as_const().is_none() {
+                needs.push(factor.clone());
+            }
+            let (from, to) = if negative { (to, from) } else { (from, to) };
+            (lo, hi) = (lo.clone() + factor.clone() * from, hi.clone() + factor * to);
+        };
+        for k in known {
+            let Some(v) = own_vars(&k.what).first().copied() else { continue };
+            let (Some((c, _)), Some((of, _))) = (rest.linear_in(&name(v)), k.what.linear_in(&name(v))) else {
+                continue;
+            };
+            if !of.is_const(1) || c.is_const(0) {
+                continue;
+            }
+            let without = rest.clone() - c.clone() * k.what.clone();
+            if own_vars(&without).iter().any(|v| own_vars(&k.what).contains(v)) {
+                continue;
+            }
+            rest = without;
+            add(c, k.lo.clone(), k.hi.clone(), needs);
+        }
+        while let Some((atom, c, a, b)) = quotient(&rest) {
+            // k·a − k·b·⌊a / b⌋ is k times the remainder.
+            let remainder = b.as_const().filter(|b| c % b == 0 && c < 0).map(|b| (-c / b, b));
+            let times = |k: i64| rest.clone() - Dim::constant(k) * (a.clone() - b.clone() * atom.clone());
+            match remainder.map(|(k, b)| (k, b, times(k))).filter(|(.., r)| r.terms().count() < rest.terms().count()) {
+                Some((k, b, left)) => {
+                    add(Dim::constant(k), Dim::constant(0), Dim::constant(b - 1), needs);
+                    rest = left;
+                }
+                None => {
+                    let (from, to) = self.range(&a, known, needs)?;
+                    add(Dim::constant(c), from.floordiv(&b), to.floordiv(&b), needs);
+                    rest = rest - Dim::constant(c) * atom;
+                }
+            }
+        }
+        for v in own_vars(&rest) {
+            let (c, left) = rest.linear_in(&name(v))?;
+            if !own_vars(&c).is_empty() {
+                return None;
+            }
+            add(c, Dim::constant(0), self.extent(v).dim() - Dim::constant(1), needs);
+            rest = left;
+        }
+        let free = rest.symbols().iter().all(|s| own(s, '$').is_none());
+        free.then(|| (lo + rest.clone(), hi + rest))
+    }
+
+    /// What a guard says of expressions: conjunctions of comparisons with bounds on both sides.
+    fn known(&self, guard: Option<usize>) -> Vec<Known> {
+        let (mut open, mut found) = (Vec::from_iter(guard), vec![]);
+        let mut bounds: Vec<(Dim, Option<Dim>, Option<Dim>)> = vec![];
+        let index = |k: usize| if let Op::Index(d) = &self.body[k].op { Some(d.clone()) } else { None };
+        while let Some(k) = open.pop() {
+            let Op::Apply { f, args } = &self.body[k].op else { continue };
+            match (f, &args[..]) {
+                (ScalarFn::And, args) => open.extend(args),
+                (ScalarFn::Le | ScalarFn::Lt, &[a, b]) => {
+                    let (Some(a), Some(b)) = (index(a), index(b)) else { continue };
+                    let strict = Dim::constant((*f == ScalarFn::Lt) as i64);
+                    match (own_vars(&a).is_empty(), own_vars(&b).is_empty()) {
+                        (true, false) => bounds.push((b, Some(a + strict), None)),
+                        (false, true) => bounds.push((a, None, Some(b - strict))),
+                        (true, true) | (false, false) => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (what, lo, _) in &bounds {
+            let hi = bounds.iter().find_map(|(w, _, hi)| hi.clone().filter(|_| w == what));
+            if let (Some(lo), Some(hi)) = (lo.clone(), hi) {
+                found.push(Known { what: what.clone(), lo, hi });
+            }
+        }
+        found
+    }
+}
+
+/// lo ≤ what ≤ hi wherever a guard is true.
+struct Known {
+    what: Dim,
+    lo: Dim,
+    hi: Dim,
+}
+
+fn name(v: usize) -> String {
+    format!("%{v}")
+}
+
+fn var(v: usize) -> Dim {
+    Dim::symbol(&name(v))
+}
+
+fn own_vars(d: &Dim) -> Vec<usize> {
+    d.symbols().iter().filter_map(|s| own(s, '%')).collect()
+}
+
+/// c·⌊a / b⌋ among the terms, with an iteration variable in it: the quotient, c, a and b.
+fn quotient(d: &Dim) -> Option<(Dim, i64, Dim, Dim)> {
+    d.terms().find_map(|(monomial, c)| match monomial {
+        [Atom::FloorDiv(a, b)] if !own_vars(a).is_empty() && own_vars(b).is_empty() => {
+            Some((a.floordiv(b), c, (**a).clone(), (**b).clone()))
+        }
+        _ => None,
+    })
+}
+
+/// Every divisor less one: the kernel divides by it.
+fn divisors(d: &Dim, found: &mut Vec<Dim>) {
+    for atom in d.terms().flat_map(|(m, _)| m) {
+        match atom {
+            Atom::Symbol(_) => {}
+            Atom::FloorDiv(a, b) => {
+                found.push((**b).clone() - Dim::constant(1));
+                divisors(a, found);
+                divisors(b, found);
+            }
+            Atom::Max(a, b) | Atom::Min(a, b) => {
+                divisors(a, found);
+                divisors(b, found);
+            }
+        }
+    }
+}
