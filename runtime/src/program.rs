@@ -3,6 +3,11 @@
 //! What is proved here, the session relies on: indices are in range, expressions use only symbols that have a value
 //! at that point, kernels write only outputs and the arena, and nothing is read before something wrote it. What
 //! depends on the dimensions of a call (sizes, offsets, overlaps) is checked per shape, in `shape.rs`.
+//!
+//! Native code is trusted, plans are not. A kernel's signature and what it requires of a launch are declared in the
+//! code entry itself and must be repeated by the plan (`code.rs`); per shape every launch must fulfil the requirements,
+//! so that no parameter, buffer, offset or grid of a plan makes a kernel of our compiler leave its buffers. Not proved:
+//! that the numbers are right (the self-test samples that), and what a kernel does whose compiler declared nothing.
 
 use crate::artifact::CONSTANT_ALIGNMENT;
 use crate::plan::{self, Action, Manifest, Place, Plan, SymbolKind};

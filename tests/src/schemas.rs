@@ -16,7 +16,7 @@ pub static GRAPH: Schema = Schema(&[
 ]);
 pub static NODE: Schema =
     Schema(&[(1, Text), (2, Text), (3, Text), (4, Text), (5, Message(&ATTRIBUTE)), (7, Text), (8, Text)]);
-pub static ATTRIBUTE: Schema = Schema(&[
+static ATTRIBUTE: Schema = Schema(&[
     (1, Text),
     (2, Fixed32),
     (3, Varint),
@@ -73,7 +73,7 @@ pub static TYPE: Schema = Schema(&[
     (9, Message(&ELEMENT)),
 ]);
 static TENSOR_TYPE: Schema = Schema(&[(1, Varint), (2, Message(&SHAPE))]);
-pub static ELEMENT: Schema = Schema(&[(1, Message(&TYPE))]);
+static ELEMENT: Schema = Schema(&[(1, Message(&TYPE))]);
 static MAP: Schema = Schema(&[(1, Varint), (2, Message(&TYPE))]);
 static SHAPE: Schema = Schema(&[(1, Message(&DIMENSION))]);
 static DIMENSION: Schema = Schema(&[(1, Varint), (2, Text)]);

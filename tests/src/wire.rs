@@ -273,6 +273,11 @@ fn lie(random: &mut Random) -> Vec<u8> {
     }
 }
 
+/// A field of bytes: number, length, content.
+pub fn field(number: u32, bytes: &[u8]) -> Vec<u8> {
+    [varint((number as u64) << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+}
+
 fn take<'a>(bytes: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
     let (head, tail) = bytes.split_at_checked(n)?;
     *bytes = tail;

@@ -6,8 +6,8 @@ use sardonyx_runtime::DType;
 use sardonyx_tests::damage::Random;
 use sardonyx_tests::onnx::{Net, encoder, small};
 use sardonyx_tests::prepared::prepared;
-use sardonyx_tests::schemas::{ATTRIBUTE, ELEMENT, GRAPH, NODE, TYPE};
-use sardonyx_tests::wire::{Tree, Value};
+use sardonyx_tests::schemas::{GRAPH, NODE, TYPE};
+use sardonyx_tests::wire::{Tree, Value, field};
 use tempfile::TempDir;
 
 /// A good model in a folder of its own, with the data that belongs to it.
@@ -307,28 +307,26 @@ impl Rough {
                 let Some(at) = place(tree, &TYPE) else { return };
                 let of = tree.nth(at);
                 let kind = [4, 5, 9][random.below(3)];
+                let mut bytes = of.encode();
                 for _ in 0..depth {
-                    let element = Tree {
-                        schema: &ELEMENT,
-                        fields: vec![(if kind == 5 { 2 } else { 1 }, Value::Message(of.clone()))],
-                    };
-                    *of = Tree { schema: &TYPE, fields: vec![(kind, Value::Message(element))] };
+                    bytes = field(kind, &field(if kind == 5 { 2 } else { 1 }, &bytes));
                 }
+                of.fields = vec![(kind, Value::Raw(bytes))];
             }
             1 => {
                 // A node within a graph within a node …
                 let Some(at) = place(tree, &NODE) else { return };
                 let of = tree.nth(at);
+                of.fields.retain(|(number, _)| *number != 5);
+                let shell = of.encode();
+                let mut bytes = shell.clone();
                 for _ in 0..depth {
-                    let graph = Tree { schema: &GRAPH, fields: vec![(1, Value::Message(of.clone()))] };
-                    let fields = vec![
-                        (1, Value::Text(b"body".to_vec())),
-                        (6, Value::Message(graph)),
-                        (20, Value::Varint(attribute_type::GRAPH as u64)),
-                    ];
-                    of.fields.retain(|(number, _)| *number != 5);
-                    of.fields.push((5, Value::Message(Tree { schema: &ATTRIBUTE, fields })));
+                    let graph =
+                        AttributeProto { name: "body".into(), r#type: attribute_type::GRAPH, ..Default::default() };
+                    let attribute = [graph.encode_to_vec(), field(6, &field(1, &bytes))].concat();
+                    bytes = [shell.clone(), field(5, &attribute)].concat();
                 }
+                of.fields = vec![(0, Value::Raw(bytes))];
             }
             2 => {
                 // Thousands of nodes, each with the same name.
