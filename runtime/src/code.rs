@@ -29,6 +29,9 @@ impl Library {
         if code.get(..6) != Some(b"\x7fELF\x02\x01") || code.get(16..20) != Some(&[3, 0, 62, 0]) {
             return Err(Error::user("E0401", "the code is not an x86-64 shared object"));
         }
+        if !is_whole(code) {
+            return Err(Error::user("E0401", "the code is cut: its segments reach beyond its end"));
+        }
         let fail = |e: std::io::Error| Error::user("E0304", format!("cannot place the code in memory: {e}"));
         // SAFETY: a constant, zero-terminated name.
         let fd = unsafe { libc::memfd_create(c"sardonyx".as_ptr(), libc::MFD_CLOEXEC) };
@@ -94,6 +97,23 @@ impl Library {
     }
 }
 
+/// Whether all that the loader maps is there: it does not look, and touching a mapping beyond its file is fatal.
+fn is_whole(elf: &[u8]) -> bool {
+    let number = |at: usize, bytes: usize| -> Option<usize> {
+        let field = elf.get(at..at.checked_add(bytes)?)?;
+        usize::try_from(field.iter().rev().fold(0u64, |n, b| n << 8 | *b as u64)).ok()
+    };
+    let segment_ends_inside = |at: usize| -> Option<bool> {
+        let end = number(at.checked_add(8)?, 8)?.checked_add(number(at.checked_add(32)?, 8)?)?;
+        Some(end <= elf.len())
+    };
+    let all = || -> Option<bool> {
+        let (first, size, n) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+        (0..n).map(|i| segment_ends_inside(first.checked_add(i * size)?)).try_fold(true, |all, one| Some(all && one?))
+    };
+    all().unwrap_or(false)
+}
+
 fn loader_error() -> String {
     // SAFETY: dlerror returns null or a string that lives until this thread's next call of the loader.
     let text = unsafe { libc::dlerror() };
@@ -120,7 +140,12 @@ mod tests {
         let mut elf = vec![0u8; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         elf[16..20].copy_from_slice(&[3, 0, 62, 0]);
-        for code in [&b""[..], b"MZ", &elf] {
+        let mut cut = elf.clone();
+        cut[32] = 8; // One program header, which ends behind the 64 bytes.
+        cut[54] = 56;
+        cut[56] = 1;
+        cut[8 + 32] = 100;
+        for code in [&b""[..], b"MZ", &elf, &cut] {
             assert_eq!(Library::load(code).err().unwrap().code, "E0401");
         }
     }

@@ -6,7 +6,7 @@
 use prost::Message;
 use sardonyx_runtime::plan::{Action, Launch, Manifest, Place, Plan};
 use sardonyx_runtime::{DType, Error, LoadOptions, Model, Result, SessionOptions, Tensor};
-use sardonyx_tests::onnx::small;
+use sardonyx_tests::onnx::{Net, small};
 use sardonyx_tests::programs::compile;
 use sardonyx_tests::sdx::Parts;
 use std::sync::OnceLock;
@@ -146,6 +146,26 @@ fn what_is_wrong_for_a_shape_is_refused_at_the_call() {
     let one = |row: &Row| wrong(row, changed(row.2).and_then(|model| call(&model)).err());
     let found: Vec<String> = AT_CALL.iter().filter_map(one).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The kernel would read the first row, as it does for every index that is out of range.
+#[test]
+fn a_lookup_in_a_table_without_rows_is_refused() {
+    let net = Net::new().input("table", DType::F32, "n 1000").input("ids", DType::I64, "k");
+    let net = net.node("/lookup", "Gather", "table ids", "y").output("y");
+    let folder = tempfile::tempdir().unwrap();
+    let (path, artifact) = (folder.path().join("m.onnx"), folder.path().join("m.sdx"));
+    std::fs::write(&path, net.bytes()).unwrap();
+    compile(&path, &artifact, &[]);
+    let session = Model::load(&artifact, &LoadOptions::default()).unwrap().session(&Default::default()).unwrap();
+    let call = |n: usize, k: usize| {
+        let (table, ids) = (Tensor::zeros(DType::F32, vec![n, 1000]), Tensor::zeros(DType::I64, vec![k]));
+        session.run(&[("table", table), ("ids", ids)]).map(|out| out[0].1.dims().to_vec())
+    };
+    let e = call(0, 3).unwrap_err();
+    assert_eq!((e.code, e.node.as_deref()), ("E0303", Some("/lookup")), "{e}");
+    assert_eq!(call(0, 0).unwrap(), [0, 1000]);
+    assert_eq!(call(2, 3).unwrap(), [3, 1000]);
 }
 
 #[test]

@@ -234,3 +234,127 @@ fn divisors(d: &Dim, found: &mut Vec<Dim>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::lower;
+    use super::*;
+    use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+    use sardonyx_runtime::DType;
+    use std::collections::BTreeMap;
+
+    fn dims(texts: &[&str]) -> Vec<Dim> {
+        texts.iter().map(|t| Dim::parse(t).unwrap()).collect()
+    }
+
+    fn statement(body: Body, dtype: DType) -> Statement {
+        Statement { body, dtype }
+    }
+
+    /// result[%0, %1, …] = operand[read] where the guards `lo ≤ what < hi` hold.
+    fn copy(outer: &[&str], shape: &[&str], read: &[&str], guards: &[(&str, &str, &str)]) -> Kernel {
+        let container = |d: &[&str]| Container { dtype: DType::F32, dims: dims(d), layout: Layout::RowMajor };
+        let (mut body, mut guard) = (vec![], None);
+        for (what, lo, hi) in guards {
+            for text in [what, lo, hi] {
+                body.push(statement(Body::Index(Dim::parse(text).unwrap()), DType::I64));
+            }
+            let n = body.len();
+            let apply = |f, a, b| statement(Body::Apply { f, args: vec![a, b] }, DType::Bool);
+            body.push(apply(ScalarFn::Le, n - 2, n - 3));
+            body.push(apply(ScalarFn::Lt, n - 3, n - 1));
+            body.push(apply(ScalarFn::And, n, n + 1));
+            if let Some(before) = guard.replace(n + 2) {
+                body.push(apply(ScalarFn::And, before, n + 2));
+                guard = Some(n + 3);
+            }
+        }
+        let load = Body::Load { memlet: Memlet { container: 0, index: dims(read) }, guard };
+        body.push(statement(load, DType::F32));
+        let all: Vec<String> = (0..outer.len()).map(|v| format!("%{v}")).collect();
+        let written = Memlet { container: 0, index: all.iter().map(|t| Dim::parse(t).unwrap()).collect() };
+        let stores = vec![Store { memlet: written, value: body.len() - 1 }];
+        Kernel {
+            outer: dims(outer),
+            inner: vec![],
+            reads: vec![container(shape)],
+            writes: vec![container(outer)],
+            body,
+            stores,
+        }
+    }
+
+    /// The bytes of the operand that are touched, by walking every point.
+    fn touched(kernel: &Kernel, value: &dyn Fn(&str) -> Option<i64>, guards: &[(&str, &str, &str)]) -> i64 {
+        let extents: Vec<i64> = kernel.outer.iter().map(|d| d.eval(value).unwrap()).collect();
+        let sizes: Vec<i64> = kernel.reads[0].dims.iter().map(|d| d.eval(value).unwrap()).collect();
+        let Some(Body::Load { memlet, .. }) = kernel.body.last().map(|s| &s.body) else { panic!("a load") };
+        let mut last = 0;
+        for point in 0..extents.iter().product::<i64>() {
+            let mut rest = point;
+            let mut at = vec![0; extents.len()];
+            for v in (0..extents.len()).rev() {
+                (at[v], rest) = (rest % extents[v], rest / extents[v]);
+            }
+            let here = |s: &str| own(s, '%').map(|v| at[v]).or_else(|| value(s));
+            let of = |text: &str| Dim::parse(text).unwrap().eval(&here).unwrap();
+            if guards.iter().all(|(what, lo, hi)| of(lo) <= of(what) && of(what) < of(hi)) {
+                let flat = memlet.index.iter().zip(&sizes).fold(0, |f, (d, n)| f * n + d.eval(&here).unwrap());
+                assert!(flat >= 0, "the test reads before its operand");
+                last = last.max(4 * (flat + 1));
+            }
+        }
+        last
+    }
+
+    /// Extents, operand, indices, guards, and whether the bound is exact.
+    type Row<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], &'a [(&'a str, &'a str, &'a str)], bool);
+
+    #[test]
+    fn the_demand_is_what_a_walk_over_all_points_touches() {
+        let rows: &[Row] = &[
+            (&["b", "s", "8"], &["b", "s", "8"], &["%0", "%1", "%2"], &[], true),
+            (&["h", "s", "8"], &["s", "h", "8"], &["%1", "%0", "%2"], &[], true),
+            (&["b", "3"], &["b", "s"], &["%0", "s - 1"], &[], true),
+            (&["b", "4"], &["b", "9"], &["%0", "7 - 2*%1"], &[], true),
+            (&["6"], &["2", "3"], &["%0 floordiv 3", "%0 mod 3"], &[], true),
+            (&["24"], &["2", "3", "4"], &["%0 floordiv 12", "(%0 floordiv 4) mod 3", "%0 mod 4"], &[], true),
+            (&["b", "s + 2"], &["b", "s"], &["%0", "%1 - 1"], &[("%1 - 1", "0", "s")], true),
+            (&["b + h", "4"], &["h", "4"], &["%0 - b", "%1"], &[("%0", "b", "b + h")], true),
+            (&["s", "5", "3"], &["5", "s"], &["%1 + %2 - 1", "%0"], &[("%1 + %2 - 1", "0", "5")], true),
+            (
+                &["7", "7", "3", "3"],
+                &["5", "5"],
+                &["%0 + %2 - 2", "%1 + %3 - 2"],
+                &[("%0 + %2 - 2", "0", "5"), ("%1 + %3 - 2", "0", "5")],
+                true,
+            ),
+            (&["s"], &["s"], &["max(%0 - 1, 0)"], &[], false),
+        ];
+        for (outer, shape, read, guards, exact) in rows {
+            let kernel = copy(outer, shape, read, guards);
+            let lowered = lower(&kernel).unwrap();
+            let footprint = lowered.def.footprint();
+            let symbols = BTreeMap::from([("b", 2), ("h", 3), ("s", 5)]);
+            let model = |s: &str| symbols.get(s).copied();
+            let params: Vec<i64> = lowered.params.iter().map(|p| p.eval(&model).unwrap()).collect();
+            let grid = lowered.grid.eval(&model).unwrap();
+            let bytes = touched(&kernel, &model, guards);
+            let holds = |d: &Dim, bytes: i64, grid: i64| {
+                let of = |s: &str| match s {
+                    "grid" => Some(grid),
+                    "b0" => Some(bytes),
+                    "b1" => Some(i64::MAX / 8),
+                    s => s.strip_prefix('p').and_then(|n| params.get(n.parse::<usize>().ok()?).copied()),
+                };
+                d.eval(&of).unwrap() >= 0
+            };
+            assert!(footprint.launch.iter().all(|d| holds(d, bytes, grid)), "{read:?}: {footprint:?}");
+            assert!(!footprint.launch.iter().all(|d| holds(d, bytes, grid + 1)), "{read:?}: one work item too many");
+            let ways = &footprint.accesses[0];
+            let within = |bytes| ways.iter().any(|way| way.iter().all(|d| holds(d, bytes, grid)));
+            assert_eq!(within(bytes), *exact, "{read:?} touches {bytes} bytes: {ways:?}");
+            assert!(!within(bytes - 1), "{read:?} touches {bytes} bytes: {ways:?}");
+        }
+    }
+}

@@ -50,8 +50,8 @@ static COMMANDS: &[Command] = &[
     Command { name: "setup", args: "", about: "install the missing Debian or Ubuntu packages", run: setup::command },
     Command {
         name: "test",
-        args: "[ARGUMENT OF cargo test…]",
-        about: "setup, fetch, models, then the whole default test suite",
+        args: "[--suite NAME] [ARGUMENT…]",
+        about: "setup, fetch, models, then the default test suite or a named one",
         run: suite::command,
     },
 ];

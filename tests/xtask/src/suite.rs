@@ -1,13 +1,89 @@
-//! `cargo xtask test`  =>  setup, models with their weights, then `cargo test --workspace`
+//! `cargo xtask test`  =>  setup, models with their weights, then the tests of one row of [`SUITES`]
 
-use crate::context::{Context, Result, run};
+use crate::context::{Context, Failure, Result, run};
 use crate::{fetch, models, setup};
 
-/// The whole default suite; further arguments go to `cargo test`.
+/// One suite: what it needs beside the packages, and how cargo is asked for it.
+struct Suite {
+    name: &'static str,
+    about: &'static str,
+    prepare: fn(&Context) -> Result<()>,
+    cargo: &'static [&'static str],
+}
+
+/// Every suite; the first is the default.
+static SUITES: &[Suite] = &[
+    Suite {
+        name: "default",
+        about: "every test but those of the other suites",
+        prepare: models::ensure_default,
+        cargo: &["test", "--workspace"],
+    },
+    Suite {
+        name: "hostile",
+        about: "10,000 mutants of models and of artifacts, and eight threads on MiniLM; release build",
+        prepare: models::ensure_default,
+        cargo: &[
+            "test",
+            "--release",
+            "-p",
+            "sardonyx-tests",
+            "--test",
+            "hostile",
+            "--test",
+            "concurrency",
+            "--",
+            "--ignored",
+            "--nocapture",
+        ],
+    },
+];
+
+/// `cargo xtask test [--suite NAME] [ARGUMENT…]`; further arguments go to cargo.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
+    let (suite, rest) = choose(args)?;
     setup::ensure()?;
     fetch::command(context, &[])?;
-    models::ensure_default(context)?;
-    println!("test: cargo test --workspace {}", args.join(" "));
-    run(context.cargo(["test", "--workspace"]).args(args))
+    (suite.prepare)(context)?;
+    println!("test: cargo {} {}", suite.cargo.join(" "), rest.join(" "));
+    run(context.cargo(suite.cargo).args(rest))
+}
+
+fn choose(args: &[String]) -> Result<(&'static Suite, &[String])> {
+    let known = || {
+        let rows = SUITES.iter().map(|s| format!("\n    {:<14} {}", s.name, s.about));
+        format!("the suites are{}", rows.collect::<String>())
+    };
+    match args {
+        [flag, name, rest @ ..] if flag == "--suite" => match SUITES.iter().find(|s| s.name == name) {
+            Some(suite) => Ok((suite, rest)),
+            None => Err(Failure::user(format!("there is no suite `{name}`")).help(known())),
+        },
+        [flag] if flag == "--suite" => Err(Failure::user("`--suite` wants a name").help(known())),
+        rest => Ok((&SUITES[0], rest)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(args: &[&str]) -> std::result::Result<(&'static str, usize), String> {
+        let args: Vec<String> = args.iter().map(|a| a.to_string()).collect();
+        choose(&args).map(|(suite, rest)| (suite.name, rest.len())).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_suite_is_the_named_one_or_the_default() {
+        assert_eq!(chosen(&[]), Ok(("default", 0)));
+        assert_eq!(chosen(&["-p", "xtask"]), Ok(("default", 2)));
+        assert_eq!(chosen(&["--suite", "hostile", "--quiet"]), Ok(("hostile", 1)));
+    }
+
+    #[test]
+    fn a_wrong_suite_lists_the_right_ones() {
+        let wrong = chosen(&["--suite", "huge"]).unwrap_err();
+        assert!(wrong.starts_with("error: there is no suite `huge`\n  help: the suites are\n    default "), "{wrong}");
+        assert!(chosen(&["--suite"]).unwrap_err().contains("hostile"));
+    }
 }
