@@ -129,20 +129,25 @@ impl KernelDef {
             rest = without;
             add(c, k.lo.clone(), k.hi.clone(), needs);
         }
-        while let Some((atom, c, a, b)) = quotient(&rest) {
+        loop {
+            let found = quotients(&rest);
             // k·a − k·b·⌊a / b⌋ is k times the remainder.
-            let remainder = b.as_const().filter(|b| c % b == 0 && c < 0).map(|b| (-c / b, b));
-            let times = |k: i64| rest.clone() - Dim::constant(k) * (a.clone() - b.clone() * atom.clone());
-            match remainder.map(|(k, b)| (k, b, times(k))).filter(|(.., r)| r.terms().count() < rest.terms().count()) {
-                Some((k, b, left)) => {
-                    add(Dim::constant(k), Dim::constant(0), Dim::constant(b - 1), needs);
+            let remainder = found.iter().find_map(|(atom, c, a, b)| {
+                let n = b.as_const().filter(|n| c % n == 0 && *c < 0)?;
+                let left = rest.clone() + Dim::constant(c / n) * (a.clone() - b.clone() * atom.clone());
+                (left.terms().count() < rest.terms().count()).then_some((-c / n, n, left))
+            });
+            match (remainder, found.into_iter().next()) {
+                (Some((k, n, left)), _) => {
+                    add(Dim::constant(k), Dim::constant(0), Dim::constant(n - 1), needs);
                     rest = left;
                 }
-                None => {
+                (None, Some((atom, c, a, b))) => {
                     let (from, to) = self.range(&a, known, needs)?;
                     add(Dim::constant(c), from.floordiv(&b), to.floordiv(&b), needs);
                     rest = rest - Dim::constant(c) * atom;
                 }
+                (None, None) => break,
             }
         }
         for v in own_vars(&rest) {
@@ -207,14 +212,15 @@ fn own_vars(d: &Dim) -> Vec<usize> {
     d.symbols().iter().filter_map(|s| own(s, '%')).collect()
 }
 
-/// c·⌊a / b⌋ among the terms, with an iteration variable in it: the quotient, c, a and b.
-fn quotient(d: &Dim) -> Option<(Dim, i64, Dim, Dim)> {
-    d.terms().find_map(|(monomial, c)| match monomial {
+/// Every c·⌊a / b⌋ among the terms with an iteration variable in it: the quotient, c, a and b.
+fn quotients(d: &Dim) -> Vec<(Dim, i64, Dim, Dim)> {
+    let one = |(monomial, c): (&[Atom], i64)| match monomial {
         [Atom::FloorDiv(a, b)] if !own_vars(a).is_empty() && own_vars(b).is_empty() => {
             Some((a.floordiv(b), c, (**a).clone(), (**b).clone()))
         }
         _ => None,
-    })
+    };
+    d.terms().filter_map(one).collect()
 }
 
 /// Every divisor less one: the kernel divides by it.

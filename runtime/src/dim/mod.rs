@@ -11,6 +11,7 @@ mod text;
 mod tests;
 
 use crate::{Error, Result};
+use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Add, Mul, Neg, Sub};
@@ -28,7 +29,7 @@ pub enum Atom {
 /// A product of atoms, sorted, with repetition.
 pub type Monomial = Vec<Atom>;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
     /// Sorted by monomial; no zero coefficient. The empty monomial is the constant term.
     terms: BTreeMap<Monomial, i64>,
@@ -38,6 +39,9 @@ pub struct Dim {
 /// More terms than any model needs; beyond it an expression counts as overflowed, so that hostile input cannot
 /// make expressions grow without bound.
 const TERMS_MAX: usize = 4096;
+
+/// Symbols and operations within one atom, counted as often as they occur.
+const ATOM_WEIGHT_MAX: usize = 4096;
 
 /// Terms that a polynomial division may go through; one that would take longer counts as not exact.
 const DIVISION_MAX: usize = 1 << 16;
@@ -61,6 +65,10 @@ impl Dim {
     }
 
     fn atom(atom: Atom) -> Dim {
+        // What is shared in memory is walked as often as it occurs: `x mod 7 mod 5 mod 3 …` doubles at every step.
+        if atom.weight() > ATOM_WEIGHT_MAX {
+            return Dim::overflow();
+        }
         Dim { terms: BTreeMap::from([(vec![atom], 1)]), overflow: false }
     }
 
@@ -78,6 +86,11 @@ impl Dim {
             }
         }
         if out.len() > TERMS_MAX { Dim::overflow() } else { Dim { terms: out, overflow: false } }
+    }
+
+    /// Symbols and operations, counted as often as they occur: what a walk over the expression takes.
+    fn weight(&self) -> usize {
+        self.terms.keys().flatten().fold(0, |sum, atom| sum.saturating_add(atom.weight()))
     }
 
     fn scaled(mut self, by: i64) -> Dim {
@@ -356,7 +369,32 @@ impl Dim {
     }
 }
 
+impl Ord for Dim {
+    fn cmp(&self, other: &Dim) -> Ordering {
+        // Atoms share their parts.
+        match std::ptr::eq(self, other) {
+            true => Ordering::Equal,
+            false => (&self.terms, self.overflow).cmp(&(&other.terms, other.overflow)),
+        }
+    }
+}
+
+impl PartialOrd for Dim {
+    fn partial_cmp(&self, other: &Dim) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Atom {
+    fn weight(&self) -> usize {
+        match self {
+            Atom::Symbol(_) => 1,
+            Atom::FloorDiv(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                a.weight().saturating_add(b.weight()).saturating_add(1)
+            }
+        }
+    }
+
     fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64> {
         Ok(match self {
             Atom::Symbol(name) => {

@@ -117,11 +117,12 @@ fn long_expressions_end_soon() {
     let sum = |letter: &str, n: usize| (0..n).map(|i| format!("{letter}{i}")).collect::<Vec<_>>().join(" + ");
     let large = format!("({}) * ({})", sum("a", 64), sum("b", 64));
     let texts = [
-        format!("({large}) * a0 floordiv a0 {}", "* a0 floordiv a0 ".repeat(900)),
-        format!("({large} + 1) floordiv a0 {}", "* a0 floordiv a0 ".repeat(900)),
+        format!("({large}) * a0 floordiv a0 {}", "* a0 floordiv a0 ".repeat(200)),
+        format!("({large} + 1) floordiv a0 {}", "* a0 floordiv a0 ".repeat(200)),
         format!("{large}{}", " * 1".repeat(4000)),
         format!("{large}{}", " + 1".repeat(4000)),
-        format!("({large}) floordiv ({}) {}", sum("a", 64), "mod (a1 + 3) ".repeat(900)),
+        format!("({large}) floordiv ({}) {}", sum("a", 64), "mod (a1 + 3) ".repeat(200)),
+        format!("a0 {}", "mod 7 mod 5 mod 3 ".repeat(500)),
     ];
     for text in texts {
         let dim = Dim::parse(&text).unwrap();
