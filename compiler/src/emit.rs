@@ -2,7 +2,8 @@
 
 use crate::codegen;
 use crate::import::ParamStore;
-use sardonyx_dialects::flow::{Container, Layout, Window};
+use crate::requires::{Requires, requires};
+use sardonyx_dialects::flow::{Container, Kernel, Layout, Window};
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, State};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
@@ -19,6 +20,10 @@ pub struct Summary {
     pub entries: Vec<EntrySummary>,
     pub weights_bytes: u64,
     pub code_bytes: usize,
+    /// Memory accesses of all kernels, and how many the runtime cannot keep within their buffers by what the kernels
+    /// require of their launches: those rely on the plan being the compiler's.
+    pub accesses: usize,
+    pub unchecked: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -42,20 +47,17 @@ pub struct Product<'a> {
 pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let Product { plan, modules, params, model_hash, selftest } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
-    let code = if modules.is_empty() { vec![] } else { codegen::link_modules(modules)? };
+    let required: Vec<Requires> =
+        lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
+    let kernels = kernels(plan, &lowered, &required);
+    let (accesses, unchecked) = required.iter().fold((0, 0), |(a, u), r| (a + r.accesses, u + r.unchecked));
+    let code = if modules.is_empty() { vec![] } else { codegen::link_modules(modules, &kernels)? };
     let symbols = shared_symbols(plan)?;
 
     let writer = ArtifactWriter::create(path)?;
     let mut weights = Weights { writer, params, constants: vec![], places: HashMap::new() };
     let entries: Vec<file::Entry> =
         plan.entries.iter().map(|e| entry(e, &symbols, &mut weights)).collect::<Result<_>>()?;
-    let kernels = plan.kernels.iter().zip(&lowered).map(|((symbol, _), l)| file::Kernel {
-        symbol: symbol.clone(),
-        writes: l.writes.clone(),
-        params: l.params.len() as u32,
-        scratch_bytes: l.scratch_bytes.clone(),
-        class: format!("{:?}", l.class).to_lowercase(),
-    });
     let summaries = plan.entries.iter().zip(&entries).map(|(e, written)| EntrySummary {
         name: e.name.clone(),
         launches: e.launches(),
@@ -64,11 +66,33 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     });
     let summaries = summaries.collect();
     let Weights { mut writer, constants, .. } = weights;
-    let whole = file::Plan { entries, constants, kernels: kernels.collect() };
+    let whole = file::Plan { entries, constants, kernels };
     let weights_bytes = writer.weights_bytes();
     selftest.into_iter().for_each(|test| writer.selftest(test));
     writer.finish(manifest(&symbols, model_hash), &whole, &code)?;
-    Ok(Summary { kernels: plan.kernels.len(), entries: summaries, weights_bytes, code_bytes: code.len() })
+    Ok(Summary {
+        kernels: plan.kernels.len(),
+        entries: summaries,
+        weights_bytes,
+        code_bytes: code.len(),
+        accesses,
+        unchecked,
+    })
+}
+
+/// What the plan says of its kernels, and the code too.
+fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires]) -> Vec<file::Kernel> {
+    let one = |(((symbol, _), l), r): (((&String, &Kernel), &Lowered), &Requires)| file::Kernel {
+        symbol: symbol.clone(),
+        writes: l.writes.clone(),
+        params: l.params.len() as u32,
+        scratch_bytes: l.scratch_bytes.clone(),
+        class: format!("{:?}", l.class).to_lowercase(),
+        requires: r.requires.clone(),
+        indexes: r.indexes.clone(),
+    };
+    let named = plan.kernels.iter().map(|(symbol, kernel)| (symbol, kernel));
+    named.zip(lowered).zip(required).map(one).collect()
 }
 
 /// The symbols of all entry points: where one is of several, its range holds the ranges of all. A name that is derived

@@ -10,4 +10,5 @@ pub mod import;
 pub mod onnx;
 pub mod pipeline;
 pub mod reference;
+pub mod requires;
 pub mod selftest;

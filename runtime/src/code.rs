@@ -1,9 +1,10 @@
 //! the bytes of a shared object  =>  callable kernels, without a file of their own
 
 use crate::cpu::Level;
-use crate::plan::KernelFn;
+use crate::plan::{self, KERNELS_SYMBOL, KernelFn, Plan};
 use crate::program::Kernel;
 use crate::{Error, Result};
+use prost::Message;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Write;
@@ -28,6 +29,9 @@ impl Library {
         if code.get(..6) != Some(b"\x7fELF\x02\x01") || code.get(16..20) != Some(&[3, 0, 62, 0]) {
             return Err(Error::user("E0401", "the code is not an x86-64 shared object"));
         }
+        if !is_whole(code) {
+            return Err(Error::user("E0401", "the code is cut: its segments reach beyond its end"));
+        }
         let fail = |e: std::io::Error| Error::user("E0304", format!("cannot place the code in memory: {e}"));
         // SAFETY: a constant, zero-terminated name.
         let fd = unsafe { libc::memfd_create(c"sardonyx".as_ptr(), libc::MFD_CLOEXEC) };
@@ -48,12 +52,39 @@ impl Library {
         Ok(Library { handle, _file: file })
     }
 
-    fn symbol(&self, name: &str) -> Option<KernelFn> {
+    fn address(&self, name: &str) -> Option<*mut libc::c_void> {
         let name = CString::new(name).ok()?;
         // SAFETY: the handle is open and the name zero-terminated.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        (!address.is_null()).then_some(address)
+    }
+
+    fn symbol(&self, name: &str) -> Option<KernelFn> {
         // SAFETY: a kernel symbol is a function of the kernel ABI; the compiler and this crate share its definition.
-        (!address.is_null()).then(|| unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(address) })
+        Some(unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(self.address(name)?) })
+    }
+
+    /// Refuses a plan whose kernels are not those that the code declares: how many buffers they take, which they
+    /// write, what they require of a launch is known to the code, and the plan repeats it.
+    pub fn check_declared(&self, kernels: &[plan::Kernel]) -> Result<()> {
+        let Some(table) = self.address(KERNELS_SYMBOL) else { return Ok(()) };
+        let wrong = |what: String| Error::user("E0401", what).help("compile the model again");
+        // SAFETY: the symbol is a length and as many bytes (`plan::KERNELS_SYMBOL`); the code is trusted.
+        let bytes = unsafe {
+            let length = u64::from_le(table.cast::<u64>().read_unaligned());
+            std::slice::from_raw_parts(table.cast::<u8>().add(8), length as usize)
+        };
+        let declared = Plan::decode(bytes).map_err(|e| wrong(format!("the code's own kernels do not decode: {e}")))?;
+        if declared.kernels.len() != kernels.len() {
+            let (here, there) = (kernels.len(), declared.kernels.len());
+            return Err(wrong(format!("the plan has {here} kernels, the code {there}")));
+        }
+        match kernels.iter().zip(&declared.kernels).position(|(a, b)| a != b) {
+            Some(i) => {
+                Err(wrong(format!("kernel {i} `{}` of the plan is not as the code declares it", kernels[i].symbol)))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The kernels' functions for one level, in the plan's order.
@@ -64,6 +95,23 @@ impl Library {
         };
         kernels.iter().map(find).collect()
     }
+}
+
+/// Whether all that the loader maps is there: it does not look, and touching a mapping beyond its file is fatal.
+fn is_whole(elf: &[u8]) -> bool {
+    let number = |at: usize, bytes: usize| -> Option<usize> {
+        let field = elf.get(at..at.checked_add(bytes)?)?;
+        usize::try_from(field.iter().rev().fold(0u64, |n, b| n << 8 | *b as u64)).ok()
+    };
+    let segment_ends_inside = |at: usize| -> Option<bool> {
+        let end = number(at.checked_add(8)?, 8)?.checked_add(number(at.checked_add(32)?, 8)?)?;
+        Some(end <= elf.len())
+    };
+    let all = || -> Option<bool> {
+        let (first, size, n) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+        (0..n).map(|i| segment_ends_inside(first.checked_add(i * size)?)).try_fold(true, |all, one| Some(all && one?))
+    };
+    all().unwrap_or(false)
 }
 
 fn loader_error() -> String {
@@ -92,7 +140,12 @@ mod tests {
         let mut elf = vec![0u8; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         elf[16..20].copy_from_slice(&[3, 0, 62, 0]);
-        for code in [&b""[..], b"MZ", &elf] {
+        let mut cut = elf.clone();
+        cut[32] = 8; // One program header, which ends behind the 64 bytes.
+        cut[54] = 56;
+        cut[56] = 1;
+        cut[8 + 32] = 100;
+        for code in [&b""[..], b"MZ", &elf, &cut] {
             assert_eq!(Library::load(code).err().unwrap().code, "E0401");
         }
     }

@@ -122,13 +122,14 @@ const FREE_MAX: usize = 16;
 
 impl Recycler {
     pub fn take(&self, bytes: usize) -> Result<Recycled> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         // Blocks much larger than needed stay for those who need them.
         let fit = |b: &AlignedBuf| b.size() >= bytes && b.size() / 2 <= bytes.max(4096);
-        let buf = match free.iter().position(fit) {
-            Some(at) => free.swap_remove(at),
-            None => AlignedBuf::new(bytes)?,
+        let known = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            free.iter().position(fit).map(|at| free.swap_remove(at))
         };
+        // Nobody waits while the system looks for memory.
+        let buf = known.map_or_else(|| AlignedBuf::new(bytes), Ok)?;
         Ok(Recycled { buf: Some(buf), bytes, home: self.free.clone() })
     }
 }

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::artifact::{Artifact, Verify};
 use crate::code::Library;
 use crate::cpu::{self, Level};
-use crate::plan::{KernelFn, Manifest};
+use crate::plan::{KernelFn, Manifest, Plan};
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
 use bytes::Bytes;
@@ -64,7 +64,7 @@ impl Model {
         let mut loaded =
             Loaded { manifest, program, weights, level: None, kernels: vec![], _library: None, file: file.into() };
         if !loaded.program.kernels.is_empty() {
-            let (level, library, kernels) = load_code(&loaded.manifest, &loaded.program, &code, options)?;
+            let (level, library, kernels) = load_code(&loaded.manifest, &plan, &loaded.program, &code, options)?;
             (loaded.level, loaded._library, loaded.kernels) = (Some(level), Some(library), kernels);
         }
         Ok(Model(Arc::new(loaded)))
@@ -116,12 +116,14 @@ impl Model {
 
 fn load_code(
     manifest: &Manifest,
+    plan: &Plan,
     program: &Program,
     code: &[u8],
     options: &LoadOptions,
 ) -> Result<(Level, Library, Vec<KernelFn>)> {
     let level = cpu::select(&manifest.arch, &manifest.variants, options.cpu)?;
     let library = Library::load(code)?;
+    library.check_declared(&plan.kernels)?;
     // Every variant that this CPU may be asked to run must be whole, not only the one in use.
     let runs = manifest.variants.iter().filter_map(|v| Level::from_name(v)).filter(|l| l.missing().is_empty());
     for other in runs {

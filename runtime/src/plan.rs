@@ -302,6 +302,13 @@ pub struct Kernel {
     /// What family it is from: `contract`, `reduce`, `map`.
     #[prost(string, tag = "5")]
     pub class: String,
+    /// What every launch with work must fulfil for the kernel to stay within its buffers: expressions over its
+    /// parameters `p0`, `p1`, …, the bytes of its buffers `b0`, `b1`, … and `grid`, none of them negative.
+    #[prost(string, repeated, tag = "20")]
+    pub requires: Vec<String>,
+    /// As `requires`; where one is negative, indices are read from data for something without elements.
+    #[prost(string, repeated, tag = "21")]
+    pub indexes: Vec<String>,
 }
 
 /// The `selftest` entry: one call of `main` whose results are known, made when the artifact is loaded.
@@ -338,6 +345,10 @@ pub struct ExpectedOutput {
     #[prost(double, tag = "3")]
     pub atol: f64,
 }
+
+/// Data of the code entry: the length as a little-endian u64, then a [`Plan`] with nothing but the kernels that the
+/// code has. The plan's own must be the same. Code without it declares nothing.
+pub const KERNELS_SYMBOL: &str = "sardonyx_kernels";
 
 /// What a kernel is called with: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.
 #[repr(C)]

@@ -3,6 +3,11 @@
 //! What is proved here, the session relies on: indices are in range, expressions use only symbols that have a value
 //! at that point, kernels write only outputs and the arena, and nothing is read before something wrote it. What
 //! depends on the dimensions of a call (sizes, offsets, overlaps) is checked per shape, in `shape.rs`.
+//!
+//! Native code is trusted, plans are not. A kernel's signature and what it requires of a launch are declared in the
+//! code entry itself and must be repeated by the plan (`code.rs`); per shape every launch must fulfil the requirements,
+//! so that no parameter, buffer, offset or grid of a plan makes a kernel of our compiler leave its buffers. Not proved:
+//! that the numbers are right (the self-test samples that), and what a kernel does whose compiler declared nothing.
 
 use crate::artifact::CONSTANT_ALIGNMENT;
 use crate::plan::{self, Action, Manifest, Place, Plan, SymbolKind};
@@ -69,6 +74,9 @@ pub struct Kernel {
     pub params: usize,
     pub scratch_bytes: Dim,
     pub class: String,
+    /// Over `p0`, …, `b0`, … and `grid`: see [`plan::Kernel`].
+    pub requires: Vec<Dim>,
+    pub indexes: Vec<Dim>,
 }
 
 pub struct Entry {
@@ -249,16 +257,28 @@ fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
         return Err(broken("the symbol is empty or holds a zero byte".into()));
     }
     let scratch_bytes = parse(&kernel.scratch_bytes)?;
-    let is_param = |s: &str| s.strip_prefix('p').and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n < kernel.params);
+    let number = |s: &str, letter| s.strip_prefix(letter).and_then(|n: &str| n.parse::<u32>().ok());
+    let is_param = |s: &str| number(s, 'p').is_some_and(|n| n < kernel.params);
+    let is_buffer = |s: &str| number(s, 'b').is_some_and(|n| (n as usize) < kernel.writes.len());
     if let Some(symbol) = scratch_bytes.symbols().iter().find(|s| !is_param(s)) {
         return Err(broken(format!("the scratch size uses `{symbol}`, which is no parameter of the kernel")));
     }
+    let required = |texts: &[String]| -> Result<Vec<Dim>> {
+        let dims = texts.iter().map(|t| parse(t)).collect::<Result<Vec<Dim>>>()?;
+        let known = |s: &str| is_param(s) || is_buffer(s) || s == "grid";
+        match dims.iter().flat_map(Dim::symbols).find(|s| !known(s)) {
+            Some(symbol) => Err(broken(format!("a requirement uses `{symbol}`, which no launch has"))),
+            None => Ok(dims),
+        }
+    };
     Ok(Kernel {
         symbol: kernel.symbol.clone(),
         writes: kernel.writes.clone(),
         params: kernel.params as usize,
         scratch_bytes,
         class: kernel.class.clone(),
+        requires: required(&kernel.requires)?,
+        indexes: required(&kernel.indexes)?,
     })
 }
 

@@ -5,7 +5,7 @@
 
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
-use crate::program::{Buffer, Entry, Launch, Location, Port, Program, Step};
+use crate::program::{Buffer, Entry, Kernel, Launch, Location, Port, Program, Step};
 use crate::{DType, Dim, Error, Result, tensor};
 use std::ops::Range;
 
@@ -170,7 +170,37 @@ impl Shape {
         if grid > GRID_MAX {
             return Err(Error::user("E0202", format!("a grid of {grid} work items")));
         }
+        if grid > 0 {
+            self.check_required(kernel, launch, grid)?;
+        }
         Ok(grid)
+    }
+
+    /// What keeps the kernel within its buffers: parameters, sizes and grid are the plan's, and native code trusts
+    /// them.
+    fn check_required(&self, kernel: &Kernel, launch: &Launch, grid: i64) -> Result<()> {
+        let value = |name: &str| -> Option<i64> {
+            let number = |letter| name.strip_prefix(letter).and_then(|n: &str| n.parse::<usize>().ok());
+            match (number('p'), number('b')) {
+                (Some(n), _) => self.params.get(launch.params_at + n).copied(),
+                (None, Some(n)) => launch.buffers.get(n).and_then(|&b| i64::try_from(self.bytes[b]).ok()),
+                (None, None) => Some(grid),
+            }
+        };
+        for required in &kernel.requires {
+            let left = required.eval(&value)?;
+            if left < 0 {
+                let message = format!("its kernel `{}` would leave its buffers: `{required}` is {left}", kernel.symbol);
+                return Err(broken(message));
+            }
+        }
+        for limit in &kernel.indexes {
+            if limit.eval(&value)? < 0 {
+                let message = "an index is read from the data for a dimension that has no elements";
+                return Err(Error::user("E0303", message));
+            }
+        }
+        Ok(())
     }
 
     /// Proves that what a step reads is still there, and notes what its writes destroy: the memory plan is not

@@ -148,6 +148,11 @@ static PLANS: &[Case] = &[
     ("the symbol is empty or holds a zero byte", |b| b.kernels[0].symbol = "a\0b".into()),
     ("the scratch size uses `p1`", |b| b.kernels[1].scratch_bytes = "p1".into()),
     ("the scratch size uses `batch`", |b| b.kernels[1].scratch_bytes = "batch".into()),
+    ("a requirement uses `batch`", |b| b.kernels[1].requires = vec!["batch".into()]),
+    ("a requirement uses `p1`", |b| b.kernels[1].requires = vec!["p0 - p1".into()]),
+    ("a requirement uses `b2`", |b| b.kernels[0].requires = vec!["b2 - grid".into()]),
+    ("a requirement uses `p9`", |b| b.kernels[0].indexes = vec!["p9".into()]),
+    ("is not a dimension expression", |b| b.kernels[0].requires = vec!["b0 -".into()]),
 ];
 
 /// The same for the entry point `decode` of `decoder`.
@@ -235,6 +240,12 @@ static SHAPES: &[Case] = &[
     ("the plan wants 4000 bytes of the input `x`, which has 96", |b| b.entry.buffers[0].bytes = "4000".into()),
     ("f32 [3] does not fit the 8 bytes of its buffer", |b| b.entry.buffers[1].bytes = "8".into()),
     ("its scratch size is negative or overflows", |b| b.kernels[1].scratch_bytes = "p0 - 100".into()),
+    ("its kernel `affine` would leave its buffers: `b0 - 100` is -4", |b| {
+        b.kernels[0].requires = vec!["b1".into(), "b0 - 100".into()];
+    }),
+    ("its kernel `rowdot` would leave its buffers: `-grid + p0 - 6` is -1", |b| {
+        b.kernels[1].requires = vec!["p0 - grid - 6".into()];
+    }),
     ("96 bytes are copied to 12", |b| b.step(Action::Copy(Copy { from: 0, to: 1 }))),
     ("a symbol is read from 4 bytes", |b| {
         b.symbol("m", SymbolKind::Data, 0, None);
@@ -256,6 +267,14 @@ fn plans_that_do_not_fit_a_shape_are_refused_at_the_call() {
         assert_eq!(e.code, "E0401", "{words}: {e}");
         assert!(e.message.contains(words), "{words}: {e}");
     }
+    let mut b = two_layers();
+    b.kernels[1].indexes = vec!["p0 - 9".into()];
+    let e = run(&b).unwrap_err();
+    assert_eq!((e.code, e.node.as_deref()), ("E0303", Some("/node_2")), "{e}");
+    // Without work nothing is touched, whatever is required.
+    b.kernels[1].requires = vec!["-1".into()];
+    edit(&mut b, 2, |l| l.grid = "0".into());
+    assert!(run(&b).is_ok());
     let mut b = two_layers();
     edit(&mut b, 0, |l| l.grid = "batch * 4611686018427387904".into());
     assert_eq!(run(&b).unwrap_err().code, "E0202");

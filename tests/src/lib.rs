@@ -8,4 +8,7 @@ pub mod metadata;
 pub mod onnx;
 pub mod prepared;
 pub mod programs;
+pub mod schemas;
+pub mod sdx;
 pub mod sources;
+pub mod wire;

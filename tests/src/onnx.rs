@@ -72,6 +72,13 @@ impl Net {
         self
     }
 
+    pub fn ints(mut self, name: &str, ints: &[i64]) -> Net {
+        let r#type = attribute_type::INTS;
+        let attribute = AttributeProto { name: name.into(), ints: ints.to_vec(), r#type, ..Default::default() };
+        self.graph().node.last_mut().expect("a node comes first").attribute.push(attribute);
+        self
+    }
+
     pub fn tensor(mut self, tensor: TensorProto) -> Net {
         self.graph().initializer.push(tensor);
         self
@@ -130,5 +137,43 @@ pub fn small() -> Net {
         .node("/add", "Add", "a b", "c")
         .node("/gelu", "Tanh", "c", "d")
         .node("/softmax", "Softmax", "d", "y")
+        .output("y")
+}
+
+/// One layer of a text encoder: lookup, normalisation, two heads of attention, a sum and a function.
+pub fn encoder() -> Net {
+    let head = |net: Net, name: &str| {
+        let (w, a, r, t) = (format!("w{name}"), format!("a{name}"), format!("r{name}"), format!("t{name}"));
+        net.f32s(&w, &[16, 16])
+            .node(&format!("/{name}/mm"), "MatMul", &format!("h {w}"), &a)
+            .node(&format!("/{name}/split"), "Reshape", &format!("{a} heads"), &r)
+            .node(&format!("/{name}/swap"), "Transpose", &r, &t)
+            .ints("perm", if name == "k" { &[0, 2, 3, 1] } else { &[0, 2, 1, 3] })
+    };
+    let net = Net::new()
+        .input("ids", DType::I64, "batch seq")
+        .input("mask", DType::I64, "batch seq")
+        .f32s("table", &[30, 16])
+        .f32s("scale", &[16])
+        .f32s("bias", &[16])
+        .i64s("heads", &[0, 0, 2, 8])
+        .i64s("flat", &[0, 0, 16])
+        .i64s("axes", &[1, 2])
+        .node("/lookup", "Gather", "table ids", "e")
+        .node("/norm", "LayerNormalization", "e scale bias", "h");
+    let net = head(head(head(net, "q"), "k"), "v");
+    net.node("/scores", "MatMul", "tq tk", "s")
+        .node("/cast", "Cast", "mask", "fm")
+        .int("to", 1)
+        .node("/wide", "Unsqueeze", "fm axes", "wm")
+        .node("/masked", "Add", "s wm", "sm")
+        .node("/softmax", "Softmax", "sm", "p")
+        .int("axis", -1)
+        .node("/mix", "MatMul", "p tv", "o")
+        .node("/swap", "Transpose", "o", "os")
+        .ints("perm", &[0, 2, 1, 3])
+        .node("/join", "Reshape", "os flat", "of")
+        .node("/add", "Add", "of e", "sum")
+        .node("/gelu", "Erf", "sum", "y")
         .output("y")
 }

@@ -241,6 +241,7 @@ static UNSAFE: &[(&str, &str)] = &[
     ("runtime/src/pool.rs", "lends a closure to threads that end before it does"),
     ("runtime/src/session.rs", "sends a call's pointers with its state"),
     ("runtime/src/view.rs", "borrows the caller's memory as bytes"),
+    ("tests/tests/hostile/worker.rs", "an allocator that counts, limits and clocks of the process"),
 ];
 
 #[test]

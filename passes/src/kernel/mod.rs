@@ -5,6 +5,7 @@ pub mod contract;
 pub mod def;
 mod dims;
 mod eval;
+mod footprint;
 mod linear;
 mod map;
 mod math;
@@ -16,6 +17,7 @@ mod scalar;
 
 pub use def::KernelDef;
 pub use eval::Variant;
+pub use footprint::Footprint;
 pub use linear::{Lowered, lower};
 pub use packing::{Packable, packable};
 

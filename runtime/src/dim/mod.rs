@@ -11,6 +11,8 @@ mod text;
 mod tests;
 
 use crate::{Error, Result};
+use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
@@ -27,7 +29,7 @@ pub enum Atom {
 /// A product of atoms, sorted, with repetition.
 pub type Monomial = Vec<Atom>;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
     /// Sorted by monomial; no zero coefficient. The empty monomial is the constant term.
     terms: BTreeMap<Monomial, i64>,
@@ -37,6 +39,12 @@ pub struct Dim {
 /// More terms than any model needs; beyond it an expression counts as overflowed, so that hostile input cannot
 /// make expressions grow without bound.
 const TERMS_MAX: usize = 4096;
+
+/// Symbols and operations within one atom, counted as often as they occur.
+const ATOM_WEIGHT_MAX: usize = 4096;
+
+/// Terms that a polynomial division may go through; one that would take longer counts as not exact.
+const DIVISION_MAX: usize = 1 << 16;
 
 impl Dim {
     pub fn constant(value: i64) -> Dim {
@@ -57,6 +65,10 @@ impl Dim {
     }
 
     fn atom(atom: Atom) -> Dim {
+        // What is shared in memory is walked as often as it occurs: `x mod 7 mod 5 mod 3 …` doubles at every step.
+        if atom.weight() > ATOM_WEIGHT_MAX {
+            return Dim::overflow();
+        }
         Dim { terms: BTreeMap::from([(vec![atom], 1)]), overflow: false }
     }
 
@@ -81,6 +93,24 @@ impl Dim {
             }
         }
         if out.len() > TERMS_MAX { Dim::overflow() } else { Dim { terms: out, overflow: false } }
+    }
+
+    /// Symbols and operations, counted as often as they occur: what a walk over the expression takes.
+    fn weight(&self) -> usize {
+        self.terms.keys().flatten().fold(0, |sum, atom| sum.saturating_add(atom.weight()))
+    }
+
+    fn scaled(mut self, by: i64) -> Dim {
+        if by == 0 {
+            return Dim::constant(0);
+        }
+        for c in self.terms.values_mut() {
+            match c.checked_mul(by) {
+                Some(product) => *c = product,
+                None => return Dim::overflow(),
+            }
+        }
+        self
     }
 
     pub fn is_overflow(&self) -> bool {
@@ -198,7 +228,8 @@ impl Dim {
         let (lead, &lead_c) = divisor.terms.last_key_value()?;
         let mut rest = self.clone();
         let mut quotient = Dim::constant(0);
-        for _ in 0..=self.terms.len() {
+        let rounds = self.terms.len().min(DIVISION_MAX / divisor.terms.len());
+        for _ in 0..=rounds {
             // Any term that the leading term divides may be next; take the largest.
             let Some((monomial, &c)) = rest.terms.iter().next_back() else { return Some(quotient) };
             let left = monomial_div(monomial, lead)?;
@@ -345,7 +376,32 @@ impl Dim {
     }
 }
 
+impl Ord for Dim {
+    fn cmp(&self, other: &Dim) -> Ordering {
+        // Atoms share their parts.
+        match std::ptr::eq(self, other) {
+            true => Ordering::Equal,
+            false => (&self.terms, self.overflow).cmp(&(&other.terms, other.overflow)),
+        }
+    }
+}
+
+impl PartialOrd for Dim {
+    fn partial_cmp(&self, other: &Dim) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Atom {
+    fn weight(&self) -> usize {
+        match self {
+            Atom::Symbol(_) => 1,
+            Atom::FloorDiv(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                a.weight().saturating_add(b.weight()).saturating_add(1)
+            }
+        }
+    }
+
     fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64> {
         Ok(match self {
             Atom::Symbol(name) => {
@@ -387,7 +443,19 @@ impl Add for Dim {
         if self.overflow || other.overflow {
             return Dim::overflow();
         }
-        Dim::from_terms(self.terms.into_iter().chain(other.terms).map(|(m, c)| (m, c as i128)))
+        // The smaller one goes into the larger: a sum built term by term must not be copied for every term.
+        let (mut sum, small) = if self.terms.len() < other.terms.len() { (other, self) } else { (self, other) };
+        for (monomial, c) in small.terms {
+            match sum.terms.entry(monomial) {
+                Entry::Vacant(entry) => drop(entry.insert(c)),
+                Entry::Occupied(mut entry) => match entry.get().checked_add(c) {
+                    Some(0) => drop(entry.remove()),
+                    Some(total) => *entry.get_mut() = total,
+                    None => return Dim::overflow(),
+                },
+            }
+        }
+        if sum.terms.len() > TERMS_MAX { Dim::overflow() } else { sum }
     }
 }
 
@@ -410,6 +478,9 @@ impl Mul for Dim {
     fn mul(self, other: Dim) -> Dim {
         if self.overflow || other.overflow || self.terms.len().saturating_mul(other.terms.len()) > TERMS_MAX {
             return Dim::overflow();
+        }
+        if let Some(c) = other.as_const() {
+            return self.scaled(c);
         }
         let product = |(a, &ca): (&Monomial, &i64), (b, &cb): (&Monomial, &i64)| {
             let mut monomial: Monomial = a.iter().chain(b).cloned().collect();

@@ -111,3 +111,23 @@ fn nonsense_is_refused_with_a_position() {
         assert!(Dim::parse(text).is_err(), "{text}");
     }
 }
+
+#[test]
+fn long_expressions_end_soon() {
+    let sum = |letter: &str, n: usize| (0..n).map(|i| format!("{letter}{i}")).collect::<Vec<_>>().join(" + ");
+    let large = format!("({}) * ({})", sum("a", 64), sum("b", 64));
+    let texts = [
+        format!("({large}) * a0 floordiv a0 {}", "* a0 floordiv a0 ".repeat(200)),
+        format!("({large} + 1) floordiv a0 {}", "* a0 floordiv a0 ".repeat(200)),
+        format!("{large}{}", " * 1".repeat(4000)),
+        format!("{large}{}", " + 1".repeat(4000)),
+        format!("({large}) floordiv ({}) {}", sum("a", 64), "mod (a1 + 3) ".repeat(200)),
+        format!("a0 {}", "mod 7 mod 5 mod 3 ".repeat(500)),
+    ];
+    for text in texts {
+        let dim = Dim::parse(&text).unwrap();
+        // As compilers do: every symbol replaced, a bound looked for.
+        let _ = dim.lower_bound(&|_| 1);
+        let _ = dim.substitute(&|s| Some(Dim::symbol(s) + Dim::constant(1)));
+    }
+}

@@ -6,6 +6,9 @@ use std::fmt;
 
 const PARSE_DEPTH_MAX: usize = 32;
 
+/// Symbols and operations of an expression, multiplied out. Evaluating it takes as many steps.
+const WEIGHT_MAX: usize = 1 << 16;
+
 impl Dim {
     /// Reads what `Display` writes, and more: `+ - * floordiv ceildiv mod max(a, b) min(a, b)`, parentheses.
     pub fn parse(text: &str) -> Result<Dim> {
@@ -156,6 +159,9 @@ impl<'a> Parser<'a> {
         loop {
             if self.eat("*") {
                 left = left * self.factor()?;
+                if left.weight() > WEIGHT_MAX {
+                    return Err(self.error("a smaller expression"));
+                }
                 continue;
             }
             let before = self.at;

@@ -119,6 +119,7 @@ impl Builder {
             params,
             scratch_bytes: scratch.into(),
             class: "map".into(),
+            ..Kernel::default()
         });
         self.kernels.len() as u32 - 1
     }

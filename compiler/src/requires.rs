@@ -1,0 +1,143 @@
+//! what a kernel touches, every launch of it  =>  those requirements that all launches provably fulfil
+//!
+//! The runtime checks them at every shape, so that a plan which was changed is refused instead of letting native code
+//! run out of bounds. One that cannot be proved here is left out: it might refuse a good call.
+
+use sardonyx_dialects::flow::{Container, Layout};
+use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
+use sardonyx_passes::kernel::{Footprint, KernelDef};
+use sardonyx_runtime::dim::Atom;
+use sardonyx_runtime::{Dim, Result};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The requirements of a kernel, as the artifact declares them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requires {
+    pub requires: Vec<String>,
+    pub indexes: Vec<String>,
+    /// Accesses of the kernel, and how many of them no requirement keeps within their buffer.
+    pub accesses: usize,
+    pub unchecked: usize,
+}
+
+/// The requirements of kernel `kernel` of a plan.
+pub fn requires(plan: &Plan, kernel: usize, def: &KernelDef) -> Result<Requires> {
+    let mut launches: Vec<Launch> = vec![];
+    for entry in &plan.entries {
+        let bytes: Vec<Dim> = entry.buffers.iter().map(buffer_bytes).collect::<Result<_>>()?;
+        launches.extend(entry.steps.iter().filter_map(|s| match &s.action {
+            Action::Launch { kernel: k, buffers, params, grid, .. } if *k == kernel => {
+                let bytes = buffers.iter().map(|b| bytes[*b].clone()).collect();
+                Some(Launch::new(def, params, bytes, grid, entry))
+            }
+            Action::Launch { .. } | Action::Copy { .. } => None,
+        }));
+    }
+    let Footprint { launch, accesses, limits } = def.footprint();
+    let proved = |d: &Dim| launches.iter().all(|l| l.proves(d));
+    let mut found: BTreeSet<Dim> = launch.into_iter().filter(|d| proved(d)).collect();
+    let (n, mut unchecked) = (accesses.len(), 0);
+    for ways in accesses {
+        match ways.into_iter().find(|way| way.iter().all(proved)) {
+            Some(way) => found.extend(way),
+            None => unchecked += 1,
+        }
+    }
+    let texts = |dims: Vec<Dim>| dims.iter().map(Dim::to_string).collect();
+    Ok(Requires { requires: texts(found.into_iter().collect()), indexes: texts(limits), accesses: n, unchecked })
+}
+
+fn buffer_bytes(buffer: &Buffer) -> Result<Dim> {
+    match buffer {
+        Buffer::Input { container, .. }
+        | Buffer::Output { container, .. }
+        | Buffer::Param { container, .. }
+        | Buffer::Const { container, .. } => sardonyx_passes::schedule::bytes(container),
+        Buffer::Arena { bytes, .. } => Ok(bytes.clone()),
+    }
+}
+
+/// Every call sees to it that what is filled has room.
+fn room(entry: &Entry) -> BTreeMap<String, Dim> {
+    let ports = [true, false].into_iter().flat_map(|inputs| entry.ports(inputs));
+    let one = |(_, _, c): (usize, &str, &Container)| match &c.layout {
+        Layout::Capacity { axis, size } => {
+            let name = size.as_symbol()?;
+            Some((name.to_string(), c.dims[*axis].clone() + Dim::symbol(&format!("spare {name}"))))
+        }
+        Layout::RowMajor | Layout::Panels { .. } => None,
+    };
+    ports.filter_map(one).collect()
+}
+
+struct Launch<'a> {
+    params: &'a [Dim],
+    bytes: Vec<Dim>,
+    grid: &'a Dim,
+    entry: &'a Entry,
+    /// Capacity symbols: what is filled, and some more.
+    room: BTreeMap<String, Dim>,
+    /// Symbols that are at least 1 wherever the launch has work.
+    positive: BTreeSet<String>,
+}
+
+impl<'a> Launch<'a> {
+    fn new(def: &KernelDef, params: &'a [Dim], bytes: Vec<Dim>, grid: &'a Dim, entry: &'a Entry) -> Launch<'a> {
+        let mut launch = Launch { params, bytes, grid, entry, room: room(entry), positive: BTreeSet::new() };
+        for extent in &def.outer {
+            let extent = launch.value(&extent.dim());
+            // A product that is not 0 has no factor that is.
+            if let (Some((monomial, _)), 1) = (extent.terms().next(), extent.terms().count()) {
+                let names =
+                    monomial.iter().filter_map(|a| if let Atom::Symbol(s) = a { Some(s.to_string()) } else { None });
+                launch.positive.extend(names);
+            }
+        }
+        launch
+    }
+
+    /// Over the symbols of the model.
+    fn value(&self, d: &Dim) -> Dim {
+        let number = |s: &str, letter| s.strip_prefix(letter).and_then(|n: &str| n.parse::<usize>().ok());
+        let own = d.substitute(&|s| match s {
+            "grid" => Some(self.grid.clone()),
+            s => number(s, 'p')
+                .and_then(|n| self.params.get(n))
+                .or(number(s, 'b').and_then(|n| self.bytes.get(n)))
+                .cloned(),
+        });
+        own.substitute(&|s| self.room.get(s).cloned())
+    }
+
+    fn proves(&self, d: &Dim) -> bool {
+        if d.symbols().iter().any(|s| s.starts_with(['%', '$'])) {
+            return false;
+        }
+        let mut value = self.entry.checks.iter().fold(self.value(d), |value, c| match c.left.as_symbol() {
+            // The call was refused where they differ.
+            Some(name) => value.substitute(&|s| (s == name).then(|| c.right.clone())),
+            None => value,
+        });
+        let minus_one = Dim::constant(-1);
+        let atoms: Vec<Atom> = value.terms().flat_map(|(m, _)| m.to_vec()).collect();
+        for atom in atoms {
+            // ⌊−1 / d⌋ is −1 whatever the divisor, which is positive.
+            if matches!(&atom, Atom::FloorDiv(a, _) if **a == minus_one) {
+                value = value.replace(&atom, &minus_one);
+            }
+        }
+        let bounded = |(m, c): (&[Atom], i64)| match m {
+            [Atom::Symbol(s)] if c < 0 => Some((Dim::symbol(s), c, self.entry.symbols.get(&**s)?.hi?)),
+            _ => None,
+        };
+        let downward: Vec<(Dim, i64, i64)> = value.terms().filter_map(bounded).collect();
+        for (symbol, c, hi) in downward {
+            value = value + Dim::constant(c) * (Dim::constant(hi) - symbol);
+        }
+        let lo = |name: &str| {
+            let declared = self.entry.symbols.get(name).map_or(0, |s| s.lo);
+            declared.max(self.positive.contains(name) as i64)
+        };
+        value.lower_bound(&lo).is_some_and(|lo| lo >= 0)
+    }
+}

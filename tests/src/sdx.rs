@@ -1,0 +1,89 @@
+//! model.sdx  <=>  its entries: taken apart, and sealed again with the right hashes and checksums
+
+use prost::Message;
+use sardonyx_runtime::artifact::{CODE, ENTRY_ALIGNMENT, MANIFEST, PLAN, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT};
+use sardonyx_runtime::plan::Manifest;
+use std::io::{Cursor, Read, Write};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+const SEAL: &str = "sardonyx 1 blake3 ";
+
+/// The entries as bytes, whatever they say.
+#[derive(Clone)]
+pub struct Parts {
+    pub manifest: Vec<u8>,
+    pub plan: Vec<u8>,
+    pub code: Vec<u8>,
+    pub weights: Vec<u8>,
+    pub selftest: Option<Vec<u8>>,
+}
+
+impl Parts {
+    pub fn read(artifact: &[u8]) -> Parts {
+        let mut archive = ZipArchive::new(Cursor::new(artifact)).expect("a good artifact is an archive");
+        let mut entry = |name: &str| {
+            let mut bytes = vec![];
+            archive.by_name(name).ok()?.read_to_end(&mut bytes).expect("a good artifact can be read");
+            Some(bytes)
+        };
+        let mut need = |name| entry(name).unwrap_or_else(|| panic!("no `{name}`"));
+        let [manifest, plan, code, weights] = [MANIFEST, PLAN, CODE, WEIGHTS].map(&mut need);
+        Parts { manifest, plan, code, weights, selftest: entry(SELFTEST) }
+    }
+
+    /// Puts sizes and hashes of the other entries into the manifest, where it still decodes and lists them.
+    pub fn rehash(&mut self) {
+        let Ok(mut manifest) = Manifest::decode(&self.manifest[..]) else { return };
+        for file in &mut manifest.files {
+            let content = match file.name.as_str() {
+                PLAN => &self.plan,
+                CODE => &self.code,
+                WEIGHTS => &self.weights,
+                SELFTEST => self.selftest.as_ref().unwrap_or(&self.plan),
+                _ => continue,
+            };
+            (file.bytes, file.blake3) = (content.len() as u64, blake3::hash(content).as_bytes().to_vec());
+        }
+        self.manifest = manifest.encode_to_vec();
+    }
+
+    /// The archive, with the seal of what it holds.
+    pub fn archive(&self) -> Vec<u8> {
+        let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+        let mut put = |name: &str, alignment: u16, bytes: &[u8]| {
+            let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+            zip.start_file(name, options.large_file(true).with_alignment(alignment)).expect("memory takes everything");
+            zip.write_all(bytes).expect("memory takes everything");
+        };
+        put(WEIGHTS, WEIGHTS_ALIGNMENT, &self.weights);
+        put(CODE, ENTRY_ALIGNMENT, &self.code);
+        put(PLAN, ENTRY_ALIGNMENT, &self.plan);
+        self.selftest.iter().for_each(|bytes| put(SELFTEST, ENTRY_ALIGNMENT, bytes));
+        put(MANIFEST, ENTRY_ALIGNMENT, &self.manifest);
+        let comment = format!("{SEAL}{}", "0".repeat(64));
+        zip.set_raw_comment(comment.into_bytes().into()).expect("a short comment");
+        let mut file = zip.finish().expect("memory takes everything").into_inner();
+        seal(&mut file);
+        file
+    }
+}
+
+/// Where the data of `weights` is. It is the first entry.
+fn weights(file: &[u8]) -> Option<std::ops::Range<usize>> {
+    let mut archive = ZipArchive::new(Cursor::new(file)).ok()?;
+    let entry = archive.by_name(WEIGHTS).ok()?;
+    let (start, size) = (usize::try_from(entry.data_start()?).ok()?, usize::try_from(entry.size()).ok()?);
+    let end = start.checked_add(size)?;
+    (end + 64 <= file.len()).then_some(start..end)
+}
+
+/// Writes the seal of a file, whatever was changed in it; leaves it alone where no reader could find the weights.
+pub fn seal(file: &mut [u8]) {
+    let Some(weights) = weights(file) else { return };
+    let end = file.len() - 64;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&file[..weights.start]).update(&file[weights.end..end]);
+    let digest = hasher.finalize().to_hex();
+    file[end..].copy_from_slice(digest.as_bytes());
+}

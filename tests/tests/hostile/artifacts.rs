@@ -1,0 +1,189 @@
+//! a mutant of an artifact  =>  refused at load, refused at the call, or called
+
+use crate::corpus;
+use crate::watch::Tally;
+use crate::{Outcome, Subject};
+use sardonyx::compile::{Request, compile};
+use sardonyx_runtime::program::{self, Entry, Program};
+use sardonyx_runtime::tensor_io::Synthetic;
+use sardonyx_runtime::{
+    Artifact, Error, Fault, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorView, Verify,
+};
+use sardonyx_tests::damage::{Random, damaged};
+use sardonyx_tests::schemas::{MANIFEST, PLAN, SELFTEST};
+use sardonyx_tests::sdx::{self, Parts};
+use sardonyx_tests::wire::Tree;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+struct Artifacts {
+    /// Whole files, and the same taken apart.
+    good: Vec<(Vec<u8>, Parts)>,
+    folder: TempDir,
+    last: Vec<u8>,
+}
+
+/// What a call may take, so that a plan that asks for more is refused before it runs.
+const MEMORY_BYTES_MAX: usize = 256 << 20;
+const INPUT_BYTES_MAX: usize = 16 << 20;
+
+pub fn open() -> Box<dyn Subject> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut good = vec![];
+    for base in corpus::bases() {
+        let (model, output) = (base.folder.path().join("model.onnx"), folder.path().join("m.sdx"));
+        std::fs::write(&model, &base.model).expect("a temporary folder takes a model");
+        // Not all are for compiling: some only test the reader of models.
+        if compile(&Request::new(&model, &output)).is_ok() {
+            let bytes = std::fs::read(&output).expect("an artifact was written");
+            if bytes.len() < 1 << 20 {
+                let parts = Parts::read(&bytes);
+                good.push((bytes, parts));
+            }
+        }
+    }
+    assert!(good.len() >= 5, "only {} of the good models compile", good.len());
+    Box::new(Artifacts { good, folder, last: vec![] })
+}
+
+/// Of the mutants with right hashes, the verifier of plans must see most.
+pub fn check(tally: &Tally) {
+    let sealed = tally.count(|w| w.starts_with("sealed"));
+    let reached = tally.count(|w| w.starts_with("sealed, verified"));
+    println!("{reached} of {sealed} mutants with right hashes reach the verifier of plans");
+    assert!(reached * 100 >= sealed * 60, "only {reached} of {sealed} mutants reach the verifier of plans");
+    assert!(tally.count(|w| w.ends_with("called")) * 20 > sealed, "hardly any is called");
+}
+
+impl Subject for Artifacts {
+    fn attempt(&mut self, seed: u64) -> Outcome {
+        let mut random = Random(seed.wrapping_mul(0xDA94_2042_E4DD_58B5) ^ 0x05e1f);
+        let (bytes, parts) = &self.good[random.below(self.good.len())];
+        let sealed = seed % 2 == 1;
+        self.last = if sealed { resealed(parts, &mut random) } else { damaged(bytes, &mut random) };
+        let path = self.folder.path().join("mutant.sdx");
+        std::fs::write(&path, &self.last).expect("a temporary folder takes an artifact");
+        let mut said = String::from(if sealed { "sealed" } else { "damaged" });
+        match attempt(&path, seed, &mut said) {
+            Ok(()) => Outcome::Fine(format!("{said}, called")),
+            Err(e) if e.fault == Fault::Defect => Outcome::Fault(e.to_string()),
+            Err(e) if e.remedy().is_none() || e.file.is_none() => Outcome::Fault(format!("no file or remedy: {e}")),
+            Err(e) => Outcome::Fine(format!("{said}, refused {}", e.code)),
+        }
+    }
+
+    fn keep(&self, path: &Path) {
+        std::fs::write(path, &self.last).expect("a temporary folder takes a mutant");
+    }
+}
+
+/// Loads, and makes one call. `said` tells how far it came.
+fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> {
+    let artifact = Artifact::open(path, Verify::Full)?;
+    said.push_str(", verified");
+    program::verify(&artifact.manifest, &artifact.plan, artifact.weights.len()).map_err(|e| e.file("it"))?;
+    drop(artifact);
+    let model = Model::load(path, &LoadOptions { selftest: seed % 3 == 0, ..LoadOptions::default() })?;
+    said.push_str(", loaded");
+    let options = SessionOptions { threads: 1 + seed as usize % 2, memory_bytes_max: Some(MEMORY_BYTES_MAX) };
+    let session = model.session(&options)?;
+    let program = model.program();
+    let Some(entry) = program.entries.first() else { return Ok(()) };
+    let mut random = Random(seed);
+    let inputs = inputs(program, entry, &mut random).map_err(|e| e.file("it"))?;
+    let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (name.as_str(), t.into())).collect();
+    let deadline = Some(Instant::now() + Duration::from_secs(2));
+    session.run_with(&entry.name, &views, &mut [], &RunOptions { deadline, ..RunOptions::default() }).map(drop)
+}
+
+/// Small dimensions, within the declared ranges where those are small.
+fn inputs(program: &Program, entry: &Entry, random: &mut Random) -> Result<Vec<(String, Tensor)>, Box<Error>> {
+    let small = |s: &program::Symbol, random: &mut Random| {
+        let top = s.hi.unwrap_or(i64::MAX).min(s.lo.saturating_add(3));
+        s.lo.saturating_add(random.below((top - s.lo + 1) as usize) as i64).max(s.lo.min(1))
+    };
+    let values: Vec<i64> = program.symbols.iter().map(|s| small(s, random)).collect();
+    let value = |name: &str| program.symbol_index.get(name).map(|&at| values[at]);
+    let one = |(i, port): (usize, &program::Port)| {
+        let size = |d: &sardonyx_runtime::Dim| Ok(usize::try_from(d.eval(&value)?).unwrap_or(0));
+        let dims: Vec<usize> = port.dims.iter().map(size).collect::<Result<_, Box<Error>>>()?;
+        let n = sardonyx_runtime::tensor::element_count(&dims).and_then(|n| port.dtype.bytes_for(n));
+        match n.filter(|&n| n <= INPUT_BYTES_MAX) {
+            Some(_) => Ok((port.name.clone(), Synthetic::Random.tensor(port.dtype, dims, i as u64)?)),
+            None => Err(Error::user("E0202", "an input larger than is worth trying")),
+        }
+    };
+    entry.inputs.iter().enumerate().map(one).collect()
+}
+
+/// Texts that mean something in plans.
+static WORDS: &[&str] = &[
+    "",
+    "0",
+    "1",
+    "-1",
+    "64",
+    "4096",
+    "9223372036854775807",
+    "batch",
+    "seq",
+    "p0",
+    "p1",
+    "b0",
+    "grid",
+    "main",
+    "k0",
+    "k1",
+    "k2",
+    "v3",
+    "v4",
+    "1 +",
+    "1 floordiv (batch - 1)",
+    "(((((((1)))))))",
+    "max(0, 1",
+    "overflow",
+    "\"",
+    "row_major",
+    "weights",
+];
+
+/// Changed in its messages, with hashes, checksums and seal that fit. The native code stays as it is.
+fn resealed(good: &Parts, random: &mut Random) -> Vec<u8> {
+    let mut parts = good.clone();
+    let mutated = |schema, bytes: &[u8], random: &mut Random, rough: bool| {
+        let mut tree = Tree::parse(schema, bytes).expect("a good message has its schema");
+        for _ in 0..1 + random.below(2) {
+            tree.mutate(random, WORDS, rough);
+        }
+        tree.encode()
+    };
+    match random.below(20) {
+        // Offsets and lengths of the archive itself.
+        0 => {
+            let mut file = parts.archive();
+            let directory = file.len() - 600.min(file.len());
+            for _ in 0..1 + random.below(2) {
+                let at = directory + random.below(file.len() - directory - 82);
+                file[at] ^= 1 << random.below(8);
+            }
+            sdx::seal(&mut file);
+            return file;
+        }
+        1..=2 => {
+            // Also what the manifest says of the other entries.
+            parts.manifest = mutated(&MANIFEST, &parts.manifest, random, false);
+            return parts.archive();
+        }
+        3..=4 => parts.manifest = mutated(&MANIFEST, &parts.manifest, random, false),
+        5 => parts.selftest = parts.selftest.map(|s| mutated(&SELFTEST, &s, random, false)),
+        6 => parts.plan = mutated(&PLAN, &parts.plan, random, true),
+        7 => {
+            let at = random.below(parts.weights.len().max(1));
+            parts.weights.truncate(at);
+        }
+        _ => parts.plan = mutated(&PLAN, &parts.plan, random, false),
+    }
+    parts.rehash();
+    parts.archive()
+}

@@ -1,0 +1,369 @@
+//! the good models that mutants are made of: small ones of every kind, and whole exported ones
+
+use prost::Message;
+use sardonyx::onnx::proto::*;
+use sardonyx_runtime::DType;
+use sardonyx_tests::damage::Random;
+use sardonyx_tests::onnx::{Net, encoder, small};
+use sardonyx_tests::prepared::prepared;
+use sardonyx_tests::schemas::{GRAPH, NODE, TYPE};
+use sardonyx_tests::wire::{Tree, Value, field};
+use tempfile::TempDir;
+
+/// A good model in a folder of its own, with the data that belongs to it.
+pub struct Base {
+    pub model: Vec<u8>,
+    pub folder: TempDir,
+}
+
+/// Texts that mean something to the reader of models.
+pub static WORDS: &[&str] = &[
+    "",
+    "Add",
+    "MatMul",
+    "Reshape",
+    "Concat",
+    "If",
+    "Loop",
+    "Constant",
+    "ConstantOfShape",
+    "Expand",
+    "Attention",
+    "com.microsoft",
+    "ai.onnx.ml",
+    "axis",
+    "perm",
+    "value",
+    "../w.bin",
+    "/etc/passwd",
+    ".",
+    "w.bin",
+    "-1",
+    "18446744073709551615",
+    "4611686018427387904",
+    "0x40",
+    "batch",
+    "?",
+    "x",
+    "y",
+    "w\u{e9}\u{4e2d}",
+];
+
+/// The whole models are a ninth of the mutants: they take most of the time.
+pub fn choose(n: usize, random: &mut Random) -> usize {
+    let generated = n - WHOLE.len();
+    match random.below(9) {
+        0 => generated + random.below(WHOLE.len()),
+        _ => random.below(generated),
+    }
+}
+
+static WHOLE: &[&str] =
+    &["skel_gpt2_tiny_kv_ts17", "skel_llama_tiny_kv_dyn23", "light_squeezenet_seeded", "sk_diabetes_gbr"];
+
+pub fn bases() -> Vec<Base> {
+    let mut all: Vec<Base> = generated().into_iter().map(|net| base(net.bytes())).collect();
+    let external = &all[0].folder;
+    std::fs::write(external.path().join("w.bin"), vec![7; 4096]).expect("a temporary folder takes weights");
+    for name in WHOLE {
+        let from = prepared(name);
+        let one = base(std::fs::read(from.join("model.onnx")).expect("a prepared model can be read"));
+        if from.join("weights.bin").is_file() {
+            std::fs::copy(from.join("weights.bin"), one.folder.path().join("weights.bin")).expect("room for weights");
+        }
+        all.push(one);
+    }
+    all
+}
+
+fn base(model: Vec<u8>) -> Base {
+    Base { model, folder: tempfile::tempdir().expect("a temporary folder") }
+}
+
+/// The first has external data.
+pub fn generated() -> Vec<Net> {
+    vec![external(), small(), convolution(), shapes(), encoder(), calls(), control(), sparse(), movement()]
+}
+
+fn external() -> Net {
+    Net::new()
+        .input("x", DType::F32, "batch 8")
+        .external("w", &[8, 16], "w.bin", 64)
+        .f32s("b", &[16])
+        .node("/mm", "MatMul", "x w", "a")
+        .node("/add", "Add", "a b", "c")
+        .node("/relu", "Relu", "c", "y")
+        .output("y")
+}
+
+fn convolution() -> Net {
+    Net::new()
+        .input("x", DType::F32, "n 3 9 9")
+        .f32s("w", &[4, 3, 3, 3])
+        .f32s("b", &[4])
+        .f32s("g", &[5, 196])
+        .node("/conv", "Conv", "x w b", "a")
+        .ints("pads", &[0, 0, 0, 0])
+        .ints("strides", &[1, 1])
+        .ints("kernel_shape", &[3, 3])
+        .node("/relu", "LeakyRelu", "a", "c")
+        .node("/flat", "Flatten", "c", "d")
+        .int("axis", 1)
+        .node("/gemm", "Gemm", "d g", "y")
+        .int("transB", 1)
+        .output("y")
+}
+
+fn shapes() -> Net {
+    Net::new()
+        .input("x", DType::F32, "batch seq 12")
+        .i64s("zero", &[0])
+        .i64s("one", &[1])
+        .i64s("three", &[3])
+        .i64s("four", &[4])
+        .i64s("end", &[9223372036854775807])
+        .node("/shape", "Shape", "x", "s")
+        .node("/batch", "Slice", "s zero one zero", "b")
+        .node("/seq", "Slice", "s one three zero", "rest")
+        .node("/target", "Concat", "b rest", "t0")
+        .int("axis", 0)
+        .node("/first", "Gather", "s zero", "n")
+        .int("axis", 0)
+        .node("/second", "Gather", "s one", "m")
+        .int("axis", 0)
+        .node("/split", "Concat", "n m three four", "t")
+        .int("axis", 0)
+        .node("/reshape", "Reshape", "x t", "r")
+        .node("/swap", "Transpose", "r", "q")
+        .ints("perm", &[0, 2, 1, 3])
+        .node("/cut", "Slice", "q zero end three one", "c")
+        .node("/sum", "ReduceSum", "c three", "u")
+        .int("keepdims", 1)
+        .node("/back", "Expand", "u one", "v")
+        .node("/same", "Reshape", "x t0", "w")
+        .node("/mean", "ReduceMean", "w", "k")
+        .ints("axes", &[2])
+        .node("/fill", "ConstantOfShape", "t0", "z")
+        .node("/where", "Equal", "z w", "e")
+        .node("/pick", "Where", "e w z", "p")
+        .output("v")
+        .output("k")
+        .output("p")
+}
+
+fn calls() -> Net {
+    let node = |op: &str, input: &str, output: &str| NodeProto {
+        op_type: op.into(),
+        input: input.split_whitespace().map(str::to_string).collect(),
+        output: vec![output.into()],
+        ..Default::default()
+    };
+    let function = |name: &str, input: &str, node: Vec<NodeProto>| FunctionProto {
+        name: name.into(),
+        domain: "local".into(),
+        input: input.split_whitespace().map(str::to_string).collect(),
+        output: vec!["out".into()],
+        attribute: vec!["k".into()],
+        opset_import: ["", "local"]
+            .map(|d| OperatorSetIdProto { domain: d.into(), version: if d.is_empty() { 17 } else { 1 } })
+            .to_vec(),
+        node,
+        ..Default::default()
+    };
+    let mut soft = node("Softmax", "t", "out");
+    soft.attribute.push(AttributeProto {
+        name: "axis".into(),
+        ref_attr_name: "k".into(),
+        r#type: attribute_type::INT,
+        ..Default::default()
+    });
+    let mut inner = node("g", "a b", "out");
+    inner.domain = "local".into();
+    inner.attribute.push(AttributeProto {
+        name: "k".into(),
+        ref_attr_name: "k".into(),
+        r#type: attribute_type::INT,
+        ..Default::default()
+    });
+    let mut net = Net::new().input("x", DType::F32, "2 3").node("/f", "f", "x x", "t").int("k", 1);
+    let graph = net.graph();
+    graph.node[0].domain = "local".into();
+    let net = net.node("/relu", "Relu", "t", "y").output("y");
+    let mut net = net;
+    net.model.functions =
+        vec![function("g", "a b", vec![node("Add", "a b", "t"), soft]), function("f", "a b", vec![inner])];
+    net.model.opset_import.push(OperatorSetIdProto { domain: "local".into(), version: 1 });
+    net
+}
+
+fn control() -> Net {
+    let branch = |op: &str, out: &str| GraphProto {
+        name: out.into(),
+        node: vec![NodeProto {
+            op_type: op.into(),
+            input: vec!["x".into()],
+            output: vec![out.into()],
+            ..Default::default()
+        }],
+        output: vec![ValueInfoProto { name: out.into(), r#type: None }],
+        ..Default::default()
+    };
+    let mut net = Net::new().input("x", DType::F32, "batch 3").input("c", DType::Bool, "1");
+    net = net.node("/if", "If", "c", "y").output("y");
+    let node = net.graph().node.last_mut().expect("the node of before");
+    for (name, op) in [("then_branch", "Relu"), ("else_branch", "Neg")] {
+        node.attribute.push(AttributeProto {
+            name: name.into(),
+            g: Some(Box::new(branch(op, name))),
+            r#type: attribute_type::GRAPH,
+            ..Default::default()
+        });
+    }
+    net
+}
+
+fn sparse() -> Net {
+    let mut net = Net::new().input("x", DType::F32, "n 5");
+    let values = TensorProto {
+        name: "w".into(),
+        data_type: 1,
+        dims: vec![3],
+        float_data: vec![1.0, 2.0, 3.0],
+        ..Default::default()
+    };
+    let indices = TensorProto { data_type: 7, dims: vec![3], int64_data: vec![0, 7, 19], ..Default::default() };
+    net.graph().sparse_initializer.push(SparseTensorProto {
+        values: Some(values),
+        indices: Some(indices),
+        dims: vec![5, 4],
+    });
+    let raw = TensorProto {
+        name: "r".into(),
+        data_type: 1,
+        dims: vec![4],
+        raw_data: vec![0; 16].into(),
+        ..Default::default()
+    };
+    let half = TensorProto {
+        name: "h".into(),
+        data_type: 10,
+        dims: vec![4],
+        int32_data: vec![0x3c00; 4],
+        ..Default::default()
+    };
+    net.tensor(raw)
+        .tensor(half)
+        .node("/mm", "MatMul", "x w", "a")
+        .node("/add", "Add", "a r", "b")
+        .node("/cast", "Cast", "h", "hf")
+        .int("to", 1)
+        .node("/mul", "Mul", "b hf", "y")
+        .output("y")
+}
+
+fn movement() -> Net {
+    Net::new()
+        .input("x", DType::F32, "n 6")
+        .input("z", DType::F32, "m 6")
+        .i64s("parts", &[2, 4])
+        .i64s("lo", &[1])
+        .i64s("hi", &[-1])
+        .i64s("axis", &[1])
+        .i64s("index", &[0, 5, 3])
+        .node("/split", "Split", "x parts", "a b")
+        .int("axis", 1)
+        .node("/join", "Concat", "b a", "c")
+        .int("axis", 1)
+        .node("/stack", "Concat", "c z", "d")
+        .int("axis", 0)
+        .node("/cut", "Slice", "d lo hi axis", "e")
+        .node("/pick", "Gather", "d index", "f")
+        .int("axis", 1)
+        .node("/squared", "Mul", "e e", "g")
+        .node("/total", "ReduceMax", "f", "h")
+        .ints("axes", &[1])
+        .node("/sum", "Add", "g h", "y")
+        .output("y")
+}
+
+const FILE_BYTES_MAX: usize = 8 << 20;
+
+/// Changes that no single step makes: nesting without end, and the same thing many times.
+pub struct Rough;
+
+impl Rough {
+    pub fn apply(tree: &mut Tree, random: &mut Random) {
+        let depth = [3, 20, 47, 60, 99, 200, 3000][random.below(7)];
+        // A file of gigabytes would test our patience, not the reader's.
+        let depth = depth.min(FILE_BYTES_MAX / tree.encode().len()).max(1);
+        let places: Vec<usize> = (0..tree.count()).collect();
+        let place = |tree: &mut Tree, schema| {
+            let found: Vec<usize> =
+                places.iter().copied().filter(|&n| std::ptr::eq(tree.nth(n).schema, schema)).collect();
+            (!found.is_empty()).then(|| found[random_of(&found, tree.count())])
+        };
+        match random.below(4) {
+            0 => {
+                let Some(at) = place(tree, &TYPE) else { return };
+                let of = tree.nth(at);
+                let kind = [4, 5, 9][random.below(3)];
+                let mut bytes = of.encode();
+                for _ in 0..depth {
+                    bytes = field(kind, &field(if kind == 5 { 2 } else { 1 }, &bytes));
+                }
+                of.fields = vec![(kind, Value::Raw(bytes))];
+            }
+            1 => {
+                // A node within a graph within a node …
+                let Some(at) = place(tree, &NODE) else { return };
+                let of = tree.nth(at);
+                of.fields.retain(|(number, _)| *number != 5);
+                let shell = of.encode();
+                let mut bytes = shell.clone();
+                for _ in 0..depth {
+                    let graph =
+                        AttributeProto { name: "body".into(), r#type: attribute_type::GRAPH, ..Default::default() };
+                    let attribute = [graph.encode_to_vec(), field(6, &field(1, &bytes))].concat();
+                    bytes = [shell.clone(), field(5, &attribute)].concat();
+                }
+                of.fields = vec![(0, Value::Raw(bytes))];
+            }
+            2 => {
+                // Thousands of nodes, each with the same name.
+                let Some(at) = place(tree, &GRAPH) else { return };
+                let of = tree.nth(at);
+                let nodes: Vec<_> = of.fields.iter().filter(|(n, _)| *n == 1).cloned().collect();
+                (0..depth).for_each(|_| of.fields.extend(nodes.iter().cloned()));
+            }
+            _ => {
+                // A chain that doubles at every link: values that are exponentially large as expressions.
+                let Some(at) = place(tree, &GRAPH) else { return };
+                let of = tree.nth(at);
+                let operator = ["Add", "Concat", "Mul", "MatMul"][random.below(4)];
+                for i in 0..depth.min(200) {
+                    let from = if i == 0 { "x".to_string() } else { format!("chain{}", i - 1) };
+                    let attribute =
+                        AttributeProto { name: "axis".into(), i: 0, r#type: attribute_type::INT, ..Default::default() };
+                    let node = NodeProto {
+                        op_type: operator.into(),
+                        input: vec![from.clone(), from],
+                        output: vec![format!("chain{i}")],
+                        attribute: if operator == "Concat" { vec![attribute] } else { vec![] },
+                        ..Default::default()
+                    };
+                    let bytes = node.encode_to_vec();
+                    of.fields.push((1, Value::Message(Tree::parse(&NODE, &bytes).expect("a node has its schema"))));
+                }
+                of.fields.iter_mut().for_each(|(number, value)| {
+                    if let (12, Value::Message(output)) = (*number, value) {
+                        output.fields = vec![(1, Value::Text(format!("chain{}", depth.min(200) - 1).into_bytes()))];
+                    }
+                });
+            }
+        }
+    }
+}
+
+fn random_of(found: &[usize], salt: usize) -> usize {
+    salt % found.len()
+}

@@ -1,0 +1,143 @@
+//! seeds  =>  one mutant after the other, in this process: a line before each and a line after it
+
+use crate::{Kind, Outcome, Subject};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Of a processor, for one mutant. Machines of tests are shared: the clock on the wall would measure the others.
+const TIME_MAX: Duration = Duration::from_secs(5);
+const BYTES_MAX: usize = 1 << 30;
+
+/// Counts what is asked for through Rust.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: every call is handed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        count(size);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(at, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+fn count(bytes: usize) {
+    LARGEST.fetch_max(bytes, Ordering::Relaxed);
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+static PANIC: Mutex<String> = Mutex::new(String::new());
+
+pub fn run(kind: &Kind, seeds: Range<u64>) {
+    std::panic::set_hook(Box::new(|info| {
+        *PANIC.lock().unwrap_or_else(|e| e.into_inner()) = info.to_string().replace('\n', " ");
+    }));
+    let mut subject = (kind.open)();
+    // What is loaded and started once is not the mutants'.
+    let _ = catch_unwind(AssertUnwindSafe(|| subject.attempt(0)));
+    limit_address_space();
+    for seed in seeds {
+        say(&format!("begin {seed}"));
+        let line = match attempt(subject.as_mut(), seed) {
+            Outcome::Fine(what) => format!("fine {seed} {what}"),
+            Outcome::Fault(what) => {
+                let kept = std::env::temp_dir().join(format!("sardonyx-hostile-{}-{seed}", kind.name));
+                subject.keep(&kept);
+                format!("fault {seed} {} ({})", what.replace('\n', " "), kept.display())
+            }
+        };
+        say(&line);
+    }
+}
+
+/// One mutant with all that is said about it.
+pub fn show(kind: &Kind, seed: u64) {
+    let mut subject = (kind.open)();
+    match attempt(subject.as_mut(), seed) {
+        Outcome::Fine(what) => println!("fine: {what}"),
+        Outcome::Fault(what) => println!("fault: {what}"),
+    }
+    let kept = std::env::temp_dir().join(format!("sardonyx-hostile-{}-{seed}", kind.name));
+    subject.keep(&kept);
+    println!("kept as {}; {} bytes at once, {} together", kept.display(), largest(), PEAK.load(Ordering::Relaxed));
+}
+
+fn largest() -> usize {
+    LARGEST.load(Ordering::Relaxed)
+}
+
+fn attempt(subject: &mut dyn Subject, seed: u64) -> Outcome {
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    LARGEST.store(0, Ordering::Relaxed);
+    let start = processor_time();
+    let outcome = catch_unwind(AssertUnwindSafe(|| subject.attempt(seed)));
+    let took = processor_time().saturating_sub(start);
+    let peak = PEAK.load(Ordering::Relaxed).saturating_sub(before);
+    match outcome {
+        Err(_) => Outcome::Fault(PANIC.lock().unwrap_or_else(|e| e.into_inner()).clone()),
+        Ok(Outcome::Fault(what)) => Outcome::Fault(what),
+        Ok(Outcome::Fine(what)) if took > TIME_MAX => Outcome::Fault(format!("{what}, but took {took:?}")),
+        Ok(Outcome::Fine(what)) if largest().max(peak) > BYTES_MAX => {
+            Outcome::Fault(format!("{what}, but asked for {} bytes at once, {peak} together", largest()))
+        }
+        Ok(fine) => fine,
+    }
+}
+
+/// A pipe that nobody reads any more ends the worker.
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the struct is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What does not come through Rust's allocator (LLVM, mappings) may grow by as much from here on.
+fn limit_address_space() {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("Linux says how large we are");
+    let bytes = pages * 4096 + BYTES_MAX as u64;
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: the struct is ours.
+    let done = unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) };
+    assert_eq!(done, 0, "the address space can be limited");
+}

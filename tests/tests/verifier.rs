@@ -1,0 +1,179 @@
+//! one change of a good artifact, sealed again  =>  the sentence that refuses it, before native code has run
+//!
+//! The rules of the plan alone are in `runtime/tests/hostile.rs`, with kernels of its own; here the plan is the
+//! compiler's, and its kernels declare what they need.
+
+use prost::Message;
+use sardonyx_runtime::plan::{Action, Launch, Manifest, Place, Plan};
+use sardonyx_runtime::{DType, Error, LoadOptions, Model, Result, SessionOptions, Tensor};
+use sardonyx_tests::onnx::{Net, small};
+use sardonyx_tests::programs::compile;
+use sardonyx_tests::sdx::Parts;
+use std::sync::OnceLock;
+
+/// An artifact of [`small`], as messages.
+struct Change {
+    manifest: Manifest,
+    plan: Plan,
+}
+
+impl Change {
+    fn launch(&mut self, i: usize) -> &mut Launch {
+        let steps = &mut self.plan.entries[0].body.as_mut().unwrap().steps;
+        let launches = steps.iter_mut().filter_map(|s| match &mut s.action {
+            Some(Action::Launch(launch)) => Some(launch),
+            _ => None,
+        });
+        launches.into_iter().nth(i).unwrap()
+    }
+}
+
+/// A change, the code, and words of the message.
+type Row = (&'static str, &'static str, fn(&mut Change));
+
+static AT_LOAD: &[Row] = &[
+    ("E0402", "the artifact has format 7", |c| c.manifest.format_major = 7),
+    ("E0403", "aarch64", |c| c.manifest.arch = "aarch64".into()),
+    ("E0403", "v9", |c| c.manifest.variants = vec!["v9".into()]),
+    ("E0401", "the manifest does not list `plan`", |c| c.manifest.files.retain(|f| f.name != "plan")),
+    ("E0401", "the manifest does not list `weights`", |c| c.manifest.files.retain(|f| f.name != "weights")),
+    ("E0401", "the symbol `batch` is not declared", |c| c.manifest.symbols.clear()),
+    ("E0401", "the range of the symbol `batch`", |c| c.manifest.symbols[0].hi = Some(-1)),
+    ("E0401", "the symbol `batch` has the unknown kind", |c| c.manifest.symbols[0].kind = 9),
+    ("E0401", "the entry point `main` is there twice", |c| c.plan.entries.push(c.plan.entries[0].clone())),
+    ("E0401", "reach beyond the", |c| c.plan.constants[0].bytes = 1 << 40),
+    ("E0401", "is not a multiple of 64", |c| c.plan.constants[0].offset += 8),
+    ("E0401", "is not the place of", |c| c.plan.entries[0].inputs[0].buffer += 1),
+    ("E0401", "has 1 kernels, the code", |c| {
+        c.plan.kernels.truncate(1);
+        c.plan.entries[0].body.as_mut().unwrap().steps.clear();
+        c.plan.entries[0].outputs.clear();
+        c.plan.entries[0].buffers.retain(|b| !matches!(b.place, Some(Place::Output(_))));
+    }),
+    ("E0401", "kernel 0 `k0` of the plan is not as the code declares it", |c| c.plan.kernels[0].requires.clear()),
+    ("E0401", "kernel 0 `k0` of the plan is not as the code declares it", |c| {
+        c.plan.kernels[0].indexes = vec!["0".into()]
+    }),
+    ("E0401", "kernel 0 `k0` of the plan is not as the code declares it", |c| {
+        c.plan.kernels[0].scratch_bytes = "64".into()
+    }),
+    ("E0401", "kernel 0 `kx` of the plan is not as the code declares it", |c| c.plan.kernels[0].symbol = "kx".into()),
+    ("E0401", "(buffers, parameters)", |c| c.plan.kernels.swap(0, 1)),
+    ("E0401", "(buffers, parameters)", |c| c.launch(0).params.push("1".into())),
+    ("E0401", "(buffers, parameters)", |c| c.launch(0).buffers.truncate(1)),
+];
+
+/// These load; the call with `batch` = 5 is refused.
+static AT_CALL: &[Row] = &[
+    ("E0401", "would leave its buffers", |c| c.launch(0).grid = "batch*1000".into()),
+    ("E0401", "would leave its buffers", |c| {
+        let all = (0..).map_while(|i| (i < 3).then_some(i));
+        all.for_each(|i| c.launch(i).params.iter_mut().for_each(|p| *p = format!("({p}) * 1000")));
+    }),
+    ("E0401", "would leave its buffers", |c| {
+        (0..3).for_each(|i| c.launch(i).params.iter_mut().for_each(|p| *p = format!("-({p})")));
+    }),
+    ("E0401", "would leave its buffers", |c| {
+        let arena = c.plan.entries[0].buffers.iter_mut().filter(|b| matches!(b.place, Some(Place::Arena(_))));
+        arena.for_each(|b| b.bytes = "64".into());
+    }),
+    ("E0401", "would leave its buffers", |c| {
+        let constants = c.plan.entries[0].buffers.iter_mut().filter(|b| matches!(b.place, Some(Place::Constant(_))));
+        constants.for_each(|b| b.bytes = "4".into());
+    }),
+    ("E0401", "the arena has 0 bytes", |c| c.plan.entries[0].arena_bytes = "0".into()),
+    ("E0401", "is not a multiple of 64", |c| {
+        let places = c.plan.entries[0].buffers.iter_mut().filter_map(|b| b.place.as_mut());
+        places.for_each(|p| {
+            if let Place::Arena(offset) = p {
+                *offset = format!("{offset} + 4")
+            }
+        });
+    }),
+    ("E0202", "a grid of", |c| c.launch(0).grid = "1152921504606846976".into()),
+];
+
+fn good() -> &'static Parts {
+    static PARTS: OnceLock<Parts> = OnceLock::new();
+    PARTS.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let (model, artifact) = (folder.path().join("m.onnx"), folder.path().join("m.sdx"));
+        std::fs::write(&model, small().bytes()).unwrap();
+        compile(&model, &artifact, &[]);
+        Parts::read(&std::fs::read(artifact).unwrap())
+    })
+}
+
+fn changed(change: fn(&mut Change)) -> Result<Model> {
+    let mut parts = good().clone();
+    let (manifest, plan) = (Manifest::decode(&parts.manifest[..]).unwrap(), Plan::decode(&parts.plan[..]).unwrap());
+    let mut both = Change { manifest, plan };
+    change(&mut both);
+    (parts.manifest, parts.plan) = (both.manifest.encode_to_vec(), both.plan.encode_to_vec());
+    parts.rehash();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.sdx");
+    std::fs::write(&path, parts.archive()).unwrap();
+    Model::load(&path, &LoadOptions { selftest: false, ..LoadOptions::default() })
+}
+
+fn call(model: &Model) -> Result<Vec<(String, Tensor)>> {
+    let inputs = [("x", Tensor::zeros(DType::F32, vec![5, 8])), ("ids", Tensor::zeros(DType::I64, vec![5]))];
+    model.session(&SessionOptions::default())?.run(&inputs)
+}
+
+fn wrong((code, words, _): &Row, e: Option<Box<Error>>) -> Option<String> {
+    match e {
+        None => Some(format!("{words}: not refused")),
+        Some(e) if e.code == *code && e.message.contains(words) => None,
+        Some(e) => Some(format!("{code} {words}: {e}")),
+    }
+}
+
+#[test]
+fn a_sealed_artifact_that_was_not_changed_runs() {
+    assert_eq!(call(&changed(|_| {}).unwrap()).unwrap()[0].1.dims(), [5, 24]);
+}
+
+#[test]
+fn what_is_wrong_for_every_shape_is_refused_at_load() {
+    let found: Vec<String> = AT_LOAD.iter().filter_map(|row| wrong(row, changed(row.2).err())).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn what_is_wrong_for_a_shape_is_refused_at_the_call() {
+    let one = |row: &Row| wrong(row, changed(row.2).and_then(|model| call(&model)).err());
+    let found: Vec<String> = AT_CALL.iter().filter_map(one).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The kernel would read the first row, as it does for every index that is out of range.
+#[test]
+fn a_lookup_in_a_table_without_rows_is_refused() {
+    let net = Net::new().input("table", DType::F32, "n 1000").input("ids", DType::I64, "k");
+    let net = net.node("/lookup", "Gather", "table ids", "y").output("y");
+    let folder = tempfile::tempdir().unwrap();
+    let (path, artifact) = (folder.path().join("m.onnx"), folder.path().join("m.sdx"));
+    std::fs::write(&path, net.bytes()).unwrap();
+    compile(&path, &artifact, &[]);
+    let session = Model::load(&artifact, &LoadOptions::default()).unwrap().session(&Default::default()).unwrap();
+    let call = |n: usize, k: usize| {
+        let (table, ids) = (Tensor::zeros(DType::F32, vec![n, 1000]), Tensor::zeros(DType::I64, vec![k]));
+        session.run(&[("table", table), ("ids", ids)]).map(|out| out[0].1.dims().to_vec())
+    };
+    let e = call(0, 3).unwrap_err();
+    assert_eq!((e.code, e.node.as_deref()), ("E0303", Some("/lookup")), "{e}");
+    assert_eq!(call(0, 0).unwrap(), [0, 1000]);
+    assert_eq!(call(2, 3).unwrap(), [3, 1000]);
+}
+
+#[test]
+fn every_access_of_the_compilers_kernels_is_declared() {
+    let plan = Plan::decode(&good().plan[..]).unwrap();
+    for kernel in &plan.kernels {
+        let sizes = |b: usize| kernel.requires.iter().any(|r| r.contains(&format!("b{b}")));
+        let missing: Vec<usize> = (0..kernel.writes.len()).filter(|&b| !sizes(b)).collect();
+        assert!(missing.is_empty(), "{}: nothing bounds the buffers {missing:?}: {:?}", kernel.symbol, kernel.requires);
+    }
+}
