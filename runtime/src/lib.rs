@@ -78,7 +78,6 @@ mod selftest;
 mod session;
 mod shape;
 pub mod solve;
-mod states;
 mod stop;
 pub mod tensor;
 pub mod tensor_io;

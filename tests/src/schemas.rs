@@ -88,7 +88,9 @@ pub static MANIFEST: Schema = Schema(&[
     (7, Text),
     (8, Message(&FILE)),
     (9, Text),
+    (10, Message(&DERIVED)),
 ]);
+static DERIVED: Schema = Schema(&[(1, Text), (2, Text), (3, Varint), (4, Varint), (5, Text)]);
 static SYMBOL: Schema = Schema(&[(1, Text), (2, Varint), (3, Varint), (4, Varint)]);
 static FILE: Schema = Schema(&[(1, Text), (2, Varint), (3, Bytes)]);
 
@@ -101,17 +103,19 @@ static ENTRY: Schema = Schema(&[
     (5, Message(&BLOCK)),
     (6, Text),
     (7, Message(&CHECK)),
+    (8, Message(&STATE)),
 ]);
+static STATE: Schema = Schema(&[(1, Varint), (2, Varint), (3, Varint), (4, Text), (5, Text)]);
 static CHECK: Schema = Schema(&[(1, Text), (2, Text), (3, Text)]);
 static PORT: Schema = Schema(&[(1, Text), (2, Varint), (3, Text), (4, Varint)]);
 static BUFFER: Schema = Schema(&[(1, Text), (2, Varint), (3, Varint), (4, Varint), (5, Text)]);
 static BLOCK: Schema = Schema(&[(1, Message(&STEP))]);
 static STEP: Schema = Schema(&[(1, Message(&LAUNCH)), (2, Message(&COPY)), (3, Message(&BIND))]);
-static LAUNCH: Schema = Schema(&[(1, Varint), (2, Packed), (3, Text), (4, Text), (5, Text)]);
+static LAUNCH: Schema = Schema(&[(1, Varint), (2, Packed), (3, Text), (4, Text), (5, Text), (6, Varint)]);
 static COPY: Schema = Schema(&[(1, Varint), (2, Varint)]);
 static BIND: Schema = Schema(&[(1, Text), (2, Varint)]);
 static CONSTANT: Schema = Schema(&[(1, Text), (2, Varint), (3, Varint), (4, Varint), (5, Text)]);
-static KERNEL: Schema = Schema(&[(1, Text), (2, Packed), (3, Varint), (4, Text), (5, Text), (20, Text)]);
+static KERNEL: Schema = Schema(&[(1, Text), (2, Packed), (3, Varint), (4, Text), (5, Text), (20, Text), (21, Text)]);
 
 pub static SELFTEST: Schema = Schema(&[(1, Message(&CANARY)), (2, Message(&EXPECTED))]);
 static CANARY: Schema = Schema(&[(1, Text), (2, Varint), (3, Packed), (4, Bytes)]);

@@ -44,9 +44,13 @@ impl Subject {
         let ports = &model.entry("main").unwrap().inputs;
         let mut cases = vec![];
         for (batch, &seq) in (1..=batch_max).flat_map(|b| seqs.iter().map(move |s| (b, s))) {
-            let ids = Synthetic::Range { lo: 0.0, hi: 29.0 };
             let one = |(i, name): (usize, &String)| {
-                (name.clone(), ids.tensor(DType::I64, vec![batch, seq], (batch * 1000 + seq * 10 + i) as u64).unwrap())
+                let flags = |name: &str| name.ends_with("mask") || name == "token_type_ids";
+                let values = Synthetic::Range { lo: 0.0, hi: if flags(name) { 1.0 } else { 29.0 } };
+                (
+                    name.clone(),
+                    values.tensor(DType::I64, vec![batch, seq], (batch * 1000 + seq * 10 + i) as u64).unwrap(),
+                )
             };
             let inputs: Vec<(String, Tensor)> = ports.iter().map(|p| &p.name).enumerate().map(one).collect();
             let mut case = Case { inputs, expected: vec![] };

@@ -82,7 +82,7 @@ fn base(model: Vec<u8>) -> Base {
 
 /// The first has external data.
 pub fn generated() -> Vec<Net> {
-    vec![external(), small(), convolution(), shapes(), encoder(), calls(), control(), sparse(), movement()]
+    vec![external(), small(), convolution(), shapes(), encoder(), calls(), control(), sparse(), movement(), decoder()]
 }
 
 fn external() -> Net {
@@ -94,6 +94,25 @@ fn external() -> Net {
         .node("/add", "Add", "a b", "c")
         .node("/relu", "Relu", "c", "y")
         .output("y")
+}
+
+/// A head of attention over a cache of keys: three entry points, and a state.
+fn decoder() -> Net {
+    Net::new()
+        .input("x", DType::F32, "batch seq 8")
+        .input("past", DType::F32, "batch past 8")
+        .f32s("w", &[8, 8])
+        .node("/k", "MatMul", "x w", "k")
+        .node("/keys", "Concat", "past k", "keys")
+        .int("axis", 1)
+        .node("/turned", "Transpose", "keys", "kt")
+        .ints("perm", &[0, 2, 1])
+        .node("/scores", "MatMul", "x kt", "s")
+        .node("/softmax", "Softmax", "s", "p")
+        .int("axis", -1)
+        .node("/mix", "MatMul", "p keys", "y")
+        .output("y")
+        .output("keys")
 }
 
 fn convolution() -> Net {

@@ -1,303 +1,25 @@
-//! manifest + plan  =>  `Program`: every index checked, every expression parsed, before anything runs
-//!
-//! What is proved here, the session relies on: indices are in range, expressions use only symbols that have a value
-//! at that point, kernels write only outputs and the arena, and nothing is read before something wrote it. What
-//! depends on the dimensions of a call (sizes, offsets, overlaps) is checked per shape, in `shape.rs`.
-//!
-//! Native code is trusted, plans are not. A kernel's signature and what it requires of a launch are declared in the
-//! code entry itself and must be repeated by the plan (`code.rs`); per shape every launch must fulfil the requirements,
-//! so that no parameter, buffer, offset or grid of a plan makes a kernel of our compiler leave its buffers. Not proved:
-//! that the numbers are right (the self-test samples that), and what a kernel does whose compiler declared nothing.
+//! an entry point of the plan  =>  checked against the symbols, constants and kernels
 
-use crate::artifact::CONSTANT_ALIGNMENT;
-use crate::plan::{self, Action, Manifest, Place, Plan, SymbolKind};
+use super::verify::{broken, parse, read_dtype, undeclared};
+use super::{Buffer, Check, Entry, Launch, Location, Port, Program, State, Step, Symbol, states};
+use crate::plan::{self, Action, Place, SymbolKind};
 use crate::solve::{Source, further, sources};
-use crate::{DType, Dim, Error, Result, states};
+use crate::{Dim, Result};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
-pub struct Program {
-    pub symbols: Vec<Symbol>,
-    pub symbol_index: BTreeMap<String, usize>,
-    pub derived: Vec<Derived>,
-    /// Byte ranges in `weights`.
-    pub constants: Vec<Range<usize>>,
-    pub kernels: Vec<Kernel>,
-    pub entries: Vec<Entry>,
-}
-
-impl Program {
-    /// The index of the entry point with this name. Errors: E0301.
-    pub fn entry_index(&self, name: &str) -> Result<usize> {
-        self.entries.iter().position(|e| e.name == name).ok_or_else(|| {
-            let names: Vec<&str> = self.entries.iter().map(|e| e.name.as_str()).collect();
-            let error = Error::user("E0301", format!("the model has no entry point `{name}`"));
-            error.help(format!("it has {}", names.join(", ")))
-        })
-    }
-}
-
-pub struct Symbol {
-    pub name: String,
-    pub kind: SymbolKind,
-    pub lo: i64,
-    pub hi: Option<i64>,
-}
-
-impl Symbol {
-    pub fn admits(&self, value: i64) -> bool {
-        value >= self.lo && self.hi.is_none_or(|hi| value <= hi)
-    }
-
-    pub fn range(&self) -> String {
-        range(self.lo, self.hi)
-    }
-}
-
-/// `1..512`, or `1..` where there is no upper bound.
-pub fn range(lo: i64, hi: Option<i64>) -> String {
-    format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
-}
-
-/// A name of the model that equals an expression of the symbols.
-pub struct Derived {
-    pub name: String,
-    pub equals: Dim,
-    pub lo: i64,
-    pub hi: Option<i64>,
-    pub why: String,
-}
-
-pub struct Kernel {
-    pub symbol: String,
-    pub writes: Vec<bool>,
-    pub params: usize,
-    pub scratch_bytes: Dim,
-    pub class: String,
-    /// Over `p0`, …, `b0`, … and `grid`: see [`plan::Kernel`].
-    pub requires: Vec<Dim>,
-    pub indexes: Vec<Dim>,
-}
-
-pub struct Entry {
-    pub name: String,
-    pub inputs: Vec<Port>,
-    pub outputs: Vec<Port>,
-    pub buffers: Vec<Buffer>,
-    pub steps: Vec<Step>,
-    pub arena_bytes: Dim,
-    pub checks: Vec<Check>,
-    pub states: Vec<State>,
-    /// What gives symbols their values, in the order to evaluate it in.
-    pub sources: Vec<Source>,
-    /// The same where the states are in a cache, which may not know all their dimensions.
-    pub sources_in_place: Vec<Source>,
-    /// The symbols of `sources`, and the capacities, as indices into `Program.symbols`; their values identify a shape.
-    pub bound: Vec<usize>,
-    /// Totals over the launches: all pointers and all parameters of an entry lie in one array each.
-    pub n_pointers: usize,
-    pub n_params: usize,
-    /// Stage `i` begins after the `i`-th `Bind` step.
-    pub n_stages: usize,
-}
-
-pub struct Port {
-    pub name: String,
-    pub dtype: DType,
-    pub dims: Vec<Dim>,
-    pub buffer: usize,
-    /// The state that it is the old or the new end of, as an index into `Entry.states`.
-    pub state: Option<usize>,
-}
-
-/// An output that is an input with more positions at the end of one axis; see [`plan::State`].
-pub struct State {
-    pub input: usize,
-    pub output: usize,
-    pub axis: usize,
-    /// Indices into `Program.symbols`.
-    pub input_capacity: usize,
-    pub output_capacity: usize,
-}
-
-pub struct Buffer {
-    pub bytes: Dim,
-    pub place: Location,
-    /// From this stage on its size and offset have a value.
-    pub stage: usize,
-}
-
-pub enum Location {
-    Input(usize),
-    Output(usize),
-    Constant(usize),
-    Arena(Dim),
-}
-
-pub struct Check {
-    pub left: Dim,
-    pub right: Dim,
-    pub why: String,
-    pub stage: usize,
-}
-
-pub enum Step {
-    Launch(Launch),
-    Copy { from: usize, to: usize },
-    Bind { symbol: usize, buffer: usize },
-}
-
-pub struct Launch {
-    pub kernel: usize,
-    pub buffers: Vec<usize>,
-    pub params: Vec<Dim>,
-    pub grid: Dim,
-    pub origins: Vec<String>,
-    /// The state that it carries from its input to its output.
-    pub carries: Option<usize>,
-    /// Where its pointers and parameters are in the entry's arrays.
-    pub pointers_at: usize,
-    pub params_at: usize,
-}
-
-/// No expression that a compiler writes is longer; the time to parse grows faster than the length.
-const EXPRESSION_BYTES_MAX: usize = 1 << 14;
-
-/// Checks the plan against the manifest and the size of `weights`.
-pub fn verify(manifest: &Manifest, plan: &Plan, weights_bytes: usize) -> Result<Program> {
-    let mut program = Program {
-        symbols: Vec::new(),
-        symbol_index: BTreeMap::new(),
-        derived: Vec::new(),
-        constants: Vec::new(),
-        kernels: Vec::new(),
-        entries: Vec::new(),
-    };
-    for symbol in &manifest.symbols {
-        let at = program.symbols.len();
-        if program.symbol_index.insert(symbol.name.clone(), at).is_some() {
-            return Err(broken(format!("the symbol `{}` is declared twice", symbol.name)));
-        }
-        program.symbols.push(read_symbol(symbol)?);
-    }
-    let mut names = BTreeSet::new();
-    for derived in &manifest.derived {
-        if !names.insert(&derived.name) {
-            return Err(broken(format!("the derived symbol `{}` is declared twice", derived.name)));
-        }
-        let read = read_derived(derived, &program).map_err(|e| e.node(format!("derived symbol `{}`", derived.name)))?;
-        program.derived.push(read);
-    }
-    for (i, constant) in plan.constants.iter().enumerate() {
-        program.constants.push(constant_range(constant, weights_bytes).map_err(|e| e.node(format!("constant {i}")))?);
-    }
-    for (i, kernel) in plan.kernels.iter().enumerate() {
-        program.kernels.push(read_kernel(kernel).map_err(|e| e.node(format!("kernel {i} `{}`", kernel.symbol)))?);
-    }
-    let mut names = BTreeSet::new();
-    for entry in &plan.entries {
-        if !names.insert(&entry.name) {
-            return Err(broken(format!("the entry point `{}` is there twice", entry.name)));
-        }
-        let read = EntryReader { program: &program, values: BTreeMap::new(), stage: 0 }.read(entry);
-        program.entries.push(read.map_err(|e| e.node(format!("entry point `{}`", entry.name)))?);
-    }
-    Ok(program)
-}
-
-pub(crate) fn broken(message: String) -> Box<Error> {
-    Error::user("E0401", format!("the plan is malformed: {message}")).help("compile the model again")
-}
-
-fn read_symbol(symbol: &plan::Symbol) -> Result<Symbol> {
-    let kind = SymbolKind::try_from(symbol.kind)
-        .map_err(|_| broken(format!("the symbol `{}` has the unknown kind {}", symbol.name, symbol.kind)))?;
-    if symbol.lo < 0 || symbol.hi.is_some_and(|hi| hi < symbol.lo) {
-        return Err(broken(format!("the range of the symbol `{}` is empty or negative", symbol.name)));
-    }
-    Ok(Symbol { name: symbol.name.clone(), kind, lo: symbol.lo, hi: symbol.hi })
-}
-
-fn read_derived(derived: &plan::Derived, program: &Program) -> Result<Derived> {
-    let plan::Derived { name, equals, lo, hi, why } = derived.clone();
-    let known = |name: &str| program.symbol_index.contains_key(name);
-    if known(&name) {
-        return Err(broken(format!("`{name}` is declared twice")));
-    }
-    let equals = parse(&equals)?;
-    match equals.symbols().iter().find(|s| !known(s)) {
-        Some(symbol) => Err(undeclared(symbol)),
-        None => Ok(Derived { name, equals, lo, hi, why }),
-    }
-}
-
-fn constant_range(constant: &plan::Constant, weights_bytes: usize) -> Result<Range<usize>> {
-    if !constant.offset.is_multiple_of(CONSTANT_ALIGNMENT) {
-        return Err(broken(format!("the offset {} is not a multiple of {CONSTANT_ALIGNMENT}", constant.offset)));
-    }
-    read_dtype(constant.dtype)?;
-    let start = usize::try_from(constant.offset).ok();
-    let end = start.and_then(|s| s.checked_add(usize::try_from(constant.bytes).ok()?));
-    match (start, end) {
-        (Some(start), Some(end)) if end <= weights_bytes => Ok(start..end),
-        _ => {
-            let (offset, bytes) = (constant.offset, constant.bytes);
-            Err(broken(format!("{bytes} bytes at {offset} reach beyond the {weights_bytes} bytes of the weights")))
-        }
-    }
-}
-
-fn read_dtype(code: i32) -> Result<DType> {
-    let dtype = DType::from_onnx(code).filter(|d| d.bits() > 0);
-    dtype.ok_or_else(|| broken(format!("{code} is not an element type of tensors")))
-}
-
-fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
-    if kernel.symbol.is_empty() || kernel.symbol.contains('\0') {
-        return Err(broken("the symbol is empty or holds a zero byte".into()));
-    }
-    let scratch_bytes = parse(&kernel.scratch_bytes)?;
-    let number = |s: &str, letter| s.strip_prefix(letter).and_then(|n: &str| n.parse::<u32>().ok());
-    let is_param = |s: &str| number(s, 'p').is_some_and(|n| n < kernel.params);
-    let is_buffer = |s: &str| number(s, 'b').is_some_and(|n| (n as usize) < kernel.writes.len());
-    if let Some(symbol) = scratch_bytes.symbols().iter().find(|s| !is_param(s)) {
-        return Err(broken(format!("the scratch size uses `{symbol}`, which is no parameter of the kernel")));
-    }
-    let required = |texts: &[String]| -> Result<Vec<Dim>> {
-        let dims = texts.iter().map(|t| parse(t)).collect::<Result<Vec<Dim>>>()?;
-        let known = |s: &str| is_param(s) || is_buffer(s) || s == "grid";
-        match dims.iter().flat_map(Dim::symbols).find(|s| !known(s)) {
-            Some(symbol) => Err(broken(format!("a requirement uses `{symbol}`, which no launch has"))),
-            None => Ok(dims),
-        }
-    };
-    Ok(Kernel {
-        symbol: kernel.symbol.clone(),
-        writes: kernel.writes.clone(),
-        params: kernel.params as usize,
-        scratch_bytes,
-        class: kernel.class.clone(),
-        requires: required(&kernel.requires)?,
-        indexes: required(&kernel.indexes)?,
-    })
-}
-
-pub(crate) fn parse(text: &str) -> Result<Dim> {
-    if text.len() > EXPRESSION_BYTES_MAX {
-        return Err(broken(format!("an expression of {} bytes", text.len())));
-    }
-    Dim::parse(text).map_err(|e| broken(e.message))
-}
-
-struct EntryReader<'a> {
+pub struct EntryReader<'a> {
     program: &'a Program,
     /// Symbol index => the stage from which on it has a value.
     values: BTreeMap<usize, usize>,
     stage: usize,
 }
 
-impl EntryReader<'_> {
-    fn read(mut self, entry: &plan::Entry) -> Result<Entry> {
+impl<'a> EntryReader<'a> {
+    pub fn new(program: &'a Program) -> EntryReader<'a> {
+        EntryReader { program, values: BTreeMap::new(), stage: 0 }
+    }
+
+    pub fn read(mut self, entry: &plan::Entry) -> Result<Entry> {
         states::check_dims(self.program, &entry.inputs)?;
         states::check_dims(self.program, &entry.outputs)?;
         let (mut inputs, sources) = self.read_inputs(&entry.inputs)?;
@@ -588,10 +310,6 @@ fn check_ports(inputs: &[Port], outputs: &[Port], buffers: &[Buffer]) -> Result<
         }
     }
     Ok(())
-}
-
-pub(crate) fn undeclared(name: &str) -> Box<Error> {
-    broken(format!("the symbol `{name}` is not declared"))
 }
 
 fn port_name(kind: &str, port: &plan::Port) -> String {

@@ -2,8 +2,10 @@
 //!
 //! What the kernels do with their buffers is theirs; what the plan lets them do is checked here, at load.
 
+use super::verify::{broken, parse, undeclared};
+use super::{Entry, Location, Port, Program, State, Step};
 use crate::plan::{self, SymbolKind};
-use crate::program::{Entry, Location, Port, Program, State, Step, broken, parse, undeclared};
+
 use crate::{Dim, Result};
 
 /// Checks the states against the ports.

@@ -1,0 +1,166 @@
+//! the plan as plain data, every index checked and every expression parsed
+//!
+//! What is proved here, the session relies on: indices are in range, expressions use only symbols that have a value
+//! at that point, kernels write only outputs and the arena, and nothing is read before something wrote it. What
+//! depends on the dimensions of a call (sizes, offsets, overlaps) is checked per shape, in `shape.rs`.
+//!
+//! Native code is trusted, plans are not. A kernel's signature and what it requires of a launch are declared in the
+//! code entry itself and must be repeated by the plan (`code.rs`); per shape every launch must fulfil the requirements,
+//! so that no parameter, buffer, offset or grid of a plan makes a kernel of our compiler leave its buffers. Not proved:
+//! that the numbers are right (the self-test samples that), and what a kernel does whose compiler declared nothing.
+
+mod entry;
+mod states;
+mod verify;
+
+use crate::plan::SymbolKind;
+use crate::solve::Source;
+use crate::{DType, Dim, Error, Result};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+pub use verify::verify;
+
+pub struct Program {
+    pub symbols: Vec<Symbol>,
+    pub symbol_index: BTreeMap<String, usize>,
+    pub derived: Vec<Derived>,
+    /// Byte ranges in `weights`.
+    pub constants: Vec<Range<usize>>,
+    pub kernels: Vec<Kernel>,
+    pub entries: Vec<Entry>,
+}
+
+impl Program {
+    /// The index of the entry point with this name. Errors: E0301.
+    pub fn entry_index(&self, name: &str) -> Result<usize> {
+        self.entries.iter().position(|e| e.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.entries.iter().map(|e| e.name.as_str()).collect();
+            let error = Error::user("E0301", format!("the model has no entry point `{name}`"));
+            error.help(format!("it has {}", names.join(", ")))
+        })
+    }
+}
+
+pub struct Symbol {
+    pub name: String,
+    pub kind: SymbolKind,
+    pub lo: i64,
+    pub hi: Option<i64>,
+}
+
+impl Symbol {
+    pub fn admits(&self, value: i64) -> bool {
+        value >= self.lo && self.hi.is_none_or(|hi| value <= hi)
+    }
+
+    pub fn range(&self) -> String {
+        range(self.lo, self.hi)
+    }
+}
+
+/// `1..512`, or `1..` where there is no upper bound.
+pub fn range(lo: i64, hi: Option<i64>) -> String {
+    format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
+}
+
+/// A name of the model that equals an expression of the symbols.
+pub struct Derived {
+    pub name: String,
+    pub equals: Dim,
+    pub lo: i64,
+    pub hi: Option<i64>,
+    pub why: String,
+}
+
+pub struct Kernel {
+    pub symbol: String,
+    pub writes: Vec<bool>,
+    pub params: usize,
+    pub scratch_bytes: Dim,
+    pub class: String,
+    /// Over `p0`, …, `b0`, … and `grid`: see [`plan::Kernel`].
+    pub requires: Vec<Dim>,
+    pub indexes: Vec<Dim>,
+}
+
+pub struct Entry {
+    pub name: String,
+    pub inputs: Vec<Port>,
+    pub outputs: Vec<Port>,
+    pub buffers: Vec<Buffer>,
+    pub steps: Vec<Step>,
+    pub arena_bytes: Dim,
+    pub checks: Vec<Check>,
+    pub states: Vec<State>,
+    /// What gives symbols their values, in the order to evaluate it in.
+    pub sources: Vec<Source>,
+    /// The same where the states are in a cache, which may not know all their dimensions.
+    pub sources_in_place: Vec<Source>,
+    /// The symbols of `sources`, and the capacities, as indices into `Program.symbols`; their values identify a shape.
+    pub bound: Vec<usize>,
+    /// Totals over the launches: all pointers and all parameters of an entry lie in one array each.
+    pub n_pointers: usize,
+    pub n_params: usize,
+    /// Stage `i` begins after the `i`-th `Bind` step.
+    pub n_stages: usize,
+}
+
+pub struct Port {
+    pub name: String,
+    pub dtype: DType,
+    pub dims: Vec<Dim>,
+    pub buffer: usize,
+    /// The state that it is the old or the new end of, as an index into `Entry.states`.
+    pub state: Option<usize>,
+}
+
+/// An output that is an input with more positions at the end of one axis; see [`plan::State`].
+pub struct State {
+    pub input: usize,
+    pub output: usize,
+    pub axis: usize,
+    /// Indices into `Program.symbols`.
+    pub input_capacity: usize,
+    pub output_capacity: usize,
+}
+
+pub struct Buffer {
+    pub bytes: Dim,
+    pub place: Location,
+    /// From this stage on its size and offset have a value.
+    pub stage: usize,
+}
+
+pub enum Location {
+    Input(usize),
+    Output(usize),
+    Constant(usize),
+    Arena(Dim),
+}
+
+pub struct Check {
+    pub left: Dim,
+    pub right: Dim,
+    pub why: String,
+    pub stage: usize,
+}
+
+pub enum Step {
+    Launch(Launch),
+    Copy { from: usize, to: usize },
+    Bind { symbol: usize, buffer: usize },
+}
+
+pub struct Launch {
+    pub kernel: usize,
+    pub buffers: Vec<usize>,
+    pub params: Vec<Dim>,
+    pub grid: Dim,
+    pub origins: Vec<String>,
+    /// The state that it carries from its input to its output.
+    pub carries: Option<usize>,
+    /// Where its pointers and parameters are in the entry's arrays.
+    pub pointers_at: usize,
+    pub params_at: usize,
+}

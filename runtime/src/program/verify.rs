@@ -1,0 +1,142 @@
+//! manifest + plan  =>  `Program`: symbols, constants, kernels, and each entry point
+
+use super::entry::EntryReader;
+use super::{Derived, Kernel, Program, Symbol};
+use crate::artifact::CONSTANT_ALIGNMENT;
+use crate::plan::{self, Manifest, Plan, SymbolKind};
+use crate::{DType, Dim, Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// No expression that a compiler writes is longer; the time to parse grows faster than the length.
+const EXPRESSION_BYTES_MAX: usize = 1 << 14;
+
+/// Checks the plan against the manifest and the size of `weights`.
+pub fn verify(manifest: &Manifest, plan: &Plan, weights_bytes: usize) -> Result<Program> {
+    let mut program = Program {
+        symbols: Vec::new(),
+        symbol_index: BTreeMap::new(),
+        derived: Vec::new(),
+        constants: Vec::new(),
+        kernels: Vec::new(),
+        entries: Vec::new(),
+    };
+    for symbol in &manifest.symbols {
+        let at = program.symbols.len();
+        if program.symbol_index.insert(symbol.name.clone(), at).is_some() {
+            return Err(broken(format!("the symbol `{}` is declared twice", symbol.name)));
+        }
+        program.symbols.push(read_symbol(symbol)?);
+    }
+    let mut names = BTreeSet::new();
+    for derived in &manifest.derived {
+        if !names.insert(&derived.name) {
+            return Err(broken(format!("the derived symbol `{}` is declared twice", derived.name)));
+        }
+        let read = read_derived(derived, &program).map_err(|e| e.node(format!("derived symbol `{}`", derived.name)))?;
+        program.derived.push(read);
+    }
+    for (i, constant) in plan.constants.iter().enumerate() {
+        program.constants.push(constant_range(constant, weights_bytes).map_err(|e| e.node(format!("constant {i}")))?);
+    }
+    for (i, kernel) in plan.kernels.iter().enumerate() {
+        program.kernels.push(read_kernel(kernel).map_err(|e| e.node(format!("kernel {i} `{}`", kernel.symbol)))?);
+    }
+    let mut names = BTreeSet::new();
+    for entry in &plan.entries {
+        if !names.insert(&entry.name) {
+            return Err(broken(format!("the entry point `{}` is there twice", entry.name)));
+        }
+        let read = EntryReader::new(&program).read(entry);
+        program.entries.push(read.map_err(|e| e.node(format!("entry point `{}`", entry.name)))?);
+    }
+    Ok(program)
+}
+
+pub fn broken(message: String) -> Box<Error> {
+    Error::user("E0401", format!("the plan is malformed: {message}")).help("compile the model again")
+}
+
+pub fn undeclared(name: &str) -> Box<Error> {
+    broken(format!("the symbol `{name}` is not declared"))
+}
+
+fn read_symbol(symbol: &plan::Symbol) -> Result<Symbol> {
+    let kind = SymbolKind::try_from(symbol.kind)
+        .map_err(|_| broken(format!("the symbol `{}` has the unknown kind {}", symbol.name, symbol.kind)))?;
+    if symbol.lo < 0 || symbol.hi.is_some_and(|hi| hi < symbol.lo) {
+        return Err(broken(format!("the range of the symbol `{}` is empty or negative", symbol.name)));
+    }
+    Ok(Symbol { name: symbol.name.clone(), kind, lo: symbol.lo, hi: symbol.hi })
+}
+
+fn read_derived(derived: &plan::Derived, program: &Program) -> Result<Derived> {
+    let plan::Derived { name, equals, lo, hi, why } = derived.clone();
+    let known = |name: &str| program.symbol_index.contains_key(name);
+    if known(&name) {
+        return Err(broken(format!("`{name}` is declared twice")));
+    }
+    let equals = parse(&equals)?;
+    match equals.symbols().iter().find(|s| !known(s)) {
+        Some(symbol) => Err(undeclared(symbol)),
+        None => Ok(Derived { name, equals, lo, hi, why }),
+    }
+}
+
+fn constant_range(constant: &plan::Constant, weights_bytes: usize) -> Result<Range<usize>> {
+    if !constant.offset.is_multiple_of(CONSTANT_ALIGNMENT) {
+        return Err(broken(format!("the offset {} is not a multiple of {CONSTANT_ALIGNMENT}", constant.offset)));
+    }
+    read_dtype(constant.dtype)?;
+    let start = usize::try_from(constant.offset).ok();
+    let end = start.and_then(|s| s.checked_add(usize::try_from(constant.bytes).ok()?));
+    match (start, end) {
+        (Some(start), Some(end)) if end <= weights_bytes => Ok(start..end),
+        _ => {
+            let (offset, bytes) = (constant.offset, constant.bytes);
+            Err(broken(format!("{bytes} bytes at {offset} reach beyond the {weights_bytes} bytes of the weights")))
+        }
+    }
+}
+
+pub fn read_dtype(code: i32) -> Result<DType> {
+    let dtype = DType::from_onnx(code).filter(|d| d.bits() > 0);
+    dtype.ok_or_else(|| broken(format!("{code} is not an element type of tensors")))
+}
+
+fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
+    if kernel.symbol.is_empty() || kernel.symbol.contains('\0') {
+        return Err(broken("the symbol is empty or holds a zero byte".into()));
+    }
+    let scratch_bytes = parse(&kernel.scratch_bytes)?;
+    let number = |s: &str, letter| s.strip_prefix(letter).and_then(|n: &str| n.parse::<u32>().ok());
+    let is_param = |s: &str| number(s, 'p').is_some_and(|n| n < kernel.params);
+    let is_buffer = |s: &str| number(s, 'b').is_some_and(|n| (n as usize) < kernel.writes.len());
+    if let Some(symbol) = scratch_bytes.symbols().iter().find(|s| !is_param(s)) {
+        return Err(broken(format!("the scratch size uses `{symbol}`, which is no parameter of the kernel")));
+    }
+    let required = |texts: &[String]| -> Result<Vec<Dim>> {
+        let dims = texts.iter().map(|t| parse(t)).collect::<Result<Vec<Dim>>>()?;
+        let known = |s: &str| is_param(s) || is_buffer(s) || s == "grid";
+        match dims.iter().flat_map(Dim::symbols).find(|s| !known(s)) {
+            Some(symbol) => Err(broken(format!("a requirement uses `{symbol}`, which no launch has"))),
+            None => Ok(dims),
+        }
+    };
+    Ok(Kernel {
+        symbol: kernel.symbol.clone(),
+        writes: kernel.writes.clone(),
+        params: kernel.params as usize,
+        scratch_bytes,
+        class: kernel.class.clone(),
+        requires: required(&kernel.requires)?,
+        indexes: required(&kernel.indexes)?,
+    })
+}
+
+pub fn parse(text: &str) -> Result<Dim> {
+    if text.len() > EXPRESSION_BYTES_MAX {
+        return Err(broken(format!("an expression of {} bytes", text.len())));
+    }
+    Dim::parse(text).map_err(|e| broken(e.message))
+}
