@@ -84,7 +84,7 @@ fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> 
     said.push_str(", verified");
     program::verify(&artifact.manifest, &artifact.plan, artifact.weights.len()).map_err(|e| e.file("it"))?;
     drop(artifact);
-    let model = Model::load(path, &LoadOptions { selftest: seed % 3 == 0, ..LoadOptions::default() })?;
+    let model = Model::load(path, &LoadOptions { selftest: seed.is_multiple_of(3), ..LoadOptions::default() })?;
     said.push_str(", loaded");
     let options = SessionOptions { threads: 1 + seed as usize % 2, memory_bytes_max: Some(MEMORY_BYTES_MAX) };
     let session = model.session(&options)?;
