@@ -32,8 +32,8 @@ pub fn run(module: Operation) -> Result<()> {
 /// an output.
 fn matches(graph: &Graph, uses: &[usize], v: Value) -> Option<usize> {
     let node = graph.node(v);
-    let (Op::Concat { axis }, [past, _]) = (&node.op, node.args.as_slice()) else { return None };
-    (is_input(graph, *past) && uses[past.index()] == 1 && outputs_of(graph, v) == 1).then_some(*axis)
+    let (Op::Concat { axis }, [_, _]) = (&node.op, node.args.as_slice()) else { return None };
+    continues_input(graph, uses, v).then_some(*axis)
 }
 
 /// How often what is not dead uses each value.
@@ -47,17 +47,12 @@ pub fn uses(graph: &Graph) -> Vec<usize> {
 
 /// Whether an append may go on in the memory of what it appends to.
 pub fn is_state(graph: &Graph, uses: &[usize], v: Value) -> bool {
-    let node = graph.node(v);
-    matches!(node.op, Op::Append { .. })
-        && is_input(graph, node.args[0])
-        && uses[node.args[0].index()] == 1
-        && outputs_of(graph, v) == 1
+    matches!(graph.node(v).op, Op::Append { .. }) && continues_input(graph, uses, v)
 }
 
-fn is_input(graph: &Graph, v: Value) -> bool {
-    matches!(graph.node(v).op, Op::Input { .. })
-}
-
-fn outputs_of(graph: &Graph, v: Value) -> usize {
-    graph.outputs.iter().filter(|(_, o)| *o == v).count()
+/// The first operand is an input that nothing else uses, and the value is an output once.
+fn continues_input(graph: &Graph, uses: &[usize], v: Value) -> bool {
+    let past = graph.node(v).args[0];
+    let outputs = graph.outputs.iter().filter(|(_, o)| *o == v).count();
+    matches!(graph.node(past).op, Op::Input { .. }) && uses[past.index()] == 1 && outputs == 1
 }
