@@ -7,6 +7,7 @@ use sardonyx_dialects::flow::{Container, Layout};
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_passes::kernel::{Footprint, KernelDef};
 use sardonyx_runtime::dim::Atom;
+use sardonyx_runtime::plan::LaunchSymbol;
 use sardonyx_runtime::{Dim, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,13 +99,10 @@ impl<'a> Launch<'a> {
 
     /// Over the symbols of the model.
     fn value(&self, d: &Dim) -> Dim {
-        let number = |s: &str, letter| s.strip_prefix(letter).and_then(|n: &str| n.parse::<usize>().ok());
-        let own = d.substitute(&|s| match s {
-            "grid" => Some(self.grid.clone()),
-            s => number(s, 'p')
-                .and_then(|n| self.params.get(n))
-                .or(number(s, 'b').and_then(|n| self.bytes.get(n)))
-                .cloned(),
+        let own = d.substitute(&|s| match LaunchSymbol::parse(s)? {
+            LaunchSymbol::Param(n) => self.params.get(n).cloned(),
+            LaunchSymbol::BufferBytes(n) => self.bytes.get(n).cloned(),
+            LaunchSymbol::Grid => Some(self.grid.clone()),
         });
         own.substitute(&|s| self.room.get(s).cloned())
     }

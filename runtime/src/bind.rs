@@ -139,7 +139,7 @@ struct Binding<'a> {
 
 impl Binding<'_> {
     fn value(&self, name: &str) -> Option<i64> {
-        self.program.symbol_index.get(name).and_then(|&at| self.values[at])
+        self.program.value(&self.values, name)
     }
 
     fn unsolvable(&self, source: &Source, size: i64) -> Box<Error> {
@@ -257,7 +257,7 @@ pub fn explain<'d>(
 ) -> String {
     let names: BTreeSet<Arc<str>> = dims.into_iter().flat_map(Dim::symbols).collect();
     let one = |name: &Arc<str>| {
-        let value = program.symbol_index.get(&**name).and_then(|&at| values[at])?;
+        let value = program.value(values, name)?;
         let from = entry.sources.iter().find(|s| s.symbol == *name).map(|s| format!(" ({})", origin(entry, s)));
         Some(format!("`{name}` = {value}{}", from.unwrap_or_default()))
     };
@@ -299,7 +299,7 @@ fn check_held(
     values: &[Option<i64>],
 ) -> Result<()> {
     for (i, (dim, size)) in port.dims.iter().zip(sizes).enumerate() {
-        let wanted = eval(program, values, dim).map_err(|_| {
+        let wanted = program.eval(values, dim).map_err(|_| {
             let message =
                 format!("no input gives the dimensions {} of the state `{}`", describe(&port.dims), port.name);
             Error::user("E0301", message)
@@ -328,7 +328,7 @@ pub fn bind_capacities(
             let symbol = &program.symbols[at];
             let value = match capacity {
                 Some(capacity) => i64::try_from(capacity).unwrap_or(i64::MAX),
-                None => eval(program, values, &port.dims[state.axis])?,
+                None => program.eval(values, &port.dims[state.axis])?,
             };
             if !symbol.admits(value) {
                 let message = format!("room for {value} positions in `{}` is outside {}", port.name, symbol.range());
@@ -342,10 +342,6 @@ pub fn bind_capacities(
         }
     }
     Ok(())
-}
-
-pub fn eval(program: &Program, values: &[Option<i64>], dim: &Dim) -> Result<i64> {
-    dim.eval(&|name| program.symbol_index.get(name).and_then(|&at| values[at]))
 }
 
 fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {

@@ -1,6 +1,6 @@
 //! the states of an entry point, kept in place from call to call: a key and value cache
 
-use crate::bind::{Given, eval};
+use crate::bind::Given;
 use crate::memory::AlignedBuf;
 use crate::model::Model;
 use crate::program::{Entry, Program, State};
@@ -248,12 +248,12 @@ impl<'a, 'm> Held<'a, 'm> {
         let mut new_len = None;
         for (i, state) in entry.states.iter().enumerate() {
             let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
-            let sizes = input.dims.iter().map(|dim| Ok(usize::try_from(eval(program, values, dim)?).ok()));
+            let sizes = input.dims.iter().map(|dim| Ok(usize::try_from(program.eval(values, dim)?).ok()));
             let mut dims: Vec<usize> =
                 sizes.map(|size| size.and_then(|s| s.ok_or_else(|| uneven(entry)))).collect::<Result<_>>()?;
             dims[state.axis] = self.cache.capacity;
             self.dims[self.slots[i]] = dims;
-            let after = usize::try_from(eval(program, values, &output.dims[state.axis])?).ok();
+            let after = usize::try_from(program.eval(values, &output.dims[state.axis])?).ok();
             let after = after.filter(|&n| n >= self.cache.len && new_len.is_none_or(|other| other == n));
             new_len = Some(after.ok_or_else(|| uneven(entry))?);
         }

@@ -311,6 +311,27 @@ pub struct Kernel {
     pub indexes: Vec<String>,
 }
 
+/// What a symbol in the expressions of a [`Kernel`] stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchSymbol {
+    /// `p3`: the launch's parameter 3.
+    Param(usize),
+    /// `b3`: the bytes of its buffer 3.
+    BufferBytes(usize),
+    /// `grid`: its work items.
+    Grid,
+}
+
+impl LaunchSymbol {
+    pub fn parse(name: &str) -> Option<LaunchSymbol> {
+        let number = |mark| name.strip_prefix(mark).and_then(|n: &str| n.parse().ok());
+        match name {
+            "grid" => Some(LaunchSymbol::Grid),
+            _ => number('p').map(LaunchSymbol::Param).or_else(|| number('b').map(LaunchSymbol::BufferBytes)),
+        }
+    }
+}
+
 /// The `selftest` entry: one call of `main` whose results are known, made when the artifact is loaded.
 #[derive(Clone, PartialEq, Message)]
 pub struct SelfTest {

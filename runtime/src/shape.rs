@@ -5,6 +5,7 @@
 
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
+use crate::plan::LaunchSymbol;
 use crate::program::{Buffer, Entry, Kernel, Launch, Location, Port, Program, Step};
 use crate::{DType, Dim, Error, Result, tensor};
 use std::ops::Range;
@@ -82,7 +83,7 @@ impl Shape {
     }
 
     pub fn eval(&self, program: &Program, dim: &Dim) -> Result<i64> {
-        dim.eval(&|name| program.symbol_index.get(name).and_then(|&at| self.values[at]))
+        program.eval(&self.values, dim)
     }
 
     fn eval_size(&self, program: &Program, dim: &Dim) -> Result<usize> {
@@ -160,9 +161,7 @@ impl Shape {
         for (i, param) in launch.params.iter().enumerate() {
             self.params[launch.params_at + i] = self.eval(program, param)?;
         }
-        let params = &self.params[launch.params_at..launch.params_at + launch.params.len()];
-        let value = |name: &str| params.get(name.strip_prefix('p')?.parse::<usize>().ok()?).copied();
-        let scratch = kernel.scratch_bytes.eval(&value)?;
+        let scratch = kernel.scratch_bytes.eval(&|name| self.launch_value(launch, None, name))?;
         let scratch = usize::try_from(scratch).ok().and_then(|s| s.checked_next_multiple_of(ALIGNMENT));
         let scratch = scratch.ok_or_else(|| broken("its scratch size is negative or overflows".into()))?;
         self.scratch_bytes = self.scratch_bytes.max(scratch);
@@ -176,17 +175,18 @@ impl Shape {
         Ok(grid)
     }
 
+    fn launch_value(&self, launch: &Launch, grid: Option<i64>, name: &str) -> Option<i64> {
+        match LaunchSymbol::parse(name)? {
+            LaunchSymbol::Param(n) => self.params[launch.params_at..][..launch.params.len()].get(n).copied(),
+            LaunchSymbol::BufferBytes(n) => launch.buffers.get(n).and_then(|&b| i64::try_from(self.bytes[b]).ok()),
+            LaunchSymbol::Grid => grid,
+        }
+    }
+
     /// What keeps the kernel within its buffers: parameters, sizes and grid are the plan's, and native code trusts
     /// them.
     fn check_required(&self, kernel: &Kernel, launch: &Launch, grid: i64) -> Result<()> {
-        let value = |name: &str| -> Option<i64> {
-            let number = |letter| name.strip_prefix(letter).and_then(|n: &str| n.parse::<usize>().ok());
-            match (number('p'), number('b')) {
-                (Some(n), _) => self.params.get(launch.params_at + n).copied(),
-                (None, Some(n)) => launch.buffers.get(n).and_then(|&b| i64::try_from(self.bytes[b]).ok()),
-                (None, None) => Some(grid),
-            }
-        };
+        let value = |name: &str| self.launch_value(launch, Some(grid), name);
         for required in &kernel.requires {
             let left = required.eval(&value)?;
             if left < 0 {

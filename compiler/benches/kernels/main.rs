@@ -6,10 +6,10 @@
 //! runs the rows whose name contains the word.
 
 #[path = "../../tests/kernels/build.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // The tests use the rest.
 mod build;
 #[path = "../../tests/kernels/harness.rs"]
-#[allow(dead_code)]
+#[allow(dead_code)] // The tests use the rest.
 mod harness;
 mod measure;
 mod shapes;

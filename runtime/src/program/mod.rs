@@ -32,6 +32,15 @@ pub struct Program {
 }
 
 impl Program {
+    /// The value of a symbol, where it has one yet.
+    pub fn value(&self, values: &[Option<i64>], name: &str) -> Option<i64> {
+        self.symbol_index.get(name).and_then(|&at| values[at])
+    }
+
+    pub fn eval(&self, values: &[Option<i64>], dim: &Dim) -> Result<i64> {
+        dim.eval(&|name| self.value(values, name))
+    }
+
     /// The index of the entry point with this name. Errors: E0301.
     pub fn entry_index(&self, name: &str) -> Result<usize> {
         self.entries.iter().position(|e| e.name == name).ok_or_else(|| {

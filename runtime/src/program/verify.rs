@@ -3,7 +3,7 @@
 use super::entry::EntryReader;
 use super::{Derived, Kernel, Program, Symbol};
 use crate::artifact::CONSTANT_ALIGNMENT;
-use crate::plan::{self, Manifest, Plan, SymbolKind};
+use crate::plan::{self, LaunchSymbol, Manifest, Plan, SymbolKind};
 use crate::{DType, Dim, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -109,16 +109,18 @@ fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
         return Err(broken("the symbol is empty or holds a zero byte".into()));
     }
     let scratch_bytes = parse(&kernel.scratch_bytes)?;
-    let number = |s: &str, letter| s.strip_prefix(letter).and_then(|n: &str| n.parse::<u32>().ok());
-    let is_param = |s: &str| number(s, 'p').is_some_and(|n| n < kernel.params);
-    let is_buffer = |s: &str| number(s, 'b').is_some_and(|n| (n as usize) < kernel.writes.len());
-    if let Some(symbol) = scratch_bytes.symbols().iter().find(|s| !is_param(s)) {
+    let is_param = |s: LaunchSymbol| matches!(s, LaunchSymbol::Param(n) if n < kernel.params as usize);
+    let is_known = |s: LaunchSymbol| match s {
+        LaunchSymbol::Param(_) => is_param(s),
+        LaunchSymbol::BufferBytes(n) => n < kernel.writes.len(),
+        LaunchSymbol::Grid => true,
+    };
+    if let Some(symbol) = scratch_bytes.symbols().iter().find(|s| !LaunchSymbol::parse(s).is_some_and(is_param)) {
         return Err(broken(format!("the scratch size uses `{symbol}`, which is no parameter of the kernel")));
     }
     let required = |texts: &[String]| -> Result<Vec<Dim>> {
         let dims = texts.iter().map(|t| parse(t)).collect::<Result<Vec<Dim>>>()?;
-        let known = |s: &str| is_param(s) || is_buffer(s) || s == "grid";
-        match dims.iter().flat_map(Dim::symbols).find(|s| !known(s)) {
+        match dims.iter().flat_map(Dim::symbols).find(|s| !LaunchSymbol::parse(s).is_some_and(is_known)) {
             Some(symbol) => Err(broken(format!("a requirement uses `{symbol}`, which no launch has"))),
             None => Ok(dims),
         }
