@@ -1,0 +1,1 @@
+//! kernel.ptx, memory, launch  =>  memory, findings, counters: PTX executed on the CPU
