@@ -5,7 +5,13 @@
 //! other blocks when it ends, so that the verdict never depends on how the blocks were interleaved.
 
 mod block;
+mod clocks;
+mod cross;
+mod device;
 mod global;
+mod init;
+mod log;
+mod page;
 
 pub use block::Block;
 pub use global::{Crossing, Global, Launch, Outcome, Sectors};
