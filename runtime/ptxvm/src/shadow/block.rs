@@ -9,7 +9,7 @@ use super::log::{Log, Me};
 use super::page::{Bits, PAGE_BYTES, Page, bit_problem};
 use super::{Access, Kind, Launch, Other, Place, Problem, ProblemKind, Scope};
 
-/// Problems of one instruction that are reported.
+/// Problems of one kind that are reported of one instruction.
 const PROBLEMS_MAX: usize = 4;
 const NO_PAGE: u32 = u32::MAX;
 
@@ -38,7 +38,7 @@ impl<'a> Block<'a> {
 
     /// A load, store or atomic of shared memory; the first few problems are appended.
     pub fn shared(&mut self, access: &Access, offsets: &[u32; 32], problems: &mut Vec<Problem>) {
-        let Some(first) = lowest(access.mask) else { return };
+        let Some(first) = lowest(access.mask).filter(|_| is_valid(access)) else { return };
         let call = self.call(access);
         let start = offsets[first as usize];
         let n_lanes = access.mask.count_ones();
@@ -53,7 +53,7 @@ impl<'a> Block<'a> {
 
     /// The same for global memory.
     pub fn global(&mut self, access: &Access, addresses: &[u64; 32], problems: &mut Vec<Problem>) {
-        let Some(first) = lowest(access.mask) else { return };
+        let Some(first) = lowest(access.mask).filter(|_| is_valid(access)) else { return };
         let call = self.call(access);
         let start = addresses[first as usize];
         let n_lanes = access.mask.count_ones();
@@ -75,6 +75,9 @@ impl<'a> Block<'a> {
         from_bytes: &[u32; 32],
         problems: &mut Vec<Problem>,
     ) {
+        if !is_valid(access) {
+            return;
+        }
         let whole = bits_where(|lane| from_bytes[lane] >= access.bytes) & access.mask;
         self.global(&Access { kind: Kind::Read, mask: whole, ..*access }, from, problems);
         for lane in lanes_of(access.mask & !whole) {
@@ -101,6 +104,9 @@ impl<'a> Block<'a> {
 
     /// Copies of the lanes delivered (`wait_group`): each counts as a write by its thread now. `line` is the copy's.
     pub fn copy_land(&mut self, access: &Access, to: &[u32; 32], from: &[u64; 32], from_bytes: &[u32; 32]) {
+        if !is_valid(access) {
+            return;
+        }
         let call = self.call(&Access { kind: Kind::Write, ..*access });
         for lane in lanes_of(access.mask) {
             if let Some((page, bits)) = self.pages.shared(to[lane], access.bytes) {
@@ -173,9 +179,8 @@ impl<'a> Block<'a> {
         if self.log.is_spent() {
             self.forget();
         }
-        let bytes = access.bytes.clamp(1, 16);
         let epoch = self.clocks.epoch(access.warp);
-        Call { entry: self.log.entry(access, epoch), access: Access { bytes, ..*access } }
+        Call { entry: self.log.entry(access, epoch), access: *access }
     }
 
     /// Clears every stamp: the accesses so far count as ordered before what comes.
@@ -439,6 +444,10 @@ impl Pages {
     }
 }
 
+fn is_valid(access: &Access) -> bool {
+    matches!(access.bytes, 1 | 2 | 4 | 8 | 16)
+}
+
 fn reads(kind: Kind) -> bool {
     matches!(kind, Kind::Read | Kind::Atomic | Kind::AtomicRead)
 }
@@ -448,7 +457,7 @@ fn writes(kind: Kind) -> bool {
 }
 
 fn report(problems: &mut Vec<Problem>, kind: ProblemKind, lane: u32, address: u64, other: Option<Other>) {
-    if problems.len() < PROBLEMS_MAX {
+    if problems.iter().filter(|problem| problem.kind == kind).count() < PROBLEMS_MAX {
         problems.push(Problem { kind, lane, address, other });
     }
 }

@@ -34,6 +34,13 @@ struct Record {
     write: bool,
 }
 
+/// An entry and the epoch, line, kind and collectiveness it stands for.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    key: (u32, u32, Kind, bool),
+    entry: u32,
+}
+
 /// Lanes of one record.
 #[derive(Clone, Copy, Debug)]
 struct Member {
@@ -57,8 +64,8 @@ pub(super) struct Log {
     first: u32,
     entries: Vec<Entry>,
     sets: Vec<Box<[Member]>>,
-    /// The last records of a warp by line: (epoch, access, entry).
-    recent: Vec<[(u32, u32, Kind, u32); 16]>,
+    /// The last records of a warp by line.
+    recent: Vec<[Recent; 16]>,
     unions: HashMap<(Stamp, u32, u32), Stamp>,
     last_union: ((Stamp, u32, u32), Stamp),
 }
@@ -70,7 +77,7 @@ impl Log {
             first: 1,
             entries: Vec::new(),
             sets: Vec::new(),
-            recent: vec![[(0, 0, Kind::Read, 0); 16]; n_warps],
+            recent: vec![[Recent { key: (0, 0, Kind::Read, false), entry: 0 }; 16]; n_warps],
             unions: HashMap::new(),
             last_union: ((0, 0, 0), 0),
         }
@@ -99,11 +106,12 @@ impl Log {
     /// The entry of an access that a warp does in an epoch.
     pub fn entry(&mut self, access: &Access, epoch: u32) -> u32 {
         let (slot, warp) = (access.line as usize & 15, access.warp as usize);
-        if let Some((e, line, kind, entry)) = self.recent.get(warp).map(|recent| recent[slot])
-            && (e, line, kind) == (epoch, access.line, access.kind)
-            && entry >= self.first
+        let key = (epoch, access.line, access.kind, access.collective);
+        if let Some(recent) = self.recent.get(warp).map(|recent| recent[slot])
+            && recent.key == key
+            && recent.entry >= self.first
         {
-            return entry;
+            return recent.entry;
         }
         let (atomic, write) = match access.kind {
             Kind::Read => (false, false),
@@ -115,7 +123,7 @@ impl Log {
         let record = Record { epoch, line: access.line, warp: access.warp as u8, collective, atomic, write };
         let entry = self.push(Entry::Record(record));
         if let Some(recent) = self.recent.get_mut(warp) {
-            recent[slot] = (epoch, access.line, access.kind, entry);
+            recent[slot] = Recent { key, entry };
         }
         entry
     }

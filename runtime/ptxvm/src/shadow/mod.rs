@@ -13,6 +13,11 @@ mod init;
 mod log;
 mod page;
 
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod tests;
+
 pub use block::Block;
 pub use global::{Crossing, Global, Launch, Outcome, Sectors};
 
