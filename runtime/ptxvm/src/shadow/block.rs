@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::clocks::Clocks;
-use super::cross::{Segment, Touched};
+use super::cross::{PageHash, Segment, Touched};
 use super::device::Device;
 use super::log::{Log, Me};
-use super::page::{Bits, PAGE_BYTES, Page, bit_problem};
+use super::page::{Bits, PAGE_BYTES, Page, Run, bit_problem, reads, writes};
 use super::{Access, Kind, Launch, Other, Place, Problem, ProblemKind, Scope};
 
 /// Problems of one kind that are reported of one instruction.
@@ -30,7 +30,7 @@ impl<'a> Block<'a> {
             launch,
             clocks: Clocks::new(n_threads),
             log: Log::new(n_threads.min(1024).div_ceil(32) as usize),
-            pages: Pages::new(launch.take_pages(), shared_bytes),
+            pages: launch.take_pages().unwrap_or_default().reused(shared_bytes),
             device: Device::new(block),
             shared_bytes,
         }
@@ -172,7 +172,7 @@ impl<'a> Block<'a> {
     pub fn finish(mut self) {
         let touched = self.pages.take_touched();
         self.launch.merge_last(self.device.segment(), touched);
-        self.launch.give_pages(self.pages.slab);
+        self.launch.give_pages(self.pages);
     }
 
     fn call(&mut self, access: &Access) -> Call {
@@ -180,12 +180,13 @@ impl<'a> Block<'a> {
             self.forget();
         }
         let epoch = self.clocks.epoch(access.warp);
-        Call { entry: self.log.entry(access, epoch), access: *access }
+        let atomic = matches!(access.kind, Kind::Atomic | Kind::AtomicRead | Kind::AtomicWrite);
+        Call { entry: self.log.entry(access, epoch), access: *access, atomic }
     }
 
     /// Clears every stamp: the accesses so far count as ordered before what comes.
     fn forget(&mut self) {
-        self.pages.slab.iter_mut().for_each(Page::clear_stamps);
+        self.pages.slab.iter_mut().take(self.pages.n_used).for_each(Page::clear_stamps);
         self.log.restart();
     }
 
@@ -217,8 +218,16 @@ impl<'a> Block<'a> {
                 Some(page) => {
                     // An access of the whole warp is noted as one, under its first lane.
                     let (who, each) = if call.access.collective { (0, n * each) } else { (lane, each) };
+                    let run = Run {
+                        start: in_page,
+                        bytes: bits.count(),
+                        each,
+                        stamp: call.entry << 6 | who,
+                        warp: call.access.warp,
+                        atomic: call.atomic,
+                    };
                     let clean = bit_problem(page, kind, bits, is_shared).is_none()
-                        && page.try_run(&self.log, kind, in_page, bits.count(), each, call.entry << 6 | who);
+                        && page.try_run(&self.log, &self.clocks, kind, &run);
                     if clean {
                         page.note(kind, bits, call.access.line);
                         if is_shared && writes(kind) {
@@ -280,10 +289,17 @@ impl<'a> Block<'a> {
             return;
         }
         let in_page = (at % u64::from(PAGE_BYTES)) as u32;
-        let bits = Bits::range(in_page, bytes);
+        let is_shared = space == Space::Shared;
+        // An access of the whole warp is noted as one, under its first lane.
+        let (who, whose) = if call.access.collective { (0, 1) } else { (lane, lanes) };
         let Some(page) = self.pages.get(space, at) else { return };
+        let single = whose.is_power_of_two();
+        if single && page.try_one(&self.log, kind, (in_page, bytes), call.entry << 6 | who, line, is_shared) {
+            return;
+        }
+        let bits = Bits::range(in_page, bytes);
         let page_at = at - u64::from(in_page);
-        if let Some((problem, byte)) = bit_problem(page, kind, bits, space == Space::Shared) {
+        if let Some((problem, byte)) = bit_problem(page, kind, bits, is_shared) {
             let other = match problem {
                 ProblemKind::InFlight => page.issuer(&self.log, byte),
                 ProblemKind::InFlightSource | ProblemKind::Uninitialised | ProblemKind::Race | ProblemKind::Overlap => {
@@ -292,21 +308,16 @@ impl<'a> Block<'a> {
             };
             report(problems, problem, lane, page_at + u64::from(byte), other);
         }
-        let (who, whose) = if call.access.collective { (0, 1) } else { (lane, lanes) };
-        let single = whose.is_power_of_two();
-        if !(single && page.try_run(&self.log, kind, in_page, bytes, bytes, call.entry << 6 | who)) {
-            let atomic = matches!(kind, Kind::Atomic | Kind::AtomicRead | Kind::AtomicWrite);
-            let me = Me { entry: call.entry, warp, lane: who, atomic };
-            let found = page.touch(&self.clocks, &mut self.log, kind, (in_page, bytes), &me, whose);
-            if let Some((byte, found_lane, other)) = found
-                && page.in_flight.and(bits).is_empty()
-            {
-                let lane = if call.access.collective { lane } else { found_lane };
-                report(problems, ProblemKind::Race, lane, page_at + u64::from(byte), Some(other));
-            }
+        let me = Me { entry: call.entry, warp, lane: who, atomic: call.atomic };
+        let found = page.touch(&self.clocks, &mut self.log, kind, (in_page, bytes), &me, whose);
+        if let Some((byte, found_lane, other)) = found
+            && page.in_flight.and(bits).is_empty()
+        {
+            let lane = if call.access.collective { lane } else { found_lane };
+            report(problems, ProblemKind::Race, lane, page_at + u64::from(byte), Some(other));
         }
         page.note(kind, bits, line);
-        if space == Space::Shared && writes(kind) {
+        if is_shared && writes(kind) {
             page.init.add(bits);
         }
     }
@@ -330,6 +341,7 @@ impl<'a> Block<'a> {
 struct Call {
     access: Access,
     entry: u32,
+    atomic: bool,
 }
 
 struct Target {
@@ -350,16 +362,26 @@ pub(super) struct Pages {
     slab: Vec<Page>,
     n_used: usize,
     shared: Vec<u32>,
-    global: HashMap<u64, u32>,
+    global: HashMap<u64, u32, PageHash>,
     /// The page last used per low bits of its number.
     recent: [(u64, u32); 64],
     region: usize,
 }
 
+impl Default for Pages {
+    fn default() -> Self {
+        let recent = [(u64::MAX, NO_PAGE); 64];
+        Pages { slab: Vec::new(), n_used: 0, shared: Vec::new(), global: HashMap::default(), recent, region: 0 }
+    }
+}
+
 impl Pages {
-    fn new(slab: Vec<Page>, shared_bytes: u32) -> Self {
-        let shared = vec![NO_PAGE; shared_bytes.min(1 << 20).div_ceil(PAGE_BYTES) as usize];
-        Pages { slab, n_used: 0, shared, global: HashMap::new(), recent: [(u64::MAX, NO_PAGE); 64], region: 0 }
+    /// As new, with the memory of another block's pages.
+    fn reused(mut self, shared_bytes: u32) -> Self {
+        self.shared.clear();
+        self.shared.resize(shared_bytes.min(1 << 20).div_ceil(PAGE_BYTES) as usize, NO_PAGE);
+        self.global.clear();
+        Pages { n_used: 0, recent: [(u64::MAX, NO_PAGE); 64], region: 0, ..self }
     }
 
     fn get(&mut self, space: Space, at: u64) -> Option<&mut Page> {
@@ -369,10 +391,10 @@ impl Pages {
         }
     }
 
-    fn fresh(&mut self) -> u32 {
+    fn fresh(&mut self, number: Option<u64>) -> u32 {
         match self.slab.get_mut(self.n_used) {
-            Some(page) => *page = Page::new(),
-            None => self.slab.push(Page::new()),
+            Some(page) => *page = Page::new(number),
+            None => self.slab.push(Page::new(number)),
         }
         self.n_used += 1;
         (self.n_used - 1) as u32
@@ -381,7 +403,7 @@ impl Pages {
     fn shared_page(&mut self, number: u32) -> Option<&mut Page> {
         let mut idx = *self.shared.get(number as usize)?;
         if idx == NO_PAGE {
-            idx = self.fresh();
+            idx = self.fresh(None);
             *self.shared.get_mut(number as usize)? = idx;
         }
         self.slab.get_mut(idx as usize)
@@ -393,7 +415,7 @@ impl Pages {
             let idx = match self.global.get(&number) {
                 Some(idx) => *idx,
                 None => {
-                    let idx = self.fresh();
+                    let idx = self.fresh(Some(number));
                     self.global.insert(number, idx);
                     idx
                 }
@@ -422,19 +444,17 @@ impl Pages {
         launch.global.region(self.region)
     }
 
-    /// What was done to global memory since the last call, in order of addresses.
+    /// What was done to global memory since the last call, in order of the first touch.
     pub(super) fn take_touched(&mut self) -> Vec<Touched> {
         let mut touched = Vec::with_capacity(self.global.len());
-        for (number, idx) in &self.global {
-            let Some(page) = self.slab.get_mut(*idx as usize) else { continue };
+        for page in self.slab.iter_mut().take(self.n_used) {
+            let Some(number) = page.number else { continue };
             if page.foot.read.is_empty() && page.foot.wrote.is_empty() {
                 continue;
             }
             let foot = std::mem::take(&mut page.foot);
-            let (read_line, write_line) = (page.read_line, page.write_line);
-            touched.push(Touched { page: *number, foot, read_line, write_line });
+            touched.push(Touched { page: number, foot, read_line: page.read_line, write_line: page.write_line });
         }
-        touched.sort_unstable_by_key(|touched| touched.page);
         touched
     }
 
@@ -446,14 +466,6 @@ impl Pages {
 
 fn is_valid(access: &Access) -> bool {
     matches!(access.bytes, 1 | 2 | 4 | 8 | 16)
-}
-
-fn reads(kind: Kind) -> bool {
-    matches!(kind, Kind::Read | Kind::Atomic | Kind::AtomicRead)
-}
-
-fn writes(kind: Kind) -> bool {
-    matches!(kind, Kind::Write | Kind::Atomic | Kind::AtomicWrite)
 }
 
 fn report(problems: &mut Vec<Problem>, kind: ProblemKind, lane: u32, address: u64, other: Option<Other>) {

@@ -22,6 +22,10 @@ impl View {
             || self.lanes.iter().any(|(w, lanes)| *w == warp && lanes[lane as usize & 31] >= epoch)
     }
 
+    pub fn knows_all(&self, warp: u32, epoch: u32) -> bool {
+        self.warps[warp as usize & 31] >= epoch
+    }
+
     /// Of an access that belongs to all lanes it is enough to have seen one of them.
     pub fn knows_any(&self, warp: u32, epoch: u32) -> bool {
         self.warps[warp as usize & 31] >= epoch
@@ -127,6 +131,14 @@ impl Clocks {
             [(_, view)] => Some(view),
             // A lane that has ended asks only in the name of its warp.
             many => many.iter().find(|(mask, _)| mask & (1 << (lane & 31)) != 0).or(many.first()).map(|(_, view)| view),
+        }
+    }
+
+    /// What all lanes of a warp know, where they know the same.
+    pub fn converged(&self, warp: u32) -> Option<&View> {
+        match self.warps.get(warp as usize)?.groups.as_slice() {
+            [(_, view)] => Some(view),
+            _ => None,
         }
     }
 

@@ -30,9 +30,12 @@ pub(super) struct Segment {
     pub seen: Seen,
 }
 
+pub(super) type PageHash = BuildHasherDefault<PageHasher>;
+
 #[derive(Debug, Default)]
 pub(super) struct Cross {
-    pages: HashMap<u64, CrossPage, BuildHasherDefault<PageHasher>>,
+    by_number: HashMap<u64, u32, PageHash>,
+    pages: Vec<(u64, CrossPage)>,
     segments: Vec<Segment>,
     crossings: Vec<Crossing>,
 }
@@ -61,7 +64,7 @@ impl Cross {
     /// Footprints of a block that is not ordered with any other.
     pub fn merge(&mut self, block: u64, touched: Vec<Touched>) {
         for touch in touched {
-            let page = self.pages.entry(touch.page).or_default();
+            let Some(page) = page_of(&mut self.by_number, &mut self.pages, touch.page) else { continue };
             page.count(&touch);
             let shared = conflict(&touch.foot, &page.all);
             if !shared.is_empty() && self.crossings.len() < CROSSINGS_MAX {
@@ -75,7 +78,7 @@ impl Cross {
     pub fn merge_synchronised(&mut self, segment: Segment, touched: Vec<Touched>) {
         let segment_idx = self.segments.len() as u32;
         for touch in touched {
-            let page = self.pages.entry(touch.page).or_default();
+            let Some(page) = page_of(&mut self.by_number, &mut self.pages, touch.page) else { continue };
             page.count(&touch);
             let shared = conflict(&touch.foot, &page.all);
             if !shared.is_empty() && self.crossings.len() < CROSSINGS_MAX {
@@ -109,6 +112,18 @@ impl Cross {
             .iter()
             .map(move |(page, state)| (page * u64::from(PAGE_BYTES), count(state.loads), count(state.stores)))
     }
+}
+
+fn page_of<'a>(
+    by_number: &mut HashMap<u64, u32, PageHash>,
+    pages: &'a mut Vec<(u64, CrossPage)>,
+    number: u64,
+) -> Option<&'a mut CrossPage> {
+    let idx = *by_number.entry(number).or_insert(pages.len() as u32) as usize;
+    if idx == pages.len() {
+        pages.push((number, CrossPage::default()));
+    }
+    pages.get_mut(idx).map(|(_, page)| page)
 }
 
 impl CrossPage {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use super::block::Pages;
 use super::cross::{Cross, Segment, Touched};
 use super::init::Region;
 
@@ -75,7 +76,7 @@ pub struct Launch<'a> {
     /// Places that carry an order between blocks: mostly none, and then nobody takes the lock for one.
     n_places: AtomicUsize,
     /// Pages of finished blocks, to be used again.
-    spare: Mutex<Vec<Vec<super::page::Page>>>,
+    spare: Mutex<Vec<Pages>>,
 }
 
 #[derive(Debug, Default)]
@@ -148,11 +149,11 @@ impl Launch<'_> {
         self.lock().places.get(&address).cloned()
     }
 
-    pub(super) fn take_pages(&self) -> Vec<super::page::Page> {
-        self.spare.lock().ok().and_then(|mut spare| spare.pop()).unwrap_or_default()
+    pub(super) fn take_pages(&self) -> Option<Pages> {
+        self.spare.lock().ok().and_then(|mut spare| spare.pop())
     }
 
-    pub(super) fn give_pages(&self, pages: Vec<super::page::Page>) {
+    pub(super) fn give_pages(&self, pages: Pages) {
         if let Ok(mut spare) = self.spare.lock() {
             spare.push(pages);
         }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use super::clocks::Clocks;
+use super::page::Verdict;
 use super::{Access, Kind, Other};
 
 /// 0: no access. Else entry << 6 | set << 5 | lane.
@@ -203,6 +204,21 @@ impl Log {
         };
         let lane = (0..32).find(|lane| others & (1 << lane) != 0 && !known(*lane))?;
         Some(Other { warp, lane, line: record.line, write: record.write })
+    }
+
+    /// Whether accesses of an entry need no further look by a converged warp.
+    pub fn verdict(&self, clocks: &Clocks, stamp: Stamp, warp: u32, atomic: bool) -> Verdict {
+        let Some(record) = self.record(stamp >> 6) else { return Verdict::Unknown };
+        if atomic && !record.atomic {
+            return Verdict::Unknown;
+        }
+        let own = u32::from(record.warp) == warp;
+        match clocks.converged(warp) {
+            Some(view) if view.knows_all(u32::from(record.warp), record.epoch) => Verdict::Ordered,
+            Some(_) | None if own && record.collective => Verdict::Ordered,
+            Some(_) | None if own => Verdict::SameLane,
+            Some(_) | None => Verdict::Unknown,
+        }
     }
 
     /// What remains to be remembered of `old` when lanes `mask` of an entry access the same cell again.

@@ -96,6 +96,8 @@ impl Foot {
 /// Stamps of one page: per 4 bytes, until something smaller is accessed.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
+    /// Of global memory: the address / 256.
+    pub number: Option<u64>,
     shift: u32,
     wrote: [Stamp; 64],
     read: [Stamp; 64],
@@ -112,8 +114,9 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub fn new() -> Self {
+    pub fn new(number: Option<u64>) -> Self {
         Page {
+            number,
             shift: 2,
             wrote: [0; 64],
             read: [0; 64],
@@ -159,9 +162,11 @@ impl Page {
 
     pub fn note(&mut self, kind: Kind, bits: Bits, line: u32) {
         self.foot.add(kind, bits);
-        match kind {
-            Kind::Read | Kind::AtomicRead => self.read_line = line,
-            Kind::Write | Kind::AtomicWrite | Kind::Atomic => self.write_line = line,
+        if reads(kind) {
+            self.read_line = line;
+        }
+        if writes(kind) {
+            self.write_line = line;
         }
     }
 
@@ -184,16 +189,23 @@ impl Page {
     }
 
     /// Lanes `lane..` access consecutive `each` bytes from `start`. False, and nothing done, when a cell needs a look.
-    pub fn try_run(&mut self, log: &Log, kind: Kind, start: u32, bytes: u32, each: u32, stamp: Stamp) -> bool {
-        self.refine(each);
-        let (safe, shift) = (log.safe, self.shift);
+    pub fn try_run(&mut self, log: &Log, clocks: &Clocks, kind: Kind, run: &Run) -> bool {
+        self.refine(run.each);
+        let (safe, shift) = (log.safe.max(1), self.shift);
+        let per_lane = ((run.each >> shift) as usize).max(1);
         let (wrote, read) = self.cells();
-        let (from, to) = ((start >> shift) as usize, ((start + bytes) >> shift) as usize);
-        let (Some(wrote), Some(read)) = (wrote.get_mut(from..to), read.get_mut(from..to)) else { return false };
+        let cells = (run.start >> shift) as usize..((run.start + run.bytes) >> shift) as usize;
+        let (Some(wrote), Some(read)) = (wrote.get_mut(cells.clone()), read.get_mut(cells)) else { return false };
         // A stamp of 0 is below every limit but that of the first phase, which is 0 itself.
-        let safe = safe.max(1);
         if wrote.iter().zip(read.iter()).fold(0, |max, (w, r)| max.max(*w).max(*r)) >= safe {
-            return false;
+            let mut past = Past { log, clocks, entry: 0, verdict: Verdict::Unknown };
+            let mut settled = |stamp: Stamp, lane: u32| stamp < safe || past.is_settled(stamp, lane, run);
+            let lanes = wrote.chunks(per_lane).zip(read.chunks(per_lane)).zip(run.stamp & 31..);
+            for ((wrote, read), lane) in lanes {
+                if !wrote.iter().chain(read).all(|stamp| settled(*stamp, lane)) {
+                    return false;
+                }
+            }
         }
         let target = match kind {
             Kind::Read | Kind::AtomicRead => read,
@@ -203,9 +215,61 @@ impl Page {
             }
             Kind::Atomic | Kind::AtomicWrite => wrote,
         };
-        match (each >> shift) as usize {
-            0 | 1 => (stamp..).zip(target).for_each(|(stamp, cell)| *cell = stamp),
-            n => (stamp..).zip(target.chunks_mut(n)).for_each(|(stamp, cells)| cells.fill(stamp)),
+        match per_lane {
+            1 => (run.stamp..).zip(target).for_each(|(stamp, cell)| *cell = stamp),
+            n => (run.stamp..).zip(target.chunks_mut(n)).for_each(|(stamp, cells)| cells.fill(stamp)),
+        }
+        true
+    }
+
+    /// One lane, or a warp as one, accesses up to 16 bytes. False, and nothing done, when something needs a look.
+    pub fn try_one(
+        &mut self,
+        log: &Log,
+        kind: Kind,
+        (start, bytes): (u32, u32),
+        stamp: Stamp,
+        line: u32,
+        is_shared: bool,
+    ) -> bool {
+        let (word, mask) = ((start / 64) as usize & 3, ((1u64 << bytes) - 1) << (start % 64));
+        let missing = if is_shared && reads(kind) { !self.init.0[word] } else { 0 };
+        let special = self.in_flight.0[word] | self.in_flight_source.0[word] | missing;
+        let (shift, safe) = (self.shift, log.safe.max(1));
+        let cells = (start >> shift) as usize..((start + bytes) >> shift) as usize;
+        if special & mask != 0 || bytes >> shift == 0 {
+            return false;
+        }
+        let (all_wrote, all_read) = self.cells();
+        let (Some(wrote), Some(read)) = (all_wrote.get_mut(cells.clone()), all_read.get_mut(cells)) else {
+            return false;
+        };
+        if wrote.iter().zip(read.iter()).any(|(w, r)| *w >= safe || *r >= safe) {
+            return false;
+        }
+        if writes(kind) {
+            wrote.fill(stamp);
+        } else {
+            read.fill(stamp);
+        }
+        if kind == Kind::Write {
+            read.fill(0);
+        }
+        if writes(kind) && is_shared {
+            self.init.0[word] |= mask;
+        }
+        if reads(kind) {
+            self.foot.read.0[word] |= mask;
+            self.read_line = line;
+        }
+        if writes(kind) {
+            self.foot.wrote.0[word] |= mask;
+            self.write_line = line;
+        }
+        match kind {
+            Kind::Read => self.foot.plain_read.0[word] |= mask,
+            Kind::Write => self.foot.plain_wrote.0[word] |= mask,
+            Kind::Atomic | Kind::AtomicRead | Kind::AtomicWrite => {}
         }
         true
     }
@@ -226,7 +290,16 @@ impl Page {
         let (from, to) = ((start >> shift) as usize, ((start + bytes) >> shift) as usize);
         let (Some(wrote), Some(read)) = (wrote.get_mut(from..to), read.get_mut(from..to)) else { return None };
         let mut found = None;
+        // Neighbouring cells mostly have the same past, and then the same future.
+        let mut last = None;
         for (idx, (wrote, read)) in wrote.iter_mut().zip(read).enumerate() {
+            let before = (*wrote, *read);
+            if let Some((past, future)) = last
+                && past == before
+            {
+                (*wrote, *read) = future;
+                continue;
+            }
             let conflict = |log: &Log, stamp: Stamp| {
                 if stamp < log.safe || stamp == 0 {
                     return None;
@@ -250,23 +323,73 @@ impl Page {
                     *wrote = log.replace(clocks, *wrote, me, mask);
                 }
             }
+            last = Some((before, (*wrote, *read)));
         }
         found
     }
 }
 
+/// Consecutive lanes at consecutive addresses of one page.
+pub(super) struct Run {
+    pub start: u32,
+    pub bytes: u32,
+    pub each: u32,
+    /// Of the first lane.
+    pub stamp: Stamp,
+    pub warp: u32,
+    pub atomic: bool,
+}
+
+/// What is known of the entry last looked at.
+struct Past<'a> {
+    log: &'a Log,
+    clocks: &'a Clocks,
+    entry: u32,
+    verdict: Verdict,
+}
+
+/// Whether an entry may be forgotten for the access at hand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is ordered before every lane of the warp.
+    Ordered,
+    /// Each lane's part is ordered before the same lane.
+    SameLane,
+    Unknown,
+}
+
+impl Past<'_> {
+    fn is_settled(&mut self, stamp: Stamp, lane: u32, run: &Run) -> bool {
+        if stamp >> 6 != self.entry {
+            self.entry = stamp >> 6;
+            self.verdict = self.log.verdict(self.clocks, stamp, run.warp, run.atomic);
+        }
+        match self.verdict {
+            Verdict::Ordered => true,
+            Verdict::SameLane => stamp & 31 == lane,
+            Verdict::Unknown => false,
+        }
+    }
+}
+
 /// What a look at the bits of a page finds before any stamp is compared.
 pub(super) fn bit_problem(page: &Page, kind: Kind, bits: Bits, check_init: bool) -> Option<(ProblemKind, u32)> {
-    let reads = matches!(kind, Kind::Read | Kind::Atomic | Kind::AtomicRead);
-    let writes = matches!(kind, Kind::Write | Kind::Atomic | Kind::AtomicWrite);
     let in_flight = page.in_flight.and(bits).first().map(|byte| (ProblemKind::InFlight, byte));
-    let source = || match writes {
+    let source = || match writes(kind) {
         true => page.in_flight_source.and(bits).first().map(|byte| (ProblemKind::InFlightSource, byte)),
         false => None,
     };
-    let missing = || match reads && check_init {
+    let missing = || match reads(kind) && check_init {
         true => bits.without(page.init).first().map(|byte| (ProblemKind::Uninitialised, byte)),
         false => None,
     };
     in_flight.or_else(source).or_else(missing)
+}
+
+pub(super) fn reads(kind: Kind) -> bool {
+    matches!(kind, Kind::Read | Kind::Atomic | Kind::AtomicRead)
+}
+
+pub(super) fn writes(kind: Kind) -> bool {
+    matches!(kind, Kind::Write | Kind::Atomic | Kind::AtomicWrite)
 }

@@ -317,5 +317,5 @@ fn the_first_race_of_random_programs_is_found_and_no_other() {
             None => clean += 1,
         }
     }
-    assert!(racy > 1000 && clean > 1000 && late > 1000, "{racy} early, {late} late, {clean} clean");
+    assert!(racy > 1000 && clean > 100 && late > 1000, "{racy} early, {late} late, {clean} clean");
 }
