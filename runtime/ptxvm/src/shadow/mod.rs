@@ -16,6 +16,8 @@ mod page;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
+mod reference_blocks;
+#[cfg(test)]
 mod tests;
 
 pub use block::Block;

@@ -9,10 +9,14 @@ const N_THREADS: usize = 70;
 const BYTES: u64 = 24;
 
 /// xorshift64*, enough to vary programs.
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -182,7 +186,7 @@ impl Reference {
 
 /// Plays one random program on both; the index of the first event that races, per detector.
 fn play(seed: u64) -> (Option<usize>, Option<usize>) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     let mut memory = Global::new();
     memory.alloc(0x10000, 4096);
     memory.host_write(0x10000, 4096);
