@@ -232,7 +232,7 @@ pub(super) fn add_odd(a: f64, b: f64) -> f64 {
     let away = (error > 0.0) == (sum > 0.0);
     let step = if away { 1 } else { u64::MAX };
     // For infinite operands the error is NaN, which is no reason to step.
-    let inexact_even = (error > 0.0 || error < 0.0) && bits & 1 == 0;
+    let inexact_even = error.abs() > 0.0 && bits & 1 == 0;
     f64::from_bits(bits.wrapping_add(if inexact_even { step } else { 0 }))
 }
 

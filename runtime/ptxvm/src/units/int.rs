@@ -194,22 +194,22 @@ pub fn sign_extend(a: u64, width: u32) -> i64 {
 
 #[inline]
 pub fn mul_hi_u32(a: u32, b: u32) -> u32 {
-    (u64::from(a) * u64::from(b) >> 32) as u32
+    ((u64::from(a) * u64::from(b)) >> 32) as u32
 }
 
 #[inline]
 pub fn mul_hi_s32(a: u32, b: u32) -> u32 {
-    (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32
+    ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32
 }
 
 #[inline]
 pub fn mul_hi_u64(a: u64, b: u64) -> u64 {
-    (u128::from(a) * u128::from(b) >> 64) as u64
+    ((u128::from(a) * u128::from(b)) >> 64) as u64
 }
 
 #[inline]
 pub fn mul_hi_s64(a: u64, b: u64) -> u64 {
-    (i128::from(a as i64) * i128::from(b as i64) >> 64) as u64
+    ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64
 }
 
 /// `mul24.lo`/`.hi.u32`: bits 0..32 or 16..48 of the product of the low 24 bits.

@@ -15,6 +15,7 @@ pub mod matrix;
 pub mod mma;
 pub mod packed;
 pub mod shuffle;
+pub mod sparse;
 
 /// One 32-bit register of a warp.
 pub type Lanes = [u32; 32];

@@ -35,7 +35,7 @@ impl Half {
 
     /// To nearest even; `x` must be exact or rounded to odd.
     #[inline]
-    fn narrow(self, x: f64) -> u16 {
+    pub(super) fn narrow(self, x: f64) -> u16 {
         // Rounding to odd twice is rounding to odd once, and f32 has more than two bits to spare.
         let x = f64_to_f32_odd(x);
         match self {
