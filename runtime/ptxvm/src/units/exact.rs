@@ -37,7 +37,7 @@ impl Wide {
         let wide = self.normalise(127).shift_right(66);
         let (mantissa, scale) = (wide.mantissa as u64, wide.exponent + 61);
         let grid = scale.max(-1022);
-        let dropped = (9 + grid - scale).min(62) as u32;
+        let dropped = (9 + grid - scale).min(63) as u32;
         let kept = round_shift(mantissa, dropped, self.negative, rounding);
         let magnitude = kept.saturating_add(((grid + 1022) as u64) << 52);
         let infinity = 0x7ffu64 << 52;

@@ -241,3 +241,6 @@ pub(super) fn add_odd(a: f64, b: f64) -> f64 {
 fn signed_zero(sum: f64, opposite_signs: bool, rounding: Rounding) -> f64 {
     if rounding == Rounding::Rm && sum == 0.0 && opposite_signs { -0.0 } else { sum }
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,7 +125,7 @@ impl Format {
     }
 }
 
-/// `mantissa / 2^n` rounded to an integer; `n` is 1 to 62.
+/// `mantissa / 2^n` rounded to an integer; `n` is 1 to 63.
 #[inline]
 pub(super) fn round_shift(mantissa: u64, n: u32, negative: bool, rounding: Rounding) -> u64 {
     let (kept, rest, half) = (mantissa >> n, mantissa & ((1 << n) - 1), 1u64 << (n - 1));
@@ -211,3 +211,6 @@ pub fn relu(x: f32) -> f32 {
     let x = canonical(x);
     if x.is_nan() || x > 0.0 { x } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,3 +19,6 @@ pub mod sparse;
 
 /// One 32-bit register of a warp.
 pub type Lanes = [u32; 32];
+
+#[cfg(test)]
+mod testing;
