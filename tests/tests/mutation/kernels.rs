@@ -38,7 +38,13 @@ type Sizes = &'static [(&'static str, i64)];
 
 pub fn subjects() -> Vec<Subject> {
     const ROWS: &[Sizes] = &[&[("b", 3), ("n", 70)], &[("b", 9), ("n", 32)]];
-    const GEMM: &[Sizes] = &[&[("m", 70), ("n", 68), ("k", 40)], &[("m", 33), ("n", 37), ("k", 67)]];
+    // Rows of 16 bytes, of 4 and of any number of bytes; fewer and more steps than a pipeline is deep.
+    const GEMM: &[Sizes] = &[
+        &[("m", 40), ("n", 64), ("k", 208)],
+        &[("m", 33), ("n", 37), ("k", 67)],
+        &[("m", 70), ("n", 42), ("k", 134)],
+        &[("m", 5), ("n", 72), ("k", 16)],
+    ];
     const HEADS: &[Sizes] = &[&[("b", 2), ("s", 17), ("t", 21)]];
     vec![
         subject("gelu", gelu("n"), &[&[("n", 1000)], &[("n", 256)]], 1e-5),

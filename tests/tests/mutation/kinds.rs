@@ -12,7 +12,11 @@ pub struct Kind {
 
 pub const KINDS: &[Kind] = &[
     Kind { name: "barrier-dropped", mistake: "a barrier is missing", places: |s| deleted(s, BARRIERS) },
-    Kind { name: "barrier-early", mistake: "a store follows the barrier that should publish it", places: barrier_early },
+    Kind {
+        name: "barrier-early",
+        mistake: "a store follows the barrier that should publish it",
+        places: barrier_early,
+    },
     Kind { name: "barrier-late", mistake: "a tile is read before the barrier", places: barrier_late },
     Kind { name: "bound-off-by-one", mistake: "`<` for `<=`", places: bound_off_by_one },
     Kind { name: "branch-inverted", mistake: "a condition is the wrong way round", places: branch_inverted },
@@ -26,14 +30,22 @@ pub const KINDS: &[Kind] = &[
     Kind { name: "matrix-transposed", mistake: "a tile is loaded the other way round", places: matrix_transposed },
     Kind { name: "shared-shifted", mistake: "a shared address is an element off", places: shared_shifted },
     Kind { name: "shuffle-wrong", mistake: "a shuffle takes the wrong distance", places: shuffle_wrong },
-    Kind { name: "store-dropped", mistake: "a result is not stored", places: |s| deleted(s, &["st.global", "st.shared"]) },
+    Kind {
+        name: "store-dropped",
+        mistake: "a result is not stored",
+        places: |s| deleted(s, &["st.global", "st.shared"]),
+    },
     Kind { name: "stride-wrong", mistake: "a factor or shift of an address is off", places: stride_wrong },
     Kind { name: "term-lost", mistake: "a sum forgets what it had", places: term_lost },
     Kind { name: "uninitialised", mistake: "an accumulator does not start at zero", places: uninitialised },
     Kind { name: "wait-dropped", mistake: "copies are not waited for", places: |s| deleted(s, &["cp.async.wait"]) },
     Kind { name: "wait-late", mistake: "the wait follows the barrier", places: wait_late },
     Kind { name: "wait-weakened", mistake: "one group more may be pending", places: wait_weakened },
-    Kind { name: "warp-sync-dropped", mistake: "lanes go on without each other", places: |s| deleted(s, &["bar.warp"]) },
+    Kind {
+        name: "warp-sync-dropped",
+        mistake: "lanes go on without each other",
+        places: |s| deleted(s, &["bar.warp"]),
+    },
 ];
 
 const BARRIERS: &[&str] = &["bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync"];
@@ -131,7 +143,8 @@ fn fragment_swapped(source: &Source) -> Vec<Edit> {
 
 /// Bytes of one element of a load or store.
 fn element_bytes(line: &Line) -> i64 {
-    let bits = line.op.rsplit('.').next().and_then(|t| t.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok());
+    let bits =
+        line.op.rsplit('.').next().and_then(|t| t.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok());
     bits.unwrap_or(32i64) / 8
 }
 

@@ -6,7 +6,7 @@ use super::clocks::Clocks;
 use super::cross::{PageHash, Segment, Touched};
 use super::device::Device;
 use super::log::{Log, Me};
-use super::page::{Bits, PAGE_BYTES, Page, Run, bit_problem, reads, writes};
+use super::page::{Bits, PAGE_BYTES, Page, Run, bit_problem, reads, word_of, writes};
 use super::{Access, Kind, Launch, Other, Place, Problem, ProblemKind, Scope};
 
 /// Problems of one kind that are reported of one instruction.
@@ -89,14 +89,14 @@ impl<'a> Block<'a> {
         let call = self.call(&Access { kind: Kind::Write, ..*access });
         for lane in lanes_of(access.mask) {
             if from_bytes[lane] > 0
-                && let Some((page, bits)) = self.pages.global(from[lane], from_bytes[lane].min(access.bytes))
+                && let Some((page, (word, bits))) = self.pages.global(from[lane], from_bytes[lane].min(access.bytes))
             {
-                page.in_flight_source.add(bits);
+                page.in_flight_source.0[word] |= bits;
             }
             let target = Target { space: Space::Shared, at: u64::from(to[lane]), lanes: 1 << lane };
             self.one(&call, target, problems);
-            if let Some((page, bits)) = self.pages.shared(to[lane], access.bytes) {
-                page.in_flight.add(bits);
+            if let Some((page, (word, bits))) = self.pages.shared(to[lane], access.bytes) {
+                page.in_flight.0[word] |= bits;
                 page.copy = Some(Other { warp: access.warp, lane: lane as u32, line: access.line, write: true });
             }
         }
@@ -109,15 +109,15 @@ impl<'a> Block<'a> {
         }
         let call = self.call(&Access { kind: Kind::Write, ..*access });
         for lane in lanes_of(access.mask) {
-            if let Some((page, bits)) = self.pages.shared(to[lane], access.bytes) {
-                page.in_flight.remove(bits);
-                page.init.add(bits);
+            if let Some((page, (word, bits))) = self.pages.shared(to[lane], access.bytes) {
+                page.in_flight.0[word] &= !bits;
+                page.init.0[word] |= bits;
                 page.land(to[lane] % PAGE_BYTES, access.bytes, call.entry << 6 | lane as u32);
             }
             if from_bytes[lane] > 0
-                && let Some((page, bits)) = self.pages.global(from[lane], from_bytes[lane].min(access.bytes))
+                && let Some((page, (word, bits))) = self.pages.global(from[lane], from_bytes[lane].min(access.bytes))
             {
-                page.in_flight_source.remove(bits);
+                page.in_flight_source.0[word] &= !bits;
             }
         }
     }
@@ -277,6 +277,7 @@ impl<'a> Block<'a> {
     }
 
     /// Lanes at one address.
+    #[inline]
     fn one(&mut self, call: &Call, target: Target, problems: &mut Vec<Problem>) {
         let Target { space, at, lanes } = target;
         let Access { kind, bytes, warp, line, .. } = call.access;
@@ -297,9 +298,14 @@ impl<'a> Block<'a> {
         if single && page.try_one(&self.log, kind, (in_page, bytes), call.entry << 6 | who, line, is_shared) {
             return;
         }
-        let bits = Bits::range(in_page, bytes);
         let page_at = at - u64::from(in_page);
-        if let Some((problem, byte)) = bit_problem(page, kind, bits, is_shared) {
+        let word = word_of(in_page, bytes);
+        let is_special = page.is_special(kind, word, is_shared);
+        let problem = match is_special {
+            true => bit_problem(page, kind, Bits::range(in_page, bytes), is_shared),
+            false => None,
+        };
+        if let Some((problem, byte)) = problem {
             let other = match problem {
                 ProblemKind::InFlight => page.issuer(&self.log, byte),
                 ProblemKind::InFlightSource | ProblemKind::Uninitialised | ProblemKind::Race | ProblemKind::Overlap => {
@@ -311,15 +317,12 @@ impl<'a> Block<'a> {
         let me = Me { entry: call.entry, warp, lane: who, atomic: call.atomic };
         let found = page.touch(&self.clocks, &mut self.log, kind, (in_page, bytes), &me, whose);
         if let Some((byte, found_lane, other)) = found
-            && page.in_flight.and(bits).is_empty()
+            && problem.is_none_or(|(problem, _)| problem != ProblemKind::InFlight)
         {
             let lane = if call.access.collective { lane } else { found_lane };
             report(problems, ProblemKind::Race, lane, page_at + u64::from(byte), Some(other));
         }
-        page.note(kind, bits, line);
-        if is_shared && writes(kind) {
-            page.init.add(bits);
-        }
+        page.note_word(kind, word, line, is_shared);
     }
 
     fn report_missing(&mut self, call: &Call, at: u64, lane: u32, problems: &mut Vec<Problem>) {
@@ -384,6 +387,7 @@ impl Pages {
         Pages { n_used: 0, recent: [(u64::MAX, NO_PAGE); 64], region: 0, ..self }
     }
 
+    #[inline]
     fn get(&mut self, space: Space, at: u64) -> Option<&mut Page> {
         match space {
             Space::Shared => self.shared_page(at as u32 / PAGE_BYTES),
@@ -400,6 +404,7 @@ impl Pages {
         (self.n_used - 1) as u32
     }
 
+    #[inline]
     fn shared_page(&mut self, number: u32) -> Option<&mut Page> {
         let mut idx = *self.shared.get(number as usize)?;
         if idx == NO_PAGE {
@@ -409,6 +414,7 @@ impl Pages {
         self.slab.get_mut(idx as usize)
     }
 
+    #[inline]
     fn global_page(&mut self, number: u64) -> Option<&mut Page> {
         let slot = number as usize & 63;
         if self.recent[slot].0 != number {
@@ -425,16 +431,17 @@ impl Pages {
         self.slab.get_mut(self.recent[slot].1 as usize)
     }
 
-    fn shared(&mut self, at: u32, bytes: u32) -> Option<(&mut Page, Bits)> {
+    fn shared(&mut self, at: u32, bytes: u32) -> Option<(&mut Page, (usize, u64))> {
         let page = self.shared_page(at / PAGE_BYTES)?;
-        Some((page, Bits::range(at % PAGE_BYTES, bytes)))
+        Some((page, word_of(at % PAGE_BYTES, bytes)))
     }
 
-    fn global(&mut self, at: u64, bytes: u32) -> Option<(&mut Page, Bits)> {
+    fn global(&mut self, at: u64, bytes: u32) -> Option<(&mut Page, (usize, u64))> {
         let page = self.global_page(at / u64::from(PAGE_BYTES))?;
-        Some((page, Bits::range((at % u64::from(PAGE_BYTES)) as u32, bytes)))
+        Some((page, word_of((at % u64::from(PAGE_BYTES)) as u32, bytes)))
     }
 
+    #[inline]
     fn region<'l>(&mut self, launch: &'l Launch<'_>, at: u64) -> Option<&'l super::init::Region> {
         let hit = launch.global.region(self.region).filter(|r| at.wrapping_sub(r.address) < r.bytes);
         if hit.is_some() {
@@ -474,6 +481,7 @@ fn report(problems: &mut Vec<Problem>, kind: ProblemKind, lane: u32, address: u6
     }
 }
 
+#[inline]
 fn lowest(mask: u32) -> Option<u32> {
     (mask != 0).then(|| mask.trailing_zeros())
 }

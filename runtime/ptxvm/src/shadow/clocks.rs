@@ -17,6 +17,7 @@ pub(super) struct View {
 }
 
 impl View {
+    #[inline]
     pub fn knows(&self, warp: u32, lane: u32, epoch: u32) -> bool {
         self.warps[warp as usize & 31] >= epoch
             || self.lanes.iter().any(|(w, lanes)| *w == warp && lanes[lane as usize & 31] >= epoch)
@@ -118,6 +119,7 @@ impl Clocks {
     }
 
     /// The epoch of an access of this warp now.
+    #[inline]
     pub fn epoch(&mut self, warp: u32) -> u32 {
         self.warps.get_mut(warp as usize).map_or(0, |warp| {
             warp.dirty = true;
@@ -125,6 +127,7 @@ impl Clocks {
         })
     }
 
+    #[inline]
     pub fn view(&self, warp: u32, lane: u32) -> Option<&View> {
         let groups = &self.warps.get(warp as usize)?.groups;
         match groups.as_slice() {

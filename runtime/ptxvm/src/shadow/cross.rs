@@ -179,7 +179,7 @@ fn conflict(mine: &Foot, other: &Foot) -> Bits {
         .or(mine.read.and(other.plain_wrote))
 }
 
-/// Page numbers are spread by one multiplication.
+/// Page numbers and stamps are spread by a multiplication each.
 #[derive(Default)]
 pub(super) struct PageHasher(u64);
 
@@ -190,6 +190,10 @@ impl Hasher for PageHasher {
 
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
     }
 
     fn write_u64(&mut self, number: u64) {

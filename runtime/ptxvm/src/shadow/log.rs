@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use super::clocks::Clocks;
+use super::cross::PageHash;
 use super::page::Verdict;
 use super::{Access, Kind, Other};
 
@@ -16,6 +17,8 @@ pub(super) type Stamp = u32;
 const SET: Stamp = 1 << 5;
 /// Entries between two barriers of the whole block. Beyond, what was logged is forgotten and counts as ordered.
 const ENTRIES_MAX: usize = 1 << 22;
+/// Members of all sets between two such barriers; beyond, the same.
+const MEMBERS_MAX: usize = 1 << 23;
 /// Entry numbers that are still given out; beyond, a barrier starts the numbers afresh.
 const NUMBERS_MAX: u32 = 1 << 25;
 
@@ -65,9 +68,10 @@ pub(super) struct Log {
     first: u32,
     entries: Vec<Entry>,
     sets: Vec<Box<[Member]>>,
+    n_members: usize,
     /// The last records of a warp by line.
     recent: Vec<[Recent; 16]>,
-    unions: HashMap<(Stamp, u32, u32), Stamp>,
+    unions: HashMap<(Stamp, u32, u32), Stamp, PageHash>,
     last_union: ((Stamp, u32, u32), Stamp),
 }
 
@@ -78,15 +82,16 @@ impl Log {
             first: 1,
             entries: Vec::new(),
             sets: Vec::new(),
+            n_members: 0,
             recent: vec![[Recent { key: (0, 0, Kind::Read, false), entry: 0 }; 16]; n_warps],
-            unions: HashMap::new(),
+            unions: HashMap::default(),
             last_union: ((0, 0, 0), 0),
         }
     }
 
     /// True: every stamp must be cleared, the numbers start afresh.
     pub fn is_spent(&self) -> bool {
-        self.entries.len() >= ENTRIES_MAX
+        self.entries.len() >= ENTRIES_MAX || self.n_members >= MEMBERS_MAX
     }
 
     pub fn restart(&mut self) {
@@ -99,12 +104,14 @@ impl Log {
         self.safe = self.first << 6;
         self.entries.clear();
         self.sets.clear();
+        self.n_members = 0;
         self.unions.clear();
         self.last_union = ((0, 0, 0), 0);
         self.first >= NUMBERS_MAX
     }
 
     /// The entry of an access that a warp does in an epoch.
+    #[inline]
     pub fn entry(&mut self, access: &Access, epoch: u32) -> u32 {
         let (slot, warp) = (access.line as usize & 15, access.warp as usize);
         let key = (epoch, access.line, access.kind, access.collective);
@@ -170,6 +177,7 @@ impl Log {
     }
 
     /// The first access of the stamp that is not ordered before `me`; with `me.atomic`, atomic ones do not count.
+    #[inline]
     pub fn unordered(&self, clocks: &Clocks, stamp: Stamp, me: &Me) -> Option<Other> {
         if stamp < self.safe || stamp == 0 {
             return None;
@@ -222,11 +230,15 @@ impl Log {
     }
 
     /// What remains to be remembered of `old` when lanes `mask` of an entry access the same cell again.
+    #[inline]
     pub fn replace(&mut self, clocks: &Clocks, old: Stamp, me: &Me, mask: u32) -> Stamp {
         let single = me.entry << 6 | me.lane;
         let alone = mask == 1 << me.lane;
         if old < self.safe || old == 0 {
             return if alone { single } else { self.union(0, me, mask) };
+        }
+        if old & SET != 0 && self.members(old).iter().any(|m| m.entry == me.entry && m.mask & mask == mask) {
+            return old;
         }
         // A plain access is not forgotten for an atomic one: the next atomic access conflicts with the plain only.
         let covered =
@@ -277,6 +289,7 @@ impl Log {
         {
             return entry << 6 | mask.trailing_zeros();
         }
+        self.n_members += members.len();
         self.sets.push(members.into_boxed_slice());
         let set = (self.sets.len() - 1) as u32;
         self.push(Entry::Set(set)) << 6 | SET

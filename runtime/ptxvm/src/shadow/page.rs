@@ -11,6 +11,7 @@ pub(super) const PAGE_BYTES: u32 = 256;
 pub(super) struct Bits(pub [u64; 4]);
 
 impl Bits {
+    #[inline]
     pub fn range(start: u32, bytes: u32) -> Bits {
         let word = |idx: u32| {
             let from = start.clamp(idx * 64, idx * 64 + 64) - idx * 64;
@@ -25,10 +26,6 @@ impl Bits {
 
     pub fn add(&mut self, other: Bits) {
         self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine |= theirs);
-    }
-
-    pub fn remove(&mut self, other: Bits) {
-        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine &= !theirs);
     }
 
     pub fn and(self, other: Bits) -> Bits {
@@ -137,6 +134,7 @@ impl Page {
         self.fine.fill(0);
     }
 
+    #[inline]
     fn cells(&mut self) -> (&mut [Stamp], &mut [Stamp]) {
         match self.shift {
             2 => (&mut self.wrote, &mut self.read),
@@ -188,6 +186,32 @@ impl Page {
         log.name(stamp).or(self.copy)
     }
 
+    /// Whether the bits need a look, for bytes within one word of them.
+    #[inline]
+    pub fn is_special(&self, kind: Kind, (word, mask): (usize, u64), is_shared: bool) -> bool {
+        let missing = if is_shared && reads(kind) { !self.init.0[word] } else { 0 };
+        (self.in_flight.0[word] | self.in_flight_source.0[word] | missing) & mask != 0
+    }
+
+    /// Notes an access to bytes within one word of the bits.
+    #[inline]
+    pub fn note_word(&mut self, kind: Kind, (word, mask): (usize, u64), line: u32, is_shared: bool) {
+        if reads(kind) {
+            self.foot.read.0[word] |= mask;
+            self.read_line = line;
+        }
+        if writes(kind) {
+            self.foot.wrote.0[word] |= mask;
+            self.write_line = line;
+            self.init.0[word] |= if is_shared { mask } else { 0 };
+        }
+        match kind {
+            Kind::Read => self.foot.plain_read.0[word] |= mask,
+            Kind::Write => self.foot.plain_wrote.0[word] |= mask,
+            Kind::Atomic | Kind::AtomicRead | Kind::AtomicWrite => {}
+        }
+    }
+
     /// Lanes `lane..` access consecutive `each` bytes from `start`. False, and nothing done, when a cell needs a look.
     pub fn try_run(&mut self, log: &Log, clocks: &Clocks, kind: Kind, run: &Run) -> bool {
         self.refine(run.each);
@@ -223,6 +247,7 @@ impl Page {
     }
 
     /// One lane, or a warp as one, accesses up to 16 bytes. False, and nothing done, when something needs a look.
+    #[inline]
     pub fn try_one(
         &mut self,
         log: &Log,
@@ -232,12 +257,10 @@ impl Page {
         line: u32,
         is_shared: bool,
     ) -> bool {
-        let (word, mask) = ((start / 64) as usize & 3, ((1u64 << bytes) - 1) << (start % 64));
-        let missing = if is_shared && reads(kind) { !self.init.0[word] } else { 0 };
-        let special = self.in_flight.0[word] | self.in_flight_source.0[word] | missing;
+        let (word, mask) = word_of(start, bytes);
         let (shift, safe) = (self.shift, log.safe.max(1));
         let cells = (start >> shift) as usize..((start + bytes) >> shift) as usize;
-        if special & mask != 0 || bytes >> shift == 0 {
+        if self.is_special(kind, (word, mask), is_shared) || bytes >> shift == 0 {
             return false;
         }
         let (all_wrote, all_read) = self.cells();
@@ -255,22 +278,7 @@ impl Page {
         if kind == Kind::Write {
             read.fill(0);
         }
-        if writes(kind) && is_shared {
-            self.init.0[word] |= mask;
-        }
-        if reads(kind) {
-            self.foot.read.0[word] |= mask;
-            self.read_line = line;
-        }
-        if writes(kind) {
-            self.foot.wrote.0[word] |= mask;
-            self.write_line = line;
-        }
-        match kind {
-            Kind::Read => self.foot.plain_read.0[word] |= mask,
-            Kind::Write => self.foot.plain_wrote.0[word] |= mask,
-            Kind::Atomic | Kind::AtomicRead | Kind::AtomicWrite => {}
-        }
+        self.note_word(kind, (word, mask), line, is_shared);
         true
     }
 
@@ -327,6 +335,12 @@ impl Page {
         }
         found
     }
+}
+
+/// Which word of the bits, and which of its bits, up to 16 aligned bytes are.
+#[inline]
+pub(super) fn word_of(start: u32, bytes: u32) -> (usize, u64) {
+    ((start / 64) as usize & 3, (u64::MAX >> (64 - bytes.clamp(1, 64))) << (start % 64))
 }
 
 /// Consecutive lanes at consecutive addresses of one page.
@@ -386,10 +400,12 @@ pub(super) fn bit_problem(page: &Page, kind: Kind, bits: Bits, check_init: bool)
     in_flight.or_else(source).or_else(missing)
 }
 
+#[inline]
 pub(super) fn reads(kind: Kind) -> bool {
     matches!(kind, Kind::Read | Kind::Atomic | Kind::AtomicRead)
 }
 
+#[inline]
 pub(super) fn writes(kind: Kind) -> bool {
     matches!(kind, Kind::Write | Kind::Atomic | Kind::AtomicWrite)
 }
