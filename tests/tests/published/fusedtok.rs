@@ -3,11 +3,12 @@
 //! The package carries PTX for sm_86. It uses nothing beyond sm_80, which NVIDIA's assembler confirms in the suite `ptxas`,
 //! so the text runs here with that target.
 
-use super::fatbin;
 use super::numbers::{Random, close};
-use super::vm::{Arg, Expected, Kernel, SEEDS, Vm, explained, fetched};
+use super::vm::{Arg, Expected, Kernel, SEEDS, Vm, explained};
 use half::bf16;
 use ptxvm::{Kind, Module};
+use sardonyx_tests::fatbin;
+use sardonyx_tests::prepared::fetched;
 use std::sync::OnceLock;
 
 /// The modules' texts; decompressing them once is enough.

@@ -3,7 +3,6 @@
 //! `cargo xtask test --suite published` fetches the packages and runs these. Nothing of the packages is in this repository:
 //! what a kernel computes is told here by a plain reference, and how it is launched by the package's own declarations.
 
-mod fatbin;
 mod fusedtok;
 mod mojolearn;
 mod numbers;

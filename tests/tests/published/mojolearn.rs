@@ -1,8 +1,9 @@
 //! mojolearn-nvidia-ptx 0.8.62, kernels that LLVM generated for sm_80 from Mojo: products, norms, sorting, counting
 
 use super::numbers::{Random, close, product};
-use super::vm::{Arg, Kernel, SEEDS, Vm, explained, fetched};
+use super::vm::{Arg, Kernel, SEEDS, Vm, explained};
 use ptxvm::Module;
+use sardonyx_tests::prepared::fetched;
 
 /// The module whose kernel is called so; the package's libraries hold one kernel in each, as text.
 fn kernel(library: &str, name: &str, grid: [u32; 2], block: u32) -> Kernel {

@@ -1,9 +1,9 @@
 //! pyptx 0.1.1, kernels written by hand in PTX for sm_80: matrix products, layer normalisation, softmax
 
 use super::numbers::{Random, close, product};
-use super::vm::{Arg, Kernel, SEEDS, Vm, explained, fetched};
+use super::vm::{Arg, Kernel, SEEDS, Vm, explained};
 use ptxvm::Module;
-use sardonyx_tests::prepared::workspace;
+use sardonyx_tests::prepared::{fetched, workspace};
 use std::process::Command;
 
 /// The kernel that a builder of the package's examples gives for these sizes, launched as it declares.

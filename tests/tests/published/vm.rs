@@ -2,15 +2,6 @@
 
 use half::bf16;
 use ptxvm::{Kind, Launch, Memory, Module, Options, Report};
-use sardonyx_tests::prepared::workspace;
-use std::path::PathBuf;
-
-/// A file of a fetched package.
-pub fn fetched(package: &str, file: &str) -> PathBuf {
-    let path = workspace().join("target/fetch").join(package).join(file);
-    assert!(path.is_file(), "{package} is not fetched: run `cargo xtask test --suite published`");
-    path
-}
 
 /// An argument of a kernel, as it lies in its parameters.
 #[derive(Clone, Copy)]

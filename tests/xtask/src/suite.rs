@@ -56,7 +56,11 @@ static SUITES: &[Suite] = &[
     Suite {
         name: "ptxas",
         about: "NVIDIA's assembler, where it can be had, on the PTX of every kernel: accepted, no spills, tensor cores used",
-        prepare: |context| models::ensure_default(context).and_then(|()| fetch::ensure_for(context, Some("ptxas"))),
+        prepare: |context| {
+            models::ensure_default(context)?;
+            fetch::ensure_for(context, Some("ptxas"))?;
+            fetch::command(context, &["fusedtok".into()])
+        },
         cargo: &["test", "-p", "sardonyx-tests", "--test", "ptxas", "--", "--ignored", "--nocapture"],
     },
     Suite {

@@ -320,7 +320,12 @@ impl Asm {
             "ole" => "le",
             "ogt" => "gt",
             "oge" => "ge",
+            "ueq" => "equ",
             "une" => "neu",
+            "ult" => "ltu",
+            "ule" => "leu",
+            "ugt" => "gtu",
+            "uge" => "geu",
             "uno" => "nan",
             other => unreachable!("`{other}` is not written as PTX"),
         };
