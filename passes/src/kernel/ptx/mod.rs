@@ -4,6 +4,7 @@
 //! word. Blocks and grids have one dimension. What a kernel computes is written by the same code as for a CPU
 //! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
 
+mod limits;
 mod map;
 mod rows;
 
@@ -80,7 +81,7 @@ pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
 
 impl KernelDef {
     /// The kernel as a PTX entry. Errors: E0202 for sizes that the grid cannot express.
-    pub fn emit_ptx(&self, symbol: &str, _target: Target) -> Result<PtxKernel> {
+    pub fn emit_ptx(&self, symbol: &str, target: Target) -> Result<PtxKernel> {
         let mut asm = Asm::ptx();
         let cx = arguments(&mut asm, self);
         let form = match self.class {
@@ -92,7 +93,9 @@ impl KernelDef {
         }
         let head = signature(self, symbol, form.block);
         let text = asm.finish_ptx(&head, &form.variables);
-        Ok(PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes })
+        let kernel = PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes };
+        limits::check(target, symbol, &kernel)?;
+        Ok(kernel)
     }
 }
 
