@@ -153,7 +153,7 @@ impl Builder {
         let mut writer = ArtifactWriter::create(path).unwrap();
         writer.append(&self.weights).unwrap();
         self.selftest.iter().for_each(|test| writer.selftest(test));
-        writer.finish(self.manifest.clone(), &self.plan(), code()).unwrap();
+        writer.finish(self.manifest.clone(), &self.plan(), Some(code())).unwrap();
     }
 
     pub fn load(&self) -> Result<Model> {
