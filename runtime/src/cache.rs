@@ -61,7 +61,10 @@ impl<'a> Cache<'a> {
     /// Takes memory for all states or for none.
     pub(crate) fn over(mut self, memory: Vec<(&str, TensorBuffer<'a>)>) -> Result<Cache<'a>> {
         if self.model.device().memory() != Memory::Host {
-            let message = format!("a cache of `{}` is in the device's memory, not in that of the caller", self.model.device_name());
+            let message = format!(
+                "a cache of `{}` is in the device's memory, not in that of the caller",
+                self.model.device_name()
+            );
             return Err(Error::user("E0301", message).help("make one with `Session::cache`"));
         }
         let mut places: Vec<Option<&'a mut [u8]>> = self.slots.iter().map(|_| None).collect();

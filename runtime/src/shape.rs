@@ -185,7 +185,8 @@ impl Shape {
         let blocks = target.grid.eval(&|name| self.launch_value(launch, None, name))?;
         u32::try_from(blocks).ok().filter(|_| blocks <= plan::BLOCKS_MAX).ok_or_else(|| {
             let (symbol, name, most) = (&kernel.symbol, &target.name, plan::BLOCKS_MAX);
-            let message = format!("a launch of `{symbol}` for {name} has {blocks} blocks, where at most {most} are possible");
+            let message =
+                format!("a launch of `{symbol}` for {name} has {blocks} blocks, where at most {most} are possible");
             Error::user("E0202", message)
         })
     }

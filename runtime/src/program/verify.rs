@@ -3,7 +3,7 @@
 use super::entry::EntryReader;
 use super::{Derived, Kernel, Program, Symbol, Target};
 use crate::artifact::CONSTANT_ALIGNMENT;
-use crate::plan::{self, THREADS_MAX, LaunchSymbol, Manifest, Plan, SHARED_BYTES_MAX, SymbolKind};
+use crate::plan::{self, LaunchSymbol, Manifest, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX};
 use crate::{DType, Dim, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
