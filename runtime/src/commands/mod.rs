@@ -43,7 +43,7 @@ impl Command {
     /// Returns the exit code of a command that went its way: 0, or 1 where a comparison failed.
     pub fn execute(&self, out: &mut dyn Write) -> Result<i32> {
         match self {
-            Command::Run(args) => run(args, out).map(|()| 0),
+            Command::Run(args) => run(args, out),
             Command::Check(args) => check(args, out).map(|summary| summary.exit_code()),
             Command::Bench(args) => bench(args, out).map(|()| 0),
             Command::Inspect(args) => inspect(args, out).map(|()| 0),
