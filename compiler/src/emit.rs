@@ -5,7 +5,7 @@ use crate::codegen::ptx::PtxModule;
 use crate::import::ParamStore;
 use crate::requires::{Requires, requires};
 use crate::targets::Target;
-use sardonyx_dialects::flow::{Container, Kernel, Layout, Window};
+use sardonyx_dialects::flow::{Container, Layout, Window};
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, State};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
@@ -102,18 +102,20 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
 
 /// What the plan says of its kernels, and the code too.
 fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires], ptx: &[PtxModule]) -> Vec<file::Kernel> {
-    let one = |(i, (((symbol, _), l), r)): (usize, (((&String, &Kernel), &Lowered), &Requires))| file::Kernel {
-        symbol: symbol.clone(),
-        writes: l.writes.clone(),
-        params: l.params.len() as u32,
-        scratch_bytes: l.scratch_bytes.clone(),
-        class: format!("{:?}", l.class).to_lowercase(),
-        requires: r.requires.clone(),
-        indexes: r.indexes.clone(),
-        targets: ptx.iter().map(|module| module.launch(i)).collect(),
+    let one = |(i, symbol): (usize, &String)| {
+        let (l, r) = (&lowered[i], &required[i]);
+        file::Kernel {
+            symbol: symbol.clone(),
+            writes: l.writes.clone(),
+            params: l.params.len() as u32,
+            scratch_bytes: l.scratch_bytes.clone(),
+            class: format!("{:?}", l.class).to_lowercase(),
+            requires: r.requires.clone(),
+            indexes: r.indexes.clone(),
+            targets: ptx.iter().map(|module| module.launch(i)).collect(),
+        }
     };
-    let named = plan.kernels.iter().map(|(symbol, kernel)| (symbol, kernel));
-    named.zip(lowered).zip(required).enumerate().map(one).collect()
+    plan.kernels.iter().map(|(symbol, _)| symbol).enumerate().map(one).collect()
 }
 
 /// The symbols of all entry points: where one is of several, its range holds the ranges of all. A name that is derived
