@@ -4,12 +4,17 @@
 //! word. Blocks and grids have one dimension. What a kernel computes is written by the same code as for a CPU
 //! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
 
+mod index;
 mod map;
+mod movement;
 mod rows;
+mod vector;
 
-use super::asm::{Asm, Elem, Ty, Val};
+pub use movement::Traffic;
+
+use super::asm::{Asm, Ty};
 use super::def::KernelDef;
-use super::eval::{Cx, decode};
+use super::eval::Cx;
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_runtime::{Dim, Error, Result};
 
@@ -96,6 +101,14 @@ impl KernelDef {
     }
 }
 
+/// What the form of a kernel requests from memory.
+fn requests(launch: &movement::Launch, _target: Target) -> Vec<Traffic> {
+    match launch.def.class {
+        Class::Map => map::requests(launch),
+        Class::Normalise | Class::Contract => rows::requests(launch),
+    }
+}
+
 fn signature(def: &KernelDef, symbol: &str, block: u32) -> String {
     let buffers = (0..def.reads.len() + def.writes.len()).map(|i| format!("  .param .u64 b{i}"));
     let params = (0..def.n_params).map(|i| format!("  .param .s64 p{i}"));
@@ -115,23 +128,6 @@ fn arguments<'a>(asm: &mut Asm, def: &'a KernelDef) -> Cx<'a> {
     let status = pointer("status".to_string());
     let params = (0..def.n_params).map(|i| asm.instruction(Ty::I64, "ld.param.s64", &[format!("[p{i}]")])).collect();
     Cx { def, deps: def.dependences(), params, reads, writes, status, cpu: None }
-}
-
-/// `%ctaid.x · per_block + within`: the number of an item.
-fn item(asm: &mut Asm, per_block: i64, within: Val) -> Val {
-    let block = asm.special("%ctaid.x");
-    let operands = [asm.name(block, 0), per_block.to_string()];
-    let first = asm.instruction(Ty::I64, "mul.wide.u32", &operands);
-    let within = asm.cast("arith.extui", within, Elem::I64);
-    asm.bin("arith.addi", first, within)
-}
-
-/// The outer variables of point `number`, the last one running fastest.
-fn outer_point(cx: &Cx, asm: &mut Asm, number: Val) -> Vec<Option<Val>> {
-    let extents: Vec<Val> = (0..cx.def.outer.len()).map(|v| cx.extent(asm, v)).collect();
-    let mut vars: Vec<Option<Val>> = decode(asm, number, &extents).into_iter().map(Some).collect();
-    vars.resize(cx.def.n_vars(), None);
-    vars
 }
 
 fn outer_points(def: &KernelDef) -> Dim {

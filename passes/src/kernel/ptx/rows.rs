@@ -3,7 +3,9 @@
 //! Threads of a warp take neighbouring elements of a row and combine their results by shuffles. Where rows are
 //! neighbours in memory and the elements of a row are not, each thread takes a row.
 
-use super::{Form, THREADS, item, outer_point, outer_points};
+use super::index::{first_item, index, outer_point};
+use super::movement::{Launch, Traffic};
+use super::{Form, THREADS, outer_points};
 use crate::kernel::asm::{Asm, Elem, Ty};
 use crate::kernel::eval::{Cx, Point};
 use crate::kernel::normalise::{Stages, row};
@@ -15,7 +17,8 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
     let rows = outer_points(cx.def);
     let (thread, n) = (asm.special("%tid.x"), cx.dim(asm, &rows));
     if !stages.is_across_threads() {
-        let item = item(asm, THREADS, thread);
+        let (first, thread) = (first_item(asm, THREADS), index(asm, thread));
+        let item = asm.bin("arith.addi", first, thread);
         let inside = asm.cmpi("slt", item, n);
         asm.if_then(inside, |asm| {
             let mut point = Point::new(cx);
@@ -27,7 +30,8 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
     let per_block = THREADS / WARP;
     let five = asm.int(5, Ty::I32);
     let warp = asm.bin("arith.shrui", thread, five);
-    let item = item(asm, per_block, warp);
+    let (first, warp) = (first_item(asm, per_block), index(asm, warp));
+    let item = asm.bin("arith.addi", first, warp);
     let inside = asm.cmpi("slt", item, n);
     asm.if_then(inside, |asm| {
         let lane = asm.special("%laneid");
@@ -37,4 +41,8 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
         row(cx, asm, &stages, point);
     });
     Form::of_items(rows, per_block)
+}
+
+pub fn requests(_launch: &Launch) -> Vec<Traffic> {
+    vec![]
 }
