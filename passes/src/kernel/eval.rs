@@ -150,8 +150,6 @@ pub struct Point {
     pub aligned: bool,
     /// Which lanes exist; all where absent.
     pub mask: Option<Val>,
-    /// Which of the threads that share a row this one is; absent where a thread has rows of its own.
-    pub thread: Option<Val>,
     /// Statements that have been evaluated here or outside.
     pub values: Vec<Option<Val>>,
 }
@@ -160,7 +158,7 @@ impl Point {
     pub fn new(cx: &Cx) -> Point {
         let n = cx.def.n_vars();
         let (vars, values) = (vec![None; n], vec![None; cx.def.body.len()]);
-        Point { vars, along: n, lanes: 1, aligned: false, mask: None, thread: None, values }
+        Point { vars, along: n, lanes: 1, aligned: false, mask: None, values }
     }
 
     /// The first `n` lanes from `at` on.

@@ -12,7 +12,6 @@ use super::{Form, outer_points};
 use crate::kernel::asm::{Asm, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::{Cx, Point};
-use sardonyx_runtime::Dim;
 
 const THREADS: i64 = 128;
 
@@ -32,7 +31,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
     let end = asm.bin("arith.minsi", end, n);
     let Some(vectors) = vectors else {
         one_by_one(cx, asm, (start, end, step));
-        return form(points, per_thread);
+        return Form::of_items(&points, THREADS * per_thread, THREADS);
     };
     let width = asm.i64(vectors.width);
     let within = asm.bin("arith.muli", thread, width);
@@ -57,11 +56,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
         one_by_one(cx, asm, (start, end, step));
         vec![]
     });
-    form(points, vectors.width)
-}
-
-fn form(points: Dim, per_thread: i64) -> Form {
-    Form { block: THREADS as u32, ..Form::of_items(points, THREADS * per_thread) }
+    Form::of_items(&points, THREADS * per_thread, THREADS)
 }
 
 fn one_by_one(cx: &Cx, asm: &mut Asm, range: (Val, Val, Val)) {

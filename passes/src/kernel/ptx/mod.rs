@@ -8,6 +8,7 @@ mod index;
 mod map;
 mod movement;
 mod rows;
+mod team;
 mod vector;
 
 pub use movement::Traffic;
@@ -62,20 +63,12 @@ struct Form {
 }
 
 impl Form {
-    /// One item of `items` per thread.
-    fn per_thread(items: Dim) -> Form {
-        Form::of_items(items, THREADS)
-    }
-
-    /// `per_block` items for a block.
-    fn of_items(items: Dim, per_block: i64) -> Form {
+    /// `per_block` of the items for a block of so many threads.
+    fn of_items(items: &Dim, per_block: i64, threads: i64) -> Form {
         let grid = items.ceildiv(&Dim::constant(per_block));
-        Form { grid, block: THREADS as u32, shared_bytes: 0, variables: String::new() }
+        Form { grid, block: threads as u32, shared_bytes: 0, variables: String::new() }
     }
 }
-
-/// Threads of a block, where the form has no reason for another number.
-const THREADS: i64 = 256;
 
 /// A module of several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {

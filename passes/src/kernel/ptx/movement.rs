@@ -116,6 +116,11 @@ impl Launch<'_> {
         }
     }
 
+    /// The variables that move an access.
+    pub fn vars(&self, touch: Touch) -> VarSet {
+        self.def.access_vars(touch.access, &self.deps)
+    }
+
     /// How an access moves with a variable, where it is linear in it.
     fn stride(&self, access: &Access, var: usize) -> Option<i64> {
         let computed = access.computed.iter().any(|c| self.expr_vars(&c.expr) >> var & 1 == 1);

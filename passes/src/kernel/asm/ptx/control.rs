@@ -5,7 +5,7 @@ use super::typed;
 
 impl Asm {
     /// Copies values to registers of their own, which a loop then changes.
-    fn variables(&mut self, inits: &[Val]) -> Vec<Val> {
+    pub fn variables(&mut self, inits: &[Val]) -> Vec<Val> {
         let variables: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
         variables.iter().zip(inits).for_each(|(v, init)| self.set(*v, *init));
         variables

@@ -59,6 +59,21 @@ impl Asm {
         }
     }
 
+    /// A value of one lane into shared memory, at an address of 32 bits: 4 bytes, or 8 where it has as many.
+    pub fn store_shared(&mut self, v: Val, address: Val) {
+        let v = if v.ty.elem == Elem::I1 { self.ptx_cast("arith.extui", v, Elem::I32) } else { v };
+        let (t, at, v) = (in_shared(v.ty.elem), self.name(address, 0), self.name(v, 0));
+        self.line(&format!("st.shared.{t} [{at}], {v};"));
+    }
+
+    /// What [`Asm::store_shared`] wrote.
+    pub fn load_shared(&mut self, address: Val, elem: Elem) -> Val {
+        let (at, held) = (format!("[{}]", self.name(address, 0)), if elem == Elem::I1 { Elem::I32 } else { elem });
+        let v = self.instruction(Ty::new(held, 1), &format!("ld.shared.{}", in_shared(held)), &[at]);
+        let zero = self.zero(v.ty);
+        if elem == Elem::I1 { self.cmpi("ne", v, zero) } else { v }
+    }
+
     /// The value of the thread whose number in the warp differs in these bits.
     pub fn exchanged_with(&mut self, v: Val, bits: u32) -> Val {
         let exchange = |asm: &mut Asm, v: Val| {
@@ -101,6 +116,11 @@ impl Asm {
             (_, _) => self.name(address, lane),
         }
     }
+}
+
+/// Registers as they are, in shared memory.
+fn in_shared(elem: Elem) -> String {
+    typed(if elem.is_float() { 'f' } else { 'b' }, elem)
 }
 
 /// As memory is read and written: narrow integers without sign.
