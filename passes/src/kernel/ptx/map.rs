@@ -8,7 +8,7 @@
 use super::index::{first_item, index, outer_point};
 use super::movement::{Launch, Steps, Traffic};
 use super::vector::Vectors;
-use super::{Form, outer_points};
+use super::{Form, outer_points, tile};
 use crate::kernel::asm::{Asm, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::{Cx, Point};
@@ -19,6 +19,9 @@ const THREADS: i64 = 128;
 const TIMES: i64 = 4;
 
 pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
+    if let Some(tile) = tile::plan(cx.def) {
+        return tile::emit(cx, asm, &tile);
+    }
     let points = outer_points(cx.def);
     let vectors = vectors(cx.def);
     let per_thread = vectors.as_ref().map_or(TIMES, |v| v.width);
@@ -83,6 +86,9 @@ fn vectors(def: &KernelDef) -> Option<Vectors> {
 
 /// What the warps of a launch request.
 pub fn requests(launch: &Launch) -> Vec<Traffic> {
+    if let Some(tile) = tile::plan(launch.def) {
+        return tile::requests(launch, &tile);
+    }
     let mut traffic = vec![Traffic::default(); launch.buffers()];
     let extents: Vec<i64> = (0..launch.def.n_vars()).map(|v| launch.extent(v)).collect();
     let n = extents.iter().product::<i64>();

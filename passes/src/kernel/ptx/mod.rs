@@ -9,6 +9,7 @@ mod map;
 mod movement;
 mod rows;
 mod team;
+mod tile;
 mod vector;
 
 pub use movement::Traffic;
