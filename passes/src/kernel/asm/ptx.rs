@@ -315,6 +315,7 @@ impl Asm {
             "ole" => "le",
             "ogt" => "gt",
             "oge" => "ge",
+            "ult" => "ltu",
             "une" => "neu",
             "uno" => "nan",
             other => unreachable!("`{other}` is not written as PTX"),
