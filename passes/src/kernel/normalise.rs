@@ -259,7 +259,7 @@ pub fn store_rows(cx: &Cx, asm: &mut Asm, stages: &Stages, point: &mut Point) {
 }
 
 /// All stages of one outer point, then what is stored once per outer point.
-pub fn row(cx: &Cx, asm: &mut Asm, stages: &Stages, mut point: Point) {
+fn row(cx: &Cx, asm: &mut Asm, stages: &Stages, mut point: Point) {
     for stage in 0..stages.n {
         pass(cx, asm, stages, stage, &mut point);
     }
