@@ -146,10 +146,10 @@ pub struct Point {
     /// The variable that lanes run along, and how many there are.
     pub along: usize,
     pub lanes: u32,
+    /// Whether neighbours that the lanes access begin on a boundary of their common size.
+    pub aligned: bool,
     /// Which lanes exist; all where absent.
     pub mask: Option<Val>,
-    /// Which of the threads that share a row this one is; absent where a thread has rows of its own.
-    pub thread: Option<Val>,
     /// Statements that have been evaluated here or outside.
     pub values: Vec<Option<Val>>,
 }
@@ -158,7 +158,7 @@ impl Point {
     pub fn new(cx: &Cx) -> Point {
         let n = cx.def.n_vars();
         let (vars, values) = (vec![None; n], vec![None; cx.def.body.len()]);
-        Point { vars, along: n, lanes: 1, mask: None, thread: None, values }
+        Point { vars, along: n, lanes: 1, aligned: false, mask: None, values }
     }
 
     /// The first `n` lanes from `at` on.
