@@ -512,7 +512,7 @@ fn tree(asm: &mut Asm, f: ReduceFn, t: DType, mut parts: Vec<Val>) -> Val {
 /// Exchanges with the threads 16, 8, … away: each of a warp has the whole result.
 fn across_threads(asm: &mut Asm, f: ReduceFn, t: DType, v: Val) -> Val {
     [16, 8, 4, 2, 1].into_iter().fold(v, |v, away| {
-        let other = asm.from_thread(v, away);
+        let other = asm.exchanged_with(v, away);
         combine(asm, f, t, v, other)
     })
 }

@@ -508,7 +508,7 @@ impl Asm {
     }
 
     /// The value of the thread whose number in the warp differs in these bits.
-    pub fn from_thread(&mut self, v: Val, bits: u32) -> Val {
+    pub fn exchanged_with(&mut self, v: Val, bits: u32) -> Val {
         let exchange = |asm: &mut Asm, v: Val| {
             let operands = [asm.name(v, 0), bits.to_string(), "31".into(), "0xffffffff".into()];
             asm.instruction(v.ty, "shfl.sync.bfly.b32", &operands)
