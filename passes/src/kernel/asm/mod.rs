@@ -326,8 +326,7 @@ impl Asm {
     }
 
     /// One element or neighbours, where the condition holds; else 0.
-    pub fn guarded_load(&mut self, guard: Val, base: Val, index: Val, ty: Ty) -> Val {
-        let align = ty.elem.bits() / 8;
+    pub fn guarded_load(&mut self, guard: Val, base: Val, index: Val, ty: Ty, align: u32) -> Val {
         match self.language {
             Language::Mlir => {
                 let there = |asm: &mut Asm| {

@@ -5,12 +5,19 @@
 //! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
 
 pub mod gemm;
+mod index;
 mod map;
+mod movement;
 mod rows;
+mod team;
+mod tile;
+mod vector;
 
-use super::asm::{Asm, Elem, Ty, Val};
+pub use movement::Traffic;
+
+use super::asm::{Asm, Ty};
 use super::def::KernelDef;
-use super::eval::{Cx, decode};
+use super::eval::Cx;
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_runtime::{Dim, Error, Result};
 
@@ -58,20 +65,12 @@ struct Form {
 }
 
 impl Form {
-    /// One item of `items` per thread.
-    fn per_thread(items: Dim) -> Form {
-        Form::of_items(items, THREADS)
-    }
-
-    /// `per_block` items for a block.
-    fn of_items(items: Dim, per_block: i64) -> Form {
+    /// `per_block` of the items for a block of so many threads.
+    fn of_items(items: &Dim, per_block: i64, threads: i64) -> Form {
         let grid = items.ceildiv(&Dim::constant(per_block));
-        Form { grid, block: THREADS as u32, shared_bytes: 0, variables: String::new() }
+        Form { grid, block: threads as u32, shared_bytes: 0, variables: String::new() }
     }
 }
-
-/// Threads of a block, where the form has no reason for another number.
-const THREADS: i64 = 256;
 
 /// A module of several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
@@ -107,6 +106,14 @@ impl KernelDef {
     }
 }
 
+/// What the form of a kernel requests from memory.
+fn requests(launch: &movement::Launch, _target: Target) -> Vec<Traffic> {
+    match launch.def.class {
+        Class::Map => map::requests(launch),
+        Class::Normalise | Class::Contract => rows::requests(launch),
+    }
+}
+
 fn signature(def: &KernelDef, symbol: &str, block: u32) -> String {
     let buffers = (0..def.reads.len() + def.writes.len()).map(|i| format!("  .param .u64 b{i}"));
     let params = (0..def.n_params).map(|i| format!("  .param .s64 p{i}"));
@@ -126,23 +133,6 @@ fn arguments<'a>(asm: &mut Asm, def: &'a KernelDef) -> Cx<'a> {
     let status = pointer("status".to_string());
     let params = (0..def.n_params).map(|i| asm.instruction(Ty::I64, "ld.param.s64", &[format!("[p{i}]")])).collect();
     Cx { def, deps: def.dependences(), params, reads, writes, status, cpu: None }
-}
-
-/// `%ctaid.x · per_block + within`: the number of an item.
-fn item(asm: &mut Asm, per_block: i64, within: Val) -> Val {
-    let block = asm.special("%ctaid.x");
-    let operands = [asm.name(block, 0), per_block.to_string()];
-    let first = asm.instruction(Ty::I64, "mul.wide.u32", &operands);
-    let within = asm.cast("arith.extui", within, Elem::I64);
-    asm.bin("arith.addi", first, within)
-}
-
-/// The outer variables of point `number`, the last one running fastest.
-fn outer_point(cx: &Cx, asm: &mut Asm, number: Val) -> Vec<Option<Val>> {
-    let extents: Vec<Val> = (0..cx.def.outer.len()).map(|v| cx.extent(asm, v)).collect();
-    let mut vars: Vec<Option<Val>> = decode(asm, number, &extents).into_iter().map(Some).collect();
-    vars.resize(cx.def.n_vars(), None);
-    vars
 }
 
 fn outer_points(def: &KernelDef) -> Dim {
