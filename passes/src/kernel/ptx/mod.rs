@@ -108,9 +108,10 @@ impl KernelDef {
 
 /// What the form of a kernel requests from memory.
 fn requests(launch: &movement::Launch, _target: Target) -> Vec<Traffic> {
-    match launch.def.class {
-        Class::Map => map::requests(launch),
-        Class::Normalise | Class::Contract => rows::requests(launch),
+    match (launch.def.class, gemm::Gemm::of(launch.def)) {
+        (Class::Map, _) => map::requests(launch),
+        (_, Some(gemm)) => gemm.requests(launch),
+        (Class::Normalise | Class::Contract, None) => rows::requests(launch),
     }
 }
 

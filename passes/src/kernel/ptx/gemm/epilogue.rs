@@ -8,7 +8,9 @@ use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::contract::epilogue;
 use crate::kernel::def::*;
 use crate::kernel::eval::Point;
+use crate::kernel::ptx::movement::Launch;
 use crate::kernel::scalar;
+use sardonyx_runtime::DType;
 
 /// Whether two neighbouring columns exist together, and lie in memory as one.
 enum Pairs {
@@ -42,6 +44,15 @@ impl Gemm {
         epilogue(def, self.reduce).into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()
     }
 
+    /// Whether a launch takes pairs as a whole; absent where that is known per access.
+    pub(in crate::kernel::ptx) fn pairs_are_even(&self, launch: &Launch) -> Option<bool> {
+        match self.pairs(launch.def) {
+            Pairs::Always => None,
+            Pairs::Never => Some(false),
+            Pairs::When(params) => Some(params.iter().all(|p| launch.size(Size::Param(*p)) % 2 == 0)),
+        }
+    }
+
     fn pairs(&self, def: &KernelDef) -> Pairs {
         let neighbours = self.accesses(def).into_iter().filter(|a| a.coords.len() == 1 && a.stride(self.n).is(1));
         let sizes: Vec<Size> = neighbours.flat_map(|a| a.others(self.n).collect::<Vec<_>>()).collect();
@@ -72,6 +83,9 @@ impl Block<'_> {
         let pair = shift(asm, "arith.shli", thread, 1);
         let column = asm.bin("arith.addi", column, pair);
         let (row, column) = (from(asm, m0, row), from(asm, n0, column));
+        if gemm.dtype == DType::F32 {
+            self.repair(asm, point, sums, (row, column));
+        }
         match gemm.pairs(cx.def) {
             Pairs::Always => self.columns(asm, point, sums, (row, column), (true, false)),
             Pairs::Never => self.columns(asm, point, sums, (row, column), (false, false)),
