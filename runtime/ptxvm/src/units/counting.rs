@@ -121,3 +121,6 @@ impl Wavefronts {
         self.ideal += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -360,3 +360,6 @@ pub fn mad_hi_sat_s32(a: u32, b: u32, c: u32) -> u32 {
 fn low_mask(n: u32) -> u64 {
     1u64.checked_shl(n).map_or(u64::MAX, |bit| bit - 1)
 }
+
+#[cfg(test)]
+mod tests;

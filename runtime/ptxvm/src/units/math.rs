@@ -70,7 +70,7 @@ pub fn tanh(x: f32) -> f32 {
     let wide = f64::from(x);
     let e = exp2((2.0 * LOG2_E * wide).clamp(-200.0, 200.0));
     // Near zero the quotient cancels, and the next term of the series is below 2^-50.
-    let small = wide - wide * wide * wide / 3.0;
+    let small = wide * (1.0 - wide * wide / 3.0);
     let value = if wide.abs() < 1.0 / 4096.0 { small } else { (e - 1.0) / (e + 1.0) };
     if x.is_nan() { canonical(x) } else { value as f32 }
 }
@@ -132,3 +132,6 @@ fn upper_half(x: f64) -> f64 {
     let bits = x.to_bits();
     f64::from_bits(if bits >> 52 & 0x7ff == 0 { bits & 1 << 63 } else { bits & !0xffff_ffff })
 }
+
+#[cfg(test)]
+mod tests;

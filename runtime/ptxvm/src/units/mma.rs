@@ -251,3 +251,6 @@ fn run_f64<const M: usize, const K: usize>(a: &[Lanes], b: &[Lanes], c: &[Lanes]
         (d[2 * i][lane], d[2 * i + 1][lane]) = (sum.to_bits() as u32, (sum.to_bits() >> 32) as u32);
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -161,3 +161,6 @@ fn f64_to_f32_odd(x: f64) -> f32 {
     let inexact = f64::from(truncated) != x && x.is_finite();
     f32::from_bits(truncated.to_bits() | u32::from(inexact))
 }
+
+#[cfg(test)]
+mod tests;
