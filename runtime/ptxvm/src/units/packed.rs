@@ -1,7 +1,7 @@
 //! add, sub, mul, fma, min, max, neg, abs of f16 and bf16, alone and in pairs; each result rounded once
 //!
-//! f16 sums, differences and products are exact in f64, and so is the f16 product of an fma: the sum is rounded to odd
-//! before the one rounding to the narrow format.
+//! Products are exact in the wider format (f32 for f16, whose exponents it holds with room; f64 for bf16), and sums are
+//! rounded to odd there before the one rounding to the narrow format.
 
 use super::float::{self, Extremum, add_odd};
 use super::format::{Format, Rounding, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
@@ -36,11 +36,16 @@ impl Half {
     /// To nearest even; `x` must be exact or rounded to odd.
     #[inline]
     pub(super) fn narrow(self, x: f64) -> u16 {
-        // Rounding to odd twice is rounding to odd once, and f32 has more than two bits to spare.
-        let x = f64_to_f32_odd(x);
         match self {
-            Half::F16 => f32_to_f16(x),
-            Half::Bf16 => f32_to_bf16(x),
+            Half::F16 => {
+                // To odd at the 24 bits of f32, which is more than two bits to spare; what leaves the normal range of
+                // f32 here is far below that of f16.
+                let bits = x.to_bits();
+                let rest = bits & 0x1fff_ffff;
+                let odd = bits - rest | u64::from(rest != 0) << 29;
+                f32_to_f16(if x.is_nan() { f32::NAN } else { f64::from_bits(odd) as f32 })
+            }
+            Half::Bf16 => f32_to_bf16(f64_to_f32_odd(x)),
         }
     }
 
@@ -83,8 +88,11 @@ impl Half {
 /// `add{.ftz}{.sat}.f16`/`.bf16`; subtraction is [`sub`].
 #[inline]
 pub fn add(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
-    let (a, b) = (half.flush(a, finish.ftz), half.flush(b, finish.ftz));
-    half.finish(half.narrow(add_odd(half.widen(a).into(), half.widen(b).into())), finish)
+    let one = match half {
+        Half::F16 => 0x3c00,
+        Half::Bf16 => 0x3f80,
+    };
+    fma(half, a, one, b, finish)
 }
 
 #[inline]
@@ -94,14 +102,22 @@ pub fn sub(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
 
 #[inline]
 pub fn mul(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
-    let (a, b) = (half.flush(a, finish.ftz), half.flush(b, finish.ftz));
-    half.finish(half.narrow(f64::from(half.widen(a)) * f64::from(half.widen(b))), finish)
+    let (a, b) = (half.widen(half.flush(a, finish.ftz)), half.widen(half.flush(b, finish.ftz)));
+    let product = match half {
+        Half::F16 => f32_to_f16(a * b),
+        Half::Bf16 => half.narrow(f64::from(a) * f64::from(b)),
+    };
+    half.finish(product, finish)
 }
 
 #[inline]
 pub fn fma(half: Half, a: u16, b: u16, c: u16, finish: Finish) -> u16 {
-    let [a, b, c] = [a, b, c].map(|x| f64::from(half.widen(half.flush(x, finish.ftz))));
-    half.finish(half.narrow(add_odd(a * b, c)), finish)
+    let [a, b, c] = [a, b, c].map(|x| half.widen(half.flush(x, finish.ftz)));
+    let sum = match half {
+        Half::F16 => f32_to_f16(float::add_odd_f32(a * b, c)),
+        Half::Bf16 => half.narrow(add_odd(f64::from(a) * f64::from(b), f64::from(c))),
+    };
+    half.finish(sum, finish)
 }
 
 /// `{min,max}{.ftz}{.NaN}{.xorsign.abs}`.
