@@ -78,7 +78,7 @@ impl Format {
             Format::F16 => f16_to_f32(bits as u16),
             Format::Bf16 => bf16_to_f32(bits as u16),
             Format::Tf32 => f32::from_bits(bits & 0xffff_e000),
-            // The two upper bits of the exponent of f16 and e5m2 agree, so e5m2 is the upper byte of an f16.
+            // e5m2 is the upper byte of an f16.
             Format::E5m2 => f16_to_f32((bits as u16 & 0xff) << 8),
             Format::E4m3 => e4m3_to_f32(bits as u8),
         }

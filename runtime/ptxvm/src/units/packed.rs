@@ -42,7 +42,7 @@ impl Half {
                 // f32 here is far below that of f16.
                 let bits = x.to_bits();
                 let rest = bits & 0x1fff_ffff;
-                let odd = bits - rest | u64::from(rest != 0) << 29;
+                let odd = (bits - rest) | u64::from(rest != 0) << 29;
                 f32_to_f16(if x.is_nan() { f32::NAN } else { f64::from_bits(odd) as f32 })
             }
             Half::Bf16 => f32_to_bf16(f64_to_f32_odd(x)),
