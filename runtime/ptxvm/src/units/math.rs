@@ -5,7 +5,7 @@
 //! machine. A device may differ by its whole bound, so compare with a tolerance. `.ftz` flushes operand and result
 //! with [`super::float::ftz`] around the call. NaN operands give the canonical NaN.
 
-use super::float::canonical;
+use super::float::{canonical, ftz};
 use super::packed::Half;
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -54,9 +54,9 @@ pub fn sqrt(x: f32) -> f32 {
 }
 
 /// `sin.approx.f32`: ISA absolute error 2^-20.5 between -2 pi and 2 pi, relative to the operand beyond. Infinities
-/// give NaN.
+/// give NaN, subnormal operands zero with their sign.
 pub fn sin(x: f32) -> f32 {
-    canonical(f64::from(x).sin() as f32)
+    canonical(f64::from(ftz(x)).sin() as f32)
 }
 
 /// `cos.approx.f32`: as [`sin`].

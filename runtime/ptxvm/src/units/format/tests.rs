@@ -157,3 +157,28 @@ fn relu_keeps_nan_and_drops_negative_values() {
     assert_eq!([-1.0, -0.0, 2.0].map(|x| relu(x).to_bits()), [0, 0, 2f32.to_bits()]);
     assert_eq!(relu(-f32::NAN).to_bits(), 0x7fff_ffff);
 }
+
+/// What NVIDIA's assembler (ptxas of CUDA 13.5) folds `cvt` on constants to: f32, f16, bf16, tf32.
+#[test]
+fn results_agree_with_the_constants_that_an_assembler_folds() {
+    let folded = [
+        (0x7fc0_0000, 0x7fff, 0x7fff, 0x7fc0_0000),
+        (0xffc0_0000, 0x7fff, 0x7fff, 0xffc0_0000),
+        (0x477f_f000, 0x7c00, 0x4780, 0x4780_0000),
+        (0x477f_efff, 0x7bff, 0x4780, 0x477f_e000),
+        (0x3300_0000, 0x0, 0x3300, 0x3300_0000),
+        (0x3300_0001, 0x1, 0x3300, 0x3300_0000),
+        (0x387f_e000, 0x400, 0x3880, 0x387f_e000),
+        (0x7f80_0000, 0x7c00, 0x7f80, 0x7f80_0000),
+        (0x3f80_1000, 0x3c00, 0x3f80, 0x3f80_2000),
+        (0x3f80_3000, 0x3c02, 0x3f80, 0x3f80_4000),
+        (0x3f81_8000, 0x3c0c, 0x3f82, 0x3f81_8000),
+        (0x3f80_8000, 0x3c04, 0x3f80, 0x3f80_8000),
+    ];
+    for (x, f16, bf16, tf32) in folded {
+        let x = f32::from_bits(x);
+        assert_eq!((f32_to_f16(x), f32_to_bf16(x)), (f16, bf16), "{x:e}");
+        // The devices' NaN of tf32 may be another one.
+        assert!(x.is_nan() || f32_to_tf32(x) == tf32, "{x:e}");
+    }
+}

@@ -185,13 +185,124 @@ fn division_by_zero_and_overflow_have_one_answer() {
         [div_u32(7, 2), div_u32(7, 0), div_s32(-7i32 as u32, 2), div_s32(7, 0)],
         [3, u32::MAX, -3i32 as u32, u32::MAX]
     );
-    assert_eq!([rem_u32(7, 2), rem_u32(7, 0), rem_s32(-7i32 as u32, 2), rem_s32(7, 0)], [1, 7, -1i32 as u32, 7]);
+    assert_eq!(
+        [rem_u32(7, 2), rem_u32(7, 0), rem_s32(-7i32 as u32, 2), rem_s32(7, 0)],
+        [1, u32::MAX, -1i32 as u32, u32::MAX]
+    );
     assert_eq!((div_s32(min, minus_one), rem_s32(min, minus_one)), (min, 0));
     let min = i64::MIN as u64;
-    assert_eq!([div_u64(7, 0), div_s64(7, 0), rem_u64(7, 0), rem_s64(7, 0)], [u64::MAX, u64::MAX, 7, 7]);
+    assert_eq!([div_u64(7, 0), div_s64(7, 0), rem_u64(7, 0), rem_s64(7, 0)], [u64::MAX; 4]);
     assert_eq!((div_s64(min, u64::MAX), rem_s64(min, u64::MAX)), (min, 0));
     assert_eq!(
         (div_u64(9, 2), rem_u64(9, 2), div_s64(-9i64 as u64, 2), rem_s64(-9i64 as u64, 2)),
         (4, 1, -4i64 as u64, -1i64 as u64)
     );
+}
+
+/// What NVIDIA's assembler (ptxas of CUDA 13.5) folds these instructions on constants to: an independent reading of
+/// the same pages.
+#[test]
+fn corners_agree_with_the_constants_that_an_assembler_folds() {
+    let (a, b) = (0x8373_6353, 0xf7e6_d5c4);
+    for (pos, len, expected) in [
+        (0, 0, 0x0),
+        (28, 20, 0x8),
+        (31, 1, 0x1),
+        (32, 5, 0x0),
+        (40, 3, 0x0),
+        (4, 8, 0x35),
+        (0, 32, 0x8373_6353),
+        (0, 40, 0x8373_6353),
+        (255, 1, 0x0),
+        (4, 300, 0x837_3635),
+        (260, 8, 0x35),
+        (16, 16, 0x8373),
+        (40, 0, 0x0),
+    ] {
+        assert_eq!(bfe_u32(a, pos, len), expected, "bfe.u32 {pos} {len}");
+    }
+    for (pos, len, expected) in [
+        (0, 0, 0x0),
+        (28, 20, 0xffff_fff8),
+        (31, 1, 0xffff_ffff),
+        (32, 5, 0xffff_ffff),
+        (40, 3, 0xffff_ffff),
+        (4, 8, 0x35),
+        (0, 32, 0x8373_6353),
+        (0, 40, 0x8373_6353),
+        (255, 1, 0xffff_ffff),
+        (4, 300, 0xf837_3635),
+        (260, 8, 0x35),
+        (16, 16, 0xffff_8373),
+        (40, 0, 0x0),
+    ] {
+        assert_eq!(bfe_s32(a, pos, len), expected, "bfe.s32 {pos} {len}");
+    }
+    for (pos, len, expected) in [
+        (0, 0, 0xf7e6_d5c4),
+        (28, 20, 0x37e6_d5c4),
+        (31, 1, 0xf7e6_d5c4),
+        (32, 5, 0xf7e6_d5c4),
+        (4, 8, 0xf7e6_d534),
+        (0, 32, 0x8373_6353),
+        (0, 40, 0x8373_6353),
+        (255, 1, 0xf7e6_d5c4),
+        (4, 300, 0x3736_3534),
+        (260, 8, 0xf7e6_d534),
+    ] {
+        assert_eq!(bfi_b32(a, b, pos, len), expected, "bfi {pos} {len}");
+    }
+    for (x, expected) in [(0, 0xffff_ffff), (1, 0x0), (0x8373_6353, 0x1f), (0xffff_ffff, 0x1f), (0x0000_1000, 0xc)] {
+        assert_eq!(bfind_u32(x, false), expected, "bfind.u32 {x:#x}");
+    }
+    for (x, expected) in [(0, 0xffff_ffff), (1, 0x1f), (0x8373_6353, 0x0), (0xffff_ffff, 0x0), (0x0000_1000, 0x13)] {
+        assert_eq!(bfind_u32(x, true), expected, "bfind.shiftamt.u32 {x:#x}");
+    }
+    for (x, expected) in
+        [(0, 0xffff_ffff), (1, 0x0), (0x8373_6353, 0x1e), (0xffff_ffff, 0xffff_ffff), (0x0000_1000, 0xc)]
+    {
+        assert_eq!(bfind_s32(x, false), expected, "bfind.s32 {x:#x}");
+    }
+    for (x, expected) in
+        [(0, 0xffff_ffff), (1, 0x1f), (0x8373_6353, 0x1), (0xffff_ffff, 0xffff_ffff), (0x0000_1000, 0x13)]
+    {
+        assert_eq!(bfind_s32(x, true), expected, "bfind.shiftamt.s32 {x:#x}");
+    }
+    for (n, expected) in
+        [(0, 0xf7e6_d5c4), (5, 0xfcda_b890), (31, 0x41b9_b1a9), (32, 0xf7e6_d5c4), (33, 0xefcd_ab89), (40, 0xe6d5_c483)]
+    {
+        assert_eq!(shf_l(a, b, n, true), expected, "shf.l.wrap {n}");
+    }
+    for (n, expected) in
+        [(0, 0xf7e6_d5c4), (5, 0xfcda_b890), (31, 0x41b9_b1a9), (32, 0x8373_6353), (33, 0x8373_6353), (40, 0x8373_6353)]
+    {
+        assert_eq!(shf_l(a, b, n, false), expected, "shf.l.clamp {n}");
+    }
+    for (n, expected) in
+        [(0, 0x8373_6353), (5, 0x241b_9b1a), (31, 0xefcd_ab89), (32, 0x8373_6353), (33, 0x41b9_b1a9), (40, 0xc483_7363)]
+    {
+        assert_eq!(shf_r(a, b, n, true), expected, "shf.r.wrap {n}");
+    }
+    for (n, expected) in
+        [(0, 0x8373_6353), (5, 0x241b_9b1a), (31, 0xefcd_ab89), (32, 0xf7e6_d5c4), (33, 0xf7e6_d5c4), (40, 0xf7e6_d5c4)]
+    {
+        assert_eq!(shf_r(a, b, n, false), expected, "shf.r.clamp {n}");
+    }
+    let mul24 = [mul24_u32(a, b, false), mul24_u32(a, b, true), mul24_s32(a, b, false), mul24_s32(a, b, true)];
+    assert_eq!(mul24, [0x968e_1a8c, 0x680b_968e, 0x438e_1a8c, 0xf4a8_438e]);
+    assert_eq!([mul_hi_s32(a, b), mul_hi_u32(a, b)], [0x3f0_a32c, 0x7f4a_dc43]);
+    assert_eq!([add_sat_s32(a, b), sub_sat_s32(a, b)], [0x8000_0000, 0x8b8c_8d8f]);
+    for (base, offset, expected) in [
+        (0, 1, 0x0),
+        (0, 3, 0x3),
+        (1, 2, 0x3),
+        (0, 4, 0xffff_ffff),
+        (3, -2, 0x1),
+        (2, 0, 0xffff_ffff),
+        (3, 0, 0x3),
+        (40, 1, 0xffff_ffff),
+    ] {
+        assert_eq!(fns(0b1011, base, offset), expected, "fns {base} {offset}");
+    }
+    assert_eq!([div_u32(7, 0), div_s32(7, 0), rem_u32(7, 0), rem_s32(-7i32 as u32, 0)], [u32::MAX; 4]);
 }
