@@ -4,7 +4,7 @@
 //! rounded to odd there before the one rounding to the narrow format.
 
 use super::float::{self, Extremum, add_odd};
-use super::format::{Format, Rounding, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::format::{Format, Rounding, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_bf16, f64_to_f16};
 
 /// The two 16-bit formats with arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,19 +33,12 @@ impl Half {
         }
     }
 
-    /// To nearest even; `x` must be exact or rounded to odd.
+    /// To nearest even.
     #[inline]
     pub(super) fn narrow(self, x: f64) -> u16 {
         match self {
-            Half::F16 => {
-                // To odd at the 24 bits of f32, which is more than two bits to spare; what leaves the normal range of
-                // f32 here is far below that of f16.
-                let bits = x.to_bits();
-                let rest = bits & 0x1fff_ffff;
-                let odd = (bits - rest) | u64::from(rest != 0) << 29;
-                f32_to_f16(if x.is_nan() { f32::NAN } else { f64::from_bits(odd) as f32 })
-            }
-            Half::Bf16 => f32_to_bf16(f64_to_f32_odd(x)),
+            Half::F16 => f64_to_f16(x),
+            Half::Bf16 => f64_to_bf16(x),
         }
     }
 
@@ -168,14 +161,6 @@ pub fn convert_pair(half: Half, a: f32, b: f32, rounding: Rounding, relu: bool, 
         half.finish(bits, Finish { relu, ..Finish::default() })
     };
     u32::from(one(a)) << 16 | u32::from(one(b))
-}
-
-/// f64 to f32 rounded to odd; NaN stays NaN.
-#[inline]
-fn f64_to_f32_odd(x: f64) -> f32 {
-    let truncated = float::f64_to_f32(x, Rounding::Rz);
-    let inexact = f64::from(truncated) != x && x.is_finite();
-    f32::from_bits(truncated.to_bits() | u32::from(inexact))
 }
 
 #[cfg(test)]
