@@ -52,20 +52,26 @@ impl Variant {
 /// What is the same in the whole function: the definition, the arguments, the dependences.
 pub struct Cx<'a> {
     pub def: &'a KernelDef,
-    pub variant: Variant,
     pub deps: Vec<VarSet>,
     pub params: Vec<Val>,
     pub reads: Vec<Val>,
     pub writes: Vec<Val>,
+    pub status: Val,
+    /// Absent on a GPU.
+    pub cpu: Option<Cpu>,
+}
+
+/// What only kernels of a CPU have.
+pub struct Cpu {
+    pub variant: Variant,
     pub scratch: Val,
     pub begin: Val,
     pub end: Val,
-    pub status: Val,
 }
 
 impl<'a> Cx<'a> {
     /// Unpacks the `KernelArgs`.
-    pub fn new(asm: &mut Asm, def: &'a KernelDef, variant: Variant) -> Cx<'a> {
+    pub fn cpu_arguments(asm: &mut Asm, def: &'a KernelDef, variant: Variant) -> Cx<'a> {
         let args = asm.argument();
         let mut field = |at: usize, ty: Ty| {
             let at = asm.i64(at as i64);
@@ -90,14 +96,25 @@ impl<'a> Cx<'a> {
         let reads = entries(buffers, 0, def.reads.len(), Ty::PTR);
         let writes = entries(buffers, def.reads.len(), def.writes.len(), Ty::PTR);
         let params = entries(params, 0, def.n_params, Ty::I64);
-        Cx { def, variant, deps: def.dependences(), params, reads, writes, scratch, begin, end, status }
+        let cpu = Some(Cpu { variant, scratch, begin, end });
+        Cx { def, deps: def.dependences(), params, reads, writes, status, cpu }
+    }
+
+    pub fn cpu(&self) -> &Cpu {
+        self.cpu.as_ref().expect("emitted for a CPU")
+    }
+
+    /// Lanes of an f32 vector; a thread of a GPU is one lane.
+    pub fn lanes(&self) -> u32 {
+        self.cpu.as_ref().map_or(1, |cpu| cpu.variant.lanes())
     }
 
     /// Whether masked loads and stores are instructions: else the elements behind the last whole vector are taken
     /// one by one.
     pub fn has_masks(&self) -> bool {
         let wide = |s: &Storage| scalar::stored(s.dtype).bits() >= 32;
-        self.variant == Variant::V4 || self.def.reads.iter().chain(&self.def.writes).all(wide)
+        let narrow_too = self.cpu.as_ref().is_none_or(|cpu| cpu.variant == Variant::V4);
+        narrow_too || self.def.reads.iter().chain(&self.def.writes).all(wide)
     }
 
     pub fn size(&self, asm: &mut Asm, s: Size) -> Val {
@@ -129,8 +146,12 @@ pub struct Point {
     /// The variable that lanes run along, and how many there are.
     pub along: usize,
     pub lanes: u32,
+    /// What the value of the lane variable in lane 0 is known to be a multiple of.
+    pub multiple: i64,
     /// Which lanes exist; all where absent.
     pub mask: Option<Val>,
+    /// Which of the threads that share a row this one is; absent where a thread has rows of its own.
+    pub thread: Option<Val>,
     /// Statements that have been evaluated here or outside.
     pub values: Vec<Option<Val>>,
 }
@@ -138,7 +159,8 @@ pub struct Point {
 impl Point {
     pub fn new(cx: &Cx) -> Point {
         let n = cx.def.n_vars();
-        Point { vars: vec![None; n], along: n, lanes: 1, mask: None, values: vec![None; cx.def.body.len()] }
+        let (vars, values) = (vec![None; n], vec![None; cx.def.body.len()]);
+        Point { vars, along: n, lanes: 1, multiple: 1, mask: None, thread: None, values }
     }
 
     /// The first `n` lanes from `at` on.

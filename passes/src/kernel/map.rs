@@ -30,7 +30,7 @@ pub fn grid(def: &KernelDef) -> Dim {
 pub fn emit(cx: &Cx, asm: &mut Asm) {
     let n = cx.def.outer.len();
     let one = asm.i64(1);
-    asm.for_loop((cx.begin, cx.end, one), &[], |asm, item, _| {
+    asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[], |asm, item, _| {
         let mut point = Point::new(cx);
         if n == 0 {
             store_all(cx, asm, &mut point);
@@ -53,7 +53,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
             (0..last).for_each(|v| point.vars[v] = Some(at[v]));
         }
         hoist(cx, asm, &mut point, last, (0..cx.def.body.len()).collect());
-        let lanes = cx.variant.lanes();
+        let lanes = cx.lanes();
         let wide = loop_over(cx, asm, &point, last, (lo, hi), lanes);
         if !cx.has_masks() {
             loop_over(cx, asm, &point, last, (wide, hi), 1);

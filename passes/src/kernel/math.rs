@@ -26,14 +26,6 @@ pub fn clamp(asm: &mut Asm, x: Val, lo: f64, hi: f64) -> Val {
     asm.select(above, hi, x)
 }
 
-/// Whether a condition holds in any lane.
-pub fn any(asm: &mut Asm, c: Val) -> Val {
-    if c.ty.lanes == 1 {
-        return c;
-    }
-    asm.def(Ty::new(Elem::I1, 1), &format!("vector.reduction <or>, {c} : {} into i1", c.ty.name()))
-}
-
 /// |x| with the sign of s.
 pub fn copysign(asm: &mut Asm, x: Val, s: Val) -> Val {
     asm.bin("math.copysign", x, s)

@@ -4,7 +4,7 @@
 //! |x| < 10^5, 2^-40 for larger f32 values; pow about 2^-48 relative.
 
 use super::asm::{Asm, Elem, Val};
-use super::math::{any, clamp, copysign, polynomial, scale_by_power, scaled_round};
+use super::math::{clamp, copysign, polynomial, scale_by_power, scaled_round};
 
 /// 1 / k! for k in first..=last, in steps.
 fn inverse_factorials(first: u32, last: u32, step: usize, alternate: bool) -> Vec<f64> {
@@ -210,7 +210,7 @@ pub fn sine(asm: &mut Asm, x: Val, start: i64, from_f32: bool) -> Val {
     let limit = asm.float(LARGE, x.ty);
     let large = asm.cmpf("ogt", size, limit);
     let (r, n) = if from_f32 {
-        let some = any(asm, large);
+        let some = asm.any(large);
         let both = asm.if_else(
             some,
             &[r.ty, n.ty],

@@ -4,7 +4,7 @@ use super::asm::{Asm, Elem, Ty, Val};
 use super::def::*;
 use super::dims::{add, both, emit_dim};
 use super::eval::{Cx, Point};
-use super::{math, scalar};
+use super::scalar;
 use sardonyx_runtime::{DType, Dim};
 
 impl Point {
@@ -21,31 +21,31 @@ impl Point {
                 let address = asm.element(base, *i, elem);
                 asm.load(address, Ty::new(elem, 1), align)
             }
-            (Index::At(i), Some(g)) if g.ty.lanes == 1 => guarded(asm, g, base, *i, Ty::new(elem, 1)),
+            (Index::At(i), Some(g)) if g.ty.lanes == 1 => asm.guarded_load(g, base, *i, Ty::new(elem, 1)),
             (Index::At(i), Some(g)) => {
                 // Any lane's guard lets the one element be read; the others are 0.
-                let some = math::any(asm, g);
-                let v = guarded(asm, some, base, *i, Ty::new(elem, 1));
+                let some = asm.any(g);
+                let v = asm.guarded_load(some, base, *i, Ty::new(elem, 1));
                 let v = asm.widen(v, self.lanes);
                 let zero = asm.zero(v.ty);
                 asm.select(g, v, zero)
             }
             (Index::From(i), None) if self.mask.is_none() => {
                 let address = asm.element(base, *i, elem);
-                asm.load(address, Ty::new(elem, self.lanes), align)
+                asm.load(address, Ty::new(elem, self.lanes), self.alignment(access, align))
             }
             (Index::From(i), Some(g)) if g.ty.lanes == 1 && self.mask.is_none() => {
-                guarded(asm, g, base, *i, Ty::new(elem, self.lanes))
+                asm.guarded_load(g, base, *i, Ty::new(elem, self.lanes))
             }
             (Index::From(i), g) => {
                 let address = asm.element(base, *i, elem);
                 let mask = self.masked(asm, g);
-                masked_load(asm, address, mask, Ty::new(elem, self.lanes))
+                asm.masked_load(address, mask, Ty::new(elem, self.lanes))
             }
             (Index::Each(i), g) => {
                 let addresses = asm.element(base, *i, elem);
                 let mask = self.masked(asm, g);
-                gather(asm, addresses, mask, Ty::new(elem, self.lanes))
+                asm.masked_load(addresses, mask, Ty::new(elem, self.lanes))
             }
         };
         scalar::after_load(asm, v, t)
@@ -85,16 +85,26 @@ impl Point {
                 let address = asm.element(base, i, elem);
                 let v = asm.widen(v, self.lanes);
                 match self.mask {
-                    None => asm.store(v, address, align),
-                    Some(m) => masked_store(asm, v, address, m),
+                    None => asm.store(v, address, self.alignment(access, align)),
+                    Some(m) => asm.masked_store(v, address, m),
                 }
             }
             Index::Each(i) => {
                 let addresses = asm.element(base, i, elem);
                 let (v, mask) = (asm.widen(v, self.lanes), self.masked(asm, None));
-                scatter(asm, v, addresses, mask);
+                asm.masked_store(v, addresses, mask);
             }
         }
+    }
+
+    /// Of the address in lane 0, where lanes access consecutive elements of so many bytes.
+    fn alignment(&self, access: &Access, bytes: u32) -> u32 {
+        let lanes = self.lanes as i64;
+        let line = &access.coords[0];
+        let others = line.strides.iter().enumerate().filter(|(v, _)| *v != self.along).map(|(_, s)| *s);
+        let mut all = others.chain([line.offset]).chain(access.computed.iter().map(|c| c.stride));
+        let whole = |s: Size| s.as_const().is_some_and(|c| c % lanes == 0);
+        if self.multiple % lanes == 0 && all.all(whole) { bytes * self.lanes } else { bytes }
     }
 
     fn index(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, storage: &Storage, guard: Option<Val>) -> Index {
@@ -171,11 +181,8 @@ impl Point {
             if let Some(guard) = guard {
                 seen = both(asm, "arith.andi", wrong, guard);
             }
-            let some = math::any(asm, seen);
-            asm.if_then(some, |asm| {
-                let one = asm.i64(1);
-                asm.store(one, cx.status, 8);
-            });
+            let some = asm.any(seen);
+            asm.if_then(some, |asm| asm.raise(cx.status));
             let zero = asm.zero(v.ty);
             v = asm.select(wrong, zero, v);
         }
@@ -227,43 +234,4 @@ enum Index {
     /// At consecutive elements from here.
     From(Val),
     Each(Val),
-}
-
-fn guarded(asm: &mut Asm, guard: Val, base: Val, index: Val, ty: Ty) -> Val {
-    let align = ty.elem.bits() / 8;
-    asm.if_else(
-        guard,
-        &[ty],
-        |asm| {
-            let address = asm.element(base, index, ty.elem);
-            vec![asm.load(address, ty, align)]
-        },
-        |asm| vec![asm.zero(ty)],
-    )[0]
-}
-
-pub fn masked_load(asm: &mut Asm, address: Val, mask: Val, ty: Ty) -> Val {
-    let (zero, align, t) = (asm.zero(ty), ty.elem.bits() / 8, ty.name());
-    let types = format!("(!llvm.ptr, {}, {t}) -> {t}", mask.ty.name());
-    asm.def(ty, &format!("llvm.intr.masked.load {address}, {mask}, {zero} {{alignment = {align} : i32}} : {types}"))
-}
-
-fn masked_store(asm: &mut Asm, v: Val, address: Val, mask: Val) {
-    let (align, t, m) = (v.ty.elem.bits() / 8, v.ty.name(), mask.ty.name());
-    asm.line(&format!(
-        "llvm.intr.masked.store {v}, {address}, {mask} {{alignment = {align} : i32}} : {t}, {m} into !llvm.ptr"
-    ));
-}
-
-fn gather(asm: &mut Asm, addresses: Val, mask: Val, ty: Ty) -> Val {
-    let (zero, align, t) = (asm.zero(ty), ty.elem.bits() / 8, ty.name());
-    let types = format!("({}, {}, {t}) -> {t}", addresses.ty.name(), mask.ty.name());
-    asm.def(ty, &format!("llvm.intr.masked.gather {addresses}, {mask}, {zero} {{alignment = {align} : i32}} : {types}"))
-}
-
-fn scatter(asm: &mut Asm, v: Val, addresses: Val, mask: Val) {
-    let (align, t, m, a) = (v.ty.elem.bits() / 8, v.ty.name(), mask.ty.name(), addresses.ty.name());
-    asm.line(&format!(
-        "llvm.intr.masked.scatter {v}, {addresses}, {mask} {{alignment = {align} : i32}} : {t}, {m} into {a}"
-    ));
 }

@@ -13,6 +13,7 @@ mod math64;
 mod memory;
 mod normalise;
 pub mod packing;
+pub mod ptx;
 mod scalar;
 
 pub use def::KernelDef;
@@ -67,8 +68,8 @@ impl KernelDef {
 
     /// The kernel as MLIR text: one `llvm.func` named `symbol`_`variant`.
     pub fn emit(&self, symbol: &str, variant: Variant) -> String {
-        let mut asm = Asm::default();
-        let cx = Cx::new(&mut asm, self, variant);
+        let mut asm = Asm::mlir();
+        let cx = Cx::cpu_arguments(&mut asm, self, variant);
         match self.route() {
             Route::Map => map::emit(&cx, &mut asm),
             Route::Normalise => normalise::emit(&cx, &mut asm),

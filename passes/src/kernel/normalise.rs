@@ -25,10 +25,12 @@ enum Lanes {
     Inner,
     /// The innermost parallel one: each lane is a row of its own.
     Outer,
+    /// The innermost reduced one, along the threads of a warp.
+    Threads,
 }
 
 /// What each pass over the inner space computes.
-struct Stages {
+pub struct Stages {
     lanes: Lanes,
     n: usize,
     /// Per statement: the reductions that must be complete before it can be evaluated.
@@ -62,7 +64,25 @@ fn lanes_of(def: &KernelDef) -> Lanes {
     if scattered(inner) > 0 && scattered(outer) == 0 && !small { Lanes::Outer } else { Lanes::Inner }
 }
 
+impl Stages {
+    /// For threads of a GPU: one row by a warp, or by a thread where neighbouring rows are neighbours in memory.
+    pub fn of_threads(def: &KernelDef) -> Stages {
+        match lanes_of(def) {
+            Lanes::Outer => stages_along(def, Lanes::Outer),
+            Lanes::Inner | Lanes::Threads => stages_along(def, Lanes::Threads),
+        }
+    }
+
+    pub fn is_across_threads(&self) -> bool {
+        self.lanes == Lanes::Threads
+    }
+}
+
 fn stages(def: &KernelDef) -> Stages {
+    stages_along(def, lanes_of(def))
+}
+
+fn stages_along(def: &KernelDef, lanes: Lanes) -> Stages {
     let deps = def.dependences();
     let point: Vec<bool> = deps.iter().map(|d| d & def.inner_vars() != 0).collect();
     let mut of: Vec<usize> = vec![];
@@ -72,7 +92,6 @@ fn stages(def: &KernelDef) -> Stages {
     }
     let roots: Vec<(usize, usize)> = roots(def, &of, &point);
     let n = roots.iter().map(|(stage, _)| stage + 1).max().unwrap_or(0);
-    let lanes = lanes_of(def);
     let mut first = vec![None; def.body.len()];
     let mut kept: Vec<usize> = vec![];
     let heavy = heavy(def, &point);
@@ -157,7 +176,7 @@ pub fn grid(def: &KernelDef) -> Dim {
             let others = others.iter().fold(Dim::constant(1), |p, e| p * e.dim());
             others * last.dim().ceildiv(&Dim::constant(BLOCK))
         }
-        (Lanes::Inner, _) | (Lanes::Outer, None) => rows,
+        (Lanes::Inner | Lanes::Threads, _) | (Lanes::Outer, None) => rows,
     }
 }
 
@@ -169,7 +188,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
     let stages = stages(cx.def);
     let one = asm.i64(1);
     let n = cx.def.outer.len();
-    asm.for_loop((cx.begin, cx.end, one), &[], |asm, item, _| {
+    asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[], |asm, item, _| {
         let mut point = Point::new(cx);
         let mut extents: Vec<Val> = (0..n).map(|v| cx.extent(asm, v)).collect();
         if stages.lanes == Lanes::Inner {
@@ -187,7 +206,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
         let lo = asm.bin("arith.muli", at[last], block);
         let hi = asm.bin("arith.addi", lo, block);
         let hi = asm.bin("arith.minsi", hi, extent);
-        let lanes = cx.variant.lanes();
+        let lanes = cx.lanes();
         let wide = whole_steps(asm, lo, hi, lanes as i64);
         let loops = [(lo, wide, lanes), (wide, hi, 1)];
         for (lo, hi, lanes) in &loops[..if cx.has_masks() { 1 } else { 2 }] {
@@ -213,7 +232,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
 }
 
 /// All stages of one outer point, then what is stored once per outer point.
-fn row(cx: &Cx, asm: &mut Asm, stages: &Stages, mut point: Point) {
+pub fn row(cx: &Cx, asm: &mut Asm, stages: &Stages, mut point: Point) {
     for stage in 0..stages.n {
         pass(cx, asm, stages, stage, &mut point);
     }
@@ -253,19 +272,17 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
         stage,
         reductions: reductions.collect(),
         stores: def.stores.iter().filter(in_stage).collect(),
-        unroll: if stages.lanes == Lanes::Outer {
-            1
-        } else if is_heavy {
-            2
-        } else {
-            4
+        unroll: match stages.lanes {
+            Lanes::Outer | Lanes::Threads => 1,
+            Lanes::Inner if is_heavy => 2,
+            Lanes::Inner => 4,
         },
         singles: stages.lanes == Lanes::Inner && !cx.has_masks(),
     };
     pass.hoist(cx, asm, point, def.inner_vars());
     let lanes = match stages.lanes {
-        Lanes::Inner => cx.variant.lanes(),
-        Lanes::Outer => point.lanes,
+        Lanes::Inner => cx.lanes(),
+        Lanes::Outer | Lanes::Threads => point.lanes,
     };
     let mut accumulators = vec![];
     for &(k, f, _) in &pass.reductions {
@@ -284,6 +301,9 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
         let mut v = tree(asm, f, t, parts[..pass.unroll].to_vec());
         if stages.lanes == Lanes::Inner {
             v = across_lanes(asm, f, t, v);
+        }
+        if stages.lanes == Lanes::Threads {
+            v = across_threads(asm, f, t, v);
         }
         if pass.singles {
             v = combine(asm, f, t, v, parts[pass.unroll]);
@@ -338,7 +358,12 @@ impl Pass<'_> {
         if innermost && self.stages.lanes == Lanes::Inner {
             return self.innermost(cx, asm, point, var, accumulators);
         }
-        asm.for_loop((zero, extent, one), &accumulators, |asm, i, accumulators| {
+        // Threads that share a row take every 32nd element each.
+        let (first, step) = match point.thread {
+            Some(thread) if innermost => (thread, asm.i64(32)),
+            Some(_) | None => (zero, one),
+        };
+        asm.for_loop((first, extent, step), &accumulators, |asm, i, accumulators| {
             let mut point = point.clone();
             point.vars[var] = Some(i);
             if innermost {
@@ -352,7 +377,7 @@ impl Pass<'_> {
     /// Several vectors at a time, then one, then what is left: as a masked vector, or element by element.
     fn innermost(&self, cx: &Cx, asm: &mut Asm, point: &Point, var: usize, mut accumulators: Vec<Val>) -> Vec<Val> {
         let (mut lo, extent) = (asm.i64(0), cx.extent(asm, var));
-        let lanes = cx.variant.lanes();
+        let lanes = cx.lanes();
         let loops = [(self.unroll, lanes), (1, lanes), (1, 1)];
         for (vectors, lanes) in &loops[..if self.singles { 3 } else { 2 }] {
             let step = *vectors as i64 * *lanes as i64;
@@ -432,7 +457,7 @@ impl Pass<'_> {
         let varies = cx.deps[k] >> point.along & 1 == 1;
         let ty = Ty::new(scalar::register(cx.def.body[k].dtype), if varies { point.lanes } else { 1 });
         let offset = cx.dim(asm, offset);
-        let base = asm.element(cx.scratch, offset, Elem::I8);
+        let base = asm.element(cx.cpu().scratch, offset, Elem::I8);
         let mut index: Option<Val> = None;
         for var in cx.def.outer.len()..cx.def.n_vars() {
             let at = point.vars[var].expect("inside all loops");
@@ -482,6 +507,14 @@ fn tree(asm: &mut Asm, f: ReduceFn, t: DType, mut parts: Vec<Val>) -> Val {
         parts = next.collect();
     }
     parts[0]
+}
+
+/// Exchanges with the threads 16, 8, … away: each of a warp has the whole result.
+fn across_threads(asm: &mut Asm, f: ReduceFn, t: DType, v: Val) -> Val {
+    [16, 8, 4, 2, 1].into_iter().fold(v, |v, away| {
+        let other = asm.exchanged_with(v, away);
+        combine(asm, f, t, v, other)
+    })
 }
 
 /// The upper half onto the lower one, until one lane is left.

@@ -105,11 +105,7 @@ pub fn convert(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
         };
     }
     match (v.ty.elem.is_float(), elem.is_float()) {
-        (true, false) => {
-            let kind = if to.is_unsigned_int() { "fptoui" } else { "fptosi" };
-            let ty = v.ty.of(elem);
-            asm.intrinsic(&format!("llvm.{kind}.sat.{}.{}", ty.mangled(), v.ty.mangled()), &[v], ty)
-        }
+        (true, false) => asm.float_to_int(v, elem, to.is_unsigned_int()),
         (false, false) => {
             let op = match v.ty.elem.bits().cmp(&elem.bits()) {
                 std::cmp::Ordering::Greater => "arith.trunci",
@@ -258,7 +254,7 @@ fn remainder(asm: &mut Asm, x: Val, y: Val) -> Val {
         let minus = asm.un("arith.negf", whole);
         let next = asm.fma(minus, step, r);
         let next = asm.select(more, next, r);
-        (math::any(asm, more), vec![next])
+        (asm.any(more), vec![next])
     })[0];
     // A quotient that was rounded up leaves a remainder of the wrong sign.
     let sign_of_x = math::copysign(asm, size, x);
@@ -371,7 +367,7 @@ fn integer_power(asm: &mut Asm, x: Val, y: Val, unsigned: bool) -> Val {
         let base = asm.bin("arith.muli", base, base);
         let e = asm.bin("arith.shrui", e, one);
         let more = asm.cmpi("ne", e, zero);
-        (math::any(asm, more), vec![sum, base, e])
+        (asm.any(more), vec![sum, base, e])
     })[0];
     if unsigned {
         return power;

@@ -5,7 +5,6 @@ use super::{Columns, Item, plus, times};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::Variant;
-use crate::kernel::memory::masked_load;
 use std::collections::BTreeSet;
 
 /// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
@@ -100,7 +99,7 @@ impl Item<'_> {
         let blocks = match columns {
             Columns::Few(_) => Blocks::NARROW,
             Columns::Known(_) | Columns::Some(_) if self.is_small_part() => Blocks::SHORT,
-            Columns::All | Columns::Known(_) | Columns::Some(_) => Blocks::of(self.cx.variant),
+            Columns::All | Columns::Known(_) | Columns::Some(_) => Blocks::of(self.cx.cpu().variant),
         };
         let sizes = match self.plan.m.map(|m| self.cx.def.extent(m)) {
             None => vec![1],
@@ -132,7 +131,7 @@ impl Item<'_> {
     /// One or two rows, which are all there are, by this panel and the next one, both whole.
     pub fn pair(&self, asm: &mut Asm, size: i64) {
         let zero = asm.i64(0);
-        let vectors = (WIDTH / self.cx.variant.lanes() as i64) as usize;
+        let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
         let next = self.next(asm);
         self.registers(asm, &[self, &next], size, zero, zero, vectors, Columns::All);
         if !self.plan.direct {
@@ -179,7 +178,7 @@ impl Item<'_> {
 
     /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
     fn block(&self, asm: &mut Asm, size: i64, row: Val, columns: Columns) {
-        let lanes = self.cx.variant.lanes() as i64;
+        let lanes = self.cx.lanes() as i64;
         // One or two rows are as fast as the panel is read: its rows are taken whole.
         let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
         let zero = asm.i64(0);
@@ -219,7 +218,7 @@ impl Item<'_> {
         columns: Columns,
     ) {
         let (cx, plan) = (self.cx, self.plan);
-        let lanes = cx.variant.lanes();
+        let lanes = cx.lanes();
         let ty = Ty::new(Elem::F32, lanes);
         let m = plan.m.map(|_| asm.bin("arith.addi", self.m0, row));
         let mut at = self.point.clone();
@@ -283,7 +282,7 @@ impl Item<'_> {
             let at = asm.i64(j as i64 * ty.lanes as i64);
             let address = asm.element(row, at, Elem::F32);
             match mask {
-                Some(mask) if masked => masked_load(asm, address, *mask, ty),
+                Some(mask) if masked => asm.masked_load(address, *mask, ty),
                 Some(_) | None => asm.load(address, ty, if masked { 4 } else { 32 }),
             }
         };
@@ -297,7 +296,7 @@ impl Item<'_> {
             Columns::Known(n) => asm.i64(n),
             Columns::Some(n) | Columns::Few(n) => n,
         };
-        let lanes = self.cx.variant.lanes();
+        let lanes = self.cx.lanes();
         let (first, iota) = (asm.widen(first, lanes), asm.iota(lanes));
         let column = asm.bin("arith.addi", first, iota);
         let n = asm.widen(n, lanes);

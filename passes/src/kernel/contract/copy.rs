@@ -4,7 +4,6 @@ use super::plan::WIDTH;
 use super::{Item, plus};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::map::whole_steps;
-use crate::kernel::memory::masked_load;
 
 impl Item<'_> {
     /// scratch[k][j] = source[k, j] for the columns that exist; the others get any numbers.
@@ -16,7 +15,7 @@ impl Item<'_> {
         if !plan.b.stride(plan.k).is(1) {
             return self.copy_elements(asm, source, n_k, left);
         }
-        let lanes = cx.variant.lanes() as i64;
+        let lanes = cx.lanes() as i64;
         let step = asm.i64(lanes);
         asm.for_loop((zero, width, step), &[], |asm, first, _| {
             let columns = self.columns(asm, first, left);
@@ -45,13 +44,13 @@ impl Item<'_> {
             let column = asm.bin("arith.minsi", column, last);
             asm.bin("arith.muli", column, n_step)
         };
-        (0..self.cx.variant.lanes()).map(column).collect()
+        (0..self.cx.lanes()).map(column).collect()
     }
 
     /// As many rows as columns from row `k` on, transposed in registers: lanes of a column are neighbours in memory.
     /// Only the first `rest` rows are there, where given; the others become 0.
     fn copy_square(&self, asm: &mut Asm, (source, columns): (Val, &[Val]), (k, first): (Val, Val), rest: Option<Val>) {
-        let lanes = self.cx.variant.lanes();
+        let lanes = self.cx.lanes();
         let ty = Ty::new(Elem::F32, lanes);
         let mask = rest.map(|rest| {
             let (rest, iota) = (asm.widen(rest, lanes), asm.iota(lanes));
@@ -62,7 +61,7 @@ impl Item<'_> {
         for column in columns {
             let address = asm.element(from, *column, Elem::F32);
             rows.push(match mask {
-                Some(mask) => masked_load(asm, address, mask, ty),
+                Some(mask) => asm.masked_load(address, mask, ty),
                 None => asm.load(address, ty, 4),
             });
         }
@@ -70,7 +69,7 @@ impl Item<'_> {
         let width = asm.i64(WIDTH);
         let at = asm.bin("arith.muli", k, width);
         let at = asm.bin("arith.addi", at, first);
-        let to = asm.element(self.cx.scratch, at, Elem::F32);
+        let to = asm.element(self.cx.cpu().scratch, at, Elem::F32);
         for (i, row) in rows.into_iter().enumerate() {
             let at = asm.i64(i as i64 * WIDTH);
             let address = asm.element(to, at, Elem::F32);
@@ -86,7 +85,7 @@ impl Item<'_> {
             let exists = asm.cmpi("slt", j, left);
             let at = asm.bin("arith.muli", j, n_step);
             let column = asm.element(source, at, Elem::F32);
-            let to = asm.element(cx.scratch, j, Elem::F32);
+            let to = asm.element(cx.cpu().scratch, j, Elem::F32);
             asm.for_loop((zero, n_k, one), &[], |asm, k, _| {
                 let ty = Ty::new(Elem::F32, 1);
                 let v = asm.if_else(

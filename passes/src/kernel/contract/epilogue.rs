@@ -13,7 +13,7 @@ impl Item<'_> {
         let mut point = self.point.clone();
         let n = asm.bin("arith.addi", self.n0, first);
         point.vars[plan.n] = Some(n);
-        (point.along, point.lanes, point.mask) = (plan.n, cx.variant.lanes(), mask);
+        (point.along, point.lanes, point.mask) = (plan.n, cx.lanes(), mask);
         let mut after: Vec<bool> = vec![false; cx.def.body.len()];
         for k in epilogue(cx.def, plan.reduce) {
             after[k] = cx.def.operands(k).iter().any(|a| after[*a] || *a == plan.reduce);
@@ -58,7 +58,7 @@ impl Item<'_> {
     }
 
     pub fn tile_epilogue(&self, asm: &mut Asm, columns: Columns) {
-        let lanes = self.cx.variant.lanes();
+        let lanes = self.cx.lanes();
         let end = match columns {
             Columns::All => asm.i64(WIDTH),
             Columns::Known(n) => asm.i64(n),

@@ -10,7 +10,7 @@ mod copy;
 mod epilogue;
 mod plan;
 
-pub use plan::{Plan, WIDTH, plan};
+pub use plan::{Plan, Roles, WIDTH, candidates, epilogue, plan};
 
 use super::asm::{Asm, Elem, Val};
 use super::def::*;
@@ -72,7 +72,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
     let def = cx.def;
     let (one, none) = (asm.i64(1), asm.i64(-1));
     // Which panel lies in scratch: it is copied once, not per chunk of rows.
-    asm.for_loop((cx.begin, cx.end, one), &[none], |asm, item, copied| {
+    asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[none], |asm, item, copied| {
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
         let (n_strips, n_chunks) = (cx.dim(asm, &plan.n_strips(def)), cx.dim(asm, &plan.n_chunks(def)));
         extents.push(asm.bin("arith.muli", n_strips, n_chunks));
@@ -90,12 +90,12 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
             point.vars[m] = Some(m0);
         }
         let offset = cx.dim(asm, &plan.copied_bytes(def));
-        let tile = asm.element(cx.scratch, offset, Elem::I8);
+        let tile = asm.element(cx.cpu().scratch, offset, Elem::I8);
         let batch = asm.bin("arith.divui", item, extents[extents.len() - 1]);
         let first = asm.bin("arith.muli", batch, n_strips);
         let strip_id = asm.bin("arith.addi", first, strip);
         let b_step = asm.i64(WIDTH);
-        let item = Item { cx, plan, point, n0: strip, m0, rows, b: cx.scratch, b_step, tile };
+        let item = Item { cx, plan, point, n0: strip, m0, rows, b: cx.cpu().scratch, b_step, tile };
         vec![item.strip(asm, strip, strip_id, copied[0])]
     });
 }
@@ -125,7 +125,7 @@ impl Item<'_> {
         let pair = asm.bin("arith.andi", whole, two);
         self.locate_panel(asm, id, copied);
         let mut rest = first;
-        for rows in 1..=block::pair_rows(cx.variant) {
+        for rows in 1..=block::pair_rows(cx.cpu().variant) {
             let rows_value = asm.i64(rows);
             let here = asm.cmpi("eq", self.rows, rows_value);
             let here = asm.bin("arith.andi", here, pair);
@@ -181,7 +181,7 @@ impl Item<'_> {
     /// are, a few or many, is not known.
     fn takes_any_columns(&self) -> bool {
         let extent = self.cx.def.extent(self.plan.n);
-        self.cx.variant == Variant::V4 && extent.as_const().is_none() && self.plan.form == Form::Copied
+        self.cx.cpu().variant == Variant::V4 && extent.as_const().is_none() && self.plan.form == Form::Copied
     }
 
     /// The whole panel, or its last one with fewer columns.
@@ -194,7 +194,7 @@ impl Item<'_> {
                 let extent = self.cx.size(asm, extent);
                 let left = asm.bin("arith.subi", extent, self.n0);
                 let columns = asm.bin("arith.minsi", left, width);
-                let lanes = asm.i64(self.cx.variant.lanes() as i64);
+                let lanes = asm.i64(self.cx.lanes() as i64);
                 let few = asm.cmpi("sle", columns, lanes);
                 asm.if_else(
                     few,

@@ -1,24 +1,10 @@
-//! A writer of MLIR text: values with types, structured loops and branches
+//! The writer's operations as upstream MLIR: arith, math, vector, scf, llvm
 
-use std::collections::BTreeMap;
+use super::{Asm, Elem, Ty, Val};
 use std::fmt::Write;
 
-/// What the lanes of a value are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Elem {
-    F16,
-    F32,
-    F64,
-    I1,
-    I8,
-    I16,
-    I32,
-    I64,
-    Ptr,
-}
-
 impl Elem {
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Elem::F16 => "f16",
             Elem::F32 => "f32",
@@ -31,54 +17,10 @@ impl Elem {
             Elem::Ptr => "!llvm.ptr",
         }
     }
-
-    pub fn is_float(self) -> bool {
-        matches!(self, Elem::F16 | Elem::F32 | Elem::F64)
-    }
-
-    pub fn bits(self) -> u32 {
-        match self {
-            Elem::I1 => 1,
-            Elem::I8 => 8,
-            Elem::F16 | Elem::I16 => 16,
-            Elem::F32 | Elem::I32 => 32,
-            Elem::F64 | Elem::I64 | Elem::Ptr => 64,
-        }
-    }
-
-    /// The integer of the same width.
-    pub fn int(self) -> Elem {
-        match self {
-            Elem::F16 | Elem::I16 => Elem::I16,
-            Elem::F32 | Elem::I32 => Elem::I32,
-            Elem::F64 | Elem::I64 | Elem::Ptr => Elem::I64,
-            Elem::I1 => Elem::I1,
-            Elem::I8 => Elem::I8,
-        }
-    }
-}
-
-/// A scalar (one lane) or a vector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ty {
-    pub elem: Elem,
-    pub lanes: u32,
 }
 
 impl Ty {
-    pub const I64: Ty = Ty { elem: Elem::I64, lanes: 1 };
-    pub const I32: Ty = Ty { elem: Elem::I32, lanes: 1 };
-    pub const PTR: Ty = Ty { elem: Elem::Ptr, lanes: 1 };
-
-    pub fn new(elem: Elem, lanes: u32) -> Ty {
-        Ty { elem, lanes }
-    }
-
-    pub fn of(self, elem: Elem) -> Ty {
-        Ty { elem, lanes: self.lanes }
-    }
-
-    pub fn name(self) -> String {
+    fn name(self) -> String {
         match self.lanes {
             1 => self.elem.name().into(),
             n => format!("vector<{n}x{}>", self.elem.name()),
@@ -86,7 +28,7 @@ impl Ty {
     }
 
     /// As LLVM mangles it into the name of an intrinsic.
-    pub fn mangled(self) -> String {
+    fn mangled(self) -> String {
         let elem = match self.elem {
             Elem::F16 => "f16",
             Elem::F32 => "f32",
@@ -102,27 +44,10 @@ impl Ty {
     }
 }
 
-/// An SSA value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Val {
-    id: u32,
-    pub ty: Ty,
-}
-
 impl std::fmt::Display for Val {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "%{}", self.id)
     }
-}
-
-/// The body of one function while it is written. Constants stand at its beginning, each once.
-#[derive(Default)]
-pub struct Asm {
-    constants: String,
-    known: BTreeMap<(String, Ty), Val>,
-    body: String,
-    depth: usize,
-    n_values: u32,
 }
 
 impl Asm {
@@ -131,27 +56,9 @@ impl Asm {
         format!("{signature} {{\n{}{}  llvm.return\n}}\n", self.constants, self.body)
     }
 
-    fn fresh(&mut self, ty: Ty) -> Val {
-        self.n_values += 1;
-        Val { id: self.n_values - 1, ty }
-    }
-
     /// The first value: the function's argument.
     pub fn argument(&mut self) -> Val {
         self.fresh(Ty::PTR)
-    }
-
-    fn indent(&mut self) {
-        for _ in 0..=self.depth {
-            self.body.push_str("  ");
-        }
-    }
-
-    /// A line without a result.
-    pub fn line(&mut self, text: &str) {
-        self.indent();
-        self.body.push_str(text);
-        self.body.push('\n');
     }
 
     /// `%n = text`
@@ -178,7 +85,7 @@ impl Asm {
         v
     }
 
-    pub fn int(&mut self, value: i64, ty: Ty) -> Val {
+    pub(super) fn mlir_int(&mut self, value: i64, ty: Ty) -> Val {
         let literal = match ty.elem {
             Elem::I1 => (value != 0).to_string(),
             _ => value.to_string(),
@@ -186,13 +93,7 @@ impl Asm {
         self.constant(literal, ty)
     }
 
-    pub fn i64(&mut self, value: i64) -> Val {
-        self.int(value, Ty::I64)
-    }
-
-    /// A floating-point constant, rounded to the type.
-    pub fn float(&mut self, value: f64, ty: Ty) -> Val {
-        let value = if ty.elem == Elem::F32 { value as f32 as f64 } else { value };
+    pub(super) fn mlir_float(&mut self, value: f64, ty: Ty) -> Val {
         // Decimal where that reads back exactly, else the bits.
         let mut text = format!("{value:?}");
         if let Some(at) = text.find('e').filter(|_| !text.contains('.')) {
@@ -207,55 +108,46 @@ impl Asm {
         self.constant(text, ty)
     }
 
-    /// 0, 1, 2, … along the lanes.
-    pub fn iota(&mut self, lanes: u32) -> Val {
+    pub(super) fn mlir_iota(&mut self, lanes: u32) -> Val {
         let numbers: Vec<String> = (0..lanes).map(|i| i.to_string()).collect();
         self.constant(format!("[{}]", numbers.join(", ")), Ty::new(Elem::I64, lanes))
     }
 
-    pub fn zero(&mut self, ty: Ty) -> Val {
-        if ty.elem.is_float() { self.float(0.0, ty) } else { self.int(0, ty) }
-    }
-
-    /// A binary operation on values of one type.
-    pub fn bin(&mut self, op: &str, a: Val, b: Val) -> Val {
-        debug_assert_eq!(a.ty, b.ty, "{op}");
+    pub(super) fn mlir_bin(&mut self, op: &str, a: Val, b: Val) -> Val {
         self.def(a.ty, &format!("{op} {a}, {b} : {}", a.ty.name()))
     }
 
-    pub fn un(&mut self, op: &str, a: Val) -> Val {
+    pub(super) fn mlir_un(&mut self, op: &str, a: Val) -> Val {
         self.def(a.ty, &format!("{op} {a} : {}", a.ty.name()))
     }
 
-    pub fn fma(&mut self, a: Val, b: Val, c: Val) -> Val {
-        debug_assert!(a.ty == b.ty && b.ty == c.ty);
+    pub(super) fn mlir_fma(&mut self, a: Val, b: Val, c: Val) -> Val {
         self.def(a.ty, &format!("math.fma {a}, {b}, {c} : {}", a.ty.name()))
     }
 
-    pub fn cmpf(&mut self, predicate: &str, a: Val, b: Val) -> Val {
-        debug_assert_eq!(a.ty, b.ty);
-        self.def(a.ty.of(Elem::I1), &format!("arith.cmpf {predicate}, {a}, {b} : {}", a.ty.name()))
+    pub(super) fn mlir_compare(&mut self, op: &str, predicate: &str, a: Val, b: Val) -> Val {
+        self.def(a.ty.of(Elem::I1), &format!("arith.{op} {predicate}, {a}, {b} : {}", a.ty.name()))
     }
 
-    pub fn cmpi(&mut self, predicate: &str, a: Val, b: Val) -> Val {
-        debug_assert_eq!(a.ty, b.ty);
-        self.def(a.ty.of(Elem::I1), &format!("arith.cmpi {predicate}, {a}, {b} : {}", a.ty.name()))
-    }
-
-    pub fn select(&mut self, c: Val, a: Val, b: Val) -> Val {
-        debug_assert!(a.ty == b.ty && c.ty == a.ty.of(Elem::I1));
+    pub(super) fn mlir_select(&mut self, c: Val, a: Val, b: Val) -> Val {
         self.def(a.ty, &format!("arith.select {c}, {a}, {b} : {}, {}", c.ty.name(), a.ty.name()))
     }
 
-    /// A conversion such as `arith.extf`; nothing where the type is already right.
-    pub fn cast(&mut self, op: &str, a: Val, elem: Elem) -> Val {
+    pub(super) fn mlir_cast(&mut self, op: &str, a: Val, elem: Elem) -> Val {
         let ty = a.ty.of(elem);
-        if ty == a.ty {
-            return a;
-        }
         self.def(ty, &format!("{op} {a} : {} to {}", a.ty.name(), ty.name()))
     }
 
+    pub(super) fn mlir_float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
+        let (kind, ty) = (if unsigned { "fptoui" } else { "fptosi" }, a.ty.of(elem));
+        self.intrinsic(&format!("llvm.{kind}.sat.{}.{}", ty.mangled(), a.ty.mangled()), &[a], ty)
+    }
+
+    pub(super) fn mlir_any(&mut self, c: Val) -> Val {
+        self.def(Ty::I1, &format!("vector.reduction <or>, {c} : {} into i1", c.ty.name()))
+    }
+
+    /// An instruction of a CPU that the upstream dialects have no operation for.
     pub fn intrinsic(&mut self, name: &str, args: &[Val], ty: Ty) -> Val {
         let names: Vec<String> = args.iter().map(Val::to_string).collect();
         let types: Vec<String> = args.iter().map(|a| a.ty.name()).collect();
@@ -264,48 +156,54 @@ impl Asm {
         self.def(ty, &text)
     }
 
-    /// A scalar on every lane; a value that already has the lanes is left as it is.
-    pub fn widen(&mut self, a: Val, lanes: u32) -> Val {
-        if a.ty.lanes == lanes {
-            return a;
-        }
-        debug_assert_eq!(a.ty.lanes, 1);
+    pub(super) fn mlir_widen(&mut self, a: Val, lanes: u32) -> Val {
         let ty = Ty::new(a.ty.elem, lanes);
         self.def(ty, &format!("vector.broadcast {a} : {} to {}", a.ty.name(), ty.name()))
     }
 
-    pub fn extract(&mut self, a: Val, lane: u32) -> Val {
-        if a.ty.lanes == 1 {
-            return a;
-        }
+    pub(super) fn mlir_extract(&mut self, a: Val, lane: u32) -> Val {
         let ty = Ty::new(a.ty.elem, 1);
         self.def(ty, &format!("vector.extract {a}[{lane}] : {} from {}", ty.name(), a.ty.name()))
     }
 
-    /// Lanes `which` of the two values, one after the other.
-    pub fn shuffle(&mut self, a: Val, b: Val, which: &[u32]) -> Val {
-        debug_assert_eq!(a.ty, b.ty);
+    pub(super) fn mlir_shuffle(&mut self, a: Val, b: Val, which: &[u32]) -> Val {
         let ty = Ty::new(a.ty.elem, which.len() as u32);
         let which: Vec<String> = which.iter().map(u32::to_string).collect();
         self.def(ty, &format!("vector.shuffle {a}, {b} [{}] : {}, {}", which.join(", "), a.ty.name(), b.ty.name()))
     }
 
-    /// The address of element `index` (a scalar, or one per lane).
-    pub fn element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
+    pub(super) fn mlir_element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
         let ty = Ty::new(Elem::Ptr, index.ty.lanes);
-        // Bool is one byte in memory.
-        let elem = if elem == Elem::I1 { Elem::I8 } else { elem };
         let types = format!("({}, {}) -> {}", base.ty.name(), index.ty.name(), ty.name());
         self.def(ty, &format!("llvm.getelementptr {base}[{index}] : {types}, {}", elem.name()))
     }
 
-    pub fn load(&mut self, address: Val, ty: Ty, align: u32) -> Val {
+    pub(super) fn mlir_load(&mut self, address: Val, ty: Ty, align: u32) -> Val {
         self.def(ty, &format!("llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {}", ty.name()))
     }
 
-    pub fn store(&mut self, value: Val, address: Val, align: u32) {
+    pub(super) fn mlir_store(&mut self, value: Val, address: Val, align: u32) {
         let ty = value.ty.name();
         self.line(&format!("llvm.store {value}, {address} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
+    }
+
+    pub(super) fn mlir_masked_load(&mut self, address: Val, mask: Val, ty: Ty) -> Val {
+        let (zero, align, t) = (self.zero(ty), ty.elem.bits() / 8, ty.name());
+        let (op, from) =
+            if address.ty.lanes > 1 { ("gather", address.ty.name()) } else { ("load", "!llvm.ptr".into()) };
+        let types = format!("({from}, {}, {t}) -> {t}", mask.ty.name());
+        self.def(
+            ty,
+            &format!("llvm.intr.masked.{op} {address}, {mask}, {zero} {{alignment = {align} : i32}} : {types}"),
+        )
+    }
+
+    pub(super) fn mlir_masked_store(&mut self, v: Val, address: Val, mask: Val) {
+        let (align, t, m, a) = (v.ty.elem.bits() / 8, v.ty.name(), mask.ty.name(), address.ty.name());
+        let op = if address.ty.lanes > 1 { "scatter" } else { "store" };
+        self.line(&format!(
+            "llvm.intr.masked.{op} {v}, {address}, {mask} {{alignment = {align} : i32}} : {t}, {m} into {a}"
+        ));
     }
 
     /// Brings the cache line at an address near; the address may lie outside of memory.
@@ -314,8 +212,7 @@ impl Asm {
         self.line(&format!("\"llvm.intr.prefetch\"({address}) {hints} : (!llvm.ptr) -> ()"));
     }
 
-    /// `for iv in lo..hi step step`, carrying values.
-    pub fn for_loop(
+    pub(super) fn mlir_for(
         &mut self,
         (lo, hi, step): (Val, Val, Val),
         inits: &[Val],
@@ -336,8 +233,7 @@ impl Asm {
         results
     }
 
-    /// `if condition { then } else { other }` with values of the same types.
-    pub fn if_else(
+    pub(super) fn mlir_if_else(
         &mut self,
         condition: Val,
         tys: &[Ty],
@@ -358,15 +254,18 @@ impl Asm {
         results
     }
 
-    pub fn if_then(&mut self, condition: Val, then: impl FnOnce(&mut Asm)) {
+    pub(super) fn mlir_if_then(&mut self, condition: Val, then: impl FnOnce(&mut Asm)) {
         self.line(&format!("scf.if {condition} {{"));
         self.depth += 1;
         then(self);
         self.close(&[], &[]);
     }
 
-    /// `loop { (condition, next) = body(values); if !condition { break next } }`
-    pub fn do_while(&mut self, inits: &[Val], body: impl FnOnce(&mut Asm, &[Val]) -> (Val, Vec<Val>)) -> Vec<Val> {
+    pub(super) fn mlir_do_while(
+        &mut self,
+        inits: &[Val],
+        body: impl FnOnce(&mut Asm, &[Val]) -> (Val, Vec<Val>),
+    ) -> Vec<Val> {
         let args: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
         let passed: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
         let results: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();

@@ -1,0 +1,669 @@
+//! The writer's operations as PTX: virtual registers of one thread, branches and labels
+//!
+//! Bool is a predicate. Integers of 8 and 16 bits are in registers of 32 whose upper bits mean nothing: they are
+//! extended where an operation looks at them. f16 is a register of 16 bits between memory and f32. Arithmetic is
+//! rounded to nearest, never contracted, never flushed to zero.
+
+use super::{Asm, Elem, Ty, Val};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Pred,
+    B16,
+    B32,
+    B64,
+    F32,
+    F64,
+}
+
+impl Class {
+    const ALL: [Class; 6] = [Class::Pred, Class::B16, Class::B32, Class::B64, Class::F32, Class::F64];
+
+    fn of(elem: Elem) -> Class {
+        match elem {
+            Elem::I1 => Class::Pred,
+            Elem::F16 => Class::B16,
+            Elem::F32 => Class::F32,
+            Elem::F64 => Class::F64,
+            Elem::I8 | Elem::I16 | Elem::I32 => Class::B32,
+            Elem::I64 | Elem::Ptr => Class::B64,
+        }
+    }
+
+    /// Prefix of the names, and the type that registers are declared with.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Class::Pred => ("%p", "pred"),
+            Class::B16 => ("%h", "b16"),
+            Class::B32 => ("%r", "b32"),
+            Class::B64 => ("%l", "b64"),
+            Class::F32 => ("%f", "f32"),
+            Class::F64 => ("%d", "f64"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Register {
+    class: Class,
+    number: u32,
+}
+
+impl std::fmt::Display for Register {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.class.names().0, self.number)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Registers {
+    /// Per value, one per lane.
+    of: Vec<Vec<Register>>,
+    /// Values that are integer constants.
+    integers: BTreeMap<u32, i64>,
+    counts: [u32; Class::ALL.len()],
+    labels: u32,
+}
+
+impl Registers {
+    pub(super) fn assign(&mut self, ty: Ty) {
+        let lanes = (0..ty.lanes).map(|_| self.next(Class::of(ty.elem))).collect();
+        self.of.push(lanes);
+    }
+
+    fn next(&mut self, class: Class) -> Register {
+        let count = &mut self.counts[class as usize];
+        *count += 1;
+        Register { class, number: *count - 1 }
+    }
+}
+
+/// `s64`, `f32`, …: an element as an instruction's type. Narrow integers are computed with in 32 bits.
+fn typed(kind: char, elem: Elem) -> String {
+    match elem {
+        Elem::F32 | Elem::F64 if kind != 'b' => format!("f{}", elem.bits()),
+        _ => format!("{kind}{}", elem.bits().max(32)),
+    }
+}
+
+/// As memory is read and written: narrow integers without sign.
+fn in_memory(elem: Elem) -> &'static str {
+    match elem {
+        Elem::F16 => "b16",
+        Elem::F32 => "f32",
+        Elem::F64 => "f64",
+        Elem::I1 | Elem::I8 => "u8",
+        Elem::I16 => "u16",
+        Elem::I32 => "b32",
+        Elem::I64 | Elem::Ptr => "b64",
+    }
+}
+
+impl Asm {
+    /// The whole entry: parameters and directives stand in `signature`, variables in `variables`.
+    pub fn finish_ptx(self, signature: &str, variables: &str) -> String {
+        let mut out = format!("{signature}\n{{\n{variables}");
+        for class in Class::ALL {
+            let (prefix, ty) = class.names();
+            let n = self.registers.counts[class as usize];
+            if n > 0 {
+                let _ = writeln!(out, "  .reg .{ty} {prefix}<{n}>;");
+            }
+        }
+        let _ = write!(out, "{}{}  ret;\n}}\n", self.constants, self.body);
+        out
+    }
+
+    /// A register that is not written yet.
+    pub fn register(&mut self, ty: Ty) -> Val {
+        self.fresh(ty)
+    }
+
+    /// The register that holds a lane of a value.
+    pub fn name(&self, v: Val, lane: u32) -> String {
+        self.registers.of[v.id as usize][lane as usize].to_string()
+    }
+
+    /// The lane's register, or the number where it is a known integer.
+    pub fn operand(&self, v: Val, lane: u32) -> String {
+        match self.registers.integers.get(&v.id) {
+            Some(n) if v.ty.elem != Elem::I1 => n.to_string(),
+            Some(_) | None => self.name(v, lane),
+        }
+    }
+
+    pub fn known_int(&self, v: Val) -> Option<i64> {
+        self.registers.integers.get(&v.id).copied()
+    }
+
+    /// A special register such as `%tid.x`.
+    pub fn special(&mut self, name: &str) -> Val {
+        self.instruction(Ty::I32, "mov.u32", &[name.to_string()])
+    }
+
+    /// A new value of one lane: `op result, operands;`
+    pub fn instruction(&mut self, ty: Ty, op: &str, operands: &[String]) -> Val {
+        let v = self.fresh(ty);
+        let d = self.name(v, 0);
+        self.line(&format!("{op} {d}, {};", operands.join(", ")));
+        v
+    }
+
+    /// The same instruction for every lane; `{0}`, `{1}` … are the operands' registers.
+    fn each(&mut self, ty: Ty, args: &[Val], text: impl Fn(&str, &[String]) -> String) -> Val {
+        let v = self.fresh(ty);
+        for lane in 0..ty.lanes {
+            let operands: Vec<String> = args.iter().map(|a| self.operand(*a, lane)).collect();
+            let line = text(&self.name(v, lane), &operands);
+            self.line(&line);
+        }
+        v
+    }
+
+    pub fn label(&mut self) -> String {
+        self.registers.labels += 1;
+        format!("L{}", self.registers.labels - 1)
+    }
+
+    /// Where a branch goes to.
+    pub fn place_label(&mut self, label: &str) {
+        let _ = writeln!(self.body, "{label}:");
+    }
+
+    fn constant_of(&mut self, literal: String, ty: Ty) -> Val {
+        let one = Ty::new(ty.elem, 1);
+        let v = match self.known.get(&(literal.clone(), one)) {
+            Some(v) => *v,
+            None => {
+                let v = self.fresh(one);
+                let kind = if ty.elem == Elem::I1 { "pred".to_string() } else { typed('b', ty.elem) };
+                let kind = if ty.elem.is_float() { typed('f', ty.elem) } else { kind };
+                let _ = writeln!(self.constants, "  mov.{kind} {}, {literal};", self.name(v, 0));
+                self.known.insert((literal, one), v);
+                v
+            }
+        };
+        self.widen(v, ty.lanes)
+    }
+
+    pub(super) fn ptx_int(&mut self, value: i64, ty: Ty) -> Val {
+        let value = if ty.elem == Elem::I1 { (value != 0) as i64 } else { value };
+        let v = self.constant_of(value.to_string(), ty);
+        self.registers.integers.insert(v.id, value);
+        v
+    }
+
+    pub(super) fn ptx_float(&mut self, value: f64, ty: Ty) -> Val {
+        let literal = match ty.elem {
+            Elem::F64 => format!("0d{:016X}", value.to_bits()),
+            _ => format!("0f{:08X}", (value as f32).to_bits()),
+        };
+        self.constant_of(literal, ty)
+    }
+
+    pub(super) fn ptx_iota(&mut self, lanes: u32) -> Val {
+        let numbers: Vec<(Val, u32)> = (0..lanes).map(|i| (self.i64(i as i64), 0)).collect();
+        self.ptx_lanes(&numbers)
+    }
+
+    /// A value whose lanes are lanes of others: no instruction.
+    pub(super) fn ptx_lanes(&mut self, lanes: &[(Val, u32)]) -> Val {
+        let registers = lanes.iter().map(|(v, lane)| self.registers.of[v.id as usize][*lane as usize]).collect();
+        self.registers.of.push(registers);
+        let v = Val { id: self.n_values, ty: Ty::new(lanes[0].0.ty.elem, lanes.len() as u32) };
+        self.n_values += 1;
+        let integers = &mut self.registers.integers;
+        let first = integers.get(&lanes[0].0.id).copied();
+        if first.is_some() && lanes.iter().all(|(l, _)| integers.get(&l.id).copied() == first) {
+            integers.extend(first.map(|n| (v.id, n)));
+        }
+        v
+    }
+
+    /// A narrow integer with its upper bits as its value has them.
+    fn extended(&mut self, a: Val, signed: bool) -> Val {
+        let bits = a.ty.elem.bits();
+        if a.ty.elem == Elem::I1 || bits >= 32 {
+            return a;
+        }
+        if let Some(n) = self.known_int(a) {
+            let whole = if signed { n << (64 - bits) >> (64 - bits) } else { n & ((1 << bits) - 1) };
+            return self.ptx_int(whole, a.ty.of(Elem::I32));
+        }
+        if signed {
+            return self.each(a.ty.of(Elem::I32), &[a], |d, o| format!("bfe.s32 {d}, {}, 0, {bits};", o[0]));
+        }
+        let mask = (1 << bits) - 1;
+        self.each(a.ty.of(Elem::I32), &[a], |d, o| format!("and.b32 {d}, {}, {mask};", o[0]))
+    }
+
+    pub(super) fn ptx_bin(&mut self, op: &str, a: Val, b: Val) -> Val {
+        let (elem, ty) = (a.ty.elem, a.ty);
+        let float = elem.is_float();
+        let (name, kind) = match op {
+            "arith.addf" => ("add.rn", 'f'),
+            "arith.subf" => ("sub.rn", 'f'),
+            "arith.mulf" => ("mul.rn", 'f'),
+            "arith.divf" => ("div.rn", 'f'),
+            "math.copysign" => {
+                let t = typed('f', elem);
+                return self.each(ty, &[a, b], |d, o| format!("copysign.{t} {d}, {}, {};", o[1], o[0]));
+            }
+            "arith.addi" => ("add", 's'),
+            "arith.subi" => ("sub", 's'),
+            "arith.muli" => ("mul.lo", 's'),
+            "arith.andi" => ("and", 'b'),
+            "arith.ori" => ("or", 'b'),
+            "arith.xori" => ("xor", 'b'),
+            "arith.divsi" => ("div", 's'),
+            "arith.divui" => ("div", 'u'),
+            "arith.remsi" => ("rem", 's'),
+            "arith.remui" => ("rem", 'u'),
+            "arith.maxsi" => ("max", 's'),
+            "arith.maxui" => ("max", 'u'),
+            "arith.minsi" => ("min", 's'),
+            "arith.minui" => ("min", 'u'),
+            "arith.shli" => ("shl", 'b'),
+            "arith.shrsi" => ("shr", 's'),
+            "arith.shrui" => ("shr", 'u'),
+            other => unreachable!("`{other}` is not written as PTX"),
+        };
+        debug_assert_eq!(float, kind == 'f', "{op}");
+        if elem == Elem::I1 {
+            return self.each(ty, &[a, b], |d, o| format!("{name}.pred {d}, {}, {};", o[0], o[1]));
+        }
+        // What looks at the upper bits gets them right; the other operations need not.
+        let looks = matches!(name, "div" | "rem" | "max" | "min" | "shr");
+        let (mut a, mut b) = (a, b);
+        if looks {
+            (a, b) = (self.extended(a, kind == 's'), self.extended(b, kind == 's'));
+        }
+        if matches!(name, "shl" | "shr") && elem.bits() == 64 && self.known_int(b).is_none() {
+            b = self.ptx_cast("arith.trunci", b, Elem::I32);
+        }
+        // The first operand of a commutative operation or none may be a number: only registers there.
+        let t = typed(kind, elem);
+        let v = self.fresh(ty);
+        for lane in 0..ty.lanes {
+            let line = format!("{name}.{t} {}, {}, {};", self.name(v, lane), self.name(a, lane), self.operand(b, lane));
+            self.line(&line);
+        }
+        v
+    }
+
+    pub(super) fn ptx_un(&mut self, op: &str, a: Val) -> Val {
+        let t = typed('f', a.ty.elem);
+        let name = match op {
+            "math.absf" => format!("abs.{t}"),
+            "arith.negf" => format!("neg.{t}"),
+            "math.sqrt" => format!("sqrt.rn.{t}"),
+            "math.ceil" => format!("cvt.rpi.{t}.{t}"),
+            "math.floor" => format!("cvt.rmi.{t}.{t}"),
+            "math.roundeven" => format!("cvt.rni.{t}.{t}"),
+            other => unreachable!("`{other}` is not written as PTX"),
+        };
+        self.each(a.ty, &[a], |d, o| format!("{name} {d}, {};", o[0]))
+    }
+
+    pub(super) fn ptx_fma(&mut self, a: Val, b: Val, c: Val) -> Val {
+        let t = typed('f', a.ty.elem);
+        self.each(a.ty, &[a, b, c], |d, o| format!("fma.rn.{t} {d}, {}, {}, {};", o[0], o[1], o[2]))
+    }
+
+    pub(super) fn ptx_cmpf(&mut self, predicate: &str, a: Val, b: Val) -> Val {
+        let op = match predicate {
+            "oeq" => "eq",
+            "one" => "ne",
+            "olt" => "lt",
+            "ole" => "le",
+            "ogt" => "gt",
+            "oge" => "ge",
+            "une" => "neu",
+            "uno" => "nan",
+            other => unreachable!("`{other}` is not written as PTX"),
+        };
+        let t = typed('f', a.ty.elem);
+        self.each(a.ty.of(Elem::I1), &[a, b], |d, o| format!("setp.{op}.{t} {d}, {}, {};", o[0], o[1]))
+    }
+
+    pub(super) fn ptx_cmpi(&mut self, predicate: &str, a: Val, b: Val) -> Val {
+        let (op, kind) = match predicate {
+            "eq" | "ne" => (predicate, 'u'),
+            _ => (&predicate[1..], predicate.chars().next().unwrap_or('s')),
+        };
+        let ty = a.ty.of(Elem::I1);
+        if a.ty.elem == Elem::I1 {
+            let apart = self.each(ty, &[a, b], |d, o| format!("xor.pred {d}, {}, {};", o[0], o[1]));
+            return match op {
+                "ne" => apart,
+                _ => self.each(ty, &[apart], |d, o| format!("not.pred {d}, {};", o[0])),
+            };
+        }
+        let (a, b) = (self.extended(a, kind == 's'), self.extended(b, kind == 's'));
+        let t = typed(if op == "eq" || op == "ne" { 's' } else { kind }, a.ty.elem);
+        let v = self.fresh(ty);
+        for lane in 0..ty.lanes {
+            let line =
+                format!("setp.{op}.{t} {}, {}, {};", self.name(v, lane), self.name(a, lane), self.operand(b, lane));
+            self.line(&line);
+        }
+        v
+    }
+
+    pub(super) fn ptx_select(&mut self, c: Val, a: Val, b: Val) -> Val {
+        if a.ty.elem == Elem::I1 {
+            let first = self.ptx_bin("arith.andi", c, a);
+            let not = self.each(c.ty, &[c], |d, o| format!("not.pred {d}, {};", o[0]));
+            let second = self.ptx_bin("arith.andi", not, b);
+            return self.ptx_bin("arith.ori", first, second);
+        }
+        let t = match a.ty.elem {
+            Elem::F16 => "b16".to_string(),
+            elem => typed(if elem.is_float() { 'f' } else { 'b' }, elem),
+        };
+        self.each(a.ty, &[a, b, c], |d, o| format!("selp.{t} {d}, {}, {}, {};", o[0], o[1], o[2]))
+    }
+
+    pub(super) fn ptx_cast(&mut self, op: &str, a: Val, elem: Elem) -> Val {
+        let (from, ty) = (a.ty.elem, a.ty.of(elem));
+        if from == Elem::I1 {
+            let (one, zero) = match elem {
+                Elem::F32 => ("0f3F800000", "0f00000000"),
+                Elem::F64 => ("0d3FF0000000000000", "0d0000000000000000"),
+                _ => ("1", "0"),
+            };
+            let t = typed(if elem.is_float() { 'f' } else { 'b' }, elem);
+            return self.each(ty, &[a], |d, o| format!("selp.{t} {d}, {one}, {zero}, {};", o[0]));
+        }
+        let signed = matches!(op, "arith.extsi" | "arith.sitofp");
+        let (f, t) = (typed('f', from), typed('f', elem));
+        let name = match op {
+            "arith.extf" if from == Elem::F16 => format!("cvt.{t}.f16"),
+            "arith.extf" => format!("cvt.{t}.{f}"),
+            "arith.truncf" if elem == Elem::F16 => format!("cvt.rn.f16.{f}"),
+            "arith.truncf" => format!("cvt.rn.{t}.{f}"),
+            "arith.bitcast" => format!("mov.b{}", elem.bits().max(32)),
+            "arith.trunci" if from == Elem::I64 => "cvt.u32.u64".to_string(),
+            // The upper bits of a narrow integer mean nothing.
+            "arith.trunci" => "mov.b32".to_string(),
+            "arith.extsi" | "arith.extui" => {
+                let wide = self.extended(a, signed);
+                let s = if signed { 's' } else { 'u' };
+                if elem != Elem::I64 {
+                    // The registers of the extended value, as a value of the narrower type.
+                    return self.retyped(wide, elem);
+                }
+                return self.each(ty, &[wide], |d, o| format!("cvt.{s}64.{s}32 {d}, {};", o[0]));
+            }
+            "arith.sitofp" | "arith.uitofp" => {
+                let wide = self.extended(a, signed);
+                let from = typed(if signed { 's' } else { 'u' }, wide.ty.elem);
+                return self.each(ty, &[wide], |d, o| format!("cvt.rn.{t}.{from} {d}, {};", o[0]));
+            }
+            other => unreachable!("`{other}` is not written as PTX"),
+        };
+        let v = self.fresh(ty);
+        for lane in 0..ty.lanes {
+            let line = format!("{name} {}, {};", self.name(v, lane), self.name(a, lane));
+            self.line(&line);
+        }
+        v
+    }
+
+    fn retyped(&mut self, a: Val, elem: Elem) -> Val {
+        let lanes: Vec<(Val, u32)> = (0..a.ty.lanes).map(|lane| (a, lane)).collect();
+        let mut v = self.ptx_lanes(&lanes);
+        v.ty = v.ty.of(elem);
+        v
+    }
+
+    pub(super) fn ptx_float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
+        let (f, kind) = (typed('f', a.ty.elem), if unsigned { 'u' } else { 's' });
+        let wide = if elem == Elem::I64 { Elem::I64 } else { Elem::I32 };
+        let t = typed(kind, wide);
+        // The instruction saturates; NaN gives 0 only from f32 to 32 bits.
+        let mut v = self.each(a.ty.of(wide), &[a], |d, o| format!("cvt.rzi.{t}.{f} {d}, {};", o[0]));
+        if wide == Elem::I64 || a.ty.elem == Elem::F64 {
+            let (nan, zero) = (self.ptx_cmpf("uno", a, a), self.ptx_int(0, v.ty));
+            v = self.ptx_select(nan, zero, v);
+        }
+        if elem.bits() < 32 {
+            let bits = elem.bits();
+            let (lo, hi) = if unsigned { (0, (1 << bits) - 1) } else { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) };
+            let (lo, hi) = (self.ptx_int(lo, v.ty), self.ptx_int(hi, v.ty));
+            let (max, min) = if unsigned { ("arith.maxui", "arith.minui") } else { ("arith.maxsi", "arith.minsi") };
+            v = self.ptx_bin(min, v, hi);
+            v = self.ptx_bin(max, v, lo);
+        }
+        self.retyped(v, elem)
+    }
+
+    pub(super) fn ptx_any(&mut self, c: Val) -> Val {
+        let mut all = self.extract(c, 0);
+        for lane in 1..c.ty.lanes {
+            let next = self.extract(c, lane);
+            all = self.ptx_bin("arith.ori", all, next);
+        }
+        all
+    }
+
+    pub(super) fn ptx_element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
+        let bytes = elem.bits() as i64 / 8;
+        let ty = Ty::new(Elem::Ptr, index.ty.lanes);
+        if let Some(n) = self.known_int(index) {
+            let base = self.widen(base, ty.lanes);
+            return self.each(ty, &[base], |d, o| format!("add.s64 {d}, {}, {};", o[0], n * bytes));
+        }
+        let base = self.widen(base, ty.lanes);
+        self.each(ty, &[index, base], |d, o| match bytes {
+            1 => format!("add.s64 {d}, {}, {};", o[1], o[0]),
+            _ => format!("mad.lo.s64 {d}, {}, {bytes}, {};", o[0], o[1]),
+        })
+    }
+
+    /// Loads from what the kernel does not write.
+    pub(super) fn ptx_load(&mut self, address: Val, ty: Ty, align: u32, mask: Option<Val>) -> Val {
+        let (v, t, bytes) = (self.fresh(ty), in_memory(ty.elem), ty.elem.bits().max(8) / 8);
+        let whole = address.ty.lanes == 1 && mask.is_none() && ty.lanes > 1 && align >= bytes * ty.lanes;
+        if whole && matches!(ty.lanes, 2 | 4) && bytes * ty.lanes <= 16 {
+            let names: Vec<String> = (0..ty.lanes).map(|lane| self.name(v, lane)).collect();
+            let (n, at) = (ty.lanes, self.name(address, 0));
+            self.line(&format!("ld.global.nc.v{n}.{t} {{{}}}, [{at}];", names.join(", ")));
+            return v;
+        }
+        for lane in 0..ty.lanes {
+            let d = self.name(v, lane);
+            let guard = self.guard_of(mask, lane);
+            if mask.is_some() {
+                let zero = match ty.elem {
+                    Elem::F32 => "f32 {d}, 0f00000000".replace("{d}", &d),
+                    Elem::F64 => "f64 {d}, 0d0000000000000000".replace("{d}", &d),
+                    Elem::F16 => format!("b16 {d}, 0"),
+                    elem => format!("{} {d}, 0", typed('b', elem)),
+                };
+                self.line(&format!("mov.{zero};"));
+            }
+            let at = self.place_of(address, lane, bytes);
+            self.line(&format!("{guard}ld.global.nc.{t} {d}, [{at}];"));
+        }
+        v
+    }
+
+    pub(super) fn ptx_store(&mut self, v: Val, address: Val, align: u32, mask: Option<Val>) {
+        let (ty, t, bytes) = (v.ty, in_memory(v.ty.elem), v.ty.elem.bits().max(8) / 8);
+        let whole = address.ty.lanes == 1 && mask.is_none() && ty.lanes > 1 && align >= bytes * ty.lanes;
+        if whole && matches!(ty.lanes, 2 | 4) && bytes * ty.lanes <= 16 {
+            let names: Vec<String> = (0..ty.lanes).map(|lane| self.name(v, lane)).collect();
+            let (n, at) = (ty.lanes, self.name(address, 0));
+            self.line(&format!("st.global.v{n}.{t} [{at}], {{{}}};", names.join(", ")));
+            return;
+        }
+        for lane in 0..ty.lanes {
+            let (guard, at) = (self.guard_of(mask, lane), self.place_of(address, lane, bytes));
+            let name = self.name(v, lane);
+            self.line(&format!("{guard}st.global.{t} [{at}], {name};"));
+        }
+    }
+
+    /// The value of the thread whose number in the warp differs in these bits.
+    pub fn exchanged_with(&mut self, v: Val, bits: u32) -> Val {
+        let exchange = |asm: &mut Asm, v: Val| {
+            let operands = [asm.name(v, 0), bits.to_string(), "31".into(), "0xffffffff".into()];
+            asm.instruction(v.ty, "shfl.sync.bfly.b32", &operands)
+        };
+        match Class::of(v.ty.elem) {
+            Class::F32 | Class::B32 => exchange(self, v),
+            Class::Pred => {
+                let word = self.ptx_cast("arith.extui", v, Elem::I32);
+                let (word, zero) = (exchange(self, word), self.int(0, Ty::I32));
+                self.cmpi("ne", word, zero)
+            }
+            Class::B64 | Class::F64 => {
+                let (lo, hi) = (self.fresh(Ty::I32), self.fresh(Ty::I32));
+                self.line(&format!("mov.b64 {{{}, {}}}, {};", self.name(lo, 0), self.name(hi, 0), self.name(v, 0)));
+                let (lo, hi) = (exchange(self, lo), exchange(self, hi));
+                let pair = format!("{{{}, {}}}", self.name(lo, 0), self.name(hi, 0));
+                self.instruction(v.ty, "mov.b64", &[pair])
+            }
+            Class::B16 => unreachable!("f16 is computed with as f32"),
+        }
+    }
+
+    /// Sets the status word: many threads may.
+    pub(super) fn ptx_raise(&mut self, address: Val) {
+        let at = self.name(address, 0);
+        self.line(&format!("red.relaxed.gpu.global.or.b64 [{at}], 1;"));
+    }
+
+    fn guard_of(&self, mask: Option<Val>, lane: u32) -> String {
+        mask.map(|m| format!("@{} ", self.name(m, if m.ty.lanes == 1 { 0 } else { lane }))).unwrap_or_default()
+    }
+
+    /// Where a lane accesses memory: at its own address, or so many elements behind the first.
+    fn place_of(&self, address: Val, lane: u32, bytes: u32) -> String {
+        match (address.ty.lanes, lane) {
+            (1, 0) => self.name(address, 0),
+            (1, _) => format!("{}+{}", self.name(address, 0), lane * bytes),
+            (_, _) => self.name(address, lane),
+        }
+    }
+
+    /// Copies values to registers of their own, which a loop then changes.
+    fn variables(&mut self, inits: &[Val]) -> Vec<Val> {
+        let variables: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        variables.iter().zip(inits).for_each(|(v, init)| self.set(*v, *init));
+        variables
+    }
+
+    /// Writes a register again.
+    pub fn set(&mut self, variable: Val, value: Val) {
+        debug_assert_eq!(variable.ty, value.ty);
+        let t = match variable.ty.elem {
+            Elem::I1 => "pred".to_string(),
+            Elem::F16 => "b16".to_string(),
+            elem => typed(if elem.is_float() { 'f' } else { 'b' }, elem),
+        };
+        for lane in 0..variable.ty.lanes {
+            let (d, s) = (self.name(variable, lane), self.name(value, lane));
+            if d != s {
+                self.line(&format!("mov.{t} {d}, {s};"));
+            }
+        }
+    }
+
+    /// All at once: a value may be one of the variables.
+    fn set_all(&mut self, variables: &[Val], values: &[Val]) {
+        let own: Vec<String> = variables.iter().flat_map(|v| (0..v.ty.lanes).map(|l| self.name(*v, l))).collect();
+        let mut at = 0;
+        let mut copies = vec![];
+        for (variable, value) in variables.iter().zip(values) {
+            let taken = (0..value.ty.lanes).any(|lane| {
+                let name = self.name(*value, lane);
+                own.iter().enumerate().any(|(i, o)| *o == name && i != at + lane as usize)
+            });
+            at += variable.ty.lanes as usize;
+            copies.push(if taken { self.variables(&[*value])[0] } else { *value });
+        }
+        variables.iter().zip(copies).for_each(|(variable, value)| self.set(*variable, value));
+    }
+
+    pub(super) fn ptx_for(
+        &mut self,
+        (lo, hi, step): (Val, Val, Val),
+        inits: &[Val],
+        body: impl FnOnce(&mut Asm, Val, &[Val]) -> Vec<Val>,
+    ) -> Vec<Val> {
+        let iv = self.variables(&[lo])[0];
+        let carried = self.variables(inits);
+        let (head, end) = (self.label(), self.label());
+        self.place_label(&head);
+        let done = self.ptx_cmpi("sge", iv, hi);
+        let done = self.name(done, 0);
+        self.line(&format!("@{done} bra {end};"));
+        self.depth += 1;
+        let next = body(self, iv, &carried);
+        self.set_all(&carried, &next);
+        let (i, step) = (self.name(iv, 0), self.operand(step, 0));
+        self.line(&format!("add.{} {i}, {i}, {step};", typed('s', iv.ty.elem)));
+        self.depth -= 1;
+        self.line(&format!("bra {head};"));
+        self.place_label(&end);
+        carried
+    }
+
+    pub(super) fn ptx_if_else(
+        &mut self,
+        condition: Val,
+        tys: &[Ty],
+        then: impl FnOnce(&mut Asm) -> Vec<Val>,
+        other: impl FnOnce(&mut Asm) -> Vec<Val>,
+    ) -> Vec<Val> {
+        let results: Vec<Val> = tys.iter().map(|ty| self.fresh(*ty)).collect();
+        let (otherwise, end) = (self.label(), self.label());
+        let c = self.name(condition, 0);
+        self.line(&format!("@!{c} bra {otherwise};"));
+        self.depth += 1;
+        let values = then(self);
+        self.set_all(&results, &values);
+        self.line(&format!("bra {end};"));
+        self.depth -= 1;
+        self.place_label(&otherwise);
+        self.depth += 1;
+        let values = other(self);
+        self.set_all(&results, &values);
+        self.depth -= 1;
+        self.place_label(&end);
+        results
+    }
+
+    pub(super) fn ptx_if_then(&mut self, condition: Val, then: impl FnOnce(&mut Asm)) {
+        let end = self.label();
+        let c = self.name(condition, 0);
+        self.line(&format!("@!{c} bra {end};"));
+        self.depth += 1;
+        then(self);
+        self.depth -= 1;
+        self.place_label(&end);
+    }
+
+    pub(super) fn ptx_do_while(
+        &mut self,
+        inits: &[Val],
+        body: impl FnOnce(&mut Asm, &[Val]) -> (Val, Vec<Val>),
+    ) -> Vec<Val> {
+        let carried = self.variables(inits);
+        let head = self.label();
+        self.place_label(&head);
+        self.depth += 1;
+        let (more, next) = body(self, &carried);
+        // The condition may be computed from what changes now.
+        let more = self.variables(&[more])[0];
+        self.set_all(&carried, &next);
+        self.depth -= 1;
+        let more = self.name(more, 0);
+        self.line(&format!("@{more} bra {head};"));
+        carried
+    }
+}

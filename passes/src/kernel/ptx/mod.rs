@@ -1,0 +1,150 @@
+//! flow kernel  =>  PTX: one entry per kernel, and how it is launched
+//!
+//! An entry takes the addresses of its buffers (reads first), its integer parameters, and the address of the status
+//! word. Blocks and grids have one dimension. What a kernel computes is written by the same code as for a CPU
+//! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
+
+pub mod gemm;
+mod map;
+mod rows;
+
+use super::asm::{Asm, Elem, Ty, Val};
+use super::def::KernelDef;
+use super::eval::{Cx, decode};
+use sardonyx_dialects::flow::kernel::Class;
+use sardonyx_runtime::{Dim, Error, Result};
+
+/// A kind of GPU that PTX is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    Sm80,
+    Sm90a,
+}
+
+impl Target {
+    pub const ALL: [Target; 2] = [Target::Sm80, Target::Sm90a];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Sm80 => "sm_80",
+            Target::Sm90a => "sm_90a",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Target> {
+        Target::ALL.into_iter().find(|t| t.name() == name)
+    }
+}
+
+/// One entry, ready to be put into a module.
+#[derive(Clone, Debug)]
+pub struct PtxKernel {
+    pub text: String,
+    /// Blocks of a launch, over `p0`, `p1`, …; none where there is no work.
+    pub grid: Dim,
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of shared memory beyond what the entry declares.
+    pub shared_bytes: u32,
+}
+
+/// What a form decides before the entry is written.
+struct Form {
+    grid: Dim,
+    block: u32,
+    shared_bytes: u32,
+    /// Shared variables, in PTX.
+    variables: String,
+}
+
+impl Form {
+    /// One item of `items` per thread.
+    fn per_thread(items: Dim) -> Form {
+        Form::of_items(items, THREADS)
+    }
+
+    /// `per_block` items for a block.
+    fn of_items(items: Dim, per_block: i64) -> Form {
+        let grid = items.ceildiv(&Dim::constant(per_block));
+        Form { grid, block: THREADS as u32, shared_bytes: 0, variables: String::new() }
+    }
+}
+
+/// Threads of a block, where the form has no reason for another number.
+const THREADS: i64 = 256;
+
+/// A module of several entries.
+pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
+    let head = format!(".version 8.0\n.target {}\n.address_size 64\n", target.name());
+    kernels.iter().fold(head, |text, k| text + "\n" + &k.text)
+}
+
+impl KernelDef {
+    /// The kernel as a PTX entry. Errors: E0202 for sizes that the grid cannot express.
+    pub fn emit_ptx(&self, symbol: &str, _target: Target) -> Result<PtxKernel> {
+        self.entry(symbol, |cx, asm| match (self.class, gemm::Gemm::of(self)) {
+            (Class::Map, _) => map::emit(cx, asm),
+            (_, Some(gemm)) => gemm::emit(cx, asm, &gemm),
+            (Class::Normalise | Class::Contract, None) => rows::emit(cx, asm),
+        })
+    }
+
+    /// A contraction with tiles of one's own choice.
+    pub fn emit_gemm(&self, symbol: &str, gemm: &gemm::Gemm) -> Result<PtxKernel> {
+        self.entry(symbol, |cx, asm| gemm::emit(cx, asm, gemm))
+    }
+
+    fn entry(&self, symbol: &str, write: impl FnOnce(&Cx, &mut Asm) -> Form) -> Result<PtxKernel> {
+        let mut asm = Asm::ptx();
+        let cx = arguments(&mut asm, self);
+        let form = write(&cx, &mut asm);
+        if form.grid.is_overflow() {
+            return Err(Error::user("E0202", "the number of blocks of a kernel overflows 64 bits"));
+        }
+        let head = signature(self, symbol, form.block);
+        let text = asm.finish_ptx(&head, &form.variables);
+        Ok(PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes })
+    }
+}
+
+fn signature(def: &KernelDef, symbol: &str, block: u32) -> String {
+    let buffers = (0..def.reads.len() + def.writes.len()).map(|i| format!("  .param .u64 b{i}"));
+    let params = (0..def.n_params).map(|i| format!("  .param .s64 p{i}"));
+    let all: Vec<String> = buffers.chain(params).chain(["  .param .u64 status".to_string()]).collect();
+    format!(".visible .entry {symbol}(\n{}\n)\n.reqntid {block}, 1, 1", all.join(",\n"))
+}
+
+fn arguments<'a>(asm: &mut Asm, def: &'a KernelDef) -> Cx<'a> {
+    let mut pointer = |name: String| {
+        let generic = asm.instruction(Ty::PTR, "ld.param.u64", &[format!("[{name}]")]);
+        let operands = [asm.name(generic, 0)];
+        asm.instruction(Ty::PTR, "cvta.to.global.u64", &operands)
+    };
+    let n_reads = def.reads.len();
+    let reads = (0..n_reads).map(|i| pointer(format!("b{i}"))).collect();
+    let writes = (0..def.writes.len()).map(|i| pointer(format!("b{}", n_reads + i))).collect();
+    let status = pointer("status".to_string());
+    let params = (0..def.n_params).map(|i| asm.instruction(Ty::I64, "ld.param.s64", &[format!("[p{i}]")])).collect();
+    Cx { def, deps: def.dependences(), params, reads, writes, status, cpu: None }
+}
+
+/// `%ctaid.x · per_block + within`: the number of an item.
+fn item(asm: &mut Asm, per_block: i64, within: Val) -> Val {
+    let block = asm.special("%ctaid.x");
+    let operands = [asm.name(block, 0), per_block.to_string()];
+    let first = asm.instruction(Ty::I64, "mul.wide.u32", &operands);
+    let within = asm.cast("arith.extui", within, Elem::I64);
+    asm.bin("arith.addi", first, within)
+}
+
+/// The outer variables of point `number`, the last one running fastest.
+fn outer_point(cx: &Cx, asm: &mut Asm, number: Val) -> Vec<Option<Val>> {
+    let extents: Vec<Val> = (0..cx.def.outer.len()).map(|v| cx.extent(asm, v)).collect();
+    let mut vars: Vec<Option<Val>> = decode(asm, number, &extents).into_iter().map(Some).collect();
+    vars.resize(cx.def.n_vars(), None);
+    vars
+}
+
+fn outer_points(def: &KernelDef) -> Dim {
+    def.outer.iter().fold(Dim::constant(1), |p, e| p * e.dim())
+}
