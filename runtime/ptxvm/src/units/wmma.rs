@@ -106,6 +106,16 @@ impl Fragment {
         }
     }
 
+    /// Elements between rows, or columns, of a matrix stored without gaps.
+    pub fn width(&self, row_major: bool) -> usize {
+        if row_major { self.columns } else { self.rows }
+    }
+
+    /// How many elements of a lane, from a multiple of that on, follow one another in memory.
+    pub fn run(&self, row_major: bool) -> usize {
+        if row_major != (self.role == Role::B) { self.elements().min(self.width(row_major)) } else { 1 }
+    }
+
     /// Offset in elements from the matrix's address, for a leading dimension of `stride` elements.
     pub fn offset(&self, lane: usize, i: usize, row_major: bool, stride: u64) -> u64 {
         let (row, column) = self.position(lane, i);
