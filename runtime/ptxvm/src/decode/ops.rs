@@ -143,13 +143,39 @@ pub struct Shuffle {
 #[derive(Clone, Debug)]
 pub enum Warp {
     /// Destination (a predicate, or a word for `ballot`), operand and its negation, member mask.
-    Vote { mode: Vote, d: Reg, a: u32, negated: bool, members: u32 },
-    MatchAny { d: u32, a: Reg, members: u32 },
-    MatchAll { d: Option<u32>, p: Option<u32>, a: Reg, members: u32 },
-    Redux { op: Redux, d: u32, a: u32, members: u32 },
-    ActiveMask { d: u32 },
+    Vote {
+        mode: Vote,
+        d: Reg,
+        a: u32,
+        negated: bool,
+        members: u32,
+    },
+    MatchAny {
+        d: u32,
+        a: Reg,
+        members: u32,
+    },
+    MatchAll {
+        d: Option<u32>,
+        p: Option<u32>,
+        a: Reg,
+        members: u32,
+    },
+    Redux {
+        op: Redux,
+        d: u32,
+        a: u32,
+        members: u32,
+    },
+    ActiveMask {
+        d: u32,
+    },
     /// `elect.sync d|p, members`
-    Elect { d: Option<u32>, p: u32, members: u32 },
+    Elect {
+        d: Option<u32>,
+        p: u32,
+        members: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
