@@ -5,10 +5,12 @@
 mod build;
 mod kernels;
 mod kinds;
+mod play;
 mod source;
 
 use kernels::{Subject, subjects};
 use kinds::KINDS;
+use play::{Verdict, verdict};
 use source::{Edit, Source};
 
 /// Places of one kind in one kernel; the first, the last and some between.
@@ -57,18 +59,43 @@ fn mutants(subjects: &[Subject]) -> Vec<Mutant> {
 }
 
 #[test]
-fn dump() {
+fn unbroken_kernels_are_right() {
+    for subject in subjects() {
+        let verdict = verdict(&subject, &subject.text, SEEDS);
+        assert!(matches!(verdict, Verdict::Right), "{}: {verdict:?}", subject.name);
+    }
+}
+
+#[test]
+fn broken_kernels_are_noticed() {
     let subjects = subjects();
-    for s in &subjects {
-        std::fs::write(format!("/tmp/mut/{}.ptx", s.name), &s.text).unwrap();
+    let mutants = mutants(&subjects);
+    let (mut survivors, mut unexplained) = (vec![], vec![]);
+    let mut used: Vec<&str> = vec![];
+    for mutant in &mutants {
+        let subject = &subjects[mutant.subject];
+        let line = format!("{} in {}, line {}: {}", mutant.kind, subject.name, mutant.line, mutant.what);
+        if !used.contains(&mutant.kind) {
+            used.push(mutant.kind);
+        }
+        match verdict(subject, &mutant.text, SEEDS) {
+            Verdict::Refused(error) => panic!("{line}\nis not a kernel any more: {error}"),
+            Verdict::Finding(why) | Verdict::Wrong(why) => println!("noticed   {line}\n          {why}"),
+            Verdict::Right => {
+                let explained = EXPLAINED
+                    .iter()
+                    .find(|e| e.kind == mutant.kind && e.subject == subject.name && mutant.what.contains(e.what));
+                match explained {
+                    Some(explained) => println!("survived  {line}\n          {}", explained.reason),
+                    None => unexplained.push(line.clone()),
+                }
+                survivors.push(line);
+            }
+        }
     }
-    let mut count = std::collections::BTreeMap::new();
-    for m in mutants(&subjects) {
-        *count.entry((m.kind, subjects[m.subject].name)).or_insert(0) += 1;
-    }
-    for k in KINDS {
-        let n: i32 = count.iter().filter(|((a, _), _)| *a == k.name).map(|(_, n)| n).sum();
-        println!("{} {n}", k.name);
-    }
-    println!("{}", count.values().sum::<i32>());
+    let (n, n_noticed) = (mutants.len(), mutants.len() - survivors.len());
+    println!("{n_noticed} of {n} mutants noticed, {} kinds of mistakes, {} kernels", used.len(), subjects.len());
+    assert!(n >= 100 && used.len() >= 10, "{n} mutants of {} kinds", used.len());
+    assert!(unexplained.is_empty(), "survived without a reason:\n{}", unexplained.join("\n"));
+    assert!(n_noticed * 100 >= n * 97, "{n_noticed} of {n} noticed");
 }
