@@ -81,7 +81,7 @@ impl Launch<'_> {
     /// Adds the sectors that one access requests in all steps.
     pub fn count(&self, traffic: &mut [Traffic], access: Touch, steps: &Steps) {
         let t = &mut traffic[access.buffer(self.def)];
-        t.from_data |= access.from_data(self);
+        t.from_data |= access.depends_on_data(self);
         let (n, unit) = (steps.n.min(STEPS_MAX), access.bytes(self.def));
         let moves = self.def.access_vars(access.access, &self.deps) >> steps.along & 1 == 1;
         let stride = if moves { self.stride(access.access, steps.along) } else { Some(0) };
@@ -252,7 +252,7 @@ impl Touch<'_> {
         &all[self.access.buffer]
     }
 
-    fn from_data(&self, launch: &Launch) -> bool {
+    fn depends_on_data(&self, launch: &Launch) -> bool {
         let point = vec![0; launch.def.n_vars()];
         let index = self.access.computed.iter().any(|c| launch.eval(&c.expr, &point).is_none());
         index || self.guard.is_some_and(|g| launch.holds(g, &point).is_none())
