@@ -14,7 +14,7 @@ impl Point {
         let guard = guard.map(|g| self.eval(cx, asm, g));
         let index = self.index(cx, asm, access, storage, guard);
         let elem = scalar::stored(t);
-        let (align, whole) = (elem.bits() / 8, self.whole_align(elem));
+        let (align, whole) = (elem.bits() / 8, self.whole_align(access, elem));
         let v = match (&index, guard) {
             // All lanes read one element, or there is one lane.
             (Index::At(i), None) => {
@@ -52,8 +52,10 @@ impl Point {
     }
 
     /// What neighbours are known to be aligned to.
-    fn whole_align(&self, elem: Elem) -> u32 {
-        elem.bits() / 8 * if self.aligned { self.lanes } else { 1 }
+    fn whole_align(&self, access: &Access, elem: Elem) -> u32 {
+        let lanes = self.lanes as i64;
+        let known = self.multiple % lanes == 0 && access.is_aligned(self.along, lanes);
+        elem.bits() / 8 * if self.aligned || known { self.lanes } else { 1 }
     }
 
     /// The lanes that exist and pass the guard.
@@ -79,7 +81,7 @@ impl Point {
         let index = self.index(cx, asm, access, storage, None);
         let v = scalar::before_store(asm, v, t);
         let elem = v.ty.elem;
-        let (align, whole) = (elem.bits() / 8, self.whole_align(elem));
+        let (align, whole) = (elem.bits() / 8, self.whole_align(access, elem));
         match index {
             Index::At(i) => {
                 let address = asm.element(base, i, elem);

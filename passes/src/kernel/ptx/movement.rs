@@ -136,7 +136,7 @@ impl Launch<'_> {
     }
 
     /// The element that is accessed at a point. An index from data is taken to be anything below its limit.
-    fn element(&self, access: &Access, storage: &Storage, point: &[i64]) -> i64 {
+    pub fn element(&self, access: &Access, storage: &Storage, point: &[i64]) -> i64 {
         let line = |l: &Linear| {
             let terms = l.strides.iter().zip(point).map(|(s, v)| self.size(*s) * v);
             self.size(l.offset) + terms.sum::<i64>()
