@@ -315,8 +315,12 @@ impl Asm {
             "ole" => "le",
             "ogt" => "gt",
             "oge" => "ge",
-            "ult" => "ltu",
+            "ueq" => "equ",
             "une" => "neu",
+            "ult" => "ltu",
+            "ule" => "leu",
+            "ugt" => "gtu",
+            "uge" => "geu",
             "uno" => "nan",
             other => unreachable!("`{other}` is not written as PTX"),
         };
