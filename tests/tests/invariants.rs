@@ -233,6 +233,7 @@ static UNSAFE: &[(&str, &str)] = &[
     ("dialects/src/hooks.rs", "called from C++"),
     ("dialects/src/mlir.rs", "MLIR's C interface"),
     ("passes/src/registry.rs", "MLIR's C interface: pass managers"),
+    ("runtime/examples/gpu_goldens/main.rs", "asks a GPU through its driver"),
     ("runtime/src/artifact/read.rs", "maps artifacts"),
     ("runtime/src/call.rs", "launches kernels and copies buffers by their addresses"),
     ("runtime/src/code.rs", "loads code"),
