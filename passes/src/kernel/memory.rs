@@ -32,7 +32,7 @@ impl Point {
             }
             (Index::From(i), None) if self.mask.is_none() => {
                 let address = asm.element(base, *i, elem);
-                asm.load(address, Ty::new(elem, self.lanes), align)
+                asm.load(address, Ty::new(elem, self.lanes), self.alignment(access, align))
             }
             (Index::From(i), Some(g)) if g.ty.lanes == 1 && self.mask.is_none() => {
                 asm.guarded_load(g, base, *i, Ty::new(elem, self.lanes))
@@ -85,7 +85,7 @@ impl Point {
                 let address = asm.element(base, i, elem);
                 let v = asm.widen(v, self.lanes);
                 match self.mask {
-                    None => asm.store(v, address, align),
+                    None => asm.store(v, address, self.alignment(access, align)),
                     Some(m) => asm.masked_store(v, address, m),
                 }
             }
@@ -95,6 +95,16 @@ impl Point {
                 asm.masked_store(v, addresses, mask);
             }
         }
+    }
+
+    /// Of the address in lane 0, where lanes access consecutive elements of so many bytes.
+    fn alignment(&self, access: &Access, bytes: u32) -> u32 {
+        let lanes = self.lanes as i64;
+        let line = &access.coords[0];
+        let others = line.strides.iter().enumerate().filter(|(v, _)| *v != self.along).map(|(_, s)| *s);
+        let mut all = others.chain([line.offset]).chain(access.computed.iter().map(|c| c.stride));
+        let whole = |s: Size| s.as_const().is_some_and(|c| c % lanes == 0);
+        if self.multiple % lanes == 0 && all.all(whole) { bytes * self.lanes } else { bytes }
     }
 
     fn index(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, storage: &Storage, guard: Option<Val>) -> Index {

@@ -10,7 +10,7 @@ mod copy;
 mod epilogue;
 mod plan;
 
-pub use plan::{Plan, WIDTH, plan};
+pub use plan::{Plan, Roles, WIDTH, candidates, epilogue, plan};
 
 use super::asm::{Asm, Elem, Val};
 use super::def::*;

@@ -42,8 +42,33 @@ pub struct Plan {
     pub direct: bool,
 }
 
+/// Which loads and variables are which part of a contraction, however it is computed.
+#[derive(Clone, Debug)]
+pub struct Roles {
+    pub reduce: usize,
+    pub a: Access,
+    pub b: Access,
+    pub batch: Vec<usize>,
+    pub m: Option<usize>,
+    pub n: usize,
+    pub k: usize,
+}
+
 /// The parts, or `None` where the contraction has no form that this emitter takes.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
+    let blocked = candidates(def, &[DType::F32]).into_iter().filter_map(|(score, r)| Some((score, blocked(def, r)?)));
+    let (_, plan) = blocked.max_by_key(|(score, _)| *score)?;
+    Some(plan)
+}
+
+/// The ways to see a contraction over one variable with elements of these types, and how good each is.
+pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
+    let Some((reduce, left, right)) = factors(def, dtypes) else { return vec![] };
+    [roles(def, reduce, left, right), roles(def, reduce, right, left)].into_iter().flatten().collect()
+}
+
+/// The reduction and its two factors, of one type.
+fn factors<'a>(def: &'a KernelDef, dtypes: &[DType]) -> Option<(usize, &'a Access, &'a Access)> {
     let [_] = def.inner[..] else { return None };
     let (reduce, arg) = def.body.iter().enumerate().find_map(|(r, s)| match s.op {
         Op::Reduce { arg, .. } => Some((r, arg)),
@@ -51,13 +76,11 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     })?;
     let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
     let [left, right] = args[..] else { return None };
-    if [left, right, arg, reduce].iter().any(|s| def.body[*s].dtype != DType::F32) {
+    let dtype = def.body[reduce].dtype;
+    if !dtypes.contains(&dtype) || [left, right, arg].iter().any(|s| def.body[*s].dtype != dtype) {
         return None;
     }
-    let (left, right) = (plain(def, left)?, plain(def, right)?);
-    let candidates = [roles(def, reduce, left, right), roles(def, reduce, right, left)];
-    let (_, plan) = candidates.into_iter().flatten().max_by_key(|(score, _)| *score)?;
-    Some(plan)
+    Some((reduce, plain(def, left)?, plain(def, right)?))
 }
 
 /// A load whose place is linear, but for what moves with the batch alone (the head that a group of heads shares).
@@ -73,8 +96,9 @@ fn computed_with(access: &Access, var: usize) -> bool {
     access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(var)))
 }
 
-/// The plan with these two in the parts of A and B, and how good it is.
-fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64, Plan)> {
+/// The roles with these two in the parts of A and B, and how good they are. Only B may lie in panels, which then are
+/// panels of its columns.
+fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64, Roles)> {
     let k = def.outer.len();
     let panels = def.reads[b.buffer].panels;
     if def.reads[a.buffer].panels.is_some() {
@@ -94,9 +118,19 @@ fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64,
     // The variable with the most iterations is blocked; parameters count as many.
     let size = |v: &usize| def.extent(*v).as_const().unwrap_or(i64::MAX);
     let m = free.filter(|v| a.moves_with(*v) && !b.moves_with(*v)).max_by_key(size);
-    let form = match panels {
-        Some(p) if panels_fit(def, b, p, n, k) => Form::Panels,
-        Some(_) => return None,
+    if panels.is_some_and(|p| !panels_fit(def, b, p, n, k)) {
+        return None;
+    }
+    let batch = outer.filter(|v| *v != n && Some(*v) != m).collect();
+    let total = score(n) + 100 * panels.is_some() as i64 + a.stride(k).is(1) as i64 + m.is_some() as i64;
+    Some((total, Roles { reduce, a: a.clone(), b: b.clone(), batch, m, n, k }))
+}
+
+/// The plan of a CPU for these roles.
+fn blocked(def: &KernelDef, roles: Roles) -> Option<Plan> {
+    let Roles { reduce, a, b, batch, m, n, k } = roles;
+    let form = match def.reads[b.buffer].panels {
+        Some(_) => Form::Panels,
         None if b.stride(n).is(1) => Form::Rows,
         None => Form::Copied,
     };
@@ -104,10 +138,8 @@ fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64,
     if form == Form::Copied && m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4)) {
         return None;
     }
-    let batch = outer.filter(|v| *v != n && Some(*v) != m).collect();
-    let total = score(n) + 100 * panels.is_some() as i64 + a.stride(k).is(1) as i64 + m.is_some() as i64;
     let direct = epilogue_is_short(def, reduce);
-    Some((total, Plan { reduce, a: a.clone(), b: b.clone(), batch, m, n, k, form, direct }))
+    Some(Plan { reduce, a, b, batch, m, n, k, form, direct })
 }
 
 /// Row k of the panels is row k of the sum, and every panel of columns is one panel in memory.

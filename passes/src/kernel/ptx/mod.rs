@@ -4,6 +4,7 @@
 //! word. Blocks and grids have one dimension. What a kernel computes is written by the same code as for a CPU
 //! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
 
+pub mod gemm;
 mod limits;
 mod map;
 mod rows;
@@ -82,20 +83,30 @@ pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
 impl KernelDef {
     /// The kernel as a PTX entry. Errors: E0202 for sizes that the grid cannot express.
     pub fn emit_ptx(&self, symbol: &str, target: Target) -> Result<PtxKernel> {
+        let kernel = self.entry(symbol, |cx, asm| match (self.class, gemm::Gemm::of(self)) {
+            (Class::Map, _) => map::emit(cx, asm),
+            (_, Some(gemm)) => gemm::emit(cx, asm, &gemm),
+            (Class::Normalise | Class::Contract, None) => rows::emit(cx, asm),
+        })?;
+        limits::check(target, symbol, &kernel)?;
+        Ok(kernel)
+    }
+
+    /// A contraction with tiles of one's own choice.
+    pub fn emit_gemm(&self, symbol: &str, gemm: &gemm::Gemm) -> Result<PtxKernel> {
+        self.entry(symbol, |cx, asm| gemm::emit(cx, asm, gemm))
+    }
+
+    fn entry(&self, symbol: &str, write: impl FnOnce(&Cx, &mut Asm) -> Form) -> Result<PtxKernel> {
         let mut asm = Asm::ptx();
         let cx = arguments(&mut asm, self);
-        let form = match self.class {
-            Class::Map => map::emit(&cx, &mut asm),
-            Class::Normalise | Class::Contract => rows::emit(&cx, &mut asm),
-        };
+        let form = write(&cx, &mut asm);
         if form.grid.is_overflow() {
             return Err(Error::user("E0202", "the number of blocks of a kernel overflows 64 bits"));
         }
         let head = signature(self, symbol, form.block);
         let text = asm.finish_ptx(&head, &form.variables);
-        let kernel = PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes };
-        limits::check(target, symbol, &kernel)?;
-        Ok(kernel)
+        Ok(PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes })
     }
 }
 

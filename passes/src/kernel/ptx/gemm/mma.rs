@@ -1,0 +1,174 @@
+//! Two tiles in shared memory  =>  fragments in registers  =>  sums on tensor cores
+//!
+//! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has the four bytes
+//! `4t` of row `g`. `ldmatrix` brings four of them; f32 with rows inside comes by ordinary loads.
+//!
+//! An f32 is taken as two tf32: x = hi + lo + ε, |ε| ≤ 2^-22·|x|; a·b ≈ lo·hi + hi·lo + hi·hi, each exact, summed in f32.
+
+use super::copy::{log2, shift, swizzle};
+use super::operand::{Inner, Operand};
+use super::plan::Gemm;
+use crate::kernel::asm::{Asm, Elem, Ty, Val};
+use sardonyx_runtime::DType;
+
+/// Bytes of k of one instruction.
+const STEP_BYTES: i64 = 32;
+
+/// Where a warp's fragments of one operand lie.
+pub struct Reader<'a> {
+    operand: &'a Operand,
+    /// Rows of the warp.
+    rows: i64,
+    /// Per step in a line of k, or per pair of row blocks where rows are inside: the first place, from the stage on.
+    places: Vec<Val>,
+}
+
+/// Eight rows by 32 bytes of k, in two registers.
+type Fragment = [Val; 2];
+
+impl<'a> Reader<'a> {
+    /// `warp` counts the warps along the operand's rows.
+    pub fn new(asm: &mut Asm, operand: &'a Operand, rows: i64, warp: Val) -> Reader<'a> {
+        let lane = asm.special("%laneid");
+        let bits = |asm: &mut Asm, right: i64, mask: i64| {
+            let v = shift(asm, "arith.shrui", lane, right);
+            let mask = asm.int(mask, Ty::I32);
+            asm.bin("arith.andi", v, mask)
+        };
+        let first = shift(asm, "arith.shli", warp, log2(rows));
+        let (line, bytes, each) = match (operand.inner, operand.element_bytes) {
+            (Inner::K, _) => {
+                // Lane 8j + r addresses row r of matrix j: rows 0..8, rows 8..16, then the next 16 bytes of k.
+                let (within, half) = (bits(asm, 0, 15), bits(asm, 4, 1));
+                let line = asm.bin("arith.addi", first, within);
+                (line, shift(asm, "arith.shli", half, 4), operand.pitch() / STEP_BYTES)
+            }
+            (Inner::Rows, 4) => {
+                let (group, k) = (bits(asm, 2, 7), bits(asm, 0, 3));
+                let row = asm.bin("arith.addi", first, group);
+                (k, shift(asm, "arith.shli", row, 2), (rows / 8).min(4))
+            }
+            (Inner::Rows, _) => {
+                let (within, upper, half) = (bits(asm, 0, 7), bits(asm, 4, 1), bits(asm, 3, 1));
+                let upper = shift(asm, "arith.shli", upper, 3);
+                let line = asm.bin("arith.addi", within, upper);
+                let bytes = shift(asm, "arith.shli", first, 1);
+                let half = shift(asm, "arith.shli", half, 4);
+                (line, asm.bin("arith.addi", bytes, half), rows / 16)
+            }
+        };
+        let start = shift(asm, "arith.shli", line, log2(operand.pitch()));
+        let by = swizzle(asm, operand, line);
+        let bytes = asm.bin("arith.xori", bytes, by);
+        let place = asm.bin("arith.addi", start, bytes);
+        let places = (0..each).map(|i| {
+            let by = asm.int(i * STEP_BYTES, Ty::I32);
+            if i == 0 { place } else { asm.bin("arith.xori", place, by) }
+        });
+        let places = places.collect();
+        Reader { operand, rows, places }
+    }
+
+    /// The fragments of step `step` of the stage whose tile begins at `tile`, one per eight rows.
+    fn fragments(&self, asm: &mut Asm, tile: Val, step: i64) -> Vec<Fragment> {
+        let (operand, pitch) = (self.operand, self.operand.pitch());
+        let steps = (operand.k_tile * operand.element_bytes) / STEP_BYTES;
+        debug_assert!(step < steps);
+        let mut fragments = vec![];
+        if operand.inner == Inner::Rows && operand.element_bytes == 4 {
+            let at: Vec<Val> = self.places.iter().map(|p| asm.bin("arith.addi", tile, *p)).collect();
+            for block in 0..self.rows / 8 {
+                fragments.push([0, 4].map(|k| {
+                    let at = asm.name(at[(block % 4) as usize], 0);
+                    let offset = (step * 8 + k) * pitch + block / 4 * 128;
+                    asm.instruction(Ty::I32, "ld.shared.b32", &[format!("[{at}+{offset}]")])
+                }));
+            }
+            return fragments;
+        }
+        for pair in 0..self.rows / 16 {
+            let (place, offset, trans) = match operand.inner {
+                Inner::K => (self.places[step as usize], pair * 16 * pitch, ""),
+                Inner::Rows => (self.places[pair as usize], step * 16 * pitch, ".trans"),
+            };
+            let at = asm.bin("arith.addi", tile, place);
+            let at = asm.name(at, 0);
+            let v = asm.register(Ty::new(Elem::I32, 4));
+            let names: Vec<String> = (0..4).map(|i| asm.name(v, i)).collect();
+            asm.line(&format!(
+                "ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{{}}}, [{at}+{offset}];",
+                names.join(", ")
+            ));
+            fragments.extend([0, 1].map(|block| [0, 2].map(|k| asm.extract(v, block + k))));
+        }
+        fragments
+    }
+}
+
+/// A warp's sums: per 16 rows and 8 columns the four elements of a thread.
+pub struct Sums {
+    pub of: Vec<Vec<Val>>,
+}
+
+impl Sums {
+    pub fn zeros(asm: &mut Asm, gemm: &Gemm) -> Sums {
+        let (rows, columns) = (gemm.shape.warp_m() / 16, gemm.shape.warp_n() / 8);
+        let zero = asm.zero(Ty::new(Elem::F32, 4));
+        let mut sum = || {
+            let v = asm.register(zero.ty);
+            asm.set(v, zero);
+            v
+        };
+        Sums { of: (0..rows).map(|_| (0..columns).map(|_| sum()).collect()).collect() }
+    }
+
+    /// Adds the products of one stage, whose tiles begin at `a_tile` and `b_tile`.
+    pub fn add(&self, asm: &mut Asm, dtype: DType, (a, a_tile): (&Reader, Val), (b, b_tile): (&Reader, Val)) {
+        for step in 0..a.operand.k_tile * a.operand.element_bytes / STEP_BYTES {
+            let (a, b) = (a.fragments(asm, a_tile, step), b.fragments(asm, b_tile, step));
+            let kind = match dtype {
+                DType::BF16 => "m16n8k16.row.col.f32.bf16.bf16.f32",
+                DType::F16 => "m16n8k16.row.col.f32.f16.f16.f32",
+                _ => {
+                    let (a, b) = (split(asm, &a), split(asm, &b));
+                    // The small terms first; each pass goes over all sums, so that none waits for itself.
+                    for (a, b) in [(&a.1, &b.0), (&a.0, &b.1), (&a.0, &b.0)] {
+                        self.products(asm, "m16n8k8.row.col.f32.tf32.tf32.f32", a, b);
+                    }
+                    continue;
+                }
+            };
+            self.products(asm, kind, &a, &b);
+        }
+    }
+
+    fn products(&self, asm: &mut Asm, kind: &str, a: &[Fragment], b: &[Fragment]) {
+        for (sums, rows) in self.of.iter().zip(a.chunks(2)) {
+            for (sum, columns) in sums.iter().zip(b) {
+                let sums: Vec<String> = (0..4).map(|i| asm.name(*sum, i)).collect();
+                let a = [rows[0][0], rows[1][0], rows[0][1], rows[1][1]].map(|v| asm.name(v, 0)).join(", ");
+                let b = columns.map(|v| asm.name(v, 0)).join(", ");
+                let sums = sums.join(", ");
+                asm.line(&format!("mma.sync.aligned.{kind} {{{sums}}}, {{{a}}}, {{{b}}}, {{{sums}}};"));
+            }
+        }
+    }
+}
+
+/// x  =>  its nearest tf32, and the nearest tf32 of what is left.
+fn split(asm: &mut Asm, fragments: &[Fragment]) -> (Vec<Fragment>, Vec<Fragment>) {
+    let mut both = (vec![], vec![]);
+    for fragment in fragments {
+        let parts = fragment.map(|x| {
+            let name = [asm.name(x, 0)];
+            let hi = asm.instruction(Ty::I32, "cvt.rna.tf32.f32", &name);
+            let operands = [asm.name(x, 0), asm.name(hi, 0)];
+            let rest = asm.instruction(Ty::F32, "sub.rn.f32", &operands);
+            let name = [asm.name(rest, 0)];
+            (hi, asm.instruction(Ty::I32, "cvt.rna.tf32.f32", &name))
+        });
+        both.0.push(parts.map(|p| p.0));
+        both.1.push(parts.map(|p| p.1));
+    }
+    both
+}

@@ -1,0 +1,161 @@
+//! Contractions to try: extents, element types, how the operands lie, what follows the sum
+
+use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim};
+
+/// How a factor lies: which variable has neighbours in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// [b, rows, k + pad]
+    K(i64),
+    /// [b, k, rows + pad]
+    Rows(i64),
+    /// [b, rows, k, 3]: nothing has neighbours.
+    Apart,
+    /// A packed constant, without a batch.
+    Panels,
+}
+
+/// What is done with the sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    Nothing,
+    /// gelu(x + bias[n])
+    BiasGelu,
+    /// x + residual[b, m, n]
+    Residual,
+    /// x · 0.125 + mask[b, n] + y[m]
+    ScaleMask,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Problem {
+    pub dtype: DType,
+    /// m, n, k
+    pub sizes: [i64; 3],
+    pub batch: i64,
+    pub a: Lie,
+    pub b: Lie,
+    pub after: After,
+    /// Extents are parameters of the launch.
+    pub symbolic: bool,
+}
+
+fn dim(text: &str) -> Dim {
+    Dim::parse(text).unwrap()
+}
+
+impl Problem {
+    pub fn symbol(&self, name: &str) -> Option<i64> {
+        let [m, n, k] = self.sizes;
+        [("b", self.batch), ("m", m), ("n", n), ("k", k)].iter().find(|(s, _)| *s == name).map(|(_, v)| *v)
+    }
+
+    /// An extent by its name, plus a constant.
+    fn extent(&self, name: &str, pad: i64) -> Dim {
+        let extent = if self.symbolic { Dim::symbol(name) } else { Dim::constant(self.symbol(name).unwrap()) };
+        extent + Dim::constant(pad)
+    }
+
+    fn container(&self, dims: Vec<Dim>) -> Container {
+        Container { dtype: self.dtype, dims, layout: Layout::RowMajor }
+    }
+
+    /// The container of a factor and the index into it; variables are b, m, n, k.
+    fn factor(&self, lie: Lie, rows: &str, var: &str) -> (Container, Vec<Dim>) {
+        let (b, k) = (self.extent("b", 0), self.extent("k", 0));
+        match lie {
+            Lie::K(pad) => (
+                self.container(vec![b, self.extent(rows, 0), self.extent("k", pad)]),
+                vec![dim("%0"), dim(var), dim("%3")],
+            ),
+            Lie::Rows(pad) => {
+                (self.container(vec![b, k, self.extent(rows, pad)]), vec![dim("%0"), dim("%3"), dim(var)])
+            }
+            Lie::Apart => (
+                self.container(vec![b, self.extent(rows, 0), k, Dim::constant(3)]),
+                vec![dim("%0"), dim(var), dim("%3"), dim("1")],
+            ),
+            Lie::Panels => {
+                let dims = ["k", rows].map(|s| Dim::constant(self.symbol(s).unwrap()));
+                let layout = Layout::Panels { width: 32 };
+                (Container { dtype: self.dtype, dims: dims.to_vec(), layout }, vec![dim("%3"), dim(var)])
+            }
+        }
+    }
+
+    pub fn kernel(&self) -> Kernel {
+        let mut k = Builder { reads: vec![], body: vec![], t: self.dtype };
+        let (a, a_index) = self.factor(self.a, "m", "%1");
+        let (b, b_index) = self.factor(self.b, "n", "%2");
+        let a = k.load(a, a_index);
+        let b = k.load(b, b_index);
+        let product = k.apply(ScalarFn::Mul, &[a, b]);
+        let mut value = k.push(Body::Reduce { f: ReduceFn::Add, arg: product });
+        match self.after {
+            After::Nothing => {}
+            After::BiasGelu => {
+                let bias = k.load(self.container(vec![self.extent("n", 0)]), vec![dim("%2")]);
+                let x = k.apply(ScalarFn::Add, &[value, bias]);
+                let (half, one, root) = (k.constant(0.5), k.constant(1.0), k.constant(std::f64::consts::FRAC_1_SQRT_2));
+                let inner = k.apply(ScalarFn::Mul, &[x, root]);
+                let erf = k.apply(ScalarFn::Erf, &[inner]);
+                let up = k.apply(ScalarFn::Add, &[erf, one]);
+                let scaled = k.apply(ScalarFn::Mul, &[x, half]);
+                value = k.apply(ScalarFn::Mul, &[scaled, up]);
+            }
+            After::Residual => {
+                let dims = ["b", "m", "n"].map(|s| self.extent(s, 0)).to_vec();
+                let residual = k.load(self.container(dims), vec![dim("%0"), dim("%1"), dim("%2")]);
+                value = k.apply(ScalarFn::Add, &[value, residual]);
+            }
+            After::ScaleMask => {
+                let scale = k.constant(0.125);
+                let scaled = k.apply(ScalarFn::Mul, &[value, scale]);
+                let dims = ["b", "n"].map(|s| self.extent(s, 0)).to_vec();
+                let mask = k.load(self.container(dims), vec![dim("%0"), dim("%2")]);
+                let masked = k.apply(ScalarFn::Add, &[scaled, mask]);
+                let y = k.load(self.container(vec![self.extent("m", 0)]), vec![dim("%1")]);
+                value = k.apply(ScalarFn::Add, &[masked, y]);
+            }
+        }
+        let out = ["b", "m", "n"].map(|s| self.extent(s, 0)).to_vec();
+        let index = vec![dim("%0"), dim("%1"), dim("%2")];
+        Kernel {
+            outer: out.clone(),
+            inner: vec![self.extent("k", 0)],
+            reads: k.reads,
+            writes: vec![self.container(out)],
+            body: k.body,
+            stores: vec![Store { memlet: Memlet { container: 0, index }, value }],
+        }
+    }
+}
+
+struct Builder {
+    reads: Vec<Container>,
+    body: Vec<Statement>,
+    t: DType,
+}
+
+impl Builder {
+    fn push(&mut self, body: Body) -> usize {
+        self.body.push(Statement { body, dtype: self.t });
+        self.body.len() - 1
+    }
+
+    fn load(&mut self, from: Container, index: Vec<Dim>) -> usize {
+        self.reads.push(from);
+        let container = self.reads.len() - 1;
+        self.push(Body::Load { memlet: Memlet { container, index }, guard: None })
+    }
+
+    fn apply(&mut self, f: ScalarFn, args: &[usize]) -> usize {
+        self.push(Body::Apply { f, args: args.to_vec() })
+    }
+
+    fn constant(&mut self, value: f64) -> usize {
+        self.push(Body::Const(value))
+    }
+}

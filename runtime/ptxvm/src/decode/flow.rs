@@ -1,0 +1,147 @@
+//! instructions  =>  successors, and where diverged lanes meet: the immediate post-dominator (Cooper, Harvey, Kennedy)
+
+use super::program::{NONE, Op};
+use super::statements::Raw;
+
+/// Blocks of straight code; block `n` of n blocks is the common exit.
+pub struct Flow {
+    /// First instruction of each block, and the end of the last.
+    pub starts: Vec<u32>,
+    pub successors: Vec<Vec<u32>>,
+    /// Per block, from the first instruction.
+    pub block_of: Vec<u32>,
+}
+
+/// Where an instruction may go besides the next one; branches hold instruction numbers here.
+fn targets(raw: &Raw) -> (Vec<u32>, bool) {
+    match &raw.op {
+        Op::Branch(target) => (vec![*target], raw.guard.is_some()),
+        Op::BranchTable(_, targets) => (targets.to_vec(), raw.guard.is_some()),
+        Op::Exit | Op::Trap => (vec![NONE], raw.guard.is_some()),
+        _ => (Vec::new(), true),
+    }
+}
+
+impl Flow {
+    pub fn new(code: &[Raw]) -> Flow {
+        let mut leaders = vec![false; code.len() + 1];
+        leaders[0] = true;
+        for (i, raw) in code.iter().enumerate() {
+            let (targets, _) = targets(raw);
+            if !targets.is_empty() {
+                leaders[i + 1] = true;
+            }
+            for target in targets.into_iter().filter(|target| *target != NONE) {
+                if let Some(leader) = leaders.get_mut(target as usize) {
+                    *leader = true;
+                }
+            }
+        }
+        let mut starts: Vec<u32> = (0..code.len() as u32).filter(|i| leaders[*i as usize]).collect();
+        let n = starts.len() as u32;
+        starts.push(code.len() as u32);
+        let mut block_of = vec![0; code.len()];
+        for (block, pair) in starts.windows(2).enumerate() {
+            block_of[pair[0] as usize..pair[1] as usize].fill(block as u32);
+        }
+        let of = |at: u32| block_of.get(at as usize).copied().unwrap_or(n);
+        let successors = starts.windows(2).map(|pair| {
+            let last = pair[1] - 1;
+            let (targets, falls) = targets(&code[last as usize]);
+            let mut next: Vec<u32> =
+                targets.into_iter().map(|target| if target == NONE { n } else { of(target) }).collect();
+            if falls {
+                next.push(of(last + 1));
+            }
+            next.sort_unstable();
+            next.dedup();
+            next
+        });
+        let successors = successors.collect();
+        Flow { starts, successors, block_of }
+    }
+
+    pub fn n_blocks(&self) -> usize {
+        self.successors.len()
+    }
+
+    /// Per block, its immediate post-dominator, or [`NONE`] for those that meet at the exit or never.
+    pub fn post_dominators(&self) -> Vec<u32> {
+        let n = self.n_blocks();
+        let mut predecessors = vec![Vec::new(); n + 1];
+        for (block, next) in self.successors.iter().enumerate() {
+            for to in next {
+                predecessors[*to as usize].push(block as u32);
+            }
+        }
+        // Postorder of the reversed graph from the exit.
+        let mut order = Vec::with_capacity(n + 1);
+        let mut number = vec![NONE; n + 1];
+        let mut seen = vec![false; n + 1];
+        let mut stack = vec![(n as u32, 0usize)];
+        seen[n] = true;
+        while let Some((block, next)) = stack.pop() {
+            match predecessors[block as usize].get(next) {
+                Some(to) => {
+                    stack.push((block, next + 1));
+                    if !seen[*to as usize] {
+                        seen[*to as usize] = true;
+                        stack.push((*to, 0));
+                    }
+                }
+                None => {
+                    number[block as usize] = order.len() as u32;
+                    order.push(block);
+                }
+            }
+        }
+        let mut dominator = vec![NONE; n + 1];
+        dominator[n] = n as u32;
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for block in order.iter().rev().copied().filter(|block| *block != n as u32) {
+                let mut best = NONE;
+                for to in &self.successors[block as usize] {
+                    if dominator[*to as usize] == NONE {
+                        continue;
+                    }
+                    best = if best == NONE { *to } else { meet(&dominator, &number, best, *to) };
+                }
+                if best != NONE && dominator[block as usize] != best {
+                    dominator[block as usize] = best;
+                    changed = true;
+                }
+            }
+        }
+        dominator.truncate(n);
+        for found in &mut dominator {
+            if *found == n as u32 {
+                *found = NONE;
+            }
+        }
+        dominator
+    }
+
+    /// Per instruction that may diverge, the instruction where its lanes meet.
+    pub fn meets(&self, code: &[Raw]) -> Vec<u32> {
+        let dominators = self.post_dominators();
+        let meeting = |i: usize| match dominators.get(self.block_of[i] as usize) {
+            Some(block) if *block != NONE => self.starts[*block as usize],
+            _ => NONE,
+        };
+        (0..code.len()).map(meeting).collect()
+    }
+}
+
+fn meet(dominator: &[u32], number: &[u32], mut a: u32, mut b: u32) -> u32 {
+    while a != b {
+        while number[a as usize] < number[b as usize] {
+            a = dominator[a as usize];
+        }
+        while number[b as usize] < number[a as usize] {
+            b = dominator[b as usize];
+        }
+    }
+    a
+}

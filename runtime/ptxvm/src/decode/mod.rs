@@ -1,0 +1,28 @@
+//! functions and statements  =>  programs: names resolved, calls inlined, every instruction understood or refused
+
+mod classes;
+mod compare;
+mod control;
+mod convert;
+mod float;
+mod flow;
+mod half;
+mod int;
+mod logic;
+mod matrix;
+mod memory;
+mod mods;
+mod module;
+mod moves;
+mod operands;
+pub mod ops;
+pub mod program;
+mod scope;
+mod statements;
+mod table;
+mod tracking;
+mod warp;
+mod wmma;
+
+pub use program::Module;
+pub use statements::SHARED_BYTES_MAX;

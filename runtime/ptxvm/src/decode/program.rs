@@ -1,0 +1,230 @@
+//! One entry, flattened: instructions with their registers resolved, ready to run
+
+use std::sync::Arc;
+
+use super::ops::{AsyncCopy, Atomic, Barrier, Load, Matrix, Multiply, Shuffle, Store, Warp};
+use crate::report::Class;
+use crate::text::types::Space;
+
+pub const NONE: u32 = u32::MAX;
+
+/// Registers of one warp, by bank. Immediate values and special registers are registers too, filled when a block
+/// starts, so that an operand is always an index.
+#[derive(Debug, Default)]
+pub struct Regs {
+    pub w: Vec<[u32; 32]>,
+    pub d: Vec<[u64; 32]>,
+    pub p: Vec<u32>,
+}
+
+/// An element of a register: 32 bits (also for 8 and 16, the rest zero) or 64 bits.
+pub trait Lane: Copy + Default + Send + Sync + 'static {
+    const BANK: Bank;
+    fn get(regs: &Regs, index: u32) -> &[Self; 32];
+    fn get_mut(regs: &mut Regs, index: u32) -> &mut [Self; 32];
+}
+
+impl Lane for u32 {
+    const BANK: Bank = Bank::Word;
+    #[inline]
+    fn get(regs: &Regs, index: u32) -> &[u32; 32] {
+        &regs.w[index as usize]
+    }
+    #[inline]
+    fn get_mut(regs: &mut Regs, index: u32) -> &mut [u32; 32] {
+        &mut regs.w[index as usize]
+    }
+}
+
+impl Lane for u64 {
+    const BANK: Bank = Bank::Double;
+    #[inline]
+    fn get(regs: &Regs, index: u32) -> &[u64; 32] {
+        &regs.d[index as usize]
+    }
+    #[inline]
+    fn get_mut(regs: &mut Regs, index: u32) -> &mut [u64; 32] {
+        &mut regs.d[index as usize]
+    }
+}
+
+impl Regs {
+    #[inline]
+    pub fn set<T: Lane>(&mut self, index: u32, mask: u32, values: &[T; 32]) {
+        let register = T::get_mut(self, index);
+        if mask == u32::MAX {
+            *register = *values;
+        } else {
+            for lane in 0..32 {
+                if mask >> lane & 1 == 1 {
+                    register[lane] = values[lane];
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub fn set_pred(&mut self, index: u32, mask: u32, values: u32) {
+        let register = &mut self.p[index as usize];
+        *register = *register & !mask | values & mask;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bank {
+    Word,
+    Double,
+    Pred,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reg {
+    pub bank: Bank,
+    pub index: u32,
+    /// As declared: 1, 8, 16, 32 or 64.
+    pub bits: u32,
+}
+
+/// A register that holds the same value from a block's start to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Constant {
+    Number(u64),
+    Special(Special),
+    /// The address of a module variable in global memory plus an offset.
+    Symbol(u32, i64),
+    /// The start of dynamic shared memory plus an offset.
+    DynamicShared(i64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Special {
+    Tid(u8),
+    Ntid(u8),
+    Ctaid(u8),
+    Nctaid(u8),
+    Laneid,
+    Warpid,
+    Nwarpid,
+    LanemaskEq,
+    LanemaskLe,
+    LanemaskLt,
+    LanemaskGe,
+    LanemaskGt,
+    DynamicShared,
+    TotalShared,
+    WarpSize,
+    One,
+    Zero,
+}
+
+/// A counter, which differs at every read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    Clock,
+    ClockHi,
+    Globaltimer,
+    GlobaltimerHi,
+}
+
+/// An operation on each lane by itself.
+pub type LaneOp = Box<dyn Fn(&mut Regs, u32) + Send + Sync>;
+
+pub enum Op {
+    Lanes(LaneOp),
+    Branch(u32),
+    /// Index register and targets.
+    BranchTable(u32, Box<[u32]>),
+    Exit,
+    Trap,
+    /// Counted, without effect: `nanosleep`, `prefetch`, `discard`.
+    Nop,
+    Clock(Clock, Reg),
+    Load(Box<Load>),
+    Store(Box<Store>),
+    Atomic(Box<Atomic>),
+    AsyncCopy(Box<AsyncCopy>),
+    AsyncCommit,
+    /// `cp.async.wait_group n`: at most n groups stay.
+    AsyncWait(u32),
+    AsyncWaitAll,
+    Matrix(Box<Matrix>),
+    Multiply(Box<Multiply>),
+    Shuffle(Box<Shuffle>),
+    Warp(Box<Warp>),
+    Barrier(Box<Barrier>),
+    /// The register of the member mask.
+    WarpBarrier(u32),
+    Fence(crate::shadow::Scope),
+    /// `isspacep.space p, a`
+    IsSpace(Space, u32, Reg),
+}
+
+pub struct Instr {
+    pub op: Op,
+    /// `index << 1 | negated`, or [`NONE`].
+    pub guard: u32,
+    pub line: u32,
+    pub class: Class,
+    /// Registers that may be read before they are written, as a range of [`Program::checks`].
+    pub checks: (u32, u32),
+    /// Tracked registers that it writes, as a range of [`Program::marks`].
+    pub marks: (u32, u32),
+}
+
+/// Where divergent lanes meet again.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    pub offset: u32,
+    pub bytes: u32,
+}
+
+pub struct Program {
+    pub name: String,
+    pub line: u32,
+    pub code: Vec<Instr>,
+    /// Per instruction: the first one that every path from here runs through, or [`NONE`].
+    pub meets: Vec<u32>,
+    pub n_words: u32,
+    pub n_doubles: u32,
+    pub n_preds: u32,
+    pub constants: Vec<(Reg, Constant)>,
+    /// Slots of the initialisation masks, and for each its register's name.
+    pub checks: Vec<u32>,
+    pub marks: Vec<u32>,
+    pub tracked: Vec<String>,
+    pub params: Vec<(String, Param)>,
+    pub params_bytes: u32,
+    pub shared_bytes: u32,
+    pub shared_align: u32,
+    pub shared_variables: Vec<(String, u32, u32)>,
+    pub dynamic_shared: bool,
+    pub local_bytes: u32,
+    pub threads_max: Option<[u32; 3]>,
+    pub threads_exact: Option<[u32; 3]>,
+}
+
+/// A parsed text. Every entry has been decoded, so that whatever is unknown has been refused.
+#[derive(Clone)]
+pub struct Module {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub struct Inner {
+    /// Tells modules apart in a memory, which keeps their variables.
+    pub id: u64,
+    pub programs: Vec<Program>,
+    pub globals: Vec<GlobalVariable>,
+    /// The text's lines, to quote them.
+    pub lines: Vec<String>,
+}
+
+pub struct GlobalVariable {
+    pub name: String,
+    pub bytes: u64,
+    pub align: u32,
+    pub constant: bool,
+    /// Bytes from the start; the rest is zero.
+    pub init: Vec<u8>,
+    /// Addresses of other variables to be written: offset, index of the variable, addend.
+    pub relocations: Vec<(u64, u32, i64)>,
+}

@@ -1,0 +1,27 @@
+//! `line 12: unknown instruction `foo.bar``
+
+use std::fmt;
+
+/// Why a text, a launch or a call is refused. Line 0 means that no line of the text is to blame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    pub line: u32,
+    pub message: String,
+}
+
+impl Error {
+    pub fn new(line: u32, message: impl Into<String>) -> Self {
+        Error { line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.message),
+            line => write!(f, "line {line}: {}", self.message),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,176 @@
+//! Asynchronous agents of a block: copies that are issued now and arrive when somebody waits for them
+
+use super::access::{Request, addresses, lanes, where_lanes};
+use super::env::Env;
+use super::warp::Warp;
+use crate::decode::ops::AsyncCopy;
+use crate::decode::program::Bank;
+use crate::report::Kind as Finding;
+use crate::shadow::{Access, Kind};
+use crate::text::types::Space;
+
+/// What a block's warps have started and not yet waited for, by warp.
+#[derive(Debug, Default)]
+pub struct Agents {
+    copies: Vec<Copies>,
+}
+
+/// `cp.async` of one warp. Each lane counts its own groups.
+#[derive(Debug)]
+struct Copies {
+    pending: Vec<Copy>,
+    /// Groups that each lane has committed.
+    committed: [u32; 32],
+}
+
+#[derive(Debug)]
+struct Copy {
+    /// Lanes whose part has not arrived.
+    mask: u32,
+    line: u32,
+    bytes: u32,
+    to: [u32; 32],
+    from: [u64; 32],
+    from_bytes: [u32; 32],
+    /// The group of each lane, by number.
+    group: [u32; 32],
+}
+
+impl Agents {
+    pub fn new(n_warps: usize) -> Self {
+        let copies = (0..n_warps).map(|_| Copies { pending: Vec::new(), committed: [0; 32] }).collect();
+        Agents { copies }
+    }
+
+    /// `cp.async.commit_group`
+    pub fn commit(&mut self, warp: u32, mask: u32) {
+        if let Some(copies) = self.copies.get_mut(warp as usize) {
+            lanes(mask).for_each(|lane| copies.committed[lane] += 1);
+        }
+    }
+}
+
+impl Warp {
+    pub fn async_copy(&mut self, env: &mut Env, op: &AsyncCopy, pc: u32, active: u32) {
+        let line = env.context.program.code[pc as usize].line;
+        let to = addresses(&self.regs, &op.to);
+        let from = addresses(&self.regs, &op.from);
+        let mut from_bytes = [op.bytes; 32];
+        if let Some(reg) = op.source_bytes {
+            for (lane, bytes) in from_bytes.iter_mut().enumerate() {
+                *bytes = match reg.bank {
+                    Bank::Double => self.regs.d[reg.index as usize][lane] as u32,
+                    Bank::Word | Bank::Pred => self.regs.w[reg.index as usize][lane],
+                };
+            }
+            let wrong = where_lanes(active, |lane| from_bytes[lane] > op.bytes);
+            env.note_lanes(Finding::OutOfBounds, line, self.index, wrong, |_| {
+                format!("copies {} bytes out of {}", from_bytes[wrong.trailing_zeros() as usize & 31], op.bytes)
+            });
+            from_bytes = from_bytes.map(|bytes| bytes.min(op.bytes));
+        }
+        if let Some(p) = op.ignore_source {
+            let ignored = self.regs.p[p.index as usize];
+            lanes(ignored).for_each(|lane| from_bytes[lane] = 0);
+        }
+        env.start_copy(self.index, pc, op.bytes, active, &to, &from, from_bytes);
+    }
+}
+
+impl Env<'_> {
+    #[allow(clippy::too_many_arguments)]
+    fn start_copy(
+        &mut self,
+        warp: u32,
+        pc: u32,
+        bytes: u32,
+        active: u32,
+        to: &[u64; 32],
+        from: &[u64; 32],
+        mut from_bytes: [u32; 32],
+    ) {
+        let line = self.context.program.code[pc as usize].line;
+        let shadow = self.shadow.take();
+        // Bounds and counts first; the shadow sees the copy as a whole.
+        let rq = Request { pc, line, warp, mask: active, bytes, kind: Kind::Write, collective: false };
+        let mask = self.shared_access(&rq, to, |_, _| true);
+        let reading = where_lanes(mask, |lane| from_bytes[lane] == bytes);
+        let rq = Request { mask: reading, kind: Kind::Read, ..rq };
+        let (read, _) = self.global_access(&rq, from, |_, _| true);
+        let mut lost = reading & !read;
+        for lane in lanes(mask & !reading).filter(|lane| from_bytes[*lane] > 0) {
+            lost |= self.check_part(&rq, lane, from[lane], from_bytes[lane]);
+        }
+        lanes(lost).for_each(|lane| from_bytes[lane] = 0);
+        self.shadow = shadow;
+        let to = to.map(|to| to as u32);
+        if let Some(shadow) = &mut self.shadow {
+            let access = Access { warp, mask, bytes, kind: Kind::Write, collective: false, line };
+            shadow.copy_start(&access, &to, from, &from_bytes, &mut self.problems);
+            self.note_problems(Space::Shared, warp, line, |_, _| false);
+        }
+        if let Some(copies) = self.agents.copies.get_mut(warp as usize) {
+            let group = copies.committed;
+            copies.pending.push(Copy { mask, line, bytes, to, from: *from, from_bytes, group });
+        }
+    }
+
+    /// A copy of less than its size: byte by byte inside one allocation. Gives the lane's bit if it is not.
+    fn check_part(&mut self, rq: &Request, lane: usize, from: u64, bytes: u32) -> u32 {
+        let inside = |at: u64| self.context.memory.find(at);
+        let whole = inside(from).is_some() && inside(from) == inside(from.wrapping_add(u64::from(bytes) - 1));
+        if whole {
+            return 0;
+        }
+        self.note_lane(Finding::OutOfBounds, rq.line, rq.warp, lane as u32, |env| {
+            format!("reads {bytes} bytes at {}", env.place(Space::Global, from))
+        });
+        1 << lane
+    }
+
+    /// `cp.async.wait_group`: all groups of these lanes but the newest `left` arrive.
+    pub fn async_wait(&mut self, warp: u32, mask: u32, left: u32) {
+        let Some(copies) = self.agents.copies.get(warp as usize) else { return };
+        let limit = copies.committed.map(|committed| committed.saturating_sub(left));
+        self.land(warp, mask, &limit);
+    }
+
+    /// `cp.async.wait_all`: also what was never committed.
+    pub fn async_wait_all(&mut self, warp: u32, mask: u32) {
+        self.land(warp, mask, &[u32::MAX; 32]);
+    }
+
+    fn land(&mut self, warp: u32, mask: u32, limit: &[u32; 32]) {
+        let Some(copies) = self.agents.copies.get_mut(warp as usize) else { return };
+        let mut pending = std::mem::take(&mut copies.pending);
+        for copy in &mut pending {
+            let due = where_lanes(copy.mask & mask, |lane| copy.group[lane] < limit[lane]);
+            if due != 0 {
+                copy.mask &= !due;
+                self.deliver_copy(warp, copy, due);
+            }
+        }
+        pending.retain(|copy| copy.mask != 0);
+        if let Some(copies) = self.agents.copies.get_mut(warp as usize) {
+            copies.pending = pending;
+        }
+    }
+
+    fn deliver_copy(&mut self, warp: u32, copy: &Copy, due: u32) {
+        let whole = where_lanes(due, |lane| copy.from_bytes[lane] == copy.bytes);
+        let mut data = self.load_global(whole, copy.bytes, &copy.from, None);
+        for lane in lanes(due & !whole) {
+            for byte in 0..copy.from_bytes[lane] as usize {
+                let at = [copy.from[lane].wrapping_add(byte as u64); 32];
+                let value = self.load_global(1, 1, &at, None)[0][0];
+                data[byte / 4 & 3][lane] |= value << (byte % 4 * 8);
+            }
+        }
+        self.store_shared(due, copy.bytes, &copy.to.map(u64::from), &data);
+        if let Some(shadow) = &mut self.shadow {
+            let access =
+                Access { warp, mask: due, bytes: copy.bytes, kind: Kind::Write, collective: false, line: copy.line };
+            shadow.copy_land(&access, &copy.to, &copy.from, &copy.from_bytes);
+        }
+    }
+}

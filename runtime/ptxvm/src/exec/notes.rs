@@ -1,0 +1,41 @@
+//! Findings of the blocks of one worker, merged by kind and line
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use crate::report::{Finding, Kind};
+
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// The block of the first occurrence decides whose message stays.
+    found: BTreeMap<(u32, Kind), (u64, Finding)>,
+}
+
+impl Notes {
+    /// The message is written only for the first occurrence.
+    pub fn add(&mut self, kind: Kind, line: u32, block: u64, count: u64, message: impl FnOnce() -> String) {
+        match self.found.entry((line, kind)) {
+            Entry::Vacant(entry) => {
+                entry.insert((block, Finding { kind, line, message: message(), count }));
+            }
+            Entry::Occupied(mut entry) => {
+                let (first, finding) = entry.get_mut();
+                if block < *first {
+                    *first = block;
+                    finding.message = message();
+                }
+                finding.count += count;
+            }
+        }
+    }
+
+    pub fn merge(&mut self, other: Notes) {
+        for ((line, kind), (block, finding)) in other.found {
+            self.add(kind, line, block, finding.count, || finding.message);
+        }
+    }
+
+    pub fn into_findings(self) -> Vec<Finding> {
+        self.found.into_values().map(|(_, finding)| finding).collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! What a launch is asked with: entry, grid, block, parameters, options
+
+use crate::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    pub entry: String,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    /// Always `[1, 1, 1]` on sm_80.
+    pub cluster: [u32; 3],
+    /// Dynamic shared memory of each block.
+    pub shared_bytes: u32,
+    /// The parameter space as the entry declares it; [`Params`] packs it.
+    pub params: Vec<u8>,
+}
+
+impl Launch {
+    /// One-dimensional, without dynamic shared memory.
+    pub fn new(entry: &str, grid: u32, block: u32, params: Vec<u8>) -> Self {
+        let (grid, block) = ([grid, 1, 1], [block, 1, 1]);
+        Launch { entry: entry.to_owned(), grid, block, cluster: [1; 3], shared_bytes: 0, params }
+    }
+}
+
+/// Packs parameters, each aligned to its size, as PTX lays out scalars.
+#[derive(Clone, Debug, Default)]
+pub struct Params {
+    bytes: Vec<u8>,
+}
+
+impl Params {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A parameter of the alignment given, such as a structure.
+    pub fn bytes(mut self, value: &[u8], align: usize) -> Self {
+        let end = self.bytes.len().next_multiple_of(align.max(1));
+        self.bytes.resize(end, 0);
+        self.bytes.extend_from_slice(value);
+        self
+    }
+
+    pub fn u32(self, value: u32) -> Self {
+        self.bytes(&value.to_le_bytes(), 4)
+    }
+
+    pub fn u64(self, value: u64) -> Self {
+        self.bytes(&value.to_le_bytes(), 8)
+    }
+
+    pub fn i64(self, value: i64) -> Self {
+        self.u64(value as u64)
+    }
+
+    pub fn f32(self, value: f32) -> Self {
+        self.u32(value.to_bits())
+    }
+
+    pub fn build(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Chooses in what order warps take turns; any order is right.
+    pub seed: u64,
+    /// Blocks that run at the same time.
+    pub threads: usize,
+    /// Warp instructions of the whole launch; then it stops with a finding.
+    pub instructions_max: u64,
+    /// Initialised memory, races and copies in flight. Bounds and alignment are always checked.
+    pub checks: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Options { seed: 0, threads, instructions_max: 1 << 36, checks: true }
+    }
+}
+
+/// Threads of a block, at most 1024.
+pub(crate) fn volume(extents: [u32; 3]) -> u64 {
+    extents.iter().fold(1, |product: u64, extent| product.saturating_mul(u64::from(*extent)))
+}
+
+pub(crate) fn check(launch: &Launch) -> Result<(), Error> {
+    let refuse = |what: String| Err(Error::new(0, format!("launch of `{}`: {what}", launch.entry)));
+    if launch.cluster != [1; 3] {
+        return refuse(format!("cluster {:?}: only clusters of one block are supported", launch.cluster));
+    }
+    let threads = volume(launch.block);
+    if threads == 0 || threads > 1024 || launch.block[2] > 64 {
+        return refuse(format!("block {:?} does not have 1 to 1024 threads", launch.block));
+    }
+    if launch.grid[1] > 65535 || launch.grid[2] > 65535 || launch.grid[0] > i32::MAX as u32 {
+        return refuse(format!("grid {:?} is larger than any GPU's", launch.grid));
+    }
+    Ok(())
+}

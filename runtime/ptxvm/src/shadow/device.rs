@@ -1,0 +1,70 @@
+//! fences and atomics of device scope  =>  what a block has seen of others
+
+use super::block::Pages;
+use super::cross::Segment;
+use super::global::{Launch, Seen, join};
+
+/// One block among the others.
+#[derive(Debug, Default)]
+pub(super) struct Device {
+    block: u64,
+    /// Ends whenever the block lets others see what it did.
+    epoch: u32,
+    seen: Seen,
+    /// What atomic stores after a fence let others see.
+    fenced: Option<Seen>,
+    /// What atomic loads saw, to be known after the next fence.
+    pending: Seen,
+}
+
+impl Device {
+    pub fn new(block: u64) -> Self {
+        Device { block, epoch: 1, ..Device::default() }
+    }
+
+    pub fn segment(&self) -> Segment {
+        Segment { block: self.block, epoch: self.epoch, seen: self.seen.clone() }
+    }
+
+    pub fn fence(&mut self, launch: &Launch<'_>, pages: &mut Pages) {
+        let pending = std::mem::take(&mut self.pending);
+        self.learn(launch, pages, &pending);
+        self.fenced = Some(self.release(launch, pages));
+    }
+
+    pub fn publish(&mut self, launch: &Launch<'_>, pages: &mut Pages, address: u64, release: bool) {
+        if release {
+            let visible = self.release(launch, pages);
+            launch.publish(address, &visible);
+        } else if let Some(visible) = &self.fenced {
+            launch.publish(address, visible);
+        }
+    }
+
+    pub fn observe(&mut self, launch: &Launch<'_>, pages: &mut Pages, address: u64, acquire: bool) {
+        let Some(place) = launch.observe(address) else { return };
+        if acquire {
+            self.learn(launch, pages, &place);
+        } else {
+            join(&mut self.pending, &place);
+        }
+    }
+
+    fn learn(&mut self, launch: &Launch<'_>, pages: &mut Pages, others: &Seen) {
+        let mut seen = self.seen.clone();
+        if !join(&mut seen, others) {
+            return;
+        }
+        // What was done before does not profit from what is seen now.
+        pages.flush(launch, self.segment());
+        self.seen = seen;
+    }
+
+    fn release(&mut self, launch: &Launch<'_>, pages: &mut Pages) -> Seen {
+        pages.flush(launch, self.segment());
+        let mut visible = self.seen.clone();
+        visible.insert(self.block, self.epoch);
+        self.epoch = self.epoch.saturating_add(1);
+        visible
+    }
+}

@@ -1,0 +1,219 @@
+//! allocations, footprints of blocks  =>  initialised bytes, races between blocks, distinct sectors
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use super::block::Pages;
+use super::cross::{Cross, Segment, Touched};
+use super::init::Region;
+
+/// Epochs of other blocks that a block has seen.
+pub(super) type Seen = BTreeMap<u64, u32>;
+
+/// Initialised bytes of all allocations; as long-lived as the memory itself.
+#[derive(Default, Debug)]
+pub struct Global {
+    /// In order of addresses.
+    regions: Vec<Region>,
+}
+
+impl Global {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `address` is a multiple of 256.
+    pub fn alloc(&mut self, address: u64, bytes: u64) {
+        let at = self.regions.partition_point(|region| region.address < address);
+        self.regions.insert(at, Region::new(address, bytes));
+    }
+
+    pub fn free(&mut self, address: u64) {
+        self.regions.retain(|region| region.address != address);
+    }
+
+    /// The host wrote these bytes.
+    pub fn host_write(&mut self, address: u64, bytes: u64) {
+        if let Some(region) = self.find(address).and_then(|idx| self.regions.get(idx)) {
+            region.mark(address - region.address, bytes);
+        }
+    }
+
+    /// A launch of `n_blocks` blocks, numbered 0..n_blocks and started in that order.
+    pub fn launch(&self, n_blocks: u64) -> Launch<'_> {
+        Launch {
+            global: self,
+            n_blocks,
+            state: Mutex::default(),
+            n_places: AtomicUsize::new(0),
+            spare: Mutex::default(),
+        }
+    }
+
+    /// The index of the allocation that holds the address.
+    pub(super) fn find(&self, address: u64) -> Option<usize> {
+        let idx = self.regions.partition_point(|region| region.address <= address).checked_sub(1)?;
+        let region = self.regions.get(idx)?;
+        (address - region.address < region.bytes).then_some(idx)
+    }
+
+    pub(super) fn region(&self, idx: usize) -> Option<&Region> {
+        self.regions.get(idx)
+    }
+}
+
+/// What the blocks of one launch share; `&Launch` goes to every OS thread.
+///
+/// Blocks are ordered only through atomic operations and fences of device scope, and then as wholes: a release by any
+/// thread lets others see what the whole block has done so far, an acquire by any thread counts for the whole block,
+/// and what readers of a place see is never taken back by a later plain store. This errs towards no finding.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    pub(super) global: &'a Global,
+    n_blocks: u64,
+    state: Mutex<State>,
+    /// Places that carry an order between blocks: mostly none, and then nobody takes the lock for one.
+    n_places: AtomicUsize,
+    /// Pages of finished blocks, to be used again.
+    spare: Mutex<Vec<Pages>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    cross: Cross,
+    /// Blocks that ended before a lower one, kept so that the report does not depend on who was first.
+    waiting: BTreeMap<u64, Vec<Touched>>,
+    next: u64,
+    /// Some block synchronised with others: footprints are compared as they come.
+    synchronised: bool,
+    places: HashMap<u64, Seen>,
+}
+
+impl Launch<'_> {
+    /// After every block's `finish`.
+    pub fn finish(self) -> Outcome {
+        let mut state = self.state.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        state.drain_all();
+        self.global.regions.iter().for_each(Region::settle);
+        let mut sectors: BTreeMap<u64, Sectors> = BTreeMap::new();
+        for (page, loads, stores) in state.cross.sectors() {
+            let Some(region) = self.global.find(page).and_then(|idx| self.global.region(idx)) else { continue };
+            let address = region.address;
+            let sum = sectors.entry(address).or_insert(Sectors { address, loads: 0, stores: 0 });
+            sum.loads += loads;
+            sum.stores += stores;
+        }
+        Outcome { crossings: state.cross.take_crossings(), sectors: sectors.into_values().collect() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The last footprint of a block.
+    pub(super) fn merge_last(&self, segment: Segment, touched: Vec<Touched>) {
+        let mut state = self.lock();
+        if state.synchronised {
+            return state.cross.merge_synchronised(segment, touched);
+        }
+        if segment.block >= self.n_blocks {
+            return state.cross.merge(segment.block, touched);
+        }
+        state.waiting.insert(segment.block, touched);
+        state.drain_ready();
+    }
+
+    /// The footprint of a block up to a release or an acquire.
+    pub(super) fn merge_part(&self, segment: Segment, touched: Vec<Touched>) {
+        let mut state = self.lock();
+        if !state.synchronised {
+            state.synchronised = true;
+            // Nobody can have seen these blocks' ends, so they go before as unordered.
+            state.drain_all();
+        }
+        state.cross.merge_synchronised(segment, touched);
+    }
+
+    pub(super) fn publish(&self, address: u64, seen: &Seen) {
+        let mut state = self.lock();
+        let place = state.places.entry(address).or_default();
+        join(place, seen);
+        self.n_places.store(state.places.len(), Ordering::Release);
+    }
+
+    pub(super) fn observe(&self, address: u64) -> Option<Seen> {
+        if self.n_places.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.lock().places.get(&address).cloned()
+    }
+
+    pub(super) fn take_pages(&self) -> Option<Pages> {
+        self.spare.lock().ok().and_then(|mut spare| spare.pop())
+    }
+
+    pub(super) fn give_pages(&self, pages: Pages) {
+        if let Ok(mut spare) = self.spare.lock() {
+            spare.push(pages);
+        }
+    }
+}
+
+impl State {
+    fn drain_ready(&mut self) {
+        while let Some(touched) = self.waiting.remove(&self.next) {
+            self.cross.merge(self.next, touched);
+            self.next += 1;
+        }
+    }
+
+    fn drain_all(&mut self) {
+        for (block, touched) in std::mem::take(&mut self.waiting) {
+            self.cross.merge(block, touched);
+        }
+    }
+}
+
+/// True when something was learnt.
+pub(super) fn join(mine: &mut Seen, theirs: &Seen) -> bool {
+    let mut learnt = false;
+    for (block, epoch) in theirs {
+        let known = mine.entry(*block).or_insert(0);
+        learnt |= *known < *epoch;
+        *known = (*known).max(*epoch);
+    }
+    learnt
+}
+
+#[derive(Default, Debug)]
+pub struct Outcome {
+    /// Races between blocks, in order of the later block; at most some hundreds.
+    pub crossings: Vec<Crossing>,
+    /// One entry per allocation that the launch touched, in order of addresses.
+    pub sectors: Vec<Sectors>,
+}
+
+/// A race between two blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crossing {
+    /// The first byte.
+    pub address: u64,
+    /// How many bytes of the same 256-byte page are concerned.
+    pub bytes: u32,
+    pub block: u64,
+    /// The last line of the block that touched the page this way.
+    pub line: u32,
+    pub write: bool,
+    /// `None` when more blocks touched the page than are remembered by name.
+    pub other_block: Option<u64>,
+    pub other_line: u32,
+}
+
+/// Distinct 32-byte sectors that a launch touched in one allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sectors {
+    pub address: u64,
+    pub loads: u64,
+    pub stores: u64,
+}

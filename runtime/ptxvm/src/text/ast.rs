@@ -1,0 +1,101 @@
+//! The parts of a module as they stand in the text
+
+use super::lex::Number;
+use super::types::{Space, Ty};
+
+#[derive(Debug, Default)]
+pub struct Unit {
+    pub version: String,
+    pub target: String,
+    pub address_bits: u32,
+    pub variables: Vec<Variable>,
+    pub functions: Vec<Function>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Function {
+    pub name: String,
+    pub line: u32,
+    pub entry: bool,
+    pub results: Vec<Variable>,
+    pub params: Vec<Variable>,
+    /// Absent for a declaration.
+    pub body: Option<Vec<Stmt>>,
+    pub threads_max: Option<[u32; 3]>,
+    pub threads_exact: Option<[u32; 3]>,
+}
+
+/// `.shared .align 16 .b8 tile[1024];`, `.param .u64 b0`, `.reg .b32 %r<10>;`
+#[derive(Clone, Debug)]
+pub struct Variable {
+    pub name: String,
+    pub line: u32,
+    /// Absent for registers.
+    pub space: Option<Space>,
+    pub ty: Ty,
+    /// 1, or 2 or 4 of `.v2` and `.v4`.
+    pub lanes: u32,
+    pub align: u32,
+    /// Elements over all dimensions; 0 for an open `[]`.
+    pub elements: u64,
+    pub array: bool,
+    pub external: bool,
+    /// `%r<10>` declares `%r0` to `%r9`.
+    pub numbered: Option<u32>,
+    pub init: Vec<Init>,
+}
+
+impl Variable {
+    /// Saturating, so that a limit can be compared with it.
+    pub fn bytes(&self) -> u64 {
+        self.elements.saturating_mul(u64::from(self.ty.bytes() * self.lanes))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Init {
+    Number(Number),
+    /// The address of a variable plus a number, `generic(name)` when the flag is set.
+    Address(String, i64, bool),
+}
+
+#[derive(Clone, Debug)]
+pub enum Stmt {
+    Ins(Ins),
+    Label(String, u32),
+    /// `name: .branchtargets L0, L1;`
+    Targets(String, Vec<String>, u32),
+    Variable(Variable),
+    Block(Vec<Stmt>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Ins {
+    pub line: u32,
+    /// Predicate name and whether it is negated.
+    pub guard: Option<(String, bool)>,
+    pub opcode: String,
+    pub operands: Vec<Operand>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Operand {
+    /// Register, special register, variable, label, or `_`.
+    Name(String),
+    Not(String),
+    /// `name+4`
+    Sum(String, i64),
+    Number(Number),
+    /// `p|q`
+    Pair(Box<Operand>, Box<Operand>),
+    Vector(Vec<Operand>),
+    Address(Address),
+    List(Vec<Operand>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Address {
+    /// Absent for `[64]`.
+    pub base: Option<String>,
+    pub offset: i64,
+}

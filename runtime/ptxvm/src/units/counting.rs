@@ -1,0 +1,123 @@
+//! addresses of a warp  =>  32-byte sectors of global memory, wavefronts of shared memory
+//!
+//! The rules are those of the published tuning guides and of profilers: a request costs the distinct 32-byte sectors
+//! that its active lanes touch. Shared memory has 32 banks of 4 bytes; accesses of up to 4 bytes are served for the whole warp at
+//! once, of 8 bytes per half-warp, of 16 bytes per quarter-warp, and a phase takes as many wavefronts as the most
+//! wanted bank has distinct words. Lanes that want the same word share it.
+
+/// Addresses of one operand, one per lane.
+pub type Addresses = [u64; 32];
+
+pub const SECTOR_BYTES: u64 = 32;
+
+/// The distinct sectors (address / 32) of one warp access, ascending.
+#[derive(Clone, Copy, Debug)]
+pub struct Sectors {
+    ids: [u64; 64],
+    len: usize,
+}
+
+impl Sectors {
+    pub fn as_slice(&self) -> &[u64] {
+        &self.ids[..self.len]
+    }
+}
+
+/// The sectors that the lanes of `active` touch, `bytes` (1 to 32) each.
+pub fn sectors(addresses: &Addresses, active: u32, bytes: u32) -> Sectors {
+    let mut ids = [0; 64];
+    let mut len = 0;
+    let mut sorted = true;
+    for lane in (0..32).filter(|lane| active >> lane & 1 == 1) {
+        let first = addresses[lane] / SECTOR_BYTES;
+        let last = addresses[lane].wrapping_add(u64::from(bytes) - 1) / SECTOR_BYTES;
+        for id in [first, last] {
+            // Neighbouring lanes mostly share a sector or go up: then the list stays a sorted set as it grows.
+            if len > 0 && ids[len - 1] == id {
+                continue;
+            }
+            sorted &= len == 0 || ids[len - 1] < id;
+            ids[len] = id;
+            len += 1;
+        }
+    }
+    if !sorted {
+        ids[..len].sort_unstable();
+        let mut kept = 0;
+        for i in 0..len {
+            if i == 0 || ids[i] != ids[kept - 1] {
+                ids[kept] = ids[i];
+                kept += 1;
+            }
+        }
+        len = kept;
+    }
+    Sectors { ids, len }
+}
+
+/// What a shared-memory instruction costs and what it would cost without conflicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wavefronts {
+    pub actual: u32,
+    /// Phases with an active lane: each takes at least one wavefront.
+    pub ideal: u32,
+}
+
+/// Wavefronts of a load or store of `bytes` (1, 2, 4, 8 or 16) per lane.
+pub fn shared_wavefronts(addresses: &Addresses, active: u32, bytes: u32) -> Wavefronts {
+    let lanes = match bytes {
+        0..=4 => 32,
+        5..=8 => 16,
+        _ => 8,
+    };
+    let mut total = Wavefronts::default();
+    for first in (0..32).step_by(lanes) {
+        let phase = (first..first + lanes).filter(|lane| active >> lane & 1 == 1).map(|lane| addresses[lane]);
+        total.add_phase(phase, bytes);
+    }
+    total
+}
+
+/// Wavefronts of `ldmatrix`/`stmatrix` with `count` tiles: one phase per tile, lanes `8j..8j+8` give its rows.
+pub fn matrix_wavefronts(addresses: &Addresses, count: usize) -> Wavefronts {
+    let mut total = Wavefronts::default();
+    for tile in addresses.chunks_exact(8).take(count) {
+        total.add_phase(tile.iter().copied(), 16);
+    }
+    total
+}
+
+impl Wavefronts {
+    fn add_phase(&mut self, addresses: impl Iterator<Item = u64>, bytes: u32) {
+        // At most 32 words per phase when aligned, twice as many when not.
+        let mut words = [0u64; 64];
+        let mut n = 0;
+        for address in addresses {
+            let (first, last) = (address / 4, (address + u64::from(bytes.max(1)) - 1) / 4);
+            for word in first..=last {
+                if n < words.len() && !(n > 0 && words[n - 1] == word) {
+                    words[n] = word;
+                    n += 1;
+                }
+            }
+        }
+        if n == 0 {
+            return;
+        }
+        let mut per_bank = [0u8; 32];
+        let ascending_row = words[..n].windows(2).all(|w| w[0] < w[1]) && words[n - 1] - words[0] < 32;
+        let worst = if ascending_row {
+            1
+        } else {
+            words[..n].sort_unstable();
+            let distinct = (0..n).filter(|&i| i == 0 || words[i] != words[i - 1]);
+            distinct.fold(0, |worst, i| {
+                let bank = &mut per_bank[(words[i] % 32) as usize];
+                *bank += 1;
+                worst.max(*bank)
+            })
+        };
+        self.actual += u32::from(worst);
+        self.ideal += 1;
+    }
+}

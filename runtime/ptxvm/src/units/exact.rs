@@ -1,0 +1,121 @@
+//! f64 mul, fma, div, sqrt with directed rounding: exact in 128-bit integers, then rounded once
+
+use super::format::{Rounding, round_shift};
+
+/// A non-zero magnitude `mantissa * 2^exponent`; whatever was lost below has set the lowest bit.
+#[derive(Clone, Copy)]
+struct Wide {
+    negative: bool,
+    mantissa: u128,
+    exponent: i32,
+}
+
+impl Wide {
+    /// `x` finite and not zero, with its leading bit at `top`.
+    fn new(x: f64, top: u32) -> Wide {
+        let field = (x.to_bits() >> 52 & 0x7ff) as i32;
+        let fraction = x.to_bits() & ((1 << 52) - 1);
+        let (mantissa, exponent) = if field == 0 { (fraction, -1074) } else { (fraction | 1 << 52, field - 1075) };
+        Wide { negative: x.is_sign_negative(), mantissa: u128::from(mantissa), exponent }.normalise(top)
+    }
+
+    /// Moves the leading bit up to `top`; it must not be above.
+    fn normalise(self, top: u32) -> Wide {
+        let shift = self.mantissa.leading_zeros() - (127 - top);
+        Wide { mantissa: self.mantissa << shift, exponent: self.exponent - shift as i32, ..self }
+    }
+
+    /// Divides the mantissa by `2^n`, keeping in the lowest bit that something was lost.
+    fn shift_right(self, n: u32) -> Wide {
+        let kept = self.mantissa.checked_shr(n).unwrap_or(0);
+        let lost = kept.checked_shl(n).unwrap_or(0) != self.mantissa;
+        Wide { mantissa: kept | u128::from(lost), exponent: self.exponent.saturating_add(n as i32), ..self }
+    }
+
+    fn round(self, rounding: Rounding) -> f64 {
+        // A leading bit at 61 leaves 9 bits below those of f64, the lowest of which stands for all that follow.
+        let wide = self.normalise(127).shift_right(66);
+        let (mantissa, scale) = (wide.mantissa as u64, wide.exponent + 61);
+        let grid = scale.max(-1022);
+        let dropped = (9 + grid - scale).min(63) as u32;
+        let kept = round_shift(mantissa, dropped, self.negative, rounding);
+        let magnitude = kept.saturating_add(((grid + 1022) as u64) << 52);
+        let infinity = 0x7ffu64 << 52;
+        let to_largest = match rounding {
+            Rounding::Rn | Rounding::Rna => false,
+            Rounding::Rz => true,
+            Rounding::Rm => !self.negative,
+            Rounding::Rp => self.negative,
+        };
+        let magnitude = if magnitude >= infinity && to_largest { infinity - 1 } else { magnitude.min(infinity) };
+        f64::from_bits(magnitude | u64::from(self.negative) << 63)
+    }
+}
+
+/// `a * b`, rounded once.
+pub fn mul(a: f64, b: f64, rounding: Rounding) -> f64 {
+    let nearest = a * b;
+    if !a.is_finite() || !b.is_finite() || a == 0.0 || b == 0.0 { nearest } else { product(a, b).round(rounding) }
+}
+
+/// `a * b + c`, rounded once.
+pub fn fma(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
+    let finite = a.is_finite() && b.is_finite() && c.is_finite();
+    let zero_product = a == 0.0 || b == 0.0;
+    if !finite || zero_product && c == 0.0 {
+        let sum = a.mul_add(b, c);
+        let opposite = (a.is_sign_negative() != b.is_sign_negative()) != c.is_sign_negative();
+        return if sum == 0.0 && opposite && rounding == Rounding::Rm { -0.0 } else { sum };
+    }
+    if zero_product {
+        return c;
+    }
+    let p = product(a, b);
+    if c == 0.0 {
+        return p.round(rounding);
+    }
+    // One bit of headroom for the carry. Products have 106 bits, so the shift by one that can precede a long
+    // cancellation loses nothing.
+    let (p, c) = (p.normalise(126), Wide::new(c, 126));
+    let (large, small) = if (p.exponent, p.mantissa) >= (c.exponent, c.mantissa) { (p, c) } else { (c, p) };
+    let small = small.shift_right((large.exponent - small.exponent) as u32);
+    if large.negative == small.negative {
+        return Wide { mantissa: large.mantissa + small.mantissa, ..large }.round(rounding);
+    }
+    let mantissa = large.mantissa - small.mantissa;
+    if mantissa == 0 {
+        return if rounding == Rounding::Rm { -0.0 } else { 0.0 };
+    }
+    Wide { mantissa, ..large }.round(rounding)
+}
+
+/// `a / b`, rounded once.
+pub fn div(a: f64, b: f64, rounding: Rounding) -> f64 {
+    if !a.is_finite() || !b.is_finite() || a == 0.0 || b == 0.0 {
+        return a / b;
+    }
+    let (n, d) = (Wide::new(a, 127), Wide::new(b, 60));
+    let (quotient, rest) = (n.mantissa / d.mantissa, n.mantissa % d.mantissa);
+    let mantissa = quotient | u128::from(rest != 0);
+    Wide { negative: n.negative != d.negative, mantissa, exponent: n.exponent - d.exponent }.round(rounding)
+}
+
+/// The square root, rounded once; of negative numbers NaN.
+pub fn sqrt(a: f64, rounding: Rounding) -> f64 {
+    if !a.is_finite() || a <= 0.0 {
+        return a.sqrt();
+    }
+    let wide = Wide::new(a, 126);
+    // The root halves the exponent, which must be even for that.
+    let (square, exponent) =
+        if wide.exponent % 2 == 0 { (wide.mantissa, wide.exponent) } else { (wide.mantissa << 1, wide.exponent - 1) };
+    let root = square.isqrt();
+    let mantissa = root | u128::from(root * root != square);
+    Wide { negative: false, mantissa, exponent: exponent / 2 }.round(rounding)
+}
+
+/// The exact product of two finite numbers that are not zero.
+fn product(a: f64, b: f64) -> Wide {
+    let (a, b) = (Wide::new(a, 52), Wide::new(b, 52));
+    Wide { negative: a.negative != b.negative, mantissa: a.mantissa * b.mantissa, exponent: a.exponent + b.exponent }
+}

@@ -1,0 +1,246 @@
+//! f32 and f64 add, mul, fma in every rounding mode; min, max, saturation, flushing, and the canonical NaN
+//!
+//! Sums and products of f32 are formed in f64, exactly or rounded to odd, and rounded once to f32: f64 has more than
+//! twice the bits of f32 plus two, so the second rounding is the only one that counts (Boldo and Melquiond,
+//! "Emulation of a FMA and correctly-rounded sums: proved algorithms using rounding to odd").
+
+use super::exact;
+use super::format::Rounding;
+
+/// The NaN that f32 arithmetic gives on NVIDIA's devices, whatever NaN went in.
+pub const NAN_F32: u32 = 0x7fff_ffff;
+
+/// `x`, with every NaN replaced by [`NAN_F32`].
+#[inline]
+pub fn canonical(x: f32) -> f32 {
+    if x.is_nan() { f32::from_bits(NAN_F32) } else { x }
+}
+
+/// `.ftz`: subnormal numbers become zero with their sign. It applies to operands and to the result.
+#[inline]
+pub fn ftz(x: f32) -> f32 {
+    let bits = x.to_bits();
+    if bits & 0x7f80_0000 == 0 { f32::from_bits(bits & 0x8000_0000) } else { x }
+}
+
+/// `.sat`: clamps to [0, 1]; NaN and -0 become +0.
+#[inline]
+pub fn sat(x: f32) -> f32 {
+    let low = if x > 0.0 { x } else { 0.0 };
+    if low < 1.0 { low } else { 1.0 }
+}
+
+/// `.sat` of f64 conversions.
+#[inline]
+pub fn sat_f64(x: f64) -> f64 {
+    let low = if x > 0.0 { x } else { 0.0 };
+    if low < 1.0 { low } else { 1.0 }
+}
+
+/// `add.{rn,rz,rm,rp}.f32`; subtraction negates `b`.
+#[inline]
+pub fn add_f32(a: f32, b: f32, rounding: Rounding) -> f32 {
+    match rounding {
+        Rounding::Rn | Rounding::Rna => canonical(a + b),
+        Rounding::Rz | Rounding::Rm | Rounding::Rp => {
+            let sum = add_odd(f64::from(a), f64::from(b));
+            canonical(f64_to_f32(signed_zero(sum, a.is_sign_negative() != b.is_sign_negative(), rounding), rounding))
+        }
+    }
+}
+
+/// `mul.{rn,rz,rm,rp}.f32`.
+#[inline]
+pub fn mul_f32(a: f32, b: f32, rounding: Rounding) -> f32 {
+    match rounding {
+        Rounding::Rn | Rounding::Rna => canonical(a * b),
+        // 24 bits times 24 bits fit 53, and the exponents of f64 hold every product.
+        Rounding::Rz | Rounding::Rm | Rounding::Rp => canonical(f64_to_f32(f64::from(a) * f64::from(b), rounding)),
+    }
+}
+
+/// `fma.{rn,rz,rm,rp}.f32`: one rounding. Needs no FMA hardware and vectorises.
+#[inline]
+pub fn fma_f32(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
+    let product = f64::from(a) * f64::from(b);
+    let sum = add_odd(product, f64::from(c));
+    let sum = signed_zero(sum, product.is_sign_negative() != c.is_sign_negative(), rounding);
+    canonical(f64_to_f32(sum, rounding))
+}
+
+/// `div.{rn,rz,rm,rp}.f32`. A quotient of 24-bit numbers is never so near to a boundary of f32 that rounding it to f64
+/// first would reach it.
+#[inline]
+pub fn div_f32(a: f32, b: f32, rounding: Rounding) -> f32 {
+    canonical(f64_to_f32(f64::from(a) / f64::from(b), rounding))
+}
+
+/// `rcp.{rn,rz,rm,rp}.f32`.
+#[inline]
+pub fn rcp_f32(a: f32, rounding: Rounding) -> f32 {
+    div_f32(1.0, a, rounding)
+}
+
+/// `sqrt.{rn,rz,rm,rp}.f32`; of negative numbers NaN, of -0 -0.
+#[inline]
+pub fn sqrt_f32(a: f32, rounding: Rounding) -> f32 {
+    canonical(f64_to_f32(f64::from(a).sqrt(), rounding))
+}
+
+/// `add.{rn,rz,rm,rp}.f64`; subtraction negates `b`.
+#[inline]
+pub fn add_f64(a: f64, b: f64, rounding: Rounding) -> f64 {
+    match rounding {
+        Rounding::Rn | Rounding::Rna => a + b,
+        Rounding::Rz | Rounding::Rm | Rounding::Rp => exact::fma(a, 1.0, b, rounding),
+    }
+}
+
+/// `mul.{rn,rz,rm,rp}.f64`.
+#[inline]
+pub fn mul_f64(a: f64, b: f64, rounding: Rounding) -> f64 {
+    match rounding {
+        Rounding::Rn | Rounding::Rna => a * b,
+        Rounding::Rz | Rounding::Rm | Rounding::Rp => exact::mul(a, b, rounding),
+    }
+}
+
+/// `fma.{rn,rz,rm,rp}.f64`.
+#[inline]
+pub fn fma_f64(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
+    match rounding {
+        Rounding::Rn | Rounding::Rna => a.mul_add(b, c),
+        Rounding::Rz | Rounding::Rm | Rounding::Rp => exact::fma(a, b, c, rounding),
+    }
+}
+
+/// `div.{rn,rz,rm,rp}.f64`, and `rcp` as `1 / a`.
+#[inline]
+pub fn div_f64(a: f64, b: f64, rounding: Rounding) -> f64 {
+    match rounding {
+        Rounding::Rn | Rounding::Rna => a / b,
+        Rounding::Rz | Rounding::Rm | Rounding::Rp => exact::div(a, b, rounding),
+    }
+}
+
+/// `sqrt.{rn,rz,rm,rp}.f64`.
+#[inline]
+pub fn sqrt_f64(a: f64, rounding: Rounding) -> f64 {
+    match rounding {
+        Rounding::Rn | Rounding::Rna => a.sqrt(),
+        Rounding::Rz | Rounding::Rm | Rounding::Rp => exact::sqrt(a, rounding),
+    }
+}
+
+/// `cvt.{rn,rz,rm,rp}.f32.f64`. NaN keeps its upper payload bits; arithmetic makes it canonical.
+#[inline]
+pub fn f64_to_f32(x: f64, rounding: Rounding) -> f32 {
+    let nearest = x as f32;
+    let back = f64::from(nearest);
+    match rounding {
+        Rounding::Rn | Rounding::Rna => nearest,
+        // One step of the bit pattern is one step of the magnitude, from infinity to the largest number as well.
+        Rounding::Rz => f32::from_bits(nearest.to_bits().wrapping_sub(u32::from(back.abs() > x.abs()))),
+        Rounding::Rm => {
+            if back > x {
+                nearest.next_down()
+            } else {
+                nearest
+            }
+        }
+        Rounding::Rp => {
+            if back < x {
+                nearest.next_up()
+            } else {
+                nearest
+            }
+        }
+    }
+}
+
+/// Which comparison `min` and `max` make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extremum {
+    Min,
+    Max,
+}
+
+/// `{min,max}{.NaN}{.xorsign.abs}.f32`. Without `nan` a NaN operand loses to a number; with it NaN wins. -0 is less
+/// than +0. `xorsign_abs` compares magnitudes and gives the winner the product of the signs.
+#[inline]
+pub fn extremum_f32(which: Extremum, a: f32, b: f32, nan: bool, xorsign_abs: bool) -> f32 {
+    let sign = (a.to_bits() ^ b.to_bits()) & 0x8000_0000;
+    let (a, b) = if xorsign_abs { (a.abs(), b.abs()) } else { (a, b) };
+    // Equal numbers differ at most in the sign of zero: `or` of the bits keeps -0, `and` keeps +0.
+    let winner = match which {
+        Extremum::Min if a == b => f32::from_bits(a.to_bits() | b.to_bits()),
+        Extremum::Max if a == b => f32::from_bits(a.to_bits() & b.to_bits()),
+        Extremum::Min => {
+            if a < b || b.is_nan() {
+                a
+            } else {
+                b
+            }
+        }
+        Extremum::Max => {
+            if a > b || b.is_nan() {
+                a
+            } else {
+                b
+            }
+        }
+    };
+    if winner.is_nan() || nan && (a.is_nan() || b.is_nan()) {
+        return f32::from_bits(NAN_F32);
+    }
+    if xorsign_abs { f32::from_bits(winner.to_bits() | sign) } else { winner }
+}
+
+/// `{min,max}.f64`: a NaN operand loses to a number; -0 is less than +0.
+#[inline]
+pub fn extremum_f64(which: Extremum, a: f64, b: f64) -> f64 {
+    match which {
+        Extremum::Min if a == b => f64::from_bits(a.to_bits() | b.to_bits()),
+        Extremum::Max if a == b => f64::from_bits(a.to_bits() & b.to_bits()),
+        Extremum::Min => {
+            if a < b || b.is_nan() {
+                a
+            } else {
+                b
+            }
+        }
+        Extremum::Max => {
+            if a > b || b.is_nan() {
+                a
+            } else {
+                b
+            }
+        }
+    }
+}
+
+/// `a + b` in f64, rounded to odd: an inexact sum takes the neighbour whose last bit is set. Only for operands whose
+/// sum does not overflow f64.
+#[inline]
+pub(super) fn add_odd(a: f64, b: f64) -> f64 {
+    let sum = a + b;
+    // Knuth's TwoSum: `error` is exactly what the addition lost.
+    let b_part = sum - a;
+    let error = (a - (sum - b_part)) + (b - b_part);
+    let bits = sum.to_bits();
+    // Toward the error: away from zero if it has the sign of the sum.
+    let away = (error > 0.0) == (sum > 0.0);
+    let step = if away { 1 } else { u64::MAX };
+    // For infinite operands the error is NaN, which is no reason to step.
+    let inexact_even = error.abs() > 0.0 && bits & 1 == 0;
+    f64::from_bits(bits.wrapping_add(if inexact_even { step } else { 0 }))
+}
+
+/// A sum of opposite numbers is -0 when rounding down, +0 otherwise.
+#[inline]
+fn signed_zero(sum: f64, opposite_signs: bool, rounding: Rounding) -> f64 {
+    if rounding == Rounding::Rm && sum == 0.0 && opposite_signs { -0.0 } else { sum }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! f16, bf16, tf32, e4m3, e5m2  <=>  f32, f64: one rounding for every pair of formats and modes
+
+use super::float::canonical;
+
+/// PTX rounding modifiers of a floating-point result: `.rn`, `.rz`, `.rm`, `.rp`, `.rna`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// To nearest, ties to even.
+    Rn,
+    /// Toward zero.
+    Rz,
+    /// Toward minus infinity.
+    Rm,
+    /// Toward plus infinity.
+    Rp,
+    /// To nearest, ties away from zero.
+    Rna,
+}
+
+impl Rounding {
+    pub fn parse(text: &str) -> Option<Rounding> {
+        Some(match text {
+            "rn" => Rounding::Rn,
+            "rz" => Rounding::Rz,
+            "rm" => Rounding::Rm,
+            "rp" => Rounding::Rp,
+            "rna" => Rounding::Rna,
+            _ => return None,
+        })
+    }
+}
+
+/// A binary floating-point format narrower than f32. Tf32 sits in the upper 19 bits of 32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    F16,
+    Bf16,
+    Tf32,
+    E4m3,
+    E5m2,
+}
+
+/// Fields of a format; its value bits are `sign | exponent | mantissa` from bit `shift` on.
+struct Layout {
+    exponent_bits: u32,
+    mantissa_bits: u32,
+    shift: u32,
+    /// e4m3 has no infinity: its largest exponent holds numbers, all ones is NaN.
+    infinity: bool,
+}
+
+impl Format {
+    #[inline]
+    const fn layout(self) -> Layout {
+        let (exponent_bits, mantissa_bits, shift, infinity) = match self {
+            Format::F16 => (5, 10, 0, true),
+            Format::Bf16 => (8, 7, 0, true),
+            Format::Tf32 => (8, 10, 13, true),
+            Format::E4m3 => (4, 3, 0, false),
+            Format::E5m2 => (5, 2, 0, true),
+        };
+        Layout { exponent_bits, mantissa_bits, shift, infinity }
+    }
+
+    /// The NaN that conversions give: positive, all value bits set.
+    pub const fn nan(self) -> u32 {
+        match self {
+            Format::F16 | Format::Bf16 => 0x7fff,
+            Format::Tf32 => 0x7fff_ffff,
+            Format::E4m3 | Format::E5m2 => 0x7f,
+        }
+    }
+
+    /// The value of `bits`, exactly.
+    #[inline]
+    pub fn widen(self, bits: u32) -> f32 {
+        match self {
+            Format::F16 => f16_to_f32(bits as u16),
+            Format::Bf16 => bf16_to_f32(bits as u16),
+            Format::Tf32 => f32::from_bits(bits & 0xffff_e000),
+            // The two upper bits of the exponent of f16 and e5m2 agree, so e5m2 is the upper byte of an f16.
+            Format::E5m2 => f16_to_f32((bits as u16 & 0xff) << 8),
+            Format::E4m3 => e4m3_to_f32(bits as u8),
+        }
+    }
+
+    /// `x` rounded once. Above the largest finite number comes infinity (NaN for e4m3) as the mode has it, or with
+    /// `satfinite` the largest finite number, also for infinite `x`. NaN gives [`Format::nan`].
+    pub fn narrow(self, x: f64, rounding: Rounding, satfinite: bool) -> u32 {
+        let l = self.layout();
+        if x.is_nan() {
+            return self.nan();
+        }
+        let negative = x.is_sign_negative();
+        let sign = u32::from(negative) << (l.exponent_bits + l.mantissa_bits);
+        let bias = (1i64 << (l.exponent_bits - 1)) - 1;
+        let all_ones = (1u64 << (l.exponent_bits + l.mantissa_bits)) - 1;
+        let infinity = all_ones & !((1u64 << l.mantissa_bits) - 1);
+        // The largest finite number; one more is infinity, or the NaN of e4m3.
+        let largest = if l.infinity { infinity - 1 } else { all_ones - 1 };
+        let magnitude = if x.is_infinite() {
+            largest + 1
+        } else {
+            let exponent = (x.to_bits() >> 52 & 0x7ff) as i64;
+            let fraction = x.to_bits() & ((1 << 52) - 1);
+            // x = mantissa * 2^(scale - 52)
+            let (mantissa, scale) =
+                if exponent == 0 { (fraction, -1022) } else { (fraction | 1 << 52, exponent - 1023) };
+            // Below the least normal exponent the grid no longer gets finer.
+            let grid = scale.max(1 - bias);
+            let dropped = (52 - i64::from(l.mantissa_bits) + (grid - scale)).min(62) as u32;
+            let kept = round_shift(mantissa, dropped, negative, rounding);
+            // A normal number keeps its leading bit, which counts as one step of the exponent field.
+            let magnitude = kept + (((grid + bias - 1) as u64) << l.mantissa_bits);
+            let overflow_to_largest = match rounding {
+                Rounding::Rn | Rounding::Rna => false,
+                Rounding::Rz => true,
+                Rounding::Rm => !negative,
+                Rounding::Rp => negative,
+            };
+            if magnitude > largest && overflow_to_largest { largest } else { magnitude.min(largest + 1) }
+        };
+        let magnitude = if satfinite { magnitude.min(largest) } else { magnitude };
+        (sign | magnitude as u32) << l.shift
+    }
+}
+
+/// `mantissa / 2^n` rounded to an integer; `n` is 1 to 63.
+#[inline]
+pub(super) fn round_shift(mantissa: u64, n: u32, negative: bool, rounding: Rounding) -> u64 {
+    let (kept, rest, half) = (mantissa >> n, mantissa & ((1 << n) - 1), 1u64 << (n - 1));
+    let up = match rounding {
+        Rounding::Rn => rest > half || rest == half && kept & 1 == 1,
+        Rounding::Rna => rest >= half,
+        Rounding::Rz => false,
+        Rounding::Rm => negative && rest != 0,
+        Rounding::Rp => !negative && rest != 0,
+    };
+    kept + u64::from(up)
+}
+
+/// Exact; branch-free, so that a loop over lanes vectorises.
+#[inline]
+pub fn f16_to_f32(bits: u16) -> f32 {
+    let bits = u32::from(bits);
+    let magnitude = bits & 0x7fff;
+    // The exponent bias differs by 112; the product also normalises subnormal numbers.
+    let scaled = (f32::from_bits(magnitude << 13) * f32::from_bits((127 + 112) << 23)).to_bits();
+    let special = if magnitude >= 0x7c00 { 0x7f80_0000 } else { 0 };
+    f32::from_bits(scaled | special | (bits & 0x8000) << 16)
+}
+
+#[inline]
+pub fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+#[inline]
+pub fn e4m3_to_f32(bits: u8) -> f32 {
+    let magnitude = u32::from(bits & 0x7f);
+    let scaled = f32::from_bits(magnitude << 20) * f32::from_bits((127 + 120) << 23);
+    let value = if magnitude == 0x7f { 0x7fff_ffff } else { scaled.to_bits() };
+    f32::from_bits(value | u32::from(bits & 0x80) << 24)
+}
+
+/// `cvt.rn.f16.f32`: to nearest even, NaN to 0x7fff; branch-free.
+#[inline]
+pub fn f32_to_f16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let sign = (bits >> 16) as u16 & 0x8000;
+    let magnitude = bits & 0x7fff_ffff;
+    // Adding a power of two aligned to the grid of f16 lets the hardware round subnormal results.
+    let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let odd = magnitude >> 13 & 1;
+    let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13;
+    let finite = if magnitude < 113 << 23 { subnormal } else { normal };
+    let limited = if magnitude >= 0x4780_0000 { 0x7c00 } else { finite };
+    if magnitude > 0x7f80_0000 { 0x7fff } else { limited as u16 | sign }
+}
+
+/// `cvt.rn.bf16.f32`: to nearest even, NaN to 0x7fff; branch-free.
+#[inline]
+pub fn f32_to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    if x.is_nan() { 0x7fff } else { rounded as u16 }
+}
+
+/// `cvt.rna.tf32.f32`: to nearest, ties away from zero; the low 13 bits are 0. NaN gives 0x7fffffff.
+#[inline]
+pub fn f32_to_tf32(x: f32) -> u32 {
+    let bits = x.to_bits();
+    if x.is_nan() {
+        0x7fff_ffff
+    } else if x.is_infinite() {
+        bits
+    } else {
+        (bits + 0x1000) & 0xffff_e000
+    }
+}
+
+/// `cvt.{rn,rz,rm,rp}.f16.f32`; the executor's path for the modes other than `.rn`.
+#[inline]
+pub fn f32_to_f16_mode(x: f32, rounding: Rounding) -> u16 {
+    Format::F16.narrow(f64::from(x), rounding, false) as u16
+}
+
+/// `.relu` of a conversion: negative values and -0 become +0, NaN stays the canonical NaN.
+#[inline]
+pub fn relu(x: f32) -> f32 {
+    let x = canonical(x);
+    if x.is_nan() || x > 0.0 { x } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests;

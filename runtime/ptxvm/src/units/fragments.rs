@@ -1,0 +1,148 @@
+//! registers of a warp  <=>  a[m,k], b[k,n], c[m,n] of an mma.sync tile, row-major
+//!
+//! As 32-bit registers every shape reads alike: with `g = lane / 4` and `t = lane % 4`, registers of A hold rows
+//! `g`, `g + 8` in turn for each 16-byte block of K, register `r` of B column `g` and block `r`; in a block a lane
+//! owns the four bytes from `4t` (PTX ISA, "Matrix Fragments for mma").
+
+use super::Lanes;
+use super::format::{bf16_to_f32, e4m3_to_f32, f16_to_f32};
+
+/// Columns of B, C and D in every shape.
+pub const N: usize = 8;
+
+/// The element types of A and B but f64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    F16,
+    Bf16,
+    Tf32,
+    E4m3,
+    E5m2,
+    S8,
+    U8,
+    S4,
+    U4,
+}
+
+impl Element {
+    pub fn parse(text: &str) -> Option<Element> {
+        Some(match text {
+            "f16" => Element::F16,
+            "bf16" => Element::Bf16,
+            "tf32" => Element::Tf32,
+            "e4m3" => Element::E4m3,
+            "e5m2" => Element::E5m2,
+            "s8" => Element::S8,
+            "u8" => Element::U8,
+            "s4" => Element::S4,
+            "u4" => Element::U4,
+            _ => return None,
+        })
+    }
+
+    pub const fn bits(self) -> usize {
+        match self {
+            Element::Tf32 => 32,
+            Element::F16 | Element::Bf16 => 16,
+            Element::E4m3 | Element::E5m2 | Element::S8 | Element::U8 => 8,
+            Element::S4 | Element::U4 => 4,
+        }
+    }
+
+    pub const fn is_integer(self) -> bool {
+        match self {
+            Element::F16 | Element::Bf16 | Element::Tf32 | Element::E4m3 | Element::E5m2 => false,
+            Element::S8 | Element::U8 | Element::S4 | Element::U4 => true,
+        }
+    }
+}
+
+/// What a tile is multiplied in: f64, or f32 where that is exact.
+pub trait Number: Copy + Default + From<f32> + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> {}
+
+impl Number for f32 {}
+impl Number for f64 {}
+
+/// A of an m16 or m8 shape.
+#[inline]
+pub fn gather_a<T: Number, const M: usize, const K: usize>(element: Element, registers: &[Lanes]) -> [[T; K]; M] {
+    let mut tile = [[T::default(); K]; M];
+    let halves = M / 8;
+    for (r, register) in registers.iter().enumerate() {
+        let (half, block) = (r % halves, r / halves);
+        for g in 0..8 {
+            let row = &mut tile[g + 8 * half];
+            let words: &[u32; 4] = register[4 * g..4 * g + 4].try_into().expect("four words");
+            decode(element, words, block, row);
+        }
+    }
+    tile
+}
+
+/// B of an n8 shape.
+#[inline]
+pub fn gather_b<T: Number, const K: usize>(element: Element, registers: &[Lanes]) -> [[T; N]; K] {
+    let mut columns = [[T::default(); K]; N];
+    for (block, register) in registers.iter().enumerate() {
+        for (g, column) in columns.iter_mut().enumerate() {
+            let words: &[u32; 4] = register[4 * g..4 * g + 4].try_into().expect("four words");
+            decode(element, words, block, column);
+        }
+    }
+    std::array::from_fn(|k| std::array::from_fn(|n| columns[n][k]))
+}
+
+/// The 16 bytes of block `block` of a row of A or a column of B.
+#[inline(always)]
+fn decode<T: Number>(element: Element, words: &[u32; 4], block: usize, row: &mut [T]) {
+    match element {
+        Element::F16 => fields::<T, 16>(words, block, row, |x| f16_to_f32(x as u16)),
+        Element::Bf16 => fields::<T, 16>(words, block, row, |x| bf16_to_f32(x as u16)),
+        // The multiplier sees the upper 19 bits, whatever the lower ones hold.
+        Element::Tf32 => fields::<T, 32>(words, block, row, |x| f32::from_bits(x & 0xffff_e000)),
+        Element::E4m3 => fields::<T, 8>(words, block, row, |x| e4m3_to_f32(x as u8)),
+        Element::E5m2 => fields::<T, 8>(words, block, row, |x| f16_to_f32((x as u16) << 8)),
+        Element::S8 => fields::<T, 8>(words, block, row, |x| f32::from(x as i8)),
+        Element::U8 => fields::<T, 8>(words, block, row, |x| f32::from(x as u8)),
+        Element::S4 => fields::<T, 4>(words, block, row, |x| f32::from((x << 4) as i8 >> 4)),
+        Element::U4 => fields::<T, 4>(words, block, row, |x| f32::from(x as u8)),
+    }
+}
+
+#[inline(always)]
+fn fields<T: Number, const BITS: usize>(words: &[u32; 4], block: usize, row: &mut [T], value: impl Fn(u32) -> f32) {
+    let per_word = 32 / BITS;
+    let mask = u32::MAX >> (32 - BITS);
+    let row = &mut row[4 * per_word * block..][..4 * per_word];
+    for (word, out) in words.iter().zip(row.chunks_exact_mut(per_word)) {
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = T::from(value(word >> (BITS * i) & mask));
+        }
+    }
+}
+
+/// Calls `visit(lane, i, row, column)` for the accumulator elements of a shape with `m` (8 or 16) rows.
+#[inline(always)]
+pub fn for_accumulators(m: usize, mut visit: impl FnMut(usize, usize, usize, usize)) {
+    for i in 0..m / 4 {
+        for lane in 0..32 {
+            visit(lane, i, lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2);
+        }
+    }
+}
+
+/// c[m,n] + a[m,k] · b[k,n], for any number of rows.
+#[inline]
+pub fn multiply<T: Number, const K: usize>(a: &[[T; K]], b: &[[T; N]; K], c: &mut [[T; N]]) {
+    // Two rows at a time keep enough sums under way to hide the latency of an addition.
+    for (a, c) in a.chunks_exact(2).zip(c.chunks_exact_mut(2)) {
+        let (mut upper, mut lower) = (c[0], c[1]);
+        for k in 0..K {
+            for n in 0..N {
+                upper[n] = upper[n] + a[0][k] * b[k][n];
+                lower[n] = lower[n] + a[1][k] * b[k][n];
+            }
+        }
+        (c[0], c[1]) = (upper, lower);
+    }
+}

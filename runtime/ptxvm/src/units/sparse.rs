@@ -1,0 +1,85 @@
+//! mma.sp: kept elements of A and their metadata  =>  the dense A tile, zeros where nothing was kept
+//!
+//! Of every four columns two are kept (tf32: of every two one). A nibble of metadata holds the positions of the pair,
+//! `first | second << 2`; for tf32 the nibble 0100 keeps element 0 and 1110 element 1 (PTX ISA, "mma.sp").
+
+use super::Lanes;
+use super::fragments::{Element, Number};
+
+/// Which lanes of a quad supply the metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suppliers {
+    /// One lane, chosen by the selector; a half per row.
+    OneLane,
+    /// Two lanes, chosen by the selector; each half the columns, a half-word per row.
+    LanePair,
+    /// Two lanes, chosen by the selector; a word for each of the two rows.
+    RowPair,
+    /// All four: the lower bit of the lane is the row, the upper half of the columns.
+    All,
+}
+
+/// How A of a sparse shape is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sparsity {
+    suppliers: Suppliers,
+    /// Columns per nibble: 4, or 2 for tf32.
+    chunk: usize,
+}
+
+impl Sparsity {
+    /// For elements of A and the depth `k` before compression.
+    pub(super) fn new(a: Element, k: usize) -> Sparsity {
+        let chunk = if a.bits() == 32 { 2 } else { 4 };
+        let suppliers = match (a.bits(), k / chunk) {
+            (8, 8) => Suppliers::RowPair,
+            (_, 4) => Suppliers::OneLane,
+            (_, 8) => Suppliers::LanePair,
+            (_, _) => Suppliers::All,
+        };
+        Sparsity { suppliers, chunk }
+    }
+
+    pub(super) fn selectors(self) -> u32 {
+        match self.suppliers {
+            Suppliers::OneLane => 4,
+            Suppliers::LanePair | Suppliers::RowPair => 2,
+            Suppliers::All => 1,
+        }
+    }
+
+    /// The nibble of chunk `chunk` of row `row`.
+    fn nibble(self, e: &Lanes, selector: usize, row: usize, chunk: usize) -> u32 {
+        let (g, upper) = (row % 8, row / 8);
+        let (lane, nibble) = match self.suppliers {
+            Suppliers::OneLane => (selector, 4 * upper + chunk),
+            Suppliers::LanePair => (2 * selector + chunk / 4, 4 * upper + chunk % 4),
+            Suppliers::RowPair => (2 * selector + upper, chunk),
+            Suppliers::All => (upper + 2 * (chunk / 8), chunk % 8),
+        };
+        e[4 * g + lane] >> (4 * nibble) & 15
+    }
+}
+
+/// The dense tile. `selector` beyond what the shape knows is taken modulo [`Sparsity::selectors`].
+pub(super) fn expand<T: Number, const M: usize, const K: usize, const HALF: usize>(
+    kept: &[[T; HALF]; M],
+    sparsity: Sparsity,
+    e: &Lanes,
+    selector: u32,
+) -> [[T; K]; M] {
+    let selector = (selector % sparsity.selectors()) as usize;
+    let mut dense = [[T::default(); K]; M];
+    for (row, (kept, dense)) in kept.iter().zip(&mut dense).enumerate() {
+        for (chunk, dense) in dense.chunks_exact_mut(sparsity.chunk).enumerate() {
+            let nibble = sparsity.nibble(e, selector, row, chunk) as usize;
+            if sparsity.chunk == 2 {
+                dense[nibble >> 1 & 1] = kept[chunk];
+            } else {
+                dense[nibble & 3] = kept[2 * chunk];
+                dense[nibble >> 2] = kept[2 * chunk + 1];
+            }
+        }
+    }
+    dense
+}

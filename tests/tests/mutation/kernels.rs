@@ -1,0 +1,175 @@
+//! The kernels that are broken: flow kernels as they are emitted, with inputs and the results they must give
+
+use crate::build::{Builder, layer_norm, mixed, product, scores, softmax};
+use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::interp::run_kernel;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_passes::kernel::ptx::{self, PtxKernel, Target};
+use sardonyx_passes::kernel::{Lowered, lower};
+use sardonyx_runtime::{DType, Dim, Tensor};
+
+/// A kernel and the calls that must notice when it is broken.
+pub struct Subject {
+    pub name: &'static str,
+    pub kernel: Kernel,
+    pub lowered: Lowered,
+    pub ptx: PtxKernel,
+    /// The module's text.
+    pub text: String,
+    pub calls: Vec<Call>,
+    /// Largest |difference| allowed, as `bound · (1 + |expected|)`.
+    pub bound: f64,
+}
+
+pub struct Call {
+    pub symbols: Vec<(&'static str, i64)>,
+    pub reads: Vec<Tensor>,
+    pub expected: Vec<Tensor>,
+}
+
+impl Call {
+    pub fn value(&self, symbol: &str) -> Option<i64> {
+        self.symbols.iter().find(|(name, _)| *name == symbol).map(|(_, value)| *value)
+    }
+}
+
+/// Sizes of one call.
+type Sizes = &'static [(&'static str, i64)];
+
+pub fn subjects() -> Vec<Subject> {
+    const ROWS: &[Sizes] = &[&[("b", 3), ("n", 70)], &[("b", 9), ("n", 32)]];
+    // Rows of 16 bytes, of 4 and of any number of bytes; fewer and more steps than a pipeline is deep.
+    const GEMM: &[Sizes] = &[
+        &[("m", 40), ("n", 64), ("k", 208)],
+        &[("m", 33), ("n", 37), ("k", 67)],
+        &[("m", 70), ("n", 42), ("k", 134)],
+        &[("m", 5), ("n", 72), ("k", 16)],
+    ];
+    const HEADS: &[Sizes] = &[&[("b", 2), ("s", 17), ("t", 21)]];
+    vec![
+        subject("gelu", gelu("n"), &[&[("n", 1000)], &[("n", 256)]], 1e-5),
+        subject("bias", bias(), &[&[("m", 5), ("n", 67)], &[("m", 8), ("n", 64)]], 1e-6),
+        subject("transpose", transpose(), &[&[("m", 33), ("n", 65)], &[("m", 64), ("n", 32)]], 0.0),
+        subject("gather", gather(), &[&[("s", 19), ("n", 24)]], 0.0),
+        subject("softmax", softmax(&["b"], "n"), ROWS, 2e-5),
+        subject("layer-norm", layer_norm("100", 100.0), &[&[("b", 2), ("s", 5)]], 2e-5),
+        subject("columns", columns(), &[&[("m", 45), ("n", 70)]], 2e-5),
+        subject("sum", sum(), &[&[("n", 3000)], &[("n", 77)]], 2e-4),
+        subject("gemm-f32", gemm(DType::F32), GEMM, 4e-5),
+        subject("gemm-bf16", gemm(DType::BF16), GEMM, 1e-2),
+        subject("gemm-f16", gemm(DType::F16), GEMM, 2e-3),
+        subject("gemm-constant", full("128", "96"), &[&[("m", 70)], &[("m", 5)]], 6e-5),
+        subject("scores", scores(3, 32), HEADS, 2e-5),
+        subject("mixed", mixed(3, 32), HEADS, 2e-5),
+    ]
+}
+
+fn subject(name: &'static str, kernel: Kernel, sizes: &[Sizes], bound: f64) -> Subject {
+    let lowered = lower(&kernel).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let ptx = lowered.def.emit_ptx("kernel", Target::Sm80).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let text = ptx::module(Target::Sm80, std::slice::from_ref(&ptx));
+    let calls = sizes.iter().enumerate().map(|(i, sizes)| call(&kernel, sizes, 7 + i as u64)).collect();
+    Subject { name, kernel, lowered, ptx, text, calls, bound }
+}
+
+fn call(kernel: &Kernel, symbols: Sizes, seed: u64) -> Call {
+    let mut random = Random(seed);
+    let value = |s: &str| symbols.iter().find(|(name, _)| *name == s).map(|(_, v)| *v);
+    let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(&value).unwrap() as usize).collect() };
+    let reads: Vec<Tensor> = kernel.reads.iter().map(|c| random.tensor(c.dtype, sizes(&c.dims))).collect();
+    let expected = run_kernel(kernel, &value, &reads).unwrap();
+    Call { symbols: symbols.to_vec(), reads, expected }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    /// Floats in -1..1, indices of a table of eleven.
+    fn tensor(&mut self, dtype: DType, dims: Vec<usize>) -> Tensor {
+        let n: usize = dims.iter().product();
+        let mut unit = |_| self.next() as f64 / (1u64 << 30) as f64 - 1.0;
+        match dtype {
+            DType::F32 => Tensor::from_vec(dims, (0..n).map(|i| unit(i) as f32).collect()),
+            DType::F16 => Tensor::from_vec(dims, (0..n).map(|i| half::f16::from_f64(unit(i))).collect()),
+            DType::BF16 => Tensor::from_vec(dims, (0..n).map(|i| half::bf16::from_f64(unit(i))).collect()),
+            DType::I64 => Tensor::from_vec(dims, (0..n).map(|_| self.next() as i64 % 11).collect()),
+            other => panic!("no operands of {other}"),
+        }
+    }
+}
+
+fn gelu(n: &str) -> Kernel {
+    let mut b = Builder::new(&[n], &[]);
+    let x = b.load(DType::F32, &[n], &["%0"]);
+    let y = b.gelu(x);
+    b.store(y, &[n], &["%0"]);
+    b.0
+}
+
+fn bias() -> Kernel {
+    let mut b = Builder::new(&["m", "n"], &[]);
+    let x = b.load(DType::F32, &["m", "n"], &["%0", "%1"]);
+    let bias = b.load(DType::F32, &["n"], &["%1"]);
+    let y = b.apply(ScalarFn::Add, &[x, bias]);
+    b.store(y, &["m", "n"], &["%0", "%1"]);
+    b.0
+}
+
+fn transpose() -> Kernel {
+    let mut b = Builder::new(&["n", "m"], &[]);
+    let x = b.load(DType::F32, &["m", "n"], &["%1", "%0"]);
+    b.store(x, &["n", "m"], &["%0", "%1"]);
+    b.0
+}
+
+/// Rows of a table of eleven.
+fn gather() -> Kernel {
+    let mut b = Builder::new(&["s", "n"], &[]);
+    let row = b.load(DType::I64, &["s"], &["%0"]);
+    let x = b.load(DType::F32, &["11", "n"], &[&format!("${row}"), "%1"]);
+    b.store(x, &["s", "n"], &["%0", "%1"]);
+    b.0
+}
+
+fn columns() -> Kernel {
+    let mut b = Builder::new(&["n"], &["m"]);
+    let x = b.load(DType::F32, &["m", "n"], &["%1", "%0"]);
+    let sum = b.reduce(ReduceFn::Add, x);
+    b.store(sum, &["n"], &["%0"]);
+    b.0
+}
+
+fn sum() -> Kernel {
+    let mut b = Builder::new(&[], &["n"]);
+    let x = b.load(DType::F32, &["n"], &["%0"]);
+    let sum = b.reduce(ReduceFn::Add, x);
+    b.store(sum, &[], &[]);
+    b.0
+}
+
+fn gemm(dtype: DType) -> Kernel {
+    let mut b = Builder::new(&["m", "n"], &["k"]);
+    let x = b.load(dtype, &["m", "k"], &["%0", "%2"]);
+    let y = b.load(dtype, &["k", "n"], &["%2", "%1"]);
+    let sum = b.dot(x, y);
+    b.store(sum, &["m", "n"], &["%0", "%1"]);
+    b.0
+}
+
+/// gelu(x · w + bias) + residual
+fn full(n: &str, k: &str) -> Kernel {
+    let mut b = product("m", n, k);
+    let sum = b.0.body.len() - 1;
+    let bias = b.load(DType::F32, &[n], &["%1"]);
+    let y = b.apply(ScalarFn::Add, &[sum, bias]);
+    let y = b.gelu(y);
+    let residual = b.load(DType::F32, &["m", n], &["%0", "%1"]);
+    let y = b.apply(ScalarFn::Add, &[y, residual]);
+    b.store(y, &["m", n], &["%0", "%1"]);
+    b.0
+}

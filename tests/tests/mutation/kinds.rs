@@ -1,0 +1,233 @@
+//! kernel  =>  places where it can be broken, one kind of mistake a row
+
+use crate::source::{Edit, Line, Source, elements, shifted};
+
+/// A way to break a kernel.
+pub struct Kind {
+    pub name: &'static str,
+    /// What someone who writes kernels would have got wrong.
+    pub mistake: &'static str,
+    pub places: fn(&Source) -> Vec<Edit>,
+}
+
+pub const KINDS: &[Kind] = &[
+    Kind { name: "barrier-dropped", mistake: "a barrier is missing", places: |s| deleted(s, BARRIERS) },
+    Kind {
+        name: "barrier-early",
+        mistake: "a store follows the barrier that should publish it",
+        places: barrier_early,
+    },
+    Kind { name: "barrier-late", mistake: "a tile is read before the barrier", places: barrier_late },
+    Kind { name: "bound-off-by-one", mistake: "`<` for `<=`", places: bound_off_by_one },
+    Kind { name: "branch-inverted", mistake: "a condition is the wrong way round", places: branch_inverted },
+    Kind { name: "commit-dropped", mistake: "copies join a later group", places: |s| deleted(s, &["cp.async.commit"]) },
+    Kind { name: "copy-unpadded", mistake: "a copy takes its full size at the edge", places: copy_unpadded },
+    Kind { name: "fragment-swapped", mistake: "two registers of a fragment change places", places: fragment_swapped },
+    Kind { name: "global-shifted", mistake: "a global address is an element off", places: global_shifted },
+    Kind { name: "guard-dropped", mistake: "the mask of a tail is missing", places: guard_dropped },
+    Kind { name: "loop-cut", mistake: "a loop runs once", places: loop_cut },
+    Kind { name: "mask-narrowed", mistake: "half of the lanes' bits are kept", places: mask_narrowed },
+    Kind { name: "matrix-transposed", mistake: "a tile is loaded the other way round", places: matrix_transposed },
+    Kind { name: "shared-shifted", mistake: "a shared address is an element off", places: shared_shifted },
+    Kind { name: "shuffle-wrong", mistake: "a shuffle takes the wrong distance", places: shuffle_wrong },
+    Kind {
+        name: "store-dropped",
+        mistake: "a result is not stored",
+        places: |s| deleted(s, &["st.global", "st.shared"]),
+    },
+    Kind { name: "stride-wrong", mistake: "a factor or shift of an address is off", places: stride_wrong },
+    Kind { name: "term-lost", mistake: "a sum forgets what it had", places: term_lost },
+    Kind { name: "uninitialised", mistake: "an accumulator does not start at zero", places: uninitialised },
+    Kind { name: "wait-dropped", mistake: "copies are not waited for", places: |s| deleted(s, &["cp.async.wait"]) },
+    Kind { name: "wait-late", mistake: "the wait follows the barrier", places: wait_late },
+    Kind { name: "wait-weakened", mistake: "one group more may be pending", places: wait_weakened },
+    Kind {
+        name: "warp-sync-dropped",
+        mistake: "lanes go on without each other",
+        places: |s| deleted(s, &["bar.warp"]),
+    },
+];
+
+const BARRIERS: &[&str] = &["bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync"];
+const SHARED_LOADS: &[&str] = &["ld.shared", "ldmatrix"];
+
+fn deleted(source: &Source, prefixes: &[&str]) -> Vec<Edit> {
+    source.with_op(prefixes).into_iter().map(Edit::Delete).collect()
+}
+
+fn replaced(source: &Source, prefixes: &[&str], change: impl Fn(&Line) -> Option<Line>) -> Vec<Edit> {
+    let lines = source.with_op(prefixes).into_iter();
+    lines.filter_map(|i| Some(Edit::Replace(i, change(&source.lines[i])?))).collect()
+}
+
+fn begins(line: &Line, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| line.op.starts_with(prefix))
+}
+
+/// The barrier moves behind the first load of shared memory after it.
+fn barrier_late(source: &Source) -> Vec<Edit> {
+    let load = |i: usize| source.following(i).find(|j| begins(&source.lines[*j], SHARED_LOADS));
+    source.with_op(BARRIERS).into_iter().filter_map(|i| Some(Edit::MoveAfter(i, load(i)?))).collect()
+}
+
+/// The barrier moves before the last store to shared memory before it.
+fn barrier_early(source: &Source) -> Vec<Edit> {
+    let store = |i: usize| source.preceding(i).find(|j| begins(&source.lines[*j], &["st.shared"]));
+    source.with_op(BARRIERS).into_iter().filter_map(|i| Some(Edit::MoveBefore(i, store(i)?))).collect()
+}
+
+fn wait_late(source: &Source) -> Vec<Edit> {
+    let barrier = |i: usize| source.following(i).find(|j| begins(&source.lines[*j], BARRIERS));
+    let waits = source.with_op(&["cp.async.wait"]).into_iter();
+    waits.filter_map(|i| Some(Edit::MoveAfter(i, barrier(i)?))).collect()
+}
+
+fn wait_weakened(source: &Source) -> Vec<Edit> {
+    replaced(source, &["cp.async.wait"], |line| match line.args.first() {
+        Some(pending) => Some(line.with_arg(0, (pending.parse::<u32>().ok()? + 1).to_string())),
+        None => Some(Line { op: "cp.async.wait_group".into(), args: vec!["1".into()], ..line.clone() }),
+    })
+}
+
+fn bound_off_by_one(source: &Source) -> Vec<Edit> {
+    replaced(source, &["setp."], |line| {
+        let swap = [(".lt.", ".le."), (".le.", ".lt."), (".gt.", ".ge."), (".ge.", ".gt.")];
+        let integer = line.op.ends_with('2') || line.op.ends_with('4');
+        let (from, to) = swap.into_iter().find(|(from, _)| line.op.contains(from))?;
+        (integer && !line.op.contains(".f")).then(|| line.with_op(line.op.replacen(from, to, 1)))
+    })
+}
+
+fn branch_inverted(source: &Source) -> Vec<Edit> {
+    replaced(source, &["bra"], |line| {
+        let guard = line.guard.as_ref()?;
+        let inverted = guard.strip_prefix("@!").map_or(format!("@!{}", &guard[1..]), |p| format!("@{p}"));
+        Some(Line { guard: Some(inverted), ..line.clone() })
+    })
+}
+
+/// Branches to a label above.
+fn loop_cut(source: &Source) -> Vec<Edit> {
+    let is_back = |i: &usize| {
+        let target = source.lines[*i].args.first().map(|label| format!("{label}:"));
+        source.lines[..*i].iter().any(|line| target.as_deref() == Some(line.text.trim()))
+    };
+    source.with_op(&["bra"]).into_iter().filter(is_back).map(Edit::Delete).collect()
+}
+
+fn copy_unpadded(source: &Source) -> Vec<Edit> {
+    let copies = ["cp.async.ca", "cp.async.cg"];
+    replaced(source, &copies, |line| (line.args.len() > 3).then(|| line.with_args(line.args[..3].to_vec())))
+}
+
+/// Registers of A, of B, of the accumulator and of what `ldmatrix` loads.
+fn fragment_swapped(source: &Source) -> Vec<Edit> {
+    let swapped = |line: &Line, arg: usize, a: usize, b: usize| {
+        let mut registers = elements(line.args.get(arg)?)?;
+        (a < registers.len() && b < registers.len() && registers[a] != registers[b]).then(|| {
+            registers.swap(a, b);
+            line.with_arg(arg, format!("{{{}}}", registers.join(", ")))
+        })
+    };
+    let mut edits = vec![];
+    for i in source.with_op(&["mma.sync", "ldmatrix"]) {
+        let line = &source.lines[i];
+        let swaps: &[(usize, usize, usize)] = match line.op.starts_with("mma") {
+            true => &[(1, 0, 1), (2, 0, 1), (3, 0, 2), (1, 1, 2)],
+            false => &[(0, 0, 1)],
+        };
+        edits.extend(swaps.iter().filter_map(|(arg, a, b)| Some(Edit::Replace(i, swapped(line, *arg, *a, *b)?))));
+    }
+    edits
+}
+
+/// Bytes of one element of a load or store.
+fn element_bytes(line: &Line) -> i64 {
+    let bits =
+        line.op.rsplit('.').next().and_then(|t| t.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok());
+    bits.unwrap_or(32i64) / 8
+}
+
+fn moved(line: &Line, arg: usize, bytes: i64) -> Option<Line> {
+    Some(line.with_arg(arg, shifted(line.args.get(arg)?, bytes)?))
+}
+
+fn global_shifted(source: &Source) -> Vec<Edit> {
+    let mut edits = replaced(source, &["ld.global"], |line| moved(line, 1, element_bytes(line)));
+    edits.extend(replaced(source, &["st.global"], |line| moved(line, 0, element_bytes(line))));
+    edits.extend(replaced(source, &["cp.async.ca", "cp.async.cg"], |line| {
+        moved(line, 1, line.args.get(2)?.parse().ok()?)
+    }));
+    edits
+}
+
+fn shared_shifted(source: &Source) -> Vec<Edit> {
+    let mut edits = replaced(source, &["ld.shared"], |line| moved(line, 1, element_bytes(line)));
+    edits.extend(replaced(source, &["st.shared"], |line| moved(line, 0, element_bytes(line))));
+    edits.extend(replaced(source, &["ldmatrix"], |line| moved(line, 1, 16)));
+    edits.extend(replaced(source, &["cp.async.ca", "cp.async.cg"], |line| {
+        moved(line, 0, line.args.get(2)?.parse().ok()?)
+    }));
+    edits
+}
+
+fn guard_dropped(source: &Source) -> Vec<Edit> {
+    replaced(source, &["ld.", "st.", "cp.async.ca", "cp.async.cg", "red.", "atom."], |line| {
+        line.guard.is_some().then(|| Line { guard: None, ..line.clone() })
+    })
+}
+
+fn mask_narrowed(source: &Source) -> Vec<Edit> {
+    replaced(source, &["and.b"], |line| {
+        let bits: u64 = line.args.get(2)?.parse().ok()?;
+        (bits > 0 && (bits + 1).is_power_of_two()).then(|| line.with_arg(2, (bits >> 1).to_string()))
+    })
+}
+
+fn matrix_transposed(source: &Source) -> Vec<Edit> {
+    replaced(source, &["ldmatrix"], |line| {
+        Some(line.with_op(match line.has_part("trans") {
+            true => line.op.replacen(".trans", "", 1),
+            false => line.op.replacen(".shared", ".trans.shared", 1),
+        }))
+    })
+}
+
+fn shuffle_wrong(source: &Source) -> Vec<Edit> {
+    replaced(source, &["shfl.sync"], |line| {
+        let distance: u32 = line.args.get(2)?.parse().ok()?;
+        let wrong = if distance > 1 { distance / 2 } else { 2 };
+        Some(line.with_arg(2, wrong.to_string()))
+    })
+}
+
+/// Constant factors and shifts of 32 and 64-bit integers.
+fn stride_wrong(source: &Source) -> Vec<Edit> {
+    let mut edits = replaced(source, &["mul.lo.", "mul.wide.", "mad.lo.", "mad.wide."], |line| {
+        let factor: i64 = line.args.get(2)?.parse().ok()?;
+        Some(line.with_arg(2, (factor + if factor % 4 == 0 { 4 } else { 1 }).to_string()))
+    });
+    edits.extend(replaced(source, &["shl.b"], |line| {
+        let bits: u32 = line.args.get(2)?.parse().ok()?;
+        Some(line.with_arg(2, (bits + 1).to_string()))
+    }));
+    edits
+}
+
+fn term_lost(source: &Source) -> Vec<Edit> {
+    let mut edits = replaced(source, &["fma.rn."], |line| {
+        let line = line.with_op(line.op.replacen("fma.", "mul.", 1));
+        Some(line.with_args(line.args.get(..3)?.to_vec()))
+    });
+    edits.extend(replaced(source, &["add.f32", "add.rn.f32", "max.f32"], |line| {
+        let (d, a) = (line.args.first()?.clone(), line.args.get(2)?.clone());
+        Some(Line { op: "mov.f32".into(), args: vec![d, a], ..line.clone() })
+    }));
+    edits
+}
+
+/// Zeros that are put into float registers.
+fn uninitialised(source: &Source) -> Vec<Edit> {
+    let zero = |i: &usize| source.lines[*i].args.get(1).is_some_and(|value| value == "0f00000000");
+    source.with_op(&["mov."]).into_iter().filter(zero).map(Edit::Delete).collect()
+}

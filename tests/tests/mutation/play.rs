@@ -1,0 +1,96 @@
+//! kernel text, call  =>  whether the simulator notices that something is wrong
+
+use crate::kernels::{Call, Subject};
+use ptxvm::{Launch, Memory, Module, Options};
+use sardonyx_runtime::Tensor;
+
+/// What a run of a kernel shows.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Right numbers and no finding.
+    Right,
+    Finding(String),
+    Wrong(String),
+    /// The simulator refuses to run it.
+    Refused(String),
+}
+
+/// The first thing that any call under any of the seeds shows.
+pub fn verdict(subject: &Subject, text: &str, seeds: &[u64]) -> Verdict {
+    let module = match Module::parse(text) {
+        Ok(module) => module,
+        Err(error) => return Verdict::Refused(error.to_string()),
+    };
+    for call in &subject.calls {
+        for seed in seeds {
+            match play(subject, &module, call, *seed) {
+                Verdict::Right => {}
+                other => return other,
+            }
+        }
+    }
+    Verdict::Right
+}
+
+fn play(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Verdict {
+    match launch(subject, module, call, seed) {
+        Ok(verdict) => verdict,
+        Err(error) => Verdict::Refused(error.to_string()),
+    }
+}
+
+fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<Verdict, ptxvm::Error> {
+    let value = |s: &str| call.value(s);
+    let params: Vec<i64> = subject.lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
+    let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
+    let grid = subject.ptx.grid.eval(&by_param).unwrap();
+    if grid == 0 {
+        return Ok(Verdict::Right);
+    }
+    let mut memory = Memory::new();
+    let mut addresses = vec![];
+    for (i, tensor) in call.reads.iter().enumerate() {
+        let address = memory.alloc(tensor.bytes().len(), &format!("b{i}"));
+        memory.write(address, tensor.bytes())?;
+        addresses.push(address);
+    }
+    let results: Vec<u64> = call.expected.iter().map(|t| memory.alloc(t.bytes().len(), "result")).collect();
+    let status = memory.alloc(8, "status");
+    memory.write(status, &0i64.to_le_bytes())?;
+    let words = addresses.iter().chain(&results).copied().chain(params.iter().map(|p| *p as u64)).chain([status]);
+    let launch = Launch {
+        entry: "kernel".into(),
+        grid: [grid as u32, 1, 1],
+        block: [subject.ptx.block, 1, 1],
+        cluster: [1, 1, 1],
+        shared_bytes: subject.ptx.shared_bytes,
+        params: words.flat_map(u64::to_le_bytes).collect(),
+    };
+    let options = Options { seed, threads: 1, instructions_max: 20_000_000, ..Options::default() };
+    let report = ptxvm::run(module, &mut memory, &launch, &options)?;
+    if let Some(finding) = report.findings.first() {
+        return Ok(Verdict::Finding(format!("{:?}: {}", finding.kind, finding.message)));
+    }
+    let mut word = [0; 8];
+    memory.read(status, &mut word)?;
+    if word != [0; 8] {
+        return Ok(Verdict::Wrong("the status word is set".into()));
+    }
+    for (address, expected) in results.iter().zip(&call.expected) {
+        let mut bytes = vec![0; expected.bytes().len()];
+        memory.read(*address, &mut bytes)?;
+        let got = Tensor::new(expected.dtype(), expected.dims().to_vec(), bytes.into()).unwrap();
+        if let Some(text) = difference(&got, expected, subject.bound) {
+            return Ok(Verdict::Wrong(text));
+        }
+    }
+    Ok(Verdict::Right)
+}
+
+fn difference(got: &Tensor, expected: &Tensor, bound: f64) -> Option<String> {
+    (0..expected.len()).find_map(|i| {
+        let (a, b) = (got.get_f64(i)?, expected.get_f64(i)?);
+        let same = a == b || (a - b).abs() <= bound * (1.0 + b.abs()) || a.is_nan() && b.is_nan();
+        (!same).then(|| format!("element {i} of {:?}: {a} instead of {b}", expected.dims()))
+    })
+}
