@@ -44,7 +44,7 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
     match cli {
         Cli::Compile(args) => run_compile(&args, out).map(|()| 0),
         Cli::Check(args) => check(&args, out).map(|summary| summary.exit_code()),
-        Cli::Run(args) => commands::run(&args, out).map(|()| 0),
+        Cli::Run(args) => commands::run(&args, out),
         Cli::Bench(args) => commands::bench(&args, out).map(|()| 0),
         Cli::Inspect(args) => commands::inspect(&args, out).map(|()| 0),
         Cli::Explain(args) => explain(&args, out).map(|()| 0),

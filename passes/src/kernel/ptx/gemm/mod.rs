@@ -6,7 +6,9 @@
 
 mod copy;
 mod epilogue;
+mod exact;
 mod mma;
+mod movement;
 mod operand;
 mod plan;
 
