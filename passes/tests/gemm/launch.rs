@@ -43,8 +43,7 @@ impl Case {
             }
         };
         let read = |c: &sardonyx_dialects::flow::kernel::Container| {
-            let dims: Vec<usize> =
-                c.dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap() as usize).collect();
+            let dims: Vec<usize> = c.dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap() as usize).collect();
             let values: Vec<f64> = (0..dims.iter().product()).map(|_| number()).collect();
             tensor(c.dtype, &dims, &values)
         };
@@ -92,8 +91,7 @@ impl Case {
             list = list.u64(at);
         }
         let symbol = |s: &str| self.problem.symbol(s);
-        let dims: Vec<usize> =
-            self.kernel.writes[0].dims.iter().map(|d| d.eval(&symbol).unwrap() as usize).collect();
+        let dims: Vec<usize> = self.kernel.writes[0].dims.iter().map(|d| d.eval(&symbol).unwrap() as usize).collect();
         let dtype = self.problem.dtype;
         let bytes = dims.iter().product::<usize>() * dtype.bits() as usize / 8;
         let result = memory.alloc(bytes, &format!("b{}", self.reads.len()));
