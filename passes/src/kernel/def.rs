@@ -29,6 +29,13 @@ impl Size {
             Size::Param(_) => None,
         }
     }
+
+    pub fn as_param(self) -> Option<usize> {
+        match self {
+            Size::Const(_) => None,
+            Size::Param(p) => Some(p),
+        }
+    }
 }
 
 /// The symbol `p{n}`.
@@ -68,6 +75,19 @@ impl Access {
     /// The stride of a variable, where the access is linear in it and the buffer is row-major.
     pub fn stride(&self, var: usize) -> Size {
         self.coords[0].strides[var]
+    }
+
+    /// What is added to the element's number beside the steps along a variable, in a row-major buffer: the multiples of
+    /// what, or the number itself.
+    pub fn others(&self, var: usize) -> impl Iterator<Item = Size> {
+        let line = &self.coords[0];
+        let strides = line.strides.iter().enumerate().filter(move |(v, _)| *v != var).map(|(_, s)| *s);
+        strides.chain([line.offset]).chain(self.computed.iter().map(|c| c.stride))
+    }
+
+    /// Whether the element's number is known to be a multiple wherever the variable is.
+    pub fn is_aligned(&self, var: usize, of: i64) -> bool {
+        self.others(var).all(|s| s.as_const().is_some_and(|c| c % of == 0))
     }
 
     /// Whether any coordinate moves with the variable (computed parts aside).

@@ -148,10 +148,10 @@ pub struct Point {
     pub lanes: u32,
     /// What the value of the lane variable in lane 0 is known to be a multiple of.
     pub multiple: i64,
+    /// Whether neighbours that the lanes access begin on a boundary of their common size.
+    pub aligned: bool,
     /// Which lanes exist; all where absent.
     pub mask: Option<Val>,
-    /// Which of the threads that share a row this one is; absent where a thread has rows of its own.
-    pub thread: Option<Val>,
     /// Statements that have been evaluated here or outside.
     pub values: Vec<Option<Val>>,
 }
@@ -160,7 +160,7 @@ impl Point {
     pub fn new(cx: &Cx) -> Point {
         let n = cx.def.n_vars();
         let (vars, values) = (vec![None; n], vec![None; cx.def.body.len()]);
-        Point { vars, along: n, lanes: 1, multiple: 1, mask: None, thread: None, values }
+        Point { vars, along: n, lanes: 1, multiple: 1, aligned: false, mask: None, values }
     }
 
     /// The first `n` lanes from `at` on.

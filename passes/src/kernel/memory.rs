@@ -14,28 +14,28 @@ impl Point {
         let guard = guard.map(|g| self.eval(cx, asm, g));
         let index = self.index(cx, asm, access, storage, guard);
         let elem = scalar::stored(t);
-        let align = elem.bits() / 8;
+        let (align, whole) = (elem.bits() / 8, self.whole_align(access, elem));
         let v = match (&index, guard) {
             // All lanes read one element, or there is one lane.
             (Index::At(i), None) => {
                 let address = asm.element(base, *i, elem);
                 asm.load(address, Ty::new(elem, 1), align)
             }
-            (Index::At(i), Some(g)) if g.ty.lanes == 1 => asm.guarded_load(g, base, *i, Ty::new(elem, 1)),
+            (Index::At(i), Some(g)) if g.ty.lanes == 1 => asm.guarded_load(g, base, *i, Ty::new(elem, 1), align),
             (Index::At(i), Some(g)) => {
                 // Any lane's guard lets the one element be read; the others are 0.
                 let some = asm.any(g);
-                let v = asm.guarded_load(some, base, *i, Ty::new(elem, 1));
+                let v = asm.guarded_load(some, base, *i, Ty::new(elem, 1), align);
                 let v = asm.widen(v, self.lanes);
                 let zero = asm.zero(v.ty);
                 asm.select(g, v, zero)
             }
             (Index::From(i), None) if self.mask.is_none() => {
                 let address = asm.element(base, *i, elem);
-                asm.load(address, Ty::new(elem, self.lanes), self.alignment(access, align))
+                asm.load(address, Ty::new(elem, self.lanes), whole)
             }
             (Index::From(i), Some(g)) if g.ty.lanes == 1 && self.mask.is_none() => {
-                asm.guarded_load(g, base, *i, Ty::new(elem, self.lanes))
+                asm.guarded_load(g, base, *i, Ty::new(elem, self.lanes), whole)
             }
             (Index::From(i), g) => {
                 let address = asm.element(base, *i, elem);
@@ -49,6 +49,13 @@ impl Point {
             }
         };
         scalar::after_load(asm, v, t)
+    }
+
+    /// What neighbours are known to be aligned to.
+    fn whole_align(&self, access: &Access, elem: Elem) -> u32 {
+        let lanes = self.lanes as i64;
+        let known = self.multiple % lanes == 0 && access.is_aligned(self.along, lanes);
+        elem.bits() / 8 * if self.aligned || known { self.lanes } else { 1 }
     }
 
     /// The lanes that exist and pass the guard.
@@ -74,7 +81,7 @@ impl Point {
         let index = self.index(cx, asm, access, storage, None);
         let v = scalar::before_store(asm, v, t);
         let elem = v.ty.elem;
-        let align = elem.bits() / 8;
+        let (align, whole) = (elem.bits() / 8, self.whole_align(access, elem));
         match index {
             Index::At(i) => {
                 let address = asm.element(base, i, elem);
@@ -85,7 +92,7 @@ impl Point {
                 let address = asm.element(base, i, elem);
                 let v = asm.widen(v, self.lanes);
                 match self.mask {
-                    None => asm.store(v, address, self.alignment(access, align)),
+                    None => asm.store(v, address, whole),
                     Some(m) => asm.masked_store(v, address, m),
                 }
             }
@@ -95,16 +102,6 @@ impl Point {
                 asm.masked_store(v, addresses, mask);
             }
         }
-    }
-
-    /// Of the address in lane 0, where lanes access consecutive elements of so many bytes.
-    fn alignment(&self, access: &Access, bytes: u32) -> u32 {
-        let lanes = self.lanes as i64;
-        let line = &access.coords[0];
-        let others = line.strides.iter().enumerate().filter(|(v, _)| *v != self.along).map(|(_, s)| *s);
-        let mut all = others.chain([line.offset]).chain(access.computed.iter().map(|c| c.stride));
-        let whole = |s: Size| s.as_const().is_some_and(|c| c % lanes == 0);
-        if self.multiple % lanes == 0 && all.all(whole) { bytes * self.lanes } else { bytes }
     }
 
     fn index(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, storage: &Storage, guard: Option<Val>) -> Index {

@@ -32,11 +32,11 @@ enum Lanes {
 /// What each pass over the inner space computes.
 pub struct Stages {
     lanes: Lanes,
-    n: usize,
+    pub n: usize,
     /// Per statement: the reductions that must be complete before it can be evaluated.
     of: Vec<usize>,
     /// Per statement: whether it is evaluated per inner point.
-    point: Vec<bool>,
+    pub point: Vec<bool>,
     /// Per statement: the stage that first evaluates it, where one does.
     first: Vec<Option<usize>>,
     /// Statements kept in scratch, with the byte offset of each one's row.
@@ -75,6 +75,31 @@ impl Stages {
 
     pub fn is_across_threads(&self) -> bool {
         self.lanes == Lanes::Threads
+    }
+
+    /// (stage, statement) for every value that a pass is made for.
+    pub fn roots(&self, def: &KernelDef) -> Vec<(usize, usize)> {
+        roots(def, &self.of, &self.point)
+    }
+
+    /// Per stage the statements that it evaluates: again where an earlier stage has, unless values are `kept`.
+    pub fn evaluated(&self, def: &KernelDef, kept: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
+        let mut known = vec![false; def.body.len()];
+        let mut out = vec![];
+        for stage in 0..self.n {
+            let roots = self.roots(def).into_iter().filter(|r| r.0 == stage);
+            let mut open: Vec<usize> = roots.map(|r| r.1).collect();
+            let mut seen = vec![];
+            while let Some(k) = open.pop() {
+                if !known[k] && !seen.contains(&k) {
+                    seen.push(k);
+                    open.extend(def.operands(k));
+                }
+            }
+            seen.iter().filter(|k| kept(**k)).for_each(|k| known[*k] = true);
+            out.push(seen);
+        }
+        out
     }
 }
 
@@ -231,24 +256,27 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
     });
 }
 
-/// All stages of one outer point, then what is stored once per outer point.
-pub fn row(cx: &Cx, asm: &mut Asm, stages: &Stages, mut point: Point) {
-    for stage in 0..stages.n {
-        pass(cx, asm, stages, stage, &mut point);
-    }
-    for write in &cx.def.stores {
-        if !is_point_store(cx.def, write, &stages.point) {
-            point.store(cx, asm, write);
-        }
+/// Writes what is stored once per outer point.
+pub fn store_rows(cx: &Cx, asm: &mut Asm, stages: &Stages, point: &mut Point) {
+    for write in cx.def.stores.iter().filter(|w| !is_point_store(cx.def, w, &stages.point)) {
+        point.store(cx, asm, write);
     }
 }
 
+/// All stages of one outer point, then what is stored once per outer point.
+fn row(cx: &Cx, asm: &mut Asm, stages: &Stages, mut point: Point) {
+    for stage in 0..stages.n {
+        pass(cx, asm, stages, stage, &mut point);
+    }
+    store_rows(cx, asm, stages, &mut point);
+}
+
 /// One pass over the inner space: its reductions and its stores.
-struct Pass<'a> {
+pub struct Pass<'a> {
     stages: &'a Stages,
     stage: usize,
     /// (statement, function, argument)
-    reductions: Vec<(usize, ReduceFn, usize)>,
+    pub reductions: Vec<(usize, ReduceFn, usize)>,
     stores: Vec<&'a Write>,
     /// Vectors combined independently of each other, to hide the latency of the combining instruction.
     unroll: usize,
@@ -258,27 +286,14 @@ struct Pass<'a> {
 
 fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point) {
     let def = cx.def;
-    let reductions = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
-        Op::Reduce { f, arg } if stages.of[arg] == stage => Some((k, f, arg)),
-        _ => None,
-    });
-    let in_stage = |w: &&Write| {
-        let values = [vec![w.value], access_values(&w.access)].concat();
-        is_point_store(def, w, &stages.point) && values.iter().map(|k| stages.of[*k]).max() == Some(stage)
-    };
+    let mut pass = Pass::new(def, stages, stage);
     let is_heavy = (0..def.body.len()).any(|k| stages.first[k] == Some(stage) && heavy(def, &stages.point)[k]);
-    let pass = Pass {
-        stages,
-        stage,
-        reductions: reductions.collect(),
-        stores: def.stores.iter().filter(in_stage).collect(),
-        unroll: match stages.lanes {
-            Lanes::Outer | Lanes::Threads => 1,
-            Lanes::Inner if is_heavy => 2,
-            Lanes::Inner => 4,
-        },
-        singles: stages.lanes == Lanes::Inner && !cx.has_masks(),
+    pass.unroll = match stages.lanes {
+        Lanes::Outer | Lanes::Threads => 1,
+        Lanes::Inner if is_heavy => 2,
+        Lanes::Inner => 4,
     };
+    pass.singles = stages.lanes == Lanes::Inner && !cx.has_masks();
     pass.hoist(cx, asm, point, def.inner_vars());
     let lanes = match stages.lanes {
         Lanes::Inner => cx.lanes(),
@@ -302,9 +317,6 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
         if stages.lanes == Lanes::Inner {
             v = across_lanes(asm, f, t, v);
         }
-        if stages.lanes == Lanes::Threads {
-            v = across_threads(asm, f, t, v);
-        }
         if pass.singles {
             v = combine(asm, f, t, v, parts[pass.unroll]);
         }
@@ -315,14 +327,27 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
     }
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    pub fn new(def: &'a KernelDef, stages: &'a Stages, stage: usize) -> Pass<'a> {
+        let reductions = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
+            Op::Reduce { f, arg } if stages.of[arg] == stage => Some((k, f, arg)),
+            _ => None,
+        });
+        let in_stage = |w: &&Write| {
+            let values = [vec![w.value], access_values(&w.access)].concat();
+            is_point_store(def, w, &stages.point) && values.iter().map(|k| stages.of[*k]).max() == Some(stage)
+        };
+        let (reductions, stores) = (reductions.collect(), def.stores.iter().filter(in_stage).collect());
+        Pass { stages, stage, reductions, stores, unroll: 1, singles: false }
+    }
+
     /// Accumulators per reduction.
     fn width(&self) -> usize {
         self.unroll + self.singles as usize
     }
 
     /// Evaluates what does not move with the variables that are still to come.
-    fn hoist(&self, cx: &Cx, asm: &mut Asm, point: &mut Point, coming: VarSet) {
+    pub fn hoist(&self, cx: &Cx, asm: &mut Asm, point: &mut Point, coming: VarSet) {
         let mut open: Vec<usize> = self.reductions.iter().map(|r| r.2).collect();
         for w in &self.stores {
             open.push(w.value);
@@ -358,16 +383,11 @@ impl Pass<'_> {
         if innermost && self.stages.lanes == Lanes::Inner {
             return self.innermost(cx, asm, point, var, accumulators);
         }
-        // Threads that share a row take every 32nd element each.
-        let (first, step) = match point.thread {
-            Some(thread) if innermost => (thread, asm.i64(32)),
-            Some(_) | None => (zero, one),
-        };
-        asm.for_loop((first, extent, step), &accumulators, |asm, i, accumulators| {
+        asm.for_loop((zero, extent, one), &accumulators, |asm, i, accumulators| {
             let mut point = point.clone();
             point.vars[var] = Some(i);
             if innermost {
-                return self.leaf(cx, asm, point, accumulators, |r| r);
+                return self.leaf(cx, asm, &mut point, accumulators, |r| r);
             }
             self.hoist(cx, asm, &mut point, cx.def.inner_vars() >> (var + 1) << (var + 1));
             self.nest(cx, asm, &point, var + 1, accumulators.to_vec())
@@ -391,7 +411,7 @@ impl Pass<'_> {
                     point.vars[var] = Some(if vector == 0 { i } else { asm.bin("arith.addi", i, at) });
                     (point.along, point.lanes) = (var, *lanes);
                     let slot = if *lanes == 1 { self.unroll } else { vector };
-                    accumulators = self.leaf(cx, asm, point, &accumulators, |r| r * self.width() + slot);
+                    accumulators = self.leaf(cx, asm, &mut point, &accumulators, |r| r * self.width() + slot);
                 }
                 accumulators
             });
@@ -407,25 +427,25 @@ impl Pass<'_> {
             some,
             &tys,
             |asm| {
-                let point = point.masked_lanes(asm, var, lo, rest, lanes);
-                self.leaf(cx, asm, point, &accumulators, |r| r * self.width())
+                let mut point = point.masked_lanes(asm, var, lo, rest, lanes);
+                self.leaf(cx, asm, &mut point, &accumulators, |r| r * self.width())
             },
             |_| accumulators.clone(),
         )
     }
 
     /// One step: evaluates, combines into the accumulators `slot(r)`, stores.
-    fn leaf(
+    pub fn leaf(
         &self,
         cx: &Cx,
         asm: &mut Asm,
-        mut point: Point,
+        point: &mut Point,
         accumulators: &[Val],
         slot: impl Fn(usize) -> usize,
     ) -> Vec<Val> {
         let mut accumulators = accumulators.to_vec();
         for (k, offset) in self.stages.kept.iter().filter(|(k, _)| self.is_loaded(*k)) {
-            let (address, ty) = self.kept_row(cx, asm, &point, *k, offset);
+            let (address, ty) = self.kept_row(cx, asm, point, *k, offset);
             point.values[*k] = Some(asm.load(address, ty, 4));
         }
         for (r, &(k, f, arg)) in self.reductions.iter().enumerate() {
@@ -444,7 +464,7 @@ impl Pass<'_> {
         for (k, offset) in &self.stages.kept {
             if self.stages.first[*k] == Some(self.stage) {
                 let v = point.eval(cx, asm, *k);
-                let (address, ty) = self.kept_row(cx, asm, &point, *k, offset);
+                let (address, ty) = self.kept_row(cx, asm, point, *k, offset);
                 let v = asm.widen(v, ty.lanes);
                 asm.store(v, address, 4);
             }
@@ -475,7 +495,7 @@ impl Pass<'_> {
     }
 }
 
-fn neutral(asm: &mut Asm, f: ReduceFn, t: DType, ty: Ty) -> Val {
+pub fn neutral(asm: &mut Asm, f: ReduceFn, t: DType, ty: Ty) -> Val {
     let bits = ty.elem.bits();
     let largest = if t.is_signed_int() { i64::MAX >> (64 - bits) } else { -1 };
     let smallest = if t.is_signed_int() { i64::MIN >> (64 - bits) } else { 0 };
@@ -491,7 +511,7 @@ fn neutral(asm: &mut Asm, f: ReduceFn, t: DType, ty: Ty) -> Val {
 }
 
 /// Combines two partial results; f16 and bf16 partial results stay in f32.
-fn combine(asm: &mut Asm, f: ReduceFn, t: DType, a: Val, b: Val) -> Val {
+pub fn combine(asm: &mut Asm, f: ReduceFn, t: DType, a: Val, b: Val) -> Val {
     let t = if a.ty.elem == Elem::F32 { DType::F32 } else { t };
     let f = match (t, f) {
         (DType::Bool, ReduceFn::Add | ReduceFn::Max) => ScalarFn::Or,
@@ -509,16 +529,8 @@ fn tree(asm: &mut Asm, f: ReduceFn, t: DType, mut parts: Vec<Val>) -> Val {
     parts[0]
 }
 
-/// Exchanges with the threads 16, 8, … away: each of a warp has the whole result.
-fn across_threads(asm: &mut Asm, f: ReduceFn, t: DType, v: Val) -> Val {
-    [16, 8, 4, 2, 1].into_iter().fold(v, |v, away| {
-        let other = asm.exchanged_with(v, away);
-        combine(asm, f, t, v, other)
-    })
-}
-
 /// The upper half onto the lower one, until one lane is left.
-fn across_lanes(asm: &mut Asm, f: ReduceFn, t: DType, v: Val) -> Val {
+pub fn across_lanes(asm: &mut Asm, f: ReduceFn, t: DType, v: Val) -> Val {
     let mut v = v;
     while v.ty.lanes > 1 {
         let half = v.ty.lanes / 2;

@@ -4,6 +4,10 @@
 //! extended where an operation looks at them. f16 is a register of 16 bits between memory and f32. Arithmetic is
 //! rounded to nearest, never contracted, never flushed to zero.
 
+mod control;
+mod division;
+mod memory;
+
 use super::{Asm, Elem, Ty, Val};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -88,19 +92,6 @@ fn typed(kind: char, elem: Elem) -> String {
     }
 }
 
-/// As memory is read and written: narrow integers without sign.
-fn in_memory(elem: Elem) -> &'static str {
-    match elem {
-        Elem::F16 => "b16",
-        Elem::F32 => "f32",
-        Elem::F64 => "f64",
-        Elem::I1 | Elem::I8 => "u8",
-        Elem::I16 => "u16",
-        Elem::I32 => "b32",
-        Elem::I64 | Elem::Ptr => "b64",
-    }
-}
-
 impl Asm {
     /// The whole entry: parameters and directives stand in `signature`, variables in `variables`.
     pub fn finish_ptx(self, signature: &str, variables: &str) -> String {
@@ -152,7 +143,7 @@ impl Asm {
     }
 
     /// The same instruction for every lane; `{0}`, `{1}` … are the operands' registers.
-    fn each(&mut self, ty: Ty, args: &[Val], text: impl Fn(&str, &[String]) -> String) -> Val {
+    pub(super) fn each(&mut self, ty: Ty, args: &[Val], text: impl Fn(&str, &[String]) -> String) -> Val {
         let v = self.fresh(ty);
         for lane in 0..ty.lanes {
             let operands: Vec<String> = args.iter().map(|a| self.operand(*a, lane)).collect();
@@ -274,6 +265,10 @@ impl Asm {
         if elem == Elem::I1 {
             return self.each(ty, &[a, b], |d, o| format!("{name}.pred {d}, {}, {};", o[0], o[1]));
         }
+        let divisor = self.known_int(b).filter(|n| elem == Elem::I32 && (1..1 << 32).contains(n));
+        if let (Some(n), "arith.divui") = (divisor, op) {
+            return self.ptx_divided(a, n as u32);
+        }
         // What looks at the upper bits gets them right; the other operations need not.
         let looks = matches!(name, "div" | "rem" | "max" | "min" | "shr");
         let (mut a, mut b) = (a, b);
@@ -320,7 +315,12 @@ impl Asm {
             "ole" => "le",
             "ogt" => "gt",
             "oge" => "ge",
+            "ueq" => "equ",
             "une" => "neu",
+            "ult" => "ltu",
+            "ule" => "leu",
+            "ugt" => "gtu",
+            "uge" => "geu",
             "uno" => "nan",
             other => unreachable!("`{other}` is not written as PTX"),
         };
@@ -447,223 +447,5 @@ impl Asm {
             all = self.ptx_bin("arith.ori", all, next);
         }
         all
-    }
-
-    pub(super) fn ptx_element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
-        let bytes = elem.bits() as i64 / 8;
-        let ty = Ty::new(Elem::Ptr, index.ty.lanes);
-        if let Some(n) = self.known_int(index) {
-            let base = self.widen(base, ty.lanes);
-            return self.each(ty, &[base], |d, o| format!("add.s64 {d}, {}, {};", o[0], n * bytes));
-        }
-        let base = self.widen(base, ty.lanes);
-        self.each(ty, &[index, base], |d, o| match bytes {
-            1 => format!("add.s64 {d}, {}, {};", o[1], o[0]),
-            _ => format!("mad.lo.s64 {d}, {}, {bytes}, {};", o[0], o[1]),
-        })
-    }
-
-    /// Loads from what the kernel does not write.
-    pub(super) fn ptx_load(&mut self, address: Val, ty: Ty, align: u32, mask: Option<Val>) -> Val {
-        let (v, t, bytes) = (self.fresh(ty), in_memory(ty.elem), ty.elem.bits().max(8) / 8);
-        let whole = address.ty.lanes == 1 && mask.is_none() && ty.lanes > 1 && align >= bytes * ty.lanes;
-        if whole && matches!(ty.lanes, 2 | 4) && bytes * ty.lanes <= 16 {
-            let names: Vec<String> = (0..ty.lanes).map(|lane| self.name(v, lane)).collect();
-            let (n, at) = (ty.lanes, self.name(address, 0));
-            self.line(&format!("ld.global.nc.v{n}.{t} {{{}}}, [{at}];", names.join(", ")));
-            return v;
-        }
-        for lane in 0..ty.lanes {
-            let d = self.name(v, lane);
-            let guard = self.guard_of(mask, lane);
-            if mask.is_some() {
-                let zero = match ty.elem {
-                    Elem::F32 => "f32 {d}, 0f00000000".replace("{d}", &d),
-                    Elem::F64 => "f64 {d}, 0d0000000000000000".replace("{d}", &d),
-                    Elem::F16 => format!("b16 {d}, 0"),
-                    elem => format!("{} {d}, 0", typed('b', elem)),
-                };
-                self.line(&format!("mov.{zero};"));
-            }
-            let at = self.place_of(address, lane, bytes);
-            self.line(&format!("{guard}ld.global.nc.{t} {d}, [{at}];"));
-        }
-        v
-    }
-
-    pub(super) fn ptx_store(&mut self, v: Val, address: Val, align: u32, mask: Option<Val>) {
-        let (ty, t, bytes) = (v.ty, in_memory(v.ty.elem), v.ty.elem.bits().max(8) / 8);
-        let whole = address.ty.lanes == 1 && mask.is_none() && ty.lanes > 1 && align >= bytes * ty.lanes;
-        if whole && matches!(ty.lanes, 2 | 4) && bytes * ty.lanes <= 16 {
-            let names: Vec<String> = (0..ty.lanes).map(|lane| self.name(v, lane)).collect();
-            let (n, at) = (ty.lanes, self.name(address, 0));
-            self.line(&format!("st.global.v{n}.{t} [{at}], {{{}}};", names.join(", ")));
-            return;
-        }
-        for lane in 0..ty.lanes {
-            let (guard, at) = (self.guard_of(mask, lane), self.place_of(address, lane, bytes));
-            let name = self.name(v, lane);
-            self.line(&format!("{guard}st.global.{t} [{at}], {name};"));
-        }
-    }
-
-    /// The value of the thread whose number in the warp differs in these bits.
-    pub fn exchanged_with(&mut self, v: Val, bits: u32) -> Val {
-        let exchange = |asm: &mut Asm, v: Val| {
-            let operands = [asm.name(v, 0), bits.to_string(), "31".into(), "0xffffffff".into()];
-            asm.instruction(v.ty, "shfl.sync.bfly.b32", &operands)
-        };
-        match Class::of(v.ty.elem) {
-            Class::F32 | Class::B32 => exchange(self, v),
-            Class::Pred => {
-                let word = self.ptx_cast("arith.extui", v, Elem::I32);
-                let (word, zero) = (exchange(self, word), self.int(0, Ty::I32));
-                self.cmpi("ne", word, zero)
-            }
-            Class::B64 | Class::F64 => {
-                let (lo, hi) = (self.fresh(Ty::I32), self.fresh(Ty::I32));
-                self.line(&format!("mov.b64 {{{}, {}}}, {};", self.name(lo, 0), self.name(hi, 0), self.name(v, 0)));
-                let (lo, hi) = (exchange(self, lo), exchange(self, hi));
-                let pair = format!("{{{}, {}}}", self.name(lo, 0), self.name(hi, 0));
-                self.instruction(v.ty, "mov.b64", &[pair])
-            }
-            Class::B16 => unreachable!("f16 is computed with as f32"),
-        }
-    }
-
-    /// Sets the status word: many threads may.
-    pub(super) fn ptx_raise(&mut self, address: Val) {
-        let at = self.name(address, 0);
-        self.line(&format!("red.relaxed.gpu.global.or.b64 [{at}], 1;"));
-    }
-
-    fn guard_of(&self, mask: Option<Val>, lane: u32) -> String {
-        mask.map(|m| format!("@{} ", self.name(m, if m.ty.lanes == 1 { 0 } else { lane }))).unwrap_or_default()
-    }
-
-    /// Where a lane accesses memory: at its own address, or so many elements behind the first.
-    fn place_of(&self, address: Val, lane: u32, bytes: u32) -> String {
-        match (address.ty.lanes, lane) {
-            (1, 0) => self.name(address, 0),
-            (1, _) => format!("{}+{}", self.name(address, 0), lane * bytes),
-            (_, _) => self.name(address, lane),
-        }
-    }
-
-    /// Copies values to registers of their own, which a loop then changes.
-    fn variables(&mut self, inits: &[Val]) -> Vec<Val> {
-        let variables: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
-        variables.iter().zip(inits).for_each(|(v, init)| self.set(*v, *init));
-        variables
-    }
-
-    /// Writes a register again.
-    pub fn set(&mut self, variable: Val, value: Val) {
-        debug_assert_eq!(variable.ty, value.ty);
-        let t = match variable.ty.elem {
-            Elem::I1 => "pred".to_string(),
-            Elem::F16 => "b16".to_string(),
-            elem => typed(if elem.is_float() { 'f' } else { 'b' }, elem),
-        };
-        for lane in 0..variable.ty.lanes {
-            let (d, s) = (self.name(variable, lane), self.name(value, lane));
-            if d != s {
-                self.line(&format!("mov.{t} {d}, {s};"));
-            }
-        }
-    }
-
-    /// All at once: a value may be one of the variables.
-    fn set_all(&mut self, variables: &[Val], values: &[Val]) {
-        let own: Vec<String> = variables.iter().flat_map(|v| (0..v.ty.lanes).map(|l| self.name(*v, l))).collect();
-        let mut at = 0;
-        let mut copies = vec![];
-        for (variable, value) in variables.iter().zip(values) {
-            let taken = (0..value.ty.lanes).any(|lane| {
-                let name = self.name(*value, lane);
-                own.iter().enumerate().any(|(i, o)| *o == name && i != at + lane as usize)
-            });
-            at += variable.ty.lanes as usize;
-            copies.push(if taken { self.variables(&[*value])[0] } else { *value });
-        }
-        variables.iter().zip(copies).for_each(|(variable, value)| self.set(*variable, value));
-    }
-
-    pub(super) fn ptx_for(
-        &mut self,
-        (lo, hi, step): (Val, Val, Val),
-        inits: &[Val],
-        body: impl FnOnce(&mut Asm, Val, &[Val]) -> Vec<Val>,
-    ) -> Vec<Val> {
-        let iv = self.variables(&[lo])[0];
-        let carried = self.variables(inits);
-        let (head, end) = (self.label(), self.label());
-        self.place_label(&head);
-        let done = self.ptx_cmpi("sge", iv, hi);
-        let done = self.name(done, 0);
-        self.line(&format!("@{done} bra {end};"));
-        self.depth += 1;
-        let next = body(self, iv, &carried);
-        self.set_all(&carried, &next);
-        let (i, step) = (self.name(iv, 0), self.operand(step, 0));
-        self.line(&format!("add.{} {i}, {i}, {step};", typed('s', iv.ty.elem)));
-        self.depth -= 1;
-        self.line(&format!("bra {head};"));
-        self.place_label(&end);
-        carried
-    }
-
-    pub(super) fn ptx_if_else(
-        &mut self,
-        condition: Val,
-        tys: &[Ty],
-        then: impl FnOnce(&mut Asm) -> Vec<Val>,
-        other: impl FnOnce(&mut Asm) -> Vec<Val>,
-    ) -> Vec<Val> {
-        let results: Vec<Val> = tys.iter().map(|ty| self.fresh(*ty)).collect();
-        let (otherwise, end) = (self.label(), self.label());
-        let c = self.name(condition, 0);
-        self.line(&format!("@!{c} bra {otherwise};"));
-        self.depth += 1;
-        let values = then(self);
-        self.set_all(&results, &values);
-        self.line(&format!("bra {end};"));
-        self.depth -= 1;
-        self.place_label(&otherwise);
-        self.depth += 1;
-        let values = other(self);
-        self.set_all(&results, &values);
-        self.depth -= 1;
-        self.place_label(&end);
-        results
-    }
-
-    pub(super) fn ptx_if_then(&mut self, condition: Val, then: impl FnOnce(&mut Asm)) {
-        let end = self.label();
-        let c = self.name(condition, 0);
-        self.line(&format!("@!{c} bra {end};"));
-        self.depth += 1;
-        then(self);
-        self.depth -= 1;
-        self.place_label(&end);
-    }
-
-    pub(super) fn ptx_do_while(
-        &mut self,
-        inits: &[Val],
-        body: impl FnOnce(&mut Asm, &[Val]) -> (Val, Vec<Val>),
-    ) -> Vec<Val> {
-        let carried = self.variables(inits);
-        let head = self.label();
-        self.place_label(&head);
-        self.depth += 1;
-        let (more, next) = body(self, &carried);
-        // The condition may be computed from what changes now.
-        let more = self.variables(&[more])[0];
-        self.set_all(&carried, &next);
-        self.depth -= 1;
-        let more = self.name(more, 0);
-        self.line(&format!("@{more} bra {head};"));
-        carried
     }
 }

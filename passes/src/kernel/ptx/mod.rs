@@ -5,12 +5,20 @@
 //! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
 
 pub mod gemm;
+mod index;
+mod limits;
 mod map;
+mod movement;
 mod rows;
+mod team;
+mod tile;
+mod vector;
 
-use super::asm::{Asm, Elem, Ty, Val};
+pub use movement::Traffic;
+
+use super::asm::{Asm, Ty};
 use super::def::KernelDef;
-use super::eval::{Cx, decode};
+use super::eval::Cx;
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_runtime::{Dim, Error, Result};
 
@@ -58,20 +66,12 @@ struct Form {
 }
 
 impl Form {
-    /// One item of `items` per thread.
-    fn per_thread(items: Dim) -> Form {
-        Form::of_items(items, THREADS)
-    }
-
-    /// `per_block` items for a block.
-    fn of_items(items: Dim, per_block: i64) -> Form {
+    /// `per_block` of the items for a block of so many threads.
+    fn of_items(items: &Dim, per_block: i64, threads: i64) -> Form {
         let grid = items.ceildiv(&Dim::constant(per_block));
-        Form { grid, block: THREADS as u32, shared_bytes: 0, variables: String::new() }
+        Form { grid, block: threads as u32, shared_bytes: 0, variables: String::new() }
     }
 }
-
-/// Threads of a block, where the form has no reason for another number.
-const THREADS: i64 = 256;
 
 /// A module of several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
@@ -81,8 +81,8 @@ pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
 
 impl KernelDef {
     /// The kernel as a PTX entry. Errors: E0202 for sizes that the grid cannot express.
-    pub fn emit_ptx(&self, symbol: &str, _target: Target) -> Result<PtxKernel> {
-        self.entry(symbol, |cx, asm| match (self.class, gemm::Gemm::of(self)) {
+    pub fn emit_ptx(&self, symbol: &str, target: Target) -> Result<PtxKernel> {
+        self.entry(symbol, target, |cx, asm| match (self.class, gemm::Gemm::of(self)) {
             (Class::Map, _) => map::emit(cx, asm),
             (_, Some(gemm)) => gemm::emit(cx, asm, &gemm),
             (Class::Normalise | Class::Contract, None) => rows::emit(cx, asm),
@@ -90,11 +90,11 @@ impl KernelDef {
     }
 
     /// A contraction with tiles of one's own choice.
-    pub fn emit_gemm(&self, symbol: &str, gemm: &gemm::Gemm) -> Result<PtxKernel> {
-        self.entry(symbol, |cx, asm| gemm::emit(cx, asm, gemm))
+    pub fn emit_gemm(&self, symbol: &str, target: Target, gemm: &gemm::Gemm) -> Result<PtxKernel> {
+        self.entry(symbol, target, |cx, asm| gemm::emit(cx, asm, gemm))
     }
 
-    fn entry(&self, symbol: &str, write: impl FnOnce(&Cx, &mut Asm) -> Form) -> Result<PtxKernel> {
+    fn entry(&self, symbol: &str, target: Target, write: impl FnOnce(&Cx, &mut Asm) -> Form) -> Result<PtxKernel> {
         let mut asm = Asm::ptx();
         let cx = arguments(&mut asm, self);
         let form = write(&cx, &mut asm);
@@ -103,7 +103,18 @@ impl KernelDef {
         }
         let head = signature(self, symbol, form.block);
         let text = asm.finish_ptx(&head, &form.variables);
-        Ok(PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes })
+        let kernel = PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes };
+        limits::check(target, symbol, &kernel)?;
+        Ok(kernel)
+    }
+}
+
+/// What the form of a kernel requests from memory.
+fn requests(launch: &movement::Launch, _target: Target) -> Vec<Traffic> {
+    match (launch.def.class, gemm::Gemm::of(launch.def)) {
+        (Class::Map, _) => map::requests(launch),
+        (_, Some(gemm)) => gemm.requests(launch),
+        (Class::Normalise | Class::Contract, None) => rows::requests(launch),
     }
 }
 
@@ -126,23 +137,6 @@ fn arguments<'a>(asm: &mut Asm, def: &'a KernelDef) -> Cx<'a> {
     let status = pointer("status".to_string());
     let params = (0..def.n_params).map(|i| asm.instruction(Ty::I64, "ld.param.s64", &[format!("[p{i}]")])).collect();
     Cx { def, deps: def.dependences(), params, reads, writes, status, cpu: None }
-}
-
-/// `%ctaid.x · per_block + within`: the number of an item.
-fn item(asm: &mut Asm, per_block: i64, within: Val) -> Val {
-    let block = asm.special("%ctaid.x");
-    let operands = [asm.name(block, 0), per_block.to_string()];
-    let first = asm.instruction(Ty::I64, "mul.wide.u32", &operands);
-    let within = asm.cast("arith.extui", within, Elem::I64);
-    asm.bin("arith.addi", first, within)
-}
-
-/// The outer variables of point `number`, the last one running fastest.
-fn outer_point(cx: &Cx, asm: &mut Asm, number: Val) -> Vec<Option<Val>> {
-    let extents: Vec<Val> = (0..cx.def.outer.len()).map(|v| cx.extent(asm, v)).collect();
-    let mut vars: Vec<Option<Val>> = decode(asm, number, &extents).into_iter().map(Some).collect();
-    vars.resize(cx.def.n_vars(), None);
-    vars
 }
 
 fn outer_points(def: &KernelDef) -> Dim {

@@ -34,7 +34,7 @@ impl Warp {
         deliver(&mut self.regs, op, active, &data);
     }
 
-    fn load_from(&self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Load) -> Data {
+    pub(super) fn load_from(&self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Load) -> Data {
         let bytes = rq.bytes;
         match space {
             Space::Shared => {
@@ -103,7 +103,7 @@ impl Warp {
         }
     }
 
-    fn store_to(&mut self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Store, data: &Data) {
+    pub(super) fn store_to(&mut self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Store, data: &Data) {
         let bytes = rq.bytes;
         let same = |a: u32, b: u32| data.iter().all(|row| row[a as usize & 31] == row[b as usize & 31]);
         match space {

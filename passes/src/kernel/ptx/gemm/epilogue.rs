@@ -8,7 +8,66 @@ use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::contract::epilogue;
 use crate::kernel::def::*;
 use crate::kernel::eval::Point;
+use crate::kernel::ptx::movement::Launch;
 use crate::kernel::scalar;
+use sardonyx_runtime::DType;
+
+/// Whether two neighbouring columns exist together, and lie in memory as one.
+enum Pairs {
+    /// They exist together; what lies together is known per access.
+    Always,
+    Never,
+    /// Both, where these parameters are even.
+    When(Vec<usize>),
+}
+
+impl Gemm {
+    /// The statements behind the reduction that the rows of a column share.
+    pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
+        let mut after: Vec<bool> = vec![false; def.body.len()];
+        let mut shared = vec![];
+        for k in epilogue(def, self.reduce) {
+            after[k] = def.operands(k).iter().any(|a| after[*a] || *a == self.reduce);
+            if !after[k] && deps[k] >> self.m & 1 == 0 {
+                shared.push(k);
+            }
+        }
+        shared
+    }
+
+    /// What the statements behind the reduction load and store.
+    pub fn accesses<'a>(&self, def: &'a KernelDef) -> Vec<&'a Access> {
+        let load = |k: usize| match &def.body[k].op {
+            Op::Load { access, .. } => Some(access),
+            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
+        };
+        epilogue(def, self.reduce).into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()
+    }
+
+    /// Whether a launch takes pairs as a whole; absent where that is known per access.
+    pub(in crate::kernel::ptx) fn pairs_are_even(&self, launch: &Launch) -> Option<bool> {
+        match self.pairs(launch.def) {
+            Pairs::Always => None,
+            Pairs::Never => Some(false),
+            Pairs::When(params) => Some(params.iter().all(|p| launch.size(Size::Param(*p)) % 2 == 0)),
+        }
+    }
+
+    fn pairs(&self, def: &KernelDef) -> Pairs {
+        let neighbours = self.accesses(def).into_iter().filter(|a| a.coords.len() == 1 && a.stride(self.n).is(1));
+        let sizes: Vec<Size> = neighbours.flat_map(|a| a.others(self.n).collect::<Vec<_>>()).collect();
+        let columns = def.extent(self.n);
+        let odd = |s: &Size| s.as_const().is_some_and(|c| c % 2 != 0);
+        let mut params: Vec<usize> = sizes.iter().chain([&columns]).filter_map(|s| s.as_param()).collect();
+        params.sort();
+        params.dedup();
+        match params.is_empty() || odd(&columns) || sizes.iter().any(odd) {
+            false => Pairs::When(params),
+            true if Gemm::is_whole(def, self.n, 2) => Pairs::Always,
+            true => Pairs::Never,
+        }
+    }
+}
 
 impl Block<'_> {
     /// `point` has its batch variables; the warp is at (`warp_m`, `warp_n`) of the block, which begins at (`m0`, `n0`).
@@ -24,18 +83,42 @@ impl Block<'_> {
         let pair = shift(asm, "arith.shli", thread, 1);
         let column = asm.bin("arith.addi", column, pair);
         let (row, column) = (from(asm, m0, row), from(asm, n0, column));
+        if gemm.dtype == DType::F32 {
+            self.repair(asm, point, sums, (row, column));
+        }
+        match gemm.pairs(cx.def) {
+            Pairs::Always => self.columns(asm, point, sums, (row, column), (true, false)),
+            Pairs::Never => self.columns(asm, point, sums, (row, column), (false, false)),
+            Pairs::When(params) => {
+                let all = params.iter().fold(asm.zero(Ty::I64), |all, p| asm.bin("arith.ori", cx.params[*p], all));
+                let (one, zero) = (asm.i64(1), asm.i64(0));
+                let odd = asm.bin("arith.andi", all, one);
+                let even = asm.cmpi("eq", odd, zero);
+                let one_of = |asm: &mut Asm, even: bool| {
+                    self.columns(asm, point, sums, (row, column), (even, even));
+                    vec![]
+                };
+                asm.if_else(even, &[], |asm| one_of(asm, true), |asm| one_of(asm, false));
+            }
+        }
+    }
+
+    /// All columns of a thread; `even` where no pair is cut, `aligned` where all pairs are whole in memory.
+    fn columns(&self, asm: &mut Asm, point: &Point, sums: &Sums, at: (Val, Val), (even, aligned): (bool, bool)) {
+        let (cx, gemm) = (self.cx, self.gemm);
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
         let whole_rows = Gemm::is_whole(cx.def, gemm.m, gemm.shape.m);
         let whole_columns = Gemm::is_whole(cx.def, gemm.n, gemm.shape.n);
-        let even = Gemm::is_whole(cx.def, gemm.n, 2);
         for j in 0..sums.of[0].len() {
-            let column = plus(asm, column, j as i64 * 8);
+            let column = plus(asm, at.1, j as i64 * 8);
             let some = (!whole_columns).then(|| asm.cmpi("slt", column, n));
             when(asm, some, |asm| {
+                let mut point = point.clone();
+                point.aligned = aligned;
                 let point = self.columns_point(asm, point, column, (!even).then_some(n));
                 for (i, sums) in sums.of.iter().enumerate() {
                     for half in 0..2 {
-                        let row = plus(asm, row, i as i64 * 16 + half * 8);
+                        let row = plus(asm, at.0, i as i64 * 16 + half * 8);
                         let there = (!whole_rows).then(|| asm.cmpi("slt", row, m));
                         let first = half as u32 * 2;
                         let sum = asm.shuffle(sums[j], sums[j], &[first, first + 1]);
@@ -47,9 +130,8 @@ impl Block<'_> {
     }
 
     /// Two columns, with everything evaluated that does not move with the rows.
-    fn columns_point(&self, asm: &mut Asm, point: &Point, column: Val, n: Option<Val>) -> Point {
+    fn columns_point(&self, asm: &mut Asm, mut point: Point, column: Val, n: Option<Val>) -> Point {
         let (cx, gemm) = (self.cx, self.gemm);
-        let mut point = point.clone();
         point.vars[gemm.n] = Some(column);
         (point.along, point.lanes, point.multiple) = (gemm.n, 2, 2);
         point.mask = n.map(|n| {
@@ -57,11 +139,8 @@ impl Block<'_> {
             let columns = asm.bin("arith.addi", columns, iota);
             asm.cmpi("slt", columns, n)
         });
-        let mut after: Vec<bool> = vec![false; cx.def.body.len()];
-        for k in epilogue(cx.def, gemm.reduce) {
-            after[k] = cx.def.operands(k).iter().any(|a| after[*a] || *a == gemm.reduce);
-            let moves = cx.deps[k] >> gemm.m & 1 == 1;
-            if !after[k] && !moves && !matches!(cx.def.body[k].op, Op::Const(_)) {
+        for k in gemm.per_column(cx.def, &cx.deps) {
+            if !matches!(cx.def.body[k].op, Op::Const(_)) {
                 point.eval(cx, asm, k);
             }
         }

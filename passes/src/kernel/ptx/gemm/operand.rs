@@ -62,7 +62,7 @@ impl Operand {
     }
 
     /// What the number of a line's chunks is exclusive-or'ed with, as (shift right, mask, shift left) of the line.
-    fn swizzle_bits(&self) -> (i64, i64, i64) {
+    pub fn swizzle(&self) -> (i64, i64, i64) {
         // 4-byte elements with rows inside are read one by one, four lines by eight neighbours: two chunks go together.
         let pairs = self.inner == Inner::Rows && self.element_bytes == 4;
         match (self.pitch(), pairs) {
@@ -76,12 +76,8 @@ impl Operand {
 
     /// The same for a known line.
     pub fn swizzle_of(&self, line: i64) -> i64 {
-        let (right, mask, left) = self.swizzle_bits();
+        let (right, mask, left) = self.swizzle();
         ((line >> right) & mask) << left
-    }
-
-    pub fn swizzle(&self) -> (i64, i64, i64) {
-        self.swizzle_bits()
     }
 
     /// Elements from one line to the next in memory.
@@ -135,14 +131,10 @@ impl Operand {
             return Aligned::Never;
         }
         let inner = if self.inner == Inner::K { self.k } else { self.var };
-        let line = &self.access.coords[0];
-        let strides = line.strides.iter().enumerate().filter(|(v, _)| *v != inner).map(|(_, s)| *s);
-        let computed = self.access.computed.iter().map(|c| c.stride);
         let whole = |s: Size| s.as_const().map(|c| c % elements == 0);
         if whole(self.line_stride()) == Some(false) {
             return Aligned::Never;
         }
-        let all = strides.chain(computed).chain([line.offset]).all(|s| whole(s) == Some(true));
-        if all { Aligned::Always } else { Aligned::Perhaps }
+        if self.access.is_aligned(inner, elements) { Aligned::Always } else { Aligned::Perhaps }
     }
 }
