@@ -22,6 +22,8 @@ pub enum Matters {
     Equal,
     /// It copies less than its full size.
     Short,
+    /// The number it multiplies is not zero.
+    NotZero,
 }
 
 impl Matters {
@@ -39,6 +41,14 @@ impl Matters {
             }
             (Matters::Short, None, [_, _, whole, size]) => {
                 format!("{{ .reg .pred %reach; setp.lt.u32 %reach, {size}, {whole}; @%reach trap; }}")
+            }
+            (Matters::NotZero, None, [_, a, _, ..]) => {
+                let bits = if line.op.ends_with("64") { 64 } else { 32 };
+                format!("{{ .reg .pred %reach; setp.ne.b{bits} %reach, {a}, 0; @%reach trap; }}")
+            }
+            // A copy of no bytes only fills with zeros.
+            (Matters::Executed, None, [_, _, _, size]) if line.op.starts_with("cp.async") => {
+                format!("{{ .reg .pred %reach; setp.ne.u32 %reach, {size}, 0; @%reach trap; }}")
             }
             (_, guard, _) => format!("{} trap;", guard.unwrap_or("")),
         }
@@ -62,7 +72,7 @@ pub const KINDS: &[Kind] = &[
     kind("shared-shifted", "a shared address is an element off", shared_shifted),
     kind("shuffle-wrong", "a shuffle takes the wrong distance", shuffle_wrong),
     kind("store-dropped", "a result is not stored", |s| deleted(s, &["st.global", "st.shared"])),
-    kind("stride-wrong", "a factor or shift of an address is off", stride_wrong),
+    kind("stride-wrong", "a factor or shift of an address is off", stride_wrong).when(Matters::NotZero),
     kind("term-lost", "a sum forgets what it had", term_lost),
     kind("uninitialised", "an accumulator does not start at zero", uninitialised),
     kind("wait-dropped", "copies are not waited for", |s| deleted(s, &["cp.async.wait"])),
@@ -259,8 +269,16 @@ fn term_lost(source: &Source) -> Vec<Edit> {
     edits
 }
 
-/// Zeros that are put into float registers.
+/// Zeros that are put into float registers to be added to, not as what a masked load leaves.
 fn uninitialised(source: &Source) -> Vec<Edit> {
-    let zero = |i: &usize| source.lines[*i].args.get(1).is_some_and(|value| value == "0f00000000");
-    source.with_op(&["mov."]).into_iter().filter(zero).map(Edit::Delete).collect()
+    let is_accumulator = |i: &usize| {
+        let args = &source.lines[*i].args;
+        let zero = args.get(1).is_some_and(|value| value == "0f00000000");
+        let is_target = |line: &Line| {
+            let target = |arg: &String| elements(arg).map_or(*arg == args[0], |all| all.contains(&args[0]));
+            line.guard.is_some() && line.args.first().is_some_and(target)
+        };
+        zero && !source.lines.iter().any(is_target)
+    };
+    source.with_op(&["mov."]).into_iter().filter(is_accumulator).map(Edit::Delete).collect()
 }

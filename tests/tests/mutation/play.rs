@@ -50,11 +50,12 @@ fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<
     let mut memory = Memory::new();
     let mut addresses = vec![];
     for (i, tensor) in call.reads.iter().enumerate() {
-        let address = memory.alloc(tensor.bytes().len(), &format!("b{i}"));
+        let address = memory.alloc(tensor.bytes().len() + call.offset as usize, &format!("b{i}")) + call.offset;
         memory.write(address, tensor.bytes())?;
         addresses.push(address);
     }
-    let results: Vec<u64> = call.expected.iter().map(|t| memory.alloc(t.bytes().len(), "result")).collect();
+    let mut room = |t: &Tensor| memory.alloc(t.bytes().len() + call.offset as usize, "result") + call.offset;
+    let results: Vec<u64> = call.expected.iter().map(&mut room).collect();
     let status = memory.alloc(8, "status");
     memory.write(status, &0i64.to_le_bytes())?;
     let words = addresses.iter().chain(&results).copied().chain(params.iter().map(|p| *p as u64)).chain([status]);
