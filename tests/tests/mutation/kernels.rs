@@ -35,7 +35,7 @@ impl Call {
     }
 }
 
-/// Sizes of one call, and where its buffers begin.
+/// Sizes of one call, how far from a boundary its buffers begin, and which element of a row is large.
 type Sizes = &'static [(&'static str, i64)];
 
 pub fn subjects() -> Vec<Subject> {
@@ -44,7 +44,7 @@ pub fn subjects() -> Vec<Subject> {
         &[("m", 40), ("n", 64), ("k", 208)],
         &[("m", 33), ("n", 37), ("k", 67)],
         &[("m", 70), ("n", 42), ("k", 134)],
-        &[("m", 20), ("n", 42), ("k", 64)],
+        &[("m", 20), ("n", 42), ("k", 32)],
         &[("m", 600), ("n", 72), ("k", 8)],
         &[("m", 24), ("n", 40), ("k", 48), ("offset", 8)],
     ];
@@ -52,12 +52,15 @@ pub fn subjects() -> Vec<Subject> {
     const ROWS: &[Sizes] = &[
         &[("b", 3), ("n", 70)],
         &[("b", 9), ("n", 132)],
+        &[("b", 2), ("n", 500)],
         &[("b", 2), ("n", 600)],
         &[("b", 2), ("n", 3001)],
         &[("b", 4), ("n", 132), ("offset", 8)],
+        &[("b", 2), ("n", 70), ("spike", 69)],
+        &[("b", 2), ("n", 3001), ("spike", 2999)],
     ];
     const HEADS: &[Sizes] =
-        &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 140)], &[("b", 1), ("s", 600), ("t", 36)]];
+        &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 140)], &[("b", 1), ("s", 1100), ("t", 36)]];
     const MAP: &[Sizes] =
         &[&[("n", 2000)], &[("n", 256)], &[("n", 1003)], &[("n", 502)], &[("n", 1200), ("offset", 8)]];
     const TABLE: &[Sizes] = &[
@@ -101,7 +104,13 @@ fn call(kernel: &Kernel, symbols: Sizes, seed: u64) -> Call {
     let mut random = Random(seed);
     let value = |s: &str| symbols.iter().find(|(name, _)| *name == s).map(|(_, v)| *v);
     let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(&value).unwrap() as usize).collect() };
-    let reads: Vec<Tensor> = kernel.reads.iter().map(|c| random.tensor(c.dtype, sizes(&c.dims))).collect();
+    let mut reads: Vec<Tensor> = kernel.reads.iter().map(|c| random.tensor(c.dtype, sizes(&c.dims))).collect();
+    if let (Some(at), Some(n)) = (value("spike"), value("n")) {
+        // One element of each row is far above the rest: without it as the maximum, exponentials overflow.
+        let mut x = reads[0].to_vec::<f32>().unwrap();
+        x.chunks_mut(n as usize).for_each(|row| row[at as usize] = 300.0);
+        reads[0] = Tensor::from_vec(reads[0].dims().to_vec(), x);
+    }
     let expected = run_kernel(kernel, &value, &reads).unwrap();
     let offset = value("offset").map_or(0, |offset| offset as u64);
     Call { symbols: symbols.to_vec(), reads, offset, expected }
