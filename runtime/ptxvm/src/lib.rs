@@ -7,12 +7,16 @@ mod launch;
 mod memory;
 mod report;
 pub mod shadow;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod text;
 pub mod units;
 
+pub use decode::Module;
 pub use error::Error;
 pub use exec::run;
 pub use launch::{Launch, Options, Params};
 pub use memory::Memory;
-pub use decode::Module;
 pub use report::{AllocationCounters, ClassCounters, Counters, Finding, Kind, LineCounters, Report};

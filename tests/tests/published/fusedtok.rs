@@ -27,7 +27,7 @@ fn kernel(part: &str, grid: u32, block: u32, shared_bytes: u32) -> Kernel {
     let text = modules().iter().find(|t| t.lines().any(|l| l.contains(".entry") && l.contains(part)));
     let text = text.unwrap_or_else(|| panic!("no module has {part}"));
     let module = Module::parse(text).unwrap_or_else(|e| panic!("{part}: {e}"));
-    let entry = module.entries().iter().find(|e| e.contains(part)).expect("the text has it").to_string();
+    let entry = module.entries().find(|e| e.contains(part)).expect("the text has it").to_string();
     Kernel { module, entry, grid: [grid, 1, 1], block: [block, 1, 1], shared_bytes }
 }
 
@@ -61,34 +61,42 @@ fn online_softmax_of_rows() {
     }
 }
 
-/// `layernorm_kernel<__nv_bfloat16, 256>(x, gamma, beta, y, n, eps)`
+/// `layernorm_kernel<__nv_bfloat16, 256>(x, gamma, beta, y, n, eps)`: has a race, which some orders of warps make visible.
 #[test]
 #[ignore = "fetches packages: cargo xtask test --suite published"]
-fn layer_normalisation_of_bf16() {
-    let (rows, n) = (3, 770);
-    let kernel = kernel("layernorm_kernelI13__nv_bfloat16Li256E", rows, 256, 0);
+fn layer_normalisation_of_bf16_that_races() {
+    let n = 770;
+    let kernel = kernel("layernorm_kernelI13__nv_bfloat16Li256E", 1, 256, 0);
     let mut random = Random::new(2);
-    let (x, g, b) = (random.bfloats(rows as usize * n, 2.0), random.floats(n, 1.0), random.floats(n, 1.0));
-    let mut wanted = vec![];
-    for row in x.chunks(n) {
-        let of = |f: &dyn Fn(f64) -> f64| row.iter().map(|v| f(f64::from(*v))).sum::<f64>() / n as f64;
-        let mean = of(&|v| v);
-        let scale = 1.0 / (of(&|v| (v - mean).powi(2)) + 1e-5).sqrt();
-        wanted.extend((0..n).map(|i| (f64::from(row[i]) - mean) * scale * f64::from(g[i]) + f64::from(b[i])));
-    }
-    for seed in SEEDS {
+    let (x, g, b) = (random.bfloats(n, 2.0), random.floats(n, 1.0), random.floats(n, 1.0));
+    let of = |f: &dyn Fn(f64) -> f64| x.iter().map(|v| f(f64::from(*v))).sum::<f64>() / n as f64;
+    let mean = of(&|v| v);
+    let scale = 1.0 / (of(&|v| (v - mean).powi(2)) + 1e-5).sqrt();
+    let value = |i: usize| (f64::from(x[i]) - mean) * scale * f64::from(g[i]) + f64::from(b[i]);
+    let wanted: Vec<f64> = (0..n).map(value).collect();
+    let right = (0..32).filter(|seed| {
         let mut vm = Vm::new();
         let inputs = [vm.bfloats("x", &x), vm.floats("g", &g), vm.floats("b", &b)];
-        let y = vm.room("y", wanted.len() * 2);
+        let y = vm.room("y", n * 2);
         let addresses = inputs.into_iter().chain([y]).map(Arg::Address);
         let args: Vec<Arg> = addresses.chain([Arg::I32(n as i32), Arg::F32(1e-5)]).collect();
-        let report = vm.launch(&kernel, &args, seed);
-        explained("layernorm", &report, &[]);
+        let report = vm.launch(&kernel, &args, *seed);
+        explained("layernorm", &report, MEAN_OVERWRITTEN);
         // Half a unit of bf16, and a little for the sums in f32.
-        let bound = |i: usize| wanted[i].abs() * 0.501 / 128.0 + 1e-5;
-        close("layernorm", &vm.read_bfloats(y, wanted.len()), &wanted, bound);
-    }
+        let near = |(y, w): (&f32, &f64)| (f64::from(*y) - w).abs() <= w.abs() * 0.501 / 128.0 + 1e-5;
+        vm.read_bfloats(y, n).iter().zip(&wanted).all(near)
+    });
+    let right = right.count();
+    println!("layernorm: right under {right} of 32 schedules");
+    assert!((1..32).contains(&right), "{right} of 32 schedules give the right numbers");
 }
+
+/// A mistake of the kernel, which the long loop in between usually hides.
+static MEAN_OVERWRITTEN: &[Expected] = &[Expected {
+    kind: Kind::Race,
+    why: "all threads read the mean from the first word of shared memory, and then the leader of the first warp puts its \
+          part of the variance there; no barrier keeps it from doing so before the others have read",
+}];
 
 /// x[m,k] · w[n,k], exact, and then the scales in f32.
 fn scaled_product(a: &[i8], w: &[i8], k: usize, scales: &[f32], scale: f32) -> Vec<f32> {
@@ -159,8 +167,8 @@ fn flash_attention_of_bf16() {
 }
 
 fn flash_attention(causal: bool) {
-    let (h, shared_heads, s, d) = (4, 2, 90, 64);
-    let kernel = kernel("attn_prefill_wmma_kernelILi64ELi32ELb1E", (h * s.div_ceil(64)) as u32, 128, 0);
+    let (h, shared_heads, s, d) = (4, 2, 90_usize, 64);
+    let kernel = kernel("attn_prefill_wmma_kernelILi64ELi32ELb1E", (h * s.div_ceil(64)) as u32, 128, 22528);
     let mut random = Random::new(5);
     let q = random.bfloats(h * s * d, 1.0);
     let (k, v) = (random.bfloats(shared_heads * s * d, 1.0), random.bfloats(shared_heads * s * d, 1.0));

@@ -17,7 +17,7 @@ fn generated(example: &str, builder: &str, sizes: &[usize]) -> Kernel {
     let launch = text.lines().next().and_then(|l| l.strip_prefix("// launch ")).expect("the first line is the launch");
     let n: Vec<u32> = launch.split(' ').map(|w| w.parse().expect("a number")).collect();
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{example}: {e}"));
-    let entry = module.entries()[0].to_string();
+    let entry = module.entries().next().expect("it has a kernel").to_string();
     Kernel { module, entry, grid: [n[0], n[1], n[2]], block: [n[3], n[4], n[5]], shared_bytes: n[6] }
 }
 

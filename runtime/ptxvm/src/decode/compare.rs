@@ -226,13 +226,13 @@ pub fn testp(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     d.count::<2>(ops)?;
     d.class = Class::Compare;
     let test: fn(std::num::FpCategory) -> bool = {
-        use std::num::FpCategory::{Infinite, Nan, Normal, Subnormal};
+        use std::num::FpCategory::{Infinite, Nan, Normal, Subnormal, Zero};
         match name {
             "finite" => |c| c != Infinite && c != Nan,
             "infinite" => |c| c == Infinite,
             "number" => |c| c != Nan,
             "notanumber" => |c| c == Nan,
-            "normal" => |c| c == Normal,
+            "normal" => |c| c == Normal || c == Zero,
             _ => |c| c == Subnormal,
         }
     };

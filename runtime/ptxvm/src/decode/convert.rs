@@ -93,17 +93,14 @@ fn emit(d: &mut Decoder, to: Reg, from: Reg, f: impl Fn(u64) -> u64 + Send + Syn
 #[inline]
 fn integer(bits: u64, ty: Ty) -> i128 {
     let width = ty.bits();
-    if ty.is_signed() {
-        i128::from(sign_extend(bits, width))
-    } else {
-        i128::from(bits & (u64::MAX >> (64 - width)))
-    }
+    if ty.is_signed() { i128::from(sign_extend(bits, width)) } else { i128::from(bits & (u64::MAX >> (64 - width))) }
 }
 
 /// A number in a register that may be wider than the type: extended as the type is.
 #[inline]
 fn fill(value: u64, to: Ty, register: u32) -> u64 {
-    let wide = if to.is_signed() { sign_extend(value, to.bits()) as u64 } else { value & (u64::MAX >> (64 - to.bits())) };
+    let wide =
+        if to.is_signed() { sign_extend(value, to.bits()) as u64 } else { value & (u64::MAX >> (64 - to.bits())) };
     wide & (u64::MAX >> (64 - register.max(8)))
 }
 
@@ -221,9 +218,7 @@ fn bytes(d: &mut Decoder, m: &Modifiers, mods: &Mods, ops: &[Operand], to: Ty, f
         }
         (Ty::F16x2, Ty::E4m3x2 | Ty::E5m2x2) => {
             let format = format(from);
-            let one = move |x: u32| {
-                Format::F16.narrow(positive(format.widen(x & 0xff)).into(), Rounding::Rn, false)
-            };
+            let one = move |x: u32| Format::F16.narrow(positive(format.widen(x & 0xff)).into(), Rounding::Rn, false);
             d.map1(ops, [to, from], move |a: u32| one(a >> 8) << 16 | one(a))
         }
         _ => Err(d.unsupported(mods)),

@@ -52,7 +52,12 @@ fn f32x1(d: &mut Decoder, ops: &[Operand], around: Around, f: impl Fn(f32) -> f3
     d.map1(ops, [Ty::F32; 2], move |a: u32| around.store(f(around.load(a))))
 }
 
-fn f32x2(d: &mut Decoder, ops: &[Operand], around: Around, f: impl Fn(f32, f32) -> f32 + Send + Sync + 'static) -> Done {
+fn f32x2(
+    d: &mut Decoder,
+    ops: &[Operand],
+    around: Around,
+    f: impl Fn(f32, f32) -> f32 + Send + Sync + 'static,
+) -> Done {
     if around.plain() {
         return d.map2(ops, [Ty::F32; 3], move |a: u32, b: u32| f(f32::from_bits(a), f32::from_bits(b)).to_bits());
     }
@@ -71,9 +76,7 @@ pub fn add(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, sub: bool)
             match rounding {
                 Rounding::Rn if sub => f32x2(d, ops, around, |a, b| unit::canonical(a - b)),
                 Rounding::Rn => f32x2(d, ops, around, |a, b| unit::canonical(a + b)),
-                _ => f32x2(d, ops, around, move |a, b| {
-                    unit::add_f32(a, f32::from_bits(b.to_bits() ^ sign), rounding)
-                }),
+                _ => f32x2(d, ops, around, move |a, b| unit::add_f32(a, f32::from_bits(b.to_bits() ^ sign), rounding)),
             }
         }
         Ty::F64 => {
@@ -172,7 +175,9 @@ pub fn sign(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], ty: Ty, abs: bool
     match ty {
         Ty::F32 => {
             let around = Around { ftz: mods.take("ftz"), sat: false };
-            f32x1(d, ops, around, move |a| f32::from_bits(if abs { a.to_bits() & 0x7fff_ffff } else { a.to_bits() ^ 0x8000_0000 }))
+            f32x1(d, ops, around, move |a| {
+                f32::from_bits(if abs { a.to_bits() & 0x7fff_ffff } else { a.to_bits() ^ 0x8000_0000 })
+            })
         }
         Ty::F64 => d.map1(ops, [ty; 2], move |a: u64| if abs { a & !(1 << 63) } else { a ^ 1 << 63 }),
         _ => Err(d.unsupported(mods)),

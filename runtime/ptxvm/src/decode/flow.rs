@@ -48,7 +48,8 @@ impl Flow {
         let successors = starts.windows(2).map(|pair| {
             let last = pair[1] - 1;
             let (targets, falls) = targets(&code[last as usize]);
-            let mut next: Vec<u32> = targets.into_iter().map(|target| if target == NONE { n } else { of(target) }).collect();
+            let mut next: Vec<u32> =
+                targets.into_iter().map(|target| if target == NONE { n } else { of(target) }).collect();
             if falls {
                 next.push(of(last + 1));
             }

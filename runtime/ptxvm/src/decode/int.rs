@@ -37,9 +37,7 @@ fn by_width(
 ) -> Done {
     let signed = ty.is_signed();
     match ty.bits() {
-        16 => d.map2(ops, [ty; 3], move |a: u32, b: u32| {
-            word(widen(signed, a), widen(signed, b)) & 0xffff
-        }),
+        16 => d.map2(ops, [ty; 3], move |a: u32, b: u32| word(widen(signed, a), widen(signed, b)) & 0xffff),
         32 => d.map2(ops, [ty; 3], word),
         64 => d.map2(ops, [ty; 3], double),
         _ => d.error(format!("no form for .{}", ty.name())),
@@ -159,14 +157,14 @@ pub fn mul(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     let signed = ty.is_signed();
     match (part(mods)?, ty.bits()) {
         (Part::Lo, _) => by_width(d, ops, ty, u32::wrapping_mul, u64::wrapping_mul),
-        (Part::Hi, 16) => d.map2(ops, [ty; 3], move |a: u32, b: u32| {
-            (widen(signed, a).wrapping_mul(widen(signed, b)) >> 16) & 0xffff
-        }),
+        (Part::Hi, 16) => {
+            d.map2(ops, [ty; 3], move |a: u32, b: u32| (widen(signed, a).wrapping_mul(widen(signed, b)) >> 16) & 0xffff)
+        }
         (Part::Hi, 32) => d.map2(ops, [ty; 3], if signed { unit::mul_hi_s32 } else { unit::mul_hi_u32 }),
         (Part::Hi, 64) => d.map2(ops, [ty; 3], if signed { unit::mul_hi_s64 } else { unit::mul_hi_u64 }),
-        (Part::Wide, 16) => d.map2(ops, [Ty::B32, ty, ty], move |a: u32, b: u32| {
-            widen(signed, a).wrapping_mul(widen(signed, b))
-        }),
+        (Part::Wide, 16) => {
+            d.map2(ops, [Ty::B32, ty, ty], move |a: u32, b: u32| widen(signed, a).wrapping_mul(widen(signed, b)))
+        }
         (Part::Wide, 32) if signed => d.map2(ops, [Ty::B64, ty, ty], |a: u32, b: u32| wide_s(a, b)),
         (Part::Wide, 32) => d.map2(ops, [Ty::B64, ty, ty], |a: u32, b: u32| wide_u(a, b)),
         _ => Err(d.unsupported(mods)),
@@ -311,20 +309,12 @@ fn extremum(d: &mut Decoder, mods: &mut Mods, ops: &[Operand], which: Extremum) 
         return float::extremum(d, mods, ops, ty, which);
     }
     match (which, ty.is_signed()) {
-        (Extremum::Min, true) => by_width(
-            d,
-            ops,
-            ty,
-            |a, b| (a as i32).min(b as i32) as u32,
-            |a, b| (a as i64).min(b as i64) as u64,
-        ),
-        (Extremum::Max, true) => by_width(
-            d,
-            ops,
-            ty,
-            |a, b| (a as i32).max(b as i32) as u32,
-            |a, b| (a as i64).max(b as i64) as u64,
-        ),
+        (Extremum::Min, true) => {
+            by_width(d, ops, ty, |a, b| (a as i32).min(b as i32) as u32, |a, b| (a as i64).min(b as i64) as u64)
+        }
+        (Extremum::Max, true) => {
+            by_width(d, ops, ty, |a, b| (a as i32).max(b as i32) as u32, |a, b| (a as i64).max(b as i64) as u64)
+        }
         (Extremum::Min, false) => by_width(d, ops, ty, Ord::min, Ord::min),
         (Extremum::Max, false) => by_width(d, ops, ty, Ord::max, Ord::max),
     }
@@ -362,9 +352,7 @@ pub fn sad(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
             unit::sad_s32(widen(signed, a), widen(signed, b), c) & 0xffff
         }),
         32 => d.map3(ops, [ty; 4], if signed { unit::sad_s32 } else { unit::sad_u32 }),
-        64 if signed => {
-            d.map3(ops, [ty; 4], |a: u64, b: u64, c: u64| c.wrapping_add((a as i64).abs_diff(b as i64)))
-        }
+        64 if signed => d.map3(ops, [ty; 4], |a: u64, b: u64, c: u64| c.wrapping_add((a as i64).abs_diff(b as i64))),
         64 => d.map3(ops, [ty; 4], |a: u64, b: u64, c: u64| c.wrapping_add(a.abs_diff(b))),
         _ => Err(d.unsupported(mods)),
     }

@@ -257,7 +257,8 @@ pub fn cp(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     }
     let hint = hints(mods);
     let ops = policy(d, hint, ops)?;
-    let (Some(to), Some(from), Some(Operand::Number(Number::Int(bytes)))) = (ops.first(), ops.get(1), ops.get(2)) else {
+    let (Some(to), Some(from), Some(Operand::Number(Number::Int(bytes)))) = (ops.first(), ops.get(1), ops.get(2))
+    else {
         return d.error("takes a destination, a source and a size");
     };
     let bytes = match (*bytes, all) {

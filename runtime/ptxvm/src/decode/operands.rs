@@ -67,7 +67,7 @@ fn bits_of(number: Number, ty: Ty) -> Option<u64> {
         (Number::F32(_) | Number::F64(_), _) => None,
         (Number::Int(_), Ty::F32 | Ty::F64) => None,
         (Number::Int(value), _) if width == 64 => Some(value),
-        (Number::Int(value), Ty::Pred) => (value <= 1).then_some(value),
+        (Number::Int(value), Ty::Pred) => Some(u64::from(value != 0)),
         (Number::Int(value), _) => {
             let low = value & ((1 << width) - 1);
             let signed = (value as i64) << (64 - width) >> (64 - width);

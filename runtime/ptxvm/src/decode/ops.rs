@@ -5,6 +5,7 @@ use crate::shadow::{Kind, Scope};
 use crate::text::types::{Space, Ty};
 use crate::units::mma::Mma;
 use crate::units::shuffle::{Redux, ShflMode, Vote};
+use crate::units::wmma::{Fragment, Wmma};
 
 /// `[base+offset]`
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +106,28 @@ pub struct Multiply {
     pub sparse: Option<(u32, u32)>,
 }
 
+/// `wmma.load` and `wmma.store`.
+#[derive(Clone, Debug)]
+pub struct FragmentAccess {
+    pub store: bool,
+    pub space: Space,
+    pub address: Address,
+    /// The register of the leading dimension, in elements.
+    pub stride: Option<u32>,
+    pub row_major: bool,
+    pub fragment: Fragment,
+    pub regs: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct FragmentMultiply {
+    pub wmma: Wmma,
+    pub a: Vec<u32>,
+    pub b: Vec<u32>,
+    pub c: Vec<u32>,
+    pub d: Vec<u32>,
+}
+
 #[derive(Clone, Debug)]
 pub struct Shuffle {
     pub mode: ShflMode,
@@ -120,13 +143,39 @@ pub struct Shuffle {
 #[derive(Clone, Debug)]
 pub enum Warp {
     /// Destination (a predicate, or a word for `ballot`), operand and its negation, member mask.
-    Vote { mode: Vote, d: Reg, a: u32, negated: bool, members: u32 },
-    MatchAny { d: u32, a: Reg, members: u32 },
-    MatchAll { d: Option<u32>, p: Option<u32>, a: Reg, members: u32 },
-    Redux { op: Redux, d: u32, a: u32, members: u32 },
-    ActiveMask { d: u32 },
+    Vote {
+        mode: Vote,
+        d: Reg,
+        a: u32,
+        negated: bool,
+        members: u32,
+    },
+    MatchAny {
+        d: u32,
+        a: Reg,
+        members: u32,
+    },
+    MatchAll {
+        d: Option<u32>,
+        p: Option<u32>,
+        a: Reg,
+        members: u32,
+    },
+    Redux {
+        op: Redux,
+        d: u32,
+        a: u32,
+        members: u32,
+    },
+    ActiveMask {
+        d: u32,
+    },
     /// `elect.sync d|p, members`
-    Elect { d: Option<u32>, p: u32, members: u32 },
+    Elect {
+        d: Option<u32>,
+        p: u32,
+        members: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ops::{AsyncCopy, Atomic, Barrier, Load, Matrix, Multiply, Shuffle, Store, Warp};
+use super::ops::{AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, Multiply, Shuffle, Store, Warp};
 use crate::report::Class;
 use crate::text::types::Space;
 
@@ -149,6 +149,8 @@ pub enum Op {
     AsyncWaitAll,
     Matrix(Box<Matrix>),
     Multiply(Box<Multiply>),
+    FragmentAccess(Box<FragmentAccess>),
+    FragmentMultiply(Box<FragmentMultiply>),
     Shuffle(Box<Shuffle>),
     Warp(Box<Warp>),
     Barrier(Box<Barrier>),

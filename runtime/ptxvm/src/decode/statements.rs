@@ -163,7 +163,8 @@ impl<'a> Decoder<'a> {
             Space::Shared => self.place_shared(variable)?,
             Space::Local | Space::Param => self.place_local(variable)?,
             Space::Global | Space::Const | Space::Generic => {
-                let what = format!("variable `{}`: move .global and .const variables out of the function", variable.name);
+                let what =
+                    format!("variable `{}`: move .global and .const variables out of the function", variable.name);
                 return Err(Error::new(variable.line, what));
             }
         };
@@ -265,7 +266,11 @@ impl<'a> Decoder<'a> {
             return self.error(format!("`{name}` calls itself or nests too deep; recursion is not supported"));
         }
         if results.len() != function.results.len() || arguments.len() != function.params.len() {
-            return self.error(format!("`{name}` takes {} arguments and gives {}", function.params.len(), function.results.len()));
+            return self.error(format!(
+                "`{name}` takes {} arguments and gives {}",
+                function.params.len(),
+                function.results.len()
+            ));
         }
         if self.guard.is_some() {
             return self.error("a guarded call is not supported: branch around it");

@@ -329,18 +329,24 @@ impl Env<'_> {
             return;
         };
         let base = allocation.base;
-        scatter(mask, bytes, data, |lane| (at[lane] - base) as usize, |_, word, keep, bits| {
-            let Some(word) = allocation.words.get(word) else { return };
-            if keep == 0 {
-                word.store(bits, Relaxed);
-            } else {
-                // Neighbouring bytes may belong to another block.
-                let mut old = word.load(Relaxed);
-                while let Err(now) = word.compare_exchange_weak(old, old & keep | bits, Relaxed, Relaxed) {
-                    old = now;
+        scatter(
+            mask,
+            bytes,
+            data,
+            |lane| (at[lane] - base) as usize,
+            |_, word, keep, bits| {
+                let Some(word) = allocation.words.get(word) else { return };
+                if keep == 0 {
+                    word.store(bits, Relaxed);
+                } else {
+                    // Neighbouring bytes may belong to another block.
+                    let mut old = word.load(Relaxed);
+                    while let Err(now) = word.compare_exchange_weak(old, old & keep | bits, Relaxed, Relaxed) {
+                        old = now;
+                    }
                 }
-            }
-        });
+            },
+        );
     }
 
     pub fn load_shared(&self, mask: u32, bytes: u32, at: &[u64; 32]) -> Data {
@@ -349,10 +355,16 @@ impl Env<'_> {
 
     pub fn store_shared(&mut self, mask: u32, bytes: u32, at: &[u64; 32], data: &Data) {
         let shared = &mut self.shared;
-        scatter(mask, bytes, data, |lane| at[lane] as usize, |_, word, keep, bits| {
-            if let Some(word) = shared.get_mut(word) {
-                *word = *word & keep | bits;
-            }
-        });
+        scatter(
+            mask,
+            bytes,
+            data,
+            |lane| at[lane] as usize,
+            |_, word, keep, bits| {
+                if let Some(word) = shared.get_mut(word) {
+                    *word = *word & keep | bits;
+                }
+            },
+        );
     }
 }

@@ -152,8 +152,20 @@ fn update(op: AtomicOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
 
 fn smaller_or_larger(which: Extremum, ty: Ty, old: u64, a: u64) -> u64 {
     let pick = |older_is_less: bool| match which {
-        float::Extremum::Min => if older_is_less { old } else { a },
-        float::Extremum::Max => if older_is_less { a } else { old },
+        float::Extremum::Min => {
+            if older_is_less {
+                old
+            } else {
+                a
+            }
+        }
+        float::Extremum::Max => {
+            if older_is_less {
+                a
+            } else {
+                old
+            }
+        }
     };
     let half = |half| extremum_of(which, half, old as u32, a as u32, ty);
     match ty {

@@ -52,7 +52,9 @@ impl Warp {
         };
         let (id, count) = (uniform(op.id), op.count.map(uniform));
         let (Some(id), None | Some(Some(_))) = (id, count) else {
-            env.note_lanes(Kind::BarrierMisuse, line, self.index, active, |_| "names a barrier that differs between lanes".into());
+            env.note_lanes(Kind::BarrierMisuse, line, self.index, active, |_| {
+                "names a barrier that differs between lanes".into()
+            });
             return None;
         };
         let count = count.flatten();
@@ -124,7 +126,10 @@ impl Barriers {
         let phase = &mut self.phases[id as usize];
         let done = match phase.count {
             Some(count) => phase.threads >= count,
-            None => warps.iter().enumerate().all(|(i, warp)| warp.state == State::Done || phase.arrived >> (i & 31) & 1 == 1),
+            None => warps
+                .iter()
+                .enumerate()
+                .all(|(i, warp)| warp.state == State::Done || phase.arrived >> (i & 31) & 1 == 1),
         };
         if !done {
             return;

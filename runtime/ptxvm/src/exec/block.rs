@@ -103,10 +103,8 @@ impl Block {
         lines.sort_unstable();
         let Some((first, ..)) = lines.first().copied() else { return };
         env.note(Kind::Deadlock, first, 1, |env| {
-            let waiting: Vec<String> = lines
-                .iter()
-                .map(|(line, id, n)| format!("{n} warps at barrier {id} in line {line}"))
-                .collect();
+            let waiting: Vec<String> =
+                lines.iter().map(|(line, id, n)| format!("{n} warps at barrier {id} in line {line}")).collect();
             let block = super::env::position(env.block, env.context.launch.grid);
             format!("block {block} cannot go on: {}", waiting.join(", "))
         });

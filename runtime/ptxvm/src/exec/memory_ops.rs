@@ -34,7 +34,7 @@ impl Warp {
         deliver(&mut self.regs, op, active, &data);
     }
 
-    fn load_from(&self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Load) -> Data {
+    pub(super) fn load_from(&self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Load) -> Data {
         let bytes = rq.bytes;
         match space {
             Space::Shared => {
@@ -47,9 +47,8 @@ impl Warp {
                 let each = u64::from(env.context.program.local_bytes);
                 let mask = env.private_access(rq, Space::Local, at, each);
                 self.check_local(env, rq, mask, at, each);
-                let word = |lane: usize, word: usize| {
-                    self.local.get(lane * each as usize / 4 + word).copied().unwrap_or(0)
-                };
+                let word =
+                    |lane: usize, word: usize| self.local.get(lane * each as usize / 4 + word).copied().unwrap_or(0);
                 gather(mask, bytes, word, |lane| at[lane] as usize)
             }
             Space::Param => {
@@ -76,9 +75,8 @@ impl Warp {
         }
         let unwritten = super::access::where_lanes(mask, |lane| {
             let first = lane * each as usize + at[lane] as usize;
-            (first..first + rq.bytes as usize).any(|byte| {
-                self.local_written.get(byte / 32).is_none_or(|bits| bits >> (byte % 32) & 1 == 0)
-            })
+            (first..first + rq.bytes as usize)
+                .any(|byte| self.local_written.get(byte / 32).is_none_or(|bits| bits >> (byte % 32) & 1 == 0))
         });
         env.note_lanes(Finding::UninitialisedMemory, rq.line, rq.warp, unwritten, |env| {
             let first = at[unwritten.trailing_zeros() as usize & 31];
@@ -105,7 +103,7 @@ impl Warp {
         }
     }
 
-    fn store_to(&mut self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Store, data: &Data) {
+    pub(super) fn store_to(&mut self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Store, data: &Data) {
         let bytes = rq.bytes;
         let same = |a: u32, b: u32| data.iter().all(|row| row[a as usize & 31] == row[b as usize & 31]);
         match space {
@@ -118,11 +116,17 @@ impl Warp {
                 let each = env.context.program.local_bytes as usize;
                 let mask = env.private_access(rq, Space::Local, at, each as u64);
                 let (local, written) = (&mut self.local, &mut self.local_written);
-                scatter(mask, bytes, data, |lane| at[lane] as usize, |lane, word, keep, bits| {
-                    if let Some(word) = local.get_mut(lane * each / 4 + word) {
-                        *word = *word & keep | bits;
-                    }
-                });
+                scatter(
+                    mask,
+                    bytes,
+                    data,
+                    |lane| at[lane] as usize,
+                    |lane, word, keep, bits| {
+                        if let Some(word) = local.get_mut(lane * each / 4 + word) {
+                            *word = *word & keep | bits;
+                        }
+                    },
+                );
                 for lane in lanes(mask) {
                     let first = lane * each + at[lane] as usize;
                     for byte in first..first + bytes as usize {
@@ -196,7 +200,8 @@ fn deliver(regs: &mut Regs, op: &Load, active: u32, data: &Data) {
         match op.ty.bits() {
             64 => {
                 let (low, high) = (&data[2 * i & 3], &data[(2 * i + 1) & 3]);
-                let values = std::array::from_fn::<u64, 32, _>(|lane| u64::from(high[lane]) << 32 | u64::from(low[lane]));
+                let values =
+                    std::array::from_fn::<u64, 32, _>(|lane| u64::from(high[lane]) << 32 | u64::from(low[lane]));
                 regs.set(reg.index, active, &values);
             }
             32 => narrow(regs, *reg, active, &data[i & 3], op.ty),

@@ -268,6 +268,8 @@ impl Warp {
             Op::AsyncWaitAll => self.then(|warp| env.async_wait_all(warp.index, active)),
             Op::Matrix(op) => self.then(|warp| warp.matrix(env, op, pc, active)),
             Op::Multiply(op) => self.then(|warp| warp.multiply(env, op, instr.line, active)),
+            Op::FragmentAccess(op) => self.then(|warp| warp.fragment_access(env, op, pc, active)),
+            Op::FragmentMultiply(op) => self.then(|warp| warp.fragment_multiply(env, op, instr.line, active)),
             Op::Shuffle(op) => self.then(|warp| warp.shuffle(env, op, instr.line, active)),
             Op::Warp(op) => self.then(|warp| warp.exchange(env, op, instr.line, active)),
             Op::WarpBarrier(members) => self.then(|warp| {

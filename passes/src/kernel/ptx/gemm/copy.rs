@@ -172,7 +172,10 @@ impl<'a> Stream<'a> {
                 }
             };
             let target = moved(asm, operand, target, line);
-            let at = (format!("{}+{}", asm.name(target, 0), line * operand.pitch()), format!("{}+{offset}", asm.name(source, 0)));
+            let at = (
+                format!("{}+{}", asm.name(target, 0), line * operand.pitch()),
+                format!("{}+{offset}", asm.name(source, 0)),
+            );
             staged.extend(unit_copy(asm, unit, at, size));
         }
         for (target, value) in staged {

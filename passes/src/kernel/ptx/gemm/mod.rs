@@ -46,10 +46,8 @@ pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
     let across = asm.int(gemm.shape.warps_n - 1, Ty::I32);
     let warp_n = asm.bin("arith.andi", warp, across);
     let warp_m = shift(asm, "arith.shrui", warp, log2(gemm.shape.warps_n));
-    let streams = [
-        Stream::new(&block, asm, &gemm.a, &mut point, rows),
-        Stream::new(&block, asm, &gemm.b, &mut point, columns),
-    ];
+    let streams =
+        [Stream::new(&block, asm, &gemm.a, &mut point, rows), Stream::new(&block, asm, &gemm.b, &mut point, columns)];
     let readers = [
         Reader::new(asm, &gemm.a, gemm.shape.warp_m(), warp_m),
         Reader::new(asm, &gemm.b, gemm.shape.warp_n(), warp_n),
