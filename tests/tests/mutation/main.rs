@@ -68,13 +68,6 @@ const EXPLAINED: &[Explained] = &[
         reason: "the thread past the last column reads the last column and stores the same sum to the same place",
     },
     Explained {
-        kind: "mask-narrowed",
-        subject: "gelu",
-        what: "and.b64",
-        n_max: 1,
-        reason: "a single row may have any length for vectors, the test of its length is cautious",
-    },
-    Explained {
         kind: "branch-inverted",
         subject: "sum",
         what: "bra",
