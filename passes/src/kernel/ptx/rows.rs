@@ -116,7 +116,8 @@ fn registers(def: &KernelDef, stages: &Stages) -> i64 {
             let used = evaluated[stage..].iter().flatten().any(|user| def.operands(*user).contains(k));
             used || roots.iter().any(|(s, root)| *s >= stage && root == k)
         };
-        let size = |k: usize| if scalar::register(def.body[k].dtype).bits() == 64 { 2 } else { 1 };
+        // Computing with f64 takes many registers beside those that are kept.
+        let size = |k: usize| if scalar::register(def.body[k].dtype).bits() == 64 { 4 } else { 1 };
         kept.filter(later).map(size).sum::<i64>()
     };
     (1..stages.n).map(at).max().unwrap_or(0).max(1)
