@@ -6,6 +6,7 @@ use crate::import::{DimRange, ParamStore, import};
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
 use crate::selftest;
+use crate::targets::Target;
 use melior::Context;
 use melior::ir::{Location, Module};
 use sardonyx_dialects::mlir::{Attr, Block, Operation};
@@ -60,6 +61,8 @@ pub struct Request<'a> {
     pub dims: BTreeMap<String, DimRange>,
     pub entries: Entries,
     pub watch: Watch,
+    /// What the artifact has code for. The plan and the constants are the same for all.
+    pub targets: Vec<Target>,
     /// Put a call with known results into the artifact, which loading it repeats.
     pub selftest: bool,
 }
@@ -68,7 +71,7 @@ impl<'a> Request<'a> {
     pub fn new(model: &'a Path, output: impl Into<PathBuf>) -> Request<'a> {
         let output = output.into();
         let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
-        Request { model, output, dims, entries, watch, selftest: true }
+        Request { model, output, dims, entries, watch, targets: vec![Target::Cpu], selftest: true }
     }
 }
 
@@ -195,6 +198,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
         params: &params,
         model_hash: &model.hash,
         selftest: selftest.as_ref().ok(),
+        targets: &request.targets,
     };
     let summary = crate::emit::write(&request.output, &product)?;
     times.push(("codegen", start.elapsed()));

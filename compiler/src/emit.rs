@@ -1,9 +1,11 @@
 //! plan, parameters  =>  code and constants in a .sdx file
 
 use crate::codegen;
+use crate::codegen::ptx::PtxModule;
 use crate::import::ParamStore;
 use crate::requires::{Requires, requires};
-use sardonyx_dialects::flow::{Container, Kernel, Layout, Window};
+use crate::targets::Target;
+use sardonyx_dialects::flow::{Container, Layout, Window};
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, State};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
@@ -19,7 +21,10 @@ pub struct Summary {
     /// `main` first.
     pub entries: Vec<EntrySummary>,
     pub weights_bytes: u64,
+    /// Machine code for CPUs.
     pub code_bytes: usize,
+    /// Targets of GPUs, and bytes of their PTX.
+    pub ptx_bytes: Vec<(&'static str, usize)>,
     /// Memory accesses of all kernels, and how many the runtime cannot keep within their buffers by what the kernels
     /// require of their launches: those rely on the plan being the compiler's.
     pub accesses: usize,
@@ -42,16 +47,24 @@ pub struct Product<'a> {
     pub params: &'a ParamStore,
     pub model_hash: &'a str,
     pub selftest: Option<&'a file::SelfTest>,
+    pub targets: &'a [Target],
 }
 
 pub fn write(path: &Path, product: &Product) -> Result<Summary> {
-    let Product { plan, modules, params, model_hash, selftest } = *product;
+    let Product { plan, modules, params, model_hash, selftest, targets } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
     let required: Vec<Requires> =
         lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
-    let kernels = kernels(plan, &lowered, &required);
+    let gpus = targets.iter().filter_map(|t| if let Target::Ptx(target) = t { Some(*target) } else { None });
+    let ptx: Vec<PtxModule> = gpus.map(|t| PtxModule::emit(plan, &lowered, t)).collect::<Result<_>>()?;
+    let kernels = kernels(plan, &lowered, &required, &ptx);
     let (accesses, unchecked) = required.iter().fold((0, 0), |(a, u), r| (a + r.accesses, u + r.unchecked));
-    let code = if modules.is_empty() { vec![] } else { codegen::link_modules(modules, &kernels)? };
+    let code = match (targets.contains(&Target::Cpu), modules.is_empty()) {
+        (false, _) => None,
+        // A plan that only copies needs no code.
+        (true, true) => Some(vec![]),
+        (true, false) => Some(codegen::link_modules(modules, &kernels)?),
+    };
     let symbols = shared_symbols(plan)?;
 
     let writer = ArtifactWriter::create(path)?;
@@ -66,33 +79,43 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     });
     let summaries = summaries.collect();
     let Weights { mut writer, constants, .. } = weights;
+    let mut ptx_bytes = vec![];
+    for module in &ptx {
+        let text = module.text(&kernels);
+        ptx_bytes.push((module.target.name(), text.len()));
+        writer.ptx(module.target.name(), text);
+    }
     let whole = file::Plan { entries, constants, kernels };
     let weights_bytes = writer.weights_bytes();
     selftest.into_iter().for_each(|test| writer.selftest(test));
-    writer.finish(manifest(&symbols, model_hash), &whole, &code)?;
+    writer.finish(manifest(&symbols, model_hash, code.is_some()), &whole, code.as_deref())?;
     Ok(Summary {
         kernels: plan.kernels.len(),
         entries: summaries,
         weights_bytes,
-        code_bytes: code.len(),
+        code_bytes: code.map_or(0, |code| code.len()),
+        ptx_bytes,
         accesses,
         unchecked,
     })
 }
 
 /// What the plan says of its kernels, and the code too.
-fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires]) -> Vec<file::Kernel> {
-    let one = |(((symbol, _), l), r): (((&String, &Kernel), &Lowered), &Requires)| file::Kernel {
-        symbol: symbol.clone(),
-        writes: l.writes.clone(),
-        params: l.params.len() as u32,
-        scratch_bytes: l.scratch_bytes.clone(),
-        class: format!("{:?}", l.class).to_lowercase(),
-        requires: r.requires.clone(),
-        indexes: r.indexes.clone(),
+fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires], ptx: &[PtxModule]) -> Vec<file::Kernel> {
+    let one = |(i, symbol): (usize, &String)| {
+        let (l, r) = (&lowered[i], &required[i]);
+        file::Kernel {
+            symbol: symbol.clone(),
+            writes: l.writes.clone(),
+            params: l.params.len() as u32,
+            scratch_bytes: l.scratch_bytes.clone(),
+            class: format!("{:?}", l.class).to_lowercase(),
+            requires: r.requires.clone(),
+            indexes: r.indexes.clone(),
+            targets: ptx.iter().map(|module| module.launch(i)).collect(),
+        }
     };
-    let named = plan.kernels.iter().map(|(symbol, kernel)| (symbol, kernel));
-    named.zip(lowered).zip(required).map(one).collect()
+    plan.kernels.iter().map(|(symbol, _)| symbol).enumerate().map(one).collect()
 }
 
 /// The symbols of all entry points: where one is of several, its range holds the ranges of all. A name that is derived
@@ -172,9 +195,12 @@ fn state(entry: &Entry, state: &State) -> Result<file::State> {
     Ok(file::State { input: state.input as u32, output: state.output as u32, axis, input_capacity, output_capacity })
 }
 
-fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str) -> file::Manifest {
+fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, for_cpus: bool) -> file::Manifest {
     let mut manifest = file::Manifest::current(concat!("sardonyx ", env!("CARGO_PKG_VERSION")));
-    manifest.variants = Variant::ALL.iter().map(|v| v.name().to_string()).collect();
+    match for_cpus {
+        true => manifest.variants = Variant::ALL.iter().map(|v| v.name().to_string()).collect(),
+        false => manifest.arch.clear(),
+    }
     manifest.pipeline = crate::pipeline::pipeline();
     manifest.model_hash = model_hash.to_string();
     for (name, s) in symbols {

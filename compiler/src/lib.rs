@@ -12,3 +12,4 @@ pub mod pipeline;
 pub mod reference;
 pub mod requires;
 pub mod selftest;
+pub mod targets;

@@ -1,5 +1,6 @@
 //! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
 
+pub mod device_spec;
 mod find_caches;
 mod fold_constants;
 mod fuse_epilogues;
@@ -17,6 +18,7 @@ mod sdx_to_flow;
 mod simplify;
 mod version;
 
+pub use device_spec::DeviceSpec;
 pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
 pub use registry::{context, run_pipeline};
 pub use version::{IR_VERSION, set_version};

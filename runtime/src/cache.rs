@@ -1,7 +1,7 @@
 //! the states of an entry point, kept in place from call to call: a key and value cache
 
 use crate::bind::Given;
-use crate::memory::AlignedBuf;
+use crate::device::{Address, Block, Memory, host_address};
 use crate::model::Model;
 use crate::program::{Entry, Program, State};
 use crate::shape::{Shape, bytes_of};
@@ -23,7 +23,7 @@ pub struct Cache<'a> {
     /// By slot; none where the memory is not the caller's.
     given: Vec<&'a mut [u8]>,
     /// By slot; absent until dimensions are known.
-    blocks: Option<Vec<Block>>,
+    blocks: Option<Vec<SlotMemory>>,
 }
 
 /// What a state is known by in every entry point of the model.
@@ -34,11 +34,11 @@ struct Slot {
     axis: usize,
 }
 
-struct Block {
+struct SlotMemory {
     /// The dimension of the axis is the capacity.
     dims: Vec<usize>,
     /// Absent where the memory is the caller's.
-    own: Option<AlignedBuf>,
+    own: Option<Block>,
 }
 
 impl<'a> Cache<'a> {
@@ -60,6 +60,13 @@ impl<'a> Cache<'a> {
 
     /// Takes memory for all states or for none.
     pub(crate) fn over(mut self, memory: Vec<(&str, TensorBuffer<'a>)>) -> Result<Cache<'a>> {
+        if self.model.device().memory() != Memory::Host {
+            let message = format!(
+                "a cache of `{}` is in the device's memory, not in that of the caller",
+                self.model.device_name()
+            );
+            return Err(Error::user("E0301", message).help("make one with `Session::cache`"));
+        }
         let mut places: Vec<Option<&'a mut [u8]>> = self.slots.iter().map(|_| None).collect();
         for (name, buffer) in memory {
             let at = self.slot(name)?;
@@ -104,7 +111,7 @@ impl<'a> Cache<'a> {
 
     /// Bytes of memory that it has allocated; 0 before the first call.
     pub fn bytes(&self) -> usize {
-        self.blocks.iter().flatten().flat_map(|block| &block.own).map(AlignedBuf::size).sum()
+        self.blocks.iter().flatten().flat_map(|block| &block.own).map(Block::bytes).sum()
     }
 
     /// Forgets the positions from `len` on; does nothing where there are no more than that.
@@ -136,11 +143,14 @@ impl<'a> Cache<'a> {
         let inner = bytes_of(slot.dtype, &dims[slot.axis..]).unwrap_or(0);
         let outer: usize = dims[..slot.axis].iter().product();
         dims[slot.axis] = self.len;
-        let bytes = block.own.as_ref().map_or_else(|| &*self.given[at], AlignedBuf::as_ref);
-        let mut data = Vec::with_capacity(outer * self.len * inner);
-        for row in 0..outer {
+        let mut data = vec![0; outer * self.len * inner];
+        // Nothing to read gives no rows, whatever their number.
+        for (row, to) in data.chunks_exact_mut((self.len * inner).max(1)).enumerate() {
             let start = row * self.capacity * inner;
-            data.extend_from_slice(&bytes[start..start + self.len * inner]);
+            match &block.own {
+                Some(own) => self.model.device().read(own, start, to)?,
+                None => to.copy_from_slice(&self.given[at][start..start + to.len()]),
+            }
         }
         Tensor::new(slot.dtype, dims, data.into())
     }
@@ -218,7 +228,7 @@ pub(crate) struct Held<'a, 'm> {
     /// By slot, with the capacity on the axis. Filled in by `bind`.
     dims: Vec<Vec<usize>>,
     /// By slot, its memory and how many bytes that has.
-    places: Vec<(*mut u8, usize)>,
+    places: Vec<(Address, usize)>,
     /// What the call makes of it.
     new_len: usize,
 }
@@ -276,31 +286,39 @@ impl<'a, 'm> Held<'a, 'm> {
 
     /// Makes the memory, where there is none or an empty one of other dimensions.
     pub fn allocate(&mut self) -> Result<()> {
-        let fits = |blocks: &Vec<Block>| blocks.iter().map(|block| &block.dims).eq(&self.dims);
+        let fits = |blocks: &Vec<SlotMemory>| blocks.iter().map(|block| &block.dims).eq(&self.dims);
         if !self.cache.blocks.as_ref().is_some_and(fits) {
             // The old one first: both at once may be too much.
             self.cache.blocks = None;
-            let blocks: Result<Vec<Block>> = (0..self.dims.len()).map(|at| self.block(at)).collect();
+            let blocks: Result<Vec<SlotMemory>> = (0..self.dims.len()).map(|at| self.block(at)).collect();
             self.cache.blocks = Some(blocks?);
         }
         // Once in a call: no reference to the memory is made while kernels have it.
         if self.places.is_empty() {
             let own = self.cache.blocks.iter().flatten().flat_map(|block| &block.own);
-            let given = self.cache.given.iter_mut().map(|bytes| (bytes.as_mut_ptr(), bytes.len()));
-            self.places = own.map(|own| (own.as_ptr(), own.size())).chain(given).collect();
+            let given = self.cache.given.iter_mut().map(|bytes| (host_address(bytes.as_mut_ptr()), bytes.len()));
+            self.places = own.map(|own| (own.address(), own.bytes())).chain(given).collect();
         }
         Ok(())
     }
 
-    fn block(&self, at: usize) -> Result<Block> {
+    fn block(&self, at: usize) -> Result<SlotMemory> {
         let (slot, dims, needed) = (&self.cache.slots[at], self.dims[at].clone(), self.size(at));
         if needed > isize::MAX as usize {
             let message = format!("a cache of {dims:?} elements of type {} has no representable size", slot.dtype);
             return Err(Error::user("E0202", message));
         }
         match self.cache.given.get(at) {
-            None => Ok(Block { dims, own: Some(AlignedBuf::new(needed)?) }),
-            Some(given) if given.len() >= needed => Ok(Block { dims, own: None }),
+            None => {
+                let device = self.cache.model.device();
+                let own = device.clone().allocate(needed, &|| format!("state `{}`", slot.output))?;
+                if self.cache.len > 0 && device.memory() != Memory::Host {
+                    // Positions that are there before any memory was are zeros (`pretend`).
+                    device.write(&own, &vec![0; needed])?;
+                }
+                Ok(SlotMemory { dims, own: Some(own) })
+            }
+            Some(given) if given.len() >= needed => Ok(SlotMemory { dims, own: None }),
             Some(given) => {
                 let (name, has) = (&slot.output, given.len());
                 let message = format!("the state `{name}` of {dims:?} needs {needed} bytes, its memory has {has}");
@@ -311,7 +329,7 @@ impl<'a, 'm> Held<'a, 'm> {
     }
 
     /// The memory of a state, for its input and its output alike; refused where the plan wants more than is there.
-    pub fn place(&self, entry: &Entry, shape: &Shape, state: usize) -> Result<*mut u8> {
+    pub fn place(&self, entry: &Entry, shape: &Shape, state: usize) -> Result<Address> {
         let State { input, output, .. } = entry.states[state];
         let wanted = [entry.inputs[input].buffer, entry.outputs[output].buffer].map(|buffer| shape.bytes[buffer]);
         match self.places.get(self.slots[state]) {

@@ -2,8 +2,8 @@
 
 use crate::bind::Given;
 use crate::cache::Held;
+use crate::device::{Address, Block, Memory, Work, host_address};
 use crate::memory::{AlignedBuf, Recycled};
-use crate::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use crate::program::{Entry, Launch, Location, Port, Program, Step};
 use crate::session::{Session, State};
 use crate::shape::{Shape, bytes_of, step_name};
@@ -11,7 +11,6 @@ use crate::stop::Stop;
 use crate::view::{TensorBuffer, is_aligned};
 use crate::{DType, Error, Result, Tensor};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 pub(crate) struct Call<'a> {
     pub session: &'a Session,
@@ -20,6 +19,7 @@ pub(crate) struct Call<'a> {
     /// In the order of the ports.
     pub inputs: &'a [Given<'a>],
     pub stop: &'a Stop<'a>,
+    pub memory: Memory,
 }
 
 /// An input's bytes, aligned to its element and with bools as 0 or 1.
@@ -28,6 +28,16 @@ enum InputBytes<'a> {
     Copied(AlignedBuf),
     /// They are in the cache.
     Held,
+}
+
+impl InputBytes<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            InputBytes::InPlace(bytes) => bytes,
+            InputBytes::Copied(buf) => buf.as_ref(),
+            InputBytes::Held => &[],
+        }
+    }
 }
 
 /// Where the inputs and outputs of a call are, by port.
@@ -46,7 +56,7 @@ impl Places<'_, '_, '_, '_, '_, '_> {
         self.held.is_some() && port.state.is_some()
     }
 
-    /// The caller's memory, where kernels can write `bytes` bytes into it.
+    /// The caller's memory, where kernels of the host can write `bytes` bytes into it.
     fn direct(&mut self, at: usize, dtype: DType, bytes: usize) -> Option<*mut u8> {
         let memory = self.given[at].as_mut()?.bytes_mut();
         let fit = memory.len() >= bytes && is_aligned(memory.as_ptr(), dtype);
@@ -67,32 +77,52 @@ impl Call<'_> {
         self.check_sizes(&shape, given)?;
         let (inputs, own) = (self.input_bytes(&shape)?, self.entry.outputs.iter().map(|_| None).collect());
         let mut places = Places { inputs, held, given, own };
-        let status = AtomicI64::new(0);
+        if self.memory == (Memory::Own { apart: true }) {
+            state.blocks.clear();
+        }
+        state.queue.begin(self.entry.steps.len())?;
+        let ran = self.steps(state, &mut shape, &mut places);
+        // However it went: what was begun uses the memory of this call.
+        let finished = state.queue.finish();
+        ran?;
+        if let Some(i) = finished? {
+            return Err(crate::device::index_out_of_range().node(step_name(&self.entry.steps[i], i)));
+        }
+        self.outputs(state, &shape, places)
+    }
+
+    fn steps(&self, state: &mut State, shape: &mut Arc<Shape>, places: &mut Places) -> Result<()> {
         let mut stage = 0;
-        self.prepare(state, &shape, stage, &mut places)?;
+        self.prepare(state, shape, stage, places)?;
+        self.upload(state, shape, places)?;
         for (i, step) in self.entry.steps.iter().enumerate() {
             self.stop.check()?;
             match step {
                 // In place the old positions are there already.
                 Step::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}
-                Step::Launch(launch) => self.launch(state, &shape, i, launch, &status)?,
+                Step::Launch(launch) => self.launch(state, shape, i, launch).map_err(|e| match e.code {
+                    // Not this step's fault.
+                    "E0305" | "E0306" => e,
+                    _ => e.node(step_name(step, i)),
+                })?,
                 Step::Copy { from, to } => {
-                    let (from, to, n) = (state.bases.0[*from], state.bases.0[*to], shape.bytes[*from]);
+                    let (from, to, n) = (state.bases[*from], state.bases[*to], shape.bytes[*from]);
                     // SAFETY: both buffers have this size (`Shape::step`), lie in memory of at least their size
                     // (`prepare`), and do not overlap (`Shape::flow`; no copy writes a state, `states::check_step`).
-                    unsafe { std::ptr::copy_nonoverlapping(from, to, n) };
+                    unsafe { state.queue.copy(from, to, n) }?;
                 }
                 Step::Bind { symbol, buffer } => {
-                    // SAFETY: the buffer has at least 8 bytes (`Shape::step`); its alignment is not assumed.
-                    let value = unsafe { state.bases.0[*buffer].cast::<i64>().read_unaligned() };
+                    let mut value = [0; 8];
+                    // SAFETY: the buffer has at least 8 bytes (`Shape::step`).
+                    unsafe { state.queue.download(state.bases[*buffer], &mut value) }?;
                     stage += 1;
-                    self.bind(Arc::make_mut(&mut shape), *symbol, value)?;
-                    self.check_sizes(&shape, places.given)?;
-                    self.prepare(state, &shape, stage, &mut places)?;
+                    self.bind(Arc::make_mut(shape), *symbol, i64::from_le_bytes(value))?;
+                    self.check_sizes(shape, places.given)?;
+                    self.prepare(state, shape, stage, places)?;
                 }
             }
         }
-        self.finish(&shape, places)
+        Ok(())
     }
 
     /// Refuses buffers of the caller that are too small, as soon as that is known.
@@ -135,76 +165,139 @@ impl Call<'_> {
         Ok(all)
     }
 
-    /// Gives every buffer of the stage its memory, and every launch its pointers.
+    /// Gives every buffer of the stage its memory, and every launch its addresses.
     fn prepare(&self, state: &mut State, shape: &Shape, stage: usize, places: &mut Places) -> Result<()> {
-        let spare = self.check_memory(shape, stage, places)?;
+        let spare = self.check_memory(state, shape, stage, places)?;
         if let Some(held) = &mut places.held {
             held.allocate()?;
         }
         // A sequence that grows from call to call needs a little more each time: not a new arena each time.
-        state.arena.grow(shape.arena_bytes, spare.min(shape.arena_bytes / 4))?;
-        let scratch = shape.scratch_bytes.checked_mul(self.session.threads());
-        state.scratch.grow(scratch.ok_or_else(|| Error::user("E0202", "the size of the scratch overflows"))?, 0)?;
-        let State { arena, bases, pointers, .. } = state;
-        bases.0.resize(self.entry.buffers.len(), std::ptr::null_mut());
-        pointers.0.resize(self.entry.n_pointers, std::ptr::null_mut());
+        self.grow_arena(state, shape.arena_bytes, spare.min(shape.arena_bytes / 4), stage > 0)?;
+        state.queue.reserve(shape.scratch_bytes)?;
+        state.bases.resize(self.entry.buffers.len(), 0);
+        state.pointers.resize(self.entry.n_pointers, 0);
         for (i, buffer) in self.entry.buffers.iter().enumerate().filter(|(_, b)| b.stage <= stage) {
-            bases.0[i] = match &buffer.place {
-                Location::Input(at) => self.input_place(shape, *at, places)?,
-                // Kernels and copies never write to constants (`program::verify`).
-                Location::Constant(at) => {
-                    self.session.model.weights()[self.program.constants[*at].clone()].as_ptr().cast_mut()
+            state.bases[i] = match (&buffer.place, self.memory) {
+                (Location::Constant(at), _) => self.session.model.constants()[*at],
+                (Location::Input(at), _) => self.input_place(state, shape, *at, places)?,
+                (Location::Output(at), _) => self.output_place(state, shape, *at, places)?,
+                (Location::Arena(_), Memory::Own { apart: true }) => self.block(state, shape, i)?,
+                (Location::Arena(_), Memory::Host | Memory::Own { apart: false }) => {
+                    state.arena.as_ref().map_or(0, Block::address) + shape.offsets[i] as u64
                 }
-                Location::Output(at) => self.output_place(shape, *at, places)?,
-                Location::Arena(_) => arena.as_ptr().wrapping_add(shape.offsets[i]),
             };
         }
         for step in &self.entry.steps {
             let Step::Launch(launch) = step else { continue };
             for (k, &buffer) in launch.buffers.iter().enumerate() {
-                pointers.0[launch.pointers_at + k] = bases.0[buffer];
+                state.pointers[launch.pointers_at + k] = state.bases[buffer];
             }
         }
         Ok(())
     }
 
-    fn input_place(&self, shape: &Shape, at: usize, places: &Places) -> Result<*mut u8> {
-        match (&places.inputs[at], &places.held, self.entry.inputs[at].state) {
-            // Kernels and copies never write to inputs (`program::verify`).
-            (InputBytes::InPlace(bytes), ..) => Ok(bytes.as_ptr().cast_mut()),
-            (InputBytes::Copied(buf), ..) => Ok(buf.as_ptr()),
+    /// At least `bytes`. What is outgrown by little will be again: it gets up to `spare` bytes more, if they can be had.
+    fn grow_arena(&self, state: &mut State, bytes: usize, spare: usize, keep: bool) -> Result<()> {
+        let has = state.arena.as_ref().map_or(0, Block::bytes);
+        if bytes <= has || self.memory == (Memory::Own { apart: true }) {
+            return Ok(());
+        }
+        let spare = if has >= bytes / 2 { spare } else { 0 };
+        let allocate = |bytes| self.session.model.device().clone().allocate(bytes, &|| "the arena".into());
+        let old = if keep { state.arena.take() } else { None };
+        // Where nothing is kept, the old one first: both at once may be too much.
+        state.arena = None;
+        let new = allocate(bytes.saturating_add(spare)).or_else(|_| allocate(bytes))?;
+        if let Some(old) = old {
+            // SAFETY: the new block is larger than the old one, and nothing else knows it yet.
+            unsafe { state.queue.copy(old.address(), new.address(), old.bytes()) }?;
+            // The old one is free to go only when that is done.
+            state.queue.finish()?;
+        }
+        state.arena = Some(new);
+        Ok(())
+    }
+
+    fn input_place(&self, state: &mut State, shape: &Shape, at: usize, places: &Places) -> Result<Address> {
+        let port = &self.entry.inputs[at];
+        match (&places.inputs[at], &places.held, port.state) {
             (InputBytes::Held, Some(held), Some(state)) => held.place(self.entry, shape, state),
-            (InputBytes::Held, ..) => {
-                Err(Error::defect(format!("the input `{}` has no memory", self.entry.inputs[at].name)))
-            }
+            (InputBytes::Held, ..) => Err(Error::defect(format!("the input `{}` has no memory", port.name))),
+            // Kernels and copies never write to inputs (`program::verify`).
+            (given, ..) if self.memory == Memory::Host => Ok(host_address(given.bytes().as_ptr())),
+            (InputBytes::InPlace(_) | InputBytes::Copied(_), ..) => self.block(state, shape, port.buffer),
         }
     }
 
-    fn output_place(&self, shape: &Shape, at: usize, places: &mut Places) -> Result<*mut u8> {
+    fn output_place(&self, state: &mut State, shape: &Shape, at: usize, places: &mut Places) -> Result<Address> {
         let port = &self.entry.outputs[at];
         if let (Some(held), Some(state)) = (&places.held, port.state) {
             return held.place(self.entry, shape, state);
         }
-        let bytes = shape.bytes[port.buffer];
-        match (places.direct(at, port.dtype, bytes), &places.own[at]) {
-            (Some(memory), _) => Ok(memory),
-            (None, Some(output)) => Ok(output.as_ptr()),
-            (None, None) => Ok(places.own[at].insert(self.session.outputs.take(bytes)?).as_ptr()),
+        if self.memory != Memory::Host {
+            return self.block(state, shape, port.buffer);
         }
+        let bytes = shape.bytes[port.buffer];
+        let start = match (places.direct(at, port.dtype, bytes), &places.own[at]) {
+            (Some(memory), _) => memory,
+            (None, Some(output)) => output.as_ptr(),
+            (None, None) => places.own[at].insert(self.session.outputs.take(bytes)?).as_ptr(),
+        };
+        Ok(host_address(start))
+    }
+
+    /// Memory of the device for one buffer, kept from call to call unless buffers are to be apart.
+    fn block(&self, state: &mut State, shape: &Shape, i: usize) -> Result<Address> {
+        let bytes = shape.bytes[i];
+        if state.blocks.len() <= i {
+            state.blocks.resize_with(self.entry.buffers.len(), || None);
+        }
+        if let Some(block) = state.blocks[i].as_ref().filter(|block| block.bytes() >= bytes) {
+            return Ok(block.address());
+        }
+        state.blocks[i] = None;
+        let name = || match &self.entry.buffers[i].place {
+            Location::Input(at) => format!("input `{}`", self.entry.inputs[*at].name),
+            Location::Output(at) => format!("output `{}`", self.entry.outputs[*at].name),
+            Location::Arena(_) | Location::Constant(_) => format!("buffer {i}"),
+        };
+        let block = self.session.model.device().clone().allocate(bytes, &name)?;
+        Ok(state.blocks[i].insert(block).address())
+    }
+
+    /// Brings the inputs to a device that cannot read the caller's memory.
+    fn upload(&self, state: &mut State, shape: &Shape, places: &Places) -> Result<()> {
+        if self.memory == Memory::Host {
+            return Ok(());
+        }
+        for (port, given) in self.entry.inputs.iter().zip(&places.inputs) {
+            let bytes = match given {
+                InputBytes::Held => continue,
+                // No fewer than the buffer has (`input_bytes`).
+                InputBytes::InPlace(_) | InputBytes::Copied(_) => &given.bytes()[..shape.bytes[port.buffer]],
+            };
+            // SAFETY: the input's memory has the size of its buffer (`block`).
+            unsafe { state.queue.upload(bytes, state.bases[port.buffer]) }?;
+        }
+        Ok(())
     }
 
     /// Bytes that the call may take beyond what it needs.
-    fn check_memory(&self, shape: &Shape, stage: usize, places: &mut Places) -> Result<usize> {
+    fn check_memory(&self, state: &State, shape: &Shape, stage: usize, places: &mut Places) -> Result<usize> {
         let Some(max) = self.session.memory_bytes_max else { return Ok(usize::MAX) };
-        let mut total = shape.arena_bytes.saturating_add(shape.scratch_bytes.saturating_mul(self.session.threads()));
+        let mut total = shape.arena_bytes.saturating_add(state.queue.scratch_bytes(shape.scratch_bytes));
         total = total.saturating_add(places.held.as_ref().map_or(0, |held| held.bytes()));
+        let on_host = self.memory == Memory::Host;
+        for port in self.entry.inputs.iter().filter(|port| !on_host && !places.is_held(port)) {
+            total = total.saturating_add(shape.bytes[port.buffer]);
+        }
         for (at, port) in self.entry.outputs.iter().enumerate() {
             let bytes = shape.bytes[port.buffer];
-            if places.is_held(port) {
+            if places.is_held(port) || self.entry.buffers[port.buffer].stage > stage {
                 continue;
             }
             // Memory of the caller is not ours to count.
-            if self.entry.buffers[port.buffer].stage <= stage && places.direct(at, port.dtype, bytes).is_none() {
+            if !on_host || places.direct(at, port.dtype, bytes).is_none() {
                 total = total.saturating_add(bytes);
             }
         }
@@ -212,34 +305,26 @@ impl Call<'_> {
             .ok_or_else(|| Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}")))
     }
 
-    fn launch(&self, state: &State, shape: &Shape, i: usize, launch: &Launch, status: &AtomicI64) -> Result<()> {
+    fn launch(&self, state: &mut State, shape: &Shape, i: usize, launch: &Launch) -> Result<()> {
         // An empty tensor gives an empty grid.
         if shape.grids[i] <= 0 {
             return Ok(());
         }
         let work = Work {
-            kernel: self.session.model.kernels()[launch.kernel],
-            n_buffers: launch.buffers.len() as u32,
-            buffers: state.pointers.0[launch.pointers_at..].as_ptr(),
-            params: shape.params[launch.params_at..].as_ptr(),
-            scratch: state.scratch.as_ptr(),
-            scratch_stride: shape.scratch_bytes,
-            status: status.as_ptr(),
+            kernel: launch.kernel,
+            step: i,
+            buffers: &state.pointers[launch.pointers_at..][..launch.buffers.len()],
+            params: &shape.params[launch.params_at..][..launch.params.len()],
+            items: shape.grids[i],
+            blocks: shape.blocks[i],
+            scratch_bytes: shape.scratch_bytes,
         };
-        let piece = |worker, begin, end| work.piece(worker, begin, end);
-        if self.stop.possible() {
-            self.session.pool.for_each_while(shape.grids[i], &|| self.stop.go_on(), &piece);
-            self.stop.check()?;
-        } else {
-            self.session.pool.for_each(shape.grids[i], &piece);
-        }
-        match status.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            _ => {
-                let error = Error::user("E0303", "an index read from the data is out of range");
-                Err(error.node(step_name(&self.entry.steps[i], i)))
-            }
-        }
+        // SAFETY: number and kind of buffers and parameters are the kernel's (`program::verify`), each buffer has the
+        // size that the plan computes for it (`Shape`), and the memory is there (`prepare`). In place, a state's input
+        // and output are the same memory, which no reference of ours points into during the call; no launch has one to
+        // read and the other to write but those that carry, which are left out (`states::check_step`). That what else
+        // writes it writes only new positions is the compiler's promise, as is all that kernels do.
+        unsafe { state.queue.launch(&work, self.stop) }
     }
 
     fn bind(&self, shape: &mut Shape, symbol: usize, value: i64) -> Result<()> {
@@ -253,13 +338,25 @@ impl Call<'_> {
         shape.advance(self.program, self.entry)
     }
 
-    fn finish(&self, shape: &Shape, places: Places) -> Result<Vec<(String, Tensor)>> {
+    fn outputs(&self, state: &mut State, shape: &Shape, places: Places) -> Result<Vec<(String, Tensor)>> {
         let mut out = Vec::new();
-        let Places { given, own, held, .. } = places;
-        for (((port, dims), given), own) in self.entry.outputs.iter().zip(&shape.output_dims).zip(given).zip(own) {
+        let Places { given, mut own, held, .. } = places;
+        for (at, (port, dims)) in self.entry.outputs.iter().zip(&shape.output_dims).enumerate() {
+            if held.is_some() && port.state.is_some() {
+                continue;
+            }
             // The buffer may be an upper bound of what a data-dependent output turned out to be.
             let bytes = bytes_of(port.dtype, dims).unwrap_or(0);
-            match (given, own) {
+            let mut own = own[at].take();
+            if self.memory != Memory::Host {
+                let to = match &mut given[at] {
+                    Some(buffer) => &mut buffer.bytes_mut()[..bytes],
+                    None => own.insert(self.session.outputs.take(bytes)?).as_mut_slice(),
+                };
+                // SAFETY: the output's memory has the size of its buffer, which the dimensions fit (`Shape::output`).
+                unsafe { state.queue.download(state.bases[port.buffer], to) }?;
+            }
+            match (&mut given[at], own) {
                 (Some(buffer), own) => {
                     if let Some(own) = own {
                         buffer.bytes_mut()[..bytes].copy_from_slice(&own.as_ref()[..bytes]);
@@ -270,46 +367,9 @@ impl Call<'_> {
                     let data = own.into_bytes().slice(..bytes);
                     out.push((port.name.clone(), Tensor::new(port.dtype, dims.clone(), data)?));
                 }
-                (None, None) if held.is_some() && port.state.is_some() => {}
                 (None, None) => return Err(Error::defect(format!("the output `{}` has no memory", port.name))),
             }
         }
         Ok(out)
-    }
-}
-
-/// A launch as the threads see it.
-struct Work {
-    kernel: KernelFn,
-    n_buffers: u32,
-    buffers: *const *mut u8,
-    params: *const i64,
-    scratch: *mut u8,
-    scratch_stride: usize,
-    status: *mut i64,
-}
-
-// SAFETY: the pointers outlive the launch, kernels write disjoint parts of their outputs, the scratch is split per
-// worker, and the status is only ever set to 1.
-unsafe impl Sync for Work {}
-
-impl Work {
-    fn piece(&self, worker: usize, begin: i64, end: i64) {
-        let args = KernelArgs {
-            version: KERNEL_ABI_VERSION,
-            n_buffers: self.n_buffers,
-            buffers: self.buffers,
-            params: self.params,
-            scratch: self.scratch.wrapping_add(worker * self.scratch_stride),
-            begin,
-            end,
-            status: self.status,
-        };
-        // SAFETY: number and kind of buffers and parameters are the kernel's (`program::verify`), each buffer has the
-        // size that the plan computes for it (`Shape`), and the memory is there (`Call::prepare`). In place, a state's
-        // input and output are the same memory, which no reference of ours points into during the call; no launch
-        // has one to read and the other to write but those that carry, which are left out (`states::check_step`).
-        // That what else writes it writes only new positions is the compiler's promise, as is all that kernels do.
-        unsafe { (self.kernel)(&args) }
     }
 }

@@ -68,23 +68,12 @@ impl Library {
     /// write, what they require of a launch is known to the code, and the plan repeats it.
     pub fn check_declared(&self, kernels: &[plan::Kernel]) -> Result<()> {
         let Some(table) = self.address(KERNELS_SYMBOL) else { return Ok(()) };
-        let wrong = |what: String| Error::user("E0401", what).help("compile the model again");
         // SAFETY: the symbol is a length and as many bytes (`plan::KERNELS_SYMBOL`); the code is trusted.
         let bytes = unsafe {
             let length = u64::from_le(table.cast::<u64>().read_unaligned());
             std::slice::from_raw_parts(table.cast::<u8>().add(8), length as usize)
         };
-        let declared = Plan::decode(bytes).map_err(|e| wrong(format!("the code's own kernels do not decode: {e}")))?;
-        if declared.kernels.len() != kernels.len() {
-            let (here, there) = (kernels.len(), declared.kernels.len());
-            return Err(wrong(format!("the plan has {here} kernels, the code {there}")));
-        }
-        match kernels.iter().zip(&declared.kernels).position(|(a, b)| a != b) {
-            Some(i) => {
-                Err(wrong(format!("kernel {i} `{}` of the plan is not as the code declares it", kernels[i].symbol)))
-            }
-            None => Ok(()),
-        }
+        compare_declared(bytes, kernels)
     }
 
     /// The kernels' functions for one level, in the plan's order.
@@ -94,6 +83,20 @@ impl Library {
             self.symbol(&name).ok_or_else(|| Error::user("E0401", format!("the code lacks the kernel `{name}`")))
         };
         kernels.iter().map(find).collect()
+    }
+}
+
+/// Compares the kernels of a plan with what code declares: an encoded [`Plan`]. Errors: E0401.
+pub fn compare_declared(declared: &[u8], kernels: &[plan::Kernel]) -> Result<()> {
+    let wrong = |what: String| Error::user("E0401", what).help("compile the model again");
+    let declared = Plan::decode(declared).map_err(|e| wrong(format!("the code's own kernels do not decode: {e}")))?;
+    if declared.kernels.len() != kernels.len() {
+        let (here, there) = (kernels.len(), declared.kernels.len());
+        return Err(wrong(format!("the plan has {here} kernels, the code {there}")));
+    }
+    match kernels.iter().zip(&declared.kernels).position(|(a, b)| a != b) {
+        Some(i) => Err(wrong(format!("kernel {i} `{}` of the plan is not as the code declares it", kernels[i].symbol))),
+        None => Ok(()),
     }
 }
 

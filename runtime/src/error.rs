@@ -96,6 +96,8 @@ pub static CODES: &[(&str, &str, &str)] = &[
         "the artifact's self-test failed",
         "copy or compile the artifact again; if it fails elsewhere too, the compiler is wrong, else this machine",
     ),
+    ("E0405", "a device is not there, or failed", "use `--device cpu`, or install what the device needs"),
+    ("E0406", "a device description is wrong", "compare the file with what `sardonyx devices NAME --toml` prints"),
     ("E0501", "a result differs from what was expected", "compare the tolerance with the precision of the model"),
     ("E0901", "a defect of the compiler", "please report it with the command that was run"),
 ];

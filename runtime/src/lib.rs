@@ -64,6 +64,7 @@ mod code;
 pub mod commands;
 pub mod compare;
 pub mod cpu;
+mod device;
 pub mod dim;
 pub mod dtype;
 pub mod error;
@@ -86,6 +87,7 @@ pub mod widen;
 
 pub use artifact::{Artifact, ArtifactWriter, Verify};
 pub use cache::Cache;
+pub use device::{DeviceName, DeviceReport, Finding};
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{Error, Fault, Result};

@@ -147,6 +147,11 @@ impl Recycled {
         self.buf.as_ref().map_or(std::ptr::null_mut(), AlignedBuf::as_ptr)
     }
 
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let bytes = self.bytes;
+        self.buf.as_mut().map_or(&mut [], |b| &mut b.as_mut_slice()[..bytes])
+    }
+
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }

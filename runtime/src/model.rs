@@ -2,9 +2,9 @@
 
 use crate::Result;
 use crate::artifact::{Artifact, Verify};
-use crate::code::Library;
-use crate::cpu::{self, Level};
-use crate::plan::{KernelFn, Manifest, Plan};
+use crate::cpu::Level;
+use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Memory};
+use crate::plan::Manifest;
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
 use bytes::Bytes;
@@ -14,17 +14,25 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     pub verify: Verify,
+    /// Where to run it. Constants are brought there once and shared by all sessions.
+    pub device: DeviceName,
     /// The highest variant to use; the best that this CPU runs where absent.
     pub cpu: Option<Level>,
-    /// Make the artifact's own call with known results, if it has one, and refuse the artifact where they differ. It
-    /// reads the weights, `Verify::Lazy` or not.
+    /// Make the artifact's own call with known results, if it has one, on the device, and refuse the artifact where they
+    /// differ. It reads the weights, `Verify::Lazy` or not. A simulated device leaves it out: it takes too long there.
     pub selftest: bool,
 }
 
 impl Default for LoadOptions {
     fn default() -> LoadOptions {
-        LoadOptions { verify: Verify::default(), cpu: None, selftest: true }
+        LoadOptions { verify: Verify::default(), device: DeviceName::Cpu, cpu: None, selftest: true }
     }
+}
+
+/// What keeps the constants alive: the mapped file, or memory of the device.
+struct Constants {
+    _mapped: Option<Bytes>,
+    _uploaded: Vec<Block>,
 }
 
 /// Cheap to clone; all clones and sessions share the weights and the code. The file must not be changed in place
@@ -35,21 +43,21 @@ pub struct Model(Arc<Loaded>);
 struct Loaded {
     manifest: Manifest,
     program: Program,
-    weights: Bytes,
-    level: Option<Level>,
-    /// Functions of `library`, in the plan's order; nothing hands them out without the model.
-    kernels: Vec<KernelFn>,
-    _library: Option<Library>,
+    device: Arc<dyn Device>,
+    device_name: DeviceName,
+    /// Where the device has them.
+    constants: Vec<Address>,
+    _constants: Constants,
     file: String,
 }
 
 impl Model {
-    /// Errors: E0002 unreadable, E0401 damaged, E0402 another format version, E0403 code for another CPU, E0404 wrong
-    /// results in the self-test.
+    /// Errors: E0002 unreadable, E0401 damaged, E0402 another format version, E0403 no code for the device, E0404 wrong
+    /// results in the self-test, E0405 a device that is not there.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
         let file = path.as_ref().display().to_string();
         let mut artifact = Artifact::open(path, options.verify)?;
-        let selftest = artifact.selftest.take().filter(|_| options.selftest);
+        let selftest = artifact.selftest.take().filter(|_| options.selftest && !options.device.is_simulated());
         let model = Model::from_artifact(artifact, options, &file).map_err(|e| e.file(&file))?;
         if let Some(test) = selftest {
             crate::selftest::run(&model, &test).map_err(|e| e.file(file))?;
@@ -58,16 +66,25 @@ impl Model {
     }
 
     fn from_artifact(artifact: Artifact, options: &LoadOptions, file: &str) -> Result<Model> {
-        let Artifact { manifest, plan, code, weights, .. } = artifact;
-        let program = program::verify(&manifest, &plan, weights.len())?;
-        // A plan that only copies needs no code, and runs anywhere.
-        let mut loaded =
-            Loaded { manifest, program, weights, level: None, kernels: vec![], _library: None, file: file.into() };
-        if !loaded.program.kernels.is_empty() {
-            let (level, library, kernels) = load_code(&loaded.manifest, &plan, &loaded.program, &code, options)?;
-            (loaded.level, loaded._library, loaded.kernels) = (Some(level), Some(library), kernels);
+        let Artifact { manifest, plan, code, ptx, weights, .. } = artifact;
+        let mut program = program::verify(&manifest, &plan, weights.len())?;
+        let (code, ptx, level) = (code.as_ref(), ptx.as_slice(), options.cpu);
+        let source = device::Source { manifest: &manifest, plan: &plan, program: &program, code, ptx, level };
+        let device = device::open(&options.device, &source)?;
+        if let Some(target) = device.target() {
+            program.choose_target(target)?;
         }
-        Ok(Model(Arc::new(loaded)))
+        let (constants, uploaded) = place_constants(&device, &program, &weights)?;
+        let mapped = (device.memory() == Memory::Host).then_some(weights);
+        Ok(Model(Arc::new(Loaded {
+            manifest,
+            program,
+            device,
+            device_name: options.device.clone(),
+            constants,
+            _constants: Constants { _mapped: mapped, _uploaded: uploaded },
+            file: file.into(),
+        })))
     }
 
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
@@ -91,9 +108,18 @@ impl Model {
         self.0.program.entry_index(name).map_err(|e| e.file(&self.0.file))
     }
 
-    /// The variant of the kernels in use; none where the plan has no kernels.
+    /// The variant of the CPU's kernels in use; none where the plan has no kernels, or on another device.
     pub fn level(&self) -> Option<Level> {
-        self.0.level
+        self.0.device.level()
+    }
+
+    pub fn device_name(&self) -> &DeviceName {
+        &self.0.device_name
+    }
+
+    /// What a simulated device has seen since the model was loaded; none on real ones, which check nothing.
+    pub fn device_report(&self) -> Option<DeviceReport> {
+        self.0.device.report()
     }
 
     /// Whether both are the same loaded artifact.
@@ -105,30 +131,27 @@ impl Model {
         &self.0.file
     }
 
-    pub(crate) fn weights(&self) -> &[u8] {
-        &self.0.weights
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.0.device
     }
 
-    pub(crate) fn kernels(&self) -> &[KernelFn] {
-        &self.0.kernels
+    pub(crate) fn constants(&self) -> &[Address] {
+        &self.0.constants
     }
 }
 
-fn load_code(
-    manifest: &Manifest,
-    plan: &Plan,
-    program: &Program,
-    code: &[u8],
-    options: &LoadOptions,
-) -> Result<(Level, Library, Vec<KernelFn>)> {
-    let level = cpu::select(&manifest.arch, &manifest.variants, options.cpu)?;
-    let library = Library::load(code)?;
-    library.check_declared(&plan.kernels)?;
-    // Every variant that this CPU may be asked to run must be whole, not only the one in use.
-    let runs = manifest.variants.iter().filter_map(|v| Level::from_name(v)).filter(|l| l.missing().is_empty());
-    for other in runs {
-        library.kernels(&program.kernels, other)?;
+/// Where the device has each constant, and the memory that it has been given for them.
+fn place_constants(device: &Arc<dyn Device>, program: &Program, weights: &Bytes) -> Result<(Vec<Address>, Vec<Block>)> {
+    if device.memory() == Memory::Host {
+        // Kernels and copies never write to constants (`program::verify`).
+        let start = device::host_address(weights.as_ptr());
+        return Ok((program.constants.iter().map(|range| start + range.start as u64).collect(), vec![]));
     }
-    let kernels = library.kernels(&program.kernels, level)?;
-    Ok((level, library, kernels))
+    let mut blocks = vec![];
+    for (i, range) in program.constants.iter().enumerate() {
+        let block = device.clone().allocate(range.len(), &|| format!("constant {i}"))?;
+        device.write(&block, &weights[range.clone()])?;
+        blocks.push(block);
+    }
+    Ok((blocks.iter().map(Block::address).collect(), blocks))
 }

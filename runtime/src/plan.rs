@@ -8,8 +8,8 @@ use prost::{Enumeration, Message, Oneof};
 /// A reader accepts any minor version of its own major one and refuses other major versions with a sentence.
 pub const FORMAT_MAJOR: u32 = 1;
 /// 1: the optional entry `selftest`. 2: states of entry points, derived symbols, input dimensions that are solved for a
-/// symbol.
-pub const FORMAT_MINOR: u32 = 2;
+/// symbol. 3: code for GPUs, with what its launches need; an artifact for GPUs alone has no `cpu/x86_64.so`.
+pub const FORMAT_MINOR: u32 = 3;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Manifest {
@@ -20,7 +20,7 @@ pub struct Manifest {
     /// Compiler name and version.
     #[prost(string, tag = "3")]
     pub producer: String,
-    /// Architecture of the CPU code: `x86_64`.
+    /// Architecture of the CPU code, `x86_64`; empty where there is none.
     #[prost(string, tag = "4")]
     pub arch: String,
     /// Variants of every kernel, best last: `v3`, `v4`. Kernel `k0` is exported as `k0_v3` and `k0_v4`.
@@ -309,7 +309,34 @@ pub struct Kernel {
     /// As `requires`; where one is negative, indices are read from data for something without elements.
     #[prost(string, repeated, tag = "21")]
     pub indexes: Vec<String>,
+    /// How it is launched on GPUs: one for every `ptx/TARGET.ptx` of the artifact.
+    #[prost(message, repeated, tag = "22")]
+    pub targets: Vec<KernelTarget>,
 }
+
+/// A kernel as an entry of a PTX module, `.visible .entry SYMBOL(b0, …, p0, …, status)`: addresses of its buffers, values
+/// of its parameters, and the address of an i64 where it stores 1 when an index read from data was out of range (it then
+/// reads element 0 instead).
+#[derive(Clone, PartialEq, Message)]
+pub struct KernelTarget {
+    /// `sm_80`
+    #[prost(string, tag = "1")]
+    pub target: String,
+    /// Blocks of the one-dimensional grid, over the kernel's parameters `p0`, `p1`, …; 0 is no launch.
+    #[prost(string, tag = "2")]
+    pub grid: String,
+    /// Threads of a block.
+    #[prost(uint32, tag = "3")]
+    pub block: u32,
+    /// Dynamic shared memory of a block, beside what the entry declares itself.
+    #[prost(uint32, tag = "4")]
+    pub shared_bytes: u32,
+}
+
+/// Limits of every GPU that PTX is emitted for.
+pub const BLOCKS_MAX: i64 = (1 << 31) - 1;
+pub const THREADS_MAX: u32 = 1024;
+pub const SHARED_BYTES_MAX: u32 = 227 << 10;
 
 /// What a symbol in the expressions of a [`Kernel`] stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -370,6 +397,9 @@ pub struct ExpectedOutput {
 /// Data of the code entry: the length as a little-endian u64, then a [`Plan`] with nothing but the kernels that the
 /// code has. The plan's own must be the same. Code without it declares nothing.
 pub const KERNELS_SYMBOL: &str = "sardonyx_kernels";
+
+/// The same in PTX: a line with this comment and the message in hexadecimal.
+pub const KERNELS_COMMENT: &str = "// sardonyx_kernels ";
 
 /// What a kernel is called with: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.
 #[repr(C)]

@@ -3,9 +3,9 @@
 use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs};
 use crate::cache::{Cache, Held};
 use crate::call::Call;
-use crate::memory::{AlignedBuf, Recycler};
+use crate::device::{Address, Block, Queue};
+use crate::memory::Recycler;
 use crate::model::Model;
-use crate::pool::Pool;
 use crate::program::Program;
 use crate::shape::Shape;
 use crate::stop::{RunOptions, Stop};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// The caller's thread is one of them; 1 never starts another.
+    /// The caller's thread is one of them; 1 never starts another. A GPU needs none.
     pub threads: usize,
     /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together.
     pub memory_bytes_max: Option<usize>,
@@ -32,7 +32,7 @@ impl Default for SessionOptions {
 /// Runs one call at a time (others wait); make one session per thread of a server. Sessions share the model.
 pub struct Session {
     pub(crate) model: Model,
-    pub(crate) pool: Pool,
+    threads: usize,
     pub(crate) memory_bytes_max: Option<usize>,
     pub(crate) outputs: Recycler,
     /// Absent while a call has it.
@@ -42,13 +42,16 @@ pub struct Session {
 
 /// What is kept from call to call. None of it influences results.
 pub(crate) struct State {
-    pub arena: AlignedBuf,
-    pub scratch: AlignedBuf,
+    pub queue: Box<dyn Queue>,
+    /// Absent until a call needs one.
+    pub arena: Option<Block>,
+    /// By buffer: memory of a device that cannot use the caller's.
+    pub blocks: Vec<Option<Block>>,
     /// Most recently used first.
     shapes: Vec<CachedShape>,
     /// Per buffer, and per launch argument.
-    pub bases: Pointers,
-    pub pointers: Pointers,
+    pub bases: Vec<Address>,
+    pub pointers: Vec<Address>,
 }
 
 struct CachedShape {
@@ -64,26 +67,22 @@ const SHAPES_MAX: usize = 8;
 /// How often a call that waits for another one looks whether it was cancelled.
 const CANCEL_POLL: Duration = Duration::from_millis(2);
 
-pub(crate) struct Pointers(pub Vec<*mut u8>);
-
-// SAFETY: filled in anew by every call, which has the state to itself.
-unsafe impl Send for Pointers {}
-
 impl Session {
     pub(crate) fn new(model: Model, options: &SessionOptions) -> Result<Session> {
         if options.threads == 0 {
             return Err(Error::user("E0001", "a session needs at least one thread"));
         }
         let state = State {
-            arena: AlignedBuf::new(0)?,
-            scratch: AlignedBuf::new(0)?,
+            queue: model.device().clone().queue(options.threads)?,
+            arena: None,
+            blocks: Vec::new(),
             shapes: Vec::new(),
-            bases: Pointers(Vec::new()),
-            pointers: Pointers(Vec::new()),
+            bases: Vec::new(),
+            pointers: Vec::new(),
         };
         Ok(Session {
             model,
-            pool: Pool::new(options.threads)?,
+            threads: options.threads,
             memory_bytes_max: options.memory_bytes_max,
             outputs: Recycler::default(),
             state: Mutex::new(Some(Box::new(state))),
@@ -96,7 +95,7 @@ impl Session {
     }
 
     pub fn threads(&self) -> usize {
-        self.pool.threads()
+        self.threads
     }
 
     /// Runs the entry point `main`. Errors: E0301 for the inputs, E0303 where an index in the data is out of range,
@@ -180,7 +179,8 @@ impl Session {
         let stop = Stop::new(options);
         let mut state = self.enter(&stop).map_err(named)?;
         let shape = state.shape(program, at, values).map_err(named)?;
-        let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop };
+        let memory = self.model.device().memory();
+        let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory };
         let outputs = call.run(&mut state, shape, &mut given, held.as_mut()).map_err(named)?;
         if let Some(held) = &mut held {
             held.grow();

@@ -5,8 +5,8 @@
 
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
-use crate::plan::LaunchSymbol;
-use crate::program::{Buffer, Entry, Kernel, Launch, Location, Port, Program, Step};
+use crate::plan::{self, LaunchSymbol};
+use crate::program::{Buffer, Entry, Kernel, Launch, Location, Port, Program, Step, Target};
 use crate::{DType, Dim, Error, Result, tensor};
 use std::ops::Range;
 
@@ -21,6 +21,8 @@ pub struct Shape {
     pub params: Vec<i64>,
     /// By step; 0 where it is no launch.
     pub grids: Vec<i64>,
+    /// By step: the blocks of a launch on a GPU; 0 elsewhere.
+    pub blocks: Vec<u32>,
     /// Filled in at the last stage.
     pub output_dims: Vec<Vec<usize>>,
     /// Needed by the stages so far.
@@ -45,6 +47,7 @@ impl Shape {
             offsets: vec![0; entry.buffers.len()],
             params: vec![0; entry.n_params],
             grids: vec![0; entry.steps.len()],
+            blocks: vec![0; entry.steps.len()],
             output_dims: Vec::new(),
             arena_bytes: 0,
             scratch_bytes: 0,
@@ -128,7 +131,7 @@ impl Shape {
     fn step(&mut self, program: &Program, entry: &Entry, i: usize) -> Result<()> {
         match &entry.steps[i] {
             Step::Launch(launch) => {
-                self.grids[i] = self.launch(program, launch)?;
+                (self.grids[i], self.blocks[i]) = self.launch(program, launch)?;
                 let writes = &program.kernels[launch.kernel].writes;
                 let part = |written: bool| launch.buffers.iter().zip(writes).filter(move |(_, w)| **w == written);
                 let reads: Vec<usize> = part(false).map(|(&b, _)| b).collect();
@@ -156,7 +159,8 @@ impl Shape {
         }
     }
 
-    fn launch(&mut self, program: &Program, launch: &Launch) -> Result<i64> {
+    /// Its work items, and its blocks on a GPU.
+    fn launch(&mut self, program: &Program, launch: &Launch) -> Result<(i64, u32)> {
         let kernel = &program.kernels[launch.kernel];
         for (i, param) in launch.params.iter().enumerate() {
             self.params[launch.params_at + i] = self.eval(program, param)?;
@@ -169,10 +173,22 @@ impl Shape {
         if grid > GRID_MAX {
             return Err(Error::user("E0202", format!("a grid of {grid} work items")));
         }
-        if grid > 0 {
-            self.check_required(kernel, launch, grid)?;
+        if grid <= 0 {
+            return Ok((grid, 0));
         }
-        Ok(grid)
+        self.check_required(kernel, launch, grid)?;
+        let blocks = kernel.target().map_or(Ok(0), |target| self.blocks(kernel, target, launch));
+        Ok((grid, blocks?))
+    }
+
+    fn blocks(&self, kernel: &Kernel, target: &Target, launch: &Launch) -> Result<u32> {
+        let blocks = target.grid.eval(&|name| self.launch_value(launch, None, name))?;
+        u32::try_from(blocks).ok().filter(|_| blocks <= plan::BLOCKS_MAX).ok_or_else(|| {
+            let (symbol, name, most) = (&kernel.symbol, &target.name, plan::BLOCKS_MAX);
+            let message =
+                format!("a launch of `{symbol}` for {name} has {blocks} blocks, where at most {most} are possible");
+            Error::user("E0202", message)
+        })
     }
 
     fn launch_value(&self, launch: &Launch, grid: Option<i64>, name: &str) -> Option<i64> {

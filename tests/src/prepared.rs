@@ -31,3 +31,24 @@ pub fn data_sets(name: &str) -> Vec<PathBuf> {
     let folder = prepared(name);
     (0..).map(|i| folder.join(format!("test_data_set_{i}"))).take_while(|set| set.is_dir()).collect()
 }
+
+/// A file of a package that a suite needs, `NAME-VERSION`.
+pub fn fetched(package: &str, file: &str) -> PathBuf {
+    let path = workspace().join("target/fetch").join(package).join(file);
+    assert!(path.is_file(), "{package} is not fetched: run the suite with `cargo xtask test --suite NAME`");
+    path
+}
+
+/// Names of the models that every run of the tests prepares, sorted.
+pub fn names() -> Vec<String> {
+    let folders =
+        std::fs::read_dir(workspace().join("target/models")).expect("models are prepared: `cargo xtask models`");
+    let mut names: Vec<String> = folders
+        .flatten()
+        .filter(|e| e.path().join("model.onnx").is_file())
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .filter(|name| !LARGE.contains(&name.as_str()))
+        .collect();
+    names.sort();
+    names
+}

@@ -115,7 +115,17 @@ static LAUNCH: Schema = Schema(&[(1, Varint), (2, Packed), (3, Text), (4, Text),
 static COPY: Schema = Schema(&[(1, Varint), (2, Varint)]);
 static BIND: Schema = Schema(&[(1, Text), (2, Varint)]);
 static CONSTANT: Schema = Schema(&[(1, Text), (2, Varint), (3, Varint), (4, Varint), (5, Text)]);
-static KERNEL: Schema = Schema(&[(1, Text), (2, Packed), (3, Varint), (4, Text), (5, Text), (20, Text), (21, Text)]);
+static KERNEL: Schema = Schema(&[
+    (1, Text),
+    (2, Packed),
+    (3, Varint),
+    (4, Text),
+    (5, Text),
+    (20, Text),
+    (21, Text),
+    (22, Message(&KERNEL_TARGET)),
+]);
+static KERNEL_TARGET: Schema = Schema(&[(1, Text), (2, Text), (3, Varint), (4, Varint)]);
 
 pub static SELFTEST: Schema = Schema(&[(1, Message(&CANARY)), (2, Message(&EXPECTED))]);
 static CANARY: Schema = Schema(&[(1, Text), (2, Varint), (3, Packed), (4, Bytes)]);

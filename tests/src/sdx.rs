@@ -1,7 +1,9 @@
 //! model.sdx  <=>  its entries: taken apart, and sealed again with the right hashes and checksums
 
 use prost::Message;
-use sardonyx_runtime::artifact::{CODE, ENTRY_ALIGNMENT, MANIFEST, PLAN, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT};
+use sardonyx_runtime::artifact::{
+    CODE, ENTRY_ALIGNMENT, MANIFEST, PLAN, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target,
+};
 use sardonyx_runtime::plan::Manifest;
 use std::io::{Cursor, Read, Write};
 use zip::write::SimpleFileOptions;
@@ -15,6 +17,8 @@ pub struct Parts {
     pub manifest: Vec<u8>,
     pub plan: Vec<u8>,
     pub code: Vec<u8>,
+    /// Names of entries and their bytes.
+    pub ptx: Vec<(String, Vec<u8>)>,
     pub weights: Vec<u8>,
     pub selftest: Option<Vec<u8>>,
 }
@@ -22,14 +26,18 @@ pub struct Parts {
 impl Parts {
     pub fn read(artifact: &[u8]) -> Parts {
         let mut archive = ZipArchive::new(Cursor::new(artifact)).expect("a good artifact is an archive");
+        let names = archive.file_names().map(|name| name.expect("a good artifact names its entries").into_owned());
+        let names: Vec<String> = names.collect();
         let mut entry = |name: &str| {
             let mut bytes = vec![];
             archive.by_name(name).ok()?.read_to_end(&mut bytes).expect("a good artifact can be read");
             Some(bytes)
         };
-        let mut need = |name| entry(name).unwrap_or_else(|| panic!("no `{name}`"));
+        let mut need = |name: &str| entry(name).unwrap_or_else(|| panic!("no `{name}`"));
         let [manifest, plan, code, weights] = [MANIFEST, PLAN, CODE, WEIGHTS].map(&mut need);
-        Parts { manifest, plan, code, weights, selftest: entry(SELFTEST) }
+        let ptx = names.into_iter().filter(|name| ptx_target(name).is_some());
+        let ptx = ptx.map(|name| (name.clone(), need(&name))).collect();
+        Parts { manifest, plan, code, ptx, weights, selftest: entry(SELFTEST) }
     }
 
     /// Puts sizes and hashes of the other entries into the manifest, where it still decodes and lists them.
@@ -41,7 +49,10 @@ impl Parts {
                 CODE => &self.code,
                 WEIGHTS => &self.weights,
                 SELFTEST => self.selftest.as_ref().unwrap_or(&self.plan),
-                _ => continue,
+                name => match self.ptx.iter().find(|(n, _)| n == name) {
+                    Some((_, text)) => text,
+                    None => continue,
+                },
             };
             (file.bytes, file.blake3) = (content.len() as u64, blake3::hash(content).as_bytes().to_vec());
         }
@@ -58,6 +69,7 @@ impl Parts {
         };
         put(WEIGHTS, WEIGHTS_ALIGNMENT, &self.weights);
         put(CODE, ENTRY_ALIGNMENT, &self.code);
+        self.ptx.iter().for_each(|(name, text)| put(name, ENTRY_ALIGNMENT, text));
         put(PLAN, ENTRY_ALIGNMENT, &self.plan);
         self.selftest.iter().for_each(|bytes| put(SELFTEST, ENTRY_ALIGNMENT, bytes));
         put(MANIFEST, ENTRY_ALIGNMENT, &self.manifest);

@@ -13,10 +13,11 @@ use std::process::Command;
 static ROOMS: &[(&str, &[&str])] = &[
     ("minilm-demo", &[]),
     ("mlir-link", &[]),
+    ("ptxvm", &[]),
     ("sardonyx", &["sardonyx-dialects", "sardonyx-passes", "sardonyx-runtime"]),
     ("sardonyx-dialects", &["mlir-link", "sardonyx-runtime"]),
     ("sardonyx-passes", &["sardonyx-dialects", "sardonyx-runtime"]),
-    ("sardonyx-runtime", &[]),
+    ("sardonyx-runtime", &["ptxvm"]),
     ("xtask", &[]),
 ];
 
@@ -232,14 +233,18 @@ static UNSAFE: &[(&str, &str)] = &[
     ("dialects/src/hooks.rs", "called from C++"),
     ("dialects/src/mlir.rs", "MLIR's C interface"),
     ("passes/src/registry.rs", "MLIR's C interface: pass managers"),
+    ("runtime/examples/gpu_goldens/main.rs", "asks a GPU through its driver"),
     ("runtime/src/artifact/read.rs", "maps artifacts"),
-    ("runtime/src/call.rs", "calls kernels, copies buffers"),
+    ("runtime/src/call.rs", "launches kernels and copies buffers by their addresses"),
     ("runtime/src/code.rs", "loads code"),
     ("runtime/src/commands/mod.rs", "restores the default of SIGPIPE"),
+    ("runtime/src/device/cpu.rs", "calls kernels, copies memory of the host"),
+    ("runtime/src/device/cuda.rs", "calls the GPU's driver"),
+    ("runtime/src/device/mod.rs", "declares what a queue trusts its caller for"),
+    ("runtime/src/device/sim.rs", "keeps to the declarations, with nothing unsafe within"),
     ("runtime/src/memory.rs", "aligned memory"),
     ("runtime/src/plan.rs", "the type of a kernel"),
     ("runtime/src/pool.rs", "lends a closure to threads that end before it does"),
-    ("runtime/src/session.rs", "sends a call's pointers with its state"),
     ("runtime/src/view.rs", "borrows the caller's memory as bytes"),
     ("tests/tests/hostile/worker.rs", "an allocator that counts, limits and clocks of the process"),
 ];

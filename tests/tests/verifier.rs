@@ -57,6 +57,19 @@ static AT_LOAD: &[Row] = &[
     ("E0401", "kernel 0 `k0` of the plan is not as the code declares it", |c| {
         c.plan.kernels[0].scratch_bytes = "64".into()
     }),
+    ("E0401", "blocks of 2000 threads for sm_80", |c| c.plan.kernels[0].targets[0].block = 2000),
+    ("E0401", "of shared memory for sm_80", |c| c.plan.kernels[0].targets[0].shared_bytes = 1 << 20),
+    ("E0401", "the grid uses `batch`", |c| c.plan.kernels[0].targets[0].grid = "batch".into()),
+    ("E0401", "kernel 0 `k0` of the plan is not as the code declares it", |c| {
+        c.plan.kernels[0].targets[0].grid = "1".into()
+    }),
+    ("E0401", "the manifest does not list `ptx/sm_80.ptx`", |c| {
+        c.manifest.files.retain(|f| !f.name.ends_with(".ptx"));
+    }),
+    ("E0401", "the entry `ptx/sm_90.ptx` is missing", |c| {
+        let listed = c.manifest.files.iter().find(|f| f.name.ends_with(".ptx")).unwrap().clone();
+        c.manifest.files.push(sardonyx_runtime::plan::File { name: "ptx/sm_90.ptx".into(), ..listed });
+    }),
     ("E0401", "kernel 0 `kx` of the plan is not as the code declares it", |c| c.plan.kernels[0].symbol = "kx".into()),
     ("E0401", "(buffers, parameters)", |c| c.plan.kernels.swap(0, 1)),
     ("E0401", "(buffers, parameters)", |c| c.launch(0).params.push("1".into())),
@@ -99,7 +112,7 @@ fn good() -> &'static Parts {
         let folder = tempfile::tempdir().unwrap();
         let (model, artifact) = (folder.path().join("m.onnx"), folder.path().join("m.sdx"));
         std::fs::write(&model, small().bytes()).unwrap();
-        compile(&model, &artifact, &[]);
+        compile(&model, &artifact, &["--target", "cpu", "--target", "cuda:sm_80"]);
         Parts::read(&std::fs::read(artifact).unwrap())
     })
 }

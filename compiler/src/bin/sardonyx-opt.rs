@@ -1,9 +1,13 @@
-//! sardonyx-opt FILE.mlir --pass-pipeline='builtin.module(…)': every pass by name, ours and MLIR's, for FileCheck
+//! sardonyx-opt FILE.mlir --pass-pipeline='builtin.module(…)' --emit ptx:sm_80: every pass by name, ours and MLIR's, and
+//! kernels as PTX, for FileCheck
 
 use clap::Parser;
 use melior::diagnostic::{Diagnostic, DiagnosticSeverity};
 use melior::ir::Module;
 use melior::ir::operation::{OperationLike, OperationPrintingFlags};
+use sardonyx::codegen::ptx::text_of;
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_passes::kernel::ptx::Target;
 use sardonyx_runtime::error::Fault;
 use sardonyx_runtime::{Error, Result};
 use std::io::{Read, Write};
@@ -18,12 +22,21 @@ struct Options {
     /// `builtin.module(pass1,func.func(pass2))`
     #[arg(long, default_value = "builtin.module()")]
     pass_pipeline: String,
+    /// Print the module's kernels as PTX instead: `ptx:sm_80`. Those of a plan, or of functions of the level `flow`
+    #[arg(long, value_name = "FORM", value_parser = form)]
+    emit: Option<Target>,
     /// Treat the file as several, separated by lines of `// -----`
     #[arg(long)]
     split_input_file: bool,
     /// Print locations (the ONNX nodes)
     #[arg(long)]
     print_locations: bool,
+}
+
+fn form(text: &str) -> std::result::Result<Target, String> {
+    let known = || Target::ALL.map(|target| format!("`ptx:{}`", target.name())).join(", ");
+    let target = text.strip_prefix("ptx:").and_then(Target::from_name);
+    target.ok_or_else(|| format!("the forms are {}", known()))
 }
 
 fn after_help() -> String {
@@ -63,14 +76,28 @@ fn run(options: &Options) -> Result<i32> {
             worst = worst.max(e.fault.exit_code());
             continue;
         }
-        let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, false);
-        let out = module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))?;
+        let out = match print(&module, options) {
+            Ok(out) => out,
+            Err(e) => {
+                eprintln!("{e}");
+                worst = worst.max(e.fault.exit_code());
+                continue;
+            }
+        };
         let separator = if i > 0 { "// -----\n" } else { "" };
         let mut stdout = std::io::stdout().lock();
         // A closed pipe (FileCheck that has seen enough) is no error.
         let _ = writeln!(stdout, "{separator}{out}");
     }
     Ok(worst)
+}
+
+fn print(module: &Module, options: &Options) -> Result<String> {
+    if let Some(target) = options.emit {
+        return text_of(Operation(module.as_operation().to_raw()), target);
+    }
+    let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, false);
+    module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))
 }
 
 /// The parts between lines of `// -----`, each after as many empty lines as precede it, so that positions stay true.

@@ -1,7 +1,9 @@
-//! sardonyx compile | check | run | bench | inspect | explain | ops: the compiler's command line
+//! sardonyx compile | check | run | bench | inspect | explain | ops | devices: the compiler's command line
 
 use clap::Parser;
-use sardonyx::commands::{CheckArgs, CompileArgs, ExplainArgs, OpsArgs, check, explain, ops, run_compile};
+use sardonyx::commands::{
+    CheckArgs, CompileArgs, DevicesArgs, ExplainArgs, OpsArgs, check, devices, explain, ops, run_compile,
+};
 use sardonyx_runtime::Result;
 use sardonyx_runtime::commands::{self, BenchArgs, CompletionsArgs, InspectArgs, RunArgs};
 use std::io::Write;
@@ -24,6 +26,8 @@ enum Cli {
     Explain(ExplainArgs),
     /// List the supported ONNX operators
     Ops(OpsArgs),
+    /// List the described devices and which are here, or show the figures of one with their sources
+    Devices(DevicesArgs),
     /// Write the completions of this program's command line for a shell
     Completions(CompletionsArgs),
 }
@@ -40,11 +44,12 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
     match cli {
         Cli::Compile(args) => run_compile(&args, out).map(|()| 0),
         Cli::Check(args) => check(&args, out).map(|summary| summary.exit_code()),
-        Cli::Run(args) => commands::run(&args, out).map(|()| 0),
+        Cli::Run(args) => commands::run(&args, out),
         Cli::Bench(args) => commands::bench(&args, out).map(|()| 0),
         Cli::Inspect(args) => commands::inspect(&args, out).map(|()| 0),
         Cli::Explain(args) => explain(&args, out).map(|()| 0),
         Cli::Ops(args) => ops(&args, out).map(|()| 0),
+        Cli::Devices(args) => devices(&args, out).map(|()| 0),
         Cli::Completions(args) => commands::completions::<Cli>(&args, out).map(|()| 0),
     }
 }

@@ -1,9 +1,10 @@
-//! KernelDef …  =>  one shared object: MLIR text, LLVM IR, machine code per CPU variant, linked
+//! KernelDef …  =>  one shared object: MLIR text, LLVM IR, machine code per CPU variant, linked; or PTX, which is text
 //!
 //! The result depends on the kernels only: not on the host's CPU, its paths or its clock.
 
 mod link;
 mod lower;
+pub mod ptx;
 
 use prost::Message;
 use sardonyx_passes::kernel::{KernelDef, Variant};

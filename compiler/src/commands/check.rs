@@ -4,6 +4,7 @@ use super::Progress;
 use crate::compile::{Request, compile_shown, parse_dims};
 use crate::entries::Entries;
 use crate::reference::Reference;
+use crate::targets::Target;
 use sardonyx_runtime::commands::{CheckSummary, DataArgs, LoadArgs, ThreadArgs, check_model};
 use sardonyx_runtime::{Error, Result, Tensor};
 use std::io::{Read, Write};
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   {bin} check model.onnx --data test_data_set_0
   {bin} check model.onnx --data folder-of-data-sets --dim seq=1..512 --rtol 1e-2 --atol 1e-3
+  {bin} check model.onnx --data test_data_set_0 --device sim:sm_80
   {bin} check model.sdx --data test_data_set_0 --json")]
 pub struct CheckArgs {
     /// An ONNX model, which is compiled for the check, or an artifact
@@ -56,7 +58,9 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     request.dims = parse_dims(&args.dims)?;
     // The check calls `main`.
     request.entries = Entries::NONE;
-    request.selftest = !args.load.no_selftest;
+    request.targets = Target::of_device(&args.load.device);
+    // A simulated device would leave it out.
+    request.selftest = !args.load.no_selftest && !args.load.device.is_simulated();
     let progress = Progress::on_terminal();
     compile_shown(&request, &mut |stage| progress.show(stage))?;
     let reference = match args.no_interpreter {

@@ -5,6 +5,7 @@ use crate::compile::{Report, Request, compile_shown, parse_dims};
 use crate::emit::EntrySummary;
 use crate::entries::{Entries, parse_entries};
 use crate::pipeline::Watch;
+use crate::targets::{self, Target};
 use sardonyx_runtime::json::Json;
 use sardonyx_runtime::{Error, Result};
 use std::io::Write;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 #[command(after_help = "Examples:
   {bin} compile model.onnx -o model.sdx
   {bin} compile model.onnx --dim batch=1..8 --dim seq=1..512 --json
+  {bin} compile model.onnx --target cpu --target cuda:sm_80
   {bin} compile decoder.onnx --entry decode:seq=1 --entry start:seq=64,past=0
   {bin} compile model.onnx --stop-after simplify -o model.mlir
   {bin} compile model.onnx --time-passes --dump-dir stages")]
@@ -25,9 +27,9 @@ pub struct CompileArgs {
     /// Where to write; the model's name with .sdx by default
     #[arg(short, long)]
     pub output: Option<PathBuf>,
-    /// What to compile for
-    #[arg(long, value_parser = ["cpu"], default_value = "cpu")]
-    pub target: String,
+    /// What to compile for; may be given several times
+    #[arg(long = "target", value_name = "TARGET", default_value = "cpu", value_parser = targets::parser())]
+    pub targets: Vec<Target>,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
@@ -64,8 +66,6 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             .help("give the IR a file with `-o FILE.mlir`"));
     }
     let start = Instant::now();
-    // The CPU is the only target yet, and clap refuses any other.
-    debug_assert_eq!(args.target, "cpu");
     let output = args.output.clone().unwrap_or_else(|| args.model.with_extension("sdx"));
     let request = Request {
         model: &args.model,
@@ -78,6 +78,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             stop_after: args.stop_after.clone(),
             time_passes: args.time_passes,
         },
+        targets: distinct(&args.targets),
         selftest: !args.no_selftest,
     };
     // The IR goes to standard error as well; a line that is rewritten would cut it.
@@ -96,6 +97,11 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
+fn distinct(targets: &[Target]) -> Vec<Target> {
+    let named = targets::TARGETS.iter().map(|(_, target)| *target);
+    named.filter(|target| targets.contains(target)).collect()
+}
+
 fn entries(args: &CompileArgs) -> Result<Entries> {
     match args.entries.is_empty() && !args.no_entries {
         true => Ok(Entries::Automatic),
@@ -111,13 +117,16 @@ fn print_times(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Resu
 fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) -> Result<()> {
     let Some(s) = &report.summary else { return Ok(()) };
     let [main, others @ ..] = s.entries.as_slice() else { return Ok(()) };
+    let ptx = s.ptx_bytes.iter().map(|(target, bytes)| format!("{:.0} KiB of PTX for {target}", kib(*bytes)));
+    let code = (s.code_bytes > 0).then(|| format!("{:.0} KiB of code", kib(s.code_bytes)));
+    let code: Vec<String> = code.into_iter().chain(ptx).collect();
     let line = format!(
-        "{}: {} kernels in {} launches, {:.1} MiB of weights, {:.0} KiB of code, {:.2} s",
+        "{}: {} kernels in {} launches, {:.1} MiB of weights, {}, {:.2} s",
         output.display(),
         s.kernels,
         main.launches,
         s.weights_bytes as f64 / (1 << 20) as f64,
-        s.code_bytes as f64 / 1024.0,
+        if code.is_empty() { "no code".to_string() } else { code.join(", ") },
         time.as_secs_f64()
     );
     say(out, &line)?;
@@ -132,6 +141,10 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
         Some(why) => say(out, &format!("self-test: none, {why}")),
         None => Ok(()),
     }
+}
+
+fn kib(bytes: usize) -> f64 {
+    bytes as f64 / 1024.0
 }
 
 fn json(output: &Path, report: &Report, time: Duration) -> Json {
@@ -149,6 +162,7 @@ fn json(output: &Path, report: &Report, time: Duration) -> Json {
             ("launches", main.map_or(0, |e| e.launches).into()),
             ("weights_bytes", s.weights_bytes.into()),
             ("code_bytes", s.code_bytes.into()),
+            ("ptx_bytes", Json::Object(s.ptx_bytes.iter().map(|(target, n)| (*target, (*n).into())).collect())),
             ("arena_bytes", main.map_or("0", |e| e.arena_bytes.as_str()).into()),
             ("entries", Json::List(s.entries.iter().map(entry_json).collect())),
             ("entries_skipped", skipped),

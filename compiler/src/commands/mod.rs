@@ -1,13 +1,15 @@
-//! compile, check, explain, ops: the commands that need the compiler; those that do not are the runtime's
+//! compile, check, devices, explain, ops: the commands that need the compiler; those that do not are the runtime's
 
 mod check;
 mod compile;
+mod devices;
 mod explain;
 mod ops;
 mod progress;
 
 pub use check::{CheckArgs, check};
 pub use compile::{CompileArgs, run_compile};
+pub use devices::{DevicesArgs, devices};
 pub use explain::{ExplainArgs, explain};
 pub use ops::{OpsArgs, ops};
 pub use progress::Progress;

@@ -1,5 +1,6 @@
 //! Builds kernels, loads them, runs them on guarded memory and compares with the interpreter
 
+use crate::ptx;
 use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::interp::{pack_panels, run_kernel};
@@ -45,7 +46,7 @@ impl Case {
         self.within(0.0, 0.0)
     }
 
-    fn value(&self, symbol: &str) -> Option<i64> {
+    pub fn value(&self, symbol: &str) -> Option<i64> {
         self.symbols.iter().find(|(n, _)| *n == symbol).map(|(_, v)| *v)
     }
 }
@@ -223,13 +224,13 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
 }
 
 /// Bytes of a container that is not packed.
-fn room_bytes(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> usize {
+pub fn room_bytes(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> usize {
     let n: i64 = container.memory_dims().iter().map(|d| d.eval(value).unwrap()).product();
     container.dtype.bytes_for(n as usize).unwrap()
 }
 
 /// Where the elements of a container that is not packed lie in its memory, in row-major order.
-fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec<Range<usize>> {
+pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec<Range<usize>> {
     let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(value).unwrap() as usize).collect() };
     let mut starts = vec![0];
     for (n, room) in sizes(&container.dims).into_iter().zip(sizes(&container.memory_dims())) {
@@ -239,7 +240,7 @@ fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec<Ran
     starts.into_iter().map(|s| s * bytes..(s + 1) * bytes).collect()
 }
 
-/// Compiles all cases into one object and checks each on every variant, whole and in pieces.
+/// Compiles all cases into one object and checks each on every variant, whole and in pieces; and as PTX.
 pub fn check(cases: Vec<Case>) {
     let lowered: Vec<Lowered> =
         cases.iter().map(|c| lower(&c.kernel).unwrap_or_else(|e| panic!("{}: {e}", c.name))).collect();
@@ -265,9 +266,10 @@ pub fn check(cases: Vec<Case>) {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+    ptx::check(&cases);
 }
 
-fn compare(case: &Case, bytes: &[u8], expected: &Tensor) -> Result<(), String> {
+pub fn compare(case: &Case, bytes: &[u8], expected: &Tensor) -> Result<(), String> {
     let got = Tensor::new(expected.dtype(), expected.dims().to_vec(), bytes.to_vec().into()).unwrap();
     let mut worst: Option<(f64, String)> = None;
     for i in 0..expected.len() {

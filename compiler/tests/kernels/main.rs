@@ -6,4 +6,7 @@ mod harness;
 mod map;
 mod normalise;
 mod object;
+mod ptx;
+mod ptx_forms;
+mod ptx_movement;
 mod scalar;

@@ -43,13 +43,7 @@ fn emit_atom(asm: &mut Asm, atom: &Atom, lanes: u32, symbol: &mut dyn FnMut(&mut
     if op != "floordiv" {
         return both(asm, op, a, b);
     }
-    // Divisors are positive: the truncated quotient is one too large where the remainder is negative.
-    let q = both(asm, "arith.divsi", a, b);
-    let r = both(asm, "arith.remsi", a, b);
-    let (zero, one) = (asm.zero(r.ty), asm.int(1, r.ty));
-    let negative = asm.cmpi("slt", r, zero);
-    let lower = asm.bin("arith.subi", q, one);
-    asm.select(negative, lower, q)
+    asm.floordiv(a, b)
 }
 
 /// The sum of two numbers, one lane repeated where the other has several.

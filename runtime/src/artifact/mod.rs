@@ -3,7 +3,8 @@
 //! | entry | alignment | content |
 //! |---|---|---|
 //! | `weights` | 4096 | the constants, each at a multiple of 64 |
-//! | `cpu/x86_64.so` | 64 | the kernels |
+//! | `cpu/x86_64.so` | 64 | the kernels for CPUs; may be absent |
+//! | `ptx/sm_80.ptx` | 64 | the kernels for GPUs, one such entry for each target; may be absent |
 //! | `plan` | 64 | [`Plan`](crate::plan::Plan) |
 //! | `selftest` | 64 | [`SelfTest`](crate::plan::SelfTest); may be absent |
 //! | `manifest` | 64 | [`Manifest`](crate::plan::Manifest), with the BLAKE3 of the other entries |
@@ -21,6 +22,8 @@ pub use write::ArtifactWriter;
 pub const MANIFEST: &str = "manifest";
 pub const PLAN: &str = "plan";
 pub const CODE: &str = "cpu/x86_64.so";
+/// The PTX of a target is in `ptx/TARGET.ptx`.
+pub const PTX: &str = "ptx/";
 pub const SELFTEST: &str = "selftest";
 pub const WEIGHTS: &str = "weights";
 
@@ -33,6 +36,15 @@ pub const CONSTANT_ALIGNMENT: u64 = 64;
 /// The comment is this, then 64 hexadecimal digits. A format that seals otherwise begins otherwise.
 const SEAL: &str = "sardonyx 1 blake3 ";
 const SEAL_BYTES: usize = SEAL.len() + 64;
+
+/// `ptx/sm_80.ptx`  =>  `sm_80`
+pub fn ptx_target(entry: &str) -> Option<&str> {
+    entry.strip_prefix(PTX)?.strip_suffix(".ptx").filter(|target| !target.is_empty())
+}
+
+pub fn ptx_entry(target: &str) -> String {
+    format!("{PTX}{target}.ptx")
+}
 
 /// The seal of a file whose `weights` data is the given range.
 fn seal(file: &[u8], weights: &std::ops::Range<usize>) -> String {

@@ -1,11 +1,12 @@
 //! model.sdx  =>  manifest, plan, code and weights, checked; the file is mapped, not read
 
-use super::{CODE, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT};
+use super::{CODE, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target};
 use crate::plan::{FORMAT_MAJOR, Manifest, Plan, SelfTest};
 use crate::{Error, Result};
 use bytes::Bytes;
 use memmap2::Mmap;
 use prost::Message;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
@@ -26,7 +27,10 @@ pub enum Verify {
 pub struct Artifact {
     pub manifest: Manifest,
     pub plan: Plan,
-    pub code: Bytes,
+    /// For CPUs.
+    pub code: Option<Bytes>,
+    /// For GPUs: targets and their PTX, which is text.
+    pub ptx: Vec<(String, Bytes)>,
     /// Begins at a page boundary of the file.
     pub weights: Bytes,
     pub selftest: Option<SelfTest>,
@@ -51,8 +55,8 @@ impl Artifact {
         let manifest = Manifest::decode(&map[small(MANIFEST, manifest_range)?]);
         let manifest = manifest.map_err(|e| damaged(format!("the manifest does not decode: {e}")))?;
         check_version(&manifest)?;
-        let ranges = [entries.range(PLAN)?, entries.range(CODE)?, entries.range(WEIGHTS)?];
-        for (name, range) in [PLAN, CODE, WEIGHTS].into_iter().zip(&ranges) {
+        let ranges = [entries.range(PLAN)?, entries.range(WEIGHTS)?];
+        for (name, range) in [PLAN, WEIGHTS].into_iter().zip(&ranges) {
             let hashed = match verify {
                 Verify::Full => true,
                 Verify::Lazy => name != WEIGHTS,
@@ -60,27 +64,49 @@ impl Artifact {
             };
             check_entry(&manifest, name, &map[range.clone()], hashed)?;
         }
-        let [plan, code, weights] = ranges;
+        let [plan, weights] = ranges;
+        let optional = |name: &str| read_optional(&map, &entries, &manifest, name, verify);
+        let code = optional(CODE)?;
+        let mut ptx = vec![];
+        for name in ptx_names(&entries, &manifest) {
+            ptx.extend(optional(name)?.map(|range| (name, range)));
+        }
         if weights.start % WEIGHTS_ALIGNMENT as usize != 0 {
             return Err(damaged(format!("`{WEIGHTS}` does not begin at a multiple of {WEIGHTS_ALIGNMENT}")));
         }
         let plan = Plan::decode(&map[small(PLAN, plan)?]);
         let plan = plan.map_err(|e| damaged(format!("the plan does not decode: {e}")))?;
-        let selftest = read_selftest(&map, &entries, &manifest, verify)?;
+        let selftest = optional(SELFTEST)?.map(|range| SelfTest::decode(&map[range])).transpose();
+        let selftest = selftest.map_err(|e| damaged(format!("the self-test does not decode: {e}")))?;
+        let ptx: Vec<(String, Range<usize>)> =
+            ptx.into_iter().filter_map(|(name, range)| Some((ptx_target(name)?.to_string(), range))).collect();
         let file = Bytes::from_owner(map);
-        Ok(Artifact { manifest, plan, code: file.slice(code), weights: file.slice(weights), selftest })
+        let code = code.map(|range| file.slice(range));
+        let ptx = ptx.into_iter().map(|(target, range)| (target, file.slice(range))).collect();
+        Ok(Artifact { manifest, plan, code, ptx, weights: file.slice(weights), selftest })
     }
 }
 
-/// The manifest says whether there is one: an entry that went missing is damage.
-fn read_selftest(file: &[u8], entries: &Entries, manifest: &Manifest, verify: Verify) -> Result<Option<SelfTest>> {
-    if !manifest.files.iter().any(|f| f.name == SELFTEST) && entries.range(SELFTEST).is_err() {
+/// The PTX that the manifest lists or the archive holds, in the order of their names.
+fn ptx_names<'a>(entries: &'a Entries, manifest: &'a Manifest) -> BTreeSet<&'a str> {
+    let listed = manifest.files.iter().map(|f| f.name.as_str());
+    listed.chain(entries.found.iter().map(|(name, _)| name.as_str())).filter(|n| ptx_target(n).is_some()).collect()
+}
+
+/// The manifest says whether there is one: an entry that went missing is damage, as is one that came from nowhere.
+fn read_optional(
+    file: &[u8],
+    entries: &Entries,
+    manifest: &Manifest,
+    name: &str,
+    verify: Verify,
+) -> Result<Option<Range<usize>>> {
+    if !manifest.files.iter().any(|f| f.name == name) && entries.range(name).is_err() {
         return Ok(None);
     }
-    let bytes = &file[small(SELFTEST, entries.range(SELFTEST)?)?];
-    check_entry(manifest, SELFTEST, bytes, verify != Verify::Off)?;
-    let selftest = SelfTest::decode(bytes).map_err(|e| damaged(format!("the self-test does not decode: {e}")))?;
-    Ok(Some(selftest))
+    let range = small(name, entries.range(name)?)?;
+    check_entry(manifest, name, &file[range.clone()], verify != Verify::Off)?;
+    Ok(Some(range))
 }
 
 fn damaged(message: String) -> Box<Error> {
@@ -209,7 +235,8 @@ mod tests {
         w.append(&[3; 5000]).unwrap();
         w.append(&[4; 5000]).unwrap();
         w.selftest(&SelfTest { inputs: vec![Default::default()], outputs: vec![] });
-        w.finish(Manifest::current("test"), &Plan::default(), b"code").unwrap();
+        w.ptx("sm_80", "// kernels".into());
+        w.finish(Manifest::current("test"), &Plan::default(), Some(b"code")).unwrap();
     }
 
     #[test]
@@ -220,12 +247,14 @@ mod tests {
         write(&b);
         assert_eq!(std::fs::read(&a).unwrap(), std::fs::read(&b).unwrap());
         let artifact = Artifact::open(&a, Verify::Full).unwrap();
-        assert_eq!(&artifact.code[..], b"code");
+        let code = artifact.code.unwrap();
+        assert_eq!(&code[..], b"code");
+        assert_eq!(artifact.ptx, [("sm_80".to_string(), Bytes::from_static(b"// kernels"))]);
         assert_eq!(artifact.selftest.unwrap().inputs.len(), 1);
         assert_eq!(artifact.weights.len(), 10192);
         assert_eq!((artifact.weights[99], artifact.weights[100], artifact.weights[128]), (1, 0, 2));
         assert_eq!(artifact.weights.as_ptr() as usize % 4096, 0);
-        assert_eq!(artifact.code.as_ptr() as usize % 64, 0);
+        assert_eq!(code.as_ptr() as usize % 64, 0);
     }
 
     #[test]
@@ -278,7 +307,7 @@ mod tests {
         let path = dir.path().join("a.sdx");
         let with = |major, minor| {
             let manifest = Manifest { format_major: major, format_minor: minor, ..Manifest::current("future 9") };
-            ArtifactWriter::create(&path).unwrap().finish(manifest, &Plan::default(), b"").unwrap();
+            ArtifactWriter::create(&path).unwrap().finish(manifest, &Plan::default(), Some(b"")).unwrap();
             Artifact::open(&path, Verify::Full).err()
         };
         assert!(with(FORMAT_MAJOR, 99).is_none());

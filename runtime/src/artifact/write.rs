@@ -2,6 +2,7 @@
 
 use super::{
     CODE, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT,
+    ptx_entry,
 };
 use crate::file::AtomicFile;
 use crate::plan::{File, Manifest, Plan, SelfTest};
@@ -20,6 +21,8 @@ pub struct ArtifactWriter {
     weights: blake3::Hasher,
     weights_bytes: u64,
     selftest: Option<Vec<u8>>,
+    /// Names of entries and what they hold.
+    ptx: Vec<(String, String)>,
 }
 
 impl ArtifactWriter {
@@ -28,7 +31,8 @@ impl ArtifactWriter {
         let path = file.path().display().to_string();
         let mut zip = ZipWriter::new(Quiet::new(file));
         zip.start_file(WEIGHTS, options(WEIGHTS_ALIGNMENT)).map_err(|e| zip_error(&path, e))?;
-        Ok(ArtifactWriter { zip, path, weights: blake3::Hasher::new(), weights_bytes: 0, selftest: None })
+        let (weights, weights_bytes) = (blake3::Hasher::new(), 0);
+        Ok(ArtifactWriter { zip, path, weights, weights_bytes, selftest: None, ptx: vec![] })
     }
 
     /// Pads to the next multiple of 64 and returns that offset in `weights`: what is written next begins there.
@@ -64,13 +68,20 @@ impl ArtifactWriter {
         self.selftest = Some(selftest.encode_to_vec());
     }
 
+    /// Adds the kernels for a GPU target, such as `sm_80`.
+    pub fn ptx(&mut self, target: &str, text: String) {
+        self.ptx.push((ptx_entry(target), text));
+    }
+
     /// Writes the rest and gives the file its name. `manifest.files` is filled in here; the other fields are written
-    /// as given (see [`Manifest::current`]).
-    pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: &[u8]) -> Result<()> {
+    /// as given (see [`Manifest::current`]). An artifact for GPUs alone has no code for CPUs.
+    pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: Option<&[u8]>) -> Result<()> {
         let plan = plan.encode_to_vec();
         let weights = self.weights.finalize().as_bytes().to_vec();
         manifest.files = vec![File { name: WEIGHTS.into(), bytes: self.weights_bytes, blake3: weights }];
-        let mut entries = vec![(CODE, code), (PLAN, &plan)];
+        let mut entries: Vec<(&str, &[u8])> = code.map(|code| (CODE, code)).into_iter().collect();
+        entries.extend(self.ptx.iter().map(|(name, text)| (name.as_str(), text.as_bytes())));
+        entries.push((PLAN, &plan));
         entries.extend(self.selftest.as_ref().map(|bytes| (SELFTEST, bytes.as_slice())));
         manifest.files.extend(entries.iter().map(|(name, bytes)| File {
             name: name.to_string(),

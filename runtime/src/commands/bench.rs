@@ -3,7 +3,7 @@
 use super::inputs::{InputArgs, Missing, Wanted, gather};
 use super::{EntryArgs, ModelArgs, ThreadArgs, put};
 use crate::json::Json;
-use crate::{Cache, Error, Result, RunOptions, Session, Tensor, TensorView};
+use crate::{Cache, DeviceName, Error, Result, RunOptions, Session, Tensor, TensorView};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,11 @@ const SPARE_POSITIONS: usize = 64;
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     if !(0.0..=86_400.0).contains(&args.min_time) {
         return Err(Error::user("E0001", format!("`--min-time {}` is not between 0 and 86400", args.min_time)));
+    }
+    let device = &args.model.load.device;
+    if device.is_simulated() {
+        let message = format!("`{device}` is simulated: it has exact results and counts, but no time to measure");
+        return Err(Error::user("E0001", message).help("use `--device cpu` or `--device cuda:N`"));
     }
     let model = args.model.load()?;
     let entry = args.entry.entry.as_str();
@@ -123,6 +128,10 @@ impl Report<'_> {
         self.session.model().level().map_or("none", |l| l.name())
     }
 
+    fn device(&self) -> String {
+        self.session.model().device_name().to_string()
+    }
+
     fn json(&self) -> String {
         let inputs = self.inputs.iter().map(|(name, t)| {
             format!("{}: {{\"dtype\": \"{}\", \"dims\": {:?}}}", Json::from(*name), t.dtype(), t.dims())
@@ -133,7 +142,7 @@ impl Report<'_> {
         });
         format!(
             "{{\"model\": {}, \"entry\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"min_ms\": {:.6}, \
-             \"iterations\": {}, \"per_second\": {:.3}, \"threads\": {}, \"cpu\": \"{}\", \"inputs\": {{{}}}, \
+             \"iterations\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"cpu\": \"{}\", \"inputs\": {{{}}}, \
              \"cache\": {cache}}}",
             Json::from(self.session.model().file()),
             Json::from(self.entry),
@@ -144,6 +153,7 @@ impl Report<'_> {
             self.times.len(),
             1e3 / self.quantile_ms(0.5),
             self.session.threads(),
+            self.device(),
             self.level(),
             inputs.join(", "),
         )
@@ -155,12 +165,14 @@ impl Report<'_> {
         let cache = self.cache.map_or(String::new(), |(cache, len)| {
             format!("cache       {len} of {} positions, {} bytes\n", cache.capacity(), cache.bytes())
         });
+        let code = match self.session.model().device_name() {
+            DeviceName::Cpu => format!("threads     {}, code {}", self.session.threads(), self.level()),
+            device @ (DeviceName::Sim(_) | DeviceName::Cuda(_)) => format!("device      {device}"),
+        };
         format!(
-            "inputs      {}\n{cache}threads     {}, code {}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
+            "inputs      {}\n{cache}{code}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
              minimum     {:.4} ms\niterations  {}\nthroughput  {:.1} calls per second",
             inputs.join(", "),
-            self.session.threads(),
-            self.level(),
             self.quantile_ms(0.5),
             self.quantile_ms(0.25),
             self.quantile_ms(0.75),

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   {bin} check model.sdx --data test_data_set_0
   {bin} check model.sdx --data folder-of-data-sets --rtol 1e-2 --atol 1e-3
+  {bin} check model.sdx --data test_data_set_0 --device sim:sm_80
   {bin} check model.sdx --data test_data_set_0 --json")]
 pub struct CheckArgs {
     #[command(flatten)]
@@ -46,11 +47,13 @@ pub struct DataArgs {
 pub struct CheckSummary {
     pub passed: usize,
     pub failed: usize,
+    /// What a simulated device found wrong in the kernels.
+    pub findings: usize,
 }
 
 impl CheckSummary {
     pub fn exit_code(self) -> i32 {
-        (self.failed > 0) as i32
+        (self.failed > 0 || self.findings > 0) as i32
     }
 }
 
@@ -89,12 +92,16 @@ pub fn check_model(
             false => report.print(&tolerance, out)?,
         }
     }
-    let CheckSummary { passed, failed } = summary;
+    let device = session.model().device_report();
+    summary.findings = device.as_ref().map_or(0, |report| report.findings.len());
+    let CheckSummary { passed, failed, .. } = summary;
     if args.json {
-        let all = vec![("passed", passed.into()), ("failed", failed.into()), ("sets", Json::List(reports))];
+        let mut all = vec![("passed", passed.into()), ("failed", failed.into()), ("sets", Json::List(reports))];
+        all.extend(device.map(|report| ("device", report.json())));
         put!(out, "{}", Json::Object(all))?;
     } else {
         put!(out, "{passed} passed, {failed} failed")?;
+        device.iter().try_for_each(|report| put!(out, "{}", report.text()))?;
     }
     Ok(summary)
 }

@@ -42,7 +42,12 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     }
     put!(out, "format      {}.{}", manifest.format_major, manifest.format_minor)?;
     put!(out, "producer    {}", manifest.producer)?;
-    put!(out, "code        {} {}", manifest.arch, manifest.variants.join(" "))?;
+    if artifact.code.is_some() {
+        put!(out, "code        {} {}", manifest.arch, manifest.variants.join(" "))?;
+    }
+    for (target, text) in &artifact.ptx {
+        put!(out, "code        {target}, {} bytes of PTX", text.len())?;
+    }
     put!(out, "pipeline    {}", manifest.pipeline)?;
     put!(out, "model hash  {}", manifest.model_hash)?;
     for file in &manifest.files {
@@ -75,6 +80,16 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
             kernel.params,
             kernel.scratch_bytes
         )?;
+        for t in &kernel.targets {
+            let shared = t.shared_bytes;
+            put!(
+                out,
+                "  {:<9} {} blocks of {} threads, {shared} bytes of dynamic shared memory",
+                t.name,
+                t.grid,
+                t.block
+            )?;
+        }
     }
     entries.iter().try_for_each(|entry| write_entry(&program, entry, out))
 }

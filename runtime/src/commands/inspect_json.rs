@@ -4,7 +4,7 @@ use super::inspect::{hex, launches};
 use crate::artifact::Artifact;
 use crate::json::Json;
 use crate::plan::SymbolKind;
-use crate::program::{Entry, Location, Port, Program, Step};
+use crate::program::{Entry, Location, Port, Program, Step, Target};
 
 /// Dimensions are expressions over the symbols, as strings.
 pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json {
@@ -42,14 +42,18 @@ pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json
             ("params", k.params.into()),
             ("scratch_bytes", k.scratch_bytes.to_string().into()),
             ("launches", launches(program, i).into()),
+            ("targets", Json::List(k.targets.iter().map(target).collect())),
         ])
     });
+    let cpu = artifact.code.as_ref().map(|_| "cpu".to_string());
+    let targets: Vec<String> = cpu.into_iter().chain(artifact.ptx.iter().map(|(t, _)| t.clone())).collect();
     let constants: usize = program.constants.iter().map(|r| r.len()).sum();
     Json::Object(vec![
         ("format", format!("{}.{}", manifest.format_major, manifest.format_minor).into()),
         ("producer", manifest.producer.as_str().into()),
         ("arch", manifest.arch.as_str().into()),
         ("variants", Json::list(manifest.variants.iter().map(String::as_str))),
+        ("targets", Json::list(targets.iter().map(String::as_str))),
         ("pipeline", manifest.pipeline.as_str().into()),
         ("model_hash", manifest.model_hash.as_str().into()),
         ("files", Json::List(files.collect())),
@@ -60,6 +64,15 @@ pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json
         ("constants_bytes", constants.into()),
         ("kernels", Json::List(kernels.collect())),
         ("entry_points", Json::List(entries.iter().map(|e| entry(program, e)).collect())),
+    ])
+}
+
+fn target(target: &Target) -> Json {
+    Json::Object(vec![
+        ("target", target.name.as_str().into()),
+        ("grid", target.grid.to_string().into()),
+        ("block", u64::from(target.block).into()),
+        ("shared_bytes", u64::from(target.shared_bytes).into()),
     ])
 }
 

@@ -21,7 +21,7 @@ pub use run::{RunArgs, run};
 pub(crate) use show::parts;
 
 use crate::cpu::Level;
-use crate::{Error, LoadOptions, Model, Result, Session, SessionOptions, Verify};
+use crate::{DeviceName, Error, LoadOptions, Model, Result, Session, SessionOptions, Verify};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
 use std::io::Write;
@@ -43,7 +43,7 @@ impl Command {
     /// Returns the exit code of a command that went its way: 0, or 1 where a comparison failed.
     pub fn execute(&self, out: &mut dyn Write) -> Result<i32> {
         match self {
-            Command::Run(args) => run(args, out).map(|()| 0),
+            Command::Run(args) => run(args, out),
             Command::Check(args) => check(args, out).map(|summary| summary.exit_code()),
             Command::Bench(args) => bench(args, out).map(|()| 0),
             Command::Inspect(args) => inspect(args, out).map(|()| 0),
@@ -66,7 +66,10 @@ pub struct LoadArgs {
     /// How far to check the weights against their hash: all at load, not at load, or check no hash at all
     #[arg(long, default_value = "full", value_parser = verify_parser())]
     pub verify: Verify,
-    /// Use at most this variant of the kernels
+    /// Where to run: cpu, sim:sm_80 (a simulated GPU) or cuda:N
+    #[arg(long, value_name = "NAME", default_value_t = DeviceName::Cpu, value_parser = device_name)]
+    pub device: DeviceName,
+    /// Use at most this variant of the CPU's kernels
     #[arg(long, value_name = "LEVEL", value_parser = level_parser())]
     pub cpu: Option<Level>,
     /// Load the artifact without the call with known results that it may hold
@@ -82,7 +85,12 @@ impl ModelArgs {
 
 impl LoadArgs {
     pub fn load(&self, model: &Path) -> Result<Model> {
-        let options = LoadOptions { verify: self.verify, cpu: self.cpu, selftest: !self.no_selftest };
+        let options = LoadOptions {
+            verify: self.verify,
+            device: self.device.clone(),
+            cpu: self.cpu,
+            selftest: !self.no_selftest,
+        };
         Model::load(model, &options)
     }
 }
@@ -109,6 +117,10 @@ impl ThreadArgs {
         }
         model.session(&SessionOptions { threads, ..SessionOptions::default() })
     }
+}
+
+fn device_name(text: &str) -> std::result::Result<DeviceName, String> {
+    text.parse().map_err(|e: Box<Error>| e.help.unwrap_or(e.message))
 }
 
 fn verify_parser() -> impl TypedValueParser<Value = Verify> {

@@ -5,7 +5,7 @@ use super::show::{file_name, summary};
 use super::{EntryArgs, ModelArgs, ThreadArgs, put};
 use crate::json::Json;
 use crate::tensor_io::save_npy;
-use crate::{Error, Result, Tensor};
+use crate::{DeviceReport, Error, Result, Tensor};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,8 @@ pub struct RunArgs {
     pub threads: ThreadArgs,
 }
 
-pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
+/// Gives the exit code: 1 where a simulated device found something wrong in the kernels.
+pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<i32> {
     let model = args.model.load()?;
     let wanted = Wanted { entry: &args.entry.entry, cache_len: None, missing: Missing::Refuse };
     let inputs = gather(&model, &args.inputs, &wanted).map_err(|e| e.file(model.file()))?;
@@ -41,16 +42,20 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<()> {
         Some(dir) => save(dir, &outputs)?,
         None => vec![],
     };
+    let device = model.device_report();
+    let code = device.as_ref().is_some_and(|report| !report.findings.is_empty()) as i32;
     if args.json {
-        return put!(out, "{}", json(&outputs, &files));
+        return put!(out, "{}", json(&outputs, &files, device.as_ref())).map(|()| code);
     }
     for (name, tensor) in &outputs {
         put!(out, "{name} {}", summary(tensor))?;
     }
-    files.iter().try_for_each(|file| put!(out, "wrote {}", file.display()))
+    files.iter().try_for_each(|file| put!(out, "wrote {}", file.display()))?;
+    device.iter().try_for_each(|report| put!(out, "{}", report.text()))?;
+    Ok(code)
 }
 
-fn json(outputs: &[(String, Tensor)], files: &[PathBuf]) -> Json {
+fn json(outputs: &[(String, Tensor)], files: &[PathBuf], device: Option<&DeviceReport>) -> Json {
     let one = |(i, (name, tensor)): (usize, &(String, Tensor))| {
         Json::Object(vec![
             ("name", name.as_str().into()),
@@ -59,7 +64,8 @@ fn json(outputs: &[(String, Tensor)], files: &[PathBuf]) -> Json {
             ("file", files.get(i).map(|f| f.display().to_string()).into()),
         ])
     };
-    Json::Object(vec![("outputs", Json::List(outputs.iter().enumerate().map(one).collect()))])
+    let outputs = ("outputs", Json::List(outputs.iter().enumerate().map(one).collect()));
+    Json::Object([outputs].into_iter().chain(device.map(|report| ("device", report.json()))).collect())
 }
 
 /// The files, in the outputs' order.

@@ -32,6 +32,16 @@ pub struct Program {
 }
 
 impl Program {
+    /// Makes every kernel the one of a GPU target. Errors: E0401.
+    pub fn choose_target(&mut self, name: &str) -> Result<()> {
+        for (i, kernel) in self.kernels.iter_mut().enumerate() {
+            let found = kernel.targets.iter().position(|t| t.name == name);
+            let what = || verify::broken(format!("kernel {i} `{}` has no launch for {name}", kernel.symbol));
+            kernel.target = Some(found.ok_or_else(what)?);
+        }
+        Ok(())
+    }
+
     /// The value of a symbol, where it has one yet.
     pub fn value(&self, values: &[Option<i64>], name: &str) -> Option<i64> {
         self.symbol_index.get(name).and_then(|&at| values[at])
@@ -91,6 +101,25 @@ pub struct Kernel {
     /// Over `p0`, …, `b0`, … and `grid`: see [`plan::Kernel`].
     pub requires: Vec<Dim>,
     pub indexes: Vec<Dim>,
+    pub targets: Vec<Target>,
+    /// The one of `targets` that the device in use runs; none on a CPU.
+    pub target: Option<usize>,
+}
+
+/// How a kernel is launched on a GPU.
+pub struct Target {
+    pub name: String,
+    /// Blocks, over `p0`, …
+    pub grid: Dim,
+    /// Threads of a block.
+    pub block: u32,
+    pub shared_bytes: u32,
+}
+
+impl Kernel {
+    pub fn target(&self) -> Option<&Target> {
+        self.target.map(|at| &self.targets[at])
+    }
 }
 
 pub struct Entry {

@@ -1,9 +1,9 @@
 //! manifest + plan  =>  `Program`: symbols, constants, kernels, and each entry point
 
 use super::entry::EntryReader;
-use super::{Derived, Kernel, Program, Symbol};
+use super::{Derived, Kernel, Program, Symbol, Target};
 use crate::artifact::CONSTANT_ALIGNMENT;
-use crate::plan::{self, LaunchSymbol, Manifest, Plan, SymbolKind};
+use crate::plan::{self, LaunchSymbol, Manifest, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX};
 use crate::{DType, Dim, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -108,16 +108,19 @@ fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
     if kernel.symbol.is_empty() || kernel.symbol.contains('\0') {
         return Err(broken("the symbol is empty or holds a zero byte".into()));
     }
-    let scratch_bytes = parse(&kernel.scratch_bytes)?;
     let is_param = |s: LaunchSymbol| matches!(s, LaunchSymbol::Param(n) if n < kernel.params as usize);
     let is_known = |s: LaunchSymbol| match s {
         LaunchSymbol::Param(_) => is_param(s),
         LaunchSymbol::BufferBytes(n) => n < kernel.writes.len(),
         LaunchSymbol::Grid => true,
     };
-    if let Some(symbol) = scratch_bytes.symbols().iter().find(|s| !LaunchSymbol::parse(s).is_some_and(is_param)) {
-        return Err(broken(format!("the scratch size uses `{symbol}`, which is no parameter of the kernel")));
-    }
+    let over_params = |what: &str, text: &str| {
+        let dim = parse(text)?;
+        match dim.symbols().iter().find(|s| !LaunchSymbol::parse(s).is_some_and(is_param)) {
+            Some(symbol) => Err(broken(format!("{what} uses `{symbol}`, which is no parameter of the kernel"))),
+            None => Ok(dim),
+        }
+    };
     let required = |texts: &[String]| -> Result<Vec<Dim>> {
         let dims = texts.iter().map(|t| parse(t)).collect::<Result<Vec<Dim>>>()?;
         match dims.iter().flat_map(Dim::symbols).find(|s| !LaunchSymbol::parse(s).is_some_and(is_known)) {
@@ -129,11 +132,33 @@ fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
         symbol: kernel.symbol.clone(),
         writes: kernel.writes.clone(),
         params: kernel.params as usize,
-        scratch_bytes,
+        scratch_bytes: over_params("the scratch size", &kernel.scratch_bytes)?,
         class: kernel.class.clone(),
         requires: required(&kernel.requires)?,
         indexes: required(&kernel.indexes)?,
+        targets: read_targets(&kernel.targets, &|text| over_params("the grid", text))?,
+        target: None,
     })
+}
+
+fn read_targets(targets: &[plan::KernelTarget], grid: &dyn Fn(&str) -> Result<Dim>) -> Result<Vec<Target>> {
+    let mut read: Vec<Target> = vec![];
+    for target in targets {
+        let plan::KernelTarget { target: name, grid: text, block, shared_bytes } = target;
+        if read.iter().any(|t| t.name == *name) {
+            return Err(broken(format!("it has two launches for {name}")));
+        }
+        if !(1..=THREADS_MAX).contains(block) {
+            return Err(broken(format!("blocks of {block} threads for {name}, where 1 to {THREADS_MAX} are possible")));
+        }
+        if *shared_bytes > SHARED_BYTES_MAX {
+            let most = SHARED_BYTES_MAX;
+            return Err(broken(format!("{shared_bytes} bytes of shared memory for {name}, where {most} are possible")));
+        }
+        let (block, shared_bytes) = (*block, *shared_bytes);
+        read.push(Target { name: name.clone(), grid: grid(text)?, block, shared_bytes });
+    }
+    Ok(read)
 }
 
 pub fn parse(text: &str) -> Result<Dim> {

@@ -29,6 +29,17 @@ pub fn code() -> &'static [u8] {
     })
 }
 
+pub static PTX: &str = include_str!("kernels.ptx");
+
+/// A folder with a `libcuda.so` that computes on the CPU.
+pub fn driver() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/driver.c");
+    let output = dir.path().join("libcuda.so");
+    run(Command::new("cc").args(["-O1", "-fPIC", "-shared", "-o"]).arg(output).arg(source));
+    dir
+}
+
 fn run(command: &mut Command) {
     let done = command.output().expect("cc runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -44,6 +55,9 @@ pub struct Builder {
     pub constants: Vec<Constant>,
     pub weights: Vec<u8>,
     pub selftest: Option<SelfTest>,
+    /// Targets and their PTX.
+    pub ptx: Vec<(String, String)>,
+    pub without_cpu: bool,
 }
 
 impl Builder {
@@ -58,6 +72,8 @@ impl Builder {
             constants: vec![],
             weights: vec![],
             selftest: None,
+            ptx: vec![],
+            without_cpu: false,
         }
     }
 
@@ -124,6 +140,16 @@ impl Builder {
         self.kernels.len() as u32 - 1
     }
 
+    /// PTX beside the CPU's code, for kernels whose last parameter is the number of items.
+    pub fn for_gpus(&mut self) {
+        self.ptx.push(("sm_80".into(), PTX.into()));
+        for kernel in &mut self.kernels {
+            let items = format!("p{}", kernel.params - 1);
+            let (target, grid) = ("sm_80".into(), format!("({items} + 63) floordiv 64"));
+            kernel.targets = vec![KernelTarget { target, grid, block: 64, shared_bytes: 0 }];
+        }
+    }
+
     pub fn launch(&mut self, kernel: u32, buffers: &[u32], params: &[&str], grid: &str) {
         let n = self.steps().len();
         self.step(Action::Launch(Launch {
@@ -153,7 +179,9 @@ impl Builder {
         let mut writer = ArtifactWriter::create(path).unwrap();
         writer.append(&self.weights).unwrap();
         self.selftest.iter().for_each(|test| writer.selftest(test));
-        writer.finish(self.manifest.clone(), &self.plan(), code()).unwrap();
+        self.ptx.iter().for_each(|(target, text)| writer.ptx(target, text.clone()));
+        let code = (!self.without_cpu).then(code);
+        writer.finish(self.manifest.clone(), &self.plan(), code).unwrap();
     }
 
     pub fn load(&self) -> Result<Model> {

@@ -20,7 +20,7 @@ fn rewritten(f: &Folder, change: fn(&mut Manifest)) -> Vec<String> {
     writer.constant(&good.weights).unwrap();
     let mut manifest = good.manifest.clone();
     change(&mut manifest);
-    writer.finish(manifest, &good.plan, &good.code).unwrap();
+    writer.finish(manifest, &good.plan, good.code.as_deref()).unwrap();
     line("sardonyx-run bench m.sdx --min-time 0")
 }
 

@@ -4,10 +4,11 @@ use crate::corpus;
 use crate::watch::Tally;
 use crate::{Outcome, Subject};
 use sardonyx::compile::{Request, compile};
+use sardonyx::targets::TARGETS;
 use sardonyx_runtime::program::{self, Entry, Program};
 use sardonyx_runtime::tensor_io::Synthetic;
 use sardonyx_runtime::{
-    Artifact, Error, Fault, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorView, Verify,
+    Artifact, DeviceName, Error, Fault, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorView, Verify,
 };
 use sardonyx_tests::damage::{Random, damaged};
 use sardonyx_tests::schemas::{MANIFEST, PLAN, SELFTEST};
@@ -35,7 +36,8 @@ pub fn open() -> Box<dyn Subject> {
         let (model, output) = (base.folder.path().join("model.onnx"), folder.path().join("m.sdx"));
         std::fs::write(&model, &base.model).expect("a temporary folder takes a model");
         // Not all are for compiling: some only test the reader of models.
-        if compile(&Request::new(&model, &output)).is_ok() {
+        let targets = TARGETS.iter().map(|(_, target)| *target).collect();
+        if compile(&Request { targets, ..Request::new(&model, &output) }).is_ok() {
             let bytes = std::fs::read(&output).expect("an artifact was written");
             if bytes.len() < 1 << 20 {
                 let parts = Parts::read(&bytes);
@@ -84,7 +86,10 @@ fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> 
     said.push_str(", verified");
     program::verify(&artifact.manifest, &artifact.plan, artifact.weights.len()).map_err(|e| e.file("it"))?;
     drop(artifact);
-    let model = Model::load(path, &LoadOptions { selftest: seed.is_multiple_of(3), ..LoadOptions::default() })?;
+    // The simulator takes longer.
+    let device = if seed % 8 == 5 { DeviceName::Sim("sm_80".into()) } else { DeviceName::Cpu };
+    let options = LoadOptions { device, selftest: seed.is_multiple_of(3), ..LoadOptions::default() };
+    let model = Model::load(path, &options)?;
     said.push_str(", loaded");
     let options = SessionOptions { threads: 1 + seed as usize % 2, memory_bytes_max: Some(MEMORY_BYTES_MAX) };
     let session = model.session(&options)?;

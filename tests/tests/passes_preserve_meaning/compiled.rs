@@ -6,6 +6,7 @@ use melior::ir::{BlockLike, Location, Module};
 use sardonyx::compile::kernel_modules;
 use sardonyx::emit::{Product, write};
 use sardonyx::import::ParamStore;
+use sardonyx::targets::Target;
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::SymbolKind;
@@ -43,6 +44,16 @@ fn load(context: &MlirContext, case: &Case) -> Result<Model> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("case.sdx");
     let modules = kernel_modules(raw);
-    write(&path, &Product { plan: &plan, modules: &modules, params: &params, model_hash: "", selftest: None })?;
+    write(
+        &path,
+        &Product {
+            plan: &plan,
+            modules: &modules,
+            params: &params,
+            model_hash: "",
+            selftest: None,
+            targets: &[Target::Cpu],
+        },
+    )?;
     Model::load(&path, &LoadOptions::default())
 }

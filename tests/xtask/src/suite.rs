@@ -54,6 +54,22 @@ static SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "ptxas",
+        about: "NVIDIA's assembler, where it can be had, on the PTX of every kernel: accepted, no spills, tensor cores used",
+        prepare: |context| {
+            models::ensure_default(context)?;
+            fetch::ensure_for(context, Some("ptxas"))?;
+            fetch::command(context, &["fusedtok".into()])
+        },
+        cargo: &["test", "-p", "sardonyx-tests", "--test", "ptxas", "--", "--ignored", "--nocapture"],
+    },
+    Suite {
+        name: "published",
+        about: "kernels that others have published, executed by ptxvm; 38 MB of packages",
+        prepare: |context| fetch::ensure_for(context, Some("published")),
+        cargo: &["test", "-p", "sardonyx-tests", "--test", "published", "--", "--ignored", "--nocapture"],
+    },
+    Suite {
         name: "shapes",
         about: "one MiniLM artifact at 30 shapes, and the whole model at 4, against the interpreter",
         prepare: models::ensure_default,

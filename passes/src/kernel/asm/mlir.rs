@@ -1,6 +1,7 @@
 //! The writer's operations as upstream MLIR: arith, math, vector, scf, llvm
 
 use super::{Asm, Elem, Ty, Val};
+use crate::kernel::dims::both;
 use std::fmt::Write;
 
 impl Elem {
@@ -115,6 +116,15 @@ impl Asm {
 
     pub(super) fn mlir_bin(&mut self, op: &str, a: Val, b: Val) -> Val {
         self.def(a.ty, &format!("{op} {a}, {b} : {}", a.ty.name()))
+    }
+
+    /// The truncated quotient is one too large where the remainder is negative.
+    pub(super) fn mlir_floordiv(&mut self, a: Val, b: Val) -> Val {
+        let (q, r) = (both(self, "arith.divsi", a, b), both(self, "arith.remsi", a, b));
+        let (zero, one) = (self.zero(r.ty), self.int(1, r.ty));
+        let negative = self.mlir_compare("cmpi", "slt", r, zero);
+        let lower = self.mlir_bin("arith.subi", q, one);
+        self.mlir_select(negative, lower, q)
     }
 
     pub(super) fn mlir_un(&mut self, op: &str, a: Val) -> Val {

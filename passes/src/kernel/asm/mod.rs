@@ -174,6 +174,14 @@ impl Asm {
         }
     }
 
+    /// ⌊a / b⌋ of 64-bit numbers for b > 0, one lane repeated where the other has several.
+    pub fn floordiv(&mut self, a: Val, b: Val) -> Val {
+        match self.language {
+            Language::Mlir => self.mlir_floordiv(a, b),
+            Language::Ptx => self.ptx_floordiv(a, b),
+        }
+    }
+
     pub fn un(&mut self, op: &str, a: Val) -> Val {
         match self.language {
             Language::Mlir => self.mlir_un(op, a),

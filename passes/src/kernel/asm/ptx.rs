@@ -5,6 +5,7 @@
 //! rounded to nearest, never contracted, never flushed to zero.
 
 mod control;
+mod division;
 mod memory;
 
 use super::{Asm, Elem, Ty, Val};
@@ -142,7 +143,7 @@ impl Asm {
     }
 
     /// The same instruction for every lane; `{0}`, `{1}` … are the operands' registers.
-    fn each(&mut self, ty: Ty, args: &[Val], text: impl Fn(&str, &[String]) -> String) -> Val {
+    pub(super) fn each(&mut self, ty: Ty, args: &[Val], text: impl Fn(&str, &[String]) -> String) -> Val {
         let v = self.fresh(ty);
         for lane in 0..ty.lanes {
             let operands: Vec<String> = args.iter().map(|a| self.operand(*a, lane)).collect();
@@ -264,6 +265,10 @@ impl Asm {
         if elem == Elem::I1 {
             return self.each(ty, &[a, b], |d, o| format!("{name}.pred {d}, {}, {};", o[0], o[1]));
         }
+        let divisor = self.known_int(b).filter(|n| elem == Elem::I32 && (1..1 << 32).contains(n));
+        if let (Some(n), "arith.divui") = (divisor, op) {
+            return self.ptx_divided(a, n as u32);
+        }
         // What looks at the upper bits gets them right; the other operations need not.
         let looks = matches!(name, "div" | "rem" | "max" | "min" | "shr");
         let (mut a, mut b) = (a, b);
@@ -310,7 +315,12 @@ impl Asm {
             "ole" => "le",
             "ogt" => "gt",
             "oge" => "ge",
+            "ueq" => "equ",
             "une" => "neu",
+            "ult" => "ltu",
+            "ule" => "leu",
+            "ugt" => "gtu",
+            "uge" => "geu",
             "uno" => "nan",
             other => unreachable!("`{other}` is not written as PTX"),
         };

@@ -6,6 +6,7 @@
 
 pub mod gemm;
 mod index;
+mod limits;
 mod map;
 mod movement;
 mod rows;
@@ -80,8 +81,8 @@ pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
 
 impl KernelDef {
     /// The kernel as a PTX entry. Errors: E0202 for sizes that the grid cannot express.
-    pub fn emit_ptx(&self, symbol: &str, _target: Target) -> Result<PtxKernel> {
-        self.entry(symbol, |cx, asm| match (self.class, gemm::Gemm::of(self)) {
+    pub fn emit_ptx(&self, symbol: &str, target: Target) -> Result<PtxKernel> {
+        self.entry(symbol, target, |cx, asm| match (self.class, gemm::Gemm::of(self)) {
             (Class::Map, _) => map::emit(cx, asm),
             (_, Some(gemm)) => gemm::emit(cx, asm, &gemm),
             (Class::Normalise | Class::Contract, None) => rows::emit(cx, asm),
@@ -89,11 +90,11 @@ impl KernelDef {
     }
 
     /// A contraction with tiles of one's own choice.
-    pub fn emit_gemm(&self, symbol: &str, gemm: &gemm::Gemm) -> Result<PtxKernel> {
-        self.entry(symbol, |cx, asm| gemm::emit(cx, asm, gemm))
+    pub fn emit_gemm(&self, symbol: &str, target: Target, gemm: &gemm::Gemm) -> Result<PtxKernel> {
+        self.entry(symbol, target, |cx, asm| gemm::emit(cx, asm, gemm))
     }
 
-    fn entry(&self, symbol: &str, write: impl FnOnce(&Cx, &mut Asm) -> Form) -> Result<PtxKernel> {
+    fn entry(&self, symbol: &str, target: Target, write: impl FnOnce(&Cx, &mut Asm) -> Form) -> Result<PtxKernel> {
         let mut asm = Asm::ptx();
         let cx = arguments(&mut asm, self);
         let form = write(&cx, &mut asm);
@@ -102,7 +103,9 @@ impl KernelDef {
         }
         let head = signature(self, symbol, form.block);
         let text = asm.finish_ptx(&head, &form.variables);
-        Ok(PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes })
+        let kernel = PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes };
+        limits::check(target, symbol, &kernel)?;
+        Ok(kernel)
     }
 }
 

@@ -1,21 +1,22 @@
-//! r = reduce f(load …); store g(r, load …): a warp computes one row, or a block, or a thread
+//! r = reduce f(load …); store g(r, load …): a warp computes one row, or a block one or 32
 //!
 //! Threads of a team take neighbouring elements of a row and combine their results. Where a row fits into their
 //! registers each element is loaded and computed once, whatever number of reductions follow each other; where it does
 //! not, each stage passes over it again. Which of the two, and whether 16 bytes go at once, is decided here where the
 //! row's length is known and else at the beginning of the kernel, for all threads alike. Where neighbouring rows are
-//! neighbours in memory and the elements of a row are not, each thread takes a row.
+//! neighbours in memory and the elements of a row are not, each lane has a row, of which each warp of a block takes
+//! every eighth element.
 
 mod movement;
 
 use super::index::{first_item, index, outer_point};
-use super::team::{Partial, Team, WARP};
+use super::team::{Partial, Team, WARP, warp_and_lane};
 use super::vector::Vectors;
 use super::{Form, outer_points};
 use crate::kernel::asm::{Asm, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::{Cx, Point};
-use crate::kernel::normalise::{Pass, Stages, across_lanes, neutral, row, store_rows};
+use crate::kernel::normalise::{Pass, Stages, across_lanes, neutral, store_rows};
 use crate::kernel::scalar;
 
 pub use movement::requests;
@@ -41,8 +42,10 @@ pub enum Way {
 /// What is known about a kernel before its launch.
 pub struct Plan {
     pub stages: Stages,
-    /// Threads of a row; 1 where each has rows of its own.
+    /// Threads of a row.
     pub threads: i64,
+    /// Whether the lanes of a warp have rows of their own.
+    pub columns: bool,
     /// In order of preference, each with the longest row that it takes and whether it needs aligned vectors. The last
     /// one takes every row.
     pub ways: Vec<(Way, i64, bool)>,
@@ -54,14 +57,16 @@ pub fn plan(def: &KernelDef) -> Plan {
     let last = def.n_vars() - 1;
     let length = def.inner.iter().map(|s| s.as_const()).product::<Option<i64>>();
     let rows = outer_points(def).as_const();
-    if !stages.is_across_threads() {
-        return Plan { stages, threads: 1, ways: vec![(Way::Again { width: 1 }, i64::MAX, false)], vectors: None };
-    }
-    let vectors = Vectors::along(def, last).and_then(|v| v.divides(def.extent(last)));
+    let columns = !stages.is_across_threads();
+    let vectors = Vectors::along(def, last).and_then(|v| v.divides(def.extent(last))).filter(|_| !columns);
     let kept = KEPT_MAX / registers(def, &stages);
     let is_kept = def.inner.len() == 1 && stages.n > 1 && kept > 0;
     let long = length.is_some_and(|n| n > WARP * if is_kept { kept } else { KEPT_MAX });
-    let threads = if long || rows == Some(1) { BLOCK_OF_ONE } else { WARP };
+    let threads = match columns {
+        true => BLOCK_OF_ONE / WARP,
+        false if long || rows == Some(1) => BLOCK_OF_ONE,
+        false => WARP,
+    };
     let times = |width: i64| match length {
         Some(n) => ceil(n.max(1), threads * width),
         None => kept / width,
@@ -82,14 +87,14 @@ pub fn plan(def: &KernelDef) -> Plan {
     if !ways.iter().any(|w| !w.2 && length.is_some_and(|n| n <= w.1)) {
         ways.push((Way::Again { width: 1 }, i64::MAX, false));
     }
-    Plan { stages, threads, ways, vectors }
+    Plan { stages, threads, columns, ways, vectors }
 }
 
 impl Plan {
     /// Rows of a block, and its threads.
     fn block(&self) -> (i64, i64) {
         match self.threads {
-            1 => (BLOCK, BLOCK),
+            _ if self.columns => (WARP, BLOCK_OF_ONE),
             WARP => (BLOCK / WARP, BLOCK),
             threads => (1, threads),
         }
@@ -103,15 +108,13 @@ fn ceil(a: i64, b: i64) -> i64 {
 /// Registers that one element takes from one stage to the next.
 fn registers(def: &KernelDef, stages: &Stages) -> i64 {
     let evaluated = stages.evaluated(def, |k| is_kept(def, stages, k));
+    let roots = stages.roots(def);
     let before = |k: usize, stage: usize| evaluated[..stage].iter().any(|e| e.contains(&k));
     let at = |stage: usize| {
         let kept = (0..def.body.len()).filter(|k| is_kept(def, stages, *k) && before(*k, stage));
-        let stores = def.stores.iter().map(|w| w.value);
-        let reduced = def.body.iter().filter_map(|s| if let Op::Reduce { arg, .. } = s.op { Some(arg) } else { None });
-        let roots: Vec<usize> = stores.chain(reduced).collect();
         let later = |k: &usize| {
             let used = evaluated[stage..].iter().flatten().any(|user| def.operands(*user).contains(k));
-            used || (roots.contains(k) && stage + 1 == stages.n)
+            used || roots.iter().any(|(s, root)| *s >= stage && root == k)
         };
         let size = |k: usize| if scalar::register(def.body[k].dtype).bits() == 64 { 2 } else { 1 };
         kept.filter(later).map(size).sum::<i64>()
@@ -130,30 +133,32 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
     let rows = outer_points(cx.def);
     let (per_block, threads) = plan.block();
     let (first, n) = (first_item(asm, per_block), cx.dim(asm, &rows));
-    let thread = asm.special("%tid.x");
-    let mut variables = String::new();
-    // The number of the row within the block.
-    let within = match plan.threads {
-        1 => index(asm, thread),
-        WARP => {
-            let five = asm.int(5, Ty::I32);
-            let warp = asm.bin("arith.shrui", thread, five);
-            index(asm, warp)
-        }
-        _ => asm.i64(0),
+    let (thread, (warp, lane)) = (asm.special("%tid.x"), warp_and_lane(asm));
+    // The number of the row within the block, and of the thread within the row.
+    let (row, thread) = match plan.threads {
+        _ if plan.columns => (lane, warp),
+        WARP => (warp, lane),
+        _ => (asm.int(0, Ty::I32), thread),
     };
-    let item = asm.bin("arith.addi", first, within);
+    let (row, thread) = (index(asm, row), index(asm, thread));
+    let item = asm.bin("arith.addi", first, row);
     let inside = asm.cmpi("slt", item, n);
-    asm.if_then(inside, |asm| {
+    let mut variables = String::new();
+    let mut start = |asm: &mut Asm, item: Val, has_row: Option<Val>| {
         let mut point = Point::new(cx);
         point.vars = outer_point(cx, asm, item);
-        if plan.threads == 1 {
-            return row(cx, asm, &plan.stages, point);
-        }
-        let thread = if plan.threads == WARP { asm.special("%laneid") } else { thread };
-        let team = Team { threads: plan.threads, thread: index(asm, thread) };
+        let team = Team { threads: plan.threads, thread, has_row };
         choose(cx, asm, &plan, &team, &point, 0, &mut variables);
-    });
+    };
+    if plan.columns {
+        // Barriers want all threads: those without a row stand at the last one and touch nothing of it.
+        let one = asm.i64(1);
+        let last = asm.bin("arith.subi", n, one);
+        let item = asm.bin("arith.minsi", item, last);
+        start(asm, item, Some(inside));
+    } else {
+        asm.if_then(inside, |asm| start(asm, item, None));
+    }
     Form { variables, ..Form::of_items(&rows, per_block, threads) }
 }
 
@@ -207,7 +212,7 @@ fn through(cx: &Cx, asm: &mut Asm, plan: &Plan, team: &Team, mut point: Point, w
         } else {
             totals = asm.variables(&totals);
             parts.iter_mut().for_each(|part| part.takes(cx, plan, &point));
-            each_part(cx, asm, &pass, &mut parts, &totals);
+            each_part(cx, asm, &pass, team, &mut parts, &totals);
         }
         let mut partials = vec![];
         for (&(k, f, _), total) in pass.reductions.iter().zip(totals) {
@@ -242,7 +247,7 @@ fn parts(cx: &Cx, asm: &mut Asm, team: &Team, way: Way) -> Vec<Part> {
         let (before, behind) = (asm.i64(time * team.threads * width), (time + 1) * team.threads * width);
         point.vars[last] = Some(if time == 0 { first } else { asm.bin("arith.addi", first, before) });
         (point.along, point.lanes, point.aligned) = (last, width as u32, width > 1);
-        let bounded = cx.def.extent(last).as_const().is_none_or(|n| n < behind);
+        let bounded = team.has_row.is_some() || cx.def.extent(last).as_const().is_none_or(|n| n < behind);
         parts.push(Part { point, bounded });
     }
     parts
@@ -265,7 +270,7 @@ impl Part {
 }
 
 /// A stage of the parts, each within the condition of the one before it: a short row is done early.
-fn each_part(cx: &Cx, asm: &mut Asm, pass: &Pass, parts: &mut [Part], totals: &[Val]) {
+fn each_part(cx: &Cx, asm: &mut Asm, pass: &Pass, team: &Team, parts: &mut [Part], totals: &[Val]) {
     let Some((part, rest)) = parts.split_first_mut() else { return };
     let last = cx.def.n_vars() - 1;
     let bounded = part.bounded;
@@ -273,13 +278,14 @@ fn each_part(cx: &Cx, asm: &mut Asm, pass: &Pass, parts: &mut [Part], totals: &[
     let mut body = |asm: &mut Asm| {
         let next = pass.leaf(cx, asm, &mut part.point, totals, |r| r);
         totals.iter().zip(next).for_each(|(total, next)| asm.set(*total, next));
-        each_part(cx, asm, pass, rest, totals);
+        each_part(cx, asm, pass, team, rest, totals);
     };
     if !bounded {
         return body(asm);
     }
     let extent = cx.extent(asm, last);
-    let inside = asm.cmpi("slt", at, extent);
+    let length = team.length(asm, extent);
+    let inside = asm.cmpi("slt", at, length);
     asm.if_then(inside, body);
 }
 
@@ -305,7 +311,8 @@ impl Walk<'_> {
         }
         let (width, step) = (asm.i64(self.width), asm.i64(self.width * self.team.threads));
         let first = asm.bin("arith.muli", self.team.thread, width);
-        asm.for_loop((first, extent, step), &totals, |asm, i, totals| {
+        let length = self.team.length(asm, extent);
+        asm.for_loop((first, length, step), &totals, |asm, i, totals| {
             let mut point = point.clone();
             point.vars[var] = Some(i);
             (point.along, point.lanes, point.aligned) = (var, self.width as u32, self.width > 1);

@@ -22,6 +22,7 @@ mod statements;
 mod table;
 mod tracking;
 mod warp;
+mod wmma;
 
 pub use program::Module;
 pub use statements::SHARED_BYTES_MAX;

@@ -30,6 +30,7 @@ pub fn requests(launch: &Launch) -> Vec<Traffic> {
 struct Walk<'a> {
     launch: &'a Launch<'a>,
     threads: i64,
+    columns: bool,
     way: Way,
     outer: Vec<i64>,
     inner: Vec<i64>,
@@ -44,7 +45,14 @@ impl<'a> Walk<'a> {
         let way = plan.ways.iter().find(takes).expect("the last way takes every row").0;
         let extents = |vars: std::ops::Range<usize>| vars.map(|v| launch.extent(v)).collect();
         let n = launch.def.outer.len();
-        Walk { launch, threads: plan.threads, way, outer: extents(0..n), inner: extents(n..launch.def.n_vars()) }
+        Walk {
+            launch,
+            threads: plan.threads,
+            columns: plan.columns,
+            way,
+            outer: extents(0..n),
+            inner: extents(n..launch.def.n_vars()),
+        }
     }
 
     /// One access of every element, or of every row.
@@ -53,13 +61,17 @@ impl<'a> Walk<'a> {
         let (rows, last) = (self.outer.iter().product::<i64>(), *self.inner.last().expect("a reduction walks"));
         let others: i64 = self.inner[..self.inner.len() - 1].iter().product();
         let along = self.launch.def.n_vars() - 1;
-        if self.threads == 1 {
-            let elements = if per_element { others * last } else { 1 };
-            let point = |step: i64, lane: usize| {
-                let row = WARP * (step / elements) + lane as i64;
-                (row < rows).then(|| self.point(row, step % elements))
+        if self.columns {
+            let times = match (per_element, is_store) {
+                (true, _) => others * last,
+                (false, true) => 1,
+                (false, false) => self.threads,
             };
-            let steps = Steps { n: ceil(rows, WARP) * elements, point: &point, along, width: 1, whole: false };
+            let point = |step: i64, lane: usize| {
+                let row = WARP * (step / times) + lane as i64;
+                (row < rows).then(|| self.point(row, if per_element { step % times } else { 0 }))
+            };
+            let steps = Steps { n: ceil(rows, WARP) * times, point: &point, along, width: 1, whole: false };
             return self.launch.count(traffic, touch, &steps);
         }
         let warps = self.threads / WARP;

@@ -1,0 +1,140 @@
+//! what is asked of a GPU, and its answers as JSON  =>  `testdata/goldens/*.json`
+
+use half::{bf16, f16};
+use serde_json::{Value, json};
+
+/// The kernels; every entry takes the addresses of its input and of its output.
+pub static PTX: &str = include_str!("../../../testdata/goldens/probe.ptx");
+
+/// Words that a lane reads and writes: a value, or six registers of factors and four of a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Unary,
+    Matrix,
+}
+
+impl Shape {
+    pub fn words(self) -> (usize, usize) {
+        match self {
+            Shape::Unary => (1, 1),
+            Shape::Matrix => (10, 4),
+        }
+    }
+}
+
+/// One entry with the bits that its lanes read, warp after warp.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    pub entry: String,
+    pub shape: Shape,
+    pub inputs: Vec<u32>,
+}
+
+impl Case {
+    pub fn warps(&self) -> usize {
+        self.inputs.len() / self.shape.words().0 / 32
+    }
+
+    pub fn n_outputs(&self) -> usize {
+        self.warps() * 32 * self.shape.words().1
+    }
+}
+
+/// Values around which approximations have seams.
+static SEAMS: [f32; 18] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.0,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    f32::NAN,
+    f32::MIN_POSITIVE,
+    1e-40,
+    -1e-40,
+    f32::MAX,
+    f32::MIN,
+    -126.0,
+    -149.0,
+    127.99,
+    128.0,
+];
+
+/// Warps of each unary entry, and matrix products of each kind.
+const UNARY_WARPS: usize = 24;
+const PRODUCTS: usize = 12;
+
+static UNARY: [&str; 9] = ["cos", "ex2", "ex2_ftz", "lg2", "rcp", "rsqrt", "sin", "sqrt", "tanh"];
+
+/// Everything that is asked, the same at every call.
+pub fn cases() -> Vec<Case> {
+    let mut random = Random(20);
+    let unary = UNARY.map(|entry| Case { entry: entry.into(), shape: Shape::Unary, inputs: floats(&mut random) });
+    let matrix: [(&str, fn(&mut Random) -> u32); 4] = [
+        ("mma_bf16", |r| pair(r, |v| bf16::from_f32(v).to_bits())),
+        ("mma_f16", |r| pair(r, |v| f16::from_f32(v).to_bits())),
+        ("mma_tf32", |r| r.wide(8).to_bits() & !0x1fff),
+        ("mma_s8", |r| r.bits() as u32),
+    ];
+    let matrix = matrix.map(|(entry, factor)| {
+        let lane = |random: &mut Random| -> Vec<u32> {
+            let factors: Vec<u32> = (0..6).map(|_| factor(random)).collect();
+            let sum =
+                (0..4).map(|_| if entry == "mma_s8" { random.bits() as u32 >> 8 } else { random.wide(8).to_bits() });
+            factors.into_iter().chain(sum.collect::<Vec<_>>()).collect()
+        };
+        let inputs = (0..PRODUCTS * 32).flat_map(|_| lane(&mut random)).collect();
+        Case { entry: entry.into(), shape: Shape::Matrix, inputs }
+    });
+    unary.into_iter().chain(matrix).collect()
+}
+
+/// The seams, a range that sine and exponential take in practice, and then any exponent.
+fn floats(random: &mut Random) -> Vec<u32> {
+    let n = UNARY_WARPS * 32;
+    let seams = SEAMS.iter().map(|v| v.to_bits());
+    let others = (SEAMS.len()..n).map(|i| if i < n / 2 { random.wide(3) * 4.0 } else { random.wide(60) }.to_bits());
+    seams.chain(others).collect()
+}
+
+fn pair(random: &mut Random, narrow: fn(f32) -> u16) -> u32 {
+    let mut one = || u32::from(narrow(random.wide(8)));
+    one() | one() << 16
+}
+
+/// splitmix64.
+pub struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Of either sign, with an exponent from -`span` to `span`.
+    fn wide(&mut self, span: i32) -> f32 {
+        let exponent = (self.bits() % (2 * span as u64 + 1)) as i32 - span;
+        let fraction = 1.0 + (self.bits() >> 41) as f32 / (1 << 23) as f32;
+        fraction * (exponent as f32).exp2() * if self.bits() & 1 == 0 { 1.0 } else { -1.0 }
+    }
+}
+
+/// A device's answers, to be kept.
+pub fn to_json(device: &str, answers: &[(Case, Vec<u32>)]) -> String {
+    let case = |(case, outputs): &(Case, Vec<u32>)| {
+        let matrix = case.shape == Shape::Matrix;
+        json!({"entry": case.entry, "matrix": matrix, "inputs": hex(&case.inputs), "outputs": hex(outputs)})
+    };
+    let cases: Vec<Value> = answers.iter().map(case).collect();
+    serde_json::to_string_pretty(&json!({"device": device, "cases": cases})).expect("it has no maps with odd keys")
+        + "\n"
+}
+
+fn hex(words: &[u32]) -> String {
+    words.iter().map(|w| format!("{w:08x}")).collect()
+}

@@ -1,0 +1,74 @@
+//! gpu_goldens FILE.json  =>  what the first GPU computes where the PTX ISA leaves freedom, bit for bit
+//!
+//! The simulator is held to these files: `cargo test -p sardonyx-runtime --test goldens` replays testdata/goldens/*.json.
+
+mod cases;
+
+use cases::{Case, PTX, cases, to_json};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+use std::ffi::{CString, c_void};
+
+fn main() {
+    let Some(file) = std::env::args().nth(1) else {
+        eprintln!("usage: gpu_goldens FILE.json");
+        std::process::exit(2);
+    };
+    // SAFETY: looks whether the driver's library can be loaded.
+    if !unsafe { sys::is_culib_present() } {
+        eprintln!("error: there is no CUDA driver on this machine");
+        std::process::exit(2);
+    }
+    // SAFETY: `PTX` declares entries that read and write as much as a case says.
+    let recorded = unsafe { record() }.map_err(|e| format!("the GPU's driver: {e:?}"));
+    let written =
+        recorded.and_then(|text| std::fs::write(&file, text).map_err(|e| format!("cannot write {file}: {e}")));
+    if let Err(message) = written {
+        eprintln!("error: {message}");
+        std::process::exit(2);
+    }
+}
+
+/// # Safety
+/// The entries of `PTX` must be those that [`cases`] names, with its shapes.
+unsafe fn record() -> Result<String, DriverError> {
+    result::init()?;
+    let gpu = result::device::get(0)?;
+    let name = result::device::get_name(gpu)?;
+    // SAFETY: the device exists; its context stays until the process ends.
+    unsafe {
+        let context = result::primary_ctx::retain(gpu)?;
+        result::ctx::set_current(context)?;
+    }
+    let text = CString::new(PTX).expect("PTX has no zero byte");
+    // SAFETY: the text ends with a zero.
+    let module = unsafe { result::module::load_data(text.as_ptr().cast::<c_void>())? };
+    let mut answers = vec![];
+    for case in cases() {
+        // SAFETY: as the caller promises.
+        let outputs = unsafe { answer(module, &case)? };
+        answers.push((case, outputs));
+    }
+    Ok(to_json(&name, &answers))
+}
+
+/// # Safety
+/// The module's entry reads the case's inputs and writes its outputs, and nothing else.
+unsafe fn answer(module: sys::CUmodule, case: &Case) -> Result<Vec<u32>, DriverError> {
+    let mut outputs = vec![0_u32; case.n_outputs()];
+    let entry = CString::new(case.entry.as_str()).expect("names have no zero byte");
+    // SAFETY: both buffers have the sizes that the entry uses, and live until the copy back, which waits for the kernel.
+    unsafe {
+        let function = result::module::get_function(module, entry)?;
+        let (mut from, mut to) =
+            (result::malloc_sync(4 * case.inputs.len())?, result::malloc_sync(4 * case.n_outputs())?);
+        result::memcpy_htod_sync(from, &case.inputs)?;
+        let mut arguments = [(&raw mut from).cast::<c_void>(), (&raw mut to).cast::<c_void>()];
+        let grid = (case.warps() as u32, 1, 1);
+        result::launch_kernel(function, grid, (32, 1, 1), 0, std::ptr::null_mut(), &mut arguments)?;
+        result::memcpy_dtoh_sync(&mut outputs, to)?;
+        result::free_sync(from)?;
+        result::free_sync(to)?;
+    }
+    Ok(outputs)
+}

@@ -1,0 +1,368 @@
+//! the artifact's PTX on a GPU, through the driver of the machine, which is looked for when a GPU is asked for
+//!
+//! Every session has a stream. What is launched there is not waited for until the call ends: an index that was out of
+//! range is found then, and a deadline that passes meanwhile is told then.
+
+use super::ptx::{self, Entry};
+use super::{Address, Block, Device, Memory, Queue, Source, Work, no_code};
+use crate::stop::Stop;
+use crate::{Error, Result};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUresult};
+use std::ffi::{CStr, CString, c_void};
+use std::sync::Arc;
+
+/// Driver handles of a context, a module and a stream are for any thread that has made the context its own.
+#[derive(Clone, Copy)]
+struct Handle<T>(*mut T);
+
+// SAFETY: the driver's functions may be called from every thread, after `Context::enter`.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+
+/// The driver's own context of a GPU, shared with everything else in this process that uses the GPU.
+struct Context {
+    gpu: sys::CUdevice,
+    handle: Handle<sys::CUctx_st>,
+}
+
+pub(super) struct Cuda {
+    target: String,
+    /// By kernel.
+    functions: Vec<Function>,
+    _module: Option<Module>,
+    context: Arc<Context>,
+}
+
+struct Function {
+    handle: Handle<sys::CUfunc_st>,
+    entry: Entry,
+}
+
+struct Module {
+    handle: Handle<sys::CUmod_st>,
+    context: Arc<Context>,
+}
+
+/// Bytes for what the driver's compiler says about PTX.
+const LOG_BYTES: usize = 1 << 14;
+/// Dynamic shared memory that a kernel need not ask for.
+const SHARED_BYTES_FREE: u32 = 48 << 10;
+
+impl Cuda {
+    pub fn open(number: u32, source: &Source) -> Result<Arc<dyn Device>> {
+        let context = Arc::new(Context::open(number)?);
+        let target = choose_target(source, context.capability()?)?;
+        let (module, functions) = match ptx::module(source, &target)? {
+            None => (None, vec![]),
+            Some((text, entries)) => {
+                let module = Module::load(&context, text)?;
+                let functions = entries.into_iter().map(|entry| module.function(entry)).collect::<Result<_>>()?;
+                (Some(module), functions)
+            }
+        };
+        Ok(Arc::new(Cuda { target, functions, _module: module, context }))
+    }
+}
+
+/// The best PTX that this GPU runs: `sm_80` runs on it and on all later ones, `sm_90a` on exactly that.
+fn choose_target(source: &Source, capability: u32) -> Result<String> {
+    let number = |target: &str| {
+        let digits = target.strip_prefix("sm_")?;
+        match digits.strip_suffix('a') {
+            Some(exact) => exact.parse::<u32>().ok().filter(|n| *n == capability).map(|n| (n, true)),
+            None => digits.parse::<u32>().ok().filter(|n| *n <= capability).map(|n| (n, false)),
+        }
+    };
+    let usable = source.ptx.iter().filter_map(|(target, _)| Some((number(target)?, target)));
+    match usable.max() {
+        Some((_, target)) => Ok(target.clone()),
+        None if source.program.kernels.is_empty() => Ok(String::new()),
+        None => Err(no_code(source, &format!("sm_{capability}"), "cuda:sm_80")),
+    }
+}
+
+/// What the driver says to a call of ours.
+fn check(result: CUresult, doing: &str) -> Result<()> {
+    if result == CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let mut text = std::ptr::null();
+    // SAFETY: the driver gives a constant string, or leaves null for a number that it does not know.
+    let text = unsafe {
+        let _ = sys::cuGetErrorString(result, &mut text);
+        if text.is_null() { format!("{result:?}") } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+    };
+    let code = if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY { "E0304" } else { "E0405" };
+    Err(Error::user(code, format!("the GPU's driver cannot {doing}: {text}")))
+}
+
+impl Context {
+    fn open(number: u32) -> Result<Context> {
+        let remedy = "install NVIDIA's driver (`nvidia-smi` shows what it finds), or use `--device cpu`";
+        // SAFETY: looks whether the library can be loaded.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::user("E0405", "there is no CUDA driver: libcuda.so cannot be loaded").help(remedy));
+        }
+        let (mut n, mut gpu, mut handle) = (0, 0, std::ptr::null_mut());
+        // SAFETY: the driver writes its answers to the places given.
+        unsafe {
+            check(sys::cuInit(0), "start").map_err(|e| e.help(remedy))?;
+            check(sys::cuDeviceGetCount(&mut n), "count GPUs").map_err(|e| e.help(remedy))?;
+            if i64::from(number) >= i64::from(n) {
+                let message = format!("there is no GPU `cuda:{number}`; the driver knows {n}");
+                return Err(Error::user("E0405", message).help(remedy));
+            }
+            check(sys::cuDeviceGet(&mut gpu, number as i32), "find the GPU")?;
+            check(sys::cuDevicePrimaryCtxRetain(&mut handle, gpu), "use the GPU")?;
+        }
+        Ok(Context { gpu, handle: Handle(handle) })
+    }
+
+    /// Makes the context this thread's.
+    fn enter(&self) -> Result<()> {
+        // SAFETY: the context is retained until this is dropped.
+        check(unsafe { sys::cuCtxSetCurrent(self.handle.0) }, "enter the context")
+    }
+
+    /// 80 for sm_80.
+    fn capability(&self) -> Result<u32> {
+        let (mut major, mut minor) = (0, 0);
+        let doing = "tell the GPU's capability";
+        // SAFETY: the driver writes its answers to the places given.
+        unsafe {
+            let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+            check(sys::cuDeviceGetAttribute(&mut major, attribute, self.gpu), doing)?;
+            let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR;
+            check(sys::cuDeviceGetAttribute(&mut minor, attribute, self.gpu), doing)?;
+        }
+        Ok(u32::try_from(10 * major + minor).unwrap_or(0))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once, released once; modules, streams and memory of it are gone, for each of them holds it.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.gpu) };
+    }
+}
+
+impl Module {
+    /// The driver compiles the text; what it says where it cannot is in the error.
+    fn load(context: &Arc<Context>, text: &str) -> Result<Module> {
+        let image = CString::new(text).map_err(|_| Error::defect("PTX with a zero byte"))?;
+        context.enter()?;
+        let (mut handle, mut log) = (std::ptr::null_mut(), vec![0u8; LOG_BYTES]);
+        let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        // The driver takes a number where it takes a pointer.
+        let size = std::ptr::without_provenance_mut::<c_void>(LOG_BYTES);
+        let mut values = [log.as_mut_ptr().cast(), size];
+        // SAFETY: the text ends with a zero, the options and their values are two each, the log has the size said.
+        let loaded = unsafe {
+            sys::cuModuleLoadDataEx(&mut handle, image.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
+        };
+        check(loaded, "compile the PTX").map_err(|mut e| {
+            let said = log.split(|b| *b == 0).next().unwrap_or(&[]);
+            let said = String::from_utf8_lossy(said);
+            if !said.trim().is_empty() {
+                e.message = format!("{}\n{}", e.message, said.trim());
+            }
+            e.help("use a driver for CUDA 12.0 or later, or compile the model again with this version")
+        })?;
+        Ok(Module { handle: Handle(handle), context: context.clone() })
+    }
+
+    fn function(&self, entry: Entry) -> Result<Function> {
+        let mut handle = std::ptr::null_mut();
+        let missing = || Error::user("E0401", format!("the PTX lacks the kernel `{}`", entry.symbol));
+        let name = CString::new(entry.symbol.as_str()).map_err(|_| missing())?;
+        self.context.enter()?;
+        // SAFETY: the module is loaded and the name ends with a zero.
+        match unsafe { sys::cuModuleGetFunction(&mut handle, self.handle.0, name.as_ptr()) } {
+            CUresult::CUDA_ERROR_NOT_FOUND => return Err(missing()),
+            result => check(result, "find a kernel")?,
+        }
+        if entry.shared_bytes > SHARED_BYTES_FREE {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is of a loaded module. `program::verify` bounds the number.
+            let set = unsafe { sys::cuFuncSetAttribute(handle, attribute, entry.shared_bytes as i32) };
+            check(set, "give a kernel its shared memory").map_err(|e| e.node(entry.symbol.clone()))?;
+        }
+        Ok(Function { handle: Handle(handle), entry })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // SAFETY: loaded once, unloaded once; whoever has a function of it has the device, and so the module.
+            let _ = unsafe { sys::cuModuleUnload(self.handle.0) };
+        }
+    }
+}
+
+/// Memory of the GPU.
+struct Allocation {
+    context: Arc<Context>,
+    address: Address,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // SAFETY: allocated once, freed once. The driver waits for what still uses it.
+            let _ = unsafe { sys::cuMemFree_v2(self.address) };
+        }
+    }
+}
+
+impl Device for Cuda {
+    fn memory(&self) -> Memory {
+        Memory::Own { apart: false }
+    }
+
+    fn target(&self) -> Option<&str> {
+        Some(&self.target).filter(|t| !t.is_empty()).map(String::as_str)
+    }
+
+    fn allocate(self: Arc<Self>, bytes: usize, _: &dyn Fn() -> String) -> Result<Block> {
+        self.context.enter()?;
+        let mut address = 0;
+        // SAFETY: the driver writes the address to the place given.
+        let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes.max(1)) };
+        check(result, &format!("allocate {bytes} bytes"))?;
+        Ok(Block::new(address, bytes, Allocation { context: self.context.clone(), address }))
+    }
+
+    fn write(&self, to: &Block, bytes: &[u8]) -> Result<()> {
+        let address = to.range(0, bytes.len())?;
+        self.context.enter()?;
+        // SAFETY: the range is within the block. Afterwards all streams may read it.
+        unsafe {
+            check(sys::cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), bytes.len()), "copy to the GPU")?;
+            check(sys::cuCtxSynchronize(), "copy to the GPU")
+        }
+    }
+
+    fn read(&self, from: &Block, at: usize, to: &mut [u8]) -> Result<()> {
+        let address = from.range(at, to.len())?;
+        self.context.enter()?;
+        // SAFETY: the range is within the block, and the copy is done when the driver returns.
+        check(unsafe { sys::cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), address, to.len()) }, "copy from the GPU")
+    }
+
+    fn queue(self: Arc<Self>, _: usize) -> Result<Box<dyn Queue>> {
+        self.context.enter()?;
+        let mut handle = std::ptr::null_mut();
+        let flag = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the driver writes its answer to the place given.
+        check(unsafe { sys::cuStreamCreate(&mut handle, flag) }, "make a stream")?;
+        let (handle, values) = (Handle(handle), vec![]);
+        Ok(Box::new(Stream { device: self, handle, status: None, n_steps: 0, values }))
+    }
+}
+
+struct Stream {
+    device: Arc<Cuda>,
+    handle: Handle<sys::CUstream_st>,
+    /// A word for each step of a call.
+    status: Option<Block>,
+    /// Of the call that runs; 0 between calls.
+    n_steps: usize,
+    /// Arguments of the launch under construction.
+    values: Vec<u64>,
+}
+
+impl Stream {
+    fn wait(&self) -> Result<()> {
+        self.device.context.enter()?;
+        // SAFETY: the stream lives as long as this.
+        check(unsafe { sys::cuStreamSynchronize(self.handle.0) }, "finish its work")
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.device.context.enter().is_ok() {
+            // SAFETY: made once, destroyed once.
+            let _ = unsafe { sys::cuStreamDestroy_v2(self.handle.0) };
+        }
+    }
+}
+
+impl Queue for Stream {
+    fn begin(&mut self, n_steps: usize) -> Result<()> {
+        if self.status.as_ref().is_none_or(|status| status.bytes() < 8 * n_steps) {
+            self.status = Some(self.device.clone().allocate(8 * n_steps, &String::new)?);
+        }
+        self.n_steps = n_steps;
+        let Some(status) = self.status.as_ref().filter(|_| n_steps > 0) else { return Ok(()) };
+        self.device.context.enter()?;
+        // SAFETY: the words are this queue's, and have that size.
+        check(unsafe { sys::cuMemsetD8Async(status.address(), 0, 8 * n_steps, self.handle.0) }, "clear memory")
+    }
+
+    fn scratch_bytes(&self, _: usize) -> usize {
+        0
+    }
+
+    fn reserve(&mut self, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn launch(&mut self, work: &Work, _: &Stop) -> Result<()> {
+        let (Some(function), Some(status)) = (self.device.functions.get(work.kernel), &self.status) else {
+            return Err(Error::defect("a launch without a module or outside of a call"));
+        };
+        if work.blocks == 0 {
+            return Ok(());
+        }
+        self.values.clear();
+        self.values.extend_from_slice(work.buffers);
+        self.values.extend(work.params.iter().map(|p| *p as u64));
+        self.values.push(status.range(8 * work.step, 8)?);
+        let mut arguments: Vec<*mut c_void> = self.values.iter_mut().map(|v| (v as *mut u64).cast()).collect();
+        self.device.context.enter()?;
+        let Entry { block, shared_bytes, .. } = function.entry;
+        let (kernel, stream) = (function.handle.0, self.handle.0);
+        // SAFETY: the arguments are as many as the entry declares, each of 8 bytes (`program::verify`, and what the PTX
+        // declares); the driver copies them before it returns. The memory is there, as the caller says.
+        let launched = unsafe {
+            let (arguments, none) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+            sys::cuLaunchKernel(kernel, work.blocks, 1, 1, block, 1, 1, shared_bytes, stream, arguments, none)
+        };
+        check(launched, &format!("launch `{}`", function.entry.symbol))
+    }
+
+    unsafe fn copy(&mut self, from: Address, to: Address, bytes: usize) -> Result<()> {
+        self.device.context.enter()?;
+        // SAFETY: as the caller says.
+        check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.handle.0) }, "copy on the GPU")
+    }
+
+    unsafe fn upload(&mut self, from: &[u8], to: Address) -> Result<()> {
+        self.device.context.enter()?;
+        // SAFETY: as the caller says.
+        let copied = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.handle.0) };
+        check(copied, "copy to the GPU")
+    }
+
+    unsafe fn download(&mut self, from: Address, to: &mut [u8]) -> Result<()> {
+        self.device.context.enter()?;
+        // SAFETY: as the caller says; the bytes are there once the stream has been waited for.
+        let copied = unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.handle.0) };
+        let waited = self.wait();
+        check(copied, "copy from the GPU").and(waited)
+    }
+
+    fn finish(&mut self) -> Result<Option<usize>> {
+        let n = std::mem::take(&mut self.n_steps);
+        let mut words = vec![0; 8 * n];
+        match self.status.as_ref().map(Block::address).filter(|_| n > 0) {
+            // SAFETY: the status has a word for each step of the call.
+            Some(status) => unsafe { self.download(status, &mut words) }?,
+            None => self.wait()?,
+        }
+        Ok(words.chunks_exact(8).position(|word| word.iter().any(|b| *b != 0)))
+    }
+}

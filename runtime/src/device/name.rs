@@ -1,0 +1,79 @@
+//! "cuda:0"  =>  `DeviceName::Cuda(0)`, or a sentence that lists the devices
+
+use crate::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// Where to run a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceName {
+    #[default]
+    Cpu,
+    /// `sim:sm_80`: a GPU of that target, simulated. Numbers, bounds, races and counts are exact; time is not simulated.
+    Sim(String),
+    /// `cuda:0`: a GPU, by the driver's number.
+    Cuda(u32),
+}
+
+/// Targets that can be simulated.
+pub static SIMULATED: &[&str] = &["sm_80"];
+
+impl FromStr for DeviceName {
+    type Err = Box<Error>;
+
+    fn from_str(text: &str) -> Result<DeviceName> {
+        match text.split_once(':') {
+            None if text == "cpu" => return Ok(DeviceName::Cpu),
+            Some(("sim", target)) if SIMULATED.contains(&target) => return Ok(DeviceName::Sim(target.to_string())),
+            Some(("cuda", number)) if number.bytes().all(|b| b.is_ascii_digit()) => {
+                if let Ok(number) = number.parse() {
+                    return Ok(DeviceName::Cuda(number));
+                }
+            }
+            Some(_) | None => {}
+        }
+        Err(Error::user("E0001", format!("there is no device `{text}`")).help(DeviceName::known()))
+    }
+}
+
+impl DeviceName {
+    fn known() -> String {
+        let simulated: Vec<String> = SIMULATED.iter().map(|target| format!("`sim:{target}`")).collect();
+        format!("the devices are `cpu`, {} and `cuda:N`, such as `cuda:0`", simulated.join(", "))
+    }
+
+    /// Its results are those of a simulator: exact, but it claims no time.
+    pub fn is_simulated(&self) -> bool {
+        match self {
+            DeviceName::Sim(_) => true,
+            DeviceName::Cpu | DeviceName::Cuda(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceName::Cpu => f.write_str("cpu"),
+            DeviceName::Sim(target) => write!(f, "sim:{target}"),
+            DeviceName::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for text in ["cpu", "sim:sm_80", "cuda:0", "cuda:12"] {
+            assert_eq!(text.parse::<DeviceName>().unwrap().to_string(), text);
+        }
+        for text in ["", "gpu", "cpu:0", "sim", "sim:", "sim:sm_20", "cuda", "cuda:", "cuda:+1", "cuda:99999999999"] {
+            let e = text.parse::<DeviceName>().unwrap_err();
+            assert_eq!((e.code, e.message), ("E0001", format!("there is no device `{text}`")));
+            assert_eq!(e.help.unwrap(), "the devices are `cpu`, `sim:sm_80` and `cuda:N`, such as `cuda:0`");
+        }
+    }
+}

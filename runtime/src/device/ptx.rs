@@ -1,0 +1,44 @@
+//! the artifact's PTX for a target, compared with what the plan says of its kernels
+
+use super::{Source, no_code};
+use crate::code::compare_declared;
+use crate::plan::KERNELS_COMMENT;
+use crate::{Error, Result};
+
+/// An entry of a PTX module and how it is launched.
+pub struct Entry {
+    pub symbol: String,
+    pub block: u32,
+    pub shared_bytes: u32,
+}
+
+/// The PTX of a target and the plan's kernels in it. `None` where the plan has no kernels, and so needs no PTX.
+pub fn module<'a>(source: &'a Source, target: &str) -> Result<Option<(&'a str, Vec<Entry>)>> {
+    if source.program.kernels.is_empty() {
+        return Ok(None);
+    }
+    let found = source.ptx.iter().find(|(name, _)| name == target);
+    let (_, bytes) = found.ok_or_else(|| no_code(source, target, &format!("cuda:{target}")))?;
+    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    let text = text.ok_or_else(|| wrong(format!("the PTX for {target} is not text")))?;
+    check_declared(text, source)?;
+    let entry = |(i, kernel): (usize, &crate::program::Kernel)| {
+        let found = kernel.targets.iter().find(|t| t.name == target);
+        let launch =
+            found.ok_or_else(|| wrong(format!("kernel {i} `{}` has no launch for {target}", kernel.symbol)))?;
+        Ok(Entry { symbol: kernel.symbol.clone(), block: launch.block, shared_bytes: launch.shared_bytes })
+    };
+    Ok(Some((text, source.program.kernels.iter().enumerate().map(entry).collect::<Result<_>>()?)))
+}
+
+/// PTX is trusted, plans are not: see [`crate::program`]. PTX without the comment declares nothing.
+fn check_declared(text: &str, source: &Source) -> Result<()> {
+    let Some(digits) = text.lines().find_map(|line| line.strip_prefix(KERNELS_COMMENT)) else { return Ok(()) };
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(pair).collect();
+    compare_declared(&bytes.ok_or_else(|| wrong("the PTX's own kernels do not decode".into()))?, &source.plan.kernels)
+}
+
+fn wrong(message: String) -> Box<Error> {
+    Error::user("E0401", message).help("compile the model again")
+}

@@ -1,0 +1,90 @@
+//! what a simulated device saw: launches, and what was wrong in them
+
+use crate::json::Json;
+
+/// Since the model was loaded, over all its sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// `sim:sm_80`
+    pub device: String,
+    pub launches: u64,
+    /// Steps of plans that the host computed instead of the device.
+    pub host_operations: u64,
+    /// By kernel and line.
+    pub findings: Vec<Finding>,
+}
+
+/// Something that a kernel must not do: an access beyond a buffer, a race, a read of what nobody wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub kernel: String,
+    /// Of the artifact's PTX.
+    pub line: u32,
+    /// `out of bounds`
+    pub kind: &'static str,
+    /// Where it happened first.
+    pub message: String,
+    /// How often it happened.
+    pub count: u64,
+}
+
+impl DeviceReport {
+    pub(crate) fn add(&mut self, finding: Finding) {
+        let same = |f: &Finding| (&f.kernel, f.line, f.kind) == (&finding.kernel, finding.line, finding.kind);
+        match self.findings.iter_mut().find(|f| same(f)) {
+            Some(known) => known.count += finding.count,
+            None => self.findings.push(finding),
+        }
+    }
+
+    /// `device sim:sm_80: 0 findings, 0 host operations, 63 launches`, after a line for each finding.
+    pub fn text(&self) -> String {
+        let one = |f: &Finding| {
+            let Finding { kernel, line, kind, message, count } = f;
+            format!("{kernel}, PTX line {line}: {kind}: {message} ({count} times)\n")
+        };
+        let findings: String = self.findings.iter().map(one).collect();
+        let (n, host, launches) = (self.findings.len(), self.host_operations, self.launches);
+        format!("{findings}device {}: {n} findings, {host} host operations, {launches} launches", self.device)
+    }
+
+    pub fn json(&self) -> Json {
+        let finding = |f: &Finding| {
+            Json::Object(vec![
+                ("kernel", f.kernel.as_str().into()),
+                ("line", u64::from(f.line).into()),
+                ("kind", f.kind.into()),
+                ("message", f.message.as_str().into()),
+                ("count", f.count.into()),
+            ])
+        };
+        Json::Object(vec![
+            ("name", self.device.as_str().into()),
+            ("findings", Json::List(self.findings.iter().map(finding).collect())),
+            ("host_operations", self.host_operations.into()),
+            ("launches", self.launches.into()),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_of_one_line_are_one() {
+        let mut report = DeviceReport { device: "sim:sm_80".into(), launches: 63, ..DeviceReport::default() };
+        assert_eq!(report.text(), "device sim:sm_80: 0 findings, 0 host operations, 63 launches");
+        let at = |line, kind, message: &str| {
+            let message = message.into();
+            Finding { kernel: "k3".into(), line, kind, message, count: 2 }
+        };
+        report.add(at(12, "race", "thread 3 of block 0"));
+        report.add(at(12, "race", "thread 7 of block 1"));
+        report.add(at(12, "out of bounds", "thread 7"));
+        report.add(at(13, "race", "thread 3 of block 0"));
+        assert_eq!(report.findings.iter().map(|f| f.count).collect::<Vec<_>>(), [4, 2, 2]);
+        let first = report.text().lines().next().unwrap().to_string();
+        assert_eq!(first, "k3, PTX line 12: race: thread 3 of block 0 (4 times)");
+    }
+}

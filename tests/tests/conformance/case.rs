@@ -1,0 +1,76 @@
+//! a section of a .mlir file  =>  a program of the value level, and the calls to make
+//!
+//! Lines of a section, before its function:
+//!
+//!     // CALLS b s: 2 3, 1 1, 0 4         the sizes of the symbols in each call
+//!     // INDEX i: n                       the input `i` holds integers from 0 to n - 1
+//!     // ONLY fused                       it is not compiled with every operation a kernel of its own
+
+use super::compiled::Route;
+use sardonyx_runtime::Dim;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub type Sizes = BTreeMap<String, i64>;
+
+#[derive(Clone)]
+pub struct Case {
+    /// `contract:linear`
+    pub name: String,
+    /// The function.
+    pub text: String,
+    pub calls: Vec<Sizes>,
+    /// Inputs that hold indices, and how many there are to choose from.
+    pub indexes: BTreeMap<String, Dim>,
+    pub bound: Bound,
+    only_fused: bool,
+}
+
+/// How far results may be from the interpreter's.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound {
+    /// By the longest sum and the largest value that occurs.
+    Sums,
+    /// As the floating-point contract says of one function: units in the last place, and absolutely.
+    Function { ulps: f64, absolute: f64 },
+}
+
+impl Case {
+    pub fn read_file(file: &Path) -> Vec<Case> {
+        let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let stem = file.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+        text.split("// -----\n").map(|section| Case::read(&stem, section)).collect()
+    }
+
+    pub fn read(stem: &str, section: &str) -> Case {
+        let function = section.split("func.func @").nth(1).and_then(|rest| rest.split('(').next());
+        let function = function.unwrap_or_else(|| panic!("{stem}: a section without a function"));
+        let name = format!("{stem}:{function}");
+        let lines = |word: &str| {
+            let found =
+                section.lines().filter_map(move |l| l.strip_prefix("// ")?.strip_prefix(word.to_string().as_str()));
+            found.map(|l| l.split_once(':').map_or((l.trim(), ""), |(a, b)| (a.trim(), b.trim()))).collect::<Vec<_>>()
+        };
+        let calls: Vec<Sizes> = lines("CALLS").iter().flat_map(|(names, rows)| sizes(names, rows)).collect();
+        assert!(!calls.is_empty(), "{name}: no CALLS");
+        let index = |(input, limit): &(&str, &str)| (input.to_string(), Dim::parse(limit).expect("a dimension"));
+        let indexes = lines("INDEX").iter().map(index).collect();
+        let only_fused = !lines("ONLY fused").is_empty();
+        Case { text: section.to_string(), calls, indexes, bound: Bound::Sums, only_fused, name }
+    }
+
+    pub fn routes(&self) -> Vec<Route> {
+        if self.only_fused { vec![Route::Fused] } else { vec![Route::Fused, Route::Apart] }
+    }
+}
+
+/// `b s` and `2 3, 1 1`  =>  one table per comma
+fn sizes(names: &str, rows: &str) -> Vec<Sizes> {
+    let row = |row: &str| {
+        let numbers: Vec<i64> = row.split_whitespace().map(|n| n.parse().expect("a size")).collect();
+        let names: Vec<&str> = names.split_whitespace().collect();
+        assert_eq!(names.len(), numbers.len(), "{names:?} are {row}");
+        names.iter().map(|n| n.to_string()).zip(numbers).collect()
+    };
+    rows.split(',').map(row).collect()
+}

@@ -1,0 +1,216 @@
+//! a case, a route through the passes, a device  =>  an artifact there, and its calls beside the interpreter's
+
+use super::case::{Case, Sizes};
+use super::values::{Expected, Random, Tensors, indices, tensor};
+use melior::Context as MlirContext;
+use melior::ir::{BlockLike, Location, Module};
+use sardonyx::compile::kernel_modules;
+use sardonyx::emit::{Product, write};
+use sardonyx::import::ParamStore;
+use sardonyx::pipeline::pipeline;
+use sardonyx::targets::Target;
+use sardonyx_dialects::mlir::{Block, Context, Operation};
+use sardonyx_dialects::plan::Plan;
+use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType};
+use sardonyx_runtime::{
+    DeviceName, Dim, Error, LoadOptions, Model, Result, RunOptions, SessionOptions, Tensor, TensorView,
+};
+use std::path::Path;
+
+/// What the compiler does between the program and its kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The whole pipeline.
+    Fused,
+    /// Every operation is a kernel of its own.
+    Apart,
+}
+
+impl Route {
+    pub fn name(self) -> &'static str {
+        match self {
+            Route::Fused => "fused",
+            Route::Apart => "apart",
+        }
+    }
+
+    fn passes(self) -> String {
+        match self {
+            Route::Fused => pipeline(),
+            Route::Apart => "builtin.module(find-caches,sdx-to-flow,schedule,plan-memory,lower-kernels)".into(),
+        }
+    }
+}
+
+/// Threads of a session: more than one, so that kernels are split.
+const THREADS: usize = 2;
+
+/// `Err` says why the device cannot be used here.
+pub fn available(device: &DeviceName) -> std::result::Result<(), String> {
+    let case = Case::read(
+        "none",
+        "// CALLS b: 1\nfunc.func @f(%x: !sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32> {\n\
+        %y = sdx.map \"neg\"(%x) : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32>\n  return %y : !sdx.tensor<[b], f32>\n}",
+    );
+    match Compiled::new(&case, Route::Fused, device) {
+        Err(e) if e.code == "E0405" => Err(e.message),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The program as the interpreter reads it, and as the device runs it.
+struct Compiled {
+    graph: Graph,
+    params: ParamStore,
+    model: Model,
+    threads: usize,
+}
+
+pub fn check(case: &Case, route: Route, device: &DeviceName) -> std::result::Result<(), String> {
+    let compiled = Compiled::new(case, route, device).map_err(|e| e.to_string())?;
+    for (i, sizes) in case.calls.iter().enumerate() {
+        let call = compiled.inputs(case, sizes, i as u64).map_err(|e| e.to_string())?;
+        compiled.call(case, &call).map_err(|what| format!("{sizes:?}: {what}"))?;
+    }
+    let Some(report) = compiled.model.device_report() else { return Ok(()) };
+    match report.findings.is_empty() && report.host_operations == 0 {
+        true => Ok(()),
+        false => Err(report.text()),
+    }
+}
+
+impl Compiled {
+    fn new(case: &Case, route: Route, device: &DeviceName) -> Result<Compiled> {
+        let context = sardonyx_passes::context();
+        context.attach_diagnostic_handler(|d| {
+            eprintln!("{d}");
+            true
+        });
+        let graph = parse(&context, case)?;
+        let mut module = Module::new(Location::unknown(&context));
+        Block(module.body().to_raw()).push(graph.write(Context(context.to_raw()))?);
+        let raw = |module: &Module| Operation(module.as_operation().to_raw());
+        let params = parameters(&graph);
+        sardonyx_passes::run_pipeline(&context, &mut module, &route.passes())?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("case.sdx");
+        emit(&path, raw(&module), &params, &Target::of_device(device))?;
+        let model = Model::load(&path, &LoadOptions { device: device.clone(), ..LoadOptions::default() })?;
+        Ok(Compiled { graph, params, model, threads: THREADS })
+    }
+
+    fn inputs(&self, case: &Case, sizes: &Sizes, seed: u64) -> Result<Tensors> {
+        let mut r = Random::new(seed);
+        let value = |name: &str| sizes.get(name).copied();
+        let size = |d: &Dim| Ok(usize::try_from(d.eval(&value)?).expect("no negative size"));
+        let mut made = vec![];
+        for (_, name, TensorType { dims, dtype }) in self.graph.inputs() {
+            let dims = dims.iter().map(size).collect::<Result<Vec<usize>>>()?;
+            let t = match case.indexes.get(name) {
+                Some(limit) => indices(&mut r, dims, limit.eval(&value)?),
+                None => tensor(&mut r, *dtype, dims),
+            };
+            made.push((name.to_string(), t));
+        }
+        Ok(made)
+    }
+
+    fn expected(&self, case: &Case, inputs: &[(String, Tensor)]) -> std::result::Result<Expected, String> {
+        let params = |name: &str| sardonyx::reference::param(&self.params, name);
+        Expected::new(&self.graph, &params, inputs, case.bound).map_err(|e| format!("the interpreter: {e}"))
+    }
+
+    /// One call with everything given, and where there are states the same with them in a cache.
+    fn call(&self, case: &Case, inputs: &Tensors) -> std::result::Result<(), String> {
+        let wanted = self.expected(case, inputs)?;
+        let session = self.model.session(&SessionOptions { threads: self.threads, ..SessionOptions::default() });
+        let session = session.map_err(|e| e.to_string())?;
+        let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        let name = self.graph.name.as_str();
+        for _ in 0..2 {
+            let got = session.run_entry(name, &given).map_err(|e| e.to_string())?;
+            wanted.compare(&got)?;
+        }
+        let entry = self.model.entry(name).map_err(|e| e.to_string())?;
+        if entry.states.is_empty() {
+            return Ok(());
+        }
+        let held: Vec<(String, String)> = entry
+            .states
+            .iter()
+            .map(|s| (entry.inputs[s.input].name.clone(), entry.outputs[s.output].name.clone()))
+            .collect();
+        self.in_place(case, inputs, &held, &session).map_err(|what| format!("in place: {what}"))
+    }
+
+    /// The same positions twice, the second time behind the first.
+    fn in_place(
+        &self,
+        case: &Case,
+        inputs: &Tensors,
+        held: &[(String, String)],
+        session: &sardonyx_runtime::Session,
+    ) -> std::result::Result<(), String> {
+        let text = |e: Box<Error>| e.to_string();
+        let is_held = |name: &str| held.iter().any(|(input, _)| input == name);
+        let views: Vec<(&str, TensorView)> =
+            inputs.iter().filter(|(n, _)| !is_held(n)).map(|(n, t)| (n.as_str(), t.into())).collect();
+        // Room for two calls and some more: positions lie further apart than they would without it.
+        let mut cache = session.cache(&self.graph.name, 1000).map_err(text)?;
+        let mut now: Tensors = inputs.clone();
+        for (name, t) in now.iter_mut().filter(|(n, _)| is_held(n)) {
+            let state = self.model.entry(&self.graph.name).map_err(text)?;
+            let state = state.states.iter().find(|s| state.inputs[s.input].name == *name).expect("a state");
+            let mut dims = t.dims().to_vec();
+            dims[state.axis] = 0;
+            *t = tensor(&mut Random::new(0), t.dtype(), dims);
+        }
+        for _ in 0..2 {
+            let wanted = self.expected(case, &now)?;
+            let mut got = session
+                .run_cached(&self.graph.name, &views, &mut [], &mut cache, &RunOptions::default())
+                .map_err(text)?;
+            for (i, (output, _)) in wanted.outputs.iter().enumerate() {
+                if held.iter().any(|(_, o)| o == output) {
+                    got.insert(i, (output.clone(), cache.tensor(output).map_err(text)?));
+                }
+            }
+            wanted.compare(&got)?;
+            for (input, output) in held {
+                let longer = wanted.outputs.iter().find(|(n, _)| n == output).map(|(_, t)| t.clone());
+                let at = now.iter().position(|(n, _)| n == input).expect("an input");
+                now[at].1 = longer.expect("an output");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The function; its symbols are those of the calls.
+fn parse(context: &MlirContext, case: &Case) -> Result<Graph> {
+    let module = Module::parse(context, &case.text).ok_or_else(|| Error::user("E0001", "the case does not parse"))?;
+    let function = Operation(module.as_operation().to_raw()).block(0).and_then(|b| b.operations().first().copied());
+    let mut graph = Graph::read(function.ok_or_else(|| Error::defect("no function"))?)?;
+    for name in case.calls.iter().flat_map(|sizes| sizes.keys()) {
+        graph.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
+    }
+    Ok(graph)
+}
+
+fn parameters(graph: &Graph) -> ParamStore {
+    let mut params = ParamStore::new();
+    for node in &graph.nodes {
+        if let Op::Param { name } = &node.op {
+            let dims = node.ty.static_dims().expect("parameters have sizes");
+            params.insert(name.clone(), tensor(&mut Random::new(params.len() as u64 + 99), node.ty.dtype, dims));
+        }
+    }
+    params
+}
+
+fn emit(path: &Path, module: Operation, params: &ParamStore, targets: &[Target]) -> Result<()> {
+    let plan = Plan::read(module)?.ok_or_else(|| Error::defect("no plan was made"))?;
+    let modules = kernel_modules(module);
+    let product = Product { plan: &plan, modules: &modules, params, model_hash: "", selftest: None, targets };
+    write(path, &product).map(drop)
+}

@@ -1,0 +1,69 @@
+//! testdata/kernels/*.mlir × shapes × devices  =>  what the interpreter gives, within the element type's bound
+//!
+//! Every device runs the same cases: `cpu`, `sim:sm_80`, and `cuda:0` where the machine has one. A case is compiled twice,
+//! through the whole pipeline and with every operation a kernel of its own; on the simulated device nothing may be found.
+//! `cargo test -p sardonyx-tests --test conformance NAME` runs the cases whose names contain NAME.
+
+mod case;
+mod compiled;
+mod scalar;
+mod values;
+
+use case::Case;
+use compiled::Route;
+use libtest_mimic::{Arguments, Failed, Trial};
+use sardonyx_runtime::DeviceName;
+use sardonyx_tests::prepared::workspace;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut cases = written();
+    cases.extend(scalar::cases());
+    let mut trials = vec![Trial::test("the basis is covered", {
+        let cases = cases.clone();
+        move || covered(&cases)
+    })];
+    for device in ["cpu", "sim:sm_80", "cuda:0"] {
+        let device: DeviceName = device.parse().expect("a device");
+        // A machine without a GPU has nothing to say about one.
+        if let Err(why) = compiled::available(&device) {
+            println!("not run on {device}: {why}");
+            continue;
+        }
+        for case in &cases {
+            for route in case.routes() {
+                let (case, device) = (case.clone(), device.clone());
+                let name = format!("{device} {} {}", route.name(), case.name);
+                trials.push(Trial::test(name, move || check(&case, route, &device)));
+            }
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn check(case: &Case, route: Route, device: &DeviceName) -> Result<(), Failed> {
+    compiled::check(case, route, device).map_err(|what| format!("{}: {what}\n{}", case.name, case.text).into())
+}
+
+/// The cases of the files, each with its sizes.
+fn written() -> Vec<Case> {
+    let folder = workspace().join("testdata/kernels");
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut files: Vec<_> = entries.map(|e| e.expect("an entry").path()).collect();
+    files.sort();
+    files.iter().flat_map(|file| Case::read_file(file)).collect()
+}
+
+/// Every operation of the value level, and every function, occurs in some case.
+fn covered(cases: &[Case]) -> Result<(), Failed> {
+    use sardonyx_dialects::scalar::{ROWS, ReduceFn};
+    let texts: String = cases.iter().map(|c| c.text.as_str()).collect();
+    let operations = "append broadcast concat const contract convert dims gather iota map pad param reduce reshape slice \
+                      transpose";
+    let operations = operations.split_whitespace().map(|op| format!("sdx.{op} "));
+    let functions = ROWS.iter().map(|row| format!("sdx.map \"{}\"", row.name));
+    let reductions = ReduceFn::ALL.iter().map(|f| format!("sdx.reduce \"{}\"", f.name()));
+    let missing: Vec<String> =
+        operations.chain(functions).chain(reductions).filter(|word| !texts.contains(word)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(format!("no case has {missing:?}").into()) }
+}

@@ -1,0 +1,89 @@
+//! each scalar function and each conversion, in each element type  =>  a case of one operation
+
+use super::case::{Bound, Case};
+use sardonyx_dialects::scalar::{Domain, ROWS, ResultType, Row, ScalarFn};
+use sardonyx_runtime::DType;
+
+static TYPES: &[DType] = &[
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I64,
+    DType::I32,
+    DType::I16,
+    DType::I8,
+    DType::U64,
+    DType::U32,
+    DType::U16,
+    DType::U8,
+    DType::Bool,
+];
+
+/// Nothing, one element, and around the threads of a warp and of a block.
+const CALLS: &str = "// CALLS n: 0, 1, 31, 33, 255, 257";
+
+pub fn cases() -> Vec<Case> {
+    let functions = ROWS.iter().flat_map(|row| TYPES.iter().filter(|t| takes(row, **t)).map(|t| function(row, *t)));
+    let conversions =
+        TYPES.iter().flat_map(|from| TYPES.iter().filter(move |to| *to != from).map(|to| convert(*from, *to)));
+    functions.chain(conversions).collect()
+}
+
+fn takes(row: &Row, t: DType) -> bool {
+    match row.domain {
+        Domain::Numbers => t != DType::Bool,
+        Domain::Floats => t.is_float(),
+        Domain::Bools => t == DType::Bool,
+        Domain::Any => true,
+    }
+}
+
+fn ty(t: DType) -> String {
+    let name = if t == DType::Bool { "i1".to_string() } else { t.to_string().replace('u', "ui") };
+    format!("!sdx.tensor<[n], {name}>")
+}
+
+fn function(row: &Row, t: DType) -> Case {
+    let mut types = vec![t; row.operands];
+    if row.function == ScalarFn::Select {
+        types[0] = DType::Bool;
+    }
+    let result = ty(if row.result == ResultType::Bool { DType::Bool } else { t });
+    let arguments: Vec<String> = types.iter().enumerate().map(|(i, t)| format!("%x{i}: {}", ty(*t))).collect();
+    let names: Vec<String> = (0..types.len()).map(|i| format!("%x{i}")).collect();
+    let types: Vec<String> = types.iter().map(|t| ty(*t)).collect();
+    let text = format!(
+        "{CALLS}\nfunc.func @{}_{t}({}) -> {result} {{\n  %y = sdx.map \"{}\"({}) : ({}) -> {result}\n  return %y : {result}\n}}\n",
+        row.name,
+        arguments.join(", "),
+        row.name,
+        names.join(", "),
+        types.join(", "),
+    );
+    let mut case = Case::read("scalar", &text);
+    case.bound = bound(row.function);
+    case
+}
+
+/// What `dialects/FLOATING_POINT.md` allows.
+fn bound(f: ScalarFn) -> Bound {
+    use ScalarFn::*;
+    let (ulps, absolute) = match f {
+        Exp | Log | Tanh => (4.0, 0.0),
+        Pow => (16.0, 0.0),
+        Erf | Sin | Cos => (0.0, 2f64.powi(-22)),
+        Abs | Add | And | Ceil | Div | Eq | Floor | IsNan | Le | Lt | Max | Min | Mul | Neg | Not | Or | Rem
+        | Round | Select | Sign | Sqrt | Sub | Xor => (0.0, 0.0),
+    };
+    Bound::Function { ulps, absolute }
+}
+
+fn convert(from: DType, to: DType) -> Case {
+    let (x, y) = (ty(from), ty(to));
+    let body = format!("  %y = sdx.convert %x : {x} -> {y}\n  return %y : {y}\n");
+    let text = format!("{CALLS}\nfunc.func @{from}_to_{to}(%x: {x}) -> {y} {{\n{body}}}\n");
+    let mut case = Case::read("convert", &text);
+    case.bound = Bound::Function { ulps: 0.0, absolute: 0.0 };
+    case
+}

@@ -1,0 +1,183 @@
+//! element type, dimensions  =>  numbers to compute with; and whether others are near enough to expected ones
+
+use super::case::Bound;
+use sardonyx_dialects::interp;
+use sardonyx_dialects::sdx::{Graph, Op};
+use sardonyx_runtime::{DType, Result, Tensor};
+
+/// A linear congruential generator: the numbers are the same on every machine.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d)
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.bits() % n.max(1)
+    }
+
+    /// Between −2 and 2, with as many digits as the type holds: f32 that narrower types hold exactly would hide what
+    /// they lose.
+    fn float(&mut self) -> f64 {
+        let digits = (self.bits() << 22 | self.bits() >> 9) & ((1 << 53) - 1);
+        digits as f64 / (1u64 << 51) as f64 - 2.0
+    }
+}
+
+/// Integers are small.
+pub fn tensor(r: &mut Random, dtype: DType, dims: Vec<usize>) -> Tensor {
+    let n: usize = dims.iter().product();
+    let floats: Vec<f64> = (0..n).map(|_| r.float()).collect();
+    of_floats(dtype, dims, &floats)
+}
+
+pub fn indices(r: &mut Random, dims: Vec<usize>, limit: i64) -> Tensor {
+    let n: usize = dims.iter().product();
+    Tensor::from_vec(dims, (0..n).map(|_| r.below(limit.max(1) as u64) as i64).collect())
+}
+
+/// The values in the element type; for integers four times as large.
+pub fn of_floats(dtype: DType, dims: Vec<usize>, values: &[f64]) -> Tensor {
+    macro_rules! of {
+        ($convert:expr) => {
+            Tensor::from_vec(dims, values.iter().map(|v| $convert(*v)).collect())
+        };
+    }
+    match dtype {
+        DType::F64 => of!(|v| v),
+        DType::F32 => of!(|v| v as f32),
+        DType::F16 => of!(half::f16::from_f64),
+        DType::BF16 => of!(half::bf16::from_f64),
+        DType::Bool => of!(|v| v > 0.0),
+        DType::I8 => of!(|v: f64| (4.0 * v) as i8),
+        DType::U8 => of!(|v: f64| (4.0 * v).abs() as u8),
+        DType::I16 => of!(|v: f64| (4.0 * v) as i16),
+        DType::U16 => of!(|v: f64| (4.0 * v).abs() as u16),
+        DType::I32 => of!(|v: f64| (4.0 * v) as i32),
+        DType::U32 => of!(|v: f64| (4.0 * v).abs() as u32),
+        DType::I64 => of!(|v: f64| (4.0 * v) as i64),
+        DType::U64 => of!(|v: f64| (4.0 * v).abs() as u64),
+        other => panic!("no case has elements of type {other}"),
+    }
+}
+
+/// Half a unit in the last place of 1.
+fn unit(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => 2f64.powi(-53),
+        DType::F16 => 2f64.powi(-11),
+        DType::BF16 => 2f64.powi(-8),
+        _ => 2f64.powi(-24),
+    }
+}
+
+pub type Tensors = Vec<(String, Tensor)>;
+
+/// The outputs of one call, and how far others may be from them.
+pub struct Expected {
+    pub outputs: Tensors,
+    bound: Bound,
+    /// For [`Bound::Sums`].
+    absolute: f64,
+}
+
+impl Expected {
+    /// Sums may be taken in another order, and every statement rounds: some roundings of the largest value that occurs,
+    /// for each element of the longest sum and for each node.
+    pub fn new(
+        graph: &Graph,
+        params: &dyn Fn(&str) -> Result<Tensor>,
+        inputs: &[(String, Tensor)],
+        bound: Bound,
+    ) -> Result<Expected> {
+        let (mut largest, mut longest, mut coarsest) = (1f64, 1usize, 2f64.powi(-53));
+        let mut lengths = vec![];
+        let outputs = interp::run_all(graph, params, inputs, &mut |v, t| {
+            let node = graph.node(v);
+            lengths.push(t.len());
+            if t.dtype().is_float() {
+                let finite = (0..t.len()).filter_map(|i| t.get_f64(i)).map(f64::abs).filter(|x| x.is_finite());
+                largest = finite.fold(largest, f64::max);
+                coarsest = f64::max(coarsest, unit(t.dtype()));
+            }
+            match &node.op {
+                Op::Reduce { .. } => longest = longest.max(lengths[node.args[0].index()] / t.len().max(1)),
+                Op::Contract(_) => {
+                    let [x, y] = [0, 1].map(|i| lengths[node.args[i].index()]);
+                    longest = longest.max(x.min(y));
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let absolute = 4.0 * coarsest * largest * (longest + graph.nodes.len()) as f64;
+        Ok(Expected { outputs, bound, absolute })
+    }
+
+    /// What differs most.
+    pub fn compare(&self, got: &Tensors) -> std::result::Result<(), String> {
+        if self.outputs.len() != got.len() {
+            return Err(format!("{} outputs, not {}", got.len(), self.outputs.len()));
+        }
+        for ((name, want), (other, got)) in self.outputs.iter().zip(got) {
+            if name != other || want.dtype() != got.dtype() || want.dims() != got.dims() {
+                return Err(format!("the output is {other} {got:?}, not {name} {want:?}"));
+            }
+            let excess = |i: usize| self.excess(want, got, i);
+            let worst = (0..want.len()).map(|i| (excess(i), i)).filter(|(e, _)| *e > 0.0);
+            let all: Vec<(f64, usize)> = worst.collect();
+            if let Some((_, i)) = all.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0)) {
+                let (w, g) = (want.get_f64(i), got.get_f64(i));
+                let (n, of, bound) = (all.len(), want.len(), self.allowed(want.dtype(), w.unwrap_or(0.0)));
+                return Err(format!("element {i} of {name} is {g:?}, not {w:?} within {bound:e}; {n} of {of} differ"));
+            }
+        }
+        Ok(())
+    }
+
+    fn allowed(&self, dtype: DType, wanted: f64) -> f64 {
+        match self.bound {
+            Bound::Sums => self.absolute,
+            Bound::Function { ulps, absolute } => {
+                let f32_error = ulps * 2.0 * unit(DType::F32).min(unit(dtype)) * wanted.abs() + absolute;
+                // Narrow types round the value that f32 gave, and so may be one beside.
+                let rounding =
+                    if matches!(dtype, DType::F16 | DType::BF16) { 2.0 * unit(dtype) * wanted.abs() } else { 0.0 };
+                let subnormal = if dtype == DType::F16 { 2f64.powi(-24) } else { 0.0 };
+                let inexact = f32_error > 0.0;
+                f32_error + if inexact { rounding + subnormal } else { 0.0 }
+            }
+        }
+    }
+
+    /// By how much a value is outside the bound. Integers are equal; so are NaNs and infinities.
+    fn excess(&self, want: &Tensor, got: &Tensor, i: usize) -> f64 {
+        if !want.dtype().is_float() {
+            return if want.get_i64(i) == got.get_i64(i) { 0.0 } else { f64::INFINITY };
+        }
+        let (Some(w), Some(g)) = (want.get_f64(i), got.get_f64(i)) else { return f64::INFINITY };
+        match (w.is_nan() || g.is_nan(), w.is_finite() && g.is_finite()) {
+            (true, _) => {
+                if w.is_nan() && g.is_nan() {
+                    0.0
+                } else {
+                    f64::INFINITY
+                }
+            }
+            (false, true) => (w - g).abs() - self.allowed(want.dtype(), w),
+            (false, false) => {
+                if w == g {
+                    0.0
+                } else {
+                    f64::INFINITY
+                }
+            }
+        }
+    }
+}

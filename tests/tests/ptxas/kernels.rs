@@ -1,0 +1,48 @@
+//! a prepared model  =>  the PTX of each of its kernels, for each target
+
+use melior::ir::Module;
+use sardonyx::compile::{Request, compile};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::plan::Plan;
+use sardonyx_passes::kernel::ptx::{Target, module};
+use sardonyx_passes::kernel::{KernelDef, lower};
+use sardonyx_tests::prepared::model;
+
+/// One kernel as a module of its own.
+pub struct Text {
+    pub name: String,
+    pub target: Target,
+    pub ptx: String,
+}
+
+/// None where the model is refused, as one of the user's mistakes.
+pub fn of_model(name: &str) -> Option<Vec<Text>> {
+    let model = model(name);
+    let dir = tempfile::tempdir().expect("a folder for temporary files");
+    let mut request = Request::new(&model, dir.path().join("m.sdx"));
+    request.watch.stop_after = Some("plan-memory".into());
+    let report = match compile(&request) {
+        Ok(report) => report,
+        Err(e) => {
+            assert_ne!(e.code, "E0901", "{name}: {e}");
+            return None;
+        }
+    };
+    let context = sardonyx_passes::context();
+    let text = report.stopped_at.expect("it was told to stop");
+    let module = Module::parse(&context, &text).expect("a stage's text can be read");
+    let plan = Plan::read(Operation(module.as_operation().to_raw())).expect("the plan is sound");
+    let kernels = plan.expect("there is a plan after this stage").kernels;
+    let defs = kernels.iter().map(|(symbol, k)| (symbol, lower(k).expect("the pipeline lowers it too").def));
+    Some(defs.flat_map(|(symbol, def)| texts(&format!("{name} {symbol}"), &def)).collect())
+}
+
+/// The kernel for every target.
+pub fn texts(name: &str, def: &KernelDef) -> Vec<Text> {
+    let text = |target: Target| {
+        // The same symbol for all, so that equal kernels have equal texts.
+        let kernel = def.emit_ptx("k", target).unwrap_or_else(|e| panic!("{name}: {e}"));
+        Text { name: name.into(), target, ptx: module(target, &[kernel]) }
+    };
+    Target::ALL.into_iter().map(text).collect()
+}

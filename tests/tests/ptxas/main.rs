@@ -1,0 +1,120 @@
+//! PTX of every kernel  =>  NVIDIA's assembler: accepted without a word, nothing spilled, tensor cores where mma asks for them
+//!
+//! `cargo xtask test --suite ptxas` fetches the assembler and the disassembler. They are tools of this test alone: nothing
+//! that is built or shipped needs them, and they judge syntax and resources, not results.
+
+mod kernels;
+mod tools;
+
+use kernels::{Text, of_model};
+use sardonyx_tests::fatbin;
+use sardonyx_tests::prepared::{fetched, names};
+use tools::{Assembled, assemble};
+
+/// The kinds of matrix instruction: a word of PTX, the word of machine code that it must become.
+static MATRIX: &[(&str, &str)] =
+    &[(".f32.bf16.bf16.f32", "F32.BF16"), (".f32.tf32.tf32.f32", "F32.TF32"), (".f32.f16.f16.f32", "F32")];
+
+/// What is wrong with one kernel, in words.
+fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
+    let mut out: Vec<String> = vec![];
+    for entry in &assembled.entries {
+        if entry.spill_bytes > 0 || entry.stack_bytes > 0 {
+            out.push(format!("{}: {entry:?}", text.name));
+        }
+    }
+    for (ptx, machine) in MATRIX {
+        let wanted = text.ptx.contains("mma.sync") && text.ptx.contains(ptx);
+        let found = assembled.machine_code.lines().any(|l| l.contains("HMMA.") && l.contains(machine));
+        if wanted && !found {
+            out.push(format!("{}: {ptx} became no HMMA of {machine}", text.name));
+        }
+    }
+    out
+}
+
+/// The assembler takes a second for four texts: half of them to each of two threads.
+fn all_assembled(texts: &[Text]) -> Vec<Assembled> {
+    let one = |t: &Text| assemble(&t.ptx, t.target.name()).unwrap_or_else(|e| panic!("{}: {e}", t.name));
+    let (left, right) = texts.split_at(texts.len() / 2);
+    std::thread::scope(|scope| {
+        let right = scope.spawn(|| right.iter().map(one).collect::<Vec<_>>());
+        let left: Vec<Assembled> = left.iter().map(one).collect();
+        left.into_iter().chain(right.join().expect("it says itself what was refused")).collect()
+    })
+}
+
+/// Every kernel of every model that compiles, each text once.
+#[test]
+#[ignore = "fetches NVIDIA's tools: cargo xtask test --suite ptxas"]
+fn every_kernel_of_every_model_is_accepted_and_spills_nothing() {
+    let (mut models, mut registers_max, mut faults) = (0, 0, vec![]);
+    let mut texts = std::collections::BTreeMap::new();
+    for name in names() {
+        match of_model(&name) {
+            Some(kernels) => {
+                models += 1;
+                texts.extend(kernels.into_iter().map(|k| (k.ptx.clone(), k)));
+            }
+            None => println!("{name} does not compile yet"),
+        }
+    }
+    assert!(models >= 13 && texts.len() > 100, "{models} models, {} kernels", texts.len());
+    let texts: Vec<Text> = texts.into_values().collect();
+    let matrix = texts.iter().filter(|t| t.ptx.contains("mma.sync")).count();
+    for (text, assembled) in texts.iter().zip(all_assembled(&texts)) {
+        registers_max = registers_max.max(assembled.entries.iter().map(|e| e.registers).max().unwrap_or(0));
+        faults.extend(wrong(text, &assembled));
+    }
+    println!("{} texts of {models} models, at most {registers_max} registers", texts.len());
+    println!("{matrix} kernels use tensor cores");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The suite `published` runs these under the target sm_80, though they were published for sm_86.
+#[test]
+#[ignore = "fetches NVIDIA's tools: cargo xtask test --suite ptxas"]
+fn published_kernels_for_sm_86_need_nothing_beyond_sm_80() {
+    let library = std::fs::read(fetched("fusedtok-2.5.0", "kernels.so")).expect("the file is there");
+    let modules = fatbin::modules(&library);
+    assert_eq!(modules.len(), 11);
+    for (i, module) in modules.iter().enumerate() {
+        let text = module.replace(".target sm_86", ".target sm_80");
+        let assembled = assemble(&text, "sm_80").unwrap_or_else(|e| panic!("module {i}: {e}"));
+        assert!(!assembled.entries.is_empty());
+    }
+}
+
+/// The judge itself: it must see a spill, a mistake, and the kind of matrix instruction.
+#[test]
+#[ignore = "fetches NVIDIA's tools: cargo xtask test --suite ptxas"]
+fn the_tools_report_what_the_suite_looks_for() {
+    let body = |registers: &str, code: &str| {
+        format!(
+            ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 a) {{\n{registers}\n{code}\nret;\n}}\n"
+        )
+    };
+    let wrong = assemble(&body(".reg .b32 %r<2>;", "add.f32 %r0, %r1;"), "sm_80").unwrap_err();
+    assert!(wrong.contains("line 6"), "{wrong}");
+    let mma = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f0,%f1,%f2,%f3}, {%r0,%r0,%r0,%r0}, {%r0,%r0}, \
+               {%f0,%f1,%f2,%f3};";
+    let code = format!(
+        "ld.param.u64 %d0, [a]; ld.global.b32 %r0, [%d0]; ld.global.v4.f32 {{%f0,%f1,%f2,%f3}}, [%d0]; {mma} \
+         st.global.v4.f32 [%d0], {{%f0,%f1,%f2,%f3}};"
+    );
+    let good = assemble(&body(".reg .b32 %r<1>; .reg .f32 %f<4>; .reg .b64 %d<1>;", &code), "sm_80").unwrap();
+    assert!(good.machine_code.contains("HMMA.16816.F32.BF16"), "{}", good.machine_code);
+    assert_eq!((good.entries.len(), good.entries[0].spill_bytes), (1, 0));
+    // 128 values that live across a loop do not fit the 32 registers that are allowed, nor those of the whole warp.
+    let n = 128;
+    let list = |f: &dyn Fn(usize) -> String| (0..n).map(f).collect::<String>();
+    let code = format!(
+        "ld.param.u64 %d0, [a];\n{}L: {}ld.volatile.global.u32 %r0, [%d0]; setp.ne.u32 %p0, %r0, 0; @%p0 bra L;\n{}",
+        list(&|i| format!("ld.volatile.global.f32 %f{i}, [%d0+{}];\n", 4 * i)),
+        list(&|i| format!("fma.rn.f32 %f{i}, %f{}, %f{}, %f{i};\n", (i + 1) % n, (i + 7) % n)),
+        list(&|i| format!("st.volatile.global.f32 [%d0+{}], %f{i};\n", 4 * i)),
+    );
+    let text = body(".reg .b32 %r<1>; .reg .f32 %f<128>; .reg .b64 %d<1>; .reg .pred %p<1>;", &code);
+    let spilled = assemble(&text.replace("a) {", "a) .maxnreg 32 {"), "sm_80").unwrap();
+    assert!(spilled.entries[0].spill_bytes > 0, "{:?}", spilled.entries);
+}

@@ -1,0 +1,59 @@
+//! numbers of one seed, their narrow forms, and how far a result may be from the reference
+
+use half::bf16;
+
+/// splitmix64: the same numbers on every machine.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// In -1..1.
+    pub fn unit(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    pub fn floats(&mut self, n: usize, scale: f32) -> Vec<f32> {
+        (0..n).map(|_| self.unit() * scale).collect()
+    }
+
+    /// Values that bf16 holds.
+    pub fn bfloats(&mut self, n: usize, scale: f32) -> Vec<f32> {
+        (0..n).map(|_| bf16::from_f32(self.unit() * scale).to_f32()).collect()
+    }
+
+    pub fn bytes(&mut self, n: usize, low: i8, high: i8) -> Vec<i8> {
+        let span = (i16::from(high) - i16::from(low) + 1) as u64;
+        (0..n).map(|_| (i16::from(low) + (self.bits() % span) as i16) as i8).collect()
+    }
+}
+
+/// Each result within its own bound of the reference.
+pub fn close(what: &str, found: &[f32], wanted: &[f64], bound: impl Fn(usize) -> f64) {
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
+        let error = (f64::from(*f) - w).abs();
+        assert!(error <= bound(i), "{what}: {f} at {i}, but {w} is right, {error:e} over the bound {:e}", bound(i));
+    }
+}
+
+/// a[m,k] · b[n,k] → (c[m,n], Σ|a·b|): what is summed, and how large rounding can make the difference.
+pub fn product(a: &[f32], b: &[f32], k: usize) -> (Vec<f64>, Vec<f64>) {
+    let rows = |x: &[f32]| x.chunks(k).map(<[f32]>::to_vec).collect::<Vec<_>>();
+    let (a, b) = (rows(a), rows(b));
+    let dot = |x: &[f32], y: &[f32], f: fn(f64) -> f64| -> f64 {
+        x.iter().zip(y).map(|(x, y)| f(f64::from(*x) * f64::from(*y))).sum()
+    };
+    let each = |f: fn(f64) -> f64| a.iter().flat_map(|x| b.iter().map(move |y| dot(x, y, f))).collect();
+    (each(|v| v), each(f64::abs))
+}
