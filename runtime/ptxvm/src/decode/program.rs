@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use super::ops::{AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, Multiply, Shuffle, Store, Warp};
+use super::ops::{
+    AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, Multiply, Shuffle, Store, Warp,
+};
 use crate::report::Class;
 use crate::text::types::Space;
 
 pub const NONE: u32 = u32::MAX;
+/// Marks the slot of a guard, which every lane reads: the other operands only matter where it holds.
+pub const GUARD: u32 = 1 << 31;
 
 /// Registers of one warp, by bank. Immediate values and special registers are registers too, filled when a block
 /// starts, so that an operand is always an index.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::flow::Flow;
-use super::program::Reg;
+use super::program::{Bank, GUARD, Reg};
 use super::statements::Raw;
 
 /// Bits of the sets, all blocks together: past this every register counts as doubtful.
 const BITS_MAX: usize = 1 << 30;
 
 pub struct Tracking {
-    /// Per instruction: slots to look at, and slots that it fills.
+    /// Per instruction: slots to look at, with [`GUARD`] for its guard, and slots that it fills.
     pub checks: Vec<Vec<u32>>,
     pub marks: Vec<Vec<u32>>,
     /// The register of each slot.
@@ -62,6 +62,8 @@ pub fn track(code: &[Raw], flow: &Flow, constants: &[Reg]) -> Tracking {
             tracking.slots.push(reg);
             (tracking.slots.len() - 1) as u32
         });
+        let is_guard = code[i].guard.is_some_and(|(index, _)| reg.bank == Bank::Pred && reg.index == index);
+        let slot = if is_guard { slot | GUARD } else { slot };
         if !tracking.checks[i].contains(&slot) {
             tracking.checks[i].push(slot);
         }

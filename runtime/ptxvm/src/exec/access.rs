@@ -9,7 +9,7 @@ use crate::memory::{Allocation, LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW_BYTE
 use crate::report::{Kind as Finding, Traffic};
 use crate::shadow::{Access, Kind, Place};
 use crate::text::types::Space;
-use crate::units::counting::{sectors, shared_wavefronts};
+use crate::units::counting::{SECTOR_BYTES, Wavefronts, sectors, shared_wavefronts};
 
 /// Up to 16 bytes of each lane, as little-endian words; less than a word is in the low bits.
 pub type Data = [[u32; 32]; 4];
@@ -99,8 +99,11 @@ impl Env<'_> {
     /// Takes away the lanes that are misaligned.
     fn aligned(&mut self, rq: &Request, space: Space, at: &[u64; 32]) -> u32 {
         let low = u64::from(rq.bytes - 1);
-        let any = lanes(rq.mask).fold(0, |any, lane| any | at[lane]);
-        if any & low == 0 {
+        // Over all lanes first, which is one short loop; then without the inactive ones.
+        if at.iter().fold(0, |any, at| any | at) & low == 0 {
+            return rq.mask;
+        }
+        if lanes(rq.mask).fold(0, |any, lane| any | at[lane]) & low == 0 {
             return rq.mask;
         }
         let wrong = where_lanes(rq.mask, |lane| at[lane] & low != 0);
@@ -131,9 +134,13 @@ impl Env<'_> {
         }
         let bytes = u64::from(rq.bytes);
         let (mut low, mut high) = (u64::MAX, 0);
-        for lane in lanes(mask) {
-            low = low.min(at[lane]);
-            high = high.max(at[lane]);
+        if mask == u32::MAX {
+            (low, high) = at.iter().fold((low, high), |(low, high), at| (low.min(*at), high.max(*at)));
+        } else {
+            for lane in lanes(mask) {
+                low = low.min(at[lane]);
+                high = high.max(at[lane]);
+            }
         }
         let allocations = &self.context.memory.allocations;
         let hint = &mut self.hints[rq.pc as usize & 15];
@@ -143,7 +150,7 @@ impl Env<'_> {
         if !holds(*hint) {
             *hint = self.context.memory.find(low).map_or(u32::MAX, |index| index as u32);
         }
-        let one = holds(*hint).then_some(*hint as usize);
+        let mut one = holds(*hint).then_some(*hint as usize);
         let mut mask = mask;
         if one.is_none() {
             let wrong = where_lanes(mask, |lane| {
@@ -152,6 +159,9 @@ impl Env<'_> {
             });
             self.outside(rq, Space::Global, at, wrong);
             mask &= !wrong;
+            // Lanes past the end are gone: the others mostly share an allocation.
+            let first = self.context.memory.find(at[mask.trailing_zeros() as usize & 31]);
+            one = first.filter(|index| lanes(mask).all(|lane| fits(&allocations[*index], at[lane], bytes)));
         } else if let Some(index) = one
             && allocations[index].constant
             && rq.writes()
@@ -171,9 +181,12 @@ impl Env<'_> {
     }
 
     fn count_global(&mut self, rq: &Request, at: &[u64; 32], mask: u32, one: Option<usize>) {
-        let touched = sectors(at, mask, rq.bytes);
         let bytes = u64::from(mask.count_ones() * rq.bytes);
-        let traffic = Traffic { requests: 1, sectors: touched.as_slice().len() as u64, bytes };
+        let sectors = match mask == u32::MAX && is_run(at, rq.bytes) {
+            true => (at[31] + u64::from(rq.bytes) - 1) / SECTOR_BYTES - at[0] / SECTOR_BYTES + 1,
+            false => sectors(at, mask, rq.bytes).as_slice().len() as u64,
+        };
+        let traffic = Traffic { requests: 1, sectors, bytes };
         self.tally.global[rq.pc as usize].add(&traffic);
         let side = usize::from(!rq.reads());
         match one {
@@ -194,16 +207,23 @@ impl Env<'_> {
     pub fn shared_access(&mut self, rq: &Request, at: &[u64; 32], benign: impl Fn(u32, u32) -> bool) -> u32 {
         let mut mask = self.aligned(rq, Space::Shared, at);
         let end = u64::from(self.context.shared_bytes);
-        let wrong = where_lanes(mask, |lane| at[lane] > end || end - at[lane] < u64::from(rq.bytes));
-        if wrong != 0 {
-            self.outside(rq, Space::Shared, at, wrong);
-            mask &= !wrong;
+        let highest = at.iter().fold(0, |high, at| (*at).max(high));
+        if highest > end || end - highest < u64::from(rq.bytes) {
+            let wrong = where_lanes(mask, |lane| at[lane] > end || end - at[lane] < u64::from(rq.bytes));
+            if wrong != 0 {
+                self.outside(rq, Space::Shared, at, wrong);
+                mask &= !wrong;
+            }
         }
         if mask == 0 {
             return 0;
         }
         if !rq.collective {
-            let fronts = shared_wavefronts(at, mask, rq.bytes);
+            let fronts = match mask == u32::MAX && is_run(at, rq.bytes) {
+                // Every bank once per phase of 128 bytes.
+                true => Wavefronts { actual: rq.bytes.div_ceil(4), ideal: rq.bytes.div_ceil(4) },
+                false => shared_wavefronts(at, mask, rq.bytes),
+            };
             let count = &mut self.tally.shared[rq.pc as usize];
             count.requests += 1;
             count.wavefronts += u64::from(fronts.actual);
@@ -247,6 +267,12 @@ impl Env<'_> {
             }
         }
     }
+}
+
+/// Neighbouring lanes at neighbouring addresses, upwards.
+fn is_run(at: &[u64; 32], bytes: u32) -> bool {
+    let first = at[0];
+    (0..32).fold(true, |all, lane| all & (at[lane] == first.wrapping_add(lane as u64 * u64::from(bytes))))
 }
 
 fn fits(allocation: &Allocation, at: u64, bytes: u64) -> bool {

@@ -19,6 +19,8 @@ pub struct Env<'a> {
     pub problems: Vec<Problem>,
     /// Warp instructions of this block so far, which is also its clock.
     pub clock: u64,
+    /// Operands of the last product, kept for its room.
+    pub fragments: Vec<[u32; 32]>,
     /// The last allocation that was found, by low bits of the instruction.
     pub hints: [u32; 16],
 }
@@ -42,7 +44,19 @@ impl<'a> Env<'a> {
         shared.resize(context.shared_bytes.div_ceil(4) as usize, 0);
         let agents = Agents::new(context.n_threads.div_ceil(32) as usize);
         let problems = Vec::new();
-        Env { context, block, shared, shadow, notes, tally, agents, problems, clock: 0, hints: [0; 16] }
+        Env {
+            context,
+            block,
+            shared,
+            shadow,
+            notes,
+            tally,
+            agents,
+            problems,
+            clock: 0,
+            fragments: Vec::new(),
+            hints: [0; 16],
+        }
     }
 
     pub fn thread(&self, warp: u32, lane: u32) -> String {

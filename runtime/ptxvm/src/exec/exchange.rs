@@ -122,17 +122,17 @@ impl Warp {
         if !self.converge_all(env, line, active) {
             return;
         }
-        let mut fragments = [[0u32; 32]; 80];
-        let (mut n, mut starts) = (0, [0; 4]);
+        let mut fragments = std::mem::take(&mut env.fragments);
+        fragments.clear();
+        let mut starts = [0; 4];
         for (start, regs) in starts.iter_mut().zip([&op.a, &op.b, &op.c]) {
-            *start = n;
-            for reg in regs {
-                n += fetch(&self.regs, *reg, &mut fragments[n..]);
-            }
+            *start = fragments.len();
+            regs.iter().for_each(|reg| fetch(&self.regs, *reg, &mut fragments));
         }
-        let (inputs, rest) = fragments.split_at_mut(n);
+        let n = fragments.len();
+        fragments.resize(n + op.mma.n_d, [0; 32]);
+        let (inputs, d) = fragments.split_at_mut(n);
         let (a, b, c) = (&inputs[..starts[1]], &inputs[starts[1]..starts[2]], &inputs[starts[2]..]);
-        let d = &mut rest[..op.mma.n_d];
         match op.sparse {
             None => op.mma.run(a, b, c, d),
             Some((metadata, selector)) => op.mma.run_sparse(a, b, c, &self.regs.w[metadata as usize], selector, d),
@@ -153,6 +153,7 @@ impl Warp {
                 }
             }
         }
+        env.fragments = fragments;
     }
 }
 
@@ -163,19 +164,14 @@ fn wide(regs: &Regs, reg: Reg) -> [u64; 32] {
     }
 }
 
-/// One register of a fragment as one or two words; gives how many.
-fn fetch(regs: &Regs, reg: Reg, into: &mut [[u32; 32]]) -> usize {
-    match (reg.bank, into) {
-        (Bank::Double, [low, high, ..]) => {
+/// One register of a fragment as one or two words.
+fn fetch(regs: &Regs, reg: Reg, into: &mut Vec<[u32; 32]>) {
+    match reg.bank {
+        Bank::Double => {
             let values = &regs.d[reg.index as usize];
-            *low = values.map(|value| value as u32);
-            *high = values.map(|value| (value >> 32) as u32);
-            2
+            into.push(values.map(|value| value as u32));
+            into.push(values.map(|value| (value >> 32) as u32));
         }
-        (Bank::Word, [word, ..]) => {
-            *word = regs.w[reg.index as usize];
-            1
-        }
-        (Bank::Double | Bank::Word | Bank::Pred, _) => 0,
+        Bank::Word | Bank::Pred => into.push(regs.w[reg.index as usize]),
     }
 }

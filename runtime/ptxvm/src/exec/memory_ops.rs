@@ -19,16 +19,16 @@ impl Warp {
         let at = addresses(&self.regs, &op.address);
         let bytes = op.ty.bytes() * op.n;
         let kind = if op.order.strong { Kind::AtomicRead } else { Kind::Read };
+        let rq = Request { pc, line, warp: self.index, mask: active, bytes, kind, collective: false };
+        if op.space != Space::Generic {
+            let data = self.load_from(env, &rq, op.space, &at, op);
+            return deliver(&mut self.regs, op, active, &data);
+        }
         let mut data = [[0; 32]; 4];
         for (space, mask, base) in split(op.space, &at, active) {
-            if mask == 0 {
-                continue;
-            }
-            let rq = Request { pc, line, warp: self.index, mask, bytes, kind, collective: false };
-            if base == 0 {
-                data = merge(data, self.load_from(env, &rq, space, &at, op));
-            } else {
-                data = merge(data, self.load_from(env, &rq, space, &at.map(|at| at.wrapping_sub(base)), op));
+            if mask != 0 {
+                let at = at.map(|at| at.wrapping_sub(base));
+                data = merge(data, self.load_from(env, &Request { mask, ..rq }, space, &at, op));
             }
         }
         deliver(&mut self.regs, op, active, &data);
@@ -103,7 +103,15 @@ impl Warp {
         }
     }
 
-    pub(super) fn store_to(&mut self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Store, data: &Data) {
+    pub(super) fn store_to(
+        &mut self,
+        env: &mut Env,
+        rq: &Request,
+        space: Space,
+        at: &[u64; 32],
+        op: &Store,
+        data: &Data,
+    ) {
         let bytes = rq.bytes;
         let same = |a: u32, b: u32| data.iter().all(|row| row[a as usize & 31] == row[b as usize & 31]);
         match space {

@@ -28,6 +28,8 @@ use tally::Tally;
 
 /// Local memory of all threads of a block.
 const LOCAL_BYTES_MAX: u64 = 1 << 30;
+/// Registers of all threads of a block: virtual ones, so more than any GPU has.
+const REGISTER_BYTES_MAX: u64 = 1 << 30;
 
 /// What all blocks of a launch share.
 pub(crate) struct Context<'a> {
@@ -87,6 +89,10 @@ fn check_entry(program: &Program, launch: &Launch) -> Result<u32, Error> {
     let shared = u64::from(program.shared_bytes) + u64::from(launch.shared_bytes);
     if shared > crate::decode::SHARED_BYTES_MAX {
         return refuse(format!("{shared} bytes of shared memory"));
+    }
+    let register_bytes = 4 * u64::from(program.n_words) + 8 * u64::from(program.n_doubles);
+    if threads.next_multiple_of(32) * register_bytes > REGISTER_BYTES_MAX {
+        return refuse(format!("{register_bytes} bytes of registers for each of {threads} threads"));
     }
     if threads.next_multiple_of(32) * u64::from(program.local_bytes) > LOCAL_BYTES_MAX {
         return refuse(format!("{} bytes of local memory for each of {threads} threads", program.local_bytes));

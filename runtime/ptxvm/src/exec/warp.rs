@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::barrier::Arrival;
 use super::env::Env;
-use crate::decode::program::{Bank, Clock, Constant, Instr, NONE, Op, Program, Reg, Regs, Special};
+use crate::decode::program::{Bank, Clock, Constant, GUARD, Instr, NONE, Op, Program, Reg, Regs, Special};
 use crate::launch::volume;
 use crate::memory::{LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW_BYTES};
 use crate::report::Kind;
@@ -152,8 +152,7 @@ impl Warp {
                 count.thread += u64::from(active.count_ones());
                 env.clock += 1;
                 if instr.checks.0 != instr.checks.1 {
-                    // The guard itself is read by every lane.
-                    self.check_registers(env, instr, if instr.guard == NONE { active } else { mask });
+                    self.check_registers(env, instr, active, mask);
                 }
                 if instr.marks.0 != instr.marks.1 {
                     for slot in &program.marks[instr.marks.0 as usize..instr.marks.1 as usize] {
@@ -333,12 +332,13 @@ impl Warp {
     }
 
     #[cold]
-    fn check_registers(&mut self, env: &mut Env, instr: &Instr, active: u32) {
+    fn check_registers(&mut self, env: &mut Env, instr: &Instr, active: u32, mask: u32) {
         let program = env.context.program;
-        for slot in &program.checks[instr.checks.0 as usize..instr.checks.1 as usize] {
-            let missing = active & !self.written[*slot as usize];
+        for check in &program.checks[instr.checks.0 as usize..instr.checks.1 as usize] {
+            let (slot, readers) = if check & GUARD != 0 { (check & !GUARD, mask) } else { (*check, active) };
+            let missing = readers & !self.written[slot as usize];
             env.note_lanes(Kind::UninitialisedRegister, instr.line, self.index, missing, |_| {
-                format!("reads `{}`, which nothing wrote", program.tracked[*slot as usize])
+                format!("reads `{}`, which nothing wrote", program.tracked[slot as usize])
             });
         }
     }

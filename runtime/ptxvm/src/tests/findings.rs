@@ -71,6 +71,13 @@ fn uninitialised_register_in_some_lanes_only() {
         "setp.lt.u32 %p1, %r0, 3; mov.u32 %r1, 4; @%p1 mov.u32 %r1, 5; st.global.u32 [%rd0], %r1;",
         8,
     );
+    // Both under one guard: the lanes that skip the write skip the read.
+    assert_eq!(kinds("setp.lt.u32 %p1, %r0, 3; @%p1 mov.u32 %r1, 5; @%p1 st.global.u32 [%rd0], %r1;", 8, &[]), []);
+    // The guard itself is read by every lane.
+    assert_eq!(
+        kinds("setp.lt.u32 %p1, %r0, 3; @%p1 setp.lt.u32 %p2, %r0, 9; @%p2 st.global.u32 [%rd0], 1;", 8, &[]),
+        [Kind::UninitialisedRegister]
+    );
     // A loop that fills on its first turn is right, whatever the analysis can prove.
     assert_eq!(
         kinds(
