@@ -43,6 +43,13 @@ pub fn parser() -> impl TypedValueParser<Value = Target> {
 mod tests {
     use super::*;
 
+    /// A device that is described has a target, and a target a device.
+    #[test]
+    fn targets_are_those_of_the_described_devices() {
+        let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(sardonyx_passes::DeviceSpec::targets(), names);
+    }
+
     #[test]
     fn targets_are_sorted_and_devices_have_theirs() {
         assert!(TARGETS.windows(2).all(|w| w[0].0 < w[1].0));

@@ -4,9 +4,10 @@
 #[path = "../examples/gpu_goldens/cases.rs"]
 mod cases;
 
-use cases::{Case, PTX, Shape, cases, from_json, to_json};
+use cases::{Case, PTX, Shape, cases, to_json};
 use half::{bf16, f16};
 use ptxvm::{Launch, Memory, Module, Options};
+use serde_json::Value;
 use std::path::Path;
 
 fn simulated(module: &Module, case: &Case) -> Vec<u32> {
@@ -21,6 +22,23 @@ fn simulated(module: &Module, case: &Case) -> Vec<u32> {
     let mut bytes = vec![0; 4 * case.n_outputs()];
     memory.read(to, &mut bytes).unwrap();
     bytes.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
+}
+
+/// The device, and its answers.
+fn from_json(text: &str) -> Option<(String, Vec<(Case, Vec<u32>)>)> {
+    let all: Value = serde_json::from_str(text).ok()?;
+    let case = |v: &Value| {
+        let shape = if v["matrix"].as_bool()? { Shape::Matrix } else { Shape::Unary };
+        let case = Case { entry: v["entry"].as_str()?.into(), shape, inputs: words(v["inputs"].as_str()?)? };
+        Some((case, words(v["outputs"].as_str()?)?))
+    };
+    let cases = all["cases"].as_array()?.iter().map(case).collect::<Option<_>>()?;
+    Some((all["device"].as_str()?.into(), cases))
+}
+
+fn words(hex: &str) -> Option<Vec<u32>> {
+    let word = |w: &[u8]| u32::from_str_radix(std::str::from_utf8(w).ok()?, 16).ok();
+    hex.as_bytes().chunks(8).map(word).collect()
 }
 
 /// How far two results of `entry` for `x` may be apart: the errors that the PTX ISA states, of both.

@@ -15,12 +15,16 @@ pub enum Lie {
     Apart,
     /// A packed constant, without a batch.
     Panels,
+    /// [b / 3, rows, k + pad]
+    Grouped(i64),
 }
 
 /// What is done with the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     Nothing,
+    /// The result is [b, n, m].
+    Transposed,
     /// gelu(x + bias[n])
     BiasGelu,
     /// x + residual[b, m, n]
@@ -77,6 +81,11 @@ impl Problem {
                 self.container(vec![b, self.extent(rows, 0), k, Dim::constant(3)]),
                 vec![dim("%0"), dim(var), dim("%3"), dim("1")],
             ),
+            Lie::Grouped(pad) => {
+                let groups = b.floordiv(&Dim::constant(3));
+                let dims = vec![groups, self.extent(rows, 0), self.extent("k", pad)];
+                (self.container(dims), vec![dim("%0 floordiv 3"), dim(var), dim("%3")])
+            }
             Lie::Panels => {
                 let dims = ["k", rows].map(|s| Dim::constant(self.symbol(s).unwrap()));
                 let layout = Layout::Panels { width: 32 };
@@ -94,7 +103,7 @@ impl Problem {
         let product = k.apply(ScalarFn::Mul, &[a, b]);
         let mut value = k.push(Body::Reduce { f: ReduceFn::Add, arg: product });
         match self.after {
-            After::Nothing => {}
+            After::Nothing | After::Transposed => {}
             After::BiasGelu => {
                 let bias = k.load(self.container(vec![self.extent("n", 0)]), vec![dim("%2")]);
                 let x = k.apply(ScalarFn::Add, &[value, bias]);
@@ -120,10 +129,15 @@ impl Problem {
                 value = k.apply(ScalarFn::Add, &[masked, y]);
             }
         }
-        let out = ["b", "m", "n"].map(|s| self.extent(s, 0)).to_vec();
-        let index = vec![dim("%0"), dim("%1"), dim("%2")];
+        let outer = ["b", "m", "n"].map(|s| self.extent(s, 0)).to_vec();
+        let mut out = outer.clone();
+        let mut index = vec![dim("%0"), dim("%1"), dim("%2")];
+        if self.after == After::Transposed {
+            out.swap(1, 2);
+            index.swap(1, 2);
+        }
         Kernel {
-            outer: out.clone(),
+            outer,
             inner: vec![self.extent("k", 0)],
             reads: k.reads,
             writes: vec![self.container(out)],

@@ -135,23 +135,6 @@ pub fn to_json(device: &str, answers: &[(Case, Vec<u32>)]) -> String {
         + "\n"
 }
 
-/// The device, and its answers.
-pub fn from_json(text: &str) -> Option<(String, Vec<(Case, Vec<u32>)>)> {
-    let all: Value = serde_json::from_str(text).ok()?;
-    let case = |v: &Value| {
-        let shape = if v["matrix"].as_bool()? { Shape::Matrix } else { Shape::Unary };
-        let case = Case { entry: v["entry"].as_str()?.into(), shape, inputs: words(v["inputs"].as_str()?)? };
-        Some((case, words(v["outputs"].as_str()?)?))
-    };
-    let cases = all["cases"].as_array()?.iter().map(case).collect::<Option<_>>()?;
-    Some((all["device"].as_str()?.into(), cases))
-}
-
 fn hex(words: &[u32]) -> String {
     words.iter().map(|w| format!("{w:08x}")).collect()
-}
-
-fn words(hex: &str) -> Option<Vec<u32>> {
-    let word = |w: &[u8]| u32::from_str_radix(std::str::from_utf8(w).ok()?, 16).ok();
-    hex.as_bytes().chunks(8).map(word).collect()
 }

@@ -153,7 +153,8 @@ impl Queue for Lane {
         let mut report = self.device.report.lock().unwrap_or_else(PoisonError::into_inner);
         report.launches += 1;
         for f in ran.findings {
-            report.add(Finding { kernel: entry.symbol.clone(), line: f.line, message: f.message, count: f.count });
+            let (kernel, kind) = (entry.symbol.clone(), f.kind.name());
+            report.add(Finding { kernel, line: f.line, kind, message: f.message, count: f.count });
         }
         Ok(())
     }

@@ -65,9 +65,9 @@ static SUITES: &[Suite] = &[
     },
     Suite {
         name: "published",
-        about: "kernels that others have published, executed by ptxvm; release build, 38 MB of packages",
+        about: "kernels that others have published, executed by ptxvm; 38 MB of packages",
         prepare: |context| fetch::ensure_for(context, Some("published")),
-        cargo: &["test", "--release", "-p", "sardonyx-tests", "--test", "published", "--", "--ignored", "--nocapture"],
+        cargo: &["test", "-p", "sardonyx-tests", "--test", "published", "--", "--ignored", "--nocapture"],
     },
     Suite {
         name: "shapes",

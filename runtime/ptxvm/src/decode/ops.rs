@@ -1,7 +1,7 @@
 //! Operands of the instructions that touch memory, other lanes or other warps
 
 use super::program::Reg;
-use crate::shadow::{Kind, Scope};
+use crate::shadow::Scope;
 use crate::text::types::{Space, Ty};
 use crate::units::mma::Mma;
 use crate::units::shuffle::{Redux, ShflMode, Vote};

@@ -13,8 +13,13 @@ impl Block<'_> {
     /// `at` is the first row and the first column of the thread.
     pub fn repair(&self, asm: &mut Asm, point: &Point, sums: &Sums, at: (Val, Val)) {
         let columns = sums.of[0].len() as i64;
-        let all: Vec<Val> =
-            sums.of.iter().flatten().flat_map(|sum| (0..4).map(|i| (*sum, i))).map(|(sum, i)| asm.extract(sum, i)).collect();
+        let all: Vec<Val> = sums
+            .of
+            .iter()
+            .flatten()
+            .flat_map(|sum| (0..4).map(|i| (*sum, i)))
+            .map(|(sum, i)| asm.extract(sum, i))
+            .collect();
         let mut some: Option<Val> = None;
         for sum in &all {
             let nan = asm.cmpf("uno", *sum, *sum);
@@ -34,7 +39,8 @@ impl Block<'_> {
                 asm.if_then(nan, |asm| {
                     // Four elements of each sum: two columns, and two again eight rows below.
                     let part = |asm: &mut Asm, right: i64, mask: i64, left: i64| {
-                        let (right, mask, left) = (asm.int(right, Ty::I32), asm.int(mask, Ty::I32), asm.int(left, Ty::I32));
+                        let (right, mask, left) =
+                            (asm.int(right, Ty::I32), asm.int(mask, Ty::I32), asm.int(left, Ty::I32));
                         let v = asm.bin("arith.shrui", number, right);
                         let v = asm.bin("arith.andi", v, mask);
                         let v = asm.bin("arith.shli", v, left);

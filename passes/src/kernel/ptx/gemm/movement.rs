@@ -73,7 +73,8 @@ impl Gemm {
                 let column = tile % tiles_n * shape.n + within % (shape.n / 8) * 8 + lane as i64 % 4 * 2;
                 let mut point = self.batch_point(launch, batch);
                 (point[self.m], point[self.n]) = (row, column);
-                (row < launch.extent(self.m) && column < launch.extent(self.n)).then_some(point)
+                let there = once || row < launch.extent(self.m);
+                (there && column < launch.extent(self.n)).then_some(point)
             };
             let whole = even == Some(true) || even.is_none() && touch.access.is_aligned(self.n, 2);
             launch.count(traffic, touch, &Steps { n, point: &point, along: self.n, width: 2, whole });
