@@ -11,7 +11,6 @@ use sardonyx_runtime::{DType, Dim, Tensor};
 /// A kernel and the calls that must notice when it is broken.
 pub struct Subject {
     pub name: &'static str,
-    pub kernel: Kernel,
     pub lowered: Lowered,
     pub ptx: PtxKernel,
     /// The module's text.
@@ -97,7 +96,7 @@ fn subject(name: &'static str, kernel: Kernel, sizes: &[Sizes], bound: f64) -> S
     let ptx = lowered.def.emit_ptx("kernel", Target::Sm80).unwrap_or_else(|e| panic!("{name}: {e}"));
     let text = ptx::module(Target::Sm80, std::slice::from_ref(&ptx));
     let calls = sizes.iter().enumerate().map(|(i, sizes)| call(&kernel, sizes, 7 + i as u64)).collect();
-    Subject { name, kernel, lowered, ptx, text, calls, bound }
+    Subject { name, lowered, ptx, text, calls, bound }
 }
 
 fn call(kernel: &Kernel, symbols: Sizes, seed: u64) -> Call {

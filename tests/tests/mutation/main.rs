@@ -9,9 +9,9 @@ mod play;
 mod source;
 
 use kernels::{Subject, subjects};
-use kinds::KINDS;
+use kinds::{KINDS, Kind};
 use play::{Verdict, reaches_trap, verdict};
-use source::{Edit, Source};
+use source::Source;
 
 /// Places of one kind in one kernel; the first, the last and some between.
 const PLACES_MAX: usize = 3;
@@ -21,7 +21,7 @@ const SEEDS: &[u64] = &[1, 2, 3];
 
 /// One kernel with one mistake.
 struct Mutant {
-    kind: &'static str,
+    kind: &'static Kind,
     subject: usize,
     line: usize,
     what: String,
@@ -133,7 +133,7 @@ fn mutants(subjects: &[Subject]) -> (Vec<Mutant>, usize) {
                     Ok(false) => n_left_out += 1,
                     Ok(true) => {
                         let (what, text) = (source.describe(edit), source.edited(edit));
-                        all.push(Mutant { kind: kind.name, subject: i, line: edit.line() + 1, what, text });
+                        all.push(Mutant { kind, subject: i, line: edit.line() + 1, what, text });
                         n += 1;
                     }
                 }
@@ -160,19 +160,24 @@ fn broken_kernels_are_noticed() {
     let mut used: Vec<&str> = vec![];
     for mutant in &mutants {
         let subject = &subjects[mutant.subject];
-        let line = format!("{} in {}, line {}: {}", mutant.kind, subject.name, mutant.line, mutant.what);
-        if !used.contains(&mutant.kind) {
-            used.push(mutant.kind);
+        let (kind, place) = (mutant.kind, format!("{}, line {}", subject.name, mutant.line));
+        let line = format!("{} ({}) in {place}: {}", kind.name, kind.mistake, mutant.what);
+        if !used.contains(&kind.name) {
+            used.push(kind.name);
         }
         match verdict(subject, &mutant.text, SEEDS) {
             Verdict::Refused(error) => panic!("{line}\nis not a kernel any more: {error}"),
             Verdict::Finding(why) | Verdict::Wrong(why) => println!("noticed   {line}\n          {why}"),
             Verdict::Right => {
-                let explained = EXPLAINED
-                    .iter()
-                    .find(|e| e.kind == mutant.kind && e.subject == subject.name && mutant.what.contains(e.what));
+                let explained = EXPLAINED.iter().zip(&mut n_explained).find(|(e, n)| {
+                    let same = e.kind == mutant.kind.name && e.subject == subject.name && mutant.what.contains(e.what);
+                    same && **n < e.n_max
+                });
                 match explained {
-                    Some(explained) => println!("survived  {line}\n          {}", explained.reason),
+                    Some((explained, n)) => {
+                        *n += 1;
+                        println!("survived  {line}\n          {}", explained.reason);
+                    }
                     None => unexplained.push(line.clone()),
                 }
                 survivors.push(line);
