@@ -77,12 +77,17 @@ impl Stages {
         self.lanes == Lanes::Threads
     }
 
+    /// (stage, statement) for every value that a pass is made for.
+    pub fn roots(&self, def: &KernelDef) -> Vec<(usize, usize)> {
+        roots(def, &self.of, &self.point)
+    }
+
     /// Per stage the statements that it evaluates: again where an earlier stage has, unless values are `kept`.
     pub fn evaluated(&self, def: &KernelDef, kept: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
         let mut known = vec![false; def.body.len()];
         let mut out = vec![];
         for stage in 0..self.n {
-            let roots = roots(def, &self.of, &self.point).into_iter().filter(|r| r.0 == stage);
+            let roots = self.roots(def).into_iter().filter(|r| r.0 == stage);
             let mut open: Vec<usize> = roots.map(|r| r.1).collect();
             let mut seen = vec![];
             while let Some(k) = open.pop() {

@@ -15,12 +15,16 @@ pub enum Lie {
     Apart,
     /// A packed constant, without a batch.
     Panels,
+    /// [b / 3, rows, k + pad]
+    Grouped(i64),
 }
 
 /// What is done with the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     Nothing,
+    /// The result is [b, n, m].
+    Transposed,
     /// gelu(x + bias[n])
     BiasGelu,
     /// x + residual[b, m, n]
@@ -40,7 +44,20 @@ pub struct Problem {
     pub after: After,
     /// Extents are parameters of the launch.
     pub symbolic: bool,
+    /// But those of columns and of k are not.
+    pub fixed: bool,
 }
+
+pub const PLAIN: Problem = Problem {
+    dtype: DType::F32,
+    sizes: [64, 64, 64],
+    batch: 1,
+    a: Lie::K(0),
+    b: Lie::Rows(0),
+    after: After::Nothing,
+    symbolic: false,
+    fixed: false,
+};
 
 fn dim(text: &str) -> Dim {
     Dim::parse(text).unwrap()
@@ -54,7 +71,8 @@ impl Problem {
 
     /// An extent by its name, plus a constant.
     fn extent(&self, name: &str, pad: i64) -> Dim {
-        let extent = if self.symbolic { Dim::symbol(name) } else { Dim::constant(self.symbol(name).unwrap()) };
+        let is_symbol = self.symbolic && !(self.fixed && matches!(name, "n" | "k"));
+        let extent = if is_symbol { Dim::symbol(name) } else { Dim::constant(self.symbol(name).unwrap()) };
         extent + Dim::constant(pad)
     }
 
@@ -77,6 +95,11 @@ impl Problem {
                 self.container(vec![b, self.extent(rows, 0), k, Dim::constant(3)]),
                 vec![dim("%0"), dim(var), dim("%3"), dim("1")],
             ),
+            Lie::Grouped(pad) => {
+                let groups = b.floordiv(&Dim::constant(3));
+                let dims = vec![groups, self.extent(rows, 0), self.extent("k", pad)];
+                (self.container(dims), vec![dim("%0 floordiv 3"), dim(var), dim("%3")])
+            }
             Lie::Panels => {
                 let dims = ["k", rows].map(|s| Dim::constant(self.symbol(s).unwrap()));
                 let layout = Layout::Panels { width: 32 };
@@ -94,7 +117,7 @@ impl Problem {
         let product = k.apply(ScalarFn::Mul, &[a, b]);
         let mut value = k.push(Body::Reduce { f: ReduceFn::Add, arg: product });
         match self.after {
-            After::Nothing => {}
+            After::Nothing | After::Transposed => {}
             After::BiasGelu => {
                 let bias = k.load(self.container(vec![self.extent("n", 0)]), vec![dim("%2")]);
                 let x = k.apply(ScalarFn::Add, &[value, bias]);
@@ -120,10 +143,15 @@ impl Problem {
                 value = k.apply(ScalarFn::Add, &[masked, y]);
             }
         }
-        let out = ["b", "m", "n"].map(|s| self.extent(s, 0)).to_vec();
-        let index = vec![dim("%0"), dim("%1"), dim("%2")];
+        let outer = ["b", "m", "n"].map(|s| self.extent(s, 0)).to_vec();
+        let mut out = outer.clone();
+        let mut index = vec![dim("%0"), dim("%1"), dim("%2")];
+        if self.after == After::Transposed {
+            out.swap(1, 2);
+            index.swap(1, 2);
+        }
         Kernel {
-            outer: out.clone(),
+            outer,
             inner: vec![self.extent("k", 0)],
             reads: k.reads,
             writes: vec![self.container(out)],

@@ -20,6 +20,9 @@ pub struct Finding {
     pub kernel: String,
     /// Of the artifact's PTX.
     pub line: u32,
+    /// `out of bounds`
+    pub kind: &'static str,
+    /// Where it happened first.
     pub message: String,
     /// How often it happened.
     pub count: u64,
@@ -27,8 +30,8 @@ pub struct Finding {
 
 impl DeviceReport {
     pub(crate) fn add(&mut self, finding: Finding) {
-        let same = |f: &&mut Finding| (&f.kernel, f.line) == (&finding.kernel, finding.line);
-        match self.findings.iter_mut().filter(same).find(|f| kind(&f.message) == kind(&finding.message)) {
+        let same = |f: &Finding| (&f.kernel, f.line, f.kind) == (&finding.kernel, finding.line, finding.kind);
+        match self.findings.iter_mut().find(|f| same(f)) {
             Some(known) => known.count += finding.count,
             None => self.findings.push(finding),
         }
@@ -36,7 +39,10 @@ impl DeviceReport {
 
     /// `device sim:sm_80: 0 findings, 0 host operations, 63 launches`, after a line for each finding.
     pub fn text(&self) -> String {
-        let one = |f: &Finding| format!("{}, PTX line {}: {} ({} times)\n", f.kernel, f.line, f.message, f.count);
+        let one = |f: &Finding| {
+            let Finding { kernel, line, kind, message, count } = f;
+            format!("{kernel}, PTX line {line}: {kind}: {message} ({count} times)\n")
+        };
         let findings: String = self.findings.iter().map(one).collect();
         let (n, host, launches) = (self.findings.len(), self.host_operations, self.launches);
         format!("{findings}device {}: {n} findings, {host} host operations, {launches} launches", self.device)
@@ -47,6 +53,7 @@ impl DeviceReport {
             Json::Object(vec![
                 ("kernel", f.kernel.as_str().into()),
                 ("line", u64::from(f.line).into()),
+                ("kind", f.kind.into()),
                 ("message", f.message.as_str().into()),
                 ("count", f.count.into()),
             ])
@@ -60,11 +67,6 @@ impl DeviceReport {
     }
 }
 
-/// The message up to what differs from one access to the next.
-fn kind(message: &str) -> &str {
-    message.split(':').next().unwrap_or(message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,11 +75,14 @@ mod tests {
     fn findings_of_one_line_are_one() {
         let mut report = DeviceReport { device: "sim:sm_80".into(), launches: 63, ..DeviceReport::default() };
         assert_eq!(report.text(), "device sim:sm_80: 0 findings, 0 host operations, 63 launches");
-        let at = |line, message: &str| Finding { kernel: "k3".into(), line, message: message.into(), count: 2 };
-        report.add(at(12, "race: thread 3 of block 0"));
-        report.add(at(12, "race: thread 7 of block 1"));
-        report.add(at(12, "out of bounds: thread 7"));
-        report.add(at(13, "race: thread 3 of block 0"));
+        let at = |line, kind, message: &str| {
+            let message = message.into();
+            Finding { kernel: "k3".into(), line, kind, message, count: 2 }
+        };
+        report.add(at(12, "race", "thread 3 of block 0"));
+        report.add(at(12, "race", "thread 7 of block 1"));
+        report.add(at(12, "out of bounds", "thread 7"));
+        report.add(at(13, "race", "thread 3 of block 0"));
         assert_eq!(report.findings.iter().map(|f| f.count).collect::<Vec<_>>(), [4, 2, 2]);
         let first = report.text().lines().next().unwrap().to_string();
         assert_eq!(first, "k3, PTX line 12: race: thread 3 of block 0 (4 times)");

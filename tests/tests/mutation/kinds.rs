@@ -8,45 +8,96 @@ pub struct Kind {
     /// What someone who writes kernels would have got wrong.
     pub mistake: &'static str,
     pub places: fn(&Source) -> Vec<Edit>,
+    pub matters: Matters,
+}
+
+/// When a mistake can have an effect at all. A place where that never happens in any call is not broken.
+#[derive(Clone, Copy)]
+pub enum Matters {
+    /// The instruction is executed.
+    Executed,
+    /// Its guard is false.
+    Masked,
+    /// The two numbers it compares are equal.
+    Equal,
+    /// It copies less than its full size.
+    Short,
+    /// The number it multiplies is not zero.
+    NotZero,
+    /// The highest bit that it keeps is set.
+    TopBit,
+}
+
+impl Matters {
+    /// PTX that traps just before the line when the mistake would matter.
+    pub fn probe(self, line: &Line) -> String {
+        let args: Vec<&str> = line.args.iter().map(String::as_str).collect();
+        match (self, line.guard.as_deref(), args.as_slice()) {
+            (Matters::Masked, Some(guard), _) => match guard.strip_prefix("@!") {
+                Some(positive) => format!("@{positive} trap;"),
+                None => format!("@!{} trap;", &guard[1..]),
+            },
+            (Matters::Equal, None, [_, a, b]) => {
+                let kind = line.op.rsplit('.').next().unwrap_or("s32");
+                format!("{{ .reg .pred %reach; setp.eq.{kind} %reach, {a}, {b}; @%reach trap; }}")
+            }
+            (Matters::Short, None, [_, _, whole, size]) => {
+                format!("{{ .reg .pred %reach; setp.lt.u32 %reach, {size}, {whole}; @%reach trap; }}")
+            }
+            (Matters::NotZero, None, [_, a, _, ..]) => {
+                let bits = if line.op.ends_with("64") { 64 } else { 32 };
+                format!("{{ .reg .pred %reach; setp.ne.b{bits} %reach, {a}, 0; @%reach trap; }}")
+            }
+            (Matters::TopBit, None, [_, a, mask]) => {
+                let (bits, mask) = (if line.op.ends_with("64") { 64 } else { 32 }, mask.parse::<u64>().unwrap_or(0));
+                let top = mask.div_ceil(2);
+                let test = format!("and.b{bits} %bit, {a}, {top}; setp.ne.b{bits} %reach, %bit, 0;");
+                format!("{{ .reg .pred %reach; .reg .b{bits} %bit; {test} @%reach trap; }}")
+            }
+            // A copy of no bytes only fills with zeros.
+            (Matters::Executed, None, [_, _, _, size]) if line.op.starts_with("cp.async") => {
+                format!("{{ .reg .pred %reach; setp.ne.u32 %reach, {size}, 0; @%reach trap; }}")
+            }
+            (_, guard, _) => format!("{} trap;", guard.unwrap_or("")),
+        }
+    }
 }
 
 pub const KINDS: &[Kind] = &[
-    Kind { name: "barrier-dropped", mistake: "a barrier is missing", places: |s| deleted(s, BARRIERS) },
-    Kind {
-        name: "barrier-early",
-        mistake: "a store follows the barrier that should publish it",
-        places: barrier_early,
-    },
-    Kind { name: "barrier-late", mistake: "a tile is read before the barrier", places: barrier_late },
-    Kind { name: "bound-off-by-one", mistake: "`<` for `<=`", places: bound_off_by_one },
-    Kind { name: "branch-inverted", mistake: "a condition is the wrong way round", places: branch_inverted },
-    Kind { name: "commit-dropped", mistake: "copies join a later group", places: |s| deleted(s, &["cp.async.commit"]) },
-    Kind { name: "copy-unpadded", mistake: "a copy takes its full size at the edge", places: copy_unpadded },
-    Kind { name: "fragment-swapped", mistake: "two registers of a fragment change places", places: fragment_swapped },
-    Kind { name: "global-shifted", mistake: "a global address is an element off", places: global_shifted },
-    Kind { name: "guard-dropped", mistake: "the mask of a tail is missing", places: guard_dropped },
-    Kind { name: "loop-cut", mistake: "a loop runs once", places: loop_cut },
-    Kind { name: "mask-narrowed", mistake: "half of the lanes' bits are kept", places: mask_narrowed },
-    Kind { name: "matrix-transposed", mistake: "a tile is loaded the other way round", places: matrix_transposed },
-    Kind { name: "shared-shifted", mistake: "a shared address is an element off", places: shared_shifted },
-    Kind { name: "shuffle-wrong", mistake: "a shuffle takes the wrong distance", places: shuffle_wrong },
-    Kind {
-        name: "store-dropped",
-        mistake: "a result is not stored",
-        places: |s| deleted(s, &["st.global", "st.shared"]),
-    },
-    Kind { name: "stride-wrong", mistake: "a factor or shift of an address is off", places: stride_wrong },
-    Kind { name: "term-lost", mistake: "a sum forgets what it had", places: term_lost },
-    Kind { name: "uninitialised", mistake: "an accumulator does not start at zero", places: uninitialised },
-    Kind { name: "wait-dropped", mistake: "copies are not waited for", places: |s| deleted(s, &["cp.async.wait"]) },
-    Kind { name: "wait-late", mistake: "the wait follows the barrier", places: wait_late },
-    Kind { name: "wait-weakened", mistake: "one group more may be pending", places: wait_weakened },
-    Kind {
-        name: "warp-sync-dropped",
-        mistake: "lanes go on without each other",
-        places: |s| deleted(s, &["bar.warp"]),
-    },
+    kind("barrier-dropped", "a barrier is missing", |s| deleted(s, BARRIERS)),
+    kind("barrier-early", "a store follows the barrier that should publish it", barrier_early),
+    kind("barrier-late", "a tile is read before the barrier", barrier_late),
+    kind("bound-off-by-one", "`<` for `<=`", bound_off_by_one).when(Matters::Equal),
+    kind("branch-inverted", "a condition is the wrong way round", branch_inverted),
+    kind("commit-dropped", "copies join a later group", |s| deleted(s, &["cp.async.commit"])),
+    kind("copy-unpadded", "a copy takes its full size at the edge", copy_unpadded).when(Matters::Short),
+    kind("fragment-swapped", "two registers of a fragment change places", fragment_swapped),
+    kind("global-shifted", "a global address is an element off", global_shifted),
+    kind("guard-dropped", "the mask of a tail is missing", guard_dropped).when(Matters::Masked),
+    kind("loop-cut", "a loop runs once", loop_cut),
+    kind("mask-narrowed", "half of the lanes' bits are kept", mask_narrowed).when(Matters::TopBit),
+    kind("matrix-transposed", "a tile is loaded the other way round", matrix_transposed),
+    kind("shared-shifted", "a shared address is an element off", shared_shifted),
+    kind("shuffle-wrong", "a shuffle takes the wrong distance", shuffle_wrong),
+    kind("store-dropped", "a result is not stored", |s| deleted(s, &["st.global", "st.shared"])),
+    kind("stride-wrong", "a factor or shift of an address is off", stride_wrong).when(Matters::NotZero),
+    kind("term-lost", "a sum forgets what it had", term_lost),
+    kind("uninitialised", "an accumulator does not start at zero", uninitialised),
+    kind("wait-dropped", "copies are not waited for", |s| deleted(s, &["cp.async.wait"])),
+    kind("wait-late", "the wait follows the barrier", wait_late),
+    kind("wait-weakened", "one group more may be pending", wait_weakened),
+    kind("warp-sync-dropped", "lanes go on without each other", |s| deleted(s, &["bar.warp"])),
 ];
+
+const fn kind(name: &'static str, mistake: &'static str, places: fn(&Source) -> Vec<Edit>) -> Kind {
+    Kind { name, mistake, places, matters: Matters::Executed }
+}
+
+impl Kind {
+    const fn when(self, matters: Matters) -> Kind {
+        Kind { matters, ..self }
+    }
+}
 
 const BARRIERS: &[&str] = &["bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync"];
 const SHARED_LOADS: &[&str] = &["ld.shared", "ldmatrix"];
@@ -99,11 +150,17 @@ fn bound_off_by_one(source: &Source) -> Vec<Edit> {
 }
 
 fn branch_inverted(source: &Source) -> Vec<Edit> {
-    replaced(source, &["bra"], |line| {
+    let mut edits = replaced(source, &["bra"], |line| {
         let guard = line.guard.as_ref()?;
         let inverted = guard.strip_prefix("@!").map_or(format!("@!{}", &guard[1..]), |p| format!("@{p}"));
         Some(Line { guard: Some(inverted), ..line.clone() })
-    })
+    });
+    // A branch to the next line does nothing either way.
+    edits.retain(|edit| {
+        let (line, next) = (&source.lines[edit.line()], source.lines.get(edit.line() + 1));
+        next.is_none_or(|next| line.args.first().map(|label| format!("{label}:")) != Some(next.text.trim().into()))
+    });
+    edits
 }
 
 /// Branches to a label above.
@@ -226,8 +283,19 @@ fn term_lost(source: &Source) -> Vec<Edit> {
     edits
 }
 
-/// Zeros that are put into float registers.
+/// Whether an operand is or contains a register.
+fn has(arg: &str, register: &str) -> bool {
+    elements(arg).map_or(arg == register, |all| all.iter().any(|element| element == register))
+}
+
+/// Zeros that are put into float registers to be added to, not as what a masked load leaves.
 fn uninitialised(source: &Source) -> Vec<Edit> {
-    let zero = |i: &usize| source.lines[*i].args.get(1).is_some_and(|value| value == "0f00000000");
-    source.with_op(&["mov."]).into_iter().filter(zero).map(Edit::Delete).collect()
+    let is_accumulator = |i: &usize| {
+        let args = &source.lines[*i].args;
+        let zero = args.get(1).is_some_and(|value| value == "0f00000000");
+        let is_target = |line: &Line| line.guard.is_some() && line.args.first().is_some_and(|arg| has(arg, &args[0]));
+        let is_source = |line: &Line| line.args.iter().skip(1).any(|arg| args.first().is_some_and(|r| has(arg, r)));
+        zero && source.lines.iter().any(is_source) && !source.lines.iter().any(is_target)
+    };
+    source.with_op(&["mov."]).into_iter().filter(is_accumulator).map(Edit::Delete).collect()
 }

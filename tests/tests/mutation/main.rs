@@ -5,14 +5,18 @@
 mod build;
 mod kernels;
 mod kinds;
+mod play;
 mod source;
 
 use kernels::{Subject, subjects};
 use kinds::KINDS;
+use play::{Verdict, reaches_trap, verdict};
 use source::{Edit, Source};
 
 /// Places of one kind in one kernel; the first, the last and some between.
 const PLACES_MAX: usize = 3;
+/// Places that are tried to find these.
+const TRIES_MAX: usize = 12;
 const SEEDS: &[u64] = &[1, 2, 3];
 
 /// One kernel with one mistake.
@@ -24,51 +28,161 @@ struct Mutant {
     text: String,
 }
 
-/// A mutant that computes the same, and why.
+/// Mutants that compute the same, and why.
 struct Explained {
     kind: &'static str,
     subject: &'static str,
-    /// Part of what the mutant changes.
+    /// Part of what the mutants change.
     what: &'static str,
+    n_max: usize,
     reason: &'static str,
 }
 
-const EXPLAINED: &[Explained] = &[];
+const EXPLAINED: &[Explained] = &[
+    Explained {
+        kind: "bound-off-by-one",
+        subject: "gelu",
+        what: "setp.le.s64",
+        n_max: 1,
+        reason: "the last four elements go one by one through the tail's code, which gives the same",
+    },
+    Explained {
+        kind: "bound-off-by-one",
+        subject: "bias",
+        what: "setp.le.s64",
+        n_max: 1,
+        reason: "the last four elements go one by one through the tail's code, which gives the same",
+    },
+    Explained {
+        kind: "bound-off-by-one",
+        subject: "gather",
+        what: "setp.le.s64",
+        n_max: 1,
+        reason: "the last four elements go one by one through the tail's code, which gives the same",
+    },
+    Explained {
+        kind: "bound-off-by-one",
+        subject: "columns",
+        what: "setp.lt.s64",
+        n_max: 1,
+        reason: "the thread past the last column reads the last column and stores the same sum to the same place",
+    },
+    Explained {
+        kind: "branch-inverted",
+        subject: "sum",
+        what: "bra",
+        n_max: 1,
+        reason: "after the butterfly every lane has the sum, so all but the first may store it",
+    },
+    Explained {
+        kind: "guard-dropped",
+        subject: "gemm-bf16",
+        what: "ld.global.nc.b16",
+        n_max: 2,
+        reason: "what lies past the edge of one operand meets zeros of the other, or columns that are not stored",
+    },
+    Explained {
+        kind: "guard-dropped",
+        subject: "gemm-f16",
+        what: "ld.global.nc.b16",
+        n_max: 2,
+        reason: "what lies past the edge of one operand meets zeros of the other, or columns that are not stored",
+    },
+    Explained {
+        kind: "stride-wrong",
+        subject: "gemm-constant",
+        what: "mul.lo.s32 %r3, %r1",
+        n_max: 1,
+        reason: "it serves to find the matrix of a batch, and there is one",
+    },
+];
 
-fn spread(edits: Vec<Edit>) -> Vec<Edit> {
-    if edits.len() <= PLACES_MAX {
-        return edits;
+/// The order in which places are tried: the first, the last, the middle, the quarters, …
+fn spread(n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = vec![];
+    let mut parts = 1;
+    while order.len() < n && parts < 64 {
+        let at = (0..=parts).map(|i| i * n.saturating_sub(1) / parts);
+        at.for_each(|i| {
+            if !order.contains(&i) {
+                order.push(i)
+            }
+        });
+        parts *= 2;
     }
-    (0..PLACES_MAX).map(|i| edits[i * (edits.len() - 1) / (PLACES_MAX - 1)].clone()).collect()
+    order.truncate(TRIES_MAX);
+    order
 }
 
-fn mutants(subjects: &[Subject]) -> Vec<Mutant> {
-    let mut all = vec![];
+/// The places where a mistake can have an effect in some call, and how many were left out.
+fn mutants(subjects: &[Subject]) -> (Vec<Mutant>, usize) {
+    let (mut all, mut n_left_out) = (vec![], 0);
     for (i, subject) in subjects.iter().enumerate() {
         let source = Source::read(&subject.text);
         for kind in KINDS {
-            for edit in spread((kind.places)(&source)) {
-                let (what, text) = (source.describe(&edit), source.edited(&edit));
-                all.push(Mutant { kind: kind.name, subject: i, line: edit.line() + 1, what, text });
+            let places = (kind.places)(&source);
+            let mut n = 0;
+            for edit in spread(places.len()).into_iter().map(|place| &places[place]) {
+                if n == PLACES_MAX {
+                    break;
+                }
+                let probe = kind.matters.probe(&source.lines[edit.line()]);
+                let probed = source.with_before(edit.line(), &probe);
+                match reaches_trap(subject, &probed) {
+                    Err(error) => panic!("{}: the probe `{probe}` is no PTX: {error}", subject.name),
+                    Ok(false) => n_left_out += 1,
+                    Ok(true) => {
+                        let (what, text) = (source.describe(edit), source.edited(edit));
+                        all.push(Mutant { kind: kind.name, subject: i, line: edit.line() + 1, what, text });
+                        n += 1;
+                    }
+                }
             }
         }
     }
-    all
+    (all, n_left_out)
 }
 
 #[test]
-fn dump() {
+fn unbroken_kernels_are_right() {
+    for subject in subjects() {
+        let verdict = verdict(&subject, &subject.text, SEEDS);
+        assert!(matches!(verdict, Verdict::Right), "{}: {verdict:?}", subject.name);
+    }
+}
+
+#[test]
+fn broken_kernels_are_noticed() {
     let subjects = subjects();
-    for s in &subjects {
-        std::fs::write(format!("/tmp/mut/{}.ptx", s.name), &s.text).unwrap();
+    let (mutants, n_left_out) = mutants(&subjects);
+    let (mut survivors, mut unexplained) = (vec![], vec![]);
+    let mut n_explained = [0; EXPLAINED.len()];
+    let mut used: Vec<&str> = vec![];
+    for mutant in &mutants {
+        let subject = &subjects[mutant.subject];
+        let line = format!("{} in {}, line {}: {}", mutant.kind, subject.name, mutant.line, mutant.what);
+        if !used.contains(&mutant.kind) {
+            used.push(mutant.kind);
+        }
+        match verdict(subject, &mutant.text, SEEDS) {
+            Verdict::Refused(error) => panic!("{line}\nis not a kernel any more: {error}"),
+            Verdict::Finding(why) | Verdict::Wrong(why) => println!("noticed   {line}\n          {why}"),
+            Verdict::Right => {
+                let explained = EXPLAINED
+                    .iter()
+                    .find(|e| e.kind == mutant.kind && e.subject == subject.name && mutant.what.contains(e.what));
+                match explained {
+                    Some(explained) => println!("survived  {line}\n          {}", explained.reason),
+                    None => unexplained.push(line.clone()),
+                }
+                survivors.push(line);
+            }
+        }
     }
-    let mut count = std::collections::BTreeMap::new();
-    for m in mutants(&subjects) {
-        *count.entry((m.kind, subjects[m.subject].name)).or_insert(0) += 1;
-    }
-    for k in KINDS {
-        let n: i32 = count.iter().filter(|((a, _), _)| *a == k.name).map(|(_, n)| n).sum();
-        println!("{} {n}", k.name);
-    }
-    println!("{}", count.values().sum::<i32>());
+    let (n, n_noticed) = (mutants.len(), mutants.len() - survivors.len());
+    println!("{n_noticed} of {n} mutants noticed, {} kinds of mistakes, {} kernels", used.len(), subjects.len());
+    println!("{n_left_out} places left out, where no call would have gone wrong");
+    assert!(n >= 100 && used.len() >= 10, "{n} mutants of {} kinds", used.len());
+    assert!(unexplained.is_empty(), "survived without a reason:\n{}", unexplained.join("\n"));
+    assert!(n_noticed * 100 >= n * 97, "{n_noticed} of {n} noticed");
 }

@@ -72,6 +72,13 @@ impl Source {
         lines.join("\n") + "\n"
     }
 
+    /// With a line put before another.
+    pub fn with_before(&self, i: usize, text: &str) -> String {
+        let mut lines: Vec<&str> = self.lines.iter().map(|line| line.text.as_str()).collect();
+        lines.insert(i, text);
+        lines.join("\n") + "\n"
+    }
+
     /// What the edit does to its line, in one line.
     pub fn describe(&self, edit: &Edit) -> String {
         let text = |i: usize| self.lines[i].text.trim().to_string();

@@ -58,6 +58,9 @@ pub(super) struct Steps<'a> {
 /// Warps looked at: more are sampled evenly.
 const STEPS_MAX: i64 = 1024;
 
+/// Points at which a guard is evaluated, likewise.
+const POINTS_MAX: i64 = 1 << 16;
+
 impl Launch<'_> {
     pub fn size(&self, s: Size) -> i64 {
         match s {
@@ -81,7 +84,7 @@ impl Launch<'_> {
     /// Adds the sectors that one access requests in all steps.
     pub fn count(&self, traffic: &mut [Traffic], access: Touch, steps: &Steps) {
         let t = &mut traffic[access.buffer(self.def)];
-        t.from_data |= access.from_data(self);
+        t.from_data |= access.depends_on_data(self);
         let (n, unit) = (steps.n.min(STEPS_MAX), access.bytes(self.def));
         let moves = self.def.access_vars(access.access, &self.deps) >> steps.along & 1 == 1;
         let stride = if moves { self.stride(access.access, steps.along) } else { Some(0) };
@@ -204,8 +207,7 @@ impl Launch<'_> {
             }
             seen.push(touch.access);
             let moved = self.def.access_vars(touch.access, &self.deps);
-            let points = (0..self.def.n_vars()).filter(|v| moved >> v & 1 == 1).map(|v| self.extent(v));
-            let points: i64 = points.fold(1, i64::saturating_mul);
+            let points = self.points(moved, touch.guard);
             // What the buffer must at least be long is one of the demands.
             let name = format!("b{buffer}");
             let demand = |d: &Dim| d.linear_in(&name).filter(|(c, _)| c.is_const(1)).map(|(_, rest)| -self.dim(&rest));
@@ -217,6 +219,29 @@ impl Launch<'_> {
         let empty = (0..self.def.outer.len()).any(|v| self.extent(v) == 0);
         let bytes = touches.iter().find(|t| t.buffer(self.def) == buffer).map_or(0, |t| t.bytes(self.def));
         if empty { 0 } else { (elements.min(end) * bytes + SECTOR_BYTES - 1) / SECTOR_BYTES }
+    }
+
+    /// How many values variables take together, as far as a guard allows.
+    fn points(&self, vars: VarSet, guard: Option<usize>) -> i64 {
+        let within = guard.map_or(0, |g| self.deps[g]) & vars;
+        let extents: Vec<i64> = (0..self.def.n_vars()).map(|v| self.extent(v)).collect();
+        let product = |set: VarSet| {
+            let of = extents.iter().enumerate().filter(|(v, _)| set >> v & 1 == 1);
+            of.fold(1i64, |p, (_, n)| p.saturating_mul(*n))
+        };
+        let all = product(within);
+        let looked_at = all.min(POINTS_MAX);
+        let passes = |i: i64| {
+            let mut rest = (i as i128 * all as i128 / looked_at as i128) as i64;
+            let mut point = vec![0; extents.len()];
+            for v in (0..extents.len()).filter(|v| within >> v & 1 == 1) {
+                (point[v], rest) = (rest % extents[v], rest / extents[v]);
+            }
+            guard.is_none_or(|g| self.holds(g, &point) != Some(false))
+        };
+        let passing = (0..looked_at).filter(|i| passes(*i)).count() as i128;
+        let passing = passing * all as i128 / looked_at.max(1) as i128;
+        product(vars & !within).saturating_mul(passing as i64)
     }
 
     /// Loads in the order of the body, then stores.
@@ -252,7 +277,7 @@ impl Touch<'_> {
         &all[self.access.buffer]
     }
 
-    fn from_data(&self, launch: &Launch) -> bool {
+    fn depends_on_data(&self, launch: &Launch) -> bool {
         let point = vec![0; launch.def.n_vars()];
         let index = self.access.computed.iter().any(|c| launch.eval(&c.expr, &point).is_none());
         index || self.guard.is_some_and(|g| launch.holds(g, &point).is_none())

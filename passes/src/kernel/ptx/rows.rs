@@ -108,17 +108,16 @@ fn ceil(a: i64, b: i64) -> i64 {
 /// Registers that one element takes from one stage to the next.
 fn registers(def: &KernelDef, stages: &Stages) -> i64 {
     let evaluated = stages.evaluated(def, |k| is_kept(def, stages, k));
+    let roots = stages.roots(def);
     let before = |k: usize, stage: usize| evaluated[..stage].iter().any(|e| e.contains(&k));
     let at = |stage: usize| {
         let kept = (0..def.body.len()).filter(|k| is_kept(def, stages, *k) && before(*k, stage));
-        let stores = def.stores.iter().map(|w| w.value);
-        let reduced = def.body.iter().filter_map(|s| if let Op::Reduce { arg, .. } = s.op { Some(arg) } else { None });
-        let roots: Vec<usize> = stores.chain(reduced).collect();
         let later = |k: &usize| {
             let used = evaluated[stage..].iter().flatten().any(|user| def.operands(*user).contains(k));
-            used || (roots.contains(k) && stage + 1 == stages.n)
+            used || roots.iter().any(|(s, root)| *s >= stage && root == k)
         };
-        let size = |k: usize| if scalar::register(def.body[k].dtype).bits() == 64 { 2 } else { 1 };
+        // Computing with f64 takes many registers beside those that are kept.
+        let size = |k: usize| if scalar::register(def.body[k].dtype).bits() == 64 { 4 } else { 1 };
         kept.filter(later).map(size).sum::<i64>()
     };
     (1..stages.n).map(at).max().unwrap_or(0).max(1)

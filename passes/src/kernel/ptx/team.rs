@@ -126,7 +126,7 @@ impl Place {
     }
 
     fn at(&self, asm: &mut Asm, index: Val) -> Val {
-        let base = asm.instruction(Ty::I32, "mov.u32", &[self.name.clone()]);
+        let base = asm.instruction(Ty::I32, "mov.u32", std::slice::from_ref(&self.name));
         let bytes = asm.int(self.elem.bits().max(32) as i64 / 8, Ty::I32);
         let offset = asm.bin("arith.muli", index, bytes);
         asm.bin("arith.addi", base, offset)

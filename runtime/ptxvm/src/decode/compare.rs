@@ -72,10 +72,10 @@ fn floats<T: Lane>(
         "ge" => lanes(a, b, move |x, y| v(x) >= v(y)),
         "equ" => lanes(a, b, move |x, y| !(v(x) < v(y) || v(x) > v(y))),
         "neu" => lanes(a, b, move |x, y| v(x) != v(y)),
-        "ltu" => lanes(a, b, move |x, y| !(v(x) >= v(y))),
-        "leu" => lanes(a, b, move |x, y| !(v(x) > v(y))),
-        "gtu" => lanes(a, b, move |x, y| !(v(x) <= v(y))),
-        "geu" => lanes(a, b, move |x, y| !(v(x) < v(y))),
+        "ltu" => lanes(a, b, move |x, y| v(x) < v(y) || unordered(v(x), v(y))),
+        "leu" => lanes(a, b, move |x, y| v(x) <= v(y) || unordered(v(x), v(y))),
+        "gtu" => lanes(a, b, move |x, y| v(x) > v(y) || unordered(v(x), v(y))),
+        "geu" => lanes(a, b, move |x, y| v(x) >= v(y) || unordered(v(x), v(y))),
         "num" => lanes(a, b, move |x, y| !v(x).is_nan() && !v(y).is_nan()),
         "nan" => lanes(a, b, move |x, y| v(x).is_nan() || v(y).is_nan()),
         _ => return d.error(format!("no comparison `.{name}` of floats")),
@@ -103,6 +103,10 @@ fn compare(d: &mut Decoder, mods: &mut Mods, name: &str, ty: Ty, ops: &[Operand]
         Ty::Bf16 => floats(d, name, a, b, |x: u32| f64::from(Half::Bf16.widen(x as u16))),
         _ => Err(d.unsupported(mods)),
     }
+}
+
+fn unordered(x: f64, y: f64) -> bool {
+    x.is_nan() || y.is_nan()
 }
 
 #[derive(Clone, Copy)]
@@ -226,13 +230,13 @@ pub fn testp(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     d.count::<2>(ops)?;
     d.class = Class::Compare;
     let test: fn(std::num::FpCategory) -> bool = {
-        use std::num::FpCategory::{Infinite, Nan, Normal, Subnormal};
+        use std::num::FpCategory::{Infinite, Nan, Normal, Subnormal, Zero};
         match name {
             "finite" => |c| c != Infinite && c != Nan,
             "infinite" => |c| c == Infinite,
             "number" => |c| c != Nan,
             "notanumber" => |c| c == Nan,
-            "normal" => |c| c == Normal,
+            "normal" => |c| c == Normal || c == Zero,
             _ => |c| c == Subnormal,
         }
     };

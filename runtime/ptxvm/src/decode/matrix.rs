@@ -13,7 +13,7 @@ use crate::units::mma::Mma;
 type Done = Result<(), Error>;
 
 /// These instructions exist only for whole, converged warps.
-fn sync_aligned(d: &Decoder, mods: &mut Mods) -> Done {
+pub fn sync_aligned(d: &Decoder, mods: &mut Mods) -> Done {
     if mods.take("sync") && mods.take("aligned") { Ok(()) } else { d.error("expected .sync.aligned") }
 }
 

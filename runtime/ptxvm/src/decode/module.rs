@@ -105,7 +105,7 @@ fn global(variable: &Variable, index: &Index) -> Result<GlobalVariable, Error> {
             Init::Number(Number::F32(bits)) if variable.ty == Ty::F64 => f64::from(f32::from_bits(*bits)).to_bits(),
             Init::Number(Number::Int(bits) | Number::F64(bits)) => *bits,
             Init::Number(Number::F32(bits)) => u64::from(*bits),
-            Init::Address(name, addend, _) => {
+            Init::Address(name, addend) => {
                 let Some((target, _)) = index.get(name).filter(|_| width == 8) else {
                     return Err(wrong(format!("`{name}` is no variable whose address fits here")));
                 };
@@ -116,7 +116,7 @@ fn global(variable: &Variable, index: &Index) -> Result<GlobalVariable, Error> {
         init.extend_from_slice(&bits.to_le_bytes()[..width]);
     }
     let constant = variable.space == Some(Space::Const);
-    Ok(GlobalVariable { name: variable.name.clone(), bytes, align: variable.align, constant, init, relocations })
+    Ok(GlobalVariable { name: variable.name.clone(), bytes, constant, init, relocations })
 }
 
 fn program(unit: &Unit, globals: &Index, function: &Function) -> Result<Option<Program>, Error> {
@@ -226,9 +226,7 @@ fn finish(
         params,
         params_bytes,
         shared_bytes: if decoder.dynamic_shared { dynamic_at } else { decoder.shared_bytes },
-        shared_align: decoder.shared_align,
         shared_variables: decoder.shared_variables,
-        dynamic_shared: decoder.dynamic_shared,
         local_bytes: decoder.local_bytes.next_multiple_of(16),
         threads_max: function.threads_max,
         threads_exact: function.threads_exact,

@@ -13,9 +13,9 @@ use crate::text::types::{Space, Ty};
 type Done = Result<(), Error>;
 
 const CLOCKS: [(&str, Clock, u32); 6] = [
-    ("%clock", Clock::Clock, 32),
-    ("%clock64", Clock::Clock, 64),
-    ("%clock_hi", Clock::ClockHi, 32),
+    ("%clock", Clock::Cycles, 32),
+    ("%clock64", Clock::Cycles, 64),
+    ("%clock_hi", Clock::CyclesHi, 32),
     ("%globaltimer", Clock::Globaltimer, 64),
     ("%globaltimer_hi", Clock::GlobaltimerHi, 32),
     ("%globaltimer_lo", Clock::Globaltimer, 32),

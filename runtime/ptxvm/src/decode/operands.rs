@@ -179,28 +179,6 @@ impl Decoder<'_> {
         if reg.bank == T::BANK { Ok(reg.index) } else { self.error("an operand has the wrong width") }
     }
 
-    /// A source of `cvt`, `st` and their like, whose register may be wider than the type.
-    pub fn loose_source<T: Lane>(&mut self, operand: &Operand, ty: Ty) -> Result<u32, Error> {
-        let reg = self.any_source(operand, ty)?;
-        let reg = self.low_word(reg, ty)?;
-        self.in_bank::<T>(reg)
-    }
-
-    /// 64-bit registers that hold a narrower value go through a register of 32 bits.
-    pub fn low_word(&mut self, reg: Reg, ty: Ty) -> Result<Reg, Error> {
-        if reg.bank != Bank::Double || ty.bits() == 64 {
-            return Ok(reg);
-        }
-        let word = self.scopes.banks.fresh(32);
-        let (reads, writes) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.writes));
-        (self.reads, self.writes) = (vec![reg], vec![word]);
-        let guard = self.guard.take();
-        self.emit(Op::Lanes(lanes1::<u64, u32>(word.index, reg.index, |value| value as u32)));
-        let kept = reads.into_iter().filter(|read| *read != reg).chain([word]).collect();
-        (self.reads, self.writes, self.guard) = (kept, writes, guard);
-        Ok(word)
-    }
-
     pub fn pred_source(&mut self, operand: &Operand) -> Result<(u32, bool), Error> {
         match operand {
             Operand::Not(name) => Ok((self.pred_named(name)?, true)),
@@ -237,13 +215,6 @@ impl Decoder<'_> {
 
     pub fn pred_target(&mut self, operand: &Operand) -> Result<u32, Error> {
         Ok(self.any_target(operand, Ty::Pred)?.index)
-    }
-
-    pub fn vector<'o>(&self, operand: &'o Operand) -> Result<&'o [Operand], Error> {
-        match operand {
-            Operand::Vector(elements) => Ok(elements),
-            _ => self.error("expected registers in braces"),
-        }
     }
 
     pub fn address(&mut self, operand: &Operand) -> Result<(Address, Option<Place>), Error> {

@@ -1,10 +1,11 @@
 //! Operands of the instructions that touch memory, other lanes or other warps
 
 use super::program::Reg;
-use crate::shadow::{Kind, Scope};
+use crate::shadow::Scope;
 use crate::text::types::{Space, Ty};
 use crate::units::mma::Mma;
 use crate::units::shuffle::{Redux, ShflMode, Vote};
+use crate::units::wmma::{Fragment, Wmma};
 
 /// `[base+offset]`
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +104,28 @@ pub struct Multiply {
     pub d: Vec<Reg>,
     /// The metadata register and the selector of `mma.sp`.
     pub sparse: Option<(u32, u32)>,
+}
+
+/// `wmma.load` and `wmma.store`.
+#[derive(Clone, Debug)]
+pub struct FragmentAccess {
+    pub store: bool,
+    pub space: Space,
+    pub address: Address,
+    /// The register of the leading dimension, in elements.
+    pub stride: Option<u32>,
+    pub row_major: bool,
+    pub fragment: Fragment,
+    pub regs: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct FragmentMultiply {
+    pub wmma: Wmma,
+    pub a: Vec<u32>,
+    pub b: Vec<u32>,
+    pub c: Vec<u32>,
+    pub d: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ops::{AsyncCopy, Atomic, Barrier, Load, Matrix, Multiply, Shuffle, Store, Warp};
+use super::ops::{AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, Multiply, Shuffle, Store, Warp};
 use crate::report::Class;
 use crate::text::types::Space;
 
@@ -120,8 +120,8 @@ pub enum Special {
 /// A counter, which differs at every read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    Clock,
-    ClockHi,
+    Cycles,
+    CyclesHi,
     Globaltimer,
     GlobaltimerHi,
 }
@@ -149,6 +149,8 @@ pub enum Op {
     AsyncWaitAll,
     Matrix(Box<Matrix>),
     Multiply(Box<Multiply>),
+    FragmentAccess(Box<FragmentAccess>),
+    FragmentMultiply(Box<FragmentMultiply>),
     Shuffle(Box<Shuffle>),
     Warp(Box<Warp>),
     Barrier(Box<Barrier>),
@@ -195,9 +197,7 @@ pub struct Program {
     pub params: Vec<(String, Param)>,
     pub params_bytes: u32,
     pub shared_bytes: u32,
-    pub shared_align: u32,
     pub shared_variables: Vec<(String, u32, u32)>,
-    pub dynamic_shared: bool,
     pub local_bytes: u32,
     pub threads_max: Option<[u32; 3]>,
     pub threads_exact: Option<[u32; 3]>,
@@ -221,7 +221,6 @@ pub struct Inner {
 pub struct GlobalVariable {
     pub name: String,
     pub bytes: u64,
-    pub align: u32,
     pub constant: bool,
     /// Bytes from the start; the rest is zero.
     pub init: Vec<u8>,

@@ -15,6 +15,8 @@ use crate::text::types::Space;
 /// Instructions of one entry after inlining.
 const CODE_MAX: usize = 1 << 20;
 const CALLS_MAX: usize = 24;
+/// Calls in one entry, with those inside of what was inlined.
+const INLINED_MAX: u32 = 1 << 16;
 /// Largest shared memory of a block on any supported GPU.
 pub const SHARED_BYTES_MAX: u64 = 228 * 1024;
 /// What a GPU allows for one thread.
@@ -41,7 +43,6 @@ pub struct Decoder<'a> {
     pub constants: HashMap<Constant, Vec<Reg>>,
     pub names: HashMap<Reg, String>,
     pub shared_bytes: u32,
-    pub shared_align: u32,
     pub shared_variables: Vec<(String, u32, u32)>,
     module_shared: HashMap<String, Place>,
     pub dynamic_shared: bool,
@@ -49,6 +50,7 @@ pub struct Decoder<'a> {
     pub local_bytes: u32,
     /// Functions being inlined, with the label after the call.
     pub calls: Vec<(String, u32)>,
+    n_inlined: u32,
     /// Of the instruction being decoded.
     pub line: u32,
     pub opcode: String,
@@ -69,13 +71,13 @@ impl<'a> Decoder<'a> {
             constants: HashMap::new(),
             names: HashMap::new(),
             shared_bytes: 0,
-            shared_align: 16,
             shared_variables: Vec::new(),
             module_shared: HashMap::new(),
             dynamic_shared: false,
             dynamic_align: 16,
             local_bytes: 0,
             calls: Vec::new(),
+            n_inlined: 0,
             line: 0,
             opcode: String::new(),
             guard: None,
@@ -129,7 +131,7 @@ impl<'a> Decoder<'a> {
                         return Err(Error::new(*line, format!("label `{name}` stands twice in one block")));
                     }
                 }
-                Stmt::Targets(name, targets, _) => {
+                Stmt::Targets(name, targets) => {
                     self.scopes.top().targets.insert(name.clone(), targets.clone());
                 }
                 Stmt::Ins(_) | Stmt::Variable(_) | Stmt::Block(_) => {}
@@ -185,7 +187,6 @@ impl<'a> Decoder<'a> {
             return Err(Error::new(variable.line, what));
         }
         self.shared_bytes = end as u32;
-        self.shared_align = self.shared_align.max(variable.align);
         self.shared_variables.push((variable.name.clone(), offset, variable.bytes() as u32));
         Ok(Place { space: Space::Shared, offset, bytes: variable.bytes(), dynamic: false })
     }
@@ -264,6 +265,10 @@ impl<'a> Decoder<'a> {
         };
         if self.calls.iter().any(|(open, _)| open == name) || self.calls.len() >= CALLS_MAX {
             return self.error(format!("`{name}` calls itself or nests too deep; recursion is not supported"));
+        }
+        self.n_inlined += 1;
+        if self.n_inlined > INLINED_MAX {
+            return self.error(format!("more than {INLINED_MAX} calls after inlining"));
         }
         if results.len() != function.results.len() || arguments.len() != function.params.len() {
             return self.error(format!(

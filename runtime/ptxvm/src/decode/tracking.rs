@@ -38,8 +38,8 @@ pub fn track(code: &[Raw], flow: &Flow, constants: &[Reg]) -> Tracking {
             entry(&mut set);
             set
         });
-        for i in flow.starts[block] as usize..flow.starts[block + 1] as usize {
-            let raw = &code[i];
+        let range = flow.starts[block] as usize..flow.starts[block + 1] as usize;
+        for (i, raw) in code.iter().enumerate().skip(range.start).take(range.len()) {
             for reg in &raw.reads {
                 let bit = dense[&key(*reg)];
                 if set[bit / 64] >> (bit % 64) & 1 == 0 && !constants.contains(&bit) {

@@ -163,7 +163,7 @@ impl Env<'_> {
             for byte in 0..copy.from_bytes[lane] as usize {
                 let at = [copy.from[lane].wrapping_add(byte as u64); 32];
                 let value = self.load_global(1, 1, &at, None)[0][0];
-                data[byte / 4 & 3][lane] |= value << (byte % 4 * 8);
+                data[(byte / 4) & 3][lane] |= value << (byte % 4 * 8);
             }
         }
         self.store_shared(due, copy.bytes, &copy.to.map(u64::from), &data);

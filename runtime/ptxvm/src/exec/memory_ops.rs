@@ -34,7 +34,7 @@ impl Warp {
         deliver(&mut self.regs, op, active, &data);
     }
 
-    fn load_from(&self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Load) -> Data {
+    pub(super) fn load_from(&self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Load) -> Data {
         let bytes = rq.bytes;
         match space {
             Space::Shared => {
@@ -103,7 +103,7 @@ impl Warp {
         }
     }
 
-    fn store_to(&mut self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Store, data: &Data) {
+    pub(super) fn store_to(&mut self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Store, data: &Data) {
         let bytes = rq.bytes;
         let same = |a: u32, b: u32| data.iter().all(|row| row[a as usize & 31] == row[b as usize & 31]);
         match space {
@@ -199,7 +199,7 @@ fn deliver(regs: &mut Regs, op: &Load, active: u32, data: &Data) {
         let Some(reg) = target else { continue };
         match op.ty.bits() {
             64 => {
-                let (low, high) = (&data[2 * i & 3], &data[(2 * i + 1) & 3]);
+                let (low, high) = (&data[(2 * i) & 3], &data[(2 * i + 1) & 3]);
                 let values =
                     std::array::from_fn::<u64, 32, _>(|lane| u64::from(high[lane]) << 32 | u64::from(low[lane]));
                 regs.set(reg.index, active, &values);
@@ -238,11 +238,8 @@ fn collect(regs: &Regs, op: &Store) -> Data {
         };
         match op.ty.bits() {
             64 => {
-                for lane in 0..32 {
-                    let value = low(lane);
-                    data[2 * i & 3][lane] = value as u32;
-                    data[(2 * i + 1) & 3][lane] = (value >> 32) as u32;
-                }
+                data[(2 * i) & 3] = std::array::from_fn(|lane| low(lane) as u32);
+                data[(2 * i + 1) & 3] = std::array::from_fn(|lane| (low(lane) >> 32) as u32);
             }
             32 => data[i & 3] = std::array::from_fn(|lane| low(lane) as u32),
             bits => {

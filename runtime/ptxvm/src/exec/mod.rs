@@ -11,6 +11,7 @@ mod memory_ops;
 mod notes;
 mod tally;
 mod warp;
+mod wmma;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -114,11 +114,6 @@ impl Warp {
         }
     }
 
-    /// Lanes of the path that is running.
-    pub fn active(&self) -> u32 {
-        self.paths.last().map_or(0, |path| path.mask)
-    }
-
     pub fn line(&self, program: &Program) -> u32 {
         let pc = self.paths.last().map_or(0, |path| path.pc);
         program.code.get(pc as usize).map_or(0, |instr| instr.line)
@@ -132,6 +127,9 @@ impl Warp {
             let Some(path) = self.paths.last().copied() else {
                 return Stop::Done;
             };
+            if env.clock >= end {
+                return Stop::Slice;
+            }
             if path.mask == 0 || path.pc == path.meet {
                 self.paths.pop();
                 continue;
@@ -174,9 +172,6 @@ impl Warp {
                 if pc == meet || env.clock >= end {
                     if let Some(path) = self.paths.last_mut() {
                         path.pc = pc;
-                    }
-                    if env.clock >= end {
-                        return Stop::Slice;
                     }
                     continue 'path;
                 }
@@ -231,8 +226,8 @@ impl Warp {
             }
             Op::Clock(clock, reg) => {
                 let value = match clock {
-                    Clock::Clock | Clock::Globaltimer => env.clock,
-                    Clock::ClockHi | Clock::GlobaltimerHi => env.clock >> 32,
+                    Clock::Cycles | Clock::Globaltimer => env.clock,
+                    Clock::CyclesHi | Clock::GlobaltimerHi => env.clock >> 32,
                 };
                 match reg.bank {
                     Bank::Double => self.regs.set(reg.index, active, &[value; 32]),
@@ -268,6 +263,8 @@ impl Warp {
             Op::AsyncWaitAll => self.then(|warp| env.async_wait_all(warp.index, active)),
             Op::Matrix(op) => self.then(|warp| warp.matrix(env, op, pc, active)),
             Op::Multiply(op) => self.then(|warp| warp.multiply(env, op, instr.line, active)),
+            Op::FragmentAccess(op) => self.then(|warp| warp.fragment_access(env, op, pc, active)),
+            Op::FragmentMultiply(op) => self.then(|warp| warp.fragment_multiply(env, op, instr.line, active)),
             Op::Shuffle(op) => self.then(|warp| warp.shuffle(env, op, instr.line, active)),
             Op::Warp(op) => self.then(|warp| warp.exchange(env, op, instr.line, active)),
             Op::WarpBarrier(members) => self.then(|warp| {

@@ -7,7 +7,6 @@ use super::types::{Space, Ty};
 pub struct Unit {
     pub version: String,
     pub target: String,
-    pub address_bits: u32,
     pub variables: Vec<Variable>,
     pub functions: Vec<Function>,
 }
@@ -55,8 +54,8 @@ impl Variable {
 #[derive(Clone, Debug)]
 pub enum Init {
     Number(Number),
-    /// The address of a variable plus a number, `generic(name)` when the flag is set.
-    Address(String, i64, bool),
+    /// The address of a variable plus a number; with `generic(name)` the same, as both spaces are generic.
+    Address(String, i64),
 }
 
 #[derive(Clone, Debug)]
@@ -64,7 +63,7 @@ pub enum Stmt {
     Ins(Ins),
     Label(String, u32),
     /// `name: .branchtargets L0, L1;`
-    Targets(String, Vec<String>, u32),
+    Targets(String, Vec<String>),
     Variable(Variable),
     Block(Vec<Stmt>),
 }

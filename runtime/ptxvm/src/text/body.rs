@@ -78,7 +78,7 @@ fn label(parser: &mut Parser, name: &str, line: u32, into: &mut Vec<Stmt>) -> Re
                 targets.push(parser.word()?.to_owned());
             }
             parser.expect(b';')?;
-            into.push(Stmt::Targets(name.to_owned(), targets, line));
+            into.push(Stmt::Targets(name.to_owned(), targets));
         }
         // A prototype only types an indirect call, and those are refused where they stand.
         Token::Word(".callprototype") => parser.skip_to_semicolon()?,

@@ -1,4 +1,4 @@
-//! `@p bra $L;`  =>  words, numbers, strings and marks, each with its line and its place in the text
+//! `@p bra $L;`  =>  words, numbers, strings and marks, each with its line
 
 use crate::Error;
 
@@ -26,11 +26,9 @@ pub enum Number {
 pub struct Spanned<'a> {
     pub token: Token<'a>,
     pub line: u32,
-    pub start: u32,
-    pub end: u32,
 }
 
-/// Longest accepted text; positions are 32 bits wide.
+/// Longest accepted text.
 const TEXT_BYTES_MAX: usize = 1 << 28;
 
 /// Cuts the text into tokens; the last one is always [`Token::End`].
@@ -95,9 +93,9 @@ pub fn lex(text: &str) -> Result<Vec<Spanned<'_>>, Error> {
             let what = text[at..].chars().next().unwrap_or('?');
             return Err(Error::new(line, format!("unexpected character {what:?}")));
         };
-        tokens.push(Spanned { token, line: first_line, start: start as u32, end: at as u32 });
+        tokens.push(Spanned { token, line: first_line });
     }
-    tokens.push(Spanned { token: Token::End, line, start: at as u32, end: at as u32 });
+    tokens.push(Spanned { token: Token::End, line });
     Ok(tokens)
 }
 

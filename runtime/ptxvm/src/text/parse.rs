@@ -12,7 +12,7 @@ pub struct Parser<'a> {
 
 pub fn parse(text: &str) -> Result<Unit, Error> {
     let mut parser = Parser { tokens: lex(text)?, at: 0 };
-    let mut unit = Unit { address_bits: 64, ..Unit::default() };
+    let mut unit = Unit::default();
     while parser.peek() != Token::End {
         item(&mut parser, &mut unit)?;
     }
@@ -242,8 +242,7 @@ fn initial(parser: &mut Parser, into: &mut Vec<Init>, depth: u32) -> Result<(), 
     }
     if let Token::Word(word) = parser.peek() {
         parser.next();
-        let generic = word == "generic";
-        let name = if generic {
+        let name = if word == "generic" {
             parser.expect(b'(')?;
             let name = parser.word()?;
             parser.expect(b')')?;
@@ -252,7 +251,7 @@ fn initial(parser: &mut Parser, into: &mut Vec<Init>, depth: u32) -> Result<(), 
             word
         };
         let offset = parser.sum()?;
-        into.push(Init::Address(name.to_owned(), offset, generic));
+        into.push(Init::Address(name.to_owned(), offset));
         return Ok(());
     }
     into.push(Init::Number(parser.number()?));

@@ -119,3 +119,6 @@ fn int_to_f64_odd(x: i128) -> f64 {
     let truncated = int_to_f64(x, Rounding::Rz);
     f64::from_bits(truncated.to_bits() | u64::from(truncated as i128 != x))
 }
+
+#[cfg(test)]
+mod tests;

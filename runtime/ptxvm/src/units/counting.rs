@@ -101,23 +101,32 @@ impl Wavefronts {
                 }
             }
         }
-        if n == 0 {
-            return;
+        if n > 0 {
+            self.actual += worst_bank(&mut words[..n]);
+            self.ideal += 1;
         }
-        let mut per_bank = [0u8; 32];
-        let ascending_row = words[..n].windows(2).all(|w| w[0] < w[1]) && words[n - 1] - words[0] < 32;
-        let worst = if ascending_row {
-            1
-        } else {
-            words[..n].sort_unstable();
-            let distinct = (0..n).filter(|&i| i == 0 || words[i] != words[i - 1]);
-            distinct.fold(0, |worst, i| {
-                let bank = &mut per_bank[(words[i] % 32) as usize];
-                *bank += 1;
-                worst.max(*bank)
-            })
-        };
-        self.actual += u32::from(worst);
-        self.ideal += 1;
     }
 }
+
+/// The most distinct words in one of the 32 banks.
+fn worst_bank(words: &mut [u64]) -> u32 {
+    // Most phases touch no bank twice.
+    let banks = words.iter().fold(0u32, |mask, word| mask | 1 << (word % 32));
+    if banks.count_ones() as usize == words.len() {
+        return 1;
+    }
+    words.sort_unstable();
+    let mut per_bank = [0u8; 32];
+    let mut worst = 0;
+    for (i, &word) in words.iter().enumerate() {
+        if i == 0 || word != words[i - 1] {
+            let bank = &mut per_bank[(word % 32) as usize];
+            *bank += 1;
+            worst = worst.max(*bank);
+        }
+    }
+    u32::from(worst)
+}
+
+#[cfg(test)]
+mod tests;

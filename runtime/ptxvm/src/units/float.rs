@@ -228,12 +228,22 @@ pub(super) fn add_odd(a: f64, b: f64) -> f64 {
     let b_part = sum - a;
     let error = (a - (sum - b_part)) + (b - b_part);
     let bits = sum.to_bits();
-    // Toward the error: away from zero if it has the sign of the sum.
-    let away = (error > 0.0) == (sum > 0.0);
-    let step = if away { 1 } else { u64::MAX };
-    // For infinite operands the error is NaN, which is no reason to step.
-    let inexact_even = error.abs() > 0.0 && bits & 1 == 0;
-    f64::from_bits(bits.wrapping_add(if inexact_even { step } else { 0 }))
+    // Away from zero if the error has the sign of the sum. For infinite operands it is NaN, and there is no step.
+    let toward = 1u64.wrapping_sub((error.to_bits() ^ bits) >> 63 << 1);
+    let inexact_even = u64::from(error.abs() > 0.0) & !bits & 1;
+    f64::from_bits(bits.wrapping_add(toward & inexact_even.wrapping_neg()))
+}
+
+/// [`add_odd`] in f32, for operands whose sum and its rounding error stay within the normal range of f32.
+#[inline]
+pub(super) fn add_odd_f32(a: f32, b: f32) -> f32 {
+    let sum = a + b;
+    let b_part = sum - a;
+    let error = (a - (sum - b_part)) + (b - b_part);
+    let bits = sum.to_bits();
+    let toward = 1u32.wrapping_sub((error.to_bits() ^ bits) >> 31 << 1);
+    let inexact_even = u32::from(error.abs() > 0.0) & !bits & 1;
+    f32::from_bits(bits.wrapping_add(toward & inexact_even.wrapping_neg()))
 }
 
 /// A sum of opposite numbers is -0 when rounding down, +0 otherwise.

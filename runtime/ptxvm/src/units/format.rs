@@ -1,6 +1,6 @@
 //! f16, bf16, tf32, e4m3, e5m2  <=>  f32, f64: one rounding for every pair of formats and modes
 
-use super::float::canonical;
+use super::float::{canonical, f64_to_f32};
 
 /// PTX rounding modifiers of a floating-point result: `.rn`, `.rz`, `.rm`, `.rp`, `.rna`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Format {
             Format::F16 => f16_to_f32(bits as u16),
             Format::Bf16 => bf16_to_f32(bits as u16),
             Format::Tf32 => f32::from_bits(bits & 0xffff_e000),
-            // The two upper bits of the exponent of f16 and e5m2 agree, so e5m2 is the upper byte of an f16.
+            // e5m2 is the upper byte of an f16.
             Format::E5m2 => f16_to_f32((bits as u16 & 0xff) << 8),
             Format::E4m3 => e4m3_to_f32(bits as u8),
         }
@@ -86,7 +86,18 @@ impl Format {
 
     /// `x` rounded once. Above the largest finite number comes infinity (NaN for e4m3) as the mode has it, or with
     /// `satfinite` the largest finite number, also for infinite `x`. NaN gives [`Format::nan`].
+    #[inline]
     pub fn narrow(self, x: f64, rounding: Rounding, satfinite: bool) -> u32 {
+        match (self, rounding, satfinite) {
+            (Format::F16, Rounding::Rn, false) => f64_to_f16(x).into(),
+            (Format::Bf16, Rounding::Rn, false) => f64_to_bf16(x).into(),
+            (Format::F16 | Format::Bf16 | Format::Tf32 | Format::E4m3 | Format::E5m2, _, _) => {
+                self.narrow_any(x, rounding, satfinite)
+            }
+        }
+    }
+
+    fn narrow_any(self, x: f64, rounding: Rounding, satfinite: bool) -> u32 {
         let l = self.layout();
         if x.is_nan() {
             return self.nan();
@@ -186,6 +197,26 @@ pub fn f32_to_bf16(x: f32) -> u16 {
     if x.is_nan() { 0x7fff } else { rounded as u16 }
 }
 
+/// To nearest even, NaN to 0x7fff; branch-free.
+#[inline]
+pub fn f64_to_f16(x: f64) -> u16 {
+    // To odd at the 24 bits of f32, which is more than two bits to spare (see `float`); what leaves the normal range
+    // of f32 here is far below that of f16.
+    let bits = x.to_bits();
+    let rest = bits & 0x1fff_ffff;
+    let odd = (bits - rest) | u64::from(rest != 0) << 29;
+    f32_to_f16(if x.is_nan() { f32::NAN } else { f64::from_bits(odd) as f32 })
+}
+
+/// To nearest even, NaN to 0x7fff.
+#[inline]
+pub fn f64_to_bf16(x: f64) -> u16 {
+    // The range is that of f32, so that the odd rounding must respect subnormal numbers.
+    let truncated = f64_to_f32(x, Rounding::Rz);
+    let inexact = f64::from(truncated) != x && x.is_finite();
+    f32_to_bf16(f32::from_bits(truncated.to_bits() | u32::from(inexact)))
+}
+
 /// `cvt.rna.tf32.f32`: to nearest, ties away from zero; the low 13 bits are 0. NaN gives 0x7fffffff.
 #[inline]
 pub fn f32_to_tf32(x: f32) -> u32 {
@@ -197,12 +228,6 @@ pub fn f32_to_tf32(x: f32) -> u32 {
     } else {
         (bits + 0x1000) & 0xffff_e000
     }
-}
-
-/// `cvt.{rn,rz,rm,rp}.f16.f32`; the executor's path for the modes other than `.rn`.
-#[inline]
-pub fn f32_to_f16_mode(x: f32, rounding: Rounding) -> u16 {
-    Format::F16.narrow(f64::from(x), rounding, false) as u16
 }
 
 /// `.relu` of a conversion: negative values and -0 become +0, NaN stays the canonical NaN.

@@ -49,6 +49,24 @@ impl Element {
         }
     }
 
+    /// The value in the low bits of `word`.
+    #[inline(always)]
+    pub fn value(self, word: u32) -> f32 {
+        match self {
+            Element::F16 => f16_to_f32(word as u16),
+            Element::Bf16 => bf16_to_f32(word as u16),
+            // The multiplier sees the upper 19 bits, whatever the lower ones hold.
+            Element::Tf32 => f32::from_bits(word & 0xffff_e000),
+            Element::E4m3 => e4m3_to_f32(word as u8),
+            // e5m2 is the upper byte of an f16.
+            Element::E5m2 => f16_to_f32((word as u16) << 8),
+            Element::S8 => f32::from(word as i8),
+            Element::U8 => f32::from(word as u8),
+            Element::S4 => f32::from((word << 4) as i8 >> 4),
+            Element::U4 => f32::from(word as u8 & 15),
+        }
+    }
+
     pub const fn is_integer(self) -> bool {
         match self {
             Element::F16 | Element::Bf16 | Element::Tf32 | Element::E4m3 | Element::E5m2 => false,
@@ -95,28 +113,27 @@ pub fn gather_b<T: Number, const K: usize>(element: Element, registers: &[Lanes]
 /// The 16 bytes of block `block` of a row of A or a column of B.
 #[inline(always)]
 fn decode<T: Number>(element: Element, words: &[u32; 4], block: usize, row: &mut [T]) {
+    // The element is known in each arm, so that each has a loop of its own.
     match element {
-        Element::F16 => fields::<T, 16>(words, block, row, |x| f16_to_f32(x as u16)),
-        Element::Bf16 => fields::<T, 16>(words, block, row, |x| bf16_to_f32(x as u16)),
-        // The multiplier sees the upper 19 bits, whatever the lower ones hold.
-        Element::Tf32 => fields::<T, 32>(words, block, row, |x| f32::from_bits(x & 0xffff_e000)),
-        Element::E4m3 => fields::<T, 8>(words, block, row, |x| e4m3_to_f32(x as u8)),
-        Element::E5m2 => fields::<T, 8>(words, block, row, |x| f16_to_f32((x as u16) << 8)),
-        Element::S8 => fields::<T, 8>(words, block, row, |x| f32::from(x as i8)),
-        Element::U8 => fields::<T, 8>(words, block, row, |x| f32::from(x as u8)),
-        Element::S4 => fields::<T, 4>(words, block, row, |x| f32::from((x << 4) as i8 >> 4)),
-        Element::U4 => fields::<T, 4>(words, block, row, |x| f32::from(x as u8)),
+        Element::F16 => fields::<T, 16>(words, block, row, |x| Element::F16.value(x)),
+        Element::Bf16 => fields::<T, 16>(words, block, row, |x| Element::Bf16.value(x)),
+        Element::Tf32 => fields::<T, 32>(words, block, row, |x| Element::Tf32.value(x)),
+        Element::E4m3 => fields::<T, 8>(words, block, row, |x| Element::E4m3.value(x)),
+        Element::E5m2 => fields::<T, 8>(words, block, row, |x| Element::E5m2.value(x)),
+        Element::S8 => fields::<T, 8>(words, block, row, |x| Element::S8.value(x)),
+        Element::U8 => fields::<T, 8>(words, block, row, |x| Element::U8.value(x)),
+        Element::S4 => fields::<T, 4>(words, block, row, |x| Element::S4.value(x)),
+        Element::U4 => fields::<T, 4>(words, block, row, |x| Element::U4.value(x)),
     }
 }
 
 #[inline(always)]
 fn fields<T: Number, const BITS: usize>(words: &[u32; 4], block: usize, row: &mut [T], value: impl Fn(u32) -> f32) {
     let per_word = 32 / BITS;
-    let mask = u32::MAX >> (32 - BITS);
     let row = &mut row[4 * per_word * block..][..4 * per_word];
     for (word, out) in words.iter().zip(row.chunks_exact_mut(per_word)) {
         for (i, out) in out.iter_mut().enumerate() {
-            *out = T::from(value(word >> (BITS * i) & mask));
+            *out = T::from(value(word >> (BITS * i)));
         }
     }
 }

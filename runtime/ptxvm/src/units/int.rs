@@ -293,7 +293,7 @@ pub fn sad_s32(a: u32, b: u32, c: u32) -> u32 {
     c.wrapping_add((a as i32).abs_diff(b as i32))
 }
 
-/// `div.u32`. Division by zero is unspecified in PTX; NVIDIA's devices give all ones, as do we.
+/// `div.u32`. Quotient and remainder by zero are unspecified in PTX; NVIDIA's assembler makes both all ones, as do we.
 #[inline]
 pub fn div_u32(a: u32, b: u32) -> u32 {
     a.checked_div(b).unwrap_or(u32::MAX)
@@ -315,26 +315,26 @@ pub fn div_s64(a: u64, b: u64) -> u64 {
     if b == 0 { u64::MAX } else { (a as i64).wrapping_div(b as i64) as u64 }
 }
 
-/// `rem.u32`. The remainder by zero is unspecified in PTX; it is the dividend here, so that `a = q*b + r` holds.
+/// `rem.u32`; by zero as [`div_u32`].
 #[inline]
 pub fn rem_u32(a: u32, b: u32) -> u32 {
-    a.checked_rem(b).unwrap_or(a)
+    a.checked_rem(b).unwrap_or(u32::MAX)
 }
 
 /// `rem.s32`: takes the sign of the dividend.
 #[inline]
 pub fn rem_s32(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { (a as i32).wrapping_rem(b as i32) as u32 }
+    if b == 0 { u32::MAX } else { (a as i32).wrapping_rem(b as i32) as u32 }
 }
 
 #[inline]
 pub fn rem_u64(a: u64, b: u64) -> u64 {
-    a.checked_rem(b).unwrap_or(a)
+    a.checked_rem(b).unwrap_or(u64::MAX)
 }
 
 #[inline]
 pub fn rem_s64(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { (a as i64).wrapping_rem(b as i64) as u64 }
+    if b == 0 { u64::MAX } else { (a as i64).wrapping_rem(b as i64) as u64 }
 }
 
 /// `add.sat.s32`.
@@ -360,3 +360,6 @@ pub fn mad_hi_sat_s32(a: u32, b: u32, c: u32) -> u32 {
 fn low_mask(n: u32) -> u64 {
     1u64.checked_shl(n).map_or(u64::MAX, |bit| bit - 1)
 }
+
+#[cfg(test)]
+mod tests;

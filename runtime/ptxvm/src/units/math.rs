@@ -5,7 +5,7 @@
 //! machine. A device may differ by its whole bound, so compare with a tolerance. `.ftz` flushes operand and result
 //! with [`super::float::ftz`] around the call. NaN operands give the canonical NaN.
 
-use super::float::canonical;
+use super::float::{canonical, ftz};
 use super::packed::Half;
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -54,9 +54,9 @@ pub fn sqrt(x: f32) -> f32 {
 }
 
 /// `sin.approx.f32`: ISA absolute error 2^-20.5 between -2 pi and 2 pi, relative to the operand beyond. Infinities
-/// give NaN.
+/// give NaN, subnormal operands zero with their sign.
 pub fn sin(x: f32) -> f32 {
-    canonical(f64::from(x).sin() as f32)
+    canonical(f64::from(ftz(x)).sin() as f32)
 }
 
 /// `cos.approx.f32`: as [`sin`].
@@ -70,7 +70,7 @@ pub fn tanh(x: f32) -> f32 {
     let wide = f64::from(x);
     let e = exp2((2.0 * LOG2_E * wide).clamp(-200.0, 200.0));
     // Near zero the quotient cancels, and the next term of the series is below 2^-50.
-    let small = wide - wide * wide * wide / 3.0;
+    let small = wide * (1.0 - wide * wide / 3.0);
     let value = if wide.abs() < 1.0 / 4096.0 { small } else { (e - 1.0) / (e + 1.0) };
     if x.is_nan() { canonical(x) } else { value as f32 }
 }
@@ -132,3 +132,6 @@ fn upper_half(x: f64) -> f64 {
     let bits = x.to_bits();
     f64::from_bits(if bits >> 52 & 0x7ff == 0 { bits & 1 << 63 } else { bits & !0xffff_ffff })
 }
+
+#[cfg(test)]
+mod tests;

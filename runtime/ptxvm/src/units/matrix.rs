@@ -43,3 +43,6 @@ pub fn stmatrix(registers: &[Lanes], trans: bool) -> [Row; 32] {
 fn half(row: &Row, i: usize) -> u32 {
     row[i / 2] >> (16 * (i % 2)) & 0xffff
 }
+
+#[cfg(test)]
+mod tests;

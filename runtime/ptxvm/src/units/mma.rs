@@ -217,16 +217,17 @@ fn read_floats<const M: usize>(c: &[Lanes], f16: bool) -> [[f64; N]; M] {
 }
 
 fn write_floats<const M: usize>(tile: &[[f64; N]; M], d: &mut [Lanes], f16: bool) {
-    for_accumulators(M, |lane, i, row, column| {
-        let value = tile[row][column];
-        if !f16 {
-            d[i][lane] = canonical(value as f32).to_bits();
-        } else if i % 2 == 0 {
-            d[i / 2][lane] = u32::from(Half::F16.narrow(value));
-        } else {
-            d[i / 2][lane] |= u32::from(Half::F16.narrow(value)) << 16;
-        }
-    });
+    if f16 {
+        let narrow = tile.map(|row| row.map(|value| u32::from(Half::F16.narrow(value))));
+        for_accumulators(M, |lane, i, row, column| {
+            // Elements come in pairs, the lower half first.
+            let value = narrow[row][column];
+            d[i / 2][lane] = if i % 2 == 0 { value } else { d[i / 2][lane] | value << 16 };
+        });
+    } else {
+        let narrow = tile.map(|row| row.map(|value| canonical(value as f32).to_bits()));
+        for_accumulators(M, |lane, i, row, column| d[i][lane] = narrow[row][column]);
+    }
 }
 
 /// f64 shapes: a lane owns whole elements, A rows `g`, `g + 8` in turn for every four columns.
@@ -251,3 +252,6 @@ fn run_f64<const M: usize, const K: usize>(a: &[Lanes], b: &[Lanes], c: &[Lanes]
         (d[2 * i][lane], d[2 * i + 1][lane]) = (sum.to_bits() as u32, (sum.to_bits() >> 32) as u32);
     });
 }
+
+#[cfg(test)]
+mod tests;

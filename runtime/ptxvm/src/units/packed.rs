@@ -1,10 +1,10 @@
 //! add, sub, mul, fma, min, max, neg, abs of f16 and bf16, alone and in pairs; each result rounded once
 //!
-//! f16 sums, differences and products are exact in f64, and so is the f16 product of an fma: the sum is rounded to odd
-//! before the one rounding to the narrow format.
+//! Products are exact in the wider format (f32 for f16, whose exponents it holds with room; f64 for bf16), and sums are
+//! rounded to odd there before the one rounding to the narrow format.
 
 use super::float::{self, Extremum, add_odd};
-use super::format::{Format, Rounding, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::format::{Format, Rounding, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16, f64_to_bf16, f64_to_f16};
 
 /// The two 16-bit formats with arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +33,12 @@ impl Half {
         }
     }
 
-    /// To nearest even; `x` must be exact or rounded to odd.
+    /// To nearest even.
     #[inline]
     pub(super) fn narrow(self, x: f64) -> u16 {
-        // Rounding to odd twice is rounding to odd once, and f32 has more than two bits to spare.
-        let x = f64_to_f32_odd(x);
         match self {
-            Half::F16 => f32_to_f16(x),
-            Half::Bf16 => f32_to_bf16(x),
+            Half::F16 => f64_to_f16(x),
+            Half::Bf16 => f64_to_bf16(x),
         }
     }
 
@@ -83,8 +81,11 @@ impl Half {
 /// `add{.ftz}{.sat}.f16`/`.bf16`; subtraction is [`sub`].
 #[inline]
 pub fn add(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
-    let (a, b) = (half.flush(a, finish.ftz), half.flush(b, finish.ftz));
-    half.finish(half.narrow(add_odd(half.widen(a).into(), half.widen(b).into())), finish)
+    let one = match half {
+        Half::F16 => 0x3c00,
+        Half::Bf16 => 0x3f80,
+    };
+    fma(half, a, one, b, finish)
 }
 
 #[inline]
@@ -94,14 +95,22 @@ pub fn sub(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
 
 #[inline]
 pub fn mul(half: Half, a: u16, b: u16, finish: Finish) -> u16 {
-    let (a, b) = (half.flush(a, finish.ftz), half.flush(b, finish.ftz));
-    half.finish(half.narrow(f64::from(half.widen(a)) * f64::from(half.widen(b))), finish)
+    let (a, b) = (half.widen(half.flush(a, finish.ftz)), half.widen(half.flush(b, finish.ftz)));
+    let product = match half {
+        Half::F16 => f32_to_f16(a * b),
+        Half::Bf16 => half.narrow(f64::from(a) * f64::from(b)),
+    };
+    half.finish(product, finish)
 }
 
 #[inline]
 pub fn fma(half: Half, a: u16, b: u16, c: u16, finish: Finish) -> u16 {
-    let [a, b, c] = [a, b, c].map(|x| f64::from(half.widen(half.flush(x, finish.ftz))));
-    half.finish(half.narrow(add_odd(a * b, c)), finish)
+    let [a, b, c] = [a, b, c].map(|x| half.widen(half.flush(x, finish.ftz)));
+    let sum = match half {
+        Half::F16 => f32_to_f16(float::add_odd_f32(a * b, c)),
+        Half::Bf16 => half.narrow(add_odd(f64::from(a) * f64::from(b), f64::from(c))),
+    };
+    half.finish(sum, finish)
 }
 
 /// `{min,max}{.ftz}{.NaN}{.xorsign.abs}`.
@@ -154,10 +163,5 @@ pub fn convert_pair(half: Half, a: f32, b: f32, rounding: Rounding, relu: bool, 
     u32::from(one(a)) << 16 | u32::from(one(b))
 }
 
-/// f64 to f32 rounded to odd; NaN stays NaN.
-#[inline]
-fn f64_to_f32_odd(x: f64) -> f32 {
-    let truncated = float::f64_to_f32(x, Rounding::Rz);
-    let inexact = f64::from(truncated) != x && x.is_finite();
-    f32::from_bits(truncated.to_bits() | u32::from(inexact))
-}
+#[cfg(test)]
+mod tests;

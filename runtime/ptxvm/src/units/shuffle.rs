@@ -135,3 +135,6 @@ pub fn redux(op: Redux, values: &Lanes, members: u32) -> u32 {
     };
     (0..32).filter(|lane| members >> lane & 1 == 1).map(|lane| values[lane]).reduce(combine).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,7 +45,7 @@ impl Random {
 
     pub fn f64(&mut self) -> f64 {
         let sign = self.u64() & 1 << 63;
-        let fraction = self.u64() & (1 << 52) - 1;
+        let fraction = self.u64() & ((1 << 52) - 1);
         let near_one = |r: &mut Self| (1013 + r.below(20)) << 52;
         f64::from_bits(match self.below(8) {
             0..=2 => self.u64(),
@@ -71,7 +71,7 @@ impl Sum {
 
     fn add(&mut self, x: f64, y: f64) {
         let parts = |x: f64| {
-            let (field, fraction) = (x.to_bits() >> 52 & 0x7ff, x.to_bits() & (1 << 52) - 1);
+            let (field, fraction) = (x.to_bits() >> 52 & 0x7ff, x.to_bits() & ((1 << 52) - 1));
             assert!(field < 0x7ff, "{x} is not finite");
             if field == 0 { (fraction, 0) } else { (fraction | 1 << 52, field as usize - 1) }
         };

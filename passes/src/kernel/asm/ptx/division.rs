@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_product_with_the_reciprocal_is_the_quotient() {
         let divided = |a: u32, (factor, shift, add): (u32, i64, bool)| {
-            let high = (a as u64 * factor as u64 >> 32) as u32;
+            let high = ((a as u64 * factor as u64) >> 32) as u32;
             if add { ((a - high) / 2 + high) >> shift } else { high >> shift }
         };
         let near = |n: u32| (0..3).flat_map(move |k| [n.wrapping_mul(k), u32::MAX / n * n].map(|a| a.wrapping_sub(k)));

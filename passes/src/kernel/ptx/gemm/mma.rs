@@ -3,7 +3,8 @@
 //! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has the four bytes
 //! `4t` of row `g`. `ldmatrix` brings four of them; f32 with rows inside comes by ordinary loads.
 //!
-//! An f32 is taken as two tf32: x = hi + lo + ε, |ε| ≤ 2^-22·|x|; a·b ≈ lo·hi + hi·lo + hi·hi, each exact, summed in f32.
+//! An f32 is taken as two tf32: x = hi + lo + ε, |lo| ≤ 2^-11·|x|, |ε| ≤ 2^-21·|x|; a·b ≈ lo·hi + hi·lo + hi·hi, each
+//! product exact, summed in f32.
 
 use super::copy::{log2, shift, swizzle};
 use super::operand::{Inner, Operand};
@@ -155,17 +156,19 @@ impl Sums {
     }
 }
 
-/// x  =>  its nearest tf32, and the nearest tf32 of what is left.
+/// x  =>  its nearest tf32, and what is left, of which the instruction takes the upper bits.
+///
+/// `cvt.rna.tf32` would be four instructions each time on sm_80, because of infinities and NaN, and together they would
+/// take as long as the products. Of a NaN here the second part is one at least; infinities give NaN too, see `exact`.
 fn split(asm: &mut Asm, fragments: &[Fragment]) -> (Vec<Fragment>, Vec<Fragment>) {
     let mut both = (vec![], vec![]);
+    let (half, upper) = (asm.int(0x1000, Ty::I32), asm.int(-0x2000, Ty::I32));
     for fragment in fragments {
         let parts = fragment.map(|x| {
-            let name = [asm.name(x, 0)];
-            let hi = asm.instruction(Ty::I32, "cvt.rna.tf32.f32", &name);
+            let up = asm.bin("arith.addi", x, half);
+            let hi = asm.bin("arith.andi", up, upper);
             let operands = [asm.name(x, 0), asm.name(hi, 0)];
-            let rest = asm.instruction(Ty::F32, "sub.rn.f32", &operands);
-            let name = [asm.name(rest, 0)];
-            (hi, asm.instruction(Ty::I32, "cvt.rna.tf32.f32", &name))
+            (hi, asm.instruction(Ty::I32, "sub.rn.f32", &operands))
         });
         both.0.push(parts.map(|p| p.0));
         both.1.push(parts.map(|p| p.1));

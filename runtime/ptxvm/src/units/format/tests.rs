@@ -87,6 +87,7 @@ fn narrowing_rounds_every_boundary_as_the_search_does() {
                     for mode in DIRECTED.into_iter().chain([Rounding::Rna]) {
                         for satfinite in [false, true] {
                             let expected = search(format, &sorted, x, mode, satfinite);
+                            assert_eq!(format.narrow_any(x, mode, satfinite), expected, "{format:?} {x:e} {mode:?}");
                             assert_eq!(
                                 format.narrow(x, mode, satfinite),
                                 expected,
@@ -125,8 +126,8 @@ fn fast_conversions_agree_with_the_general_one_and_with_half() {
             1 => f32::from_bits(near_f16(&mut r)),
             _ => f32::from_bits((r.u32() & 0xffff_0000).wrapping_add(0x7fff + r.below(3) as u32)),
         };
-        assert_eq!(u32::from(f32_to_f16(x)), Format::F16.narrow(x.into(), Rounding::Rn, false), "{x:e}");
-        assert_eq!(u32::from(f32_to_bf16(x)), Format::Bf16.narrow(x.into(), Rounding::Rn, false), "{x:e}");
+        assert_eq!(u32::from(f32_to_f16(x)), Format::F16.narrow_any(x.into(), Rounding::Rn, false), "{x:e}");
+        assert_eq!(u32::from(f32_to_bf16(x)), Format::Bf16.narrow_any(x.into(), Rounding::Rn, false), "{x:e}");
         assert_eq!(f32_to_tf32(x), Format::Tf32.narrow(x.into(), Rounding::Rna, false), "{x:e}");
         if !x.is_nan() {
             assert_eq!(f32_to_f16(x), half::f16::from_f32(x).to_bits(), "{x:e}");
@@ -156,4 +157,29 @@ fn tf32_ignores_and_clears_the_low_bits() {
 fn relu_keeps_nan_and_drops_negative_values() {
     assert_eq!([-1.0, -0.0, 2.0].map(|x| relu(x).to_bits()), [0, 0, 2f32.to_bits()]);
     assert_eq!(relu(-f32::NAN).to_bits(), 0x7fff_ffff);
+}
+
+/// What NVIDIA's assembler (ptxas of CUDA 13.5) folds `cvt` on constants to: f32, f16, bf16, tf32.
+#[test]
+fn results_agree_with_the_constants_that_an_assembler_folds() {
+    let folded = [
+        (0x7fc0_0000, 0x7fff, 0x7fff, 0x7fc0_0000),
+        (0xffc0_0000, 0x7fff, 0x7fff, 0xffc0_0000),
+        (0x477f_f000, 0x7c00, 0x4780, 0x4780_0000),
+        (0x477f_efff, 0x7bff, 0x4780, 0x477f_e000),
+        (0x3300_0000, 0x0, 0x3300, 0x3300_0000),
+        (0x3300_0001, 0x1, 0x3300, 0x3300_0000),
+        (0x387f_e000, 0x400, 0x3880, 0x387f_e000),
+        (0x7f80_0000, 0x7c00, 0x7f80, 0x7f80_0000),
+        (0x3f80_1000, 0x3c00, 0x3f80, 0x3f80_2000),
+        (0x3f80_3000, 0x3c02, 0x3f80, 0x3f80_4000),
+        (0x3f81_8000, 0x3c0c, 0x3f82, 0x3f81_8000),
+        (0x3f80_8000, 0x3c04, 0x3f80, 0x3f80_8000),
+    ];
+    for (x, f16, bf16, tf32) in folded {
+        let x = f32::from_bits(x);
+        assert_eq!((f32_to_f16(x), f32_to_bf16(x)), (f16, bf16), "{x:e}");
+        // The devices' NaN of tf32 may be another one.
+        assert!(x.is_nan() || f32_to_tf32(x) == tf32, "{x:e}");
+    }
 }
