@@ -108,7 +108,7 @@ fn every_type_and_order_gives_the_product() {
 
 #[test]
 fn what_is_not_supported_is_refused_with_its_line() {
-    let text = text(&TYPES[0], ["row", "col", "row"]).replace("m16n16k16", "m32n8k16");
+    let text = text(&TYPES[0], ["row", "col", "row"]).replace("m16n16k16", "m16n16k24");
     let error = Module::parse(&text).err().expect("it is refused").to_string();
-    assert!(error.contains("line 13") && error.contains("m16n16k16"), "{error}");
+    assert!(error.contains("line 13") && error.contains("m16n16k24"), "{error}");
 }
