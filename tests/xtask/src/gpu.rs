@@ -111,7 +111,7 @@ mod tests {
     fn the_script_gives_every_step_a_limit_and_is_sound() {
         let steps = || SCRIPT.lines().filter_map(|l| l.trim().strip_prefix("step "));
         // Those of a model come once for each.
-        let times = |step: &str| if step.starts_with("\"$name-") { MODELS.len() as u32 } else { 1 };
+        let times = |step: &str| if step.starts_with("\"$net-") { MODELS.len() as u32 } else { 1 };
         let seconds: u32 = steps().map(|step| times(step) * limit(step)).sum();
         assert!(steps().count() > 4 && seconds <= 600, "{seconds} s");
         let check = Command::new("sh").args(["-n", "-c", SCRIPT]).status().unwrap();

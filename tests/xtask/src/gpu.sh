@@ -23,9 +23,9 @@ chmod +x sardonyx-run gpu_goldens
 step gpu 20 nvidia-smi
 step goldens 60 ./gpu_goldens "$results/goldens.json"
 for model in models/*; do
-    name=$(basename "$model")
-    step "$name-check" 40 ./sardonyx-run check "$model/model.sdx" --data "$model" --device cuda:0
-    step "$name-bench" 30 ./sardonyx-run bench "$model/model.sdx" --device cuda:0 --json
+    net=$(basename "$model")
+    step "$net-check" 40 ./sardonyx-run check "$model/model.sdx" --data "$model" --device cuda:0
+    step "$net-bench" 30 ./sardonyx-run bench "$model/model.sdx" --device cuda:0 --json
 done
 if [ -f gpu.py ]; then
     step peers 240 python3 gpu.py
