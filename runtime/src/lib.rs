@@ -52,6 +52,25 @@
 //! # }
 //! ```
 //!
+//! A model compiled with `--target cuda:sm_80` runs on a GPU as well, by the same calls: inputs are uploaded, outputs
+//! downloaded, constants and caches stay there. The driver is looked for when such a model is loaded, no sooner. On a
+//! simulated GPU the numbers are exact and every access is checked; it takes its time.
+//!
+//! ```no_run
+//! # use sardonyx_runtime::{DeviceName, LoadOptions, Model, Result};
+//! # fn main() -> Result<()> {
+//! let on = |device: DeviceName| LoadOptions { device, ..LoadOptions::default() };
+//! let model = Model::load("model.sdx", &on("cuda:0".parse()?))
+//!     .or_else(|_| Model::load("model.sdx", &on(DeviceName::Sim("sm_80".into()))))?;
+//! if let Some(report) = model.device_report() {
+//!     println!("{}", report.text());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The features `cuda` and `sim`, on by default, are these devices; without them the runtime is the CPU's alone.
+//!
 //! `examples/embed.rs` is a whole server in small, `examples/generate.rs` generates tokens. A call computes the same
 //! numbers whatever the threads and the calls before, in place or not. An artifact holds native code: a hash finds
 //! damage, not malice, so load only what you would also execute.

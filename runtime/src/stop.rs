@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
 /// When to give a call up. Both are looked at before it starts, between launches and between the pieces of a launch;
-/// the session can be used afterwards as before.
+/// the session can be used afterwards as before. On a GPU what was launched is waited for, and a simulated launch is one
+/// piece.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// E0305 once it has passed; waiting for another call of the session counts.

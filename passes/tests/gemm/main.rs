@@ -4,7 +4,7 @@ mod launch;
 mod problem;
 
 use launch::{Case, Fill, Outcome};
-use problem::{After, Lie, Problem};
+use problem::{After, Lie, PLAIN, Problem};
 use sardonyx_passes::kernel::ptx::Target;
 use sardonyx_passes::kernel::ptx::gemm::{Gemm, SHAPES, Shape};
 use sardonyx_runtime::DType;
@@ -72,6 +72,7 @@ fn all_extents(shape: &'static Shape, dtype: DType) {
                 b: LIES[(turn / 5 + 2 * turn) % 5],
                 after: AFTERS[turn % 4],
                 symbolic: m == 1 || n == 1 || turn % 3 > 0,
+                ..PLAIN
             };
             close(problem, shape, Fill::Random);
         }
@@ -102,7 +103,7 @@ fn every_pair_of_layouts() {
                     let k = 2 * k_tile(shape, dtype) + 8;
                     for symbolic in [false, true] {
                         let sizes = [shape.m + 8, shape.n + 8, k];
-                        let p = Problem { dtype, sizes, batch: 2, a, b, after: After::Nothing, symbolic };
+                        let p = Problem { dtype, sizes, batch: 2, a, b, after: After::Nothing, symbolic, ..PLAIN };
                         close(p, shape, Fill::Whole);
                     }
                 }
@@ -118,7 +119,16 @@ fn packed_constants() {
             for symbolic in [false, true] {
                 let sizes = [shape.m + 3, n, k];
                 let after = After::BiasGelu;
-                let p = Problem { dtype: DType::F32, sizes, batch: 1, a: Lie::K(0), b: Lie::Panels, after, symbolic };
+                let p = Problem {
+                    dtype: DType::F32,
+                    sizes,
+                    batch: 1,
+                    a: Lie::K(0),
+                    b: Lie::Panels,
+                    after,
+                    symbolic,
+                    ..PLAIN
+                };
                 close(p, shape, Fill::Random);
             }
         }
@@ -129,7 +139,7 @@ fn packed_constants() {
 fn without_rows_or_columns_there_is_no_launch() {
     for sizes in [[0, 64, 64], [64, 0, 64]] {
         let (a, b) = (Lie::K(0), Lie::Rows(0));
-        let p = Problem { dtype: DType::F32, sizes, batch: 2, a, b, after: After::Nothing, symbolic: true };
+        let p = Problem { dtype: DType::F32, sizes, batch: 2, a, b, after: After::Nothing, symbolic: true, ..PLAIN };
         let outcome = close(p, &SHAPES[2], Fill::Random);
         assert_eq!(outcome.report.counters.warp_instructions, 0);
     }
@@ -142,7 +152,7 @@ fn results_that_are_transposed() {
         for (a, b) in [(Lie::K(0), Lie::Rows(0)), (Lie::Rows(1), Lie::K(0))] {
             let after = After::Transposed;
             close(
-                Problem { dtype, sizes: [70, 40, 50], batch: 2, a, b, after, symbolic: true },
+                Problem { dtype, sizes: [70, 40, 50], batch: 2, a, b, after, symbolic: true, ..PLAIN },
                 &SHAPES[3],
                 Fill::Whole,
             );
@@ -163,8 +173,30 @@ fn grouped_heads() {
                 b,
                 after: After::Nothing,
                 symbolic: true,
+                ..PLAIN
             };
             close(p, &SHAPES[5], Fill::Whole);
+        }
+    }
+}
+
+/// Launches with few rows take smaller tiles, in the same entry.
+#[test]
+fn few_rows_and_many_in_one_entry() {
+    for (dtype, n, k) in [(DType::F32, 200, 70), (DType::F32, 4096, 40), (DType::BF16, 200, 72), (DType::F16, 4096, 40)]
+    {
+        for (m, b) in [(1, Lie::Panels), (16, Lie::Rows(0)), (17, Lie::Panels), (2, Lie::K(0)), (30, Lie::Rows(4))] {
+            let b = if b == Lie::Panels && dtype != DType::F32 { Lie::Rows(0) } else { b };
+            let (a, after) = (Lie::K(0), After::Nothing);
+            let p = Problem { dtype, sizes: [m, n, k], batch: 1, a, b, after, symbolic: true, ..PLAIN };
+            // Weights have constant extents.
+            let case = Case::new(Problem { fixed: true, ..p }, Fill::Whole);
+            let outcome = case.run(None);
+            assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
+            assert!(outcome.values == case.expected(), "{p:?}");
+            let gemm = Gemm::of(&outcome.lowered.def).unwrap();
+            assert!(gemm.few.is_some(), "{p:?}");
+            stated(&p, &outcome, 0.02);
         }
     }
 }
@@ -180,7 +212,7 @@ fn no_bank_conflicts() {
                         continue;
                     }
                     let sizes = [shape.m, shape.n, 2 * k_tile(shape, dtype)];
-                    let p = Problem { dtype, sizes, batch: 1, a, b, after: After::Nothing, symbolic: false };
+                    let p = Problem { dtype, sizes, batch: 1, a, b, after: After::Nothing, symbolic: false, ..PLAIN };
                     let outcome = close(p, shape, Fill::Whole);
                     let shared = &outcome.report.counters.shared;
                     assert!(shared.requests > 0);
@@ -195,7 +227,16 @@ fn no_bank_conflicts() {
 #[test]
 fn infinities_and_nan_come_out_as_they_are() {
     let (a, b) = (Lie::K(0), Lie::Rows(0));
-    let p = Problem { dtype: DType::F32, sizes: [40, 40, 20], batch: 1, a, b, after: After::Nothing, symbolic: true };
+    let p = Problem {
+        dtype: DType::F32,
+        sizes: [40, 40, 20],
+        batch: 1,
+        a,
+        b,
+        after: After::Nothing,
+        symbolic: true,
+        ..PLAIN
+    };
     let mut case = Case::new(p, Fill::Random);
     let mut values: Vec<f32> = case.reads[0].to_vec().unwrap();
     for (at, value) in [(3, f32::INFINITY), (45, f32::NEG_INFINITY), (200, f32::NAN), (310, f32::MAX), (311, f32::MIN)]
@@ -216,6 +257,18 @@ fn infinities_and_nan_come_out_as_they_are() {
         outcome.values.iter().filter(|v| !v.is_finite()).count()
     );
     assert!(expected.iter().any(|v| v.is_infinite()) && expected.iter().any(|v| v.is_nan()));
+}
+
+/// Compares the counters with what was said, per buffer.
+fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
+    let stated = outcome.lowered.def.ptx_movement(Target::Sm80, &outcome.params);
+    for (i, stated) in stated.iter().enumerate() {
+        let name = format!("b{i}");
+        let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name).unwrap();
+        let counted = (counted.loads.sectors + counted.stores.sectors) as i64;
+        let apart = (stated.scheduled - counted).abs() as f64;
+        assert!(apart <= tolerance * counted as f64, "{p:?}, buffer {i}: {stated:?}, but {counted}");
+    }
 }
 
 /// What the launch is said to move is what its instructions request.
@@ -240,18 +293,11 @@ fn sectors_are_as_stated() {
                 continue;
             }
             for after in [After::BiasGelu, After::ScaleMask, After::Residual] {
-                let p = Problem { dtype, sizes, batch, a, b, after, symbolic: false };
+                let p = Problem { dtype, sizes, batch, a, b, after, symbolic: false, ..PLAIN };
                 let case = Case::new(p, Fill::Random);
                 let outcome = case.run(None);
                 shapes.push(Gemm::of(&outcome.lowered.def).unwrap().shape);
-                let stated = outcome.lowered.def.ptx_movement(Target::Sm80, &outcome.params);
-                for (i, stated) in stated.iter().enumerate() {
-                    let counted =
-                        outcome.report.counters.allocations.iter().find(|c| c.name == format!("b{i}")).unwrap();
-                    let counted = (counted.loads.sectors + counted.stores.sectors) as i64;
-                    let apart = (stated.scheduled - counted).abs() as f64;
-                    assert!(apart <= 0.02 * counted as f64, "{p:?}, buffer {i}: {stated:?}, but {counted}");
-                }
+                stated(&p, &outcome, 0.02);
             }
         }
     }

@@ -44,7 +44,20 @@ pub struct Problem {
     pub after: After,
     /// Extents are parameters of the launch.
     pub symbolic: bool,
+    /// But those of columns and of k are not.
+    pub fixed: bool,
 }
+
+pub const PLAIN: Problem = Problem {
+    dtype: DType::F32,
+    sizes: [64, 64, 64],
+    batch: 1,
+    a: Lie::K(0),
+    b: Lie::Rows(0),
+    after: After::Nothing,
+    symbolic: false,
+    fixed: false,
+};
 
 fn dim(text: &str) -> Dim {
     Dim::parse(text).unwrap()
@@ -58,7 +71,8 @@ impl Problem {
 
     /// An extent by its name, plus a constant.
     fn extent(&self, name: &str, pad: i64) -> Dim {
-        let extent = if self.symbolic { Dim::symbol(name) } else { Dim::constant(self.symbol(name).unwrap()) };
+        let is_symbol = self.symbolic && !(self.fixed && matches!(name, "n" | "k"));
+        let extent = if is_symbol { Dim::symbol(name) } else { Dim::constant(self.symbol(name).unwrap()) };
         extent + Dim::constant(pad)
     }
 

@@ -66,11 +66,15 @@ fn report_loop(name: &str, label: &str, body: &str, options: &Options) {
     let data = memory.alloc(1 << 20, "data");
     memory.write(data, &vec![1; 1 << 20]).unwrap_or_else(|error| panic!("{error}"));
     let launch = Launch::new("k", 8, 256, Params::new().u64(data).build());
-    let (seconds, report) = median(|| run(&module, &mut memory, &launch, options).unwrap_or_else(|error| panic!("{error}")));
+    let (seconds, report) =
+        median(|| run(&module, &mut memory, &launch, options).unwrap_or_else(|error| panic!("{error}")));
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
     let n = report.counters.thread_instructions as f64;
     let per_warp = seconds / report.counters.warp_instructions as f64 * 1e9;
-    println!("{name:18} {label:18} {:8.1} million thread instructions/s, {per_warp:6.1} ns a warp instruction", n / seconds / 1e6);
+    println!(
+        "{name:18} {label:18} {:8.1} million thread instructions/s, {per_warp:6.1} ns a warp instruction",
+        n / seconds / 1e6
+    );
 }
 
 fn median(mut work: impl FnMut() -> Report) -> (f64, Report) {
@@ -99,7 +103,8 @@ fn gemm(n: usize, label: &str, options: &Options) {
     let blocks = (n / 64) as u32;
     let params = Params::new().u64(a).u64(b).u64(c).build();
     let launch = Launch { grid: [blocks, blocks, 1], ..Launch::new("gemm", 1, 128, params) };
-    let (seconds, report) = median(|| run(&module, &mut memory, &launch, options).unwrap_or_else(|error| panic!("{error}")));
+    let (seconds, report) =
+        median(|| run(&module, &mut memory, &launch, options).unwrap_or_else(|error| panic!("{error}")));
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
     let mut bytes = vec![0; n * n * 4];
     memory.read(c, &mut bytes).unwrap_or_else(|error| panic!("{error}"));

@@ -5,6 +5,7 @@ mod error;
 mod exec;
 mod launch;
 mod memory;
+mod print;
 mod report;
 pub mod shadow;
 #[cfg(test)]

@@ -4,8 +4,9 @@ use super::ptx::{self, Entry};
 use super::{Address, Block, Device, DeviceReport, Finding, Memory, Queue, Source, Work};
 use crate::stop::Stop;
 use crate::{Error, Result};
-use ptxvm::{Launch, Module, Options};
+use ptxvm::{Kind, Launch, Module, Options};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 pub(super) struct Sim {
     target: String,
@@ -19,8 +20,12 @@ pub(super) struct Sim {
 /// What a simulated allocation may have at most; its shadow takes several times as much of the host's memory.
 const BYTES_MAX: usize = 1 << 36;
 
-/// A kernel that executes more instructions than this hangs.
+/// A launch of more warp instructions than this hangs.
 const INSTRUCTIONS_MAX: u64 = 1 << 40;
+
+/// Warp instructions that are simulated in a second, at least: a launch cannot be interrupted, so that what is left of a
+/// call's time bounds its length.
+const INSTRUCTIONS_PER_SECOND: f64 = 1e7;
 
 impl Sim {
     pub fn open(target: &str, source: &Source) -> Result<Arc<dyn Device>> {
@@ -128,7 +133,7 @@ impl Queue for Lane {
         Ok(())
     }
 
-    unsafe fn launch(&mut self, work: &Work, _: &Stop) -> Result<()> {
+    unsafe fn launch(&mut self, work: &Work, stop: &Stop) -> Result<()> {
         let (Some(module), Some(status)) = (&self.device.module, &self.status) else {
             return Err(Error::defect("a launch without a module or outside of a call"));
         };
@@ -147,9 +152,15 @@ impl Queue for Lane {
             shared_bytes: entry.shared_bytes,
             params,
         };
-        let options = Options { threads: self.threads, instructions_max: INSTRUCTIONS_MAX, ..Options::default() };
+        let left = stop.options().deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64());
+        let instructions_max = left.map_or(INSTRUCTIONS_MAX, |s| (s * INSTRUCTIONS_PER_SECOND) as u64 + 1);
+        let options = Options { threads: self.threads, instructions_max, ..Options::default() };
         let mut memory = self.device.memory();
         let ran = ptxvm::run(module, &mut memory, &launch, &options).map_err(|e| refused(&entry.symbol, &e))?;
+        if left.is_some() && ran.findings.iter().any(|f| f.kind == Kind::InstructionLimit) {
+            let message = format!("the time left allows `{}` {instructions_max} simulated instructions", entry.symbol);
+            return Err(Error::user("E0305", message));
+        }
         let mut report = self.device.report.lock().unwrap_or_else(PoisonError::into_inner);
         report.launches += 1;
         for f in ran.findings {

@@ -24,6 +24,8 @@ pub struct Subject {
 pub struct Call {
     pub symbols: Vec<(&'static str, i64)>,
     pub reads: Vec<Tensor>,
+    /// How far after a boundary of 256 bytes buffers begin.
+    pub offset: u64,
     pub expected: Vec<Tensor>,
 }
 
@@ -33,32 +35,58 @@ impl Call {
     }
 }
 
-/// Sizes of one call.
+/// Sizes of one call, how far from a boundary its buffers begin, and which element of a row is large.
 type Sizes = &'static [(&'static str, i64)];
 
 pub fn subjects() -> Vec<Subject> {
-    const ROWS: &[Sizes] = &[&[("b", 3), ("n", 70)], &[("b", 9), ("n", 32)]];
-    // Rows of 16 bytes, of 4 and of any number of bytes; fewer and more steps than a pipeline is deep.
+    // Rows of 16 bytes, of 4 and of any number of bytes; fewer and more steps than a pipeline is deep; many blocks.
     const GEMM: &[Sizes] = &[
         &[("m", 40), ("n", 64), ("k", 208)],
         &[("m", 33), ("n", 37), ("k", 67)],
         &[("m", 70), ("n", 42), ("k", 134)],
-        &[("m", 5), ("n", 72), ("k", 16)],
+        &[("m", 20), ("n", 42), ("k", 32)],
+        &[("m", 600), ("n", 72), ("k", 8)],
+        &[("m", 24), ("n", 40), ("k", 48), ("offset", 8)],
     ];
-    const HEADS: &[Sizes] = &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 140)]];
+    // Rows that are kept by one warp, by several, and that are too long to be kept.
+    const ROWS: &[Sizes] = &[
+        &[("b", 3), ("n", 70)],
+        &[("b", 9), ("n", 132)],
+        &[("b", 2), ("n", 500)],
+        &[("b", 2), ("n", 600)],
+        &[("b", 2), ("n", 3001)],
+        &[("b", 4), ("n", 132), ("offset", 8)],
+        &[("b", 2), ("n", 70), ("spike", 69)],
+        &[("b", 2), ("n", 3001), ("spike", 2999)],
+    ];
+    const HEADS: &[Sizes] =
+        &[&[("b", 2), ("s", 17), ("t", 21)], &[("b", 1), ("s", 70), ("t", 140)], &[("b", 1), ("s", 1100), ("t", 36)]];
+    const MAP: &[Sizes] =
+        &[&[("n", 2000)], &[("n", 256)], &[("n", 1003)], &[("n", 502)], &[("n", 1200), ("offset", 8)]];
+    const TABLE: &[Sizes] = &[
+        &[("m", 31), ("n", 67)],
+        &[("m", 18), ("n", 64)],
+        &[("m", 7), ("n", 90)],
+        &[("m", 24), ("n", 64), ("offset", 8)],
+    ];
     vec![
-        subject("gelu", gelu("n"), &[&[("n", 1000)], &[("n", 256)]], 1e-5),
-        subject("bias", bias(), &[&[("m", 5), ("n", 67)], &[("m", 8), ("n", 64)]], 1e-6),
+        subject("gelu", gelu("n"), MAP, 1e-5),
+        subject("bias", bias(), TABLE, 1e-6),
         subject("transpose", transpose(), &[&[("m", 33), ("n", 65)], &[("m", 64), ("n", 32)]], 0.0),
-        subject("gather", gather(), &[&[("s", 19), ("n", 24)]], 0.0),
+        subject("gather", gather(), TABLE, 0.0),
         subject("softmax", softmax(&["b"], "n"), ROWS, 2e-5),
-        subject("layer-norm", layer_norm("100", 100.0), &[&[("b", 2), ("s", 5)]], 2e-5),
+        subject(
+            "layer-norm",
+            layer_norm("100", 100.0),
+            &[&[("b", 2), ("s", 5)], &[("b", 1), ("s", 9), ("offset", 8)]],
+            2e-5,
+        ),
         subject("columns", columns(), &[&[("m", 45), ("n", 70)]], 2e-5),
-        subject("sum", sum(), &[&[("n", 3000)], &[("n", 77)]], 2e-4),
+        subject("sum", sum(), &[&[("n", 3000)], &[("n", 3001)], &[("n", 2002)], &[("n", 1200), ("offset", 8)]], 2e-4),
         subject("gemm-f32", gemm(DType::F32), GEMM, 4e-5),
         subject("gemm-bf16", gemm(DType::BF16), GEMM, 4e-3),
         subject("gemm-f16", gemm(DType::F16), GEMM, 1e-3),
-        subject("gemm-constant", full("128", "96"), &[&[("m", 70)], &[("m", 5)]], 6e-5),
+        subject("gemm-constant", full("128", "96"), &[&[("m", 70)], &[("m", 5)], &[("m", 600)]], 6e-5),
         subject("scores", scores(3, 32), HEADS, 2e-5),
         subject("mixed", mixed(3, 32), HEADS, 2e-5),
     ]
@@ -76,9 +104,16 @@ fn call(kernel: &Kernel, symbols: Sizes, seed: u64) -> Call {
     let mut random = Random(seed);
     let value = |s: &str| symbols.iter().find(|(name, _)| *name == s).map(|(_, v)| *v);
     let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(&value).unwrap() as usize).collect() };
-    let reads: Vec<Tensor> = kernel.reads.iter().map(|c| random.tensor(c.dtype, sizes(&c.dims))).collect();
+    let mut reads: Vec<Tensor> = kernel.reads.iter().map(|c| random.tensor(c.dtype, sizes(&c.dims))).collect();
+    if let (Some(at), Some(n)) = (value("spike"), value("n")) {
+        // One element of each row is far above the rest: without it as the maximum, exponentials overflow.
+        let mut x = reads[0].to_vec::<f32>().unwrap();
+        x.chunks_mut(n as usize).for_each(|row| row[at as usize] = 300.0);
+        reads[0] = Tensor::from_vec(reads[0].dims().to_vec(), x);
+    }
     let expected = run_kernel(kernel, &value, &reads).unwrap();
-    Call { symbols: symbols.to_vec(), reads, expected }
+    let offset = value("offset").map_or(0, |offset| offset as u64);
+    Call { symbols: symbols.to_vec(), reads, offset, expected }
 }
 
 struct Random(u64);
@@ -130,10 +165,10 @@ fn transpose() -> Kernel {
 
 /// Rows of a table of eleven.
 fn gather() -> Kernel {
-    let mut b = Builder::new(&["s", "n"], &[]);
-    let row = b.load(DType::I64, &["s"], &["%0"]);
+    let mut b = Builder::new(&["m", "n"], &[]);
+    let row = b.load(DType::I64, &["m"], &["%0"]);
     let x = b.load(DType::F32, &["11", "n"], &[&format!("${row}"), "%1"]);
-    b.store(x, &["s", "n"], &["%0", "%1"]);
+    b.store(x, &["m", "n"], &["%0", "%1"]);
     b.0
 }
 

@@ -22,6 +22,10 @@ pub enum Matters {
     Equal,
     /// It copies less than its full size.
     Short,
+    /// The number it multiplies is not zero.
+    NotZero,
+    /// The highest bit that it keeps is set.
+    TopBit,
 }
 
 impl Matters {
@@ -40,6 +44,20 @@ impl Matters {
             (Matters::Short, None, [_, _, whole, size]) => {
                 format!("{{ .reg .pred %reach; setp.lt.u32 %reach, {size}, {whole}; @%reach trap; }}")
             }
+            (Matters::NotZero, None, [_, a, _, ..]) => {
+                let bits = if line.op.ends_with("64") { 64 } else { 32 };
+                format!("{{ .reg .pred %reach; setp.ne.b{bits} %reach, {a}, 0; @%reach trap; }}")
+            }
+            (Matters::TopBit, None, [_, a, mask]) => {
+                let (bits, mask) = (if line.op.ends_with("64") { 64 } else { 32 }, mask.parse::<u64>().unwrap_or(0));
+                let top = mask.div_ceil(2);
+                let test = format!("and.b{bits} %bit, {a}, {top}; setp.ne.b{bits} %reach, %bit, 0;");
+                format!("{{ .reg .pred %reach; .reg .b{bits} %bit; {test} @%reach trap; }}")
+            }
+            // A copy of no bytes only fills with zeros.
+            (Matters::Executed, None, [_, _, _, size]) if line.op.starts_with("cp.async") => {
+                format!("{{ .reg .pred %reach; setp.ne.u32 %reach, {size}, 0; @%reach trap; }}")
+            }
             (_, guard, _) => format!("{} trap;", guard.unwrap_or("")),
         }
     }
@@ -57,12 +75,12 @@ pub const KINDS: &[Kind] = &[
     kind("global-shifted", "a global address is an element off", global_shifted),
     kind("guard-dropped", "the mask of a tail is missing", guard_dropped).when(Matters::Masked),
     kind("loop-cut", "a loop runs once", loop_cut),
-    kind("mask-narrowed", "half of the lanes' bits are kept", mask_narrowed),
+    kind("mask-narrowed", "half of the lanes' bits are kept", mask_narrowed).when(Matters::TopBit),
     kind("matrix-transposed", "a tile is loaded the other way round", matrix_transposed),
     kind("shared-shifted", "a shared address is an element off", shared_shifted),
     kind("shuffle-wrong", "a shuffle takes the wrong distance", shuffle_wrong),
     kind("store-dropped", "a result is not stored", |s| deleted(s, &["st.global", "st.shared"])),
-    kind("stride-wrong", "a factor or shift of an address is off", stride_wrong),
+    kind("stride-wrong", "a factor or shift of an address is off", stride_wrong).when(Matters::NotZero),
     kind("term-lost", "a sum forgets what it had", term_lost),
     kind("uninitialised", "an accumulator does not start at zero", uninitialised),
     kind("wait-dropped", "copies are not waited for", |s| deleted(s, &["cp.async.wait"])),
@@ -132,11 +150,17 @@ fn bound_off_by_one(source: &Source) -> Vec<Edit> {
 }
 
 fn branch_inverted(source: &Source) -> Vec<Edit> {
-    replaced(source, &["bra"], |line| {
+    let mut edits = replaced(source, &["bra"], |line| {
         let guard = line.guard.as_ref()?;
         let inverted = guard.strip_prefix("@!").map_or(format!("@!{}", &guard[1..]), |p| format!("@{p}"));
         Some(Line { guard: Some(inverted), ..line.clone() })
-    })
+    });
+    // A branch to the next line does nothing either way.
+    edits.retain(|edit| {
+        let (line, next) = (&source.lines[edit.line()], source.lines.get(edit.line() + 1));
+        next.is_none_or(|next| line.args.first().map(|label| format!("{label}:")) != Some(next.text.trim().into()))
+    });
+    edits
 }
 
 /// Branches to a label above.
@@ -259,8 +283,19 @@ fn term_lost(source: &Source) -> Vec<Edit> {
     edits
 }
 
-/// Zeros that are put into float registers.
+/// Whether an operand is or contains a register.
+fn has(arg: &str, register: &str) -> bool {
+    elements(arg).map_or(arg == register, |all| all.iter().any(|element| element == register))
+}
+
+/// Zeros that are put into float registers to be added to, not as what a masked load leaves.
 fn uninitialised(source: &Source) -> Vec<Edit> {
-    let zero = |i: &usize| source.lines[*i].args.get(1).is_some_and(|value| value == "0f00000000");
-    source.with_op(&["mov."]).into_iter().filter(zero).map(Edit::Delete).collect()
+    let is_accumulator = |i: &usize| {
+        let args = &source.lines[*i].args;
+        let zero = args.get(1).is_some_and(|value| value == "0f00000000");
+        let is_target = |line: &Line| line.guard.is_some() && line.args.first().is_some_and(|arg| has(arg, &args[0]));
+        let is_source = |line: &Line| line.args.iter().skip(1).any(|arg| args.first().is_some_and(|r| has(arg, r)));
+        zero && source.lines.iter().any(is_source) && !source.lines.iter().any(is_target)
+    };
+    source.with_op(&["mov."]).into_iter().filter(is_accumulator).map(Edit::Delete).collect()
 }

@@ -1,7 +1,7 @@
 //! kernel text, call  =>  whether the simulator notices that something is wrong
 
 use crate::kernels::{Call, Subject};
-use ptxvm::{Launch, Memory, Module, Options};
+use ptxvm::{Kind, Launch, Memory, Module, Options, Report};
 use sardonyx_runtime::Tensor;
 
 /// What a run of a kernel shows.
@@ -32,29 +32,44 @@ pub fn verdict(subject: &Subject, text: &str, seeds: &[u64]) -> Verdict {
     Verdict::Right
 }
 
+/// Whether a `trap` that was put into the text is executed in some call.
+pub fn reaches_trap(subject: &Subject, text: &str) -> Result<bool, String> {
+    let module = Module::parse(text).map_err(|error| error.to_string())?;
+    let traps = |call: &Call| {
+        let (report, ..) = launch(subject, &module, call, 1).ok().flatten()?;
+        Some(report.findings.iter().any(|finding| finding.kind == Kind::Trap))
+    };
+    Ok(subject.calls.iter().any(|call| traps(call) == Some(true)))
+}
+
 fn play(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Verdict {
     match launch(subject, module, call, seed) {
-        Ok(verdict) => verdict,
+        Ok(Some((report, memory, addresses))) => judge(subject, call, &report, &memory, &addresses),
+        Ok(None) => Verdict::Right,
         Err(error) => Verdict::Refused(error.to_string()),
     }
 }
 
-fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<Verdict, ptxvm::Error> {
+/// The report, the memory afterwards, and the addresses of the results and of the status word; none without work.
+type Played = Option<(Report, Memory, Vec<u64>)>;
+
+fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<Played, ptxvm::Error> {
     let value = |s: &str| call.value(s);
     let params: Vec<i64> = subject.lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
     let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
     let grid = subject.ptx.grid.eval(&by_param).unwrap();
     if grid == 0 {
-        return Ok(Verdict::Right);
+        return Ok(None);
     }
     let mut memory = Memory::new();
     let mut addresses = vec![];
     for (i, tensor) in call.reads.iter().enumerate() {
-        let address = memory.alloc(tensor.bytes().len(), &format!("b{i}"));
+        let address = memory.alloc(tensor.bytes().len() + call.offset as usize, &format!("b{i}")) + call.offset;
         memory.write(address, tensor.bytes())?;
         addresses.push(address);
     }
-    let results: Vec<u64> = call.expected.iter().map(|t| memory.alloc(t.bytes().len(), "result")).collect();
+    let mut room = |t: &Tensor| memory.alloc(t.bytes().len() + call.offset as usize, "result") + call.offset;
+    let mut results: Vec<u64> = call.expected.iter().map(&mut room).collect();
     let status = memory.alloc(8, "status");
     memory.write(status, &0i64.to_le_bytes())?;
     let words = addresses.iter().chain(&results).copied().chain(params.iter().map(|p| *p as u64)).chain([status]);
@@ -68,23 +83,29 @@ fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<
     };
     let options = Options { seed, threads: 1, instructions_max: 20_000_000, ..Options::default() };
     let report = ptxvm::run(module, &mut memory, &launch, &options)?;
+    results.push(status);
+    Ok(Some((report, memory, results)))
+}
+
+fn judge(subject: &Subject, call: &Call, report: &Report, memory: &Memory, addresses: &[u64]) -> Verdict {
     if let Some(finding) = report.findings.first() {
-        return Ok(Verdict::Finding(format!("{:?}: {}", finding.kind, finding.message)));
+        return Verdict::Finding(format!("{}: {}", finding.kind.name(), finding.message));
     }
-    let mut word = [0; 8];
-    memory.read(status, &mut word)?;
-    if word != [0; 8] {
-        return Ok(Verdict::Wrong("the status word is set".into()));
-    }
-    for (address, expected) in results.iter().zip(&call.expected) {
-        let mut bytes = vec![0; expected.bytes().len()];
-        memory.read(*address, &mut bytes)?;
+    let read = |address: u64, bytes: usize| {
+        let mut read = vec![0; bytes];
+        memory.read(address, &mut read).map(|()| read)
+    };
+    for (address, expected) in addresses.iter().zip(&call.expected) {
+        let Ok(bytes) = read(*address, expected.bytes().len()) else { return Verdict::Refused("no result".into()) };
         let got = Tensor::new(expected.dtype(), expected.dims().to_vec(), bytes.into()).unwrap();
         if let Some(text) = difference(&got, expected, subject.bound) {
-            return Ok(Verdict::Wrong(text));
+            return Verdict::Wrong(text);
         }
     }
-    Ok(Verdict::Right)
+    match addresses.last().map(|status| read(*status, 8)) {
+        Some(Ok(word)) if word == [0; 8] => Verdict::Right,
+        _ => Verdict::Wrong("the status word is set".into()),
+    }
 }
 
 fn difference(got: &Tensor, expected: &Tensor, bound: f64) -> Option<String> {

@@ -124,7 +124,14 @@ impl<'a> Stream<'a> {
     fn units(&self, asm: &mut Asm, unit: i64, target: Val, k_left: Val) {
         let operand = self.operand;
         let per_pass = self.threads / (operand.pitch() / unit);
-        let passes = operand.lines() / per_pass;
+        let passes = (operand.lines() / per_pass).max(1);
+        // Of a small tile some threads copy nothing.
+        let takes_part = (per_pass > operand.lines()).then(|| {
+            let lines = asm.int(operand.lines(), Ty::I32);
+            let there = asm.cmpi("slt", self.line, lines);
+            format!("@{} ", asm.name(there, 0))
+        });
+        let guard = takes_part.unwrap_or_default();
         let elements = unit / operand.element_bytes;
         // What is left of the line, in bytes of this unit; and of the lines.
         let (along, across) = match operand.inner {
@@ -176,18 +183,25 @@ impl<'a> Stream<'a> {
                 format!("{}+{}", asm.name(target, 0), line * operand.pitch()),
                 format!("{}+{offset}", asm.name(source, 0)),
             );
-            staged.extend(unit_copy(asm, unit, at, size));
+            staged.extend(unit_copy(asm, unit, &guard, at, size));
         }
         for (target, value) in staged {
             let value = asm.name(value, 0);
-            asm.line(&format!("st.shared.b16 [{target}], {value};"));
+            asm.line(&format!("{guard}st.shared.b16 [{target}], {value};"));
         }
     }
 }
 
 /// One unit; through a register, where it is too small for an asynchronous copy, to be stored with the others.
-fn unit_copy(asm: &mut Asm, unit: i64, (target, source): (String, String), size: Option<Val>) -> Option<(String, Val)> {
+fn unit_copy(
+    asm: &mut Asm,
+    unit: i64,
+    guard: &str,
+    (target, source): (String, String),
+    size: Option<Val>,
+) -> Option<(String, Val)> {
     if unit == 2 {
+        debug_assert!(guard.is_empty(), "units of 2 bytes are more than threads");
         let value = asm.register(Ty::new(Elem::F16, 1));
         let name = asm.name(value, 0);
         let guard = size.map(|size| {
@@ -202,7 +216,7 @@ fn unit_copy(asm: &mut Asm, unit: i64, (target, source): (String, String), size:
     // 16 bytes bypass the first-level cache: a block reads a sector once.
     let cache = if unit == 16 { "cg" } else { "ca" };
     let size = size.map(|size| format!(", {}", asm.name(size, 0))).unwrap_or_default();
-    asm.line(&format!("cp.async.{cache}.shared.global [{target}], [{source}], {unit}{size};"));
+    asm.line(&format!("{guard}cp.async.{cache}.shared.global [{target}], [{source}], {unit}{size};"));
     None
 }
 

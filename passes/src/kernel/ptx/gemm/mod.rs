@@ -12,7 +12,7 @@ mod movement;
 mod operand;
 mod plan;
 
-pub use plan::{Gemm, SHAPES, Shape};
+pub use plan::{FEW, Gemm, SHAPES, Shape};
 
 use super::Form;
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
@@ -34,6 +34,28 @@ pub struct Block<'a> {
 }
 
 pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
+    match &gemm.few {
+        None => tile(cx, asm, gemm),
+        Some(few) => {
+            let (rows, most) = (cx.extent(asm, gemm.m), asm.i64(FEW));
+            let is_few = asm.cmpi("sle", rows, most);
+            let one_of = |asm: &mut Asm, gemm: &Gemm| {
+                tile(cx, asm, gemm);
+                vec![]
+            };
+            asm.if_else(is_few, &[], |asm| one_of(asm, few), |asm| one_of(asm, gemm));
+        }
+    }
+    let bytes = gemm.shared_bytes();
+    let (variables, shared_bytes) = match bytes <= STATIC_MAX {
+        true => (format!("  .shared .align 128 .b8 tiles[{bytes}];\n"), 0),
+        false => ("  .extern .shared .align 128 .b8 tiles[];\n".to_string(), bytes as u32),
+    };
+    Form { grid: gemm.grid(cx.def), block: gemm.shape.threads() as u32, shared_bytes, variables }
+}
+
+/// The code of one block.
+fn tile(cx: &Cx, asm: &mut Asm, gemm: &Gemm) {
     let block = Block { cx, gemm };
     let (m_tile, n_tile, mut point) = block.place(asm);
     let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.shape.n));
@@ -54,12 +76,6 @@ pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
     ];
     let sums = block.pipeline(asm, &streams, &readers);
     block.epilogue(asm, &point, &sums, (m0, n0), (warp_m, warp_n));
-    let bytes = gemm.shape.shared_bytes();
-    let (variables, shared_bytes) = match bytes <= STATIC_MAX {
-        true => (format!("  .shared .align 128 .b8 tiles[{bytes}];\n"), 0),
-        false => ("  .extern .shared .align 128 .b8 tiles[];\n".to_string(), bytes as u32),
-    };
-    Form { grid: gemm.grid(cx.def), block: gemm.shape.threads() as u32, shared_bytes, variables }
 }
 
 impl Block<'_> {

@@ -4,7 +4,7 @@
 //! by one warp instruction, or by several that take 32 units each.
 
 use super::operand::{Inner, Operand};
-use super::plan::Gemm;
+use super::plan::{FEW, Gemm};
 use crate::kernel::ptx::movement::{Launch, SECTOR_BYTES, Steps, Traffic};
 
 /// Batch points whose first elements are looked at; the others are taken to lie like these.
@@ -12,6 +12,9 @@ const BATCHES_MAX: i64 = 1024;
 
 impl Gemm {
     pub(in crate::kernel::ptx) fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+        if let Some(few) = self.few.as_ref().filter(|_| launch.extent(self.m) <= FEW) {
+            return few.requests(launch);
+        }
         let mut traffic = vec![Traffic::default(); launch.buffers()];
         let tiles = |var: usize, size: i64| (launch.extent(var) + size - 1).div_euclid(size);
         let (tiles_m, tiles_n) = (tiles(self.m, self.shape.m), tiles(self.n, self.shape.n));

@@ -30,11 +30,15 @@ pub static SHAPES: &[Shape] = &[
     shape(64, 32, 64, (2, 2), 4),
     shape(32, 64, 64, (1, 4), 4),
     shape(32, 32, 64, (2, 2), 4),
+    shape(16, 128, 64, (1, 8), 4),
     shape(16, 64, 128, (1, 4), 4),
 ];
 
 /// Blocks that give most multiprocessors of a large device one.
 const BLOCKS_MIN: i64 = 96;
+
+/// Rows of the smallest tiles.
+pub const FEW: i64 = 16;
 
 /// Rows or columns that are known at launch only count as so many; a batch as 1.
 const TYPICAL: i64 = 512;
@@ -62,9 +66,9 @@ impl Shape {
 
     /// Less than half of a tile is wasted, or no tile is smaller. Few rows have a tile of their own.
     fn fits(&self, m: i64, n: i64) -> bool {
-        match m <= 16 {
-            true => self.m == 16,
-            false => self.m > 16 && (self.m < 2 * m || self.m == 32) && (self.n < 2 * n || self.n == 32),
+        match m <= FEW {
+            true => self.m == FEW,
+            false => self.m > FEW && (self.m < 2 * m || self.m == 32) && (self.n < 2 * n || self.n == 32),
         }
     }
 
@@ -85,6 +89,8 @@ pub struct Gemm {
     pub a: Operand,
     pub b: Operand,
     pub shape: &'static Shape,
+    /// What launches with few rows take instead, where the number of rows is known at the launch only.
+    pub few: Option<Box<Gemm>>,
 }
 
 impl Gemm {
@@ -92,7 +98,10 @@ impl Gemm {
     pub fn of(def: &KernelDef) -> Option<Gemm> {
         let roles = Gemm::roles(def)?;
         let shape = select(def, &roles)?;
-        Some(Gemm::with(def, roles, shape))
+        let few = SHAPES.iter().find(|s| s.m == FEW && s.threads() == shape.threads());
+        let few = few.filter(|_| roles.m.is_some_and(|m| def.extent(m).as_const().is_none()));
+        let few = few.map(|few| Box::new(Gemm::with(def, roles.clone(), few)));
+        Some(Gemm { few, ..Gemm::with(def, roles, shape) })
     }
 
     /// The same with a row of the table of one's own choice.
@@ -114,7 +123,7 @@ impl Gemm {
         let m = m.expect("only roles with rows are taken");
         let dtype = def.body[reduce].dtype;
         let (a, b) = (Operand::new(def, a, m, k, shape.m, shape), Operand::new(def, b, n, k, shape.n, shape));
-        Gemm { reduce, dtype, batch, m, n, k, a, b, shape }
+        Gemm { reduce, dtype, batch, m, n, k, a, b, shape, few: None }
     }
 
     pub fn tiles_m(&self, def: &KernelDef) -> Dim {
@@ -127,7 +136,16 @@ impl Gemm {
 
     pub fn grid(&self, def: &KernelDef) -> Dim {
         let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
-        batch * self.tiles_m(def) * self.tiles_n(def)
+        let own = batch * self.tiles_m(def) * self.tiles_n(def);
+        let Some(few) = &self.few else { return own };
+        let (few, many) = (few.grid(def), def.extent(self.m).dim().floordiv(&Dim::constant(FEW + 1)));
+        let many = many.minimum(&Dim::constant(1));
+        many.clone() * own + (Dim::constant(1) - many) * few
+    }
+
+    /// Bytes of shared memory, whatever is launched.
+    pub fn shared_bytes(&self) -> i64 {
+        self.shape.shared_bytes().max(self.few.as_ref().map_or(0, |few| few.shared_bytes()))
     }
 
     /// Elements of k in one stage.
