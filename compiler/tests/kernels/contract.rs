@@ -1,7 +1,8 @@
 //! Contractions: matrix products with epilogues, batched attention products, packed operands
 
 use crate::build::{Builder, mixed, plain, product, scores};
-use crate::harness::{Case, Library, check, run, variants};
+use crate::check;
+use crate::harness::{Case, Library, run, variants};
 use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::{Container, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;

@@ -1,4 +1,4 @@
-//! Kernels as machine code against the interpreter, on every variant that this CPU executes
+//! Kernels against the interpreter: as machine code on every variant that this CPU executes, and as PTX
 
 mod build;
 mod contract;
@@ -10,3 +10,9 @@ mod ptx;
 mod ptx_forms;
 mod ptx_movement;
 mod scalar;
+
+/// Checks every case as machine code and as PTX.
+fn check(cases: Vec<harness::Case>) {
+    harness::check(&cases);
+    ptx::check(&cases);
+}

@@ -1,7 +1,8 @@
 //! Elementwise chains, broadcasts, gathers, guarded loads
 
 use crate::build::Builder;
-use crate::harness::{Case, check};
+use crate::check;
+use crate::harness::Case;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{DType, Tensor};
 

@@ -1,7 +1,8 @@
 //! Reductions, softmax, layer normalisation
 
 use crate::build::{Builder, layer_norm, softmax};
-use crate::harness::{Case, check};
+use crate::check;
+use crate::harness::Case;
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Tensor};

@@ -1,7 +1,8 @@
 //! Scalar functions and conversions of every type, special values included, and the accuracy of the own mathematics
 
 use crate::build::Builder;
-use crate::harness::{Case, Library, Random, check, run, variants};
+use crate::check;
+use crate::harness::{Case, Library, Random, run, variants};
 use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{Domain, ROWS, ScalarFn};
