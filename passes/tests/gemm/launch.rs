@@ -70,13 +70,19 @@ impl Case {
 
     /// With these tiles, or with those that the compiler takes.
     pub fn run(&self, shape: Option<&'static Shape>) -> Outcome {
+        self.run_changed(shape, &|text| text)
+    }
+
+    /// The same with another text.
+    pub fn run_changed(&self, shape: Option<&'static Shape>, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
         let def = &lowered.def;
         let gemm = match shape {
             None => Gemm::of(def),
             Some(shape) => Gemm::of_shape(def, shape),
         };
-        let ptx = def.emit_gemm("k", &gemm.expect("tensor cores take it")).unwrap();
+        let mut ptx = def.emit_gemm("k", ptx::Target::Sm80, &gemm.expect("tensor cores take it")).unwrap();
+        ptx.text = change(ptx.text);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&|s| self.problem.symbol(s)).unwrap()).collect();
         let grid = ptx.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
         let mut memory = Memory::new();

@@ -5,6 +5,7 @@ mod problem;
 
 use launch::{Case, Fill, Outcome};
 use problem::{After, Lie, PLAIN, Problem};
+use ptxvm::Kind;
 use sardonyx_passes::kernel::ptx::Target;
 use sardonyx_passes::kernel::ptx::gemm::{Gemm, SHAPES, Shape};
 use sardonyx_runtime::DType;
@@ -71,7 +72,7 @@ fn all_extents(shape: &'static Shape, dtype: DType) {
                 a: LIES[turn % 5],
                 b: LIES[(turn / 5 + 2 * turn) % 5],
                 after: AFTERS[turn % 4],
-                symbolic: m == 1 || n == 1 || turn % 3 > 0,
+                symbolic: m == 1 || n == 1 || !turn.is_multiple_of(3),
                 ..PLAIN
             };
             close(problem, shape, Fill::Random);
@@ -220,6 +221,23 @@ fn no_bank_conflicts() {
                 }
             }
         }
+    }
+}
+
+/// What keeps the pipeline in order is needed: the simulator finds its absence.
+#[test]
+fn a_missing_wait_or_barrier_is_found() {
+    let case = Case::new(Problem { sizes: [64, 64, 256], ..PLAIN }, Fill::Whole);
+    for (from, to, kind) in [
+        ("cp.async.wait_group 2;", "cp.async.wait_group 4;", Kind::InFlight),
+        ("bar.sync 0;", "bar.warp.sync 0xffffffff;", Kind::Race),
+    ] {
+        let outcome = case.run_changed(Some(&SHAPES[2]), &|text| {
+            assert!(text.contains(from));
+            text.replace(from, to)
+        });
+        let kinds: Vec<Kind> = outcome.report.findings.iter().map(|f| f.kind).collect();
+        assert!(kinds.contains(&kind), "{from}: {:?}", outcome.report.findings);
     }
 }
 

@@ -182,3 +182,33 @@ impl Operand {
         Operand { access, var, k, rows, k_tile: shape.k_bytes / element_bytes, element_bytes, inner, panels }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_fit_static_shared_memory_and_their_warps() {
+        for s in SHAPES {
+            assert!(s.shared_bytes() <= 48 * 1024, "{s:?}");
+            assert!(s.warp_m() % 16 == 0 && s.warp_n() % 16 == 0 && s.threads() <= 256, "{s:?}");
+        }
+        let falls = |p: &[Shape]| p[0].m * p[0].n >= p[1].m * p[1].n || p[1].m == FEW;
+        assert!(SHAPES.windows(2).all(falls), "the largest first, those for few rows last");
+        for s in SHAPES.iter().filter(|s| s.m > FEW) {
+            assert!(
+                SHAPES.iter().any(|few| few.m == FEW && few.threads() == s.threads()),
+                "few rows have a tile: {s:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn small_problems_take_small_tiles() {
+        let fits = |m, n| SHAPES.iter().filter(|s| s.fits(m, n)).map(|s| (s.m, s.n)).collect::<Vec<_>>();
+        assert_eq!(fits(9, 1000), [(16, 128), (16, 64)]);
+        assert_eq!(fits(20, 20), [(32, 32)]);
+        assert_eq!(fits(33, 1000), [(64, 64), (64, 32), (32, 64), (32, 32)]);
+        assert_eq!(fits(1000, 1000).first(), Some(&(128, 128)));
+    }
+}
