@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::ops::{AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, Multiply, Shuffle, Store, Warp};
+use super::ops::{
+    AsyncCopy, Atomic, Barrier, FragmentAccess, FragmentMultiply, Load, Matrix, Multiply, Shuffle, Store, Warp,
+};
 use crate::report::Class;
 use crate::text::types::Space;
 

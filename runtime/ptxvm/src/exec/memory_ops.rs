@@ -103,7 +103,15 @@ impl Warp {
         }
     }
 
-    pub(super) fn store_to(&mut self, env: &mut Env, rq: &Request, space: Space, at: &[u64; 32], op: &Store, data: &Data) {
+    pub(super) fn store_to(
+        &mut self,
+        env: &mut Env,
+        rq: &Request,
+        space: Space,
+        at: &[u64; 32],
+        op: &Store,
+        data: &Data,
+    ) {
         let bytes = rq.bytes;
         let same = |a: u32, b: u32| data.iter().all(|row| row[a as usize & 31] == row[b as usize & 31]);
         match space {
