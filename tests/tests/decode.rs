@@ -4,7 +4,10 @@
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::entries::Entries;
-use sardonyx_runtime::{Cache, DType, LoadOptions, Model, Result, RunOptions, Session, SessionOptions, Tensor};
+use sardonyx::targets::TARGETS;
+use sardonyx_runtime::{
+    Cache, DType, DeviceName, LoadOptions, Model, Result, RunOptions, Session, SessionOptions, Tensor,
+};
 use sardonyx_tests::prepared::model;
 use std::path::Path;
 use std::time::Instant;
@@ -256,4 +259,29 @@ fn the_example_does_with_main_alone() {
     let model = compiled("skel_llama_tiny_kv_ts17", Entries::NONE, &path);
     assert!(model.entry("decode").is_err());
     check_example(&path, &model, "main alone");
+}
+
+/// There the caches are memory of the device, to which every call appends.
+#[test]
+fn a_simulated_gpu_decodes_in_place_as_the_cpu_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, path) = (model("skel_llama_tiny_kv_dyn23"), folder.path().join("m.sdx"));
+    let targets = TARGETS.iter().map(|(_, target)| *target).collect();
+    compile(&Request { targets, ..Request::new(&source, &path) }).unwrap_or_else(|e| panic!("{e}"));
+    let load = |device| Model::load(&path, &LoadOptions { device, ..LoadOptions::default() }).expect("an artifact");
+    let models = [DeviceName::Cpu, DeviceName::Sim("sm_80".into())].map(load);
+    let batch = Batch { rows: vec![(0, 0), (3, 2)] };
+    let logits = models.each_ref().map(|model| {
+        let session = session(model, 2);
+        let mut cache = session.cache("main", 20).expect("a cache");
+        let mut step = |entry, from, to| batch.in_place(&session, entry, from, to, &mut cache).expect("logits");
+        [step("prefill", 0, 5), step("decode", 5, 6), step("decode", 6, 7), step("main", 7, 10)]
+    });
+    for ((cpu, sim), last) in logits[0].iter().zip(&logits[1]).zip([4, 0, 0, 2]) {
+        for b in 0..2 {
+            assert_near(&row(sim, b, last), &row(cpu, b, last), &format!("{:?}, row {b}", cpu.dims()));
+        }
+    }
+    let report = models[1].device_report().expect("a simulated device reports");
+    assert_eq!((report.findings.as_slice(), report.host_operations), (&[][..], 0), "{}", report.text());
 }
