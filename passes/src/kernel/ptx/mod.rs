@@ -63,13 +63,15 @@ struct Form {
     shared_bytes: u32,
     /// Shared variables, in PTX.
     variables: String,
+    /// One block of a multiprocessor may take all of its registers: the assembler would rather spill some.
+    wide: bool,
 }
 
 impl Form {
     /// `per_block` of the items for a block of so many threads.
     fn of_items(items: &Dim, per_block: i64, threads: i64) -> Form {
         let grid = items.ceildiv(&Dim::constant(per_block));
-        Form { grid, block: threads as u32, shared_bytes: 0, variables: String::new() }
+        Form { grid, block: threads as u32, shared_bytes: 0, variables: String::new(), wide: false }
     }
 }
 
@@ -101,7 +103,7 @@ impl KernelDef {
         if form.grid.is_overflow() {
             return Err(Error::user("E0202", "the number of blocks of a kernel overflows 64 bits"));
         }
-        let head = signature(self, symbol, form.block);
+        let head = signature(self, symbol, &form);
         let text = asm.finish_ptx(&head, &form.variables);
         let kernel = PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes };
         limits::check(target, symbol, &kernel)?;
@@ -118,11 +120,12 @@ fn requests(launch: &movement::Launch, _target: Target) -> Vec<Traffic> {
     }
 }
 
-fn signature(def: &KernelDef, symbol: &str, block: u32) -> String {
+fn signature(def: &KernelDef, symbol: &str, form: &Form) -> String {
     let buffers = (0..def.reads.len() + def.writes.len()).map(|i| format!("  .param .u64 b{i}"));
     let params = (0..def.n_params).map(|i| format!("  .param .s64 p{i}"));
     let all: Vec<String> = buffers.chain(params).chain(["  .param .u64 status".to_string()]).collect();
-    format!(".visible .entry {symbol}(\n{}\n)\n.reqntid {block}, 1, 1", all.join(",\n"))
+    let wide = if form.wide { "\n.minnctapersm 1" } else { "" };
+    format!(".visible .entry {symbol}(\n{}\n)\n.reqntid {}, 1, 1{wide}", all.join(",\n"), form.block)
 }
 
 fn arguments<'a>(asm: &mut Asm, def: &'a KernelDef) -> Cx<'a> {

@@ -51,7 +51,7 @@ pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
         true => (format!("  .shared .align 128 .b8 tiles[{bytes}];\n"), 0),
         false => ("  .extern .shared .align 128 .b8 tiles[];\n".to_string(), bytes as u32),
     };
-    Form { grid: gemm.grid(cx.def), block: gemm.shape.threads() as u32, shared_bytes, variables }
+    Form { grid: gemm.grid(cx.def), block: gemm.shape.threads() as u32, shared_bytes, variables, wide: true }
 }
 
 /// The code of one block.
