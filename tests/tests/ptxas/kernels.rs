@@ -1,12 +1,13 @@
-//! a prepared model  =>  the PTX of each of its kernels, for each target
+//! a prepared model, a case of the conformance suite  =>  the PTX of each of its kernels, for each target
 
 use melior::ir::Module;
 use sardonyx::compile::{Request, compile};
+use sardonyx::pipeline::STAGES;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_passes::kernel::ptx::{Target, module};
 use sardonyx_passes::kernel::{KernelDef, lower};
-use sardonyx_tests::prepared::model;
+use sardonyx_tests::prepared::{model, workspace};
 
 /// One kernel as a module of its own.
 pub struct Text {
@@ -28,13 +29,36 @@ pub fn of_model(name: &str) -> Option<Vec<Text>> {
             return None;
         }
     };
-    let context = sardonyx_passes::context();
     let text = report.stopped_at.expect("it was told to stop");
-    let module = Module::parse(&context, &text).expect("a stage's text can be read");
+    Some(of_plan(name, &text, ""))
+}
+
+/// The kernels of the cases that every device is held to.
+pub fn of_cases() -> Vec<Text> {
+    let folder = workspace().join("testdata/kernels");
+    let files = std::fs::read_dir(&folder).expect("the folder is there").map(|e| e.expect("an entry").path());
+    let passes = STAGES.iter().map(|(_, passes)| *passes).skip_while(|p| !p.starts_with("simplify"));
+    let passes: Vec<&str> = passes.take_while(|p| *p != "lower-kernels").collect();
+    let pipeline = format!("builtin.module({})", passes.join(","));
+    let mut out = vec![];
+    for file in files {
+        let (text, name) = (std::fs::read_to_string(&file).expect("a case file"), file.display().to_string());
+        out.extend(text.split("\n// -----").flat_map(|case| of_plan(&name, case, &pipeline)));
+    }
+    out
+}
+
+/// The kernels of a plan, or of what a pipeline makes one of.
+fn of_plan(name: &str, text: &str, pipeline: &str) -> Vec<Text> {
+    let context = sardonyx_passes::context();
+    let mut module = Module::parse(&context, text).expect("a stage's text can be read");
+    if !pipeline.is_empty() {
+        sardonyx_passes::run_pipeline(&context, &mut module, pipeline).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
     let plan = Plan::read(Operation(module.as_operation().to_raw())).expect("the plan is sound");
     let kernels = plan.expect("there is a plan after this stage").kernels;
     let defs = kernels.iter().map(|(symbol, k)| (symbol, lower(k).expect("the pipeline lowers it too").def));
-    Some(defs.flat_map(|(symbol, def)| texts(&format!("{name} {symbol}"), &def)).collect())
+    defs.flat_map(|(symbol, def)| texts(&format!("{name} {symbol}"), &def)).collect()
 }
 
 /// The kernel for every target.

@@ -6,7 +6,7 @@
 mod kernels;
 mod tools;
 
-use kernels::{Text, of_model};
+use kernels::{Text, of_cases, of_model};
 use sardonyx_tests::fatbin;
 use sardonyx_tests::prepared::{fetched, names};
 use tools::{Assembled, assemble};
@@ -44,10 +44,10 @@ fn all_assembled(texts: &[Text]) -> Vec<Assembled> {
     })
 }
 
-/// Every kernel of every model that compiles, each text once.
+/// Every kernel of every model that compiles and of every conformance case, each text once.
 #[test]
 #[ignore = "fetches NVIDIA's tools: cargo xtask test --suite ptxas"]
-fn every_kernel_of_every_model_is_accepted_and_spills_nothing() {
+fn every_kernel_is_accepted_and_spills_nothing() {
     let (mut models, mut registers_max, mut faults) = (0, 0, vec![]);
     let mut texts = std::collections::BTreeMap::new();
     for name in names() {
@@ -59,6 +59,9 @@ fn every_kernel_of_every_model_is_accepted_and_spills_nothing() {
             None => println!("{name} does not compile yet"),
         }
     }
+    texts.extend(of_cases().into_iter().map(|k| (k.ptx.clone(), k)));
+    let has = |word: &str| texts.keys().any(|ptx| ptx.contains(word));
+    assert!(MATRIX.iter().all(|(ptx, _)| has(ptx)), "every kind of matrix instruction is judged");
     assert!(models >= 13 && texts.len() > 100, "{models} models, {} kernels", texts.len());
     let texts: Vec<Text> = texts.into_values().collect();
     let matrix = texts.iter().filter(|t| t.ptx.contains("mma.sync")).count();
