@@ -1,5 +1,7 @@
 //! the same artifacts on the CPU, on a simulated GPU and on a GPU of a driver made for tests  =>  the same numbers
 
+#![cfg(all(feature = "cuda", feature = "sim"))]
+
 mod common;
 
 use common::{Builder, PTX, driver};
@@ -215,7 +217,6 @@ fn everything(device: &str) {
     sessions_share_the_constants(device);
 }
 
-#[cfg(feature = "sim")]
 mod simulated {
     use super::*;
 
@@ -298,28 +299,25 @@ fn a_device_that_the_artifact_is_not_for_is_a_sentence() {
     assert_eq!((e.code, e.message.as_str()), ("E0403", "the artifact has no code for `cpu`, only for `sm_80`"));
     assert_eq!(e.help.as_deref(), Some("compile the model with `--target cpu`"));
     let message = |b: &Builder, device: &str| b.load_with(&on(device)).err().map(|e| (e.code, e.message)).unwrap();
-    if cfg!(feature = "sim") {
-        let mut b = layers();
-        b.ptx.clear();
-        let words = "the artifact has no code for `sm_80`, only for `cpu`".to_string();
-        assert_eq!(message(&b, "sim:sm_80"), ("E0403", words));
-        let mut b = layers();
-        b.kernels[1].targets[0].target = "sm_90".into();
-        assert_eq!(message(&b, "sim:sm_80").1, "kernel 1 `rowdot` has no launch for sm_80");
-        let mut b = layers();
-        let other = sardonyx_runtime::plan::Plan::default();
-        let digits: String = prost::Message::encode_to_vec(&other).iter().map(|n| format!("{n:02x}")).collect();
-        b.ptx[0].1 += &format!("{KERNELS_COMMENT}{digits}\n");
-        assert_eq!(message(&b, "sim:sm_80").1, "the plan has 2 kernels, the code 0");
-        let mut b = layers();
-        b.ptx[0].1 += &format!("{KERNELS_COMMENT}abcx\n");
-        assert_eq!(message(&b, "sim:sm_80").1, "the PTX's own kernels do not decode");
-    }
+    let mut b = layers();
+    b.ptx.clear();
+    let words = "the artifact has no code for `sm_80`, only for `cpu`".to_string();
+    assert_eq!(message(&b, "sim:sm_80"), ("E0403", words));
+    let mut b = layers();
+    b.kernels[1].targets[0].target = "sm_90".into();
+    assert_eq!(message(&b, "sim:sm_80").1, "kernel 1 `rowdot` has no launch for sm_80");
+    let mut b = layers();
+    let other = sardonyx_runtime::plan::Plan::default();
+    let digits: String = prost::Message::encode_to_vec(&other).iter().map(|n| format!("{n:02x}")).collect();
+    b.ptx[0].1 += &format!("{KERNELS_COMMENT}{digits}\n");
+    assert_eq!(message(&b, "sim:sm_80").1, "the plan has 2 kernels, the code 0");
+    let mut b = layers();
+    b.ptx[0].1 += &format!("{KERNELS_COMMENT}abcx\n");
+    assert_eq!(message(&b, "sim:sm_80").1, "the PTX's own kernels do not decode");
 }
 
 /// A launch that no GPU can take: told before anything runs.
 #[test]
-#[cfg(feature = "sim")]
 fn too_many_blocks_are_refused() {
     for grid in ["p0 * 300000000", "0 - p0", "p0 * 9000000000000000000"] {
         let mut b = layers();
@@ -340,7 +338,6 @@ fn again(test: &str, path: &Path) {
     assert!(done.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&done.stderr));
 }
 
-#[cfg(feature = "cuda")]
 mod driven {
     use super::*;
 

@@ -121,6 +121,7 @@ pub(crate) trait Queue: Send {
 }
 
 /// A launch as the device sees it.
+#[cfg_attr(not(any(feature = "cuda", feature = "sim")), expect(dead_code, reason = "the CPU needs only a part"))]
 pub(crate) struct Work<'a> {
     pub kernel: usize,
     pub step: usize,

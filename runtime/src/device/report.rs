@@ -29,6 +29,7 @@ pub struct Finding {
 }
 
 impl DeviceReport {
+    #[cfg(any(feature = "sim", test))]
     pub(crate) fn add(&mut self, finding: Finding) {
         let same = |f: &Finding| (&f.kernel, f.line, f.kind) == (&finding.kernel, finding.line, finding.kind);
         match self.findings.iter_mut().find(|f| same(f)) {
