@@ -65,12 +65,15 @@ impl Flow {
         self.successors.len()
     }
 
-    /// Per block, its immediate post-dominator, or [`NONE`] for those that meet at the exit or never.
-    pub fn post_dominators(&self) -> Vec<u32> {
+    /// Per block, its immediate post-dominator, or [`NONE`] for those that meet at the exit or never. Without early
+    /// exits, only the last way out of the text counts.
+    fn post_dominators(&self, early_exits: bool) -> Vec<u32> {
         let n = self.n_blocks();
+        let end = if early_exits { None } else { self.last_exit() };
+        let leads = |block: usize, to: u32| early_exits || to != n as u32 || end == Some(block);
         let mut predecessors = vec![Vec::new(); n + 1];
         for (block, next) in self.successors.iter().enumerate() {
-            for to in next {
+            for to in next.iter().filter(|to| leads(block, **to)) {
                 predecessors[*to as usize].push(block as u32);
             }
         }
@@ -102,7 +105,7 @@ impl Flow {
             changed = false;
             for block in order.iter().rev().copied().filter(|block| *block != n as u32) {
                 let mut best = NONE;
-                for to in &self.successors[block as usize] {
+                for to in self.successors[block as usize].iter().filter(|to| leads(block as usize, **to)) {
                     if dominator[*to as usize] == NONE {
                         continue;
                     }
@@ -123,12 +126,27 @@ impl Flow {
         dominator
     }
 
-    /// Per instruction that may diverge, the instruction where its lanes meet.
+    /// The last block that can be reached and from which threads exit.
+    fn last_exit(&self) -> Option<usize> {
+        let n = self.n_blocks();
+        let mut reached = vec![false; n + 1];
+        let mut open = vec![0];
+        while let Some(block) = open.pop() {
+            if !std::mem::replace(&mut reached[block], true) {
+                open.extend(self.successors.get(block).into_iter().flatten().map(|to| *to as usize));
+            }
+        }
+        (0..n).rev().find(|block| reached[*block] && self.successors[*block].contains(&(n as u32)))
+    }
+
+    /// Per instruction that may diverge, the instruction where its lanes meet. Lanes that exit early need not be waited
+    /// for; those of a part of the code that always does so meet within it.
     pub fn meets(&self, code: &[Raw]) -> Vec<u32> {
-        let dominators = self.post_dominators();
-        let meeting = |i: usize| match dominators.get(self.block_of[i] as usize) {
-            Some(block) if *block != NONE => self.starts[*block as usize],
-            _ => NONE,
+        let (usual, whole) = (self.post_dominators(false), self.post_dominators(true));
+        let block_at = |dominators: &[u32], i: usize| dominators.get(self.block_of[i] as usize).copied().unwrap_or(NONE);
+        let meeting = |i: usize| match (block_at(&usual, i), block_at(&whole, i)) {
+            (NONE, NONE) => NONE,
+            (NONE, block) | (block, _) => self.starts[block as usize],
         };
         (0..code.len()).map(meeting).collect()
     }

@@ -161,6 +161,21 @@ fn divergent_sync() {
 }
 
 #[test]
+fn a_way_out_that_no_lane_takes_keeps_the_others_together() {
+    let input: Vec<u32> = (0..32).collect();
+    for way_out in ["trap", "exit", "ret"] {
+        let body = format!(
+            "setp.lt.u32 %p1, %r0, 16; @!%p1 bra END; setp.eq.u32 %p0, %r0, 99; @%p0 {way_out}; END: \
+             shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; st.global.u32 [%rd0], %r1;"
+        );
+        assert_eq!(kinds(&body, 32, &input), [], "{way_out}");
+    }
+    let body = "setp.lt.u32 %p1, %r0, 16; @%p1 bra END; setp.lt.u32 %p0, %r0, 24; @%p0 bra IN; add.u32 %r0, %r0, 1; \
+                IN: bar.warp.sync 0xffff0000; ret; END: st.global.u32 [%rd0], %r0;";
+    assert_eq!(kinds(body, 32, &input), [], "a part that always exits has a meeting place of its own");
+}
+
+#[test]
 fn deadlock() {
     let wrong = "setp.lt.u32 %p1, %r0, 32; @%p1 bra END; bar.sync 1, 64; END: st.global.u32 [%rd0], %r0;";
     let (_, report) = run_body(wrong, 64, &[]);
