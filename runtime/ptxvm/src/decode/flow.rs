@@ -143,7 +143,8 @@ impl Flow {
     /// for; those of a part of the code that always does so meet within it.
     pub fn meets(&self, code: &[Raw]) -> Vec<u32> {
         let (usual, whole) = (self.post_dominators(false), self.post_dominators(true));
-        let block_at = |dominators: &[u32], i: usize| dominators.get(self.block_of[i] as usize).copied().unwrap_or(NONE);
+        let block_at =
+            |dominators: &[u32], i: usize| dominators.get(self.block_of[i] as usize).copied().unwrap_or(NONE);
         let meeting = |i: usize| match (block_at(&usual, i), block_at(&whole, i)) {
             (NONE, NONE) => NONE,
             (NONE, block) | (block, _) => self.starts[block as usize],
