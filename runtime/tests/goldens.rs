@@ -24,8 +24,11 @@ fn simulated(module: &Module, case: &Case) -> Vec<u32> {
     bytes.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
 }
 
+/// What was asked, and the answer.
+type Answered = (Case, Vec<u32>);
+
 /// The device, and its answers.
-fn from_json(text: &str) -> Option<(String, Vec<(Case, Vec<u32>)>)> {
+fn from_json(text: &str) -> Option<(String, Vec<Answered>)> {
     let all: Value = serde_json::from_str(text).ok()?;
     let case = |v: &Value| {
         let shape = if v["matrix"].as_bool()? { Shape::Matrix } else { Shape::Unary };

@@ -68,11 +68,14 @@ const PRODUCTS: usize = 12;
 
 static UNARY: [&str; 9] = ["cos", "ex2", "ex2_ftz", "lg2", "rcp", "rsqrt", "sin", "sqrt", "tanh"];
 
+/// A register of factors, drawn at random.
+type Factor = fn(&mut Random) -> u32;
+
 /// Everything that is asked, the same at every call.
 pub fn cases() -> Vec<Case> {
     let mut random = Random(20);
     let unary = UNARY.map(|entry| Case { entry: entry.into(), shape: Shape::Unary, inputs: floats(&mut random) });
-    let matrix: [(&str, fn(&mut Random) -> u32); 4] = [
+    let matrix: [(&str, Factor); 4] = [
         ("mma_bf16", |r| pair(r, |v| bf16::from_f32(v).to_bits())),
         ("mma_f16", |r| pair(r, |v| f16::from_f32(v).to_bits())),
         ("mma_tf32", |r| r.wide(8).to_bits() & !0x1fff),
