@@ -148,6 +148,7 @@ impl<'a> Stream<'a> {
         let lines_left = across.map(|left| asm.bin("arith.subi", left, self.line));
         let step = match operand.line_stride() {
             Size::Const(c) => Err(c * operand.element_bytes * per_pass),
+            Size::Param(_) if passes == 1 => Err(0),
             Size::Param(_) => {
                 let n = asm.i64(per_pass);
                 Ok(asm.bin("arith.muli", self.line_step, n))
