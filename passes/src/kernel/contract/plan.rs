@@ -3,6 +3,7 @@
 use crate::kernel::def::*;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{DType, Dim};
+use std::ops::Deref;
 
 /// Columns of a panel.
 pub const WIDTH: i64 = 32;
@@ -27,16 +28,10 @@ pub enum Form {
     Copied,
 }
 
-/// Which loads and variables play which part.
+/// How a contraction is computed in blocks of registers.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub reduce: usize,
-    pub a: Access,
-    pub b: Access,
-    pub batch: Vec<usize>,
-    pub m: Option<usize>,
-    pub n: usize,
-    pub k: usize,
+    pub roles: Roles,
     pub form: Form,
     /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
     pub direct: bool,
@@ -52,6 +47,14 @@ pub struct Roles {
     pub m: Option<usize>,
     pub n: usize,
     pub k: usize,
+}
+
+impl Deref for Plan {
+    type Target = Roles;
+
+    fn deref(&self) -> &Roles {
+        &self.roles
+    }
 }
 
 /// The parts, or `None` where the contraction has no form that this emitter takes.
@@ -128,18 +131,17 @@ fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64,
 
 /// The plan of a CPU for these roles.
 fn blocked(def: &KernelDef, roles: Roles) -> Option<Plan> {
-    let Roles { reduce, a, b, batch, m, n, k } = roles;
-    let form = match def.reads[b.buffer].panels {
+    let form = match def.reads[roles.b.buffer].panels {
         Some(_) => Form::Panels,
-        None if b.stride(n).is(1) => Form::Rows,
+        None if roles.b.stride(roles.n).is(1) => Form::Rows,
         None => Form::Copied,
     };
     // Copying a panel pays only where several rows use it.
-    if form == Form::Copied && m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4)) {
+    if form == Form::Copied && roles.m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4)) {
         return None;
     }
-    let direct = epilogue_is_short(def, reduce);
-    Some(Plan { reduce, a, b, batch, m, n, k, form, direct })
+    let direct = epilogue_is_short(def, roles.reduce);
+    Some(Plan { roles, form, direct })
 }
 
 /// Row k of the panels is row k of the sum, and every panel of columns is one panel in memory.

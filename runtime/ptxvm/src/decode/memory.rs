@@ -103,7 +103,19 @@ fn policy<'o>(d: &mut Decoder, hint: bool, ops: &'o [Operand]) -> Result<&'o [Op
     }
 }
 
-pub fn ld(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
+/// What loads and stores have in common.
+struct Access<'o> {
+    order: Order,
+    space: Space,
+    address: Address,
+    ty: Ty,
+    n: u32,
+    /// Without a cache policy.
+    ops: &'o [Operand],
+}
+
+/// Operand `at` is the address.
+fn access<'o>(d: &mut Decoder, mods: &mut Mods, ops: &'o [Operand], at: usize) -> Result<Access<'o>, Error> {
     let order = order(d, mods)?;
     let space = mods.space();
     let hint = hints(mods);
@@ -112,8 +124,13 @@ pub fn ld(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
     check_width(d, ty, n)?;
     let ops = policy(d, hint, ops)?;
     d.count::<2>(ops)?;
-    let (address, place) = d.address(&ops[1])?;
+    let (address, place) = d.address(&ops[at])?;
     let space = resolve(d, space, place)?;
+    Ok(Access { order, space, address, ty, n, ops })
+}
+
+pub fn ld(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
+    let Access { order, space, address, ty, n, ops } = access(d, mods, ops, 1)?;
     let mut to = [None; 4];
     for (slot, element) in to.iter_mut().zip(elements(d, &ops[0], n)?) {
         if !matches!(element, Operand::Name(name) if name == "_") {
@@ -126,16 +143,7 @@ pub fn ld(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
 }
 
 pub fn st(d: &mut Decoder, mods: &mut Mods, ops: &[Operand]) -> Done {
-    let order = order(d, mods)?;
-    let space = mods.space();
-    let hint = hints(mods);
-    let n = vector_length(mods);
-    let ty = mods.ty()?;
-    check_width(d, ty, n)?;
-    let ops = policy(d, hint, ops)?;
-    d.count::<2>(ops)?;
-    let (address, place) = d.address(&ops[0])?;
-    let space = resolve(d, space, place)?;
+    let Access { order, space, address, ty, n, ops } = access(d, mods, ops, 0)?;
     if matches!(space, Space::Const) {
         return d.error("constant memory cannot be written");
     }
