@@ -30,17 +30,7 @@ impl Ty {
 
     /// As LLVM mangles it into the name of an intrinsic.
     fn mangled(self) -> String {
-        let elem = match self.elem {
-            Elem::F16 => "f16",
-            Elem::F32 => "f32",
-            Elem::F64 => "f64",
-            Elem::I1 => "i1",
-            Elem::I8 => "i8",
-            Elem::I16 => "i16",
-            Elem::I32 => "i32",
-            Elem::I64 => "i64",
-            Elem::Ptr => "p0",
-        };
+        let elem = if self.elem == Elem::Ptr { "p0" } else { self.elem.name() };
         if self.lanes == 1 { elem.into() } else { format!("v{}{elem}", self.lanes) }
     }
 }

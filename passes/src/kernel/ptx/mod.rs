@@ -75,6 +75,23 @@ impl Form {
     }
 }
 
+/// Who writes a kernel, and states what it requests.
+enum Family {
+    Map,
+    Gemm(Box<gemm::Gemm>),
+    Rows,
+}
+
+impl Family {
+    fn of(def: &KernelDef) -> Family {
+        match (def.class, gemm::Gemm::of(def)) {
+            (Class::Map, _) => Family::Map,
+            (Class::Normalise | Class::Contract, Some(gemm)) => Family::Gemm(Box::new(gemm)),
+            (Class::Normalise | Class::Contract, None) => Family::Rows,
+        }
+    }
+}
+
 /// A module of several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
     let head = format!(".version 8.0\n.target {}\n.address_size 64\n", target.name());
@@ -84,10 +101,10 @@ pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
 impl KernelDef {
     /// The kernel as a PTX entry. Errors: E0202 for sizes that the grid cannot express.
     pub fn emit_ptx(&self, symbol: &str, target: Target) -> Result<PtxKernel> {
-        self.entry(symbol, target, |cx, asm| match (self.class, gemm::Gemm::of(self)) {
-            (Class::Map, _) => map::emit(cx, asm),
-            (_, Some(gemm)) => gemm::emit(cx, asm, &gemm),
-            (Class::Normalise | Class::Contract, None) => rows::emit(cx, asm),
+        self.entry(symbol, target, |cx, asm| match Family::of(self) {
+            Family::Map => map::emit(cx, asm),
+            Family::Gemm(gemm) => gemm::emit(cx, asm, &gemm),
+            Family::Rows => rows::emit(cx, asm),
         })
     }
 
@@ -113,10 +130,10 @@ impl KernelDef {
 
 /// What the form of a kernel requests from memory.
 fn requests(launch: &movement::Launch, _target: Target) -> Vec<Traffic> {
-    match (launch.def.class, gemm::Gemm::of(launch.def)) {
-        (Class::Map, _) => map::requests(launch),
-        (_, Some(gemm)) => gemm.requests(launch),
-        (Class::Normalise | Class::Contract, None) => rows::requests(launch),
+    match Family::of(launch.def) {
+        Family::Map => map::requests(launch),
+        Family::Gemm(gemm) => gemm.requests(launch),
+        Family::Rows => rows::requests(launch),
     }
 }
 
