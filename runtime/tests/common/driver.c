@@ -1,11 +1,19 @@
 // A CUDA driver for tests on machines without one: memory is the host's, kernels are those of kernels.c, and work is
 // done only when it is waited for, so that whoever forgets to wait sees stale memory. Built as libcuda.so.
+// Its functions may be called from every thread, one at a time.
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define V gpu
 #define LEVEL 80
 #include "kernels.c"
+
+// Held until the function ends that says so.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int lock(void) { return pthread_mutex_lock(&mutex); }
+static void unlock(int *held) { (void)held, pthread_mutex_unlock(&mutex); }
+#define ALONE int alone __attribute__((cleanup(unlock), unused)) = lock()
 
 typedef int Result;
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_PTX = 218, NOT_FOUND = 500 };
@@ -67,12 +75,13 @@ Result cuDeviceGet(int *gpu, int n) { *gpu = n; return OK; }
 Result cuDevicePrimaryCtxRetain(void **context, int gpu) { *context = (void *)8; return gpu; }
 Result cuDevicePrimaryCtxRelease_v2(int gpu) { return gpu; }
 Result cuCtxSetCurrent(void *context) { return context == (void *)8 ? OK : INVALID_VALUE; }
-Result cuCtxSynchronize(void) { wait(); return OK; }
+Result cuCtxSynchronize(void) { ALONE; wait(); return OK; }
 // Of sm_90: 75 is the major number, 76 the minor one.
 Result cuDeviceGetAttribute(int *value, int which, int gpu) { *value = which == 75 ? 9 : 0; return gpu; }
 Result cuGetErrorString(Result e, const char **text) { *text = e == OUT_OF_MEMORY ? "out of memory" : "refused by the test's driver"; return OK; }
 
 Result cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+    ALONE;
     if (!bytes) return INVALID_VALUE;
     if (bytes > 1 << 28) return OUT_OF_MEMORY;
     for (int i = 0; i < 1024; i++)
@@ -85,6 +94,7 @@ Result cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     return OUT_OF_MEMORY;
 }
 Result cuMemFree_v2(uint64_t address) {
+    ALONE;
     wait();
     for (int i = 0; i < 1024; i++)
         if (ranges[i].start == address) { free((void *)address); ranges[i].start = 0; return OK; }
@@ -107,40 +117,46 @@ Result cuModuleGetFunction(void **function, void *module, const char *name) {
 Result cuFuncSetAttribute(void *function, int which, int value) { return function && which == 8 && value > 49152 ? OK : INVALID_VALUE; }
 
 Result cuStreamCreate(void **stream, unsigned flags) { *stream = (void *)32; return flags == 1 ? OK : INVALID_VALUE; }
-Result cuStreamDestroy_v2(void *stream) { wait(); return stream == (void *)32 ? OK : INVALID_VALUE; }
-Result cuStreamSynchronize(void *stream) { wait(); return stream == (void *)32 ? OK : INVALID_VALUE; }
+Result cuStreamDestroy_v2(void *stream) { ALONE; wait(); return stream == (void *)32 ? OK : INVALID_VALUE; }
+Result cuStreamSynchronize(void *stream) { ALONE; wait(); return stream == (void *)32 ? OK : INVALID_VALUE; }
 
 Result cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) {
+    ALONE;
     wait();
     if (!inside(to, n)) return INVALID_VALUE;
     memcpy((void *)to, from, n);
     return OK;
 }
 Result cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) {
+    ALONE;
     wait();
     if (!inside(from, n)) return INVALID_VALUE;
     memcpy(to, (void *)from, n);
     return OK;
 }
 Result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *stream) {
+    ALONE;
     if (!inside(to, n) || stream != (void *)32) return INVALID_VALUE;
     Work *w = ask(COPY);
     w->to = (void *)to, w->bytes = n, w->from = w->owned = memcpy(malloc(n + 1), from, n);
     return OK;
 }
 Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *stream) {
+    ALONE;
     if (!inside(from, n) || stream != (void *)32) return INVALID_VALUE;
     Work *w = ask(COPY);
     w->to = to, w->bytes = n, w->from = (void *)from;
     return OK;
 }
 Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *stream) {
+    ALONE;
     if (!inside(to, n) || !inside(from, n) || stream != (void *)32) return INVALID_VALUE;
     Work *w = ask(COPY);
     w->to = (void *)to, w->bytes = n, w->from = (void *)from;
     return OK;
 }
 Result cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void *stream) {
+    ALONE;
     if (!inside(to, n) || value || stream != (void *)32) return INVALID_VALUE;
     Work *w = ask(FILL);
     w->to = (void *)to, w->bytes = n;
@@ -148,6 +164,7 @@ Result cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void *stream)
 }
 Result cuLaunchKernel(const Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                       unsigned shared, void *stream, void **arguments, void **extra) {
+    ALONE;
     if (!gx || gy != 1 || gz != 1 || !bx || bx > 1024 || by != 1 || bz != 1 || extra || stream != (void *)32) return INVALID_VALUE;
     if (shared > 227 << 10) return INVALID_VALUE;
     Work *w = ask(LAUNCH);
