@@ -18,6 +18,14 @@ use check::check_form;
 use expr::Expr;
 use sardonyx_runtime::tensor::element_count;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use std::cell::Cell;
+
+/// Distinct elements that one run of a kernel reads of each operand, and writes of each result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    pub reads: Vec<usize>,
+    pub writes: Vec<usize>,
+}
 
 /// The results of a kernel, one per written container. Errors: E0303 for a loaded index (`$k`) out of range, E0201
 /// and E0202 for extents, E0204 for a symbol without value; E0901 where the kernel itself is wrong: an index out of
@@ -33,8 +41,22 @@ pub fn run_update(
     reads: &[Tensor],
     update: Option<&Tensor>,
 ) -> Result<Vec<Tensor>> {
+    run_counted(kernel, symbols, reads, update, None)
+}
+
+/// As [`run_update`], and counts what it touches where that is asked for.
+pub fn run_counted(
+    kernel: &Kernel,
+    symbols: &dyn Fn(&str) -> Option<i64>,
+    reads: &[Tensor],
+    update: Option<&Tensor>,
+    count: Option<&mut Touched>,
+) -> Result<Vec<Tensor>> {
     check_form(kernel)?;
-    let program = Program::new(kernel, symbols, reads)?;
+    let mut program = Program::new(kernel, symbols, reads)?;
+    if count.is_some() {
+        program.seen = reads.iter().map(|t| vec![Cell::new(false); t.len()]).collect();
+    }
     let mut results = kernel.writes.iter().map(|c| Written::new(c, symbols)).collect::<Result<Vec<_>>>()?;
     if let Some(tensor) = update {
         let last = results.last_mut().ok_or_else(|| Error::defect("a kernel without results updates nothing"))?;
@@ -45,6 +67,11 @@ pub fn run_update(
     for _ in 0..n_points {
         program.run_point(&outer, &mut results)?;
         advance(&mut outer, &program.outer);
+    }
+    if let Some(count) = count {
+        let marked = |seen: &Vec<Cell<bool>>| seen.iter().filter(|s| s.get()).count();
+        count.reads = program.seen.iter().map(marked).collect();
+        count.writes = results.iter().map(|w| w.done.iter().filter(|done| **done).count() - w.begun).collect();
     }
     results.into_iter().enumerate().map(|(i, w)| w.finish(i)).collect()
 }
@@ -68,6 +95,8 @@ struct Program<'k> {
     inner: Vec<usize>,
     n_inner: usize,
     operands: Vec<(Numbers, Vec<usize>)>,
+    /// Per operand the elements that have been read, where they are counted; else empty.
+    seen: Vec<Vec<Cell<bool>>>,
     /// The index expressions of each statement (loads, `Index`) and of each store.
     body_index: Vec<Vec<Expr>>,
     store_index: Vec<Vec<Expr>>,
@@ -100,6 +129,7 @@ impl<'k> Program<'k> {
             outer,
             inner,
             operands: kernel.reads.iter().zip(reads).map(operand).collect::<Result<_>>()?,
+            seen: vec![],
             body_index: kernel.body.iter().map(of_statement).collect::<Result<_>>()?,
             store_index: kernel.stores.iter().map(|s| compile(&s.memlet.index)).collect::<Result<_>>()?,
         })
@@ -163,6 +193,9 @@ impl<'k> Program<'k> {
                 return Ok(());
             }
             let at = self.offset(memlet, &self.body_index[k], dims, vars, values, p)?;
+            if let Some(seen) = self.seen.get(memlet.container) {
+                seen[at].set(true);
+            }
             match (&mut out, operand) {
                 (Numbers::Float(out), Numbers::Float(x)) => out[p] = x[at],
                 (Numbers::Int(out), Numbers::Int(x)) => out[p] = x[at],
@@ -242,13 +275,15 @@ struct Written {
     dims: Vec<usize>,
     values: Numbers,
     done: Vec<bool>,
+    /// Elements that it had from the beginning.
+    begun: usize,
 }
 
 impl Written {
     fn new(container: &Container, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Written> {
         let dims = container_dims(container, symbols)?;
         let n = element_count(&dims).unwrap_or(0);
-        Ok(Written { dtype: container.dtype, dims, values: Numbers::zeros(container.dtype, n), done: vec![false; n] })
+        Ok(Written { dtype: container.dtype, dims, values: Numbers::zeros(container.dtype, n), done: vec![false; n], begun: 0 })
     }
 
     /// Takes over a tensor that is nowhere larger.
@@ -262,6 +297,7 @@ impl Written {
             return Err(Error::defect(message));
         }
         let values = Numbers::read(tensor)?;
+        self.begun = tensor.len();
         let mut from = 0;
         let mut put = |at: usize| {
             self.done[at] = true;
