@@ -117,7 +117,7 @@ impl<'k> Facts<'k> {
         if self.from_data(guard) { Sure::ByData } else { Sure::AtMost }
     }
 
-    fn from_data(&self, k: usize) -> bool {
+    pub fn from_data(&self, k: usize) -> bool {
         let index = |d: &Dim| d.symbols().iter().filter_map(|s| s.strip_prefix('$')?.parse().ok()).any(|k| self.from_data(k));
         match &self.kernel.body[k].body {
             Body::Load { .. } => true,

@@ -13,10 +13,14 @@
 
 mod facts;
 mod image;
+pub mod scheduled;
 mod values;
+pub mod work;
 
 pub use image::{Count, Sure};
+pub use scheduled::FastMemory;
 pub use values::operator_words;
+pub use work::{Kind, kernel_flops, operator_flops};
 
 use facts::Facts;
 use image::{Access, reached};

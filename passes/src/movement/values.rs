@@ -82,22 +82,28 @@ impl Values<'_> {
         }
     }
 
-    /// Slices of one value along one axis that follow each other.
+    /// Slices of one value along one axis that follow each other, in whatever form they are read.
     fn are_apart(&self, read: &Read) -> bool {
-        let slice = |(v, _): &(Value, Reading)| {
-            let node = self.graph.node(*v);
-            match &node.op {
-                Op::Slice { starts, steps } => Some((node.args[0], starts, steps, &node.ty.dims)),
-                _ => None,
-            }
+        let Some(mut slices) = read.through.iter().map(|(v, _)| self.slice(*v)).collect::<Option<Vec<_>>>() else {
+            return false;
         };
-        let Some(mut slices) = read.through.iter().map(slice).collect::<Option<Vec<_>>>() else { return false };
-        slices.sort_by(|a, b| a.1.cmp(b.1));
+        let parts = |v: &Value| match &self.graph.node(*v).op {
+            Op::Slice { starts, steps } => (starts.clone(), steps.clone()),
+            _ => (vec![], vec![]),
+        };
+        slices.sort_by_key(|v| parts(v).0);
         slices.windows(2).all(|pair| {
-            let [(of, starts, steps, dims), (other, next, more, _)] = pair else { return false };
-            let ends: Vec<Dim> = starts.iter().zip(*dims).map(|(s, n)| s.clone() + n.clone()).collect();
-            let plain = steps.iter().chain(more.iter()).all(|s| *s == 1);
-            plain && of == other && (0..ends.len()).any(|d| self.ge(&next[d], &ends[d]))
+            let ([(starts, steps), (next, more)], node) = ([parts(&pair[0]), parts(&pair[1])], self.graph.node(pair[0]));
+            let of_one = node.args == self.graph.node(pair[1]).args;
+            let ends: Vec<Dim> = starts.iter().zip(&node.ty.dims).map(|(s, n)| s.clone() + n.clone()).collect();
+            let plain = steps.iter().chain(&more).all(|s| *s == 1);
+            plain && of_one && (0..ends.len()).any(|d| self.ge(&next[d], &ends[d]))
         })
+    }
+
+    /// The slice that a value shows.
+    fn slice(&self, v: Value) -> Option<Value> {
+        let node = self.graph.node(v);
+        if matches!(node.op, Op::Slice { .. }) { Some(v) } else { self.slice(viewed(node)?) }
     }
 }
