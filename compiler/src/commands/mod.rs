@@ -4,6 +4,7 @@ mod check;
 mod compile;
 mod devices;
 mod explain;
+mod movement;
 mod ops;
 mod progress;
 
@@ -11,6 +12,7 @@ pub use check::{CheckArgs, check};
 pub use compile::{CompileArgs, run_compile};
 pub use devices::{DevicesArgs, devices};
 pub use explain::{ExplainArgs, explain};
+pub use movement::{MovementArgs, kernels_json, movement_json};
 pub use ops::{OpsArgs, ops};
 pub use progress::Progress;
 
