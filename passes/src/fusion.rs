@@ -2,7 +2,7 @@
 
 use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::kernel::rename;
-use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::SymbolKind;
@@ -359,8 +359,8 @@ pub fn fits(p: &Kernel, c: &Kernel, m: &Match) -> bool {
             Store { memlet: Memlet { container: s.memlet.container, index }, value: splice.statement(s.value) }
         };
         let stores = k.stores.iter().map(store).collect();
-        let (outer, inner) = (m.outer.clone(), m.inner.clone());
-        Kernel { outer, inner, stores, body: splice.body, reads: k.reads.clone(), writes: k.writes.clone() }
+        let (outer, inner, deep) = (m.outer.clone(), m.inner.clone(), k.deep.clone());
+        Kernel { outer, inner, deep, stores, body: splice.body, reads: k.reads.clone(), writes: k.writes.clone() }
     };
     let one = |k: &Kernel, vars: &[Dim]| {
         let moved = moved(k, vars);
@@ -452,7 +452,8 @@ fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pai
     });
     stores.extend(c.stores.iter().map(|s| restore(&second, s, &m.consumer, p.writes.len())));
     let writes = p.writes.iter().chain(&c.writes).cloned().collect();
-    let merged = Kernel { outer: m.outer.clone(), inner: m.inner.clone(), reads, writes, body: second.body, stores };
+    let (outer, inner, deep) = (m.outer.clone(), m.inner.clone(), vec![]);
+    let merged = Kernel { outer, inner, deep, reads, writes, body: second.body, stores };
     let (merged, args) = tidy(merged, args);
     let results = p_step.results.iter().chain(&c_step.results).copied().collect();
     let origins = rewrite::union([p_step.origins.as_slice(), &c_step.origins]);
@@ -483,13 +484,17 @@ pub fn correspond(producer: &Step, consumer: &Step) -> Option<Vec<(usize, usize)
             }
         }
     }
+    // Attention is made last, of kernels that are whole.
+    if p.class() == Class::Attention || c.class() == Class::Attention {
+        return None;
+    }
     pairs.sort();
     pairs.dedup();
     let distinct = |side: fn(&(usize, usize)) -> usize| {
         let all: BTreeSet<usize> = pairs.iter().map(side).collect();
         all.len() == pairs.len()
     };
-    let extent = |k: &Kernel, v: usize| k.outer.iter().chain(&k.inner).nth(v).cloned();
+    let extent = |k: &Kernel, v: usize| k.extents().nth(v).cloned();
     let same_extents = pairs.iter().all(|&(cv, pv)| extent(c, cv) == extent(p, pv));
     (distinct(|x| x.0) && distinct(|x| x.1) && same_extents && !pairs.is_empty()).then_some(pairs)
 }

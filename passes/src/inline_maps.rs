@@ -117,10 +117,14 @@ fn is_index_map(p: &Kernel) -> bool {
 /// Each load of the operand has every iteration variable of the consumer in its index.
 fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
     let levels = c.levels();
-    let extents: Vec<&Dim> = c.outer.iter().chain(&c.inner).collect();
+    let extents: Vec<&Dim> = c.extents().collect();
     c.body.iter().zip(&levels).all(|(s, level)| match &s.body {
         Body::Load { memlet, .. } if step.args[memlet.container] == step.args[operand] => {
-            let vars = if *level == Level::Point { c.n_vars() } else { c.outer.len() };
+            let vars = match level {
+                Level::Row => c.outer.len(),
+                Level::Point => c.outer.len() + c.inner.len(),
+                Level::Deep => c.n_vars(),
+            };
             let used = |v: usize| {
                 let name = format!("%{v}");
                 memlet.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))

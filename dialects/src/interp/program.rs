@@ -176,6 +176,7 @@ mod tests {
         let kernel = Kernel {
             outer: vec![Dim::symbol("n"), 2.into()],
             inner: vec![],
+            deep: vec![],
             reads: vec![p.containers[view].clone()],
             writes: vec![p.containers[y].clone()],
             body: vec![

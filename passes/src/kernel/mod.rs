@@ -38,7 +38,7 @@ impl KernelDef {
     fn route(&self) -> Route {
         match self.class {
             Class::Map => Route::Map,
-            Class::Normalise => Route::Normalise,
+            Class::Normalise | Class::Attention => Route::Normalise,
             Class::Contract => contract::plan(self).map_or(Route::Normalise, Route::Contract),
         }
     }
