@@ -9,6 +9,7 @@ mod fusion;
 mod inline_maps;
 pub mod kernel;
 mod lower_kernels;
+pub mod movement;
 mod onnx_to_sdx;
 mod pack_weights;
 mod plan_memory;

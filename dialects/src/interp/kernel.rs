@@ -20,6 +20,14 @@ use expr::Expr;
 use sardonyx_runtime::tensor::element_count;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use std::borrow::Cow;
+use std::cell::Cell;
+
+/// Distinct elements that one run of a kernel reads of each operand, and writes of each result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    pub reads: Vec<usize>,
+    pub writes: Vec<usize>,
+}
 
 /// The results of a kernel, one per written container. Errors: E0303 for a loaded index (`$k`) out of range, E0201
 /// and E0202 for extents, E0204 for a symbol without value; E0901 where the kernel itself is wrong: an index out of
@@ -35,8 +43,22 @@ pub fn run_update(
     reads: &[Tensor],
     update: Option<&Tensor>,
 ) -> Result<Vec<Tensor>> {
+    run_counted(kernel, symbols, reads, update, None)
+}
+
+/// As [`run_update`], and counts what it touches where that is asked for.
+pub fn run_counted(
+    kernel: &Kernel,
+    symbols: &dyn Fn(&str) -> Option<i64>,
+    reads: &[Tensor],
+    update: Option<&Tensor>,
+    count: Option<&mut Touched>,
+) -> Result<Vec<Tensor>> {
     check_form(kernel)?;
-    let program = Program::new(kernel, symbols, reads)?;
+    let mut program = Program::new(kernel, symbols, reads)?;
+    if count.is_some() {
+        program.seen = reads.iter().map(|t| vec![Cell::new(false); t.len()]).collect();
+    }
     let mut results = kernel.writes.iter().map(|c| Written::new(c, symbols)).collect::<Result<Vec<_>>>()?;
     if let Some(tensor) = update {
         let last = results.last_mut().ok_or_else(|| Error::defect("a kernel without results updates nothing"))?;
@@ -48,6 +70,11 @@ pub fn run_update(
     for _ in 0..n_points {
         program.run_point(&outer, moved, &mut values, &mut results)?;
         moved = advance(&mut outer, &program.outer);
+    }
+    if let Some(count) = count {
+        let marked = |seen: &Vec<Cell<bool>>| seen.iter().filter(|s| s.get()).count();
+        count.reads = program.seen.iter().map(marked).collect();
+        count.writes = results.iter().map(|w| w.done.iter().filter(|done| **done).count() - w.begun).collect();
     }
     results.into_iter().enumerate().map(|(i, w)| w.finish(i)).collect()
 }
@@ -76,6 +103,8 @@ struct Program<'k> {
     n_inner: usize,
     n_deep: usize,
     operands: Vec<(Numbers, Vec<usize>)>,
+    /// Per operand the elements that have been read, where they are counted; else empty.
+    seen: Vec<Vec<Cell<bool>>>,
     /// The index expressions of each statement (loads, `Index`) and of each store.
     body_index: Vec<Vec<Expr>>,
     store_index: Vec<Vec<Expr>>,
@@ -111,6 +140,7 @@ impl<'k> Program<'k> {
             outer,
             walked: [inner, deep].concat(),
             operands: kernel.reads.iter().zip(reads).map(operand).collect::<Result<_>>()?,
+            seen: vec![],
             body_index: kernel.body.iter().map(of_statement).collect::<Result<_>>()?,
             store_index: kernel.stores.iter().map(|s| compile(&s.memlet.index)).collect::<Result<_>>()?,
         })
@@ -208,6 +238,9 @@ impl<'k> Program<'k> {
                 return Ok(());
             }
             let at = self.offset(memlet, &self.body_index[k], dims, vars, values, (level, p))?;
+            if let Some(seen) = self.seen.get(memlet.container) {
+                seen[at].set(true);
+            }
             match (&mut out, operand) {
                 (Numbers::Float(out), Numbers::Float(x)) => out[p] = x[at],
                 (Numbers::Int(out), Numbers::Int(x)) => out[p] = x[at],
@@ -322,13 +355,15 @@ struct Written {
     dims: Vec<usize>,
     values: Numbers,
     done: Vec<bool>,
+    /// Elements that it had from the beginning.
+    begun: usize,
 }
 
 impl Written {
     fn new(container: &Container, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Written> {
         let dims = container_dims(container, symbols)?;
         let n = element_count(&dims).unwrap_or(0);
-        Ok(Written { dtype: container.dtype, dims, values: Numbers::zeros(container.dtype, n), done: vec![false; n] })
+        Ok(Written { dtype: container.dtype, dims, values: Numbers::zeros(container.dtype, n), done: vec![false; n], begun: 0 })
     }
 
     /// Takes over a tensor that is nowhere larger.
@@ -342,6 +377,7 @@ impl Written {
             return Err(Error::defect(message));
         }
         let values = Numbers::read(tensor)?;
+        self.begun = tensor.len();
         let mut from = 0;
         let mut put = |at: usize| {
             self.done[at] = true;

@@ -11,6 +11,7 @@ mod map;
 mod math;
 mod math64;
 mod memory;
+pub mod nest;
 mod normalise;
 pub mod packing;
 pub mod ptx;
