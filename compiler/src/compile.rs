@@ -14,6 +14,7 @@ use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::kernel::Variant;
+use sardonyx_passes::{RewriteOptions, Rewrites};
 use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -68,13 +69,15 @@ pub struct Request<'a> {
     pub selftest: bool,
     /// Count what the program moves.
     pub movement: Option<Question>,
+    pub rewrites: RewriteOptions,
 }
 
 impl<'a> Request<'a> {
     pub fn new(model: &'a Path, output: impl Into<PathBuf>) -> Request<'a> {
         let output = output.into();
         let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
-        Request { model, output, dims, entries, watch, targets: vec![Target::Cpu], selftest: true, movement: None }
+        let (targets, rewrites) = (vec![Target::Cpu], RewriteOptions::default());
+        Request { model, output, dims, entries, watch, targets, selftest: true, movement: None, rewrites }
     }
 }
 
@@ -89,6 +92,8 @@ pub struct Report {
     pub entries_skipped: Vec<Skipped>,
     /// What the entry point `main` moves, where that was asked for.
     pub movement: Option<Movement>,
+    /// What the passes applied.
+    pub rewrites: Rewrites,
 }
 
 /// Reads a model and takes it to the value level; for those who interpret it or look at it.
@@ -175,7 +180,8 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     let mut selftest = Err("it was not asked for".to_string());
     let mut selftest_time = None;
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
-    times.extend(pipeline::run(&context, &mut module, &request.watch, &mut |event| {
+    let mut rewrites = Rewrites::new(request.rewrites.clone());
+    times.extend(pipeline::run_with(&context, &mut module, &request.watch, &mut rewrites, &mut |event| {
         if let Some(levels) = &mut levels {
             levels.see(&event)?;
         }
@@ -195,7 +201,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     if request.watch.stop_after.is_some() {
         let stopped_at = Some(pipeline::text(&module)?);
         let (summary, selftest_skipped, movement) = (None, None, None);
-        return Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement });
+        return Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, rewrites });
     }
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
@@ -217,7 +223,8 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     let summary = crate::emit::write(&request.output, &product)?;
     times.push(("codegen", start.elapsed()));
     let selftest_skipped = selftest.err();
-    Ok(Report { summary: Some(summary), stopped_at: None, times, selftest_skipped, entries_skipped, movement })
+    let (summary, stopped_at) = (Some(summary), None);
+    Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, rewrites })
 }
 
 /// The value-level function of a module: the first one, where it has several entry points.
