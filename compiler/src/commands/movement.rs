@@ -43,7 +43,8 @@ pub fn short(n: i64) -> String {
 pub fn print(m: &Movement, out: &mut dyn Write) -> Result<()> {
     let at: Vec<String> = m.sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
     say(out, &format!("movement in words at {} on {}:", at.join(" "), m.device))?;
-    let head = ["class", "operators", "words", "share", "launches", "words", "share", "scheduled", "bound", "operations"];
+    let head =
+        ["class", "operators", "words", "share", "launches", "words", "share", "scheduled", "bound", "operations"];
     say(out, &line(&head.map(String::from)))?;
     let (before, after) = (sum(&m.before), sum(&m.after));
     for kind in Kind::ALL {
@@ -53,12 +54,12 @@ pub fn print(m: &Movement, out: &mut dyn Write) -> Result<()> {
         }
     }
     say(out, &line(&cells("all", (before, after), (before, after))))?;
-    let (less, ratio) = (1.0 - share(after.words, before.words), share(after.lower_bound, after.scheduled));
+    let (change, ratio) = (share(after.words, before.words) - 1.0, share(after.lower_bound, after.scheduled));
     let text = format!(
-        "algebraic {} => {} (-{:.1} %), scheduled {}, lower bound {} ({:.1} % of scheduled)",
+        "algebraic {} => {} ({:+.1} %), scheduled {}, lower bound {} ({:.1} % of scheduled)",
         short(before.words),
         short(after.words),
-        100.0 * less,
+        100.0 * change,
         short(after.scheduled),
         short(after.lower_bound),
         100.0 * ratio
@@ -111,11 +112,7 @@ pub fn movement_json(m: &Movement) -> Json {
         ("at", at_json(m)),
         (
             "algebraic",
-            Json::Object(vec![
-                ("before", before.words.into()),
-                ("after", after.words.into()),
-                ("formulas", formulas),
-            ]),
+            Json::Object(vec![("before", before.words.into()), ("after", after.words.into()), ("formulas", formulas)]),
         ),
         ("scheduled", Json::Object(vec![("after", after.scheduled.into())])),
         ("lower_bound", after.lower_bound.into()),
@@ -126,7 +123,8 @@ pub fn movement_json(m: &Movement) -> Json {
 }
 
 fn at_json(m: &Movement) -> Json {
-    let symbol = |(name, n): (&String, &i64)| Json::Object(vec![("symbol", name.as_str().into()), ("size", (*n).into())]);
+    let symbol =
+        |(name, n): (&String, &i64)| Json::Object(vec![("symbol", name.as_str().into()), ("size", (*n).into())]);
     Json::List(m.sizes.iter().map(symbol).collect())
 }
 

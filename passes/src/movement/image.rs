@@ -151,9 +151,7 @@ impl Reach {
         let mut groups = vec![];
         // Variables whose ranges a guard may leave empty: 0 where it does, and then nothing is read.
         let whole = whole(facts.kernel);
-        let maybe = |v: &usize| {
-            access.ranges[*v] != whole[*v] && !facts.ge(&access.ranges[*v].n, &Dim::constant(1))
-        };
+        let maybe = |v: &usize| access.ranges[*v] != whole[*v] && !facts.ge(&access.ranges[*v].n, &Dim::constant(1));
         let mut open: BTreeSet<usize> = (0..access.ranges.len()).filter(&maybe).collect();
         for members in grouped(&moved) {
             let extents: Vec<&Dim> = members.iter().map(|d| &dims[*d]).collect();
@@ -194,9 +192,8 @@ impl Reach {
     }
 
     fn intersection(&self, other: &Reach, facts: &Facts) -> Option<Reach> {
-        let common = |(a, b): (&Group, &Group)| {
-            Some(Group { dims: a.dims.clone(), set: a.set.intersection(&b.set, facts)? })
-        };
+        let common =
+            |(a, b): (&Group, &Group)| Some(Group { dims: a.dims.clone(), set: a.set.intersection(&b.set, facts)? });
         let groups = self.pairs(other)?.map(common).collect::<Option<Vec<Group>>>()?;
         Some(Reach { groups, sure: self.sure.max(other.sure) })
     }
@@ -287,9 +284,15 @@ fn divided(facts: &Facts, number: &Dim, atom: &Atom, ranges: &[Range]) -> Option
 
 /// What digits make together.
 enum Combined {
-    Run { lo: Dim, n: Dim, step: i64 },
+    Run {
+        lo: Dim,
+        n: Dim,
+        step: i64,
+    },
     /// No two equal, with gaps between them.
-    Apart { n: Dim },
+    Apart {
+        n: Dim,
+    },
 }
 
 /// offset + Σ factor · digit, from the digit of the smallest factor up.

@@ -62,7 +62,12 @@ impl Values<'_> {
         let dims = &self.graph.ty(*v).dims;
         let places = self.least(self.elements(node.args[1]), dims[axis].clone());
         let others = product(dims.iter().enumerate().filter(|(d, _)| *d != axis).map(|(_, n)| n));
-        Count { words: self.least(places * others, shown.words), sure: shown.sure.max(Sure::ByData) }
+        // Places that show one element twice are no more than there are elements.
+        let words = match shown.words == self.elements(*v) {
+            true => places * others,
+            false => self.least(places * others, shown.words),
+        };
+        Count { words, sure: shown.sure.max(Sure::ByData) }
     }
 
     fn read(&self, read: &Read) -> Count {
@@ -93,7 +98,8 @@ impl Values<'_> {
         };
         slices.sort_by_key(|v| parts(v).0);
         slices.windows(2).all(|pair| {
-            let ([(starts, steps), (next, more)], node) = ([parts(&pair[0]), parts(&pair[1])], self.graph.node(pair[0]));
+            let ([(starts, steps), (next, more)], node) =
+                ([parts(&pair[0]), parts(&pair[1])], self.graph.node(pair[0]));
             let of_one = node.args == self.graph.node(pair[1]).args;
             let ends: Vec<Dim> = starts.iter().zip(&node.ty.dims).map(|(s, n)| s.clone() + n.clone()).collect();
             let plain = steps.iter().chain(&more).all(|s| *s == 1);

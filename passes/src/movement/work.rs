@@ -20,8 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 5] =
-        [Kind::Contraction, Kind::Attention, Kind::Normalisation, Kind::Elementwise, Kind::Copy];
+    pub const ALL: [Kind; 5] = [Kind::Contraction, Kind::Attention, Kind::Normalisation, Kind::Elementwise, Kind::Copy];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +69,7 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
     match &kernel.body[k].body {
         Body::Load { .. } | Body::Const(_) | Body::Index(_) => true,
         Body::Apply { f: ScalarFn::Select, args } => {
-            let placed = |k: usize| !Facts::of(kernel, &|_| 0).from_data(k);
+            let placed = |k: usize| !Facts::of(kernel, &|_| 0).is_from_data(k);
             placed(args[0]) && args[1..].iter().all(|a| only_moved(kernel, *a))
         }
         Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => false,

@@ -2,9 +2,11 @@
 //!
 //! Sizes are small, because the interpreter is; formulas hold for all.
 
+mod forms;
 mod layer;
 mod program;
 mod random;
+mod report;
 
 use program::{Program, check};
 use sardonyx_tests::prepared::model;

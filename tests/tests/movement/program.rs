@@ -135,12 +135,7 @@ fn count(program: &Program, at: [i64; 3]) -> Result<(Vec<String>, usize)> {
     Ok((wrong, kernels))
 }
 
-fn differences(
-    label: &str,
-    words: &Words,
-    touched: &Touched,
-    symbols: &dyn Fn(&str) -> Option<i64>,
-) -> Vec<String> {
+fn differences(label: &str, words: &Words, touched: &Touched, symbols: &dyn Fn(&str) -> Option<i64>) -> Vec<String> {
     let mut wrong = vec![];
     let mut compare = |what: String, count: &Count, counted: usize| match count.words.eval(symbols) {
         Ok(n) if n == counted as i64 && count.sure != Sure::AtMost => {}

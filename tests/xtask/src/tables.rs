@@ -1,4 +1,4 @@
-//! models  =>  README's tables of launches and of errors, between `<!-- NAME: … -->` and `<!-- end of NAME -->`
+//! models  =>  README's tables of launches with what they move, and of errors, between `<!-- NAME: … -->` and `<!-- end of NAME -->`
 
 use crate::context::{Context, Failure, Result, create_dir, read, run, write};
 use crate::models;
@@ -79,7 +79,7 @@ pub fn readme_with_launches(context: &Context, explain: &mut Command) -> Result<
         ));
     }
     rows.sort();
-    let head = "| model | launches per layer | in all | before + layers + after |\n|---|---|---|---|\n";
+    let head = "| model | launches per layer | words per layer | launches in all | before + layers + after |\n|---|--:|--:|--:|---|\n";
     let table: String = rows.into_iter().map(|(_, row)| row).collect();
     filled(&text(&context.root.join("README.md"))?, "launches", &format!("{head}{table}"))
 }
@@ -91,9 +91,9 @@ fn counted(name: &str) -> Option<usize> {
 fn row(name: &str, model: &Value) -> Option<String> {
     let n = model["launches"].as_array()?.len() as u64;
     let of = |key: &str| model["layers"][key].as_u64();
-    let (first, length, times) = (of("first")?, of("length")?, of("times")?);
+    let (first, length, times, words) = (of("first")?, of("length")?, of("times")?, of("words")?);
     let after = n.checked_sub(first + length * times)?;
-    Some(format!("| {name} | {length} | {n} | {first} + {times} × {length} + {after} |\n"))
+    Some(format!("| {name} | {length} | {words} | {n} | {first} + {times} × {length} + {after} |\n"))
 }
 
 /// The model's graph beside weights that are holes: how many launches there are does not depend on them.
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn a_row_adds_up() {
-        let layers = json!({"first": 2, "length": 3, "times": 2});
+        let layers = json!({"first": 2, "length": 3, "times": 2, "words": 40});
         let model = json!({"launches": [0, 0, 0, 0, 0, 0, 0, 0, 0], "layers": layers});
-        assert_eq!(row("m", &model).unwrap(), "| m | 3 | 9 | 2 + 2 × 3 + 1 |\n");
+        assert_eq!(row("m", &model).unwrap(), "| m | 3 | 40 | 9 | 2 + 2 × 3 + 1 |\n");
         assert_eq!(row("m", &json!({"launches": [], "layers": null})), None);
     }
 }
