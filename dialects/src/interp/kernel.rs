@@ -49,6 +49,55 @@ pub fn run_update(
     results.into_iter().enumerate().map(|(i, w)| w.finish(i)).collect()
 }
 
+/// The value of each statement over the iteration space: those at row level over `outer`, those at point level over
+/// `outer` and `inner`. Statements for which `wanted` is false are only computed. Errors: those of [`run_kernel`].
+pub fn run_statements(
+    kernel: &Kernel,
+    symbols: &dyn Fn(&str) -> Option<i64>,
+    reads: &[Tensor],
+    wanted: &dyn Fn(usize, Level) -> bool,
+) -> Result<Vec<Option<Tensor>>> {
+    check_form(kernel)?;
+    let program = Program::new(kernel, symbols, reads)?;
+    let n_rows: usize = program.outer.iter().product();
+    let of = |k: usize| match program.levels[k] {
+        Level::Row => (program.outer.clone(), 1),
+        Level::Point => ([&program.outer[..], &program.inner[..]].concat(), program.n_inner),
+    };
+    let mut kept: Vec<Option<Numbers>> = vec![];
+    for (k, statement) in kernel.body.iter().enumerate() {
+        let n = n_rows.saturating_mul(of(k).1);
+        kept.push((wanted(k, program.levels[k])).then(|| Numbers::zeros(statement.dtype, n)));
+    }
+    let mut outer = vec![0i64; program.outer.len()];
+    for row in 0..n_rows {
+        let mut values: Vec<Numbers> = Vec::with_capacity(kernel.body.len());
+        for k in 0..kernel.body.len() {
+            values.push(program.statement(k, &outer, &values)?);
+            if let Some(kept) = &mut kept[k] {
+                put_row(kept, row, of(k).1, &values[k])?;
+            }
+        }
+        advance(&mut outer, &program.outer);
+    }
+    let write =
+        |(k, numbers): (usize, Option<Numbers>)| numbers.map(|n| n.write(kernel.body[k].dtype, of(k).0)).transpose();
+    kept.into_iter().enumerate().map(write).collect()
+}
+
+/// The `n` points of one row.
+fn put_row(kept: &mut Numbers, row: usize, n: usize, value: &Numbers) -> Result<()> {
+    let points = row * n..(row + 1) * n;
+    match (kept, value) {
+        (Numbers::Float(out), Numbers::Float(x)) => points.zip(0..n).for_each(|(at, p)| out[at] = element(x, p)),
+        (Numbers::Int(out), Numbers::Int(x)) => points.zip(0..n).for_each(|(at, p)| out[at] = element(x, p)),
+        (Numbers::Float(_), Numbers::Int(_)) | (Numbers::Int(_), Numbers::Float(_)) => {
+            return Err(Error::defect("a statement of another type"));
+        }
+    }
+    Ok(())
+}
+
 /// To the next index in row-major order.
 fn advance(index: &mut [i64], extents: &[usize]) {
     for d in (0..index.len()).rev() {

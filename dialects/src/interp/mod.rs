@@ -16,9 +16,9 @@ pub mod symbolic;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::{run_kernel, run_update};
+pub use kernel::{run_kernel, run_statements, run_update};
 pub use panels::{pack_panels, unpack_panels};
-pub use program::run_program;
+pub use program::{KernelCall, run_program, run_program_by};
 pub use symbolic::contents;
 
 use crate::sdx::{Graph, Node, Op, TensorType, Value};
