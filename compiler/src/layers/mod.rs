@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Statements times points of a kernel up to which it is looked into without a reason.
-const WORK_MAX: usize = 4_000_000;
+const WORK_MAX: usize = 100_000_000;
 
 /// Values in which nothing was found that are looked for: behind the fault none is.
 const IN_VAIN_MAX: usize = 4;

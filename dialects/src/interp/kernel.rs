@@ -5,6 +5,7 @@
 
 mod check;
 mod expr;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use check::check_form;
 use expr::Expr;
 use sardonyx_runtime::tensor::element_count;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use table::Table;
 
 /// The results of a kernel, one per written container. Errors: E0303 for a loaded index (`$k`) out of range, E0201
 /// and E0202 for extents, E0204 for a symbol without value; E0901 where the kernel itself is wrong: an index out of
@@ -120,6 +122,8 @@ struct Program<'k> {
     /// The index expressions of each statement (loads, `Index`) and of each store.
     body_index: Vec<Vec<Expr>>,
     store_index: Vec<Vec<Expr>>,
+    /// Of loads whose indices fall apart.
+    tables: Vec<Option<Table>>,
 }
 
 impl<'k> Program<'k> {
@@ -142,14 +146,21 @@ impl<'k> Program<'k> {
             Body::Const(_) | Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => Ok(vec![]),
         };
         let (outer, inner) = (extents(&kernel.outer, symbols)?, extents(&kernel.inner, symbols)?);
+        let operands: Vec<(Numbers, Vec<usize>)> =
+            kernel.reads.iter().zip(reads).map(operand).collect::<Result<_>>()?;
+        let body_index: Vec<Vec<Expr>> = kernel.body.iter().map(of_statement).collect::<Result<_>>()?;
+        let levels = kernel.levels();
+        let dims = |container: usize| operands[container].1.clone();
+        let table = |k: usize| Table::new(kernel, k, levels[k], &body_index[k], &inner, &dims);
         Ok(Program {
             kernel,
-            levels: kernel.levels(),
             n_inner: inner.iter().product(),
+            tables: (0..kernel.body.len()).map(table).collect::<Result<_>>()?,
+            levels,
             outer,
             inner,
-            operands: kernel.reads.iter().zip(reads).map(operand).collect::<Result<_>>()?,
-            body_index: kernel.body.iter().map(of_statement).collect::<Result<_>>()?,
+            operands,
+            body_index,
             store_index: kernel.stores.iter().map(|s| compile(&s.memlet.index)).collect::<Result<_>>()?,
         })
     }
@@ -206,6 +217,9 @@ impl<'k> Program<'k> {
     ) -> Result<Numbers> {
         let (operand, dims) = &self.operands[memlet.container];
         let level = self.levels[k];
+        if let Some(out) = self.gathered(k, operand, dims, outer)? {
+            return Ok(out);
+        }
         let mut out = Numbers::zeros(self.kernel.body[k].dtype, if level == Level::Row { 1 } else { self.n_inner });
         self.each_point(level, outer, &mut |vars, p| {
             if guard.is_some_and(|g| index_value(values, g, p) == 0) {
@@ -220,6 +234,18 @@ impl<'k> Program<'k> {
             Ok(())
         })?;
         Ok(out)
+    }
+
+    /// The same by the table, where the load has one. `None` also where an index is out of range, for `load` to say so.
+    fn gathered(&self, k: usize, operand: &Numbers, dims: &[usize], outer: &[i64]) -> Result<Option<Numbers>> {
+        let Some(table) = &self.tables[k] else { return Ok(None) };
+        let vars = [outer, &vec![0; self.inner.len()][..]].concat();
+        let Some(start) = table.start(&self.body_index[k], dims, &vars)? else { return Ok(None) };
+        let places = table.offsets.iter().map(|offset| (start + offset) as usize);
+        Ok(Some(match operand {
+            Numbers::Float(x) => Numbers::Float(places.map(|at| x[at]).collect()),
+            Numbers::Int(x) => Numbers::Int(places.map(|at| x[at]).collect()),
+        }))
     }
 
     fn reduce(&self, f: ReduceFn, arg: usize, dtype: DType, values: &[Numbers]) -> Result<Numbers> {
