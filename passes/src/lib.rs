@@ -1,6 +1,7 @@
 //! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
 
 pub mod device_spec;
+pub mod egraph;
 mod find_caches;
 mod fold_constants;
 mod fuse_epilogues;
@@ -39,6 +40,7 @@ pub static PASSES: &[PassRow] = &[
     row("find-caches", "Makes an input that comes back longer a state that grows in place", find_caches::run),
     row("fold-constants", "Evaluates operations on small constants and on shapes", fold_constants::run),
     row("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", simplify::run),
+    row("e-graph", "Chooses the cheapest of everything that the rules say is equal", egraph::run),
     row("sdx-to-flow", "Makes each operation a kernel with explicit memlets", sdx_to_flow::run),
     row("inline-maps", "Computes maps where they are read", inline_maps::run),
     row("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
