@@ -20,6 +20,7 @@ mod simplify;
 mod version;
 
 pub use device_spec::DeviceSpec;
+pub use egraph::Class;
 pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
 pub use registry::{context, run_pipeline};
 pub use version::{IR_VERSION, set_version};
@@ -31,6 +32,8 @@ use sardonyx_runtime::Result;
 pub struct PassRow {
     pub name: &'static str,
     pub summary: &'static str,
+    /// How equal a program is to what it was before the pass.
+    pub class: Class,
     pub run: fn(Operation) -> Result<()>,
 }
 
@@ -40,7 +43,7 @@ pub static PASSES: &[PassRow] = &[
     row("find-caches", "Makes an input that comes back longer a state that grows in place", find_caches::run),
     row("fold-constants", "Evaluates operations on small constants and on shapes", fold_constants::run),
     row("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", simplify::run),
-    row("e-graph", "Chooses the cheapest of everything that the rules say is equal", egraph::run),
+    rounding("e-graph", "Chooses the cheapest of everything that the rules say is equal", egraph::run),
     row("sdx-to-flow", "Makes each operation a kernel with explicit memlets", sdx_to_flow::run),
     row("inline-maps", "Computes maps where they are read", inline_maps::run),
     row("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
@@ -52,7 +55,11 @@ pub static PASSES: &[PassRow] = &[
 ];
 
 const fn row(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
-    PassRow { name, summary, run }
+    PassRow { name, summary, class: Class::Exact, run }
+}
+
+const fn rounding(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
+    PassRow { name, summary, class: Class::Reassociating, run }
 }
 
 /// Replaces each function of a module for which `rewrite` gives a new one.

@@ -29,6 +29,7 @@ mod tests;
 
 pub use cost::Rates;
 pub use explain::{Explanation, Explanations, Link};
+pub use rule::Class;
 
 use crate::rewrite_functions;
 use extract::Budget;
