@@ -12,4 +12,5 @@ pub mod pipeline;
 pub mod reference;
 pub mod requires;
 pub mod selftest;
+pub mod sizes;
 pub mod targets;

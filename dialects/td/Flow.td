@@ -8,8 +8,8 @@ def Flow_Dialect : Dialect {
   let cppNamespace = "::sardonyx::flow";
   let summary = "Data movement: containers with a layout, kernels with explicit memlets";
   let description = [{
-    A kernel's iteration space is `outer` x `inner`; iteration variables are `%0`, `%1`, … (outer ones first) in index
-    expressions, and `$k` there is the value of statement k of the body. See `dialects/src/flow/kernel.rs`.
+    A kernel's iteration space is `outer` x `inner` x `deep`; iteration variables are `%0`, `%1`, … (outer ones first)
+    in index expressions, and `$k` there is the value of statement k of the body. See `dialects/src/flow/kernel.rs`.
   }];
   let useDefaultTypePrinterParser = 1;
 }
@@ -53,16 +53,16 @@ def Flow_Bind : Flow_Op<"bind"> {
   let assemblyFormat = "$symbol `=` $arg attr-dict `:` type($arg)";
 }
 def Flow_Kernel : Flow_Op<"kernel", [Pure, SingleBlock, NoTerminator, NoRegionArguments]> {
-  let summary = "One kernel: loads, scalar statements, reductions, stores over outer x inner";
+  let summary = "One kernel: loads, scalar statements, reductions, stores over outer x inner x deep";
   let description = [{
     With `updates` the last operand is not read: the last result takes over its memory and content, and the kernel
     writes only what lies outside that operand's dimensions.
   }];
-  let arguments = (ins StrArrayAttr:$outer, StrArrayAttr:$inner, Variadic<Flow_Container>:$args, UnitAttr:$updates);
+  let arguments = (ins StrArrayAttr:$outer, StrArrayAttr:$inner, OptionalAttr<StrArrayAttr>:$deep, Variadic<Flow_Container>:$args, UnitAttr:$updates);
   let results = (outs Variadic<Flow_Container>:$outs);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    `outer` $outer `inner` $inner `(` $args `)` (`updates` $updates^)? attr-dict `:`
+    `outer` $outer `inner` $inner (`deep` $deep^)? `(` $args `)` (`updates` $updates^)? attr-dict `:`
     functional-type($args, $outs) $body
   }];
 }
@@ -97,7 +97,7 @@ def Flow_Convert : Flow_Op<"convert", [Pure]> {
   let assemblyFormat = "$arg attr-dict `:` type($arg) `->` type($result)";
 }
 def Flow_Reduce : Flow_Op<"reduce", [Pure]> {
-  let summary = "Combines a point value over the inner space";
+  let summary = "Combines a deep value over the deep space, a point value over the inner space";
   let arguments = (ins StrAttr:$fn, AnyType:$arg);
   let results = (outs AnyType:$result);
   let assemblyFormat = "$fn $arg attr-dict `:` type($arg)  `->` type($result)";

@@ -1,8 +1,8 @@
 //! What the fusion passes share: legality in the graph, substitution of bodies, and putting the steps back in order
 
-use crate::rewrite_functions;
+use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::kernel::rename;
-use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::SymbolKind;
@@ -37,9 +37,18 @@ impl Uses {
     }
 }
 
-/// Applies a rewrite wherever `find` gives a site for a step, step by step, until a whole round changes nothing.
-pub fn sweep<S>(
+/// What a rewrite changes.
+pub trait Site {
+    /// The steps that it makes one.
+    fn steps(&self) -> Vec<usize>;
+}
+
+/// Applies a rule wherever `find` gives a site for a step, step by step, until a whole round changes nothing or the
+/// fuel is used up.
+pub fn sweep<S: Site>(
     program: &mut Program,
+    rewrites: &mut Rewrites,
+    rule: &'static str,
     find: impl Fn(&Program, &Uses, usize) -> Option<S>,
     apply: impl Fn(&mut Program, &S),
 ) {
@@ -53,6 +62,10 @@ pub fn sweep<S>(
                 continue;
             };
             let result = program.steps[at].results.first().copied();
+            let origins = site.steps().into_iter().map(|step| program.steps[step].origins.as_slice());
+            if !rewrites.allow(rule, &rewrite::union(origins)) {
+                return;
+            }
             apply(program, &site);
             changed = true;
             uses = Uses::of(program);
@@ -346,8 +359,8 @@ pub fn fits(p: &Kernel, c: &Kernel, m: &Match) -> bool {
             Store { memlet: Memlet { container: s.memlet.container, index }, value: splice.statement(s.value) }
         };
         let stores = k.stores.iter().map(store).collect();
-        let (outer, inner) = (m.outer.clone(), m.inner.clone());
-        Kernel { outer, inner, stores, body: splice.body, reads: k.reads.clone(), writes: k.writes.clone() }
+        let (outer, inner, deep) = (m.outer.clone(), m.inner.clone(), k.deep.clone());
+        Kernel { outer, inner, deep, stores, body: splice.body, reads: k.reads.clone(), writes: k.writes.clone() }
     };
     let one = |k: &Kernel, vars: &[Dim]| {
         let moved = moved(k, vars);
@@ -368,28 +381,46 @@ pub fn loads_of<'c>(producer: &Step, consumer: &'c Step) -> Vec<(usize, &'c Meml
     c.body.iter().filter_map(load).collect()
 }
 
+/// A step and one that it reads, with the correspondence of their variables.
+struct Pair {
+    producer: usize,
+    consumer: usize,
+    space: Match,
+}
+
+impl Site for Pair {
+    fn steps(&self) -> Vec<usize> {
+        vec![self.producer, self.consumer]
+    }
+}
+
 /// The pass that merges each step into a step that it reads, wherever `matches` gives the correspondence of
 /// producer and consumer.
-pub fn merge_wherever(module: Operation, matches: fn(&Program, &Uses, usize, usize) -> Option<Match>) -> Result<()> {
+pub fn merge_wherever(
+    module: Operation,
+    rewrites: &mut Rewrites,
+    rule: &'static str,
+    matches: fn(&Program, &Uses, usize, usize) -> Option<Match>,
+) -> Result<()> {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
         // What goes on in a state's memory is written there: nothing else may come to depend on when.
         let free = |producer: &usize| program.steps[*producer].update.is_none();
-        let site = |producer| Some((producer, consumer, matches(program, uses, producer, consumer)?));
+        let site = |producer| Some(Pair { producer, consumer, space: matches(program, uses, producer, consumer)? });
         sources.into_iter().filter(free).find_map(site)
     };
-    rewrite_functions(module, |function| {
+    rewrites.functions(module, |rewrites, function| {
         if !crate::is_flow(function) {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        sweep(&mut program, find, |program, (producer, consumer, m)| merge(program, *producer, *consumer, m));
+        sweep(&mut program, rewrites, rule, find, merge);
         program.write(function.context()).map(Some)
     })
 }
 
-/// Merges a consumer into the scope that `m` describes. All results of the producer stay (see `drop_dead`).
-fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match) {
+/// Merges a consumer into the scope of their match. All results of the producer stay (see `drop_dead`).
+fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pair) {
     let (p_step, c_step) = (program.steps[producer].clone(), program.steps[consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let mut args = p_step.args.clone();
@@ -421,11 +452,11 @@ fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match) {
     });
     stores.extend(c.stores.iter().map(|s| restore(&second, s, &m.consumer, p.writes.len())));
     let writes = p.writes.iter().chain(&c.writes).cloned().collect();
-    let merged = Kernel { outer: m.outer.clone(), inner: m.inner.clone(), reads, writes, body: second.body, stores };
+    let (outer, inner, deep) = (m.outer.clone(), m.inner.clone(), vec![]);
+    let merged = Kernel { outer, inner, deep, reads, writes, body: second.body, stores };
     let (merged, args) = tidy(merged, args);
     let results = p_step.results.iter().chain(&c_step.results).copied().collect();
-    let mut origins = p_step.origins.clone();
-    c_step.origins.iter().filter(|o| !p_step.origins.contains(o)).for_each(|o| origins.push(o.clone()));
+    let origins = rewrite::union([p_step.origins.as_slice(), &c_step.origins]);
     let op = FlowOp::Kernel(Box::new(merged));
     program.steps[consumer] = Step { op, args, update: c_step.update, results, origins };
     program.steps.remove(producer);
@@ -453,13 +484,17 @@ pub fn correspond(producer: &Step, consumer: &Step) -> Option<Vec<(usize, usize)
             }
         }
     }
+    // Attention is made last, of kernels that are whole.
+    if p.class() == Class::Attention || c.class() == Class::Attention {
+        return None;
+    }
     pairs.sort();
     pairs.dedup();
     let distinct = |side: fn(&(usize, usize)) -> usize| {
         let all: BTreeSet<usize> = pairs.iter().map(side).collect();
         all.len() == pairs.len()
     };
-    let extent = |k: &Kernel, v: usize| k.outer.iter().chain(&k.inner).nth(v).cloned();
+    let extent = |k: &Kernel, v: usize| k.extents().nth(v).cloned();
     let same_extents = pairs.iter().all(|&(cv, pv)| extent(c, cv) == extent(p, pv));
     (distinct(|x| x.0) && distinct(|x| x.1) && same_extents && !pairs.is_empty()).then_some(pairs)
 }

@@ -5,20 +5,21 @@
 //! computed twice. A contraction reads its operands many times: it takes index maps alone.
 
 use crate::fusion::{
-    STATEMENTS_MAX, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data, kernel, sweep, tidy,
+    STATEMENTS_MAX, Site as Changes, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data,
+    kernel, sweep, tidy,
 };
-use crate::rewrite_functions;
+use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
 
-pub fn run(module: Operation) -> Result<()> {
-    rewrite_functions(module, |function| {
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
         if !crate::is_flow(function) {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        sweep(&mut program, find, apply);
+        sweep(&mut program, rewrites, "inline", find, apply);
         program.write(function.context()).map(Some)
     })
 }
@@ -28,6 +29,12 @@ struct Site {
     producer: usize,
     consumer: usize,
     operand: usize,
+}
+
+impl Changes for Site {
+    fn steps(&self) -> Vec<usize> {
+        vec![self.producer, self.consumer]
+    }
 }
 
 fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
@@ -110,10 +117,14 @@ fn is_index_map(p: &Kernel) -> bool {
 /// Each load of the operand has every iteration variable of the consumer in its index.
 fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
     let levels = c.levels();
-    let extents: Vec<&Dim> = c.outer.iter().chain(&c.inner).collect();
+    let extents: Vec<&Dim> = c.extents().collect();
     c.body.iter().zip(&levels).all(|(s, level)| match &s.body {
         Body::Load { memlet, .. } if step.args[memlet.container] == step.args[operand] => {
-            let vars = if *level == Level::Point { c.n_vars() } else { c.outer.len() };
+            let vars = match level {
+                Level::Row => c.outer.len(),
+                Level::Point => c.outer.len() + c.inner.len(),
+                Level::Deep => c.n_vars(),
+            };
             let used = |v: usize| {
                 let name = format!("%{v}");
                 memlet.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))
@@ -161,8 +172,7 @@ fn apply(program: &mut Program, site: &Site) {
     let (p_step, c_step) = (program.steps[site.producer].clone(), program.steps[site.consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let (merged, args) = inlined(&p_step, p, &c_step, c, site.operand);
-    let mut origins = p_step.origins.clone();
-    c_step.origins.iter().filter(|o| !p_step.origins.contains(o)).for_each(|o| origins.push(o.clone()));
+    let origins = rewrite::union([p_step.origins.as_slice(), &c_step.origins]);
     program.steps[site.consumer] = Step { op: FlowOp::Kernel(Box::new(merged)), args, origins, ..c_step };
     drop_dead(program);
 }

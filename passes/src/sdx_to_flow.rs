@@ -86,7 +86,7 @@ struct BodyBuilder {
 impl BodyBuilder {
     fn new(outer: &[Dim], inner: &[Dim]) -> BodyBuilder {
         let (reads, writes, body, stores) = (vec![], vec![], vec![], vec![]);
-        let kernel = Kernel { outer: outer.to_vec(), inner: inner.to_vec(), reads, writes, body, stores };
+        let kernel = Kernel { outer: outer.to_vec(), inner: inner.to_vec(), deep: vec![], reads, writes, body, stores };
         BodyBuilder { kernel, args: vec![] }
     }
 

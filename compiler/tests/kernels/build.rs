@@ -13,7 +13,7 @@ fn dims(texts: &[&str]) -> Vec<Dim> {
 impl Builder {
     pub fn new(outer: &[&str], inner: &[&str]) -> Builder {
         let (outer, inner) = (dims(outer), dims(inner));
-        Builder(Kernel { outer, inner, reads: vec![], writes: vec![], body: vec![], stores: vec![] })
+        Builder(Kernel { outer, inner, deep: vec![], reads: vec![], writes: vec![], body: vec![], stores: vec![] })
     }
 
     fn push(&mut self, body: Body, dtype: DType) -> usize {

@@ -21,19 +21,21 @@ impl Kernel {
                 return Err(format!("a store of {} to {}", self.body[store.value].dtype, container.dtype));
             }
             self.check_index(&store.memlet, container.dims.len(), self.body.len())?;
-            if levels[store.value] == Level::Row && self.uses_inner(&store.memlet) {
+            let place = store.memlet.index.iter().map(|d| self.level_of(d, &levels)).max().unwrap_or(Level::Row);
+            if place > levels[store.value] {
                 return Err("a row value is stored at an inner index".into());
             }
+            if levels[store.value] == Level::Deep {
+                return Err("a deep value is stored before it is summed".into());
+            }
+        }
+        if !self.deep.is_empty() && !levels.contains(&Level::Deep) {
+            return Err("nothing happens in the deep space".into());
         }
         match (0..self.writes.len()).find(|w| !self.stores.iter().any(|s| s.memlet.container == *w)) {
             Some(w) => Err(format!("result {w} is never stored")),
             None => Ok(()),
         }
-    }
-
-    fn uses_inner(&self, memlet: &Memlet) -> bool {
-        let inner: Vec<String> = (self.outer.len()..self.n_vars()).map(|i| format!("%{i}")).collect();
-        memlet.index.iter().any(|d| d.symbols().iter().any(|s| inner.iter().any(|v| **v == **s)))
     }
 
     fn check_index(&self, memlet: &Memlet, rank: usize, before: usize) -> Result<(), String> {

@@ -58,6 +58,7 @@ pub fn read_kernel(op: Operation) -> Reading<Kernel> {
     let mut kernel = Kernel {
         outer: dims_attr(op, "outer")?,
         inner: dims_attr(op, "inner")?,
+        deep: if op.attr("deep").is_some() { dims_attr(op, "deep")? } else { vec![] },
         reads: containers(read_operands(op))?,
         writes: containers(op.results())?,
         body: vec![],
@@ -146,6 +147,9 @@ pub fn write_kernel(
     }
     let results: Vec<Type> = kernel.writes.iter().map(|c| container_type(cx, c)).collect();
     let mut attrs = vec![("outer", cx.strs(&kernel.outer)), ("inner", cx.strs(&kernel.inner))];
+    if !kernel.deep.is_empty() {
+        attrs.push(("deep", cx.strs(&kernel.deep)));
+    }
     attrs.extend(update.map(|_| ("updates", cx.unit())));
     let operands: Vec<Val> = operands.iter().copied().chain(update).collect();
     let (operands, regions) = (operands.as_slice(), [block]);

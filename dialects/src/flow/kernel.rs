@@ -1,12 +1,14 @@
 //! for %0.. in outer { for %k.. in inner { v = f(load …); s = reduce v; store … } }: one kernel as plain data
 //!
-//! A kernel's iteration space is `outer` × `inner`. Each statement of the body gives one scalar. A statement is at
-//! *point* level when it depends on an inner index, else at *row* level (once per outer point). `Reduce` turns a point
-//! value into a row value by combining over the whole inner space; later statements may use row values at either
-//! level. Contractions, softmax, layer normalisation and elementwise chains all have this one form.
+//! A kernel's iteration space is `outer` × `inner` × `deep`. Each statement of the body gives one scalar. A statement
+//! is at *deep* level when it depends on a deep index, at *point* level when it depends on an inner index only, else at
+//! *row* level (once per outer point). `Reduce` turns a deep value into a point value by combining over the whole deep
+//! space, and a point value into a row value by combining over the inner space; later statements may use values of a
+//! level above at theirs. Contractions, softmax, layer normalisation and elementwise chains all have this one form
+//! without a deep space; attention has one: there a score is a sum at each inner point.
 //!
 //! Index expressions are `Dim`s over the model's symbols and these own symbols: `%i` is iteration variable `i` (outer
-//! ones first, then inner ones), `$k` is the value of statement `k` (an i64: an index read from data).
+//! ones first, then inner ones, then deep ones), `$k` is the value of statement `k` (an i64: an index read from data).
 
 use crate::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
@@ -39,7 +41,8 @@ pub enum Body {
     },
     /// Converts to the statement's type, as `sdx.convert` does.
     Convert(usize),
-    /// Combines a point value over the inner space, in f32 for f32 (any order: see the floating-point contract).
+    /// Combines a deep value over the deep space, any other value over the inner space, in f32 for f32 (any order: see
+    /// the floating-point contract).
     Reduce {
         f: ReduceFn,
         arg: usize,
@@ -92,6 +95,8 @@ pub enum Class {
     Normalise,
     /// One sum of products of two loads; everything after it is an epilogue at row level.
     Contract,
+    /// Sums at each inner point, of which reductions are made.
+    Attention,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -100,6 +105,8 @@ pub struct Kernel {
     pub outer: Vec<Dim>,
     /// Extents of the reduced iteration variables, numbered after the outer ones.
     pub inner: Vec<Dim>,
+    /// Extents of the variables that are summed at each inner point, numbered after the inner ones; mostly none.
+    pub deep: Vec<Dim>,
     /// Containers that are read (operands) and written (results).
     pub reads: Vec<Container>,
     pub writes: Vec<Container>,
@@ -131,10 +138,27 @@ impl Kernel {
     }
 
     pub fn n_vars(&self) -> usize {
-        self.outer.len() + self.inner.len()
+        self.extents().count()
+    }
+
+    /// The extents of all iteration variables, by their numbers.
+    pub fn extents(&self) -> impl Iterator<Item = &Dim> {
+        self.outer.iter().chain(&self.inner).chain(&self.deep)
+    }
+
+    /// The level at which an expression of iteration variable `i` is.
+    pub fn level_of_var(&self, i: usize) -> Level {
+        match i.checked_sub(self.outer.len()) {
+            None => Level::Row,
+            Some(i) if i < self.inner.len() => Level::Point,
+            Some(_) => Level::Deep,
+        }
     }
 
     pub fn class(&self) -> Class {
+        if !self.deep.is_empty() {
+            return Class::Attention;
+        }
         let mut reduces = self.body.iter().filter(|s| matches!(s.body, Body::Reduce { .. }));
         match (reduces.next(), reduces.next()) {
             (None, _) => Class::Map,
@@ -177,35 +201,41 @@ impl Kernel {
     /// The level of each statement.
     pub fn levels(&self) -> Vec<Level> {
         let mut levels: Vec<Level> = vec![];
-        let inner_vars: Vec<String> = (self.outer.len()..self.n_vars()).map(|i| format!("%{i}")).collect();
         for statement in &self.body {
-            let of_dim = |d: &Dim| {
-                d.symbols().iter().any(|s| match s.strip_prefix('$') {
-                    Some(k) => k.parse::<usize>().is_ok_and(|k| levels.get(k) == Some(&Level::Point)),
-                    None => inner_vars.iter().any(|v| **v == **s),
-                })
+            let of_index = |index: &[Dim]| index.iter().map(|d| self.level_of(d, &levels)).max().unwrap_or(Level::Row);
+            let level = match &statement.body {
+                Body::Load { memlet, guard } => of_index(&memlet.index).max(guard.map_or(Level::Row, |g| levels[g])),
+                Body::Const(_) => Level::Row,
+                Body::Reduce { arg, .. } if levels[*arg] == Level::Deep => Level::Point,
+                Body::Reduce { .. } => Level::Row,
+                Body::Index(d) => self.level_of(d, &levels),
+                Body::Apply { args, .. } => args.iter().map(|a| levels[*a]).max().unwrap_or(Level::Row),
+                Body::Convert(a) => levels[*a],
             };
-            let point = match &statement.body {
-                Body::Load { memlet, guard } => {
-                    memlet.index.iter().any(of_dim) || guard.is_some_and(|g| levels[g] == Level::Point)
-                }
-                Body::Const(_) | Body::Reduce { .. } => false,
-                Body::Index(d) => of_dim(d),
-                Body::Apply { args, .. } => args.iter().any(|a| levels[*a] == Level::Point),
-                Body::Convert(a) => levels[*a] == Level::Point,
-            };
-            levels.push(if point { Level::Point } else { Level::Row });
+            levels.push(level);
         }
         levels
     }
+
+    /// The level of an index expression, given those of the statements that it may use.
+    pub fn level_of(&self, d: &Dim, levels: &[Level]) -> Level {
+        let of_symbol = |s: &str| match (s.strip_prefix('%'), s.strip_prefix('$')) {
+            (Some(i), _) => i.parse().map_or(Level::Row, |i| self.level_of_var(i)),
+            (_, Some(k)) => k.parse().ok().and_then(|k: usize| levels.get(k)).copied().unwrap_or(Level::Row),
+            (None, None) => Level::Row,
+        };
+        d.symbols().iter().map(|s| of_symbol(s)).max().unwrap_or(Level::Row)
+    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Once per outer point.
     Row,
     /// Once per outer and inner point.
     Point,
+    /// Once per outer, inner and deep point.
+    Deep,
 }
 
 impl Body {

@@ -1,7 +1,8 @@
 //! for outer { for inner { v = f(load …); s = reduce v; store … } }  =>  results: what one flow kernel means
 //!
 //! For each outer point the statements are evaluated one after the other: a row statement once, a point statement for
-//! the whole inner space. Packed containers are given and indexed by their logical dimensions.
+//! the whole inner space, a deep statement for the whole inner and deep space. What depends only on outer variables that
+//! stand still keeps its value. Packed containers are given and indexed by their logical dimensions.
 
 mod check;
 mod expr;
@@ -18,6 +19,15 @@ use check::check_form;
 use expr::Expr;
 use sardonyx_runtime::tensor::element_count;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use std::borrow::Cow;
+use std::cell::Cell;
+
+/// Distinct elements that one run of a kernel reads of each operand, and writes of each result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    pub reads: Vec<usize>,
+    pub writes: Vec<usize>,
+}
 
 /// The results of a kernel, one per written container. Errors: E0303 for a loaded index (`$k`) out of range, E0201
 /// and E0202 for extents, E0204 for a symbol without value; E0901 where the kernel itself is wrong: an index out of
@@ -33,8 +43,22 @@ pub fn run_update(
     reads: &[Tensor],
     update: Option<&Tensor>,
 ) -> Result<Vec<Tensor>> {
+    run_counted(kernel, symbols, reads, update, None)
+}
+
+/// As [`run_update`], and counts what it touches where that is asked for.
+pub fn run_counted(
+    kernel: &Kernel,
+    symbols: &dyn Fn(&str) -> Option<i64>,
+    reads: &[Tensor],
+    update: Option<&Tensor>,
+    count: Option<&mut Touched>,
+) -> Result<Vec<Tensor>> {
     check_form(kernel)?;
-    let program = Program::new(kernel, symbols, reads)?;
+    let mut program = Program::new(kernel, symbols, reads)?;
+    if count.is_some() {
+        program.seen = reads.iter().map(|t| vec![Cell::new(false); t.len()]).collect();
+    }
     let mut results = kernel.writes.iter().map(|c| Written::new(c, symbols)).collect::<Result<Vec<_>>>()?;
     if let Some(tensor) = update {
         let last = results.last_mut().ok_or_else(|| Error::defect("a kernel without results updates nothing"))?;
@@ -42,32 +66,45 @@ pub fn run_update(
     }
     let mut outer = vec![0i64; program.outer.len()];
     let n_points: usize = program.outer.iter().product();
+    let (mut values, mut moved) = (vec![], 0);
     for _ in 0..n_points {
-        program.run_point(&outer, &mut results)?;
-        advance(&mut outer, &program.outer);
+        program.run_point(&outer, moved, &mut values, &mut results)?;
+        moved = advance(&mut outer, &program.outer);
+    }
+    if let Some(count) = count {
+        let marked = |seen: &Vec<Cell<bool>>| seen.iter().filter(|s| s.get()).count();
+        count.reads = program.seen.iter().map(marked).collect();
+        count.writes = results.iter().map(|w| w.done.iter().filter(|done| **done).count() - w.begun).collect();
     }
     results.into_iter().enumerate().map(|(i, w)| w.finish(i)).collect()
 }
 
-/// To the next index in row-major order.
-fn advance(index: &mut [i64], extents: &[usize]) {
+/// To the next index in row-major order; the first dimension that changes.
+fn advance(index: &mut [i64], extents: &[usize]) -> usize {
     for d in (0..index.len()).rev() {
         index[d] += 1;
         if index[d] < extents[d] as i64 {
-            return;
+            return d;
         }
         index[d] = 0;
     }
+    0
 }
 
 /// A kernel with its symbols replaced by values and its operands read.
 struct Program<'k> {
     kernel: &'k Kernel,
     levels: Vec<Level>,
+    /// The last outer variable that each statement depends on, counted from 1; 0 for none.
+    last_outer: Vec<usize>,
     outer: Vec<usize>,
-    inner: Vec<usize>,
+    /// The inner and the deep extents.
+    walked: Vec<usize>,
     n_inner: usize,
+    n_deep: usize,
     operands: Vec<(Numbers, Vec<usize>)>,
+    /// Per operand the elements that have been read, where they are counted; else empty.
+    seen: Vec<Vec<Cell<bool>>>,
     /// The index expressions of each statement (loads, `Index`) and of each store.
     body_index: Vec<Vec<Expr>>,
     store_index: Vec<Vec<Expr>>,
@@ -93,39 +130,77 @@ impl<'k> Program<'k> {
             Body::Const(_) | Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => Ok(vec![]),
         };
         let (outer, inner) = (extents(&kernel.outer, symbols)?, extents(&kernel.inner, symbols)?);
+        let deep = extents(&kernel.deep, symbols)?;
         Ok(Program {
             kernel,
             levels: kernel.levels(),
+            last_outer: last_outer(kernel),
             n_inner: inner.iter().product(),
+            n_deep: deep.iter().product(),
             outer,
-            inner,
+            walked: [inner, deep].concat(),
             operands: kernel.reads.iter().zip(reads).map(operand).collect::<Result<_>>()?,
+            seen: vec![],
             body_index: kernel.body.iter().map(of_statement).collect::<Result<_>>()?,
             store_index: kernel.stores.iter().map(|s| compile(&s.memlet.index)).collect::<Result<_>>()?,
         })
     }
 
-    fn run_point(&self, outer: &[i64], results: &mut [Written]) -> Result<()> {
-        let mut values: Vec<Numbers> = Vec::with_capacity(self.kernel.body.len());
+    /// `values` are those of the point before, from which outer variable `moved` and all later ones differ.
+    fn run_point(&self, outer: &[i64], moved: usize, values: &mut Vec<Numbers>, results: &mut [Written]) -> Result<()> {
         for k in 0..self.kernel.body.len() {
-            let value = self.statement(k, outer, &values)?;
-            values.push(value);
+            if k == values.len() {
+                values.push(self.statement(k, outer, values)?);
+            } else if self.last_outer[k] > moved {
+                values[k] = self.statement(k, outer, values)?;
+            }
         }
         for (store, index) in self.kernel.stores.iter().zip(&self.store_index) {
             let result = &mut results[store.memlet.container];
             self.each_point(self.levels[store.value], outer, &mut |vars, p| {
-                let at = self.offset(&store.memlet, index, &result.dims, vars, &values, p)?;
+                let level = self.levels[store.value];
+                let at = self.offset(&store.memlet, index, &result.dims, vars, values, (level, p))?;
                 result.put(at, &values[store.value], p, store.memlet.container)
             })?;
         }
         Ok(())
     }
 
+    /// How many values a statement of a level has.
+    fn count(&self, level: Level) -> usize {
+        match level {
+            Level::Row => 1,
+            Level::Point => self.n_inner,
+            Level::Deep => self.n_inner * self.n_deep,
+        }
+    }
+
+    /// Which value of statement `k` counts at point `p` of a level at or below its own.
+    fn at(&self, k: usize, (level, p): (Level, usize)) -> usize {
+        match self.levels[k] {
+            Level::Row => 0,
+            Level::Point if level == Level::Deep => p / self.n_deep,
+            Level::Point | Level::Deep => p,
+        }
+    }
+
+    /// The values of statement `k` at each point of a level below its own.
+    fn spread<'v>(&self, k: usize, level: Level, values: &'v [Numbers]) -> Cow<'v, Numbers> {
+        if self.levels[k] != Level::Point || level != Level::Deep {
+            return Cow::Borrowed(&values[k]);
+        }
+        let points = 0..self.count(level);
+        Cow::Owned(match &values[k] {
+            Numbers::Float(x) => Numbers::Float(points.map(|p| x[p / self.n_deep]).collect()),
+            Numbers::Int(x) => Numbers::Int(points.map(|p| x[p / self.n_deep]).collect()),
+        })
+    }
+
     /// The value of statement `k`: one element at row level, one per inner point at point level.
     fn statement(&self, k: usize, outer: &[i64], values: &[Numbers]) -> Result<Numbers> {
         let Statement { body, dtype } = &self.kernel.body[k];
         let level = self.levels[k];
-        let n = if level == Level::Row { 1 } else { self.n_inner };
+        let n = self.count(level);
         Ok(match body {
             Body::Load { memlet, guard } => self.load(k, memlet, *guard, outer, values)?,
             Body::Const(c) if is_float(*dtype) => Numbers::Float(vec![*c]).rounded(*dtype),
@@ -133,14 +208,14 @@ impl<'k> Program<'k> {
             Body::Index(_) => {
                 let mut out = Vec::with_capacity(n);
                 self.each_point(level, outer, &mut |vars, p| {
-                    out.push(self.body_index[k][0].eval(vars, &|k| index_value(values, k, p))?.into());
+                    out.push(self.body_index[k][0].eval(vars, &|k| self.index_value(values, k, (level, p)))?.into());
                     Ok(())
                 })?;
                 Numbers::Int(out)
             }
             Body::Apply { f, args } => {
-                let args: Vec<&Numbers> = args.iter().map(|&a| &values[a]).collect();
-                apply(*f, &args, n)?.rounded(*dtype)
+                let args: Vec<Cow<Numbers>> = args.iter().map(|&a| self.spread(a, level, values)).collect();
+                apply(*f, &args.iter().map(Cow::as_ref).collect::<Vec<_>>(), n)?.rounded(*dtype)
             }
             Body::Convert(a) => values[*a].clone().converted(*dtype),
             Body::Reduce { f, arg } => self.reduce(*f, *arg, *dtype, values)?,
@@ -157,12 +232,15 @@ impl<'k> Program<'k> {
     ) -> Result<Numbers> {
         let (operand, dims) = &self.operands[memlet.container];
         let level = self.levels[k];
-        let mut out = Numbers::zeros(self.kernel.body[k].dtype, if level == Level::Row { 1 } else { self.n_inner });
+        let mut out = Numbers::zeros(self.kernel.body[k].dtype, self.count(level));
         self.each_point(level, outer, &mut |vars, p| {
-            if guard.is_some_and(|g| index_value(values, g, p) == 0) {
+            if guard.is_some_and(|g| self.index_value(values, g, (level, p)) == 0) {
                 return Ok(());
             }
-            let at = self.offset(memlet, &self.body_index[k], dims, vars, values, p)?;
+            let at = self.offset(memlet, &self.body_index[k], dims, vars, values, (level, p))?;
+            if let Some(seen) = self.seen.get(memlet.container) {
+                seen[at].set(true);
+            }
             match (&mut out, operand) {
                 (Numbers::Float(out), Numbers::Float(x)) => out[p] = x[at],
                 (Numbers::Int(out), Numbers::Int(x)) => out[p] = x[at],
@@ -174,27 +252,38 @@ impl<'k> Program<'k> {
     }
 
     fn reduce(&self, f: ReduceFn, arg: usize, dtype: DType, values: &[Numbers]) -> Result<Numbers> {
-        // A row value counts once per inner point.
-        let points = 0..self.n_inner;
+        let (n, each) = match self.levels[arg] {
+            Level::Deep => (self.n_inner, self.n_deep),
+            // A row value counts once per inner point.
+            Level::Row | Level::Point => (1, self.n_inner),
+        };
+        let points = |i: usize| i * each..(i + 1) * each;
         let out = match &values[arg] {
             Numbers::Float(x) => {
                 let combine = combine_float(f);
-                Numbers::Float(vec![points.fold(neutral_float(f), |s, p| combine(s, element(x, p)))])
+                let one = |i| points(i).fold(neutral_float(f), |s, p| combine(s, element(x, p)));
+                Numbers::Float((0..n).map(one).collect())
             }
             Numbers::Int(x) => {
-                let combine = combine_int(f);
-                Numbers::Int(vec![points.fold(neutral_int(f, dtype)?, |s, p| combine(s, element(x, p)))])
+                let (combine, neutral) = (combine_int(f), neutral_int(f, dtype)?);
+                let one = |i| points(i).fold(neutral, |s, p| combine(s, element(x, p)));
+                Numbers::Int((0..n).map(one).collect())
             }
         };
         Ok(out.rounded(dtype))
     }
 
-    /// Calls `each(variables, p)` once at row level, with the inner variables 0; else for each inner point `p`.
+    /// Calls `each(variables, p)` for each point `p` of a level, with the variables of lower levels 0.
     fn each_point(&self, level: Level, outer: &[i64], each: &mut dyn FnMut(&[i64], usize) -> Result<()>) -> Result<()> {
-        let mut vars = [outer, &vec![0; self.inner.len()][..]].concat();
-        for p in 0..if level == Level::Row { 1 } else { self.n_inner } {
+        let mut vars = [outer, &vec![0; self.walked.len()][..]].concat();
+        let n_walked = match level {
+            Level::Row => 0,
+            Level::Point => self.kernel.inner.len(),
+            Level::Deep => self.walked.len(),
+        };
+        for p in 0..self.count(level) {
             each(&vars, p)?;
-            advance(&mut vars[outer.len()..], &self.inner);
+            advance(&mut vars[outer.len()..][..n_walked], &self.walked[..n_walked]);
         }
         Ok(())
     }
@@ -206,11 +295,11 @@ impl<'k> Program<'k> {
         dims: &[usize],
         vars: &[i64],
         values: &[Numbers],
-        p: usize,
+        point: (Level, usize),
     ) -> Result<usize> {
         let mut at = 0;
         for (d, (expr, &n)) in index.iter().zip(dims).enumerate() {
-            let i = expr.eval(vars, &|k| index_value(values, k, p))?;
+            let i = expr.eval(vars, &|k| self.index_value(values, k, point))?;
             if !(0..n as i64).contains(&i) {
                 let text = &memlet.index[d];
                 let message = format!("the index `{text}` is {i}, out of range 0..{n} of dimension {d}");
@@ -221,19 +310,43 @@ impl<'k> Program<'k> {
         }
         Ok(at)
     }
+
+    /// Statement `k` at a point as an index; the form of the kernel has been checked, so it is an integer.
+    fn index_value(&self, values: &[Numbers], k: usize, point: (Level, usize)) -> i64 {
+        match &values[k] {
+            Numbers::Int(x) => element(x, self.at(k, point)) as i64,
+            Numbers::Float(_) => 0,
+        }
+    }
+}
+
+/// For each statement the last outer variable that it depends on, counted from 1; 0 for none.
+fn last_outer(kernel: &Kernel) -> Vec<usize> {
+    let mut last: Vec<usize> = vec![];
+    for statement in &kernel.body {
+        let of_dims = |dims: &[Dim]| {
+            let of_symbol = |s: &str| match expr::own_symbol(s) {
+                Some(('%', i)) if i < kernel.outer.len() => i + 1,
+                Some(('$', k)) => last[k],
+                Some(_) | None => 0,
+            };
+            dims.iter().flat_map(|d| d.symbols()).map(|s| of_symbol(&s)).max().unwrap_or(0)
+        };
+        let value = match &statement.body {
+            Body::Load { memlet, guard } => of_dims(&memlet.index).max(guard.map_or(0, |g| last[g])),
+            Body::Const(_) => 0,
+            Body::Index(d) => of_dims(std::slice::from_ref(d)),
+            Body::Apply { args, .. } => args.iter().map(|a| last[*a]).max().unwrap_or(0),
+            Body::Convert(a) | Body::Reduce { arg: a, .. } => last[*a],
+        };
+        last.push(value);
+    }
+    last
 }
 
 /// Element `p`, where a row value is the same at every point.
 fn element<T: Copy>(value: &[T], p: usize) -> T {
     if value.len() == 1 { value[0] } else { value[p] }
-}
-
-/// Statement `k` at point `p` as an index; the form of the kernel has been checked, so it is an integer.
-fn index_value(values: &[Numbers], k: usize, p: usize) -> i64 {
-    match &values[k] {
-        Numbers::Int(x) => element(x, p) as i64,
-        Numbers::Float(_) => 0,
-    }
 }
 
 /// A result under construction.
@@ -242,13 +355,15 @@ struct Written {
     dims: Vec<usize>,
     values: Numbers,
     done: Vec<bool>,
+    /// Elements that it had from the beginning.
+    begun: usize,
 }
 
 impl Written {
     fn new(container: &Container, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Written> {
         let dims = container_dims(container, symbols)?;
         let n = element_count(&dims).unwrap_or(0);
-        Ok(Written { dtype: container.dtype, dims, values: Numbers::zeros(container.dtype, n), done: vec![false; n] })
+        Ok(Written { dtype: container.dtype, dims, values: Numbers::zeros(container.dtype, n), done: vec![false; n], begun: 0 })
     }
 
     /// Takes over a tensor that is nowhere larger.
@@ -262,6 +377,7 @@ impl Written {
             return Err(Error::defect(message));
         }
         let values = Numbers::read(tensor)?;
+        self.begun = tensor.len();
         let mut from = 0;
         let mut put = |at: usize| {
             self.done[at] = true;

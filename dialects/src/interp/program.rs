@@ -3,7 +3,8 @@
 //! A packed container has the value of its logical matrix: layout changes where elements are, not what they are.
 
 use super::bind::{self, Symbols};
-use super::{extents, run_kernel, run_update};
+use super::extents;
+use super::kernel::{Touched, run_counted};
 use crate::flow::{FlowOp, Program, Step, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
@@ -13,6 +14,28 @@ pub fn run_program(
     program: &Program,
     params: &dyn Fn(&str) -> Result<Tensor>,
     inputs: &[(String, Tensor)],
+) -> Result<Vec<(String, Tensor)>> {
+    run_steps(program, params, inputs, None)
+}
+
+/// Is told of each kernel: its step, what it touched, and the symbols' values.
+pub type Counter<'f> = &'f mut dyn FnMut(usize, &Touched, &dyn Fn(&str) -> Option<i64>);
+
+/// As [`run_program`], and counts the distinct elements that each kernel reads and writes.
+pub fn count_program(
+    program: &Program,
+    params: &dyn Fn(&str) -> Result<Tensor>,
+    inputs: &[(String, Tensor)],
+    each: Counter,
+) -> Result<Vec<(String, Tensor)>> {
+    run_steps(program, params, inputs, Some(each))
+}
+
+fn run_steps(
+    program: &Program,
+    params: &dyn Fn(&str) -> Result<Tensor>,
+    inputs: &[(String, Tensor)],
+    mut each: Option<Counter>,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut symbols = Symbols::from_inputs(program.into(), inputs)?;
     let mut values: Vec<Option<Tensor>> = vec![None; program.containers.len()];
@@ -28,11 +51,12 @@ pub fn run_program(
             }
             None => None,
         };
-        let results = match (&step.op, update) {
-            (FlowOp::Kernel(kernel), Some(begun)) => run_update(kernel, &|s| symbols.get(s), &args, Some(begun)),
-            _ => run_step(program, step, &args, params, &mut symbols),
-        };
+        let mut touched = each.is_some().then(Touched::default);
+        let results = run_step(program, step, (&args, update), params, &mut symbols, touched.as_mut());
         let results = results.map_err(|e| e.node(label(i, step)))?;
+        if let (Some(each), Some(touched), FlowOp::Kernel(_)) = (&mut each, &touched, &step.op) {
+            each(i, touched, &|s| symbols.get(s));
+        }
         for (&id, result) in step.results.iter().zip(results) {
             values[id] = Some(accepted(program, id, result, &symbols).map_err(|e| e.node(label(i, step)))?);
         }
@@ -47,12 +71,13 @@ pub fn run_program(
 fn run_step(
     program: &Program,
     step: &Step,
-    args: &[Tensor],
+    (args, update): (&[Tensor], Option<&Tensor>),
     params: &dyn Fn(&str) -> Result<Tensor>,
     symbols: &mut Symbols,
+    count: Option<&mut Touched>,
 ) -> Result<Vec<Tensor>> {
     Ok(match &step.op {
-        FlowOp::Kernel(kernel) => run_kernel(kernel, &|s| symbols.get(s), args)?,
+        FlowOp::Kernel(kernel) => run_counted(kernel, &|s| symbols.get(s), args, update, count)?,
         FlowOp::Param { name, window: None } => vec![params(name)?],
         FlowOp::Param { name, window: Some(w) } => vec![windowed(&params(name)?, w, &dims(program, step, symbols)?)?],
         FlowOp::Const(value) => vec![value.0.clone()],
@@ -176,6 +201,7 @@ mod tests {
         let kernel = Kernel {
             outer: vec![Dim::symbol("n"), 2.into()],
             inner: vec![],
+            deep: vec![],
             reads: vec![p.containers[view].clone()],
             writes: vec![p.containers[y].clone()],
             body: vec![

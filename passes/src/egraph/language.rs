@@ -48,6 +48,8 @@ pub struct Data {
     pub range: Range,
     /// Depends on parameters alone.
     pub constant: bool,
+    /// The first node of the function that it, or what rules made it for, comes from.
+    pub origin: usize,
     narrowings: u8,
 }
 
@@ -64,6 +66,8 @@ pub struct Facts {
     lows: BTreeMap<String, i64>,
     /// Classes that changed since the last look.
     pub dirty: Vec<Id>,
+    /// What is added now comes from that node of the function.
+    pub origin: usize,
     /// What two rules, or a rule and the graph, disagreed on.
     pub defect: Option<String>,
 }
@@ -183,7 +187,7 @@ impl Analysis<ENode> for Facts {
             Some(v) if !v.is_nan() && v.abs() < EXTENT_MAX => Range::new(v, v),
             _ => facts.range(op, full, &args, same),
         };
-        Data { ty, value, splat, range, constant, narrowings: 0 }
+        Data { ty, value, splat, range, constant, origin: facts.origin, narrowings: 0 }
     }
 
     fn merge(&mut self, to: &mut Data, from: Data) -> DidMerge {
@@ -205,6 +209,8 @@ impl Analysis<ENode> for Facts {
             did.1 |= mine.is_some() && other.is_none();
             *mine = mine.take().or_else(|| other.clone());
         }
+        // Who asks where a value comes from needs no analysis of its users again.
+        to.origin = to.origin.min(from.origin);
         did.0 |= from.constant && !to.constant;
         did.1 |= to.constant && !from.constant;
         to.constant |= from.constant;
@@ -252,7 +258,8 @@ pub fn add(egraph: &mut EGraph, op: Op, args: &[Id], declared: Option<&TensorTyp
 pub fn load(graph: &Graph) -> Result<(EGraph, Vec<Id>), String> {
     let mut egraph = EGraph::new(Facts::new(graph));
     let mut ids: Vec<Id> = vec![];
-    for node in &graph.nodes {
+    for (i, node) in graph.nodes.iter().enumerate() {
+        egraph.analysis.origin = i;
         let args: Vec<Id> = node.args.iter().map(|a| ids[a.index()]).collect();
         ids.push(add(&mut egraph, node.op.clone(), &args, Some(&node.ty))?);
     }

@@ -31,7 +31,7 @@ pub use cost::Rates;
 pub use explain::{Explanation, Explanations, Link};
 pub use rule::Class;
 
-use crate::rewrite_functions;
+use crate::Rewrites;
 use extract::Budget;
 use rule::{Compiled, Rule};
 use sardonyx_dialects::mlir::Operation;
@@ -87,12 +87,14 @@ pub struct Report {
     pub explanations: Explanations,
 }
 
-pub fn run(module: Operation) -> Result<()> {
-    rewrite_functions(module, |function| {
-        if !crate::is_sdx(function) {
+/// Fuel counts the equalities that rules find: those beyond it are not there to choose from.
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
+        if !crate::is_sdx(function) || !rewrites.has_fuel() {
             return Ok(None);
         }
-        let (graph, _) = optimise(&Graph::read(function)?, &Options::default())?;
+        let allow = &mut |rule: &'static str, origins: &[String]| rewrites.allow(rule, origins);
+        let (graph, _) = optimise_within(&Graph::read(function)?, &Options::default(), allow)?;
         graph.write(function.context()).map(Some)
     })
 }
@@ -114,6 +116,13 @@ pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
 
 /// The cheapest graph that was found. An error is a defect: two sides of a rule that differ in type.
 pub fn optimise(graph: &Graph, options: &Options) -> Result<(Graph, Report)> {
+    optimise_within(graph, options, &mut |_, _| true)
+}
+
+type Allow<'a> = &'a mut dyn FnMut(&'static str, &[String]) -> bool;
+
+/// `allow`: asked before each equality, with the rule's name and the ONNX nodes that the value stands for.
+fn optimise_within(graph: &Graph, options: &Options, allow: Allow) -> Result<(Graph, Report)> {
     let rules: Vec<Rule> = TOPICS.iter().flat_map(|t| t.iter().copied()).collect();
     let compiled: Vec<Compiled> = rule::compile(&rules);
     let defect = |what: String| Error::defect(format!("the e-graph of `{}`: {what}", graph.name));
@@ -123,7 +132,8 @@ pub fn optimise(graph: &Graph, options: &Options) -> Result<(Graph, Report)> {
         iterations_max: options.iterations_max,
         sites_max: 500 + graph.nodes.len(),
     };
-    let run = saturate::saturate(&mut egraph, &compiled, &limits, options.allow_finite).map_err(defect)?;
+    let mut ask = |rule: usize, node: usize| allow(rules[rule].name, &graph.nodes[node].origins);
+    let run = saturate::saturate(&mut egraph, &compiled, &limits, options.allow_finite, &mut ask).map_err(defect)?;
     let budget = Budget { choices_max: 30, exact_steps_max: 200_000, refine_steps_max: 20_000_000 };
     let fired = compiled.iter().zip(&run.fired).filter(|(_, n)| **n > 0);
     let mut report = Report {

@@ -49,8 +49,17 @@ struct Match {
     to: Expr,
 }
 
+/// Asked before each equality: the rule, and the node of the function that the value comes from.
+pub type Allow<'a> = &'a mut dyn FnMut(usize, usize) -> bool;
+
 /// `allow_finite`: finite-only rules hold for all values, not only for those that are proved finite.
-pub fn saturate(egraph: &mut EGraph, rules: &[Compiled], limits: &Limits, allow_finite: bool) -> Result<Run, String> {
+pub fn saturate(
+    egraph: &mut EGraph,
+    rules: &[Compiled],
+    limits: &Limits,
+    allow_finite: bool,
+    allow: Allow,
+) -> Result<Run, String> {
     let mut run = Run { fired: vec![0; rules.len()], ..Run::default() };
     let mut backoff: Vec<Backoff> = rules.iter().map(|_| Backoff { bans: 0, until: 0 }).collect();
     let mut by_op: Vec<Vec<usize>> = vec![];
@@ -68,7 +77,7 @@ pub fn saturate(egraph: &mut EGraph, rules: &[Compiled], limits: &Limits, allow_
         restrain(&mut matches, &mut backoff, run.iterations, limits);
         run.iterations += 1;
         let before = (egraph.total_number_of_nodes(), egraph.number_of_classes());
-        let full = apply(egraph, rules, matches, &mut run, limits.nodes_max)?;
+        let full = apply(egraph, rules, matches, &mut run, limits.nodes_max, allow)?;
         egraph.rebuild();
         if let Some(defect) = egraph.analysis.defect.take() {
             return Err(defect);
@@ -145,18 +154,20 @@ fn restrain(matches: &mut Vec<Match>, backoff: &mut [Backoff], now: usize, limit
     matches.retain(|m| backoff[m.rule].until <= now);
 }
 
-/// True where the limit of nodes is reached.
+/// True where the limit of nodes is reached, or no more is allowed.
 fn apply(
     egraph: &mut EGraph,
     rules: &[Compiled],
     matches: Vec<Match>,
     run: &mut Run,
     nodes_max: usize,
+    allow: Allow,
 ) -> Result<bool, String> {
     for m in matches {
         if egraph.total_size() + m.to.size() > nodes_max {
             return Ok(true);
         }
+        egraph.analysis.origin = egraph[m.class].data.origin;
         let id = m.to.add(egraph)?;
         let to = match &m.to {
             Expr::Class(_) => egraph[id].nodes[0].op,
@@ -166,6 +177,12 @@ fn apply(
         if mine != other {
             let table = &egraph.analysis.table;
             return Err(format!("a rule gives {} for {}", table.ty(other), table.ty(mine)));
+        }
+        if egraph.find(m.class) == egraph.find(id) {
+            continue;
+        }
+        if !allow(rules[m.rule].rule, egraph.analysis.origin) {
+            return Ok(true);
         }
         if egraph.union(m.class, id) {
             run.steps.push(Step { rule: rules[m.rule].rule, class: m.class, from: m.from, to });

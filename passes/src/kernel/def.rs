@@ -148,6 +148,8 @@ pub struct KernelDef {
     pub class: Class,
     pub outer: Vec<Size>,
     pub inner: Vec<Size>,
+    /// Summed at each inner point.
+    pub deep: Vec<Size>,
     pub reads: Vec<Storage>,
     pub writes: Vec<Storage>,
     pub body: Vec<Step>,
@@ -160,15 +162,25 @@ pub type VarSet = u64;
 
 impl KernelDef {
     pub fn n_vars(&self) -> usize {
-        self.outer.len() + self.inner.len()
+        self.outer.len() + self.inner.len() + self.deep.len()
     }
 
     pub fn extent(&self, var: usize) -> Size {
-        *self.outer.get(var).unwrap_or_else(|| &self.inner[var - self.outer.len()])
+        let (n_outer, n_inner) = (self.outer.len(), self.inner.len());
+        match var {
+            v if v < n_outer => self.outer[v],
+            v if v < n_outer + n_inner => self.inner[v - n_outer],
+            v => self.deep[v - n_outer - n_inner],
+        }
     }
 
+    /// The inner variables, and the deep ones.
     pub fn inner_vars(&self) -> VarSet {
         ((1 << self.n_vars()) - 1) & !((1 << self.outer.len()) - 1)
+    }
+
+    pub fn deep_vars(&self) -> VarSet {
+        ((1 << self.n_vars()) - 1) & !((1 << (self.outer.len() + self.inner.len())) - 1)
     }
 
     /// Which iteration variables each statement depends on.
@@ -181,6 +193,7 @@ impl KernelDef {
                 Op::Index(d) => dim_vars(d, &deps),
                 Op::Apply { args, .. } => args.iter().fold(0, |s, a| s | deps[*a]),
                 Op::Convert(a) => deps[*a],
+                Op::Reduce { arg, .. } if deps[*arg] & self.deep_vars() != 0 => deps[*arg] & !self.deep_vars(),
                 Op::Reduce { arg, .. } => deps[*arg] & !self.inner_vars(),
             };
             deps.push(set);

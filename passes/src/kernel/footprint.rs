@@ -283,6 +283,7 @@ mod tests {
         Kernel {
             outer: dims(outer),
             inner: vec![],
+            deep: vec![],
             reads: vec![container(shape)],
             writes: vec![container(outer)],
             body,

@@ -7,6 +7,7 @@ use super::def::*;
 use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet};
 use sardonyx_runtime::dim::Atom;
 use sardonyx_runtime::{DType, Dim, Error, Result};
+use std::ops::Range;
 
 /// A kernel ready to be emitted, and what one launch of it is called with.
 #[derive(Clone, Debug)]
@@ -32,6 +33,9 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered> {
         walked.inner.push(Dim::constant(1));
     }
     let kernel = &walked;
+    if !kernel.deep.is_empty() {
+        return Err(Error::defect("no emitter takes a kernel with a deep space"));
+    }
     let mut draft = Draft::new(kernel)?;
     draft.drop_unit_extents();
     draft.merge();
@@ -96,7 +100,7 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(kernel: &'a Kernel) -> Result<Draft<'a>> {
-        let extents: Vec<Dim> = kernel.outer.iter().chain(&kernel.inner).cloned().collect();
+        let extents: Vec<Dim> = kernel.extents().cloned().collect();
         let mut places = vec![];
         for statement in &kernel.body {
             if let Body::Load { memlet, .. } = &statement.body {
@@ -109,25 +113,32 @@ impl<'a> Draft<'a> {
         Ok(Draft { kernel, extents: extents.into_iter().map(Some).collect(), places })
     }
 
-    /// A variable of extent 1 is always 0. One inner variable stays, so that a reduction keeps its loop.
+    /// The variables of each space: outer, inner, deep.
+    fn spaces(&self) -> [Range<usize>; 3] {
+        let (outer, inner) = (self.kernel.outer.len(), self.kernel.outer.len() + self.kernel.inner.len());
+        [0..outer, outer..inner, inner..self.extents.len()]
+    }
+
+    /// A variable of extent 1 is always 0. One inner variable stays, and one deep one where there are any, so that a
+    /// reduction keeps its loop.
     fn drop_unit_extents(&mut self) {
-        let n_outer = self.kernel.outer.len();
-        for v in 0..self.extents.len() {
-            let last_inner = v >= n_outer
-                && self.kernel.class() != Class::Map
-                && self.extents[n_outer..].iter().flatten().count() == 1;
-            if self.extents[v].as_ref().is_some_and(|e| e.is_const(1)) && !last_inner {
-                self.extents[v] = None;
+        for (space, vars) in self.spaces().into_iter().enumerate() {
+            for v in vars.clone() {
+                let last = space > 0
+                    && self.kernel.class() != Class::Map
+                    && self.extents[vars.clone()].iter().flatten().count() == 1;
+                if self.extents[v].as_ref().is_some_and(|e| e.is_const(1)) && !last {
+                    self.extents[v] = None;
+                }
             }
         }
     }
 
     /// (%i, %j) with stride(%i) = extent(%j) · stride(%j) in every access  =>  one variable
     fn merge(&mut self) {
-        let n_outer = self.kernel.outer.len();
         // The order of the outer variables is free, but a map's or a row's innermost one is what lanes run along.
         let any_order = self.kernel.class() == Class::Contract;
-        for (first, last) in [(0, n_outer), (n_outer, self.extents.len())] {
+        for Range { start: first, end: last } in self.spaces() {
             let mut i = first;
             while i < last {
                 let live = |d: &Draft, v: &usize| d.extents[*v].is_some();
@@ -170,9 +181,11 @@ impl<'a> Draft<'a> {
         let mut formal = Formal { params: vec![], overflow: false };
         let live: Vec<usize> = (0..self.extents.len()).filter(|v| self.extents[*v].is_some()).collect();
         // Without a reduction inner variables are parallel ones too.
-        let n_outer = match kernel.class() {
-            Class::Map => live.len(),
-            Class::Normalise | Class::Contract => live.iter().filter(|v| **v < kernel.outer.len()).count(),
+        let before = |end: usize| live.iter().filter(|v| **v < end).count();
+        let [outer, inner, _] = self.spaces();
+        let (n_outer, n_inner) = match kernel.class() {
+            Class::Map => (live.len(), live.len()),
+            Class::Normalise | Class::Contract | Class::Attention => (before(outer.end), before(inner.end)),
         };
         let extents: Vec<Size> = live.iter().map(|v| formal.size(self.extents[*v].as_ref().expect("live"))).collect();
         let mut places = self.places.into_iter();
@@ -202,7 +215,8 @@ impl<'a> Draft<'a> {
         let def = KernelDef {
             class: kernel.class(),
             outer: extents[..n_outer].to_vec(),
-            inner: extents[n_outer..].to_vec(),
+            inner: extents[n_outer..n_inner].to_vec(),
+            deep: extents[n_inner..].to_vec(),
             reads: kernel.reads.iter().map(storage).collect(),
             writes: kernel.writes.iter().map(storage).collect(),
             body,
@@ -364,6 +378,7 @@ mod tests {
         Kernel {
             outer: dims(outer),
             inner: vec![],
+            deep: vec![],
             reads: vec![container(shape)],
             writes: vec![container(result)],
             body: vec![Statement { body: load, dtype: DType::F32 }],

@@ -11,6 +11,7 @@ mod map;
 mod math;
 mod math64;
 mod memory;
+pub mod nest;
 mod normalise;
 pub mod packing;
 pub mod ptx;
@@ -38,7 +39,7 @@ impl KernelDef {
     fn route(&self) -> Route {
         match self.class {
             Class::Map => Route::Map,
-            Class::Normalise => Route::Normalise,
+            Class::Normalise | Class::Attention => Route::Normalise,
             Class::Contract => contract::plan(self).map_or(Route::Normalise, Route::Contract),
         }
     }

@@ -103,6 +103,18 @@ impl Stages {
     }
 }
 
+/// How a CPU goes over the inner space: the statements that each pass evaluates, and whether lanes are rows.
+pub struct Rows {
+    pub along_outer: bool,
+    pub evaluated: Vec<Vec<usize>>,
+}
+
+pub fn rows(def: &KernelDef) -> Rows {
+    let stages = stages(def);
+    let kept = |k: usize| stages.kept.iter().any(|(s, _)| *s == k);
+    Rows { along_outer: stages.lanes == Lanes::Outer, evaluated: stages.evaluated(def, kept) }
+}
+
 fn stages(def: &KernelDef) -> Stages {
     stages_along(def, lanes_of(def))
 }

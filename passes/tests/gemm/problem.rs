@@ -153,6 +153,7 @@ impl Problem {
         Kernel {
             outer,
             inner: vec![self.extent("k", 0)],
+            deep: vec![],
             reads: k.reads,
             writes: vec![self.container(out)],
             body: k.body,

@@ -68,3 +68,19 @@ func.func @update(%past: !begun, %x: !flow.container<[b, s, 4], f32, row_major>)
   }
   return %0 : !grown
 }
+
+// A sum at each inner point, and a reduction of the sums.
+// CHECK-LABEL: func.func @deep
+// CHECK: flow.kernel outer ["b"] inner ["s"] deep ["4"](%{{.*}}, %{{.*}}) : (
+// CHECK: flow.load 1 ["%1", "%2"] : f32
+func.func @deep(%q: !flow.container<[b, 4], f32, row_major>, %k: !flow.container<[s, 4], f32, row_major>) -> !flow.container<[b], f32, row_major> attributes {sdx.results = ["y"], sdx.symbols = {b = "input 0", s = "input 0"}} {
+  %0 = flow.kernel outer ["b"] inner ["s"] deep ["4"] (%q, %k) : (!flow.container<[b, 4], f32, row_major>, !flow.container<[s, 4], f32, row_major>) -> !flow.container<[b], f32, row_major> {
+    %a = flow.load 0 ["%0", "%2"] : f32
+    %b = flow.load 1 ["%1", "%2"] : f32
+    %m = flow.apply "mul"(%a, %b) : (f32, f32) -> f32
+    %d = flow.reduce "add" %m : f32 -> f32
+    %x = flow.reduce "max" %d : f32 -> f32
+    flow.store %x to 0 ["%0"] : f32
+  }
+  return %0 : !flow.container<[b], f32, row_major>
+}

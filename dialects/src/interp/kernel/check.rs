@@ -17,8 +17,8 @@ pub fn check_form(kernel: &Kernel) -> Result<()> {
     }
     let levels = kernel.levels();
     for (i, store) in kernel.stores.iter().enumerate() {
-        let point = |d: &Dim| d.symbols().iter().any(|s| symbol_is_point(kernel, &levels, s));
-        if levels[store.value] == Level::Row && store.memlet.index.iter().any(point) {
+        let place = store.memlet.index.iter().map(|d| kernel.level_of(d, &levels)).max().unwrap_or(Level::Row);
+        if place > levels[store.value] || levels[store.value] == Level::Deep {
             return Err(Error::defect("a row value is stored at an inner index").node(format!("store {i}")));
         }
     }
@@ -91,12 +91,4 @@ fn earlier(kernel: &Kernel, statement: usize, k: usize) -> Result<DType> {
 
 fn same(is: DType, wanted: DType) -> Result<()> {
     if is == wanted { Ok(()) } else { Err(Error::defect(format!("the type is {is} where {wanted} is needed"))) }
-}
-
-fn symbol_is_point(kernel: &Kernel, levels: &[Level], name: &str) -> bool {
-    match own_symbol(name) {
-        Some(('%', i)) => i >= kernel.outer.len(),
-        Some((_, k)) => levels[k] == Level::Point,
-        None => false,
-    }
 }

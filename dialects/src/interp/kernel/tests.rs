@@ -51,6 +51,7 @@ fn contraction() -> Kernel {
     Kernel {
         outer: dims(&["m", "n"]),
         inner: dims(&["k"]),
+        deep: vec![],
         reads: vec![container(F, &["m", "k"]), container(F, &["k", "n"]), container(F, &["n"])],
         writes: vec![container(F, &["m", "n"])],
         body: vec![
@@ -76,6 +77,7 @@ fn map_kernel(body: Vec<Statement>, value: usize) -> Kernel {
     Kernel {
         outer: dims(&["n"]),
         inner: vec![],
+        deep: vec![],
         reads: vec![container(F, &["n"])],
         writes: vec![container(body[value].dtype, &["n"])],
         body,
@@ -122,6 +124,7 @@ fn softmax_uses_row_values_at_point_level() {
     let softmax = Kernel {
         outer: dims(&["m"]),
         inner: dims(&["n"]),
+        deep: vec![],
         reads: vec![container(F, &["m", "n"])],
         writes: vec![container(F, &["m", "n"])],
         body: vec![
@@ -173,6 +176,7 @@ fn lookup() -> Kernel {
     Kernel {
         outer: dims(&["n", "2"]),
         inner: vec![],
+        deep: vec![],
         reads: vec![container(DType::I64, &["n"]), container(F, &["3", "2"])],
         writes: vec![container(F, &["n", "2"])],
         body: vec![load(DType::I64, 0, &["%0"]), load(F, 1, &["$0", "%1"])],
@@ -203,6 +207,7 @@ fn an_index_may_divide_and_reads_loaded_points() {
     let kernel = Kernel {
         outer: dims(&["n"]),
         inner: dims(&["k"]),
+        deep: vec![],
         reads: vec![container(DType::I32, &["k"]), container(F, &["n"])],
         writes: vec![container(F, &["n"])],
         body: vec![
@@ -222,6 +227,7 @@ fn points_can_be_stored_and_integers_stay_exact() {
     let kernel = Kernel {
         outer: dims(&["n"]),
         inner: dims(&["k"]),
+        deep: vec![],
         reads: vec![],
         writes: vec![container(DType::I64, &["n*k"])],
         body: vec![
@@ -294,4 +300,61 @@ fn operands_and_symbols_must_fit() {
     assert_eq!(code(&|_| None, &[f32s(&[2], &[0.0; 2])]), "E0204");
     assert_eq!(code(&sizes(0, -1, 0), &[f32s(&[2], &[0.0; 2])]), "E0201");
     assert_eq!(code(&sizes(0, 1 << 40, 0), &[f32s(&[2], &[0.0; 2])]), "E0202");
+}
+
+/// o[i, e] = Σ_j softmax_j(Σ_d q[i, d] · k[j, d]) · v[j, e]
+fn attention() -> Kernel {
+    let reduce = |f, arg| statement(Body::Reduce { f, arg }, F);
+    Kernel {
+        outer: dims(&["m", "e"]),
+        inner: dims(&["n"]),
+        deep: dims(&["k"]),
+        reads: vec![container(F, &["m", "k"]), container(F, &["n", "k"]), container(F, &["n", "e"])],
+        writes: vec![container(F, &["m", "e"])],
+        body: vec![
+            load(F, 0, &["%0", "%3"]),
+            load(F, 1, &["%2", "%3"]),
+            apply_to(ScalarFn::Mul, &[0, 1], F),
+            reduce(ReduceFn::Add, 2),
+            reduce(ReduceFn::Max, 3),
+            apply_to(ScalarFn::Sub, &[3, 4], F),
+            apply_to(ScalarFn::Exp, &[5], F),
+            reduce(ReduceFn::Add, 6),
+            load(F, 2, &["%2", "%1"]),
+            apply_to(ScalarFn::Mul, &[6, 8], F),
+            reduce(ReduceFn::Add, 9),
+            apply_to(ScalarFn::Div, &[10, 7], F),
+        ],
+        stores: vec![store(11, &["%0", "%1"])],
+    }
+}
+
+#[test]
+fn attention_sums_at_each_inner_point() {
+    let kernel = attention();
+    assert_eq!((kernel.check(), kernel.class()), (Ok(()), crate::flow::Class::Attention));
+    let levels = kernel.levels();
+    assert_eq!(levels[..5], [Level::Deep, Level::Deep, Level::Deep, Level::Point, Level::Row]);
+    let of = |name: &str| [("m", 3), ("n", 2), ("k", 2), ("e", 3)].iter().find(|(s, _)| *s == name).map(|x| x.1);
+    let q = f32s(&[3, 2], &[1., 0., 0., 2., -1., 1.]);
+    let (k, v) = (f32s(&[2, 2], &[1., 1., 3., 0.]), f32s(&[2, 3], &[1., 2., 3., 10., 20., 30.]));
+    let out = floats(&run_kernel(&kernel, &of, &[q, k, v]).unwrap()[0]);
+    // Scores 1, 3; 2, 0; 0, -3: the second key's share of each query.
+    for (i, difference) in [2f64, -2., -3.].into_iter().enumerate() {
+        let share = 1. / (1. + (-difference).exp());
+        for (e, (a, b)) in [(1., 10.), (2., 20.), (3., 30.)].into_iter().enumerate() {
+            let expected = a + share * (b - a);
+            assert!((f64::from(out[3 * i + e]) - expected).abs() < 1e-5, "{out:?}");
+        }
+    }
+}
+
+#[test]
+fn a_deep_value_is_summed_before_it_is_stored() {
+    let mut kernel = attention();
+    kernel.stores[0].value = 2;
+    assert_eq!(kernel.check().unwrap_err(), "a deep value is stored before it is summed");
+    let mut idle = contraction();
+    idle.deep = dims(&["k"]);
+    assert_eq!(idle.check().unwrap_err(), "nothing happens in the deep space");
 }

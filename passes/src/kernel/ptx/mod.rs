@@ -8,7 +8,7 @@ pub mod gemm;
 mod index;
 mod limits;
 mod map;
-mod movement;
+pub mod movement;
 mod rows;
 mod team;
 mod tile;
@@ -86,8 +86,8 @@ impl Family {
     fn of(def: &KernelDef) -> Family {
         match (def.class, gemm::Gemm::of(def)) {
             (Class::Map, _) => Family::Map,
-            (Class::Normalise | Class::Contract, Some(gemm)) => Family::Gemm(Box::new(gemm)),
-            (Class::Normalise | Class::Contract, None) => Family::Rows,
+            (Class::Normalise | Class::Contract | Class::Attention, Some(gemm)) => Family::Gemm(Box::new(gemm)),
+            (Class::Normalise | Class::Contract | Class::Attention, None) => Family::Rows,
         }
     }
 }
