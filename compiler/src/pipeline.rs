@@ -15,6 +15,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("find-caches", "find-caches"),
     ("fold-constants", "fold-constants"),
     ("simplify", "simplify,func.func(cse)"),
+    ("e-graph", "e-graph,simplify,func.func(cse)"),
     ("sdx-to-flow", "sdx-to-flow"),
     ("inline-maps", "inline-maps"),
     ("fuse-epilogues", "fuse-epilogues"),

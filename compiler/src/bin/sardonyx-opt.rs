@@ -7,6 +7,7 @@ use melior::ir::Module;
 use melior::ir::operation::{OperationLike, OperationPrintingFlags};
 use sardonyx::codegen::ptx::text_of;
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_passes::egraph::explain_node;
 use sardonyx_passes::kernel::ptx::Target;
 use sardonyx_passes::{RewriteOptions, Rewrites};
 use sardonyx_runtime::error::Fault;
@@ -35,6 +36,9 @@ struct Options {
     /// Treat the file as several, separated by lines of `// -----`
     #[arg(long)]
     split_input_file: bool,
+    /// Instead of the result, print by which rules of the e-graph the operations of an ONNX node would become what they would
+    #[arg(long, value_name = "NAME")]
+    explain_node: Option<String>,
     /// Print locations (the ONNX nodes)
     #[arg(long)]
     print_locations: bool,
@@ -106,6 +110,9 @@ fn run(options: &Options) -> Result<i32> {
 fn print(module: &Module, options: &Options) -> Result<String> {
     if let Some(target) = options.emit {
         return text_of(Operation(module.as_operation().to_raw()), target);
+    }
+    if let Some(name) = &options.explain_node {
+        return Ok(explain_node(Operation(module.as_operation().to_raw()), name)?.join("\n"));
     }
     let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, false);
     module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))

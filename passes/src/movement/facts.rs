@@ -1,7 +1,7 @@
 //! What a kernel's sizes and guards say about its iteration variables: %1 where 0 <= %1 - 4 < n  =>  4 .. n + 4
 
 use super::image::Sure;
-use sardonyx_dialects::flow::kernel::{Body, Kernel};
+use sardonyx_dialects::flow::kernel::{Body, Kernel, Level};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::Dim;
 use std::collections::BTreeSet;
@@ -21,11 +21,6 @@ pub struct Facts<'k> {
     pub deps: Vec<BTreeSet<usize>>,
 }
 
-/// The extents of the iteration variables in their order.
-pub fn extents(kernel: &Kernel) -> Vec<Dim> {
-    kernel.outer.iter().chain(&kernel.inner).cloned().collect()
-}
-
 /// The iteration variables in an index expression, through statements where `deps` are given.
 pub fn own_vars(d: &Dim, deps: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let mut vars = BTreeSet::new();
@@ -43,6 +38,7 @@ pub fn own_vars(d: &Dim, deps: &[BTreeSet<usize>]) -> BTreeSet<usize> {
 impl<'k> Facts<'k> {
     pub fn of(kernel: &'k Kernel, lo: &'k dyn Fn(&str) -> i64) -> Facts<'k> {
         let mut deps: Vec<BTreeSet<usize>> = vec![];
+        let levels = kernel.levels();
         for statement in &kernel.body {
             let mut vars = BTreeSet::new();
             match &statement.body {
@@ -55,7 +51,8 @@ impl<'k> Facts<'k> {
                 Body::Apply { args, .. } => vars.extend(args.iter().flat_map(|a| &deps[*a])),
                 Body::Convert(a) => vars = deps[*a].clone(),
                 Body::Reduce { arg, .. } => {
-                    vars = deps[*arg].iter().copied().filter(|v| *v < kernel.outer.len()).collect();
+                    let combined = levels[*arg].max(Level::Point);
+                    vars = deps[*arg].iter().copied().filter(|v| kernel.level_of_var(*v) < combined).collect();
                 }
             }
             deps.push(vars);

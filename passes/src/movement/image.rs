@@ -327,5 +327,5 @@ fn combined(facts: &Facts, mut lo: Dim, digits: Vec<Digit>) -> Option<Combined> 
 
 /// The iteration variables that a kernel has, all of them, from 0.
 pub fn whole(kernel: &Kernel) -> Vec<Range> {
-    super::facts::extents(kernel).into_iter().map(|n| Range { lo: Dim::constant(0), n }).collect()
+    kernel.extents().map(|n| Range { lo: Dim::constant(0), n: n.clone() }).collect()
 }

@@ -1,8 +1,8 @@
 //! kernel, operator  =>  its class and its operations, which say what its movement is spent on
 
-use super::facts::{Facts, extents};
+use super::facts::Facts;
 use sardonyx_dialects::flow::kernel::{Body, Class, Kernel, Level};
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Op, Operator, Value};
 use sardonyx_runtime::Dim;
 use sardonyx_runtime::dim::product;
@@ -35,7 +35,7 @@ impl Kind {
     pub fn of(kernel: &Kernel) -> Kind {
         match kernel.class() {
             Class::Contract => Kind::Contraction,
-            Class::Normalise if is_attention(kernel) => Kind::Attention,
+            Class::Attention => Kind::Attention,
             Class::Normalise => Kind::Normalisation,
             Class::Map if kernel.stores.iter().all(|s| only_moved(kernel, s.value)) => Kind::Copy,
             Class::Map => Kind::Elementwise,
@@ -64,23 +64,6 @@ impl Kind {
     }
 }
 
-/// A sum of what is weighed by a softmax: a greatest value is found, and products with a load are summed.
-fn is_attention(kernel: &Kernel) -> bool {
-    let reduces = |wanted: ReduceFn| {
-        kernel.body.iter().filter_map(move |s| match &s.body {
-            Body::Reduce { f, arg } if *f == wanted => Some(*arg),
-            _ => None,
-        })
-    };
-    let weighs = |k: usize| match &kernel.body[k].body {
-        Body::Apply { f: ScalarFn::Mul, args } => {
-            args[0] != args[1] && args.iter().any(|a| matches!(kernel.body[*a].body, Body::Load { .. }))
-        }
-        _ => false,
-    };
-    reduces(ReduceFn::Max).next().is_some() && reduces(ReduceFn::Add).filter(|k| weighs(*k)).count() > 0
-}
-
 /// A value that is chosen from others by where it stands, not computed.
 fn only_moved(kernel: &Kernel, k: usize) -> bool {
     match &kernel.body[k].body {
@@ -95,19 +78,18 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
 
 /// Operations on floating-point numbers: one per scalar function and per element that a reduction takes, none for moving.
 pub fn kernel_flops(kernel: &Kernel) -> Dim {
-    let all = product(&extents(kernel));
-    let rows = product(&kernel.outer);
+    let points = |level: Level| match level {
+        Level::Row => product(&kernel.outer),
+        Level::Point => product(kernel.outer.iter().chain(&kernel.inner)),
+        Level::Deep => product(kernel.extents()),
+    };
     let levels = kernel.levels();
     let mut flops = Dim::constant(0);
-    for (statement, level) in kernel.body.iter().zip(levels).filter(|(s, _)| s.dtype.is_float()) {
-        let points = match level {
-            Level::Row => &rows,
-            Level::Point => &all,
-        };
+    for (statement, level) in kernel.body.iter().zip(&levels).filter(|(s, _)| s.dtype.is_float()) {
         match &statement.body {
             Body::Apply { f: ScalarFn::Select, .. } => {}
-            Body::Apply { .. } => flops = flops + points.clone(),
-            Body::Reduce { .. } => flops = flops + all.clone(),
+            Body::Apply { .. } => flops = flops + points(*level),
+            Body::Reduce { arg, .. } => flops = flops + points(levels[*arg].max(Level::Point)),
             Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_) => {}
         }
     }
