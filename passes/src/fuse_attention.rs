@@ -10,8 +10,9 @@ mod divide_last;
 
 use crate::fusion::{STATEMENTS_MAX, Splice, Uses, bare_var, drop_dead, from_data, kernel, sweep, tidy};
 use crate::rewrite_functions;
-use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step, Store};
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation) -> Result<()> {
@@ -78,8 +79,22 @@ fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Optio
     let (k, args) = tidy(k, args);
     // An index from data may be checked once per point, and the points are others now.
     let by_data = |b: &Body| matches!(b, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
-    let fits = k.class() == Class::Attention && k.check().is_ok() && k.body.len() <= STATEMENTS_MAX;
+    let fits = has_exponentials(&k) && k.class() == Class::Attention && k.check().is_ok() && k.body.len() <= STATEMENTS_MAX;
     (fits && !k.body.iter().any(|s| by_data(&s.body))).then_some((k, args))
+}
+
+/// p = exp(s − m), where m is one per row. Other normalisations between two contractions gain nothing here: there the
+/// rows are short, and the contractions run better on their own.
+fn has_exponentials(k: &Kernel) -> bool {
+    let levels = k.levels();
+    let exponent = |s: &Statement| match &s.body {
+        Body::Apply { f: ScalarFn::Exp, args } => Some(args[0]),
+        _ => None,
+    };
+    k.body.iter().filter_map(exponent).any(|d| match &k.body[d].body {
+        Body::Apply { f: ScalarFn::Sub, args } => (levels[args[0]], levels[args[1]]) == (Level::Point, Level::Row),
+        _ => false,
+    })
 }
 
 /// The contraction's sum becomes one over the deep space.

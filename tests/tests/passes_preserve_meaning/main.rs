@@ -14,7 +14,7 @@ use sardonyx_dialects::sdx::{Graph, Op};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-const PIPELINE: [&str; 10] = [
+const PIPELINE: [&str; 12] = [
     "find-caches",
     "fold-constants",
     "simplify",
@@ -23,6 +23,8 @@ const PIPELINE: [&str; 10] = [
     "inline-maps",
     "fuse-epilogues",
     "fuse-reductions",
+    "inline-maps",
+    "fuse-attention",
     "inline-maps",
     "pack-weights",
 ];
