@@ -20,6 +20,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("inline-maps", "inline-maps"),
     ("fuse-epilogues", "fuse-epilogues"),
     ("fuse-reductions", "fuse-reductions,inline-maps"),
+    ("fuse-attention", "fuse-attention,inline-maps"),
     ("pack-weights", "pack-weights"),
     ("schedule", "schedule"),
     ("plan-memory", "plan-memory"),

@@ -111,7 +111,7 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
     let mut dims: Vec<&Dim> =
         step.args.iter().chain(&step.results).flat_map(|&id| &program.containers[id].dims).collect();
     if let Some(k) = kernel(step) {
-        dims.extend(k.outer.iter().chain(&k.inner));
+        dims.extend(k.extents());
         dims.extend(k.stores.iter().flat_map(|s| &s.memlet.index));
         dims.extend(k.body.iter().flat_map(|s| match &s.body {
             Body::Load { memlet, .. } => memlet.index.as_slice(),
@@ -126,6 +126,11 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
 /// An iteration variable that stands alone in an index expression.
 pub fn bare_var(d: &Dim) -> Option<usize> {
     d.as_symbol()?.strip_prefix('%')?.parse().ok()
+}
+
+/// The iteration variables in an index expression.
+pub fn own_vars(d: &Dim) -> Vec<usize> {
+    d.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect()
 }
 
 /// An index that is read from data: it is checked when the kernel runs, and the check must survive.
@@ -231,7 +236,8 @@ fn share_statements(kernel: &mut Kernel) {
     renumber_stores(kernel, &map);
 }
 
-fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
+/// Stores of other statements, by the new number of each.
+pub fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
     for store in &mut kernel.stores {
         store.value = map[store.value];
         store.memlet.index.iter_mut().for_each(|d| *d = rename(d, &|_| None, &|k| map[k]));

@@ -2,11 +2,12 @@
 //!
 //! Index maps (transposes, slices, broadcasts, constants by position) go into every reader: they only change where a
 //! reader looks. Other maps go into their only reader, and only where it reads each point once, so that nothing is
-//! computed twice. A contraction reads its operands many times: it takes index maps alone.
+//! computed twice. A contraction reads its operands many times: it takes index maps alone. Attention takes maps for what
+//! it reads once per query.
 
 use crate::fusion::{
     STATEMENTS_MAX, Site as Changes, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data,
-    kernel, sweep, tidy,
+    kernel, own_vars, sweep, tidy,
 };
 use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step};
@@ -62,6 +63,16 @@ fn matches(program: &Program, uses: &Uses, site: &Site) -> bool {
         return is_plain_copy(p);
     }
     let readers = &uses.consumers[p_step.results[0]];
+    if c.class() == Class::Attention && !is_plain_copy(p) {
+        let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
+        let place = places(c_step, c, site.operand);
+        let cheap = match place {
+            Some(Level::Deep) => only_reader,
+            Some(Level::Point) => is_index_map(p),
+            Some(Level::Row) | None => false,
+        };
+        return cheap && stores_points(p_step, p, c_step, c, site.operand);
+    }
     let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
     let cheap = is_index_map(p) || (only_reader && reads_each_point_once(c_step, c, site.operand));
     cheap && stores_points(p_step, p, c_step, c, site.operand)
@@ -112,6 +123,27 @@ fn is_plain_copy(p: &Kernel) -> bool {
 fn is_index_map(p: &Kernel) -> bool {
     let loads = p.body.iter().filter(|s| matches!(s.body, Body::Load { .. })).count();
     is_plain_copy(p) || (loads == 0 && p.body.len() <= 8)
+}
+
+/// Where attention reads an operand: at deep level for every query once (the same for all keys), or at point level for
+/// every score once.
+fn places(step: &Step, c: &Kernel, operand: usize) -> Option<Level> {
+    let levels = c.levels();
+    let scored = |v: usize| c.level_of_var(v) == Level::Point;
+    let mut found = vec![];
+    for (s, level) in c.body.iter().zip(&levels) {
+        let Body::Load { memlet, guard } = &s.body else { continue };
+        if step.args[memlet.container] != step.args[operand] {
+            continue;
+        }
+        let by_keys = memlet.index.iter().flat_map(own_vars).any(scored);
+        match (level, by_keys, guard) {
+            (Level::Deep, false, None) | (Level::Point, true, None) => found.push(*level),
+            _ => return None,
+        }
+    }
+    found.dedup();
+    <[Level; 1]>::try_from(found).ok().map(|[level]| level)
 }
 
 /// Each load of the operand has every iteration variable of the consumer in its index.

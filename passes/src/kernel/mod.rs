@@ -16,6 +16,7 @@ mod normalise;
 pub mod packing;
 pub mod ptx;
 mod scalar;
+mod stages;
 
 pub use def::KernelDef;
 pub use eval::Variant;

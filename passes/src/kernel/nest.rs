@@ -2,7 +2,7 @@
 
 use super::contract::{self, WIDTH};
 use super::def::*;
-use super::{Route, normalise};
+use super::{Route, stages};
 
 /// A loop: over a variable in steps, or over the whole inner space again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl KernelDef {
         match self.route() {
             Route::Map => Nest { loops: each(0..n).collect(), passes: once },
             Route::Normalise => {
-                let rows = normalise::rows(self);
+                let rows = stages::rows(self);
                 let mut loops: Vec<Loop> = each(0..n).collect();
                 if rows.along_outer
                     && let Some(Loop::Var { step, .. }) = loops.last_mut()

@@ -62,7 +62,8 @@ fn everything_in_a_class_is_equal() {
         }
         let fail = |what: String| -> String { format!("seed {seed}: {what}\n{}", text(&graph)) };
         let (mut egraph, ids) = load(&graph).unwrap_or_else(|e| panic!("{}", fail(e)));
-        let run = saturate(&mut egraph, &compiled, &limits, false, &mut |_, _| true).unwrap_or_else(|e| panic!("{}", fail(e)));
+        let run = saturate(&mut egraph, &compiled, &limits, false, &mut |_, _| true)
+            .unwrap_or_else(|e| panic!("{}", fail(e)));
         let symbols = |name: &str| Some(if name == "b" { 2 } else { 3 });
         let mut values = Values::new(&graph, &egraph, &ids, Kind::Ordinary, &symbols, &mut r).unwrap();
         values.complete(&egraph).unwrap_or_else(|e| panic!("{}", fail(e)));
