@@ -8,7 +8,7 @@ use super::{Route, stages};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
     Var { var: usize, step: i64 },
-    Passes { n: i64 },
+    Passes,
 }
 
 /// The loops of a launch, and in how many passes over the inner space each statement is evaluated.
@@ -35,7 +35,7 @@ impl KernelDef {
                 {
                     *step = LANES;
                 }
-                loops.push(Loop::Passes { n: rows.evaluated.len() as i64 });
+                loops.push(Loop::Passes);
                 loops.extend(each(n..self.n_vars()));
                 let count = |k| rows.evaluated.iter().filter(|stage| stage.contains(&k)).count() as i64;
                 Nest { loops, passes: (0..self.body.len()).map(count).collect() }
