@@ -79,7 +79,8 @@ fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Optio
     let (k, args) = tidy(k, args);
     // An index from data may be checked once per point, and the points are others now.
     let by_data = |b: &Body| matches!(b, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
-    let fits = has_exponentials(&k) && k.class() == Class::Attention && k.check().is_ok() && k.body.len() <= STATEMENTS_MAX;
+    let fits =
+        has_exponentials(&k) && k.class() == Class::Attention && k.check().is_ok() && k.body.len() <= STATEMENTS_MAX;
     (fits && !k.body.iter().any(|s| by_data(&s.body))).then_some((k, args))
 }
 
