@@ -2,6 +2,7 @@
 
 mod build;
 mod contract;
+mod deep;
 mod harness;
 mod map;
 mod normalise;
