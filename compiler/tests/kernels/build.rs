@@ -16,6 +16,12 @@ impl Builder {
         Builder(Kernel { outer, inner, deep: vec![], reads: vec![], writes: vec![], body: vec![], stores: vec![] })
     }
 
+    /// Sums at each inner point over these.
+    pub fn deep(mut self, deep: &[&str]) -> Builder {
+        self.0.deep = dims(deep);
+        self
+    }
+
     fn push(&mut self, body: Body, dtype: DType) -> usize {
         self.0.body.push(Statement { body, dtype });
         self.0.body.len() - 1
