@@ -145,6 +145,25 @@ pub fn mixed(h: i64, d: i64) -> Kernel {
     b.0
 }
 
+/// q[b, s, h·d] · k[b, t, h·d], scaled and masked → softmax → · v[b, t, h·d] → y[b, s, h·d]
+pub fn attended(h: i64, d: i64) -> Kernel {
+    let (hs, ds, width) = (h.to_string(), d.to_string(), (h * d).to_string());
+    let mut b = Builder::new(&["b", &hs, "s", &ds], &["t"]).deep(&[&ds]);
+    let column = format!("{d}*%1 + %5");
+    let q = b.load(DType::F32, &["b", "s", &width], &["%0", "%2", &column]);
+    let k = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &column]);
+    let sum = b.dot(q, k);
+    let scale = b.constant(1.0 / (d as f64).sqrt(), DType::F32);
+    let x = b.apply(ScalarFn::Mul, &[sum, scale]);
+    let mask = b.load(DType::F32, &["b", "t"], &["%0", "%4"]);
+    let x = b.apply(ScalarFn::Add, &[x, mask]);
+    let p = softmax_of(&mut b, x);
+    let v = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &format!("{d}*%1 + %3")]);
+    let sum = b.dot(p, v);
+    b.store(sum, &["b", "s", &width], &["%0", "%2", &format!("{d}*%1 + %3")]);
+    b.0
+}
+
 pub fn softmax(rows: &[&str], n: &str) -> Kernel {
     let mut b = Builder::new(rows, &[n]);
     let shape: Vec<&str> = rows.iter().copied().chain([n]).collect();

@@ -1,24 +1,22 @@
 //! queries by a panel of keys => scores; weights by values => mixtures: the two products, in registers
 
 use super::plan::{SCORE_STEP, WIDTH};
-use super::{Group, Item, Keys, State, at, plus, round_up};
+use super::{Group, Item, Keys, State, at, plus};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 
 impl Item<'_> {
-    /// scores[row][j] = Σd queries[row][d] · panel[d][j], over ascending d.
-    pub fn score(&self, asm: &mut Asm, group: Group, size: i64, keys: Keys) {
+    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d.
+    pub fn score(&self, asm: &mut Asm, group: Group, size: i64, first: Val, panel: Val) {
         let plan = self.plan;
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let lanes = ty.lanes as i64;
         let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
         let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(vectors * lanes));
         let n_d = asm.i64(plan.n_d);
-        let end = round_up(asm, keys.n, WIDTH);
+        let scores = asm.element(self.scores, first, Elem::F32);
         let queries = at(asm, self.queries, group.row, plan.row_step(), zero);
-        asm.for_loop((zero, end, by), &[], |asm, first, _| {
-            let panel = asm.bin("arith.divui", first, width);
-            let column = asm.bin("arith.remui", first, width);
-            let panel = at(asm, self.panels, panel, WIDTH * plan.row_step(), column);
+        asm.for_loop((zero, width, by), &[], |asm, column, _| {
+            let panel = asm.element(panel, column, Elem::F32);
             let none = vec![asm.zero(ty); (size * vectors) as usize];
             let sums = asm.for_loop((zero, n_d, one), &none, |asm, d, sums| {
                 let row = at(asm, panel, d, WIDTH, zero);
@@ -30,7 +28,7 @@ impl Item<'_> {
                 };
                 products(asm, size, &numbers, &keys, sums)
             });
-            let to = asm.element(self.scores, first, Elem::F32);
+            let to = asm.element(scores, column, Elem::F32);
             for (n, sum) in sums.into_iter().enumerate() {
                 let (i, v) = (n as i64 / vectors, n as i64 % vectors);
                 let at = asm.i64(i * SCORE_STEP + v * lanes);
@@ -96,6 +94,7 @@ impl Item<'_> {
         for i in 0..size {
             let row = plus(asm, group.row, i);
             let fade = self.state(asm, State::Fade, row);
+            let fade = asm.load(fade, Ty::F32, 4);
             let fade = asm.widen(fade, ty.lanes);
             for v in 0..masks.len() as i64 {
                 let e = plus(asm, e, v * lanes);

@@ -16,11 +16,12 @@ mod weights;
 
 pub use plan::{Plan, plan};
 
-use super::asm::{Asm, Elem, Ty, Val};
+use super::asm::{Asm, Elem, Val};
+use super::contract::Blocks;
 use super::def::{Op, VarSet};
 use super::eval::{Cx, Point, Variant, decode};
 use super::{map, scalar};
-use plan::{BLOCK, CHUNK, GROUP};
+use plan::{BLOCK, CHUNK, GROUP, STATE_STEP, WIDTH};
 use sardonyx_runtime::Dim;
 
 /// A chunk of rows of one batch element.
@@ -33,6 +34,8 @@ struct Item<'a> {
     /// The first row, and how many there are.
     i0: Val,
     rows: Val,
+    /// Whether the rows are one group: then no other item has the same keys.
+    alone: Val,
     /// In scratch: the chunk's queries [rows][d].
     queries: Val,
     /// Scores, then weights of a group of rows: [rows][keys].
@@ -41,6 +44,8 @@ struct Item<'a> {
     mixed: Val,
     /// Four numbers per row: see `State`.
     state: Val,
+    /// A vector per row of a group, of which the lanes are still to be combined.
+    partial: Val,
     /// A panel of keys [keys][d], where keys are computed.
     staged: Val,
     /// A block of keys, in panels [d][keys].
@@ -90,7 +95,8 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         });
         item.finish(asm);
         let all = asm.cmpi("sle", n_keys, block);
-        vec![asm.select(all, keys, none)]
+        let kept = asm.select(all, keys, none);
+        vec![asm.select(item.alone, none, kept)]
     });
 }
 
@@ -112,10 +118,10 @@ impl<'a> Item<'a> {
             offset = offset + part;
         }
         let (i0, rows) = chunk(cx, asm, plan, at[at.len() - 1], n_chunks);
-        let [queries, scores, mixed, state, panels] = parts[..] else { unreachable!("five parts") };
-        let behind = asm.i64(4 * CHUNK);
-        let staged = asm.element(state, behind, Elem::F32);
-        let item = Item { cx, plan, point, i0, rows, queries, scores, mixed, state, staged, panels };
+        let [queries, scores, mixed, state, partial, staged, panels] = parts[..] else { unreachable!("seven parts") };
+        let first = Blocks::of(cx.cpu().variant).emit_next(asm, rows);
+        let alone = asm.cmpi("eq", first, rows);
+        let item = Item { cx, plan, point, i0, rows, alone, queries, scores, mixed, state, partial, staged, panels };
         let keys = item.keys_number(asm);
         (item, keys)
     }
@@ -138,10 +144,9 @@ impl<'a> Item<'a> {
 
     /// All rows by the keys of one block.
     fn block(&self, asm: &mut Asm, keys: Keys, other: Val) {
-        asm.if_then(other, |asm| self.transpose_keys(asm, keys));
-        let blocks = super::contract::Blocks::of(self.cx.cpu().variant);
+        let blocks = Blocks::of(self.cx.cpu().variant);
         let sizes = blocks.sizes(&self.row_counts());
-        let zero = asm.i64(0);
+        let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
         asm.do_while(&[zero], |asm, at| {
             let left = asm.bin("arith.subi", self.rows, at[0]);
             let n = match sizes[..] {
@@ -149,7 +154,14 @@ impl<'a> Item<'a> {
                 _ => blocks.emit_next(asm, left),
             };
             let group = Group { row: at[0], n };
-            by_size(asm, &sizes, n, &mut |asm, size| self.score(asm, group, size, keys));
+            let first = asm.cmpi("eq", at[0], zero);
+            let copied = asm.bin("arith.andi", first, other);
+            asm.for_loop((zero, keys.n, width), &[], |asm, first, _| {
+                let panel = self.panel(asm, first);
+                asm.if_then(copied, |asm| self.transpose_keys(asm, keys, first, panel));
+                by_size(asm, &sizes, n, &mut |asm, size| self.score(asm, group, size, first, panel));
+                vec![]
+            });
             self.weigh(asm, group, keys);
             by_size(asm, &sizes, n, &mut |asm, size| self.mix(asm, group, size, keys));
             let next = asm.bin("arith.addi", at[0], n);
@@ -157,52 +169,45 @@ impl<'a> Item<'a> {
         });
     }
 
+    /// Where the panel of keys from `first` of the block on lies. One that a single group uses is not kept.
+    fn panel(&self, asm: &mut Asm, first: Val) -> Val {
+        let (step, zero) = (asm.i64(self.plan.row_step()), asm.i64(0));
+        let at = asm.bin("arith.muli", first, step);
+        let at = asm.select(self.alone, zero, at);
+        asm.element(self.panels, at, Elem::F32)
+    }
+
     /// How many rows work items have.
     fn row_counts(&self) -> Vec<i64> {
-        match self.plan.rows(self.cx.def).as_const() {
+        match self.plan.n_rows(self.cx.def).as_const() {
             Some(n) if n <= CHUNK => vec![n],
             Some(n) => (GROUP..=CHUNK).step_by(GROUP as usize).flat_map(|c| [c, c - GROUP + n % GROUP]).collect(),
             None => (1..=CHUNK).collect(),
         }
     }
 
-    fn state_address(&self, asm: &mut Asm, what: State, row: Val) -> Val {
-        let at = plus(asm, row, what as i64 * CHUNK);
-        asm.element(self.state, at, Elem::F32)
-    }
-
+    /// Where what is kept of a row lies; rows are neighbours.
     fn state(&self, asm: &mut Asm, what: State, row: Val) -> Val {
-        let address = self.state_address(asm, what, row);
-        asm.load(address, Ty::F32, 4)
-    }
-
-    fn set_state(&self, asm: &mut Asm, what: State, row: Val, value: Val) {
-        let address = self.state_address(asm, what, row);
-        asm.store(value, address, 4);
+        let at = plus(asm, row, what as i64 * STATE_STEP);
+        asm.element(self.state, at, Elem::F32)
     }
 
     /// The point of a row of the chunk.
     fn row_point(&self, asm: &mut Asm, row: Val) -> Point {
-        let mut point = self.point.clone();
-        if let Some(i) = self.plan.i {
-            point.vars[i] = Some(asm.bin("arith.addi", self.i0, row));
-        }
+        let (cx, mut point) = (self.cx, self.point.clone());
+        let row = asm.bin("arith.addi", self.i0, row);
+        let extents: Vec<Val> = self.plan.rows.iter().map(|v| cx.extent(asm, *v)).collect();
+        let at = decode(asm, row, &extents);
+        self.plan.rows.iter().zip(at).for_each(|(v, at)| point.vars[*v] = Some(at));
         point
-    }
-
-    /// What is taken from each x where `max` is the largest one.
-    fn shift(&self, asm: &mut Asm, point: &Point, max: Val) -> Val {
-        let mut point = point.clone();
-        point.values[self.plan.max] = Some(max);
-        point.eval(self.cx, asm, self.plan.shift)
     }
 }
 
 /// The rows of chunk number `chunk`: as many groups as in the others, or one more or less.
 fn chunk(cx: &Cx, asm: &mut Asm, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val, Val) {
-    let Some(i) = plan.i else { return (asm.i64(0), asm.i64(1)) };
-    let (n_rows, one, group) = (cx.extent(asm, i), asm.i64(1), asm.i64(GROUP));
-    let n_groups = cx.dim(asm, &plan.rows(cx.def).ceildiv(&Dim::constant(GROUP)));
+    let n_rows = plan.n_rows(cx.def);
+    let n_groups = cx.dim(asm, &n_rows.ceildiv(&Dim::constant(GROUP)));
+    let (n_rows, one, group) = (cx.dim(asm, &n_rows), asm.i64(1), asm.i64(GROUP));
     let behind = asm.bin("arith.addi", chunk, one);
     let [first, end] = [chunk, behind].map(|chunk| {
         let groups = asm.bin("arith.muli", chunk, n_groups);

@@ -5,19 +5,21 @@ use super::{Item, Keys, State, along, at, has_masks, plus};
 use crate::kernel::asm::Asm;
 use crate::kernel::asm::{Elem, Ty, Val};
 use crate::kernel::contract::transpose;
+use crate::kernel::eval::Point;
 
 impl Item<'_> {
     /// The chunk's queries, computed once; no key has been seen yet.
     pub fn begin(&self, asm: &mut Asm) {
         let (cx, plan) = (self.cx, self.plan);
-        self.stage(asm, plan.left, plan.i.map(|i| (i, self.i0)), self.rows, self.queries);
+        self.stage(asm, plan.left, self.rows, self.queries, |asm, row| self.row_point(asm, row));
         let (zero, one, least) = (asm.i64(0), asm.i64(1), asm.float(f64::NEG_INFINITY, Ty::F32));
         let (none, ty) = (asm.zero(Ty::F32), Ty::new(Elem::F32, cx.lanes()));
         let (zeros, step, end) = (asm.zero(ty), asm.i64(ty.lanes as i64), asm.i64(plan.mixed_step()));
         asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
-            self.set_state(asm, State::Max, row, least);
-            self.set_state(asm, State::Shift, row, none);
-            self.set_state(asm, State::Total, row, none);
+            for (what, value) in [(State::Max, least), (State::Shift, none), (State::Total, none)] {
+                let address = self.state(asm, what, row);
+                asm.store(value, address, 4);
+            }
             asm.for_loop((zero, end, step), &[], |asm, e, _| {
                 let address = at(asm, self.mixed, row, plan.mixed_step(), e);
                 asm.store(zeros, address, 64);
@@ -27,16 +29,13 @@ impl Item<'_> {
         });
     }
 
-    /// to[row][d] = a statement at row `first` + row of a variable.
-    fn stage(&self, asm: &mut Asm, statement: usize, var: Option<(usize, Val)>, rows: Val, to: Val) {
+    /// to[row][d] = a statement at the point of a row.
+    fn stage(&self, asm: &mut Asm, statement: usize, rows: Val, to: Val, point: impl Fn(&mut Asm, Val) -> Point) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let masks = has_masks(cx, vec![statement]);
         asm.for_loop((zero, rows, one), &[], |asm, row, _| {
-            let mut point = self.point.clone();
-            if let Some((var, first)) = var {
-                point.vars[var] = Some(asm.bin("arith.addi", first, row));
-            }
+            let mut point = point(asm, row);
             super::hoist(cx, asm, &mut point, statement, 1 << plan.d);
             along(cx, asm, &point, (plan.d, plan.n_d), masks, |asm, mut point| {
                 let v = point.eval(cx, asm, statement);
@@ -50,32 +49,32 @@ impl Item<'_> {
         });
     }
 
-    pub fn transpose_keys(&self, asm: &mut Asm, keys: Keys) {
+    /// The panel of the keys from `first` of the block on.
+    pub fn transpose_keys(&self, asm: &mut Asm, keys: Keys, first: Val, panel: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
-        asm.for_loop((zero, keys.n, width), &[], |asm, first, _| {
-            let left = asm.bin("arith.subi", keys.n, first);
-            let n = asm.bin("arith.minsi", left, width);
-            let j = asm.bin("arith.addi", keys.j0, first);
-            let (source, step) = match &plan.keys {
-                Some(access) => {
+        let left = asm.bin("arith.subi", keys.n, first);
+        let n = asm.bin("arith.minsi", left, width);
+        let j = asm.bin("arith.addi", keys.j0, first);
+        let (source, step) = match &plan.keys {
+            Some(access) => {
+                let mut point = self.point.clone();
+                (point.vars[plan.j], point.vars[plan.d]) = (Some(j), Some(zero));
+                let start = point.start(cx, asm, access, None);
+                let step = cx.size(asm, access.stride(plan.j));
+                (asm.element(cx.reads[access.buffer], start, Elem::F32), step)
+            }
+            None => {
+                let point = |asm: &mut Asm, row: Val| {
                     let mut point = self.point.clone();
-                    (point.vars[plan.j], point.vars[plan.d]) = (Some(j), Some(zero));
-                    let start = point.start(cx, asm, access, None);
-                    let step = cx.size(asm, access.stride(plan.j));
-                    (asm.element(cx.reads[access.buffer], start, Elem::F32), step)
-                }
-                None => {
-                    self.stage(asm, plan.right, Some((plan.j, j)), n, self.staged);
-                    (self.staged, asm.i64(plan.row_step()))
-                }
-            };
-            let to = asm.i64(plan.row_step());
-            let to = asm.bin("arith.muli", first, to);
-            let to = asm.element(self.panels, to, Elem::F32);
-            self.transpose_panel(asm, (source, step), n, to);
-            vec![]
-        });
+                    point.vars[plan.j] = Some(asm.bin("arith.addi", j, row));
+                    point
+                };
+                self.stage(asm, plan.right, n, self.staged, point);
+                (self.staged, asm.i64(plan.row_step()))
+            }
+        };
+        self.transpose_panel(asm, (source, step), n, panel);
     }
 
     /// to[d][j] = source[j · step + d] for `n` keys; in place of those behind them the last one is read.

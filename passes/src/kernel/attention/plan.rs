@@ -20,6 +20,9 @@ pub const CHUNK: i64 = 96;
 /// Rows that are scored together, at most; work items begin at multiples of it.
 pub const GROUP: i64 = 12;
 
+/// Numbers of one kind that are kept per row: a vector of them may begin at the last row.
+pub const STATE_STEP: i64 = CHUNK + SQUARE_MAX;
+
 /// Elements that are transposed in registers at once, by the widest variant.
 pub const SQUARE_MAX: i64 = 16;
 
@@ -29,8 +32,8 @@ pub const SQUARE_MAX: i64 = 16;
 pub struct Plan {
     /// Variables that count batches and heads.
     pub batch: Vec<usize>,
-    /// The queries; none where there is one.
-    pub i: Option<usize>,
+    /// Variables that count queries: positions, and heads that share their keys. None where there is one query.
+    pub rows: Vec<usize>,
     pub j: usize,
     pub d: usize,
     pub e: usize,
@@ -54,6 +57,8 @@ pub struct Plan {
     /// Σj exp(x - shift) · v, or Σj exp(x - shift) / divisor · v
     pub sum: usize,
     pub divisor: Option<usize>,
+    /// sum / a number of the row, where the kernel itself divides behind the sum, and that number.
+    pub quotient: Option<(usize, usize)>,
 }
 
 /// The parts, or `None` where the kernel has no form that this emitter takes.
@@ -75,10 +80,9 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     let divisor = parts.divisor_of(weight, power)?;
     let (left, right) = parts.factors(product, j)?;
     let has = |k: usize, v: usize| parts.deps[k] >> v & 1 == 1;
-    let rows = |v: &usize| *v != e && !has(right, *v) && parts.def.access_vars(&values, &parts.deps) >> v & 1 == 0;
-    let size = |v: &usize| def.extent(*v).as_const().unwrap_or(i64::MAX);
-    let i = (0..def.outer.len()).filter(rows).max_by_key(size);
-    let batch = (0..def.outer.len()).filter(|v| Some(*v) != i && *v != e).collect();
+    let shares = |v: &usize| !has(right, *v) && parts.def.access_vars(&values, &parts.deps) >> v & 1 == 0;
+    let (rows, batch) = (0..def.outer.len()).filter(|v| *v != e).partition(shares);
+    let quotient = parts.quotient_of(sum, e);
     let at = |v: usize| def.extent(v).as_const().filter(|n| (1..=1024).contains(n));
     let floats = [left, right, product, score, x, max, shift, power, total, weight, mixed, sum];
     let rows_alone = [Some(shift), divisor].into_iter().flatten().all(|k| parts.deps[k] & (parts.inner | 1 << e) == 0);
@@ -96,7 +100,7 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     let (n_d, n_e) = (at(d)?, at(e)?);
     fits.then_some(Plan {
         batch,
-        i,
+        rows,
         j,
         d,
         e,
@@ -113,6 +117,7 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
         total,
         sum,
         divisor,
+        quotient,
     })
 }
 
@@ -169,6 +174,15 @@ impl<'a> Parts<'a> {
         (over == power).then_some(Some(divisor))
     }
 
+    /// sum / divisor, where nothing but this is made of the sum and the divisor is one number per row.
+    fn quotient_of(&self, sum: usize, e: usize) -> Option<(usize, usize)> {
+        let mut uses = (0..self.def.body.len()).filter(|k| self.def.operands(*k).contains(&sum));
+        let (quotient, None) = (uses.next()?, uses.next()) else { return None };
+        let [over, divisor] = *self.apply(quotient, ScalarFn::Div)? else { return None };
+        let per_row = self.deps[divisor] & (self.inner | 1 << e) == 0;
+        (over == sum && per_row && self.def.stores.iter().all(|w| w.value != sum)).then_some((quotient, divisor))
+    }
+
     /// The factor that does not move with the keys, and the other one.
     fn factors(&self, product: usize, j: usize) -> Option<(usize, usize)> {
         let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
@@ -215,12 +229,12 @@ impl<'a> Parts<'a> {
 }
 
 impl Plan {
-    pub fn rows(&self, def: &KernelDef) -> Dim {
-        self.i.map_or(Dim::constant(1), |i| def.extent(i).dim())
+    pub fn n_rows(&self, def: &KernelDef) -> Dim {
+        self.rows.iter().fold(Dim::constant(1), |n, v| n * def.extent(*v).dim())
     }
 
     pub fn n_chunks(&self, def: &KernelDef) -> Dim {
-        self.rows(def).ceildiv(&Dim::constant(CHUNK))
+        self.n_rows(def).ceildiv(&Dim::constant(CHUNK))
     }
 
     pub fn grid(&self, def: &KernelDef) -> Dim {
@@ -239,18 +253,20 @@ impl Plan {
 
     /// Rows of the largest work item.
     pub fn rows_max(&self, def: &KernelDef) -> i64 {
-        self.rows(def).as_const().map_or(CHUNK, |n| n.clamp(1, CHUNK))
+        self.n_rows(def).as_const().map_or(CHUNK, |n| n.clamp(1, CHUNK))
     }
 
     /// Elements of each part of the scratch, in order.
-    pub fn parts(&self, def: &KernelDef) -> [Dim; 5] {
+    pub fn parts(&self, def: &KernelDef) -> [Dim; 7] {
         let rows = self.rows_max(def);
         let n_panels = def.extent(self.j).dim().minimum(&Dim::constant(BLOCK)).ceildiv(&Dim::constant(WIDTH));
         [
             Dim::constant(rows * self.row_step()),
             Dim::constant(GROUP * SCORE_STEP),
             Dim::constant(rows * self.mixed_step()),
-            Dim::constant(4 * CHUNK + if self.keys.is_some() { 0 } else { WIDTH * self.row_step() }),
+            Dim::constant(4 * STATE_STEP),
+            Dim::constant(SQUARE_MAX * SQUARE_MAX),
+            Dim::constant(if self.keys.is_some() { 0 } else { WIDTH * self.row_step() }),
             n_panels * Dim::constant(WIDTH * self.row_step()),
         ]
     }
