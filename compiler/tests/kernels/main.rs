@@ -1,5 +1,6 @@
 //! Kernels against the interpreter: as machine code on every variant that this CPU executes, and as PTX
 
+mod attention;
 mod build;
 mod contract;
 mod deep;
