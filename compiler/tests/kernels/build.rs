@@ -16,6 +16,12 @@ impl Builder {
         Builder(Kernel { outer, inner, deep: vec![], reads: vec![], writes: vec![], body: vec![], stores: vec![] })
     }
 
+    /// Sums are over these at each inner point.
+    pub fn deep(mut self, deep: &[&str]) -> Builder {
+        self.0.deep = dims(deep);
+        self
+    }
+
     fn push(&mut self, body: Body, dtype: DType) -> usize {
         self.0.body.push(Statement { body, dtype });
         self.0.body.len() - 1
@@ -36,6 +42,12 @@ impl Builder {
     pub fn room(mut self, container: usize, axis: usize, size: &str) -> Builder {
         self.0.reads[container].layout = Layout::Capacity { axis, size: Dim::symbol(size) };
         self
+    }
+
+    /// Gives the last operand room for `size`, a symbol or a number, along an axis.
+    pub fn give_room(&mut self, axis: usize, size: &str) {
+        let size = Dim::parse(size).unwrap();
+        self.0.reads.last_mut().unwrap().layout = Layout::Capacity { axis, size };
     }
 
     /// A second load of operand `container`.

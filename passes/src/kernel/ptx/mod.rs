@@ -4,6 +4,7 @@
 //! word. Blocks and grids have one dimension. What a kernel computes is written by the same code as for a CPU
 //! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
 
+mod attention;
 pub mod gemm;
 mod index;
 mod limits;
@@ -79,6 +80,7 @@ impl Form {
 enum Family {
     Map,
     Gemm(Box<gemm::Gemm>),
+    Attention(Box<attention::Plan>),
     Rows,
 }
 
@@ -86,8 +88,9 @@ impl Family {
     fn of(def: &KernelDef) -> Family {
         match (def.class, gemm::Gemm::of(def)) {
             (Class::Map, _) => Family::Map,
-            (Class::Normalise | Class::Contract | Class::Attention, Some(gemm)) => Family::Gemm(Box::new(gemm)),
-            (Class::Normalise | Class::Contract | Class::Attention, None) => Family::Rows,
+            (Class::Attention, _) => Family::Attention(Box::new(attention::Plan::of(def))),
+            (Class::Normalise | Class::Contract, Some(gemm)) => Family::Gemm(Box::new(gemm)),
+            (Class::Normalise | Class::Contract, None) => Family::Rows,
         }
     }
 }
@@ -104,6 +107,7 @@ impl KernelDef {
         self.entry(symbol, target, |cx, asm| match Family::of(self) {
             Family::Map => map::emit(cx, asm),
             Family::Gemm(gemm) => gemm::emit(cx, asm, &gemm),
+            Family::Attention(plan) => attention::emit(cx, asm, &plan),
             Family::Rows => rows::emit(cx, asm),
         })
     }
@@ -133,6 +137,7 @@ fn requests(launch: &movement::Launch, _target: Target) -> Vec<Traffic> {
     match Family::of(launch.def) {
         Family::Map => map::requests(launch),
         Family::Gemm(gemm) => gemm.requests(launch),
+        Family::Attention(plan) => plan.requests(launch),
         Family::Rows => rows::requests(launch),
     }
 }
