@@ -10,6 +10,7 @@ mod index;
 mod limits;
 mod map;
 mod movement;
+mod pairs;
 mod rows;
 mod team;
 mod tile;
@@ -68,7 +69,18 @@ struct Form {
     wide: bool,
 }
 
+/// Bytes of shared memory that an entry may declare; more is asked for at the launch.
+const STATIC_MAX: i64 = 48 * 1024;
+
 impl Form {
+    /// The name of so much shared memory, its declaration in the entry, and what a launch must ask for.
+    fn shared(bytes: i64) -> (&'static str, String, u32) {
+        match bytes <= STATIC_MAX {
+            true => ("tiles", format!("  .shared .align 128 .b8 tiles[{bytes}];\n"), 0),
+            false => (DYNAMIC, String::new(), bytes as u32),
+        }
+    }
+
     /// `per_block` of the items for a block of so many threads.
     fn of_items(items: &Dim, per_block: i64, threads: i64) -> Form {
         let grid = items.ceildiv(&Dim::constant(per_block));
@@ -95,9 +107,15 @@ impl Family {
     }
 }
 
+/// What entries call the shared memory that is asked for at their launch.
+const DYNAMIC: &str = "dynamic";
+
 /// A module of several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
-    let head = format!(".version 8.0\n.target {}\n.address_size 64\n", target.name());
+    let mut head = format!(".version 8.0\n.target {}\n.address_size 64\n", target.name());
+    if kernels.iter().any(|k| k.shared_bytes > 0) {
+        head += &format!(".extern .shared .align 128 .b8 {DYNAMIC}[];\n");
+    }
     kernels.iter().fold(head, |text, k| text + "\n" + &k.text)
 }
 
