@@ -47,6 +47,14 @@ impl Case {
         numbers(&results[0])
     }
 
+    /// The operand that is added to scores: the one with a dimension less than the factors, or with as many.
+    pub fn mask(&self) -> usize {
+        let mask = [self.problem.keys as usize];
+        let is_mask = |t: &&Tensor| t.dims().ends_with(&mask);
+        let found = self.reads.iter().find(is_mask).expect("there is a mask");
+        self.reads.iter().position(|t| std::ptr::eq(t, found)).unwrap_or(0)
+    }
+
     pub fn run(&self) -> Outcome {
         self.run_changed(&|text| text)
     }

@@ -61,9 +61,10 @@ impl Flash {
 }
 
 impl Block<'_> {
-    /// `e0` is the block's first column.
+    /// `e0` is the block's first column; the warp's `sums` are of its own ones.
     pub fn finish(&self, asm: &mut Asm, rows: [Row; 2], sums: &Sums, e0: Val) {
         let (cx, flash) = (self.cx, self.flash);
+        let e0 = self.own_columns(asm, e0);
         let ends = rows.map(|row| self.end(asm, row));
         if flash.roles.value_type(cx.def) == DType::F32 {
             self.repair_values(asm, &ends, sums, e0);
@@ -147,7 +148,7 @@ impl Block<'_> {
         })[0]
     }
 
-    /// The score of one element where it is not a number, likewise.
+    /// The score of one element where it is not a number, likewise. The warp's scores are of keys from `first` on.
     pub fn repair_scores(&self, asm: &mut Asm, rows: &[Row; 2], scores: &Sums, first: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let all: Vec<Val> =
@@ -222,7 +223,7 @@ impl Block<'_> {
         let roles = &flash.roles;
         let first = self.first_column(asm, e0);
         let n = cx.extent(asm, roles.e);
-        let whole = cx.def.extent(roles.e).as_const().is_some_and(|n| n % flash.columns == 0 && flash.columns % 8 == 0);
+        let whole = cx.def.extent(roles.e).as_const().is_some_and(|n| n % (8 * flash.warps_n * flash.warp_columns()) == 0);
         for (j, sum) in sums.of[0].iter().enumerate() {
             let by = asm.i64(8 * j as i64);
             let column = asm.bin("arith.addi", first, by);

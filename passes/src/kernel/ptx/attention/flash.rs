@@ -10,25 +10,45 @@ use super::super::gemm::copy::{log2, shift};
 use super::super::index::narrow;
 use super::fill::Source;
 use super::fragments::{Readers, zeros};
-use super::plan::{Flash, ROWS, STAGES};
+use super::plan::{Flash, ROWS};
 use super::softmax::Block;
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::eval::{Cx, Point, decode};
 use sardonyx_runtime::{DType, Dim};
 
 pub fn emit(cx: &Cx, asm: &mut Asm, flash: &Flash) -> Form {
+    let (tiles, variables, shared_bytes) = Form::shared(flash.shared_bytes());
+    let tiles = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
+    match (&flash.few, flash.roles.i) {
+        (Some(few), Some(i)) => {
+            let (rows, most) = (cx.extent(asm, i), asm.i64(ROWS));
+            let is_few = asm.cmpi("sle", rows, most);
+            let one_of = |asm: &mut Asm, flash: &Flash| {
+                block(cx, asm, flash, tiles);
+                vec![]
+            };
+            asm.if_else(is_few, &[], |asm| one_of(asm, few), |asm| one_of(asm, flash));
+        }
+        (_, _) => block(cx, asm, flash, tiles),
+    }
+    Form { grid: flash.grid(cx.def), block: flash.threads() as u32, shared_bytes, variables, wide: true }
+}
+
+/// The code of one block, whose shared memory begins at `tiles`.
+fn block(cx: &Cx, asm: &mut Asm, flash: &Flash, tiles: Val) {
     let (point, [i0, e0]) = place(cx, asm, flash);
     let thread = asm.special("%tid.x");
     let warp = shift(asm, "arith.shrui", thread, 5);
-    let (tiles, variables, shared_bytes) = Form::shared(flash.shared_bytes());
-    let q_tile = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
-    let block = Block::new(cx, asm, flash, point.clone());
-    let own = shift(asm, "arith.shli", warp, log2(ROWS));
+    let across = asm.int(flash.warps_n - 1, Ty::I32);
+    let warp_n = asm.bin("arith.andi", warp, across);
+    let warp_m = shift(asm, "arith.shrui", warp, log2(flash.warps_n));
+    let block = Block::new(cx, asm, flash, point.clone(), (warp_n, tiles));
+    let own = shift(asm, "arith.shli", warp_m, log2(ROWS));
     let own = asm.cast("arith.extui", own, Elem::I64);
     let first_row = asm.bin("arith.addi", i0, own);
     let rows = block.rows(asm, first_row);
-    let sums = zeros(asm, (flash.columns + 7) / 8);
-    let readers = Readers::new(asm, flash, q_tile, warp);
+    let sums = zeros(asm, flash.warp_columns());
+    let readers = Readers::new(asm, flash, tiles, (warp_m, warp_n));
     // Where tiles begin.
     let mut start = point;
     let zero = asm.i64(0);
@@ -48,16 +68,13 @@ pub fn emit(cx: &Cx, asm: &mut Asm, flash: &Flash) -> Form {
                 left_of(asm, n, i0, flash.rows())
             }
         };
-        queries.fill(asm, q_tile, Some(i0), left);
-        let pipe = Pipe {
-            flash,
-            keys: Source::new(cx, asm, flash, &flash.k, &start),
-            values: Source::new(cx, asm, flash, &flash.v, &start),
-            n_keys,
-        };
-        pipe.run(asm, q_tile, |asm, stage, first| {
+        queries.fill(asm, tiles, Some(i0), left);
+        let keys = Source::new(cx, asm, flash, &flash.k, &start);
+        let values = Source::new(cx, asm, flash, &flash.v, &start);
+        Pipe { flash, keys, values, n_keys }.run(asm, tiles, |asm, stage, first| {
             let (score_type, value_type) = flash.types(cx.def);
             let scores = readers.scores(asm, score_type, stage, flash.score_steps(cx.def));
+            let first = block.own_keys(asm, first);
             if score_type == DType::F32 {
                 block.repair_scores(asm, &rows, &scores, first);
             }
@@ -68,7 +85,6 @@ pub fn emit(cx: &Cx, asm: &mut Asm, flash: &Flash) -> Form {
         });
     });
     block.finish(asm, rows, &sums, e0);
-    Form { grid: flash.grid(cx.def), block: flash.threads() as u32, shared_bytes, variables, wide: true }
 }
 
 /// The batch variables of the block, its first row and its first column. Rows of one batch point follow each other:
@@ -122,31 +138,42 @@ impl Pipe<'_> {
     }
 
     /// Calls `each` with the stage and the first key of every piece; there is one at least.
-    fn run(&self, asm: &mut Asm, q_tile: Val, each: impl FnOnce(&mut Asm, Val, Val)) {
+    fn run(&self, asm: &mut Asm, tiles: Val, each: impl FnOnce(&mut Asm, Val, Val)) {
         let (flash, zero) = (self.flash, asm.i64(0));
-        let before = asm.int(flash.q.bytes(), Ty::I32);
-        let base = asm.bin("arith.addi", q_tile, before);
-        let size = asm.int(flash.stage_bytes(), Ty::I32);
-        let second = asm.bin("arith.addi", base, size);
-        let state = asm.variables(&[base, second, zero]);
+        let place = |asm: &mut Asm, stage: i64| {
+            let before = asm.int(flash.q.bytes() + stage * flash.stage_bytes(), Ty::I32);
+            asm.bin("arith.addi", tiles, before)
+        };
+        let (base, end) = (place(asm, 0), place(asm, flash.stages));
+        for stage in 0..flash.stages - 1 {
+            let (target, first) = (place(asm, stage), asm.i64(stage * flash.keys));
+            let there = asm.cmpi("slt", first, self.n_keys);
+            asm.if_then(there, |asm| self.copy(asm, target, first));
+            asm.line("cp.async.commit_group;");
+        }
+        let last = place(asm, flash.stages - 1);
+        let state = asm.variables(&[base, last, zero]);
         let [read, write, first] = state[..] else { unreachable!("three variables") };
-        debug_assert_eq!(STAGES, 2);
-        self.copy(asm, base, zero);
-        asm.line("cp.async.commit_group;");
         let head = asm.label();
         asm.place_label(&head);
-        asm.line("cp.async.wait_group 0;");
+        asm.line(&format!("cp.async.wait_group {};", flash.stages - 2));
         // Everyone's part of this piece is there, and nobody reads the stage that is written next.
         asm.line("bar.sync 0;");
-        let keys = asm.i64(flash.keys);
-        let next = asm.bin("arith.addi", first, keys);
-        let more = asm.cmpi("slt", next, self.n_keys);
-        asm.if_then(more, |asm| self.copy(asm, write, next));
+        let ahead = asm.i64((flash.stages - 1) * flash.keys);
+        let coming = asm.bin("arith.addi", first, ahead);
+        let there = asm.cmpi("slt", coming, self.n_keys);
+        asm.if_then(there, |asm| self.copy(asm, write, coming));
         asm.line("cp.async.commit_group;");
         each(asm, read, first);
-        let was = asm.variables(&[read])[0];
-        asm.set(read, write);
-        asm.set(write, was);
+        let size = asm.int(flash.stage_bytes(), Ty::I32);
+        for stage in [read, write] {
+            let next = asm.bin("arith.addi", stage, size);
+            let wraps = asm.cmpi("eq", next, end);
+            let next = asm.select(wraps, base, next);
+            asm.set(stage, next);
+        }
+        let keys = asm.i64(flash.keys);
+        let next = asm.bin("arith.addi", first, keys);
         asm.set(first, next);
         let more = asm.cmpi("slt", first, self.n_keys);
         let more = asm.name(more, 0);

@@ -15,17 +15,18 @@ const TOGETHER: usize = 8;
 /// What the threads of a warp read from: places that are the same for all pieces.
 pub struct Readers<'a> {
     flash: &'a Flash,
-    /// Where the warp's queries begin.
+    /// Where the warp's queries begin, and from there.
     q_rows: Val,
-    /// In a tile of keys, and from there.
+    q: Val,
+    /// In a tile of keys.
     k: Val,
     /// In a tile of values, per four of the chunks that lines exchange.
     v: Vec<Val>,
 }
 
 impl<'a> Readers<'a> {
-    /// `q_tile` is where the block's queries are; `warp` is the warp's number.
-    pub fn new(asm: &mut Asm, flash: &'a Flash, q_tile: Val, warp: Val) -> Readers<'a> {
+    /// `q_tile` is where the block's queries are; the warp's numbers are those along rows, and of those that share them.
+    pub fn new(asm: &mut Asm, flash: &'a Flash, q_tile: Val, (warp_m, warp_n): (Val, Val)) -> Readers<'a> {
         let lane = asm.special("%laneid");
         let bits = |asm: &mut Asm, right: i64, mask: i64| {
             let v = shift(asm, "arith.shrui", lane, right);
@@ -38,8 +39,21 @@ impl<'a> Readers<'a> {
         let chunk = shift(asm, "arith.shli", chunk, 4);
         let line = shift(asm, "arith.shli", within, log2(flash.k.lines.pitch));
         let k = asm.bin("arith.addi", line, chunk);
-        let rows = shift(asm, "arith.shli", warp, log2(ROWS * flash.q.lines.pitch));
+        let q = k;
+        let rows = shift(asm, "arith.shli", warp_m, log2(ROWS * flash.q.lines.pitch));
         let q_rows = asm.bin("arith.addi", q_tile, rows);
+        let k = match flash.warp_keys() {
+            // Two matrices at a time: lane 8j + r addresses row r of eight.
+            8 => {
+                let (line, half) = (shift(asm, "arith.shli", low, log2(flash.k.lines.pitch)), bits(asm, 3, 1));
+                let chunk = asm.bin("arith.xori", half, low);
+                let chunk = shift(asm, "arith.shli", chunk, 4);
+                asm.bin("arith.addi", line, chunk)
+            }
+            _ => k,
+        };
+        let own_keys = shift(asm, "arith.shli", warp_n, log2(flash.warp_keys() * flash.k.lines.pitch));
+        let k = asm.bin("arith.addi", k, own_keys);
         let place = match flash.v.lines.element_bytes {
             4 => {
                 let (group, t) = (bits(asm, 2, 7), bits(asm, 0, 3));
@@ -54,25 +68,37 @@ impl<'a> Readers<'a> {
                 asm.bin("arith.addi", line, chunk)
             }
         };
+        let own_columns = if flash.warps_n == 1 {
+            asm.int(0, Ty::I32)
+        } else {
+            let bytes = 8 * flash.v.lines.element_bytes * flash.warp_columns();
+            shift(asm, "arith.shli", warp_n, log2(bytes))
+        };
+        let place = asm.bin("arith.xori", place, own_columns);
         let v = (0..4).map(|i| exclusive_or(asm, place, 32 * i)).collect();
-        Readers { flash, q_rows, k, v }
+        Readers { flash, q_rows, q, k, v }
     }
 
     /// The scores of the warp's queries and the keys whose tile begins at `tile`: four per thread and eight keys.
     pub fn scores(&self, asm: &mut Asm, dtype: DType, tile: Val, steps: i64) -> Sums {
         let flash = self.flash;
-        let sums = zeros(asm, flash.keys / 8);
+        let sums = zeros(asm, flash.warp_keys() / 8);
         for step in 0..steps {
-            let within = exclusive_or(asm, self.k, 32 * step);
+            let within = exclusive_or(asm, self.q, 32 * step);
             let a_at = asm.bin("arith.addi", self.q_rows, within);
-            let v = load_matrices(asm, a_at, 0, "");
+            let v = load_matrices(asm, a_at, 0, 4, "");
             let a = pairs_of(asm, v);
             let a = Parts::of(asm, dtype, a);
+            let within = exclusive_or(asm, self.k, 32 * step);
             let b_at = asm.bin("arith.addi", tile, within);
             let mut b: Vec<Fragment> = vec![];
-            for pair in 0..flash.keys / 16 {
-                let v = load_matrices(asm, b_at, pair * 16 * flash.k.lines.pitch, "");
+            for pair in 0..flash.warp_keys() / 16 {
+                let v = load_matrices(asm, b_at, pair * 16 * flash.k.lines.pitch, 4, "");
                 b.extend(pairs_of(asm, v));
+            }
+            if flash.warp_keys() == 8 {
+                let v = load_matrices(asm, b_at, 0, 2, "");
+                b.push([0, 1].map(|k| asm.extract(v, k)));
             }
             sums.add_products(asm, dtype, &a, &b);
         }
@@ -114,7 +140,7 @@ impl<'a> Readers<'a> {
         let mut fragments = vec![];
         for pair in first / 2..end.div_ceil(2) {
             let offset = step * 16 * lines.pitch + (pair / 4 * 128) as i64;
-            let v = load_matrices(asm, places[pair % 4], offset, ".trans");
+            let v = load_matrices(asm, places[pair % 4], offset, 4, ".trans");
             // Here the matrices' order is rows first.
             fragments.extend([0, 2].map(|n| [0, 1].map(|k| asm.extract(v, n + k))));
         }
@@ -152,11 +178,11 @@ fn fragments_of(asm: &mut Asm, dtype: DType, powers: &[[Val; 2]]) -> Vec<Fragmen
     .to_vec()
 }
 
-fn load_matrices(asm: &mut Asm, at: Val, offset: i64, how: &str) -> Val {
-    let v = asm.register(Ty::new(Elem::I32, 4));
-    let names: Vec<String> = (0..4).map(|i| asm.name(v, i)).collect();
+fn load_matrices(asm: &mut Asm, at: Val, offset: i64, n: u32, how: &str) -> Val {
+    let v = asm.register(Ty::new(Elem::I32, n));
+    let names: Vec<String> = (0..n).map(|i| asm.name(v, i)).collect();
     let at = asm.name(at, 0);
-    asm.line(&format!("ldmatrix.sync.aligned.m8n8.x4{how}.shared.b16 {{{}}}, [{at}+{offset}];", names.join(", ")));
+    asm.line(&format!("ldmatrix.sync.aligned.m8n8.x{n}{how}.shared.b16 {{{}}}, [{at}+{offset}];", names.join(", ")));
     v
 }
 

@@ -11,17 +11,22 @@ const SHARED_MAX: i64 = 160 * 1024;
 /// Columns of a result that a warp keeps sums of.
 const COLUMNS_MAX: i64 = 128;
 
-/// Stages of the pipeline: one piece of keys is computed with while the next one is copied.
-pub const STAGES: i64 = 2;
+/// Warps of a block.
+const WARPS: i64 = 4;
 
 /// Rows of one matrix instruction.
 pub const ROWS: i64 = 16;
 
-/// A block takes the queries of some rows, one warp 16 of them, and goes over all keys.
+/// A block takes the queries of some rows and goes over all keys. Each warp has 16 rows; where there are no more, the
+/// warps share the keys of a piece, and then the columns.
 #[derive(Clone, Debug)]
 pub struct Flash {
     pub roles: Roles,
-    pub warps: i64,
+    /// Warps along rows, and those that share a row.
+    pub warps_m: i64,
+    pub warps_n: i64,
+    /// Pieces of keys in shared memory: one is computed with while the others are copied.
+    pub stages: i64,
     /// Keys of a piece.
     pub keys: i64,
     /// Columns of the result of a block.
@@ -29,6 +34,9 @@ pub struct Flash {
     pub q: Tile,
     pub k: Tile,
     pub v: Tile,
+    /// What launches with few rows take instead, where the number of rows is known at the launch only. Results are the
+    /// same.
+    pub few: Option<Box<Flash>>,
 }
 
 /// One of the factors: lines of rows or keys, in which neighbours follow `along`.
@@ -49,6 +57,14 @@ pub struct Tile {
 impl Flash {
     pub fn of(def: &KernelDef) -> Option<Flash> {
         let roles = Roles::of(def)?;
+        let queries = roles.i.map_or(Some(1), |i| def.extent(i).as_const());
+        let is_few = queries.is_some_and(|n| n <= ROWS);
+        let flash = Flash::with(def, &roles, is_few)?;
+        let few = if queries.is_none() { Some(Box::new(Flash::with(def, &roles, true)?)) } else { None };
+        Some(Flash { few, ..flash })
+    }
+
+    fn with(def: &KernelDef, roles: &Roles, is_few: bool) -> Option<Flash> {
         let (d, e) = (def.extent(roles.d).as_const()?, def.extent(roles.e).as_const()?);
         if d < 1 || e < 1 {
             return None;
@@ -58,38 +74,71 @@ impl Flash {
         let columns = e.min(COLUMNS_MAX);
         let wide = d.max(columns) > 64;
         let keys = if score_bytes + value_bytes > 4 || wide { 32 } else { 64 };
-        let warps = 4;
+        let warps_m = if is_few { 1 } else { WARPS };
         let tile = |statement, across: Option<usize>, along, n_lines, length: i64, bytes: i64, swizzle| {
             let length = (length as u64).next_power_of_two().max(128 / bytes as u64) as i64;
             let lines = Lines { pitch: length * bytes, element_bytes: bytes, swizzle };
-            let operand = across.and_then(|a| copied(def, &roles, statement, (a, n_lines), (along, length), lines));
+            let operand = across.and_then(|a| copied(def, roles, statement, (a, n_lines), (along, length), lines));
             Tile { statement, across, along, n_lines, length, lines, operand }
         };
         let by_line = (0, 7, 0);
         // Values of 4 bytes are read one by one: keys 2t and 2t + 1 by thread t of four.
         let of_values = if value_bytes == 4 { (1, 3, 1) } else { by_line };
-        let q = tile(roles.left, roles.i, roles.d, warps * ROWS, d, score_bytes, by_line);
+        let q = tile(roles.left, roles.i, roles.d, warps_m * ROWS, d, score_bytes, by_line);
         let k = tile(roles.right, Some(roles.j), roles.d, keys, d, score_bytes, by_line);
         let v = tile(roles.value, Some(roles.j), roles.e, keys, columns, value_bytes, of_values);
-        let flash = Flash { warps, keys, columns, q, k, v, roles };
-        (flash.shared_bytes() <= SHARED_MAX).then_some(flash)
+        let flash = |stages| {
+            let (q, k, v, roles) = (q.clone(), k.clone(), v.clone(), roles.clone());
+            Flash { roles, warps_m, warps_n: WARPS / warps_m, stages, keys, columns, q, k, v, few: None }
+        };
+        // With few rows there is little to compute while a piece comes.
+        let stages = if is_few { [3, 2] } else { [2, 2] };
+        stages.map(flash).into_iter().find(|f| f.own_bytes() <= SHARED_MAX)
     }
 
     pub fn threads(&self) -> i64 {
-        self.warps * 32
+        WARPS * 32
     }
 
     /// Rows of a block.
     pub fn rows(&self) -> i64 {
-        self.warps * ROWS
+        self.warps_m * ROWS
+    }
+
+    /// Keys of a piece whose scores one warp computes.
+    pub fn warp_keys(&self) -> i64 {
+        self.keys / self.warps_n
+    }
+
+    /// Columns of a warp, by eight. Together the warps have no more than a line has room for.
+    pub fn warp_columns(&self) -> i64 {
+        let all = (self.columns + 7) / 8;
+        if self.warps_n == 1 {
+            return all;
+        }
+        let some = (all + self.warps_n - 1) / self.warps_n;
+        let some = (some as u64).next_power_of_two() as i64;
+        // Values of 2 bytes are read 16 columns at a time.
+        if self.v.lines.element_bytes == 2 { some.max(2) } else { some }
     }
 
     pub fn stage_bytes(&self) -> i64 {
         self.k.bytes() + self.v.bytes()
     }
 
+    fn own_bytes(&self) -> i64 {
+        let exchanged = if self.warps_n > 1 { self.warps_n * ROWS * 4 + self.keys * ROWS * 4 } else { 0 };
+        self.exchange_at() + exchanged
+    }
+
+    /// Where warps that share rows leave each other their largest scores, then their exponentials.
+    pub fn exchange_at(&self) -> i64 {
+        self.q.bytes() + self.stages * self.stage_bytes()
+    }
+
+    /// Whatever is launched.
     pub fn shared_bytes(&self) -> i64 {
-        self.q.bytes() + STAGES * self.stage_bytes()
+        self.own_bytes().max(self.few.as_ref().map_or(0, |few| few.own_bytes()))
     }
 
     pub fn tiles_i(&self, def: &KernelDef) -> Dim {
@@ -102,7 +151,10 @@ impl Flash {
 
     pub fn grid(&self, def: &KernelDef) -> Dim {
         let batch = self.roles.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
-        batch * self.tiles_i(def) * Dim::constant(self.tiles_e(def))
+        let own = batch * self.tiles_i(def) * Dim::constant(self.tiles_e(def));
+        let (Some(few), Some(i)) = (&self.few, self.roles.i) else { return own };
+        let many = def.extent(i).dim().floordiv(&Dim::constant(ROWS + 1)).minimum(&Dim::constant(1));
+        many.clone() * own + (Dim::constant(1) - many) * few.grid(def)
     }
 
     /// Steps of d of one matrix instruction, and of keys: 32 bytes each.

@@ -157,9 +157,9 @@ impl<'a> Stream<'a> {
                 Ok(asm.bin("arith.muli", self.line_step, n))
             }
         };
-        let mut staged = vec![];
         let mut first = self.source;
         for part in 0..parts {
+            let mut staged = vec![];
             let before = part * self.threads * elements;
             if part > 0 {
                 let (n, step) = (asm.i64(self.threads * elements), self.inner_step);
@@ -207,10 +207,10 @@ impl<'a> Stream<'a> {
                 );
                 staged.extend(unit_copy(asm, unit, &guard, at, size));
             }
-        }
-        for (target, value) in staged {
-            let value = asm.name(value, 0);
-            asm.line(&format!("{guard}st.shared.b16 [{target}], {value};"));
+            for (target, value) in staged {
+                let value = asm.name(value, 0);
+                asm.line(&format!("{guard}st.shared.b16 [{target}], {value};"));
+            }
         }
     }
 }
