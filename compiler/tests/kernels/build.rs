@@ -44,6 +44,12 @@ impl Builder {
         self
     }
 
+    /// Gives the last operand room for `size`, a symbol or a number, along an axis.
+    pub fn give_room(&mut self, axis: usize, size: &str) {
+        let size = Dim::parse(size).unwrap();
+        self.0.reads.last_mut().unwrap().layout = Layout::Capacity { axis, size };
+    }
+
     /// A second load of operand `container`.
     pub fn again(&mut self, container: usize, index: &[&str]) -> usize {
         let dtype = self.0.reads[container].dtype;
