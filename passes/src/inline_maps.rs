@@ -9,8 +9,9 @@ use crate::fusion::{
     STATEMENTS_MAX, Site as Changes, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data,
     kernel, own_vars, sweep, tidy,
 };
+use crate::miss::{self, Miss};
 use crate::{Rewrites, rewrite};
-use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step};
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
 
@@ -20,7 +21,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
+        miss::note_reducers(&program, rewrites);
         sweep(&mut program, rewrites, "inline", find, apply);
+        miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })
 }
@@ -42,40 +45,57 @@ fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
     let args = &program.steps[consumer].args;
     args.iter().enumerate().find_map(|(operand, &id)| {
         let site = Site { producer: uses.producers[id]?, consumer, operand };
-        matches(program, uses, &site).then_some(site)
+        matches(program, uses, &site).is_ok().then_some(site)
     })
 }
 
-fn matches(program: &Program, uses: &Uses, site: &Site) -> bool {
+/// Why a producer is not computed in a consumer; `None` where it can be.
+pub fn why_not(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Miss> {
+    let args = &program.steps[consumer].args;
+    let operands = (0..args.len()).filter(|&i| uses.producers[args[i]] == Some(producer));
+    let misses: Vec<Miss> = operands
+        .map(|operand| matches(program, uses, &Site { producer, consumer, operand }))
+        .map_while(std::result::Result::err)
+        .collect();
+    let n = args.iter().filter(|&&a| uses.producers[a] == Some(producer)).count();
+    (misses.len() == n).then(|| misses.first().copied().unwrap_or(Miss::Unlike))
+}
+
+fn matches(program: &Program, uses: &Uses, site: &Site) -> std::result::Result<(), Miss> {
     let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
-    let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
-    if p_step.update.is_some()
-        || p.class() != Class::Map
-        || !stores_identity(p)
-        || p.body.len() + c.body.len() > STATEMENTS_MAX
-    {
-        return false;
-    }
-    if !keeps_range_checks(p, c_step, c, site.operand) {
-        return false;
-    }
+    let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
+    let refuse = |miss: Miss, refused: bool| if refused { Err(miss) } else { Ok(()) };
+    refuse(Miss::Unlike, p_step.update.is_some() || p.class() != Class::Map)?;
+    refuse(Miss::OtherPlaces, !stores_identity(p))?;
+    refuse(Miss::Statements, p.body.len() + c.body.len() > STATEMENTS_MAX)?;
+    refuse(Miss::FromData, !keeps_range_checks(p, c_step, c, site.operand))?;
+    let result = p_step.results[0];
+    let other = uses.consumers[result].iter().copied().find(|&other| other != site.consumer);
     if c.class() == Class::Contract {
-        return is_plain_copy(p);
+        let shared = other.filter(|_| !is_factor(c, site.operand)).map(Miss::ReadElsewhere);
+        return refuse(shared.unwrap_or(Miss::IntoContraction), !is_plain_copy(p));
     }
-    let readers = &uses.consumers[p_step.results[0]];
     if c.class() == Class::Attention && !is_plain_copy(p) {
-        let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
         let place = places(c_step, c, site.operand);
         let cheap = match place {
-            Some(Level::Deep) => only_reader,
+            Some(Level::Deep) => {
+                if let Some(other) = other {
+                    return Err(Miss::ReadElsewhere(other));
+                }
+                !program.is_output(result)
+            }
             Some(Level::Point) => is_index_map(p),
             Some(Level::Row) | None => false,
         };
-        return cheap && stores_points(p_step, p, c_step, c, site.operand);
+        refuse(Miss::Repeated, !cheap)?;
+    } else if !is_index_map(p) {
+        if let Some(other) = other {
+            return Err(Miss::ReadElsewhere(other));
+        }
+        refuse(Miss::Output, program.is_output(result))?;
+        refuse(Miss::Repeated, !reads_each_point_once(c_step, c, site.operand))?;
     }
-    let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
-    let cheap = is_index_map(p) || (only_reader && reads_each_point_once(c_step, c, site.operand));
-    cheap && stores_points(p_step, p, c_step, c, site.operand)
+    refuse(Miss::Repeated, !stores_points(p_step, p, c_step, c, site.operand))
 }
 
 /// What the consumer stores along its inner space still depends on the point there: an operand that is the same along
@@ -91,7 +111,7 @@ fn stores_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: 
 /// An index from data is checked against the operand's dimension: the producer has a load that checks it against the
 /// same extent. (A slice has another extent, a broadcast does not look.)
 fn keeps_range_checks(p: &Kernel, step: &Step, c: &Kernel, operand: usize) -> bool {
-    let checks = |v: usize, s: &sardonyx_dialects::flow::Statement| match &s.body {
+    let checks = |v: usize, s: &Statement| match &s.body {
         Body::Load { memlet, guard: None } => {
             let at = memlet.index.iter().position(|d| bare_var(d) == Some(v));
             at.is_some_and(|at| p.reads[memlet.container].dims[at] == p.writes[0].dims[v])
@@ -112,6 +132,13 @@ fn stores_identity(p: &Kernel) -> bool {
     let [store] = p.stores.as_slice() else { return false };
     store.memlet.index.iter().enumerate().all(|(i, d)| *d == Kernel::var(i))
         && store.memlet.index.len() == p.outer.len()
+}
+
+/// A contraction multiplies the operand, or else reads it after the sum.
+fn is_factor(c: &Kernel, operand: usize) -> bool {
+    let levels = c.levels();
+    let reads = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == operand);
+    c.body.iter().zip(levels).any(|(s, level)| level == Level::Point && reads(s))
 }
 
 /// One load at computed places. (A guard or an index from data would be statements too.)
