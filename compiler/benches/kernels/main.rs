@@ -31,7 +31,9 @@ fn main() {
     let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
     let start = Instant::now();
     let object = build_shared_object(&named).unwrap();
-    if let Ok(p) = std::env::var("B2_DUMP") { std::fs::write(p, &object).unwrap(); }
+    if let Ok(p) = std::env::var("B2_DUMP") {
+        std::fs::write(p, &object).unwrap();
+    }
     let (ms, kb) = (start.elapsed().as_secs_f64() * 1e3, object.len() / 1024);
     println!("{} kernels, two variants: {ms:.0} ms, {kb} KB", shapes.len());
     let library = Library::new(&object);

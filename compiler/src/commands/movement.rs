@@ -43,7 +43,8 @@ pub fn short(n: i64) -> String {
 pub fn print(m: &Movement, out: &mut dyn Write) -> Result<()> {
     let at: Vec<String> = m.sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
     say(out, &format!("movement in words at {} on {}:", at.join(" "), m.device))?;
-    let head = ["class", "operators", "words", "share", "launches", "words", "share", "scheduled", "bound", "operations"];
+    let head =
+        ["class", "operators", "words", "share", "launches", "words", "share", "scheduled", "bound", "operations"];
     say(out, &line(&head.map(String::from)))?;
     let (before, after) = (sum(&m.before), sum(&m.after));
     for kind in Kind::ALL {
@@ -111,11 +112,7 @@ pub fn movement_json(m: &Movement) -> Json {
         ("at", at_json(m)),
         (
             "algebraic",
-            Json::Object(vec![
-                ("before", before.words.into()),
-                ("after", after.words.into()),
-                ("formulas", formulas),
-            ]),
+            Json::Object(vec![("before", before.words.into()), ("after", after.words.into()), ("formulas", formulas)]),
         ),
         ("scheduled", Json::Object(vec![("after", after.scheduled.into())])),
         ("lower_bound", after.lower_bound.into()),
@@ -126,7 +123,8 @@ pub fn movement_json(m: &Movement) -> Json {
 }
 
 fn at_json(m: &Movement) -> Json {
-    let symbol = |(name, n): (&String, &i64)| Json::Object(vec![("symbol", name.as_str().into()), ("size", (*n).into())]);
+    let symbol =
+        |(name, n): (&String, &i64)| Json::Object(vec![("symbol", name.as_str().into()), ("size", (*n).into())]);
     Json::List(m.sizes.iter().map(symbol).collect())
 }
 

@@ -5,15 +5,7 @@ use crate::check;
 use crate::harness::Case;
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
-
-impl Builder {
-    /// What is summed at each inner point.
-    pub fn deep(mut self, extents: &[&str]) -> Builder {
-        self.0.deep = extents.iter().map(|e| Dim::parse(e).unwrap()).collect();
-        self
-    }
-}
+use sardonyx_runtime::DType;
 
 /// reduce_j f(reduce_d x[i, d] · y[j, d]) for any two reductions, of any type
 fn nested(outer: ReduceFn, inner: ReduceFn, t: DType, [i, j, d]: [&str; 3]) -> Kernel {

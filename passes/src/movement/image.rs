@@ -151,9 +151,7 @@ impl Reach {
         let mut groups = vec![];
         // Variables whose ranges a guard may leave empty: 0 where it does, and then nothing is read.
         let whole = whole(facts.kernel);
-        let maybe = |v: &usize| {
-            access.ranges[*v] != whole[*v] && !facts.ge(&access.ranges[*v].n, &Dim::constant(1))
-        };
+        let maybe = |v: &usize| access.ranges[*v] != whole[*v] && !facts.ge(&access.ranges[*v].n, &Dim::constant(1));
         let mut open: BTreeSet<usize> = (0..access.ranges.len()).filter(&maybe).collect();
         for members in grouped(&moved) {
             let extents: Vec<&Dim> = members.iter().map(|d| &dims[*d]).collect();

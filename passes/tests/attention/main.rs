@@ -44,17 +44,9 @@ fn close(p: Problem) -> Outcome {
 }
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-const SCORES: [Score; 7] = [
-    Score::Nothing,
-    Score::Scaled,
-    Score::Mask,
-    Score::FullMask,
-    Score::Causal,
-    Score::Hidden,
-    Score::Capped,
-];
-const WEIGHTS: [Weights; 5] =
-    [Weights::After, Weights::Inside, Weights::Visible, Weights::Cleaned, Weights::Inverse];
+const SCORES: [Score; 7] =
+    [Score::Nothing, Score::Scaled, Score::Mask, Score::FullMask, Score::Causal, Score::Hidden, Score::Capped];
+const WEIGHTS: [Weights; 5] = [Weights::After, Weights::Inside, Weights::Visible, Weights::Cleaned, Weights::Inverse];
 const LIES: [Lie; 5] = [Lie::Heads, Lie::Rows, Lie::Stacked, Lie::Turned, Lie::Room];
 
 #[test]
@@ -112,7 +104,19 @@ fn extents_around_the_tiles() {
 #[test]
 fn every_width() {
     for dtype in DTYPES {
-        for (d, e) in [(1, 1), (1, 64), (3, 7), (16, 40), (40, 24), (64, 64), (80, 80), (96, 96), (128, 128), (128, 65), (256, 160)] {
+        for (d, e) in [
+            (1, 1),
+            (1, 64),
+            (3, 7),
+            (16, 40),
+            (40, 24),
+            (64, 64),
+            (80, 80),
+            (96, 96),
+            (128, 128),
+            (128, 65),
+            (256, 160),
+        ] {
             for (queries, lie, right) in
                 [(3, Lie::Rows, Right::Plain), (40, Lie::Heads, Right::Joined), (70, Lie::Turned, Right::Plain)]
             {
@@ -141,9 +145,15 @@ fn without_tensor_cores() {
     for (dtype, symbolic_width) in
         [(DType::F32, true), (DType::F16, true), (DType::BF16, true), (DType::F64, false), (DType::F64, true)]
     {
-        for (queries, keys, d, e) in
-            [(1, 1, 1, 1), (3, 0, 4, 4), (5, 127, 8, 64), (2, 128, 16, 129), (4, 129, 3, 128), (1, 300, 33, 7), (0, 3, 2, 2)]
-        {
+        for (queries, keys, d, e) in [
+            (1, 1, 1, 1),
+            (3, 0, 4, 4),
+            (5, 127, 8, 64),
+            (2, 128, 16, 129),
+            (4, 129, 3, 128),
+            (1, 300, 33, 7),
+            (0, 3, 2, 2),
+        ] {
             for weights in WEIGHTS {
                 turn += 1;
                 let (score, lie) = (SCORES[turn % 7], LIES[turn % 5]);
@@ -248,9 +258,13 @@ fn a_row_depends_on_no_other() {
                 case.run().values[..e as usize].to_vec()
             };
             let alone = of(1, 1, 45);
-            for (queries, batch, keys) in [(16, 1, 45), (17, 1, 45), (70, 2, 45), (1, 3, 64), (16, 1, 70), (20, 2, 200)] {
+            for (queries, batch, keys) in [(16, 1, 45), (17, 1, 45), (70, 2, 45), (1, 3, 64), (16, 1, 70), (20, 2, 200)]
+            {
                 let got = of(queries, batch, keys);
-                assert!(got == alone, "{dtype} {e}: {queries} rows, {batch} batches, {keys} keys: {got:?}, not {alone:?}");
+                assert!(
+                    got == alone,
+                    "{dtype} {e}: {queries} rows, {batch} batches, {keys} keys: {got:?}, not {alone:?}"
+                );
             }
         }
     }

@@ -43,7 +43,14 @@ fn it_moves_448_8_million_words_unfused() {
 fn optimised_it_moves_less() {
     let m = at("x86-64-v4");
     for row in &m.after {
-        println!("{:<4} {:<13} {:>11} {:>11} {}", row.name, row.kind.name(), row.words, row.scheduled.unwrap(), row.origins.join(" "));
+        println!(
+            "{:<4} {:<13} {:>11} {:>11} {}",
+            row.name,
+            row.kind.name(),
+            row.words,
+            row.scheduled.unwrap(),
+            row.origins.join(" ")
+        );
     }
     let after = sum(&m.after);
     println!("after: {} words in {} launches", after.words, after.rows);

@@ -142,7 +142,12 @@ fn formulas_are_what_enumeration_counts() {
         match read.sure {
             Sure::Exact => assert_eq!(said, counted, "seed {seed}: {} {sizes:?}\n{}", read.words, shown(&kernel)),
             Sure::ByData | Sure::AtMost => {
-                assert!(counted <= said && said <= n as i64, "seed {seed}: {} {sizes:?}\n{}", read.words, shown(&kernel));
+                assert!(
+                    counted <= said && said <= n as i64,
+                    "seed {seed}: {} {sizes:?}\n{}",
+                    read.words,
+                    shown(&kernel)
+                );
             }
         }
         exact += (read.sure == Sure::Exact) as u64;

@@ -14,14 +14,14 @@ mod operands;
 mod plan;
 mod weights;
 
-pub use plan::{Plan, plan};
+pub use plan::{BLOCK, CHUNK, Plan, plan};
 
 use super::asm::{Asm, Elem, Val};
 use super::contract::Blocks;
 use super::def::{Op, VarSet};
 use super::eval::{Cx, Point, Variant, decode};
 use super::{map, scalar};
-use plan::{BLOCK, CHUNK, GROUP, STATE_STEP, WIDTH};
+use plan::{GROUP, STATE_STEP, WIDTH};
 use sardonyx_runtime::Dim;
 
 /// A chunk of rows of one batch element.

@@ -106,7 +106,8 @@ impl Block<'_> {
     /// Infinite values have no parts of tf32: a sum that is not a number, of a row that is, is computed again.
     fn repair_values(&self, asm: &mut Asm, ends: &[End; 2], sums: &Sums, e0: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
-        let all: Vec<Val> = sums.of[0].iter().flat_map(|sum| (0..4).map(|i| (*sum, i))).map(|(s, i)| asm.extract(s, i)).collect();
+        let all: Vec<Val> =
+            sums.of[0].iter().flat_map(|sum| (0..4).map(|i| (*sum, i))).map(|(s, i)| asm.extract(s, i)).collect();
         replace_nans(asm, &all, |asm, number| {
             let (odd, below, n) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 0), part(asm, number, 2, 63, 3));
             let zero = asm.i64(0);
@@ -223,7 +224,8 @@ impl Block<'_> {
         let roles = &flash.roles;
         let first = self.first_column(asm, e0);
         let n = cx.extent(asm, roles.e);
-        let whole = cx.def.extent(roles.e).as_const().is_some_and(|n| n % (8 * flash.warps_n * flash.warp_columns()) == 0);
+        let whole =
+            cx.def.extent(roles.e).as_const().is_some_and(|n| n % (8 * flash.warps_n * flash.warp_columns()) == 0);
         for (j, sum) in sums.of[0].iter().enumerate() {
             let by = asm.i64(8 * j as i64);
             let column = asm.bin("arith.addi", first, by);

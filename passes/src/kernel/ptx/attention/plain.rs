@@ -4,10 +4,10 @@
 //! the sums depend on; the other ones are its *own*: its threads lie along them. What depends on no own variable is
 //! computed by threads along the inner points, and handed to the others through shared memory, some points at a time.
 
+use super::super::Form;
 use super::super::index::index;
 use super::super::movement::{Launch, Steps, Touch, Traffic};
 use super::super::team::{Partial, Team, WARP};
-use super::super::Form;
 use super::sums::{deep_sums, open_cone};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;

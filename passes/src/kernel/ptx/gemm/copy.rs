@@ -97,9 +97,7 @@ impl<'a> Stream<'a> {
         let source = asm.element(base, at, Elem::I8);
         let wide_column = asm.cast("arith.extui", column, Elem::I64);
         let at = match operand.panels {
-            None => {
-                asm.bin("arith.muli", wide_column, self.inner_step)
-            }
+            None => asm.bin("arith.muli", wide_column, self.inner_step),
             Some(panels) => {
                 let (width, high) = (asm.i64(panels.width - 1), asm.i64(-panels.width));
                 let inside = asm.bin("arith.andi", wide_column, width);
@@ -201,10 +199,7 @@ impl<'a> Stream<'a> {
                 };
                 let target = moved(asm, operand.layout(), target, line);
                 let within = line * operand.pitch() + before * operand.element_bytes;
-                let at = (
-                    format!("{}+{within}", asm.name(target, 0)),
-                    format!("{}+{offset}", asm.name(source, 0)),
-                );
+                let at = (format!("{}+{within}", asm.name(target, 0)), format!("{}+{offset}", asm.name(source, 0)));
                 staged.extend(unit_copy(asm, unit, &guard, at, size));
             }
             for (target, value) in staged {
