@@ -11,7 +11,7 @@ pub fn run(module: Operation) -> Result<()> {
     merge_wherever(module, matches)
 }
 
-fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {
+pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
     let (p, c) = (kernel(p_step)?, kernel(c_step)?);
     if p.class() == Class::Map || c.class() != Class::Map || p.body.len() + c.body.len() > STATEMENTS_MAX {

@@ -13,7 +13,7 @@ pub fn run(module: Operation) -> Result<()> {
     merge_wherever(module, matches)
 }
 
-fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {
+pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
     let (p, c) = (kernel(p_step)?, kernel(c_step)?);
     // A contraction has a generator of its own, which has no rows to share.

@@ -308,15 +308,18 @@ pub fn drop_dead(program: &mut Program) {
 pub fn sort_steps(program: &mut Program) {
     let mut ready: BTreeSet<usize> = program.inputs.iter().map(|(_, id)| *id).collect();
     let mut bound: BTreeSet<String> = BTreeSet::new();
-    let mut rest = std::mem::take(&mut program.steps);
-    while !rest.is_empty() {
+    let mut rest: Vec<Option<Step>> = std::mem::take(&mut program.steps).into_iter().map(Some).collect();
+    let mut first = 0;
+    while first < rest.len() {
         let fits = |step: &Step| {
             data_symbols(program, step).is_subset(&bound)
                 && step.args.iter().chain(&step.update).all(|a| ready.contains(a))
         };
         // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
-        let at = rest.iter().position(fits).unwrap_or(0);
-        let step = rest.remove(at);
+        let at = (first..rest.len()).find(|&i| rest[i].as_ref().is_some_and(fits)).unwrap_or(first);
+        let taken = rest[at].take();
+        first += rest[first..].iter().take_while(|s| s.is_none()).count();
+        let Some(step) = taken else { continue };
         ready.extend(step.results.iter().copied());
         if let FlowOp::Bind { symbol } = &step.op {
             bound.insert(symbol.clone());
@@ -389,7 +392,7 @@ pub fn merge_wherever(module: Operation, matches: fn(&Program, &Uses, usize, usi
 }
 
 /// Merges a consumer into the scope that `m` describes. All results of the producer stay (see `drop_dead`).
-fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match) {
+pub fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match) {
     let (p_step, c_step) = (program.steps[producer].clone(), program.steps[consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let mut args = p_step.args.clone();

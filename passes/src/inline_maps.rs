@@ -24,21 +24,64 @@ pub fn run(module: Operation) -> Result<()> {
 }
 
 /// Step `producer` goes into step `consumer` in place of its operand.
-struct Site {
+pub struct Site {
     producer: usize,
     consumer: usize,
     operand: usize,
 }
 
 fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
-    let args = &program.steps[consumer].args;
-    args.iter().enumerate().find_map(|(operand, &id)| {
-        let site = Site { producer: uses.producers[id]?, consumer, operand };
-        matches(program, uses, &site).then_some(site)
+    find_site(program, uses, consumer, &|site| is_cheap(program, uses, site))
+}
+
+/// A map that goes into the step at no cost, whatever else merges: an index map, or another one into a map.
+pub fn find_free(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
+    let class = |step: usize| kernel(&program.steps[step]).map(Kernel::class);
+    let index_map = |step: usize| kernel(&program.steps[step]).is_some_and(is_index_map);
+    find_site(program, uses, consumer, &|site| {
+        index_map(site.producer) || (class(consumer) == Some(Class::Map) && is_cheap(program, uses, site))
     })
 }
 
-fn matches(program: &Program, uses: &Uses, site: &Site) -> bool {
+fn find_site(program: &Program, uses: &Uses, consumer: usize, wanted: &dyn Fn(&Site) -> bool) -> Option<Site> {
+    let args = &program.steps[consumer].args;
+    args.iter().enumerate().find_map(|(operand, &id)| {
+        let site = Site { producer: uses.producers[id]?, consumer, operand };
+        (is_legal_at(program, &site) && wanted(&site)).then_some(site)
+    })
+}
+
+/// The sites where a step reads another one.
+fn sites(program: &Program, producer: usize, consumer: usize) -> Vec<Site> {
+    let (results, args) = (&program.steps[producer].results, &program.steps[consumer].args);
+    let operands = (0..args.len()).filter(|&o| results.contains(&args[o]));
+    operands.map(|operand| Site { producer, consumer, operand }).collect()
+}
+
+/// Whether the producer can be computed where the consumer reads it.
+pub fn is_legal(program: &Program, producer: usize, consumer: usize) -> bool {
+    let sites = sites(program, producer, consumer);
+    !sites.is_empty() && sites.iter().all(|site| is_legal_at(program, site))
+}
+
+/// Computes the producer, where that is legal, at the place where the consumer reads it.
+pub fn inline_into(program: &mut Program, producer: usize, consumer: usize) {
+    // A map has one result, and a kernel reads a container through one operand.
+    if let Some(site) = sites(program, producer, consumer).first() {
+        apply(program, site);
+    }
+}
+
+/// Whether nothing is computed twice, or next to nothing.
+fn is_cheap(program: &Program, uses: &Uses, site: &Site) -> bool {
+    let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
+    let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
+    let readers = &uses.consumers[p_step.results[0]];
+    let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
+    is_index_map(p) || (only_reader && reads_each_point_once(c_step, c, site.operand))
+}
+
+fn is_legal_at(program: &Program, site: &Site) -> bool {
     let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
     if p_step.update.is_some()
@@ -54,10 +97,7 @@ fn matches(program: &Program, uses: &Uses, site: &Site) -> bool {
     if c.class() == Class::Contract {
         return is_plain_copy(p);
     }
-    let readers = &uses.consumers[p_step.results[0]];
-    let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
-    let cheap = is_index_map(p) || (only_reader && reads_each_point_once(c_step, c, site.operand));
-    cheap && stores_points(p_step, p, c_step, c, site.operand)
+    stores_points(p_step, p, c_step, c, site.operand)
 }
 
 /// What the consumer stores along its inner space still depends on the point there: an operand that is the same along
@@ -161,7 +201,7 @@ fn inlined(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize)
     tidy(Kernel { reads, body: splice.body, stores, ..c.clone() }, args)
 }
 
-fn apply(program: &mut Program, site: &Site) {
+pub fn apply(program: &mut Program, site: &Site) {
     let (p_step, c_step) = (program.steps[site.producer].clone(), program.steps[site.consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let (merged, args) = inlined(&p_step, p, &c_step, c, site.operand);

@@ -3,6 +3,7 @@
 pub mod device_spec;
 mod find_caches;
 mod fold_constants;
+mod fuse;
 mod fuse_epilogues;
 mod fuse_reductions;
 mod fusion;
@@ -43,6 +44,7 @@ pub static PASSES: &[PassRow] = &[
     row("inline-maps", "Computes maps where they are read", inline_maps::run),
     row("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
     row("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
+    row("fuse", "Merges kernels so that the least is moved", fuse::run),
     row("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
     row("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
     row("plan-memory", "Places buffers in one arena", plan_memory::run),
