@@ -13,6 +13,7 @@ use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::kernel::Variant;
+use sardonyx_passes::{RewriteOptions, Rewrites};
 use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,13 +66,15 @@ pub struct Request<'a> {
     pub targets: Vec<Target>,
     /// Put a call with known results into the artifact, which loading it repeats.
     pub selftest: bool,
+    pub rewrites: RewriteOptions,
 }
 
 impl<'a> Request<'a> {
     pub fn new(model: &'a Path, output: impl Into<PathBuf>) -> Request<'a> {
         let output = output.into();
         let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
-        Request { model, output, dims, entries, watch, targets: vec![Target::Cpu], selftest: true }
+        let (targets, rewrites) = (vec![Target::Cpu], RewriteOptions::default());
+        Request { model, output, dims, entries, watch, targets, selftest: true, rewrites }
     }
 }
 
@@ -84,6 +87,8 @@ pub struct Report {
     pub selftest_skipped: Option<String>,
     /// Entry points that a model with caches might have had, and why it has not.
     pub entries_skipped: Vec<Skipped>,
+    /// What the passes applied.
+    pub rewrites: Rewrites,
 }
 
 /// Reads a model and takes it to the value level; for those who interpret it or look at it.
@@ -169,7 +174,8 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     let wanted = request.selftest && request.watch.stop_after.is_none();
     let mut selftest = Err("it was not asked for".to_string());
     let mut selftest_time = None;
-    times.extend(pipeline::run(&context, &mut module, &request.watch, &mut |event| {
+    let mut rewrites = Rewrites::new(request.rewrites.clone());
+    times.extend(pipeline::run_with(&context, &mut module, &request.watch, &mut rewrites, &mut |event| {
         match event {
             Event::Begin(stage) => show(stage),
             Event::End(selftest::STAGE, module) if wanted => {
@@ -185,7 +191,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     times.extend(selftest_time);
     if request.watch.stop_after.is_some() {
         let stopped_at = Some(pipeline::text(&module)?);
-        return Ok(Report { summary: None, stopped_at, times, selftest_skipped: None, entries_skipped });
+        return Ok(Report { summary: None, stopped_at, times, selftest_skipped: None, entries_skipped, rewrites });
     }
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
@@ -203,7 +209,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     let summary = crate::emit::write(&request.output, &product)?;
     times.push(("codegen", start.elapsed()));
     let selftest_skipped = selftest.err();
-    Ok(Report { summary: Some(summary), stopped_at: None, times, selftest_skipped, entries_skipped })
+    Ok(Report { summary: Some(summary), stopped_at: None, times, selftest_skipped, entries_skipped, rewrites })
 }
 
 /// The value-level function of a module: the first one, where it has several entry points.

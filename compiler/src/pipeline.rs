@@ -3,6 +3,7 @@
 use melior::Context;
 use melior::ir::Module;
 use melior::ir::operation::{OperationLike, OperationPrintingFlags};
+use sardonyx_passes::Rewrites;
 use sardonyx_runtime::{Error, Result};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,8 +15,10 @@ pub static STAGES: &[(&str, &str)] = &[
     ("find-caches", "find-caches"),
     ("fold-constants", "fold-constants"),
     ("simplify", "simplify,func.func(cse)"),
+    ("e-graph", "e-graph,simplify,func.func(cse)"),
     ("sdx-to-flow", "sdx-to-flow"),
     ("fuse", "fuse"),
+    ("fuse-attention", "fuse-attention,inline-maps"),
     ("pack-weights", "pack-weights"),
     ("schedule", "schedule"),
     ("plan-memory", "plan-memory"),
@@ -52,6 +55,17 @@ pub fn run<'c>(
     watch: &Watch,
     observe: &mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
 ) -> Result<Vec<(&'static str, Duration)>> {
+    run_with(context, module, watch, &mut Rewrites::default(), observe)
+}
+
+/// The same within the fuel of a compilation, which goes on counting what is applied.
+pub fn run_with<'c>(
+    context: &'c Context,
+    module: &mut Module<'c>,
+    watch: &Watch,
+    rewrites: &mut Rewrites,
+    observe: &mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
+) -> Result<Vec<(&'static str, Duration)>> {
     for name in watch.print_after.iter().filter(|n| *n != "all").chain(&watch.stop_after) {
         if !STAGES.iter().any(|(s, _)| s == name) {
             let known: Vec<&str> = STAGES.iter().map(|(s, _)| *s).collect();
@@ -64,7 +78,8 @@ pub fn run<'c>(
         observe(Event::Begin(name))?;
         let start = Instant::now();
         if !passes.is_empty() {
-            sardonyx_passes::run_pipeline(context, module, &format!("builtin.module({passes})"))?;
+            let pipeline = format!("builtin.module({passes})");
+            sardonyx_passes::run_pipeline_with(context, module, &pipeline, rewrites)?;
         }
         times.push((*name, start.elapsed()));
         observe(Event::End(name, module))?;

@@ -4,13 +4,13 @@
 //! As an append, this is something that a call may do in the memory of the past, where only the new positions are
 //! written. So nothing else may read the past, and the result is one output: both then are one memory.
 
-use crate::rewrite_functions;
+use crate::Rewrites;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Op, Value};
 use sardonyx_runtime::Result;
 
-pub fn run(module: Operation) -> Result<()> {
-    rewrite_functions(module, |function| {
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
         if !crate::is_sdx(function) {
             return Ok(None);
         }
@@ -22,7 +22,9 @@ pub fn run(module: Operation) -> Result<()> {
             return Ok(None);
         }
         for (v, axis) in sites {
-            graph.nodes[v.index()].op = Op::Append { axis };
+            if rewrites.allow("append", &graph.node(v).origins) {
+                graph.nodes[v.index()].op = Op::Append { axis };
+            }
         }
         graph.write(function.context()).map(Some)
     })

@@ -3,7 +3,7 @@
 //! Values come from the interpreter, and for small integers from their expressions over the symbols: there is no
 //! second evaluator here.
 
-use crate::rewrite_functions;
+use crate::Rewrites;
 use sardonyx_dialects::interp::{self, symbolic};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
@@ -12,16 +12,16 @@ use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 /// Beyond this many elements a constant stays an operation: the IR is no place for tables.
 const ELEMENTS_MAX: usize = 1024;
 
-pub fn run(module: Operation) -> Result<()> {
-    rewrite_functions(module, |function| {
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
         if !crate::is_sdx(function) {
             return Ok(None);
         }
-        fold(Graph::read(function)?)?.write(function.context()).map(Some)
+        fold(Graph::read(function)?, rewrites)?.write(function.context()).map(Some)
     })
 }
 
-fn fold(mut graph: Graph) -> Result<Graph> {
+fn fold(mut graph: Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     let mut contents: Vec<Option<Vec<Dim>>> = vec![];
     for i in 0..graph.nodes.len() {
         let node = graph.nodes[i].clone();
@@ -33,7 +33,7 @@ fn fold(mut graph: Graph) -> Result<Graph> {
             (Some(values), false) => literal(values, &node.ty),
             (None, false) => evaluate(&graph, &node)?.map(Op::Const),
         };
-        if let Some(op) = folded {
+        if let Some(op) = folded.filter(|_| rewrites.allow("evaluate", &node.origins)) {
             graph.nodes[i] = Node { op, args: vec![], ..node };
         }
         contents.push(known);

@@ -2,13 +2,14 @@
 //!
 //! The reader may permute the result: then the kernel writes in the reader's order.
 
+use crate::Rewrites;
 use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, kernel, merge_wherever, reaches_around};
 use sardonyx_dialects::flow::{Class, Kernel, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
 
-pub fn run(module: Operation) -> Result<()> {
-    merge_wherever(module, matches)
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    merge_wherever(module, rewrites, "epilogue", matches)
 }
 
 pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {

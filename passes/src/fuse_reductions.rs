@@ -4,13 +4,14 @@
 //! points, before or after it, or two reductions. The reader must share points with the producer; reading only its
 //! row values would save nothing but a launch.
 
+use crate::Rewrites;
 use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge_wherever, reaches_around};
 use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
 
-pub fn run(module: Operation) -> Result<()> {
-    merge_wherever(module, matches)
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    merge_wherever(module, rewrites, "same-rows", matches)
 }
 
 pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {

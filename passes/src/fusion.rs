@@ -1,6 +1,6 @@
 //! What the fusion passes share: legality in the graph, substitution of bodies, and putting the steps back in order
 
-use crate::rewrite_functions;
+use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
@@ -37,9 +37,18 @@ impl Uses {
     }
 }
 
-/// Applies a rewrite wherever `find` gives a site for a step, step by step, until a whole round changes nothing.
-pub fn sweep<S>(
+/// What a rewrite changes.
+pub trait Site {
+    /// The steps that it makes one.
+    fn steps(&self) -> Vec<usize>;
+}
+
+/// Applies a rule wherever `find` gives a site for a step, step by step, until a whole round changes nothing or the
+/// fuel is used up.
+pub fn sweep<S: Site>(
     program: &mut Program,
+    rewrites: &mut Rewrites,
+    rule: &'static str,
     find: impl Fn(&Program, &Uses, usize) -> Option<S>,
     apply: impl Fn(&mut Program, &S),
 ) {
@@ -53,6 +62,10 @@ pub fn sweep<S>(
                 continue;
             };
             let result = program.steps[at].results.first().copied();
+            let origins = site.steps().into_iter().map(|step| program.steps[step].origins.as_slice());
+            if !rewrites.allow(rule, &rewrite::union(origins)) {
+                return;
+            }
             apply(program, &site);
             changed = true;
             uses = Uses::of(program);
@@ -98,7 +111,7 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
     let mut dims: Vec<&Dim> =
         step.args.iter().chain(&step.results).flat_map(|&id| &program.containers[id].dims).collect();
     if let Some(k) = kernel(step) {
-        dims.extend(k.outer.iter().chain(&k.inner));
+        dims.extend(k.extents());
         dims.extend(k.stores.iter().flat_map(|s| &s.memlet.index));
         dims.extend(k.body.iter().flat_map(|s| match &s.body {
             Body::Load { memlet, .. } => memlet.index.as_slice(),
@@ -113,6 +126,11 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
 /// An iteration variable that stands alone in an index expression.
 pub fn bare_var(d: &Dim) -> Option<usize> {
     d.as_symbol()?.strip_prefix('%')?.parse().ok()
+}
+
+/// The iteration variables in an index expression.
+pub fn own_vars(d: &Dim) -> Vec<usize> {
+    d.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect()
 }
 
 /// An index that is read from data: it is checked when the kernel runs, and the check must survive.
@@ -218,7 +236,8 @@ fn share_statements(kernel: &mut Kernel) {
     renumber_stores(kernel, &map);
 }
 
-fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
+/// Stores of other statements, by the new number of each.
+pub fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
     for store in &mut kernel.stores {
         store.value = map[store.value];
         store.memlet.index.iter_mut().for_each(|d| *d = rename(d, &|_| None, &|k| map[k]));
@@ -371,28 +390,51 @@ pub fn loads_of<'c>(producer: &Step, consumer: &'c Step) -> Vec<(usize, &'c Meml
     c.body.iter().filter_map(load).collect()
 }
 
+/// A step and one that it reads, with the correspondence of their variables.
+struct Pair {
+    producer: usize,
+    consumer: usize,
+    space: Match,
+}
+
+impl Site for Pair {
+    fn steps(&self) -> Vec<usize> {
+        vec![self.producer, self.consumer]
+    }
+}
+
 /// The pass that merges each step into a step that it reads, wherever `matches` gives the correspondence of
 /// producer and consumer.
-pub fn merge_wherever(module: Operation, matches: fn(&Program, &Uses, usize, usize) -> Option<Match>) -> Result<()> {
+pub fn merge_wherever(
+    module: Operation,
+    rewrites: &mut Rewrites,
+    rule: &'static str,
+    matches: fn(&Program, &Uses, usize, usize) -> Option<Match>,
+) -> Result<()> {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
         // What goes on in a state's memory is written there: nothing else may come to depend on when.
         let free = |producer: &usize| program.steps[*producer].update.is_none();
-        let site = |producer| Some((producer, consumer, matches(program, uses, producer, consumer)?));
+        let site = |producer| Some(Pair { producer, consumer, space: matches(program, uses, producer, consumer)? });
         sources.into_iter().filter(free).find_map(site)
     };
-    rewrite_functions(module, |function| {
+    rewrites.functions(module, |rewrites, function| {
         if !crate::is_flow(function) {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        sweep(&mut program, find, |program, (producer, consumer, m)| merge(program, *producer, *consumer, m));
+        sweep(&mut program, rewrites, rule, find, merge);
         program.write(function.context()).map(Some)
     })
 }
 
-/// Merges a consumer into the scope that `m` describes. All results of the producer stay (see `drop_dead`).
-pub fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match) {
+/// Merges a consumer into the scope of `space`. All results of the producer stay (see `drop_dead`).
+pub fn merge_into(program: &mut Program, producer: usize, consumer: usize, space: Match) {
+    merge(program, &Pair { producer, consumer, space });
+}
+
+/// Merges a consumer into the scope of their match. All results of the producer stay (see `drop_dead`).
+fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pair) {
     let (p_step, c_step) = (program.steps[producer].clone(), program.steps[consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let mut args = p_step.args.clone();
@@ -428,8 +470,7 @@ pub fn merge(program: &mut Program, producer: usize, consumer: usize, m: &Match)
     let merged = Kernel { outer, inner, deep, reads, writes, body: second.body, stores };
     let (merged, args) = tidy(merged, args);
     let results = p_step.results.iter().chain(&c_step.results).copied().collect();
-    let mut origins = p_step.origins.clone();
-    c_step.origins.iter().filter(|o| !p_step.origins.contains(o)).for_each(|o| origins.push(o.clone()));
+    let origins = rewrite::union([p_step.origins.as_slice(), &c_step.origins]);
     let op = FlowOp::Kernel(Box::new(merged));
     program.steps[consumer] = Step { op, args, update: c_step.update, results, origins };
     program.steps.remove(producer);

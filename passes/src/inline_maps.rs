@@ -2,23 +2,25 @@
 //!
 //! Index maps (transposes, slices, broadcasts, constants by position) go into every reader: they only change where a
 //! reader looks. Other maps go into their only reader, and only where it reads each point once, so that nothing is
-//! computed twice. A contraction reads its operands many times: it takes index maps alone.
+//! computed twice. A contraction reads its operands many times: it takes index maps alone. Attention takes maps for what
+//! it reads once per query.
 
 use crate::fusion::{
-    STATEMENTS_MAX, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data, kernel, sweep, tidy,
+    STATEMENTS_MAX, Site as Changes, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data,
+    kernel, own_vars, sweep, tidy,
 };
-use crate::rewrite_functions;
+use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
 
-pub fn run(module: Operation) -> Result<()> {
-    rewrite_functions(module, |function| {
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
         if !crate::is_flow(function) {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        sweep(&mut program, find, apply);
+        sweep(&mut program, rewrites, "inline", find, apply);
         program.write(function.context()).map(Some)
     })
 }
@@ -28,6 +30,12 @@ pub struct Site {
     producer: usize,
     consumer: usize,
     operand: usize,
+}
+
+impl Changes for Site {
+    fn steps(&self) -> Vec<usize> {
+        vec![self.producer, self.consumer]
+    }
 }
 
 fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
@@ -78,6 +86,13 @@ fn is_cheap(program: &Program, uses: &Uses, site: &Site) -> bool {
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
     let readers = &uses.consumers[p_step.results[0]];
     let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
+    if c.class() == Class::Attention && !is_plain_copy(p) {
+        return match places(c_step, c, site.operand) {
+            Some(Level::Deep) => only_reader,
+            Some(Level::Point) => is_index_map(p),
+            Some(Level::Row) | None => false,
+        };
+    }
     is_index_map(p) || (only_reader && reads_each_point_once(c_step, c, site.operand))
 }
 
@@ -147,6 +162,27 @@ fn is_index_map(p: &Kernel) -> bool {
     is_plain_copy(p) || (loads == 0 && p.body.len() <= 8)
 }
 
+/// Where attention reads an operand: at deep level for every query once (the same for all keys), or at point level for
+/// every score once.
+fn places(step: &Step, c: &Kernel, operand: usize) -> Option<Level> {
+    let levels = c.levels();
+    let scored = |v: usize| c.level_of_var(v) == Level::Point;
+    let mut found = vec![];
+    for (s, level) in c.body.iter().zip(&levels) {
+        let Body::Load { memlet, guard } = &s.body else { continue };
+        if step.args[memlet.container] != step.args[operand] {
+            continue;
+        }
+        let by_keys = memlet.index.iter().flat_map(own_vars).any(scored);
+        match (level, by_keys, guard) {
+            (Level::Deep, false, None) | (Level::Point, true, None) => found.push(*level),
+            _ => return None,
+        }
+    }
+    found.dedup();
+    <[Level; 1]>::try_from(found).ok().map(|[level]| level)
+}
+
 /// Each load of the operand has every iteration variable of the consumer in its index.
 fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
     let levels = c.levels();
@@ -205,8 +241,7 @@ pub fn apply(program: &mut Program, site: &Site) {
     let (p_step, c_step) = (program.steps[site.producer].clone(), program.steps[site.consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let (merged, args) = inlined(&p_step, p, &c_step, c, site.operand);
-    let mut origins = p_step.origins.clone();
-    c_step.origins.iter().filter(|o| !p_step.origins.contains(o)).for_each(|o| origins.push(o.clone()));
+    let origins = rewrite::union([p_step.origins.as_slice(), &c_step.origins]);
     program.steps[site.consumer] = Step { op: FlowOp::Kernel(Box::new(merged)), args, origins, ..c_step };
     drop_dead(program);
 }

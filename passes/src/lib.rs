@@ -1,27 +1,33 @@
 //! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
 
 pub mod device_spec;
+pub mod egraph;
 mod find_caches;
 mod fold_constants;
 mod fuse;
+mod fuse_attention;
 mod fuse_epilogues;
 mod fuse_reductions;
 mod fusion;
 mod inline_maps;
 pub mod kernel;
 mod lower_kernels;
+pub mod movement;
 mod onnx_to_sdx;
 mod pack_weights;
 mod plan_memory;
 mod registry;
+mod rewrite;
 pub mod schedule;
 mod sdx_to_flow;
 mod simplify;
 mod version;
 
 pub use device_spec::DeviceSpec;
+pub use egraph::Class;
 pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
-pub use registry::{context, run_pipeline};
+pub use registry::{context, run_pipeline, run_pipeline_with};
+pub use rewrite::{Rewrite, RewriteOptions, Rewrites};
 pub use version::{IR_VERSION, set_version};
 
 use sardonyx_dialects::mlir::Operation;
@@ -31,32 +37,60 @@ use sardonyx_runtime::Result;
 pub struct PassRow {
     pub name: &'static str,
     pub summary: &'static str,
-    pub run: fn(Operation) -> Result<()>,
+    /// How equal a program is to what it was before the pass.
+    pub class: Class,
+    pub run: Run,
+}
+
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// Goes to the next level, or must be done for another reason.
+    Lowering(fn(Operation) -> Result<()>),
+    /// Could be left out, each rewrite of it could: what it applies, it asks for.
+    Rewriting(fn(Operation, &mut Rewrites) -> Result<()>),
 }
 
 /// In the order of the default pipeline (`compiler/src/pipeline.rs`).
 pub static PASSES: &[PassRow] = &[
-    row("onnx-to-sdx", "Lowers ONNX nodes to the closed basis and infers every type", onnx_to_sdx::run),
-    row("find-caches", "Makes an input that comes back longer a state that grows in place", find_caches::run),
-    row("fold-constants", "Evaluates operations on small constants and on shapes", fold_constants::run),
-    row("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", simplify::run),
-    row("sdx-to-flow", "Makes each operation a kernel with explicit memlets", sdx_to_flow::run),
-    row("inline-maps", "Computes maps where they are read", inline_maps::run),
-    row("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
-    row("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
-    row("fuse", "Merges kernels so that the least is moved", fuse::run),
-    row("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
-    row("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
-    row("plan-memory", "Places buffers in one arena", plan_memory::run),
-    row("lower-kernels", "Writes each kernel in upstream dialects, for every CPU variant", lower_kernels::run),
+    lowering("onnx-to-sdx", "Lowers ONNX nodes to the closed basis and infers every type", onnx_to_sdx::run),
+    rewriting("find-caches", "Makes an input that comes back longer a state that grows in place", find_caches::run),
+    rewriting("fold-constants", "Evaluates operations on small constants and on shapes", fold_constants::run),
+    rewriting("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", simplify::run),
+    reassociating("e-graph", "Chooses the cheapest of everything that the rules say is equal", egraph::run),
+    lowering("sdx-to-flow", "Makes each operation a kernel with explicit memlets", sdx_to_flow::run),
+    rewriting("inline-maps", "Computes maps where they are read", inline_maps::run),
+    rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
+    rewriting("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
+    rewriting("fuse", "Merges kernels so that the least is moved", fuse::run),
+    reassociating("fuse-attention", "Makes scores, softmax and weighted sum one kernel", fuse_attention::run),
+    rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
+    lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
+    lowering("plan-memory", "Places buffers in one arena", plan_memory::run),
+    lowering("lower-kernels", "Writes each kernel in upstream dialects, for every CPU variant", lower_kernels::run),
 ];
 
-const fn row(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
-    PassRow { name, summary, run }
+const fn lowering(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
+    PassRow { name, summary, class: Class::Exact, run: Run::Lowering(run) }
+}
+
+const fn rewriting(
+    name: &'static str,
+    summary: &'static str,
+    run: fn(Operation, &mut Rewrites) -> Result<()>,
+) -> PassRow {
+    PassRow { name, summary, class: Class::Exact, run: Run::Rewriting(run) }
+}
+
+const fn reassociating(
+    name: &'static str,
+    summary: &'static str,
+    run: fn(Operation, &mut Rewrites) -> Result<()>,
+) -> PassRow {
+    PassRow { class: Class::Reassociating, ..rewriting(name, summary, run) }
 }
 
 /// Replaces each function of a module for which `rewrite` gives a new one.
-fn rewrite_functions(module: Operation, rewrite: impl Fn(Operation) -> Result<Option<Operation>>) -> Result<()> {
+fn rewrite_functions(module: Operation, mut rewrite: impl FnMut(Operation) -> Result<Option<Operation>>) -> Result<()> {
     let Some(block) = module.block(0) else { return Ok(()) };
     for op in block.operations().into_iter().filter(|op| op.name() == "func.func") {
         if let Some(new) = rewrite(op)? {

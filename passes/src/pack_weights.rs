@@ -1,19 +1,20 @@
 //! contract(x, param w[k, n])  =>  contract(x, param w in panels of 32 columns): constants lie as the kernel streams them
 
+use crate::Rewrites;
 use crate::kernel::{Packable, packable};
-use crate::rewrite_functions;
 use sardonyx_dialects::flow::{FlowOp, Program, Step, Window};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::Result;
 
-pub fn run(module: Operation) -> Result<()> {
-    rewrite_functions(module, |function| {
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
         if !crate::is_flow(function) {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
         for i in 0..program.steps.len() {
-            if let Some((name, site)) = matches(&program, i) {
+            let site = matches(&program, i).filter(|_| rewrites.allow("panels", &program.steps[i].origins));
+            if let Some((name, site)) = site {
                 apply(&mut program, i, name, site);
             }
         }

@@ -3,7 +3,7 @@
 //! Each rule looks at one node of a graph whose operands are already simplified, and gives an existing value or
 //! another operation of the same type. All are exact: the result is the same to the bit, NaN and −0 included.
 
-use crate::rewrite_functions;
+use crate::Rewrites;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
@@ -23,30 +23,30 @@ enum Rewrite {
 type Rule = fn(&Graph, &Node) -> Option<Rewrite>;
 
 /// Tried in order until one applies.
-static RULES: &[Rule] = &[
-    same_type_motion,
-    compose_reshapes,
-    compose_transposes,
-    compose_broadcasts,
-    split_merged_transpose,
-    drop_neutral_operand,
-    square,
-    decide_select,
-    map_before_motion,
-    transpose_into_contract,
+static RULES: &[(&str, Rule)] = &[
+    ("same-type-motion", same_type_motion),
+    ("compose-reshapes", compose_reshapes),
+    ("compose-transposes", compose_transposes),
+    ("compose-broadcasts", compose_broadcasts),
+    ("split-merged-transpose", split_merged_transpose),
+    ("drop-neutral-operand", drop_neutral_operand),
+    ("square", square),
+    ("decide-select", decide_select),
+    ("map-before-motion", map_before_motion),
+    ("transpose-into-contract", transpose_into_contract),
 ];
 
 /// Rounds of all rules over a function; each makes it smaller, moves a map towards the inputs, or stops.
 const ROUNDS_MAX: usize = 8;
 
-pub fn run(module: Operation) -> Result<()> {
-    rewrite_functions(module, |function| {
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
         if !crate::is_sdx(function) {
             return Ok(None);
         }
         let mut graph = Graph::read(function)?;
         for _ in 0..ROUNDS_MAX {
-            let (next, changed) = simplify(&graph);
+            let (next, changed) = simplify(&graph, rewrites);
             graph = next;
             if !changed {
                 break;
@@ -56,7 +56,7 @@ pub fn run(module: Operation) -> Result<()> {
     })
 }
 
-fn simplify(graph: &Graph) -> (Graph, bool) {
+fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> (Graph, bool) {
     let live = graph.live();
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut map: Vec<Value> = vec![];
@@ -67,7 +67,8 @@ fn simplify(graph: &Graph) -> (Graph, bool) {
             continue;
         }
         let node = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
-        let rewrite = RULES.iter().find_map(|rule| rule(&out, &node));
+        let rewrite = RULES.iter().find_map(|(name, rule)| Some((*name, rule(&out, &node)?)));
+        let rewrite = rewrite.filter(|(name, _)| rewrites.allow(name, &node.origins)).map(|(_, rewrite)| rewrite);
         changed |= rewrite.is_some();
         map.push(match rewrite {
             Some(Rewrite::Value(v)) => v,

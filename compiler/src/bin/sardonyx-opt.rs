@@ -7,7 +7,9 @@ use melior::ir::Module;
 use melior::ir::operation::{OperationLike, OperationPrintingFlags};
 use sardonyx::codegen::ptx::text_of;
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_passes::egraph::explain_node;
 use sardonyx_passes::kernel::ptx::Target;
+use sardonyx_passes::{RewriteOptions, Rewrites};
 use sardonyx_runtime::error::Fault;
 use sardonyx_runtime::{Error, Result};
 use std::io::{Read, Write};
@@ -25,9 +27,18 @@ struct Options {
     /// Print the module's kernels as PTX instead: `ptx:sm_80`. Those of a plan, or of functions of the level `flow`
     #[arg(long, value_name = "FORM", value_parser = form)]
     emit: Option<Target>,
+    /// Apply the first N rewrites of our passes only, in each of several parts
+    #[arg(long, value_name = "N")]
+    fuel: Option<usize>,
+    /// Print the rewrites that were applied as comments before the result, numbered as `--fuel` counts them
+    #[arg(long)]
+    list_rewrites: bool,
     /// Treat the file as several, separated by lines of `// -----`
     #[arg(long)]
     split_input_file: bool,
+    /// Instead of the result, print by which rules of the e-graph the operations of an ONNX node would become what they would
+    #[arg(long, value_name = "NAME")]
+    explain_node: Option<String>,
     /// Print locations (the ONNX nodes)
     #[arg(long)]
     print_locations: bool,
@@ -71,7 +82,9 @@ fn run(options: &Options) -> Result<i32> {
             worst = worst.max(Fault::User.exit_code());
             continue;
         };
-        if let Err(e) = sardonyx_passes::run_pipeline(&context, &mut module, &options.pass_pipeline) {
+        let mut rewrites = Rewrites::new(RewriteOptions { fuel: options.fuel });
+        let pipeline = &options.pass_pipeline;
+        if let Err(e) = sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites) {
             eprintln!("{e}");
             worst = worst.max(e.fault.exit_code());
             continue;
@@ -87,7 +100,9 @@ fn run(options: &Options) -> Result<i32> {
         let separator = if i > 0 { "// -----\n" } else { "" };
         let mut stdout = std::io::stdout().lock();
         // A closed pipe (FileCheck that has seen enough) is no error.
-        let _ = writeln!(stdout, "{separator}{out}");
+        let listed = rewrites.applied().iter().filter(|_| options.list_rewrites);
+        let listed: String = listed.map(|r| format!("// rewrite {}\n", r.line())).collect();
+        let _ = writeln!(stdout, "{separator}{listed}{out}");
     }
     Ok(worst)
 }
@@ -95,6 +110,9 @@ fn run(options: &Options) -> Result<i32> {
 fn print(module: &Module, options: &Options) -> Result<String> {
     if let Some(target) = options.emit {
         return text_of(Operation(module.as_operation().to_raw()), target);
+    }
+    if let Some(name) = &options.explain_node {
+        return Ok(explain_node(Operation(module.as_operation().to_raw()), name)?.join("\n"));
     }
     let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, false);
     module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))

@@ -6,6 +6,7 @@ use crate::emit::EntrySummary;
 use crate::entries::{Entries, parse_entries};
 use crate::pipeline::Watch;
 use crate::targets::{self, Target};
+use sardonyx_passes::{Rewrite, RewriteOptions};
 use sardonyx_runtime::json::Json;
 use sardonyx_runtime::{Error, Result};
 use std::io::Write;
@@ -52,6 +53,12 @@ pub struct CompileArgs {
     /// Print the time of each stage
     #[arg(long)]
     pub time_passes: bool,
+    /// Apply the first N rewrites only, over all passes: a search for the one that breaks a model
+    #[arg(long, value_name = "N")]
+    pub fuel: Option<usize>,
+    /// Print the rewrites that were applied, numbered as `--fuel` counts them
+    #[arg(long)]
+    pub list_rewrites: bool,
     /// Leave out the call with known results that loading the artifact repeats
     #[arg(long)]
     pub no_selftest: bool,
@@ -80,6 +87,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         },
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
+        rewrites: RewriteOptions { fuel: args.fuel },
     };
     // The IR goes to standard error as well; a line that is rewritten would cut it.
     let progress = if args.print_after.is_empty() { Progress::on_terminal() } else { Progress::none() };
@@ -88,12 +96,12 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     if let Some(ir) = &report.stopped_at {
         match &args.output {
             Some(path) => std::fs::write(path, ir).map_err(|e| Error::io(path, "write", &e))?,
-            None => return print_times(args, &report, out).and_then(|()| say(out, ir)),
+            None => return print_way(args, &report, out).and_then(|()| say(out, ir)),
         }
     }
     match args.json {
-        true => say(out, &json(&output, &report, start.elapsed()).to_string()),
-        false => print_times(args, &report, out).and_then(|()| print(&output, &report, start.elapsed(), out)),
+        true => say(out, &json(args, &output, &report, start.elapsed()).to_string()),
+        false => print_way(args, &report, out).and_then(|()| print(&output, &report, start.elapsed(), out)),
     }
 }
 
@@ -109,9 +117,13 @@ fn entries(args: &CompileArgs) -> Result<Entries> {
     }
 }
 
-fn print_times(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result<()> {
+/// What the stages took and what they did.
+fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result<()> {
+    let ms = |t: &Duration| t.as_secs_f64() * 1e3;
     let times = report.times.iter().filter(|_| args.time_passes);
-    times.into_iter().try_for_each(|(stage, t)| say(out, &format!("{stage:<16} {:>9.1} ms", t.as_secs_f64() * 1e3)))
+    let times = times.map(|(stage, t)| format!("{stage:<16} {:>9.1} ms", ms(t)));
+    let rewrites = report.rewrites.applied().iter().filter(|_| args.list_rewrites).map(Rewrite::line);
+    times.chain(rewrites).try_for_each(|line| say(out, &line))
 }
 
 fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) -> Result<()> {
@@ -147,7 +159,7 @@ fn kib(bytes: usize) -> f64 {
     bytes as f64 / 1024.0
 }
 
-fn json(output: &Path, report: &Report, time: Duration) -> Json {
+fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> Json {
     let ms = |t: Duration| Json::from(t.as_secs_f64() * 1e3);
     let stages = report.times.iter().map(|(name, t)| Json::Object(vec![("name", (*name).into()), ("ms", ms(*t))]));
     let mut members = vec![("output", output.display().to_string().into())];
@@ -170,6 +182,9 @@ fn json(output: &Path, report: &Report, time: Duration) -> Json {
             ("selftest_skipped", report.selftest_skipped.clone().into()),
         ]),
         None => members.push(("stopped_after", report.times.last().map(|(name, _)| *name).into())),
+    }
+    if args.list_rewrites {
+        members.push(("rewrites", report.rewrites.json()));
     }
     members.extend([("ms", ms(time)), ("stages", Json::List(stages.collect()))]);
     Json::Object(members)

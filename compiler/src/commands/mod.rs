@@ -4,6 +4,7 @@ mod check;
 mod compile;
 mod devices;
 mod explain;
+mod layers;
 mod ops;
 mod progress;
 

@@ -6,6 +6,7 @@
 
 mod bind;
 mod compute;
+pub mod count;
 pub mod kernel;
 mod movement;
 mod numbers;
@@ -16,9 +17,10 @@ pub mod symbolic;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::{run_kernel, run_update};
+pub use count::count_graph;
+pub use kernel::{Touched, run_counted, run_kernel, run_statements, run_update};
 pub use panels::{pack_panels, unpack_panels};
-pub use program::run_program;
+pub use program::{KernelCall, count_program, run_program, run_program_by};
 pub use symbolic::contents;
 
 use crate::sdx::{Graph, Node, Op, TensorType, Value};

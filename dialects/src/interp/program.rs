@@ -3,8 +3,8 @@
 //! A packed container has the value of its logical matrix: layout changes where elements are, not what they are.
 
 use super::bind::{self, Symbols};
-use super::{extents, run_kernel, run_update};
-use crate::flow::{FlowOp, Program, Step, Window};
+use super::{Touched, extents, run_counted, run_update};
+use crate::flow::{FlowOp, Kernel, Program, Step, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
@@ -13,6 +13,51 @@ pub fn run_program(
     program: &Program,
     params: &dyn Fn(&str) -> Result<Tensor>,
     inputs: &[(String, Tensor)],
+) -> Result<Vec<(String, Tensor)>> {
+    run_program_by(program, params, inputs, &mut |call| call.interpret())
+}
+
+/// Is told of each kernel: its step, what it touched, and the symbols' values.
+pub type Counter<'f> = &'f mut dyn FnMut(usize, &Touched, &dyn Fn(&str) -> Option<i64>);
+
+/// As [`run_program`], and counts the distinct elements that each kernel reads and writes.
+pub fn count_program(
+    program: &Program,
+    params: &dyn Fn(&str) -> Result<Tensor>,
+    inputs: &[(String, Tensor)],
+    each: Counter,
+) -> Result<Vec<(String, Tensor)>> {
+    run_program_by(program, params, inputs, &mut |call| {
+        let mut touched = Touched::default();
+        let results = run_counted(call.kernel, call.symbols, call.args, call.update, Some(&mut touched))?;
+        each(call.step, &touched, call.symbols);
+        Ok(results)
+    })
+}
+
+/// A kernel about to run.
+pub struct KernelCall<'a> {
+    /// Among the program's steps.
+    pub step: usize,
+    pub kernel: &'a Kernel,
+    pub symbols: &'a dyn Fn(&str) -> Option<i64>,
+    pub args: &'a [Tensor],
+    /// What its last result begins as.
+    pub update: Option<&'a Tensor>,
+}
+
+impl KernelCall<'_> {
+    pub fn interpret(&self) -> Result<Vec<Tensor>> {
+        run_update(self.kernel, self.symbols, self.args, self.update)
+    }
+}
+
+/// As [`run_program`], with the results of each kernel from `run`: those of another device, or looked at on the way.
+pub fn run_program_by(
+    program: &Program,
+    params: &dyn Fn(&str) -> Result<Tensor>,
+    inputs: &[(String, Tensor)],
+    run: &mut dyn FnMut(&KernelCall) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut symbols = Symbols::from_inputs(program.into(), inputs)?;
     let mut values: Vec<Option<Tensor>> = vec![None; program.containers.len()];
@@ -28,9 +73,19 @@ pub fn run_program(
             }
             None => None,
         };
-        let results = match (&step.op, update) {
-            (FlowOp::Kernel(kernel), Some(begun)) => run_update(kernel, &|s| symbols.get(s), &args, Some(begun)),
-            _ => run_step(program, step, &args, params, &mut symbols),
+        let results = match &step.op {
+            FlowOp::Kernel(kernel) => {
+                run(&KernelCall { step: i, kernel, symbols: &|s| symbols.get(s), args: &args, update })
+            }
+            FlowOp::Param { name, window: None } => params(name).map(|t| vec![t]),
+            FlowOp::Param { name, window: Some(w) } => {
+                dims(program, step, &symbols).and_then(|dims| windowed(&params(name)?, w, &dims)).map(|t| vec![t])
+            }
+            FlowOp::Const(value) => Ok(vec![value.0.clone()]),
+            FlowOp::View => {
+                dims(program, step, &symbols).and_then(|dims| only(&args)?.with_dims(dims)).map(|t| vec![t])
+            }
+            FlowOp::Bind { symbol } => bind_symbol(&mut symbols, symbol, &args).map(|()| vec![]),
         };
         let results = results.map_err(|e| e.node(label(i, step)))?;
         for (&id, result) in step.results.iter().zip(results) {
@@ -44,26 +99,10 @@ pub fn run_program(
     program.outputs.iter().map(output).collect()
 }
 
-fn run_step(
-    program: &Program,
-    step: &Step,
-    args: &[Tensor],
-    params: &dyn Fn(&str) -> Result<Tensor>,
-    symbols: &mut Symbols,
-) -> Result<Vec<Tensor>> {
-    Ok(match &step.op {
-        FlowOp::Kernel(kernel) => run_kernel(kernel, &|s| symbols.get(s), args)?,
-        FlowOp::Param { name, window: None } => vec![params(name)?],
-        FlowOp::Param { name, window: Some(w) } => vec![windowed(&params(name)?, w, &dims(program, step, symbols)?)?],
-        FlowOp::Const(value) => vec![value.0.clone()],
-        FlowOp::View => vec![only(args)?.with_dims(dims(program, step, symbols)?)?],
-        FlowOp::Bind { symbol } => {
-            let arg = only(args)?;
-            let first = (arg.dtype() == DType::I64 && !arg.is_empty()).then(|| arg.get_i64(0)).flatten();
-            symbols.bind(symbol, first.ok_or_else(|| Error::defect("a symbol is bound to an i64"))?)?;
-            vec![]
-        }
-    })
+fn bind_symbol(symbols: &mut Symbols, symbol: &str, args: &[Tensor]) -> Result<()> {
+    let arg = only(args)?;
+    let first = (arg.dtype() == DType::I64 && !arg.is_empty()).then(|| arg.get_i64(0)).flatten();
+    symbols.bind(symbol, first.ok_or_else(|| Error::defect("a symbol is bound to an i64"))?)
 }
 
 fn only(args: &[Tensor]) -> Result<&Tensor> {
@@ -112,7 +151,7 @@ fn label(i: usize, step: &Step) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::{Body, Container, Kernel, Layout, Memlet, Statement, Store, TensorValue};
+    use crate::flow::{Body, Container, Layout, Memlet, Statement, Store, TensorValue};
     use crate::scalar::ScalarFn;
     use crate::sdx::{Symbol, SymbolKind};
     use sardonyx_runtime::Dim;

@@ -3,5 +3,7 @@
 pub mod graph;
 pub mod infer;
 pub mod ir;
+pub mod operators;
 
 pub use graph::{ContractSpec, Equality, Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};
+pub use operators::{Operator, Read, Reading, viewed};

@@ -12,7 +12,7 @@ mod search;
 mod tests;
 
 use crate::fusion::{sort_steps, sweep};
-use crate::{DeviceSpec, inline_maps, rewrite_functions};
+use crate::{DeviceSpec, Rewrites, inline_maps, rewrite};
 use cost::Costs;
 use moves::Move;
 use region::Region;
@@ -26,25 +26,32 @@ const DEVICE: &str = "x86-64-v3";
 /// How many ways to merge a region are looked at. A layer of a transformer has some hundred.
 const STATES_MAX: usize = 2000;
 
-pub fn run(module: Operation) -> Result<()> {
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let device = DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to fuse for has no description"))?;
-    rewrite_functions(module, |function| {
+    rewrites.functions(module, |rewrites, function| {
         if !crate::is_flow(function) {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        fuse(&mut program, &Costs::of(&device));
+        fuse(&mut program, &Costs::of(&device), rewrites);
         program.write(function.context()).map(Some)
     })
 }
 
-fn fuse(program: &mut Program, costs: &Costs) {
-    sweep(program, inline_maps::find_free, inline_maps::apply);
+fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) {
+    sweep(program, rewrites, "inline", inline_maps::find_free, inline_maps::apply);
     let mut known: HashMap<String, Vec<Move>> = HashMap::new();
     for members in region::regions(program) {
         let Some(region) = Region::of(program, &members) else { continue };
         let path = known.entry(region.key()).or_insert_with(|| search::best(&region.program, costs, STATES_MAX));
-        let merged = path.iter().fold(region.program.clone(), |p, m| m.apply(&p));
+        let mut merged = region.program.clone();
+        for m in path {
+            let origins = m.steps(&merged).into_iter().map(|step| merged.steps[step].origins.as_slice());
+            if !rewrites.allow(m.rule(), &rewrite::union(origins)) {
+                break;
+            }
+            merged = m.apply(&merged);
+        }
         region.put_back(program, &merged);
     }
     sort_steps(program);

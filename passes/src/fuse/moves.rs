@@ -1,6 +1,6 @@
 //! program  =>  each legal way to merge two neighbours, and what it makes of the program
 
-use crate::fusion::{Uses, kernel, merge};
+use crate::fusion::{Uses, kernel, merge_into};
 use crate::{fuse_epilogues, fuse_reductions, inline_maps};
 use sardonyx_dialects::flow::{Class, Program};
 
@@ -46,6 +46,25 @@ pub fn moves(program: &Program) -> Vec<Move> {
 }
 
 impl Move {
+    /// The rule's name.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Move::Inline { .. } | Move::InlineInto { .. } => "inline",
+            Move::Epilogue { .. } => "epilogue",
+            Move::Rows { .. } => "rows",
+        }
+    }
+
+    /// The steps that it merges.
+    pub fn steps(&self, program: &Program) -> Vec<usize> {
+        match *self {
+            Move::Inline { producer } => [vec![producer], readers(program, &Uses::of(program), producer)].concat(),
+            Move::InlineInto { producer, consumer }
+            | Move::Epilogue { producer, consumer }
+            | Move::Rows { producer, consumer } => vec![producer, consumer],
+        }
+    }
+
     pub fn is_legal(&self, program: &Program, uses: &Uses) -> bool {
         match *self {
             Move::Inline { producer } => {
@@ -82,12 +101,12 @@ impl Move {
             Move::InlineInto { producer, consumer } => inline_maps::inline_into(&mut out, producer, consumer),
             Move::Epilogue { producer, consumer } => {
                 if let Some(m) = fuse_epilogues::matches(program, &uses, producer, consumer) {
-                    merge(&mut out, producer, consumer, &m);
+                    merge_into(&mut out, producer, consumer, m);
                 }
             }
             Move::Rows { producer, consumer } => {
                 if let Some(m) = fuse_reductions::matches(program, &uses, producer, consumer) {
-                    merge(&mut out, producer, consumer, &m);
+                    merge_into(&mut out, producer, consumer, m);
                 }
             }
         }

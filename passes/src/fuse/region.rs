@@ -96,7 +96,8 @@ impl Region {
             }
         }
         let read_outside = program.steps.iter().filter(|s| !inside(s)).flat_map(|s| s.args.iter().chain(&s.update));
-        let read_outside: BTreeSet<Id> = read_outside.chain(program.outputs.iter().map(|(_, id)| id)).copied().collect();
+        let read_outside: BTreeSet<Id> =
+            read_outside.chain(program.outputs.iter().map(|(_, id)| id)).copied().collect();
         for id in written.intersection(&read_outside) {
             let local = builder.local(program, *id);
             builder.program.outputs.push((format!("o{}", builder.program.outputs.len()), local));

@@ -11,10 +11,12 @@ mod map;
 mod math;
 mod math64;
 mod memory;
+pub mod nest;
 mod normalise;
 pub mod packing;
 pub mod ptx;
 mod scalar;
+mod stages;
 
 pub use def::KernelDef;
 pub use eval::Variant;

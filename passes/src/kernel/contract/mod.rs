@@ -10,12 +10,12 @@ mod copy;
 mod epilogue;
 mod plan;
 
-pub use plan::{Plan, Roles, WIDTH, candidates, epilogue, plan};
+pub use plan::{CHUNK, GROUP, Plan, Roles, WIDTH, candidates, epilogue, plan};
 
 use super::asm::{Asm, Elem, Val};
 use super::def::*;
 use super::eval::{Cx, Point, Variant, decode};
-use plan::{CHUNK, Form, GROUP};
+use plan::Form;
 use sardonyx_runtime::Dim;
 
 impl Plan {

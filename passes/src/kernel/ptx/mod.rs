@@ -8,7 +8,7 @@ pub mod gemm;
 mod index;
 mod limits;
 mod map;
-mod movement;
+pub mod movement;
 mod rows;
 mod team;
 mod tile;

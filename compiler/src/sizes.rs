@@ -1,0 +1,111 @@
+//! `--at batch=8,seq=512`, a program  =>  a value for every symbol: those given, and defaults that keep its checks
+
+use sardonyx_dialects::flow::{Layout, Program};
+use sardonyx_dialects::sdx::{Equality, SymbolKind};
+use sardonyx_runtime::{Dim, Error, Result};
+use std::collections::BTreeMap;
+
+/// Values by symbol.
+pub type Sizes = BTreeMap<String, i64>;
+
+/// What stands first in an input's dimensions and is not said: the batch.
+const FIRST: i64 = 1;
+/// Any other dimension that is not said.
+const OTHER: i64 = 128;
+
+/// `NAME=N` with commas between, as often as the option was given.
+pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
+    let mut sizes = Sizes::new();
+    for part in texts.iter().flat_map(|t| t.split(',')) {
+        let wrong = || {
+            Error::user("E0204", format!("`--at {part}` is not understood"))
+                .help("write --at NAME=N with commas between, for example --at batch=8,seq=512")
+        };
+        let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+        let value: i64 = value.trim().parse().map_err(|_| wrong())?;
+        if name.trim().is_empty() || value < 0 {
+            return Err(wrong());
+        }
+        if sizes.insert(name.trim().to_string(), value).is_some() {
+            return Err(
+                Error::user("E0204", format!("`--at` gives `{}` twice", name.trim())).help("give each symbol one size")
+            );
+        }
+    }
+    Ok(sizes)
+}
+
+/// The value of every symbol of a program. What is not given is 1 where it is the first dimension of an input and 128 elsewhere,
+/// within its range, or what a check of the model asks for; capacities are full. Errors: E0204 for a name that is no symbol, E0301 for a
+/// size out of range, E0201 for sizes that break a check.
+pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
+    let mut out = Sizes::new();
+    for (name, symbol) in &program.symbols {
+        if symbol.kind != SymbolKind::Input {
+            continue;
+        }
+        let first =
+            |id: usize| program.containers[id].dims.first().is_some_and(|d| d.symbols().contains(name.as_str()));
+        let default = if program.inputs.iter().any(|(_, id)| first(*id)) { FIRST } else { OTHER };
+        let (lo, hi) = (symbol.lo, symbol.hi.unwrap_or(i64::MAX));
+        let value = given.get(name).copied().unwrap_or(default.clamp(lo, hi));
+        if !(lo..=hi).contains(&value) {
+            return Err(Error::user("E0301", format!("`{name}` is {value}, but must be between {lo} and {hi}"))
+                .help("change --at or --dim"));
+        }
+        out.insert(name.clone(), value);
+    }
+    if let Some(name) = given.keys().find(|n| !out.contains_key(*n)) {
+        let known: Vec<&str> = out.keys().map(String::as_str).collect();
+        let help = match known.as_slice() {
+            [] => "all dimensions of this model are fixed".to_string(),
+            names => format!("its symbols are {}", names.join(", ")),
+        };
+        return Err(Error::user("E0204", format!("the model has no dimension symbol `{name}`")).help(help));
+    }
+    keep_checks(&program.checks, given, &mut out)?;
+    for (name, symbol) in &program.symbols {
+        if let SymbolKind::Derived { equals, .. } = &symbol.kind
+            && let Ok(value) = value(equals, &out)
+        {
+            out.insert(name.clone(), value);
+        }
+    }
+    for container in &program.containers {
+        if let Layout::Capacity { axis, size } = &container.layout
+            && let Some(name) = size.as_symbol()
+        {
+            let full = value(&container.dims[*axis], &out)?;
+            let room = out.entry(name.to_string()).or_insert(full);
+            *room = full.max(*room);
+        }
+    }
+    Ok(out)
+}
+
+/// The value of an expression. Errors: E0202, E0204.
+pub fn value(d: &Dim, sizes: &Sizes) -> Result<i64> {
+    d.eval(&|name| sizes.get(name).copied())
+}
+
+/// Gives a symbol that was not given what a check needs it to be.
+fn keep_checks(checks: &[Equality], given: &Sizes, sizes: &mut Sizes) -> Result<()> {
+    for check in checks {
+        for (free, other) in [(&check.right, &check.left), (&check.left, &check.right)] {
+            let (Ok(is), Ok(must)) = (value(free, sizes), value(other, sizes)) else { continue };
+            let name = free.as_symbol().filter(|n| !given.contains_key(*n));
+            if let Some(name) = name.filter(|_| is != must) {
+                sizes.insert(name.to_string(), must);
+            }
+        }
+    }
+    for check in checks {
+        let (Ok(left), Ok(right)) = (value(&check.left, sizes), value(&check.right, sizes)) else { continue };
+        if left != right {
+            let message =
+                format!("`{}` is {left} and `{}` is {right}, but they must be equal", check.left, check.right);
+            return Err(Error::user("E0201", message).node(check.why.clone()).help("give other sizes with --at"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! node  =>  picoseconds: bytes moved and operations, on a device that is described by a few rates
+//!
+//! The model looks at one node, before fusion. What fusion will join is counted as what it costs within a kernel:
+//!
+//! * contractions, reductions, lookups, concatenations read and write memory, and are a launch each;
+//! * elementwise functions ride along with those: their operations count, and a fraction of the bytes that they write; of
+//!   inputs, parameters and caches alone they are a launch of their own;
+//! * transposes read and write with the same fraction; reshapes and repetitions are index arithmetic, and so are slices
+//!   where the device's kernels read them in place;
+//! * what is computed of parameters alone costs nothing where weights are prepared when the model is compiled. Elsewhere it
+//!   would be computed in every call, and no saving is worth that.
+
+use super::expr::Site;
+use super::table::names;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{Op, TensorType};
+use sardonyx_runtime::Dim;
+
+/// What the cost of a node needs to know of a device; a description of a whole device gives these.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    pub bytes_per_s: f64,
+    /// Multiplications and additions of contractions.
+    pub contract_ops_per_s: f64,
+    /// Additions, one element at a time; other functions are multiples of one.
+    pub map_ops_per_s: f64,
+    pub launch_ns: f64,
+    /// Contractions read a part of a value where it lies.
+    pub slices_in_place: bool,
+    /// Expressions over parameters are evaluated when the model is compiled.
+    pub prepares_weights: bool,
+}
+
+impl Default for Rates {
+    /// Two cores of a server with AVX-512.
+    fn default() -> Rates {
+        Rates {
+            bytes_per_s: 25e9,
+            contract_ops_per_s: 300e9,
+            map_ops_per_s: 20e9,
+            launch_ns: 1000.0,
+            slices_in_place: false,
+            prepares_weights: false,
+        }
+    }
+}
+
+/// A symbol without bounds is taken to be so large.
+const EXTENT: i64 = 48;
+
+/// A second: more than any kernel, and little enough to be added up.
+const UNPREPARED: u64 = 1_000_000_000_000;
+
+/// Of the bytes of a value that a fusion keeps out of memory, the share that is counted still: not all of it succeeds.
+const FUSED: f64 = 0.125;
+
+impl Rates {
+    pub fn picoseconds(&self, s: &Site, extent: &dyn Fn(&str) -> i64) -> u64 {
+        // Of two graphs that cost the same, the one with fewer nodes.
+        let one = 1;
+        if s.is_constant(s.class) && (self.prepares_weights || s.splat(s.class).is_some()) {
+            return one;
+        }
+        let computed = matches!(s.op(), Op::Map(_) | Op::Contract(_) | Op::Concat { .. } | Op::Gather { .. });
+        if s.is_constant(s.class) && computed {
+            return UNPREPARED;
+        }
+        let elements = |t: &TensorType| t.elements().eval(&|n| Some(extent(n))).unwrap_or(i64::MAX).max(0) as f64;
+        let bytes = |t: &TensorType| elements(t) * f64::from(t.dtype.bits().div_ceil(8));
+        let written = bytes(s.ty());
+        let read: f64 = s.node.args.iter().map(|a| if s.splat(*a).is_some() { 0.0 } else { bytes(s.ty_of(*a)) }).sum();
+        let memory = |b: f64| b / self.bytes_per_s;
+        let launch = self.launch_ns * 1e-9;
+        let seconds = match s.op() {
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => 0.0,
+            Op::Reshape | Op::Broadcast { .. } => 0.0,
+            // Weights are laid out for their kernels from any part of a parameter.
+            Op::Slice { .. } if self.slices_in_place || s.is_constant(s.class) => 0.0,
+            // Read in place by a map, a copy before a contraction.
+            Op::Slice { .. } => memory(written),
+            Op::Transpose { .. } => memory((read + written) * FUSED),
+            Op::Convert => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
+            Op::Map(f) => {
+                let rides = s.node.args.iter().any(|a| !lies_in_memory(s, *a, MOTIONS_MAX));
+                let alone = if rides { memory(written * FUSED) } else { launch + memory(read + written) };
+                elements(s.ty()) * weight(*f) / self.map_ops_per_s + alone
+            }
+            Op::Reduce { .. } => {
+                launch + elements(s.ty_of(s.arg(0))) / self.map_ops_per_s + memory(read * FUSED + written)
+            }
+            Op::Contract(spec) => {
+                let sum: Dim = s
+                    .dims_of(s.arg(0))
+                    .iter()
+                    .zip(&spec.left)
+                    .filter(|(_, c)| !spec.result.contains(c))
+                    .fold(Dim::constant(1), |p, (d, _)| p * d.clone());
+                let sum = sum.eval(&|n| Some(extent(n))).unwrap_or(i64::MAX) as f64;
+                // Weights are packed for one summed and one free dimension; others are read as they lie.
+                let odd = if spec.summed().len() > 1 || spec.right.len() > 4 { 1.3 } else { 1.0 };
+                launch + odd * (2.0 * elements(s.ty()) * sum / self.contract_ops_per_s + memory(read + written))
+            }
+            Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } => {
+                launch + memory(2.0 * written)
+            }
+        };
+        one + (seconds * 1e12).min(1e18) as u64
+    }
+}
+
+/// Motions that are looked through to what is moved.
+const MOTIONS_MAX: usize = 4;
+
+/// Nothing computes the value just before: an input, a parameter, a cache, or one of these moved. A map of such values
+/// alone has no kernel to ride along with.
+fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
+    if s.splat(id).is_some() {
+        return true;
+    }
+    s.nodes(id).iter().all(|n| match s.op_of(n) {
+        Op::Input { .. } | Op::Param { .. } | Op::Append { .. } | Op::Const(_) => true,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {
+            depth > 0 && !s.same(n.args[0], id) && lies_in_memory(s, n.args[0], depth - 1)
+        }
+        Op::Dims(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
+        Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
+    })
+}
+
+/// In additions.
+fn weight(f: ScalarFn) -> f64 {
+    match f {
+        ScalarFn::Exp | ScalarFn::Log | ScalarFn::Sin | ScalarFn::Cos => 12.0,
+        ScalarFn::Tanh | ScalarFn::Erf => 16.0,
+        ScalarFn::Pow | ScalarFn::Rem => 40.0,
+        ScalarFn::Div | ScalarFn::Sqrt => 4.0,
+        ScalarFn::Abs | ScalarFn::Add | ScalarFn::And | ScalarFn::Ceil | ScalarFn::Eq | ScalarFn::Floor => 1.0,
+        ScalarFn::IsNan | ScalarFn::Le | ScalarFn::Lt | ScalarFn::Max | ScalarFn::Min | ScalarFn::Mul => 1.0,
+        ScalarFn::Neg | ScalarFn::Not | ScalarFn::Or | ScalarFn::Round | ScalarFn::Select | ScalarFn::Sign => 1.0,
+        ScalarFn::Sub | ScalarFn::Xor => 1.0,
+    }
+}
+
+/// A symbol's value when costs are compared: within its range.
+pub fn nominal(lo: i64, hi: Option<i64>) -> i64 {
+    EXTENT.clamp(lo, hi.unwrap_or(i64::MAX).max(lo))
+}
+
+/// What a node is called where two cost the same: the order must not follow from how the graph was written.
+pub fn spelling(op: &Op) -> String {
+    format!("{} {op:?}", names(op).last().unwrap_or(&""))
+}

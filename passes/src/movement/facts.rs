@@ -1,0 +1,160 @@
+//! What a kernel's sizes and guards say about its iteration variables: %1 where 0 <= %1 - 4 < n  =>  4 .. n + 4
+
+use super::image::Sure;
+use sardonyx_dialects::flow::kernel::{Body, Kernel, Level};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_runtime::Dim;
+use std::collections::BTreeSet;
+
+/// A variable's values: `lo .. lo + n`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub lo: Dim,
+    pub n: Dim,
+}
+
+/// A kernel and the lower bounds of the symbols.
+pub struct Facts<'k> {
+    pub kernel: &'k Kernel,
+    pub lo: &'k dyn Fn(&str) -> i64,
+    /// Per statement the iteration variables that its value depends on.
+    pub deps: Vec<BTreeSet<usize>>,
+}
+
+/// The iteration variables in an index expression, through statements where `deps` are given.
+pub fn own_vars(d: &Dim, deps: &[BTreeSet<usize>]) -> BTreeSet<usize> {
+    let mut vars = BTreeSet::new();
+    for symbol in d.symbols() {
+        let number = |mark| symbol.strip_prefix(mark).and_then(|n: &str| n.parse::<usize>().ok());
+        if let Some(v) = number('%') {
+            vars.insert(v);
+        } else if let Some(k) = number('$') {
+            vars.extend(deps.get(k).into_iter().flatten());
+        }
+    }
+    vars
+}
+
+impl<'k> Facts<'k> {
+    pub fn of(kernel: &'k Kernel, lo: &'k dyn Fn(&str) -> i64) -> Facts<'k> {
+        let mut deps: Vec<BTreeSet<usize>> = vec![];
+        let levels = kernel.levels();
+        for statement in &kernel.body {
+            let mut vars = BTreeSet::new();
+            match &statement.body {
+                Body::Load { memlet, guard } => {
+                    vars.extend(memlet.index.iter().flat_map(|d| own_vars(d, &deps)));
+                    vars.extend(guard.iter().flat_map(|g| &deps[*g]));
+                }
+                Body::Const(_) => {}
+                Body::Index(d) => vars = own_vars(d, &deps),
+                Body::Apply { args, .. } => vars.extend(args.iter().flat_map(|a| &deps[*a])),
+                Body::Convert(a) => vars = deps[*a].clone(),
+                Body::Reduce { arg, .. } => {
+                    let combined = levels[*arg].max(Level::Point);
+                    vars = deps[*arg].iter().copied().filter(|v| kernel.level_of_var(*v) < combined).collect();
+                }
+            }
+            deps.push(vars);
+        }
+        Facts { kernel, lo, deps }
+    }
+
+    /// True where `a >= b` follows from the symbols' lower bounds.
+    pub fn ge(&self, a: &Dim, b: &Dim) -> bool {
+        a.provably_ge(b, self.lo)
+    }
+
+    pub fn least(&self, a: &Dim, b: &Dim) -> Dim {
+        if self.ge(b, a) {
+            return a.clone();
+        }
+        if self.ge(a, b) { b.clone() } else { a.minimum(b) }
+    }
+
+    pub fn greatest(&self, a: &Dim, b: &Dim) -> Dim {
+        if self.ge(a, b) {
+            return a.clone();
+        }
+        if self.ge(b, a) { b.clone() } else { a.maximum(b) }
+    }
+
+    /// The ranges of the variables wherever a guard holds; they hold more where the answer is less than sure.
+    pub fn ranges(&self, guard: Option<usize>) -> (Vec<Range>, Sure) {
+        let mut ranges = super::image::whole(self.kernel);
+        let sure = guard.map_or(Sure::Exact, |g| self.narrow(g, &mut ranges));
+        (ranges, sure)
+    }
+
+    fn narrow(&self, guard: usize, ranges: &mut [Range]) -> Sure {
+        let Body::Apply { f, args } = &self.kernel.body[guard].body else { return self.unknown(guard) };
+        let number = |k: usize| self.number(k);
+        match (f, args.as_slice()) {
+            (ScalarFn::And, [a, b]) => self.narrow(*a, ranges).max(self.narrow(*b, ranges)),
+            (ScalarFn::Le | ScalarFn::Lt, [a, b]) => match (number(*a), number(*b)) {
+                (Some(a), Some(b)) => {
+                    let strict = Dim::constant(matches!(f, ScalarFn::Lt) as i64);
+                    self.at_least_zero(&(b - a - strict), ranges)
+                }
+                _ => self.unknown(guard),
+            },
+            (ScalarFn::Eq, [a, b]) => match (number(*a), number(*b)) {
+                (Some(a), Some(b)) => {
+                    let above = self.at_least_zero(&(b.clone() - a.clone()), ranges);
+                    above.max(self.at_least_zero(&(a - b), ranges))
+                }
+                _ => self.unknown(guard),
+            },
+            _ => self.unknown(guard),
+        }
+    }
+
+    /// Whatever it asks, it may hold everywhere.
+    fn unknown(&self, guard: usize) -> Sure {
+        if self.from_data(guard) { Sure::ByData } else { Sure::AtMost }
+    }
+
+    pub fn from_data(&self, k: usize) -> bool {
+        let index =
+            |d: &Dim| d.symbols().iter().filter_map(|s| s.strip_prefix('$')?.parse().ok()).any(|k| self.from_data(k));
+        match &self.kernel.body[k].body {
+            Body::Load { .. } => true,
+            Body::Const(_) => false,
+            Body::Index(d) => index(d),
+            Body::Apply { args, .. } => args.iter().any(|a| self.from_data(*a)),
+            Body::Convert(a) | Body::Reduce { arg: a, .. } => self.from_data(*a),
+        }
+    }
+
+    /// An integer statement as an expression.
+    fn number(&self, k: usize) -> Option<Dim> {
+        match &self.kernel.body[k].body {
+            Body::Index(d) => Some(d.clone()),
+            Body::Const(c) if c.fract() == 0.0 && c.abs() < 9e15 => Some(Dim::constant(*c as i64)),
+            Body::Const(_) => None,
+            Body::Convert(a) => self.number(*a).filter(|_| !self.kernel.body[k].dtype.is_float()),
+            Body::Load { .. } | Body::Apply { .. } | Body::Reduce { .. } => None,
+        }
+    }
+
+    /// `d >= 0`, where `d` is a variable and a number, or a number and minus a variable.
+    fn at_least_zero(&self, d: &Dim, ranges: &mut [Range]) -> Sure {
+        let vars = own_vars(d, &[]);
+        let data = d.symbols().iter().any(|s| s.starts_with('$'));
+        let [v] = vars.iter().copied().collect::<Vec<_>>()[..] else {
+            let holds = !data && vars.is_empty() && self.ge(d, &Dim::constant(0));
+            return if holds { Sure::Exact } else { Sure::AtMost };
+        };
+        let Some((factor, rest)) = d.linear_in(&format!("%{v}")).filter(|_| !data) else { return Sure::AtMost };
+        let Range { lo, n } = &ranges[v];
+        let end = lo.clone() + n.clone();
+        let (lo, end) = match factor.as_const() {
+            Some(1) => (self.greatest(lo, &(rest * Dim::constant(-1))), end),
+            Some(-1) => (lo.clone(), self.least(&end, &(rest + Dim::constant(1)))),
+            _ => return Sure::AtMost,
+        };
+        let n = self.greatest(&(end - lo.clone()), &Dim::constant(0));
+        ranges[v] = Range { lo, n };
+        Sure::Exact
+    }
+}

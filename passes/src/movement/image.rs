@@ -1,0 +1,331 @@
+//! load a[%0, %1 + 4] where %1 < 3, load a[%0, $2]  =>  how many elements of `a` that reaches, over the symbols
+//!
+//! The dimensions of an access fall into groups that share no iteration variable. A group's elements are numbered row
+//! by row; what an access reaches of it is then most often a run of numbers, and what it reaches of the container is the product. Several accesses
+//! are united by inclusion and exclusion.
+//!
+//! All extents are taken to be positive.
+
+use super::facts::{Facts, Range, own_vars};
+use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_runtime::Dim;
+use sardonyx_runtime::dim::{Atom, product};
+use std::collections::BTreeSet;
+
+/// How a count is to be understood; the later ones hold for a sum with any of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sure {
+    /// Equal to what happens.
+    Exact,
+    /// Reached where indices read from data differ as much as they can, and guards read from data hold.
+    ByData,
+    AtMost,
+}
+
+/// A number of elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub words: Dim,
+    pub sure: Sure,
+}
+
+/// One load or store: the index and the ranges of the iteration variables wherever its guard holds.
+pub struct Access<'k> {
+    pub index: &'k [Dim],
+    pub ranges: Vec<Range>,
+    pub sure: Sure,
+}
+
+/// Accesses united by inclusion and exclusion are at most this many.
+const UNITED_MAX: usize = 5;
+
+/// How many elements of a container of these dimensions the accesses reach together.
+pub fn reached(facts: &Facts, dims: &[Dim], accesses: &[Access]) -> Count {
+    let elements = product(dims);
+    let mut boxes: Vec<Reach> = vec![];
+    for access in accesses {
+        let reach = Reach::of(facts, dims, access);
+        if !boxes.contains(&reach) {
+            boxes.push(reach);
+        }
+    }
+    if let Some(all) = boxes.iter().find(|b| b.words() == elements) {
+        return Count { words: elements, sure: all.sure };
+    }
+    let inside = |i: usize| (0..boxes.len()).any(|j| j != i && boxes[j].contains(&boxes[i], facts));
+    let outermost: Vec<&Reach> = (0..boxes.len()).filter(|i| !inside(*i)).map(|i| &boxes[i]).collect();
+    let sure = outermost.iter().map(|b| b.sure).max().unwrap_or(Sure::Exact);
+    match united(facts, &outermost) {
+        Some(words) => Count { words, sure },
+        None => {
+            let sum = outermost.iter().fold(Dim::constant(0), |s, b| s + b.words());
+            Count { words: facts.least(&sum, &elements), sure: Sure::AtMost }
+        }
+    }
+}
+
+/// |A ∪ B ∪ …| = |A| + |B| − |A ∩ B| …, where every intersection is known.
+fn united(facts: &Facts, reaches: &[&Reach]) -> Option<Dim> {
+    if reaches.len() > UNITED_MAX {
+        return None;
+    }
+    let mut words = Dim::constant(0);
+    for subset in 1u32..1 << reaches.len() {
+        let mut members = (0..reaches.len()).filter(|i| subset >> i & 1 == 1).map(|i| reaches[i]);
+        let first = members.next()?.clone();
+        let common = members.try_fold(first, |common, next| common.intersection(next, facts))?;
+        match subset.count_ones() % 2 {
+            1 => words = words + common.words(),
+            _ => words = words - common.words(),
+        }
+    }
+    Some(words)
+}
+
+/// What one access reaches: a product over groups of dimensions.
+#[derive(Clone, Debug, PartialEq)]
+struct Reach {
+    groups: Vec<Group>,
+    sure: Sure,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Group {
+    dims: Vec<usize>,
+    set: Set,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Set {
+    /// lo, lo + step, …: `n` numbers.
+    Run { lo: Dim, n: Dim, step: i64 },
+    /// This many of the numbers that an expression gives; equal expressions over equal ranges give equal ones.
+    Some { n: Dim, of: Dim, over: Vec<Range> },
+}
+
+impl Set {
+    fn words(&self) -> &Dim {
+        match self {
+            Set::Run { n, .. } | Set::Some { n, .. } => n,
+        }
+    }
+
+    fn run(lo: Dim, n: Dim, step: i64) -> Set {
+        let step = if n.is_const(1) { 1 } else { step };
+        Set::Run { lo, n, step }
+    }
+
+    fn contains(&self, other: &Set, facts: &Facts) -> bool {
+        match (self, other) {
+            (Set::Run { lo: a, n, step: 1 }, Set::Run { lo: b, n: m, step: 1 }) => {
+                facts.ge(b, a) && facts.ge(&(a.clone() + n.clone()), &(b.clone() + m.clone()))
+            }
+            _ => self == other,
+        }
+    }
+
+    fn intersection(&self, other: &Set, facts: &Facts) -> Option<Set> {
+        match (self, other) {
+            _ if self == other => Some(self.clone()),
+            (Set::Run { lo: a, n, step: 1 }, Set::Run { lo: b, n: m, step: 1 }) => {
+                let end = facts.least(&(a.clone() + n.clone()), &(b.clone() + m.clone()));
+                let lo = facts.greatest(a, b);
+                let n = facts.greatest(&(end - lo.clone()), &Dim::constant(0));
+                Some(Set::Run { lo, n, step: 1 })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Reach {
+    fn of(facts: &Facts, dims: &[Dim], access: &Access) -> Reach {
+        // A variable of one value is that value.
+        let fixed = |name: &str| {
+            let range = access.ranges.get(var(name)?)?;
+            range.n.is_const(1).then(|| range.lo.clone())
+        };
+        let index: Vec<Dim> = access.index.iter().map(|d| d.substitute(&fixed)).collect();
+        let moved: Vec<BTreeSet<usize>> = index.iter().map(|d| own_vars(d, &facts.deps)).collect();
+        let mut sure = access.sure;
+        let mut groups = vec![];
+        for members in grouped(&moved) {
+            let extents: Vec<&Dim> = members.iter().map(|d| &dims[*d]).collect();
+            let flat = members.iter().fold(Dim::constant(0), |flat, d| flat * dims[*d].clone() + index[*d].clone());
+            let vars: BTreeSet<usize> = members.iter().flat_map(|d| moved[*d].iter().copied()).collect();
+            let set = image(facts, &flat, &access.ranges).unwrap_or_else(|| {
+                let data = flat.symbols().iter().any(|s| s.starts_with('$'));
+                sure = sure.max(if data { Sure::ByData } else { Sure::AtMost });
+                let over: Vec<Range> = vars.iter().map(|v| access.ranges[*v].clone()).collect();
+                let points = product(over.iter().map(|r| &r.n));
+                Set::Some { n: facts.least(&points, &product(extents)), of: flat, over }
+            });
+            groups.push(Group { dims: members, set });
+        }
+        Reach { groups, sure }
+    }
+
+    fn words(&self) -> Dim {
+        product(self.groups.iter().map(|g| g.set.words()))
+    }
+
+    fn pairs<'a>(&'a self, other: &'a Reach) -> Option<impl Iterator<Item = (&'a Group, &'a Group)>> {
+        let pairs = || self.groups.iter().zip(&other.groups);
+        (self.groups.len() == other.groups.len() && pairs().all(|(a, b)| a.dims == b.dims)).then(pairs)
+    }
+
+    fn contains(&self, other: &Reach, facts: &Facts) -> bool {
+        // Of two that contain each other, one has to stay.
+        self.sure <= other.sure
+            && self != other
+            && self.pairs(other).is_some_and(|mut pairs| pairs.all(|(a, b)| a.set.contains(&b.set, facts)))
+    }
+
+    fn intersection(&self, other: &Reach, facts: &Facts) -> Option<Reach> {
+        let common =
+            |(a, b): (&Group, &Group)| Some(Group { dims: a.dims.clone(), set: a.set.intersection(&b.set, facts)? });
+        let groups = self.pairs(other)?.map(common).collect::<Option<Vec<Group>>>()?;
+        Some(Reach { groups, sure: self.sure.max(other.sure) })
+    }
+}
+
+fn var(name: &str) -> Option<usize> {
+    name.strip_prefix('%')?.parse().ok()
+}
+
+/// Dimensions that share variables, each group in order.
+fn grouped(moved: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<(BTreeSet<usize>, Vec<usize>)> = vec![];
+    for (d, vars) in moved.iter().enumerate() {
+        let (with, without): (Vec<_>, Vec<_>) = groups.into_iter().partition(|(of, _)| !of.is_disjoint(vars));
+        let mut group = (vars.clone(), vec![d]);
+        for (of, dims) in with {
+            group.0.extend(of);
+            group.1.extend(dims);
+        }
+        group.1.sort();
+        groups = without;
+        groups.push(group);
+    }
+    let mut groups: Vec<Vec<usize>> = groups.into_iter().map(|(_, dims)| dims).collect();
+    groups.sort();
+    groups
+}
+
+/// A number that runs through `lo .. lo + n` in steps of 1 and is multiplied by something.
+struct Digit {
+    factor: Dim,
+    lo: Dim,
+    n: Dim,
+}
+
+/// What a number runs through, where that is one run or a mixed-radix number without carries.
+fn image(facts: &Facts, number: &Dim, ranges: &[Range]) -> Option<Set> {
+    let mut rest = number.clone();
+    let mut digits: Vec<Digit> = vec![];
+    while let Some(atom) = division(&rest) {
+        let (digit, without) = divided(facts, &rest, &atom, ranges)?;
+        digits.push(digit);
+        rest = without;
+    }
+    for v in own_vars(&rest, &[]) {
+        let (factor, without) = rest.linear_in(&format!("%{v}"))?;
+        let Range { lo, n } = ranges[v].clone();
+        digits.push(Digit { factor, lo, n });
+        rest = without;
+    }
+    let is_own = |d: &Dim| d.symbols().iter().any(|s| s.starts_with(['%', '$']));
+    if is_own(&rest) || digits.iter().any(|d| is_own(&d.factor)) {
+        return None;
+    }
+    match combined(facts, rest, digits)? {
+        Combined::Run { lo, n, step } => Some(Set::run(lo, n, step)),
+        Combined::Apart { n } => {
+            let over = own_vars(number, &[]).into_iter().map(|v| ranges[v].clone()).collect();
+            Some(Set::Some { n, of: number.clone(), over })
+        }
+    }
+}
+
+/// A ⌊a / b⌋ of iteration variables that stands in some term by itself.
+fn division(d: &Dim) -> Option<Atom> {
+    let atoms = d.terms().flat_map(|(atoms, _)| atoms);
+    atoms.into_iter().find(|a| matches!(a, Atom::FloorDiv(n, _) if !own_vars(n, &[]).is_empty())).cloned()
+}
+
+/// Takes a ⌊a / b⌋ out of a number: as a digit of its own, or as `a mod b` together with the `a` beside it.
+fn divided(facts: &Facts, number: &Dim, atom: &Atom, ranges: &[Range]) -> Option<(Digit, Dim)> {
+    let Atom::FloorDiv(a, b) = atom else { return None };
+    let quotient = "%quotient";
+    let (factor, rest) = number.replace(atom, &Dim::symbol(quotient)).linear_in(quotient)?;
+    let Set::Run { lo, n, step: 1 } = image(facts, a, ranges)? else { return None };
+    let zero = Dim::constant(0);
+    if own_vars(a, &[]).is_disjoint(&own_vars(&rest, &[])) {
+        let first = lo.floordiv(b);
+        let last = (lo + n - Dim::constant(1)).floordiv(b);
+        return Some((Digit { factor, n: last - first.clone() + Dim::constant(1), lo: first }, rest));
+    }
+    // f·a − f·b·⌊a / b⌋ = f·(a mod b)
+    let f = factor.exact_div(b)? * Dim::constant(-1);
+    let rest = rest - f.clone() * (**a).clone();
+    let n = if facts.ge(&n, b) { (**b).clone() } else { facts.least(&n, b) };
+    (lo == zero && own_vars(a, &[]).is_disjoint(&own_vars(&rest, &[]))).then_some((Digit { factor: f, lo, n }, rest))
+}
+
+/// What digits make together.
+enum Combined {
+    Run {
+        lo: Dim,
+        n: Dim,
+        step: i64,
+    },
+    /// No two equal, with gaps between them.
+    Apart {
+        n: Dim,
+    },
+}
+
+/// offset + Σ factor · digit, from the digit of the smallest factor up.
+fn combined(facts: &Facts, mut lo: Dim, digits: Vec<Digit>) -> Option<Combined> {
+    let one = || Dim::constant(1);
+    let mut open = vec![];
+    for Digit { mut factor, lo: first, n } in digits {
+        lo = lo + factor.clone() * first;
+        if !facts.ge(&factor, &Dim::constant(0)) {
+            // Counted from the other end.
+            lo = lo + factor.clone() * (n.clone() - one());
+            factor = factor * Dim::constant(-1);
+            if !facts.ge(&factor, &Dim::constant(0)) {
+                return None;
+            }
+        }
+        if !n.is_const(1) && !factor.is_const(0) {
+            open.push((factor, n));
+        }
+    }
+    if open.len() == 1 && open[0].0.as_const().is_none() {
+        return Some(Combined::Apart { n: open.remove(0).1 });
+    }
+    let step = open.iter().filter_map(|(f, _)| f.as_const()).min();
+    if step.is_none() && !open.is_empty() {
+        return None;
+    }
+    let step = step.unwrap_or(1);
+    // Numbers so far, and how far it is from the first to behind the last, in steps.
+    let (mut n, mut span) = (one(), one());
+    while !open.is_empty() {
+        let times = |f: &Dim| f.exact_div(&Dim::constant(step));
+        let continues = |(f, _): &(Dim, Dim)| n == span && times(f).is_some_and(|q| facts.ge(&n, &q));
+        let beside = |(f, _): &(Dim, Dim)| times(f).is_some_and(|q| facts.ge(&q, &span));
+        let next = open.iter().position(continues);
+        let (factor, extent) = open.remove(next.or_else(|| open.iter().position(beside))?);
+        span = span + times(&factor)? * (extent.clone() - one());
+        n = if next.is_some() { span.clone() } else { n * extent };
+    }
+    Some(if n == span { Combined::Run { lo, n, step } } else { Combined::Apart { n } })
+}
+
+/// The iteration variables that a kernel has, all of them, from 0.
+pub fn whole(kernel: &Kernel) -> Vec<Range> {
+    kernel.extents().map(|n| Range { lo: Dim::constant(0), n: n.clone() }).collect()
+}

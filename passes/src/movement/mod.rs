@@ -1,0 +1,74 @@
+//! kernel  =>  the words that it moves: each distinct element of each operand, and each element that it writes, once
+//!
+//! A *word* is one element, whatever its type. *Algebraic* words are what a kernel has to move if it keeps whatever it has
+//! read: they do not depend on how it is computed. For kernels:
+//!
+//! * What several loads read of one operand counts once: the union of their elements.
+//! * A load under a guard reads where the guard holds. One whose guard is read from data is taken to hold.
+//! * A gather reads its indices, and of the container as many elements as there are different places to look for, at
+//!   most the container.
+//! * A packed constant counts as the matrix that it holds; a result that begins as another tensor counts what is new.
+//!
+//! Counts are expressions of the model's symbols, for positive extents.
+
+mod facts;
+mod image;
+pub mod scheduled;
+mod values;
+pub mod work;
+
+pub use image::{Count, Sure};
+pub use scheduled::FastMemory;
+pub use values::operator_words;
+pub use work::{Kind, kernel_flops, operator_flops};
+
+use facts::Facts;
+use image::{Access, reached};
+use sardonyx_dialects::flow::kernel::{Body, Kernel, Memlet};
+use sardonyx_runtime::Dim;
+
+/// The algebraic words of one kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// Per operand, and per result.
+    pub reads: Vec<Count>,
+    pub writes: Vec<Count>,
+}
+
+impl Words {
+    /// `lo` gives the symbols' lower bounds.
+    pub fn of(kernel: &Kernel, lo: &dyn Fn(&str) -> i64) -> Words {
+        let facts = Facts::of(kernel, lo);
+        let load = |body: &'_ Body| match body {
+            Body::Load { memlet, guard } => Some((memlet.clone(), *guard)),
+            Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => None,
+        };
+        let loads: Vec<(Memlet, Option<usize>)> = kernel.body.iter().filter_map(|s| load(&s.body)).collect();
+        let stores: Vec<(Memlet, Option<usize>)> = kernel.stores.iter().map(|s| (s.memlet.clone(), None)).collect();
+        let count = |all: &[(Memlet, Option<usize>)], container: usize, dims: &[Dim]| {
+            let of = all.iter().filter(|(m, _)| m.container == container);
+            let access = |(memlet, guard): &'_ (Memlet, Option<usize>)| {
+                let (ranges, sure) = facts.ranges(*guard);
+                (memlet.index.clone(), ranges, sure)
+            };
+            let parts: Vec<_> = of.map(access).collect();
+            let accesses: Vec<Access> = parts
+                .iter()
+                .map(|(index, ranges, sure)| Access { index, ranges: ranges.clone(), sure: *sure })
+                .collect();
+            reached(&facts, dims, &accesses)
+        };
+        Words {
+            reads: kernel.reads.iter().enumerate().map(|(c, of)| count(&loads, c, &of.dims)).collect(),
+            writes: kernel.writes.iter().enumerate().map(|(c, of)| count(&stores, c, &of.dims)).collect(),
+        }
+    }
+
+    pub fn total(&self) -> Count {
+        let all = self.reads.iter().chain(&self.writes);
+        Count {
+            words: all.clone().fold(Dim::constant(0), |sum, c| sum + c.words.clone()),
+            sure: all.map(|c| c.sure).max().unwrap_or(Sure::Exact),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! a launch, a device  =>  the words that its code requests from beyond a core's own memory, and the fewest that any code could
+//!
+//! *Scheduled* words, on a CPU: what one core fetches from beyond its largest own cache, and what it writes. Of the kernel's
+//! loops, the outermost one is found inside which everything that is touched fits into the cache. What stays in there is
+//! fetched once for each time that it is begun, and once for all iterations of the loop around it where that loop does not move it.
+//! Whole cache lines, other users of the cache and sharing between cores are left out. On a GPU: what warps request from global
+//! memory, in sectors (`KernelDef::ptx_movement`).
+//!
+//! The *lower bound* is the greater of the algebraic words and, for a contraction of `p` products, 2·p / √S − 2·S·cores: with S words of
+//! fast memory nothing multiplies matrices with fewer (Smith et al., A Tight I/O Lower Bound for Matrix Multiplication, 2019), and each core
+//! has some at the beginning and some at the end.
+
+use crate::device_spec::{DeviceSpec, Per};
+use crate::kernel::def::{KernelDef, Op, Size, VarSet, own};
+use crate::kernel::nest::Loop;
+use crate::kernel::ptx::Target;
+use crate::kernel::ptx::movement::SECTOR_BYTES;
+use sardonyx_runtime::DType;
+use sardonyx_runtime::{Error, Result};
+
+/// What of a device decides how much has to move.
+#[derive(Clone, Debug)]
+pub struct FastMemory {
+    /// Bytes that one core has to itself.
+    pub bytes: i64,
+    pub cores: i64,
+    /// What a GPU's code is written for; none for a CPU.
+    pub ptx: Option<Target>,
+}
+
+impl FastMemory {
+    /// The largest level of one core, and a GPU's registers. Errors: E0406 where the description lacks them.
+    pub fn of(spec: &DeviceSpec) -> Result<FastMemory> {
+        let own = spec.memory.iter().filter(|m| m.per == Per::Core).filter_map(|m| m.bytes.value).max();
+        let registers = spec.gpu.as_ref().and_then(|g| g.registers.value).unwrap_or(0) * 4;
+        let (Some(own), Some(cores)) = (own, spec.cores.value) else {
+            return Err(Error::user("E0406", format!("`{}` has no size of a core's memory or no cores", spec.name))
+                .help("`sardonyx devices NAME --toml` shows a whole description"));
+        };
+        let ptx = Target::ALL.into_iter().find(|t| spec.target == format!("cuda:{}", t.name()));
+        Ok(FastMemory { bytes: (own + registers) as i64, cores: cores as i64, ptx })
+    }
+}
+
+/// Words per buffer, reads first, that a launch requests. `once` are their algebraic words.
+pub fn scheduled(def: &KernelDef, params: &[i64], once: &[i64], memory: &FastMemory) -> Vec<i64> {
+    let Some(target) = memory.ptx else { return cpu(def, params, once, memory.bytes) };
+    let traffic = def.ptx_movement(target, params);
+    let bytes = |b: usize| element_bytes(def, b);
+    traffic.iter().enumerate().map(|(b, t)| t.scheduled * SECTOR_BYTES / bytes(b)).collect()
+}
+
+/// The fewest words for a kernel that moves `once` in all; `products` where it is a contraction of numbers of this type.
+pub fn lower_bound(once: i64, products: Option<(i64, DType)>, memory: &FastMemory) -> i64 {
+    let Some((products, dtype)) = products else { return once };
+    let fast = memory.bytes as f64 * 8.0 / dtype.bits() as f64;
+    let bound = 2.0 * products as f64 / fast.sqrt() - 2.0 * fast * memory.cores as f64;
+    once.max(bound as i64)
+}
+
+fn element_bytes(def: &KernelDef, buffer: usize) -> i64 {
+    let all = def.reads.iter().chain(&def.writes);
+    all.map(|s| (s.dtype.bits() as i64 / 8).max(1)).nth(buffer).unwrap_or(1)
+}
+
+/// What the code reads or writes of one buffer.
+struct Touched {
+    vars: VarSet,
+    /// In how many passes over the inner space.
+    passes: i64,
+}
+
+fn cpu(def: &KernelDef, params: &[i64], once: &[i64], cache_bytes: i64) -> Vec<i64> {
+    let nest = def.nest(params);
+    let touched = touched(def, &nest.passes);
+    let extents: Vec<i64> = (0..def.n_vars()).map(|v| size(def.extent(v), params)).collect();
+    // How much of a variable is inside the loops from `level` on.
+    let inside = |level: usize, var: usize| {
+        let around = nest.loops[..level].iter().filter_map(|l| match l {
+            Loop::Var { var: v, step } if *v == var => Some(*step),
+            Loop::Var { .. } | Loop::Passes { .. } => None,
+        });
+        around.fold(extents[var], i64::min)
+    };
+    let product = |vars: VarSet, of: &dyn Fn(usize) -> i64| {
+        (0..def.n_vars()).filter(|v| vars >> v & 1 == 1).fold(1i64, |p, v| p.saturating_mul(of(v)))
+    };
+    let footprint = |level: usize| {
+        let bytes = |(b, t): (usize, &Touched)| {
+            product(t.vars, &|v| inside(level, v)).min(once[b]).saturating_mul(element_bytes(def, b))
+        };
+        touched.iter().enumerate().map(bytes).fold(0i64, i64::saturating_add)
+    };
+    let level = (0..nest.loops.len()).find(|l| footprint(*l) <= cache_bytes).unwrap_or(nest.loops.len());
+    let words = |(b, t): (usize, &Touched)| {
+        // The innermost loop outside is the one whose iterations find the last one's data.
+        let again = nest.loops[..level.saturating_sub(1)].iter().enumerate().map(|(i, l)| match l {
+            Loop::Var { var, .. } if t.vars >> var & 1 == 1 => 1,
+            Loop::Var { var, step } => (inside(i, *var) + step - 1) / step,
+            Loop::Passes { .. } => t.passes,
+        });
+        again.fold(once[b], i64::saturating_mul)
+    };
+    let reads = touched.iter().enumerate().take(def.reads.len()).map(words);
+    reads.chain(once[def.reads.len()..].iter().copied()).collect()
+}
+
+fn touched(def: &KernelDef, passes: &[i64]) -> Vec<Touched> {
+    let deps = def.dependences();
+    let mut touched: Vec<Touched> =
+        (0..def.reads.len() + def.writes.len()).map(|_| Touched { vars: 0, passes: 1 }).collect();
+    for (k, step) in def.body.iter().enumerate() {
+        if let Op::Load { access, .. } = &step.op {
+            let t = &mut touched[access.buffer];
+            t.vars |= def.access_vars(access, &deps);
+            t.passes = t.passes.max(passes[k]);
+        }
+    }
+    for write in &def.stores {
+        touched[def.reads.len() + write.access.buffer].vars |= def.access_vars(&write.access, &deps);
+    }
+    touched
+}
+
+fn size(s: Size, params: &[i64]) -> i64 {
+    s.dim().eval(&|name| params.get(own(name, 'p')?).copied()).unwrap_or(0)
+}

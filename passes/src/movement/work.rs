@@ -1,0 +1,123 @@
+//! kernel, operator  =>  its class and its operations, which say what its movement is spent on
+
+use super::facts::Facts;
+use sardonyx_dialects::flow::kernel::{Body, Class, Kernel, Level};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{Graph, Op, Operator, Value};
+use sardonyx_runtime::Dim;
+use sardonyx_runtime::dim::product;
+use std::collections::BTreeMap;
+
+/// The operator classes of Ivanov et al. (Data Movement Is All You Need, 2021), attention as one kernel, and what only moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Contraction,
+    Attention,
+    /// A reduction with what is elementwise around it.
+    Normalisation,
+    Elementwise,
+    Copy,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 5] = [Kind::Contraction, Kind::Attention, Kind::Normalisation, Kind::Elementwise, Kind::Copy];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Contraction => "contraction",
+            Kind::Attention => "attention",
+            Kind::Normalisation => "normalisation",
+            Kind::Elementwise => "elementwise",
+            Kind::Copy => "copy",
+        }
+    }
+
+    pub fn of(kernel: &Kernel) -> Kind {
+        match kernel.class() {
+            Class::Contract => Kind::Contraction,
+            Class::Attention => Kind::Attention,
+            Class::Normalise => Kind::Normalisation,
+            Class::Map if kernel.stores.iter().all(|s| only_moved(kernel, s.value)) => Kind::Copy,
+            Class::Map => Kind::Elementwise,
+        }
+    }
+
+    pub fn of_operator(graph: &Graph, operator: &Operator) -> Kind {
+        let is = |f: &dyn Fn(&Op) -> bool| operator.nodes.iter().filter(|v| f(&graph.node(**v).op)).count();
+        let products = is(&|op| matches!(op, Op::Contract(_)));
+        let maps = is(&|op| match op {
+            Op::Map(f) => *f != ScalarFn::Select,
+            Op::Convert => true,
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Reduce { .. } => false,
+            Op::Contract(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
+            Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => false,
+            Op::Iota { .. } | Op::Bind { .. } => false,
+        });
+        match (products, is(&|op| matches!(op, Op::Reduce { .. })), maps) {
+            (0, 0, 0) => Kind::Copy,
+            (0, 0, _) => Kind::Elementwise,
+            (0, _, _) => Kind::Normalisation,
+            (1, _, _) => Kind::Contraction,
+            (_, 0, _) => Kind::Contraction,
+            (_, _, _) => Kind::Attention,
+        }
+    }
+}
+
+/// A value that is chosen from others by where it stands, not computed.
+fn only_moved(kernel: &Kernel, k: usize) -> bool {
+    match &kernel.body[k].body {
+        Body::Load { .. } | Body::Const(_) | Body::Index(_) => true,
+        Body::Apply { f: ScalarFn::Select, args } => {
+            let placed = |k: usize| !Facts::of(kernel, &|_| 0).from_data(k);
+            placed(args[0]) && args[1..].iter().all(|a| only_moved(kernel, *a))
+        }
+        Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => false,
+    }
+}
+
+/// Operations on floating-point numbers: one per scalar function and per element that a reduction takes, none for moving.
+pub fn kernel_flops(kernel: &Kernel) -> Dim {
+    let points = |level: Level| match level {
+        Level::Row => product(&kernel.outer),
+        Level::Point => product(kernel.outer.iter().chain(&kernel.inner)),
+        Level::Deep => product(kernel.extents()),
+    };
+    let levels = kernel.levels();
+    let mut flops = Dim::constant(0);
+    for (statement, level) in kernel.body.iter().zip(&levels).filter(|(s, _)| s.dtype.is_float()) {
+        match &statement.body {
+            Body::Apply { f: ScalarFn::Select, .. } => {}
+            Body::Apply { .. } => flops = flops + points(*level),
+            Body::Reduce { arg, .. } => flops = flops + points(levels[*arg].max(Level::Point)),
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_) => {}
+        }
+    }
+    flops
+}
+
+/// The same of an operator of the value level.
+pub fn operator_flops(graph: &Graph, operator: &Operator) -> Dim {
+    let elements = |v: Value| graph.ty(v).elements();
+    let of = |v: &Value| {
+        let node = graph.node(*v);
+        match &node.op {
+            _ if !node.ty.dtype.is_float() => Dim::constant(0),
+            Op::Map(ScalarFn::Select) => Dim::constant(0),
+            Op::Map(_) => elements(*v),
+            Op::Reduce { .. } => elements(node.args[0]),
+            Op::Contract(spec) => {
+                let mut extents = BTreeMap::new();
+                for (letters, arg) in [(&spec.left, node.args[0]), (&spec.right, node.args[1])] {
+                    extents.extend(letters.iter().zip(&graph.ty(arg).dims));
+                }
+                Dim::constant(2) * product(extents.into_values())
+            }
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Convert => Dim::constant(0),
+            Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => Dim::constant(0),
+            Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => Dim::constant(0),
+            Op::Iota { .. } | Op::Bind { .. } => Dim::constant(0),
+        }
+    };
+    operator.nodes.iter().map(of).fold(Dim::constant(0), |sum, d| sum + d)
+}

@@ -1,0 +1,154 @@
+//! What a rewriting pass is given beside the module: fuel, and the list of the rewrites that it applied
+//!
+//! Fuel counts rewrites over a whole compilation, every pass and every function, so that a search over one number
+//! finds the rewrite that broke a program. A lowering, without which there is no program, takes no fuel.
+
+use sardonyx_dialects::mlir::{Attr, Operation};
+use sardonyx_runtime::Result;
+use sardonyx_runtime::json::Json;
+
+/// What a compilation asks of its rewriting passes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RewriteOptions {
+    /// How many rewrites may be applied; any number where absent.
+    pub fuel: Option<usize>,
+}
+
+/// One rewrite that was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// From 1 on, over the whole compilation: the least fuel that includes it.
+    pub number: usize,
+    pub pass: &'static str,
+    pub rule: &'static str,
+    /// The function, which is an entry point of the model.
+    pub function: String,
+    /// The ONNX nodes that what was rewritten stands for.
+    pub origins: Vec<String>,
+}
+
+/// The context of the rewriting passes of one compilation.
+#[derive(Debug, Default)]
+pub struct Rewrites {
+    options: RewriteOptions,
+    pass: &'static str,
+    function: String,
+    applied: Vec<Rewrite>,
+}
+
+impl Rewrites {
+    pub fn new(options: RewriteOptions) -> Rewrites {
+        Rewrites { options, ..Rewrites::default() }
+    }
+
+    /// The rewrites that were applied, in order.
+    pub fn applied(&self) -> &[Rewrite] {
+        &self.applied
+    }
+
+    /// Whether the rule may be applied to what stands for these ONNX nodes. Takes fuel; the rewrite must follow.
+    #[must_use]
+    pub fn allow(&mut self, rule: &'static str, origins: &[String]) -> bool {
+        if !self.has_fuel() {
+            return false;
+        }
+        let (number, function) = (self.applied.len() + 1, self.function.clone());
+        self.applied.push(Rewrite { number, pass: self.pass, rule, function, origins: origins.to_vec() });
+        true
+    }
+
+    /// Whether one more rewrite would be allowed, for a pass that would search in vain.
+    pub fn has_fuel(&self) -> bool {
+        self.options.fuel.is_none_or(|fuel| self.applied.len() < fuel)
+    }
+
+    /// How many rewrites each pass applied, in the order of their first ones.
+    pub fn counts(&self) -> Vec<(&'static str, usize)> {
+        let mut counts: Vec<(&'static str, usize)> = vec![];
+        for r in &self.applied {
+            match counts.iter_mut().find(|(pass, _)| *pass == r.pass) {
+                Some((_, n)) => *n += 1,
+                None => counts.push((r.pass, 1)),
+            }
+        }
+        counts
+    }
+
+    /// Those applied, as a list of objects.
+    pub fn json(&self) -> Json {
+        Json::List(self.applied.iter().map(Rewrite::json).collect())
+    }
+
+    /// What is applied from now on is that pass's.
+    pub(crate) fn begin(&mut self, pass: &'static str) {
+        self.pass = pass;
+    }
+
+    /// Replaces each function of a module for which `rewrite` gives a new one.
+    pub(crate) fn functions(
+        &mut self,
+        module: Operation,
+        mut rewrite: impl FnMut(&mut Rewrites, Operation) -> Result<Option<Operation>>,
+    ) -> Result<()> {
+        crate::rewrite_functions(module, |function| {
+            self.function = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
+            rewrite(self, function)
+        })
+    }
+}
+
+impl Rewrite {
+    /// `12 fuse-epilogues: epilogue, in main, at /layer.0/add`
+    pub fn line(&self) -> String {
+        let Rewrite { number, pass, rule, function, origins } = self;
+        let at = if origins.is_empty() { String::new() } else { format!(", at {}", origins.join(" ")) };
+        format!("{number} {pass}: {rule}, in {function}{at}")
+    }
+
+    pub fn json(&self) -> Json {
+        Json::Object(vec![
+            ("number", self.number.into()),
+            ("pass", self.pass.into()),
+            ("rule", self.rule.into()),
+            ("function", self.function.as_str().into()),
+            ("origins", Json::list(self.origins.iter().map(String::as_str))),
+        ])
+    }
+}
+
+/// The origins of several parts of one rewrite, each once.
+pub fn union<'a>(parts: impl IntoIterator<Item = &'a [String]>) -> Vec<String> {
+    let mut out: Vec<String> = vec![];
+    for origin in parts.into_iter().flatten() {
+        if !out.contains(origin) {
+            out.push(origin.clone());
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuel_counts_over_passes() {
+        let mut rewrites = Rewrites::new(RewriteOptions { fuel: Some(2) });
+        rewrites.begin("a");
+        assert!(rewrites.allow("one", &["x".into()]));
+        rewrites.begin("b");
+        assert!(rewrites.allow("two", &["x".into(), "y".into()]));
+        assert!(!rewrites.has_fuel());
+        assert!(!rewrites.allow("three", &[]));
+        assert_eq!(rewrites.counts(), [("a", 1), ("b", 1)]);
+        let lines: Vec<String> = rewrites.applied().iter().map(Rewrite::line).collect();
+        assert_eq!(lines, ["1 a: one, in , at x", "2 b: two, in , at x y"]);
+    }
+
+    #[test]
+    fn without_a_limit_there_is_always_fuel() {
+        let mut rewrites = Rewrites::default();
+        assert!((0..1000).all(|_| rewrites.allow("rule", &[])));
+        assert_eq!(rewrites.applied().last().map(|r| r.number), Some(1000));
+    }
+}
