@@ -8,6 +8,7 @@ pub mod entries;
 pub mod explain;
 pub mod import;
 pub mod layers;
+pub mod movement;
 pub mod onnx;
 pub mod pipeline;
 pub mod reference;

@@ -1,5 +1,6 @@
 //! What the fusion passes share: legality in the graph, substitution of bodies, and putting the steps back in order
 
+use crate::miss::{self, Miss};
 use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
@@ -78,8 +79,8 @@ pub fn sweep<S: Site>(
     }
 }
 
-/// True where a path leads from one step to a later one through a third. A binding leads to what mentions its symbol.
-pub fn reaches_around(program: &Program, uses: &Uses, from: usize, to: usize) -> bool {
+/// A third step on a path from one step to a later one: the last of it. A binding leads to what mentions its symbol.
+pub fn step_between(program: &Program, uses: &Uses, from: usize, to: usize) -> Option<usize> {
     let consumers = &uses.consumers;
     let next = |step: usize| -> Vec<usize> {
         let step = &program.steps[step];
@@ -92,14 +93,16 @@ pub fn reaches_around(program: &Program, uses: &Uses, from: usize, to: usize) ->
     let mut stack: Vec<usize> = next(from).into_iter().filter(|&s| s != to).collect();
     let mut seen = BTreeSet::new();
     while let Some(step) = stack.pop() {
-        if step == to {
-            return true;
+        if !seen.insert(step) {
+            continue;
         }
-        if seen.insert(step) {
-            stack.extend(next(step));
+        let next = next(step);
+        if next.contains(&to) {
+            return Some(step);
         }
+        stack.extend(next);
     }
-    false
+    None
 }
 
 /// The data-dependent symbols that a step needs the values of.
@@ -409,13 +412,14 @@ pub fn merge_wherever(
     module: Operation,
     rewrites: &mut Rewrites,
     rule: &'static str,
-    matches: fn(&Program, &Uses, usize, usize) -> Option<Match>,
+    matches: fn(&Program, &Uses, usize, usize) -> std::result::Result<Match, Miss>,
 ) -> Result<()> {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
         // What goes on in a state's memory is written there: nothing else may come to depend on when.
         let free = |producer: &usize| program.steps[*producer].update.is_none();
-        let site = |producer| Some(Pair { producer, consumer, space: matches(program, uses, producer, consumer)? });
+        let site =
+            |producer| Some(Pair { producer, consumer, space: matches(program, uses, producer, consumer).ok()? });
         sources.into_iter().filter(free).find_map(site)
     };
     rewrites.functions(module, |rewrites, function| {
@@ -424,6 +428,7 @@ pub fn merge_wherever(
         }
         let mut program = Program::read(function)?;
         sweep(&mut program, rewrites, rule, find, merge);
+        miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })
 }
@@ -478,29 +483,32 @@ fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pai
     drop_dead(program);
 }
 
-/// Correspondence of consumer variables to producer variables through the containers between them. `None` where an
-/// index is no bare variable, or two loads disagree.
-pub fn correspond(producer: &Step, consumer: &Step) -> Option<Vec<(usize, usize)>> {
-    let (p, c) = (kernel(producer)?, kernel(consumer)?);
+/// Correspondence of consumer variables to producer variables through the containers between them. None where an index
+/// is no bare variable, or two loads disagree.
+pub fn correspond(producer: &Step, consumer: &Step) -> std::result::Result<Vec<(usize, usize)>, Miss> {
+    let (Some(p), Some(c)) = (kernel(producer), kernel(consumer)) else { return Err(Miss::Unlike) };
     let mut pairs: Vec<(usize, usize)> = vec![];
     for (result, load, guarded) in loads_of(producer, consumer) {
         let mut stores = p.stores.iter().filter(|s| s.memlet.container == result);
-        let (store, None) = (stores.next()?, stores.next()) else { return None };
+        let (Some(store), None) = (stores.next(), stores.next()) else {
+            return Err(Miss::OtherPlaces);
+        };
         if guarded {
-            return None;
+            return Err(Miss::Guarded);
         }
         for ((s, l), extent) in store.memlet.index.iter().zip(&load.index).zip(&p.writes[result].dims) {
             match (bare_var(s), bare_var(l)) {
                 (Some(pv), Some(cv)) => pairs.push((cv, pv)),
                 // A dimension of 1 has one point, however it is named, unless the name is to be checked.
                 _ if extent.is_const(1) && !from_data(l) => {}
-                _ => return None,
+                _ if from_data(l) => return Err(Miss::FromData),
+                _ => return Err(Miss::OtherPlaces),
             }
         }
     }
     // Attention is made last, of kernels that are whole.
     if p.class() == Class::Attention || c.class() == Class::Attention {
-        return None;
+        return Err(Miss::Unlike);
     }
     pairs.sort();
     pairs.dedup();
@@ -510,5 +518,8 @@ pub fn correspond(producer: &Step, consumer: &Step) -> Option<Vec<(usize, usize)
     };
     let extent = |k: &Kernel, v: usize| k.extents().nth(v).cloned();
     let same_extents = pairs.iter().all(|&(cv, pv)| extent(c, cv) == extent(p, pv));
-    (distinct(|x| x.0) && distinct(|x| x.1) && same_extents && !pairs.is_empty()).then_some(pairs)
+    match distinct(|x| x.0) && distinct(|x| x.1) && same_extents && !pairs.is_empty() {
+        true => Ok(pairs),
+        false => Err(Miss::OtherSpace),
+    }
 }

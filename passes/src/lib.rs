@@ -12,6 +12,7 @@ mod fusion;
 mod inline_maps;
 pub mod kernel;
 mod lower_kernels;
+mod miss;
 pub mod movement;
 mod onnx_to_sdx;
 mod pack_weights;
@@ -27,7 +28,7 @@ pub use device_spec::DeviceSpec;
 pub use egraph::Class;
 pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
 pub use registry::{context, run_pipeline, run_pipeline_with};
-pub use rewrite::{Rewrite, RewriteOptions, Rewrites};
+pub use rewrite::{Missed, Remark, Rewrite, RewriteOptions, Rewrites};
 pub use version::{IR_VERSION, set_version};
 
 use sardonyx_dialects::mlir::Operation;

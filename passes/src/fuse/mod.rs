@@ -12,7 +12,7 @@ mod search;
 mod tests;
 
 use crate::fusion::{sort_steps, sweep};
-use crate::{DeviceSpec, Rewrites, inline_maps, rewrite};
+use crate::{DeviceSpec, Rewrites, inline_maps, miss, rewrite};
 use cost::Costs;
 use moves::Move;
 use region::Region;
@@ -33,7 +33,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
+        miss::note_reducers(&program, rewrites);
         fuse(&mut program, &Costs::of(&device), rewrites);
+        miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })
 }

@@ -72,18 +72,18 @@ impl Move {
                 let whole = program.steps[producer].results.iter().all(|r| !program.is_output(*r));
                 whole
                     && !readers.is_empty()
-                    && readers.iter().all(|&consumer| inline_maps::is_legal(program, producer, consumer))
+                    && readers.iter().all(|&consumer| inline_maps::is_legal(program, uses, producer, consumer))
             }
             Move::InlineInto { producer, consumer } => {
                 let stays = readers(program, uses, producer).len() > 1
                     || program.steps[producer].results.iter().any(|r| program.is_output(*r));
-                stays && inline_maps::is_legal(program, producer, consumer)
+                stays && inline_maps::is_legal(program, uses, producer, consumer)
             }
             Move::Epilogue { producer, consumer } => {
-                free(program, producer) && fuse_epilogues::matches(program, uses, producer, consumer).is_some()
+                free(program, producer) && fuse_epilogues::matches(program, uses, producer, consumer).is_ok()
             }
             Move::Rows { producer, consumer } => {
-                free(program, producer) && fuse_reductions::matches(program, uses, producer, consumer).is_some()
+                free(program, producer) && fuse_reductions::matches(program, uses, producer, consumer).is_ok()
             }
         }
     }
@@ -100,12 +100,12 @@ impl Move {
             }
             Move::InlineInto { producer, consumer } => inline_maps::inline_into(&mut out, producer, consumer),
             Move::Epilogue { producer, consumer } => {
-                if let Some(m) = fuse_epilogues::matches(program, &uses, producer, consumer) {
+                if let Ok(m) = fuse_epilogues::matches(program, &uses, producer, consumer) {
                     merge_into(&mut out, producer, consumer, m);
                 }
             }
             Move::Rows { producer, consumer } => {
-                if let Some(m) = fuse_reductions::matches(program, &uses, producer, consumer) {
+                if let Ok(m) = fuse_reductions::matches(program, &uses, producer, consumer) {
                     merge_into(&mut out, producer, consumer, m);
                 }
             }

@@ -37,6 +37,9 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered> {
     draft.drop_unit_extents();
     draft.merge();
     let (def, params) = draft.finish()?;
+    if def.class == Class::Attention && !def.is_blocked_attention() {
+        return Err(Error::defect("no emitter takes a kernel with a deep space"));
+    }
     let by_launch = |d: &Dim| {
         d.substitute(&|s| s.strip_prefix('p').and_then(|n| Some(params.get(n.parse::<usize>().ok()?)?.clone())))
     };

@@ -374,7 +374,7 @@ pub fn combine(asm: &mut Asm, f: ReduceFn, t: DType, a: Val, b: Val) -> Val {
     scalar::apply(asm, f, &[a, b], t)
 }
 
-fn tree(asm: &mut Asm, f: ReduceFn, t: DType, mut parts: Vec<Val>) -> Val {
+pub fn tree(asm: &mut Asm, f: ReduceFn, t: DType, mut parts: Vec<Val>) -> Val {
     while parts.len() > 1 {
         let next = parts.chunks(2).map(|p| if p.len() == 2 { combine(asm, f, t, p[0], p[1]) } else { p[0] });
         parts = next.collect();
