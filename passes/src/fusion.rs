@@ -330,15 +330,18 @@ pub fn drop_dead(program: &mut Program) {
 pub fn sort_steps(program: &mut Program) {
     let mut ready: BTreeSet<usize> = program.inputs.iter().map(|(_, id)| *id).collect();
     let mut bound: BTreeSet<String> = BTreeSet::new();
-    let mut rest = std::mem::take(&mut program.steps);
-    while !rest.is_empty() {
+    let mut rest: Vec<Option<Step>> = std::mem::take(&mut program.steps).into_iter().map(Some).collect();
+    let mut first = 0;
+    while first < rest.len() {
         let fits = |step: &Step| {
             data_symbols(program, step).is_subset(&bound)
                 && step.args.iter().chain(&step.update).all(|a| ready.contains(a))
         };
         // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
-        let at = rest.iter().position(fits).unwrap_or(0);
-        let step = rest.remove(at);
+        let at = (first..rest.len()).find(|&i| rest[i].as_ref().is_some_and(fits)).unwrap_or(first);
+        let taken = rest[at].take();
+        first += rest[first..].iter().take_while(|s| s.is_none()).count();
+        let Some(step) = taken else { continue };
         ready.extend(step.results.iter().copied());
         if let FlowOp::Bind { symbol } = &step.op {
             bound.insert(symbol.clone());
@@ -428,6 +431,11 @@ pub fn merge_wherever(
         miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })
+}
+
+/// Merges a consumer into the scope of `space`. All results of the producer stay (see `drop_dead`).
+pub fn merge_into(program: &mut Program, producer: usize, consumer: usize, space: Match) {
+    merge(program, &Pair { producer, consumer, space });
 }
 
 /// Merges a consumer into the scope of their match. All results of the producer stay (see `drop_dead`).

@@ -29,7 +29,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 /// Step `producer` goes into step `consumer` in place of its operand.
-struct Site {
+pub struct Site {
     producer: usize,
     consumer: usize,
     operand: usize,
@@ -42,58 +42,99 @@ impl Changes for Site {
 }
 
 fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
+    find_site(program, uses, consumer, &|site| matches(program, uses, site).is_ok())
+}
+
+/// A map that goes into the step at no cost, whatever else merges: an index map, or another one into a map.
+pub fn find_free(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
+    let class = |step: usize| kernel(&program.steps[step]).map(Kernel::class);
+    let index_map = |step: usize| kernel(&program.steps[step]).is_some_and(is_index_map);
+    find_site(program, uses, consumer, &|site| {
+        let free = index_map(site.producer) || class(consumer) == Some(Class::Map);
+        free && matches(program, uses, site).is_ok()
+    })
+}
+
+fn find_site(program: &Program, uses: &Uses, consumer: usize, wanted: &dyn Fn(&Site) -> bool) -> Option<Site> {
     let args = &program.steps[consumer].args;
     args.iter().enumerate().find_map(|(operand, &id)| {
         let site = Site { producer: uses.producers[id]?, consumer, operand };
-        matches(program, uses, &site).is_ok().then_some(site)
+        wanted(&site).then_some(site)
     })
+}
+
+/// The sites where a step reads another one.
+fn sites(program: &Program, producer: usize, consumer: usize) -> Vec<Site> {
+    let (results, args) = (&program.steps[producer].results, &program.steps[consumer].args);
+    let operands = (0..args.len()).filter(|&o| results.contains(&args[o]));
+    operands.map(|operand| Site { producer, consumer, operand }).collect()
+}
+
+/// Whether the producer can be computed where the consumer reads it, at whatever cost.
+pub fn is_legal(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
+    let sites = sites(program, producer, consumer);
+    !sites.is_empty() && sites.iter().all(|site| check_legal(program, uses, site).is_ok())
+}
+
+/// Computes the producer, where that is legal, at the place where the consumer reads it.
+pub fn inline_into(program: &mut Program, producer: usize, consumer: usize) {
+    // A map has one result, and a kernel reads a container through one operand.
+    if let Some(site) = sites(program, producer, consumer).first() {
+        apply(program, site);
+    }
 }
 
 /// Why a producer is not computed in a consumer; `None` where it can be.
 pub fn why_not(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Miss> {
-    let args = &program.steps[consumer].args;
-    let operands = (0..args.len()).filter(|&i| uses.producers[args[i]] == Some(producer));
-    let misses: Vec<Miss> = operands
-        .map(|operand| matches(program, uses, &Site { producer, consumer, operand }))
-        .map_while(std::result::Result::err)
-        .collect();
-    let n = args.iter().filter(|&&a| uses.producers[a] == Some(producer)).count();
-    (misses.len() == n).then(|| misses.first().copied().unwrap_or(Miss::Unlike))
+    let sites = sites(program, producer, consumer);
+    let misses: Vec<Miss> =
+        sites.iter().map(|site| matches(program, uses, site)).map_while(std::result::Result::err).collect();
+    (misses.len() == sites.len()).then(|| misses.first().copied().unwrap_or(Miss::Unlike))
 }
 
+/// Legal, and nothing is computed twice, or next to nothing.
 fn matches(program: &Program, uses: &Uses, site: &Site) -> std::result::Result<(), Miss> {
+    check_legal(program, uses, site)?;
+    check_cheap(program, uses, site)
+}
+
+const fn refuse(miss: Miss, refused: bool) -> std::result::Result<(), Miss> {
+    if refused { Err(miss) } else { Ok(()) }
+}
+
+fn check_cheap(program: &Program, uses: &Uses, site: &Site) -> std::result::Result<(), Miss> {
     let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
-    let refuse = |miss: Miss, refused: bool| if refused { Err(miss) } else { Ok(()) };
+    let result = p_step.results[0];
+    let only_reader = || match uses.consumers[result].iter().copied().find(|&other| other != site.consumer) {
+        Some(other) => Err(Miss::ReadElsewhere(other)),
+        None => refuse(Miss::Output, program.is_output(result)),
+    };
+    if c.class() == Class::Attention && !is_plain_copy(p) {
+        return match places(c_step, c, site.operand) {
+            Some(Level::Deep) => only_reader(),
+            Some(Level::Point) => refuse(Miss::Repeated, !is_index_map(p)),
+            Some(Level::Row) | None => Err(Miss::Repeated),
+        };
+    }
+    if is_index_map(p) {
+        return Ok(());
+    }
+    only_reader()?;
+    refuse(Miss::Repeated, !reads_each_point_once(c_step, c, site.operand))
+}
+
+fn check_legal(program: &Program, uses: &Uses, site: &Site) -> std::result::Result<(), Miss> {
+    let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
+    let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
     refuse(Miss::Unlike, p_step.update.is_some() || p.class() != Class::Map)?;
     refuse(Miss::OtherPlaces, !stores_identity(p))?;
     refuse(Miss::Statements, p.body.len() + c.body.len() > STATEMENTS_MAX)?;
     refuse(Miss::FromData, !keeps_range_checks(p, c_step, c, site.operand))?;
-    let result = p_step.results[0];
-    let other = uses.consumers[result].iter().copied().find(|&other| other != site.consumer);
     if c.class() == Class::Contract {
+        let other = uses.consumers[p_step.results[0]].iter().copied().find(|&other| other != site.consumer);
         let shared = other.filter(|_| !is_factor(c, site.operand)).map(Miss::ReadElsewhere);
         return refuse(shared.unwrap_or(Miss::IntoContraction), !is_plain_copy(p));
-    }
-    if c.class() == Class::Attention && !is_plain_copy(p) {
-        let place = places(c_step, c, site.operand);
-        let cheap = match place {
-            Some(Level::Deep) => {
-                if let Some(other) = other {
-                    return Err(Miss::ReadElsewhere(other));
-                }
-                !program.is_output(result)
-            }
-            Some(Level::Point) => is_index_map(p),
-            Some(Level::Row) | None => false,
-        };
-        refuse(Miss::Repeated, !cheap)?;
-    } else if !is_index_map(p) {
-        if let Some(other) = other {
-            return Err(Miss::ReadElsewhere(other));
-        }
-        refuse(Miss::Output, program.is_output(result))?;
-        refuse(Miss::Repeated, !reads_each_point_once(c_step, c, site.operand))?;
     }
     refuse(Miss::Repeated, !stores_points(p_step, p, c_step, c, site.operand))
 }
@@ -227,7 +268,7 @@ fn inlined(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize)
     tidy(Kernel { reads, body: splice.body, stores, ..c.clone() }, args)
 }
 
-fn apply(program: &mut Program, site: &Site) {
+pub fn apply(program: &mut Program, site: &Site) {
     let (p_step, c_step) = (program.steps[site.producer].clone(), program.steps[site.consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let (merged, args) = inlined(&p_step, p, &c_step, c, site.operand);

@@ -4,6 +4,7 @@ pub mod device_spec;
 pub mod egraph;
 mod find_caches;
 mod fold_constants;
+mod fuse;
 mod fuse_attention;
 mod fuse_epilogues;
 mod fuse_reductions;
@@ -61,6 +62,7 @@ pub static PASSES: &[PassRow] = &[
     rewriting("inline-maps", "Computes maps where they are read", inline_maps::run),
     rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
     rewriting("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
+    rewriting("fuse", "Merges kernels so that the least is moved", fuse::run),
     reassociating("fuse-attention", "Makes scores, softmax and weighted sum one kernel", fuse_attention::run),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
