@@ -23,8 +23,8 @@ use std::collections::HashMap;
 
 /// All devices execute one plan, so one device's figures choose it: what every CPU that we run on has.
 const DEVICE: &str = "x86-64-v3";
-/// How many ways to merge a region are looked at. A layer of a transformer has some hundred.
-const STATES_MAX: usize = 2000;
+/// How many ways to merge a region are looked at.
+const STATES_MAX: usize = 200;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let device = DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to fuse for has no description"))?;

@@ -10,12 +10,15 @@ use sardonyx_dialects::flow::Program;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-/// Regions of more steps take the first move that helps, not the best.
-const STEPS_BEST: usize = 16;
+/// Regions of more steps are not explored: the first of the moves that help is taken, again and again.
+const STEPS_MAX: usize = 8;
 
 /// The moves to the cheapest program; at most so many programs are looked at beside the descent.
 pub fn best(start: &Program, costs: &Costs, states_max: usize) -> Vec<Move> {
     let (cost, path) = descend(start, costs);
+    if start.steps.len() > STEPS_MAX {
+        return path;
+    }
     let found = explore(start, costs, states_max, cost);
     found.unwrap_or(path)
 }
@@ -30,7 +33,7 @@ fn descend(start: &Program, costs: &Costs) -> (u64, Vec<Move>) {
             let c = costs.program(&after);
             if c < next.as_ref().map_or(cost, |n| n.0) {
                 next = Some((c, m, after));
-                if program.steps.len() > STEPS_BEST {
+                if program.steps.len() > STEPS_MAX {
                     break;
                 }
             }
