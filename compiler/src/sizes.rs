@@ -27,8 +27,9 @@ pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
             return Err(wrong());
         }
         if sizes.insert(name.trim().to_string(), value).is_some() {
-            return Err(Error::user("E0204", format!("`--at` gives `{}` twice", name.trim()))
-                .help("give each symbol one size"));
+            return Err(
+                Error::user("E0204", format!("`--at` gives `{}` twice", name.trim())).help("give each symbol one size")
+            );
         }
     }
     Ok(sizes)
@@ -43,7 +44,8 @@ pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
         if symbol.kind != SymbolKind::Input {
             continue;
         }
-        let first = |id: usize| program.containers[id].dims.first().is_some_and(|d| d.symbols().contains(name.as_str()));
+        let first =
+            |id: usize| program.containers[id].dims.first().is_some_and(|d| d.symbols().contains(name.as_str()));
         let default = if program.inputs.iter().any(|(_, id)| first(*id)) { FIRST } else { OTHER };
         let (lo, hi) = (symbol.lo, symbol.hi.unwrap_or(i64::MAX));
         let value = given.get(name).copied().unwrap_or(default.clamp(lo, hi));

@@ -363,7 +363,13 @@ impl Written {
     fn new(container: &Container, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Written> {
         let dims = container_dims(container, symbols)?;
         let n = element_count(&dims).unwrap_or(0);
-        Ok(Written { dtype: container.dtype, dims, values: Numbers::zeros(container.dtype, n), done: vec![false; n], begun: 0 })
+        Ok(Written {
+            dtype: container.dtype,
+            dims,
+            values: Numbers::zeros(container.dtype, n),
+            done: vec![false; n],
+            begun: 0,
+        })
     }
 
     /// Takes over a tensor that is nowhere larger.

@@ -20,7 +20,7 @@ mod tests;
 pub use count::count_graph;
 pub use kernel::{Touched, run_counted, run_kernel, run_update};
 pub use panels::{pack_panels, unpack_panels};
-pub use program::{count_program, run_program};
+pub use program::{count_program, joined, run_program};
 pub use symbolic::contents;
 
 use crate::sdx::{Graph, Node, Op, TensorType, Value};

@@ -5,7 +5,7 @@
 use super::bind::{self, Symbols};
 use super::extents;
 use super::kernel::{Touched, run_counted};
-use crate::flow::{FlowOp, Program, Step, Window};
+use crate::flow::{FlowOp, Program, Source, Step, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
@@ -78,8 +78,10 @@ fn run_step(
 ) -> Result<Vec<Tensor>> {
     Ok(match &step.op {
         FlowOp::Kernel(kernel) => run_counted(kernel, &|s| symbols.get(s), args, update, count)?,
-        FlowOp::Param { name, window: None } => vec![params(name)?],
-        FlowOp::Param { name, window: Some(w) } => vec![windowed(&params(name)?, w, &dims(program, step, symbols)?)?],
+        FlowOp::Param { source, window: None } => vec![joined(source, params)?],
+        FlowOp::Param { source, window: Some(w) } => {
+            vec![windowed(&joined(source, params)?, w, &dims(program, step, symbols)?)?]
+        }
         FlowOp::Const(value) => vec![value.0.clone()],
         FlowOp::View => vec![only(args)?.with_dims(dims(program, step, symbols)?)?],
         FlowOp::Bind { symbol } => {
@@ -89,6 +91,15 @@ fn run_step(
             vec![]
         }
     })
+}
+
+/// The parameters of a source, one behind the other.
+pub fn joined(source: &Source, params: &dyn Fn(&str) -> Result<Tensor>) -> Result<Tensor> {
+    let parts = source.names.iter().map(|name| params(name)).collect::<Result<Vec<Tensor>>>()?;
+    match parts.as_slice() {
+        [one] => Ok(one.clone()),
+        _ => super::movement::joined(source.axis, &parts),
+    }
 }
 
 fn only(args: &[Tensor]) -> Result<&Tensor> {
@@ -167,7 +178,7 @@ mod tests {
     #[test]
     fn a_window_reads_the_parameter_transposed_and_from_an_offset() {
         let param = |offset, stride_k, stride_n| FlowOp::Param {
-            name: "w".into(),
+            source: Source::one("w"),
             window: Some(Window { offset, stride_k, stride_n }),
         };
         let panels = |dims: &[&str]| container(DType::F32, dims, Layout::Panels { width: 16 });

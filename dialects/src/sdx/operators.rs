@@ -136,8 +136,7 @@ impl Graph {
             if !operator.nodes.iter().any(|v| matches!(self.node(*v).op, Op::Contract(_))) {
                 continue;
             }
-            let whole: BTreeSet<Value> =
-                operator.reads.iter().filter(|r| self.is_whole(r)).map(|r| r.root).collect();
+            let whole: BTreeSet<Value> = operator.reads.iter().filter(|r| self.is_whole(r)).map(|r| r.root).collect();
             operator.reads.retain(|r| !whole.contains(&r.root) || !read.contains(&r.root));
             read.extend(whole);
         }

@@ -4,13 +4,15 @@
 //!
 //! * contractions, reductions, lookups, concatenations read and write memory, and are a launch each;
 //! * elementwise functions ride along with those: their operations count, and a fraction of the bytes that they write; of
-//!   inputs, parameters and caches alone they are a launch of their own;
+//!   inputs, parameters and caches alone they are a launch of their own, and so are those of a part of a value;
 //! * transposes read and write with the same fraction; reshapes and repetitions are index arithmetic, and so are slices
 //!   where the device's kernels read them in place;
-//! * what is computed of parameters alone costs nothing where weights are prepared when the model is compiled. Elsewhere it
+//! * parameters one behind the other cost nothing: they are put together when the artifact is written;
+//! * what else is computed of parameters alone costs nothing where weights are prepared when the model is compiled. Elsewhere it
 //!   would be computed in every call, and no saving is worth that.
 
 use super::expr::Site;
+use super::merging::is_param;
 use super::table::names;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType};
@@ -27,6 +29,8 @@ pub struct Rates {
     pub launch_ns: f64,
     /// Contractions read a part of a value where it lies.
     pub slices_in_place: bool,
+    /// Parameters are put together when the artifact is written.
+    pub joins_weights: bool,
     /// Expressions over parameters are evaluated when the model is compiled.
     pub prepares_weights: bool,
 }
@@ -39,7 +43,8 @@ impl Default for Rates {
             contract_ops_per_s: 300e9,
             map_ops_per_s: 20e9,
             launch_ns: 1000.0,
-            slices_in_place: false,
+            slices_in_place: true,
+            joins_weights: true,
             prepares_weights: false,
         }
     }
@@ -59,6 +64,9 @@ impl Rates {
         // Of two graphs that cost the same, the one with fewer nodes.
         let one = 1;
         if s.is_constant(s.class) && (self.prepares_weights || s.splat(s.class).is_some()) {
+            return one;
+        }
+        if self.joins_weights && matches!(s.op(), Op::Concat { .. }) && s.node.args.iter().all(|a| is_param(s, *a)) {
             return one;
         }
         let computed = matches!(s.op(), Op::Map(_) | Op::Contract(_) | Op::Concat { .. } | Op::Gather { .. });
@@ -81,7 +89,8 @@ impl Rates {
             Op::Transpose { .. } => memory((read + written) * FUSED),
             Op::Convert => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
             Op::Map(f) => {
-                let rides = s.node.args.iter().any(|a| !lies_in_memory(s, *a, MOTIONS_MAX));
+                let part = s.node.args.iter().any(|a| is_part(s, *a, MOTIONS_MAX));
+                let rides = !part && s.node.args.iter().any(|a| !lies_in_memory(s, *a, MOTIONS_MAX));
                 let alone = if rides { memory(written * FUSED) } else { launch + memory(read + written) };
                 elements(s.ty()) * weight(*f) / self.map_ops_per_s + alone
             }
@@ -124,6 +133,17 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
         }
         Op::Dims(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
         Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
+    })
+}
+
+/// A part of a value that is computed as a whole, for several readers: what is computed of the part is no epilogue.
+fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
+    s.nodes(id).iter().any(|n| match s.op_of(n) {
+        Op::Slice { .. } => !s.is_constant(id),
+        Op::Reshape | Op::Transpose { .. } => depth > 0 && !s.same(n.args[0], id) && is_part(s, n.args[0], depth - 1),
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert => false,
+        Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
+        Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
     })
 }
 

@@ -115,7 +115,8 @@ impl<'k> Facts<'k> {
     }
 
     pub fn from_data(&self, k: usize) -> bool {
-        let index = |d: &Dim| d.symbols().iter().filter_map(|s| s.strip_prefix('$')?.parse().ok()).any(|k| self.from_data(k));
+        let index =
+            |d: &Dim| d.symbols().iter().filter_map(|s| s.strip_prefix('$')?.parse().ok()).any(|k| self.from_data(k));
         match &self.kernel.body[k].body {
             Body::Load { .. } => true,
             Body::Const(_) => false,

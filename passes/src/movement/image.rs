@@ -182,9 +182,8 @@ impl Reach {
     }
 
     fn intersection(&self, other: &Reach, facts: &Facts) -> Option<Reach> {
-        let common = |(a, b): (&Group, &Group)| {
-            Some(Group { dims: a.dims.clone(), set: a.set.intersection(&b.set, facts)? })
-        };
+        let common =
+            |(a, b): (&Group, &Group)| Some(Group { dims: a.dims.clone(), set: a.set.intersection(&b.set, facts)? });
         let groups = self.pairs(other)?.map(common).collect::<Option<Vec<Group>>>()?;
         Some(Reach { groups, sure: self.sure.max(other.sure) })
     }
@@ -275,9 +274,15 @@ fn divided(facts: &Facts, number: &Dim, atom: &Atom, ranges: &[Range]) -> Option
 
 /// What digits make together.
 enum Combined {
-    Run { lo: Dim, n: Dim, step: i64 },
+    Run {
+        lo: Dim,
+        n: Dim,
+        step: i64,
+    },
     /// No two equal, with gaps between them.
-    Apart { n: Dim },
+    Apart {
+        n: Dim,
+    },
 }
 
 /// offset + Σ factor · digit, from the digit of the smallest factor up.

@@ -52,8 +52,10 @@ impl Words {
                 (memlet.index.clone(), ranges, sure)
             };
             let parts: Vec<_> = of.map(access).collect();
-            let accesses: Vec<Access> =
-                parts.iter().map(|(index, ranges, sure)| Access { index, ranges: ranges.clone(), sure: *sure }).collect();
+            let accesses: Vec<Access> = parts
+                .iter()
+                .map(|(index, ranges, sure)| Access { index, ranges: ranges.clone(), sure: *sure })
+                .collect();
             reached(&facts, dims, &accesses)
         };
         Words {

@@ -93,7 +93,8 @@ impl Values<'_> {
         };
         slices.sort_by_key(|v| parts(v).0);
         slices.windows(2).all(|pair| {
-            let ([(starts, steps), (next, more)], node) = ([parts(&pair[0]), parts(&pair[1])], self.graph.node(pair[0]));
+            let ([(starts, steps), (next, more)], node) =
+                ([parts(&pair[0]), parts(&pair[1])], self.graph.node(pair[0]));
             let of_one = node.args == self.graph.node(pair[1]).args;
             let ends: Vec<Dim> = starts.iter().zip(&node.ty.dims).map(|(s, n)| s.clone() + n.clone()).collect();
             let plain = steps.iter().chain(&more).all(|s| *s == 1);

@@ -20,8 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 5] =
-        [Kind::Contraction, Kind::Attention, Kind::Normalisation, Kind::Elementwise, Kind::Copy];
+    pub const ALL: [Kind; 5] = [Kind::Contraction, Kind::Attention, Kind::Normalisation, Kind::Elementwise, Kind::Copy];
 
     pub fn name(self) -> &'static str {
         match self {

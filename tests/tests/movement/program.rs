@@ -123,12 +123,7 @@ pub fn check(levels: &Levels, at: [i64; 3]) -> std::result::Result<usize, String
     if wrong.is_empty() { Ok(kernels) } else { Err(wrong.join("\n")) }
 }
 
-fn differences(
-    label: &str,
-    words: &Words,
-    touched: &Touched,
-    symbols: &dyn Fn(&str) -> Option<i64>,
-) -> Vec<String> {
+fn differences(label: &str, words: &Words, touched: &Touched, symbols: &dyn Fn(&str) -> Option<i64>) -> Vec<String> {
     let mut wrong = vec![];
     let mut compare = |what: String, count: &Count, counted: usize| match count.words.eval(symbols) {
         Ok(n) if n == counted as i64 && count.sure != Sure::AtMost => {}
