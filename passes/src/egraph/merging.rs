@@ -3,7 +3,8 @@
 //! Parameters alone are put together: that is done once, when the artifact is written. What reads a part reads it where
 //! it lies in the whole. An activation does not: it rides along as the epilogue of a product, and of a part it would be
 //! a kernel of its own. So a product that an activation reads stays alone, as the gate of a gated network does, and with
-//! it the product that the gate is multiplied with, which has no other part then.
+//! it the product that the gate is multiplied with, which has no other part then. Nor does a result of the function,
+//! which lies by itself.
 
 use super::contraction::spec_of;
 use super::expr::{Expr, Site, broadcast, class, map, op, slice_axis};
@@ -106,7 +107,7 @@ fn parts(s: &Site, linear: &Linear, own: Id) -> Vec<Part> {
             let fresh = s.same(n.args[0], linear.x) && is_param(s, weight) && alike(s.dims_of(weight));
             if fresh && !out.iter().any(|p| p.weight == weight) {
                 let (bias, sum) = biased(s, user, linear.place);
-                if !is_activated(s, sum, ACTIVATION_DEPTH) {
+                if !is_activated(s, sum, ACTIVATION_DEPTH) && !is_result(s, sum, MOTIONS_MAX) {
                     out.push(Part { weight, bias });
                 }
             }
@@ -133,6 +134,15 @@ fn vectors(s: &Site, id: Id, place: usize) -> Vec<Id> {
     let along = |op: &Op| matches!(op, Op::Broadcast { dims } if *dims == [place]).then_some(());
     let whole = |v: &Id| is_param(s, *v) && s.dims_of(*v)[0] == s.dims_of(id)[place];
     s.find(id, along).map(|(_, n)| n.args[0]).filter(whole).collect()
+}
+
+/// Motions between a product and what is returned.
+const MOTIONS_MAX: usize = 3;
+
+fn is_result(s: &Site, id: Id, depth: usize) -> bool {
+    let moves = |op: &Op| matches!(op, Op::Reshape | Op::Transpose { .. }).then_some(());
+    let moved = |user: &Id| s.find(*user, moves).any(|(_, n)| s.same(n.args[0], id));
+    s.is_output(id) || (depth > 0 && s.users(id).iter().filter(|u| moved(u)).any(|u| is_result(s, *u, depth - 1)))
 }
 
 /// How many functions of one element may lie between a product and its activation.
