@@ -49,7 +49,7 @@ pub fn extract(problem: &Problem, start: Choice, budget: &Budget) -> Option<Extr
         let cost = total(problem, &choice)?;
         return Some(Extracted { choice, cost, proved: true });
     }
-    let starts = [best.choice.clone(), greedy(problem), sharing(problem)];
+    let starts = [best.choice.clone(), greedy(problem)];
     for start in starts {
         let choice = refine(problem, start, budget.refine_steps_max);
         if let Some(cost) = choice.as_ref().and_then(|c| total(problem, c)).filter(|c| *c < best.cost) {
@@ -119,19 +119,9 @@ pub fn order(problem: &Problem, choice: &Choice) -> Option<Vec<usize>> {
 
 /// The alternative that is cheapest if nothing were shared.
 pub fn greedy(problem: &Problem) -> Choice {
-    cheapest(problem, &users(problem), &|_| 1.0)
-}
-
-/// The alternative that is cheapest if all that could need a part did, and each paid as much of it: what gains only
-/// when several choose it together.
-pub fn sharing(problem: &Problem) -> Choice {
-    let users = users(problem);
-    cheapest(problem, &users, &|c| 1.0 / users[c].len().max(1) as f64)
-}
-
-/// The classes that may need each class.
-fn users(problem: &Problem) -> Vec<Vec<usize>> {
-    let mut users: Vec<Vec<usize>> = vec![vec![]; problem.classes.len()];
+    let n = problem.classes.len();
+    let (mut cost, mut choice) = (vec![f64::INFINITY; n], vec![0; n]);
+    let mut users: Vec<Vec<usize>> = vec![vec![]; n];
     for (c, alternatives) in problem.classes.iter().enumerate() {
         alternatives.iter().flat_map(|a| &a.needs).for_each(|&need| users[need].push(c));
     }
@@ -139,13 +129,6 @@ fn users(problem: &Problem) -> Vec<Vec<usize>> {
         u.sort();
         u.dedup();
     });
-    users
-}
-
-/// The alternative of each class that costs least, where each use of a class pays a share of it.
-fn cheapest(problem: &Problem, users: &[Vec<usize>], share: &dyn Fn(usize) -> f64) -> Choice {
-    let n = problem.classes.len();
-    let (mut cost, mut choice) = (vec![f64::INFINITY; n], vec![0; n]);
     let mut queue: std::collections::VecDeque<usize> = (0..n).collect();
     let mut queued = vec![true; n];
     while let Some(c) = queue.pop_front() {
@@ -153,8 +136,7 @@ fn cheapest(problem: &Problem, users: &[Vec<usize>], share: &dyn Fn(usize) -> f6
         let mut better = false;
         for (a, alternative) in problem.classes[c].iter().enumerate() {
             // The one keeps chosen classes in order where alternatives are free.
-            let sum =
-                alternative.needs.iter().map(|&n| cost[n] * share(n)).sum::<f64>() + alternative.cost as f64 + 1.0;
+            let sum = alternative.needs.iter().map(|&n| cost[n]).sum::<f64>() + alternative.cost as f64 + 1.0;
             // Beyond the precision of f64 an improvement is none, and choosing it could close a cycle.
             if sum < cost[c] * (1.0 - 1e-12) || (cost[c].is_infinite() && sum.is_finite()) {
                 (cost[c], choice[c], better) = (sum, a, true);
