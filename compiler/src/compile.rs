@@ -3,6 +3,7 @@
 use crate::emit::{Product, Summary};
 use crate::entries::{Entries, MAIN, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
+use crate::movement::{Levels, Movement, Question};
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
 use crate::selftest;
@@ -66,6 +67,8 @@ pub struct Request<'a> {
     pub targets: Vec<Target>,
     /// Put a call with known results into the artifact, which loading it repeats.
     pub selftest: bool,
+    /// Count what the program moves.
+    pub movement: Option<Question>,
     pub rewrites: RewriteOptions,
 }
 
@@ -74,7 +77,7 @@ impl<'a> Request<'a> {
         let output = output.into();
         let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
         let (targets, rewrites) = (vec![Target::Cpu], RewriteOptions::default());
-        Request { model, output, dims, entries, watch, targets, selftest: true, rewrites }
+        Request { model, output, dims, entries, watch, targets, selftest: true, movement: None, rewrites }
     }
 }
 
@@ -87,6 +90,8 @@ pub struct Report {
     pub selftest_skipped: Option<String>,
     /// Entry points that a model with caches might have had, and why it has not.
     pub entries_skipped: Vec<Skipped>,
+    /// What the entry point `main` moves, where that was asked for.
+    pub movement: Option<Movement>,
     /// What the passes applied.
     pub rewrites: Rewrites,
 }
@@ -174,8 +179,12 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     let wanted = request.selftest && request.watch.stop_after.is_none();
     let mut selftest = Err("it was not asked for".to_string());
     let mut selftest_time = None;
+    let mut levels = request.movement.as_ref().map(|_| Levels::default());
     let mut rewrites = Rewrites::new(request.rewrites.clone());
     times.extend(pipeline::run_with(&context, &mut module, &request.watch, &mut rewrites, &mut |event| {
+        if let Some(levels) = &mut levels {
+            levels.see(&event)?;
+        }
         match event {
             Event::Begin(stage) => show(stage),
             Event::End(selftest::STAGE, module) if wanted => {
@@ -191,10 +200,15 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     times.extend(selftest_time);
     if request.watch.stop_after.is_some() {
         let stopped_at = Some(pipeline::text(&module)?);
-        return Ok(Report { summary: None, stopped_at, times, selftest_skipped: None, entries_skipped, rewrites });
+        let (summary, selftest_skipped, movement) = (None, None, None);
+        return Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, rewrites });
     }
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
+    let movement = match (&levels, &request.movement) {
+        (Some(levels), Some(question)) => Some(Movement::of(levels, &plan, question)?),
+        (None, _) | (_, None) => None,
+    };
     show("codegen");
     let start = Instant::now();
     let modules = kernel_modules(raw);
@@ -209,7 +223,8 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     let summary = crate::emit::write(&request.output, &product)?;
     times.push(("codegen", start.elapsed()));
     let selftest_skipped = selftest.err();
-    Ok(Report { summary: Some(summary), stopped_at: None, times, selftest_skipped, entries_skipped, rewrites })
+    let (summary, stopped_at) = (Some(summary), None);
+    Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, rewrites })
 }
 
 /// The value-level function of a module: the first one, where it has several entry points.

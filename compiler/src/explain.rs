@@ -2,6 +2,7 @@
 
 use crate::compile::lower_model;
 use crate::import::DimRange;
+use crate::movement::{Levels, Movement, Question};
 use crate::onnx::read_model;
 use crate::pipeline::{self, Watch};
 use sardonyx_dialects::mlir::Operation;
@@ -19,6 +20,8 @@ pub struct Launches {
     pub kernels: Vec<(String, String)>,
     pub launches: Vec<Launch>,
     pub layers: Option<Layers>,
+    /// Its `after` begins with a row for each launch.
+    pub movement: Movement,
 }
 
 pub struct Launch {
@@ -36,23 +39,26 @@ pub struct Layers {
     pub times: usize,
 }
 
-/// Compiles as far as the order of the launches; weights are not looked at.
-pub fn launches(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Launches> {
-    plan(model, dims).and_then(|plan| read(&plan)).map_err(|e| e.file(model.display().to_string()))
+/// Compiles as far as the order of the launches; weights are not looked at. Errors: also those of `Movement::of`.
+pub fn launches(model: &Path, dims: &BTreeMap<String, DimRange>, question: &Question) -> Result<Launches> {
+    plan(model, dims)
+        .and_then(|(levels, plan)| read(&plan, Movement::of(&levels, &plan, question)?))
+        .map_err(|e| e.file(model.display().to_string()))
 }
 
-fn plan(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Plan> {
+fn plan(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<(Levels, Plan)> {
     let model = read_model(model)?;
     let context = sardonyx_passes::context();
     context.attach_diagnostic_handler(|_| true);
     let (mut module, _) = lower_model(&context, &model, dims)?;
     let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };
-    pipeline::run(&context, &mut module, &watch, &mut |_| Ok(()))?;
+    let mut levels = Levels::default();
+    pipeline::run(&context, &mut module, &watch, &mut |event| levels.see(&event))?;
     let plan = Plan::read(Operation(module.as_operation().to_raw()))?;
-    plan.ok_or_else(|| Error::defect("the pipeline made no plan"))
+    Ok((levels, plan.ok_or_else(|| Error::defect("the pipeline made no plan"))?))
 }
 
-fn read(plan: &Plan) -> Result<Launches> {
+fn read(plan: &Plan, movement: Movement) -> Result<Launches> {
     let named =
         |(symbol, kernel): &(String, _)| Ok((symbol.clone(), format!("{:?}", lower(kernel)?.class).to_lowercase()));
     let kernels = plan.kernels.iter().map(named).collect::<Result<_>>()?;
@@ -63,7 +69,7 @@ fn read(plan: &Plan) -> Result<Launches> {
     let steps = plan.entries.iter().flat_map(|entry| &entry.steps);
     let launches: Vec<Launch> = steps.filter_map(launch).collect();
     let order: Vec<usize> = launches.iter().map(|l| l.kernel).collect();
-    Ok(Launches { kernels, layers: layers(&order), launches })
+    Ok(Launches { kernels, layers: layers(&order), launches, movement })
 }
 
 /// What covers most of the launches by repeating itself, and of several such the shortest; of its places the first.

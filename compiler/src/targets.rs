@@ -19,6 +19,14 @@ impl Target {
         TARGETS.iter().find(|(n, _)| *n == name).map(|(_, target)| *target)
     }
 
+    /// The described device whose caches and limits its code is judged by.
+    pub fn usual_device(self) -> &'static str {
+        match self {
+            Target::Cpu => "x86-64-v4",
+            Target::Ptx(target) => target.name(),
+        }
+    }
+
     /// What a device needs. Every GPU runs the PTX of those before it.
     pub fn of_device(device: &DeviceName) -> Vec<Target> {
         let gpus = |wanted: &dyn Fn(&str) -> bool| {

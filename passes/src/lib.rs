@@ -4,12 +4,15 @@ pub mod device_spec;
 pub mod egraph;
 mod find_caches;
 mod fold_constants;
+mod fuse;
+mod fuse_attention;
 mod fuse_epilogues;
 mod fuse_reductions;
 mod fusion;
 mod inline_maps;
 pub mod kernel;
 mod lower_kernels;
+mod miss;
 pub mod movement;
 mod onnx_to_sdx;
 mod pack_weights;
@@ -25,7 +28,7 @@ pub use device_spec::DeviceSpec;
 pub use egraph::Class;
 pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
 pub use registry::{context, run_pipeline, run_pipeline_with};
-pub use rewrite::{Rewrite, RewriteOptions, Rewrites};
+pub use rewrite::{Missed, Remark, Rewrite, RewriteOptions, Rewrites};
 pub use version::{IR_VERSION, set_version};
 
 use sardonyx_dialects::mlir::Operation;
@@ -59,6 +62,8 @@ pub static PASSES: &[PassRow] = &[
     rewriting("inline-maps", "Computes maps where they are read", inline_maps::run),
     rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
     rewriting("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
+    rewriting("fuse", "Merges kernels so that the least is moved", fuse::run),
+    reassociating("fuse-attention", "Makes scores, softmax and weighted sum one kernel", fuse_attention::run),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
     lowering("plan-memory", "Places buffers in one arena", plan_memory::run),

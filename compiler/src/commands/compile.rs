@@ -1,12 +1,16 @@
 //! compile MODEL.onnx -o MODEL.sdx  =>  the artifact and what it came to
 
+use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
 use super::{Progress, say};
 use crate::compile::{Report, Request, compile_shown, parse_dims};
 use crate::emit::EntrySummary;
 use crate::entries::{Entries, parse_entries};
+use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
 use crate::targets::{self, Target};
-use sardonyx_passes::{Rewrite, RewriteOptions};
+use regex_lite::Regex;
+use sardonyx_passes::{Remark, Rewrite, RewriteOptions};
+use sardonyx_runtime::file::AtomicFile;
 use sardonyx_runtime::json::Json;
 use sardonyx_runtime::{Error, Result};
 use std::io::Write;
@@ -20,7 +24,8 @@ use std::time::{Duration, Instant};
   {bin} compile model.onnx --target cpu --target cuda:sm_80
   {bin} compile decoder.onnx --entry decode:seq=1 --entry start:seq=64,past=0
   {bin} compile model.onnx --stop-after simplify -o model.mlir
-  {bin} compile model.onnx --time-passes --dump-dir stages")]
+  {bin} compile model.onnx --time-passes --dump-dir stages
+  {bin} compile model.onnx --report report.json --at batch=8,seq=512")]
 pub struct CompileArgs {
     /// The model
     #[arg(value_name = "MODEL.onnx")]
@@ -59,12 +64,27 @@ pub struct CompileArgs {
     /// Print the rewrites that were applied, numbered as `--fuel` counts them
     #[arg(long)]
     pub list_rewrites: bool,
+    /// Print why kernels that could be one are two, and which ONNX node is in the way: of the passes whose names match,
+    /// or `all`
+    #[arg(long, value_name = "REGEX", value_parser = passes_named)]
+    pub remarks: Option<Regex>,
     /// Leave out the call with known results that loading the artifact repeats
     #[arg(long)]
     pub no_selftest: bool,
+    /// Write what each kernel moves, and what the model would without the optimiser, as one JSON object
+    #[arg(long, value_name = "FILE.json", conflicts_with = "stop_after")]
+    pub report: Option<PathBuf>,
+    #[command(flatten)]
+    pub movement: MovementArgs,
     /// Print one JSON object: file, counts, bytes, stage times
     #[arg(long)]
     pub json: bool,
+}
+
+/// A pattern of passes' names.
+pub fn passes_named(text: &str) -> std::result::Result<Regex, String> {
+    let pattern = if text == "all" { "" } else { text };
+    Regex::new(pattern).map_err(|e| format!("{e}; write `all`, the name of a pass, or a pattern of names"))
 }
 
 pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
@@ -87,12 +107,16 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         },
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
-        rewrites: RewriteOptions { fuel: args.fuel },
+        movement: question(args, &output)?,
+        rewrites: RewriteOptions { fuel: args.fuel, remarks: args.remarks.is_some() },
     };
     // The IR goes to standard error as well; a line that is rewritten would cut it.
     let progress = if args.print_after.is_empty() { Progress::on_terminal() } else { Progress::none() };
     let report = compile_shown(&request, &mut |stage| progress.show(stage))?;
     drop(progress);
+    if let (Some(path), Some(movement)) = (&args.report, &report.movement) {
+        write_report(path, &report_json(args, &report, movement))?;
+    }
     if let Some(ir) = &report.stopped_at {
         match &args.output {
             Some(path) => std::fs::write(path, ir).map_err(|e| Error::io(path, "write", &e))?,
@@ -103,6 +127,44 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         true => say(out, &json(args, &output, &report, start.elapsed()).to_string()),
         false => print_way(args, &report, out).and_then(|()| print(&output, &report, start.elapsed(), out)),
     }
+}
+
+/// What is counted for a report, where one is asked for: on the first target's device, where none is named.
+fn question(args: &CompileArgs, output: &Path) -> Result<Option<Question>> {
+    let Some(report) = &args.report else {
+        return match args.movement.at.is_empty() && args.movement.device.is_none() {
+            true => Ok(None),
+            false => Err(Error::user("E0001", "`--at` and `--device` say for what `--report` counts")
+                .help("add --report FILE.json, or use `sardonyx explain`")),
+        };
+    };
+    let same = |other: &Path| match (report.canonicalize(), other.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => report == other,
+    };
+    if same(&args.model) || same(output) {
+        return Err(Error::user("E0001", format!("the report {} is the model or the output", report.display()))
+            .help("name another file with --report"));
+    }
+    let target = args.targets.first().copied().unwrap_or(Target::Cpu);
+    args.movement.question(target.usual_device()).map(Some)
+}
+
+fn report_json(args: &CompileArgs, report: &Report, movement: &Movement) -> Json {
+    let launches = report.summary.as_ref().and_then(|s| s.entries.first()).map(|e| e.launches);
+    Json::Object(vec![
+        ("model", args.model.display().to_string().into()),
+        ("launches", launches.into()),
+        ("movement", movement_json(movement)),
+        ("kernels", kernels_json(movement)),
+        ("operators", operators_json(movement)),
+    ])
+}
+
+fn write_report(path: &Path, report: &Json) -> Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    writeln!(file, "{report}").map_err(|e| Error::io(path, "write", &e))?;
+    file.commit()
 }
 
 fn distinct(targets: &[Target]) -> Vec<Target> {
@@ -123,7 +185,9 @@ fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result
     let times = report.times.iter().filter(|_| args.time_passes);
     let times = times.map(|(stage, t)| format!("{stage:<16} {:>9.1} ms", ms(t)));
     let rewrites = report.rewrites.applied().iter().filter(|_| args.list_rewrites).map(Rewrite::line);
-    times.chain(rewrites).try_for_each(|line| say(out, &line))
+    let told = report.rewrites.remarks().iter();
+    let told = told.filter(|r| args.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass)));
+    times.chain(rewrites).chain(told.map(Remark::to_string)).try_for_each(|line| say(out, &line))
 }
 
 fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) -> Result<()> {
@@ -185,6 +249,9 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     }
     if args.list_rewrites {
         members.push(("rewrites", report.rewrites.json()));
+    }
+    if let Some(shown) = &args.remarks {
+        members.push(("remarks", report.rewrites.remarks_json(&|pass| shown.is_match(pass))));
     }
     members.extend([("ms", ms(time)), ("stages", Json::List(stages.collect()))]);
     Json::Object(members)

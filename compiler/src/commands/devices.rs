@@ -38,7 +38,7 @@ pub fn devices(args: &DevicesArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 /// The description of a known device, or the content of a file.
-fn text(device: &str) -> Result<String> {
+pub fn text(device: &str) -> Result<String> {
     if let Some(text) = DeviceSpec::text(device) {
         return Ok(text.into());
     }

@@ -1,8 +1,11 @@
-//! explain MODEL.onnx…  =>  what each launch of the compiled model computes, a repeated layer once
+//! explain MODEL.onnx…  =>  what each launch of the compiled model computes and moves, a repeated layer once
 
+use super::movement::{self, MovementArgs, movement_json, short};
 use super::say;
 use crate::compile::parse_dims;
 use crate::explain::{Launches, Layers, launches};
+use crate::movement::{Row, sum};
+use crate::targets::Target;
 use sardonyx_runtime::Result;
 use sardonyx_runtime::json::Json;
 use std::io::Write;
@@ -13,6 +16,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   {bin} explain model.onnx
   {bin} explain model.onnx --dim seq=128
+  {bin} explain model.onnx --at batch=8,seq=512 --device sm_80
   {bin} explain a.onnx b.onnx --json")]
 pub struct ExplainArgs {
     /// The models
@@ -21,6 +25,8 @@ pub struct ExplainArgs {
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
+    #[command(flatten)]
+    pub movement: MovementArgs,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -28,9 +34,10 @@ pub struct ExplainArgs {
 
 pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<()> {
     let dims = parse_dims(&args.dims)?;
+    let question = args.movement.question(Target::Cpu.usual_device())?;
     let mut reports = vec![];
     for model in &args.models {
-        let found = launches(model, &dims)?;
+        let found = launches(model, &dims, &question)?;
         match args.json {
             true => reports.push(json(model, &found)),
             false => print(model, &found, out)?,
@@ -46,7 +53,8 @@ fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {
     let n = l.launches.len();
     let Some(Layers { first, length, times }) = l.layers else {
         say(out, &format!("{}: {n} launches of {} kernels", model.display(), l.kernels.len()))?;
-        return rows(l, 0..n, out);
+        rows(l, 0..n, out)?;
+        return movement::print(&l.movement, out);
     };
     let (end, kernels) = (first + length * times, l.kernels.len());
     let sum = format!("{n} launches of {kernels} kernels = {first} + {times} × {length} + {}", n - end);
@@ -55,34 +63,47 @@ fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {
     say(out, &format!("{times} times, here the first:"))?;
     rows(l, first..first + length, out)?;
     say(out, "then:")?;
-    rows(l, end..n, out)
+    rows(l, end..n, out)?;
+    movement::print(&l.movement, out)
 }
 
+/// Number, kernel, class, algebraic words, ONNX nodes.
 fn rows(l: &Launches, range: Range<usize>, out: &mut dyn Write) -> Result<()> {
     for (i, launch) in range.clone().zip(&l.launches[range]) {
         let (symbol, class) = &l.kernels[launch.kernel];
-        say(out, &format!("{i:>5}  {symbol:<6} {class:<10} {}", launch.origins.join(" ")))?;
+        let words = short(l.movement.after[i].words);
+        say(out, &format!("{i:>5}  {symbol:<6} {class:<10} {words:>9}  {}", launch.origins.join(" ")))?;
     }
     Ok(())
 }
 
 fn json(model: &Path, l: &Launches) -> Json {
-    let launch = |launch: &crate::explain::Launch| {
+    let launch = |(launch, row): (&crate::explain::Launch, &Row)| {
         let (symbol, class) = &l.kernels[launch.kernel];
         let origins = launch.origins.iter().map(|o| o.as_str().into()).collect();
         Json::Object(vec![
             ("kernel", symbol.as_str().into()),
             ("class", class.as_str().into()),
             ("origins", Json::List(origins)),
+            ("words", row.words.into()),
+            ("scheduled", row.scheduled.into()),
+            ("lower_bound", row.lower_bound.into()),
         ])
     };
     let layers = l.layers.map(|Layers { first, length, times }| {
-        Json::Object(vec![("first", first.into()), ("length", length.into()), ("times", times.into())])
+        let words = sum(&l.movement.after[first..first + length]).words;
+        Json::Object(vec![
+            ("first", first.into()),
+            ("length", length.into()),
+            ("times", times.into()),
+            ("words", words.into()),
+        ])
     });
     Json::Object(vec![
         ("model", model.display().to_string().into()),
         ("kernels", l.kernels.len().into()),
         ("layers", layers.unwrap_or(Json::Null)),
-        ("launches", Json::List(l.launches.iter().map(launch).collect())),
+        ("launches", Json::List(l.launches.iter().zip(&l.movement.after).map(launch).collect())),
+        ("movement", movement_json(&l.movement)),
     ])
 }

@@ -2,13 +2,13 @@
 
 use super::contract::{self, WIDTH};
 use super::def::*;
-use super::{Route, normalise};
+use super::{Route, attention, stages};
 
 /// A loop: over a variable in steps, or over the whole inner space again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
     Var { var: usize, step: i64 },
-    Passes { n: i64 },
+    Passes,
 }
 
 /// The loops of a launch, and in how many passes over the inner space each statement is evaluated.
@@ -28,21 +28,37 @@ impl KernelDef {
         match self.route() {
             Route::Map => Nest { loops: each(0..n).collect(), passes: once },
             Route::Normalise => {
-                let rows = normalise::rows(self);
+                let rows = stages::rows(self);
                 let mut loops: Vec<Loop> = each(0..n).collect();
                 if rows.along_outer
                     && let Some(Loop::Var { step, .. }) = loops.last_mut()
                 {
                     *step = LANES;
                 }
-                loops.push(Loop::Passes { n: rows.evaluated.len() as i64 });
+                loops.push(Loop::Passes);
                 loops.extend(each(n..self.n_vars()));
                 let count = |k| rows.evaluated.iter().filter(|stage| stage.contains(&k)).count() as i64;
                 Nest { loops, passes: (0..self.body.len()).map(count).collect() }
             }
             Route::Contract(plan) => Nest { loops: blocked(self, &plan, params), passes: once },
+            Route::Attention(plan) => Nest { loops: attended(&plan), passes: once },
         }
     }
+}
+
+/// Batch, chunks of queries, blocks of keys, queries, keys, elements.
+fn attended(plan: &attention::Plan) -> Vec<Loop> {
+    let each = |vars: &[usize], step| vars.iter().map(|&var| Loop::Var { var, step }).collect::<Vec<_>>();
+    let chunked = |last: i64| {
+        let mut loops = each(&plan.rows, 1);
+        if let Some(Loop::Var { step, .. }) = loops.last_mut() {
+            *step = last;
+        }
+        loops
+    };
+    let keys = [Loop::Var { var: plan.j, step: attention::BLOCK }];
+    let points = [plan.j, plan.d, plan.e];
+    [each(&plan.batch, 1), chunked(attention::CHUNK), keys.to_vec(), each(&plan.rows, 1), each(&points, 1)].concat()
 }
 
 /// Batch, groups of chunks of rows, strips of columns, chunks, rows, sums.

@@ -82,7 +82,7 @@ fn united(facts: &Facts, reaches: &[&Reach]) -> Option<Dim> {
     Some(words)
 }
 
-/// What one access reaches: a product over groups of dimensions.
+/// What one access reaches: a product over groups of dimensions; the last group, of none, is empty where nothing is.
 #[derive(Clone, Debug, PartialEq)]
 struct Reach {
     groups: Vec<Group>,
@@ -149,10 +149,18 @@ impl Reach {
         let moved: Vec<BTreeSet<usize>> = index.iter().map(|d| own_vars(d, &facts.deps)).collect();
         let mut sure = access.sure;
         let mut groups = vec![];
+        // Variables whose ranges a guard may leave empty: 0 where it does, and then nothing is read.
+        let whole = whole(facts.kernel);
+        let maybe = |v: &usize| access.ranges[*v] != whole[*v] && !facts.ge(&access.ranges[*v].n, &Dim::constant(1));
+        let mut open: BTreeSet<usize> = (0..access.ranges.len()).filter(&maybe).collect();
         for members in grouped(&moved) {
             let extents: Vec<&Dim> = members.iter().map(|d| &dims[*d]).collect();
             let flat = members.iter().fold(Dim::constant(0), |flat, d| flat * dims[*d].clone() + index[*d].clone());
             let vars: BTreeSet<usize> = members.iter().flat_map(|d| moved[*d].iter().copied()).collect();
+            let is_line = |v: &usize| flat.linear_in(&format!("%{v}")).is_some_and(|(factor, _)| !factor.is_const(0));
+            if vars.len() == 1 && vars.iter().all(is_line) {
+                open.retain(|v| !vars.contains(v));
+            }
             let set = image(facts, &flat, &access.ranges).unwrap_or_else(|| {
                 let data = flat.symbols().iter().any(|s| s.starts_with('$'));
                 sure = sure.max(if data { Sure::ByData } else { Sure::AtMost });
@@ -162,6 +170,8 @@ impl Reach {
             });
             groups.push(Group { dims: members, set });
         }
+        let some = open.iter().fold(Dim::constant(1), |some, v| facts.least(&some, &access.ranges[*v].n));
+        groups.push(Group { dims: vec![], set: Set::run(Dim::constant(0), some, 1) });
         Reach { groups, sure }
     }
 

@@ -78,7 +78,7 @@ fn cpu(def: &KernelDef, params: &[i64], once: &[i64], cache_bytes: i64) -> Vec<i
     let inside = |level: usize, var: usize| {
         let around = nest.loops[..level].iter().filter_map(|l| match l {
             Loop::Var { var: v, step } if *v == var => Some(*step),
-            Loop::Var { .. } | Loop::Passes { .. } => None,
+            Loop::Var { .. } | Loop::Passes => None,
         });
         around.fold(extents[var], i64::min)
     };
@@ -94,12 +94,18 @@ fn cpu(def: &KernelDef, params: &[i64], once: &[i64], cache_bytes: i64) -> Vec<i
     let level = (0..nest.loops.len()).find(|l| footprint(*l) <= cache_bytes).unwrap_or(nest.loops.len());
     let words = |(b, t): (usize, &Touched)| {
         // The innermost loop outside is the one whose iterations find the last one's data.
-        let again = nest.loops[..level.saturating_sub(1)].iter().enumerate().map(|(i, l)| match l {
-            Loop::Var { var, .. } if t.vars >> var & 1 == 1 => 1,
-            Loop::Var { var, step } => (inside(i, *var) + step - 1) / step,
-            Loop::Passes { .. } => t.passes,
-        });
-        again.fold(once[b], i64::saturating_mul)
+        let around = &nest.loops[..level.saturating_sub(1)];
+        let mut words = once[b];
+        for var in (0..def.n_vars()).filter(|v| t.vars >> v & 1 == 0) {
+            let steps = around.iter().filter_map(|l| match l {
+                Loop::Var { var: v, step } => (*v == var).then_some(*step),
+                Loop::Passes => None,
+            });
+            let times = steps.min().map_or(1, |step| (extents[var] + step - 1) / step);
+            words = words.saturating_mul(times);
+        }
+        let repeated = around.iter().any(|l| matches!(l, Loop::Passes));
+        if repeated { words.saturating_mul(t.passes) } else { words }
     };
     let reads = touched.iter().enumerate().take(def.reads.len()).map(words);
     reads.chain(once[def.reads.len()..].iter().copied()).collect()

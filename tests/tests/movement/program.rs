@@ -1,53 +1,58 @@
 //! model, sizes  =>  its value level and its kernels, executed and counted beside the formulas
 
 use melior::Context;
+use melior::ir::Module;
 use sardonyx::compile::{graph, lower_model};
 use sardonyx::import::ParamStore;
+use sardonyx::movement::Levels;
 use sardonyx::onnx::read_model;
-use sardonyx::pipeline::{self, Event, Watch};
+use sardonyx::pipeline::{self, Watch};
 use sardonyx::sizes::{Sizes, sizes};
-use sardonyx_dialects::flow::{FlowOp, Layout, Program};
-use sardonyx_dialects::interp::{self, Touched};
+use sardonyx_dialects::flow::{FlowOp, Layout};
+use sardonyx_dialects::interp::{Touched, count_graph, count_program};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::sdx::{Graph, SymbolKind};
+use sardonyx_dialects::plan::Plan;
+use sardonyx_dialects::sdx::{Graph, Op, SymbolKind};
 use sardonyx_passes::movement::{Count, Sure, Words, operator_words};
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A program before optimisation and after.
-pub struct Levels {
-    pub graph: Graph,
-    pub program: Program,
+/// A program before optimisation and after, and what it became.
+pub struct Program {
+    pub levels: Levels,
+    pub plan: Plan,
     pub params: ParamStore,
 }
 
-/// The stages after which one counts.
-const BEFORE: &str = "fold-constants";
-const AFTER: &str = "pack-weights";
-
-impl Levels {
-    pub fn of_model(path: &Path) -> Result<Levels> {
+impl Program {
+    pub fn of_model(path: &Path) -> Result<Program> {
         let model = read_model(path)?;
         let context = sardonyx_passes::context();
-        let (mut module, params) = lower_model(&context, &model, &BTreeMap::new())?;
-        Levels::of(&context, &mut module, params)
+        let (module, params) = lower_model(&context, &model, &BTreeMap::new())?;
+        Program::of(&context, module, params)
     }
 
-    pub fn of<'c>(context: &'c Context, module: &mut melior::ir::Module<'c>, params: ParamStore) -> Result<Levels> {
-        let mut before = None;
-        let watch = Watch { stop_after: Some(AFTER.into()), ..Watch::default() };
-        pipeline::run(context, module, &watch, &mut |event| {
-            if let Event::End(BEFORE, module) = event {
-                before = Some(graph(module)?);
+    /// Of a text of the value level. Parameters are made up.
+    pub fn of_text(text: &str) -> Result<Program> {
+        let context = sardonyx_passes::context();
+        let module = Module::parse(&context, text).ok_or_else(|| Error::defect("the text is no module"))?;
+        let mut params = ParamStore::new();
+        for node in graph(&module)?.nodes {
+            if let Op::Param { name } = &node.op {
+                let dims = node.ty.static_dims().ok_or_else(|| Error::defect("a parameter has constant dimensions"))?;
+                params.insert(name.clone(), filled(&dims));
             }
-            Ok(())
-        })?;
-        let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
-        let functions = raw.block(0).map_or(vec![], |b| b.operations());
-        let main = functions.into_iter().find(|op| op.name() == "func.func");
-        let program = Program::read(main.ok_or_else(|| Error::defect("no function"))?)?;
-        Ok(Levels { graph: before.ok_or_else(|| Error::defect("no stage before"))?, program, params })
+        }
+        Program::of(&context, module, params)
+    }
+
+    fn of<'c>(context: &'c Context, mut module: Module<'c>, params: ParamStore) -> Result<Program> {
+        let mut levels = Levels::default();
+        let watch = Watch { stop_after: Some("schedule".into()), ..Watch::default() };
+        pipeline::run(context, &mut module, &watch, &mut |event| levels.see(&event))?;
+        let plan = Plan::read(Operation(module.as_operation().to_raw()))?;
+        Ok(Program { levels, plan: plan.ok_or_else(|| Error::defect("no plan"))?, params })
     }
 
     fn param(&self, name: &str) -> Result<Tensor> {
@@ -55,10 +60,15 @@ impl Levels {
     }
 }
 
+fn filled(dims: &[usize]) -> Tensor {
+    let n: usize = dims.iter().product();
+    Tensor::from_vec(dims.to_vec(), (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect())
+}
+
 /// Inputs of which every lookup is another one: 0, 1, 2 …, as far as there are so many; masks let everything through.
-fn inputs(levels: &Levels, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
+fn inputs(graph: &Graph, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
     let dims = |name: &str| -> Result<(DType, Vec<usize>)> {
-        let (_, _, ty) = levels.graph.inputs().find(|(_, n, _)| *n == name).expect("an input of the graph");
+        let (_, _, ty) = graph.inputs().find(|(_, n, _)| *n == name).expect("an input of the graph");
         let dims = ty.dims.iter().map(|d| Ok(sardonyx::sizes::value(d, sizes)? as usize)).collect::<Result<_>>()?;
         Ok((ty.dtype, dims))
     };
@@ -71,17 +81,17 @@ fn inputs(levels: &Levels, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
                 let values = (0..n as i64).map(|i| if name.contains("mask") { 1 } else { i % rows });
                 Tensor::from_vec(dims, values.collect())
             }
-            DType::F32 => Tensor::from_vec(dims, (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect()),
+            DType::F32 => filled(&dims),
             other => panic!("no values for {other}"),
         };
         Ok((name.to_string(), tensor))
     };
-    levels.graph.inputs().map(|(_, name, _)| tensor(name)).collect()
+    graph.inputs().map(|(_, name, _)| tensor(name)).collect()
 }
 
 /// The symbols that the dimensions of the first input are, and that of the states' length, whatever an exporter calls them.
-pub fn given(levels: &Levels, [batch, seq, past]: [i64; 3]) -> Sizes {
-    let program = &levels.program;
+pub fn given(program: &Program, [batch, seq, past]: [i64; 3]) -> Sizes {
+    let program = &program.levels.program;
     let symbol = |d: &Dim| d.as_symbol().map(String::from);
     let first = program.inputs.first().map(|(_, id)| program.containers[*id].dims.clone()).unwrap_or_default();
     let mut given: Sizes = first.iter().zip([batch, seq]).filter_map(|(d, n)| Some((symbol(d)?, n))).collect();
@@ -97,30 +107,32 @@ pub fn given(levels: &Levels, [batch, seq, past]: [i64; 3]) -> Sizes {
 }
 
 /// Counts by executing, and by the formulas; what differs is told, or how many kernels there are.
-pub fn check(levels: &Levels, at: [i64; 3]) -> std::result::Result<usize, String> {
-    let given = given(levels, at);
-    let mut kernels = 0;
-    let sizes = sizes(&levels.program, &given).map_err(|e| e.to_string())?;
-    let inputs = inputs(levels, &sizes).map_err(|e| e.to_string())?;
-    let mut wrong = vec![];
-    let params = |name: &str| levels.param(name);
-    let touched = interp::count::count_graph(&levels.graph, &params, &inputs).map_err(|e| e.to_string())?;
-    for (operator, touched) in levels.graph.operators().iter().zip(&touched) {
-        let words = operator_words(&levels.graph, operator);
-        let node = levels.graph.node(operator.nodes[0]);
+pub fn check(program: &Program, at: [i64; 3]) -> std::result::Result<usize, String> {
+    let (wrong, kernels) = count(program, at).map_err(|e| e.to_string())?;
+    if wrong.is_empty() { Ok(kernels) } else { Err(wrong.join("\n")) }
+}
+
+fn count(program: &Program, at: [i64; 3]) -> Result<(Vec<String>, usize)> {
+    let Levels { graph, program: flow } = &program.levels;
+    let sizes = sizes(flow, &given(program, at))?;
+    let inputs = inputs(graph, &sizes)?;
+    let params = |name: &str| program.param(name);
+    let (mut wrong, mut kernels) = (vec![], 0);
+    for (operator, touched) in graph.operators().iter().zip(count_graph(graph, &params, &inputs)?) {
+        let node = graph.node(operator.nodes[0]);
         let label = format!("{} {}", node.op.name(), node.origins.join(" "));
-        wrong.extend(differences(&label, &words, touched, &|s| sizes.get(s).copied()));
+        wrong.extend(differences(&label, &operator_words(graph, operator), &touched, &|s| sizes.get(s).copied()));
     }
-    let lo = |s: &str| levels.program.symbol_lo(s);
+    let lo = |s: &str| flow.symbol_lo(s);
     let each = &mut |step: usize, touched: &Touched, symbols: &dyn Fn(&str) -> Option<i64>| {
-        let step = &levels.program.steps[step];
+        let step = &flow.steps[step];
         let FlowOp::Kernel(kernel) = &step.op else { return };
         kernels += 1;
         let label = format!("kernel of {}", step.origins.join(" "));
         wrong.extend(differences(&label, &Words::of(kernel, &lo), touched, symbols));
     };
-    interp::count_program(&levels.program, &params, &inputs, each).map_err(|e| e.to_string())?;
-    if wrong.is_empty() { Ok(kernels) } else { Err(wrong.join("\n")) }
+    count_program(flow, &params, &inputs, each)?;
+    Ok((wrong, kernels))
 }
 
 fn differences(label: &str, words: &Words, touched: &Touched, symbols: &dyn Fn(&str) -> Option<i64>) -> Vec<String> {

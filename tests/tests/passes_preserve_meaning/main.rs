@@ -15,7 +15,7 @@ use sardonyx_passes::{Class, PASSES};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-const PIPELINE: [&str; 13] = [
+const PIPELINE: [&str; 15] = [
     "find-caches",
     "fold-constants",
     "simplify",
@@ -27,6 +27,8 @@ const PIPELINE: [&str; 13] = [
     "inline-maps",
     "fuse-epilogues",
     "fuse-reductions",
+    "inline-maps",
+    "fuse-attention",
     "inline-maps",
     "pack-weights",
 ];

@@ -1,0 +1,217 @@
+//! a program before and after optimisation, sizes, a device  =>  what each operator and each launch moves, and in all
+
+use crate::compile::graph;
+use crate::pipeline::Event;
+use crate::sizes::{Sizes, sizes, value};
+use melior::ir::Module;
+use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::plan::{Action, Buffer, Plan};
+use sardonyx_dialects::sdx::Graph;
+use sardonyx_passes::DeviceSpec;
+use sardonyx_passes::kernel::{KernelDef, lower};
+use sardonyx_passes::movement::scheduled::{lower_bound, scheduled};
+use sardonyx_passes::movement::{Count, FastMemory, Kind, Words, kernel_flops, operator_flops, operator_words};
+use sardonyx_runtime::dim::product;
+use sardonyx_runtime::{DType, Dim, Error, Result};
+use std::collections::{BTreeSet, HashMap};
+
+/// The stages after which a program is looked at: what the model says, with what is known at compile time computed; and
+/// what is launched.
+pub const BEFORE: &str = "fold-constants";
+pub const AFTER: &str = "pack-weights";
+
+/// The first function of a module at both stages.
+#[derive(Default)]
+pub struct Levels {
+    pub graph: Graph,
+    pub program: Program,
+}
+
+/// For what sizes a report is made, and for which device.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub at: Sizes,
+    pub device: DeviceSpec,
+}
+
+/// What an operator moves, or a launch.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The kernel's symbol, `copy`, or the value level's operation.
+    pub name: String,
+    pub kind: Kind,
+    pub origins: Vec<String>,
+    /// Algebraic words, and their value.
+    pub formula: Count,
+    pub words: i64,
+    pub flops: i64,
+    /// What the emitted code requests and the fewest words that any code could; none of what is not emitted.
+    pub scheduled: Option<i64>,
+    pub lower_bound: Option<i64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Movement {
+    pub device: String,
+    pub sizes: Sizes,
+    /// One per operator of the model.
+    pub before: Vec<Row>,
+    /// One per launch, then one per copy of an output.
+    pub after: Vec<Row>,
+}
+
+/// The sums of some rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub rows: usize,
+    pub words: i64,
+    pub scheduled: i64,
+    pub lower_bound: i64,
+    pub flops: i64,
+}
+
+impl Levels {
+    /// To be told of every stage.
+    pub fn see(&mut self, event: &Event) -> Result<()> {
+        match event {
+            Event::End(BEFORE, module) => self.graph = graph(module)?,
+            Event::End(AFTER, module) => self.program = program(module)?,
+            Event::Begin(_) | Event::End(_, _) => {}
+        }
+        Ok(())
+    }
+}
+
+/// The flow-level function of a module: the first one, where it has several entry points.
+pub fn program(module: &Module) -> Result<Program> {
+    let functions = Operation(module.as_operation().to_raw()).block(0).map_or(vec![], |b| b.operations());
+    let function = functions.into_iter().find(|op| op.name() == "func.func");
+    Program::read(function.ok_or_else(|| Error::defect("the module has no function"))?)
+}
+
+impl Movement {
+    /// `plan` is what the program became. Errors: those of `sizes` and of `FastMemory::of`.
+    pub fn of(levels: &Levels, plan: &Plan, question: &Question) -> Result<Movement> {
+        let sizes = sizes(&levels.program, &question.at)?;
+        let memory = FastMemory::of(&question.device)?;
+        let before = operators(&levels.graph, &sizes)?;
+        let mut after = launches(&levels.program, plan, &sizes, &memory)?;
+        after.extend(copies(plan, &sizes)?);
+        Ok(Movement { device: question.device.name.clone(), sizes, before, after })
+    }
+}
+
+pub fn sum<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Sum {
+    rows.into_iter().fold(Sum::default(), |s, r| Sum {
+        rows: s.rows + 1,
+        words: s.words + r.words,
+        scheduled: s.scheduled + r.scheduled.unwrap_or(0),
+        lower_bound: s.lower_bound + r.lower_bound.unwrap_or(0),
+        flops: s.flops + r.flops,
+    })
+}
+
+/// The sum of the formulas of rows.
+pub fn formula<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Dim {
+    rows.into_iter().fold(Dim::constant(0), |sum, r| sum + r.formula.words.clone())
+}
+
+pub fn of_kind(rows: &[Row], kind: Kind) -> impl Iterator<Item = &Row> {
+    rows.iter().filter(move |r| r.kind == kind)
+}
+
+fn operators(graph: &Graph, sizes: &Sizes) -> Result<Vec<Row>> {
+    let row = |operator: &sardonyx_dialects::sdx::Operator| {
+        let formula = operator_words(graph, operator).total();
+        let last = operator.nodes.last().ok_or_else(|| Error::defect("an operator without nodes"))?;
+        let node = graph.node(*last);
+        Ok(Row {
+            name: node.op.name().trim_start_matches("sdx.").to_string(),
+            kind: Kind::of_operator(graph, operator),
+            origins: node.origins.clone(),
+            words: value(&formula.words, sizes)?,
+            formula,
+            flops: value(&operator_flops(graph, operator), sizes)?,
+            scheduled: None,
+            lower_bound: None,
+        })
+    };
+    graph.operators().iter().map(row).collect()
+}
+
+fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) -> Result<Vec<Row>> {
+    let mut symbols: HashMap<KernelDef, &str> = HashMap::new();
+    for (symbol, kernel) in &plan.kernels {
+        symbols.insert(lower(kernel)?.def, symbol);
+    }
+    let producers = program.producers();
+    let carries: BTreeSet<usize> =
+        program.steps.iter().filter_map(|s| s.update).filter_map(|begun| producers[begun]).collect();
+    let lo = |s: &str| program.symbol_lo(s);
+    let mut rows = vec![];
+    for (i, step) in program.steps.iter().enumerate() {
+        let FlowOp::Kernel(kernel) = &step.op else { continue };
+        let lowered = lower(kernel)?;
+        // A state that always begins empty has nothing to be carried over.
+        if carries.contains(&i) && lowered.grid.is_const(0) {
+            continue;
+        }
+        let symbol = symbols.get(&lowered.def).ok_or_else(|| Error::defect("a launch of what is not in the plan"))?;
+        let words = Words::of(kernel, &lo);
+        let formula = words.total();
+        let numbers = |dims: &mut dyn Iterator<Item = &Dim>| dims.map(|d| value(d, sizes)).collect::<Result<Vec<_>>>();
+        let once = numbers(&mut words.reads.iter().chain(&words.writes).map(|c| &c.words))?;
+        let params = numbers(&mut lowered.params.iter())?;
+        let total: i64 = once.iter().sum();
+        let products = value(&product(kernel.extents()), sizes)?;
+        let products = (Kind::of(kernel) == Kind::Contraction).then(|| (products, summed_type(kernel)));
+        rows.push(Row {
+            name: symbol.to_string(),
+            kind: Kind::of(kernel),
+            origins: step.origins.clone(),
+            formula,
+            words: total,
+            flops: value(&kernel_flops(kernel), sizes)?,
+            scheduled: Some(scheduled(&lowered.def, &params, &once, memory).iter().sum()),
+            lower_bound: Some(lower_bound(total, products, memory)),
+        });
+    }
+    match plan.entries.first().is_some_and(|entry| entry.launches() == rows.len()) {
+        true => Ok(rows),
+        false => Err(Error::defect("the plan launches other kernels than the program has")),
+    }
+}
+
+/// The type in which a contraction sums.
+fn summed_type(kernel: &Kernel) -> DType {
+    let reduce = kernel.body.iter().find(|s| matches!(s.body, Body::Reduce { .. }));
+    reduce.map_or(DType::F32, |s| s.dtype)
+}
+
+/// Outputs that no kernel writes in their place.
+fn copies(plan: &Plan, sizes: &Sizes) -> Result<Vec<Row>> {
+    let Some(entry) = plan.entries.first() else { return Ok(vec![]) };
+    let copied = entry.steps.iter().filter_map(|step| match step.action {
+        Action::Copy { to, .. } => match &entry.buffers[to] {
+            Buffer::Output { container, .. } => Some((container, &step.origins)),
+            Buffer::Input { .. } | Buffer::Param { .. } | Buffer::Const { .. } | Buffer::Arena { .. } => None,
+        },
+        Action::Launch { .. } => None,
+    });
+    let row = |(container, origins): (&sardonyx_dialects::flow::Container, &Vec<String>)| {
+        let words = Dim::constant(2) * product(&container.dims);
+        let n = value(&words, sizes)?;
+        Ok(Row {
+            name: "copy".into(),
+            kind: Kind::Copy,
+            origins: origins.clone(),
+            formula: Count { words, sure: sardonyx_passes::movement::Sure::Exact },
+            words: n,
+            flops: 0,
+            scheduled: Some(n),
+            lower_bound: Some(n),
+        })
+    };
+    copied.map(row).collect()
+}
