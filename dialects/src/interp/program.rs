@@ -4,7 +4,7 @@
 
 use super::bind::{self, Symbols};
 use super::{Touched, extents, run_counted, run_update};
-use crate::flow::{FlowOp, Kernel, Program, Step, Window};
+use crate::flow::{FlowOp, Kernel, Program, Source, Step, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
@@ -77,10 +77,10 @@ pub fn run_program_by(
             FlowOp::Kernel(kernel) => {
                 run(&KernelCall { step: i, kernel, symbols: &|s| symbols.get(s), args: &args, update })
             }
-            FlowOp::Param { name, window: None } => params(name).map(|t| vec![t]),
-            FlowOp::Param { name, window: Some(w) } => {
-                dims(program, step, &symbols).and_then(|dims| windowed(&params(name)?, w, &dims)).map(|t| vec![t])
-            }
+            FlowOp::Param { source, window: None } => joined(source, params).map(|t| vec![t]),
+            FlowOp::Param { source, window: Some(w) } => dims(program, step, &symbols)
+                .and_then(|dims| windowed(&joined(source, params)?, w, &dims))
+                .map(|t| vec![t]),
             FlowOp::Const(value) => Ok(vec![value.0.clone()]),
             FlowOp::View => {
                 dims(program, step, &symbols).and_then(|dims| only(&args)?.with_dims(dims)).map(|t| vec![t])
@@ -103,6 +103,15 @@ fn bind_symbol(symbols: &mut Symbols, symbol: &str, args: &[Tensor]) -> Result<(
     let arg = only(args)?;
     let first = (arg.dtype() == DType::I64 && !arg.is_empty()).then(|| arg.get_i64(0)).flatten();
     symbols.bind(symbol, first.ok_or_else(|| Error::defect("a symbol is bound to an i64"))?)
+}
+
+/// The parameters of a source, one behind the other.
+pub fn joined(source: &Source, params: &dyn Fn(&str) -> Result<Tensor>) -> Result<Tensor> {
+    let parts = source.names.iter().map(|name| params(name)).collect::<Result<Vec<Tensor>>>()?;
+    match parts.as_slice() {
+        [one] => Ok(one.clone()),
+        _ => super::movement::joined(source.axis, &parts),
+    }
 }
 
 fn only(args: &[Tensor]) -> Result<&Tensor> {
@@ -181,7 +190,7 @@ mod tests {
     #[test]
     fn a_window_reads_the_parameter_transposed_and_from_an_offset() {
         let param = |offset, stride_k, stride_n| FlowOp::Param {
-            name: "w".into(),
+            source: Source::one("w"),
             window: Some(Window { offset, stride_k, stride_n }),
         };
         let panels = |dims: &[&str]| container(DType::F32, dims, Layout::Panels { width: 16 });

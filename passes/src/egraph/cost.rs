@@ -4,13 +4,16 @@
 //!
 //! * contractions, reductions, lookups, concatenations read and write memory, and are a launch each;
 //! * elementwise functions ride along with those: their operations count, and a fraction of the bytes that they write; of
-//!   inputs, parameters and caches alone they are a launch of their own;
-//! * transposes read and write with the same fraction; reshapes and repetitions are index arithmetic, and so are slices
-//!   where the device's kernels read them in place;
-//! * what is computed of parameters alone costs nothing where weights are prepared when the model is compiled. Elsewhere it
+//!   inputs, parameters and caches alone they are a launch of their own, and so are those of a part of a value;
+//! * a scale of a contraction is free: it is applied where the result is written;
+//! * transposes read and write with the same fraction; repetitions are index arithmetic, and so are slices where the
+//!   device's kernels read them in place; reshapes are little more;
+//! * parameters one behind the other cost nothing: they are put together when the artifact is written;
+//! * what else is computed of parameters alone costs nothing where weights are prepared when the model is compiled. Elsewhere it
 //!   would be computed in every call, and no saving is worth that.
 
 use super::expr::Site;
+use super::merging::is_param;
 use super::table::names;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType};
@@ -27,6 +30,8 @@ pub struct Rates {
     pub launch_ns: f64,
     /// Contractions read a part of a value where it lies.
     pub slices_in_place: bool,
+    /// Parameters are put together when the artifact is written.
+    pub joins_weights: bool,
     /// Expressions over parameters are evaluated when the model is compiled.
     pub prepares_weights: bool,
 }
@@ -39,7 +44,8 @@ impl Default for Rates {
             contract_ops_per_s: 300e9,
             map_ops_per_s: 20e9,
             launch_ns: 1000.0,
-            slices_in_place: false,
+            slices_in_place: true,
+            joins_weights: true,
             prepares_weights: false,
         }
     }
@@ -61,6 +67,9 @@ impl Rates {
         if s.is_constant(s.class) && (self.prepares_weights || s.splat(s.class).is_some()) {
             return one;
         }
+        if self.joins_weights && matches!(s.op(), Op::Concat { .. }) && s.node.args.iter().all(|a| is_param(s, *a)) {
+            return one;
+        }
         let computed = matches!(s.op(), Op::Map(_) | Op::Contract(_) | Op::Concat { .. } | Op::Gather { .. });
         if s.is_constant(s.class) && computed {
             return UNPREPARED;
@@ -68,11 +77,12 @@ impl Rates {
         let elements = |t: &TensorType| t.elements().eval(&|n| Some(extent(n))).unwrap_or(i64::MAX).max(0) as f64;
         let bytes = |t: &TensorType| elements(t) * f64::from(t.dtype.bits().div_ceil(8));
         let written = bytes(s.ty());
-        let read: f64 = s.node.args.iter().map(|a| if s.splat(*a).is_some() { 0.0 } else { bytes(s.ty_of(*a)) }).sum();
+        let read: f64 = s.node.args.iter().map(|a| bytes(s.ty_of(once(s, *a)))).sum();
         let memory = |b: f64| b / self.bytes_per_s;
         let launch = self.launch_ns * 1e-9;
         let seconds = match s.op() {
             Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => 0.0,
+            Op::Reshape if is_view(s) => launch * VIEW,
             Op::Reshape | Op::Broadcast { .. } => 0.0,
             // Weights are laid out for their kernels from any part of a parameter.
             Op::Slice { .. } if self.slices_in_place || s.is_constant(s.class) => 0.0,
@@ -80,8 +90,11 @@ impl Rates {
             Op::Slice { .. } => memory(written),
             Op::Transpose { .. } => memory((read + written) * FUSED),
             Op::Convert => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
+            // A contraction's result is scaled as it is written.
+            Op::Map(ScalarFn::Mul) if scales_product(s) => 0.0,
             Op::Map(f) => {
-                let rides = s.node.args.iter().any(|a| !lies_in_memory(s, *a, MOTIONS_MAX));
+                let part = s.node.args.iter().any(|a| is_part(s, *a, MOTIONS_MAX));
+                let rides = !part && s.node.args.iter().any(|a| !lies_in_memory(s, *a, MOTIONS_MAX));
                 let alone = if rides { memory(written * FUSED) } else { launch + memory(read + written) };
                 elements(s.ty()) * weight(*f) / self.map_ops_per_s + alone
             }
@@ -108,6 +121,33 @@ impl Rates {
     }
 }
 
+/// Fusion does not look through a view: of a launch, the share that it may cost.
+const VIEW: f64 = 0.05;
+
+/// Dimensions are put together or taken apart, and the memory stays. Repeated ones are read where they stand once.
+fn is_view(s: &Site) -> bool {
+    let repeats = |op: &Op| matches!(op, Op::Broadcast { .. }).then_some(());
+    let long = |dims: &[Dim]| dims.iter().filter(|d| !d.is_const(1)).cloned().collect::<Vec<_>>();
+    !s.is_constant(s.class)
+        && long(s.dims_of(s.arg(0))) != long(&s.ty().dims)
+        && s.find(s.arg(0), repeats).next().is_none()
+}
+
+/// What is read of a value that only repeats another: that one.
+fn once(s: &Site, id: egg::Id) -> egg::Id {
+    let repeats = |op: &Op| matches!(op, Op::Broadcast { .. }).then_some(());
+    let grouped = |op: &Op| (*op == Op::Reshape).then_some(());
+    let source = |id| s.find(id, repeats).map(|(_, n)| n.args[0]).next();
+    source(id).or_else(|| s.find(id, grouped).find_map(|(_, n)| source(n.args[0]))).unwrap_or(id)
+}
+
+fn scales_product(s: &Site) -> bool {
+    let product = |op: &Op| matches!(op, Op::Contract(_)).then_some(());
+    let by = |i: usize, j: usize| s.splat(s.arg(i)).is_some() && s.find(s.arg(j), product).next().is_some();
+    let parts = s.node.args.iter().any(|a| is_part(s, *a, MOTIONS_MAX));
+    !parts && (by(0, 1) || by(1, 0))
+}
+
 /// Motions that are looked through to what is moved.
 const MOTIONS_MAX: usize = 4;
 
@@ -124,6 +164,17 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
         }
         Op::Dims(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
         Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
+    })
+}
+
+/// A part of a value that is computed as a whole, for several readers: what is computed of the part is no epilogue.
+fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
+    s.nodes(id).iter().any(|n| match s.op_of(n) {
+        Op::Slice { .. } => !s.is_constant(id),
+        Op::Reshape | Op::Transpose { .. } => depth > 0 && !s.same(n.args[0], id) && is_part(s, n.args[0], depth - 1),
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert => false,
+        Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
+        Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
     })
 }
 

@@ -96,6 +96,10 @@ impl<'a> Site<'a> {
         users
     }
 
+    pub fn is_output(&self, id: Id) -> bool {
+        self.egraph.analysis.outputs.iter().any(|o| self.same(*o, id))
+    }
+
     /// At least one element, whatever the symbols are.
     pub fn never_empty(&self, d: &Dim) -> bool {
         d.lower_bound(&|s| self.egraph.analysis.symbol_lo(s)).is_some_and(|lo| lo >= 1)

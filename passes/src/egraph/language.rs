@@ -68,6 +68,8 @@ pub struct Facts {
     pub dirty: Vec<Id>,
     /// What is added now comes from that node of the function.
     pub origin: usize,
+    /// The classes of the function's results.
+    pub outputs: Vec<Id>,
     /// What two rules, or a rule and the graph, disagreed on.
     pub defect: Option<String>,
 }
@@ -263,6 +265,7 @@ pub fn load(graph: &Graph) -> Result<(EGraph, Vec<Id>), String> {
         let args: Vec<Id> = node.args.iter().map(|a| ids[a.index()]).collect();
         ids.push(add(&mut egraph, node.op.clone(), &args, Some(&node.ty))?);
     }
+    egraph.analysis.outputs = graph.outputs.iter().map(|(_, v)| ids[v.index()]).collect();
     egraph.rebuild();
     Ok((egraph, ids))
 }

@@ -53,6 +53,7 @@ pub fn refine(problem: &Problem, start: Choice, steps_max: usize) -> Option<Choi
         }
         for part in 0..n {
             state.share(part, &users[part]);
+            state.take_up(part, &users);
             state.give_up(part, &users);
         }
         if state.cost == before || state.steps_left == 0 {
@@ -205,6 +206,43 @@ impl State<'_> {
         }
         if changes.len() > 1 {
             self.attempt(&changes, false);
+        }
+    }
+
+    /// As if a part were there already, each class above it that gains by it uses it: linear maps whose results are moved
+    /// before they are read. Kept where that is worth the part.
+    fn take_up(&mut self, part: usize, users: &[Vec<(usize, usize)>]) {
+        if self.uses[part] > 0 || users[part].len() < 2 || self.steps_left == 0 {
+            return;
+        }
+        let (before, mut above) = (self.cost, vec![part]);
+        let mut seen = BTreeSet::from([part]);
+        let mut first = 0;
+        for _ in 0..DEPTH_MAX {
+            let next: Vec<usize> = above[first..].iter().flat_map(|&c| &users[c]).map(|(u, _)| *u).collect();
+            first = above.len();
+            above.extend(next.into_iter().filter(|u| seen.insert(*u)));
+            if above.len() > ABOVE_MAX {
+                break;
+            }
+        }
+        self.prepare(part, DEPTH_MAX);
+        if self.closes_cycle(&[(part, self.choice[part])], true) {
+            return;
+        }
+        self.need(part);
+        let mut old: Vec<(usize, usize)> = vec![];
+        for &c in &above[1..] {
+            for a in 0..self.problem.classes[c].len() {
+                let now = self.choice[c];
+                if self.uses[c] > 0 && now != a && self.attempt(&[(c, a)], false) {
+                    old.push((c, now));
+                }
+            }
+        }
+        self.release(part);
+        if self.cost >= before {
+            old.iter().rev().for_each(|change| self.change(&[*change]));
         }
     }
 

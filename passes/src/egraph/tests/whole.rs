@@ -9,7 +9,7 @@ use crate::egraph::saturate::{Limits, saturate};
 use crate::egraph::tests::harness::{Values, text};
 use crate::egraph::{Options, Rates, TOPICS, optimise};
 use sardonyx_dialects::interp;
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Tensor};
 
@@ -130,7 +130,7 @@ fn ty(dims: &[&str]) -> TensorType {
 }
 
 /// x · w for several w, and `layers` times again.
-fn linears(widths: &[&str], layers: usize) -> Graph {
+fn linears(widths: &[&str], layers: usize, activated: bool) -> Graph {
     let mut g = Graph { name: "main".into(), ..Graph::default() };
     g.symbols.insert("b".into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
     let origin = |n: String| vec![n];
@@ -141,7 +141,14 @@ fn linears(widths: &[&str], layers: usize) -> Graph {
             let w = g.add_as(Op::Param { name: format!("w{l}.{i}") }, &[], Some(ty(&["64", n])), &[]).unwrap();
             let spec = ContractSpec::parse("bk,kn->bn").unwrap();
             let y = g.add(Op::Contract(spec), &[x, w], &origin(format!("/linear{l}.{i}"))).unwrap();
-            let t = g.add(Op::Map(ScalarFn::Tanh), &[y], &origin(format!("/tanh{l}.{i}"))).unwrap();
+            let t = match activated {
+                true => g.add(Op::Map(ScalarFn::Tanh), &[y], &origin(format!("/tanh{l}.{i}"))).unwrap(),
+                false => {
+                    let sum = Op::Reduce { f: ReduceFn::Add, axes: vec![1] };
+                    let sum = g.add(sum, &[y], &origin(format!("/sum{l}.{i}"))).unwrap();
+                    g.add_as(Op::Broadcast { dims: vec![0] }, &[sum], Some(ty(&["b", "64"])), &[]).unwrap()
+                }
+            };
             sum = Some(
                 sum.map_or(t, |s| g.add(Op::Map(ScalarFn::Mul), &[s, t], &origin(format!("/mul{l}.{i}"))).unwrap()),
             );
@@ -156,14 +163,14 @@ fn contractions(g: &Graph) -> usize {
     g.nodes.iter().filter(|n| matches!(n.op, Op::Contract(_))).count()
 }
 
-/// Where weights are prepared and parts are read in place, the maps of one input are one.
+/// Where parameters are put together beforehand, the maps of one input are one.
 #[test]
 fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
-    let graph = linears(&["64", "64", "64"], 2);
-    let (as_it_was, _) = optimise(&graph, &Options::default()).unwrap();
+    let graph = linears(&["64", "32", "32"], 2, false);
+    let rates = Rates { joins_weights: false, ..Rates::default() };
+    let (as_it_was, _) = optimise(&graph, &Options { rates, ..Options::default() }).unwrap();
     assert_eq!(contractions(&as_it_was), 6);
-    let rates = Rates { prepares_weights: true, slices_in_place: true, ..Rates::default() };
-    let (packed, _) = optimise(&graph, &Options { rates, ..Options::default() }).unwrap();
+    let (packed, _) = optimise(&graph, &Options::default()).unwrap();
     assert_eq!(contractions(&packed), 2);
     let concats = packed.nodes.iter().filter(|n| matches!(n.op, Op::Concat { .. })).count();
     assert_eq!(concats, 2);
@@ -173,9 +180,17 @@ fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
     }
 }
 
+/// The activation is an epilogue of its product, and of a part of one it would be a kernel of its own.
+#[test]
+fn what_an_activation_reads_is_packed_with_nothing() {
+    let graph = linears(&["64", "64", "64"], 2, true);
+    let (new, _) = optimise(&graph, &Options::default()).unwrap();
+    assert_eq!(contractions(&new), 6);
+}
+
 #[test]
 fn a_large_graph_has_one_answer() {
-    let graph = linears(&["64", "64", "64"], 300);
+    let graph = linears(&["64", "64", "64"], 300, true);
     let (first, report) = optimise(&graph, &Options::default()).unwrap();
     let (second, _) = optimise(&graph, &Options::default()).unwrap();
     assert_eq!(text(&first), text(&second));
@@ -185,7 +200,7 @@ fn a_large_graph_has_one_answer() {
 /// Whatever the limits are, the answer is a graph and no error.
 #[test]
 fn limits_end_the_search_with_the_best_so_far() {
-    let graph = linears(&["64", "64"], 20);
+    let graph = linears(&["64", "64"], 20, true);
     for (growth_max, iterations_max) in [(0, 0), (0, 1), (1, 2), (2, 16)] {
         let options = Options { growth_max, iterations_max, ..Options::default() };
         let (_, report) = optimise(&graph, &options).unwrap();

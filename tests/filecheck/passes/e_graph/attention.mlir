@@ -67,19 +67,22 @@ func.func @masked(%p: !p, %m: !m) -> !p attributes {sdx.symbols = ["input b 0.."
 
 // -----
 
-// Keys that are repeated for a group of heads are read once per group.
+!q = !sdx.tensor<[b, s, 8], f32>
+!p = !sdx.tensor<[b, s, s], f32>
 
-// CHECK-LABEL: func.func @grouped
-// CHECK-NOT: sdx.broadcast
-// CHECK: sdx.contract
-// CHECK-NOT: sdx.broadcast
+// Queries are a part of a product, and a map of a part is a launch: the scale goes to the scores, where it is free.
+
+// CHECK-LABEL: func.func @scaled_part
+// CHECK: sdx.slice
+// CHECK-NOT: sdx.map "mul"
+// CHECK: %[[P:.*]] = sdx.contract "abc,adc->abd"
+// CHECK: sdx.map "mul"
 // CHECK: return
-func.func @grouped(%q: !sdx.tensor<[b, 6, s, 8], f32>, %k: !sdx.tensor<[b, 2, t, 8], f32>)
-    -> !sdx.tensor<[b, 6, s, t], f32> attributes {sdx.symbols = ["input b 0..", "input s 0..", "input t 0.."]} {
-  %0 = sdx.reshape %k : <[b, 2, t, 8], f32> -> <[b, 2, 1, t, 8], f32>
-  %1 = sdx.broadcast %0 to [0, 1, 2, 3, 4] : <[b, 2, 1, t, 8], f32> -> <[b, 2, 3, t, 8], f32>
-  %2 = sdx.reshape %1 : <[b, 2, 3, t, 8], f32> -> <[b, 6, t, 8], f32>
-  %3 = sdx.contract "bhsd,bhtd->bhst"(%q, %2)
-    : (!sdx.tensor<[b, 6, s, 8], f32>, !sdx.tensor<[b, 6, t, 8], f32>) -> !sdx.tensor<[b, 6, s, t], f32>
-  return %3 : !sdx.tensor<[b, 6, s, t], f32>
+func.func @scaled_part(%x: !sdx.tensor<[b, s, 16], f32>, %k: !q) -> !p attributes {sdx.symbols = ["input b 0..", "input s 0.."]} {
+  %c = sdx.const dense<0.25> : tensor<f32> : <[], f32>
+  %qc = sdx.broadcast %c to [] : <[], f32> -> !q
+  %q = sdx.slice %x from ["0", "0", "8"] step [1, 1, 1] : <[b, s, 16], f32> -> <[b, s, 8], f32>
+  %0 = sdx.map "mul"(%q, %qc) : (!q, !q) -> !q
+  %1 = sdx.contract "bsd,btd->bst"(%0, %k) : (!q, !q) -> !p
+  return %1 : !p
 }
