@@ -5,7 +5,8 @@ use crate::codegen::ptx::PtxModule;
 use crate::import::ParamStore;
 use crate::requires::{Requires, requires};
 use crate::targets::Target;
-use sardonyx_dialects::flow::{Container, Layout, Window};
+use sardonyx_dialects::flow::{Container, Layout, Source, Window};
+use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, State};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
@@ -246,8 +247,8 @@ struct Weights<'a> {
 
 #[derive(PartialEq, Eq, Hash)]
 enum Stored {
-    /// A parameter; packed ones by their dimensions too.
-    Param(String, Option<(Window, Vec<Dim>, Layout)>),
+    /// Parameters; packed ones by their dimensions too.
+    Param(Source, Option<(Window, Vec<Dim>, Layout)>),
     Value(DType, Vec<u8>),
 }
 
@@ -258,10 +259,10 @@ impl Weights<'_> {
         let (bytes, place) = match buffer {
             Buffer::Input { container, .. } => (of(container)?, file::Place::Input(0)),
             Buffer::Output { container, .. } => (of(container)?, file::Place::Output(0)),
-            Buffer::Param { name, window, container } => {
+            Buffer::Param { source, window, container } => {
                 let packed = window.map(|w| (w, container.dims.clone(), container.layout.clone()));
-                let i = self.constant(Stored::Param(name.clone(), packed), name, container, |weights| {
-                    weights.param(name, window.as_ref(), container)
+                let i = self.constant(Stored::Param(source.clone(), packed), &source.name(), container, |weights| {
+                    weights.param(source, window.as_ref(), container)
                 })?;
                 (of(container)?, file::Place::Constant(i))
             }
@@ -303,10 +304,14 @@ impl Weights<'_> {
         Ok(i)
     }
 
-    fn param(&mut self, name: &str, window: Option<&Window>, container: &Container) -> Result<u64> {
-        let tensor = self.params.get(name).ok_or_else(|| Error::defect(format!("the parameter `{name}` is gone")))?;
+    fn param(&mut self, source: &Source, window: Option<&Window>, container: &Container) -> Result<u64> {
+        let param = |name: &str| {
+            let tensor = self.params.get(name).cloned();
+            tensor.ok_or_else(|| Error::defect(format!("the parameter `{name}` is gone")))
+        };
+        let tensor = interp::joined(source, &param)?;
         match (window, &container.layout) {
-            (Some(w), Layout::Panels { width }) => write_panels(&mut self.writer, tensor, container, w, *width),
+            (Some(w), Layout::Panels { width }) => write_panels(&mut self.writer, &tensor, container, w, *width),
             _ => self.writer.constant(tensor.bytes()),
         }
     }

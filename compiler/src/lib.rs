@@ -7,6 +7,7 @@ pub mod emit;
 pub mod entries;
 pub mod explain;
 pub mod import;
+pub mod layers;
 pub mod movement;
 pub mod onnx;
 pub mod pipeline;

@@ -9,7 +9,8 @@ use sardonyx_runtime::tensor_io::Synthetic;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The stage after which the graph is what the interpreter computes: all of it values, and as few as they get.
+/// The stage after which the graph is what the interpreter computes: all of it values, and few of them. What follows may
+/// change roundings, and is held to what this stage gave.
 pub const STAGE: &str = "simplify";
 
 /// Multiply-adds and elements that are worth interpreting: some seconds.

@@ -109,3 +109,71 @@ fn keep_checks(checks: &[Equality], given: &Sizes, sizes: &mut Sizes) -> Result<
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sardonyx_dialects::flow::Container;
+    use sardonyx_dialects::sdx::Symbol;
+    use sardonyx_runtime::DType;
+
+    /// ids [batch, seq], mask [batch, total], past [batch, 2, past] with room for `room`; past + seq is total.
+    fn decoder() -> Program {
+        let mut p = Program::default();
+        let symbol = |kind| Symbol { kind, lo: 0, hi: None };
+        for name in ["batch", "seq", "past", "total"] {
+            p.symbols.insert(name.into(), symbol(SymbolKind::Input));
+        }
+        p.symbols.insert("room".into(), symbol(SymbolKind::Capacity));
+        let equals = Dim::symbol("past") + Dim::constant(1);
+        p.symbols.insert("next".into(), symbol(SymbolKind::Derived { equals, why: "node".into() }));
+        let dims = |texts: &[&str]| texts.iter().map(|t| Dim::parse(t).unwrap()).collect();
+        let layout = Layout::Capacity { axis: 2, size: Dim::symbol("room") };
+        for (name, of, layout) in [
+            ("ids", dims(&["batch", "seq"]), Layout::RowMajor),
+            ("mask", dims(&["batch", "total"]), Layout::RowMajor),
+            ("past", dims(&["batch", "2", "past"]), layout),
+        ] {
+            let id = p.container(Container { dtype: DType::F32, dims: of, layout });
+            p.inputs.push((name.into(), id));
+        }
+        let left = Dim::symbol("past") + Dim::symbol("seq");
+        p.checks = vec![Equality { left, right: Dim::symbol("total"), why: "node".into() }];
+        p
+    }
+
+    fn at(given: &[&str]) -> Result<Vec<(String, i64)>> {
+        let given: Vec<String> = given.iter().map(|t| t.to_string()).collect();
+        Ok(sizes(&decoder(), &parse_sizes(&given)?)?.into_iter().collect())
+    }
+
+    fn pairs(list: &[(&str, i64)]) -> Vec<(String, i64)> {
+        list.iter().map(|(n, v)| (n.to_string(), *v)).collect()
+    }
+
+    #[test]
+    fn what_is_not_given_follows_from_checks_or_is_usual() {
+        let all = [("batch", 1), ("next", 129), ("past", 128), ("room", 128), ("seq", 128), ("total", 256)];
+        assert_eq!(at(&[]).unwrap(), pairs(&all));
+        let all = [("batch", 2), ("next", 8), ("past", 7), ("room", 7), ("seq", 3), ("total", 10)];
+        assert_eq!(at(&["batch=2,seq=3", "past=7"]).unwrap(), pairs(&all));
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_told() {
+        for (given, code, wanted) in [
+            ("seq", "E0204", "`--at seq` is not understood"),
+            ("seq=-1", "E0204", "`--at seq=-1` is not understood"),
+            ("seq=1,seq=2", "E0204", "gives `seq` twice"),
+            ("room=4", "E0204", "no dimension symbol `room`"),
+            ("total=5,seq=5,past=5", "E0201", "`past + seq` is 10 and `total` is 5"),
+        ] {
+            let e = at(&[given]).unwrap_err();
+            assert!(e.code == code && e.message.contains(wanted), "{given}: {e}");
+        }
+        let mut p = decoder();
+        p.symbols.get_mut("seq").unwrap().hi = Some(64);
+        assert_eq!(sizes(&p, &Sizes::new()).unwrap()["seq"], 64);
+        assert_eq!(sizes(&p, &Sizes::from([("seq".into(), 65)])).unwrap_err().code, "E0301");
+    }
+}

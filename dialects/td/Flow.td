@@ -29,11 +29,13 @@ class Flow_Op<string mnemonic, list<Trait> traits = []> : Op<Flow_Dialect, mnemo
 def Flow_Param : Flow_Op<"param", [Pure]> {
   let summary = "A container of constants from the parameter store";
   let description = [{
-    With `window` [offset, stride_k, stride_n] the packed container holds src[offset + k*stride_k + n*stride_n].
+    With `window` [offset, stride_k, stride_n] the packed container holds src[offset + k*stride_k + n*stride_n]. Several
+    parameters lie one behind the other along an axis; they are put together when the artifact is written.
   }];
-  let arguments = (ins StrAttr:$name, OptionalAttr<DenseI64ArrayAttr>:$window);
+  let arguments = (ins StrAttr:$name, OptionalAttr<StrArrayAttr>:$others, OptionalAttr<I64Attr>:$axis,
+                       OptionalAttr<DenseI64ArrayAttr>:$window);
   let results = (outs Flow_Container:$result);
-  let assemblyFormat = "$name (`window` $window^)? attr-dict `:` type($result)";
+  let assemblyFormat = "$name (`and` $others^)? (`axis` $axis^)? (`window` $window^)? attr-dict `:` type($result)";
 }
 def Flow_Const : Flow_Op<"const", [Pure]> {
   let summary = "A container of small constants";

@@ -5,7 +5,8 @@
 //! row values would save nothing but a launch.
 
 use crate::Rewrites;
-use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge_wherever, reaches_around};
+use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge_wherever, step_between};
+use crate::miss::Miss;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
@@ -14,12 +15,17 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     merge_wherever(module, rewrites, "same-rows", matches)
 }
 
-fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Match> {
+type Found = std::result::Result<Match, Miss>;
+
+pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Found {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
-    let (p, c) = (kernel(p_step)?, kernel(c_step)?);
+    let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
     // A contraction has a generator of its own, which has no rows to share.
-    if p.class() == Class::Contract || c.class() == Class::Contract || p.body.len() + c.body.len() > STATEMENTS_MAX {
-        return None;
+    if p.class() == Class::Contract || c.class() == Class::Contract {
+        return Err(Miss::Unlike);
+    }
+    if p.body.len() + c.body.len() > STATEMENTS_MAX {
+        return Err(Miss::Statements);
     }
     let pairs = pair_units(p, c, correspond(p_step, c_step)?);
     // A reduction over no dimensions has no inner space either, and must not get one.
@@ -27,17 +33,23 @@ fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> 
         (false, true) if c.class() == Class::Map => map_after(p_step, p, c_step, c, pairs)?,
         (true, false) if p.class() == Class::Map => map_before(p, c, &pairs)?,
         (false, false) => two_reductions(p_step, p, c_step, c, pairs)?,
-        _ => return None,
+        _ => return Err(Miss::Unlike),
     };
-    (fits(p, c, &m) && !reaches_around(program, uses, producer, consumer)).then_some(m)
+    if !fits(p, c, &m) {
+        return Err(Miss::Repeated);
+    }
+    match step_between(program, uses, producer, consumer) {
+        Some(third) => Err(Miss::Between(third)),
+        None => Ok(m),
+    }
 }
 
 fn own_vars(k: &Kernel) -> Vec<Dim> {
     (0..k.n_vars()).map(Kernel::var).collect()
 }
 
-/// Variables of one kernel in terms of the other's; unit dimensions without a partner stand at 0. `None` where a
-/// variable of either side has no partner.
+/// Variables of one kernel in terms of the other's; unit dimensions without a partner stand at 0. None where a variable
+/// of either side has no partner.
 fn translate(from: &Kernel, to: &Kernel, pairs: &[(usize, usize)]) -> Option<Vec<Dim>> {
     let extent = |k: &Kernel, v: usize| k.outer.iter().chain(&k.inner).nth(v).cloned();
     let complete =
@@ -96,33 +108,32 @@ fn shares_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, vars: &[D
 }
 
 /// reduce, then a map over the same points
-fn map_after(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, pairs: Vec<(usize, usize)>) -> Option<Match> {
-    let pairs = pair_inner(p, c, pairs)?;
-    let consumer = translate(c, p, &pairs)?;
-    shares_points(p_step, p, c_step, c, &consumer).then(|| Match {
-        outer: p.outer.clone(),
-        inner: p.inner.clone(),
-        producer: own_vars(p),
-        consumer,
-    })
+fn map_after(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, pairs: Vec<(usize, usize)>) -> Found {
+    let pairs = pair_inner(p, c, pairs).ok_or(Miss::OtherSpace)?;
+    let consumer = translate(c, p, &pairs).ok_or(Miss::OtherSpace)?;
+    if !shares_points(p_step, p, c_step, c, &consumer) {
+        return Err(Miss::NothingShared);
+    }
+    Ok(Match { outer: p.outer.clone(), inner: p.inner.clone(), producer: own_vars(p), consumer })
 }
 
 /// a map, then a reduction over its points
-fn map_before(p: &Kernel, c: &Kernel, pairs: &[(usize, usize)]) -> Option<Match> {
+fn map_before(p: &Kernel, c: &Kernel, pairs: &[(usize, usize)]) -> Found {
     let swapped: Vec<(usize, usize)> = pairs.iter().map(|&(cv, pv)| (pv, cv)).collect();
-    let producer = translate(p, c, &swapped)?;
-    Some(Match { outer: c.outer.clone(), inner: c.inner.clone(), producer, consumer: own_vars(c) })
+    let producer = translate(p, c, &swapped).ok_or(Miss::OtherSpace)?;
+    Ok(Match { outer: c.outer.clone(), inner: c.inner.clone(), producer, consumer: own_vars(c) })
 }
 
 /// two reductions over the same columns of the same rows
-fn two_reductions(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, pairs: Vec<(usize, usize)>) -> Option<Match> {
-    let pairs = pair_inner(p, c, pairs)?;
+fn two_reductions(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, pairs: Vec<(usize, usize)>) -> Found {
+    let pairs = pair_inner(p, c, pairs).ok_or(Miss::OtherSpace)?;
     let same_side = pairs.iter().all(|&(cv, pv)| (cv < c.outer.len()) == (pv < p.outer.len()));
-    let consumer = translate(c, p, &pairs)?;
-    (same_side && shares_points(p_step, p, c_step, c, &consumer)).then(|| Match {
-        outer: p.outer.clone(),
-        inner: p.inner.clone(),
-        producer: own_vars(p),
-        consumer,
-    })
+    let consumer = translate(c, p, &pairs).ok_or(Miss::OtherSpace)?;
+    if !same_side {
+        return Err(Miss::Crosswise);
+    }
+    if !shares_points(p_step, p, c_step, c, &consumer) {
+        return Err(Miss::NothingShared);
+    }
+    Ok(Match { outer: p.outer.clone(), inner: p.inner.clone(), producer: own_vars(p), consumer })
 }

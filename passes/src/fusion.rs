@@ -1,5 +1,6 @@
 //! What the fusion passes share: legality in the graph, substitution of bodies, and putting the steps back in order
 
+use crate::miss::{self, Miss};
 use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
@@ -78,8 +79,8 @@ pub fn sweep<S: Site>(
     }
 }
 
-/// True where a path leads from one step to a later one through a third. A binding leads to what mentions its symbol.
-pub fn reaches_around(program: &Program, uses: &Uses, from: usize, to: usize) -> bool {
+/// A third step on a path from one step to a later one: the last of it. A binding leads to what mentions its symbol.
+pub fn step_between(program: &Program, uses: &Uses, from: usize, to: usize) -> Option<usize> {
     let consumers = &uses.consumers;
     let next = |step: usize| -> Vec<usize> {
         let step = &program.steps[step];
@@ -92,14 +93,16 @@ pub fn reaches_around(program: &Program, uses: &Uses, from: usize, to: usize) ->
     let mut stack: Vec<usize> = next(from).into_iter().filter(|&s| s != to).collect();
     let mut seen = BTreeSet::new();
     while let Some(step) = stack.pop() {
-        if step == to {
-            return true;
+        if !seen.insert(step) {
+            continue;
         }
-        if seen.insert(step) {
-            stack.extend(next(step));
+        let next = next(step);
+        if next.contains(&to) {
+            return Some(step);
         }
+        stack.extend(next);
     }
-    false
+    None
 }
 
 /// The data-dependent symbols that a step needs the values of.
@@ -111,7 +114,7 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
     let mut dims: Vec<&Dim> =
         step.args.iter().chain(&step.results).flat_map(|&id| &program.containers[id].dims).collect();
     if let Some(k) = kernel(step) {
-        dims.extend(k.outer.iter().chain(&k.inner));
+        dims.extend(k.extents());
         dims.extend(k.stores.iter().flat_map(|s| &s.memlet.index));
         dims.extend(k.body.iter().flat_map(|s| match &s.body {
             Body::Load { memlet, .. } => memlet.index.as_slice(),
@@ -126,6 +129,11 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
 /// An iteration variable that stands alone in an index expression.
 pub fn bare_var(d: &Dim) -> Option<usize> {
     d.as_symbol()?.strip_prefix('%')?.parse().ok()
+}
+
+/// The iteration variables in an index expression.
+pub fn own_vars(d: &Dim) -> Vec<usize> {
+    d.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect()
 }
 
 /// An index that is read from data: it is checked when the kernel runs, and the check must survive.
@@ -231,7 +239,8 @@ fn share_statements(kernel: &mut Kernel) {
     renumber_stores(kernel, &map);
 }
 
-fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
+/// Stores of other statements, by the new number of each.
+pub fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
     for store in &mut kernel.stores {
         store.value = map[store.value];
         store.memlet.index.iter_mut().for_each(|d| *d = rename(d, &|_| None, &|k| map[k]));
@@ -321,15 +330,18 @@ pub fn drop_dead(program: &mut Program) {
 pub fn sort_steps(program: &mut Program) {
     let mut ready: BTreeSet<usize> = program.inputs.iter().map(|(_, id)| *id).collect();
     let mut bound: BTreeSet<String> = BTreeSet::new();
-    let mut rest = std::mem::take(&mut program.steps);
-    while !rest.is_empty() {
+    let mut rest: Vec<Option<Step>> = std::mem::take(&mut program.steps).into_iter().map(Some).collect();
+    let mut first = 0;
+    while first < rest.len() {
         let fits = |step: &Step| {
             data_symbols(program, step).is_subset(&bound)
                 && step.args.iter().chain(&step.update).all(|a| ready.contains(a))
         };
         // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
-        let at = rest.iter().position(fits).unwrap_or(0);
-        let step = rest.remove(at);
+        let at = (first..rest.len()).find(|&i| rest[i].as_ref().is_some_and(fits)).unwrap_or(first);
+        let taken = rest[at].take();
+        first += rest[first..].iter().take_while(|s| s.is_none()).count();
+        let Some(step) = taken else { continue };
         ready.extend(step.results.iter().copied());
         if let FlowOp::Bind { symbol } = &step.op {
             bound.insert(symbol.clone());
@@ -400,13 +412,14 @@ pub fn merge_wherever(
     module: Operation,
     rewrites: &mut Rewrites,
     rule: &'static str,
-    matches: fn(&Program, &Uses, usize, usize) -> Option<Match>,
+    matches: fn(&Program, &Uses, usize, usize) -> std::result::Result<Match, Miss>,
 ) -> Result<()> {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
         // What goes on in a state's memory is written there: nothing else may come to depend on when.
         let free = |producer: &usize| program.steps[*producer].update.is_none();
-        let site = |producer| Some(Pair { producer, consumer, space: matches(program, uses, producer, consumer)? });
+        let site =
+            |producer| Some(Pair { producer, consumer, space: matches(program, uses, producer, consumer).ok()? });
         sources.into_iter().filter(free).find_map(site)
     };
     rewrites.functions(module, |rewrites, function| {
@@ -415,8 +428,14 @@ pub fn merge_wherever(
         }
         let mut program = Program::read(function)?;
         sweep(&mut program, rewrites, rule, find, merge);
+        miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })
+}
+
+/// Merges a consumer into the scope of `space`. All results of the producer stay (see `drop_dead`).
+pub fn merge_into(program: &mut Program, producer: usize, consumer: usize, space: Match) {
+    merge(program, &Pair { producer, consumer, space });
 }
 
 /// Merges a consumer into the scope of their match. All results of the producer stay (see `drop_dead`).
@@ -464,29 +483,32 @@ fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pai
     drop_dead(program);
 }
 
-/// Correspondence of consumer variables to producer variables through the containers between them. `None` where an
-/// index is no bare variable, or two loads disagree.
-pub fn correspond(producer: &Step, consumer: &Step) -> Option<Vec<(usize, usize)>> {
-    let (p, c) = (kernel(producer)?, kernel(consumer)?);
+/// Correspondence of consumer variables to producer variables through the containers between them. None where an index
+/// is no bare variable, or two loads disagree.
+pub fn correspond(producer: &Step, consumer: &Step) -> std::result::Result<Vec<(usize, usize)>, Miss> {
+    let (Some(p), Some(c)) = (kernel(producer), kernel(consumer)) else { return Err(Miss::Unlike) };
     let mut pairs: Vec<(usize, usize)> = vec![];
     for (result, load, guarded) in loads_of(producer, consumer) {
         let mut stores = p.stores.iter().filter(|s| s.memlet.container == result);
-        let (store, None) = (stores.next()?, stores.next()) else { return None };
+        let (Some(store), None) = (stores.next(), stores.next()) else {
+            return Err(Miss::OtherPlaces);
+        };
         if guarded {
-            return None;
+            return Err(Miss::Guarded);
         }
         for ((s, l), extent) in store.memlet.index.iter().zip(&load.index).zip(&p.writes[result].dims) {
             match (bare_var(s), bare_var(l)) {
                 (Some(pv), Some(cv)) => pairs.push((cv, pv)),
                 // A dimension of 1 has one point, however it is named, unless the name is to be checked.
                 _ if extent.is_const(1) && !from_data(l) => {}
-                _ => return None,
+                _ if from_data(l) => return Err(Miss::FromData),
+                _ => return Err(Miss::OtherPlaces),
             }
         }
     }
     // Attention is made last, of kernels that are whole.
     if p.class() == Class::Attention || c.class() == Class::Attention {
-        return None;
+        return Err(Miss::Unlike);
     }
     pairs.sort();
     pairs.dedup();
@@ -496,5 +518,8 @@ pub fn correspond(producer: &Step, consumer: &Step) -> Option<Vec<(usize, usize)
     };
     let extent = |k: &Kernel, v: usize| k.extents().nth(v).cloned();
     let same_extents = pairs.iter().all(|&(cv, pv)| extent(c, cv) == extent(p, pv));
-    (distinct(|x| x.0) && distinct(|x| x.1) && same_extents && !pairs.is_empty()).then_some(pairs)
+    match distinct(|x| x.0) && distinct(|x| x.1) && same_extents && !pairs.is_empty() {
+        true => Ok(pairs),
+        false => Err(Miss::OtherSpace),
+    }
 }

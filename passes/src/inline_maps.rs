@@ -2,14 +2,16 @@
 //!
 //! Index maps (transposes, slices, broadcasts, constants by position) go into every reader: they only change where a
 //! reader looks. Other maps go into their only reader, and only where it reads each point once, so that nothing is
-//! computed twice. A contraction reads its operands many times: it takes index maps alone.
+//! computed twice. A contraction reads its operands many times: it takes index maps alone. Attention takes maps for what
+//! it reads once per query.
 
 use crate::fusion::{
     STATEMENTS_MAX, Site as Changes, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data,
-    kernel, sweep, tidy,
+    kernel, own_vars, sweep, tidy,
 };
+use crate::miss::{self, Miss};
 use crate::{Rewrites, rewrite};
-use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Step};
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
 
@@ -19,13 +21,15 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
+        miss::note_reducers(&program, rewrites);
         sweep(&mut program, rewrites, "inline", find, apply);
+        miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })
 }
 
 /// Step `producer` goes into step `consumer` in place of its operand.
-struct Site {
+pub struct Site {
     producer: usize,
     consumer: usize,
     operand: usize,
@@ -38,33 +42,101 @@ impl Changes for Site {
 }
 
 fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
-    let args = &program.steps[consumer].args;
-    args.iter().enumerate().find_map(|(operand, &id)| {
-        let site = Site { producer: uses.producers[id]?, consumer, operand };
-        matches(program, uses, &site).then_some(site)
+    find_site(program, uses, consumer, &|site| matches(program, uses, site).is_ok())
+}
+
+/// A map that goes into the step at no cost, whatever else merges: an index map, or another one into a map.
+pub fn find_free(program: &Program, uses: &Uses, consumer: usize) -> Option<Site> {
+    let class = |step: usize| kernel(&program.steps[step]).map(Kernel::class);
+    let index_map = |step: usize| kernel(&program.steps[step]).is_some_and(is_index_map);
+    find_site(program, uses, consumer, &|site| {
+        let free = index_map(site.producer) || class(consumer) == Some(Class::Map);
+        free && matches(program, uses, site).is_ok()
     })
 }
 
-fn matches(program: &Program, uses: &Uses, site: &Site) -> bool {
+fn find_site(program: &Program, uses: &Uses, consumer: usize, wanted: &dyn Fn(&Site) -> bool) -> Option<Site> {
+    let args = &program.steps[consumer].args;
+    args.iter().enumerate().find_map(|(operand, &id)| {
+        let site = Site { producer: uses.producers[id]?, consumer, operand };
+        wanted(&site).then_some(site)
+    })
+}
+
+/// The sites where a step reads another one.
+fn sites(program: &Program, producer: usize, consumer: usize) -> Vec<Site> {
+    let (results, args) = (&program.steps[producer].results, &program.steps[consumer].args);
+    let operands = (0..args.len()).filter(|&o| results.contains(&args[o]));
+    operands.map(|operand| Site { producer, consumer, operand }).collect()
+}
+
+/// Whether the producer can be computed where the consumer reads it, at whatever cost.
+pub fn is_legal(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
+    let sites = sites(program, producer, consumer);
+    !sites.is_empty() && sites.iter().all(|site| check_legal(program, uses, site).is_ok())
+}
+
+/// Computes the producer, where that is legal, at the place where the consumer reads it.
+pub fn inline_into(program: &mut Program, producer: usize, consumer: usize) {
+    // A map has one result, and a kernel reads a container through one operand.
+    if let Some(site) = sites(program, producer, consumer).first() {
+        apply(program, site);
+    }
+}
+
+/// Why a producer is not computed in a consumer; `None` where it can be.
+pub fn why_not(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<Miss> {
+    let sites = sites(program, producer, consumer);
+    let misses: Vec<Miss> =
+        sites.iter().map(|site| matches(program, uses, site)).map_while(std::result::Result::err).collect();
+    (misses.len() == sites.len()).then(|| misses.first().copied().unwrap_or(Miss::Unlike))
+}
+
+/// Legal, and nothing is computed twice, or next to nothing.
+fn matches(program: &Program, uses: &Uses, site: &Site) -> std::result::Result<(), Miss> {
+    check_legal(program, uses, site)?;
+    check_cheap(program, uses, site)
+}
+
+const fn refuse(miss: Miss, refused: bool) -> std::result::Result<(), Miss> {
+    if refused { Err(miss) } else { Ok(()) }
+}
+
+fn check_cheap(program: &Program, uses: &Uses, site: &Site) -> std::result::Result<(), Miss> {
     let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
-    let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return false };
-    if p_step.update.is_some()
-        || p.class() != Class::Map
-        || !stores_identity(p)
-        || p.body.len() + c.body.len() > STATEMENTS_MAX
-    {
-        return false;
+    let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
+    let result = p_step.results[0];
+    let only_reader = || match uses.consumers[result].iter().copied().find(|&other| other != site.consumer) {
+        Some(other) => Err(Miss::ReadElsewhere(other)),
+        None => refuse(Miss::Output, program.is_output(result)),
+    };
+    if c.class() == Class::Attention && !is_plain_copy(p) {
+        return match places(c_step, c, site.operand) {
+            Some(Level::Deep) => only_reader(),
+            Some(Level::Point) => refuse(Miss::Repeated, !is_index_map(p)),
+            Some(Level::Row) | None => Err(Miss::Repeated),
+        };
     }
-    if !keeps_range_checks(p, c_step, c, site.operand) {
-        return false;
+    if is_index_map(p) {
+        return Ok(());
     }
+    only_reader()?;
+    refuse(Miss::Repeated, !reads_each_point_once(c_step, c, site.operand))
+}
+
+fn check_legal(program: &Program, uses: &Uses, site: &Site) -> std::result::Result<(), Miss> {
+    let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
+    let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
+    refuse(Miss::Unlike, p_step.update.is_some() || p.class() != Class::Map)?;
+    refuse(Miss::OtherPlaces, !stores_identity(p))?;
+    refuse(Miss::Statements, p.body.len() + c.body.len() > STATEMENTS_MAX)?;
+    refuse(Miss::FromData, !keeps_range_checks(p, c_step, c, site.operand))?;
     if c.class() == Class::Contract {
-        return is_plain_copy(p);
+        let other = uses.consumers[p_step.results[0]].iter().copied().find(|&other| other != site.consumer);
+        let shared = other.filter(|_| !is_factor(c, site.operand)).map(Miss::ReadElsewhere);
+        return refuse(shared.unwrap_or(Miss::IntoContraction), !is_plain_copy(p));
     }
-    let readers = &uses.consumers[p_step.results[0]];
-    let only_reader = readers.len() == 1 && !program.is_output(p_step.results[0]);
-    let cheap = is_index_map(p) || (only_reader && reads_each_point_once(c_step, c, site.operand));
-    cheap && stores_points(p_step, p, c_step, c, site.operand)
+    refuse(Miss::Repeated, !stores_points(p_step, p, c_step, c, site.operand))
 }
 
 /// What the consumer stores along its inner space still depends on the point there: an operand that is the same along
@@ -80,7 +152,7 @@ fn stores_points(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: 
 /// An index from data is checked against the operand's dimension: the producer has a load that checks it against the
 /// same extent. (A slice has another extent, a broadcast does not look.)
 fn keeps_range_checks(p: &Kernel, step: &Step, c: &Kernel, operand: usize) -> bool {
-    let checks = |v: usize, s: &sardonyx_dialects::flow::Statement| match &s.body {
+    let checks = |v: usize, s: &Statement| match &s.body {
         Body::Load { memlet, guard: None } => {
             let at = memlet.index.iter().position(|d| bare_var(d) == Some(v));
             at.is_some_and(|at| p.reads[memlet.container].dims[at] == p.writes[0].dims[v])
@@ -103,6 +175,13 @@ fn stores_identity(p: &Kernel) -> bool {
         && store.memlet.index.len() == p.outer.len()
 }
 
+/// A contraction multiplies the operand, or else reads it after the sum.
+fn is_factor(c: &Kernel, operand: usize) -> bool {
+    let levels = c.levels();
+    let reads = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == operand);
+    c.body.iter().zip(levels).any(|(s, level)| level == Level::Point && reads(s))
+}
+
 /// One load at computed places. (A guard or an index from data would be statements too.)
 fn is_plain_copy(p: &Kernel) -> bool {
     matches!(p.body.as_slice(), [one] if matches!(one.body, Body::Load { .. }))
@@ -112,6 +191,27 @@ fn is_plain_copy(p: &Kernel) -> bool {
 fn is_index_map(p: &Kernel) -> bool {
     let loads = p.body.iter().filter(|s| matches!(s.body, Body::Load { .. })).count();
     is_plain_copy(p) || (loads == 0 && p.body.len() <= 8)
+}
+
+/// Where attention reads an operand: at deep level for every query once (the same for all keys), or at point level for
+/// every score once.
+fn places(step: &Step, c: &Kernel, operand: usize) -> Option<Level> {
+    let levels = c.levels();
+    let scored = |v: usize| c.level_of_var(v) == Level::Point;
+    let mut found = vec![];
+    for (s, level) in c.body.iter().zip(&levels) {
+        let Body::Load { memlet, guard } = &s.body else { continue };
+        if step.args[memlet.container] != step.args[operand] {
+            continue;
+        }
+        let by_keys = memlet.index.iter().flat_map(own_vars).any(scored);
+        match (level, by_keys, guard) {
+            (Level::Deep, false, None) | (Level::Point, true, None) => found.push(*level),
+            _ => return None,
+        }
+    }
+    found.dedup();
+    <[Level; 1]>::try_from(found).ok().map(|[level]| level)
 }
 
 /// Each load of the operand has every iteration variable of the consumer in its index.
@@ -168,7 +268,7 @@ fn inlined(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize)
     tidy(Kernel { reads, body: splice.body, stores, ..c.clone() }, args)
 }
 
-fn apply(program: &mut Program, site: &Site) {
+pub fn apply(program: &mut Program, site: &Site) {
     let (p_step, c_step) = (program.steps[site.producer].clone(), program.steps[site.consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let (merged, args) = inlined(&p_step, p, &c_step, c, site.operand);

@@ -1,14 +1,18 @@
 //! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
 
 pub mod device_spec;
+pub mod egraph;
 mod find_caches;
 mod fold_constants;
+mod fuse;
+mod fuse_attention;
 mod fuse_epilogues;
 mod fuse_reductions;
 mod fusion;
 mod inline_maps;
 pub mod kernel;
 mod lower_kernels;
+mod miss;
 pub mod movement;
 mod onnx_to_sdx;
 mod pack_weights;
@@ -21,9 +25,10 @@ mod simplify;
 mod version;
 
 pub use device_spec::DeviceSpec;
+pub use egraph::Class;
 pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
 pub use registry::{context, run_pipeline, run_pipeline_with};
-pub use rewrite::{Rewrite, RewriteOptions, Rewrites};
+pub use rewrite::{Missed, Remark, Rewrite, RewriteOptions, Rewrites};
 pub use version::{IR_VERSION, set_version};
 
 use sardonyx_dialects::mlir::Operation;
@@ -33,6 +38,8 @@ use sardonyx_runtime::Result;
 pub struct PassRow {
     pub name: &'static str,
     pub summary: &'static str,
+    /// How equal a program is to what it was before the pass.
+    pub class: Class,
     pub run: Run,
 }
 
@@ -50,10 +57,13 @@ pub static PASSES: &[PassRow] = &[
     rewriting("find-caches", "Makes an input that comes back longer a state that grows in place", find_caches::run),
     rewriting("fold-constants", "Evaluates operations on small constants and on shapes", fold_constants::run),
     rewriting("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", simplify::run),
+    reassociating("e-graph", "Chooses the cheapest of everything that the rules say is equal", egraph::run),
     lowering("sdx-to-flow", "Makes each operation a kernel with explicit memlets", sdx_to_flow::run),
     rewriting("inline-maps", "Computes maps where they are read", inline_maps::run),
     rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
     rewriting("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
+    rewriting("fuse", "Merges kernels so that the least is moved", fuse::run),
+    reassociating("fuse-attention", "Makes scores, softmax and weighted sum one kernel", fuse_attention::run),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
     lowering("plan-memory", "Places buffers in one arena", plan_memory::run),
@@ -61,7 +71,7 @@ pub static PASSES: &[PassRow] = &[
 ];
 
 const fn lowering(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
-    PassRow { name, summary, run: Run::Lowering(run) }
+    PassRow { name, summary, class: Class::Exact, run: Run::Lowering(run) }
 }
 
 const fn rewriting(
@@ -69,7 +79,15 @@ const fn rewriting(
     summary: &'static str,
     run: fn(Operation, &mut Rewrites) -> Result<()>,
 ) -> PassRow {
-    PassRow { name, summary, run: Run::Rewriting(run) }
+    PassRow { name, summary, class: Class::Exact, run: Run::Rewriting(run) }
+}
+
+const fn reassociating(
+    name: &'static str,
+    summary: &'static str,
+    run: fn(Operation, &mut Rewrites) -> Result<()>,
+) -> PassRow {
+    PassRow { class: Class::Reassociating, ..rewriting(name, summary, run) }
 }
 
 /// Replaces each function of a module for which `rewrite` gives a new one.

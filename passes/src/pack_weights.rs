@@ -2,7 +2,7 @@
 
 use crate::Rewrites;
 use crate::kernel::{Packable, packable};
-use sardonyx_dialects::flow::{FlowOp, Program, Step, Window};
+use sardonyx_dialects::flow::{FlowOp, Program, Source, Step, Window};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::Result;
 
@@ -14,8 +14,8 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         let mut program = Program::read(function)?;
         for i in 0..program.steps.len() {
             let site = matches(&program, i).filter(|_| rewrites.allow("panels", &program.steps[i].origins));
-            if let Some((name, site)) = site {
-                apply(&mut program, i, name, site);
+            if let Some((source, site)) = site {
+                apply(&mut program, i, source, site);
             }
         }
         crate::fusion::sort_steps(&mut program);
@@ -25,26 +25,26 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 /// The parameter behind an operand, through views: packing reads the bytes, whatever dimensions they go under.
-fn parameter(program: &Program, id: usize) -> Option<String> {
+fn parameter(program: &Program, id: usize) -> Option<Source> {
     let step = program.producers()[id].map(|s| &program.steps[s])?;
     match &step.op {
-        FlowOp::Param { name, window: None } => Some(name.clone()),
+        FlowOp::Param { source, window: None } => Some(source.clone()),
         FlowOp::View => parameter(program, step.args[0]),
         FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } | FlowOp::Kernel(_) => None,
     }
 }
 
-fn matches(program: &Program, step: usize) -> Option<(String, Packable)> {
+fn matches(program: &Program, step: usize) -> Option<(Source, Packable)> {
     let site = packable(crate::fusion::kernel(&program.steps[step])?)?;
-    let name = parameter(program, program.steps[step].args[site.operand])?;
-    Some((name, site))
+    let source = parameter(program, program.steps[step].args[site.operand])?;
+    Some((source, site))
 }
 
-fn apply(program: &mut Program, step: usize, name: String, site: Packable) {
+fn apply(program: &mut Program, step: usize, source: Source, site: Packable) {
     let packed = site.kernel.reads[site.operand].clone();
     let window = Window { offset: site.offset, stride_k: site.stride_k, stride_n: site.stride_n };
     let id = program.container(packed);
-    let op = FlowOp::Param { name, window: Some(window) };
+    let op = FlowOp::Param { source, window: Some(window) };
     program.steps.push(Step { op, args: vec![], update: None, results: vec![id], origins: vec![] });
     program.steps[step].args[site.operand] = id;
     program.steps[step].op = FlowOp::Kernel(Box::new(site.kernel));

@@ -1,4 +1,4 @@
-//! What a rewriting pass is given beside the module: fuel, and the list of the rewrites that it applied
+//! What a rewriting pass is given beside the module: fuel, the list of what was applied, and remarks on what was not
 //!
 //! Fuel counts rewrites over a whole compilation, every pass and every function, so that a search over one number
 //! finds the rewrite that broke a program. A lowering, without which there is no program, takes no fuel.
@@ -6,12 +6,16 @@
 use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_runtime::Result;
 use sardonyx_runtime::json::Json;
+use std::collections::BTreeSet;
+use std::fmt;
 
 /// What a compilation asks of its rewriting passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RewriteOptions {
     /// How many rewrites may be applied; any number where absent.
     pub fuel: Option<usize>,
+    /// Say what nearly was rewritten, and why it was not.
+    pub remarks: bool,
 }
 
 /// One rewrite that was applied.
@@ -27,6 +31,28 @@ pub struct Rewrite {
     pub origins: Vec<String>,
 }
 
+/// A rewrite that nearly was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// Stable words, which say nothing of this model.
+    pub reason: &'static str,
+    /// The ONNX node in the way.
+    pub node: Option<String>,
+    /// The ONNX nodes that would have become one.
+    pub origins: Vec<String>,
+    /// What the reason is in this model, such as dimensions.
+    pub detail: Option<String>,
+    pub remedy: Option<&'static str>,
+}
+
+/// What a pass missed, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    pub pass: &'static str,
+    pub function: String,
+    pub missed: Missed,
+}
+
 /// The context of the rewriting passes of one compilation.
 #[derive(Debug, Default)]
 pub struct Rewrites {
@@ -34,6 +60,9 @@ pub struct Rewrites {
     pass: &'static str,
     function: String,
     applied: Vec<Rewrite>,
+    remarks: Vec<Remark>,
+    /// The ONNX nodes that sum or compare over a dimension, as far as a pass has seen them alone.
+    reducers: BTreeSet<String>,
 }
 
 impl Rewrites {
@@ -79,6 +108,51 @@ impl Rewrites {
         Json::List(self.applied.iter().map(Rewrite::json).collect())
     }
 
+    /// Whether to look for what was missed.
+    pub fn wants_remarks(&self) -> bool {
+        self.options.remarks
+    }
+
+    /// Records a rewrite that the running pass nearly applied.
+    pub fn missed(&mut self, missed: Missed) {
+        self.missed_by(self.pass, missed);
+    }
+
+    /// The same of another pass, for what several passes might have done.
+    pub fn missed_by(&mut self, pass: &'static str, missed: Missed) {
+        let remark = Remark { pass, function: self.function.clone(), missed };
+        if self.options.remarks && !self.remarks.contains(&remark) {
+            self.remarks.push(remark);
+        }
+    }
+
+    /// Forgets what was said of an earlier state of the function.
+    pub(crate) fn take_back(&mut self, passes: &[&str]) {
+        let function = &self.function;
+        self.remarks.retain(|r| r.function != *function || !passes.contains(&r.pass));
+    }
+
+    /// Nodes that reduce, for remarks that name one of many.
+    pub(crate) fn note_reducers<'a>(&mut self, origins: impl IntoIterator<Item = &'a String>) {
+        self.reducers.extend(origins.into_iter().cloned());
+    }
+
+    pub(crate) fn is_reducer(&self, origin: &str) -> bool {
+        self.reducers.contains(origin)
+    }
+
+    /// What was missed in the end.
+    pub fn remarks(&self) -> &[Remark] {
+        &self.remarks
+    }
+
+    /// What was applied and what was missed, as a list of objects, of the passes that `shown` says.
+    pub fn remarks_json(&self, shown: &dyn Fn(&str) -> bool) -> Json {
+        let applied = self.applied.iter().filter(|r| shown(r.pass)).map(Rewrite::remark_json);
+        let missed = self.remarks.iter().filter(|r| shown(r.pass)).map(Remark::json);
+        Json::List(applied.chain(missed).collect())
+    }
+
     /// What is applied from now on is that pass's.
     pub(crate) fn begin(&mut self, pass: &'static str) {
         self.pass = pass;
@@ -92,6 +166,7 @@ impl Rewrites {
     ) -> Result<()> {
         crate::rewrite_functions(module, |function| {
             self.function = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
+            self.take_back(&[self.pass]);
             rewrite(self, function)
         })
     }
@@ -116,6 +191,56 @@ impl Rewrite {
     }
 }
 
+impl Rewrite {
+    fn remark_json(&self) -> Json {
+        Json::Object(vec![
+            ("pass", self.pass.into()),
+            ("kind", "applied".into()),
+            ("reason", self.rule.into()),
+            ("node", Json::Null),
+            ("origins", Json::list(self.origins.iter().map(String::as_str))),
+            ("function", self.function.as_str().into()),
+            ("detail", format!("rewrite {}", self.number).into()),
+            ("remedy", Json::Null),
+        ])
+    }
+}
+
+impl Remark {
+    pub fn json(&self) -> Json {
+        let Missed { reason, node, origins, detail, remedy } = &self.missed;
+        Json::Object(vec![
+            ("pass", self.pass.into()),
+            ("kind", "missed".into()),
+            ("reason", (*reason).into()),
+            ("node", node.clone().into()),
+            ("origins", Json::list(origins.iter().map(String::as_str))),
+            ("function", self.function.as_str().into()),
+            ("detail", detail.clone().into()),
+            ("remedy", remedy.map(str::to_string).into()),
+        ])
+    }
+}
+
+/// More names than these are a screen of text; the JSON has all.
+const SHOWN_MAX: usize = 8;
+
+impl fmt::Display for Remark {
+    /// `remark[fuse-epilogues]: the reader looks at other places: …`, in the form of an error.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missed { reason, node, origins, detail, remedy } = &self.missed;
+        write!(f, "remark[{}]: {reason}", self.pass)?;
+        detail.iter().try_for_each(|detail| write!(f, ": {detail}"))?;
+        let node = node.as_deref().unwrap_or("without a name");
+        let (shown, more) = origins.split_at(origins.len().min(SHOWN_MAX));
+        write!(f, "\n  --> {}, node {node}\n  would be one: {}", self.function, shown.join(" "))?;
+        if !more.is_empty() {
+            write!(f, " and {} more", more.len())?;
+        }
+        remedy.iter().try_for_each(|remedy| write!(f, "\n  help: {remedy}"))
+    }
+}
+
 /// The origins of several parts of one rewrite, each once.
 pub fn union<'a>(parts: impl IntoIterator<Item = &'a [String]>) -> Vec<String> {
     let mut out: Vec<String> = vec![];
@@ -133,7 +258,7 @@ mod tests {
 
     #[test]
     fn fuel_counts_over_passes() {
-        let mut rewrites = Rewrites::new(RewriteOptions { fuel: Some(2) });
+        let mut rewrites = Rewrites::new(RewriteOptions { fuel: Some(2), ..RewriteOptions::default() });
         rewrites.begin("a");
         assert!(rewrites.allow("one", &["x".into()]));
         rewrites.begin("b");

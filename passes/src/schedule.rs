@@ -139,8 +139,8 @@ impl Scheduler<'_> {
         let container = |i: usize| self.program.containers[step.results[i]].clone();
         match &step.op {
             FlowOp::View | FlowOp::Bind { .. } => Ok(()),
-            FlowOp::Param { name, window } => {
-                let buffer = Buffer::Param { name: name.clone(), window: *window, container: container(0) };
+            FlowOp::Param { source, window } => {
+                let buffer = Buffer::Param { source: source.clone(), window: *window, container: container(0) };
                 let same = self.entry.buffers.iter().position(|b| *b == buffer);
                 let b = same.unwrap_or_else(|| self.buffer(buffer));
                 self.buffers.insert(step.results[0], b);

@@ -8,7 +8,7 @@ mod states;
 
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{
-    Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store, TensorValue,
+    Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store, TensorValue,
 };
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
@@ -112,7 +112,7 @@ impl Converter<'_> {
                 self.program.inputs.push((name.clone(), id));
                 id
             }
-            Op::Param { name } => self.step(FlowOp::Param { name: name.clone(), window: None }, vec![], node),
+            Op::Param { name } => self.step(FlowOp::Param { source: Source::one(name), window: None }, vec![], node),
             Op::Const(t) => self.step(FlowOp::Const(TensorValue(t.clone())), vec![], node),
             Op::Dims(values) => self.dims_kernel(values, node),
             Op::Map(f) => self.map_kernel(node, |b, args, dtype| b.apply(*f, args, dtype))?,
@@ -126,7 +126,10 @@ impl Converter<'_> {
                 self.index_kernel(node, index)?
             }
             Op::Pad { low } => self.pad_kernel(low, node)?,
-            Op::Concat { axis } => self.concat_kernel(*axis, node)?,
+            Op::Concat { axis } => match self.joined_params(*axis, node) {
+                Some(source) => self.step(FlowOp::Param { source, window: None }, vec![], node),
+                None => self.concat_kernel(*axis, node)?,
+            },
             Op::Append { axis } => self.append_kernels(v, *axis, node)?,
             Op::Reshape => match self.reshape_index(v, node) {
                 Some(index) => self.index_kernel(node, index)?,
@@ -265,9 +268,13 @@ impl Converter<'_> {
     /// The index map of a reshape, where it is one that fusion should see through.
     fn reshape_index(&self, v: Value, node: &Node) -> Option<Vec<Dim>> {
         let from = &self.graph.ty(node.args[0]).dims;
-        unit_reshape(from, &node.ty.dims).or_else(|| {
+        let of = |op: fn(&Op) -> bool| op(&self.graph.node(node.args[0]).op);
+        // A part of a value has no memory of its own that a view could be of; its readers look into the whole.
+        let part = of(|op| matches!(op, Op::Slice { .. }));
+        let split = part.then(|| splitting_reshape(from, &node.ty.dims)).flatten();
+        unit_reshape(from, &node.ty.dims).or(split).or_else(|| {
             // Repeated for its readers' sake only: these can as well look where it stands once.
-            let repeated = matches!(self.graph.node(node.args[0]).op, Op::Broadcast { .. });
+            let repeated = of(|op| matches!(op, Op::Broadcast { .. }));
             (repeated && self.only_contracted[v.index()]).then(|| merging_reshape(from, &node.ty.dims)).flatten()
         })
     }
@@ -368,6 +375,16 @@ impl Converter<'_> {
         Ok(self.finish(b, value, node))
     }
 
+    /// Parameters alone are put together when the artifact is written, not in every call.
+    fn joined_params(&self, axis: usize, node: &Node) -> Option<Source> {
+        let name = |v: &Value| match &self.graph.node(*v).op {
+            Op::Param { name } => Some(name.clone()),
+            _ => None,
+        };
+        let names: Vec<String> = node.args.iter().map(name).collect::<Option<_>>()?;
+        (names.len() > 1).then_some(Source { names, axis })
+    }
+
     /// select(i < n0, a[i], select(i < n0 + n1, b[i - n0], …))
     fn concat_kernel(&mut self, axis: usize, node: &Node) -> Result<usize> {
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
@@ -425,6 +442,24 @@ fn unit_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     })
 }
 
+/// The index map of a reshape that only splits dimensions: [b, h·d] => [b, h, d]
+fn splitting_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
+    let mut index = vec![];
+    let mut next = 0;
+    for n in from {
+        let (mut size, mut at) = (Dim::constant(1), Dim::constant(0));
+        while size != *n {
+            let extent = to.get(next)?;
+            size = size * extent.clone();
+            at = at * extent.clone() + Kernel::var(next);
+            next += 1;
+        }
+        index.push(at);
+    }
+    // What is left over can only be dimensions of 1.
+    to[next..].iter().all(|d| d.is_const(1)).then_some(index)
+}
+
 /// The index map of a reshape that only puts neighbouring dimensions together: [b, g, r, t] => [b, g·r, t]
 fn merging_reshape(from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     let mut index = vec![];
@@ -474,6 +509,21 @@ mod tests {
         assert_eq!(index, Some(vec![Kernel::var(0), Kernel::var(2)]));
         assert_eq!(unit_reshape(&dims(&["b", "1"]), &dims(&["b"])), Some(vec![Kernel::var(0), Dim::constant(0)]));
         assert_eq!(unit_reshape(&dims(&["b", "6"]), &dims(&["b", "2", "3"])), None);
+    }
+
+    #[test]
+    fn split_dimensions_are_sums_and_merged_ones_are_not() {
+        let dims = |t: &[&str]| t.iter().map(|d| Dim::parse(d).unwrap()).collect::<Vec<_>>();
+        let index = |from: &[&str], to: &[&str]| {
+            splitting_reshape(&dims(from), &dims(to)).map(|i| i.iter().map(Dim::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            index(&["b", "8", "t"], &["b", "2", "4", "t"]),
+            Some(["%0", "4*%1 + %2", "%3"].map(String::from).into())
+        );
+        assert_eq!(index(&["b", "6"], &["b", "2", "3", "1"]).map(|i| i.len()), Some(2));
+        assert_eq!(index(&["b", "2", "3"], &["b", "6"]), None);
+        assert_eq!(index(&["b"], &["b", "t"]), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::shape::{Shape, bytes_of, step_name};
 use crate::stop::Stop;
 use crate::view::{TensorBuffer, is_aligned};
 use crate::{DType, Error, Result, Tensor};
+use std::cell::RefCell;
 use std::sync::Arc;
 
 pub(crate) struct Call<'a> {
@@ -20,7 +21,22 @@ pub(crate) struct Call<'a> {
     pub inputs: &'a [Given<'a>],
     pub stop: &'a Stop<'a>,
     pub memory: Memory,
+    /// Who looks at what each launch has written.
+    pub watch: Option<RefCell<Watch<'a>>>,
 }
+
+/// What a launch has written, as it was before anything else ran.
+pub struct Launched<'a> {
+    /// Among the steps of the entry point.
+    pub step: usize,
+    pub kernel: &'a str,
+    /// The ONNX nodes that it computes.
+    pub origins: &'a [String],
+    /// The bytes of each buffer that it writes, in the kernel's order.
+    pub results: Vec<Vec<u8>>,
+}
+
+pub type Watch<'a> = &'a mut dyn FnMut(Launched) -> Result<()>;
 
 /// An input's bytes, aligned to its element and with bools as 0 or 1.
 enum InputBytes<'a> {
@@ -100,11 +116,14 @@ impl Call<'_> {
             match step {
                 // In place the old positions are there already.
                 Step::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}
-                Step::Launch(launch) => self.launch(state, shape, i, launch).map_err(|e| match e.code {
-                    // Not this step's fault.
-                    "E0305" | "E0306" => e,
-                    _ => e.node(step_name(step, i)),
-                })?,
+                Step::Launch(launch) => {
+                    self.launch(state, shape, i, launch).map_err(|e| match e.code {
+                        // Not this step's fault.
+                        "E0305" | "E0306" => e,
+                        _ => e.node(step_name(step, i)),
+                    })?;
+                    self.show(state, shape, i, launch)?;
+                }
                 Step::Copy { from, to } => {
                     let (from, to, n) = (state.bases[*from], state.bases[*to], shape.bytes[*from]);
                     // SAFETY: both buffers have this size (`Shape::step`), lie in memory of at least their size
@@ -325,6 +344,20 @@ impl Call<'_> {
         // read and the other to write but those that carry, which are left out (`states::check_step`). That what else
         // writes it writes only new positions is the compiler's promise, as is all that kernels do.
         unsafe { state.queue.launch(&work, self.stop) }
+    }
+
+    fn show(&self, state: &mut State, shape: &Shape, step: usize, launch: &Launch) -> Result<()> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        let kernel = &self.program.kernels[launch.kernel];
+        let mut results = vec![];
+        for (&buffer, _) in launch.buffers.iter().zip(&kernel.writes).filter(|(_, writes)| **writes) {
+            let mut bytes = vec![0; shape.bytes[buffer]];
+            // SAFETY: the buffer lies in memory of at least its size (`prepare`).
+            unsafe { state.queue.download(state.bases[buffer], &mut bytes) }?;
+            results.push(bytes);
+        }
+        let launched = Launched { step, kernel: &kernel.symbol, origins: &launch.origins, results };
+        (watch.borrow_mut())(launched)
     }
 
     fn bind(&self, shape: &mut Shape, symbol: usize, value: i64) -> Result<()> {

@@ -106,6 +106,7 @@ pub mod widen;
 
 pub use artifact::{Artifact, ArtifactWriter, Verify};
 pub use cache::Cache;
+pub use call::{Launched, Watch};
 pub use device::{DeviceName, DeviceReport, Finding};
 pub use dim::Dim;
 pub use dtype::DType;

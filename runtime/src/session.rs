@@ -2,7 +2,7 @@
 
 use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs};
 use crate::cache::{Cache, Held};
-use crate::call::Call;
+use crate::call::{Call, Watch};
 use crate::device::{Address, Block, Queue};
 use crate::memory::Recycler;
 use crate::model::Model;
@@ -11,6 +11,7 @@ use crate::shape::Shape;
 use crate::stop::{RunOptions, Stop};
 use crate::view::{TensorBuffer, TensorView};
 use crate::{Error, Result, Tensor};
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -119,7 +120,14 @@ impl Session {
         outputs: &mut [(&str, TensorBuffer<'_>)],
         options: &RunOptions,
     ) -> Result<Vec<(String, Tensor)>> {
-        self.call(entry, inputs, outputs, None, options)
+        self.call(entry, inputs, outputs, None, options, None)
+    }
+
+    /// As [`run_entry`](Session::run_entry), and shows `watch` what each launch has written, in order: for those who look
+    /// for a fault.
+    pub fn run_watched(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Vec<(String, Tensor)>> {
+        let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
+        self.call(entry, &views, &mut [], None, &RunOptions::default(), Some(watch))
     }
 
     /// An empty cache with room for `capacity` positions of the entry point's states. Errors: E0301.
@@ -153,7 +161,7 @@ impl Session {
         cache: &mut Cache<'_>,
         options: &RunOptions,
     ) -> Result<Vec<(String, Tensor)>> {
-        self.call(entry, inputs, outputs, Some(cache), options)
+        self.call(entry, inputs, outputs, Some(cache), options, None)
     }
 
     fn call(
@@ -163,6 +171,7 @@ impl Session {
         outputs: &mut [(&str, TensorBuffer<'_>)],
         cache: Option<&mut Cache<'_>>,
         options: &RunOptions,
+        mut watch: Option<Watch<'_>>,
     ) -> Result<Vec<(String, Tensor)>> {
         let named = |e: Box<Error>| e.file(self.model.file());
         let at = self.model.entry_index(entry)?;
@@ -180,7 +189,9 @@ impl Session {
         let mut state = self.enter(&stop).map_err(named)?;
         let shape = state.shape(program, at, values).map_err(named)?;
         let memory = self.model.device().memory();
-        let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory };
+        // For as long as the call lasts, not as long as what it borrows.
+        let watch = watch.as_mut().map(|watch| RefCell::new(&mut **watch as Watch));
+        let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory, watch };
         let outputs = call.run(&mut state, shape, &mut given, held.as_mut()).map_err(named)?;
         if let Some(held) = &mut held {
             held.grow();

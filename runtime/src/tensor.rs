@@ -3,8 +3,8 @@
 use crate::{DType, Error, Result};
 use bytes::Bytes;
 
-/// A dense row-major tensor. The bytes may lie in a mapped file, at any alignment.
-#[derive(Clone)]
+/// A dense row-major tensor. The bytes may lie in a mapped file, at any alignment. Equal tensors have equal bits.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Tensor {
     dtype: DType,
     dims: Vec<usize>,

@@ -1,5 +1,5 @@
 // Attention, and caches that it appends to.
-// CALLS b s t: 2 3 4, 1 1 1, 0 2 3, 2 0 3, 1 1 40, 1 17 33, 1 70 65
+// CALLS b s t: 2 3 4, 1 1 1, 0 2 3, 2 0 3, 2 3 0, 1 1 40, 1 17 33, 1 70 65
 
 !q = !sdx.tensor<[b, 2, s, 8], f32>
 !k = !sdx.tensor<[b, 2, t, 8], f32>

@@ -12,7 +12,7 @@ fn outputs(folder: &Path, fuel: Option<usize>) -> (Vec<(String, Tensor)>, usize,
     let path = folder.join("model.sdx");
     let model = model("skel_minilm_l6_dyn18");
     let mut request = Request::new(&model, &path);
-    request.rewrites = RewriteOptions { fuel };
+    request.rewrites = RewriteOptions { fuel, ..RewriteOptions::default() };
     let report = compile(&request).unwrap();
     let launches = report.summary.unwrap().entries[0].launches;
     let loaded = Model::load(&path, &LoadOptions::default()).unwrap();

@@ -25,24 +25,41 @@ fn main() {
     // Cargo passes flags of its own.
     let word = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let shapes: Vec<Shape> = shapes().into_iter().filter(|s| s.name.contains(&word)).collect();
+    let parts = |s: Shape| [vec![s.clone()], s.parts].concat();
+    let shapes: Vec<Shape> = shapes.into_iter().flat_map(parts).collect();
     let lowered: Vec<Lowered> = shapes.iter().map(|s| lower(&s.kernel).unwrap()).collect();
     let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
     let start = Instant::now();
     let object = build_shared_object(&named).unwrap();
+    if let Ok(p) = std::env::var("B2_DUMP") {
+        std::fs::write(p, &object).unwrap();
+    }
     let (ms, kb) = (start.elapsed().as_secs_f64() * 1e3, object.len() / 1024);
     println!("{} kernels, two variants: {ms:.0} ms, {kb} KB", shapes.len());
     let library = Library::new(&object);
     let variants = variants();
     for (kind, title) in Kind::TABLES {
-        let rows: Vec<usize> = (0..shapes.len()).filter(|i| shapes[*i].kind == *kind).collect();
+        let is_row = |s: &Shape| s.kind == *kind && (s.kind != Kind::Attention || !s.parts.is_empty());
+        let rows: Vec<usize> = (0..shapes.len()).filter(|i| is_row(&shapes[*i])).collect();
         if rows.is_empty() {
             continue;
         }
         println!("\n{}", header(title, *kind, &variants));
         for i in rows {
             let cells = variants.iter().map(|variant| {
-                let kernel = library.kernel(&format!("k{i}"), *variant);
-                cell(*kind, &measure(kernel, &lowered[i], &shapes[i], *variant))
+                let measured = |i: usize| {
+                    let kernel = library.kernel(&format!("k{i}"), *variant);
+                    measure(kernel, &lowered[i], &shapes[i], *variant)
+                };
+                if *kind != Kind::Attention {
+                    return cell(*kind, &measured(i));
+                }
+                let whole = measured(i);
+                // Times at one clock: what could be computed meanwhile at the peak.
+                let time = |i: usize, f: &Figures| shapes[i].work / f.of_peak;
+                let parts: f64 = (i + 1..=i + shapes[i].parts.len()).map(|p| time(p, &measured(p))).sum();
+                let us = shapes[i].work / whole.rate / 1e3;
+                format!("{us:>7.1} | {:>3.0} % | {:.2} x", whole.of_peak * 100.0, parts / time(i, &whole))
             });
             println!("| {:<42} | {} |", shapes[i].name, cells.collect::<Vec<_>>().join(" | "));
         }
@@ -51,17 +68,23 @@ fn main() {
 
 fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
     let columns = |v: &Variant| match kind {
+        Kind::Attention => format!("{0} µs | {0} of peak | {0}: three kernels take", v.name()),
         Kind::Product => format!("{0} GFLOP/s | {0} of peak", v.name()),
         Kind::Stream => format!("{0} GB/s | {0} of its bound", v.name()),
         Kind::Elements => format!("{} elements/ns", v.name()),
     };
     let names: Vec<String> = variants.iter().map(columns).collect();
-    let per_variant = if kind == Kind::Elements { 1 } else { 2 };
+    let per_variant = match kind {
+        Kind::Elements => 1,
+        Kind::Attention => 3,
+        Kind::Product | Kind::Stream => 2,
+    };
     format!("| {title:<42} | {} |\n|---|{}", names.join(" | "), "--:|".repeat(variants.len() * per_variant))
 }
 
 fn cell(kind: Kind, f: &Figures) -> String {
     match kind {
+        Kind::Attention => unreachable!("has cells of its own"),
         Kind::Product => format!("{:>6.1} | {:>3.0} %", f.rate, f.of_peak * 100.0),
         // What takes longer by itself, reading the weights or the arithmetic, is the bound.
         Kind::Stream if f.of_read > f.of_peak => {

@@ -1,6 +1,6 @@
 //! Which kernels are measured: one row each
 
-use crate::build::{Builder, layer_norm, mixed, scores, softmax, softmax_of};
+use crate::build::{Builder, attended, layer_norm, mixed, scores, softmax, softmax_of};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::packable;
@@ -13,6 +13,8 @@ pub enum Kind {
     Product,
     /// A product of few rows: the FMA peak or a plain read of its weights.
     Stream,
+    /// The FMA peak, and the kernels that would do the same one after the other.
+    Attention,
     /// Nothing: elements per nanosecond.
     Elements,
 }
@@ -21,10 +23,12 @@ impl Kind {
     pub const TABLES: &[(Kind, &str)] = &[
         (Kind::Product, "contraction, m x n x k"),
         (Kind::Stream, "few rows, m x n x k"),
+        (Kind::Attention, "attention as one kernel"),
         (Kind::Elements, "row-wise and elementwise"),
     ];
 }
 
+#[derive(Clone)]
 pub struct Shape {
     pub name: String,
     pub kernel: Kernel,
@@ -34,6 +38,8 @@ pub struct Shape {
     pub work: f64,
     /// Bytes of a constant operand; 0 where there is none.
     pub weight_bytes: usize,
+    /// What does the same as separate kernels; none where that is not compared.
+    pub parts: Vec<Shape>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -63,19 +69,38 @@ fn gemm(kind: Kind, (m, n, k): (i64, i64, i64), epilogue: Epilogue) -> Shape {
     b.store(y, &["s", &ns], &["%0", "%1"]);
     let kernel = packable(&b.0).expect("a constant right operand").kernel;
     let (work, weight_bytes) = (2.0 * m as f64 * n as f64 * k as f64, 4 * (n * k) as usize);
-    Shape { name, kernel, symbols: vec![("s", m)], kind, work, weight_bytes }
+    Shape { name, kernel, symbols: vec![("s", m)], kind, work, weight_bytes, parts: vec![] }
 }
 
 /// Twelve heads, each s by t over width d.
 fn attention(what: &str, kernel: Kernel, s: i64, d: i64) -> Shape {
     let work = 2.0 * 12.0 * (s * s * d) as f64;
     let name = format!("attention {what}, 12 heads, s {s}, d {d}");
-    Shape { name, kernel, symbols: vec![("b", 1), ("s", s), ("t", s)], kind: Kind::Product, work, weight_bytes: 0 }
+    let symbols = vec![("b", 1), ("s", s), ("t", s)];
+    Shape { name, kernel, symbols, kind: Kind::Product, work, weight_bytes: 0, parts: vec![] }
+}
+
+/// `h` heads of `s` queries and `t` keys, whole and as three kernels.
+fn whole_attention(h: i64, (s, t, d): (i64, i64, i64)) -> Shape {
+    let symbols = vec![("b", 1), ("s", s), ("t", t)];
+    let part = |kernel: Kernel, work: f64| {
+        let (name, symbols) = (format!("attention part {h} {s} {t} {d}"), symbols.clone());
+        Shape { name, kernel, symbols, kind: Kind::Attention, work, weight_bytes: 0, parts: vec![] }
+    };
+    let work = 2.0 * (h * s * t * d) as f64;
+    let rows = h.to_string();
+    let parts = vec![
+        part(scores(h, d), work),
+        part(softmax(&["b", &rows, "s"], "t"), (h * s * t) as f64),
+        part(mixed(h, d), work),
+    ];
+    let name = format!("attention whole, {h} heads, s {s}, t {t}, d {d}");
+    Shape { name, kernel: attended(h, d), symbols, kind: Kind::Attention, work: 2.0 * work, weight_bytes: 0, parts }
 }
 
 fn elements(name: &str, kernel: Kernel, n: usize) -> Shape {
     let symbols = vec![("b", 1), ("s", 128)];
-    Shape { name: name.into(), kernel, symbols, kind: Kind::Elements, work: n as f64, weight_bytes: 0 }
+    Shape { name: name.into(), kernel, symbols, kind: Kind::Elements, work: n as f64, weight_bytes: 0, parts: vec![] }
 }
 
 /// Every other number is far below the largest.
@@ -124,6 +149,20 @@ pub fn shapes() -> Vec<Shape> {
     for (s, d) in [(128, 64), (128, 32), (100, 64), (16, 64)] {
         shapes.push(attention("q·k", scores(12, d), s, d));
         shapes.push(attention("p·v", mixed(12, d), s, d));
+    }
+    for (h, size) in [
+        (12, (128, 128, 64)),
+        (12, (128, 128, 32)),
+        (12, (197, 197, 64)),
+        (12, (512, 512, 64)),
+        (8, (2048, 2048, 128)),
+        (12, (16, 16, 64)),
+        (12, (4, 512, 64)),
+        (12, (1, 128, 64)),
+        (12, (1, 1024, 64)),
+        (8, (1, 4096, 128)),
+    ] {
+        shapes.push(whole_attention(h, size));
     }
     for (n, k) in [(384, 384), (768, 768), (3072, 768), (4096, 4096)] {
         for m in [1, 2, 4, 8] {

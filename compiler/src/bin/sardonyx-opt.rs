@@ -5,10 +5,13 @@ use clap::Parser;
 use melior::diagnostic::{Diagnostic, DiagnosticSeverity};
 use melior::ir::Module;
 use melior::ir::operation::{OperationLike, OperationPrintingFlags};
+use regex_lite::Regex;
 use sardonyx::codegen::ptx::text_of;
+use sardonyx::commands::passes_named;
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_passes::egraph::explain_node;
 use sardonyx_passes::kernel::ptx::Target;
-use sardonyx_passes::{RewriteOptions, Rewrites};
+use sardonyx_passes::{Remark, RewriteOptions, Rewrites};
 use sardonyx_runtime::error::Fault;
 use sardonyx_runtime::{Error, Result};
 use std::io::{Read, Write};
@@ -32,9 +35,15 @@ struct Options {
     /// Print the rewrites that were applied as comments before the result, numbered as `--fuel` counts them
     #[arg(long)]
     list_rewrites: bool,
+    /// Print to standard error why kernels that could be one are two: of the passes whose names match, or `all`
+    #[arg(long, value_name = "REGEX", value_parser = passes_named)]
+    remarks: Option<Regex>,
     /// Treat the file as several, separated by lines of `// -----`
     #[arg(long)]
     split_input_file: bool,
+    /// Instead of the result, print by which rules of the e-graph the operations of an ONNX node would become what they would
+    #[arg(long, value_name = "NAME")]
+    explain_node: Option<String>,
     /// Print locations (the ONNX nodes)
     #[arg(long)]
     print_locations: bool,
@@ -78,13 +87,15 @@ fn run(options: &Options) -> Result<i32> {
             worst = worst.max(Fault::User.exit_code());
             continue;
         };
-        let mut rewrites = Rewrites::new(RewriteOptions { fuel: options.fuel });
+        let mut rewrites = Rewrites::new(RewriteOptions { fuel: options.fuel, remarks: options.remarks.is_some() });
         let pipeline = &options.pass_pipeline;
         if let Err(e) = sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites) {
             eprintln!("{e}");
             worst = worst.max(e.fault.exit_code());
             continue;
         }
+        let shown = |r: &&Remark| options.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass));
+        rewrites.remarks().iter().filter(shown).for_each(|r| eprintln!("{r}"));
         let out = match print(&module, options) {
             Ok(out) => out,
             Err(e) => {
@@ -106,6 +117,9 @@ fn run(options: &Options) -> Result<i32> {
 fn print(module: &Module, options: &Options) -> Result<String> {
     if let Some(target) = options.emit {
         return text_of(Operation(module.as_operation().to_raw()), target);
+    }
+    if let Some(name) = &options.explain_node {
+        return Ok(explain_node(Operation(module.as_operation().to_raw()), name)?.join("\n"));
     }
     let flags = OperationPrintingFlags::new().enable_debug_info(options.print_locations, false);
     module.as_operation().to_string_with_flags(flags).map_err(|e| Error::defect(e.to_string()))

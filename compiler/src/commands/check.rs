@@ -1,8 +1,10 @@
 //! check MODEL.onnx|MODEL.sdx --data DIR…  =>  differences of the compiled model, and of the interpreter beside it
 
 use super::Progress;
+use super::layers::check_layers;
 use crate::compile::{Request, compile_shown, parse_dims};
 use crate::entries::Entries;
+use crate::layers::Layers;
 use crate::reference::Reference;
 use crate::targets::Target;
 use sardonyx_runtime::commands::{CheckSummary, DataArgs, LoadArgs, ThreadArgs, check_model};
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
   {bin} check model.onnx --data test_data_set_0
   {bin} check model.onnx --data folder-of-data-sets --dim seq=1..512 --rtol 1e-2 --atol 1e-3
   {bin} check model.onnx --data test_data_set_0 --device sim:sm_80
+  {bin} check model.onnx --data test_data_set_0 --layers
   {bin} check model.sdx --data test_data_set_0 --json")]
 pub struct CheckArgs {
     /// An ONNX model, which is compiled for the check, or an artifact
@@ -26,6 +29,12 @@ pub struct CheckArgs {
     /// Do not run an ONNX model through the interpreter, which is slow
     #[arg(long)]
     pub no_interpreter: bool,
+    /// Compare the value of every node with the interpreter's, and name the first that differs and the first NaN
+    #[arg(long)]
+    pub layers: bool,
+    /// Compare with the values in this folder instead: `NAME.npy` or `NAME.pb`, by the names of the ONNX values
+    #[arg(long, value_name = "DIR", requires = "layers")]
+    pub values: Option<PathBuf>,
     #[command(flatten)]
     pub data: DataArgs,
     #[command(flatten)]
@@ -46,6 +55,10 @@ fn check_artifact(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary>
         let message = format!("`--dim {dim}` says how to compile, but {} is compiled", args.model.display());
         return Err(Error::user("E0001", message).help("give `--dim` to `sardonyx compile`"));
     }
+    if args.layers {
+        let message = format!("`--layers` compares with a model's nodes, which {} does not hold", args.model.display());
+        return Err(Error::user("E0001", message).help("give the ONNX model"));
+    }
     let model = args.load.load(&args.model)?;
     check_model(&args.threads.session(&model)?, &args.data, None, out)
 }
@@ -63,13 +76,18 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     request.selftest = !args.load.no_selftest && !args.load.device.is_simulated();
     let progress = Progress::on_terminal();
     compile_shown(&request, &mut |stage| progress.show(stage))?;
-    let reference = match args.no_interpreter {
+    let reference = match args.no_interpreter || args.layers {
         true => None,
         false => Some(Reference::read(&args.model, &request.dims)?),
     };
-    drop(progress);
     let model = args.load.load(&artifact)?;
     let session = args.threads.session(&model)?;
+    if args.layers {
+        let layers = Layers::read(&args.model, &request.dims)?;
+        drop(progress);
+        return check_layers(&layers, &session, args, out);
+    }
+    drop(progress);
     match reference {
         None => check_model(&session, &args.data, None, out),
         Some(reference) => {

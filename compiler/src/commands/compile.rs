@@ -8,7 +8,8 @@ use crate::entries::{Entries, parse_entries};
 use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
 use crate::targets::{self, Target};
-use sardonyx_passes::{Rewrite, RewriteOptions};
+use regex_lite::Regex;
+use sardonyx_passes::{Remark, Rewrite, RewriteOptions};
 use sardonyx_runtime::file::AtomicFile;
 use sardonyx_runtime::json::Json;
 use sardonyx_runtime::{Error, Result};
@@ -63,6 +64,10 @@ pub struct CompileArgs {
     /// Print the rewrites that were applied, numbered as `--fuel` counts them
     #[arg(long)]
     pub list_rewrites: bool,
+    /// Print why kernels that could be one are two, and which ONNX node is in the way: of the passes whose names match,
+    /// or `all`
+    #[arg(long, value_name = "REGEX", value_parser = passes_named)]
+    pub remarks: Option<Regex>,
     /// Leave out the call with known results that loading the artifact repeats
     #[arg(long)]
     pub no_selftest: bool,
@@ -74,6 +79,12 @@ pub struct CompileArgs {
     /// Print one JSON object: file, counts, bytes, stage times
     #[arg(long)]
     pub json: bool,
+}
+
+/// A pattern of passes' names.
+pub fn passes_named(text: &str) -> std::result::Result<Regex, String> {
+    let pattern = if text == "all" { "" } else { text };
+    Regex::new(pattern).map_err(|e| format!("{e}; write `all`, the name of a pass, or a pattern of names"))
 }
 
 pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
@@ -97,7 +108,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
         movement: question(args, &output)?,
-        rewrites: RewriteOptions { fuel: args.fuel },
+        rewrites: RewriteOptions { fuel: args.fuel, remarks: args.remarks.is_some() },
     };
     // The IR goes to standard error as well; a line that is rewritten would cut it.
     let progress = if args.print_after.is_empty() { Progress::on_terminal() } else { Progress::none() };
@@ -174,7 +185,9 @@ fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result
     let times = report.times.iter().filter(|_| args.time_passes);
     let times = times.map(|(stage, t)| format!("{stage:<16} {:>9.1} ms", ms(t)));
     let rewrites = report.rewrites.applied().iter().filter(|_| args.list_rewrites).map(Rewrite::line);
-    times.chain(rewrites).try_for_each(|line| say(out, &line))
+    let told = report.rewrites.remarks().iter();
+    let told = told.filter(|r| args.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass)));
+    times.chain(rewrites).chain(told.map(Remark::to_string)).try_for_each(|line| say(out, &line))
 }
 
 fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) -> Result<()> {
@@ -236,6 +249,9 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     }
     if args.list_rewrites {
         members.push(("rewrites", report.rewrites.json()));
+    }
+    if let Some(shown) = &args.remarks {
+        members.push(("remarks", report.rewrites.remarks_json(&|pass| shown.is_match(pass))));
     }
     members.extend([("ms", ms(time)), ("stages", Json::List(stages.collect()))]);
     Json::Object(members)

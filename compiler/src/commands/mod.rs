@@ -4,12 +4,13 @@ mod check;
 mod compile;
 mod devices;
 mod explain;
+mod layers;
 mod movement;
 mod ops;
 mod progress;
 
 pub use check::{CheckArgs, check};
-pub use compile::{CompileArgs, run_compile};
+pub use compile::{CompileArgs, passes_named, run_compile};
 pub use devices::{DevicesArgs, devices};
 pub use explain::{ExplainArgs, explain};
 pub use movement::{MovementArgs, kernels_json, movement_json};

@@ -16,6 +16,12 @@ impl Builder {
         Builder(Kernel { outer, inner, deep: vec![], reads: vec![], writes: vec![], body: vec![], stores: vec![] })
     }
 
+    /// Sums at each inner point over these.
+    pub fn deep(mut self, deep: &[&str]) -> Builder {
+        self.0.deep = dims(deep);
+        self
+    }
+
     fn push(&mut self, body: Body, dtype: DType) -> usize {
         self.0.body.push(Statement { body, dtype });
         self.0.body.len() - 1
@@ -36,6 +42,12 @@ impl Builder {
     pub fn room(mut self, container: usize, axis: usize, size: &str) -> Builder {
         self.0.reads[container].layout = Layout::Capacity { axis, size: Dim::symbol(size) };
         self
+    }
+
+    /// Gives the last operand room for `size`, a symbol or a number, along an axis.
+    pub fn give_room(&mut self, axis: usize, size: &str) {
+        let size = Dim::parse(size).unwrap();
+        self.0.reads.last_mut().unwrap().layout = Layout::Capacity { axis, size };
     }
 
     /// A second load of operand `container`.
@@ -133,6 +145,25 @@ pub fn mixed(h: i64, d: i64) -> Kernel {
     let (hs, ds, width) = (h.to_string(), d.to_string(), (h * d).to_string());
     let mut b = Builder::new(&["b", &hs, "s", &ds], &["t"]);
     let p = b.load(DType::F32, &["b", &hs, "s", "t"], &["%0", "%1", "%2", "%4"]);
+    let v = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &format!("{d}*%1 + %3")]);
+    let sum = b.dot(p, v);
+    b.store(sum, &["b", "s", &width], &["%0", "%2", &format!("{d}*%1 + %3")]);
+    b.0
+}
+
+/// q[b, s, h·d] · k[b, t, h·d], scaled and masked → softmax → · v[b, t, h·d] → y[b, s, h·d]
+pub fn attended(h: i64, d: i64) -> Kernel {
+    let (hs, ds, width) = (h.to_string(), d.to_string(), (h * d).to_string());
+    let mut b = Builder::new(&["b", &hs, "s", &ds], &["t"]).deep(&[&ds]);
+    let column = format!("{d}*%1 + %5");
+    let q = b.load(DType::F32, &["b", "s", &width], &["%0", "%2", &column]);
+    let k = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &column]);
+    let sum = b.dot(q, k);
+    let scale = b.constant(1.0 / (d as f64).sqrt(), DType::F32);
+    let x = b.apply(ScalarFn::Mul, &[sum, scale]);
+    let mask = b.load(DType::F32, &["b", "t"], &["%0", "%4"]);
+    let x = b.apply(ScalarFn::Add, &[x, mask]);
+    let p = softmax_of(&mut b, x);
     let v = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &format!("{d}*%1 + %3")]);
     let sum = b.dot(p, v);
     b.store(sum, &["b", "s", &width], &["%0", "%2", &format!("{d}*%1 + %3")]);

@@ -1,7 +1,9 @@
 //! Kernels against the interpreter: as machine code on every variant that this CPU executes, and as PTX
 
+mod attention;
 mod build;
 mod contract;
+mod deep;
 mod harness;
 mod map;
 mod normalise;

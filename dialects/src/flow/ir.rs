@@ -1,7 +1,7 @@
 //! `func.func` of flow operations  <=>  `Program`; `flow.kernel`  <=>  `Kernel`
 
 use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-use super::program::{FlowOp, Id, Program, Step, TensorValue, Window};
+use super::program::{FlowOp, Id, Program, Source, Step, TensorValue, Window};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
@@ -183,6 +183,27 @@ pub fn read_window(attr: Option<Attr>) -> Reading<Option<Window>> {
     }
 }
 
+/// `name`, and where there are several, those behind it and the axis.
+pub fn read_source(op: Operation) -> Reading<Source> {
+    let mut names = vec![text_attr(op, "name")?];
+    names.extend(op.attr("others").and_then(Attr::as_strs).unwrap_or_default());
+    let axis = op.attr("axis").and_then(Attr::as_i64);
+    match (names.len(), axis.map(usize::try_from)) {
+        (1, None) => Ok(Source { names, axis: 0 }),
+        (1, Some(_)) => Err("one parameter is along no axis".into()),
+        (_, Some(Ok(axis))) => Ok(Source { names, axis }),
+        (_, Some(Err(_)) | None) => Err("several parameters are one behind the other along an axis".into()),
+    }
+}
+
+pub fn write_source<'a>(cx: Context, source: &Source) -> Vec<(&'a str, Attr)> {
+    let mut attrs = vec![("name", cx.str(&source.names[0]))];
+    if source.names.len() > 1 {
+        attrs.extend([("others", cx.strs(&source.names[1..])), ("axis", cx.i64(source.axis as i64))]);
+    }
+    attrs
+}
+
 pub fn write_window(cx: Context, w: &Window) -> Attr {
     cx.i64s(&[w.offset, w.stride_k, w.stride_n])
 }
@@ -233,8 +254,8 @@ impl Program {
                 FlowOp::Kernel(kernel) => {
                     write_kernel(cx, kernel, &operands, step.update.map(|id| values[&id]), &step.origins)?
                 }
-                FlowOp::Param { name, window } => {
-                    let mut attrs = vec![("name", cx.str(name))];
+                FlowOp::Param { source, window } => {
+                    let mut attrs = write_source(cx, source);
                     attrs.extend(window.iter().map(|w| ("window", write_window(cx, w))));
                     cx.build(Parts { name: "flow.param", attrs: &attrs, ..parts })?
                 }
@@ -266,7 +287,7 @@ impl Program {
 fn read_op(op: Operation) -> Reading<FlowOp> {
     Ok(match op.name().as_str() {
         "flow.kernel" => FlowOp::Kernel(Box::new(read_kernel(op)?)),
-        "flow.param" => FlowOp::Param { name: text_attr(op, "name")?, window: read_window(op.attr("window"))? },
+        "flow.param" => FlowOp::Param { source: read_source(op)?, window: read_window(op.attr("window"))? },
         "flow.const" => {
             FlowOp::Const(TensorValue(op.attr("value").and_then(Attr::as_dense).ok_or("`value` is missing")?))
         }

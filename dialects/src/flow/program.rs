@@ -12,7 +12,7 @@ pub type Id = usize;
 pub enum FlowOp {
     /// Constants from the parameter store; with a window, packed from src[offset + k*stride_k + n*stride_n].
     Param {
-        name: String,
+        source: Source,
         window: Option<Window>,
     },
     Const(TensorValue),
@@ -23,6 +23,24 @@ pub enum FlowOp {
         symbol: String,
     },
     Kernel(Box<Kernel>),
+}
+
+/// Parameters one behind the other along an axis; mostly it is one alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Source {
+    pub names: Vec<String>,
+    pub axis: usize,
+}
+
+impl Source {
+    pub fn one(name: &str) -> Source {
+        Source { names: vec![name.into()], axis: 0 }
+    }
+
+    /// What it is called: the names of what it is made of.
+    pub fn name(&self) -> String {
+        self.names.join(" + ")
+    }
 }
 
 /// A constant; equal when type, dimensions and bytes are.

@@ -6,6 +6,7 @@
 
 mod check;
 mod expr;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use sardonyx_runtime::tensor::element_count;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use std::borrow::Cow;
 use std::cell::Cell;
+use table::Table;
 
 /// Distinct elements that one run of a kernel reads of each operand, and writes of each result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,6 +81,55 @@ pub fn run_counted(
     results.into_iter().enumerate().map(|(i, w)| w.finish(i)).collect()
 }
 
+/// The value of each statement over the iteration space: those at row level over `outer`, those at point level over
+/// `outer` and `inner`, those at deep level over all three. Statements for which `wanted` is false are only computed.
+/// Errors: those of [`run_kernel`].
+pub fn run_statements(
+    kernel: &Kernel,
+    symbols: &dyn Fn(&str) -> Option<i64>,
+    reads: &[Tensor],
+    wanted: &dyn Fn(usize, Level) -> bool,
+) -> Result<Vec<Option<Tensor>>> {
+    check_form(kernel)?;
+    let program = Program::new(kernel, symbols, reads)?;
+    let n_rows: usize = program.outer.iter().product();
+    let mut kept: Vec<Option<Numbers>> = vec![];
+    for (k, statement) in kernel.body.iter().enumerate() {
+        let level = program.levels[k];
+        let n = n_rows.saturating_mul(program.count(level));
+        kept.push(wanted(k, level).then(|| Numbers::zeros(statement.dtype, n)));
+    }
+    let mut outer = vec![0i64; program.outer.len()];
+    let (mut values, mut moved) = (vec![], 0);
+    for row in 0..n_rows {
+        program.evaluate(&outer, moved, &mut values)?;
+        for (k, kept) in kept.iter_mut().enumerate() {
+            if let Some(kept) = kept {
+                put_row(kept, row, program.count(program.levels[k]), &values[k])?;
+            }
+        }
+        moved = advance(&mut outer, &program.outer);
+    }
+    let write = |(k, numbers): (usize, Option<Numbers>)| {
+        let dims = [&program.outer[..], program.walked_at(program.levels[k])].concat();
+        numbers.map(|n| n.write(kernel.body[k].dtype, dims)).transpose()
+    };
+    kept.into_iter().enumerate().map(write).collect()
+}
+
+/// The `n` points of one row.
+fn put_row(kept: &mut Numbers, row: usize, n: usize, value: &Numbers) -> Result<()> {
+    let points = row * n..(row + 1) * n;
+    match (kept, value) {
+        (Numbers::Float(out), Numbers::Float(x)) => points.zip(0..n).for_each(|(at, p)| out[at] = element(x, p)),
+        (Numbers::Int(out), Numbers::Int(x)) => points.zip(0..n).for_each(|(at, p)| out[at] = element(x, p)),
+        (Numbers::Float(_), Numbers::Int(_)) | (Numbers::Int(_), Numbers::Float(_)) => {
+            return Err(Error::defect("a statement of another type"));
+        }
+    }
+    Ok(())
+}
+
 /// To the next index in row-major order; the first dimension that changes.
 fn advance(index: &mut [i64], extents: &[usize]) -> usize {
     for d in (0..index.len()).rev() {
@@ -103,6 +154,8 @@ struct Program<'k> {
     n_inner: usize,
     n_deep: usize,
     operands: Vec<(Numbers, Vec<usize>)>,
+    /// Of loads that fall apart into an outer and an inner part.
+    tables: Vec<Option<Table>>,
     /// Per operand the elements that have been read, where they are counted; else empty.
     seen: Vec<Vec<Cell<bool>>>,
     /// The index expressions of each statement (loads, `Index`) and of each store.
@@ -131,7 +184,9 @@ impl<'k> Program<'k> {
         };
         let (outer, inner) = (extents(&kernel.outer, symbols)?, extents(&kernel.inner, symbols)?);
         let deep = extents(&kernel.deep, symbols)?;
-        Ok(Program {
+        let operands: Vec<(Numbers, Vec<usize>)> =
+            kernel.reads.iter().zip(reads).map(operand).collect::<Result<_>>()?;
+        let mut program = Program {
             kernel,
             levels: kernel.levels(),
             last_outer: last_outer(kernel),
@@ -139,22 +194,22 @@ impl<'k> Program<'k> {
             n_deep: deep.iter().product(),
             outer,
             walked: [inner, deep].concat(),
-            operands: kernel.reads.iter().zip(reads).map(operand).collect::<Result<_>>()?,
+            operands,
+            tables: vec![],
             seen: vec![],
             body_index: kernel.body.iter().map(of_statement).collect::<Result<_>>()?,
             store_index: kernel.stores.iter().map(|s| compile(&s.memlet.index)).collect::<Result<_>>()?,
-        })
+        };
+        let dims = |container: usize| program.operands[container].1.clone();
+        let table =
+            |k: usize| Table::new(kernel, k, &program.body_index[k], program.walked_at(program.levels[k]), &dims);
+        program.tables = (0..kernel.body.len()).map(table).collect::<Result<_>>()?;
+        Ok(program)
     }
 
     /// `values` are those of the point before, from which outer variable `moved` and all later ones differ.
     fn run_point(&self, outer: &[i64], moved: usize, values: &mut Vec<Numbers>, results: &mut [Written]) -> Result<()> {
-        for k in 0..self.kernel.body.len() {
-            if k == values.len() {
-                values.push(self.statement(k, outer, values)?);
-            } else if self.last_outer[k] > moved {
-                values[k] = self.statement(k, outer, values)?;
-            }
-        }
+        self.evaluate(outer, moved, values)?;
         for (store, index) in self.kernel.stores.iter().zip(&self.store_index) {
             let result = &mut results[store.memlet.container];
             self.each_point(self.levels[store.value], outer, &mut |vars, p| {
@@ -164,6 +219,26 @@ impl<'k> Program<'k> {
             })?;
         }
         Ok(())
+    }
+
+    fn evaluate(&self, outer: &[i64], moved: usize, values: &mut Vec<Numbers>) -> Result<()> {
+        for k in 0..self.kernel.body.len() {
+            if k == values.len() {
+                values.push(self.statement(k, outer, values)?);
+            } else if self.last_outer[k] > moved {
+                values[k] = self.statement(k, outer, values)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The extents that the points of a level walk.
+    fn walked_at(&self, level: Level) -> &[usize] {
+        match level {
+            Level::Row => &[],
+            Level::Point => &self.walked[..self.kernel.inner.len()],
+            Level::Deep => &self.walked,
+        }
     }
 
     /// How many values a statement of a level has.
@@ -232,6 +307,11 @@ impl<'k> Program<'k> {
     ) -> Result<Numbers> {
         let (operand, dims) = &self.operands[memlet.container];
         let level = self.levels[k];
+        if self.seen.is_empty()
+            && let Some(out) = self.gathered(k, operand, dims, outer)?
+        {
+            return Ok(out);
+        }
         let mut out = Numbers::zeros(self.kernel.body[k].dtype, self.count(level));
         self.each_point(level, outer, &mut |vars, p| {
             if guard.is_some_and(|g| self.index_value(values, g, (level, p)) == 0) {
@@ -249,6 +329,18 @@ impl<'k> Program<'k> {
             Ok(())
         })?;
         Ok(out)
+    }
+
+    /// The same by the table, where the load has one. `None` also where an index is out of range, for `load` to say so.
+    fn gathered(&self, k: usize, operand: &Numbers, dims: &[usize], outer: &[i64]) -> Result<Option<Numbers>> {
+        let Some(table) = &self.tables[k] else { return Ok(None) };
+        let vars = [outer, &vec![0; self.walked.len()][..]].concat();
+        let Some(start) = table.start(&self.body_index[k], dims, &vars)? else { return Ok(None) };
+        let places = table.offsets.iter().map(|offset| (start + offset) as usize);
+        Ok(Some(match operand {
+            Numbers::Float(x) => Numbers::Float(places.map(|at| x[at]).collect()),
+            Numbers::Int(x) => Numbers::Int(places.map(|at| x[at]).collect()),
+        }))
     }
 
     fn reduce(&self, f: ReduceFn, arg: usize, dtype: DType, values: &[Numbers]) -> Result<Numbers> {
@@ -276,14 +368,10 @@ impl<'k> Program<'k> {
     /// Calls `each(variables, p)` for each point `p` of a level, with the variables of lower levels 0.
     fn each_point(&self, level: Level, outer: &[i64], each: &mut dyn FnMut(&[i64], usize) -> Result<()>) -> Result<()> {
         let mut vars = [outer, &vec![0; self.walked.len()][..]].concat();
-        let n_walked = match level {
-            Level::Row => 0,
-            Level::Point => self.kernel.inner.len(),
-            Level::Deep => self.walked.len(),
-        };
+        let walked = self.walked_at(level);
         for p in 0..self.count(level) {
             each(&vars, p)?;
-            advance(&mut vars[outer.len()..][..n_walked], &self.walked[..n_walked]);
+            advance(&mut vars[outer.len()..][..walked.len()], walked);
         }
         Ok(())
     }

@@ -152,6 +152,13 @@ pub fn pad(low: &[i64], data: &Tensor, value: &Tensor, expected: &Expected) -> R
 }
 
 pub fn concat(axis: usize, parts: &[Tensor], expected: &Expected) -> Result<Tensor> {
+    let whole = joined(axis, parts)?;
+    expected.agree(whole.dims())?;
+    Ok(whole)
+}
+
+/// Tensors one behind the other along an axis.
+pub fn joined(axis: usize, parts: &[Tensor]) -> Result<Tensor> {
     let first = parts.first().ok_or_else(|| Error::defect("a concat of nothing"))?;
     axis_in_range(axis, first.rank())?;
     let mut computed = first.dims().to_vec();
@@ -166,7 +173,6 @@ pub fn concat(axis: usize, parts: &[Tensor], expected: &Expected) -> Result<Tens
         }
         computed[axis] += part.dims()[axis];
     }
-    expected.agree(&computed)?;
     let outer: usize = first.dims()[..axis].iter().product();
     let mut out = Vec::with_capacity(element_count(&computed).unwrap_or(0) * width(first));
     for o in 0..outer {

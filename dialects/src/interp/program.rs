@@ -3,9 +3,8 @@
 //! A packed container has the value of its logical matrix: layout changes where elements are, not what they are.
 
 use super::bind::{self, Symbols};
-use super::extents;
-use super::kernel::{Touched, run_counted};
-use crate::flow::{FlowOp, Program, Step, Window};
+use super::{Touched, extents, run_counted, run_update};
+use crate::flow::{FlowOp, Kernel, Program, Source, Step, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
@@ -15,7 +14,7 @@ pub fn run_program(
     params: &dyn Fn(&str) -> Result<Tensor>,
     inputs: &[(String, Tensor)],
 ) -> Result<Vec<(String, Tensor)>> {
-    run_steps(program, params, inputs, None)
+    run_program_by(program, params, inputs, &mut |call| call.interpret())
 }
 
 /// Is told of each kernel: its step, what it touched, and the symbols' values.
@@ -28,14 +27,37 @@ pub fn count_program(
     inputs: &[(String, Tensor)],
     each: Counter,
 ) -> Result<Vec<(String, Tensor)>> {
-    run_steps(program, params, inputs, Some(each))
+    run_program_by(program, params, inputs, &mut |call| {
+        let mut touched = Touched::default();
+        let results = run_counted(call.kernel, call.symbols, call.args, call.update, Some(&mut touched))?;
+        each(call.step, &touched, call.symbols);
+        Ok(results)
+    })
 }
 
-fn run_steps(
+/// A kernel about to run.
+pub struct KernelCall<'a> {
+    /// Among the program's steps.
+    pub step: usize,
+    pub kernel: &'a Kernel,
+    pub symbols: &'a dyn Fn(&str) -> Option<i64>,
+    pub args: &'a [Tensor],
+    /// What its last result begins as.
+    pub update: Option<&'a Tensor>,
+}
+
+impl KernelCall<'_> {
+    pub fn interpret(&self) -> Result<Vec<Tensor>> {
+        run_update(self.kernel, self.symbols, self.args, self.update)
+    }
+}
+
+/// As [`run_program`], with the results of each kernel from `run`: those of another device, or looked at on the way.
+pub fn run_program_by(
     program: &Program,
     params: &dyn Fn(&str) -> Result<Tensor>,
     inputs: &[(String, Tensor)],
-    mut each: Option<Counter>,
+    run: &mut dyn FnMut(&KernelCall) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut symbols = Symbols::from_inputs(program.into(), inputs)?;
     let mut values: Vec<Option<Tensor>> = vec![None; program.containers.len()];
@@ -51,12 +73,21 @@ fn run_steps(
             }
             None => None,
         };
-        let mut touched = each.is_some().then(Touched::default);
-        let results = run_step(program, step, (&args, update), params, &mut symbols, touched.as_mut());
+        let results = match &step.op {
+            FlowOp::Kernel(kernel) => {
+                run(&KernelCall { step: i, kernel, symbols: &|s| symbols.get(s), args: &args, update })
+            }
+            FlowOp::Param { source, window: None } => joined(source, params).map(|t| vec![t]),
+            FlowOp::Param { source, window: Some(w) } => dims(program, step, &symbols)
+                .and_then(|dims| windowed(&joined(source, params)?, w, &dims))
+                .map(|t| vec![t]),
+            FlowOp::Const(value) => Ok(vec![value.0.clone()]),
+            FlowOp::View => {
+                dims(program, step, &symbols).and_then(|dims| only(&args)?.with_dims(dims)).map(|t| vec![t])
+            }
+            FlowOp::Bind { symbol } => bind_symbol(&mut symbols, symbol, &args).map(|()| vec![]),
+        };
         let results = results.map_err(|e| e.node(label(i, step)))?;
-        if let (Some(each), Some(touched), FlowOp::Kernel(_)) = (&mut each, &touched, &step.op) {
-            each(i, touched, &|s| symbols.get(s));
-        }
         for (&id, result) in step.results.iter().zip(results) {
             values[id] = Some(accepted(program, id, result, &symbols).map_err(|e| e.node(label(i, step)))?);
         }
@@ -68,27 +99,19 @@ fn run_steps(
     program.outputs.iter().map(output).collect()
 }
 
-fn run_step(
-    program: &Program,
-    step: &Step,
-    (args, update): (&[Tensor], Option<&Tensor>),
-    params: &dyn Fn(&str) -> Result<Tensor>,
-    symbols: &mut Symbols,
-    count: Option<&mut Touched>,
-) -> Result<Vec<Tensor>> {
-    Ok(match &step.op {
-        FlowOp::Kernel(kernel) => run_counted(kernel, &|s| symbols.get(s), args, update, count)?,
-        FlowOp::Param { name, window: None } => vec![params(name)?],
-        FlowOp::Param { name, window: Some(w) } => vec![windowed(&params(name)?, w, &dims(program, step, symbols)?)?],
-        FlowOp::Const(value) => vec![value.0.clone()],
-        FlowOp::View => vec![only(args)?.with_dims(dims(program, step, symbols)?)?],
-        FlowOp::Bind { symbol } => {
-            let arg = only(args)?;
-            let first = (arg.dtype() == DType::I64 && !arg.is_empty()).then(|| arg.get_i64(0)).flatten();
-            symbols.bind(symbol, first.ok_or_else(|| Error::defect("a symbol is bound to an i64"))?)?;
-            vec![]
-        }
-    })
+fn bind_symbol(symbols: &mut Symbols, symbol: &str, args: &[Tensor]) -> Result<()> {
+    let arg = only(args)?;
+    let first = (arg.dtype() == DType::I64 && !arg.is_empty()).then(|| arg.get_i64(0)).flatten();
+    symbols.bind(symbol, first.ok_or_else(|| Error::defect("a symbol is bound to an i64"))?)
+}
+
+/// The parameters of a source, one behind the other.
+pub fn joined(source: &Source, params: &dyn Fn(&str) -> Result<Tensor>) -> Result<Tensor> {
+    let parts = source.names.iter().map(|name| params(name)).collect::<Result<Vec<Tensor>>>()?;
+    match parts.as_slice() {
+        [one] => Ok(one.clone()),
+        _ => super::movement::joined(source.axis, &parts),
+    }
 }
 
 fn only(args: &[Tensor]) -> Result<&Tensor> {
@@ -137,7 +160,7 @@ fn label(i: usize, step: &Step) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::{Body, Container, Kernel, Layout, Memlet, Statement, Store, TensorValue};
+    use crate::flow::{Body, Container, Layout, Memlet, Statement, Store, TensorValue};
     use crate::scalar::ScalarFn;
     use crate::sdx::{Symbol, SymbolKind};
     use sardonyx_runtime::Dim;
@@ -167,7 +190,7 @@ mod tests {
     #[test]
     fn a_window_reads_the_parameter_transposed_and_from_an_offset() {
         let param = |offset, stride_k, stride_n| FlowOp::Param {
-            name: "w".into(),
+            source: Source::one("w"),
             window: Some(Window { offset, stride_k, stride_n }),
         };
         let panels = |dims: &[&str]| container(DType::F32, dims, Layout::Panels { width: 16 });

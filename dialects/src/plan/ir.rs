@@ -2,7 +2,9 @@
 
 use super::program::{Action, Buffer, Entry, Plan, State, Step};
 use crate::flow::TensorValue;
-use crate::flow::ir::{container_of, container_type, read_kernel, read_window, write_kernel, write_window};
+use crate::flow::ir::{
+    container_of, container_type, read_kernel, read_source, read_window, write_kernel, write_source, write_window,
+};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::sdx::ir as sdx_ir;
 use sardonyx_runtime::{Dim, Error, Result};
@@ -150,8 +152,9 @@ fn write_buffer(cx: Context, buffer: &Buffer) -> Result<Operation> {
     let (name, attrs) = match buffer {
         Buffer::Input { name, container } => ("plan.input", vec![("name", cx.str(name)), typed(container)]),
         Buffer::Output { name, container } => ("plan.output", vec![("name", cx.str(name)), typed(container)]),
-        Buffer::Param { name, window, container } => {
-            let mut attrs = vec![("name", cx.str(name)), typed(container)];
+        Buffer::Param { source, window, container } => {
+            let mut attrs = write_source(cx, source);
+            attrs.push(typed(container));
             attrs.extend(window.iter().map(|w| ("window", write_window(cx, w))));
             ("plan.param", attrs)
         }
@@ -176,7 +179,8 @@ fn read_buffer(op: Operation) -> Result<Buffer> {
         "plan.output" => Buffer::Output { name: text(op, "name")?, container: container()? },
         "plan.param" => {
             let window = read_window(op.attr("window")).map_err(Error::defect)?;
-            Buffer::Param { name: text(op, "name")?, window, container: container()? }
+            let source = read_source(op).map_err(Error::defect)?;
+            Buffer::Param { source, window, container: container()? }
         }
         "plan.const" => {
             let value = op.attr("value").and_then(Attr::as_dense);

@@ -1,6 +1,6 @@
 //! `plan.entry`s and the `plan.kernel`s that they launch, as plain data
 
-use crate::flow::{Container, Kernel, TensorValue, Window};
+use crate::flow::{Container, Kernel, Source, TensorValue, Window};
 use crate::sdx::{Equality, Symbol};
 use sardonyx_runtime::Dim;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub enum Buffer {
     },
     /// A constant of the parameter store; with a window it is packed (see `flow.param`).
     Param {
-        name: String,
+        source: Source,
         window: Option<Window>,
         container: Container,
     },

@@ -165,6 +165,11 @@ impl KernelDef {
         self.outer.len() + self.inner.len() + self.deep.len()
     }
 
+    /// The outer variables and the inner ones: those of points.
+    pub fn n_point_vars(&self) -> usize {
+        self.outer.len() + self.inner.len()
+    }
+
     pub fn extent(&self, var: usize) -> Size {
         let (n_outer, n_inner) = (self.outer.len(), self.inner.len());
         match var {
@@ -180,7 +185,7 @@ impl KernelDef {
     }
 
     pub fn deep_vars(&self) -> VarSet {
-        ((1 << self.n_vars()) - 1) & !((1 << (self.outer.len() + self.inner.len())) - 1)
+        ((1 << self.n_vars()) - 1) & !((1 << self.n_point_vars()) - 1)
     }
 
     /// Which iteration variables each statement depends on.

@@ -3,8 +3,9 @@
 use super::asm::{Asm, Elem, Ty, Val};
 use super::def::*;
 use super::dims::emit_dim;
+use super::normalise::{combine, neutral};
 use super::scalar;
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::Dim;
 use sardonyx_runtime::plan::KernelArgs;
 use std::mem::offset_of;
@@ -211,11 +212,44 @@ impl Point {
                 let v = self.eval(cx, asm, *a);
                 scalar::convert(asm, v, cx.def.body[*a].dtype, step.dtype)
             }
-            Op::Reduce { .. } => unreachable!("a reduction's value is set by the loop that computes it"),
+            // One over the inner space is set by the loop that computes it.
+            Op::Reduce { f, arg } => self.deep_sum(cx, asm, (k, *f, *arg), ty),
         };
         debug_assert_eq!(v.ty, ty, "{step:?}");
         self.values[k] = Some(v);
         v
+    }
+
+    /// A reduction over the deep space, here and now: each lane has its own.
+    fn deep_sum(&self, cx: &Cx, asm: &mut Asm, (k, f, arg): (usize, ReduceFn, usize), ty: Ty) -> Val {
+        let t = cx.def.body[k].dtype;
+        let start = neutral(asm, f, t, ty);
+        let total = self.deep_loops(cx, asm, cx.def.n_point_vars(), start, &|asm, point, total| {
+            let v = point.eval(cx, asm, arg);
+            let v = asm.widen(v, ty.lanes);
+            combine(asm, f, t, total, v)
+        });
+        scalar::rounded(asm, total, t)
+    }
+
+    /// The loops from deep variable `var` inwards, each with what does not move with those further in.
+    fn deep_loops(
+        &self,
+        cx: &Cx,
+        asm: &mut Asm,
+        var: usize,
+        total: Val,
+        each: &dyn Fn(&mut Asm, &mut Point, Val) -> Val,
+    ) -> Val {
+        let (zero, one, extent) = (asm.i64(0), asm.i64(1), cx.extent(asm, var));
+        asm.for_loop((zero, extent, one), &[total], |asm, i, total| {
+            let mut point = self.clone();
+            point.vars[var] = Some(i);
+            match var + 1 == cx.def.n_vars() {
+                true => vec![each(asm, &mut point, total[0])],
+                false => vec![point.deep_loops(cx, asm, var + 1, total[0], each)],
+            }
+        })[0]
     }
 
     fn apply(&mut self, cx: &Cx, asm: &mut Asm, f: ScalarFn, args: &[usize], lanes: u32) -> Val {

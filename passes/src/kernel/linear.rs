@@ -33,9 +33,6 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered> {
         walked.inner.push(Dim::constant(1));
     }
     let kernel = &walked;
-    if !kernel.deep.is_empty() {
-        return Err(Error::defect("no emitter takes a kernel with a deep space"));
-    }
     let mut draft = Draft::new(kernel)?;
     draft.drop_unit_extents();
     draft.merge();

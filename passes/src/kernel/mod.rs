@@ -1,6 +1,7 @@
 //! flow kernel  =>  kernel-level MLIR: one function per kernel and CPU variant, upstream dialects only
 
 mod asm;
+mod attention;
 pub mod contract;
 pub mod def;
 mod dims;
@@ -16,6 +17,7 @@ mod normalise;
 pub mod packing;
 pub mod ptx;
 mod scalar;
+mod stages;
 
 pub use def::KernelDef;
 pub use eval::Variant;
@@ -33,13 +35,15 @@ enum Route {
     Map,
     Normalise,
     Contract(contract::Plan),
+    Attention(attention::Plan),
 }
 
 impl KernelDef {
     fn route(&self) -> Route {
         match self.class {
             Class::Map => Route::Map,
-            Class::Normalise | Class::Attention => Route::Normalise,
+            Class::Normalise => Route::Normalise,
+            Class::Attention => attention::plan(self).map_or(Route::Normalise, Route::Attention),
             Class::Contract => contract::plan(self).map_or(Route::Normalise, Route::Contract),
         }
     }
@@ -50,6 +54,7 @@ impl KernelDef {
             Route::Map => map::grid(self),
             Route::Normalise => normalise::grid(self),
             Route::Contract(plan) => plan.grid(self),
+            Route::Attention(plan) => plan.grid(self),
         }
     }
 
@@ -59,12 +64,18 @@ impl KernelDef {
             Route::Map => Dim::constant(0),
             Route::Normalise => normalise::scratch_bytes(self),
             Route::Contract(plan) => plan.scratch_bytes(self),
+            Route::Attention(plan) => plan.scratch_bytes(self),
         }
     }
 
     /// Whether a contraction goes through the register-blocked path.
     pub fn is_blocked_contraction(&self) -> bool {
         matches!(self.route(), Route::Contract(_))
+    }
+
+    /// Whether attention goes through the register-blocked path.
+    pub fn is_blocked_attention(&self) -> bool {
+        matches!(self.route(), Route::Attention(_))
     }
 
     /// The kernel as MLIR text: one `llvm.func` named `symbol`_`variant`.
@@ -75,6 +86,7 @@ impl KernelDef {
             Route::Map => map::emit(&cx, &mut asm),
             Route::Normalise => normalise::emit(&cx, &mut asm),
             Route::Contract(plan) => contract::emit(&cx, &mut asm, &plan),
+            Route::Attention(plan) => attention::emit(&cx, &mut asm, &plan),
         }
         asm.finish(&signature(symbol, variant))
     }

@@ -2,7 +2,7 @@
 
 use super::contract::{self, WIDTH};
 use super::def::*;
-use super::{Route, normalise};
+use super::{Route, attention, stages};
 
 /// A loop: over a variable in steps, or over the whole inner space again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl KernelDef {
         match self.route() {
             Route::Map => Nest { loops: each(0..n).collect(), passes: once },
             Route::Normalise => {
-                let rows = normalise::rows(self);
+                let rows = stages::rows(self);
                 let mut loops: Vec<Loop> = each(0..n).collect();
                 if rows.along_outer
                     && let Some(Loop::Var { step, .. }) = loops.last_mut()
@@ -41,8 +41,24 @@ impl KernelDef {
                 Nest { loops, passes: (0..self.body.len()).map(count).collect() }
             }
             Route::Contract(plan) => Nest { loops: blocked(self, &plan, params), passes: once },
+            Route::Attention(plan) => Nest { loops: attended(&plan), passes: once },
         }
     }
+}
+
+/// Batch, chunks of queries, blocks of keys, queries, keys, elements.
+fn attended(plan: &attention::Plan) -> Vec<Loop> {
+    let each = |vars: &[usize], step| vars.iter().map(|&var| Loop::Var { var, step }).collect::<Vec<_>>();
+    let chunked = |last: i64| {
+        let mut loops = each(&plan.rows, 1);
+        if let Some(Loop::Var { step, .. }) = loops.last_mut() {
+            *step = last;
+        }
+        loops
+    };
+    let keys = [Loop::Var { var: plan.j, step: attention::BLOCK }];
+    let points = [plan.j, plan.d, plan.e];
+    [each(&plan.batch, 1), chunked(attention::CHUNK), keys.to_vec(), each(&plan.rows, 1), each(&points, 1)].concat()
 }
 
 /// Batch, groups of chunks of rows, strips of columns, chunks, rows, sums.

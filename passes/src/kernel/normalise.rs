@@ -1,219 +1,32 @@
 //! for %0.. in outer { for %k.. in inner { r = reduce f(load …) }; for … { store g(r, load …) } }: softmax, layer norm
 //!
 //! A work item is one outer point (one row), or a block of neighbouring ones. The inner space is passed over once per
-//! *stage*: a statement's stage is the number of reductions, one behind the other, that it waits for. What a later
-//! stage needs again is recomputed, unless that is expensive: then it is kept in scratch.
+//! stage (see `stages`). Attention without a faster form comes here too: a row is then all that has the same scores.
 
 use super::asm::{Asm, Elem, Ty, Val};
 use super::def::*;
 use super::eval::{Cx, Point, decode};
 use super::map::whole_steps;
 use super::scalar;
+use super::stages::{Lanes, Stages, heavy, is_deep_sum, is_point_store, lanes_of, late_vars, stages};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
 
 /// Neighbouring outer points of one work item, where lanes run along them.
 const BLOCK: i64 = 64;
 
-/// Lanes of the widest variant.
-const LANES_MAX: i64 = 16;
-
-/// Which variable lanes run along.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lanes {
-    /// The innermost reduced one: a row's elements are combined lane by lane, then across.
-    Inner,
-    /// The innermost parallel one: each lane is a row of its own.
-    Outer,
-    /// The innermost reduced one, along the threads of a warp.
-    Threads,
-}
-
-/// What each pass over the inner space computes.
-pub struct Stages {
-    lanes: Lanes,
-    pub n: usize,
-    /// Per statement: the reductions that must be complete before it can be evaluated.
-    of: Vec<usize>,
-    /// Per statement: whether it is evaluated per inner point.
-    pub point: Vec<bool>,
-    /// Per statement: the stage that first evaluates it, where one does.
-    first: Vec<Option<usize>>,
-    /// Statements kept in scratch, with the byte offset of each one's row.
-    kept: Vec<(usize, Dim)>,
-    scratch_bytes: Dim,
-}
-
-fn lanes_of(def: &KernelDef) -> Lanes {
-    let Some(outer) = def.outer.len().checked_sub(1) else { return Lanes::Inner };
-    let inner = def.n_vars() - 1;
-    let deps = def.dependences();
-    let loads = def.body.iter().filter_map(|s| match &s.op {
-        Op::Load { access, .. } => Some((access, &def.reads[access.buffer])),
-        Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
-    });
-    let all: Vec<_> = loads.chain(def.stores.iter().map(|w| (&w.access, &def.writes[w.access.buffer]))).collect();
-    let scattered = |var: usize| {
-        let bad = |(access, storage): &&(&Access, &Storage)| {
-            let moved = def.access_vars(access, &deps) >> var & 1 == 1;
-            moved && (storage.panels.is_some() || !access.stride(var).is(1))
-        };
-        all.iter().filter(bad).count()
-    };
-    let small = def.extent(outer).as_const().is_some_and(|n| n < 8);
-    if scattered(inner) > 0 && scattered(outer) == 0 && !small { Lanes::Outer } else { Lanes::Inner }
-}
-
-impl Stages {
-    /// For threads of a GPU: one row by a warp, or by a thread where neighbouring rows are neighbours in memory.
-    pub fn of_threads(def: &KernelDef) -> Stages {
-        match lanes_of(def) {
-            Lanes::Outer => stages_along(def, Lanes::Outer),
-            Lanes::Inner | Lanes::Threads => stages_along(def, Lanes::Threads),
-        }
-    }
-
-    pub fn is_across_threads(&self) -> bool {
-        self.lanes == Lanes::Threads
-    }
-
-    /// (stage, statement) for every value that a pass is made for.
-    pub fn roots(&self, def: &KernelDef) -> Vec<(usize, usize)> {
-        roots(def, &self.of, &self.point)
-    }
-
-    /// Per stage the statements that it evaluates: again where an earlier stage has, unless values are `kept`.
-    pub fn evaluated(&self, def: &KernelDef, kept: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
-        let mut known = vec![false; def.body.len()];
-        let mut out = vec![];
-        for stage in 0..self.n {
-            let roots = self.roots(def).into_iter().filter(|r| r.0 == stage);
-            let mut open: Vec<usize> = roots.map(|r| r.1).collect();
-            let mut seen = vec![];
-            while let Some(k) = open.pop() {
-                if !known[k] && !seen.contains(&k) {
-                    seen.push(k);
-                    open.extend(def.operands(k));
-                }
-            }
-            seen.iter().filter(|k| kept(**k)).for_each(|k| known[*k] = true);
-            out.push(seen);
-        }
-        out
-    }
-}
-
-/// How a CPU goes over the inner space: the statements that each pass evaluates, and whether lanes are rows.
-pub struct Rows {
-    pub along_outer: bool,
-    pub evaluated: Vec<Vec<usize>>,
-}
-
-pub fn rows(def: &KernelDef) -> Rows {
-    let stages = stages(def);
-    let kept = |k: usize| stages.kept.iter().any(|(s, _)| *s == k);
-    Rows { along_outer: stages.lanes == Lanes::Outer, evaluated: stages.evaluated(def, kept) }
-}
-
-fn stages(def: &KernelDef) -> Stages {
-    stages_along(def, lanes_of(def))
-}
-
-fn stages_along(def: &KernelDef, lanes: Lanes) -> Stages {
-    let deps = def.dependences();
-    let point: Vec<bool> = deps.iter().map(|d| d & def.inner_vars() != 0).collect();
-    let mut of: Vec<usize> = vec![];
-    for (k, step) in def.body.iter().enumerate() {
-        let before = def.operands(k).into_iter().map(|a| of[a]).max().unwrap_or(0);
-        of.push(before + matches!(step.op, Op::Reduce { .. }) as usize);
-    }
-    let roots: Vec<(usize, usize)> = roots(def, &of, &point);
-    let n = roots.iter().map(|(stage, _)| stage + 1).max().unwrap_or(0);
-    let mut first = vec![None; def.body.len()];
-    let mut kept: Vec<usize> = vec![];
-    let heavy = heavy(def, &point);
-    for stage in 0..n {
-        let mut open: Vec<usize> = roots.iter().filter(|r| r.0 == stage).map(|r| r.1).collect();
-        let mut seen = vec![false; def.body.len()];
-        while let Some(k) = open.pop() {
-            if !point[k] || std::mem::replace(&mut seen[k], true) {
-                continue;
-            }
-            if first[k].is_some_and(|f| f < stage) && heavy[k] && lanes == Lanes::Inner {
-                if !kept.contains(&k) {
-                    kept.push(k);
-                }
-                continue;
-            }
-            first[k].get_or_insert(stage);
-            open.extend(def.operands(k));
-        }
-    }
-    let elements = def.inner.iter().fold(Dim::constant(1), |p, e| p * e.dim());
-    let mut scratch_bytes = Dim::constant(0);
-    let mut with_offsets = vec![];
-    for k in kept {
-        let bytes = scalar::register(def.body[k].dtype).bits() as i64 / 8;
-        with_offsets.push((k, scratch_bytes.clone()));
-        // The last vector of a row is written whole.
-        scratch_bytes = scratch_bytes + (elements.clone() + Dim::constant(LANES_MAX)) * Dim::constant(bytes);
-    }
-    Stages { lanes, n, of, point, first, kept: with_offsets, scratch_bytes }
-}
-
-/// (stage, statement) for every value that a pass over the inner space is made for.
-fn roots(def: &KernelDef, of: &[usize], point: &[bool]) -> Vec<(usize, usize)> {
-    let reductions = def.body.iter().filter_map(|s| match s.op {
-        Op::Reduce { arg, .. } => Some((of[arg], arg)),
-        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => None,
-    });
-    let stores = def.stores.iter().filter(|w| is_point_store(def, w, point));
-    let values = stores.flat_map(|w| {
-        let operands = [vec![w.value], access_values(&w.access)].concat();
-        let stage = operands.iter().map(|k| of[*k]).max().unwrap_or(0);
-        operands.into_iter().map(move |k| (stage, k))
-    });
-    reductions.chain(values).collect()
-}
-
-/// Written per inner point: because the value is, or because the place is.
-fn is_point_store(def: &KernelDef, write: &Write, point: &[bool]) -> bool {
-    let moved = (def.outer.len()..def.n_vars()).any(|v| write.access.moves_with(v));
-    point[write.value] || moved || access_values(&write.access).iter().any(|k| point[*k])
-}
-
-/// Whether recomputing a statement costs more than storing and loading it.
-fn heavy(def: &KernelDef, point: &[bool]) -> Vec<bool> {
-    let mut heavy: Vec<bool> = vec![];
-    for (k, step) in def.body.iter().enumerate() {
-        let itself = match &step.op {
-            Op::Apply { f, .. } => costs_much(*f),
-            Op::Load { access, .. } => !access.computed.is_empty(),
-            Op::Const(_) | Op::Index(_) | Op::Convert(_) | Op::Reduce { .. } => false,
-        };
-        let below = def.operands(k).into_iter().any(|a| heavy[a]);
-        heavy.push(point[k] && step.dtype != DType::Bool && (itself || below));
-    }
-    heavy
-}
-
-fn costs_much(f: ScalarFn) -> bool {
-    use ScalarFn::*;
-    match f {
-        Cos | Div | Erf | Exp | Log | Pow | Rem | Sin | Sqrt | Tanh => true,
-        Abs | Add | And | Ceil | Eq | Floor | IsNan | Le | Lt | Max | Min | Mul | Neg | Not | Or | Round | Select
-        | Sign | Sub | Xor => false,
-    }
+/// The outer variables that make a work item, without the late ones.
+fn early_vars(def: &KernelDef) -> Vec<usize> {
+    let late = late_vars(def);
+    (0..def.outer.len()).filter(|v| late >> v & 1 == 0).collect()
 }
 
 pub fn grid(def: &KernelDef) -> Dim {
-    let rows = def.outer.iter().fold(Dim::constant(1), |p, e| p * e.dim());
-    match (lanes_of(def), def.outer.split_last()) {
-        (Lanes::Outer, Some((last, others))) => {
-            let others = others.iter().fold(Dim::constant(1), |p, e| p * e.dim());
-            others * last.dim().ceildiv(&Dim::constant(BLOCK))
-        }
-        (Lanes::Inner | Lanes::Threads, _) | (Lanes::Outer, None) => rows,
+    let rows = |vars: &[usize]| vars.iter().fold(Dim::constant(1), |p, v| p * def.outer[*v].dim());
+    let early = early_vars(def);
+    match (lanes_of(def), early.split_last()) {
+        (Lanes::Outer, Some((last, others))) => rows(others) * def.outer[*last].dim().ceildiv(&Dim::constant(BLOCK)),
+        (Lanes::Inner | Lanes::Threads, _) | (Lanes::Outer, None) => rows(&early),
     }
 }
 
@@ -224,48 +37,52 @@ pub fn scratch_bytes(def: &KernelDef) -> Dim {
 pub fn emit(cx: &Cx, asm: &mut Asm) {
     let stages = stages(cx.def);
     let one = asm.i64(1);
-    let n = cx.def.outer.len();
+    let early = early_vars(cx.def);
     asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[], |asm, item, _| {
         let mut point = Point::new(cx);
-        let mut extents: Vec<Val> = (0..n).map(|v| cx.extent(asm, v)).collect();
-        if stages.lanes == Lanes::Inner {
+        let mut extents: Vec<Val> = early.iter().map(|&v| cx.extent(asm, v)).collect();
+        let (Lanes::Outer, Some((&last, others))) = (lanes_of(cx.def), early.split_last()) else {
             let at = decode(asm, item, &extents);
-            (0..n).for_each(|v| point.vars[v] = Some(at[v]));
+            early.iter().zip(at).for_each(|(&v, at)| point.vars[v] = Some(at));
             row(cx, asm, &stages, point);
             return vec![];
-        }
-        let last = n - 1;
-        let (extent, block) = (extents[last], asm.i64(BLOCK));
+        };
+        let (extent, block) = (extents[others.len()], asm.i64(BLOCK));
         let n_blocks = cx.def.outer[last].dim().ceildiv(&Dim::constant(BLOCK));
-        extents[last] = cx.dim(asm, &n_blocks);
+        extents[others.len()] = cx.dim(asm, &n_blocks);
         let at = decode(asm, item, &extents);
-        (0..last).for_each(|v| point.vars[v] = Some(at[v]));
+        others.iter().for_each(|&v| point.vars[v] = Some(at[v]));
         let lo = asm.bin("arith.muli", at[last], block);
         let hi = asm.bin("arith.addi", lo, block);
         let hi = asm.bin("arith.minsi", hi, extent);
-        let lanes = cx.lanes();
-        let wide = whole_steps(asm, lo, hi, lanes as i64);
-        let loops = [(lo, wide, lanes), (wide, hi, 1)];
-        for (lo, hi, lanes) in &loops[..if cx.has_masks() { 1 } else { 2 }] {
-            let step = asm.i64(*lanes as i64);
-            asm.for_loop((*lo, *hi, step), &[], |asm, i, _| {
-                let mut point = point.clone();
-                point.vars[last] = Some(i);
-                (point.along, point.lanes) = (last, *lanes);
-                row(cx, asm, &stages, point);
-                vec![]
-            });
-        }
-        if cx.has_masks() {
-            let rest = asm.bin("arith.subi", hi, wide);
-            let some = asm.cmpi("ne", wide, hi);
-            asm.if_then(some, |asm| {
-                let point = point.masked_lanes(asm, last, wide, rest, lanes);
-                row(cx, asm, &stages, point);
-            });
-        }
+        along(cx, asm, last, (lo, hi), &point, &|asm, point| row(cx, asm, &stages, point));
         vec![]
     });
+}
+
+/// Vectors of neighbouring points along an outer variable, the last one masked or taken apart.
+fn along(cx: &Cx, asm: &mut Asm, var: usize, (lo, hi): (Val, Val), point: &Point, each: &dyn Fn(&mut Asm, Point)) {
+    let lanes = cx.lanes();
+    let wide = whole_steps(asm, lo, hi, lanes as i64);
+    let loops = [(lo, wide, lanes), (wide, hi, 1)];
+    for (lo, hi, lanes) in &loops[..if cx.has_masks() { 1 } else { 2 }] {
+        let step = asm.i64(*lanes as i64);
+        asm.for_loop((*lo, *hi, step), &[], |asm, i, _| {
+            let mut point = point.clone();
+            point.vars[var] = Some(i);
+            (point.along, point.lanes) = (var, *lanes);
+            each(asm, point);
+            vec![]
+        });
+    }
+    if cx.has_masks() {
+        let rest = asm.bin("arith.subi", hi, wide);
+        let some = asm.cmpi("ne", wide, hi);
+        asm.if_then(some, |asm| {
+            let point = point.masked_lanes(asm, var, wide, rest, lanes);
+            each(asm, point);
+        });
+    }
 }
 
 /// Writes what is stored once per outer point.
@@ -277,10 +94,32 @@ pub fn store_rows(cx: &Cx, asm: &mut Asm, stages: &Stages, point: &mut Point) {
 
 /// All stages of one outer point, then what is stored once per outer point.
 fn row(cx: &Cx, asm: &mut Asm, stages: &Stages, mut point: Point) {
-    for stage in 0..stages.n {
+    for stage in 0..stages.n_early {
         pass(cx, asm, stages, stage, &mut point);
     }
-    store_rows(cx, asm, stages, &mut point);
+    let late = late_vars(cx.def);
+    let late: Vec<usize> = (0..cx.def.outer.len()).filter(|v| late >> v & 1 == 1).collect();
+    late_points(cx, asm, stages, &late, point);
+}
+
+/// The stages that depend on late variables, at each of their points: lanes run along the last one.
+fn late_points(cx: &Cx, asm: &mut Asm, stages: &Stages, late: &[usize], mut point: Point) {
+    let Some((&var, rest)) = late.split_first() else {
+        for stage in stages.n_early..stages.n {
+            pass(cx, asm, stages, stage, &mut point);
+        }
+        return store_rows(cx, asm, stages, &mut point);
+    };
+    let (zero, one, extent) = (asm.i64(0), asm.i64(1), cx.extent(asm, var));
+    if rest.is_empty() {
+        return along(cx, asm, var, (zero, extent), &point, &|asm, point| late_points(cx, asm, stages, rest, point));
+    }
+    asm.for_loop((zero, extent, one), &[], |asm, i, _| {
+        let mut point = point.clone();
+        point.vars[var] = Some(i);
+        late_points(cx, asm, stages, rest, point);
+        vec![]
+    });
 }
 
 /// One pass over the inner space: its reductions and its stores.
@@ -299,15 +138,16 @@ pub struct Pass<'a> {
 fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point) {
     let def = cx.def;
     let mut pass = Pass::new(def, stages, stage);
+    let along = stages.lanes(stage);
     let is_heavy = (0..def.body.len()).any(|k| stages.first[k] == Some(stage) && heavy(def, &stages.point)[k]);
-    pass.unroll = match stages.lanes {
+    pass.unroll = match along {
         Lanes::Outer | Lanes::Threads => 1,
         Lanes::Inner if is_heavy => 2,
         Lanes::Inner => 4,
     };
-    pass.singles = stages.lanes == Lanes::Inner && !cx.has_masks();
+    pass.singles = along == Lanes::Inner && !cx.has_masks();
     pass.hoist(cx, asm, point, def.inner_vars());
-    let lanes = match stages.lanes {
+    let lanes = match along {
         Lanes::Inner => cx.lanes(),
         Lanes::Outer | Lanes::Threads => point.lanes,
     };
@@ -326,7 +166,7 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
         let t = def.body[k].dtype;
         let parts = &totals[i * width..(i + 1) * width];
         let mut v = tree(asm, f, t, parts[..pass.unroll].to_vec());
-        if stages.lanes == Lanes::Inner {
+        if along == Lanes::Inner {
             v = across_lanes(asm, f, t, v);
         }
         if pass.singles {
@@ -341,8 +181,9 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
 
 impl<'a> Pass<'a> {
     pub fn new(def: &'a KernelDef, stages: &'a Stages, stage: usize) -> Pass<'a> {
+        let deps = def.dependences();
         let reductions = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
-            Op::Reduce { f, arg } if stages.of[arg] == stage => Some((k, f, arg)),
+            Op::Reduce { f, arg } if stages.of[arg] == stage && !is_deep_sum(def, &deps, k) => Some((k, f, arg)),
             _ => None,
         });
         let in_stage = |w: &&Write| {
@@ -391,8 +232,8 @@ impl<'a> Pass<'a> {
     /// The loops from variable `var` inwards.
     fn nest(&self, cx: &Cx, asm: &mut Asm, point: &Point, var: usize, accumulators: Vec<Val>) -> Vec<Val> {
         let (zero, one, extent) = (asm.i64(0), asm.i64(1), cx.extent(asm, var));
-        let innermost = var + 1 == cx.def.n_vars();
-        if innermost && self.stages.lanes == Lanes::Inner {
+        let innermost = var + 1 == cx.def.n_point_vars();
+        if innermost && self.stages.lanes(self.stage) == Lanes::Inner {
             return self.innermost(cx, asm, point, var, accumulators);
         }
         asm.for_loop((zero, extent, one), &accumulators, |asm, i, accumulators| {
@@ -466,7 +307,7 @@ impl<'a> Pass<'a> {
             let v = asm.widen(v, total.ty.lanes);
             let next = combine(asm, f, cx.def.body[k].dtype, *total, v);
             *total = match point.mask {
-                Some(mask) if self.stages.lanes == Lanes::Inner => asm.select(mask, next, *total),
+                Some(mask) if self.stages.lanes(self.stage) == Lanes::Inner => asm.select(mask, next, *total),
                 Some(_) | None => next,
             };
         }
@@ -491,7 +332,7 @@ impl<'a> Pass<'a> {
         let offset = cx.dim(asm, offset);
         let base = asm.element(cx.cpu().scratch, offset, Elem::I8);
         let mut index: Option<Val> = None;
-        for var in cx.def.outer.len()..cx.def.n_vars() {
+        for var in cx.def.outer.len()..cx.def.n_point_vars() {
             let at = point.vars[var].expect("inside all loops");
             index = Some(match index {
                 None => at,
@@ -533,7 +374,7 @@ pub fn combine(asm: &mut Asm, f: ReduceFn, t: DType, a: Val, b: Val) -> Val {
     scalar::apply(asm, f, &[a, b], t)
 }
 
-fn tree(asm: &mut Asm, f: ReduceFn, t: DType, mut parts: Vec<Val>) -> Val {
+pub fn tree(asm: &mut Asm, f: ReduceFn, t: DType, mut parts: Vec<Val>) -> Val {
     while parts.len() > 1 {
         let next = parts.chunks(2).map(|p| if p.len() == 2 { combine(asm, f, t, p[0], p[1]) } else { p[0] });
         parts = next.collect();

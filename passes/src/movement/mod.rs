@@ -14,6 +14,8 @@
 mod facts;
 mod image;
 pub mod scheduled;
+#[cfg(test)]
+mod tests;
 mod values;
 pub mod work;
 

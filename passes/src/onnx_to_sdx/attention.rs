@@ -49,21 +49,18 @@ fn causal(b: &mut Builder, scores: Value) -> Result<Value> {
     b.map2(ScalarFn::Le, columns, last)
 }
 
-/// scores[b,h,s,t]; h is a multiple of the keys' heads, each of which serves a group of queries.
-fn grouped(b: &mut Builder, spec: (&str, &str), x: Value, y: Value) -> Result<Value> {
-    let (h, kv) = (b.dims(x)[1].clone(), b.dims(y)[1].clone());
-    if h == kv {
-        return b.contract(spec.0, x, y);
+/// y[b,g,t,d] => y[b,h,t,d]: each of the keys' heads serves a group of queries, and stands once for each of them, as
+/// exporters write it. Kernels read it where it stands once.
+fn repeat_heads(b: &mut Builder, y: Value, h: &Dim) -> Result<Value> {
+    let [batch, kv, t, d] =
+        <[Dim; 4]>::try_from(b.dims(y)).map_err(|_| b.error("E0201", "takes operands of rank 4"))?;
+    if *h == kv {
+        return Ok(y);
     }
     let group =
         h.exact_div(&kv).ok_or_else(|| b.error("E0201", format!("{h} heads do not divide into groups of {kv}")))?;
-    let mut dims = b.dims(x);
-    dims.splice(1..2, [kv, group]);
-    let split = b.reshape(x, &dims)?;
-    let product = b.contract(spec.1, split, y)?;
-    let mut dims = b.dims(product);
-    dims.splice(1..3, [h]);
-    b.reshape(product, &dims)
+    let spread = b.broadcast_at(y, vec![0, 1, 3, 4], &[batch.clone(), kv, group, t.clone(), d.clone()])?;
+    b.reshape(spread, &[batch, h.clone(), t, d])
 }
 
 /// ai.onnx Attention: operands of rank 4, or of rank 3 with the numbers of heads as attributes.
@@ -94,7 +91,9 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
     let d = b.dims(q)[3].as_const().ok_or_else(|| node.error("E0203", "the head width is not constant"))?;
     let scale = node.float_or("scale", 1.0 / (d as f64).sqrt())?;
     let scaled = b.map_const(ScalarFn::Mul, q, scale)?;
-    let scores = grouped(b, ("bhsd,bhtd->bhst", "bhgsd,bhtd->bhgst"), scaled, k)?;
+    let heads = b.dims(q)[1].clone();
+    let keys = repeat_heads(b, k, &heads)?;
+    let scores = b.contract("bhsd,bhtd->bhst", scaled, keys)?;
     let mut outputs_qk = scores;
     let mut scores = scores;
     let low = f64::NEG_INFINITY;
@@ -127,7 +126,8 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
     if mode == 3 {
         outputs_qk = weights;
     }
-    let y = grouped(b, ("bhst,bhte->bhse", "bhgst,bhte->bhgse"), weights, v)?;
+    let values = repeat_heads(b, v, &heads)?;
+    let y = b.contract("bhst,bhte->bhse", weights, values)?;
     let y = if joined { join_heads(b, y)? } else { y };
     Ok(vec![y, k, v, outputs_qk])
 }

@@ -12,8 +12,14 @@ pub struct DataSet {
 
 impl DataSet {
     pub fn read(dir: &Path, entry: &Entry) -> Result<DataSet> {
-        let inputs = match_names(read_all(dir, "input")?, &entry.inputs, "input")?;
-        let expected = match_names(read_all(dir, "output")?, &entry.outputs, "output")?;
+        let names = |ports: &'_ [Port]| ports.iter().map(|p| p.name.clone()).collect::<Vec<String>>();
+        DataSet::named(dir, &names(&entry.inputs), &names(&entry.outputs))
+    }
+
+    /// The same for a model whose inputs and outputs have these names.
+    pub fn named(dir: &Path, inputs: &[String], outputs: &[String]) -> Result<DataSet> {
+        let inputs = match_names(read_all(dir, "input")?, inputs, "input")?;
+        let expected = match_names(read_all(dir, "output")?, outputs, "output")?;
         Ok(DataSet { inputs, expected })
     }
 }
@@ -65,19 +71,19 @@ fn read_all(set: &Path, kind: &str) -> Result<Vec<(String, Tensor)>> {
 }
 
 /// Tensors go to the ports of their names; those without a name to the port of their position.
-fn match_names(tensors: Vec<(String, Tensor)>, ports: &[Port], kind: &str) -> Result<Vec<(String, Tensor)>> {
+fn match_names(tensors: Vec<(String, Tensor)>, ports: &[String], kind: &str) -> Result<Vec<(String, Tensor)>> {
     let mut out = Vec::new();
     for (i, (name, tensor)) in tensors.into_iter().enumerate() {
         let port = match name.is_empty() {
             true => ports.get(i),
-            false => ports.iter().find(|p| p.name == name),
+            false => ports.iter().find(|port| **port == name),
         };
         let port = port.ok_or_else(|| {
-            let names: Vec<String> = ports.iter().map(|p| format!("`{}`", p.name)).collect();
+            let names: Vec<String> = ports.iter().map(|port| format!("`{port}`")).collect();
             let message = format!("the data set's {kind} {i} is named `{name}`, but the model has no such {kind}");
             Error::user("E0301", message).help(format!("the model's {kind}s are {}", names.join(", ")))
         })?;
-        out.push((port.name.clone(), tensor));
+        out.push((port.clone(), tensor));
     }
     Ok(out)
 }

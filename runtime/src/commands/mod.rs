@@ -15,6 +15,7 @@ mod show;
 pub use bench::{BenchArgs, bench};
 pub use check::{CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
 pub use completions::{CompletionsArgs, completions};
+pub use data_set::{DataSet, find_sets};
 pub use inputs::InputArgs;
 pub use inspect::{InspectArgs, inspect};
 pub use run::{RunArgs, run};

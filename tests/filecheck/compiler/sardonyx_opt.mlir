@@ -12,6 +12,7 @@
 // HELP: inline-maps
 // HELP: fuse-epilogues
 // HELP: fuse-reductions
+// HELP: fuse-attention
 // HELP: pack-weights
 // HELP: schedule
 // HELP: plan-memory

@@ -7,6 +7,7 @@
 //!     // ONLY fused                       it is not compiled with every operation a kernel of its own
 
 use super::compiled::Route;
+use sardonyx_dialects::flow::Class;
 use sardonyx_runtime::Dim;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,6 +24,8 @@ pub struct Case {
     /// Inputs that hold indices, and how many there are to choose from.
     pub indexes: BTreeMap<String, Dim>,
     pub bound: Bound,
+    /// Of which class a kernel of the whole pipeline must be.
+    pub class: Option<Class>,
     only_fused: bool,
 }
 
@@ -56,7 +59,7 @@ impl Case {
         let index = |(input, limit): &(&str, &str)| (input.to_string(), Dim::parse(limit).expect("a dimension"));
         let indexes = lines("INDEX").iter().map(index).collect();
         let only_fused = !lines("ONLY fused").is_empty();
-        Case { text: section.to_string(), calls, indexes, bound: Bound::Sums, only_fused, name }
+        Case { text: section.to_string(), calls, indexes, bound: Bound::Sums, class: None, only_fused, name }
     }
 
     pub fn routes(&self) -> Vec<Route> {

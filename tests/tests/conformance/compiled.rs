@@ -92,9 +92,14 @@ impl Compiled {
         let raw = |module: &Module| Operation(module.as_operation().to_raw());
         let params = parameters(&graph);
         sardonyx_passes::run_pipeline(&context, &mut module, &route.passes())?;
+        let plan = Plan::read(raw(&module))?.ok_or_else(|| Error::defect("no plan was made"))?;
+        let missing = |class| !plan.kernels.iter().any(|(_, k)| k.class() == class);
+        if let (Route::Fused, Some(class)) = (route, case.class.filter(|c| missing(*c))) {
+            return Err(Error::defect(format!("no kernel of class {class:?} was made")));
+        }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("case.sdx");
-        emit(&path, raw(&module), &params, &Target::of_device(device))?;
+        emit(&path, &plan, raw(&module), &params, &Target::of_device(device))?;
         let model = Model::load(&path, &LoadOptions { device: device.clone(), ..LoadOptions::default() })?;
         Ok(Compiled { graph, params, model, threads: THREADS })
     }
@@ -208,9 +213,8 @@ fn parameters(graph: &Graph) -> ParamStore {
     params
 }
 
-fn emit(path: &Path, module: Operation, params: &ParamStore, targets: &[Target]) -> Result<()> {
-    let plan = Plan::read(module)?.ok_or_else(|| Error::defect("no plan was made"))?;
+fn emit(path: &Path, plan: &Plan, module: Operation, params: &ParamStore, targets: &[Target]) -> Result<()> {
     let modules = kernel_modules(module);
-    let product = Product { plan: &plan, modules: &modules, params, model_hash: "", selftest: None, targets };
+    let product = Product { plan, modules: &modules, params, model_hash: "", selftest: None, targets };
     write(path, &product).map(drop)
 }

@@ -4,6 +4,7 @@
 //! through the whole pipeline and with every operation a kernel of its own; on the simulated device nothing may be found.
 //! `cargo test -p sardonyx-tests --test conformance NAME` runs the cases whose names contain NAME.
 
+mod attention;
 mod case;
 mod compiled;
 mod scalar;
@@ -19,6 +20,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let mut cases = written();
     cases.extend(scalar::cases());
+    cases.extend(attention::cases());
     let mut trials = vec![Trial::test("the basis is covered", {
         let cases = cases.clone();
         move || covered(&cases)

@@ -13,7 +13,7 @@ const FEW_AHEAD: i64 = 2048;
 
 /// Which blocks of rows there are.
 #[derive(Clone, Copy)]
-struct Blocks {
+pub struct Blocks {
     /// Rows of the largest block that fits the registers.
     usual: i64,
     /// Rests of up to so many rows are one block: it reads the panel once.
@@ -23,7 +23,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn of(variant: Variant) -> Blocks {
+    pub fn of(variant: Variant) -> Blocks {
         match variant {
             Variant::V3 => Blocks { usual: 6, exact: 5, slow: 1 },
             Variant::V4 => Blocks { usual: 12, exact: 8, slow: 3 },
@@ -50,7 +50,7 @@ impl Blocks {
     }
 
     /// As `next`, when the kernel runs.
-    fn emit_next(&self, asm: &mut Asm, left: Val) -> Val {
+    pub fn emit_next(&self, asm: &mut Asm, left: Val) -> Val {
         let (usual, exact, one) = (asm.i64(self.usual), asm.i64(self.exact), asm.i64(1));
         let mut rows = usual;
         if self.slow > 0 {
@@ -70,7 +70,7 @@ impl Blocks {
     }
 
     /// The sizes that occur, the largest first: for so many rows, or for any number.
-    fn sizes(&self, rows: &[i64]) -> Vec<i64> {
+    pub fn sizes(&self, rows: &[i64]) -> Vec<i64> {
         let mut sizes = BTreeSet::new();
         for rows in rows {
             let mut left = *rows;

@@ -109,7 +109,7 @@ impl Item<'_> {
 }
 
 /// A square of vectors: lane i of vector j becomes lane j of vector i, by exchanging halves, quarters and so on.
-fn transpose(asm: &mut Asm, rows: &mut [Val]) {
+pub fn transpose(asm: &mut Asm, rows: &mut [Val]) {
     let n = rows.len() as u32;
     let mut size = n / 2;
     while size > 0 {

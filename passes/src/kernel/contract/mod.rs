@@ -10,6 +10,8 @@ mod copy;
 mod epilogue;
 mod plan;
 
+pub use block::Blocks;
+pub use copy::transpose;
 pub use plan::{CHUNK, GROUP, Plan, Roles, WIDTH, candidates, epilogue, plan};
 
 use super::asm::{Asm, Elem, Val};

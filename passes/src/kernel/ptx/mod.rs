@@ -4,11 +4,13 @@
 //! word. Blocks and grids have one dimension. What a kernel computes is written by the same code as for a CPU
 //! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
 
+mod attention;
 pub mod gemm;
 mod index;
 mod limits;
 mod map;
 pub mod movement;
+mod pairs;
 mod rows;
 mod team;
 mod tile;
@@ -67,7 +69,18 @@ struct Form {
     wide: bool,
 }
 
+/// Bytes of shared memory that an entry may declare; more is asked for at the launch.
+const STATIC_MAX: i64 = 48 * 1024;
+
 impl Form {
+    /// The name of so much shared memory, its declaration in the entry, and what a launch must ask for.
+    fn shared(bytes: i64) -> (&'static str, String, u32) {
+        match bytes <= STATIC_MAX {
+            true => ("tiles", format!("  .shared .align 128 .b8 tiles[{bytes}];\n"), 0),
+            false => (DYNAMIC, String::new(), bytes as u32),
+        }
+    }
+
     /// `per_block` of the items for a block of so many threads.
     fn of_items(items: &Dim, per_block: i64, threads: i64) -> Form {
         let grid = items.ceildiv(&Dim::constant(per_block));
@@ -79,6 +92,7 @@ impl Form {
 enum Family {
     Map,
     Gemm(Box<gemm::Gemm>),
+    Attention(Box<attention::Plan>),
     Rows,
 }
 
@@ -86,15 +100,22 @@ impl Family {
     fn of(def: &KernelDef) -> Family {
         match (def.class, gemm::Gemm::of(def)) {
             (Class::Map, _) => Family::Map,
-            (Class::Normalise | Class::Contract | Class::Attention, Some(gemm)) => Family::Gemm(Box::new(gemm)),
-            (Class::Normalise | Class::Contract | Class::Attention, None) => Family::Rows,
+            (Class::Attention, _) => Family::Attention(Box::new(attention::Plan::of(def))),
+            (Class::Normalise | Class::Contract, Some(gemm)) => Family::Gemm(Box::new(gemm)),
+            (Class::Normalise | Class::Contract, None) => Family::Rows,
         }
     }
 }
 
+/// What entries call the shared memory that is asked for at their launch.
+const DYNAMIC: &str = "dynamic";
+
 /// A module of several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
-    let head = format!(".version 8.0\n.target {}\n.address_size 64\n", target.name());
+    let mut head = format!(".version 8.0\n.target {}\n.address_size 64\n", target.name());
+    if kernels.iter().any(|k| k.shared_bytes > 0) {
+        head += &format!(".extern .shared .align 128 .b8 {DYNAMIC}[];\n");
+    }
     kernels.iter().fold(head, |text, k| text + "\n" + &k.text)
 }
 
@@ -104,6 +125,7 @@ impl KernelDef {
         self.entry(symbol, target, |cx, asm| match Family::of(self) {
             Family::Map => map::emit(cx, asm),
             Family::Gemm(gemm) => gemm::emit(cx, asm, &gemm),
+            Family::Attention(plan) => attention::emit(cx, asm, &plan),
             Family::Rows => rows::emit(cx, asm),
         })
     }
@@ -133,6 +155,7 @@ fn requests(launch: &movement::Launch, _target: Target) -> Vec<Traffic> {
     match Family::of(launch.def) {
         Family::Map => map::requests(launch),
         Family::Gemm(gemm) => gemm.requests(launch),
+        Family::Attention(plan) => plan.requests(launch),
         Family::Rows => rows::requests(launch),
     }
 }

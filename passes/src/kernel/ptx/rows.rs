@@ -16,8 +16,9 @@ use super::{Form, outer_points};
 use crate::kernel::asm::{Asm, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::{Cx, Point};
-use crate::kernel::normalise::{Pass, Stages, across_lanes, neutral, store_rows};
+use crate::kernel::normalise::{Pass, across_lanes, neutral, store_rows};
 use crate::kernel::scalar;
+use crate::kernel::stages::Stages;
 
 pub use movement::requests;
 
@@ -54,7 +55,7 @@ pub struct Plan {
 
 pub fn plan(def: &KernelDef) -> Plan {
     let stages = Stages::of_threads(def);
-    let last = def.n_vars() - 1;
+    let last = def.n_point_vars() - 1;
     let length = def.inner.iter().map(|s| s.as_const()).product::<Option<i64>>();
     let rows = outer_points(def).as_const();
     let columns = !stages.is_across_threads();
@@ -166,7 +167,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
 /// The first way whose conditions hold.
 fn choose(cx: &Cx, asm: &mut Asm, plan: &Plan, team: &Team, point: &Point, from: usize, variables: &mut String) {
     let (way, longest, whole) = plan.ways[from];
-    let extent = cx.extent(asm, cx.def.n_vars() - 1);
+    let extent = cx.extent(asm, cx.def.n_point_vars() - 1);
     let mut conditions = vec![];
     if from + 1 < plan.ways.len() && cx.def.inner.iter().any(|s| s.as_const().is_none()) && longest < i64::MAX {
         let longest = asm.i64(longest);
@@ -239,7 +240,7 @@ struct Part {
 
 fn parts(cx: &Cx, asm: &mut Asm, team: &Team, way: Way) -> Vec<Part> {
     let Way::Kept { times, width } = way else { return vec![] };
-    let last = cx.def.n_vars() - 1;
+    let last = cx.def.n_point_vars() - 1;
     let width_value = asm.i64(width);
     let first = asm.bin("arith.muli", team.thread, width_value);
     let mut parts = vec![];
@@ -273,7 +274,7 @@ impl Part {
 /// A stage of the parts, each within the condition of the one before it: a short row is done early.
 fn each_part(cx: &Cx, asm: &mut Asm, pass: &Pass, team: &Team, parts: &mut [Part], totals: &[Val]) {
     let Some((part, rest)) = parts.split_first_mut() else { return };
-    let last = cx.def.n_vars() - 1;
+    let last = cx.def.n_point_vars() - 1;
     let bounded = part.bounded;
     let at = part.point.vars[last].expect("set with the parts");
     let mut body = |asm: &mut Asm| {
@@ -301,7 +302,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn nest(&self, asm: &mut Asm, point: &Point, var: usize, totals: Vec<Val>) -> Vec<Val> {
         let (cx, extent) = (self.cx, self.cx.extent(asm, var));
-        if var + 1 < cx.def.n_vars() {
+        if var + 1 < cx.def.n_point_vars() {
             let (zero, one) = (asm.i64(0), asm.i64(1));
             return asm.for_loop((zero, extent, one), &totals, |asm, i, totals| {
                 let mut point = point.clone();

@@ -4,8 +4,7 @@
 //! launch, else 4. The threads of a block take neighbouring units of a line and then further lines. A unit that lies
 //! outside in part is copied in part, and zeros fill it. Elements of 2 bytes at odd places pass through registers.
 
-use super::Block;
-use super::operand::{Aligned, Inner, Operand};
+use super::operand::{Aligned, Inner, Lines, Operand};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::{Cx, Point};
@@ -25,15 +24,23 @@ pub struct Stream<'a> {
     /// Bytes between lines, and between tiles.
     line_step: Val,
     tile_step: Val,
+    /// Bytes between neighbours of a line, within one panel.
+    inner_step: Val,
     /// Rows of this block's tile that exist; absent where all do.
     rows: Option<Val>,
     k_is_whole: bool,
 }
 
 impl<'a> Stream<'a> {
-    /// `point` is at the first row and k = 0; `rows` are in this block's tile.
-    pub fn new(block: &Block<'a>, asm: &mut Asm, operand: &'a Operand, point: &mut Point, rows: Option<Val>) -> Self {
-        let cx = block.cx;
+    /// `point` is at the first row and the first k; `rows` are in this block's tile, copied by so many threads.
+    pub fn new(
+        cx: &Cx,
+        asm: &mut Asm,
+        operand: &'a Operand,
+        point: &mut Point,
+        rows: Option<Val>,
+        threads: i64,
+    ) -> Self {
         let (start, rows) = match operand.panels {
             None => (point.start(cx, asm, &operand.access, None), rows),
             Some(panels) => {
@@ -51,11 +58,12 @@ impl<'a> Stream<'a> {
         let elem = if operand.element_bytes == 2 { Elem::I16 } else { Elem::I32 };
         let base = asm.element(cx.reads[operand.access.buffer], start, elem);
         let line_step = bytes_of(cx, asm, operand.line_stride(), operand.element_bytes);
+        let inner_step = bytes_of(cx, asm, operand.inner_stride(), operand.element_bytes);
         let tile_step = bytes_of(cx, asm, operand.k_stride(), operand.element_bytes * operand.k_tile);
         let units = conditions(asm, operand, base, line_step);
         let mut stream = Stream {
             operand,
-            threads: block.gemm.shape.threads(),
+            threads,
             units,
             source: base,
             target: base,
@@ -63,12 +71,13 @@ impl<'a> Stream<'a> {
             column: base,
             line_step,
             tile_step,
+            inner_step,
             rows,
             k_is_whole: super::plan::Gemm::is_whole(cx.def, operand.k, operand.k_tile),
         };
         let thread = asm.special("%tid.x");
         let tys = [Ty::PTR, Ty::I32, Ty::I32, Ty::I32];
-        let first = choose(&stream.units, asm, &tys, &|asm, unit| stream.first(cx, asm, thread, base, unit));
+        let first = choose(&stream.units, asm, &tys, &|asm, unit| stream.first(asm, thread, base, unit));
         (stream.target, stream.line, stream.column) = (first[1], first[2], first[3]);
         stream.source = asm.register(Ty::PTR);
         asm.set(stream.source, first[0]);
@@ -76,7 +85,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Source, target, line and column of a thread's first unit.
-    fn first(&self, cx: &Cx, asm: &mut Asm, thread: Val, base: Val, unit: i64) -> Vec<Val> {
+    fn first(&self, asm: &mut Asm, thread: Val, base: Val, unit: i64) -> Vec<Val> {
         let operand = self.operand;
         let (per_line, elements) = (operand.pitch() / unit, unit / operand.element_bytes);
         let line = shift(asm, "arith.shrui", thread, log2(per_line));
@@ -88,10 +97,7 @@ impl<'a> Stream<'a> {
         let source = asm.element(base, at, Elem::I8);
         let wide_column = asm.cast("arith.extui", column, Elem::I64);
         let at = match operand.panels {
-            None => {
-                let step = bytes_of(cx, asm, operand.inner_stride(), operand.element_bytes);
-                asm.bin("arith.muli", wide_column, step)
-            }
+            None => asm.bin("arith.muli", wide_column, self.inner_step),
             Some(panels) => {
                 let (width, high) = (asm.i64(panels.width - 1), asm.i64(-panels.width));
                 let inside = asm.bin("arith.andi", wide_column, width);
@@ -104,7 +110,7 @@ impl<'a> Stream<'a> {
             }
         };
         let source = asm.element(source, at, Elem::I8);
-        let target = place(asm, operand, line, column);
+        let target = place(asm, operand.layout(), line, column);
         vec![source, target, line, column]
     }
 
@@ -123,8 +129,10 @@ impl<'a> Stream<'a> {
     /// The thread's units of one tile.
     fn units(&self, asm: &mut Asm, unit: i64, target: Val, k_left: Val) {
         let operand = self.operand;
-        let per_pass = self.threads / (operand.pitch() / unit);
-        let passes = (operand.lines() / per_pass).max(1);
+        let per_line = operand.pitch() / unit;
+        // Lines at a time; a line of more units than threads takes several passes.
+        let per_pass = (self.threads / per_line).max(1);
+        let (passes, parts) = ((operand.lines() / per_pass).max(1), (per_line / self.threads).max(1));
         // Of a small tile some threads copy nothing.
         let takes_part = (per_pass > operand.lines()).then(|| {
             let lines = asm.int(operand.lines(), Ty::I32);
@@ -138,13 +146,6 @@ impl<'a> Stream<'a> {
             Inner::K => ((!self.k_is_whole).then_some(k_left), self.rows),
             Inner::Rows => (self.rows, (!self.k_is_whole).then_some(k_left)),
         };
-        let bytes = along.map(|left| {
-            let rest = asm.bin("arith.subi", left, self.column);
-            let (zero, most) = (asm.int(0, Ty::I32), asm.int(elements, Ty::I32));
-            let rest = asm.bin("arith.maxsi", rest, zero);
-            let rest = asm.bin("arith.minsi", rest, most);
-            shift(asm, "arith.shli", rest, log2(operand.element_bytes))
-        });
         let lines_left = across.map(|left| asm.bin("arith.subi", left, self.line));
         let step = match operand.line_stride() {
             Size::Const(c) => Err(c * operand.element_bytes * per_pass),
@@ -154,41 +155,57 @@ impl<'a> Stream<'a> {
                 Ok(asm.bin("arith.muli", self.line_step, n))
             }
         };
-        let mut source = self.source;
-        let mut staged = vec![];
-        for pass in 0..passes {
-            let line = pass * per_pass;
-            let mut offset = 0;
-            match step {
-                Err(step) => {
-                    offset = pass * step;
-                    if offset >= 1 << 23 {
-                        let by = asm.i64(offset);
-                        source = asm.element(self.source, by, Elem::I8);
-                        offset = 0;
-                    }
-                }
-                Ok(step) if pass > 0 => source = asm.element(source, step, Elem::I8),
-                Ok(_) => {}
+        let mut first = self.source;
+        for part in 0..parts {
+            let mut staged = vec![];
+            let before = part * self.threads * elements;
+            if part > 0 {
+                let (n, step) = (asm.i64(self.threads * elements), self.inner_step);
+                let by = asm.bin("arith.muli", n, step);
+                first = asm.element(first, by, Elem::I8);
             }
-            let size = match (bytes, lines_left) {
-                (bytes, None) => bytes,
-                (bytes, Some(left)) => {
-                    let (line, zero, full) = (asm.int(line, Ty::I32), asm.int(0, Ty::I32), asm.int(unit, Ty::I32));
-                    let there = asm.cmpi("sgt", left, line);
-                    Some(asm.select(there, bytes.unwrap_or(full), zero))
+            let bytes = along.map(|left| {
+                let before = asm.int(before, Ty::I32);
+                let column = if part > 0 { asm.bin("arith.addi", self.column, before) } else { self.column };
+                let rest = asm.bin("arith.subi", left, column);
+                let (zero, most) = (asm.int(0, Ty::I32), asm.int(elements, Ty::I32));
+                let rest = asm.bin("arith.maxsi", rest, zero);
+                let rest = asm.bin("arith.minsi", rest, most);
+                shift(asm, "arith.shli", rest, log2(operand.element_bytes))
+            });
+            let mut source = first;
+            for pass in 0..passes {
+                let line = pass * per_pass;
+                let mut offset = 0;
+                match step {
+                    Err(step) => {
+                        offset = pass * step;
+                        if offset >= 1 << 23 {
+                            let by = asm.i64(offset);
+                            source = asm.element(first, by, Elem::I8);
+                            offset = 0;
+                        }
+                    }
+                    Ok(step) if pass > 0 => source = asm.element(source, step, Elem::I8),
+                    Ok(_) => {}
                 }
-            };
-            let target = moved(asm, operand, target, line);
-            let at = (
-                format!("{}+{}", asm.name(target, 0), line * operand.pitch()),
-                format!("{}+{offset}", asm.name(source, 0)),
-            );
-            staged.extend(unit_copy(asm, unit, &guard, at, size));
-        }
-        for (target, value) in staged {
-            let value = asm.name(value, 0);
-            asm.line(&format!("{guard}st.shared.b16 [{target}], {value};"));
+                let size = match (bytes, lines_left) {
+                    (bytes, None) => bytes,
+                    (bytes, Some(left)) => {
+                        let (line, zero, full) = (asm.int(line, Ty::I32), asm.int(0, Ty::I32), asm.int(unit, Ty::I32));
+                        let there = asm.cmpi("sgt", left, line);
+                        Some(asm.select(there, bytes.unwrap_or(full), zero))
+                    }
+                };
+                let target = moved(asm, operand.layout(), target, line);
+                let within = line * operand.pitch() + before * operand.element_bytes;
+                let at = (format!("{}+{within}", asm.name(target, 0)), format!("{}+{offset}", asm.name(source, 0)));
+                staged.extend(unit_copy(asm, unit, &guard, at, size));
+            }
+            for (target, value) in staged {
+                let value = asm.name(value, 0);
+                asm.line(&format!("{guard}st.shared.b16 [{target}], {value};"));
+            }
         }
     }
 }
@@ -222,17 +239,17 @@ fn unit_copy(
 }
 
 /// Where an element lies in a tile, in bytes.
-fn place(asm: &mut Asm, operand: &Operand, line: Val, column: Val) -> Val {
-    let start = shift(asm, "arith.shli", line, log2(operand.pitch()));
-    let bytes = shift(asm, "arith.shli", column, log2(operand.element_bytes));
-    let by = swizzle(asm, operand, line);
+pub fn place(asm: &mut Asm, lines: Lines, line: Val, column: Val) -> Val {
+    let start = shift(asm, "arith.shli", line, log2(lines.pitch));
+    let bytes = shift(asm, "arith.shli", column, log2(lines.element_bytes));
+    let by = swizzle(asm, lines, line);
     let bytes = asm.bin("arith.xori", bytes, by);
     asm.bin("arith.addi", start, bytes)
 }
 
 /// What a line's bytes are exclusive-or'ed with.
-pub fn swizzle(asm: &mut Asm, operand: &Operand, line: Val) -> Val {
-    let (right, mask, left) = operand.swizzle();
+pub fn swizzle(asm: &mut Asm, lines: Lines, line: Val) -> Val {
+    let (right, mask, left) = lines.swizzle;
     let bits = shift(asm, "arith.shrui", line, right);
     let mask = asm.int(mask, Ty::I32);
     let bits = asm.bin("arith.andi", bits, mask);
@@ -241,8 +258,8 @@ pub fn swizzle(asm: &mut Asm, operand: &Operand, line: Val) -> Val {
 
 /// A place in a tile for `line` lines further down, but for the distance itself: those bits of the line's number are
 /// 0 in the thread's first line.
-fn moved(asm: &mut Asm, operand: &Operand, target: Val, line: i64) -> Val {
-    match operand.swizzle_of(line) {
+fn moved(asm: &mut Asm, lines: Lines, target: Val, line: i64) -> Val {
+    match lines.swizzle_of(line) {
         0 => target,
         by => {
             let by = asm.int(by << 4, Ty::I32);

@@ -9,17 +9,9 @@ use crate::kernel::contract::epilogue;
 use crate::kernel::def::*;
 use crate::kernel::eval::Point;
 use crate::kernel::ptx::movement::Launch;
+use crate::kernel::ptx::pairs::Pairs;
 use crate::kernel::scalar;
 use sardonyx_runtime::DType;
-
-/// Whether two neighbouring columns exist together, and lie in memory as one.
-enum Pairs {
-    /// They exist together; what lies together is known per access.
-    Always,
-    Never,
-    /// Both, where these parameters are even.
-    When(Vec<usize>),
-}
 
 impl Gemm {
     /// The statements behind the reduction that the rows of a column share.
@@ -46,26 +38,11 @@ impl Gemm {
 
     /// Whether a launch takes pairs as a whole; absent where that is known per access.
     pub(in crate::kernel::ptx) fn pairs_are_even(&self, launch: &Launch) -> Option<bool> {
-        match self.pairs(launch.def) {
-            Pairs::Always => None,
-            Pairs::Never => Some(false),
-            Pairs::When(params) => Some(params.iter().all(|p| launch.size(Size::Param(*p)) % 2 == 0)),
-        }
+        self.pairs(launch.def).are_even(launch)
     }
 
     fn pairs(&self, def: &KernelDef) -> Pairs {
-        let neighbours = self.accesses(def).into_iter().filter(|a| a.coords.len() == 1 && a.stride(self.n).is(1));
-        let sizes: Vec<Size> = neighbours.flat_map(|a| a.others(self.n).collect::<Vec<_>>()).collect();
-        let columns = def.extent(self.n);
-        let odd = |s: &Size| s.as_const().is_some_and(|c| c % 2 != 0);
-        let mut params: Vec<usize> = sizes.iter().chain([&columns]).filter_map(|s| s.as_param()).collect();
-        params.sort();
-        params.dedup();
-        match params.is_empty() || odd(&columns) || sizes.iter().any(odd) {
-            false => Pairs::When(params),
-            true if Gemm::is_whole(def, self.n, 2) => Pairs::Always,
-            true => Pairs::Never,
-        }
+        Pairs::of(def, &self.accesses(def), self.n)
     }
 }
 
@@ -86,21 +63,7 @@ impl Block<'_> {
         if gemm.dtype == DType::F32 {
             self.repair(asm, point, sums, (row, column));
         }
-        match gemm.pairs(cx.def) {
-            Pairs::Always => self.columns(asm, point, sums, (row, column), (true, false)),
-            Pairs::Never => self.columns(asm, point, sums, (row, column), (false, false)),
-            Pairs::When(params) => {
-                let all = params.iter().fold(asm.zero(Ty::I64), |all, p| asm.bin("arith.ori", cx.params[*p], all));
-                let (one, zero) = (asm.i64(1), asm.i64(0));
-                let odd = asm.bin("arith.andi", all, one);
-                let even = asm.cmpi("eq", odd, zero);
-                let one_of = |asm: &mut Asm, even: bool| {
-                    self.columns(asm, point, sums, (row, column), (even, even));
-                    vec![]
-                };
-                asm.if_else(even, &[], |asm| one_of(asm, true), |asm| one_of(asm, false));
-            }
-        }
+        gemm.pairs(cx.def).choose(cx, asm, &|asm, ways| self.columns(asm, point, sums, (row, column), ways));
     }
 
     /// All columns of a thread; `even` where no pair is cut, `aligned` where all pairs are whole in memory.

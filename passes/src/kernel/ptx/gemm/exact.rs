@@ -20,44 +20,14 @@ impl Block<'_> {
             .flat_map(|sum| (0..4).map(|i| (*sum, i)))
             .map(|(sum, i)| asm.extract(sum, i))
             .collect();
-        let mut some: Option<Val> = None;
-        for sum in &all {
-            let nan = asm.cmpf("uno", *sum, *sum);
-            some = Some(some.map_or(nan, |some| asm.bin("arith.ori", some, nan)));
-        }
-        let some = some.expect("a thread has sums");
-        asm.if_then(some, |asm| {
-            let (zero, n, one) = (asm.int(0, Ty::I32), asm.int(all.len() as i64, Ty::I32), asm.int(1, Ty::I32));
-            asm.for_loop((zero, n, one), &[], |asm, number, _| {
-                let value = asm.register(Ty::F32);
-                let nothing = asm.zero(Ty::F32);
-                asm.set(value, nothing);
-                for (i, sum) in all.iter().enumerate() {
-                    copy_where(asm, number, i, value, *sum);
-                }
-                let nan = asm.cmpf("uno", value, value);
-                asm.if_then(nan, |asm| {
-                    // Four elements of each sum: two columns, and two again eight rows below.
-                    let part = |asm: &mut Asm, right: i64, mask: i64, left: i64| {
-                        let (right, mask, left) =
-                            (asm.int(right, Ty::I32), asm.int(mask, Ty::I32), asm.int(left, Ty::I32));
-                        let v = asm.bin("arith.shrui", number, right);
-                        let v = asm.bin("arith.andi", v, mask);
-                        let v = asm.bin("arith.shli", v, left);
-                        asm.cast("arith.extui", v, Elem::I64)
-                    };
-                    let bits = columns.trailing_zeros() as i64;
-                    let (odd, half) = (part(asm, 0, 1, 0), part(asm, 1, 1, 3));
-                    let (j, i) = (part(asm, 2, columns - 1, 3), part(asm, 2 + bits, 15, 4));
-                    let row = [i, half].into_iter().fold(at.0, |row, by| asm.bin("arith.addi", row, by));
-                    let column = [j, odd].into_iter().fold(at.1, |column, by| asm.bin("arith.addi", column, by));
-                    let again = self.sum_again(asm, point, row, column);
-                    for (i, sum) in all.iter().enumerate() {
-                        copy_where(asm, number, i, *sum, again);
-                    }
-                });
-                vec![]
-            });
+        replace_nans(asm, &all, |asm, number| {
+            // Four elements of each sum: two columns, and two again eight rows below.
+            let bits = columns.trailing_zeros() as i64;
+            let (odd, half) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 3));
+            let (j, i) = (part(asm, number, 2, columns - 1, 3), part(asm, number, 2 + bits, 15, 4));
+            let row = [i, half].into_iter().fold(at.0, |row, by| asm.bin("arith.addi", row, by));
+            let column = [j, odd].into_iter().fold(at.1, |column, by| asm.bin("arith.addi", column, by));
+            self.sum_again(asm, point, row, column)
         });
     }
 
@@ -82,6 +52,44 @@ impl Block<'_> {
         };
         asm.if_else(there, &[Ty::F32], sum, |_| vec![none])[0]
     }
+}
+
+/// Puts something else where a register of a thread holds NaN; `again` gives it, by the register's place in the list.
+pub fn replace_nans(asm: &mut Asm, all: &[Val], again: impl FnOnce(&mut Asm, Val) -> Val) {
+    let mut some: Option<Val> = None;
+    for pair in all.chunks(2) {
+        let nan = asm.cmpf("uno", pair[0], pair[pair.len() - 1]);
+        some = Some(some.map_or(nan, |some| asm.bin("arith.ori", some, nan)));
+    }
+    let some = some.expect("a thread has sums");
+    asm.if_then(some, |asm| {
+        let (zero, n, one) = (asm.int(0, Ty::I32), asm.int(all.len() as i64, Ty::I32), asm.int(1, Ty::I32));
+        asm.for_loop((zero, n, one), &[], |asm, number, _| {
+            let value = asm.register(Ty::F32);
+            let nothing = asm.zero(Ty::F32);
+            asm.set(value, nothing);
+            for (i, sum) in all.iter().enumerate() {
+                copy_where(asm, number, i, value, *sum);
+            }
+            let nan = asm.cmpf("uno", value, value);
+            asm.if_then(nan, |asm| {
+                let again = again(asm, number);
+                for (i, sum) in all.iter().enumerate() {
+                    copy_where(asm, number, i, *sum, again);
+                }
+            });
+            vec![]
+        });
+    });
+}
+
+/// Some bits of a number, at another place, as an index.
+pub fn part(asm: &mut Asm, number: Val, right: i64, mask: i64, left: i64) -> Val {
+    let (right, mask, left) = (asm.int(right, Ty::I32), asm.int(mask, Ty::I32), asm.int(left, Ty::I32));
+    let v = asm.bin("arith.shrui", number, right);
+    let v = asm.bin("arith.andi", v, mask);
+    let v = asm.bin("arith.shli", v, left);
+    asm.cast("arith.extui", v, Elem::I64)
 }
 
 /// `to = from`, where the number is `i`.

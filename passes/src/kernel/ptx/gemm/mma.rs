@@ -25,7 +25,7 @@ pub struct Reader<'a> {
 }
 
 /// Eight rows by 32 bytes of k, in two registers.
-type Fragment = [Val; 2];
+pub type Fragment = [Val; 2];
 
 impl<'a> Reader<'a> {
     /// `warp` counts the warps along the operand's rows.
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
             }
         };
         let start = shift(asm, "arith.shli", line, log2(operand.pitch()));
-        let by = swizzle(asm, operand, line);
+        let by = swizzle(asm, operand.layout(), line);
         let bytes = asm.bin("arith.xori", bytes, by);
         let place = asm.bin("arith.addi", start, bytes);
         let places = (0..each).map(|i| {
@@ -127,20 +127,26 @@ impl Sums {
     pub fn add(&self, asm: &mut Asm, dtype: DType, (a, a_tile): (&Reader, Val), (b, b_tile): (&Reader, Val)) {
         for step in 0..a.operand.k_tile * a.operand.element_bytes / STEP_BYTES {
             let (a, b) = (a.fragments(asm, a_tile, step), b.fragments(asm, b_tile, step));
-            let kind = match dtype {
-                DType::BF16 => "m16n8k16.row.col.f32.bf16.bf16.f32",
-                DType::F16 => "m16n8k16.row.col.f32.f16.f16.f32",
-                _ => {
-                    let (a, b) = (split(asm, &a), split(asm, &b));
-                    // The small terms first; each pass goes over all sums, so that none waits for itself.
-                    for (a, b) in [(&a.1, &b.0), (&a.0, &b.1), (&a.0, &b.0)] {
-                        self.products(asm, "m16n8k8.row.col.f32.tf32.tf32.f32", a, b);
-                    }
-                    continue;
-                }
-            };
-            self.products(asm, kind, &a, &b);
+            let a = Parts::of(asm, dtype, a);
+            self.add_products(asm, dtype, &a, &b);
         }
+    }
+
+    /// Adds the products of some fragments.
+    pub fn add_products(&self, asm: &mut Asm, dtype: DType, a: &Parts, b: &[Fragment]) {
+        let kind = match dtype {
+            DType::BF16 => "m16n8k16.row.col.f32.bf16.bf16.f32",
+            DType::F16 => "m16n8k16.row.col.f32.f16.f16.f32",
+            _ => {
+                let b = Parts::of(asm, dtype, b.to_vec());
+                // The small terms first; each pass goes over all sums, so that none waits for itself.
+                for (a, b) in [(&a.low, &b.high), (&a.high, &b.low), (&a.high, &b.high)] {
+                    self.products(asm, "m16n8k8.row.col.f32.tf32.tf32.f32", a, b);
+                }
+                return;
+            }
+        };
+        self.products(asm, kind, &a.high, b);
     }
 
     fn products(&self, asm: &mut Asm, kind: &str, a: &[Fragment], b: &[Fragment]) {
@@ -156,12 +162,27 @@ impl Sums {
     }
 }
 
+/// Fragments as the instructions take them: of f32 two tf32 each.
+pub struct Parts {
+    high: Vec<Fragment>,
+    low: Vec<Fragment>,
+}
+
+impl Parts {
+    pub fn of(asm: &mut Asm, dtype: DType, fragments: Vec<Fragment>) -> Parts {
+        match dtype {
+            DType::BF16 | DType::F16 => Parts { high: fragments, low: vec![] },
+            _ => split(asm, &fragments),
+        }
+    }
+}
+
 /// x  =>  its nearest tf32, and what is left, of which the instruction takes the upper bits.
 ///
 /// `cvt.rna.tf32` would be four instructions each time on sm_80, because of infinities and NaN, and together they would
 /// take as long as the products. Of a NaN here the second part is one at least; infinities give NaN too, see `exact`.
-fn split(asm: &mut Asm, fragments: &[Fragment]) -> (Vec<Fragment>, Vec<Fragment>) {
-    let mut both = (vec![], vec![]);
+fn split(asm: &mut Asm, fragments: &[Fragment]) -> Parts {
+    let mut both = Parts { high: vec![], low: vec![] };
     let (half, upper) = (asm.int(0x1000, Ty::I32), asm.int(-0x2000, Ty::I32));
     for fragment in fragments {
         let parts = fragment.map(|x| {
@@ -170,8 +191,8 @@ fn split(asm: &mut Asm, fragments: &[Fragment]) -> (Vec<Fragment>, Vec<Fragment>
             let operands = [asm.name(x, 0), asm.name(hi, 0)];
             (hi, asm.instruction(Ty::I32, "sub.rn.f32", &operands))
         });
-        both.0.push(parts.map(|p| p.0));
-        both.1.push(parts.map(|p| p.1));
+        both.high.push(parts.map(|p| p.0));
+        both.low.push(parts.map(|p| p.1));
     }
     both
 }

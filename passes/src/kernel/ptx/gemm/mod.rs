@@ -4,12 +4,12 @@
 //! the next ones are being copied. f32 is computed as three products of tf32, 16-bit elements as they are; sums are
 //! f32. The sum for one element is over ascending k, whatever else the launch computes.
 
-mod copy;
+pub(super) mod copy;
 mod epilogue;
-mod exact;
-mod mma;
+pub(super) mod exact;
+pub(super) mod mma;
 mod movement;
-mod operand;
+pub(super) mod operand;
 mod plan;
 
 pub use plan::{FEW, Gemm, SHAPES, Shape};
@@ -24,39 +24,35 @@ use mma::{Reader, Sums};
 /// Rows of tiles that go over all columns together: their A and a column of B stay in the second-level cache.
 const GROUP: i64 = 8;
 
-/// Bytes of shared memory that an entry may declare; more is asked for at the launch.
-const STATIC_MAX: i64 = 48 * 1024;
-
 /// What the parts of a block's code have in common.
 pub struct Block<'a> {
     cx: &'a Cx<'a>,
     gemm: &'a Gemm,
+    /// Of the entry, which may have other tiles too.
+    shared_bytes: i64,
 }
 
 pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
+    let bytes = gemm.shared_bytes();
     match &gemm.few {
-        None => tile(cx, asm, gemm),
+        None => tile(cx, asm, gemm, bytes),
         Some(few) => {
             let (rows, most) = (cx.extent(asm, gemm.m), asm.i64(FEW));
             let is_few = asm.cmpi("sle", rows, most);
             let one_of = |asm: &mut Asm, gemm: &Gemm| {
-                tile(cx, asm, gemm);
+                tile(cx, asm, gemm, bytes);
                 vec![]
             };
             asm.if_else(is_few, &[], |asm| one_of(asm, few), |asm| one_of(asm, gemm));
         }
     }
-    let bytes = gemm.shared_bytes();
-    let (variables, shared_bytes) = match bytes <= STATIC_MAX {
-        true => (format!("  .shared .align 128 .b8 tiles[{bytes}];\n"), 0),
-        false => ("  .extern .shared .align 128 .b8 tiles[];\n".to_string(), bytes as u32),
-    };
+    let (_, variables, shared_bytes) = Form::shared(bytes);
     Form { grid: gemm.grid(cx.def), block: gemm.shape.threads() as u32, shared_bytes, variables, wide: true }
 }
 
 /// The code of one block.
-fn tile(cx: &Cx, asm: &mut Asm, gemm: &Gemm) {
-    let block = Block { cx, gemm };
+fn tile(cx: &Cx, asm: &mut Asm, gemm: &Gemm, shared_bytes: i64) {
+    let block = Block { cx, gemm, shared_bytes };
     let (m_tile, n_tile, mut point) = block.place(asm);
     let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.shape.n));
     let zero = asm.i64(0);
@@ -68,8 +64,11 @@ fn tile(cx: &Cx, asm: &mut Asm, gemm: &Gemm) {
     let across = asm.int(gemm.shape.warps_n - 1, Ty::I32);
     let warp_n = asm.bin("arith.andi", warp, across);
     let warp_m = shift(asm, "arith.shrui", warp, log2(gemm.shape.warps_n));
-    let streams =
-        [Stream::new(&block, asm, &gemm.a, &mut point, rows), Stream::new(&block, asm, &gemm.b, &mut point, columns)];
+    let threads = gemm.shape.threads();
+    let streams = [
+        Stream::new(cx, asm, &gemm.a, &mut point, rows, threads),
+        Stream::new(cx, asm, &gemm.b, &mut point, columns, threads),
+    ];
     let readers = [
         Reader::new(asm, &gemm.a, gemm.shape.warp_m(), warp_m),
         Reader::new(asm, &gemm.b, gemm.shape.warp_n(), warp_n),
@@ -142,7 +141,8 @@ impl Block<'_> {
             let left = asm.bin("arith.subi", k, before);
             asm.cast("arith.trunci", left, Elem::I32)
         };
-        let base = asm.instruction(Ty::I32, "mov.u32", &["tiles".to_string()]);
+        let (tiles, _, _) = Form::shared(self.shared_bytes);
+        let base = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
         let (stage_bytes, a_bytes) = (shape.stage_bytes(), gemm.a.tile_bytes());
         let b_behind = asm.int(a_bytes, Ty::I32);
         let copy = |asm: &mut Asm, piece: Val, stage: Val| {

@@ -13,6 +13,16 @@ pub enum Inner {
     Rows,
 }
 
+/// How the lines of a tile lie in shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines {
+    /// Bytes of a line.
+    pub pitch: i64,
+    pub element_bytes: i64,
+    /// What the number of a line's chunks is exclusive-or'ed with, as (shift right, mask, shift left) of the line.
+    pub swizzle: (i64, i64, i64),
+}
+
 /// One of the two factors. Its rows are the rows of A or the columns of B.
 #[derive(Clone, Debug)]
 pub struct Operand {
@@ -26,6 +36,8 @@ pub struct Operand {
     pub element_bytes: i64,
     pub inner: Inner,
     pub panels: Option<Panels>,
+    /// As of [`Lines`].
+    pub swizzle: (i64, i64, i64),
 }
 
 /// Whether addresses are multiples of a number.
@@ -61,23 +73,8 @@ impl Operand {
         self.lines() * self.pitch()
     }
 
-    /// What the number of a line's chunks is exclusive-or'ed with, as (shift right, mask, shift left) of the line.
-    pub fn swizzle(&self) -> (i64, i64, i64) {
-        // 4-byte elements with rows inside are read one by one, four lines by eight neighbours: two chunks go together.
-        let pairs = self.inner == Inner::Rows && self.element_bytes == 4;
-        match (self.pitch(), pairs) {
-            (32, _) => (2, 1, 0),
-            (64, false) => (1, 3, 0),
-            (64, true) => (1, 1, 1),
-            (_, false) => (0, 7, 0),
-            (_, true) => (0, 3, 1),
-        }
-    }
-
-    /// The same for a known line.
-    pub fn swizzle_of(&self, line: i64) -> i64 {
-        let (right, mask, left) = self.swizzle();
-        ((line >> right) & mask) << left
+    pub fn layout(&self) -> Lines {
+        Lines { pitch: self.pitch(), element_bytes: self.element_bytes, swizzle: self.swizzle }
     }
 
     /// Elements from one line to the next in memory.
@@ -136,5 +133,26 @@ impl Operand {
             return Aligned::Never;
         }
         if self.access.is_aligned(inner, elements) { Aligned::Always } else { Aligned::Perhaps }
+    }
+}
+
+impl Lines {
+    /// The swizzle of lines of so many bytes from which fragments are read.
+    pub fn swizzle_of_fragments(pitch: i64, element_bytes: i64, inner: Inner) -> (i64, i64, i64) {
+        // 4-byte elements with rows inside are read one by one, four lines by eight neighbours: two chunks go together.
+        let pairs = inner == Inner::Rows && element_bytes == 4;
+        match (pitch, pairs) {
+            (32, _) => (2, 1, 0),
+            (64, false) => (1, 3, 0),
+            (64, true) => (1, 1, 1),
+            (_, false) => (0, 7, 0),
+            (_, true) => (0, 3, 1),
+        }
+    }
+
+    /// The swizzle's value for a known line.
+    pub fn swizzle_of(&self, line: i64) -> i64 {
+        let (right, mask, left) = self.swizzle;
+        ((line >> right) & mask) << left
     }
 }

@@ -1,6 +1,6 @@
 //! contraction  =>  how a GPU computes it: which load is A and which B, how they lie, and one row of a table of tiles
 
-use super::operand::{Inner, Operand};
+use super::operand::{Inner, Lines, Operand};
 use crate::kernel::contract::{Roles, candidates};
 use crate::kernel::def::*;
 use sardonyx_dialects::flow::kernel::Class;
@@ -178,8 +178,10 @@ impl Operand {
             None if !access.stride(k).is(1) && access.stride(var).is(1) => Inner::Rows,
             None => Inner::K,
         };
-        let panels = storage.panels;
-        Operand { access, var, k, rows, k_tile: shape.k_bytes / element_bytes, element_bytes, inner, panels }
+        let (panels, k_tile) = (storage.panels, shape.k_bytes / element_bytes);
+        let length = if inner == Inner::K { k_tile } else { rows };
+        let swizzle = Lines::swizzle_of_fragments(length * element_bytes, element_bytes, inner);
+        Operand { access, var, k, rows, k_tile, element_bytes, inner, panels, swizzle }
     }
 }
 

@@ -38,7 +38,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(launch: &'a Launch, plan: &Plan) -> Walk<'a> {
-        let last = launch.extent(launch.def.n_vars() - 1);
+        let last = launch.extent(launch.def.n_point_vars() - 1);
         let takes = |(_, longest, whole): &&(Way, i64, bool)| {
             last <= *longest && (!whole || plan.vectors.as_ref().is_some_and(|v| v.holds(launch)))
         };
@@ -51,7 +51,7 @@ impl<'a> Walk<'a> {
             columns: plan.columns,
             way,
             outer: extents(0..n),
-            inner: extents(n..launch.def.n_vars()),
+            inner: extents(n..launch.def.n_point_vars()),
         }
     }
 
@@ -60,7 +60,7 @@ impl<'a> Walk<'a> {
         let (Way::Kept { width, .. } | Way::Again { width }) = self.way;
         let (rows, last) = (self.outer.iter().product::<i64>(), *self.inner.last().expect("a reduction walks"));
         let others: i64 = self.inner[..self.inner.len() - 1].iter().product();
-        let along = self.launch.def.n_vars() - 1;
+        let along = self.launch.def.n_point_vars() - 1;
         if self.columns {
             let times = match (per_element, is_store) {
                 (true, _) => others * last,
@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
     }
 
     fn point(&self, row: i64, element: i64) -> Vec<i64> {
-        let mut at = vec![0; self.outer.len() + self.inner.len()];
+        let mut at = vec![0; self.launch.def.n_vars()];
         for (extents, first, mut rest) in [(&self.outer, 0, row), (&self.inner, self.outer.len(), element)] {
             for (v, extent) in extents.iter().enumerate().rev() {
                 (at[first + v], rest) = (rest % extent, rest / extent);

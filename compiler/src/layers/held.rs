@@ -1,0 +1,162 @@
+//! results of launches, statements of kernels  =>  which value of the ONNX graph each of them holds
+
+use super::alike::{Apart, Bound, Numbers, find, find_part, nearest};
+use super::values::Values;
+use sardonyx_dialects::flow::{Class, kernel::Level};
+use sardonyx_dialects::interp::{KernelCall, run_statements};
+use sardonyx_runtime::{Dim, Error, Result, Tensor};
+use std::collections::{BTreeSet, HashMap};
+
+/// A launch as the device ran it.
+pub struct Launch {
+    pub kernel: String,
+    pub origins: Vec<String>,
+    /// Bytes of the buffers that it writes.
+    pub results: Vec<Vec<u8>>,
+    /// The step of the program that it is.
+    pub step: Option<usize>,
+}
+
+/// Where a value was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Among the launches.
+    pub launch: usize,
+    /// A statement gives it, which is kept nowhere in memory.
+    pub inside: bool,
+}
+
+pub struct Held<'v> {
+    values: &'v Values,
+    wanted: Vec<Option<Numbers>>,
+    bound: Bound,
+    /// By number of elements.
+    by_size: HashMap<usize, Vec<usize>>,
+    found: Vec<Option<(Place, Apart)>>,
+    /// What holds no value.
+    loose: Vec<(Place, Numbers)>,
+    /// Launches whose results have been shown, and those looked into.
+    shown: BTreeSet<usize>,
+    entered: BTreeSet<usize>,
+    /// Launches whose results are not what their kernels mean.
+    wrong_code: BTreeSet<usize>,
+}
+
+impl<'v> Held<'v> {
+    pub fn new(values: &'v Values, wanted: &[Option<Tensor>], bound: Bound) -> Held<'v> {
+        let wanted: Vec<Option<Numbers>> = (values.all.iter().zip(wanted))
+            .map(|(v, t)| t.as_ref().filter(|_| v.varies).and_then(Numbers::read))
+            .collect();
+        let mut by_size: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (at, numbers) in wanted.iter().enumerate().filter_map(|(at, n)| Some((at, n.as_ref()?))) {
+            by_size.entry(numbers.values.len()).or_default().push(at);
+        }
+        let found = vec![None; wanted.len()];
+        let (loose, shown, entered, wrong_code) = (vec![], BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Held { values, wanted, bound, by_size, found, loose, shown, entered, wrong_code }
+    }
+
+    pub fn wanted(&self, at: usize) -> Option<&Numbers> {
+        self.wanted[at].as_ref()
+    }
+
+    pub fn found(&self, at: usize) -> Option<(Place, Apart)> {
+        self.found[at]
+    }
+
+    pub fn n_found(&self) -> usize {
+        self.found.iter().flatten().count()
+    }
+
+    pub fn is_wrong_code(&self, launch: usize) -> bool {
+        self.wrong_code.contains(&launch)
+    }
+
+    /// The steps of the launches for a node that have not been looked into.
+    pub fn unseen(&self, node: &str, launches: &[Launch]) -> Vec<usize> {
+        let of = |(at, l): (usize, &Launch)| {
+            let new = !self.entered.contains(&at) && l.origins.iter().any(|o| o == node);
+            l.step.filter(|_| new)
+        };
+        launches.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// What is nearest to a value among what holds none, in the launches for its node.
+    pub fn nearest(&self, at: usize, launches: &[Launch]) -> Option<(Place, Apart)> {
+        let (wanted, node) = (self.wanted[at].as_ref()?, &self.values.all[at].node);
+        let of_node = self.loose.iter().filter(|(place, _)| launches[place.launch].origins.contains(node));
+        let measured = of_node.filter_map(|(place, n)| Some((*place, nearest(wanted, n, self.bound)?)));
+        measured.min_by(|a, b| a.1.abs_max.total_cmp(&b.1.abs_max).then(a.1.n_outside.cmp(&b.1.n_outside)))
+    }
+
+    pub fn results(&mut self, at: usize, launch: &Launch, results: &[Tensor]) {
+        if self.shown.insert(at) {
+            results.iter().for_each(|t| self.look(Place { launch: at, inside: false }, launch, t));
+        }
+    }
+
+    /// Evaluates the statements of a kernel on what the device gave it, and its results, which the device's should be.
+    pub fn inside(&mut self, at: usize, launch: &Launch, call: &KernelCall, results: &[Tensor]) -> Result<()> {
+        if !self.entered.insert(at) {
+            return Ok(());
+        }
+        for (meant, result) in call.interpret()?.iter().zip(results) {
+            let apart = Numbers::read(meant).zip(Numbers::read(result));
+            let apart = apart.and_then(|(meant, result)| meant.apart_in_place(&result, self.bound));
+            if apart.is_some_and(|apart| apart.n_outside > 0) {
+                self.wrong_code.insert(at);
+            }
+        }
+        let contract = call.kernel.class() == Class::Contract;
+        let stored = |k: usize| call.kernel.stores.iter().any(|s| s.value == k);
+        // The single products of a contraction are no value of anyone's; nor is what the device should have stored.
+        let wanted = |k, level| !(contract && level == Level::Point || self.is_wrong_code(at) && stored(k));
+        let statements = run_statements(call.kernel, call.symbols, call.args, &wanted)?;
+        statements.iter().flatten().for_each(|t| self.look(Place { launch: at, inside: true }, launch, t));
+        Ok(())
+    }
+
+    fn look(&mut self, place: Place, launch: &Launch, tensor: &Tensor) {
+        let Some(numbers) = Numbers::read(tensor) else { return };
+        let mut holds = false;
+        for &at in self.by_size.get(&numbers.values.len()).into_iter().flatten() {
+            let found = self.wanted[at].as_ref().and_then(|wanted| find(wanted, &numbers, self.bound));
+            holds |= found.is_some();
+            // The first place: what is computed again elsewhere is computed from other numbers.
+            self.found[at] = self.found[at].or(found.map(|apart| (place, apart)));
+        }
+        let values = &self.values.all;
+        let of_launch =
+            (0..values.len()).filter(|&at| self.found[at].is_none() && launch.origins.contains(&values[at].node));
+        for at in of_launch.collect::<Vec<_>>() {
+            let part = self.wanted[at].as_ref().and_then(|wanted| find_part(wanted, &numbers, self.bound));
+            holds |= part.is_some();
+            self.found[at] = part.map(|apart| (place, apart));
+        }
+        if !holds {
+            self.loose.push((place, numbers));
+        }
+    }
+}
+
+/// The device's bytes as the results that the kernel declares.
+pub fn containers(call: &KernelCall, launch: &Launch) -> Result<Vec<Tensor>> {
+    let one = |(container, bytes): (&sardonyx_dialects::flow::Container, &Vec<u8>)| {
+        let dims = numbers(&container.dims, call.symbols)?;
+        let n: usize = dims.iter().product();
+        let length = container.dtype.bytes_for(n).filter(|length| *length <= bytes.len());
+        let length = length.ok_or_else(|| Error::defect(format!("{} wrote less than its results", launch.kernel)))?;
+        Tensor::new(container.dtype, dims, bytes[..length].to_vec().into())
+    };
+    call.kernel.writes.iter().zip(&launch.results).map(one).collect()
+}
+
+fn numbers(dims: &[Dim], symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
+    dims.iter().map(|d| Ok(usize::try_from(d.eval(symbols)?).unwrap_or(0))).collect()
+}
+
+/// Statements times points.
+pub fn work(call: &KernelCall) -> Result<usize> {
+    let extents = [numbers(&call.kernel.outer, call.symbols)?, numbers(&call.kernel.inner, call.symbols)?].concat();
+    Ok(extents.into_iter().fold(call.kernel.body.len(), usize::saturating_mul))
+}

@@ -1,0 +1,147 @@
+//! model.onnx, inputs  =>  which node is the first whose value the compiled program has wrong
+//!
+//! The program is the one that is compiled anyway: nothing is marked as an output, so no fusion is other than it was.
+//! Each launch's results are kept as the device wrote them. Then the program is gone through once more with these in
+//! place of computing, and every value of the ONNX graph is looked for: among the results, and inside the kernels, whose
+//! statements the interpreter evaluates on what the device gave them. A value is recognised by its numbers (`alike`):
+//! rewrites move, merge and split, and none has to keep a record of that.
+//!
+//! A value that is nowhere is no fault by itself; a rewrite may have made do without it. It is one where a wrong output
+//! follows from it through values that are nowhere either. The first of these in topological order is where to look.
+
+mod alike;
+mod held;
+mod values;
+mod verdict;
+
+pub use alike::{Apart, Bound};
+pub use values::{Value, Values};
+pub use verdict::{Fault, Finding, Report, Row, State};
+
+use crate::compile::lower_model;
+use crate::import::DimRange;
+use crate::onnx::read_model;
+use crate::pipeline::{self, STAGES, Watch};
+use crate::{import::ParamStore, reference::param};
+use held::{Held, Launch, containers};
+use sardonyx_dialects::flow::{FlowOp, Program};
+use sardonyx_dialects::interp::{KernelCall, run_program_by};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::{Error, Result, Session, Tensor};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Statements times points of a kernel up to which it is looked into without a reason.
+const WORK_MAX: usize = 100_000_000;
+
+/// Values in which nothing was found that are looked for: behind the fault none is.
+const IN_VAIN_MAX: usize = 4;
+
+/// A model, and the program that it is compiled to.
+pub struct Layers {
+    pub values: Values,
+    program: Program,
+    params: ParamStore,
+}
+
+impl Layers {
+    pub fn read(path: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Layers> {
+        let values = Values::read(path, dims)?;
+        let (program, params) = program(path, dims).map_err(|e| e.file(path.display().to_string()))?;
+        Ok(Layers { values, program, params })
+    }
+
+    /// Runs the compiled model and compares. `wanted` are the values to compare with, by index.
+    pub fn compare(
+        &self,
+        session: &Session,
+        inputs: &[(String, Tensor)],
+        wanted: &[Option<Tensor>],
+        bound: Bound,
+    ) -> Result<Report> {
+        let (launches, outputs) = self.launches(session, inputs)?;
+        let mut held = Held::new(&self.values, wanted, bound);
+        let first = |call: &KernelCall| held::work(call).is_ok_and(|n| n <= WORK_MAX);
+        self.replay(&launches, inputs, &mut held, &first)?;
+        let wrong = verdict::wrong_outputs(&self.values, wanted, &outputs, bound);
+        // A wrong output leads to launches that are worth any work: those of the first value that is nowhere.
+        let mut n_in_vain = 0;
+        while n_in_vain < IN_VAIN_MAX {
+            let suspects = verdict::suspects(&self.values, &held, &wrong);
+            let unseen = |at: &usize| held.unseen(&self.values.all[*at].node, &launches);
+            let Some(steps) = suspects.iter().map(unseen).find(|steps| !steps.is_empty()) else { break };
+            let found = held.n_found();
+            self.replay(&launches, inputs, &mut held, &|call| steps.contains(&call.step))?;
+            n_in_vain += (held.n_found() == found) as usize;
+        }
+        Ok(verdict::report(&self.values, &held, &launches, wrong))
+    }
+
+    /// What the device wrote in each launch, and gave.
+    fn launches(&self, session: &Session, inputs: &[(String, Tensor)]) -> Result<(Vec<Launch>, Vec<(String, Tensor)>)> {
+        let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        let mut launches = vec![];
+        let outputs = session.run_watched("main", &given, &mut |launched| {
+            launches.push(Launch {
+                kernel: launched.kernel.to_string(),
+                origins: launched.origins.to_vec(),
+                results: launched.results,
+                step: None,
+            });
+            Ok(())
+        })?;
+        // The plan has the steps in the program's order; it leaves out carrying over what is always empty.
+        let mut rest = launches.iter_mut().peekable();
+        for (i, step) in self.program.steps.iter().enumerate() {
+            let FlowOp::Kernel(kernel) = &step.op else { continue };
+            let is_this = |l: &&mut Launch| l.origins == step.origins && l.results.len() == kernel.writes.len();
+            if let Some(launch) = rest.next_if(is_this) {
+                launch.step = Some(i);
+            }
+        }
+        match rest.next() {
+            None => Ok((launches, outputs)),
+            Some(launch) => Err(Error::defect(format!("the launch of {} is no step of the program", launch.kernel))),
+        }
+    }
+
+    /// Goes through the program with the device's results, shows them to `held`, and what is inside the kernels for
+    /// which `inside` is true.
+    fn replay(
+        &self,
+        launches: &[Launch],
+        inputs: &[(String, Tensor)],
+        held: &mut Held,
+        inside: &dyn Fn(&KernelCall) -> bool,
+    ) -> Result<()> {
+        let mut next = launches.iter().enumerate().peekable();
+        run_program_by(&self.program, &|name| param(&self.params, name), inputs, &mut |call| {
+            let Some((at, launch)) = next.next_if(|(_, l)| l.step == Some(call.step)) else {
+                return call.interpret();
+            };
+            let results = containers(call, launch)?;
+            held.results(at, launch, &results);
+            if inside(call) {
+                held.inside(at, launch, call, &results)?;
+            }
+            Ok(results)
+        })?;
+        Ok(())
+    }
+}
+
+/// The program as it is scheduled.
+fn program(path: &Path, dims: &BTreeMap<String, DimRange>) -> Result<(Program, ParamStore)> {
+    let model = read_model(path)?;
+    let context = sardonyx_passes::context();
+    context.attach_diagnostic_handler(|_| true);
+    let (mut module, params) = lower_model(&context, &model, dims)?;
+    let last = STAGES.iter().take_while(|(name, _)| *name != "schedule").last();
+    let stop_after = last.map(|(name, _)| name.to_string());
+    pipeline::run(&context, &mut module, &Watch { stop_after, ..Watch::default() }, &mut |_| Ok(()))?;
+    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let functions = raw.block(0).map_or(vec![], |b| b.operations());
+    let function = functions.into_iter().find(|op| op.name() == "func.func");
+    let function = function.ok_or_else(|| Error::defect("the module has no function"))?;
+    Ok((Program::read(function)?, params))
+}

@@ -1,0 +1,155 @@
+//! model.onnx, inputs  =>  every value of its graph, by the interpreter on the import or from given files
+
+use crate::compile::{graph, lower_model};
+use crate::import::{DimRange, ParamStore};
+use crate::onnx::{Model, ValueInfo, read_model};
+use crate::pipeline::{self, Watch};
+use crate::reference::param;
+use sardonyx_dialects::interp;
+use sardonyx_dialects::sdx::{Graph, Op};
+use sardonyx_runtime::tensor_io::{load_proto, load_tensor};
+use sardonyx_runtime::{Error, Result, Tensor};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// No pass has touched the program yet.
+pub const STAGE: &str = "onnx-to-sdx";
+
+/// What a node of the ONNX graph gives.
+#[derive(Clone, Debug)]
+pub struct Value {
+    pub name: String,
+    pub node: String,
+    pub op: String,
+    /// The values that the node reads, as indices into all of them; those of inputs and constants are not among them.
+    pub reads: Vec<usize>,
+    /// It follows from the inputs' contents; what follows from their shapes alone is known when the model is compiled.
+    pub varies: bool,
+}
+
+/// A model in which every value is an output.
+pub struct Values {
+    /// In topological order.
+    pub all: Vec<Value>,
+    /// The model's own outputs, with their values where a node gives them.
+    pub outputs: Vec<(String, Option<usize>)>,
+    graph: Graph,
+    params: ParamStore,
+}
+
+impl Values {
+    pub fn read(path: &Path, dims: &BTreeMap<String, DimRange>) -> Result<Values> {
+        read_model(path).and_then(|model| Values::of(&model, dims)).map_err(|e| e.file(path.display().to_string()))
+    }
+
+    fn of(model: &Model, dims: &BTreeMap<String, DimRange>) -> Result<Values> {
+        let (mut all, index) = list(model);
+        let outputs: Vec<(String, Option<usize>)> =
+            model.graph.outputs.iter().map(|o| (o.name.clone(), index.get(&o.name).copied())).collect();
+        let mut exposed = model.clone();
+        let hidden = all.iter().filter(|v| !outputs.iter().any(|(name, _)| *name == v.name));
+        exposed.graph.outputs.extend(hidden.map(|v| ValueInfo { name: v.name.clone(), ty: None }));
+        let context = sardonyx_passes::context();
+        context.attach_diagnostic_handler(|_| true);
+        let (mut module, params) = lower_model(&context, &exposed, dims)?;
+        let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };
+        pipeline::run(&context, &mut module, &watch, &mut |_| Ok(()))?;
+        let graph = graph(&module)?;
+        let varying = varying(&graph);
+        for (name, v) in &graph.outputs {
+            if let Some(&at) = index.get(name) {
+                all[at].varies = varying[v.index()];
+            }
+        }
+        Ok(Values { all, outputs, graph, params })
+    }
+
+    /// The values of one call, by index.
+    pub fn interpret(&self, inputs: &[(String, Tensor)]) -> Result<Vec<Option<Tensor>>> {
+        let outputs = interp::run(&self.graph, &|name| param(&self.params, name), inputs)?;
+        let mut by_name: HashMap<String, Tensor> = outputs.into_iter().collect();
+        Ok(self.all.iter().map(|v| by_name.remove(&v.name)).collect())
+    }
+
+    /// What the files of a folder say instead: `NAME.npy` or `NAME.pb`, where `NAME` is a value's (in a file of ONNX the
+    /// name within counts, if there is one), and `/` of a name may be a folder or an underscore.
+    pub fn given(&self, folder: &Path) -> Result<Vec<Option<Tensor>>> {
+        let mut files = vec![];
+        collect(folder, &mut files)?;
+        files.sort();
+        let mut by_name: HashMap<String, Tensor> = HashMap::new();
+        for file in files {
+            let stem = file.strip_prefix(folder).unwrap_or(&file).with_extension("").display().to_string();
+            let (name, tensor) = match file.extension().is_some_and(|e| e == "pb") {
+                true => {
+                    let proto = load_proto(&file)?;
+                    let name = if proto.name.is_empty() { stem } else { proto.name.clone() };
+                    (name, proto.to_tensor().map_err(|e| e.file(file.display().to_string()))?)
+                }
+                false => (stem, load_tensor(&file)?),
+            };
+            by_name.insert(plain(&name), tensor);
+        }
+        let found: Vec<Option<Tensor>> = self.all.iter().map(|v| by_name.remove(&plain(&v.name))).collect();
+        match found.iter().any(Option::is_some) {
+            true => Ok(found),
+            false => Err(Error::user("E0301", format!("{} holds no value of the model", folder.display()))
+                .help("name the files after values of the model: `NAME.npy` or `NAME.pb`")),
+        }
+    }
+}
+
+fn list(model: &Model) -> (Vec<Value>, HashMap<String, usize>) {
+    let (mut all, mut index): (Vec<Value>, HashMap<String, usize>) = (vec![], HashMap::new());
+    for node in &model.graph.nodes {
+        let reads: Vec<usize> = node.inputs.iter().flatten().filter_map(|name| index.get(name).copied()).collect();
+        for name in node.outputs.iter().flatten() {
+            index.insert(name.clone(), all.len());
+            let (node, op) = (node.name.clone(), node.op_type.clone());
+            all.push(Value { name: name.clone(), node, op, reads: reads.clone(), varies: false });
+        }
+    }
+    (all, index)
+}
+
+fn varying(graph: &Graph) -> Vec<bool> {
+    let mut out: Vec<bool> = vec![];
+    for (_, node) in graph.values() {
+        out.push(matches!(node.op, Op::Input { .. }) || node.args.iter().any(|a| out[a.index()]));
+    }
+    out
+}
+
+/// A name as a file can have it.
+fn plain(name: &str) -> String {
+    name.trim_start_matches('/').chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+fn collect(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<()> {
+    let fail = |e: std::io::Error| Error::io(folder, "read", &e);
+    for entry in std::fs::read_dir(folder).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let path = entry.path();
+        // Not through links: a folder may hold itself that way.
+        if entry.file_type().map_err(fail)?.is_dir() {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|e| e == "npy" || e == "pb") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_meet_as_files_write_them() {
+        assert_eq!(plain("/encoder/layer.0/Add_output_0"), "encoder_layer_0_Add_output_0");
+        assert_eq!(
+            plain("encoder/layer.0/Add_output_0"),
+            plain("_encoder_layer_0_Add_output_0".trim_start_matches('_'))
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! x + select(mask, 0, −∞) => select(mask, x, −∞),  mask as numbers => select(mask, 1, 0): forms of masks
+
+use super::expr::{Expr, Site, class, map, scalar, splat};
+use super::rule::Class::{Exact, FiniteOnly};
+use super::rule::{Rule, code, rule};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_runtime::DType;
+
+pub static RULES: &[Rule] = &[
+    rule("mask-by-choice", FiniteOnly, "(add ?x (select ?m 0 -inf)) <=> (select ?m ?x -inf)"),
+    rule("mask-by-opposite", FiniteOnly, "(add ?x (select ?m -inf 0)) <=> (select ?m -inf ?x)"),
+    rule("mask-of-mask", Exact, "(select ?a (select ?b ?x ?y) ?y) => (select (and ?a ?b) ?x ?y)"),
+    rule("choice-of-and", Exact, "(and ?a (not ?a)) => 0"),
+    code("choice-of-truth", Exact, "(convert ?x)", choice_of_truth),
+];
+
+/// convert(mask) to numbers => select(mask, 1, 0)
+fn choice_of_truth(s: &Site) -> Vec<Expr> {
+    let to = s.ty();
+    if s.ty_of(s.arg(0)).dtype != DType::Bool || to.dtype == DType::Bool {
+        return vec![];
+    }
+    let number = |v| scalar(to.dtype, v).map(|t| splat(t, &to.dims));
+    match (number(1.0), number(0.0)) {
+        (Some(one), Some(zero)) => vec![map(ScalarFn::Select, vec![class(s.arg(0)), one, zero])],
+        _ => vec![],
+    }
+}

@@ -1,0 +1,141 @@
+//! gather(x, iota) => slice(x),  gather(reshape(x[b, s], [b*s]), b·s + t) => x: lookups at positions that are known
+
+use super::expr::{Expr, Site, broadcast, class, transpose, typed};
+use super::language::ENode;
+use super::motion::merged_groups;
+use super::rule::Class::Exact;
+use super::rule::{Rule, code};
+use egg::Id;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::Op;
+use sardonyx_runtime::Dim;
+use sardonyx_runtime::dim::product;
+
+pub static RULES: &[Rule] = &[
+    code("gather-of-range", Exact, "(gather ?x iota)", gather_of_range),
+    code("gather-of-merged", Exact, "(gather (reshape ?x) affine)", gather_of_merged),
+];
+
+/// The value at i is offset + Σ by[axis] * i[axis].
+#[derive(Clone)]
+struct Affine {
+    offset: Dim,
+    by: Vec<Dim>,
+}
+
+const DEPTH_MAX: usize = 10;
+
+/// What is known of an integer value as a function of its position.
+fn affine(s: &Site, id: Id, depth: usize) -> Option<Affine> {
+    let rank = s.dims_of(id).len();
+    let flat = |offset: Dim| Affine { offset, by: vec![Dim::constant(0); rank] };
+    if let Some(t) = s.splat_tensor(id) {
+        return t.get_i64(0).map(|v| flat(Dim::constant(v)));
+    }
+    let depth = depth.checked_sub(1)?;
+    s.nodes(id).iter().find_map(|n| {
+        let arg = |i: usize| affine(s, n.args[i], depth);
+        match s.op_of(n) {
+            Op::Iota { axis } => {
+                let mut out = flat(Dim::constant(0));
+                out.by[*axis] = Dim::constant(1);
+                Some(out)
+            }
+            Op::Dims(list) => (list.len() == 1).then(|| flat(list[0].clone())),
+            Op::Map(ScalarFn::Add) => {
+                let (a, b) = (arg(0)?, arg(1)?);
+                let by = a.by.into_iter().zip(b.by).map(|(a, b)| a + b).collect();
+                Some(Affine { offset: a.offset + b.offset, by })
+            }
+            Op::Map(ScalarFn::Mul) => {
+                let (a, b) = (arg(0)?, arg(1)?);
+                let (scale, other) = match (constant(&a), constant(&b)) {
+                    (true, _) => (a.offset, b),
+                    (_, true) => (b.offset, a),
+                    (false, false) => return None,
+                };
+                let by = other.by.into_iter().map(|d| d * scale.clone()).collect();
+                Some(Affine { offset: other.offset * scale, by })
+            }
+            Op::Broadcast { dims } => {
+                let inner = arg(0)?;
+                let from = s.dims_of(n.args[0]);
+                let mut out = flat(inner.offset);
+                // A dimension of 1 that repeats has one position, 0.
+                let moved = dims.iter().zip(inner.by).zip(from).filter(|(_, d)| !d.is_const(1));
+                moved.for_each(|((&at, by), _)| out.by[at] = by);
+                Some(out)
+            }
+            Op::Reshape => {
+                let inner = arg(0)?;
+                let long =
+                    |id: Id| (0..s.dims_of(id).len()).filter(|&i| !s.dims_of(id)[i].is_const(1)).collect::<Vec<_>>();
+                let (from, to) = (long(n.args[0]), long(id));
+                let same = from.iter().map(|&i| &s.dims_of(n.args[0])[i]).eq(to.iter().map(|&i| &s.dims_of(id)[i]));
+                let mut out = flat(inner.offset);
+                from.iter().zip(&to).for_each(|(&f, &t)| out.by[t] = inner.by[f].clone());
+                same.then_some(out)
+            }
+            _ => None,
+        }
+    })
+}
+
+fn constant(a: &Affine) -> bool {
+    a.by.iter().all(|d| d.is_const(0))
+}
+
+/// gather(x, offset + step * i) => slice(x)
+fn gather_of_range(s: &Site) -> Vec<Expr> {
+    let Op::Gather { axis } = s.op() else { return vec![] };
+    let Some(index) = (s.dims_of(s.arg(1)).len() == 1).then(|| affine(s, s.arg(1), DEPTH_MAX)).flatten() else {
+        return vec![];
+    };
+    let rank = s.ty().rank();
+    let Some(step) = index.by[0].as_const().filter(|s| *s != 0) else { return vec![] };
+    let (mut starts, mut steps) = (vec![Dim::constant(0); rank], vec![1; rank]);
+    (starts[*axis], steps[*axis]) = (index.offset, step);
+    vec![typed(Op::Slice { starts, steps }, s.ty().clone(), vec![class(s.arg(0))])]
+}
+
+/// gather(reshape(x[b, s], [b*s]), s * i + j) at [i, …, j] => x repeated over the other dimensions
+fn gather_of_merged(s: &Site) -> Vec<Expr> {
+    let Op::Gather { axis } = s.op() else { return vec![] };
+    let mut out = vec![];
+    for (_, merged) in s.find(s.arg(0), |op| (*op == Op::Reshape).then_some(())) {
+        let Some(index) = affine(s, s.arg(1), DEPTH_MAX).filter(|a| a.offset.is_const(0)) else { return out };
+        out.extend(unmerged(s, *axis, merged, &index));
+    }
+    out
+}
+
+fn unmerged(s: &Site, axis: usize, merged: &ENode, index: &Affine) -> Option<Expr> {
+    let x = merged.args[0];
+    let (dims, flat) = (s.dims_of(x), s.dims_of(s.arg(0)));
+    // Exporters add dimensions of 1 behind the flat one; x has none for them.
+    let last = flat.iter().rposition(|d| !d.is_const(1)).unwrap_or(0).max(axis);
+    let groups = merged_groups(dims, &flat[..=last])?;
+    let (index_dims, group) = (s.dims_of(s.arg(1)), groups[axis].clone());
+    let mut at = vec![];
+    for i in 0..dims.len() {
+        if !group.contains(&i) {
+            // Dimensions before the index keep their place, those behind it follow it.
+            let own = groups.iter().position(|g| g.contains(&i) && g.len() == 1)?;
+            at.push(if own < axis { own } else { own + index_dims.len() - 1 });
+            continue;
+        }
+        let stride = product(&dims[i + 1..group.end]);
+        let varies = |d: &usize| !index.by[*d].is_const(0) && !index_dims[*d].is_const(1);
+        let along = (0..index_dims.len()).find(|d| varies(d) && index.by[*d] == stride && index_dims[*d] == dims[i]);
+        at.push(axis + along.filter(|d| !at.contains(&(axis + d)))?);
+    }
+    // Every dimension along which the index varies is one of x.
+    let varying = (0..index_dims.len()).filter(|d| !index.by[*d].is_const(0) && !index_dims[*d].is_const(1)).count();
+    if varying != group.len() {
+        return None;
+    }
+    let mut order: Vec<usize> = (0..at.len()).collect();
+    order.sort_by_key(|&i| at[i]);
+    let sorted: Vec<usize> = order.iter().map(|&i| at[i]).collect();
+    Some(broadcast(transpose(class(x), order), sorted, &s.ty().dims))
+}

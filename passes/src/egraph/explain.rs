@@ -1,0 +1,124 @@
+//! a node's name  =>  the rules that made its operation what it is, in order
+
+use super::language::{EGraph, ENode};
+use super::rule::Rule;
+use super::saturate::{Run, Step};
+use super::table::{OpId, names};
+use egg::Id;
+use sardonyx_dialects::sdx::{Graph, Op};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What became of the nodes of a function: each with its origins, and the rules between what was and what is.
+#[derive(Clone, Debug, Default)]
+pub struct Explanations {
+    pub nodes: Vec<Explanation>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    pub origins: Vec<String>,
+    pub operation: String,
+    pub chain: Vec<Link>,
+}
+
+/// `before`, by a rule, is `after`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub rule: &'static str,
+    pub class: &'static str,
+    pub before: String,
+    pub after: String,
+}
+
+/// `sdx.contract "abc,dc->abd"`
+pub fn shown(op: &Op) -> String {
+    match op {
+        Op::Map(f) => format!("sdx.map \"{}\"", f.name()),
+        Op::Contract(spec) => format!("sdx.contract \"{spec}\""),
+        Op::Transpose { perm } => format!("sdx.transpose {perm:?}"),
+        Op::Broadcast { dims } => format!("sdx.broadcast to {dims:?}"),
+        Op::Reduce { f, axes } => format!("sdx.reduce \"{}\" axes {axes:?}", f.name()),
+        Op::Param { name } | Op::Input { name } => format!("{} \"{name}\"", names(op)[0]),
+        Op::Concat { axis } | Op::Gather { axis } | Op::Append { axis } | Op::Iota { axis } => {
+            format!("{} axis {axis}", op.name())
+        }
+        Op::Const(_) | Op::Dims(_) | Op::Convert | Op::Slice { .. } | Op::Pad { .. } => op.name().into(),
+        Op::Reshape | Op::Bind { .. } => op.name().into(),
+    }
+}
+
+/// `nodes`: what the e-graph holds for each node of the new graph.
+pub fn explanations(
+    egraph: &EGraph,
+    rules: &[Rule],
+    run: &Run,
+    before: (&Graph, &[Id]),
+    after: (&Graph, &[(Id, ENode)]),
+) -> Explanations {
+    let mut steps: BTreeMap<Id, Vec<&Step>> = BTreeMap::new();
+    for step in &run.steps {
+        steps.entry(egraph.find(step.class)).or_default().push(step);
+    }
+    let mut was: BTreeMap<Id, Vec<OpId>> = BTreeMap::new();
+    for (v, _) in before.0.values() {
+        let id = before.1[v.index()];
+        was.entry(egraph.find(id)).or_default().push(egraph.id_to_node(id).op);
+    }
+    let explain = |(node, (class, made)): (&sardonyx_dialects::sdx::Node, &(Id, ENode))| {
+        let (none, nothing) = (vec![], vec![]);
+        let steps = steps.get(class).unwrap_or(&none);
+        let path = path(was.get(class).unwrap_or(&nothing), made.op, steps);
+        let op = |id: OpId| shown(egraph.analysis.table.op(id));
+        let link = |s: &&Step| Link {
+            rule: rules[s.rule].name,
+            class: rules[s.rule].class.name(),
+            before: op(s.from),
+            after: op(s.to),
+        };
+        let chain = path.iter().map(link).collect();
+        Explanation { origins: node.origins.clone(), operation: shown(&node.op), chain }
+    };
+    Explanations { nodes: after.0.nodes.iter().zip(after.1).map(explain).collect() }
+}
+
+/// The fewest steps from an operation that the class had to the one that it has; none where a rule of another value
+/// made it.
+fn path<'a>(from: &[OpId], to: OpId, steps: &[&'a Step]) -> Vec<&'a Step> {
+    let mut came: BTreeMap<OpId, Option<&'a Step>> = from.iter().map(|&op| (op, None)).collect();
+    let mut queue: VecDeque<OpId> = from.iter().copied().collect();
+    // What began with a rule of another value has its own beginning.
+    if from.is_empty() {
+        queue.extend(steps.first().map(|s| s.from));
+        came.extend(queue.iter().map(|&op| (op, None)));
+    }
+    while let Some(op) = queue.pop_front() {
+        for step in steps.iter().filter(|s| s.from == op) {
+            came.entry(step.to).or_insert_with(|| {
+                queue.push_back(step.to);
+                Some(step)
+            });
+        }
+    }
+    let (mut out, mut at) = (vec![], to);
+    while let Some(Some(step)) = came.get(&at) {
+        out.push(*step);
+        at = step.from;
+    }
+    out.reverse();
+    out
+}
+
+impl Explanations {
+    /// Lines of text about the nodes that carry an ONNX node's name; none where no node does.
+    pub fn of(&self, name: &str) -> Vec<String> {
+        let mut out = vec![];
+        for e in self.nodes.iter().filter(|e| e.origins.iter().any(|o| o == name)) {
+            out.push(format!("{}: {}", name, e.operation));
+            if e.chain.is_empty() {
+                out.push("  as it was".into());
+            }
+            out.extend(e.chain.iter().map(|l| format!("  {} => {} by {} ({})", l.before, l.after, l.rule, l.class)));
+        }
+        out
+    }
+}

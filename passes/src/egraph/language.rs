@@ -1,0 +1,271 @@
+//! sdx graph  =>  e-graph: nodes are (operation, attributes, operands), classes know type, contents, range, constness
+
+use super::range::{self, EXTENT_MAX, Range};
+use super::table::{OpId, Table, TypeId, spelled_alike};
+use egg::{Analysis, DidMerge, Id, Language};
+use sardonyx_dialects::interp;
+use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, infer};
+use sardonyx_runtime::{DType, Dim, Tensor};
+use std::collections::BTreeMap;
+
+/// An operation of the table on classes of values. A new operation of the dialect needs nothing here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ENode {
+    pub op: OpId,
+    pub args: Box<[Id]>,
+}
+
+impl Language for ENode {
+    type Discriminant = OpId;
+
+    fn discriminant(&self) -> OpId {
+        self.op
+    }
+
+    fn matches(&self, other: &ENode) -> bool {
+        self.op == other.op && self.args.len() == other.args.len()
+    }
+
+    fn children(&self) -> &[Id] {
+        &self.args
+    }
+
+    fn children_mut(&mut self) -> &mut [Id] {
+        &mut self.args
+    }
+}
+
+pub type EGraph = egg::EGraph<ENode, Facts>;
+
+/// What is known of a class.
+#[derive(Clone, Debug)]
+pub struct Data {
+    pub ty: TypeId,
+    /// All elements, where they are few and constant.
+    pub value: Option<Tensor>,
+    /// The one value (of rank 0) that every element has.
+    pub splat: Option<Tensor>,
+    pub range: Range,
+    /// Depends on parameters alone.
+    pub constant: bool,
+    /// The first node of the function that it, or what rules made it for, comes from.
+    pub origin: usize,
+    narrowings: u8,
+}
+
+/// A range that improves around a cycle may do so without end.
+const NARROWINGS_MAX: u8 = 8;
+
+/// Beyond this many elements contents are not followed.
+const ELEMENTS_MAX: usize = 64;
+
+#[derive(Default)]
+pub struct Facts {
+    pub table: Table,
+    /// Lower bounds of the symbols.
+    lows: BTreeMap<String, i64>,
+    /// Classes that changed since the last look.
+    pub dirty: Vec<Id>,
+    /// What is added now comes from that node of the function.
+    pub origin: usize,
+    /// The classes of the function's results.
+    pub outputs: Vec<Id>,
+    /// What two rules, or a rule and the graph, disagreed on.
+    pub defect: Option<String>,
+}
+
+impl Facts {
+    pub fn new(graph: &Graph) -> Facts {
+        Facts { lows: graph.symbols.iter().map(|(n, s)| (n.clone(), s.lo)).collect(), ..Facts::default() }
+    }
+
+    pub fn symbol_lo(&self, name: &str) -> i64 {
+        self.lows.get(name).copied().unwrap_or(0)
+    }
+
+    fn bounds(&self, d: &Dim) -> (f64, f64) {
+        match d.as_const() {
+            Some(c) => (c as f64, c as f64),
+            None => (d.lower_bound(&|s| self.symbol_lo(s)).unwrap_or(0).max(0) as f64, EXTENT_MAX),
+        }
+    }
+
+    fn value(&self, op: &Op, ty: &TensorType, args: &[&Data]) -> Option<Tensor> {
+        if let Op::Const(t) = op {
+            return Some(t.clone());
+        }
+        let dims = ty.static_dims()?;
+        let few = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).is_some_and(|n| n <= ELEMENTS_MAX);
+        let values: Vec<Tensor> = args.iter().map(|a| a.value.clone()).collect::<Option<_>>()?;
+        (few && !values.is_empty()).then(|| evaluate(op, ty, &values)).flatten()
+    }
+
+    fn splat(&self, op: &Op, ty: &TensorType, args: &[&Data]) -> Option<Tensor> {
+        let scalars = || args.iter().map(|a| a.splat.clone()).collect::<Option<Vec<Tensor>>>();
+        match op {
+            Op::Const(t) => uniform(t),
+            Op::Map(_) | Op::Convert => evaluate(op, &TensorType::new(ty.dtype, vec![]), &scalars()?),
+            Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Gather { .. } => {
+                args[0].splat.clone()
+            }
+            Op::Concat { .. } => {
+                let all = scalars()?;
+                all.iter().all(|t| *t == all[0]).then(|| all[0].clone())
+            }
+            Op::Pad { .. } => {
+                let all = scalars()?;
+                (all[0] == all[1]).then(|| all[0].clone())
+            }
+            Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
+            Op::Append { .. } | Op::Iota { .. } | Op::Bind { .. } => None,
+        }
+    }
+
+    fn range(&self, op: &Op, ty: &TensorType, args: &[&Data], same: bool) -> Range {
+        let ranges: Vec<Range> = args.iter().map(|a| a.range).collect();
+        let operand = |i: usize| self.table.ty(args[i].ty);
+        match op {
+            Op::Const(t) => Range::of((0..t.len()).filter_map(|i| t.get_f64(i))),
+            Op::Dims(list) => list.iter().fold(Range::of([].into_iter()), |r, d| {
+                let (lo, hi) = self.bounds(d);
+                // A negative constant has its value; a difference of symbols may be anything.
+                let sure = d.as_const().is_some() || d.lower_bound(&|s| self.symbol_lo(s)).is_some_and(|l| l >= 0);
+                r.union(if sure { Range::new(lo, hi) } else { Range::any(DType::I64) })
+            }),
+            Op::Map(f) => range::map(*f, &ranges, same, operand(0).dtype, ty.dtype),
+            Op::Convert => range::convert(ranges[0], operand(0).dtype, ty.dtype),
+            Op::Reduce { f, axes } => {
+                let bounds: Vec<(f64, f64)> = axes.iter().map(|&a| self.bounds(&operand(0).dims[a])).collect();
+                let empty = bounds.iter().any(|(lo, _)| *lo < 1.0);
+                range::reduce(*f, ranges[0], empty, bounds.iter().map(|b| b.1).product(), ty.dtype)
+            }
+            Op::Gather { .. } | Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {
+                ranges[0]
+            }
+            Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } => {
+                ranges[1..].iter().fold(ranges[0], |r, o| r.union(*o))
+            }
+            Op::Iota { axis } => Range::new(0.0, (self.bounds(&ty.dims[*axis]).1 - 1.0).max(0.0)),
+            Op::Input { .. } | Op::Param { .. } | Op::Contract(_) | Op::Bind { .. } => Range::any(ty.dtype),
+        }
+    }
+}
+
+/// The one value of all elements, where there is one.
+fn uniform(t: &Tensor) -> Option<Tensor> {
+    let width = (t.dtype().bits() / 8) as usize;
+    let first = (width > 0 && !t.is_empty()).then(|| t.bytes().slice(..width))?;
+    let same = t.bytes().chunks(width).all(|c| c == &first[..]);
+    same.then(|| Tensor::new(t.dtype(), vec![], first).ok()).flatten()
+}
+
+/// By the interpreter; `None` where it refuses, as for element types without arithmetic.
+fn evaluate(op: &Op, ty: &TensorType, args: &[Tensor]) -> Option<Tensor> {
+    let node = Node { op: op.clone(), args: vec![], ty: ty.clone(), origins: vec![] };
+    interp::evaluate(&node, args, &|_| None).ok()
+}
+
+impl Analysis<ENode> for Facts {
+    type Data = Data;
+
+    fn make(egraph: &mut EGraph, enode: &ENode, _id: Id) -> Data {
+        let facts = &egraph.analysis;
+        let (op, ty) = (facts.table.op(enode.op), facts.table.ty_of(enode.op));
+        let args: Vec<&Data> = enode.args.iter().map(|a| &egraph[*a].data).collect();
+        let same = enode.args.len() >= 2 && egraph.find(enode.args[0]) == egraph.find(enode.args[1]);
+        let full = facts.table.ty(ty);
+        let value = facts.value(op, full, &args);
+        let splat = value.as_ref().and_then(uniform).or_else(|| facts.splat(op, full, &args));
+        let decided = full.dtype == DType::Bool && splat.is_none() && !enode.args.is_empty();
+        let known = if decided { facts.range(op, full, &args, same) } else { Range::any(DType::Bool) };
+        let splat = if known.lo == known.hi { Some(Tensor::scalar(known.lo != 0.0)) } else { splat };
+        let held = splat.as_ref().and_then(|t| t.get_f64(0));
+        let constant = match op {
+            Op::Param { .. } | Op::Const(_) => true,
+            Op::Input { .. } | Op::Bind { .. } | Op::Append { .. } | Op::Dims(_) | Op::Iota { .. } => false,
+            _ => full.static_dims().is_some() && args.iter().all(|a| a.constant),
+        };
+        let range = match held {
+            Some(v) if !v.is_nan() && v.abs() < EXTENT_MAX => Range::new(v, v),
+            _ => facts.range(op, full, &args, same),
+        };
+        Data { ty, value, splat, range, constant, origin: facts.origin, narrowings: 0 }
+    }
+
+    fn merge(&mut self, to: &mut Data, from: Data) -> DidMerge {
+        if to.ty != from.ty && self.defect.is_none() {
+            let (a, b) = (self.table.ty(to.ty), self.table.ty(from.ty));
+            self.defect = Some(format!("a value of type {a} was said to equal one of type {b}"));
+        }
+        let mut did = DidMerge(false, false);
+        let meet = to.range.intersection(from.range);
+        // Contradictory facts are of a place that no call reaches, or a defect that the harness finds.
+        let meet = if meet.lo <= meet.hi { meet } else { to.range };
+        if meet != to.range && to.narrowings < NARROWINGS_MAX {
+            (to.range, to.narrowings) = (meet, to.narrowings + 1);
+            did.0 = true;
+        }
+        did.1 |= meet != from.range;
+        for (mine, other) in [(&mut to.value, &from.value), (&mut to.splat, &from.splat)] {
+            did.0 |= mine.is_none() && other.is_some();
+            did.1 |= mine.is_some() && other.is_none();
+            *mine = mine.take().or_else(|| other.clone());
+        }
+        // Who asks where a value comes from needs no analysis of its users again.
+        to.origin = to.origin.min(from.origin);
+        did.0 |= from.constant && !to.constant;
+        did.1 |= to.constant && !from.constant;
+        to.constant |= from.constant;
+        did
+    }
+
+    /// Contents that are known become nodes of the class: equal constants are one class, however they were computed.
+    fn modify(egraph: &mut EGraph, id: Id) {
+        egraph.analysis.dirty.push(id);
+        let data = &egraph[id].data;
+        let ty = data.ty;
+        if let Some(value) = data.value.clone() {
+            let node = ENode { op: egraph.analysis.table.op_id(Op::Const(value), ty), args: [].into() };
+            let constant = egraph.add(node);
+            egraph.union(id, constant);
+        } else if let Some(scalar) = data.splat.clone() {
+            let scalar_ty = egraph.analysis.table.type_id(&TensorType::new(scalar.dtype(), vec![]));
+            let op = egraph.analysis.table.op_id(Op::Const(scalar), scalar_ty);
+            let scalar = egraph.add(ENode { op, args: [].into() });
+            let op = egraph.analysis.table.op_id(Op::Broadcast { dims: vec![] }, ty);
+            let repeated = egraph.add(ENode { op, args: [scalar].into() });
+            egraph.union(id, repeated);
+        }
+    }
+}
+
+/// Adds an operation whose type is inferred (and, where it is declared, checked).
+pub fn add(egraph: &mut EGraph, op: Op, args: &[Id], declared: Option<&TensorType>) -> Result<Id, String> {
+    let types: Vec<&TensorType> = args.iter().map(|a| egraph.analysis.table.ty(egraph[*a].data.ty)).collect();
+    let ty = infer::result_type(&op, &types, declared)?;
+    if ty.dims.iter().any(|d| d.is_overflow() || d.as_const().is_some_and(|c| c < 0)) {
+        return Err(format!("the type {ty} has no values"));
+    }
+    let op = match op {
+        Op::Contract(spec) => Op::Contract(spelled_alike(&spec)),
+        other => other,
+    };
+    let table = &mut egraph.analysis.table;
+    let ty = table.type_id(&ty);
+    let op = table.op_id(op, ty);
+    Ok(egraph.add(ENode { op, args: args.into() }))
+}
+
+/// The e-graph of a function, and the class of each of its values.
+pub fn load(graph: &Graph) -> Result<(EGraph, Vec<Id>), String> {
+    let mut egraph = EGraph::new(Facts::new(graph));
+    let mut ids: Vec<Id> = vec![];
+    for (i, node) in graph.nodes.iter().enumerate() {
+        egraph.analysis.origin = i;
+        let args: Vec<Id> = node.args.iter().map(|a| ids[a.index()]).collect();
+        ids.push(add(&mut egraph, node.op.clone(), &args, Some(&node.ty))?);
+    }
+    egraph.analysis.outputs = graph.outputs.iter().map(|(_, v)| ids[v.index()]).collect();
+    egraph.rebuild();
+    Ok((egraph, ids))
+}

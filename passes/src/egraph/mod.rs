@@ -1,0 +1,156 @@
+//! sdx  =>  e-graph of everything that it equals by the rules  =>  the cheapest sdx
+//!
+//! The tables of rules are files by topic; a rule is a line. Limits end the search, never with an error: what was found
+//! until then is there to choose from, the function as it was among it.
+
+mod activation;
+mod algebra;
+mod attention;
+mod contraction;
+mod cost;
+mod embedding;
+mod explain;
+mod expr;
+mod extract;
+mod language;
+mod merging;
+mod motion;
+mod normal;
+mod normalisation;
+mod quantisation;
+mod range;
+mod rebuild;
+mod rotary;
+mod rule;
+mod saturate;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use cost::Rates;
+pub use explain::{Explanation, Explanations, Link};
+pub use rule::Class;
+
+use crate::Rewrites;
+use extract::Budget;
+use rule::{Compiled, Rule};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::sdx::Graph;
+use sardonyx_runtime::{Error, Result};
+use saturate::Limits;
+
+/// Sorted by topic; a rule's name is in one of them only.
+static TOPICS: &[&[Rule]] = &[
+    activation::RULES,
+    algebra::RULES,
+    attention::RULES,
+    contraction::RULES,
+    embedding::RULES,
+    merging::RULES,
+    motion::RULES,
+    normalisation::RULES,
+    quantisation::RULES,
+    rotary::RULES,
+];
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub rates: Rates,
+    /// Rules that hold for finite values apply everywhere, not only where finiteness is proved.
+    pub allow_finite: bool,
+    /// Nodes of the e-graph, as a multiple of the function's.
+    pub growth_max: usize,
+    pub iterations_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { rates: Rates::default(), allow_finite: false, growth_max: 8, iterations_max: 16 }
+    }
+}
+
+/// What an optimisation did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub nodes_before: usize,
+    pub nodes_after: usize,
+    pub egraph_nodes: usize,
+    pub iterations: usize,
+    /// A limit ended the search.
+    pub limited: bool,
+    /// The extraction is proved to be the cheapest.
+    pub proved: bool,
+    pub cost_before: u64,
+    pub cost_after: u64,
+    /// How many equalities each rule found.
+    pub fired: Vec<(String, usize)>,
+    pub explanations: Explanations,
+}
+
+/// Fuel counts the equalities that rules find: those beyond it are not there to choose from.
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
+        if !crate::is_sdx(function) || !rewrites.has_fuel() {
+            return Ok(None);
+        }
+        let allow = &mut |rule: &'static str, origins: &[String]| rewrites.allow(rule, origins);
+        let (graph, _) = optimise_within(&Graph::read(function)?, &Options::default(), allow)?;
+        graph.write(function.context()).map(Some)
+    })
+}
+
+/// Why the operations that now carry an ONNX node's name are what they are, one line each; of a module of sdx functions.
+pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
+    let Some(block) = module.block(0) else { return Ok(vec![]) };
+    let mut out = vec![];
+    for function in block.operations().into_iter().filter(|op| op.name() == "func.func" && crate::is_sdx(*op)) {
+        let (_, report) = optimise(&Graph::read(function)?, &Options::default())?;
+        out.extend(report.explanations.of(name));
+    }
+    match out.is_empty() {
+        false => Ok(out),
+        true => Err(Error::user("E0001", format!("no operation comes from a node `{name}`"))
+            .help("the names are the locations of the operations: --print-locations")),
+    }
+}
+
+/// The cheapest graph that was found. An error is a defect: two sides of a rule that differ in type.
+pub fn optimise(graph: &Graph, options: &Options) -> Result<(Graph, Report)> {
+    optimise_within(graph, options, &mut |_, _| true)
+}
+
+type Allow<'a> = &'a mut dyn FnMut(&'static str, &[String]) -> bool;
+
+/// `allow`: asked before each equality, with the rule's name and the ONNX nodes that the value stands for.
+fn optimise_within(graph: &Graph, options: &Options, allow: Allow) -> Result<(Graph, Report)> {
+    let rules: Vec<Rule> = TOPICS.iter().flat_map(|t| t.iter().copied()).collect();
+    let compiled: Vec<Compiled> = rule::compile(&rules);
+    let defect = |what: String| Error::defect(format!("the e-graph of `{}`: {what}", graph.name));
+    let (mut egraph, ids) = language::load(graph).map_err(defect)?;
+    let limits = Limits {
+        nodes_max: 2000 + options.growth_max * graph.nodes.len(),
+        iterations_max: options.iterations_max,
+        sites_max: 500 + graph.nodes.len(),
+    };
+    let mut ask = |rule: usize, node: usize| allow(rules[rule].name, &graph.nodes[node].origins);
+    let run = saturate::saturate(&mut egraph, &compiled, &limits, options.allow_finite, &mut ask).map_err(defect)?;
+    let budget = Budget { choices_max: 30, exact_steps_max: 200_000, refine_steps_max: 20_000_000 };
+    let fired = compiled.iter().zip(&run.fired).filter(|(_, n)| **n > 0);
+    let mut report = Report {
+        nodes_before: graph.nodes.len(),
+        nodes_after: graph.nodes.len(),
+        egraph_nodes: egraph.total_number_of_nodes(),
+        iterations: run.iterations,
+        limited: run.limited,
+        fired: fired.map(|(c, n)| (c.name.clone(), *n)).collect(),
+        ..Report::default()
+    };
+    let Some(rebuilt) = rebuild::rebuild(&egraph, graph, &ids, &options.rates, &budget) else {
+        return Ok((graph.clone(), report));
+    };
+    report.nodes_after = rebuilt.graph.nodes.len();
+    (report.cost_before, report.cost_after) = (rebuilt.cost_before, rebuilt.cost_after);
+    report.proved = rebuilt.proved;
+    report.explanations = explain::explanations(&egraph, &rules, &run, (graph, &ids), (&rebuilt.graph, &rebuilt.nodes));
+    Ok((rebuilt.graph, report))
+}

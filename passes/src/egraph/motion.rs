@@ -1,0 +1,284 @@
+//! transpose(transpose(x)) => transpose(x),  map(broadcast(x)) => broadcast(map(x)): values that only move
+
+use super::expr::{Expr, Site, broadcast, class, map, op, reshape, transpose, typed};
+use super::rule::Class::Exact;
+use super::rule::{Rule, code};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{Op, TensorType};
+use sardonyx_runtime::Dim;
+use sardonyx_runtime::dim::product;
+use std::ops::Range;
+
+pub static RULES: &[Rule] = &[
+    code("still-broadcast", Exact, "(broadcast ?x)", still),
+    code("still-convert", Exact, "(convert ?x)", still),
+    code("still-concat", Exact, "(concat ?x)", still),
+    code("still-reshape", Exact, "(reshape ?x)", still),
+    code("still-transpose", Exact, "(transpose ?x)", still_transpose),
+    code("still-slice", Exact, "(slice ?x)", still_slice),
+    code("compose-broadcasts", Exact, "(broadcast (broadcast ?x))", compose_broadcasts),
+    code("compose-reshapes", Exact, "(reshape (reshape ?x))", compose_reshapes),
+    code("compose-slices", Exact, "(slice (slice ?x))", compose_slices),
+    code("compose-transposes", Exact, "(transpose (transpose ?x))", compose_transposes),
+    code("broadcast-of-units", Exact, "(broadcast (reshape ?x))", broadcast_of_units),
+    code("broadcast-as-reshape", Exact, "(broadcast ?x)", broadcast_as_reshape),
+    code("reshape-of-broadcast", Exact, "(reshape (broadcast ?x))", reshape_of_broadcast),
+    code("transpose-of-broadcast", Exact, "(transpose (broadcast ?x))", transpose_of_broadcast),
+    code("transpose-of-units", Exact, "(transpose ?x)", transpose_of_units),
+    code("transpose-of-merged", Exact, "(transpose (reshape ?x))", transpose_of_merged),
+    code("map-before-broadcast", Exact, "(map (broadcast#1 ?x) (broadcast#1 ?y))", map_before_broadcast),
+    code("map-before-reshape", Exact, "(map (reshape#1 ?x) (reshape#1 ?y))", map_before_motion),
+    code("map-before-transpose", Exact, "(map (transpose#1 ?x) (transpose#1 ?y))", map_before_motion),
+    code("scale-behind-broadcast", Exact, "(broadcast (mul ?x splat))", scale_behind),
+    code("scale-behind-reshape", Exact, "(reshape (mul ?x splat))", scale_behind),
+    code("scale-behind-transpose", Exact, "(transpose (mul ?x splat))", scale_behind),
+    code("convert-before-motion", Exact, "(convert (broadcast ?x))", convert_before_motion),
+    code("convert-before-reshape", Exact, "(convert (reshape ?x))", convert_before_motion),
+    code("convert-before-transpose", Exact, "(convert (transpose ?x))", convert_before_motion),
+    code("reduce-of-transpose", Exact, "(reduce (transpose ?x))", reduce_of_transpose),
+];
+
+/// Motion that moves nothing.
+fn still(s: &Site) -> Vec<Expr> {
+    let still = s.node.args.len() == 1 && s.ty_of(s.arg(0)) == s.ty();
+    if still { vec![class(s.arg(0))] } else { vec![] }
+}
+
+fn still_transpose(s: &Site) -> Vec<Expr> {
+    let Op::Transpose { perm } = s.op() else { return vec![] };
+    let still = perm.iter().enumerate().all(|(i, &p)| i == p);
+    if still { vec![class(s.arg(0))] } else { vec![] }
+}
+
+fn still_slice(s: &Site) -> Vec<Expr> {
+    let Op::Slice { starts, steps } = s.op() else { return vec![] };
+    let from_start = starts.iter().all(|d| d.is_const(0)) && steps.iter().all(|&s| s == 1);
+    if from_start { still(s) } else { vec![] }
+}
+
+/// broadcast(broadcast(x)) => broadcast(x)
+fn compose_broadcasts(s: &Site) -> Vec<Expr> {
+    let Op::Broadcast { dims: outer } = s.op() else { return vec![] };
+    let inner = s.find(s.arg(0), |op| if let Op::Broadcast { dims } = op { Some(dims) } else { None });
+    inner.map(|(d, n)| broadcast(class(n.args[0]), d.iter().map(|&d| outer[d]).collect(), &s.ty().dims)).collect()
+}
+
+/// reshape(reshape(x)) => reshape(x)
+fn compose_reshapes(s: &Site) -> Vec<Expr> {
+    let inner = s.find(s.arg(0), |op| (*op == Op::Reshape).then_some(()));
+    inner.map(|(_, n)| reshape(class(n.args[0]), &s.ty().dims)).collect()
+}
+
+/// transpose(transpose(x, p), q) => transpose(x, p[q])
+fn compose_transposes(s: &Site) -> Vec<Expr> {
+    let Op::Transpose { perm: outer } = s.op() else { return vec![] };
+    let inner = s.find(s.arg(0), |op| if let Op::Transpose { perm } = op { Some(perm) } else { None });
+    inner.map(|(p, n)| transpose(class(n.args[0]), outer.iter().map(|&q| p[q]).collect())).collect()
+}
+
+/// slice(slice(x)) => slice(x)
+fn compose_slices(s: &Site) -> Vec<Expr> {
+    let Op::Slice { starts, steps } = s.op() else { return vec![] };
+    let inner = s.find(s.arg(0), |op| if let Op::Slice { starts, steps } = op { Some((starts, steps)) } else { None });
+    let compose = |((from, by), n): ((&Vec<Dim>, &Vec<i64>), &super::language::ENode)| {
+        let start = |i: usize| from[i].clone() + starts[i].clone() * Dim::constant(by[i]);
+        let step = |i: usize| steps[i].checked_mul(by[i]);
+        let steps = (0..steps.len()).map(step).collect::<Option<Vec<i64>>>()?;
+        let op = Op::Slice { starts: (0..steps.len()).map(start).collect(), steps };
+        Some(typed(op, s.ty().clone(), vec![class(n.args[0])]))
+    };
+    inner.filter_map(compose).collect()
+}
+
+/// Where each dimension of `from` stands among those of `to`, if `to` has nothing else but dimensions of 1.
+pub fn unit_places(from: &[Dim], to: &[Dim]) -> Option<Vec<usize>> {
+    let mut at = 0;
+    let mut places = vec![];
+    for d in from.iter() {
+        // A dimension of 1 may go where there is one; dropping it is for `dropped_units`.
+        while at < to.len() && to[at] != *d {
+            if !to[at].is_const(1) {
+                return None;
+            }
+            at += 1;
+        }
+        if at == to.len() {
+            return None;
+        }
+        places.push(at);
+        at += 1;
+    }
+    to[at..].iter().all(|d| d.is_const(1)).then_some(places)
+}
+
+/// broadcast(reshape(x)) => broadcast(x), where the reshape only adds dimensions of 1
+fn broadcast_of_units(s: &Site) -> Vec<Expr> {
+    let Op::Broadcast { dims } = s.op() else { return vec![] };
+    let added = |n: &super::language::ENode| {
+        let places = unit_places(s.dims_of(n.args[0]), s.dims_of(s.arg(0)))?;
+        Some(broadcast(class(n.args[0]), places.iter().map(|&p| dims[p]).collect(), &s.ty().dims))
+    };
+    s.find(s.arg(0), |op| (*op == Op::Reshape).then_some(())).filter_map(|(_, n)| added(n)).collect()
+}
+
+/// A broadcast that only adds dimensions of 1 moves nothing.
+fn broadcast_as_reshape(s: &Site) -> Vec<Expr> {
+    let adds_units =
+        s.ty_of(s.arg(0)).elements() == s.ty().elements() && unit_places(s.dims_of(s.arg(0)), &s.ty().dims).is_some();
+    if adds_units { vec![reshape(class(s.arg(0)), &s.ty().dims)] } else { vec![] }
+}
+
+/// reshape(broadcast(x)) => broadcast(x), where the reshape only adds dimensions of 1, or drops such that x lacks
+fn reshape_of_broadcast(s: &Site) -> Vec<Expr> {
+    let (from, to) = (s.dims_of(s.arg(0)), &s.ty().dims);
+    let mut out = vec![];
+    for (dims, n) in s.find(s.arg(0), |op| if let Op::Broadcast { dims } = op { Some(dims) } else { None }) {
+        if let Some(places) = unit_places(from, to) {
+            out.push(broadcast(class(n.args[0]), dims.iter().map(|&d| places[d]).collect(), to));
+        } else if let Some(kept) = unit_places(to, from) {
+            let back = |d: &usize| kept.iter().position(|k| k == d);
+            if let Some(at) = dims.iter().map(back).collect::<Option<Vec<usize>>>() {
+                out.push(broadcast(class(n.args[0]), at, to));
+            }
+        }
+    }
+    out
+}
+
+/// transpose(broadcast(x)) => broadcast(x), or of x's transpose
+fn transpose_of_broadcast(s: &Site) -> Vec<Expr> {
+    let Op::Transpose { perm } = s.op() else { return vec![] };
+    let inner = s.find(s.arg(0), |op| if let Op::Broadcast { dims } = op { Some(dims) } else { None });
+    let turned = |(dims, n): (&Vec<usize>, &super::language::ENode)| {
+        let places: Vec<usize> = dims.iter().filter_map(|d| perm.iter().position(|p| p == d)).collect();
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by_key(|&i| places[i]);
+        let sorted = order.iter().map(|&i| places[i]).collect();
+        let still = order.windows(2).all(|w| w[0] < w[1]);
+        let x = if still { class(n.args[0]) } else { transpose(class(n.args[0]), order) };
+        broadcast(x, sorted, &s.ty().dims)
+    };
+    inner.map(turned).collect()
+}
+
+/// A transpose that only moves dimensions of 1 is a reshape.
+fn transpose_of_units(s: &Site) -> Vec<Expr> {
+    let Op::Transpose { perm } = s.op() else { return vec![] };
+    let dims = s.dims_of(s.arg(0));
+    let long: Vec<usize> = perm.iter().copied().filter(|&p| !dims[p].is_const(1)).collect();
+    let in_order = long.windows(2).all(|w| w[0] < w[1]);
+    if in_order { vec![reshape(class(s.arg(0)), &s.ty().dims)] } else { vec![] }
+}
+
+/// transpose(reshape(x[b, h, s, d], [b*h, s, d])) => reshape(transpose(x)): dimensions that are merged move together
+fn transpose_of_merged(s: &Site) -> Vec<Expr> {
+    let Op::Transpose { perm } = s.op() else { return vec![] };
+    let before = |(_, n): ((), &super::language::ENode)| {
+        let groups = merged_groups(s.dims_of(n.args[0]), s.dims_of(s.arg(0)))?;
+        let perm = perm.iter().flat_map(|&p| groups[p].clone()).collect();
+        Some(reshape(transpose(class(n.args[0]), perm), &s.ty().dims))
+    };
+    s.find(s.arg(0), |op| (*op == Op::Reshape).then_some(())).filter_map(before).collect()
+}
+
+/// Which neighbouring dimensions each merged one is the product of.
+pub fn merged_groups(dims: &[Dim], merged: &[Dim]) -> Option<Vec<Range<usize>>> {
+    let (mut groups, mut start) = (vec![], 0);
+    for whole in merged {
+        let end = (start + 1..=dims.len()).find(|&end| product(&dims[start..end]) == *whole)?;
+        groups.push(start..end);
+        start = end;
+    }
+    (start == dims.len()).then_some(groups)
+}
+
+/// f(transpose(x), transpose(y)) => transpose(f(x, y)), for values that are moved alike, and single numbers
+fn map_before_motion(s: &Site) -> Vec<Expr> {
+    let Op::Map(f) = s.op() else { return vec![] };
+    let Some(lead) = s.node.args.iter().position(|&a| s.splat(a).is_none()) else { return vec![] };
+    let mut out = vec![];
+    let motion = |op: &Op| matches!(op, Op::Transpose { .. } | Op::Reshape);
+    for (moved, first) in s.find(s.arg(lead), move |op| motion(op).then_some(op)) {
+        let dims = s.dims_of(first.args[0]);
+        let back = |&a: &egg::Id| -> Option<Expr> {
+            let alike = |op: &Op| (op == moved).then_some(());
+            let other = s.find(a, alike).map(|(_, n)| n.args[0]).find(|&x| s.dims_of(x) == dims);
+            match (other, s.splat_tensor(a)) {
+                (_, Some(value)) => Some(super::expr::splat(value, dims)),
+                (x, None) => x.map(class),
+            }
+        };
+        if let Some(args) = s.node.args.iter().map(back).collect::<Option<Vec<Expr>>>() {
+            out.push(typed(moved.clone(), TensorType::new(s.ty().dtype, s.ty().dims.clone()), vec![map(*f, args)]));
+        }
+    }
+    out
+}
+
+/// f(broadcast(x), broadcast(y)) => broadcast(f(x, y)): computed before it is repeated
+fn map_before_broadcast(s: &Site) -> Vec<Expr> {
+    let Op::Map(f) = s.op() else { return vec![] };
+    let Some(lead) = s.node.args.iter().position(|&a| s.splat(a).is_none()) else { return vec![] };
+    let mut out = vec![];
+    for (moved, first) in s.find(s.arg(lead), |op| if let Op::Broadcast { .. } = op { Some(op) } else { None }) {
+        let dims = s.dims_of(first.args[0]);
+        // Nothing is gained where nothing is repeated.
+        if s.ty_of(first.args[0]).elements() == s.ty().elements() {
+            continue;
+        }
+        let back = |&a: &egg::Id| -> Option<Expr> {
+            let alike = |op: &Op| (op == moved).then_some(());
+            let other = s.find(a, alike).map(|(_, n)| n.args[0]).find(|&x| s.dims_of(x) == dims);
+            match (other, s.splat_tensor(a)) {
+                (_, Some(value)) => Some(super::expr::splat(value, dims)),
+                (x, None) => x.map(class),
+            }
+        };
+        if let Some(args) = s.node.args.iter().map(back).collect::<Option<Vec<Expr>>>() {
+            out.push(typed(moved.clone(), s.ty().clone(), vec![map(*f, args)]));
+        }
+    }
+    out
+}
+
+/// transpose(x * c) => transpose(x) * c: a scale that stands behind a motion can go on into a contraction
+fn scale_behind(s: &Site) -> Vec<Expr> {
+    let behind = |(_, n): ((), &super::language::ENode)| {
+        let c = s.splat_tensor(n.args[1]).filter(|_| s.splat(n.args[0]).is_none())?;
+        let moved = typed(s.op().clone(), s.ty().clone(), vec![class(n.args[0])]);
+        Some(map(ScalarFn::Mul, vec![moved, super::expr::splat(c, &s.ty().dims)]))
+    };
+    s.find(s.arg(0), |op| (*op == Op::Map(ScalarFn::Mul)).then_some(())).filter_map(behind).collect()
+}
+
+/// convert(transpose(x)) => transpose(convert(x))
+fn convert_before_motion(s: &Site) -> Vec<Expr> {
+    let motion = |op: &Op| matches!(op, Op::Transpose { .. } | Op::Reshape | Op::Broadcast { .. });
+    let moved = s.find(s.arg(0), move |op| motion(op).then_some(op));
+    let before = |(moved, n): (&Op, &super::language::ENode)| {
+        let inner = TensorType::new(s.ty().dtype, s.dims_of(n.args[0]).to_vec());
+        typed(moved.clone(), s.ty().clone(), vec![typed(Op::Convert, inner, vec![class(n.args[0])])])
+    };
+    moved.map(before).collect()
+}
+
+/// reduce(transpose(x)) => transpose(reduce(x)): reducing in another order of the axes that stay
+fn reduce_of_transpose(s: &Site) -> Vec<Expr> {
+    let Op::Reduce { f, axes } = s.op() else { return vec![] };
+    let inner = s.find(s.arg(0), |op| if let Op::Transpose { perm } = op { Some(perm) } else { None });
+    let before = |(perm, n): (&Vec<usize>, &super::language::ENode)| {
+        let mut from: Vec<usize> = axes.iter().map(|&a| perm[a]).collect();
+        // In another order the same elements give another sum.
+        if !from.windows(2).all(|w| w[0] < w[1]) {
+            return None;
+        }
+        from.sort();
+        let kept: Vec<usize> = (0..perm.len()).filter(|i| !axes.contains(i)).map(|i| perm[i]).collect();
+        let mut sorted = kept.clone();
+        sorted.sort();
+        let order: Vec<usize> = kept.iter().filter_map(|k| sorted.iter().position(|s| s == k)).collect();
+        let reduced = op(Op::Reduce { f: *f, axes: from }, vec![class(n.args[0])]);
+        Some(transpose(reduced, order))
+    };
+    inner.filter_map(before).collect()
+}

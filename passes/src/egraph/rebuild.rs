@@ -1,0 +1,220 @@
+//! a choice of nodes  =>  sdx graph, in the order of the function that it came from; origins move to what replaced them
+
+use super::cost::{Rates, nominal, spelling};
+use super::expr::Site;
+use super::extract::{Alternative, Budget, Choice, Problem, extract};
+use super::language::{EGraph, ENode};
+use egg::Id;
+use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, Value};
+use std::collections::BTreeMap;
+
+/// Classes as numbers, their nodes, and the problem of choosing among these.
+struct Classes<'a> {
+    index: BTreeMap<Id, usize>,
+    ids: Vec<Id>,
+    nodes: Vec<Vec<&'a ENode>>,
+    problem: Problem,
+}
+
+pub struct Rebuilt {
+    pub graph: Graph,
+    pub cost_before: u64,
+    pub cost_after: u64,
+    pub proved: bool,
+    /// The e-graph's node for each node of the graph.
+    pub nodes: Vec<(Id, ENode)>,
+}
+
+/// The cheapest function that the e-graph holds; `None` where no order of its nodes is possible.
+pub fn rebuild(egraph: &EGraph, graph: &Graph, ids: &[Id], rates: &Rates, budget: &Budget) -> Option<Rebuilt> {
+    let classes = classes(egraph, graph, ids, rates);
+    let start = as_it_was(egraph, graph, ids, &classes)?;
+    let cost_before = super::extract::total(&classes.problem, &start)?;
+    let extracted = extract(&classes.problem, start, budget)?;
+    let (new, nodes) = write(egraph, graph, ids, &classes, &extracted.choice)?;
+    Some(Rebuilt { graph: new, cost_before, cost_after: extracted.cost, proved: extracted.proved, nodes })
+}
+
+fn classes<'a>(egraph: &'a EGraph, graph: &Graph, ids: &[Id], rates: &Rates) -> Classes<'a> {
+    let mut all: Vec<Id> = egraph.classes().map(|c| c.id).collect();
+    all.sort();
+    let index: BTreeMap<Id, usize> = all.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+    let extents: BTreeMap<&str, i64> = graph.symbols.iter().map(|(n, s)| (n.as_str(), nominal(s.lo, s.hi))).collect();
+    let extent = |name: &str| extents.get(name).copied().unwrap_or_else(|| nominal(0, None));
+    let mut spellings: Vec<Option<String>> = vec![None; egraph.analysis.table.len()];
+    let mut out = Classes { index, ids: all, nodes: vec![], problem: Problem::default() };
+    for &id in &out.ids {
+        // A node that needs its own class is never part of a finite value.
+        let mut nodes: Vec<&ENode> =
+            egraph[id].nodes.iter().filter(|n| n.args.iter().all(|a| egraph.find(*a) != id)).collect();
+        if nodes.len() > 1 {
+            for n in &nodes {
+                spellings[n.op.index()].get_or_insert_with(|| spelling(egraph.analysis.table.op(n.op)));
+            }
+            nodes.sort_by(|a, b| (&spellings[a.op.index()], &a.args).cmp(&(&spellings[b.op.index()], &b.args)));
+        }
+        let alternative = |node: &&ENode| Alternative {
+            cost: rates.picoseconds(&Site { egraph, class: id, node }, &extent),
+            needs: node.args.iter().map(|a| out.index[&egraph.find(*a)]).collect(),
+        };
+        out.problem.classes.push(nodes.iter().map(alternative).collect());
+        out.nodes.push(nodes);
+    }
+    let bindings = graph.values().filter(|(_, n)| matches!(n.op, Op::Bind { .. })).map(|(v, _)| v);
+    let roots = graph.outputs.iter().map(|(_, v)| *v).chain(bindings);
+    out.problem.roots = roots.map(|v| out.index[&egraph.find(ids[v.index()])]).collect();
+    out
+}
+
+/// Of each class the first node that the function had; of classes that rules made, any.
+fn as_it_was(egraph: &EGraph, graph: &Graph, ids: &[Id], classes: &Classes) -> Option<Choice> {
+    let mut choice = super::extract::greedy(&classes.problem);
+    let mut done = vec![false; choice.len()];
+    for (v, node) in graph.values() {
+        let c = classes.index[&egraph.find(ids[v.index()])];
+        if std::mem::replace(&mut done[c], true) {
+            continue;
+        }
+        let op = &egraph.id_to_node(ids[v.index()]).op;
+        let args: Vec<Id> = node.args.iter().map(|a| egraph.find(ids[a.index()])).collect();
+        let same = |n: &&ENode| n.op == *op && n.args.iter().map(|a| egraph.find(*a)).eq(args.iter().copied());
+        // A first node that needs its own class was its operand: that came before, and has the class.
+        choice[c] = classes.nodes[c].iter().position(same)?;
+    }
+    Some(choice)
+}
+
+struct Writer<'a> {
+    egraph: &'a EGraph,
+    graph: &'a Graph,
+    classes: &'a Classes<'a>,
+    choice: &'a Choice,
+    /// The class that binds each data-dependent symbol.
+    bindings: BTreeMap<String, usize>,
+    values: Vec<Option<Value>>,
+    open: Vec<bool>,
+    out: Graph,
+    nodes: Vec<(Id, ENode)>,
+}
+
+fn write(
+    egraph: &EGraph,
+    graph: &Graph,
+    ids: &[Id],
+    classes: &Classes,
+    choice: &Choice,
+) -> Option<(Graph, Vec<(Id, ENode)>)> {
+    let n = classes.ids.len();
+    let class = |v: Value| classes.index[&egraph.find(ids[v.index()])];
+    let bound = graph
+        .values()
+        .filter_map(|(v, n)| if let Op::Bind { symbol } = &n.op { Some((symbol.clone(), class(v))) } else { None });
+    let mut needed = vec![false; n];
+    super::extract::order(&classes.problem, choice)?.into_iter().for_each(|c| needed[c] = true);
+    let out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
+    let mut w = Writer {
+        egraph,
+        graph,
+        classes,
+        choice,
+        bindings: bound.collect(),
+        values: vec![None; n],
+        open: vec![false; n],
+        out,
+        nodes: vec![],
+    };
+    // Inputs stay, used or not; the others come where they came.
+    for (v, node) in graph.values() {
+        if matches!(node.op, Op::Input { .. }) || needed[class(v)] {
+            w.emit(class(v))?;
+        }
+    }
+    let outputs: Option<Vec<(String, Value)>> =
+        graph.outputs.iter().map(|(name, v)| Some((name.clone(), w.emit(class(*v))?))).collect();
+    w.out.outputs = outputs?;
+    let values: Vec<Option<Value>> = graph.values().map(|(v, _)| w.values[class(v)]).collect();
+    move_origins(graph, &values, &mut w.out);
+    super::normal::order_operands(&mut w.out);
+    Some((w.out, w.nodes))
+}
+
+impl Writer<'_> {
+    fn emit(&mut self, class: usize) -> Option<Value> {
+        if let Some(v) = self.values[class] {
+            return Some(v);
+        }
+        if std::mem::replace(&mut self.open[class], true) {
+            return None;
+        }
+        let node = self.classes.nodes[class][self.choice[class]];
+        let (op, ty) = (
+            self.egraph.analysis.table.op(node.op),
+            self.egraph.analysis.table.ty(self.egraph.analysis.table.ty_of(node.op)),
+        );
+        let args: Vec<Value> = self.classes.problem.classes[class][self.choice[class]]
+            .needs
+            .clone()
+            .into_iter()
+            .map(|c| self.emit(c))
+            .collect::<Option<_>>()?;
+        if !matches!(op, Op::Bind { .. }) && !self.bindings.is_empty() {
+            let data = |s: &str| self.graph.symbols.get(s).is_some_and(|s| s.kind == SymbolKind::Data);
+            let mentioned: Vec<usize> = mentioned(op, &ty.dims)
+                .into_iter()
+                .filter(|s| data(s))
+                .filter_map(|s| self.bindings.get(&s).copied())
+                .collect();
+            for binding in mentioned {
+                self.emit(binding)?;
+            }
+        }
+        let v = self.out.push(Node { op: op.clone(), args, ty: ty.clone(), origins: vec![] });
+        self.nodes.push((self.classes.ids[class], node.clone()));
+        self.values[class] = Some(v);
+        Some(v)
+    }
+}
+
+fn mentioned(op: &Op, dims: &[sardonyx_runtime::Dim]) -> Vec<String> {
+    let own: &[sardonyx_runtime::Dim] = match op {
+        Op::Dims(list) | Op::Slice { starts: list, .. } | Op::Pad { low: list } => list,
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } => &[],
+        Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
+        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => &[],
+    };
+    own.iter().chain(dims).flat_map(|d| d.symbols()).map(|s| s.to_string()).collect()
+}
+
+/// A node's origins go to the node of its value, or else to those of the values that used it. What has none then, a
+/// part that a rule made, takes those of its first use.
+fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
+    let mut moved: Vec<Vec<String>> = graph.nodes.iter().map(|n| n.origins.clone()).collect();
+    let mut users: Vec<Vec<usize>> = vec![vec![]; graph.nodes.len()];
+    for (v, node) in graph.values() {
+        node.args.iter().for_each(|a| users[a.index()].push(v.index()));
+    }
+    let add = |to: &mut Vec<String>, from: &[String]| {
+        for o in from {
+            if !to.contains(o) {
+                to.push(o.clone());
+            }
+        }
+    };
+    for i in 0..graph.nodes.len() {
+        let origins = std::mem::take(&mut moved[i]);
+        match values[i] {
+            Some(v) if !matches!(out.node(v).op, Op::Input { .. }) => add(&mut out.nodes[v.index()].origins, &origins),
+            Some(_) | None => users[i].iter().for_each(|&u| add(&mut moved[u], &origins)),
+        }
+    }
+    for i in (0..out.nodes.len()).rev() {
+        let leaf = matches!(out.nodes[i].op, Op::Input { .. } | Op::Param { .. });
+        if leaf || !out.nodes[i].origins.is_empty() {
+            continue;
+        }
+        let user = out.nodes[i + 1..].iter().find(|n| n.args.contains(&Value(i as u32)));
+        if let Some(origins) = user.map(|n| n.origins.clone()) {
+            out.nodes[i].origins = origins;
+        }
+    }
+}

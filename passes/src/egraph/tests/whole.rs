@@ -1,0 +1,209 @@
+//! All rules at once: whatever ends in one class has one value; what is extracted means what the graph meant
+
+use super::random::Random;
+use super::sketch;
+use super::values::{Bound, Kind, differs};
+use crate::egraph::language::{ENode, load};
+use crate::egraph::rule::{Class, Rule, compile};
+use crate::egraph::saturate::{Limits, saturate};
+use crate::egraph::tests::harness::{Values, text};
+use crate::egraph::{Options, Rates, TOPICS, optimise};
+use sardonyx_dialects::interp;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_runtime::{DType, Dim, Tensor};
+
+/// Functions that magnify a rounding by little.
+const HEADS: [&str; 14] = [
+    "add",
+    "mul",
+    "sub",
+    "max",
+    "neg",
+    "tanh",
+    "transpose",
+    "reshape",
+    "broadcast",
+    "slice",
+    "concat",
+    "sum",
+    "contract",
+    "select",
+];
+
+fn random_sketch(r: &mut Random, depth: usize) -> String {
+    if depth == 0 || r.chance(15) {
+        return r.pick(&["?x", "?y", "scale", "splat1", "param"]).replace("splat1", "1");
+    }
+    let head = r.pick(&HEADS);
+    let n = match head {
+        "add" | "mul" | "sub" | "max" | "concat" | "contract" => 2,
+        "select" => 3,
+        _ => 1,
+    };
+    let args: Vec<String> =
+        (0..n).map(|i| if head == "select" && i == 0 { "?c".into() } else { random_sketch(r, depth - 1) }).collect();
+    format!("({head} {})", args.join(" "))
+}
+
+#[test]
+fn everything_in_a_class_is_equal() {
+    let rules: Vec<Rule> = TOPICS.iter().flat_map(|t| t.iter().copied()).collect();
+    let compiled = compile(&rules);
+    let limits = Limits { nodes_max: 400, iterations_max: 6, sites_max: 200 };
+    let (mut graphs, mut unions) = (0, 0);
+    for seed in 0..4000 {
+        let mut r = Random::new(seed);
+        let sketch = random_sketch(&mut r, 4);
+        let Some(graph) = sketch::sample(&sketch::parse(&sketch), &mut r) else { continue };
+        // Half precision overflows in chains of products.
+        if graph.nodes.len() < 4 || graph.nodes.iter().any(|n| matches!(n.ty.dtype, DType::F16 | DType::BF16)) {
+            continue;
+        }
+        let fail = |what: String| -> String { format!("seed {seed}: {what}\n{}", text(&graph)) };
+        let (mut egraph, ids) = load(&graph).unwrap_or_else(|e| panic!("{}", fail(e)));
+        let run = saturate(&mut egraph, &compiled, &limits, false, &mut |_, _| true)
+            .unwrap_or_else(|e| panic!("{}", fail(e)));
+        let symbols = |name: &str| Some(if name == "b" { 2 } else { 3 });
+        let mut values = Values::new(&graph, &egraph, &ids, Kind::Ordinary, &symbols, &mut r).unwrap();
+        values.complete(&egraph).unwrap_or_else(|e| panic!("{}", fail(e)));
+        for class in egraph.classes() {
+            let want = values.of(&egraph, class.id).unwrap_or_else(|e| panic!("{}", fail(e)));
+            let leaf = |n: &&ENode| matches!(egraph.analysis.table.op(n.op), Op::Input { .. } | Op::Param { .. });
+            for node in class.nodes.iter().filter(|n| !leaf(n)) {
+                let got = values.node(&egraph, node).unwrap_or_else(|e| panic!("{}", fail(e)));
+                let bound = Bound { largest: values.largest, roundings: 64 * (values.longest + 64) };
+                if let Some(what) = differs(&want, &got, Class::FiniteOnly, &bound) {
+                    panic!("{}", fail(format!("{what}: {:?} {:?}", egraph.analysis.table.op(node.op), run.steps)));
+                }
+            }
+        }
+        graphs += 1;
+        unions += run.steps.len();
+    }
+    assert!(graphs > 400 && unions > 4 * graphs, "{graphs} graphs, {unions} equalities");
+}
+
+#[test]
+fn what_is_extracted_means_the_same() {
+    let mut changed = 0;
+    for seed in 0..1500 {
+        let mut r = Random::new(seed + 10_000);
+        let Some(graph) = sketch::sample(&sketch::parse(&random_sketch(&mut r, 4)), &mut r) else { continue };
+        if graph.nodes.iter().any(|n| matches!(n.ty.dtype, DType::F16 | DType::BF16)) {
+            continue;
+        }
+        let (new, report) = optimise(&graph, &Options::default()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert!(report.cost_after <= report.cost_before, "seed {seed}");
+        let symbols = |name: &str| Some(if name == "b" { 2 } else { 3 });
+        let run = |g: &Graph| -> Vec<Tensor> {
+            let mut all: Vec<Tensor> = vec![];
+            for (v, node) in g.values() {
+                let args: Vec<Tensor> = node.args.iter().map(|a| all[a.index()].clone()).collect();
+                all.push(match &node.op {
+                    Op::Input { name } | Op::Param { name } => {
+                        let dims: Vec<usize> =
+                            node.ty.dims.iter().map(|d| d.eval(&symbols).unwrap() as usize).collect();
+                        let own = name.bytes().fold(seed, |h, b| h * 31 + u64::from(b));
+                        super::values::tensor(&mut Random::new(own), node.ty.dtype, &dims, Kind::Ordinary)
+                    }
+                    _ => interp::evaluate(node, &args, &symbols).unwrap_or_else(|e| panic!("seed {seed}, {v:?}: {e}")),
+                });
+            }
+            all
+        };
+        let (before, after) = (run(&graph), run(&new));
+        let largest =
+            before.iter().flat_map(|t| (0..t.len()).filter_map(|i| t.get_f64(i))).map(f64::abs).fold(1.0, f64::max);
+        for ((_, v), (_, w)) in graph.outputs.iter().zip(&new.outputs) {
+            let bound = Bound { largest, roundings: 64 * 2064 };
+            let what = differs(&before[v.index()], &after[w.index()], Class::FiniteOnly, &bound);
+            assert!(what.is_none(), "seed {seed}: {}\n{}=>\n{}", what.unwrap_or_default(), text(&graph), text(&new));
+        }
+        changed += (report.cost_after < report.cost_before) as usize;
+    }
+    assert!(changed > 150, "{changed} graphs became cheaper");
+}
+
+fn ty(dims: &[&str]) -> TensorType {
+    TensorType::new(DType::F32, dims.iter().map(|d| Dim::parse(d).unwrap()).collect::<Vec<_>>())
+}
+
+/// x · w for several w, and `layers` times again.
+fn linears(widths: &[&str], layers: usize, activated: bool) -> Graph {
+    let mut g = Graph { name: "main".into(), ..Graph::default() };
+    g.symbols.insert("b".into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
+    let origin = |n: String| vec![n];
+    let mut x = g.add_as(Op::Input { name: "x".into() }, &[], Some(ty(&["b", "64"])), &[]).unwrap();
+    for l in 0..layers {
+        let mut sum: Option<Value> = None;
+        for (i, n) in widths.iter().enumerate() {
+            let w = g.add_as(Op::Param { name: format!("w{l}.{i}") }, &[], Some(ty(&["64", n])), &[]).unwrap();
+            let spec = ContractSpec::parse("bk,kn->bn").unwrap();
+            let y = g.add(Op::Contract(spec), &[x, w], &origin(format!("/linear{l}.{i}"))).unwrap();
+            let t = match activated {
+                true => g.add(Op::Map(ScalarFn::Tanh), &[y], &origin(format!("/tanh{l}.{i}"))).unwrap(),
+                false => {
+                    let sum = Op::Reduce { f: ReduceFn::Add, axes: vec![1] };
+                    let sum = g.add(sum, &[y], &origin(format!("/sum{l}.{i}"))).unwrap();
+                    g.add_as(Op::Broadcast { dims: vec![0] }, &[sum], Some(ty(&["b", "64"])), &[]).unwrap()
+                }
+            };
+            sum = Some(
+                sum.map_or(t, |s| g.add(Op::Map(ScalarFn::Mul), &[s, t], &origin(format!("/mul{l}.{i}"))).unwrap()),
+            );
+        }
+        x = sum.unwrap();
+    }
+    g.outputs.push(("y".into(), x));
+    g
+}
+
+fn contractions(g: &Graph) -> usize {
+    g.nodes.iter().filter(|n| matches!(n.op, Op::Contract(_))).count()
+}
+
+/// Where parameters are put together beforehand, the maps of one input are one.
+#[test]
+fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
+    let graph = linears(&["64", "32", "32"], 2, false);
+    let rates = Rates { joins_weights: false, ..Rates::default() };
+    let (as_it_was, _) = optimise(&graph, &Options { rates, ..Options::default() }).unwrap();
+    assert_eq!(contractions(&as_it_was), 6);
+    let (packed, _) = optimise(&graph, &Options::default()).unwrap();
+    assert_eq!(contractions(&packed), 2);
+    let concats = packed.nodes.iter().filter(|n| matches!(n.op, Op::Concat { .. })).count();
+    assert_eq!(concats, 2);
+    // Nothing of what the graph came from is lost, though nodes are.
+    for name in graph.nodes.iter().flat_map(|n| &n.origins) {
+        assert!(packed.nodes.iter().any(|n| n.origins.contains(name)), "{name} is lost");
+    }
+}
+
+/// The activation is an epilogue of its product, and of a part of one it would be a kernel of its own.
+#[test]
+fn what_an_activation_reads_is_packed_with_nothing() {
+    let graph = linears(&["64", "64", "64"], 2, true);
+    let (new, _) = optimise(&graph, &Options::default()).unwrap();
+    assert_eq!(contractions(&new), 6);
+}
+
+#[test]
+fn a_large_graph_has_one_answer() {
+    let graph = linears(&["64", "64", "64"], 300, true);
+    let (first, report) = optimise(&graph, &Options::default()).unwrap();
+    let (second, _) = optimise(&graph, &Options::default()).unwrap();
+    assert_eq!(text(&first), text(&second));
+    assert!(!report.limited && report.cost_after <= report.cost_before);
+}
+
+/// Whatever the limits are, the answer is a graph and no error.
+#[test]
+fn limits_end_the_search_with_the_best_so_far() {
+    let graph = linears(&["64", "64"], 20, true);
+    for (growth_max, iterations_max) in [(0, 0), (0, 1), (1, 2), (2, 16)] {
+        let options = Options { growth_max, iterations_max, ..Options::default() };
+        let (_, report) = optimise(&graph, &options).unwrap();
+        assert!(report.cost_after <= report.cost_before);
+    }
+}

@@ -1,0 +1,169 @@
+//! program  =>  the picoseconds that a device needs: words moved, operations, launches
+
+use crate::device_spec::{DeviceSpec, Level as MemoryLevel, RateType, Unit};
+use crate::fusion::kernel;
+use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_runtime::Dim;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a size counts as that is known only at the call.
+const NOMINAL: i64 = 64;
+/// A launch where the device's description has no figure.
+const LAUNCH_PS: f64 = 1e6;
+/// Beside a contraction's register blocks other code reaches this part of the peak.
+const ELEMENTWISE_SHARE: f64 = 0.25;
+
+/// The rates of one device.
+pub struct Costs {
+    /// Of the memory where what lies between kernels is found again.
+    ps_per_byte: f64,
+    ps_per_op: f64,
+    launch_ps: f64,
+}
+
+impl Costs {
+    pub fn of(device: &DeviceSpec) -> Costs {
+        let level = |l: MemoryLevel| device.memory.iter().find(|m| m.level == l).and_then(|m| m.read_gb_s.value);
+        let gb_s = level(MemoryLevel::Dram).unwrap_or(10.0);
+        let rate = device.rate.iter().find(|r| r.unit == Unit::Vector && r.dtype == RateType::F32);
+        let ops_per_cycle = rate.and_then(|r| r.ops_per_cycle.value).unwrap_or(1.0);
+        let cores = device.cores.value.unwrap_or(1) as f64;
+        let gops = ops_per_cycle * cores * device.clock_ghz.value.unwrap_or(1.0);
+        let launch_ps = device.launch_us.value.map_or(LAUNCH_PS, |us| us * 1e6);
+        Costs { ps_per_byte: 1e3 / gb_s, ps_per_op: 1e3 / gops, launch_ps }
+    }
+
+    pub fn program(&self, program: &Program) -> u64 {
+        program.steps.iter().filter_map(kernel).map(|k| self.kernel(k, program)).sum()
+    }
+
+    pub fn kernel(&self, k: &Kernel, program: &Program) -> u64 {
+        let sizes = Sizes { program };
+        let moved = sizes.bytes(k) * self.ps_per_byte;
+        let computed = sizes.ops(k) * self.ps_per_op;
+        (self.launch_ps + moved + computed) as u64
+    }
+}
+
+/// Sizes at the nominal values of the symbols.
+struct Sizes<'p> {
+    program: &'p Program,
+}
+
+impl Sizes<'_> {
+    fn value(&self, d: &Dim) -> f64 {
+        let symbol = |name: &str| {
+            let known = self.program.symbols.get(name);
+            let (lo, hi) = known.map_or((0, i64::MAX), |s| (s.lo, s.hi.unwrap_or(i64::MAX)));
+            Some(NOMINAL.min(hi).max(lo))
+        };
+        d.eval(&symbol).map_or(0.0, |n| n.max(0) as f64)
+    }
+
+    fn product(&self, dims: &mut dyn Iterator<Item = &Dim>) -> f64 {
+        dims.map(|d| self.value(d)).product()
+    }
+
+    /// Every element that is read or written, once: of an operand as many as the variables in its indices have points,
+    /// and no more than it has.
+    fn bytes(&self, k: &Kernel) -> f64 {
+        let mut read: BTreeMap<usize, Vec<&Memlet>> = BTreeMap::new();
+        let vars = variables(k);
+        let mut total = 0.0;
+        for statement in &k.body {
+            if let Body::Load { memlet, .. } = &statement.body {
+                let known = read.entry(memlet.container).or_default();
+                if !known.contains(&memlet) {
+                    known.push(memlet);
+                }
+            }
+        }
+        for (container, memlets) in read {
+            let c = &k.reads[container];
+            let points: f64 = memlets.iter().map(|m| self.points(k, &used(&m.index, &vars))).sum();
+            total += points.min(self.product(&mut c.dims.iter())) * c.dtype.bits() as f64 / 8.0;
+        }
+        for store in &k.stores {
+            let c = &k.writes[store.memlet.container];
+            total += self.points(k, &used(&store.memlet.index, &vars)) * c.dtype.bits() as f64 / 8.0;
+        }
+        total
+    }
+
+    fn points(&self, k: &Kernel, vars: &BTreeSet<usize>) -> f64 {
+        self.product(&mut k.extents().enumerate().filter(|(v, _)| vars.contains(v)).map(|(_, d)| d))
+    }
+
+    /// Operations at the rate of a multiplication in a contraction.
+    fn ops(&self, k: &Kernel) -> f64 {
+        let vars = variables(k);
+        let share = if matches!(k.class(), Class::Contract | Class::Attention) { 1.0 } else { ELEMENTWISE_SHARE };
+        let one = |(s, vars): (&sardonyx_dialects::flow::Statement, &BTreeSet<usize>)| {
+            let weight = match &s.body {
+                Body::Load { .. } | Body::Const(_) => 0.0,
+                Body::Index(_) | Body::Convert(_) => 1.0 / ELEMENTWISE_SHARE,
+                Body::Apply { f, .. } => weight(*f) / share.min(if weight(*f) > 1.0 { ELEMENTWISE_SHARE } else { 1.0 }),
+                Body::Reduce { arg, .. } => return self.points(k, &reduced(k, *arg)) / share,
+            };
+            weight * self.points(k, vars)
+        };
+        k.body.iter().zip(&vars).map(one).sum()
+    }
+}
+
+/// The points that a reduction combines: all of its space, for each outer point that its argument depends on.
+fn reduced(k: &Kernel, arg: usize) -> BTreeSet<usize> {
+    let vars = &variables(k)[arg];
+    let (outer, inner) = (k.outer.len(), k.outer.len() + k.inner.len());
+    let deep = vars.iter().any(|v| *v >= inner);
+    vars.iter().copied().chain(if deep { inner..k.n_vars() } else { outer..inner }).collect()
+}
+
+fn weight(f: ScalarFn) -> f64 {
+    match f {
+        ScalarFn::Exp | ScalarFn::Log | ScalarFn::Tanh | ScalarFn::Erf | ScalarFn::Sin | ScalarFn::Cos => 16.0,
+        ScalarFn::Pow => 32.0,
+        ScalarFn::Div | ScalarFn::Sqrt | ScalarFn::Rem => 4.0,
+        ScalarFn::Abs | ScalarFn::Add | ScalarFn::And | ScalarFn::Ceil | ScalarFn::Eq | ScalarFn::Floor => 1.0,
+        ScalarFn::IsNan | ScalarFn::Le | ScalarFn::Lt | ScalarFn::Max | ScalarFn::Min | ScalarFn::Mul => 1.0,
+        ScalarFn::Neg | ScalarFn::Not | ScalarFn::Or | ScalarFn::Round | ScalarFn::Select => 1.0,
+        ScalarFn::Sign | ScalarFn::Sub | ScalarFn::Xor => 1.0,
+    }
+}
+
+fn used(index: &[Dim], vars: &[BTreeSet<usize>]) -> BTreeSet<usize> {
+    let mut out = BTreeSet::new();
+    for symbol in index.iter().flat_map(|d| d.symbols()) {
+        match (symbol.strip_prefix('%'), symbol.strip_prefix('$')) {
+            (Some(v), _) => out.extend(v.parse::<usize>()),
+            (_, Some(k)) => out.extend(k.parse::<usize>().ok().and_then(|k| vars.get(k)).into_iter().flatten()),
+            (None, None) => {}
+        }
+    }
+    out
+}
+
+/// The iteration variables that each statement depends on.
+fn variables(k: &Kernel) -> Vec<BTreeSet<usize>> {
+    let (outer, inner) = (k.outer.len(), k.outer.len() + k.inner.len());
+    let mut vars: Vec<BTreeSet<usize>> = vec![];
+    for statement in &k.body {
+        let set = match &statement.body {
+            Body::Load { memlet, guard } => {
+                let guard = guard.iter().flat_map(|g| vars[*g].clone());
+                used(&memlet.index, &vars).into_iter().chain(guard).collect()
+            }
+            Body::Const(_) => BTreeSet::new(),
+            Body::Index(d) => used(std::slice::from_ref(d), &vars),
+            Body::Apply { args, .. } => args.iter().flat_map(|a| vars[*a].clone()).collect(),
+            Body::Convert(a) => vars[*a].clone(),
+            Body::Reduce { arg, .. } if vars[*arg].iter().any(|v| *v >= inner) => {
+                vars[*arg].iter().copied().filter(|v| *v < inner).collect()
+            }
+            Body::Reduce { arg, .. } => vars[*arg].iter().copied().filter(|v| *v < outer).collect(),
+        };
+        vars.push(set);
+    }
+    vars
+}

@@ -1,0 +1,136 @@
+//! program  =>  each legal way to merge two neighbours, and what it makes of the program
+
+use crate::fusion::{Uses, kernel, merge_into};
+use crate::{fuse_epilogues, fuse_reductions, inline_maps};
+use sardonyx_dialects::flow::{Class, Program};
+
+/// By the numbers of steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// A map goes into all its readers.
+    Inline { producer: usize },
+    /// A map goes into one of its readers, and stays for the others.
+    InlineInto { producer: usize, consumer: usize },
+    /// A map follows a reduction in registers.
+    Epilogue { producer: usize, consumer: usize },
+    /// Two kernels walk the same rows.
+    Rows { producer: usize, consumer: usize },
+}
+
+/// All moves, in the order of their consumers.
+pub fn moves(program: &Program) -> Vec<Move> {
+    let uses = Uses::of(program);
+    let mut out = vec![];
+    for consumer in 0..program.steps.len() {
+        if kernel(&program.steps[consumer]).is_none() {
+            continue;
+        }
+        let mut sources = uses.sources(&program.steps[consumer]);
+        sources.sort_unstable();
+        sources.dedup();
+        for producer in sources {
+            let candidates = [
+                Move::Inline { producer },
+                Move::InlineInto { producer, consumer },
+                Move::Epilogue { producer, consumer },
+                Move::Rows { producer, consumer },
+            ];
+            for m in candidates {
+                if !out.contains(&m) && m.is_legal(program, &uses) {
+                    out.push(m);
+                }
+            }
+        }
+    }
+    out
+}
+
+impl Move {
+    /// The rule's name.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Move::Inline { .. } | Move::InlineInto { .. } => "inline",
+            Move::Epilogue { .. } => "epilogue",
+            Move::Rows { .. } => "rows",
+        }
+    }
+
+    /// The steps that it merges.
+    pub fn steps(&self, program: &Program) -> Vec<usize> {
+        match *self {
+            Move::Inline { producer } => [vec![producer], readers(program, &Uses::of(program), producer)].concat(),
+            Move::InlineInto { producer, consumer }
+            | Move::Epilogue { producer, consumer }
+            | Move::Rows { producer, consumer } => vec![producer, consumer],
+        }
+    }
+
+    pub fn is_legal(&self, program: &Program, uses: &Uses) -> bool {
+        match *self {
+            Move::Inline { producer } => {
+                let readers = readers(program, uses, producer);
+                let whole = program.steps[producer].results.iter().all(|r| !program.is_output(*r));
+                whole
+                    && !readers.is_empty()
+                    && readers.iter().all(|&consumer| inline_maps::is_legal(program, uses, producer, consumer))
+            }
+            Move::InlineInto { producer, consumer } => {
+                let stays = readers(program, uses, producer).len() > 1
+                    || program.steps[producer].results.iter().any(|r| program.is_output(*r));
+                stays && inline_maps::is_legal(program, uses, producer, consumer)
+            }
+            Move::Epilogue { producer, consumer } => {
+                free(program, producer) && fuse_epilogues::matches(program, uses, producer, consumer).is_ok()
+            }
+            Move::Rows { producer, consumer } => {
+                free(program, producer) && fuse_reductions::matches(program, uses, producer, consumer).is_ok()
+            }
+        }
+    }
+
+    /// The program after a move that is legal in it.
+    pub fn apply(&self, program: &Program) -> Program {
+        let (mut out, uses) = (program.clone(), Uses::of(program));
+        match *self {
+            Move::Inline { producer } => {
+                // Later readers first: a producer that has no reader left goes, and takes numbers with it.
+                for consumer in readers(program, &uses, producer).into_iter().rev() {
+                    inline_maps::inline_into(&mut out, producer, consumer);
+                }
+            }
+            Move::InlineInto { producer, consumer } => inline_maps::inline_into(&mut out, producer, consumer),
+            Move::Epilogue { producer, consumer } => {
+                if let Ok(m) = fuse_epilogues::matches(program, &uses, producer, consumer) {
+                    merge_into(&mut out, producer, consumer, m);
+                }
+            }
+            Move::Rows { producer, consumer } => {
+                if let Ok(m) = fuse_reductions::matches(program, &uses, producer, consumer) {
+                    merge_into(&mut out, producer, consumer, m);
+                }
+            }
+        }
+        out
+    }
+}
+
+/// What goes on in a state's memory is written there: nothing else may come to depend on when.
+fn free(program: &Program, producer: usize) -> bool {
+    program.steps[producer].update.is_none()
+}
+
+fn readers(program: &Program, uses: &Uses, producer: usize) -> Vec<usize> {
+    let mut readers: Vec<usize> =
+        program.steps[producer].results.iter().flat_map(|&r| uses.consumers[r].iter().copied()).collect();
+    readers.sort_unstable();
+    readers.dedup();
+    readers
+}
+
+/// Whether some move may one day bring the two together, whatever is merged into each before.
+pub fn may_meet(program: &Program, producer: usize, consumer: usize) -> bool {
+    let (Some(p), Some(c)) = (kernel(&program.steps[producer]), kernel(&program.steps[consumer])) else { return false };
+    let opaque = p.class() == Class::Attention || c.class() == Class::Attention;
+    let streams = c.class() == Class::Contract;
+    free(program, producer) && !opaque && !(streams && p.class() != Class::Map)
+}

@@ -1,0 +1,180 @@
+//! program  =>  the regions between which no kernels merge, each as a program of its own
+
+use super::moves::may_meet;
+use crate::fusion::{Uses, kernel};
+use petgraph::unionfind::UnionFind;
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Class, FlowOp, Program, Step};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A map with more readers than this stays, so that it doesn't make one region of a whole network.
+const READERS_MAX: usize = 4;
+
+/// The containers that each region's steps write, in the order of the regions' first steps. Regions of one step are
+/// left out.
+pub fn regions(program: &Program) -> Vec<BTreeSet<Id>> {
+    let uses = Uses::of(program);
+    let mut sets: UnionFind<usize> = UnionFind::new(program.steps.len());
+    for producer in 0..program.steps.len() {
+        let results = &program.steps[producer].results;
+        let readers: BTreeSet<usize> = results.iter().flat_map(|&r| uses.consumers[r].iter().copied()).collect();
+        if readers.len() > READERS_MAX {
+            continue;
+        }
+        for &consumer in &readers {
+            if may_meet(program, producer, consumer) && !barred(program, &uses, producer, consumer) {
+                sets.union(producer, consumer);
+            }
+        }
+    }
+    let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for step in 0..program.steps.len() {
+        members.entry(sets.find(step)).or_default().push(step);
+    }
+    let mut regions: Vec<Vec<usize>> = members.into_values().filter(|m| m.len() > 1).collect();
+    regions.sort();
+    let written = |steps: Vec<usize>| steps.iter().flat_map(|&s| program.steps[s].results.iter().copied()).collect();
+    regions.into_iter().map(written).collect()
+}
+
+/// A path leads around through what merges with neither.
+fn barred(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
+    let passes = |step: usize| kernel(&program.steps[step]).is_some_and(|k| k.class() != Class::Contract);
+    // Whether a contraction was met on the way to each step.
+    let mut seen: HashMap<usize, bool> = HashMap::new();
+    let mut stack: Vec<(usize, bool)> = vec![(producer, false)];
+    while let Some((step, met)) = stack.pop() {
+        for &next in program.steps[step].results.iter().flat_map(|&r| &uses.consumers[r]) {
+            if next == consumer && step != producer && met {
+                return true;
+            }
+            let met = met || !passes(next);
+            if next < consumer && !seen.get(&next).is_some_and(|before| *before || !met) {
+                seen.insert(next, met);
+                stack.push((next, met));
+            }
+        }
+    }
+    false
+}
+
+/// Some steps as a program: what they read from outside are inputs, what is read outside are outputs.
+pub struct Region {
+    pub program: Program,
+    /// The container outside for each one of the region.
+    outside: Vec<Id>,
+    written: BTreeSet<Id>,
+}
+
+impl Region {
+    /// The steps that write the containers given.
+    pub fn of(program: &Program, written: &BTreeSet<Id>) -> Option<Region> {
+        let inside = |step: &Step| step.results.iter().any(|r| written.contains(r));
+        let first = program.steps.iter().position(inside)?;
+        let last = program.steps.iter().rposition(inside)?;
+        let mut builder = Builder::default();
+        builder.program.symbols = program.symbols.clone();
+        // Which of the region's containers each container outside was computed from.
+        let mut from: HashMap<Id, BTreeSet<Id>> = HashMap::new();
+        for step in &program.steps[first..=last] {
+            let sources = step.args.iter().chain(&step.update);
+            if inside(step) {
+                for id in sources {
+                    builder.read(program, *id, from.get(id));
+                }
+                builder.step(program, step);
+                continue;
+            }
+            let reached: BTreeSet<Id> = sources
+                .flat_map(|id| match written.contains(id) {
+                    true => BTreeSet::from([*id]),
+                    false => from.get(id).cloned().unwrap_or_default(),
+                })
+                .collect();
+            if !reached.is_empty() {
+                step.results.iter().for_each(|r| drop(from.insert(*r, reached.clone())));
+            }
+        }
+        let read_outside = program.steps.iter().filter(|s| !inside(s)).flat_map(|s| s.args.iter().chain(&s.update));
+        let read_outside: BTreeSet<Id> =
+            read_outside.chain(program.outputs.iter().map(|(_, id)| id)).copied().collect();
+        for id in written.intersection(&read_outside) {
+            let local = builder.local(program, *id);
+            builder.program.outputs.push((format!("o{}", builder.program.outputs.len()), local));
+        }
+        Some(Region { program: builder.program, outside: builder.outside, written: written.clone() })
+    }
+
+    /// The same for regions that merge alike.
+    pub fn key(&self) -> String {
+        let symbols: Vec<_> = self.program.symbols.iter().map(|(n, s)| (n, s.lo, s.hi)).collect();
+        format!("{symbols:?} {:?} {}", self.program.outputs, key(&self.program))
+    }
+
+    /// Replaces the region's steps by those of a program that it was made into.
+    pub fn put_back(&self, program: &mut Program, merged: &Program) {
+        let global = |ids: &[Id]| ids.iter().map(|&id| self.outside[id]).collect::<Vec<_>>();
+        let steps = merged.steps.iter().filter(|s| kernel(s).is_some()).map(|s| Step {
+            args: global(&s.args),
+            results: global(&s.results),
+            update: s.update.map(|id| self.outside[id]),
+            ..s.clone()
+        });
+        let inside = |step: &Step| step.results.iter().any(|r| self.written.contains(r));
+        let last = program.steps.iter().rposition(inside).unwrap_or(0);
+        let tail = program.steps.split_off(last + 1);
+        program.steps.retain(|s| !inside(s));
+        program.steps.extend(steps);
+        program.steps.extend(tail);
+        crate::fusion::sort_steps(program);
+    }
+}
+
+#[derive(Default)]
+struct Builder {
+    program: Program,
+    outside: Vec<Id>,
+    locals: HashMap<Id, Id>,
+}
+
+impl Builder {
+    fn local(&mut self, program: &Program, id: Id) -> Id {
+        if let Some(local) = self.locals.get(&id) {
+            return *local;
+        }
+        let local = self.program.container(program.containers[id].clone());
+        self.outside.push(id);
+        self.locals.insert(id, local);
+        local
+    }
+
+    /// Makes a container from outside an input. One that was computed from the region's own becomes a step that reads
+    /// those, so that every path is seen.
+    fn read(&mut self, program: &Program, id: Id, from: Option<&BTreeSet<Id>>) {
+        if self.locals.contains_key(&id) {
+            return;
+        }
+        let local = self.local(program, id);
+        match from {
+            None => self.program.inputs.push((format!("i{}", self.program.inputs.len()), local)),
+            Some(from) => {
+                let args = from.iter().map(|id| self.local(program, *id)).collect();
+                let (results, origins) = (vec![local], vec![]);
+                self.program.steps.push(Step { op: FlowOp::View, args, update: None, results, origins });
+            }
+        }
+    }
+
+    fn step(&mut self, program: &Program, step: &Step) {
+        let locals = |b: &mut Builder, ids: &[Id]| ids.iter().map(|id| b.local(program, *id)).collect::<Vec<_>>();
+        let (args, results) = (locals(self, &step.args), locals(self, &step.results));
+        let update = step.update.map(|id| self.local(program, id));
+        self.program.steps.push(Step { op: step.op.clone(), args, update, results, origins: step.origins.clone() });
+    }
+}
+
+/// What a region's steps are, whatever they come from.
+pub fn key(program: &Program) -> String {
+    let one = |s: &Step| format!("{:?} {:?} {:?} {:?}\n", s.op, s.args, s.update, s.results);
+    program.steps.iter().map(one).collect()
+}

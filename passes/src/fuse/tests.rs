@@ -1,0 +1,202 @@
+//! Small random programs, fused and fused in every way there is: the pass finds what costs least
+
+use super::cost::Costs;
+use super::moves::moves;
+use super::region::key;
+use super::{STATES_MAX, fuse, search};
+use crate::fusion::kernel;
+use crate::{DeviceSpec, Rewrites};
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim};
+
+const F: DType = DType::F32;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % n
+    }
+
+    fn of<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+fn var(i: usize) -> Dim {
+    Kernel::var(i)
+}
+
+fn load(container: usize, index: &[Dim]) -> Statement {
+    Statement { body: Body::Load { memlet: Memlet { container, index: index.to_vec() }, guard: None }, dtype: F }
+}
+
+fn apply(f: ScalarFn, args: &[usize]) -> Statement {
+    Statement { body: Body::Apply { f, args: args.to_vec() }, dtype: F }
+}
+
+/// A program under construction.
+struct Draft {
+    program: Program,
+    /// Containers that later steps may read.
+    values: Vec<Id>,
+}
+
+impl Draft {
+    fn dims(&self, id: Id) -> Vec<Dim> {
+        self.program.containers[id].dims.clone()
+    }
+
+    fn container(&mut self, dims: &[Dim]) -> Id {
+        self.program.container(Container { dtype: F, dims: dims.to_vec(), layout: Layout::RowMajor })
+    }
+
+    fn input(&mut self, dims: &[Dim]) -> Id {
+        let id = self.container(dims);
+        self.program.inputs.push((format!("x{}", self.program.inputs.len()), id));
+        id
+    }
+
+    fn step(&mut self, outer: &[Dim], inner: &[Dim], args: &[Id], body: Vec<Statement>, order: &[usize]) {
+        let result_dims: Vec<Dim> = order.iter().map(|&v| outer.iter().chain(inner).nth(v).unwrap().clone()).collect();
+        let result = self.container(&result_dims);
+        let containers = |ids: &[Id]| ids.iter().map(|&i| self.program.containers[i].clone()).collect::<Vec<_>>();
+        let memlet = Memlet { container: 0, index: order.iter().map(|&v| var(v)).collect() };
+        let kernel = Kernel {
+            outer: outer.to_vec(),
+            inner: inner.to_vec(),
+            deep: vec![],
+            reads: containers(args),
+            writes: containers(&[result]),
+            stores: vec![Store { memlet, value: body.len() - 1 }],
+            body,
+        };
+        kernel.check().unwrap();
+        let op = FlowOp::Kernel(Box::new(kernel));
+        self.program.steps.push(Step { op, args: args.to_vec(), update: None, results: vec![result], origins: vec![] });
+        self.values.push(result);
+    }
+
+    /// A value of this rank, or a new input.
+    fn value(&mut self, random: &mut Random, dims: &[Dim]) -> Id {
+        let fit: Vec<Id> = self.values.iter().copied().filter(|&v| self.dims(v) == dims).collect();
+        match fit.is_empty() || random.below(8) == 0 {
+            true => self.input(dims),
+            false => random.of(&fit),
+        }
+    }
+}
+
+fn identity(rank: usize) -> Vec<Dim> {
+    (0..rank).map(var).collect()
+}
+
+/// Three to five kernels: maps of one and of two values, of a value and a row's, transposes, reductions along rows,
+/// contractions.
+fn random_program(seed: u64) -> Program {
+    let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let n = Dim::constant(random.of(&[1, 64, 512]));
+    let (m, k) = (Dim::constant(random.of(&[1, 8, 256])), Dim::constant(32));
+    let mut draft = Draft { program: Program::default(), values: vec![] };
+    let x = draft.input(&[m.clone(), n.clone()]);
+    draft.values.push(x);
+    for _ in 0..random.of(&[3, 4, 5]) {
+        let (whole, row) = ([m.clone(), n.clone()], [m.clone()]);
+        match random.below(7) {
+            0 => {
+                let a = draft.value(random, &whole);
+                let f = random.of(&[ScalarFn::Exp, ScalarFn::Abs]);
+                draft.step(&whole, &[], &[a], vec![load(0, &identity(2)), apply(f, &[0])], &[0, 1]);
+            }
+            1 => {
+                let (a, b) = (draft.value(random, &whole), draft.value(random, &whole));
+                let body = vec![load(0, &identity(2)), load(1, &identity(2)), apply(ScalarFn::Add, &[0, 1])];
+                draft.step(&whole, &[], &[a, b], body, &[0, 1]);
+            }
+            2 | 3 => {
+                let (a, b) = (draft.value(random, &whole), draft.value(random, &row));
+                let body = vec![load(0, &identity(2)), load(1, &[var(0)]), apply(ScalarFn::Sub, &[0, 1])];
+                draft.step(&whole, &[], &[a, b], body, &[0, 1]);
+            }
+            4 => {
+                let a = draft.value(random, &whole);
+                let turned = [n.clone(), m.clone()];
+                draft.step(&turned, &[], &[a], vec![load(0, &[var(1), var(0)])], &[0, 1]);
+            }
+            5 => {
+                let a = draft.value(random, &whole);
+                let f = random.of(&[ReduceFn::Add, ReduceFn::Max]);
+                let reduce = Statement { body: Body::Reduce { f, arg: 0 }, dtype: F };
+                draft.step(&row, &[n.clone()], &[a], vec![load(0, &identity(2)), reduce], &[0]);
+            }
+            _ => {
+                let (a, b) = (draft.value(random, &[m.clone(), k.clone()]), draft.input(&[k.clone(), n.clone()]));
+                let sum = Statement { body: Body::Reduce { f: ReduceFn::Add, arg: 2 }, dtype: F };
+                let (left, right) = (load(0, &[var(0), var(2)]), load(1, &[var(2), var(1)]));
+                let body = vec![left, right, apply(ScalarFn::Mul, &[0, 1]), sum];
+                draft.step(&whole, &[k.clone()], &[a, b], body, &[0, 1]);
+            }
+        }
+    }
+    let Draft { mut program, values } = draft;
+    let consumers = program.consumers();
+    for id in values.into_iter().filter(|&v| v != x) {
+        // What nobody reads is a result; now and then something else is one too.
+        if consumers[id].is_empty() || random.below(6) == 0 {
+            program.outputs.push((format!("y{}", program.outputs.len()), id));
+        }
+    }
+    program
+}
+
+/// The least cost of everything that moves make of a program, in whatever order.
+fn least(program: &Program, costs: &Costs, seen: &mut std::collections::HashSet<String>) -> u64 {
+    let mut best = costs.program(program);
+    for m in moves(program) {
+        let after = m.apply(program);
+        if seen.insert(key(&after)) {
+            best = best.min(least(&after, costs, seen));
+        }
+    }
+    best
+}
+
+fn costs() -> Costs {
+    Costs::of(&DeviceSpec::named(super::DEVICE).unwrap())
+}
+
+/// Regions, index maps first, the search by cost: none of them loses the best.
+#[test]
+fn nothing_costs_less_than_what_is_found() {
+    let costs = costs();
+    let (mut fewer, mut ways) = (0, 0);
+    for seed in 0..600 {
+        let start = random_program(seed);
+        let mut fused = start.clone();
+        fuse(&mut fused, &costs, &mut Rewrites::default());
+        let mut seen = std::collections::HashSet::new();
+        let least = least(&start, &costs, &mut seen);
+        assert_eq!(costs.program(&fused), least, "seed {seed}: {}\n{}", key(&start), key(&fused));
+        fewer += usize::from(fused.steps.len() < start.steps.len());
+        ways += seen.len();
+    }
+    assert!(fewer > 400 && ways > 2000, "{fewer} {ways}");
+}
+
+/// With no room to look around, the descent alone gives a program that is no worse than the start.
+#[test]
+fn without_room_to_search_the_descent_counts() {
+    let costs = costs();
+    for seed in 0..50 {
+        let start = random_program(seed);
+        let end = search::best(&start, &costs, 0).iter().fold(start.clone(), |p, m| m.apply(&p));
+        assert!(costs.program(&end) <= costs.program(&start));
+        let end = search::best(&start, &costs, STATES_MAX).iter().fold(start.clone(), |p, m| m.apply(&p));
+        assert!(end.steps.iter().filter_map(kernel).all(|k| k.check().is_ok()));
+    }
+}

@@ -1,0 +1,202 @@
+//! s = q·k; p = exp(s − max s); o = p·v / Σ p  =>  one kernel: the scores of a row are never written to memory
+//!
+//! Three kernels become one where nothing else reads what is between them: a contraction that makes the scores (with
+//! scale and mask as its epilogue), reductions over the rows of the scores that give the weights, and a contraction of
+//! the weights with the values. What the first one sums over becomes the deep space: a sum at each inner point.
+//!
+//! What divides the weights of a row then divides the row's result (see `divide_last`).
+
+mod divide_last;
+
+use crate::fusion::{
+    STATEMENTS_MAX, Site as Changes, Splice, Uses, bare_var, drop_dead, from_data, kernel, sweep, tidy,
+};
+use crate::{Rewrites, rewrite};
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_runtime::{Dim, Result};
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
+        if !crate::is_flow(function) {
+            return Ok(None);
+        }
+        let mut program = Program::read(function)?;
+        sweep(&mut program, rewrites, "attention", find, apply);
+        program.write(function.context()).map(Some)
+    })
+}
+
+/// The steps that become one in place of the last of them, and what it then is.
+struct Site {
+    steps: [usize; 3],
+    kernel: Kernel,
+    args: Vec<usize>,
+}
+
+impl Changes for Site {
+    fn steps(&self) -> Vec<usize> {
+        self.steps.to_vec()
+    }
+}
+
+fn find(program: &Program, uses: &Uses, sum: usize) -> Option<Site> {
+    let c_step = &program.steps[sum];
+    if kernel(c_step)?.class() != Class::Contract {
+        return None;
+    }
+    c_step.args.iter().find_map(|&id| {
+        let weights = only_reader(program, uses, id, Class::Normalise)?;
+        let w_step = &program.steps[weights];
+        w_step.args.iter().find_map(|&id| {
+            let scores = only_reader(program, uses, id, Class::Contract)?;
+            let (kernel, args) = joined(program, &program.steps[scores], w_step, c_step)?;
+            Some(Site { steps: [scores, weights, sum], kernel, args })
+        })
+    })
+}
+
+/// The step of a class that makes a container which one other step reads, and nothing beside it.
+fn only_reader(program: &Program, uses: &Uses, id: usize, class: Class) -> Option<usize> {
+    let at = uses.producers[id]?;
+    let step = &program.steps[at];
+    let alone = uses.consumers[id].len() == 1 && !program.is_output(id) && step.update.is_none();
+    let k = kernel(step)?;
+    (alone && k.stores.len() == 1 && step.results.len() == 1 && k.class() == class).then_some(at)
+}
+
+fn apply(program: &mut Program, site: &Site) {
+    let origins = rewrite::union(site.steps.iter().map(|&s| program.steps[s].origins.as_slice()));
+    let step = &mut program.steps[site.steps[2]];
+    (step.op, step.args, step.origins) = (FlowOp::Kernel(Box::new(site.kernel.clone())), site.args.clone(), origins);
+    // Nothing reads the other two any more.
+    drop_dead(program);
+}
+
+fn joined(program: &Program, scores: &Step, weights: &Step, sum: &Step) -> Option<(Kernel, Vec<usize>)> {
+    let (k, args) = scores_in_weights(scores, weights)?;
+    let weights = Step { op: FlowOp::Kernel(Box::new(k)), args, ..weights.clone() };
+    let (mut k, args) = weights_in_sum(&weights, sum)?;
+    divide_last::apply(&mut k, &|s| program.symbol_lo(s));
+    let (k, args) = tidy(k, args);
+    // An index from data may be checked once per point, and the points are others now.
+    let by_data = |b: &Body| matches!(b, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
+    let fits =
+        has_exponentials(&k) && k.class() == Class::Attention && k.check().is_ok() && k.body.len() <= STATEMENTS_MAX;
+    (fits && !k.body.iter().any(|s| by_data(&s.body))).then_some((k, args))
+}
+
+/// p = exp(s − m), where m is one per row. Other normalisations between two contractions gain nothing here: there the
+/// rows are short, and the contractions run better on their own.
+fn has_exponentials(k: &Kernel) -> bool {
+    let levels = k.levels();
+    let exponent = |s: &Statement| match &s.body {
+        Body::Apply { f: ScalarFn::Exp, args } => Some(args[0]),
+        _ => None,
+    };
+    k.body.iter().filter_map(exponent).any(|d| match &k.body[d].body {
+        Body::Apply { f: ScalarFn::Sub, args } => (levels[args[0]], levels[args[1]]) == (Level::Point, Level::Row),
+        _ => false,
+    })
+}
+
+/// The contraction's sum becomes one over the deep space.
+fn scores_in_weights(scores: &Step, weights: &Step) -> Option<(Kernel, Vec<usize>)> {
+    let (p, c) = (kernel(scores)?, kernel(weights)?);
+    let vars = read_at(p, the_load(scores, weights)?)?;
+    let deep = (0..p.inner.len()).map(|i| Kernel::var(c.n_vars() + i));
+    let vars: Vec<Dim> =
+        vars.into_iter().take(p.outer.len()).collect::<Option<Vec<_>>>()?.into_iter().chain(deep).collect();
+    let nested = nested(scores, weights, &vars, p.inner.clone())?;
+    let becomes_deep = nested.of_producer.iter().all(|(_, now)| *now == Level::Deep);
+    (becomes_deep && nested.of_consumer.iter().all(|(was, now)| was == now)).then_some((nested.kernel, nested.args))
+}
+
+/// The rows of the weights are walked by the sum: its inner space is theirs.
+fn weights_in_sum(weights: &Step, sum: &Step) -> Option<(Kernel, Vec<usize>)> {
+    let (p, c) = (kernel(weights)?, kernel(sum)?);
+    let (n_outer, n_walked) = (p.outer.len(), p.outer.len() + p.inner.len());
+    let vars = read_at(p, the_load(weights, sum)?)?;
+    let vars: Vec<Dim> = vars.into_iter().take(n_walked).collect::<Option<_>>()?;
+    let inner: Vec<Option<usize>> = vars[n_outer..].iter().map(bare_var).collect();
+    let same_row = inner.into_iter().eq((c.outer.len()..c.n_vars()).map(Some)) && p.inner == c.inner;
+    let deep = (0..p.deep.len()).map(|i| Kernel::var(c.n_vars() + i));
+    let nested = nested(weights, sum, &vars.into_iter().chain(deep).collect::<Vec<_>>(), p.deep.clone())?;
+    let same_levels = nested.of_producer.iter().chain(&nested.of_consumer).all(|(was, now)| was == now);
+    (same_row && same_levels).then_some((nested.kernel, nested.args))
+}
+
+/// The one place at which a step reads another one's result.
+fn the_load<'c>(producer: &Step, consumer: &'c Step) -> Option<&'c Memlet> {
+    let loads = crate::fusion::loads_of(producer, consumer);
+    match loads.as_slice() {
+        [(_, memlet, false)] => Some(memlet),
+        _ => None,
+    }
+}
+
+/// The variables of a producer at the point that is read: what is not stored by them has none.
+fn read_at(p: &Kernel, read: &Memlet) -> Option<Vec<Option<Dim>>> {
+    let mut vars: Vec<Option<Dim>> = p.extents().map(|e| e.is_const(1).then(|| Dim::constant(0))).collect();
+    for (stored, read) in p.stores[0].memlet.index.iter().zip(&read.index) {
+        match bare_var(stored) {
+            Some(v) if bare_var(read).is_some() || read.as_const().is_some() => vars[v] = Some(read.clone()),
+            None if stored.as_const().is_some() && stored == read => {}
+            Some(_) | None => return None,
+        }
+    }
+    Some(vars)
+}
+
+/// A kernel with another one in place of a load.
+struct Nested {
+    kernel: Kernel,
+    args: Vec<usize>,
+    /// The level of each reduction's operand before and now.
+    of_producer: Vec<(Level, Level)>,
+    of_consumer: Vec<(Level, Level)>,
+}
+
+/// The consumer with the producer's body, its variables replaced, where it read the result.
+fn nested(p_step: &Step, c_step: &Step, vars: &[Dim], deep: Vec<Dim>) -> Option<Nested> {
+    let (p, c) = (kernel(p_step)?, kernel(c_step)?);
+    let id = p_step.results[0];
+    let offset = c_step.args.len();
+    let own: Vec<Dim> = (0..c.n_vars()).map(Kernel::var).collect();
+    let mut outside = Splice::new(vec![], c);
+    let mut of_producer = vec![];
+    outside.run(&own, &mut |s, memlet, guard, dtype| {
+        if c_step.args[memlet.container] != id {
+            return s.push(Body::Load { memlet, guard }, dtype);
+        }
+        let mut inside = Splice::new(std::mem::take(&mut s.body), p);
+        inside.run(vars, &mut |i, m, guard, dtype| {
+            i.push(Body::Load { memlet: Memlet { container: m.container + offset, ..m }, guard }, dtype)
+        });
+        of_producer = reduced(p).into_iter().map(|(k, level)| (inside.statement(k), level)).collect();
+        let value = inside.statement(p.stores[0].value);
+        s.body = inside.body;
+        value
+    });
+    let of_consumer: Vec<_> = reduced(c).into_iter().map(|(k, level)| (outside.statement(k), level)).collect();
+    let stored = |s: &Store| {
+        let index = s.memlet.index.iter().map(|d| outside.index(d, &own)).collect();
+        Store { memlet: Memlet { container: s.memlet.container, index }, value: outside.statement(s.value) }
+    };
+    let stores = c.stores.iter().map(stored).collect();
+    let reads = c.reads.iter().chain(&p.reads).cloned().collect();
+    let (outer, inner, writes) = (c.outer.clone(), c.inner.clone(), c.writes.clone());
+    let kernel = Kernel { outer, inner, deep, reads, writes, body: outside.body, stores };
+    let levels = kernel.levels();
+    let with_new = |of: Vec<(usize, Level)>| of.into_iter().map(|(k, was)| (was, levels[k])).collect();
+    let (of_producer, of_consumer) = (with_new(of_producer), with_new(of_consumer));
+    Some(Nested { args: [&c_step.args[..], &p_step.args].concat(), kernel, of_producer, of_consumer })
+}
+
+/// The operands of a kernel's reductions, and their levels.
+fn reduced(k: &Kernel) -> Vec<(usize, Level)> {
+    let levels = k.levels();
+    let arg = |body: &Body| if let Body::Reduce { arg, .. } = body { Some((*arg, levels[*arg])) } else { None };
+    k.body.iter().filter_map(|s| arg(&s.body)).collect()
+}

@@ -1,0 +1,121 @@
+//! o = Σ (p / l)·v  =>  o = (Σ p·v) / l, where l is one per row: one division per result in place of one per weight
+//!
+//! A select of 0 where the weights of a row are NaN goes along: those of a softmax are NaN together. The sum is rounded
+//! in other places (class: reassociating), and where a row sees nothing, values that are not finite no longer make it
+//! NaN (class: finite-only). f16 could not hold the undivided sum.
+
+use crate::fusion::renumber_stores;
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::{Body, Kernel, Level, Statement};
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim};
+
+pub fn apply(k: &mut Kernel, symbol_lo: &dyn Fn(&str) -> i64) {
+    let Some(site) = matches(k, symbol_lo) else { return };
+    let dtype = k.body[site.sum].dtype;
+    let (mut body, mut map): (Vec<Statement>, Vec<usize>) = (vec![], vec![]);
+    let push = |body: &mut Vec<Statement>, new: Body, dtype: DType| {
+        body.push(Statement { body: new, dtype });
+        body.len() - 1
+    };
+    for (at, statement) in k.body.iter().enumerate() {
+        if at != site.sum {
+            let same = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
+            map.push(push(&mut body, same, statement.dtype));
+            continue;
+        }
+        let apply = |f, args: &[usize]| Body::Apply { f, args: args.to_vec() };
+        let product = push(&mut body, apply(ScalarFn::Mul, &[map[site.p], map[site.value]]), dtype);
+        let sum = push(&mut body, Body::Reduce { f: ReduceFn::Add, arg: product }, dtype);
+        let mut by = map[site.by];
+        if site.at_least_one {
+            let one = push(&mut body, Body::Const(1.0), dtype);
+            by = push(&mut body, apply(ScalarFn::Max, &[by, one]), dtype);
+        }
+        let mut last = push(&mut body, apply(site.f, &[sum, by]), dtype);
+        if site.nan_is_zero {
+            let nan = push(&mut body, apply(ScalarFn::IsNan, &[map[site.by]]), DType::Bool);
+            let zero = push(&mut body, Body::Const(0.0), dtype);
+            last = push(&mut body, apply(ScalarFn::Select, &[nan, zero, last]), dtype);
+        }
+        map.push(last);
+    }
+    k.body = body;
+    renumber_stores(k, &map);
+}
+
+struct Site {
+    /// The reduction, and the value that the weight is multiplied with.
+    sum: usize,
+    value: usize,
+    /// The weight is `f(p, by)`.
+    p: usize,
+    f: ScalarFn,
+    by: usize,
+    nan_is_zero: bool,
+    /// Whether the divisor is to be kept from 0: it is the sum over the weights, of which there may be none.
+    at_least_one: bool,
+}
+
+fn matches(k: &Kernel, symbol_lo: &dyn Fn(&str) -> i64) -> Option<Site> {
+    let levels = k.levels();
+    (0..k.body.len()).find_map(|sum| {
+        let Body::Reduce { f: ReduceFn::Add, arg } = k.body[sum].body else { return None };
+        let (a, b) = applied(k, arg, ScalarFn::Mul)?;
+        [(a, b), (b, a)].into_iter().find_map(|(weight, value)| {
+            let (p, f, by, nan_is_zero) = weight_of(k, &levels, weight)?;
+            let kept = matches!(k.body[sum].dtype, DType::F32 | DType::F64 | DType::BF16);
+            let whole = has_keys(k, symbol_lo) || (f == ScalarFn::Div && is_at_least(k, by));
+            let at_least_one = !whole && f == ScalarFn::Div && is_softmax(k, p, by);
+            let same_type = [weight, value, p, by].iter().all(|&s| k.body[s].dtype == k.body[sum].dtype);
+            let site = Site { sum, value, p, f, by, nan_is_zero, at_least_one };
+            (kept && same_type && (whole || at_least_one)).then_some(site)
+        })
+    })
+}
+
+/// (p, f, l, whether NaN becomes 0) of a weight f(p, l) with a value l per row.
+fn weight_of(k: &Kernel, levels: &[Level], weight: usize) -> Option<(usize, ScalarFn, usize, bool)> {
+    let per_row = |(p, l): &(usize, usize)| levels[*p] == Level::Point && levels[*l] == Level::Row;
+    if let Some((p, l)) = applied(k, weight, ScalarFn::Div).filter(per_row) {
+        return Some((p, ScalarFn::Div, l, false));
+    }
+    if let Some((a, b)) = applied(k, weight, ScalarFn::Mul) {
+        let (p, l) = [(a, b), (b, a)].into_iter().find(per_row)?;
+        return Some((p, ScalarFn::Mul, l, false));
+    }
+    let Body::Apply { f: ScalarFn::Select, args } = &k.body[weight].body else { return None };
+    let [nan, zero, quotient] = args[..] else { return None };
+    let asks = matches!(&k.body[nan].body, Body::Apply { f: ScalarFn::IsNan, args } if args[..] == [quotient]);
+    let (p, l) = applied(k, quotient, ScalarFn::Div).filter(per_row)?;
+    let fits = asks && matches!(k.body[zero].body, Body::Const(0.0)) && is_softmax(k, p, l);
+    fits.then_some((p, ScalarFn::Div, l, true))
+}
+
+/// The operands of a statement that applies a function of two.
+fn applied(k: &Kernel, at: usize, wanted: ScalarFn) -> Option<(usize, usize)> {
+    match &k.body[at].body {
+        Body::Apply { f, args } if *f == wanted => <[usize; 2]>::try_from(args.as_slice()).ok().map(|[a, b]| (a, b)),
+        _ => None,
+    }
+}
+
+/// p = exp(s − max s) and l = Σ p: l is NaN where any p is, and else at least 1 where there is a key.
+fn is_softmax(k: &Kernel, p: usize, l: usize) -> bool {
+    let sums = matches!(k.body[l].body, Body::Reduce { f: ReduceFn::Add, arg } if arg == p);
+    let Body::Apply { f: ScalarFn::Exp, args } = &k.body[p].body else { return false };
+    let Some((s, m)) = applied(k, args[0], ScalarFn::Sub) else { return false };
+    sums && matches!(k.body[m].body, Body::Reduce { f: ReduceFn::Max, arg } if arg == s)
+}
+
+/// The larger of something and a positive constant.
+fn is_at_least(k: &Kernel, at: usize) -> bool {
+    let positive = |s: usize| matches!(k.body[s].body, Body::Const(c) if c > 0.0);
+    applied(k, at, ScalarFn::Max).is_some_and(|(a, b)| positive(a) || positive(b))
+}
+
+/// Wherever there is a row there is a key.
+fn has_keys(k: &Kernel, symbol_lo: &dyn Fn(&str) -> i64) -> bool {
+    let one = |n: &Dim| n.lower_bound(symbol_lo).is_some_and(|lo| lo >= 1);
+    k.inner.iter().all(|n| one(n) || k.outer.iter().any(|m| n.provably_ge(m, symbol_lo)))
+}

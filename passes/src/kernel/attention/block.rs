@@ -1,0 +1,154 @@
+//! queries by a panel of keys => scores; weights by values => mixtures: the two products, in registers
+
+use super::plan::{SCORE_STEP, WIDTH};
+use super::{Group, Item, Keys, State, at, plus};
+use crate::kernel::asm::{Asm, Elem, Ty, Val};
+
+impl Item<'_> {
+    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d.
+    pub fn score(&self, asm: &mut Asm, group: Group, size: i64, first: Val, panel: Val) {
+        let plan = self.plan;
+        let ty = Ty::new(Elem::F32, self.cx.lanes());
+        let lanes = ty.lanes as i64;
+        let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
+        let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(vectors * lanes));
+        let n_d = asm.i64(plan.n_d);
+        let scores = asm.element(self.scores, first, Elem::F32);
+        let queries = at(asm, self.queries, group.row, plan.row_step(), zero);
+        asm.for_loop((zero, width, by), &[], |asm, column, _| {
+            let panel = asm.element(panel, column, Elem::F32);
+            let none = vec![asm.zero(ty); (size * vectors) as usize];
+            let sums = asm.for_loop((zero, n_d, one), &none, |asm, d, sums| {
+                let row = at(asm, panel, d, WIDTH, zero);
+                let keys: Vec<Val> = (0..vectors).map(|v| load(asm, row, v * lanes, ty, 32)).collect();
+                let query = asm.element(queries, d, Elem::F32);
+                let numbers = |asm: &mut Asm, i: i64| {
+                    let number = load(asm, query, i * plan.row_step(), Ty::F32, 4);
+                    asm.widen(number, ty.lanes)
+                };
+                products(asm, size, &numbers, &keys, sums)
+            });
+            let to = asm.element(scores, column, Elem::F32);
+            for (n, sum) in sums.into_iter().enumerate() {
+                let (i, v) = (n as i64 / vectors, n as i64 % vectors);
+                let at = asm.i64(i * SCORE_STEP + v * lanes);
+                let address = asm.element(to, at, Elem::F32);
+                asm.store(sum, address, 32);
+            }
+            vec![]
+        });
+    }
+
+    /// mixed[row][e] = mixed[row][e] · fade[row] + Σj weights[row][j] · values[j][e], over ascending j.
+    pub fn mix(&self, asm: &mut Asm, group: Group, size: i64, keys: Keys) {
+        let (cx, plan) = (self.cx, self.plan);
+        let lanes = cx.lanes() as i64;
+        let most = if size <= 2 { WIDTH / lanes } else { 2 };
+        let mut point = self.point.clone();
+        let zero = asm.i64(0);
+        (point.vars[plan.j], point.vars[plan.e]) = (Some(keys.j0), Some(zero));
+        let start = point.start(cx, asm, &plan.values, None);
+        let values = asm.element(cx.reads[plan.values.buffer], start, Elem::F32);
+        let whole = plan.n_e / (most * lanes) * most * lanes;
+        let (end, by) = (asm.i64(whole), asm.i64(most * lanes));
+        asm.for_loop((zero, end, by), &[], |asm, e, _| {
+            self.mix_columns(asm, group, size, keys, values, e, &vec![None; most as usize]);
+            vec![]
+        });
+        if whole < plan.n_e {
+            let vectors = (plan.n_e - whole + lanes - 1) / lanes;
+            let masks: Vec<Option<Val>> = (0..vectors).map(|v| self.column_mask(asm, whole + v * lanes)).collect();
+            self.mix_columns(asm, group, size, keys, values, end, &masks);
+        }
+    }
+
+    /// Which columns from `first` on exist; all where absent.
+    fn column_mask(&self, asm: &mut Asm, first: i64) -> Option<Val> {
+        let lanes = self.cx.lanes();
+        let left = self.plan.n_e - first;
+        (left < lanes as i64).then(|| {
+            let (left, iota) = (asm.i64(left), asm.iota(lanes));
+            let left = asm.widen(left, lanes);
+            asm.cmpi("slt", iota, left)
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn mix_columns(
+        &self,
+        asm: &mut Asm,
+        group: Group,
+        size: i64,
+        keys: Keys,
+        values: Val,
+        e: Val,
+        masks: &[Option<Val>],
+    ) {
+        let (cx, plan) = (self.cx, self.plan);
+        let ty = Ty::new(Elem::F32, cx.lanes());
+        let lanes = ty.lanes as i64;
+        let (zero, one, step) = (asm.i64(0), asm.i64(1), cx.size(asm, plan.values.stride(plan.j)));
+        let values = asm.element(values, e, Elem::F32);
+        let mut before = vec![];
+        let mut places = vec![];
+        for i in 0..size {
+            let row = plus(asm, group.row, i);
+            let fade = self.state(asm, State::Fade, row);
+            let fade = asm.load(fade, Ty::F32, 4);
+            let fade = asm.widen(fade, ty.lanes);
+            for v in 0..masks.len() as i64 {
+                let e = plus(asm, e, v * lanes);
+                let address = at(asm, self.mixed, row, plan.mixed_step(), e);
+                let mixed = asm.load(address, ty, 64);
+                before.push(asm.bin("arith.mulf", mixed, fade));
+                places.push(address);
+            }
+        }
+        let sums = asm.for_loop((zero, keys.n, one), &before, |asm, j, sums| {
+            let row = asm.bin("arith.muli", j, step);
+            let row = asm.element(values, row, Elem::F32);
+            let mut columns = vec![];
+            for (v, mask) in masks.iter().enumerate() {
+                columns.push(match mask {
+                    None => load(asm, row, v as i64 * lanes, ty, 4),
+                    Some(mask) => {
+                        let at = asm.i64(v as i64 * lanes);
+                        let address = asm.element(row, at, Elem::F32);
+                        asm.masked_load(address, *mask, ty)
+                    }
+                });
+            }
+            let weights = asm.element(self.scores, j, Elem::F32);
+            let numbers = |asm: &mut Asm, i: i64| {
+                let number = load(asm, weights, i * SCORE_STEP, Ty::F32, 4);
+                asm.widen(number, ty.lanes)
+            };
+            products(asm, size, &numbers, &columns, sums)
+        });
+        sums.into_iter().zip(places).for_each(|(sum, place)| asm.store(sum, place, 64));
+    }
+}
+
+fn load(asm: &mut Asm, base: Val, at: i64, ty: Ty, align: u32) -> Val {
+    let at = asm.i64(at);
+    let address = asm.element(base, at, Elem::F32);
+    asm.load(address, ty, align)
+}
+
+/// sums[i][v] + number i · vector v
+fn products(
+    asm: &mut Asm,
+    size: i64,
+    number: &dyn Fn(&mut Asm, i64) -> Val,
+    vectors: &[Val],
+    sums: &[Val],
+) -> Vec<Val> {
+    let mut next = vec![];
+    for i in 0..size {
+        let number = number(asm, i);
+        for (v, vector) in vectors.iter().enumerate() {
+            next.push(asm.fma(number, *vector, sums[i as usize * vectors.len() + v]));
+        }
+    }
+    next
+}

@@ -1,0 +1,333 @@
+//! o[b, i, e] = softmaxj(g(Σd q[b, i, d] · k[b, j, d])) · v[b, j, e], f32  =>  register-blocked code over blocks of keys
+//!
+//! A work item is one batch element (a head of it) and a chunk of rows; chunks run fastest, so that a thread keeps the
+//! keys that it has transposed. The chunk's rows go over the keys in blocks, each with the largest score, the total and
+//! the mixture so far: a larger score found later fades what was summed before. Of one block a few rows at a time get
+//! their scores, in scratch that stays in the first-level cache, then the weights, then their part of the mixture.
+//!
+//! All sums have an order that depends on the numbers of keys and elements alone, so that the result of a row depends
+//! on no other row, and hidden keys behind the others change nothing.
+
+mod block;
+mod finish;
+mod operands;
+mod plan;
+mod weights;
+
+pub use plan::{BLOCK, CHUNK, Plan, plan};
+
+use super::asm::{Asm, Elem, Val};
+use super::contract::Blocks;
+use super::def::{Op, VarSet};
+use super::eval::{Cx, Point, Variant, decode};
+use super::{map, scalar};
+use plan::{GROUP, STATE_STEP, WIDTH};
+use sardonyx_runtime::Dim;
+
+/// A chunk of rows of one batch element.
+#[derive(Clone)]
+struct Item<'a> {
+    cx: &'a Cx<'a>,
+    plan: &'a Plan,
+    /// The batch variables have values.
+    point: Point,
+    /// The first row, and how many there are.
+    i0: Val,
+    rows: Val,
+    /// Whether the rows are one group: then no other item has the same keys.
+    alone: Val,
+    /// In scratch: the chunk's queries [rows][d].
+    queries: Val,
+    /// Scores, then weights of a group of rows: [rows][keys].
+    scores: Val,
+    /// [rows][e]
+    mixed: Val,
+    /// Four numbers per row: see `State`.
+    state: Val,
+    /// A vector per row of a group, of which the lanes are still to be combined.
+    partial: Val,
+    /// A panel of keys [keys][d], where keys are computed.
+    staged: Val,
+    /// A block of keys, in panels [d][keys].
+    panels: Val,
+}
+
+/// What is kept per row.
+#[derive(Clone, Copy)]
+enum State {
+    /// The largest x so far.
+    Max,
+    /// What is taken from each x.
+    Shift,
+    /// Σ exp(x - shift) so far.
+    Total,
+    /// By what the block before the last is multiplied.
+    Fade,
+}
+
+/// Keys from `j0` on.
+#[derive(Clone, Copy)]
+struct Keys {
+    j0: Val,
+    n: Val,
+}
+
+/// Rows of a work item that are in registers together, from `row` on.
+#[derive(Clone, Copy)]
+struct Group {
+    row: Val,
+    n: Val,
+}
+
+pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
+    let (one, none) = (asm.i64(1), asm.i64(-1));
+    // Which keys lie in scratch: they are transposed once, not per chunk of rows.
+    asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[none], |asm, item, kept| {
+        let (item, keys) = Item::new(cx, asm, plan, item);
+        item.begin(asm);
+        let (zero, block, n_keys) = (asm.i64(0), asm.i64(BLOCK), cx.extent(asm, plan.j));
+        let other = asm.cmpi("ne", keys, kept[0]);
+        asm.for_loop((zero, n_keys, block), &[], |asm, j0, _| {
+            let left = asm.bin("arith.subi", n_keys, j0);
+            let n = asm.bin("arith.minsi", left, block);
+            item.block(asm, Keys { j0, n }, other);
+            vec![]
+        });
+        item.finish(asm);
+        let all = asm.cmpi("sle", n_keys, block);
+        let kept = asm.select(all, keys, none);
+        vec![asm.select(item.alone, none, kept)]
+    });
+}
+
+impl<'a> Item<'a> {
+    /// The work item of a number, and a number for its keys.
+    fn new(cx: &'a Cx<'a>, asm: &mut Asm, plan: &'a Plan, item: Val) -> (Item<'a>, Val) {
+        let def = cx.def;
+        let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
+        let n_chunks = cx.dim(asm, &plan.n_chunks(def));
+        extents.push(n_chunks);
+        let at = decode(asm, item, &extents);
+        let mut point = Point::new(cx);
+        plan.batch.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
+        let mut parts = vec![];
+        let mut offset = Dim::constant(0);
+        for part in plan.parts(def) {
+            let at = cx.dim(asm, &offset);
+            parts.push(asm.element(cx.cpu().scratch, at, Elem::F32));
+            offset = offset + part;
+        }
+        let (i0, rows) = chunk(cx, asm, plan, at[at.len() - 1], n_chunks);
+        let [queries, scores, mixed, state, partial, staged, panels] = parts[..] else { unreachable!("seven parts") };
+        let first = Blocks::of(cx.cpu().variant).emit_next(asm, rows);
+        let alone = asm.cmpi("eq", first, rows);
+        let item = Item { cx, plan, point, i0, rows, alone, queries, scores, mixed, state, partial, staged, panels };
+        let keys = item.keys_number(asm);
+        (item, keys)
+    }
+
+    /// A number that is the same for work items with the same keys.
+    fn keys_number(&self, asm: &mut Asm) -> Val {
+        let (cx, plan) = (self.cx, self.plan);
+        let zero = asm.i64(0);
+        if let Some(keys) = &plan.keys {
+            let mut point = self.point.clone();
+            (point.vars[plan.j], point.vars[plan.d]) = (Some(zero), Some(zero));
+            return point.start(cx, asm, keys, None);
+        }
+        plan.batch.iter().filter(|v| cx.deps[plan.right] >> **v & 1 == 1).fold(zero, |number, v| {
+            let extent = cx.extent(asm, *v);
+            let number = asm.bin("arith.muli", number, extent);
+            asm.bin("arith.addi", number, self.point.vars[*v].expect("a batch variable"))
+        })
+    }
+
+    /// All rows by the keys of one block.
+    fn block(&self, asm: &mut Asm, keys: Keys, other: Val) {
+        let blocks = Blocks::of(self.cx.cpu().variant);
+        let sizes = blocks.sizes(&self.row_counts());
+        let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
+        asm.do_while(&[zero], |asm, at| {
+            let left = asm.bin("arith.subi", self.rows, at[0]);
+            let n = match sizes[..] {
+                [only] => asm.i64(only),
+                _ => blocks.emit_next(asm, left),
+            };
+            let group = Group { row: at[0], n };
+            let first = asm.cmpi("eq", at[0], zero);
+            let copied = asm.bin("arith.andi", first, other);
+            asm.for_loop((zero, keys.n, width), &[], |asm, first, _| {
+                let panel = self.panel(asm, first);
+                asm.if_then(copied, |asm| self.transpose_keys(asm, keys, first, panel));
+                by_size(asm, &sizes, n, &mut |asm, size| self.score(asm, group, size, first, panel));
+                vec![]
+            });
+            self.weigh(asm, group, keys);
+            by_size(asm, &sizes, n, &mut |asm, size| self.mix(asm, group, size, keys));
+            let next = asm.bin("arith.addi", at[0], n);
+            (asm.cmpi("slt", next, self.rows), vec![next])
+        });
+    }
+
+    /// Where the panel of keys from `first` of the block on lies. One that a single group uses is not kept.
+    fn panel(&self, asm: &mut Asm, first: Val) -> Val {
+        let (step, zero) = (asm.i64(self.plan.row_step()), asm.i64(0));
+        let at = asm.bin("arith.muli", first, step);
+        let at = asm.select(self.alone, zero, at);
+        asm.element(self.panels, at, Elem::F32)
+    }
+
+    /// How many rows work items have.
+    fn row_counts(&self) -> Vec<i64> {
+        match self.plan.n_rows(self.cx.def).as_const() {
+            Some(n) if n <= CHUNK => vec![n],
+            Some(n) => (GROUP..=CHUNK).step_by(GROUP as usize).flat_map(|c| [c, c - GROUP + n % GROUP]).collect(),
+            None => (1..=CHUNK).collect(),
+        }
+    }
+
+    /// Where what is kept of a row lies; rows are neighbours.
+    fn state(&self, asm: &mut Asm, what: State, row: Val) -> Val {
+        let at = plus(asm, row, what as i64 * STATE_STEP);
+        asm.element(self.state, at, Elem::F32)
+    }
+
+    /// The point of a row of the chunk.
+    fn row_point(&self, asm: &mut Asm, row: Val) -> Point {
+        let (cx, mut point) = (self.cx, self.point.clone());
+        let row = asm.bin("arith.addi", self.i0, row);
+        let extents: Vec<Val> = self.plan.rows.iter().map(|v| cx.extent(asm, *v)).collect();
+        let at = decode(asm, row, &extents);
+        self.plan.rows.iter().zip(at).for_each(|(v, at)| point.vars[*v] = Some(at));
+        point
+    }
+}
+
+/// The rows of chunk number `chunk`: as many groups as in the others, or one more or less.
+fn chunk(cx: &Cx, asm: &mut Asm, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val, Val) {
+    let n_rows = plan.n_rows(cx.def);
+    let n_groups = cx.dim(asm, &n_rows.ceildiv(&Dim::constant(GROUP)));
+    let (n_rows, one, group) = (cx.dim(asm, &n_rows), asm.i64(1), asm.i64(GROUP));
+    let behind = asm.bin("arith.addi", chunk, one);
+    let [first, end] = [chunk, behind].map(|chunk| {
+        let groups = asm.bin("arith.muli", chunk, n_groups);
+        let groups = asm.bin("arith.divui", groups, n_chunks);
+        asm.bin("arith.muli", groups, group)
+    });
+    let end = asm.bin("arith.minsi", end, n_rows);
+    (first, asm.bin("arith.subi", end, first))
+}
+
+/// Calls `body` with `size` as a number, which is one of `sizes`.
+fn by_size(asm: &mut Asm, sizes: &[i64], size: Val, body: &mut dyn FnMut(&mut Asm, i64)) {
+    let [this, others @ ..] = sizes else { return };
+    if others.is_empty() {
+        return body(asm, *this);
+    }
+    let value = asm.i64(*this);
+    let here = asm.cmpi("eq", size, value);
+    let body = std::cell::RefCell::new(body);
+    asm.if_else(
+        here,
+        &[],
+        |asm| {
+            body.borrow_mut()(asm, *this);
+            vec![]
+        },
+        |asm| {
+            by_size(asm, others, size, &mut **body.borrow_mut());
+            vec![]
+        },
+    );
+}
+
+/// Calls `body` at the points along a variable of known extent `n`: on whole vectors, then on what is left, under a
+/// mask or one by one.
+fn along(cx: &Cx, asm: &mut Asm, point: &Point, (var, n): (usize, i64), masks: bool, body: impl Fn(&mut Asm, Point)) {
+    let lanes = cx.lanes() as i64;
+    let whole = n / lanes * lanes;
+    let loop_over = |asm: &mut Asm, lo: i64, hi: i64, lanes: i64| {
+        let range = (asm.i64(lo), asm.i64(hi), asm.i64(lanes));
+        asm.for_loop(range, &[], |asm, at, _| {
+            let mut point = point.clone();
+            point.vars[var] = Some(at);
+            (point.along, point.lanes) = (var, lanes as u32);
+            body(asm, point);
+            vec![]
+        });
+    };
+    if whole > 0 {
+        loop_over(asm, 0, whole, lanes);
+    }
+    if whole < n && masks {
+        let (at, rest) = (asm.i64(whole), asm.i64(n - whole));
+        let point = point.masked_lanes(asm, var, at, rest, lanes as u32);
+        body(asm, point);
+    } else if whole < n {
+        loop_over(asm, whole, n, 1);
+    }
+}
+
+/// Whether masked loads and stores are instructions for all that these statements load.
+fn has_masks(cx: &Cx, mut open: Vec<usize>) -> bool {
+    let mut seen = vec![false; cx.def.body.len()];
+    while let Some(k) = open.pop() {
+        if std::mem::replace(&mut seen[k], true) {
+            continue;
+        }
+        if let Op::Load { access, .. } = &cx.def.body[k].op
+            && !is_wide(cx, &cx.def.reads[access.buffer])
+        {
+            return false;
+        }
+        open.extend(cx.def.operands(k));
+    }
+    true
+}
+
+fn is_wide(cx: &Cx, storage: &super::def::Storage) -> bool {
+    cx.cpu().variant == Variant::V4 || scalar::stored(storage.dtype).bits() >= 32
+}
+
+/// Evaluates what a statement needs and what does not move with the variables that are still to come.
+fn hoist(cx: &Cx, asm: &mut Asm, point: &mut Point, statement: usize, coming: VarSet) {
+    let (mut open, mut ready) = (vec![statement], vec![]);
+    let mut seen = vec![false; cx.def.body.len()];
+    while let Some(k) = open.pop() {
+        if std::mem::replace(&mut seen[k], true) || matches!(cx.def.body[k].op, Op::Reduce { .. }) {
+            continue;
+        }
+        if cx.deps[k] & coming != 0 {
+            open.extend(cx.def.operands(k));
+        } else if !matches!(cx.def.body[k].op, Op::Const(_)) {
+            ready.push(k);
+        }
+    }
+    ready.sort();
+    for k in ready {
+        point.eval(cx, asm, k);
+    }
+}
+
+fn plus(asm: &mut Asm, v: Val, c: i64) -> Val {
+    if c == 0 {
+        return v;
+    }
+    let c = asm.i64(c);
+    asm.bin("arith.addi", v, c)
+}
+
+/// base + row · step + column
+fn at(asm: &mut Asm, base: Val, row: Val, step: i64, column: Val) -> Val {
+    let step = asm.i64(step);
+    let start = asm.bin("arith.muli", row, step);
+    let at = asm.bin("arith.addi", start, column);
+    asm.element(base, at, Elem::F32)
+}
+
+/// n rounded up to a multiple of `of`.
+fn round_up(asm: &mut Asm, n: Val, of: i64) -> Val {
+    let n = plus(asm, n, of - 1);
+    let zero = asm.i64(0);
+    map::whole_steps(asm, zero, n, of)
+}

@@ -1,0 +1,277 @@
+//! Which statement is the score, the largest one, the weights, the mixture: the parts of attention
+
+use crate::kernel::def::*;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim};
+
+/// Keys that are transposed and scored together.
+pub const WIDTH: i64 = 32;
+
+/// Keys of a block: their scores for one group of rows stay in the first-level cache, the keys and values themselves
+/// in the second.
+pub const BLOCK: i64 = 512;
+
+/// Floats between two rows of scores: rows at a power of two would share a set of the cache.
+pub const SCORE_STEP: i64 = BLOCK + 16;
+
+/// Rows of a work item, at most. Each copy of a block of keys serves so many.
+pub const CHUNK: i64 = 96;
+
+/// Rows that are scored together, at most; work items begin at multiples of it.
+pub const GROUP: i64 = 12;
+
+/// Numbers of one kind that are kept per row: a vector of them may begin at the last row.
+pub const STATE_STEP: i64 = CHUNK + SQUARE_MAX;
+
+/// Elements that are transposed in registers at once, by the widest variant.
+pub const SQUARE_MAX: i64 = 16;
+
+/// o[i, e] = Σj exp(x[i, j] - shift) · v[j, e], x = g(Σd left[i, d] · right[j, d]): which statements and variables
+/// these are.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Variables that count batches and heads.
+    pub batch: Vec<usize>,
+    /// Variables that count queries: positions, and heads that share their keys. None where there is one query.
+    pub rows: Vec<usize>,
+    pub j: usize,
+    pub d: usize,
+    pub e: usize,
+    pub n_d: i64,
+    pub n_e: i64,
+    pub left: usize,
+    pub right: usize,
+    /// Where keys lie with the elements of each one behind another, or what is computed of them.
+    pub keys: Option<Access>,
+    pub values: Access,
+    /// Σd left · right
+    pub score: usize,
+    /// What is made of the score.
+    pub x: usize,
+    /// maxj x
+    pub max: usize,
+    /// What is taken from x: made of `max`.
+    pub shift: usize,
+    /// Σj exp(x - shift)
+    pub total: usize,
+    /// Σj exp(x - shift) · v, or Σj exp(x - shift) / divisor · v
+    pub sum: usize,
+    pub divisor: Option<usize>,
+    /// sum / a number of the row, where the kernel itself divides behind the sum, and that number.
+    pub quotient: Option<(usize, usize)>,
+}
+
+/// The parts, or `None` where the kernel has no form that this emitter takes.
+pub fn plan(def: &KernelDef) -> Option<Plan> {
+    let ([_], [_]) = (&def.inner[..], &def.deep[..]) else { return None };
+    let (j, d) = (def.outer.len(), def.outer.len() + 1);
+    let parts = Parts { def, deps: def.dependences(), inner: def.inner_vars() };
+    let reductions = parts.reductions();
+    if reductions.len() != 4 {
+        return None;
+    }
+    let find = |holds: &dyn Fn(ReduceFn, usize) -> bool| reductions.iter().find(|r| holds(r.1, r.2)).copied();
+    let (score, _, product) = find(&|f, arg| f == ReduceFn::Add && parts.deps[arg] >> d & 1 == 1)?;
+    let (max, _, x) = find(&|f, _| f == ReduceFn::Max)?;
+    let (total, _, power) = find(&|f, arg| f == ReduceFn::Add && parts.apply(arg, ScalarFn::Exp).is_some())?;
+    let (sum, _, mixed) = find(&|f, arg| f == ReduceFn::Add && arg != product && arg != power)?;
+    let shift = parts.shift_of(power, x)?;
+    let (weight, values, e) = parts.mixture(mixed, j)?;
+    let divisor = parts.divisor_of(weight, power)?;
+    let (left, right) = parts.factors(product, j)?;
+    let has = |k: usize, v: usize| parts.deps[k] >> v & 1 == 1;
+    let shares = |v: &usize| !has(right, *v) && parts.def.access_vars(&values, &parts.deps) >> v & 1 == 0;
+    let (rows, batch) = (0..def.outer.len()).filter(|v| *v != e).partition(shares);
+    let quotient = parts.quotient_of(sum, e);
+    let at = |v: usize| def.extent(v).as_const().filter(|n| (1..=1024).contains(n));
+    let floats = [left, right, product, score, x, max, shift, power, total, weight, mixed, sum];
+    let rows_alone = [Some(shift), divisor].into_iter().flatten().all(|k| parts.deps[k] & (parts.inner | 1 << e) == 0);
+    let fits = floats.iter().all(|k| def.body[*k].dtype == DType::F32)
+        && ![left, right, x].iter().any(|k| has(*k, e))
+        && has(right, j)
+        && rows_alone
+        && parts.made_of(left, &[])
+        && parts.made_of(right, &[])
+        && parts.made_of(x, &[score])
+        && parts.made_of(shift, &[max])
+        && divisor.is_none_or(|k| parts.made_of(k, &[max, total]))
+        && parts.stores_rows();
+    let keys = parts.plain(right, j).filter(|a| a.stride(d).is(1)).cloned();
+    let (n_d, n_e) = (at(d)?, at(e)?);
+    fits.then_some(Plan {
+        batch,
+        rows,
+        j,
+        d,
+        e,
+        n_d,
+        n_e,
+        left,
+        right,
+        keys,
+        values,
+        score,
+        x,
+        max,
+        shift,
+        total,
+        sum,
+        divisor,
+        quotient,
+    })
+}
+
+struct Parts<'a> {
+    def: &'a KernelDef,
+    deps: Vec<VarSet>,
+    inner: VarSet,
+}
+
+impl<'a> Parts<'a> {
+    fn reductions(&self) -> Vec<(usize, ReduceFn, usize)> {
+        let reduction = |(k, s): (usize, &Step)| match s.op {
+            Op::Reduce { f, arg } => Some((k, f, arg)),
+            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => None,
+        };
+        self.def.body.iter().enumerate().filter_map(reduction).collect()
+    }
+
+    /// The arguments of a statement that applies this function.
+    fn apply(&self, k: usize, wanted: ScalarFn) -> Option<&'a [usize]> {
+        match &self.def.body[k].op {
+            Op::Apply { f, args } if *f == wanted => Some(args),
+            Op::Apply { .. } | Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Convert(_) | Op::Reduce { .. } => {
+                None
+            }
+        }
+    }
+
+    /// exp(x - shift)
+    fn shift_of(&self, power: usize, x: usize) -> Option<usize> {
+        let [below] = *self.apply(power, ScalarFn::Exp)? else { return None };
+        let [from, shift] = *self.apply(below, ScalarFn::Sub)? else { return None };
+        (from == x).then_some(shift)
+    }
+
+    /// weight · values[.., j, .., e], in either order; e is the variable along which values are neighbours.
+    fn mixture(&self, product: usize, j: usize) -> Option<(usize, Access, usize)> {
+        let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
+        [(a, b), (b, a)].into_iter().find_map(|(weight, value)| {
+            let access = self.plain(value, j)?;
+            let columns = (0..self.def.outer.len()).filter(|v| self.deps[weight] >> v & 1 == 0);
+            let e = columns.filter(|v| access.stride(*v).is(1)).max()?;
+            let moved = access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(e)));
+            (!moved).then(|| (weight, access.clone(), e))
+        })
+    }
+
+    /// Nothing where the weight is the power itself; else what it is divided by.
+    fn divisor_of(&self, weight: usize, power: usize) -> Option<Option<usize>> {
+        if weight == power {
+            return Some(None);
+        }
+        let [over, divisor] = *self.apply(weight, ScalarFn::Div)? else { return None };
+        (over == power).then_some(Some(divisor))
+    }
+
+    /// sum / divisor, where nothing but this is made of the sum and the divisor is one number per row.
+    fn quotient_of(&self, sum: usize, e: usize) -> Option<(usize, usize)> {
+        let mut uses = (0..self.def.body.len()).filter(|k| self.def.operands(*k).contains(&sum));
+        let (quotient, None) = (uses.next()?, uses.next()) else { return None };
+        let [over, divisor] = *self.apply(quotient, ScalarFn::Div)? else { return None };
+        let per_row = self.deps[divisor] & (self.inner | 1 << e) == 0;
+        (over == sum && per_row && self.def.stores.iter().all(|w| w.value != sum)).then_some((quotient, divisor))
+    }
+
+    /// The factor that does not move with the keys, and the other one.
+    fn factors(&self, product: usize, j: usize) -> Option<(usize, usize)> {
+        let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
+        let moves = |k: usize| self.deps[k] >> j & 1 == 1;
+        match (moves(a), moves(b)) {
+            (false, _) => Some((a, b)),
+            (true, false) => Some((b, a)),
+            (true, true) => None,
+        }
+    }
+
+    /// A load whose place is linear in the inner variables.
+    fn plain(&self, k: usize, j: usize) -> Option<&'a Access> {
+        let Op::Load { access, guard: None } = &self.def.body[k].op else { return None };
+        let own_place = |c: &Computed| {
+            c.limit.is_none()
+                && c.expr.symbols().iter().all(|s| own(s, '%').is_none_or(|v| v < j) && own(s, '$').is_none())
+        };
+        let fits = access.computed.iter().all(own_place) && self.def.reads[access.buffer].panels.is_none();
+        fits.then_some(access)
+    }
+
+    /// No reduction but these is part of a statement.
+    fn made_of(&self, k: usize, reductions: &[usize]) -> bool {
+        let mut open = vec![k];
+        let mut seen = vec![false; self.def.body.len()];
+        while let Some(k) = open.pop() {
+            if reductions.contains(&k) || std::mem::replace(&mut seen[k], true) {
+                continue;
+            }
+            if matches!(self.def.body[k].op, Op::Reduce { .. }) {
+                return false;
+            }
+            open.extend(self.def.operands(k));
+        }
+        true
+    }
+
+    /// Every store is made once per outer point.
+    fn stores_rows(&self) -> bool {
+        let in_rows = |w: &Write| (self.deps[w.value] | self.def.access_vars(&w.access, &self.deps)) & self.inner == 0;
+        self.def.stores.iter().all(in_rows)
+    }
+}
+
+impl Plan {
+    pub fn n_rows(&self, def: &KernelDef) -> Dim {
+        self.rows.iter().fold(Dim::constant(1), |n, v| n * def.extent(*v).dim())
+    }
+
+    pub fn n_chunks(&self, def: &KernelDef) -> Dim {
+        self.n_rows(def).ceildiv(&Dim::constant(CHUNK))
+    }
+
+    pub fn grid(&self, def: &KernelDef) -> Dim {
+        self.batch.iter().fold(self.n_chunks(def), |p, v| def.extent(*v).dim() * p)
+    }
+
+    /// Elements of a copied row of queries or keys: they are transposed in squares.
+    pub fn row_step(&self) -> i64 {
+        (self.n_d + SQUARE_MAX - 1) / SQUARE_MAX * SQUARE_MAX
+    }
+
+    /// Elements of a row of results in scratch.
+    pub fn mixed_step(&self) -> i64 {
+        (self.n_e + WIDTH - 1) / WIDTH * WIDTH
+    }
+
+    /// Rows of the largest work item.
+    pub fn rows_max(&self, def: &KernelDef) -> i64 {
+        self.n_rows(def).as_const().map_or(CHUNK, |n| n.clamp(1, CHUNK))
+    }
+
+    /// Elements of each part of the scratch, in order.
+    pub fn parts(&self, def: &KernelDef) -> [Dim; 7] {
+        let rows = self.rows_max(def);
+        let n_panels = def.extent(self.j).dim().minimum(&Dim::constant(BLOCK)).ceildiv(&Dim::constant(WIDTH));
+        [
+            Dim::constant(rows * self.row_step()),
+            Dim::constant(GROUP * SCORE_STEP),
+            Dim::constant(rows * self.mixed_step()),
+            Dim::constant(4 * STATE_STEP),
+            Dim::constant(SQUARE_MAX * SQUARE_MAX),
+            Dim::constant(if self.keys.is_some() { 0 } else { WIDTH * self.row_step() }),
+            n_panels * Dim::constant(WIDTH * self.row_step()),
+        ]
+    }
+
+    pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
+        self.parts(def).into_iter().fold(Dim::constant(0), |sum, p| sum + p) * Dim::constant(4)
+    }
+}

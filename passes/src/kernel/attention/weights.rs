@@ -1,0 +1,241 @@
+//! scores => x = g(score) => exp(x - shift), and how much earlier blocks of keys fade
+//!
+//! Only what walks over the keys is done row by row; a row's own numbers are computed for all rows of the group at
+//! once, on lanes that are rows: one after the other they would wait for each other.
+
+use super::plan::{SCORE_STEP, SQUARE_MAX, WIDTH};
+use super::{Group, Item, Keys, State, at, has_masks, hoist, plus, round_up};
+use crate::kernel::asm::{Asm, Elem, Ty, Val};
+use crate::kernel::contract::transpose;
+use crate::kernel::def::Op;
+use crate::kernel::eval::Point;
+use crate::kernel::map::whole_steps;
+use crate::kernel::normalise::{combine, tree};
+use crate::kernel::{math, scalar};
+use sardonyx_dialects::scalar::ReduceFn;
+use sardonyx_runtime::DType;
+
+const F32: DType = DType::F32;
+
+impl Item<'_> {
+    /// The group's scores become weights; its state goes on by one block.
+    pub fn weigh(&self, asm: &mut Asm, group: Group, keys: Keys) {
+        self.each_row(asm, group, |item, asm, row, scores| {
+            let mut point = item.row_point(asm, row);
+            hoist(item.cx, asm, &mut point, item.plan.x, 1 << item.plan.j);
+            item.apply(asm, &point, scores, keys)
+        });
+        let lanes = self.cx.lanes();
+        let (ty, rows) = (Ty::new(Elem::F32, lanes), self.row_mask(asm, group));
+        let (none, unit, least) = (asm.zero(ty), asm.float(1.0, ty), asm.float(f64::NEG_INFINITY, ty));
+        let [max_at, shift_at, total_at, fade_at] =
+            [State::Max, State::Shift, State::Total, State::Fade].map(|what| self.state(asm, what, group.row));
+        let before = asm.load(max_at, ty, 4);
+        let largest = self.across(asm, ReduceFn::Max);
+        let max = combine(asm, ReduceFn::Max, F32, before, largest);
+        asm.masked_store(max, max_at, rows);
+        let shift_before = asm.load(shift_at, ty, 4);
+        let shift = self.shifts(asm, group, max, max_at, shift_at);
+        // Where all keys so far are hidden nothing may be taken from -inf: a later one may not be.
+        let hidden = asm.cmpf("oeq", max, least);
+        let shift = asm.select(hidden, none, shift);
+        asm.masked_store(shift, shift_at, rows);
+        // 1 where the shifts are the same, infinite ones too; 0 where nothing was seen before.
+        let below = asm.bin("arith.subf", shift_before, shift);
+        let fade = math::exp(asm, below);
+        let same = asm.cmpf("oeq", shift_before, shift);
+        let fade = asm.select(same, unit, fade);
+        let first = asm.cmpf("oeq", before, least);
+        let fade = asm.select(first, none, fade);
+        asm.masked_store(fade, fade_at, rows);
+        self.each_row(asm, group, |item, asm, row, scores| {
+            let shift = item.state(asm, State::Shift, row);
+            let shift = asm.load(shift, Ty::F32, 4);
+            item.powers(asm, scores, shift, keys)
+        });
+        let sum = self.across(asm, ReduceFn::Add);
+        let total = asm.load(total_at, ty, 4);
+        let total = asm.fma(total, fade, sum);
+        asm.masked_store(total, total_at, rows);
+    }
+
+    /// partial[i] = what `body` makes of row i of the group and its scores.
+    fn each_row(&self, asm: &mut Asm, group: Group, body: impl Fn(&Self, &mut Asm, Val, Val) -> Val) {
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        asm.for_loop((zero, group.n, one), &[], |asm, i, _| {
+            let row = asm.bin("arith.addi", group.row, i);
+            let scores = at(asm, self.scores, i, SCORE_STEP, zero);
+            let value = body(self, asm, row, scores);
+            let to = at(asm, self.partial, i, SQUARE_MAX, zero);
+            asm.store(value, to, 32);
+            vec![]
+        });
+    }
+
+    /// The lanes of each row of `partial`, combined: lane i is that of row i. Lanes without a row get any number.
+    fn across(&self, asm: &mut Asm, f: ReduceFn) -> Val {
+        let ty = Ty::new(Elem::F32, self.cx.lanes());
+        let mut rows = vec![];
+        for i in 0..ty.lanes as i64 {
+            let row = asm.i64(i * SQUARE_MAX);
+            let address = asm.element(self.partial, row, Elem::F32);
+            rows.push(asm.load(address, ty, 32));
+        }
+        transpose(asm, &mut rows);
+        tree(asm, f, F32, rows)
+    }
+
+    fn row_mask(&self, asm: &mut Asm, group: Group) -> Val {
+        let lanes = self.cx.lanes();
+        let (n, iota) = (asm.widen(group.n, lanes), asm.iota(lanes));
+        asm.cmpi("slt", iota, n)
+    }
+
+    /// What is taken from each x, of the largest one of each row; row by row, by way of memory, where that depends on
+    /// more than the largest.
+    fn shifts(&self, asm: &mut Asm, group: Group, max: Val, max_at: Val, shift_at: Val) -> Val {
+        if let Some(shift) = self.shift_of(asm, self.plan.shift, max) {
+            return shift;
+        }
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        asm.for_loop((zero, group.n, one), &[], |asm, i, _| {
+            let row = asm.bin("arith.addi", group.row, i);
+            let from = asm.element(max_at, i, Elem::F32);
+            let mut point = self.row_point(asm, row);
+            point.values[self.plan.max] = Some(asm.load(from, Ty::F32, 4));
+            let shift = point.eval(self.cx, asm, self.plan.shift);
+            let to = asm.element(shift_at, i, Elem::F32);
+            asm.store(shift, to, 4);
+            vec![]
+        });
+        asm.load(shift_at, max.ty, 4)
+    }
+
+    /// The shift for a largest x, or for one per lane, where it is made of that and of constants.
+    pub fn shift_of(&self, asm: &mut Asm, k: usize, max: Val) -> Option<Val> {
+        if k == self.plan.max {
+            return Some(max);
+        }
+        let step = &self.cx.def.body[k];
+        match &step.op {
+            Op::Const(bits) if step.dtype == F32 => Some(asm.float(f64::from_bits(*bits), max.ty)),
+            Op::Apply { f, args } if args.iter().all(|a| self.cx.def.body[*a].dtype == F32) => {
+                let args: Vec<Val> = args.iter().map(|a| self.shift_of(asm, *a, max)).collect::<Option<_>>()?;
+                (step.dtype == F32).then(|| scalar::apply(asm, *f, &args, F32))
+            }
+            Op::Const(_) | Op::Apply { .. } | Op::Load { .. } | Op::Index(_) | Op::Convert(_) | Op::Reduce { .. } => {
+                None
+            }
+        }
+    }
+
+    /// scores[j] = x of it, -inf for keys that fill up a panel; gives the largest ones.
+    fn apply(&self, asm: &mut Asm, point: &Point, scores: Val, keys: Keys) -> Val {
+        let (cx, plan) = (self.cx, self.plan);
+        let ty = Ty::new(Elem::F32, cx.lanes());
+        let lanes = ty.lanes as i64;
+        let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
+        let least = asm.float(f64::NEG_INFINITY, ty);
+        let whole = whole_steps(asm, zero, keys.n, WIDTH);
+        let none = vec![least; (WIDTH / lanes) as usize];
+        let largest = asm.for_loop((zero, whole, width), &none, |asm, first, largest| {
+            let mut next = vec![];
+            for (v, before) in largest.iter().enumerate() {
+                let at = plus(asm, first, v as i64 * lanes);
+                let address = asm.element(scores, at, Elem::F32);
+                let mut point = point.clone();
+                point.vars[plan.j] = Some(asm.bin("arith.addi", keys.j0, at));
+                (point.along, point.lanes) = (plan.j, ty.lanes);
+                let x = self.x_at(asm, point, address);
+                if plan.x != plan.score {
+                    asm.store(x, address, 32);
+                }
+                next.push(combine(asm, ReduceFn::Max, F32, *before, x));
+            }
+            next
+        });
+        let largest = tree(asm, ReduceFn::Max, F32, largest);
+        if cx.def.extent(plan.j).as_const().is_some_and(|n| n % WIDTH == 0) {
+            return largest;
+        }
+        let some = asm.cmpi("slt", whole, keys.n);
+        let rest = |asm: &mut Asm| vec![self.apply_rest(asm, point, scores, keys, whole, largest)];
+        asm.if_else(some, &[ty], rest, |_| vec![largest])[0]
+    }
+
+    /// The same for a last panel that is not whole.
+    fn apply_rest(&self, asm: &mut Asm, point: &Point, scores: Val, keys: Keys, first: Val, largest: Val) -> Val {
+        let (cx, plan, ty) = (self.cx, self.plan, largest.ty);
+        let lanes = ty.lanes as i64;
+        let (one, step, end) = (asm.i64(1), asm.i64(lanes), plus(asm, first, WIDTH));
+        let least = asm.float(f64::NEG_INFINITY, ty);
+        if has_masks(cx, vec![plan.x]) {
+            let behind = round_up(asm, keys.n, lanes);
+            asm.for_loop((behind, end, step), &[], |asm, at, _| {
+                let address = asm.element(scores, at, Elem::F32);
+                asm.store(least, address, 32);
+                vec![]
+            });
+            return asm.for_loop((first, keys.n, step), &[largest], |asm, at, largest| {
+                let address = asm.element(scores, at, Elem::F32);
+                let left = asm.bin("arith.subi", keys.n, at);
+                let j = asm.bin("arith.addi", keys.j0, at);
+                let point = point.masked_lanes(asm, plan.j, j, left, ty.lanes);
+                let mask = point.mask.expect("a mask");
+                let x = self.x_at(asm, point, address);
+                let x = asm.select(mask, x, least);
+                asm.store(x, address, 32);
+                vec![combine(asm, ReduceFn::Max, F32, largest[0], x)]
+            })[0];
+        }
+        asm.for_loop((first, keys.n, one), &[], |asm, at, _| {
+            let address = asm.element(scores, at, Elem::F32);
+            let mut point = point.clone();
+            point.vars[plan.j] = Some(asm.bin("arith.addi", keys.j0, at));
+            let x = self.x_at(asm, point, address);
+            asm.store(x, address, 4);
+            vec![]
+        });
+        let least = asm.float(f64::NEG_INFINITY, Ty::F32);
+        asm.for_loop((keys.n, end, one), &[], |asm, at, _| {
+            let address = asm.element(scores, at, Elem::F32);
+            asm.store(least, address, 4);
+            vec![]
+        });
+        asm.for_loop((first, end, step), &[largest], |asm, at, largest| {
+            let address = asm.element(scores, at, Elem::F32);
+            let x = asm.load(address, ty, 32);
+            vec![combine(asm, ReduceFn::Max, F32, largest[0], x)]
+        })[0]
+    }
+
+    /// x of the scores at an address.
+    fn x_at(&self, asm: &mut Asm, mut point: Point, address: Val) -> Val {
+        let ty = Ty::new(Elem::F32, point.lanes);
+        point.values[self.plan.score] = Some(asm.load(address, ty, if ty.lanes == 1 { 4 } else { 32 }));
+        let x = point.eval(self.cx, asm, self.plan.x);
+        asm.widen(x, ty.lanes)
+    }
+
+    /// scores[j] = exp(scores[j] - shift); gives the sums.
+    fn powers(&self, asm: &mut Asm, scores: Val, shift: Val, keys: Keys) -> Val {
+        let ty = Ty::new(Elem::F32, self.cx.lanes());
+        let (zero, width, end) = (asm.i64(0), asm.i64(WIDTH), round_up(asm, keys.n, WIDTH));
+        let shift = asm.widen(shift, ty.lanes);
+        let none = vec![asm.zero(ty); (WIDTH / ty.lanes as i64) as usize];
+        let sums = asm.for_loop((zero, end, width), &none, |asm, first, sums| {
+            let mut next = vec![];
+            for (v, before) in sums.iter().enumerate() {
+                let at = plus(asm, first, (v as u32 * ty.lanes) as i64);
+                let address = asm.element(scores, at, Elem::F32);
+                let x = asm.load(address, ty, 32);
+                let below = asm.bin("arith.subf", x, shift);
+                let power = math::exp(asm, below);
+                asm.store(power, address, 32);
+                next.push(asm.bin("arith.addf", *before, power));
+            }
+            next
+        });
+        tree(asm, ReduceFn::Add, F32, sums)
+    }
+}

@@ -1,0 +1,52 @@
+//! o[b, i, e] = Σj softmax(Σd q[b, i, d] · k[b, j, d])·v[b, j, e]  =>  one launch, no scores in memory
+
+mod fill;
+mod finish;
+mod flash;
+mod fragments;
+mod plain;
+mod plan;
+mod roles;
+mod softmax;
+mod sums;
+
+use super::Form;
+use super::movement::{Launch, Traffic};
+use crate::kernel::asm::Asm;
+use crate::kernel::def::KernelDef;
+use crate::kernel::eval::Cx;
+use plain::Plain;
+use plan::Flash;
+
+/// How a kernel with a deep space is computed.
+pub enum Plan {
+    /// On tensor cores.
+    Flash(Flash),
+    Plain(Plain),
+}
+
+impl Plan {
+    pub fn of(def: &KernelDef) -> Plan {
+        Flash::of(def).map_or_else(|| Plan::Plain(Plain::of(def)), Plan::Flash)
+    }
+
+    pub(super) fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+        match self {
+            Plan::Flash(_) | Plan::Plain(_) => vec![Traffic::default(); launch.buffers()],
+        }
+    }
+}
+
+pub(super) fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) -> Form {
+    match plan {
+        Plan::Flash(flash) => flash::emit(cx, asm, flash),
+        Plan::Plain(plain) => plain::emit(cx, asm, plain),
+    }
+}
+
+impl KernelDef {
+    /// Whether attention runs on tensor cores.
+    pub fn is_flash(&self) -> bool {
+        Flash::of(self).is_some()
+    }
+}

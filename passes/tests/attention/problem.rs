@@ -1,0 +1,358 @@
+//! Attention to try: sizes, element types, how operands lie, what happens to scores, weights and rows
+
+use crate::build::Builder;
+use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim};
+
+/// How q, k, v and the result lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// [b, h, s, d]
+    Heads,
+    /// [b, s, h·d]
+    Rows,
+    /// One container [b, s, 3·h·d] for all three; the result as `Rows`.
+    Stacked,
+    /// k as [b, h, d, t], v as [b, h, e, t], the result as [b, h, e, s].
+    Turned,
+    /// Rows of d + 1 elements, and caches of which a part is filled.
+    Room,
+}
+
+/// What the left factor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    Plain,
+    Scaled,
+    /// Pairs of channels turn by an angle of the row.
+    Rotated,
+}
+
+/// What the right factor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    Plain,
+    /// Earlier keys, and new ones behind them.
+    Joined,
+}
+
+/// What is done with scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    Nothing,
+    Scaled,
+    /// x · c + mask[b, t]
+    Mask,
+    /// x · c + mask[b, h, s, t]
+    FullMask,
+    /// x where t ≤ s + (keys - queries), else the lowest number
+    Causal,
+    /// The same with -∞, and only keys that a mask of bool lets through
+    Hidden,
+    /// 5 · tanh(x / 5)
+    Capped,
+}
+
+/// How weights follow from exponentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// Σ p·v / l
+    After,
+    /// Σ (p / l)·v
+    Inside,
+    /// Of rows that see nothing 0, by bounds of maximum and sum.
+    Visible,
+    /// NaN becomes 0.
+    Cleaned,
+    /// Σ v·(p·(1 / l)), times a gate per row
+    Inverse,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Problem {
+    pub dtype: DType,
+    pub batch: i64,
+    pub heads: i64,
+    /// Heads of queries per head of keys.
+    pub group: i64,
+    pub queries: i64,
+    pub keys: i64,
+    pub d: i64,
+    pub e: i64,
+    pub lie: Lie,
+    pub left: Left,
+    pub right: Right,
+    pub score: Score,
+    pub weights: Weights,
+    /// Batch, queries and keys are parameters of the launch.
+    pub symbolic: bool,
+    /// d and e too.
+    pub symbolic_width: bool,
+}
+
+pub const PLAIN: Problem = Problem {
+    dtype: DType::F32,
+    batch: 1,
+    heads: 2,
+    group: 1,
+    queries: 20,
+    keys: 40,
+    d: 32,
+    e: 32,
+    lie: Lie::Heads,
+    left: Left::Plain,
+    right: Right::Plain,
+    score: Score::Nothing,
+    weights: Weights::After,
+    symbolic: true,
+    symbolic_width: false,
+};
+
+/// Elements of a cache beyond those that are filled.
+pub const ROOM: i64 = 7;
+
+/// Keys of `Right::Joined` that are earlier ones.
+fn past(keys: i64) -> i64 {
+    keys / 2
+}
+
+impl Problem {
+    pub fn symbols(&self) -> Vec<(&'static str, i64)> {
+        let past = past(self.keys);
+        vec![
+            ("b", self.batch),
+            ("s", self.queries),
+            ("t", self.keys),
+            ("u", past),
+            ("w", self.keys - past),
+            ("c", self.keys + ROOM),
+            ("d", self.d),
+            ("e", self.e),
+        ]
+    }
+
+    pub fn symbol(&self, name: &str) -> Option<i64> {
+        self.symbols().iter().find(|(s, _)| *s == name).map(|(_, v)| *v)
+    }
+
+    /// An expression of the symbols; a number where they are known.
+    fn size(&self, text: &str) -> String {
+        let known = |s: &str| {
+            let symbolic = if matches!(s, "d" | "e") { self.symbolic_width } else { self.symbolic };
+            if symbolic { None } else { Some(Dim::constant(self.symbol(s)?)) }
+        };
+        Dim::parse(text).unwrap().substitute(&known).to_string()
+    }
+
+    pub fn kernel(&self) -> Kernel {
+        let (h, t) = (self.heads, self.dtype);
+        let size = |text: &str| self.size(text);
+        let outer = [size("b"), h.to_string(), size("s"), size("e")];
+        let outer: Vec<&str> = outer.iter().map(String::as_str).collect();
+        let mut b = Builder::new(&outer, &[&size("t")]).deep(&[&size("d")]);
+        // %0 batch, %1 head, %2 query, %3 column, %4 key, %5 width
+        let head = if self.group > 1 { format!("%1 floordiv {}", self.group) } else { "%1".into() };
+        let kv = (h / self.group).to_string();
+        let q = self.left(&mut b);
+        let k = match self.right {
+            Right::Plain => self.operand(&mut b, ("t", "d"), &kv, &head, ("%4", "%5"), 1),
+            Right::Joined => self.joined(&mut b, &kv, &head),
+        };
+        let product = b.apply(ScalarFn::Mul, &[q, k]);
+        let sum = b.reduce(ReduceFn::Add, product);
+        let x = self.score(&mut b, sum);
+        let max = b.reduce(ReduceFn::Max, x);
+        let shift = match self.weights {
+            Weights::Visible => {
+                let low = b.constant(lowest(t), t);
+                b.apply(ScalarFn::Max, &[max, low])
+            }
+            Weights::After | Weights::Inside | Weights::Cleaned | Weights::Inverse => max,
+        };
+        let below = b.apply(ScalarFn::Sub, &[x, shift]);
+        let p = b.apply(ScalarFn::Exp, &[below]);
+        let total = b.reduce(ReduceFn::Add, p);
+        let v = self.operand(&mut b, ("t", "e"), &kv, &head, ("%4", "%3"), 2);
+        let o = self.weighted(&mut b, p, total, v);
+        let width = format!("{h}*{}", self.size("e"));
+        let (e, width) = (self.size("e"), size(&width));
+        let (batch, s, h) = (size("b"), size("s"), h.to_string());
+        match self.lie {
+            Lie::Heads | Lie::Room => b.store(o, &[&batch, &h, &s, &e], &["%0", "%1", "%2", "%3"]),
+            Lie::Rows | Lie::Stacked => b.store(o, &[&batch, &s, &width], &["%0", "%2", &format!("({e})*%1 + %3")]),
+            Lie::Turned => b.store(o, &[&batch, &h, &e, &s], &["%0", "%1", "%3", "%2"]),
+        }
+        b.0
+    }
+
+    /// q, k or v (`part` 0, 1, 2) at a row and a column.
+    fn operand(
+        &self,
+        b: &mut Builder,
+        (rows, columns): (&str, &str),
+        heads: &str,
+        head: &str,
+        (row, column): (&str, &str),
+        part: i64,
+    ) -> usize {
+        let (n, width) = (self.size(rows), self.size(columns));
+        let (batch, wide) = (self.size("b"), self.size(&format!("({heads})*({columns})")));
+        match self.lie {
+            Lie::Heads => b.load(self.dtype, &[&batch, heads, &n, &width], &["%0", head, row, column]),
+            Lie::Rows => {
+                let at = format!("({width})*({head}) + {column}");
+                b.load(self.dtype, &[&batch, &n, &wide], &["%0", row, &at])
+            }
+            Lie::Stacked => {
+                // Heads of queries, of keys, of values.
+                let all = self.size(&format!("({})*({columns}) + 2*({heads})*({columns})", self.heads));
+                let before = if part == 0 { 0 } else { self.heads + (part - 1) * (self.heads / self.group) };
+                let at = format!("({width})*({head} + {before}) + {column}");
+                match part {
+                    0 => b.load(self.dtype, &[&batch, &n, &all], &["%0", row, &at]),
+                    _ if self.queries == self.keys && !self.symbolic => b.again(0, &["%0", row, &at]),
+                    _ => b.load(self.dtype, &[&batch, &n, &all], &["%0", row, &at]),
+                }
+            }
+            Lie::Turned if part == 0 => b.load(self.dtype, &[&batch, heads, &n, &width], &["%0", head, row, column]),
+            Lie::Turned => b.load(self.dtype, &[&batch, heads, &width, &n], &["%0", head, column, row]),
+            Lie::Room if part == 0 => {
+                let pitch = self.size(&format!("{columns} + 1"));
+                b.load(self.dtype, &[&batch, heads, &n, &pitch], &["%0", head, row, column])
+            }
+            Lie::Room => {
+                let v = b.load(self.dtype, &[&batch, heads, &n, &width], &["%0", head, row, column]);
+                b.give_room(2, &self.size("c"));
+                v
+            }
+        }
+    }
+
+    /// select(key < earlier, past[key], new[key - earlier])
+    fn joined(&self, b: &mut Builder, heads: &str, head: &str) -> usize {
+        let (batch, d) = (self.size("b"), self.size("d"));
+        let (past, new) = (self.size("u"), self.size("w"));
+        let (key, edge) = (b.index("%4"), b.index(&past));
+        let first = b.apply(ScalarFn::Lt, &[key, edge]);
+        let second = b.apply(ScalarFn::Not, &[first]);
+        let x = b.guarded(self.dtype, &[&batch, heads, &past, &d], &["%0", head, "%4", "%5"], Some(first));
+        let at = format!("%4 - ({past})");
+        let y = b.guarded(self.dtype, &[&batch, heads, &new, &d], &["%0", head, &at, "%5"], Some(second));
+        b.apply(ScalarFn::Select, &[first, x, y])
+    }
+
+    fn left(&self, b: &mut Builder) -> usize {
+        let heads = self.heads.to_string();
+        let at = |b: &mut Builder, column: &str| self.operand(b, ("s", "d"), &heads, "%1", ("%2", column), 0);
+        match self.left {
+            Left::Plain => at(b, "%5"),
+            Left::Scaled => {
+                let (q, scale) = (at(b, "%5"), b.constant(1.0 / (self.d as f64).sqrt(), self.dtype));
+                b.apply(ScalarFn::Mul, &[q, scale])
+            }
+            Left::Rotated => {
+                let q = at(b, "%5");
+                let half = self.d / 2;
+                let (s, d) = (self.size("s"), self.size("d"));
+                let other = at(b, &format!("{d} - 1 - %5"));
+                let (place, middle) = (b.index("%5"), b.constant(half as f64, DType::I64));
+                let lower = b.apply(ScalarFn::Lt, &[place, middle]);
+                let minus = b.apply(ScalarFn::Neg, &[other]);
+                let other = b.apply(ScalarFn::Select, &[lower, minus, other]);
+                let cos = b.load(self.dtype, &[&s, &d], &["%2", "%5"]);
+                let sin = b.load(self.dtype, &[&s, &d], &["%2", "%5"]);
+                let (x, y) = (b.apply(ScalarFn::Mul, &[q, cos]), b.apply(ScalarFn::Mul, &[other, sin]));
+                b.apply(ScalarFn::Add, &[x, y])
+            }
+        }
+    }
+
+    fn score(&self, b: &mut Builder, sum: usize) -> usize {
+        let (t, batch, s, n) = (self.dtype, self.size("b"), self.size("s"), self.size("t"));
+        let scale = |b: &mut Builder| {
+            let c = b.constant(1.0 / (self.d as f64).sqrt(), t);
+            b.apply(ScalarFn::Mul, &[sum, c])
+        };
+        let earlier = |b: &mut Builder| {
+            let (key, last) = (b.index("%4"), b.index(&format!("%2 + ({n}) - ({s})")));
+            b.apply(ScalarFn::Le, &[key, last])
+        };
+        match self.score {
+            Score::Nothing => sum,
+            Score::Scaled => scale(b),
+            Score::Mask => {
+                let (x, mask) = (scale(b), b.load(t, &[&batch, &n], &["%0", "%4"]));
+                b.apply(ScalarFn::Add, &[x, mask])
+            }
+            Score::FullMask => {
+                let x = scale(b);
+                let shape = [batch, self.heads.to_string(), s, n];
+                let shape: Vec<&str> = shape.iter().map(String::as_str).collect();
+                let mask = b.load(t, &shape, &["%0", "%1", "%2", "%4"]);
+                b.apply(ScalarFn::Add, &[x, mask])
+            }
+            Score::Causal => {
+                let (x, seen, low) = (scale(b), earlier(b), b.constant(lowest(t), t));
+                b.apply(ScalarFn::Select, &[seen, x, low])
+            }
+            Score::Hidden => {
+                let (x, seen) = (scale(b), earlier(b));
+                let low = b.constant(f64::NEG_INFINITY, t);
+                let mask = b.load(DType::Bool, &[&batch, &n], &["%0", "%4"]);
+                let seen = b.apply(ScalarFn::And, &[seen, mask]);
+                b.apply(ScalarFn::Select, &[seen, x, low])
+            }
+            Score::Capped => {
+                let (x, cap) = (scale(b), b.constant(5.0, t));
+                let x = b.apply(ScalarFn::Div, &[x, cap]);
+                let x = b.apply(ScalarFn::Tanh, &[x]);
+                b.apply(ScalarFn::Mul, &[x, cap])
+            }
+        }
+    }
+
+    fn weighted(&self, b: &mut Builder, p: usize, total: usize, v: usize) -> usize {
+        let t = self.dtype;
+        match self.weights {
+            Weights::After => {
+                let o = b.dot(p, v);
+                b.apply(ScalarFn::Div, &[o, total])
+            }
+            Weights::Inside => {
+                let w = b.apply(ScalarFn::Div, &[p, total]);
+                b.dot(w, v)
+            }
+            Weights::Visible => {
+                let one = b.constant(1.0, t);
+                let total = b.apply(ScalarFn::Max, &[total, one]);
+                let w = b.apply(ScalarFn::Div, &[p, total]);
+                b.dot(w, v)
+            }
+            Weights::Cleaned => {
+                let w = b.apply(ScalarFn::Div, &[p, total]);
+                let (nan, zero) = (b.apply(ScalarFn::IsNan, &[w]), b.constant(0.0, t));
+                let w = b.apply(ScalarFn::Select, &[nan, zero, w]);
+                b.dot(w, v)
+            }
+            Weights::Inverse => {
+                let one = b.constant(1.0, t);
+                let inverse = b.apply(ScalarFn::Div, &[one, total]);
+                let w = b.apply(ScalarFn::Mul, &[p, inverse]);
+                let o = b.dot(v, w);
+                let gate = b.load(t, &[&self.size("b"), &self.size("s")], &["%0", "%2"]);
+                b.apply(ScalarFn::Mul, &[o, gate])
+            }
+        }
+    }
+}
+
+/// The least finite number of a type.
+pub fn lowest(t: DType) -> f64 {
+    match t {
+        DType::F16 => -65504.0,
+        DType::F64 => f64::MIN,
+        DType::BF16 => -3.3895313892515355e38,
+        _ => f32::MIN as f64,
+    }
+}

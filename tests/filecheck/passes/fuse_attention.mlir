@@ -1,0 +1,174 @@
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,fuse-reductions,fuse-attention)' | FileCheck %s
+
+!q = !sdx.tensor<[b, h, s, 64], f32>
+!p = !sdx.tensor<[b, h, s, t], f32>
+!k = !sdx.tensor<[b, h, t, 64], f32>
+!r = !sdx.tensor<[b, h, s], f32>
+!m = !sdx.tensor<[b, t], f32>
+!y = !sdx.tensor<[b, s, h, 64], f32>
+
+// Scores with scale and mask, softmax, sum of values: the sum of the scores is the deep space, and the row's sum divides
+// last. There may be no keys where there are queries: then the sum is 0 and must not divide 0.
+
+// CHECK-LABEL: func.func @attention
+// CHECK: flow.kernel outer ["b", "h", "s", "64"] inner ["t"] deep ["64"]
+// CHECK: %[[Q:.*]] = flow.load {{.*}} ["%0", "%1", "%2", "%5"]
+// CHECK-NEXT: %[[K:.*]] = flow.load {{.*}} ["%0", "%1", "%4", "%5"]
+// CHECK-NEXT: %[[QK:.*]] = flow.apply "mul"(%[[Q]], %[[K]])
+// CHECK-NEXT: %[[S:.*]] = flow.reduce "add" %[[QK]]
+// CHECK-NEXT: %[[SCALE:.*]] = flow.scalar 1.250000e-01
+// CHECK-NEXT: %[[SCALED:.*]] = flow.apply "mul"(%[[S]], %[[SCALE]])
+// CHECK-NEXT: %[[MASK:.*]] = flow.load {{.*}} ["%0", "%4"]
+// CHECK-NEXT: %[[X:.*]] = flow.apply "add"(%[[SCALED]], %[[MASK]])
+// CHECK-NEXT: %[[M:.*]] = flow.reduce "max" %[[X]]
+// CHECK-NEXT: %[[D:.*]] = flow.apply "sub"(%[[X]], %[[M]])
+// CHECK-NEXT: %[[P:.*]] = flow.apply "exp"(%[[D]])
+// CHECK-NEXT: %[[L:.*]] = flow.reduce "add" %[[P]]
+// CHECK-NEXT: %[[V:.*]] = flow.load {{.*}} ["%0", "%1", "%4", "%3"]
+// CHECK-NEXT: %[[PV:.*]] = flow.apply "mul"(%[[P]], %[[V]])
+// CHECK-NEXT: %[[O:.*]] = flow.reduce "add" %[[PV]]
+// CHECK-NEXT: %[[ONE:.*]] = flow.scalar 1.000000e+00
+// CHECK-NEXT: %[[BY:.*]] = flow.apply "max"(%[[L]], %[[ONE]])
+// CHECK-NEXT: %[[Y:.*]] = flow.apply "div"(%[[O]], %[[BY]])
+// CHECK-NEXT: flow.store %[[Y]] to 0 ["%0", "%2", "%1", "%3"]
+// CHECK-NOT: flow.kernel
+func.func @attention(%q: !q, %k: !k, %v: !k, %mask: !m) -> !y {
+  %0 = sdx.contract "bhsd,bhtd->bhst"(%q, %k) : (!q, !k) -> !p
+  %c = sdx.const dense<0.125> : tensor<f32> : !sdx.tensor<[], f32>
+  %1 = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !p
+  %2 = sdx.map "mul"(%0, %1) : (!p, !p) -> !p
+  %3 = sdx.broadcast %mask to [0, 3] : !m -> !p
+  %4 = sdx.map "add"(%2, %3) : (!p, !p) -> !p
+  %5 = sdx.reduce "max" %4 axes [3] : !p -> !r
+  %6 = sdx.broadcast %5 to [0, 1, 2] : !r -> !p
+  %7 = sdx.map "sub"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.map "exp"(%7) : (!p) -> !p
+  %9 = sdx.reduce "add" %8 axes [3] : !p -> !r
+  %10 = sdx.broadcast %9 to [0, 1, 2] : !r -> !p
+  %11 = sdx.map "div"(%8, %10) : (!p, !p) -> !p
+  %12 = sdx.contract "bhst,bhtd->bhsd"(%11, %v) : (!p, !k) -> !q
+  %13 = sdx.transpose %12 [0, 2, 1, 3] : !q -> !y
+  return %13 : !y
+}
+
+// -----
+
+!g = !sdx.tensor<[2, past + s, 8], f32>
+!e = !sdx.tensor<[2, 4, past + s, 8], f32>
+!k = !sdx.tensor<[8, past + s, 8], f32>
+!x = !sdx.tensor<[8, s, 8], f32>
+!w = !sdx.tensor<[8, s, past + s], f32>
+!b = !sdx.tensor<[8, s, past + s], i1>
+!r = !sdx.tensor<[8, s], f32>
+
+// Four heads of queries share one of keys. Weights that are NaN are 0, all of a row together: the row's result is then.
+// Where there are queries there are keys.
+
+// CHECK-LABEL: func.func @grouped
+// CHECK: flow.kernel outer ["8", "s", "8"] inner ["past + s"] deep ["8"]
+// CHECK: flow.load {{.*}} ["((%0) floordiv (4))", "%3", "%4"]
+// CHECK: flow.reduce "max"
+// CHECK: %[[L:.*]] = flow.reduce "add"
+// CHECK-NEXT: %[[Z:.*]] = flow.scalar 0.000000e+00
+// CHECK-NEXT: flow.load {{.*}} ["((%0) floordiv (4))", "%3", "%2"]
+// CHECK: %[[O:.*]] = flow.reduce "add"
+// CHECK-NEXT: %[[Y:.*]] = flow.apply "div"(%[[O]], %[[L]])
+// CHECK-NEXT: %[[NAN:.*]] = flow.apply "isnan"(%[[L]])
+// CHECK-NEXT: %[[S:.*]] = flow.apply "select"(%[[NAN]], %[[Z]], %[[Y]])
+// CHECK-NEXT: flow.store %[[S]]
+// CHECK-NOT: flow.kernel
+func.func @grouped(%q: !x, %k: !g, %v: !g) -> !x {
+  %0 = sdx.broadcast %k to [0, 2, 3] : !g -> !e
+  %1 = sdx.reshape %0 : !e -> !k
+  %2 = sdx.broadcast %v to [0, 2, 3] : !g -> !e
+  %3 = sdx.reshape %2 : !e -> !k
+  %4 = sdx.contract "hsd,htd->hst"(%q, %1) : (!x, !k) -> !w
+  %5 = sdx.reduce "max" %4 axes [2] : !w -> !r
+  %6 = sdx.broadcast %5 to [0, 1] : !r -> !w
+  %7 = sdx.map "sub"(%4, %6) : (!w, !w) -> !w
+  %8 = sdx.map "exp"(%7) : (!w) -> !w
+  %9 = sdx.reduce "add" %8 axes [2] : !w -> !r
+  %10 = sdx.broadcast %9 to [0, 1] : !r -> !w
+  %11 = sdx.map "div"(%8, %10) : (!w, !w) -> !w
+  %12 = sdx.map "isnan"(%11) : (!w) -> !b
+  %c = sdx.const dense<0.0> : tensor<f32> : !sdx.tensor<[], f32>
+  %13 = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !w
+  %14 = sdx.map "select"(%12, %13, %11) : (!b, !w, !w) -> !w
+  %15 = sdx.contract "hst,htd->hsd"(%14, %3) : (!w, !k) -> !x
+  return %15 : !x
+}
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f16>
+!p = !sdx.tensor<[s, s], f16>
+!r = !sdx.tensor<[s], f16>
+
+// A sum that is divided last may be too large for f16.
+
+// CHECK-LABEL: func.func @half
+// CHECK: flow.kernel outer ["s", "8"] inner ["s"] deep ["8"]
+// CHECK: flow.reduce "max"
+// CHECK: %[[L:.*]] = flow.reduce "add"
+// CHECK-NEXT: %[[W:.*]] = flow.apply "div"(%{{.*}}, %[[L]])
+// CHECK-NEXT: %[[V:.*]] = flow.load
+// CHECK-NEXT: %[[WV:.*]] = flow.apply "mul"(%[[W]], %[[V]])
+// CHECK-NEXT: %[[O:.*]] = flow.reduce "add" %[[WV]]
+// CHECK-NEXT: flow.store %[[O]]
+// CHECK-NOT: flow.kernel
+func.func @half(%q: !q, %k: !q, %v: !q) -> !q {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %6 = sdx.broadcast %5 to [0] : !r -> !p
+  %7 = sdx.map "div"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.contract "st,td->sd"(%7, %v) : (!p, !q) -> !q
+  return %8 : !q
+}
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
+!p = !sdx.tensor<[s, s], f32>
+!r = !sdx.tensor<[s], f32>
+
+// The weights are wanted themselves: they are written, and nothing is saved.
+
+// CHECK-LABEL: func.func @weights_are_an_output
+// CHECK-NOT: deep
+func.func @weights_are_an_output(%q: !q, %k: !q, %v: !q) -> (!q, !p) {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %6 = sdx.broadcast %5 to [0] : !r -> !p
+  %7 = sdx.map "div"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.contract "st,td->sd"(%7, %v) : (!p, !q) -> !q
+  return %8, %7 : !q, !p
+}
+
+// -----
+
+!x = !sdx.tensor<[s, 8], f32>
+!w = !sdx.tensor<[8, 8], f32>
+!r = !sdx.tensor<[s], f32>
+
+// Rows that are normalised between two contractions are no attention.
+
+// CHECK-LABEL: func.func @normalised_between
+// CHECK-NOT: deep
+func.func @normalised_between(%x: !x, %a: !w, %b: !w) -> !x {
+  %0 = sdx.contract "sd,de->se"(%x, %a) : (!x, !w) -> !x
+  %1 = sdx.map "mul"(%0, %0) : (!x, !x) -> !x
+  %2 = sdx.reduce "add" %1 axes [1] : !x -> !r
+  %3 = sdx.map "sqrt"(%2) : (!r) -> !r
+  %4 = sdx.broadcast %3 to [0] : !r -> !x
+  %5 = sdx.map "div"(%0, %4) : (!x, !x) -> !x
+  %6 = sdx.contract "sd,de->se"(%5, %b) : (!x, !w) -> !x
+  return %6 : !x
+}
