@@ -9,6 +9,7 @@ mod problem;
 use launch::{Case, Outcome, numbers, tensor};
 use problem::{Left, Lie, PLAIN, Problem, Right, Score, Weights, lowest};
 use ptxvm::Kind;
+use sardonyx_passes::kernel::ptx::Target;
 use sardonyx_runtime::{DType, Tensor};
 
 /// How far a result may be from the interpreter's.
@@ -44,17 +45,9 @@ fn close(p: Problem) -> Outcome {
 }
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-const SCORES: [Score; 7] = [
-    Score::Nothing,
-    Score::Scaled,
-    Score::Mask,
-    Score::FullMask,
-    Score::Causal,
-    Score::Hidden,
-    Score::Capped,
-];
-const WEIGHTS: [Weights; 5] =
-    [Weights::After, Weights::Inside, Weights::Visible, Weights::Cleaned, Weights::Inverse];
+const SCORES: [Score; 7] =
+    [Score::Nothing, Score::Scaled, Score::Mask, Score::FullMask, Score::Causal, Score::Hidden, Score::Capped];
+const WEIGHTS: [Weights; 5] = [Weights::After, Weights::Inside, Weights::Visible, Weights::Cleaned, Weights::Inverse];
 const LIES: [Lie; 5] = [Lie::Heads, Lie::Rows, Lie::Stacked, Lie::Turned, Lie::Room];
 
 #[test]
@@ -112,7 +105,19 @@ fn extents_around_the_tiles() {
 #[test]
 fn every_width() {
     for dtype in DTYPES {
-        for (d, e) in [(1, 1), (1, 64), (3, 7), (16, 40), (40, 24), (64, 64), (80, 80), (96, 96), (128, 128), (128, 65), (256, 160)] {
+        for (d, e) in [
+            (1, 1),
+            (1, 64),
+            (3, 7),
+            (16, 40),
+            (40, 24),
+            (64, 64),
+            (80, 80),
+            (96, 96),
+            (128, 128),
+            (128, 65),
+            (256, 160),
+        ] {
             for (queries, lie, right) in
                 [(3, Lie::Rows, Right::Plain), (40, Lie::Heads, Right::Joined), (70, Lie::Turned, Right::Plain)]
             {
@@ -141,9 +146,15 @@ fn without_tensor_cores() {
     for (dtype, symbolic_width) in
         [(DType::F32, true), (DType::F16, true), (DType::BF16, true), (DType::F64, false), (DType::F64, true)]
     {
-        for (queries, keys, d, e) in
-            [(1, 1, 1, 1), (3, 0, 4, 4), (5, 127, 8, 64), (2, 128, 16, 129), (4, 129, 3, 128), (1, 300, 33, 7), (0, 3, 2, 2)]
-        {
+        for (queries, keys, d, e) in [
+            (1, 1, 1, 1),
+            (3, 0, 4, 4),
+            (5, 127, 8, 64),
+            (2, 128, 16, 129),
+            (4, 129, 3, 128),
+            (1, 300, 33, 7),
+            (0, 3, 2, 2),
+        ] {
             for weights in WEIGHTS {
                 turn += 1;
                 let (score, lie) = (SCORES[turn % 7], LIES[turn % 5]);
@@ -248,9 +259,13 @@ fn a_row_depends_on_no_other() {
                 case.run().values[..e as usize].to_vec()
             };
             let alone = of(1, 1, 45);
-            for (queries, batch, keys) in [(16, 1, 45), (17, 1, 45), (70, 2, 45), (1, 3, 64), (16, 1, 70), (20, 2, 200)] {
+            for (queries, batch, keys) in [(16, 1, 45), (17, 1, 45), (70, 2, 45), (1, 3, 64), (16, 1, 70), (20, 2, 200)]
+            {
                 let got = of(queries, batch, keys);
-                assert!(got == alone, "{dtype} {e}: {queries} rows, {batch} batches, {keys} keys: {got:?}, not {alone:?}");
+                assert!(
+                    got == alone,
+                    "{dtype} {e}: {queries} rows, {batch} batches, {keys} keys: {got:?}, not {alone:?}"
+                );
             }
         }
     }
@@ -288,6 +303,53 @@ fn a_missing_wait_or_barrier_is_found() {
             });
             let kinds: Vec<Kind> = outcome.report.findings.iter().map(|f| f.kind).collect();
             assert!(kinds.contains(&kind), "{from}: {:?}", outcome.report.findings);
+        }
+    }
+}
+
+/// Compares the counters with what was said, per buffer.
+fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
+    let stated = outcome.lowered.def.ptx_movement(Target::Sm80, &outcome.params);
+    for (i, stated) in stated.iter().enumerate() {
+        let name = format!("b{i}");
+        let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name);
+        let counted = counted.map_or(0, |c| (c.loads.sectors + c.stores.sectors) as i64);
+        let apart = (stated.scheduled - counted).abs() as f64;
+        assert!(apart <= tolerance * counted as f64, "{p:?}, buffer {i}: {stated:?}, but {counted}");
+    }
+}
+
+/// What the launch is said to move is what its instructions request.
+#[test]
+fn sectors_are_as_stated() {
+    for dtype in DTYPES {
+        for (queries, keys) in [(1, 256), (12, 128), (64, 64), (200, 320)] {
+            for (lie, left, right) in [
+                (Lie::Heads, Left::Plain, Right::Plain),
+                (Lie::Rows, Left::Rotated, Right::Plain),
+                (Lie::Stacked, Left::Scaled, Right::Joined),
+            ] {
+                for (score, weights) in [
+                    (Score::Mask, Weights::After),
+                    (Score::FullMask, Weights::Inverse),
+                    (Score::Hidden, Weights::Visible),
+                ] {
+                    let p = Problem { dtype, queries, keys, lie, left, right, score, weights, d: 64, e: 64, ..PLAIN };
+                    stated(&p, &close(p), 0.02);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sectors_are_as_stated_without_tensor_cores() {
+    for (queries, keys, d, e) in [(4, 128, 64, 64), (3, 300, 32, 200), (8, 40, 16, 32)] {
+        for (score, weights) in
+            [(Score::Mask, Weights::After), (Score::FullMask, Weights::Inverse), (Score::Hidden, Weights::Visible)]
+        {
+            let p = Problem { queries, keys, d, e, score, weights, symbolic_width: true, ..PLAIN };
+            stated(&p, &close(p), 0.02);
         }
     }
 }

@@ -43,6 +43,16 @@ impl Flash {
         Pairs::of(def, &self.accesses(def), self.roles.e)
     }
 
+    /// The factors of weights, and of the epilogue what moves with no column.
+    pub fn per_row(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
+        let factors = self.roles.weight.iter().filter_map(|w| match w {
+            Weight::Over(k) | Weight::Times(k) => Some(*k),
+            Weight::WithoutNan => None,
+        });
+        let row = |k: &usize| deps[*k] >> self.roles.e & 1 == 0 && !matches!(def.body[*k].op, Op::Const(_));
+        self.epilogue(def).into_iter().chain(factors).filter(row).collect()
+    }
+
     /// Of the epilogue what moves with columns and not with rows, nor waits for the sum.
     pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
         let mut after = vec![false; def.body.len()];
@@ -100,13 +110,17 @@ impl Block<'_> {
         if let Some(k) = roles.total {
             point.values[k] = Some(scalar::rounded(asm, total, cx.def.body[k].dtype));
         }
+        for k in self.flash.per_row(cx.def, &cx.deps) {
+            point.eval(cx, asm, k);
+        }
         End { point, there: row.there, total, hidden, some }
     }
 
     /// Infinite values have no parts of tf32: a sum that is not a number, of a row that is, is computed again.
     fn repair_values(&self, asm: &mut Asm, ends: &[End; 2], sums: &Sums, e0: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
-        let all: Vec<Val> = sums.of[0].iter().flat_map(|sum| (0..4).map(|i| (*sum, i))).map(|(s, i)| asm.extract(s, i)).collect();
+        let all: Vec<Val> =
+            sums.of[0].iter().flat_map(|sum| (0..4).map(|i| (*sum, i))).map(|(s, i)| asm.extract(s, i)).collect();
         replace_nans(asm, &all, |asm, number| {
             let (odd, below, n) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 0), part(asm, number, 2, 63, 3));
             let zero = asm.i64(0);
@@ -184,9 +198,9 @@ impl Block<'_> {
 
     /// Σ w(p)·v from Σ p·v, in place.
     fn apply_weights(&self, asm: &mut Asm, end: &End, half: u32, sums: &Sums) {
-        let (cx, roles) = (self.cx, &self.flash.roles);
+        let roles = &self.flash.roles;
         let (zero, nan) = (asm.zero(Ty::F32), asm.float(f64::NAN, Ty::F32));
-        let mut point = end.point.clone();
+        let factor = |k: &usize| end.point.values[*k].expect("evaluated at the row's end");
         // The same of 0, which is NaN where all of a row are.
         let mut probe = asm.bin("arith.mulf", end.total, zero);
         let mut all: Vec<(Val, u32, Val)> = vec![];
@@ -198,8 +212,8 @@ impl Block<'_> {
         }
         for step in &roles.weight {
             let op = match step {
-                Weight::Over(k) => Ok(("arith.divf", point.eval(cx, asm, *k))),
-                Weight::Times(k) => Ok(("arith.mulf", point.eval(cx, asm, *k))),
+                Weight::Over(k) => Ok(("arith.divf", factor(k))),
+                Weight::Times(k) => Ok(("arith.mulf", factor(k))),
                 Weight::WithoutNan => Err(asm.cmpf("uno", probe, probe)),
             };
             let mut one = |v: Val| match op {
@@ -223,7 +237,8 @@ impl Block<'_> {
         let roles = &flash.roles;
         let first = self.first_column(asm, e0);
         let n = cx.extent(asm, roles.e);
-        let whole = cx.def.extent(roles.e).as_const().is_some_and(|n| n % (8 * flash.warps_n * flash.warp_columns()) == 0);
+        let whole =
+            cx.def.extent(roles.e).as_const().is_some_and(|n| n % (8 * flash.warps_n * flash.warp_columns()) == 0);
         for (j, sum) in sums.of[0].iter().enumerate() {
             let by = asm.i64(8 * j as i64);
             let column = asm.bin("arith.addi", first, by);

@@ -102,7 +102,8 @@ fn place(cx: &Cx, asm: &mut Asm, flash: &Flash) -> (Point, [Val; 2]) {
         .collect();
     let number = asm.special("%ctaid.x");
     let mut point = Point::new(cx);
-    let at: Vec<Val> = decode(asm, number, &extents).into_iter().map(|v| asm.cast("arith.extui", v, Elem::I64)).collect();
+    let at: Vec<Val> =
+        decode(asm, number, &extents).into_iter().map(|v| asm.cast("arith.extui", v, Elem::I64)).collect();
     for (v, at) in roles.batch.iter().zip(&at) {
         point.vars[*v] = Some(*at);
     }

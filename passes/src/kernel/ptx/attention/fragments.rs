@@ -161,21 +161,22 @@ pub fn zeros(asm: &mut Asm, columns: i64) -> Sums {
 
 /// Exponentials as the left factor.
 fn fragments_of(asm: &mut Asm, dtype: DType, powers: &[[Val; 2]]) -> Vec<Fragment> {
-    [0, 1].map(|row| {
-        if dtype == DType::F32 {
-            let bits = asm.cast("arith.bitcast", powers[0][row], Elem::I32);
-            return [0, 1].map(|k| asm.extract(bits, k));
-        }
-        let name = if dtype == DType::F16 { "cvt.rn.f16x2.f32" } else { "cvt.rn.bf16x2.f32" };
-        [0, 1].map(|half| match powers.get(half) {
-            Some(pair) => {
-                let operands = [asm.name(pair[row], 1), asm.name(pair[row], 0)];
-                asm.instruction(Ty::I32, name, &operands)
+    [0, 1]
+        .map(|row| {
+            if dtype == DType::F32 {
+                let bits = asm.cast("arith.bitcast", powers[0][row], Elem::I32);
+                return [0, 1].map(|k| asm.extract(bits, k));
             }
-            None => asm.zero(Ty::I32),
+            let name = if dtype == DType::F16 { "cvt.rn.f16x2.f32" } else { "cvt.rn.bf16x2.f32" };
+            [0, 1].map(|half| match powers.get(half) {
+                Some(pair) => {
+                    let operands = [asm.name(pair[row], 1), asm.name(pair[row], 0)];
+                    asm.instruction(Ty::I32, name, &operands)
+                }
+                None => asm.zero(Ty::I32),
+            })
         })
-    })
-    .to_vec()
+        .to_vec()
 }
 
 fn load_matrices(asm: &mut Asm, at: Val, offset: i64, n: u32, how: &str) -> Val {

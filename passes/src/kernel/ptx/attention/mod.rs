@@ -4,7 +4,9 @@ mod fill;
 mod finish;
 mod flash;
 mod fragments;
+mod movement;
 mod plain;
+mod plain_movement;
 mod plan;
 mod roles;
 mod softmax;
@@ -32,7 +34,8 @@ impl Plan {
 
     pub(super) fn requests(&self, launch: &Launch) -> Vec<Traffic> {
         match self {
-            Plan::Flash(_) | Plan::Plain(_) => vec![Traffic::default(); launch.buffers()],
+            Plan::Flash(flash) => flash.requests(launch),
+            Plan::Plain(plain) => plain.requests(launch),
         }
     }
 }

@@ -88,7 +88,8 @@ impl Roles {
         let i = (0..def.outer.len()).filter(row).max_by_key(size);
         let batch = (0..def.outer.len()).filter(|v| *v != e && Some(*v) != i).collect();
         let all = [left, right, sum.0, sum.1, score, max.0, power.0, power.1, value, out.0, out.1];
-        let types = all.iter().chain(&total).all(|k| matches!(def.body[*k].dtype, DType::F32 | DType::F16 | DType::BF16));
+        let types =
+            all.iter().chain(&total).all(|k| matches!(def.body[*k].dtype, DType::F32 | DType::F16 | DType::BF16));
         let one_type = |ks: &[usize]| ks.iter().all(|k| def.body[*k].dtype == def.body[ks[0]].dtype);
         if !holds || !types || !one_type(&[left, right, sum.1, sum.0]) || !one_type(&[value, out.1, out.0]) {
             return None;
