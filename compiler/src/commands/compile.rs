@@ -108,7 +108,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
         movement: question(args, &output)?,
-        rewrites: RewriteOptions { fuel: args.fuel, remarks: args.remarks.is_some() },
+        rewrites: RewriteOptions { fuel: args.fuel, remarks: args.remarks.is_some() || args.report.is_some() },
     };
     // The IR goes to standard error as well; a line that is rewritten would cut it.
     let progress = if args.print_after.is_empty() { Progress::on_terminal() } else { Progress::none() };
@@ -158,6 +158,7 @@ fn report_json(args: &CompileArgs, report: &Report, movement: &Movement) -> Json
         ("movement", movement_json(movement)),
         ("kernels", kernels_json(movement)),
         ("operators", operators_json(movement)),
+        ("remarks", report.rewrites.remarks_json(&|_| true)),
     ])
 }
 

@@ -37,6 +37,9 @@ const WORK_MAX: usize = 100_000_000;
 /// Values in which nothing was found that are looked for: behind the fault none is.
 const IN_VAIN_MAX: usize = 4;
 
+/// Named tensors that a run gives.
+type Outputs = Vec<(String, Tensor)>;
+
 /// A model, and the program that it is compiled to.
 pub struct Layers {
     pub values: Values,
@@ -78,7 +81,7 @@ impl Layers {
     }
 
     /// What the device wrote in each launch, and gave.
-    fn launches(&self, session: &Session, inputs: &[(String, Tensor)]) -> Result<(Vec<Launch>, Vec<(String, Tensor)>)> {
+    fn launches(&self, session: &Session, inputs: &[(String, Tensor)]) -> Result<(Vec<Launch>, Outputs)> {
         let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         let mut launches = vec![];
         let outputs = session.run_watched("main", &given, &mut |launched| {

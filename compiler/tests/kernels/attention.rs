@@ -1,6 +1,6 @@
 //! Attention as one kernel: sizes around the blocks, masks of all kinds, shared heads, prologues, special values
 
-use crate::build::Builder;
+use crate::build::{Builder, attended};
 use crate::harness::{Case, Library, check, run, variants};
 use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::Kernel;
@@ -114,6 +114,9 @@ fn sizes_around_the_blocks() {
         let kernel = attention("3", "s", "t", (&d.to_string(), &e.to_string()), Form::Inside, Mask::None);
         cases.push(case(&format!("d {d} e {e}"), kernel, &symbols));
     }
+    for s in [1, 13, 40] {
+        cases.push(case(&format!("merged heads {s}"), attended(3, 32), &[("b", 2), ("s", s), ("t", s)]));
+    }
     for (b, s, t) in [(0, 3, 3), (1, 0, 3), (1, 0, 0)] {
         let kernel = attention("2", "s", "t", ("8", "8"), Form::Inside, Mask::None);
         cases.push(case(&format!("{b} {s} {t}"), kernel, &[("b", b), ("s", s), ("t", t)]));
@@ -134,10 +137,10 @@ fn forms_and_masks() {
                 if mask == Mask::Pairs {
                     let (rows, columns) = (2 * s as usize, t as usize);
                     let seen = |at: usize| match at / columns % 4 {
-                        0 => at % 3 == 0,
+                        0 => at.is_multiple_of(3),
                         1 => at % columns > columns * 4 / 5,
-                        2 => at % columns == 0,
-                        _ => form == Form::Inside && at % 2 == 0,
+                        2 => at.is_multiple_of(columns),
+                        _ => form == Form::Inside && at.is_multiple_of(2),
                     };
                     let mask = Tensor::from_vec(vec![2, s as usize, columns], (0..rows * columns).map(seen).collect());
                     case = case.read(2, mask);

@@ -40,14 +40,12 @@ impl Builder {
 
     /// Gives operand `container` room for `size` along an axis.
     pub fn room(mut self, container: usize, axis: usize, size: &str) -> Builder {
-        self.0.reads[container].layout = Layout::Capacity { axis, size: Dim::symbol(size) };
+        self.give_room(container, axis, size);
         self
     }
 
-    /// Gives the last operand room for `size`, a symbol or a number, along an axis.
-    pub fn give_room(&mut self, axis: usize, size: &str) {
-        let size = Dim::parse(size).unwrap();
-        self.0.reads.last_mut().unwrap().layout = Layout::Capacity { axis, size };
+    pub fn give_room(&mut self, container: usize, axis: usize, size: &str) {
+        self.0.reads[container].layout = Layout::Capacity { axis, size: Dim::parse(size).unwrap() };
     }
 
     /// A second load of operand `container`.

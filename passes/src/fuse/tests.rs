@@ -132,14 +132,14 @@ fn random_program(seed: u64) -> Program {
                 let a = draft.value(random, &whole);
                 let f = random.of(&[ReduceFn::Add, ReduceFn::Max]);
                 let reduce = Statement { body: Body::Reduce { f, arg: 0 }, dtype: F };
-                draft.step(&row, &[n.clone()], &[a], vec![load(0, &identity(2)), reduce], &[0]);
+                draft.step(&row, std::slice::from_ref(&n), &[a], vec![load(0, &identity(2)), reduce], &[0]);
             }
             _ => {
                 let (a, b) = (draft.value(random, &[m.clone(), k.clone()]), draft.input(&[k.clone(), n.clone()]));
                 let sum = Statement { body: Body::Reduce { f: ReduceFn::Add, arg: 2 }, dtype: F };
                 let (left, right) = (load(0, &[var(0), var(2)]), load(1, &[var(2), var(1)]));
                 let body = vec![left, right, apply(ScalarFn::Mul, &[0, 1]), sum];
-                draft.step(&whole, &[k.clone()], &[a, b], body, &[0, 1]);
+                draft.step(&whole, std::slice::from_ref(&k), &[a, b], body, &[0, 1]);
             }
         }
     }

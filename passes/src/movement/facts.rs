@@ -111,19 +111,18 @@ impl<'k> Facts<'k> {
 
     /// Whatever it asks, it may hold everywhere.
     fn unknown(&self, guard: usize) -> Sure {
-        if self.is_from_data(guard) { Sure::ByData } else { Sure::AtMost }
+        if self.is_by_data(guard) { Sure::ByData } else { Sure::AtMost }
     }
 
-    pub fn is_from_data(&self, k: usize) -> bool {
-        let index = |d: &Dim| {
-            d.symbols().iter().filter_map(|s| s.strip_prefix('$')?.parse().ok()).any(|k| self.is_from_data(k))
-        };
+    pub fn is_by_data(&self, k: usize) -> bool {
+        let index =
+            |d: &Dim| d.symbols().iter().filter_map(|s| s.strip_prefix('$')?.parse().ok()).any(|k| self.is_by_data(k));
         match &self.kernel.body[k].body {
             Body::Load { .. } => true,
             Body::Const(_) => false,
             Body::Index(d) => index(d),
-            Body::Apply { args, .. } => args.iter().any(|a| self.is_from_data(*a)),
-            Body::Convert(a) | Body::Reduce { arg: a, .. } => self.is_from_data(*a),
+            Body::Apply { args, .. } => args.iter().any(|a| self.is_by_data(*a)),
+            Body::Convert(a) | Body::Reduce { arg: a, .. } => self.is_by_data(*a),
         }
     }
 

@@ -69,7 +69,7 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
     match &kernel.body[k].body {
         Body::Load { .. } | Body::Const(_) | Body::Index(_) => true,
         Body::Apply { f: ScalarFn::Select, args } => {
-            let placed = |k: usize| !Facts::of(kernel, &|_| 0).is_from_data(k);
+            let placed = |k: usize| !Facts::of(kernel, &|_| 0).is_by_data(k);
             placed(args[0]) && args[1..].iter().all(|a| only_moved(kernel, *a))
         }
         Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => false,

@@ -9,6 +9,7 @@ mod problem;
 use launch::{Case, Outcome, numbers, tensor};
 use problem::{Left, Lie, PLAIN, Problem, Right, Score, Weights, lowest};
 use ptxvm::Kind;
+use sardonyx_passes::kernel::ptx::Target;
 use sardonyx_runtime::{DType, Tensor};
 
 /// How far a result may be from the interpreter's.
@@ -302,6 +303,53 @@ fn a_missing_wait_or_barrier_is_found() {
             });
             let kinds: Vec<Kind> = outcome.report.findings.iter().map(|f| f.kind).collect();
             assert!(kinds.contains(&kind), "{from}: {:?}", outcome.report.findings);
+        }
+    }
+}
+
+/// Compares the counters with what was said, per buffer.
+fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
+    let stated = outcome.lowered.def.ptx_movement(Target::Sm80, &outcome.params);
+    for (i, stated) in stated.iter().enumerate() {
+        let name = format!("b{i}");
+        let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name);
+        let counted = counted.map_or(0, |c| (c.loads.sectors + c.stores.sectors) as i64);
+        let apart = (stated.scheduled - counted).abs() as f64;
+        assert!(apart <= tolerance * counted as f64, "{p:?}, buffer {i}: {stated:?}, but {counted}");
+    }
+}
+
+/// What the launch is said to move is what its instructions request.
+#[test]
+fn sectors_are_as_stated() {
+    for dtype in DTYPES {
+        for (queries, keys) in [(1, 256), (12, 128), (64, 64), (200, 320)] {
+            for (lie, left, right) in [
+                (Lie::Heads, Left::Plain, Right::Plain),
+                (Lie::Rows, Left::Rotated, Right::Plain),
+                (Lie::Stacked, Left::Scaled, Right::Joined),
+            ] {
+                for (score, weights) in [
+                    (Score::Mask, Weights::After),
+                    (Score::FullMask, Weights::Inverse),
+                    (Score::Hidden, Weights::Visible),
+                ] {
+                    let p = Problem { dtype, queries, keys, lie, left, right, score, weights, d: 64, e: 64, ..PLAIN };
+                    stated(&p, &close(p), 0.02);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sectors_are_as_stated_without_tensor_cores() {
+    for (queries, keys, d, e) in [(4, 128, 64, 64), (3, 300, 32, 200), (8, 40, 16, 32)] {
+        for (score, weights) in
+            [(Score::Mask, Weights::After), (Score::FullMask, Weights::Inverse), (Score::Hidden, Weights::Visible)]
+        {
+            let p = Problem { queries, keys, d, e, score, weights, symbolic_width: true, ..PLAIN };
+            stated(&p, &close(p), 0.02);
         }
     }
 }

@@ -223,7 +223,7 @@ impl Problem {
             }
             Lie::Room => {
                 let v = b.load(self.dtype, &[&batch, heads, &n, &width], &["%0", head, row, column]);
-                b.give_room(2, &self.size("c"));
+                b.give_room(b.0.reads.len() - 1, 2, &self.size("c"));
                 v
             }
         }

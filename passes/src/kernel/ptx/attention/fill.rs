@@ -35,7 +35,7 @@ impl<'a> Source<'a> {
         });
         let mut start = point.clone();
         let threads = flash.threads();
-        let stream = tile.operand.as_ref().map(|o| Stream::new(cx, asm, o, &mut start, there, threads));
+        let stream = tile.operand.as_ref().map(|o| Stream::new(cx, asm, o, &mut start, there, threads).rolled());
         Source { cx, tile, stream, point: point.clone(), threads, there }
     }
 

@@ -43,6 +43,16 @@ impl Flash {
         Pairs::of(def, &self.accesses(def), self.roles.e)
     }
 
+    /// The factors of weights, and of the epilogue what moves with no column.
+    pub fn per_row(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
+        let factors = self.roles.weight.iter().filter_map(|w| match w {
+            Weight::Over(k) | Weight::Times(k) => Some(*k),
+            Weight::WithoutNan => None,
+        });
+        let row = |k: &usize| deps[*k] >> self.roles.e & 1 == 0 && !matches!(def.body[*k].op, Op::Const(_));
+        self.epilogue(def).into_iter().chain(factors).filter(row).collect()
+    }
+
     /// Of the epilogue what moves with columns and not with rows, nor waits for the sum.
     pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
         let mut after = vec![false; def.body.len()];
@@ -99,6 +109,9 @@ impl Block<'_> {
         point.values[roles.max] = Some(row.max);
         if let Some(k) = roles.total {
             point.values[k] = Some(scalar::rounded(asm, total, cx.def.body[k].dtype));
+        }
+        for k in self.flash.per_row(cx.def, &cx.deps) {
+            point.eval(cx, asm, k);
         }
         End { point, there: row.there, total, hidden, some }
     }
@@ -185,9 +198,9 @@ impl Block<'_> {
 
     /// Σ w(p)·v from Σ p·v, in place.
     fn apply_weights(&self, asm: &mut Asm, end: &End, half: u32, sums: &Sums) {
-        let (cx, roles) = (self.cx, &self.flash.roles);
+        let roles = &self.flash.roles;
         let (zero, nan) = (asm.zero(Ty::F32), asm.float(f64::NAN, Ty::F32));
-        let mut point = end.point.clone();
+        let factor = |k: &usize| end.point.values[*k].expect("evaluated at the row's end");
         // The same of 0, which is NaN where all of a row are.
         let mut probe = asm.bin("arith.mulf", end.total, zero);
         let mut all: Vec<(Val, u32, Val)> = vec![];
@@ -199,8 +212,8 @@ impl Block<'_> {
         }
         for step in &roles.weight {
             let op = match step {
-                Weight::Over(k) => Ok(("arith.divf", point.eval(cx, asm, *k))),
-                Weight::Times(k) => Ok(("arith.mulf", point.eval(cx, asm, *k))),
+                Weight::Over(k) => Ok(("arith.divf", factor(k))),
+                Weight::Times(k) => Ok(("arith.mulf", factor(k))),
                 Weight::WithoutNan => Err(asm.cmpf("uno", probe, probe)),
             };
             let mut one = |v: Val| match op {

@@ -4,7 +4,9 @@ mod fill;
 mod finish;
 mod flash;
 mod fragments;
+mod movement;
 mod plain;
+mod plain_movement;
 mod plan;
 mod roles;
 mod softmax;
@@ -21,18 +23,19 @@ use plan::Flash;
 /// How a kernel with a deep space is computed.
 pub enum Plan {
     /// On tensor cores.
-    Flash(Flash),
+    Flash(Box<Flash>),
     Plain(Plain),
 }
 
 impl Plan {
     pub fn of(def: &KernelDef) -> Plan {
-        Flash::of(def).map_or_else(|| Plan::Plain(Plain::of(def)), Plan::Flash)
+        Flash::of(def).map_or_else(|| Plan::Plain(Plain::of(def)), |flash| Plan::Flash(Box::new(flash)))
     }
 
     pub(super) fn requests(&self, launch: &Launch) -> Vec<Traffic> {
         match self {
-            Plan::Flash(_) | Plan::Plain(_) => vec![Traffic::default(); launch.buffers()],
+            Plan::Flash(flash) => flash.requests(launch),
+            Plan::Plain(plain) => plain.requests(launch),
         }
     }
 }

@@ -6,8 +6,7 @@
 
 use super::super::Form;
 use super::super::index::index;
-use super::super::movement::{Launch, Steps, Touch, Traffic};
-use super::super::team::{Partial, Team, WARP};
+use super::super::team::{Partial, Team};
 use super::sums::{deep_sums, open_cone};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
@@ -18,7 +17,7 @@ use sardonyx_dialects::scalar::ReduceFn;
 use sardonyx_runtime::Dim;
 
 /// Threads of a block.
-const THREADS: i64 = 128;
+pub const THREADS: i64 = 128;
 
 /// Inner points whose values are in shared memory at a time, and how many bytes these may take.
 const POINTS_MAX: i64 = 256;
@@ -26,28 +25,28 @@ const SHARED_MAX: i64 = 32 * 1024;
 
 /// What is computed in one walk over the inner points.
 #[derive(Clone, Debug, Default)]
-struct Walk {
+pub struct Walk {
     /// (statement, function, argument)
-    reductions: Vec<(usize, ReduceFn, usize)>,
+    pub reductions: Vec<(usize, ReduceFn, usize)>,
     /// Numbers of stores that are made at each inner point.
-    stores: Vec<usize>,
+    pub stores: Vec<usize>,
     /// What threads along own variables take from those along inner points.
-    handed: Vec<usize>,
+    pub handed: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Plain {
     /// Outer variables of the blocks, and of the threads.
-    shared: Vec<usize>,
-    own: Vec<usize>,
+    pub shared: Vec<usize>,
+    pub own: Vec<usize>,
     /// By threads along inner points, then by threads along own variables.
-    together: Vec<Walk>,
-    alone: Vec<Walk>,
+    pub together: Vec<Walk>,
+    pub alone: Vec<Walk>,
     /// Numbers of stores that are made once per outer point: of the block, and of the threads.
-    block_stores: Vec<usize>,
-    own_stores: Vec<usize>,
+    pub block_stores: Vec<usize>,
+    pub own_stores: Vec<usize>,
     /// Inner points at a time.
-    points: i64,
+    pub points: i64,
 }
 
 impl Plain {
@@ -106,13 +105,13 @@ impl Plain {
 
 impl Walk {
     /// What is evaluated at a point.
-    fn roots(&self, def: &KernelDef) -> Vec<usize> {
+    pub fn roots(&self, def: &KernelDef) -> Vec<usize> {
         let stored = self.stores.iter().flat_map(|w| of_store(&def.stores[*w]));
         self.reductions.iter().map(|r| r.2).chain(stored).collect()
     }
 }
 
-fn of_store(write: &Write) -> Vec<usize> {
+pub fn of_store(write: &Write) -> Vec<usize> {
     [vec![write.value], access_values(&write.access)].concat()
 }
 

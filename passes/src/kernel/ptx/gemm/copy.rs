@@ -29,7 +29,12 @@ pub struct Stream<'a> {
     /// Rows of this block's tile that exist; absent where all do.
     rows: Option<Val>,
     k_is_whole: bool,
+    /// Whether other units than the first kind are copied by loops: those are the exception.
+    rolled: bool,
 }
+
+/// Units that a loop takes at a time.
+const TOGETHER: i64 = 4;
 
 impl<'a> Stream<'a> {
     /// `point` is at the first row and the first k; `rows` are in this block's tile, copied by so many threads.
@@ -74,6 +79,7 @@ impl<'a> Stream<'a> {
             inner_step,
             rows,
             k_is_whole: super::plan::Gemm::is_whole(cx.def, operand.k, operand.k_tile),
+            rolled: false,
         };
         let thread = asm.special("%tid.x");
         let tys = [Ty::PTR, Ty::I32, Ty::I32, Ty::I32];
@@ -82,6 +88,10 @@ impl<'a> Stream<'a> {
         stream.source = asm.register(Ty::PTR);
         asm.set(stream.source, first[0]);
         stream
+    }
+
+    pub fn rolled(self) -> Self {
+        Stream { rolled: true, ..self }
     }
 
     /// Source, target, line and column of a thread's first unit.
@@ -118,12 +128,81 @@ impl<'a> Stream<'a> {
     /// absent where it is whole.
     pub fn copy(&self, asm: &mut Asm, stage: Val, k_left: Val) {
         let target = asm.bin("arith.addi", stage, self.target);
+        let preferred = self.units[0].0;
         choose(&self.units, asm, &[], &|asm, unit| {
-            self.units(asm, unit, target, k_left);
+            match self.rolled && unit != preferred && self.passes(unit) > TOGETHER {
+                true => self.lines(asm, unit, stage, k_left),
+                false => self.units(asm, unit, target, k_left),
+            }
             vec![]
         });
         let source = asm.element(self.source, self.tile_step, Elem::I8);
         asm.set(self.source, source);
+    }
+
+    /// Further lines of which a thread copies a unit.
+    fn passes(&self, unit: i64) -> i64 {
+        let per_pass = (self.threads / (self.operand.pitch() / unit)).max(1);
+        self.operand.lines() / per_pass
+    }
+
+    /// The thread's units of one tile, by a loop over its lines: small units are many.
+    fn lines(&self, asm: &mut Asm, unit: i64, stage: Val, k_left: Val) {
+        let operand = self.operand;
+        let per_line = operand.pitch() / unit;
+        let (per_pass, parts) = ((self.threads / per_line).max(1), (per_line / self.threads).max(1));
+        let elements = unit / operand.element_bytes;
+        let (along, across) = match operand.inner {
+            Inner::K => ((!self.k_is_whole).then_some(k_left), self.rows),
+            Inner::Rows => (self.rows, (!self.k_is_whole).then_some(k_left)),
+        };
+        let (zero, end, step) =
+            (asm.int(0, Ty::I32), asm.int(operand.lines(), Ty::I32), asm.int(TOGETHER * per_pass, Ty::I32));
+        for part in 0..parts {
+            let before = asm.int(part * self.threads * elements, Ty::I32);
+            let column = asm.bin("arith.addi", self.column, before);
+            let wide = asm.cast("arith.extui", before, Elem::I64);
+            let by = asm.bin("arith.muli", wide, self.inner_step);
+            let first = asm.element(self.source, by, Elem::I8);
+            let bytes = along.map(|left| self.bytes_left(asm, left, column, elements));
+            asm.for_loop((zero, end, step), &[], |asm, passed, _| {
+                let mut staged = vec![];
+                for i in 0..TOGETHER {
+                    let more = asm.int(i * per_pass, Ty::I32);
+                    let passed = asm.bin("arith.addi", passed, more);
+                    let line = asm.bin("arith.addi", self.line, passed);
+                    let target = place(asm, operand.layout(), line, column);
+                    let target = asm.bin("arith.addi", stage, target);
+                    let wide = asm.cast("arith.extui", passed, Elem::I64);
+                    let by = asm.bin("arith.muli", wide, self.line_step);
+                    let source = asm.element(first, by, Elem::I8);
+                    let size = match (bytes, across) {
+                        (bytes, None) => bytes,
+                        (bytes, Some(left)) => {
+                            let full = asm.int(unit, Ty::I32);
+                            let there = asm.cmpi("slt", line, left);
+                            Some(asm.select(there, bytes.unwrap_or(full), zero))
+                        }
+                    };
+                    let at = (asm.name(target, 0), asm.name(source, 0));
+                    staged.extend(unit_copy(asm, unit, "", at, size));
+                }
+                for (target, value) in staged {
+                    let value = asm.name(value, 0);
+                    asm.line(&format!("st.shared.b16 [{target}], {value};"));
+                }
+                vec![]
+            });
+        }
+    }
+
+    /// Bytes of a unit of so many elements that begins at a column.
+    fn bytes_left(&self, asm: &mut Asm, left: Val, column: Val, elements: i64) -> Val {
+        let rest = asm.bin("arith.subi", left, column);
+        let (zero, most) = (asm.int(0, Ty::I32), asm.int(elements, Ty::I32));
+        let rest = asm.bin("arith.maxsi", rest, zero);
+        let rest = asm.bin("arith.minsi", rest, most);
+        shift(asm, "arith.shli", rest, log2(self.operand.element_bytes))
     }
 
     /// The thread's units of one tile.
@@ -167,11 +246,7 @@ impl<'a> Stream<'a> {
             let bytes = along.map(|left| {
                 let before = asm.int(before, Ty::I32);
                 let column = if part > 0 { asm.bin("arith.addi", self.column, before) } else { self.column };
-                let rest = asm.bin("arith.subi", left, column);
-                let (zero, most) = (asm.int(0, Ty::I32), asm.int(elements, Ty::I32));
-                let rest = asm.bin("arith.maxsi", rest, zero);
-                let rest = asm.bin("arith.minsi", rest, most);
-                shift(asm, "arith.shli", rest, log2(operand.element_bytes))
+                self.bytes_left(asm, left, column, elements)
             });
             let mut source = first;
             for pass in 0..passes {

@@ -8,7 +8,7 @@ pub(super) mod copy;
 mod epilogue;
 pub(super) mod exact;
 pub(super) mod mma;
-mod movement;
+pub(super) mod movement;
 pub(super) mod operand;
 mod plan;
 

@@ -19,37 +19,14 @@ impl Gemm {
         let tiles = |var: usize, size: i64| (launch.extent(var) + size - 1).div_euclid(size);
         let (tiles_m, tiles_n) = (tiles(self.m, self.shape.m), tiles(self.n, self.shape.n));
         for (operand, times) in [(&self.a, tiles_n), (&self.b, tiles_m)] {
-            traffic[operand.access.buffer].scheduled += times * self.sectors(launch, operand);
+            traffic[operand.access.buffer].scheduled += times * sectors(launch, &self.batch, operand);
         }
         self.epilogue_requests(launch, &mut traffic, (tiles_m, tiles_n));
         traffic
     }
 
-    /// The batch variables of a batch number.
-    fn batch_point(&self, launch: &Launch, mut number: i64) -> Vec<i64> {
-        let mut point = vec![0; launch.def.n_vars()];
-        for v in self.batch.iter().rev() {
-            point[*v] = number % launch.extent(*v);
-            number /= launch.extent(*v);
-        }
-        point
-    }
-
     fn batches(&self, launch: &Launch) -> i64 {
         self.batch.iter().map(|v| launch.extent(*v)).product()
-    }
-
-    /// Sectors that the copies of all lines of an operand request, once per line.
-    fn sectors(&self, launch: &Launch, operand: &Operand) -> i64 {
-        let batches = self.batches(launch);
-        let looked = batches.min(BATCHES_MAX);
-        let storage = &launch.def.reads[operand.access.buffer];
-        let of_batch = |i: i64| {
-            let point = self.batch_point(launch, i * batches / looked);
-            operand.sectors(launch, launch.element(&operand.access, storage, &point))
-        };
-        let sum: i128 = (0..looked).map(|i| of_batch(i) as i128).sum();
-        if looked == 0 { 0 } else { (sum * batches as i128 / looked as i128) as i64 }
     }
 
     /// Per pair of eight rows and eight columns what the statements behind the sum request.
@@ -74,7 +51,7 @@ impl Gemm {
                 let first = tile / tiles_n * shape.m + within / (shape.n / 8) * row_step;
                 let row = first + if once { 0 } else { lane as i64 / 4 };
                 let column = tile % tiles_n * shape.n + within % (shape.n / 8) * 8 + lane as i64 % 4 * 2;
-                let mut point = self.batch_point(launch, batch);
+                let mut point = batch_point(launch, &self.batch, batch);
                 (point[self.m], point[self.n]) = (row, column);
                 let there = once || row < launch.extent(self.m);
                 (there && column < launch.extent(self.n)).then_some(point)
@@ -83,6 +60,29 @@ impl Gemm {
             launch.count(traffic, touch, &Steps { n, point: &point, along: self.n, width: 2, whole });
         }
     }
+}
+
+/// The batch variables of a batch number.
+pub fn batch_point(launch: &Launch, batch: &[usize], mut number: i64) -> Vec<i64> {
+    let mut point = vec![0; launch.def.n_vars()];
+    for v in batch.iter().rev() {
+        point[*v] = number % launch.extent(*v);
+        number /= launch.extent(*v);
+    }
+    point
+}
+
+/// Sectors that the copies of all lines of an operand request, once per line.
+pub fn sectors(launch: &Launch, batch: &[usize], operand: &Operand) -> i64 {
+    let batches: i64 = batch.iter().map(|v| launch.extent(*v)).product();
+    let looked = batches.min(BATCHES_MAX);
+    let storage = &launch.def.reads[operand.access.buffer];
+    let of_batch = |i: i64| {
+        let point = batch_point(launch, batch, i * batches / looked);
+        operand.sectors(launch, launch.element(&operand.access, storage, &point))
+    };
+    let sum: i128 = (0..looked).map(|i| of_batch(i) as i128).sum();
+    if looked == 0 { 0 } else { (sum * batches as i128 / looked as i128) as i64 }
 }
 
 impl Operand {
