@@ -1,6 +1,6 @@
-// One encoder layer of BERT-large as an exporter writes it: queries, keys and values by products of their own, biases, the
-// scale and residuals as operations of their own; softmax, layer normalisations and GELU are one ONNX node each, which the locations say.
-// At batch 8 and seq 512 it moves 448.8 M words, operator by operator (tests/tests/movement).
+// One encoder layer of BERT-large as an exporter writes it: queries, keys and values by products of their own, biases,
+// the scale and residuals as operations of their own; softmax, layer normalisations and GELU are one ONNX node each,
+// which the locations say. At batch 8 and seq 512 it moves 448.8 M words, operator by operator (tests/tests/movement).
 
 !x = !sdx.tensor<[batch, seq, 1024], f32>
 !w = !sdx.tensor<[1024, 1024], f32>

@@ -3,13 +3,13 @@
 //! An operator is all nodes of one ONNX node (of the same origins; a node without origins is one by itself). It reads
 //! each value of others once and writes each value that others read once.
 //!
-//! What only says where elements stand is no operator: `reshape`, `transpose`, `slice`, `broadcast` and `bind` are *views*, and
-//! reading one reads the elements that it shows. A value that is the same known number everywhere, and an expression of the symbols, is
-//! *known*: it is in the code, not in memory. Concatenation, padding and gathering move.
+//! What only says where elements stand is no operator: `reshape`, `transpose`, `slice`, `broadcast` and `bind` are
+//! *views*, and reading one reads the elements that it shows. A value that is the same known number everywhere, and an
+//! expression of the symbols, is *known*: it is in the code, not in memory. Concatenation, padding and gathering move.
 //!
-//! Products that read one value whole (Q, K and V, gate and up) read it once together: with their weights side by side they are one
-//! product, and so they are counted in the source (Ivanov et al., Data Movement Is All You Need, 2021), whose baseline has Q, K and V as
-//! one contraction.
+//! Products that read one value whole (Q, K and V, gate and up) read it once together: with their weights side by side
+//! they are one product, and so they are counted in the source ("Data Movement Is All You Need", 2021), whose baseline
+//! has Q, K and V as one contraction.
 
 use super::graph::{Graph, Node, Op, Value};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,8 @@
 //! load a[%0, %1 + 4] where %1 < 3, load a[%0, $2]  =>  how many elements of `a` that reaches, over the symbols
 //!
 //! The dimensions of an access fall into groups that share no iteration variable. A group's elements are numbered row
-//! by row; what an access reaches of it is then most often a run of numbers, and what it reaches of the container is the product. Several accesses
-//! are united by inclusion and exclusion.
+//! by row; what an access reaches of it is then most often a run of numbers, and what it reaches of the container is
+//! the product. Several accesses are united by inclusion and exclusion.
 //!
 //! All extents are taken to be positive.
 

@@ -1,7 +1,7 @@
 //! kernel  =>  the words that it moves: each distinct element of each operand, and each element that it writes, once
 //!
-//! A *word* is one element, whatever its type. *Algebraic* words are what a kernel has to move if it keeps whatever it has
-//! read: they do not depend on how it is computed. For kernels:
+//! A *word* is one element, whatever its type. *Algebraic* words are what a kernel has to move if it keeps whatever it
+//! has read: they do not depend on how it is computed. For kernels:
 //!
 //! * What several loads read of one operand counts once: the union of their elements.
 //! * A load under a guard reads where the guard holds. One whose guard is read from data is taken to hold.

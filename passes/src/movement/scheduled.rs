@@ -1,14 +1,14 @@
-//! a launch, a device  =>  the words that its code requests from beyond a core's own memory, and the fewest that any code could
+//! a launch, a device  =>  the words that its code requests from beyond a core's own memory, and the fewest for any code
 //!
-//! *Scheduled* words, on a CPU: what one core fetches from beyond its largest own cache, and what it writes. Of the kernel's
-//! loops, the outermost one is found inside which everything that is touched fits into the cache. What stays in there is
-//! fetched once for each time that it is begun, and once for all iterations of the loop around it where that loop does not move it.
-//! Whole cache lines, other users of the cache and sharing between cores are left out. On a GPU: what warps request from global
-//! memory, in sectors (`KernelDef::ptx_movement`).
+//! *Scheduled* words, on a CPU: what one core fetches from beyond its largest own cache, and what it writes. Of the
+//! kernel's loops, the outermost one is found inside which everything that is touched fits into the cache. What stays
+//! in there is fetched once for each time that it is begun, and once for all iterations of the loop around it where
+//! that loop does not move it. Whole cache lines, other users of the cache and sharing between cores are left out. On
+//! a GPU: what warps request from global memory, in sectors (`KernelDef::ptx_movement`).
 //!
-//! The *lower bound* is the greater of the algebraic words and, for a contraction of `p` products, 2·p / √S − 2·S·cores: with S words of
-//! fast memory nothing multiplies matrices with fewer (Smith et al., A Tight I/O Lower Bound for Matrix Multiplication, 2019), and each core
-//! has some at the beginning and some at the end.
+//! The *lower bound* is the greater of the algebraic words and, for a contraction of `p` products, 2·p / √S −
+//! 2·S·cores: with S words of fast memory nothing multiplies matrices with fewer ("A Tight I/O Lower Bound for Matrix
+//! Multiplication", 2019), and each core has some at the beginning and some at the end.
 
 use crate::device_spec::{DeviceSpec, Per};
 use crate::kernel::def::{KernelDef, Op, Size, VarSet, own};
@@ -50,7 +50,8 @@ pub fn scheduled(def: &KernelDef, params: &[i64], once: &[i64], memory: &FastMem
     traffic.iter().enumerate().map(|(b, t)| t.scheduled * SECTOR_BYTES / bytes(b)).collect()
 }
 
-/// The fewest words for a kernel that moves `once` in all; `products` where it is a contraction of numbers of this type.
+/// The fewest words for a kernel that moves `once` in all; `products` where it is a contraction of numbers of this
+/// type.
 pub fn lower_bound(once: i64, products: Option<(i64, DType)>, memory: &FastMemory) -> i64 {
     let Some((products, dtype)) = products else { return once };
     let fast = memory.bytes as f64 * 8.0 / dtype.bits() as f64;

@@ -1,7 +1,7 @@
 //! graph  =>  per operator the words that it would move as a kernel of its own: what fusion has to beat
 //!
-//! What an operator is, and which values it reads, says `Graph::operators`: one per ONNX node. It reads what its operands show, each
-//! element once, and writes its results once.
+//! What an operator is, and which values it reads, says `Graph::operators`: one per ONNX node. It reads what its
+//! operands show, each element once, and writes its results once.
 
 use super::{Count, Sure, Words};
 use sardonyx_dialects::sdx::{Graph, Op, Operator, Read, Reading, Value, viewed};

@@ -8,7 +8,7 @@ use sardonyx_runtime::Dim;
 use sardonyx_runtime::dim::product;
 use std::collections::BTreeMap;
 
-/// The operator classes of Ivanov et al. (Data Movement Is All You Need, 2021), attention as one kernel, and what only moves.
+/// The operator classes of "Data Movement Is All You Need" (2021), attention as one kernel, and what only moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Contraction,
@@ -76,7 +76,8 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
     }
 }
 
-/// Operations on floating-point numbers: one per scalar function and per element that a reduction takes, none for moving.
+/// Operations on floating-point numbers: one per scalar function and per element that a reduction takes, none for
+/// moving.
 pub fn kernel_flops(kernel: &Kernel) -> Dim {
     let points = |level: Level| match level {
         Level::Row => product(&kernel.outer),

@@ -4,7 +4,8 @@
 
 use sardonyx_tests::prepared::workspace;
 
-/// Beginning of the models' names, how many forms there are, and how far they may be from each other: launches, and words as a share.
+/// Beginning of the models' names, how many forms there are, and how far they may be from each other: launches, and
+/// words as a share.
 static NETS: &[(&str, usize, i64, f64)] = &[
     ("skel_minilm_l6_", 5, 0, 0.01),
     ("skel_bert_base_", 3, 1, 0.04),

@@ -1,10 +1,10 @@
-//! testdata/layers/bert_large_layer.mlir at batch 8, seq 512  =>  448.8 M words operator by operator, and what launches are left with
+//! testdata/layers/bert_large_layer.mlir at batch 8, seq 512  =>  448.8 M words operator by operator, and what is left
 //!
-//! Before: per operator its operands and its result, once. With u = batch·seq·1024 = 4,194,304 words of one activation, which
-//! queries, keys and values read once together: their products u + 3·u/4 + 3·u, three biases 6·u, the scores 10·u, the scale 16·u,
-//! the softmax 16·u, the context 10·u, its product 2·u + u/4, bias 2·u, residual 3·u, norm 2·u, up 6·u, its bias 8·u, GELU 8·u, down 6·u, bias
-//! 2·u, residual 3·u, norm 2·u; in all 107·u, and 13,312 words of biases and norms' weights. Each by a read of its own, Q, K and V would
-//! make it 109·u.
+//! Before: per operator its operands and its result, once. With u = batch·seq·1024 = 4,194,304 words of one
+//! activation, which queries, keys and values read once together: their products u + 3·u/4 + 3·u, three biases 6·u,
+//! the scores 10·u, the scale 16·u, the softmax 16·u, the context 10·u, its product 2·u + u/4, bias 2·u, residual 3·u,
+//! norm 2·u, up 6·u, its bias 8·u, GELU 8·u, down 6·u, bias 2·u, residual 3·u, norm 2·u; in all 107·u, and 13,312
+//! words of biases and norms' weights. Each by a read of its own, Q, K and V would make it 109·u.
 
 use crate::agrees;
 use crate::program::Program;
@@ -59,9 +59,9 @@ fn optimised_it_moves_less() {
     assert_eq!(sum(of_kind(&m.after, Kind::Contraction)).flops / 1_000_000_000, FLOPS / 1_000_000_000);
 }
 
-/// Rows of all batches are one dimension of 4,096: 22 groups of 192 rows, 86 chunks of 48. With 1 MiB of its own, a core reads the
-/// weights once per group while a group of rows (192 · 1,024 words) stays; where rows are four times as long, neither
-/// they stay nor the panel does: a panel per chunk, and the rows per panel.
+/// Rows of all batches are one dimension of 4,096: 22 groups of 192 rows, 86 chunks of 48. With 1 MiB of its own, a
+/// core reads the weights once per group while a group of rows (192 · 1,024 words) stays; where rows are four times as
+/// long, neither they stay nor the panel does: a panel per chunk, and the rows per panel.
 #[test]
 fn scheduled_words_follow_from_the_blocks() {
     let m = at("x86-64-v4");

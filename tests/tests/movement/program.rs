@@ -89,7 +89,8 @@ fn inputs(graph: &Graph, sizes: &Sizes) -> Result<Vec<(String, Tensor)>> {
     graph.inputs().map(|(_, name, _)| tensor(name)).collect()
 }
 
-/// The symbols that the dimensions of the first input are, and that of the states' length, whatever an exporter calls them.
+/// The symbols that the dimensions of the first input are, and that of the states' length, whatever an exporter calls
+/// them.
 pub fn given(program: &Program, [batch, seq, past]: [i64; 3]) -> Sizes {
     let program = &program.levels.program;
     let symbol = |d: &Dim| d.as_symbol().map(String::from);
