@@ -48,7 +48,7 @@ pub fn make(graph: &Graph, params: &ParamStore) -> std::result::Result<SelfTest,
 /// Values for `n` symbols in alphabetical order, best first. Distinct ones tell dimensions apart that a fault may have
 /// mixed up; each is the sum of the two before, as a mask's length is of `past` and `seq`. Where the names are in
 /// another order, ones and twos can be such sums in any.
-fn choices(n: usize) -> Vec<Vec<i64>> {
+pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
     let distinct = (0..n).map(|i| [1, 2, 3, 5, 8, 13][i % 6]).collect();
     let mixed = match n {
         0..=6 => (0..1 << n).map(|bits: i64| (0..n).map(|i| 1 + (bits >> i & 1)).collect()).collect(),
@@ -82,7 +82,7 @@ fn call(
 }
 
 /// A value for each symbol that inputs bind, in its range; `None` where the graph's checks do not hold.
-fn choose_symbols(graph: &Graph, choice: &[i64]) -> Option<BTreeMap<String, i64>> {
+pub(crate) fn choose_symbols(graph: &Graph, choice: &[i64]) -> Option<BTreeMap<String, i64>> {
     let inputs = graph.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input);
     let one = |(i, (name, s)): (usize, (&String, &Symbol))| {
         // Without an upper bound the largest value is the smallest that is not 0.
@@ -276,8 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn the_stage_is_the_last_one_of_the_value_level() {
+    fn the_stage_is_the_last_one_that_keeps_roundings() {
         let at = crate::pipeline::STAGES.iter().position(|(name, _)| *name == STAGE).unwrap();
-        assert_eq!(crate::pipeline::STAGES[at + 1].0, "sdx-to-flow");
+        assert_eq!(crate::pipeline::STAGES[at + 1].0, "e-graph");
     }
 }

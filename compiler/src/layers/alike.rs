@@ -95,7 +95,7 @@ impl Bound {
 
     fn holds(self, value: &Numbers, wanted: f64, got: f64) -> bool {
         let (rtol, slack) = self.of(value);
-        same(wanted, got) || (wanted - got).abs() <= slack + rtol * wanted.abs()
+        same(wanted, got) || wanted.is_finite() && (wanted - got).abs() <= slack + rtol * wanted.abs()
     }
 
     /// Whether some order of `held` may be `value`: false only where none is.

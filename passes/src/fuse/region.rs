@@ -157,8 +157,8 @@ impl Builder {
         let local = self.local(program, id);
         match from {
             None => self.program.inputs.push((format!("i{}", self.program.inputs.len()), local)),
-            Some(from) => {
-                let args = from.iter().map(|id| self.local(program, *id)).collect();
+            Some(sources) => {
+                let args = sources.iter().map(|id| self.local(program, *id)).collect();
                 let (results, origins) = (vec![local], vec![]);
                 self.program.steps.push(Step { op: FlowOp::View, args, update: None, results, origins });
             }

@@ -9,10 +9,13 @@ fn dims(texts: &[&str]) -> Vec<Dim> {
     texts.iter().map(|t| Dim::parse(t).unwrap()).collect()
 }
 
+/// A variable and the bounds within which a load is made.
+type Guard<'a> = Option<(usize, &'a str, &'a str)>;
+
 /// y[outer] = loads of x under ranges `lo <= %v < hi`, added.
-fn reads(outer: &[&str], x: &[&str], loads: &[(&[&str], Option<(usize, &str, &str)>)]) -> (String, Sure) {
+fn reads(outer: &[&str], x: &[&str], loads: &[(&[&str], Guard)]) -> (String, Sure) {
     let mut body: Vec<Statement> = vec![];
-    let mut push = |body: &mut Vec<Statement>, b: Body, dtype| {
+    let push = |body: &mut Vec<Statement>, b: Body, dtype| {
         body.push(Statement { body: b, dtype });
         body.len() - 1
     };

@@ -54,9 +54,10 @@ fn optimised_it_moves_less() {
     }
     let after = sum(&m.after);
     println!("after: {} words in {} launches", after.words, after.rows);
-    // What is merged and fused today; 121.7 M is what it is to become.
-    assert!(after.words <= 264_254_464, "{} words", after.words);
-    assert_eq!(sum(of_kind(&m.after, Kind::Contraction)).flops / 1_000_000_000, FLOPS / 1_000_000_000);
+    assert_eq!((after.words, after.rows), (121_648_128, 7));
+    // Two contractions are attention's now.
+    let attended = 2 * 2 * 8 * 16 * 512 * 512 * 64;
+    assert_eq!(sum(of_kind(&m.after, Kind::Contraction)).flops / 1_000_000_000, (FLOPS - attended) / 1_000_000_000);
 }
 
 /// Rows of all batches are one dimension of 4,096: 22 groups of 192 rows, 86 chunks of 48. With 1 MiB of its own, a
@@ -102,7 +103,7 @@ fn counted_is_what_the_formulas_say() {
     };
     let text: Vec<String> = text().lines().map(narrow).collect();
     let program = Program::of_text(&text.join("\n")).unwrap_or_else(|e| panic!("{e}"));
-    agrees("bert_large_layer", &program, &[[1, 1, 0], [1, 5, 0], [3, 2, 0], [2, 7, 0]]);
+    agrees("bert_large_layer", &program, &[[1, 1, 0], [1, 5, 0], [3, 2, 0], [2, 7, 0]], 0);
 }
 
 /// Whole numbers only: 64 is not in 1024.

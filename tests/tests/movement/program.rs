@@ -107,39 +107,62 @@ pub fn given(program: &Program, [batch, seq, past]: [i64; 3]) -> Sizes {
     given
 }
 
-/// Counts by executing, and by the formulas; what differs is told, or how many kernels there are.
-pub fn check(program: &Program, at: [i64; 3]) -> std::result::Result<usize, String> {
-    let (wrong, kernels) = count(program, at).map_err(|e| e.to_string())?;
-    if wrong.is_empty() { Ok(kernels) } else { Err(wrong.join("\n")) }
+/// How many kernels there are, and how many of their formulas are bounds that are not reached.
+pub struct Checked {
+    pub kernels: usize,
+    pub bounds: usize,
 }
 
-fn count(program: &Program, at: [i64; 3]) -> Result<(Vec<String>, usize)> {
+/// Counts by executing, and by the formulas; what differs is told.
+pub fn check(program: &Program, at: [i64; 3]) -> std::result::Result<Checked, String> {
+    let mut checked = Checked { kernels: 0, bounds: 0 };
+    let wrong = count(program, at, &mut checked).map_err(|e| e.to_string())?;
+    if wrong.is_empty() { Ok(checked) } else { Err(wrong.join("\n")) }
+}
+
+fn count(program: &Program, at: [i64; 3], checked: &mut Checked) -> Result<Vec<String>> {
     let Levels { graph, program: flow } = &program.levels;
     let sizes = sizes(flow, &given(program, at))?;
     let inputs = inputs(graph, &sizes)?;
     let params = |name: &str| program.param(name);
-    let (mut wrong, mut kernels) = (vec![], 0);
+    let (mut wrong, mut operators) = (vec![], 0);
     for (operator, touched) in graph.operators().iter().zip(count_graph(graph, &params, &inputs)?) {
         let node = graph.node(operator.nodes[0]);
         let label = format!("{} {}", node.op.name(), node.origins.join(" "));
-        wrong.extend(differences(&label, &operator_words(graph, operator), &touched, &|s| sizes.get(s).copied()));
+        wrong.extend(differences(
+            &label,
+            &operator_words(graph, operator),
+            &touched,
+            &|s| sizes.get(s).copied(),
+            &mut operators,
+        ));
     }
     let lo = |s: &str| flow.symbol_lo(s);
     let each = &mut |step: usize, touched: &Touched, symbols: &dyn Fn(&str) -> Option<i64>| {
         let step = &flow.steps[step];
         let FlowOp::Kernel(kernel) = &step.op else { return };
-        kernels += 1;
+        checked.kernels += 1;
         let label = format!("kernel of {}", step.origins.join(" "));
-        wrong.extend(differences(&label, &Words::of(kernel, &lo), touched, symbols));
+        wrong.extend(differences(&label, &Words::of(kernel, &lo), touched, symbols, &mut checked.bounds));
     };
     count_program(flow, &params, &inputs, each)?;
-    Ok((wrong, kernels))
+    if operators > 0 {
+        wrong.push(format!("{operators} operators have a bound in place of a formula"));
+    }
+    Ok(wrong)
 }
 
-fn differences(label: &str, words: &Words, touched: &Touched, symbols: &dyn Fn(&str) -> Option<i64>) -> Vec<String> {
+fn differences(
+    label: &str,
+    words: &Words,
+    touched: &Touched,
+    symbols: &dyn Fn(&str) -> Option<i64>,
+    bounds: &mut usize,
+) -> Vec<String> {
     let mut wrong = vec![];
     let mut compare = |what: String, count: &Count, counted: usize| match count.words.eval(symbols) {
         Ok(n) if n == counted as i64 && count.sure != Sure::AtMost => {}
+        Ok(n) if n >= counted as i64 && count.sure == Sure::AtMost => *bounds += 1,
         Ok(n) => wrong.push(format!("{label}: {what}: {} = {n} ({:?}), counted {counted}", count.words, count.sure)),
         Err(e) => wrong.push(format!("{label}: {what}: {e}")),
     };

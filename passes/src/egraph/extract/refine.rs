@@ -226,6 +226,7 @@ impl State<'_> {
                 break;
             }
         }
+        let chosen = self.choice.clone();
         self.prepare(part, DEPTH_MAX);
         if self.closes_cycle(&[(part, self.choice[part])], true) {
             return;
@@ -242,6 +243,10 @@ impl State<'_> {
         }
         self.release(part);
         if self.cost >= before {
+            // What nothing uses may have been chosen anew, in a way that closes a cycle with what comes back.
+            for (c, was) in chosen.into_iter().enumerate().filter(|(c, _)| self.uses[*c] == 0) {
+                self.choice[c] = was;
+            }
             old.iter().rev().for_each(|change| self.change(&[*change]));
         }
     }

@@ -31,9 +31,10 @@ func.func @attention(%q: !q, %k: !k, %v: !k) -> !v {
 // CHECK: sdx.reshape %arg0 : <[b, s, 16], f32> -> <[b, s, 4, 4], f32>
 // CHECK: sdx.transpose %{{.*}} [0, 2, 1, 3]
 // CHECK: sdx.reshape %arg1 : <[b, t, 8], f32> -> <[b, t, 2, 4], f32>
-// CHECK: sdx.reshape %{{.*}} : <[b, 4, s, 4], f32> -> <[b, 2, 2, s, 4], f32>
-// CHECK: sdx.contract "bhgsd,bhtd->bhgst"
-// CHECK: sdx.contract "bhgst,bhte->bhgse"
+// CHECK: sdx.broadcast %{{.*}} to [0, 1, 3, 4] : <[b, 2, t, 4], f32> -> <[b, 2, 2, t, 4], f32>
+// CHECK: sdx.reshape %{{.*}} : <[b, 2, 2, t, 4], f32> -> <[b, 4, t, 4], f32>
+// CHECK: sdx.contract "bhsd,
+// CHECK: sdx.contract "bhst,bhte->bhse"
 // CHECK: sdx.transpose %{{.*}} [0, 2, 1, 3]
 // CHECK: %[[Y:.*]] = sdx.reshape %{{.*}} : <[b, s, 4, 4], f32> -> <[b, s, 16], f32>
 // CHECK: return %[[Y]]
