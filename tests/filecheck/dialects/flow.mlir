@@ -11,12 +11,14 @@
 // CHECK-LABEL: func.func @containers
 // CHECK: flow.param "w" : <[3, 40], f32, row_major>
 // CHECK: flow.param "w" window [0, 1, 3] : <[40, 3], f32, panels16>
+// CHECK: flow.param "q" and ["k", "v"] axis 1 window [0, 9, 1] : <[3, 9], f32, panels16>
 // CHECK: flow.const dense<[1, 2]> : tensor<2xi64> : <[2], i64, row_major>
 // CHECK: flow.view %{{.*}} : <[b, s], f32, row_major> -> <[b*s], f32, row_major>
 // CHECK: flow.bind "n" = %{{.*}} : <[b], i64, row_major>
 func.func @containers(%x: !points, %n: !ids) {
   %0 = flow.param "w" : !flow.container<[3, 40], f32, row_major>
   %1 = flow.param "w" window [0, 1, 3] : !flow.container<[40, 3], f32, panels16>
+  %j = flow.param "q" and ["k", "v"] axis 1 window [0, 9, 1] : !flow.container<[3, 9], f32, panels16>
   %2 = flow.const dense<[1, 2]> : tensor<2xi64> : !flow.container<[2], i64, row_major>
   %3 = flow.view %x : !points -> !flow.container<[b*s], f32, row_major>
   flow.bind "n" = %n : !ids

@@ -39,6 +39,25 @@ func.func @windows(%x: !x) -> (!y, !y) {
 // -----
 
 !x = !sdx.tensor<[b, 8], f32>
+!w = !sdx.tensor<[20, 8], f32>
+!y = !sdx.tensor<[b, 40], f32>
+
+// Parameters one behind the other are packed as one.
+
+// CHECK-LABEL: func.func @joined
+// CHECK-NEXT: flow.param "q" and ["k"] axis 0 window [0, 1, 8] : <[8, 40], f32, panels32>
+// CHECK-NEXT: flow.kernel outer ["b", "40"] inner ["8"]
+func.func @joined(%x: !x) -> !y {
+  %q = sdx.param "q" : !w
+  %k = sdx.param "k" : !w
+  %w = sdx.concat(%q, %k) axis 0 : (!w, !w) -> !sdx.tensor<[40, 8], f32>
+  %0 = sdx.contract "mk,nk->mn"(%x, %w) : (!x, !sdx.tensor<[40, 8], f32>) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 8], f32>
 !w = !sdx.tensor<[8, 40], f32>
 !y = !sdx.tensor<[b, 40], f32>
 

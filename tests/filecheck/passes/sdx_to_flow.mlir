@@ -411,3 +411,38 @@ func.func @shared_heads_also_given_back(%k: !sdx.tensor<[2, 1, t], f32>, %l: !sd
   %3 = sdx.contract "ht,ht->ht"(%1, %2) : (!sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>) -> !sdx.tensor<[8, t], f32>
   return %1, %3 : !sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>
 }
+
+// -----
+
+!x = !sdx.tensor<[b, s, 8], f32>
+
+// Parameters one behind the other are one container, made when the artifact is written. The parts of a value are read
+// where they lie, also under other dimensions: no view of a part is needed.
+
+// CHECK-LABEL: func.func @joined
+// CHECK: flow.param "q" and ["k"] axis 1 : <[8, 20], f32, row_major>
+// CHECK: flow.load 0 ["%0", "%1", "%2 + 12"] : f32
+// CHECK: flow.load 0 ["%0", "%1", "4*%2 + %3"] : f32
+// CHECK-NOT: flow.view
+func.func @joined(%x: !x) -> !sdx.tensor<[b, s, 2, 4], f32> {
+  %q = sdx.param "q" : !sdx.tensor<[8, 12], f32>
+  %k = sdx.param "k" : !sdx.tensor<[8, 8], f32>
+  %w = sdx.concat(%q, %k) axis 1 : (!sdx.tensor<[8, 12], f32>, !sdx.tensor<[8, 8], f32>) -> !sdx.tensor<[8, 20], f32>
+  %0 = sdx.contract "bsk,kn->bsn"(%x, %w) : (!x, !sdx.tensor<[8, 20], f32>) -> !sdx.tensor<[b, s, 20], f32>
+  %1 = sdx.slice %0 from ["0", "0", "12"] step [1, 1, 1] : !sdx.tensor<[b, s, 20], f32> -> !x
+  %2 = sdx.reshape %1 : !x -> !sdx.tensor<[b, s, 2, 4], f32>
+  return %2 : !sdx.tensor<[b, s, 2, 4], f32>
+}
+
+// -----
+
+// With anything else among them they are put together by a kernel.
+
+// CHECK-LABEL: func.func @joined_with_an_input
+// CHECK: flow.param "q" :
+// CHECK: flow.kernel
+func.func @joined_with_an_input(%x: !sdx.tensor<[4], f32>) -> !sdx.tensor<[7], f32> {
+  %q = sdx.param "q" : !sdx.tensor<[3], f32>
+  %0 = sdx.concat(%q, %x) axis 0 : (!sdx.tensor<[3], f32>, !sdx.tensor<[4], f32>) -> !sdx.tensor<[7], f32>
+  return %0 : !sdx.tensor<[7], f32>
+}
