@@ -147,7 +147,7 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
     }
     let lo = |s: &str| program.symbol_lo(s);
     let mut rows = vec![];
-    for (i, step) in program.steps.iter().enumerate() {
+    for step in &program.steps {
         let FlowOp::Kernel(kernel) = &step.op else { continue };
         let lowered = lower(kernel)?;
         let symbol = symbols.get(&lowered.def).ok_or_else(|| Error::defect("a launch of what is not in the plan"))?;
