@@ -98,6 +98,18 @@ impl Bound {
         same(wanted, got) || wanted.is_finite() && (wanted - got).abs() <= slack + rtol * wanted.abs()
     }
 
+    /// Whether a tensor is another to this bound, in its own order.
+    pub fn holds_for(self, wanted: &Tensor, got: &Tensor) -> bool {
+        self.apart(wanted, got).is_some_and(|a| a.n_outside == 0)
+    }
+
+    /// The differences; `None` where type or shape is another.
+    pub fn apart(self, wanted: &Tensor, got: &Tensor) -> Option<Apart> {
+        let alike = wanted.dtype() == got.dtype() && wanted.dims() == got.dims();
+        let numbers = Numbers::read(wanted).zip(Numbers::read(got)).filter(|_| alike);
+        numbers.and_then(|(w, g)| w.apart_in_place(&g, self))
+    }
+
     /// Whether some order of `held` may be `value`: false only where none is.
     fn possible(self, value: &Numbers, held: &Numbers) -> bool {
         let ((rtol, slack), n) = (self.of(value), value.n_finite as f64);

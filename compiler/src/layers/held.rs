@@ -1,10 +1,10 @@
 //! results of launches, statements of kernels  =>  which value of the ONNX graph each of them holds
 
 use super::alike::{Apart, Bound, Numbers, find, find_part, nearest};
+use super::statements::{size, values};
 use super::values::Values;
-use sardonyx_dialects::flow::{Class, kernel::Level};
-use sardonyx_dialects::interp::{KernelCall, run_statements};
-use sardonyx_runtime::{Dim, Error, Result, Tensor};
+use sardonyx_dialects::interp::KernelCall;
+use sardonyx_runtime::{Error, Result, Tensor};
 use std::collections::{BTreeSet, HashMap};
 
 /// A launch as the device ran it.
@@ -107,12 +107,10 @@ impl<'v> Held<'v> {
                 self.wrong_code.insert(at);
             }
         }
-        let contract = call.kernel.class() == Class::Contract;
-        let stored = |k: usize| call.kernel.stores.iter().any(|s| s.value == k);
-        // The single products of a contraction are no value of anyone's; nor is what the device should have stored.
-        let wanted = |k, level| !(contract && level == Level::Point || self.is_wrong_code(at) && stored(k));
-        let statements = run_statements(call.kernel, call.symbols, call.args, &wanted)?;
-        statements.iter().flatten().for_each(|t| self.look(Place { launch: at, inside: true }, launch, t));
+        // Not what the device should have stored, but did not.
+        let stored = |k: usize| self.is_wrong_code(at) && call.kernel.stores.iter().any(|s| s.value == k);
+        let statements = values(call, &stored)?;
+        statements.iter().for_each(|t| self.look(Place { launch: at, inside: true }, launch, t));
         Ok(())
     }
 
@@ -142,7 +140,7 @@ impl<'v> Held<'v> {
 /// The device's bytes as the results that the kernel declares.
 pub fn containers(call: &KernelCall, launch: &Launch) -> Result<Vec<Tensor>> {
     let one = |(container, bytes): (&sardonyx_dialects::flow::Container, &Vec<u8>)| {
-        let dims = numbers(&container.dims, call.symbols)?;
+        let dims = container.dims.iter().map(|d| size(d, call.symbols)).collect::<Result<Vec<usize>>>()?;
         let n: usize = dims.iter().product();
         let length = container.dtype.bytes_for(n).filter(|length| *length <= bytes.len());
         let length = length.ok_or_else(|| Error::defect(format!("{} wrote less than its results", launch.kernel)))?;
@@ -151,12 +149,8 @@ pub fn containers(call: &KernelCall, launch: &Launch) -> Result<Vec<Tensor>> {
     call.kernel.writes.iter().zip(&launch.results).map(one).collect()
 }
 
-fn numbers(dims: &[Dim], symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
-    dims.iter().map(|d| Ok(usize::try_from(d.eval(symbols)?).unwrap_or(0))).collect()
-}
-
 /// Statements times points.
 pub fn work(call: &KernelCall) -> Result<usize> {
-    let extents = [numbers(&call.kernel.outer, call.symbols)?, numbers(&call.kernel.inner, call.symbols)?].concat();
-    Ok(extents.into_iter().fold(call.kernel.body.len(), usize::saturating_mul))
+    let mut space = call.kernel.outer.iter().chain(&call.kernel.inner).chain(&call.kernel.deep);
+    space.try_fold(call.kernel.body.len(), |n, d| Ok(n.saturating_mul(size(d, call.symbols)?)))
 }
