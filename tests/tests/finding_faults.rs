@@ -112,10 +112,11 @@ fn right_layers() -> Outcome<()> {
     let nodes = set["nodes"].as_array().ok_or("no nodes")?;
     let agrees = |node: &&Json| node["state"] == "agrees" && node["max_abs_error"].as_f64().is_some_and(|e| e < 1e-3);
     let n = nodes.iter().filter(agrees).count();
-    // Fusion loses none; what rules do without (a softmax that is divided by its sums last) is nowhere.
+    // What rules do without is nowhere: a softmax that is divided by its sums last, heads read in place from a product
+    // of all three.
     let others: Vec<&Json> = nodes.iter().filter(|n| !agrees(n)).collect();
     ensure(others.iter().all(|n| n["state"] == "absent"), || format!("{others:?}"))?;
-    ensure(nodes.len() > 200 && n * 10 > nodes.len() * 9, || format!("{n} of {} nodes: {others:?}", nodes.len()))
+    ensure(nodes.len() > 200 && n * 6 > nodes.len() * 5, || format!("{n} of {} nodes: {others:?}", nodes.len()))
 }
 
 fn wrong_layers() -> Outcome<()> {
@@ -151,8 +152,8 @@ fn right_bisect() -> Outcome<()> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let file = folder.path().join("test.mlir");
     let (code, out) = bisected(&file)?;
-    let said = String::from_utf8_lossy(&out).into_owned();
-    ensure(code == 0 && said.contains(r#""passed":true"#) && !file.exists(), || said.clone())
+    let report: Json = serde_json::from_slice(&out).map_err(text)?;
+    ensure(code == 0 && report["passed"] == true && !file.exists(), || format!("{report}"))
 }
 
 fn wrong_bisect() -> Outcome<()> {
@@ -168,8 +169,7 @@ fn wrong_bisect() -> Outcome<()> {
     let is = |sign: &str| changes.iter().any(|line| line.starts_with(sign) && line.ends_with(NODE));
     ensure(is("- div(") && is("+ mul("), || format!("{changes:?}"))?;
 
-    let text = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
-    println!("{text}");
+    let text = std::fs::read_to_string(&file).map_err(|e| format!("{e}: {report}"))?;
     ensure(text.lines().count() < sardonyx::reduce::LINES_MAX, || text.clone())?;
     // This program, which has the rule, as the tool.
     let planted = folder.path().join("sardonyx-opt");

@@ -82,6 +82,23 @@ pub fn reduce(g: &mut Graph, search: &mut Search<Graph>, hints: &[String]) {
     tidy(g, search);
 }
 
+/// The nodes in question, each as the only output, with more and more of what is before it.
+pub fn near(g: &Graph, hints: &[String]) -> impl Iterator<Item = Graph> {
+    let hinted = |(_, n): &(Value, &Node)| computed(n) && n.origins.iter().any(|o| hints.contains(o));
+    let alone: Vec<Graph> = g.values().filter(hinted).map(|(v, _)| compact(&with_output(g, v))).collect();
+    [1, 2, 3, 4, 8, 16].into_iter().flat_map(move |limit| alone.clone().into_iter().map(move |g| within(&g, limit)))
+}
+
+/// What is at least so many operations before the output as inputs.
+fn within(g: &Graph, limit: usize) -> Graph {
+    let far = distances(g);
+    compact(&with_inputs(g, &|v, n| computed(n) && far[v.index()] >= limit))
+}
+
+fn computed(n: &Node) -> bool {
+    !n.args.is_empty()
+}
+
 /// Numbers for the symbols, the smallest that do.
 pub fn fix_symbols(g: &mut Graph, search: &mut Search<Graph>) {
     for name in
@@ -116,7 +133,7 @@ fn with_output(g: &Graph, v: Value) -> Graph {
 /// One value as the only output, as early as can be found: one of the nodes in question, or by halving.
 fn one_output(g: &mut Graph, search: &mut Search<Graph>, hints: &[String]) {
     let whole = g.clone();
-    let hinted = whole.values().filter(|(_, n)| !n.args.is_empty() && n.origins.iter().any(|o| hints.contains(o)));
+    let hinted = whole.values().filter(|(_, n)| computed(n) && n.origins.iter().any(|o| hints.contains(o)));
     for (v, _) in hinted {
         if accept(g, search, &with_output(&whole, v)) {
             return;
@@ -189,11 +206,9 @@ fn distances(g: &Graph) -> Vec<usize> {
 }
 
 fn cut(g: &mut Graph, search: &mut Search<Graph>) {
-    let computed = |n: &Node| !n.args.is_empty();
     let whole = g.clone();
-    let far = distances(&whole);
     for limit in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64] {
-        if accept(g, search, &with_inputs(&whole, &|v, n| computed(n) && far[v.index()] >= limit)) {
+        if accept(g, search, &within(&whole, limit)) {
             break;
         }
     }

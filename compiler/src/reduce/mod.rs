@@ -66,10 +66,17 @@ pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[S
     }
     let cx = Context(context.to_raw());
     let printed = |all: &[Function]| print(cx, all);
-    if !test.fails(&printed(&all)?)? {
-        return Err(Error::user("E0001", "the test finds no fault in the file").help(test.help()));
-    }
     let mut n_tests = 1;
+    if !test.fails(&printed(&all)?)? {
+        // The whole may be too large to be called, or a fault too small to show at its end.
+        let fails = |all: &Vec<Function>| {
+            n_tests += 1;
+            printed(all).and_then(|text| test.fails(&text)).unwrap_or(false)
+        };
+        let found = near(&all, hints).find(fails);
+        let none = || Error::user("E0001", "the test finds no fault in the file").help(test.help());
+        all = found.ok_or_else(none)?;
+    }
     for at in (0..all.len()).rev() {
         let alone = [all[at].clone()];
         n_tests += 1;
@@ -102,6 +109,16 @@ pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[S
         }
     }
     Ok(Reduced { text: printed(&all)?, n_tests })
+}
+
+/// The surroundings of the nodes in question.
+fn near(all: &[Function], hints: &[String]) -> impl Iterator<Item = Vec<Function>> {
+    let values = |f: &Function| match f {
+        Function::Values(g) => Some(g.clone()),
+        Function::Kernels(_) => None,
+    };
+    let graphs: Vec<_> = all.iter().filter_map(values).collect();
+    graphs.into_iter().flat_map(move |g| graph::near(&g, hints).collect::<Vec<_>>()).map(|g| vec![Function::Values(g)])
 }
 
 /// Names of new inputs.
