@@ -1,5 +1,6 @@
 //! model.onnx  =>  model.sdx: reading ONNX, the pipeline, machine code
 
+pub mod bisect;
 pub mod codegen;
 pub mod commands;
 pub mod compile;
@@ -8,9 +9,11 @@ pub mod entries;
 pub mod explain;
 pub mod import;
 pub mod layers;
+pub mod meaning;
 pub mod movement;
 pub mod onnx;
 pub mod pipeline;
+pub mod reduce;
 pub mod reference;
 pub mod requires;
 pub mod selftest;

@@ -27,9 +27,11 @@ mod version;
 
 pub use device_spec::DeviceSpec;
 pub use egraph::Class;
+pub use fusion::{drop_dead, tidy};
 pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
 pub use registry::{context, run_pipeline, run_pipeline_with};
 pub use rewrite::{Missed, Remark, Rewrite, RewriteOptions, Rewrites};
+pub use simplify::{FurtherRule, with_rule};
 pub use version::{IR_VERSION, set_version};
 
 use sardonyx_dialects::mlir::Operation;

@@ -39,6 +39,30 @@ fn shapes_and_thread_counts_do_not_change_results() {
 }
 
 #[test]
+fn who_watches_sees_what_each_launch_wrote() {
+    let model = two_layers().load().unwrap();
+    let session = session(&model, 2);
+    let mut seen = vec![];
+    let out = session.run_watched("main", &[("x", rows(3))], &mut |launched| {
+        let floats =
+            |bytes: &Vec<u8>| bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+        let results: Vec<Vec<f32>> = launched.results.iter().map(floats).collect();
+        seen.push((launched.step, launched.kernel.to_string(), results));
+        Ok(())
+    });
+    assert_eq!(out.unwrap()[0].1.to_vec::<f32>().unwrap(), expected(3));
+    assert!(seen.windows(2).all(|w| w[0].0 < w[1].0) && seen.len() > 1, "{seen:?}");
+    let (_, _, last) = seen.last().unwrap();
+    assert_eq!(last[0], expected(3));
+    // Memory that is used again later has been seen before.
+    let (_, _, first) = &seen[0];
+    assert!(first[0].len() >= 24 && first[0].iter().any(|v| *v != 0.0), "{first:?}");
+    let e = session.run_watched("main", &[("x", rows(3))], &mut |_| Err(Error::defect("enough"))).unwrap_err();
+    assert_eq!(e.message, "enough");
+    assert_eq!(session.run(&[("x", rows(3))]).unwrap()[0].1.to_vec::<f32>().unwrap(), expected(3));
+}
+
+#[test]
 fn sessions_and_outputs_outlive_the_model_and_each_other() {
     let model = two_layers().load().unwrap();
     let (a, b) = (session(&model, 2), session(&model, 1));

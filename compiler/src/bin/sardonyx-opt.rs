@@ -8,6 +8,7 @@ use melior::ir::operation::{OperationLike, OperationPrintingFlags};
 use regex_lite::Regex;
 use sardonyx::codegen::ptx::text_of;
 use sardonyx::commands::passes_named;
+use sardonyx::meaning::{describe, functions};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_passes::egraph::explain_node;
 use sardonyx_passes::kernel::ptx::Target;
@@ -41,6 +42,9 @@ struct Options {
     /// Treat the file as several, separated by lines of `// -----`
     #[arg(long)]
     split_input_file: bool,
+    /// Print what the functions of the result compute instead: the outputs of made-up call N, by the interpreter
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    interpret: Option<usize>,
     /// Instead of the result, print by which rules of the e-graph the operations of an ONNX node would become what they would
     #[arg(long, value_name = "NAME")]
     explain_node: Option<String>,
@@ -60,7 +64,7 @@ fn after_help() -> String {
     format!("Passes (and all of MLIR's):\n{}", rows.collect::<String>())
 }
 
-fn main() {
+pub fn main() {
     let options = Options::parse();
     std::process::exit(run(&options).unwrap_or_else(|e| {
         eprintln!("{e}");
@@ -117,6 +121,14 @@ fn run(options: &Options) -> Result<i32> {
 fn print(module: &Module, options: &Options) -> Result<String> {
     if let Some(target) = options.emit {
         return text_of(Operation(module.as_operation().to_raw()), target);
+    }
+    if let Some(call) = options.interpret {
+        let functions = functions(module)?;
+        let help = "those of the levels `sdx` and `flow` have";
+        return match functions.is_empty() {
+            true => Err(Error::user("E0001", "no function of the result has a meaning of its own").help(help)),
+            false => describe(&functions, call),
+        };
     }
     if let Some(name) = &options.explain_node {
         return Ok(explain_node(Operation(module.as_operation().to_raw()), name)?.join("\n"));

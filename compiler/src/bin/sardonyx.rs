@@ -2,7 +2,8 @@
 
 use clap::Parser;
 use sardonyx::commands::{
-    CheckArgs, CompileArgs, DevicesArgs, ExplainArgs, OpsArgs, check, devices, explain, ops, run_compile,
+    BisectArgs, CheckArgs, CompileArgs, DevicesArgs, ExplainArgs, OpsArgs, ReduceArgs, bisect, check, devices, explain,
+    ops, reduce, run_compile,
 };
 use sardonyx_runtime::Result;
 use sardonyx_runtime::commands::{self, BenchArgs, CompletionsArgs, InspectArgs, RunArgs};
@@ -16,6 +17,10 @@ enum Cli {
     Compile(CompileArgs),
     /// Compare a model's outputs with expected ones, and with the interpreter's
     Check(CheckArgs),
+    /// Find the rewrite that makes a model's outputs wrong, and write a test of it
+    Bisect(BisectArgs),
+    /// Shrink a model or an IR file that shows a fault, and write a test of it
+    Reduce(ReduceArgs),
     /// Run a compiled model once and print or save its outputs
     Run(RunArgs),
     /// Measure how long a compiled model runs
@@ -44,6 +49,8 @@ fn run(cli: Cli, out: &mut dyn Write) -> Result<i32> {
     match cli {
         Cli::Compile(args) => run_compile(&args, out).map(|()| 0),
         Cli::Check(args) => check(&args, out).map(|summary| summary.exit_code()),
+        Cli::Bisect(args) => bisect(&args, out),
+        Cli::Reduce(args) => reduce(&args, out).map(|()| 0),
         Cli::Run(args) => commands::run(&args, out),
         Cli::Bench(args) => commands::bench(&args, out).map(|()| 0),
         Cli::Inspect(args) => commands::inspect(&args, out).map(|()| 0),

@@ -1,5 +1,6 @@
-//! compile, check, devices, explain, ops: the commands that need the compiler; those that do not are the runtime's
+//! compile, check, bisect, reduce, devices, explain, ops: what needs the compiler; the other commands are the runtime's
 
+mod bisect;
 mod check;
 mod compile;
 mod devices;
@@ -8,7 +9,9 @@ mod layers;
 mod movement;
 mod ops;
 mod progress;
+mod reduce;
 
+pub use bisect::{BisectArgs, bisect};
 pub use check::{CheckArgs, check};
 pub use compile::{CompileArgs, passes_named, run_compile};
 pub use devices::{DevicesArgs, devices};
@@ -16,6 +19,7 @@ pub use explain::{ExplainArgs, explain};
 pub use movement::{MovementArgs, kernels_json, movement_json};
 pub use ops::{OpsArgs, ops};
 pub use progress::Progress;
+pub use reduce::{ReduceArgs, reduce};
 
 use sardonyx_runtime::{Error, Result};
 use std::io::Write;

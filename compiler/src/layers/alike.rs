@@ -65,6 +65,21 @@ impl Numbers {
         (self.values.len() == held.values.len()).then(|| apart(self, held, &Order::Same, bound))
     }
 
+    /// Each number once along the dimensions on which they do not depend; `None` where they depend on all.
+    pub fn without_repeats(&self) -> Option<Numbers> {
+        let (mut dims, mut values) = (self.dims.clone(), self.values.clone());
+        for axis in (0..dims.len()).rev() {
+            let after: usize = dims[axis + 1..].iter().product();
+            let block = dims[axis] * after;
+            let repeats = |b: &[f64]| b.chunks(after).all(|c| c.iter().zip(b).all(|(x, y)| same(*x, *y)));
+            if !values.is_empty() && values.chunks(block).all(repeats) {
+                values = values.chunks(block).flat_map(|b| &b[..after]).copied().collect();
+                dims.remove(axis);
+            }
+        }
+        (dims.len() < self.dims.len()).then(|| Numbers::new(self.dtype, dims, values))
+    }
+
     pub fn is_finite(&self) -> bool {
         self.n_finite == self.values.len()
     }
@@ -96,6 +111,18 @@ impl Bound {
     fn holds(self, value: &Numbers, wanted: f64, got: f64) -> bool {
         let (rtol, slack) = self.of(value);
         same(wanted, got) || wanted.is_finite() && (wanted - got).abs() <= slack + rtol * wanted.abs()
+    }
+
+    /// Whether a tensor is another to this bound, in its own order.
+    pub fn holds_for(self, wanted: &Tensor, got: &Tensor) -> bool {
+        self.apart(wanted, got).is_some_and(|a| a.n_outside == 0)
+    }
+
+    /// The differences; `None` where type or shape is another.
+    pub fn apart(self, wanted: &Tensor, got: &Tensor) -> Option<Apart> {
+        let alike = wanted.dtype() == got.dtype() && wanted.dims() == got.dims();
+        let numbers = Numbers::read(wanted).zip(Numbers::read(got)).filter(|_| alike);
+        numbers.and_then(|(w, g)| w.apart_in_place(&g, self))
     }
 
     /// Whether some order of `held` may be `value`: false only where none is.
@@ -303,6 +330,15 @@ mod tests {
         let mut other = value.values.clone();
         other.swap(0, 5);
         assert!(find(&value, &Numbers::new(DType::F32, vec![2, 3, 4], other), BOUND).is_none());
+    }
+
+    #[test]
+    fn repeated_numbers_are_there_once() {
+        let n = numbers(&[2, 3, 2], vec![1., 2., 1., 2., 1., 2., 3., 4., 3., 4., 3., 4.]);
+        let once = n.without_repeats().unwrap();
+        assert_eq!((once.dims, once.values), (vec![2, 2], vec![1., 2., 3., 4.]));
+        assert_eq!(numbers(&[2, 2], vec![5.; 4]).without_repeats().unwrap().values, [5.0]);
+        assert!(count(&[2, 3]).without_repeats().is_none());
     }
 
     #[test]

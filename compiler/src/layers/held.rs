@@ -1,10 +1,10 @@
 //! results of launches, statements of kernels  =>  which value of the ONNX graph each of them holds
 
 use super::alike::{Apart, Bound, Numbers, find, find_part, nearest};
+use super::statements::{size, values};
 use super::values::Values;
-use sardonyx_dialects::flow::{Class, kernel::Level};
-use sardonyx_dialects::interp::{KernelCall, run_statements};
-use sardonyx_runtime::{Dim, Error, Result, Tensor};
+use sardonyx_dialects::interp::KernelCall;
+use sardonyx_runtime::{Error, Result, Tensor};
 use std::collections::{BTreeSet, HashMap};
 
 /// A launch as the device ran it.
@@ -29,6 +29,8 @@ pub struct Place {
 pub struct Held<'v> {
     values: &'v Values,
     wanted: Vec<Option<Numbers>>,
+    /// Of a value that says its numbers several times, each once.
+    once: Vec<Option<Numbers>>,
     bound: Bound,
     /// By number of elements.
     by_size: HashMap<usize, Vec<usize>>,
@@ -48,12 +50,14 @@ impl<'v> Held<'v> {
             .map(|(v, t)| t.as_ref().filter(|_| v.varies).and_then(Numbers::read))
             .collect();
         let mut by_size: HashMap<usize, Vec<usize>> = HashMap::new();
-        for (at, numbers) in wanted.iter().enumerate().filter_map(|(at, n)| Some((at, n.as_ref()?))) {
-            by_size.entry(numbers.values.len()).or_default().push(at);
+        let once: Vec<Option<Numbers>> = wanted.iter().map(|n| n.as_ref().and_then(Numbers::without_repeats)).collect();
+        for (at, numbers) in wanted.iter().zip(&once).enumerate() {
+            let sizes = [numbers.0, numbers.1].into_iter().flatten().map(|n| n.values.len());
+            sizes.for_each(|size| by_size.entry(size).or_default().push(at));
         }
         let found = vec![None; wanted.len()];
         let (loose, shown, entered, wrong_code) = (vec![], BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        Held { values, wanted, bound, by_size, found, loose, shown, entered, wrong_code }
+        Held { values, wanted, once, bound, by_size, found, loose, shown, entered, wrong_code }
     }
 
     pub fn wanted(&self, at: usize) -> Option<&Numbers> {
@@ -81,11 +85,12 @@ impl<'v> Held<'v> {
         launches.iter().enumerate().filter_map(of).collect()
     }
 
-    /// What is nearest to a value among what holds none, in the launches for its node.
-    pub fn nearest(&self, at: usize, launches: &[Launch]) -> Option<(Place, Apart)> {
+    /// What is nearest to a value among what holds none, in the launches for its node, of what `is` is true for.
+    pub fn nearest(&self, at: usize, launches: &[Launch], is: &dyn Fn(&Numbers) -> bool) -> Option<(Place, Apart)> {
         let (wanted, node) = (self.wanted[at].as_ref()?, &self.values.all[at].node);
-        let of_node = self.loose.iter().filter(|(place, _)| launches[place.launch].origins.contains(node));
-        let measured = of_node.filter_map(|(place, n)| Some((*place, nearest(wanted, n, self.bound)?)));
+        let of_node = |(place, n): &&(Place, Numbers)| launches[place.launch].origins.contains(node) && is(n);
+        let near = |(place, n): &(Place, Numbers)| Some((*place, nearest(wanted, n, self.bound)?));
+        let measured = self.loose.iter().filter(of_node).filter_map(near);
         measured.min_by(|a, b| a.1.abs_max.total_cmp(&b.1.abs_max).then(a.1.n_outside.cmp(&b.1.n_outside)))
     }
 
@@ -107,12 +112,10 @@ impl<'v> Held<'v> {
                 self.wrong_code.insert(at);
             }
         }
-        let contract = call.kernel.class() == Class::Contract;
-        let stored = |k: usize| call.kernel.stores.iter().any(|s| s.value == k);
-        // The single products of a contraction are no value of anyone's; nor is what the device should have stored.
-        let wanted = |k, level| !(contract && level == Level::Point || self.is_wrong_code(at) && stored(k));
-        let statements = run_statements(call.kernel, call.symbols, call.args, &wanted)?;
-        statements.iter().flatten().for_each(|t| self.look(Place { launch: at, inside: true }, launch, t));
+        // Not what the device should have stored, but did not.
+        let stored = |k: usize| self.is_wrong_code(at) && call.kernel.stores.iter().any(|s| s.value == k);
+        let statements = values(call, &stored)?;
+        statements.iter().for_each(|t| self.look(Place { launch: at, inside: true }, launch, t));
         Ok(())
     }
 
@@ -120,7 +123,8 @@ impl<'v> Held<'v> {
         let Some(numbers) = Numbers::read(tensor) else { return };
         let mut holds = false;
         for &at in self.by_size.get(&numbers.values.len()).into_iter().flatten() {
-            let found = self.wanted[at].as_ref().and_then(|wanted| find(wanted, &numbers, self.bound));
+            let forms = [&self.wanted[at], &self.once[at]];
+            let found = forms.into_iter().flatten().find_map(|wanted| find(wanted, &numbers, self.bound));
             holds |= found.is_some();
             // The first place: what is computed again elsewhere is computed from other numbers.
             self.found[at] = self.found[at].or(found.map(|apart| (place, apart)));
@@ -142,7 +146,7 @@ impl<'v> Held<'v> {
 /// The device's bytes as the results that the kernel declares.
 pub fn containers(call: &KernelCall, launch: &Launch) -> Result<Vec<Tensor>> {
     let one = |(container, bytes): (&sardonyx_dialects::flow::Container, &Vec<u8>)| {
-        let dims = numbers(&container.dims, call.symbols)?;
+        let dims = container.dims.iter().map(|d| size(d, call.symbols)).collect::<Result<Vec<usize>>>()?;
         let n: usize = dims.iter().product();
         let length = container.dtype.bytes_for(n).filter(|length| *length <= bytes.len());
         let length = length.ok_or_else(|| Error::defect(format!("{} wrote less than its results", launch.kernel)))?;
@@ -151,12 +155,8 @@ pub fn containers(call: &KernelCall, launch: &Launch) -> Result<Vec<Tensor>> {
     call.kernel.writes.iter().zip(&launch.results).map(one).collect()
 }
 
-fn numbers(dims: &[Dim], symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
-    dims.iter().map(|d| Ok(usize::try_from(d.eval(symbols)?).unwrap_or(0))).collect()
-}
-
 /// Statements times points.
 pub fn work(call: &KernelCall) -> Result<usize> {
-    let extents = [numbers(&call.kernel.outer, call.symbols)?, numbers(&call.kernel.inner, call.symbols)?].concat();
-    Ok(extents.into_iter().fold(call.kernel.body.len(), usize::saturating_mul))
+    let mut space = call.kernel.outer.iter().chain(&call.kernel.inner).chain(&call.kernel.deep);
+    space.try_fold(call.kernel.body.len(), |n, d| Ok(n.saturating_mul(size(d, call.symbols)?)))
 }

@@ -11,6 +11,7 @@
 
 mod alike;
 mod held;
+mod statements;
 mod values;
 mod verdict;
 

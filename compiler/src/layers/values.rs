@@ -6,7 +6,7 @@ use crate::onnx::{Model, ValueInfo, read_model};
 use crate::pipeline::{self, Watch};
 use crate::reference::param;
 use sardonyx_dialects::interp;
-use sardonyx_dialects::sdx::{Graph, Op};
+use sardonyx_dialects::sdx::{Graph, Op, TensorType};
 use sardonyx_runtime::tensor_io::{load_proto, load_tensor};
 use sardonyx_runtime::{Error, Result, Tensor};
 use std::collections::{BTreeMap, HashMap};
@@ -42,7 +42,7 @@ impl Values {
         read_model(path).and_then(|model| Values::of(&model, dims)).map_err(|e| e.file(path.display().to_string()))
     }
 
-    fn of(model: &Model, dims: &BTreeMap<String, DimRange>) -> Result<Values> {
+    pub(crate) fn of(model: &Model, dims: &BTreeMap<String, DimRange>) -> Result<Values> {
         let (mut all, index) = list(model);
         let outputs: Vec<(String, Option<usize>)> =
             model.graph.outputs.iter().map(|o| (o.name.clone(), index.get(&o.name).copied())).collect();
@@ -62,6 +62,16 @@ impl Values {
             }
         }
         Ok(Values { all, outputs, graph, params })
+    }
+
+    /// The type of every value, by name.
+    pub(crate) fn types(&self) -> HashMap<String, TensorType> {
+        self.graph.outputs.iter().map(|(name, v)| (name.clone(), self.graph.ty(*v).clone())).collect()
+    }
+
+    /// The model with every value as an output.
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
     }
 
     /// The values of one call, by index.

@@ -117,17 +117,18 @@ pub fn report(values: &Values, held: &Held, launches: &[Launch], wrong: Vec<Wron
         Finding { value, node, op, nearest: nearest.map(|(place, apart)| (place.launch, apart)), fault }
     };
     let near: Vec<(usize, Option<(Place, Apart)>)> =
-        suspects.iter().map(|&at| (at, held.nearest(at, launches))).collect();
+        suspects.iter().map(|&at| (at, held.nearest(at, launches, &|_| true))).collect();
     // One that is there, but different, rather than one that a rewrite may have made do without.
     let first = near.iter().find(|(_, nearest)| nearest.is_some()).or(near.first());
     let was_finite = |at: usize| held.wanted(at).is_some_and(Numbers::is_finite);
-    let is_nonfinite = |nearest: &Option<(Place, Apart)>| nearest.is_some_and(|(_, apart)| apart.n_nonfinite > 0);
-    let nonfinite = near.iter().find(|(at, nearest)| was_finite(*at) && is_nonfinite(nearest));
+    // Something finite may be nearer to what should be there.
+    let nonfinite = |at: usize| held.nearest(at, launches, &|n| !n.is_finite()).filter(|_| was_finite(at));
+    let nonfinite = suspects.iter().find_map(|&at| Some((at, nonfinite(at)?)));
     Report {
         rows,
         launches: launches.iter().map(|l| (l.kernel.clone(), l.origins.clone())).collect(),
         first: first.map(|(at, nearest)| finding(*at, *nearest)),
-        first_nonfinite: nonfinite.map(|(at, nearest)| finding(*at, *nearest)),
+        first_nonfinite: nonfinite.map(|(at, nearest)| finding(at, Some(nearest))),
         wrong: wrong.into_iter().map(|w| (w.name, w.apart)).collect(),
     }
 }

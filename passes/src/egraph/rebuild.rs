@@ -186,7 +186,7 @@ fn mentioned(op: &Op, dims: &[sardonyx_runtime::Dim]) -> Vec<String> {
 }
 
 /// A node's origins go to the node of its value, or else to those of the values that used it. What has none then, a
-/// part that a rule made, takes those of its first use.
+/// part that a rule made, takes those of its first use, or of all that read a part of it.
 fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
     let mut moved: Vec<Vec<String>> = graph.nodes.iter().map(|n| n.origins.clone()).collect();
     let mut users: Vec<Vec<usize>> = vec![vec![]; graph.nodes.len()];
@@ -212,9 +212,13 @@ fn move_origins(graph: &Graph, values: &[Option<Value>], out: &mut Graph) {
         if leaf || !out.nodes[i].origins.is_empty() {
             continue;
         }
-        let user = out.nodes[i + 1..].iter().find(|n| n.args.contains(&Value(i as u32)));
-        if let Some(origins) = user.map(|n| n.origins.clone()) {
-            out.nodes[i].origins = origins;
-        }
+        let mut users = out.nodes[i + 1..].iter().filter(|n| n.args.contains(&Value(i as u32))).peekable();
+        // What was merged is read in parts, and stands for all of them.
+        let in_parts = users.peek().is_some_and(|n| matches!(n.op, Op::Slice { .. }));
+        let users =
+            users.filter(|n| !in_parts || matches!(n.op, Op::Slice { .. })).take(if in_parts { usize::MAX } else { 1 });
+        let mut origins = vec![];
+        users.for_each(|n| add(&mut origins, &n.origins));
+        out.nodes[i].origins = origins;
     }
 }

@@ -302,6 +302,54 @@ fn operands_and_symbols_must_fit() {
     assert_eq!(code(&sizes(0, 1 << 40, 0), &[f32s(&[2], &[0.0; 2])]), "E0202");
 }
 
+#[test]
+fn statements_have_the_values_that_the_results_are_made_of() {
+    let kernel = contraction();
+    let (a, b, c) =
+        (f32s(&[2, 2], &[1.0, 2.0, 3.0, 4.0]), f32s(&[2, 2], &[1.0, 0.0, -1.0, 2.0]), f32s(&[2], &[0.5, -9.0]));
+    let reads = [a, b, c];
+    let result = &run_kernel(&kernel, &sizes(2, 2, 2), &reads).unwrap()[0];
+    let all = run_statements(&kernel, &sizes(2, 2, 2), &reads, &|_, _| true).unwrap();
+    let stored = kernel.stores[0].value;
+    assert_eq!(floats(all[stored].as_ref().unwrap()), floats(result));
+    // A point statement has the inner variables too; a sum has not.
+    let product = all[2].as_ref().unwrap();
+    assert_eq!((product.dims(), floats(product)), (&[2, 2, 2][..], vec![1.0, -2.0, 0.0, 4.0, 3.0, -4.0, 0.0, 8.0]));
+    let sum = all[3].as_ref().unwrap();
+    assert_eq!((sum.dims(), floats(sum)), (&[2, 2][..], vec![-1.0, 4.0, -1.0, 8.0]));
+    let rows = run_statements(&kernel, &sizes(2, 2, 2), &reads, &|_, level| level == Level::Row).unwrap();
+    assert!(rows[2].is_none() && rows[3].is_some());
+}
+
+/// y[m] = Σ_k x[index(m, k)], of x = 1, 2, 3, 4, 5
+fn sums(index: &str, m: usize, k: usize) -> Result<Vec<f32>> {
+    let kernel = Kernel {
+        outer: dims(&["m"]),
+        inner: dims(&["k"]),
+        deep: vec![],
+        reads: vec![container(F, &["5"])],
+        writes: vec![container(F, &["m"])],
+        body: vec![load(F, 0, &[index]), statement(Body::Reduce { f: ReduceFn::Add, arg: 0 }, F)],
+        stores: vec![store(1, &["%0"])],
+    };
+    let x = f32s(&[5], &[1.0, 2.0, 3.0, 4.0, 5.0]);
+    run_kernel(&kernel, &sizes(m as i64, 0, k as i64), &[x]).map(|y| floats(&y[0]))
+}
+
+#[test]
+fn loads_by_tables_read_what_their_indices_say() {
+    assert_eq!(sums("%0 + 2*%1", 2, 2).unwrap(), [4.0, 6.0]);
+    assert_eq!(sums("4 - %0 - %1", 3, 2).unwrap(), [9.0, 7.0, 5.0]);
+    // These do not fall apart.
+    assert_eq!(sums("%0*%1", 3, 3).unwrap(), [3.0, 6.0, 9.0]);
+    assert_eq!(sums("(%0 + %1) floordiv (2)", 2, 3).unwrap(), [4.0, 5.0]);
+    assert_eq!(sums("%0 + %1", 3, 0).unwrap(), [0.0; 3]);
+    for (index, at) in [("%0 + 3*%1", "the index `%0 + 3*%1` is 6"), ("%0 - %1", "is -1")] {
+        let e = sums(index, 1, 3).unwrap_err();
+        assert!(e.code == "E0901" && e.message.contains(at), "{e}");
+    }
+}
+
 /// o[i, e] = Σ_j softmax_j(Σ_d q[i, d] · k[j, d]) · v[j, e]
 fn attention() -> Kernel {
     let reduce = |f, arg| statement(Body::Reduce { f, arg }, F);

@@ -1,0 +1,106 @@
+//! two states of a program  =>  the operations that one of them has and the other has not
+
+use crate::meaning::Function;
+use sardonyx_dialects::flow::{Body, FlowOp, Kernel};
+use sardonyx_dialects::sdx::{Node, Op};
+use sardonyx_runtime::Dim;
+
+/// `- add(mul, x) : …` for each that is gone, then `+ …` for each that is new. Operands are called by what gives them:
+/// the numbers of values change with every operation before them.
+pub fn changes(before: &[Function], after: &[Function]) -> Vec<String> {
+    let all = |functions: &[Function]| functions.iter().flat_map(lines).collect::<Vec<String>>();
+    let (old, new) = (all(before), all(after));
+    let gone = without(&old, &new).into_iter().map(|line| format!("- {line}"));
+    gone.chain(without(&new, &old).into_iter().map(|line| format!("+ {line}"))).collect()
+}
+
+/// Each line as often as there are more of it.
+fn without<'l>(of: &'l [String], other: &[String]) -> Vec<&'l String> {
+    let mut rest: Vec<&String> = other.iter().collect();
+    let mut out = vec![];
+    for line in of {
+        match rest.iter().position(|l| *l == line) {
+            Some(at) => {
+                rest.swap_remove(at);
+            }
+            None => out.push(line),
+        }
+    }
+    out
+}
+
+/// One line for each operation.
+fn lines(function: &Function) -> Vec<String> {
+    match function {
+        Function::Values(g) => {
+            let computed = g.nodes.iter().filter(|n| !n.args.is_empty());
+            let line = |n: &Node| {
+                let args: Vec<String> = n.args.iter().map(|a| label(g.node(*a))).collect();
+                located(format!("{}({}) : {}", label(n), args.join(", "), n.ty), &n.origins)
+            };
+            computed.map(line).collect()
+        }
+        Function::Kernels(p) => {
+            let kernels = p.steps.iter().filter_map(|step| match &step.op {
+                FlowOp::Kernel(k) => Some(located(kernel(k), &step.origins)),
+                FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } => None,
+            });
+            kernels.collect()
+        }
+    }
+}
+
+fn located(line: String, origins: &[String]) -> String {
+    if origins.is_empty() { line } else { format!("{line}, at {}", origins.join(" ")) }
+}
+
+fn label(node: &Node) -> String {
+    match &node.op {
+        Op::Input { name } | Op::Param { name } => name.clone(),
+        Op::Map(f) => f.name().to_string(),
+        Op::Reduce { f, axes } => format!("reduce {} {axes:?}", f.name()),
+        Op::Contract(spec) => format!("contract {spec}"),
+        Op::Transpose { perm } => format!("transpose {perm:?}"),
+        Op::Broadcast { dims } => format!("broadcast {dims:?}"),
+        Op::Const(t) if t.len() == 1 => format!("const {}", t.get_f64(0).unwrap_or(f64::NAN)),
+        Op::Dims(values) => format!("dims [{}]", list(values)),
+        Op::Slice { starts, steps } => format!("slice [{}] by {steps:?}", list(starts)),
+        Op::Gather { axis } | Op::Concat { axis } | Op::Append { axis } | Op::Iota { axis } => {
+            format!("{} {axis}", short(&node.op))
+        }
+        Op::Const(_) | Op::Convert | Op::Pad { .. } | Op::Reshape | Op::Bind { .. } => short(&node.op).into(),
+    }
+}
+
+fn short(op: &Op) -> &'static str {
+    op.name().trim_start_matches("sdx.")
+}
+
+fn list(dims: &[Dim]) -> String {
+    dims.iter().map(Dim::to_string).collect::<Vec<String>>().join(", ")
+}
+
+fn kernel(k: &Kernel) -> String {
+    let body: Vec<String> = k.body.iter().enumerate().map(|(i, s)| format!("${i} = {}", statement(&s.body))).collect();
+    let store = |s: &sardonyx_dialects::flow::Store| format!("store ${} [{}]", s.value, list(&s.memlet.index));
+    let all: Vec<String> = body.into_iter().chain(k.stores.iter().map(store)).collect();
+    let deep = if k.deep.is_empty() { String::new() } else { format!(" x [{}]", list(&k.deep)) };
+    format!("kernel [{}] x [{}]{deep} {{ {} }}", list(&k.outer), list(&k.inner), all.join("; "))
+}
+
+fn statement(body: &Body) -> String {
+    match body {
+        Body::Load { memlet, guard } => {
+            let guard = guard.map_or(String::new(), |g| format!(" if ${g}"));
+            format!("load {} [{}]{guard}", memlet.container, list(&memlet.index))
+        }
+        Body::Const(v) => v.to_string(),
+        Body::Index(d) => format!("index {d}"),
+        Body::Apply { f, args } => {
+            let args: Vec<String> = args.iter().map(|a| format!("${a}")).collect();
+            format!("{} {}", f.name(), args.join(" "))
+        }
+        Body::Convert(a) => format!("convert ${a}"),
+        Body::Reduce { f, arg } => format!("reduce {} ${arg}", f.name()),
+    }
+}

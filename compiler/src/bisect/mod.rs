@@ -1,0 +1,215 @@
+//! model.onnx  =>  the first rewrite after which the program no longer means what the model means
+//!
+//! The program is interpreted after every stage, on one call. Before the first stage that changes its outcome all is
+//! well; within that stage, fuel is halved until one rewrite is left. What no stage changes is the code's fault, or none.
+
+mod changes;
+
+use crate::compile::lower_model;
+use crate::import::{DimRange, ParamStore};
+use crate::layers::Bound;
+use crate::meaning::{Function, Named, call, functions, n_calls};
+use crate::onnx::{Model, read_model};
+use crate::pipeline::{self, STAGES, Watch};
+use crate::reference::param;
+use changes::changes;
+use melior::Context;
+use sardonyx_passes::{Rewrite, RewriteOptions, Rewrites};
+use sardonyx_runtime::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The stage whose outcome the others' are compared with: nothing has been rewritten yet.
+const IMPORTED: &str = "onnx-to-sdx";
+/// The first stage after which the interpreter has nothing to say.
+const SCHEDULED: &str = "schedule";
+
+pub struct Bisect<'a> {
+    pub model: &'a Path,
+    pub dims: BTreeMap<String, DimRange>,
+    pub bound: Bound,
+}
+
+/// A stage that changed the outcome.
+pub struct Guilty {
+    pub stage: &'static str,
+    /// Its passes, as a pipeline string.
+    pub pipeline: &'static str,
+    /// What is wrong after it: an output, or the error with which it ended.
+    pub what: String,
+    /// The rewrite; `None` where none is to blame, as in a lowering or a pass of MLIR's.
+    pub rewrite: Option<Rewrite>,
+    /// All that the stage would have applied.
+    pub n_rewrites: usize,
+    /// The functions before the stage, for `reduce`.
+    pub before_stage: String,
+    /// The operations that the rewrite took away (`-`) and brought (`+`).
+    pub changes: Vec<String>,
+    /// How often the pipeline ran.
+    pub n_runs: usize,
+}
+
+/// What the stages came to.
+#[derive(Default)]
+struct Run {
+    /// The first stage that changed the outcome, by its place in `STAGES`, and how.
+    wrong: Option<(usize, String)>,
+    /// Rewrites that had been applied before each stage.
+    before: Vec<usize>,
+    rewrites: Vec<Rewrite>,
+    /// The functions as text before each stage, and as they are after the last one that was run.
+    texts: Vec<String>,
+    last: Vec<Function>,
+}
+
+impl Bisect<'_> {
+    /// `None` where every stage keeps the model's meaning. `data` is the call: inputs, and the outputs that are expected,
+    /// where they are known. Without it a call is made up. Errors: those of reading the model, E0301 where no call can be
+    /// made up.
+    pub fn run(&self, data: Option<(Named, Named)>) -> Result<Option<Guilty>> {
+        let search = || {
+            let model = read_model(self.model)?;
+            let context = sardonyx_passes::context();
+            context.attach_diagnostic_handler(|_| true);
+            let (inputs, wanted) = self.call(&context, &model, data)?;
+            self.search(&context, &model, &inputs, &wanted)
+        };
+        search().map_err(|e: Box<Error>| e.file(self.model.display().to_string()))
+    }
+
+    /// The inputs of the call that is made up where no other is given.
+    pub fn made_up(&self) -> Result<Named> {
+        let context = sardonyx_passes::context();
+        context.attach_diagnostic_handler(|_| true);
+        self.call(&context, &read_model(self.model)?, None).map(|(inputs, _)| inputs)
+    }
+
+    /// The call, and its outcome by the import where no other is known.
+    fn call(&self, context: &Context, model: &Model, data: Option<(Named, Named)>) -> Result<(Named, Named)> {
+        let (mut module, params) = lower_model(context, model, &self.dims)?;
+        let watch = Watch { stop_after: Some(IMPORTED.into()), ..Watch::default() };
+        pipeline::run(context, &mut module, &watch, &mut |_| Ok(()))?;
+        let imported = functions(&module)?.into_iter().next().ok_or_else(|| Error::defect("nothing was imported"))?;
+        let outputs = |inputs: &Named| imported.run(&|name| param(&params, name), inputs);
+        if let Some((inputs, expected)) = data {
+            let wanted = if expected.is_empty() { outputs(&inputs)? } else { expected };
+            return Ok((inputs, wanted));
+        }
+        let mut why = Error::user("E0301", "no small dimensions satisfy what the model demands of them");
+        for i in 0..n_calls(&imported) {
+            match call(&imported, i).and_then(|inputs| Ok((outputs(&inputs)?, inputs))) {
+                Ok((wanted, inputs)) => return Ok((inputs, wanted)),
+                Err(e) => why = e,
+            }
+        }
+        Err(why.help("give a data set with `--data DIR`"))
+    }
+
+    fn search(&self, cx: &Context, model: &Model, inputs: &Named, wanted: &Named) -> Result<Option<Guilty>> {
+        let mut n_runs = 1;
+        let mut whole = self.stages(cx, model, None, None, inputs, wanted)?;
+        let Some((at, what)) = whole.wrong.take() else { return Ok(None) };
+        let (stage, pipeline) = STAGES[at];
+        let mut run = |fuel: usize| {
+            n_runs += 1;
+            self.stages(cx, model, Some(fuel), Some(at), inputs, wanted)
+        };
+        // All is well with `low` rewrites, unless it is none of them that is to blame, and not with `high`.
+        let (mut low, mut high) = (whole.before[at], whole.rewrites.len());
+        let n_rewrites = high - low;
+        let mut without = run(low)?;
+        let blameless = without.wrong.is_some() || n_rewrites == 0;
+        while !blameless && low + 1 < high {
+            let middle = (low + high) / 2;
+            let found = run(middle)?;
+            match found.wrong {
+                Some(_) => high = middle,
+                None => (low, without) = (middle, found),
+            }
+        }
+        // With exactly that many: what follows it in the stage is not to show.
+        let with = if blameless { Run::default() } else { run(high)? };
+        let what = with.wrong.as_ref().map_or(what, |(_, what)| what.clone());
+        Ok(Some(Guilty {
+            stage,
+            pipeline,
+            what,
+            rewrite: if blameless { None } else { whole.rewrites.get(high - 1).cloned() },
+            n_rewrites,
+            before_stage: std::mem::take(&mut whole.texts[at]),
+            changes: if blameless { vec![] } else { changes(&without.last, &with.last) },
+            n_runs,
+        }))
+    }
+
+    /// Runs the stages up to the first that changes the outcome. With `only`, looks after that one alone, the last.
+    fn stages(
+        &self,
+        context: &Context,
+        model: &Model,
+        fuel: Option<usize>,
+        only: Option<usize>,
+        inputs: &Named,
+        wanted: &Named,
+    ) -> Result<Run> {
+        let (mut module, params) = lower_model(context, model, &self.dims)?;
+        let mut rewrites = Rewrites::new(RewriteOptions { fuel, ..RewriteOptions::default() });
+        let mut run = Run::default();
+        for (at, (_, passes)) in STAGES.iter().enumerate().take_while(|(_, (name, _))| *name != SCHEDULED) {
+            run.before.push(rewrites.applied().len());
+            run.texts.push(if only.is_none() { pipeline::text(&module)? } else { String::new() });
+            let ran = match passes.is_empty() {
+                true => Ok(()),
+                false => {
+                    let pipeline = format!("builtin.module({passes})");
+                    sardonyx_passes::run_pipeline_with(context, &mut module, &pipeline, &mut rewrites)
+                }
+            };
+            if let Err(e) = ran {
+                // The import refuses what it does not support; that is no wrong rewrite.
+                if STAGES.iter().position(|(n, _)| *n == IMPORTED).is_some_and(|imported| at <= imported) {
+                    return Err(e);
+                }
+                run.wrong = Some((at, format!("{}: {}", e.code, e.message)));
+                break;
+            }
+            if at > 0 && only.is_none_or(|only| only == at) {
+                run.last = functions(&module)?;
+                run.wrong = self.compare(&run.last, &params, inputs, wanted)?.map(|what| (at, what));
+            }
+            if run.wrong.is_some() || only == Some(at) {
+                break;
+            }
+        }
+        run.rewrites = rewrites.applied().to_vec();
+        Ok(run)
+    }
+
+    /// What is wrong with the outputs.
+    fn compare(
+        &self,
+        functions: &[Function],
+        params: &ParamStore,
+        inputs: &Named,
+        wanted: &Named,
+    ) -> Result<Option<String>> {
+        let Some(main) = functions.first() else { return Ok(None) };
+        let got = match main.run(&|name| param(params, name), inputs) {
+            Ok(got) => got,
+            Err(e) => return Ok(Some(format!("{}: {}", e.code, e.message))),
+        };
+        for (name, want) in wanted {
+            let Some((_, got)) = got.iter().find(|(n, _)| n == name) else {
+                return Ok(Some(format!("the output {name} is gone")));
+            };
+            if !self.bound.holds_for(want, got) {
+                let apart = self.bound.apart(want, got);
+                let by = apart.map_or("has another shape or type".to_string(), |a| {
+                    format!("is wrong, max abs error {:.3e}, max rel error {:.3e}", a.abs_max, a.rel_max)
+                });
+                return Ok(Some(format!("the output {name} {by}")));
+            }
+        }
+        Ok(None)
+    }
+}

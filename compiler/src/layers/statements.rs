@@ -1,0 +1,122 @@
+//! a kernel, what it reads  =>  the values of its statements, each once for all points at which it is the same
+//!
+//! A sum over a row is the same at every column of the kernel's space, and no value of the model says it more than once.
+
+use sardonyx_dialects::flow::kernel::Level;
+use sardonyx_dialects::flow::{Body, Class, Kernel};
+use sardonyx_dialects::interp::{KernelCall, run_statements};
+use sardonyx_runtime::{Dim, Result, Tensor};
+
+/// Elements of a statement over the whole space up to which it is evaluated at all.
+const ELEMENTS_MAX: usize = 1 << 24;
+
+/// The statements' values but for those that `skip` names, which nobody wants to see.
+pub fn values(call: &KernelCall, skip: &dyn Fn(usize) -> bool) -> Result<Vec<Tensor>> {
+    let kernel = call.kernel;
+    let extent = |dims: &[Dim]| -> Result<usize> {
+        dims.iter().try_fold(1usize, |n, d| Ok(n.saturating_mul(size(d, call.symbols)?)))
+    };
+    let (rows, points) = (extent(&kernel.outer)?, extent(&kernel.inner)?);
+    let contract = kernel.class() == Class::Contract;
+    let wanted = |k: usize, level: Level| {
+        let fits = match level {
+            Level::Row => rows <= ELEMENTS_MAX,
+            // The single products of a contraction are no value of anyone's.
+            Level::Point => !contract && rows.saturating_mul(points) <= ELEMENTS_MAX,
+            Level::Deep => false,
+        };
+        fits && !skip(k)
+    };
+    let all = run_statements(kernel, call.symbols, call.args, &wanted)?;
+    let uses = variables(kernel);
+    let mut out = vec![];
+    for (tensor, used) in all.into_iter().zip(&uses) {
+        let Some(whole) = tensor else { continue };
+        let once = distinct(&whole, used)?;
+        // A model may say a value as often as the kernel does, where that is asked of it (`Expand`).
+        if once.len() < whole.len() && whole.len() <= ELEMENTS_MAX / 64 {
+            out.push(whole);
+        }
+        out.push(once);
+    }
+    Ok(out)
+}
+
+pub fn size(d: &Dim, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<usize> {
+    Ok(usize::try_from(d.eval(symbols)?).unwrap_or(0))
+}
+
+/// For each statement, which variables of the iteration space it depends on.
+fn variables(kernel: &Kernel) -> Vec<Vec<bool>> {
+    let mut all: Vec<Vec<bool>> = vec![];
+    for statement in &kernel.body {
+        let mut used = vec![false; kernel.n_vars()];
+        let mut join = |other: &Vec<bool>| used.iter_mut().zip(other).for_each(|(a, b)| *a |= b);
+        let index = |d: &Dim| {
+            let mut of = vec![false; kernel.n_vars()];
+            for symbol in d.symbols() {
+                match (symbol.strip_prefix('%'), symbol.strip_prefix('$')) {
+                    (Some(i), _) => {
+                        i.parse().ok().and_then(|i: usize| of.get_mut(i)).into_iter().for_each(|u| *u = true)
+                    }
+                    (_, Some(k)) => {
+                        let read = k.parse().ok().and_then(|k: usize| all.get(k));
+                        read.into_iter().for_each(|r| of.iter_mut().zip(r).for_each(|(a, b)| *a |= b));
+                    }
+                    (None, None) => {}
+                }
+            }
+            of
+        };
+        match &statement.body {
+            Body::Load { memlet, guard } => {
+                memlet.index.iter().for_each(|d| join(&index(d)));
+                guard.iter().for_each(|g| join(&all[*g]));
+            }
+            Body::Const(_) => {}
+            Body::Index(d) => join(&index(d)),
+            Body::Apply { args, .. } => args.iter().for_each(|a| join(&all[*a])),
+            Body::Convert(a) | Body::Reduce { arg: a, .. } => join(&all[*a]),
+        }
+        all.push(used);
+    }
+    all
+}
+
+/// The first element along every dimension on which the values do not depend.
+fn distinct(whole: &Tensor, used: &[bool]) -> Result<Tensor> {
+    let kept: Vec<usize> = (0..whole.rank()).filter(|&d| used.get(d).copied().unwrap_or(true)).collect();
+    if kept.len() == whole.rank() || whole.is_empty() {
+        return Ok(whole.clone());
+    }
+    let mut strides = vec![1; whole.rank()];
+    for d in (0..whole.rank().saturating_sub(1)).rev() {
+        strides[d] = strides[d + 1] * whole.dims()[d + 1];
+    }
+    let dims: Vec<usize> = kept.iter().map(|&d| whole.dims()[d]).collect();
+    let width = whole.dtype().bits() as usize / 8;
+    let mut bytes = vec![];
+    for i in 0..dims.iter().product() {
+        let (mut rest, mut at) = (i, 0);
+        for (&d, &n) in kept.iter().zip(&dims).rev() {
+            at += rest % n * strides[d];
+            rest /= n;
+        }
+        bytes.extend_from_slice(&whole.bytes()[at * width..(at + 1) * width]);
+    }
+    Tensor::new(whole.dtype(), dims, bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_without_influence_are_gone() {
+        let t = Tensor::from_vec(vec![2, 2, 3], (0..12).map(|i| i as f32).collect());
+        let first = distinct(&t, &[true, false, true, false]).unwrap();
+        assert_eq!((first.dims(), first.to_vec::<f32>().unwrap()), (&[2, 3][..], vec![0., 1., 2., 6., 7., 8.]));
+        assert_eq!(distinct(&t, &[false; 3]).unwrap().to_vec::<f32>().unwrap(), [0.0]);
+        assert_eq!(distinct(&t, &[true; 3]).unwrap().dims(), [2, 2, 3]);
+    }
+}

@@ -1,0 +1,151 @@
+//! a file with a fault, a test for it  =>  the smallest file found that still fails
+//!
+//! A candidate takes something away: outputs, everything before a value (which becomes an input), an operation with an
+//! operand of its type, statements of a kernel, symbols, sizes. It is kept where the test says that the fault is still
+//! there. Nothing needs to know what the fault is.
+
+mod filecheck;
+mod graph;
+mod model;
+mod program;
+mod sizes;
+mod test;
+
+pub use filecheck::{LINES_MAX, filecheck};
+pub use model::{Whole, reduce as reduce_model};
+pub use test::{Command, Failure, PassTest, Test, model_fails};
+
+use crate::meaning::{Function, functions};
+use melior::Context as MlirContext;
+use melior::ir::Module;
+use sardonyx_dialects::mlir::Context;
+use sardonyx_runtime::{Error, Result};
+use std::collections::BTreeSet;
+
+/// Tests that one reduction may take.
+const TESTS_MAX: usize = 4000;
+
+/// A test, and how often it has been asked.
+pub struct Search<'t, T> {
+    test: &'t mut dyn FnMut(&T) -> bool,
+    n_tests: usize,
+}
+
+impl<'t, T> Search<'t, T> {
+    pub fn new(test: &'t mut dyn FnMut(&T) -> bool) -> Search<'t, T> {
+        Search { test, n_tests: 0 }
+    }
+
+    /// Whether the fault is in there.
+    pub fn holds(&mut self, candidate: &T) -> bool {
+        self.n_tests += 1;
+        self.n_tests <= TESTS_MAX && (self.test)(candidate)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.n_tests >= TESTS_MAX
+    }
+}
+
+/// What a reduction came to.
+pub struct Reduced {
+    pub text: String,
+    pub n_tests: usize,
+}
+
+/// Reduces a module of functions of values or of kernels. `hints` are ONNX nodes near which the fault is thought to be.
+/// Errors: E0001 where the file holds other functions, or where the test does not fail on it.
+pub fn reduce(context: &MlirContext, text: &str, test: &mut dyn Test, hints: &[String]) -> Result<Reduced> {
+    let module = Module::parse(context, text).ok_or_else(|| {
+        Error::user("E0103", "the file is no MLIR that can be read").help("`sardonyx-opt` says where")
+    })?;
+    let mut all = functions(&module)?;
+    if all.is_empty() {
+        return Err(Error::user("E0001", "the file holds no function of the levels `sdx` or `flow`")
+            .help("print the IR after such a stage: `sardonyx compile MODEL --stop-after simplify -o FILE.mlir`"));
+    }
+    let cx = Context(context.to_raw());
+    let printed = |all: &[Function]| print(cx, all);
+    let mut n_tests = 1;
+    if !test.fails(&printed(&all)?)? {
+        // The whole may be too large to be called, or a fault too small to show at its end.
+        let fails = |all: &Vec<Function>| {
+            n_tests += 1;
+            printed(all).and_then(|text| test.fails(&text)).unwrap_or(false)
+        };
+        let found = near(&all, hints).find(fails);
+        let none = || Error::user("E0001", "the test finds no fault in the file").help(test.help());
+        all = found.ok_or_else(none)?;
+    }
+    for at in (0..all.len()).rev() {
+        let alone = [all[at].clone()];
+        n_tests += 1;
+        if all.len() > 1 && test.fails(&printed(&alone)?).unwrap_or(false) {
+            all = alone.to_vec();
+            break;
+        }
+    }
+    for at in 0..all.len() {
+        let others = all.clone();
+        // What cannot be printed or tested has no fault that anyone could see.
+        let mut fails = |function: Function| {
+            let mut all = others.clone();
+            all[at] = function;
+            print(cx, &all).and_then(|text| test.fails(&text)).unwrap_or(false)
+        };
+        match &mut all[at] {
+            Function::Values(g) => {
+                let mut holds = |g: &_| fails(Function::Values(Clone::clone(g)));
+                let mut search = Search::new(&mut holds);
+                graph::reduce(g, &mut search, hints);
+                n_tests += search.n_tests;
+            }
+            Function::Kernels(p) => {
+                let mut holds = |p: &_| fails(Function::Kernels(Clone::clone(p)));
+                let mut search = Search::new(&mut holds);
+                program::reduce(p, &mut search, hints);
+                n_tests += search.n_tests;
+            }
+        }
+    }
+    Ok(Reduced { text: printed(&all)?, n_tests })
+}
+
+/// The surroundings of the nodes in question.
+fn near(all: &[Function], hints: &[String]) -> impl Iterator<Item = Vec<Function>> {
+    let values = |f: &Function| match f {
+        Function::Values(g) => Some(g.clone()),
+        Function::Kernels(_) => None,
+    };
+    let graphs: Vec<_> = all.iter().filter_map(values).collect();
+    graphs.into_iter().flat_map(move |g| graph::near(&g, hints).collect::<Vec<_>>()).map(|g| vec![Function::Values(g)])
+}
+
+/// Names of new inputs.
+fn fresh(taken: BTreeSet<String>) -> impl Iterator<Item = String> {
+    (0..).map(|n| format!("x{n}")).filter(move |name| !taken.contains(name))
+}
+
+/// The functions as text, one after the other.
+fn print(cx: Context, all: &[Function]) -> Result<String> {
+    let mut text = String::new();
+    for function in all {
+        let op = function.write(cx)?;
+        let (good, printed) = (op.verify(), op.to_string());
+        op.erase();
+        if !good {
+            return Err(Error::defect("a candidate breaks a rule of its level"));
+        }
+        text += &plain(&printed);
+    }
+    Ok(text)
+}
+
+/// Without attributes that are empty.
+fn plain(text: &str) -> String {
+    let mut text = text.to_string();
+    for empty in ["sdx.checks = []", "sdx.symbols = []"] {
+        text = text.replace(&format!("{empty}, "), "").replace(&format!(", {empty}"), "");
+    }
+    text.trim_end().to_string() + "\n"
+}

@@ -1,0 +1,200 @@
+//! a candidate  =>  whether the fault is still in it: by a command, or by what a pipeline does to its meaning
+
+use crate::compile::{Request, compile};
+use crate::entries::Entries;
+use crate::layers::{Bound, Values};
+use crate::meaning::{Function, Named, call, functions, made_params, n_calls};
+use melior::Context;
+use melior::ir::Module;
+use melior::ir::operation::OperationLike;
+use sardonyx_runtime::{Error, Fault, LoadOptions, Model, Result, SessionOptions, Tensor};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+pub trait Test {
+    fn fails(&mut self, text: &str) -> Result<bool>;
+
+    /// What to do where it does not.
+    fn help(&self) -> String;
+}
+
+/// A command line for `bash`: it gets the candidate's path for `%s`, or as its last argument, and ends with 0 where the
+/// fault is still there.
+pub struct Command {
+    pub line: String,
+    /// Where candidates are written.
+    pub file: PathBuf,
+    pub timeout: Duration,
+}
+
+impl Command {
+    /// The same for content that is no text.
+    pub fn fails_on(&self, content: &[u8]) -> Result<bool> {
+        std::fs::write(&self.file, content).map_err(|e| Error::io(&self.file, "write", &e))?;
+        let path = format!("'{}'", self.file.display());
+        let line = match self.line.contains("%s") {
+            true => self.line.replace("%s", &path),
+            false => format!("{} {path}", self.line),
+        };
+        let quiet = || Stdio::null();
+        let mut process = Process::new("bash");
+        process.args(["-c", &line]).stdin(quiet()).stdout(quiet()).stderr(quiet());
+        let mut child = process.spawn().map_err(|e| Error::io("bash", "start", &e))?;
+        let end = Instant::now() + self.timeout;
+        loop {
+            match child.try_wait().map_err(|e| Error::io("bash", "wait for", &e))? {
+                Some(status) => return Ok(status.success()),
+                None if Instant::now() < end => std::thread::sleep(Duration::from_millis(2)),
+                None => {
+                    // It may have ended just now.
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}
+
+impl Test for Command {
+    fn fails(&mut self, text: &str) -> Result<bool> {
+        self.fails_on(text.as_bytes())
+    }
+
+    fn help(&self) -> String {
+        "the command has to end with 0 where the fault is there".into()
+    }
+}
+
+/// How a model fails that is compiled and called: `None` where it does what its import means, or is refused.
+pub fn model_fails(content: &[u8], folder: &Path) -> Result<Option<&'static str>> {
+    let (path, artifact) = (folder.join("candidate.onnx"), folder.join("candidate.sdx"));
+    std::fs::write(&path, content).map_err(|e| Error::io(&path, "write", &e))?;
+    let failed = |e: Box<Error>| match e.fault {
+        Fault::Defect | Fault::Check => Ok(Some(e.code)),
+        Fault::User => Ok(None),
+    };
+    let dims = BTreeMap::new();
+    let values = match Values::read(&path, &dims) {
+        Ok(values) => values,
+        Err(e) => return failed(e),
+    };
+    let function = Function::Values(values.graph().clone());
+    let mut calls = (0..n_calls(&function)).filter_map(|i| {
+        let inputs = call(&function, i).ok()?;
+        Some((values.interpret(&inputs).ok()?, inputs))
+    });
+    let Some((wanted, inputs)) = calls.next() else { return Ok(None) };
+    let request = Request { entries: Entries::NONE, selftest: false, ..Request::new(&path, &artifact) };
+    if let Err(e) = compile(&request) {
+        return failed(e);
+    }
+    let session = Model::load(&artifact, &LoadOptions::default())?.session(&SessionOptions::default())?;
+    let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+    let outputs = match session.run(&given) {
+        Ok(outputs) => outputs,
+        Err(e) => return Ok(Some(e.code)),
+    };
+    let bound = Bound { rtol: 1e-3, atol: 1e-5 };
+    let differs = |(name, value): &(String, Option<usize>)| {
+        let wanted = value.and_then(|at| wanted[at].as_ref());
+        let got = outputs.iter().find(|(n, _)| n == name);
+        wanted.zip(got).is_some_and(|(wanted, (_, got))| !bound.holds_for(wanted, got))
+    };
+    Ok(values.outputs.iter().any(differs).then_some("E0501"))
+}
+
+/// A pipeline that changes what the functions compute, or that fails.
+pub struct PassTest<'c> {
+    context: &'c Context,
+    pipeline: String,
+    /// How the file itself fails, and in which call.
+    wanted: Option<Failure>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The first made-up call whose outputs are others.
+    Differs { call: usize },
+    /// The pipeline ends with an error of this code.
+    Error { code: &'static str },
+}
+
+impl<'c> PassTest<'c> {
+    pub fn new(context: &'c Context, pipeline: &str) -> PassTest<'c> {
+        PassTest { context, pipeline: format!("builtin.module({pipeline})"), wanted: None }
+    }
+
+    /// How a text fails, where it does.
+    pub fn failure(&self, text: &str) -> Result<Option<Failure>> {
+        let Some(mut module) = Module::parse(self.context, text) else { return Ok(None) };
+        if !module.as_operation().verify() {
+            return Ok(None);
+        }
+        let before = functions(&module)?;
+        let mut calls = calls(&before).peekable();
+        // A function that cannot be called has no meaning to change.
+        if calls.peek().is_none() {
+            return Ok(None);
+        }
+        if let Err(e) = sardonyx_passes::run_pipeline(self.context, &mut module, &self.pipeline) {
+            return Ok(Some(Failure::Error { code: e.code }));
+        }
+        let after = functions(&module)?;
+        let differs = |called: &Called| {
+            let same_name = after.iter().find(|f| f.name() == called.function.name());
+            same_name.is_some_and(|f| !same(&called.outputs, &called.again(f)))
+        };
+        Ok(calls.find(differs).map(|called| Failure::Differs { call: called.call }))
+    }
+}
+
+/// A made-up call of a function and what came of it.
+struct Called<'f> {
+    function: &'f Function,
+    call: usize,
+    inputs: Named,
+    outputs: Named,
+}
+
+/// Calls that the functions do not refuse, one after the other.
+fn calls(functions: &[Function]) -> impl Iterator<Item = Called<'_>> {
+    let one = |function, i| {
+        let inputs = call(function, i).ok()?;
+        let outputs = function.run(&made_params(function, i), &inputs).ok()?;
+        Some(Called { function, call: i, inputs, outputs })
+    };
+    functions.iter().flat_map(move |f| (0..n_calls(f)).filter_map(move |i| one(f, i)))
+}
+
+impl Called<'_> {
+    /// The same call of what the function has become; with the parameters as it had them.
+    fn again(&self, now: &Function) -> Option<Named> {
+        now.run(&made_params(self.function, self.call), &self.inputs).ok()
+    }
+}
+
+/// Equal to what rounding in another order allows.
+fn same(wanted: &Named, got: &Option<Named>) -> bool {
+    let bound = Bound { rtol: 1e-3, atol: 1e-5 };
+    let Some(got) = got else { return false };
+    wanted.len() == got.len() && wanted.iter().zip(got).all(|((_, w), (_, g))| bound.holds_for(w, g))
+}
+
+impl Test for PassTest<'_> {
+    fn fails(&mut self, text: &str) -> Result<bool> {
+        let found = self.failure(text)?;
+        let wanted = self.wanted.get_or_insert_with(|| found.clone().unwrap_or(Failure::Differs { call: 0 }));
+        Ok(match (wanted, &found) {
+            (Failure::Differs { .. }, Some(Failure::Differs { .. })) => true,
+            (Failure::Error { code }, Some(Failure::Error { code: other })) => code == other,
+            (_, Some(_) | None) => false,
+        })
+    }
+
+    fn help(&self) -> String {
+        format!("`{}` must fail, or change what a function computes in small made-up calls", self.pipeline)
+    }
+}
