@@ -62,8 +62,8 @@ func.func @kernel(%x: !points, %n: !ids) -> (!row, !points) {
 // CHECK-SAME: !flow.container<[b, past, 4], f32, "capacity<1, room>">
 // CHECK-SAME: sdx.states = ["0 0 kept"]
 // CHECK-SAME: sdx.symbols = ["capacity room 0..", "kept kept 0.."]
-// CHECK: flow.kernel outer ["b", "-kept + past + s", "4"] inner [](%{{.*}}) : (!flow.container<[b, s, 4], f32, row_major>) -> !flow.container<[b, past + s, 4], f32, "capacity<1, room>"> {
-// CHECK: flow.store %{{.*}} to 0 ["%0", "%1 + kept", "%2"]
+// CHECK: flow.kernel outer ["b", "past + s - kept", "4"] inner [](%{{.*}}) : (!flow.container<[b, s, 4], f32, row_major>) -> !flow.container<[b, past + s, 4], f32, "capacity<1, room>"> {
+// CHECK: flow.store %{{.*}} to 0 ["%0", "kept + %1", "%2"]
 func.func @state(%past: !past, %x: !flow.container<[b, s, 4], f32, row_major>) -> !grown attributes {sdx.states = ["0 0 kept"], sdx.symbols = ["capacity room 0..", "kept kept 0.."]} {
   %0 = flow.kernel outer ["b", "past + s - kept", "4"] inner [] (%x) : (!flow.container<[b, s, 4], f32, row_major>) -> !grown {
     %v = flow.load 0 ["%0", "%1", "%2"] : f32

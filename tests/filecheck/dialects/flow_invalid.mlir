@@ -269,7 +269,7 @@ func.func @capacity_of_no_dimension() {
 
 // -----
 
-// CHECK: error: 'flow.param' {{.*}}several parameters are one behind the other along an axis
+// CHECK: error: 'flow.param': several parameters are one behind the other along an axis
 func.func @no_axis() {
   %0 = flow.param "q" and ["k"] : !flow.container<[8], f32, row_major>
   return
@@ -277,7 +277,7 @@ func.func @no_axis() {
 
 // -----
 
-// CHECK: error: 'flow.param' {{.*}}one parameter is along no axis
+// CHECK: error: 'flow.param': one parameter is along no axis
 func.func @axis_of_one() {
   %0 = flow.param "q" axis 0 : !flow.container<[4], f32, row_major>
   return

@@ -86,7 +86,7 @@ func.func @view(%x: !x) -> !f {
 
 // -----
 
-// Entry points share their kernels. A state is an input that goes on as an output: one launch carries over what is not
+// Entry points share the kernels that are alike. A state is an input that goes on as an output: one launch carries over what is not
 // kept and writes what is new. Where the past is always empty, it is a copy.
 
 // CHECK: plan.kernel @k0
@@ -94,6 +94,8 @@ func.func @view(%x: !x) -> !f {
 // CHECK: flow.store %{{.*}} to 0 ["%0 + kept", "%1"]
 // CHECK: plan.kernel @k1
 // CHECK: flow.kernel outer ["s", "4"]
+// CHECK: plan.kernel @k2
+// CHECK: flow.kernel outer ["-kept + past + 1", "4"]
 // CHECK-NOT: plan.kernel
 // CHECK: plan.entry @main {{.*}} states ["0 1 kept"] {
 // CHECK: %[[PAST:.*]] = plan.input "arg0" !flow.container<[past, 4], f32, "capacity<0, capacity_in>">
@@ -106,7 +108,7 @@ func.func @view(%x: !x) -> !f {
 // CHECK: plan.launch @k1({{.*}} params ["4*s"]
 // CHECK-NOT: plan.launch
 // CHECK: plan.entry @decode {{.*}} states ["0 1 kept"] {
-// CHECK: plan.launch @k0(
+// CHECK: plan.launch @k2(
 func.func @main(%past: !sdx.tensor<[past, 4], f32>, %x: !sdx.tensor<[s, 4], f32>) -> (!sdx.tensor<[s, 4], f32>, !sdx.tensor<[past + s, 4], f32>) {
   %0 = sdx.append %past, %x axis 0 : (!sdx.tensor<[past, 4], f32>, !sdx.tensor<[s, 4], f32>) -> !sdx.tensor<[past + s, 4], f32>
   return %x, %0 : !sdx.tensor<[s, 4], f32>, !sdx.tensor<[past + s, 4], f32>
