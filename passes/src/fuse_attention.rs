@@ -29,7 +29,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 /// The steps that become one in place of the last of them, and what it then is.
-struct Site {
+pub struct Site {
     steps: [usize; 3],
     kernel: Kernel,
     args: Vec<usize>,
@@ -41,7 +41,8 @@ impl Changes for Site {
     }
 }
 
-fn find(program: &Program, uses: &Uses, sum: usize) -> Option<Site> {
+/// The site that ends in the contraction of weights and values.
+pub fn find(program: &Program, uses: &Uses, sum: usize) -> Option<Site> {
     let c_step = &program.steps[sum];
     if kernel(c_step)?.class() != Class::Contract {
         return None;
@@ -66,7 +67,7 @@ fn only_reader(program: &Program, uses: &Uses, id: usize, class: Class) -> Optio
     (alone && k.stores.len() == 1 && step.results.len() == 1 && k.class() == class).then_some(at)
 }
 
-fn apply(program: &mut Program, site: &Site) {
+pub fn apply(program: &mut Program, site: &Site) {
     let origins = rewrite::union(site.steps.iter().map(|&s| program.steps[s].origins.as_slice()));
     let step = &mut program.steps[site.steps[2]];
     (step.op, step.args, step.origins) = (FlowOp::Kernel(Box::new(site.kernel.clone())), site.args.clone(), origins);

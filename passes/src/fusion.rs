@@ -414,26 +414,28 @@ impl Site for Pair {
     }
 }
 
-/// The pass that merges each step into a step that it reads, wherever `matches` gives the correspondence of
-/// producer and consumer.
-pub fn merge_wherever(
-    module: Operation,
-    rewrites: &mut Rewrites,
-    rule: &'static str,
-    matches: fn(&Program, &Uses, usize, usize) -> std::result::Result<Match, Miss>,
-) -> Result<()> {
+/// Whether a producer and a consumer merge, and in which space.
+pub type Matches = fn(&Program, &Uses, usize, usize) -> std::result::Result<Match, Miss>;
+
+/// Merges each step into a step that it reads, wherever `matches` gives the correspondence of producer and consumer.
+pub fn merge_pairs(program: &mut Program, rewrites: &mut Rewrites, rule: &'static str, matches: Matches) {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
         let site =
             |producer| Some(Pair { producer, consumer, space: matches(program, uses, producer, consumer).ok()? });
         sources.into_iter().find_map(site)
     };
+    sweep(program, rewrites, rule, find, merge);
+}
+
+/// The pass that does so.
+pub fn merge_wherever(module: Operation, rewrites: &mut Rewrites, rule: &'static str, matches: Matches) -> Result<()> {
     rewrites.functions(module, |rewrites, function| {
         if !crate::is_flow(function) {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        sweep(&mut program, rewrites, rule, find, merge);
+        merge_pairs(&mut program, rewrites, rule, matches);
         miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })

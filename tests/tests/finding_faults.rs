@@ -323,7 +323,7 @@ fn stage(dir: &Path, name: &str) -> Outcome<String> {
 
 fn reduced_kernels() -> Outcome<()> {
     let dir = folder()?;
-    let ir = stage(dir.path(), "fuse-reductions")?;
+    let ir = stage(dir.path(), "fuse")?;
     let out = dir.path().join("small.mlir");
     reduced(&[&ir, "--test", "grep -q '\"erf\"'", "-o", &out.display().to_string()])?;
     let small = std::fs::read_to_string(&out).map_err(text)?;

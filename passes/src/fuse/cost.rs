@@ -38,6 +38,11 @@ impl Costs {
         program.steps.iter().filter_map(kernel).map(|k| self.kernel(k, program)).sum()
     }
 
+    /// What is computed, counted as the rate of a multiplication in a contraction has it.
+    pub fn operations(&self, program: &Program) -> f64 {
+        program.steps.iter().filter_map(kernel).map(|k| Sizes { program }.ops(k)).sum()
+    }
+
     pub fn kernel(&self, k: &Kernel, program: &Program) -> u64 {
         let sizes = Sizes { program };
         let moved = sizes.bytes(k) * self.ps_per_byte;

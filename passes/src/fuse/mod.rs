@@ -1,12 +1,14 @@
 //! kernels  =>  fewer, larger kernels: of all legal ways to merge neighbours, the one that costs least
 //!
 //! Maps that cost nothing where they are read go there first. What is left falls into regions between which nothing can
-//! merge; within a region the ways are searched (`search`), by the time that a device would
-//! need for the words they move and the operations they make (`cost`). Equal regions, as layers have, are searched once.
+//! merge; within a region the ways are searched (`search`), by the time that a device would need for the words they move
+//! and the operations they make (`cost`). Equal regions, as layers have, are searched once. Where all this finds nothing
+//! better, the rules are applied in their order (`rules`).
 
 mod cost;
 mod moves;
 mod region;
+mod rules;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -14,11 +16,11 @@ mod tests;
 use crate::fusion::{sort_steps, sweep};
 use crate::{DeviceSpec, Rewrites, inline_maps, miss, rewrite};
 use cost::Costs;
-use moves::Move;
 use region::Region;
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Error, Result};
+use search::Way;
 use std::collections::HashMap;
 
 /// All devices execute one plan, so one device's figures choose it: what every CPU that we run on has.
@@ -40,14 +42,28 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
+/// By the rules, unless the search finds what costs less.
 fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) {
+    let [mut ruled, mut searched] = [program.clone(), program.clone()];
+    rules::apply(&mut ruled, &mut Rewrites::default());
+    let mut known = HashMap::new();
+    by_regions(&mut searched, costs, &mut Rewrites::default(), &mut known);
+    match costs.program(&searched) < costs.program(&ruled) {
+        true => by_regions(program, costs, rewrites, &mut known),
+        false => rules::apply(program, rewrites),
+    }
+}
+
+fn by_regions(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites, known: &mut HashMap<String, Way>) {
     sweep(program, rewrites, "inline", inline_maps::find_free, inline_maps::apply);
-    let mut known: HashMap<String, Vec<Move>> = HashMap::new();
     for members in region::regions(program) {
         let Some(region) = Region::of(program, &members) else { continue };
-        let path = known.entry(region.key()).or_insert_with(|| search::best(&region.program, costs, STATES_MAX));
+        let way = known.entry(region.key()).or_insert_with(|| search::best(&region.program, costs, STATES_MAX));
         let mut merged = region.program.clone();
-        for m in path {
+        if way.by_rules {
+            rules::apply(&mut merged, rewrites);
+        }
+        for m in &way.path {
             let origins = m.steps(&merged).into_iter().map(|step| merged.steps[step].origins.as_slice());
             if !rewrites.allow(m.rule(), &rewrite::union(origins)) {
                 break;

@@ -1,8 +1,10 @@
 //! program  =>  each legal way to merge two neighbours, and what it makes of the program
 
-use crate::fusion::{Uses, kernel, merge_into};
-use crate::{fuse_epilogues, fuse_reductions, inline_maps};
-use sardonyx_dialects::flow::{Class, Program};
+use crate::fusion::{Site, Uses, kernel, merge_into};
+use crate::{fuse_attention, fuse_epilogues, fuse_reductions, inline_maps};
+use sardonyx_dialects::flow::{Body, Class, Program, Statement};
+use sardonyx_dialects::scalar::ScalarFn;
+use std::collections::BTreeSet;
 
 /// By the numbers of steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub enum Move {
     Epilogue { producer: usize, consumer: usize },
     /// Two kernels walk the same rows.
     Rows { producer: usize, consumer: usize },
+    /// Scores, weights and the sum that ends at this step.
+    Attention { sum: usize },
 }
 
 /// All moves, in the order of their consumers.
@@ -41,6 +45,7 @@ pub fn moves(program: &Program) -> Vec<Move> {
                 }
             }
         }
+        out.extend(Some(Move::Attention { sum: consumer }).filter(|m| m.is_legal(program, &uses)));
     }
     out
 }
@@ -51,7 +56,8 @@ impl Move {
         match self {
             Move::Inline { .. } | Move::InlineInto { .. } => "inline",
             Move::Epilogue { .. } => "epilogue",
-            Move::Rows { .. } => "rows",
+            Move::Rows { .. } => "same-rows",
+            Move::Attention { .. } => "attention",
         }
     }
 
@@ -62,6 +68,9 @@ impl Move {
             Move::InlineInto { producer, consumer }
             | Move::Epilogue { producer, consumer }
             | Move::Rows { producer, consumer } => vec![producer, consumer],
+            Move::Attention { sum } => {
+                fuse_attention::find(program, &Uses::of(program), sum).map_or(vec![], |site| site.steps())
+            }
         }
     }
 
@@ -81,6 +90,7 @@ impl Move {
             }
             Move::Epilogue { producer, consumer } => fuse_epilogues::matches(program, uses, producer, consumer).is_ok(),
             Move::Rows { producer, consumer } => fuse_reductions::matches(program, uses, producer, consumer).is_ok(),
+            Move::Attention { sum } => fuse_attention::find(program, uses, sum).is_some(),
         }
     }
 
@@ -105,6 +115,11 @@ impl Move {
                     merge_into(&mut out, producer, consumer, m);
                 }
             }
+            Move::Attention { sum } => {
+                if let Some(site) = fuse_attention::find(program, &uses, sum) {
+                    fuse_attention::apply(&mut out, &site);
+                }
+            }
         }
         out
     }
@@ -119,9 +134,26 @@ fn readers(program: &Program, uses: &Uses, producer: usize) -> Vec<usize> {
 }
 
 /// Whether some move may one day bring the two together, whatever is merged into each before.
-pub fn may_meet(program: &Program, producer: usize, consumer: usize) -> bool {
+pub fn may_meet(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
     let (Some(p), Some(c)) = (kernel(&program.steps[producer]), kernel(&program.steps[consumer])) else { return false };
-    let opaque = p.class() == Class::Attention || c.class() == Class::Attention;
-    let streams = c.class() == Class::Contract;
-    !opaque && !(streams && p.class() != Class::Map)
+    match (p.class(), c.class()) {
+        (Class::Attention, _) | (_, Class::Attention) => false,
+        (Class::Contract, Class::Contract) => false,
+        (_, Class::Contract) => weighs(program, uses, producer),
+        (_, Class::Map | Class::Normalise) => true,
+    }
+}
+
+/// Whether the step gives what may become weights of attention: exponentials, and something made of whole rows of them.
+fn weighs(program: &Program, uses: &Uses, step: usize) -> bool {
+    let exponential = |s: &Statement| matches!(s.body, Body::Apply { f: ScalarFn::Exp, .. });
+    let (mut stack, mut seen) = (vec![step], BTreeSet::from([step]));
+    let (mut exponentials, mut rows) = (false, false);
+    while let Some(at) = stack.pop() {
+        let Some(k) = kernel(&program.steps[at]).filter(|k| k.class() != Class::Contract) else { continue };
+        exponentials |= k.body.iter().any(exponential);
+        rows |= k.class() == Class::Normalise;
+        stack.extend(uses.sources(&program.steps[at]).into_iter().filter(|&source| seen.insert(source)));
+    }
+    exponentials && rows
 }

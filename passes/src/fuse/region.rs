@@ -22,7 +22,7 @@ pub fn regions(program: &Program) -> Vec<BTreeSet<Id>> {
             continue;
         }
         for &consumer in &readers {
-            if may_meet(program, producer, consumer) && !barred(program, &uses, producer, consumer) {
+            if may_meet(program, &uses, producer, consumer) && !barred(program, &uses, producer, consumer) {
                 sets.union(producer, consumer);
             }
         }

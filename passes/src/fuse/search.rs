@@ -1,44 +1,53 @@
-//! a small program  =>  the moves that lead to the cheapest one of all that can be reached
+//! a small program  =>  the way to the cheapest program of all that moves reach
 //!
-//! Every program that moves reach is looked at once, the cheapest first, as long as there are few enough of them;
-//! before that, the way of always taking the best move gives what is told where there are more.
+//! The rules in their order, and then every move that still helps, lead to a first one. Where there may be better, every
+//! program that moves reach is looked at once, the cheapest first, as long as there are few enough of them.
 
 use super::cost::Costs;
 use super::moves::{Move, moves};
 use super::region::key;
+use super::rules;
+use crate::Rewrites;
+use crate::fusion::kernel;
 use sardonyx_dialects::flow::Program;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-/// Regions of more steps are not explored: the first of the moves that help is taken, again and again.
+/// Regions of more steps are not explored.
 const STEPS_MAX: usize = 8;
 
-/// The moves to the cheapest program; at most so many programs are looked at beside the descent.
-pub fn best(start: &Program, costs: &Costs, states_max: usize) -> Vec<Move> {
-    let (cost, path) = descend(start, costs);
-    if start.steps.len() > STEPS_MAX {
-        return path;
-    }
-    let found = explore(start, costs, states_max, cost);
-    found.unwrap_or(path)
+/// How to merge a program.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// All rules, before the moves.
+    pub by_rules: bool,
+    pub path: Vec<Move>,
 }
 
-/// Takes moves as long as one helps.
+/// The way to the cheapest program; at most so many programs are looked at beside those that the rules lead to.
+pub fn best(start: &Program, costs: &Costs, states_max: usize) -> Way {
+    let mut ruled = start.clone();
+    rules::apply(&mut ruled, &mut Rewrites::default());
+    let whole = ruled.steps.iter().filter_map(kernel).count() == 1;
+    if whole && costs.operations(&ruled) <= costs.operations(start) {
+        // Everything is read and computed once.
+        return Way { by_rules: true, path: vec![] };
+    }
+    let (cost, path) = descend(&ruled, costs);
+    let found = match start.steps.len() <= STEPS_MAX {
+        true => explore(start, costs, states_max, cost),
+        false => None,
+    };
+    found.map_or(Way { by_rules: true, path }, |path| Way { by_rules: false, path })
+}
+
+/// Takes moves as long as one helps, each time the one that helps most.
 fn descend(start: &Program, costs: &Costs) -> (u64, Vec<Move>) {
     let (mut program, mut cost, mut path) = (start.clone(), costs.program(start), vec![]);
     loop {
-        let mut next: Option<(u64, Move, Program)> = None;
-        for m in moves(&program) {
-            let after = m.apply(&program);
-            let c = costs.program(&after);
-            if c < next.as_ref().map_or(cost, |n| n.0) {
-                next = Some((c, m, after));
-                if program.steps.len() > STEPS_MAX {
-                    break;
-                }
-            }
-        }
-        let Some((c, m, after)) = next else { return (cost, path) };
+        let after = moves(&program).into_iter().map(|m| (m.apply(&program), m));
+        let best = after.map(|(after, m)| (costs.program(&after), m, after)).min_by_key(|(c, _, _)| *c);
+        let Some((c, m, after)) = best.filter(|(c, _, _)| *c < cost) else { return (cost, path) };
         path.push(m);
         (cost, program) = (c, after);
     }

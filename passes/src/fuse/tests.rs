@@ -3,7 +3,7 @@
 use super::cost::Costs;
 use super::moves::moves;
 use super::region::key;
-use super::{STATES_MAX, fuse, search};
+use super::{STATES_MAX, fuse, rules, search};
 use crate::fusion::kernel;
 use crate::{DeviceSpec, Rewrites};
 use sardonyx_dialects::flow::program::Id;
@@ -188,15 +188,26 @@ fn nothing_costs_less_than_what_is_found() {
     assert!(fewer > 400 && ways > 2000, "{fewer} {ways}");
 }
 
-/// With no room to look around, the descent alone gives a program that is no worse than the start.
+/// With no room to look around, what the rules lead to counts.
 #[test]
-fn without_room_to_search_the_descent_counts() {
+fn without_room_to_search_the_rules_count() {
     let costs = costs();
+    let end = |start: &Program, states_max: usize| {
+        let way = search::best(start, &costs, states_max);
+        let mut end = start.clone();
+        if way.by_rules {
+            rules::apply(&mut end, &mut Rewrites::default());
+        }
+        way.path.iter().fold(end, |p, m| m.apply(&p))
+    };
     for seed in 0..50 {
         let start = random_program(seed);
-        let end = search::best(&start, &costs, 0).iter().fold(start.clone(), |p, m| m.apply(&p));
-        assert!(costs.program(&end) <= costs.program(&start));
-        let end = search::best(&start, &costs, STATES_MAX).iter().fold(start.clone(), |p, m| m.apply(&p));
-        assert!(end.steps.iter().filter_map(kernel).all(|k| k.check().is_ok()));
+        let mut ruled = start.clone();
+        rules::apply(&mut ruled, &mut Rewrites::default());
+        for states_max in [0, STATES_MAX] {
+            let end = end(&start, states_max);
+            assert!(costs.program(&end) <= costs.program(&ruled));
+            assert!(end.steps.iter().filter_map(kernel).all(|k| k.check().is_ok()));
+        }
     }
 }

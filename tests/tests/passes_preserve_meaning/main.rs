@@ -15,7 +15,7 @@ use sardonyx_passes::{Class, PASSES};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-const PIPELINE: [&str; 16] = [
+const PIPELINE: [&str; 13] = [
     "find-caches",
     "fold-constants",
     "simplify",
@@ -24,10 +24,7 @@ const PIPELINE: [&str; 16] = [
     "simplify",
     "cse",
     "sdx-to-flow",
-    "inline-maps",
-    "fuse-epilogues",
-    "fuse-reductions",
-    "inline-maps",
+    "fuse",
     "fuse-attention",
     "inline-maps",
     "fuse-siblings",
