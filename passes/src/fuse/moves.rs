@@ -2,7 +2,7 @@
 
 use crate::fusion::{Site, Uses, kernel, merge_into};
 use crate::{fuse_attention, fuse_epilogues, fuse_reductions, inline_maps};
-use sardonyx_dialects::flow::{Body, Class, Program, Statement};
+use sardonyx_dialects::flow::{Body, Class, Kernel, Program, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 use std::collections::BTreeSet;
 
@@ -86,7 +86,10 @@ impl Move {
             Move::InlineInto { producer, consumer } => {
                 let stays = readers(program, uses, producer).len() > 1
                     || program.steps[producer].results.iter().any(|r| program.is_output(*r));
-                stays && inline_maps::is_legal(program, uses, producer, consumer)
+                // In front of attention it would make one kernel of many that are alike another one.
+                let rows = |k: &Kernel| k.class() != Class::Attention;
+                let rows = kernel(&program.steps[consumer]).is_some_and(rows);
+                stays && rows && inline_maps::is_legal(program, uses, producer, consumer)
             }
             Move::Epilogue { producer, consumer } => fuse_epilogues::matches(program, uses, producer, consumer).is_ok(),
             Move::Rows { producer, consumer } => fuse_reductions::matches(program, uses, producer, consumer).is_ok(),
