@@ -46,7 +46,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         let mut graph = Graph::read(function)?;
         for _ in 0..ROUNDS_MAX {
-            let (next, changed) = simplify(&graph, rewrites);
+            let (next, changed) = simplify(&graph, rewrites)?;
             graph = next;
             if !changed {
                 break;
@@ -56,7 +56,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> (Graph, bool) {
+fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> Result<(Graph, bool)> {
     let live = graph.live();
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut map: Vec<Value> = vec![];
@@ -69,8 +69,9 @@ fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> (Graph, bool) {
         let node = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
         let rewrite = RULES.iter().find_map(|(name, rule)| Some((*name, rule(&out, &node)?)));
         let rewrite = rewrite.filter(|(name, _)| rewrites.allow(name, &node.origins)).map(|(_, rewrite)| rewrite);
+        let was = rewrite.as_ref().filter(|_| rewrites.validates()).map(|_| node.clone());
         changed |= rewrite.is_some();
-        map.push(match rewrite {
+        let is = match rewrite {
             Some(Rewrite::Value(v)) => v,
             Some(Rewrite::Node(op, args)) => out.push(Node { op, args, ..node }),
             Some(Rewrite::After(new, op, args)) => {
@@ -80,10 +81,14 @@ fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> (Graph, bool) {
                 out.push(Node { op, args, ..node })
             }
             None => out.push(node),
-        });
+        };
+        if let Some(was) = was {
+            rewrites.check_value(&out, &was, is)?;
+        }
+        map.push(is);
     }
     out.outputs = graph.outputs.iter().map(|(n, v)| (n.clone(), map[v.index()])).collect();
-    (out, changed)
+    Ok((out, changed))
 }
 
 /// reshape, transpose, broadcast, slice, convert, concat that move nothing.

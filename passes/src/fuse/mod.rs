@@ -34,14 +34,14 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         let mut program = Program::read(function)?;
         miss::note_reducers(&program, rewrites);
-        fuse(&mut program, &Costs::of(&device), rewrites);
+        fuse(&mut program, &Costs::of(&device), rewrites)?;
         miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })
 }
 
-fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) {
-    sweep(program, rewrites, "inline", inline_maps::find_free, inline_maps::apply);
+fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Result<()> {
+    sweep(program, rewrites, "inline", inline_maps::find_free, inline_maps::apply)?;
     let mut known: HashMap<String, Vec<Move>> = HashMap::new();
     for members in region::regions(program) {
         let Some(region) = Region::of(program, &members) else { continue };
@@ -52,9 +52,14 @@ fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) {
             if !rewrites.allow(m.rule(), &rewrite::union(origins)) {
                 break;
             }
-            merged = m.apply(&merged);
+            let next = m.apply(&merged);
+            if rewrites.validates() {
+                rewrites.check_programs(&merged, &next)?;
+            }
+            merged = next;
         }
         region.put_back(program, &merged);
     }
     sort_steps(program);
+    Ok(())
 }

@@ -1,0 +1,42 @@
+//! a function before and after  =>  each value that is computed otherwise now, checked against what it was
+//!
+//! A new operation is checked with its operands as they were, wherever the old function had them: so each check is one of
+//! few rules, and what they looked at.
+
+use super::Report;
+use crate::{Class, Rewrites};
+use sardonyx_dialects::sdx::{Graph, Node, Value};
+use sardonyx_runtime::Result;
+
+/// `first`: the number of the rewrite that was the first equality found. Errors: E0901 where a value changed.
+pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewrites: &mut Rewrites) -> Result<()> {
+    let mut both = before.clone();
+    let mut now: Vec<Value> = vec![];
+    let mut changed = vec![];
+    for (v, node) in after.values() {
+        let args: Vec<Value> = node.args.iter().map(|a| now[a.index()]).collect();
+        let was = report.equals.get(v.index()).copied().flatten();
+        let same = |was: Value| {
+            let old = before.node(was);
+            old.args == args && old.ty == node.ty && (args.is_empty() || format!("{:?}", old.op) == format!("{:?}", node.op))
+        };
+        now.push(match was {
+            Some(was) if same(was) => was,
+            Some(was) => {
+                let is = both.push(Node { args, ..node.clone() });
+                changed.push((v, was, is));
+                was
+            }
+            None => both.push(Node { args, ..node.clone() }),
+        });
+    }
+    for (v, was, is) in changed {
+        let chain = report.explanations.nodes.get(v.index()).map_or(&[][..], |e| &e.chain);
+        let numbers: Vec<usize> = chain.iter().map(|link| first + link.found).collect();
+        let none = (f64::NEG_INFINITY, f64::INFINITY);
+        let bounds = |v: Value| report.bounds.get(v.index()).copied().unwrap_or(none);
+        // Some rules hold where a value is finite, and a value's other spellings may owe to such a one.
+        rewrites.check_values(&both, (was, is), Class::FiniteOnly, &bounds, &numbers)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! values that must be computed  =>  what else must be, and what is free: values of which none is made from another
+
+use std::collections::BTreeSet;
+
+/// How values depend on each other.
+pub struct Made<'a> {
+    /// What a value is computed from; nothing for inputs.
+    pub from: &'a dyn Fn(usize) -> Vec<usize>,
+    /// A number that is larger than those of all values that it is made from.
+    pub rank: &'a dyn Fn(usize) -> usize,
+    /// Never free: a constant, or a view of something.
+    pub bound: &'a dyn Fn(usize) -> bool,
+}
+
+pub struct Cut {
+    pub computed: BTreeSet<usize>,
+    pub free: BTreeSet<usize>,
+}
+
+/// More values than these are more than a rewrite looks at.
+const COMPUTED_MAX: usize = 300;
+
+/// `None` where too much would have to be computed. Random values are only right for what is free: of `x` and `exp(x)`
+/// the second one is computed, however far that leads back.
+pub fn cut(roots: impl IntoIterator<Item = usize>, made: &Made) -> Option<Cut> {
+    let (mut computed, mut reached) = (BTreeSet::new(), BTreeSet::new());
+    let mut open: Vec<usize> = roots.into_iter().collect();
+    loop {
+        while let Some(v) = open.pop() {
+            if !computed.insert(v) {
+                continue;
+            }
+            for d in (made.from)(v) {
+                reached.insert(d);
+                if (made.bound)(d) {
+                    open.push(d);
+                }
+            }
+        }
+        if computed.len() > COMPUTED_MAX {
+            return None;
+        }
+        let least = reached.iter().map(|&v| (made.rank)(v)).min().unwrap_or(0);
+        let depends = |v: &&usize| !computed.contains(*v) && is_made_of(**v, &reached, least, made);
+        let Some(&next) = reached.iter().find(depends) else { break };
+        open.push(next);
+    }
+    let free = reached.difference(&computed).copied().collect();
+    Some(Cut { computed, free })
+}
+
+/// Whether a value is made, by any way, from one of some others, none of which has a rank below `least`.
+fn is_made_of(v: usize, others: &BTreeSet<usize>, least: usize, made: &Made) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut open = (made.from)(v);
+    while let Some(d) = open.pop() {
+        if others.contains(&d) {
+            return true;
+        }
+        if (made.rank)(d) > least && seen.insert(d) {
+            open.extend((made.from)(d));
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 0 and 1 are inputs; 2 = f(0), 3 = g(2), 4 = h(3), 5 = h(2, 1)
+    fn made_from(v: usize) -> Vec<usize> {
+        [vec![], vec![], vec![0], vec![2], vec![3], vec![2, 1]][v].clone()
+    }
+
+    fn cut_at(roots: &[usize]) -> (Vec<usize>, Vec<usize>) {
+        let made = Made { from: &made_from, rank: &|v| v, bound: &|_| false };
+        let cut = cut(roots.iter().copied(), &made).unwrap();
+        (cut.computed.into_iter().collect(), cut.free.into_iter().collect())
+    }
+
+    #[test]
+    fn what_a_root_reads_is_free() {
+        assert_eq!(cut_at(&[4]), (vec![4], vec![3]));
+    }
+
+    #[test]
+    fn what_is_made_from_something_free_is_computed() {
+        // 4 reads 3, which is made from 2, which 5 reads.
+        assert_eq!(cut_at(&[4, 5]), (vec![3, 4, 5], vec![1, 2]));
+    }
+}
