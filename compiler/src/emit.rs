@@ -5,9 +5,9 @@ use crate::codegen::ptx::PtxModule;
 use crate::import::ParamStore;
 use crate::requires::{Requires, requires};
 use crate::targets::Target;
-use sardonyx_dialects::flow::{Container, Layout, Source, Window};
+use sardonyx_dialects::flow::{Container, Layout, Source, State, Window};
 use sardonyx_dialects::interp;
-use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, State};
+use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
 use sardonyx_runtime::plan as file;
@@ -193,7 +193,8 @@ fn state(entry: &Entry, state: &State) -> Result<file::State> {
         Some(Layout::RowMajor | Layout::Panels { .. }) | None => Err(Error::defect("a state without room to grow in")),
     };
     let ((axis, input_capacity), (_, output_capacity)) = (capacity(true, state.input)?, capacity(false, state.output)?);
-    Ok(file::State { input: state.input as u32, output: state.output as u32, axis, input_capacity, output_capacity })
+    let (input, output, kept) = (state.input as u32, state.output as u32, state.kept.clone().unwrap_or_default());
+    Ok(file::State { input, output, axis, input_capacity, output_capacity, kept })
 }
 
 fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, for_cpus: bool) -> file::Manifest {
@@ -210,6 +211,7 @@ fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, for_cpus: bool
             SymbolKind::Input => manifest.symbols.push(symbol(file::SymbolKind::Input)),
             SymbolKind::Data => manifest.symbols.push(symbol(file::SymbolKind::Data)),
             SymbolKind::Capacity => manifest.symbols.push(symbol(file::SymbolKind::Capacity)),
+            SymbolKind::Kept => manifest.symbols.push(symbol(file::SymbolKind::Kept)),
             SymbolKind::Derived { equals, why } => manifest.derived.push(file::Derived {
                 name: name.clone(),
                 equals: equals.to_string(),
@@ -346,13 +348,13 @@ fn write_panels(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Wind
 
 fn step(step: &sardonyx_dialects::plan::Step) -> file::Step {
     let action = match &step.action {
-        Action::Launch { kernel, buffers, params, grid, carries } => file::Action::Launch(file::Launch {
+        Action::Launch { kernel, buffers, params, grid } => file::Action::Launch(file::Launch {
             kernel: *kernel as u32,
             buffers: buffers.iter().map(|&b| b as u32).collect(),
             params: params.iter().map(Dim::to_string).collect(),
             grid: grid.to_string(),
             origins: step.origins.clone(),
-            carries: carries.map(|state| state as u32),
+            carries: None,
         }),
         Action::Copy { from, to } => file::Action::Copy(file::Copy { from: *from as u32, to: *to as u32 }),
     };

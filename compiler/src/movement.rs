@@ -14,7 +14,7 @@ use sardonyx_passes::movement::scheduled::{lower_bound, scheduled};
 use sardonyx_passes::movement::{Count, FastMemory, Kind, Words, kernel_flops, operator_flops, operator_words};
 use sardonyx_runtime::dim::product;
 use sardonyx_runtime::{DType, Dim, Error, Result};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// The stages after which a program is looked at: what the model says, with what is known at compile time computed; and
 /// what is launched.
@@ -145,18 +145,11 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
     for (symbol, kernel) in &plan.kernels {
         symbols.insert(lower(kernel)?.def, symbol);
     }
-    let producers = program.producers();
-    let carries: BTreeSet<usize> =
-        program.steps.iter().filter_map(|s| s.update).filter_map(|begun| producers[begun]).collect();
     let lo = |s: &str| program.symbol_lo(s);
     let mut rows = vec![];
-    for (i, step) in program.steps.iter().enumerate() {
+    for step in &program.steps {
         let FlowOp::Kernel(kernel) = &step.op else { continue };
         let lowered = lower(kernel)?;
-        // A state that always begins empty has nothing to be carried over.
-        if carries.contains(&i) && lowered.grid.is_const(0) {
-            continue;
-        }
         let symbol = symbols.get(&lowered.def).ok_or_else(|| Error::defect("a launch of what is not in the plan"))?;
         let words = Words::of(kernel, &lo);
         let formula = words.total();
@@ -164,7 +157,8 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
         let once = numbers(&mut words.reads.iter().chain(&words.writes).map(|c| &c.words))?;
         let params = numbers(&mut lowered.params.iter())?;
         let total: i64 = once.iter().sum();
-        let products = value(&product(kernel.extents()), sizes)?;
+        let n_sums = kernel.body.iter().filter(|s| matches!(s.body, Body::Reduce { .. })).count() as i64;
+        let products = n_sums * value(&product(kernel.extents()), sizes)?;
         let products = (Kind::of(kernel) == Kind::Contraction).then(|| (products, summed_type(kernel)));
         rows.push(Row {
             name: symbol.to_string(),

@@ -21,6 +21,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("fuse-epilogues", "fuse-epilogues"),
     ("fuse-reductions", "fuse-reductions,inline-maps"),
     ("fuse-attention", "fuse-attention,inline-maps"),
+    ("fuse-siblings", "fuse-siblings"),
     ("pack-weights", "pack-weights"),
     ("schedule", "schedule"),
     ("plan-memory", "plan-memory"),

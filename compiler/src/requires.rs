@@ -3,7 +3,7 @@
 //! The runtime checks them at every shape, so that a plan which was changed is refused instead of letting native code
 //! run out of bounds. One that cannot be proved here is left out: it might refuse a good call.
 
-use sardonyx_dialects::flow::{Container, Layout};
+use sardonyx_dialects::flow::{Container, Layout, State};
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_passes::kernel::{Footprint, KernelDef};
 use sardonyx_runtime::dim::Atom;
@@ -58,6 +58,17 @@ fn buffer_bytes(buffer: &Buffer) -> Result<Dim> {
     }
 }
 
+/// Every call sees to it that no more is kept than there is.
+fn kept(entry: &Entry) -> BTreeMap<String, Dim> {
+    let one = |state: &State| {
+        let Layout::Capacity { axis, .. } = entry.ports(true).get(state.input)?.2.layout else { return None };
+        let past = entry.ports(true)[state.input].2.dims[axis].as_symbol()?.to_string();
+        let (kept, others) = (Dim::symbol(state.kept.as_ref()?), Dim::symbol(&format!("carried {past}")));
+        Some((past, kept + others))
+    };
+    entry.states.iter().filter_map(one).collect()
+}
+
 /// Every call sees to it that what is filled has room.
 fn room(entry: &Entry) -> BTreeMap<String, Dim> {
     let ports = [true, false].into_iter().flat_map(|inputs| entry.ports(inputs));
@@ -78,13 +89,16 @@ struct Launch<'a> {
     entry: &'a Entry,
     /// Capacity symbols: what is filled, and some more.
     room: BTreeMap<String, Dim>,
+    /// Symbols of old positions: those that are kept, and others.
+    kept: BTreeMap<String, Dim>,
     /// Symbols that are at least 1 wherever the launch has work.
     positive: BTreeSet<String>,
 }
 
 impl<'a> Launch<'a> {
     fn new(def: &KernelDef, params: &'a [Dim], bytes: Vec<Dim>, grid: &'a Dim, entry: &'a Entry) -> Launch<'a> {
-        let mut launch = Launch { params, bytes, grid, entry, room: room(entry), positive: BTreeSet::new() };
+        let (room, kept) = (room(entry), kept(entry));
+        let mut launch = Launch { params, bytes, grid, entry, room, kept, positive: BTreeSet::new() };
         for extent in &def.outer {
             let extent = launch.value(&extent.dim());
             // A product that is not 0 has no factor that is.
@@ -104,7 +118,7 @@ impl<'a> Launch<'a> {
             LaunchSymbol::BufferBytes(n) => self.bytes.get(n).cloned(),
             LaunchSymbol::Grid => Some(self.grid.clone()),
         });
-        own.substitute(&|s| self.room.get(s).cloned())
+        own.substitute(&|s| self.room.get(s).cloned()).substitute(&|s| self.kept.get(s).cloned())
     }
 
     fn proves(&self, d: &Dim) -> bool {

@@ -98,7 +98,7 @@ pub(crate) fn choose_symbols(graph: &Graph, choice: &[i64]) -> Option<BTreeMap<S
     });
     let in_range = |s: &Symbol| match &s.kind {
         SymbolKind::Derived { equals, .. } => eval(equals).is_ok_and(|n| n >= s.lo && s.hi.is_none_or(|hi| n <= hi)),
-        SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity => true,
+        SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => true,
     };
     let holds = holds && graph.symbols.values().all(in_range);
     let sizes = graph.inputs().all(|(_, _, ty)| ty.dims.iter().all(|d| eval(d).is_ok_and(|n| n >= 0)));

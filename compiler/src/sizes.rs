@@ -36,11 +36,15 @@ pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
 }
 
 /// The value of every symbol of a program. What is not given is 1 where it is the first dimension of an input and 128
-/// elsewhere, within its range, or what a check of the model asks for; capacities are full. Errors: E0204 for a name
-/// that is no symbol, E0301 for a size out of range, E0201 for sizes that break a check.
+/// elsewhere, within its range, or what a check of the model asks for; capacities are full and nothing is kept.
+/// Errors: E0204 for a name that is no symbol, E0301 for a size out of range, E0201 for sizes that break a check.
 pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
     let mut out = Sizes::new();
     for (name, symbol) in &program.symbols {
+        if symbol.kind == SymbolKind::Kept {
+            // Of a call with states of its own: everything is copied.
+            out.insert(name.clone(), 0);
+        }
         if symbol.kind != SymbolKind::Input {
             continue;
         }

@@ -12,6 +12,9 @@ pub fn verify(op: Operation) -> Result<(), String> {
     if name == "flow.kernel" {
         return crate::flow::ir::verify_kernel(op);
     }
+    if name == "flow.param" {
+        return crate::flow::ir::read_source(op).map(|_| ());
+    }
     Ok(())
 }
 

@@ -56,15 +56,11 @@ def Flow_Bind : Flow_Op<"bind"> {
 }
 def Flow_Kernel : Flow_Op<"kernel", [Pure, SingleBlock, NoTerminator, NoRegionArguments]> {
   let summary = "One kernel: loads, scalar statements, reductions, stores over outer x inner x deep";
-  let description = [{
-    With `updates` the last operand is not read: the last result takes over its memory and content, and the kernel
-    writes only what lies outside that operand's dimensions.
-  }];
-  let arguments = (ins StrArrayAttr:$outer, StrArrayAttr:$inner, OptionalAttr<StrArrayAttr>:$deep, Variadic<Flow_Container>:$args, UnitAttr:$updates);
+  let arguments = (ins StrArrayAttr:$outer, StrArrayAttr:$inner, OptionalAttr<StrArrayAttr>:$deep, Variadic<Flow_Container>:$args);
   let results = (outs Variadic<Flow_Container>:$outs);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    `outer` $outer `inner` $inner (`deep` $deep^)? `(` $args `)` (`updates` $updates^)? attr-dict `:`
+    `outer` $outer `inner` $inner (`deep` $deep^)? `(` $args `)` attr-dict `:`
     functional-type($args, $outs) $body
   }];
 }

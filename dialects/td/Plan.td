@@ -25,11 +25,11 @@ def Plan_Kernel : Plan_Op<"kernel", [Symbol, IsolatedFromAbove, SingleBlock, NoT
 def Plan_Entry : Plan_Op<"entry", [Symbol, IsolatedFromAbove, SingleBlock, NoTerminator, NoRegionArguments]> {
   let summary = "An entry point: a program over buffers";
   let description = [{
-    `states` [0, 1, 2, 3]: output 1 continues input 0, output 3 input 2. Their types say along which axis, and which
-    symbols count what their memory has room for.
+    `states` ["0 1 kept"]: output 1 continues input 0, of which `kept` positions stay where they are. Their types say
+    along which axis, and which symbols count what their memory has room for.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$symbols, StrArrayAttr:$checks, StrAttr:$arena_bytes,
-                       OptionalAttr<DenseI64ArrayAttr>:$states);
+                       OptionalAttr<StrArrayAttr>:$states);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $sym_name `symbols` $symbols `checks` $checks `arena` $arena_bytes (`states` $states^)? attr-dict-with-keyword $body
@@ -68,10 +68,8 @@ def Plan_Arena : Plan_Op<"arena", [Pure]> {
 }
 def Plan_Launch : Plan_Op<"launch"> {
   let summary = "Runs a kernel over work items 0..grid";
-  let description = [{`carries` 1: it copies the input of the entry's state 1 to its output, and does nothing else.}];
-  let arguments = (ins FlatSymbolRefAttr:$kernel, StrAttr:$grid, StrArrayAttr:$params, Variadic<Plan_Buffer>:$args,
-                       OptionalAttr<I64Attr>:$carries);
-  let assemblyFormat = "$kernel `(` $args `)` `grid` $grid `params` $params (`carries` $carries^)? attr-dict";
+  let arguments = (ins FlatSymbolRefAttr:$kernel, StrAttr:$grid, StrArrayAttr:$params, Variadic<Plan_Buffer>:$args);
+  let assemblyFormat = "$kernel `(` $args `)` `grid` $grid `params` $params attr-dict";
 }
 def Plan_Copy : Plan_Op<"copy"> {
   let summary = "Copies a whole buffer";

@@ -63,7 +63,7 @@ fn find(program: &Program, uses: &Uses, sum: usize) -> Option<Site> {
 fn only_reader(program: &Program, uses: &Uses, id: usize, class: Class) -> Option<usize> {
     let at = uses.producers[id]?;
     let step = &program.steps[at];
-    let alone = uses.consumers[id].len() == 1 && !program.is_output(id) && step.update.is_none();
+    let alone = uses.consumers[id].len() == 1 && !program.is_output(id);
     let k = kernel(step)?;
     (alone && k.stores.len() == 1 && step.results.len() == 1 && k.class() == class).then_some(at)
 }

@@ -1,34 +1,41 @@
 //! y = reduce(x); z[i] = f(y[i])  =>  one kernel: what is elementwise on a reduction's result follows it in registers
 //!
-//! The reader may permute the result: then the kernel writes in the reader's order.
+//! The reader may permute the result: then the kernel writes in the reader's order. It may itself follow a contraction
+//! that has the left factor in common, as in silu(x · g) * (x · u): then one kernel has both sums.
 
 use crate::Rewrites;
-use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, kernel, merge_wherever, step_between};
+use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, kernel, merge_wherever, parameter, step_between};
 use crate::miss::Miss;
-use sardonyx_dialects::flow::{Class, Kernel, Program};
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     merge_wherever(module, rewrites, "epilogue", matches)
 }
 
+/// Sums of one kernel: more would need tiles that no device has room for.
+const SUMS_MAX: usize = 2;
+
 pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> std::result::Result<Match, Miss> {
     let (p_step, c_step) = (&program.steps[producer], &program.steps[consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
-    if p.class() == Class::Map || c.class() != Class::Map {
+    let are_two_sums = p.class() == Class::Contract && c.class() == Class::Contract;
+    if !are_two_sums && (p.class() == Class::Map || c.class() != Class::Map) {
         return Err(Miss::Unlike);
     }
     if p.body.len() + c.body.len() > STATEMENTS_MAX {
         return Err(Miss::Statements);
     }
     // A map may have an inner space, where nothing reduces over it: its points are no rows.
-    if !c.inner.is_empty() {
+    if !are_two_sums && !c.inner.is_empty() {
         return Err(Miss::OtherSpace);
     }
     let pairs = correspond(p_step, c_step)?;
     // Only outer variables: the epilogue runs once per result, not once per summand.
-    if pairs.iter().any(|&(_, pv)| pv >= p.outer.len()) {
+    if pairs.iter().any(|&(cv, pv)| pv >= p.outer.len() || cv >= c.outer.len()) {
         return Err(Miss::OtherSpace);
     }
     let covered =
@@ -44,11 +51,68 @@ pub fn matches(program: &Program, uses: &Uses, producer: usize, consumer: usize)
     if let Some(third) = step_between(program, uses, producer, consumer) {
         return Err(Miss::Between(third));
     }
-    let in_producer = |v: usize| pairs.iter().find(|x| x.0 == v).map_or(Dim::constant(0), |x| Kernel::var(x.1));
-    Ok(Match {
+    let in_producer = |v: usize| match v.checked_sub(c.outer.len()) {
+        None => pairs.iter().find(|x| x.0 == v).map_or(Dim::constant(0), |x| Kernel::var(x.1)),
+        Some(inner) => Kernel::var(p.outer.len() + inner),
+    };
+    let m = Match {
         outer: p.outer.clone(),
         inner: p.inner.clone(),
         producer: (0..p.n_vars()).map(Kernel::var).collect(),
         consumer: (0..c.n_vars()).map(in_producer).collect(),
+    };
+    if are_two_sums && !are_sums_of_one(program, uses, (p_step, p), (c_step, c), &m.consumer) {
+        return Err(Miss::Unlike);
+    }
+    Ok(m)
+}
+
+/// Whether two contractions sum over the same points products that have one factor in common. It does not move with the
+/// columns of the result, so that what differs are matrices of columns; they lie alike, or will when they are packed.
+fn are_sums_of_one(
+    program: &Program,
+    uses: &Uses,
+    (p_step, p): (&Step, &Kernel),
+    (c_step, c): (&Step, &Kernel),
+    vars: &[Dim],
+) -> bool {
+    let (ours, theirs) = (factors(p), factors(c));
+    if p.inner != c.inner || ours.len() + theirs.len() > SUMS_MAX {
+        return false;
+    }
+    let same_index = |one: &Memlet, other: &Memlet| {
+        one.index.iter().cloned().eq(other.index.iter().map(|d| rename(d, &|v| vars.get(v).cloned(), &|k| k)))
+    };
+    let columns: Vec<_> = c.stores.iter().flat_map(|s| s.memlet.index.last()).flat_map(|d| d.symbols()).collect();
+    let moves_with_columns = |m: &Memlet| m.index.iter().flat_map(|d| d.symbols()).any(|s| columns.contains(&s));
+    let alike = |one: &Memlet, other: &Memlet| {
+        let (id, other_id) = (p_step.args[one.container], c_step.args[other.container]);
+        let packed = |id: usize| parameter(program, &uses.producers, id).is_some();
+        p.reads[one.container] == c.reads[other.container] && same_index(one, other) || packed(id) && packed(other_id)
+    };
+    ours.iter().zip(&theirs).all(|(ours, theirs)| {
+        [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().any(|(i, j)| {
+            p_step.args[ours[i].container] == c_step.args[theirs[j].container]
+                && same_index(ours[i], theirs[j])
+                && !moves_with_columns(theirs[j])
+                && alike(ours[1 - i], theirs[1 - j])
+        })
     })
+}
+
+/// The two loads of each product of a contraction.
+fn factors(k: &Kernel) -> Vec<[&Memlet; 2]> {
+    let load = |a: usize| match &k.body[a].body {
+        Body::Load { memlet, guard: None } => Some(memlet),
+        _ => None,
+    };
+    let product = |arg: usize| match &k.body[arg].body {
+        Body::Apply { f: ScalarFn::Mul, args } => Some([load(args[0])?, load(args[1])?]),
+        _ => None,
+    };
+    let sum = |s: &Statement| match s.body {
+        Body::Reduce { arg, .. } => product(arg),
+        _ => None,
+    };
+    k.body.iter().filter_map(sum).collect()
 }

@@ -3,7 +3,7 @@
 use crate::miss::{self, Miss};
 use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::kernel::rename;
-use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Source, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::SymbolKind;
@@ -80,6 +80,16 @@ pub fn sweep<S: Site>(
         if !changed {
             return Ok(());
         }
+    }
+}
+
+/// The parameter behind a container, through views: whoever packs it reads the bytes, whatever dimensions they go under.
+pub fn parameter(program: &Program, producers: &[Option<usize>], id: usize) -> Option<Source> {
+    let step = producers[id].map(|s| &program.steps[s])?;
+    match &step.op {
+        FlowOp::Param { source, window: None } => Some(source.clone()),
+        FlowOp::View => parameter(program, producers, step.args[0]),
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } | FlowOp::Kernel(_) => None,
     }
 }
 
@@ -337,10 +347,8 @@ pub fn sort_steps(program: &mut Program) {
     let mut rest: Vec<Option<Step>> = std::mem::take(&mut program.steps).into_iter().map(Some).collect();
     let mut first = 0;
     while first < rest.len() {
-        let fits = |step: &Step| {
-            data_symbols(program, step).is_subset(&bound)
-                && step.args.iter().chain(&step.update).all(|a| ready.contains(a))
-        };
+        let fits =
+            |step: &Step| data_symbols(program, step).is_subset(&bound) && step.args.iter().all(|a| ready.contains(a));
         // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
         let at = (first..rest.len()).find(|&i| rest[i].as_ref().is_some_and(fits)).unwrap_or(first);
         let taken = rest[at].take();
@@ -420,11 +428,9 @@ pub fn merge_wherever(
 ) -> Result<()> {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
-        // What goes on in a state's memory is written there: nothing else may come to depend on when.
-        let free = |producer: &usize| program.steps[*producer].update.is_none();
         let site =
             |producer| Some(Pair { producer, consumer, space: matches(program, uses, producer, consumer).ok()? });
-        sources.into_iter().filter(free).find_map(site)
+        sources.into_iter().find_map(site)
     };
     rewrites.functions(module, |rewrites, function| {
         if !crate::is_flow(function) {
@@ -437,7 +443,8 @@ pub fn merge_wherever(
     })
 }
 
-/// Merges a consumer into the scope of `space`. All results of the producer stay (see `drop_dead`).
+/// Merges a consumer, or a later step that reads no result, into the scope of `space`. All results of the producer
+/// stay (see `drop_dead`).
 pub fn merge_into(program: &mut Program, producer: usize, consumer: usize, space: Match) {
     merge(program, &Pair { producer, consumer, space });
 }
@@ -481,7 +488,7 @@ fn merge(program: &mut Program, &Pair { producer, consumer, space: ref m }: &Pai
     let results = p_step.results.iter().chain(&c_step.results).copied().collect();
     let origins = rewrite::union([p_step.origins.as_slice(), &c_step.origins]);
     let op = FlowOp::Kernel(Box::new(merged));
-    program.steps[consumer] = Step { op, args, update: c_step.update, results, origins };
+    program.steps[consumer] = Step { op, args, results, origins };
     program.steps.remove(producer);
     sort_steps(program);
     drop_dead(program);

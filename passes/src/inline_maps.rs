@@ -127,7 +127,7 @@ fn check_cheap(program: &Program, uses: &Uses, site: &Site) -> std::result::Resu
 fn check_legal(program: &Program, uses: &Uses, site: &Site) -> std::result::Result<(), Miss> {
     let (p_step, c_step) = (&program.steps[site.producer], &program.steps[site.consumer]);
     let (Some(p), Some(c)) = (kernel(p_step), kernel(c_step)) else { return Err(Miss::Unlike) };
-    refuse(Miss::Unlike, p_step.update.is_some() || p.class() != Class::Map)?;
+    refuse(Miss::Unlike, p.class() != Class::Map)?;
     refuse(Miss::OtherPlaces, !stores_identity(p))?;
     refuse(Miss::Statements, p.body.len() + c.body.len() > STATEMENTS_MAX)?;
     refuse(Miss::FromData, !keeps_range_checks(p, c_step, c, site.operand))?;

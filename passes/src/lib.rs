@@ -8,6 +8,7 @@ mod fuse;
 mod fuse_attention;
 mod fuse_epilogues;
 mod fuse_reductions;
+mod fuse_siblings;
 mod fusion;
 mod inline_maps;
 pub mod kernel;
@@ -66,6 +67,7 @@ pub static PASSES: &[PassRow] = &[
     rewriting("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
     rewriting("fuse", "Merges kernels so that the least is moved", fuse::run),
     reassociating("fuse-attention", "Makes scores, softmax and weighted sum one kernel", fuse_attention::run),
+    rewriting("fuse-siblings", "Joins kernels that read the same points", fuse_siblings::run),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
     lowering("plan-memory", "Places buffers in one arena", plan_memory::run),

@@ -201,10 +201,6 @@ fn space(k: &Kernel) -> String {
 fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<(&'static str, Miss)> {
     let (p, c) = (kernel(&program.steps[producer])?, kernel(&program.steps[consumer])?);
     let inline = || inline_maps::why_not(program, uses, producer, consumer).map(|m| ("inline-maps", m));
-    // What goes on in the memory of a state is nobody's part.
-    if program.steps[producer].update.is_some() {
-        return None;
-    }
     let epilogue = || Some(("fuse-epilogues", fuse_epilogues::matches(program, uses, producer, consumer).err()?));
     let rows = || Some(("fuse-reductions", fuse_reductions::matches(program, uses, producer, consumer).err()?));
     // Of two rows that are far apart no one expects that they are one.

@@ -1,6 +1,7 @@
 //! contract(x, param w[k, n])  =>  contract(x, param w in panels of 32 columns): constants lie as the kernel streams them
 
 use crate::Rewrites;
+use crate::fusion::parameter;
 use crate::kernel::{Packable, packable};
 use sardonyx_dialects::flow::{FlowOp, Program, Source, Step, Window};
 use sardonyx_dialects::mlir::Operation;
@@ -14,9 +15,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         let mut program = Program::read(function)?;
         for i in 0..program.steps.len() {
             let site = matches(&program, i).filter(|_| rewrites.allow("panels", &program.steps[i].origins));
-            if let Some((source, site)) = site {
+            if let Some((sources, site)) = site {
                 let before = rewrites.validates().then(|| program.clone());
-                apply(&mut program, i, source, site);
+                apply(&mut program, i, sources, site);
                 if let Some(before) = before {
                     let mut after = program.clone();
                     crate::fusion::sort_steps(&mut after);
@@ -30,28 +31,26 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// The parameter behind an operand, through views: packing reads the bytes, whatever dimensions they go under.
-fn parameter(program: &Program, id: usize) -> Option<Source> {
-    let step = program.producers()[id].map(|s| &program.steps[s])?;
-    match &step.op {
-        FlowOp::Param { source, window: None } => Some(source.clone()),
-        FlowOp::View => parameter(program, step.args[0]),
-        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } | FlowOp::Kernel(_) => None,
-    }
-}
-
-fn matches(program: &Program, step: usize) -> Option<(Source, Packable)> {
+/// The kernel's packed form, and the parameter behind each of its factors.
+fn matches(program: &Program, step: usize) -> Option<(Vec<Source>, Packable)> {
     let site = packable(crate::fusion::kernel(&program.steps[step])?)?;
-    let source = parameter(program, program.steps[step].args[site.operand])?;
-    Some((source, site))
+    let (args, producers) = (&program.steps[step].args, program.producers());
+    let sources = site.factors.iter().map(|f| parameter(program, &producers, args[f.operand]));
+    let sources: Option<Vec<Source>> = sources.collect();
+    Some((sources?, site))
 }
 
-fn apply(program: &mut Program, step: usize, source: Source, site: Packable) {
-    let packed = site.kernel.reads[site.operand].clone();
-    let window = Window { offset: site.offset, stride_k: site.stride_k, stride_n: site.stride_n };
-    let id = program.container(packed);
-    let op = FlowOp::Param { source, window: Some(window) };
-    program.steps.push(Step { op, args: vec![], update: None, results: vec![id], origins: vec![] });
-    program.steps[step].args[site.operand] = id;
+fn apply(program: &mut Program, step: usize, sources: Vec<Source>, site: Packable) {
+    for (source, factor) in sources.into_iter().zip(site.factors) {
+        let id = program.container(site.kernel.reads[factor.packed].clone());
+        let window = Window { offset: factor.offset, stride_k: factor.stride_k, stride_n: factor.stride_n };
+        let op = FlowOp::Param { source, window: Some(window) };
+        program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
+        let args = &mut program.steps[step].args;
+        match factor.packed < args.len() {
+            true => args[factor.packed] = id,
+            false => args.push(id),
+        }
+    }
     program.steps[step].op = FlowOp::Kernel(Box::new(site.kernel));
 }

@@ -3,7 +3,7 @@
 use crate::kernel::{KernelDef, lower};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, State, Step};
+use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, Step};
 use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_runtime::dim::product;
 use sardonyx_runtime::{Dim, Error, Result};
@@ -33,12 +33,10 @@ pub fn run(module: Operation) -> Result<()> {
 struct Scheduler<'p> {
     program: &'p Program,
     entry: Entry,
-    /// Container to the container whose memory it shares, through views and updates.
+    /// Container to the container whose memory it shares, through views.
     roots: Vec<usize>,
     /// Root to buffer.
     buffers: HashMap<usize, usize>,
-    /// Steps that carry a state over, and which one.
-    carries: HashMap<usize, usize>,
     /// The kernels of all entries.
     plan: &'p mut Plan,
     kernels: &'p mut HashMap<KernelDef, usize>,
@@ -58,21 +56,20 @@ fn schedule(program: &Program, plan: &mut Plan, kernels: &mut HashMap<KernelDef,
         name: program.name.clone(),
         symbols: program.symbols.clone(),
         checks: program.checks.clone(),
+        states: program.states.clone(),
         ..Entry::default()
     };
     let mut roots: Vec<usize> = (0..program.containers.len()).collect();
     for step in &program.steps {
-        let of = if step.op == FlowOp::View { step.args.first() } else { step.update.as_ref() };
-        if let (Some(&of), Some(&last)) = (of, step.results.last()) {
-            roots[last] = roots[of];
+        if let (FlowOp::View, [of], [result]) = (&step.op, &step.args[..], &step.results[..]) {
+            roots[*result] = roots[*of];
         }
     }
     let buffers = HashMap::new();
-    let mut s = Scheduler { program, entry, roots, buffers, carries: HashMap::new(), plan, kernels };
+    let mut s = Scheduler { program, entry, roots, buffers, plan, kernels };
     s.ports();
-    s.states()?;
-    for (i, step) in program.steps.iter().enumerate() {
-        s.step(i, step).map_err(|e| match step.origins.first() {
+    for step in &program.steps {
+        s.step(step).map_err(|e| match step.origins.first() {
             Some(node) => e.node(node),
             None => e,
         })?;
@@ -105,25 +102,6 @@ impl Scheduler<'_> {
         }
     }
 
-    /// An update continues what a kernel before it carried over from an input; its own result is an output.
-    fn states(&mut self) -> Result<()> {
-        let program = self.program;
-        let producers = program.producers();
-        for step in &program.steps {
-            let Some(begun) = step.update else { continue };
-            let carry = producers[begun];
-            let past = carry.and_then(|c| program.steps[c].args.first());
-            let input = program.inputs.iter().position(|(_, id)| Some(id) == past);
-            let output = program.outputs.iter().position(|(_, id)| Some(id) == step.results.last());
-            let (Some(carry), Some(input), Some(output)) = (carry, input, output) else {
-                return Err(Error::defect("an update of what is no state"));
-            };
-            self.carries.insert(carry, self.entry.states.len());
-            self.entry.states.push(State { input, output });
-        }
-        Ok(())
-    }
-
     fn copy_outputs(&mut self) {
         let outputs = self.entry.buffers.iter().enumerate().filter(|(_, b)| matches!(b, Buffer::Output { .. }));
         let outputs: Vec<usize> = outputs.map(|(i, _)| i).collect();
@@ -135,7 +113,7 @@ impl Scheduler<'_> {
         }
     }
 
-    fn step(&mut self, at: usize, step: &sardonyx_dialects::flow::Step) -> Result<()> {
+    fn step(&mut self, step: &sardonyx_dialects::flow::Step) -> Result<()> {
         let container = |i: usize| self.program.containers[step.results[i]].clone();
         match &step.op {
             FlowOp::View | FlowOp::Bind { .. } => Ok(()),
@@ -157,11 +135,6 @@ impl Scheduler<'_> {
                     self.arena(id)?;
                 }
                 let lowered = lower(kernel)?;
-                let carries = self.carries.get(&at).copied();
-                // A state that always begins empty has nothing to be carried over.
-                if carries.is_some() && lowered.grid.is_const(0) {
-                    return Ok(());
-                }
                 let next = self.plan.kernels.len();
                 let kernel_idx = *self.kernels.entry(lowered.def).or_insert(next);
                 if kernel_idx == next {
@@ -170,7 +143,7 @@ impl Scheduler<'_> {
                 let touched = step.args.iter().chain(&step.results);
                 let buffers = touched.map(|id| self.buffers[&self.roots[*id]]).collect();
                 let (params, grid) = (lowered.params, lowered.grid);
-                let action = Action::Launch { kernel: kernel_idx, buffers, params, grid, carries };
+                let action = Action::Launch { kernel: kernel_idx, buffers, params, grid };
                 self.entry.steps.push(Step { action, origins: step.origins.clone() });
                 Ok(())
             }

@@ -12,9 +12,9 @@ use sardonyx_dialects::flow::{
 };
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, Symbol, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
-use states::{States, capacity_symbol, taken_names};
+use states::{States, taken_names};
 use std::collections::BTreeSet;
 
 pub fn run(module: Operation) -> Result<()> {
@@ -47,8 +47,9 @@ struct Converter<'g> {
 fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
     let states = States::of(graph, taken);
     let mut symbols = graph.symbols.clone();
-    symbols.extend(states.symbols.iter().map(|name| (name.clone(), capacity_symbol())));
-    let program = Program { name: graph.name.clone(), symbols, checks: graph.checks.clone(), ..Program::default() };
+    symbols.extend(states.symbols.iter().cloned().map(|(name, kind)| (name, Symbol { kind, lo: 0, hi: None })));
+    let (name, checks, ports) = (graph.name.clone(), graph.checks.clone(), states.ports(graph));
+    let program = Program { name, symbols, checks, states: ports, ..Program::default() };
     let live = graph.live();
     let only_contracted = only_contracted(graph, &live);
     let mut c = Converter { graph, program, places: vec![], states, only_contracted };
@@ -130,7 +131,7 @@ impl Converter<'_> {
                 Some(source) => self.step(FlowOp::Param { source, window: None }, vec![], node),
                 None => self.concat_kernel(*axis, node)?,
             },
-            Op::Append { axis } => self.append_kernels(v, *axis, node)?,
+            Op::Append { axis } => self.append_kernel(v, *axis, node)?,
             Op::Reshape => match self.reshape_index(v, node) {
                 Some(index) => self.index_kernel(node, index)?,
                 None => {
@@ -161,7 +162,7 @@ impl Converter<'_> {
                 let arg = self.materialise(node.args[0])?;
                 let op = FlowOp::Bind { symbol: symbol.clone() };
                 let origins = node.origins.clone();
-                self.program.steps.push(Step { op, args: vec![arg], update: None, results: vec![], origins });
+                self.program.steps.push(Step { op, args: vec![arg], results: vec![], origins });
                 arg
             }
         }))
@@ -208,7 +209,7 @@ impl Converter<'_> {
 
     fn step(&mut self, op: FlowOp, args: Vec<usize>, node: &Node) -> usize {
         let id = self.program.container(container_of(&node.ty));
-        self.program.steps.push(Step { op, args, update: None, results: vec![id], origins: node.origins.clone() });
+        self.program.steps.push(Step { op, args, results: vec![id], origins: node.origins.clone() });
         id
     }
 
@@ -388,22 +389,28 @@ impl Converter<'_> {
     /// select(i < n0, a[i], select(i < n0 + n1, b[i - n0], …))
     fn concat_kernel(&mut self, axis: usize, node: &Node) -> Result<usize> {
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
+        let value = self.joined(&mut b, axis, &vars(0, node.ty.rank()), node)?;
+        Ok(self.finish(b, value, node))
+    }
+
+    /// What the operands have at a place of the whole, one behind the other.
+    fn joined(&mut self, b: &mut BodyBuilder, axis: usize, at: &[Dim], node: &Node) -> Result<usize> {
         let mut start = Dim::constant(0);
         let mut parts: Vec<(usize, usize)> = vec![];
         for &arg in &node.args {
             let end = start.clone() + self.graph.ty(arg).dims[axis].clone();
-            let guard = Self::inside(&mut b, Kernel::var(axis), Some(start.clone()), Some(end.clone()));
+            let guard = Self::inside(b, at[axis].clone(), Some(start.clone()), Some(end.clone()));
             let guard = guard.ok_or_else(|| Error::defect("a bounded range has a guard"))?;
-            let mut index = vars(0, node.ty.rank());
+            let mut index = at.to_vec();
             index[axis] = index[axis].clone() - start;
-            parts.push((guard, self.read(&mut b, arg, index, Some(guard))?));
+            parts.push((guard, self.read(b, arg, index, Some(guard))?));
             start = end;
         }
         let (_, mut value) = parts.pop().ok_or_else(|| Error::defect("a concat without operands"))?;
         for (guard, part) in parts.into_iter().rev() {
             value = b.apply(ScalarFn::Select, &[guard, part, value], node.ty.dtype);
         }
-        Ok(self.finish(b, value, node))
+        Ok(value)
     }
 
     /// A vector of symbolic values: select(i == 0, d0, select(i == 1, d1, …))

@@ -315,7 +315,8 @@ fn check_held(
     Ok(())
 }
 
-/// Gives the capacities their values: in a call that does not work in place, what is filled is what has room.
+/// Gives the symbols of states their values: in a call that does not work in place, what is filled is what has room, and
+/// nothing is kept.
 pub fn bind_capacities(
     program: &Program,
     entry: &Entry,
@@ -324,6 +325,16 @@ pub fn bind_capacities(
 ) -> Result<()> {
     for state in &entry.states {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
+        if let Some(at) = state.kept {
+            let value = match capacity {
+                Some(_) => program.eval(values, &input.dims[state.axis])?,
+                None => 0,
+            };
+            if let Some(other) = values[at].replace(value).filter(|&other| other != value) {
+                let message = format!("`{}` has {value} positions, another state has {other}", input.name);
+                return Err(Error::user("E0301", message));
+            }
+        }
         for (at, port) in [(state.input_capacity, input), (state.output_capacity, output)] {
             let symbol = &program.symbols[at];
             let value = match capacity {

@@ -341,8 +341,9 @@ impl Call<'_> {
         // SAFETY: number and kind of buffers and parameters are the kernel's (`program::verify`), each buffer has the
         // size that the plan computes for it (`Shape`), and the memory is there (`prepare`). In place, a state's input
         // and output are the same memory, which no reference of ours points into during the call; no launch has one to
-        // read and the other to write but those that carry, which are left out (`states::check_step`). That what else
-        // writes it writes only new positions is the compiler's promise, as is all that kernels do.
+        // read and the other to write but those that carry, which are left out, and those that begin behind what is
+        // kept (`states::check_step`). That they do, and that what else writes a state writes only new positions, is
+        // the compiler's promise, as is all that kernels do.
         unsafe { state.queue.launch(&work, self.stop) }
     }
 

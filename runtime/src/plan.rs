@@ -8,8 +8,9 @@ use prost::{Enumeration, Message, Oneof};
 /// A reader accepts any minor version of its own major one and refuses other major versions with a sentence.
 pub const FORMAT_MAJOR: u32 = 1;
 /// 1: the optional entry `selftest`. 2: states of entry points, derived symbols, input dimensions that are solved for a
-/// symbol. 3: code for GPUs, with what its launches need; an artifact for GPUs alone has no `cpu/x86_64.so`.
-pub const FORMAT_MINOR: u32 = 3;
+/// symbol. 3: code for GPUs, with what its launches need; an artifact for GPUs alone has no `cpu/x86_64.so`. 4: states that
+/// one launch carries over and continues.
+pub const FORMAT_MINOR: u32 = 4;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Manifest {
@@ -62,6 +63,8 @@ pub enum SymbolKind {
     Data = 1,
     /// Positions that the memory of a [`State`] has room for.
     Capacity = 2,
+    /// Positions of a [`State`] that a call leaves where they are.
+    Kept = 3,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -133,8 +136,8 @@ pub struct Entry {
 ///
 /// In memory, the axis of either has as many positions as its capacity symbol says; the buffer's size and the kernels
 /// use that, the port's dimensions say how many are filled. A call may give both the same memory (and so the same
-/// capacity): the launches that carry the state over are then left out, and what else writes the output writes only
-/// the new positions. In any other call the capacities are the ports' own dimensions.
+/// capacity): then only the new positions are written. Whoever carries the old ones over begins behind those that are
+/// kept; or it is a launch of its own, which is left out. In any other call the capacities are the ports' own dimensions.
 #[derive(Clone, PartialEq, Message)]
 pub struct State {
     /// Index into `Entry.inputs`.
@@ -150,6 +153,10 @@ pub struct State {
     pub input_capacity: String,
     #[prost(string, tag = "5")]
     pub output_capacity: String,
+    /// A `Kept` symbol: as many positions as the input has where both are one memory, else 0. A launch that reads the
+    /// input and writes the output reads and writes only what is behind them. Empty where there is no such launch.
+    #[prost(string, tag = "6")]
+    pub kept: String,
 }
 
 /// `left == right`. `max(a, b) == b` says `a <= b`.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Builder, decoder, edit, two_layers};
+use common::{Builder, decoder, edit, joining_decoder, two_layers};
 use sardonyx_runtime::plan::{State, SymbolKind};
 use sardonyx_runtime::{Cache, DType, Result, RunOptions, Session, SessionOptions, Tensor, TensorBuffer};
 use std::sync::Arc;
@@ -218,7 +218,8 @@ fn two_lengths() -> Builder {
     edit(&mut b, 3, |l| l.carries = Some(1));
     b.launch(1, &[z, new], &["seq", "4", "others", "room_out"], "batch*seq");
     let (input_capacity, output_capacity) = ("room_in".into(), "room_out".into());
-    b.entry.states.push(State { input: 3, output: 2, axis: 1, input_capacity, output_capacity });
+    let kept = String::new();
+    b.entry.states.push(State { input: 3, output: 2, axis: 1, input_capacity, output_capacity, kept });
     b
 }
 
@@ -300,6 +301,46 @@ fn memory_that_is_no_cache_is_refused() {
     let odd = bytes.as_ptr().align_offset(4) + 1;
     let shifted = vec![("past", TensorBuffer::new(DType::F32, &mut bytes[odd..odd + 96]))];
     assert_eq!(refuse(shifted), "the memory of the state `past` is not aligned to f32");
+}
+
+#[test]
+fn one_launch_carries_and_appends() {
+    for threads in [1, 3] {
+        let options = SessionOptions { threads, ..SessionOptions::default() };
+        let session = joining_decoder().load().unwrap().session(&options).unwrap();
+        for batch in [1, 3] {
+            let mut cache = session.cache("decode", 9).unwrap();
+            let mut n = 0;
+            for seq in [3, 1, 0, 2] {
+                let past = Tensor::from_vec(vec![batch, n, 4], expected(batch, n).0);
+                let y = run(&session, "decode", &x(batch, n, seq), &mut cache).unwrap();
+                let copied = session.run_entry("decode", &[("x", x(batch, n, seq)), ("past", past)]).unwrap();
+                n += seq;
+                let (present, sums) = expected(batch, n);
+                assert_eq!(
+                    (copied[0].1.to_vec().unwrap(), copied[1].1.to_vec().unwrap()),
+                    (present.clone(), sums.clone())
+                );
+                assert_eq!((contents(&cache), y), (present, sums));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_is_not_carried_in_place() {
+    // All rows of the batch would get the old positions of the first one.
+    let mut b = joining_decoder();
+    edit(&mut b, 0, |l| l.params[5] = "0".into());
+    let session = b.load().unwrap().session(&SessionOptions::default()).unwrap();
+    let mut cache = session.cache("decode", 9).unwrap();
+    for n in [0, 2, 4] {
+        let y = run(&session, "decode", &x(2, n, 2), &mut cache).unwrap();
+        assert_eq!((contents(&cache), y), expected(2, n + 2));
+    }
+    let past = cache.tensor("past").unwrap();
+    let copied = session.run_entry("decode", &[("x", x(2, 6, 1)), ("past", past)]).unwrap();
+    assert_ne!(copied[0].1.to_vec::<f32>().unwrap(), expected(2, 7).0);
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn json_reports_are_json_and_say_what_the_text_says() {
     assert_eq!(report["outputs"][0]["file"], serde_json::Value::Null);
 
     let report = json(&["inspect", "m.sdx", "--json"]);
-    assert_eq!(report["format"], "1.3");
+    assert_eq!(report["format"], "1.4");
     assert_eq!(report["symbols"][0], serde_json::json!({"name": "batch", "kind": "input", "lo": 0, "hi": 1000}));
     let derived = serde_json::json!({"name": "twice", "equals": "2*batch", "lo": 0, "hi": null, "why": "/node"});
     assert_eq!(report["derived"], serde_json::json!([derived]));
@@ -271,7 +271,7 @@ fn entry_points_are_named_and_their_states_shown() {
     let (entries, room) = (report["entry_points"].as_array().unwrap(), ["room_in", "room_out"]);
     assert_eq!((entries.len(), &entries[0]["name"]), (1, &"decode".into()));
     let state = serde_json::json!({"input": "past", "output": "present", "axis": 1, "input_capacity": room[0],
-                                   "output_capacity": room[1]});
+                                   "output_capacity": room[1], "kept": null});
     assert_eq!(entries[0]["states"], serde_json::json!([state]));
     assert_eq!(entries[0]["steps"][0]["carries"], 0);
     assert_eq!(entries[0]["steps"][1]["carries"], serde_json::Value::Null);

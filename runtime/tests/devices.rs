@@ -99,7 +99,8 @@ fn decoder() -> Builder {
     b.launch(append, &[x, new], &["seq", "4", "past", "room_out", "batch*seq"], "batch*seq");
     b.launch(total, &[new, y], &["past + seq", "4", "room_out", "batch"], "batch");
     let (input_capacity, output_capacity) = ("room_in".into(), "room_out".into());
-    b.entry.states = vec![State { input: 1, output: 0, axis: 1, input_capacity, output_capacity }];
+    let kept = String::new();
+    b.entry.states = vec![State { input: 1, output: 0, axis: 1, input_capacity, output_capacity, kept }];
     b.for_gpus();
     b
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Builder, decoder, edit, two_layers};
+use common::{Builder, decoder, edit, joining_decoder, two_layers};
 use sardonyx_runtime::plan::*;
 use sardonyx_runtime::{DType, LoadOptions, Model, SessionOptions, Tensor, Verify};
 
@@ -212,11 +212,34 @@ static STATES: &[Case] = &[
     ("it reads and writes `present`", |b| edit(b, 1, |l| l.buffers[0] = 2)),
     ("a copy overwrites the old positions of `present`", |b| b.step(Action::Copy(Copy { from: 0, to: 2 }))),
     ("nothing carries `past` over to `present`", |b| drop(b.steps().remove(0))),
+    ("`past` does not count kept positions", |b| b.entry.states[0].kept = "past".into()),
+    ("`room_in` does not count kept positions", |b| b.entry.states[0].kept = "room_in".into()),
+    ("the symbol `nope` is not declared", |b| b.entry.states[0].kept = "nope".into()),
+];
+
+/// Each makes `joining_decoder` wrong.
+static JOINING: &[Case] = &[
+    ("`kept` is no capacity symbol", |b| b.entry.states[0].input_capacity = "kept".into()),
+    ("the capacity `kept` is in a dimension of `past`", |b| b.entry.inputs[1].dims[1] = "past + kept".into()),
+    ("it reads `past` and writes `present`, but does not carry the state", |b| {
+        b.entry.states[0].kept.clear();
+    }),
+    ("it reads and writes `present`", |b| edit(b, 0, |l| l.buffers[0] = 2)),
+    ("nothing carries `past` over to `present`", |b| drop(b.steps().remove(0))),
+    ("nothing gives `kept` a value", |b| {
+        b.entry.states[0].kept.clear();
+        b.steps().remove(0);
+        b.entry.arena_bytes = "kept".into();
+    }),
+    ("it reads `past` and writes `present`, but does not carry the state", |b| {
+        b.step(Action::Copy(Copy { from: 1, to: 2 }));
+    }),
 ];
 
 #[test]
 fn malformed_plans_are_refused_at_load() {
     let plans = PLANS.iter().map(|case| (two_layers(), case)).chain(STATES.iter().map(|case| (decoder(), case)));
+    let plans = plans.chain(JOINING.iter().map(|case| (joining_decoder(), case)));
     for (mut b, (words, change)) in plans {
         change(&mut b);
         let e = b.refused();

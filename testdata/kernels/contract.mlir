@@ -282,3 +282,54 @@ func.func @gated(%x: !x) -> !y {
   %6 = sdx.map "mul"(%5, %1) : (!y, !y) -> !y
   return %6 : !y
 }
+// -----
+// CALLS m n k: 2 3 4, 1 1 1, 0 2 3, 2 0 3, 2 3 0, 16 16 8, 17 17 9, 15 31 16, 33 33 31, 48 64 33, 49 65 15
+
+!x = !sdx.tensor<[m, k], f32>
+!w = !sdx.tensor<[k, n], f32>
+!y = !sdx.tensor<[m, n], f32>
+
+// Two sums; the first one is a result, too.
+func.func @two_sums(%x: !x, %g: !w, %u: !w) -> (!y, !y) {
+  %0 = sdx.contract "mk,kn->mn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "mk,kn->mn"(%x, %u) : (!x, !w) -> !y
+  %2 = sdx.map "tanh"(%0) : (!y) -> !y
+  %3 = sdx.map "mul"(%2, %1) : (!y, !y) -> !y
+  return %0, %3 : !y, !y
+}
+// -----
+// CALLS m: 0, 1, 2, 3, 16, 17, 33, 47, 48, 49, 65
+
+!x = !sdx.tensor<[m, 33], f32>
+!w = !sdx.tensor<[33, 70], f32>
+!s = !sdx.tensor<[140, 33], f32>
+!h = !sdx.tensor<[70, 33], f32>
+!y = !sdx.tensor<[m, 70], f32>
+
+// Both factors are parts of one parameter.
+func.func @parts(%x: !x) -> !y {
+  %s = sdx.param "s" : !s
+  %g = sdx.slice %s from ["0", "0"] step [1, 1] : !s -> !h
+  %u = sdx.slice %s from ["70", "0"] step [1, 1] : !s -> !h
+  %0 = sdx.contract "mk,nk->mn"(%x, %g) : (!x, !h) -> !y
+  %1 = sdx.contract "mk,nk->mn"(%x, %u) : (!x, !h) -> !y
+  %2 = sdx.map "max"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
+}
+// -----
+// CALLS m: 0, 1, 2, 17, 50
+
+!x = !sdx.tensor<[m, 24], f32>
+!w = !sdx.tensor<[24, 64], f32>
+!t = !sdx.tensor<[64, 24], f32>
+!y = !sdx.tensor<[m, 64], f32>
+
+// One parameter lies across.
+func.func @two_ways(%x: !x) -> !y {
+  %g = sdx.param "g" : !w
+  %u = sdx.param "u" : !t
+  %0 = sdx.contract "mk,kn->mn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "mk,nk->mn"(%x, %u) : (!x, !t) -> !y
+  %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
+}

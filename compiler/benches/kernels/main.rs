@@ -39,7 +39,7 @@ fn main() {
     let library = Library::new(&object);
     let variants = variants();
     for (kind, title) in Kind::TABLES {
-        let is_row = |s: &Shape| s.kind == *kind && (s.kind != Kind::Attention || !s.parts.is_empty());
+        let is_row = |s: &Shape| s.kind == *kind && (s.kind != Kind::Whole || !s.parts.is_empty());
         let rows: Vec<usize> = (0..shapes.len()).filter(|i| is_row(&shapes[*i])).collect();
         if rows.is_empty() {
             continue;
@@ -51,7 +51,7 @@ fn main() {
                     let kernel = library.kernel(&format!("k{i}"), *variant);
                     measure(kernel, &lowered[i], &shapes[i], *variant)
                 };
-                if *kind != Kind::Attention {
+                if *kind != Kind::Whole {
                     return cell(*kind, &measured(i));
                 }
                 let whole = measured(i);
@@ -68,7 +68,7 @@ fn main() {
 
 fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
     let columns = |v: &Variant| match kind {
-        Kind::Attention => format!("{0} µs | {0} of peak | {0}: three kernels take", v.name()),
+        Kind::Whole => format!("{0} µs | {0} of peak | {0}: separate kernels take", v.name()),
         Kind::Product => format!("{0} GFLOP/s | {0} of peak", v.name()),
         Kind::Stream => format!("{0} GB/s | {0} of its bound", v.name()),
         Kind::Elements => format!("{} elements/ns", v.name()),
@@ -76,7 +76,7 @@ fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
     let names: Vec<String> = variants.iter().map(columns).collect();
     let per_variant = match kind {
         Kind::Elements => 1,
-        Kind::Attention => 3,
+        Kind::Whole => 3,
         Kind::Product | Kind::Stream => 2,
     };
     format!("| {title:<42} | {} |\n|---|{}", names.join(" | "), "--:|".repeat(variants.len() * per_variant))
@@ -84,7 +84,7 @@ fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
 
 fn cell(kind: Kind, f: &Figures) -> String {
     match kind {
-        Kind::Attention => unreachable!("has cells of its own"),
+        Kind::Whole => unreachable!("has cells of its own"),
         Kind::Product => format!("{:>6.1} | {:>3.0} %", f.rate, f.of_peak * 100.0),
         // What takes longer by itself, reading the weights or the arithmetic, is the bound.
         Kind::Stream if f.of_read > f.of_peak => {

@@ -1,6 +1,6 @@
 //! Which kernels are measured: one row each
 
-use crate::build::{Builder, attended, layer_norm, mixed, scores, softmax, softmax_of};
+use crate::build::{Builder, attended, gated, layer_norm, mixed, scores, softmax, softmax_of};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::packable;
@@ -14,7 +14,7 @@ pub enum Kind {
     /// A product of few rows: the FMA peak or a plain read of its weights.
     Stream,
     /// The FMA peak, and the kernels that would do the same one after the other.
-    Attention,
+    Whole,
     /// Nothing: elements per nanosecond.
     Elements,
 }
@@ -23,7 +23,7 @@ impl Kind {
     pub const TABLES: &[(Kind, &str)] = &[
         (Kind::Product, "contraction, m x n x k"),
         (Kind::Stream, "few rows, m x n x k"),
-        (Kind::Attention, "attention as one kernel"),
+        (Kind::Whole, "as one kernel"),
         (Kind::Elements, "row-wise and elementwise"),
     ];
 }
@@ -85,7 +85,7 @@ fn whole_attention(h: i64, (s, t, d): (i64, i64, i64)) -> Shape {
     let symbols = vec![("b", 1), ("s", s), ("t", t)];
     let part = |kernel: Kernel, work: f64| {
         let (name, symbols) = (format!("attention part {h} {s} {t} {d}"), symbols.clone());
-        Shape { name, kernel, symbols, kind: Kind::Attention, work, weight_bytes: 0, parts: vec![] }
+        Shape { name, kernel, symbols, kind: Kind::Whole, work, weight_bytes: 0, parts: vec![] }
     };
     let work = 2.0 * (h * s * t * d) as f64;
     let rows = h.to_string();
@@ -95,7 +95,27 @@ fn whole_attention(h: i64, (s, t, d): (i64, i64, i64)) -> Shape {
         part(mixed(h, d), work),
     ];
     let name = format!("attention whole, {h} heads, s {s}, t {t}, d {d}");
-    Shape { name, kernel: attended(h, d), symbols, kind: Kind::Attention, work: 2.0 * work, weight_bytes: 0, parts }
+    Shape { name, kernel: attended(h, d), symbols, kind: Kind::Whole, work: 2.0 * work, weight_bytes: 0, parts }
+}
+
+/// silu(x · g) * (x · u) over packed g and u, whole and as two contractions of which one follows the other.
+fn whole_gate((m, n, k): (i64, i64, i64)) -> Shape {
+    let (ns, ks) = (n.to_string(), k.to_string());
+    let (work, weight_bytes) = (2.0 * (m * n * k) as f64, 4 * (n * k) as usize);
+    let first = Shape { kind: Kind::Whole, ..gemm(Kind::Whole, (m, n, k), Epilogue::None) };
+    let mut b = Builder::new(&["s", &ns], &[&ks]);
+    let x = b.load(DType::F32, &["s", &ks], &["%0", "%2"]);
+    let w = b.load(DType::F32, &[&ks, &ns], &["%2", "%1"]);
+    let up = b.dot(x, w);
+    let gate = b.load(DType::F32, &["s", &ns], &["%0", "%1"]);
+    let silu = b.silu(gate);
+    let y = b.apply(ScalarFn::Mul, &[silu, up]);
+    b.store(y, &["s", &ns], &["%0", "%1"]);
+    let kernel = packable(&b.0).expect("a constant right operand").kernel;
+    let parts = vec![first.clone(), Shape { kernel, ..first }];
+    let kernel = packable(&gated("s", &ns, &ks)).expect("constant right operands").kernel;
+    let (name, symbols) = (format!("gate and up, {m} x {n} x {k}"), vec![("s", m)]);
+    Shape { name, kernel, symbols, kind: Kind::Whole, work: 2.0 * work, weight_bytes: 2 * weight_bytes, parts }
 }
 
 fn elements(name: &str, kernel: Kernel, n: usize) -> Shape {
@@ -163,6 +183,12 @@ pub fn shapes() -> Vec<Shape> {
         (8, (1, 4096, 128)),
     ] {
         shapes.push(whole_attention(h, size));
+    }
+    for size in [(128, 3072, 768), (128, 5504, 2048), (48, 704, 256), (13, 3072, 768), (8, 3072, 768), (2, 3072, 768)] {
+        shapes.push(whole_gate(size));
+    }
+    for size in [(1, 704, 256), (1, 3072, 768), (1, 5504, 2048)] {
+        shapes.push(whole_gate(size));
     }
     for (n, k) in [(384, 384), (768, 768), (3072, 768), (4096, 4096)] {
         for m in [1, 2, 4, 8] {

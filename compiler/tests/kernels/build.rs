@@ -99,6 +99,15 @@ impl Builder {
         self.apply(ScalarFn::Mul, &[x, sum])
     }
 
+    /// x / (1 + exp(-x))
+    pub fn silu(&mut self, x: usize) -> usize {
+        let one = self.constant(1.0, DType::F32);
+        let minus = self.apply(ScalarFn::Neg, &[x]);
+        let e = self.apply(ScalarFn::Exp, &[minus]);
+        let sum = self.apply(ScalarFn::Add, &[e, one]);
+        self.apply(ScalarFn::Div, &[x, sum])
+    }
+
     /// Σ a · b
     pub fn dot(&mut self, a: usize, b: usize) -> usize {
         let product = self.apply(ScalarFn::Mul, &[a, b]);
@@ -119,6 +128,20 @@ pub fn plain(m: &str, n: &str, k: &str) -> Kernel {
     let mut b = product(m, n, k);
     let sum = b.0.body.len() - 1;
     b.store(sum, &[m, n], &["%0", "%1"]);
+    b.0
+}
+
+/// silu(x[m, k] · g[k, n]) · (x · u[k, n])
+pub fn gated(m: &str, n: &str, k: &str) -> Kernel {
+    let mut b = Builder::new(&[m, n], &[k]);
+    let x = b.load(DType::F32, &[m, k], &["%0", "%2"]);
+    let [gate, up] = [0, 1].map(|_| {
+        let w = b.load(DType::F32, &[k, n], &["%2", "%1"]);
+        b.dot(x, w)
+    });
+    let silu = b.silu(gate);
+    let y = b.apply(ScalarFn::Mul, &[silu, up]);
+    b.store(y, &[m, n], &["%0", "%1"]);
     b.0
 }
 

@@ -10,7 +10,7 @@ use sardonyx_passes::kernel::{lower, packable};
 use sardonyx_runtime::{DType, Dim, Tensor};
 
 /// The sum of k products of numbers in -1..1, added in any order in f32.
-fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
+pub fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
     Case::new(name, kernel, symbols).within((k as f64 + 16.0) * 6e-8, 1e-6)
 }
 
@@ -87,19 +87,24 @@ fn several_stores_and_types() {
     check(vec![case("stores", b.0, &[("m", 29)], 24)]);
 }
 
-fn packed_case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
+pub fn packed_case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
     let original = case(name, kernel, symbols, k);
     let packed = packable(&original.kernel).unwrap_or_else(|| panic!("{name} is not packable"));
-    let source = original.reads[packed.operand].to_vec::<f32>().unwrap();
-    let mut matrix = vec![];
-    for k in 0..packed.k {
-        for n in 0..packed.n {
-            matrix.push(source[(packed.offset + k * packed.stride_k + n * packed.stride_n) as usize]);
+    let mut reads = original.reads.clone();
+    for factor in &packed.factors {
+        let source = original.reads[factor.operand].to_vec::<f32>().unwrap();
+        let mut matrix = vec![];
+        for k in 0..packed.k {
+            for n in 0..packed.n {
+                matrix.push(source[(factor.offset + k * factor.stride_k + n * factor.stride_n) as usize]);
+            }
+        }
+        let matrix = Tensor::from_vec(vec![packed.k as usize, packed.n as usize], matrix);
+        match factor.packed < reads.len() {
+            true => reads[factor.packed] = matrix,
+            false => reads.push(matrix),
         }
     }
-    let matrix = Tensor::from_vec(vec![packed.k as usize, packed.n as usize], matrix);
-    let mut reads = original.reads.clone();
-    reads[packed.operand] = matrix;
     assert!(lower(&packed.kernel).unwrap().def.is_blocked_contraction());
     Case { kernel: packed.kernel, reads, ..original }
 }
@@ -333,29 +338,32 @@ fn few_rows_by_pairs_of_panels() {
 /// The same bits beside no other row and beside fifty, in blocks of every size.
 #[test]
 fn a_row_does_not_depend_on_the_others() {
-    let kernels = [("plain", plain("m", "70", "19"), 70), ("gelu", full("m", "96", "19"), 96)];
-    for (name, kernel, n) in kernels {
-        let whole = packed_case(name, kernel, &[("m", 50)], 19);
-        let lowered = lower(&whole.kernel).unwrap();
-        let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered.def)]).unwrap());
-        for variant in variants() {
-            let f = library.kernel("k", variant);
-            let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
-            for m in (1..=17).chain([47, 48, 49]) {
-                let first_rows = |t: &Tensor, c: &Container| match c.dims.first().and_then(Dim::as_symbol) {
-                    Some("m") => {
-                        let (columns, all) = (t.dims()[1], t.to_vec::<f32>().unwrap());
-                        Tensor::from_vec(vec![m, columns], all[..m * columns].to_vec())
-                    }
-                    _ => t.clone(),
-                };
-                let reads = whole.reads.iter().zip(&whole.kernel.reads).map(|(t, c)| first_rows(t, c)).collect();
-                let symbols = vec![("m", m as i64)];
-                let kernel = whole.kernel.clone();
-                let some = Case { name: name.into(), kernel, symbols, reads, absolute: 0.0, relative: 0.0 };
-                let (got, _) = run(f, &lowered, &some, i64::MAX / 2);
-                assert!(got[0][..] == expected[0][..m * n * 4], "{name} {}: {m} rows", variant.name());
-            }
+    rows_are_independent("plain", plain("m", "70", "19"), 70);
+    rows_are_independent("gelu", full("m", "96", "19"), 96);
+}
+
+/// Of a kernel over rows `m` with `n` columns.
+pub fn rows_are_independent(name: &str, kernel: Kernel, n: usize) {
+    let whole = packed_case(name, kernel, &[("m", 50)], 19);
+    let lowered = lower(&whole.kernel).unwrap();
+    let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered.def)]).unwrap());
+    for variant in variants() {
+        let f = library.kernel("k", variant);
+        let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
+        for m in (1..=17).chain([47, 48, 49]) {
+            let first_rows = |t: &Tensor, c: &Container| match c.dims.first().and_then(Dim::as_symbol) {
+                Some("m") => {
+                    let (columns, all) = (t.dims()[1], t.to_vec::<f32>().unwrap());
+                    Tensor::from_vec(vec![m, columns], all[..m * columns].to_vec())
+                }
+                _ => t.clone(),
+            };
+            let reads = whole.reads.iter().zip(&whole.kernel.reads).map(|(t, c)| first_rows(t, c)).collect();
+            let symbols = vec![("m", m as i64)];
+            let kernel = whole.kernel.clone();
+            let some = Case { name: name.into(), kernel, symbols, reads, absolute: 0.0, relative: 0.0 };
+            let (got, _) = run(f, &lowered, &some, i64::MAX / 2);
+            assert!(got[0][..] == expected[0][..m * n * 4], "{name} {}: {m} rows", variant.name());
         }
     }
 }

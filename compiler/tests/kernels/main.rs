@@ -12,6 +12,7 @@ mod ptx;
 mod ptx_forms;
 mod ptx_movement;
 mod scalar;
+mod two_sums;
 
 /// Checks every case as machine code and as PTX.
 fn check(cases: Vec<harness::Case>) {

@@ -1,7 +1,7 @@
 //! `func.func` of flow operations  <=>  `Program`; `flow.kernel`  <=>  `Kernel`
 
 use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-use super::program::{FlowOp, Id, Program, Source, Step, TensorValue, Window};
+use super::program::{FlowOp, Id, Program, Source, State, Step, TensorValue, Window};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
@@ -39,19 +39,6 @@ fn memlet(op: Operation, which: &str) -> Reading<Memlet> {
     Ok(Memlet { container, index: dims_attr(op, "index")? })
 }
 
-/// The operand that the last result begins as is the last one; the kernel does not read it.
-fn updates(op: Operation) -> bool {
-    op.attr("updates").is_some()
-}
-
-fn read_operands(op: Operation) -> Vec<Val> {
-    let mut operands = op.operands();
-    if updates(op) {
-        operands.pop();
-    }
-    operands
-}
-
 /// Reads a `flow.kernel` and checks it.
 pub fn read_kernel(op: Operation) -> Reading<Kernel> {
     let containers = |values: Vec<Val>| values.iter().map(|v| container_of(v.ty())).collect::<Reading<Vec<_>>>();
@@ -59,7 +46,7 @@ pub fn read_kernel(op: Operation) -> Reading<Kernel> {
         outer: dims_attr(op, "outer")?,
         inner: dims_attr(op, "inner")?,
         deep: if op.attr("deep").is_some() { dims_attr(op, "deep")? } else { vec![] },
-        reads: containers(read_operands(op))?,
+        reads: containers(op.operands())?,
         writes: containers(op.results())?,
         body: vec![],
         stores: vec![],
@@ -104,35 +91,11 @@ fn read_statement(op: Operation, args: Vec<usize>) -> Reading<Body> {
 }
 
 pub fn verify_kernel(op: Operation) -> Reading<()> {
-    let kernel = read_kernel(op)?;
-    if !updates(op) {
-        return Ok(());
-    }
-    let begun = op.operands().last().map(|v| container_of(v.ty())).ok_or("there is nothing to update")??;
-    match kernel.writes.last() {
-        Some(result) if begins(&begun, result) => Ok(()),
-        Some(_) | None => Err("the last result has no capacity in which the last operand lies".into()),
-    }
+    read_kernel(op).map(|_| ())
 }
 
-/// The same memory can hold both: they differ at most in how much of the capacity they fill.
-fn begins(begun: &Container, result: &Container) -> bool {
-    let Layout::Capacity { axis, .. } = &result.layout else { return false };
-    let same = |i: usize| i == *axis || begun.dims[i] == result.dims[i];
-    begun.layout == result.layout
-        && begun.dtype == result.dtype
-        && begun.dims.len() == result.dims.len()
-        && (0..result.dims.len()).all(same)
-}
-
-/// A detached `flow.kernel` over the given operands, the last of which is the container to update, where there is one.
-pub fn write_kernel(
-    cx: Context,
-    kernel: &Kernel,
-    operands: &[Val],
-    update: Option<Val>,
-    origins: &[String],
-) -> Result<Operation> {
+/// A detached `flow.kernel` over the given operands.
+pub fn write_kernel(cx: Context, kernel: &Kernel, operands: &[Val], origins: &[String]) -> Result<Operation> {
     let block = Block::new(cx, &[]);
     let mut values: Vec<Val> = vec![];
     for statement in &kernel.body {
@@ -150,9 +113,7 @@ pub fn write_kernel(
     if !kernel.deep.is_empty() {
         attrs.push(("deep", cx.strs(&kernel.deep)));
     }
-    attrs.extend(update.map(|_| ("updates", cx.unit())));
-    let operands: Vec<Val> = operands.iter().copied().chain(update).collect();
-    let (operands, regions) = (operands.as_slice(), [block]);
+    let regions = [block];
     cx.build(Parts { name: "flow.kernel", operands, results: &results, attrs: &attrs, regions: &regions, origins })
 }
 
@@ -208,12 +169,34 @@ pub fn write_window(cx: Context, w: &Window) -> Attr {
     cx.i64s(&[w.offset, w.stride_k, w.stride_n])
 }
 
+/// `"0 1 kept"`: output 1 continues input 0, of which `kept` positions stay where they are.
+pub fn write_states(cx: Context, states: &[State]) -> Attr {
+    let text = |s: &State| {
+        let kept = s.kept.as_ref().map_or(String::new(), |kept| format!(" {kept}"));
+        format!("{} {}{kept}", s.input, s.output)
+    };
+    cx.strs(&states.iter().map(text).collect::<Vec<_>>())
+}
+
+pub fn read_states(attr: Option<Attr>) -> Result<Vec<State>> {
+    let state = |text: &String| {
+        let (input, rest) = text.split_once(' ')?;
+        let (output, kept) =
+            rest.split_once(' ').map_or((rest, None), |(output, kept)| (output, Some(kept.to_string())));
+        Some(State { input: input.parse().ok()?, output: output.parse().ok()?, kept })
+    };
+    let texts = attr.and_then(Attr::as_strs).unwrap_or_default();
+    let states: Option<Vec<State>> = texts.iter().map(state).collect();
+    states.ok_or_else(|| Error::defect("a state is an input, an output and what counts the kept positions"))
+}
+
 impl Program {
     pub fn read(function: Operation) -> Result<Program> {
         let name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
         let symbols = sdx_ir::read_symbols(function.attr("sdx.symbols"))?;
         let checks = sdx_ir::read_checks(function.attr("sdx.checks"))?;
-        let mut program = Program { name, symbols, checks, ..Program::default() };
+        let states = read_states(function.attr("sdx.states"))?;
+        let mut program = Program { name, symbols, checks, states, ..Program::default() };
         let body = function.block(0).ok_or_else(|| Error::defect("a function has no body"))?;
         let mut ids: HashMap<usize, Id> = HashMap::new();
         for (argument, name) in body.arguments().into_iter().zip(sdx_ir::argument_names(function)) {
@@ -235,9 +218,7 @@ impl Program {
                 results.push(id);
             }
             let flow_op = read_op(op).map_err(Error::defect)?;
-            let mut args = args;
-            let update = if updates(op) { args.pop() } else { None };
-            program.steps.push(Step { op: flow_op, args, update, results, origins: op.origins() });
+            program.steps.push(Step { op: flow_op, args, results, origins: op.origins() });
         }
         Ok(program)
     }
@@ -251,9 +232,7 @@ impl Program {
             let results: Vec<Type> = step.results.iter().map(|r| container_type(cx, &self.containers[*r])).collect();
             let parts = Parts { operands: &operands, results: &results, origins: &step.origins, ..Parts::default() };
             let op = match &step.op {
-                FlowOp::Kernel(kernel) => {
-                    write_kernel(cx, kernel, &operands, step.update.map(|id| values[&id]), &step.origins)?
-                }
+                FlowOp::Kernel(kernel) => write_kernel(cx, kernel, &operands, &step.origins)?,
                 FlowOp::Param { source, window } => {
                     let mut attrs = write_source(cx, source);
                     attrs.extend(window.iter().map(|w| ("window", write_window(cx, w))));
@@ -275,11 +254,14 @@ impl Program {
         let inputs: Vec<String> = self.inputs.iter().map(|(n, _)| n.clone()).collect();
         let outputs: Vec<&String> = self.outputs.iter().map(|(n, _)| n).collect();
         let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
-        let attrs = vec![
+        let mut attrs = vec![
             ("sdx.symbols", sdx_ir::write_symbols(cx, &self.symbols)),
             ("sdx.checks", sdx_ir::write_checks(cx, &self.checks)),
             ("sdx.results", cx.strs(&outputs)),
         ];
+        if !self.states.is_empty() {
+            attrs.push(("sdx.states", write_states(cx, &self.states)));
+        }
         sdx_ir::build_function(cx, &self.name, body, &inputs, &types, attrs)
     }
 }

@@ -93,7 +93,7 @@ pub enum Class {
     Map,
     /// Reductions with elementwise neighbours.
     Normalise,
-    /// One sum of products of two loads; everything after it is an epilogue at row level.
+    /// Sums of products of two loads, all with one factor in common; everything after them is an epilogue at row level.
     Contract,
     /// Sums at each inner point, of which reductions are made.
     Attention,
@@ -159,16 +159,22 @@ impl Kernel {
         if !self.deep.is_empty() {
             return Class::Attention;
         }
-        let mut reduces = self.body.iter().filter(|s| matches!(s.body, Body::Reduce { .. }));
-        match (reduces.next(), reduces.next()) {
-            (None, _) => Class::Map,
-            (Some(Statement { body: Body::Reduce { f: ReduceFn::Add, arg }, .. }), None)
-                if self.is_product(*arg) && self.contraction_is_whole() =>
-            {
-                Class::Contract
-            }
-            (Some(_), _) => Class::Normalise,
+        if !self.body.iter().any(|s| matches!(s.body, Body::Reduce { .. })) {
+            return Class::Map;
         }
+        match self.sums() {
+            Some(sums) if self.contraction_is_whole(&sums) => Class::Contract,
+            Some(_) | None => Class::Normalise,
+        }
+    }
+
+    /// What is summed, where every reduction is a sum.
+    fn sums(&self) -> Option<Vec<usize>> {
+        let reduced = |s: &Statement| match s.body {
+            Body::Reduce { f, arg } => Some((f == ReduceFn::Add).then_some(arg)),
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_) => None,
+        };
+        self.body.iter().filter_map(reduced).collect()
     }
 
     /// Statement `k` multiplies two unguarded loads, one of which is reused over an outer variable: without reuse (a
@@ -191,10 +197,17 @@ impl Kernel {
         }
     }
 
-    /// Nothing at point level but the two loads and their product, and no store at point level.
-    fn contraction_is_whole(&self) -> bool {
+    /// All sums are of products that have one load in common, nothing else is at point level, and nothing there is
+    /// stored.
+    fn contraction_is_whole(&self, sums: &[usize]) -> bool {
         let levels = self.levels();
-        levels.iter().filter(|l| **l == Level::Point).count() <= 3
+        let factors = |k: &usize| match &self.body[*k].body {
+            Body::Apply { args, .. } => args.as_slice(),
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_) | Body::Reduce { .. } => &[],
+        };
+        sums.iter().all(|k| self.is_product(*k))
+            && factors(&sums[0]).iter().any(|f| sums.iter().all(|k| factors(k).contains(f)))
+            && levels.iter().filter(|l| **l == Level::Point).count() <= 1 + 2 * sums.len()
             && self.stores.iter().all(|s| levels[s.value] == Level::Row)
     }
 

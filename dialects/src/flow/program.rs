@@ -66,11 +66,20 @@ pub struct Window {
 pub struct Step {
     pub op: FlowOp,
     pub args: Vec<Id>,
-    /// The last result of this kernel begins as this container: it takes over its memory and content, and the kernel
-    /// writes only what lies outside its dimensions. No other step reads it.
-    pub update: Option<Id>,
     pub results: Vec<Id>,
     pub origins: Vec<String>,
+}
+
+/// An output that continues an input, and may do so in its memory. The containers of both say along which axis, and how
+/// many positions there is room for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Among the inputs.
+    pub input: usize,
+    /// Among the outputs.
+    pub output: usize,
+    /// The symbol of kind `Kept` that counts the positions which need not be written; absent where there never are any.
+    pub kept: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -82,6 +91,7 @@ pub struct Program {
     pub steps: Vec<Step>,
     pub symbols: BTreeMap<String, Symbol>,
     pub checks: Vec<Equality>,
+    pub states: Vec<State>,
 }
 
 impl Program {
@@ -105,7 +115,7 @@ impl Program {
     pub fn consumers(&self) -> Vec<Vec<usize>> {
         let mut out = vec![vec![]; self.containers.len()];
         for (i, step) in self.steps.iter().enumerate() {
-            for &a in step.args.iter().chain(&step.update) {
+            for &a in &step.args {
                 if out[a].last() != Some(&i) {
                     out[a].push(i);
                 }

@@ -49,7 +49,9 @@ impl<'g> Symbols<'g> {
     pub fn from_inputs(declared: Signature<'g>, inputs: &[(String, Tensor)]) -> Result<Symbols<'g>> {
         check_names(&declared, inputs)?;
         let checked = vec![false; declared.checks.len()];
-        let mut symbols = Symbols { declared: declared.clone(), values: BTreeMap::new(), checked };
+        let kept = declared.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Kept);
+        let values = kept.map(|(name, _)| (name.clone(), 0)).collect();
+        let mut symbols = Symbols { declared: declared.clone(), values, checked };
         for &(name, dtype, dims) in &declared.inputs {
             let tensor = input(inputs, name)?;
             if tensor.dtype() != dtype {
@@ -83,6 +85,7 @@ impl<'g> Symbols<'g> {
                 SymbolKind::Input => symbols.get(name),
                 // It may wait for data; then it is but a name.
                 SymbolKind::Derived { equals, .. } => equals.eval(&|s| symbols.get(s)).ok(),
+                SymbolKind::Kept => Some(0),
                 // Where elements lie is no matter of values.
                 SymbolKind::Data | SymbolKind::Capacity => None,
             };

@@ -35,25 +35,14 @@ pub struct Touched {
 /// and E0202 for extents, E0204 for a symbol without value; E0901 where the kernel itself is wrong: an index out of
 /// range by construction, an element written twice or never, types that do not fit.
 pub fn run_kernel(kernel: &Kernel, symbols: &dyn Fn(&str) -> Option<i64>, reads: &[Tensor]) -> Result<Vec<Tensor>> {
-    run_update(kernel, symbols, reads, None)
+    run_counted(kernel, symbols, reads, None)
 }
 
-/// The same where the last result begins as another tensor: the kernel writes what lies outside that one's dimensions.
-pub fn run_update(
-    kernel: &Kernel,
-    symbols: &dyn Fn(&str) -> Option<i64>,
-    reads: &[Tensor],
-    update: Option<&Tensor>,
-) -> Result<Vec<Tensor>> {
-    run_counted(kernel, symbols, reads, update, None)
-}
-
-/// As [`run_update`], and counts what it touches where that is asked for.
+/// The same, and counts what it touches where that is asked for.
 pub fn run_counted(
     kernel: &Kernel,
     symbols: &dyn Fn(&str) -> Option<i64>,
     reads: &[Tensor],
-    update: Option<&Tensor>,
     count: Option<&mut Touched>,
 ) -> Result<Vec<Tensor>> {
     check_form(kernel)?;
@@ -62,10 +51,6 @@ pub fn run_counted(
         program.seen = reads.iter().map(|t| vec![Cell::new(false); t.len()]).collect();
     }
     let mut results = kernel.writes.iter().map(|c| Written::new(c, symbols)).collect::<Result<Vec<_>>>()?;
-    if let Some(tensor) = update {
-        let last = results.last_mut().ok_or_else(|| Error::defect("a kernel without results updates nothing"))?;
-        last.begin_as(tensor)?;
-    }
     let mut outer = vec![0i64; program.outer.len()];
     let n_points: usize = program.outer.iter().product();
     let (mut values, mut moved) = (vec![], 0);
@@ -76,7 +61,7 @@ pub fn run_counted(
     if let Some(count) = count {
         let marked = |seen: &Vec<Cell<bool>>| seen.iter().filter(|s| s.get()).count();
         count.reads = program.seen.iter().map(marked).collect();
-        count.writes = results.iter().map(|w| w.done.iter().filter(|done| **done).count() - w.begun).collect();
+        count.writes = results.iter().map(|w| w.done.iter().filter(|done| **done).count()).collect();
     }
     results.into_iter().enumerate().map(|(i, w)| w.finish(i)).collect()
 }
@@ -443,48 +428,13 @@ struct Written {
     dims: Vec<usize>,
     values: Numbers,
     done: Vec<bool>,
-    /// Elements that it had from the beginning.
-    begun: usize,
 }
 
 impl Written {
     fn new(container: &Container, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Written> {
         let dims = container_dims(container, symbols)?;
         let n = element_count(&dims).unwrap_or(0);
-        Ok(Written {
-            dtype: container.dtype,
-            dims,
-            values: Numbers::zeros(container.dtype, n),
-            done: vec![false; n],
-            begun: 0,
-        })
-    }
-
-    /// Takes over a tensor that is nowhere larger.
-    fn begin_as(&mut self, tensor: &Tensor) -> Result<()> {
-        let fits = tensor.dtype() == self.dtype
-            && tensor.rank() == self.dims.len()
-            && tensor.dims().iter().zip(&self.dims).all(|(a, b)| a <= b);
-        if !fits {
-            let message =
-                format!("{} {:?} does not begin {} {:?}", tensor.dtype(), tensor.dims(), self.dtype, self.dims);
-            return Err(Error::defect(message));
-        }
-        let values = Numbers::read(tensor)?;
-        self.begun = tensor.len();
-        let mut from = 0;
-        let mut put = |at: usize| {
-            self.done[at] = true;
-            match (&mut self.values, &values) {
-                (Numbers::Float(out), Numbers::Float(x)) => out[at] = x[from],
-                (Numbers::Int(out), Numbers::Int(x)) => out[at] = x[from],
-                // One element type has one kind of numbers.
-                (Numbers::Float(_), Numbers::Int(_)) | (Numbers::Int(_), Numbers::Float(_)) => {}
-            }
-            from += 1;
-        };
-        super::movement::walk(tensor.dims(), 0, &strides(&self.dims), &mut put);
-        Ok(())
+        Ok(Written { dtype: container.dtype, dims, values: Numbers::zeros(container.dtype, n), done: vec![false; n] })
     }
 
     fn put(&mut self, at: usize, value: &Numbers, p: usize, result: usize) -> Result<()> {

@@ -3,7 +3,7 @@
 //! A packed container has the value of its logical matrix: layout changes where elements are, not what they are.
 
 use super::bind::{self, Symbols};
-use super::{Touched, extents, run_counted, run_update};
+use super::{Touched, extents, run_counted, run_kernel};
 use crate::flow::{FlowOp, Kernel, Program, Source, Step, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
@@ -29,7 +29,7 @@ pub fn count_program(
 ) -> Result<Vec<(String, Tensor)>> {
     run_program_by(program, params, inputs, &mut |call| {
         let mut touched = Touched::default();
-        let results = run_counted(call.kernel, call.symbols, call.args, call.update, Some(&mut touched))?;
+        let results = run_counted(call.kernel, call.symbols, call.args, Some(&mut touched))?;
         each(call.step, &touched, call.symbols);
         Ok(results)
     })
@@ -42,13 +42,11 @@ pub struct KernelCall<'a> {
     pub kernel: &'a Kernel,
     pub symbols: &'a dyn Fn(&str) -> Option<i64>,
     pub args: &'a [Tensor],
-    /// What its last result begins as.
-    pub update: Option<&'a Tensor>,
 }
 
 impl KernelCall<'_> {
     pub fn interpret(&self) -> Result<Vec<Tensor>> {
-        run_update(self.kernel, self.symbols, self.args, self.update)
+        run_kernel(self.kernel, self.symbols, self.args)
     }
 }
 
@@ -67,16 +65,8 @@ pub fn run_program_by(
     for (i, step) in program.steps.iter().enumerate() {
         let args = step.args.iter().map(|&a| values[a].clone()).collect::<Option<Vec<Tensor>>>();
         let args = args.ok_or_else(|| Error::defect("an operand has no value yet").node(label(i, step)))?;
-        let update = match step.update {
-            Some(id) => {
-                Some(values[id].as_ref().ok_or_else(|| Error::defect("an update of nothing").node(label(i, step)))?)
-            }
-            None => None,
-        };
         let results = match &step.op {
-            FlowOp::Kernel(kernel) => {
-                run(&KernelCall { step: i, kernel, symbols: &|s| symbols.get(s), args: &args, update })
-            }
+            FlowOp::Kernel(kernel) => run(&KernelCall { step: i, kernel, symbols: &|s| symbols.get(s), args: &args }),
             FlowOp::Param { source, window: None } => joined(source, params).map(|t| vec![t]),
             FlowOp::Param { source, window: Some(w) } => dims(program, step, &symbols)
                 .and_then(|dims| windowed(&joined(source, params)?, w, &dims))
@@ -170,7 +160,7 @@ mod tests {
     }
 
     fn step(op: FlowOp, args: &[usize], results: &[usize]) -> Step {
-        Step { op, args: args.to_vec(), update: None, results: results.to_vec(), origins: vec![] }
+        Step { op, args: args.to_vec(), results: results.to_vec(), origins: vec![] }
     }
 
     fn weights(name: &str) -> Result<Tensor> {

@@ -1,9 +1,10 @@
 //! `plan.kernel …` and `plan.entry …`  <=>  `Plan`
 
-use super::program::{Action, Buffer, Entry, Plan, State, Step};
+use super::program::{Action, Buffer, Entry, Plan, Step};
 use crate::flow::TensorValue;
 use crate::flow::ir::{
-    container_of, container_type, read_kernel, read_source, read_window, write_kernel, write_source, write_window,
+    container_of, container_type, read_kernel, read_source, read_states, read_window, write_kernel, write_source,
+    write_states, write_window,
 };
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::sdx::ir as sdx_ir;
@@ -17,7 +18,7 @@ impl Plan {
         for (symbol, kernel) in &self.kernels {
             let types: Vec<Type> = kernel.reads.iter().map(|c| container_type(cx, c)).collect();
             let body = Block::new(cx, &types);
-            body.push(write_kernel(cx, kernel, &body.arguments(), None, &[])?);
+            body.push(write_kernel(cx, kernel, &body.arguments(), &[])?);
             let attrs = [("sym_name", cx.str(symbol))];
             out.push(cx.build(Parts { name: "plan.kernel", attrs: &attrs, regions: &[body], ..Parts::default() })?);
         }
@@ -46,8 +47,7 @@ impl Plan {
             ("arena_bytes", cx.str(&arena)),
         ];
         if !entry.states.is_empty() {
-            let pairs: Vec<i64> = entry.states.iter().flat_map(|s| [s.input as i64, s.output as i64]).collect();
-            attrs.push(("states", cx.i64s(&pairs)));
+            attrs.push(("states", write_states(cx, &entry.states)));
         }
         cx.build(Parts { name: "plan.entry", attrs: &attrs, regions: &[body], ..Parts::default() })
     }
@@ -56,13 +56,12 @@ impl Plan {
         let operands: Vec<Val> = step.buffers().iter().map(|&b| values[b]).collect();
         let parts = Parts { operands: &operands, origins: &step.origins, ..Parts::default() };
         match &step.action {
-            Action::Launch { kernel, params, grid, carries, .. } => {
-                let mut attrs = vec![
+            Action::Launch { kernel, params, grid, .. } => {
+                let attrs = vec![
                     ("kernel", cx.symbol(&self.kernels[*kernel].0)),
                     ("grid", cx.str(&grid.to_string())),
                     ("params", cx.strs(params)),
                 ];
-                attrs.extend(carries.map(|state| ("carries", cx.i64(state as i64))));
                 cx.build(Parts { name: "plan.launch", attrs: &attrs, ..parts })
             }
             Action::Copy { .. } => cx.build(Parts { name: "plan.copy", ..parts }),
@@ -96,7 +95,7 @@ fn read_entry(op: Operation, kernels: &HashMap<String, usize>) -> Result<Entry> 
         name: text(op, "sym_name")?,
         symbols: sdx_ir::read_symbols(op.attr("symbols"))?,
         checks: sdx_ir::read_checks(op.attr("checks"))?,
-        states: read_states(op)?,
+        states: read_states(op.attr("states"))?,
         arena_bytes: if arena.is_empty() { None } else { Some(Dim::parse(&arena)?) },
         ..Entry::default()
     };
@@ -115,15 +114,11 @@ fn read_entry(op: Operation, kernels: &HashMap<String, usize>) -> Result<Entry> 
                 let symbol = op.attr("kernel").and_then(Attr::as_symbol).unwrap_or_default();
                 let unknown = || Error::user("E0104", format!("the plan launches `{symbol}`, which is not there"));
                 let params = op.attr("params").and_then(Attr::as_strs).unwrap_or_default();
-                let carries = op.attr("carries").and_then(Attr::as_i64);
-                let state = |i: i64| usize::try_from(i).ok().filter(|i| *i < entry.states.len());
-                let no_state = || Error::defect("a launch carries a state that is not there");
                 Action::Launch {
                     kernel: *kernels.get(&symbol).ok_or_else(unknown)?,
                     buffers,
                     params: params.iter().map(|p| Dim::parse(p)).collect::<Result<_>>()?,
                     grid: Dim::parse(&text(op, "grid")?)?,
-                    carries: carries.map(|i| state(i).ok_or_else(no_state)).transpose()?,
                 }
             }
             (other, _) => return Err(Error::defect(format!("`{other}` is no step of a plan"))),
@@ -131,16 +126,6 @@ fn read_entry(op: Operation, kernels: &HashMap<String, usize>) -> Result<Entry> 
         entry.steps.push(Step { action, origins: op.origins() });
     }
     Ok(entry)
-}
-
-fn read_states(op: Operation) -> Result<Vec<State>> {
-    let pairs = op.attr("states").and_then(Attr::as_i64s).unwrap_or_default();
-    let state = |pair: &[i64]| match pair {
-        &[input, output] => Some(State { input: usize::try_from(input).ok()?, output: usize::try_from(output).ok()? }),
-        _ => None,
-    };
-    let all: Option<Vec<State>> = pairs.chunks(2).map(state).collect();
-    all.ok_or_else(|| Error::defect("`states` are pairs of an input and an output"))
 }
 
 fn text(op: Operation, name: &str) -> Result<String> {

@@ -3,4 +3,4 @@
 pub mod ir;
 pub mod program;
 
-pub use program::{Action, Buffer, Entry, Plan, State, Step};
+pub use program::{Action, Buffer, Entry, Plan, Step};

@@ -1,6 +1,6 @@
 //! `plan.entry`s and the `plan.kernel`s that they launch, as plain data
 
-use crate::flow::{Container, Kernel, Source, TensorValue, Window};
+use crate::flow::{Container, Kernel, Source, State, TensorValue, Window};
 use crate::sdx::{Equality, Symbol};
 use sardonyx_runtime::Dim;
 use std::collections::BTreeMap;
@@ -41,8 +41,6 @@ pub enum Action {
         buffers: Vec<usize>,
         params: Vec<Dim>,
         grid: Dim,
-        /// It copies the input of this state to its output, and does nothing else.
-        carries: Option<usize>,
     },
     Copy {
         from: usize,
@@ -65,16 +63,6 @@ impl Step {
             Action::Copy { from, to } => vec![*from, *to],
         }
     }
-}
-
-/// An output that continues an input in its memory. The containers of both say along which axis, and how many positions
-/// there is room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
-    /// Among the entry's inputs.
-    pub input: usize,
-    /// Among the entry's outputs.
-    pub output: usize,
 }
 
 /// An entry point.

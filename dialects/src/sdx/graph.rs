@@ -200,6 +200,9 @@ pub enum SymbolKind {
     Data,
     /// Positions that the memory of a state has room for: no dimension has it, only sizes and strides in memory.
     Capacity,
+    /// Positions of a state that a call leaves where they are, because past and result are one memory; 0 in any other
+    /// call, which is what a program means.
+    Kept,
     /// A name of the model that the ONNX node `why` needs to equal an expression of the other symbols. No type uses it;
     /// a call must keep its range, and users may write it.
     Derived { equals: Dim, why: String },

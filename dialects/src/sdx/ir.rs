@@ -94,6 +94,7 @@ fn write_symbol(name: &str, s: &Symbol) -> String {
         SymbolKind::Input => format!("input {name} {}..{hi}", s.lo),
         SymbolKind::Data => format!("data {name} {}..{hi}", s.lo),
         SymbolKind::Capacity => format!("capacity {name} {}..{hi}", s.lo),
+        SymbolKind::Kept => format!("kept {name} {}..{hi}", s.lo),
         SymbolKind::Derived { equals, why } => {
             format!("derived {}..{hi} {} = {equals} : {why}", s.lo, Dim::symbol(name))
         }
@@ -109,11 +110,12 @@ fn read_symbol(text: &str) -> Option<(String, Symbol)> {
             let (equals, why) = split_after_dim(rest, " : ")?;
             (name.as_symbol()?.to_string(), SymbolKind::Derived { equals, why: why.into() }, range)
         }
-        "input" | "data" | "capacity" => {
+        "input" | "data" | "capacity" | "kept" => {
             let (name, range) = rest.rsplit_once(' ')?;
             let kind = match kind {
                 "input" => SymbolKind::Input,
                 "data" => SymbolKind::Data,
+                "kept" => SymbolKind::Kept,
                 _ => SymbolKind::Capacity,
             };
             (name.to_string(), kind, range)

@@ -79,12 +79,8 @@ impl Move {
                     || program.steps[producer].results.iter().any(|r| program.is_output(*r));
                 stays && inline_maps::is_legal(program, uses, producer, consumer)
             }
-            Move::Epilogue { producer, consumer } => {
-                free(program, producer) && fuse_epilogues::matches(program, uses, producer, consumer).is_ok()
-            }
-            Move::Rows { producer, consumer } => {
-                free(program, producer) && fuse_reductions::matches(program, uses, producer, consumer).is_ok()
-            }
+            Move::Epilogue { producer, consumer } => fuse_epilogues::matches(program, uses, producer, consumer).is_ok(),
+            Move::Rows { producer, consumer } => fuse_reductions::matches(program, uses, producer, consumer).is_ok(),
         }
     }
 
@@ -114,11 +110,6 @@ impl Move {
     }
 }
 
-/// What goes on in a state's memory is written there: nothing else may come to depend on when.
-fn free(program: &Program, producer: usize) -> bool {
-    program.steps[producer].update.is_none()
-}
-
 fn readers(program: &Program, uses: &Uses, producer: usize) -> Vec<usize> {
     let mut readers: Vec<usize> =
         program.steps[producer].results.iter().flat_map(|&r| uses.consumers[r].iter().copied()).collect();
@@ -132,5 +123,5 @@ pub fn may_meet(program: &Program, producer: usize, consumer: usize) -> bool {
     let (Some(p), Some(c)) = (kernel(&program.steps[producer]), kernel(&program.steps[consumer])) else { return false };
     let opaque = p.class() == Class::Attention || c.class() == Class::Attention;
     let streams = c.class() == Class::Contract;
-    free(program, producer) && !opaque && !(streams && p.class() != Class::Map)
+    !opaque && !(streams && p.class() != Class::Map)
 }

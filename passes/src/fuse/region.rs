@@ -77,7 +77,7 @@ impl Region {
         // Which of the region's containers each container outside was computed from.
         let mut from: HashMap<Id, BTreeSet<Id>> = HashMap::new();
         for step in &program.steps[first..=last] {
-            let sources = step.args.iter().chain(&step.update);
+            let sources = step.args.iter();
             if inside(step) {
                 for id in sources {
                     builder.read(program, *id, from.get(id));
@@ -95,7 +95,7 @@ impl Region {
                 step.results.iter().for_each(|r| drop(from.insert(*r, reached.clone())));
             }
         }
-        let read_outside = program.steps.iter().filter(|s| !inside(s)).flat_map(|s| s.args.iter().chain(&s.update));
+        let read_outside = program.steps.iter().filter(|s| !inside(s)).flat_map(|s| &s.args);
         let read_outside: BTreeSet<Id> =
             read_outside.chain(program.outputs.iter().map(|(_, id)| id)).copied().collect();
         for id in written.intersection(&read_outside) {
@@ -117,7 +117,6 @@ impl Region {
         let steps = merged.steps.iter().filter(|s| kernel(s).is_some()).map(|s| Step {
             args: global(&s.args),
             results: global(&s.results),
-            update: s.update.map(|id| self.outside[id]),
             ..s.clone()
         });
         let inside = |step: &Step| step.results.iter().any(|r| self.written.contains(r));
@@ -160,7 +159,7 @@ impl Builder {
             Some(sources) => {
                 let args = sources.iter().map(|id| self.local(program, *id)).collect();
                 let (results, origins) = (vec![local], vec![]);
-                self.program.steps.push(Step { op: FlowOp::View, args, update: None, results, origins });
+                self.program.steps.push(Step { op: FlowOp::View, args, results, origins });
             }
         }
     }
@@ -168,13 +167,12 @@ impl Builder {
     fn step(&mut self, program: &Program, step: &Step) {
         let locals = |b: &mut Builder, ids: &[Id]| ids.iter().map(|id| b.local(program, *id)).collect::<Vec<_>>();
         let (args, results) = (locals(self, &step.args), locals(self, &step.results));
-        let update = step.update.map(|id| self.local(program, id));
-        self.program.steps.push(Step { op: step.op.clone(), args, update, results, origins: step.origins.clone() });
+        self.program.steps.push(Step { op: step.op.clone(), args, results, origins: step.origins.clone() });
     }
 }
 
 /// What a region's steps are, whatever they come from.
 pub fn key(program: &Program) -> String {
-    let one = |s: &Step| format!("{:?} {:?} {:?} {:?}\n", s.op, s.args, s.update, s.results);
+    let one = |s: &Step| format!("{:?} {:?} {:?}\n", s.op, s.args, s.results);
     program.steps.iter().map(one).collect()
 }

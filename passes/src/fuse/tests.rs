@@ -78,7 +78,7 @@ impl Draft {
         };
         kernel.check().unwrap();
         let op = FlowOp::Kernel(Box::new(kernel));
-        self.program.steps.push(Step { op, args: args.to_vec(), update: None, results: vec![result], origins: vec![] });
+        self.program.steps.push(Step { op, args: args.to_vec(), results: vec![result], origins: vec![] });
         self.values.push(result);
     }
 

@@ -23,7 +23,7 @@ pub use def::KernelDef;
 pub use eval::Variant;
 pub use footprint::Footprint;
 pub use linear::{Lowered, lower};
-pub use packing::{Packable, packable};
+pub use packing::{Packable, PackedFactor, packable};
 
 use asm::Asm;
 use eval::Cx;

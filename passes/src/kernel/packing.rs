@@ -2,74 +2,133 @@
 
 use super::contract::WIDTH;
 use super::linear::lower;
-use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet};
+use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{DType, Dim};
 
-/// How to pack an operand: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, zero where 32p + j ≥ n.
+/// How to pack operands: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, zero where 32p + j ≥ n.
 #[derive(Clone, Debug)]
 pub struct Packable {
-    /// Index into the kernel's reads.
-    pub operand: usize,
-    pub offset: i64,
-    pub stride_k: i64,
-    pub stride_n: i64,
+    /// One for each sum; two may be parts of one operand.
+    pub factors: Vec<PackedFactor>,
     pub k: i64,
     pub n: i64,
     pub width: i64,
-    /// Reads the packed container, of dims [k, n], in the operand's place.
+    /// Reads the packed containers, of dims [k, n], in the factors' places.
     pub kernel: Kernel,
 }
 
-/// The operand of a contraction that would be read faster in panels, if it were constant; whether it is, the caller
-/// knows. It is read by one load, at an index that moves with all inner variables and with outer ones that the other
-/// factor does not have; all sizes are constant. `None` also where the packed kernel would get no fast path.
+/// A matrix within an operand.
+#[derive(Clone, Debug)]
+pub struct PackedFactor {
+    /// Index into the kernel's reads.
+    pub operand: usize,
+    /// That of the packed container in the new kernel: the same, or behind all others.
+    pub packed: usize,
+    pub offset: i64,
+    pub stride_k: i64,
+    pub stride_n: i64,
+}
+
+/// The factors of a contraction that would be read faster in panels, if they were constant; whether they are, the
+/// caller knows. Each is read by one load, at an index that moves with all inner variables and with outer ones that the
+/// common factor does not have; all sizes are constant. `None` also where the packed kernel would get no fast path.
 pub fn packable(kernel: &Kernel) -> Option<Packable> {
     if kernel.class() != Class::Contract {
         return None;
     }
-    let factors = kernel.body.iter().find_map(|s| match &s.body {
-        Body::Apply { f: ScalarFn::Mul, args } => Some([plain_load(kernel, args[0])?, plain_load(kernel, args[1])?]),
+    let products = kernel.body.iter().filter_map(|s| match &s.body {
+        Body::Reduce { arg, .. } => Some(*arg),
+        Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_) => None,
+    });
+    let factors = |k: usize| match &kernel.body[k].body {
+        Body::Apply { f: ScalarFn::Mul, args } => Some([args[0], args[1]]),
         Body::Load { .. }
         | Body::Const(_)
         | Body::Index(_)
         | Body::Apply { .. }
         | Body::Convert(_)
         | Body::Reduce { .. } => None,
-    })?;
+    };
+    let products: Vec<[usize; 2]> = products.map(factors).collect::<Option<_>>()?;
     let last_index = kernel.stores.first()?.memlet.index.last().cloned().unwrap_or(Dim::constant(0));
-    let [left, right] = factors;
-    let found = [(left, right), (right, left)].into_iter().filter_map(|(b, a)| pack(kernel, b, a));
+    let with = |common: usize| {
+        let of = |[left, right]: &[usize; 2]| if *left == common { *right } else { *left };
+        products.iter().all(|p| p.contains(&common)).then(|| pack(kernel, common, products.iter().map(of)))?
+    };
+    let [left, right] = products[0];
+    let found = [right, left].into_iter().filter_map(with);
     let blocked = |p: &Packable| lower(&p.kernel).is_ok_and(|l| l.def.is_blocked_contraction());
     // Lanes run along the columns of the result; where both factors qualify, that decides.
     let along_lanes = |p: &Packable| {
-        let Body::Load { memlet, .. } = &p.kernel.body[load_of(&p.kernel, p.operand)].body else { return false };
+        let load = &p.kernel.body[load_of(&p.kernel, p.factors[0].packed)].body;
+        let Body::Load { memlet, .. } = load else { return false };
         memlet.index[1].symbols().iter().any(|s| last_index.symbols().contains(s))
     };
     found.filter(blocked).max_by_key(along_lanes)
 }
 
-/// The index of a load and its memlet, where it is an f32 load without a guard.
-fn plain_load(kernel: &Kernel, k: usize) -> Option<(usize, &Memlet)> {
+/// The memlet of an f32 load without a guard.
+fn plain_load(kernel: &Kernel, k: usize) -> Option<&Memlet> {
     match &kernel.body[k].body {
-        Body::Load { memlet, guard: None } if kernel.body[k].dtype == DType::F32 => Some((k, memlet)),
+        Body::Load { memlet, guard: None } if kernel.body[k].dtype == DType::F32 => Some(memlet),
         _ => None,
     }
 }
 
 /// The first load of a container.
 fn load_of(kernel: &Kernel, container: usize) -> usize {
-    let reads = |s: &sardonyx_dialects::flow::Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == container);
+    let reads = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == container);
     kernel.body.iter().position(reads).unwrap_or(0)
 }
 
-fn pack(kernel: &Kernel, (b, memlet): (usize, &Memlet), (_, other): (usize, &Memlet)) -> Option<Packable> {
+/// The kernel with these loads from panels, which are the second factors of the sums.
+fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> Option<Packable> {
+    let other = plain_load(kernel, common)?;
+    let loads: Vec<usize> = loads.collect();
+    let mut packed = kernel.clone();
+    let (mut factors, mut sizes): (Vec<PackedFactor>, Vec<[i64; 2]>) = (vec![], vec![]);
+    for &load in &loads {
+        let memlet = plain_load(kernel, load)?;
+        let reads = |(k, s): (usize, &Statement)| {
+            matches!(&s.body, Body::Load { memlet: m, .. } if m.container == memlet.container).then_some(k)
+        };
+        let mut readers = kernel.body.iter().enumerate().filter_map(reads);
+        if !readers.all(|k| loads.contains(&k)) {
+            return None;
+        }
+        let matrix = matrix(kernel, memlet, other)?;
+        let dims = matrix.size.map(Dim::constant).to_vec();
+        let layout = Layout::Panels { width: WIDTH as usize };
+        let container = Container { dtype: DType::F32, dims, layout };
+        let taken = factors.iter().any(|f| f.operand == memlet.container);
+        let at = if taken { packed.reads.len() } else { memlet.container };
+        match taken {
+            true => packed.reads.push(container),
+            false => packed.reads[at] = container,
+        }
+        packed.body[load].body =
+            Body::Load { memlet: Memlet { container: at, index: matrix.index.to_vec() }, guard: None };
+        let [stride_k, stride_n] = matrix.strides;
+        let offset = matrix.offset;
+        factors.push(PackedFactor { operand: memlet.container, packed: at, offset, stride_k, stride_n });
+        sizes.push(matrix.size);
+    }
+    let [k, n] = sizes[0];
+    sizes.iter().all(|s| *s == [k, n]).then_some(Packable { factors, k, n, width: WIDTH, kernel: packed })
+}
+
+/// A load as a place in a matrix of k rows and n columns.
+struct Matrix {
+    offset: i64,
+    strides: [i64; 2],
+    size: [i64; 2],
+    index: [Dim; 2],
+}
+
+fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet) -> Option<Matrix> {
     let container = &kernel.reads[memlet.container];
-    let n_loads = kernel
-        .body
-        .iter()
-        .filter(|s| matches!(&s.body, Body::Load { memlet: m, .. } if m.container == memlet.container));
-    if n_loads.count() != 1 || container.layout != Layout::RowMajor {
+    if container.layout != Layout::RowMajor {
         return None;
     }
     let mut flat = Dim::constant(0);
@@ -102,13 +161,7 @@ fn pack(kernel: &Kernel, (b, memlet): (usize, &Memlet), (_, other): (usize, &Mem
     let (stride_k, k, k_index) = one_number(rows)?;
     let (stride_n, n, n_index) = one_number(columns)?;
     let offset = flat.as_const()?;
-    let mut packed = kernel.clone();
-    let dims = vec![Dim::constant(k), Dim::constant(n)];
-    let layout = Layout::Panels { width: WIDTH as usize };
-    packed.reads[memlet.container] = Container { dtype: DType::F32, dims, layout };
-    let place = Memlet { container: memlet.container, index: vec![k_index, n_index] };
-    packed.body[b].body = Body::Load { memlet: place, guard: None };
-    Some(Packable { operand: memlet.container, offset, stride_k, stride_n, k, n, width: WIDTH, kernel: packed })
+    Some(Matrix { offset, strides: [stride_k, stride_n], size: [k, n], index: [k_index, n_index] })
 }
 
 /// A variable that an address moves with.

@@ -425,7 +425,7 @@ impl Builder {
         for symbol in self.graph.symbols.values_mut() {
             match &mut symbol.kind {
                 SymbolKind::Derived { equals, .. } => rewrite(equals),
-                SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity => {}
+                SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => {}
             }
         }
         self.contents.iter_mut().flatten().flatten().for_each(&rewrite);

@@ -1,53 +1,77 @@
-//! append(past, x)  =>  a kernel that carries the past over, and one that writes x behind it into the same memory
+//! append(past, x)  =>  a kernel that writes the past and x behind it, from the first position on that is not kept
 //!
 //! In memory the axis of either has room for more than is there: a capacity symbol counts in strides and sizes. Where
-//! a call keeps past and result in one memory, the first kernel has nothing to do and is left out.
+//! a call has past and result in one memory, the past is kept: another symbol says how many positions there are none to
+//! write for.
 
 use super::{BodyBuilder, Converter, vars};
 use crate::find_caches::{is_state, uses};
-use sardonyx_dialects::flow::{Container, FlowOp, Layout, Memlet, Step, Store};
+use sardonyx_dialects::flow::{Container, FlowOp, Layout, Memlet, State, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value, ir};
 use sardonyx_runtime::{Dim, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The layouts of the pasts and of the results of a graph's states.
+/// The layouts of the pasts and of the results of a graph's states, and by the result what counts the kept positions.
 #[derive(Default)]
 pub struct States {
     pub layouts: BTreeMap<Value, Layout>,
-    pub symbols: Vec<String>,
+    pub kept: BTreeMap<Value, String>,
+    pub symbols: Vec<(String, SymbolKind)>,
 }
 
 impl States {
-    /// States of equal dimensions share their capacities.
+    /// States of equal dimensions share their symbols.
     pub fn of(graph: &Graph, taken: &BTreeSet<String>) -> States {
         let uses = uses(graph);
         let mut out = States::default();
-        let mut pairs: Vec<([Dim; 2], [Dim; 2])> = vec![];
+        let mut pairs: Vec<([Dim; 2], [String; 3])> = vec![];
         for (v, node) in graph.values().filter(|(v, _)| is_state(graph, &uses, *v)) {
             let Op::Append { axis } = node.op else { continue };
             let dims = [node.args[0], v].map(|v| graph.ty(v).dims[axis].clone());
-            let known = pairs.iter().find(|(d, _)| *d == dims).map(|(_, sizes)| sizes.clone());
-            let sizes = known.unwrap_or_else(|| {
+            let known = pairs.iter().find(|(d, _)| *d == dims).map(|(_, names)| names.clone());
+            let names = known.unwrap_or_else(|| {
                 let names = fresh(taken, &out.symbols);
-                let sizes = names.clone().map(|n| Dim::symbol(&n));
-                out.symbols.extend(names);
-                pairs.push((dims, sizes.clone()));
-                sizes
+                let kinds = [SymbolKind::Capacity, SymbolKind::Capacity, SymbolKind::Kept];
+                // Of what is always empty nothing can be kept.
+                let used = if dims[0].is_const(0) { 2 } else { 3 };
+                out.symbols.extend(names.clone().into_iter().zip(kinds).take(used));
+                pairs.push((dims.clone(), names.clone()));
+                names
             });
-            for (v, size) in [node.args[0], v].into_iter().zip(sizes) {
-                out.layouts.insert(v, Layout::Capacity { axis, size });
+            let [size_in, size_out, kept] = names;
+            for (v, size) in [(node.args[0], size_in), (v, size_out)] {
+                out.layouts.insert(v, Layout::Capacity { axis, size: Dim::symbol(&size) });
+            }
+            if !dims[0].is_const(0) {
+                out.kept.insert(v, kept);
             }
         }
         out
     }
+
+    /// By place among the inputs and the outputs.
+    pub fn ports(&self, graph: &Graph) -> Vec<State> {
+        let state = |(output, (_, v)): (usize, &(String, Value))| {
+            let past = graph.node(*v).args.first().filter(|_| self.layouts.contains_key(v))?;
+            let input = graph.inputs().position(|(input, _, _)| input == *past)?;
+            Some(State { input, output, kept: self.kept.get(v).cloned() })
+        };
+        let states = graph.outputs.iter().enumerate().filter_map(state);
+        states.collect()
+    }
 }
 
-/// `capacity_in` and `capacity_out`, or with the first number that makes them new.
-fn fresh(taken: &BTreeSet<String>, own: &[String]) -> [String; 2] {
-    let base = |i: usize| if i == 0 { "capacity".to_string() } else { format!("capacity{i}") };
-    let names = |i: usize| ["in", "out"].map(|end| format!("{}_{end}", base(i)));
-    let free = |n: &[String; 2]| n.iter().all(|n| !taken.contains(n) && !own.contains(n));
+/// `capacity_in`, `capacity_out` and `kept`, or with the first number that makes them new.
+fn fresh(taken: &BTreeSet<String>, own: &[(String, SymbolKind)]) -> [String; 3] {
+    let numbered = |base: &str, i: usize| if i == 0 { base.to_string() } else { format!("{base}{i}") };
+    let names = |i: usize| {
+        let capacity = numbered("capacity", i);
+        [format!("{capacity}_in"), format!("{capacity}_out"), numbered("kept", i)]
+    };
+    let free = |names: &[String; 3]| {
+        names.iter().all(|name| !taken.contains(name) && !own.iter().any(|(other, _)| other == name))
+    };
     (0..).map(names).find(free).expect("finitely many names are taken")
 }
 
@@ -57,7 +81,7 @@ pub fn taken_names(module: Operation) -> Result<BTreeSet<String>> {
     let mut taken = BTreeSet::new();
     for function in module.block(0).map_or(vec![], |b| b.operations()) {
         let declared = ir::read_symbols(function.attr("sdx.symbols"))?;
-        taken.extend(declared.into_iter().filter(|(_, s)| s.kind != SymbolKind::Capacity).map(|(n, _)| n));
+        taken.extend(declared.into_iter().filter(|(_, s)| !is_of_memory(s)).map(|(n, _)| n));
         let checks = ir::read_checks(function.attr("sdx.checks"))?;
         let mentioned = checks.iter().flat_map(|c| c.left.symbols().into_iter().chain(c.right.symbols()));
         taken.extend(mentioned.map(|s| s.to_string()));
@@ -68,23 +92,27 @@ pub fn taken_names(module: Operation) -> Result<BTreeSet<String>> {
     Ok(taken)
 }
 
-pub fn capacity_symbol() -> Symbol {
-    Symbol { kind: SymbolKind::Capacity, lo: 0, hi: None }
+/// Entry points share such symbols.
+fn is_of_memory(symbol: &Symbol) -> bool {
+    matches!(symbol.kind, SymbolKind::Capacity | SymbolKind::Kept)
 }
 
 impl Converter<'_> {
-    /// Two kernels over one memory, or a concat's one where the append is no state.
-    pub fn append_kernels(&mut self, v: Value, axis: usize, node: &Node) -> Result<usize> {
+    /// A concat's kernel; of a state, from the first position on that is not kept.
+    pub fn append_kernel(&mut self, v: Value, axis: usize, node: &Node) -> Result<usize> {
         let Some(layout) = self.states.layouts.get(&v).cloned() else { return self.concat_kernel(axis, node) };
-        let [past, new] = [0, 1].map(|i| self.graph.ty(node.args[i]).clone());
-        let dims = past.dims.clone();
-        let begun = Container { dtype: node.ty.dtype, dims, layout: layout.clone() };
-        let b = BodyBuilder::new(&past.dims, &[]);
-        let begun = self.write_at(b, node.args[0], vars(0, past.rank()), begun, None, node)?;
-        let mut index = vars(0, new.rank());
-        index[axis] = index[axis].clone() + past.dims[axis].clone();
         let result = Container { dtype: node.ty.dtype, dims: node.ty.dims.clone(), layout };
-        self.write_at(BodyBuilder::new(&new.dims, &[]), node.args[1], index, result, Some(begun), node)
+        let Some(kept) = self.states.kept.get(&v).map(|name| Dim::symbol(name)) else {
+            let index = vars(0, node.ty.rank());
+            return self.write_at(BodyBuilder::new(&node.ty.dims, &[]), node.args[1], index, result, node);
+        };
+        let mut extents = node.ty.dims.clone();
+        extents[axis] = extents[axis].clone() - kept.clone();
+        let mut b = BodyBuilder::new(&extents, &[]);
+        let mut index = vars(0, node.ty.rank());
+        index[axis] = index[axis].clone() + kept;
+        let value = self.joined(&mut b, axis, &index, node)?;
+        Ok(self.store_at(b, value, index, result, node))
     }
 
     /// result[index] = operand[%…]
@@ -94,16 +122,20 @@ impl Converter<'_> {
         operand: Value,
         index: Vec<Dim>,
         result: Container,
-        update: Option<usize>,
         node: &Node,
     ) -> Result<usize> {
         let value = self.read(&mut b, operand, vars(0, index.len()), None)?;
+        Ok(self.store_at(b, value, index, result, node))
+    }
+
+    /// result[index] = value
+    fn store_at(&mut self, mut b: BodyBuilder, value: usize, index: Vec<Dim>, result: Container, node: &Node) -> usize {
         b.kernel.stores.push(Store { memlet: Memlet { container: 0, index }, value });
         b.kernel.writes.push(result.clone());
         let id = self.program.container(result);
         let (op, origins) = (FlowOp::Kernel(Box::new(b.kernel)), node.origins.clone());
-        self.program.steps.push(Step { op, args: b.args, update, results: vec![id], origins });
-        Ok(id)
+        self.program.steps.push(Step { op, args: b.args, results: vec![id], origins });
+        id
     }
 
     /// The container of a value as a view needs it, without room between its elements: a copy of one that has room.
@@ -115,7 +147,7 @@ impl Converter<'_> {
                 let node = self.graph.node(v).clone();
                 let result = Container { layout: Layout::RowMajor, ..self.program.containers[id].clone() };
                 let b = BodyBuilder::new(&node.ty.dims, &[]);
-                self.write_at(b, v, vars(0, node.ty.rank()), result, None, &node)
+                self.write_at(b, v, vars(0, node.ty.rank()), result, &node)
             }
         }
     }

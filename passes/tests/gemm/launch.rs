@@ -64,7 +64,8 @@ impl Case {
             let values: Vec<f64> = numbers(t).into_iter().map(f64::abs).collect();
             tensor(DType::F32, t.dims(), &values)
         };
-        let reads: Vec<Tensor> = self.reads[..2].iter().map(absolute).collect();
+        let reads: Vec<Tensor> =
+            self.reads[..2 + self.problem.second.is_some() as usize].iter().map(absolute).collect();
         numbers(&run_kernel(&plain.kernel(), &|s| self.problem.symbol(s), &reads).unwrap()[0])
     }
 

@@ -2,6 +2,7 @@
 
 mod launch;
 mod problem;
+mod two_sums;
 
 use launch::{Case, Fill, Outcome};
 use problem::{After, Lie, PLAIN, Problem};

@@ -41,6 +41,8 @@ pub struct Problem {
     pub batch: i64,
     pub a: Lie,
     pub b: Lie,
+    /// The second right factor, where there are two sums: s + 2·t stands for the sum.
+    pub second: Option<Lie>,
     pub after: After,
     /// Extents are parameters of the launch.
     pub symbolic: bool,
@@ -54,6 +56,7 @@ pub const PLAIN: Problem = Problem {
     batch: 1,
     a: Lie::K(0),
     b: Lie::Rows(0),
+    second: None,
     after: After::Nothing,
     symbolic: false,
     fixed: false,
@@ -111,11 +114,19 @@ impl Problem {
     pub fn kernel(&self) -> Kernel {
         let mut k = Builder { reads: vec![], body: vec![], t: self.dtype };
         let (a, a_index) = self.factor(self.a, "m", "%1");
-        let (b, b_index) = self.factor(self.b, "n", "%2");
         let a = k.load(a, a_index);
-        let b = k.load(b, b_index);
-        let product = k.apply(ScalarFn::Mul, &[a, b]);
-        let mut value = k.push(Body::Reduce { f: ReduceFn::Add, arg: product });
+        let mut sum = |lie: Lie| {
+            let (b, b_index) = self.factor(lie, "n", "%2");
+            let b = k.load(b, b_index);
+            let product = k.apply(ScalarFn::Mul, &[a, b]);
+            k.push(Body::Reduce { f: ReduceFn::Add, arg: product })
+        };
+        let (mut value, second) = (sum(self.b), self.second.map(sum));
+        if let Some(second) = second {
+            let two = k.constant(2.0);
+            let twice = k.apply(ScalarFn::Mul, &[second, two]);
+            value = k.apply(ScalarFn::Add, &[value, twice]);
+        }
         match self.after {
             After::Nothing | After::Transposed => {}
             After::BiasGelu => {

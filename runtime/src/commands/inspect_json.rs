@@ -21,6 +21,7 @@ pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json
             SymbolKind::Input => "input",
             SymbolKind::Data => "data",
             SymbolKind::Capacity => "capacity",
+            SymbolKind::Kept => "kept",
         };
         let range = [("lo", s.lo.into()), ("hi", s.hi.into())];
         Json::Object([("name", s.name.as_str().into()), ("kind", kind.into())].into_iter().chain(range).collect())
@@ -98,6 +99,7 @@ fn entry(program: &Program, entry: &Entry) -> Json {
             ("axis", s.axis.into()),
             ("input_capacity", program.symbols[s.input_capacity].name.as_str().into()),
             ("output_capacity", program.symbols[s.output_capacity].name.as_str().into()),
+            ("kept", s.kept.map(|at| program.symbols[at].name.as_str()).into()),
         ])
     });
     let sources = entry.sources.iter().map(|s| {

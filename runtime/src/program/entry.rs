@@ -70,6 +70,7 @@ impl<'a> EntryReader<'a> {
             }
             self.values.insert(state.input_capacity, 0);
             self.values.insert(state.output_capacity, 0);
+            self.values.extend(state.kept.map(|kept| (kept, 0)));
         }
         Ok(states)
     }

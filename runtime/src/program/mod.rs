@@ -161,6 +161,7 @@ pub struct State {
     /// Indices into `Program.symbols`.
     pub input_capacity: usize,
     pub output_capacity: usize,
+    pub kept: Option<usize>,
 }
 
 pub struct Buffer {

@@ -51,27 +51,35 @@ fn read_state(program: &Program, state: &plan::State, inputs: &[Port], outputs: 
         input: state.input as usize,
         output: state.output as usize,
         axis,
-        input_capacity: capacity(program, &state.input_capacity)?,
-        output_capacity: capacity(program, &state.output_capacity)?,
+        input_capacity: symbol(program, &state.input_capacity, SymbolKind::Capacity)?,
+        output_capacity: symbol(program, &state.output_capacity, SymbolKind::Capacity)?,
+        kept: match state.kept.as_str() {
+            "" => None,
+            name => Some(symbol(program, name, SymbolKind::Kept)?),
+        },
     })
 }
 
-fn capacity(program: &Program, name: &str) -> Result<usize> {
+fn symbol(program: &Program, name: &str, kind: SymbolKind) -> Result<usize> {
     let &at = program.symbol_index.get(name).ok_or_else(|| undeclared(name))?;
-    match program.symbols[at].kind {
-        SymbolKind::Capacity => Ok(at),
-        SymbolKind::Input | SymbolKind::Data => Err(broken(format!("`{name}` is no capacity symbol"))),
+    match (program.symbols[at].kind == kind, kind) {
+        (true, _) => Ok(at),
+        (false, SymbolKind::Kept) => Err(broken(format!("`{name}` does not count kept positions"))),
+        (false, SymbolKind::Capacity | SymbolKind::Input | SymbolKind::Data) => {
+            Err(broken(format!("`{name}` is no capacity symbol")))
+        }
     }
 }
 
-/// A dimension says how many positions are filled; how many have room is no matter of shapes.
+/// A dimension says how many positions are filled; how many have room, or are kept, is no matter of shapes.
 pub fn check_dims(program: &Program, ports: &[plan::Port]) -> Result<()> {
     for port in ports {
         for dim in &port.dims {
-            let is_capacity = |name: &str| {
-                program.symbol_index.get(name).is_some_and(|&at| program.symbols[at].kind == SymbolKind::Capacity)
+            let of_memory = |name: &str| {
+                let kind = program.symbol_index.get(name).map(|&at| program.symbols[at].kind);
+                matches!(kind, Some(SymbolKind::Capacity | SymbolKind::Kept))
             };
-            if let Some(name) = parse(dim)?.symbols().iter().find(|name| is_capacity(name)) {
+            if let Some(name) = parse(dim)?.symbols().iter().find(|name| of_memory(name)) {
                 return Err(broken(format!("the capacity `{name}` is in a dimension of `{}`", port.name)));
             }
         }
@@ -130,8 +138,9 @@ fn is_output(place: &Location, at: usize) -> bool {
     }
 }
 
-/// In place, input and output of a state are the same memory: no step may write the one while it reads the other,
-/// and a step that does nothing but carry it over must be known as such, for it is left out.
+/// In place, input and output of a state are the same memory: no step may write the one while it reads the other, but
+/// for launches that begin behind what is kept; and one that does nothing but carry the state over must be known as
+/// such, for it is left out.
 pub fn check_step(program: &Program, entry: &Entry, step: &Step) -> Result<()> {
     let place = |&b: &usize| &entry.buffers[b].place;
     let names = |state: &State| (&entry.inputs[state.input].name, &entry.outputs[state.output].name);
@@ -161,7 +170,8 @@ pub fn check_step(program: &Program, entry: &Entry, step: &Step) -> Result<()> {
     }
     for state in entry.states.iter().filter(|s| touched.writes_output(s.output)) {
         let (from, to) = names(state);
-        if touched.reads_input(state.input) {
+        let continues = state.kept.is_some() && matches!(step, Step::Launch(_));
+        if touched.reads_input(state.input) && !continues {
             return Err(broken(format!("it reads `{from}` and writes `{to}`, but does not carry the state")));
         }
         if touched.reads_output(state.output) {
@@ -178,8 +188,12 @@ pub fn check_step(program: &Program, entry: &Entry, step: &Step) -> Result<()> {
 pub fn check_carried(entry: &Entry) -> Result<()> {
     for (i, state) in entry.states.iter().enumerate() {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
+        let continues = |buffers: &[usize]| {
+            let touches = |at: usize| buffers.contains(&at);
+            state.kept.is_some() && touches(input.buffer) && touches(output.buffer)
+        };
         let carries = |step: &Step| match step {
-            Step::Launch(launch) => launch.carries == Some(i),
+            Step::Launch(launch) => launch.carries == Some(i) || continues(&launch.buffers),
             Step::Copy { .. } | Step::Bind { .. } => false,
         };
         if !input.dims[state.axis].is_const(0) && !entry.steps.iter().any(carries) {

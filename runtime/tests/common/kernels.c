@@ -92,6 +92,20 @@ KERNEL(append) {
             present[(i / seq * room + past + i % seq) * width + d] = 2 * x[i * width + d] + 1;
 }
 
+// present[b, t, :] from t = kept on: past[b, t, :], and 2 x[b, t - past, :] + 1 behind it, one item per position; p0 =
+// positions written, p1 = width, p2 = past, p3 = kept, p4 = seq, p5 p6 = room of past and present
+KERNEL(join) {
+    const float *x = (const float *)a->buffers[0], *past = (const float *)a->buffers[1];
+    float *present = (float *)a->buffers[2];
+    const int64_t *p = a->params, n = p[0], width = p[1];
+    for (int64_t i = a->begin; i < a->end; i++)
+        for (int64_t d = 0; d < width; d++) {
+            int64_t b = i / n, t = p[3] + i % n;
+            float *to = present + (b * p[6] + t) * width + d;
+            *to = t < p[2] ? past[(b * p[5] + t) * width + d] : 2 * x[(b * p[4] + t - p[2]) * width + d] + 1;
+        }
+}
+
 // y[b, :] = sum over t of (t + 1) present[b, t, :], one item per b; p0 = positions, p1 = width, p2 = room
 KERNEL(total) {
     const float *present = (const float *)a->buffers[0];

@@ -258,12 +258,28 @@ pub fn decoder() -> Builder {
         b.launch(append, &[x, new], &["seq", "4", past, "room_out"], "batch*seq");
         b.launch(total, &[new, y], &[&all, "4", "room_out"], "batch");
         let (input_capacity, output_capacity) = ("room_in".into(), "room_out".into());
-        b.entry.states = vec![State { input: 1, output: 0, axis: 1, input_capacity, output_capacity }];
+        let kept = String::new();
+        b.entry.states = vec![State { input: 1, output: 0, axis: 1, input_capacity, output_capacity, kept }];
         b.entry.name = name.into();
         if name == "prefill" {
             b.next_entry("decode");
         }
     }
+    b
+}
+
+/// The entry point `decode` where one launch, the first one, carries and appends.
+pub fn joining_decoder() -> Builder {
+    let mut b = decoder();
+    b.before.clear();
+    b.symbol("kept", SymbolKind::Kept, 0, None);
+    b.entry.states[0].kept = "kept".into();
+    let join = b.kernel("join", &[false, false, true], 7, "0");
+    b.steps().drain(..2);
+    let written = "past + seq - kept";
+    let params = [written, "4", "past", "kept", "seq", "room_in", "room_out"];
+    b.launch(join, &[0, 1, 2], &params, &format!("batch*({written})"));
+    b.steps().swap(0, 1);
     b
 }
 

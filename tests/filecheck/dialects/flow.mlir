@@ -11,12 +11,14 @@
 // CHECK-LABEL: func.func @containers
 // CHECK: flow.param "w" : <[3, 40], f32, row_major>
 // CHECK: flow.param "w" window [0, 1, 3] : <[40, 3], f32, panels16>
+// CHECK: flow.param "q" and ["k", "v"] axis 1 window [0, 9, 1] : <[3, 9], f32, panels16>
 // CHECK: flow.const dense<[1, 2]> : tensor<2xi64> : <[2], i64, row_major>
 // CHECK: flow.view %{{.*}} : <[b, s], f32, row_major> -> <[b*s], f32, row_major>
 // CHECK: flow.bind "n" = %{{.*}} : <[b], i64, row_major>
 func.func @containers(%x: !points, %n: !ids) {
   %0 = flow.param "w" : !flow.container<[3, 40], f32, row_major>
   %1 = flow.param "w" window [0, 1, 3] : !flow.container<[40, 3], f32, panels16>
+  %j = flow.param "q" and ["k", "v"] axis 1 window [0, 9, 1] : !flow.container<[3, 9], f32, panels16>
   %2 = flow.const dense<[1, 2]> : tensor<2xi64> : !flow.container<[2], i64, row_major>
   %3 = flow.view %x : !points -> !flow.container<[b*s], f32, row_major>
   flow.bind "n" = %n : !ids
@@ -51,20 +53,21 @@ func.func @kernel(%x: !points, %n: !ids) -> (!row, !points) {
   return %0#0, %0#1 : !row, !points
 }
 
-// A state: room for more than is there, and a kernel that writes behind what another one carried over.
+// A state: room for more than is there, and a kernel that writes what is not kept.
 
-!begun = !flow.container<[b, past, 4], f32, "capacity<1, room>">
+!past = !flow.container<[b, past, 4], f32, "capacity<1, room>">
 !grown = !flow.container<[b, past + s, 4], f32, "capacity<1, room>">
 
-// CHECK-LABEL: func.func @update
+// CHECK-LABEL: func.func @state
 // CHECK-SAME: !flow.container<[b, past, 4], f32, "capacity<1, room>">
-// CHECK: flow.kernel outer ["b", "s", "4"] inner [](%{{.*}}, %{{.*}}) updates : (!flow.container<[b, s, 4], f32, row_major>, !flow.container<[b, past, 4], f32, "capacity<1, room>">) -> !flow.container<[b, past + s, 4], f32, "capacity<1, room>"> {
-// CHECK-NEXT: flow.load 0
-// CHECK-NEXT: flow.store %{{.*}} to 0 ["%0", "past + %1", "%2"]
-func.func @update(%past: !begun, %x: !flow.container<[b, s, 4], f32, row_major>) -> !grown {
-  %0 = flow.kernel outer ["b", "s", "4"] inner [] (%x, %past) updates : (!flow.container<[b, s, 4], f32, row_major>, !begun) -> !grown {
+// CHECK-SAME: sdx.states = ["0 0 kept"]
+// CHECK-SAME: sdx.symbols = ["capacity room 0..", "kept kept 0.."]
+// CHECK: flow.kernel outer ["b", "-kept + past + s", "4"] inner [](%{{.*}}) : (!flow.container<[b, s, 4], f32, row_major>) -> !flow.container<[b, past + s, 4], f32, "capacity<1, room>"> {
+// CHECK: flow.store %{{.*}} to 0 ["%0", "%1 + kept", "%2"]
+func.func @state(%past: !past, %x: !flow.container<[b, s, 4], f32, row_major>) -> !grown attributes {sdx.states = ["0 0 kept"], sdx.symbols = ["capacity room 0..", "kept kept 0.."]} {
+  %0 = flow.kernel outer ["b", "past + s - kept", "4"] inner [] (%x) : (!flow.container<[b, s, 4], f32, row_major>) -> !grown {
     %v = flow.load 0 ["%0", "%1", "%2"] : f32
-    flow.store %v to 0 ["%0", "past + %1", "%2"] : f32
+    flow.store %v to 0 ["%0", "kept + %1", "%2"] : f32
   }
   return %0 : !grown
 }

@@ -258,64 +258,27 @@ func.func @guard(%x: !row) {
 
 // -----
 
-// What is updated lies where the result does.
-
-!row = !flow.container<[s], f32, row_major>
-
-// CHECK: error: 'flow.kernel': the last result has no capacity in which the last operand lies
-func.func @update_without_room(%x: !row, %past: !flow.container<[p], f32, row_major>) {
-  flow.kernel outer ["s"] inner [] (%x, %past) updates : (!row, !flow.container<[p], f32, row_major>) -> !flow.container<[p + s], f32, row_major> {
-    %0 = flow.load 0 ["%0"] : f32
-    flow.store %0 to 0 ["p + %0"] : f32
-  }
-  return
-}
-
-// -----
-
-!row = !flow.container<[s], f32, row_major>
-!past = !flow.container<[p], f32, "capacity<0, small>">
-
-// CHECK: error: 'flow.kernel': the last result has no capacity in which the last operand lies
-func.func @update_of_another_size(%x: !row, %past: !past) {
-  flow.kernel outer ["s"] inner [] (%x, %past) updates : (!row, !past) -> !flow.container<[p + s], f32, "capacity<0, large>"> {
-    %0 = flow.load 0 ["%0"] : f32
-    flow.store %0 to 0 ["p + %0"] : f32
-  }
-  return
-}
-
-// -----
-
-!past = !flow.container<[p, 2], f32, "capacity<0, room>">
-
-// CHECK: error: 'flow.kernel': the last result has no capacity in which the last operand lies
-func.func @update_along_two(%x: !flow.container<[s, 3], f32, row_major>, %past: !past) {
-  flow.kernel outer ["s", "3"] inner [] (%x, %past) updates : (!flow.container<[s, 3], f32, row_major>, !past) -> !flow.container<[p + s, 3], f32, "capacity<0, room>"> {
-    %0 = flow.load 0 ["%0", "%1"] : f32
-    flow.store %0 to 0 ["p + %0", "%1"] : f32
-  }
-  return
-}
-
-// -----
-
-// CHECK: error: 'flow.kernel': there is nothing to update
-func.func @update_of_nothing() {
-  flow.kernel outer ["s"] inner [] () updates : () -> !flow.container<[s], f32, "capacity<0, room>"> {
-    %0 = flow.scalar 1.0 : f32
-    flow.store %0 to 0 ["%0"] : f32
-  }
-  return
-}
-
-// -----
-
 // CHECK: error: 'flow.kernel': !flow.container<[s], f32, "capacity<1, room>"> has no dimension for its capacity
 func.func @capacity_of_no_dimension() {
   flow.kernel outer ["s"] inner [] () : () -> !flow.container<[s], f32, "capacity<1, room>"> {
     %0 = flow.scalar 1.0 : f32
     flow.store %0 to 0 ["%0"] : f32
   }
+  return
+}
+
+// -----
+
+// CHECK: error: 'flow.param' {{.*}}several parameters are one behind the other along an axis
+func.func @no_axis() {
+  %0 = flow.param "q" and ["k"] : !flow.container<[8], f32, row_major>
+  return
+}
+
+// -----
+
+// CHECK: error: 'flow.param' {{.*}}one parameter is along no axis
+func.func @axis_of_one() {
+  %0 = flow.param "q" axis 0 : !flow.container<[4], f32, row_major>
   return
 }

@@ -38,10 +38,10 @@ plan.entry @main symbols ["input b 1..8"] checks [] arena "256*b" {
   plan.bind "n" = %t
 }
 
-// CHECK-LABEL: plan.entry @decode symbols ["capacity room 0..", "input b 1..8"] checks [] arena "0" states [0, 0] {
-// CHECK: plan.launch @k0(%{{.*}}, %{{.*}}) grid "b" params [] carries 0
-plan.entry @decode symbols ["capacity room 0..", "input b 1..8"] checks [] arena "0" states [0, 0] {
+// CHECK-LABEL: plan.entry @decode symbols ["capacity room 0..", "input b 1..8", "kept kept 0.."] checks [] arena "0" states ["0 0 kept"] {
+// CHECK: plan.launch @k0(%{{.*}}, %{{.*}}) grid "b" params []
+plan.entry @decode symbols ["capacity room 0..", "input b 1..8", "kept kept 0.."] checks [] arena "0" states ["0 0 kept"] {
   %x = plan.input "past" !flow.container<[b], f32, "capacity<0, room>"> : !plan.buffer
   %y = plan.output "present" !flow.container<[b + 1], f32, "capacity<0, room>"> : !plan.buffer
-  plan.launch @k0(%x, %y) grid "b" params [] carries 0
+  plan.launch @k0(%x, %y) grid "b" params []
 }

@@ -25,6 +25,123 @@ func.func @bias(%x: !x, %w: !w, %v: !v) -> !y {
 
 // -----
 
+!x = !sdx.tensor<[b, m, k], f32>
+!w = !sdx.tensor<[k, n], f32>
+!y = !sdx.tensor<[b, m, n], f32>
+
+// A gate and what it gates have the left factor in common: two sums of one kernel, and what is made of both.
+
+// CHECK-LABEL: func.func @gated
+// CHECK: flow.kernel outer ["b", "m", "n"] inner ["k"](%arg0, %{{.*}}, %{{.*}})
+// CHECK: %[[X:.*]] = flow.load 0 ["%0", "%1", "%3"]
+// CHECK: flow.apply "mul"(%[[X]], %{{.*}})
+// CHECK-NEXT: %[[ONE:.*]] = flow.reduce "add"
+// CHECK: flow.apply "mul"(%[[X]], %{{.*}})
+// CHECK-NEXT: %[[OTHER:.*]] = flow.reduce "add"
+// CHECK: flow.apply "tanh"
+// CHECK: flow.store
+// CHECK-NOT: flow.kernel
+func.func @gated(%x: !x, %g: !w, %u: !w) -> !y {
+  %0 = sdx.contract "bmk,kn->bmn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "bmk,kn->bmn"(%x, %u) : (!x, !w) -> !y
+  %2 = sdx.map "tanh"(%0) : (!y) -> !y
+  %3 = sdx.map "mul"(%0, %2) : (!y, !y) -> !y
+  %4 = sdx.map "mul"(%3, %1) : (!y, !y) -> !y
+  return %4 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, m, 8], f32>
+!w = !sdx.tensor<[8, 40], f32>
+!wt = !sdx.tensor<[40, 8], f32>
+!y = !sdx.tensor<[b, m, 40], f32>
+!yt = !sdx.tensor<[m, b, 40], f32>
+
+// One that is stored too, and a result in another order, are no obstacle. Parameters may lie in different ways: they
+// will be packed.
+
+// CHECK-LABEL: func.func @gated_and_stored
+// CHECK: = flow.kernel outer
+// CHECK-COUNT-2: flow.reduce "add"
+// CHECK-NOT: = flow.kernel
+func.func @gated_and_stored(%x: !x) -> (!y, !yt) {
+  %g = sdx.param "g" : !w
+  %u = sdx.param "u" : !wt
+  %0 = sdx.contract "bmk,kn->bmn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "bmk,nk->bmn"(%x, %u) : (!x, !wt) -> !y
+  %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  %3 = sdx.transpose %2 [1, 0, 2] : !y -> !yt
+  %4 = sdx.map "neg"(%3) : (!yt) -> !yt
+  return %0, %4 : !y, !yt
+}
+
+// -----
+
+!x = !sdx.tensor<[b, m, k], f32>
+!w = !sdx.tensor<[k, n], f32>
+!y = !sdx.tensor<[b, m, n], f32>
+
+// Products of two left factors, or of three right ones, stay apart; so do matrices of inputs that lie in different ways,
+// and products that have their columns in common.
+
+// CHECK-LABEL: func.func @other_left
+// CHECK-COUNT-2: = flow.kernel
+func.func @other_left(%x: !x, %z: !x, %g: !w, %u: !w) -> !y {
+  %0 = sdx.contract "bmk,kn->bmn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "bmk,kn->bmn"(%z, %u) : (!x, !w) -> !y
+  %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
+}
+
+// CHECK-LABEL: func.func @lie_otherwise
+// CHECK-COUNT-2: = flow.kernel
+func.func @lie_otherwise(%x: !x, %g: !w, %u: !sdx.tensor<[n, k], f32>) -> !y {
+  %0 = sdx.contract "bmk,kn->bmn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "bmk,nk->bmn"(%x, %u) : (!x, !sdx.tensor<[n, k], f32>) -> !y
+  %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
+}
+
+// CHECK-LABEL: func.func @common_columns
+// CHECK-COUNT-2: = flow.kernel
+func.func @common_columns(%x: !x, %z: !x, %g: !w) -> !y {
+  %0 = sdx.contract "bmk,kn->bmn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "bmk,kn->bmn"(%z, %g) : (!x, !w) -> !y
+  %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
+}
+
+// CHECK-LABEL: func.func @three
+// CHECK-COUNT-2: = flow.kernel
+// CHECK-NOT: = flow.kernel
+func.func @three(%x: !x, %g: !w, %u: !w, %v: !w) -> !y {
+  %0 = sdx.contract "bmk,kn->bmn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "bmk,kn->bmn"(%x, %u) : (!x, !w) -> !y
+  %2 = sdx.contract "bmk,kn->bmn"(%x, %v) : (!x, !w) -> !y
+  %3 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  %4 = sdx.map "mul"(%3, %2) : (!y, !y) -> !y
+  return %4 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[m, k], f32>
+!w = !sdx.tensor<[k, k], f32>
+
+// The reader's sum needs the first one whole.
+
+// CHECK-LABEL: func.func @chain
+// CHECK-COUNT-2: = flow.kernel
+func.func @chain(%x: !x, %g: !w, %u: !w) -> !x {
+  %0 = sdx.contract "mk,kn->mn"(%x, %g) : (!x, !w) -> !x
+  %1 = sdx.contract "mk,kn->mn"(%0, %u) : (!x, !w) -> !x
+  %2 = sdx.map "mul"(%0, %1) : (!x, !x) -> !x
+  return %2 : !x
+}
+
+// -----
+
 !x = !sdx.tensor<[b, s], f32>
 !r = !sdx.tensor<[b], f32>
 
@@ -455,71 +572,19 @@ func.func @scalar(%x: !x) -> !r {
 
 // -----
 
-// A product that becomes a state's new positions is written to its place there. Its readers do not go in.
-
-!in = !flow.container<[past, 3], f32, "capacity<0, capacity_in>">
-!begun = !flow.container<[past, 3], f32, "capacity<0, capacity_out>">
-!all = !flow.container<[past + s, 3], f32, "capacity<0, capacity_out>">
-!x = !flow.container<[s, 4], f32, row_major>
-!w = !flow.container<[4, 3], f32, row_major>
-!y = !flow.container<[s, 3], f32, row_major>
-
-// CHECK-LABEL: func.func @state
-// CHECK: %[[BEGUN:.*]] = flow.kernel outer ["past", "3"]
-// CHECK: %[[ALL:.*]] = flow.kernel outer ["s", "3"] inner ["4"](%{{.*}}, %{{.*}}, %[[BEGUN]]) updates
-// CHECK: %[[V:.*]] = flow.reduce "add"
-// CHECK-NEXT: flow.store %[[V]] to 0 ["%0 + past", "%1"]
-// CHECK: flow.kernel outer ["past + s"] inner ["3"](%[[ALL]])
-// CHECK: flow.kernel outer ["past + s", "3"] inner [](%[[ALL]])
-func.func @state(%past: !in, %x: !x, %w: !w) -> (!all, !flow.container<[past + s], f32, row_major>, !flow.container<[past + s, 3], f32, row_major>) {
-  %0 = flow.kernel outer ["past", "3"] inner [] (%past) : (!in) -> !begun {
-    %v = flow.load 0 ["%0", "%1"] : f32
-    flow.store %v to 0 ["%0", "%1"] : f32
-  }
-  %1 = flow.kernel outer ["s", "3"] inner ["4"] (%x, %w) : (!x, !w) -> !y {
-    %a = flow.load 0 ["%0", "%2"] : f32
-    %b = flow.load 1 ["%2", "%1"] : f32
-    %c = flow.apply "mul"(%a, %b) : (f32, f32) -> f32
-    %d = flow.reduce "add" %c : f32 -> f32
-    flow.store %d to 0 ["%0", "%1"] : f32
-  }
-  %2 = flow.kernel outer ["s", "3"] inner [] (%1, %0) updates : (!y, !begun) -> !all {
-    %v = flow.load 0 ["%0", "%1"] : f32
-    flow.store %v to 0 ["past + %0", "%1"] : f32
-  }
-  %3 = flow.kernel outer ["past + s"] inner ["3"] (%2) : (!all) -> !flow.container<[past + s], f32, row_major> {
-    %v = flow.load 0 ["%0", "%1"] : f32
-    %m = flow.reduce "max" %v : f32 -> f32
-    flow.store %m to 0 ["%0"] : f32
-  }
-  %4 = flow.kernel outer ["past + s", "3"] inner [] (%2) : (!all) -> !flow.container<[past + s, 3], f32, row_major> {
-    %v = flow.load 0 ["%0", "%1"] : f32
-    %n = flow.apply "neg"(%v) : (f32) -> f32
-    flow.store %n to 0 ["%0", "%1"] : f32
-  }
-  return %2, %3, %4 : !all, !flow.container<[past + s], f32, row_major>, !flow.container<[past + s, 3], f32, row_major>
-}
-
-// -----
-
-// A state that always begins empty, on a product: what follows it stays outside.
+// A state that always begins empty, on a product: the product is written to its memory. What follows is written too.
 
 !in = !flow.container<[0, 3], f32, "capacity<0, capacity_in>">
-!begun = !flow.container<[0, 3], f32, "capacity<0, capacity_out>">
 !all = !flow.container<[s, 3], f32, "capacity<0, capacity_out>">
 !x = !flow.container<[s, 4], f32, row_major>
 !y = !flow.container<[s, 3], f32, row_major>
 
 // CHECK-LABEL: func.func @empty_state
-// CHECK: %[[ALL:.*]] = flow.kernel outer ["s", "3"] inner ["4"]({{.*}}) updates
-// CHECK: flow.kernel outer ["s", "3"] inner [](%[[ALL]])
-// CHECK: flow.apply "neg"
-func.func @empty_state(%past: !in, %x: !x, %w: !flow.container<[4, 3], f32, row_major>) -> (!all, !y) {
-  %0 = flow.kernel outer ["0", "3"] inner [] (%past) : (!in) -> !begun {
-    %v = flow.load 0 ["%0", "%1"] : f32
-    flow.store %v to 0 ["%0", "%1"] : f32
-  }
-  %1 = flow.kernel outer ["s", "3"] inner ["4"] (%x, %w, %0) updates : (!x, !flow.container<[4, 3], f32, row_major>, !begun) -> !all {
+// CHECK: %[[K:.*]]:2 = flow.kernel outer ["s", "3"] inner ["4"]({{.*}}) : ({{.*}}) -> (!flow.container<[s, 3], f32, "capacity<0, capacity_out>">, !flow.container<[s, 3], f32, row_major>)
+// CHECK-NOT: = flow.kernel
+// CHECK: return %[[K]]#0, %[[K]]#1
+func.func @empty_state(%past: !in, %x: !x, %w: !flow.container<[4, 3], f32, row_major>) -> (!all, !y) attributes {sdx.states = ["0 0"]} {
+  %1 = flow.kernel outer ["s", "3"] inner ["4"] (%x, %w) : (!x, !flow.container<[4, 3], f32, row_major>) -> !all {
     %a = flow.load 0 ["%0", "%2"] : f32
     %b = flow.load 1 ["%2", "%1"] : f32
     %c = flow.apply "mul"(%a, %b) : (f32, f32) -> f32

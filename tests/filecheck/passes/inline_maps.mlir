@@ -529,36 +529,37 @@ func.func @empty_rows(%t: !t, %i: !i) -> !r {
 
 // -----
 
-// What writes a state's new positions is computed where it writes; but nobody takes the state for that computation, and
-// nothing goes into the kernel that carries the past over.
+// What becomes a state's new positions is computed where they are written, under their guard. Who reads the state needs
+// all positions, also those that a call keeps and does not write.
 
 !in = !flow.container<[past], f32, "capacity<0, capacity_in>">
-!begun = !flow.container<[past], f32, "capacity<0, capacity_out>">
 !all = !flow.container<[past + s], f32, "capacity<0, capacity_out>">
 !x = !flow.container<[s], f32, row_major>
 
 // CHECK-LABEL: func.func @state
-// CHECK: %[[BEGUN:.*]] = flow.kernel outer ["past"]
-// CHECK: %[[ALL:.*]] = flow.kernel outer ["s"] inner [](%{{.*}}, %[[BEGUN]]) updates
-// CHECK-NEXT: flow.load
-// CHECK-NEXT: %[[V:.*]] = flow.apply "neg"
-// CHECK-NEXT: flow.store %[[V]] to 0 ["%0 + past"]
+// CHECK: %[[ALL:.*]] = flow.kernel outer ["-kept + past + s"] inner [](%arg0, %arg1)
+// CHECK: %[[NEW:.*]] = flow.load 1 ["%0 + kept - past"] if
+// CHECK-NEXT: %[[V:.*]] = flow.apply "neg"(%[[NEW]])
+// CHECK: flow.apply "select"(%{{.*}}, %{{.*}}, %[[V]])
+// CHECK-NEXT: flow.store %{{.*}} to 0 ["%0 + kept"]
 // CHECK: flow.kernel outer ["past + s"] inner [](%[[ALL]])
 // CHECK-NEXT: flow.load
 // CHECK-NEXT: flow.apply "exp"
-func.func @state(%past: !in, %x: !x) -> (!all, !flow.container<[past + s], f32, row_major>) {
-  %0 = flow.kernel outer ["past"] inner [] (%past) : (!in) -> !begun {
-    %v = flow.load 0 ["%0"] : f32
-    flow.store %v to 0 ["%0"] : f32
-  }
+func.func @state(%past: !in, %x: !x) -> (!all, !flow.container<[past + s], f32, row_major>) attributes {sdx.states = ["0 0 kept"], sdx.symbols = ["kept kept 0.."]} {
   %1 = flow.kernel outer ["s"] inner [] (%x) : (!x) -> !x {
     %v = flow.load 0 ["%0"] : f32
     %n = flow.apply "neg"(%v) : (f32) -> f32
     flow.store %n to 0 ["%0"] : f32
   }
-  %2 = flow.kernel outer ["s"] inner [] (%1, %0) updates : (!x, !begun) -> !all {
-    %v = flow.load 0 ["%0"] : f32
-    flow.store %v to 0 ["past + %0"] : f32
+  %2 = flow.kernel outer ["past + s - kept"] inner [] (%past, %1) : (!in, !x) -> !all {
+    %at = flow.index "%0 + kept" : i64
+    %end = flow.index "past" : i64
+    %old = flow.apply "lt"(%at, %end) : (i64, i64) -> i1
+    %new = flow.apply "not"(%old) : (i1) -> i1
+    %a = flow.load 0 ["%0 + kept"] if %old : f32
+    %b = flow.load 1 ["%0 + kept - past"] if %new : f32
+    %v = flow.apply "select"(%old, %a, %b) : (i1, f32, f32) -> f32
+    flow.store %v to 0 ["%0 + kept"] : f32
   }
   %3 = flow.kernel outer ["past + s"] inner [] (%2) : (!all) -> !flow.container<[past + s], f32, row_major> {
     %v = flow.load 0 ["%0"] : f32
@@ -566,33 +567,4 @@ func.func @state(%past: !in, %x: !x) -> (!all, !flow.container<[past + s], f32, 
     flow.store %e to 0 ["%0"] : f32
   }
   return %2, %3 : !all, !flow.container<[past + s], f32, row_major>
-}
-
-// -----
-
-// A state that always begins empty is stored at its variables, and yet is no map like others.
-
-!in = !flow.container<[0], f32, "capacity<0, capacity_in>">
-!begun = !flow.container<[0], f32, "capacity<0, capacity_out>">
-!all = !flow.container<[s], f32, "capacity<0, capacity_out>">
-!x = !flow.container<[s], f32, row_major>
-
-// CHECK-LABEL: func.func @empty_state
-// CHECK: %[[ALL:.*]] = flow.kernel outer ["s"] inner [](%{{.*}}, %{{.*}}) updates
-// CHECK: flow.kernel outer ["s"] inner [](%[[ALL]])
-func.func @empty_state(%past: !in, %x: !x) -> (!all, !x) {
-  %0 = flow.kernel outer ["0"] inner [] (%past) : (!in) -> !begun {
-    %v = flow.load 0 ["%0"] : f32
-    flow.store %v to 0 ["%0"] : f32
-  }
-  %1 = flow.kernel outer ["s"] inner [] (%x, %0) updates : (!x, !begun) -> !all {
-    %v = flow.load 0 ["%0"] : f32
-    flow.store %v to 0 ["%0"] : f32
-  }
-  %2 = flow.kernel outer ["s"] inner [] (%1) : (!all) -> !x {
-    %v = flow.load 0 ["%0"] : f32
-    %e = flow.apply "exp"(%v) : (f32) -> f32
-    flow.store %e to 0 ["%0"] : f32
-  }
-  return %1, %2 : !all, !x
 }

@@ -1,4 +1,4 @@
-// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,pack-weights)' | FileCheck %s
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,pack-weights)' | FileCheck %s
 
 !x = !sdx.tensor<[b, 8], f32>
 !w = !sdx.tensor<[8, 40], f32>
@@ -34,6 +34,25 @@ func.func @windows(%x: !x) -> (!y, !y) {
   %p = sdx.slice %s from ["0", "40"] step [1, 1] : !sdx.tensor<[8, 80], f32> -> !sdx.tensor<[8, 40], f32>
   %1 = sdx.contract "mk,kn->mn"(%x, %p) : (!x, !sdx.tensor<[8, 40], f32>) -> !y
   return %0, %1 : !y, !y
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 8], f32>
+!w = !sdx.tensor<[20, 8], f32>
+!y = !sdx.tensor<[b, 40], f32>
+
+// Parameters one behind the other are packed as one.
+
+// CHECK-LABEL: func.func @joined
+// CHECK-NEXT: flow.param "q" and ["k"] axis 0 window [0, 1, 8] : <[8, 40], f32, panels32>
+// CHECK-NEXT: flow.kernel outer ["b", "40"] inner ["8"]
+func.func @joined(%x: !x) -> !y {
+  %q = sdx.param "q" : !w
+  %k = sdx.param "k" : !w
+  %w = sdx.concat(%q, %k) axis 0 : (!w, !w) -> !sdx.tensor<[40, 8], f32>
+  %0 = sdx.contract "mk,nk->mn"(%x, %w) : (!x, !sdx.tensor<[40, 8], f32>) -> !y
+  return %0 : !y
 }
 
 // -----
@@ -116,4 +135,54 @@ func.func @map(%x: !x) -> !x {
   %0 = sdx.broadcast %w to [1] : !w -> !x
   %1 = sdx.map "mul"(%x, %0) : (!x, !x) -> !x
   return %1 : !x
+}
+
+// -----
+
+!x = !sdx.tensor<[b, 8], f32>
+!w = !sdx.tensor<[8, 40], f32>
+!y = !sdx.tensor<[b, 40], f32>
+
+// Of two sums both factors are packed, also where they are parts of one parameter.
+
+// CHECK-LABEL: func.func @two_sums
+// CHECK-DAG: %[[G:.*]] = flow.param "g" window [0, 40, 1] : <[8, 40], f32, panels32>
+// CHECK-DAG: %[[U:.*]] = flow.param "u" window [0, 40, 1] : <[8, 40], f32, panels32>
+// CHECK: flow.kernel outer ["b", "40"] inner ["8"](%arg0, %{{.*}}, %{{.*}})
+// CHECK-DAG: flow.load 1 ["%2", "%1"]
+// CHECK-DAG: flow.load 2 ["%2", "%1"]
+func.func @two_sums(%x: !x) -> !y {
+  %g = sdx.param "g" : !w
+  %u = sdx.param "u" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "mk,kn->mn"(%x, %u) : (!x, !w) -> !y
+  %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
+}
+
+// CHECK-LABEL: func.func @stacked
+// CHECK-DAG: flow.param "stacked" window [0, 80, 1] : <[8, 40], f32, panels32>
+// CHECK-DAG: flow.param "stacked" window [40, 80, 1] : <[8, 40], f32, panels32>
+// CHECK: flow.kernel outer ["b", "40"] inner ["8"]
+// CHECK-NOT: flow.kernel
+func.func @stacked(%x: !x) -> !y {
+  %s = sdx.param "stacked" : !sdx.tensor<[8, 80], f32>
+  %g = sdx.slice %s from ["0", "0"] step [1, 1] : !sdx.tensor<[8, 80], f32> -> !w
+  %u = sdx.slice %s from ["0", "40"] step [1, 1] : !sdx.tensor<[8, 80], f32> -> !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "mk,kn->mn"(%x, %u) : (!x, !w) -> !y
+  %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
+}
+
+// One of them is no constant: both stay as they are.
+
+// CHECK-LABEL: func.func @one_input
+// CHECK-NOT: panels
+func.func @one_input(%x: !x, %u: !w) -> !y {
+  %g = sdx.param "g" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %g) : (!x, !w) -> !y
+  %1 = sdx.contract "mk,kn->mn"(%x, %u) : (!x, !w) -> !y
+  %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
 }

@@ -86,31 +86,27 @@ func.func @view(%x: !x) -> !f {
 
 // -----
 
-// Entry points share their kernels. A state is an input that goes on as an output: in the output's memory one launch
-// carries the past over, another one writes behind it. Where the past is always empty, nothing is carried, and the other
-// one is a copy like that.
+// Entry points share their kernels. A state is an input that goes on as an output: one launch carries over what is not
+// kept and writes what is new. Where the past is always empty, it is a copy.
 
 // CHECK: plan.kernel @k0
-// CHECK: flow.kernel outer ["past", "4"]
+// CHECK: flow.kernel outer ["-kept + past + s", "4"]
+// CHECK: flow.store %{{.*}} to 0 ["%0 + kept", "%1"]
 // CHECK: plan.kernel @k1
-// CHECK: flow.store %{{.*}} to 0 ["%0 + past", "%1"]
-// CHECK: plan.kernel @k2
-// CHECK: flow.kernel outer ["1", "4"]
+// CHECK: flow.kernel outer ["s", "4"]
 // CHECK-NOT: plan.kernel
-// CHECK: plan.entry @main {{.*}} states [0, 1] {
+// CHECK: plan.entry @main {{.*}} states ["0 1 kept"] {
 // CHECK: %[[PAST:.*]] = plan.input "arg0" !flow.container<[past, 4], f32, "capacity<0, capacity_in>">
 // CHECK: %[[X:.*]] = plan.input "arg1"
 // CHECK: %[[Y:.*]] = plan.output "result0"
 // CHECK: %[[ALL:.*]] = plan.output "result1" !flow.container<[past + s, 4], f32, "capacity<0, capacity_out>">
-// CHECK: plan.launch @k0(%[[PAST]], %[[ALL]]) grid "((4*past + 4095) floordiv (4096))" params ["4*past"] carries 0
-// CHECK: plan.launch @k1(%[[X]], %[[ALL]])
+// CHECK: plan.launch @k0(%[[PAST]], %[[X]], %[[ALL]]) {{.*}}params {{.*}}kept
 // CHECK: plan.copy %[[X]] to %[[Y]]
-// CHECK: plan.entry @prefill {{.*}} states [0, 1] {
-// CHECK: plan.launch @k0({{.*}} params ["4*s"]
-// CHECK-NOT: {{carries|plan.launch}}
-// CHECK: plan.entry @decode {{.*}} states [0, 1] {
-// CHECK: plan.launch @k0({{.*}} carries 0
-// CHECK: plan.launch @k2(
+// CHECK: plan.entry @prefill {{.*}} states ["0 1"] {
+// CHECK: plan.launch @k1({{.*}} params ["4*s"]
+// CHECK-NOT: plan.launch
+// CHECK: plan.entry @decode {{.*}} states ["0 1 kept"] {
+// CHECK: plan.launch @k0(
 func.func @main(%past: !sdx.tensor<[past, 4], f32>, %x: !sdx.tensor<[s, 4], f32>) -> (!sdx.tensor<[s, 4], f32>, !sdx.tensor<[past + s, 4], f32>) {
   %0 = sdx.append %past, %x axis 0 : (!sdx.tensor<[past, 4], f32>, !sdx.tensor<[s, 4], f32>) -> !sdx.tensor<[past + s, 4], f32>
   return %x, %0 : !sdx.tensor<[s, 4], f32>, !sdx.tensor<[past + s, 4], f32>

@@ -311,19 +311,20 @@ func.func @dead(%x: !sdx.tensor<[b], f32>) {
 
 // -----
 
-// A state is one memory with room for more: a kernel carries the past over, which a call in place leaves out, another
-// one writes behind it. A view needs the elements close together.
+// A state is one memory with room for more: a kernel writes the past and what is behind it, but for positions that a
+// call in place keeps. A view needs the elements close together.
 
 // CHECK-LABEL: func.func @append
 // CHECK-SAME: %[[PAST:[a-z0-9]+]]: !flow.container<[b, past, 4], f32, "capacity<1, capacity_in>">
 // CHECK-SAME: -> (!flow.container<[b, past + s, 4], f32, "capacity<1, capacity_out>">,
-// CHECK-SAME: sdx.symbols = ["capacity capacity_in 0..", "capacity capacity_out 0.."]
-// CHECK: %[[BEGUN:.*]] = flow.kernel outer ["b", "past", "4"] inner [](%[[PAST]]) : {{.*}} -> !flow.container<[b, past, 4], f32, "capacity<1, capacity_out>">
-// CHECK-NEXT: %[[V:.*]] = flow.load 0 ["%0", "%1", "%2"]
-// CHECK-NEXT: flow.store %[[V]] to 0 ["%0", "%1", "%2"]
-// CHECK: %[[ALL:.*]] = flow.kernel outer ["b", "s", "4"] inner [](%{{.*}}, %[[BEGUN]]) updates : {{.*}} -> !flow.container<[b, past + s, 4], f32, "capacity<1, capacity_out>">
-// CHECK-NEXT: %[[V:.*]] = flow.load 0 ["%0", "%1", "%2"]
-// CHECK-NEXT: flow.store %[[V]] to 0 ["%0", "%1 + past", "%2"]
+// CHECK-SAME: sdx.states = ["0 0 kept"]
+// CHECK-SAME: sdx.symbols = ["capacity capacity_in 0..", "capacity capacity_out 0..", "kept kept 0.."]
+// CHECK: %[[ALL:.*]] = flow.kernel outer ["b", "-kept + past + s", "4"] inner [](%[[PAST]], %{{.*}}) : {{.*}} -> !flow.container<[b, past + s, 4], f32, "capacity<1, capacity_out>">
+// CHECK: flow.index "%1 + kept"
+// CHECK: %[[OLD:.*]] = flow.load 0 ["%0", "%1 + kept", "%2"] if %[[IS_OLD:.*]] : f32
+// CHECK: %[[NEW:.*]] = flow.load 1 ["%0", "%1 + kept - past", "%2"] if %{{.*}} : f32
+// CHECK: %[[V:.*]] = flow.apply "select"(%[[IS_OLD]], %[[OLD]], %[[NEW]])
+// CHECK-NEXT: flow.store %[[V]] to 0 ["%0", "%1 + kept", "%2"]
 // CHECK: %[[DENSE:.*]] = flow.kernel outer ["b", "past + s", "4"] inner [](%[[ALL]]) : {{.*}} -> !flow.container<[b, past + s, 4], f32, row_major>
 // CHECK: %[[VIEW:.*]] = flow.view %[[DENSE]] : <[b, past + s, 4], f32, row_major> -> <[b, 4*past + 4*s], f32, row_major>
 // CHECK: return %[[ALL]], %[[VIEW]]
@@ -356,14 +357,28 @@ func.func @capacities(%k: !sdx.tensor<[p, capacity2_in], f32>, %l: !sdx.tensor<[
 
 // -----
 
+// What is always empty has nothing that could be kept.
+
+// CHECK-LABEL: func.func @empty
+// CHECK-SAME: sdx.states = ["1 0"]
+// CHECK-SAME: sdx.symbols = ["capacity capacity_in 0..", "capacity capacity_out 0.."]
+// CHECK: flow.kernel outer ["s"] inner [](%arg0) : {{.*}} -> !flow.container<[s], f32, "capacity<0, capacity_out>">
+// CHECK-NEXT: flow.load 0 ["%0"]
+// CHECK-NEXT: flow.store %{{.*}} to 0 ["%0"]
+func.func @empty(%x: !sdx.tensor<[s], f32>, %past: !sdx.tensor<[0], f32>) -> !sdx.tensor<[s], f32> {
+  %0 = sdx.append %past, %x axis 0 : (!sdx.tensor<[0], f32>, !sdx.tensor<[s], f32>) -> !sdx.tensor<[s], f32>
+  return %0 : !sdx.tensor<[s], f32>
+}
+
+// -----
+
 // An append that is no state is a concat.
 
 // CHECK-LABEL: func.func @no_state
-// CHECK-NOT: capacity
+// CHECK-NOT: {{capacity|kept|states}}
 // CHECK: flow.kernel outer ["p + s"] inner []
 // CHECK: flow.load 0 ["%0"] if
 // CHECK: flow.load 1 ["%0 - p"] if
-// CHECK-NOT: updates
 func.func @no_state(%past: !sdx.tensor<[p], f32>, %x: !sdx.tensor<[s], f32>) -> (!sdx.tensor<[p + s], f32>, !sdx.tensor<[p], f32>) {
   %0 = sdx.append %past, %x axis 0 : (!sdx.tensor<[p], f32>, !sdx.tensor<[s], f32>) -> !sdx.tensor<[p + s], f32>
   return %0, %past : !sdx.tensor<[p + s], f32>, !sdx.tensor<[p], f32>
@@ -410,4 +425,39 @@ func.func @shared_heads_also_given_back(%k: !sdx.tensor<[2, 1, t], f32>, %l: !sd
   %2 = sdx.reshape %l : !sdx.tensor<[2, 4, t], f32> -> !sdx.tensor<[8, t], f32>
   %3 = sdx.contract "ht,ht->ht"(%1, %2) : (!sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>) -> !sdx.tensor<[8, t], f32>
   return %1, %3 : !sdx.tensor<[8, t], f32>, !sdx.tensor<[8, t], f32>
+}
+
+// -----
+
+!x = !sdx.tensor<[b, s, 8], f32>
+
+// Parameters one behind the other are one container, made when the artifact is written. The parts of a value are read
+// where they lie, also under other dimensions: no view of a part is needed.
+
+// CHECK-LABEL: func.func @joined
+// CHECK: flow.param "q" and ["k"] axis 1 : <[8, 20], f32, row_major>
+// CHECK: flow.load 0 ["%0", "%1", "%2 + 12"] : f32
+// CHECK: flow.load 0 ["%0", "%1", "4*%2 + %3"] : f32
+// CHECK-NOT: flow.view
+func.func @joined(%x: !x) -> !sdx.tensor<[b, s, 2, 4], f32> {
+  %q = sdx.param "q" : !sdx.tensor<[8, 12], f32>
+  %k = sdx.param "k" : !sdx.tensor<[8, 8], f32>
+  %w = sdx.concat(%q, %k) axis 1 : (!sdx.tensor<[8, 12], f32>, !sdx.tensor<[8, 8], f32>) -> !sdx.tensor<[8, 20], f32>
+  %0 = sdx.contract "bsk,kn->bsn"(%x, %w) : (!x, !sdx.tensor<[8, 20], f32>) -> !sdx.tensor<[b, s, 20], f32>
+  %1 = sdx.slice %0 from ["0", "0", "12"] step [1, 1, 1] : !sdx.tensor<[b, s, 20], f32> -> !x
+  %2 = sdx.reshape %1 : !x -> !sdx.tensor<[b, s, 2, 4], f32>
+  return %2 : !sdx.tensor<[b, s, 2, 4], f32>
+}
+
+// -----
+
+// With anything else among them they are put together by a kernel.
+
+// CHECK-LABEL: func.func @joined_with_an_input
+// CHECK: flow.param "q" :
+// CHECK: flow.kernel
+func.func @joined_with_an_input(%x: !sdx.tensor<[4], f32>) -> !sdx.tensor<[7], f32> {
+  %q = sdx.param "q" : !sdx.tensor<[3], f32>
+  %0 = sdx.concat(%q, %x) axis 0 : (!sdx.tensor<[3], f32>, !sdx.tensor<[4], f32>) -> !sdx.tensor<[7], f32>
+  return %0 : !sdx.tensor<[7], f32>
 }

@@ -1,8 +1,8 @@
 // RUN: split-file %s %t
 // RUN: cd %t && bash write.sh 93 > fits.mlir && bash write.sh 94 > large.mlir
-// RUN: sardonyx-opt %t/fits.mlir --pass-pipeline='builtin.module(inline-maps,fuse-epilogues,fuse-reductions)' \
+// RUN: sardonyx-opt %t/fits.mlir --pass-pipeline='builtin.module(inline-maps,fuse-epilogues,fuse-reductions,fuse-siblings)' \
 // RUN:   | FileCheck %s --check-prefix=FITS
-// RUN: sardonyx-opt %t/large.mlir --pass-pipeline='builtin.module(inline-maps,fuse-epilogues,fuse-reductions)' \
+// RUN: sardonyx-opt %t/large.mlir --pass-pipeline='builtin.module(inline-maps,fuse-epilogues,fuse-reductions,fuse-siblings)' \
 // RUN:   | FileCheck %s --check-prefix=LARGE
 
 // More than 96 statements in one kernel would spill more than a separate kernel moves. Each function has a kernel of 3
@@ -17,6 +17,9 @@
 // FITS-LABEL: func.func @reduction
 // FITS-COUNT-1: = flow.kernel
 // FITS-NOT: = flow.kernel
+// FITS-LABEL: func.func @siblings
+// FITS-COUNT-1: = flow.kernel
+// FITS-NOT: = flow.kernel
 // FITS: return
 
 // LARGE-LABEL: func.func @inline
@@ -24,6 +27,8 @@
 // LARGE-LABEL: func.func @epilogue
 // LARGE-COUNT-2: = flow.kernel
 // LARGE-LABEL: func.func @reduction
+// LARGE-COUNT-2: = flow.kernel
+// LARGE-LABEL: func.func @siblings
 // LARGE-COUNT-2: = flow.kernel
 
 //--- write.sh
@@ -74,4 +79,18 @@ long $(($1 - 2))
 echo "    flow.store %v$(($1 - 2)) to 0 [\"%0\", \"%1\"] : f32"
 echo '  }'
 echo '  return %4 : !x'
+echo '}'
+
+echo 'func.func @siblings(%x: !r) -> (!r, !r) {'
+echo '  %0 = flow.kernel outer ["b"] inner [] (%x) : (!r) -> !r {'
+echo '    %1 = flow.load 0 ["%0"] : f32'
+echo '    %2 = flow.apply "neg"(%1) : (f32) -> f32'
+echo '    flow.store %2 to 0 ["%0"] : f32'
+echo '  }'
+echo '  %4 = flow.kernel outer ["b"] inner [] (%x) : (!r) -> !r {'
+echo '    %v0 = flow.load 0 ["%0"] : f32'
+long "$1"
+echo "    flow.store %v$1 to 0 [\"%0\"] : f32"
+echo '  }'
+echo '  return %0, %4 : !r, !r'
 echo '}'

@@ -15,7 +15,7 @@ use sardonyx_passes::{Class, PASSES, RewriteOptions, Rewrites};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-const PIPELINE: [&str; 15] = [
+const PIPELINE: [&str; 16] = [
     "find-caches",
     "fold-constants",
     "simplify",
@@ -30,6 +30,7 @@ const PIPELINE: [&str; 15] = [
     "inline-maps",
     "fuse-attention",
     "inline-maps",
+    "fuse-siblings",
     "pack-weights",
 ];
 

@@ -226,28 +226,28 @@ impl State<'_> {
                 break;
             }
         }
-        let chosen = self.choice.clone();
         self.prepare(part, DEPTH_MAX);
         if self.closes_cycle(&[(part, self.choice[part])], true) {
             return;
         }
         self.need(part);
-        let mut old: Vec<(usize, usize)> = vec![];
+        let mut old: Option<Choice> = None;
         for &c in &above[1..] {
             for a in 0..self.problem.classes[c].len() {
                 let now = self.choice[c];
-                if self.uses[c] > 0 && now != a && self.attempt(&[(c, a)], false) {
-                    old.push((c, now));
+                if self.uses[c] > 0 && now != a && self.attempt(&[(c, a)], false) && old.is_none() {
+                    let mut choice = self.choice.clone();
+                    choice[c] = now;
+                    old = Some(choice);
                 }
             }
         }
         self.release(part);
-        if self.cost >= before {
-            // What nothing uses may have been chosen anew, in a way that closes a cycle with what comes back.
-            for (c, was) in chosen.into_iter().enumerate().filter(|(c, _)| self.uses[*c] == 0) {
-                self.choice[c] = was;
-            }
-            old.iter().rev().for_each(|change| self.change(&[*change]));
+        // What the first change released may have other alternatives by now: all is as it was only in the copy.
+        if let Some(choice) = old.filter(|_| self.cost >= before) {
+            (self.choice, self.cost) = (choice, 0);
+            self.uses.fill(0);
+            self.problem.roots.iter().for_each(|&r| self.need(r));
         }
     }
 

@@ -1,7 +1,7 @@
 //! rows of A by a panel of B  =>  sums in registers: which blocks of rows there are, and the loop over k of each
 
 use super::plan::{CHUNK, Form, WIDTH};
-use super::{Columns, Item, plus, times};
+use super::{Columns, Item, Panel, plus, times};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::Variant;
@@ -107,15 +107,18 @@ impl Item<'_> {
             Some(Size::Const(m)) => blocks.sizes(&[CHUNK, m % CHUNK]),
             Some(Size::Param(_)) => blocks.sizes(&(1..=CHUNK).collect::<Vec<_>>()),
         };
-        asm.do_while(&[zero], |asm, at| {
-            let left = asm.bin("arith.subi", self.rows, at[0]);
-            let size = match sizes[..] {
-                [only] => asm.i64(only),
-                _ => blocks.emit_next(asm, left),
-            };
-            self.block_of(asm, &sizes, size, at[0], columns);
-            let next = asm.bin("arith.addi", at[0], size);
-            (asm.cmpi("slt", next, self.rows), vec![next])
+        self.each_sum(asm, |asm, sum| {
+            let panel = self.panel_of(asm, sum);
+            asm.do_while(&[zero], |asm, at| {
+                let left = asm.bin("arith.subi", self.rows, at[0]);
+                let size = match sizes[..] {
+                    [only] => asm.i64(only),
+                    _ => blocks.emit_next(asm, left),
+                };
+                panel.block_of(asm, &sizes, size, at[0], columns);
+                let next = asm.bin("arith.addi", at[0], size);
+                (asm.cmpi("slt", next, self.rows), vec![next])
+            });
         });
         if !self.plan.direct {
             self.tile_epilogue(asm, columns);
@@ -133,7 +136,10 @@ impl Item<'_> {
         let zero = asm.i64(0);
         let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
         let next = self.next(asm);
-        self.registers(asm, &[self, &next], size, zero, zero, vectors, Columns::All);
+        self.each_sum(asm, |asm, sum| {
+            let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
+            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All);
+        });
         if !self.plan.direct {
             self.tile_epilogue(asm, Columns::All);
             next.tile_epilogue(asm, Columns::All);
@@ -147,13 +153,29 @@ impl Item<'_> {
         next.point.vars[self.plan.n] = Some(next.n0);
         let rows = self.cx.extent(asm, self.plan.k);
         let elements = asm.bin("arith.muli", rows, self.b_step);
-        next.b = asm.element(self.b, elements, Elem::F32);
+        next.panels = self.panels.iter().map(|b| asm.element(*b, elements, Elem::F32)).collect();
         // The tile has more rows than such an item.
         let behind = asm.i64(CHUNK / 2 * WIDTH);
         next.tile = asm.element(self.tile, behind, Elem::F32);
         next
     }
 
+    /// Which lanes from column `first` of the panel exist; all where absent.
+    pub fn mask(&self, asm: &mut Asm, first: Val, columns: Columns) -> Option<Val> {
+        let n = match columns {
+            Columns::All => return None,
+            Columns::Known(n) => asm.i64(n),
+            Columns::Some(n) | Columns::Few(n) => n,
+        };
+        let lanes = self.cx.lanes();
+        let (first, iota) = (asm.widen(first, lanes), asm.iota(lanes));
+        let column = asm.bin("arith.addi", first, iota);
+        let n = asm.widen(n, lanes);
+        Some(asm.cmpi("slt", column, n))
+    }
+}
+
+impl Panel<'_, '_> {
     /// The rows from `first` on that are `size`, one of `sizes`.
     fn block_of(&self, asm: &mut Asm, sizes: &[i64], size: Val, first: Val, columns: Columns) {
         let [this, others @ ..] = sizes else { return };
@@ -178,7 +200,7 @@ impl Item<'_> {
 
     /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
     fn block(&self, asm: &mut Asm, size: i64, row: Val, columns: Columns) {
-        let lanes = self.cx.lanes() as i64;
+        let lanes = self.item.cx.lanes() as i64;
         // One or two rows are as fast as the panel is read: its rows are taken whole.
         let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
         let zero = asm.i64(0);
@@ -186,13 +208,13 @@ impl Item<'_> {
             for first in (0..n).step_by((vectors * lanes) as usize) {
                 let needed = (n - first + lanes - 1).div_euclid(lanes).min(vectors);
                 let first = asm.i64(first);
-                self.registers(asm, &[self], size, row, first, needed as usize, columns);
+                self.registers(asm, std::slice::from_ref(self), size, row, first, needed as usize, columns);
             }
             return;
         }
         let vectors = if let Columns::Few(_) = columns { 1 } else { vectors };
         if vectors * lanes == WIDTH || vectors == 1 {
-            return self.registers(asm, &[self], size, row, zero, vectors as usize, columns);
+            return self.registers(asm, std::slice::from_ref(self), size, row, zero, vectors as usize, columns);
         }
         let step = asm.i64(vectors * lanes);
         let end = match columns {
@@ -200,7 +222,7 @@ impl Item<'_> {
             Columns::All | Columns::Known(_) => asm.i64(WIDTH),
         };
         asm.for_loop((zero, end, step), &[], |asm, first, _| {
-            self.registers(asm, &[self], size, row, first, vectors as usize, columns);
+            self.registers(asm, std::slice::from_ref(self), size, row, first, vectors as usize, columns);
             vec![]
         });
     }
@@ -210,18 +232,19 @@ impl Item<'_> {
     fn registers(
         &self,
         asm: &mut Asm,
-        panels: &[&Self],
+        panels: &[Self],
         size: i64,
         row: Val,
         first: Val,
         vectors: usize,
         columns: Columns,
     ) {
-        let (cx, plan) = (self.cx, self.plan);
+        let item = self.item;
+        let (cx, plan) = (item.cx, item.plan);
         let lanes = cx.lanes();
         let ty = Ty::new(Elem::F32, lanes);
-        let m = plan.m.map(|_| asm.bin("arith.addi", self.m0, row));
-        let mut at = self.point.clone();
+        let m = plan.m.map(|_| asm.bin("arith.addi", item.m0, row));
+        let mut at = item.point.clone();
         if let (Some(var), Some(m)) = (plan.m, m) {
             at.vars[var] = Some(m);
         }
@@ -231,14 +254,14 @@ impl Item<'_> {
         let row_step = plan.m.map_or(Size::Const(0), |m| plan.a.stride(m));
         let row_offsets: Vec<Val> = (0..size).map(|i| times(asm, cx, row_step, i)).collect();
         let firsts: Vec<Val> = (0..vectors).map(|j| plus(asm, first, j as i64 * lanes as i64)).collect();
-        let masks: Vec<Option<Val>> = firsts.iter().map(|f| self.mask(asm, *f, columns)).collect();
+        let masks: Vec<Option<Val>> = firsts.iter().map(|f| item.mask(asm, *f, columns)).collect();
         let b: Vec<Val> = panels.iter().map(|p| asm.element(p.b, first, Elem::F32)).collect();
         let (lo, one, hi) = (asm.i64(0), asm.i64(1), cx.extent(asm, plan.k));
         let zero = asm.zero(ty);
         let width = panels.len() * vectors;
         let inits = vec![zero; size as usize * width];
         let sums = asm.for_loop((lo, hi, one), &inits, |asm, k, sums| {
-            let b_row = asm.bin("arith.muli", k, self.b_step);
+            let b_row = asm.bin("arith.muli", k, item.b_step);
             let b_rows: Vec<Val> = b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
             let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
             if plan.form == Form::Panels {
@@ -265,10 +288,10 @@ impl Item<'_> {
             next
         });
         for j in 0..width {
-            let (panel, at) = (panels[j / vectors], j % vectors);
+            let (panel, at) = (&panels[j / vectors], j % vectors);
             let column: Vec<Val> = (0..size as usize).map(|i| sums[i * width + j]).collect();
             if plan.direct {
-                panel.direct_epilogue(asm, row, firsts[at], masks[at], &column);
+                panel.item.direct_epilogue(asm, row, firsts[at], masks[at], &column);
             } else {
                 panel.to_tile(asm, row, firsts[at], &column);
             }
@@ -277,7 +300,7 @@ impl Item<'_> {
 
     /// The vectors of one row of a panel.
     fn b_row(&self, asm: &mut Asm, row: Val, masks: &[Option<Val>], ty: Ty) -> Vec<Val> {
-        let masked = self.plan.form == Form::Rows;
+        let masked = self.item.plan.form == Form::Rows;
         let load = |(j, mask): (usize, &Option<Val>)| {
             let at = asm.i64(j as i64 * ty.lanes as i64);
             let address = asm.element(row, at, Elem::F32);
@@ -287,19 +310,5 @@ impl Item<'_> {
             }
         };
         masks.iter().enumerate().map(load).collect()
-    }
-
-    /// Which lanes from column `first` of the panel exist; all where absent.
-    pub fn mask(&self, asm: &mut Asm, first: Val, columns: Columns) -> Option<Val> {
-        let n = match columns {
-            Columns::All => return None,
-            Columns::Known(n) => asm.i64(n),
-            Columns::Some(n) | Columns::Few(n) => n,
-        };
-        let lanes = self.cx.lanes();
-        let (first, iota) = (asm.widen(first, lanes), asm.iota(lanes));
-        let column = asm.bin("arith.addi", first, iota);
-        let n = asm.widen(n, lanes);
-        Some(asm.cmpi("slt", column, n))
     }
 }

@@ -6,14 +6,14 @@ use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::map::whole_steps;
 
 impl Item<'_> {
-    /// scratch[k][j] = source[k, j] for the columns that exist; the others get any numbers.
-    pub fn copy_panel(&self, asm: &mut Asm, source: Val) {
+    /// to[k][j] = source[k, j] for the columns that exist; the others get any numbers.
+    pub fn copy_panel(&self, asm: &mut Asm, source: Val, to: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let (n_k, n_n) = (cx.extent(asm, plan.k), cx.extent(asm, plan.n));
         let left = asm.bin("arith.subi", n_n, self.n0);
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
-        if !plan.b.stride(plan.k).is(1) {
-            return self.copy_elements(asm, source, n_k, left);
+        if !plan.b().stride(plan.k).is(1) {
+            return self.copy_elements(asm, source, to, (n_k, left));
         }
         let lanes = cx.lanes() as i64;
         let step = asm.i64(lanes);
@@ -21,13 +21,13 @@ impl Item<'_> {
             let columns = self.columns(asm, first, left);
             let whole = whole_steps(asm, zero, n_k, lanes);
             asm.for_loop((zero, whole, step), &[], |asm, k, _| {
-                self.copy_square(asm, (source, &columns), (k, first), None);
+                self.copy_square(asm, (source, &columns), to, (k, first), None);
                 vec![]
             });
             if cx.def.extent(plan.k).as_const().is_none_or(|n| n % lanes != 0) {
                 let rest = asm.bin("arith.subi", n_k, whole);
                 let some = asm.cmpi("ne", rest, zero);
-                asm.if_then(some, |asm| self.copy_square(asm, (source, &columns), (whole, first), Some(rest)));
+                asm.if_then(some, |asm| self.copy_square(asm, (source, &columns), to, (whole, first), Some(rest)));
             }
             vec![]
         });
@@ -36,7 +36,7 @@ impl Item<'_> {
     /// Where as many columns as lanes begin, from `first` on. In place of those that are not there, the last one is
     /// read: an address outside of memory would be slow even under a mask.
     fn columns(&self, asm: &mut Asm, first: Val, left: Val) -> Vec<Val> {
-        let n_step = self.cx.size(asm, self.plan.b.stride(self.plan.n));
+        let n_step = self.cx.size(asm, self.plan.b().stride(self.plan.n));
         let one = asm.i64(1);
         let last = asm.bin("arith.subi", left, one);
         let column = |j: u32| {
@@ -49,7 +49,14 @@ impl Item<'_> {
 
     /// As many rows as columns from row `k` on, transposed in registers: lanes of a column are neighbours in memory.
     /// Only the first `rest` rows are there, where given; the others become 0.
-    fn copy_square(&self, asm: &mut Asm, (source, columns): (Val, &[Val]), (k, first): (Val, Val), rest: Option<Val>) {
+    fn copy_square(
+        &self,
+        asm: &mut Asm,
+        (source, columns): (Val, &[Val]),
+        to: Val,
+        (k, first): (Val, Val),
+        rest: Option<Val>,
+    ) {
         let lanes = self.cx.lanes();
         let ty = Ty::new(Elem::F32, lanes);
         let mask = rest.map(|rest| {
@@ -69,7 +76,7 @@ impl Item<'_> {
         let width = asm.i64(WIDTH);
         let at = asm.bin("arith.muli", k, width);
         let at = asm.bin("arith.addi", at, first);
-        let to = asm.element(self.cx.cpu().scratch, at, Elem::F32);
+        let to = asm.element(to, at, Elem::F32);
         for (i, row) in rows.into_iter().enumerate() {
             let at = asm.i64(i as i64 * WIDTH);
             let address = asm.element(to, at, Elem::F32);
@@ -77,15 +84,15 @@ impl Item<'_> {
         }
     }
 
-    fn copy_elements(&self, asm: &mut Asm, source: Val, n_k: Val, left: Val) {
+    fn copy_elements(&self, asm: &mut Asm, source: Val, to: Val, (n_k, left): (Val, Val)) {
         let (cx, plan) = (self.cx, self.plan);
-        let [k_step, n_step] = [plan.k, plan.n].map(|v| cx.size(asm, plan.b.stride(v)));
+        let [k_step, n_step] = [plan.k, plan.n].map(|v| cx.size(asm, plan.b().stride(v)));
         let (zero, one, width) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH));
         asm.for_loop((zero, width, one), &[], |asm, j, _| {
             let exists = asm.cmpi("slt", j, left);
             let at = asm.bin("arith.muli", j, n_step);
             let column = asm.element(source, at, Elem::F32);
-            let to = asm.element(cx.cpu().scratch, j, Elem::F32);
+            let to = asm.element(to, j, Elem::F32);
             asm.for_loop((zero, n_k, one), &[], |asm, k, _| {
                 let ty = Ty::new(Elem::F32, 1);
                 let v = asm.if_else(

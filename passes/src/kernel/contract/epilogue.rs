@@ -1,7 +1,7 @@
 //! Sums in registers  =>  results: the statements behind the reduction, on lanes that run along the columns
 
-use super::plan::{WIDTH, epilogue};
-use super::{Columns, Item, plus};
+use super::plan::{TILE_BYTES, WIDTH, epilogue};
+use super::{Columns, Item, Panel, plus};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::Op;
 use crate::kernel::eval::Point;
@@ -15,8 +15,8 @@ impl Item<'_> {
         point.vars[plan.n] = Some(n);
         (point.along, point.lanes, point.mask) = (plan.n, cx.lanes(), mask);
         let mut after: Vec<bool> = vec![false; cx.def.body.len()];
-        for k in epilogue(cx.def, plan.reduce) {
-            after[k] = cx.def.operands(k).iter().any(|a| after[*a] || *a == plan.reduce);
+        for k in epilogue(cx.def, |k| plan.is_sum(k)) {
+            after[k] = cx.def.operands(k).iter().any(|a| after[*a] || plan.is_sum(*a));
             let moves = plan.m.is_some_and(|m| cx.deps[k] >> m & 1 == 1);
             if !after[k] && !moves && !matches!(cx.def.body[k].op, Op::Const(_)) {
                 point.eval(cx, asm, k);
@@ -25,12 +25,14 @@ impl Item<'_> {
         point
     }
 
-    fn finish_row(&self, asm: &mut Asm, mut point: Point, row: Val, sum: Val) {
+    fn finish_row(&self, asm: &mut Asm, mut point: Point, row: Val, sums: &[Val]) {
         let (cx, plan) = (self.cx, self.plan);
         if let Some(m) = plan.m {
             point.vars[m] = Some(asm.bin("arith.addi", self.m0, row));
         }
-        point.values[plan.reduce] = Some(sum);
+        for (sum, value) in plan.sums.iter().zip(sums) {
+            point.values[sum.reduce] = Some(*value);
+        }
         for write in &cx.def.stores {
             point.store(cx, asm, write);
         }
@@ -40,20 +42,7 @@ impl Item<'_> {
         let point = self.columns_point(asm, first, mask);
         for (i, sum) in sums.iter().enumerate() {
             let row = plus(asm, row, i as i64);
-            self.finish_row(asm, point.clone(), row, *sum);
-        }
-    }
-
-    /// tile[row][column] = sums
-    pub fn to_tile(&self, asm: &mut Asm, row: Val, first: Val, sums: &[Val]) {
-        let width = asm.i64(WIDTH);
-        let start = asm.bin("arith.muli", row, width);
-        let start = asm.bin("arith.addi", start, first);
-        let start = asm.element(self.tile, start, Elem::F32);
-        for (i, sum) in sums.iter().enumerate() {
-            let at = asm.i64(i as i64 * WIDTH);
-            let address = asm.element(start, at, Elem::F32);
-            asm.store(*sum, address, 32);
+            self.finish_row(asm, point.clone(), row, &[*sum]);
         }
     }
 
@@ -72,11 +61,31 @@ impl Item<'_> {
             asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
                 let at = asm.bin("arith.muli", row, width);
                 let address = asm.element(tile, at, Elem::F32);
-                let sum = asm.load(address, Ty::new(Elem::F32, lanes), 32);
-                self.finish_row(asm, point.clone(), row, sum);
+                let sum = |i: usize| {
+                    let behind = asm.i64(i as i64 * TILE_BYTES);
+                    let address = if i == 0 { address } else { asm.element(address, behind, Elem::I8) };
+                    asm.load(address, Ty::new(Elem::F32, lanes), 32)
+                };
+                let sums: Vec<Val> = (0..self.plan.sums.len()).map(sum).collect();
+                self.finish_row(asm, point.clone(), row, &sums);
                 vec![]
             });
             vec![]
         });
+    }
+}
+
+impl Panel<'_, '_> {
+    /// tile[row][column] = sums
+    pub fn to_tile(&self, asm: &mut Asm, row: Val, first: Val, sums: &[Val]) {
+        let width = asm.i64(WIDTH);
+        let start = asm.bin("arith.muli", row, width);
+        let start = asm.bin("arith.addi", start, first);
+        let start = asm.element(self.tile, start, Elem::F32);
+        for (i, sum) in sums.iter().enumerate() {
+            let at = asm.i64(i as i64 * WIDTH);
+            let address = asm.element(start, at, Elem::F32);
+            asm.store(*sum, address, 32);
+        }
     }
 }

@@ -1,9 +1,12 @@
 //! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n]), f32  =>  register-blocked code over panels of 32 columns
 //!
 //! A work item is one batch element, one group of chunks of rows, one strip of columns, one chunk; chunks run fastest,
-//! so that a thread stays on a strip: a panel, or two where there are one or two rows. A block of rows by 32 (or 16) columns is held in registers while k runs. The sum
-//! for one element is over ascending k by fused multiply-add whatever the block, so that the result of a row depends
-//! on no other row.
+//! so that a thread stays on a strip: a panel, or two where there are one or two rows. A block of rows by 32 (or 16)
+//! columns is held in registers while k runs. The sum for one element is over ascending k by fused multiply-add
+//! whatever the block, so that the result of a row depends on no other row.
+//!
+//! Several sums, of one A by several B, go one after the other over the rows of a work item, each into a tile of its
+//! own in scratch; the epilogue reads all tiles.
 
 mod block;
 mod copy;
@@ -12,12 +15,12 @@ mod plan;
 
 pub use block::Blocks;
 pub use copy::transpose;
-pub use plan::{CHUNK, GROUP, Plan, Roles, WIDTH, candidates, epilogue, plan};
+pub use plan::{CHUNK, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, plan};
 
 use super::asm::{Asm, Elem, Val};
 use super::def::*;
 use super::eval::{Cx, Point, Variant, decode};
-use plan::Form;
+use plan::{Form, TILE_BYTES};
 use sardonyx_runtime::Dim;
 
 impl Plan {
@@ -63,10 +66,18 @@ struct Item<'a> {
     n0: Val,
     m0: Val,
     rows: Val,
-    /// Address of the panel: row 0, column 0.
-    b: Val,
+    /// Addresses of the panel, one per sum: row 0, column 0.
+    panels: Vec<Val>,
     /// Elements from one row of the panel to the next.
     b_step: Val,
+    /// That of the first sum; the others follow.
+    tile: Val,
+}
+
+/// A panel of one of the sums.
+struct Panel<'i, 'a> {
+    item: &'i Item<'a>,
+    b: Val,
     tile: Val,
 }
 
@@ -91,13 +102,14 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         if let Some(m) = plan.m {
             point.vars[m] = Some(m0);
         }
-        let offset = cx.dim(asm, &plan.copied_bytes(def));
+        let n_sums = Dim::constant(plan.sums.len() as i64);
+        let offset = cx.dim(asm, &(n_sums * plan.copied_bytes(def)));
         let tile = asm.element(cx.cpu().scratch, offset, Elem::I8);
         let batch = asm.bin("arith.divui", item, extents[extents.len() - 1]);
         let first = asm.bin("arith.muli", batch, n_strips);
         let strip_id = asm.bin("arith.addi", first, strip);
         let b_step = asm.i64(WIDTH);
-        let item = Item { cx, plan, point, n0: strip, m0, rows, b: cx.cpu().scratch, b_step, tile };
+        let item = Item { cx, plan, point, n0: strip, m0, rows, panels: vec![], b_step, tile };
         vec![item.strip(asm, strip, strip_id, copied[0])]
     });
 }
@@ -151,32 +163,72 @@ impl Item<'_> {
         self.point.vars[self.plan.n] = Some(self.n0);
     }
 
-    /// Sets where the panel lies; copies it to scratch where it must be and is not there yet.
+    /// Sets where the panels lie; copies them to scratch where they must be and are not there yet.
     fn locate_panel(&mut self, asm: &mut Asm, id: Val, copied: Val) -> Val {
-        let (cx, b) = (self.cx, &self.plan.b);
-        let base = cx.reads[b.buffer];
-        match self.plan.form {
-            Form::Panels => {
-                let column = self.point.line(cx, asm, &b.coords[1]);
-                let rows = cx.extent(asm, self.plan.k);
-                let start = asm.bin("arith.muli", column, rows);
-                self.b = asm.element(base, start, Elem::F32);
-                copied
-            }
-            Form::Rows => {
-                let start = self.point.start(cx, asm, b, None);
-                self.b = asm.element(base, start, Elem::F32);
-                self.b_step = cx.size(asm, b.stride(self.plan.k));
-                copied
-            }
+        let (cx, plan) = (self.cx, self.plan);
+        let mut panels = vec![];
+        for Sum { b, .. } in &plan.sums {
+            let start = match plan.form {
+                Form::Panels => {
+                    let column = self.point.line(cx, asm, &b.coords[1]);
+                    let rows = cx.extent(asm, plan.k);
+                    asm.bin("arith.muli", column, rows)
+                }
+                Form::Rows | Form::Copied => self.point.start(cx, asm, b, None),
+            };
+            panels.push(asm.element(cx.reads[b.buffer], start, Elem::F32));
+        }
+        match plan.form {
+            Form::Panels => {}
+            Form::Rows => self.b_step = cx.size(asm, plan.b().stride(plan.k)),
             Form::Copied => {
+                let sources = std::mem::take(&mut panels);
+                for (i, _) in sources.iter().enumerate() {
+                    let behind = Dim::constant(i as i64) * plan.copied_bytes(cx.def);
+                    let scratch = cx.cpu().scratch;
+                    panels.push(if i == 0 {
+                        scratch
+                    } else {
+                        let behind = cx.dim(asm, &behind);
+                        asm.element(scratch, behind, Elem::I8)
+                    });
+                }
                 let other = asm.cmpi("ne", id, copied);
-                let start = self.point.start(cx, asm, b, None);
-                let source = asm.element(base, start, Elem::F32);
-                asm.if_then(other, |asm| self.copy_panel(asm, source));
-                id
+                asm.if_then(other, |asm| {
+                    sources.iter().zip(&panels).for_each(|(source, to)| self.copy_panel(asm, *source, *to))
+                });
             }
         }
+        self.panels = panels;
+        if plan.form == Form::Copied { id } else { copied }
+    }
+
+    /// Once for each sum, by one code for all of them.
+    fn each_sum(&self, asm: &mut Asm, body: impl FnOnce(&mut Asm, Option<Val>)) {
+        match self.plan.sums.len() as i64 {
+            1 => body(asm, None),
+            n => {
+                let (zero, n, one) = (asm.i64(0), asm.i64(n), asm.i64(1));
+                asm.for_loop((zero, n, one), &[], |asm, number, _| {
+                    body(asm, Some(number));
+                    vec![]
+                });
+            }
+        }
+    }
+
+    /// The panel of the sum that `each_sum` is at.
+    fn panel_of(&self, asm: &mut Asm, sum: Option<Val>) -> Panel<'_, '_> {
+        let Some(sum) = sum else { return Panel { item: self, b: self.panels[0], tile: self.tile } };
+        let mut b = self.panels[0];
+        for (i, panel) in self.panels.iter().enumerate().skip(1) {
+            let number = asm.i64(i as i64);
+            let here = asm.cmpi("eq", sum, number);
+            b = asm.select(here, *panel, b);
+        }
+        let bytes = asm.i64(TILE_BYTES);
+        let behind = asm.bin("arith.muli", sum, bytes);
+        Panel { item: self, b, tile: asm.element(self.tile, behind, Elem::I8) }
     }
 
     /// Whether whole panels and the last one share their code: masks cost next to nothing, and how many columns there

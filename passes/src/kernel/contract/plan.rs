@@ -11,6 +11,9 @@ pub const WIDTH: i64 = 32;
 /// Rows of a work item: a multiple of every variant's block.
 pub const CHUNK: i64 = 48;
 
+/// Of the sums of a work item, where they wait for the epilogue.
+pub const TILE_BYTES: i64 = CHUNK * WIDTH * 4;
+
 /// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
 pub const GROUP: i64 = 4;
 
@@ -40,13 +43,31 @@ pub struct Plan {
 /// Which loads and variables are which part of a contraction, however it is computed.
 #[derive(Clone, Debug)]
 pub struct Roles {
-    pub reduce: usize,
     pub a: Access,
-    pub b: Access,
+    /// One per sum.
+    pub sums: Vec<Sum>,
     pub batch: Vec<usize>,
     pub m: Option<usize>,
     pub n: usize,
     pub k: usize,
+}
+
+/// One of the sums.
+#[derive(Clone, Debug)]
+pub struct Sum {
+    pub reduce: usize,
+    pub b: Access,
+}
+
+impl Roles {
+    /// The first right factor: that of every sum, but for where it lies.
+    pub fn b(&self) -> &Access {
+        &self.sums[0].b
+    }
+
+    pub fn is_sum(&self, k: usize) -> bool {
+        self.sums.iter().any(|s| s.reduce == k)
+    }
 }
 
 impl Deref for Plan {
@@ -64,26 +85,35 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     Some(plan)
 }
 
-/// The ways to see a contraction over one variable with elements of these types, and how good each is.
+/// The ways to see a contraction over one variable with elements of these types, and how good each is. With several
+/// sums, A is what they have in common.
 pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
-    let Some((reduce, left, right)) = factors(def, dtypes) else { return vec![] };
-    [roles(def, reduce, left, right), roles(def, reduce, right, left)].into_iter().flatten().collect()
+    let Some(factors) = factors(def, dtypes) else { return vec![] };
+    let common = |k: &usize| factors.iter().all(|(_, f)| f.contains(k));
+    let as_a = |a: usize| {
+        let other = |f: &[usize; 2]| if f[0] == a { f[1] } else { f[0] };
+        let sum = |(reduce, f): &(usize, [usize; 2])| Some(Sum { reduce: *reduce, b: plain(def, other(f))?.clone() });
+        roles(def, plain(def, a)?, factors.iter().map(sum).collect::<Option<_>>()?)
+    };
+    factors[0].1.into_iter().filter(common).filter_map(as_a).collect()
 }
 
-/// The reduction and its two factors, of one type.
-fn factors<'a>(def: &'a KernelDef, dtypes: &[DType]) -> Option<(usize, &'a Access, &'a Access)> {
+/// The reductions, and the two factors of each, all of one type.
+fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Vec<(usize, [usize; 2])>> {
     let [_] = def.inner[..] else { return None };
-    let (reduce, arg) = def.body.iter().enumerate().find_map(|(r, s)| match s.op {
-        Op::Reduce { arg, .. } => Some((r, arg)),
+    let sum = |(reduce, s): (usize, &Step)| match s.op {
+        Op::Reduce { arg, .. } => Some((reduce, arg)),
         Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => None,
-    })?;
-    let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
-    let [left, right] = args[..] else { return None };
-    let dtype = def.body[reduce].dtype;
-    if !dtypes.contains(&dtype) || [left, right, arg].iter().any(|s| def.body[*s].dtype != dtype) {
-        return None;
-    }
-    Some((reduce, plain(def, left)?, plain(def, right)?))
+    };
+    let sums: Vec<(usize, usize)> = def.body.iter().enumerate().filter_map(sum).collect();
+    let dtype = def.body[sums.first()?.0].dtype;
+    let factors = |&(reduce, arg): &(usize, usize)| {
+        let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
+        let [left, right] = args[..] else { return None };
+        let same = [reduce, arg, left, right].iter().all(|s| def.body[*s].dtype == dtype);
+        (same && dtypes.contains(&dtype)).then_some((reduce, [left, right]))
+    };
+    sums.iter().map(factors).collect()
 }
 
 /// A load whose place is linear, but for what moves with the batch alone (the head that a group of heads shares).
@@ -99,48 +129,62 @@ fn computed_with(access: &Access, var: usize) -> bool {
     access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(var)))
 }
 
-/// The roles with these two in the parts of A and B, and how good they are. Only B may lie in panels, which then are
+/// The roles with these in the parts of A and B, and how good they are. Only B may lie in panels, which then are
 /// panels of its columns.
-fn roles(def: &KernelDef, reduce: usize, a: &Access, b: &Access) -> Option<(i64, Roles)> {
+fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>) -> Option<(i64, Roles)> {
     let k = def.outer.len();
+    let b = &sums[0].b;
     let panels = def.reads[b.buffer].panels;
     if def.reads[a.buffer].panels.is_some() {
         return None;
     }
-    let computed = |v: usize| computed_with(a, v) || computed_with(b, v);
+    let computed = |v: usize| computed_with(a, v) || sums.iter().any(|s| computed_with(&s.b, v));
     if computed(k) {
         return None;
     }
     let outer = 0..def.outer.len();
     let free = outer.clone().filter(|v| !computed(*v));
-    let columns = free.clone().filter(|v| b.moves_with(*v) && !a.moves_with(*v));
+    let columns = free.clone().filter(|v| sums.iter().all(|s| s.b.moves_with(*v)) && !a.moves_with(*v));
     let unit_store = |v: usize| def.stores.first().is_some_and(|w| w.access.stride(v).is(1)) as i64;
     let wide = |v: usize| def.extent(v).as_const().is_none_or(|e| e >= 8) as i64;
     let score = |v: usize| 8 * unit_store(v) + 4 * wide(v) + 2 * b.coords[b.coords.len() - 1].strides[v].is(1) as i64;
     let n = columns.max_by_key(|v| score(*v))?;
     // The variable with the most iterations is blocked; parameters count as many.
     let size = |v: &usize| def.extent(*v).as_const().unwrap_or(i64::MAX);
-    let m = free.filter(|v| a.moves_with(*v) && !b.moves_with(*v)).max_by_key(size);
-    if panels.is_some_and(|p| !panels_fit(def, b, p, n, k)) {
+    let m = free.filter(|v| a.moves_with(*v) && !sums.iter().any(|s| s.b.moves_with(*v))).max_by_key(size);
+    let fits = |s: &Sum| def.reads[s.b.buffer].panels.is_none_or(|p| panels_fit(def, &s.b, p, n, k));
+    if !sums.iter().all(fits) {
         return None;
     }
     let batch = outer.filter(|v| *v != n && Some(*v) != m).collect();
     let total = score(n) + 100 * panels.is_some() as i64 + a.stride(k).is(1) as i64 + m.is_some() as i64;
-    Some((total, Roles { reduce, a: a.clone(), b: b.clone(), batch, m, n, k }))
+    Some((total, Roles { a: a.clone(), sums, batch, m, n, k }))
+}
+
+/// Whether two right factors differ in nothing but their buffers and where they begin.
+fn lies_alike(def: &KernelDef, one: &Access, other: &Access) -> bool {
+    let strides = |a: &Access| a.coords.iter().map(|c| c.strides.clone()).collect::<Vec<_>>();
+    let storage = |a: &Access| def.reads[a.buffer].clone();
+    storage(one) == storage(other) && strides(one) == strides(other) && one.computed == other.computed
 }
 
 /// The plan of a CPU for these roles.
 fn blocked(def: &KernelDef, roles: Roles) -> Option<Plan> {
-    let form = match def.reads[roles.b.buffer].panels {
+    // One code runs over all of them.
+    if !roles.sums.iter().all(|s| lies_alike(def, roles.b(), &s.b)) {
+        return None;
+    }
+    let form = match def.reads[roles.b().buffer].panels {
         Some(_) => Form::Panels,
-        None if roles.b.stride(roles.n).is(1) => Form::Rows,
+        None if roles.b().stride(roles.n).is(1) => Form::Rows,
         None => Form::Copied,
     };
     // Copying a panel pays only where several rows use it.
     if form == Form::Copied && roles.m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4)) {
         return None;
     }
-    let direct = epilogue_is_short(def, roles.reduce);
+    // The sums of one factor wait for those of the next.
+    let direct = roles.sums.len() == 1 && epilogue_is_short(def, &roles);
     Some(Plan { roles, form, direct })
 }
 
@@ -155,13 +199,13 @@ fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize, k: usize) -
         && (0..def.n_vars()).all(|v| if v == n { columns.strides[v].is(1) } else { whole(columns.strides[v]) })
 }
 
-/// The statements that the stores need, up to the reduction.
-pub fn epilogue(def: &KernelDef, reduce: usize) -> Vec<usize> {
+/// The statements that the stores need, up to the sums.
+pub fn epilogue(def: &KernelDef, is_sum: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut open: Vec<usize> =
         def.stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
     let mut needed = vec![];
     while let Some(k) = open.pop() {
-        if k != reduce && !needed.contains(&k) {
+        if !is_sum(k) && !needed.contains(&k) {
             needed.push(k);
             open.extend(def.operands(k));
         }
@@ -171,7 +215,7 @@ pub fn epilogue(def: &KernelDef, reduce: usize) -> Vec<usize> {
 }
 
 /// Few and cheap enough statements to be written out once per register.
-fn epilogue_is_short(def: &KernelDef, reduce: usize) -> bool {
+fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
     let cheap = |k: &usize| match &def.body[*k].op {
         Op::Load { access, guard } => guard.is_none() && access.computed.is_empty(),
         Op::Const(_) => true,
@@ -182,7 +226,7 @@ fn epilogue_is_short(def: &KernelDef, reduce: usize) -> bool {
         Op::Convert(_) => false,
         Op::Reduce { .. } => false,
     };
-    let needed = epilogue(def, reduce);
+    let needed = epilogue(def, |k| roles.is_sum(k));
     needed.len() <= 6 && needed.iter().all(|k| cheap(k) && def.body[*k].dtype == DType::F32) && def.stores.len() == 1
 }
 
@@ -226,6 +270,7 @@ impl Plan {
         batch * self.n_strips(def) * self.n_chunks(def)
     }
 
+    /// Of the copy of one panel.
     pub fn copied_bytes(&self, def: &KernelDef) -> Dim {
         match self.form {
             Form::Copied => {
@@ -238,7 +283,7 @@ impl Plan {
     }
 
     pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
-        let tile = if self.direct { 0 } else { CHUNK * WIDTH * 4 };
-        self.copied_bytes(def) + Dim::constant(tile)
+        let tile = if self.direct { 0 } else { TILE_BYTES };
+        Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile))
     }
 }

@@ -84,3 +84,32 @@ func.func @gated(%x: !x) -> !x attributes {sdx.symbols = ["input b 0..", "input 
   %7 = sdx.contract "bsk,kn->bsn"(%6, %c) : (!x, !w) -> !x
   return %7 : !x
 }
+
+// -----
+
+!x = !sdx.tensor<[b, s, 8], f32>
+!w = !sdx.tensor<[8, 8], f32>
+!v = !sdx.tensor<[4, 8], f32>
+!y = !sdx.tensor<[b, s, 4], f32>
+!p = !sdx.tensor<[b, s, s], f32>
+
+// Weights that lie transposed, or are transposed first, and heads that are split off before they are read.
+
+// CHECK-LABEL: func.func @transposed
+// CHECK: %[[W:.*]] = sdx.concat(%{{.*}}, %{{.*}}, %{{.*}}) axis 0 : {{.*}} -> !sdx.tensor<[20, 8], f32>
+// CHECK-NOT: sdx.transpose
+// CHECK: sdx.contract "abc,dc->abd"(%arg0, %[[W]])
+// CHECK-NOT: sdx.contract "abc,dc->abd"
+func.func @transposed(%x: !x) -> !sdx.tensor<[b, s, 4], f32> attributes {sdx.symbols = ["input b 0..", "input s 0.."]} {
+  %a = sdx.param "a" : !w
+  %b = sdx.param "b" : !w
+  %c = sdx.param "c" : !v
+  %t = sdx.transpose %b [1, 0] : !w -> !w
+  %u = sdx.transpose %c [1, 0] : !v -> !sdx.tensor<[8, 4], f32>
+  %0 = sdx.contract "bsk,nk->bsn"(%x, %a) : (!x, !w) -> !x
+  %1 = sdx.contract "bsk,kn->bsn"(%x, %t) : (!x, !w) -> !x
+  %2 = sdx.contract "bsk,kn->bsn"(%x, %u) : (!x, !sdx.tensor<[8, 4], f32>) -> !y
+  %3 = sdx.contract "bsk,btk->bst"(%0, %1) : (!x, !x) -> !p
+  %4 = sdx.contract "bst,btn->bsn"(%3, %2) : (!p, !y) -> !y
+  return %4 : !y
+}

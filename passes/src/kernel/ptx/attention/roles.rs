@@ -1,6 +1,8 @@
 //! A kernel with a deep space  =>  which statement is which part of attention, and which variable is what
 //!
-//!     s = Σd left · right;  x = f(s);  m = max x;  p = exp(x - m);  l = Σj p;  o = Σj w(p)·v;  store g(o, l, m)
+//! ```text
+//! s = Σd left · right;  x = f(s);  m = max x;  p = exp(x - m);  l = Σj p;  o = Σj w(p)·v;  store g(o, l, m)
+//! ```
 
 use crate::kernel::def::*;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};

@@ -50,14 +50,13 @@ impl<'a> Stream<'a> {
             None => (point.start(cx, asm, &operand.access, None), rows),
             Some(panels) => {
                 let column = point.line(cx, asm, &operand.access.coords[1]);
-                let height = asm.i64(panels.rows);
                 // The columns that fill up the last panel are there.
                 let rows = rows.map(|r| {
                     let (more, whole) = (asm.int(panels.width - 1, Ty::I32), asm.int(-panels.width, Ty::I32));
                     let up = asm.bin("arith.addi", r, more);
                     asm.bin("arith.andi", up, whole)
                 });
-                (asm.bin("arith.muli", column, height), rows)
+                (in_panels(asm, panels, column, operand.rows % panels.width == 0), rows)
             }
         };
         let elem = if operand.element_bytes == 2 { Elem::I16 } else { Elem::I32 };
@@ -109,12 +108,7 @@ impl<'a> Stream<'a> {
         let at = match operand.panels {
             None => asm.bin("arith.muli", wide_column, self.inner_step),
             Some(panels) => {
-                let (width, high) = (asm.i64(panels.width - 1), asm.i64(-panels.width));
-                let inside = asm.bin("arith.andi", wide_column, width);
-                let before = asm.bin("arith.andi", wide_column, high);
-                let height = asm.i64(panels.rows);
-                let before = asm.bin("arith.muli", before, height);
-                let elements = asm.bin("arith.addi", before, inside);
+                let elements = in_panels(asm, panels, wide_column, false);
                 let size = asm.i64(operand.element_bytes);
                 asm.bin("arith.muli", elements, size)
             }
@@ -311,6 +305,19 @@ fn unit_copy(
     let size = size.map(|size| format!(", {}", asm.name(size, 0))).unwrap_or_default();
     asm.line(&format!("{guard}cp.async.{cache}.shared.global [{target}], [{source}], {unit}{size};"));
     None
+}
+
+/// The element at which a column of a packed matrix begins; `whole` where it is the first of a panel.
+fn in_panels(asm: &mut Asm, panels: Panels, column: Val, whole: bool) -> Val {
+    let height = asm.i64(panels.rows);
+    if whole {
+        return asm.bin("arith.muli", column, height);
+    }
+    let (width, high) = (asm.i64(panels.width - 1), asm.i64(-panels.width));
+    let inside = asm.bin("arith.andi", column, width);
+    let before = asm.bin("arith.andi", column, high);
+    let before = asm.bin("arith.muli", before, height);
+    asm.bin("arith.addi", before, inside)
 }
 
 /// Where an element lies in a tile, in bytes.

@@ -18,8 +18,8 @@ impl Gemm {
     pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
         let mut after: Vec<bool> = vec![false; def.body.len()];
         let mut shared = vec![];
-        for k in epilogue(def, self.reduce) {
-            after[k] = def.operands(k).iter().any(|a| after[*a] || *a == self.reduce);
+        for k in epilogue(def, |k| self.sums.contains(&k)) {
+            after[k] = def.operands(k).iter().any(|a| after[*a] || self.sums.contains(a));
             if !after[k] && deps[k] >> self.m & 1 == 0 {
                 shared.push(k);
             }
@@ -33,7 +33,8 @@ impl Gemm {
             Op::Load { access, .. } => Some(access),
             Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
         };
-        epilogue(def, self.reduce).into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()
+        let needed = epilogue(def, |k| self.sums.contains(&k));
+        needed.into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()
     }
 
     /// Whether a launch takes pairs as a whole; absent where that is known per access.
@@ -56,7 +57,7 @@ impl Block<'_> {
         let thread = asm.bin("arith.andi", lane, three);
         let row = shift(asm, "arith.shli", warp.0, log2(gemm.shape.warp_m()));
         let row = asm.bin("arith.addi", row, group);
-        let column = shift(asm, "arith.shli", warp.1, log2(gemm.shape.warp_n()));
+        let column = shift(asm, "arith.shli", warp.1, log2(gemm.warp_columns()));
         let pair = shift(asm, "arith.shli", thread, 1);
         let column = asm.bin("arith.addi", column, pair);
         let (row, column) = (from(asm, m0, row), from(asm, n0, column));
@@ -71,8 +72,9 @@ impl Block<'_> {
         let (cx, gemm) = (self.cx, self.gemm);
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
         let whole_rows = Gemm::is_whole(cx.def, gemm.m, gemm.shape.m);
-        let whole_columns = Gemm::is_whole(cx.def, gemm.n, gemm.shape.n);
-        for j in 0..sums.of[0].len() {
+        let whole_columns = Gemm::is_whole(cx.def, gemm.n, gemm.columns());
+        let per_sum = sums.of[0].len() / gemm.sums.len();
+        for j in 0..per_sum {
             let column = plus(asm, at.1, j as i64 * 8);
             let some = (!whole_columns).then(|| asm.cmpi("slt", column, n));
             when(asm, some, |asm| {
@@ -84,8 +86,9 @@ impl Block<'_> {
                         let row = plus(asm, at.0, i as i64 * 16 + half * 8);
                         let there = (!whole_rows).then(|| asm.cmpi("slt", row, m));
                         let first = half as u32 * 2;
-                        let sum = asm.shuffle(sums[j], sums[j], &[first, first + 1]);
-                        when(asm, there, |asm| self.finish(asm, point.clone(), row, sum));
+                        let two = |s: &Val| asm.shuffle(*s, *s, &[first, first + 1]);
+                        let sums: Vec<Val> = sums.iter().skip(j).step_by(per_sum).map(two).collect();
+                        when(asm, there, |asm| self.finish(asm, point.clone(), row, &sums));
                     }
                 }
             });
@@ -110,10 +113,12 @@ impl Block<'_> {
         point
     }
 
-    fn finish(&self, asm: &mut Asm, mut point: Point, row: Val, sum: Val) {
+    fn finish(&self, asm: &mut Asm, mut point: Point, row: Val, sums: &[Val]) {
         let (cx, gemm) = (self.cx, self.gemm);
         point.vars[gemm.m] = Some(row);
-        point.values[gemm.reduce] = Some(scalar::rounded(asm, sum, gemm.dtype));
+        for (k, sum) in gemm.sums.iter().zip(sums) {
+            point.values[*k] = Some(scalar::rounded(asm, *sum, gemm.dtype));
+        }
         for write in &cx.def.stores {
             point.store(cx, asm, write);
         }

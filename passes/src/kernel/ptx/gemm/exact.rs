@@ -5,6 +5,7 @@
 
 use super::Block;
 use super::mma::Sums;
+use super::operand::Operand;
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::eval::Point;
 use sardonyx_runtime::DType;
@@ -12,7 +13,9 @@ use sardonyx_runtime::DType;
 impl Block<'_> {
     /// `at` is the first row and the first column of the thread.
     pub fn repair(&self, asm: &mut Asm, point: &Point, sums: &Sums, at: (Val, Val)) {
-        let columns = sums.of[0].len() as i64;
+        // Of a row: those of the one sum, then those of the next.
+        let (columns, n_sums) = (sums.of[0].len() as i64, self.gemm.sums.len() as i64);
+        let per_sum = columns / n_sums;
         let all: Vec<Val> = sums
             .of
             .iter()
@@ -24,15 +27,16 @@ impl Block<'_> {
             // Four elements of each sum: two columns, and two again eight rows below.
             let bits = columns.trailing_zeros() as i64;
             let (odd, half) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 3));
-            let (j, i) = (part(asm, number, 2, columns - 1, 3), part(asm, number, 2 + bits, 15, 4));
+            let (j, i) = (part(asm, number, 2, per_sum - 1, 3), part(asm, number, 2 + bits, 15, 4));
+            let of = (n_sums > 1).then(|| part(asm, number, 2 + per_sum.trailing_zeros() as i64, n_sums - 1, 0));
             let row = [i, half].into_iter().fold(at.0, |row, by| asm.bin("arith.addi", row, by));
             let column = [j, odd].into_iter().fold(at.1, |column, by| asm.bin("arith.addi", column, by));
-            self.sum_again(asm, point, row, column)
+            self.sum_again(asm, point, of, (row, column))
         });
     }
 
-    /// The sum of one element, where it exists; else 0.
-    fn sum_again(&self, asm: &mut Asm, point: &Point, row: Val, column: Val) -> Val {
+    /// One element, where it exists, of the only sum or of that with this number; else 0.
+    fn sum_again(&self, asm: &mut Asm, point: &Point, of: Option<Val>, (row, column): (Val, Val)) -> Val {
         let (cx, gemm) = (self.cx, self.gemm);
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
         let there = asm.cmpi("slt", row, m);
@@ -46,7 +50,16 @@ impl Block<'_> {
                 let mut point = point.clone();
                 (point.vars[gemm.m], point.vars[gemm.n], point.vars[gemm.k]) = (Some(row), Some(column), Some(at));
                 let a = point.load(cx, asm, &gemm.a.access, None, DType::F32);
-                let b = point.load(cx, asm, &gemm.b.access, None, DType::F32);
+                let mut factor = |asm: &mut Asm, b: &Operand| point.load(cx, asm, &b.access, None, DType::F32);
+                let b = match (of, &gemm.b[..]) {
+                    (Some(of), [one, other]) => {
+                        let zero = asm.i64(0);
+                        let first = asm.cmpi("eq", of, zero);
+                        let [one, other] = [one, other].map(|b| factor(asm, b));
+                        asm.select(first, one, other)
+                    }
+                    (_, all) => factor(asm, &all[0]),
+                };
                 vec![asm.fma(a, b, sum[0])]
             })
         };

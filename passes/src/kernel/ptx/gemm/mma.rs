@@ -1,7 +1,8 @@
 //! Two tiles in shared memory  =>  fragments in registers  =>  sums on tensor cores
 //!
 //! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has the four bytes
-//! `4t` of row `g`. `ldmatrix` brings four of them; f32 with rows inside comes by ordinary loads.
+//! `4t` of row `g`. `ldmatrix` brings four of them, or two where a warp has eight rows; f32 with rows inside comes by
+//! ordinary loads.
 //!
 //! An f32 is taken as two tf32: x = hi + lo + ε, |lo| ≤ 2^-11·|x|, |ε| ≤ 2^-21·|x|; a·b ≈ lo·hi + hi·lo + hi·hi, each
 //! product exact, summed in f32.
@@ -38,6 +39,13 @@ impl<'a> Reader<'a> {
         };
         let first = shift(asm, "arith.shli", warp, log2(rows));
         let (line, bytes, each) = match (operand.inner, operand.element_bytes) {
+            // The same with two matrices: lane 8j + r addresses row r of matrix j.
+            (Inner::K, _) if rows == 8 => {
+                let (within, half) = (bits(asm, 0, 7), bits(asm, 3, 1));
+                let line = asm.bin("arith.addi", first, within);
+                (line, shift(asm, "arith.shli", half, 4), operand.pitch() / STEP_BYTES)
+            }
+            (Inner::Rows, 2) if rows == 8 => (bits(asm, 0, 15), shift(asm, "arith.shli", first, 1), 1),
             (Inner::K, _) => {
                 // Lane 8j + r addresses row r of matrix j: rows 0..8, rows 8..16, then the next 16 bytes of k.
                 let (within, half) = (bits(asm, 0, 15), bits(asm, 4, 1));
@@ -87,6 +95,18 @@ impl<'a> Reader<'a> {
             }
             return fragments;
         }
+        if self.rows == 8 {
+            let (place, offset, trans) = match operand.inner {
+                Inner::K => (self.places[step as usize], 0, ""),
+                Inner::Rows => (self.places[0], step * 16 * pitch, ".trans"),
+            };
+            let at = asm.bin("arith.addi", tile, place);
+            let at = asm.name(at, 0);
+            let v = asm.register(Ty::new(Elem::I32, 2));
+            let names = [asm.name(v, 0), asm.name(v, 1)].join(", ");
+            asm.line(&format!("ldmatrix.sync.aligned.m8n8.x2{trans}.shared.b16 {{{names}}}, [{at}+{offset}];"));
+            fragments.push([0, 1].map(|k| asm.extract(v, k)));
+        }
         for pair in 0..self.rows / 16 {
             let (place, offset, trans) = match operand.inner {
                 Inner::K => (self.places[step as usize], pair * 16 * pitch, ""),
@@ -106,7 +126,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A warp's sums: per 16 rows and 8 columns the four elements of a thread.
+/// A warp's sums: per 16 rows and 8 columns the four elements of a thread; the columns of each sum in turn.
 pub struct Sums {
     pub of: Vec<Vec<Val>>,
 }
@@ -123,10 +143,13 @@ impl Sums {
         Sums { of: (0..rows).map(|_| (0..columns).map(|_| sum()).collect()).collect() }
     }
 
-    /// Adds the products of one stage, whose tiles begin at `a_tile` and `b_tile`.
-    pub fn add(&self, asm: &mut Asm, dtype: DType, (a, a_tile): (&Reader, Val), (b, b_tile): (&Reader, Val)) {
-        for step in 0..a.operand.k_tile * a.operand.element_bytes / STEP_BYTES {
-            let (a, b) = (a.fragments(asm, a_tile, step), b.fragments(asm, b_tile, step));
+    /// Adds the products of one stage, which has these tiles: A's, then each B's.
+    pub fn add(&self, asm: &mut Asm, dtype: DType, readers: &[Reader], tiles: &[Val]) {
+        let a = readers[0].operand;
+        for step in 0..a.k_tile * a.element_bytes / STEP_BYTES {
+            let mut fragments = readers.iter().zip(tiles).map(|(r, tile)| r.fragments(asm, *tile, step));
+            let a = fragments.next().expect("A comes first");
+            let b: Vec<Fragment> = fragments.flatten().collect();
             let a = Parts::of(asm, dtype, a);
             self.add_products(asm, dtype, &a, &b);
         }

@@ -2,7 +2,8 @@
 //!
 //! A block of threads computes one tile of one batch element. While it computes with one piece of k in shared memory,
 //! the next ones are being copied. f32 is computed as three products of tf32, 16-bit elements as they are; sums are
-//! f32. The sum for one element is over ascending k, whatever else the launch computes.
+//! f32. The sum for one element is over ascending k, whatever else the launch computes. Of two sums, of one A by two B,
+//! a warp computes the same columns; its fragments of B are those of either one after the other.
 
 pub(super) mod copy;
 mod epilogue;
@@ -54,25 +55,21 @@ pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
 fn tile(cx: &Cx, asm: &mut Asm, gemm: &Gemm, shared_bytes: i64) {
     let block = Block { cx, gemm, shared_bytes };
     let (m_tile, n_tile, mut point) = block.place(asm);
-    let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.shape.n));
+    let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.columns()));
     let zero = asm.i64(0);
     (point.vars[gemm.m], point.vars[gemm.n], point.vars[gemm.k]) = (Some(m0), Some(n0), Some(zero));
     let rows = block.rows_left(asm, gemm.m, m0, gemm.shape.m);
-    let columns = block.rows_left(asm, gemm.n, n0, gemm.shape.n);
+    let columns = block.rows_left(asm, gemm.n, n0, gemm.columns());
     let thread = asm.special("%tid.x");
     let warp = shift(asm, "arith.shrui", thread, 5);
     let across = asm.int(gemm.shape.warps_n - 1, Ty::I32);
     let warp_n = asm.bin("arith.andi", warp, across);
     let warp_m = shift(asm, "arith.shrui", warp, log2(gemm.shape.warps_n));
     let threads = gemm.shape.threads();
-    let streams = [
-        Stream::new(cx, asm, &gemm.a, &mut point, rows, threads),
-        Stream::new(cx, asm, &gemm.b, &mut point, columns, threads),
-    ];
-    let readers = [
-        Reader::new(asm, &gemm.a, gemm.shape.warp_m(), warp_m),
-        Reader::new(asm, &gemm.b, gemm.shape.warp_n(), warp_n),
-    ];
+    let mut streams = vec![Stream::new(cx, asm, &gemm.a, &mut point, rows, threads)];
+    streams.extend(gemm.b.iter().map(|b| Stream::new(cx, asm, b, &mut point, columns, threads)));
+    let mut readers = vec![Reader::new(asm, &gemm.a, gemm.shape.warp_m(), warp_m)];
+    readers.extend(gemm.b.iter().map(|b| Reader::new(asm, b, gemm.warp_columns(), warp_n)));
     let sums = block.pipeline(asm, &streams, &readers);
     block.epilogue(asm, &point, &sums, (m0, n0), (warp_m, warp_n));
 }
@@ -82,7 +79,7 @@ impl Block<'_> {
     fn place(&self, asm: &mut Asm) -> (Val, Val, Point) {
         let (cx, gemm) = (self.cx, self.gemm);
         let number = asm.special("%ctaid.x");
-        let (tiles_m, tiles_n) = (self.tiles(asm, gemm.m, gemm.shape.m), self.tiles(asm, gemm.n, gemm.shape.n));
+        let (tiles_m, tiles_n) = (self.tiles(asm, gemm.m, gemm.shape.m), self.tiles(asm, gemm.n, gemm.columns()));
         let per_batch = asm.bin("arith.muli", tiles_m, tiles_n);
         let batch = asm.bin("arith.divui", number, per_batch);
         let at = if gemm.batch.is_empty() { number } else { asm.bin("arith.remui", number, per_batch) };
@@ -128,8 +125,8 @@ impl Block<'_> {
         Some(asm.cast("arith.trunci", left, Elem::I32))
     }
 
-    /// All of k.
-    fn pipeline(&self, asm: &mut Asm, streams: &[Stream; 2], readers: &[Reader; 2]) -> Sums {
+    /// All of k, of A and then each B.
+    fn pipeline(&self, asm: &mut Asm, streams: &[Stream], readers: &[Reader]) -> Sums {
         let (cx, gemm, shape) = (self.cx, self.gemm, self.gemm.shape);
         let pieces = self.tiles(asm, gemm.k, gemm.k_tile());
         // Elements of the last piece.
@@ -143,17 +140,20 @@ impl Block<'_> {
         };
         let (tiles, _, _) = Form::shared(self.shared_bytes);
         let base = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
-        let (stage_bytes, a_bytes) = (shape.stage_bytes(), gemm.a.tile_bytes());
-        let b_behind = asm.int(a_bytes, Ty::I32);
+        let stage_bytes = shape.stage_bytes();
+        // From each tile of a stage to the next one.
+        let behind: Vec<Val> = [&gemm.a].into_iter().chain(&gemm.b).map(|o| asm.int(o.tile_bytes(), Ty::I32)).collect();
         let copy = |asm: &mut Asm, piece: Val, stage: Val| {
             let one = asm.int(1, Ty::I32);
             let next = asm.bin("arith.addi", piece, one);
             let is_last = asm.cmpi("eq", next, pieces);
             let whole = asm.int(gemm.k_tile(), Ty::I32);
             let k_left = asm.select(is_last, last, whole);
-            streams[0].copy(asm, stage, k_left);
-            let stage = asm.bin("arith.addi", stage, b_behind);
-            streams[1].copy(asm, stage, k_left);
+            let mut tile = stage;
+            for (i, stream) in streams.iter().enumerate() {
+                tile = if i == 0 { tile } else { asm.bin("arith.addi", tile, behind[i - 1]) };
+                stream.copy(asm, tile, k_left);
+            }
         };
         let variable = |asm: &mut Asm, value: Val| {
             let v = asm.register(value.ty);
@@ -197,8 +197,11 @@ impl Block<'_> {
         let there = asm.cmpi("ult", coming, pieces);
         asm.if_then(there, |asm| copy(asm, coming, write));
         asm.line("cp.async.commit_group;");
-        let b_tile = asm.bin("arith.addi", read, b_behind);
-        sums.add(asm, gemm.dtype, (&readers[0], read), (&readers[1], b_tile));
+        let mut tiles = vec![read];
+        for behind in &behind[..readers.len() - 1] {
+            tiles.push(asm.bin("arith.addi", tiles[tiles.len() - 1], *behind));
+        }
+        sums.add(asm, gemm.dtype, readers, &tiles);
         next_stage(asm, read);
         next_stage(asm, write);
         let next = asm.bin("arith.addi", piece, one);

@@ -17,8 +17,8 @@ impl Gemm {
         }
         let mut traffic = vec![Traffic::default(); launch.buffers()];
         let tiles = |var: usize, size: i64| (launch.extent(var) + size - 1).div_euclid(size);
-        let (tiles_m, tiles_n) = (tiles(self.m, self.shape.m), tiles(self.n, self.shape.n));
-        for (operand, times) in [(&self.a, tiles_n), (&self.b, tiles_m)] {
+        let (tiles_m, tiles_n) = (tiles(self.m, self.shape.m), tiles(self.n, self.columns()));
+        for (operand, times) in [(&self.a, tiles_n)].into_iter().chain(self.b.iter().map(|b| (b, tiles_m))) {
             traffic[operand.access.buffer].scheduled += times * sectors(launch, &self.batch, operand);
         }
         self.epilogue_requests(launch, &mut traffic, (tiles_m, tiles_n));
@@ -31,7 +31,7 @@ impl Gemm {
 
     /// Per pair of eight rows and eight columns what the statements behind the sum request.
     fn epilogue_requests(&self, launch: &Launch, traffic: &mut [Traffic], (tiles_m, tiles_n): (i64, i64)) {
-        let (shape, def) = (self.shape, launch.def);
+        let (shape, columns, def) = (self.shape, self.columns(), launch.def);
         let shared = self.per_column(def, &def.dependences());
         let needed = self.accesses(def);
         let even = self.pairs_are_even(launch);
@@ -43,14 +43,14 @@ impl Gemm {
             let once = touch.statement.is_some_and(|k| shared.contains(&k));
             let rows = if once { shape.warps_m } else { shape.m / 8 };
             let row_step = if once { shape.warp_m() } else { 8 };
-            let per_tile = rows * (shape.n / 8);
+            let per_tile = rows * (columns / 8);
             let n = self.batches(launch) * tiles_m * tiles_n * per_tile;
             let point = |step: i64, lane: usize| {
                 let (tile, within) = (step / per_tile, step % per_tile);
                 let (batch, tile) = (tile / (tiles_m * tiles_n), tile % (tiles_m * tiles_n));
-                let first = tile / tiles_n * shape.m + within / (shape.n / 8) * row_step;
+                let first = tile / tiles_n * shape.m + within / (columns / 8) * row_step;
                 let row = first + if once { 0 } else { lane as i64 / 4 };
-                let column = tile % tiles_n * shape.n + within % (shape.n / 8) * 8 + lane as i64 % 4 * 2;
+                let column = tile % tiles_n * columns + within % (columns / 8) * 8 + lane as i64 % 4 * 2;
                 let mut point = batch_point(launch, &self.batch, batch);
                 (point[self.m], point[self.n]) = (row, column);
                 let there = once || row < launch.extent(self.m);
@@ -100,8 +100,9 @@ impl Operand {
         // One instruction takes at most so many elements of a line; panels end lines.
         let together = (32 * unit / bytes).min(self.length());
         if let Some(panels) = self.panels {
-            let together = together.min(panels.width);
-            let pieces = (length + panels.width - 1).div_euclid(panels.width) * (panels.width / together);
+            // What fills up the last panel is copied, as far as there is a tile.
+            let (together, width) = (together.min(panels.width), panels.width.min(self.rows));
+            let pieces = (length + width - 1).div_euclid(width) * (width / together);
             return lines * pieces * (together * bytes / SECTOR_BYTES);
         }
         let mut sum = 0;

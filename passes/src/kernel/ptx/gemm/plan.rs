@@ -6,7 +6,8 @@ use crate::kernel::def::*;
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_runtime::{DType, Dim};
 
-/// What one block computes: `m` rows by `n` columns, `k_bytes` of each row at a time, by a grid of warps.
+/// What one block computes: `m` rows by `n` columns, `k_bytes` of each row at a time, by a grid of warps. Two sums take
+/// half of the columns each.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shape {
     pub m: i64,
@@ -36,6 +37,9 @@ pub static SHAPES: &[Shape] = &[
 
 /// Blocks that give most multiprocessors of a large device one.
 const BLOCKS_MIN: i64 = 96;
+
+/// Sums that share tiles: each has eight columns of a warp at least.
+const SUMS_MAX: usize = 2;
 
 /// Rows of the smallest tiles.
 pub const FEW: i64 = 16;
@@ -80,14 +84,15 @@ impl Shape {
 /// A contraction that this family takes.
 #[derive(Clone, Debug)]
 pub struct Gemm {
-    pub reduce: usize,
+    /// The reductions, in the order of `b`.
+    pub sums: Vec<usize>,
     pub dtype: DType,
     pub batch: Vec<usize>,
     pub m: usize,
     pub n: usize,
     pub k: usize,
     pub a: Operand,
-    pub b: Operand,
+    pub b: Vec<Operand>,
     pub shape: &'static Shape,
     /// What launches with few rows take instead, where the number of rows is known at the launch only.
     pub few: Option<Box<Gemm>>,
@@ -114,16 +119,28 @@ impl Gemm {
             return None;
         }
         let all = candidates(def, &[DType::F32, DType::F16, DType::BF16]);
-        let rows = all.into_iter().filter(|(_, r)| r.m.is_some());
+        let rows = all.into_iter().filter(|(_, r)| r.m.is_some() && r.sums.len() <= SUMS_MAX);
         rows.max_by_key(|(score, _)| *score).map(|(_, r)| r)
     }
 
     fn with(def: &KernelDef, roles: Roles, shape: &'static Shape) -> Gemm {
-        let Roles { reduce, a, b, batch, m, n, k } = roles;
+        let Roles { a, sums, batch, m, n, k } = roles;
         let m = m.expect("only roles with rows are taken");
-        let dtype = def.body[reduce].dtype;
-        let (a, b) = (Operand::new(def, a, m, k, shape.m, shape), Operand::new(def, b, n, k, shape.n, shape));
-        Gemm { reduce, dtype, batch, m, n, k, a, b, shape, few: None }
+        let dtype = def.body[sums[0].reduce].dtype;
+        let columns = shape.n / sums.len() as i64;
+        let a = Operand::new(def, a, m, k, shape.m, shape);
+        let (sums, b) = sums.into_iter().map(|s| (s.reduce, Operand::new(def, s.b, n, k, columns, shape))).unzip();
+        Gemm { sums, dtype, batch, m, n, k, a, b, shape, few: None }
+    }
+
+    /// Columns of a tile, in each of the sums.
+    pub fn columns(&self) -> i64 {
+        self.shape.n / self.sums.len() as i64
+    }
+
+    /// Those of them that a warp computes.
+    pub fn warp_columns(&self) -> i64 {
+        self.shape.warp_n() / self.sums.len() as i64
     }
 
     pub fn tiles_m(&self, def: &KernelDef) -> Dim {
@@ -131,7 +148,7 @@ impl Gemm {
     }
 
     pub fn tiles_n(&self, def: &KernelDef) -> Dim {
-        def.extent(self.n).dim().ceildiv(&Dim::constant(self.shape.n))
+        def.extent(self.n).dim().ceildiv(&Dim::constant(self.columns()))
     }
 
     pub fn grid(&self, def: &KernelDef) -> Dim {
@@ -162,7 +179,7 @@ impl Gemm {
 /// The largest tile that wastes little and gives enough blocks; the smallest one where none does.
 fn select(def: &KernelDef, roles: &Roles) -> Option<&'static Shape> {
     let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
-    let (m, n) = (size(roles.m?, TYPICAL), size(roles.n, TYPICAL));
+    let (m, n) = (size(roles.m?, TYPICAL), size(roles.n, TYPICAL).saturating_mul(roles.sums.len() as i64));
     let batch: i64 = roles.batch.iter().map(|v| size(*v, 1)).fold(1, i64::saturating_mul);
     let mut fitting = SHAPES.iter().filter(|s| s.fits(m, n));
     let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch) >= BLOCKS_MIN;

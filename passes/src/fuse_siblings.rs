@@ -1,0 +1,103 @@
+//! y = f(x); z = g(x)  =>  one kernel with two results: what two kernels read at the same points is read once
+//!
+//! Neither reads the other's results, nor what is made of them. The keys and the values that a call appends to its states
+//! are siblings too, though they share no operand: at the same points they write what is new.
+
+use crate::Rewrites;
+use crate::fusion::{Match, STATEMENTS_MAX, Site, Uses, from_data, kernel, merge_into, step_between, sweep};
+use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program, Statement, Step};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::Result;
+use std::collections::BTreeSet;
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.functions(module, |rewrites, function| {
+        if !crate::is_flow(function) {
+            return Ok(None);
+        }
+        let mut program = Program::read(function)?;
+        sweep(&mut program, rewrites, "siblings", find, apply);
+        program.write(function.context()).map(Some)
+    })
+}
+
+struct Siblings {
+    first: usize,
+    second: usize,
+}
+
+impl Site for Siblings {
+    fn steps(&self) -> Vec<usize> {
+        vec![self.first, self.second]
+    }
+}
+
+/// A step before this one that it may join.
+fn find(program: &Program, uses: &Uses, second: usize) -> Option<Siblings> {
+    let step = &program.steps[second];
+    let k = kernel(step)?;
+    let mut others: BTreeSet<usize> = step.args.iter().flat_map(|&a| uses.consumers[a].iter().copied()).collect();
+    if continues_state(program, step) {
+        let states = program.states.iter().map(|s| program.outputs[s.output].1);
+        others.extend(states.filter_map(|id| uses.producers[id]));
+    }
+    let first = others.range(..second).copied().find(|&first| matches(program, uses, first, (second, k)))?;
+    Some(Siblings { first, second })
+}
+
+fn matches(program: &Program, uses: &Uses, first: usize, (second, b): (usize, &Kernel)) -> bool {
+    let (a_step, b_step) = (&program.steps[first], &program.steps[second]);
+    let Some(a) = kernel(a_step) else { return false };
+    let alike = match (a.class(), b.class()) {
+        // One order of points serves the results of both.
+        (Class::Map, Class::Map) => a.stores[0].memlet.index == b.stores[0].memlet.index,
+        (Class::Normalise, Class::Normalise) => true,
+        (Class::Map | Class::Normalise | Class::Contract | Class::Attention, _) => false,
+    };
+    let gains = || {
+        shares_points(a_step, a, b_step, b) || (continues_state(program, a_step) && continues_state(program, b_step))
+    };
+    alike
+        && a.outer == b.outer
+        && a.inner == b.inner
+        && a.body.len() + b.body.len() <= STATEMENTS_MAX
+        && gains()
+        && !a_step.results.iter().any(|r| b_step.args.contains(r))
+        && step_between(program, uses, first, second).is_none()
+}
+
+/// A load at the same place, of another element at every point.
+fn shares_points(a_step: &Step, a: &Kernel, b_step: &Step, b: &Kernel) -> bool {
+    let extents: Vec<_> = a.extents().collect();
+    let every_point = |m: &Memlet| {
+        let used = |v: usize| {
+            let name = format!("%{v}");
+            m.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))
+        };
+        (0..extents.len()).all(|v| extents[v].is_const(1) || used(v))
+    };
+    let loads = |k: &Kernel, step: &Step| -> Vec<(usize, Memlet)> {
+        let load = |s: &Statement| match &s.body {
+            Body::Load { memlet, guard: None } if !memlet.index.iter().any(from_data) => {
+                Some((step.args[memlet.container], memlet.clone()))
+            }
+            _ => None,
+        };
+        k.body.iter().filter_map(load).collect()
+    };
+    let theirs = loads(b, b_step);
+    let same = |(id, m): &(usize, Memlet)| theirs.iter().any(|(other, n)| id == other && m.index == n.index);
+    loads(a, a_step).iter().any(|load| every_point(&load.1) && same(load))
+}
+
+/// Whether a step writes to the memory of a state.
+fn continues_state(program: &Program, step: &Step) -> bool {
+    program.states.iter().any(|s| step.results.contains(&program.outputs[s.output].1))
+}
+
+fn apply(program: &mut Program, site: &Siblings) {
+    let Some(k) = kernel(&program.steps[site.first]) else { return };
+    let own: Vec<_> = (0..k.n_vars()).map(Kernel::var).collect();
+    let space = Match { outer: k.outer.clone(), inner: k.inner.clone(), producer: own.clone(), consumer: own };
+    merge_into(program, site.first, site.second, space);
+}
