@@ -31,6 +31,7 @@ pub use egraph::Class;
 pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
 pub use registry::{context, run_pipeline, run_pipeline_with};
 pub use rewrite::{Missed, Remark, Rewrite, RewriteOptions, Rewrites};
+pub use simplify::{FurtherRule, with_rule};
 pub use validate::Validation;
 pub use version::{IR_VERSION, set_version};
 

@@ -9,6 +9,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
 use sardonyx_runtime::dim::product;
 use sardonyx_runtime::{Dim, Result, Tensor};
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// What a node becomes; its type stays.
@@ -35,6 +36,35 @@ static RULES: &[(&str, Rule)] = &[
     ("map-before-motion", map_before_motion),
     ("transpose-into-contract", transpose_into_contract),
 ];
+
+/// What stands at the site afterwards: an operation of the same type and its operands.
+pub type FurtherRule = fn(&Graph, &Node) -> Option<(Op, Vec<Value>)>;
+
+thread_local! {
+    static FURTHER: RefCell<Vec<(&'static str, FurtherRule)>> = const { RefCell::new(vec![]) };
+}
+
+/// Runs something with one more rule on this thread, which is tried before the others: for those who test what finds
+/// wrong rules.
+pub fn with_rule<T>(name: &'static str, rule: FurtherRule, run: impl FnOnce() -> T) -> T {
+    struct Until;
+    impl Drop for Until {
+        fn drop(&mut self) {
+            FURTHER.with_borrow_mut(Vec::pop);
+        }
+    }
+    FURTHER.with_borrow_mut(|rules| rules.push((name, rule)));
+    let _until = Until;
+    run()
+}
+
+fn further(graph: &Graph, node: &Node) -> Option<(&'static str, Rewrite)> {
+    let one = |(name, rule): &(&'static str, FurtherRule)| {
+        let (op, args) = rule(graph, node)?;
+        Some((*name, Rewrite::Node(op, args)))
+    };
+    FURTHER.with_borrow(|rules| rules.iter().find_map(one))
+}
 
 /// Rounds of all rules over a function; each makes it smaller, moves a map towards the inputs, or stops.
 const ROUNDS_MAX: usize = 8;
@@ -67,7 +97,8 @@ fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> Result<(Graph, bool)> {
             continue;
         }
         let node = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
-        let rewrite = RULES.iter().find_map(|(name, rule)| Some((*name, rule(&out, &node)?)));
+        let own = || RULES.iter().find_map(|(name, rule)| Some((*name, rule(&out, &node)?)));
+        let rewrite = further(&out, &node).or_else(own);
         let rewrite = rewrite.filter(|(name, _)| rewrites.allow(name, &node.origins)).map(|(_, rewrite)| rewrite);
         let was = rewrite.as_ref().filter(|_| rewrites.validates()).map(|_| node.clone());
         changed |= rewrite.is_some();

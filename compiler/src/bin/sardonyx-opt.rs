@@ -90,7 +90,11 @@ fn run(options: &Options) -> Result<i32> {
             worst = worst.max(Fault::User.exit_code());
             continue;
         };
-        let mut rewrites = Rewrites::new(RewriteOptions { fuel: options.fuel, remarks: options.remarks.is_some(), validate: options.validate });
+        let mut rewrites = Rewrites::new(RewriteOptions {
+            fuel: options.fuel,
+            remarks: options.remarks.is_some(),
+            validate: options.validate,
+        });
         let pipeline = &options.pass_pipeline;
         if let Err(e) = sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites) {
             eprintln!("{e}");

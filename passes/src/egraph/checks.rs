@@ -18,7 +18,9 @@ pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewri
         let was = report.equals.get(v.index()).copied().flatten();
         let same = |was: Value| {
             let old = before.node(was);
-            old.args == args && old.ty == node.ty && (args.is_empty() || format!("{:?}", old.op) == format!("{:?}", node.op))
+            old.args == args
+                && old.ty == node.ty
+                && (args.is_empty() || format!("{:?}", old.op) == format!("{:?}", node.op))
         };
         now.push(match was {
             Some(was) if same(was) => was,
@@ -39,4 +41,43 @@ pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewri
         rewrites.check_values(&both, (was, is), Class::FiniteOnly, &bounds, &numbers)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RewriteOptions;
+    use crate::egraph::{Explanations, explain};
+    use sardonyx_dialects::scalar::ScalarFn;
+    use sardonyx_dialects::sdx::{Op, TensorType};
+    use sardonyx_runtime::{DType, Dim};
+
+    /// f(x) * x
+    fn graph(f: ScalarFn) -> Graph {
+        let mut g = Graph { name: "f".into(), ..Graph::default() };
+        let ty = TensorType::new(DType::F32, vec![Dim::constant(5)]);
+        let x = g.push(Node { op: Op::Input { name: "x".into() }, args: vec![], ty: ty.clone(), origins: vec![] });
+        let y = g.push(Node { op: Op::Map(f), args: vec![x], ty: ty.clone(), origins: vec!["/f".into()] });
+        let z = g.push(Node { op: Op::Map(ScalarFn::Mul), args: vec![y, x], ty, origins: vec!["/mul".into()] });
+        g.outputs = vec![("z".into(), z)];
+        g
+    }
+
+    #[test]
+    fn the_equality_that_is_wrong_is_named() {
+        let (before, after) = (graph(ScalarFn::Exp), graph(ScalarFn::Tanh));
+        let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });
+        rewrites.begin("e-graph", Class::FiniteOnly);
+        assert!(rewrites.allow("right", &["/mul".into()]) && rewrites.allow("wrong", &["/f".into()]));
+        let link =
+            explain::Link { found: 1, rule: "wrong", class: "exact", before: "exp".into(), after: "tanh".into() };
+        let chain = |chain| explain::Explanation { origins: vec![], operation: String::new(), chain };
+        let nodes = vec![chain(vec![]), chain(vec![link]), chain(vec![])];
+        let equals = before.values().map(|(v, _)| Some(v)).collect();
+        let report = Report { equals, explanations: Explanations { nodes }, ..Report::default() };
+        let error = check(&before, &after, &report, 1, &mut rewrites).unwrap_err();
+        assert!(error.message.starts_with("rewrite 2 (e-graph: wrong) changes what"), "{error}");
+        assert_eq!(error.node.as_deref(), Some("/f"));
+        check(&before, &before, &report, 1, &mut rewrites).unwrap();
+    }
 }

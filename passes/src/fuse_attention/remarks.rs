@@ -90,13 +90,11 @@ fn sum_after(program: &Program, uses: &Uses, id: usize, depth: usize) -> Option<
 }
 
 fn is_between(program: &Program, at: usize) -> bool {
-    let step = &program.steps[at];
-    step.update.is_none()
-        && match &step.op {
-            FlowOp::View => true,
-            FlowOp::Kernel(k) => k.class() == Class::Map,
-            FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } => false,
-        }
+    match &program.steps[at].op {
+        FlowOp::View => true,
+        FlowOp::Kernel(k) => k.class() == Class::Map,
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } => false,
+    }
 }
 
 /// The reason, the step in the way, and a remedy.

@@ -2,7 +2,7 @@
 
 use super::compare::differs;
 use super::cut::{Cut, Made, cut};
-use super::sample::{Random, Sizes, sizes, tensor};
+use super::sample::{Random, Sizes, sizes, symbols, tensor};
 use super::{Part, Verdict};
 use crate::Class;
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program, Source, Step};
@@ -42,7 +42,7 @@ pub fn compare<'a>(
     let (left, right) = (small(before, &cut, &results), small(after, &cut, &results));
     let mut digest = DefaultHasher::new();
     [&left, &right].iter().for_each(|p| hash(p, &mut digest));
-    class.hash(&mut digest);
+    class.name().hash(&mut digest);
     let run = move || run(&left, &right, before, class, seed);
     Ok(Part { digest: digest.finish(), run: Box::new(run) })
 }
@@ -62,7 +62,7 @@ impl<'a> Side<'a> {
             let at = step.results.first().and_then(|r| *others.get(*r)?);
             at.is_some_and(|at| {
                 let o = &other.steps[at];
-                (&o.args, &o.update, &o.results) == (&step.args, &step.update, &step.results) && o.op == step.op
+                (&o.args, &o.results) == (&step.args, &step.results) && o.op == step.op
             })
         };
         let changed = program.steps.iter().map(|s| !s.results.is_empty() && !same(s)).collect();
@@ -79,7 +79,7 @@ impl<'a> Side<'a> {
 
     fn read_by(&self, id: usize) -> Vec<usize> {
         let step = self.maker(id).map(|step| &self.program.steps[step]);
-        step.map_or(vec![], |s| s.args.iter().chain(&s.update).copied().collect())
+        step.map_or(vec![], |s| s.args.clone())
     }
 
     /// What changed steps write.
@@ -93,12 +93,18 @@ impl<'a> Side<'a> {
 /// wherever it came from.
 fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
     let mut out = Program { name: program.name.clone(), containers: program.containers.clone(), ..Program::default() };
-    for (name, symbol) in &program.symbols {
-        if !matches!(symbol.kind, SymbolKind::Derived { .. }) {
-            out.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
-            let dims = vec![Dim::symbol(name)];
-            let id = out.container(Container { dtype: DType::Bool, dims, layout: Layout::RowMajor });
-            out.inputs.push((size_input(name), id));
+    for (name, symbol) in &all_symbols(program) {
+        match symbol.kind {
+            SymbolKind::Input | SymbolKind::Data => {
+                out.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
+                let dims = vec![Dim::symbol(name)];
+                let id = out.container(Container { dtype: DType::Bool, dims, layout: Layout::RowMajor });
+                out.inputs.push((size_input(name), id));
+            }
+            SymbolKind::Kept | SymbolKind::Capacity => {
+                out.symbols.insert(name.clone(), symbol.clone());
+            }
+            SymbolKind::Derived { .. } => {}
         }
     }
     let needed = |s: &&Step| s.results.iter().any(|r| cut.computed.contains(r));
@@ -108,10 +114,14 @@ fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
             *source = Source::one(&drawn_name(source));
         }
     }
-    let read: BTreeSet<usize> = out.steps.iter().flat_map(|s| s.args.iter().chain(&s.update).copied()).collect();
+    let read: BTreeSet<usize> = out.steps.iter().flat_map(|s| s.args.iter().copied()).collect();
     out.inputs.extend(cut.free.intersection(&read).map(|&id| (format!("v{id}"), id)));
     out.outputs = results.iter().map(|&id| (format!("v{id}"), id)).collect();
     out
+}
+
+fn all_symbols(program: &Program) -> BTreeMap<String, Symbol> {
+    symbols(&program.symbols, program.containers.iter().flat_map(|c| &c.dims))
 }
 
 /// Several parameters are one where they are always read as one.
@@ -142,11 +152,10 @@ fn hash(p: &Program, to: &mut DefaultHasher) {
             FlowOp::View => "view".hash(to),
             FlowOp::Bind { symbol } => symbol.hash(to),
         }
-        for &id in step.args.iter().chain(&step.update).chain(&step.results) {
+        for &id in step.args.iter().chain(&step.results) {
             number(id).hash(to);
             p.containers[id].hash(to);
         }
-        step.update.is_some().hash(to);
     }
     p.inputs.iter().for_each(|(_, id)| number(*id).hash(to));
     p.outputs.iter().for_each(|(_, id)| number(*id).hash(to));
@@ -159,7 +168,7 @@ fn run(left: &Program, right: &Program, whole: &Program, class: Class, seed: u64
     let mut r = Random::new(seed);
     let mut why = "no small sizes keep the checks of the model";
     for draw in 0..DRAWS {
-        let Some(sizes) = sizes(&whole.symbols, &whole.checks, &mut r) else { continue };
+        let Some(sizes) = sizes(&all_symbols(whole), &whole.checks, &mut r) else { continue };
         if work(left, &sizes).max(work(right, &sizes)) > WORK_MAX {
             why = "too large to interpret";
             continue;
@@ -188,13 +197,14 @@ fn run(left: &Program, right: &Program, whole: &Program, class: Class, seed: u64
 /// Elements read and statements evaluated.
 fn work(p: &Program, sizes: &Sizes) -> i64 {
     let value = |name: &str| sizes.get(name).copied();
-    let count = |dims: &mut dyn Iterator<Item = &Dim>| {
-        dims.try_fold(1i64, |n, d| d.eval(&value).ok().map(|d| n.saturating_mul(d.max(0)))).unwrap_or(i64::MAX)
+    let count = |dims: Vec<&Dim>| {
+        let all = dims.iter().try_fold(1i64, |n, d| d.eval(&value).ok().map(|d| n.saturating_mul(d.max(0))));
+        all.unwrap_or(i64::MAX)
     };
     let of_step = |s: &Step| match &s.op {
-        FlowOp::Kernel(k) => count(&mut k.extents()).saturating_mul(k.body.len() as i64),
+        FlowOp::Kernel(k) => count(k.extents().collect()).saturating_mul(k.body.len() as i64),
         FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } => {
-            s.results.iter().map(|&r| count(&mut p.containers[r].dims.iter())).fold(0, i64::saturating_add)
+            s.results.iter().map(|&r| count(p.containers[r].dims.iter().collect())).fold(0, i64::saturating_add)
         }
     };
     p.steps.iter().map(of_step).fold(0, i64::saturating_add)
@@ -219,7 +229,8 @@ fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, below: u64, r:
                 out.inputs.insert(name.clone(), draw(&p.containers[*id])?);
             }
         }
-        let name = |s: &Step| if let FlowOp::Param { source, .. } = &s.op { source.names.first().cloned() } else { None };
+        let name =
+            |s: &Step| if let FlowOp::Param { source, .. } = &s.op { source.names.first().cloned() } else { None };
         for name in p.steps.iter().filter_map(name) {
             let plain =
                 |s: &&Step| matches!(&s.op, FlowOp::Param { source, window: None } if drawn_name(source) == name);

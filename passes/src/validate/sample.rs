@@ -1,7 +1,7 @@
 //! symbols with their ranges and checks  =>  small sizes;   element type, dimensions, bounds  =>  a random tensor
 
 use sardonyx_dialects::sdx::{Equality, Symbol, SymbolKind};
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
 
 /// The same numbers on every machine (splitmix64).
@@ -29,24 +29,37 @@ impl Random {
     }
 }
 
+/// What is declared, and what dimensions mention without: those are inputs' dimensions too.
+pub fn symbols<'d>(
+    declared: &BTreeMap<String, Symbol>,
+    dims: impl Iterator<Item = &'d Dim>,
+) -> BTreeMap<String, Symbol> {
+    let mut out = declared.clone();
+    for name in dims.flat_map(|d| d.symbols()).map(|s| s.to_string()) {
+        out.entry(name).or_insert(Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
+    }
+    out
+}
+
 pub type Sizes = BTreeMap<String, i64>;
 
 /// Attempts at sizes that keep all checks.
 const TRIES: u64 = 400;
 
-/// Small values for all symbols but derived ones, or none where no draw kept what the model demands.
+/// Small values for all symbols but derived ones, or none where no draw kept what the model demands. Nothing is kept in
+/// place: that is what a program means.
 pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Equality], r: &mut Random) -> Option<Sizes> {
     let fits = |drawn: &Sizes| {
         let value = |name: &str| drawn.get(name).copied();
         let holds = |c: &Equality| match (c.left.eval(&value), c.right.eval(&value)) {
             (Ok(left), Ok(right)) => left == right,
-            _ => false,
+            (Err(_), _) | (_, Err(_)) => false,
         };
         let in_range = |s: &Symbol| match &s.kind {
             SymbolKind::Derived { equals, .. } => {
                 equals.eval(&value).is_ok_and(|v| v >= s.lo && s.hi.is_none_or(|hi| v <= hi))
             }
-            SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity => true,
+            SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => true,
         };
         checks.iter().all(holds) && symbols.values().all(in_range)
     };
@@ -54,6 +67,9 @@ pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Equality], r: &mut Ra
         // Ones hide faults: they come where larger numbers do not fit.
         let least = if t < TRIES / 2 { 2 } else { 1 };
         let draw = |s: &Symbol, r: &mut Random| {
+            if s.kind == SymbolKind::Kept {
+                return 0;
+            }
             let lo = s.lo.max(least).min(s.hi.unwrap_or(i64::MAX));
             (lo + r.below(4) as i64).min(s.hi.unwrap_or(i64::MAX))
         };

@@ -135,22 +135,89 @@ fn values_are_free_only_where_none_is_made_of_another() {
     assert!(matches!(check(left, wrong, Class::FiniteOnly), Ok(Verdict::Differs(_))));
 }
 
-#[test]
-fn a_pipeline_checks_what_it_applies() {
+/// The rules that were applied, and the checks of them.
+fn validated(text: &str, passes: &str) -> sardonyx_runtime::Result<(Vec<&'static str>, String)> {
     let context = crate::context();
-    let text = "!x = !sdx.tensor<[b, 8], f32>
-        func.func @f(%x: !x) -> !x {
-          %c = sdx.const dense<2.0> : tensor<f32> : !sdx.tensor<[], f32>
-          %d = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !x
-          %0 = sdx.map \"pow\"(%x, %d) : (!x, !x) -> !x
-          %1 = sdx.map \"exp\"(%0) : (!x) -> !x
-          return %1 : !x
-        }";
     let mut module = Module::parse(&context, text).unwrap();
     let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });
-    crate::run_pipeline_with(&context, &mut module, "builtin.module(simplify,sdx-to-flow,inline-maps)", &mut rewrites)
-        .unwrap();
-    let rules: Vec<&str> = rewrites.applied().iter().map(|r| r.rule).collect();
+    crate::run_pipeline_with(&context, &mut module, &format!("builtin.module({passes})"), &mut rewrites)?;
+    Ok((rewrites.applied().iter().map(|r| r.rule).collect(), rewrites.validation().unwrap().line()))
+}
+
+const SQUARE: &str = "!x = !sdx.tensor<[b, 8], f32>
+    func.func @f(%x: !x) -> !x {
+      %c = sdx.const dense<2.0> : tensor<f32> : !sdx.tensor<[], f32>
+      %d = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !x
+      %0 = sdx.map \"pow\"(%x, %d) : (!x, !x) -> !x loc(\"/Pow\")
+      %1 = sdx.map \"exp\"(%0) : (!x) -> !x loc(\"/Exp\")
+      return %1 : !x
+    }";
+
+#[test]
+fn a_pipeline_checks_what_it_applies() {
+    let (rules, line) = validated(SQUARE, "simplify,sdx-to-flow,inline-maps").unwrap();
     assert_eq!(rules, ["square", "inline"]);
-    assert_eq!(rewrites.validation().unwrap().line(), "2 rewrites checked (0 of them repeat another)");
+    assert_eq!(line, "2 rewrites checked (0 of them repeat another)");
+}
+
+/// exp x  =>  tanh x
+fn planted(_: &Graph, node: &Node) -> Option<(Op, Vec<Value>)> {
+    let here = matches!(node.op, Op::Map(ScalarFn::Exp));
+    here.then(|| (Op::Map(ScalarFn::Tanh), node.args.clone()))
+}
+
+#[test]
+fn a_wrong_rule_ends_the_compilation_and_is_named() {
+    let error = crate::with_rule("tanh-for-exp", planted, || validated(SQUARE, "simplify")).unwrap_err();
+    let message = "rewrite 2 (simplify: tanh-for-exp) changes what `f` computes: element 0 of f32 [";
+    assert!(error.message.starts_with(message), "{error}");
+    assert_eq!((error.code, error.node.as_deref()), ("E0901", Some("/Exp")));
+    assert!(error.to_string().contains("`--fuel 1` compiles without it"), "{error}");
+}
+
+#[test]
+fn two_sums_siblings_and_panels_are_checked() {
+    let gated = "!x = !sdx.tensor<[b, 8], f32>
+        !w = !sdx.tensor<[8, 40], f32>
+        !y = !sdx.tensor<[b, 40], f32>
+        func.func @f(%x: !x) -> (!y, !y, !y) {
+          %g = sdx.param \"g\" : !w
+          %u = sdx.param \"u\" : !w
+          %0 = sdx.contract \"mk,kn->mn\"(%x, %g) : (!x, !w) -> !y
+          %1 = sdx.contract \"mk,kn->mn\"(%x, %u) : (!x, !w) -> !y
+          %2 = sdx.map \"tanh\"(%0) : (!y) -> !y
+          %3 = sdx.map \"mul\"(%2, %1) : (!y, !y) -> !y
+          %5 = sdx.slice %3 from [\"b - 1\", \"0\"] step [-1, 1] : !y -> !y
+          %6 = sdx.map \"exp\"(%5) : (!y) -> !y
+          %7 = sdx.map \"neg\"(%5) : (!y) -> !y
+          return %3, %6, %7 : !y, !y, !y
+        }";
+    let passes = "sdx-to-flow,inline-maps,fuse-epilogues,fuse-siblings,pack-weights";
+    let (rules, line) = validated(gated, passes).unwrap();
+    for rule in ["epilogue", "siblings", "panels"] {
+        assert!(rules.contains(&rule), "{rules:?}");
+    }
+    assert_eq!(line, format!("{} rewrites checked (0 of them repeat another)", rules.len()));
+}
+
+#[test]
+fn results_of_siblings_in_the_wrong_order_are_found() {
+    let one = |stores: [usize; 2]| {
+        program(&format!(
+            "!x = !flow.container<[b, 8], f32, row_major>
+             func.func @f(%x: !x) -> (!x, !x) {{
+               %0:2 = flow.kernel outer [\"b\", \"8\"] inner [] (%x) : (!x) -> (!x, !x) {{
+                 %a = flow.load 0 [\"%0\", \"%1\"] : f32
+                 %b = flow.apply \"exp\"(%a) : (f32) -> f32
+                 %c = flow.apply \"neg\"(%a) : (f32) -> f32
+                 flow.store %b to {} [\"%0\", \"%1\"] : f32
+                 flow.store %c to {} [\"%0\", \"%1\"] : f32
+               }}
+               return %0#0, %0#1 : !x, !x
+             }}",
+            stores[0], stores[1]
+        ))
+    };
+    assert_eq!(verdict(&one([0, 1]), &one([0, 1]), Class::Exact), Verdict::Equal);
+    assert!(matches!(verdict(&one([0, 1]), &one([1, 0]), Class::Exact), Verdict::Differs(_)));
 }

@@ -2,7 +2,7 @@
 
 use super::compare::differs;
 use super::cut::{Cut, Made, cut};
-use super::sample::{Random, Sizes, sizes, tensor};
+use super::sample::{Random, Sizes, sizes, symbols, tensor};
 use super::{Part, Verdict};
 use crate::Class;
 use sardonyx_dialects::interp;
@@ -40,7 +40,7 @@ pub fn compare<'a>(
     let (small, free) = small(graph, &cut, left, right);
     let mut digest = DefaultHasher::new();
     hash(&small, &mut digest);
-    class.hash(&mut digest);
+    class.name().hash(&mut digest);
     let run = move || run(&small, &free, graph, class, bounds, seed);
     Ok(Part { digest: digest.finish(), run: Box::new(run) })
 }
@@ -49,8 +49,9 @@ pub fn compare<'a>(
 /// that are to be computed are free too. Gives the value behind each free input.
 fn small(graph: &Graph, cut: &Cut, left: Value, right: Value) -> (Graph, Vec<(String, Value)>) {
     let mut out = Graph { name: graph.name.clone(), ..Graph::default() };
-    for (name, symbol) in &graph.symbols {
-        if !matches!(symbol.kind, SymbolKind::Derived { .. }) {
+    for (name, symbol) in &all_symbols(graph) {
+        // Those of memory come with the flow level.
+        if matches!(symbol.kind, SymbolKind::Input | SymbolKind::Data) {
             out.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
             let ty = TensorType::new(DType::Bool, vec![Dim::symbol(name)]);
             out.push(Node { op: Op::Input { name: format!("size of {name}") }, args: vec![], ty, origins: vec![] });
@@ -74,6 +75,10 @@ fn small(graph: &Graph, cut: &Cut, left: Value, right: Value) -> (Graph, Vec<(St
     (out, free)
 }
 
+fn all_symbols(graph: &Graph) -> BTreeMap<String, Symbol> {
+    symbols(&graph.symbols, graph.nodes.iter().flat_map(|n| &n.ty.dims))
+}
+
 /// What a small graph says, but for the names of what is free.
 fn hash(g: &Graph, to: &mut DefaultHasher) {
     for (v, node) in g.values() {
@@ -95,7 +100,7 @@ fn run(small: &Graph, free: &[(String, Value)], whole: &Graph, class: Class, bou
     let mut r = Random::new(seed);
     let mut why = "no small sizes keep the checks of the model";
     for draw in 0..DRAWS {
-        let Some(sizes) = sizes(&whole.symbols, &whole.checks, &mut r) else { continue };
+        let Some(sizes) = sizes(&all_symbols(whole), &whole.checks, &mut r) else { continue };
         if work(small, &sizes) > WORK_MAX {
             why = "too large to interpret";
             continue;
@@ -148,15 +153,13 @@ fn work(g: &Graph, sizes: &Sizes) -> i64 {
             let all = dims.iter().try_fold(1i64, |n, d| d.eval(&value).ok().map(|d| n.saturating_mul(d.max(0))));
             all.unwrap_or(i64::MAX)
         };
-        match &node.op {
-            Op::Contract(spec) => {
-                let left = &g.ty(node.args[0]).dims;
-                let summed = spec.left.iter().zip(left).filter(|(c, _)| !spec.result.contains(c));
-                let summed: Vec<Dim> = summed.map(|(_, d)| d.clone()).collect();
-                count(&node.ty.dims).saturating_mul(count(&summed))
-            }
-            _ => node.args.iter().map(|a| count(&g.ty(*a).dims)).fold(count(&node.ty.dims), i64::saturating_add),
+        if let Op::Contract(spec) = &node.op {
+            let left = &g.ty(node.args[0]).dims;
+            let summed = spec.left.iter().zip(left).filter(|(c, _)| !spec.result.contains(c));
+            let summed: Vec<Dim> = summed.map(|(_, d)| d.clone()).collect();
+            return count(&node.ty.dims).saturating_mul(count(&summed));
         }
+        node.args.iter().map(|a| count(&g.ty(*a).dims)).fold(count(&node.ty.dims), i64::saturating_add)
     };
     g.nodes.iter().map(of).fold(0, i64::saturating_add)
 }
