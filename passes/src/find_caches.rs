@@ -26,7 +26,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
                 let was = graph.node(v).clone();
                 graph.nodes[v.index()].op = Op::Append { axis };
                 if rewrites.validates() {
-                    rewrites.check_value(&graph, &was, v)?;
+                    rewrites.check_value(&graph, graph.nodes.len(), &was, v)?;
                 }
             }
         }

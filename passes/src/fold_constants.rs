@@ -36,7 +36,7 @@ fn fold(mut graph: Graph, rewrites: &mut Rewrites) -> Result<Graph> {
         if let Some(op) = folded.filter(|_| rewrites.allow("evaluate", &node.origins)) {
             graph.nodes[i] = Node { op, args: vec![], ..node.clone() };
             if rewrites.validates() {
-                rewrites.check_value(&graph, &node, Value(i as u32))?;
+                rewrites.check_value(&graph, graph.nodes.len(), &node, Value(i as u32))?;
             }
         }
         contents.push(known);

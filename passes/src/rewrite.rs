@@ -193,24 +193,25 @@ impl Rewrites {
         self.validation.check(part).map_or(Ok(()), |what| Err(self.wrong(&[self.applied.len()], &what)))
     }
 
-    /// Checks the last rewrite by a node as it was and the value that stands for it in a graph. Errors: E0901.
-    pub(crate) fn check_value(&mut self, graph: &Graph, was: &Node, is: Value) -> Result<()> {
+    /// Checks the last rewrite by a node as it was and the value that stands for it in a graph, whose nodes from number
+    /// `n_old` on are new. Errors: E0901.
+    pub(crate) fn check_value(&mut self, graph: &Graph, n_old: usize, was: &Node, is: Value) -> Result<()> {
         let mut both = graph.clone();
         let was = both.push(was.clone());
         let number = self.applied.len();
-        self.check_values(&both, (was, is), self.class, &|_| (f64::NEG_INFINITY, f64::INFINITY), &[number])
+        self.check_values((&both, n_old), (was, is), self.class, &|_| (f64::NEG_INFINITY, f64::INFINITY), &[number])
     }
 
     /// Checks the rewrites of some numbers, which made the second value of the first. Errors: E0901.
     pub(crate) fn check_values(
         &mut self,
-        graph: &Graph,
+        (graph, n_old): (&Graph, usize),
         values: (Value, Value),
         class: Class,
         bounds: Bounds,
         numbers: &[usize],
     ) -> Result<()> {
-        let part = validate::compare_values(graph, values, class, bounds, values.1.0.into());
+        let part = validate::compare_values(graph, n_old, values, class, bounds, values.1.0.into());
         self.validation.check(part).map_or(Ok(()), |what| Err(self.wrong(numbers, &what)))
     }
 

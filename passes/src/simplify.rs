@@ -102,6 +102,7 @@ fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> Result<(Graph, bool)> {
         let rewrite = rewrite.filter(|(name, _)| rewrites.allow(name, &node.origins)).map(|(_, rewrite)| rewrite);
         let was = rewrite.as_ref().filter(|_| rewrites.validates()).map(|_| node.clone());
         changed |= rewrite.is_some();
+        let n_old = out.nodes.len();
         let is = match rewrite {
             Some(Rewrite::Value(v)) => v,
             Some(Rewrite::Node(op, args)) => out.push(Node { op, args, ..node }),
@@ -114,7 +115,7 @@ fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> Result<(Graph, bool)> {
             None => out.push(node),
         };
         if let Some(was) = was {
-            rewrites.check_value(&out, &was, is)?;
+            rewrites.check_value(&out, n_old, &was, is)?;
         }
         map.push(is);
     }

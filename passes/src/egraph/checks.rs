@@ -38,7 +38,7 @@ pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewri
         let none = (f64::NEG_INFINITY, f64::INFINITY);
         let bounds = |v: Value| report.bounds.get(v.index()).copied().unwrap_or(none);
         // Some rules hold where a value is finite, and a value's other spellings may owe to such a one.
-        rewrites.check_values(&both, (was, is), Class::FiniteOnly, &bounds, &numbers)?;
+        rewrites.check_values((&both, before.nodes.len()), (was, is), Class::FiniteOnly, &bounds, &numbers)?;
     }
     Ok(())
 }

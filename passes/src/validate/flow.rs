@@ -32,11 +32,7 @@ pub fn compare<'a>(
         all
     };
     let rank = |id: usize| old.maker(id).or(new.maker(id)).map_or(0, |step| step + 1);
-    let is_light = |side: &Side, id: usize| {
-        let op = side.maker(id).map(|step| &side.program.steps[step].op);
-        matches!(op, Some(FlowOp::Const(_) | FlowOp::Param { .. } | FlowOp::View))
-    };
-    let bound = |id: usize| old.changed(id) || new.changed(id) || is_light(&old, id) || is_light(&new, id);
+    let bound = |id: usize| old.changed(id) || new.changed(id) || old.is_light(id) || new.is_light(id);
     let cut = cut(results.iter().copied(), &Made { from: &from, rank: &rank, bound: &bound });
     let cut = cut.ok_or("what it changes depends on too much")?;
     let (left, right) = (small(before, &cut, &results), small(after, &cut, &results));
@@ -53,6 +49,8 @@ struct Side<'a> {
     producers: Vec<Option<usize>>,
     /// By step: it is not in the other state.
     changed: Vec<bool>,
+    /// By container: it has one value whatever the operands are.
+    fixed: Vec<bool>,
 }
 
 impl<'a> Side<'a> {
@@ -66,7 +64,19 @@ impl<'a> Side<'a> {
             })
         };
         let changed = program.steps.iter().map(|s| !s.results.is_empty() && !same(s)).collect();
-        Side { program, producers: program.producers(), changed }
+        let mut fixed = vec![false; program.containers.len()];
+        for step in &program.steps {
+            let is_param = matches!(step.op, FlowOp::Param { .. });
+            let is_fixed = !is_param && step.args.iter().all(|a| fixed[*a]);
+            step.results.iter().for_each(|r| fixed[*r] = is_fixed);
+        }
+        Side { program, producers: program.producers(), changed, fixed }
+    }
+
+    /// Never worth a random value: what it says is what rewrites are about.
+    fn is_light(&self, id: usize) -> bool {
+        let op = self.maker(id).map(|step| &self.program.steps[step].op);
+        self.fixed.get(id).is_some_and(|f| *f) || matches!(op, Some(FlowOp::Param { .. } | FlowOp::View))
     }
 
     fn maker(&self, id: usize) -> Option<usize> {

@@ -130,7 +130,7 @@ fn values_are_free_only_where_none_is_made_of_another() {
     let right = map(&mut g, ScalarFn::Mul, &[x, e]);
     let wrong = map(&mut g, ScalarFn::Mul, &[e, e]);
     let none = |_: Value| (f64::NEG_INFINITY, f64::INFINITY);
-    let check = |a, b, class| compare_values(&g, (a, b), class, &none, 7).map(|part| (part.run)());
+    let check = |a, b, class| compare_values(&g, g.nodes.len(), (a, b), class, &none, 7).map(|part| (part.run)());
     assert_eq!(check(left, right, Class::Exact), Ok(Verdict::Equal));
     assert!(matches!(check(left, wrong, Class::FiniteOnly), Ok(Verdict::Differs(_))));
 }
