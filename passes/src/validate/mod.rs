@@ -1,6 +1,7 @@
 //! a program before and after a rewrite  =>  equal on random operands at small dimensions, or an error that names the rewrite
 //!
-//! The interpreter runs what the rewrite changed, and only that: what the changed part reads is drawn at random. Symbols
+//! The interpreter runs what the rewrite changed, and only that: what the changed part reads is drawn at random, where
+//! needed together with what it is made of. Symbols
 //! are small numbers that keep the program's checks; dimensions without a symbol stay as they are, so that parts which
 //! are too large are skipped, and counted. What equals a part that was checked before (another layer's) is not run again.
 
@@ -47,21 +48,12 @@ pub struct Part<'a> {
 }
 
 impl Validation {
-    /// Runs a part, unless its equal has been; says what differs.
-    pub fn check(&mut self, part: Result<Part, &'static str>) -> Option<String> {
-        let verdict = match part {
-            Err(reason) => Verdict::Skipped(reason),
-            Ok(part) if self.seen.contains(&part.digest) => {
-                self.repeated += 1;
-                Verdict::Equal
-            }
-            Ok(part) => {
-                let verdict = (part.run)();
-                if verdict == Verdict::Equal {
-                    self.seen.insert(part.digest);
-                }
-                verdict
-            }
+    /// Checks a part with all that it reads at random, and where that is not enough, strictly (see `cut`); says what
+    /// differs.
+    pub fn check<'a>(&mut self, part: &dyn Fn(bool) -> Result<Part<'a>, &'static str>) -> Option<String> {
+        let verdict = match self.verdict(part(false)) {
+            Verdict::Equal => Verdict::Equal,
+            Verdict::Skipped(_) | Verdict::Differs(_) => self.verdict(part(true)),
         };
         match verdict {
             Verdict::Equal => self.checked += 1,
@@ -69,6 +61,23 @@ impl Validation {
             Verdict::Differs(what) => return Some(what),
         }
         None
+    }
+
+    /// Runs a part, unless its equal has been.
+    fn verdict(&mut self, part: Result<Part, &'static str>) -> Verdict {
+        let part = match part {
+            Ok(part) => part,
+            Err(reason) => return Verdict::Skipped(reason),
+        };
+        if self.seen.contains(&part.digest) {
+            self.repeated += 1;
+            return Verdict::Equal;
+        }
+        let verdict = (part.run)();
+        if verdict == Verdict::Equal {
+            self.seen.insert(part.digest);
+        }
+        verdict
     }
 
     pub fn json(&self) -> Json {
