@@ -1,8 +1,8 @@
 //! a program before and after  =>  the steps that changed, as two small programs with the same inputs and results
 
-use super::compare::differs;
+use super::compare::{differs, says_something};
 use super::cut::{Cut, Made, cut};
-use super::sample::{Random, Sizes, sizes, symbols, tensor};
+use super::sample::{DRAWS, Draw, Random, Sizes, sizes, symbols, tensor};
 use super::{Part, Verdict};
 use crate::Class;
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program, Source, Step};
@@ -172,21 +172,16 @@ fn hash(p: &Program, to: &mut DefaultHasher) {
     p.outputs.iter().for_each(|(_, id)| number(*id).hash(to));
 }
 
-/// Draws of sizes and operands that are tried until the left side has results.
-const DRAWS: u64 = 6;
-
 fn run(left: &Program, right: &Program, whole: &Program, class: Class, seed: u64) -> Verdict {
     let mut r = Random::new(seed);
     let mut why = "no small sizes keep the checks of the model";
-    for draw in 0..DRAWS {
-        let Some(sizes) = sizes(&all_symbols(whole), &whole.checks, &mut r) else { continue };
+    for how in DRAWS {
+        let Some(sizes) = sizes(&all_symbols(whole), &whole.checks, how, &mut r) else { continue };
         if work(left, &sizes).max(work(right, &sizes)) > WORK_MAX {
             why = "too large to interpret";
             continue;
         }
-        // Whole numbers may be indices into dimensions of 1.
-        let below = if draw < DRAWS / 2 { 2 } else { 1 };
-        let Some(drawn) = operands([left, right], whole, &sizes, below, &mut r) else {
+        let Some(drawn) = operands([left, right], whole, &sizes, how, &mut r) else {
             why = "an element type that is not drawn";
             continue;
         };
@@ -194,6 +189,10 @@ fn run(left: &Program, right: &Program, whole: &Program, class: Class, seed: u64
             why = "no random operands suit it";
             continue;
         };
+        if !wanted.iter().all(|(_, t)| says_something(t)) {
+            why = "no random operands suit it";
+            continue;
+        }
         return match drawn.run(right) {
             Err(e) => Verdict::Differs(format!("what it became fails: {}", e.message)),
             Ok(got) => {
@@ -227,11 +226,11 @@ struct Operands {
 }
 
 /// Random operands for both sides. A parameter has the dimensions under which the whole program reads it unpacked.
-fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, below: u64, r: &mut Random) -> Option<Operands> {
+fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r: &mut Random) -> Option<Operands> {
     let value = |name: &str| sizes.get(name).copied();
     let mut draw = |c: &Container| {
         let dims = c.dims.iter().map(|d| d.eval(&value).ok().and_then(|d| usize::try_from(d).ok()));
-        tensor(c.dtype, &dims.collect::<Option<Vec<_>>>()?, (f64::NEG_INFINITY, f64::INFINITY), below, r)
+        tensor(c.dtype, &dims.collect::<Option<Vec<_>>>()?, (f64::NEG_INFINITY, f64::INFINITY), how, r)
     };
     let mut out = Operands { inputs: BTreeMap::new(), params: BTreeMap::new() };
     for p in sides {

@@ -1,9 +1,9 @@
 //! a program before and after a rewrite  =>  equal on random operands at small dimensions, or an error that names the rewrite
 //!
 //! The interpreter runs what the rewrite changed, and only that: what the changed part reads is drawn at random, where
-//! needed together with what it is made of. Symbols
-//! are small numbers that keep the program's checks; dimensions without a symbol stay as they are, so that parts which
-//! are too large are skipped, and counted. What equals a part that was checked before (another layer's) is not run again.
+//! needed together with what it is made of. Symbols are small numbers that keep the program's checks; dimensions without
+//! a symbol stay as they are, so that parts which are too large are skipped, and counted. What equals a part that was
+//! checked before (another layer's) is not run again.
 
 mod compare;
 mod cut;

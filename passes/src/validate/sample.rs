@@ -41,6 +41,30 @@ pub fn symbols<'d>(
     out
 }
 
+/// How sizes and operands are drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw {
+    /// How many sizes there are to choose from.
+    pub sizes: u64,
+    /// Whole numbers are less, so that they can be indices.
+    pub whole_below: u64,
+    pub floats: (f64, f64),
+}
+
+const ANY: (f64, f64) = (-2.0, 2.0);
+/// For logarithms and roots.
+const POSITIVE: (f64, f64) = (0.1, 2.0);
+
+/// In order, until the left side has results; the last ones for what is large, and for dimensions of 1.
+pub static DRAWS: &[Draw] = &[
+    Draw { sizes: 4, whole_below: 2, floats: ANY },
+    Draw { sizes: 4, whole_below: 2, floats: POSITIVE },
+    Draw { sizes: 4, whole_below: 1, floats: ANY },
+    Draw { sizes: 4, whole_below: 1, floats: POSITIVE },
+    Draw { sizes: 1, whole_below: 2, floats: ANY },
+    Draw { sizes: 1, whole_below: 1, floats: POSITIVE },
+];
+
 pub type Sizes = BTreeMap<String, i64>;
 
 /// Attempts at sizes that keep all checks.
@@ -48,7 +72,7 @@ const TRIES: u64 = 400;
 
 /// Small values for all symbols but derived ones, or none where no draw kept what the model demands. Nothing is kept in
 /// place: that is what a program means.
-pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Equality], r: &mut Random) -> Option<Sizes> {
+pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Equality], how: &Draw, r: &mut Random) -> Option<Sizes> {
     let fits = |drawn: &Sizes| {
         let value = |name: &str| drawn.get(name).copied();
         let holds = |c: &Equality| match (c.left.eval(&value), c.right.eval(&value)) {
@@ -71,7 +95,7 @@ pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Equality], r: &mut Ra
                 return 0;
             }
             let lo = s.lo.max(least).min(s.hi.unwrap_or(i64::MAX));
-            (lo + r.below(4) as i64).min(s.hi.unwrap_or(i64::MAX))
+            (lo + r.below(how.sizes) as i64).min(s.hi.unwrap_or(i64::MAX))
         };
         let own = symbols.iter().filter(|(_, s)| !matches!(s.kind, SymbolKind::Derived { .. }));
         let drawn: Sizes = own.map(|(name, s)| (name.clone(), draw(s, r))).collect();
@@ -79,14 +103,14 @@ pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Equality], r: &mut Ra
     })
 }
 
-/// Elements within bounds as far as they leave room; whole numbers are below `below`, so that they can be indices.
-pub fn tensor(dtype: DType, dims: &[usize], (lo, hi): (f64, f64), below: u64, r: &mut Random) -> Option<Tensor> {
+/// Elements within bounds as far as they leave room.
+pub fn tensor(dtype: DType, dims: &[usize], (lo, hi): (f64, f64), how: &Draw, r: &mut Random) -> Option<Tensor> {
     let n: usize = dims.iter().product();
     let (lo, hi) = match (lo.is_finite(), hi.is_finite()) {
         (true, true) => (lo, hi),
         (true, false) => (lo, lo + 4.0),
         (false, true) => (hi - 4.0, hi),
-        (false, false) => (-2.0, 2.0),
+        (false, false) => how.floats,
     };
     let dims = dims.to_vec();
     let mut floats = || (0..n).map(|_| (lo + (hi - lo) * r.fraction()).clamp(-1e4, 1e4)).collect::<Vec<f64>>();
@@ -98,7 +122,7 @@ pub fn tensor(dtype: DType, dims: &[usize], (lo, hi): (f64, f64), below: u64, r:
         DType::Bool => Tensor::from_vec(dims, (0..n).map(|_| r.below(2) == 1).collect()),
         _ => {
             let (lo, hi) = if lo > 0.0 { (lo, hi.max(lo)) } else { (0.0, hi.max(0.0)) };
-            let mut one = || (lo as i64).saturating_add(r.below(below) as i64).min(hi.min(1e9) as i64);
+            let mut one = || (lo as i64).saturating_add(r.below(how.whole_below) as i64).min(hi.min(1e9) as i64);
             let whole: Vec<i64> = (0..n).map(|_| one()).collect();
             match dtype {
                 DType::I64 => Tensor::from_vec(dims, whole),

@@ -102,6 +102,20 @@ fn only_what_changed_is_run() {
     assert_eq!(verdict(&before, &after, Class::Exact), Verdict::Skipped("too large to interpret"));
 }
 
+/// The logarithm of what is mostly negative says nothing; of positive numbers it does.
+#[test]
+fn operands_suit_a_domain() {
+    let mut before = two_kernels();
+    kernel(&mut before, 1).body[2].body = Body::Apply { f: ScalarFn::Log, args: vec![0] };
+    let mut after = before.clone();
+    kernel(&mut after, 1).body[2].body = Body::Apply { f: ScalarFn::Sqrt, args: vec![0] };
+    assert!(matches!(verdict(&before, &after, Class::Exact), Verdict::Differs(_)));
+    // There is no number at all.
+    kernel(&mut before, 1).body[1].body = Body::Const(f64::NAN);
+    kernel(&mut before, 1).body[2].body = Body::Apply { f: ScalarFn::Mul, args: vec![0, 1] };
+    assert_eq!(verdict(&before, &after, Class::Exact), Verdict::Skipped("no random operands suit it"));
+}
+
 #[test]
 fn equal_parts_are_run_once() {
     let before = two_kernels();

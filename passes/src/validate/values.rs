@@ -1,8 +1,8 @@
 //! two values of one graph that a rule says are equal  =>  the nodes between them and what is free, as a small graph
 
-use super::compare::differs;
+use super::compare::{differs, says_something};
 use super::cut::{Cut, Made, cut};
-use super::sample::{Random, Sizes, sizes, symbols, tensor};
+use super::sample::{DRAWS, Draw, Random, Sizes, sizes, symbols, tensor};
 use super::{Part, Verdict};
 use crate::Class;
 use sardonyx_dialects::interp;
@@ -97,20 +97,16 @@ fn hash(g: &Graph, to: &mut DefaultHasher) {
     g.outputs.iter().for_each(|(_, v)| v.index().hash(to));
 }
 
-/// Draws of sizes and operands that are tried until the left side has a value.
-const DRAWS: u64 = 6;
-
 fn run(small: &Graph, free: &[(String, Value)], whole: &Graph, class: Class, bounds: Bounds, seed: u64) -> Verdict {
     let mut r = Random::new(seed);
     let mut why = "no small sizes keep the checks of the model";
-    for draw in 0..DRAWS {
-        let Some(sizes) = sizes(&all_symbols(whole), &whole.checks, &mut r) else { continue };
+    for how in DRAWS {
+        let Some(sizes) = sizes(&all_symbols(whole), &whole.checks, how, &mut r) else { continue };
         if work(small, &sizes) > WORK_MAX {
             why = "too large to interpret";
             continue;
         }
-        let below = if draw < DRAWS / 2 { 2 } else { 1 };
-        let Some(inputs) = operands(small, free, &sizes, bounds, below, &mut r) else {
+        let Some(inputs) = operands(small, free, &sizes, bounds, how, &mut r) else {
             why = "an element type that is not drawn";
             continue;
         };
@@ -119,6 +115,10 @@ fn run(small: &Graph, free: &[(String, Value)], whole: &Graph, class: Class, bou
             why = "no random operands suit it";
             continue;
         };
+        if !says_something(&left[0].1) {
+            why = "no random operands suit it";
+            continue;
+        }
         return match value(small, &inputs) {
             Err(e) => Verdict::Differs(format!("what it became fails: {}", e.message)),
             Ok(both) => match differs(&left[0].1, &both[1].1, class) {
@@ -173,7 +173,7 @@ fn operands(
     free: &[(String, Value)],
     sizes: &Sizes,
     bounds: Bounds,
-    below: u64,
+    how: &Draw,
     r: &mut Random,
 ) -> Option<Vec<(String, Tensor)>> {
     let value = |name: &str| sizes.get(name).copied();
@@ -181,7 +181,7 @@ fn operands(
         let dims = ty.dims.iter().map(|d| d.eval(&value).ok().and_then(|d| usize::try_from(d).ok()));
         let known = free.iter().find(|(n, _)| n == name).map(|(_, v)| bounds(*v));
         let known = known.unwrap_or((f64::NEG_INFINITY, f64::INFINITY));
-        Some((name.to_string(), tensor(ty.dtype, &dims.collect::<Option<Vec<_>>>()?, known, below, r)?))
+        Some((name.to_string(), tensor(ty.dtype, &dims.collect::<Option<Vec<_>>>()?, known, how, r)?))
     };
     small.inputs().map(draw).collect()
 }
