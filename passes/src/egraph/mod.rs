@@ -39,6 +39,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Value};
 use sardonyx_runtime::{Error, Result};
 use saturate::Limits;
+use std::collections::BTreeMap;
 
 /// Sorted by topic; a rule's name is in one of them only.
 static TOPICS: &[&[Rule]] = &[
@@ -88,6 +89,9 @@ pub struct Report {
     pub explanations: Explanations,
     /// For each node of the new function, a value of the old one that it equals, where there is one.
     pub equals: Vec<Option<Value>>,
+    /// For each value of the old function the first one that it equals, and which equalities were found about it.
+    pub first: Vec<Value>,
+    pub found: Vec<Vec<usize>>,
     /// What the elements of each value of the old function can be.
     pub bounds: Vec<(f64, f64)>,
 }
@@ -162,10 +166,14 @@ fn optimise_within(graph: &Graph, options: &Options, allow: Allow) -> Result<(Gr
     (report.cost_before, report.cost_after) = (rebuilt.cost_before, rebuilt.cost_after);
     report.proved = rebuilt.proved;
     let class = |id: &egg::Id| egraph.find(*id);
-    let mut of_class = std::collections::BTreeMap::new();
+    let mut of_class = BTreeMap::new();
     for (v, _) in graph.values() {
         of_class.entry(class(&ids[v.index()])).or_insert(v);
     }
+    let mut found: BTreeMap<egg::Id, Vec<usize>> = BTreeMap::new();
+    run.steps.iter().for_each(|step| found.entry(class(&step.class)).or_default().push(step.found));
+    report.first = ids.iter().map(|id| of_class[&class(id)]).collect();
+    report.found = ids.iter().map(|id| found.get(&class(id)).cloned().unwrap_or_default()).collect();
     report.equals = rebuilt.nodes.iter().map(|(id, _)| of_class.get(&class(id)).copied()).collect();
     let range = |id: &egg::Id| egraph[class(id)].data.range;
     report.bounds = ids.iter().map(|id| (range(id).lo, range(id).hi)).collect();
