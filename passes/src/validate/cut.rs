@@ -25,8 +25,9 @@ const COMPUTED_MAX: usize = 300;
 
 /// `None` where too much would have to be computed.
 pub fn cut(roots: impl IntoIterator<Item = usize>, made: &Made, strict: bool) -> Option<Cut> {
-    let (mut computed, mut reached) = (BTreeSet::new(), BTreeSet::new());
+    let mut computed = BTreeSet::new();
     let mut open: Vec<usize> = roots.into_iter().collect();
+    let mut reached: BTreeSet<usize> = open.iter().copied().collect();
     loop {
         while let Some(v) = open.pop() {
             if !computed.insert(v) {
@@ -88,6 +89,12 @@ mod tests {
     fn what_a_root_reads_is_free() {
         assert_eq!(cut_at(&[4], true), (vec![4], vec![3]));
         assert_eq!(cut_at(&[4, 5], false), (vec![4, 5], vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn what_is_made_from_a_root_is_computed() {
+        // 4 reads 3, which is made from 0, as is 2.
+        assert_eq!(cut_at(&[0, 4], true), (vec![0, 2, 3, 4], vec![]));
     }
 
     #[test]

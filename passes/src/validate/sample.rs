@@ -119,7 +119,7 @@ pub fn tensor(dtype: DType, dims: &[usize], (lo, hi): (f64, f64), how: &Draw, r:
         DType::F32 => Tensor::from_vec(dims, floats().into_iter().map(|x| x as f32).collect()),
         DType::F16 => Tensor::from_vec(dims, floats().into_iter().map(half::f16::from_f64).collect()),
         DType::BF16 => Tensor::from_vec(dims, floats().into_iter().map(half::bf16::from_f64).collect()),
-        DType::Bool => Tensor::from_vec(dims, (0..n).map(|_| r.below(2) == 1).collect()),
+        DType::Bool => Tensor::from_vec(dims, (0..n).map(|_| lo >= 1.0 || (hi > 0.0 && r.below(2) == 1)).collect()),
         _ => {
             let (lo, hi) = if lo > 0.0 { (lo, hi.max(lo)) } else { (0.0, hi.max(0.0)) };
             let mut one = || (lo as i64).saturating_add(r.below(how.whole_below) as i64).min(hi.min(1e9) as i64);
