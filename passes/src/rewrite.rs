@@ -59,6 +59,9 @@ pub struct Remark {
     pub missed: Missed,
 }
 
+/// Rewrites that a message names, where it is not known which of some is the wrong one.
+const NAMED_MAX: usize = 8;
+
 /// The context of the rewriting passes of one compilation.
 #[derive(Debug)]
 pub struct Rewrites {
@@ -190,7 +193,7 @@ impl Rewrites {
     /// Checks the last rewrite by two states of a program. Errors: E0901 where they compute different things.
     pub(crate) fn check_programs(&mut self, before: &Program, after: &Program) -> Result<()> {
         let (class, seed) = (self.class, self.applied.len() as u64);
-        let part = |strict| validate::compare_programs(before, after, class, seed, strict);
+        let part = |depth| validate::compare_programs(before, after, class, seed, depth);
         self.validation.check(&part).map_or(Ok(()), |what| Err(self.wrong(&[self.applied.len()], &what)))
     }
 
@@ -212,14 +215,21 @@ impl Rewrites {
         bounds: Bounds,
         numbers: &[usize],
     ) -> Result<()> {
-        let part = |strict| validate::compare_values(graph, n_old, values, class, bounds, values.1.0.into(), strict);
+        let part = |depth| validate::compare_values(graph, n_old, values, class, bounds, values.1.0.into(), depth);
         self.validation.check(&part).map_or(Ok(()), |what| Err(self.wrong(numbers, &what)))
     }
 
     fn wrong(&self, numbers: &[usize], what: &str) -> Box<Error> {
         let made: Vec<&Rewrite> = numbers.iter().filter_map(|n| self.applied.get(n.checked_sub(1)?)).collect();
-        let named: Vec<String> = made.iter().map(|r| format!("{} ({}: {})", r.number, r.pass, r.rule)).collect();
-        let named = if named.is_empty() { format!("of {}", self.pass) } else { named.join(" or ") };
+        let named: Vec<String> =
+            made.iter().take(NAMED_MAX).map(|r| format!("{} ({}: {})", r.number, r.pass, r.rule)).collect();
+        let named = match named.is_empty() {
+            true => format!("of {}", self.pass),
+            false if made.len() > NAMED_MAX => {
+                format!("{} or one of {} more", named.join(" or "), made.len() - NAMED_MAX)
+            }
+            false => named.join(" or "),
+        };
         let message = format!("rewrite {named} changes what `{}` computes: {what}", self.function);
         let origins = union(made.iter().map(|r| r.origins.as_slice())).join(" ");
         let error = Error::defect(message);

@@ -21,7 +21,7 @@ pub fn compare<'a>(
     after: &'a Program,
     class: Class,
     seed: u64,
-    strict: bool,
+    depth: usize,
 ) -> std::result::Result<Part<'a>, &'static str> {
     let (old, new) = (Side::of(before, after), Side::of(after, before));
     let results: BTreeSet<usize> = old.results().filter(|id| new.maker(*id).is_some()).collect();
@@ -34,7 +34,7 @@ pub fn compare<'a>(
     };
     let rank = |id: usize| old.maker(id).or(new.maker(id)).map_or(0, |step| step + 1);
     let bound = |id: usize| old.changed(id) || new.changed(id) || old.is_light(id) || new.is_light(id);
-    let cut = cut(results.iter().copied(), &Made { from: &from, rank: &rank, bound: &bound }, strict);
+    let cut = cut(results.iter().copied(), &Made { from: &from, rank: &rank, bound: &bound }, depth);
     let cut = cut.ok_or("what it changes depends on too much")?;
     let (left, right) = (small(before, &cut, &results), small(after, &cut, &results));
     let mut digest = DefaultHasher::new();

@@ -26,7 +26,7 @@ pub fn compare<'a>(
     class: Class,
     bounds: Bounds<'a>,
     seed: u64,
-    strict: bool,
+    depth: usize,
 ) -> std::result::Result<Part<'a>, &'static str> {
     let from = |v: usize| graph.nodes[v].args.iter().map(|a| a.index()).collect();
     // What has one value whatever the operands are is never random: what it says is what rules are about.
@@ -37,7 +37,7 @@ pub fn compare<'a>(
     }
     let bound = |v: usize| v >= n_old || fixed[v] || matches!(graph.nodes[v].op, Op::Reshape | Op::Broadcast { .. });
     let made = Made { from: &from, rank: &|v| v, bound: &bound };
-    let cut = cut([left.index(), right.index()], &made, strict).ok_or("what it changes depends on too much")?;
+    let cut = cut([left.index(), right.index()], &made, depth).ok_or("what it changes depends on too much")?;
     if cut.computed.iter().any(|&v| matches!(graph.nodes[v].op, Op::Bind { .. })) {
         return Err("a dimension is read from data there");
     }
