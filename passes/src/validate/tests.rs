@@ -1,3 +1,5 @@
+//! Wrong operations, places and rules are found; what is equal is not; what was seen is not run again
+
 use super::{Validation, Verdict, compare_programs, compare_values};
 use crate::{Class, RewriteOptions, Rewrites};
 use melior::ir::Module;
