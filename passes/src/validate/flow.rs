@@ -9,6 +9,7 @@ use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program, Source, Step};
 use sardonyx_dialects::interp::run_program;
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -245,8 +246,8 @@ fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r:
             let plain =
                 |s: &&Step| matches!(&s.op, FlowOp::Param { source, window: None } if drawn_name(source) == name);
             let container = whole.steps.iter().find(plain).map(|s| &whole.containers[s.results[0]]);
-            if !out.params.contains_key(&name) {
-                out.params.insert(name, draw(container?)?);
+            if let Entry::Vacant(unknown) = out.params.entry(name.clone()) {
+                unknown.insert(draw(container?)?);
             }
         }
     }
