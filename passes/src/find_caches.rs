@@ -23,7 +23,11 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         for (v, axis) in sites {
             if rewrites.allow("append", &graph.node(v).origins) {
+                let was = graph.node(v).clone();
                 graph.nodes[v.index()].op = Op::Append { axis };
+                if rewrites.validates() {
+                    rewrites.check_value(&graph, graph.nodes.len(), &was, v)?;
+                }
             }
         }
         graph.write(function.context()).map(Some)

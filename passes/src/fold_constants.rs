@@ -34,7 +34,10 @@ fn fold(mut graph: Graph, rewrites: &mut Rewrites) -> Result<Graph> {
             (None, false) => evaluate(&graph, &node)?.map(Op::Const),
         };
         if let Some(op) = folded.filter(|_| rewrites.allow("evaluate", &node.origins)) {
-            graph.nodes[i] = Node { op, args: vec![], ..node };
+            graph.nodes[i] = Node { op, args: vec![], ..node.clone() };
+            if rewrites.validates() {
+                rewrites.check_value(&graph, graph.nodes.len(), &node, Value(i as u32))?;
+            }
         }
         contents.push(known);
     }

@@ -7,6 +7,7 @@
 //! What divides the weights of a row then divides the row's result (see `divide_last`).
 
 mod divide_last;
+mod remarks;
 
 use crate::fusion::{
     STATEMENTS_MAX, Site as Changes, Splice, Uses, bare_var, drop_dead, from_data, kernel, sweep, tidy,
@@ -23,7 +24,8 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        sweep(&mut program, rewrites, "attention", find, apply);
+        sweep(&mut program, rewrites, "attention", find, apply)?;
+        remarks::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })
 }

@@ -16,7 +16,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        sweep(&mut program, rewrites, "siblings", find, apply);
+        sweep(&mut program, rewrites, "siblings", find, apply)?;
         program.write(function.context()).map(Some)
     })
 }

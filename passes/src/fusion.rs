@@ -45,14 +45,14 @@ pub trait Site {
 }
 
 /// Applies a rule wherever `find` gives a site for a step, step by step, until a whole round changes nothing or the
-/// fuel is used up.
+/// fuel is used up. Errors: E0901 where a check finds a rewrite wrong.
 pub fn sweep<S: Site>(
     program: &mut Program,
     rewrites: &mut Rewrites,
     rule: &'static str,
     find: impl Fn(&Program, &Uses, usize) -> Option<S>,
     apply: impl Fn(&mut Program, &S),
-) {
+) -> Result<()> {
     loop {
         let mut changed = false;
         let mut uses = Uses::of(program);
@@ -65,16 +65,20 @@ pub fn sweep<S: Site>(
             let result = program.steps[at].results.first().copied();
             let origins = site.steps().into_iter().map(|step| program.steps[step].origins.as_slice());
             if !rewrites.allow(rule, &rewrite::union(origins)) {
-                return;
+                return Ok(());
             }
+            let before = rewrites.validates().then(|| program.clone());
             apply(program, &site);
+            if let Some(before) = before {
+                rewrites.check_programs(&before, program)?;
+            }
             changed = true;
             uses = Uses::of(program);
             // Steps before it may be gone: go on where the step is now.
             at = result.and_then(|r| uses.producers[r]).unwrap_or(0).min(at);
         }
         if !changed {
-            return;
+            return Ok(());
         }
     }
 }
@@ -418,14 +422,14 @@ impl Site for Pair {
 pub type Matches = fn(&Program, &Uses, usize, usize) -> std::result::Result<Match, Miss>;
 
 /// Merges each step into a step that it reads, wherever `matches` gives the correspondence of producer and consumer.
-pub fn merge_pairs(program: &mut Program, rewrites: &mut Rewrites, rule: &'static str, matches: Matches) {
+pub fn merge_pairs(program: &mut Program, rewrites: &mut Rewrites, rule: &'static str, matches: Matches) -> Result<()> {
     let find = |program: &Program, uses: &Uses, consumer: usize| {
         let sources = uses.sources(&program.steps[consumer]);
         let site =
             |producer| Some(Pair { producer, consumer, space: matches(program, uses, producer, consumer).ok()? });
         sources.into_iter().find_map(site)
     };
-    sweep(program, rewrites, rule, find, merge);
+    sweep(program, rewrites, rule, find, merge)
 }
 
 /// The pass that does so.
@@ -435,7 +439,7 @@ pub fn merge_wherever(module: Operation, rewrites: &mut Rewrites, rule: &'static
             return Ok(None);
         }
         let mut program = Program::read(function)?;
-        merge_pairs(&mut program, rewrites, rule, matches);
+        merge_pairs(&mut program, rewrites, rule, matches)?;
         miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })

@@ -22,7 +22,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         let mut program = Program::read(function)?;
         miss::note_reducers(&program, rewrites);
-        sweep(&mut program, rewrites, "inline", find, apply);
+        sweep(&mut program, rewrites, "inline", find, apply)?;
         miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })

@@ -23,6 +23,7 @@ mod rewrite;
 pub mod schedule;
 mod sdx_to_flow;
 mod simplify;
+mod validate;
 mod version;
 
 pub use device_spec::DeviceSpec;
@@ -32,6 +33,7 @@ pub use onnx_to_sdx::{OPERATORS, Operator, is_supported};
 pub use registry::{context, run_pipeline, run_pipeline_with};
 pub use rewrite::{Missed, Remark, Rewrite, RewriteOptions, Rewrites};
 pub use simplify::{FurtherRule, with_rule};
+pub use validate::Validation;
 pub use version::{IR_VERSION, set_version};
 
 use sardonyx_dialects::mlir::Operation;

@@ -213,13 +213,13 @@ fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Op
         _ => first,
     };
     match (p.class(), c.class()) {
-        (Class::Map, Class::Map | Class::Contract) => inline(),
+        (Class::Map, Class::Map | Class::Contract | Class::Attention) => inline(),
         (Class::Map, Class::Normalise) => Some(or(rows()?, inline()?)),
         (Class::Contract, Class::Map) => epilogue(),
         (Class::Normalise, Class::Map) => Some(or(rows()?, epilogue()?)),
         (Class::Normalise, Class::Normalise) => rows().filter(apart),
         (Class::Contract | Class::Normalise, Class::Contract) | (Class::Contract, Class::Normalise) => None,
-        // Attention is made last, of kernels that are whole.
-        (Class::Attention, _) | (_, Class::Attention) => None,
+        // Attention is made last, of kernels that are whole; what it missed, its pass tells.
+        (Class::Attention, _) | (Class::Contract | Class::Normalise, Class::Attention) => None,
     }
 }

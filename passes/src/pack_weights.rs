@@ -16,7 +16,13 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         for i in 0..program.steps.len() {
             let site = matches(&program, i).filter(|_| rewrites.allow("panels", &program.steps[i].origins));
             if let Some((sources, site)) = site {
+                let before = rewrites.validates().then(|| program.clone());
                 apply(&mut program, i, sources, site);
+                if let Some(before) = before {
+                    let mut after = program.clone();
+                    crate::fusion::sort_steps(&mut after);
+                    rewrites.check_programs(&before, &after)?;
+                }
             }
         }
         crate::fusion::sort_steps(&mut program);

@@ -63,7 +63,7 @@ fn run(index: usize, module: Operation) -> Result<()> {
         Run::Rewriting(run) => SCOPE.with(|s| {
             // Out of its cell while the pass runs, which may run a pipeline of its own.
             let mut rewrites = std::mem::take(&mut s.borrow_mut().rewrites);
-            rewrites.begin(row.name);
+            rewrites.begin(row.name, row.class);
             let result = run(module, &mut rewrites);
             s.borrow_mut().rewrites = rewrites;
             result

@@ -1,11 +1,15 @@
-//! What a rewriting pass is given beside the module: fuel, the list of what was applied, and remarks on what was not
+//! What a rewriting pass is given beside the module: fuel, a list of what it applied, checks of it, remarks on the rest
 //!
 //! Fuel counts rewrites over a whole compilation, every pass and every function, so that a search over one number
 //! finds the rewrite that broke a program. A lowering, without which there is no program, takes no fuel.
 
+use crate::Class;
+use crate::validate::{self, Bounds, Validation};
+use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::mlir::{Attr, Operation};
-use sardonyx_runtime::Result;
+use sardonyx_dialects::sdx::{Graph, Node, Value};
 use sardonyx_runtime::json::Json;
+use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -16,6 +20,8 @@ pub struct RewriteOptions {
     pub fuel: Option<usize>,
     /// Say what nearly was rewritten, and why it was not.
     pub remarks: bool,
+    /// Check each rewrite by running what it changed, before and after.
+    pub validate: bool,
 }
 
 /// One rewrite that was applied.
@@ -53,21 +59,41 @@ pub struct Remark {
     pub missed: Missed,
 }
 
+/// Rewrites that a message names, where it is not known which of some is the wrong one.
+const NAMED_MAX: usize = 8;
+
 /// The context of the rewriting passes of one compilation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Rewrites {
     options: RewriteOptions,
     pass: &'static str,
+    class: Class,
     function: String,
     applied: Vec<Rewrite>,
+    validation: Validation,
     remarks: Vec<Remark>,
     /// The ONNX nodes that sum or compare over a dimension, as far as a pass has seen them alone.
     reducers: BTreeSet<String>,
 }
 
+impl Default for Rewrites {
+    fn default() -> Rewrites {
+        Rewrites::new(RewriteOptions::default())
+    }
+}
+
 impl Rewrites {
     pub fn new(options: RewriteOptions) -> Rewrites {
-        Rewrites { options, ..Rewrites::default() }
+        Rewrites {
+            options,
+            pass: "",
+            class: Class::Exact,
+            function: String::new(),
+            applied: vec![],
+            validation: Validation::default(),
+            remarks: vec![],
+            reducers: BTreeSet::new(),
+        }
     }
 
     /// The rewrites that were applied, in order.
@@ -146,16 +172,77 @@ impl Rewrites {
         &self.remarks
     }
 
-    /// What was applied and what was missed, as a list of objects, of the passes that `shown` says.
+    /// What was applied and what was missed, as a list of objects, of the passes that `shown` says. The equalities of the
+    /// e-graph are not among them: most are not used in the end (`--explain-node` shows those that are).
     pub fn remarks_json(&self, shown: &dyn Fn(&str) -> bool) -> Json {
-        let applied = self.applied.iter().filter(|r| shown(r.pass)).map(Rewrite::remark_json);
+        let applied = self.applied.iter().filter(|r| r.pass != "e-graph" && shown(r.pass)).map(Rewrite::remark_json);
         let missed = self.remarks.iter().filter(|r| shown(r.pass)).map(Remark::json);
         Json::List(applied.chain(missed).collect())
     }
 
+    /// Whether each rewrite is to be checked.
+    pub fn validates(&self) -> bool {
+        self.options.validate
+    }
+
+    /// The checks, where there were to be any.
+    pub fn validation(&self) -> Option<&Validation> {
+        self.options.validate.then_some(&self.validation)
+    }
+
+    /// Checks the last rewrite by two states of a program. Errors: E0901 where they compute different things.
+    pub(crate) fn check_programs(&mut self, before: &Program, after: &Program) -> Result<()> {
+        let (class, seed) = (self.class, self.applied.len() as u64);
+        let part = |depth| validate::compare_programs(before, after, class, seed, depth);
+        self.validation.check(&part).map_or(Ok(()), |what| Err(self.wrong(&[self.applied.len()], &what)))
+    }
+
+    /// Checks the last rewrite by a node as it was and the value that stands for it in a graph, whose nodes from number
+    /// `n_old` on are new. Errors: E0901.
+    pub(crate) fn check_value(&mut self, graph: &Graph, n_old: usize, was: &Node, is: Value) -> Result<()> {
+        let mut both = graph.clone();
+        let was = both.push(was.clone());
+        let number = self.applied.len();
+        self.check_values((&both, n_old), (was, is), self.class, &|_| (f64::NEG_INFINITY, f64::INFINITY), &[number])
+    }
+
+    /// Checks the rewrites of some numbers, which made the second value of the first. Errors: E0901.
+    pub(crate) fn check_values(
+        &mut self,
+        (graph, n_old): (&Graph, usize),
+        values: (Value, Value),
+        class: Class,
+        bounds: Bounds,
+        numbers: &[usize],
+    ) -> Result<()> {
+        let part = |depth| validate::compare_values(graph, n_old, values, class, bounds, values.1.0.into(), depth);
+        self.validation.check(&part).map_or(Ok(()), |what| Err(self.wrong(numbers, &what)))
+    }
+
+    fn wrong(&self, numbers: &[usize], what: &str) -> Box<Error> {
+        let made: Vec<&Rewrite> = numbers.iter().filter_map(|n| self.applied.get(n.checked_sub(1)?)).collect();
+        let named: Vec<String> =
+            made.iter().take(NAMED_MAX).map(|r| format!("{} ({}: {})", r.number, r.pass, r.rule)).collect();
+        let named = match named.is_empty() {
+            true => format!("of {}", self.pass),
+            false if made.len() > NAMED_MAX => {
+                format!("{} or one of {} more", named.join(" or "), made.len() - NAMED_MAX)
+            }
+            false => named.join(" or "),
+        };
+        let message = format!("rewrite {named} changes what `{}` computes: {what}", self.function);
+        let origins = union(made.iter().map(|r| r.origins.as_slice())).join(" ");
+        let error = Error::defect(message);
+        let error = if origins.is_empty() { error } else { error.node(origins) };
+        match made.first() {
+            Some(first) => error.help(format!("please report it; `--fuel {}` compiles without it", first.number - 1)),
+            None => error,
+        }
+    }
+
     /// What is applied from now on is that pass's.
-    pub(crate) fn begin(&mut self, pass: &'static str) {
-        self.pass = pass;
+    pub(crate) fn begin(&mut self, pass: &'static str, class: Class) {
+        (self.pass, self.class) = (pass, class);
     }
 
     /// Replaces each function of a module for which `rewrite` gives a new one.
@@ -259,9 +346,9 @@ mod tests {
     #[test]
     fn fuel_counts_over_passes() {
         let mut rewrites = Rewrites::new(RewriteOptions { fuel: Some(2), ..RewriteOptions::default() });
-        rewrites.begin("a");
+        rewrites.begin("a", Class::Exact);
         assert!(rewrites.allow("one", &["x".into()]));
-        rewrites.begin("b");
+        rewrites.begin("b", Class::Exact);
         assert!(rewrites.allow("two", &["x".into(), "y".into()]));
         assert!(!rewrites.has_fuel());
         assert!(!rewrites.allow("three", &[]));

@@ -76,7 +76,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         let mut graph = Graph::read(function)?;
         for _ in 0..ROUNDS_MAX {
-            let (next, changed) = simplify(&graph, rewrites);
+            let (next, changed) = simplify(&graph, rewrites)?;
             graph = next;
             if !changed {
                 break;
@@ -86,7 +86,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> (Graph, bool) {
+fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> Result<(Graph, bool)> {
     let live = graph.live();
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut map: Vec<Value> = vec![];
@@ -100,8 +100,10 @@ fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> (Graph, bool) {
         let own = || RULES.iter().find_map(|(name, rule)| Some((*name, rule(&out, &node)?)));
         let rewrite = further(&out, &node).or_else(own);
         let rewrite = rewrite.filter(|(name, _)| rewrites.allow(name, &node.origins)).map(|(_, rewrite)| rewrite);
+        let was = rewrite.as_ref().filter(|_| rewrites.validates()).map(|_| node.clone());
         changed |= rewrite.is_some();
-        map.push(match rewrite {
+        let n_old = out.nodes.len();
+        let is = match rewrite {
             Some(Rewrite::Value(v)) => v,
             Some(Rewrite::Node(op, args)) => out.push(Node { op, args, ..node }),
             Some(Rewrite::After(new, op, args)) => {
@@ -111,10 +113,14 @@ fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> (Graph, bool) {
                 out.push(Node { op, args, ..node })
             }
             None => out.push(node),
-        });
+        };
+        if let Some(was) = was {
+            rewrites.check_value(&out, n_old, &was, is)?;
+        }
+        map.push(is);
     }
     out.outputs = graph.outputs.iter().map(|(n, v)| (n.clone(), map[v.index()])).collect();
-    (out, changed)
+    Ok((out, changed))
 }
 
 /// reshape, transpose, broadcast, slice, convert, concat that move nothing.

@@ -39,6 +39,9 @@ struct Options {
     /// Print to standard error why kernels that could be one are two: of the passes whose names match, or `all`
     #[arg(long, value_name = "REGEX", value_parser = passes_named)]
     remarks: Option<Regex>,
+    /// Check each rewrite on random operands at small sizes; what was checked goes to standard error
+    #[arg(long)]
+    validate: bool,
     /// Treat the file as several, separated by lines of `// -----`
     #[arg(long)]
     split_input_file: bool,
@@ -91,13 +94,18 @@ fn run(options: &Options) -> Result<i32> {
             worst = worst.max(Fault::User.exit_code());
             continue;
         };
-        let mut rewrites = Rewrites::new(RewriteOptions { fuel: options.fuel, remarks: options.remarks.is_some() });
+        let mut rewrites = Rewrites::new(RewriteOptions {
+            fuel: options.fuel,
+            remarks: options.remarks.is_some(),
+            validate: options.validate,
+        });
         let pipeline = &options.pass_pipeline;
         if let Err(e) = sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites) {
             eprintln!("{e}");
             worst = worst.max(e.fault.exit_code());
             continue;
         }
+        rewrites.validation().iter().for_each(|v| eprintln!("{}", v.line()));
         let shown = |r: &&Remark| options.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass));
         rewrites.remarks().iter().filter(shown).for_each(|r| eprintln!("{r}"));
         let out = match print(&module, options) {

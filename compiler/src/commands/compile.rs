@@ -9,7 +9,7 @@ use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
 use crate::targets::{self, Target};
 use regex_lite::Regex;
-use sardonyx_passes::{Remark, Rewrite, RewriteOptions};
+use sardonyx_passes::{Remark, Rewrite, RewriteOptions, Validation};
 use sardonyx_runtime::file::AtomicFile;
 use sardonyx_runtime::json::Json;
 use sardonyx_runtime::{Error, Result};
@@ -68,6 +68,9 @@ pub struct CompileArgs {
     /// or `all`
     #[arg(long, value_name = "REGEX", value_parser = passes_named)]
     pub remarks: Option<Regex>,
+    /// Check each rewrite on random operands at small sizes, and fail at the first that is wrong
+    #[arg(long)]
+    pub validate: bool,
     /// Leave out the call with known results that loading the artifact repeats
     #[arg(long)]
     pub no_selftest: bool,
@@ -108,7 +111,11 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
         movement: question(args, &output)?,
-        rewrites: RewriteOptions { fuel: args.fuel, remarks: args.remarks.is_some() || args.report.is_some() },
+        rewrites: RewriteOptions {
+            fuel: args.fuel,
+            remarks: args.remarks.is_some() || args.report.is_some(),
+            validate: args.validate,
+        },
     };
     // The IR goes to standard error as well; a line that is rewritten would cut it.
     let progress = if args.print_after.is_empty() { Progress::on_terminal() } else { Progress::none() };
@@ -158,7 +165,9 @@ fn report_json(args: &CompileArgs, report: &Report, movement: &Movement) -> Json
         ("movement", movement_json(movement)),
         ("kernels", kernels_json(movement)),
         ("operators", operators_json(movement)),
-        ("remarks", report.rewrites.remarks_json(&|_| true)),
+        ("rewrites", Json::Object(report.rewrites.counts().into_iter().map(|(pass, n)| (pass, n.into())).collect())),
+        ("validation", report.rewrites.validation().map_or(Json::Null, Validation::json)),
+        ("remarks", report.rewrites.remarks_json(&|pass| args.remarks.as_ref().is_none_or(|r| r.is_match(pass)))),
     ])
 }
 
@@ -188,7 +197,8 @@ fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result
     let rewrites = report.rewrites.applied().iter().filter(|_| args.list_rewrites).map(Rewrite::line);
     let told = report.rewrites.remarks().iter();
     let told = told.filter(|r| args.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass)));
-    times.chain(rewrites).chain(told.map(Remark::to_string)).try_for_each(|line| say(out, &line))
+    let checks = report.rewrites.validation().map(Validation::line);
+    times.chain(rewrites).chain(told.map(Remark::to_string)).chain(checks).try_for_each(|line| say(out, &line))
 }
 
 fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) -> Result<()> {
@@ -250,6 +260,9 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     }
     if args.list_rewrites {
         members.push(("rewrites", report.rewrites.json()));
+    }
+    if let Some(validation) = report.rewrites.validation() {
+        members.push(("validation", validation.json()));
     }
     if let Some(shown) = &args.remarks {
         members.push(("remarks", report.rewrites.remarks_json(&|pass| shown.is_match(pass))));

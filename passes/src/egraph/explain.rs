@@ -24,6 +24,8 @@ pub struct Explanation {
 /// `before`, by a rule, is `after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
+    /// Which of the equalities that were found, in their order.
+    pub found: usize,
     pub rule: &'static str,
     pub class: &'static str,
     pub before: String,
@@ -70,6 +72,7 @@ pub fn explanations(
         let path = path(was.get(class).unwrap_or(&nothing), made.op, steps);
         let op = |id: OpId| shown(egraph.analysis.table.op(id));
         let link = |s: &&Step| Link {
+            found: s.found,
             rule: rules[s.rule].name,
             class: rules[s.rule].class.name(),
             before: op(s.from),

@@ -6,6 +6,7 @@
 mod activation;
 mod algebra;
 mod attention;
+mod checks;
 mod contraction;
 mod cost;
 mod embedding;
@@ -35,9 +36,10 @@ use crate::Rewrites;
 use extract::Budget;
 use rule::{Compiled, Rule};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::sdx::Graph;
+use sardonyx_dialects::sdx::{Graph, Value};
 use sardonyx_runtime::{Error, Result};
 use saturate::Limits;
+use std::collections::BTreeMap;
 
 /// Sorted by topic; a rule's name is in one of them only.
 static TOPICS: &[&[Rule]] = &[
@@ -85,6 +87,13 @@ pub struct Report {
     /// How many equalities each rule found.
     pub fired: Vec<(String, usize)>,
     pub explanations: Explanations,
+    /// For each node of the new function, a value of the old one that it equals, where there is one.
+    pub equals: Vec<Option<Value>>,
+    /// For each value of the old function the first one that it equals, and which equalities were found about it.
+    pub first: Vec<Value>,
+    pub found: Vec<Vec<usize>>,
+    /// What the elements of each value of the old function can be.
+    pub bounds: Vec<(f64, f64)>,
 }
 
 /// Fuel counts the equalities that rules find: those beyond it are not there to choose from.
@@ -93,8 +102,13 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         if !crate::is_sdx(function) || !rewrites.has_fuel() {
             return Ok(None);
         }
+        let before = Graph::read(function)?;
+        let first = rewrites.applied().len() + 1;
         let allow = &mut |rule: &'static str, origins: &[String]| rewrites.allow(rule, origins);
-        let (graph, _) = optimise_within(&Graph::read(function)?, &Options::default(), allow)?;
+        let (graph, report) = optimise_within(&before, &Options::default(), allow)?;
+        if rewrites.validates() {
+            checks::check(&before, &graph, &report, first, rewrites)?;
+        }
         graph.write(function.context()).map(Some)
     })
 }
@@ -151,6 +165,18 @@ fn optimise_within(graph: &Graph, options: &Options, allow: Allow) -> Result<(Gr
     report.nodes_after = rebuilt.graph.nodes.len();
     (report.cost_before, report.cost_after) = (rebuilt.cost_before, rebuilt.cost_after);
     report.proved = rebuilt.proved;
+    let class = |id: &egg::Id| egraph.find(*id);
+    let mut of_class = BTreeMap::new();
+    for (v, _) in graph.values() {
+        of_class.entry(class(&ids[v.index()])).or_insert(v);
+    }
+    let mut found: BTreeMap<egg::Id, Vec<usize>> = BTreeMap::new();
+    run.steps.iter().for_each(|step| found.entry(class(&step.class)).or_default().push(step.found));
+    report.first = ids.iter().map(|id| of_class[&class(id)]).collect();
+    report.found = ids.iter().map(|id| found.get(&class(id)).cloned().unwrap_or_default()).collect();
+    report.equals = rebuilt.nodes.iter().map(|(id, _)| of_class.get(&class(id)).copied()).collect();
+    let range = |id: &egg::Id| egraph[class(id)].data.range;
+    report.bounds = ids.iter().map(|id| (range(id).lo, range(id).hi)).collect();
     report.explanations = explain::explanations(&egraph, &rules, &run, (graph, &ids), (&rebuilt.graph, &rebuilt.nodes));
     Ok((rebuilt.graph, report))
 }

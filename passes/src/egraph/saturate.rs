@@ -18,6 +18,8 @@ pub struct Limits {
 /// One equality that a rule found: why an operation is what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
+    /// Its place among all, which is how many were allowed before it.
+    pub found: usize,
     pub rule: usize,
     pub class: Id,
     pub from: OpId,
@@ -185,7 +187,8 @@ fn apply(
             return Ok(true);
         }
         if egraph.union(m.class, id) {
-            run.steps.push(Step { rule: rules[m.rule].rule, class: m.class, from: m.from, to });
+            let found = run.steps.len();
+            run.steps.push(Step { found, rule: rules[m.rule].rule, class: m.class, from: m.from, to });
             run.fired[m.rule] += 1;
         }
     }

@@ -22,6 +22,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Error, Result};
 use search::Way;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// All devices execute one plan, so one device's figures choose it: what every CPU that we run on has.
 const DEVICE: &str = "x86-64-v3";
@@ -36,41 +37,54 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         let mut program = Program::read(function)?;
         miss::note_reducers(&program, rewrites);
-        fuse(&mut program, &Costs::of(&device), rewrites);
+        fuse(&mut program, &Costs::of(&device), rewrites)?;
         miss::tell(&program, rewrites);
         program.write(function.context()).map(Some)
     })
 }
 
 /// By the rules, unless the search finds what costs less.
-fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) {
+fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Result<()> {
     let [mut ruled, mut searched] = [program.clone(), program.clone()];
-    rules::apply(&mut ruled, &mut Rewrites::default());
+    rules::apply(&mut ruled, &mut Rewrites::default())?;
     let mut known = HashMap::new();
-    by_regions(&mut searched, costs, &mut Rewrites::default(), &mut known);
+    by_regions(&mut searched, costs, &mut Rewrites::default(), &mut known)?;
     match costs.program(&searched) < costs.program(&ruled) {
         true => by_regions(program, costs, rewrites, &mut known),
         false => rules::apply(program, rewrites),
     }
 }
 
-fn by_regions(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites, known: &mut HashMap<String, Way>) {
-    sweep(program, rewrites, "inline", inline_maps::find_free, inline_maps::apply);
+fn by_regions(
+    program: &mut Program,
+    costs: &Costs,
+    rewrites: &mut Rewrites,
+    known: &mut HashMap<String, Way>,
+) -> Result<()> {
+    sweep(program, rewrites, "inline", inline_maps::find_free, inline_maps::apply)?;
     for members in region::regions(program) {
         let Some(region) = Region::of(program, &members) else { continue };
-        let way = known.entry(region.key()).or_insert_with(|| search::best(&region.program, costs, STATES_MAX));
+        let way = match known.entry(region.key()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(search::best(&region.program, costs, STATES_MAX)?),
+        };
         let mut merged = region.program.clone();
         if way.by_rules {
-            rules::apply(&mut merged, rewrites);
+            rules::apply(&mut merged, rewrites)?;
         }
         for m in &way.path {
             let origins = m.steps(&merged).into_iter().map(|step| merged.steps[step].origins.as_slice());
             if !rewrites.allow(m.rule(), &rewrite::union(origins)) {
                 break;
             }
-            merged = m.apply(&merged);
+            let next = m.apply(&merged);
+            if rewrites.validates() {
+                rewrites.check_programs(&merged, &next)?;
+            }
+            merged = next;
         }
         region.put_back(program, &merged);
     }
     sort_steps(program);
+    Ok(())
 }

@@ -73,7 +73,7 @@ impl Region {
         let first = program.steps.iter().position(inside)?;
         let last = program.steps.iter().rposition(inside)?;
         let mut builder = Builder::default();
-        builder.program.symbols = program.symbols.clone();
+        (builder.program.symbols, builder.program.checks) = (program.symbols.clone(), program.checks.clone());
         // Which of the region's containers each container outside was computed from.
         let mut from: HashMap<Id, BTreeSet<Id>> = HashMap::new();
         for step in &program.steps[first..=last] {

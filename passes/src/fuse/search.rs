@@ -10,6 +10,7 @@ use super::rules;
 use crate::Rewrites;
 use crate::fusion::kernel;
 use sardonyx_dialects::flow::Program;
+use sardonyx_runtime::Result;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
@@ -25,20 +26,20 @@ pub struct Way {
 }
 
 /// The way to the cheapest program; at most so many programs are looked at beside those that the rules lead to.
-pub fn best(start: &Program, costs: &Costs, states_max: usize) -> Way {
+pub fn best(start: &Program, costs: &Costs, states_max: usize) -> Result<Way> {
     let mut ruled = start.clone();
-    rules::apply(&mut ruled, &mut Rewrites::default());
+    rules::apply(&mut ruled, &mut Rewrites::default())?;
     let whole = ruled.steps.iter().filter_map(kernel).count() == 1;
     if whole && costs.operations(&ruled) <= costs.operations(start) {
         // Everything is read and computed once.
-        return Way { by_rules: true, path: vec![] };
+        return Ok(Way { by_rules: true, path: vec![] });
     }
     let (cost, path) = descend(&ruled, costs);
     let found = match start.steps.len() <= STEPS_MAX {
         true => explore(start, costs, states_max, cost),
         false => None,
     };
-    found.map_or(Way { by_rules: true, path }, |path| Way { by_rules: false, path })
+    Ok(found.map_or(Way { by_rules: true, path }, |path| Way { by_rules: false, path }))
 }
 
 /// Takes moves as long as one helps, each time the one that helps most.

@@ -12,6 +12,20 @@ type Row = (&'static str, &'static [(&'static str, &'static str, &'static str)])
 
 static NEAR_MISSES: &[Row] = &[
     (
+        "attention_averages_weights",
+        &[
+            ("fuse-attention", "another kernel reads the weights", "/average"),
+            ("fuse-reductions", "the reader reduces across the rows", "/average"),
+        ],
+    ),
+    ("attention_in_batches", &[("fuse-attention", "the scores are reshaped before the softmax", "/flatten")]),
+    (
+        "attention_over_queries",
+        &[("fuse-attention", "the softmax goes along another dimension than the sum", "/Softmax")],
+    ),
+    ("attention_returns_scores", &[("fuse-attention", "the scores are an output of the model", "/scale")]),
+    ("attention_returns_weights", &[("fuse-attention", "the weights are an output of the model", "/Softmax")]),
+    (
         "gated_by_itself",
         &[
             ("fuse-epilogues", "another kernel lies between", "/gate/MatMul"),

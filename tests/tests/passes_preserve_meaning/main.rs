@@ -11,7 +11,7 @@ use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::sdx::{Graph, Op};
-use sardonyx_passes::{Class, PASSES};
+use sardonyx_passes::{Class, PASSES, RewriteOptions, Rewrites};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
@@ -150,6 +150,8 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<(), String> 
     let before = function.to_string();
     let mut done = vec![];
     let mut class = Class::Exact;
+    // The check of each rewrite must find none wrong where the whole is right.
+    let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });
     for pass in PIPELINE {
         done.push(pass);
         // MLIR's own passes are exact.
@@ -158,7 +160,7 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<(), String> 
             |what: String, now: String| format!("{} after {}: {what}\n{before}\n=>\n{now}", case.name, done.join(","));
         let text = || body.operations().iter().map(|op| op.to_string()).collect::<String>();
         let before_pass = text();
-        sardonyx_passes::run_pipeline(context, &mut module, &format!("builtin.module({pass})"))
+        sardonyx_passes::run_pipeline_with(context, &mut module, &format!("builtin.module({pass})"), &mut rewrites)
             .map_err(|e| fail(e.to_string(), before_pass))?;
         let function = body.operations()[0];
         for (inputs, wanted) in case.calls.iter().zip(&wanted) {

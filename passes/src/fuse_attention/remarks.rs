@@ -1,0 +1,132 @@
+//! a softmax between two contractions that stays a kernel  =>  which ONNX node is in the way, and why
+
+use super::{has_exponentials, scores_in_weights, weights_in_sum};
+use crate::fusion::{Uses, kernel};
+use crate::rewrite::{Missed, Rewrites, union};
+use sardonyx_dialects::flow::{Class, FlowOp, Program};
+
+/// Steps between two of the three kernels that a near miss may have.
+const BETWEEN_MAX: usize = 2;
+
+const UNREAD: &str = "leave the output out, if nobody needs it";
+
+pub fn tell(program: &Program, rewrites: &mut Rewrites) {
+    if !rewrites.wants_remarks() {
+        return;
+    }
+    let uses = Uses::of(program);
+    for weights in 0..program.steps.len() {
+        let Some(near) = near(program, &uses, weights) else { continue };
+        let (reason, step, remedy) = why(program, &uses, &near);
+        let own = &program.steps[step].origins;
+        let others: Vec<&String> = [near.scores, near.weights, near.sum]
+            .iter()
+            .filter(|s| **s != step)
+            .flat_map(|&s| &program.steps[s].origins)
+            .collect();
+        let mut alone = own.iter().filter(|o| !others.contains(o));
+        let node = match remedy {
+            // What is an output is what its last node made.
+            Some(UNREAD) => alone.next_back().or(own.last()),
+            _ => alone.clone().find(|o| rewrites.is_reducer(o)).or(alone.next()).or(own.first()),
+        };
+        let node = node.cloned();
+        let parts = [near.scores, near.weights, near.sum];
+        let origins = union(parts.iter().map(|&s| program.steps[s].origins.as_slice()));
+        rewrites.missed(Missed { reason, node, origins, detail: None, remedy });
+    }
+}
+
+/// What would be one, and what lies between.
+struct Near {
+    scores: usize,
+    weights: usize,
+    sum: usize,
+    before: Vec<usize>,
+    after: Vec<usize>,
+}
+
+fn near(program: &Program, uses: &Uses, weights: usize) -> Option<Near> {
+    let step = &program.steps[weights];
+    let k = kernel(step)?;
+    if k.class() != Class::Normalise || !has_exponentials(k) {
+        return None;
+    }
+    let (scores, before) = step.args.iter().find_map(|&id| scores_behind(program, uses, id, BETWEEN_MAX))?;
+    let (sum, after) = step.results.iter().find_map(|&id| sum_after(program, uses, id, BETWEEN_MAX))?;
+    Some(Near { scores, weights, sum, before, after })
+}
+
+/// The contraction that a container comes from, and the steps between, the last one first.
+fn scores_behind(program: &Program, uses: &Uses, id: usize, depth: usize) -> Option<(usize, Vec<usize>)> {
+    let at = uses.producers[id]?;
+    if kernel(&program.steps[at]).is_some_and(|k| k.class() == Class::Contract) {
+        return Some((at, vec![]));
+    }
+    let goes_on = depth > 0 && is_between(program, at);
+    let (found, mut between) = program.steps[at]
+        .args
+        .iter()
+        .filter(|_| goes_on)
+        .find_map(|&id| scores_behind(program, uses, id, depth - 1))?;
+    between.push(at);
+    Some((found, between))
+}
+
+/// The contraction that a container goes to, and the steps between, the last one first.
+fn sum_after(program: &Program, uses: &Uses, id: usize, depth: usize) -> Option<(usize, Vec<usize>)> {
+    let readers = &uses.consumers[id];
+    let contracts = |at: &&usize| kernel(&program.steps[**at]).is_some_and(|k| k.class() == Class::Contract);
+    if let Some(&at) = readers.iter().find(contracts) {
+        return Some((at, vec![]));
+    }
+    let through = readers.iter().filter(|at| depth > 0 && is_between(program, **at));
+    through.into_iter().find_map(|&at| {
+        let results = program.steps[at].results.iter();
+        let (found, mut between) = results.into_iter().find_map(|&id| sum_after(program, uses, id, depth - 1))?;
+        between.push(at);
+        Some((found, between))
+    })
+}
+
+fn is_between(program: &Program, at: usize) -> bool {
+    match &program.steps[at].op {
+        FlowOp::View => true,
+        FlowOp::Kernel(k) => k.class() == Class::Map,
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } => false,
+    }
+}
+
+/// The reason, the step in the way, and a remedy.
+fn why(program: &Program, uses: &Uses, near: &Near) -> (&'static str, usize, Option<&'static str>) {
+    let is_view = |at: usize| program.steps[at].op == FlowOp::View;
+    match (near.before.last(), near.after.last()) {
+        (Some(&at), _) if is_view(at) => return ("the scores are reshaped before the softmax", at, None),
+        (Some(&at), _) => return ("something else is computed between the scores and the softmax", at, None),
+        (None, Some(&at)) if is_view(at) => return ("the weights are reshaped after the softmax", at, None),
+        (None, Some(&at)) => return ("something else is computed between the softmax and the sum", at, None),
+        (None, None) => {}
+    }
+    let of = |step: usize| &program.steps[step].results;
+    if of(near.scores).iter().any(|&id| program.is_output(id)) {
+        return ("the scores are an output of the model", near.scores, Some(UNREAD));
+    }
+    if of(near.weights).iter().any(|&id| program.is_output(id)) {
+        return ("the weights are an output of the model", near.weights, Some(UNREAD));
+    }
+    let other = |of: &[usize], than: usize| of.iter().flat_map(|&id| &uses.consumers[id]).copied().find(|&c| c != than);
+    if let Some(at) = other(of(near.scores), near.weights) {
+        return ("another kernel reads the scores", at, None);
+    }
+    if let Some(at) = other(of(near.weights), near.sum) {
+        return ("another kernel reads the weights", at, None);
+    }
+    let (scores, weights, sum) = (&program.steps[near.scores], &program.steps[near.weights], &program.steps[near.sum]);
+    if scores_in_weights(scores, weights).is_none() {
+        return ("the rows of the softmax are not those of the scores", near.weights, None);
+    }
+    if weights_in_sum(weights, sum).is_none() {
+        return ("the softmax goes along another dimension than the sum", near.weights, None);
+    }
+    ("the three kernels do not fit into one", near.sum, None)
+}

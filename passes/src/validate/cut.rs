@@ -1,0 +1,116 @@
+//! values that must be computed  =>  what else must be, and what is free
+//!
+//! At depth 0 all that is read is free. What is equal then is equal whatever is read. What differs may still be equal where
+//! it counts: `x` and `exp(x)` are not any two values. So from depth 1 on, of values that are free none is made from
+//! another; beyond, what they are made from comes in step by step, which two free values may have in common.
+
+use std::collections::BTreeSet;
+
+/// How values depend on each other.
+pub struct Made<'a> {
+    /// What a value is computed from; nothing for inputs.
+    pub from: &'a dyn Fn(usize) -> Vec<usize>,
+    /// A number that is larger than those of all values that it is made from.
+    pub rank: &'a dyn Fn(usize) -> usize,
+    /// Never free: a constant, or a view of something.
+    pub bound: &'a dyn Fn(usize) -> bool,
+}
+
+pub struct Cut {
+    pub computed: BTreeSet<usize>,
+    pub free: BTreeSet<usize>,
+}
+
+/// More values than these are more than a rewrite looks at.
+const COMPUTED_MAX: usize = 300;
+
+/// `None` where too much would have to be computed.
+pub fn cut(roots: impl IntoIterator<Item = usize>, made: &Made, depth: usize) -> Option<Cut> {
+    let mut computed = BTreeSet::new();
+    let mut open: Vec<usize> = roots.into_iter().collect();
+    let mut reached: BTreeSet<usize> = open.iter().copied().collect();
+    let mut deeper = 1;
+    loop {
+        while let Some(v) = open.pop() {
+            if !computed.insert(v) {
+                continue;
+            }
+            for d in (made.from)(v) {
+                reached.insert(d);
+                if (made.bound)(d) {
+                    open.push(d);
+                }
+            }
+        }
+        if computed.len() > COMPUTED_MAX {
+            return None;
+        }
+        if depth == 0 {
+            break;
+        }
+        let least = reached.iter().map(|&v| (made.rank)(v)).min().unwrap_or(0);
+        let depends = |v: &&usize| !computed.contains(*v) && is_made_of(**v, &reached, least, made);
+        match reached.iter().find(depends) {
+            Some(&next) => open.push(next),
+            None if deeper < depth => {
+                deeper += 1;
+                let is_made = |v: &usize| !computed.contains(v) && !(made.from)(*v).is_empty();
+                open.extend(reached.iter().copied().filter(is_made));
+            }
+            None => break,
+        }
+    }
+    let free = reached.difference(&computed).copied().collect();
+    Some(Cut { computed, free })
+}
+
+/// Whether a value is made, by any way, from one of some others, none of which has a rank below `least`.
+fn is_made_of(v: usize, others: &BTreeSet<usize>, least: usize, made: &Made) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut open = (made.from)(v);
+    while let Some(d) = open.pop() {
+        if others.contains(&d) {
+            return true;
+        }
+        if (made.rank)(d) > least && seen.insert(d) {
+            open.extend((made.from)(d));
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 0 and 1 are inputs; 2 = f(0), 3 = g(2), 4 = h(3), 5 = h(2, 1)
+    fn made_from(v: usize) -> Vec<usize> {
+        [vec![], vec![], vec![0], vec![2], vec![3], vec![2, 1]][v].clone()
+    }
+
+    fn cut_at(roots: &[usize], depth: usize) -> (Vec<usize>, Vec<usize>) {
+        let made = Made { from: &made_from, rank: &|v| v, bound: &|_| false };
+        let cut = cut(roots.iter().copied(), &made, depth).unwrap();
+        (cut.computed.into_iter().collect(), cut.free.into_iter().collect())
+    }
+
+    #[test]
+    fn what_a_root_reads_is_free() {
+        assert_eq!(cut_at(&[4], 1), (vec![4], vec![3]));
+        assert_eq!(cut_at(&[4], 3), (vec![2, 3, 4], vec![0]));
+        assert_eq!(cut_at(&[4], 9), (vec![2, 3, 4], vec![0]));
+        assert_eq!(cut_at(&[4, 5], 0), (vec![4, 5], vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn what_is_made_from_a_root_is_computed() {
+        // 4 reads 3, which is made from 0, as is 2.
+        assert_eq!(cut_at(&[0, 4], 1), (vec![0, 2, 3, 4], vec![]));
+    }
+
+    #[test]
+    fn what_is_made_from_something_free_is_computed() {
+        // 4 reads 3, which is made from 2, which 5 reads.
+        assert_eq!(cut_at(&[4, 5], 1), (vec![3, 4, 5], vec![1, 2]));
+    }
+}

@@ -1,0 +1,265 @@
+//! a program before and after  =>  the steps that changed, as two small programs with the same inputs and results
+
+use super::compare::{differs, says_something};
+use super::cut::{Cut, Made, cut};
+use super::sample::{DRAWS, Draw, Random, Sizes, sizes, symbols, tensor};
+use super::{Part, Verdict};
+use crate::Class;
+use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program, Source, Step};
+use sardonyx_dialects::interp::run_program;
+use sardonyx_dialects::sdx::{Symbol, SymbolKind};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Statements at points, and elements of operands, that are worth interpreting.
+const WORK_MAX: i64 = 1 << 25;
+
+/// The part of two states of a program that differs; why there is nothing to run, where there is not.
+pub fn compare<'a>(
+    before: &'a Program,
+    after: &'a Program,
+    class: Class,
+    seed: u64,
+    depth: usize,
+) -> std::result::Result<Part<'a>, &'static str> {
+    let (old, new) = (Side::of(before, after), Side::of(after, before));
+    let results: BTreeSet<usize> = old.results().filter(|id| new.maker(*id).is_some()).collect();
+    let from = |id: usize| {
+        let mut all = old.read_by(id);
+        if new.changed(id) {
+            all.extend(new.read_by(id));
+        }
+        all
+    };
+    let rank = |id: usize| old.maker(id).or(new.maker(id)).map_or(0, |step| step + 1);
+    let bound = |id: usize| old.changed(id) || new.changed(id) || old.is_light(id) || new.is_light(id);
+    let cut = cut(results.iter().copied(), &Made { from: &from, rank: &rank, bound: &bound }, depth);
+    let cut = cut.ok_or("what it changes depends on too much")?;
+    let (left, right) = (small(before, &cut, &results), small(after, &cut, &results));
+    let mut digest = DefaultHasher::new();
+    [&left, &right].iter().for_each(|p| hash(p, &mut digest));
+    class.name().hash(&mut digest);
+    let run = move || run(&left, &right, before, class, seed);
+    Ok(Part { digest: digest.finish(), run: Box::new(run) })
+}
+
+/// A state of a program beside another one.
+struct Side<'a> {
+    program: &'a Program,
+    producers: Vec<Option<usize>>,
+    /// By step: it is not in the other state.
+    changed: Vec<bool>,
+    /// By container: it has one value whatever the operands are.
+    fixed: Vec<bool>,
+}
+
+impl<'a> Side<'a> {
+    fn of(program: &'a Program, other: &Program) -> Side<'a> {
+        let others = other.producers();
+        let same = |step: &Step| {
+            let at = step.results.first().and_then(|r| *others.get(*r)?);
+            at.is_some_and(|at| {
+                let o = &other.steps[at];
+                (&o.args, &o.results) == (&step.args, &step.results) && o.op == step.op
+            })
+        };
+        let changed = program.steps.iter().map(|s| !s.results.is_empty() && !same(s)).collect();
+        let mut fixed = vec![false; program.containers.len()];
+        for step in &program.steps {
+            let is_param = matches!(step.op, FlowOp::Param { .. });
+            let is_fixed = !is_param && step.args.iter().all(|a| fixed[*a]);
+            step.results.iter().for_each(|r| fixed[*r] = is_fixed);
+        }
+        Side { program, producers: program.producers(), changed, fixed }
+    }
+
+    /// Never worth a random value: what it says is what rewrites are about.
+    fn is_light(&self, id: usize) -> bool {
+        let op = self.maker(id).map(|step| &self.program.steps[step].op);
+        self.fixed.get(id).is_some_and(|f| *f) || matches!(op, Some(FlowOp::Param { .. } | FlowOp::View))
+    }
+
+    fn maker(&self, id: usize) -> Option<usize> {
+        self.producers.get(id).copied().flatten()
+    }
+
+    fn changed(&self, id: usize) -> bool {
+        self.maker(id).is_some_and(|step| self.changed[step])
+    }
+
+    fn read_by(&self, id: usize) -> Vec<usize> {
+        let step = self.maker(id).map(|step| &self.program.steps[step]);
+        step.map_or(vec![], |s| s.args.clone())
+    }
+
+    /// What changed steps write.
+    fn results(&self) -> impl Iterator<Item = usize> {
+        let steps = self.program.steps.iter().zip(&self.changed).filter(|(_, changed)| **changed);
+        steps.flat_map(|(s, _)| s.results.iter().copied())
+    }
+}
+
+/// The steps of a state that compute what is to be, with what is free as inputs. A symbol is an input's dimension here,
+/// wherever it came from.
+fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
+    let mut out = Program { name: program.name.clone(), containers: program.containers.clone(), ..Program::default() };
+    for (name, symbol) in &all_symbols(program) {
+        match symbol.kind {
+            SymbolKind::Input | SymbolKind::Data => {
+                out.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
+                let dims = vec![Dim::symbol(name)];
+                let id = out.container(Container { dtype: DType::Bool, dims, layout: Layout::RowMajor });
+                out.inputs.push((size_input(name), id));
+            }
+            SymbolKind::Kept | SymbolKind::Capacity => {
+                out.symbols.insert(name.clone(), symbol.clone());
+            }
+            SymbolKind::Derived { .. } => {}
+        }
+    }
+    let needed = |s: &&Step| s.results.iter().any(|r| cut.computed.contains(r));
+    out.steps = program.steps.iter().filter(needed).cloned().collect();
+    for step in &mut out.steps {
+        if let FlowOp::Param { source, .. } = &mut step.op {
+            *source = Source::one(&drawn_name(source));
+        }
+    }
+    let read: BTreeSet<usize> = out.steps.iter().flat_map(|s| s.args.iter().copied()).collect();
+    out.inputs.extend(cut.free.intersection(&read).map(|&id| (format!("v{id}"), id)));
+    out.outputs = results.iter().map(|&id| (format!("v{id}"), id)).collect();
+    out
+}
+
+fn all_symbols(program: &Program) -> BTreeMap<String, Symbol> {
+    symbols(&program.symbols, program.containers.iter().flat_map(|c| &c.dims))
+}
+
+/// Several parameters are one where they are always read as one.
+fn drawn_name(source: &Source) -> String {
+    format!("{} along {}", source.name(), source.axis)
+}
+
+fn size_input(symbol: &str) -> String {
+    format!("size of {symbol}")
+}
+
+/// What a small program says, but for names and the numbers of containers.
+fn hash(p: &Program, to: &mut DefaultHasher) {
+    let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut number = |id: usize| {
+        let next = numbers.len();
+        *numbers.entry(id).or_insert(next)
+    };
+    for step in &p.steps {
+        match &step.op {
+            FlowOp::Kernel(k) => format!("{k:?}").hash(to),
+            FlowOp::Param { source, window } => {
+                let next = names.len();
+                (*names.entry(&source.names[0]).or_insert(next), window).hash(to);
+            }
+            FlowOp::Const(value) => value.0.bytes().hash(to),
+            FlowOp::View => "view".hash(to),
+            FlowOp::Bind { symbol } => symbol.hash(to),
+        }
+        for &id in step.args.iter().chain(&step.results) {
+            number(id).hash(to);
+            p.containers[id].hash(to);
+        }
+    }
+    p.inputs.iter().for_each(|(_, id)| number(*id).hash(to));
+    p.outputs.iter().for_each(|(_, id)| number(*id).hash(to));
+}
+
+fn run(left: &Program, right: &Program, whole: &Program, class: Class, seed: u64) -> Verdict {
+    let mut r = Random::new(seed);
+    let mut why = "no small sizes keep the checks of the model";
+    for how in DRAWS {
+        let Some(sizes) = sizes(&all_symbols(whole), &whole.checks, how, &mut r) else { continue };
+        if work(left, &sizes).max(work(right, &sizes)) > WORK_MAX {
+            why = "too large to interpret";
+            continue;
+        }
+        let Some(drawn) = operands([left, right], whole, &sizes, how, &mut r) else {
+            why = "an element type that is not drawn";
+            continue;
+        };
+        let Ok(wanted) = drawn.run(left) else {
+            why = "no random operands suit it";
+            continue;
+        };
+        if !wanted.iter().all(|(_, t)| says_something(t)) {
+            why = "no random operands suit it";
+            continue;
+        }
+        return match drawn.run(right) {
+            Err(e) => Verdict::Differs(format!("what it became fails: {}", e.message)),
+            Ok(got) => {
+                let first = wanted.iter().zip(&got).find_map(|((_, w), (_, g))| differs(w, g, class));
+                first.map_or(Verdict::Equal, |what| Verdict::Differs(format!("{what}, at {sizes:?}")))
+            }
+        };
+    }
+    Verdict::Skipped(why)
+}
+
+/// Elements read and statements evaluated.
+fn work(p: &Program, sizes: &Sizes) -> i64 {
+    let value = |name: &str| sizes.get(name).copied();
+    let count = |dims: Vec<&Dim>| {
+        let all = dims.iter().try_fold(1i64, |n, d| d.eval(&value).ok().map(|d| n.saturating_mul(d.max(0))));
+        all.unwrap_or(i64::MAX)
+    };
+    let of_step = |s: &Step| match &s.op {
+        FlowOp::Kernel(k) => count(k.extents().collect()).saturating_mul(k.body.len() as i64),
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } => {
+            s.results.iter().map(|&r| count(p.containers[r].dims.iter().collect())).fold(0, i64::saturating_add)
+        }
+    };
+    p.steps.iter().map(of_step).fold(0, i64::saturating_add)
+}
+
+struct Operands {
+    inputs: BTreeMap<String, Tensor>,
+    params: BTreeMap<String, Tensor>,
+}
+
+/// Random operands for both sides. A parameter has the dimensions under which the whole program reads it unpacked.
+fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r: &mut Random) -> Option<Operands> {
+    let value = |name: &str| sizes.get(name).copied();
+    let mut draw = |c: &Container| {
+        let dims = c.dims.iter().map(|d| d.eval(&value).ok().and_then(|d| usize::try_from(d).ok()));
+        tensor(c.dtype, &dims.collect::<Option<Vec<_>>>()?, (f64::NEG_INFINITY, f64::INFINITY), how, r)
+    };
+    let mut out = Operands { inputs: BTreeMap::new(), params: BTreeMap::new() };
+    for p in sides {
+        for (name, id) in &p.inputs {
+            if !out.inputs.contains_key(name) {
+                out.inputs.insert(name.clone(), draw(&p.containers[*id])?);
+            }
+        }
+        let name =
+            |s: &Step| if let FlowOp::Param { source, .. } = &s.op { source.names.first().cloned() } else { None };
+        for name in p.steps.iter().filter_map(name) {
+            let plain =
+                |s: &&Step| matches!(&s.op, FlowOp::Param { source, window: None } if drawn_name(source) == name);
+            let container = whole.steps.iter().find(plain).map(|s| &whole.containers[s.results[0]]);
+            if let Entry::Vacant(unknown) = out.params.entry(name.clone()) {
+                unknown.insert(draw(container?)?);
+            }
+        }
+    }
+    Some(out)
+}
+
+impl Operands {
+    fn run(&self, p: &Program) -> Result<Vec<(String, Tensor)>> {
+        let gone = |name: &str| Error::defect(format!("`{name}` was not drawn"));
+        let params = |name: &str| self.params.get(name).cloned().ok_or_else(|| gone(name));
+        let input =
+            |(name, _): &(String, usize)| Ok((name.clone(), self.inputs.get(name).cloned().ok_or_else(|| gone(name))?));
+        run_program(p, &params, &p.inputs.iter().map(input).collect::<Result<Vec<_>>>()?)
+    }
+}

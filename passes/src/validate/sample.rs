@@ -1,0 +1,136 @@
+//! symbols with their ranges and checks  =>  small sizes;   element type, dimensions, bounds  =>  a random tensor
+
+use sardonyx_dialects::sdx::{Equality, Symbol, SymbolKind};
+use sardonyx_runtime::{DType, Dim, Tensor};
+use std::collections::BTreeMap;
+
+/// The same numbers on every machine (splitmix64).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    /// In 0 .. 1.
+    fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// What is declared, and what dimensions mention without: those are inputs' dimensions too.
+pub fn symbols<'d>(
+    declared: &BTreeMap<String, Symbol>,
+    dims: impl Iterator<Item = &'d Dim>,
+) -> BTreeMap<String, Symbol> {
+    let mut out = declared.clone();
+    for name in dims.flat_map(|d| d.symbols()).map(|s| s.to_string()) {
+        out.entry(name).or_insert(Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
+    }
+    out
+}
+
+/// How sizes and operands are drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw {
+    /// How many sizes there are to choose from.
+    pub sizes: u64,
+    /// Whole numbers are less, so that they can be indices.
+    pub whole_below: u64,
+    pub floats: (f64, f64),
+}
+
+const ANY: (f64, f64) = (-2.0, 2.0);
+/// For logarithms and roots.
+const POSITIVE: (f64, f64) = (0.1, 2.0);
+
+/// In order, until the left side has results; the last ones for what is large, and for dimensions of 1.
+pub static DRAWS: &[Draw] = &[
+    Draw { sizes: 4, whole_below: 2, floats: ANY },
+    Draw { sizes: 4, whole_below: 2, floats: POSITIVE },
+    Draw { sizes: 4, whole_below: 1, floats: ANY },
+    Draw { sizes: 4, whole_below: 1, floats: POSITIVE },
+    Draw { sizes: 1, whole_below: 2, floats: ANY },
+    Draw { sizes: 1, whole_below: 1, floats: POSITIVE },
+];
+
+pub type Sizes = BTreeMap<String, i64>;
+
+/// Attempts at sizes that keep all checks.
+const TRIES: u64 = 400;
+
+/// Small values for all symbols but derived ones, or none where no draw kept what the model demands. Nothing is kept in
+/// place: that is what a program means.
+pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Equality], how: &Draw, r: &mut Random) -> Option<Sizes> {
+    let fits = |drawn: &Sizes| {
+        let value = |name: &str| drawn.get(name).copied();
+        let holds = |c: &Equality| match (c.left.eval(&value), c.right.eval(&value)) {
+            (Ok(left), Ok(right)) => left == right,
+            (Err(_), _) | (_, Err(_)) => false,
+        };
+        let in_range = |s: &Symbol| match &s.kind {
+            SymbolKind::Derived { equals, .. } => {
+                equals.eval(&value).is_ok_and(|v| v >= s.lo && s.hi.is_none_or(|hi| v <= hi))
+            }
+            SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => true,
+        };
+        checks.iter().all(holds) && symbols.values().all(in_range)
+    };
+    (0..TRIES).find_map(|t| {
+        // Ones hide faults: they come where larger numbers do not fit.
+        let least = if t < TRIES / 2 { 2 } else { 1 };
+        let draw = |s: &Symbol, r: &mut Random| {
+            if s.kind == SymbolKind::Kept {
+                return 0;
+            }
+            let lo = s.lo.max(least).min(s.hi.unwrap_or(i64::MAX));
+            (lo + r.below(how.sizes) as i64).min(s.hi.unwrap_or(i64::MAX))
+        };
+        let own = symbols.iter().filter(|(_, s)| !matches!(s.kind, SymbolKind::Derived { .. }));
+        let drawn: Sizes = own.map(|(name, s)| (name.clone(), draw(s, r))).collect();
+        fits(&drawn).then_some(drawn)
+    })
+}
+
+/// Elements within bounds as far as they leave room.
+pub fn tensor(dtype: DType, dims: &[usize], (lo, hi): (f64, f64), how: &Draw, r: &mut Random) -> Option<Tensor> {
+    let n: usize = dims.iter().product();
+    let (lo, hi) = match (lo.is_finite(), hi.is_finite()) {
+        (true, true) => (lo, hi),
+        (true, false) => (lo, lo + 4.0),
+        (false, true) => (hi - 4.0, hi),
+        (false, false) => how.floats,
+    };
+    let dims = dims.to_vec();
+    let mut floats = || (0..n).map(|_| (lo + (hi - lo) * r.fraction()).clamp(-1e4, 1e4)).collect::<Vec<f64>>();
+    Some(match dtype {
+        DType::F64 => Tensor::from_vec(dims, floats()),
+        DType::F32 => Tensor::from_vec(dims, floats().into_iter().map(|x| x as f32).collect()),
+        DType::F16 => Tensor::from_vec(dims, floats().into_iter().map(half::f16::from_f64).collect()),
+        DType::BF16 => Tensor::from_vec(dims, floats().into_iter().map(half::bf16::from_f64).collect()),
+        DType::Bool => Tensor::from_vec(dims, (0..n).map(|_| lo >= 1.0 || (hi > 0.0 && r.below(2) == 1)).collect()),
+        _ => {
+            let (lo, hi) = if lo > 0.0 { (lo, hi.max(lo)) } else { (0.0, hi.max(0.0)) };
+            let mut one = || (lo as i64).saturating_add(r.below(how.whole_below) as i64).min(hi.min(1e9) as i64);
+            let whole: Vec<i64> = (0..n).map(|_| one()).collect();
+            match dtype {
+                DType::I64 => Tensor::from_vec(dims, whole),
+                DType::I32 => Tensor::from_vec(dims, whole.into_iter().map(|x| x as i32).collect()),
+                DType::I8 => Tensor::from_vec(dims, whole.into_iter().map(|x| x as i8).collect()),
+                DType::U8 => Tensor::from_vec(dims, whole.into_iter().map(|x| x as u8).collect()),
+                _ => return None,
+            }
+        }
+    })
+}
