@@ -3,6 +3,7 @@
 use crate::miss::{self, Miss};
 use crate::{Rewrites, rewrite};
 use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::program::Consumers;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Source, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
@@ -24,7 +25,7 @@ pub fn kernel(step: &Step) -> Option<&Kernel> {
 /// Who makes and who reads each container, as of one state of the program.
 pub struct Uses {
     pub producers: Vec<Option<usize>>,
-    pub consumers: Vec<Vec<usize>>,
+    pub consumers: Consumers,
 }
 
 impl Uses {
@@ -313,48 +314,57 @@ fn drop_unused_operands(mut kernel: Kernel, args: Vec<usize>) -> (Kernel, Vec<us
 
 /// Drops results that nothing needs: the kernel's stores to them, or the whole step.
 pub fn drop_dead(program: &mut Program) {
-    loop {
-        let consumers = program.consumers();
-        let needed = |id: usize| !consumers[id].is_empty() || program.outputs.iter().any(|(_, o)| *o == id);
-        let dead = |s: &Step| !matches!(s.op, FlowOp::Bind { .. }) && !s.results.iter().any(|&r| needed(r));
-        let Some(at) = program.steps.iter().position(dead) else { break };
-        program.steps.remove(at);
-    }
-    let consumers = program.consumers();
-    let outputs: Vec<usize> = program.outputs.iter().map(|(_, o)| *o).collect();
-    for step in &mut program.steps {
-        let FlowOp::Kernel(kernel) = &mut step.op else { continue };
-        let kept: Vec<usize> = (0..step.results.len())
-            .filter(|&i| !consumers[step.results[i]].is_empty() || outputs.contains(&step.results[i]))
-            .collect();
-        if kept.len() < step.results.len() {
-            kernel.stores.retain(|s| kept.contains(&s.memlet.container));
-            for store in &mut kernel.stores {
-                store.memlet.container = kept.iter().position(|&k| k == store.memlet.container).unwrap_or(0);
-            }
-            kernel.writes = kept.iter().map(|&i| kernel.writes[i].clone()).collect();
-            step.results = kept.iter().map(|&i| step.results[i]).collect();
-            let (tidied, args) = tidy((**kernel).clone(), step.args.clone());
-            (**kernel, step.args) = (tidied, args);
+    let mut readers = vec![0usize; program.containers.len()];
+    program.outputs.iter().for_each(|(_, id)| readers[*id] += 1);
+    program.steps.iter().flat_map(|s| &s.args).for_each(|&id| readers[id] += 1);
+    // Who reads comes later: the last first, so that those that it alone read are seen.
+    let mut at = program.steps.len();
+    while at > 0 {
+        at -= 1;
+        let step = &program.steps[at];
+        let kept = |i: &usize| readers[step.results[*i]] > 0;
+        let n_kept = (0..step.results.len()).filter(kept).count();
+        if n_kept == 0 && !matches!(step.op, FlowOp::Bind { .. }) {
+            step.args.iter().for_each(|&id| readers[id] -= 1);
+            program.steps.remove(at);
+        } else if n_kept < step.results.len() && kernel(step).is_some() {
+            let kept: Vec<usize> = (0..step.results.len()).filter(kept).collect();
+            let args = keep_results(&mut program.steps[at], &kept);
+            args.iter().for_each(|&id| readers[id] -= 1);
+            program.steps[at].args.iter().for_each(|&id| readers[id] += 1);
         }
     }
 }
 
+/// Drops stores to results, and what only they needed. The operands before.
+fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
+    let FlowOp::Kernel(kernel) = &mut step.op else { return step.args.clone() };
+    kernel.stores.retain(|s| kept.contains(&s.memlet.container));
+    for store in &mut kernel.stores {
+        store.memlet.container = kept.iter().position(|&k| k == store.memlet.container).unwrap_or(0);
+    }
+    kernel.writes = kept.iter().map(|&i| kernel.writes[i].clone()).collect();
+    step.results = kept.iter().map(|&i| step.results[i]).collect();
+    let (tidied, args) = tidy((**kernel).clone(), step.args.clone());
+    **kernel = tidied;
+    std::mem::replace(&mut step.args, args)
+}
+
 /// Puts every step after what it needs, keeping the order where it may.
 pub fn sort_steps(program: &mut Program) {
-    let mut ready: BTreeSet<usize> = program.inputs.iter().map(|(_, id)| *id).collect();
+    let mut ready = vec![false; program.containers.len()];
+    program.inputs.iter().for_each(|(_, id)| ready[*id] = true);
     let mut bound: BTreeSet<String> = BTreeSet::new();
     let mut rest: Vec<Option<Step>> = std::mem::take(&mut program.steps).into_iter().map(Some).collect();
     let mut first = 0;
     while first < rest.len() {
-        let fits =
-            |step: &Step| data_symbols(program, step).is_subset(&bound) && step.args.iter().all(|a| ready.contains(a));
+        let fits = |step: &Step| data_symbols(program, step).is_subset(&bound) && step.args.iter().all(|a| ready[*a]);
         // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
         let at = (first..rest.len()).find(|&i| rest[i].as_ref().is_some_and(fits)).unwrap_or(first);
         let taken = rest[at].take();
         first += rest[first..].iter().take_while(|s| s.is_none()).count();
         let Some(step) = taken else { continue };
-        ready.extend(step.results.iter().copied());
+        step.results.iter().for_each(|r| ready[*r] = true);
         if let FlowOp::Bind { symbol } = &step.op {
             bound.insert(symbol.clone());
         }

@@ -117,6 +117,22 @@ impl Rewrites {
         self.options.fuel.is_none_or(|fuel| self.applied.len() < fuel)
     }
 
+    /// For a trial whose outcome may not be wanted: without limits, checks or anything applied.
+    pub fn trial(&self) -> Rewrites {
+        let (pass, class, function) = (self.pass, self.class, self.function.clone());
+        Rewrites { pass, class, function, ..Rewrites::default() }
+    }
+
+    /// Takes over what a trial applied, where nothing limits or checks it; otherwise the trial has to be made again.
+    pub fn take_over(&mut self, trial: &Rewrites) -> bool {
+        if self.options.fuel.is_some() || self.options.validate {
+            return false;
+        }
+        let applied = self.applied.len();
+        self.applied.extend(trial.applied.iter().map(|r| Rewrite { number: applied + r.number, ..r.clone() }));
+        true
+    }
+
     /// How many rewrites each pass applied, in the order of their first ones.
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
         let mut counts: Vec<(&'static str, usize)> = vec![];

@@ -112,16 +112,28 @@ impl Program {
     }
 
     /// Which steps need each container, in order.
-    pub fn consumers(&self) -> Vec<Vec<usize>> {
-        let mut out = vec![vec![]; self.containers.len()];
-        for (i, step) in self.steps.iter().enumerate() {
-            for &a in &step.args {
-                if out[a].last() != Some(&i) {
-                    out[a].push(i);
-                }
-            }
+    pub fn consumers(&self) -> Consumers {
+        let mut ends = vec![0; self.containers.len() + 1];
+        let mut each = |id: Id, _: usize| ends[id + 1] += 1;
+        self.each_reader(&mut each);
+        for id in 0..self.containers.len() {
+            ends[id + 1] += ends[id];
         }
-        out
+        let mut next = ends.clone();
+        let mut steps = vec![0; ends[self.containers.len()]];
+        self.each_reader(&mut |id, step| {
+            steps[next[id]] = step;
+            next[id] += 1;
+        });
+        Consumers { ends, steps }
+    }
+
+    /// Every container and step that reads it, once.
+    fn each_reader(&self, each: &mut dyn FnMut(Id, usize)) {
+        for (i, step) in self.steps.iter().enumerate() {
+            let first = |at: &usize| !step.args[..*at].contains(&step.args[*at]);
+            (0..step.args.len()).filter(first).for_each(|at| each(step.args[at], i));
+        }
     }
 
     pub fn is_output(&self, id: Id) -> bool {
@@ -130,6 +142,21 @@ impl Program {
 
     pub fn symbol_lo(&self, name: &str) -> i64 {
         self.symbols.get(name).map_or(0, |s| s.lo)
+    }
+}
+
+/// The steps that read each container. Asked for after every rewrite, so it is two lists and not one for each.
+pub struct Consumers {
+    /// Where the steps of each container end, after a 0.
+    ends: Vec<usize>,
+    steps: Vec<usize>,
+}
+
+impl std::ops::Index<Id> for Consumers {
+    type Output = [usize];
+
+    fn index(&self, id: Id) -> &[usize] {
+        &self.steps[self.ends[id]..self.ends[id + 1]]
     }
 }
 

@@ -46,13 +46,18 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 /// By the rules, unless the search finds what costs less.
 fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Result<()> {
     let [mut ruled, mut searched] = [program.clone(), program.clone()];
-    rules::apply(&mut ruled, &mut Rewrites::default())?;
+    let [mut by_rules, mut by_search] = [rewrites.trial(), rewrites.trial()];
+    rules::apply(&mut ruled, &mut by_rules)?;
     let mut known = HashMap::new();
-    by_regions(&mut searched, costs, &mut Rewrites::default(), &mut known)?;
-    match costs.program(&searched) < costs.program(&ruled) {
-        true => by_regions(program, costs, rewrites, &mut known),
-        false => rules::apply(program, rewrites),
+    by_regions(&mut searched, costs, &mut by_search, &mut known)?;
+    let is_better = costs.program(&searched) < costs.program(&ruled);
+    let (trial, outcome) = if is_better { (by_search, searched) } else { (by_rules, ruled) };
+    match is_better {
+        _ if rewrites.take_over(&trial) => *program = outcome,
+        true => by_regions(program, costs, rewrites, &mut known)?,
+        false => rules::apply(program, rewrites)?,
     }
+    Ok(())
 }
 
 fn by_regions(
