@@ -7,6 +7,7 @@ use crate::onnx::read_model;
 use crate::pipeline::{self, Watch};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Plan};
+use sardonyx_passes::egraph::explain_node;
 use sardonyx_passes::kernel::lower;
 use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
@@ -14,6 +15,9 @@ use std::path::Path;
 
 /// The stage after which the order of the launches is settled.
 const STAGE: &str = "schedule";
+
+/// The stage before the e-graph.
+const BEFORE_RULES: &str = "simplify";
 
 pub struct Launches {
     /// Symbol and class of each kernel.
@@ -44,6 +48,20 @@ pub fn launches(model: &Path, dims: &BTreeMap<String, DimRange>, question: &Ques
     plan(model, dims)
         .and_then(|(levels, plan)| read(&plan, Movement::of(&levels, &plan, question)?))
         .map_err(|e| e.file(model.display().to_string()))
+}
+
+/// The operations that an ONNX node has become on the level of values, and the rules that made them so, a line each.
+/// Errors: E0001 where nothing comes from such a node.
+pub fn node(model: &Path, dims: &BTreeMap<String, DimRange>, name: &str) -> Result<Vec<String>> {
+    let explained = || {
+        let context = sardonyx_passes::context();
+        context.attach_diagnostic_handler(|_| true);
+        let (mut module, _) = lower_model(&context, &read_model(model)?, dims)?;
+        let watch = Watch { stop_after: Some(BEFORE_RULES.into()), ..Watch::default() };
+        pipeline::run(&context, &mut module, &watch, &mut |_| Ok(()))?;
+        explain_node(Operation(module.as_operation().to_raw()), name)
+    };
+    explained().map_err(|e: Box<Error>| e.file(model.display().to_string()))
 }
 
 fn plan(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<(Levels, Plan)> {

@@ -67,7 +67,7 @@ pub static PASSES: &[PassRow] = &[
     rewriting("inline-maps", "Computes maps where they are read", inline_maps::run),
     rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
     rewriting("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
-    rewriting("fuse", "Merges kernels so that the least is moved", fuse::run),
+    reassociating("fuse", "Merges kernels so that the least is moved", fuse::run),
     reassociating("fuse-attention", "Makes scores, softmax and weighted sum one kernel", fuse_attention::run),
     rewriting("fuse-siblings", "Joins kernels that read the same points", fuse_siblings::run),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),

@@ -3,7 +3,7 @@
 use super::movement::{self, MovementArgs, movement_json, short};
 use super::say;
 use crate::compile::parse_dims;
-use crate::explain::{Launches, Layers, launches};
+use crate::explain::{Launches, Layers, launches, node};
 use crate::movement::{Row, sum};
 use crate::targets::Target;
 use sardonyx_runtime::Result;
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
   {bin} explain model.onnx
   {bin} explain model.onnx --dim seq=128
   {bin} explain model.onnx --at batch=8,seq=512 --device sm_80
+  {bin} explain model.onnx --explain-node /layer.0/attention/query/MatMul
   {bin} explain a.onnx b.onnx --json")]
 pub struct ExplainArgs {
     /// The models
@@ -25,6 +26,9 @@ pub struct ExplainArgs {
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
+    /// Only what this ONNX node has become, and by which rules
+    #[arg(long, value_name = "NAME", conflicts_with = "json")]
+    pub explain_node: Option<String>,
     #[command(flatten)]
     pub movement: MovementArgs,
     /// Print one JSON object
@@ -34,6 +38,10 @@ pub struct ExplainArgs {
 
 pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<()> {
     let dims = parse_dims(&args.dims)?;
+    if let Some(name) = &args.explain_node {
+        let lines = args.models.iter().map(|model| node(model, &dims, name)).collect::<Result<Vec<_>>>()?;
+        return lines.concat().iter().try_for_each(|line| say(out, line));
+    }
     let question = args.movement.question(Target::Cpu.usual_device())?;
     let mut reports = vec![];
     for model in &args.models {

@@ -30,6 +30,15 @@ fn a_layer_is_shown_once() {
 }
 
 #[test]
+fn a_node_is_explained_by_its_rules() {
+    let f = Folder::with(stack());
+    let out = f.good(&["explain", "m.onnx", "--explain-node", "relu_y1"]);
+    assert!(out.starts_with("relu_y1: sdx.map \"max\""), "{out}");
+    let (code, said) = f.bad(&["explain", "m.onnx", "--explain-node", "nowhere"]);
+    assert!(code == 2 && said.contains("no operation comes from a node `nowhere`"), "{said}");
+}
+
+#[test]
 fn the_json_holds_every_launch_of_every_model() {
     let f = Folder::with(stack());
     std::fs::write(f.path("one.onnx"), model(layer()).encode_to_vec()).unwrap();

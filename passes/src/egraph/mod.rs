@@ -124,7 +124,7 @@ pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
     match out.is_empty() {
         false => Ok(out),
         true => Err(Error::user("E0001", format!("no operation comes from a node `{name}`"))
-            .help("the names are the locations of the operations: --print-locations")),
+            .help("the names are the nodes of the model, and the locations of its operations: `sardonyx-opt --print-locations`")),
     }
 }
 
