@@ -5,6 +5,7 @@
 pub mod checked;
 pub mod cut;
 pub mod damage;
+pub mod deepened;
 pub mod fatbin;
 pub mod metadata;
 pub mod onnx;

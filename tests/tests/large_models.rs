@@ -1,9 +1,13 @@
-//! BERT base and large  =>  their data sets within the tolerance, compiled within a time and in modest memory
+//! BERT base and large  =>  their data sets within the tolerance, compiled within a time and in modest memory;
+//! a decoder of seven thousand nodes  =>  optimised within a time, each time alike
 //!
 //! Gigabytes of weights: `cargo xtask test --suite large-models` makes them, and runs this in a release build.
 
+use prost::Message;
+use sardonyx::onnx::proto::ModelProto;
 use sardonyx_tests::checked::check_artifact;
-use sardonyx_tests::prepared::{LARGE, model};
+use sardonyx_tests::deepened::Layers;
+use sardonyx_tests::prepared::{LARGE, model, prepared};
 use sardonyx_tests::programs::program;
 use std::path::Path;
 use std::process::Command;
@@ -16,6 +20,9 @@ static MODELS: &[(&str, f64)] = &[
     ("skel_bert_base_rand_ts17", 25.0),
     ("skel_bert_large_rand_ts17", 60.0),
 ];
+
+/// Several times what a quiet machine takes.
+const DEEP_SECONDS_MAX: f64 = 40.0;
 
 /// Weights pass from file to file: what is held of them at once does not grow with the model.
 const ANONYMOUS_KB_MAX: u64 = 256 << 10;
@@ -30,6 +37,37 @@ fn every_large_model_is_in_the_table() {
 fn large_models_pass_in_time_and_memory() {
     let wrong: Vec<String> = MODELS.iter().filter_map(|(name, seconds)| verdict(name, *seconds).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// With the subgraphs that compute shapes; its layers share their weights.
+#[test]
+#[ignore = "takes a release build: cargo xtask test --suite large-models"]
+fn a_decoder_of_seven_thousand_nodes_is_optimised_alike_each_time() {
+    let small = prepared("skel_llama_tiny_kv_ts17");
+    let proto = ModelProto::decode(&std::fs::read(small.join("model.onnx")).unwrap()[..]).unwrap();
+    let states = &["past_key_values.", "present."];
+    let layers = Layers { prefix: "/m/model/layers.", carried: "Add_1_output_0", states, n: 4 };
+    let deep = layers.deepened(&proto, 33).unwrap();
+    let n_nodes = deep.graph.as_ref().unwrap().node.len();
+    assert!(n_nodes >= 7000, "{n_nodes} nodes");
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("model.onnx");
+    std::fs::write(&model, deep.encode_to_vec()).unwrap();
+    std::fs::copy(small.join("weights.bin"), dir.path().join("weights.bin")).unwrap();
+    let optimised = || {
+        let mut command = Command::new(program("sardonyx"));
+        command.arg("compile").arg(&model).arg("-o").arg(dir.path().join("unused.sdx"));
+        let start = Instant::now();
+        let done = command.args(["--stop-after", "schedule", "--print-after", "schedule"]).output().unwrap();
+        let seconds = start.elapsed().as_secs_f64();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        println!("{n_nodes} nodes with their entry points: optimised in {seconds:.1} s");
+        (done.stderr, seconds)
+    };
+    let [(one, first), (other, second)] = [optimised(), optimised()];
+    assert!(String::from_utf8_lossy(&one).matches("plan.launch").count() > 600);
+    assert!(one == other, "not the same twice");
+    assert!(cfg!(debug_assertions) || first.min(second) < DEEP_SECONDS_MAX, "{first} s, {second} s");
 }
 
 fn verdict(name: &str, seconds_max: f64) -> Result<(), String> {

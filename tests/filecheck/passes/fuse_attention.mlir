@@ -172,3 +172,232 @@ func.func @normalised_between(%x: !x, %a: !w, %b: !w) -> !x {
   %6 = sdx.contract "sd,de->se"(%5, %b) : (!x, !w) -> !x
   return %6 : !x
 }
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
+!p = !sdx.tensor<[s, s], f32>
+!r = !sdx.tensor<[s], f32>
+
+// The scores are wanted themselves.
+
+// CHECK-LABEL: func.func @scores_are_an_output
+// CHECK-NOT: deep
+func.func @scores_are_an_output(%q: !q, %k: !q, %v: !q) -> (!q, !p) {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %6 = sdx.broadcast %5 to [0] : !r -> !p
+  %7 = sdx.map "div"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.contract "st,td->sd"(%7, %v) : (!p, !q) -> !q
+  return %8, %0 : !q, !p
+}
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
+!p = !sdx.tensor<[s, s], f32>
+!r = !sdx.tensor<[s], f32>
+
+// Another kernel reads the weights.
+
+// CHECK-LABEL: func.func @weights_have_two_readers
+// CHECK-NOT: deep
+func.func @weights_have_two_readers(%q: !q, %k: !q, %v: !q) -> (!q, !q) {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %6 = sdx.broadcast %5 to [0] : !r -> !p
+  %7 = sdx.map "div"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.contract "st,td->sd"(%7, %v) : (!p, !q) -> !q
+  %9 = sdx.contract "st,td->sd"(%7, %k) : (!p, !q) -> !q
+  return %8, %9 : !q, !q
+}
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
+!p = !sdx.tensor<[s, s], f32>
+!r = !sdx.tensor<[s], f32>
+
+// The weights are both factors of the last sum: no values are weighted.
+
+// CHECK-LABEL: func.func @weights_twice
+// CHECK-NOT: deep
+func.func @weights_twice(%q: !q, %k: !q) -> !p {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %6 = sdx.broadcast %5 to [0] : !r -> !p
+  %7 = sdx.map "div"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.contract "st,ut->su"(%7, %7) : (!p, !p) -> !p
+  return %8 : !p
+}
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
+!p = !sdx.tensor<[s, s], f32>
+!r = !sdx.tensor<[s], f32>
+
+// The sum goes over queries, not along the rows of the weights.
+
+// CHECK-LABEL: func.func @summed_over_queries
+// CHECK-NOT: deep
+func.func @summed_over_queries(%q: !q, %k: !q, %v: !q) -> !q {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %6 = sdx.broadcast %5 to [0] : !r -> !p
+  %7 = sdx.map "div"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.contract "ts,td->sd"(%7, %v) : (!p, !q) -> !q
+  return %8 : !q
+}
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
+!p = !sdx.tensor<[s, s], f32>
+!r = !sdx.tensor<[s], f32>
+!b = !sdx.tensor<[s, s], i1>
+
+// NaN becomes another number than 0: this stays with each weight.
+
+// CHECK-LABEL: func.func @nan_is_one
+// CHECK: deep ["8"]
+// CHECK: %[[W:.*]] = flow.apply "select"
+// CHECK-NEXT: %[[V:.*]] = flow.load
+// CHECK-NEXT: flow.apply "mul"(%[[W]], %[[V]])
+// CHECK-NEXT: %[[O:.*]] = flow.reduce "add"
+// CHECK-NEXT: flow.store %[[O]]
+func.func @nan_is_one(%q: !q, %k: !q, %v: !q) -> !q {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %6 = sdx.broadcast %5 to [0] : !r -> !p
+  %7 = sdx.map "div"(%4, %6) : (!p, !p) -> !p
+  %n = sdx.map "isnan"(%7) : (!p) -> !b
+  %c = sdx.const dense<1.0> : tensor<f32> : !sdx.tensor<[], f32>
+  %one = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !p
+  %w = sdx.map "select"(%n, %one, %7) : (!b, !p, !p) -> !p
+  %8 = sdx.contract "st,td->sd"(%w, %v) : (!p, !q) -> !q
+  return %8 : !q
+}
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
+!p = !sdx.tensor<[s, s], f32>
+!r = !sdx.tensor<[s], f32>
+
+// A product with the reciprocal of the sum becomes one per row too.
+
+// CHECK-LABEL: func.func @times_reciprocal
+// CHECK: deep ["8"]
+// CHECK: flow.reduce "max"
+// CHECK: %[[L:.*]] = flow.reduce "add"
+// CHECK-NEXT: %[[ONE:.*]] = flow.scalar 1.000000e+00
+// CHECK-NEXT: %[[R:.*]] = flow.apply "div"(%[[ONE]], %[[L]])
+// CHECK: %[[O:.*]] = flow.reduce "add"
+// CHECK-NEXT: %[[Y:.*]] = flow.apply "mul"(%[[O]], %[[R]])
+// CHECK-NEXT: flow.store %[[Y]]
+func.func @times_reciprocal(%q: !q, %k: !q, %v: !q) -> !q {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %c = sdx.const dense<1.0> : tensor<f32> : !sdx.tensor<[], f32>
+  %one = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !r
+  %i = sdx.map "div"(%one, %5) : (!r, !r) -> !r
+  %6 = sdx.broadcast %i to [0] : !r -> !p
+  %7 = sdx.map "mul"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.contract "st,td->sd"(%7, %v) : (!p, !q) -> !q
+  return %8 : !q
+}
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
+!k = !sdx.tensor<[t, 8], f32>
+!p = !sdx.tensor<[s, t], f32>
+!r = !sdx.tensor<[s], f32>
+
+// There may be no keys, and nothing says that the reciprocal of their sum is finite then.
+
+// CHECK-LABEL: func.func @reciprocal_of_no_keys
+// CHECK: deep ["8"]
+// CHECK: %[[O:.*]] = flow.reduce "add" {{.*}}
+// CHECK: %[[O:.*]] = flow.reduce "add" {{.*}}
+// CHECK: %[[O:.*]] = flow.reduce "add" {{.*}}
+// CHECK-NEXT: flow.store %[[O]]
+func.func @reciprocal_of_no_keys(%q: !q, %k: !k, %v: !k) -> !q {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !k) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %c = sdx.const dense<1.0> : tensor<f32> : !sdx.tensor<[], f32>
+  %one = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !r
+  %i = sdx.map "div"(%one, %5) : (!r, !r) -> !r
+  %6 = sdx.broadcast %i to [0] : !r -> !p
+  %7 = sdx.map "mul"(%4, %6) : (!p, !p) -> !p
+  %8 = sdx.contract "st,td->sd"(%7, %v) : (!p, !k) -> !q
+  return %8 : !q
+}
+
+// -----
+
+!i = !flow.container<[s], i64, row_major>
+!w = !flow.container<[50, 8], f32, row_major>
+!q = !flow.container<[s, 8], f32, row_major>
+!p = !flow.container<[s, s], f32, row_major>
+
+// Queries from a table: their indices are checked once per row with keys, and would be where there are none.
+
+// CHECK-LABEL: func.func @queries_from_a_table
+// CHECK-COUNT-3: = flow.kernel
+func.func @queries_from_a_table(%i: !i, %w: !w, %k: !q, %v: !q) -> !q {
+  %0 = flow.kernel outer ["s", "s"] inner ["8"] (%i, %w, %k) : (!i, !w, !q) -> !p {
+    %1 = flow.load 0 ["%0"] : i64
+    %2 = flow.load 1 ["$0", "%2"] : f32
+    %3 = flow.load 2 ["%1", "%2"] : f32
+    %4 = flow.apply "mul"(%2, %3) : (f32, f32) -> f32
+    %5 = flow.reduce "add" %4 : f32 -> f32
+    flow.store %5 to 0 ["%0", "%1"] : f32
+  }
+  %6 = flow.kernel outer ["s"] inner ["s"] (%0) : (!p) -> !p {
+    %1 = flow.load 0 ["%0", "%1"] : f32
+    %2 = flow.reduce "max" %1 : f32 -> f32
+    %3 = flow.apply "sub"(%1, %2) : (f32, f32) -> f32
+    %4 = flow.apply "exp"(%3) : (f32) -> f32
+    %5 = flow.reduce "add" %4 : f32 -> f32
+    %7 = flow.apply "div"(%4, %5) : (f32, f32) -> f32
+    flow.store %7 to 0 ["%0", "%1"] : f32
+  }
+  %8 = flow.kernel outer ["s", "8"] inner ["s"] (%6, %v) : (!p, !q) -> !q {
+    %1 = flow.load 0 ["%0", "%2"] : f32
+    %2 = flow.load 1 ["%2", "%1"] : f32
+    %3 = flow.apply "mul"(%1, %2) : (f32, f32) -> f32
+    %4 = flow.reduce "add" %3 : f32 -> f32
+    flow.store %4 to 0 ["%0", "%1"] : f32
+  }
+  return %8 : !q
+}
