@@ -222,8 +222,8 @@ static JOINING: &[Case] = &[
     ("`kept` is no capacity symbol", |b| b.entry.states[0].input_capacity = "kept".into()),
     ("the capacity `kept` is in a dimension of `past`", |b| b.entry.inputs[1].dims[1] = "past + kept".into()),
     ("nothing gives `kept` a value", |b| b.entry.states[0].kept.clear()),
-    ("it reads and writes `present`", |b| edit(b, 0, |l| l.buffers[0] = 2)),
-    ("nothing carries `past` over to `present`", |b| drop(b.steps().remove(0))),
+    ("buffer 2 is read before anything wrote it", |b| edit(b, 0, |l| l.buffers[0] = 2)),
+    ("buffer 2 is read before anything wrote it", |b| drop(b.steps().remove(0))),
     ("nothing gives `kept` a value", |b| {
         b.entry.states[0].kept.clear();
         b.steps().remove(0);
