@@ -34,7 +34,7 @@ func.func @gated(%x: !x) -> !y {
 // Attention.
 
 // CHECK-NEXT: {{^}}11 rewrites checked (0 of them repeat another){{$}}
-// FUSE-NEXT: {{^}}6 rewrites checked (0 of them repeat another){{$}}
+// FUSE-NEXT: {{^}}7 rewrites checked (0 of them repeat another){{$}}
 // NONE-NEXT: {{^}}0 rewrites checked (0 of them repeat another){{$}}
 
 func.func @attention(%q: !q, %k: !k, %v: !k) -> !q {
