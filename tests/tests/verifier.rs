@@ -18,13 +18,16 @@ struct Change {
 }
 
 impl Change {
-    fn launch(&mut self, i: usize) -> &mut Launch {
+    fn launches(&mut self) -> impl Iterator<Item = &mut Launch> {
         let steps = &mut self.plan.entries[0].body.as_mut().unwrap().steps;
-        let launches = steps.iter_mut().filter_map(|s| match &mut s.action {
+        steps.iter_mut().filter_map(|s| match &mut s.action {
             Some(Action::Launch(launch)) => Some(launch),
             _ => None,
-        });
-        launches.into_iter().nth(i).unwrap()
+        })
+    }
+
+    fn first(&mut self) -> &mut Launch {
+        self.launches().next().unwrap()
     }
 }
 
@@ -72,19 +75,18 @@ static AT_LOAD: &[Row] = &[
     }),
     ("E0401", "kernel 0 `kx` of the plan is not as the code declares it", |c| c.plan.kernels[0].symbol = "kx".into()),
     ("E0401", "(buffers, parameters)", |c| c.plan.kernels.swap(0, 1)),
-    ("E0401", "(buffers, parameters)", |c| c.launch(0).params.push("1".into())),
-    ("E0401", "(buffers, parameters)", |c| c.launch(0).buffers.truncate(1)),
+    ("E0401", "(buffers, parameters)", |c| c.first().params.push("1".into())),
+    ("E0401", "(buffers, parameters)", |c| c.first().buffers.truncate(1)),
 ];
 
 /// These load; the call with `batch` = 5 is refused.
 static AT_CALL: &[Row] = &[
-    ("E0401", "would leave its buffers", |c| c.launch(0).grid = "batch*1000".into()),
+    ("E0401", "would leave its buffers", |c| c.first().grid = "batch*1000".into()),
     ("E0401", "would leave its buffers", |c| {
-        let all = (0..).map_while(|i| (i < 3).then_some(i));
-        all.for_each(|i| c.launch(i).params.iter_mut().for_each(|p| *p = format!("({p}) * 1000")));
+        c.launches().flat_map(|l| &mut l.params).for_each(|p| *p = format!("({p}) * 1000"));
     }),
     ("E0401", "would leave its buffers", |c| {
-        (0..3).for_each(|i| c.launch(i).params.iter_mut().for_each(|p| *p = format!("-({p})")));
+        c.launches().flat_map(|l| &mut l.params).for_each(|p| *p = format!("-({p})"));
     }),
     ("E0401", "would leave its buffers", |c| {
         let arena = c.plan.entries[0].buffers.iter_mut().filter(|b| matches!(b.place, Some(Place::Arena(_))));
@@ -103,7 +105,7 @@ static AT_CALL: &[Row] = &[
             }
         });
     }),
-    ("E0202", "a grid of", |c| c.launch(0).grid = "1152921504606846976".into()),
+    ("E0202", "a grid of", |c| c.first().grid = "1152921504606846976".into()),
 ];
 
 fn good() -> &'static Parts {

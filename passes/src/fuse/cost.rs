@@ -111,7 +111,13 @@ impl Sizes<'_> {
                 Body::Apply { f, .. } => weight(*f) / share.min(if weight(*f) > 1.0 { ELEMENTWISE_SHARE } else { 1.0 }),
                 Body::Reduce { arg, .. } => return self.points(k, &reduced(k, *arg)) / share,
             };
-            weight * self.points(k, vars)
+            let around: BTreeSet<usize> = match (k.class(), vars.last()) {
+                // Its code keeps what is the same for all keys, or for all rows.
+                (Class::Attention, _) => vars.clone(),
+                // Loops lie one in another: within the last that matters, a value is computed again and again.
+                (Class::Map | Class::Normalise | Class::Contract, last) => (0..last.map_or(0, |v| v + 1)).collect(),
+            };
+            weight * self.points(k, &around)
         };
         k.body.iter().zip(&vars).map(one).sum()
     }
