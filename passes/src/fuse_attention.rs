@@ -19,14 +19,10 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_flow(function) {
-            return Ok(None);
-        }
-        let mut program = Program::read(function)?;
-        sweep(&mut program, rewrites, "attention", find, apply)?;
-        remarks::tell(&program, rewrites);
-        program.write(function.context()).map(Some)
+    rewrites.programs(module, |rewrites, program| {
+        sweep(program, rewrites, "attention", find, apply)?;
+        remarks::tell(program, rewrites);
+        Ok(())
     })
 }
 

@@ -11,14 +11,7 @@ use sardonyx_runtime::Result;
 use std::collections::BTreeSet;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_flow(function) {
-            return Ok(None);
-        }
-        let mut program = Program::read(function)?;
-        sweep(&mut program, rewrites, "siblings", find, apply)?;
-        program.write(function.context()).map(Some)
-    })
+    rewrites.programs(module, |rewrites, program| sweep(program, rewrites, "siblings", find, apply))
 }
 
 struct Siblings {

@@ -444,14 +444,10 @@ pub fn merge_pairs(program: &mut Program, rewrites: &mut Rewrites, rule: &'stati
 
 /// The pass that does so.
 pub fn merge_wherever(module: Operation, rewrites: &mut Rewrites, rule: &'static str, matches: Matches) -> Result<()> {
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_flow(function) {
-            return Ok(None);
-        }
-        let mut program = Program::read(function)?;
-        merge_pairs(&mut program, rewrites, rule, matches)?;
-        miss::tell(&program, rewrites);
-        program.write(function.context()).map(Some)
+    rewrites.programs(module, |rewrites, program| {
+        merge_pairs(program, rewrites, rule, matches)?;
+        miss::tell(program, rewrites);
+        Ok(())
     })
 }
 

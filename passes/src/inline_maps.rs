@@ -16,15 +16,11 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_flow(function) {
-            return Ok(None);
-        }
-        let mut program = Program::read(function)?;
-        miss::note_reducers(&program, rewrites);
-        sweep(&mut program, rewrites, "inline", find, apply)?;
-        miss::tell(&program, rewrites);
-        program.write(function.context()).map(Some)
+    rewrites.programs(module, |rewrites, program| {
+        miss::note_reducers(program, rewrites);
+        sweep(program, rewrites, "inline", find, apply)?;
+        miss::tell(program, rewrites);
+        Ok(())
     })
 }
 

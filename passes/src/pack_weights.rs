@@ -8,16 +8,12 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::Result;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_flow(function) {
-            return Ok(None);
-        }
-        let mut program = Program::read(function)?;
+    rewrites.programs(module, |rewrites, program| {
         for i in 0..program.steps.len() {
-            let site = matches(&program, i).filter(|_| rewrites.allow("panels", &program.steps[i].origins));
+            let site = matches(program, i).filter(|_| rewrites.allow("panels", &program.steps[i].origins));
             if let Some((sources, site)) = site {
                 let before = rewrites.validates().then(|| program.clone());
-                apply(&mut program, i, sources, site);
+                apply(program, i, sources, site);
                 if let Some(before) = before {
                     let mut after = program.clone();
                     crate::fusion::sort_steps(&mut after);
@@ -25,9 +21,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
                 }
             }
         }
-        crate::fusion::sort_steps(&mut program);
-        crate::fusion::drop_dead(&mut program);
-        program.write(function.context()).map(Some)
+        crate::fusion::sort_steps(program);
+        crate::fusion::drop_dead(program);
+        Ok(())
     })
 }
 

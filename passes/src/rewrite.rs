@@ -63,7 +63,7 @@ pub struct Remark {
 const NAMED_MAX: usize = 8;
 
 /// The context of the rewriting passes of one compilation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Rewrites {
     options: RewriteOptions,
     pass: &'static str,
@@ -76,24 +76,9 @@ pub struct Rewrites {
     reducers: BTreeSet<String>,
 }
 
-impl Default for Rewrites {
-    fn default() -> Rewrites {
-        Rewrites::new(RewriteOptions::default())
-    }
-}
-
 impl Rewrites {
     pub fn new(options: RewriteOptions) -> Rewrites {
-        Rewrites {
-            options,
-            pass: "",
-            class: Class::Exact,
-            function: String::new(),
-            applied: vec![],
-            validation: Validation::default(),
-            remarks: vec![],
-            reducers: BTreeSet::new(),
-        }
+        Rewrites { options, ..Rewrites::default() }
     }
 
     /// The rewrites that were applied, in order.
@@ -256,6 +241,14 @@ impl Rewrites {
         }
     }
 
+    /// What a rule does that is of another class than the rest of its pass.
+    pub(crate) fn of_class<T>(&mut self, class: Class, run: impl FnOnce(&mut Rewrites) -> T) -> T {
+        let of_pass = std::mem::replace(&mut self.class, class);
+        let out = run(self);
+        self.class = of_pass;
+        out
+    }
+
     /// What is applied from now on is that pass's.
     pub(crate) fn begin(&mut self, pass: &'static str, class: Class) {
         (self.pass, self.class) = (pass, class);
@@ -271,6 +264,22 @@ impl Rewrites {
             self.function = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
             self.take_back(&[self.pass]);
             rewrite(self, function)
+        })
+    }
+
+    /// The same for functions of kernels.
+    pub(crate) fn programs(
+        &mut self,
+        module: Operation,
+        mut rewrite: impl FnMut(&mut Rewrites, &mut Program) -> Result<()>,
+    ) -> Result<()> {
+        self.functions(module, |rewrites, function| {
+            if !crate::is_flow(function) {
+                return Ok(None);
+            }
+            let mut program = Program::read(function)?;
+            rewrite(rewrites, &mut program)?;
+            program.write(function.context()).map(Some)
         })
     }
 }

@@ -8,9 +8,10 @@ use sardonyx_dialects::sdx::Op;
 use std::collections::BTreeMap;
 
 /// How equal the two sides are: FLOATING_POINT.md, "Classes of rewrites".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Equal bits for all inputs; of a NaN only that it is one.
+    #[default]
     Exact,
     /// Equal up to roundings, while nothing overflows or underflows; NaN and infinities in the same places.
     Reassociating,

@@ -14,7 +14,7 @@ mod search;
 mod tests;
 
 use crate::fusion::{sort_steps, sweep};
-use crate::{DeviceSpec, Rewrites, inline_maps, miss, rewrite};
+use crate::{Class, DeviceSpec, Rewrites, inline_maps, miss, rewrite};
 use cost::Costs;
 use region::Region;
 use sardonyx_dialects::flow::Program;
@@ -31,15 +31,11 @@ const STATES_MAX: usize = 200;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let device = DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to fuse for has no description"))?;
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_flow(function) {
-            return Ok(None);
-        }
-        let mut program = Program::read(function)?;
-        miss::note_reducers(&program, rewrites);
-        fuse(&mut program, &Costs::of(&device), rewrites)?;
-        miss::tell(&program, rewrites);
-        program.write(function.context()).map(Some)
+    rewrites.programs(module, |rewrites, program| {
+        miss::note_reducers(program, rewrites);
+        fuse(program, &Costs::of(&device), rewrites)?;
+        miss::tell(program, rewrites);
+        Ok(())
     })
 }
 
@@ -66,7 +62,8 @@ fn by_regions(
     rewrites: &mut Rewrites,
     known: &mut HashMap<String, Way>,
 ) -> Result<()> {
-    sweep(program, rewrites, "inline", inline_maps::find_free, inline_maps::apply)?;
+    let free = |rewrites: &mut Rewrites| sweep(program, rewrites, "inline", inline_maps::find_free, inline_maps::apply);
+    rewrites.of_class(Class::Exact, free)?;
     for members in region::regions(program) {
         let Some(region) = Region::of(program, &members) else { continue };
         let way = match known.entry(region.key()) {
@@ -84,7 +81,7 @@ fn by_regions(
             }
             let next = m.apply(&merged);
             if rewrites.validates() {
-                rewrites.check_programs(&merged, &next)?;
+                rewrites.of_class(m.class(), |rewrites| rewrites.check_programs(&merged, &next))?;
             }
             merged = next;
         }

@@ -2,7 +2,7 @@
 
 use crate::fusion::{Site, Uses, kernel, merge_into};
 use crate::{fuse_attention, fuse_epilogues, fuse_reductions, inline_maps};
-use sardonyx_dialects::flow::{Body, Class, Kernel, Program, Statement};
+use sardonyx_dialects::flow::{Body, Class, Program, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 use std::collections::BTreeSet;
 
@@ -61,6 +61,16 @@ impl Move {
         }
     }
 
+    /// How equal the program is after it.
+    pub fn class(&self) -> crate::Class {
+        match self {
+            Move::Inline { .. } | Move::InlineInto { .. } | Move::Epilogue { .. } | Move::Rows { .. } => {
+                crate::Class::Exact
+            }
+            Move::Attention { .. } => crate::Class::Reassociating,
+        }
+    }
+
     /// The steps that it merges.
     pub fn steps(&self, program: &Program) -> Vec<usize> {
         match *self {
@@ -87,9 +97,8 @@ impl Move {
                 let stays = readers(program, uses, producer).len() > 1
                     || program.steps[producer].results.iter().any(|r| program.is_output(*r));
                 // In front of attention it would make one kernel of many that are alike another one.
-                let rows = |k: &Kernel| k.class() != Class::Attention;
-                let rows = kernel(&program.steps[consumer]).is_some_and(rows);
-                stays && rows && inline_maps::is_legal(program, uses, producer, consumer)
+                let attends = kernel(&program.steps[consumer]).is_some_and(|k| k.class() == Class::Attention);
+                stays && !attends && inline_maps::is_legal(program, uses, producer, consumer)
             }
             Move::Epilogue { producer, consumer } => fuse_epilogues::matches(program, uses, producer, consumer).is_ok(),
             Move::Rows { producer, consumer } => fuse_reductions::matches(program, uses, producer, consumer).is_ok(),

@@ -77,15 +77,14 @@ impl Region {
         // Which of the region's containers each container outside was computed from.
         let mut from: HashMap<Id, BTreeSet<Id>> = HashMap::new();
         for step in &program.steps[first..=last] {
-            let sources = step.args.iter();
             if inside(step) {
-                for id in sources {
+                for id in &step.args {
                     builder.read(program, *id, from.get(id));
                 }
                 builder.step(program, step);
                 continue;
             }
-            let reached: BTreeSet<Id> = sources
+            let reached: BTreeSet<Id> = (step.args.iter())
                 .flat_map(|id| match written.contains(id) {
                     true => BTreeSet::from([*id]),
                     false => from.get(id).cloned().unwrap_or_default(),
