@@ -3,6 +3,7 @@
 mod attention;
 mod bounds;
 mod builder;
+mod dynamic;
 mod elementwise;
 mod indexing;
 mod linear;
