@@ -40,7 +40,7 @@ fn dims(node: &Node) -> &[Dim] {
         Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims,
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } => &[],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => &[],
+        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &[],
     }
 }
 
@@ -49,7 +49,7 @@ fn dims_mut(node: &mut Node) -> &mut [Dim] {
         Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims,
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } => &mut [],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &mut [],
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => &mut [],
+        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &mut [],
     }
 }
 

@@ -9,6 +9,7 @@ mod indexing;
 mod linear;
 mod node;
 mod reduction;
+mod select;
 mod shape;
 mod table;
 

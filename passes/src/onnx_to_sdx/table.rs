@@ -4,7 +4,7 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
+use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, select as h, shape as s};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
@@ -35,6 +35,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Cast", 7, e::cast),
     onnx("Ceil", 7, e::unary),
     onnx("Clip", 7, e::clip),
+    onnx("Compress", 9, h::compress),
     onnx("Concat", 7, s::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
     onnx("Conv", 7, l::conv),
@@ -67,6 +68,8 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Min", 8, e::variadic),
     onnx("Mul", 7, e::binary),
     onnx("Neg", 7, e::unary),
+    onnx("NonMaxSuppression", 10, h::non_max_suppression),
+    onnx("NonZero", 9, h::nonzero),
     onnx("Not", 7, e::unary),
     onnx("Or", 7, e::binary),
     onnx("Pow", 7, e::pow),
@@ -100,6 +103,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Sum", 8, e::variadic),
     onnx("Tanh", 7, e::unary),
     onnx("Transpose", 7, s::transpose),
+    onnx("Unique", 11, h::unique),
     onnx("Unsqueeze", 7, s::unsqueeze),
     onnx("Where", 9, e::where_),
     onnx("Xor", 7, e::binary),

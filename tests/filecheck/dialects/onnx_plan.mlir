@@ -45,3 +45,13 @@ plan.entry @decode symbols ["capacity room 0..", "input b 1..8", "kept kept 0.."
   %y = plan.output "present" !flow.container<[b + 1], f32, "capacity<0, room>"> : !plan.buffer
   plan.launch @k0(%x, %y) grid "b" params []
 }
+
+// CHECK-LABEL: plan.entry @main.body0 symbols ["data n 0.."] checks [] arena "0" internal {
+// CHECK: %[[X:.*]] = plan.input "x"
+// CHECK: %[[V:.*]] = plan.value !flow.container<[1, n], i64, row_major> : !plan.buffer
+// CHECK: plan.host "NonZero"(%[[X]], %[[V]]) of [!flow.container<[4], f32, row_major>] results [0] binds ["0 1 n"] calls []
+plan.entry @main.body0 symbols ["data n 0.."] checks [] arena "0" internal {
+  %x = plan.input "x" !flow.container<[4], f32, row_major> : !plan.buffer
+  %v = plan.value !flow.container<[1, n], i64, row_major> : !plan.buffer
+  plan.host "NonZero"(%x, %v) of [!flow.container<[4], f32, row_major>] results [0] binds ["0 1 n"] calls []
+}
