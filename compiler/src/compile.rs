@@ -225,6 +225,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         params: &params,
         model_hash: &model.hash,
         selftest: selftest.as_ref().ok(),
+        kinds: &model.graph.kinds(),
         targets: &request.targets,
     };
     let summary = crate::emit::write(&request.output, &product)?;

@@ -89,8 +89,9 @@ fn compile(
 }
 
 fn sets(case: &Case, graph: &Graph) -> Result<Vec<DataSet>, String> {
-    let names = |ports: &[sardonyx::onnx::ValueInfo]| ports.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
-    let (inputs, outputs) = (names(&graph.inputs), names(&graph.outputs));
+    let named =
+        |ports: &[sardonyx::onnx::ValueInfo]| ports.iter().map(|p| (p.name.clone(), p.kind())).collect::<Vec<_>>();
+    let (inputs, outputs) = (named(&graph.inputs), named(&graph.outputs));
     match &case.data {
         Data::Sets(sets) => {
             let read = |set: &std::path::PathBuf| DataSet::named(set, &inputs, &outputs).map_err(|e| e.to_string());
@@ -100,7 +101,7 @@ fn sets(case: &Case, graph: &Graph) -> Result<Vec<DataSet>, String> {
             let expected = load_proto(output).and_then(|p| p.to_tensor()).map_err(|e| e.to_string())?;
             let inputs = graph.inputs.iter().map(|i| Ok((i.name.clone(), counted(&i.ty)?)));
             let inputs = inputs.collect::<Result<_, String>>()?;
-            Ok(vec![DataSet { inputs, expected: vec![(outputs[0].clone(), expected)] }])
+            Ok(vec![DataSet { inputs, expected: vec![(outputs[0].0.clone(), expected)] }])
         }
     }
 }

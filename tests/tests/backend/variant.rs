@@ -1,6 +1,6 @@
 //! a case's model  =>  the same with every dimension open, or with every input but the first a constant
 
-use sardonyx::onnx::{DimSpec, Initializer, Model, TensorData, ValueType};
+use sardonyx::onnx::{DimSpec, Initializer, Model, ValueType};
 use sardonyx_runtime::Tensor;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +52,7 @@ impl Variant {
                 let is_constant = |name: &str| first.as_deref() != Some(name);
                 for (name, tensor) in inputs.iter().filter(|(n, _)| is_constant(n)) {
                     model.graph.inputs.retain(|i| i.name != *name);
-                    let data = TensorData::Dense(tensor.clone());
+                    let data = tensor.clone();
                     model.graph.initializers.push(Initializer { name: name.clone(), data });
                 }
                 inputs.retain(|(n, _)| !is_constant(n));
