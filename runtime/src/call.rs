@@ -131,6 +131,9 @@ impl Call<'_> {
                     })?;
                     self.show(state, shape, i, launch)?;
                 }
+                Step::Copy { from, to } if self.opaque_output(*to).is_some() => {
+                    self.pass(state, shape, *from, *to, places).map_err(|e| e.node(step_name(step, i)))?
+                }
                 Step::Copy { from, to } => {
                     let (from, to, n) = (state.bases[*from], state.bases[*to], shape.bytes[*from]);
                     // SAFETY: both buffers have this size (`Shape::step`), lie in memory of at least their size
@@ -400,9 +403,18 @@ impl Call<'_> {
 
     fn outputs(&self, state: &mut State, shape: &Shape, places: Places) -> Result<Vec<(String, Tensor)>> {
         let mut out = Vec::new();
-        let Places { given, mut own, held, .. } = places;
+        let Places { given, mut own, held, mut made, .. } = places;
         for (at, (port, dims)) in self.entry.outputs.iter().zip(&shape.output_dims).enumerate() {
             if held.is_some() && port.state.is_some() {
+                continue;
+            }
+            if port.dtype.is_opaque() {
+                let made = made[port.buffer].take().filter(|_| given[at].is_none());
+                let made = made.ok_or_else(|| {
+                    let message = format!("the output `{}` is of type {}, which takes no buffer", port.name, port.dtype);
+                    Error::user("E0301", message)
+                })?;
+                out.push((port.name.clone(), made.into_tensor().with_dims(dims.clone())?));
                 continue;
             }
             // The buffer may be an upper bound of what a data-dependent output turned out to be.

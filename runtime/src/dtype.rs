@@ -105,6 +105,11 @@ impl DType {
         self.row().3
     }
 
+    /// Strings and values: no kernel holds them, and how many bytes they have is known when they are there.
+    pub fn is_opaque(self) -> bool {
+        self.bits() == 0
+    }
+
     /// Bytes that `elements` elements take, packed types included; `None` without a fixed width or on overflow.
     pub fn bytes_for(self, elements: usize) -> Option<usize> {
         match self.bits() {

@@ -193,8 +193,7 @@ fn concat_type(axis: usize, args: &[&TensorType]) -> Verdict {
 
 fn host_type(host: &Host, args: &[&TensorType], declared: &TensorType) -> Verdict {
     let ranks: Vec<usize> = args.iter().map(|a| a.rank()).collect();
-    let wanted = host.op.result(host.result, &ranks);
-    if !host.op.is_call() && wanted != Some((declared.dtype, declared.rank())) {
+    if !host.op.admits(host.result, &ranks, declared.dtype, declared.rank()) {
         return Err(format!("result {} of `{}` is not {declared}", host.result, host.op));
     }
     match host.binds.iter().find(|(axis, _)| *axis >= declared.rank()) {

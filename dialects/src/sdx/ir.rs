@@ -18,7 +18,7 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
     Ok(match op {
         Op::Input { .. } | Op::Convert | Op::Reshape => vec![],
         Op::Param { name } => vec![("name", cx.str(name))],
-        Op::Const(t) => vec![("value", cx.dense(t)?)],
+        Op::Const(t) => vec![("value", cx.dense(&stored(t))?)],
         Op::Dims(values) => vec![("values", cx.strs(values))],
         Op::Map(f) => vec![("fn", cx.str(f.name()))],
         Op::Reduce { f, axes } => vec![("fn", cx.str(f.name())), ("axes", usizes(axes))],
@@ -44,6 +44,24 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
     })
 }
 
+/// A constant as an elements attribute has it: strings and values as their bytes.
+fn stored(t: &Tensor) -> Tensor {
+    match t.dtype().is_opaque() {
+        true => Tensor::from_vec(vec![t.bytes().len()], t.bytes().to_vec()),
+        false => t.clone(),
+    }
+}
+
+fn restored(stored: Tensor, ty: Option<Type>) -> Result<Tensor> {
+    match ty.map(tensor_type) {
+        Some(Ok(ty)) if ty.dtype.is_opaque() => {
+            let dims = ty.static_dims().ok_or_else(|| Error::user("E0204", "a constant has constant dimensions"))?;
+            Tensor::new(ty.dtype, dims, stored.bytes().clone())
+        }
+        Some(Ok(_) | Err(_)) | None => Ok(stored),
+    }
+}
+
 /// The operation's meaning, or why its attributes make none.
 pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
     let name = op.name();
@@ -65,7 +83,10 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
     };
     Ok(match name.as_str() {
         "sdx.param" => Op::Param { name: text("name")? },
-        "sdx.const" => Op::Const(op.attr("value").and_then(Attr::as_dense).ok_or_else(|| missing("value"))?),
+        "sdx.const" => {
+            let stored = op.attr("value").and_then(Attr::as_dense).ok_or_else(|| missing("value"))?;
+            Op::Const(restored(stored, op.results().first().map(|r| r.ty())).map_err(|e| e.message)?)
+        }
         "sdx.dims" => Op::Dims(dims("values")?),
         "sdx.map" => {
             let f = text("fn")?;
