@@ -1,15 +1,29 @@
 //! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
 
+mod activation;
 mod attention;
 mod bounds;
 mod builder;
+mod coordinates;
+mod cumulative;
+mod determinant;
+mod einsum;
 mod elementwise;
+mod generate;
 mod indexing;
 mod linear;
+mod loss;
 mod node;
+mod random;
+mod range;
+mod ranking;
+mod reduce_axes;
 mod reduction;
+mod scatter;
 mod shape;
+mod signal;
 mod table;
+mod training;
 
 pub use table::{OPERATORS, Operator};
 

@@ -2,10 +2,9 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::{Op, TensorType, Value};
+use sardonyx_dialects::sdx::{Op, Value};
 use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Result, Tensor};
+use sardonyx_runtime::{Dim, Result, Tensor};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -191,26 +190,4 @@ pub fn constant_of_shape(b: &mut Builder, node: &Node) -> Outputs {
     }
     let scalar = b.constant(value.with_dims(vec![])?)?;
     Ok(vec![b.broadcast(scalar, &dims)?])
-}
-
-/// start + i * delta, max(0, ceil((limit - start) / delta)) of them.
-pub fn range(b: &mut Builder, node: &Node) -> Outputs {
-    let (start, limit, delta) = (node.input(0)?, node.input(1)?, node.input(2)?);
-    let dtype = b.dtype(start);
-    let known = |v: Value| b.contents(v).and_then(|c| c.first().cloned());
-    let (Some(from), Some(to), Some(step)) = (known(start), known(limit), known(delta)) else {
-        return Err(node.error("E0203", format!("a range of {dtype} whose ends depend on data is not supported")));
-    };
-    let step = step.as_const().filter(|s| *s != 0);
-    let step = step.ok_or_else(|| node.error("E0203", "a range needs a constant step other than 0"))?;
-    let span = if step > 0 { to - from.clone() } else { from.clone() - to };
-    let count = span.ceildiv(&Dim::constant(step.unsigned_abs().min(i64::MAX as u64) as i64));
-    let lo = |s: &str| b.graph.symbol_lo(s);
-    let count = if count.lower_bound(&lo).is_some_and(|n| n >= 0) { count } else { count.maximum(&Dim::constant(0)) };
-    let dims = [count];
-    let iota = b.add_typed(Op::Iota { axis: 0 }, &[], Some(TensorType::new(DType::I64, dims.to_vec())))?;
-    let scaled = if step == 1 { iota } else { b.map_const(ScalarFn::Mul, iota, step as f64)? };
-    let offset = b.dims_scalar(from.clone())?;
-    let shifted = if from.is_const(0) { scaled } else { b.map2(ScalarFn::Add, scaled, offset)? };
-    Ok(vec![b.convert(shifted, dtype)?])
 }
