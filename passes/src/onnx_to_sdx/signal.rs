@@ -95,8 +95,16 @@ struct Transform {
 }
 
 impl Transform {
-    /// x[lead, n, parts] => [lead, k, parts], with zeros behind a signal that is shorter than `length`.
+    /// x[lead, n, parts] => [lead, k, parts], with zeros behind a signal that is shorter than `length`. The sums are
+    /// taken in f64: where the terms cancel, what f32 would leave is larger than what a fast transform leaves.
     fn apply(&self, b: &mut Builder, x: Value, length: Option<Dim>) -> Result<Value> {
+        let dtype = b.dtype(x);
+        let wide = b.convert(x, DType::F64)?;
+        let y = self.of_wide(b, wide, length)?;
+        b.convert(y, dtype)
+    }
+
+    fn of_wide(&self, b: &mut Builder, x: Value, length: Option<Dim>) -> Result<Value> {
         let rank = b.rank(x);
         let half = |n: &Dim| n.floordiv(&Dim::constant(2)) + Dim::constant(1);
         let parts = b.dims(x)[rank - 1].as_const().unwrap_or(1);
