@@ -46,17 +46,6 @@ pub fn gather_along(b: &mut Builder, data: Value, axis: usize, at: Value) -> Res
     gather_flat(b, data, index)
 }
 
-/// The same elements in row-major order, where only data decide that the counts agree; an element that is not there is
-/// refused when the program runs.
-pub fn reshape_by_data(b: &mut Builder, x: Value, dims: &[Dim]) -> Result<Value> {
-    if sardonyx_runtime::dim::product(dims) == b.ty(x).elements() {
-        return b.reshape(x, dims);
-    }
-    let places = (0..dims.len()).map(|i| iota(b, i, dims)).collect::<Result<Vec<_>>>()?;
-    let index = flat(b, &places, dims)?;
-    gather_flat(b, x, index)
-}
-
 /// The permutation that moves one dimension to the end.
 pub fn axis_last(rank: usize, axis: usize) -> Vec<usize> {
     (0..rank).filter(|&i| i != axis).chain([axis]).collect()

@@ -1,7 +1,8 @@
 //! CumSum(x)  =>  x + (x moved by 1), that + (that moved by 2), … by 4, 8: as many steps as the length has bits
 
 use super::builder::Builder;
-use super::coordinates::{around, iota, neutral, reshape_by_data, scalar_index};
+use super::coordinates::{around, iota, neutral, scalar_index};
+use super::dynamic::with_dims;
 use super::node::Node;
 use super::reduce_axes::around_axis;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -36,7 +37,7 @@ pub fn cumulate(b: &mut Builder, node: &Node) -> Outputs {
     let rows = around_axis(b, x, axis)?.x;
     let y = along(b, rows, 1, &how)?;
     let dims = b.dims(x);
-    Ok(vec![reshape_by_data(b, y, &dims)?])
+    Ok(vec![with_dims(b, y, &dims)?])
 }
 
 fn along(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Result<Value> {

@@ -4,7 +4,8 @@
 //! data, and the elements are gathered into that shape, whose second halves are reduced. The cost stays linear.
 
 use super::builder::Builder;
-use super::coordinates::{flat, from_end, gather_flat, iota, reshape_by_data};
+use super::coordinates::{flat, from_end, gather_flat, iota};
+use super::dynamic::with_dims;
 use super::node::Node;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
@@ -41,7 +42,7 @@ impl Reducible {
                 self.axes.iter().for_each(|&i| dims[i] = Dim::constant(1));
                 b.reshape(reduced, &dims)
             }
-            Shape::Given(dims) => reshape_by_data(b, reduced, dims),
+            Shape::Given(dims) => with_dims(b, reduced, dims),
         }
     }
 }
@@ -173,5 +174,5 @@ pub fn around_axis(b: &mut Builder, x: Value, axis: Value) -> Result<AroundAxis>
     }
     let parts = b.add(Op::Concat { axis: 0 }, &parts)?;
     let dims = b.read_dims(parts)?;
-    Ok(AroundAxis { x: reshape_by_data(b, x, &dims)?, is_axis })
+    Ok(AroundAxis { x: with_dims(b, x, &dims)?, is_axis })
 }

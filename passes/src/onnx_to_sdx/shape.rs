@@ -1,10 +1,12 @@
 //! Reshape, Expand, Shape, …  =>  reshape, transpose, broadcast, dims
 
 use super::builder::Builder;
+use super::dynamic;
 use super::node::Node;
-use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{Op, TensorType, Value};
 use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{Dim, Result, Tensor};
+use sardonyx_runtime::{DType, Dim, Result, Tensor};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -24,8 +26,11 @@ pub fn size(b: &mut Builder, node: &Node) -> Outputs {
 
 pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     let (x, target) = (node.input(0)?, node.input(1)?);
-    let target = b.read_dims(target)?;
     let copy_zero = node.int_or("allowzero", 0)? == 0;
+    if b.contents(target).is_none() {
+        return Ok(vec![dynamic::reshape(b, node, x, target, copy_zero)?]);
+    }
+    let target = b.read_dims(target)?;
     let from = b.dims(x);
     let mut dims = vec![];
     let mut rest = None;
@@ -161,6 +166,9 @@ pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
 /// Broadcasts in both directions: a target dimension of 1 keeps the operand's.
 pub fn expand(b: &mut Builder, node: &Node) -> Outputs {
     let (x, target) = (node.input(0)?, node.input(1)?);
+    if b.contents(target).is_none() {
+        return Ok(vec![dynamic::expand(b, node, x, target)?]);
+    }
     let target = b.read_dims(target)?;
     let from = b.dims(x);
     let rank = from.len().max(target.len());
@@ -190,4 +198,29 @@ pub fn constant_of_shape(b: &mut Builder, node: &Node) -> Outputs {
     }
     let scalar = b.constant(value.with_dims(vec![])?)?;
     Ok(vec![b.broadcast(scalar, &dims)?])
+}
+
+/// start + i * delta, max(0, ceil((limit - start) / delta)) of them.
+pub fn range(b: &mut Builder, node: &Node) -> Outputs {
+    let (start, limit, delta) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let dtype = b.dtype(start);
+    let known = |v: Value| b.contents(v).and_then(|c| c.first().cloned());
+    let (Some(from), Some(to), Some(step)) = (known(start), known(limit), known(delta)) else {
+        return Ok(vec![dynamic::range(b, [start, limit, delta])?]);
+    };
+    let step = match step.as_const() {
+        Some(0) => return Err(node.error("E0106", "a range needs a step other than 0")),
+        Some(step) => step,
+        None => return Ok(vec![dynamic::range(b, [start, limit, delta])?]),
+    };
+    let span = if step > 0 { to - from.clone() } else { from.clone() - to };
+    let count = span.ceildiv(&Dim::constant(step.unsigned_abs().min(i64::MAX as u64) as i64));
+    let lo = |s: &str| b.graph.symbol_lo(s);
+    let count = if count.lower_bound(&lo).is_some_and(|n| n >= 0) { count } else { count.maximum(&Dim::constant(0)) };
+    let dims = [count];
+    let iota = b.add_typed(Op::Iota { axis: 0 }, &[], Some(TensorType::new(DType::I64, dims.to_vec())))?;
+    let scaled = if step == 1 { iota } else { b.map_const(ScalarFn::Mul, iota, step as f64)? };
+    let offset = b.dims_scalar(from.clone())?;
+    let shifted = if from.is_const(0) { scaled } else { b.map2(ScalarFn::Add, scaled, offset)? };
+    Ok(vec![b.convert(shifted, dtype)?])
 }

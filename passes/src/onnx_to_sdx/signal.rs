@@ -1,7 +1,8 @@
 //! DFT(x)  =>  contract(x, cos and sin of 2π (k n mod N) / N), tables made of iota
 
 use super::builder::Builder;
-use super::coordinates::{axis_last, iota, last_to, one_element, reshape_by_data, scalar_index};
+use super::coordinates::{axis_last, iota, last_to, one_element, scalar_index};
+use super::dynamic::with_dims;
 use super::node::Node;
 use super::reduce_axes::around_axis;
 use super::reduction::divide_by;
@@ -74,7 +75,7 @@ fn dft_along_data(b: &mut Builder, x: Value, axis: Value, length: Option<Dim>, h
     };
     // The parts are the last of what comes after the axis.
     let after = after.floordiv(&parts);
-    let split = reshape_by_data(b, around.x, &[before, n, after, parts])?;
+    let split = with_dims(b, around.x, &[before, n, after, parts])?;
     let rows = b.transpose(split, vec![0, 2, 1, 3])?;
     let y = how.apply(b, rows, length)?;
     let bins = b.dims(y)[2].clone();
@@ -86,7 +87,7 @@ fn dft_along_data(b: &mut Builder, x: Value, axis: Value, length: Option<Dim>, h
     let dims = b.select(is_axis, bins, own)?;
     let mut dims = b.read_dims(dims)?;
     dims.push(b.dims(y)[3].clone());
-    Ok(vec![reshape_by_data(b, y, &dims)?])
+    Ok(vec![with_dims(b, y, &dims)?])
 }
 
 struct Transform {

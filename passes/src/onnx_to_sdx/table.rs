@@ -4,9 +4,7 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{
-    activation, cumulative, determinant, einsum, generate, loss, random, range, ranking, scatter, signal, training,
-};
+use super::{activation, cumulative, determinant, einsum, generate, loss, random, ranking, scatter, signal, training};
 use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
@@ -107,7 +105,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("RandomNormalLike", 7, random::random),
     onnx("RandomUniform", 7, random::random),
     onnx("RandomUniformLike", 7, random::random),
-    onnx("Range", 11, range::range),
+    onnx("Range", 11, s::range),
     onnx("Reciprocal", 7, e::reciprocal),
     onnx("ReduceL1", 7, r::reduce),
     onnx("ReduceL2", 7, r::reduce),
