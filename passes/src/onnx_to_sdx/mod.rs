@@ -1,8 +1,10 @@
 //! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
 
 mod attention;
+mod bits;
 mod bounds;
 mod builder;
+mod cast;
 mod elementwise;
 mod indexing;
 mod linear;
@@ -10,6 +12,7 @@ mod node;
 mod reduction;
 mod shape;
 mod table;
+mod trigonometry;
 
 pub use table::{OPERATORS, Operator};
 
@@ -19,6 +22,7 @@ use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{self, Graph, Op, Value};
 use sardonyx_runtime::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
+use table::Lowering;
 
 /// Lowers every function of the module that holds ONNX nodes.
 pub fn run(module: Operation) -> Result<()> {
@@ -113,7 +117,13 @@ fn lower_function(function: Operation) -> Result<Graph> {
 fn lower_node(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let operator =
         table::find(node).map_err(|wanted| node.error("E0101", format!("unsupported operator `{wanted}`")))?;
-    let outputs = (operator.lower)(b, node).map_err(|e| e.node(&node.name))?;
+    let outputs = match operator.lowering {
+        Lowering::Code(lower) => lower(b, node),
+        Lowering::Map(f) => elementwise::map(b, node, f, false),
+        Lowering::Swapped(f) => elementwise::map(b, node, f, true),
+        Lowering::Fold(f) => elementwise::fold(b, node, f),
+    };
+    let outputs = outputs.map_err(|e| e.node(&node.name))?;
     match outputs.len() >= node.n_outputs {
         true => Ok(outputs),
         false => Err(node
