@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod bits;
 mod bounds;
 mod builder;
 mod coordinates;
@@ -9,6 +10,7 @@ mod cumulative;
 mod determinant;
 mod dynamic;
 mod einsum;
+mod cast;
 mod elementwise;
 mod generate;
 mod indexing;
@@ -24,6 +26,7 @@ mod shape;
 mod signal;
 mod table;
 mod training;
+mod trigonometry;
 
 pub use table::{OPERATORS, Operator};
 
@@ -33,6 +36,7 @@ use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{self, Graph, Op, Value};
 use sardonyx_runtime::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
+use table::Lowering;
 
 /// Lowers every function of the module that holds ONNX nodes.
 pub fn run(module: Operation) -> Result<()> {
@@ -127,7 +131,13 @@ fn lower_function(function: Operation) -> Result<Graph> {
 fn lower_node(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let operator =
         table::find(node).map_err(|wanted| node.error("E0101", format!("unsupported operator `{wanted}`")))?;
-    let outputs = (operator.lower)(b, node).map_err(|e| e.node(&node.name))?;
+    let outputs = match operator.lowering {
+        Lowering::Code(lower) => lower(b, node),
+        Lowering::Map(f) => elementwise::map(b, node, f, false),
+        Lowering::Swapped(f) => elementwise::map(b, node, f, true),
+        Lowering::Fold(f) => elementwise::fold(b, node, f),
+    };
+    let outputs = outputs.map_err(|e| e.node(&node.name))?;
     match outputs.len() >= node.n_outputs {
         true => Ok(outputs),
         false => Err(node

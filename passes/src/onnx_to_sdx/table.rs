@@ -6,10 +6,23 @@ use super::builder::Builder;
 use super::node::Node;
 use super::{activation, cumulative, determinant, einsum, generate, loss, random, ranking, scatter, signal, training};
 use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
+use super::{bits as b, cast as c, trigonometry as t};
+use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
 pub type Lower = fn(&mut Builder, &Node) -> Result<Vec<Value>>;
+
+#[derive(Clone, Copy)]
+pub enum Lowering {
+    Code(Lower),
+    /// One scalar function of the operands, broadcast.
+    Map(ScalarFn),
+    /// A scalar function of two, in the other order.
+    Swapped(ScalarFn),
+    /// A scalar function of two, over any number of operands.
+    Fold(ScalarFn),
+}
 
 pub struct Operator {
     /// Empty for ai.onnx.
@@ -17,11 +30,23 @@ pub struct Operator {
     pub name: &'static str,
     /// First and last opset version whose meaning the lowering has.
     pub opsets: (i64, i64),
-    pub lower: Lower,
+    pub lowering: Lowering,
 }
 
 const fn onnx(name: &'static str, first: i64, lower: Lower) -> Operator {
-    Operator { domain: "", name, opsets: (first, 28), lower }
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Code(lower) }
+}
+
+const fn map(name: &'static str, first: i64, f: ScalarFn) -> Operator {
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Map(f) }
+}
+
+const fn swapped(name: &'static str, first: i64, f: ScalarFn) -> Operator {
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Swapped(f) }
+}
+
+const fn fold(name: &'static str, first: i64, f: ScalarFn) -> Operator {
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Fold(f) }
 }
 
 const fn training(name: &'static str, lower: Lower) -> Operator {
@@ -29,7 +54,7 @@ const fn training(name: &'static str, lower: Lower) -> Operator {
 }
 
 const fn microsoft(name: &'static str, lower: Lower) -> Operator {
-    Operator { domain: "com.microsoft", name, opsets: (1, 1), lower }
+    Operator { domain: "com.microsoft", name, opsets: (1, 1), lowering: Lowering::Code(lower) }
 }
 
 pub static OPERATORS: &[Operator] = &[
@@ -44,6 +69,24 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Cast", 7, e::cast),
     onnx("Ceil", 7, e::unary),
     onnx("Celu", 12, activation::celu),
+    map("Abs", 7, ScalarFn::Abs),
+    onnx("Acos", 7, t::acos),
+    onnx("Acosh", 9, t::acosh),
+    map("Add", 7, ScalarFn::Add),
+    map("And", 7, ScalarFn::And),
+    onnx("Asin", 7, t::asin),
+    onnx("Asinh", 9, t::asinh),
+    map("Atan", 7, ScalarFn::Atan),
+    onnx("Atanh", 9, t::atanh),
+    onnx("Attention", 23, a::attention),
+    onnx("BitShift", 11, b::bit_shift),
+    map("BitwiseAnd", 18, ScalarFn::BitAnd),
+    onnx("BitwiseNot", 18, b::bitwise_not),
+    map("BitwiseOr", 18, ScalarFn::BitOr),
+    map("BitwiseXor", 18, ScalarFn::BitXor),
+    onnx("Cast", 7, c::cast),
+    onnx("CastLike", 15, c::cast_like),
+    map("Ceil", 7, ScalarFn::Ceil),
     onnx("Clip", 7, e::clip),
     onnx("Concat", 7, s::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
@@ -60,10 +103,17 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Equal", 7, e::binary),
     onnx("Erf", 9, e::unary),
     onnx("Exp", 7, e::unary),
+    map("Cos", 7, ScalarFn::Cos),
+    onnx("Cosh", 9, t::cosh),
+    map("Div", 7, ScalarFn::Div),
+    onnx("Dropout", 7, e::identity),
+    map("Equal", 7, ScalarFn::Eq),
+    map("Erf", 9, ScalarFn::Erf),
+    map("Exp", 7, ScalarFn::Exp),
     onnx("Expand", 8, s::expand),
     onnx("EyeLike", 9, generate::eye_like),
     onnx("Flatten", 7, s::flatten),
-    onnx("Floor", 7, e::unary),
+    map("Floor", 7, ScalarFn::Floor),
     onnx("Gather", 7, i::gather),
     onnx("GatherElements", 11, scatter::gather_elements),
     onnx("GatherND", 11, i::gather_nd),
@@ -76,13 +126,16 @@ pub static OPERATORS: &[Operator] = &[
     onnx("HardSigmoid", 7, activation::hard_sigmoid),
     onnx("HardSwish", 14, activation::hard_swish),
     onnx("Hardmax", 7, ranking::hardmax),
+    swapped("Greater", 7, ScalarFn::Lt),
+    swapped("GreaterOrEqual", 12, ScalarFn::Le),
     onnx("Identity", 7, e::identity),
-    onnx("IsNaN", 9, e::unary),
+    onnx("IsInf", 10, e::is_inf),
+    map("IsNaN", 9, ScalarFn::IsNan),
     onnx("LayerNormalization", 17, r::layer_normalization),
     onnx("LeakyRelu", 7, e::leaky_relu),
-    onnx("Less", 7, e::binary),
-    onnx("LessOrEqual", 12, e::binary),
-    onnx("Log", 7, e::unary),
+    map("Less", 7, ScalarFn::Lt),
+    map("LessOrEqual", 12, ScalarFn::Le),
+    map("Log", 7, ScalarFn::Log),
     onnx("LogSoftmax", 7, r::softmax),
     onnx("LpNormalization", 7, r::lp_normalization),
     onnx("MatMul", 7, l::matmul),
@@ -99,6 +152,14 @@ pub static OPERATORS: &[Operator] = &[
     onnx("OneHot", 9, generate::one_hot),
     onnx("Or", 7, e::binary),
     onnx("PRelu", 7, activation::prelu),
+    fold("Max", 8, ScalarFn::Max),
+    onnx("Mean", 8, e::mean),
+    fold("Min", 8, ScalarFn::Min),
+    onnx("Mod", 10, b::modulo),
+    map("Mul", 7, ScalarFn::Mul),
+    map("Neg", 7, ScalarFn::Neg),
+    map("Not", 7, ScalarFn::Not),
+    map("Or", 7, ScalarFn::Or),
     onnx("Pow", 7, e::pow),
     onnx("RMSNormalization", 23, r::layer_normalization),
     onnx("RandomNormal", 7, random::random),
@@ -127,13 +188,15 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ScatterElements", 11, scatter::scatter_elements),
     onnx("ScatterND", 11, scatter::scatter_nd),
     onnx("Selu", 7, activation::selu),
+    map("Round", 11, ScalarFn::Round),
     onnx("Shape", 7, s::shape),
     onnx("Shrink", 9, activation::shrink),
     onnx("Sigmoid", 7, e::sigmoid),
-    onnx("Sign", 9, e::unary),
+    map("Sign", 9, ScalarFn::Sign),
     // Written by ONNX Runtime's optimiser under the plain domain.
     onnx("SimplifiedLayerNormalization", 1, r::layer_normalization),
-    onnx("Sin", 7, e::unary),
+    map("Sin", 7, ScalarFn::Sin),
+    onnx("Sinh", 9, t::sinh),
     onnx("Size", 7, s::size),
     onnx("Slice", 7, i::slice),
     onnx("Softmax", 7, r::softmax),
@@ -141,7 +204,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Softplus", 7, activation::softplus),
     onnx("Softsign", 7, activation::softsign),
     onnx("Split", 7, i::split),
-    onnx("Sqrt", 7, e::unary),
+    map("Sqrt", 7, ScalarFn::Sqrt),
     onnx("Squeeze", 7, s::squeeze),
     onnx("Sub", 7, e::binary),
     onnx("Sum", 7, e::variadic),
@@ -151,6 +214,10 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ThresholdedRelu", 10, activation::thresholded_relu),
     onnx("Tile", 7, generate::tile),
     onnx("TopK", 7, ranking::top_k),
+    map("Sub", 7, ScalarFn::Sub),
+    fold("Sum", 8, ScalarFn::Add),
+    onnx("Tan", 7, t::tan),
+    map("Tanh", 7, ScalarFn::Tanh),
     onnx("Transpose", 7, s::transpose),
     onnx("Trilu", 14, generate::trilu),
     onnx("Unsqueeze", 7, s::unsqueeze),
@@ -159,6 +226,7 @@ pub static OPERATORS: &[Operator] = &[
     training("Adagrad", training::adagrad),
     training("Adam", training::adam),
     training("Momentum", training::momentum),
+    map("Xor", 7, ScalarFn::Xor),
     microsoft("Attention", a::stacked_attention),
     microsoft("BiasGelu", e::bias_gelu),
     microsoft("EmbedLayerNormalization", a::embed_layer_normalization),
