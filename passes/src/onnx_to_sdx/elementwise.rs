@@ -65,12 +65,15 @@ pub fn is_inf(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.map_const(ScalarFn::Eq, y, f64::INFINITY)?])
 }
 
-/// The exponent may have another type than the base, which gives the result's.
+/// The exponent may have another type than the base, which gives the result's. Roots of integers are taken in f64.
 pub fn pow(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (node.input(0)?, node.input(1)?);
-    let y = b.convert(y, b.dtype(x))?;
+    let dtype = b.dtype(x);
+    let working = if dtype.is_int() && b.dtype(y).is_float() { DType::F64 } else { dtype };
+    let (x, y) = (b.convert(x, working)?, b.convert(y, working)?);
     check_types(b, node, ScalarFn::Pow, &[x, y])?;
-    Ok(vec![b.map2(ScalarFn::Pow, x, y)?])
+    let power = b.map2(ScalarFn::Pow, x, y)?;
+    Ok(vec![b.convert(power, dtype)?])
 }
 
 pub fn where_(b: &mut Builder, node: &Node) -> Outputs {
