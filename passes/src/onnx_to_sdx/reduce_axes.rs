@@ -1,10 +1,10 @@
 //! ReduceSum(x, axes)  =>  reduce "add" over the axes, where those may be known only when the program runs
 //!
 //! Axes from data split each dimension d into (d, 1) or, where it is reduced, (1, d): both are dimensions read from
-//! data, and the elements are gathered into that shape, whose second halves are reduced. The cost stays linear.
+//! data, and the second of each pair is reduced.
 
 use super::builder::Builder;
-use super::coordinates::{flat, from_end, gather_flat, iota};
+use super::coordinates::{from_end, iota};
 use super::dynamic::with_dims;
 use super::node::Node;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -82,15 +82,8 @@ fn from_data(b: &mut Builder, node: &Node, x: Value, axes: Value, keep: bool) ->
     let one = b.dims_scalar(Dim::constant(1))?;
     let (outer, inner) = (b.select(reduced, one, extents)?, b.select(reduced, extents, one)?);
     let (outer, inner) = (b.read_dims(outer)?, b.read_dims(inner)?);
-    let dims: Vec<Dim> = outer.iter().chain(&inner).cloned().collect();
-    let mut places = vec![];
-    for i in 0..rank {
-        let (o, r) = (iota(b, i, &dims)?, iota(b, rank + i, &dims)?);
-        places.push(b.map2(ScalarFn::Add, o, r)?);
-    }
-    let x_dims = b.dims(x);
-    let at = flat(b, &places, &x_dims)?;
-    let split = gather_flat(b, x, at)?;
+    let dims: Vec<Dim> = outer.into_iter().zip(inner).flat_map(|(o, i)| [o, i]).collect();
+    let split = with_dims(b, x, &dims)?;
     let shape = match keep {
         true => Shape::Bare,
         false => {
@@ -103,7 +96,7 @@ fn from_data(b: &mut Builder, node: &Node, x: Value, axes: Value, keep: bool) ->
             Shape::Given(kept_dims(b, reduced, extents, rank, n_kept)?)
         }
     };
-    Ok(Reducible { x: split, axes: (rank..2 * rank).collect(), shape })
+    Ok(Reducible { x: split, axes: (0..rank).map(|i| 2 * i + 1).collect(), shape })
 }
 
 /// One bool per dimension: whether an axis names it.

@@ -54,10 +54,10 @@ func.func @comparison(%x: !sdx.tensor<[b, s], f32>) -> !v {
 // CHECK: sdx.bind
 // CHECK: sdx.bind
 // CHECK: sdx.bind
-// CHECK: sdx.gather
+// CHECK: sdx.reshape
 // CHECK: sdx.map "select"
 // CHECK: sdx.reduce "add"
-// CHECK: sdx.gather %{{.*}} -> !sdx.tensor<[b, s], f32>
+// CHECK: sdx.reshape %{{.*}} -> <[b, s], f32>
 func.func @axis_from_data(%x: !sdx.tensor<[b, s], f32>, %a: !sdx.tensor<[], i64>) -> !v {
   %0 = onnx.node "CumSum"(%x, %a) opset 14 {reverse = 1 : i64}
     : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[], i64>) -> !v

@@ -25,10 +25,11 @@ func.func @dft(%x: !sdx.tensor<[b, n, 1], f32>) -> !v {
 
 // CHECK-LABEL: func.func @dft_axis_from_data
 // CHECK: sdx.bind
-// CHECK: sdx.gather
+// CHECK: sdx.reshape
 // CHECK: sdx.contract
 // CHECK: sdx.contract
-// CHECK: sdx.gather
+// CHECK: sdx.concat
+// CHECK: sdx.reshape
 func.func @dft_axis_from_data(%x: !sdx.tensor<[b, n, 2], f32>, %a: !sdx.tensor<[], i64>) -> !v {
   %l = sdx.const dense<8> : tensor<i64> : !sdx.tensor<[], i64>
   %0 = onnx.node "DFT"(%x, %l, %a) opset 20 {inverse = 1 : i64}
