@@ -279,6 +279,35 @@ impl Builder {
         dims.into_iter().position(|d| d.as_symbol() == Some(symbol)).unwrap_or(usize::MAX)
     }
 
+    /// d / n, where that is whole. A symbol that is not known to be a multiple is n times a new one from here on, so
+    /// that no other size can be given. `None` where nothing makes it a multiple.
+    pub fn divide(&mut self, d: &Dim, n: i64) -> Result<Option<Dim>> {
+        if n <= 0 {
+            return Err(self.error("E0106", format!("{d} cannot be divided into {n} parts")));
+        }
+        if let Some(part) = d.exact_div(&Dim::constant(n)) {
+            return Ok(Some(part));
+        }
+        let Some((name, whole)) = d.as_symbol().and_then(|s| self.graph.symbols.get_key_value(s)) else {
+            return Ok(None);
+        };
+        if whole.kind != SymbolKind::Input {
+            return Ok(None);
+        }
+        let (lo, hi) = (whole.lo / n + i64::from(whole.lo % n != 0), whole.hi.map(|hi| hi / n));
+        if hi.is_some_and(|hi| hi < lo) {
+            return Ok(None);
+        }
+        let (name, mut part) = (name.clone(), format!("{name}_per_{n}"));
+        while self.graph.symbols.contains_key(&part) {
+            part.push('_');
+        }
+        self.graph.symbols.insert(part.clone(), Symbol { kind: SymbolKind::Input, lo, hi });
+        let part = Dim::symbol(&part);
+        self.substitute(&name, &(part.clone() * Dim::constant(n)));
+        Ok(Some(part))
+    }
+
     /// Refuses an equation that no value of the symbols' ranges satisfies.
     fn check_range(&self, symbol: &str, by: &Dim) -> Result<()> {
         let Some(range) = self.graph.symbols.get(symbol) else { return Ok(()) };

@@ -141,11 +141,15 @@ pub fn leaky_relu(b: &mut Builder, node: &Node) -> Outputs {
 pub fn sigmoid(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
+    Ok(vec![sigmoid_of(b, x)?])
+}
+
+pub fn sigmoid_of(b: &mut Builder, x: Value) -> Result<Value> {
     let negated = b.map1(ScalarFn::Neg, x)?;
     let power = b.map1(ScalarFn::Exp, negated)?;
     let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
     let one = b.splat(b.dtype(x), 1.0, &b.dims(x))?;
-    Ok(vec![b.map2(ScalarFn::Div, one, sum)?])
+    b.map2(ScalarFn::Div, one, sum)
 }
 
 pub fn reciprocal(b: &mut Builder, node: &Node) -> Outputs {
@@ -170,7 +174,7 @@ pub fn gelu(b: &mut Builder, node: &Node) -> Outputs {
     gelu_of(b, node, x, node.str_or("approximate", "none")? == "tanh")
 }
 
-fn gelu_of(b: &mut Builder, node: &Node, x: Value, tanh: bool) -> Outputs {
+pub fn gelu_of(b: &mut Builder, node: &Node, x: Value, tanh: bool) -> Outputs {
     floats_only(b, node, x)?;
     let inner = if tanh {
         let cube = b.map2(ScalarFn::Mul, x, x)?;

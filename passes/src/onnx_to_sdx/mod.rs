@@ -1,13 +1,22 @@
 //! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
 
+mod activation;
 mod attention;
 mod bounds;
 mod builder;
+mod contrib;
+mod contrib_attention;
 mod elementwise;
+mod heads;
 mod indexing;
 mod linear;
+mod linear_attention;
 mod node;
+mod quantized;
+mod recurrence;
+mod recurrent;
 mod reduction;
+mod rotary;
 mod shape;
 mod table;
 

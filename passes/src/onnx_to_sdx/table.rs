@@ -4,7 +4,8 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
+use super::{attention as a, contrib as c, contrib_attention as ca, elementwise as e, indexing as i, linear as l};
+use super::{linear_attention as la, recurrent as rn, reduction as r, rotary as ro, shape as s};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
@@ -23,6 +24,10 @@ const fn onnx(name: &'static str, first: i64, lower: Lower) -> Operator {
     Operator { domain: "", name, opsets: (first, 28), lower }
 }
 
+const fn preview(name: &'static str, lower: Lower) -> Operator {
+    Operator { domain: "ai.onnx.preview", name, opsets: (1, 1), lower }
+}
+
 const fn microsoft(name: &'static str, lower: Lower) -> Operator {
     Operator { domain: "com.microsoft", name, opsets: (1, 1), lower }
 }
@@ -33,6 +38,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("And", 7, e::binary),
     onnx("Attention", 23, a::attention),
     onnx("Cast", 7, e::cast),
+    onnx("CausalConvWithState", 27, la::causal_conv_with_state),
     onnx("Ceil", 7, e::unary),
     onnx("Clip", 7, e::clip),
     onnx("Concat", 7, s::concat),
@@ -47,6 +53,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Expand", 8, s::expand),
     onnx("Flatten", 7, s::flatten),
     onnx("Floor", 7, e::unary),
+    onnx("GRU", 7, rn::recurrent),
     onnx("Gather", 7, i::gather),
     onnx("GatherND", 11, i::gather_nd),
     onnx("Gelu", 20, e::gelu),
@@ -55,10 +62,12 @@ pub static OPERATORS: &[Operator] = &[
     onnx("GreaterOrEqual", 12, e::binary),
     onnx("Identity", 7, e::identity),
     onnx("IsNaN", 9, e::unary),
+    onnx("LSTM", 7, rn::recurrent),
     onnx("LayerNormalization", 17, r::layer_normalization),
     onnx("LeakyRelu", 7, e::leaky_relu),
     onnx("Less", 7, e::binary),
     onnx("LessOrEqual", 12, e::binary),
+    onnx("LinearAttention", 27, la::linear_attention),
     onnx("Log", 7, e::unary),
     onnx("LogSoftmax", 7, r::softmax),
     onnx("MatMul", 7, l::matmul),
@@ -71,6 +80,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Or", 7, e::binary),
     onnx("Pow", 7, e::pow),
     onnx("RMSNormalization", 23, r::layer_normalization),
+    onnx("RNN", 7, rn::recurrent),
     onnx("Range", 11, s::range),
     onnx("Reciprocal", 7, e::reciprocal),
     onnx("ReduceL2", 7, r::reduce),
@@ -82,7 +92,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ReduceSumSquare", 7, r::reduce),
     onnx("Relu", 7, e::relu),
     onnx("Reshape", 7, s::reshape),
-    onnx("RotaryEmbedding", 23, a::rotary_embedding),
+    onnx("RotaryEmbedding", 23, ro::rotary_embedding),
     onnx("Round", 11, e::unary),
     onnx("Shape", 7, s::shape),
     onnx("Sigmoid", 7, e::sigmoid),
@@ -103,13 +113,26 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Unsqueeze", 7, s::unsqueeze),
     onnx("Where", 9, e::where_),
     onnx("Xor", 7, e::binary),
-    microsoft("Attention", a::stacked_attention),
+    preview("FlexAttention", a::flex_attention),
+    microsoft("Attention", ca::stacked_attention),
+    microsoft("BiasAdd", c::bias_add),
     microsoft("BiasGelu", e::bias_gelu),
-    microsoft("EmbedLayerNormalization", a::embed_layer_normalization),
+    microsoft("BiasSoftmax", c::bias_softmax),
+    microsoft("BiasSplitGelu", c::bias_split_gelu),
+    microsoft("DynamicQuantizeLSTM", rn::quantized_lstm),
+    microsoft("EmbedLayerNormalization", c::embed_layer_normalization),
     microsoft("FastGelu", e::bias_gelu),
+    microsoft("FusedGemm", c::fused_gemm),
+    microsoft("FusedMatMul", c::fused_matmul),
     microsoft("Gelu", e::bias_gelu),
+    microsoft("GroupQueryAttention", ca::group_query_attention),
+    microsoft("MultiHeadAttention", ca::multi_head_attention),
+    microsoft("PackedAttention", ca::packed_attention),
+    microsoft("QuickGelu", c::quick_gelu),
+    microsoft("RotaryEmbedding", ro::microsoft_rotary_embedding),
     microsoft("SkipLayerNormalization", r::skip_layer_normalization),
     microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),
+    microsoft("TransposeMatMul", c::fused_matmul),
 ];
 
 /// The row that serves a node, or the operator's full name for the diagnostic.
