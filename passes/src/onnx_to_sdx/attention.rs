@@ -87,10 +87,7 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
         let bias = additive(b, seen, dtype, HIDDEN)?;
         scores = b.map2(ScalarFn::Add, scores, bias)?;
     }
-    let precision = node.dtype("softmax_precision")?.unwrap_or(dtype);
-    if !precision.is_float() {
-        return Err(node.error("E0107", format!("no softmax is computed in {precision}")));
-    }
+    let precision = softmax_precision(node, dtype)?;
     let wide = b.convert(scores, precision)?;
     // Without a mask every query sees a key: itself, or an earlier one.
     let all_see = node.optional(3).is_none() && nonpad.is_none() && bounds[0].is_none();
@@ -108,6 +105,16 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
     let y = b.contract("bhst,bhte->bhse", weights, values)?;
     let y = if joined { join_heads(b, y)? } else { y };
     Ok(vec![y, k, v, shown])
+}
+
+/// Half precision is left for the softmax, unless the node asks for it there.
+fn softmax_precision(node: &Node, dtype: DType) -> Result<DType> {
+    let default = if dtype.bits() < 32 { DType::F32 } else { dtype };
+    let precision = node.dtype("softmax_precision")?.unwrap_or(default);
+    match precision.is_float() {
+        true => Ok(precision),
+        false => Err(node.error("E0107", format!("no softmax is computed in {precision}"))),
+    }
 }
 
 /// How far to the left and to the right a query sees; `None` for all the way.
@@ -213,11 +220,7 @@ fn flex_scores(b: &mut Builder, node: &Node) -> Result<Value> {
     if !dtype.is_float() || b.dtype(k) != dtype {
         return Err(node.error("E0107", format!("takes floats of one type, not {dtype} and {}", b.dtype(k))));
     }
-    let default = if dtype.bits() < 32 { DType::F32 } else { dtype };
-    let precision = node.dtype("softmax_precision")?.unwrap_or(default);
-    if !precision.is_float() {
-        return Err(node.error("E0107", format!("no softmax is computed in {precision}")));
-    }
+    let precision = softmax_precision(node, dtype)?;
     let scores = raw_scores(b, node, q, k)?;
     b.convert(scores, precision)
 }
