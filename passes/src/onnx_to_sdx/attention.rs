@@ -5,7 +5,7 @@
 use super::builder::Builder;
 use super::heads::{Offset, additive, append_past, join_heads, repeat_heads, split_heads, window, within_lengths};
 use super::node::Node;
-use super::reduction::{softmax_of_visible, softmax_over};
+use super::reduction::{softmax_of_visible, softmax_over, wide};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, Value};
 use sardonyx_runtime::{DType, Dim, Result};
@@ -88,10 +88,10 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
         scores = b.map2(ScalarFn::Add, scores, bias)?;
     }
     let precision = softmax_precision(node, dtype)?;
-    let wide = b.convert(scores, precision)?;
+    let single = b.convert(scores, precision)?;
     // Without a mask every query sees a key: itself, or an earlier one.
     let all_see = node.optional(3).is_none() && nonpad.is_none() && bounds[0].is_none();
-    let weights = if all_see { softmax_over(b, wide, &[3])? } else { softmax_of_visible(b, wide, &[3])? };
+    let weights = if all_see { softmax_over(b, single, &[3])? } else { softmax_of_visible(b, single, &[3])? };
     let weights = b.convert(weights, dtype)?;
     let shown = match node.int_or("qk_matmul_output_mode", 0)? {
         0 => raw,
@@ -109,8 +109,7 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
 
 /// Half precision is left for the softmax, unless the node asks for it there.
 fn softmax_precision(node: &Node, dtype: DType) -> Result<DType> {
-    let default = if dtype.bits() < 32 { DType::F32 } else { dtype };
-    let precision = node.dtype("softmax_precision")?.unwrap_or(default);
+    let precision = node.dtype("softmax_precision")?.unwrap_or(wide(dtype));
     match precision.is_float() {
         true => Ok(precision),
         false => Err(node.error("E0107", format!("no softmax is computed in {precision}"))),

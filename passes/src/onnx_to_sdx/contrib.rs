@@ -112,6 +112,15 @@ pub fn fused_matmul(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![if alpha == 1.0 { product } else { b.map_const(ScalarFn::Mul, product, alpha)? }])
 }
 
+/// gelu(A B + bias) in its tanh form.
+pub fn gemm_fast_gelu(b: &mut Builder, node: &Node) -> Outputs {
+    let mut x = matmul_of(b, node, node.input(0)?, node.input(1)?)?;
+    if let Some(bias) = node.optional(2) {
+        x = b.map2(ScalarFn::Add, x, bias)?;
+    }
+    gelu_of(b, node, x, true)
+}
+
 /// Gemm, then an activation.
 pub fn fused_gemm(b: &mut Builder, node: &Node) -> Outputs {
     let product = gemm(b, node)?[0];

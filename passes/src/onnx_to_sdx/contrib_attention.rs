@@ -1,4 +1,4 @@
-//! com.microsoft Attention, MultiHeadAttention, GroupQueryAttention, PackedAttention  =>  contract, map, reduce
+//! com.microsoft Attention, QAttention, MultiHeadAttention, GroupQueryAttention, PackedAttention  =>  contract, map, reduce
 
 use super::attention::soft_cap;
 use super::builder::Builder;
@@ -6,7 +6,8 @@ use super::heads::{
     Offset, additive, append_past, iota, join_heads, repeat_heads, split_heads, window, within_lengths,
 };
 use super::node::Node;
-use super::reduction::{softmax_of_visible, softmax_over};
+use super::recurrence::element;
+use super::reduction::{softmax_of_visible, softmax_over, wide};
 use super::rotary::{angles, rotate};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
@@ -55,13 +56,9 @@ fn heads_of(node: &Node, name: &str) -> Result<i64> {
     }
 }
 
-/// x[..,i] · w[i,o] + bias, cut into queries, keys and values: [b,h,s,d] each.
-fn project(b: &mut Builder, node: &Node, x: Value, weight: Value, bias: Option<Value>) -> Result<[Value; 3]> {
+/// Queries, keys and values of qkv[b,s,·], of equal widths where none are given: [b,h,s,d] each.
+fn thirds(b: &mut Builder, node: &Node, qkv: Value) -> Result<[Value; 3]> {
     let heads = heads_of(node, "num_heads")?;
-    let mut qkv = b.contract("bsi,io->bso", x, weight)?;
-    if let Some(bias) = bias {
-        qkv = b.map2(ScalarFn::Add, qkv, bias)?;
-    }
     let width = b.dims(qkv)[2].as_const().unwrap_or(0);
     let sizes = node.ints("qkv_hidden_sizes")?.unwrap_or_else(|| vec![width / 3; 3]);
     let sizes =
@@ -86,35 +83,70 @@ fn cut(b: &mut Builder, node: &Node, x: Value, sizes: [i64; 3], heads: [i64; 3])
     Ok(parts)
 }
 
-/// com.microsoft Attention: one stacked projection, then attention over its parts. A past of both keys and values,
-/// [2,b,h,t,d], comes before them.
+/// com.microsoft Attention: one stacked projection, then attention over its parts.
 pub fn stacked_attention(b: &mut Builder, node: &Node) -> Outputs {
-    if node.optional(6).is_some() || node.int_or("do_rotary", 0)? != 0 {
-        return Err(node.error("E0101", "a shared past and rotation are not supported"));
+    if node.optional(6).is_some() {
+        return Err(node.error("E0101", "a past in a shared buffer is not supported"));
     }
-    let [q, mut k, mut v] = project(b, node, node.input(0)?, node.input(1)?, node.optional(2))?;
-    if let Some(past) = node.optional(4) {
+    let qkv = b.contract("bsi,io->bso", node.input(0)?, node.input(1)?)?;
+    let qkv = biased(b, qkv, node.optional(2))?;
+    attend(b, node, qkv, node.optional(3), node.optional(4), node.optional(5))
+}
+
+/// com.microsoft QAttention: the projection is one of integers, whose scales and zero points come along.
+pub fn quantized_attention(b: &mut Builder, node: &Node) -> Outputs {
+    let mut operands = [node.input(0)?, node.input(1)?];
+    for (operand, zero) in operands.iter_mut().zip([6, 7]) {
+        *operand = b.convert(*operand, DType::I32)?;
+        if let Some(zero) = node.optional(zero) {
+            let zero = b.convert(zero, DType::I32)?;
+            *operand = b.map2(ScalarFn::Sub, *operand, zero)?;
+        }
+    }
+    let product = b.contract("bsi,io->bso", operands[0], operands[1])?;
+    let scale = b.map2(ScalarFn::Mul, node.input(3)?, node.input(4)?)?;
+    let product = b.convert(product, b.dtype(scale))?;
+    let qkv = b.map2(ScalarFn::Mul, product, scale)?;
+    let qkv = biased(b, qkv, Some(node.input(2)?))?;
+    attend(b, node, qkv, node.optional(5), node.optional(8), None)
+}
+
+fn biased(b: &mut Builder, x: Value, bias: Option<Value>) -> Result<Value> {
+    bias.map_or(Ok(x), |bias| b.map2(ScalarFn::Add, x, bias))
+}
+
+/// Attention over the parts of qkv[b,s,·]. A past of both keys and values, [2,b,h,t,d], comes before them.
+fn attend(
+    b: &mut Builder,
+    node: &Node,
+    qkv: Value,
+    mask: Option<Value>,
+    past: Option<Value>,
+    bias: Option<Value>,
+) -> Outputs {
+    if node.int_or("do_rotary", 0)? != 0 {
+        return Err(node.error("E0101", "rotation is not supported"));
+    }
+    let [q, mut k, mut v] = thirds(b, node, qkv)?;
+    if let Some(past) = past {
         for (i, x) in [(0, &mut k), (1, &mut v)] {
             let dims = b.dims(past);
             if dims.len() != 5 {
                 return Err(node.error("E0201", format!("a past of rank {} is not supported", dims.len())));
             }
-            let one = b.slice_axis(past, 0, Dim::constant(i), 1, Dim::constant(1))?;
-            let one = b.reshape(one, &dims[1..])?;
+            let one = element(b, past, i)?;
             *x = append_past(b, node, one, *x)?;
         }
     }
     let mut scores = scores_of(b, node, q, k)?;
     let low = node.float_or("mask_filter_value", -10000.0)?;
-    if let Some(mask) = node.optional(3) {
+    if let Some(mask) = mask {
         let seen = seen_keys(b, node, mask, scores)?;
         scores = hide(b, scores, seen, low)?;
     }
     scores = unidirectional(b, node, scores, low)?;
-    if let Some(bias) = node.optional(5) {
-        scores = b.map2(ScalarFn::Add, scores, bias)?;
-    }
-    let weights = softmax_over(b, scores, &[3])?;
+    scores = biased(b, scores, bias)?;
+    let weights = weights_of(b, scores)?;
     let y = weigh(b, weights, v)?;
     if node.n_outputs < 2 {
         return Ok(vec![y]);
@@ -123,6 +155,14 @@ pub fn stacked_attention(b: &mut Builder, node: &Node) -> Outputs {
     stacked.insert(0, Dim::constant(1));
     let (k, v) = (b.reshape(k, &stacked)?, b.reshape(v, &stacked)?);
     Ok(vec![y, b.add(Op::Concat { axis: 0 }, &[k, v])?])
+}
+
+/// softmax over the keys, in f32 at least.
+fn weights_of(b: &mut Builder, scores: Value) -> Result<Value> {
+    let dtype = b.dtype(scores);
+    let single = b.convert(scores, wide(dtype))?;
+    let weights = softmax_over(b, single, &[3])?;
+    b.convert(weights, dtype)
 }
 
 fn unidirectional(b: &mut Builder, node: &Node, scores: Value, low: f64) -> Result<Value> {
@@ -183,7 +223,7 @@ pub fn multi_head_attention(b: &mut Builder, node: &Node) -> Outputs {
     if let Some(bias) = node.optional(5) {
         scores = b.map2(ScalarFn::Add, scores, bias)?;
     }
-    let weights = softmax_over(b, scores, &[3])?;
+    let weights = weights_of(b, scores)?;
     let y = weigh(b, weights, v)?;
     Ok(vec![y, k, v, raw])
 }
@@ -288,7 +328,10 @@ pub fn group_query_attention(b: &mut Builder, node: &Node) -> Outputs {
     if let Some(bias) = node.optional(10) {
         scores = b.map2(ScalarFn::Add, scores, bias)?;
     }
-    let weights = softmax_of_visible(b, scores, &[3])?;
+    let dtype = b.dtype(scores);
+    let single = b.convert(scores, wide(dtype))?;
+    let weights = softmax_of_visible(b, single, &[3])?;
+    let weights = b.convert(weights, dtype)?;
     let y = weigh(b, weights, v)?;
     Ok(vec![y, k, v])
 }
@@ -353,7 +396,9 @@ pub fn packed_attention(b: &mut Builder, node: &Node) -> Outputs {
     let mut dims = b.dims(x);
     dims.insert(0, Dim::constant(1));
     let x = b.reshape(x, &dims)?;
-    let [q, k, v] = project(b, node, x, node.input(1)?, node.optional(2))?;
+    let qkv = b.contract("bsi,io->bso", x, node.input(1)?)?;
+    let qkv = biased(b, qkv, node.optional(2))?;
+    let [q, k, v] = thirds(b, node, qkv)?;
     let scores = scores_of(b, node, q, k)?;
     let ends = node.input(4)?;
     let ends = b.convert(ends, DType::I64)?;
@@ -367,7 +412,7 @@ pub fn packed_attention(b: &mut Builder, node: &Node) -> Outputs {
     let column = b.reshape(sequence, &[n, Dim::constant(1)])?;
     let same = b.map2(ScalarFn::Eq, column, sequence)?;
     let scores = hide(b, scores, same, f64::NEG_INFINITY)?;
-    let weights = softmax_over(b, scores, &[3])?;
+    let weights = weights_of(b, scores)?;
     let y = weigh(b, weights, v)?;
     let dims = b.dims(y);
     Ok(vec![b.reshape(y, &dims[1..])?])

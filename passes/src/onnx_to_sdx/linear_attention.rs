@@ -7,6 +7,7 @@ use super::elementwise::sigmoid_of;
 use super::heads::{iota, split_heads};
 use super::node::Node;
 use super::recurrence::recur;
+use super::reduction::wide;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 use sardonyx_runtime::{DType, Dim, Result};
@@ -74,9 +75,9 @@ fn parts(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<Parts> {
             return Err(node.error("E0103", format!("the update rule `{rule}` {verb} `{name}`")));
         }
     }
-    let wide = |b: &mut Builder, v: Value| b.convert(v, if b.dtype(v) == DType::F64 { DType::F64 } else { DType::F32 });
+    let single = |b: &mut Builder, v: Value| b.convert(v, wide(b.dtype(v)));
     let split = |b: &mut Builder, v: Value, heads: i64| {
-        let v = wide(b, v)?;
+        let v = single(b, v)?;
         split_heads(b, v, heads)
     };
     let (q, k) = (split(b, node.input(0)?, heads)?, split(b, node.input(1)?, kv)?);
@@ -122,7 +123,7 @@ fn parts(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<Parts> {
         None => None,
         Some(beta) => {
             // [b,t,w] → [b,w,t,1], of one row or one per head.
-            let beta = wide(b, beta)?;
+            let beta = single(b, beta)?;
             let rows = b.transpose(beta, vec![0, 2, 1])?;
             let rows = with_axis(b, rows, 3)?;
             Some(one_or_all(b, rows, 1, &Dim::constant(kv))?)
@@ -274,7 +275,7 @@ pub fn causal_conv_with_state(b: &mut Builder, node: &Node) -> Outputs {
     let padded = with_state(b, node, x, &before)?;
     let (length, taps) = (b.dims(x)[2].clone(), b.dims(w)[2].clone());
     let before = taps.clone() - Dim::constant(1);
-    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let wide = wide(dtype);
     let source = b.convert(padded, wide)?;
     let weights = b.convert(w, wide)?;
     let weights = b.reshape(weights, &[b.dims(w)[0].clone(), taps.clone()])?;

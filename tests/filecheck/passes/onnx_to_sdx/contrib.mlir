@@ -79,10 +79,13 @@ func.func @bias_softmax(%x: !x, %m: !m) -> !v {
 // CHECK: sdx.contract "mk,kn->mn"
 // CHECK: sdx.map "max"
 // CHECK: sdx.contract "mk,kn->mn"
-func.func @fused_matmul(%a: !a, %b: !b, %x: !x, %y: !y) -> (!v, !v, !v) {
+// CHECK: sdx.contract "mk,kn->mn"
+// CHECK: sdx.map "tanh"
+func.func @fused_matmul(%a: !a, %b: !b, %x: !x, %y: !y) -> (!v, !v, !v, !v) {
   %0 = onnx.node "FusedMatMul"(%a, %b) opset 1 domain "com.microsoft" {transA = 1 : i64, transB = 1 : i64, transBatchA = 1 : i64, alpha = 2.0 : f32}
     : (!a, !b) -> !v
   %1 = onnx.node "FusedGemm"(%x, %y) opset 1 domain "com.microsoft" {activation = "Relu"} : (!x, !y) -> !v
   %2 = onnx.node "TransposeMatMul"(%x, %y) opset 1 domain "com.microsoft" {} : (!x, !y) -> !v
-  return %0, %1, %2 : !v, !v, !v
+  %3 = onnx.node "GemmFastGelu"(%x, %y) opset 1 domain "com.microsoft" {} : (!x, !y) -> !v
+  return %0, %1, %2, %3 : !v, !v, !v, !v
 }

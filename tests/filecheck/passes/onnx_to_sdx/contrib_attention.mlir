@@ -101,3 +101,26 @@ func.func @packed(%x: !x, %w: !w, %c: !c, %o: !o, %e: !e) -> !v {
   %0 = onnx.node "PackedAttention"(%x, %w, %c, %o, %e) opset 1 domain "com.microsoft" {num_heads = 2 : i64} : (!x, !w, !c, !o, !e) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 8], ui8>
+!w = !sdx.tensor<[8, 24], i8>
+!c = !sdx.tensor<[24], f32>
+!f = !sdx.tensor<[], f32>
+!z = !sdx.tensor<[], ui8>
+
+// The projection is one of integers less their zero points.
+
+// CHECK-LABEL: func.func @quantized
+// CHECK: %[[X:.*]] = sdx.map "sub"
+// CHECK: %[[P:.*]] = sdx.contract "bsi,io->bso"(%[[X]], %{{.*}} i32>
+// CHECK: sdx.convert %[[P]] {{.*}} f32>
+// CHECK: sdx.contract "bhsd,bhtd->bhst"
+func.func @quantized(%x: !x, %w: !w, %c: !c, %f: !f, %z: !z) -> !v {
+  %none = onnx.none : !v
+  %0 = onnx.node "QAttention"(%x, %w, %c, %f, %f, %none, %z) opset 1 domain "com.microsoft" {num_heads = 2 : i64}
+    : (!x, !w, !c, !f, !f, !v, !z) -> !v
+  return %0 : !v
+}
