@@ -355,7 +355,7 @@ fn token_positions(b: &mut Builder, q: Value, past: Value) -> Result<Value> {
 }
 
 /// past[b,g,p,d], new[b,g,s,d]  =>  [b,g,p+s,d], where each row of the batch has its first `lengths[b]` positions of the
-/// past and then the new ones. What comes after them no query sees.
+/// past and then the new ones. What comes after them no query sees: it is 0.
 fn continue_rows(b: &mut Builder, node: &Node, past: Value, new: Value, lengths: Value) -> Result<Value> {
     let both = append_past(b, node, past, new)?;
     let dims = b.dims(both);
@@ -380,6 +380,12 @@ fn continue_rows(b: &mut Builder, node: &Node, past: Value, new: Value, lengths:
     let rows = b.transpose(both, vec![0, 2, 1, 3])?;
     let flat = b.reshape(rows, &[batch * t, heads, dims[3].clone()])?;
     let gathered = b.add(Op::Gather { axis: 0 }, &[flat, flat_index])?;
+    let s = b.dims_scalar(b.dims(new)[2].clone())?;
+    let end = b.map2(ScalarFn::Add, lengths, s)?;
+    let filled = b.map2(ScalarFn::Lt, column, end)?;
+    let filled = b.reshape(filled, &[lanes[0].clone(), lanes[1].clone(), Dim::constant(1), Dim::constant(1)])?;
+    let nothing = b.splat(b.dtype(gathered), 0.0, &[])?;
+    let gathered = b.select(filled, gathered, nothing)?;
     b.transpose(gathered, vec![0, 2, 1, 3])
 }
 

@@ -65,13 +65,14 @@ pub fn dequantized_product(b: &mut Builder, x: Value, w: &Weights) -> Result<Val
     }
 }
 
-/// x ≈ scale · q, of one scale for all and q in -255 to 255: eight bits, less their zero point. The range holds 0, as
-/// DynamicQuantizeLinear has it.
+/// x ≈ scale · q, where q in -255 to 255 is eight bits less their zero point. The range holds 0, as DynamicQuantizeLinear
+/// has it. A sequence has one scale; of the states each row has its own, which does not depend on the others of a batch.
 fn quantized(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
-    let axes: Vec<usize> = (0..b.rank(x)).collect();
-    let lo = b.reduce(ReduceFn::Min, x, &axes, false)?;
+    let rank = b.rank(x);
+    let axes: Vec<usize> = if rank == 2 { vec![1] } else { (0..rank).collect() };
+    let lo = b.reduce(ReduceFn::Min, x, &axes, true)?;
     let lo = b.map_const(ScalarFn::Min, lo, 0.0)?;
-    let hi = b.reduce(ReduceFn::Max, x, &axes, false)?;
+    let hi = b.reduce(ReduceFn::Max, x, &axes, true)?;
     let hi = b.map_const(ScalarFn::Max, hi, 0.0)?;
     let span = b.map2(ScalarFn::Sub, hi, lo)?;
     let scale = b.map_const(ScalarFn::Div, span, 255.0)?;

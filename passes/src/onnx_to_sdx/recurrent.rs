@@ -366,7 +366,8 @@ impl Direction {
         let (kept, new) = (b.map2(ScalarFn::Mul, f, cell)?, b.map2(ScalarFn::Mul, i, c)?);
         let cell = b.map2(ScalarFn::Add, kept, new)?;
         let o = gate(b, 1, cell)?;
-        let shown = self.activate(b, 2, cell)?;
+        // What is clipped are the gates: that is how the operator's other implementations read its definition.
+        let shown = self.activations[2].apply(b, cell)?;
         Ok(vec![b.map2(ScalarFn::Mul, o, shown)?, cell])
     }
 }
