@@ -11,7 +11,7 @@ use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
 use sardonyx_runtime::plan as file;
-use sardonyx_runtime::{ArtifactWriter, DType, Dim, Error, Result, Tensor};
+use sardonyx_runtime::{ArtifactWriter, DType, Dim, Error, Kind, Result, Tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -48,11 +48,13 @@ pub struct Product<'a> {
     pub params: &'a ParamStore,
     pub model_hash: &'a str,
     pub selftest: Option<&'a file::SelfTest>,
+    /// Of inputs and outputs that are no tensors, by name.
+    pub kinds: &'a BTreeMap<String, Kind>,
     pub targets: &'a [Target],
 }
 
 pub fn write(path: &Path, product: &Product) -> Result<Summary> {
-    let Product { plan, modules, params, model_hash, selftest, targets } = *product;
+    let Product { plan, modules, params, model_hash, selftest, kinds, targets } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
     let required: Vec<Requires> =
         lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
@@ -71,7 +73,7 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let writer = ArtifactWriter::create(path)?;
     let mut weights = Weights { writer, params, constants: vec![], places: HashMap::new() };
     let entries: Vec<file::Entry> =
-        plan.entries.iter().map(|e| entry(e, &symbols, &mut weights)).collect::<Result<_>>()?;
+        plan.entries.iter().map(|e| entry(e, &symbols, kinds, &mut weights)).collect::<Result<_>>()?;
     let summaries = plan.entries.iter().zip(&entries).map(|(e, written)| EntrySummary {
         name: e.name.clone(),
         launches: e.launches(),
@@ -143,7 +145,12 @@ fn shared_symbols(plan: &Plan) -> Result<BTreeMap<String, Symbol>> {
     Ok(out)
 }
 
-fn entry(entry: &Entry, symbols: &BTreeMap<String, Symbol>, weights: &mut Weights) -> Result<file::Entry> {
+fn entry(
+    entry: &Entry,
+    symbols: &BTreeMap<String, Symbol>,
+    kinds: &BTreeMap<String, Kind>,
+    weights: &mut Weights,
+) -> Result<file::Entry> {
     let mut places: Vec<file::Buffer> = vec![];
     let (mut inputs, mut outputs) = (0, 0);
     for buffer in &entry.buffers {
@@ -158,8 +165,8 @@ fn entry(entry: &Entry, symbols: &BTreeMap<String, Symbol>, weights: &mut Weight
     let narrower = entry.symbols.iter().flat_map(|(name, s)| narrower(name, s, &symbols[name]));
     Ok(file::Entry {
         name: entry.name.clone(),
-        inputs: ports(entry, true),
-        outputs: ports(entry, false),
+        inputs: ports(entry, true, kinds),
+        outputs: ports(entry, false, kinds),
         buffers: places,
         body: Some(file::Block { steps: entry.steps.iter().map(step).collect() }),
         arena_bytes: entry.arena_bytes.clone().unwrap_or(Dim::constant(0)).to_string(),
@@ -228,12 +235,13 @@ fn check(c: &sardonyx_dialects::sdx::Equality) -> file::Check {
     file::Check { left: c.left.to_string(), right: c.right.to_string(), why: c.why.clone() }
 }
 
-fn ports(entry: &Entry, inputs: bool) -> Vec<file::Port> {
+fn ports(entry: &Entry, inputs: bool, kinds: &BTreeMap<String, Kind>) -> Vec<file::Port> {
     let port = |(i, name, container): (usize, &str, &Container)| file::Port {
         name: name.into(),
         dtype: container.dtype.onnx_code(),
         dims: container.dims.iter().map(Dim::to_string).collect(),
         buffer: i as u32,
+        kind: kinds.get(name).map_or(String::new(), Kind::to_string),
     };
     entry.ports(inputs).into_iter().map(port).collect()
 }
