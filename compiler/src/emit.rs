@@ -365,6 +365,9 @@ fn step(step: &sardonyx_dialects::plan::Step) -> file::Step {
             carries: None,
         }),
         Action::Copy { from, to } => file::Action::Copy(file::Copy { from: *from as u32, to: *to as u32 }),
+        Action::Bind { symbol, buffer } => {
+            file::Action::Bind(file::Bind { symbol: symbol.clone(), buffer: *buffer as u32 })
+        }
     };
     file::Step { action: Some(action) }
 }

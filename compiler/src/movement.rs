@@ -191,7 +191,7 @@ fn copies(plan: &Plan, sizes: &Sizes) -> Result<Vec<Row>> {
             Buffer::Output { container, .. } => Some((container, &step.origins)),
             Buffer::Input { .. } | Buffer::Param { .. } | Buffer::Const { .. } | Buffer::Arena { .. } => None,
         },
-        Action::Launch { .. } => None,
+        Action::Launch { .. } | Action::Bind { .. } => None,
     });
     let row = |(container, origins): (&sardonyx_dialects::flow::Container, &Vec<String>)| {
         let words = Dim::constant(2) * product(&container.dims);

@@ -31,7 +31,7 @@ pub fn requires(plan: &Plan, kernel: usize, def: &KernelDef) -> Result<Requires>
                 let bytes = buffers.iter().map(|b| bytes[*b].clone()).collect();
                 Some(Launch::new(def, params, bytes, grid, entry))
             }
-            Action::Launch { .. } | Action::Copy { .. } => None,
+            Action::Launch { .. } | Action::Copy { .. } | Action::Bind { .. } => None,
         }));
     }
     let Footprint { launch, accesses, limits } = def.footprint();

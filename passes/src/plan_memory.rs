@@ -2,11 +2,13 @@
 //!
 //! Buffers share a slot when one is dead before the next is written and one of their sizes is provably the larger,
 //! for all values of the symbols. Slots follow one another, each rounded up to 64 bytes, so that every offset is an
-//! expression of the symbols.
+//! expression of the symbols. Those whose size waits for a later symbol come behind the others: what lives when a
+//! symbol gets its value stays where it is.
 
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::plan::{Buffer, Entry, Plan};
+use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_runtime::{Dim, Result};
+use std::collections::BTreeMap;
 
 const ALIGNMENT: i64 = 64;
 
@@ -26,6 +28,8 @@ pub fn run(module: Operation) -> Result<()> {
 
 struct Slot {
     bytes: Dim,
+    /// How many bindings must have been made before its size is known.
+    stage: usize,
     /// The last step that uses what is in it now.
     busy_until: usize,
     buffers: Vec<usize>,
@@ -42,8 +46,19 @@ fn lifetimes(entry: &Entry) -> Vec<Option<(usize, usize)>> {
     out
 }
 
+/// Which binding, counted from 1, gives each data-dependent symbol its value.
+fn stages(entry: &Entry) -> BTreeMap<String, usize> {
+    let bound = entry.steps.iter().filter_map(|step| match &step.action {
+        Action::Bind { symbol, .. } => Some(symbol.clone()),
+        Action::Launch { .. } | Action::Copy { .. } => None,
+    });
+    bound.enumerate().map(|(i, symbol)| (symbol, i + 1)).collect()
+}
+
 fn place(entry: &mut Entry) {
     let lifetimes = lifetimes(entry);
+    let stages = stages(entry);
+    let stage = |d: &Dim| d.symbols().iter().filter_map(|s| stages.get(&**s)).max().copied().unwrap_or(0);
     let mut order: Vec<(usize, usize, usize)> = vec![];
     for (b, life) in lifetimes.iter().enumerate() {
         if let (Buffer::Arena { .. }, Some((first, last))) = (&entry.buffers[b], life) {
@@ -54,7 +69,8 @@ fn place(entry: &mut Entry) {
     let mut slots: Vec<Slot> = vec![];
     for (first, last, b) in order {
         let Buffer::Arena { bytes, .. } = &entry.buffers[b] else { continue };
-        let at = choose(entry, &slots, bytes, first);
+        let stage = stage(bytes);
+        let at = choose(entry, &slots, bytes, stage, first);
         match at {
             Some((i, grows)) => {
                 if grows {
@@ -63,9 +79,10 @@ fn place(entry: &mut Entry) {
                 slots[i].busy_until = last;
                 slots[i].buffers.push(b);
             }
-            None => slots.push(Slot { bytes: bytes.clone(), busy_until: last, buffers: vec![b] }),
+            None => slots.push(Slot { bytes: bytes.clone(), stage, busy_until: last, buffers: vec![b] }),
         }
     }
+    slots.sort_by_key(|slot| slot.stage);
     let mut offset = Dim::constant(0);
     for slot in slots {
         for b in slot.buffers {
@@ -79,8 +96,9 @@ fn place(entry: &mut Entry) {
     entry.arena_bytes = Some(offset);
 }
 
-/// A slot that is free at `first`: one of the same size, else the smallest that is large enough, else one to grow.
-fn choose(entry: &Entry, slots: &[Slot], bytes: &Dim, first: usize) -> Option<(usize, bool)> {
+/// A slot that is free at `first`: one of the same size, else the smallest that is large enough, else one to grow. A slot
+/// never grows to a size that is known later than its own: what it held needed its place before.
+fn choose(entry: &Entry, slots: &[Slot], bytes: &Dim, stage: usize, first: usize) -> Option<(usize, bool)> {
     let lo = |s: &str| entry.symbol_lo(s);
     let free = || slots.iter().enumerate().filter(|(_, s)| s.busy_until < first);
     if let Some((i, _)) = free().find(|(_, s)| s.bytes == *bytes) {
@@ -92,5 +110,6 @@ fn choose(entry: &Entry, slots: &[Slot], bytes: &Dim, first: usize) -> Option<(u
     if let Some((i, _)) = large.reduce(|best, next| if smaller(next.1, best.1) { next } else { best }) {
         return Some((i, false));
     }
-    free().find(|(_, s)| bytes.provably_ge(&s.bytes, &lo)).map(|(i, _)| (i, true))
+    let mut growable = free().filter(|(_, s)| stage <= s.stage);
+    growable.find(|(_, s)| bytes.provably_ge(&s.bytes, &lo)).map(|(i, _)| (i, true))
 }

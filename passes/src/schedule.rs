@@ -4,7 +4,6 @@ use crate::kernel::{KernelDef, lower};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, Step};
-use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_runtime::dim::product;
 use sardonyx_runtime::{Dim, Error, Result};
 use std::collections::HashMap;
@@ -43,15 +42,6 @@ struct Scheduler<'p> {
 }
 
 fn schedule(program: &Program, plan: &mut Plan, kernels: &mut HashMap<KernelDef, usize>) -> Result<Entry> {
-    if let Some((name, _)) = program.symbols.iter().find(|(_, s)| s.kind == SymbolKind::Data) {
-        let binder = program.steps.iter().find(|s| matches!(&s.op, FlowOp::Bind { symbol } if symbol == name));
-        let error = Error::user("E0203", "a shape that depends on data is not supported in a compiled plan yet")
-            .help("export the model with shapes that follow from its input shapes");
-        return Err(match binder.and_then(|s| s.origins.first()) {
-            Some(node) => error.node(node),
-            None => error,
-        });
-    }
     let entry = Entry {
         name: program.name.clone(),
         symbols: program.symbols.clone(),
@@ -116,7 +106,13 @@ impl Scheduler<'_> {
     fn step(&mut self, step: &sardonyx_dialects::flow::Step) -> Result<()> {
         let container = |i: usize| self.program.containers[step.results[i]].clone();
         match &step.op {
-            FlowOp::View | FlowOp::Bind { .. } => Ok(()),
+            FlowOp::View => Ok(()),
+            FlowOp::Bind { symbol } => {
+                let buffer = self.buffers[&self.roots[step.args[0]]];
+                let action = Action::Bind { symbol: symbol.clone(), buffer };
+                self.entry.steps.push(Step { action, origins: step.origins.clone() });
+                Ok(())
+            }
             FlowOp::Param { source, window } => {
                 let buffer = Buffer::Param { source: source.clone(), window: *window, container: container(0) };
                 let same = self.entry.buffers.iter().position(|b| *b == buffer);

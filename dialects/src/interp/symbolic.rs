@@ -173,7 +173,11 @@ impl Proof<'_> {
             ScalarFn::Select => of(if truth(0)? { 1 } else { 2 })?.clone(),
             ScalarFn::Sub => of(0)?.clone() - of(1)?.clone(),
             ScalarFn::Xor => bit(truth(0)? != truth(1)?),
-            ScalarFn::Ceil
+            ScalarFn::Atan
+            | ScalarFn::BitAnd
+            | ScalarFn::BitOr
+            | ScalarFn::BitXor
+            | ScalarFn::Ceil
             | ScalarFn::Cos
             | ScalarFn::Erf
             | ScalarFn::Exp
@@ -182,6 +186,8 @@ impl Proof<'_> {
             | ScalarFn::Log
             | ScalarFn::Pow
             | ScalarFn::Round
+            | ScalarFn::Shl
+            | ScalarFn::Shr
             | ScalarFn::Sign
             | ScalarFn::Sin
             | ScalarFn::Sqrt

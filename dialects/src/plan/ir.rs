@@ -65,6 +65,9 @@ impl Plan {
                 cx.build(Parts { name: "plan.launch", attrs: &attrs, ..parts })
             }
             Action::Copy { .. } => cx.build(Parts { name: "plan.copy", ..parts }),
+            Action::Bind { symbol, .. } => {
+                cx.build(Parts { name: "plan.bind", attrs: &[("symbol", cx.str(symbol))], ..parts })
+            }
         }
     }
 
@@ -110,6 +113,7 @@ fn read_entry(op: Operation, kernels: &HashMap<String, usize>) -> Result<Entry> 
         let buffers = buffers.ok_or_else(|| Error::defect("a plan uses a value that is no buffer"))?;
         let action = match (op.name().as_str(), buffers.as_slice()) {
             ("plan.copy", &[from, to]) => Action::Copy { from, to },
+            ("plan.bind", &[buffer]) => Action::Bind { symbol: text(op, "symbol")?, buffer },
             ("plan.launch", _) => {
                 let symbol = op.attr("kernel").and_then(Attr::as_symbol).unwrap_or_default();
                 let unknown = || Error::user("E0104", format!("the plan launches `{symbol}`, which is not there"));

@@ -46,6 +46,11 @@ pub enum Action {
         from: usize,
         to: usize,
     },
+    /// Gives a data-dependent symbol the first i64 of a buffer.
+    Bind {
+        symbol: String,
+        buffer: usize,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +66,7 @@ impl Step {
         match &self.action {
             Action::Launch { buffers, .. } => buffers.clone(),
             Action::Copy { from, to } => vec![*from, *to],
+            Action::Bind { buffer, .. } => vec![*buffer],
         }
     }
 }

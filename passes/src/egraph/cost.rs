@@ -182,13 +182,14 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
 fn weight(f: ScalarFn) -> f64 {
     match f {
         ScalarFn::Exp | ScalarFn::Log | ScalarFn::Sin | ScalarFn::Cos => 12.0,
-        ScalarFn::Tanh | ScalarFn::Erf => 16.0,
+        ScalarFn::Tanh | ScalarFn::Erf | ScalarFn::Atan => 16.0,
         ScalarFn::Pow | ScalarFn::Rem => 40.0,
         ScalarFn::Div | ScalarFn::Sqrt => 4.0,
         ScalarFn::Abs | ScalarFn::Add | ScalarFn::And | ScalarFn::Ceil | ScalarFn::Eq | ScalarFn::Floor => 1.0,
         ScalarFn::IsNan | ScalarFn::Le | ScalarFn::Lt | ScalarFn::Max | ScalarFn::Min | ScalarFn::Mul => 1.0,
         ScalarFn::Neg | ScalarFn::Not | ScalarFn::Or | ScalarFn::Round | ScalarFn::Select | ScalarFn::Sign => 1.0,
         ScalarFn::Sub | ScalarFn::Xor => 1.0,
+        ScalarFn::BitAnd | ScalarFn::BitOr | ScalarFn::BitXor | ScalarFn::Shl | ScalarFn::Shr => 1.0,
     }
 }
 

@@ -167,7 +167,9 @@ pub fn map(f: ScalarFn, args: &[Range], same: bool, operand: DType, result: DTyp
         ScalarFn::Not => Range::new(1.0 - a.hi, 1.0 - a.lo),
         ScalarFn::And => Range::new(a.lo.min(b.lo), a.hi.min(b.hi)),
         ScalarFn::Or => Range::new(a.lo.max(b.lo), a.hi.max(b.hi)),
+        ScalarFn::Atan => Range { lo: -2.0, hi: 2.0, nan },
         ScalarFn::Xor | ScalarFn::Pow | ScalarFn::Rem | ScalarFn::Log => any,
+        ScalarFn::BitAnd | ScalarFn::BitOr | ScalarFn::BitXor | ScalarFn::Shl | ScalarFn::Shr => any,
     }
 }
 

@@ -134,12 +134,14 @@ fn reduced(k: &Kernel, arg: usize) -> BTreeSet<usize> {
 fn weight(f: ScalarFn) -> f64 {
     match f {
         ScalarFn::Exp | ScalarFn::Log | ScalarFn::Tanh | ScalarFn::Erf | ScalarFn::Sin | ScalarFn::Cos => 16.0,
+        ScalarFn::Atan => 16.0,
         ScalarFn::Pow => 32.0,
         ScalarFn::Div | ScalarFn::Sqrt | ScalarFn::Rem => 4.0,
         ScalarFn::Abs | ScalarFn::Add | ScalarFn::And | ScalarFn::Ceil | ScalarFn::Eq | ScalarFn::Floor => 1.0,
         ScalarFn::IsNan | ScalarFn::Le | ScalarFn::Lt | ScalarFn::Max | ScalarFn::Min | ScalarFn::Mul => 1.0,
         ScalarFn::Neg | ScalarFn::Not | ScalarFn::Or | ScalarFn::Round | ScalarFn::Select => 1.0,
         ScalarFn::Sign | ScalarFn::Sub | ScalarFn::Xor => 1.0,
+        ScalarFn::BitAnd | ScalarFn::BitOr | ScalarFn::BitXor | ScalarFn::Shl | ScalarFn::Shr => 1.0,
     }
 }
 

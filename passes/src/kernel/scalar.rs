@@ -190,12 +190,16 @@ fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         ScalarFn::Tanh => math::tanh(asm, x),
         ScalarFn::Erf if double => math64::erf(asm, x),
         ScalarFn::Erf => math::erf(asm, x),
+        ScalarFn::Atan => in_double(asm, args, t, |asm, x| math64::atan(asm, x[0])),
         ScalarFn::Log => in_double(asm, args, t, |asm, x| math64::log(asm, x[0])),
         ScalarFn::Sin => in_double(asm, args, t, |asm, x| math64::sine(asm, x[0], 0, !double)),
         ScalarFn::Cos => in_double(asm, args, t, |asm, x| math64::sine(asm, x[0], 1, !double)),
         ScalarFn::Pow => in_double(asm, args, t, |asm, x| math64::pow(asm, x[0], x[1])),
         ScalarFn::Rem => in_double(asm, args, t, |asm, x| remainder(asm, x[0], x[1])),
         ScalarFn::And | ScalarFn::Or | ScalarFn::Xor | ScalarFn::Not => unreachable!("bool only"),
+        ScalarFn::BitAnd | ScalarFn::BitOr | ScalarFn::BitXor | ScalarFn::Shl | ScalarFn::Shr => {
+            unreachable!("integers only")
+        }
     }
 }
 
@@ -292,9 +296,10 @@ fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         ScalarFn::Eq => asm.cmpi("eq", x, args[1]),
         ScalarFn::Le => asm.cmpi(pick("sle", "ule"), x, args[1]),
         ScalarFn::Lt => asm.cmpi(pick("slt", "ult"), x, args[1]),
-        ScalarFn::And => asm.bin("arith.andi", x, args[1]),
-        ScalarFn::Or => asm.bin("arith.ori", x, args[1]),
-        ScalarFn::Xor => asm.bin("arith.xori", x, args[1]),
+        ScalarFn::And | ScalarFn::BitAnd => asm.bin("arith.andi", x, args[1]),
+        ScalarFn::Or | ScalarFn::BitOr => asm.bin("arith.ori", x, args[1]),
+        ScalarFn::Xor | ScalarFn::BitXor => asm.bin("arith.xori", x, args[1]),
+        ScalarFn::Shl | ScalarFn::Shr => shift(asm, f == ScalarFn::Shl, x, args[1], t),
         ScalarFn::Not => {
             let one = asm.int(1, x.ty);
             asm.bin("arith.xori", x, one)
@@ -316,7 +321,8 @@ fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         ScalarFn::Div => divide(asm, x, args[1], unsigned).0,
         ScalarFn::Rem => divide(asm, x, args[1], unsigned).1,
         ScalarFn::Pow => integer_power(asm, x, args[1], unsigned),
-        ScalarFn::Ceil
+        ScalarFn::Atan
+        | ScalarFn::Ceil
         | ScalarFn::Floor
         | ScalarFn::Round
         | ScalarFn::Sqrt
@@ -327,6 +333,22 @@ fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         | ScalarFn::Tanh
         | ScalarFn::Erf
         | ScalarFn::IsNan => unreachable!("floats only"),
+    }
+}
+
+/// Machines disagree on amounts outside of the width, so none of those reaches an instruction.
+fn shift(asm: &mut Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
+    let width = i64::from(t.bits());
+    let (zero, most, limit) = (asm.zero(x.ty), asm.int(width - 1, x.ty), asm.int(width, x.ty));
+    // As unsigned numbers, negative amounts are large.
+    let inside = asm.cmpi("ult", amount, limit);
+    let amount = asm.select(inside, amount, most);
+    match (left, t.is_signed_int()) {
+        (false, true) => asm.bin("arith.shrsi", x, amount),
+        (left, _) => {
+            let y = asm.bin(if left { "arith.shli" } else { "arith.shrui" }, x, amount);
+            asm.select(inside, y, zero)
+        }
     }
 }
 

@@ -235,7 +235,8 @@ pub fn heavy(def: &KernelDef, point: &[bool]) -> Vec<bool> {
 fn costs_much(f: ScalarFn) -> bool {
     use ScalarFn::*;
     match f {
-        Cos | Div | Erf | Exp | Log | Pow | Rem | Sin | Sqrt | Tanh => true,
+        Atan | Cos | Div | Erf | Exp | Log | Pow | Rem | Sin | Sqrt | Tanh => true,
+        BitAnd | BitOr | BitXor | Shl | Shr => false,
         Abs | Add | And | Ceil | Eq | Floor | IsNan | Le | Lt | Max | Min | Mul | Neg | Not | Or | Round | Select
         | Sign | Sub | Xor => false,
     }

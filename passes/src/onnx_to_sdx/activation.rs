@@ -1,148 +1,162 @@
-//! f(x) of recurrent and fused operators, by name  =>  map
+//! Elu(x)  =>  select(x < 0, alpha * (exp(x) - 1), x)
 
 use super::builder::Builder;
-use super::elementwise::sigmoid_of;
 use super::node::Node;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    /// alpha · x + beta
-    Affine,
-    /// x where x >= 0, else alpha · (exp(x) - 1)
-    Elu,
-    /// alpha · x + beta, in 0 to 1
-    HardSigmoid,
-    /// x where x >= 0, else alpha · x
-    LeakyRelu,
-    Relu,
-    /// alpha · tanh(beta · x)
-    ScaledTanh,
-    Sigmoid,
-    /// log(1 + exp(x))
-    Softplus,
-    /// x / (1 + |x|)
-    Softsign,
-    Tanh,
-    /// x where x >= alpha, else 0
-    ThresholdedRelu,
-}
+type Outputs = Result<Vec<Value>>;
 
-/// Name in lower case, and the defaults of alpha and beta where the function has them.
-type Row = (&'static str, Kind, Option<f64>, Option<f64>);
-
-/// Sorted by name.
-static FUNCTIONS: &[Row] = &[
-    ("affine", Kind::Affine, Some(1.0), Some(0.0)),
-    ("elu", Kind::Elu, Some(1.0), None),
-    ("hardsigmoid", Kind::HardSigmoid, Some(0.2), Some(0.5)),
-    ("leakyrelu", Kind::LeakyRelu, Some(0.01), None),
-    ("relu", Kind::Relu, None, None),
-    ("scaledtanh", Kind::ScaledTanh, Some(1.0), Some(1.0)),
-    ("sigmoid", Kind::Sigmoid, None, None),
-    ("softplus", Kind::Softplus, None, None),
-    ("softsign", Kind::Softsign, None, None),
-    ("tanh", Kind::Tanh, None, None),
-    ("thresholdedrelu", Kind::ThresholdedRelu, Some(1.0), None),
-];
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Activation {
-    kind: Kind,
-    alpha: f64,
-    beta: f64,
-}
-
-impl Activation {
-    /// The named function. What of `alpha` and `beta` it has, it takes from the lists, which name nothing for functions
-    /// without.
-    pub fn next(
-        node: &Node,
-        name: &str,
-        alpha: &mut dyn Iterator<Item = f64>,
-        beta: &mut dyn Iterator<Item = f64>,
-    ) -> Result<Activation> {
-        let lower = name.to_ascii_lowercase();
-        let row = FUNCTIONS.iter().find(|row| row.0 == lower);
-        let &(_, kind, a, b) = row.ok_or_else(|| {
-            let names: Vec<&str> = FUNCTIONS.iter().map(|row| row.0).collect();
-            let error = node.error("E0106", format!("has no activation `{name}`"));
-            error.help(format!("the activations are {}", names.join(", ")))
-        })?;
-        let alpha = a.map_or(0.0, |default| alpha.next().unwrap_or(default));
-        let beta = b.map_or(0.0, |default| beta.next().unwrap_or(default));
-        Ok(Activation { kind, alpha, beta })
-    }
-
-    pub fn apply(&self, b: &mut Builder, x: Value) -> Result<Value> {
-        let Activation { kind, alpha, beta } = *self;
-        match kind {
-            Kind::Affine => {
-                let scaled = b.map_const(ScalarFn::Mul, x, alpha)?;
-                b.map_const(ScalarFn::Add, scaled, beta)
-            }
-            Kind::Elu => {
-                let power = b.map1(ScalarFn::Exp, x)?;
-                let below = b.map_const(ScalarFn::Sub, power, 1.0)?;
-                let below = b.map_const(ScalarFn::Mul, below, alpha)?;
-                from(b, x, 0.0, x, below)
-            }
-            Kind::HardSigmoid => {
-                let scaled = b.map_const(ScalarFn::Mul, x, alpha)?;
-                let line = b.map_const(ScalarFn::Add, scaled, beta)?;
-                let line = b.map_const(ScalarFn::Max, line, 0.0)?;
-                b.map_const(ScalarFn::Min, line, 1.0)
-            }
-            Kind::LeakyRelu => {
-                let below = b.map_const(ScalarFn::Mul, x, alpha)?;
-                from(b, x, 0.0, x, below)
-            }
-            Kind::Relu => b.map_const(ScalarFn::Max, x, 0.0),
-            Kind::ScaledTanh => {
-                let inner = b.map_const(ScalarFn::Mul, x, beta)?;
-                let inner = b.map1(ScalarFn::Tanh, inner)?;
-                b.map_const(ScalarFn::Mul, inner, alpha)
-            }
-            Kind::Sigmoid => sigmoid_of(b, x),
-            Kind::Softplus => {
-                // max(x, 0) + log(1 + exp(-|x|)) does not overflow.
-                let size = b.map1(ScalarFn::Abs, x)?;
-                let size = b.map1(ScalarFn::Neg, size)?;
-                let power = b.map1(ScalarFn::Exp, size)?;
-                let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
-                let log = b.map1(ScalarFn::Log, sum)?;
-                let above = b.map_const(ScalarFn::Max, x, 0.0)?;
-                b.map2(ScalarFn::Add, above, log)
-            }
-            Kind::Softsign => {
-                let size = b.map1(ScalarFn::Abs, x)?;
-                let sum = b.map_const(ScalarFn::Add, size, 1.0)?;
-                b.map2(ScalarFn::Div, x, sum)
-            }
-            Kind::Tanh => b.map1(ScalarFn::Tanh, x),
-            Kind::ThresholdedRelu => {
-                let zero = b.splat(b.dtype(x), 0.0, &b.dims(x))?;
-                from(b, x, alpha, x, zero)
-            }
-        }
+fn float_input(b: &Builder, node: &Node) -> Result<Value> {
+    let x = node.input(0)?;
+    match b.dtype(x).is_float() {
+        true => Ok(x),
+        false => Err(node.error("E0107", format!("does not take {}", b.dtype(x)))),
     }
 }
 
-/// `above` where x >= threshold, else `below`; NaN is neither and stays what `above` makes of it.
-fn from(b: &mut Builder, x: Value, threshold: f64, above: Value, below: Value) -> Result<Value> {
-    let limit = b.splat(b.dtype(x), threshold, &b.dims(x))?;
-    let under = b.map2(ScalarFn::Lt, x, limit)?;
-    b.select(under, below, above)
+/// x < c
+fn below(b: &mut Builder, x: Value, c: f64) -> Result<Value> {
+    b.map_const(ScalarFn::Lt, x, c)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// x > c
+fn above(b: &mut Builder, x: Value, c: f64) -> Result<Value> {
+    let c = b.splat(b.dtype(x), c, &b.dims(x))?;
+    b.map2(ScalarFn::Lt, c, x)
+}
 
-    #[test]
-    fn names_are_sorted_and_unique() {
-        assert!(FUNCTIONS.windows(2).all(|w| w[0].0 < w[1].0));
+/// exp(x) - 1
+fn power_less_one(b: &mut Builder, x: Value) -> Result<Value> {
+    let power = b.map1(ScalarFn::Exp, x)?;
+    b.map_const(ScalarFn::Sub, power, 1.0)
+}
+
+/// max(0, x) + min(0, alpha * (exp(x / alpha) - 1))
+pub fn celu(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    let alpha = node.float_or("alpha", 1.0)?;
+    let scaled = b.map_const(ScalarFn::Div, x, alpha)?;
+    let power = power_less_one(b, scaled)?;
+    let power = b.map_const(ScalarFn::Mul, power, alpha)?;
+    let low = b.map_const(ScalarFn::Min, power, 0.0)?;
+    let high = b.map_const(ScalarFn::Max, x, 0.0)?;
+    Ok(vec![b.map2(ScalarFn::Add, high, low)?])
+}
+
+pub fn elu(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    let power = power_less_one(b, x)?;
+    let low = b.map_const(ScalarFn::Mul, power, node.float_or("alpha", 1.0)?)?;
+    let negative = below(b, x, 0.0)?;
+    Ok(vec![b.select(negative, low, x)?])
+}
+
+/// gamma * (x > 0 ? x : alpha * exp(x) - alpha); the defaults are the paper's numbers, rounded to f32.
+pub fn selu(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    let alpha = node.float_or("alpha", 1.67326319217681884765625)?;
+    let gamma = node.float_or("gamma", 1.05070102214813232421875)?;
+    let power = power_less_one(b, x)?;
+    let low = b.map_const(ScalarFn::Mul, power, alpha)?;
+    let positive = above(b, x, 0.0)?;
+    let y = b.select(positive, x, low)?;
+    Ok(vec![b.map_const(ScalarFn::Mul, y, gamma)?])
+}
+
+/// max(0, min(1, alpha * x + beta))
+fn hard_sigmoid_of(b: &mut Builder, x: Value, alpha: f64, beta: f64) -> Result<Value> {
+    let scaled = b.map_const(ScalarFn::Mul, x, alpha)?;
+    let shifted = b.map_const(ScalarFn::Add, scaled, beta)?;
+    let high = b.map_const(ScalarFn::Min, shifted, 1.0)?;
+    b.map_const(ScalarFn::Max, high, 0.0)
+}
+
+pub fn hard_sigmoid(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    Ok(vec![hard_sigmoid_of(b, x, node.float_or("alpha", 0.2)?, node.float_or("beta", 0.5)?)?])
+}
+
+pub fn hard_swish(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    let gate = hard_sigmoid_of(b, x, 1.0 / 6.0, 0.5)?;
+    Ok(vec![b.map2(ScalarFn::Mul, x, gate)?])
+}
+
+/// log(1 + exp(x)), written so that no exponent overflows: max(x, 0) + log(1 + exp(-|x|))
+fn softplus_of(b: &mut Builder, x: Value) -> Result<Value> {
+    let size = b.map1(ScalarFn::Abs, x)?;
+    let size = b.map1(ScalarFn::Neg, size)?;
+    let power = b.map1(ScalarFn::Exp, size)?;
+    let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
+    let log = b.map1(ScalarFn::Log, sum)?;
+    let high = b.map_const(ScalarFn::Max, x, 0.0)?;
+    b.map2(ScalarFn::Add, high, log)
+}
+
+pub fn softplus(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    Ok(vec![softplus_of(b, x)?])
+}
+
+/// x * tanh(softplus(x))
+pub fn mish(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    let soft = softplus_of(b, x)?;
+    let gate = b.map1(ScalarFn::Tanh, soft)?;
+    Ok(vec![b.map2(ScalarFn::Mul, x, gate)?])
+}
+
+/// x / (1 + exp(-alpha * x))
+pub fn swish(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    let scaled = b.map_const(ScalarFn::Mul, x, -node.float_or("alpha", 1.0)?)?;
+    let power = b.map1(ScalarFn::Exp, scaled)?;
+    let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
+    Ok(vec![b.map2(ScalarFn::Div, x, sum)?])
+}
+
+/// x / (1 + |x|)
+pub fn softsign(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    let size = b.map1(ScalarFn::Abs, x)?;
+    let sum = b.map_const(ScalarFn::Add, size, 1.0)?;
+    Ok(vec![b.map2(ScalarFn::Div, x, sum)?])
+}
+
+pub fn thresholded_relu(b: &mut Builder, node: &Node) -> Outputs {
+    let x = float_input(b, node)?;
+    let passes = above(b, x, node.float_or("alpha", 1.0)?)?;
+    let zero = b.splat(b.dtype(x), 0.0, &b.dims(x))?;
+    Ok(vec![b.select(passes, x, zero)?])
+}
+
+/// x < 0 ? slope * x : x; the slope broadcasts to x, never x to the slope.
+pub fn prelu(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, slope) = (node.input(0)?, node.input(1)?);
+    ScalarFn::Mul.result(&[b.dtype(x), b.dtype(slope)]).map_err(|reason| node.error("E0107", reason))?;
+    let scaled = b.map2(ScalarFn::Mul, x, slope)?;
+    if b.rank(scaled) != b.rank(x) {
+        return Err(node.error("E0201", format!("the slope {} does not broadcast to {}", b.ty(slope), b.ty(x))));
     }
+    let negative = below(b, x, 0.0)?;
+    Ok(vec![b.select(negative, scaled, x)?])
+}
+
+/// x < -lambd: x + bias; x > lambd: x - bias; else 0. Integers are compared as f64, which holds the bound's fraction.
+pub fn shrink(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let dtype = b.dtype(x);
+    if !dtype.is_float() && !dtype.is_int() {
+        return Err(node.error("E0107", format!("does not take {dtype}")));
+    }
+    let wide = if dtype.is_float() { x } else { b.convert(x, sardonyx_runtime::DType::F64)? };
+    let (lambda, bias) = (node.float_or("lambd", 0.5)?, node.float_or("bias", 0.0)?);
+    let (low, high) = (below(b, wide, -lambda)?, above(b, wide, lambda)?);
+    let (raised, lowered) = (b.map_const(ScalarFn::Add, wide, bias)?, b.map_const(ScalarFn::Sub, wide, bias)?);
+    let zero = b.splat(b.dtype(wide), 0.0, &b.dims(wide))?;
+    let rest = b.select(high, lowered, zero)?;
+    let y = b.select(low, raised, rest)?;
+    Ok(vec![b.convert(y, dtype)?])
 }

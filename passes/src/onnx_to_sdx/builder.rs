@@ -382,7 +382,8 @@ impl Builder {
         }
     }
 
-    fn add_check(&mut self, left: Dim, right: Dim) {
+    /// An equation that every call must satisfy; with symbols from data, as soon as these are known.
+    pub fn add_check(&mut self, left: Dim, right: Dim) {
         let check = Equality { left, right, why: self.origin.clone() };
         if !self.graph.checks.iter().any(|c| (&c.left, &c.right) == (&check.left, &check.right)) {
             self.graph.checks.push(check);

@@ -1,9 +1,9 @@
 //! com.microsoft EmbedLayerNormalization, BiasAdd, QuickGelu, FusedMatMul, …  =>  gather, map, reduce, contract
 
-use super::activation::Activation;
 use super::builder::Builder;
 use super::elementwise::{gelu_of, sigmoid_of};
 use super::linear::{gemm, matmul_of};
+use super::named_activation::Activation;
 use super::node::Node;
 use super::reduction::{normalise, softmax_over};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};

@@ -2,8 +2,8 @@
 
 use super::bounds::require_inside;
 use super::builder::Builder;
+use super::dynamic::{self, Bounds};
 use super::node::Node;
-use super::shape::axes;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Result};
@@ -95,7 +95,7 @@ pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
 
 /// An index with negative values counted from the end; `valid` gathers whether all are in range that the call does not
 /// check.
-fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<Value>) -> Result<Value> {
+pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<Value>) -> Result<Value> {
     if require_inside(b, index, extent)? {
         return Ok(index);
     }
@@ -170,18 +170,17 @@ pub fn slice(b: &mut Builder, node: &Node) -> Outputs {
         (constants(node.ints("starts")?), constants(node.ints("ends")?), node.ints("axes")?, None)
     } else {
         let known = |i: usize| node.optional(i).and_then(|v| b.contents(v)).map(<[Dim]>::to_vec);
-        let axes_given = match node.optional(3) {
-            Some(_) => axes(b, node, 3, 10)?,
-            None => None,
-        };
-        let steps = match node.optional(4) {
-            Some(v) => Some(b.constants(v).ok_or_else(|| node.error("E0203", "the steps are not constant"))?),
-            None => None,
-        };
-        (known(1), known(2), axes_given, steps)
+        let open = |i: usize| node.optional(i).is_some_and(|v| b.constants(v).is_none());
+        if known(1).is_none() || known(2).is_none() || open(3) || open(4) {
+            let (starts, ends) = (node.input(1)?, node.input(2)?);
+            let bounds = Bounds { starts, ends, axes: node.optional(3), steps: node.optional(4) };
+            return Ok(vec![dynamic::slice(b, node, x, &bounds)?]);
+        }
+        let constants = |i: usize| node.optional(i).and_then(|v| b.constants(v));
+        (known(1), known(2), constants(3), constants(4))
     };
     let (Some(starts), Some(ends)) = (starts, ends) else {
-        return Err(node.error("E0203", "a slice whose ends depend on data is not supported"));
+        return Err(node.error("E0106", "starts and ends are missing"));
     };
     let axes = axes_given.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);

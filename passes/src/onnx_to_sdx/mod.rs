@@ -2,23 +2,40 @@
 
 mod activation;
 mod attention;
+mod bits;
 mod bounds;
 mod builder;
+mod cast;
 mod contrib;
 mod contrib_attention;
+mod coordinates;
+mod cumulative;
+mod determinant;
+mod dynamic;
+mod einsum;
 mod elementwise;
+mod generate;
 mod heads;
 mod indexing;
 mod linear;
 mod linear_attention;
+mod loss;
+mod named_activation;
 mod node;
 mod quantized;
+mod random;
+mod ranking;
 mod recurrence;
 mod recurrent;
+mod reduce_axes;
 mod reduction;
 mod rotary;
+mod scatter;
 mod shape;
+mod signal;
 mod table;
+mod training;
+mod trigonometry;
 
 pub use table::{OPERATORS, Operator};
 
@@ -28,6 +45,7 @@ use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{self, Graph, Op, Value};
 use sardonyx_runtime::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
+use table::Lowering;
 
 /// Lowers every function of the module that holds ONNX nodes.
 pub fn run(module: Operation) -> Result<()> {
@@ -122,7 +140,13 @@ fn lower_function(function: Operation) -> Result<Graph> {
 fn lower_node(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let operator =
         table::find(node).map_err(|wanted| node.error("E0101", format!("unsupported operator `{wanted}`")))?;
-    let outputs = (operator.lower)(b, node).map_err(|e| e.node(&node.name))?;
+    let outputs = match operator.lowering {
+        Lowering::Code(lower) => lower(b, node),
+        Lowering::Map(f) => elementwise::map(b, node, f, false),
+        Lowering::Swapped(f) => elementwise::map(b, node, f, true),
+        Lowering::Fold(f) => elementwise::fold(b, node, f),
+    };
+    let outputs = outputs.map_err(|e| e.node(&node.name))?;
     match outputs.len() >= node.n_outputs {
         true => Ok(outputs),
         false => Err(node

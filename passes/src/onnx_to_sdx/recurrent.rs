@@ -2,9 +2,9 @@
 //!
 //! x[s,b,i] · w[g*h,i] → all[s,b,g*h]; per step: all[t] + state[b,h] · r[g*h,h] → gates
 
-use super::activation::Activation;
 use super::builder::Builder;
 use super::heads::iota;
+use super::named_activation::Activation;
 use super::node::Node;
 use super::quantized::{Weights, dequantized_product};
 use super::recurrence::{concat, element, recur};

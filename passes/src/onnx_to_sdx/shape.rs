@@ -1,6 +1,7 @@
 //! Reshape, Expand, Shape, …  =>  reshape, transpose, broadcast, dims
 
 use super::builder::Builder;
+use super::dynamic;
 use super::node::Node;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
@@ -25,8 +26,11 @@ pub fn size(b: &mut Builder, node: &Node) -> Outputs {
 
 pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     let (x, target) = (node.input(0)?, node.input(1)?);
-    let target = b.read_dims(target)?;
     let copy_zero = node.int_or("allowzero", 0)? == 0;
+    if b.contents(target).is_none() {
+        return Ok(vec![dynamic::reshape(b, node, x, target, copy_zero)?]);
+    }
+    let target = b.read_dims(target)?;
     let from = b.dims(x);
     let mut dims = vec![];
     let mut rest = None;
@@ -162,6 +166,9 @@ pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
 /// Broadcasts in both directions: a target dimension of 1 keeps the operand's.
 pub fn expand(b: &mut Builder, node: &Node) -> Outputs {
     let (x, target) = (node.input(0)?, node.input(1)?);
+    if b.contents(target).is_none() {
+        return Ok(vec![dynamic::expand(b, node, x, target)?]);
+    }
     let target = b.read_dims(target)?;
     let from = b.dims(x);
     let rank = from.len().max(target.len());
@@ -199,10 +206,13 @@ pub fn range(b: &mut Builder, node: &Node) -> Outputs {
     let dtype = b.dtype(start);
     let known = |v: Value| b.contents(v).and_then(|c| c.first().cloned());
     let (Some(from), Some(to), Some(step)) = (known(start), known(limit), known(delta)) else {
-        return Err(node.error("E0203", format!("a range of {dtype} whose ends depend on data is not supported")));
+        return Ok(vec![dynamic::range(b, [start, limit, delta])?]);
     };
-    let step = step.as_const().filter(|s| *s != 0);
-    let step = step.ok_or_else(|| node.error("E0203", "a range needs a constant step other than 0"))?;
+    let step = match step.as_const() {
+        Some(0) => return Err(node.error("E0106", "a range needs a step other than 0")),
+        Some(step) => step,
+        None => return Ok(vec![dynamic::range(b, [start, limit, delta])?]),
+    };
     let span = if step > 0 { to - from.clone() } else { from.clone() - to };
     let count = span.ceildiv(&Dim::constant(step.unsigned_abs().min(i64::MAX as u64) as i64));
     let lo = |s: &str| b.graph.symbol_lo(s);

@@ -4,12 +4,26 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{attention as a, contrib as c, contrib_attention as ca, elementwise as e, indexing as i, linear as l};
-use super::{linear_attention as la, recurrent as rn, reduction as r, rotary as ro, shape as s};
+use super::{activation, cumulative, determinant, einsum, generate, loss, random, ranking, scatter, signal, training};
+use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
+use super::{bits as b, cast as c, trigonometry as t};
+use super::{contrib, contrib_attention, linear_attention, recurrent, rotary};
+use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
 pub type Lower = fn(&mut Builder, &Node) -> Result<Vec<Value>>;
+
+#[derive(Clone, Copy)]
+pub enum Lowering {
+    Code(Lower),
+    /// One scalar function of the operands, broadcast.
+    Map(ScalarFn),
+    /// A scalar function of two, in the other order.
+    Swapped(ScalarFn),
+    /// A scalar function of two, over any number of operands.
+    Fold(ScalarFn),
+}
 
 pub struct Operator {
     /// Empty for ai.onnx.
@@ -17,73 +31,136 @@ pub struct Operator {
     pub name: &'static str,
     /// First and last opset version whose meaning the lowering has.
     pub opsets: (i64, i64),
-    pub lower: Lower,
+    pub lowering: Lowering,
 }
 
 const fn onnx(name: &'static str, first: i64, lower: Lower) -> Operator {
-    Operator { domain: "", name, opsets: (first, 28), lower }
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Code(lower) }
+}
+
+const fn map(name: &'static str, first: i64, f: ScalarFn) -> Operator {
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Map(f) }
+}
+
+const fn swapped(name: &'static str, first: i64, f: ScalarFn) -> Operator {
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Swapped(f) }
+}
+
+const fn fold(name: &'static str, first: i64, f: ScalarFn) -> Operator {
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Fold(f) }
+}
+
+const fn training(name: &'static str, lower: Lower) -> Operator {
+    Operator { domain: "ai.onnx.preview.training", name, opsets: (1, 1), lowering: Lowering::Code(lower) }
 }
 
 const fn preview(name: &'static str, lower: Lower) -> Operator {
-    Operator { domain: "ai.onnx.preview", name, opsets: (1, 1), lower }
+    Operator { domain: "ai.onnx.preview", name, opsets: (1, 1), lowering: Lowering::Code(lower) }
 }
 
 const fn microsoft(name: &'static str, lower: Lower) -> Operator {
-    Operator { domain: "com.microsoft", name, opsets: (1, 1), lower }
+    Operator { domain: "com.microsoft", name, opsets: (1, 1), lowering: Lowering::Code(lower) }
 }
 
 pub static OPERATORS: &[Operator] = &[
-    onnx("Abs", 7, e::unary),
-    onnx("Add", 7, e::binary),
-    onnx("And", 7, e::binary),
+    map("Abs", 7, ScalarFn::Abs),
+    onnx("Acos", 7, t::acos),
+    onnx("Acosh", 9, t::acosh),
+    map("Add", 7, ScalarFn::Add),
+    map("And", 7, ScalarFn::And),
+    onnx("ArgMax", 7, ranking::arg_extreme),
+    onnx("ArgMin", 7, ranking::arg_extreme),
+    onnx("Asin", 7, t::asin),
+    onnx("Asinh", 9, t::asinh),
+    map("Atan", 7, ScalarFn::Atan),
+    onnx("Atanh", 9, t::atanh),
     onnx("Attention", 23, a::attention),
-    onnx("Cast", 7, e::cast),
-    onnx("CausalConvWithState", 27, la::causal_conv_with_state),
-    onnx("Ceil", 7, e::unary),
+    onnx("Bernoulli", 15, random::bernoulli),
+    onnx("BitShift", 11, b::bit_shift),
+    map("BitwiseAnd", 18, ScalarFn::BitAnd),
+    onnx("BitwiseNot", 18, b::bitwise_not),
+    map("BitwiseOr", 18, ScalarFn::BitOr),
+    map("BitwiseXor", 18, ScalarFn::BitXor),
+    onnx("BlackmanWindow", 17, signal::window),
+    onnx("Cast", 7, c::cast),
+    onnx("CastLike", 15, c::cast_like),
+    onnx("CausalConvWithState", 27, linear_attention::causal_conv_with_state),
+    map("Ceil", 7, ScalarFn::Ceil),
+    onnx("Celu", 12, activation::celu),
     onnx("Clip", 7, e::clip),
     onnx("Concat", 7, s::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
     onnx("Conv", 7, l::conv),
-    onnx("Cos", 7, e::unary),
-    onnx("Div", 7, e::binary),
-    onnx("Dropout", 7, e::identity),
-    onnx("Equal", 7, e::binary),
-    onnx("Erf", 9, e::unary),
-    onnx("Exp", 7, e::unary),
+    map("Cos", 7, ScalarFn::Cos),
+    onnx("Cosh", 9, t::cosh),
+    onnx("CumProd", 26, cumulative::cumulate),
+    onnx("CumSum", 11, cumulative::cumulate),
+    onnx("DFT", 17, signal::dft),
+    onnx("Det", 11, determinant::determinant),
+    map("Div", 7, ScalarFn::Div),
+    onnx("Dropout", 7, random::dropout),
+    onnx("Einsum", 12, einsum::einsum),
+    onnx("Elu", 7, activation::elu),
+    map("Equal", 7, ScalarFn::Eq),
+    map("Erf", 9, ScalarFn::Erf),
+    map("Exp", 7, ScalarFn::Exp),
     onnx("Expand", 8, s::expand),
+    onnx("EyeLike", 9, generate::eye_like),
     onnx("Flatten", 7, s::flatten),
-    onnx("Floor", 7, e::unary),
-    onnx("GRU", 7, rn::recurrent),
+    map("Floor", 7, ScalarFn::Floor),
+    onnx("GRU", 7, recurrent::recurrent),
     onnx("Gather", 7, i::gather),
+    onnx("GatherElements", 11, scatter::gather_elements),
     onnx("GatherND", 11, i::gather_nd),
     onnx("Gelu", 20, e::gelu),
     onnx("Gemm", 7, l::gemm),
-    onnx("Greater", 7, e::binary),
-    onnx("GreaterOrEqual", 12, e::binary),
+    swapped("Greater", 7, ScalarFn::Lt),
+    swapped("GreaterOrEqual", 12, ScalarFn::Le),
+    onnx("HammingWindow", 17, signal::window),
+    onnx("HannWindow", 17, signal::window),
+    onnx("HardSigmoid", 7, activation::hard_sigmoid),
+    onnx("HardSwish", 14, activation::hard_swish),
+    onnx("Hardmax", 7, ranking::hardmax),
     onnx("Identity", 7, e::identity),
-    onnx("IsNaN", 9, e::unary),
-    onnx("LSTM", 7, rn::recurrent),
+    onnx("IsInf", 10, e::is_inf),
+    map("IsNaN", 9, ScalarFn::IsNan),
+    onnx("LSTM", 7, recurrent::recurrent),
     onnx("LayerNormalization", 17, r::layer_normalization),
     onnx("LeakyRelu", 7, e::leaky_relu),
-    onnx("Less", 7, e::binary),
-    onnx("LessOrEqual", 12, e::binary),
-    onnx("LinearAttention", 27, la::linear_attention),
-    onnx("Log", 7, e::unary),
+    map("Less", 7, ScalarFn::Lt),
+    map("LessOrEqual", 12, ScalarFn::Le),
+    onnx("LinearAttention", 27, linear_attention::linear_attention),
+    map("Log", 7, ScalarFn::Log),
     onnx("LogSoftmax", 7, r::softmax),
+    onnx("LpNormalization", 7, r::lp_normalization),
     onnx("MatMul", 7, l::matmul),
-    onnx("Max", 8, e::variadic),
-    onnx("Mean", 8, e::variadic),
-    onnx("Min", 8, e::variadic),
-    onnx("Mul", 7, e::binary),
-    onnx("Neg", 7, e::unary),
-    onnx("Not", 7, e::unary),
-    onnx("Or", 7, e::binary),
+    fold("Max", 7, ScalarFn::Max),
+    onnx("Mean", 7, e::mean),
+    onnx("MelWeightMatrix", 17, signal::mel_weight_matrix),
+    fold("Min", 7, ScalarFn::Min),
+    onnx("Mish", 18, activation::mish),
+    onnx("Mod", 10, b::modulo),
+    map("Mul", 7, ScalarFn::Mul),
+    onnx("Multinomial", 7, random::multinomial),
+    map("Neg", 7, ScalarFn::Neg),
+    onnx("NegativeLogLikelihoodLoss", 12, loss::negative_log_likelihood),
+    map("Not", 7, ScalarFn::Not),
+    onnx("OneHot", 9, generate::one_hot),
+    map("Or", 7, ScalarFn::Or),
+    onnx("PRelu", 7, activation::prelu),
     onnx("Pow", 7, e::pow),
     onnx("RMSNormalization", 23, r::layer_normalization),
-    onnx("RNN", 7, rn::recurrent),
+    onnx("RNN", 7, recurrent::recurrent),
+    onnx("RandomNormal", 7, random::random),
+    onnx("RandomNormalLike", 7, random::random),
+    onnx("RandomUniform", 7, random::random),
+    onnx("RandomUniformLike", 7, random::random),
     onnx("Range", 11, s::range),
     onnx("Reciprocal", 7, e::reciprocal),
+    onnx("ReduceL1", 7, r::reduce),
     onnx("ReduceL2", 7, r::reduce),
+    onnx("ReduceLogSum", 7, r::reduce),
+    onnx("ReduceLogSumExp", 7, r::reduce),
     onnx("ReduceMax", 7, r::reduce),
     onnx("ReduceMean", 7, r::reduce),
     onnx("ReduceMin", 7, r::reduce),
@@ -92,49 +169,70 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ReduceSumSquare", 7, r::reduce),
     onnx("Relu", 7, e::relu),
     onnx("Reshape", 7, s::reshape),
-    onnx("RotaryEmbedding", 23, ro::rotary_embedding),
-    onnx("Round", 11, e::unary),
+    onnx("ReverseSequence", 10, generate::reverse_sequence),
+    onnx("RotaryEmbedding", 23, rotary::rotary_embedding),
+    map("Round", 11, ScalarFn::Round),
+    onnx("STFT", 17, signal::stft),
+    onnx("Scatter", 9, scatter::scatter_elements),
+    onnx("ScatterElements", 11, scatter::scatter_elements),
+    onnx("ScatterND", 11, scatter::scatter_nd),
+    onnx("Selu", 7, activation::selu),
     onnx("Shape", 7, s::shape),
+    onnx("Shrink", 9, activation::shrink),
     onnx("Sigmoid", 7, e::sigmoid),
-    onnx("Sign", 9, e::unary),
+    map("Sign", 9, ScalarFn::Sign),
     // Written by ONNX Runtime's optimiser under the plain domain.
     onnx("SimplifiedLayerNormalization", 1, r::layer_normalization),
-    onnx("Sin", 7, e::unary),
+    map("Sin", 7, ScalarFn::Sin),
+    onnx("Sinh", 9, t::sinh),
     onnx("Size", 7, s::size),
     onnx("Slice", 7, i::slice),
     onnx("Softmax", 7, r::softmax),
+    onnx("SoftmaxCrossEntropyLoss", 12, loss::cross_entropy),
+    onnx("Softplus", 7, activation::softplus),
+    onnx("Softsign", 7, activation::softsign),
     onnx("Split", 7, i::split),
-    onnx("Sqrt", 7, e::unary),
+    map("Sqrt", 7, ScalarFn::Sqrt),
     onnx("Squeeze", 7, s::squeeze),
-    onnx("Sub", 7, e::binary),
-    onnx("Sum", 8, e::variadic),
-    onnx("Tanh", 7, e::unary),
+    map("Sub", 7, ScalarFn::Sub),
+    fold("Sum", 7, ScalarFn::Add),
+    onnx("Swish", 24, activation::swish),
+    onnx("Tan", 7, t::tan),
+    map("Tanh", 7, ScalarFn::Tanh),
+    onnx("TensorScatter", 24, scatter::tensor_scatter),
+    onnx("ThresholdedRelu", 10, activation::thresholded_relu),
+    onnx("Tile", 7, generate::tile),
+    onnx("TopK", 7, ranking::top_k),
     onnx("Transpose", 7, s::transpose),
+    onnx("Trilu", 14, generate::trilu),
     onnx("Unsqueeze", 7, s::unsqueeze),
     onnx("Where", 9, e::where_),
-    onnx("Xor", 7, e::binary),
+    map("Xor", 7, ScalarFn::Xor),
     preview("FlexAttention", a::flex_attention),
-    microsoft("Attention", ca::stacked_attention),
-    microsoft("BiasAdd", c::bias_add),
+    training("Adagrad", training::adagrad),
+    training("Adam", training::adam),
+    training("Momentum", training::momentum),
+    microsoft("Attention", contrib_attention::stacked_attention),
+    microsoft("BiasAdd", contrib::bias_add),
     microsoft("BiasGelu", e::bias_gelu),
-    microsoft("BiasSoftmax", c::bias_softmax),
-    microsoft("BiasSplitGelu", c::bias_split_gelu),
-    microsoft("DynamicQuantizeLSTM", rn::quantized_lstm),
-    microsoft("EmbedLayerNormalization", c::embed_layer_normalization),
+    microsoft("BiasSoftmax", contrib::bias_softmax),
+    microsoft("BiasSplitGelu", contrib::bias_split_gelu),
+    microsoft("DynamicQuantizeLSTM", recurrent::quantized_lstm),
+    microsoft("EmbedLayerNormalization", contrib::embed_layer_normalization),
     microsoft("FastGelu", e::bias_gelu),
-    microsoft("FusedGemm", c::fused_gemm),
-    microsoft("FusedMatMul", c::fused_matmul),
+    microsoft("FusedGemm", contrib::fused_gemm),
+    microsoft("FusedMatMul", contrib::fused_matmul),
     microsoft("Gelu", e::bias_gelu),
-    microsoft("GemmFastGelu", c::gemm_fast_gelu),
-    microsoft("GroupQueryAttention", ca::group_query_attention),
-    microsoft("MultiHeadAttention", ca::multi_head_attention),
-    microsoft("PackedAttention", ca::packed_attention),
-    microsoft("QAttention", ca::quantized_attention),
-    microsoft("QuickGelu", c::quick_gelu),
-    microsoft("RotaryEmbedding", ro::microsoft_rotary_embedding),
+    microsoft("GemmFastGelu", contrib::gemm_fast_gelu),
+    microsoft("GroupQueryAttention", contrib_attention::group_query_attention),
+    microsoft("MultiHeadAttention", contrib_attention::multi_head_attention),
+    microsoft("PackedAttention", contrib_attention::packed_attention),
+    microsoft("QAttention", contrib_attention::quantized_attention),
+    microsoft("QuickGelu", contrib::quick_gelu),
+    microsoft("RotaryEmbedding", rotary::microsoft_rotary_embedding),
     microsoft("SkipLayerNormalization", r::skip_layer_normalization),
     microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),
-    microsoft("TransposeMatMul", c::fused_matmul),
+    microsoft("TransposeMatMul", contrib::fused_matmul),
 ];
 
 /// The row that serves a node, or the operator's full name for the diagnostic.

@@ -139,3 +139,34 @@ plan.entry @bounded symbols ["input b 16.."] checks [] arena "" {
   plan.launch @k(%1, %2) grid "b" params []
   plan.launch @k(%2, %y) grid "b" params []
 }
+
+// -----
+
+// What lives when n gets its value keeps its place: sizes with n come last, and no earlier place grows to one.
+
+// CHECK: plan.entry @bound {{.*}} arena "64*((8*n + 63) floordiv (64)) + 64*((16*n + 63) floordiv (64)) + 128"
+// CHECK: plan.arena "8" at "0"
+// CHECK: plan.arena "8*n" at "128"
+// CHECK: plan.arena "64" at "64"
+// CHECK: plan.arena "16*n" at "64*((8*n + 63) floordiv (64)) + 128"
+plan.kernel @k {
+^bb0(%x: !flow.container<[b], f32, row_major>):
+  %0 = flow.kernel outer ["b"] inner [] (%x) : (!flow.container<[b], f32, row_major>) -> !flow.container<[b], f32, row_major> {
+    %1 = flow.load 0 ["%0"] : f32
+    flow.store %1 to 0 ["%0"] : f32
+  }
+}
+plan.entry @bound symbols ["input b 1..", "data n 0.."] checks [] arena "" {
+  %x = plan.input "x" !flow.container<[b], f32, row_major> : !plan.buffer
+  %y = plan.output "y" !flow.container<[b], f32, row_major> : !plan.buffer
+  %0 = plan.arena "8" : !plan.buffer
+  %1 = plan.arena "8*n" : !plan.buffer
+  %2 = plan.arena "64" : !plan.buffer
+  %3 = plan.arena "16*n" : !plan.buffer
+  plan.launch @k(%x, %0) grid "b" params []
+  plan.launch @k(%x, %2) grid "b" params []
+  plan.bind "n" = %0
+  plan.launch @k(%2, %1) grid "b" params []
+  plan.launch @k(%1, %3) grid "b" params []
+  plan.launch @k(%3, %y) grid "b" params []
+}

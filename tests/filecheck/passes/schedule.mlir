@@ -121,3 +121,25 @@ func.func @decode(%past: !sdx.tensor<[past, 4], f32>, %x: !sdx.tensor<[1, 4], f3
   %0 = sdx.append %past, %x axis 0 : (!sdx.tensor<[past, 4], f32>, !sdx.tensor<[1, 4], f32>) -> !sdx.tensor<[past + 1, 4], f32>
   return %x, %0 : !sdx.tensor<[1, 4], f32>, !sdx.tensor<[past + 1, 4], f32>
 }
+
+// -----
+
+// A symbol gets its value as soon as it can, and before what has its size.
+
+// CHECK-LABEL: plan.entry @bound
+// CHECK: plan.launch @{{.*}}(%[[V:.*]], %[[SUM:.*]]) grid "1"
+// CHECK: plan.bind "n" = %[[SUM]]
+// CHECK: plan.launch @{{.*}} grid "((n + 4095) floordiv (4096))" params ["n"]
+func.func @bound(%v: !flow.container<[2], i64, row_major>) -> !flow.container<[n], i64, row_major> attributes {sdx.symbols = ["data n 0.."]} {
+  %0 = flow.kernel outer [] inner ["2"] (%v) : (!flow.container<[2], i64, row_major>) -> !flow.container<[], i64, row_major> {
+    %2 = flow.load 0 ["%0"] : i64
+    %3 = flow.reduce "add" %2 : i64 -> i64
+    flow.store %3 to 0 [] : i64
+  }
+  flow.bind "n" = %0 : !flow.container<[], i64, row_major>
+  %1 = flow.kernel outer ["n"] inner [] () : () -> !flow.container<[n], i64, row_major> {
+    %2 = flow.index "%0" : i64
+    flow.store %2 to 0 ["%0"] : i64
+  }
+  return %1 : !flow.container<[n], i64, row_major>
+}

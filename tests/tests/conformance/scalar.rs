@@ -34,6 +34,7 @@ fn takes(row: &Row, t: DType) -> bool {
     match row.domain {
         Domain::Numbers => t != DType::Bool,
         Domain::Floats => t.is_float(),
+        Domain::Integers => t.is_int(),
         Domain::Bools => t == DType::Bool,
         Domain::Any => true,
     }
@@ -70,11 +71,11 @@ fn function(row: &Row, t: DType) -> Case {
 fn bound(f: ScalarFn) -> Bound {
     use ScalarFn::*;
     let (ulps, absolute) = match f {
-        Exp | Log | Tanh => (4.0, 0.0),
+        Atan | Exp | Log | Tanh => (4.0, 0.0),
         Pow => (16.0, 0.0),
         Erf | Sin | Cos => (0.0, 2f64.powi(-22)),
-        Abs | Add | And | Ceil | Div | Eq | Floor | IsNan | Le | Lt | Max | Min | Mul | Neg | Not | Or | Rem
-        | Round | Select | Sign | Sqrt | Sub | Xor => (0.0, 0.0),
+        Abs | Add | And | BitAnd | BitOr | BitXor | Shl | Shr | Ceil | Div | Eq | Floor | IsNan | Le | Lt | Max
+        | Min | Mul | Neg | Not | Or | Rem | Round | Select | Sign | Sqrt | Sub | Xor => (0.0, 0.0),
     };
     Bound::Function { ulps, absolute }
 }

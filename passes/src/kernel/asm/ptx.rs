@@ -275,6 +275,9 @@ impl Asm {
         if looks {
             (a, b) = (self.extended(a, kind == 's'), self.extended(b, kind == 's'));
         }
+        if name == "shl" {
+            b = self.extended(b, false);
+        }
         if matches!(name, "shl" | "shr") && elem.bits() == 64 && self.known_int(b).is_none() {
             b = self.ptx_cast("arith.trunci", b, Elem::I32);
         }
