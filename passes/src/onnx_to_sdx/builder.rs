@@ -2,7 +2,7 @@
 
 use sardonyx_dialects::interp::symbolic;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Equality, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Equality, Graph, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use sardonyx_runtime::dim::Atom;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 
@@ -218,6 +218,46 @@ impl Builder {
         self.add_typed(Op::Slice { starts, steps }, &[a], Some(ty))
     }
 
+    /// The windows of one axis at so many places; their offsets are a new last dimension.
+    pub fn window(&mut self, a: Value, window: WindowSpec, places: Dim) -> Result<Value> {
+        let mut ty = self.ty(a).clone();
+        ty.dims[window.axis] = places;
+        ty.dims.push(window.size.clone());
+        self.add_typed(Op::Window(window), &[a], Some(ty))
+    }
+
+    /// [.., n, ..]  =>  [.., parts, n / parts, ..]; the call must have an n that can be divided so.
+    pub fn split_axis(&mut self, a: Value, axis: usize, parts: Dim) -> Result<Value> {
+        let mut dims = self.dims(a);
+        let n = dims[axis].clone();
+        let each = n.floordiv(&parts);
+        let whole = each.clone() * parts.clone();
+        let mut a = a;
+        if whole != n {
+            if let (Some(n), Some(parts)) = (n.as_const(), parts.as_const()) {
+                return Err(self.error("E0201", format!("{n} cannot be divided evenly by {parts}")));
+            }
+            // The type then says that it can; the call checks it.
+            a = self.slice_axis(a, axis, Dim::constant(0), 1, whole.clone())?;
+            self.add_check(n, whole);
+        }
+        dims[axis] = parts;
+        dims.insert(axis + 1, each);
+        self.reshape(a, &dims)
+    }
+
+    /// Elements around those of a tensor, of one value (of rank 0); a negative count leaves elements out.
+    pub fn pad(&mut self, a: Value, value: Value, low: &[Dim], high: &[Dim]) -> Result<Value> {
+        if low.iter().chain(high).all(|n| n.is_const(0)) {
+            return Ok(a);
+        }
+        let mut ty = self.ty(a).clone();
+        for (d, (low, high)) in ty.dims.iter_mut().zip(low.iter().zip(high)) {
+            *d = d.clone() + low.clone() + high.clone();
+        }
+        self.add_typed(Op::Pad { low: low.to_vec() }, &[a, value], Some(ty))
+    }
+
     /// A vector's elements as dimensions; unknown ones become data-dependent symbols.
     pub fn read_dims(&mut self, vector: Value) -> Result<Vec<Dim>> {
         if let Some(known) = self.contents(vector) {
@@ -416,6 +456,7 @@ impl Builder {
                 Op::Dims(values) | Op::Slice { starts: values, .. } | Op::Pad { low: values } => {
                     values.iter_mut().for_each(&rewrite)
                 }
+                Op::Window(window) => rewrite(&mut window.size),
                 Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert => {}
                 Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } => {}
                 Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {}

@@ -3,13 +3,16 @@
 mod attention;
 mod bounds;
 mod builder;
+mod convolution;
 mod elementwise;
 mod indexing;
 mod linear;
 mod node;
+mod pooling;
 mod reduction;
 mod shape;
 mod table;
+mod windows;
 
 pub use table::{OPERATORS, Operator};
 

@@ -45,7 +45,7 @@ pub fn reduce(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 /// x / count, the count being an expression of the symbols.
-fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
+pub fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
     if let Some(n) = count.as_const() {
         return b.map_const(ScalarFn::Div, x, n as f64);
     }

@@ -4,7 +4,10 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
+use super::shape as s;
+use super::{
+    attention as a, convolution as v, elementwise as e, indexing as i, linear as l, pooling as p, reduction as r,
+};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
@@ -32,12 +35,14 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Add", 7, e::binary),
     onnx("And", 7, e::binary),
     onnx("Attention", 23, a::attention),
+    onnx("AveragePool", 7, p::average_pool),
     onnx("Cast", 7, e::cast),
     onnx("Ceil", 7, e::unary),
     onnx("Clip", 7, e::clip),
     onnx("Concat", 7, s::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
-    onnx("Conv", 7, l::conv),
+    onnx("Conv", 7, v::conv),
+    onnx("ConvTranspose", 7, v::conv_transpose),
     onnx("Cos", 7, e::unary),
     onnx("Div", 7, e::binary),
     onnx("Dropout", 7, e::identity),
@@ -51,6 +56,9 @@ pub static OPERATORS: &[Operator] = &[
     onnx("GatherND", 11, i::gather_nd),
     onnx("Gelu", 20, e::gelu),
     onnx("Gemm", 7, l::gemm),
+    onnx("GlobalAveragePool", 7, p::global_average_pool),
+    onnx("GlobalLpPool", 7, p::global_lp_pool),
+    onnx("GlobalMaxPool", 7, p::global_max_pool),
     onnx("Greater", 7, e::binary),
     onnx("GreaterOrEqual", 12, e::binary),
     onnx("Identity", 7, e::identity),
@@ -61,8 +69,12 @@ pub static OPERATORS: &[Operator] = &[
     onnx("LessOrEqual", 12, e::binary),
     onnx("Log", 7, e::unary),
     onnx("LogSoftmax", 7, r::softmax),
+    onnx("LpPool", 7, p::lp_pool),
     onnx("MatMul", 7, l::matmul),
     onnx("Max", 8, e::variadic),
+    onnx("MaxPool", 7, p::max_pool),
+    onnx("MaxRoiPool", 7, p::max_roi_pool),
+    onnx("MaxUnpool", 9, p::max_unpool),
     onnx("Mean", 8, e::variadic),
     onnx("Min", 8, e::variadic),
     onnx("Mul", 7, e::binary),
@@ -107,7 +119,9 @@ pub static OPERATORS: &[Operator] = &[
     microsoft("BiasGelu", e::bias_gelu),
     microsoft("EmbedLayerNormalization", a::embed_layer_normalization),
     microsoft("FastGelu", e::bias_gelu),
+    microsoft("FusedConv", v::fused_conv),
     microsoft("Gelu", e::bias_gelu),
+    microsoft("NhwcMaxPool", p::nhwc_max_pool),
     microsoft("SkipLayerNormalization", r::skip_layer_normalization),
     microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),
 ];
