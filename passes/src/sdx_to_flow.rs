@@ -365,6 +365,9 @@ impl Converter<'_> {
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
         let mut guard: Option<usize> = None;
         for (i, (low, extent)) in low.iter().zip(&from.dims).enumerate() {
+            if low.is_const(0) && *extent == node.ty.dims[i] {
+                continue;
+            }
             let at = Kernel::var(i) - low.clone();
             let here = Self::inside(&mut b, at, Some(Dim::constant(0)), Some(extent.clone()));
             guard = match (guard, here) {

@@ -228,14 +228,24 @@ impl Builder {
 
     /// [.., n, ..]  =>  [.., parts, n / parts, ..]; the call must have an n that can be divided so.
     pub fn split_axis(&mut self, a: Value, axis: usize, parts: Dim) -> Result<Value> {
+        let each = self.dims(a)[axis].floordiv(&parts);
+        self.split(a, axis, parts, each)
+    }
+
+    /// [.., n, ..]  =>  [.., n / each, each, ..]; the call must have an n that can be divided so.
+    pub fn split_inner(&mut self, a: Value, axis: usize, each: Dim) -> Result<Value> {
+        let parts = self.dims(a)[axis].floordiv(&each);
+        self.split(a, axis, parts, each)
+    }
+
+    fn split(&mut self, a: Value, axis: usize, parts: Dim, each: Dim) -> Result<Value> {
         let mut dims = self.dims(a);
         let n = dims[axis].clone();
-        let each = n.floordiv(&parts);
         let whole = each.clone() * parts.clone();
         let mut a = a;
         if whole != n {
-            if let (Some(n), Some(parts)) = (n.as_const(), parts.as_const()) {
-                return Err(self.error("E0201", format!("{n} cannot be divided evenly by {parts}")));
+            if n.as_const().is_some() && whole.as_const().is_some() {
+                return Err(self.error("E0201", format!("{n} cannot be divided evenly into {parts} times {each}")));
             }
             // The type then says that it can; the call checks it.
             a = self.slice_axis(a, axis, Dim::constant(0), 1, whole.clone())?;

@@ -1,6 +1,7 @@
 //! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
 
 mod attention;
+mod blocks;
 mod bounds;
 mod builder;
 mod convolution;
@@ -8,9 +9,13 @@ mod elementwise;
 mod indexing;
 mod linear;
 mod node;
+mod number;
+mod padding;
 mod pooling;
 mod reduction;
+mod resize;
 mod shape;
+mod statistics;
 mod table;
 mod windows;
 
