@@ -268,6 +268,13 @@ impl Builder {
         self.add_typed(Op::Pad { low: low.to_vec() }, &[a, value], Some(ty))
     }
 
+    /// So many elements of a vector, whose own length may not be known, as dimensions.
+    pub fn read_count(&mut self, vector: Value, count: usize) -> Result<Vec<Dim>> {
+        let (own, count) = (self.ty(vector).elements(), Dim::constant(count as i64));
+        self.unify(&own, &count)?;
+        self.read_dims(vector)
+    }
+
     /// A vector's elements as dimensions; unknown ones become data-dependent symbols.
     pub fn read_dims(&mut self, vector: Value) -> Result<Vec<Dim>> {
         if let Some(known) = self.contents(vector) {

@@ -64,7 +64,7 @@ pub fn biased(b: &mut Builder, node: &Node, y: Value, bias: Option<Value>) -> Re
     b.map2(ScalarFn::Add, y, bias)
 }
 
-fn groups(node: &Node) -> Result<i64> {
+pub fn groups(node: &Node) -> Result<i64> {
     let n = node.int_or("group", 1)?;
     if n < 1 { Err(node.error("E0106", format!("`group` = {n} is not positive"))) } else { Ok(n) }
 }
@@ -123,7 +123,7 @@ fn correlate(b: &mut Builder, windows: &Windows, x: Value, w: Value, letters: &s
 }
 
 /// A contraction in which letters of extent 1 are left out: one group, one channel per group.
-fn contract(b: &mut Builder, spec: &str, x: Value, w: Value) -> Result<Value> {
+pub fn contract(b: &mut Builder, spec: &str, x: Value, w: Value) -> Result<Value> {
     let (operands, result) = spec.split_once("->").unwrap_or((spec, ""));
     let (left, right) = operands.split_once(',').unwrap_or((operands, ""));
     let mut extents: Vec<(char, Dim)> = vec![];
@@ -144,7 +144,7 @@ fn contract(b: &mut Builder, spec: &str, x: Value, w: Value) -> Result<Value> {
 }
 
 /// [n, g, o, …]  =>  [n, g·o, …]
-fn merge_groups(b: &mut Builder, y: Value) -> Result<Value> {
+pub fn merge_groups(b: &mut Builder, y: Value) -> Result<Value> {
     let dims = b.dims(y);
     let mut merged = vec![dims[0].clone(), dims[1].clone() * dims[2].clone()];
     merged.extend_from_slice(&dims[3..]);

@@ -13,14 +13,14 @@ type Outputs = Result<Vec<Value>>;
 pub fn pad(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let rank = b.rank(x);
-    let counts: Vec<Dim> = match node.opset < 11 {
-        true => node.require("pads", node.ints("pads")?)?.into_iter().map(Dim::constant).collect(),
-        false => b.read_dims(node.input(1)?)?,
-    };
     let given = if node.opset < 18 { None } else { axes(b, node, 3, 18)? };
     let axes = match given {
         Some(list) => list.into_iter().map(|a| node.axis(a, rank)).collect::<Result<Vec<_>>>()?,
         None => (0..rank).collect(),
+    };
+    let counts: Vec<Dim> = match node.opset < 11 {
+        true => node.require("pads", node.ints("pads")?)?.into_iter().map(Dim::constant).collect(),
+        false => b.read_count(node.input(1)?, 2 * axes.len())?,
     };
     if counts.len() != 2 * axes.len() {
         let message = format!("{} counts do not pad {} axes at both ends", counts.len(), axes.len());
@@ -111,10 +111,7 @@ pub fn center_crop_pad(b: &mut Builder, node: &Node) -> Outputs {
         Some(list) => list.into_iter().map(|a| node.axis(a, rank)).collect::<Result<Vec<_>>>()?,
         None => (0..rank).collect(),
     };
-    let wanted = b.read_dims(shape)?;
-    if wanted.len() != axes.len() {
-        return Err(node.error("E0201", format!("{} sizes for {} axes", wanted.len(), axes.len())));
-    }
+    let wanted = b.read_count(shape, axes.len())?;
     let (mut low, mut high) = (vec![Dim::constant(0); rank], vec![Dim::constant(0); rank]);
     for (axis, wanted) in axes.into_iter().zip(wanted) {
         let more = wanted - b.dims(x)[axis].clone();

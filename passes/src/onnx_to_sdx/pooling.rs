@@ -281,10 +281,7 @@ pub fn max_unpool(b: &mut Builder, node: &Node) -> Outputs {
     let dims = [lead, planes].concat();
     let y = b.reshape(y, &dims)?;
     let Some(shape) = node.optional(2) else { return Ok(vec![y]) };
-    let wanted = b.read_dims(shape)?;
-    if wanted.len() != dims.len() {
-        return Err(node.error("E0201", format!("an output shape of {} dimensions", wanted.len())));
-    }
+    let wanted = b.read_count(shape, dims.len())?;
     // The inferred tensor stands at the begin of the given one.
     let high: Vec<Dim> = wanted.into_iter().zip(b.dims(y)).map(|(n, own)| n - own).collect();
     let zero = b.splat(b.dtype(y), 0.0, &[])?;

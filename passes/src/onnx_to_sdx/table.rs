@@ -5,7 +5,7 @@
 use super::builder::Builder;
 use super::node::Node;
 use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
-use super::{blocks, convolution, padding, pooling, resize, statistics};
+use super::{blocks, convolution, deformable, padding, pooling, regions, resize, sampling, statistics};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
@@ -31,6 +31,7 @@ const fn microsoft(name: &'static str, lower: Lower) -> Operator {
 pub static OPERATORS: &[Operator] = &[
     onnx("Abs", 7, e::unary),
     onnx("Add", 7, e::binary),
+    onnx("AffineGrid", 20, sampling::affine_grid),
     onnx("And", 7, e::binary),
     onnx("Attention", 23, a::attention),
     onnx("AveragePool", 7, pooling::average_pool),
@@ -45,6 +46,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Conv", 7, convolution::conv),
     onnx("ConvTranspose", 7, convolution::conv_transpose),
     onnx("Cos", 7, e::unary),
+    onnx("DeformConv", 19, deformable::deform_conv),
     onnx("DepthToSpace", 7, blocks::depth_to_space),
     onnx("Div", 7, e::binary),
     onnx("Dropout", 7, e::identity),
@@ -63,6 +65,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("GlobalMaxPool", 7, pooling::global_max_pool),
     onnx("Greater", 7, e::binary),
     onnx("GreaterOrEqual", 12, e::binary),
+    onnx("GridSample", 16, sampling::grid_sample),
     onnx("GroupNormalization", 18, statistics::group_normalization),
     onnx("Identity", 7, e::identity),
     onnx("InstanceNormalization", 7, statistics::instance_normalization),
@@ -102,6 +105,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Relu", 7, e::relu),
     onnx("Reshape", 7, s::reshape),
     onnx("Resize", 10, resize::resize),
+    onnx("RoiAlign", 10, regions::roi_align),
     onnx("RotaryEmbedding", 23, a::rotary_embedding),
     onnx("Round", 11, e::unary),
     onnx("Shape", 7, s::shape),
