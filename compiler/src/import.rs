@@ -3,6 +3,8 @@
 //! Small constants go into the IR, where folding sees them; everything else is a named parameter whose bytes stay in
 //! the mapped files.
 
+mod flex;
+
 use crate::onnx::{Attribute, DimSpec, Graph, Model};
 use melior::Context as MlirContext;
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
@@ -195,8 +197,8 @@ impl Importer {
             let attrs = [("value", cx.dense(tensor)?)];
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {
-            self.params.insert(name.to_string(), tensor.clone());
-            let attrs = [("name", cx.str(name))];
+            let name = self.parameter(name, tensor);
+            let attrs = [("name", cx.str(&name))];
             cx.build(Parts { name: "sdx.param", results: &results, attrs: &attrs, ..Parts::default() })?
         };
         body.push(op);
@@ -204,7 +206,33 @@ impl Importer {
         Ok(())
     }
 
+    /// Keeps a tensor under its name, or under a new one where a graph inside has the same name for something else.
+    fn parameter(&mut self, name: &str, tensor: &Tensor) -> String {
+        let mut name = name.to_string();
+        while self.params.contains_key(&name) {
+            name.push('_');
+        }
+        self.params.insert(name.clone(), tensor.clone());
+        name
+    }
+
     fn node(&mut self, body: Block, node: &crate::onnx::Node) -> Result<()> {
+        if flex::has_functions(node) {
+            return flex::import(self, body, node);
+        }
+        let operands = self.operands(body, node)?;
+        // Absent outputs at the end are not asked for; one in the middle keeps its place.
+        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+        let results = self.emit(body, node, &operands, wanted)?;
+        for (name, v) in node.outputs.iter().zip(results) {
+            if let Some(name) = name {
+                self.values.insert(name.clone(), v);
+            }
+        }
+        Ok(())
+    }
+
+    fn operands(&mut self, body: Block, node: &crate::onnx::Node) -> Result<Vec<Val>> {
         let cx = self.cx;
         let unknown = cx.parse_type("!onnx.value");
         let mut operands = vec![];
@@ -218,6 +246,12 @@ impl Importer {
                 }
             });
         }
+        Ok(operands)
+    }
+
+    /// The operation of a node, of the given operands instead of its inputs.
+    fn emit(&mut self, body: Block, node: &crate::onnx::Node, operands: &[Val], n_results: usize) -> Result<Vec<Val>> {
+        let cx = self.cx;
         let mut attributes = vec![];
         // An operator that no lowering reads is refused later, together with all others of its kind; until then what
         // its attributes hold does not matter.
@@ -237,20 +271,12 @@ impl Importer {
         if !node.domain.is_empty() {
             attrs.push(("op_domain", cx.str(&node.domain)));
         }
-        // Absent outputs at the end are not asked for; one in the middle keeps its place.
-        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
-        let results = vec![unknown; wanted];
+        let results = vec![cx.parse_type("!onnx.value"); n_results];
         let origins = [node.name.clone()];
-        let parts =
-            Parts { operands: &operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
+        let parts = Parts { operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
         let op = cx.build(Parts { name: "onnx.node", ..parts })?;
         body.push(op);
-        for (name, v) in node.outputs.iter().zip(op.results()) {
-            if let Some(name) = name {
-                self.values.insert(name.clone(), v);
-            }
-        }
-        Ok(())
+        Ok(op.results())
     }
 
     fn attribute(&self, name: &str, value: &Attribute) -> Result<Attr> {

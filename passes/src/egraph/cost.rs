@@ -90,6 +90,8 @@ impl Rates {
             Op::Slice { .. } if self.slices_in_place || s.is_constant(s.class) => 0.0,
             // Read in place by a map, a copy before a contraction.
             Op::Slice { .. } => memory(written),
+            // Its readers look into the operand.
+            Op::Window(_) => 0.0,
             Op::Transpose { .. } => memory((read + written) * FUSED),
             Op::Convert => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
             // A contraction's result is scaled as it is written.
@@ -165,7 +167,7 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
             depth > 0 && !s.same(n.args[0], id) && lies_in_memory(s, n.args[0], depth - 1)
         }
         Op::Dims(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
-        Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } => false,
+        Op::Window(_) | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } => false,
         Op::Bind { .. } | Op::Host(_) => false,
     })
 }
@@ -177,7 +179,7 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
         Op::Reshape | Op::Transpose { .. } => depth > 0 && !s.same(n.args[0], id) && is_part(s, n.args[0], depth - 1),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert => false,
         Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
-        Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => false,
+        Op::Window(_) | Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => false,
     })
 }
 

@@ -102,7 +102,7 @@ pub fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
     b.map2(ScalarFn::Div, x, n)
 }
 
-fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
+pub fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
     let count = product(axes.iter().map(|&i| &b.ty(x).dims[i]));
     let sum = b.reduce(ReduceFn::Add, x, axes, false)?;
     divide_by(b, sum, count)
@@ -182,14 +182,14 @@ fn lowest(dtype: DType) -> f64 {
 }
 
 /// What a layer normalisation leaves behind: (normalised, mean, 1 / deviation).
-struct Normalised {
-    y: Value,
-    mean: Value,
-    inverse: Value,
+pub struct Normalised {
+    pub y: Value,
+    pub mean: Value,
+    pub inverse: Value,
 }
 
 /// (x - mean) / sqrt(mean((x - mean)²) + epsilon); without centring the mean stays in.
-fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
+pub fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
     let dims = b.dims(x);
     let average = mean(b, x, axes)?;
     let centred = match centre {
@@ -213,7 +213,10 @@ fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centr
 /// Layer normalisation over the last dimension, with scale and bias.
 pub fn normalise(b: &mut Builder, x: Value, scale: Value, bias: Option<Value>, epsilon: f64) -> Result<Value> {
     let last = b.rank(x).saturating_sub(1);
+    let dtype = b.dtype(x);
+    let x = b.convert(x, wide(dtype))?;
     let y = normalise_over(b, x, &[last], epsilon, true)?.y;
+    let y = b.convert(y, dtype)?;
     let y = b.map2(ScalarFn::Mul, y, scale)?;
     match bias {
         Some(bias) => b.map2(ScalarFn::Add, y, bias),
@@ -230,23 +233,36 @@ pub fn layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
         return Err(node.error("E0107", format!("does not take {dtype}")));
     }
     let centre = node.op_type == "LayerNormalization";
-    let stash = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    let x = b.convert(input, stash)?;
+    let x = b.convert(input, wide(dtype))?;
     let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
     let axes: Vec<usize> = (axis..b.rank(x)).collect();
     let n = normalise_over(b, x, &axes, node.float_or("epsilon", 1e-5)?, centre)?;
-    let mut y = b.convert(n.y, dtype)?;
+    // The scale may have a type of its own, which is the result's.
+    let mut y = b.convert(n.y, b.dtype(scale))?;
     y = b.map2(ScalarFn::Mul, y, scale)?;
     if let Some(bias) = node.optional(2) {
         y = b.map2(ScalarFn::Add, y, bias)?;
     }
     let kept = |d: (usize, Dim)| if d.0 < axis { d.1 } else { Dim::constant(1) };
     let kept: Vec<Dim> = b.dims(x).into_iter().enumerate().map(kept).collect();
-    let inverse = b.reshape(n.inverse, &kept)?;
+    let stash = node.dtype("stash_type")?.unwrap_or(DType::F32);
+    if !stash.is_float() {
+        return Err(node.error("E0107", format!("no mean is computed in {stash}")));
+    }
+    let shown = |b: &mut Builder, v: Value| {
+        let v = b.reshape(v, &kept)?;
+        b.convert(v, stash)
+    };
+    let inverse = shown(b, n.inverse)?;
     if !centre {
         return Ok(vec![y, inverse]);
     }
-    Ok(vec![y, b.reshape(n.mean, &kept)?, inverse])
+    Ok(vec![y, shown(b, n.mean)?, inverse])
+}
+
+/// What sums of a float type are computed in: f32 at least.
+pub fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
 /// com.microsoft Skip(Simplified)LayerNormalization: the sum of two (and a bias) is normalised and is itself an output.
@@ -258,9 +274,15 @@ pub fn skip_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     if let Some(bias) = bias {
         sum = b.map2(ScalarFn::Add, sum, bias)?;
     }
-    let axis = b.rank(sum).saturating_sub(1);
-    let n = normalise_over(b, sum, &[axis], node.float_or("epsilon", 1e-12)?, centre)?;
-    let mut y = b.map2(ScalarFn::Mul, n.y, scale)?;
+    let Some(axis) = b.rank(sum).checked_sub(1) else { return Err(node.error("E0201", "a scalar has no channels")) };
+    let dtype = b.dtype(sum);
+    if !dtype.is_float() {
+        return Err(node.error("E0107", format!("does not take {dtype}")));
+    }
+    let x = b.convert(sum, wide(dtype))?;
+    let n = normalise_over(b, x, &[axis], node.float_or("epsilon", 1e-12)?, centre)?;
+    let y = b.convert(n.y, dtype)?;
+    let mut y = b.map2(ScalarFn::Mul, y, scale)?;
     if let Some(shift) = shift {
         y = b.map2(ScalarFn::Add, y, shift)?;
     }
