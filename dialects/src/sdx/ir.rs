@@ -2,7 +2,7 @@
 
 use super::graph::{ContractSpec, Equality, Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
-use crate::scalar::{ReduceFn, ScalarFn};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{Dim, Error, Result};
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,8 @@ pub fn tensor_type(t: Type) -> Result<TensorType> {
 fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
     let usizes = |v: &[usize]| cx.i64s(&v.iter().map(|&x| x as i64).collect::<Vec<_>>());
     Ok(match op {
-        Op::Input { .. } | Op::Convert | Op::Reshape => vec![],
+        Op::Input { .. } | Op::Convert(Conversion::Value) | Op::Reshape => vec![],
+        Op::Convert(Conversion::Bits) => vec![("bits", cx.unit())],
         Op::Param { name } => vec![("name", cx.str(name))],
         Op::Const(t) => vec![("value", cx.dense(t)?)],
         Op::Dims(values) => vec![("values", cx.strs(values))],
@@ -32,6 +33,11 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
         Op::Broadcast { dims } => vec![("dims", usizes(dims))],
         Op::Bind { symbol } => vec![("symbol", cx.str(symbol))],
     })
+}
+
+/// `{bits}` or nothing.
+pub fn conversion(op: Operation) -> Conversion {
+    if op.attr("bits").is_some() { Conversion::Bits } else { Conversion::Value }
 }
 
 /// The operation's meaning, or why its attributes make none.
@@ -61,7 +67,7 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
             let f = text("fn")?;
             Op::Map(ScalarFn::from_name(&f).ok_or_else(|| format!("there is no scalar function `{f}`"))?)
         }
-        "sdx.convert" => Op::Convert,
+        "sdx.convert" => Op::Convert(conversion(op)),
         "sdx.reduce" => {
             let f = text("fn")?;
             let f = ReduceFn::from_name(&f).ok_or_else(|| format!("there is no reduction `{f}`"))?;

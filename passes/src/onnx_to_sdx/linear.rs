@@ -19,9 +19,13 @@ fn batch_letters(b: &mut Builder, v: Value, batch: &[Dim], letters: &[char]) -> 
     Ok((b.reshape(v, &kept)?, text))
 }
 
-/// Numpy matmul: leading dimensions broadcast; a vector operand gains a dimension that the result loses.
 pub fn matmul(b: &mut Builder, node: &Node) -> Outputs {
-    let (mut x, mut y) = (node.input(0)?, node.input(1)?);
+    let (x, y) = (node.input(0)?, node.input(1)?);
+    Ok(vec![product(b, node, x, y)?])
+}
+
+/// Numpy matmul: leading dimensions broadcast; a vector operand gains a dimension that the result loses.
+pub fn product(b: &mut Builder, node: &Node, mut x: Value, mut y: Value) -> Result<Value> {
     numbers_only(b, node, x, y)?;
     let (x_vector, y_vector) = (b.rank(x) == 1, b.rank(y) == 1);
     let one = Dim::constant(1);
@@ -53,7 +57,7 @@ pub fn matmul(b: &mut Builder, node: &Node) -> Outputs {
     // Read anew: the contraction may have unified symbols of the batch dimensions.
     let mut out = unify_batch(b, x, y)?;
     out.extend(tail.iter().enumerate().filter(|(i, _)| !([x_vector, y_vector][*i])).map(|(_, d)| d.clone()));
-    Ok(vec![b.reshape(product, &out)?])
+    b.reshape(product, &out)
 }
 
 fn numbers_only(b: &Builder, node: &Node, x: Value, y: Value) -> Result<()> {

@@ -9,6 +9,8 @@ mod elementwise;
 mod indexing;
 mod linear;
 mod node;
+mod qlinear;
+mod quantize;
 mod reduction;
 mod shape;
 mod table;

@@ -5,7 +5,7 @@
 use super::builder::Builder;
 use super::node::Node;
 use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
-use super::{bits as b, cast as c, trigonometry as t};
+use super::{bits as b, cast as c, qlinear as ql, quantize as q, trigonometry as t};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
@@ -63,6 +63,7 @@ pub static OPERATORS: &[Operator] = &[
     map("Atan", 7, ScalarFn::Atan),
     onnx("Atanh", 9, t::atanh),
     onnx("Attention", 23, a::attention),
+    onnx("BitCast", 26, c::bit_cast),
     onnx("BitShift", 11, b::bit_shift),
     map("BitwiseAnd", 18, ScalarFn::BitAnd),
     onnx("BitwiseNot", 18, b::bitwise_not),
@@ -77,8 +78,10 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Conv", 7, l::conv),
     map("Cos", 7, ScalarFn::Cos),
     onnx("Cosh", 9, t::cosh),
+    onnx("DequantizeLinear", 10, q::dequantize_linear),
     map("Div", 7, ScalarFn::Div),
     onnx("Dropout", 7, e::identity),
+    onnx("DynamicQuantizeLinear", 11, q::dynamic_quantize_linear),
     map("Equal", 7, ScalarFn::Eq),
     map("Erf", 9, ScalarFn::Erf),
     map("Exp", 7, ScalarFn::Exp),
@@ -101,6 +104,7 @@ pub static OPERATORS: &[Operator] = &[
     map("Log", 7, ScalarFn::Log),
     onnx("LogSoftmax", 7, r::softmax),
     onnx("MatMul", 7, l::matmul),
+    onnx("MatMulInteger", 10, ql::matmul_integer),
     fold("Max", 8, ScalarFn::Max),
     onnx("Mean", 8, e::mean),
     fold("Min", 8, ScalarFn::Min),
@@ -110,6 +114,8 @@ pub static OPERATORS: &[Operator] = &[
     map("Not", 7, ScalarFn::Not),
     map("Or", 7, ScalarFn::Or),
     onnx("Pow", 7, e::pow),
+    onnx("QLinearMatMul", 10, ql::qlinear_matmul),
+    onnx("QuantizeLinear", 10, q::quantize_linear),
     onnx("RMSNormalization", 23, r::layer_normalization),
     onnx("Range", 11, s::range),
     onnx("Reciprocal", 7, e::reciprocal),
@@ -147,9 +153,21 @@ pub static OPERATORS: &[Operator] = &[
     map("Xor", 7, ScalarFn::Xor),
     microsoft("Attention", a::stacked_attention),
     microsoft("BiasGelu", e::bias_gelu),
+    microsoft("DequantizeLinear", q::dequantize_linear),
+    microsoft("DynamicQuantizeMatMul", ql::dynamic_quantize_matmul),
     microsoft("EmbedLayerNormalization", a::embed_layer_normalization),
     microsoft("FastGelu", e::bias_gelu),
     microsoft("Gelu", e::bias_gelu),
+    microsoft("MatMulIntegerToFloat", ql::matmul_integer_to_float),
+    microsoft("MatMulNBits", ql::matmul_nbits),
+    microsoft("QLinearAdd", ql::qlinear_add),
+    microsoft("QLinearConcat", ql::qlinear_concat),
+    microsoft("QLinearGlobalAveragePool", ql::qlinear_global_average_pool),
+    microsoft("QLinearLeakyRelu", ql::qlinear_leaky_relu),
+    microsoft("QLinearMul", ql::qlinear_mul),
+    microsoft("QLinearSigmoid", ql::qlinear_sigmoid),
+    microsoft("QLinearSoftmax", ql::qlinear_softmax),
+    microsoft("QuantizeLinear", q::quantize_linear),
     microsoft("SkipLayerNormalization", r::skip_layer_normalization),
     microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),
 ];
