@@ -105,6 +105,19 @@ def Sdx_Pad : Sdx_Op<"pad"> {
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$arg `with` $value `low` $low attr-dict `:` functional-type(operands, $result)";
 }
+def Sdx_Window : Sdx_Op<"window"> {
+  let summary = "result[.., o, .., k] = arg[.., o * stride + k * dilation, ..] along an axis";
+  let description = [{
+    The dimension `axis` becomes the places of the window; a new last dimension has the offsets in it. A convolution is a
+    window per spatial axis and a contraction over the offsets, a pooling a reduction over them. All of it is inside: what
+    lies around the operand is padded before.
+  }];
+  let arguments = (ins Sdx_Tensor:$arg, I64Attr:$axis, StrAttr:$size, I64Attr:$stride, I64Attr:$dilation);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = [{
+    $arg `axis` $axis `size` $size `stride` $stride `dilation` $dilation attr-dict `:` type($arg) `->` type($result)
+  }];
+}
 def Sdx_Concat : Sdx_Op<"concat"> {
   let summary = "The operands one after the other along an axis";
   let arguments = (ins Variadic<Sdx_Tensor>:$args, I64Attr:$axis);

@@ -126,6 +126,12 @@ impl Converter<'_> {
                     (0..node.ty.rank()).map(|i| starts[i].clone() + Kernel::var(i) * Dim::constant(steps[i])).collect();
                 self.index_kernel(node, index)?
             }
+            Op::Window(w) => {
+                let mut index = vars(0, node.ty.rank() - 1);
+                let offset = Kernel::var(node.ty.rank() - 1) * Dim::constant(w.dilation);
+                index[w.axis] = index[w.axis].clone() * Dim::constant(w.stride) + offset;
+                self.index_kernel(node, index)?
+            }
             Op::Pad { low } => self.pad_kernel(low, node)?,
             Op::Concat { axis } => match self.joined_params(*axis, node) {
                 Some(source) => self.step(FlowOp::Param { source, window: None }, vec![], node),
@@ -202,7 +208,7 @@ impl Converter<'_> {
                 Some(all)
             }
             Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
-            Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => None,
+            Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Window(_) | Op::Concat { .. } => None,
             Op::Append { .. } | Op::Transpose { .. } | Op::Iota { .. } | Op::Bind { .. } => None,
         }
     }
@@ -359,6 +365,9 @@ impl Converter<'_> {
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
         let mut guard: Option<usize> = None;
         for (i, (low, extent)) in low.iter().zip(&from.dims).enumerate() {
+            if low.is_const(0) && *extent == node.ty.dims[i] {
+                continue;
+            }
             let at = Kernel::var(i) - low.clone();
             let here = Self::inside(&mut b, at, Some(Dim::constant(0)), Some(extent.clone()));
             guard = match (guard, here) {

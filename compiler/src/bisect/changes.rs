@@ -66,6 +66,7 @@ fn label(node: &Node) -> String {
         Op::Const(t) if t.len() == 1 => format!("const {}", t.get_f64(0).unwrap_or(f64::NAN)),
         Op::Dims(values) => format!("dims [{}]", list(values)),
         Op::Slice { starts, steps } => format!("slice [{}] by {steps:?}", list(starts)),
+        Op::Window(w) => format!("window {} of {} by {} and {}", w.axis, w.size, w.stride, w.dilation),
         Op::Gather { axis } | Op::Concat { axis } | Op::Append { axis } | Op::Iota { axis } => {
             format!("{} {axis}", short(&node.op))
         }

@@ -38,6 +38,7 @@ pub fn compact(g: &Graph) -> Graph {
 fn dims(node: &Node) -> &[Dim] {
     match &node.op {
         Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims,
+        Op::Window(window) => std::slice::from_ref(&window.size),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &[],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
         Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => &[],
@@ -47,6 +48,7 @@ fn dims(node: &Node) -> &[Dim] {
 fn dims_mut(node: &mut Node) -> &mut [Dim] {
     match &mut node.op {
         Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims,
+        Op::Window(window) => std::slice::from_mut(&mut window.size),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &mut [],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &mut [],
         Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => &mut [],

@@ -52,7 +52,7 @@ pub fn contents(
         }
         Op::Pad { .. } => moved(op.clone(), ty, args, &[])?,
         Op::Slice { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => moved(op.clone(), ty, args, &[])?,
-        Op::Transpose { .. } | Op::Broadcast { .. } => moved(op.clone(), ty, args, &[])?,
+        Op::Window(_) | Op::Transpose { .. } | Op::Broadcast { .. } => moved(op.clone(), ty, args, &[])?,
     };
     (elements.len() == n && elements.iter().all(|d| representable(d, ty.dtype))).then_some(elements)
 }

@@ -88,6 +88,9 @@ pub enum Op {
     Pad {
         low: Vec<Dim>,
     },
+    /// A view along one axis, whose dimension becomes the places of the window and which a new last dimension, the offsets
+    /// in the window, is read from: result[.., o, .., k] = operand[.., o * stride + k * dilation, ..]. All of it is inside.
+    Window(WindowSpec),
     Concat {
         axis: usize,
     },
@@ -131,6 +134,7 @@ impl Op {
             Op::Gather { .. } => "sdx.gather",
             Op::Slice { .. } => "sdx.slice",
             Op::Pad { .. } => "sdx.pad",
+            Op::Window(_) => "sdx.window",
             Op::Concat { .. } => "sdx.concat",
             Op::Append { .. } => "sdx.append",
             Op::Reshape => "sdx.reshape",
@@ -139,6 +143,25 @@ impl Op {
             Op::Iota { .. } => "sdx.iota",
             Op::Bind { .. } => "sdx.bind",
         }
+    }
+}
+
+/// The window that convolutions and poolings move along an axis. All numbers but the axis are at least 1.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WindowSpec {
+    pub axis: usize,
+    /// Offsets in the window.
+    pub size: Dim,
+    pub stride: i64,
+    pub dilation: i64,
+}
+
+impl WindowSpec {
+    /// How many places a window has in `extent`, which is at least as long as it.
+    pub fn places(&self, extent: &Dim) -> Dim {
+        let one = Dim::constant(1);
+        let span = (self.size.clone() - one.clone()) * Dim::constant(self.dilation);
+        (extent.clone() - span - one.clone()).floordiv(&Dim::constant(self.stride)) + one
     }
 }
 

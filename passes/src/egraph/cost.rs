@@ -88,6 +88,8 @@ impl Rates {
             Op::Slice { .. } if self.slices_in_place || s.is_constant(s.class) => 0.0,
             // Read in place by a map, a copy before a contraction.
             Op::Slice { .. } => memory(written),
+            // Its readers look into the operand.
+            Op::Window(_) => 0.0,
             Op::Transpose { .. } => memory((read + written) * FUSED),
             Op::Convert(_) => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
             // A contraction's result is scaled as it is written.
@@ -164,6 +166,7 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
         }
         Op::Dims(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
         Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
+        Op::Window(_) => false,
     })
 }
 
@@ -175,6 +178,7 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert(_) => false,
         Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
         Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
+        Op::Window(_) => false,
     })
 }
 

@@ -106,9 +106,8 @@ impl Facts {
         match op {
             Op::Const(t) => uniform(t),
             Op::Map(_) | Op::Convert(_) => evaluate(op, &TensorType::new(ty.dtype, vec![]), &scalars()?),
-            Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Gather { .. } => {
-                args[0].splat.clone()
-            }
+            Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => args[0].splat.clone(),
+            Op::Gather { .. } | Op::Window(_) => args[0].splat.clone(),
             Op::Concat { .. } => {
                 let all = scalars()?;
                 all.iter().all(|t| *t == all[0]).then(|| all[0].clone())
@@ -141,9 +140,8 @@ impl Facts {
                 let empty = bounds.iter().any(|(lo, _)| *lo < 1.0);
                 range::reduce(*f, ranges[0], empty, bounds.iter().map(|b| b.1).product(), ty.dtype)
             }
-            Op::Gather { .. } | Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {
-                ranges[0]
-            }
+            Op::Gather { .. } | Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } => ranges[0],
+            Op::Broadcast { .. } | Op::Window(_) => ranges[0],
             Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } => {
                 ranges[1..].iter().fold(ranges[0], |r, o| r.union(*o))
             }

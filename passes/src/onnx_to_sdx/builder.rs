@@ -2,7 +2,7 @@
 
 use sardonyx_dialects::interp::symbolic;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Equality, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Equality, Graph, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use sardonyx_runtime::dim::Atom;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor, minifloat, packed};
 
@@ -227,6 +227,63 @@ impl Builder {
         self.add_typed(Op::Slice { starts, steps }, &[a], Some(ty))
     }
 
+    /// The windows of one axis at so many places; their offsets are a new last dimension.
+    pub fn window(&mut self, a: Value, window: WindowSpec, places: Dim) -> Result<Value> {
+        let mut ty = self.ty(a).clone();
+        ty.dims[window.axis] = places;
+        ty.dims.push(window.size.clone());
+        self.add_typed(Op::Window(window), &[a], Some(ty))
+    }
+
+    /// [.., n, ..]  =>  [.., parts, n / parts, ..]; the call must have an n that can be divided so.
+    pub fn split_axis(&mut self, a: Value, axis: usize, parts: Dim) -> Result<Value> {
+        let each = self.dims(a)[axis].floordiv(&parts);
+        self.split(a, axis, parts, each)
+    }
+
+    /// [.., n, ..]  =>  [.., n / each, each, ..]; the call must have an n that can be divided so.
+    pub fn split_inner(&mut self, a: Value, axis: usize, each: Dim) -> Result<Value> {
+        let parts = self.dims(a)[axis].floordiv(&each);
+        self.split(a, axis, parts, each)
+    }
+
+    fn split(&mut self, a: Value, axis: usize, parts: Dim, each: Dim) -> Result<Value> {
+        let mut dims = self.dims(a);
+        let n = dims[axis].clone();
+        let whole = each.clone() * parts.clone();
+        let mut a = a;
+        if whole != n {
+            if n.as_const().is_some() && whole.as_const().is_some() {
+                return Err(self.error("E0201", format!("{n} cannot be divided evenly into {parts} times {each}")));
+            }
+            // The type then says that it can; the call checks it.
+            a = self.slice_axis(a, axis, Dim::constant(0), 1, whole.clone())?;
+            self.add_check(n, whole);
+        }
+        dims[axis] = parts;
+        dims.insert(axis + 1, each);
+        self.reshape(a, &dims)
+    }
+
+    /// Elements around those of a tensor, of one value (of rank 0); a negative count leaves elements out.
+    pub fn pad(&mut self, a: Value, value: Value, low: &[Dim], high: &[Dim]) -> Result<Value> {
+        if low.iter().chain(high).all(|n| n.is_const(0)) {
+            return Ok(a);
+        }
+        let mut ty = self.ty(a).clone();
+        for (d, (low, high)) in ty.dims.iter_mut().zip(low.iter().zip(high)) {
+            *d = d.clone() + low.clone() + high.clone();
+        }
+        self.add_typed(Op::Pad { low: low.to_vec() }, &[a, value], Some(ty))
+    }
+
+    /// So many elements of a vector, whose own length may not be known, as dimensions.
+    pub fn read_count(&mut self, vector: Value, count: usize) -> Result<Vec<Dim>> {
+        let (own, count) = (self.ty(vector).elements(), Dim::constant(count as i64));
+        self.unify(&own, &count)?;
+        self.read_dims(vector)
+    }
+
     /// A vector's elements as dimensions; unknown ones become data-dependent symbols.
     pub fn read_dims(&mut self, vector: Value) -> Result<Vec<Dim>> {
         if let Some(known) = self.contents(vector) {
@@ -425,6 +482,7 @@ impl Builder {
                 Op::Dims(values) | Op::Slice { starts: values, .. } | Op::Pad { low: values } => {
                     values.iter_mut().for_each(&rewrite)
                 }
+                Op::Window(window) => rewrite(&mut window.size),
                 Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) => {}
                 Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } => {}
                 Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {}

@@ -2,19 +2,30 @@
 
 mod attention;
 mod bits;
+mod blocks;
 mod bounds;
 mod builder;
 mod cast;
+mod convolution;
+mod deformable;
 mod elementwise;
 mod indexing;
 mod linear;
 mod node;
+mod number;
+mod padding;
+mod pooling;
 mod qlinear;
 mod quantize;
 mod reduction;
+mod regions;
+mod resize;
+mod sampling;
 mod shape;
+mod statistics;
 mod table;
 mod trigonometry;
+mod windows;
 
 pub use table::{OPERATORS, Operator};
 

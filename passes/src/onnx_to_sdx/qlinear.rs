@@ -3,6 +3,7 @@
 //! Products of integers are summed in i32; everything else is what it is on the dequantised values.
 
 use super::builder::Builder;
+use super::convolution::{biased, convolve};
 use super::linear::product;
 use super::node::Node;
 use super::quantize::{dequantized, difference, quantized, range_of};
@@ -269,4 +270,44 @@ fn unpacked(b: &mut Builder, bytes: Value, bits: i64, count: i64) -> Result<Valu
     let elements = b.map_const(ScalarFn::BitAnd, shifted, ((1i64 << bits) - 1) as f64)?;
     let flat = b.reshape(elements, &[dims[0].clone(), dims[1].clone() * parts])?;
     b.slice_axis(flat, 1, Dim::constant(0), 1, Dim::constant(count))
+}
+
+/// A scale or zero point of the weights of a convolution, or of its result: one for all, or one for each kernel, which
+/// is dimension `axis` of `rank`.
+fn by_kernel(b: &mut Builder, v: Value, axis: usize, rank: usize) -> Result<Value> {
+    let dims = b.dims(v);
+    match dims.as_slice() {
+        [one] if one.is_const(1) => b.reshape(v, &[]),
+        [kernels] => {
+            let mut column = vec![kernels.clone()];
+            column.resize(rank - axis, Dim::constant(1));
+            b.reshape(v, &column)
+        }
+        _ => Ok(v),
+    }
+}
+
+/// The convolution of operands less their zero points, in i32: padding counts as the zero point does.
+fn convolved(b: &mut Builder, node: &Node, x: (Value, Option<Value>), w: (Value, Option<Value>)) -> Result<Value> {
+    let rank = b.rank(w.0);
+    let zero = w.1.map(|z| by_kernel(b, z, 0, rank)).transpose()?;
+    let x = centred(b, node, x.0, x.1, true)?;
+    let w = centred(b, node, w.0, zero, false)?;
+    convolve(b, node, x, w)
+}
+
+pub fn conv_integer(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, w) = (node.input(0)?, node.input(1)?);
+    Ok(vec![convolved(b, node, (x, node.optional(2)), (w, node.optional(3)))?])
+}
+
+/// x, its scale and zero point; the same of the weights; scale and zero point of the result; a bias in i32.
+pub fn qlinear_conv(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, w) = (node.input(0)?, node.input(3)?);
+    let sums = convolved(b, node, (x, node.optional(2)), (w, node.optional(5)))?;
+    let sums = biased(b, node, sums, node.optional(8))?;
+    let x_scale = by_line(b, node.input(1)?, true)?;
+    let w_scale = by_kernel(b, node.input(4)?, 1, b.rank(sums))?;
+    let values = scaled(b, sums, x_scale, w_scale)?;
+    Ok(vec![requantized(b, node, values, 6)?])
 }

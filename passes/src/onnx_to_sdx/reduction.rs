@@ -45,7 +45,7 @@ pub fn reduce(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 /// x / count, the count being an expression of the symbols.
-fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
+pub fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
     if let Some(n) = count.as_const() {
         return b.map_const(ScalarFn::Div, x, n as f64);
     }
@@ -54,14 +54,14 @@ fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
     b.map2(ScalarFn::Div, x, n)
 }
 
-fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
+pub fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
     let count = product(axes.iter().map(|&i| &b.ty(x).dims[i]));
     let sum = b.reduce(ReduceFn::Add, x, axes, false)?;
     divide_by(b, sum, count)
 }
 
 /// Repeats a value without `axes` over them.
-fn spread(b: &mut Builder, x: Value, axes: &[usize], dims: &[Dim]) -> Result<Value> {
+pub fn spread(b: &mut Builder, x: Value, axes: &[usize], dims: &[Dim]) -> Result<Value> {
     let at = (0..dims.len()).filter(|i| !axes.contains(i)).collect();
     b.broadcast_at(x, at, dims)
 }
@@ -129,14 +129,14 @@ fn lowest(dtype: DType) -> f64 {
 }
 
 /// What a layer normalisation leaves behind: (normalised, mean, 1 / deviation).
-struct Normalised {
-    y: Value,
-    mean: Value,
-    inverse: Value,
+pub struct Normalised {
+    pub y: Value,
+    pub mean: Value,
+    pub inverse: Value,
 }
 
 /// (x - mean) / sqrt(mean((x - mean)²) + epsilon); without centring the mean stays in.
-fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
+pub fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
     let dims = b.dims(x);
     let average = mean(b, x, axes)?;
     let centred = match centre {

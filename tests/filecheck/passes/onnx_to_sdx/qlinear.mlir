@@ -112,3 +112,32 @@ func.func @dynamic(%a: !a, %b: !b, %s: !s, %z: !z) -> !v {
     : (!a, !b, !s, !z) -> !v
   return %y : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[n, 3, h, w], ui8>
+!w = !sdx.tensor<[8, 3, 3, 3], i8>
+!s = !sdx.tensor<[], f32>
+!z = !sdx.tensor<[], ui8>
+!ws = !sdx.tensor<[8], f32>
+!wz = !sdx.tensor<[8], i8>
+!b = !sdx.tensor<[8], i32>
+
+// What padding adds is 0 after the zero point is taken away.
+
+// CHECK-LABEL: func.func @convolutions
+// CHECK: sdx.map "sub"
+// CHECK: sdx.reshape %arg{{.*}} -> <[8, 1, 1, 1], i8>
+// CHECK: sdx.pad
+// CHECK: sdx.contract {{.*}}i32
+// CHECK: sdx.contract {{.*}}i32
+// CHECK: sdx.map "add"{{.*}}i32
+// CHECK: sdx.reshape {{.*}} -> <[8, 1, 1], f32>
+// CHECK: sdx.convert {{.*}} -> <[n, 8, {{.*}}], ui8>
+func.func @convolutions(%x: !x, %w: !w, %s: !s, %z: !z, %ws: !ws, %wz: !wz, %b: !b) -> (!v, !v) {
+  %sums = onnx.node "ConvInteger"(%x, %w, %z, %wz) opset 10 {pads = [1, 1, 1, 1]} : (!x, !w, !z, !wz) -> !v
+  %y = onnx.node "QLinearConv"(%x, %s, %z, %w, %ws, %wz, %s, %z, %b) opset 10 {}
+    : (!x, !s, !z, !w, !ws, !wz, !s, !z, !b) -> !v
+  return %sums, %y : !v, !v
+}
