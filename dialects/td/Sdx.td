@@ -69,8 +69,10 @@ def Sdx_Map : Sdx_Op<"map"> {
 }
 def Sdx_Convert : Sdx_Op<"convert"> {
   let summary = "Converts the elements to the result's element type";
-  let description = [{Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.}];
-  let arguments = (ins Sdx_Tensor:$arg);
+  let description = [{Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`. Floats of 8 and 4 bits
+  are rounded to nearest, and what is too large becomes what the type has for it: infinity, NaN or its largest number.
+  With `bits` the elements keep their bits, between types of one width.}];
+  let arguments = (ins Sdx_Tensor:$arg, UnitAttr:$bits);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$arg attr-dict `:` type($arg) `->` type($result)";
 }

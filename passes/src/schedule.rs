@@ -186,9 +186,9 @@ pub fn bytes(container: &Container) -> Result<Dim> {
         }
         _ => product(&container.memory_dims()),
     };
-    match container.dtype.bits() {
+    match container.dtype.bytes() {
         _ if container.dtype.is_opaque() => Ok(Dim::constant(0)),
-        bits @ 8.. => Ok(elements * Dim::constant(bits as i64 / 8)),
-        _ => Err(Error::user("E0107", format!("buffers of type {} are not supported", container.dtype))),
+        bytes @ 1.. => Ok(elements * Dim::constant(bytes as i64)),
+        0 => Err(Error::user("E0107", format!("buffers of type {} are not supported", container.dtype))),
     }
 }

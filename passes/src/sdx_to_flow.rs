@@ -120,7 +120,7 @@ impl Converter<'_> {
             Op::Const(t) => self.step(FlowOp::Const(TensorValue(t.clone())), vec![], node),
             Op::Dims(values) => self.dims_kernel(values, node),
             Op::Map(f) => self.map_kernel(node, |b, args, dtype| b.apply(*f, args, dtype))?,
-            Op::Convert => self.map_kernel(node, |b, args, dtype| b.push(Body::Convert(args[0]), dtype))?,
+            Op::Convert(how) => self.map_kernel(node, |b, args, dtype| b.push(Body::Convert(args[0], *how), dtype))?,
             Op::Reduce { f, axes } => self.reduce_kernel(*f, axes, node)?,
             Op::Contract(spec) => self.contract_kernel(spec, node)?,
             Op::Gather { axis } => self.gather_kernel(*axis, node)?,
@@ -228,9 +228,9 @@ impl Converter<'_> {
                 Some(vec![Statement { body: Body::Index(values[0].clone()), dtype: DType::I64 }])
             }
             Op::Broadcast { .. } | Op::Reshape => of(node.args[0]),
-            Op::Convert => {
+            Op::Convert(how) => {
                 let mut s = of(node.args[0])?;
-                s.push(Statement { body: Body::Convert(s.len() - 1), dtype: node.ty.dtype });
+                s.push(Statement { body: Body::Convert(s.len() - 1, *how), dtype: node.ty.dtype });
                 Some(s)
             }
             Op::Map(f) => {

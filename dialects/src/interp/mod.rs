@@ -115,7 +115,7 @@ pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i
             Tensor::from_vec(dims, numbers(list)?)
         }
         Op::Map(f) => compute::map(*f, args, &expected)?,
-        Op::Convert => compute::convert(one()?, &expected)?,
+        Op::Convert(how) => compute::convert(*how, one()?, &expected)?,
         Op::Reduce { f, axes } => compute::reduce(*f, axes, one()?, &expected)?,
         Op::Contract(spec) => {
             let [left, right] = operands(node, args)?;

@@ -65,7 +65,7 @@ fn strided(source: &Tensor, dims: &[usize], start: i64, strides: &[i64]) -> Resu
 
 /// Bytes per element; supported types have 1, 2, 4 or 8.
 fn width(t: &Tensor) -> usize {
-    t.dtype().bits() as usize / 8
+    t.dtype().bytes()
 }
 
 fn axis_in_range(axis: usize, rank: usize) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! A graph is in order: a node's operands come before it. Inputs are the first nodes. A node has one result.
 
-use crate::scalar::{ReduceFn, ScalarFn};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,8 +66,8 @@ pub enum Op {
     Dims(Vec<Dim>),
     /// One scalar function on every element; all operands have the result's dimensions.
     Map(ScalarFn),
-    /// Element type to that of the result. Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.
-    Convert,
+    /// Element type to that of the result.
+    Convert(Conversion),
     /// Combines over `axes` (sorted, distinct), which the result lacks. Over no elements: the neutral element.
     Reduce {
         f: ReduceFn,
@@ -146,9 +146,9 @@ impl Op {
         match self {
             Op::Bind { symbol } => vec![symbol],
             Op::Host(host) => host.binds.iter().map(|(_, symbol)| symbol.as_str()).collect(),
-            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert => vec![],
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert(_) => vec![],
             Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } => vec![],
-            Op::Concat { .. } | Op::Append { .. } | Op::Reshape | Op::Transpose { .. } => vec![],
+            Op::Window(_) | Op::Concat { .. } | Op::Append { .. } | Op::Reshape | Op::Transpose { .. } => vec![],
             Op::Broadcast { .. } | Op::Iota { .. } => vec![],
         }
     }
@@ -161,7 +161,7 @@ impl Op {
             Op::Const(_) => "sdx.const",
             Op::Dims(_) => "sdx.dims",
             Op::Map(_) => "sdx.map",
-            Op::Convert => "sdx.convert",
+            Op::Convert(_) => "sdx.convert",
             Op::Reduce { .. } => "sdx.reduce",
             Op::Contract(_) => "sdx.contract",
             Op::Gather { .. } => "sdx.gather",

@@ -22,7 +22,11 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
         }
         Op::Dims(values) => dims_type(values, &given()?),
         Op::Map(f) => map_type(*f, args),
-        Op::Convert => Ok(TensorType::new(given()?.dtype, args[0].dims.clone())),
+        Op::Convert(how) => {
+            let dtype = given()?.dtype;
+            how.check(args[0].dtype, dtype)?;
+            Ok(TensorType::new(dtype, args[0].dims.clone()))
+        }
         Op::Reduce { f, axes } => {
             f.scalar().result(&[args[0].dtype, args[0].dtype])?;
             check_axes(axes, args[0].rank())?;
@@ -77,7 +81,7 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
 fn arity(op: &Op) -> Option<usize> {
     match op {
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => Some(0),
-        Op::Convert | Op::Reduce { .. } | Op::Slice { .. } | Op::Window(_) | Op::Reshape => Some(1),
+        Op::Convert(_) | Op::Reduce { .. } | Op::Slice { .. } | Op::Window(_) | Op::Reshape => Some(1),
         Op::Transpose { .. } | Op::Broadcast { .. } | Op::Bind { .. } => Some(1),
         Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Append { .. } => Some(2),
         Op::Map(f) => Some(f.row().operands),

@@ -2,8 +2,8 @@
 
 use super::graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
-use crate::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{Dim, Error, HostOp, Result};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_runtime::{Dim, Error, HostOp, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The type of an operation's result or of an argument.
@@ -16,7 +16,8 @@ pub fn tensor_type(t: Type) -> Result<TensorType> {
 fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
     let usizes = |v: &[usize]| cx.i64s(&v.iter().map(|&x| x as i64).collect::<Vec<_>>());
     Ok(match op {
-        Op::Input { .. } | Op::Convert | Op::Reshape => vec![],
+        Op::Input { .. } | Op::Convert(Conversion::Value) | Op::Reshape => vec![],
+        Op::Convert(Conversion::Bits) => vec![("bits", cx.unit())],
         Op::Param { name } => vec![("name", cx.str(name))],
         Op::Const(t) => vec![("value", cx.dense(&stored(t))?)],
         Op::Dims(values) => vec![("values", cx.strs(values))],
@@ -68,6 +69,11 @@ fn restored(stored: Tensor, ty: Option<Type>) -> Result<Tensor> {
     }
 }
 
+/// `{bits}` or nothing.
+pub fn conversion(op: Operation) -> Conversion {
+    if op.attr("bits").is_some() { Conversion::Bits } else { Conversion::Value }
+}
+
 /// The operation's meaning, or why its attributes make none.
 pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
     let name = op.name();
@@ -102,7 +108,7 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
             let f = text("fn")?;
             Op::Map(ScalarFn::from_name(&f).ok_or_else(|| format!("there is no scalar function `{f}`"))?)
         }
-        "sdx.convert" => Op::Convert,
+        "sdx.convert" => Op::Convert(conversion(op)),
         "sdx.reduce" => {
             let f = text("fn")?;
             let f = ReduceFn::from_name(&f).ok_or_else(|| format!("there is no reduction `{f}`"))?;

@@ -1,10 +1,12 @@
 //! What lowerings build with: typed nodes, broadcasting, unification of dimensions, contents of small tensors
 
 use sardonyx_dialects::interp::symbolic;
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Equality, Graph, Host, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{
+    ContractSpec, Equality, Graph, Host, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec,
+};
 use sardonyx_runtime::dim::Atom;
-use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
+use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor, minifloat, packed};
 
 /// A graph under construction. Every node that is added has its type inferred at once, and its contents where it is a
 /// small integer tensor whose elements are expressions of the symbols.
@@ -117,7 +119,16 @@ impl Builder {
             return Ok(a);
         }
         let ty = TensorType::new(dtype, self.dims(a));
-        self.add_typed(Op::Convert, &[a], Some(ty))
+        self.add_typed(Op::Convert(Conversion::Value), &[a], Some(ty))
+    }
+
+    /// The same bits as another type of the same width.
+    pub fn reinterpret(&mut self, a: Value, dtype: DType) -> Result<Value> {
+        if self.dtype(a) == dtype {
+            return Ok(a);
+        }
+        let ty = TensorType::new(dtype, self.dims(a));
+        self.add_typed(Op::Convert(Conversion::Bits), &[a], Some(ty))
     }
 
     // -- shape motion
@@ -554,7 +565,7 @@ impl Builder {
                     values.iter_mut().for_each(&rewrite)
                 }
                 Op::Window(window) => rewrite(&mut window.size),
-                Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert => {}
+                Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) => {}
                 Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } => {}
                 Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {}
                 Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => {}
@@ -653,8 +664,13 @@ pub fn scalar_tensor(dtype: DType, value: f64) -> Option<Tensor> {
         DType::F16 => Tensor::scalar(half::f16::from_f64(value)),
         DType::BF16 => Tensor::scalar(half::bf16::from_f64(value)),
         DType::String | DType::Value | DType::C64 | DType::C128 => return None,
-        DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => return None,
-        DType::U4 | DType::I4 | DType::F4E2M1 | DType::U2 | DType::I2 => return None,
+        DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 | DType::F4E2M1 => {
+            let code = minifloat::encode(dtype, minifloat::round(dtype, value))?;
+            Tensor::new(dtype, vec![], vec![code as u8].into()).ok()?
+        }
+        DType::U4 | DType::I4 | DType::U2 | DType::I2 => {
+            Tensor::new(dtype, vec![], vec![packed::held(dtype, value as i64 as u8)].into()).ok()?
+        }
     })
 }
 

@@ -19,7 +19,6 @@ fn batch_letters(b: &mut Builder, v: Value, batch: &[Dim], letters: &[char]) -> 
     Ok((b.reshape(v, &kept)?, text))
 }
 
-/// Numpy matmul: leading dimensions broadcast; a vector operand gains a dimension that the result loses.
 pub fn matmul(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![matmul_of(b, node, node.input(0)?, node.input(1)?)?])
 }

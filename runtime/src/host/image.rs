@@ -51,7 +51,10 @@ mod tests {
     fn a_file_becomes_pixels() {
         let file = Tensor::from_vec(vec![17], b"P6\n2 1\n255\n\x01\x02\x03\x04\x05\x06".to_vec());
         let decoded = |p| decode(&file, p).unwrap();
-        assert_eq!((decoded(Pixels::Rgb).dims(), &decoded(Pixels::Rgb).bytes()[..]), (&[1, 2, 3][..], &[1, 2, 3, 4, 5, 6][..]));
+        assert_eq!(
+            (decoded(Pixels::Rgb).dims(), &decoded(Pixels::Rgb).bytes()[..]),
+            (&[1, 2, 3][..], &[1, 2, 3, 4, 5, 6][..])
+        );
         assert_eq!(decoded(Pixels::Bgr).bytes()[..], [3, 2, 1, 6, 5, 4]);
         assert_eq!(decoded(Pixels::Grayscale).dims(), [1, 2, 1]);
         assert_eq!(decode(&Tensor::from_vec(vec![3], vec![1u8, 2, 3]), Pixels::Rgb).unwrap_err().code, "E0303");

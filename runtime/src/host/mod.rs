@@ -170,7 +170,9 @@ impl HostOp {
         match self {
             HostOp::If { n_then } => control::run_if(*n_then, args, bodies),
             HostOp::Loop { n_carried } => control::run_loop(*n_carried, args, wanted, bodies),
-            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => self.run(args),
+            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => {
+                self.run(args)
+            }
         }
     }
 }

@@ -149,7 +149,10 @@ pub fn from_numbers(x: &Tensor) -> Result<Tensor> {
 fn shortest_f16(v: half::f16) -> String {
     let wide = f64::from(v);
     let tried = (0..8).map(|digits| format!("{wide:.digits$e}"));
-    tried.into_iter().find(|t| t.parse::<f64>().is_ok_and(|back| half::f16::from_f64(back) == v)).unwrap_or_else(|| format!("{wide:e}"))
+    tried
+        .into_iter()
+        .find(|t| t.parse::<f64>().is_ok_and(|back| half::f16::from_f64(back) == v))
+        .unwrap_or_else(|| format!("{wide:e}"))
 }
 
 /// `1.5e-7` => `1.5e-07`, `1.25e1` => `12.5`: plain between 1e-4 and 1e16, as `repr` does.
@@ -252,7 +255,8 @@ mod tests {
         assert_eq!((both.dims(), both.texts().unwrap()), (&[2, 2][..], vec!["ax", "ay", "bx", "by"]));
         assert_eq!(equal(&column, &s(&["a"])).unwrap().bytes()[..], [1, 0]);
         assert!(concat(&s(&["a", "b"]), &s(&["a", "b", "c"])).is_err());
-        let cut = |text: &str, by: &str, limit| split(&s(&[text]), &s(&[by]), limit).unwrap()[0].texts().unwrap().join("|");
+        let cut =
+            |text: &str, by: &str, limit| split(&s(&[text]), &s(&[by]), limit).unwrap()[0].texts().unwrap().join("|");
         assert_eq!(cut("a,b,,c", ",", -1), "a|b||c");
         assert_eq!(cut("a,b,c", ",", 1), "a|b,c");
         assert_eq!(cut("  a  b c ", "", -1), "a|b|c");
@@ -299,7 +303,10 @@ mod tests {
         }
         let half = Tensor::scalar(half::f16::from_f32(0.1));
         assert_eq!(from_numbers(&half).unwrap().texts().unwrap(), ["0.1"]);
-        assert_eq!(to_numbers(&s(&["1e-3", "-inf"]), true).unwrap().to_vec::<f64>().unwrap(), [1e-3, f64::NEG_INFINITY]);
+        assert_eq!(
+            to_numbers(&s(&["1e-3", "-inf"]), true).unwrap().to_vec::<f64>().unwrap(),
+            [1e-3, f64::NEG_INFINITY]
+        );
         assert_eq!(to_numbers(&s(&["7", "-2.9"]), false).unwrap().to_vec::<i64>().unwrap(), [7, -2]);
         assert_eq!(to_numbers(&s(&["x"]), true).unwrap_err().code, "E0303");
     }
@@ -308,7 +315,8 @@ mod tests {
     fn elements_are_looked_up_and_picked() {
         let found = look_up(&s(&["b", "z", "a"]), &s(&["a", "b"])).unwrap();
         assert_eq!(found.to_vec::<i64>().unwrap(), [1, 2, 0]);
-        let nan = look_up(&Tensor::from_vec(vec![2], vec![f32::NAN, -0.0]), &Tensor::from_vec(vec![2], vec![0f32, f32::NAN]));
+        let nan =
+            look_up(&Tensor::from_vec(vec![2], vec![f32::NAN, -0.0]), &Tensor::from_vec(vec![2], vec![0f32, f32::NAN]));
         assert_eq!(nan.unwrap().to_vec::<i64>().unwrap(), [1, 0]);
         assert_eq!(pick(&s(&["a", "b"]), &numbers(vec![2], vec![1, 1])).unwrap().texts().unwrap(), ["b", "b"]);
         assert!(pick(&s(&["a"]), &numbers(vec![1], vec![-1])).is_err());

@@ -60,7 +60,11 @@ pub fn count(ngrams: &Ngrams, args: &[Tensor]) -> Result<Tensor> {
     };
     let (pool, x) = (numbered(pool)?, numbered(x)?);
     let places = places(&pool, &starts, &columns)?;
-    let n_rows = if batched { x.len().checked_div(row_length).unwrap_or(0).max(if row_length == 0 { args[0].dims()[0] } else { 0 }) } else { 1 };
+    let n_rows = if batched {
+        x.len().checked_div(row_length).unwrap_or(0).max(if row_length == 0 { args[0].dims()[0] } else { 0 })
+    } else {
+        1
+    };
     let mut out = vec![0f32; n_rows * width];
     for r in 0..n_rows {
         let (row, counts) = (&x[r * row_length..(r + 1) * row_length], &mut out[r * width..(r + 1) * width]);
@@ -71,7 +75,13 @@ pub fn count(ngrams: &Ngrams, args: &[Tensor]) -> Result<Tensor> {
         for r in 0..n_rows {
             let v = &mut out[r * width + column];
             *v = match ngrams.weighing {
-                Weighing::Idf => if *v > 0.0 { weight } else { 0.0 },
+                Weighing::Idf => {
+                    if *v > 0.0 {
+                        weight
+                    } else {
+                        0.0
+                    }
+                }
                 Weighing::Tf | Weighing::TfIdf => *v * weight,
             };
         }
@@ -86,7 +96,8 @@ fn places<'a>(pool: &'a [usize], starts: &[usize], columns: &[usize]) -> Result<
     let mut id = 0;
     for (i, &start) in starts.iter().enumerate() {
         let end = starts.get(i + 1).copied().unwrap_or(pool.len());
-        let grams = pool.get(start..end).ok_or_else(|| unfit("the counts of n-grams do not ascend in the pool".into()))?;
+        let grams =
+            pool.get(start..end).ok_or_else(|| unfit("the counts of n-grams do not ascend in the pool".into()))?;
         for gram in grams.chunks_exact(i + 1) {
             let column = columns.get(id).ok_or_else(|| unfit("there are fewer columns than n-grams".into()))?;
             out.insert(gram, *column);
@@ -120,7 +131,15 @@ mod tests {
     #[test]
     fn ngrams_are_counted_with_and_without_gaps() {
         let i = |v: &[i64]| Tensor::from_vec(vec![v.len()], v.to_vec());
-        let args = |x: Tensor| [x, i(&[2, 3, 5, 4, 5, 6]), i(&[0, 2]), i(&[0, 1, 2, 3]), Tensor::from_vec(vec![4], vec![1f32, 2.0, 3.0, 4.0])];
+        let args = |x: Tensor| {
+            [
+                x,
+                i(&[2, 3, 5, 4, 5, 6]),
+                i(&[0, 2]),
+                i(&[0, 1, 2, 3]),
+                Tensor::from_vec(vec![4], vec![1f32, 2.0, 3.0, 4.0]),
+            ]
+        };
         let all = |lengths, skip_max, weighing, x: &[i64]| {
             count(&Ngrams { lengths, skip_max, weighing }, &args(i(x))).unwrap().to_vec::<f32>().unwrap()
         };
