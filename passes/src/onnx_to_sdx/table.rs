@@ -4,7 +4,9 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, select as h, shape as s};
+use super::{
+    attention as a, control as c, elementwise as e, indexing as i, linear as l, reduction as r, select as h, shape as s,
+};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
@@ -55,6 +57,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Greater", 7, e::binary),
     onnx("GreaterOrEqual", 12, e::binary),
     onnx("Identity", 7, e::identity),
+    onnx("If", 7, c::if_),
     onnx("IsNaN", 9, e::unary),
     onnx("LayerNormalization", 17, r::layer_normalization),
     onnx("LeakyRelu", 7, e::leaky_relu),
@@ -62,6 +65,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("LessOrEqual", 12, e::binary),
     onnx("Log", 7, e::unary),
     onnx("LogSoftmax", 7, r::softmax),
+    onnx("Loop", 7, c::loop_),
     onnx("MatMul", 7, l::matmul),
     onnx("Max", 8, e::variadic),
     onnx("Mean", 8, e::variadic),
@@ -87,6 +91,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Reshape", 7, s::reshape),
     onnx("RotaryEmbedding", 23, a::rotary_embedding),
     onnx("Round", 11, e::unary),
+    onnx("Scan", 8, c::scan),
     onnx("Shape", 7, s::shape),
     onnx("Sigmoid", 7, e::sigmoid),
     onnx("Sign", 9, e::unary),
