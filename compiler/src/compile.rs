@@ -175,19 +175,26 @@ pub fn compile_shown(request: &Request, show: &mut dyn FnMut(&'static str)) -> R
 }
 
 fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
-    let mut times = vec![];
     show("read");
     let start = Instant::now();
     refuse_overwriting(request)?;
     let model = read_model(request.model)?;
-    times.push(("read", start.elapsed()));
+    let read = ("read", start.elapsed());
+    let mut report = compile_read(&model, request, show)?;
+    report.times.insert(0, read);
+    Ok(report)
+}
+
+/// As `compile_shown`, of a model that is in memory; the request's path is not read.
+pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
+    let mut times = vec![];
     let context = sardonyx_passes::context();
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
-    let (mut module, params) = lower_model(&context, &model, &request.dims)?;
+    let (mut module, params) = lower_model(&context, model, &request.dims)?;
     show("entries");
     let start = Instant::now();
-    let entries_skipped = add_entries(&context, &module, &model, request)?;
+    let entries_skipped = add_entries(&context, &module, model, request)?;
     times.push(("entries", start.elapsed()));
     let wanted = request.selftest && request.watch.stop_after.is_none();
     let mut selftest = Err("it was not asked for".to_string());
@@ -234,6 +241,7 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
         params: &params,
         model_hash: &model.hash,
         selftest: selftest.as_ref().ok(),
+        kinds: &model.graph.kinds(),
         targets: &request.targets,
     };
     let summary = crate::emit::write(&request.output, &product)?;

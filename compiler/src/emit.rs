@@ -11,7 +11,7 @@ use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
 use sardonyx_runtime::plan as file;
-use sardonyx_runtime::{ArtifactWriter, DType, Dim, Error, Result, Tensor};
+use sardonyx_runtime::{ArtifactWriter, DType, Dim, Error, Kind, Result, Tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -73,11 +73,13 @@ pub struct Product<'a> {
     pub params: &'a ParamStore,
     pub model_hash: &'a str,
     pub selftest: Option<&'a file::SelfTest>,
+    /// Of inputs and outputs that are no tensors, by name.
+    pub kinds: &'a BTreeMap<String, Kind>,
     pub targets: &'a [Target],
 }
 
 pub fn write(path: &Path, product: &Product) -> Result<Summary> {
-    let Product { plan, modules, params, model_hash, selftest, targets } = *product;
+    let Product { plan, modules, params, model_hash, selftest, kinds, targets } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
     let required: Vec<Requires> =
         lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
@@ -97,7 +99,7 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let mut weights = Weights { writer, params, constants: vec![], places: HashMap::new() };
     let names: Vec<&str> = plan.entries.iter().map(|e| e.name.as_str()).collect();
     let entries: Vec<file::Entry> =
-        plan.entries.iter().map(|e| entry(e, &names, &symbols, &mut weights)).collect::<Result<_>>()?;
+        plan.entries.iter().map(|e| entry(e, &names, &symbols, kinds, &mut weights)).collect::<Result<_>>()?;
     let summaries = plan.entries.iter().zip(&entries).map(|(e, written)| EntrySummary {
         name: e.name.clone(),
         launches: e.launches(),
@@ -175,6 +177,7 @@ fn entry(
     entry: &Entry,
     names: &[&str],
     symbols: &BTreeMap<String, Symbol>,
+    kinds: &BTreeMap<String, Kind>,
     weights: &mut Weights,
 ) -> Result<file::Entry> {
     let mut places: Vec<file::Buffer> = vec![];
@@ -192,8 +195,8 @@ fn entry(
     let narrower = entry.symbols.iter().flat_map(|(name, s)| narrower(name, s, &symbols[name]));
     Ok(file::Entry {
         name: entry.name.clone(),
-        inputs: ports(entry, true),
-        outputs: ports(entry, false),
+        inputs: ports(entry, true, kinds),
+        outputs: ports(entry, false, kinds),
         buffers: places,
         body: Some(file::Block { steps }),
         arena_bytes: entry.arena_bytes.clone().unwrap_or(Dim::constant(0)).to_string(),
@@ -263,12 +266,13 @@ fn check(c: &sardonyx_dialects::sdx::Equality) -> file::Check {
     file::Check { left: c.left.to_string(), right: c.right.to_string(), why: c.why.clone() }
 }
 
-fn ports(entry: &Entry, inputs: bool) -> Vec<file::Port> {
+fn ports(entry: &Entry, inputs: bool, kinds: &BTreeMap<String, Kind>) -> Vec<file::Port> {
     let port = |(i, name, container): (usize, &str, &Container)| file::Port {
         name: name.into(),
         dtype: container.dtype.onnx_code(),
         dims: container.dims.iter().map(Dim::to_string).collect(),
         buffer: i as u32,
+        kind: kinds.get(name).map_or(String::new(), Kind::to_string),
     };
     entry.ports(inputs).into_iter().map(port).collect()
 }
@@ -429,7 +433,7 @@ fn step(entry: &Entry, step: &sardonyx_dialects::plan::Step, names: &[&str]) -> 
 
 fn operand(buffer: usize, c: &Container) -> file::Operand {
     let dims = c.dims.iter().map(Dim::to_string).collect();
-    file::Operand { buffer: buffer as u32, dtype: c.dtype.onnx_code(), dims }
+    file::Operand { buffer: buffer as u32, dtype: c.dtype.code(), dims }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Small constants go into the IR, where folding sees them; everything else is a named parameter whose bytes stay in
 //! the mapped files.
 
-use crate::onnx::{Attribute, DimSpec, Graph, Model, TensorData};
+use crate::onnx::{Attribute, DimSpec, Graph, Model};
 use melior::Context as MlirContext;
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind, ir};
@@ -181,10 +181,7 @@ impl Importer {
         found.ok_or_else(|| Error::user("E0104", format!("the value `{name}` is never defined")))
     }
 
-    fn initializer(&mut self, body: Block, name: &str, data: &TensorData) -> Result<()> {
-        let TensorData::Dense(tensor) = data else {
-            return Err(Error::user("E0107", format!("the constant `{name}` holds strings, which are not supported")));
-        };
+    fn initializer(&mut self, body: Block, name: &str, tensor: &Tensor) -> Result<()> {
         let cx = self.cx;
         let dims: Vec<Dim> = tensor.dims().iter().map(|&d| Dim::constant(d as i64)).collect();
         let results = [cx.tensor(tensor.dtype(), &dims)];
@@ -308,7 +305,7 @@ impl Importer {
             Attribute::Ints(v) => cx.array(&v.iter().map(|x| cx.i64(*x)).collect::<Vec<_>>()),
             Attribute::Floats(v) => cx.array(&v.iter().map(|x| cx.f32(*x)).collect::<Vec<_>>()),
             Attribute::Strings(v) => cx.array(&v.iter().map(|s| text(s)).collect::<Vec<_>>()),
-            Attribute::Tensor(TensorData::Dense(t)) => cx.dense(t)?,
+            Attribute::Tensor(t) => cx.dense(t)?,
             other => return Err(unsupported(other.kind())),
         })
     }

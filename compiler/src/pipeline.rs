@@ -40,6 +40,8 @@ pub struct Watch {
     /// Write the IR after every stage to `NN-stage.mlir` in this folder.
     pub dump_dir: Option<PathBuf>,
     pub stop_after: Option<String>,
+    /// Stages that do nothing, for those who compare with and without.
+    pub without: Vec<&'static str>,
     pub time_passes: bool,
 }
 
@@ -78,7 +80,7 @@ pub fn run_with<'c>(
     for (i, (name, passes)) in STAGES.iter().enumerate() {
         observe(Event::Begin(name))?;
         let start = Instant::now();
-        if !passes.is_empty() {
+        if !passes.is_empty() && !watch.without.contains(name) {
             let pipeline = format!("builtin.module({passes})");
             sardonyx_passes::run_pipeline_with(context, module, &pipeline, rewrites)?;
         }

@@ -59,6 +59,7 @@ static ELEMENTS: &[(DType, &str)] = &[
     (DType::F8E8M0, "f8E8M0FNU"),
     (DType::U2, "ui2"),
     (DType::I2, "i2"),
+    (DType::Value, "!sdx.value"),
 ];
 
 fn string_ref(s: &str) -> MlirStringRef {

@@ -27,7 +27,7 @@ def Sdx_Tensor : Sdx_Type<"Tensor", "tensor"> {
     `floordiv`, `ceildiv`, `mod`, `max(a, b)`, `min(a, b)`; names that are no identifiers are quoted. Expressions are
     normalised, so that equal polynomials give one type. Storage and layout are not part of it.
     Element types: `f16 bf16 f32 f64`, the float8 kinds, `i1` (bool), `i2 … i64` (signed), `ui2 … ui64`,
-    `complex<f32>`, `complex<f64>`, `!sdx.string`.
+    `complex<f32>`, `complex<f64>`, `!sdx.string`, and `!sdx.value` for what is no tensor (a sequence, an optional, a map).
   }];
   // `dims` holds normalised expressions as strings.
   let parameters = (ins "::mlir::ArrayAttr":$dims, "::mlir::Type":$elem);
@@ -35,6 +35,7 @@ def Sdx_Tensor : Sdx_Type<"Tensor", "tensor"> {
 }
 
 def Sdx_String : Sdx_Type<"String", "string"> { let summary = "The element type of string tensors"; }
+def Sdx_Value : Sdx_Type<"Value", "value"> { let summary = "The element type of a sequence, an optional or a map"; }
 
 class Sdx_Op<string mnemonic, list<Trait> traits = []> : Op<Sdx_Dialect, mnemonic, traits # [Pure, RustVerified]>;
 

@@ -1,7 +1,7 @@
 //! actual, expected  =>  the largest differences, and whether they are tolerable
 
 use crate::commands::parts;
-use crate::{DType, Tensor, widen::widen};
+use crate::{DType, Tensor, Value, widen::widen};
 
 /// Floats pass where |a - e| <= atol + rtol·|e|; with `ulps_max`, where they are at most so many representable
 /// numbers apart instead. Integers and bools pass where |a - e| <= atol (with `ulps_max`: <= that). NaN equals NaN.
@@ -34,6 +34,11 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
     if actual.dims() != expected.dims() {
         return Err(format!("the shape is {:?}, expected {:?}", actual.dims(), expected.dims()));
     }
+    match actual.dtype() {
+        DType::String => return strings(actual, expected),
+        DType::Value => return values(actual, expected, tolerance),
+        _ => {}
+    }
     let ulp_type = actual.dtype();
     let (actual, expected) = (parts(&widen(actual)), parts(&widen(expected)));
     let mut difference = Difference { n: actual.len(), ..Difference::default() };
@@ -54,6 +59,55 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
         }
     }
     Ok(difference)
+}
+
+/// Strings are equal or not.
+fn strings(actual: &Tensor, expected: &Tensor) -> Result<Difference, String> {
+    let (a, e) = (actual.strings().unwrap_or_default(), expected.strings().unwrap_or_default());
+    let n_failed = a.iter().zip(&e).filter(|(a, e)| a != e).count();
+    Ok(Difference { n: a.len(), n_failed, ..Difference::default() })
+}
+
+/// Sequences and the like: element by element; keys of maps are equal or not.
+fn values(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<Difference, String> {
+    fn both(a: &Value, e: &Value, tolerance: &Tolerance, all: &mut Difference) -> Result<(), String> {
+        match (a, e) {
+            (Value::Tensor(a), Value::Tensor(e)) => {
+                all.include(compare(a, e, tolerance)?);
+                Ok(())
+            }
+            (Value::Sequence(a), Value::Sequence(e)) if a.len() == e.len() => {
+                a.iter().zip(e).try_for_each(|(a, e)| both(a, e, tolerance, all))
+            }
+            (Value::Sequence(a), Value::Sequence(e)) => {
+                Err(format!("the sequence has {} elements, expected {}", a.len(), e.len()))
+            }
+            (Value::Optional(None), Value::Optional(None)) => Ok(()),
+            (Value::Optional(Some(a)), Value::Optional(Some(e))) => both(a, e, tolerance, all),
+            (Value::Map { keys, values }, Value::Map { keys: wanted, values: expected }) if keys == wanted => {
+                both(values, expected, tolerance, all)
+            }
+            (a, e) => Err(format!("the value is {}, expected {}", a.kind_name(), e.kind_name())),
+        }
+    }
+    let decoded = |t: &Tensor| Value::of(t).map_err(|e| e.message);
+    let mut all = Difference::default();
+    both(&decoded(actual)?, &decoded(expected)?, tolerance, &mut all)?;
+    Ok(all)
+}
+
+impl Difference {
+    /// The differences of another tensor that belongs to the same value.
+    fn include(&mut self, other: Difference) {
+        self.abs_max = self.abs_max.max(other.abs_max);
+        self.rel_max = self.rel_max.max(other.rel_max);
+        self.ulps_max = self.ulps_max.max(other.ulps_max);
+        self.n_failed += other.n_failed;
+        self.n += other.n;
+        if self.worst.is_none() || other.n_failed > 0 {
+            self.worst = other.worst;
+        }
+    }
 }
 
 struct Element {
@@ -180,6 +234,19 @@ mod tests {
         assert_eq!(compare(&t(5000), &t(5001), &slack).unwrap().n_failed, 0);
         let u = |v: u64| Tensor::scalar(v);
         assert_eq!(compare(&u(u64::MAX), &u(0), &DEFAULT).unwrap().abs_max, u64::MAX as f64);
+    }
+
+    #[test]
+    fn strings_and_sequences_are_compared() {
+        let t = |v: &[&str]| Tensor::from_strings(vec![v.len()], v);
+        assert_eq!(compare(&t(&["a", "b"]), &t(&["a", "c"]), &DEFAULT).unwrap().n_failed, 1);
+        let s = |v: &[f32]| {
+            let one = |v: &f32| Value::Tensor(Tensor::scalar(*v));
+            Value::Sequence(v.iter().map(one).collect()).into_tensor()
+        };
+        let d = compare(&s(&[1.0, 2.0]), &s(&[1.0, 2.5]), &DEFAULT).unwrap();
+        assert_eq!((d.n, d.n_failed, d.abs_max), (2, 1, 0.5));
+        assert!(compare(&s(&[1.0]), &s(&[]), &DEFAULT).unwrap_err().contains("1 elements, expected 0"));
     }
 
     #[test]

@@ -29,9 +29,11 @@ pub enum DType {
     F8E8M0,
     U2,
     I2,
+    /// No tensor at all but a sequence, an optional or a map ([`Value`](crate::Value)); not one of ONNX's.
+    Value,
 }
 
-/// (type, ONNX `TensorProto.DataType`, name in IR and messages, bits per element; 0: no fixed width)
+/// (type, code: that of ONNX's `TensorProto.DataType` where it has one, name in IR and messages, bits per element; 0: no fixed width)
 static ROWS: &[(DType, i32, &str, u32)] = &[
     (DType::F32, 1, "f32", 32),
     (DType::U8, 2, "u8", 8),
@@ -59,6 +61,7 @@ static ROWS: &[(DType, i32, &str, u32)] = &[
     (DType::F8E8M0, 24, "f8e8m0", 8),
     (DType::U2, 25, "u2", 2),
     (DType::I2, 26, "i2", 2),
+    (DType::Value, -1, "value", 0),
 ];
 
 impl DType {
@@ -72,6 +75,15 @@ impl DType {
     }
 
     pub fn from_onnx(code: i32) -> Option<DType> {
+        DType::from_code(code).filter(|t| *t != DType::Value)
+    }
+
+    /// The number in artifacts: ONNX's, and one of our own.
+    pub fn code(self) -> i32 {
+        self.row().1
+    }
+
+    pub fn from_code(code: i32) -> Option<DType> {
         ROWS.iter().find(|row| row.1 == code).map(|row| row.0)
     }
 
@@ -83,16 +95,17 @@ impl DType {
         ROWS.iter().find(|row| row.2 == name).map(|row| row.0)
     }
 
+    /// The element types of ONNX.
     pub fn all() -> impl Iterator<Item = DType> {
-        ROWS.iter().map(|row| row.0)
+        ROWS.iter().map(|row| row.0).filter(|t| *t != DType::Value)
     }
 
-    /// Bits per element; 0 for strings, which have no fixed width.
+    /// Bits per element; 0 for strings and values, which have no fixed width.
     pub fn bits(self) -> u32 {
         self.row().3
     }
 
-    /// Bytes that `elements` elements take, packed types included; `None` for strings or on overflow.
+    /// Bytes that `elements` elements take, packed types included; `None` without a fixed width or on overflow.
     pub fn bytes_for(self, elements: usize) -> Option<usize> {
         match self.bits() {
             0 => None,
@@ -133,7 +146,7 @@ mod tests {
     fn rows_stand_at_their_own_index() {
         for (i, row) in ROWS.iter().enumerate() {
             assert_eq!(row.0 as usize, i);
-            assert_eq!(DType::from_onnx(row.1), Some(row.0));
+            assert_eq!(DType::from_code(row.1), Some(row.0));
             assert_eq!(DType::from_name(row.2), Some(row.0));
         }
     }

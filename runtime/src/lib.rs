@@ -100,8 +100,10 @@ mod session;
 mod shape;
 pub mod solve;
 mod stop;
+mod strings;
 pub mod tensor;
 pub mod tensor_io;
+pub mod value;
 mod view;
 pub mod widen;
 
@@ -117,4 +119,5 @@ pub use model::{LoadOptions, Model};
 pub use session::{Session, SessionOptions};
 pub use stop::RunOptions;
 pub use tensor::Tensor;
+pub use value::{Kind, Value};
 pub use view::{TensorBuffer, TensorView};

@@ -189,6 +189,9 @@ pub struct Port {
     /// Index into `Entry.buffers`.
     #[prost(uint32, tag = "4")]
     pub buffer: u32,
+    /// What it is made of where it is no tensor (see [`Kind`](crate::Kind)); else empty.
+    #[prost(string, tag = "5")]
+    pub kind: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

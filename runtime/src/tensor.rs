@@ -65,14 +65,22 @@ impl Element for bool {
 }
 
 impl Tensor {
-    /// Wraps bytes; refuses a length that does not follow from type and dimensions.
+    /// Wraps bytes; refuses those that do not follow from type and dimensions. Errors: E0202, E0302.
     pub fn new(dtype: DType, dims: Vec<usize>, data: Bytes) -> Result<Tensor> {
-        let bytes = element_count(&dims).and_then(|n| dtype.bytes_for(n)).ok_or_else(|| {
-            Error::user("E0202", format!("a tensor of {dims:?} elements of type {dtype} has no representable size"))
-        })?;
-        if bytes != data.len() {
-            let message = format!("a {dtype} tensor of {dims:?} has {bytes} bytes, but {} are given", data.len());
-            return Err(Error::user("E0302", message));
+        let count = element_count(&dims);
+        let wrong =
+            || Error::user("E0202", format!("a tensor of {dims:?} elements of type {dtype} has no representable size"));
+        match dtype {
+            DType::String => crate::strings::check(count.ok_or_else(wrong)?, &data)?,
+            DType::Value if dims.is_empty() => crate::value::check(&data)?,
+            _ => {
+                let bytes = count.and_then(|n| dtype.bytes_for(n)).ok_or_else(wrong)?;
+                if bytes != data.len() {
+                    let message =
+                        format!("a {dtype} tensor of {dims:?} has {bytes} bytes, but {} are given", data.len());
+                    return Err(Error::user("E0302", message));
+                }
+            }
         }
         Ok(Tensor { dtype, dims, data })
     }

@@ -20,7 +20,9 @@ pub fn widen(tensor: &Tensor) -> Tensor {
         U2 => Tensor::from_vec(dims, fields(data, n, 2).collect()),
         I4 => Tensor::from_vec(dims, fields(data, n, 4).map(|b| ((b << 4) as i8) >> 4).collect()),
         I2 => Tensor::from_vec(dims, fields(data, n, 2).map(|b| ((b << 6) as i8) >> 6).collect()),
-        F32 | U8 | I8 | U16 | I16 | I32 | I64 | String | Bool | F16 | F64 | U32 | U64 | C64 | C128 => tensor.clone(),
+        F32 | U8 | I8 | U16 | I16 | I32 | I64 | String | Value | Bool | F16 | F64 | U32 | U64 | C64 | C128 => {
+            tensor.clone()
+        }
     }
 }
 

@@ -65,9 +65,9 @@ pub fn bisect(args: &BisectArgs, out: &mut dyn Write) -> Result<i32> {
 /// The inputs and expected outputs of a data set, the first where there are several.
 fn data(model: &Path, dir: &Path) -> Result<(Named, Named)> {
     let graph = read_model(model)?.graph;
-    let names = |of: &[crate::onnx::ValueInfo]| of.iter().map(|v| v.name.clone()).collect::<Vec<String>>();
+    let named = |of: &[crate::onnx::ValueInfo]| of.iter().map(|v| (v.name.clone(), v.kind())).collect::<Vec<_>>();
     let sets = find_sets(dir)?;
-    let DataSet { inputs, expected } = DataSet::named(&sets[0], &names(&graph.inputs), &names(&graph.outputs))?;
+    let DataSet { inputs, expected } = DataSet::named(&sets[0], &named(&graph.inputs), &named(&graph.outputs))?;
     Ok((inputs, expected))
 }
 

@@ -109,6 +109,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             print_after: args.print_after.clone(),
             dump_dir: args.dump_dir.clone(),
             stop_after: args.stop_after.clone(),
+            without: vec![],
             time_passes: args.time_passes,
         },
         targets: distinct(&args.targets),

@@ -1,7 +1,7 @@
 //! node.int("axis")  =>  the attribute with the type the operator wants, absent, or a diagnostic
 
-use super::model::{Attribute, DimSpec, Graph, Node, TensorData, ValueInfo, ValueType};
-use sardonyx_runtime::{DType, Error, Result};
+use super::model::{Attribute, DimSpec, Graph, Node, ValueInfo, ValueType};
+use sardonyx_runtime::{DType, Error, Result, Tensor};
 
 macro_rules! typed {
     ($($(#[$doc:meta])* $name:ident: $variant:ident($value:ident) -> $ty:ty = $out:expr, $kind:literal;)*) => { $(
@@ -38,7 +38,7 @@ impl Node {
         ints: Ints(v) -> &[i64] = v, "list of ints";
         floats: Floats(v) -> &[f32] = v, "list of floats";
         strings: Strings(v) -> &[Vec<u8>] = v, "list of strings";
-        tensor: Tensor(v) -> &TensorData = v, "tensor";
+        tensor: Tensor(v) -> &Tensor = v, "tensor";
         graph: Graph(v) -> &Graph = v, "graph";
         bytes: String(v) -> &[u8] = v, "string";
     }

@@ -1,6 +1,6 @@
 //! Constant {value_ints = [2, 3]}  =>  initializer [2, 3]
 
-use super::model::{Attribute, Node, TensorData};
+use super::model::{Attribute, Node};
 use sardonyx_runtime::{Error, Result, Tensor};
 
 pub fn is_constant(node: &Node) -> bool {
@@ -8,7 +8,7 @@ pub fn is_constant(node: &Node) -> bool {
 }
 
 /// The value of a `Constant` node (ai.onnx 1 and later), which has exactly one of the attributes that can hold it.
-pub fn value(node: &Node) -> Result<TensorData> {
+pub fn value(node: &Node) -> Result<Tensor> {
     let mut held = node.attributes.iter();
     let (Some((name, attribute)), None) = (held.next(), held.next()) else {
         let message = format!("a `Constant` needs exactly one value, but has {} attributes", node.attributes.len());
@@ -16,14 +16,12 @@ pub fn value(node: &Node) -> Result<TensorData> {
     };
     Ok(match (name.as_str(), attribute) {
         ("value", Attribute::Tensor(data)) | ("sparse_value", Attribute::SparseTensor(data)) => data.clone(),
-        ("value_float", Attribute::Float(v)) => TensorData::Dense(Tensor::scalar(*v)),
-        ("value_int", Attribute::Int(v)) => TensorData::Dense(Tensor::scalar(*v)),
-        ("value_floats", Attribute::Floats(v)) => TensorData::Dense(Tensor::from_vec(vec![v.len()], v.clone())),
-        ("value_ints", Attribute::Ints(v)) => TensorData::Dense(Tensor::from_vec(vec![v.len()], v.clone())),
-        ("value_string", Attribute::String(v)) => TensorData::Strings { dims: vec![], values: vec![v.clone().into()] },
-        ("value_strings", Attribute::Strings(v)) => {
-            TensorData::Strings { dims: vec![v.len()], values: v.iter().map(|s| s.clone().into()).collect() }
-        }
+        ("value_float", Attribute::Float(v)) => Tensor::scalar(*v),
+        ("value_int", Attribute::Int(v)) => Tensor::scalar(*v),
+        ("value_floats", Attribute::Floats(v)) => Tensor::from_vec(vec![v.len()], v.clone()),
+        ("value_ints", Attribute::Ints(v)) => Tensor::from_vec(vec![v.len()], v.clone()),
+        ("value_string", Attribute::String(v)) => Tensor::from_strings(vec![], std::slice::from_ref(v)),
+        ("value_strings", Attribute::Strings(v)) => Tensor::from_strings(vec![v.len()], v),
         (name, attribute) => {
             let message = format!("a `Constant` cannot hold a {} in attribute `{name}`", attribute.kind());
             return Err(Error::user("E0106", message).help(FORMS));

@@ -1,12 +1,12 @@
 //! y = f(x) with f = {t = Relu(a); b = Neg(t)}  =>  call/t = Relu(x); y = Neg(call/t)
 
 use super::budget::check_nesting;
-use super::model::{Attribute, Graph, Node, TensorData};
+use super::model::{Attribute, Graph, Node};
 use super::opsets;
 use super::proto::{AttributeProto, FunctionProto, NodeProto};
 use super::reader::{Env, Reader};
 use bytes::Bytes;
-use sardonyx_runtime::{Error, Result};
+use sardonyx_runtime::{Error, Result, Tensor};
 use std::collections::{BTreeMap, HashMap};
 
 /// What a node of a function body costs beyond its payload, once per call.
@@ -159,10 +159,8 @@ fn nesting(graph: &Graph) -> usize {
 
 fn weight_bytes(attribute: &Attribute) -> usize {
     let strings = |values: &[Vec<u8>]| values.iter().map(|s| s.len() + size_of::<Vec<u8>>()).sum::<usize>();
-    let tensor = |data: &TensorData| match data {
-        TensorData::Dense(tensor) => 8 * tensor.rank(),
-        TensorData::Strings { dims, values } => 8 * dims.len() + size_of::<Bytes>() * values.len(),
-    };
+    // The bytes of both are shared.
+    let tensor = |data: &Tensor| 8 * data.rank();
     NODE_BYTES
         + match attribute {
             Attribute::Float(_) | Attribute::Int(_) | Attribute::Type(_) => 0,

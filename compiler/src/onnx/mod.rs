@@ -15,7 +15,7 @@ mod sparse;
 mod tensor;
 mod types;
 
-pub use model::{Attribute, DimSpec, Graph, Initializer, Model, Node, TensorData, ValueInfo, ValueType};
+pub use model::{Attribute, DimSpec, Graph, Initializer, Model, Node, ValueInfo, ValueType};
 pub use opsets::{IR_VERSIONS, OPSETS};
 
 use budget::Budget;

@@ -1,8 +1,7 @@
 //! What a model file says, resolved: typed attributes, inlined functions, nodes in topological order
 
 use super::proto::attribute_type;
-use bytes::Bytes;
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_runtime::{DType, Kind, Tensor};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
@@ -28,6 +27,32 @@ pub struct Graph {
     pub initializers: Vec<Initializer>,
     /// In topological order; the file's order wherever that is one.
     pub nodes: Vec<Node>,
+}
+
+impl Graph {
+    /// What inputs and outputs that are no tensors are made of, by name.
+    pub fn kinds(&self) -> BTreeMap<String, Kind> {
+        let ports = self.inputs.iter().chain(&self.outputs);
+        ports.map(|p| (p.name.clone(), p.kind())).filter(|(_, kind)| *kind != Kind::Tensor).collect()
+    }
+}
+
+impl ValueInfo {
+    /// A tensor where the file says nothing.
+    pub fn kind(&self) -> Kind {
+        self.ty.as_ref().map_or(Kind::Tensor, ValueType::kind)
+    }
+}
+
+impl ValueType {
+    pub fn kind(&self) -> Kind {
+        match self {
+            ValueType::Tensor { .. } | ValueType::SparseTensor { .. } | ValueType::Opaque { .. } => Kind::Tensor,
+            ValueType::Sequence(of) => Kind::Sequence(Box::new(of.kind())),
+            ValueType::Optional(of) => Kind::Optional(Box::new(of.kind())),
+            ValueType::Map { value, .. } => Kind::Map(Box::new(value.kind())),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,38 +85,8 @@ pub enum DimSpec {
 #[derive(Clone, Debug)]
 pub struct Initializer {
     pub name: String,
-    pub data: TensorData,
-}
-
-/// Contents of a constant. The bytes lie in the mapped model file, or in the mapped external file, where they can.
-#[derive(Clone, Debug)]
-pub enum TensorData {
-    Dense(Tensor),
-    Strings { dims: Vec<usize>, values: Vec<Bytes> },
-}
-
-impl TensorData {
-    pub fn dtype(&self) -> DType {
-        match self {
-            TensorData::Dense(tensor) => tensor.dtype(),
-            TensorData::Strings { .. } => DType::String,
-        }
-    }
-
-    pub fn dims(&self) -> &[usize] {
-        match self {
-            TensorData::Dense(tensor) => tensor.dims(),
-            TensorData::Strings { dims, .. } => dims,
-        }
-    }
-
-    /// The numbers, or `None` for strings.
-    pub fn dense(&self) -> Option<&Tensor> {
-        match self {
-            TensorData::Dense(tensor) => Some(tensor),
-            TensorData::Strings { .. } => None,
-        }
-    }
+    /// Its bytes lie in the mapped model file, or in the mapped external file, where they can.
+    pub data: Tensor,
 }
 
 #[derive(Clone, Debug)]
@@ -114,17 +109,17 @@ pub enum Attribute {
     Float(f32),
     Int(i64),
     String(Vec<u8>),
-    Tensor(TensorData),
+    Tensor(Tensor),
     Graph(Box<Graph>),
     /// Expanded to dense.
-    SparseTensor(TensorData),
+    SparseTensor(Tensor),
     Type(ValueType),
     Floats(Vec<f32>),
     Ints(Vec<i64>),
     Strings(Vec<Vec<u8>>),
-    Tensors(Vec<TensorData>),
+    Tensors(Vec<Tensor>),
     Graphs(Vec<Graph>),
-    SparseTensors(Vec<TensorData>),
+    SparseTensors(Vec<Tensor>),
     Types(Vec<ValueType>),
 }
 

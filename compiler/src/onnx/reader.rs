@@ -2,11 +2,11 @@
 
 use super::budget::{Budget, check_nesting};
 use super::external::External;
-use super::model::{Attribute, Graph, Initializer, Node, TensorData};
+use super::model::{Attribute, Graph, Initializer, Node};
 use super::names::{Names, reserve_all};
 use super::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, attribute_type};
 use super::{constant, opsets, sparse, tensor, types};
-use sardonyx_runtime::{Error, Result};
+use sardonyx_runtime::{Error, Result, Tensor};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -285,7 +285,7 @@ impl<'m> Reader<'m> {
         }))
     }
 
-    fn tensor(&mut self, proto: &TensorProto, env: &Env) -> Result<TensorData> {
+    fn tensor(&mut self, proto: &TensorProto, env: &Env) -> Result<Tensor> {
         // In a function body the message stays for the next call, so what is made of it is made once per call.
         if env.caller.is_some() && proto.raw_data.is_empty() {
             self.budget.charge(prost::Message::encoded_len(proto), "inlining its functions")?;

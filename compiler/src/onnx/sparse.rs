@@ -2,14 +2,12 @@
 
 use super::budget::Budget;
 use super::external::External;
-use super::model::TensorData;
 use super::proto::SparseTensorProto;
 use super::tensor::{checked_dims, tensor_data};
-use bytes::Bytes;
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
 /// Indices are `[n]` positions in row-major order or `[n, rank]` coordinates, strictly ascending as ONNX demands.
-pub fn dense(proto: &SparseTensorProto, external: &mut External, budget: &mut Budget) -> Result<TensorData> {
+pub fn dense(proto: &SparseTensorProto, external: &mut External, budget: &mut Budget) -> Result<Tensor> {
     let name = sparse_name(proto);
     expand(proto, external, budget).map_err(|e| if name.is_empty() { e } else { e.node(name) })
 }
@@ -19,7 +17,7 @@ pub fn sparse_name(proto: &SparseTensorProto) -> &str {
     proto.values.as_ref().map_or("", |v| &v.name)
 }
 
-fn expand(proto: &SparseTensorProto, external: &mut External, budget: &mut Budget) -> Result<TensorData> {
+fn expand(proto: &SparseTensorProto, external: &mut External, budget: &mut Budget) -> Result<Tensor> {
     let (Some(values), Some(indices)) = (&proto.values, &proto.indices) else {
         return Err(malformed("a sparse tensor lacks its values or its indices"));
     };
@@ -28,26 +26,22 @@ fn expand(proto: &SparseTensorProto, external: &mut External, budget: &mut Budge
     let &[n_values] = values.dims() else { return Err(malformed("the values of a sparse tensor are not a list")) };
     let indices = tensor_data(indices, external)?;
     let positions = positions(&indices, n_values, &dims, count)?;
-    match values {
-        TensorData::Dense(values) => {
-            let bytes = values.dtype().bytes_for(count);
-            budget.charge(bytes.unwrap_or(usize::MAX), "a sparse tensor")?;
-            let mut out = vec![0u8; bytes.unwrap_or(0)];
-            scatter(&values, &positions, &mut out);
-            Ok(TensorData::Dense(Tensor::new(values.dtype(), dims, out.into())?))
-        }
-        TensorData::Strings { values, .. } => {
-            budget.charge(count.saturating_mul(size_of::<Bytes>()), "a sparse tensor")?;
-            let mut out = vec![Bytes::new(); count];
-            positions.into_iter().zip(values).for_each(|(at, value)| out[at] = value);
-            Ok(TensorData::Strings { dims, values: out })
-        }
+    if let Some(strings) = values.strings() {
+        budget.charge(count.saturating_mul(size_of::<&[u8]>()), "a sparse tensor")?;
+        let mut out: Vec<&[u8]> = vec![&[]; count];
+        positions.into_iter().zip(strings).for_each(|(at, value)| out[at] = value);
+        return Ok(Tensor::from_strings(dims, &out));
     }
+    let bytes = values.dtype().bytes_for(count);
+    budget.charge(bytes.unwrap_or(usize::MAX), "a sparse tensor")?;
+    let mut out = vec![0u8; bytes.unwrap_or(0)];
+    scatter(&values, &positions, &mut out);
+    Tensor::new(values.dtype(), dims, out.into())
 }
 
 /// Row-major positions below `count`, ascending.
-fn positions(indices: &TensorData, n_values: usize, dims: &[usize], count: usize) -> Result<Vec<usize>> {
-    let index_list = indices.dense().and_then(|t| t.to_vec::<i64>());
+fn positions(indices: &Tensor, n_values: usize, dims: &[usize], count: usize) -> Result<Vec<usize>> {
+    let index_list = indices.to_vec::<i64>();
     let index_list = index_list.ok_or_else(|| malformed("the indices of a sparse tensor are not i64"))?;
     let out_of_range = || malformed("an index of a sparse tensor is out of range");
     let at = |i: i64, limit: usize| usize::try_from(i).ok().filter(|&i| i < limit).ok_or_else(out_of_range);
@@ -99,7 +93,7 @@ mod tests {
         Some(TensorProto { data_type: 7, dims: dims.to_vec(), int64_data: values.to_vec(), ..Default::default() })
     }
 
-    fn read(proto: SparseTensorProto) -> Result<TensorData> {
+    fn read(proto: SparseTensorProto) -> Result<Tensor> {
         dense(&proto, &mut External::absent(), &mut Budget::for_file(0))
     }
 
@@ -113,7 +107,7 @@ mod tests {
         let linear = SparseTensorProto { values: floats(&[5.0, 7.0]), indices: i64s(&[2], &[1, 5]), dims: vec![2, 3] };
         let rows = SparseTensorProto { indices: i64s(&[2, 2], &[0, 1, 1, 2]), ..linear.clone() };
         for proto in [linear, rows] {
-            let tensor = read(proto).unwrap().dense().unwrap().clone();
+            let tensor = read(proto).unwrap().clone();
             assert_eq!(tensor.to_vec::<f32>().unwrap(), [0.0, 5.0, 0.0, 0.0, 0.0, 7.0]);
         }
     }
@@ -122,11 +116,10 @@ mod tests {
     fn packed_elements_and_strings() {
         let values = TensorProto { data_type: 22, dims: vec![3], int32_data: vec![0xf7, 0x02], ..Default::default() };
         let proto = SparseTensorProto { values: Some(values), indices: i64s(&[3], &[0, 3, 4]), dims: vec![5] };
-        assert_eq!(&read(proto).unwrap().dense().unwrap().bytes()[..], [0x07, 0xf0, 0x02]);
+        assert_eq!(&read(proto).unwrap().bytes()[..], [0x07, 0xf0, 0x02]);
         let values = TensorProto { data_type: 8, dims: vec![1], string_data: vec!["a".into()], ..Default::default() };
         let proto = SparseTensorProto { values: Some(values), indices: i64s(&[1], &[1]), dims: vec![2] };
-        let TensorData::Strings { values, .. } = read(proto).unwrap() else { panic!("not strings") };
-        assert_eq!(values, [Bytes::new(), Bytes::from("a")]);
+        assert_eq!(read(proto).unwrap().texts().unwrap(), ["", "a"]);
     }
 
     #[test]

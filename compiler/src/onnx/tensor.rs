@@ -1,7 +1,6 @@
 //! TensorProto  =>  type, dimensions and little-endian bytes, shared with the mapped file where they are raw
 
 use super::external::External;
-use super::model::TensorData;
 use super::proto::TensorProto;
 use super::types::{SIZE_LIMIT, dtype};
 use bytes::Bytes;
@@ -11,7 +10,7 @@ const EXTERNAL: i32 = 1;
 
 /// Reads one tensor. Errors: E0107 unknown type, E0202 impossible dimensions, E0302 payload of another length,
 /// E0105 external data.
-pub fn tensor_data(proto: &TensorProto, external: &mut External) -> Result<TensorData> {
+pub fn tensor_data(proto: &TensorProto, external: &mut External) -> Result<Tensor> {
     // A tensor without a name belongs to a node, which the caller names.
     convert(proto, external).map_err(|e| if proto.name.is_empty() { e } else { e.node(&proto.name) })
 }
@@ -41,7 +40,7 @@ fn shown(dims: &[i64]) -> String {
     }
 }
 
-fn convert(proto: &TensorProto, external: &mut External) -> Result<TensorData> {
+fn convert(proto: &TensorProto, external: &mut External) -> Result<Tensor> {
     let dtype = dtype(proto.data_type)?;
     let (dims, count) = checked_dims(&proto.dims)?;
     if proto.segment.is_some() {
@@ -69,10 +68,10 @@ fn convert(proto: &TensorProto, external: &mut External) -> Result<TensorData> {
             format!("a {dtype} tensor of dimensions {dims:?} needs {bytes_needed} bytes, but has {}", data.len());
         return Err(malformed(message));
     }
-    Ok(TensorData::Dense(Tensor::new(dtype, dims, if dtype == DType::Bool { zero_or_one(data) } else { data })?))
+    Ok(Tensor::new(dtype, dims, if dtype == DType::Bool { zero_or_one(data) } else { data })?)
 }
 
-fn strings(proto: &TensorProto, dims: Vec<usize>, count: usize) -> Result<TensorData> {
+fn strings(proto: &TensorProto, dims: Vec<usize>, count: usize) -> Result<Tensor> {
     if !proto.raw_data.is_empty() || proto.data_location == EXTERNAL {
         return Err(malformed("a string tensor cannot have raw or external data".into()));
     }
@@ -80,7 +79,7 @@ fn strings(proto: &TensorProto, dims: Vec<usize>, count: usize) -> Result<Tensor
         let found = proto.string_data.len();
         return Err(malformed(format!("a string tensor of dimensions {dims:?} has {found} strings")));
     }
-    Ok(TensorData::Strings { dims, values: proto.string_data.clone() })
+    Ok(Tensor::from_strings(dims, &proto.string_data))
 }
 
 fn malformed(message: String) -> Box<Error> {
@@ -111,7 +110,7 @@ fn typed(proto: &TensorProto, dtype: DType) -> Result<Bytes> {
         U8 | I8 | Bool | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | U4 | I4 | F4E2M1 | U2 | I2 => {
             (proto.int32_data.len(), narrow::<1>(&proto.int32_data)?)
         }
-        String => return Err(Error::defect("strings have no byte payload")),
+        String | Value => return Err(Error::defect(format!("{dtype} has no byte payload"))),
     };
     if used != typed_len(proto) {
         return Err(malformed(format!("a {dtype} tensor has data in a field for another type")));
@@ -153,12 +152,12 @@ fn zero_or_one(data: Bytes) -> Bytes {
 mod tests {
     use super::*;
 
-    fn read(proto: TensorProto) -> Result<TensorData> {
+    fn read(proto: TensorProto) -> Result<Tensor> {
         tensor_data(&proto, &mut External::absent())
     }
 
     fn dense(proto: TensorProto) -> Tensor {
-        read(proto).unwrap().dense().unwrap().clone()
+        read(proto).unwrap().clone()
     }
 
     #[test]
@@ -219,7 +218,7 @@ mod tests {
                     proto.int32_data = vec![0b11100100, 0b01];
                     vec![0b11100100, 0b01]
                 }
-                String => unreachable!("filtered out"),
+                String | Value => unreachable!("filtered out"),
             };
             let tensor = dense(proto);
             assert_eq!((tensor.dtype(), &tensor.bytes()[..]), (dtype, &expected[..]));

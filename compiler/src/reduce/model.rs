@@ -6,7 +6,7 @@ use crate::onnx::proto::{
     Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto,
     ValueInfoProto, type_proto,
 };
-use crate::onnx::{Model, TensorData, read_model};
+use crate::onnx::{Model, read_model};
 use bytes::Bytes;
 use prost::Message;
 use sardonyx_dialects::sdx::TensorType;
@@ -39,8 +39,7 @@ fn external(model: &Model, proto: &ModelProto) -> HashMap<String, Bytes> {
         .map(|t| t.name.as_str())
         .collect();
     let initializers = model.graph.initializers.iter().filter(|i| outside.contains(i.name.as_str()));
-    let bytes = |data: &TensorData| data.dense().map(|t| t.bytes().clone());
-    initializers.filter_map(|i| Some((i.name.clone(), bytes(&i.data)?))).collect()
+    initializers.map(|i| (i.name.clone(), i.data.bytes().clone())).collect()
 }
 
 /// The smallest model found, as a file of its own: it refers to no other.

@@ -64,9 +64,8 @@ fn supported(t: DType) -> bool {
     use DType::*;
     match t {
         F32 | U8 | I8 | U16 | I16 | I32 | I64 | Bool | F16 | F64 | U32 | U64 | BF16 => true,
-        String | C64 | C128 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | U4 | I4 | F4E2M1 | F8E8M0 | U2 | I2 => {
-            false
-        }
+        String | Value | C64 | C128 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | U4 | I4 | F4E2M1 | F8E8M0 | U2
+        | I2 => false,
     }
 }
 

@@ -18,7 +18,8 @@ pub fn register(t: DType) -> Elem {
         U16 | I16 => Elem::I16,
         I32 | U32 => Elem::I32,
         I64 | U64 => Elem::I64,
-        String | C64 | C128 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | U4 | I4 | F4E2M1 | F8E8M0 | U2 | I2 => {
+        String | Value | C64 | C128 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | U4 | I4 | F4E2M1 | F8E8M0 | U2
+        | I2 => {
             unreachable!("`lower` refuses {t}")
         }
     }

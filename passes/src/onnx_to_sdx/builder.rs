@@ -576,7 +576,7 @@ pub fn scalar_tensor(dtype: DType, value: f64) -> Option<Tensor> {
         DType::Bool => Tensor::scalar(value != 0.0),
         DType::F16 => Tensor::scalar(half::f16::from_f64(value)),
         DType::BF16 => Tensor::scalar(half::bf16::from_f64(value)),
-        DType::String | DType::C64 | DType::C128 => return None,
+        DType::String | DType::Value | DType::C64 | DType::C128 => return None,
         DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => return None,
         DType::U4 | DType::I4 | DType::F4E2M1 | DType::U2 | DType::I2 => return None,
     })

@@ -1,8 +1,8 @@
 //! test_data_set_*  =>  inputs and expected outputs, by the model's names
 
 use crate::program::{Entry, Port};
-use crate::tensor_io::load_proto;
-use crate::{Error, Result, Tensor};
+use crate::tensor_io::load_value;
+use crate::{Error, Kind, Result, Tensor};
 use std::path::{Path, PathBuf};
 
 pub struct DataSet {
@@ -12,14 +12,14 @@ pub struct DataSet {
 
 impl DataSet {
     pub fn read(dir: &Path, entry: &Entry) -> Result<DataSet> {
-        let names = |ports: &'_ [Port]| ports.iter().map(|p| p.name.clone()).collect::<Vec<String>>();
-        DataSet::named(dir, &names(&entry.inputs), &names(&entry.outputs))
+        let named = |ports: &'_ [Port]| ports.iter().map(|p| (p.name.clone(), p.kind.clone())).collect::<Vec<_>>();
+        DataSet::named(dir, &named(&entry.inputs), &named(&entry.outputs))
     }
 
-    /// The same for a model whose inputs and outputs have these names.
-    pub fn named(dir: &Path, inputs: &[String], outputs: &[String]) -> Result<DataSet> {
-        let inputs = match_names(read_all(dir, "input")?, inputs, "input")?;
-        let expected = match_names(read_all(dir, "output")?, outputs, "output")?;
+    /// The same for a model whose inputs and outputs have these names and kinds.
+    pub fn named(dir: &Path, inputs: &[(String, Kind)], outputs: &[(String, Kind)]) -> Result<DataSet> {
+        let inputs = read_all(dir, inputs, "input")?;
+        let expected = read_all(dir, outputs, "output")?;
         Ok(DataSet { inputs, expected })
     }
 }
@@ -56,34 +56,33 @@ pub fn find_sets(dir: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// `input_0.pb`, `input_1.pb` … until there is none.
-fn read_all(set: &Path, kind: &str) -> Result<Vec<(String, Tensor)>> {
+/// `input_0.pb`, `input_1.pb` … until there is none. A file that says a name is of the port of that name, one without of
+/// the port of its number.
+fn read_all(set: &Path, ports: &[(String, Kind)], kind: &str) -> Result<Vec<(String, Tensor)>> {
     let mut out = Vec::new();
     loop {
         let path = set.join(format!("{kind}_{}.pb", out.len()));
         if !path.exists() {
             return Ok(out);
         }
-        let proto = load_proto(&path)?;
-        let tensor = proto.to_tensor().map_err(|e| e.file(path.display().to_string()))?;
-        out.push((proto.name, tensor));
+        out.push(read_one(&path, ports, kind, out.len())?);
     }
 }
 
-/// Tensors go to the ports of their names; those without a name to the port of their position.
-fn match_names(tensors: Vec<(String, Tensor)>, ports: &[String], kind: &str) -> Result<Vec<(String, Tensor)>> {
-    let mut out = Vec::new();
-    for (i, (name, tensor)) in tensors.into_iter().enumerate() {
-        let port = match name.is_empty() {
-            true => ports.get(i),
-            false => ports.iter().find(|port| **port == name),
-        };
-        let port = port.ok_or_else(|| {
-            let names: Vec<String> = ports.iter().map(|port| format!("`{port}`")).collect();
-            let message = format!("the data set's {kind} {i} is named `{name}`, but the model has no such {kind}");
-            Error::user("E0301", message).help(format!("the model's {kind}s are {}", names.join(", ")))
-        })?;
-        out.push((port.clone(), tensor));
-    }
-    Ok(out)
+fn read_one(path: &Path, ports: &[(String, Kind)], kind: &str, i: usize) -> Result<(String, Tensor)> {
+    // What it is stands with the port; its name stands first in sequences and last in tensors.
+    let (name, _) = match ports.get(i) {
+        Some((_, of)) => load_value(path, of)?,
+        None => load_value(path, &Kind::Tensor)?,
+    };
+    let port = match name.is_empty() {
+        true => ports.get(i),
+        false => ports.iter().find(|(port, _)| *port == name),
+    };
+    let (port, of) = port.ok_or_else(|| {
+        let names: Vec<String> = ports.iter().map(|(port, _)| format!("`{port}`")).collect();
+        let message = format!("the data set's {kind} {i} is named `{name}`, but the model has no such {kind}");
+        Error::user("E0301", message).help(format!("the model's {kind}s are {}", names.join(", ")))
+    })?;
+    Ok((port.clone(), load_value(path, of)?.1))
 }

@@ -4,7 +4,7 @@ use super::verify::{broken, parse, read_dtype, undeclared};
 use super::{Buffer, Check, Entry, Launch, Location, Port, Program, State, Step, Symbol, states};
 use crate::plan::{self, Action, Place, SymbolKind};
 use crate::solve::{Source, further, sources};
-use crate::{Dim, Result};
+use crate::{DType, Dim, Kind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub struct EntryReader<'a> {
@@ -166,7 +166,14 @@ impl<'a> EntryReader<'a> {
     fn read_port(&self, port: &plan::Port) -> Result<Port> {
         let dims = port.dims.iter().map(|d| self.known(d, usize::MAX).map(|(dim, _)| dim)).collect::<Result<_>>()?;
         let (dtype, buffer) = (read_dtype(port.dtype)?, port.buffer as usize);
-        Ok(Port { name: port.name.clone(), dtype, dims, buffer, state: None })
+        let kind = match port.kind.as_str() {
+            "" => Kind::Tensor,
+            text => Kind::parse(text).ok_or_else(|| broken(format!("`{text}` is no kind of value")))?,
+        };
+        if kind != Kind::Tensor && dtype != DType::Value {
+            return Err(broken(format!("its kind is {kind}, its type {dtype}")));
+        }
+        Ok(Port { name: port.name.clone(), dtype, dims, buffer, kind, state: None })
     }
 
     fn read_buffer(&self, i: usize, buffer: &plan::Buffer, entry: &plan::Entry) -> Result<Buffer> {

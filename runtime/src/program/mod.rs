@@ -16,7 +16,7 @@ mod verify;
 
 use crate::plan::SymbolKind;
 use crate::solve::Source;
-use crate::{DType, Dim, Error, HostOp, Result};
+use crate::{DType, Dim, Error, HostOp, Kind, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -152,6 +152,8 @@ pub struct Port {
     pub dtype: DType,
     pub dims: Vec<Dim>,
     pub buffer: usize,
+    /// What it is made of; a tensor mostly.
+    pub kind: Kind,
     /// The state that it is the old or the new end of, as an index into `Entry.states`.
     pub state: Option<usize>,
 }

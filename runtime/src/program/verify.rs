@@ -104,7 +104,7 @@ fn constant_range(constant: &plan::Constant, weights_bytes: usize) -> Result<Ran
 }
 
 pub fn read_dtype(code: i32) -> Result<DType> {
-    let dtype = DType::from_onnx(code).filter(|d| d.bits() > 0);
+    let dtype = DType::from_code(code);
     dtype.ok_or_else(|| broken(format!("{code} is not an element type of tensors")))
 }
 

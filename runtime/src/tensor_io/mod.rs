@@ -3,10 +3,12 @@
 pub mod npy;
 pub mod proto;
 pub mod synthetic;
+mod values;
 
 pub use npy::{read_npz, save_npy};
 pub use proto::TensorProto;
 pub use synthetic::Synthetic;
+pub use values::read_value;
 
 use crate::{Error, Result, Tensor};
 use std::path::Path;
@@ -29,6 +31,12 @@ pub fn load_tensor(path: impl AsRef<Path>) -> Result<Tensor> {
 pub fn load_proto(path: impl AsRef<Path>) -> Result<TensorProto> {
     let path = path.as_ref();
     TensorProto::from_bytes(read_file(path)?).map_err(|e| e.file(path.display().to_string()))
+}
+
+/// Reads what a `.pb` file holds, as the model declares it, with its name.
+pub fn load_value(path: impl AsRef<Path>, kind: &crate::Kind) -> Result<(String, Tensor)> {
+    let path = path.as_ref();
+    read_value(read_file(path)?, kind).map_err(|e| e.file(path.display().to_string()))
 }
 
 /// The whole of a regular file. Devices and pipes are refused: they may never end.

@@ -69,12 +69,14 @@ impl TensorProto {
     }
 
     pub fn from_tensor(name: &str, tensor: &Tensor) -> TensorProto {
+        let strings = tensor.strings();
         TensorProto {
             // A dimension of a tensor in memory is below isize::MAX, or another one is 0.
             dims: tensor.dims().iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX)).collect(),
             data_type: tensor.dtype().onnx_code(),
             name: name.to_string(),
-            raw_data: tensor.bytes().clone(),
+            raw_data: if strings.is_some() { Bytes::new() } else { tensor.bytes().clone() },
+            string_data: strings.unwrap_or_default().into_iter().map(Bytes::copy_from_slice).collect(),
             ..TensorProto::default()
         }
     }
@@ -95,9 +97,6 @@ impl TensorProto {
     /// (by putting its bytes into `raw_data` and setting `data_location` to 0).
     pub fn to_tensor(&self) -> Result<Tensor> {
         let (dtype, dims) = (self.dtype()?, self.shape()?);
-        if dtype == DType::String {
-            return Err(self.named(Error::user("E0107", "tensors of strings are not supported")));
-        }
         if self.data_location == EXTERNAL {
             return Err(
                 self.named(Error::user("E0105", "the tensor's data is in another file, which is not read here"))
@@ -106,12 +105,23 @@ impl TensorProto {
         if self.segment.is_some() {
             return Err(self.broken("the tensor is one segment of a larger one".into()));
         }
+        if dtype == DType::String {
+            return self.strings(dims);
+        }
         let count = tensor::element_count(&dims)
             .filter(|&n| dtype.bytes_for(n).is_some_and(|b| b <= isize::MAX as usize))
             .ok_or_else(|| self.named(Error::user("E0202", format!("the size of {dims:?} {dtype} overflows"))))?;
         let data = self.payload(dtype, count)?;
         let data = if dtype == DType::Bool { super::normalise_bools(data) } else { data };
         Tensor::new(dtype, dims, data).map_err(|e| self.named(e))
+    }
+
+    fn strings(&self, dims: Vec<usize>) -> Result<Tensor> {
+        if tensor::element_count(&dims) != Some(self.string_data.len()) || !self.raw_data.is_empty() {
+            let given = self.string_data.len();
+            return Err(self.broken(format!("{dims:?} strings need one entry each in string_data, {given} are given")));
+        }
+        Ok(Tensor::from_strings(dims, &self.string_data))
     }
 
     fn payload(&self, dtype: DType, count: usize) -> Result<Bytes> {
@@ -154,7 +164,7 @@ impl TensorProto {
             U8 | I8 | U16 | I16 | I32 | Bool | F16 | BF16 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => {
                 ("int32_data", self.int32_data.len(), count)
             }
-            String => ("string_data", self.string_data.len(), count),
+            String | Value => ("string_data", self.string_data.len(), count),
         }
     }
 
@@ -180,7 +190,7 @@ impl TensorProto {
             U8 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | U4 | I4 | F4E2M1 | U2 | I2 => {
                 self.write_narrow(0..=u8::MAX as i32, 1, out)?
             }
-            String => return Err(self.named(Error::user("E0107", "tensors of strings are not supported"))),
+            String | Value => return Err(self.broken(format!("{dtype} has no typed data"))),
         }
         Ok(())
     }
@@ -253,7 +263,7 @@ mod tests {
         assert_eq!(code(raw(DType::F32, &[1 << 40, 1 << 40], 4)), "E0202");
         assert_eq!(code(proto(DType::F32, &[1 << 40])), "E0302");
         assert_eq!(code(TensorProto { data_type: 99, ..proto(DType::F32, &[]) }), "E0107");
-        assert_eq!(code(proto(DType::String, &[1])), "E0107");
+        assert_eq!(code(proto(DType::String, &[1])), "E0302");
         assert_eq!(code(TensorProto { data_location: EXTERNAL, ..proto(DType::F32, &[1]) }), "E0105");
         assert_eq!(code(TensorProto { int32_data: vec![256], ..proto(DType::U8, &[1]) }), "E0302");
         assert_eq!(code(TensorProto { float_data: vec![1.0], ..raw(DType::F32, &[1], 4) }), "E0302");

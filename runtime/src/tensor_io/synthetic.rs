@@ -85,7 +85,7 @@ fn push(dtype: DType, lo: f64, hi: f64, rng: &mut SplitMix64, out: &mut Vec<u8>)
         // Bit patterns below the exponents that hold NaN and infinity.
         F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => out.push((rng.next() % 0x40) as u8),
         U4 | I4 | F4E2M1 | U2 | I2 => unreachable!("packed types are filled by the byte"),
-        String => return Err(Error::user("E0107", "string tensors cannot be made up")),
+        String | Value => return Err(Error::user("E0107", format!("tensors of type {dtype} cannot be made up"))),
     }
     Ok(())
 }

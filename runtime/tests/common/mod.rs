@@ -206,7 +206,7 @@ fn entry(name: &str) -> Entry {
 
 fn port(name: &str, dtype: DType, dims: &[&str], buffer: u32) -> Port {
     let dims = dims.iter().map(|d| d.to_string()).collect();
-    Port { name: name.into(), dtype: dtype.onnx_code(), dims, buffer }
+    Port { name: name.into(), dtype: dtype.onnx_code(), dims, buffer, kind: String::new() }
 }
 
 pub fn lazy() -> LoadOptions {

@@ -215,6 +215,14 @@ fn parameters(graph: &Graph) -> ParamStore {
 
 fn emit(path: &Path, plan: &Plan, module: Operation, params: &ParamStore, targets: &[Target]) -> Result<()> {
     let modules = kernel_modules(module);
-    let product = Product { plan, modules: &modules, params, model_hash: "", selftest: None, targets };
+    let product = Product {
+        plan,
+        modules: &modules,
+        params,
+        model_hash: "",
+        selftest: None,
+        kinds: &Default::default(),
+        targets,
+    };
     write(path, &product).map(drop)
 }

@@ -52,6 +52,7 @@ fn load(context: &MlirContext, case: &Case) -> Result<Model> {
             params: &params,
             model_hash: "",
             selftest: None,
+            kinds: &Default::default(),
             targets: &[Target::Cpu],
         },
     )?;

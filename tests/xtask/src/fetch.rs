@@ -106,6 +106,18 @@ pub static PACKAGES: &[Package] = &[
         }],
     },
     Package {
+        name: "onnx",
+        version: "1.22.0",
+        wheel_sha256: "1d0a2bdb15eb2b3cb65c438f3423d9620d14fdce32f92380e6bb1b2e09568ef5",
+        suite: None,
+        pip: &["--python-version", "3.11", "--platform", "manylinux_2_28_x86_64"],
+        files: &[PackageFile {
+            name: "onnx.whl",
+            in_wheel: WHEEL,
+            sha256: "1d0a2bdb15eb2b3cb65c438f3423d9620d14fdce32f92380e6bb1b2e09568ef5",
+        }],
+    },
+    Package {
         name: "pyptx",
         version: "0.1.1",
         wheel_sha256: "a9e9565dd0d3f627658977d5326247e5a08906e376c32c764b42253c3aa67da9",

@@ -32,6 +32,12 @@ static COMMANDS: &[Command] = &[
         run: tables::accuracy,
     },
     Command {
+        name: "conformance",
+        args: "[--device D] [--variant V] [--json FILE] [NAME]",
+        about: "run the ONNX backend suite: every case, node cases in three variants; release build",
+        run: suite::conformance,
+    },
+    Command {
         name: "demo",
         args: "",
         about: "compile MiniLM, compare three sentences, print similarities and times",

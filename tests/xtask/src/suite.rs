@@ -90,6 +90,14 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     run(context.cargo(suite.cargo).args(rest))
 }
 
+/// `cargo xtask conformance [ARGUMENT…]`: the whole of what `cargo xtask test` runs a tenth of.
+pub fn conformance(context: &Context, args: &[String]) -> Result<()> {
+    setup::ensure()?;
+    fetch::command(context, &["onnx".into()])?;
+    let cargo = ["test", "--release", "-p", "sardonyx-tests", "--test", "backend", "--", "--whole"];
+    run(context.cargo(&cargo).args(args))
+}
+
 fn choose(args: &[String]) -> Result<(&'static Suite, &[String])> {
     let known = || {
         let rows = SUITES.iter().map(|s| format!("\n    {:<14} {}", s.name, s.about));

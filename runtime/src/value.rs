@@ -1,0 +1,250 @@
+//! sequence, optional, map  <=>  a scalar tensor of type `value`, whose bytes say what is in it
+//!
+//! So everything that goes in and out of a model is a [`Tensor`], and whoever has tensors alone need not know more.
+//! The encoding: a tag byte, then
+//!
+//!     0 tensor    type code i32, rank u32, dimensions u64 …, length u64, bytes
+//!     1 sequence  length u64, values …
+//!     2 nothing   (an optional without a value)
+//!     3 something a value
+//!     4 map       a value of keys (a tensor), a value of values
+
+use crate::{DType, Error, Result, Tensor};
+use bytes::{Buf, Bytes};
+
+/// What ONNX has beside tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    Tensor(Tensor),
+    Sequence(Vec<Value>),
+    Optional(Option<Box<Value>>),
+    /// Keys are a vector of strings or i64; there are as many values.
+    Map {
+        keys: Tensor,
+        values: Box<Value>,
+    },
+}
+
+/// What a value is made of, as a model declares it: `tensor`, `sequence(tensor)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Tensor,
+    Sequence(Box<Kind>),
+    Optional(Box<Kind>),
+    Map(Box<Kind>),
+}
+
+/// Values in values in values: no model needs more.
+const DEPTH_MAX: usize = 8;
+
+impl Value {
+    /// What a tensor of type `value` holds; any other is itself. Errors: E0302.
+    pub fn of(tensor: &Tensor) -> Result<Value> {
+        if tensor.dtype() != DType::Value {
+            return Ok(Value::Tensor(tensor.clone()));
+        }
+        let mut data = tensor.bytes().clone();
+        let value = read(&mut data, 0)?;
+        if data.is_empty() { Ok(value) } else { Err(damaged("there is more behind it")) }
+    }
+
+    pub fn into_tensor(self) -> Tensor {
+        match self {
+            Value::Tensor(tensor) => tensor,
+            Value::Sequence(_) | Value::Optional(_) | Value::Map { .. } => {
+                let mut data = vec![];
+                write(&self, &mut data);
+                Tensor::new(DType::Value, vec![], data.into()).expect("a value that was just written")
+            }
+        }
+    }
+
+    /// The elements of a sequence. Errors: E0301.
+    pub fn into_sequence(self) -> Result<Vec<Value>> {
+        match self {
+            Value::Sequence(values) => Ok(values),
+            Value::Tensor(_) | Value::Optional(_) | Value::Map { .. } => {
+                Err(Error::user("E0301", format!("a sequence is wanted, not {}", self.kind_name())))
+            }
+        }
+    }
+
+    pub fn kind_name(&self) -> &'static str {
+        match self {
+            Value::Tensor(_) => "a tensor",
+            Value::Sequence(_) => "a sequence",
+            Value::Optional(_) => "an optional",
+            Value::Map { .. } => "a map",
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Kind::Tensor => f.write_str("tensor"),
+            Kind::Sequence(of) => write!(f, "sequence({of})"),
+            Kind::Optional(of) => write!(f, "optional({of})"),
+            Kind::Map(of) => write!(f, "map({of})"),
+        }
+    }
+}
+
+impl Kind {
+    pub fn parse(text: &str) -> Option<Kind> {
+        fn nested(text: &str, depth: usize) -> Option<Kind> {
+            if text == "tensor" {
+                return Some(Kind::Tensor);
+            }
+            let (name, inside) = text.strip_suffix(')')?.split_once('(').filter(|_| depth < DEPTH_MAX)?;
+            let of = Box::new(nested(inside, depth + 1)?);
+            Some(match name {
+                "sequence" => Kind::Sequence(of),
+                "optional" => Kind::Optional(of),
+                "map" => Kind::Map(of),
+                _ => return None,
+            })
+        }
+        nested(text, 0)
+    }
+}
+
+fn damaged(what: &str) -> Box<Error> {
+    Error::user("E0302", format!("the bytes are no value: {what}"))
+}
+
+/// Refuses bytes that are no value.
+pub(crate) fn check(data: &Bytes) -> Result<()> {
+    let mut data = data.clone();
+    read(&mut data, 0)?;
+    if data.is_empty() { Ok(()) } else { Err(damaged("there is more behind it")) }
+}
+
+fn write(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Tensor(tensor) => {
+            out.push(0);
+            out.extend(tensor.dtype().code().to_le_bytes());
+            out.extend((tensor.rank() as u32).to_le_bytes());
+            tensor.dims().iter().for_each(|d| out.extend((*d as u64).to_le_bytes()));
+            out.extend((tensor.bytes().len() as u64).to_le_bytes());
+            out.extend(tensor.bytes());
+        }
+        Value::Sequence(values) => {
+            out.push(1);
+            out.extend((values.len() as u64).to_le_bytes());
+            values.iter().for_each(|v| write(v, out));
+        }
+        Value::Optional(None) => out.push(2),
+        Value::Optional(Some(value)) => {
+            out.push(3);
+            write(value, out);
+        }
+        Value::Map { keys, values } => {
+            out.push(4);
+            write(&Value::Tensor(keys.clone()), out);
+            write(values, out);
+        }
+    }
+}
+
+fn read(data: &mut Bytes, depth: usize) -> Result<Value> {
+    if depth > DEPTH_MAX {
+        return Err(damaged("it is nested too deeply"));
+    }
+    let short = |_| damaged("it is cut off");
+    Ok(match data.try_get_u8().map_err(short)? {
+        0 => Value::Tensor(read_tensor(data)?),
+        1 => {
+            let n = data.try_get_u64_le().map_err(short)?;
+            // Each takes a byte at least, so a false length ends with the data.
+            let mut values = vec![];
+            for _ in 0..n {
+                values.push(read(data, depth + 1)?);
+            }
+            Value::Sequence(values)
+        }
+        2 => Value::Optional(None),
+        3 => Value::Optional(Some(Box::new(read(data, depth + 1)?))),
+        4 => {
+            let Value::Tensor(keys) = read(data, depth + 1)? else { return Err(damaged("its keys are no tensor")) };
+            Value::Map { keys, values: Box::new(read(data, depth + 1)?) }
+        }
+        other => return Err(damaged(&format!("there is no kind {other}"))),
+    })
+}
+
+fn read_tensor(data: &mut Bytes) -> Result<Tensor> {
+    let short = |_| damaged("it is cut off");
+    let code = data.try_get_i32_le().map_err(short)?;
+    let dtype = DType::from_code(code).ok_or_else(|| damaged(&format!("there is no type {code}")))?;
+    let rank = data.try_get_u32_le().map_err(short)? as usize;
+    let mut dims = vec![];
+    for _ in 0..rank {
+        let d = data.try_get_u64_le().map_err(short)?;
+        dims.push(usize::try_from(d).map_err(|_| damaged("a dimension is too large"))?);
+    }
+    let length = usize::try_from(data.try_get_u64_le().map_err(short)?).unwrap_or(usize::MAX);
+    if dtype == DType::Value || length > data.len() {
+        return Err(damaged("it is cut off, or a value is called a tensor"));
+    }
+    Tensor::new(dtype, dims, data.split_to(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Value> {
+        let floats = Value::Tensor(Tensor::from_vec(vec![2], vec![1f32, 2.0]));
+        let strings = Value::Tensor(Tensor::from_strings(vec![1], &["x"]));
+        let map = Value::Map {
+            keys: Tensor::from_strings(vec![2], &["a", "b"]),
+            values: Box::new(Value::Sequence(vec![floats.clone(), floats.clone()])),
+        };
+        vec![
+            Value::Sequence(vec![]),
+            Value::Sequence(vec![floats.clone(), strings, Value::Sequence(vec![floats.clone()])]),
+            Value::Optional(None),
+            Value::Optional(Some(Box::new(Value::Sequence(vec![floats])))),
+            map,
+        ]
+    }
+
+    #[test]
+    fn values_survive_the_round_trip() {
+        for value in samples() {
+            let tensor = value.clone().into_tensor();
+            assert_eq!((tensor.dtype(), tensor.dims()), (DType::Value, &[][..]));
+            assert_eq!(Value::of(&tensor).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        for value in samples() {
+            let good = value.into_tensor().bytes().clone();
+            for cut in 0..good.len() {
+                assert!(Tensor::new(DType::Value, vec![], good.slice(..cut)).is_err());
+            }
+            for i in 0..good.len() {
+                let mut bytes = good.to_vec();
+                bytes[i] ^= 0xff;
+                // Another value, or none, but no panic.
+                let _ = Tensor::new(DType::Value, vec![], bytes.into());
+            }
+        }
+        let deep = [vec![3u8; 100], vec![2]].concat();
+        assert!(Tensor::new(DType::Value, vec![], deep.into()).is_err());
+    }
+
+    #[test]
+    fn kinds_are_read_as_they_were_written() {
+        for text in ["tensor", "sequence(tensor)", "optional(sequence(tensor))", "sequence(map(tensor))"] {
+            assert_eq!(Kind::parse(text).unwrap().to_string(), text);
+        }
+        for wrong in ["", "sequence", "sequence(tensor", "list(tensor)", &"sequence(".repeat(20)] {
+            assert_eq!(Kind::parse(wrong), None);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! case, variant, device  =>  compiled, run on its data, compared: the time it took, or why it failed
+
+use super::case::{Case, Data};
+use super::variant::Variant;
+use sardonyx::compile::{Request, compile_read};
+use sardonyx::entries::Entries;
+use sardonyx::onnx::{DimSpec, Graph, Model as OnnxModel, ValueType, read_model};
+use sardonyx::pipeline::Watch;
+use sardonyx::targets::Target;
+use sardonyx_runtime::commands::DataSet;
+use sardonyx_runtime::compare::compare;
+use sardonyx_runtime::tensor_io::load_proto;
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, SessionOptions, Tensor};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+pub struct Outcome {
+    /// Of the compilations of all data sets.
+    pub compile: Option<Duration>,
+    /// Operators that the host runs.
+    pub host: Vec<String>,
+    pub verdict: Result<(), String>,
+}
+
+/// A panic or any error is a failure of the case, with its text.
+pub fn attempt(case: &Case, variant: Variant, device: &DeviceName, folder: &Path) -> Outcome {
+    let mut outcome = Outcome { compile: None, host: vec![], verdict: Ok(()) };
+    let verdict = catch_unwind(AssertUnwindSafe(|| run(case, variant, device, folder, &mut outcome)));
+    outcome.verdict = verdict.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|t| t.to_string()));
+        Err(format!("panicked: {}", text.unwrap_or_default()))
+    });
+    outcome
+}
+
+fn run(case: &Case, variant: Variant, device: &DeviceName, folder: &Path, outcome: &mut Outcome) -> Result<(), String> {
+    let plain = read_model(&case.model).map_err(|e| e.to_string())?;
+    let mut compiled: Option<Model> = None;
+    for set in sets(case, &plain.graph)? {
+        let (mut inputs, mut model) = (set.inputs, plain.clone());
+        variant.apply(&mut model, &mut inputs);
+        // Constants are the data's: each set has its own model.
+        let reused = compiled.take().filter(|_| variant != Variant::Constant);
+        let loaded = match reused {
+            Some(loaded) => loaded,
+            None => compile(&model, variant, device, &folder.join("m.sdx"), outcome)?,
+        };
+        let session = loaded.session(&SessionOptions { threads: 1, ..SessionOptions::default() });
+        let session = session.map_err(|e| e.to_string())?;
+        let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        let actual = session.run(&given).map_err(|e| format!("at the call: {e}"))?;
+        for (name, expected) in &set.expected {
+            let found = actual.iter().find(|(n, _)| n == name).ok_or_else(|| format!("no output `{name}`"))?;
+            let difference = compare(&found.1, expected, &case.tolerance()).map_err(|e| format!("`{name}`: {e}"))?;
+            if difference.n_failed > 0 {
+                let (n, of) = (difference.n_failed, difference.n);
+                return Err(format!("`{name}`: {n} of {of} outside the tolerance, worst {:?}", difference.worst));
+            }
+        }
+        if let Some(report) = loaded.device_report().filter(|r| !r.findings.is_empty()) {
+            return Err(report.text());
+        }
+        compiled = Some(loaded);
+    }
+    Ok(())
+}
+
+fn compile(
+    model: &OnnxModel,
+    variant: Variant,
+    device: &DeviceName,
+    artifact: &Path,
+    outcome: &mut Outcome,
+) -> Result<Model, String> {
+    let start = Instant::now();
+    let request = Request {
+        entries: Entries::NONE,
+        watch: Watch { without: variant.without(), ..Watch::default() },
+        targets: Target::of_device(device),
+        selftest: false,
+        ..Request::new(Path::new("model.onnx"), artifact)
+    };
+    compile_read(model, &request, &mut |_| {}).map_err(|e| e.to_string())?;
+    outcome.compile = Some(outcome.compile.unwrap_or_default() + start.elapsed());
+    let options = LoadOptions { device: device.clone(), ..LoadOptions::default() };
+    Model::load(artifact, &options).map_err(|e| format!("at load: {e}"))
+}
+
+fn sets(case: &Case, graph: &Graph) -> Result<Vec<DataSet>, String> {
+    let named =
+        |ports: &[sardonyx::onnx::ValueInfo]| ports.iter().map(|p| (p.name.clone(), p.kind())).collect::<Vec<_>>();
+    let (inputs, outputs) = (named(&graph.inputs), named(&graph.outputs));
+    match &case.data {
+        Data::Sets(sets) => {
+            let read = |set: &std::path::PathBuf| DataSet::named(set, &inputs, &outputs).map_err(|e| e.to_string());
+            sets.iter().map(read).collect()
+        }
+        Data::Counted { output } => {
+            let expected = load_proto(output).and_then(|p| p.to_tensor()).map_err(|e| e.to_string())?;
+            let inputs = graph.inputs.iter().map(|i| Ok((i.name.clone(), counted(&i.ty)?)));
+            let inputs = inputs.collect::<Result<_, String>>()?;
+            Ok(vec![DataSet { inputs, expected: vec![(outputs[0].0.clone(), expected)] }])
+        }
+    }
+}
+
+/// 0, 1/n, 2/n, …; an unknown dimension is 1.
+fn counted(ty: &Option<ValueType>) -> Result<Tensor, String> {
+    let Some(ValueType::Tensor { dims: Some(dims), .. }) = ty else { return Err("an input without a shape".into()) };
+    let size = |d: &DimSpec| match d {
+        DimSpec::Fixed(n) => usize::try_from(*n).unwrap_or(1),
+        DimSpec::Named(_) | DimSpec::Unknown => 1,
+    };
+    let dims: Vec<usize> = dims.iter().map(size).collect();
+    let n: usize = dims.iter().product();
+    Ok(Tensor::from_vec(dims, (0..n).map(|i| (i as f64 / n as f64) as f32).collect()))
+}

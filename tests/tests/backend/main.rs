@@ -1,0 +1,148 @@
+//! the ONNX backend suite, each node case in three variants  =>  compiled, run, compared; nothing may differ from the lists
+//!
+//! `cargo xtask conformance [--device sim:sm_80] [--variant NAME] [--json FILE] [FILTER]` runs all of it; `cargo test` a
+//! seeded tenth. What is known to fail, and why, is in `testdata/backend/failures.txt`; what a simulated GPU passes
+//! without the host is in `testdata/backend/sim_sm_80.txt`, which only grows.
+
+mod attempt;
+mod case;
+mod report;
+mod simulated;
+mod variant;
+
+use attempt::attempt;
+use case::Case;
+use report::{Attempt, Expected};
+use sardonyx_runtime::DeviceName;
+use sardonyx_tests::prepared::workspace;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use variant::Variant;
+
+/// One of so many cases is run by default; which ones, the seed decides.
+const SHARE: u64 = 10;
+const SEED: u64 = 22;
+
+struct Options {
+    whole: bool,
+    device: DeviceName,
+    variants: Vec<Variant>,
+    json: Option<PathBuf>,
+    filter: Option<String>,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options =
+        Options { whole: false, device: DeviceName::Cpu, variants: Variant::ALL.to_vec(), json: None, filter: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "--whole" => options.whole = true,
+            "--device" => options.device = value()?.parse().map_err(|e| format!("{e}"))?,
+            "--variant" => {
+                let name = value()?;
+                options.variants = vec![Variant::from_name(&name).ok_or_else(|| format!("no variant `{name}`"))?];
+            }
+            "--json" => options.json = Some(value()?.into()),
+            // What cargo's own harness would take.
+            "--nocapture" | "--ignored" | "--include-ignored" | "--quiet" | "-q" => {}
+            other if other.starts_with('-') => return Err(format!("`{other}` is not understood")),
+            _ => options.filter = Some(word),
+        }
+    }
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(why) => {
+            eprintln!("error: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let cases = case::cases();
+    let expected = Expected::read(&workspace().join("testdata/backend/failures.txt"));
+    expected.check_names(&cases);
+    let work: Vec<(&Case, Variant)> = cases
+        .iter()
+        .flat_map(|c| options.variants.iter().map(move |v| (c, *v)))
+        .filter(|(c, v)| c.is_node() || *v == Variant::Static)
+        .filter(|(c, _)| options.filter.as_deref().is_none_or(|f| c.name.contains(f)))
+        .filter(|(c, v)| options.whole || options.filter.is_some() || chosen(c, *v))
+        .collect();
+    // A panic is an outcome; its text is in the report.
+    std::panic::set_hook(Box::new(|_| {}));
+    let attempts = run(&work, &options.device);
+    let _ = std::panic::take_hook();
+    finish(&cases, &attempts, &expected, &options)
+}
+
+/// Whether the seed puts the case into the share of every run; the heavy models are for the whole suite.
+fn chosen(case: &Case, variant: Variant) -> bool {
+    let hash = blake3::hash(format!("{SEED} {} {}", variant.name(), case.name).as_bytes());
+    let number = u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("8 bytes"));
+    number.is_multiple_of(SHARE) && case.kind != "real"
+}
+
+/// On every processor, each with a folder of its own.
+fn run<'a>(work: &[(&'a Case, Variant)], device: &DeviceName) -> Vec<Attempt<'a>> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![]));
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let folder = tempfile::tempdir().expect("a folder");
+                while let Some((case, variant)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = attempt(case, *variant, device, folder.path());
+                    done.lock().expect("no thread panics").push(Attempt { case, variant: *variant, outcome });
+                }
+            });
+        }
+    });
+    let mut attempts = done.into_inner().expect("no thread panics");
+    attempts.sort_by(|a, b| (a.case.kind, &a.case.name, a.variant).cmp(&(b.case.kind, &b.case.name, b.variant)));
+    attempts
+}
+
+fn finish(cases: &[Case], attempts: &[Attempt], expected: &Expected, options: &Options) -> ExitCode {
+    let surprises = match &options.device {
+        DeviceName::Cpu => report::unexpected(attempts, expected),
+        _ => simulated::unexpected(attempts),
+    };
+    if options.whole {
+        println!("{}", report::table(attempts, &single(cases)));
+    }
+    for line in &surprises {
+        println!("{line}");
+    }
+    if let Some(path) = &options.json
+        && let Err(e) = std::fs::write(path, report::scoreboard(attempts))
+    {
+        eprintln!("error: {}: {e}", path.display());
+        return ExitCode::from(2);
+    }
+    println!("{}", report::summary(attempts));
+    match surprises.len() {
+        0 => ExitCode::SUCCESS,
+        n => {
+            println!("{n} outcomes differ from the lists in testdata/backend");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The operator of every model of one node.
+fn single(cases: &[Case]) -> BTreeMap<PathBuf, String> {
+    let of = |case: &Case| {
+        let model = sardonyx::onnx::read_model(&case.model).ok()?;
+        let [node] = model.graph.nodes.as_slice() else { return None };
+        let domain = if node.domain.is_empty() { String::new() } else { format!("{}.", node.domain) };
+        Some((case.model.clone(), domain + &node.op_type))
+    };
+    cases.iter().filter(|c| c.is_node()).filter_map(of).collect()
+}

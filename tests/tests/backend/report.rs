@@ -1,0 +1,136 @@
+//! outcomes  =>  a table by operator, the scoreboard's JSON, what was not expected
+
+use super::attempt::Outcome;
+use super::case::Case;
+use super::variant::Variant;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub struct Attempt<'a> {
+    pub case: &'a Case,
+    pub variant: Variant,
+    pub outcome: Outcome,
+}
+
+impl Attempt<'_> {
+    fn passed(&self) -> bool {
+        self.outcome.verdict.is_ok()
+    }
+}
+
+/// What is known to fail: `VARIANT CASE: REASON` in each line, sorted.
+pub struct Expected(BTreeMap<(String, String), String>);
+
+impl Expected {
+    pub fn read(path: &Path) -> Expected {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#') && !l.is_empty()).collect();
+        assert!(lines.is_sorted(), "{} is not sorted", path.display());
+        let parsed = |line: &str| {
+            let (at, reason) = line.split_once(": ").filter(|(_, r)| !r.trim().is_empty())?;
+            let (variant, case) = at.split_once(' ')?;
+            Variant::from_name(variant)?;
+            Some(((variant.to_string(), case.to_string()), reason.to_string()))
+        };
+        let parse = |line: &&str| parsed(line).unwrap_or_else(|| panic!("`{line}` is not VARIANT CASE: REASON"));
+        Expected(lines.iter().map(parse).collect())
+    }
+
+    pub fn reason(&self, variant: Variant, case: &str) -> Option<&str> {
+        self.0.get(&(variant.name().to_string(), case.to_string())).map(String::as_str)
+    }
+
+    /// A line for a case that no suite has would never be noticed.
+    pub fn check_names(&self, cases: &[Case]) {
+        let names: BTreeSet<&str> = cases.iter().map(|c| c.name.as_str()).collect();
+        for (_, case) in self.0.keys() {
+            assert!(names.contains(case.as_str()), "no case `{case}` is in the suite");
+        }
+    }
+}
+
+/// Lines for every outcome that differs from what is expected.
+pub fn unexpected(attempts: &[Attempt], expected: &Expected) -> Vec<String> {
+    let differs = |a: &Attempt| match (&a.outcome.verdict, expected.reason(a.variant, &a.case.name)) {
+        (Ok(()), None) | (Err(_), Some(_)) => None,
+        (Ok(()), Some(reason)) => {
+            Some(format!("{} {}: passes, though it is expected to fail: {reason}", a.variant.name(), a.case.name))
+        }
+        (Err(why), None) => Some(format!("{} {}: {}", a.variant.name(), a.case.name, one_line(why))),
+    };
+    attempts.iter().filter_map(differs).collect()
+}
+
+pub fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" | ")
+}
+
+/// What a case is about: the operator of a graph of one node; the name of the case without what varies otherwise.
+fn operator(case: &Case, single: &BTreeMap<PathBuf, String>) -> String {
+    let of = |path: &Path| single.get(path).cloned();
+    let base = case.name.split("_expanded").next().unwrap_or(&case.name);
+    let original = case.model.parent().and_then(Path::parent).map(|p| p.join(base).join("model.onnx"));
+    let found = of(&case.model).or_else(|| original.and_then(|p| of(&p)));
+    found.unwrap_or_else(|| format!("({})", case.kind))
+}
+
+/// `operator  static  dynamic  constant`, each `passed/all`.
+pub fn table(attempts: &[Attempt], single: &BTreeMap<PathBuf, String>) -> String {
+    let mut rows: BTreeMap<String, BTreeMap<Variant, (usize, usize)>> = BTreeMap::new();
+    for a in attempts {
+        let cell = rows.entry(operator(a.case, single)).or_default().entry(a.variant).or_default();
+        cell.0 += a.passed() as usize;
+        cell.1 += 1;
+    }
+    let mut text = format!("{:<32}{:>12}{:>12}{:>12}\n", "operator", "static", "dynamic", "constant");
+    for (operator, cells) in rows {
+        let cell = |v| cells.get(&v).map_or(String::new(), |(passed, all)| format!("{passed}/{all}"));
+        let [s, d, c] = Variant::ALL.map(cell);
+        text += &format!("{operator:<32}{s:>12}{d:>12}{c:>12}\n");
+    }
+    text
+}
+
+/// `static: 1900 of 1914`, for each variant; the last line is `N passed, N failed` of the suite itself.
+pub fn summary(attempts: &[Attempt]) -> String {
+    let mut text = String::new();
+    for variant in Variant::ALL {
+        let of = |a: &&Attempt| a.variant == variant;
+        let (all, passed) =
+            (attempts.iter().filter(of).count(), attempts.iter().filter(of).filter(|a| a.passed()).count());
+        if all > 0 {
+            text += &format!("{}: {passed} of {all} ({:.1} %)\n", variant.name(), 100.0 * passed as f64 / all as f64);
+        }
+    }
+    let nodes = || attempts.iter().filter(|a| a.case.is_node() && a.variant == Variant::Static);
+    let mut times: Vec<Duration> = nodes().filter_map(|a| a.outcome.compile).collect();
+    times.sort();
+    if let Some(median) = times.get(times.len() / 2) {
+        text += &format!("median compile time of a node case: {:.0} ms\n", median.as_secs_f64() * 1e3);
+    }
+    let compiled = nodes().filter(|a| a.passed() && a.outcome.host.is_empty()).count();
+    let on_host: BTreeSet<&str> = nodes().flat_map(|a| &a.outcome.host).map(String::as_str).collect();
+    text += &format!("node cases without a host operation: {compiled} of {}\n", nodes().count());
+    text += &format!("operators on the host: {}\n", on_host.into_iter().collect::<Vec<_>>().join(" "));
+    let whole: Vec<&Attempt> = attempts.iter().filter(|a| a.variant == Variant::Static).collect();
+    let passed = whole.iter().filter(|a| a.passed()).count();
+    text + &format!("{passed} passed, {} failed", whole.len() - passed)
+}
+
+/// The form of the ONNX backend scoreboard's reports: names of the test methods by their outcome.
+pub fn scoreboard(attempts: &[Attempt]) -> String {
+    let named = |passed: bool| -> Vec<String> {
+        let of = attempts.iter().filter(|a| a.variant == Variant::Static && a.passed() == passed);
+        of.map(|a| format!("{}_cpu", a.case.name)).collect()
+    };
+    let report = json!({
+        "name": "sardonyx",
+        "versions": [{"name": "sardonyx", "version": env!("CARGO_PKG_VERSION")}, {"name": "onnx", "version": "1.22.0"}],
+        "passed": named(true),
+        "failed": named(false),
+        "skipped": [],
+    });
+    serde_json::to_string_pretty(&report).expect("json")
+}
