@@ -441,7 +441,7 @@ fn step(entry: &Entry, step: &sardonyx_dialects::plan::Step, names: &[&str]) -> 
 
 fn operand(buffer: usize, c: &Container) -> file::Operand {
     let dims = c.dims.iter().map(Dim::to_string).collect();
-    file::Operand { buffer: buffer as u32, dtype: c.dtype.onnx_code(), dims }
+    file::Operand { buffer: buffer as u32, dtype: c.dtype.code(), dims }
 }
 
 #[cfg(test)]

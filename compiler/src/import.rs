@@ -160,12 +160,7 @@ impl Importer {
         for ((name, _, _), v) in inputs.iter().zip(body.arguments()) {
             self.values.insert(name.clone(), v);
         }
-        for initializer in &graph.initializers {
-            self.initializer(body, &initializer.name, &initializer.data)?;
-        }
-        for node in &graph.nodes {
-            self.node(body, node).map_err(|e| e.node(&node.name))?;
-        }
+        self.nodes(body, graph)?;
         let mut results = vec![];
         for output in &graph.outputs {
             results.push(self.value(&output.name)?);
@@ -197,23 +192,12 @@ impl Importer {
             let attrs = [("value", cx.dense(tensor)?)];
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {
-            let name = self.parameter(name, tensor);
-            let attrs = [("name", cx.str(&name))];
+            let attrs = [("name", cx.str(&self.param(name, tensor)))];
             cx.build(Parts { name: "sdx.param", results: &results, attrs: &attrs, ..Parts::default() })?
         };
         body.push(op);
         self.values.insert(name.to_string(), op.results()[0]);
         Ok(())
-    }
-
-    /// Keeps a tensor under its name, or under a new one where a graph inside has the same name for something else.
-    fn parameter(&mut self, name: &str, tensor: &Tensor) -> String {
-        let mut name = name.to_string();
-        while self.params.contains_key(&name) {
-            name.push('_');
-        }
-        self.params.insert(name.clone(), tensor.clone());
-        name
     }
 
     fn node(&mut self, body: Block, node: &crate::onnx::Node) -> Result<()> {
@@ -256,7 +240,13 @@ impl Importer {
         // An operator that no lowering reads is refused later, together with all others of its kind; until then what
         // its attributes hold does not matter.
         let known = sardonyx_passes::is_supported(&node.domain, &node.op_type, node.opset);
+        let (mut body_names, mut bodies) = (vec![], vec![]);
         for (name, value) in &node.attributes {
+            if let Attribute::Graph(graph) = value {
+                body_names.push(name.clone());
+                bodies.push(self.body(graph)?);
+                continue;
+            }
             let attribute = match self.attribute(name, value) {
                 Err(_) if !known => cx.str(&format!("({})", value.kind())),
                 other => other?,
@@ -271,12 +261,52 @@ impl Importer {
         if !node.domain.is_empty() {
             attrs.push(("op_domain", cx.str(&node.domain)));
         }
+        if !body_names.is_empty() {
+            attrs.push(("body_names", cx.strs(&body_names)));
+        }
         let results = vec![cx.parse_type("!onnx.value"); n_results];
         let origins = [node.name.clone()];
         let parts = Parts { operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
+        let parts = Parts { regions: &bodies, ..parts };
         let op = cx.build(Parts { name: "onnx.node", ..parts })?;
         body.push(op);
         Ok(op.results())
+    }
+
+    /// A block that sees the values around it.
+    fn body(&mut self, graph: &Graph) -> Result<Block> {
+        let cx = self.cx;
+        let outer = self.values.clone();
+        let block = Block::new(cx, &vec![cx.parse_type("!onnx.value"); graph.inputs.len()]);
+        for (input, v) in graph.inputs.iter().zip(block.arguments()) {
+            self.values.insert(input.name.clone(), v);
+        }
+        self.nodes(block, graph)?;
+        let outputs = graph.outputs.iter().map(|output| self.value(&output.name)).collect::<Result<Vec<_>>>()?;
+        block.push(cx.build(Parts { name: "onnx.yield", operands: &outputs, ..Parts::default() })?);
+        self.values = outer;
+        Ok(block)
+    }
+
+    fn nodes(&mut self, block: Block, graph: &Graph) -> Result<()> {
+        for initializer in &graph.initializers {
+            self.initializer(block, &initializer.name, &initializer.data)?;
+        }
+        graph.nodes.iter().try_for_each(|node| self.node(block, node).map_err(|e| e.node(&node.name)))
+    }
+
+    /// The name of a parameter: two graphs may each have an initializer of one name.
+    fn param(&mut self, name: &str, tensor: &Tensor) -> String {
+        let same = |known: &Tensor| {
+            let place = |t: &Tensor| (t.bytes().as_ptr(), t.bytes().len());
+            known.dims() == tensor.dims() && known.dtype() == tensor.dtype() && place(known) == place(tensor)
+        };
+        let mut free = name.to_string();
+        while self.params.get(&free).is_some_and(|known| !same(known)) {
+            free.push('\'');
+        }
+        self.params.insert(free.clone(), tensor.clone());
+        free
     }
 
     fn attribute(&self, name: &str, value: &Attribute) -> Result<Attr> {

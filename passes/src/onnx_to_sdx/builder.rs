@@ -7,10 +7,13 @@ use sardonyx_dialects::sdx::{
 };
 use sardonyx_runtime::dim::Atom;
 use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor, minifloat, packed};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 /// A graph under construction. Every node that is added has its type inferred at once, and its contents where it is a
 /// small integer tensor whose elements are expressions of the symbols.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Builder {
     pub graph: Graph,
     contents: Vec<Option<Vec<Dim>>>,
@@ -18,6 +21,14 @@ pub struct Builder {
     pub origin: String,
     data_symbols: usize,
     host_groups: usize,
+    /// What ONNX values are here, by their keys; `None` for one that is absent.
+    pub scope: HashMap<usize, Option<Value>>,
+    /// Functions that host operations of this one call, each before those that it calls.
+    pub bodies: Vec<Graph>,
+    /// Names of the module's functions.
+    pub functions: Rc<RefCell<BTreeSet<String>>>,
+    /// How many functions this one is a body within.
+    pub depth: usize,
 }
 
 impl Builder {

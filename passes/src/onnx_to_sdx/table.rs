@@ -10,6 +10,9 @@ use super::{bits as b, cast as c, qlinear as ql, quantize as q, trigonometry as 
 use super::{blocks, convolution, deformable, padding, pooling, regions, resize, sampling, statistics};
 use super::{contrib, contrib_attention, linear_attention, recurrent, rotary};
 use sardonyx_dialects::scalar::ScalarFn;
+use super::{
+    attention as a, control as c, elementwise as e, indexing as i, linear as l, reduction as r, select as h, shape as s,
+};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
@@ -146,6 +149,8 @@ pub static OPERATORS: &[Operator] = &[
     map("IsNaN", 9, ScalarFn::IsNan),
     onnx("LRN", 7, statistics::lrn),
     onnx("LSTM", 7, recurrent::recurrent),
+    onnx("If", 7, c::if_),
+    onnx("IsNaN", 9, e::unary),
     onnx("LayerNormalization", 17, r::layer_normalization),
     onnx("LeakyRelu", 7, e::leaky_relu),
     map("Less", 7, ScalarFn::Lt),
@@ -155,6 +160,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("LogSoftmax", 7, r::softmax),
     onnx("LpNormalization", 7, r::lp_normalization),
     onnx("LpPool", 7, pooling::lp_pool),
+    onnx("Loop", 7, c::loop_),
     onnx("MatMul", 7, l::matmul),
     onnx("MatMulInteger", 10, ql::matmul_integer),
     fold("Max", 7, ScalarFn::Max),
@@ -212,6 +218,9 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ScatterElements", 11, scatter::scatter_elements),
     onnx("ScatterND", 11, scatter::scatter_nd),
     onnx("Selu", 7, activation::selu),
+    onnx("RotaryEmbedding", 23, a::rotary_embedding),
+    onnx("Round", 11, e::unary),
+    onnx("Scan", 8, c::scan),
     onnx("Shape", 7, s::shape),
     onnx("Shrink", 9, activation::shrink),
     onnx("Sigmoid", 7, e::sigmoid),

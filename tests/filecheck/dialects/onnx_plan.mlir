@@ -14,6 +14,21 @@ func.func @nodes(%x: !sdx.tensor<[b, 4], f32>, %w: !sdx.tensor<[3, 4], f32>) {
   return
 }
 
+// A graph as an attribute sees the values around it.
+
+// CHECK-LABEL: func.func @body
+// CHECK: onnx.node "If"(%{{.*}}) opset 16 {} : (!sdx.tensor<[], i1>) -> !onnx.value with ["then_branch", "else_branch"] {
+// CHECK-NEXT: onnx.yield %[[X:.*]] : !sdx.tensor<[b, 4], f32>
+// CHECK: onnx.yield %[[X]] : !sdx.tensor<[b, 4], f32>
+func.func @body(%c: !sdx.tensor<[], i1>, %x: !sdx.tensor<[b, 4], f32>) {
+  %0 = onnx.node "If"(%c) opset 16 {} : (!sdx.tensor<[], i1>) -> !onnx.value with ["then_branch", "else_branch"] {
+    onnx.yield %x : !sdx.tensor<[b, 4], f32>
+  }, {
+    onnx.yield %x : !sdx.tensor<[b, 4], f32>
+  }
+  return
+}
+
 // CHECK-LABEL: plan.kernel @k0
 plan.kernel @k0 {
 }
