@@ -298,6 +298,35 @@ impl Builder {
         self.read_dims(vector)
     }
 
+    /// A vector of one element or of `n`, as one of `n`. Where only the call knows which, its elements are gathered.
+    pub fn one_or_all(&mut self, vector: Value, n: &Dim) -> Result<Value> {
+        let own = self.dims(vector)[0].clone();
+        if own.is_const(1) || own == *n {
+            return self.broadcast(vector, std::slice::from_ref(n));
+        }
+        if own.as_const().is_some() {
+            self.unify(&own, n)?;
+            return Ok(vector);
+        }
+        let one = Dim::constant(1);
+        self.add_check((own.clone() - one.clone()) * (own.clone() - n.clone()), Dim::constant(0));
+        let ty = TensorType::new(DType::I64, vec![n.clone()]);
+        let at = self.add_typed(Op::Iota { axis: 0 }, &[], Some(ty))?;
+        let last = self.dims_scalar(own - one)?;
+        let at = self.map2(ScalarFn::Min, at, last)?;
+        self.add(Op::Gather { axis: 0 }, &[vector, at])
+    }
+
+    /// A vector of one element as a scalar; others as they are.
+    pub fn single(&mut self, v: Value) -> Result<Value> {
+        if self.rank(v) != 1 {
+            return Ok(v);
+        }
+        let own = self.dims(v)[0].clone();
+        self.unify(&own, &Dim::constant(1))?;
+        self.reshape(v, &[])
+    }
+
     /// A vector's elements as dimensions; unknown ones become data-dependent symbols.
     pub fn read_dims(&mut self, vector: Value) -> Result<Vec<Dim>> {
         if let Some(known) = self.contents(vector) {

@@ -15,44 +15,58 @@ use sardonyx_runtime::{DType, Dim, Result};
 type Outputs = Result<Vec<Value>>;
 
 /// A scale or zero point of a matrix operand: a vector is one for each row of the left one, each column of the right.
-fn by_line(b: &mut Builder, v: Value, left: bool) -> Result<Value> {
-    let dims = b.dims(v);
-    match dims.as_slice() {
-        [one] if one.is_const(1) => b.reshape(v, &[]),
-        [rows] if left => b.reshape(v, &[rows.clone(), Dim::constant(1)]),
-        _ => Ok(v),
+fn by_line(b: &mut Builder, v: Value, matrix: Value, left: bool) -> Result<Value> {
+    let (dims, from_end) = (b.dims(matrix), if left { 2 } else { 1 });
+    let line = dims.len().checked_sub(from_end).map(|at| dims[at].clone());
+    match (line, b.rank(v)) {
+        (Some(n), 1) if !b.dims(v)[0].is_const(1) => {
+            let lines = b.one_or_all(v, &n)?;
+            if left { b.reshape(lines, &[n, Dim::constant(1)]) } else { Ok(lines) }
+        }
+        _ => b.single(v),
     }
 }
 
-/// An operand less its zero point: integers in i32, floats of 8 bits in f32.
-fn centred(b: &mut Builder, node: &Node, x: Value, zero: Option<Value>, left: bool) -> Result<Value> {
+/// An operand less its zero point, which is broadcast to it: integers in i32, floats of 8 bits in f32.
+fn centred(b: &mut Builder, node: &Node, x: Value, zero: Option<Value>) -> Result<Value> {
     let t = b.dtype(x);
     if !(t.is_int() || t.is_float()) || t.bits() > 8 {
         return Err(node.error("E0107", format!("does not take {t}")));
     }
     match zero {
-        Some(zero) => {
-            let zero = by_line(b, zero, left)?;
-            difference(b, x, zero)
-        }
+        Some(zero) => difference(b, x, zero),
         None => b.convert(x, if t.is_int() { DType::I32 } else { DType::F32 }),
     }
 }
 
+/// The product of two quantised matrices less their zero points.
+fn integer_product(
+    b: &mut Builder,
+    node: &Node,
+    (x, x_zero): (Value, Option<Value>),
+    (y, y_zero): (Value, Option<Value>),
+) -> Result<Value> {
+    let x_zero = x_zero.map(|z| by_line(b, z, x, true)).transpose()?;
+    let y_zero = y_zero.map(|z| by_line(b, z, y, false)).transpose()?;
+    let (left, right) = (centred(b, node, x, x_zero)?, centred(b, node, y, y_zero)?);
+    matmul_of(b, node, left, right)
+}
+
 pub fn matmul_integer(b: &mut Builder, node: &Node) -> Outputs {
-    let x = centred(b, node, node.input(0)?, node.optional(2), true)?;
-    let y = centred(b, node, node.input(1)?, node.optional(3), false)?;
-    Ok(vec![matmul_of(b, node, x, y)?])
+    let (x, y) = (node.input(0)?, node.input(1)?);
+    Ok(vec![integer_product(b, node, (x, node.optional(2)), (y, node.optional(3)))?])
 }
 
 /// a, its scale and zero point; the same of b; scale and zero point of the result, whose type is that zero point's.
 pub fn qlinear_matmul(b: &mut Builder, node: &Node) -> Outputs {
-    let x = centred(b, node, node.input(0)?, node.optional(2), true)?;
-    let y = centred(b, node, node.input(3)?, node.optional(5), false)?;
-    let sums = matmul_of(b, node, x, y)?;
-    let (x_scale, y_scale) = (by_line(b, node.input(1)?, true)?, by_line(b, node.input(4)?, false)?);
+    let (x, y) = (node.input(0)?, node.input(3)?);
+    let sums = integer_product(b, node, (x, node.optional(2)), (y, node.optional(5)))?;
+    let (x_scale, y_scale) = (by_line(b, node.input(1)?, x, true)?, by_line(b, node.input(4)?, y, false)?);
     let values = scaled(b, sums, x_scale, y_scale)?;
-    Ok(vec![requantized(b, node, values, 6)?])
+    // A vector is one for each row here too.
+    let scale = by_line(b, node.input(6)?, values, true)?;
+    let zero = node.optional(7).map(|z| by_line(b, z, values, true)).transpose()?;
+    Ok(vec![requantized_by(b, node, values, (scale, zero))?])
 }
 
 /// Sums of i32 times the scales of both operands, in f32.
@@ -65,21 +79,25 @@ fn scaled(b: &mut Builder, sums: Value, x_scale: Value, y_scale: Value) -> Resul
 
 /// Quantised by the scale at input `at` and the zero point behind it.
 fn requantized(b: &mut Builder, node: &Node, values: Value, at: usize) -> Result<Value> {
-    let (scale, zero) = (node.input(at)?, node.optional(at + 1));
-    let to = zero.map_or(b.dtype(node.input(0)?), |z| b.dtype(z));
-    if !to.is_int() && to.bits() > 8 {
+    let scale = b.single(node.input(at)?)?;
+    let zero = node.optional(at + 1).map(|z| b.single(z)).transpose()?;
+    requantized_by(b, node, values, (scale, zero))
+}
+
+/// The result has the zero point's type, or without one that of the first input.
+fn requantized_by(b: &mut Builder, node: &Node, values: Value, by: (Value, Option<Value>)) -> Result<Value> {
+    let to = by.1.map_or(b.dtype(node.input(0)?), |z| b.dtype(z));
+    if !(to.is_int() || to.is_float() && to.bits() <= 8) {
         return Err(node.error("E0107", format!("does not quantize to {to}")));
     }
-    let scale = by_line(b, scale, true)?;
-    let zero = zero.map(|z| by_line(b, z, true)).transpose()?;
-    quantized(b, values, (scale, zero), to, (DType::F32, true))
+    quantized(b, values, by, to, (DType::F32, true))
 }
 
 /// The f32 values of the quantised tensor at input `at`, whose scale and zero point follow it.
 fn values_of(b: &mut Builder, node: &Node, at: usize) -> Result<Value> {
     let (x, scale) = (node.input(at)?, node.input(at + 1)?);
-    let scale = by_line(b, scale, true)?;
-    let zero = node.optional(at + 2).map(|z| by_line(b, z, true)).transpose()?;
+    let scale = b.single(scale)?;
+    let zero = node.optional(at + 2).map(|z| b.single(z)).transpose()?;
     dequantized(b, x, scale, zero)
 }
 
@@ -169,7 +187,7 @@ pub fn qlinear_concat(b: &mut Builder, node: &Node) -> Outputs {
 
 /// By the first two inputs.
 fn requantized_as(b: &mut Builder, node: &Node, values: Value) -> Result<Value> {
-    let (scale, zero) = (by_line(b, node.input(0)?, true)?, by_line(b, node.input(1)?, true)?);
+    let (scale, zero) = (b.single(node.input(0)?)?, b.single(node.input(1)?)?);
     let to = b.dtype(zero);
     if !to.is_int() {
         return Err(node.error("E0107", format!("does not quantize to {to}")));
@@ -179,10 +197,9 @@ fn requantized_as(b: &mut Builder, node: &Node, values: Value) -> Result<Value> 
 
 /// com.microsoft.MatMulIntegerToFloat: a, b, their scales, their zero points, bias.
 pub fn matmul_integer_to_float(b: &mut Builder, node: &Node) -> Outputs {
-    let x = centred(b, node, node.input(0)?, node.optional(4), true)?;
-    let y = centred(b, node, node.input(1)?, node.optional(5), false)?;
-    let sums = matmul_of(b, node, x, y)?;
-    let (x_scale, y_scale) = (by_line(b, node.input(2)?, true)?, by_line(b, node.input(3)?, false)?);
+    let (x, y) = (node.input(0)?, node.input(1)?);
+    let sums = integer_product(b, node, (x, node.optional(4)), (y, node.optional(5)))?;
+    let (x_scale, y_scale) = (by_line(b, node.input(2)?, x, true)?, by_line(b, node.input(3)?, y, false)?);
     let values = scaled(b, sums, x_scale, y_scale)?;
     with_bias(b, values, node.optional(6))
 }
@@ -195,10 +212,9 @@ pub fn dynamic_quantize_matmul(b: &mut Builder, node: &Node) -> Outputs {
     }
     let (a_scale, a_zero) = range_of(b, a)?;
     let narrow = quantized(b, a, (a_scale, Some(a_zero)), DType::U8, (DType::F32, true))?;
-    let x = difference(b, narrow, a_zero)?;
-    let y = centred(b, node, node.input(1)?, node.optional(3), false)?;
-    let sums = matmul_of(b, node, x, y)?;
-    let scale = by_line(b, node.input(2)?, false)?;
+    let y = node.input(1)?;
+    let sums = integer_product(b, node, (narrow, Some(a_zero)), (y, node.optional(3)))?;
+    let scale = by_line(b, node.input(2)?, y, false)?;
     let values = scaled(b, sums, a_scale, scale)?;
     with_bias(b, values, node.optional(4))
 }
@@ -272,27 +288,24 @@ fn unpacked(b: &mut Builder, bytes: Value, bits: i64, count: i64) -> Result<Valu
     b.slice_axis(flat, 1, Dim::constant(0), 1, Dim::constant(count))
 }
 
-/// A scale or zero point of the weights of a convolution, or of its result: one for all, or one for each kernel, which
-/// is dimension `axis` of `rank`.
-fn by_kernel(b: &mut Builder, v: Value, axis: usize, rank: usize) -> Result<Value> {
-    let dims = b.dims(v);
-    match dims.as_slice() {
-        [one] if one.is_const(1) => b.reshape(v, &[]),
-        [kernels] => {
-            let mut column = vec![kernels.clone()];
-            column.resize(rank - axis, Dim::constant(1));
-            b.reshape(v, &column)
-        }
-        _ => Ok(v),
+/// A scale or zero point of the weights of a convolution, or of its result: one for all, or one for each kernel, which is
+/// dimension `axis` of `of`.
+fn by_kernel(b: &mut Builder, v: Value, of: Value, axis: usize) -> Result<Value> {
+    if b.rank(v) != 1 || b.dims(v)[0].is_const(1) || b.rank(of) <= axis {
+        return b.single(v);
     }
+    let kernels = b.dims(of)[axis].clone();
+    let column = b.one_or_all(v, &kernels)?;
+    let mut dims = b.dims(column);
+    dims.resize(b.rank(of) - axis, Dim::constant(1));
+    b.reshape(column, &dims)
 }
 
 /// The convolution of operands less their zero points, in i32: padding counts as the zero point does.
 fn convolved(b: &mut Builder, node: &Node, x: (Value, Option<Value>), w: (Value, Option<Value>)) -> Result<Value> {
-    let rank = b.rank(w.0);
-    let zero = w.1.map(|z| by_kernel(b, z, 0, rank)).transpose()?;
-    let x = centred(b, node, x.0, x.1, true)?;
-    let w = centred(b, node, w.0, zero, false)?;
+    let x_zero = x.1.map(|z| b.single(z)).transpose()?;
+    let w_zero = w.1.map(|z| by_kernel(b, z, w.0, 0)).transpose()?;
+    let (x, w) = (centred(b, node, x.0, x_zero)?, centred(b, node, w.0, w_zero)?);
     convolve(b, node, x, w)
 }
 
@@ -306,8 +319,8 @@ pub fn qlinear_conv(b: &mut Builder, node: &Node) -> Outputs {
     let (x, w) = (node.input(0)?, node.input(3)?);
     let sums = convolved(b, node, (x, node.optional(2)), (w, node.optional(5)))?;
     let sums = biased(b, node, sums, node.optional(8))?;
-    let x_scale = by_line(b, node.input(1)?, true)?;
-    let w_scale = by_kernel(b, node.input(4)?, 1, b.rank(sums))?;
+    let x_scale = b.single(node.input(1)?)?;
+    let w_scale = by_kernel(b, node.input(4)?, sums, 1)?;
     let values = scaled(b, sums, x_scale, w_scale)?;
     Ok(vec![requantized(b, node, values, 6)?])
 }

@@ -30,11 +30,11 @@ pub fn quantize_linear(b: &mut Builder, node: &Node) -> Outputs {
         (None, DType::F8E8M0) => DType::F32,
         (None, t) => t,
     };
-    if !precision.is_float() || precision.bits() < 16 || b.dtype(x) == DType::Bool {
+    let number = b.dtype(x).is_float() || b.dtype(x).is_int();
+    if !number || !precision.is_float() || precision.bits() < 16 {
         return Err(node.error("E0107", format!("does not divide {} in {precision}", b.dtype(x))));
     }
-    let scale = spread(b, node, scale, x)?;
-    let zero = zero.map(|z| spread(b, node, z, x)).transpose()?;
+    let (scale, zero) = spread_both(b, node, (scale, zero), x)?;
     let saturates = node.int_or("saturate", 1)? != 0;
     Ok(vec![quantized(b, x, (scale, zero), to, (precision, saturates))?])
 }
@@ -49,8 +49,7 @@ pub fn dequantize_linear(b: &mut Builder, node: &Node) -> Outputs {
     if !quantized || !to.is_float() || !b.dtype(scale).is_float() {
         return Err(node.error("E0107", format!("does not bring {} to {to} by {}", b.dtype(x), b.dtype(scale))));
     }
-    let scale = spread(b, node, scale, x)?;
-    let zero = zero.map(|z| spread(b, node, z, x)).transpose()?;
+    let (scale, zero) = spread_both(b, node, (scale, zero), x)?;
     let y = dequantized(b, x, scale, zero)?;
     Ok(vec![b.convert(y, to)?])
 }
@@ -90,6 +89,20 @@ fn given_dtype(node: &Node, name: &str) -> Result<Option<DType>> {
     if node.int_or(name, 0)? == 0 { Ok(None) } else { node.dtype(name) }
 }
 
+/// The scale's shape is that of the zero point too; both may also have one element.
+fn spread_both(
+    b: &mut Builder,
+    node: &Node,
+    (scale, zero): (Value, Option<Value>),
+    x: Value,
+) -> Result<(Value, Option<Value>)> {
+    let zero = match zero {
+        Some(zero) if b.rank(scale) == 0 => Some(b.single(zero)?),
+        other => other,
+    };
+    Ok((spread(b, node, scale, x)?, zero.map(|z| spread(b, node, z, x)).transpose()?))
+}
+
 /// A scale or zero point with as many dimensions as it needs to be broadcast to x: one for all; one for each index of
 /// `axis`; or one for each block of `block_size` along it.
 fn spread(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value> {
@@ -111,9 +124,9 @@ fn spread(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value> {
 
 fn along(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value> {
     let axis = node.axis(node.int_or("axis", 1)?, b.rank(x))?;
-    let (own, dim) = (b.dims(v)[0].clone(), b.dims(x)[axis].clone());
-    b.unify(&own, &dim)?;
-    let mut dims = vec![b.dims(v)[0].clone()];
+    let dim = b.dims(x)[axis].clone();
+    let v = b.one_or_all(v, &dim)?;
+    let mut dims = b.dims(v);
     dims.resize(b.rank(x) - axis, Dim::constant(1));
     b.reshape(v, &dims)
 }
