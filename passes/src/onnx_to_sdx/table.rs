@@ -4,9 +4,12 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{activation, cumulative, determinant, einsum, generate, loss, random, ranking, scatter, signal, training};
+use super::{
+    activation, cumulative, determinant, einsum, generate, gradient, loss, random, ranking, scatter, signal, training,
+};
 use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
 use super::{bits as b, cast as c, trigonometry as t};
+use super::{ml_features, ml_models, ml_trees};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
@@ -47,6 +50,11 @@ const fn swapped(name: &'static str, first: i64, f: ScalarFn) -> Operator {
 
 const fn fold(name: &'static str, first: i64, f: ScalarFn) -> Operator {
     Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Fold(f) }
+}
+
+/// Of ai.onnx.ml, up to its version 5.
+const fn ml(name: &'static str, first: i64, lower: Lower) -> Operator {
+    Operator { domain: "ai.onnx.ml", name, opsets: (first, 5), lowering: Lowering::Code(lower) }
 }
 
 const fn training(name: &'static str, lower: Lower) -> Operator {
@@ -198,8 +206,22 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Unsqueeze", 7, s::unsqueeze),
     onnx("Where", 9, e::where_),
     map("Xor", 7, ScalarFn::Xor),
+    ml("ArrayFeatureExtractor", 1, ml_features::array_feature_extractor),
+    ml("Binarizer", 1, ml_features::binarizer),
+    ml("FeatureVectorizer", 1, ml_features::feature_vectorizer),
+    ml("Imputer", 1, ml_features::imputer),
+    ml("LinearClassifier", 1, ml_models::linear_classifier),
+    ml("LinearRegressor", 1, ml_models::linear_regressor),
+    ml("Normalizer", 1, ml_features::normalizer),
+    ml("OneHotEncoder", 1, ml_features::one_hot_encoder),
+    ml("SVMRegressor", 1, ml_models::svm_regressor),
+    ml("Scaler", 1, ml_features::scaler),
+    ml("TreeEnsemble", 5, ml_trees::tree_ensemble),
+    ml("TreeEnsembleClassifier", 1, ml_trees::tree_ensemble_classifier),
+    ml("TreeEnsembleRegressor", 1, ml_trees::tree_ensemble_regressor),
     training("Adagrad", training::adagrad),
     training("Adam", training::adam),
+    training("Gradient", gradient::gradient),
     training("Momentum", training::momentum),
     microsoft("Attention", a::stacked_attention),
     microsoft("BiasGelu", e::bias_gelu),
