@@ -85,7 +85,7 @@ impl Node {
     }
 
     pub fn strs(&self, name: &str) -> Result<Option<Vec<String>>> {
-        self.get(name, "a list of strings", |a| a.as_array()?.into_iter().map(Attr::as_str).collect())
+        self.get(name, "a list of strings", Attr::as_strs)
     }
 
     pub fn str_or(&self, name: &str, default: &str) -> Result<String> {

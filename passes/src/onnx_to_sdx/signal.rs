@@ -205,7 +205,7 @@ fn tables(b: &mut Builder, dtype: DType, n: &Dim, k: &Dim, full: &Dim) -> Result
 }
 
 /// The first `length` elements along an axis, zeros where there are fewer.
-fn fitted(b: &mut Builder, x: Value, axis: usize, length: &Dim) -> Result<Value> {
+pub fn fitted(b: &mut Builder, x: Value, axis: usize, length: &Dim) -> Result<Value> {
     let own = b.dims(x)[axis].clone();
     if own == *length {
         return Ok(x);

@@ -9,6 +9,10 @@ use super::{attention as a, elementwise as e, indexing as i, linear as l, reduct
 use super::{bits as b, cast as c, qlinear as ql, quantize as q, trigonometry as t};
 use super::{blocks, convolution, deformable, padding, pooling, regions, resize, sampling, statistics};
 use super::{contrib, contrib_attention, linear_attention, recurrent, rotary};
+use super::{
+    activation, cumulative, determinant, einsum, generate, gradient, loss, random, ranking, scatter, signal, training,
+};
+use super::{ml_features, ml_models, ml_trees};
 use sardonyx_dialects::scalar::ScalarFn;
 use super::{
     attention as a, control as c, elementwise as e, indexing as i, linear as l, reduction as r, select as h, shape as s,
@@ -52,6 +56,11 @@ const fn swapped(name: &'static str, first: i64, f: ScalarFn) -> Operator {
 
 const fn fold(name: &'static str, first: i64, f: ScalarFn) -> Operator {
     Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Fold(f) }
+}
+
+/// Of ai.onnx.ml, up to its version 5.
+const fn ml(name: &'static str, first: i64, lower: Lower) -> Operator {
+    Operator { domain: "ai.onnx.ml", name, opsets: (first, 5), lowering: Lowering::Code(lower) }
 }
 
 const fn training(name: &'static str, lower: Lower) -> Operator {
@@ -252,9 +261,23 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Upsample", 7, resize::upsample),
     onnx("Where", 9, e::where_),
     map("Xor", 7, ScalarFn::Xor),
+    ml("ArrayFeatureExtractor", 1, ml_features::array_feature_extractor),
+    ml("Binarizer", 1, ml_features::binarizer),
+    ml("FeatureVectorizer", 1, ml_features::feature_vectorizer),
+    ml("Imputer", 1, ml_features::imputer),
+    ml("LinearClassifier", 1, ml_models::linear_classifier),
+    ml("LinearRegressor", 1, ml_models::linear_regressor),
+    ml("Normalizer", 1, ml_features::normalizer),
+    ml("OneHotEncoder", 1, ml_features::one_hot_encoder),
+    ml("SVMRegressor", 1, ml_models::svm_regressor),
+    ml("Scaler", 1, ml_features::scaler),
+    ml("TreeEnsemble", 5, ml_trees::tree_ensemble),
+    ml("TreeEnsembleClassifier", 1, ml_trees::tree_ensemble_classifier),
+    ml("TreeEnsembleRegressor", 1, ml_trees::tree_ensemble_regressor),
     preview("FlexAttention", a::flex_attention),
     training("Adagrad", training::adagrad),
     training("Adam", training::adam),
+    training("Gradient", gradient::gradient),
     training("Momentum", training::momentum),
     microsoft("Attention", contrib_attention::stacked_attention),
     microsoft("BiasAdd", contrib::bias_add),
