@@ -2,6 +2,7 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use super::reduction::wide;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, Value};
 use sardonyx_runtime::{DType, Result};
@@ -115,13 +116,16 @@ pub fn sigmoid(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![sigmoid_of(b, x)?])
 }
 
-/// 1 / (1 + exp(-x))
+/// 1 / (1 + exp(-x)), rounded once to half precision.
 pub fn sigmoid_of(b: &mut Builder, x: Value) -> Result<Value> {
+    let dtype = b.dtype(x);
+    let x = b.convert(x, wide(dtype))?;
     let negated = b.map1(ScalarFn::Neg, x)?;
     let power = b.map1(ScalarFn::Exp, negated)?;
     let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
     let one = b.splat(b.dtype(x), 1.0, &b.dims(x))?;
-    b.map2(ScalarFn::Div, one, sum)
+    let y = b.map2(ScalarFn::Div, one, sum)?;
+    b.convert(y, dtype)
 }
 
 pub fn reciprocal(b: &mut Builder, node: &Node) -> Outputs {

@@ -114,7 +114,7 @@ pub fn spread(b: &mut Builder, x: Value, axes: &[usize], dims: &[Dim]) -> Result
     b.broadcast_at(x, at, dims)
 }
 
-/// exp(x - max) / sum: over one axis since opset 13, before over all from `axis` on.
+/// exp(x - max) / sum: over one axis since opset 13, before over all from `axis` on. In f32 at least.
 pub fn softmax(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if !b.dtype(x).is_float() {
@@ -123,10 +123,13 @@ pub fn softmax(b: &mut Builder, node: &Node) -> Outputs {
     let rank = b.rank(x);
     let first = node.axis(node.int_or("axis", if node.opset < 13 { 1 } else { -1 })?, rank)?;
     let axes: Vec<usize> = if node.opset < 13 { (first..rank).collect() } else { vec![first] };
-    if node.op_type == "Softmax" {
-        return Ok(vec![softmax_over(b, x, &axes)?]);
-    }
-    Ok(vec![log_softmax_over(b, x, &axes)?])
+    let dtype = b.dtype(x);
+    let x = b.convert(x, wide(dtype))?;
+    let y = match node.op_type.as_str() {
+        "Softmax" => softmax_over(b, x, &axes)?,
+        _ => log_softmax_over(b, x, &axes)?,
+    };
+    Ok(vec![b.convert(y, dtype)?])
 }
 
 /// x - max - log(sum(exp(x - max)))
