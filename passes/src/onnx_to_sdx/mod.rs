@@ -65,11 +65,10 @@ use node::Node;
 use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::sdx::{self, Op, Value};
 use sardonyx_runtime::{Error, Result};
-use std::collections::{BTreeMap, HashMap};
-use table::Lowering;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use table::Lowering;
 
 /// Lowers every function of the module that holds ONNX nodes. Bodies become functions behind all others: who is called
 /// comes after who calls.

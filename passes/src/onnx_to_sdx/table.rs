@@ -4,19 +4,16 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{activation, cumulative, determinant, einsum, generate, loss, random, ranking, scatter, signal, training};
-use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, select as h, shape as s};
-use super::{bits as b, cast as c, qlinear as ql, quantize as q, trigonometry as t};
-use super::{blocks, convolution, deformable, padding, pooling, regions, resize, sampling, statistics};
-use super::{contrib, contrib_attention, linear_attention, recurrent, rotary};
 use super::{
-    activation, cumulative, determinant, einsum, generate, gradient, loss, random, ranking, scatter, signal, training,
+    activation, blocks, contrib, contrib_attention, control, convolution, cumulative, deformable, determinant, einsum,
+    generate, gradient, linear_attention, loss, ml_features, ml_models, ml_trees, padding, pooling, random, ranking,
+    recurrent, regions, resize, rotary, sampling, scatter, signal, statistics, training,
 };
-use super::{ml_features, ml_models, ml_trees};
+use super::{
+    attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
+    reduction as r, select as h, shape as s, trigonometry as t,
+};
 use sardonyx_dialects::scalar::ScalarFn;
-use super::{
-    attention as a, control as c, elementwise as e, indexing as i, linear as l, reduction as r, select as h, shape as s,
-};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
 
@@ -153,7 +150,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("HardSwish", 14, activation::hard_swish),
     onnx("Hardmax", 7, ranking::hardmax),
     onnx("Identity", 7, e::identity),
-    onnx("If", 7, c::if_),
+    onnx("If", 7, control::if_),
     onnx("InstanceNormalization", 7, statistics::instance_normalization),
     onnx("IsInf", 10, e::is_inf),
     map("IsNaN", 9, ScalarFn::IsNan),
@@ -166,7 +163,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("LinearAttention", 27, linear_attention::linear_attention),
     map("Log", 7, ScalarFn::Log),
     onnx("LogSoftmax", 7, r::softmax),
-    onnx("Loop", 7, c::loop_),
+    onnx("Loop", 7, control::loop_),
     onnx("LpNormalization", 7, r::lp_normalization),
     onnx("LpPool", 7, pooling::lp_pool),
     onnx("MatMul", 7, l::matmul),
@@ -222,7 +219,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("RotaryEmbedding", 23, rotary::rotary_embedding),
     map("Round", 11, ScalarFn::Round),
     onnx("STFT", 17, signal::stft),
-    onnx("Scan", 8, c::scan),
+    onnx("Scan", 8, control::scan),
     onnx("Scatter", 9, scatter::scatter_elements),
     onnx("ScatterElements", 11, scatter::scatter_elements),
     onnx("ScatterND", 11, scatter::scatter_nd),

@@ -2,7 +2,7 @@
 
 use super::Case;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Conversion, Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
 
