@@ -5,11 +5,11 @@
 
 mod flex;
 
-use crate::onnx::{Attribute, DimSpec, Graph, Model};
+use crate::onnx::{Attribute, DimSpec, Graph, Model, ValueInfo, ValueType};
 use melior::Context as MlirContext;
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind, ir};
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor, solve};
+use sardonyx_runtime::{DType, Dim, Error, Kind, Result, Tensor, solve};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -63,8 +63,12 @@ type InputType = (String, DType, Vec<Dim>);
 fn input_types(graph: &Graph) -> Result<Vec<InputType>> {
     let of = |input: &crate::onnx::ValueInfo| {
         let refuse = |what: &str| {
-            Error::user("E0107", format!("the input `{}` {what}", input.name)).help("only tensor inputs are supported")
+            let error = Error::user("E0107", format!("the input `{}` {what}", input.name));
+            error.help("inputs are tensors, and sequences, optionals and maps of them")
         };
+        if input.kind() != Kind::Tensor {
+            return Ok((input.name.clone(), DType::Value, vec![]));
+        }
         let (dtype, dims) = input.tensor().ok_or_else(|| refuse("is not a tensor"))?;
         let dims = dims.ok_or_else(|| {
             Error::user("E0203", format!("the input `{}` has no declared rank", input.name))
@@ -83,6 +87,24 @@ fn input_types(graph: &Graph) -> Result<Vec<InputType>> {
     }
     name_unsolvable(&mut typed, &graph.inputs);
     Ok(typed)
+}
+
+/// What an input that is no tensor holds, `sequence(f32:2)`; of a tensor nothing.
+fn held(input: &ValueInfo) -> String {
+    fn text(ty: &ValueType) -> String {
+        match ty {
+            ValueType::Tensor { dtype, dims } => {
+                format!("{dtype}:{}", dims.as_ref().map_or("?".into(), |dims| dims.len().to_string()))
+            }
+            ValueType::Sequence(of) => format!("sequence({})", text(of)),
+            ValueType::Optional(of) => format!("optional({})", text(of)),
+            ValueType::SparseTensor { .. } | ValueType::Map { .. } | ValueType::Opaque { .. } => "?".into(),
+        }
+    }
+    match input.kind() {
+        Kind::Tensor => String::new(),
+        Kind::Sequence(_) | Kind::Optional(_) | Kind::Map(_) => input.ty.as_ref().map_or("?".into(), text),
+    }
 }
 
 /// `ids_1`: the second dimension of the input `ids`, by another name where that one is in use.
@@ -173,6 +195,7 @@ impl Importer {
             ("sdx.symbols", ir::write_symbols(cx, &open)),
             ("sdx.checks", ir::write_checks(cx, &[])),
             ("sdx.results", cx.strs(&outputs)),
+            ("onnx.held", cx.strs(&graph.inputs.iter().map(held).collect::<Vec<_>>())),
         ];
         let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
         ir::build_function(cx, name, body, &names, &types, attrs)

@@ -1,6 +1,7 @@
 //! If, Loop, Scan  =>  the branch that is known, copies of a body, or host operations that call functions
 
 use super::builder::Builder;
+use super::held::Held;
 use super::lower_block;
 use super::node::Node;
 use super::outline::{Outlined, merged};
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 type Outputs = Result<Vec<Value>>;
 
 /// What a block uses of the functions around it: keys, and their values here.
-fn captures(b: &Builder, block: Block) -> Vec<(usize, Value)> {
+pub fn captures(b: &Builder, block: Block) -> Vec<(usize, Value)> {
     fn walk(block: Block, defined: &mut BTreeSet<usize>, used: &mut Vec<usize>) {
         defined.extend(block.arguments().iter().map(|v: &Val| v.key()));
         for op in block.operations() {
@@ -34,7 +35,7 @@ fn values(captures: &[(usize, Value)]) -> Vec<Value> {
 }
 
 /// Tells a builder what the captured values are there.
-fn enter(b: &mut Builder, captures: &[(usize, Value)], own: &[Value]) {
+pub fn enter(b: &mut Builder, captures: &[(usize, Value)], own: &[Value]) {
     b.scope.extend(captures.iter().zip(own).map(|((key, _), v)| (*key, Some(*v))));
 }
 
@@ -76,8 +77,11 @@ pub fn if_(b: &mut Builder, node: &Node) -> Outputs {
     }
     let op = HostOp::If { n_then: then.captured.len() };
     let args = [vec![condition], then.captured.clone(), otherwise.captured.clone()].concat();
+    let held: Vec<Held> = then.held.iter().zip(&otherwise.held).map(|(t, o)| t.grown(o)).collect();
     let names = bodies.into_iter().map(|body| b.adopt(body)).collect();
-    b.host_calling(op, names, &args, &types, &fresh)
+    let results = b.host_calling(op, names, &args, &types, &fresh)?;
+    results.iter().zip(held).for_each(|(v, held)| b.hold(*v, held));
+    Ok(results)
 }
 
 pub fn loop_(b: &mut Builder, node: &Node) -> Outputs {
