@@ -4,15 +4,8 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{
-    activation, blocks, contrib, contrib_attention, control, convolution, cumulative, deformable, determinant, einsum,
-    generate, gradient, linear_attention, loss, ml_features, ml_models, ml_trees, padding, pooling, random, ranking,
-    recurrent, regions, resize, rotary, sampling, scatter, sequences, signal, statistics, texts, training,
-};
-use super::{
-    attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
-    reduction as r, select as h, shape as s, trigonometry as t,
-};
+use super::{attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q, reduction as r, select as h, shape as s, trigonometry as t};
+use super::{activation, blocks, contrib, contrib_attention, control, convolution, cumulative, deformable, determinant, einsum, generate, gradient, linear_attention, loss, ml_features, ml_models, ml_trees, padding, pooling, random, ranking, recurrent, regions, resize, rotary, sampling, scatter, sequences, signal, statistics, texts, training};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
