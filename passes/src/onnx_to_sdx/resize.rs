@@ -95,7 +95,7 @@ pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
     let mode = Mode {
         kind: node.str_or("mode", "nearest")?,
         coordinates: "asymmetric".into(),
-        nearest: "floor".into(),
+        nearest: "simple".into(),
         cubic: -0.75,
         antialias: false,
         excludes_outside: false,
@@ -204,7 +204,7 @@ fn resize_axes(b: &mut Builder, node: &Node, x: Value, plans: Vec<Axis>, mode: &
         let at = places(b, node, plan, mode)?;
         let resized = match nearest {
             true => {
-                let index = nearest_index(b, node, at, &mode.nearest)?;
+                let index = nearest_index(b, node, at, plan.scale, &mode.nearest)?;
                 let index = edge(b, index, &plan.from)?;
                 b.add(Op::Gather { axis: plan.axis }, &[y, index])?
             }
@@ -284,11 +284,20 @@ fn unless_one(b: &mut Builder, at: Value, width: Number, single: Number) -> Resu
     b.select(is_one, single, at)
 }
 
-fn nearest_index(b: &mut Builder, node: &Node, at: Value, mode: &str) -> Result<Value> {
-    let half = Number::Known(0.5);
+fn nearest_index(b: &mut Builder, node: &Node, at: Value, scale: Number, mode: &str) -> Result<Value> {
+    let (half, one) = (Number::Known(0.5), Number::Known(1.0));
     let rounded = match mode {
         "floor" => b.map1(ScalarFn::Floor, at)?,
         "ceil" => b.map1(ScalarFn::Ceil, at)?,
+        // What opset 10 leaves open is up where elements are left out, as in the cases of its time.
+        "simple" if scale.known().is_some_and(|s| s < 1.0) => b.map1(ScalarFn::Ceil, at)?,
+        "simple" if scale.known().is_some() => b.map1(ScalarFn::Floor, at)?,
+        "simple" => {
+            let (floor, ceil) = (b.map1(ScalarFn::Floor, at)?, b.map1(ScalarFn::Ceil, at)?);
+            let (scale, one) = (scale.value(b)?, one.value(b)?);
+            let is_smaller = b.map2(ScalarFn::Lt, scale, one)?;
+            b.select(is_smaller, ceil, floor)?
+        }
         "round_prefer_floor" => {
             let shifted = half.map(b, ScalarFn::Sub, at)?;
             b.map1(ScalarFn::Ceil, shifted)?

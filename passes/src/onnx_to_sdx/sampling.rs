@@ -206,10 +206,11 @@ pub fn grid_sample(b: &mut Builder, node: &Node) -> Outputs {
         let one = b.reshape(one, &lead)?;
         let at = denormalised(b, one, n, aligned)?;
         let at = if filter == Filter::Nearest { b.map1(ScalarFn::Round, at)? } else { at };
-        let at = match outside {
-            Outside::Zeros => at,
-            Outside::Border => clamped(b, at, n)?,
-            Outside::Reflection => reflected(b, at, n, aligned)?,
+        let at = match (outside, filter) {
+            // The cubic filter's weights are those of the place; its elements alone are taken from inside.
+            (Outside::Zeros, _) | (_, Filter::Cubic) => at,
+            (Outside::Border, _) => clamped(b, at, n)?,
+            (Outside::Reflection, _) => reflected(b, at, n, aligned)?,
         };
         axes.push(neighbours(b, at, n, filter, outside, aligned)?);
     }
