@@ -58,7 +58,7 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
     let merged = [&[rows.clone(), d[2].clone()], &d[3..]].concat();
     let x = b.reshape(split, &merged)?;
     let places = b.dims(offset)[2..].to_vec();
-    let lead = [&[rows.clone()], sizes.as_slice(), &places].concat();
+    let lead = [std::slice::from_ref(&rows), &sizes, &places].concat();
     let dtype = b.dtype(x);
     let axes = moved(b, offset, &windows, (&lead, &merged[2..]))?;
     let mut columns = sample(b, x, &lead, &axes)?;
@@ -97,7 +97,7 @@ fn moved(
     let split = [&lead[..1 + rank], &[Dim::constant(rank as i64)], &lead[1 + rank..]].concat();
     let offset = b.reshape(offset, &split)?;
     let mut axes = vec![];
-    for i in 0..rank {
+    for (i, extent) in extents.iter().enumerate() {
         let own = b.slice_axis(offset, 1 + rank, Dim::constant(i as i64), 1, Dim::constant(1))?;
         let own = b.reshape(own, lead)?;
         let along = |b: &mut Builder, axis: usize, step: i64| -> Result<Value> {
@@ -110,7 +110,7 @@ fn moved(
         let at = b.map2(ScalarFn::Sub, at, low)?;
         let at = b.convert(at, b.dtype(own))?;
         let at = b.map2(ScalarFn::Add, at, own)?;
-        axes.push(neighbours(b, at, &extents[i], Filter::Linear, Outside::Zeros, true)?);
+        axes.push(neighbours(b, at, extent, Filter::Linear, Outside::Zeros, true)?);
     }
     Ok(axes)
 }

@@ -82,7 +82,7 @@ fn gathered(b: &mut Builder, x: Value, lead: &[Dim], axes: &[Neighbours]) -> Res
     }
     let place = place.ok_or_else(|| b.error("E0201", "there are no axes to sample along"))?;
     let plane = product(extents);
-    let all = [&lead[..1], &[channels.clone()], &lead[1..], &counts].concat();
+    let all = [&lead[..1], std::slice::from_ref(&channels), &lead[1..], &counts].concat();
     let rows = counted(b, 0, &all, plane.clone() * channels)?;
     let planes = counted(b, 1, &all, plane)?;
     let start = b.map2(ScalarFn::Add, rows, planes)?;
