@@ -19,6 +19,8 @@ pub type ParamStore = BTreeMap<String, Tensor>;
 /// Element counts up to which a constant is in the IR: shapes and scalars, not weights.
 const INTEGERS_MAX: usize = 64;
 const FLOATS_MAX: usize = 4;
+/// Of a vector: scales and regions have one or two numbers per axis, which the shapes of results follow from.
+const FLOAT_VECTOR_MAX: usize = 16;
 
 /// What the command line says about a symbol: `--dim seq=1..512`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,8 +212,12 @@ impl Importer {
         let cx = self.cx;
         let dims: Vec<Dim> = tensor.dims().iter().map(|&d| Dim::constant(d as i64)).collect();
         let results = [cx.tensor(tensor.dtype(), &dims)];
-        let limit = if tensor.dtype().is_float() { FLOATS_MAX } else { INTEGERS_MAX };
-        let op = if tensor.len() <= limit {
+        let limit = match tensor.dtype().is_float() {
+            true if tensor.rank() == 1 => FLOAT_VECTOR_MAX,
+            true => FLOATS_MAX,
+            false => INTEGERS_MAX,
+        };
+        let op = if tensor.len() <= limit && !tensor.dtype().is_opaque() {
             let attrs = [("value", cx.dense(tensor)?)];
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {
