@@ -241,7 +241,10 @@ pub fn lookup(domain: &str, op_type: &str, opset: i64) -> std::result::Result<&'
     let row = OPERATORS.iter().find(|row| row.domain == domain && row.name == op_type);
     let wanted = || if domain.is_empty() { op_type.to_string() } else { format!("{domain}.{op_type}") };
     let row = row.ok_or_else(wanted)?;
-    match (row.opsets.0..=row.opsets.1).contains(&opset) {
+    // Before numpy's broadcasting came with opset 7 the operators were the same, but for attributes that their lowerings
+    // look at.
+    let first = if domain.is_empty() && row.opsets.0 == 7 { 1 } else { row.opsets.0 };
+    match (first..=row.opsets.1).contains(&opset) {
         true => Ok(row),
         false => Err(format!("{} (opset {opset})", wanted())),
     }
