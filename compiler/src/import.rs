@@ -194,7 +194,7 @@ impl Importer {
         let dims: Vec<Dim> = tensor.dims().iter().map(|&d| Dim::constant(d as i64)).collect();
         let results = [cx.tensor(tensor.dtype(), &dims)];
         let limit = if tensor.dtype().is_float() { FLOATS_MAX } else { INTEGERS_MAX };
-        let op = if tensor.len() <= limit && tensor.dtype().bits() >= 8 {
+        let op = if tensor.len() <= limit {
             let attrs = [("value", cx.dense(tensor)?)];
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {

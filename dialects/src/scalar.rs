@@ -169,6 +169,25 @@ impl Domain {
     }
 }
 
+/// What of an element a conversion keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Conversion {
+    /// Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.
+    Value,
+    /// Between types of one width.
+    Bits,
+}
+
+impl Conversion {
+    /// Why a conversion between two types has no meaning.
+    pub fn check(self, from: DType, to: DType) -> Result<(), String> {
+        match self {
+            Conversion::Bits if from.bits() != to.bits() => Err(format!("{from} and {to} differ in their bits")),
+            Conversion::Bits | Conversion::Value => Ok(()),
+        }
+    }
+}
+
 /// How a reduction combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReduceFn {

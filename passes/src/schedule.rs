@@ -171,8 +171,8 @@ pub fn bytes(container: &Container) -> Result<Dim> {
         }
         _ => product(&container.memory_dims()),
     };
-    match container.dtype.bits() {
-        bits @ 8.. => Ok(elements * Dim::constant(bits as i64 / 8)),
-        _ => Err(Error::user("E0107", format!("buffers of type {} are not supported", container.dtype))),
+    match container.dtype.bytes() {
+        bytes @ 1.. => Ok(elements * Dim::constant(bytes as i64)),
+        0 => Err(Error::user("E0107", format!("buffers of type {} are not supported", container.dtype))),
     }
 }

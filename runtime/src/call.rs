@@ -9,7 +9,7 @@ use crate::session::{Session, State};
 use crate::shape::{Shape, bytes_of, step_name};
 use crate::stop::Stop;
 use crate::view::{TensorBuffer, is_aligned};
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor, packed};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -172,13 +172,13 @@ impl Call<'_> {
                 let message = format!("the plan wants {wanted} bytes of the input `{}`, which has {given}", port.name);
                 return Err(Error::user("E0401", message));
             }
-            let normal = tensor.dtype() != DType::Bool || bytes.iter().all(|&b| b <= 1);
+            let normal = packed::is_held(tensor.dtype(), bytes);
             all.push(match normal && is_aligned(bytes.as_ptr(), tensor.dtype()) {
                 true => InputBytes::InPlace(bytes),
                 false => InputBytes::Copied(AlignedBuf::from_slice(bytes)?),
             });
             if let (false, Some(InputBytes::Copied(copy))) = (normal, all.last_mut()) {
-                copy.as_mut_slice().iter_mut().for_each(|b| *b = (*b != 0) as u8);
+                copy.as_mut_slice().iter_mut().for_each(|b| *b = packed::held(tensor.dtype(), *b));
             }
         }
         Ok(all)

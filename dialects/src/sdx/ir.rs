@@ -1,8 +1,8 @@
 //! `func.func` of sdx operations  <=>  `Graph`
 
-use super::graph::{ContractSpec, Equality, Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};
+use super::graph::{ContractSpec, Equality, Graph, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
-use crate::scalar::{ReduceFn, ScalarFn};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{Dim, Error, Result};
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,8 @@ pub fn tensor_type(t: Type) -> Result<TensorType> {
 fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
     let usizes = |v: &[usize]| cx.i64s(&v.iter().map(|&x| x as i64).collect::<Vec<_>>());
     Ok(match op {
-        Op::Input { .. } | Op::Convert | Op::Reshape => vec![],
+        Op::Input { .. } | Op::Convert(Conversion::Value) | Op::Reshape => vec![],
+        Op::Convert(Conversion::Bits) => vec![("bits", cx.unit())],
         Op::Param { name } => vec![("name", cx.str(name))],
         Op::Const(t) => vec![("value", cx.dense(t)?)],
         Op::Dims(values) => vec![("values", cx.strs(values))],
@@ -28,10 +29,21 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
         }
         Op::Slice { starts, steps } => vec![("starts", cx.strs(starts)), ("steps", cx.i64s(steps))],
         Op::Pad { low } => vec![("low", cx.strs(low))],
+        Op::Window(w) => vec![
+            ("axis", cx.i64(w.axis as i64)),
+            ("size", cx.str(&w.size.to_string())),
+            ("stride", cx.i64(w.stride)),
+            ("dilation", cx.i64(w.dilation)),
+        ],
         Op::Transpose { perm } => vec![("perm", usizes(perm))],
         Op::Broadcast { dims } => vec![("dims", usizes(dims))],
         Op::Bind { symbol } => vec![("symbol", cx.str(symbol))],
     })
+}
+
+/// `{bits}` or nothing.
+pub fn conversion(op: Operation) -> Conversion {
+    if op.attr("bits").is_some() { Conversion::Bits } else { Conversion::Value }
 }
 
 /// The operation's meaning, or why its attributes make none.
@@ -49,6 +61,10 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
         let axis = op.attr("axis").and_then(Attr::as_i64).ok_or_else(|| missing("axis"))?;
         usize::try_from(axis).map_err(|_| format!("the axis {axis} is negative"))
     };
+    let positive = |what: &str| {
+        let number = op.attr(what).and_then(Attr::as_i64).filter(|n| *n > 0);
+        number.ok_or_else(|| format!("the attribute `{what}` is no positive number"))
+    };
     let dims = |what: &str| {
         let list = op.attr(what).and_then(Attr::as_strs).ok_or_else(|| missing(what))?;
         list.iter().map(|d| Dim::parse(d).map_err(|e| e.message)).collect::<std::result::Result<Vec<Dim>, String>>()
@@ -61,7 +77,7 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
             let f = text("fn")?;
             Op::Map(ScalarFn::from_name(&f).ok_or_else(|| format!("there is no scalar function `{f}`"))?)
         }
-        "sdx.convert" => Op::Convert,
+        "sdx.convert" => Op::Convert(conversion(op)),
         "sdx.reduce" => {
             let f = text("fn")?;
             let f = ReduceFn::from_name(&f).ok_or_else(|| format!("there is no reduction `{f}`"))?;
@@ -77,6 +93,12 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
             steps: op.attr("steps").and_then(Attr::as_i64s).ok_or_else(|| missing("steps"))?,
         },
         "sdx.pad" => Op::Pad { low: dims("low")? },
+        "sdx.window" => Op::Window(WindowSpec {
+            axis: axis()?,
+            size: Dim::parse(&text("size")?).map_err(|e| e.message)?,
+            stride: positive("stride")?,
+            dilation: positive("dilation")?,
+        }),
         "sdx.concat" => Op::Concat { axis: axis()? },
         "sdx.append" => Op::Append { axis: axis()? },
         "sdx.reshape" => Op::Reshape,

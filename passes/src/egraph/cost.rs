@@ -75,7 +75,7 @@ impl Rates {
             return UNPREPARED;
         }
         let elements = |t: &TensorType| t.elements().eval(&|n| Some(extent(n))).unwrap_or(i64::MAX).max(0) as f64;
-        let bytes = |t: &TensorType| elements(t) * f64::from(t.dtype.bits().div_ceil(8));
+        let bytes = |t: &TensorType| elements(t) * t.dtype.bytes() as f64;
         let written = bytes(s.ty());
         let read: f64 = s.node.args.iter().map(|a| bytes(s.ty_of(once(s, *a)))).sum();
         let memory = |b: f64| b / self.bytes_per_s;
@@ -88,8 +88,10 @@ impl Rates {
             Op::Slice { .. } if self.slices_in_place || s.is_constant(s.class) => 0.0,
             // Read in place by a map, a copy before a contraction.
             Op::Slice { .. } => memory(written),
+            // Its readers look into the operand.
+            Op::Window(_) => 0.0,
             Op::Transpose { .. } => memory((read + written) * FUSED),
-            Op::Convert => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
+            Op::Convert(_) => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
             // A contraction's result is scaled as it is written.
             Op::Map(ScalarFn::Mul) if scales_product(s) => 0.0,
             Op::Map(f) => {
@@ -162,8 +164,9 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
         Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {
             depth > 0 && !s.same(n.args[0], id) && lies_in_memory(s, n.args[0], depth - 1)
         }
-        Op::Dims(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
+        Op::Dims(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
         Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
+        Op::Window(_) => false,
     })
 }
 
@@ -172,9 +175,10 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
     s.nodes(id).iter().any(|n| match s.op_of(n) {
         Op::Slice { .. } => !s.is_constant(id),
         Op::Reshape | Op::Transpose { .. } => depth > 0 && !s.same(n.args[0], id) && is_part(s, n.args[0], depth - 1),
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert => false,
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert(_) => false,
         Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
         Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
+        Op::Window(_) => false,
     })
 }
 

@@ -107,7 +107,7 @@ impl Sizes<'_> {
         let one = |(s, vars): (&sardonyx_dialects::flow::Statement, &BTreeSet<usize>)| {
             let weight = match &s.body {
                 Body::Load { .. } | Body::Const(_) => 0.0,
-                Body::Index(_) | Body::Convert(_) => 1.0 / ELEMENTWISE_SHARE,
+                Body::Index(_) | Body::Convert(_, _) => 1.0 / ELEMENTWISE_SHARE,
                 Body::Apply { f, .. } => weight(*f) / share.min(if weight(*f) > 1.0 { ELEMENTWISE_SHARE } else { 1.0 }),
                 Body::Reduce { arg, .. } => return self.points(k, &reduced(k, *arg)) / share,
             };
@@ -170,7 +170,7 @@ fn variables(k: &Kernel) -> Vec<BTreeSet<usize>> {
             Body::Const(_) => BTreeSet::new(),
             Body::Index(d) => used(std::slice::from_ref(d), &vars),
             Body::Apply { args, .. } => args.iter().flat_map(|a| vars[*a].clone()).collect(),
-            Body::Convert(a) => vars[*a].clone(),
+            Body::Convert(a, _) => vars[*a].clone(),
             Body::Reduce { arg, .. } if vars[*arg].iter().any(|v| *v >= inner) => {
                 vars[*arg].iter().copied().filter(|v| *v < inner).collect()
             }

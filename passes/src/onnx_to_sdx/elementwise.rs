@@ -117,21 +117,30 @@ pub fn relu(b: &mut Builder, node: &Node) -> Outputs {
 pub fn leaky_relu(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
-    let scaled = b.map_const(ScalarFn::Mul, x, node.float_or("alpha", 0.01)?)?;
-    let zero = b.splat(b.dtype(x), 0.0, &b.dims(x))?;
-    let negative = b.map2(ScalarFn::Lt, x, zero)?;
-    Ok(vec![b.select(negative, scaled, x)?])
+    Ok(vec![leaky_relu_of(b, x, node.float_or("alpha", 0.01)?)?])
 }
 
-/// 1 / (1 + exp(-x))
+/// x < 0 ? alpha x : x
+pub fn leaky_relu_of(b: &mut Builder, x: Value, alpha: f64) -> Result<Value> {
+    let scaled = b.map_const(ScalarFn::Mul, x, alpha)?;
+    let zero = b.splat(b.dtype(x), 0.0, &b.dims(x))?;
+    let negative = b.map2(ScalarFn::Lt, x, zero)?;
+    b.select(negative, scaled, x)
+}
+
 pub fn sigmoid(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
+    Ok(vec![sigmoid_of(b, x)?])
+}
+
+/// 1 / (1 + exp(-x))
+pub fn sigmoid_of(b: &mut Builder, x: Value) -> Result<Value> {
     let negated = b.map1(ScalarFn::Neg, x)?;
     let power = b.map1(ScalarFn::Exp, negated)?;
     let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
     let one = b.splat(b.dtype(x), 1.0, &b.dims(x))?;
-    Ok(vec![b.map2(ScalarFn::Div, one, sum)?])
+    b.map2(ScalarFn::Div, one, sum)
 }
 
 pub fn reciprocal(b: &mut Builder, node: &Node) -> Outputs {

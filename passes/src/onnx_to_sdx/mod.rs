@@ -3,6 +3,7 @@
 mod activation;
 mod attention;
 mod bits;
+mod blocks;
 mod bounds;
 mod builder;
 mod cast;
@@ -11,6 +12,8 @@ mod cumulative;
 mod determinant;
 mod dynamic;
 mod einsum;
+mod convolution;
+mod deformable;
 mod elementwise;
 mod generate;
 mod gradient;
@@ -28,9 +31,21 @@ mod reduction;
 mod scatter;
 mod shape;
 mod signal;
+mod number;
+mod padding;
+mod pooling;
+mod qlinear;
+mod quantize;
+mod reduction;
+mod regions;
+mod resize;
+mod sampling;
+mod shape;
+mod statistics;
 mod table;
 mod training;
 mod trigonometry;
+mod windows;
 
 pub use table::{OPERATORS, Operator};
 

@@ -102,7 +102,7 @@ pub fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
     b.map2(ScalarFn::Div, x, n)
 }
 
-fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
+pub fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
     let count = product(axes.iter().map(|&i| &b.ty(x).dims[i]));
     let sum = b.reduce(ReduceFn::Add, x, axes, false)?;
     divide_by(b, sum, count)
@@ -182,14 +182,14 @@ fn lowest(dtype: DType) -> f64 {
 }
 
 /// What a layer normalisation leaves behind: (normalised, mean, 1 / deviation).
-struct Normalised {
-    y: Value,
-    mean: Value,
-    inverse: Value,
+pub struct Normalised {
+    pub y: Value,
+    pub mean: Value,
+    pub inverse: Value,
 }
 
 /// (x - mean) / sqrt(mean((x - mean)²) + epsilon); without centring the mean stays in.
-fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
+pub fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
     let dims = b.dims(x);
     let average = mean(b, x, axes)?;
     let centred = match centre {

@@ -257,7 +257,7 @@ impl Builder {
         let x = self.any();
         let to = *self.r.pick(&[DType::F64, DType::I64, DType::F32, DType::Bool]);
         let ty = TensorType::new(to, self.ty(x).dims);
-        self.add(Op::Convert, &[x], Some(ty))
+        self.add(Op::Convert(_), &[x], Some(ty))
     }
 
     fn axes(&mut self, rank: usize) -> Vec<usize> {

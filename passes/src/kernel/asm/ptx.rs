@@ -387,6 +387,9 @@ impl Asm {
             "arith.extf" => format!("cvt.{t}.{f}"),
             "arith.truncf" if elem == Elem::F16 => format!("cvt.rn.f16.{f}"),
             "arith.truncf" => format!("cvt.rn.{t}.{f}"),
+            // f16 is in a register of 16 bits, as an integer in one of 32.
+            "arith.bitcast" if from == Elem::F16 => "cvt.u32.u16".to_string(),
+            "arith.bitcast" if elem == Elem::F16 => "cvt.u16.u32".to_string(),
             "arith.bitcast" => format!("mov.b{}", elem.bits().max(32)),
             "arith.trunci" if from == Elem::I64 => "cvt.u32.u64".to_string(),
             // The upper bits of a narrow integer mean nothing.
