@@ -75,7 +75,7 @@ fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Resu
     let refuse = || Err(node.error("E0101", format!("the gradient of `{}` is not supported", own.op.name())));
     Ok(Some(match &own.op {
         Op::Map(f) => return through_map(b, node, *f, &own.args, v, g, arg),
-        Op::Convert => b.convert(g, b.dtype(x))?,
+        Op::Convert(_) => b.convert(g, b.dtype(x))?,
         Op::Reshape => b.reshape(g, &dims)?,
         Op::Transpose { perm } => {
             let mut back = vec![0; perm.len()];
@@ -120,7 +120,12 @@ fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Resu
             let start = before.fold(Dim::constant(0), |sum, d| sum + d);
             b.slice_axis(g, *axis, start, 1, dims[*axis].clone())?
         }
-        Op::Reduce { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Gather { .. } | Op::Append { .. } => {
+        Op::Reduce { .. }
+        | Op::Window(_)
+        | Op::Slice { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::Append { .. } => {
             return refuse();
         }
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => {
