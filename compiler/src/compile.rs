@@ -1,6 +1,6 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
-use crate::emit::{Product, Summary};
+use crate::emit::{HostSummary, Product, Summary, host_operations};
 use crate::entries::{Entries, MAIN, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
 use crate::movement::{Levels, Movement, Question};
@@ -70,6 +70,8 @@ pub struct Request<'a> {
     /// Count what the program moves.
     pub movement: Option<Question>,
     pub rewrites: RewriteOptions,
+    /// Refuse models of which the host must compute something.
+    pub no_host: bool,
 }
 
 impl<'a> Request<'a> {
@@ -77,7 +79,8 @@ impl<'a> Request<'a> {
         let output = output.into();
         let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
         let (targets, rewrites) = (vec![Target::Cpu], RewriteOptions::default());
-        Request { model, output, dims, entries, watch, targets, selftest: true, movement: None, rewrites }
+        let (selftest, movement, no_host) = (true, None, false);
+        Request { model, output, dims, entries, watch, targets, selftest, movement, rewrites, no_host }
     }
 }
 
@@ -155,6 +158,16 @@ fn refuse_overwriting(request: &Request) -> Result<()> {
     }
 }
 
+/// All nodes that the host computes, in one diagnostic.
+fn refuse_host(plan: &Plan) -> Result<()> {
+    let all = plan.entries.iter().flat_map(|e| host_operations(e)).filter(|host| !host.calls);
+    let found: Vec<HostSummary> = all.collect();
+    let Some(first) = found.first().map(|host| host.origins.join(" + ")) else { return Ok(()) };
+    let nodes: Vec<String> = found.iter().map(|host| format!("{} ({})", host.op, host.origins.join(" + "))).collect();
+    let message = format!("the host would compute {}", nodes.join(", "));
+    Err(Error::user("E0109", message).node(first).help("compile without --no-host, or export the model without them"))
+}
+
 /// As `compile`, and tells the name of each stage as it begins.
 pub fn compile_shown(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let file = request.model.display().to_string();
@@ -212,6 +225,9 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     }
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
+    if request.no_host {
+        refuse_host(&plan)?;
+    }
     let movement = match (&levels, &request.movement) {
         (Some(levels), Some(question)) => Some(Movement::of(levels, &plan, question)?),
         (None, _) | (_, None) => None,
@@ -235,12 +251,12 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, rewrites })
 }
 
-/// The value-level function of a module: the first one, where it has several entry points.
+/// The value-level function of a module, with what it calls: the first one, where it has several entry points.
 pub fn graph(module: &Module) -> Result<Graph> {
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let functions = raw.block(0).map_or(vec![], |b| b.operations());
     let function = functions.into_iter().find(|op| op.name() == "func.func");
-    Graph::read(function.ok_or_else(|| Error::defect("the module has no function"))?)
+    Graph::read_whole(function.ok_or_else(|| Error::defect("the module has no function"))?, raw)
 }
 
 /// What `lower-kernels` wrote: one module per CPU variant, as text.

@@ -5,7 +5,7 @@ use crate::codegen::ptx::PtxModule;
 use crate::import::ParamStore;
 use crate::requires::{Requires, requires};
 use crate::targets::Target;
-use sardonyx_dialects::flow::{Container, Layout, Source, State, Window};
+use sardonyx_dialects::flow::{Container, HostResult, Layout, Source, State, Window};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
@@ -38,6 +38,31 @@ pub struct EntrySummary {
     pub launches: usize,
     pub states: usize,
     pub arena_bytes: String,
+    /// Only host operations of others call it.
+    pub internal: bool,
+    pub hosts: Vec<HostSummary>,
+}
+
+/// A step that the host makes.
+#[derive(Clone, Debug)]
+pub struct HostSummary {
+    /// With its attributes.
+    pub op: String,
+    /// It computes nothing, but runs other entry points.
+    pub calls: bool,
+    pub origins: Vec<String>,
+}
+
+/// The host operations of an entry point, in order.
+pub fn host_operations(entry: &Entry) -> Vec<HostSummary> {
+    let one = |step: &sardonyx_dialects::plan::Step| match &step.action {
+        Action::Host { host, .. } => {
+            let (op, calls, origins) = (host.op.to_string(), host.op.is_call(), step.origins.clone());
+            Some(HostSummary { op, calls, origins })
+        }
+        Action::Launch { .. } | Action::Copy { .. } | Action::Bind { .. } => None,
+    };
+    entry.steps.iter().filter_map(one).collect()
 }
 
 /// What a compilation made, to be written.
@@ -72,13 +97,16 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
 
     let writer = ArtifactWriter::create(path)?;
     let mut weights = Weights { writer, params, constants: vec![], places: HashMap::new() };
+    let names: Vec<&str> = plan.entries.iter().map(|e| e.name.as_str()).collect();
     let entries: Vec<file::Entry> =
-        plan.entries.iter().map(|e| entry(e, &symbols, kinds, &mut weights)).collect::<Result<_>>()?;
+        plan.entries.iter().map(|e| entry(e, &names, &symbols, kinds, &mut weights)).collect::<Result<_>>()?;
     let summaries = plan.entries.iter().zip(&entries).map(|(e, written)| EntrySummary {
         name: e.name.clone(),
         launches: e.launches(),
         states: e.states.len(),
         arena_bytes: written.arena_bytes.clone(),
+        internal: e.internal,
+        hosts: host_operations(e),
     });
     let summaries = summaries.collect();
     let Weights { mut writer, constants, .. } = weights;
@@ -147,6 +175,7 @@ fn shared_symbols(plan: &Plan) -> Result<BTreeMap<String, Symbol>> {
 
 fn entry(
     entry: &Entry,
+    names: &[&str],
     symbols: &BTreeMap<String, Symbol>,
     kinds: &BTreeMap<String, Kind>,
     weights: &mut Weights,
@@ -158,20 +187,22 @@ fn entry(
         match &mut message.place {
             Some(file::Place::Input(i)) => (*i, inputs) = (inputs, inputs + 1),
             Some(file::Place::Output(i)) => (*i, outputs) = (outputs, outputs + 1),
-            Some(file::Place::Constant(_) | file::Place::Arena(_)) | None => {}
+            Some(file::Place::Constant(_) | file::Place::Arena(_) | file::Place::Value(_)) | None => {}
         }
         places.push(message);
     }
+    let steps = entry.steps.iter().map(|s| step(entry, s, names)).collect::<Result<_>>()?;
     let narrower = entry.symbols.iter().flat_map(|(name, s)| narrower(name, s, &symbols[name]));
     Ok(file::Entry {
         name: entry.name.clone(),
         inputs: ports(entry, true, kinds),
         outputs: ports(entry, false, kinds),
         buffers: places,
-        body: Some(file::Block { steps: entry.steps.iter().map(step).collect() }),
+        body: Some(file::Block { steps }),
         arena_bytes: entry.arena_bytes.clone().unwrap_or(Dim::constant(0)).to_string(),
         checks: entry.checks.iter().map(check).chain(narrower).collect(),
         states: entry.states.iter().map(|s| state(entry, s)).collect::<Result<_>>()?,
+        internal: entry.internal,
     })
 }
 
@@ -286,6 +317,7 @@ impl Weights<'_> {
                 let offset = offset.as_ref().ok_or_else(|| Error::defect("memory is not planned"))?;
                 (bytes.to_string(), file::Place::Arena(offset.to_string()))
             }
+            Buffer::Value { container } => (of(container)?, file::Place::Value(file::Value {})),
         };
         Ok(file::Buffer { bytes, place: Some(place) })
     }
@@ -354,7 +386,8 @@ fn write_panels(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Wind
     Ok(offset)
 }
 
-fn step(step: &sardonyx_dialects::plan::Step) -> file::Step {
+/// `names` are those of the plan's entry points, in order.
+fn step(entry: &Entry, step: &sardonyx_dialects::plan::Step, names: &[&str]) -> Result<file::Step> {
     let action = match &step.action {
         Action::Launch { kernel, buffers, params, grid } => file::Action::Launch(file::Launch {
             kernel: *kernel as u32,
@@ -368,8 +401,39 @@ fn step(step: &sardonyx_dialects::plan::Step) -> file::Step {
         Action::Bind { symbol, buffer } => {
             file::Action::Bind(file::Bind { symbol: symbol.clone(), buffer: *buffer as u32 })
         }
+        Action::Host { host, args, results } => {
+            let container = |b: usize| match &entry.buffers[b] {
+                Buffer::Value { container } => Ok(container),
+                Buffer::Input { .. } | Buffer::Output { .. } | Buffer::Param { .. } | Buffer::Const { .. } => {
+                    Err(Error::defect("a result of a host operation is no value"))
+                }
+                Buffer::Arena { .. } => Err(Error::defect("a result of a host operation is in the arena")),
+            };
+            let result = |(r, &b): (&HostResult, &usize)| {
+                let binds = r.binds.iter();
+                let binds = binds.map(|(axis, symbol)| file::Binding { axis: *axis as u32, symbol: symbol.clone() });
+                let value = Some(operand(b, container(b)?));
+                Ok(file::HostResult { index: r.index as u32, value, binds: binds.collect() })
+            };
+            let body = |name: &String| {
+                let at = names.iter().position(|n| n == name);
+                at.map(|at| at as u32).ok_or_else(|| Error::defect(format!("`{name}` is called, but not there")))
+            };
+            file::Action::Host(file::Host {
+                op: host.op.to_string(),
+                args: args.iter().map(|(b, c)| operand(*b, c)).collect(),
+                results: host.results.iter().zip(results).map(result).collect::<Result<_>>()?,
+                bodies: host.bodies.iter().map(body).collect::<Result<_>>()?,
+                origins: step.origins.clone(),
+            })
+        }
     };
-    file::Step { action: Some(action) }
+    Ok(file::Step { action: Some(action) })
+}
+
+fn operand(buffer: usize, c: &Container) -> file::Operand {
+    let dims = c.dims.iter().map(Dim::to_string).collect();
+    file::Operand { buffer: buffer as u32, dtype: c.dtype.code(), dims }
 }
 
 #[cfg(test)]

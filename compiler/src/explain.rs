@@ -82,7 +82,7 @@ fn read(plan: &Plan, movement: Movement) -> Result<Launches> {
     let kernels = plan.kernels.iter().map(named).collect::<Result<_>>()?;
     let launch = |step: &sardonyx_dialects::plan::Step| match &step.action {
         Action::Launch { kernel, .. } => Some(Launch { kernel: *kernel, origins: step.origins.clone() }),
-        Action::Copy { .. } | Action::Bind { .. } => None,
+        Action::Copy { .. } | Action::Bind { .. } | Action::Host { .. } => None,
     };
     let steps = plan.entries.iter().flat_map(|entry| &entry.steps);
     let launches: Vec<Launch> = steps.filter_map(launch).collect();

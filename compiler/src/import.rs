@@ -3,8 +3,6 @@
 //! Small constants go into the IR, where folding sees them; everything else is a named parameter whose bytes stay in
 //! the mapped files.
 
-mod flex;
-
 use crate::onnx::{Attribute, DimSpec, Graph, Model};
 use melior::Context as MlirContext;
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
@@ -160,12 +158,7 @@ impl Importer {
         for ((name, _, _), v) in inputs.iter().zip(body.arguments()) {
             self.values.insert(name.clone(), v);
         }
-        for initializer in &graph.initializers {
-            self.initializer(body, &initializer.name, &initializer.data)?;
-        }
-        for node in &graph.nodes {
-            self.node(body, node).map_err(|e| e.node(&node.name))?;
-        }
+        self.nodes(body, graph)?;
         let mut results = vec![];
         for output in &graph.outputs {
             results.push(self.value(&output.name)?);
@@ -197,8 +190,7 @@ impl Importer {
             let attrs = [("value", cx.dense(tensor)?)];
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {
-            let name = self.parameter(name, tensor);
-            let attrs = [("name", cx.str(&name))];
+            let attrs = [("name", cx.str(&self.param(name, tensor)))];
             cx.build(Parts { name: "sdx.param", results: &results, attrs: &attrs, ..Parts::default() })?
         };
         body.push(op);
@@ -206,33 +198,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Keeps a tensor under its name, or under a new one where a graph inside has the same name for something else.
-    fn parameter(&mut self, name: &str, tensor: &Tensor) -> String {
-        let mut name = name.to_string();
-        while self.params.contains_key(&name) {
-            name.push('_');
-        }
-        self.params.insert(name.clone(), tensor.clone());
-        name
-    }
-
     fn node(&mut self, body: Block, node: &crate::onnx::Node) -> Result<()> {
-        if flex::has_functions(node) {
-            return flex::import(self, body, node);
-        }
-        let operands = self.operands(body, node)?;
-        // Absent outputs at the end are not asked for; one in the middle keeps its place.
-        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
-        let results = self.emit(body, node, &operands, wanted)?;
-        for (name, v) in node.outputs.iter().zip(results) {
-            if let Some(name) = name {
-                self.values.insert(name.clone(), v);
-            }
-        }
-        Ok(())
-    }
-
-    fn operands(&mut self, body: Block, node: &crate::onnx::Node) -> Result<Vec<Val>> {
         let cx = self.cx;
         let unknown = cx.parse_type("!onnx.value");
         let mut operands = vec![];
@@ -246,17 +212,17 @@ impl Importer {
                 }
             });
         }
-        Ok(operands)
-    }
-
-    /// The operation of a node, of the given operands instead of its inputs.
-    fn emit(&mut self, body: Block, node: &crate::onnx::Node, operands: &[Val], n_results: usize) -> Result<Vec<Val>> {
-        let cx = self.cx;
         let mut attributes = vec![];
         // An operator that no lowering reads is refused later, together with all others of its kind; until then what
         // its attributes hold does not matter.
         let known = sardonyx_passes::is_supported(&node.domain, &node.op_type, node.opset);
+        let (mut body_names, mut bodies) = (vec![], vec![]);
         for (name, value) in &node.attributes {
+            if let Attribute::Graph(graph) = value {
+                body_names.push(name.clone());
+                bodies.push(self.body(graph)?);
+                continue;
+            }
             let attribute = match self.attribute(name, value) {
                 Err(_) if !known => cx.str(&format!("({})", value.kind())),
                 other => other?,
@@ -271,12 +237,60 @@ impl Importer {
         if !node.domain.is_empty() {
             attrs.push(("op_domain", cx.str(&node.domain)));
         }
-        let results = vec![cx.parse_type("!onnx.value"); n_results];
+        if !body_names.is_empty() {
+            attrs.push(("body_names", cx.strs(&body_names)));
+        }
+        // Absent outputs at the end are not asked for; one in the middle keeps its place.
+        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+        let results = vec![unknown; wanted];
         let origins = [node.name.clone()];
-        let parts = Parts { operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
+        let parts =
+            Parts { operands: &operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
+        let parts = Parts { regions: &bodies, ..parts };
         let op = cx.build(Parts { name: "onnx.node", ..parts })?;
         body.push(op);
-        Ok(op.results())
+        for (name, v) in node.outputs.iter().zip(op.results()) {
+            if let Some(name) = name {
+                self.values.insert(name.clone(), v);
+            }
+        }
+        Ok(())
+    }
+
+    /// A block that sees the values around it.
+    fn body(&mut self, graph: &Graph) -> Result<Block> {
+        let cx = self.cx;
+        let outer = self.values.clone();
+        let block = Block::new(cx, &vec![cx.parse_type("!onnx.value"); graph.inputs.len()]);
+        for (input, v) in graph.inputs.iter().zip(block.arguments()) {
+            self.values.insert(input.name.clone(), v);
+        }
+        self.nodes(block, graph)?;
+        let outputs = graph.outputs.iter().map(|output| self.value(&output.name)).collect::<Result<Vec<_>>>()?;
+        block.push(cx.build(Parts { name: "onnx.yield", operands: &outputs, ..Parts::default() })?);
+        self.values = outer;
+        Ok(block)
+    }
+
+    fn nodes(&mut self, block: Block, graph: &Graph) -> Result<()> {
+        for initializer in &graph.initializers {
+            self.initializer(block, &initializer.name, &initializer.data)?;
+        }
+        graph.nodes.iter().try_for_each(|node| self.node(block, node).map_err(|e| e.node(&node.name)))
+    }
+
+    /// The name of a parameter: two graphs may each have an initializer of one name.
+    fn param(&mut self, name: &str, tensor: &Tensor) -> String {
+        let same = |known: &Tensor| {
+            let place = |t: &Tensor| (t.bytes().as_ptr(), t.bytes().len());
+            known.dims() == tensor.dims() && known.dtype() == tensor.dtype() && place(known) == place(tensor)
+        };
+        let mut free = name.to_string();
+        while self.params.get(&free).is_some_and(|known| !same(known)) {
+            free.push('\'');
+        }
+        self.params.insert(free.clone(), tensor.clone());
+        free
     }
 
     fn attribute(&self, name: &str, value: &Attribute) -> Result<Attr> {

@@ -85,9 +85,9 @@ impl Levels {
 
 /// The flow-level function of a module: the first one, where it has several entry points.
 pub fn program(module: &Module) -> Result<Program> {
-    let functions = Operation(module.as_operation().to_raw()).block(0).map_or(vec![], |b| b.operations());
-    let function = functions.into_iter().find(|op| op.name() == "func.func");
-    Program::read(function.ok_or_else(|| Error::defect("the module has no function"))?)
+    let raw = Operation(module.as_operation().to_raw());
+    let function = raw.block(0).map_or(vec![], |b| b.operations()).into_iter().find(|op| op.name() == "func.func");
+    Program::read_whole(function.ok_or_else(|| Error::defect("the module has no function"))?, raw)
 }
 
 impl Movement {
@@ -189,9 +189,10 @@ fn copies(plan: &Plan, sizes: &Sizes) -> Result<Vec<Row>> {
     let copied = entry.steps.iter().filter_map(|step| match step.action {
         Action::Copy { to, .. } => match &entry.buffers[to] {
             Buffer::Output { container, .. } => Some((container, &step.origins)),
-            Buffer::Input { .. } | Buffer::Param { .. } | Buffer::Const { .. } | Buffer::Arena { .. } => None,
+            Buffer::Input { .. } | Buffer::Param { .. } | Buffer::Const { .. } => None,
+            Buffer::Arena { .. } | Buffer::Value { .. } => None,
         },
-        Action::Launch { .. } | Action::Bind { .. } => None,
+        Action::Launch { .. } | Action::Bind { .. } | Action::Host { .. } => None,
     });
     let row = |(container, origins): (&sardonyx_dialects::flow::Container, &Vec<String>)| {
         let words = Dim::constant(2) * product(&container.dims);

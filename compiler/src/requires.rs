@@ -31,7 +31,7 @@ pub fn requires(plan: &Plan, kernel: usize, def: &KernelDef) -> Result<Requires>
                 let bytes = buffers.iter().map(|b| bytes[*b].clone()).collect();
                 Some(Launch::new(def, params, bytes, grid, entry))
             }
-            Action::Launch { .. } | Action::Copy { .. } | Action::Bind { .. } => None,
+            Action::Launch { .. } | Action::Copy { .. } | Action::Bind { .. } | Action::Host { .. } => None,
         }));
     }
     let Footprint { launch, accesses, limits } = def.footprint();
@@ -53,7 +53,8 @@ fn buffer_bytes(buffer: &Buffer) -> Result<Dim> {
         Buffer::Input { container, .. }
         | Buffer::Output { container, .. }
         | Buffer::Param { container, .. }
-        | Buffer::Const { container, .. } => sardonyx_passes::schedule::bytes(container),
+        | Buffer::Const { container, .. }
+        | Buffer::Value { container } => sardonyx_passes::schedule::bytes(container),
         Buffer::Arena { bytes, .. } => Ok(bytes.clone()),
     }
 }

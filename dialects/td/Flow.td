@@ -54,6 +54,19 @@ def Flow_Bind : Flow_Op<"bind"> {
   let arguments = (ins StrAttr:$symbol, Flow_Container:$arg);
   let assemblyFormat = "$symbol `=` $arg attr-dict `:` type($arg)";
 }
+def Flow_Host : Flow_Op<"host"> {
+  let summary = "Results of Rust code of the runtime, or of the functions that it calls";
+  let description = [{
+    `numbers` says which results of the operation these are; `binds` ["0 1 n"]: the symbol n gets the size of dimension 1
+    of the first of them.
+  }];
+  let arguments = (ins StrAttr:$op, Variadic<Flow_Container>:$args, DenseI64ArrayAttr:$numbers, StrArrayAttr:$binds,
+                       StrArrayAttr:$bodies);
+  let results = (outs Variadic<Flow_Container>:$outs);
+  let assemblyFormat = [{
+    $op `(` $args `)` `results` $numbers `binds` $binds `calls` $bodies attr-dict `:` functional-type($args, $outs)
+  }];
+}
 def Flow_Kernel : Flow_Op<"kernel", [Pure, SingleBlock, NoTerminator, NoRegionArguments]> {
   let summary = "One kernel: loads, scalar statements, reductions, stores over outer x inner x deep";
   let arguments = (ins StrArrayAttr:$outer, StrArrayAttr:$inner, OptionalAttr<StrArrayAttr>:$deep, Variadic<Flow_Container>:$args);

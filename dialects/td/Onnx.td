@@ -19,14 +19,23 @@ def Onnx_Node : Op<Onnx_Dialect, "node", [RustVerified]> {
   let description = [{
     `%y = onnx.node "Gemm"(%a, %b) opset 13 {transB = 1 : i64} : (…) -> !onnx.value`. Attributes keep ONNX's names:
     integers are i64, floats f32, strings strings, lists arrays of these, tensors elements attributes.
-    The domain is the attribute `domain` of `opset`, absent for ai.onnx.
+    The domain is the attribute `domain` of `opset`, absent for ai.onnx. Attributes that are graphs are regions of one
+    block, named by `with`; they use values of the graphs around them.
   }];
   let arguments = (ins StrAttr:$op_type, I64Attr:$opset, OptionalAttr<StrAttr>:$op_domain,
-                       DictionaryAttr:$node_attributes, Variadic<AnyType>:$args);
+                       DictionaryAttr:$node_attributes, OptionalAttr<StrArrayAttr>:$body_names,
+                       Variadic<AnyType>:$args);
   let results = (outs Variadic<AnyType>:$outs);
+  let regions = (region VariadicRegion<SizedRegion<1>>:$bodies);
   let assemblyFormat = [{
     $op_type `(` $args `)` `opset` $opset (`domain` $op_domain^)? $node_attributes attr-dict `:` functional-type($args, $outs)
+    (`with` $body_names^ $bodies)?
   }];
+}
+def Onnx_Yield : Op<Onnx_Dialect, "yield", [Terminator]> {
+  let summary = "The outputs of a graph that is an attribute";
+  let arguments = (ins Variadic<AnyType>:$args);
+  let assemblyFormat = "($args^ `:` type($args))? attr-dict";
 }
 def Onnx_None : Op<Onnx_Dialect, "none", [Pure]> {
   let summary = "An optional input that is absent";

@@ -29,10 +29,10 @@ def Plan_Entry : Plan_Op<"entry", [Symbol, IsolatedFromAbove, SingleBlock, NoTer
     along which axis, and which symbols count what their memory has room for.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$symbols, StrArrayAttr:$checks, StrAttr:$arena_bytes,
-                       OptionalAttr<StrArrayAttr>:$states);
+                       OptionalAttr<StrArrayAttr>:$states, UnitAttr:$internal);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $sym_name `symbols` $symbols `checks` $checks `arena` $arena_bytes (`states` $states^)? attr-dict-with-keyword $body
+    $sym_name `symbols` $symbols `checks` $checks `arena` $arena_bytes (`states` $states^)? (`internal` $internal^)? attr-dict-with-keyword $body
   }];
 }
 def Plan_Input : Plan_Op<"input"> {
@@ -80,5 +80,19 @@ def Plan_Bind : Plan_Op<"bind"> {
   let summary = "Gives a data-dependent symbol the first i64 of a buffer";
   let arguments = (ins StrAttr:$symbol, Plan_Buffer:$arg);
   let assemblyFormat = "$symbol `=` $arg attr-dict";
+}
+def Plan_Value : Plan_Op<"value"> {
+  let summary = "A result of a host step, which makes its memory";
+  let arguments = (ins TypeAttr:$type);
+  let results = (outs Plan_Buffer:$result);
+  let assemblyFormat = "$type attr-dict `:` type($result)";
+}
+def Plan_Host : Plan_Op<"host"> {
+  let summary = "Rust code of the runtime computes values, or calls other entry points (see flow.host)";
+  let arguments = (ins StrAttr:$op, Variadic<Plan_Buffer>:$buffers, TypeArrayAttr:$types, DenseI64ArrayAttr:$numbers,
+                       StrArrayAttr:$binds, StrArrayAttr:$bodies);
+  let assemblyFormat = [{
+    $op `(` $buffers `)` `of` $types `results` $numbers `binds` $binds `calls` $bodies attr-dict
+  }];
 }
 #endif

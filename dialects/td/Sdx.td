@@ -164,4 +164,19 @@ def Sdx_Bind : Op<Sdx_Dialect, "bind", [RustVerified]> {
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$symbol `=` $arg attr-dict `:` type($arg) `->` type($result)";
 }
+def Sdx_Host : Op<Sdx_Dialect, "host", [RustVerified]> {
+  let summary = "Result `number` of what Rust code of the runtime computes, or of the functions that it calls";
+  let description = [{
+    Nodes of one `group` have the same operation and operands, which runs once for them all. `binds` ["1 n"]: the symbol
+    n gets the size of dimension 1 of this result; types that mention it depend on it, so the operation is not pure.
+    `bodies` are functions with `sdx.internal`: If has the branches, Loop its body.
+  }];
+  let arguments = (ins StrAttr:$op, Variadic<Sdx_Tensor>:$args, I64Attr:$number, I64Attr:$group, StrArrayAttr:$binds,
+                       StrArrayAttr:$bodies);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = [{
+    $op `(` $args `)` `result` $number `of` $group `binds` $binds `calls` $bodies attr-dict `:`
+    functional-type($args, $result)
+  }];
+}
 #endif

@@ -15,6 +15,10 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             return Ok(None);
         }
         let mut graph = Graph::read(function)?;
+        // Nobody keeps memory for what host operations call.
+        if graph.internal {
+            return Ok(None);
+        }
         let uses = uses(&graph);
         let sites: Vec<(Value, usize)> =
             graph.values().filter_map(|(v, _)| Some((v, matches(&graph, &uses, v)?))).collect();

@@ -45,7 +45,7 @@ fn fold(mut graph: Graph, rewrites: &mut Rewrites) -> Result<Graph> {
 }
 
 fn is_literal(op: &Op) -> bool {
-    matches!(op, Op::Const(_) | Op::Dims(_) | Op::Input { .. } | Op::Param { .. } | Op::Bind { .. })
+    matches!(op, Op::Const(_) | Op::Dims(_) | Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } | Op::Host(_))
 }
 
 /// Known elements as an operation without operands; `None` where no such operation says it.

@@ -18,7 +18,7 @@ pub const STATEMENTS_MAX: usize = 96;
 pub fn kernel(step: &Step) -> Option<&Kernel> {
     match &step.op {
         FlowOp::Kernel(k) => Some(k),
-        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } => None,
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } | FlowOp::Host(_) => None,
     }
 }
 
@@ -91,6 +91,7 @@ pub fn parameter(program: &Program, producers: &[Option<usize>], id: usize) -> O
         FlowOp::Param { source, window: None } => Some(source.clone()),
         FlowOp::View => parameter(program, producers, step.args[0]),
         FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } | FlowOp::Kernel(_) => None,
+        FlowOp::Host(_) => None,
     }
 }
 
@@ -99,11 +100,13 @@ pub fn step_between(program: &Program, uses: &Uses, from: usize, to: usize) -> O
     let consumers = &uses.consumers;
     let next = |step: usize| -> Vec<usize> {
         let step = &program.steps[step];
-        if let FlowOp::Bind { symbol } = &step.op {
-            let mentions = |other: &Step| data_symbols(program, other).contains(symbol);
-            return (0..program.steps.len()).filter(|&i| mentions(&program.steps[i])).collect();
+        let mut next: Vec<usize> = step.results.iter().flat_map(|&r| consumers[r].iter().copied()).collect();
+        let bound = step.op.binds();
+        if !bound.is_empty() {
+            let mentions = |other: &Step| data_symbols(program, other).iter().any(|s| bound.contains(&s.as_str()));
+            next.extend((0..program.steps.len()).filter(|&i| mentions(&program.steps[i])));
         }
-        step.results.iter().flat_map(|&r| consumers[r].iter().copied()).collect()
+        next
     };
     let mut stack: Vec<usize> = next(from).into_iter().filter(|&s| s != to).collect();
     let mut seen = BTreeSet::new();
@@ -138,7 +141,9 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
         }));
     }
     let is_data = |name: &str| program.symbols.get(name).is_some_and(|s| s.kind == SymbolKind::Data);
-    dims.into_iter().flat_map(Dim::symbols).filter(|s| is_data(s)).map(|s| s.to_string()).collect()
+    let own = step.op.binds();
+    let needed = |s: &str| is_data(s) && !own.contains(&s);
+    dims.into_iter().flat_map(Dim::symbols).filter(|s| needed(s)).map(|s| s.to_string()).collect()
 }
 
 /// An iteration variable that stands alone in an index expression.
@@ -324,7 +329,7 @@ pub fn drop_dead(program: &mut Program) {
         let step = &program.steps[at];
         let kept = |i: &usize| readers[step.results[*i]] > 0;
         let n_kept = (0..step.results.len()).filter(kept).count();
-        if n_kept == 0 && !matches!(step.op, FlowOp::Bind { .. }) {
+        if n_kept == 0 && step.op.binds().is_empty() {
             step.args.iter().for_each(|&id| readers[id] -= 1);
             program.steps.remove(at);
         } else if n_kept < step.results.len() && kernel(step).is_some() {
@@ -365,9 +370,7 @@ pub fn sort_steps(program: &mut Program) {
         first += rest[first..].iter().take_while(|s| s.is_none()).count();
         let Some(step) = taken else { continue };
         step.results.iter().for_each(|r| ready[*r] = true);
-        if let FlowOp::Bind { symbol } = &step.op {
-            bound.insert(symbol.clone());
-        }
+        bound.extend(step.op.binds().into_iter().map(str::to_string));
         program.steps.push(step);
     }
 }

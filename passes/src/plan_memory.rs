@@ -28,7 +28,7 @@ pub fn run(module: Operation) -> Result<()> {
 
 struct Slot {
     bytes: Dim,
-    /// How many bindings must have been made before its size is known.
+    /// The step, counted from 1, with which its size is known; 0 where it is from the start.
     stage: usize,
     /// The last step that uses what is in it now.
     busy_until: usize,
@@ -46,13 +46,20 @@ fn lifetimes(entry: &Entry) -> Vec<Option<(usize, usize)>> {
     out
 }
 
-/// Which binding, counted from 1, gives each data-dependent symbol its value.
+/// The step, counted from 1, that gives each data-dependent symbol its value.
 fn stages(entry: &Entry) -> BTreeMap<String, usize> {
-    let bound = entry.steps.iter().filter_map(|step| match &step.action {
-        Action::Bind { symbol, .. } => Some(symbol.clone()),
-        Action::Launch { .. } | Action::Copy { .. } => None,
-    });
-    bound.enumerate().map(|(i, symbol)| (symbol, i + 1)).collect()
+    let mut out = BTreeMap::new();
+    for (i, step) in entry.steps.iter().enumerate() {
+        match &step.action {
+            Action::Bind { symbol, .. } => drop(out.insert(symbol.clone(), i + 1)),
+            Action::Host { host, .. } => {
+                let bound = host.results.iter().flat_map(|r| &r.binds);
+                out.extend(bound.map(|(_, symbol)| (symbol.clone(), i + 1)));
+            }
+            Action::Launch { .. } | Action::Copy { .. } => {}
+        }
+    }
+    out
 }
 
 fn place(entry: &mut Entry) {

@@ -47,6 +47,7 @@ fn schedule(program: &Program, plan: &mut Plan, kernels: &mut HashMap<KernelDef,
         symbols: program.symbols.clone(),
         checks: program.checks.clone(),
         states: program.states.clone(),
+        internal: program.internal,
         ..Entry::default()
     };
     let mut roots: Vec<usize> = (0..program.containers.len()).collect();
@@ -124,6 +125,20 @@ impl Scheduler<'_> {
                 let container = container(0);
                 let b = self.buffer(Buffer::Const { value: value.clone(), container });
                 self.buffers.insert(step.results[0], b);
+                Ok(())
+            }
+            FlowOp::Host(host) => {
+                let at = |id: &usize| (self.buffers[&self.roots[*id]], self.program.containers[*id].clone());
+                let args = step.args.iter().map(at).collect();
+                let mut results = vec![];
+                for &id in &step.results {
+                    let container = self.program.containers[id].clone();
+                    let b = self.buffer(Buffer::Value { container });
+                    self.buffers.insert(self.roots[id], b);
+                    results.push(b);
+                }
+                let action = Action::Host { host: host.clone(), args, results };
+                self.entry.steps.push(Step { action, origins: step.origins.clone() });
                 Ok(())
             }
             FlowOp::Kernel(kernel) => {

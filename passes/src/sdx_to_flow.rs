@@ -8,14 +8,15 @@ mod states;
 
 use crate::rewrite_functions;
 use sardonyx_dialects::flow::{
-    Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store, TensorValue,
+    Body, Container, FlowOp, HostResult, HostStep, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store,
+    TensorValue,
 };
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, Symbol, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Host, Node, Op, Symbol, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use states::{States, taken_names};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub fn run(module: Operation) -> Result<()> {
     let taken = taken_names(module)?;
@@ -42,6 +43,8 @@ struct Converter<'g> {
     states: States,
     /// Values that only contractions read.
     only_contracted: Vec<bool>,
+    /// Containers of the results of host operations, by group and number.
+    hosts: BTreeMap<(usize, usize), usize>,
 }
 
 fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
@@ -49,10 +52,10 @@ fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
     let mut symbols = graph.symbols.clone();
     symbols.extend(states.symbols.iter().cloned().map(|(name, kind)| (name, Symbol { kind, lo: 0, hi: None })));
     let (name, checks, ports) = (graph.name.clone(), graph.checks.clone(), states.ports(graph));
-    let program = Program { name, symbols, checks, states: ports, ..Program::default() };
+    let program = Program { name, symbols, checks, states: ports, internal: graph.internal, ..Program::default() };
     let live = graph.live();
     let only_contracted = only_contracted(graph, &live);
-    let mut c = Converter { graph, program, places: vec![], states, only_contracted };
+    let mut c = Converter { graph, program, places: vec![], states, only_contracted, hosts: BTreeMap::new() };
     for (v, node) in graph.values() {
         let place = match live[v.index()] || matches!(node.op, Op::Input { .. }) {
             true => c.place(v, node).map_err(|e| match node.origins.first() {
@@ -171,7 +174,40 @@ impl Converter<'_> {
                 self.program.steps.push(Step { op, args: vec![arg], results: vec![], origins });
                 arg
             }
+            Op::Host(host) => self.host(host, node)?,
         }))
+    }
+
+    /// The container of a result. The first of a group makes the step for all: their operands are the same.
+    fn host(&mut self, host: &Host, node: &Node) -> Result<usize> {
+        if let Some(&id) = self.hosts.get(&(host.group, host.result)) {
+            return Ok(id);
+        }
+        let mut args = vec![];
+        for &arg in &node.args {
+            args.push(self.dense(arg)?);
+        }
+        let (graph, live) = (self.graph, self.graph.live());
+        let (mut results, mut ids, mut origins) = (vec![], vec![], vec![]);
+        for (v, other) in graph.values().filter(|(v, _)| live[v.index()]) {
+            let Op::Host(h) = &other.op else { continue };
+            if !h.same_run(host) || self.hosts.contains_key(&(h.group, h.result)) {
+                continue;
+            }
+            let id = self.program.container(container_of(graph.ty(v)));
+            self.hosts.insert((h.group, h.result), id);
+            results.push(HostResult { index: h.result, binds: h.binds.clone() });
+            ids.push(id);
+            for origin in &other.origins {
+                if !origins.contains(origin) {
+                    origins.push(origin.clone());
+                }
+            }
+        }
+        let op = FlowOp::Host(HostStep { op: host.op.clone(), bodies: host.bodies.clone(), results });
+        self.program.steps.push(Step { op, args, results: ids, origins });
+        let found = self.hosts.get(&(host.group, host.result));
+        found.copied().ok_or_else(|| Error::defect("a result of a host operation is in no group"))
     }
 
     /// The statements of a value that is the same everywhere.
@@ -208,8 +244,9 @@ impl Converter<'_> {
                 Some(all)
             }
             Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
-            Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Window(_) | Op::Concat { .. } => None,
-            Op::Append { .. } | Op::Transpose { .. } | Op::Iota { .. } | Op::Bind { .. } => None,
+            Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => None,
+            Op::Append { .. } | Op::Transpose { .. } | Op::Iota { .. } => None,
+            Op::Bind { .. } | Op::Host(_) | Op::Window(_) => None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! one call  =>  memory for its buffers, its launches, its outputs
 
+mod host;
+
 use crate::bind::Given;
 use crate::cache::Held;
 use crate::device::{Address, Block, Memory, Work, host_address};
@@ -23,6 +25,8 @@ pub(crate) struct Call<'a> {
     pub memory: Memory,
     /// Who looks at what each launch has written.
     pub watch: Option<RefCell<Watch<'a>>>,
+    /// Bytes that the calls take meanwhile which this one is a part of.
+    pub outside: usize,
 }
 
 /// What a launch has written, as it was before anything else ran.
@@ -65,6 +69,8 @@ struct Places<'a, 'b, 'c, 'd, 'e, 'f> {
     given: &'a mut [Option<&'b mut TensorBuffer<'c>>],
     /// Ours, where there is none of the caller, or where kernels cannot write there.
     own: Vec<Option<Recycled>>,
+    /// By buffer: what host steps made.
+    made: Vec<Option<host::Made>>,
 }
 
 impl Places<'_, '_, '_, '_, '_, '_> {
@@ -92,7 +98,8 @@ impl Call<'_> {
         self.stop.check()?;
         self.check_sizes(&shape, given)?;
         let (inputs, own) = (self.input_bytes(&shape)?, self.entry.outputs.iter().map(|_| None).collect());
-        let mut places = Places { inputs, held, given, own };
+        let made = self.entry.buffers.iter().map(|_| None).collect();
+        let mut places = Places { inputs, held, given, own, made };
         if self.memory == (Memory::Own { apart: true }) {
             state.blocks.clear();
         }
@@ -138,6 +145,13 @@ impl Call<'_> {
                     self.bind(Arc::make_mut(shape), *symbol, i64::from_le_bytes(value))?;
                     self.check_sizes(shape, places.given)?;
                     self.prepare(state, shape, stage, places)?;
+                }
+                Step::Host(host) => {
+                    stage += 1;
+                    self.host(state, shape, host, stage, places).map_err(|e| match e.code {
+                        "E0305" | "E0306" => e,
+                        _ => e.node(step_name(step, i)),
+                    })?;
                 }
             }
         }
@@ -204,6 +218,8 @@ impl Call<'_> {
                 (Location::Arena(_), Memory::Host | Memory::Own { apart: false }) => {
                     state.arena.as_ref().map_or(0, Block::address) + shape.offsets[i] as u64
                 }
+                (Location::Value, Memory::Host) => places.made[i].as_ref().map_or(0, host::Made::address),
+                (Location::Value, Memory::Own { .. }) => self.block(state, shape, i)?,
             };
         }
         for step in &self.entry.steps {
@@ -278,7 +294,7 @@ impl Call<'_> {
         let name = || match &self.entry.buffers[i].place {
             Location::Input(at) => format!("input `{}`", self.entry.inputs[*at].name),
             Location::Output(at) => format!("output `{}`", self.entry.outputs[*at].name),
-            Location::Arena(_) | Location::Constant(_) => format!("buffer {i}"),
+            Location::Arena(_) | Location::Constant(_) | Location::Value => format!("buffer {i}"),
         };
         let block = self.session.model.device().clone().allocate(bytes, &name)?;
         Ok(state.blocks[i].insert(block).address())
@@ -302,9 +318,13 @@ impl Call<'_> {
     }
 
     /// Bytes that the call may take beyond what it needs.
-    fn check_memory(&self, state: &State, shape: &Shape, stage: usize, places: &mut Places) -> Result<usize> {
+    fn check_memory(&self, state: &mut State, shape: &Shape, stage: usize, places: &mut Places) -> Result<usize> {
         let Some(max) = self.session.memory_bytes_max else { return Ok(usize::MAX) };
         let mut total = shape.arena_bytes.saturating_add(state.queue.scratch_bytes(shape.scratch_bytes));
+        total = total.saturating_add(self.outside);
+        for (i, _) in self.entry.buffers.iter().enumerate().filter(|(_, b)| matches!(b.place, Location::Value)) {
+            total = total.saturating_add(shape.bytes[i]);
+        }
         total = total.saturating_add(places.held.as_ref().map_or(0, |held| held.bytes()));
         let on_host = self.memory == Memory::Host;
         for port in self.entry.inputs.iter().filter(|port| !on_host && !places.is_held(port)) {
@@ -320,6 +340,7 @@ impl Call<'_> {
                 total = total.saturating_add(bytes);
             }
         }
+        state.taken = total;
         max.checked_sub(total)
             .ok_or_else(|| Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}")))
     }
@@ -362,14 +383,19 @@ impl Call<'_> {
     }
 
     fn bind(&self, shape: &mut Shape, symbol: usize, value: i64) -> Result<()> {
+        shape.values[symbol] = Some(self.admitted(symbol, value)?);
+        shape.advance(self.program, self.entry)
+    }
+
+    /// Refuses what is outside the symbol's range.
+    fn admitted(&self, symbol: usize, value: i64) -> Result<i64> {
         let declared = &self.program.symbols[symbol];
         if !declared.admits(value) {
             let message =
                 format!("`{}` = {value}, computed from the data, is outside {}", declared.name, declared.range());
             return Err(Error::user("E0303", message));
         }
-        shape.values[symbol] = Some(value);
-        shape.advance(self.program, self.entry)
+        Ok(value)
     }
 
     fn outputs(&self, state: &mut State, shape: &Shape, places: Places) -> Result<Vec<(String, Tensor)>> {

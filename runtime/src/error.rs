@@ -61,6 +61,11 @@ pub static CODES: &[(&str, &str, &str)] = &[
         "compare the node with the definition of its operator, or check the model with onnx.checker",
     ),
     ("E0107", "an element type is not supported here", "insert a Cast, or export the model with another element type"),
+    (
+        "E0109",
+        "the host would have to compute something, which was not allowed",
+        "compile without --no-host, or export the model without operators whose result sizes depend on data",
+    ),
     ("E0201", "shapes contradict each other", "check the shapes of the node's inputs"),
     ("E0202", "a dimension or size overflows", "check the dimensions; no machine has memory for so many elements"),
     (

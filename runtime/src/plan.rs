@@ -9,8 +9,8 @@ use prost::{Enumeration, Message, Oneof};
 pub const FORMAT_MAJOR: u32 = 1;
 /// 1: the optional entry `selftest`. 2: states of entry points, derived symbols, input dimensions that are solved for a
 /// symbol. 3: code for GPUs, with what its launches need; an artifact for GPUs alone has no `cpu/x86_64.so`. 4: states that
-/// one launch carries over and continues.
-pub const FORMAT_MINOR: u32 = 4;
+/// one launch carries over and continues. 5: steps of the host, entry points that only they call.
+pub const FORMAT_MINOR: u32 = 5;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Manifest {
@@ -130,6 +130,9 @@ pub struct Entry {
     pub checks: Vec<Check>,
     #[prost(message, repeated, tag = "8")]
     pub states: Vec<State>,
+    /// Only [`Host`] steps of other entry points call it.
+    #[prost(bool, tag = "9")]
+    pub internal: bool,
 }
 
 /// An output that is an input with more positions at the end of one axis: a key or value cache.
@@ -195,7 +198,7 @@ pub struct Port {
 pub struct Buffer {
     #[prost(string, tag = "1")]
     pub bytes: String,
-    #[prost(oneof = "Place", tags = "2, 3, 4, 5")]
+    #[prost(oneof = "Place", tags = "2, 3, 4, 5, 6")]
     pub place: Option<Place>,
 }
 
@@ -213,7 +216,13 @@ pub enum Place {
     /// Byte offset in the arena, a multiple of 64.
     #[prost(string, tag = "5")]
     Arena(String),
+    /// A result of a [`Host`] step, which makes its memory.
+    #[prost(message, tag = "6")]
+    Value(Value),
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Value {}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Block {
@@ -223,7 +232,7 @@ pub struct Block {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Step {
-    #[prost(oneof = "Action", tags = "1, 2, 3")]
+    #[prost(oneof = "Action", tags = "1, 2, 3, 4")]
     pub action: Option<Action>,
 }
 
@@ -235,6 +244,8 @@ pub enum Action {
     Copy(Copy),
     #[prost(message, tag = "3")]
     Bind(Bind),
+    #[prost(message, tag = "4")]
+    Host(Host),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -276,6 +287,59 @@ pub struct Bind {
     pub symbol: String,
     #[prost(uint32, tag = "2")]
     pub buffer: u32,
+}
+
+/// Code of the runtime computes values, or calls other entry points. What follows knows the symbols that it binds.
+#[derive(Clone, PartialEq, Message)]
+pub struct Host {
+    /// [`HostOp`](crate::HostOp) as text.
+    #[prost(string, tag = "1")]
+    pub op: String,
+    #[prost(message, repeated, tag = "2")]
+    pub args: Vec<Operand>,
+    /// Those that something reads.
+    #[prost(message, repeated, tag = "3")]
+    pub results: Vec<HostResult>,
+    /// Indices into `Plan.entries`, of internal ones behind this one: inputs are the operands in their order.
+    #[prost(uint32, repeated, tag = "4")]
+    pub bodies: Vec<u32>,
+    /// Names of the ONNX nodes that it computes.
+    #[prost(string, repeated, tag = "5")]
+    pub origins: Vec<String>,
+}
+
+/// A buffer as the tensor that it holds.
+#[derive(Clone, PartialEq, Message)]
+pub struct Operand {
+    /// Index into `Entry.buffers`.
+    #[prost(uint32, tag = "1")]
+    pub buffer: u32,
+    /// ONNX `TensorProto.DataType` code.
+    #[prost(int32, tag = "2")]
+    pub dtype: i32,
+    #[prost(string, repeated, tag = "3")]
+    pub dims: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct HostResult {
+    /// Which one of the operation.
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    /// Its place is a `Value`.
+    #[prost(message, optional, tag = "2")]
+    pub value: Option<Operand>,
+    #[prost(message, repeated, tag = "3")]
+    pub binds: Vec<Binding>,
+}
+
+/// Gives a `Data` symbol the size of a dimension.
+#[derive(Clone, PartialEq, Message)]
+pub struct Binding {
+    #[prost(uint32, tag = "1")]
+    pub axis: u32,
+    #[prost(string, tag = "2")]
+    pub symbol: String,
 }
 
 /// A constant in the `weights` entry.

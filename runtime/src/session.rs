@@ -53,6 +53,10 @@ pub(crate) struct State {
     /// Per buffer, and per launch argument.
     pub bases: Vec<Address>,
     pub pointers: Vec<Address>,
+    /// Bytes of the call at its last stage, where they are limited.
+    pub taken: usize,
+    /// For entry points that this one's host steps call. Absent until one does.
+    pub nested: Option<Box<State>>,
 }
 
 struct CachedShape {
@@ -73,14 +77,7 @@ impl Session {
         if options.threads == 0 {
             return Err(Error::user("E0001", "a session needs at least one thread"));
         }
-        let state = State {
-            queue: model.device().clone().queue(options.threads)?,
-            arena: None,
-            blocks: Vec::new(),
-            shapes: Vec::new(),
-            bases: Vec::new(),
-            pointers: Vec::new(),
-        };
+        let state = State::new(&model, options.threads)?;
         Ok(Session {
             model,
             threads: options.threads,
@@ -191,7 +188,7 @@ impl Session {
         let memory = self.model.device().memory();
         // For as long as the call lasts, not as long as what it borrows.
         let watch = watch.as_mut().map(|watch| RefCell::new(&mut **watch as Watch));
-        let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory, watch };
+        let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory, watch, outside: 0 };
         let outputs = call.run(&mut state, shape, &mut given, held.as_mut()).map_err(named)?;
         if let Some(held) = &mut held {
             held.grow();
@@ -247,7 +244,20 @@ impl Drop for Entered<'_> {
 }
 
 impl State {
-    fn shape(&mut self, program: &Program, entry: usize, values: Vec<Option<i64>>) -> Result<Arc<Shape>> {
+    pub fn new(model: &Model, threads: usize) -> Result<State> {
+        Ok(State {
+            queue: model.device().clone().queue(threads)?,
+            arena: None,
+            blocks: Vec::new(),
+            shapes: Vec::new(),
+            bases: Vec::new(),
+            pointers: Vec::new(),
+            taken: 0,
+            nested: None,
+        })
+    }
+
+    pub fn shape(&mut self, program: &Program, entry: usize, values: Vec<Option<i64>>) -> Result<Arc<Shape>> {
         // A bound symbol has a value: an input has the dimension that binds it.
         let key = program.entries[entry].bound.iter().map(|&s| values[s].unwrap_or(-1));
         let known = self.shapes.iter().position(|c| c.entry == entry && c.key.iter().copied().eq(key.clone()));

@@ -73,7 +73,7 @@ impl Shape {
         }
         self.check_arena(program, entry, stage)?;
         let rest = &entry.steps[self.steps_done..];
-        let end = rest.iter().position(|s| matches!(s, Step::Bind { .. })).map_or(rest.len(), |at| at + 1);
+        let end = rest.iter().position(Step::ends_stage).map_or(rest.len(), |at| at + 1);
         for i in self.steps_done..self.steps_done + end {
             self.step(program, entry, i).map_err(|e| e.node(step_name(&entry.steps[i], i)))?;
         }
@@ -87,6 +87,11 @@ impl Shape {
 
     pub fn eval(&self, program: &Program, dim: &Dim) -> Result<i64> {
         program.eval(&self.values, dim)
+    }
+
+    /// Errors: E0204 where a symbol has no value yet, E0401 where a dimension is negative.
+    pub fn dims(&self, program: &Program, dims: &[Dim]) -> Result<Vec<usize>> {
+        dims.iter().map(|d| self.eval_size(program, d)).collect()
     }
 
     fn eval_size(&self, program: &Program, dim: &Dim) -> Result<usize> {
@@ -111,7 +116,7 @@ impl Shape {
                 let has = program.constants[*at].len();
                 return Err(broken(format!("it has {} bytes, its constant {has}", self.bytes[i])));
             }
-            Location::Input(_) | Location::Output(_) | Location::Constant(_) => {}
+            Location::Input(_) | Location::Output(_) | Location::Constant(_) | Location::Value => {}
         }
         Ok(())
     }
@@ -155,6 +160,16 @@ impl Shape {
                     return Err(broken(format!("a symbol is read from {} bytes", self.bytes[*buffer])));
                 }
                 self.flow(entry, &[*buffer], &[])
+            }
+            Step::Host(host) => {
+                for arg in &host.args {
+                    let (dims, has) = (self.dims(program, &arg.dims)?, self.bytes[arg.buffer]);
+                    if bytes_of(arg.dtype, &dims).is_none_or(|bytes| bytes > has) {
+                        return Err(broken(format!("its operand {} {dims:?} is read from {has} bytes", arg.dtype)));
+                    }
+                }
+                let reads: Vec<usize> = host.args.iter().map(|arg| arg.buffer).collect();
+                self.flow(entry, &reads, &[])
             }
         }
     }
@@ -257,14 +272,14 @@ impl Shape {
             (Location::Input(a), Location::Input(b)) => a == b,
             (Location::Output(a), Location::Output(b)) => a == b,
             (Location::Constant(a), Location::Constant(b)) => a == b,
-            (Location::Arena(_) | Location::Input(_) | Location::Output(_) | Location::Constant(_), _) => false,
+            (Location::Arena(_) | Location::Input(_) | Location::Output(_), _) => false,
+            (Location::Constant(_) | Location::Value, _) => false,
         }
     }
 
     fn output(&self, program: &Program, port: &Port) -> Result<Vec<usize>> {
         let name = || format!("output `{}`", port.name);
-        let dims = port.dims.iter().map(|d| self.eval_size(program, d)).collect::<Result<Vec<usize>>>();
-        let dims = dims.map_err(|e| e.node(name()))?;
+        let dims = self.dims(program, &port.dims).map_err(|e| e.node(name()))?;
         match bytes_of(port.dtype, &dims) {
             Some(bytes) if bytes <= self.bytes[port.buffer] => Ok(dims),
             Some(_) | None => {
@@ -283,7 +298,8 @@ pub fn bytes_of(dtype: DType, dims: &[usize]) -> Option<usize> {
 pub fn step_name(step: &Step, i: usize) -> String {
     match step {
         Step::Launch(launch) if !launch.origins.is_empty() => launch.origins.join(" + "),
-        Step::Launch(_) | Step::Copy { .. } | Step::Bind { .. } => format!("step {i}"),
+        Step::Host(host) if !host.origins.is_empty() => host.origins.join(" + "),
+        Step::Launch(_) | Step::Copy { .. } | Step::Bind { .. } | Step::Host(_) => format!("step {i}"),
     }
 }
 

@@ -43,7 +43,7 @@ fn lines(function: &Function) -> Vec<String> {
         Function::Kernels(p) => {
             let kernels = p.steps.iter().filter_map(|step| match &step.op {
                 FlowOp::Kernel(k) => Some(located(kernel(k), &step.origins)),
-                FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } => None,
+                FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } | FlowOp::Host(_) => None,
             });
             kernels.collect()
         }
@@ -70,6 +70,7 @@ fn label(node: &Node) -> String {
             format!("{} {axis}", short(&node.op))
         }
         Op::Const(_) | Op::Convert | Op::Pad { .. } | Op::Reshape | Op::Bind { .. } => short(&node.op).into(),
+        Op::Host(host) => format!("{} {}", short(&node.op), host.op),
     }
 }
 

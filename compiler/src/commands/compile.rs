@@ -3,7 +3,7 @@
 use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
 use super::{Progress, say};
 use crate::compile::{Report, Request, compile_shown, parse_dims};
-use crate::emit::EntrySummary;
+use crate::emit::{EntrySummary, HostSummary};
 use crate::entries::{Entries, parse_entries};
 use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
@@ -46,6 +46,9 @@ pub struct CompileArgs {
     /// No entry point but `main`
     #[arg(long, conflicts_with = "entries")]
     pub no_entries: bool,
+    /// Refuse a model of which the host would compute something, whatever the device: a size that depends on data
+    #[arg(long)]
+    pub no_host: bool,
     /// Stop after a stage and print the IR (to -o, or standard output)
     #[arg(long, value_name = "STAGE")]
     pub stop_after: Option<String>,
@@ -111,6 +114,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         },
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
+        no_host: args.no_host,
         movement: question(args, &output)?,
         rewrites: RewriteOptions {
             fuel: args.fuel,
@@ -220,7 +224,13 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
     say(out, &line)?;
     say(out, &format!("arena: {} bytes", main.arena_bytes))?;
     for e in others {
-        say(out, &format!("entry {}: {} launches, arena: {} bytes", e.name, e.launches, e.arena_bytes))?;
+        let kind = if e.internal { "body" } else { "entry" };
+        say(out, &format!("{kind} {}: {} launches, arena: {} bytes", e.name, e.launches, e.arena_bytes))?;
+    }
+    for e in &s.entries {
+        for host in e.hosts.iter().filter(|host| !host.calls) {
+            say(out, &format!("host: {} in {}, {}", host.op, e.name, host.origins.join(" + ")))?;
+        }
     }
     for (name, why) in &report.entries_skipped {
         say(out, &format!("entry {name}: none, {why}"))?;
@@ -272,11 +282,21 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     Json::Object(members)
 }
 
+fn host_json(host: &HostSummary) -> Json {
+    Json::Object(vec![
+        ("op", host.op.as_str().into()),
+        ("calls", host.calls.into()),
+        ("origins", Json::list(host.origins.iter().map(String::as_str))),
+    ])
+}
+
 fn entry_json(e: &EntrySummary) -> Json {
     Json::Object(vec![
         ("name", e.name.as_str().into()),
         ("launches", e.launches.into()),
         ("states", e.states.into()),
         ("arena_bytes", e.arena_bytes.as_str().into()),
+        ("internal", e.internal.into()),
+        ("hosts", Json::List(e.hosts.iter().map(host_json).collect())),
     ])
 }

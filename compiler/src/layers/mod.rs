@@ -147,5 +147,5 @@ fn program(path: &Path, dims: &BTreeMap<String, DimRange>) -> Result<(Program, P
     let functions = raw.block(0).map_or(vec![], |b| b.operations());
     let function = functions.into_iter().find(|op| op.name() == "func.func");
     let function = function.ok_or_else(|| Error::defect("the module has no function"))?;
-    Ok((Program::read(function)?, params))
+    Ok((Program::read_whole(function, raw)?, params))
 }

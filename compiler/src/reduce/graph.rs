@@ -41,7 +41,7 @@ fn dims(node: &Node) -> &[Dim] {
         Op::Window(window) => std::slice::from_ref(&window.size),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } => &[],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => &[],
+        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &[],
     }
 }
 
@@ -51,7 +51,7 @@ fn dims_mut(node: &mut Node) -> &mut [Dim] {
         Op::Window(window) => std::slice::from_mut(&mut window.size),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } => &mut [],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &mut [],
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => &mut [],
+        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &mut [],
     }
 }
 

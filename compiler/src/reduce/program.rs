@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 fn kernels(p: &Program) -> impl Iterator<Item = &Kernel> {
     p.steps.iter().filter_map(|s| match &s.op {
         FlowOp::Kernel(k) => Some(&**k),
-        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } => None,
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } | FlowOp::Host(_) => None,
     })
 }
 

@@ -1,12 +1,12 @@
 //! `func.func` of flow operations  <=>  `Program`; `flow.kernel`  <=>  `Kernel`
 
 use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-use super::program::{FlowOp, Id, Program, Source, State, Step, TensorValue, Window};
+use super::program::{FlowOp, HostResult, HostStep, Id, Program, Source, State, Step, TensorValue, Window};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
 use sardonyx_runtime::{Dim, Error, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 type Reading<T> = std::result::Result<T, String>;
 
@@ -169,6 +169,35 @@ pub fn write_window(cx: Context, w: &Window) -> Attr {
     cx.i64s(&[w.offset, w.stride_k, w.stride_n])
 }
 
+/// The attributes of a host step, of this level and the next. A binding is `"0 1 n"`: dimension 1 of result 0 is `n`.
+pub fn write_host<'a>(cx: Context, host: &HostStep) -> Vec<(&'a str, Attr)> {
+    let binds = host.results.iter().enumerate();
+    let binds = binds.flat_map(|(i, r)| r.binds.iter().map(move |(axis, symbol)| format!("{i} {axis} {symbol}")));
+    vec![
+        ("op", cx.str(&host.op.to_string())),
+        ("numbers", cx.i64s(&host.results.iter().map(|r| r.index as i64).collect::<Vec<_>>())),
+        ("binds", cx.strs(&binds.collect::<Vec<_>>())),
+        ("bodies", cx.strs(&host.bodies)),
+    ]
+}
+
+pub fn read_host(op: Operation) -> Reading<HostStep> {
+    let (host_op, bodies) = sdx_ir::read_host_op(op)?;
+    let numbers = op.attr("numbers").and_then(Attr::as_i64s).ok_or("`numbers` is missing")?;
+    let result = |n: i64| usize::try_from(n).map(|index| HostResult { index, binds: vec![] });
+    let results: std::result::Result<Vec<HostResult>, _> = numbers.into_iter().map(result).collect();
+    let mut results = results.map_err(|_| "a result has a negative number")?;
+    for text in op.attr("binds").and_then(Attr::as_strs).unwrap_or_default() {
+        let mut parts = text.splitn(3, ' ');
+        let mut number = || parts.next().and_then(|t| t.parse::<usize>().ok());
+        let (at, axis) = (number(), number());
+        let bound = at.and_then(|at| results.get_mut(at)).zip(axis).zip(parts.next());
+        let ((result, axis), symbol) = bound.ok_or_else(|| format!("`{text}` binds no dimension"))?;
+        result.binds.push((axis, symbol.to_string()));
+    }
+    Ok(HostStep { op: host_op, bodies, results })
+}
+
 /// `"0 1 kept"`: output 1 continues input 0, of which `kept` positions stay where they are.
 pub fn write_states(cx: Context, states: &[State]) -> Attr {
     let text = |s: &State| {
@@ -196,7 +225,8 @@ impl Program {
         let symbols = sdx_ir::read_symbols(function.attr("sdx.symbols"))?;
         let checks = sdx_ir::read_checks(function.attr("sdx.checks"))?;
         let states = read_states(function.attr("sdx.states"))?;
-        let mut program = Program { name, symbols, checks, states, ..Program::default() };
+        let internal = sdx_ir::is_internal(function);
+        let mut program = Program { name, symbols, checks, states, internal, ..Program::default() };
         let body = function.block(0).ok_or_else(|| Error::defect("a function has no body"))?;
         let mut ids: HashMap<usize, Id> = HashMap::new();
         for (argument, name) in body.arguments().into_iter().zip(sdx_ir::argument_names(function)) {
@@ -223,6 +253,18 @@ impl Program {
         Ok(program)
     }
 
+    /// A program of a module and those that it calls: what there is to be run.
+    pub fn read_whole(function: Operation, module: Operation) -> Result<Program> {
+        let mut program = Program::read(function)?;
+        let called =
+            program.steps.iter().filter_map(|s| if let FlowOp::Host(h) = &s.op { Some(&h.bodies) } else { None });
+        for name in called.flatten().cloned().collect::<BTreeSet<String>>() {
+            let body = sdx_ir::called(module, &name)?;
+            program.bodies.insert(name, Program::read_whole(body, module)?);
+        }
+        Ok(program)
+    }
+
     pub fn write(&self, cx: Context) -> Result<Operation> {
         let types: Vec<Type> = self.inputs.iter().map(|(_, id)| container_type(cx, &self.containers[*id])).collect();
         let body = Block::new(cx, &types);
@@ -245,6 +287,7 @@ impl Program {
                 FlowOp::Bind { symbol } => {
                     cx.build(Parts { name: "flow.bind", attrs: &[("symbol", cx.str(symbol))], ..parts })?
                 }
+                FlowOp::Host(host) => cx.build(Parts { name: "flow.host", attrs: &write_host(cx, host), ..parts })?,
             };
             body.push(op);
             values.extend(step.results.iter().copied().zip(op.results()));
@@ -262,6 +305,7 @@ impl Program {
         if !self.states.is_empty() {
             attrs.push(("sdx.states", write_states(cx, &self.states)));
         }
+        attrs.extend(self.internal.then(|| ("sdx.internal", cx.unit())));
         sdx_ir::build_function(cx, &self.name, body, &inputs, &types, attrs)
     }
 }
@@ -275,6 +319,7 @@ fn read_op(op: Operation) -> Reading<FlowOp> {
         }
         "flow.view" => FlowOp::View,
         "flow.bind" => FlowOp::Bind { symbol: text_attr(op, "symbol")? },
+        "flow.host" => FlowOp::Host(read_host(op)?),
         other => return Err(format!("`{other}` is not an operation of the flow level")),
     })
 }

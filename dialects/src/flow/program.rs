@@ -2,7 +2,7 @@
 
 use super::kernel::{Container, Kernel, Layout};
 use crate::sdx::{Equality, Symbol};
-use sardonyx_runtime::{Dim, Tensor};
+use sardonyx_runtime::{Dim, HostOp, Tensor};
 use std::collections::BTreeMap;
 
 /// Index into [`Program::containers`].
@@ -23,6 +23,35 @@ pub enum FlowOp {
         symbol: String,
     },
     Kernel(Box<Kernel>),
+    /// Rust code of the runtime gives the results.
+    Host(HostStep),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostStep {
+    pub op: HostOp,
+    /// Names of the functions that it calls.
+    pub bodies: Vec<String>,
+    /// Per result: which one of the operation, and the data-dependent symbols that get sizes of its dimensions.
+    pub results: Vec<HostResult>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostResult {
+    pub index: usize,
+    /// (axis, symbol)
+    pub binds: Vec<(usize, String)>,
+}
+
+impl FlowOp {
+    /// The data-dependent symbols that it gives their values.
+    pub fn binds(&self) -> Vec<&str> {
+        match self {
+            FlowOp::Bind { symbol } => vec![symbol],
+            FlowOp::Host(host) => host.results.iter().flat_map(|r| &r.binds).map(|(_, s)| s.as_str()).collect(),
+            FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Kernel(_) => vec![],
+        }
+    }
 }
 
 /// Parameters one behind the other along an axis; mostly it is one alone.
@@ -92,6 +121,10 @@ pub struct Program {
     pub symbols: BTreeMap<String, Symbol>,
     pub checks: Vec<Equality>,
     pub states: Vec<State>,
+    /// Only host steps of other programs call it.
+    pub internal: bool,
+    /// The programs that its host steps call, where it was read to be run (`Program::read_whole`).
+    pub bodies: BTreeMap<String, Program>,
 }
 
 impl Program {

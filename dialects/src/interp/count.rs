@@ -62,6 +62,11 @@ impl Counter<'_> {
             let bound = value.get_i64(0).ok_or_else(|| Error::defect("a symbol is bound to one i64"))?;
             self.symbols.bind(symbol, bound)?;
         }
+        if let Op::Host(host) = &node.op {
+            for (axis, symbol) in &host.binds {
+                self.symbols.bind(symbol, value.dims().get(*axis).map_or(0, |&n| n as i64))?;
+            }
+        }
         if let Some(of) = viewed(node) {
             let numbers = self.numbers(of);
             let shown = match &node.op {

@@ -7,6 +7,7 @@
 mod bind;
 mod compute;
 pub mod count;
+pub mod host;
 pub mod kernel;
 mod movement;
 mod numbers;
@@ -49,13 +50,18 @@ pub fn run_all(
     each: &mut dyn FnMut(Value, &Tensor) -> Result<()>,
 ) -> Result<Vec<(String, Tensor)>> {
     check_order(graph)?;
+    let mut hosts = host::Groups::default();
     let mut symbols = Symbols::from_inputs(graph.into(), inputs)?;
     let mut uses = graph.uses();
     let mut values: Vec<Option<Tensor>> = vec![None; graph.nodes.len()];
     for (v, node) in graph.values() {
         let args: Option<Vec<Tensor>> = node.args.iter().map(|a| values[a.index()].clone()).collect();
         let args = args.ok_or_else(|| Error::defect("a value was dropped before its last use"))?;
-        let value = step(node, &args, params, inputs, &mut symbols).map_err(|e| e.node(label(v, node)))?;
+        let value = match &node.op {
+            Op::Host(host) => hosts.result(graph, host, v, &args, params, &mut symbols),
+            _ => step(node, &args, params, inputs, &mut symbols),
+        };
+        let value = value.map_err(|e| e.node(label(v, node)))?;
         each(v, &value)?;
         values[v.index()] = (uses[v.index()] > 0).then_some(value);
         for a in &node.args {
@@ -100,7 +106,7 @@ pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i
     let numbers = |list: &[Dim]| list.iter().map(|d| d.eval(symbols)).collect::<Result<Vec<i64>>>();
     let one = || operands::<1>(node, args).map(|[a]| a);
     let value = match &node.op {
-        Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } => {
+        Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } | Op::Host(_) => {
             return Err(Error::defect(format!("`{}` has no value of its own", node.op.name())));
         }
         Op::Const(tensor) => tensor.clone(),

@@ -4,7 +4,7 @@
 
 use super::bind::{self, Symbols};
 use super::{Touched, extents, run_counted, run_kernel};
-use crate::flow::{FlowOp, Kernel, Program, Source, Step, Window};
+use crate::flow::{FlowOp, HostStep, Kernel, Program, Source, Step, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
@@ -76,6 +76,7 @@ pub fn run_program_by(
                 dims(program, step, &symbols).and_then(|dims| only(&args)?.with_dims(dims)).map(|t| vec![t])
             }
             FlowOp::Bind { symbol } => bind_symbol(&mut symbols, symbol, &args).map(|()| vec![]),
+            FlowOp::Host(host) => run_host(program, step, host, &args, params, &mut symbols),
         };
         let results = results.map_err(|e| e.node(label(i, step)))?;
         for (&id, result) in step.results.iter().zip(results) {
@@ -87,6 +88,32 @@ pub fn run_program_by(
         Ok((name.clone(), value))
     };
     program.outputs.iter().map(output).collect()
+}
+
+fn run_host(
+    program: &Program,
+    step: &Step,
+    host: &HostStep,
+    args: &[Tensor],
+    params: &dyn Fn(&str) -> Result<Tensor>,
+    symbols: &mut Symbols,
+) -> Result<Vec<Tensor>> {
+    let types = step.results.iter().map(|&id| (program.containers[id].dtype, program.containers[id].dims.as_slice()));
+    let wanted = super::host::wanted(host.results.iter().map(|r| r.index).zip(types), &|s| symbols.get(s));
+    let mut run = |at: usize, inputs: Vec<Tensor>| {
+        let body = program.bodies.get(&host.bodies[at]);
+        let body = body.ok_or_else(|| Error::defect(format!("the program `{}` is not there", host.bodies[at])))?;
+        let inputs = body.inputs.iter().map(|(name, _)| name.clone()).zip(inputs).collect::<Vec<_>>();
+        Ok(run_program(body, params, &inputs)?.into_iter().map(|(_, t)| t).collect())
+    };
+    let all = super::host::run(&host.op, args, &wanted, &mut run)?;
+    let mut results = vec![];
+    for result in &host.results {
+        let value = all.get(result.index).ok_or_else(|| Error::defect("a host operation gives too few results"))?;
+        super::host::bind(symbols, &result.binds, value)?;
+        results.push(value.clone());
+    }
+    Ok(results)
 }
 
 fn bind_symbol(symbols: &mut Symbols, symbol: &str, args: &[Tensor]) -> Result<()> {

@@ -29,7 +29,7 @@ pub fn contents(
     let n = small_count(ty)?;
     let proof = Proof { lo: graph_symbol_lo };
     let elements = match op {
-        Op::Input { .. } | Op::Param { .. } | Op::Contract(_) => return None,
+        Op::Input { .. } | Op::Param { .. } | Op::Contract(_) | Op::Host(_) => return None,
         Op::Const(tensor) => (0..tensor.len()).map(|i| tensor.get_i64(i).map(Dim::constant)).collect::<Option<_>>()?,
         Op::Dims(list) => list.clone(),
         Op::Map(f) => {

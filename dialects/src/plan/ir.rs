@@ -3,8 +3,8 @@
 use super::program::{Action, Buffer, Entry, Plan, Step};
 use crate::flow::TensorValue;
 use crate::flow::ir::{
-    container_of, container_type, read_kernel, read_source, read_states, read_window, write_kernel, write_source,
-    write_states, write_window,
+    container_of, container_type, read_host, read_kernel, read_source, read_states, read_window, write_host,
+    write_kernel, write_source, write_states, write_window,
 };
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::sdx::ir as sdx_ir;
@@ -49,6 +49,7 @@ impl Plan {
         if !entry.states.is_empty() {
             attrs.push(("states", write_states(cx, &entry.states)));
         }
+        attrs.extend(entry.internal.then(|| ("internal", cx.unit())));
         cx.build(Parts { name: "plan.entry", attrs: &attrs, regions: &[body], ..Parts::default() })
     }
 
@@ -67,6 +68,12 @@ impl Plan {
             Action::Copy { .. } => cx.build(Parts { name: "plan.copy", ..parts }),
             Action::Bind { symbol, .. } => {
                 cx.build(Parts { name: "plan.bind", attrs: &[("symbol", cx.str(symbol))], ..parts })
+            }
+            Action::Host { host, args, .. } => {
+                let types: Vec<Attr> = args.iter().map(|(_, c)| cx.type_attr(container_type(cx, c))).collect();
+                let mut attrs = write_host(cx, host);
+                attrs.push(("types", cx.array(&types)));
+                cx.build(Parts { name: "plan.host", attrs: &attrs, ..parts })
             }
         }
     }
@@ -99,6 +106,7 @@ fn read_entry(op: Operation, kernels: &HashMap<String, usize>) -> Result<Entry> 
         symbols: sdx_ir::read_symbols(op.attr("symbols"))?,
         checks: sdx_ir::read_checks(op.attr("checks"))?,
         states: read_states(op.attr("states"))?,
+        internal: op.attr("internal").is_some(),
         arena_bytes: if arena.is_empty() { None } else { Some(Dim::parse(&arena)?) },
         ..Entry::default()
     };
@@ -114,6 +122,20 @@ fn read_entry(op: Operation, kernels: &HashMap<String, usize>) -> Result<Entry> 
         let action = match (op.name().as_str(), buffers.as_slice()) {
             ("plan.copy", &[from, to]) => Action::Copy { from, to },
             ("plan.bind", &[buffer]) => Action::Bind { symbol: text(op, "symbol")?, buffer },
+            ("plan.host", _) => {
+                let host = read_host(op).map_err(Error::defect)?;
+                let types = op.attr("types").and_then(Attr::as_array).unwrap_or_default();
+                let containers = types.into_iter().map(|t| {
+                    let ty = t.as_type().ok_or_else(|| Error::defect("an operand has no type"))?;
+                    container_of(ty).map_err(Error::defect)
+                });
+                let containers = containers.collect::<Result<Vec<_>>>()?;
+                if buffers.len() != containers.len() + host.results.len() {
+                    return Err(Error::defect("a host step has a buffer for each operand and for each result"));
+                }
+                let results = buffers[containers.len()..].to_vec();
+                Action::Host { host, args: buffers.into_iter().zip(containers).collect(), results }
+            }
             ("plan.launch", _) => {
                 let symbol = op.attr("kernel").and_then(Attr::as_symbol).unwrap_or_default();
                 let unknown = || Error::user("E0104", format!("the plan launches `{symbol}`, which is not there"));
@@ -153,6 +175,7 @@ fn write_buffer(cx: Context, buffer: &Buffer) -> Result<Operation> {
             attrs.extend(offset.iter().map(|o| ("offset", cx.str(&o.to_string()))));
             ("plan.arena", attrs)
         }
+        Buffer::Value { container } => ("plan.value", vec![typed(container)]),
     };
     let results = [cx.parse_type("!plan.buffer")];
     cx.build(Parts { name, attrs: &attrs, results: &results, ..Parts::default() })
@@ -183,6 +206,7 @@ fn read_buffer(op: Operation) -> Result<Buffer> {
                 offset: offset.map(|o| Dim::parse(&o)).transpose()?,
             }
         }
+        "plan.value" => Buffer::Value { container: container()? },
         other => return Err(Error::defect(format!("`{other}` is no buffer"))),
     })
 }

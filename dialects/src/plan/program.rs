@@ -1,6 +1,6 @@
 //! `plan.entry`s and the `plan.kernel`s that they launch, as plain data
 
-use crate::flow::{Container, Kernel, Source, State, TensorValue, Window};
+use crate::flow::{Container, HostStep, Kernel, Source, State, TensorValue, Window};
 use crate::sdx::{Equality, Symbol};
 use sardonyx_runtime::Dim;
 use std::collections::BTreeMap;
@@ -31,6 +31,10 @@ pub enum Buffer {
         bytes: Dim,
         offset: Option<Dim>,
     },
+    /// A result of a host step, which makes its memory.
+    Value {
+        container: Container,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +55,13 @@ pub enum Action {
         symbol: String,
         buffer: usize,
     },
+    /// Code of the runtime makes the results, or calls other entry points.
+    Host {
+        host: HostStep,
+        /// What the operands' buffers hold.
+        args: Vec<(usize, Container)>,
+        results: Vec<usize>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +78,7 @@ impl Step {
             Action::Launch { buffers, .. } => buffers.clone(),
             Action::Copy { from, to } => vec![*from, *to],
             Action::Bind { buffer, .. } => vec![*buffer],
+            Action::Host { args, results, .. } => args.iter().map(|(b, _)| *b).chain(results.iter().copied()).collect(),
         }
     }
 }
@@ -82,6 +94,8 @@ pub struct Entry {
     pub steps: Vec<Step>,
     /// Bytes of the whole arena; absent until memory is planned.
     pub arena_bytes: Option<Dim>,
+    /// Only host steps of other entry points call it.
+    pub internal: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -105,14 +119,14 @@ impl Entry {
         let port = |(i, b): (usize, &'_ Buffer)| match (b, inputs) {
             (Buffer::Input { .. }, true) | (Buffer::Output { .. }, false) => Some(i),
             (Buffer::Input { .. }, false) | (Buffer::Output { .. }, true) => None,
-            (Buffer::Param { .. } | Buffer::Const { .. } | Buffer::Arena { .. }, _) => None,
+            (Buffer::Param { .. } | Buffer::Const { .. } | Buffer::Arena { .. } | Buffer::Value { .. }, _) => None,
         };
         let places: Vec<usize> = self.buffers.iter().enumerate().filter_map(port).collect();
         let named = |i: usize| match &self.buffers[i] {
             Buffer::Input { name, container } | Buffer::Output { name, container } => {
                 Some((i, name.as_str(), container))
             }
-            Buffer::Param { .. } | Buffer::Const { .. } | Buffer::Arena { .. } => None,
+            Buffer::Param { .. } | Buffer::Const { .. } | Buffer::Arena { .. } | Buffer::Value { .. } => None,
         };
         places.into_iter().filter_map(named).collect()
     }

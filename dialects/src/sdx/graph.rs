@@ -3,7 +3,7 @@
 //! A graph is in order: a node's operands come before it. Inputs are the first nodes. A node has one result.
 
 use crate::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -117,9 +117,42 @@ pub enum Op {
     Bind {
         symbol: String,
     },
+    /// A result of what Rust code of the runtime computes.
+    Host(Box<Host>),
+}
+
+/// One result of a host operation. Nodes of a group have the same operation and operands: it runs once for them all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Host {
+    pub op: HostOp,
+    /// Names of the functions that it calls.
+    pub bodies: Vec<String>,
+    pub group: usize,
+    pub result: usize,
+    /// Data-dependent symbols that get the sizes of the result's dimensions: (axis, symbol).
+    pub binds: Vec<(usize, String)>,
+}
+
+impl Host {
+    /// Whether both are results of one run.
+    pub fn same_run(&self, other: &Host) -> bool {
+        (self.group, &self.op, &self.bodies) == (other.group, &other.op, &other.bodies)
+    }
 }
 
 impl Op {
+    /// The data-dependent symbols that it gives their values.
+    pub fn binds(&self) -> Vec<&str> {
+        match self {
+            Op::Bind { symbol } => vec![symbol],
+            Op::Host(host) => host.binds.iter().map(|(_, symbol)| symbol.as_str()).collect(),
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert => vec![],
+            Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } => vec![],
+            Op::Concat { .. } | Op::Append { .. } | Op::Reshape | Op::Transpose { .. } => vec![],
+            Op::Broadcast { .. } | Op::Iota { .. } | Op::Window(_) => vec![],
+        }
+    }
+
     /// The MLIR operation's name; inputs are block arguments and have none.
     pub fn name(&self) -> &'static str {
         match self {
@@ -142,6 +175,7 @@ impl Op {
             Op::Broadcast { .. } => "sdx.broadcast",
             Op::Iota { .. } => "sdx.iota",
             Op::Bind { .. } => "sdx.bind",
+            Op::Host(_) => "sdx.host",
         }
     }
 }
@@ -256,6 +290,10 @@ pub struct Graph {
     pub outputs: Vec<(String, Value)>,
     pub symbols: BTreeMap<String, Symbol>,
     pub checks: Vec<Equality>,
+    /// Only host operations of other functions call it.
+    pub internal: bool,
+    /// The functions that its host operations call, where it was read to be run (`Graph::read_whole`).
+    pub bodies: BTreeMap<String, Graph>,
 }
 
 impl Graph {

@@ -1,7 +1,6 @@
 //! operation, operand types  =>  result type, or the rule that is broken
 
-use super::graph::WindowSpec;
-use super::graph::{Node, Op, TensorType, Value};
+use super::graph::{Host, Node, Op, TensorType, Value, WindowSpec};
 use super::{ContractSpec, Graph};
 use sardonyx_runtime::{DType, Dim, Error, Result};
 
@@ -70,6 +69,7 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
             true => Ok(args[0].clone()),
             false => Err(format!("takes one i64, not {}", args[0])),
         },
+        Op::Host(host) => host_type(host, args, &given()?),
     }
 }
 
@@ -82,6 +82,7 @@ fn arity(op: &Op) -> Option<usize> {
         Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Append { .. } => Some(2),
         Op::Map(f) => Some(f.row().operands),
         Op::Concat { .. } => None,
+        Op::Host(host) => host.op.n_args(),
     }
 }
 
@@ -216,6 +217,18 @@ fn concat_type(axis: usize, args: &[&TensorType]) -> Verdict {
         out.dims[axis] = out.dims[axis].clone() + arg.dims[axis].clone();
     }
     Ok(out)
+}
+
+fn host_type(host: &Host, args: &[&TensorType], declared: &TensorType) -> Verdict {
+    let ranks: Vec<usize> = args.iter().map(|a| a.rank()).collect();
+    let wanted = host.op.result(host.result, &ranks);
+    if !host.op.is_call() && wanted != Some((declared.dtype, declared.rank())) {
+        return Err(format!("result {} of `{}` is not {declared}", host.result, host.op));
+    }
+    match host.binds.iter().find(|(axis, _)| *axis >= declared.rank()) {
+        Some((axis, symbol)) => Err(format!("`{symbol}` is dimension {axis} of {declared}")),
+        None => Ok(declared.clone()),
+    }
 }
 
 fn broadcast_type(dims: &[usize], arg: &TensorType, to: &TensorType) -> Verdict {

@@ -1,10 +1,10 @@
 //! `func.func` of sdx operations  <=>  `Graph`
 
-use super::graph::{ContractSpec, Equality, Graph, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
+use super::graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{Dim, Error, Result};
-use std::collections::{BTreeMap, HashMap};
+use sardonyx_runtime::{Dim, Error, HostOp, Result};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The type of an operation's result or of an argument.
 pub fn tensor_type(t: Type) -> Result<TensorType> {
@@ -37,6 +37,16 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
         Op::Transpose { perm } => vec![("perm", usizes(perm))],
         Op::Broadcast { dims } => vec![("dims", usizes(dims))],
         Op::Bind { symbol } => vec![("symbol", cx.str(symbol))],
+        Op::Host(host) => {
+            let binds: Vec<String> = host.binds.iter().map(|(axis, symbol)| format!("{axis} {symbol}")).collect();
+            vec![
+                ("op", cx.str(&host.op.to_string())),
+                ("group", cx.i64(host.group as i64)),
+                ("number", cx.i64(host.result as i64)),
+                ("binds", cx.strs(&binds)),
+                ("bodies", cx.strs(&host.bodies)),
+            ]
+        }
     })
 }
 
@@ -100,8 +110,34 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
         "sdx.broadcast" => Op::Broadcast { dims: usizes("dims")? },
         "sdx.iota" => Op::Iota { axis: axis()? },
         "sdx.bind" => Op::Bind { symbol: text("symbol")? },
+        "sdx.host" => {
+            let number = |what: &str| {
+                let n = op.attr(what).and_then(Attr::as_i64).ok_or_else(|| missing(what))?;
+                usize::try_from(n).map_err(|_| missing(what))
+            };
+            let (group, result) = (number("group")?, number("number")?);
+            let (host_op, bodies) = read_host_op(op)?;
+            let bind = |text: String| {
+                let (axis, symbol) = text.split_once(' ').ok_or_else(|| missing("binds"))?;
+                Ok((axis.parse().map_err(|_| missing("binds"))?, symbol.to_string()))
+            };
+            let binds = op.attr("binds").and_then(Attr::as_strs).ok_or_else(|| missing("binds"))?;
+            let binds = binds.into_iter().map(bind).collect::<std::result::Result<_, String>>()?;
+            Op::Host(Box::new(Host { op: host_op, bodies, group, result, binds }))
+        }
         other => return Err(format!("`{other}` is not an operation of the sdx level")),
     })
+}
+
+/// The attributes `op` and `bodies` of a host operation of any level.
+pub fn read_host_op(op: Operation) -> std::result::Result<(HostOp, Vec<String>), String> {
+    let text = op.attr("op").and_then(Attr::as_str).ok_or("`op` is missing")?;
+    let host_op = HostOp::parse(&text).ok_or_else(|| format!("there is no host operation `{text}`"))?;
+    let bodies = op.attr("bodies").and_then(Attr::as_strs).unwrap_or_default();
+    match (bodies.len(), host_op.n_bodies()) {
+        (n, wanted) if n == wanted => Ok((host_op, bodies)),
+        (n, wanted) => Err(format!("`{text}` calls {wanted} functions, not {n}")),
+    }
 }
 
 fn write_symbol(name: &str, s: &Symbol) -> String {
@@ -176,11 +212,29 @@ pub fn read_checks(attr: Option<Attr>) -> Result<Vec<Equality>> {
 /// Attributes that every level's function carries: symbols, checks, result names.
 pub fn function_attrs(cx: Context, graph: &Graph) -> Vec<(&'static str, Attr)> {
     let names: Vec<&str> = graph.outputs.iter().map(|(n, _)| n.as_str()).collect();
-    vec![
+    let mut attrs = vec![
         ("sdx.symbols", write_symbols(cx, &graph.symbols)),
         ("sdx.checks", write_checks(cx, &graph.checks)),
         ("sdx.results", cx.strs(&names)),
-    ]
+    ];
+    attrs.extend(graph.internal.then(|| ("sdx.internal", cx.unit())));
+    attrs
+}
+
+/// The function that host operations call by this name. Errors: E0901 where there is none.
+pub fn called(module: Operation, name: &str) -> Result<Operation> {
+    let named = |op: &Operation| {
+        let own = op.attr("sym_name").and_then(Attr::as_str);
+        op.name() == "func.func" && own.as_deref() == Some(name) && is_internal(*op)
+    };
+    let functions = module.block(0).map_or(vec![], |b| b.operations());
+    let found = functions.into_iter().find(named);
+    found.ok_or_else(|| Error::defect(format!("the function `{name}` is called, but not there")))
+}
+
+/// Whether a function is only called by host operations of others.
+pub fn is_internal(function: Operation) -> bool {
+    function.attr("sdx.internal").is_some()
 }
 
 /// A `func.func` over a body block whose arguments are named.
@@ -225,7 +279,7 @@ impl Graph {
         let name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
         let symbols = read_symbols(function.attr("sdx.symbols"))?;
         let checks = read_checks(function.attr("sdx.checks"))?;
-        let mut graph = Graph { name, symbols, checks, ..Graph::default() };
+        let mut graph = Graph { name, symbols, checks, internal: is_internal(function), ..Graph::default() };
         let body = function.block(0).ok_or_else(|| Error::defect("a function has no body"))?;
         let mut values: HashMap<usize, Value> = HashMap::new();
         for (argument, name) in body.arguments().into_iter().zip(argument_names(function)) {
@@ -244,6 +298,18 @@ impl Graph {
             let meaning = read_op(op).map_err(Error::defect)?;
             let node = Node { op: meaning, args, ty: tensor_type(result.ty())?, origins: op.origins() };
             values.insert(result.key(), graph.push(node));
+        }
+        Ok(graph)
+    }
+
+    /// A function of a module and the functions that it calls, of the same level: what there is to be run.
+    pub fn read_whole(function: Operation, module: Operation) -> Result<Graph> {
+        let mut graph = Graph::read(function)?;
+        let hosts =
+            graph.nodes.iter().filter_map(|n| if let Op::Host(host) = &n.op { Some(&host.bodies) } else { None });
+        for name in hosts.flatten().cloned().collect::<BTreeSet<String>>() {
+            let body = self::called(module, &name)?;
+            graph.bodies.insert(name, Graph::read_whole(body, module)?);
         }
         Ok(graph)
     }
@@ -278,7 +344,7 @@ impl Graph {
     /// Which nodes an output or a binding of a symbol needs. A binding is kept when it is there: types refer to it.
     pub fn live(&self) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
-        let bindings = self.values().filter(|(_, n)| matches!(n.op, Op::Bind { .. })).map(|(v, _)| v);
+        let bindings = self.values().filter(|(_, n)| !n.op.binds().is_empty()).map(|(v, _)| v);
         for v in self.outputs.iter().map(|(_, v)| *v).chain(bindings) {
             live[v.index()] = true;
         }

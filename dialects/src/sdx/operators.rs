@@ -49,6 +49,7 @@ pub fn viewed(node: &Node) -> Option<Value> {
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) => None,
         Op::Map(_) | Op::Convert | Op::Reduce { .. } | Op::Contract(_) => None,
         Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Iota { .. } => None,
+        Op::Host(_) => None,
     }
 }
 
@@ -77,7 +78,7 @@ impl Graph {
                 Op::Window(_) => all,
                 Op::Input { .. } | Op::Param { .. } | Op::Reduce { .. } | Op::Contract(_) => false,
                 Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } => false,
-                Op::Iota { .. } | Op::Bind { .. } => false,
+                Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => false,
             });
         }
         known

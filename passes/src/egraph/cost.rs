@@ -81,7 +81,9 @@ impl Rates {
         let memory = |b: f64| b / self.bytes_per_s;
         let launch = self.launch_ns * 1e-9;
         let seconds = match s.op() {
-            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } | Op::Bind { .. } => 0.0,
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => 0.0,
+            // Nothing stands for it.
+            Op::Bind { .. } | Op::Host(_) => 0.0,
             Op::Reshape if is_view(s) => launch * VIEW,
             Op::Reshape | Op::Broadcast { .. } => 0.0,
             // Weights are laid out for their kernels from any part of a parameter.
@@ -165,8 +167,8 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
             depth > 0 && !s.same(n.args[0], id) && lies_in_memory(s, n.args[0], depth - 1)
         }
         Op::Dims(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
-        Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
-        Op::Window(_) => false,
+        Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } => false,
+        Op::Bind { .. } | Op::Host(_) | Op::Window(_) => false,
     })
 }
 
@@ -177,8 +179,9 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
         Op::Reshape | Op::Transpose { .. } => depth > 0 && !s.same(n.args[0], id) && is_part(s, n.args[0], depth - 1),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert => false,
         Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
-        Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
-        Op::Window(_) => false,
+        Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) | Op::Window(_) => {
+            false
+        }
     })
 }
 

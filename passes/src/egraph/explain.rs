@@ -46,6 +46,7 @@ pub fn shown(op: &Op) -> String {
         }
         Op::Const(_) | Op::Dims(_) | Op::Convert | Op::Slice { .. } | Op::Pad { .. } => op.name().into(),
         Op::Window(_) | Op::Reshape | Op::Bind { .. } => op.name().into(),
+        Op::Host(host) => format!("{} {} result {}", op.name(), host.op, host.result),
     }
 }
 

@@ -116,7 +116,7 @@ impl Facts {
                 (all[0] == all[1]).then(|| all[0].clone())
             }
             Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
-            Op::Append { .. } | Op::Iota { .. } | Op::Bind { .. } => None,
+            Op::Append { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => None,
         }
     }
 
@@ -144,7 +144,9 @@ impl Facts {
                 ranges[1..].iter().fold(ranges[0], |r, o| r.union(*o))
             }
             Op::Iota { axis } => Range::new(0.0, (self.bounds(&ty.dims[*axis]).1 - 1.0).max(0.0)),
-            Op::Input { .. } | Op::Param { .. } | Op::Contract(_) | Op::Bind { .. } => Range::any(ty.dtype),
+            Op::Input { .. } | Op::Param { .. } | Op::Contract(_) | Op::Bind { .. } | Op::Host(_) => {
+                Range::any(ty.dtype)
+            }
         }
     }
 }
@@ -180,6 +182,7 @@ impl Analysis<ENode> for Facts {
         let held = splat.as_ref().and_then(|t| t.get_f64(0));
         let constant = match op {
             Op::Param { .. } | Op::Const(_) => true,
+            Op::Host(_) => false,
             Op::Input { .. } | Op::Bind { .. } | Op::Append { .. } | Op::Dims(_) | Op::Iota { .. } => false,
             _ => full.static_dims().is_some() && args.iter().all(|a| a.constant),
         };

@@ -6,7 +6,7 @@ use super::extract::{Alternative, Budget, Choice, Problem, extract};
 use super::language::{EGraph, ENode};
 use egg::Id;
 use sardonyx_dialects::sdx::{Graph, Node, Op, SymbolKind, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Classes as numbers, their nodes, and the problem of choosing among these.
 struct Classes<'a> {
@@ -60,7 +60,7 @@ fn classes<'a>(egraph: &'a EGraph, graph: &Graph, ids: &[Id], rates: &Rates) -> 
         out.problem.classes.push(nodes.iter().map(alternative).collect());
         out.nodes.push(nodes);
     }
-    let bindings = graph.values().filter(|(_, n)| matches!(n.op, Op::Bind { .. })).map(|(v, _)| v);
+    let bindings = graph.values().filter(|(_, n)| !n.op.binds().is_empty()).map(|(v, _)| v);
     let roots = graph.outputs.iter().map(|(_, v)| *v).chain(bindings);
     out.problem.roots = roots.map(|v| out.index[&egraph.find(ids[v.index()])]).collect();
     out
@@ -106,9 +106,8 @@ fn write(
 ) -> Option<(Graph, Vec<(Id, ENode)>)> {
     let n = classes.ids.len();
     let class = |v: Value| classes.index[&egraph.find(ids[v.index()])];
-    let bound = graph
-        .values()
-        .filter_map(|(v, n)| if let Op::Bind { symbol } = &n.op { Some((symbol.clone(), class(v))) } else { None });
+    let bound =
+        graph.values().flat_map(|(v, n)| n.op.binds().into_iter().map(move |symbol| (symbol.to_string(), class(v))));
     let mut needed = vec![false; n];
     super::extract::order(&classes.problem, choice)?.into_iter().for_each(|c| needed[c] = true);
     let out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
@@ -157,8 +156,10 @@ impl Writer<'_> {
             .into_iter()
             .map(|c| self.emit(c))
             .collect::<Option<_>>()?;
-        if !matches!(op, Op::Bind { .. }) && !self.bindings.is_empty() {
-            let data = |s: &str| self.graph.symbols.get(s).is_some_and(|s| s.kind == SymbolKind::Data);
+        if !self.bindings.is_empty() {
+            let own = self.own(op);
+            let symbols = &self.graph.symbols;
+            let data = |s: &str| symbols.get(s).is_some_and(|s| s.kind == SymbolKind::Data) && !own.contains(s);
             let mentioned: Vec<usize> = mentioned(op, &ty.dims)
                 .into_iter()
                 .filter(|s| data(s))
@@ -175,13 +176,22 @@ impl Writer<'_> {
     }
 }
 
+impl Writer<'_> {
+    /// The symbols that an operation binds, or that another result of the same run does.
+    fn own(&self, op: &Op) -> BTreeSet<String> {
+        let Op::Host(host) = op else { return op.binds().into_iter().map(str::to_string).collect() };
+        let same = |n: &&Node| matches!(&n.op, Op::Host(other) if other.same_run(host));
+        self.graph.nodes.iter().filter(same).flat_map(|n| n.op.binds()).map(str::to_string).collect()
+    }
+}
+
 fn mentioned(op: &Op, dims: &[sardonyx_runtime::Dim]) -> Vec<String> {
     let own: &[sardonyx_runtime::Dim] = match op {
         Op::Dims(list) | Op::Slice { starts: list, .. } | Op::Pad { low: list } => list,
         Op::Window(window) => std::slice::from_ref(&window.size),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } => &[],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } => &[],
+        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &[],
     };
     own.iter().chain(dims).flat_map(|d| d.symbols()).map(|s| s.to_string()).collect()
 }

@@ -93,7 +93,7 @@ fn is_between(program: &Program, at: usize) -> bool {
     match &program.steps[at].op {
         FlowOp::View => true,
         FlowOp::Kernel(k) => k.class() == Class::Map,
-        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } => false,
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } | FlowOp::Host(_) => false,
     }
 }
 

@@ -2,19 +2,33 @@
 
 use sardonyx_dialects::interp::symbolic;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Equality, Graph, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
+use sardonyx_dialects::sdx::{
+    ContractSpec, Equality, Graph, Host, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec,
+};
 use sardonyx_runtime::dim::Atom;
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 /// A graph under construction. Every node that is added has its type inferred at once, and its contents where it is a
 /// small integer tensor whose elements are expressions of the symbols.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Builder {
     pub graph: Graph,
     contents: Vec<Option<Vec<Dim>>>,
     /// The ONNX node being lowered.
     pub origin: String,
     data_symbols: usize,
+    host_groups: usize,
+    /// What ONNX values are here, by their keys; `None` for one that is absent.
+    pub scope: HashMap<usize, Option<Value>>,
+    /// Functions that host operations of this one call, each before those that it calls.
+    pub bodies: Vec<Graph>,
+    /// Names of the module's functions.
+    pub functions: Rc<RefCell<BTreeSet<String>>>,
+    /// How many functions this one is a body within.
+    pub depth: usize,
 }
 
 impl Builder {
@@ -294,11 +308,60 @@ impl Builder {
         if let Some([known]) = self.contents(one) {
             return Ok(known.clone());
         }
-        let symbol = format!("data{}", self.data_symbols);
-        self.data_symbols += 1;
-        self.graph.symbols.insert(symbol.clone(), Symbol { kind: SymbolKind::Data, lo: 0, hi: None });
+        let symbol = self.data_symbol();
         self.add(Op::Bind { symbol: symbol.clone() }, &[one])?;
         Ok(Dim::symbol(&symbol))
+    }
+
+    // -- the host
+
+    /// A new symbol that something reads from data.
+    pub fn data_symbol(&mut self) -> String {
+        let mut symbol = format!("data{}", self.data_symbols);
+        while self.graph.symbols.contains_key(&symbol) {
+            self.data_symbols += 1;
+            symbol = format!("data{}", self.data_symbols);
+        }
+        self.data_symbols += 1;
+        self.graph.symbols.insert(symbol.clone(), Symbol { kind: SymbolKind::Data, lo: 0, hi: None });
+        symbol
+    }
+
+    /// The results of a host operation, of these types: each of the symbols in `fresh` (of [`data_symbol`]) gets its value
+    /// from the first dimension that it is. Other dimensions are what the operation must give.
+    ///
+    /// [`data_symbol`]: Builder::data_symbol
+    pub fn host(&mut self, op: HostOp, args: &[Value], types: &[TensorType], fresh: &[String]) -> Result<Vec<Value>> {
+        self.host_calling(op, vec![], args, types, fresh)
+    }
+
+    /// The same, of an operation that calls functions.
+    pub fn host_calling(
+        &mut self,
+        op: HostOp,
+        bodies: Vec<String>,
+        args: &[Value],
+        types: &[TensorType],
+        fresh: &[String],
+    ) -> Result<Vec<Value>> {
+        let group = self.host_groups;
+        self.host_groups += 1;
+        let mut open: Vec<&String> = fresh.iter().collect();
+        let mut out = vec![];
+        for (result, ty) in types.iter().enumerate() {
+            let mut binds = vec![];
+            for (axis, dim) in ty.dims.iter().enumerate() {
+                if let Some(at) = open.iter().position(|s| dim.as_symbol() == Some(s.as_str())) {
+                    binds.push((axis, open.remove(at).clone()));
+                }
+            }
+            let host = Host { op: op.clone(), bodies: bodies.clone(), group, result, binds };
+            out.push(self.add_typed(Op::Host(Box::new(host)), args, Some(ty.clone()))?);
+        }
+        match open.first() {
+            Some(symbol) => Err(Error::defect(format!("`{symbol}` is no dimension of any result of `{op}`"))),
+            None => Ok(out),
+        }
     }
 
     // -- symbols
@@ -507,7 +570,7 @@ impl Builder {
                 Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert => {}
                 Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } => {}
                 Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {}
-                Op::Iota { .. } | Op::Bind { .. } => {}
+                Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => {}
             }
         }
         for symbol in self.graph.symbols.values_mut() {

@@ -9,6 +9,7 @@ mod builder;
 mod cast;
 mod contrib;
 mod contrib_attention;
+mod control;
 mod convolution;
 mod coordinates;
 mod cumulative;
@@ -26,11 +27,13 @@ mod loss;
 mod named_activation;
 mod node;
 mod number;
+mod outline;
 mod padding;
 mod pooling;
 mod quantized;
 mod random;
 mod ranking;
+mod recur;
 mod recurrence;
 mod recurrent;
 mod reduce_axes;
@@ -40,6 +43,7 @@ mod resize;
 mod rotary;
 mod sampling;
 mod scatter;
+mod select;
 mod shape;
 mod signal;
 mod statistics;
@@ -52,30 +56,49 @@ pub use table::{OPERATORS, Operator};
 
 use builder::Builder;
 use node::Node;
-use sardonyx_dialects::mlir::{Attr, Operation};
-use sardonyx_dialects::sdx::{self, Graph, Op, Value};
+use sardonyx_dialects::mlir::{Attr, Block, Operation};
+use sardonyx_dialects::sdx::{self, Op, Value};
 use sardonyx_runtime::{Error, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use table::Lowering;
 
-/// Lowers every function of the module that holds ONNX nodes.
+/// Lowers every function of the module that holds ONNX nodes. Bodies become functions behind all others: who is called
+/// comes after who calls.
 pub fn run(module: Operation) -> Result<()> {
+    let Some(block) = module.block(0) else { return Ok(()) };
+    let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
+    let names: BTreeSet<String> = block.operations().iter().filter_map(named).collect();
+    let names = Rc::new(RefCell::new(names));
+    let mut bodies = vec![];
     crate::rewrite_functions(module, |function| {
         let body = function.block(0).map_or(vec![], |b| b.operations());
         if !body.iter().any(|op| op.name().starts_with("onnx.")) {
             return Ok(None);
         }
         refuse_unsupported(&body)?;
-        lower_function(function)?.write(function.context()).map(Some)
-    })
+        let lowered = lower_function(function, names.clone())?;
+        bodies.extend(lowered.bodies);
+        lowered.graph.write(function.context()).map(Some)
+    })?;
+    for body in bodies {
+        block.push(body.write(module.context())?);
+    }
+    Ok(())
 }
 
 /// All operators that the table lacks, with the nodes that use them, in one diagnostic.
 fn refuse_unsupported(body: &[Operation]) -> Result<()> {
     let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut first = None;
-    for op in body.iter().filter(|op| op.name() == "onnx.node") {
-        let node = Node::read(*op, vec![])?;
+    let mut rest: Vec<Operation> = body.iter().rev().copied().collect();
+    while let Some(op) = rest.pop() {
+        rest.extend((0..).map_while(|i| op.block(i)).flat_map(Block::operations));
+        if op.name() != "onnx.node" {
+            continue;
+        }
+        let node = Node::read(op, vec![])?;
         if let Err(wanted) = table::find(&node) {
             first.get_or_insert_with(|| node.name.clone());
             missing.entry(wanted).or_default().push(node.name);
@@ -104,48 +127,73 @@ pub fn is_supported(domain: &str, op_type: &str, opset: i64) -> bool {
     table::lookup(domain, op_type, opset).is_ok()
 }
 
-fn lower_function(function: Operation) -> Result<Graph> {
+fn lower_function(function: Operation, names: Rc<RefCell<BTreeSet<String>>>) -> Result<Builder> {
     let mut b = Builder::default();
+    b.functions = names;
     b.graph.name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
     b.graph.symbols = sdx::ir::read_symbols(function.attr("sdx.symbols"))?;
     b.graph.checks = sdx::ir::read_checks(function.attr("sdx.checks"))?;
     let body = function.block(0).ok_or_else(|| Error::defect("a function has no body"))?;
-    let mut values: HashMap<usize, Option<Value>> = HashMap::new();
     for (argument, name) in body.arguments().into_iter().zip(sdx::ir::argument_names(function)) {
         let ty = sdx::ir::tensor_type(argument.ty())?;
         let v = b.add_typed(Op::Input { name }, &[], Some(ty))?;
-        values.insert(argument.key(), Some(v));
+        b.scope.insert(argument.key(), Some(v));
     }
     for op in body.operations() {
-        let inputs: Option<Vec<Option<Value>>> = op.operands().iter().map(|v| values.get(&v.key()).copied()).collect();
-        let inputs = inputs.ok_or_else(|| Error::defect("an ONNX node uses a value of another level"))?;
-        b.origin = op.origins().into_iter().next().unwrap_or_default();
+        let inputs = operands(&b, op)?;
+        if op.name() != "func.return" {
+            lower_operation(&mut b, op, inputs)?;
+            continue;
+        }
+        let outputs = sdx::ir::result_names(function, inputs.len()).into_iter().zip(inputs);
+        let absent = |n: &str| Error::user("E0104", format!("the output `{n}` is never computed"));
+        b.graph.outputs =
+            outputs.map(|(n, v)| v.map(|v| (n.clone(), v)).ok_or_else(|| absent(&n))).collect::<Result<_>>()?;
+    }
+    Ok(b)
+}
+
+/// The operations of a body, where its arguments are these values. Gives what it yields.
+fn lower_block(b: &mut Builder, block: Block, arguments: &[Value]) -> Result<Vec<Value>> {
+    let origin = b.origin.clone();
+    b.scope.extend(block.arguments().iter().zip(arguments).map(|(argument, v)| (argument.key(), Some(*v))));
+    let mut yielded = vec![];
+    for op in block.operations() {
+        let inputs = operands(b, op)?;
         match op.name().as_str() {
-            "func.return" => {
-                let outputs = sdx::ir::result_names(function, inputs.len()).into_iter().zip(inputs);
-                let absent = |n: &str| Error::user("E0104", format!("the output `{n}` is never computed"));
-                b.graph.outputs =
-                    outputs.map(|(n, v)| v.map(|v| (n.clone(), v)).ok_or_else(|| absent(&n))).collect::<Result<_>>()?;
-            }
-            "onnx.none" => drop(values.insert(op.results()[0].key(), None)),
-            "onnx.node" => {
-                let node = Node::read(op, inputs)?;
-                let outputs = lower_node(&mut b, &node)?;
-                for (result, v) in op.results().into_iter().zip(outputs) {
-                    values.insert(result.key(), Some(v));
-                }
-            }
-            _ => {
-                let args: Option<Vec<Value>> = inputs.into_iter().collect();
-                let args = args.ok_or_else(|| Error::defect("an absent value is used"))?;
-                let ty = sdx::ir::tensor_type(op.results()[0].ty())?;
-                let meaning = sdx::ir::read_op(op).map_err(Error::defect)?;
-                let v = b.add_typed(meaning, &args, Some(ty))?;
-                values.insert(op.results()[0].key(), Some(v));
-            }
+            "onnx.yield" => yielded = inputs,
+            _ => lower_operation(b, op, inputs)?,
         }
     }
-    Ok(b.graph)
+    b.origin = origin;
+    let absent = |i: usize| b.error("E0104", format!("output {i} of a body is never computed"));
+    yielded.into_iter().enumerate().map(|(i, v)| v.ok_or_else(|| absent(i))).collect()
+}
+
+fn operands(b: &Builder, op: Operation) -> Result<Vec<Option<Value>>> {
+    let all: Option<Vec<Option<Value>>> = op.operands().iter().map(|v| b.scope.get(&v.key()).copied()).collect();
+    all.ok_or_else(|| Error::defect("an ONNX node uses a value of another level"))
+}
+
+fn lower_operation(b: &mut Builder, op: Operation, inputs: Vec<Option<Value>>) -> Result<()> {
+    b.origin = op.origins().into_iter().next().unwrap_or_default();
+    match op.name().as_str() {
+        "onnx.none" => drop(b.scope.insert(op.results()[0].key(), None)),
+        "onnx.node" => {
+            let node = Node::read(op, inputs)?;
+            let outputs = lower_node(b, &node)?;
+            b.scope.extend(op.results().into_iter().zip(outputs).map(|(result, v)| (result.key(), Some(v))));
+        }
+        _ => {
+            let args: Option<Vec<Value>> = inputs.into_iter().collect();
+            let args = args.ok_or_else(|| Error::defect("an absent value is used"))?;
+            let ty = sdx::ir::tensor_type(op.results()[0].ty())?;
+            let meaning = sdx::ir::read_op(op).map_err(Error::defect)?;
+            let v = b.add_typed(meaning, &args, Some(ty))?;
+            b.scope.insert(op.results()[0].key(), Some(v));
+        }
+    }
+    Ok(())
 }
 
 fn lower_node(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {

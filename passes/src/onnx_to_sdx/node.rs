@@ -1,6 +1,6 @@
 //! One `onnx.node` as its lowering sees it: operands, attributes, version
 
-use sardonyx_dialects::mlir::{Attr, Operation};
+use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
@@ -15,12 +15,15 @@ pub struct Node {
     pub inputs: Vec<Option<Value>>,
     pub n_outputs: usize,
     attributes: BTreeMap<String, Attr>,
+    /// Attributes that are graphs.
+    bodies: Vec<(String, Block)>,
 }
 
 impl Node {
     pub fn read(op: Operation, inputs: Vec<Option<Value>>) -> Result<Node> {
         let text = |name: &str| op.attr(name).and_then(Attr::as_str).unwrap_or_default();
         let op_type = text("op_type");
+        let names = op.attr("body_names").and_then(Attr::as_strs).unwrap_or_default();
         Ok(Node {
             name: op.origins().into_iter().next().unwrap_or_else(|| op_type.clone()),
             domain: text("op_domain"),
@@ -28,6 +31,7 @@ impl Node {
             inputs,
             n_outputs: op.results().len(),
             attributes: op.attr("node_attributes").and_then(Attr::as_dict).unwrap_or_default().into_iter().collect(),
+            bodies: names.into_iter().enumerate().filter_map(|(i, name)| Some((name, op.block(i)?))).collect(),
             op_type,
         })
     }
@@ -97,6 +101,15 @@ impl Node {
         let Some(code) = self.int(name)? else { return Ok(None) };
         let dtype = i32::try_from(code).ok().and_then(DType::from_onnx);
         dtype.map(Some).ok_or_else(|| self.error("E0107", format!("`{name}` = {code} is no element type")))
+    }
+
+    pub fn has_body(&self, name: &str) -> bool {
+        self.bodies.iter().any(|(own, _)| own == name)
+    }
+
+    pub fn body(&self, name: &str) -> Result<Block> {
+        let found = self.bodies.iter().find(|(own, _)| own == name).map(|(_, block)| *block);
+        self.require(name, found)
     }
 
     pub fn require<T>(&self, name: &str, value: Option<T>) -> Result<T> {

@@ -9,6 +9,7 @@ use super::{attention as a, elementwise as e, indexing as i, linear as l, reduct
 use super::{bits as b, cast as c, trigonometry as t};
 use super::{blocks, convolution, deformable, padding, pooling, regions, resize, sampling, statistics};
 use super::{contrib, contrib_attention, linear_attention, recurrent, rotary};
+use super::{control, select};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
@@ -94,6 +95,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("CenterCropPad", 18, padding::center_crop_pad),
     onnx("Clip", 7, e::clip),
     onnx("Col2Im", 18, blocks::col2im),
+    onnx("Compress", 9, select::compress),
     onnx("Concat", 7, s::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
     onnx("Conv", 7, convolution::conv),
@@ -136,6 +138,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("HardSwish", 14, activation::hard_swish),
     onnx("Hardmax", 7, ranking::hardmax),
     onnx("Identity", 7, e::identity),
+    onnx("If", 7, control::if_),
     onnx("InstanceNormalization", 7, statistics::instance_normalization),
     onnx("IsInf", 10, e::is_inf),
     map("IsNaN", 9, ScalarFn::IsNan),
@@ -148,6 +151,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("LinearAttention", 27, linear_attention::linear_attention),
     map("Log", 7, ScalarFn::Log),
     onnx("LogSoftmax", 7, r::softmax),
+    onnx("Loop", 7, control::loop_),
     onnx("LpNormalization", 7, r::lp_normalization),
     onnx("LpPool", 7, pooling::lp_pool),
     onnx("MatMul", 7, l::matmul),
@@ -165,6 +169,8 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Multinomial", 7, random::multinomial),
     map("Neg", 7, ScalarFn::Neg),
     onnx("NegativeLogLikelihoodLoss", 12, loss::negative_log_likelihood),
+    onnx("NonMaxSuppression", 10, select::non_max_suppression),
+    onnx("NonZero", 9, select::nonzero),
     map("Not", 7, ScalarFn::Not),
     onnx("OneHot", 9, generate::one_hot),
     map("Or", 7, ScalarFn::Or),
@@ -197,6 +203,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("RotaryEmbedding", 23, rotary::rotary_embedding),
     map("Round", 11, ScalarFn::Round),
     onnx("STFT", 17, signal::stft),
+    onnx("Scan", 8, control::scan),
     onnx("Scatter", 9, scatter::scatter_elements),
     onnx("ScatterElements", 11, scatter::scatter_elements),
     onnx("ScatterND", 11, scatter::scatter_nd),
@@ -230,6 +237,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("TopK", 7, ranking::top_k),
     onnx("Transpose", 7, s::transpose),
     onnx("Trilu", 14, generate::trilu),
+    onnx("Unique", 11, select::unique),
     onnx("Unsqueeze", 7, s::unsqueeze),
     onnx("Upsample", 7, resize::upsample),
     onnx("Where", 9, e::where_),

@@ -163,6 +163,7 @@ fn hash(p: &Program, to: &mut DefaultHasher) {
             FlowOp::Const(value) => value.0.bytes().hash(to),
             FlowOp::View => "view".hash(to),
             FlowOp::Bind { symbol } => symbol.hash(to),
+            FlowOp::Host(host) => host.hash(to),
         }
         for &id in step.args.iter().chain(&step.results) {
             number(id).hash(to);
@@ -214,7 +215,7 @@ fn work(p: &Program, sizes: &Sizes) -> i64 {
     };
     let of_step = |s: &Step| match &s.op {
         FlowOp::Kernel(k) => count(k.extents().collect()).saturating_mul(k.body.len() as i64),
-        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } => {
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } | FlowOp::Host(_) => {
             s.results.iter().map(|&r| count(p.containers[r].dims.iter().collect())).fold(0, i64::saturating_add)
         }
     };

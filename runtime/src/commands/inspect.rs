@@ -111,7 +111,8 @@ fn describe_selftest(test: &SelfTest) -> String {
 }
 
 fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<()> {
-    put!(out, "\nentry point {}", entry.name)?;
+    let kind = if entry.internal { "body" } else { "entry point" };
+    put!(out, "\n{kind} {}", entry.name)?;
     for port in &entry.inputs {
         put!(out, "  input     {} {} {}", port.name, port.dtype, describe(&port.dims))?;
     }
@@ -150,6 +151,14 @@ fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<
             Step::Copy { from, to } => put!(out, "  step {i:<4} copy buffer {from} to {to}")?,
             Step::Bind { symbol, buffer } => {
                 put!(out, "  step {i:<4} bind {} from buffer {buffer}", program.symbols[*symbol].name)?;
+            }
+            Step::Host(host) => {
+                let args: Vec<usize> = host.args.iter().map(|a| a.buffer).collect();
+                let results: Vec<usize> = host.results.iter().map(|r| r.value.buffer).collect();
+                let bodies: Vec<&str> = host.bodies.iter().map(|&b| program.entries[b].name.as_str()).collect();
+                let calls = if bodies.is_empty() { String::new() } else { format!(" calls {}", bodies.join(", ")) };
+                let origins = host.origins.join(" ");
+                put!(out, "  step {i:<4} host {}{calls} buffers {args:?} -> {results:?} {origins}", host.op)?;
             }
         }
     }

@@ -108,6 +108,7 @@ fn entry(program: &Program, entry: &Entry) -> Json {
     });
     Json::Object(vec![
         ("name", entry.name.as_str().into()),
+        ("internal", entry.internal.into()),
         ("sources", Json::List(sources.collect())),
         ("inputs", Json::List(entry.inputs.iter().map(port).collect())),
         ("outputs", Json::List(entry.outputs.iter().map(port).collect())),
@@ -141,5 +142,12 @@ fn step(program: &Program, step: &Step) -> Json {
         Step::Bind { symbol, buffer } => {
             vec![("bind", program.symbols[*symbol].name.as_str().into()), ("from_buffer", (*buffer).into())]
         }
+        Step::Host(host) => vec![
+            ("host", host.op.to_string().into()),
+            ("bodies", Json::list(host.bodies.iter().map(|&b| program.entries[b].name.as_str()))),
+            ("args", Json::list(host.args.iter().map(|a| a.buffer))),
+            ("results", Json::list(host.results.iter().map(|r| r.value.buffer))),
+            ("origins", Json::list(host.origins.iter().map(String::as_str))),
+        ],
     })
 }

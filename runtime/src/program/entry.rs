@@ -8,15 +8,17 @@ use crate::{DType, Dim, Kind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub struct EntryReader<'a> {
-    program: &'a Program,
+    pub(super) program: &'a Program,
     /// Symbol index => the stage from which on it has a value.
     values: BTreeMap<usize, usize>,
-    stage: usize,
+    /// Buffer of a host step's result => the stage that the step begins.
+    made: BTreeMap<usize, usize>,
+    pub(super) stage: usize,
 }
 
 impl<'a> EntryReader<'a> {
     pub fn new(program: &'a Program) -> EntryReader<'a> {
-        EntryReader { program, values: BTreeMap::new(), stage: 0 }
+        EntryReader { program, values: BTreeMap::new(), made: BTreeMap::new(), stage: 0 }
     }
 
     pub fn read(mut self, entry: &plan::Entry) -> Result<Entry> {
@@ -33,7 +35,7 @@ impl<'a> EntryReader<'a> {
         let sources_in_place = self.sources_in_place(&inputs);
         let bound = self.values.iter().filter(|(_, stage)| **stage == 0).map(|(&at, _)| at).collect();
         let buffers = entry.buffers.iter().enumerate();
-        let buffers = buffers.map(|(i, b)| self.read_buffer(b, entry).map_err(|e| e.node(format!("buffer {i}"))));
+        let buffers = buffers.map(|(i, b)| self.read_buffer(i, b, entry).map_err(|e| e.node(format!("buffer {i}"))));
         let buffers: Vec<Buffer> = buffers.collect::<Result<_>>()?;
         check_ports(&inputs, &outputs, &buffers)?;
         let checks = entry.checks.iter().map(|c| self.read_check(c)).collect::<Result<_>>()?;
@@ -52,6 +54,7 @@ impl<'a> EntryReader<'a> {
             n_pointers: 0,
             n_params: 0,
             n_stages: 1,
+            internal: entry.internal,
         };
         states::check_buffers(self.program, &out)?;
         self.read_steps(&body.steps, &mut out)?;
@@ -108,21 +111,40 @@ impl<'a> EntryReader<'a> {
     fn bind_stages(&mut self, steps: &[plan::Step]) -> Result<()> {
         let mut stage = 0;
         for step in steps {
-            let Some(Action::Bind(bind)) = &step.action else { continue };
-            stage += 1;
-            let &at = self.program.symbol_index.get(&bind.symbol).ok_or_else(|| undeclared(&bind.symbol))?;
-            if self.program.symbols[at].kind != SymbolKind::Data {
-                return Err(broken(format!("`{}` is bound by inputs and by a step", bind.symbol)));
-            }
-            if self.values.insert(at, stage).is_some() {
-                return Err(broken(format!("`{}` is bound twice", bind.symbol)));
+            match &step.action {
+                Some(Action::Bind(bind)) => {
+                    stage += 1;
+                    self.bind_stage(&bind.symbol, stage)?;
+                }
+                Some(Action::Host(host)) => {
+                    stage += 1;
+                    for result in &host.results {
+                        let buffer = result.value.as_ref().map_or(u32::MAX, |value| value.buffer);
+                        if self.made.insert(buffer as usize, stage).is_some() {
+                            return Err(broken(format!("buffer {buffer} is the result of two host operations")));
+                        }
+                        result.binds.iter().try_for_each(|bind| self.bind_stage(&bind.symbol, stage))?;
+                    }
+                }
+                Some(Action::Launch(_) | Action::Copy(_)) | None => {}
             }
         }
         Ok(())
     }
 
+    fn bind_stage(&mut self, symbol: &str, stage: usize) -> Result<()> {
+        let &at = self.program.symbol_index.get(symbol).ok_or_else(|| undeclared(symbol))?;
+        if self.program.symbols[at].kind != SymbolKind::Data {
+            return Err(broken(format!("`{symbol}` is bound by inputs and by a step")));
+        }
+        match self.values.insert(at, stage) {
+            Some(_) => Err(broken(format!("`{symbol}` is bound twice"))),
+            None => Ok(()),
+        }
+    }
+
     /// The expression and the stage from which on it has a value, at most `by`.
-    fn known(&self, text: &str, by: usize) -> Result<(Dim, usize)> {
+    pub fn known(&self, text: &str, by: usize) -> Result<(Dim, usize)> {
         let dim = parse(text)?;
         let stage = self.stage_of(&dim, by)?;
         Ok((dim, stage))
@@ -154,7 +176,7 @@ impl<'a> EntryReader<'a> {
         Ok(Port { name: port.name.clone(), dtype, dims, buffer, kind, state: None })
     }
 
-    fn read_buffer(&self, buffer: &plan::Buffer, entry: &plan::Entry) -> Result<Buffer> {
+    fn read_buffer(&self, i: usize, buffer: &plan::Buffer, entry: &plan::Entry) -> Result<Buffer> {
         let (bytes, mut stage) = self.known(&buffer.bytes, usize::MAX)?;
         let index = |what: &str, i: u32, len: usize| match (i as usize) < len {
             true => Ok(i as usize),
@@ -168,6 +190,11 @@ impl<'a> EntryReader<'a> {
                 let (offset, s) = self.known(offset, usize::MAX)?;
                 stage = stage.max(s);
                 Location::Arena(offset)
+            }
+            Some(Place::Value(_)) => {
+                let made = self.made.get(&i).ok_or_else(|| broken("no host operation makes it".into()))?;
+                stage = stage.max(*made);
+                Location::Value
             }
             None => return Err(broken("it has no place".into())),
         };
@@ -195,6 +222,7 @@ impl<'a> EntryReader<'a> {
                 Some(Action::Launch(launch)) => self.read_launch(launch, out, &mut flow),
                 Some(Action::Copy(copy)) => self.read_copy(copy, out, &mut flow),
                 Some(Action::Bind(bind)) => self.read_bind(bind, out, &mut flow),
+                Some(Action::Host(host)) => self.read_host(host, out, &mut flow),
                 None => Err(broken("it does nothing that this version knows".into())),
             };
             let checked = read.and_then(|read| {
@@ -260,12 +288,24 @@ impl<'a> EntryReader<'a> {
 }
 
 /// Which buffers hold something.
-struct Flow {
+pub struct Flow {
     written: Vec<bool>,
 }
 
 impl Flow {
-    fn read(&self, buffer: u32, entry: &Entry, stage: usize) -> Result<()> {
+    /// A host step makes it, and nothing else ever writes it.
+    pub fn make(&mut self, buffer: usize, entry: &Entry) -> Result<()> {
+        match entry.buffers.get(buffer).map(|b| &b.place) {
+            Some(Location::Value) => {
+                self.written[buffer] = true;
+                Ok(())
+            }
+            Some(_) => Err(broken(format!("buffer {buffer} has a place, but a host operation makes it"))),
+            None => Err(broken(format!("buffer {buffer} of {}", entry.buffers.len()))),
+        }
+    }
+
+    pub fn read(&self, buffer: u32, entry: &Entry, stage: usize) -> Result<()> {
         self.usable(buffer, entry, stage)?;
         match self.written[buffer as usize] {
             true => Ok(()),
@@ -279,6 +319,7 @@ impl Flow {
             Location::Input(_) | Location::Constant(_) => {
                 Err(broken(format!("buffer {buffer} is an input or a constant, but is written")))
             }
+            Location::Value => Err(broken(format!("buffer {buffer} is a host's result, but is written"))),
             Location::Output(_) | Location::Arena(_) => {
                 self.written[buffer as usize] = true;
                 Ok(())
@@ -311,7 +352,7 @@ fn check_ports(inputs: &[Port], outputs: &[Port], buffers: &[Buffer]) -> Result<
         let port = match buffer.place {
             Location::Input(n) => &inputs[n],
             Location::Output(n) => &outputs[n],
-            Location::Constant(_) | Location::Arena(_) => continue,
+            Location::Constant(_) | Location::Arena(_) | Location::Value => continue,
         };
         if port.buffer != i {
             return Err(broken(format!("`{}` has the buffers {} and {i}", port.name, port.buffer)));
@@ -327,6 +368,10 @@ fn port_name(kind: &str, port: &plan::Port) -> String {
 fn step_name(i: usize, step: &plan::Step) -> String {
     match &step.action {
         Some(Action::Launch(launch)) => match launch.origins.first() {
+            Some(origin) => format!("step {i} ({origin})"),
+            None => format!("step {i}"),
+        },
+        Some(Action::Host(host)) => match host.origins.first() {
             Some(origin) => format!("step {i} ({origin})"),
             None => format!("step {i}"),
         },

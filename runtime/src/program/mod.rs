@@ -10,12 +10,13 @@
 //! that the numbers are right (the self-test samples that), and what a kernel does whose compiler declared nothing.
 
 mod entry;
+mod host;
 mod states;
 mod verify;
 
 use crate::plan::SymbolKind;
 use crate::solve::Source;
-use crate::{DType, Dim, Error, Kind, Result};
+use crate::{DType, Dim, Error, HostOp, Kind, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -53,8 +54,8 @@ impl Program {
 
     /// The index of the entry point with this name. Errors: E0301.
     pub fn entry_index(&self, name: &str) -> Result<usize> {
-        self.entries.iter().position(|e| e.name == name).ok_or_else(|| {
-            let names: Vec<&str> = self.entries.iter().map(|e| e.name.as_str()).collect();
+        self.entries.iter().position(|e| e.name == name && !e.internal).ok_or_else(|| {
+            let names: Vec<&str> = self.entries.iter().filter(|e| !e.internal).map(|e| e.name.as_str()).collect();
             let error = Error::user("E0301", format!("the model has no entry point `{name}`"));
             error.help(format!("it has {}", names.join(", ")))
         })
@@ -140,8 +141,10 @@ pub struct Entry {
     /// Totals over the launches: all pointers and all parameters of an entry lie in one array each.
     pub n_pointers: usize,
     pub n_params: usize,
-    /// Stage `i` begins after the `i`-th `Bind` step.
+    /// Stage `i` begins after the `i`-th step that binds symbols.
     pub n_stages: usize,
+    /// Only host steps of other entry points call it.
+    pub internal: bool,
 }
 
 pub struct Port {
@@ -178,6 +181,8 @@ pub enum Location {
     Output(usize),
     Constant(usize),
     Arena(Dim),
+    /// Made by a host step.
+    Value,
 }
 
 pub struct Check {
@@ -191,6 +196,40 @@ pub enum Step {
     Launch(Launch),
     Copy { from: usize, to: usize },
     Bind { symbol: usize, buffer: usize },
+    Host(Host),
+}
+
+impl Step {
+    /// Whether what follows knows more symbols than what came before; a host step always begins a stage.
+    pub fn ends_stage(&self) -> bool {
+        match self {
+            Step::Launch(_) | Step::Copy { .. } => false,
+            Step::Bind { .. } | Step::Host(_) => true,
+        }
+    }
+}
+
+/// Code of the runtime, or calls of other entry points; see [`plan::Host`].
+pub struct Host {
+    pub op: HostOp,
+    pub args: Vec<Operand>,
+    pub results: Vec<HostResult>,
+    /// Indices into `Program.entries`, greater than that of the entry point which this is a step of.
+    pub bodies: Vec<usize>,
+    pub origins: Vec<String>,
+}
+
+pub struct Operand {
+    pub buffer: usize,
+    pub dtype: DType,
+    pub dims: Vec<Dim>,
+}
+
+pub struct HostResult {
+    pub index: usize,
+    pub value: Operand,
+    /// (axis, symbol)
+    pub binds: Vec<(usize, usize)>,
 }
 
 pub struct Launch {

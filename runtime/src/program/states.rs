@@ -127,14 +127,14 @@ impl Touched<'_> {
 fn is_input(place: &Location, at: usize) -> bool {
     match place {
         Location::Input(i) => *i == at,
-        Location::Output(_) | Location::Constant(_) | Location::Arena(_) => false,
+        Location::Output(_) | Location::Constant(_) | Location::Arena(_) | Location::Value => false,
     }
 }
 
 fn is_output(place: &Location, at: usize) -> bool {
     match place {
         Location::Output(i) => *i == at,
-        Location::Input(_) | Location::Constant(_) | Location::Arena(_) => false,
+        Location::Input(_) | Location::Constant(_) | Location::Arena(_) | Location::Value => false,
     }
 }
 
@@ -153,6 +153,11 @@ pub fn check_step(program: &Program, entry: &Entry, step: &Step) -> Result<()> {
         }
         Step::Copy { from, to } => (Touched { reads: vec![place(from)], writes: vec![place(to)] }, None),
         Step::Bind { buffer, .. } => (Touched { reads: vec![place(buffer)], writes: vec![] }, None),
+        Step::Host(host) => {
+            let reads = host.args.iter().map(|arg| place(&arg.buffer)).collect();
+            let writes = host.results.iter().map(|result| place(&result.value.buffer)).collect();
+            (Touched { reads, writes }, None)
+        }
     };
     if let Some(at) = carries {
         let n = entry.states.len();
@@ -194,7 +199,7 @@ pub fn check_carried(entry: &Entry) -> Result<()> {
         };
         let carries = |step: &Step| match step {
             Step::Launch(launch) => launch.carries == Some(i) || continues(&launch.buffers),
-            Step::Copy { .. } | Step::Bind { .. } => false,
+            Step::Copy { .. } | Step::Bind { .. } | Step::Host(_) => false,
         };
         if !input.dims[state.axis].is_const(0) && !entry.steps.iter().any(carries) {
             return Err(broken(format!("nothing carries `{}` over to `{}`", input.name, output.name)));

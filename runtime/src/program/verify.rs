@@ -1,6 +1,7 @@
 //! manifest + plan  =>  `Program`: symbols, constants, kernels, and each entry point
 
 use super::entry::EntryReader;
+use super::host;
 use super::{Derived, Kernel, Program, Symbol, Target};
 use crate::artifact::CONSTANT_ALIGNMENT;
 use crate::plan::{self, LaunchSymbol, Manifest, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX};
@@ -49,6 +50,9 @@ pub fn verify(manifest: &Manifest, plan: &Plan, weights_bytes: usize) -> Result<
         }
         let read = EntryReader::new(&program).read(entry);
         program.entries.push(read.map_err(|e| e.node(format!("entry point `{}`", entry.name)))?);
+    }
+    for (i, entry) in program.entries.iter().enumerate() {
+        host::check_bodies(&program, i).map_err(|e| e.node(format!("entry point `{}`", entry.name)))?;
     }
     Ok(program)
 }

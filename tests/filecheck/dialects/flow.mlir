@@ -87,3 +87,10 @@ func.func @deep(%q: !flow.container<[b, 4], f32, row_major>, %k: !flow.container
   }
   return %0 : !flow.container<[b], f32, row_major>
 }
+
+// CHECK-LABEL: func.func @host
+// CHECK: flow.host "Unique sorted=1"(%{{.*}}) results [0, 2] binds ["0 0 n"] calls [] : (!flow.container<[4], f32, row_major>) -> (!flow.container<[n], i64, row_major>, !flow.container<[n], i64, row_major>)
+func.func @host(%x: !flow.container<[4], f32, row_major>) -> !flow.container<[n], i64, row_major> attributes {sdx.symbols = ["data n 0.."]} {
+  %0:2 = flow.host "Unique sorted=1"(%x) results [0, 2] binds ["0 0 n"] calls [] : (!flow.container<[4], f32, row_major>) -> (!flow.container<[n], i64, row_major>, !flow.container<[n], i64, row_major>)
+  return %0#1 : !flow.container<[n], i64, row_major>
+}

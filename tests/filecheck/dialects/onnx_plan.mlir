@@ -14,6 +14,21 @@ func.func @nodes(%x: !sdx.tensor<[b, 4], f32>, %w: !sdx.tensor<[3, 4], f32>) {
   return
 }
 
+// A graph as an attribute sees the values around it.
+
+// CHECK-LABEL: func.func @body
+// CHECK: onnx.node "If"(%{{.*}}) opset 16 {} : (!sdx.tensor<[], i1>) -> !onnx.value with ["then_branch", "else_branch"] {
+// CHECK-NEXT: onnx.yield %[[X:.*]] : !sdx.tensor<[b, 4], f32>
+// CHECK: onnx.yield %[[X]] : !sdx.tensor<[b, 4], f32>
+func.func @body(%c: !sdx.tensor<[], i1>, %x: !sdx.tensor<[b, 4], f32>) {
+  %0 = onnx.node "If"(%c) opset 16 {} : (!sdx.tensor<[], i1>) -> !onnx.value with ["then_branch", "else_branch"] {
+    onnx.yield %x : !sdx.tensor<[b, 4], f32>
+  }, {
+    onnx.yield %x : !sdx.tensor<[b, 4], f32>
+  }
+  return
+}
+
 // CHECK-LABEL: plan.kernel @k0
 plan.kernel @k0 {
 }
@@ -44,4 +59,14 @@ plan.entry @decode symbols ["capacity room 0..", "input b 1..8", "kept kept 0.."
   %x = plan.input "past" !flow.container<[b], f32, "capacity<0, room>"> : !plan.buffer
   %y = plan.output "present" !flow.container<[b + 1], f32, "capacity<0, room>"> : !plan.buffer
   plan.launch @k0(%x, %y) grid "b" params []
+}
+
+// CHECK-LABEL: plan.entry @main.body0 symbols ["data n 0.."] checks [] arena "0" internal {
+// CHECK: %[[X:.*]] = plan.input "x"
+// CHECK: %[[V:.*]] = plan.value !flow.container<[1, n], i64, row_major> : !plan.buffer
+// CHECK: plan.host "NonZero"(%[[X]], %[[V]]) of [!flow.container<[4], f32, row_major>] results [0] binds ["0 1 n"] calls []
+plan.entry @main.body0 symbols ["data n 0.."] checks [] arena "0" internal {
+  %x = plan.input "x" !flow.container<[4], f32, row_major> : !plan.buffer
+  %v = plan.value !flow.container<[1, n], i64, row_major> : !plan.buffer
+  plan.host "NonZero"(%x, %v) of [!flow.container<[4], f32, row_major>] results [0] binds ["0 1 n"] calls []
 }

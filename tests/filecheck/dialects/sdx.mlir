@@ -66,6 +66,19 @@ func.func @binding(%n: !sdx.tensor<[], i64>) attributes {sdx.symbols = ["input b
   return
 }
 
+// Two results of one run; the first gives the symbol its value. A call names the functions.
+
+// CHECK-LABEL: func.func @host
+// CHECK: sdx.host "Unique sorted=1"(%{{.*}}) result 0 of 3 binds ["0 n"] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[n], i64>
+// CHECK: sdx.host "Unique sorted=1"(%{{.*}}) result 2 of 3 binds [] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[n], i64>
+// CHECK: sdx.host "If then=1"(%{{.*}}, %{{.*}}) result 0 of 4 binds [] calls ["yes", "no"] : (!sdx.tensor<[], i1>, !sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32>
+func.func @host(%x: !sdx.tensor<[b], f32>, %c: !sdx.tensor<[], i1>) attributes {sdx.symbols = ["input b 1..8", "data n 0.."]} {
+  %0 = sdx.host "Unique sorted=1"(%x) result 0 of 3 binds ["0 n"] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[n], i64>
+  %1 = sdx.host "Unique sorted=1"(%x) result 2 of 3 binds [] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[n], i64>
+  %2 = sdx.host "If then=1"(%c, %x) result 0 of 4 binds [] calls ["yes", "no"] : (!sdx.tensor<[], i1>, !sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32>
+  return
+}
+
 // The names of the ONNX nodes are the locations.
 
 // CHECK-LABEL: func.func @origins

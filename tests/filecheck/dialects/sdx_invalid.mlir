@@ -383,3 +383,35 @@ func.func @bind_type(%n: !sdx.tensor<[], i32>) {
   sdx.bind "n" = %n : !sdx.tensor<[], i32> -> !sdx.tensor<[], i32>
   return
 }
+
+// -----
+
+// CHECK: error: 'sdx.host': there is no host operation `Sort`
+func.func @host_unknown(%x: !sdx.tensor<[b], f32>) {
+  sdx.host "Sort"(%x) result 0 of 0 binds [] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32>
+  return
+}
+
+// -----
+
+// CHECK: error: 'sdx.host': result 0 of `NonZero` is not !sdx.tensor<[1, n], i32>
+func.func @host_type(%x: !sdx.tensor<[b], f32>) {
+  sdx.host "NonZero"(%x) result 0 of 0 binds ["1 n"] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[1, n], i32>
+  return
+}
+
+// -----
+
+// CHECK: error: 'sdx.host': `n` is dimension 2 of !sdx.tensor<[1, n], i64>
+func.func @host_axis(%x: !sdx.tensor<[b], f32>) {
+  sdx.host "NonZero"(%x) result 0 of 0 binds ["2 n"] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[1, n], i64>
+  return
+}
+
+// -----
+
+// CHECK: error: 'sdx.host': `If then=0` calls 2 functions, not 1
+func.func @host_bodies(%c: !sdx.tensor<[], i1>) {
+  sdx.host "If then=0"(%c) result 0 of 0 binds [] calls ["yes"] : (!sdx.tensor<[], i1>) -> !sdx.tensor<[], f32>
+  return
+}

@@ -143,3 +143,18 @@ func.func @bound(%v: !flow.container<[2], i64, row_major>) -> !flow.container<[n
   }
   return %1 : !flow.container<[n], i64, row_major>
 }
+
+// -----
+
+// What the host gives has memory of its own; an output of it is a copy.
+
+// CHECK-LABEL: plan.entry @host
+// CHECK: %[[X:.*]] = plan.input "arg0"
+// CHECK: %[[Y:.*]] = plan.output "result0"
+// CHECK: %[[V:.*]] = plan.value !flow.container<[1, n], i64, row_major> : !plan.buffer
+// CHECK: plan.host "NonZero"(%[[X]], %[[V]]) of [!flow.container<[b], f32, row_major>] results [0] binds ["0 1 n"] calls []
+// CHECK: plan.copy %[[V]] to %[[Y]]
+func.func @host(%x: !flow.container<[b], f32, row_major>) -> !flow.container<[1, n], i64, row_major> attributes {sdx.symbols = ["data n 0.."]} {
+  %0 = flow.host "NonZero"(%x) results [0] binds ["0 1 n"] calls [] : (!flow.container<[b], f32, row_major>) -> !flow.container<[1, n], i64, row_major>
+  return %0 : !flow.container<[1, n], i64, row_major>
+}

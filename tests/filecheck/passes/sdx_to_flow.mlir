@@ -473,3 +473,18 @@ func.func @joined_with_an_input(%x: !sdx.tensor<[4], f32>) -> !sdx.tensor<[7], f
   %0 = sdx.concat(%q, %x) axis 0 : (!sdx.tensor<[3], f32>, !sdx.tensor<[4], f32>) -> !sdx.tensor<[7], f32>
   return %0 : !sdx.tensor<[7], f32>
 }
+
+// -----
+
+// The results of one run are one step; what they are read with comes after it.
+
+// CHECK-LABEL: func.func @host
+// CHECK: %[[H:.*]]:2 = flow.host "Unique sorted=1"(%{{.*}}) results [0, 2] binds ["0 0 n"] calls [] : (!flow.container<[b], f32, row_major>) -> (!flow.container<[n], i64, row_major>, !flow.container<[n], i64, row_major>)
+// CHECK: flow.kernel outer ["n"] inner [](%[[H]]#0, %{{.*}}) :
+// CHECK: return %{{.*}}, %[[H]]#1
+func.func @host(%x: !sdx.tensor<[b], f32>) -> (!sdx.tensor<[n], f32>, !sdx.tensor<[n], i64>) attributes {sdx.symbols = ["data n 0.."]} {
+  %0 = sdx.host "Unique sorted=1"(%x) result 0 of 0 binds ["0 n"] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[n], i64>
+  %1 = sdx.gather %x[%0] axis 0 : (!sdx.tensor<[b], f32>, !sdx.tensor<[n], i64>) -> !sdx.tensor<[n], f32>
+  %2 = sdx.host "Unique sorted=1"(%x) result 2 of 0 binds [] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[n], i64>
+  return %1, %2 : !sdx.tensor<[n], f32>, !sdx.tensor<[n], i64>
+}

@@ -1,0 +1,116 @@
+//! host operation, operands  =>  results, by the runtime's own code; calls run the graph's bodies
+
+use super::Expected;
+use super::bind::Symbols;
+use crate::sdx::{Graph, Host, Op, Value};
+use sardonyx_runtime::host::{Bodies, Wanted};
+use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+/// What host operations of a graph gave: one run serves all nodes of a group.
+#[derive(Default)]
+pub struct Groups {
+    done: BTreeMap<usize, (HostOp, Vec<Tensor>)>,
+}
+
+impl Groups {
+    pub(super) fn result(
+        &mut self,
+        graph: &Graph,
+        host: &Host,
+        v: Value,
+        args: &[Tensor],
+        params: &dyn Fn(&str) -> Result<Tensor>,
+        symbols: &mut Symbols,
+    ) -> Result<Tensor> {
+        if self.done.get(&host.group).is_none_or(|(op, _)| *op != host.op) {
+            let results = run_group(graph, host, args, params, symbols)?;
+            // Types of the others may mention what one of them binds.
+            for node in &graph.nodes {
+                let Op::Host(other) = &node.op else { continue };
+                if let (true, Some(value)) = (other.same_run(host), results.get(other.result)) {
+                    bind(symbols, &other.binds, value)?;
+                }
+            }
+            self.done.insert(host.group, (host.op.clone(), results));
+        }
+        let results = self.done.get(&host.group).map_or(&[][..], |(_, results)| results);
+        let value = results.get(host.result).ok_or_else(|| Error::defect("a host operation gives too few results"))?;
+        Expected::new(&graph.node(v).ty, &|name| symbols.get(name))?.accept(value.clone())
+    }
+}
+
+fn run_group(
+    graph: &Graph,
+    host: &Host,
+    args: &[Tensor],
+    params: &dyn Fn(&str) -> Result<Tensor>,
+    symbols: &Symbols,
+) -> Result<Vec<Tensor>> {
+    let of_group = graph.nodes.iter().filter_map(|n| match &n.op {
+        Op::Host(other) if other.same_run(host) => Some((other.result, (n.ty.dtype, n.ty.dims.as_slice()))),
+        _ => None,
+    });
+    let wanted = wanted(of_group, &|s| symbols.get(s));
+    run(&host.op, args, &wanted, &mut |at, inputs| {
+        let body = graph.bodies.get(&host.bodies[at]);
+        let body = body.ok_or_else(|| Error::defect(format!("the function `{}` is not there", host.bodies[at])))?;
+        let inputs: Vec<(String, Tensor)> = body.inputs().map(|(_, name, _)| name.to_string()).zip(inputs).collect();
+        Ok(super::run(body, params, &inputs)?.into_iter().map(|(_, t)| t).collect())
+    })
+}
+
+/// What is known of results, by their numbers, before the operation has run.
+pub fn wanted<'a>(
+    results: impl Iterator<Item = (usize, (DType, &'a [Dim]))>,
+    symbols: &dyn Fn(&str) -> Option<i64>,
+) -> Vec<Wanted> {
+    let mut out: Vec<Wanted> = vec![];
+    for (index, (dtype, dims)) in results {
+        let size = |d: &Dim| d.eval(symbols).ok().and_then(|n| usize::try_from(n).ok());
+        if out.len() <= index {
+            out.resize(index + 1, None);
+        }
+        out[index] = Some((dtype, dims.iter().map(size).collect()));
+    }
+    out
+}
+
+type Run<'a> = &'a mut dyn FnMut(usize, Vec<Tensor>) -> Result<Vec<Tensor>>;
+
+/// All results; `body` gives those of the bodies.
+pub fn run(op: &HostOp, args: &[Tensor], wanted: &[Wanted], body: Run) -> Result<Vec<Tensor>> {
+    op.run_with(args, wanted, &mut Functions { run: body, n_turns: Cell::new(0) })
+}
+
+/// Gives symbols the sizes of a value's dimensions.
+pub(super) fn bind(symbols: &mut Symbols, binds: &[(usize, String)], value: &Tensor) -> Result<()> {
+    for (axis, symbol) in binds {
+        let size = value.dims().get(*axis).ok_or_else(|| Error::defect("a host operation gives another rank"))?;
+        symbols.bind(symbol, *size as i64)?;
+    }
+    Ok(())
+}
+
+/// Turns of a loop that are worth interpreting; beyond it a call is refused.
+const TURNS_MAX: usize = 1 << 16;
+
+struct Functions<'a> {
+    run: Run<'a>,
+    n_turns: Cell<usize>,
+}
+
+impl Bodies for Functions<'_> {
+    fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        (self.run)(at, inputs)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.n_turns.set(self.n_turns.get() + 1);
+        match self.n_turns.get() > TURNS_MAX {
+            true => Err(Error::user("E0202", format!("a loop of more than {TURNS_MAX} turns"))),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! what a closure builds  =>  a function of its own: what it captures are inputs, its dimensions are its own symbols
+//!
+//! A body knows the dimensions of its inputs as the caller does where these are symbols of the inputs or follow from such;
+//! any other dimension is a symbol of the body alone. Constants and parameters are not handed in, the body has them too.
+
+use super::builder::Builder;
+use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_runtime::{DType, Dim, Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An input that is no captured value.
+#[derive(Clone)]
+pub struct Param {
+    pub ty: TensorType,
+    /// Dimensions that only the body's caller knows, in each call anew.
+    pub open: Vec<bool>,
+}
+
+impl Param {
+    pub fn scalar(dtype: DType) -> Param {
+        Param { ty: TensorType::new(dtype, vec![]), open: vec![] }
+    }
+}
+
+/// A body, not yet one of the module's.
+pub struct Outlined {
+    pub graph: Graph,
+    /// Bodies of the body.
+    inner: Vec<Graph>,
+    /// Which of the captured values are handed in, behind the other inputs.
+    pub captured: Vec<Value>,
+    /// The parameters as the body knows them now.
+    pub params: Vec<Value>,
+    pub outputs: Vec<Value>,
+    /// Elements of the outputs that are the same in every call.
+    pub constants: Vec<Option<Vec<i64>>>,
+    frame: Frame,
+}
+
+impl Outlined {
+    pub fn ty(&self, v: Value) -> &TensorType {
+        self.graph.ty(v)
+    }
+
+    /// A dimension of the body in the caller's symbols, where these say it.
+    pub fn outside(&self, d: &Dim) -> Option<Dim> {
+        let known = d.symbols().iter().all(|s| self.frame.back.contains_key(&**s));
+        known.then(|| d.substitute(&|s| self.frame.back.get(s).cloned()))
+    }
+}
+
+/// Symbols of a body and what they are for the caller.
+struct Frame {
+    body: String,
+    own: BTreeMap<String, String>,
+    others: Vec<(Dim, String)>,
+    back: BTreeMap<String, Dim>,
+    symbols: BTreeMap<String, Symbol>,
+}
+
+impl Frame {
+    /// The symbols that stand alone as a dimension of some input.
+    fn new<'t>(body: &str, graph: &Graph, types: impl Iterator<Item = &'t TensorType>) -> Frame {
+        let mut frame = Frame {
+            body: body.into(),
+            own: BTreeMap::new(),
+            others: vec![],
+            back: BTreeMap::new(),
+            symbols: BTreeMap::new(),
+        };
+        for name in types.flat_map(|ty| &ty.dims).filter_map(Dim::as_symbol) {
+            let range = graph.symbols.get(name).map_or((0, None), |s| (s.lo, s.hi));
+            let own = frame.declare(name, range);
+            frame.back.insert(own.clone(), Dim::symbol(name));
+            frame.own.insert(name.to_string(), own);
+        }
+        frame
+    }
+
+    fn declare(&mut self, name: &str, (lo, hi): (i64, Option<i64>)) -> String {
+        let own = format!("{name}@{}", self.body);
+        self.symbols.insert(own.clone(), Symbol { kind: SymbolKind::Input, lo, hi });
+        own
+    }
+
+    /// A dimension in the body's own symbols, where they say it.
+    fn known(&self, d: &Dim) -> Option<Dim> {
+        let all = d.symbols().iter().all(|s| self.own.contains_key(&**s));
+        all.then(|| d.substitute(&|s| self.own.get(s).map(|own| Dim::symbol(own))))
+    }
+
+    fn dim(&mut self, d: &Dim) -> Dim {
+        if let Some(known) = self.known(d) {
+            return known;
+        }
+        if let Some((_, own)) = self.others.iter().find(|(other, _)| other == d) {
+            return Dim::symbol(own);
+        }
+        let own = self.declare(&format!("d{}", self.others.len()), (0, None));
+        self.back.insert(own.clone(), d.clone());
+        self.others.push((d.clone(), own.clone()));
+        Dim::symbol(&own)
+    }
+
+    fn ty(&mut self, ty: &TensorType) -> TensorType {
+        TensorType::new(ty.dtype, ty.dims.iter().map(|d| self.dim(d)).collect::<Vec<_>>())
+    }
+}
+
+/// What a body is built by: the parameters and the captured values, as values of the body.
+pub type Build<'a> = &'a mut dyn FnMut(&mut Builder, &[Value], &[Value]) -> Result<Vec<Value>>;
+
+impl Builder {
+    /// A name that no function of the module has.
+    pub fn body_name(&mut self) -> String {
+        let mut names = self.functions.borrow_mut();
+        let free = (0..).map(|i| format!("{}.body{i}", self.graph.name)).find(|name| !names.contains(name));
+        let name = free.unwrap_or_default();
+        names.insert(name.clone());
+        name
+    }
+
+    pub fn outline(&mut self, name: &str, params: &[Param], captures: &[Value], build: Build) -> Result<Outlined> {
+        if self.depth >= DEPTH_MAX {
+            return Err(self.error("E0103", format!("bodies are nested to more than {DEPTH_MAX} levels")));
+        }
+        let handed: Vec<Value> = captures.iter().copied().filter(|v| !self.is_literal(*v)).collect();
+        let given = params.iter().flat_map(|p| {
+            let dims = p.ty.dims.iter().enumerate().filter(|(i, _)| !p.open.get(*i).is_some_and(|o| *o));
+            dims.map(|(_, d)| TensorType::new(DType::Bool, vec![d.clone()]))
+        });
+        let types: Vec<TensorType> = given.chain(handed.iter().map(|v| self.ty(*v).clone())).collect();
+        let mut frame = Frame::new(name, &self.graph, types.iter());
+        let mut child = Builder::default();
+        (child.functions, child.origin, child.depth) = (self.functions.clone(), self.origin.clone(), self.depth + 1);
+        (child.graph.name, child.graph.internal) = (name.to_string(), true);
+        let mut inputs = vec![];
+        for (i, param) in params.iter().enumerate() {
+            let open = |axis: usize| param.open.get(axis).is_some_and(|o| *o);
+            let dims = param.ty.dims.iter().enumerate().map(|(axis, d)| match open(axis) {
+                true => Dim::symbol(&frame.declare(&format!("p{i}_{axis}"), (0, None))),
+                false => frame.dim(d),
+            });
+            let ty = TensorType::new(param.ty.dtype, dims.collect::<Vec<_>>());
+            inputs.push(child.add_typed(Op::Input { name: format!("p{i}") }, &[], Some(ty))?);
+        }
+        let types: Vec<TensorType> = handed.iter().map(|v| frame.ty(self.ty(*v))).collect();
+        child.graph.symbols = frame.symbols.clone();
+        let mut known = BTreeMap::new();
+        for (i, (&v, ty)) in handed.iter().zip(types).enumerate() {
+            let input = child.add_typed(Op::Input { name: format!("c{i}") }, &[], Some(ty))?;
+            known.insert(v, input);
+        }
+        let mut values = vec![];
+        for &v in captures {
+            let again = self.again(&mut child, v, &frame)?;
+            values.push(match (again, known.get(&v)) {
+                (Some(same), _) => same,
+                (None, Some(input)) => *input,
+                (None, None) => return Err(Error::defect("a captured value is not handed in")),
+            });
+        }
+        let outputs = build(&mut child, &inputs, &values)?;
+        child.graph.outputs = outputs.iter().enumerate().map(|(i, v)| (format!("o{i}"), *v)).collect();
+        let constants = outputs.iter().map(|v| child.constants(*v)).collect();
+        let (graph, inner) = (child.graph, child.bodies);
+        Ok(Outlined { graph, inner, captured: handed, params: inputs, outputs, constants, frame })
+    }
+
+    fn is_literal(&self, v: Value) -> bool {
+        matches!(self.graph.node(v).op, Op::Const(_) | Op::Param { .. })
+    }
+
+    /// What needs no input: a constant, a parameter, elements that the body's symbols say.
+    fn again(&self, child: &mut Builder, v: Value, frame: &Frame) -> Result<Option<Value>> {
+        let node = self.graph.node(v);
+        if self.is_literal(v) {
+            return child.add_typed(node.op.clone(), &[], Some(node.ty.clone())).map(Some);
+        }
+        let Some(contents) = self.contents(v).filter(|_| node.ty.dtype == DType::I64) else { return Ok(None) };
+        let (contents, dims) = (contents.iter().map(|d| frame.known(d)), node.ty.dims.iter().map(|d| frame.known(d)));
+        let (contents, dims): (Option<Vec<Dim>>, Option<Vec<Dim>>) = (contents.collect(), dims.collect());
+        let (Some(contents), Some(dims)) = (contents, dims) else { return Ok(None) };
+        let vector = child.dims_vector(contents)?;
+        child.reshape(vector, &dims).map(Some)
+    }
+
+    /// Makes a body a function of the module. Gives its name.
+    pub fn adopt(&mut self, outlined: Outlined) -> String {
+        let name = outlined.graph.name.clone();
+        self.bodies.push(outlined.graph);
+        self.bodies.extend(outlined.inner);
+        name
+    }
+}
+
+/// Bodies inside each other; a file of more is hostile.
+const DEPTH_MAX: usize = 16;
+
+/// Dimensions that are the same in several types; a new symbol of data where they are not.
+pub fn merged(b: &mut Builder, dims: Vec<Option<Dim>>, fresh: &mut Vec<String>) -> Dim {
+    let distinct: BTreeSet<&Option<Dim>> = dims.iter().collect();
+    match dims.first() {
+        Some(Some(only)) if distinct.len() == 1 => only.clone(),
+        Some(_) | None => {
+            let symbol = b.data_symbol();
+            fresh.push(symbol.clone());
+            Dim::symbol(&symbol)
+        }
+    }
+}

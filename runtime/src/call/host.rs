@@ -1,0 +1,163 @@
+//! a host step of a call  =>  its operands as tensors, the operation, its results as buffers of the next stage
+
+use super::{Call, Places};
+use crate::bind::{Given, bind_capacities, bind_symbols};
+use crate::device::{Address, Memory, host_address, index_out_of_range};
+use crate::host::{Bodies, Wanted};
+use crate::memory::AlignedBuf;
+use crate::program::{Host, HostResult, Location, Operand};
+use crate::session::State;
+use crate::shape::{Shape, bytes_of, step_name};
+use crate::view::{TensorView, is_aligned};
+use crate::{DType, Error, Result, Tensor};
+use std::sync::Arc;
+
+/// The result of a host step, for as long as the call lasts.
+pub(super) struct Made {
+    tensor: Tensor,
+    /// The same bytes, where the tensor's are not aligned to its elements.
+    copy: Option<AlignedBuf>,
+}
+
+impl Made {
+    fn new(tensor: Tensor) -> Result<Made> {
+        let copy = match is_aligned(tensor.bytes().as_ptr(), tensor.dtype()) {
+            true => None,
+            false => Some(AlignedBuf::from_slice(tensor.bytes())?),
+        };
+        Ok(Made { tensor, copy })
+    }
+
+    pub fn address(&self) -> Address {
+        host_address(self.copy.as_ref().map_or(self.tensor.bytes().as_ptr(), |copy| copy.as_ptr()))
+    }
+}
+
+impl Call<'_> {
+    pub(super) fn host(
+        &self,
+        state: &mut State,
+        shape: &mut Arc<Shape>,
+        host: &Host,
+        stage: usize,
+        places: &mut Places,
+    ) -> Result<()> {
+        // What is read must be there, and right.
+        if let Some(i) = state.queue.finish()? {
+            return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
+        }
+        let mut args = vec![];
+        for arg in &host.args {
+            args.push(self.operand(state, shape, arg, places)?);
+        }
+        let wanted = self.wanted(shape, host);
+        let ran = host.op.run_with(&args, &wanted, &mut Entries { call: self, state, host });
+        state.queue.begin(self.entry.steps.len())?;
+        let results = ran?;
+        let shape = Arc::make_mut(shape);
+        for result in &host.results {
+            let tensor = made(&results, result)?;
+            for &(axis, symbol) in &result.binds {
+                shape.values[symbol] = Some(self.admitted(symbol, tensor.dims()[axis] as i64)?);
+            }
+        }
+        shape.advance(self.program, self.entry)?;
+        for result in &host.results {
+            let tensor = made(&results, result)?;
+            let dims = shape.dims(self.program, &result.value.dims)?;
+            let (at, has) = (result.value.buffer, tensor.dims());
+            if dims != has {
+                let message = format!("result {} of {} is {has:?}, but must be {dims:?}", result.index, host.op.name());
+                return Err(Error::user("E0303", message));
+            }
+            if shape.bytes[at] != tensor.bytes().len() {
+                let (bytes, buffer) = (tensor.bytes().len(), shape.bytes[at]);
+                return Err(Error::user("E0401", format!("{bytes} bytes are the value of a buffer of {buffer}")));
+            }
+            places.made[at] = Some(Made::new(tensor.clone())?);
+        }
+        self.check_sizes(shape, places.given)?;
+        self.prepare(state, shape, stage, places)?;
+        if self.memory == Memory::Host {
+            return Ok(());
+        }
+        for made in host.results.iter().map(|result| result.value.buffer) {
+            let Some(value) = &places.made[made] else { continue };
+            // SAFETY: the block has the size of the buffer (`prepare`), which is the tensor's; it lives in `places`.
+            unsafe { state.queue.upload(value.tensor.bytes(), state.bases[made]) }?;
+        }
+        Ok(())
+    }
+
+    /// The tensor that a buffer holds.
+    fn operand(&self, state: &mut State, shape: &Shape, arg: &Operand, places: &Places) -> Result<Tensor> {
+        let dims = shape.dims(self.program, &arg.dims)?;
+        if let (Location::Value, Some(made)) = (&self.entry.buffers[arg.buffer].place, &places.made[arg.buffer]) {
+            return made.tensor.with_dims(dims);
+        }
+        let bytes = bytes_of(arg.dtype, &dims).ok_or_else(|| Error::user("E0202", "an operand is too large"))?;
+        let mut data = vec![0; bytes];
+        // SAFETY: the buffer has at least so many bytes (`Shape::step`), and its memory is there (`prepare`).
+        unsafe { state.queue.download(state.bases[arg.buffer], &mut data) }?;
+        if arg.dtype == DType::Bool {
+            data.iter_mut().for_each(|b| *b = u8::from(*b != 0));
+        }
+        Tensor::new(arg.dtype, dims, data.into())
+    }
+
+    /// What is known of the results before the operation has run.
+    fn wanted(&self, shape: &Shape, host: &Host) -> Vec<Wanted> {
+        let n = host.results.iter().map(|r| r.index + 1).max().unwrap_or(0);
+        let mut wanted: Vec<Wanted> = vec![None; n];
+        for result in &host.results {
+            let size = |d| shape.eval(self.program, d).ok().and_then(|n| usize::try_from(n).ok());
+            wanted[result.index] = Some((result.value.dtype, result.value.dims.iter().map(size).collect()));
+        }
+        wanted
+    }
+}
+
+fn made<'a>(results: &'a [Tensor], wanted: &HostResult) -> Result<&'a Tensor> {
+    let (dtype, rank) = (wanted.value.dtype, wanted.value.dims.len());
+    let fits = |t: &&Tensor| t.dtype() == dtype && t.rank() == rank;
+    let found = results.get(wanted.index).filter(fits);
+    found.ok_or_else(|| Error::defect(format!("result {} is not {dtype} with {rank} dimensions", wanted.index)))
+}
+
+/// The entry points that a step calls, each in the state of the next level.
+struct Entries<'a, 'b> {
+    call: &'a Call<'b>,
+    state: &'a mut State,
+    host: &'a Host,
+}
+
+impl Bodies for Entries<'_, '_> {
+    fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let Call { session, program, stop, memory, .. } = *self.call;
+        let at = self.host.bodies[at];
+        let entry = &program.entries[at];
+        let inputs: Vec<Given> = inputs.iter().map(|t| Given::Tensor(TensorView::from(t))).collect();
+        if inputs.len() != entry.inputs.len() {
+            return Err(Error::defect(format!("`{}` takes {} inputs", entry.name, entry.inputs.len())));
+        }
+        let mut values = bind_symbols(program, entry, &inputs)?;
+        bind_capacities(program, entry, None, &mut values)?;
+        let mut nested = match self.state.nested.take() {
+            Some(nested) => nested,
+            None => Box::new(State::new(&session.model, 1)?),
+        };
+        // One queue does the work of all levels.
+        std::mem::swap(&mut nested.queue, &mut self.state.queue);
+        let outside = self.state.taken;
+        let call = Call { session, program, entry, inputs: &inputs, stop, memory, watch: None, outside };
+        let mut given: Vec<_> = entry.outputs.iter().map(|_| None).collect();
+        let ran = nested.shape(program, at, values).and_then(|shape| call.run(&mut nested, shape, &mut given, None));
+        std::mem::swap(&mut nested.queue, &mut self.state.queue);
+        self.state.nested = Some(nested);
+        Ok(ran?.into_iter().map(|(_, tensor)| tensor).collect())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.call.stop.check()
+    }
+}
