@@ -62,6 +62,9 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
         (_, _) => return Err(node.error("E0103", "takes `past_key` and `past_value` both or neither")),
     }
     let nonpad = node.optional(6);
+    if let Some(lengths) = nonpad.filter(|v| b.rank(*v) != 1) {
+        return Err(node.error("E0201", format!("takes a list of lengths, not {}", b.ty(lengths))));
+    }
     if let (Some(lengths), Offset::Same(past)) = (nonpad, &offset)
         && past.is_const(0)
     {

@@ -291,6 +291,9 @@ pub fn causal_conv_with_state(b: &mut Builder, node: &Node) -> Outputs {
         }
     };
     if let Some(bias) = node.optional(2) {
+        if b.rank(bias) != 1 {
+            return Err(node.error("E0201", format!("takes a bias of rank 1, not {}", b.ty(bias))));
+        }
         let bias = b.convert(bias, wide)?;
         let column = b.reshape(bias, &[b.dims(bias)[0].clone(), Dim::constant(1)])?;
         y = b.map2(ScalarFn::Add, y, column)?;

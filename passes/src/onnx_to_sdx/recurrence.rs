@@ -43,6 +43,9 @@ pub fn recur(b: &mut Builder, node: &Node, r: &Recurrence, step: &mut Step) -> R
 
 /// x[t, ..]
 pub fn element(b: &mut Builder, x: Value, t: i64) -> Result<Value> {
+    if b.rank(x) == 0 {
+        return Err(b.error("E0201", format!("{} has no elements to choose from", b.ty(x))));
+    }
     let one = b.slice_axis(x, 0, Dim::constant(t), 1, Dim::constant(1))?;
     let dims = b.dims(one);
     b.reshape(one, &dims[1..])
