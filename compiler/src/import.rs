@@ -3,8 +3,6 @@
 //! Small constants go into the IR, where folding sees them; everything else is a named parameter whose bytes stay in
 //! the mapped files.
 
-mod flex;
-
 use crate::onnx::{Attribute, DimSpec, Graph, Model, ValueInfo, ValueType};
 use melior::Context as MlirContext;
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
@@ -19,7 +17,7 @@ pub type ParamStore = BTreeMap<String, Tensor>;
 /// Element counts up to which a constant is in the IR: shapes and scalars, not weights.
 const INTEGERS_MAX: usize = 64;
 const FLOATS_MAX: usize = 4;
-/// Of a vector: scales and regions have one or two numbers per axis, which the shapes of results follow from.
+/// A vector may say sizes too: the scales of a Resize.
 const FLOAT_VECTOR_MAX: usize = 16;
 
 /// What the command line says about a symbol: `--dim seq=1..512`.
@@ -230,22 +228,6 @@ impl Importer {
     }
 
     fn node(&mut self, body: Block, node: &crate::onnx::Node) -> Result<()> {
-        if flex::has_functions(node) {
-            return flex::import(self, body, node);
-        }
-        let operands = self.operands(body, node)?;
-        // Absent outputs at the end are not asked for; one in the middle keeps its place.
-        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
-        let results = self.emit(body, node, &operands, wanted)?;
-        for (name, v) in node.outputs.iter().zip(results) {
-            if let Some(name) = name {
-                self.values.insert(name.clone(), v);
-            }
-        }
-        Ok(())
-    }
-
-    fn operands(&mut self, body: Block, node: &crate::onnx::Node) -> Result<Vec<Val>> {
         let cx = self.cx;
         let unknown = cx.parse_type("!onnx.value");
         let mut operands = vec![];
@@ -259,12 +241,6 @@ impl Importer {
                 }
             });
         }
-        Ok(operands)
-    }
-
-    /// The operation of a node, of the given operands instead of its inputs.
-    fn emit(&mut self, body: Block, node: &crate::onnx::Node, operands: &[Val], n_results: usize) -> Result<Vec<Val>> {
-        let cx = self.cx;
         let mut attributes = vec![];
         // An operator that no lowering reads is refused later, together with all others of its kind; until then what
         // its attributes hold does not matter.
@@ -293,13 +269,21 @@ impl Importer {
         if !body_names.is_empty() {
             attrs.push(("body_names", cx.strs(&body_names)));
         }
-        let results = vec![cx.parse_type("!onnx.value"); n_results];
+        // Absent outputs at the end are not asked for; one in the middle keeps its place.
+        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+        let results = vec![unknown; wanted];
         let origins = [node.name.clone()];
-        let parts = Parts { operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
+        let parts =
+            Parts { operands: &operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
         let parts = Parts { regions: &bodies, ..parts };
         let op = cx.build(Parts { name: "onnx.node", ..parts })?;
         body.push(op);
-        Ok(op.results())
+        for (name, v) in node.outputs.iter().zip(op.results()) {
+            if let Some(name) = name {
+                self.values.insert(name.clone(), v);
+            }
+        }
+        Ok(())
     }
 
     /// A block that sees the values around it.

@@ -225,6 +225,10 @@ impl Builder {
 
     pub fn contract(&mut self, spec: &str, a: Value, b: Value) -> Result<Value> {
         let spec = ContractSpec::parse(spec).ok_or_else(|| Error::defect(format!("`{spec}` is no contraction")))?;
+        if (spec.left.len(), spec.right.len()) != (self.rank(a), self.rank(b)) {
+            let (a, b) = (self.ty(a), self.ty(b));
+            return Err(self.error("E0201", format!("{a} and {b} do not have the ranks of a product {spec}")));
+        }
         for (i, c) in spec.left.iter().enumerate() {
             if let Some(j) = spec.right.iter().position(|d| d == c) {
                 let (l, r) = (self.ty(a).dims[i].clone(), self.ty(b).dims[j].clone());

@@ -210,7 +210,8 @@ impl Scan<'_> {
     }
 }
 
-fn reversed(b: &mut Builder, v: Value, axis: usize) -> Result<Value> {
+/// The elements along an axis, from the last to the first.
+pub fn reversed(b: &mut Builder, v: Value, axis: usize) -> Result<Value> {
     let n = b.dims(v)[axis].clone();
     let mut starts = vec![Dim::constant(0); b.rank(v)];
     let mut steps = vec![1; b.rank(v)];

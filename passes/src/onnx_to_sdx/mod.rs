@@ -43,8 +43,6 @@ mod ranking;
 mod recur;
 mod recurrence;
 mod recurrent;
-mod random;
-mod ranking;
 mod reduce_axes;
 mod reduction;
 mod regions;

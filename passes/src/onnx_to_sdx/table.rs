@@ -4,15 +4,15 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::{attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q, reduction as r, select as h, shape as s, trigonometry as t};
-use super::{activation, blocks, contrib, contrib_attention, control, convolution, cumulative, deformable, determinant, einsum, generate, gradient, linear_attention, loss, ml_features, ml_models, ml_trees, padding, pooling, random, ranking, recurrent, regions, resize, rotary, sampling, scatter, sequences, signal, statistics, texts, training};
 use super::{
-    activation, cumulative, determinant, einsum, generate, gradient, loss, random, ranking, scatter, signal, training,
+    activation, blocks, contrib, contrib_attention, control, convolution, cumulative, deformable, determinant, einsum,
+    generate, gradient, linear_attention, loss, ml_features, ml_models, ml_trees, padding, pooling, random, ranking,
+    recurrent, regions, resize, rotary, sampling, scatter, select, sequences, signal, statistics, texts, training,
 };
-use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
-use super::{bits as b, cast as c, qlinear as ql, quantize as q, trigonometry as t};
-use super::{blocks, convolution, deformable, padding, pooling, regions, resize, sampling, statistics};
-use super::{ml_features, ml_models, ml_trees};
+use super::{
+    attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
+    reduction as r, select as h, shape as s, trigonometry as t,
+};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
@@ -126,7 +126,6 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Einsum", 12, einsum::einsum),
     onnx("Elu", 7, activation::elu),
     onnx("Equal", 7, texts::equal),
-    map("Equal", 7, ScalarFn::Eq),
     map("Erf", 9, ScalarFn::Erf),
     map("Exp", 7, ScalarFn::Exp),
     onnx("Expand", 8, s::expand),
