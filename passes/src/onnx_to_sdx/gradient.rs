@@ -134,7 +134,6 @@ fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Resu
         | Op::Dims(_)
         | Op::Iota { .. }
         | Op::Bind { .. }
-        | Op::Window(_)
         | Op::Host(_) => {
             return Ok(None);
         }

@@ -11,7 +11,7 @@ use super::{
 };
 use super::{
     attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
-    reduction as r, select as h, shape as s, trigonometry as t,
+    reduction as r, shape as s, trigonometry as t,
 };
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
@@ -104,7 +104,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("CenterCropPad", 18, padding::center_crop_pad),
     onnx("Clip", 7, e::clip),
     onnx("Col2Im", 18, blocks::col2im),
-    onnx("Compress", 9, h::compress),
+    onnx("Compress", 9, select::compress),
     onnx("Concat", 7, s::concat),
     onnx("ConcatFromSequence", 11, sequences::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
@@ -184,8 +184,8 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Multinomial", 7, random::multinomial),
     map("Neg", 7, ScalarFn::Neg),
     onnx("NegativeLogLikelihoodLoss", 12, loss::negative_log_likelihood),
-    onnx("NonMaxSuppression", 10, h::non_max_suppression),
-    onnx("NonZero", 9, h::nonzero),
+    onnx("NonMaxSuppression", 10, select::non_max_suppression),
+    onnx("NonZero", 9, select::nonzero),
     map("Not", 7, ScalarFn::Not),
     onnx("OneHot", 9, generate::one_hot),
     onnx("Optional", 15, sequences::optional),
@@ -271,7 +271,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("TopK", 7, ranking::top_k),
     onnx("Transpose", 7, s::transpose),
     onnx("Trilu", 14, generate::trilu),
-    onnx("Unique", 11, h::unique),
+    onnx("Unique", 11, select::unique),
     onnx("Unsqueeze", 7, s::unsqueeze),
     onnx("Upsample", 7, resize::upsample),
     onnx("Where", 9, e::where_),
