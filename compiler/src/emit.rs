@@ -305,13 +305,13 @@ impl Weights<'_> {
                 let i = self.constant(Stored::Param(source.clone(), packed), &source.name(), container, |weights| {
                     weights.param(source, window.as_ref(), container)
                 })?;
-                (of(container)?, file::Place::Constant(i))
+                (self.bytes(i, container)?, file::Place::Constant(i))
             }
             Buffer::Const { value, container } => {
                 let bytes = value.0.bytes();
                 let stored = Stored::Value(value.0.dtype(), bytes.to_vec());
                 let i = self.constant(stored, "", container, |weights| weights.writer.constant(bytes))?;
-                (of(container)?, file::Place::Constant(i))
+                (self.bytes(i, container)?, file::Place::Constant(i))
             }
             Buffer::Arena { bytes, offset } => {
                 let offset = offset.as_ref().ok_or_else(|| Error::defect("memory is not planned"))?;
@@ -320,6 +320,14 @@ impl Weights<'_> {
             Buffer::Value { container } => (of(container)?, file::Place::Value(file::Value {})),
         };
         Ok(file::Buffer { bytes, place: Some(place) })
+    }
+
+    /// The size of a constant's buffer: strings have what they have.
+    fn bytes(&self, i: u32, container: &Container) -> Result<String> {
+        match container.dtype.is_opaque() {
+            true => Ok(self.constants[i as usize].bytes.to_string()),
+            false => sardonyx_passes::schedule::bytes(container).map(|b| b.to_string()),
+        }
     }
 
     /// The number of a constant; `write` stores it where it is not there yet.

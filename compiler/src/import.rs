@@ -3,6 +3,8 @@
 //! Small constants go into the IR, where folding sees them; everything else is a named parameter whose bytes stay in
 //! the mapped files.
 
+mod flex;
+
 use crate::onnx::{Attribute, DimSpec, Graph, Model};
 use melior::Context as MlirContext;
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
@@ -188,7 +190,7 @@ impl Importer {
         let dims: Vec<Dim> = tensor.dims().iter().map(|&d| Dim::constant(d as i64)).collect();
         let results = [cx.tensor(tensor.dtype(), &dims)];
         let limit = if tensor.dtype().is_float() { FLOATS_MAX } else { INTEGERS_MAX };
-        let op = if tensor.len() <= limit && tensor.dtype().bits() >= 8 {
+        let op = if tensor.len() <= limit {
             let attrs = [("value", cx.dense(tensor)?)];
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {
@@ -201,6 +203,22 @@ impl Importer {
     }
 
     fn node(&mut self, body: Block, node: &crate::onnx::Node) -> Result<()> {
+        if flex::has_functions(node) {
+            return flex::import(self, body, node);
+        }
+        let operands = self.operands(body, node)?;
+        // Absent outputs at the end are not asked for; one in the middle keeps its place.
+        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+        let results = self.emit(body, node, &operands, wanted)?;
+        for (name, v) in node.outputs.iter().zip(results) {
+            if let Some(name) = name {
+                self.values.insert(name.clone(), v);
+            }
+        }
+        Ok(())
+    }
+
+    fn operands(&mut self, body: Block, node: &crate::onnx::Node) -> Result<Vec<Val>> {
         let cx = self.cx;
         let unknown = cx.parse_type("!onnx.value");
         let mut operands = vec![];
@@ -214,6 +232,12 @@ impl Importer {
                 }
             });
         }
+        Ok(operands)
+    }
+
+    /// The operation of a node, of the given operands instead of its inputs.
+    fn emit(&mut self, body: Block, node: &crate::onnx::Node, operands: &[Val], n_results: usize) -> Result<Vec<Val>> {
+        let cx = self.cx;
         let mut attributes = vec![];
         // An operator that no lowering reads is refused later, together with all others of its kind; until then what
         // its attributes hold does not matter.
@@ -246,21 +270,13 @@ impl Importer {
         if !body_names.is_empty() {
             attrs.push(("body_names", cx.strs(&body_names)));
         }
-        // Absent outputs at the end are not asked for; one in the middle keeps its place.
-        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
-        let results = vec![unknown; wanted];
+        let results = vec![cx.parse_type("!onnx.value"); n_results];
         let origins = [node.name.clone()];
-        let parts =
-            Parts { operands: &operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
+        let parts = Parts { operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
         let parts = Parts { regions: &bodies, ..parts };
         let op = cx.build(Parts { name: "onnx.node", ..parts })?;
         body.push(op);
-        for (name, v) in node.outputs.iter().zip(op.results()) {
-            if let Some(name) = name {
-                self.values.insert(name.clone(), v);
-            }
-        }
-        Ok(())
+        Ok(op.results())
     }
 
     /// A block that sees the values around it.

@@ -8,7 +8,7 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::{Context, Operation};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
 use sardonyx_runtime::tensor::element_count;
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor, minifloat};
 use std::collections::BTreeMap;
 
 /// A function that the interpreter has a meaning for.
@@ -218,8 +218,12 @@ fn made(name: &str, kind: usize, dtype: DType, dims: Vec<usize>) -> Result<Tenso
         // The upper half of an f32 is a bf16, and eighths up to 4 need no more.
         DType::BF16 => floats(&|v| (v as f32).to_le_bytes()[2..].to_vec()),
         DType::F16 => floats(&|v| half_bits(v).to_le_bytes().to_vec()),
-        dtype if dtype == DType::Bool || (dtype.is_int() && dtype.bits() >= 8) => {
-            (0..n).flat_map(|i| int(i).to_le_bytes()[..dtype.bits() as usize / 8].to_vec()).collect()
+        dtype if dtype == DType::Bool || dtype.is_int() => {
+            (0..n).flat_map(|i| int(i).to_le_bytes()[..dtype.bytes()].to_vec()).collect()
+        }
+        dtype if dtype.is_float() => {
+            let code = |i: usize| minifloat::encode(dtype, minifloat::round(dtype, float(i))).unwrap_or(0);
+            (0..n).map(|i| code(i) as u8).collect()
         }
         other => return Err(Error::user("E0107", format!("tensors of {other} cannot be made up"))),
     };

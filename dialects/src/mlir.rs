@@ -5,7 +5,7 @@
 //! elsewhere in this crate (but `hooks.rs`).
 
 use mlir_sys::*;
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use sardonyx_runtime::{DType, Dim, Error, Result, Tensor, packed};
 use std::ffi::c_void;
 
 #[derive(Clone, Copy)]
@@ -128,7 +128,7 @@ impl Context {
         unsafe { mlirNamedAttributeGet(mlirIdentifierGet(self.0, string_ref(name)), attr.0) }
     }
 
-    /// An elements attribute; refuses strings and packed types, which no constant in the IR has yet.
+    /// An elements attribute; refuses strings, which no constant in the IR has yet.
     pub fn dense(self, t: &Tensor) -> Result<Attr> {
         let shape: Vec<i64> = t.dims().iter().map(|&d| d as i64).collect();
         let elem = self.element(t.dtype());
@@ -138,11 +138,14 @@ impl Context {
             let values: Vec<i32> = t.bytes().iter().map(|b| (*b != 0) as i32).collect();
             return Ok(Attr(unsafe { mlirDenseElementsAttrBoolGet(shaped, values.len() as isize, values.as_ptr()) }));
         }
-        if t.dtype().bits() < 8 {
+        if t.dtype().bits() == 0 {
             return Err(Error::user("E0107", format!("constants of type {} are not supported", t.dtype())));
         }
-        // MLIR wants the buffer aligned for the element.
-        let aligned: Vec<u64> = aligned_copy(t.bytes());
+        // MLIR wants the buffer aligned for the element, and nothing above an element's bits.
+        let aligned: Vec<u64> = match t.dtype().bits() {
+            bits @ ..8 => aligned_copy(&t.bytes().iter().map(|b| b & ((1 << bits) - 1)).collect::<Vec<u8>>()),
+            _ => aligned_copy(t.bytes()),
+        };
         let raw = unsafe { mlirDenseElementsAttrRawBufferGet(shaped, t.bytes().len(), aligned.as_ptr().cast()) };
         match raw.ptr.is_null() {
             true => Err(Error::defect(format!("{t:?} makes no elements attribute"))),
@@ -303,13 +306,13 @@ impl Attr {
             };
             (0..count).map(at).collect()
         } else {
-            let width = (dtype.bits() / 8) as usize;
+            let width = dtype.bytes();
             let stored = if splat { 1 } else { count };
             let data = unsafe { mlirDenseElementsAttrGetRawData(self.0) }.cast::<u8>();
             let raw = if stored == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, stored * width) } };
             if splat { raw.repeat(count) } else { raw.to_vec() }
         };
-        Tensor::new(dtype, dims, bytes.into()).ok()
+        Tensor::new(dtype, dims, packed::normalise(dtype, bytes.into())).ok()
     }
 }
 

@@ -8,6 +8,10 @@ pub enum ScalarFn {
     Abs,
     Add,
     And,
+    Atan,
+    BitAnd,
+    BitOr,
+    BitXor,
     Ceil,
     Cos,
     /// Integers truncate towards zero (ONNX `Div`); a zero divisor gives 0. Floats follow IEEE 754.
@@ -34,6 +38,10 @@ pub enum ScalarFn {
     Round,
     /// select(condition, a, b)
     Select,
+    /// By an amount from 0 to below the width; any other amount gives 0.
+    Shl,
+    /// Of signed integers with copies of the sign; an amount outside 0..width leaves nothing but those.
+    Shr,
     Sign,
     Sin,
     Sqrt,
@@ -47,6 +55,7 @@ pub enum ScalarFn {
 pub enum Domain {
     Numbers,
     Floats,
+    Integers,
     Bools,
     /// Numbers and bool.
     Any,
@@ -76,6 +85,10 @@ pub static ROWS: &[Row] = &[
     row(ScalarFn::Abs, "abs", 1, Domain::Numbers, ResultType::Same),
     row(ScalarFn::Add, "add", 2, Domain::Numbers, ResultType::Same),
     row(ScalarFn::And, "and", 2, Domain::Bools, ResultType::Same),
+    row(ScalarFn::Atan, "atan", 1, Domain::Floats, ResultType::Same),
+    row(ScalarFn::BitAnd, "bitand", 2, Domain::Integers, ResultType::Same),
+    row(ScalarFn::BitOr, "bitor", 2, Domain::Integers, ResultType::Same),
+    row(ScalarFn::BitXor, "bitxor", 2, Domain::Integers, ResultType::Same),
     row(ScalarFn::Ceil, "ceil", 1, Domain::Floats, ResultType::Same),
     row(ScalarFn::Cos, "cos", 1, Domain::Floats, ResultType::Same),
     row(ScalarFn::Div, "div", 2, Domain::Numbers, ResultType::Same),
@@ -97,6 +110,8 @@ pub static ROWS: &[Row] = &[
     row(ScalarFn::Rem, "rem", 2, Domain::Numbers, ResultType::Same),
     row(ScalarFn::Round, "round", 1, Domain::Floats, ResultType::Same),
     row(ScalarFn::Select, "select", 3, Domain::Any, ResultType::Same),
+    row(ScalarFn::Shl, "shl", 2, Domain::Integers, ResultType::Same),
+    row(ScalarFn::Shr, "shr", 2, Domain::Integers, ResultType::Same),
     row(ScalarFn::Sign, "sign", 1, Domain::Numbers, ResultType::Same),
     row(ScalarFn::Sin, "sin", 1, Domain::Floats, ResultType::Same),
     row(ScalarFn::Sqrt, "sqrt", 1, Domain::Floats, ResultType::Same),
@@ -147,8 +162,28 @@ impl Domain {
         match self {
             Domain::Numbers => t.is_float() || t.is_int(),
             Domain::Floats => t.is_float(),
+            Domain::Integers => t.is_int(),
             Domain::Bools => t == DType::Bool,
             Domain::Any => t.is_float() || t.is_int() || t == DType::Bool,
+        }
+    }
+}
+
+/// What of an element a conversion keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Conversion {
+    /// Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.
+    Value,
+    /// Between types of one width.
+    Bits,
+}
+
+impl Conversion {
+    /// Why a conversion between two types has no meaning.
+    pub fn check(self, from: DType, to: DType) -> Result<(), String> {
+        match self {
+            Conversion::Bits if from.bits() != to.bits() => Err(format!("{from} and {to} differ in their bits")),
+            Conversion::Bits | Conversion::Value => Ok(()),
         }
     }
 }

@@ -103,7 +103,7 @@ def Flow_Apply : Flow_Op<"apply", [Pure]> {
 }
 def Flow_Convert : Flow_Op<"convert", [Pure]> {
   let summary = "Converts to the result's type, as `sdx.convert` does";
-  let arguments = (ins AnyType:$arg);
+  let arguments = (ins AnyType:$arg, UnitAttr:$bits);
   let results = (outs AnyType:$result);
   let assemblyFormat = "$arg attr-dict `:` type($arg) `->` type($result)";
 }

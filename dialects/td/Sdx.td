@@ -69,8 +69,10 @@ def Sdx_Map : Sdx_Op<"map"> {
 }
 def Sdx_Convert : Sdx_Op<"convert"> {
   let summary = "Converts the elements to the result's element type";
-  let description = [{Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.}];
-  let arguments = (ins Sdx_Tensor:$arg);
+  let description = [{Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`. Floats of 8 and 4 bits
+  are rounded to nearest, and what is too large becomes what the type has for it: infinity, NaN or its largest number.
+  With `bits` the elements keep their bits, between types of one width.}];
+  let arguments = (ins Sdx_Tensor:$arg, UnitAttr:$bits);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$arg attr-dict `:` type($arg) `->` type($result)";
 }
@@ -103,6 +105,19 @@ def Sdx_Pad : Sdx_Op<"pad"> {
   let arguments = (ins Sdx_Tensor:$arg, Sdx_Tensor:$value, StrArrayAttr:$low);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$arg `with` $value `low` $low attr-dict `:` functional-type(operands, $result)";
+}
+def Sdx_Window : Sdx_Op<"window"> {
+  let summary = "result[.., o, .., k] = arg[.., o * stride + k * dilation, ..] along an axis";
+  let description = [{
+    The dimension `axis` becomes the places of the window; a new last dimension has the offsets in it. A convolution is a
+    window per spatial axis and a contraction over the offsets, a pooling a reduction over them. All of it is inside: what
+    lies around the operand is padded before.
+  }];
+  let arguments = (ins Sdx_Tensor:$arg, I64Attr:$axis, StrAttr:$size, I64Attr:$stride, I64Attr:$dilation);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = [{
+    $arg `axis` $axis `size` $size `stride` $stride `dilation` $dilation attr-dict `:` type($arg) `->` type($result)
+  }];
 }
 def Sdx_Concat : Sdx_Op<"concat"> {
   let summary = "The operands one after the other along an axis";

@@ -137,7 +137,7 @@ fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
         dims.extend(k.body.iter().flat_map(|s| match &s.body {
             Body::Load { memlet, .. } => memlet.index.as_slice(),
             Body::Index(d) => std::slice::from_ref(d),
-            Body::Const(_) | Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => &[],
+            Body::Const(_) | Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => &[],
         }));
     }
     let is_data = |name: &str| program.symbols.get(name).is_some_and(|s| s.kind == SymbolKind::Data);
@@ -278,7 +278,7 @@ fn uses_of(body: &Body) -> Vec<usize> {
         Body::Const(_) => vec![],
         Body::Index(d) => statements_in(std::slice::from_ref(d)),
         Body::Apply { args, .. } => args.clone(),
-        Body::Convert(a) => vec![*a],
+        Body::Convert(a, _) => vec![*a],
         Body::Reduce { arg, .. } => vec![*arg],
     }
 }

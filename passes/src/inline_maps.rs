@@ -211,7 +211,7 @@ fn places(step: &Step, c: &Kernel, operand: usize) -> Option<Level> {
     <[Level; 1]>::try_from(found).ok().map(|[level]| level)
 }
 
-/// Each load of the operand has every iteration variable of the consumer in its index.
+/// Each load of the operand has every iteration variable of the consumer in its index, and windows do not overlap there.
 fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
     let levels = c.levels();
     let extents: Vec<&Dim> = c.extents().collect();
@@ -227,9 +227,39 @@ fn reads_each_point_once(step: &Step, c: &Kernel, operand: usize) -> bool {
                 memlet.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))
             };
             (0..vars).all(|v| extents[v].is_const(1) || used(v))
+                && memlet.index.iter().all(|d| is_one_to_one(d, &extents))
         }
         _ => true,
     })
+}
+
+/// Different values of the iteration variables in an index expression give different places, as digits of a number do.
+fn is_one_to_one(index: &Dim, extents: &[&Dim]) -> bool {
+    let mut vars: Vec<usize> = own_vars(index).into_iter().filter(|&v| !extents[v].is_const(1)).collect();
+    vars.sort_unstable();
+    vars.dedup();
+    if vars.len() < 2 {
+        return true;
+    }
+    let step = |v: usize| index.linear_in(&format!("%{v}"))?.0.as_const().map(|c| (c.unsigned_abs(), v));
+    // Windows have constant steps; any other expression is of a reshape, which gives each place once.
+    let Some(mut steps) = vars.into_iter().map(step).collect::<Option<Vec<_>>>() else { return true };
+    steps.sort_unstable();
+    // The places from the smallest to the largest that the digits so far give.
+    let mut reach = 0u64;
+    for (i, (step, v)) in steps.iter().enumerate() {
+        if *step <= reach {
+            return false;
+        }
+        let largest = extents[*v].as_const().and_then(|n| u64::try_from(n - 1).ok());
+        let sum = largest.and_then(|n| n.checked_mul(*step)?.checked_add(reach));
+        match sum {
+            Some(sum) => reach = sum,
+            // The last digit may count as far as it likes.
+            None => return i + 1 == steps.len(),
+        }
+    }
+    true
 }
 
 /// The consumer with the producer's body in place of its loads of the operand, and its operands.

@@ -177,7 +177,7 @@ impl Scheduler<'_> {
     }
 }
 
-/// Bytes that a container takes.
+/// Bytes that a container takes; none where that is not known before it is there.
 pub fn bytes(container: &Container) -> Result<Dim> {
     let elements = match (&container.layout, container.dims.as_slice()) {
         (Layout::Panels { width }, [k, n]) => {
@@ -186,8 +186,9 @@ pub fn bytes(container: &Container) -> Result<Dim> {
         }
         _ => product(&container.memory_dims()),
     };
-    match container.dtype.bits() {
-        bits @ 8.. => Ok(elements * Dim::constant(bits as i64 / 8)),
-        _ => Err(Error::user("E0107", format!("buffers of type {} are not supported", container.dtype))),
+    match container.dtype.bytes() {
+        _ if container.dtype.is_opaque() => Ok(Dim::constant(0)),
+        bytes @ 1.. => Ok(elements * Dim::constant(bytes as i64)),
+        0 => Err(Error::user("E0107", format!("buffers of type {} are not supported", container.dtype))),
     }
 }

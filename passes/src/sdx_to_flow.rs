@@ -120,13 +120,19 @@ impl Converter<'_> {
             Op::Const(t) => self.step(FlowOp::Const(TensorValue(t.clone())), vec![], node),
             Op::Dims(values) => self.dims_kernel(values, node),
             Op::Map(f) => self.map_kernel(node, |b, args, dtype| b.apply(*f, args, dtype))?,
-            Op::Convert => self.map_kernel(node, |b, args, dtype| b.push(Body::Convert(args[0]), dtype))?,
+            Op::Convert(how) => self.map_kernel(node, |b, args, dtype| b.push(Body::Convert(args[0], *how), dtype))?,
             Op::Reduce { f, axes } => self.reduce_kernel(*f, axes, node)?,
             Op::Contract(spec) => self.contract_kernel(spec, node)?,
             Op::Gather { axis } => self.gather_kernel(*axis, node)?,
             Op::Slice { starts, steps } => {
                 let index =
                     (0..node.ty.rank()).map(|i| starts[i].clone() + Kernel::var(i) * Dim::constant(steps[i])).collect();
+                self.index_kernel(node, index)?
+            }
+            Op::Window(w) => {
+                let mut index = vars(0, node.ty.rank() - 1);
+                let offset = Kernel::var(node.ty.rank() - 1) * Dim::constant(w.dilation);
+                index[w.axis] = index[w.axis].clone() * Dim::constant(w.stride) + offset;
                 self.index_kernel(node, index)?
             }
             Op::Pad { low } => self.pad_kernel(low, node)?,
@@ -222,9 +228,9 @@ impl Converter<'_> {
                 Some(vec![Statement { body: Body::Index(values[0].clone()), dtype: DType::I64 }])
             }
             Op::Broadcast { .. } | Op::Reshape => of(node.args[0]),
-            Op::Convert => {
+            Op::Convert(how) => {
                 let mut s = of(node.args[0])?;
-                s.push(Statement { body: Body::Convert(s.len() - 1), dtype: node.ty.dtype });
+                s.push(Statement { body: Body::Convert(s.len() - 1, *how), dtype: node.ty.dtype });
                 Some(s)
             }
             Op::Map(f) => {
@@ -238,7 +244,7 @@ impl Converter<'_> {
                 Some(all)
             }
             Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
-            Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => None,
+            Op::Window(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => None,
             Op::Append { .. } | Op::Transpose { .. } | Op::Iota { .. } => None,
             Op::Bind { .. } | Op::Host(_) => None,
         }
@@ -396,6 +402,9 @@ impl Converter<'_> {
         let mut b = BodyBuilder::new(&node.ty.dims, &[]);
         let mut guard: Option<usize> = None;
         for (i, (low, extent)) in low.iter().zip(&from.dims).enumerate() {
+            if low.is_const(0) && *extent == node.ty.dims[i] {
+                continue;
+            }
             let at = Kernel::var(i) - low.clone();
             let here = Self::inside(&mut b, at, Some(Dim::constant(0)), Some(extent.clone()));
             guard = match (guard, here) {

@@ -127,12 +127,12 @@ fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> Result<(Graph, bool)> {
 fn same_type_motion(g: &Graph, node: &Node) -> Option<Rewrite> {
     let same = || node.args.len() == 1 && *g.ty(node.args[0]) == node.ty;
     let still = match &node.op {
-        Op::Reshape | Op::Convert | Op::Broadcast { .. } | Op::Concat { .. } => same(),
+        Op::Reshape | Op::Convert(_) | Op::Broadcast { .. } | Op::Concat { .. } => same(),
         Op::Transpose { perm } => perm.iter().enumerate().all(|(i, &p)| i == p),
         Op::Slice { starts, steps } => same() && starts.iter().all(|s| s.is_const(0)) && steps.iter().all(|&s| s == 1),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Reduce { .. } => false,
         Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Iota { .. } | Op::Bind { .. } => false,
-        Op::Append { .. } | Op::Host(_) => false,
+        Op::Window(_) | Op::Append { .. } | Op::Host(_) => false,
     };
     still.then(|| Rewrite::Value(node.args[0]))
 }

@@ -11,7 +11,7 @@ use crate::session::{Session, State};
 use crate::shape::{Shape, bytes_of, step_name};
 use crate::stop::Stop;
 use crate::view::{TensorBuffer, is_aligned};
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor, packed};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -131,6 +131,9 @@ impl Call<'_> {
                     })?;
                     self.show(state, shape, i, launch)?;
                 }
+                Step::Copy { from, to } if self.opaque_output(*to).is_some() => {
+                    self.pass(state, shape, *from, *to, places).map_err(|e| e.node(step_name(step, i)))?
+                }
                 Step::Copy { from, to } => {
                     let (from, to, n) = (state.bases[*from], state.bases[*to], shape.bytes[*from]);
                     // SAFETY: both buffers have this size (`Shape::step`), lie in memory of at least their size
@@ -186,13 +189,13 @@ impl Call<'_> {
                 let message = format!("the plan wants {wanted} bytes of the input `{}`, which has {given}", port.name);
                 return Err(Error::user("E0401", message));
             }
-            let normal = tensor.dtype() != DType::Bool || bytes.iter().all(|&b| b <= 1);
+            let normal = packed::is_held(tensor.dtype(), bytes);
             all.push(match normal && is_aligned(bytes.as_ptr(), tensor.dtype()) {
                 true => InputBytes::InPlace(bytes),
                 false => InputBytes::Copied(AlignedBuf::from_slice(bytes)?),
             });
             if let (false, Some(InputBytes::Copied(copy))) = (normal, all.last_mut()) {
-                copy.as_mut_slice().iter_mut().for_each(|b| *b = (*b != 0) as u8);
+                copy.as_mut_slice().iter_mut().for_each(|b| *b = packed::held(tensor.dtype(), *b));
             }
         }
         Ok(all)
@@ -400,9 +403,19 @@ impl Call<'_> {
 
     fn outputs(&self, state: &mut State, shape: &Shape, places: Places) -> Result<Vec<(String, Tensor)>> {
         let mut out = Vec::new();
-        let Places { given, mut own, held, .. } = places;
+        let Places { given, mut own, held, mut made, .. } = places;
         for (at, (port, dims)) in self.entry.outputs.iter().zip(&shape.output_dims).enumerate() {
             if held.is_some() && port.state.is_some() {
+                continue;
+            }
+            if port.dtype.is_opaque() {
+                let made = made[port.buffer].take().filter(|_| given[at].is_none());
+                let made = made.ok_or_else(|| {
+                    let message =
+                        format!("the output `{}` is of type {}, which takes no buffer", port.name, port.dtype);
+                    Error::user("E0301", message)
+                })?;
+                out.push((port.name.clone(), made.into_tensor().with_dims(dims.clone())?));
                 continue;
             }
             // The buffer may be an upper bound of what a data-dependent output turned out to be.

@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(e, "the type is f32, expected f64");
         let e = compare(&Tensor::scalar(1f32), &Tensor::from_vec(vec![1], vec![1f32]), &DEFAULT).unwrap_err();
         assert_eq!(e, "the shape is [], expected [1]");
-        let packed = |b: &'static [u8]| Tensor::new(DType::I4, vec![2], bytes::Bytes::from_static(b)).unwrap();
-        assert_eq!(compare(&packed(&[0x1f]), &packed(&[0x1e]), &DEFAULT).unwrap().n_failed, 1);
+        let narrow = |b: &'static [u8]| Tensor::new(DType::I4, vec![2], bytes::Bytes::from_static(b)).unwrap();
+        assert_eq!(compare(&narrow(&[0xff, 1]), &narrow(&[0xfe, 1]), &DEFAULT).unwrap().n_failed, 1);
     }
 }

@@ -1,6 +1,6 @@
 //! The element types of ONNX: code, name, width
 
-/// An element type. Sub-byte types are stored packed, two (or four) to a byte, low bits first.
+/// An element type. An element of less than a byte takes a whole one in memory (see [`packed`](crate::packed)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     F32,
@@ -105,13 +105,19 @@ impl DType {
         self.row().3
     }
 
-    /// Bytes that `elements` elements take, packed types included; `None` without a fixed width or on overflow.
+    /// Strings and values: no kernel holds them, and how many bytes they have is known when they are there.
+    pub fn is_opaque(self) -> bool {
+        self.bits() == 0
+    }
+
+    /// Bytes per element in memory; 0 without a fixed width.
+    pub fn bytes(self) -> usize {
+        self.bits().div_ceil(8) as usize
+    }
+
+    /// Bytes that `elements` elements take in memory; `None` without a fixed width or on overflow.
     pub fn bytes_for(self, elements: usize) -> Option<usize> {
-        match self.bits() {
-            0 => None,
-            bits @ ..8 => elements.checked_mul(bits as usize)?.checked_add(7).map(|b| b / 8),
-            bits => elements.checked_mul(bits as usize / 8),
-        }
+        if self.bits() == 0 { None } else { elements.checked_mul(self.bytes()) }
     }
 
     pub fn is_float(self) -> bool {
@@ -152,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn packed_types_round_up() {
-        assert_eq!(DType::I4.bytes_for(3), Some(2));
+    fn narrow_types_take_a_byte() {
+        assert_eq!(DType::I4.bytes_for(3), Some(3));
         assert_eq!(DType::F64.bytes_for(usize::MAX), None);
     }
 }

@@ -1,6 +1,6 @@
 //! A dense tensor: element type, dimensions, little-endian bytes
 
-use crate::{DType, Error, Result};
+use crate::{DType, Error, Result, minifloat};
 use bytes::Bytes;
 
 /// A dense row-major tensor. The bytes may lie in a mapped file, at any alignment. Equal tensors have equal bits.
@@ -132,10 +132,9 @@ impl Tensor {
         (T::DTYPE == self.dtype).then(|| self.data.chunks_exact(T::BYTES).map(T::read).collect())
     }
 
-    /// Element `i` in row-major order as f64 (integers beyond 2^53 are rounded); `None` for strings,
-    /// complex and sub-byte types.
+    /// Element `i` in row-major order as f64 (integers beyond 2^53 are rounded); `None` for strings and complex types.
     pub fn get_f64(&self, i: usize) -> Option<f64> {
-        let width = (self.dtype.bits() / 8) as usize;
+        let width = self.dtype.bytes();
         let at = self.data.get(i * width..(i + 1) * width)?;
         Some(match self.dtype {
             DType::F32 => f32::read(at) as f64,
@@ -144,18 +143,19 @@ impl Tensor {
             DType::BF16 => half::bf16::read(at).to_f64(),
             DType::Bool => bool::read(at) as u8 as f64,
             DType::U64 => u64::read(at) as f64,
+            _ if self.dtype.is_float() => minifloat::decode(self.dtype, at[0].into())?,
             _ => self.get_i64(i)? as f64,
         })
     }
 
-    /// Element `i` as i64; `None` for anything but integers of at least a byte and bool.
+    /// Element `i` as i64; `None` for anything but integers and bool.
     pub fn get_i64(&self, i: usize) -> Option<i64> {
-        let width = (self.dtype.bits() / 8) as usize;
+        let width = self.dtype.bytes();
         let at = self.data.get(i * width..(i + 1) * width)?;
         Some(match self.dtype {
             DType::Bool => bool::read(at) as i64,
-            DType::U8 => u8::read(at) as i64,
-            DType::I8 => i8::read(at) as i64,
+            DType::U8 | DType::U4 | DType::U2 => u8::read(at) as i64,
+            DType::I8 | DType::I4 | DType::I2 => i8::read(at) as i64,
             DType::U16 => u16::read(at) as i64,
             DType::I16 => i16::read(at) as i64,
             DType::U32 => u32::read(at) as i64,

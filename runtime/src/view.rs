@@ -66,7 +66,7 @@ impl std::fmt::Debug for TensorView<'_> {
 }
 
 pub(crate) fn is_aligned(start: *const u8, dtype: DType) -> bool {
-    (start as usize).is_multiple_of((dtype.bits() as usize / 8).max(1))
+    (start as usize).is_multiple_of(dtype.bytes().max(1))
 }
 
 /// Memory of the caller for one output. It may be larger than the output; kernels write into it directly where it is

@@ -6,57 +6,16 @@ use crate::{DType, Tensor};
 pub fn widen(tensor: &Tensor) -> Tensor {
     use DType::*;
     let (dims, n, data) = (tensor.dims().to_vec(), tensor.len(), tensor.bytes());
-    let dtype = tensor.dtype();
-    match dtype {
-        BF16 => {
-            let pairs = data.chunks_exact(2).map(|b| half::bf16::from_le_bytes([b[0], b[1]]).to_f32());
-            Tensor::from_vec(dims, pairs.collect())
+    match tensor.dtype() {
+        BF16 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | F4E2M1 => {
+            Tensor::from_vec(dims, (0..n).map(|i| tensor.get_f64(i).unwrap_or(f64::NAN) as f32).collect())
         }
-        F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => {
-            Tensor::from_vec(dims, data.iter().map(|&b| small_float(dtype, b)).collect())
-        }
-        F4E2M1 => Tensor::from_vec(dims, fields(data, n, 4).map(|b| small_float(dtype, b)).collect()),
-        U4 => Tensor::from_vec(dims, fields(data, n, 4).collect()),
-        U2 => Tensor::from_vec(dims, fields(data, n, 2).collect()),
-        I4 => Tensor::from_vec(dims, fields(data, n, 4).map(|b| ((b << 4) as i8) >> 4).collect()),
-        I2 => Tensor::from_vec(dims, fields(data, n, 2).map(|b| ((b << 6) as i8) >> 6).collect()),
+        U4 | U2 => Tensor::from_vec(dims, data.to_vec()),
+        I4 | I2 => Tensor::from_vec(dims, data.iter().map(|&b| b as i8).collect()),
         F32 | U8 | I8 | U16 | I16 | I32 | I64 | String | Value | Bool | F16 | F64 | U32 | U64 | C64 | C128 => {
             tensor.clone()
         }
     }
-}
-
-/// `n` unsigned fields of `bits` each, low bits first.
-fn fields(data: &[u8], n: usize, bits: usize) -> impl Iterator<Item = u8> + '_ {
-    let per_byte = 8 / bits;
-    (0..n).map(move |i| data[i / per_byte] >> (i % per_byte * bits) & ((1 << bits) - 1))
-}
-
-/// The value of an 8- or 4-bit float (ONNX "Float stored in 8 bits"; OCP MX for f4e2m1 and f8e8m0).
-fn small_float(dtype: DType, bits: u8) -> f32 {
-    let (exponent_bits, mantissa_bits, bias) = match dtype {
-        DType::F8E4M3FN => (4, 3, 7),
-        DType::F8E4M3FNUZ => (4, 3, 8),
-        DType::F8E5M2 => (5, 2, 15),
-        DType::F8E5M2FNUZ => (5, 2, 16),
-        DType::F4E2M1 => (2, 1, 1),
-        DType::F8E8M0 if bits == 0xff => return f32::NAN,
-        DType::F8E8M0 => return (bits as f32 - 127.0).exp2(),
-        other => unreachable!("{other} is not a small float"),
-    };
-    let magnitude = bits & ((1 << (exponent_bits + mantissa_bits)) - 1);
-    let negative = bits != magnitude;
-    let exponent = (magnitude >> mantissa_bits) as i32;
-    let mantissa = (magnitude & ((1 << mantissa_bits) - 1)) as f32 / (1 << mantissa_bits) as f32;
-    let value = match dtype {
-        DType::F8E4M3FN if magnitude == 0x7f => f32::NAN,
-        DType::F8E4M3FNUZ | DType::F8E5M2FNUZ if bits == 0x80 => return f32::NAN,
-        DType::F8E5M2 if magnitude == 0x7c => f32::INFINITY,
-        DType::F8E5M2 if magnitude > 0x7c => f32::NAN,
-        _ if exponent == 0 => mantissa * ((1 - bias) as f32).exp2(),
-        _ => (1.0 + mantissa) * ((exponent - bias) as f32).exp2(),
-    };
-    if negative { -value } else { value }
 }
 
 #[cfg(test)]
@@ -79,17 +38,15 @@ mod tests {
         assert_eq!((v[0].is_nan(), &v[1..]), (true, &[240.0, 1.0][..]));
         let v = floats(DType::F8E5M2FNUZ, &[0x7f, 0x40], 2);
         assert_eq!(v, [57344.0, 1.0]);
-        assert_eq!(floats(DType::F4E2M1, &[0x10, 0x72, 0x0f], 5), [0.0, 0.5, 1.0, 6.0, -6.0]);
+        assert_eq!(floats(DType::F4E2M1, &[0, 1, 2, 7, 15], 5), [0.0, 0.5, 1.0, 6.0, -6.0]);
         assert_eq!(floats(DType::F8E8M0, &[127, 128, 0], 3), [1.0, 2.0, 2f32.powi(-127)]);
     }
 
     #[test]
-    fn packed_integers_are_sign_extended() {
-        let t = Tensor::new(DType::I4, vec![3], Bytes::from_static(&[0x7f, 0x08])).unwrap();
+    fn narrow_integers_keep_their_values() {
+        let t = Tensor::new(DType::I4, vec![3], Bytes::from_static(&[0xff, 7, 0xf8])).unwrap();
         assert_eq!(widen(&t).to_vec::<i8>().unwrap(), [-1, 7, -8]);
-        let t = Tensor::new(DType::U2, vec![5], Bytes::from_static(&[0b11_10_01_00, 0b01])).unwrap();
-        assert_eq!(widen(&t).to_vec::<u8>().unwrap(), [0, 1, 2, 3, 1]);
-        let t = Tensor::new(DType::I2, vec![4], Bytes::from_static(&[0b11_10_01_00])).unwrap();
-        assert_eq!(widen(&t).to_vec::<i8>().unwrap(), [0, 1, -2, -1]);
+        let t = Tensor::new(DType::U2, vec![2], Bytes::from_static(&[0, 3])).unwrap();
+        assert_eq!(widen(&t).to_vec::<u8>().unwrap(), [0, 3]);
     }
 }

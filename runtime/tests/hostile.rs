@@ -160,7 +160,7 @@ static STATES: &[Case] = &[
     ("input 7 of 2 continues as output 0 of 2", |b| b.entry.states[0].input = 7),
     ("input 1 of 2 continues as output 7 of 2", |b| b.entry.states[0].output = 7),
     ("`past` has 3 dimensions, none is axis 3", |b| b.entry.states[0].axis = 3),
-    ("`past` and `present` are i32 and f32, not the same whole bytes", |b| {
+    ("`past` and `present` are i32 and f32, not the same", |b| {
         b.entry.inputs[1].dtype = DType::I32.onnx_code();
     }),
     ("`past` and `present` differ in more than axis 1", |b| b.entry.outputs[0].dims[2] = "5".into()),

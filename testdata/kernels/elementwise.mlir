@@ -83,3 +83,38 @@ func.func @narrow(%x: !h, %y: !b) -> (!h, !b) {
   %4 = sdx.map "sub"(%3, %y) : (!b, !b) -> !b
   return %2, %4 : !h, !b
 }
+// -----
+// CALLS n: 0, 1, 31, 100
+
+!x = !sdx.tensor<[n], f32>
+!i = !sdx.tensor<[n], i32>
+
+// Bits of a number, shifted and back: its power of two.
+func.func @bits(%x: !x, %h: !sdx.tensor<[n], f16>) -> (!x, !sdx.tensor<[n], i16>, !sdx.tensor<[n], ui8>) {
+  %c = sdx.const dense<23> : tensor<i32> : !sdx.tensor<[], i32>
+  %23 = sdx.broadcast %c to [] : !sdx.tensor<[], i32> -> !i
+  %0 = sdx.convert %x {bits} : !x -> !i
+  %1 = sdx.map "shr"(%0, %23) : (!i, !i) -> !i
+  %2 = sdx.map "shl"(%1, %23) : (!i, !i) -> !i
+  %3 = sdx.convert %2 {bits} : !i -> !x
+  %4 = sdx.convert %h {bits} : !sdx.tensor<[n], f16> -> !sdx.tensor<[n], i16>
+  %5 = sdx.convert %x : !x -> !sdx.tensor<[n], f8E5M2>
+  %6 = sdx.convert %5 {bits} : !sdx.tensor<[n], f8E5M2> -> !sdx.tensor<[n], ui8>
+  return %3, %4, %6 : !x, !sdx.tensor<[n], i16>, !sdx.tensor<[n], ui8>
+}
+// -----
+// CALLS n: 0, 1, 31, 100
+
+!x = !sdx.tensor<[n], f32>
+!q = !sdx.tensor<[n], i4>
+
+// Constants, tensors in memory and results of less than a byte.
+func.func @nibbles(%x: !x, %q: !q) -> (!q, !x, !sdx.tensor<[n], f4E2M1FN>) {
+  %c = sdx.const dense<-3> : tensor<i4> : !sdx.tensor<[], i4>
+  %three = sdx.broadcast %c to [] : !sdx.tensor<[], i4> -> !q
+  %0 = sdx.map "add"(%q, %three) : (!q, !q) -> !q
+  %1 = sdx.convert %0 : !q -> !x
+  %2 = sdx.map "mul"(%1, %x) : (!x, !x) -> !x
+  %3 = sdx.convert %2 : !x -> !sdx.tensor<[n], f4E2M1FN>
+  return %0, %2, %3 : !q, !x, !sdx.tensor<[n], f4E2M1FN>
+}

@@ -100,3 +100,17 @@ func.func @gather_inside(%x: !x, %i: !sdx.tensor<[n], i64> {sdx.name = "i"}) -> 
   %0 = sdx.gather %x[%i] axis 1 : (!x, !sdx.tensor<[n], i64>) -> !sdx.tensor<[b, n, 3], f32>
   return %0 : !sdx.tensor<[b, n, 3], f32>
 }
+// -----
+// Windows: alone, under a reduction, and in a convolution, where nothing but the places in the operand is left of them.
+// CALLS b s: 2 3, 1 1, 0 4, 3 0, 2 33
+
+!x = !sdx.tensor<[b, s + 4, 3], f32>
+!w = !sdx.tensor<[b, (s + 1) floordiv 2, 3, 2], f32>
+
+func.func @windows(%x: !x, %k: !sdx.tensor<[5, 3, 2], f32>) -> (!w, !sdx.tensor<[b, (s + 1) floordiv 2, 3], f32>, !sdx.tensor<[b, 5, (s + 1) floordiv 2], f32>) {
+  %0 = sdx.window %x axis 1 size "2" stride 2 dilation 3 : !x -> !w
+  %1 = sdx.window %x axis 1 size "2" stride 2 dilation 3 : !x -> !w
+  %2 = sdx.reduce "max" %1 axes [3] : !w -> !sdx.tensor<[b, (s + 1) floordiv 2, 3], f32>
+  %3 = sdx.contract "bpci,oci->bop"(%1, %k) : (!w, !sdx.tensor<[5, 3, 2], f32>) -> !sdx.tensor<[b, 5, (s + 1) floordiv 2], f32>
+  return %0, %2, %3 : !w, !sdx.tensor<[b, (s + 1) floordiv 2, 3], f32>, !sdx.tensor<[b, 5, (s + 1) floordiv 2], f32>
+}

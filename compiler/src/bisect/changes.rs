@@ -2,6 +2,7 @@
 
 use crate::meaning::Function;
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel};
+use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::sdx::{Node, Op};
 use sardonyx_runtime::Dim;
 
@@ -65,10 +66,11 @@ fn label(node: &Node) -> String {
         Op::Const(t) if t.len() == 1 => format!("const {}", t.get_f64(0).unwrap_or(f64::NAN)),
         Op::Dims(values) => format!("dims [{}]", list(values)),
         Op::Slice { starts, steps } => format!("slice [{}] by {steps:?}", list(starts)),
+        Op::Window(w) => format!("window {} of {} by {} and {}", w.axis, w.size, w.stride, w.dilation),
         Op::Gather { axis } | Op::Concat { axis } | Op::Append { axis } | Op::Iota { axis } => {
             format!("{} {axis}", short(&node.op))
         }
-        Op::Const(_) | Op::Convert | Op::Pad { .. } | Op::Reshape | Op::Bind { .. } => short(&node.op).into(),
+        Op::Const(_) | Op::Convert(_) | Op::Pad { .. } | Op::Reshape | Op::Bind { .. } => short(&node.op).into(),
         Op::Host(host) => format!("{} {}", short(&node.op), host.op),
     }
 }
@@ -101,7 +103,8 @@ fn statement(body: &Body) -> String {
             let args: Vec<String> = args.iter().map(|a| format!("${a}")).collect();
             format!("{} {}", f.name(), args.join(" "))
         }
-        Body::Convert(a) => format!("convert ${a}"),
+        Body::Convert(a, Conversion::Value) => format!("convert ${a}"),
+        Body::Convert(a, Conversion::Bits) => format!("convert ${a} {{bits}}"),
         Body::Reduce { f, arg } => format!("reduce {} ${arg}", f.name()),
     }
 }

@@ -76,7 +76,7 @@ fn variables(kernel: &Kernel) -> Vec<Vec<bool>> {
             Body::Const(_) => {}
             Body::Index(d) => join(&index(d)),
             Body::Apply { args, .. } => args.iter().for_each(|a| join(&all[*a])),
-            Body::Convert(a) | Body::Reduce { arg: a, .. } => join(&all[*a]),
+            Body::Convert(a, _) | Body::Reduce { arg: a, .. } => join(&all[*a]),
         }
         all.push(used);
     }
@@ -94,7 +94,7 @@ fn distinct(whole: &Tensor, used: &[bool]) -> Result<Tensor> {
         strides[d] = strides[d + 1] * whole.dims()[d + 1];
     }
     let dims: Vec<usize> = kept.iter().map(|&d| whole.dims()[d]).collect();
-    let width = whole.dtype().bits() as usize / 8;
+    let width = whole.dtype().bytes();
     let mut bytes = vec![];
     for i in 0..dims.iter().product() {
         let (mut rest, mut at) = (i, 0);

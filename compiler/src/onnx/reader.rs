@@ -199,7 +199,7 @@ impl<'m> Reader<'m> {
             Some(_) => env.opsets.get(domain).copied().unwrap_or(0),
             None => opsets::version_of(&env.opsets, domain, &proto.op_type)?,
         };
-        let node = Node {
+        let mut node = Node {
             name,
             op_type: proto.op_type.clone(),
             domain: domain.to_string(),
@@ -211,6 +211,7 @@ impl<'m> Reader<'m> {
         if let Some(function) = function {
             return self.inline(function, node, out);
         }
+        name_operands(&mut node, env)?;
         if constant::is_constant(&node) {
             let data = constant::value(&node)?;
             let names = node.outputs.into_iter().flatten();
@@ -292,4 +293,23 @@ impl<'m> Reader<'m> {
         }
         tensor::tensor_data(proto, &mut self.external)
     }
+}
+
+/// A gradient names the tensors that it is about, y and xs, in attributes: they become operands, so that they are there
+/// when it is computed.
+fn name_operands(node: &mut Node, env: &Env) -> Result<()> {
+    if (node.domain.as_str(), node.op_type.as_str()) != ("ai.onnx.preview.training", "Gradient") {
+        return Ok(());
+    }
+    let mut names = vec![];
+    if let Some(Attribute::String(y)) = node.attributes.get("y") {
+        names.push(String::from_utf8_lossy(y).into_owned());
+    }
+    if let Some(Attribute::Strings(xs)) = node.attributes.get("xs") {
+        names.extend(xs.iter().map(|x| String::from_utf8_lossy(x).into_owned()));
+    }
+    for name in names {
+        node.inputs.push(env.value(&name)?);
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::external::External;
 use super::proto::SparseTensorProto;
 use super::tensor::{checked_dims, tensor_data};
-use sardonyx_runtime::{DType, Error, Result, Tensor};
+use sardonyx_runtime::{Error, Result, Tensor};
 
 /// Indices are `[n]` positions in row-major order or `[n, rank]` coordinates, strictly ascending as ONNX demands.
 pub fn dense(proto: &SparseTensorProto, external: &mut External, budget: &mut Budget) -> Result<Tensor> {
@@ -60,24 +60,10 @@ fn positions(indices: &Tensor, n_values: usize, dims: &[usize], count: usize) ->
 }
 
 fn scatter(values: &Tensor, positions: &[usize], out: &mut [u8]) {
-    let from = values.bytes();
-    match values.dtype().bits() as usize {
-        bits @ 1..8 => {
-            let per_byte = 8 / bits;
-            let mask = (1u8 << bits) - 1;
-            for (i, &at) in positions.iter().enumerate() {
-                let element = from[i / per_byte] >> (i % per_byte * bits) & mask;
-                out[at / per_byte] |= element << (at % per_byte * bits);
-            }
-        }
-        bits => {
-            let width = bits / 8;
-            for (i, &at) in positions.iter().enumerate() {
-                out[at * width..(at + 1) * width].copy_from_slice(&from[i * width..(i + 1) * width]);
-            }
-        }
+    let (from, width) = (values.bytes(), values.dtype().bytes());
+    for (i, &at) in positions.iter().enumerate() {
+        out[at * width..(at + 1) * width].copy_from_slice(&from[i * width..(i + 1) * width]);
     }
-    debug_assert!(values.dtype() != DType::String);
 }
 
 fn malformed(message: &str) -> Box<Error> {
@@ -116,7 +102,7 @@ mod tests {
     fn packed_elements_and_strings() {
         let values = TensorProto { data_type: 22, dims: vec![3], int32_data: vec![0xf7, 0x02], ..Default::default() };
         let proto = SparseTensorProto { values: Some(values), indices: i64s(&[3], &[0, 3, 4]), dims: vec![5] };
-        assert_eq!(&read(proto).unwrap().bytes()[..], [0x07, 0xf0, 0x02]);
+        assert_eq!(&read(proto).unwrap().bytes()[..], [7, 0, 0, 0xff, 2]);
         let values = TensorProto { data_type: 8, dims: vec![1], string_data: vec!["a".into()], ..Default::default() };
         let proto = SparseTensorProto { values: Some(values), indices: i64s(&[1], &[1]), dims: vec![2] };
         assert_eq!(read(proto).unwrap().texts().unwrap(), ["", "a"]);

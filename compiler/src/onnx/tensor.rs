@@ -4,7 +4,7 @@ use super::external::External;
 use super::proto::TensorProto;
 use super::types::{SIZE_LIMIT, dtype};
 use bytes::Bytes;
-use sardonyx_runtime::{DType, Error, Result, Tensor, tensor::element_count};
+use sardonyx_runtime::{DType, Error, Result, Tensor, packed, tensor::element_count};
 
 const EXTERNAL: i32 = 1;
 
@@ -49,7 +49,7 @@ fn convert(proto: &TensorProto, external: &mut External) -> Result<Tensor> {
     if dtype == DType::String {
         return strings(proto, dims, count);
     }
-    let bytes_needed = dtype.bytes_for(count).ok_or_else(|| {
+    let bytes_needed = packed::packed_bytes_for(dtype, count).ok_or_else(|| {
         Error::user("E0202", format!("a {dtype} tensor of {} elements has no representable size", count))
             .help("the file is damaged, or its writer had an overflow; export it again")
     })?;
@@ -68,7 +68,8 @@ fn convert(proto: &TensorProto, external: &mut External) -> Result<Tensor> {
             format!("a {dtype} tensor of dimensions {dims:?} needs {bytes_needed} bytes, but has {}", data.len());
         return Err(malformed(message));
     }
-    Ok(Tensor::new(dtype, dims, if dtype == DType::Bool { zero_or_one(data) } else { data })?)
+    let data = packed::normalise(dtype, packed::unpack(dtype, count, data));
+    Tensor::new(dtype, dims, data)
 }
 
 fn strings(proto: &TensorProto, dims: Vec<usize>, count: usize) -> Result<Tensor> {
@@ -143,11 +144,6 @@ fn narrow_u32(values: &[u64]) -> Result<Bytes> {
     }
 }
 
-/// Kernels rely on booleans being 0 or 1, which a file does not guarantee.
-fn zero_or_one(data: Bytes) -> Bytes {
-    if data.iter().all(|&b| b <= 1) { data } else { data.iter().map(|&b| (b != 0) as u8).collect() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,12 +207,12 @@ mod tests {
                     vec![255, 255, 0, 1, 128]
                 }
                 U4 | I4 | F4E2M1 => {
-                    proto.int32_data = vec![0x21, 0x43, 0x05];
-                    vec![0x21, 0x43, 0x05]
+                    proto.int32_data = vec![0x21, 0xf3, 0x05];
+                    vec![1, 2, 3, if dtype == I4 { 0xff } else { 15 }, 5]
                 }
                 U2 | I2 => {
                     proto.int32_data = vec![0b11100100, 0b01];
-                    vec![0b11100100, 0b01]
+                    if dtype == I2 { vec![0, 1, 0xfe, 0xff, 1] } else { vec![0, 1, 2, 3, 1] }
                 }
                 String | Value => unreachable!("filtered out"),
             };

@@ -38,7 +38,8 @@ pub fn compact(g: &Graph) -> Graph {
 fn dims(node: &Node) -> &[Dim] {
     match &node.op {
         Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims,
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } => &[],
+        Op::Window(window) => std::slice::from_ref(&window.size),
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &[],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
         Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &[],
     }
@@ -47,7 +48,8 @@ fn dims(node: &Node) -> &[Dim] {
 fn dims_mut(node: &mut Node) -> &mut [Dim] {
     match &mut node.op {
         Op::Dims(dims) | Op::Slice { starts: dims, .. } | Op::Pad { low: dims } => dims,
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } => &mut [],
+        Op::Window(window) => std::slice::from_mut(&mut window.size),
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &mut [],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &mut [],
         Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &mut [],
     }
@@ -295,7 +297,7 @@ fn resized(g: &Graph, change: &[(i64, i64)]) -> Graph {
 
 /// The first elements, over and over.
 fn resized_tensor(t: &Tensor, dims: Vec<usize>) -> Tensor {
-    let wanted = dims.iter().product::<usize>() * (t.dtype().bits() as usize / 8);
+    let wanted = dims.iter().product::<usize>() * (t.dtype().bytes());
     let bytes: Vec<u8> = t.bytes().iter().copied().cycle().take(wanted).collect();
     Tensor::new(t.dtype(), dims, bytes.into()).unwrap_or_else(|_| t.clone())
 }

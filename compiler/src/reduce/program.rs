@@ -24,7 +24,7 @@ fn dims(p: &Program) -> Vec<&Dim> {
         out.extend(k.body.iter().flat_map(|s| match &s.body {
             Body::Load { memlet, .. } => memlet.index.as_slice(),
             Body::Index(d) => std::slice::from_ref(d),
-            Body::Const(_) | Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => &[],
+            Body::Const(_) | Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => &[],
         }));
     }
     out
@@ -208,7 +208,7 @@ fn simpler(p: &Program, step: usize, k: usize) -> Vec<Instead> {
     let Some(statement) = kernel.body.get(k) else { return vec![] };
     let operands: Vec<usize> = match &statement.body {
         Body::Apply { args, .. } => args.clone(),
-        Body::Convert(a) | Body::Reduce { arg: a, .. } => vec![*a],
+        Body::Convert(a, _) | Body::Reduce { arg: a, .. } => vec![*a],
         Body::Load { guard: None, .. } | Body::Const(_) | Body::Index(_) => vec![],
         Body::Load { memlet, guard: Some(_) } => {
             return vec![Instead::Body(Body::Load { memlet: memlet.clone(), guard: None })];

@@ -1,7 +1,7 @@
 //! A short way to write a flow kernel, and the kernels of a transformer written so
 
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
 
 pub struct Builder(pub Kernel);
@@ -69,7 +69,11 @@ impl Builder {
     }
 
     pub fn convert(&mut self, value: usize, dtype: DType) -> usize {
-        self.push(Body::Convert(value), dtype)
+        self.push(Body::Convert(value, Conversion::Value), dtype)
+    }
+
+    pub fn reinterpret(&mut self, value: usize, dtype: DType) -> usize {
+        self.push(Body::Convert(value, Conversion::Bits), dtype)
     }
 
     pub fn reduce(&mut self, f: ReduceFn, arg: usize) -> usize {

@@ -182,7 +182,7 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
             Layout::Panels { width } => Guarded::with(&pack_panels(tensor, width).unwrap(), 64),
             Layout::Capacity { .. } => {
                 let mut room = vec![0xA5; room_bytes(container, &value)];
-                let elements = tensor.bytes().chunks_exact(tensor.dtype().bits() as usize / 8);
+                let elements = tensor.bytes().chunks_exact(tensor.dtype().bytes());
                 elements.zip(places(container, &value)).for_each(|(e, at)| room[at].copy_from_slice(e));
                 Guarded::with(&room, 1)
             }
@@ -235,7 +235,7 @@ pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec
     for (n, room) in sizes(&container.dims).into_iter().zip(sizes(&container.memory_dims())) {
         starts = starts.into_iter().flat_map(|s| (0..n).map(move |i| s * room + i)).collect();
     }
-    let bytes = container.dtype.bits() as usize / 8;
+    let bytes = container.dtype.bytes();
     starts.into_iter().map(|s| s * bytes..(s + 1) * bytes).collect()
 }
 

@@ -38,7 +38,7 @@ pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
             Layout::Capacity { .. } => {
                 // What is beyond the size stays without a value: reading it would be found.
                 let address = memory.alloc(room_bytes(container, &value).max(1), &name);
-                let elements = tensor.bytes().chunks_exact(tensor.dtype().bits() as usize / 8);
+                let elements = tensor.bytes().chunks_exact(tensor.dtype().bytes());
                 for (element, at) in elements.zip(places(container, &value)) {
                     memory.write(address + at.start as u64, element).unwrap();
                 }

@@ -7,10 +7,13 @@ use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{Domain, ROWS, ScalarFn};
 use sardonyx_passes::kernel::lower;
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_runtime::{DType, Tensor, minifloat, packed};
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 const INTS: [DType; 8] = [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];
+const SMALL_FLOATS: [DType; 6] =
+    [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F8E8M0, DType::F4E2M1];
+const SMALL_INTS: [DType; 4] = [DType::I4, DType::U4, DType::I2, DType::U2];
 
 /// Values with every special case, cut to the type.
 fn special(t: DType) -> Tensor {
@@ -44,6 +47,11 @@ fn special(t: DType) -> Tensor {
     let ints: Vec<i64> =
         vec![0, 1, -1, 2, -2, 3, 5, -5, 7, 10, 100, 127, -128, 255, 32767, -32768, i64::MAX, i64::MIN, 1 << 40, 64, 33];
     let n = if t.is_float() { floats.len() } else { ints.len() };
+    if t.bits() <= 8 && (t.is_float() || t.bits() < 8) {
+        // Every code there is.
+        let codes: Vec<u8> = (0..1u32 << t.bits()).map(|code| packed::held(t, code as u8)).collect();
+        return Tensor::new(t, vec![codes.len()], codes.into()).unwrap();
+    }
     match t {
         DType::F32 => Tensor::from_vec(vec![n], floats.iter().map(|x| *x as f32).collect()),
         DType::F64 => Tensor::from_vec(vec![n], floats),
@@ -98,15 +106,19 @@ fn tolerance(f: ScalarFn, t: DType) -> f64 {
         DType::F64 => 2f64.powi(-52),
         DType::F16 => 2f64.powi(-10),
         DType::BF16 => 2f64.powi(-7),
+        DType::F8E4M3FN => 2f64.powi(-3),
+        DType::F4E2M1 => 0.5,
         _ => 2f64.powi(-23),
     };
     match f {
         Exp | Tanh | Erf => 4.0 * unit,
-        Log | Sin | Cos if t == DType::F64 => 64.0 * unit,
+        Atan | Log | Sin | Cos if t == DType::F64 => 64.0 * unit,
         Pow if t == DType::F64 => 4096.0 * unit,
-        Pow | Log | Sin | Cos if t.is_float() => unit,
-        Abs | Add | And | Ceil | Cos | Div | Eq | Floor | IsNan | Le | Log | Lt | Max | Min | Mul | Neg | Not | Or
-        | Pow | Rem | Round | Select | Sign | Sin | Sqrt | Sub | Xor => 0.0,
+        Atan | Pow | Log | Sin | Cos if t.is_float() => unit,
+        Abs | Add | And | Atan | BitAnd | BitOr | BitXor | Shl | Shr | Ceil | Cos | Div | Eq | Floor | IsNan | Le
+        | Log | Lt | Max | Min | Mul | Neg | Not | Or | Pow | Rem | Round | Select | Sign | Sin | Sqrt | Sub | Xor => {
+            0.0
+        }
     }
 }
 
@@ -115,11 +127,11 @@ fn every_function_of_every_type() {
     let mut cases = vec![];
     for row in ROWS {
         let floats = matches!(row.domain, Domain::Numbers | Domain::Floats | Domain::Any);
-        let ints = matches!(row.domain, Domain::Numbers | Domain::Any);
+        let ints = matches!(row.domain, Domain::Numbers | Domain::Integers | Domain::Any);
         let bools = matches!(row.domain, Domain::Bools | Domain::Any);
         let mut types: Vec<&DType> = vec![];
-        types.extend(FLOATS.iter().filter(|_| floats));
-        types.extend(INTS.iter().filter(|_| ints));
+        types.extend(FLOATS.iter().chain(&[DType::F8E4M3FN, DType::F4E2M1]).filter(|_| floats));
+        types.extend(INTS.iter().chain(&SMALL_INTS).filter(|_| ints));
         types.extend([DType::Bool].iter().filter(|_| bools));
         cases.extend(types.into_iter().map(|t| combinations(row.function, *t)));
     }
@@ -128,7 +140,8 @@ fn every_function_of_every_type() {
 
 #[test]
 fn every_conversion() {
-    let all: Vec<DType> = FLOATS.into_iter().chain(INTS).chain([DType::Bool]).collect();
+    let small = SMALL_FLOATS.into_iter().chain(SMALL_INTS);
+    let all: Vec<DType> = FLOATS.into_iter().chain(INTS).chain([DType::Bool]).chain(small).collect();
     let mut cases = vec![];
     for from in &all {
         for to in &all {
@@ -140,6 +153,61 @@ fn every_conversion() {
             b.store(y, &[&n], &["%0"]);
             cases.push(Case::new(&format!("{from} to {to}"), b.0, &[]).exact().read(0, values));
         }
+    }
+    check(cases);
+}
+
+/// Every value next to a tie or to the end of a range, from f32 and from f64, which has more digits than one rounding
+/// may see.
+#[test]
+fn narrow_floats_are_rounded_once() {
+    let mut cases = vec![];
+    for to in SMALL_FLOATS {
+        let mut values: Vec<f64> = vec![];
+        for code in 0..1u32 << to.bits() {
+            let value = minifloat::decode(to, code).unwrap();
+            let next = minifloat::decode(to, code + 1).unwrap();
+            let tie = (value + next) / 2.0;
+            values.extend([tie, tie * (1.0 + 2f64.powi(-40)), tie * (1.0 - 2f64.powi(-40))]);
+            values.extend([tie * (1.0 + 2f64.powi(-20)), tie * (1.0 - 2f64.powi(-20))]);
+        }
+        values.extend([1e-60, 1e-40, -1e-40, 1e-20, 2f64.powi(-128), 1e300, f64::MAX]);
+        let n = values.len().to_string();
+        let narrow: Vec<f32> = values.iter().map(|v| *v as f32).collect();
+        let tensors = [Tensor::from_vec(vec![values.len()], values), Tensor::from_vec(vec![narrow.len()], narrow)];
+        for tensor in tensors {
+            let mut b = Builder::new(&[&n], &[]);
+            let x = b.load(tensor.dtype(), &[&n], &["%0"]);
+            let y = b.convert(x, to);
+            b.store(y, &[&n], &["%0"]);
+            let name = format!("{} to {to}", tensor.dtype());
+            cases.push(Case::new(&name, b.0, &[]).exact().read(0, tensor));
+        }
+    }
+    check(cases);
+}
+
+#[test]
+fn bits_are_kept() {
+    let all = FLOATS.into_iter().chain(INTS).chain(SMALL_FLOATS).chain(SMALL_INTS).chain([DType::Bool]);
+    let all: Vec<DType> = all.collect();
+    let mut cases = vec![];
+    for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to))) {
+        if from == to || from.bits() != to.bits() {
+            continue;
+        }
+        let mut values = special(from);
+        if let Some(halves) = values.to_vec::<half::f16>() {
+            // In registers they are f32, and of a NaN an instruction may keep only that it is one.
+            let numbers: Vec<half::f16> = halves.into_iter().filter(|h| !h.is_nan()).collect();
+            values = Tensor::from_vec(vec![numbers.len()], numbers);
+        }
+        let n = values.len().to_string();
+        let mut b = Builder::new(&[&n], &[]);
+        let x = b.load(from, &[&n], &["%0"]);
+        let y = b.reinterpret(x, to);
+        b.store(y, &[&n], &["%0"]);
+        cases.push(Case::new(&format!("bits of {from} as {to}"), b.0, &[]).exact().read(0, values));
     }
     check(cases);
 }

@@ -2,6 +2,7 @@
 
 mod build;
 mod external;
+mod flex;
 mod functions;
 mod fuzz;
 mod graphs;

@@ -84,7 +84,7 @@ impl Kernel {
                 let result = f.result(&types)?;
                 if result == statement.dtype { Ok(()) } else { Err(format!("`{}` gives {result}", f.name())) }
             }
-            Body::Convert(arg) => dtype_of(*arg).map(|_| ()),
+            Body::Convert(arg, how) => dtype_of(*arg).and_then(|from| how.check(from, statement.dtype)),
             Body::Reduce { arg, .. } => match dtype_of(*arg)? == statement.dtype {
                 true => Ok(()),
                 false => Err("a reduction keeps the element type".into()),

@@ -3,7 +3,7 @@
 use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use super::program::{FlowOp, HostResult, HostStep, Id, Program, Source, State, Step, TensorValue, Window};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
-use crate::scalar::{ReduceFn, ScalarFn};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
 use sardonyx_runtime::{Dim, Error, Result};
 use std::collections::{BTreeSet, HashMap};
@@ -80,7 +80,7 @@ fn read_statement(op: Operation, args: Vec<usize>) -> Reading<Body> {
             let f = ScalarFn::from_name(&f).ok_or_else(|| format!("there is no scalar function `{f}`"))?;
             Body::Apply { f, args }
         }
-        "flow.convert" => Body::Convert(args[0]),
+        "flow.convert" => Body::Convert(args[0], crate::sdx::ir::conversion(op)),
         "flow.reduce" => {
             let f = text_attr(op, "fn")?;
             let f = ReduceFn::from_name(&f).ok_or_else(|| format!("there is no reduction `{f}`"))?;
@@ -127,7 +127,8 @@ fn write_statement(cx: Context, statement: &Statement, values: &[Val]) -> Result
         Body::Const(v) => ("flow.scalar", vec![], vec![("value", cx.f64(*v))]),
         Body::Index(d) => ("flow.index", vec![], vec![("value", cx.str(&d.to_string()))]),
         Body::Apply { f, args } => ("flow.apply", of(args), vec![("fn", cx.str(f.name()))]),
-        Body::Convert(arg) => ("flow.convert", of(&[*arg]), vec![]),
+        Body::Convert(arg, Conversion::Value) => ("flow.convert", of(&[*arg]), vec![]),
+        Body::Convert(arg, Conversion::Bits) => ("flow.convert", of(&[*arg]), vec![("bits", cx.unit())]),
         Body::Reduce { f, arg } => ("flow.reduce", of(&[*arg]), vec![("fn", cx.str(f.name()))]),
     };
     let results = [cx.element(statement.dtype)];

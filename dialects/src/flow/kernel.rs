@@ -10,7 +10,7 @@
 //! Index expressions are `Dim`s over the model's symbols and these own symbols: `%i` is iteration variable `i` (outer
 //! ones first, then inner ones, then deep ones), `$k` is the value of statement `k` (an i64: an index read from data).
 
-use crate::scalar::{ReduceFn, ScalarFn};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
 
 /// What is read or written: a point of a container, per container dimension.
@@ -40,7 +40,7 @@ pub enum Body {
         args: Vec<usize>,
     },
     /// Converts to the statement's type, as `sdx.convert` does.
-    Convert(usize),
+    Convert(usize, Conversion),
     /// Combines a deep value over the deep space, any other value over the inner space, in f32 for f32 (any order: see
     /// the floating-point contract).
     Reduce {
@@ -172,7 +172,7 @@ impl Kernel {
     fn sums(&self) -> Option<Vec<usize>> {
         let reduced = |s: &Statement| match s.body {
             Body::Reduce { f, arg } => Some((f == ReduceFn::Add).then_some(arg)),
-            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_) => None,
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) => None,
         };
         self.body.iter().filter_map(reduced).collect()
     }
@@ -203,7 +203,7 @@ impl Kernel {
         let levels = self.levels();
         let factors = |k: &usize| match &self.body[*k].body {
             Body::Apply { args, .. } => args.as_slice(),
-            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_) | Body::Reduce { .. } => &[],
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_, _) | Body::Reduce { .. } => &[],
         };
         sums.iter().all(|k| self.is_product(*k))
             && factors(&sums[0]).iter().any(|f| sums.iter().all(|k| factors(k).contains(f)))
@@ -223,7 +223,7 @@ impl Kernel {
                 Body::Reduce { .. } => Level::Row,
                 Body::Index(d) => self.level_of(d, &levels),
                 Body::Apply { args, .. } => args.iter().map(|a| levels[*a]).max().unwrap_or(Level::Row),
-                Body::Convert(a) => levels[*a],
+                Body::Convert(a, _) => levels[*a],
             };
             levels.push(level);
         }
@@ -262,7 +262,7 @@ impl Body {
             Body::Const(v) => Body::Const(*v),
             Body::Index(d) => Body::Index(index(d)),
             Body::Apply { f, args } => Body::Apply { f: *f, args: args.iter().map(|&a| at(a)).collect() },
-            Body::Convert(a) => Body::Convert(at(*a)),
+            Body::Convert(a, how) => Body::Convert(at(*a), *how),
             Body::Reduce { f, arg } => Body::Reduce { f: *f, arg: at(*arg) },
         }
     }

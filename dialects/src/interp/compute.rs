@@ -4,7 +4,7 @@ use super::Expected;
 use super::movement::{strides, walk};
 use super::numbers::Numbers;
 use super::scalar::{apply, combine_float, combine_int, neutral_float, neutral_int};
-use crate::scalar::{Domain, ReduceFn, ScalarFn};
+use crate::scalar::{Conversion, Domain, ReduceFn, ScalarFn};
 use crate::sdx::ContractSpec;
 use sardonyx_runtime::tensor::element_count;
 use sardonyx_runtime::{DType, Error, Result, Tensor};
@@ -21,9 +21,10 @@ pub fn map(f: ScalarFn, args: &[Tensor], expected: &Expected) -> Result<Tensor> 
     apply(f, &operands, expected.len())?.rounded(result).write(result, expected.dims.clone())
 }
 
-pub fn convert(arg: &Tensor, expected: &Expected) -> Result<Tensor> {
+pub fn convert(how: Conversion, arg: &Tensor, expected: &Expected) -> Result<Tensor> {
     expected.agree(arg.dims())?;
-    Numbers::read(arg)?.converted(expected.dtype).write(expected.dtype, expected.dims.clone())
+    let to = expected.dtype;
+    Numbers::read(arg)?.converted_as(how, arg.dtype(), to)?.write(to, expected.dims.clone())
 }
 
 pub fn reduce(f: ReduceFn, axes: &[usize], arg: &Tensor, expected: &Expected) -> Result<Tensor> {

@@ -165,7 +165,7 @@ impl<'k> Program<'k> {
         let of_statement = |s: &Statement| match &s.body {
             Body::Load { memlet, .. } => compile(&memlet.index),
             Body::Index(d) => compile(std::slice::from_ref(d)),
-            Body::Const(_) | Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => Ok(vec![]),
+            Body::Const(_) | Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => Ok(vec![]),
         };
         let (outer, inner) = (extents(&kernel.outer, symbols)?, extents(&kernel.inner, symbols)?);
         let deep = extents(&kernel.deep, symbols)?;
@@ -277,7 +277,7 @@ impl<'k> Program<'k> {
                 let args: Vec<Cow<Numbers>> = args.iter().map(|&a| self.spread(a, level, values)).collect();
                 apply(*f, &args.iter().map(Cow::as_ref).collect::<Vec<_>>(), n)?.rounded(*dtype)
             }
-            Body::Convert(a) => values[*a].clone().converted(*dtype),
+            Body::Convert(a, how) => values[*a].clone().converted_as(*how, self.kernel.body[*a].dtype, *dtype)?,
             Body::Reduce { f, arg } => self.reduce(*f, *arg, *dtype, values)?,
         })
     }
@@ -410,7 +410,7 @@ fn last_outer(kernel: &Kernel) -> Vec<usize> {
             Body::Const(_) => 0,
             Body::Index(d) => of_dims(std::slice::from_ref(d)),
             Body::Apply { args, .. } => args.iter().map(|a| last[*a]).max().unwrap_or(0),
-            Body::Convert(a) | Body::Reduce { arg: a, .. } => last[*a],
+            Body::Convert(a, _) | Body::Reduce { arg: a, .. } => last[*a],
         };
         last.push(value);
     }

@@ -115,7 +115,7 @@ pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i
             Tensor::from_vec(dims, numbers(list)?)
         }
         Op::Map(f) => compute::map(*f, args, &expected)?,
-        Op::Convert => compute::convert(one()?, &expected)?,
+        Op::Convert(how) => compute::convert(*how, one()?, &expected)?,
         Op::Reduce { f, axes } => compute::reduce(*f, axes, one()?, &expected)?,
         Op::Contract(spec) => {
             let [left, right] = operands(node, args)?;
@@ -130,6 +130,7 @@ pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i
             let [data, value] = operands(node, args)?;
             movement::pad(&numbers(low)?, data, value, &expected)?
         }
+        Op::Window(w) => movement::window(w, w.size.eval(symbols)?, one()?, &expected)?,
         Op::Concat { axis } | Op::Append { axis } => movement::concat(*axis, args, &expected)?,
         Op::Reshape => movement::reshape(one()?, &expected)?,
         Op::Transpose { perm } => movement::transpose(perm, one()?, &expected)?,

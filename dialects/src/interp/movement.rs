@@ -1,6 +1,7 @@
-//! gather, slice, pad, concat, transpose, broadcast: elements copied as bytes, whatever their type
+//! gather, slice, pad, window, concat, transpose, broadcast: elements copied as bytes, whatever their type
 
 use super::Expected;
+use crate::sdx::WindowSpec;
 use sardonyx_runtime::tensor::element_count;
 use sardonyx_runtime::{Error, Result, Tensor};
 
@@ -64,7 +65,7 @@ fn strided(source: &Tensor, dims: &[usize], start: i64, strides: &[i64]) -> Resu
 
 /// Bytes per element; supported types have 1, 2, 4 or 8.
 fn width(t: &Tensor) -> usize {
-    t.dtype().bits() as usize / 8
+    t.dtype().bytes()
 }
 
 fn axis_in_range(axis: usize, rank: usize) -> Result<()> {
@@ -149,6 +150,30 @@ pub fn pad(low: &[i64], data: &Tensor, value: &Tensor, expected: &Expected) -> R
         }
     });
     Tensor::new(data.dtype(), dims.clone(), out.into())
+}
+
+pub fn window(w: &WindowSpec, size: i64, data: &Tensor, expected: &Expected) -> Result<Tensor> {
+    axis_in_range(w.axis, data.rank())?;
+    let dims = &expected.dims;
+    let mut computed = data.dims().to_vec();
+    computed[w.axis] = dims.get(w.axis).copied().unwrap_or(0);
+    computed.push(usize::try_from(size).unwrap_or(0));
+    expected.agree(&computed)?;
+    if dims.contains(&0) {
+        return strided(data, dims, 0, &vec![0; dims.len()]);
+    }
+    let (n, places) = (data.dims()[w.axis] as i128, dims[w.axis] as i128);
+    let last = (places - 1) * i128::from(w.stride) + (i128::from(size) - 1) * i128::from(w.dilation);
+    if last >= n {
+        let message = format!("the window reaches index {last} of dimension {}, which has 0..{n}", w.axis);
+        return Err(Error::user("E0303", message));
+    }
+    let mut by = strides(data.dims());
+    let along = by[w.axis];
+    // A step is bounded by the dimension where it is taken at all, so the product cannot overflow.
+    by[w.axis] = if places > 1 { along * w.stride } else { 0 };
+    by.push(if size > 1 { along * w.dilation } else { 0 });
+    strided(data, dims, 0, &by)
 }
 
 pub fn concat(axis: usize, parts: &[Tensor], expected: &Expected) -> Result<Tensor> {

@@ -1,8 +1,10 @@
 //! Tensor  <=>  Vec<f64> or Vec<i128>: reading elements, and rounding or wrapping them to an element type once
 
+use crate::scalar::Conversion;
 use half::{bf16, f16};
+use sardonyx_runtime::packed::{self, held};
 use sardonyx_runtime::tensor::Element;
-use sardonyx_runtime::{DType, Error, Result, Tensor};
+use sardonyx_runtime::{DType, Error, Result, Tensor, minifloat};
 
 /// Elements as exact numbers. Bools are the integers 0 and 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,16 +19,16 @@ pub fn check_dtype(dtype: DType) -> Result<()> {
         return Ok(());
     }
     Err(Error::user("E0107", format!("elements of type {dtype} cannot be computed with"))
-        .help("supported are f16, bf16, f32, f64, i8 to i64, u8 to u64 and bool"))
+        .help("supported are floats, integers and bool"))
 }
 
 pub fn is_float(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    dtype.is_float()
 }
 
 /// The least and greatest value of an integer type (or bool), or `None` for the others.
 pub fn int_range(dtype: DType) -> Option<(i128, i128)> {
-    let supported = dtype == DType::Bool || (dtype.is_int() && dtype.bits() >= 8);
+    let supported = dtype == DType::Bool || dtype.is_int();
     supported.then(|| match dtype {
         DType::Bool => (0, 1),
         _ if dtype.is_signed_int() => (-(1 << (dtype.bits() - 1)), (1 << (dtype.bits() - 1)) - 1),
@@ -53,6 +55,10 @@ impl Numbers {
             DType::U32 => Numbers::Int(all(tensor, |x: u32| x.into())),
             DType::U64 => Numbers::Int(all(tensor, |x: u64| x.into())),
             DType::Bool => Numbers::Int(all(tensor, |x: bool| x.into())),
+            t if t.is_int() => Numbers::Int((0..tensor.len()).map(|i| tensor.get_i64(i).unwrap_or(0).into()).collect()),
+            t if t.is_float() => {
+                Numbers::Float((0..tensor.len()).map(|i| tensor.get_f64(i).unwrap_or(f64::NAN)).collect())
+            }
             other => {
                 return Err(check_dtype(other).err().unwrap_or_else(|| Error::defect(format!("{other} is not read"))));
             }
@@ -81,6 +87,10 @@ impl Numbers {
             (Numbers::Int(x), DType::U32) => all(dims, x, |x| x as u32),
             (Numbers::Int(x), DType::U64) => all(dims, x, |x| x as u64),
             (Numbers::Int(x), DType::Bool) => all(dims, x, |x| x != 0),
+            (Numbers::Int(x), t) if t.is_int() => of_bytes(t, dims, x.into_iter().map(|x| held(t, x as u8)).collect())?,
+            (Numbers::Float(x), t) if t.is_float() => {
+                of_bytes(t, dims, x.into_iter().map(|x| minifloat::encode(t, x).unwrap_or(0) as u8).collect())?
+            }
             (_, other) => return Err(Error::defect(format!("these values are not of type {other}"))),
         })
     }
@@ -103,10 +113,7 @@ impl Numbers {
             Numbers::Float(x) => match dtype {
                 DType::F64 => {}
                 DType::F32 => x.iter_mut().for_each(|x| *x = (*x as f32).into()),
-                DType::F16 => x.iter_mut().for_each(|x| *x = round_to(*x, 11, -14, 65504.0)),
-                DType::BF16 => x.iter_mut().for_each(|x| *x = round_to(*x, 8, -126, bf16::MAX.to_f64())),
-                // No other type holds floats here: `check_dtype` and `write` refuse them.
-                _ => {}
+                t => x.iter_mut().for_each(|x| *x = minifloat::round(t, *x)),
             },
             Numbers::Int(x) => {
                 if let Some((lo, hi)) = int_range(dtype) {
@@ -117,7 +124,23 @@ impl Numbers {
         self
     }
 
-    /// `Op::Convert`: the values as another type, rounded once.
+    /// `Op::Convert`.
+    pub fn converted_as(self, how: Conversion, from: DType, to: DType) -> Result<Numbers> {
+        how.check(from, to).map_err(Error::defect)?;
+        match how {
+            Conversion::Value => Ok(self.converted(to)),
+            Conversion::Bits => self.reinterpreted(from, to),
+        }
+    }
+
+    /// The values of the same bits in another type of the same width.
+    fn reinterpreted(self, from: DType, to: DType) -> Result<Numbers> {
+        let n = self.len();
+        let bits = self.write(from, vec![n])?;
+        Numbers::read(&Tensor::new(to, vec![n], packed::normalise(to, bits.bytes().clone()))?)
+    }
+
+    /// The values as another type, rounded once.
     pub fn converted(self, to: DType) -> Numbers {
         let out = match (self, int_range(to)) {
             (Numbers::Float(x), None) => Numbers::Float(x),
@@ -144,16 +167,8 @@ fn wrap(x: i128, lo: i128, hi: i128) -> i128 {
     if (lo..=hi).contains(&x) { x } else { lo + x.wrapping_sub(lo).rem_euclid(hi - lo + 1) }
 }
 
-/// To `precision` significant bits and the least normal exponent `e_min`, ties to even, infinity beyond `max`.
-/// (The `half` crate goes through f32 or drops low bits, which rounds twice.)
-fn round_to(x: f64, precision: i32, e_min: i32, max: f64) -> f64 {
-    if x == 0.0 || !x.is_finite() {
-        return x;
-    }
-    let exponent = ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-    let unit = 2f64.powi(exponent.max(e_min) - (precision - 1));
-    let y = (x / unit).round_ties_even() * unit;
-    if y.abs() > max { f64::INFINITY.copysign(x) } else { y }
+fn of_bytes(dtype: DType, dims: Vec<usize>, bytes: Vec<u8>) -> Result<Tensor> {
+    Tensor::new(dtype, dims, bytes.into())
 }
 
 /// To f64, but inexact values become the neighbour with an odd last bit: rounding that again to fewer bits gives
@@ -236,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_has_no_arithmetic_is_refused() {
-        for t in [DType::String, DType::I4, DType::C64, DType::F8E5M2] {
+        for t in [DType::String, DType::C64] {
             assert_eq!(check_dtype(t).unwrap_err().code, "E0107");
         }
     }

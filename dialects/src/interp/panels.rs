@@ -8,7 +8,7 @@ pub fn pack_panels(matrix: &Tensor, width: usize) -> Result<Vec<u8>> {
         return Err(Error::defect(format!("a tensor of rank {} has no panels", matrix.rank())));
     };
     let size = panel_bytes(matrix.dtype(), k, n, width)?;
-    let element = matrix.dtype().bits() as usize / 8;
+    let element = matrix.dtype().bytes();
     let mut out = vec![0; size];
     for (row, source) in matrix.bytes().chunks_exact((n * element).max(1)).enumerate() {
         for (panel, columns) in source.chunks(width * element).enumerate() {
@@ -26,7 +26,7 @@ pub fn unpack_panels(dtype: DType, k: usize, n: usize, width: usize, bytes: &[u8
         let message = format!("a {dtype} matrix [{k}, {n}] in panels of {width} has {size} bytes, not {}", bytes.len());
         return Err(Error::user("E0302", message));
     }
-    let element = dtype.bits() as usize / 8;
+    let element = dtype.bytes();
     let mut out = Vec::with_capacity(k * n * element);
     for row in 0..k {
         for panel in 0..n.div_ceil(width) {

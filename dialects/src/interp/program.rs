@@ -145,7 +145,7 @@ fn dims(program: &Program, step: &Step, symbols: &Symbols) -> Result<Vec<usize>>
 /// The matrix [k, n] of the elements src[offset + k * stride_k + n * stride_n].
 fn windowed(source: &Tensor, w: &Window, dims: &[usize]) -> Result<Tensor> {
     let &[k, n] = dims else { return Err(Error::defect("a window gives a matrix")) };
-    let width = source.dtype().bits() as usize / 8;
+    let width = source.dtype().bytes();
     let mut out = Vec::with_capacity(k * n * width);
     for i in 0..k as i128 {
         for j in 0..n as i128 {

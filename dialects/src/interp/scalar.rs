@@ -105,6 +105,7 @@ fn float_fn(f: ScalarFn) -> Option<FloatFn> {
     Some(match f {
         ScalarFn::Abs => One(f64::abs),
         ScalarFn::Add => Two(|a, b| a + b),
+        ScalarFn::Atan => One(libm::atan),
         ScalarFn::Ceil => One(f64::ceil),
         ScalarFn::Cos => One(libm::cos),
         ScalarFn::Div => Two(|a, b| a / b),
@@ -137,6 +138,7 @@ fn float_fn(f: ScalarFn) -> Option<FloatFn> {
         ScalarFn::Sub => Two(|a, b| a - b),
         ScalarFn::Tanh => One(libm::tanh),
         ScalarFn::And | ScalarFn::Not | ScalarFn::Or | ScalarFn::Select | ScalarFn::Xor => return None,
+        ScalarFn::BitAnd | ScalarFn::BitOr | ScalarFn::BitXor | ScalarFn::Shl | ScalarFn::Shr => return None,
     })
 }
 
@@ -147,6 +149,9 @@ fn int_fn(f: ScalarFn) -> Option<IntFn> {
         ScalarFn::Abs => One(i128::wrapping_abs),
         ScalarFn::Add => Two(i128::wrapping_add),
         ScalarFn::And => Two(|a, b| a & b),
+        ScalarFn::BitAnd => Two(|a, b| a & b),
+        ScalarFn::BitOr => Two(|a, b| a | b),
+        ScalarFn::BitXor => Two(|a, b| a ^ b),
         ScalarFn::Div => Two(int_div),
         ScalarFn::Eq => Two(|a, b| (a == b) as i128),
         ScalarFn::Le => Two(|a, b| (a <= b) as i128),
@@ -159,10 +164,13 @@ fn int_fn(f: ScalarFn) -> Option<IntFn> {
         ScalarFn::Or => Two(|a, b| a | b),
         ScalarFn::Pow => Two(int_pow),
         ScalarFn::Rem => Two(int_rem),
+        ScalarFn::Shl => Two(int_shl),
+        ScalarFn::Shr => Two(int_shr),
         ScalarFn::Sign => One(i128::signum),
         ScalarFn::Sub => Two(i128::wrapping_sub),
         ScalarFn::Xor => Two(|a, b| a ^ b),
-        ScalarFn::Ceil
+        ScalarFn::Atan
+        | ScalarFn::Ceil
         | ScalarFn::Cos
         | ScalarFn::Erf
         | ScalarFn::Exp
@@ -208,6 +216,16 @@ pub fn int_rem(a: i128, b: i128) -> i128 {
         Some(r) if r != 0 && (r < 0) != (b < 0) => r + b,
         Some(r) => r,
     }
+}
+
+/// Wrapping to the element type leaves 0 of what was shifted by its width or more.
+fn int_shl(a: i128, amount: i128) -> i128 {
+    u32::try_from(amount).ok().and_then(|n| a.checked_shl(n)).unwrap_or(0)
+}
+
+/// A negative amount counts as a large one.
+fn int_shr(a: i128, amount: i128) -> i128 {
+    a >> u32::try_from(amount).map_or(127, |n| n.min(127))
 }
 
 /// A negative exponent gives the truncated reciprocal, and 0 for base 0.
@@ -262,6 +280,7 @@ mod tests {
         let cases: &[(ScalarFn, &[f64], f64)] = &[
             (Abs, &[-2.5], 2.5),
             (Add, &[1.5, 2.0], 3.5),
+            (Atan, &[-1.0], -std::f64::consts::FRAC_PI_4),
             (Ceil, &[-1.5], -1.0),
             (Cos, &[0.0], 1.0),
             (Div, &[1.0, 4.0], 0.25),
@@ -341,6 +360,15 @@ mod tests {
         use ScalarFn::*;
         let cases: &[(ScalarFn, &[i128], i128)] = &[
             (Abs, &[-3], 3),
+            (BitAnd, &[-2, 7], 6),
+            (BitOr, &[-8, 3], -5),
+            (BitXor, &[-1, 5], -6),
+            (Shl, &[3, 2], 12),
+            (Shl, &[3, -1], 0),
+            (Shl, &[3, 200], 0),
+            (Shr, &[-9, 1], -5),
+            (Shr, &[-9, -1], -1),
+            (Shr, &[9, 200], 0),
             (Add, &[2, -5], -3),
             (And, &[1, 0], 0),
             (Div, &[-7, 2], -3),

@@ -6,7 +6,7 @@
 use super::evaluate;
 use super::numbers::int_range;
 use super::scalar::{int_div, int_rem};
-use crate::scalar::{ReduceFn, ScalarFn};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::{Node, Op, TensorType};
 use sardonyx_runtime::tensor::element_count;
 use sardonyx_runtime::{DType, Dim, Tensor};
@@ -37,10 +37,11 @@ pub fn contents(
             let operands = |i: usize| -> Vec<&Dim> { args.iter().map(|a| &a[i]).collect() };
             (0..n).map(|i| proof.map(*f, &operands(i))).collect::<Option<_>>()?
         }
-        Op::Convert if ty.dtype == DType::Bool => {
+        Op::Convert(Conversion::Bits) => return None,
+        Op::Convert(Conversion::Value) if ty.dtype == DType::Bool => {
             only(args)?.1?.iter().map(|x| Some(bit(!proof.equal(x, &0.into())?))).collect::<Option<_>>()?
         }
-        Op::Convert | Op::Bind { .. } => only(args)?.1?.to_vec(),
+        Op::Convert(Conversion::Value) | Op::Bind { .. } => only(args)?.1?.to_vec(),
         Op::Reduce { f, axes } => proof.reduce(*f, axes, only(args)?, ty)?,
         Op::Iota { .. } => constants(&evaluate(&bare(op.clone(), ty.clone()), &[], &|_| None).ok()?)?,
         Op::Gather { axis } => {
@@ -51,7 +52,7 @@ pub fn contents(
         }
         Op::Pad { .. } => moved(op.clone(), ty, args, &[])?,
         Op::Slice { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => moved(op.clone(), ty, args, &[])?,
-        Op::Transpose { .. } | Op::Broadcast { .. } => moved(op.clone(), ty, args, &[])?,
+        Op::Window(_) | Op::Transpose { .. } | Op::Broadcast { .. } => moved(op.clone(), ty, args, &[])?,
     };
     (elements.len() == n && elements.iter().all(|d| representable(d, ty.dtype))).then_some(elements)
 }
@@ -173,7 +174,11 @@ impl Proof<'_> {
             ScalarFn::Select => of(if truth(0)? { 1 } else { 2 })?.clone(),
             ScalarFn::Sub => of(0)?.clone() - of(1)?.clone(),
             ScalarFn::Xor => bit(truth(0)? != truth(1)?),
-            ScalarFn::Ceil
+            ScalarFn::Atan
+            | ScalarFn::BitAnd
+            | ScalarFn::BitOr
+            | ScalarFn::BitXor
+            | ScalarFn::Ceil
             | ScalarFn::Cos
             | ScalarFn::Erf
             | ScalarFn::Exp
@@ -182,6 +187,8 @@ impl Proof<'_> {
             | ScalarFn::Log
             | ScalarFn::Pow
             | ScalarFn::Round
+            | ScalarFn::Shl
+            | ScalarFn::Shr
             | ScalarFn::Sign
             | ScalarFn::Sin
             | ScalarFn::Sqrt

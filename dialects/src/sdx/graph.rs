@@ -2,7 +2,7 @@
 //!
 //! A graph is in order: a node's operands come before it. Inputs are the first nodes. A node has one result.
 
-use crate::scalar::{ReduceFn, ScalarFn};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,8 +66,8 @@ pub enum Op {
     Dims(Vec<Dim>),
     /// One scalar function on every element; all operands have the result's dimensions.
     Map(ScalarFn),
-    /// Element type to that of the result. Float to integer truncates and saturates, NaN gives 0; to bool: `!= 0`.
-    Convert,
+    /// Element type to that of the result.
+    Convert(Conversion),
     /// Combines over `axes` (sorted, distinct), which the result lacks. Over no elements: the neutral element.
     Reduce {
         f: ReduceFn,
@@ -88,6 +88,9 @@ pub enum Op {
     Pad {
         low: Vec<Dim>,
     },
+    /// A view along one axis, whose dimension becomes the places of the window and which a new last dimension, the offsets
+    /// in the window, is read from: result[.., o, .., k] = operand[.., o * stride + k * dilation, ..]. All of it is inside.
+    Window(WindowSpec),
     Concat {
         axis: usize,
     },
@@ -143,9 +146,9 @@ impl Op {
         match self {
             Op::Bind { symbol } => vec![symbol],
             Op::Host(host) => host.binds.iter().map(|(_, symbol)| symbol.as_str()).collect(),
-            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert => vec![],
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert(_) => vec![],
             Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } => vec![],
-            Op::Concat { .. } | Op::Append { .. } | Op::Reshape | Op::Transpose { .. } => vec![],
+            Op::Window(_) | Op::Concat { .. } | Op::Append { .. } | Op::Reshape | Op::Transpose { .. } => vec![],
             Op::Broadcast { .. } | Op::Iota { .. } => vec![],
         }
     }
@@ -158,12 +161,13 @@ impl Op {
             Op::Const(_) => "sdx.const",
             Op::Dims(_) => "sdx.dims",
             Op::Map(_) => "sdx.map",
-            Op::Convert => "sdx.convert",
+            Op::Convert(_) => "sdx.convert",
             Op::Reduce { .. } => "sdx.reduce",
             Op::Contract(_) => "sdx.contract",
             Op::Gather { .. } => "sdx.gather",
             Op::Slice { .. } => "sdx.slice",
             Op::Pad { .. } => "sdx.pad",
+            Op::Window(_) => "sdx.window",
             Op::Concat { .. } => "sdx.concat",
             Op::Append { .. } => "sdx.append",
             Op::Reshape => "sdx.reshape",
@@ -173,6 +177,25 @@ impl Op {
             Op::Bind { .. } => "sdx.bind",
             Op::Host(_) => "sdx.host",
         }
+    }
+}
+
+/// The window that convolutions and poolings move along an axis. All numbers but the axis are at least 1.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WindowSpec {
+    pub axis: usize,
+    /// Offsets in the window.
+    pub size: Dim,
+    pub stride: i64,
+    pub dilation: i64,
+}
+
+impl WindowSpec {
+    /// How many places a window has in `extent`, which is at least as long as it.
+    pub fn places(&self, extent: &Dim) -> Dim {
+        let one = Dim::constant(1);
+        let span = (self.size.clone() - one.clone()) * Dim::constant(self.dilation);
+        (extent.clone() - span - one.clone()).floordiv(&Dim::constant(self.stride)) + one
     }
 }
 

@@ -1,6 +1,6 @@
 //! operation, operand types  =>  result type, or the rule that is broken
 
-use super::graph::{Host, Node, Op, TensorType, Value};
+use super::graph::{Host, Node, Op, TensorType, Value, WindowSpec};
 use super::{ContractSpec, Graph};
 use sardonyx_runtime::{DType, Dim, Error, Result};
 
@@ -22,7 +22,11 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
         }
         Op::Dims(values) => dims_type(values, &given()?),
         Op::Map(f) => map_type(*f, args),
-        Op::Convert => Ok(TensorType::new(given()?.dtype, args[0].dims.clone())),
+        Op::Convert(how) => {
+            let dtype = given()?.dtype;
+            how.check(args[0].dtype, dtype)?;
+            Ok(TensorType::new(dtype, args[0].dims.clone()))
+        }
         Op::Reduce { f, axes } => {
             f.scalar().result(&[args[0].dtype, args[0].dtype])?;
             check_axes(axes, args[0].rank())?;
@@ -40,6 +44,7 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
             let dtype = same_dtype(args[0], args[1])?;
             Ok(TensorType::new(dtype, given()?.dims))
         }
+        Op::Window(window) => window_type(window, args[0], declared),
         Op::Concat { axis } | Op::Append { axis } => concat_type(*axis, args),
         Op::Reshape => {
             let to = given()?;
@@ -76,7 +81,7 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
 fn arity(op: &Op) -> Option<usize> {
     match op {
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => Some(0),
-        Op::Convert | Op::Reduce { .. } | Op::Slice { .. } | Op::Reshape => Some(1),
+        Op::Convert(_) | Op::Reduce { .. } | Op::Slice { .. } | Op::Window(_) | Op::Reshape => Some(1),
         Op::Transpose { .. } | Op::Broadcast { .. } | Op::Bind { .. } => Some(1),
         Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Append { .. } => Some(2),
         Op::Map(f) => Some(f.row().operands),
@@ -174,6 +179,33 @@ fn slice_type(starts: &[Dim], steps: &[i64], arg: &TensorType, to: &TensorType) 
     Ok(TensorType::new(arg.dtype, to.dims.clone()))
 }
 
+/// The places may be written in another way than `WindowSpec::places` has it: as a dimension that was unified.
+fn window_type(w: &WindowSpec, arg: &TensorType, declared: Option<&TensorType>) -> Verdict {
+    if w.axis >= arg.rank() || w.stride < 1 || w.dilation < 1 {
+        return Err(format!("needs a dimension {} of {arg}, and a positive stride and dilation", w.axis));
+    }
+    let mut to = arg.clone();
+    to.dims[w.axis] = w.places(&arg.dims[w.axis]);
+    to.dims.push(w.size.clone());
+    if w.size.as_const().is_some_and(|n| n < 1) || to.dims[w.axis].as_const().is_some_and(|n| n < 1) {
+        return Err(format!("a window of {} by {} does not fit dimension {} of {arg}", w.size, w.dilation, w.axis));
+    }
+    match declared {
+        Some(given) if given.rank() != to.rank() => Err(format!("{given} has not the dimensions of {to}")),
+        Some(given) => {
+            let places = given.dims[w.axis].clone();
+            if let (Some(n), Some(most)) = (places.as_const(), to.dims[w.axis].as_const())
+                && n > most
+            {
+                return Err(format!("the window has {most} places in dimension {} of {arg}, not {n}", w.axis));
+            }
+            to.dims[w.axis] = places;
+            Ok(to)
+        }
+        None => Ok(to),
+    }
+}
+
 fn concat_type(axis: usize, args: &[&TensorType]) -> Verdict {
     let Some((first, rest)) = args.split_first() else { return Err("takes at least one operand".into()) };
     if axis >= first.rank() {
@@ -193,8 +225,7 @@ fn concat_type(axis: usize, args: &[&TensorType]) -> Verdict {
 
 fn host_type(host: &Host, args: &[&TensorType], declared: &TensorType) -> Verdict {
     let ranks: Vec<usize> = args.iter().map(|a| a.rank()).collect();
-    let wanted = host.op.result(host.result, &ranks);
-    if !host.op.is_call() && wanted != Some((declared.dtype, declared.rank())) {
+    if !host.op.admits(host.result, &ranks, declared.dtype, declared.rank()) {
         return Err(format!("result {} of `{}` is not {declared}", host.result, host.op));
     }
     match host.binds.iter().find(|(axis, _)| *axis >= declared.rank()) {

@@ -1,9 +1,9 @@
 //! `func.func` of sdx operations  <=>  `Graph`
 
-use super::graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value};
+use super::graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
-use crate::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{Dim, Error, HostOp, Result};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_runtime::{Dim, Error, HostOp, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The type of an operation's result or of an argument.
@@ -16,9 +16,10 @@ pub fn tensor_type(t: Type) -> Result<TensorType> {
 fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
     let usizes = |v: &[usize]| cx.i64s(&v.iter().map(|&x| x as i64).collect::<Vec<_>>());
     Ok(match op {
-        Op::Input { .. } | Op::Convert | Op::Reshape => vec![],
+        Op::Input { .. } | Op::Convert(Conversion::Value) | Op::Reshape => vec![],
+        Op::Convert(Conversion::Bits) => vec![("bits", cx.unit())],
         Op::Param { name } => vec![("name", cx.str(name))],
-        Op::Const(t) => vec![("value", cx.dense(t)?)],
+        Op::Const(t) => vec![("value", cx.dense(&stored(t))?)],
         Op::Dims(values) => vec![("values", cx.strs(values))],
         Op::Map(f) => vec![("fn", cx.str(f.name()))],
         Op::Reduce { f, axes } => vec![("fn", cx.str(f.name())), ("axes", usizes(axes))],
@@ -28,6 +29,12 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
         }
         Op::Slice { starts, steps } => vec![("starts", cx.strs(starts)), ("steps", cx.i64s(steps))],
         Op::Pad { low } => vec![("low", cx.strs(low))],
+        Op::Window(w) => vec![
+            ("axis", cx.i64(w.axis as i64)),
+            ("size", cx.str(&w.size.to_string())),
+            ("stride", cx.i64(w.stride)),
+            ("dilation", cx.i64(w.dilation)),
+        ],
         Op::Transpose { perm } => vec![("perm", usizes(perm))],
         Op::Broadcast { dims } => vec![("dims", usizes(dims))],
         Op::Bind { symbol } => vec![("symbol", cx.str(symbol))],
@@ -42,6 +49,29 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
             ]
         }
     })
+}
+
+/// A constant as an elements attribute has it: strings and values as their bytes.
+fn stored(t: &Tensor) -> Tensor {
+    match t.dtype().is_opaque() {
+        true => Tensor::from_vec(vec![t.bytes().len()], t.bytes().to_vec()),
+        false => t.clone(),
+    }
+}
+
+fn restored(stored: Tensor, ty: Option<Type>) -> Result<Tensor> {
+    match ty.map(tensor_type) {
+        Some(Ok(ty)) if ty.dtype.is_opaque() => {
+            let dims = ty.static_dims().ok_or_else(|| Error::user("E0204", "a constant has constant dimensions"))?;
+            Tensor::new(ty.dtype, dims, stored.bytes().clone())
+        }
+        Some(Ok(_) | Err(_)) | None => Ok(stored),
+    }
+}
+
+/// `{bits}` or nothing.
+pub fn conversion(op: Operation) -> Conversion {
+    if op.attr("bits").is_some() { Conversion::Bits } else { Conversion::Value }
 }
 
 /// The operation's meaning, or why its attributes make none.
@@ -59,19 +89,26 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
         let axis = op.attr("axis").and_then(Attr::as_i64).ok_or_else(|| missing("axis"))?;
         usize::try_from(axis).map_err(|_| format!("the axis {axis} is negative"))
     };
+    let positive = |what: &str| {
+        let number = op.attr(what).and_then(Attr::as_i64).filter(|n| *n > 0);
+        number.ok_or_else(|| format!("the attribute `{what}` is no positive number"))
+    };
     let dims = |what: &str| {
         let list = op.attr(what).and_then(Attr::as_strs).ok_or_else(|| missing(what))?;
         list.iter().map(|d| Dim::parse(d).map_err(|e| e.message)).collect::<std::result::Result<Vec<Dim>, String>>()
     };
     Ok(match name.as_str() {
         "sdx.param" => Op::Param { name: text("name")? },
-        "sdx.const" => Op::Const(op.attr("value").and_then(Attr::as_dense).ok_or_else(|| missing("value"))?),
+        "sdx.const" => {
+            let stored = op.attr("value").and_then(Attr::as_dense).ok_or_else(|| missing("value"))?;
+            Op::Const(restored(stored, op.results().first().map(|r| r.ty())).map_err(|e| e.message)?)
+        }
         "sdx.dims" => Op::Dims(dims("values")?),
         "sdx.map" => {
             let f = text("fn")?;
             Op::Map(ScalarFn::from_name(&f).ok_or_else(|| format!("there is no scalar function `{f}`"))?)
         }
-        "sdx.convert" => Op::Convert,
+        "sdx.convert" => Op::Convert(conversion(op)),
         "sdx.reduce" => {
             let f = text("fn")?;
             let f = ReduceFn::from_name(&f).ok_or_else(|| format!("there is no reduction `{f}`"))?;
@@ -87,6 +124,12 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
             steps: op.attr("steps").and_then(Attr::as_i64s).ok_or_else(|| missing("steps"))?,
         },
         "sdx.pad" => Op::Pad { low: dims("low")? },
+        "sdx.window" => Op::Window(WindowSpec {
+            axis: axis()?,
+            size: Dim::parse(&text("size")?).map_err(|e| e.message)?,
+            stride: positive("stride")?,
+            dilation: positive("dilation")?,
+        }),
         "sdx.concat" => Op::Concat { axis: axis()? },
         "sdx.append" => Op::Append { axis: axis()? },
         "sdx.reshape" => Op::Reshape,

@@ -5,5 +5,5 @@ pub mod infer;
 pub mod ir;
 pub mod operators;
 
-pub use graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value};
+pub use graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 pub use operators::{Operator, Read, Reading, viewed};

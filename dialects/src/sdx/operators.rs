@@ -3,8 +3,8 @@
 //! An operator is all nodes of one ONNX node (of the same origins; a node without origins is one by itself). It reads
 //! each value of others once and writes each value that others read once.
 //!
-//! What only says where elements stand is no operator: `reshape`, `transpose`, `slice`, `broadcast` and `bind` are
-//! *views*, and reading one reads the elements that it shows. A value that is the same known number everywhere, and an
+//! What only says where elements stand is no operator: `reshape`, `transpose`, `slice`, `window`, `broadcast` and
+//! `bind` are *views*, and reading one reads the elements that it shows. A value that is the same known number everywhere, and an
 //! expression of the symbols, is *known*: it is in the code, not in memory. Concatenation, padding and gathering move.
 //!
 //! Products that read one value whole (Q, K and V, gate and up) read it once together: with their weights side by side
@@ -44,11 +44,10 @@ pub enum Reading {
 /// A value that another one shows in another form.
 pub fn viewed(node: &Node) -> Option<Value> {
     match &node.op {
-        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } | Op::Bind { .. } => {
-            node.args.first().copied()
-        }
+        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Window(_) => node.args.first().copied(),
+        Op::Broadcast { .. } | Op::Bind { .. } => node.args.first().copied(),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) => None,
-        Op::Map(_) | Op::Convert | Op::Reduce { .. } | Op::Contract(_) => None,
+        Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } | Op::Contract(_) => None,
         Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Iota { .. } => None,
         Op::Host(_) => None,
     }
@@ -74,8 +73,9 @@ impl Graph {
                     let first = t.get_f64(0).map(f64::to_bits);
                     (0..t.len()).all(|i| t.get_f64(i).map(f64::to_bits) == first)
                 }
-                Op::Map(_) | Op::Convert => all,
+                Op::Map(_) | Op::Convert(_) => all,
                 Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => all,
+                Op::Window(_) => all,
                 Op::Input { .. } | Op::Param { .. } | Op::Reduce { .. } | Op::Contract(_) => false,
                 Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } => false,
                 Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => false,
@@ -148,7 +148,7 @@ impl Graph {
         let arranged = |v: Value| {
             let mut v = v;
             while let Some(of) = viewed(self.node(v)) {
-                if matches!(self.node(v).op, Op::Slice { .. } | Op::Broadcast { .. }) {
+                if matches!(self.node(v).op, Op::Slice { .. } | Op::Window(_) | Op::Broadcast { .. }) {
                     return false;
                 }
                 v = of;

@@ -75,7 +75,7 @@ impl Rates {
             return UNPREPARED;
         }
         let elements = |t: &TensorType| t.elements().eval(&|n| Some(extent(n))).unwrap_or(i64::MAX).max(0) as f64;
-        let bytes = |t: &TensorType| elements(t) * f64::from(t.dtype.bits().div_ceil(8));
+        let bytes = |t: &TensorType| elements(t) * t.dtype.bytes() as f64;
         let written = bytes(s.ty());
         let read: f64 = s.node.args.iter().map(|a| bytes(s.ty_of(once(s, *a)))).sum();
         let memory = |b: f64| b / self.bytes_per_s;
@@ -90,8 +90,10 @@ impl Rates {
             Op::Slice { .. } if self.slices_in_place || s.is_constant(s.class) => 0.0,
             // Read in place by a map, a copy before a contraction.
             Op::Slice { .. } => memory(written),
+            // Its readers look into the operand.
+            Op::Window(_) => 0.0,
             Op::Transpose { .. } => memory((read + written) * FUSED),
-            Op::Convert => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
+            Op::Convert(_) => elements(s.ty()) / self.map_ops_per_s + memory(written * FUSED),
             // A contraction's result is scaled as it is written.
             Op::Map(ScalarFn::Mul) if scales_product(s) => 0.0,
             Op::Map(f) => {
@@ -164,8 +166,8 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
         Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {
             depth > 0 && !s.same(n.args[0], id) && lies_in_memory(s, n.args[0], depth - 1)
         }
-        Op::Dims(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
-        Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } => false,
+        Op::Dims(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
+        Op::Window(_) | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } => false,
         Op::Bind { .. } | Op::Host(_) => false,
     })
 }
@@ -175,9 +177,11 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
     s.nodes(id).iter().any(|n| match s.op_of(n) {
         Op::Slice { .. } => !s.is_constant(id),
         Op::Reshape | Op::Transpose { .. } => depth > 0 && !s.same(n.args[0], id) && is_part(s, n.args[0], depth - 1),
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert => false,
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert(_) => false,
         Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
-        Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => false,
+        Op::Window(_) | Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => {
+            false
+        }
     })
 }
 
@@ -185,13 +189,14 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
 fn weight(f: ScalarFn) -> f64 {
     match f {
         ScalarFn::Exp | ScalarFn::Log | ScalarFn::Sin | ScalarFn::Cos => 12.0,
-        ScalarFn::Tanh | ScalarFn::Erf => 16.0,
+        ScalarFn::Tanh | ScalarFn::Erf | ScalarFn::Atan => 16.0,
         ScalarFn::Pow | ScalarFn::Rem => 40.0,
         ScalarFn::Div | ScalarFn::Sqrt => 4.0,
         ScalarFn::Abs | ScalarFn::Add | ScalarFn::And | ScalarFn::Ceil | ScalarFn::Eq | ScalarFn::Floor => 1.0,
         ScalarFn::IsNan | ScalarFn::Le | ScalarFn::Lt | ScalarFn::Max | ScalarFn::Min | ScalarFn::Mul => 1.0,
         ScalarFn::Neg | ScalarFn::Not | ScalarFn::Or | ScalarFn::Round | ScalarFn::Select | ScalarFn::Sign => 1.0,
         ScalarFn::Sub | ScalarFn::Xor => 1.0,
+        ScalarFn::BitAnd | ScalarFn::BitOr | ScalarFn::BitXor | ScalarFn::Shl | ScalarFn::Shr => 1.0,
     }
 }
 

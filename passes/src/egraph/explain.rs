@@ -44,8 +44,8 @@ pub fn shown(op: &Op) -> String {
         Op::Concat { axis } | Op::Gather { axis } | Op::Append { axis } | Op::Iota { axis } => {
             format!("{} axis {axis}", op.name())
         }
-        Op::Const(_) | Op::Dims(_) | Op::Convert | Op::Slice { .. } | Op::Pad { .. } => op.name().into(),
-        Op::Reshape | Op::Bind { .. } => op.name().into(),
+        Op::Const(_) | Op::Dims(_) | Op::Convert(_) | Op::Slice { .. } | Op::Pad { .. } => op.name().into(),
+        Op::Window(_) | Op::Reshape | Op::Bind { .. } => op.name().into(),
         Op::Host(host) => format!("{} {} result {}", op.name(), host.op, host.result),
     }
 }

@@ -4,6 +4,7 @@ use super::range::{self, EXTENT_MAX, Range};
 use super::table::{OpId, Table, TypeId, spelled_alike};
 use egg::{Analysis, DidMerge, Id, Language};
 use sardonyx_dialects::interp;
+use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, infer};
 use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
@@ -104,10 +105,9 @@ impl Facts {
         let scalars = || args.iter().map(|a| a.splat.clone()).collect::<Option<Vec<Tensor>>>();
         match op {
             Op::Const(t) => uniform(t),
-            Op::Map(_) | Op::Convert => evaluate(op, &TensorType::new(ty.dtype, vec![]), &scalars()?),
-            Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Gather { .. } => {
-                args[0].splat.clone()
-            }
+            Op::Map(_) | Op::Convert(_) => evaluate(op, &TensorType::new(ty.dtype, vec![]), &scalars()?),
+            Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => args[0].splat.clone(),
+            Op::Gather { .. } | Op::Window(_) => args[0].splat.clone(),
             Op::Concat { .. } => {
                 let all = scalars()?;
                 all.iter().all(|t| *t == all[0]).then(|| all[0].clone())
@@ -133,15 +133,15 @@ impl Facts {
                 r.union(if sure { Range::new(lo, hi) } else { Range::any(DType::I64) })
             }),
             Op::Map(f) => range::map(*f, &ranges, same, operand(0).dtype, ty.dtype),
-            Op::Convert => range::convert(ranges[0], operand(0).dtype, ty.dtype),
+            Op::Convert(Conversion::Bits) => Range::any(ty.dtype),
+            Op::Convert(Conversion::Value) => range::convert(ranges[0], operand(0).dtype, ty.dtype),
             Op::Reduce { f, axes } => {
                 let bounds: Vec<(f64, f64)> = axes.iter().map(|&a| self.bounds(&operand(0).dims[a])).collect();
                 let empty = bounds.iter().any(|(lo, _)| *lo < 1.0);
                 range::reduce(*f, ranges[0], empty, bounds.iter().map(|b| b.1).product(), ty.dtype)
             }
-            Op::Gather { .. } | Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {
-                ranges[0]
-            }
+            Op::Gather { .. } | Op::Slice { .. } | Op::Reshape | Op::Transpose { .. } => ranges[0],
+            Op::Broadcast { .. } | Op::Window(_) => ranges[0],
             Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } => {
                 ranges[1..].iter().fold(ranges[0], |r, o| r.union(*o))
             }
@@ -155,7 +155,7 @@ impl Facts {
 
 /// The one value of all elements, where there is one.
 fn uniform(t: &Tensor) -> Option<Tensor> {
-    let width = (t.dtype().bits() / 8) as usize;
+    let width = t.dtype().bytes();
     let first = (width > 0 && !t.is_empty()).then(|| t.bytes().slice(..width))?;
     let same = t.bytes().chunks(width).all(|c| c == &first[..]);
     same.then(|| Tensor::new(t.dtype(), vec![], first).ok()).flatten()

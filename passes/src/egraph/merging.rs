@@ -160,10 +160,17 @@ fn is_activated(s: &Site, id: Id, depth: usize) -> bool {
 fn activates(f: ScalarFn) -> bool {
     match f {
         ScalarFn::Exp | ScalarFn::Log | ScalarFn::Tanh | ScalarFn::Erf | ScalarFn::Sqrt | ScalarFn::Pow => true,
-        ScalarFn::Sin | ScalarFn::Cos | ScalarFn::Max | ScalarFn::Min | ScalarFn::Select | ScalarFn::Abs => true,
+        ScalarFn::Atan
+        | ScalarFn::Sin
+        | ScalarFn::Cos
+        | ScalarFn::Max
+        | ScalarFn::Min
+        | ScalarFn::Select
+        | ScalarFn::Abs => true,
         ScalarFn::Add | ScalarFn::Sub | ScalarFn::Mul | ScalarFn::Div | ScalarFn::Neg | ScalarFn::Rem => false,
         ScalarFn::Floor | ScalarFn::Ceil | ScalarFn::Round | ScalarFn::Sign | ScalarFn::IsNan => false,
         ScalarFn::Eq | ScalarFn::Lt | ScalarFn::Le | ScalarFn::Not | ScalarFn::And | ScalarFn::Or => false,
         ScalarFn::Xor => false,
+        ScalarFn::BitAnd | ScalarFn::BitOr | ScalarFn::BitXor | ScalarFn::Shl | ScalarFn::Shr => false,
     }
 }

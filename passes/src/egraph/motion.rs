@@ -257,7 +257,7 @@ fn convert_before_motion(s: &Site) -> Vec<Expr> {
     let moved = s.find(s.arg(0), move |op| motion(op).then_some(op));
     let before = |(moved, n): (&Op, &super::language::ENode)| {
         let inner = TensorType::new(s.ty().dtype, s.dims_of(n.args[0]).to_vec());
-        typed(moved.clone(), s.ty().clone(), vec![typed(Op::Convert, inner, vec![class(n.args[0])])])
+        typed(moved.clone(), s.ty().clone(), vec![typed(s.op().clone(), inner, vec![class(n.args[0])])])
     };
     moved.map(before).collect()
 }

@@ -28,7 +28,7 @@ fn broadcast_places(op: &Op) -> Option<&Vec<usize>> {
 
 /// x / broadcast(y) => x * broadcast(1 / y): one division per row
 fn div_by_rows(s: &Site) -> Vec<Expr> {
-    if !s.ty().dtype.is_float() || s.splat(s.arg(1)).is_some() {
+    if !s.ty().dtype.is_float() || s.splat(s.arg(1)).is_some() || !holds(s, Condition::Unrounded, s.class) {
         return vec![];
     }
     let by_row = |(at, n): (&Vec<usize>, &ENode)| {

@@ -3,6 +3,7 @@
 use super::expr::{Expr, Site, class, typed};
 use super::rule::Class::Exact;
 use super::rule::{Rule, code, rule};
+use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::sdx::Op;
 use sardonyx_runtime::DType;
 
@@ -26,13 +27,15 @@ fn holds_all(wide: DType, narrow: DType) -> bool {
     };
     match (narrow, wide) {
         (a, b) if a == b => true,
-        (DType::Bool, b) => b.is_int() || b.is_float(),
+        (DType::Bool, b) => b.is_int() || (b.is_float() && b.bits() >= 16),
         (DType::F16, b) => matches!(b, DType::F32 | DType::F64),
         (DType::BF16, b) => matches!(b, DType::F32 | DType::F64),
         (DType::F32, b) => b == DType::F64,
         (a, b) if a.is_unsigned_int() && b.is_unsigned_int() => a.bits() <= b.bits(),
         (a, b) if a.is_signed_int() && b.is_signed_int() => a.bits() <= b.bits(),
         (a, b) if a.is_unsigned_int() && b.is_signed_int() => a.bits() < b.bits(),
+        // Few values of the floats of 8 and 4 bits are anywhere else.
+        (a, b) if b.is_float() && b.bits() < 16 || a.is_float() && a.bits() < 16 => false,
         (a, DType::F16) if a.is_int() => a.bits() <= 8,
         (a, b) if a.is_int() && matches!(b, DType::BF16 | DType::F32 | DType::F64) => a.bits() <= fraction(b),
         _ => false,
@@ -42,7 +45,7 @@ fn holds_all(wide: DType, narrow: DType) -> bool {
 /// convert(convert(x)) => convert(x), where the middle has every value of x
 fn convert_twice(s: &Site) -> Vec<Expr> {
     let middle = s.ty_of(s.arg(0)).dtype;
-    let direct = s.find(s.arg(0), |op| (*op == Op::Convert).then_some(()));
+    let direct = s.find(s.arg(0), |op| (*op == Op::Convert(Conversion::Value)).then_some(()));
     let lossless = direct.filter(|(_, n)| holds_all(middle, s.ty_of(n.args[0]).dtype));
-    lossless.map(|(_, n)| typed(Op::Convert, s.ty().clone(), vec![class(n.args[0])])).collect()
+    lossless.map(|(_, n)| typed(Op::Convert(Conversion::Value), s.ty().clone(), vec![class(n.args[0])])).collect()
 }

@@ -188,7 +188,8 @@ impl Writer<'_> {
 fn mentioned(op: &Op, dims: &[sardonyx_runtime::Dim]) -> Vec<String> {
     let own: &[sardonyx_runtime::Dim] = match op {
         Op::Dims(list) | Op::Slice { starts: list, .. } | Op::Pad { low: list } => list,
-        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert | Op::Reduce { .. } => &[],
+        Op::Window(window) => std::slice::from_ref(&window.size),
+        Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &[],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
         Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &[],
     };

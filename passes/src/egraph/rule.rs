@@ -3,7 +3,7 @@
 use super::expr::{Expr, Site, class, map, scalar, splat};
 use super::table::names;
 use egg::Id;
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::Op;
 use std::collections::BTreeMap;
 
@@ -76,6 +76,9 @@ pub enum Condition {
     Finite,
     NonNegative,
     NeverNan,
+    /// Of the site, whatever the variable: no rounding to integers reads it, where a last place more or less would be
+    /// another integer.
+    Unrounded,
 }
 
 static CONDITIONS: &[(&str, Condition)] = &[
@@ -87,6 +90,7 @@ static CONDITIONS: &[(&str, Condition)] = &[
     ("power-of-two", Condition::PowerOfTwo),
     ("scale", Condition::Scale),
     ("splat", Condition::Splat),
+    ("unrounded", Condition::Unrounded),
 ];
 
 /// One direction of a rule, ready to match.
@@ -299,7 +303,25 @@ pub fn holds(site: &Site, condition: Condition, id: Id) -> bool {
         Condition::Finite => site.range(id).finite(),
         Condition::NonNegative => site.range(id).lo >= 0.0 && !site.range(id).nan,
         Condition::NeverNan => !site.range(id).nan,
+        Condition::Unrounded => !(site.ty().dtype.is_float() && is_rounded(site, site.class, ROUNDED_DEPTH)),
     }
+}
+
+/// How many operations may lie between a value and its rounding: those of a quantisation, whose scale is computed.
+const ROUNDED_DEPTH: usize = 4;
+
+fn is_rounded(site: &Site, id: Id, depth: usize) -> bool {
+    site.users(id).into_iter().any(|user| {
+        let whole = site.ty_of(user).dtype.is_int();
+        let reads = |op: &Op| match op {
+            Op::Map(ScalarFn::Round | ScalarFn::Floor | ScalarFn::Ceil) => Some(true),
+            Op::Convert(Conversion::Value) if whole => Some(true),
+            Op::Map(_) | Op::Convert(_) | Op::Broadcast { .. } | Op::Reshape => Some(false),
+            _ => None,
+        };
+        let mut found = site.find(user, reads).filter(|(_, n)| n.args.iter().any(|a| site.same(*a, id)));
+        found.any(|(rounds, _)| rounds || (depth > 1 && is_rounded(site, user, depth - 1)))
+    })
 }
 
 /// Small enough for f16: the reciprocal is a normal number of every float type.

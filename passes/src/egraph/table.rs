@@ -1,6 +1,6 @@
 //! operation with its attributes, result type  <=>  a number: what makes the nodes of an e-graph small and comparable
 
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType};
 use std::collections::HashMap;
 
@@ -99,6 +99,8 @@ pub fn names(op: &Op) -> Vec<&'static str> {
     match op {
         Op::Map(f) => vec!["map", f.name()],
         Op::Reduce { f, .. } if f.scalar() == ScalarFn::Add => vec!["reduce", "sum"],
+        // Rules of conversions are about values.
+        Op::Convert(Conversion::Bits) => vec!["bitcast"],
         other => vec![other.name().trim_start_matches("sdx.")],
     }
 }

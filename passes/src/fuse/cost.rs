@@ -107,7 +107,7 @@ impl Sizes<'_> {
         let one = |(s, vars): (&sardonyx_dialects::flow::Statement, &BTreeSet<usize>)| {
             let weight = match &s.body {
                 Body::Load { .. } | Body::Const(_) => 0.0,
-                Body::Index(_) | Body::Convert(_) => 1.0 / ELEMENTWISE_SHARE,
+                Body::Index(_) | Body::Convert(_, _) => 1.0 / ELEMENTWISE_SHARE,
                 Body::Apply { f, .. } => weight(*f) / share.min(if weight(*f) > 1.0 { ELEMENTWISE_SHARE } else { 1.0 }),
                 Body::Reduce { arg, .. } => return self.points(k, &reduced(k, *arg)) / share,
             };
@@ -134,12 +134,14 @@ fn reduced(k: &Kernel, arg: usize) -> BTreeSet<usize> {
 fn weight(f: ScalarFn) -> f64 {
     match f {
         ScalarFn::Exp | ScalarFn::Log | ScalarFn::Tanh | ScalarFn::Erf | ScalarFn::Sin | ScalarFn::Cos => 16.0,
+        ScalarFn::Atan => 16.0,
         ScalarFn::Pow => 32.0,
         ScalarFn::Div | ScalarFn::Sqrt | ScalarFn::Rem => 4.0,
         ScalarFn::Abs | ScalarFn::Add | ScalarFn::And | ScalarFn::Ceil | ScalarFn::Eq | ScalarFn::Floor => 1.0,
         ScalarFn::IsNan | ScalarFn::Le | ScalarFn::Lt | ScalarFn::Max | ScalarFn::Min | ScalarFn::Mul => 1.0,
         ScalarFn::Neg | ScalarFn::Not | ScalarFn::Or | ScalarFn::Round | ScalarFn::Select => 1.0,
         ScalarFn::Sign | ScalarFn::Sub | ScalarFn::Xor => 1.0,
+        ScalarFn::BitAnd | ScalarFn::BitOr | ScalarFn::BitXor | ScalarFn::Shl | ScalarFn::Shr => 1.0,
     }
 }
 
@@ -168,7 +170,7 @@ fn variables(k: &Kernel) -> Vec<BTreeSet<usize>> {
             Body::Const(_) => BTreeSet::new(),
             Body::Index(d) => used(std::slice::from_ref(d), &vars),
             Body::Apply { args, .. } => args.iter().flat_map(|a| vars[*a].clone()).collect(),
-            Body::Convert(a) => vars[*a].clone(),
+            Body::Convert(a, _) => vars[*a].clone(),
             Body::Reduce { arg, .. } if vars[*arg].iter().any(|v| *v >= inner) => {
                 vars[*arg].iter().copied().filter(|v| *v < inner).collect()
             }

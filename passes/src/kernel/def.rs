@@ -1,7 +1,7 @@
 //! `KernelDef`: a kernel whose sizes are constants or formal parameters, so that equal kernels are equal values
 
 use sardonyx_dialects::flow::kernel::Class;
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
 
 /// An extent, a stride or an offset: known, or parameter `p{n}` of the launch.
@@ -110,7 +110,7 @@ pub enum Op {
         f: ScalarFn,
         args: Vec<usize>,
     },
-    Convert(usize),
+    Convert(usize, Conversion),
     Reduce {
         f: ReduceFn,
         arg: usize,
@@ -197,7 +197,7 @@ impl KernelDef {
                 Op::Const(_) => 0,
                 Op::Index(d) => dim_vars(d, &deps),
                 Op::Apply { args, .. } => args.iter().fold(0, |s, a| s | deps[*a]),
-                Op::Convert(a) => deps[*a],
+                Op::Convert(a, _) => deps[*a],
                 Op::Reduce { arg, .. } if deps[*arg] & self.deep_vars() != 0 => deps[*arg] & !self.deep_vars(),
                 Op::Reduce { arg, .. } => deps[*arg] & !self.inner_vars(),
             };
@@ -218,7 +218,7 @@ impl KernelDef {
             Op::Load { access, guard } => access_values(access).into_iter().chain(*guard).collect(),
             Op::Const(_) | Op::Index(_) => vec![],
             Op::Apply { args, .. } => args.clone(),
-            Op::Convert(a) | Op::Reduce { arg: a, .. } => vec![*a],
+            Op::Convert(a, _) | Op::Reduce { arg: a, .. } => vec![*a],
         }
     }
 }

@@ -5,7 +5,7 @@ use super::def::*;
 use super::dims::emit_dim;
 use super::normalise::{combine, neutral};
 use super::scalar;
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::Dim;
 use sardonyx_runtime::plan::KernelArgs;
 use std::mem::offset_of;
@@ -208,9 +208,13 @@ impl Point {
                 asm.widen(v, lanes)
             }
             Op::Apply { f, args } => self.apply(cx, asm, *f, args, lanes),
-            Op::Convert(a) => {
+            Op::Convert(a, how) => {
                 let v = self.eval(cx, asm, *a);
-                scalar::convert(asm, v, cx.def.body[*a].dtype, step.dtype)
+                let from = cx.def.body[*a].dtype;
+                match how {
+                    Conversion::Value => scalar::convert(asm, v, from, step.dtype),
+                    Conversion::Bits => scalar::reinterpret(asm, v, from, step.dtype),
+                }
             }
             // One over the inner space is set by the loop that computes it.
             Op::Reduce { f, arg } => self.deep_sum(cx, asm, (k, *f, *arg), ty),

@@ -38,7 +38,7 @@ impl KernelDef {
                     access.computed.iter().for_each(|c| divisors(&c.expr, &mut launch));
                 }
                 Op::Index(d) => divisors(d, &mut launch),
-                Op::Const(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => {}
+                Op::Const(_) | Op::Apply { .. } | Op::Convert(_, _) | Op::Reduce { .. } => {}
             }
         }
         for write in &self.stores {

@@ -64,8 +64,8 @@ fn supported(t: DType) -> bool {
     use DType::*;
     match t {
         F32 | U8 | I8 | U16 | I16 | I32 | I64 | Bool | F16 | F64 | U32 | U64 | BF16 => true,
-        String | Value | C64 | C128 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | U4 | I4 | F4E2M1 | F8E8M0 | U2
-        | I2 => false,
+        F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | F4E2M1 | U4 | I4 | U2 | I2 => true,
+        String | Value | C64 | C128 => false,
     }
 }
 
@@ -195,7 +195,7 @@ impl<'a> Draft<'a> {
                 Body::Const(c) => Op::Const(c.to_bits()),
                 Body::Index(d) => Op::Index(formal.expr(d, &live)),
                 Body::Apply { f, args } => Op::Apply { f: *f, args: args.clone() },
-                Body::Convert(a) => Op::Convert(*a),
+                Body::Convert(a, how) => Op::Convert(*a, *how),
                 Body::Reduce { f, arg } => Op::Reduce { f: *f, arg: *arg },
             };
             body.push(Step { op, dtype: statement.dtype });

@@ -1,6 +1,6 @@
 //! The transcendental functions in f64, on scalars and vectors, without a library; f32 uses some of them, rounded once
 //!
-//! Errors: exp, log, tanh a few 2^-53 relative; erf a few 2^-53 absolute; sin and cos a few 2^-53 absolute for
+//! Errors: exp, log, tanh, atan a few 2^-53 relative; erf a few 2^-53 absolute; sin and cos a few 2^-53 absolute for
 //! |x| < 10^5, 2^-40 for larger f32 values; pow about 2^-48 relative.
 
 use super::asm::{Asm, Elem, Val};
@@ -88,6 +88,58 @@ pub fn erf(asm: &mut Asm, x: Val) -> Val {
     let large = asm.bin("arith.subf", one, large);
     let is_small = asm.cmpf("olt", size, one);
     let y = asm.select(is_small, small, large);
+    copysign(asm, y, x)
+}
+
+/// atan(r) = r - r · z · (c0 + c1 z + …) with z = r², |r| ≤ 7/16, as in fdlibm.
+static ATAN: [f64; 11] = [
+    3.333_333_333_333_293e-1,
+    -1.999_999_999_987_648_3e-1,
+    1.428_571_427_250_346_6e-1,
+    -1.111_111_040_546_235_6e-1,
+    9.090_887_133_436_507e-2,
+    -7.691_876_205_044_83e-2,
+    6.661_073_137_387_531e-2,
+    -5.833_570_133_790_573_5e-2,
+    4.976_877_994_615_932e-2,
+    -3.653_157_274_421_691_6e-2,
+    1.628_582_011_536_578_2e-2,
+];
+
+/// From |x| on: atan |x| = atan c + atan((p|x| + q) / (s|x| + t)); (from, [p, q, s, t], atan c in two parts).
+static ATAN_RANGES: [(f64, [f64; 4], [f64; 2]); 5] = [
+    (0.0, [1.0, 0.0, 0.0, 1.0], [0.0, 0.0]),
+    (0.4375, [2.0, -1.0, 1.0, 2.0], [4.636_476_090_008_061e-1, 2.269_877_745_296_168_7e-17]),
+    (0.6875, [1.0, -1.0, 1.0, 1.0], [std::f64::consts::FRAC_PI_4, 3.061_616_997_868_383e-17]),
+    (1.1875, [1.0, -1.5, 1.5, 1.0], [9.827_937_232_473_29e-1, 1.390_331_103_123_099_8e-17]),
+    (2.4375, [0.0, -1.0, 1.0, 0.0], [std::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17]),
+];
+
+/// ±π/2 for ±∞; -0 stays.
+pub fn atan(asm: &mut Asm, x: Val) -> Val {
+    let size = asm.un("math.absf", x);
+    // Far out the result is π/2 all the same, and 0 · ∞ would be NaN.
+    let size = clamp(asm, size, 0.0, 1e300);
+    let (_, first, base) = ATAN_RANGES[0];
+    let mut chosen: Vec<Val> = first.iter().chain(&base).map(|c| asm.float(*c, x.ty)).collect();
+    for (from, factors, base) in &ATAN_RANGES[1..] {
+        let from = asm.float(*from, x.ty);
+        let there = asm.cmpf("oge", size, from);
+        for (value, c) in chosen.iter_mut().zip(factors.iter().chain(base)) {
+            let c = asm.float(*c, x.ty);
+            *value = asm.select(there, c, *value);
+        }
+    }
+    let [p, q, s, t, high, low] = chosen[..] else { unreachable!("four factors and two parts") };
+    let (above, below) = (asm.fma(p, size, q), asm.fma(s, size, t));
+    let r = asm.bin("arith.divf", above, below);
+    let z = asm.bin("arith.mulf", r, r);
+    let sum = polynomial(asm, z, &ATAN);
+    let sum = asm.bin("arith.mulf", sum, z);
+    let lost = asm.bin("arith.mulf", sum, r);
+    let lost = asm.bin("arith.subf", lost, low);
+    let rest = asm.bin("arith.subf", lost, r);
+    let y = asm.bin("arith.subf", high, rest);
     copysign(asm, y, x)
 }
 

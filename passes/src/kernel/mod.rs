@@ -12,6 +12,7 @@ mod map;
 mod math;
 mod math64;
 mod memory;
+mod minifloat;
 pub mod nest;
 mod normalise;
 pub mod packing;

@@ -39,7 +39,7 @@ pub fn packable(kernel: &Kernel) -> Option<Packable> {
     }
     let products = kernel.body.iter().filter_map(|s| match &s.body {
         Body::Reduce { arg, .. } => Some(*arg),
-        Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_) => None,
+        Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) => None,
     });
     let factors = |k: usize| match &kernel.body[k].body {
         Body::Apply { f: ScalarFn::Mul, args } => Some([args[0], args[1]]),
@@ -47,7 +47,7 @@ pub fn packable(kernel: &Kernel) -> Option<Packable> {
         | Body::Const(_)
         | Body::Index(_)
         | Body::Apply { .. }
-        | Body::Convert(_)
+        | Body::Convert(_, _)
         | Body::Reduce { .. } => None,
     };
     let products: Vec<[usize; 2]> = products.map(factors).collect::<Option<_>>()?;

@@ -1,9 +1,10 @@
 //! `ScalarFn` and conversions  =>  arith and math operations
 //!
-//! In registers bool is i1, f16 and bf16 are f32 values already rounded to their type; integers carry no sign.
+//! In registers bool is i1, floats of 16 bits and less are f32 values already rounded to their type, and integers of
+//! less than a byte are extended to one; integers carry no sign.
 
 use super::asm::{Asm, Elem, Val};
-use super::{math, math64};
+use super::{math, math64, minifloat};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::DType;
 
@@ -11,17 +12,14 @@ use sardonyx_runtime::DType;
 pub fn register(t: DType) -> Elem {
     use DType::*;
     match t {
-        F32 | F16 | BF16 => Elem::F32,
+        F32 | F16 | BF16 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | F4E2M1 => Elem::F32,
         F64 => Elem::F64,
         Bool => Elem::I1,
-        U8 | I8 => Elem::I8,
+        U8 | I8 | U4 | I4 | U2 | I2 => Elem::I8,
         U16 | I16 => Elem::I16,
         I32 | U32 => Elem::I32,
         I64 | U64 => Elem::I64,
-        String | Value | C64 | C128 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | U4 | I4 | F4E2M1 | F8E8M0 | U2
-        | I2 => {
-            unreachable!("`lower` refuses {t}")
-        }
+        String | Value | C64 | C128 => unreachable!("`lower` refuses {t}"),
     }
 }
 
@@ -31,6 +29,7 @@ pub fn stored(t: DType) -> Elem {
         DType::F16 => Elem::F16,
         DType::BF16 => Elem::I16,
         DType::Bool => Elem::I8,
+        other if minifloat::is_byte(other) => Elem::I8,
         other => register(other),
     }
 }
@@ -49,11 +48,12 @@ pub fn after_load(asm: &mut Asm, v: Val, t: DType) -> Val {
             let zero = asm.int(0, v.ty);
             asm.cmpi("ne", v, zero)
         }
+        t if minifloat::is_byte(t) => minifloat::decode(asm, v, t),
         _ => v,
     }
 }
 
-/// The register form  =>  what is stored. Exact: f16 and bf16 values are rounded already.
+/// The register form  =>  what is stored. Exact: values of narrow floats are rounded already.
 pub fn before_store(asm: &mut Asm, v: Val, t: DType) -> Val {
     match t {
         DType::F16 => asm.cast("arith.truncf", v, Elem::F16),
@@ -64,11 +64,12 @@ pub fn before_store(asm: &mut Asm, v: Val, t: DType) -> Val {
             asm.cast("arith.trunci", high, Elem::I16)
         }
         DType::Bool => asm.cast("arith.extui", v, Elem::I8),
+        t if minifloat::is_byte(t) => minifloat::encode(asm, v, t),
         _ => v,
     }
 }
 
-/// An f32 rounded to f16 or bf16 (to nearest, ties to even); others as they are.
+/// An f32 rounded to a narrower float (to nearest, ties to even); others as they are.
 pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
     match t {
         DType::F16 => {
@@ -90,8 +91,47 @@ pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
             let quiet = asm.float(f64::NAN, v.ty);
             asm.select(nan, quiet, rounded)
         }
+        t if minifloat::is_byte(t) => minifloat::rounded(asm, v, t),
         _ => v,
     }
+}
+
+/// Floats that are f32 in registers.
+fn is_narrow(t: DType) -> bool {
+    t.is_float() && t.bits() < 32
+}
+
+/// The value modulo the width, for integers of less than a byte; others as they are.
+fn wrapped(asm: &mut Asm, v: Val, t: DType) -> Val {
+    if !t.is_int() || t.bits() >= 8 {
+        return v;
+    }
+    if t.is_unsigned_int() {
+        let mask = asm.int((1 << t.bits()) - 1, v.ty);
+        return asm.bin("arith.andi", v, mask);
+    }
+    let unused = asm.int(8 - i64::from(t.bits()), v.ty);
+    let high = asm.bin("arith.shli", v, unused);
+    asm.bin("arith.shrsi", high, unused)
+}
+
+/// The nearest value of an integer type of less than a byte.
+fn clamped(asm: &mut Asm, v: Val, t: DType) -> Val {
+    let unsigned = t.is_unsigned_int();
+    let values = 1i64 << t.bits();
+    let (lo, hi) = if unsigned { (0, values - 1) } else { (-values / 2, values / 2 - 1) };
+    let (lo, hi) = (asm.int(lo, v.ty), asm.int(hi, v.ty));
+    let (min, max) = if unsigned { ("arith.minui", "arith.maxui") } else { ("arith.minsi", "arith.maxsi") };
+    let v = asm.bin(min, v, hi);
+    asm.bin(max, v, lo)
+}
+
+/// `sdx.convert {bits}`: through the form in memory.
+pub fn reinterpret(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
+    let bits = before_store(asm, v, from);
+    let same = asm.cast("arith.bitcast", bits, stored(to));
+    let same = wrapped(asm, same, to);
+    after_load(asm, same, to)
 }
 
 /// `sdx.convert`: float to integer truncates and saturates, NaN gives 0; to bool is `!= 0`; integers wrap.
@@ -106,18 +146,22 @@ pub fn convert(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
         };
     }
     match (v.ty.elem.is_float(), elem.is_float()) {
-        (true, false) => asm.float_to_int(v, elem, to.is_unsigned_int()),
+        (true, false) => {
+            let whole = asm.float_to_int(v, elem, to.is_unsigned_int());
+            if to.bits() < 8 { clamped(asm, whole, to) } else { whole }
+        }
         (false, false) => {
             let op = match v.ty.elem.bits().cmp(&elem.bits()) {
                 std::cmp::Ordering::Greater => "arith.trunci",
                 std::cmp::Ordering::Less if from.is_signed_int() => "arith.extsi",
                 std::cmp::Ordering::Less | std::cmp::Ordering::Equal => "arith.extui",
             };
-            asm.cast(op, v, elem)
+            let whole = asm.cast(op, v, elem);
+            wrapped(asm, whole, to)
         }
         (false, true) => {
             let op = if from.is_signed_int() { "arith.sitofp" } else { "arith.uitofp" };
-            if matches!(to, DType::F16 | DType::BF16) && elem.bits() <= v.ty.elem.bits() {
+            if is_narrow(to) && elem.bits() <= v.ty.elem.bits() {
                 let wide = asm.cast(op, v, Elem::F64);
                 return float_to_float(asm, wide, to);
             }
@@ -130,7 +174,7 @@ pub fn convert(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
 
 fn float_to_float(asm: &mut Asm, v: Val, to: DType) -> Val {
     match (v.ty.elem, to) {
-        (Elem::F64, DType::F16 | DType::BF16) => {
+        (Elem::F64, to) if is_narrow(to) => {
             let odd = round_to_odd(asm, v);
             rounded(asm, odd, to)
         }
@@ -159,7 +203,11 @@ fn round_to_odd(asm: &mut Asm, v: Val) -> Val {
 /// Applies a function to operands of type `t` (but for the condition of `select`) and of one number of lanes.
 pub fn apply(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     let v = if t == DType::Bool || !t.is_float() { integer(asm, f, args, t) } else { float(asm, f, args, t) };
-    if t.is_float() && v.ty.elem == Elem::F32 { rounded(asm, v, t) } else { v }
+    match v.ty.elem {
+        Elem::F32 if t.is_float() => rounded(asm, v, t),
+        Elem::I8 => wrapped(asm, v, t),
+        _ => v,
+    }
 }
 
 fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
@@ -190,12 +238,16 @@ fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         ScalarFn::Tanh => math::tanh(asm, x),
         ScalarFn::Erf if double => math64::erf(asm, x),
         ScalarFn::Erf => math::erf(asm, x),
+        ScalarFn::Atan => in_double(asm, args, t, |asm, x| math64::atan(asm, x[0])),
         ScalarFn::Log => in_double(asm, args, t, |asm, x| math64::log(asm, x[0])),
         ScalarFn::Sin => in_double(asm, args, t, |asm, x| math64::sine(asm, x[0], 0, !double)),
         ScalarFn::Cos => in_double(asm, args, t, |asm, x| math64::sine(asm, x[0], 1, !double)),
         ScalarFn::Pow => in_double(asm, args, t, |asm, x| math64::pow(asm, x[0], x[1])),
         ScalarFn::Rem => in_double(asm, args, t, |asm, x| remainder(asm, x[0], x[1])),
         ScalarFn::And | ScalarFn::Or | ScalarFn::Xor | ScalarFn::Not => unreachable!("bool only"),
+        ScalarFn::BitAnd | ScalarFn::BitOr | ScalarFn::BitXor | ScalarFn::Shl | ScalarFn::Shr => {
+            unreachable!("integers only")
+        }
     }
 }
 
@@ -204,7 +256,7 @@ fn in_double(asm: &mut Asm, args: &[Val], t: DType, f: impl FnOnce(&mut Asm, &[V
     let elem = args[0].ty.elem;
     let wide: Vec<Val> = args.iter().map(|a| asm.cast("arith.extf", *a, Elem::F64)).collect();
     let y = f(asm, &wide);
-    if matches!(t, DType::F16 | DType::BF16) { round_to_odd(asm, y) } else { asm.cast("arith.truncf", y, elem) }
+    if is_narrow(t) { round_to_odd(asm, y) } else { asm.cast("arith.truncf", y, elem) }
 }
 
 /// One of a and b; NaN if either is. Of +0 and -0 either may come, which spares most of what `arith.maximumf` does.
@@ -292,9 +344,10 @@ fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         ScalarFn::Eq => asm.cmpi("eq", x, args[1]),
         ScalarFn::Le => asm.cmpi(pick("sle", "ule"), x, args[1]),
         ScalarFn::Lt => asm.cmpi(pick("slt", "ult"), x, args[1]),
-        ScalarFn::And => asm.bin("arith.andi", x, args[1]),
-        ScalarFn::Or => asm.bin("arith.ori", x, args[1]),
-        ScalarFn::Xor => asm.bin("arith.xori", x, args[1]),
+        ScalarFn::And | ScalarFn::BitAnd => asm.bin("arith.andi", x, args[1]),
+        ScalarFn::Or | ScalarFn::BitOr => asm.bin("arith.ori", x, args[1]),
+        ScalarFn::Xor | ScalarFn::BitXor => asm.bin("arith.xori", x, args[1]),
+        ScalarFn::Shl | ScalarFn::Shr => shift(asm, f == ScalarFn::Shl, x, args[1], t),
         ScalarFn::Not => {
             let one = asm.int(1, x.ty);
             asm.bin("arith.xori", x, one)
@@ -316,7 +369,8 @@ fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         ScalarFn::Div => divide(asm, x, args[1], unsigned).0,
         ScalarFn::Rem => divide(asm, x, args[1], unsigned).1,
         ScalarFn::Pow => integer_power(asm, x, args[1], unsigned),
-        ScalarFn::Ceil
+        ScalarFn::Atan
+        | ScalarFn::Ceil
         | ScalarFn::Floor
         | ScalarFn::Round
         | ScalarFn::Sqrt
@@ -327,6 +381,22 @@ fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         | ScalarFn::Tanh
         | ScalarFn::Erf
         | ScalarFn::IsNan => unreachable!("floats only"),
+    }
+}
+
+/// Machines disagree on amounts outside of the width, so none of those reaches an instruction.
+fn shift(asm: &mut Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
+    let width = i64::from(t.bits());
+    let (zero, most, limit) = (asm.zero(x.ty), asm.int(width - 1, x.ty), asm.int(width, x.ty));
+    // As unsigned numbers, negative amounts are large.
+    let inside = asm.cmpi("ult", amount, limit);
+    let amount = asm.select(inside, amount, most);
+    match (left, t.is_signed_int()) {
+        (false, true) => asm.bin("arith.shrsi", x, amount),
+        (left, _) => {
+            let y = asm.bin(if left { "arith.shli" } else { "arith.shrui" }, x, amount);
+            asm.select(inside, y, zero)
+        }
     }
 }
 

@@ -63,7 +63,7 @@ pub fn lanes_of(def: &KernelDef) -> Lanes {
     let deps = def.dependences();
     let loads = def.body.iter().filter_map(|s| match &s.op {
         Op::Load { access, .. } => Some((access, &def.reads[access.buffer])),
-        Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
+        Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) | Op::Reduce { .. } => None,
     });
     let all: Vec<_> = loads.chain(def.stores.iter().map(|w| (&w.access, &def.writes[w.access.buffer]))).collect();
     let scattered = |var: usize| {
@@ -198,7 +198,9 @@ fn roots(def: &KernelDef, of: &[usize], point: &[bool]) -> Vec<(usize, usize)> {
     let deps = def.dependences();
     let reductions = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
         Op::Reduce { arg, .. } if !is_deep_sum(def, &deps, k) => Some((of[arg], arg)),
-        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
+        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) | Op::Reduce { .. } => {
+            None
+        }
     });
     let stores = def.stores.iter().filter(|w| is_point_store(def, w, point));
     let values = stores.flat_map(|w| {
@@ -224,7 +226,7 @@ pub fn heavy(def: &KernelDef, point: &[bool]) -> Vec<bool> {
             Op::Apply { f, .. } => costs_much(*f),
             Op::Load { access, .. } => !access.computed.is_empty(),
             Op::Reduce { .. } => is_deep_sum(def, &deps, k),
-            Op::Const(_) | Op::Index(_) | Op::Convert(_) => false,
+            Op::Const(_) | Op::Index(_) | Op::Convert(_, _) => false,
         };
         let below = def.operands(k).into_iter().any(|a| heavy[a]);
         heavy.push(point[k] && step.dtype != DType::Bool && (itself || below));
@@ -235,7 +237,8 @@ pub fn heavy(def: &KernelDef, point: &[bool]) -> Vec<bool> {
 fn costs_much(f: ScalarFn) -> bool {
     use ScalarFn::*;
     match f {
-        Cos | Div | Erf | Exp | Log | Pow | Rem | Sin | Sqrt | Tanh => true,
+        Atan | Cos | Div | Erf | Exp | Log | Pow | Rem | Sin | Sqrt | Tanh => true,
+        BitAnd | BitOr | BitXor | Shl | Shr => false,
         Abs | Add | And | Ceil | Eq | Floor | IsNan | Le | Lt | Max | Min | Mul | Neg | Not | Or | Round | Select
         | Sign | Sub | Xor => false,
     }

@@ -2,7 +2,7 @@
 
 use super::image::Sure;
 use sardonyx_dialects::flow::kernel::{Body, Kernel, Level};
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_runtime::Dim;
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl<'k> Facts<'k> {
                 Body::Const(_) => {}
                 Body::Index(d) => vars = own_vars(d, &deps),
                 Body::Apply { args, .. } => vars.extend(args.iter().flat_map(|a| &deps[*a])),
-                Body::Convert(a) => vars = deps[*a].clone(),
+                Body::Convert(a, _) => vars = deps[*a].clone(),
                 Body::Reduce { arg, .. } => {
                     let combined = levels[*arg].max(Level::Point);
                     vars = deps[*arg].iter().copied().filter(|v| kernel.level_of_var(*v) < combined).collect();
@@ -122,7 +122,7 @@ impl<'k> Facts<'k> {
             Body::Const(_) => false,
             Body::Index(d) => index(d),
             Body::Apply { args, .. } => args.iter().any(|a| self.is_by_data(*a)),
-            Body::Convert(a) | Body::Reduce { arg: a, .. } => self.is_by_data(*a),
+            Body::Convert(a, _) | Body::Reduce { arg: a, .. } => self.is_by_data(*a),
         }
     }
 
@@ -132,7 +132,8 @@ impl<'k> Facts<'k> {
             Body::Index(d) => Some(d.clone()),
             Body::Const(c) if c.fract() == 0.0 && c.abs() < 9e15 => Some(Dim::constant(*c as i64)),
             Body::Const(_) => None,
-            Body::Convert(a) => self.number(*a).filter(|_| !self.kernel.body[k].dtype.is_float()),
+            Body::Convert(_, Conversion::Bits) => None,
+            Body::Convert(a, Conversion::Value) => self.number(*a).filter(|_| !self.kernel.body[k].dtype.is_float()),
             Body::Load { .. } | Body::Apply { .. } | Body::Reduce { .. } => None,
         }
     }

@@ -43,7 +43,7 @@ impl Words {
         let facts = Facts::of(kernel, lo);
         let load = |body: &'_ Body| match body {
             Body::Load { memlet, guard } => Some((memlet.clone(), *guard)),
-            Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => None,
+            Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => None,
         };
         let loads: Vec<(Memlet, Option<usize>)> = kernel.body.iter().filter_map(|s| load(&s.body)).collect();
         let stores: Vec<(Memlet, Option<usize>)> = kernel.stores.iter().map(|s| (s.memlet.clone(), None)).collect();

@@ -54,14 +54,14 @@ pub fn scheduled(def: &KernelDef, params: &[i64], once: &[i64], memory: &FastMem
 /// type.
 pub fn lower_bound(once: i64, products: Option<(i64, DType)>, memory: &FastMemory) -> i64 {
     let Some((products, dtype)) = products else { return once };
-    let fast = memory.bytes as f64 * 8.0 / dtype.bits() as f64;
+    let fast = memory.bytes as f64 / dtype.bytes() as f64;
     let bound = 2.0 * products as f64 / fast.sqrt() - 2.0 * fast * memory.cores as f64;
     once.max(bound as i64)
 }
 
 fn element_bytes(def: &KernelDef, buffer: usize) -> i64 {
     let all = def.reads.iter().chain(&def.writes);
-    all.map(|s| (s.dtype.bits() as i64 / 8).max(1)).nth(buffer).unwrap_or(1)
+    all.map(|s| s.dtype.bytes() as i64).nth(buffer).unwrap_or(1)
 }
 
 /// What the code reads or writes of one buffer.

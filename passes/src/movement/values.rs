@@ -44,6 +44,10 @@ impl Values<'_> {
         let node = self.graph.node(v);
         let Some(of) = viewed(node) else { return Count { words: self.elements(v), sure: Sure::Exact } };
         let behind = self.shown(of);
+        if matches!(node.op, Op::Window(_)) {
+            // Windows overlap, or leave elements out.
+            return Count { words: self.least(self.elements(v), behind.words), sure: Sure::AtMost };
+        }
         if !matches!(node.op, Op::Slice { .. }) {
             return behind;
         }

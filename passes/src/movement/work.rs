@@ -47,11 +47,11 @@ impl Kind {
         let products = is(&|op| matches!(op, Op::Contract(_)));
         let maps = is(&|op| match op {
             Op::Map(f) => *f != ScalarFn::Select,
-            Op::Convert => true,
+            Op::Convert(_) => true,
             Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Reduce { .. } => false,
             Op::Contract(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
             Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => false,
-            Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => false,
+            Op::Window(_) | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => false,
         });
         match (products, is(&|op| matches!(op, Op::Reduce { .. })), maps) {
             (0, 0, 0) => Kind::Copy,
@@ -72,7 +72,7 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
             let placed = |k: usize| !Facts::of(kernel, &|_| 0).is_by_data(k);
             placed(args[0]) && args[1..].iter().all(|a| only_moved(kernel, *a))
         }
-        Body::Apply { .. } | Body::Convert(_) | Body::Reduce { .. } => false,
+        Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => false,
     }
 }
 
@@ -91,7 +91,7 @@ pub fn kernel_flops(kernel: &Kernel) -> Dim {
             Body::Apply { f: ScalarFn::Select, .. } => {}
             Body::Apply { .. } => flops = flops + points(*level),
             Body::Reduce { arg, .. } => flops = flops + points(levels[*arg].max(Level::Point)),
-            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_) => {}
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_, _) => {}
         }
     }
     flops
@@ -114,10 +114,10 @@ pub fn operator_flops(graph: &Graph, operator: &Operator) -> Dim {
                 }
                 Dim::constant(2) * product(extents.into_values())
             }
-            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Convert => Dim::constant(0),
+            Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Convert(_) => Dim::constant(0),
             Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => Dim::constant(0),
             Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => Dim::constant(0),
-            Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => Dim::constant(0),
+            Op::Window(_) | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => Dim::constant(0),
         }
     };
     operator.nodes.iter().map(of).fold(Dim::constant(0), |sum, d| sum + d)

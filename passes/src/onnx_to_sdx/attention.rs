@@ -1,70 +1,29 @@
-//! Attention and rotary embedding, ONNX's and com.microsoft's  =>  contract, map, reduce
+//! ai.onnx Attention, FlexAttention  =>  contract, map, reduce
 //!
 //! q[b,h,s,d] · k[b,h,t,d] → scores[b,h,s,t]; softmax over t; scores · v[b,h,t,e] → y[b,h,s,e]
 
 use super::builder::Builder;
+use super::heads::{Offset, additive, append_past, join_heads, repeat_heads, split_heads, window, within_lengths};
 use super::node::Node;
-use super::reduction::{softmax_of_visible, softmax_over};
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{Op, TensorType, Value};
+use super::reduction::{softmax_of_visible, softmax_over, wide};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{Op, Value};
 use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 
-/// x[b,s,h*d] → [b,h,s,d]
-fn split_heads(b: &mut Builder, x: Value, heads: i64) -> Result<Value> {
-    let [batch, s, width] = <[Dim; 3]>::try_from(b.dims(x))
-        .map_err(|d| b.error("E0201", format!("a value of rank {} has no heads to split", d.len())))?;
-    let d = width
-        .exact_div(&Dim::constant(heads))
-        .ok_or_else(|| b.error("E0201", format!("a width of {width} does not divide into {heads} heads")))?;
-    let split = b.reshape(x, &[batch, s, Dim::constant(heads), d])?;
-    b.transpose(split, vec![0, 2, 1, 3])
+const HIDDEN: f64 = f64::NEG_INFINITY;
+
+/// Queries, keys and values, [b,h,s,d] each.
+struct Operands {
+    q: Value,
+    k: Value,
+    v: Value,
+    /// They came as [b,s,h*d], as which the result leaves.
+    joined: bool,
 }
 
-/// y[b,h,s,d] → [b,s,h*d]
-fn join_heads(b: &mut Builder, y: Value) -> Result<Value> {
-    let moved = b.transpose(y, vec![0, 2, 1, 3])?;
-    let dims = b.dims(moved);
-    b.reshape(moved, &[dims[0].clone(), dims[1].clone(), dims[2].clone() * dims[3].clone()])
-}
-
-fn iota(b: &mut Builder, axis: usize, dims: &[Dim]) -> Result<Value> {
-    b.add_typed(Op::Iota { axis }, &[], Some(TensorType::new(DType::I64, dims)))
-}
-
-/// The additive form of a mask: 0 where it is true, `low` where it is false.
-fn additive(b: &mut Builder, mask: Value, dtype: DType, low: f64) -> Result<Value> {
-    let dims = b.dims(mask);
-    let (zero, low) = (b.splat(dtype, 0.0, &dims)?, b.splat(dtype, low, &dims)?);
-    b.select(mask, zero, low)
-}
-
-/// True where key t may be seen from query s, of the last queries of t keys: t <= s + (t_count - s_count).
-fn causal(b: &mut Builder, scores: Value) -> Result<Value> {
-    let dims = b.dims(scores)[2..].to_vec();
-    let (rows, columns) = (iota(b, 0, &dims)?, iota(b, 1, &dims)?);
-    let past = b.dims_scalar(dims[1].clone() - dims[0].clone())?;
-    let last = b.map2(ScalarFn::Add, rows, past)?;
-    b.map2(ScalarFn::Le, columns, last)
-}
-
-/// y[b,g,t,d] => y[b,h,t,d]: each of the keys' heads serves a group of queries, and stands once for each of them, as
-/// exporters write it. Kernels read it where it stands once.
-fn repeat_heads(b: &mut Builder, y: Value, h: &Dim) -> Result<Value> {
-    let [batch, kv, t, d] =
-        <[Dim; 4]>::try_from(b.dims(y)).map_err(|_| b.error("E0201", "takes operands of rank 4"))?;
-    if *h == kv {
-        return Ok(y);
-    }
-    let group =
-        h.exact_div(&kv).ok_or_else(|| b.error("E0201", format!("{h} heads do not divide into groups of {kv}")))?;
-    let spread = b.broadcast_at(y, vec![0, 1, 3, 4], &[batch.clone(), kv, group, t.clone(), d.clone()])?;
-    b.reshape(spread, &[batch, h.clone(), t, d])
-}
-
-/// ai.onnx Attention: operands of rank 4, or of rank 3 with the numbers of heads as attributes.
-pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
+fn operands(b: &mut Builder, node: &Node) -> Result<Operands> {
     let (mut q, mut k, mut v) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let joined = b.rank(q) == 3;
     if joined {
@@ -77,232 +36,202 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
     if [q, k, v].iter().any(|x| b.rank(*x) != 4) {
         return Err(node.error("E0201", "takes operands of rank 3 or 4, all alike"));
     }
-    if let (Some(past_k), Some(past_v)) = (node.optional(4), node.optional(5)) {
-        k = b.add(Op::Concat { axis: 2 }, &[past_k, k])?;
-        v = b.add(Op::Concat { axis: 2 }, &[past_v, v])?;
+    let dtype = b.dtype(q);
+    if !dtype.is_float() || [k, v].iter().any(|x| b.dtype(*x) != dtype) {
+        return Err(node.error("E0107", format!("takes floats of one type, not {dtype}")));
     }
-    if node.optional(6).is_some() {
-        return Err(node.error("E0101", "`nonpad_kv_seqlen` is not supported"));
+    for (l, r, axis) in [(q, k, 0), (q, v, 0), (k, v, 1), (k, v, 2)] {
+        let (l, r) = (b.dims(l)[axis].clone(), b.dims(r)[axis].clone());
+        b.unify(&l, &r)?;
+    }
+    Ok(Operands { q, k, v, joined })
+}
+
+/// ai.onnx Attention: operands of rank 4, or of rank 3 with the numbers of heads as attributes.
+pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
+    let Operands { q, mut k, mut v, joined } = operands(b, node)?;
+    let mut offset = Offset::Same(Dim::constant(0));
+    match (node.optional(4), node.optional(5)) {
+        (Some(past_k), Some(past_v)) => {
+            k = append_past(b, node, past_k, k)?;
+            v = append_past(b, node, past_v, v)?;
+            offset = Offset::Same(b.dims(past_k)[2].clone());
+        }
+        (None, None) => {}
+        (_, _) => return Err(node.error("E0103", "takes `past_key` and `past_value` both or neither")),
+    }
+    let nonpad = node.optional(6);
+    if let (Some(lengths), Offset::Same(past)) = (nonpad, &offset)
+        && past.is_const(0)
+    {
+        let s = b.dims_scalar(b.dims(q)[2].clone())?;
+        let lengths = b.convert(lengths, DType::I64)?;
+        offset = Offset::PerRow(b.map2(ScalarFn::Sub, lengths, s)?);
     }
     let dtype = b.dtype(q);
-    if !dtype.is_float() {
-        return Err(node.error("E0107", format!("does not take {dtype}")));
-    }
-    let d = b.dims(q)[3].as_const().ok_or_else(|| node.error("E0203", "the head width is not constant"))?;
-    let scale = node.float_or("scale", 1.0 / (d as f64).sqrt())?;
-    let scaled = b.map_const(ScalarFn::Mul, q, scale)?;
-    let heads = b.dims(q)[1].clone();
-    let keys = repeat_heads(b, k, &heads)?;
-    let scores = b.contract("bhsd,bhtd->bhst", scaled, keys)?;
-    let mut outputs_qk = scores;
-    let mut scores = scores;
-    let low = f64::NEG_INFINITY;
-    if node.int_or("is_causal", 0)? != 0 {
-        let mask = causal(b, scores)?;
-        let mask = additive(b, mask, dtype, low)?;
-        scores = b.map2(ScalarFn::Add, scores, mask)?;
+    let raw = raw_scores(b, node, q, k)?;
+    let softcap = node.float_or("softcap", 0.0)?;
+    let capped = if softcap > 0.0 { soft_cap(b, raw, softcap)? } else { raw };
+    let mut scores = capped;
+    let bounds = window_bounds(node)?;
+    if let Some(seen) = window(b, scores, &offset, bounds)? {
+        let bias = additive(b, seen, dtype, HIDDEN)?;
+        scores = b.map2(ScalarFn::Add, scores, bias)?;
     }
     if let Some(mask) = node.optional(3) {
-        let mask = if b.dtype(mask) == DType::Bool { additive(b, mask, dtype, low)? } else { mask };
-        scores = b.map2(ScalarFn::Add, scores, mask)?;
+        let bias = mask_bias(b, node, mask, scores)?;
+        scores = b.map2(ScalarFn::Add, scores, bias)?;
     }
-    let mode = node.int_or("qk_matmul_output_mode", 0)?;
-    if mode == 1 {
-        outputs_qk = scores;
+    if let Some(lengths) = nonpad {
+        let seen = within_lengths(b, lengths, b.dims(scores)[3].clone())?;
+        let bias = additive(b, seen, dtype, HIDDEN)?;
+        scores = b.map2(ScalarFn::Add, scores, bias)?;
     }
-    let softcap = node.float_or("softcap", 0.0)?;
-    if softcap > 0.0 {
-        let inner = b.map_const(ScalarFn::Div, scores, softcap)?;
-        let inner = b.map1(ScalarFn::Tanh, inner)?;
-        scores = b.map_const(ScalarFn::Mul, inner, softcap)?;
-    }
-    if mode == 2 {
-        outputs_qk = scores;
-    }
-    let weights = match node.optional(3) {
-        Some(_) => softmax_of_visible(b, scores, &[3])?,
-        None => softmax_over(b, scores, &[3])?,
+    let precision = softmax_precision(node, dtype)?;
+    let single = b.convert(scores, precision)?;
+    // Without a mask every query sees a key: itself, or an earlier one.
+    let all_see = node.optional(3).is_none() && nonpad.is_none() && bounds[0].is_none();
+    let weights = if all_see { softmax_over(b, single, &[3])? } else { softmax_of_visible(b, single, &[3])? };
+    let weights = b.convert(weights, dtype)?;
+    let shown = match node.int_or("qk_matmul_output_mode", 0)? {
+        0 => raw,
+        1 => capped,
+        2 => scores,
+        3 => weights,
+        other => return Err(node.error("E0106", format!("has no `qk_matmul_output_mode` {other}"))),
     };
-    if mode == 3 {
-        outputs_qk = weights;
-    }
+    let heads = b.dims(q)[1].clone();
     let values = repeat_heads(b, v, &heads)?;
     let y = b.contract("bhst,bhte->bhse", weights, values)?;
     let y = if joined { join_heads(b, y)? } else { y };
-    Ok(vec![y, k, v, outputs_qk])
+    Ok(vec![y, k, v, shown])
 }
 
-/// com.microsoft Attention: one stacked projection, then attention over its parts.
-pub fn stacked_attention(b: &mut Builder, node: &Node) -> Outputs {
-    let (x, weight) = (node.input(0)?, node.input(1)?);
-    let heads = node.require("num_heads", node.int("num_heads")?)?;
-    if node.optional(4).is_some() || node.optional(6).is_some() {
-        return Err(node.error("E0101", "`past` is not supported"));
+/// Half precision is left for the softmax, unless the node asks for it there.
+fn softmax_precision(node: &Node, dtype: DType) -> Result<DType> {
+    let precision = node.dtype("softmax_precision")?.unwrap_or(wide(dtype));
+    match precision.is_float() {
+        true => Ok(precision),
+        false => Err(node.error("E0107", format!("no softmax is computed in {precision}"))),
     }
-    let mut qkv = b.contract("bsi,io->bso", x, weight)?;
-    if let Some(bias) = node.optional(2) {
-        qkv = b.map2(ScalarFn::Add, qkv, bias)?;
-    }
-    let width = b.dims(qkv)[2].as_const().unwrap_or(0);
-    let sizes = node.ints("qkv_hidden_sizes")?.unwrap_or_else(|| vec![width / 3; 3]);
-    let mut parts = vec![];
-    let mut start = 0;
-    for size in &sizes {
-        let part = b.slice_axis(qkv, 2, Dim::constant(start), 1, Dim::constant(*size))?;
-        parts.push(split_heads(b, part, heads)?);
-        start += size;
-    }
-    let &[q, k, v] = parts.as_slice() else {
-        return Err(node.error("E0106", "`qkv_hidden_sizes` has not three entries"));
+}
+
+/// How far to the left and to the right a query sees; `None` for all the way.
+fn window_bounds(node: &Node) -> Result<[Option<i64>; 2]> {
+    let side = |name: &str| match node.int_or(name, -1)? {
+        -1 => Ok(None),
+        // What no tensor is as long as needs no bound.
+        n if n > i32::MAX as i64 => Ok(None),
+        n if n >= 0 => Ok(Some(n)),
+        n => Err(node.error("E0106", format!("`{name}` = {n} is neither -1 nor a distance"))),
     };
+    let (left, right) = (side("left_window_size")?, side("right_window_size")?);
+    let causal = node.int_or("is_causal", 0)? != 0;
+    Ok([left, if causal { Some(0) } else { right }])
+}
+
+/// scale · q kᵀ. In half precision both operands take the root of the scale, so that neither the products nor their
+/// rounding exceed the spec's.
+fn raw_scores(b: &mut Builder, node: &Node, q: Value, k: Value) -> Result<Value> {
+    let given = if node.has("scale") { Some(node.float_or("scale", 1.0)?) } else { None };
+    let half = b.dtype(q).bits() == 16;
+    let (mut left, mut right) = (q, k);
+    if half {
+        left = scaled(b, q, given, true)?;
+        right = scaled(b, k, given, true)?;
+    } else {
+        left = scaled(b, left, given, false)?;
+    }
+    let heads = b.dims(q)[1].clone();
+    right = repeat_heads(b, right, &heads)?;
+    b.contract("bhsd,bhtd->bhst", left, right)
+}
+
+/// x · scale, or x · √scale; the scale is 1 / √d where none is given.
+pub fn scaled(b: &mut Builder, x: Value, given: Option<f64>, root: bool) -> Result<Value> {
+    let d = b.dims(x)[3].clone();
+    let scale = given.or_else(|| d.as_const().map(|d| 1.0 / (d as f64).sqrt()));
+    if let Some(scale) = scale {
+        return b.map_const(ScalarFn::Mul, x, if root { scale.sqrt() } else { scale });
+    }
+    let width = b.dims_scalar(d)?;
+    let width = b.convert(width, DType::F64)?;
+    let mut divisor = b.map1(ScalarFn::Sqrt, width)?;
+    if root {
+        divisor = b.map1(ScalarFn::Sqrt, divisor)?;
+    }
+    let one = b.splat(DType::F64, 1.0, &[])?;
+    let scale = b.map2(ScalarFn::Div, one, divisor)?;
+    let scale = b.convert(scale, b.dtype(x))?;
+    b.map2(ScalarFn::Mul, x, scale)
+}
+
+/// cap · tanh(x / cap)
+pub fn soft_cap(b: &mut Builder, x: Value, cap: f64) -> Result<Value> {
+    let inner = b.map_const(ScalarFn::Div, x, cap)?;
+    let inner = b.map1(ScalarFn::Tanh, inner)?;
+    b.map_const(ScalarFn::Mul, inner, cap)
+}
+
+/// What a mask adds to the scores. Since opset 24 it may be shorter than the keys, of which it hides the rest.
+fn mask_bias(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result<Value> {
+    let dtype = b.dtype(scores);
+    let bias = match b.dtype(mask) {
+        DType::Bool => additive(b, mask, dtype, HIDDEN)?,
+        given if given == dtype => mask,
+        given => return Err(node.error("E0107", format!("takes a mask of bool or {dtype}, not {given}"))),
+    };
+    let (Some(own), total) = (b.dims(bias).last().cloned(), b.dims(scores)[3].clone()) else { return Ok(bias) };
+    if node.opset < 24 || own == total {
+        return Ok(bias);
+    }
+    b.require_at_most(&own, &total)?;
+    let mut ty = b.ty(bias).clone();
+    let low = vec![Dim::constant(0); ty.rank()];
+    if let Some(last) = ty.dims.last_mut() {
+        *last = b.dims(scores)[3].clone();
+    }
+    let hidden = b.splat(dtype, HIDDEN, &[])?;
+    b.add_typed(Op::Pad { low }, &[bias, hidden], Some(ty))
+}
+
+/// ai.onnx.preview FlexAttention. Where it has functions of the scores or the weights, the importer has put their nodes
+/// between its two products: `part` says which one is meant.
+pub fn flex_attention(b: &mut Builder, node: &Node) -> Outputs {
+    match node.str_or("part", "")?.as_str() {
+        "scores" => Ok(vec![flex_scores(b, node)?]),
+        "values" => Ok(vec![flex_values(b, node, node.input(0)?, node.input(1)?)?]),
+        _ => {
+            let scores = flex_scores(b, node)?;
+            let weights = softmax_over(b, scores, &[3])?;
+            Ok(vec![flex_values(b, node, weights, node.input(2)?)?])
+        }
+    }
+}
+
+/// In the precision of the softmax: f32 at least where none is given.
+fn flex_scores(b: &mut Builder, node: &Node) -> Result<Value> {
+    let (q, k) = (node.input(0)?, node.input(1)?);
+    if b.rank(q) != 4 || b.rank(k) != 4 {
+        return Err(node.error("E0201", "takes operands of rank 4"));
+    }
     let dtype = b.dtype(q);
-    let d = b.dims(q)[3].as_const().unwrap_or(1);
-    let scale = match node.float_or("scale", 0.0)? {
-        0.0 => 1.0 / (d as f64).sqrt(),
-        given => given,
-    };
-    let scores = b.contract("bhsd,bhtd->bhst", q, k)?;
-    let mut scores = b.map_const(ScalarFn::Mul, scores, scale)?;
-    let low = node.float_or("mask_filter_value", -10000.0)?;
-    if let Some(mask) = node.optional(3) {
-        let seen = seen_keys(b, node, mask, scores)?;
-        let mask = additive(b, seen, dtype, low)?;
-        scores = b.map2(ScalarFn::Add, scores, mask)?;
+    if !dtype.is_float() || b.dtype(k) != dtype {
+        return Err(node.error("E0107", format!("takes floats of one type, not {dtype} and {}", b.dtype(k))));
     }
-    if node.int_or("unidirectional", 0)? != 0 {
-        let mask = causal(b, scores)?;
-        let mask = additive(b, mask, dtype, low)?;
-        scores = b.map2(ScalarFn::Add, scores, mask)?;
-    }
-    if let Some(bias) = node.optional(5) {
-        scores = b.map2(ScalarFn::Add, scores, bias)?;
-    }
-    let weights = softmax_over(b, scores, &[3])?;
-    let y = b.contract("bhst,bhte->bhse", weights, v)?;
-    Ok(vec![join_heads(b, y)?])
+    let precision = softmax_precision(node, dtype)?;
+    let scores = raw_scores(b, node, q, k)?;
+    b.convert(scores, precision)
 }
 
-/// Which keys a mask lets through, broadcast against scores[b,h,s,t]: of rank 1 the number of keys per row of the
-/// batch, of rank 2 a truth value per key, of rank 3 one per query and key.
-fn seen_keys(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result<Value> {
-    let one = Dim::constant(1);
-    let dims = b.dims(mask);
-    let mask = b.convert(mask, DType::I64)?;
-    match dims.as_slice() {
-        [batch] => {
-            let t = b.dims(scores)[3].clone();
-            let length = b.reshape(mask, &[batch.clone(), one.clone(), one.clone(), one])?;
-            let columns = iota(b, 0, &[t])?;
-            b.map2(ScalarFn::Lt, columns, length)
-        }
-        [batch, t] => {
-            let mask = b.reshape(mask, &[batch.clone(), one.clone(), one, t.clone()])?;
-            b.convert(mask, DType::Bool)
-        }
-        [batch, s, t] => {
-            let mask = b.reshape(mask, &[batch.clone(), one, s.clone(), t.clone()])?;
-            b.convert(mask, DType::Bool)
-        }
-        _ => Err(node.error("E0201", format!("a mask of rank {} is not supported", dims.len()))),
+fn flex_values(b: &mut Builder, node: &Node, weights: Value, v: Value) -> Result<Value> {
+    if b.rank(weights) != 4 || b.rank(v) != 4 {
+        return Err(node.error("E0201", "takes operands of rank 4"));
     }
-}
-
-/// ai.onnx RotaryEmbedding: pairs of channels turn by the angle of their position.
-pub fn rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
-    let (input, mut cos, mut sin) = (node.input(0)?, node.input(1)?, node.input(2)?);
-    let joined = b.rank(input) == 3;
-    // [b,h,s,d], whichever way it came.
-    let x = match joined {
-        true => split_heads(b, input, node.require("num_heads", node.int("num_heads")?)?)?,
-        false => input,
-    };
-    if let Some(positions) = node.optional(3) {
-        let positions = b.convert(positions, DType::I64)?;
-        cos = b.add(Op::Gather { axis: 0 }, &[cos, positions])?;
-        sin = b.add(Op::Gather { axis: 0 }, &[sin, positions])?;
-    }
-    // [b,s,r] → [b,1,s,r]
-    let spread = |b: &mut Builder, v: Value| {
-        let mut dims = b.dims(v);
-        dims.insert(1, Dim::constant(1));
-        b.reshape(v, &dims)
-    };
-    (cos, sin) = (spread(b, cos)?, spread(b, sin)?);
-    let dims = b.dims(x);
-    let width = dims[3].as_const().ok_or_else(|| node.error("E0203", "the head width is not constant"))?;
-    let rotated = match node.int_or("rotary_embedding_dim", 0)? {
-        0 => width,
-        given => given,
-    };
-    let interleaved = node.int_or("interleaved", 0)? != 0;
-    let half = Dim::constant(rotated / 2);
-    let (x1, x2) = match interleaved {
-        true => (
-            b.slice_axis(x, 3, Dim::constant(0), 2, half.clone())?,
-            b.slice_axis(x, 3, Dim::constant(1), 2, half.clone())?,
-        ),
-        false => {
-            (b.slice_axis(x, 3, Dim::constant(0), 1, half.clone())?, b.slice_axis(x, 3, half.clone(), 1, half.clone())?)
-        }
-    };
-    let turn = |b: &mut Builder, f, (p, c): (Value, Value), (q, s): (Value, Value)| {
-        let (l, r) = (b.map2(ScalarFn::Mul, p, c)?, b.map2(ScalarFn::Mul, q, s)?);
-        b.map2(f, l, r)
-    };
-    let real = turn(b, ScalarFn::Sub, (x1, cos), (x2, sin))?;
-    let imaginary = turn(b, ScalarFn::Add, (x1, sin), (x2, cos))?;
-    let mut parts = match interleaved {
-        true => {
-            let mut pair = b.dims(real);
-            pair.push(Dim::constant(1));
-            let (r, i) = (b.reshape(real, &pair)?, b.reshape(imaginary, &pair)?);
-            let both = b.add(Op::Concat { axis: 4 }, &[r, i])?;
-            let mut flat = b.dims(real);
-            flat[3] = Dim::constant(rotated);
-            vec![b.reshape(both, &flat)?]
-        }
-        false => vec![real, imaginary],
-    };
-    if rotated < width {
-        parts.push(b.slice_axis(x, 3, Dim::constant(rotated), 1, Dim::constant(width - rotated))?);
-    }
-    let y = if parts.len() == 1 { parts[0] } else { b.add(Op::Concat { axis: 3 }, &parts)? };
-    Ok(vec![if joined { join_heads(b, y)? } else { y }])
-}
-
-/// com.microsoft EmbedLayerNormalization: the sum of three embeddings, normalised; and the number of keys per row.
-pub fn embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
-    let ids = node.input(0)?;
-    let (word, position) = (node.input(2)?, node.input(3)?);
-    let lookup = |b: &mut Builder, table: Value, ids: Value| {
-        let ids = b.convert(ids, DType::I64)?;
-        b.add(Op::Gather { axis: 0 }, &[table, ids])
-    };
-    let mut sum = lookup(b, word, ids)?;
-    let positions = match node.optional(8) {
-        Some(given) => lookup(b, position, given)?,
-        None => {
-            let s = b.dims(ids)[1].clone();
-            let (limit, symbol) = (b.dims(position)[0].clone(), s.clone());
-            let shorter = symbol.minimum(&limit);
-            b.unify(&shorter, &symbol)?;
-            b.slice_axis(position, 0, Dim::constant(0), 1, s)?
-        }
-    };
-    if let (Some(segments), Some(table)) = (node.optional(1), node.optional(4)) {
-        let segment = lookup(b, table, segments)?;
-        sum = b.map2(ScalarFn::Add, sum, segment)?;
-    }
-    sum = b.map2(ScalarFn::Add, sum, positions)?;
-    let (scale, bias) = (node.input(5)?, node.input(6)?);
-    let epsilon = node.float_or("epsilon", 1e-12)?;
-    let y = super::reduction::normalise(b, sum, scale, Some(bias), epsilon)?;
-    let lengths = match node.optional(7) {
-        Some(mask) => b.reduce(ReduceFn::Add, mask, &[1], false)?,
-        None => {
-            let batch = b.dims(ids)[0].clone();
-            b.splat(DType::I32, 0.0, &[batch])?
-        }
-    };
-    Ok(vec![y, lengths, sum])
+    let (dtype, precision) = (b.dtype(v), b.dtype(weights));
+    let heads = b.dims(weights)[1].clone();
+    let values = b.convert(v, precision)?;
+    let values = repeat_heads(b, values, &heads)?;
+    let y = b.contract("bhst,bhte->bhse", weights, values)?;
+    b.convert(y, dtype)
 }

@@ -1,7 +1,7 @@
 //! an index that is past, past + 1, … past + seq - 1  =>  (past, past + seq)
 
 use super::builder::Builder;
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
 use sardonyx_runtime::{DType, Dim, Result};
 
@@ -45,7 +45,7 @@ fn follow(b: &Builder, v: Value, depth: usize) -> Option<Range> {
         Op::Transpose { perm } => moved(operand()?, &|a| perm.iter().position(|&p| p == a)),
         Op::Reshape => moved(operand()?, &|a| same_axis(&b.ty(node.args[0]).dims, &node.ty.dims, a)),
         // A narrower type might wrap.
-        Op::Convert if matches!(node.ty.dtype, DType::I64 | DType::I32) => operand(),
+        Op::Convert(Conversion::Value) if matches!(node.ty.dtype, DType::I64 | DType::I32) => operand(),
         Op::Map(ScalarFn::Add) => sum(operand()?, follow(b, node.args[1], depth)?),
         Op::Map(ScalarFn::Mul) => {
             let (x, y) = (node.args[0], node.args[1]);
@@ -56,9 +56,9 @@ fn follow(b: &Builder, v: Value, depth: usize) -> Option<Range> {
             rising.then(|| Range { lo: lo * factor.clone(), hi: (hi - one.clone()) * factor + one, axes })
         }
         Op::Slice { starts, steps } => follow(b, piece(b, node.args[0], starts, steps, &node.ty.dims)?, depth),
-        Op::Convert | Op::Map(_) | Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) => None,
+        Op::Convert(_) | Op::Map(_) | Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) => None,
         Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } => None,
-        Op::Concat { .. } | Op::Append { .. } | Op::Bind { .. } | Op::Host(_) => None,
+        Op::Window(_) | Op::Concat { .. } | Op::Append { .. } | Op::Bind { .. } | Op::Host(_) => None,
     }
 }
 

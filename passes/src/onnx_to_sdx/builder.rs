@@ -1,10 +1,12 @@
 //! What lowerings build with: typed nodes, broadcasting, unification of dimensions, contents of small tensors
 
 use sardonyx_dialects::interp::symbolic;
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Equality, Graph, Host, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{
+    ContractSpec, Equality, Graph, Host, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec,
+};
 use sardonyx_runtime::dim::Atom;
-use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
+use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor, minifloat, packed};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -128,7 +130,16 @@ impl Builder {
             return Ok(a);
         }
         let ty = TensorType::new(dtype, self.dims(a));
-        self.add_typed(Op::Convert, &[a], Some(ty))
+        self.add_typed(Op::Convert(Conversion::Value), &[a], Some(ty))
+    }
+
+    /// The same bits as another type of the same width.
+    pub fn reinterpret(&mut self, a: Value, dtype: DType) -> Result<Value> {
+        if self.dtype(a) == dtype {
+            return Ok(a);
+        }
+        let ty = TensorType::new(dtype, self.dims(a));
+        self.add_typed(Op::Convert(Conversion::Bits), &[a], Some(ty))
     }
 
     // -- shape motion
@@ -228,6 +239,92 @@ impl Builder {
             return Ok(a);
         }
         self.add_typed(Op::Slice { starts, steps }, &[a], Some(ty))
+    }
+
+    /// The windows of one axis at so many places; their offsets are a new last dimension.
+    pub fn window(&mut self, a: Value, window: WindowSpec, places: Dim) -> Result<Value> {
+        let mut ty = self.ty(a).clone();
+        ty.dims[window.axis] = places;
+        ty.dims.push(window.size.clone());
+        self.add_typed(Op::Window(window), &[a], Some(ty))
+    }
+
+    /// [.., n, ..]  =>  [.., parts, n / parts, ..]; the call must have an n that can be divided so.
+    pub fn split_axis(&mut self, a: Value, axis: usize, parts: Dim) -> Result<Value> {
+        let each = self.dims(a)[axis].floordiv(&parts);
+        self.split(a, axis, parts, each)
+    }
+
+    /// [.., n, ..]  =>  [.., n / each, each, ..]; the call must have an n that can be divided so.
+    pub fn split_inner(&mut self, a: Value, axis: usize, each: Dim) -> Result<Value> {
+        let parts = self.dims(a)[axis].floordiv(&each);
+        self.split(a, axis, parts, each)
+    }
+
+    fn split(&mut self, a: Value, axis: usize, parts: Dim, each: Dim) -> Result<Value> {
+        let mut dims = self.dims(a);
+        let n = dims[axis].clone();
+        let whole = each.clone() * parts.clone();
+        let mut a = a;
+        if whole != n {
+            if n.as_const().is_some() && whole.as_const().is_some() {
+                return Err(self.error("E0201", format!("{n} cannot be divided evenly into {parts} times {each}")));
+            }
+            // The type then says that it can; the call checks it.
+            a = self.slice_axis(a, axis, Dim::constant(0), 1, whole.clone())?;
+            self.add_check(n, whole);
+        }
+        dims[axis] = parts;
+        dims.insert(axis + 1, each);
+        self.reshape(a, &dims)
+    }
+
+    /// Elements around those of a tensor, of one value (of rank 0); a negative count leaves elements out.
+    pub fn pad(&mut self, a: Value, value: Value, low: &[Dim], high: &[Dim]) -> Result<Value> {
+        if low.iter().chain(high).all(|n| n.is_const(0)) {
+            return Ok(a);
+        }
+        let mut ty = self.ty(a).clone();
+        for (d, (low, high)) in ty.dims.iter_mut().zip(low.iter().zip(high)) {
+            *d = d.clone() + low.clone() + high.clone();
+        }
+        self.add_typed(Op::Pad { low: low.to_vec() }, &[a, value], Some(ty))
+    }
+
+    /// So many elements of a vector, whose own length may not be known, as dimensions.
+    pub fn read_count(&mut self, vector: Value, count: usize) -> Result<Vec<Dim>> {
+        let (own, count) = (self.ty(vector).elements(), Dim::constant(count as i64));
+        self.unify(&own, &count)?;
+        self.read_dims(vector)
+    }
+
+    /// A vector of one element or of `n`, as one of `n`. Where only the call knows which, its elements are gathered.
+    pub fn one_or_all(&mut self, vector: Value, n: &Dim) -> Result<Value> {
+        let own = self.dims(vector)[0].clone();
+        if own.is_const(1) || own == *n {
+            return self.broadcast(vector, std::slice::from_ref(n));
+        }
+        if own.as_const().is_some() {
+            self.unify(&own, n)?;
+            return Ok(vector);
+        }
+        let one = Dim::constant(1);
+        self.add_check((own.clone() - one.clone()) * (own.clone() - n.clone()), Dim::constant(0));
+        let ty = TensorType::new(DType::I64, vec![n.clone()]);
+        let at = self.add_typed(Op::Iota { axis: 0 }, &[], Some(ty))?;
+        let last = self.dims_scalar(own - one)?;
+        let at = self.map2(ScalarFn::Min, at, last)?;
+        self.add(Op::Gather { axis: 0 }, &[vector, at])
+    }
+
+    /// A vector of one element as a scalar; others as they are.
+    pub fn single(&mut self, v: Value) -> Result<Value> {
+        if self.rank(v) != 1 {
+            return Ok(v);
+        }
+        let own = self.dims(v)[0].clone();
+        self.unify(&own, &Dim::constant(1))?;
+        self.reshape(v, &[])
     }
 
     /// A vector's elements as dimensions; unknown ones become data-dependent symbols.
@@ -338,6 +435,35 @@ impl Builder {
     fn rank_of(&self, symbol: &str) -> usize {
         let dims = self.graph.inputs().flat_map(|(_, _, ty)| &ty.dims);
         dims.into_iter().position(|d| d.as_symbol() == Some(symbol)).unwrap_or(usize::MAX)
+    }
+
+    /// d / n, where that is whole. A symbol that is not known to be a multiple is n times a new one from here on, so
+    /// that no other size can be given. `None` where nothing makes it a multiple.
+    pub fn divide(&mut self, d: &Dim, n: i64) -> Result<Option<Dim>> {
+        if n <= 0 {
+            return Err(self.error("E0106", format!("{d} cannot be divided into {n} parts")));
+        }
+        if let Some(part) = d.exact_div(&Dim::constant(n)) {
+            return Ok(Some(part));
+        }
+        let Some((name, whole)) = d.as_symbol().and_then(|s| self.graph.symbols.get_key_value(s)) else {
+            return Ok(None);
+        };
+        if whole.kind != SymbolKind::Input {
+            return Ok(None);
+        }
+        let (lo, hi) = (whole.lo / n + i64::from(whole.lo % n != 0), whole.hi.map(|hi| hi / n));
+        if hi.is_some_and(|hi| hi < lo) {
+            return Ok(None);
+        }
+        let (name, mut part) = (name.clone(), format!("{name}_per_{n}"));
+        while self.graph.symbols.contains_key(&part) {
+            part.push('_');
+        }
+        self.graph.symbols.insert(part.clone(), Symbol { kind: SymbolKind::Input, lo, hi });
+        let part = Dim::symbol(&part);
+        self.substitute(&name, &(part.clone() * Dim::constant(n)));
+        Ok(Some(part))
     }
 
     /// Refuses an equation that no value of the symbols' ranges satisfies.
@@ -478,7 +604,8 @@ impl Builder {
                 Op::Dims(values) | Op::Slice { starts: values, .. } | Op::Pad { low: values } => {
                     values.iter_mut().for_each(&rewrite)
                 }
-                Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert => {}
+                Op::Window(window) => rewrite(&mut window.size),
+                Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) => {}
                 Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } => {}
                 Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {}
                 Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => {}
@@ -577,8 +704,13 @@ pub fn scalar_tensor(dtype: DType, value: f64) -> Option<Tensor> {
         DType::F16 => Tensor::scalar(half::f16::from_f64(value)),
         DType::BF16 => Tensor::scalar(half::bf16::from_f64(value)),
         DType::String | DType::Value | DType::C64 | DType::C128 => return None,
-        DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 => return None,
-        DType::U4 | DType::I4 | DType::F4E2M1 | DType::U2 | DType::I2 => return None,
+        DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F8E8M0 | DType::F4E2M1 => {
+            let code = minifloat::encode(dtype, minifloat::round(dtype, value))?;
+            Tensor::new(dtype, vec![], vec![code as u8].into()).ok()?
+        }
+        DType::U4 | DType::I4 | DType::U2 | DType::I2 => {
+            Tensor::new(dtype, vec![], vec![packed::held(dtype, value as i64 as u8)].into()).ok()?
+        }
     })
 }
 

@@ -2,54 +2,15 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use super::reduction::wide;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::Value;
+use sardonyx_dialects::sdx::{Op, Value};
 use sardonyx_runtime::{DType, Result};
 
 type Outputs = Result<Vec<Value>>;
 
-/// ONNX operators that are one scalar function; `true`: with swapped operands.
-static FUNCTIONS: &[(&str, ScalarFn, bool)] = &[
-    ("Abs", ScalarFn::Abs, false),
-    ("Add", ScalarFn::Add, false),
-    ("And", ScalarFn::And, false),
-    ("Ceil", ScalarFn::Ceil, false),
-    ("Cos", ScalarFn::Cos, false),
-    ("Div", ScalarFn::Div, false),
-    ("Equal", ScalarFn::Eq, false),
-    ("Erf", ScalarFn::Erf, false),
-    ("Exp", ScalarFn::Exp, false),
-    ("Floor", ScalarFn::Floor, false),
-    ("Greater", ScalarFn::Lt, true),
-    ("GreaterOrEqual", ScalarFn::Le, true),
-    ("IsNaN", ScalarFn::IsNan, false),
-    ("Less", ScalarFn::Lt, false),
-    ("LessOrEqual", ScalarFn::Le, false),
-    ("Log", ScalarFn::Log, false),
-    ("Max", ScalarFn::Max, false),
-    ("Mean", ScalarFn::Add, false),
-    ("Min", ScalarFn::Min, false),
-    ("Mul", ScalarFn::Mul, false),
-    ("Neg", ScalarFn::Neg, false),
-    ("Not", ScalarFn::Not, false),
-    ("Or", ScalarFn::Or, false),
-    ("Round", ScalarFn::Round, false),
-    ("Sign", ScalarFn::Sign, false),
-    ("Sin", ScalarFn::Sin, false),
-    ("Sqrt", ScalarFn::Sqrt, false),
-    ("Sub", ScalarFn::Sub, false),
-    ("Sum", ScalarFn::Add, false),
-    ("Tanh", ScalarFn::Tanh, false),
-    ("Xor", ScalarFn::Xor, false),
-];
-
-fn function(node: &Node) -> Result<(ScalarFn, bool)> {
-    let row = FUNCTIONS.iter().find(|(name, _, _)| *name == node.op_type);
-    row.map(|(_, f, swap)| (*f, *swap)).ok_or_else(|| node.error("E0101", "has no scalar function"))
-}
-
 /// Refuses element types that the function does not take, before a broadcast hides the cause.
-fn check_types(b: &Builder, node: &Node, f: ScalarFn, args: &[Value]) -> Result<()> {
+pub fn check_types(b: &Builder, node: &Node, f: ScalarFn, args: &[Value]) -> Result<()> {
     let types: Vec<DType> = args.iter().map(|v| b.dtype(*v)).collect();
     f.result(&types).map(|_| ()).map_err(|reason| {
         node.error("E0107", reason).help("insert a Cast, or export the model with another element type")
@@ -60,43 +21,60 @@ pub fn identity(_: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![node.input(0)?])
 }
 
-pub fn unary(b: &mut Builder, node: &Node) -> Outputs {
-    let (f, _) = function(node)?;
-    let x = node.input(0)?;
-    check_types(b, node, f, &[x])?;
-    Ok(vec![b.map1(f, x)?])
-}
-
-pub fn binary(b: &mut Builder, node: &Node) -> Outputs {
-    let (f, swap) = function(node)?;
-    let (mut x, mut y) = (node.input(0)?, node.input(1)?);
-    if swap {
-        std::mem::swap(&mut x, &mut y);
+pub fn map(b: &mut Builder, node: &Node, f: ScalarFn, swapped: bool) -> Outputs {
+    let mut args = (0..f.row().operands).map(|i| node.input(i)).collect::<Result<Vec<_>>>()?;
+    check_types(b, node, f, &args)?;
+    if swapped {
+        args.reverse();
     }
-    check_types(b, node, f, &[x, y])?;
-    Ok(vec![b.map2(f, x, y)?])
+    let args = b.broadcast_all(&args)?;
+    Ok(vec![b.add(Op::Map(f), &args)?])
 }
 
-pub fn variadic(b: &mut Builder, node: &Node) -> Outputs {
-    let (f, _) = function(node)?;
+pub fn fold(b: &mut Builder, node: &Node, f: ScalarFn) -> Outputs {
     let args = node.all_inputs()?;
     let mut sum = node.input(0)?;
+    check_types(b, node, f, &[sum, sum])?;
     for &arg in &args[1..] {
         check_types(b, node, f, &[sum, arg])?;
         sum = b.map2(f, sum, arg)?;
     }
-    if node.op_type == "Mean" {
-        sum = b.map_const(ScalarFn::Div, sum, args.len() as f64)?;
-    }
     Ok(vec![sum])
 }
 
-/// The exponent may have another type than the base, which gives the result's.
+pub fn mean(b: &mut Builder, node: &Node) -> Outputs {
+    let sum = fold(b, node, ScalarFn::Add)?[0];
+    Ok(vec![b.map_const(ScalarFn::Div, sum, node.inputs.len() as f64)?])
+}
+
+/// |x| = ∞, or x = ∞ or x = -∞ alone.
+pub fn is_inf(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    floats_only(b, node, x)?;
+    let (below, above) = (node.int_or("detect_negative", 1)? != 0, node.int_or("detect_positive", 1)? != 0);
+    // The narrowest types have no infinity of their own to compare with.
+    let x = if b.dtype(x).bits() < 16 { b.convert(x, DType::F32)? } else { x };
+    let y = match (below, above) {
+        (true, true) => b.map1(ScalarFn::Abs, x)?,
+        (true, false) => b.map1(ScalarFn::Neg, x)?,
+        (false, true) => x,
+        (false, false) => {
+            let dims = b.dims(x);
+            return Ok(vec![b.splat(DType::Bool, 0.0, &dims)?]);
+        }
+    };
+    Ok(vec![b.map_const(ScalarFn::Eq, y, f64::INFINITY)?])
+}
+
+/// The exponent may have another type than the base, which gives the result's. Roots of integers are taken in f64.
 pub fn pow(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (node.input(0)?, node.input(1)?);
-    let y = b.convert(y, b.dtype(x))?;
+    let dtype = b.dtype(x);
+    let working = if dtype.is_int() && b.dtype(y).is_float() { DType::F64 } else { dtype };
+    let (x, y) = (b.convert(x, working)?, b.convert(y, working)?);
     check_types(b, node, ScalarFn::Pow, &[x, y])?;
-    Ok(vec![b.map2(ScalarFn::Pow, x, y)?])
+    let power = b.map2(ScalarFn::Pow, x, y)?;
+    Ok(vec![b.convert(power, dtype)?])
 }
 
 pub fn where_(b: &mut Builder, node: &Node) -> Outputs {
@@ -105,17 +83,7 @@ pub fn where_(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(c, x, y)?])
 }
 
-pub fn cast(b: &mut Builder, node: &Node) -> Outputs {
-    let to = node.require("to", node.dtype("to")?)?;
-    let x = node.input(0)?;
-    let plain = |t: DType| t.is_int() || t.is_float() || t == DType::Bool;
-    if !plain(to) || !plain(b.dtype(x)) {
-        return Err(node.error("E0107", format!("a cast from {} to {to} is not supported", b.dtype(x))));
-    }
-    Ok(vec![b.convert(x, to)?])
-}
-
-fn floats_only(b: &Builder, node: &Node, x: Value) -> Result<()> {
+pub fn floats_only(b: &Builder, node: &Node, x: Value) -> Result<()> {
     match b.dtype(x).is_float() {
         true => Ok(()),
         false => Err(node.error("E0107", format!("does not take {}", b.dtype(x)))),
@@ -131,21 +99,33 @@ pub fn relu(b: &mut Builder, node: &Node) -> Outputs {
 pub fn leaky_relu(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
-    let scaled = b.map_const(ScalarFn::Mul, x, node.float_or("alpha", 0.01)?)?;
-    let zero = b.splat(b.dtype(x), 0.0, &b.dims(x))?;
-    let negative = b.map2(ScalarFn::Lt, x, zero)?;
-    Ok(vec![b.select(negative, scaled, x)?])
+    Ok(vec![leaky_relu_of(b, x, node.float_or("alpha", 0.01)?)?])
 }
 
-/// 1 / (1 + exp(-x))
+/// x < 0 ? alpha x : x
+pub fn leaky_relu_of(b: &mut Builder, x: Value, alpha: f64) -> Result<Value> {
+    let scaled = b.map_const(ScalarFn::Mul, x, alpha)?;
+    let zero = b.splat(b.dtype(x), 0.0, &b.dims(x))?;
+    let negative = b.map2(ScalarFn::Lt, x, zero)?;
+    b.select(negative, scaled, x)
+}
+
 pub fn sigmoid(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     floats_only(b, node, x)?;
+    Ok(vec![sigmoid_of(b, x)?])
+}
+
+/// 1 / (1 + exp(-x)), rounded once to half precision.
+pub fn sigmoid_of(b: &mut Builder, x: Value) -> Result<Value> {
+    let dtype = b.dtype(x);
+    let x = b.convert(x, wide(dtype))?;
     let negated = b.map1(ScalarFn::Neg, x)?;
     let power = b.map1(ScalarFn::Exp, negated)?;
     let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
     let one = b.splat(b.dtype(x), 1.0, &b.dims(x))?;
-    Ok(vec![b.map2(ScalarFn::Div, one, sum)?])
+    let y = b.map2(ScalarFn::Div, one, sum)?;
+    b.convert(y, dtype)
 }
 
 pub fn reciprocal(b: &mut Builder, node: &Node) -> Outputs {
@@ -170,7 +150,7 @@ pub fn gelu(b: &mut Builder, node: &Node) -> Outputs {
     gelu_of(b, node, x, node.str_or("approximate", "none")? == "tanh")
 }
 
-fn gelu_of(b: &mut Builder, node: &Node, x: Value, tanh: bool) -> Outputs {
+pub fn gelu_of(b: &mut Builder, node: &Node, x: Value, tanh: bool) -> Outputs {
     floats_only(b, node, x)?;
     let inner = if tanh {
         let cube = b.map2(ScalarFn::Mul, x, x)?;

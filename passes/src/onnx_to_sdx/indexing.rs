@@ -103,7 +103,7 @@ pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
 
 /// An index with negative values counted from the end; `valid` gathers whether all are in range that the call does not
 /// check.
-fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<Value>) -> Result<Value> {
+pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<Value>) -> Result<Value> {
     if require_inside(b, index, extent)? {
         return Ok(index);
     }

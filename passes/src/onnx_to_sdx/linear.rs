@@ -1,4 +1,4 @@
-//! MatMul, Gemm, Conv over patches  =>  contract
+//! MatMul, Gemm  =>  contract
 
 use super::builder::Builder;
 use super::node::Node;
@@ -19,9 +19,12 @@ fn batch_letters(b: &mut Builder, v: Value, batch: &[Dim], letters: &[char]) -> 
     Ok((b.reshape(v, &kept)?, text))
 }
 
-/// Numpy matmul: leading dimensions broadcast; a vector operand gains a dimension that the result loses.
 pub fn matmul(b: &mut Builder, node: &Node) -> Outputs {
-    let (mut x, mut y) = (node.input(0)?, node.input(1)?);
+    Ok(vec![matmul_of(b, node, node.input(0)?, node.input(1)?)?])
+}
+
+pub fn matmul_of(b: &mut Builder, node: &Node, x: Value, y: Value) -> Result<Value> {
+    let (mut x, mut y) = (x, y);
     numbers_only(b, node, x, y)?;
     let (x_vector, y_vector) = (b.rank(x) == 1, b.rank(y) == 1);
     let one = Dim::constant(1);
@@ -53,7 +56,7 @@ pub fn matmul(b: &mut Builder, node: &Node) -> Outputs {
     // Read anew: the contraction may have unified symbols of the batch dimensions.
     let mut out = unify_batch(b, x, y)?;
     out.extend(tail.iter().enumerate().filter(|(i, _)| !([x_vector, y_vector][*i])).map(|(_, d)| d.clone()));
-    Ok(vec![b.reshape(product, &out)?])
+    b.reshape(product, &out)
 }
 
 fn numbers_only(b: &Builder, node: &Node, x: Value, y: Value) -> Result<()> {
@@ -99,48 +102,4 @@ pub fn gemm(b: &mut Builder, node: &Node) -> Outputs {
         product = b.map2(ScalarFn::Add, product, scaled)?;
     }
     Ok(vec![product])
-}
-
-/// A convolution whose windows tile the input (an image's patches): a contraction over the patch.
-/// x[n,c,p·i,q·j] · w[o,c,i,j] → y[n,o,p,q]
-pub fn conv(b: &mut Builder, node: &Node) -> Outputs {
-    let (x, w) = (node.input(0)?, node.input(1)?);
-    numbers_only(b, node, x, w)?;
-    let (rank, kernel) = (b.rank(x), b.dims(w));
-    let spatial = rank.saturating_sub(2);
-    let ones = vec![1; spatial];
-    let window: Option<Vec<i64>> = kernel.iter().skip(2).map(Dim::as_const).collect();
-    let list =
-        |name: &str, default: &[i64]| -> Result<Vec<i64>> { Ok(node.ints(name)?.unwrap_or_else(|| default.to_vec())) };
-    let strides: Vec<i64> = list("strides", &ones)?;
-    let pads: Vec<i64> = list("pads", &vec![0; 2 * spatial])?;
-    let plain = node.int_or("group", 1)? == 1
-        && pads.iter().all(|&p| p == 0)
-        && list("dilations", &ones)?.iter().all(|&d| d == 1)
-        && matches!(node.str_or("auto_pad", "NOTSET")?.as_str(), "NOTSET" | "VALID");
-    if !plain || !(1..=3).contains(&spatial) || window.as_deref() != Some(strides.as_slice()) {
-        return Err(node.error("E0101", "only windows that tile the input, without padding, are supported yet"));
-    }
-    let (c, o) = (b.dims(x)[1].clone(), kernel[1].clone());
-    b.unify(&c, &o)?;
-    let dims = b.dims(x);
-    let mut split = dims[..2].to_vec();
-    let mut cropped = x;
-    for (i, &step) in strides.iter().enumerate() {
-        // What does not fill a window is not read.
-        let count = dims[2 + i].floordiv(&Dim::constant(step));
-        cropped = b.slice_axis(cropped, 2 + i, Dim::constant(0), 1, count.clone() * Dim::constant(step))?;
-        split.extend([count, Dim::constant(step)]);
-    }
-    let patches = b.reshape(cropped, &split)?;
-    let (places, offsets) = (&"pqr"[..spatial], &"ijk"[..spatial]);
-    let pairs: String = places.chars().zip(offsets.chars()).flat_map(|(p, i)| [p, i]).collect();
-    let mut y = b.contract(&format!("nc{pairs},oc{offsets}->no{places}"), patches, w)?;
-    if let Some(bias) = node.optional(2) {
-        let mut column = vec![b.dims(bias)[0].clone()];
-        column.extend(vec![Dim::constant(1); spatial]);
-        let bias = b.reshape(bias, &column)?;
-        y = b.map2(ScalarFn::Add, y, bias)?;
-    }
-    Ok(vec![y])
 }

@@ -1,20 +1,62 @@
 //! onnx.node "Gelu"(x)  =>  the closed basis, with the type of every value inferred on the way
 
+mod activation;
 mod attention;
+mod bits;
+mod blocks;
 mod bounds;
 mod builder;
+mod cast;
+mod contrib;
+mod contrib_attention;
 mod control;
+mod convolution;
+mod coordinates;
+mod cumulative;
+mod deformable;
+mod determinant;
 mod dynamic;
+mod einsum;
 mod elementwise;
+mod generate;
+mod gradient;
+mod heads;
 mod indexing;
 mod linear;
+mod linear_attention;
+mod loss;
+mod ml_features;
+mod ml_models;
+mod ml_trees;
+mod named_activation;
 mod node;
+mod number;
 mod outline;
+mod padding;
+mod pooling;
+mod qlinear;
+mod quantize;
+mod quantized;
+mod random;
+mod ranking;
 mod recur;
+mod recurrence;
+mod recurrent;
+mod reduce_axes;
 mod reduction;
+mod regions;
+mod resize;
+mod rotary;
+mod sampling;
+mod scatter;
 mod select;
 mod shape;
+mod signal;
+mod statistics;
 mod table;
+mod training;
+mod trigonometry;
+mod windows;
 
 pub use table::{OPERATORS, Operator};
 
@@ -26,6 +68,7 @@ use sardonyx_runtime::{Error, Result};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use table::Lowering;
 
 /// Lowers every function of the module that holds ONNX nodes. Bodies become functions behind all others: who is called
 /// comes after who calls.
@@ -169,7 +212,13 @@ fn lower_operation(b: &mut Builder, op: Operation, inputs: Vec<Option<Value>>) -
 fn lower_node(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let operator =
         table::find(node).map_err(|wanted| node.error("E0101", format!("unsupported operator `{wanted}`")))?;
-    let outputs = (operator.lower)(b, node).map_err(|e| e.node(&node.name))?;
+    let outputs = match operator.lowering {
+        Lowering::Code(lower) => lower(b, node),
+        Lowering::Map(f) => elementwise::map(b, node, f, false),
+        Lowering::Swapped(f) => elementwise::map(b, node, f, true),
+        Lowering::Fold(f) => elementwise::fold(b, node, f),
+    };
+    let outputs = outputs.map_err(|e| e.node(&node.name))?;
     match outputs.len() >= node.n_outputs {
         true => Ok(outputs),
         false => Err(node

@@ -83,6 +83,14 @@ impl Node {
         self.get(name, "a list of integers", |a| a.as_array()?.into_iter().map(Attr::as_i64).collect())
     }
 
+    pub fn floats(&self, name: &str) -> Result<Option<Vec<f64>>> {
+        self.get(name, "a list of floats", |a| a.as_array()?.into_iter().map(Attr::as_f64).collect())
+    }
+
+    pub fn strs(&self, name: &str) -> Result<Option<Vec<String>>> {
+        self.get(name, "a list of strings", Attr::as_strs)
+    }
+
     pub fn str_or(&self, name: &str, default: &str) -> Result<String> {
         Ok(self.get(name, "a string", Attr::as_str)?.unwrap_or_else(|| default.into()))
     }

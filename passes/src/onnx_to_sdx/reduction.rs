@@ -2,7 +2,7 @@
 
 use super::builder::Builder;
 use super::node::Node;
-use super::shape::axes;
+use super::reduce_axes;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::dim::product;
@@ -14,38 +14,86 @@ type Outputs = Result<Vec<Value>>;
 static AXES_INPUT_SINCE: &[(&str, i64)] = &[("ReduceSum", 13)];
 
 pub fn reduce(b: &mut Builder, node: &Node) -> Outputs {
-    let x = node.input(0)?;
     let since = AXES_INPUT_SINCE.iter().find(|(n, _)| *n == node.op_type).map_or(18, |(_, v)| *v);
-    let given = axes(b, node, 1, since)?.filter(|a| !a.is_empty());
-    let mut list = match given {
-        Some(list) => list.into_iter().map(|a| node.axis(a, b.rank(x))).collect::<Result<Vec<_>>>()?,
-        None if node.int_or("noop_with_empty_axes", 0)? != 0 => return Ok(vec![x]),
-        None => (0..b.rank(x)).collect(),
+    let r = reduce_axes::read(b, node, since)?;
+    let dtype = b.dtype(r.x);
+    // Roots and logarithms of integers are taken in f64, and the largest of bools as integers.
+    let working = match node.op_type.as_str() {
+        "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" if dtype.is_int() => DType::F64,
+        "ReduceMax" | "ReduceMin" if dtype == DType::Bool => DType::I32,
+        _ if dtype.is_int() || dtype.is_float() => dtype,
+        _ => return Err(node.error("E0107", format!("does not take {dtype}"))),
     };
-    list.sort();
-    list.dedup();
-    let keep = node.int_or("keepdims", 1)? != 0;
-    let (before, f, after) = match node.op_type.as_str() {
-        "ReduceMax" => (false, ReduceFn::Max, ""),
-        "ReduceMin" => (false, ReduceFn::Min, ""),
-        "ReduceProd" => (false, ReduceFn::Mul, ""),
-        "ReduceMean" => (false, ReduceFn::Add, "mean"),
-        "ReduceSumSquare" => (true, ReduceFn::Add, ""),
-        "ReduceL2" => (true, ReduceFn::Add, "sqrt"),
-        _ => (false, ReduceFn::Add, ""),
+    let x = b.convert(r.x, working)?;
+    let sum = |b: &mut Builder, x: Value| b.reduce(ReduceFn::Add, x, &r.axes, false);
+    let y = match node.op_type.as_str() {
+        "ReduceMax" => b.reduce(ReduceFn::Max, x, &r.axes, false)?,
+        "ReduceMin" => b.reduce(ReduceFn::Min, x, &r.axes, false)?,
+        "ReduceProd" => b.reduce(ReduceFn::Mul, x, &r.axes, false)?,
+        "ReduceMean" => {
+            let (total, count) = (sum(b, x)?, r.count(b));
+            divide_by(b, total, count)?
+        }
+        "ReduceL1" => {
+            let size = b.map1(ScalarFn::Abs, x)?;
+            sum(b, size)?
+        }
+        "ReduceSumSquare" | "ReduceL2" => {
+            let square = b.map2(ScalarFn::Mul, x, x)?;
+            let total = sum(b, square)?;
+            if node.op_type == "ReduceL2" { b.map1(ScalarFn::Sqrt, total)? } else { total }
+        }
+        "ReduceLogSum" => {
+            let total = sum(b, x)?;
+            b.map1(ScalarFn::Log, total)?
+        }
+        "ReduceLogSumExp" => log_sum_exp(b, x, &r.axes)?,
+        _ => sum(b, x)?,
     };
-    let count = product(list.iter().map(|&i| &b.ty(x).dims[i])).clone();
-    let squared = if before { b.map2(ScalarFn::Mul, x, x)? } else { x };
-    let reduced = b.reduce(f, squared, &list, keep)?;
-    Ok(vec![match after {
-        "mean" => divide_by(b, reduced, count)?,
-        "sqrt" => b.map1(ScalarFn::Sqrt, reduced)?,
-        _ => reduced,
-    }])
+    let y = b.convert(y, dtype)?;
+    Ok(vec![r.finish(b, y)?])
+}
+
+/// max + log(sum(exp(x - max))), where an infinite max is left out: then the plain form is exact.
+fn log_sum_exp(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
+    let max = b.reduce(ReduceFn::Max, x, axes, false)?;
+    let size = b.map1(ScalarFn::Abs, max)?;
+    let finite = b.map_const(ScalarFn::Lt, size, f64::INFINITY)?;
+    let zero = b.splat(b.dtype(x), 0.0, &b.dims(max))?;
+    let max = b.select(finite, max, zero)?;
+    let (_, sum) = shifted_by(b, x, max, axes)?;
+    let log = b.map1(ScalarFn::Log, sum)?;
+    b.map2(ScalarFn::Add, log, max)
+}
+
+/// x / |x|_p along an axis, 0 where the norm is 0.
+pub fn lp_normalization(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    if !b.dtype(x).is_float() {
+        return Err(node.error("E0107", format!("does not take {}", b.dtype(x))));
+    }
+    let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
+    let norm = match node.int_or("p", 2)? {
+        1 => {
+            let size = b.map1(ScalarFn::Abs, x)?;
+            b.reduce(ReduceFn::Add, size, &[axis], false)?
+        }
+        2 => {
+            let square = b.map2(ScalarFn::Mul, x, x)?;
+            let sum = b.reduce(ReduceFn::Add, square, &[axis], false)?;
+            b.map1(ScalarFn::Sqrt, sum)?
+        }
+        p => return Err(node.error("E0106", format!("the norm p = {p} is neither 1 nor 2"))),
+    };
+    let norm = spread(b, norm, &[axis], &b.dims(x))?;
+    let zero = b.splat(b.dtype(x), 0.0, &b.dims(x))?;
+    let empty = b.map2(ScalarFn::Eq, norm, zero)?;
+    let y = b.map2(ScalarFn::Div, x, norm)?;
+    Ok(vec![b.select(empty, zero, y)?])
 }
 
 /// x / count, the count being an expression of the symbols.
-fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
+pub fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
     if let Some(n) = count.as_const() {
         return b.map_const(ScalarFn::Div, x, n as f64);
     }
@@ -54,19 +102,19 @@ fn divide_by(b: &mut Builder, x: Value, count: Dim) -> Result<Value> {
     b.map2(ScalarFn::Div, x, n)
 }
 
-fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
+pub fn mean(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
     let count = product(axes.iter().map(|&i| &b.ty(x).dims[i]));
     let sum = b.reduce(ReduceFn::Add, x, axes, false)?;
     divide_by(b, sum, count)
 }
 
 /// Repeats a value without `axes` over them.
-fn spread(b: &mut Builder, x: Value, axes: &[usize], dims: &[Dim]) -> Result<Value> {
+pub fn spread(b: &mut Builder, x: Value, axes: &[usize], dims: &[Dim]) -> Result<Value> {
     let at = (0..dims.len()).filter(|i| !axes.contains(i)).collect();
     b.broadcast_at(x, at, dims)
 }
 
-/// exp(x - max) / sum: over one axis since opset 13, before over all from `axis` on.
+/// exp(x - max) / sum: over one axis since opset 13, before over all from `axis` on. In f32 at least.
 pub fn softmax(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     if !b.dtype(x).is_float() {
@@ -75,13 +123,21 @@ pub fn softmax(b: &mut Builder, node: &Node) -> Outputs {
     let rank = b.rank(x);
     let first = node.axis(node.int_or("axis", if node.opset < 13 { 1 } else { -1 })?, rank)?;
     let axes: Vec<usize> = if node.opset < 13 { (first..rank).collect() } else { vec![first] };
-    if node.op_type == "Softmax" {
-        return Ok(vec![softmax_over(b, x, &axes)?]);
-    }
-    let (shifted, sum) = shifted_power_sum(b, x, &axes)?;
+    let dtype = b.dtype(x);
+    let x = b.convert(x, wide(dtype))?;
+    let y = match node.op_type.as_str() {
+        "Softmax" => softmax_over(b, x, &axes)?,
+        _ => log_softmax_over(b, x, &axes)?,
+    };
+    Ok(vec![b.convert(y, dtype)?])
+}
+
+/// x - max - log(sum(exp(x - max)))
+pub fn log_softmax_over(b: &mut Builder, x: Value, axes: &[usize]) -> Result<Value> {
+    let ((shifted, _), sum) = shifted_power_sum(b, x, axes)?;
     let log = b.map1(ScalarFn::Log, sum)?;
-    let log = spread(b, log, &axes, &b.dims(x))?;
-    Ok(vec![b.map2(ScalarFn::Sub, shifted.0, log)?])
+    let log = spread(b, log, axes, &b.dims(x))?;
+    b.map2(ScalarFn::Sub, shifted, log)
 }
 
 /// ((x - max, exp(x - max)), sum)
@@ -129,14 +185,14 @@ fn lowest(dtype: DType) -> f64 {
 }
 
 /// What a layer normalisation leaves behind: (normalised, mean, 1 / deviation).
-struct Normalised {
-    y: Value,
-    mean: Value,
-    inverse: Value,
+pub struct Normalised {
+    pub y: Value,
+    pub mean: Value,
+    pub inverse: Value,
 }
 
 /// (x - mean) / sqrt(mean((x - mean)²) + epsilon); without centring the mean stays in.
-fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
+pub fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centre: bool) -> Result<Normalised> {
     let dims = b.dims(x);
     let average = mean(b, x, axes)?;
     let centred = match centre {
@@ -160,7 +216,10 @@ fn normalise_over(b: &mut Builder, x: Value, axes: &[usize], epsilon: f64, centr
 /// Layer normalisation over the last dimension, with scale and bias.
 pub fn normalise(b: &mut Builder, x: Value, scale: Value, bias: Option<Value>, epsilon: f64) -> Result<Value> {
     let last = b.rank(x).saturating_sub(1);
+    let dtype = b.dtype(x);
+    let x = b.convert(x, wide(dtype))?;
     let y = normalise_over(b, x, &[last], epsilon, true)?.y;
+    let y = b.convert(y, dtype)?;
     let y = b.map2(ScalarFn::Mul, y, scale)?;
     match bias {
         Some(bias) => b.map2(ScalarFn::Add, y, bias),
@@ -177,23 +236,36 @@ pub fn layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
         return Err(node.error("E0107", format!("does not take {dtype}")));
     }
     let centre = node.op_type == "LayerNormalization";
-    let stash = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    let x = b.convert(input, stash)?;
+    let x = b.convert(input, wide(dtype))?;
     let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
     let axes: Vec<usize> = (axis..b.rank(x)).collect();
     let n = normalise_over(b, x, &axes, node.float_or("epsilon", 1e-5)?, centre)?;
-    let mut y = b.convert(n.y, dtype)?;
+    // The scale may have a type of its own, which is the result's.
+    let mut y = b.convert(n.y, b.dtype(scale))?;
     y = b.map2(ScalarFn::Mul, y, scale)?;
     if let Some(bias) = node.optional(2) {
         y = b.map2(ScalarFn::Add, y, bias)?;
     }
     let kept = |d: (usize, Dim)| if d.0 < axis { d.1 } else { Dim::constant(1) };
     let kept: Vec<Dim> = b.dims(x).into_iter().enumerate().map(kept).collect();
-    let inverse = b.reshape(n.inverse, &kept)?;
+    let stash = node.dtype("stash_type")?.unwrap_or(DType::F32);
+    if !stash.is_float() {
+        return Err(node.error("E0107", format!("no mean is computed in {stash}")));
+    }
+    let shown = |b: &mut Builder, v: Value| {
+        let v = b.reshape(v, &kept)?;
+        b.convert(v, stash)
+    };
+    let inverse = shown(b, n.inverse)?;
     if !centre {
         return Ok(vec![y, inverse]);
     }
-    Ok(vec![y, b.reshape(n.mean, &kept)?, inverse])
+    Ok(vec![y, shown(b, n.mean)?, inverse])
+}
+
+/// What sums of a float type are computed in: f32 at least.
+pub fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
 /// com.microsoft Skip(Simplified)LayerNormalization: the sum of two (and a bias) is normalised and is itself an output.
@@ -205,9 +277,15 @@ pub fn skip_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     if let Some(bias) = bias {
         sum = b.map2(ScalarFn::Add, sum, bias)?;
     }
-    let axis = b.rank(sum).saturating_sub(1);
-    let n = normalise_over(b, sum, &[axis], node.float_or("epsilon", 1e-12)?, centre)?;
-    let mut y = b.map2(ScalarFn::Mul, n.y, scale)?;
+    let Some(axis) = b.rank(sum).checked_sub(1) else { return Err(node.error("E0201", "a scalar has no channels")) };
+    let dtype = b.dtype(sum);
+    if !dtype.is_float() {
+        return Err(node.error("E0107", format!("does not take {dtype}")));
+    }
+    let x = b.convert(sum, wide(dtype))?;
+    let n = normalise_over(b, x, &[axis], node.float_or("epsilon", 1e-12)?, centre)?;
+    let y = b.convert(n.y, dtype)?;
+    let mut y = b.map2(ScalarFn::Mul, y, scale)?;
     if let Some(shift) = shift {
         y = b.map2(ScalarFn::Add, y, shift)?;
     }

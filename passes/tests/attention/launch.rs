@@ -111,7 +111,7 @@ fn place(memory: &mut Memory, at: u64, t: &Tensor, problem: &Problem, c: &Contai
         return memory.write(at, t.bytes()).unwrap();
     };
     let dims = sizes(problem, c);
-    let element = t.dtype().bits() as usize / 8;
+    let element = t.dtype().bytes();
     let run: usize = dims[*axis..].iter().product::<usize>() * element;
     let room = size.eval(&|s| problem.symbol(s)).unwrap() as usize;
     let pitch: usize = dims[*axis + 1..].iter().product::<usize>() * room * element;

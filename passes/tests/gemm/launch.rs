@@ -100,7 +100,7 @@ impl Case {
         let symbol = |s: &str| self.problem.symbol(s);
         let dims: Vec<usize> = self.kernel.writes[0].dims.iter().map(|d| d.eval(&symbol).unwrap() as usize).collect();
         let dtype = self.problem.dtype;
-        let bytes = dims.iter().product::<usize>() * dtype.bits() as usize / 8;
+        let bytes = dims.iter().product::<usize>() * dtype.bytes();
         let result = memory.alloc(bytes, &format!("b{}", self.reads.len()));
         let status = memory.alloc(8, "status");
         memory.write(status, &[0; 8]).unwrap();

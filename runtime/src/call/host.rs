@@ -5,11 +5,12 @@ use crate::bind::{Given, bind_capacities, bind_symbols};
 use crate::device::{Address, Memory, host_address, index_out_of_range};
 use crate::host::{Bodies, Wanted};
 use crate::memory::AlignedBuf;
-use crate::program::{Host, HostResult, Location, Operand};
+use crate::program::{Host, HostResult, Location, Operand, Port};
 use crate::session::State;
 use crate::shape::{Shape, bytes_of, step_name};
 use crate::view::{TensorView, is_aligned};
 use crate::{DType, Error, Result, Tensor};
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// The result of a host step, for as long as the call lasts.
@@ -26,6 +27,10 @@ impl Made {
             false => Some(AlignedBuf::from_slice(tensor.bytes())?),
         };
         Ok(Made { tensor, copy })
+    }
+
+    pub fn into_tensor(self) -> Tensor {
+        self.tensor
     }
 
     pub fn address(&self) -> Address {
@@ -70,7 +75,7 @@ impl Call<'_> {
                 let message = format!("result {} of {} is {has:?}, but must be {dims:?}", result.index, host.op.name());
                 return Err(Error::user("E0303", message));
             }
-            if shape.bytes[at] != tensor.bytes().len() {
+            if shape.bytes[at] != tensor.bytes().len() && !tensor.dtype().is_opaque() {
                 let (bytes, buffer) = (tensor.bytes().len(), shape.bytes[at]);
                 return Err(Error::user("E0401", format!("{bytes} bytes are the value of a buffer of {buffer}")));
             }
@@ -82,7 +87,7 @@ impl Call<'_> {
             return Ok(());
         }
         for made in host.results.iter().map(|result| result.value.buffer) {
-            let Some(value) = &places.made[made] else { continue };
+            let Some(value) = places.made[made].as_ref().filter(|v| !v.tensor.dtype().is_opaque()) else { continue };
             // SAFETY: the block has the size of the buffer (`prepare`), which is the tensor's; it lives in `places`.
             unsafe { state.queue.upload(value.tensor.bytes(), state.bases[made]) }?;
         }
@@ -95,7 +100,18 @@ impl Call<'_> {
         if let (Location::Value, Some(made)) = (&self.entry.buffers[arg.buffer].place, &places.made[arg.buffer]) {
             return made.tensor.with_dims(dims);
         }
-        let bytes = bytes_of(arg.dtype, &dims).ok_or_else(|| Error::user("E0202", "an operand is too large"))?;
+        let bytes = match (&self.entry.buffers[arg.buffer].place, arg.dtype.is_opaque()) {
+            (Location::Input(at), true) => match &self.inputs[*at] {
+                Given::Tensor(view) => return Tensor::new(arg.dtype, dims, Bytes::copy_from_slice(view.bytes())),
+                Given::Held { .. } => return Err(Error::defect("a state that no kernel can hold")),
+            },
+            (Location::Constant(at), true) => Some(self.program.constants[*at].len()),
+            (Location::Value | Location::Arena(_) | Location::Output(_), true) => {
+                return Err(Error::user("E0401", format!("nothing made the {} of an operand", arg.dtype)));
+            }
+            (_, false) => bytes_of(arg.dtype, &dims),
+        };
+        let bytes = bytes.ok_or_else(|| Error::user("E0202", "an operand is too large"))?;
         let mut data = vec![0; bytes];
         // SAFETY: the buffer has at least so many bytes (`Shape::step`), and its memory is there (`prepare`).
         unsafe { state.queue.download(state.bases[arg.buffer], &mut data) }?;
@@ -103,6 +119,27 @@ impl Call<'_> {
             data.iter_mut().for_each(|b| *b = u8::from(*b != 0));
         }
         Tensor::new(arg.dtype, dims, data.into())
+    }
+
+    /// The port of an output of a type without a fixed width, which is passed on and not copied.
+    pub(super) fn opaque_output(&self, buffer: usize) -> Option<&Port> {
+        self.entry.outputs.iter().find(|p| p.buffer == buffer && p.dtype.is_opaque())
+    }
+
+    /// Makes what a buffer holds that output's.
+    pub(super) fn pass(
+        &self,
+        state: &mut State,
+        shape: &Shape,
+        from: usize,
+        to: usize,
+        places: &mut Places,
+    ) -> Result<()> {
+        let Some(port) = self.opaque_output(to) else { return Err(Error::defect("an output that is copied")) };
+        let operand = Operand { buffer: from, dtype: port.dtype, dims: port.dims.clone() };
+        let tensor = self.operand(state, shape, &operand, places)?;
+        places.made[to] = Some(Made::new(tensor)?);
+        Ok(())
     }
 
     /// What is known of the results before the operation has run.

@@ -7,10 +7,19 @@
 //! If and Loop are such operations too: instead of computing they call other entry points of the plan.
 
 mod control;
+mod data;
+mod image;
 mod select;
+mod sequence;
+mod text;
+mod tfidf;
 mod unique;
 
 pub use control::{Bodies, Wanted};
+pub use data::DataOp;
+pub use image::Pixels;
+pub use text::Case;
+pub use tfidf::{Ngrams, Weighing};
 
 use crate::{DType, Error, Result, Tensor};
 use std::fmt;
@@ -30,10 +39,15 @@ pub enum HostOp {
     /// trip count, condition, carried, captured  =>  carried, stacked; the body: index, condition, carried, captured  =>
     /// condition, carried, to be stacked
     Loop { n_carried: usize },
+    /// What no kernel can hold.
+    Data(DataOp),
 }
 
 impl fmt::Display for HostOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let HostOp::Data(op) = self {
+            return op.fmt(f);
+        }
         f.write_str(self.name())?;
         match self {
             HostOp::NonZero => Ok(()),
@@ -44,6 +58,7 @@ impl fmt::Display for HostOp {
             HostOp::NonMaxSuppression { center } => write!(f, " center={}", u8::from(*center)),
             HostOp::If { n_then } => write!(f, " then={n_then}"),
             HostOp::Loop { n_carried } => write!(f, " carried={n_carried}"),
+            HostOp::Data(_) => Ok(()),
         }
     }
 }
@@ -56,11 +71,15 @@ impl HostOp {
             HostOp::NonMaxSuppression { .. } => "NonMaxSuppression",
             HostOp::If { .. } => "If",
             HostOp::Loop { .. } => "Loop",
+            HostOp::Data(op) => op.name(),
         }
     }
 
     /// `Unique axis=0 sorted=1`, as it is displayed.
     pub fn parse(text: &str) -> Option<HostOp> {
+        if let Some(op) = DataOp::parse(text) {
+            return Some(HostOp::Data(op));
+        }
         let mut words = text.split(' ');
         let name = words.next()?;
         let mut given: Vec<(&str, usize)> = vec![];
@@ -87,7 +106,7 @@ impl HostOp {
     /// Entry points that it calls.
     pub fn n_bodies(&self) -> usize {
         match self {
-            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => 0,
+            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => 0,
             HostOp::If { .. } => 2,
             HostOp::Loop { .. } => 1,
         }
@@ -104,6 +123,7 @@ impl HostOp {
             HostOp::NonZero | HostOp::Unique { .. } => Some(1),
             HostOp::NonMaxSuppression { .. } => Some(5),
             HostOp::If { .. } | HostOp::Loop { .. } => None,
+            HostOp::Data(op) => op.n_args(),
         }
     }
 
@@ -113,14 +133,23 @@ impl HostOp {
             (HostOp::NonZero, 0) | (HostOp::NonMaxSuppression { .. }, 0) => 2,
             (HostOp::Unique { .. }, 0..3) => 1,
             (HostOp::NonZero | HostOp::NonMaxSuppression { .. } | HostOp::Unique { .. }, _) => return None,
-            (HostOp::If { .. } | HostOp::Loop { .. }, _) => return None,
+            (HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Data(_), _) => return None,
         };
         (self.n_args() == Some(ranks.len())).then_some((DType::I64, rank))
+    }
+
+    /// Whether result `i` may have this type and rank; of a call the bodies decide.
+    pub fn admits(&self, i: usize, ranks: &[usize], dtype: DType, rank: usize) -> bool {
+        match self {
+            HostOp::Data(op) => op.admits(i, ranks, dtype, rank),
+            _ => self.is_call() || self.result(i, ranks) == Some((dtype, rank)),
+        }
     }
 
     /// All results of an operation that is no call. Errors: E0303 where the operands do not fit.
     pub fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
         let results = match (self, args) {
+            (HostOp::Data(op), args) => op.run(args)?,
             (HostOp::NonZero, [x]) => select::nonzero(x)?,
             (HostOp::Unique { axis, sorted }, [x]) => unique::unique(x, *axis, *sorted)?,
             (HostOp::NonMaxSuppression { center }, [boxes, scores, most, overlap, score]) => {
@@ -141,7 +170,9 @@ impl HostOp {
         match self {
             HostOp::If { n_then } => control::run_if(*n_then, args, bodies),
             HostOp::Loop { n_carried } => control::run_loop(*n_carried, args, wanted, bodies),
-            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => self.run(args),
+            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => {
+                self.run(args)
+            }
         }
     }
 }

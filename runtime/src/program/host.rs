@@ -28,7 +28,7 @@ impl EntryReader<'_> {
         for result in &host.results {
             let read = self.read_result(result)?;
             let (i, value) = (read.index, &read.value);
-            if !op.is_call() && op.result(i, &ranks) != Some((value.dtype, value.dims.len())) {
+            if !op.admits(i, &ranks, value.dtype, value.dims.len()) {
                 let found = format!("{} with {} dimensions", value.dtype, value.dims.len());
                 return Err(broken(format!("result {i} of `{op}` is not {found}")));
             }
@@ -123,7 +123,7 @@ fn check_ports(host: &Host, body: usize, entry: &Entry) -> Result<()> {
             let stacked = stacked.iter().map(|(dtype, rank)| (*dtype, rank + 1));
             (given, next.iter().copied().chain(stacked).collect())
         }
-        HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => return Ok(()),
+        HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => return Ok(()),
     };
     if given != inputs {
         return Err(broken(format!("its inputs are {inputs:?}, the operands {given:?}")));

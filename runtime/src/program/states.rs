@@ -38,8 +38,8 @@ fn read_state(program: &Program, state: &plan::State, inputs: &[Port], outputs: 
     if axis >= input.dims.len() {
         return Err(broken(format!("`{}` has {} dimensions, none is axis {axis}", input.name, input.dims.len())));
     }
-    if input.dtype != output.dtype || input.dtype.bits() < 8 {
-        return Err(broken(format!("{names} are {} and {}, not the same whole bytes", input.dtype, output.dtype)));
+    if input.dtype != output.dtype || input.dtype.bytes() == 0 {
+        return Err(broken(format!("{names} are {} and {}, not the same", input.dtype, output.dtype)));
     }
     let other_axes = |port: &'_ Port| -> Vec<Dim> {
         port.dims.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, d)| d.clone()).collect()
@@ -94,7 +94,7 @@ pub fn check_buffers(program: &Program, entry: &Entry) -> Result<()> {
         for (port, capacity) in [(input, state.input_capacity), (output, state.output_capacity)] {
             let capacity = Dim::symbol(&program.symbols[capacity].name);
             let dims = port.dims.iter().enumerate().map(|(i, dim)| if i == state.axis { &capacity } else { dim });
-            let element = Dim::constant(i64::from(port.dtype.bits() / 8));
+            let element = Dim::constant(port.dtype.bytes() as i64);
             let (wanted, bytes) = (dims.cloned().fold(element, |n, dim| n * dim), &entry.buffers[port.buffer].bytes);
             if wanted != *bytes {
                 return Err(broken(format!("the buffer of `{}` has `{bytes}` bytes, not `{wanted}`", port.name)));

@@ -50,14 +50,6 @@ fn read_file(path: &Path) -> Result<bytes::Bytes> {
     std::fs::read(path).map(Into::into).map_err(fail)
 }
 
-/// Bytes of a bool tensor as kernels expect them, 0 or 1; other values count as true.
-pub(crate) fn normalise_bools(data: bytes::Bytes) -> bytes::Bytes {
-    match data.iter().all(|&b| b <= 1) {
-        true => data,
-        false => data.iter().map(|&b| (b != 0) as u8).collect::<Vec<u8>>().into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,7 +35,7 @@ pub fn decode(file: Bytes) -> Result<Tensor> {
         let message = format!("the header promises {dims:?} {dtype}, but {} bytes of data follow", data.len());
         return Err(Error::user("E0302", message));
     }
-    let data = if dtype == DType::Bool { super::normalise_bools(data) } else { data };
+    let data = crate::packed::normalise(dtype, data);
     Tensor::new(dtype, dims, data)
 }
 

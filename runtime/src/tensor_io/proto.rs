@@ -3,7 +3,7 @@
 //! Field numbers are those of the public ONNX schema (onnx.proto, IR version 13). The payload `raw_data` is a slice
 //! of the message's own buffer: decoding copies nothing.
 
-use crate::{DType, Error, Result, Tensor, tensor};
+use crate::{DType, Error, Result, Tensor, packed, tensor};
 use bytes::Bytes;
 use prost::Message;
 
@@ -75,7 +75,7 @@ impl TensorProto {
             dims: tensor.dims().iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX)).collect(),
             data_type: tensor.dtype().onnx_code(),
             name: name.to_string(),
-            raw_data: if strings.is_some() { Bytes::new() } else { tensor.bytes().clone() },
+            raw_data: if strings.is_some() { Bytes::new() } else { packed::pack(tensor.dtype(), tensor.bytes()) },
             string_data: strings.unwrap_or_default().into_iter().map(Bytes::copy_from_slice).collect(),
             ..TensorProto::default()
         }
@@ -112,7 +112,12 @@ impl TensorProto {
             .filter(|&n| dtype.bytes_for(n).is_some_and(|b| b <= isize::MAX as usize))
             .ok_or_else(|| self.named(Error::user("E0202", format!("the size of {dims:?} {dtype} overflows"))))?;
         let data = self.payload(dtype, count)?;
-        let data = if dtype == DType::Bool { super::normalise_bools(data) } else { data };
+        let wanted = packed::packed_bytes_for(dtype, count).unwrap_or(0);
+        if data.len() != wanted {
+            let message = format!("a {dtype} tensor of {dims:?} has {wanted} bytes, but {} are given", data.len());
+            return Err(self.broken(message));
+        }
+        let data = packed::normalise(dtype, packed::unpack(dtype, count, data));
         Tensor::new(dtype, dims, data).map_err(|e| self.named(e))
     }
 
@@ -143,7 +148,7 @@ impl TensorProto {
             return Err(self.broken(message));
         }
         // The values are there, so this much memory is in proportion to the file.
-        out.reserve_exact(dtype.bytes_for(count).unwrap_or(0));
+        out.reserve_exact(packed::packed_bytes_for(dtype, count).unwrap_or(0));
         self.write_typed(dtype, &mut out)?;
         Ok(out.into())
     }
@@ -250,8 +255,10 @@ mod tests {
         assert_eq!(int32(DType::BF16, 1, &[0x3f80]), half::bf16::ONE.to_le_bytes());
         assert_eq!(int32(DType::F8E5M2, 2, &[0x3c, 0xff]), [0x3c, 0xff]);
         assert_eq!(int32(DType::Bool, 2, &[1, 0]), [1, 0]);
-        assert_eq!(int32(DType::I4, 3, &[0x21, 0x03]), [0x21, 3]);
-        assert_eq!(int32(DType::U2, 5, &[0xe4, 1]), [0xe4, 1]);
+        assert_eq!(int32(DType::I4, 3, &[0xf1, 0x03]), [1, 0xff, 3]);
+        assert_eq!(int32(DType::U2, 5, &[0xe4, 1]), [0, 1, 2, 3, 1]);
+        let t = Tensor::new(DType::I4, vec![3], Bytes::from_static(&[1, 0xff, 3])).unwrap();
+        assert_eq!(&TensorProto::from_tensor("t", &t).raw_data[..], [0xf1, 0x03]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! random | zeros | range:LO..HI  =>  a tensor, the same on every machine
 
-use crate::{DType, Error, Result, Tensor, tensor};
+use crate::{DType, Error, Result, Tensor, packed, tensor};
 
 /// Values made up for a benchmark or a trial run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,13 +52,8 @@ impl Synthetic {
         };
         let mut rng = SplitMix64(seed.wrapping_mul(0xD1B5_4A32_D192_ED03) ^ 0x5A4D_0DD5);
         let parts = if matches!(dtype, DType::C64 | DType::C128) { 2 * n } else { n };
-        if dtype.bits() < 8 {
-            // Packed types take the generator's bits as they come.
-            data.extend((0..bytes).map(|_| rng.next() as u8));
-        } else {
-            for _ in 0..parts {
-                push(dtype, lo, hi, &mut rng, &mut data)?;
-            }
+        for _ in 0..parts {
+            push(dtype, lo, hi, &mut rng, &mut data)?;
         }
         Tensor::new(dtype, dims, data.into())
     }
@@ -84,7 +79,8 @@ fn push(dtype: DType, lo: f64, hi: f64, rng: &mut SplitMix64, out: &mut Vec<u8>)
         U64 | I64 => out.extend(int(rng).to_le_bytes()),
         // Bit patterns below the exponents that hold NaN and infinity.
         F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 => out.push((rng.next() % 0x40) as u8),
-        U4 | I4 | F4E2M1 | U2 | I2 => unreachable!("packed types are filled by the byte"),
+        // All their bit patterns are numbers.
+        U4 | I4 | F4E2M1 | U2 | I2 => out.push(packed::held(dtype, rng.next() as u8)),
         String | Value => return Err(Error::user("E0107", format!("tensors of type {dtype} cannot be made up"))),
     }
     Ok(())

@@ -39,6 +39,7 @@ func.func @computing(%x: !x) {
 // CHECK: sdx.gather %{{.*}}[%{{.*}}] axis 0 : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[3], i64>) -> !sdx.tensor<[3, s], f32>
 // CHECK: sdx.slice %{{.*}} from ["0", "s - 1"] step [1, -1] : <[b, s], f32> -> <[b, s], f32>
 // CHECK: sdx.pad %{{.*}} with %{{.*}} low ["1", "0"] : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[], f32>) -> !sdx.tensor<[b + 2, s], f32>
+// CHECK: sdx.window %{{.*}} axis 1 size "k" stride 2 dilation 3 : <[b, s], f32> -> <[b, ((-3*k + s) floordiv (2)) + 2, k], f32>
 // CHECK: sdx.concat(%{{.*}}, %{{.*}}) axis 1 : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[b, s], f32>) -> !sdx.tensor<[b, 2*s], f32>
 // CHECK: sdx.append %{{.*}}, %{{.*}} axis 0 : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[b, s], f32>) -> !sdx.tensor<[2*b, s], f32>
 // CHECK: sdx.reshape %{{.*}} : <[b, s], f32> -> <[b*s], f32>
@@ -48,6 +49,7 @@ func.func @moving(%x: !x, %i: !sdx.tensor<[3], i64>, %v: !sdx.tensor<[], f32>) {
   %0 = sdx.gather %x[%i] axis 0 : (!x, !sdx.tensor<[3], i64>) -> !sdx.tensor<[3, s], f32>
   %1 = sdx.slice %x from ["0", "s - 1"] step [1, -1] : !x -> !x
   %2 = sdx.pad %x with %v low ["1", "0"] : (!x, !sdx.tensor<[], f32>) -> !sdx.tensor<[b + 2, s], f32>
+  %w = sdx.window %x axis 1 size "k" stride 2 dilation 3 : !x -> !sdx.tensor<[b, (s - 3*k + 4) floordiv 2, k], f32>
   %3 = sdx.concat (%x, %x) axis 1 : (!x, !x) -> !sdx.tensor<[b, 2*s], f32>
   %a = sdx.append %x, %x axis 0 : (!x, !x) -> !sdx.tensor<[2*b, s], f32>
   %4 = sdx.reshape %x : !x -> !sdx.tensor<[b*s], f32>

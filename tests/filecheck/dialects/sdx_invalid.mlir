@@ -210,6 +210,38 @@ func.func @gather_negative(%x: !sdx.tensor<[b, s], f32>, %i: !sdx.tensor<[3], i6
 
 // -----
 
+// CHECK: error: 'sdx.window': needs a dimension 2 of !sdx.tensor<[b, s], f32>, and a positive stride and dilation
+func.func @window_axis(%x: !sdx.tensor<[b, s], f32>) {
+  sdx.window %x axis 2 size "3" stride 1 dilation 1 : !sdx.tensor<[b, s], f32> -> !sdx.tensor<[b, s - 2, 3], f32>
+  return
+}
+
+// -----
+
+// CHECK: error: 'sdx.window': the attribute `stride` is no positive number
+func.func @window_stride(%x: !sdx.tensor<[s], f32>) {
+  sdx.window %x axis 0 size "3" stride 0 dilation 1 : !sdx.tensor<[s], f32> -> !sdx.tensor<[s, 3], f32>
+  return
+}
+
+// -----
+
+// CHECK: error: 'sdx.window': a window of 3 by 2 does not fit dimension 0 of !sdx.tensor<[4], f32>
+func.func @window_fit(%x: !sdx.tensor<[4], f32>) {
+  sdx.window %x axis 0 size "3" stride 1 dilation 2 : !sdx.tensor<[4], f32> -> !sdx.tensor<[1, 3], f32>
+  return
+}
+
+// -----
+
+// CHECK: error: 'sdx.window': the window has 2 places in dimension 0 of !sdx.tensor<[6], f32>, not 3
+func.func @window_places(%x: !sdx.tensor<[6], f32>) {
+  sdx.window %x axis 0 size "3" stride 2 dilation 1 : !sdx.tensor<[6], f32> -> !sdx.tensor<[3, 3], f32>
+  return
+}
+
+// -----
+
 // CHECK: error: 'sdx.slice': needs a start and a non-zero step for each dimension of !sdx.tensor<[b, s], f32>
 func.func @slice_rank(%x: !sdx.tensor<[b, s], f32>) {
   sdx.slice %x from ["0"] step [1, 1] : !sdx.tensor<[b, s], f32> -> !sdx.tensor<[b, s], f32>

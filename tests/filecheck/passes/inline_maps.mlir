@@ -568,3 +568,29 @@ func.func @state(%past: !in, %x: !x) -> (!all, !flow.container<[past + s], f32, 
   }
   return %2, %3 : !all, !flow.container<[past + s], f32, row_major>
 }
+
+// -----
+
+!x = !sdx.tensor<[b, 8], f32>
+!w = !sdx.tensor<[b, 6, 3], f32>
+
+// Windows overlap: what is computed stays in front of them, and they go into what reads them. Windows that lie side by
+// side read each point once.
+
+// CHECK-LABEL: func.func @windows
+// CHECK: flow.kernel outer ["b", "8"] inner [](%arg0)
+// CHECK: flow.apply "exp"
+// CHECK: flow.kernel outer ["b", "6"] inner ["3"]
+// CHECK-NEXT: flow.load 0 ["%0", "%1 + %2"]
+// CHECK: flow.kernel outer ["b", "4"] inner ["2"](%arg0)
+// CHECK-NEXT: flow.load 0 ["%0", "2*%1 + %2"]
+// CHECK-NEXT: flow.apply "neg"
+func.func @windows(%x: !x) -> (!sdx.tensor<[b, 6], f32>, !sdx.tensor<[b, 4], f32>) {
+  %0 = sdx.map "exp"(%x) : (!x) -> !x
+  %1 = sdx.window %0 axis 1 size "3" stride 1 dilation 1 : !x -> !w
+  %2 = sdx.reduce "max" %1 axes [2] : !w -> !sdx.tensor<[b, 6], f32>
+  %3 = sdx.map "neg"(%x) : (!x) -> !x
+  %4 = sdx.window %3 axis 1 size "2" stride 2 dilation 1 : !x -> !sdx.tensor<[b, 4, 2], f32>
+  %5 = sdx.reduce "max" %4 axes [2] : !sdx.tensor<[b, 4, 2], f32> -> !sdx.tensor<[b, 4], f32>
+  return %2, %5 : !sdx.tensor<[b, 6], f32>, !sdx.tensor<[b, 4], f32>
+}

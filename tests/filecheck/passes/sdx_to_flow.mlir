@@ -172,6 +172,18 @@ func.func @pad(%x: !sdx.tensor<[b], f32>, %v: !sdx.tensor<[], f32>) -> !sdx.tens
 
 // -----
 
+// Windows are places in the operand.
+
+// CHECK-LABEL: func.func @window
+// CHECK: flow.kernel outer ["b", "3", "3", "2"]
+// CHECK-NEXT: flow.load 0 ["%0", "2*%1 + 3*%3", "%2"] : f32
+func.func @window(%x: !sdx.tensor<[b, 8, 3], f32>) -> !sdx.tensor<[b, 3, 3, 2], f32> {
+  %0 = sdx.window %x axis 1 size "2" stride 2 dilation 3 : !sdx.tensor<[b, 8, 3], f32> -> !sdx.tensor<[b, 3, 3, 2], f32>
+  return %0 : !sdx.tensor<[b, 3, 3, 2], f32>
+}
+
+// -----
+
 // CHECK-LABEL: func.func @concat
 // CHECK: flow.kernel outer ["a + b + 2"]
 // CHECK: %[[A:.*]] = flow.load 0 ["%0"] if %[[INA:.*]] : f32

@@ -20,27 +20,56 @@ static TYPES: &[DType] = &[
     DType::Bool,
 ];
 
+/// Floats of 8 and 4 bits and integers of 4 and 2: functions in one of each kind, conversions from and to [`PARTNERS`].
+static SMALL: &[DType] = &[
+    DType::F8E4M3FN,
+    DType::F8E4M3FNUZ,
+    DType::F8E5M2,
+    DType::F8E5M2FNUZ,
+    DType::F8E8M0,
+    DType::F4E2M1,
+    DType::I4,
+    DType::U4,
+    DType::I2,
+    DType::U2,
+];
+
+static PARTNERS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::I32, DType::U8, DType::Bool, DType::F8E5M2];
+
 /// Nothing, one element, and around the threads of a warp and of a block.
 const CALLS: &str = "// CALLS n: 0, 1, 31, 33, 255, 257";
 
 pub fn cases() -> Vec<Case> {
-    let functions = ROWS.iter().flat_map(|row| TYPES.iter().filter(|t| takes(row, **t)).map(|t| function(row, *t)));
+    let types = || TYPES.iter().chain(&[DType::F8E4M3FN, DType::I4]);
+    let functions = ROWS.iter().flat_map(|row| types().filter(|t| takes(row, **t)).map(|t| function(row, *t)));
     let conversions =
         TYPES.iter().flat_map(|from| TYPES.iter().filter(move |to| *to != from).map(|to| convert(*from, *to)));
-    functions.chain(conversions).collect()
+    let pairs = SMALL.iter().flat_map(|small| PARTNERS.iter().map(move |other| (*small, *other)));
+    let small = pairs.filter(|(a, b)| a != b).flat_map(|(a, b)| [convert(a, b), convert(b, a)]);
+    functions.chain(conversions).chain(small).collect()
 }
 
 fn takes(row: &Row, t: DType) -> bool {
     match row.domain {
         Domain::Numbers => t != DType::Bool,
         Domain::Floats => t.is_float(),
+        Domain::Integers => t.is_int(),
         Domain::Bools => t == DType::Bool,
         Domain::Any => true,
     }
 }
 
 fn ty(t: DType) -> String {
-    let name = if t == DType::Bool { "i1".to_string() } else { t.to_string().replace('u', "ui") };
+    let name = match t {
+        DType::Bool => "i1".to_string(),
+        DType::F8E4M3FN => "f8E4M3FN".to_string(),
+        DType::F8E4M3FNUZ => "f8E4M3FNUZ".to_string(),
+        DType::F8E5M2 => "f8E5M2".to_string(),
+        DType::F8E5M2FNUZ => "f8E5M2FNUZ".to_string(),
+        DType::F8E8M0 => "f8E8M0FNU".to_string(),
+        DType::F4E2M1 => "f4E2M1FN".to_string(),
+        other => other.to_string().replace('u', "ui"),
+    };
     format!("!sdx.tensor<[n], {name}>")
 }
 
@@ -70,11 +99,11 @@ fn function(row: &Row, t: DType) -> Case {
 fn bound(f: ScalarFn) -> Bound {
     use ScalarFn::*;
     let (ulps, absolute) = match f {
-        Exp | Log | Tanh => (4.0, 0.0),
+        Atan | Exp | Log | Tanh => (4.0, 0.0),
         Pow => (16.0, 0.0),
         Erf | Sin | Cos => (0.0, 2f64.powi(-22)),
-        Abs | Add | And | Ceil | Div | Eq | Floor | IsNan | Le | Lt | Max | Min | Mul | Neg | Not | Or | Rem
-        | Round | Select | Sign | Sqrt | Sub | Xor => (0.0, 0.0),
+        Abs | Add | And | BitAnd | BitOr | BitXor | Shl | Shr | Ceil | Div | Eq | Floor | IsNan | Le | Lt | Max
+        | Min | Mul | Neg | Not | Or | Rem | Round | Select | Sign | Sqrt | Sub | Xor => (0.0, 0.0),
     };
     Bound::Function { ulps, absolute }
 }

@@ -3,7 +3,7 @@
 use super::case::Bound;
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Op};
-use sardonyx_runtime::{DType, Result, Tensor};
+use sardonyx_runtime::{DType, Result, Tensor, minifloat, packed};
 
 /// A linear congruential generator: the numbers are the same on every machine.
 pub struct Random(u64);
@@ -63,6 +63,14 @@ pub fn of_floats(dtype: DType, dims: Vec<usize>, values: &[f64]) -> Tensor {
         DType::U32 => of!(|v: f64| (4.0 * v).abs() as u32),
         DType::I64 => of!(|v: f64| (4.0 * v) as i64),
         DType::U64 => of!(|v: f64| (4.0 * v).abs() as u64),
+        t if t.is_float() => {
+            let code = |v: &f64| minifloat::encode(t, minifloat::round(t, *v)).unwrap_or(0) as u8;
+            Tensor::new(t, dims, values.iter().map(code).collect::<Vec<u8>>().into()).expect("a byte to each")
+        }
+        t if t.is_int() => {
+            let byte = |v: &f64| packed::held(t, (4.0 * v) as i8 as u8);
+            Tensor::new(t, dims, values.iter().map(byte).collect::<Vec<u8>>().into()).expect("a byte to each")
+        }
         other => panic!("no case has elements of type {other}"),
     }
 }
@@ -73,6 +81,7 @@ fn unit(dtype: DType) -> f64 {
         DType::F64 => 2f64.powi(-53),
         DType::F16 => 2f64.powi(-11),
         DType::BF16 => 2f64.powi(-8),
+        DType::F8E4M3FN => 2f64.powi(-4),
         _ => 2f64.powi(-24),
     }
 }
@@ -147,9 +156,12 @@ impl Expected {
             Bound::Function { ulps, absolute } => {
                 let f32_error = ulps * 2.0 * unit(DType::F32).min(unit(dtype)) * wanted.abs() + absolute;
                 // Narrow types round the value that f32 gave, and so may be one beside.
-                let rounding =
-                    if matches!(dtype, DType::F16 | DType::BF16) { 2.0 * unit(dtype) * wanted.abs() } else { 0.0 };
-                let subnormal = if dtype == DType::F16 { 2f64.powi(-24) } else { 0.0 };
+                let rounding = if dtype.bits() < 32 { 2.0 * unit(dtype) * wanted.abs() } else { 0.0 };
+                let subnormal = match dtype {
+                    DType::F16 => 2f64.powi(-24),
+                    DType::F8E4M3FN => 2f64.powi(-9),
+                    _ => 0.0,
+                };
                 let inexact = f32_error > 0.0;
                 f32_error + if inexact { rounding + subnormal } else { 0.0 }
             }

@@ -2,7 +2,7 @@
 
 use super::Case;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Conversion, Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
 
@@ -257,7 +257,7 @@ impl Builder {
         let x = self.any();
         let to = *self.r.pick(&[DType::F64, DType::I64, DType::F32, DType::Bool]);
         let ty = TensorType::new(to, self.ty(x).dims);
-        self.add(Op::Convert, &[x], Some(ty))
+        self.add(Op::Convert(Conversion::Value), &[x], Some(ty))
     }
 
     fn axes(&mut self, rank: usize) -> Vec<usize> {

@@ -46,7 +46,7 @@ fn check_statement(kernel: &Kernel, k: usize, Statement { body, dtype }: &Statem
             let types = args.iter().map(|&a| earlier(kernel, a, k)).collect::<Result<Vec<_>>>()?;
             same(f.result(&types).map_err(Error::defect)?, dtype)
         }
-        Body::Convert(a) => earlier(kernel, *a, k).map(drop),
+        Body::Convert(a, _) => earlier(kernel, *a, k).map(drop),
         Body::Reduce { f, arg } => check_reduce(*f, earlier(kernel, *arg, k)?, dtype),
     }
 }

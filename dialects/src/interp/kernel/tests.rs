@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::flow::Store;
-use crate::scalar::ScalarFn;
+use crate::scalar::{Conversion, ScalarFn};
 
 fn dim(text: &str) -> Dim {
     Dim::parse(text).unwrap()
@@ -153,7 +153,7 @@ fn values_round_to_each_statement() {
     ];
     let out = run_kernel(&map_kernel(body, 3), &sizes(0, 2, 0), &[f32s(&[2], &[0.0; 2])]).unwrap();
     assert_eq!(floats(&out[0]), [0.0, 0.0]);
-    let body = vec![load(F, 0, &["%0"]), statement(Body::Convert(0), DType::I8)];
+    let body = vec![load(F, 0, &["%0"]), statement(Body::Convert(0, Conversion::Value), DType::I8)];
     let out = run_kernel(&map_kernel(body, 1), &sizes(0, 2, 0), &[f32s(&[2], &[-1.7, 400.0])]).unwrap();
     assert_eq!(out[0].to_vec::<i8>().unwrap(), [-1, 127]);
 }

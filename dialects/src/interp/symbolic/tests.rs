@@ -3,6 +3,7 @@
 use super::super::tests::Random;
 use super::super::{run, run_all};
 use super::*;
+use crate::scalar::Conversion;
 use crate::sdx::{Graph, Symbol, SymbolKind, Value};
 
 fn dim(text: &str) -> Dim {
@@ -105,7 +106,10 @@ fn bounds_reach_inside_floordiv() {
 fn conversions_between_integers_and_bools() {
     let convert = |to: DType, x: &str| {
         let from = vector(DType::I64, 1);
-        Some(contents(&Op::Convert, &vector(to, 1), &[(&from, Some(&dims(&[x])))], &lo)?[0].to_string())
+        Some(
+            contents(&Op::Convert(Conversion::Value), &vector(to, 1), &[(&from, Some(&dims(&[x])))], &lo)?[0]
+                .to_string(),
+        )
     };
     assert_eq!(convert(DType::Bool, "n").as_deref(), Some("1"));
     assert_eq!(convert(DType::Bool, "a"), None);
@@ -178,7 +182,8 @@ fn what_is_large_symbolic_or_unknown_is_left_alone() {
     assert_eq!(iota(TensorType::new(DType::I64, dims(&["n"]))), None);
     let (one, wrong_count) = (vector(DType::I64, 1), dims(&["1", "2"]));
     for known in [None, Some(&wrong_count[..])] {
-        for op in [Op::Map(ScalarFn::Neg), Op::Reshape, Op::Convert, Op::Transpose { perm: vec![0] }] {
+        for op in [Op::Map(ScalarFn::Neg), Op::Reshape, Op::Convert(Conversion::Value), Op::Transpose { perm: vec![0] }]
+        {
             assert_eq!(contents(&op, &one, &[(&one, known)], &lo), None, "{op:?}");
         }
     }

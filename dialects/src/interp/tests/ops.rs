@@ -1,7 +1,7 @@
 //! One hand-computed case or more per op
 
 use super::*;
-use crate::scalar::{ReduceFn, ScalarFn};
+use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::ContractSpec;
 
 fn contract(spec: &str, dtype: DType, dims: &[usize], left: Tensor, right: Tensor) -> Tensor {
@@ -94,11 +94,13 @@ fn maps_of_nothing_and_of_scalars() {
 
 #[test]
 fn converting() {
-    let to_u8 = op(Op::Convert, DType::U8, &[4], &[f32s(&[4], &[-1.0, 2.9, 300.0, f32::NAN])]).unwrap();
+    let to_u8 =
+        op(Op::Convert(Conversion::Value), DType::U8, &[4], &[f32s(&[4], &[-1.0, 2.9, 300.0, f32::NAN])]).unwrap();
     assert_eq!(to_u8.to_vec::<u8>().unwrap(), [0, 2, 255, 0]);
-    let to_bool = op(Op::Convert, DType::Bool, &[3], &[i64s(&[3], &[0, -4, 1])]).unwrap();
+    let to_bool = op(Op::Convert(Conversion::Value), DType::Bool, &[3], &[i64s(&[3], &[0, -4, 1])]).unwrap();
     assert_eq!(to_bool.to_vec::<bool>().unwrap(), [false, true, true]);
-    let to_float = op(Op::Convert, DType::F32, &[2], &[Tensor::from_vec(vec![2], vec![true, false])]).unwrap();
+    let to_float =
+        op(Op::Convert(Conversion::Value), DType::F32, &[2], &[Tensor::from_vec(vec![2], vec![true, false])]).unwrap();
     assert_eq!(floats(&to_float), [1.0, 0.0]);
 }
 

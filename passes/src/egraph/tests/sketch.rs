@@ -3,7 +3,7 @@
 use super::random::Random;
 use crate::egraph::expr::scalar;
 use crate::egraph::table::letter;
-use sardonyx_dialects::scalar::{ROWS, ReduceFn, ResultType, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ROWS, ReduceFn, ResultType, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Tensor};
 
@@ -121,7 +121,9 @@ impl Sampler<'_> {
             "mean" => self.mean(sketch, goal),
             name => {
                 let (op, ty) = match name {
-                    "convert" => (Op::Convert, TensorType::new(self.r.pick(&DTYPES), goal.dims.clone())),
+                    "convert" => {
+                        (Op::Convert(Conversion::Value), TensorType::new(self.r.pick(&DTYPES), goal.dims.clone()))
+                    }
                     "reshape" => (Op::Reshape, of(self.regrouped(&goal.dims))),
                     "transpose" => self.transpose(goal),
                     "broadcast" => self.broadcast(goal),
@@ -186,7 +188,7 @@ impl Sampler<'_> {
             kind @ ("non-negative" | "finite" | "never-nan") => {
                 let bytes = if kind == "non-negative" { DType::U8 } else { DType::I8 };
                 let input = self.input(&TensorType::new(bytes, goal.dims.clone()))?;
-                self.add(Op::Convert, &[input], Some(goal.clone()))
+                self.add(Op::Convert(Conversion::Value), &[input], Some(goal.clone()))
             }
             "param" => {
                 let name = format!("p{}", self.graph.nodes.len());

@@ -275,6 +275,9 @@ impl Asm {
         if looks {
             (a, b) = (self.extended(a, kind == 's'), self.extended(b, kind == 's'));
         }
+        if name == "shl" {
+            b = self.extended(b, false);
+        }
         if matches!(name, "shl" | "shr") && elem.bits() == 64 && self.known_int(b).is_none() {
             b = self.ptx_cast("arith.trunci", b, Elem::I32);
         }
@@ -384,6 +387,9 @@ impl Asm {
             "arith.extf" => format!("cvt.{t}.{f}"),
             "arith.truncf" if elem == Elem::F16 => format!("cvt.rn.f16.{f}"),
             "arith.truncf" => format!("cvt.rn.{t}.{f}"),
+            // f16 is in a register of 16 bits, as an integer in one of 32.
+            "arith.bitcast" if from == Elem::F16 => "cvt.u32.u16".to_string(),
+            "arith.bitcast" if elem == Elem::F16 => "cvt.u16.u32".to_string(),
             "arith.bitcast" => format!("mov.b{}", elem.bits().max(32)),
             "arith.trunci" if from == Elem::I64 => "cvt.u32.u64".to_string(),
             // The upper bits of a narrow integer mean nothing.

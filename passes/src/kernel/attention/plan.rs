@@ -131,7 +131,7 @@ impl<'a> Parts<'a> {
     fn reductions(&self) -> Vec<(usize, ReduceFn, usize)> {
         let reduction = |(k, s): (usize, &Step)| match s.op {
             Op::Reduce { f, arg } => Some((k, f, arg)),
-            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => None,
+            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) => None,
         };
         self.def.body.iter().enumerate().filter_map(reduction).collect()
     }
@@ -140,9 +140,12 @@ impl<'a> Parts<'a> {
     fn apply(&self, k: usize, wanted: ScalarFn) -> Option<&'a [usize]> {
         match &self.def.body[k].op {
             Op::Apply { f, args } if *f == wanted => Some(args),
-            Op::Apply { .. } | Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Convert(_) | Op::Reduce { .. } => {
-                None
-            }
+            Op::Apply { .. }
+            | Op::Load { .. }
+            | Op::Const(_)
+            | Op::Index(_)
+            | Op::Convert(_, _)
+            | Op::Reduce { .. } => None,
         }
     }
 

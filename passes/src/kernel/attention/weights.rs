@@ -123,9 +123,12 @@ impl Item<'_> {
                 let args: Vec<Val> = args.iter().map(|a| self.shift_of(asm, *a, max)).collect::<Option<_>>()?;
                 (step.dtype == F32).then(|| scalar::apply(asm, *f, &args, F32))
             }
-            Op::Const(_) | Op::Apply { .. } | Op::Load { .. } | Op::Index(_) | Op::Convert(_) | Op::Reduce { .. } => {
-                None
-            }
+            Op::Const(_)
+            | Op::Apply { .. }
+            | Op::Load { .. }
+            | Op::Index(_)
+            | Op::Convert(_, _)
+            | Op::Reduce { .. } => None,
         }
     }
 

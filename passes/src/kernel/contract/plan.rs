@@ -103,7 +103,7 @@ fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Vec<(usize, [usize; 2])>
     let [_] = def.inner[..] else { return None };
     let sum = |(reduce, s): (usize, &Step)| match s.op {
         Op::Reduce { arg, .. } => Some((reduce, arg)),
-        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => None,
+        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) => None,
     };
     let sums: Vec<(usize, usize)> = def.body.iter().enumerate().filter_map(sum).collect();
     let dtype = def.body[sums.first()?.0].dtype;
@@ -223,7 +223,7 @@ fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
         Op::Apply { f, .. } => {
             matches!(f, ScalarFn::Add | ScalarFn::Mul | ScalarFn::Sub | ScalarFn::Max | ScalarFn::Min)
         }
-        Op::Convert(_) => false,
+        Op::Convert(_, _) => false,
         Op::Reduce { .. } => false,
     };
     let needed = epilogue(def, |k| roles.is_sum(k));

@@ -7,7 +7,7 @@
 use super::Target;
 use crate::kernel::def::*;
 use crate::kernel::scalar;
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_runtime::Dim;
 
 pub const SECTOR_BYTES: i64 = 32;
@@ -174,7 +174,8 @@ impl Launch<'_> {
         match &self.def.body[k].op {
             Op::Const(bits) => Some(f64::from_bits(*bits) as i64),
             Op::Index(d) => self.eval(d, point),
-            Op::Convert(a) => self.whole_number(*a, point),
+            Op::Convert(a, Conversion::Value) => self.whole_number(*a, point),
+            Op::Convert(_, Conversion::Bits) => None,
             Op::Load { .. } | Op::Apply { .. } | Op::Reduce { .. } => None,
         }
     }
@@ -248,7 +249,7 @@ impl Launch<'_> {
     pub fn touches(&self) -> Vec<Touch<'_>> {
         let loads = self.def.body.iter().enumerate().filter_map(|(k, s)| match &s.op {
             Op::Load { access, guard } => Some(Touch { access, guard: *guard, statement: Some(k) }),
-            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
+            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) | Op::Reduce { .. } => None,
         });
         let stores = self.def.stores.iter().map(|w| Touch { access: &w.access, guard: None, statement: None });
         loads.chain(stores).collect()

@@ -56,7 +56,7 @@ pub fn plan(def: &KernelDef) -> Option<Tile> {
 fn load(k: usize, step: &Step) -> Option<(usize, &Access)> {
     match &step.op {
         Op::Load { access, .. } => Some((k, access)),
-        Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
+        Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) | Op::Reduce { .. } => None,
     }
 }
 

@@ -21,7 +21,7 @@ impl Vectors {
         let mut neighbours = vec![];
         let loads = def.body.iter().filter_map(|s| match &s.op {
             Op::Load { access, guard } => Some((access, *guard, &def.reads[access.buffer])),
-            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
+            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) | Op::Reduce { .. } => None,
         });
         let stores = def.stores.iter().map(|w| (&w.access, None, &def.writes[w.access.buffer]));
         for (access, guard, storage) in loads.chain(stores) {

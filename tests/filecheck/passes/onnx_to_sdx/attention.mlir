@@ -51,19 +51,20 @@ func.func @grouped(%q: !q, %k: !k, %v: !k) -> !v {
 !p = !sdx.tensor<[b, 2, past, 4], f32>
 !m = !sdx.tensor<[s, past + t], i1>
 
-// The past is put before the keys; a mask of truth values and the causal one are added as 0 or -inf.
+// The past is put before the keys; the scores are capped; then a mask of truth values and the causal one are added as
+// 0 or -inf.
 
 // CHECK-LABEL: func.func @masked
 // CHECK: %[[K:.*]] = sdx.concat(%arg4, %arg1) axis 2
 // CHECK: sdx.contract "bhsd,bhtd->bhst"(%{{.*}}, %[[K]])
+// CHECK: sdx.map "tanh"
 // CHECK: sdx.iota axis 0
 // CHECK: %[[T:.*]] = sdx.iota axis 1
-// CHECK: sdx.dims ["past - s + t"]
+// CHECK: sdx.dims ["past"]
 // CHECK: %[[CAUSAL:.*]] = sdx.map "le"(%[[T]],
 // CHECK: sdx.const dense<0xFF800000>
 // CHECK: %[[ADDED:.*]] = sdx.map "select"(%[[CAUSAL]],
 // CHECK: sdx.map "select"(%arg3,
-// CHECK: sdx.map "tanh"
 
 // A query that sees nothing gets zeros: its maximum is bounded from below, and its sum.
 
@@ -82,95 +83,90 @@ func.func @masked(%q: !q, %k: !k, %v: !k, %m: !m, %pk: !p, %pv: !p) -> !v {
 // -----
 
 !v = !onnx.value
-!x = !sdx.tensor<[b, s, 8], f32>
-!w = !sdx.tensor<[8, 24], f32>
-!c = !sdx.tensor<[24], f32>
-!m = !sdx.tensor<[b, s], i32>
+!q = !sdx.tensor<[b, 2, s, 4], f32>
+!k = !sdx.tensor<[b, 2, t, 4], f32>
+!m = !sdx.tensor<[s, m], f32>
+!n = !sdx.tensor<[b], i64>
 
-// com.microsoft: one projection of all three, and a mask of keys that adds -10000.
+// Each row of the batch has its own number of keys, whose last s are the queries' own; a mask that is shorter than the
+// keys hides the rest, within the call's m <= t. The window reaches two keys to the left.
 
-// CHECK-LABEL: func.func @stacked
-// CHECK: sdx.contract "bsi,io->bso"
-// CHECK: sdx.map "add"
-// CHECK: sdx.slice %{{.*}} from ["0", "0", "0"] {{.*}} -> <[b, s, 8], f32>
-// CHECK: sdx.slice %{{.*}} from ["0", "0", "8"] {{.*}} -> <[b, s, 8], f32>
-// CHECK: sdx.slice %{{.*}} from ["0", "0", "16"] {{.*}} -> <[b, s, 8], f32>
+// CHECK-LABEL: func.func @padded
+// CHECK-SAME: sdx.checks = ["max(m, t) == t : "]
+// CHECK: %[[OFFSET:.*]] = sdx.map "sub"(%arg4,
 // CHECK: sdx.contract "bhsd,bhtd->bhst"
-// CHECK: sdx.reshape %{{.*}} : <[b, s], i64> -> <[b, 1, 1, s], i64>
-// CHECK: sdx.const dense<-1.000000e+04>
-// CHECK: sdx.map "select"
-// CHECK: sdx.contract "bhst,bhte->bhse"
-// CHECK: sdx.reshape %{{.*}} -> <[b, s, 8], f32>
-func.func @stacked(%x: !x, %w: !w, %c: !c, %m: !m) -> !v {
-  %0 = onnx.node "Attention"(%x, %w, %c, %m) opset 1 domain "com.microsoft" {num_heads = 2 : i64} : (!x, !w, !c, !m) -> !v
+// CHECK: sdx.reshape %[[OFFSET]] : <[b], i64> -> <[b, 1, 1, 1], i64>
+// CHECK: sdx.map "le"
+// CHECK: sdx.const dense<-2>
+// CHECK: sdx.map "and"
+// CHECK: sdx.pad %arg3
+// CHECK: sdx.map "lt"
+func.func @padded(%q: !q, %k: !k, %v: !k, %m: !m, %n: !n) -> !v
+    attributes {sdx.symbols = ["input b 0..", "input s 0..", "input t 0..", "input m 0.."]} {
+  %none = onnx.none : !v
+  %0 = onnx.node "Attention"(%q, %k, %v, %m, %none, %none, %n) opset 25 {is_causal = 1 : i64, left_window_size = 2 : i64}
+    : (!q, !k, !k, !m, !v, !v, !n) -> !v
   return %0 : !v
 }
 
 // -----
 
 !v = !onnx.value
-!x = !sdx.tensor<[b, 2, s, 4], f32>
-!t = !sdx.tensor<[b, s, 2], f32>
+!q = !sdx.tensor<[b, 6, s, d], f16>
+!k = !sdx.tensor<[b, g, t, d], f16>
 
-// x1 cos - x2 sin, x1 sin + x2 cos: of the two halves …
+// In half precision both operands take the root of the scale, and the softmax is in f32. Where only the call knows the
+// numbers of heads, each query's head reads that of its group.
 
-// CHECK-LABEL: func.func @rotary
-// CHECK: %[[COS:.*]] = sdx.reshape %arg1 : <[b, s, 2], f32> -> <[b, 1, s, 2], f32>
-// CHECK: %[[SIN:.*]] = sdx.reshape %arg2
-// CHECK: %[[X1:.*]] = sdx.slice %arg0 from ["0", "0", "0", "0"] step [1, 1, 1, 1]
-// CHECK: %[[X2:.*]] = sdx.slice %arg0 from ["0", "0", "0", "2"] step [1, 1, 1, 1]
-// CHECK: %[[REAL:.*]] = sdx.map "sub"
-// CHECK: %[[IMAGINARY:.*]] = sdx.map "add"
-// CHECK: sdx.concat(%[[REAL]], %[[IMAGINARY]]) axis 3
-func.func @rotary(%x: !x, %cos: !t, %sin: !t) -> !v {
-  %0 = onnx.node "RotaryEmbedding"(%x, %cos, %sin) opset 23 {} : (!x, !t, !t) -> !v
-  return %0 : !v
-}
-
-// -----
-
-!v = !onnx.value
-!x = !sdx.tensor<[b, 2, s, 6], f32>
-!t = !sdx.tensor<[n, 2], f32>
-!i = !sdx.tensor<[b, s], i64>
-
-// … or of neighbours, at given positions; the channels beyond stay.
-
-// CHECK-LABEL: func.func @rotary_interleaved
-// CHECK: sdx.gather %arg1[%arg3] axis 0
-// CHECK: sdx.slice %arg0 from ["0", "0", "0", "0"] step [1, 1, 1, 2] : {{.*}} -> <[b, 2, s, 2], f32>
-// CHECK: sdx.slice %arg0 from ["0", "0", "0", "1"] step [1, 1, 1, 2]
-// CHECK: sdx.concat(%{{.*}}, %{{.*}}) axis 4
-// CHECK: %[[TURNED:.*]] = sdx.reshape %{{.*}} -> <[b, 2, s, 4], f32>
-// CHECK: %[[REST:.*]] = sdx.slice %arg0 from ["0", "0", "0", "4"] {{.*}} -> <[b, 2, s, 2], f32>
-// CHECK: sdx.concat(%[[TURNED]], %[[REST]]) axis 3
-func.func @rotary_interleaved(%x: !x, %cos: !t, %sin: !t, %i: !i) -> !v {
-  %0 = onnx.node "RotaryEmbedding"(%x, %cos, %sin, %i) opset 23 {interleaved = 1 : i64, rotary_embedding_dim = 4 : i64}
-    : (!x, !t, !t, !i) -> !v
-  return %0 : !v
-}
-
-// -----
-
-!v = !onnx.value
-!i = !sdx.tensor<[b, s], i32>
-!w = !sdx.tensor<[100, 4], f32>
-!p = !sdx.tensor<[64, 4], f32>
-!c = !sdx.tensor<[4], f32>
-
-// The embedding of the position i is row i: the sequence is no longer than the table.
-
-// CHECK-LABEL: func.func @embed
-// CHECK-SAME: sdx.symbols = ["input b 0..", "input s 0..64"]
-// CHECK: %[[WORD:.*]] = sdx.gather %arg2
-// CHECK: %[[POSITION:.*]] = sdx.slice %arg3 {{.*}} -> <[s, 4], f32>
-// CHECK: %[[SEGMENT:.*]] = sdx.gather %arg4
-// CHECK: sdx.map "add"(%[[WORD]], %[[SEGMENT]])
+// CHECK-LABEL: func.func @half
+// CHECK-SAME: "max(6, g*((6) floordiv (g))) == g*((6) floordiv (g))
+// CHECK: sdx.dims ["d"]
+// CHECK: sdx.convert %{{.*}} : <[], i64> -> <[], f64>
 // CHECK: sdx.map "sqrt"
-// CHECK: sdx.reduce "add" %arg7 axes [1] : <[b, s], i32> -> <[b], i32>
-func.func @embed(%ids: !i, %seg: !i, %w: !w, %p: !p, %s: !w, %g: !c, %c: !c, %m: !i) -> (!v, !v)
-    attributes {sdx.symbols = ["input b 0..", "input s 0.."]} {
-  %0:2 = onnx.node "EmbedLayerNormalization"(%ids, %seg, %w, %p, %s, %g, %c, %m) opset 1 domain "com.microsoft" {}
-    : (!i, !i, !w, !p, !w, !c, !c, !i) -> (!v, !v)
-  return %0#0, %0#1 : !v, !v
+// CHECK: sdx.map "sqrt"
+// CHECK: sdx.gather %{{.*}} axis 1
+// CHECK: %[[S:.*]] = sdx.contract "bhsd,bhtd->bhst"
+// CHECK: sdx.convert %[[S]] : <[b, 6, s, t], f16> -> <[b, 6, s, t], f32>
+// CHECK: sdx.map "exp"
+func.func @half(%q: !q, %k: !k, %v: !k) -> !v
+    attributes {sdx.symbols = ["input b 0..", "input s 0..", "input t 0..", "input d 0..", "input g 1.."]} {
+  %0 = onnx.node "Attention"(%q, %k, %v) opset 23 {} : (!q, !k, !k) -> !v
+  return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!q = !sdx.tensor<[b, 2, s, 4], f32>
+
+// The two products of a FlexAttention with functions between them.
+
+// CHECK-LABEL: func.func @flex
+// CHECK: %[[S:.*]] = sdx.contract "bhsd,bhtd->bhst"
+// CHECK: %[[F:.*]] = sdx.map "tanh"(%[[S]])
+// CHECK: sdx.contract "bhst,bhte->bhse"(%[[F]], %arg2)
+func.func @flex(%q: !q, %k: !q, %v: !q) -> !v {
+  %0 = onnx.node "FlexAttention"(%q, %k) opset 1 domain "ai.onnx.preview" {part = "scores"} : (!q, !q) -> !v
+  %1 = onnx.node "Tanh"(%0) opset 26 {} : (!v) -> !v
+  %2 = onnx.node "FlexAttention"(%1, %v) opset 1 domain "ai.onnx.preview" {part = "values"} : (!v, !q) -> !v
+  return %2 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!q = !sdx.tensor<[b, 2, s, 4], bf16>
+
+// Without any, the softmax is between them, in f32.
+
+// CHECK-LABEL: func.func @flex_plain
+// CHECK: %[[S:.*]] = sdx.contract "bhsd,bhtd->bhst"
+// CHECK: sdx.convert %[[S]] {{.*}} f32>
+// CHECK: sdx.map "exp"
+// CHECK: sdx.convert %arg2 {{.*}} f32>
+// CHECK: %[[Y:.*]] = sdx.contract "bhst,bhte->bhse"
+// CHECK: sdx.convert %[[Y]] {{.*}} bf16>
+func.func @flex_plain(%q: !q, %k: !q, %v: !q) -> !v {
+  %0 = onnx.node "FlexAttention"(%q, %k, %v) opset 1 domain "ai.onnx.preview" {} : (!q, !q, !q) -> !v
+  return %0 : !v
 }

@@ -328,3 +328,19 @@ func.func @bias_gelu(%x: !x, %c: !c) -> (!v, !v, !v) {
   %2 = onnx.node "Gelu"(%x) opset 1 domain "com.microsoft" {} : (!x) -> !v
   return %0, %1, %2 : !v, !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[n], f32>
+
+// CHECK-LABEL: func.func @infinities
+// CHECK: sdx.map "abs"
+// CHECK: sdx.map "eq"
+// CHECK: sdx.map "neg"
+// CHECK: sdx.map "eq"
+func.func @infinities(%x: !x) -> (!v, !v) {
+  %both = onnx.node "IsInf"(%x) opset 20 {} : (!x) -> !v
+  %below = onnx.node "IsInf"(%x) opset 20 {detect_positive = 0 : i64} : (!x) -> !v
+  return %both, %below : !v, !v
+}

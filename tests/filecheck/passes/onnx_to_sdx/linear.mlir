@@ -98,22 +98,3 @@ func.func @unified(%x: !sdx.tensor<[m, k1], f32>, %y: !sdx.tensor<[k2, n], f32>)
   %0 = onnx.node "MatMul"(%x, %y) opset 13 {} : (!sdx.tensor<[m, k1], f32>, !sdx.tensor<[k2, n], f32>) -> !v
   return %0 : !v
 }
-
-// -----
-
-!v = !onnx.value
-
-// Windows that tile an image: a contraction over each patch. What does not fill a window is not read.
-
-// CHECK-LABEL: func.func @conv
-// CHECK: %[[X:.*]] = sdx.slice %arg0 {{.*}} : <[b, 3, 9, w], f32> -> <[b, 3, 8, w], f32>
-// CHECK: %[[Y:.*]] = sdx.slice %[[X]] {{.*}} -> <[b, 3, 8, 4*((w) floordiv (4))], f32>
-// CHECK: %[[P:.*]] = sdx.reshape %[[Y]] : {{.*}} -> <[b, 3, 2, 4, ((w) floordiv (4)), 4], f32>
-// CHECK: %[[C:.*]] = sdx.contract "ncpiqj,ocij->nopq"(%[[P]], %arg1)
-// CHECK: sdx.reshape %arg2 : <[8], f32> -> <[8, 1, 1], f32>
-// CHECK: sdx.map "add"(%[[C]],
-func.func @conv(%x: !sdx.tensor<[b, 3, 9, w], f32>, %w: !sdx.tensor<[8, 3, 4, 4], f32>, %c: !sdx.tensor<[8], f32>) -> !v {
-  %0 = onnx.node "Conv"(%x, %w, %c) opset 11 {strides = [4, 4]}
-    : (!sdx.tensor<[b, 3, 9, w], f32>, !sdx.tensor<[8, 3, 4, 4], f32>, !sdx.tensor<[8], f32>) -> !v
-  return %0 : !v
-}

@@ -34,7 +34,7 @@ impl Flash {
     pub fn accesses<'a>(&self, def: &'a KernelDef) -> Vec<&'a Access> {
         let load = |k: usize| match &def.body[k].op {
             Op::Load { access, .. } => Some(access),
-            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
+            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) | Op::Reduce { .. } => None,
         };
         self.epilogue(def).into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()
     }

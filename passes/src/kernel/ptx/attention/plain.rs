@@ -54,7 +54,7 @@ impl Plain {
         let deps = def.dependences();
         let sums = def.body.iter().zip(&deps).filter(|(s, _)| match s.op {
             Op::Reduce { arg, .. } => deps[arg] & def.deep_vars() != 0,
-            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => false,
+            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) => false,
         });
         let used = sums.fold(0, |set, (_, d)| set | d);
         let (shared, own): (Vec<usize>, Vec<usize>) = (0..def.outer.len()).partition(|v| used >> v & 1 == 1);

@@ -110,9 +110,12 @@ impl<'a> Count<'a> {
     fn deep_argument(&self, k: usize) -> Option<usize> {
         match self.launch.def.body[k].op {
             Op::Reduce { arg, .. } if self.deps[arg] & self.launch.def.deep_vars() != 0 => Some(arg),
-            Op::Reduce { .. } | Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => {
-                None
-            }
+            Op::Reduce { .. }
+            | Op::Load { .. }
+            | Op::Const(_)
+            | Op::Index(_)
+            | Op::Apply { .. }
+            | Op::Convert(_, _) => None,
         }
     }
 

@@ -173,15 +173,19 @@ fn weight(def: &KernelDef, deps: &[VarSet], power: usize, k: usize) -> Option<Ve
             let zero = matches!(def.body[args[1]].op, Op::Const(bits) if f64::from_bits(bits) == 0.0);
             if zero && of[0] == args[2] { then(args[2], Weight::WithoutNan) } else { None }
         }
-        Op::Convert(a) if def.body[*a].dtype.is_float() => weight(def, deps, power, *a),
-        Op::Apply { .. } | Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Convert(_) | Op::Reduce { .. } => None,
+        Op::Convert(a, _) if def.body[*a].dtype.is_float() => weight(def, deps, power, *a),
+        Op::Apply { .. } | Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Convert(_, _) | Op::Reduce { .. } => {
+            None
+        }
     }
 }
 
 fn factors(def: &KernelDef, product: usize) -> Option<[usize; 2]> {
     match &def.body[product].op {
         Op::Apply { f: ScalarFn::Mul, args } => Some([args[0], args[1]]),
-        Op::Apply { .. } | Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Convert(_) | Op::Reduce { .. } => None,
+        Op::Apply { .. } | Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Convert(_, _) | Op::Reduce { .. } => {
+            None
+        }
     }
 }
 
@@ -202,7 +206,7 @@ fn cone_has(def: &KernelDef, root: usize, reductions: &[usize]) -> bool {
         }
         match def.body[k].op {
             Op::Reduce { .. } => found.push(k),
-            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) => {
+            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) => {
                 open.extend(def.operands(k))
             }
         }

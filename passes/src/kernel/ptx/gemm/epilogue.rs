@@ -31,7 +31,7 @@ impl Gemm {
     pub fn accesses<'a>(&self, def: &'a KernelDef) -> Vec<&'a Access> {
         let load = |k: usize| match &def.body[k].op {
             Op::Load { access, .. } => Some(access),
-            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_) | Op::Reduce { .. } => None,
+            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) | Op::Reduce { .. } => None,
         };
         let needed = epilogue(def, |k| self.sums.contains(&k));
         needed.into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()

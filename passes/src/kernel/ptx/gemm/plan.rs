@@ -189,7 +189,7 @@ fn select(def: &KernelDef, roles: &Roles) -> Option<&'static Shape> {
 impl Operand {
     fn new(def: &KernelDef, access: Access, var: usize, k: usize, rows: i64, shape: &Shape) -> Operand {
         let storage = &def.reads[access.buffer];
-        let element_bytes = storage.dtype.bits() as i64 / 8;
+        let element_bytes = storage.dtype.bytes() as i64;
         let inner = match storage.panels {
             Some(_) => Inner::Rows,
             None if !access.stride(k).is(1) && access.stride(var).is(1) => Inner::Rows,

@@ -1,0 +1,166 @@
+//! f8*, f4 in a byte  <=>  f32, and f32 rounded to them: bit operations made from the row of each format
+//!
+//! A code without its sign, moved to the top of an f32's mantissa and multiplied by a power of two, is the value:
+//! subnormal numbers and their hidden bit come right of themselves. Products here are exact.
+
+use super::asm::{Asm, Elem, Val};
+use super::math::copysign;
+use sardonyx_runtime::DType;
+use sardonyx_runtime::minifloat::{E8M0_MIN, Format, Specials, format};
+
+/// Floats that take a byte in memory.
+pub fn is_byte(t: DType) -> bool {
+    t.is_float() && t.bits() <= 8
+}
+
+/// What an f32 of the code's bits has to be multiplied with.
+fn scale(format: &Format) -> f64 {
+    2f64.powi(127 - format.bias)
+}
+
+pub fn decode(asm: &mut Asm, code: Val, t: DType) -> Val {
+    let bits = asm.cast("arith.extui", code, Elem::I32);
+    let Some(format) = format(t) else { return decode_power(asm, bits) };
+    let (sign_at, up) = (format.bits() as i64 - 1, 23 - format.mantissa_bits as i64);
+    let magnitude_mask = asm.int(format.magnitude_mask().into(), bits.ty);
+    let magnitude = asm.bin("arith.andi", bits, magnitude_mask);
+    let up = asm.int(up, bits.ty);
+    let small = asm.bin("arith.shli", magnitude, up);
+    let small = asm.cast("arith.bitcast", small, Elem::F32);
+    let factor = asm.float(scale(format), small.ty);
+    let mut size = asm.bin("arith.mulf", small, factor);
+    let nan = asm.float(f64::NAN, size.ty);
+    match (format.specials, format.infinity_code()) {
+        (_, Some(infinity)) => {
+            let (top, inf) = (asm.int(infinity.into(), bits.ty), asm.float(f64::INFINITY, size.ty));
+            let is_inf = asm.cmpi("eq", magnitude, top);
+            size = asm.select(is_inf, inf, size);
+            let is_nan = asm.cmpi("ugt", magnitude, top);
+            size = asm.select(is_nan, nan, size);
+        }
+        (Specials::NanAllOnes, None) => {
+            let is_nan = asm.cmpi("eq", magnitude, magnitude_mask);
+            size = asm.select(is_nan, nan, size);
+        }
+        (Specials::NanMinusZero, None) => {
+            let code = asm.int(format.nan_code().into(), bits.ty);
+            let is_nan = asm.cmpi("eq", bits, code);
+            size = asm.select(is_nan, nan, size);
+        }
+        (Specials::Finite | Specials::InfAndNan, None) => {}
+    }
+    let (one, sign_at, top) = (asm.int(1, bits.ty), asm.int(sign_at, bits.ty), asm.int(31, bits.ty));
+    let sign = asm.bin("arith.shrui", bits, sign_at);
+    let sign = asm.bin("arith.andi", sign, one);
+    let sign = asm.bin("arith.shli", sign, top);
+    let size_bits = asm.cast("arith.bitcast", size, Elem::I32);
+    let whole = asm.bin("arith.ori", size_bits, sign);
+    asm.cast("arith.bitcast", whole, Elem::F32)
+}
+
+/// f8e8m0 is the exponent of an f32, but for its first and its last value.
+fn decode_power(asm: &mut Asm, bits: Val) -> Val {
+    let (zero, last, at) = (asm.zero(bits.ty), asm.int(255, bits.ty), asm.int(23, bits.ty));
+    let power = asm.bin("arith.shli", bits, at);
+    let power = asm.cast("arith.bitcast", power, Elem::F32);
+    let (least, nan) = (asm.float(E8M0_MIN, power.ty), asm.float(f64::NAN, power.ty));
+    let is_least = asm.cmpi("eq", bits, zero);
+    let power = asm.select(is_least, least, power);
+    let is_nan = asm.cmpi("eq", bits, last);
+    asm.select(is_nan, nan, power)
+}
+
+/// An f32 that the type has  =>  its code in a byte.
+pub fn encode(asm: &mut Asm, v: Val, t: DType) -> Val {
+    let Some(format) = format(t) else { return encode_power(asm, v) };
+    let size = asm.un("math.absf", v);
+    let factor = asm.float(1.0 / scale(format), v.ty);
+    let small = asm.bin("arith.mulf", size, factor);
+    let small = asm.cast("arith.bitcast", small, Elem::I32);
+    let down = asm.int(23 - format.mantissa_bits as i64, small.ty);
+    let mut magnitude = asm.bin("arith.shrui", small, down);
+    if let Some(infinity) = format.infinity_code() {
+        let (inf, code) = (asm.float(f64::INFINITY, v.ty), asm.int(infinity.into(), small.ty));
+        let is_inf = asm.cmpf("oeq", size, inf);
+        magnitude = asm.select(is_inf, code, magnitude);
+    }
+    let bits = asm.cast("arith.bitcast", v, Elem::I32);
+    let (top, sign_at) = (asm.int(31, bits.ty), asm.int(format.bits() as i64 - 1, bits.ty));
+    let sign = asm.bin("arith.shrui", bits, top);
+    let sign = asm.bin("arith.shli", sign, sign_at);
+    let code = asm.bin("arith.ori", magnitude, sign);
+    let nan_code = asm.int(format.nan_code().into(), bits.ty);
+    let is_nan = asm.cmpf("uno", v, v);
+    let code = asm.select(is_nan, nan_code, code);
+    asm.cast("arith.trunci", code, Elem::I8)
+}
+
+fn encode_power(asm: &mut Asm, v: Val) -> Val {
+    let bits = asm.cast("arith.bitcast", v, Elem::I32);
+    let (at, last) = (asm.int(23, bits.ty), asm.int(255, bits.ty));
+    let exponent = asm.bin("arith.shrui", bits, at);
+    let is_nan = asm.cmpf("uno", v, v);
+    let code = asm.select(is_nan, last, exponent);
+    asm.cast("arith.trunci", code, Elem::I8)
+}
+
+/// The nearest value of the type, as `minifloat::round` of the runtime.
+pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
+    let Some(format) = format(t) else { return rounded_to_power(asm, v) };
+    // Beyond the range of every format, and not so far that the sum below has no exponent.
+    let far = asm.float(2f64.powi(20), v.ty);
+    let size = asm.un("math.absf", v);
+    let is_far = asm.cmpf("ogt", size, far);
+    let near = asm.select(is_far, far, size);
+    // A power of two whose last place is that of the type at this size: added and taken away again, it rounds.
+    let bits = asm.cast("arith.bitcast", near, Elem::I32);
+    let (at, least) = (asm.int(23, bits.ty), asm.int(i64::from(128 - format.bias), bits.ty));
+    let exponent = asm.bin("arith.shrui", bits, at);
+    let exponent = asm.bin("arith.maxui", exponent, least);
+    let more = asm.int(23 - format.mantissa_bits as i64, bits.ty);
+    let exponent = asm.bin("arith.addi", exponent, more);
+    let power = asm.bin("arith.shli", exponent, at);
+    let power = asm.cast("arith.bitcast", power, Elem::F32);
+    let sum = asm.bin("arith.addf", near, power);
+    let size = asm.bin("arith.subf", sum, power);
+    let max = asm.float(format.max(), v.ty);
+    let too_large = asm.cmpf("ogt", size, max);
+    let beyond = match format.specials {
+        Specials::InfAndNan => asm.float(f64::INFINITY, v.ty),
+        Specials::NanAllOnes | Specials::NanMinusZero => asm.float(f64::NAN, v.ty),
+        Specials::Finite => max,
+    };
+    let size = asm.select(too_large, beyond, size);
+    let mut y = copysign(asm, size, v);
+    let zero = asm.zero(v.ty);
+    if format.specials == Specials::NanMinusZero {
+        let is_zero = asm.cmpf("oeq", size, zero);
+        y = asm.select(is_zero, zero, y);
+    }
+    let of_nan = match format.specials {
+        Specials::Finite => asm.float(-0.0, v.ty),
+        Specials::InfAndNan | Specials::NanAllOnes | Specials::NanMinusZero => v,
+    };
+    let is_nan = asm.cmpf("uno", v, v);
+    asm.select(is_nan, of_nan, y)
+}
+
+fn rounded_to_power(asm: &mut Asm, v: Val) -> Val {
+    let (least, normal) = (asm.float(E8M0_MIN, v.ty), asm.float(2.0 * E8M0_MIN, v.ty));
+    let bits = asm.cast("arith.bitcast", v, Elem::I32);
+    let (half, exponents) = (asm.int(1 << 22, bits.ty), asm.int(0xFF << 23, bits.ty));
+    let up = asm.bin("arith.addi", bits, half);
+    let power = asm.bin("arith.andi", up, exponents);
+    let power = asm.cast("arith.bitcast", power, Elem::F32);
+    // The least power has no exponent of its own.
+    let (middle, inf) = (asm.float(1.5 * E8M0_MIN, v.ty), asm.float(f64::INFINITY, v.ty));
+    let below = asm.cmpf("olt", v, middle);
+    let first = asm.select(below, least, normal);
+    let is_first = asm.cmpf("olt", v, normal);
+    let power = asm.select(is_first, first, power);
+    let there = asm.cmpf("oge", v, least);
+    let fits = asm.cmpf("olt", power, inf);
+    let there = asm.bin("arith.andi", there, fits);
+    let nan = asm.float(f64::NAN, v.ty);
+    asm.select(there, power, nan)
+}

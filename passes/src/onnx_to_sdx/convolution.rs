@@ -1,0 +1,240 @@
+//! Conv(x, w, b)  =>  pad, window, contract over channels and offsets
+//!
+//! x[n, g, c, p, q, i, j] · w[g, o, c, i, j] → y[n, g, o, p, q]: a group is a batch letter.
+
+use super::builder::Builder;
+use super::elementwise as e;
+use super::node::Node;
+use super::windows::{SPATIAL_MAX, Windows, halves, kernel_shape, pads, same_upper, spatial, steps};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::Value;
+use sardonyx_runtime::{Dim, Result};
+
+type Outputs = Result<Vec<Value>>;
+
+pub fn conv(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, w) = (node.input(0)?, node.input(1)?);
+    check_types(b, node, x, w)?;
+    let y = convolve(b, node, x, w)?;
+    Ok(vec![biased(b, node, y, node.optional(2))?])
+}
+
+/// com.microsoft FusedConv: a convolution, a sum with `Z`, and an activation.
+pub fn fused_conv(b: &mut Builder, node: &Node) -> Outputs {
+    let mut y = conv(b, node)?[0];
+    if let Some(z) = node.optional(3) {
+        y = b.map2(ScalarFn::Add, y, z)?;
+    }
+    let params = node.floats("activation_params")?.unwrap_or_default();
+    let param = |i: usize, default: f64| params.get(i).copied().unwrap_or(default);
+    Ok(vec![match node.str_or("activation", "")?.as_str() {
+        "" => y,
+        "Relu" => b.map_const(ScalarFn::Max, y, 0.0)?,
+        "Tanh" => b.map1(ScalarFn::Tanh, y)?,
+        "Sigmoid" => e::sigmoid_of(b, y)?,
+        "LeakyRelu" => e::leaky_relu_of(b, y, param(0, 0.01))?,
+        "Clip" => {
+            let above = b.map_const(ScalarFn::Max, y, param(0, f64::from(f32::MIN)))?;
+            b.map_const(ScalarFn::Min, above, param(1, f64::from(f32::MAX)))?
+        }
+        "HardSigmoid" => {
+            let scaled = b.map_const(ScalarFn::Mul, y, param(0, 0.2))?;
+            let shifted = b.map_const(ScalarFn::Add, scaled, param(1, 0.5))?;
+            let above = b.map_const(ScalarFn::Max, shifted, 0.0)?;
+            b.map_const(ScalarFn::Min, above, 1.0)?
+        }
+        other => return Err(node.error("E0106", format!("the activation {other} is not known"))),
+    }])
+}
+
+fn check_types(b: &Builder, node: &Node, x: Value, w: Value) -> Result<()> {
+    ScalarFn::Mul.result(&[b.dtype(x), b.dtype(w)]).map(|_| ()).map_err(|reason| node.error("E0107", reason))
+}
+
+/// One number per channel, which is dimension 1.
+pub fn biased(b: &mut Builder, node: &Node, y: Value, bias: Option<Value>) -> Result<Value> {
+    let Some(bias) = bias else { return Ok(y) };
+    if b.rank(bias) != 1 {
+        return Err(node.error("E0201", format!("the bias is a vector, not {}", b.ty(bias))));
+    }
+    let (own, channels) = (b.dims(bias)[0].clone(), b.dims(y)[1].clone());
+    b.unify(&own, &channels)?;
+    let dims = b.dims(y);
+    let bias = b.broadcast_at(bias, vec![1], &dims)?;
+    b.map2(ScalarFn::Add, y, bias)
+}
+
+pub fn groups(node: &Node) -> Result<i64> {
+    let n = node.int_or("group", 1)?;
+    if n < 1 { Err(node.error("E0106", format!("`group` = {n} is not positive"))) } else { Ok(n) }
+}
+
+/// The extents of a kernel's spatial axes: those of the weights, which `kernel_shape` repeats.
+fn sizes(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Vec<Dim>> {
+    if b.rank(w) != b.rank(x) {
+        return Err(node.error("E0201", format!("the kernel {} does not fit {}", b.ty(w), b.ty(x))));
+    }
+    if let Some(given) = kernel_shape(node)? {
+        if given.len() + 2 != b.rank(w) {
+            return Err(node.error("E0106", format!("`kernel_shape` = {given:?} does not fit {}", b.ty(w))));
+        }
+        for (i, n) in given.into_iter().enumerate() {
+            let own = b.dims(w)[2 + i].clone();
+            b.unify(&own, &Dim::constant(n))?;
+        }
+    }
+    Ok(b.dims(w)[2..].to_vec())
+}
+
+/// The convolution as the node's attributes say, without a bias: operands of one type, in which it is summed. What is
+/// outside the operand counts as 0.
+pub fn convolve(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Value> {
+    spatial(b, node, x)?;
+    let sizes = sizes(b, node, x, w)?;
+    let group = groups(node)?;
+    let (channels, each) = (b.dims(x)[1].clone(), b.dims(w)[1].clone());
+    b.unify(&channels, &(each * Dim::constant(group)))?;
+    let extents = spatial(b, node, x)?;
+    let windows = Windows::of(node, &extents, sizes)?;
+    let x = b.split_axis(x, 1, Dim::constant(group))?;
+    let w = b.split_axis(w, 0, Dim::constant(group))?;
+    let y = correlate(b, &windows, x, w, "goc")?;
+    merge_groups(b, y)
+}
+
+/// Σ over channels and offsets of x[n, g, c, spatial] and weights whose first three dimensions have these letters.
+fn correlate(b: &mut Builder, windows: &Windows, x: Value, w: Value, letters: &str) -> Result<Value> {
+    let zero = b.splat(b.dtype(x), 0.0, &[])?;
+    let x = windows.padded(b, x, zero)?;
+    let (places, offsets) = (&"pqrstuvw"[..windows.rank()], &"ijklmabd"[..windows.rank()]);
+    debug_assert!(windows.rank() <= SPATIAL_MAX);
+    if windows.are_points() {
+        // A window of one element is the element: what is contracted are channels alone.
+        let mut x = x;
+        for (i, (stride, n)) in windows.strides.iter().zip(&windows.places).enumerate() {
+            x = b.slice_axis(x, 3 + i, Dim::constant(0), *stride, n.clone())?;
+        }
+        let dims = b.dims(w)[..3].to_vec();
+        let w = b.reshape(w, &dims)?;
+        return contract(b, &format!("ngc{places},{letters}->ngo{places}"), x, w);
+    }
+    let x = windows.view(b, x)?;
+    contract(b, &format!("ngc{places}{offsets},{letters}{offsets}->ngo{places}"), x, w)
+}
+
+/// A contraction in which letters of extent 1 are left out: one group, one channel per group.
+pub fn contract(b: &mut Builder, spec: &str, x: Value, w: Value) -> Result<Value> {
+    let (operands, result) = spec.split_once("->").unwrap_or((spec, ""));
+    let (left, right) = operands.split_once(',').unwrap_or((operands, ""));
+    let mut extents: Vec<(char, Dim)> = vec![];
+    for (letters, v) in [(left, x), (right, w)] {
+        extents.extend(letters.chars().zip(b.dims(v)));
+    }
+    let extent = |c: char| extents.iter().find(|(d, _)| *d == c).map_or(Dim::constant(1), |(_, n)| n.clone());
+    let whole: Vec<Dim> = result.chars().map(extent).collect();
+    let drops = |c: &char| "gco".contains(*c) && extents.iter().filter(|(d, _)| d == c).all(|(_, n)| n.is_const(1));
+    let kept = |letters: &str| letters.chars().filter(|c| !drops(c)).collect::<String>();
+    let mut parts = vec![];
+    for (letters, v) in [(left, x), (right, w)] {
+        let dims: Vec<Dim> = letters.chars().zip(b.dims(v)).filter(|(c, _)| !drops(c)).map(|(_, n)| n).collect();
+        parts.push(b.reshape(v, &dims)?);
+    }
+    let y = b.contract(&format!("{},{}->{}", kept(left), kept(right), kept(result)), parts[0], parts[1])?;
+    b.reshape(y, &whole)
+}
+
+/// [n, g, o, …]  =>  [n, g·o, …]
+pub fn merge_groups(b: &mut Builder, y: Value) -> Result<Value> {
+    let dims = b.dims(y);
+    let mut merged = vec![dims[0].clone(), dims[1].clone() * dims[2].clone()];
+    merged.extend_from_slice(&dims[3..]);
+    b.reshape(y, &merged)
+}
+
+/// The gather form: the operand with stride - 1 zeros between its elements and zeros around it, under the flipped kernel.
+/// Of the products with a stride of s, one in s per axis is not with such a zero.
+pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, w) = (node.input(0)?, node.input(1)?);
+    check_types(b, node, x, w)?;
+    spatial(b, node, x)?;
+    let sizes = sizes(b, node, x, w)?;
+    let group = groups(node)?;
+    let (channels, own) = (b.dims(x)[1].clone(), b.dims(w)[0].clone());
+    b.unify(&channels, &own)?;
+    let extents = spatial(b, node, x)?;
+    let strides = steps(node, "strides", extents.len())?;
+    let windows = transposed(node, &extents, sizes, &strides)?;
+    let mut x = b.split_axis(x, 1, Dim::constant(group))?;
+    let mut w = b.split_axis(w, 0, Dim::constant(group))?;
+    let zero = b.splat(b.dtype(x), 0.0, &[])?;
+    for (i, &stride) in strides.iter().enumerate() {
+        x = spread(b, x, 3 + i, stride, zero)?;
+        let n = windows.sizes[i].clone();
+        w = if n.is_const(1) { w } else { b.slice_axis(w, 3 + i, n.clone() - Dim::constant(1), -1, n)? };
+    }
+    let y = correlate(b, &windows, x, w, "gco")?;
+    let y = merge_groups(b, y)?;
+    Ok(vec![biased(b, node, y, node.optional(2))?])
+}
+
+/// The windows with a stride of 1 on the operand whose elements lie `strides` apart.
+fn transposed(node: &Node, extents: &[Dim], sizes: Vec<Dim>, strides: &[i64]) -> Result<Windows> {
+    let rank = extents.len();
+    let dilations = steps(node, "dilations", rank)?;
+    let more = node.ints("output_padding")?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![0; rank]);
+    let wanted = node.ints("output_shape")?.filter(|list| !list.is_empty());
+    // Some exporters give all dimensions.
+    let wanted = wanted.map(|list| if list.len() == rank + 2 { list[2..].to_vec() } else { list });
+    let fits = |list: &Vec<i64>| list.len() == rank && list.iter().all(|&n| n >= 0);
+    if !fits(&more) || !wanted.as_ref().is_none_or(fits) {
+        return Err(node.error("E0106", "`output_padding` and `output_shape` have one number per spatial axis"));
+    }
+    let auto = same_upper(node)?;
+    let valid = node.str_or("auto_pad", "NOTSET")? == "VALID";
+    let none = vec![Dim::constant(0); rank];
+    let given =
+        if valid || auto.is_some() || wanted.is_some() { (none.clone(), none.clone()) } else { pads(node, rank)? };
+    let (mut low, mut high, mut places) = (vec![], vec![], vec![]);
+    for i in 0..rank {
+        let one = Dim::constant(1);
+        let around = (sizes[i].clone() - one.clone()) * Dim::constant(dilations[i]);
+        let apart = (extents[i].clone() - one.clone()) * Dim::constant(strides[i]) + one.clone();
+        let full = apart.clone() + around.clone() + Dim::constant(more[i]);
+        let kept = auto.map(|_| extents[i].clone() * Dim::constant(strides[i]));
+        let target = wanted.as_ref().map(|list| Dim::constant(list[i])).or(kept);
+        let (n, before) = match target {
+            Some(n) => {
+                let total = (full - n.clone()).maximum(&Dim::constant(0));
+                (n, halves(&total, auto == Some(true)).0)
+            }
+            None => (full - given.0[i].clone() - given.1[i].clone(), given.0[i].clone()),
+        };
+        low.push(around.clone() - before);
+        // The last window ends where the output does.
+        high.push(n.clone() + around - apart - low[i].clone());
+        places.push(n);
+    }
+    Ok(Windows { sizes, strides: vec![1; rank], dilations, low, high, beyond: none, places })
+}
+
+/// stride - 1 of a value between the elements along an axis.
+fn spread(b: &mut Builder, x: Value, axis: usize, stride: i64, value: Value) -> Result<Value> {
+    if stride == 1 {
+        return Ok(x);
+    }
+    let dims = b.dims(x);
+    let mut apart = dims.clone();
+    apart.insert(axis + 1, Dim::constant(1));
+    let rank = apart.len();
+    let x = b.reshape(x, &apart)?;
+    let none = vec![Dim::constant(0); rank];
+    let mut high = none.clone();
+    high[axis + 1] = Dim::constant(stride - 1);
+    let x = b.pad(x, value, &none, &high)?;
+    let mut merged = dims;
+    let n = merged[axis].clone();
+    merged[axis] = n.clone() * Dim::constant(stride);
+    let x = b.reshape(x, &merged)?;
+    // What would follow the last element is not part of it.
+    b.slice_axis(x, axis, Dim::constant(0), 1, (n - Dim::constant(1)) * Dim::constant(stride) + Dim::constant(1))
+}

@@ -1,0 +1,90 @@
+//! CumSum(x)  =>  x + (x moved by 1), that + (that moved by 2), … by 4, 8: as many steps as the length has bits
+
+use super::builder::Builder;
+use super::coordinates::{around, iota, neutral, scalar_index};
+use super::dynamic::with_dims;
+use super::node::Node;
+use super::reduce_axes::around_axis;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_runtime::{Dim, Result};
+
+type Outputs = Result<Vec<Value>>;
+
+struct Direction {
+    f: ReduceFn,
+    exclusive: bool,
+    reverse: bool,
+}
+
+/// CumSum and CumProd. The axis is an input, which may be known only when the program runs.
+pub fn cumulate(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let f = if node.op_type == "CumProd" { ReduceFn::Mul } else { ReduceFn::Add };
+    f.scalar().result(&[b.dtype(x), b.dtype(x)]).map_err(|reason| node.error("E0107", reason))?;
+    if b.rank(x) == 0 {
+        return Err(node.error("E0201", "a scalar has no axis"));
+    }
+    let how = Direction { f, exclusive: node.int_or("exclusive", 0)? != 0, reverse: node.int_or("reverse", 0)? != 0 };
+    let axis = scalar_index(b, node, 1)?;
+    if let Some([known]) = b.constants(axis).as_deref() {
+        let axis = node.axis(*known, b.rank(x))?;
+        return Ok(vec![along(b, x, axis, &how)?]);
+    }
+    if b.rank(x) == 1 {
+        return Ok(vec![along(b, x, 0, &how)?]);
+    }
+    let rows = around_axis(b, x, axis)?.x;
+    let y = along(b, rows, 1, &how)?;
+    let dims = b.dims(x);
+    Ok(vec![with_dims(b, y, &dims)?])
+}
+
+fn along(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Result<Value> {
+    match b.dims(x)[axis].as_const() {
+        Some(n) => by_doubling(b, x, axis, n, how),
+        None => by_comparison(b, x, axis, how),
+    }
+}
+
+/// n log n operations.
+fn by_doubling(b: &mut Builder, x: Value, axis: usize, n: i64, how: &Direction) -> Result<Value> {
+    let mut y = if how.exclusive { moved(b, x, axis, 1.min(n), how)? } else { x };
+    let mut step = 1;
+    while step < n {
+        let before = moved(b, y, axis, step, how)?;
+        y = b.map2(how.f.scalar(), y, before)?;
+        step *= 2;
+    }
+    Ok(y)
+}
+
+/// Everything `step` places further along (or back, in reverse); the neutral number moves in.
+fn moved(b: &mut Builder, x: Value, axis: usize, step: i64, how: &Direction) -> Result<Value> {
+    let ty = b.ty(x).clone();
+    let step = Dim::constant(step);
+    let rest = ty.dims[axis].clone() - step.clone();
+    let start = if how.reverse { step.clone() } else { Dim::constant(0) };
+    let part = b.slice_axis(x, axis, start, 1, rest)?;
+    let mut low = vec![Dim::constant(0); ty.rank()];
+    if !how.reverse {
+        low[axis] = step;
+    }
+    let nothing = neutral(b, how.f, ty.dtype)?;
+    b.add_typed(Op::Pad { low }, &[part, nothing], Some(ty))
+}
+
+/// Each place takes all places before it: quadratic, for lengths that are not known when the model is compiled.
+fn by_comparison(b: &mut Builder, x: Value, axis: usize, how: &Direction) -> Result<Value> {
+    let rank = b.rank(x);
+    let mut pairs = b.dims(x);
+    pairs.insert(axis, pairs[axis].clone());
+    // [.., i, j, ..]: the result's place and the operand's.
+    let (i, j) = (iota(b, axis, &pairs)?, iota(b, axis + 1, &pairs)?);
+    let (first, second) = if how.reverse { (i, j) } else { (j, i) };
+    let taken = b.map2(if how.exclusive { ScalarFn::Lt } else { ScalarFn::Le }, first, second)?;
+    let x = b.broadcast_at(x, around(rank, axis), &pairs)?;
+    let nothing = neutral(b, how.f, b.dtype(x))?;
+    let x = b.select(taken, x, nothing)?;
+    b.reduce(how.f, x, &[axis + 1], false)
+}

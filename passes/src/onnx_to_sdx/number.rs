@@ -1,0 +1,146 @@
+//! scale = size / extent, as a number where both are known when the model is compiled, else as a value of rank 0
+//!
+//! Places in a resized tensor follow from such numbers, in f64: one rounding less or more would choose another element.
+
+use super::builder::Builder;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_runtime::{DType, Dim, Result, Tensor};
+
+#[derive(Clone, Copy)]
+pub enum Number {
+    Known(f64),
+    /// f64, of rank 0.
+    Value(Value),
+}
+
+impl Number {
+    pub fn of_dim(b: &mut Builder, d: &Dim) -> Result<Number> {
+        if let Some(c) = d.as_const() {
+            return Ok(Number::Known(c as f64));
+        }
+        let v = b.dims_scalar(d.clone())?;
+        Ok(Number::Value(b.convert(v, DType::F64)?))
+    }
+
+    /// One element of a vector.
+    pub fn element(b: &mut Builder, vector: Value, i: i64) -> Result<Number> {
+        if let Op::Const(t) = &b.graph.node(vector).op
+            && let Some(known) = usize::try_from(i).ok().and_then(|i| t.get_f64(i))
+        {
+            return Ok(Number::Known(known));
+        }
+        if let Some(known) = b.contents(vector).and_then(|c| c.get(i as usize)?.as_const()) {
+            return Ok(Number::Known(known as f64));
+        }
+        let one = b.slice_axis(vector, 0, Dim::constant(i), 1, Dim::constant(1))?;
+        let one = b.reshape(one, &[])?;
+        Ok(Number::Value(b.convert(one, DType::F64)?))
+    }
+
+    pub fn known(self) -> Option<f64> {
+        match self {
+            Number::Known(v) => Some(v),
+            Number::Value(_) => None,
+        }
+    }
+
+    pub fn value(self, b: &mut Builder) -> Result<Value> {
+        match self {
+            Number::Known(v) => b.constant(Tensor::scalar(v)),
+            Number::Value(v) => Ok(v),
+        }
+    }
+
+    fn binary(self, b: &mut Builder, f: ScalarFn, of: fn(f64, f64) -> f64, other: Number) -> Result<Number> {
+        if let (Number::Known(x), Number::Known(y)) = (self, other) {
+            return Ok(Number::Known(of(x, y)));
+        }
+        let (x, y) = (self.value(b)?, other.value(b)?);
+        Ok(Number::Value(b.map2(f, x, y)?))
+    }
+
+    pub fn add(self, b: &mut Builder, other: Number) -> Result<Number> {
+        self.binary(b, ScalarFn::Add, |x, y| x + y, other)
+    }
+
+    pub fn sub(self, b: &mut Builder, other: Number) -> Result<Number> {
+        self.binary(b, ScalarFn::Sub, |x, y| x - y, other)
+    }
+
+    pub fn mul(self, b: &mut Builder, other: Number) -> Result<Number> {
+        self.binary(b, ScalarFn::Mul, |x, y| x * y, other)
+    }
+
+    pub fn div(self, b: &mut Builder, other: Number) -> Result<Number> {
+        self.binary(b, ScalarFn::Div, |x, y| x / y, other)
+    }
+
+    pub fn min(self, b: &mut Builder, other: Number) -> Result<Number> {
+        self.binary(b, ScalarFn::Min, f64::min, other)
+    }
+
+    pub fn max(self, b: &mut Builder, other: Number) -> Result<Number> {
+        self.binary(b, ScalarFn::Max, f64::max, other)
+    }
+
+    pub fn floor(self, b: &mut Builder) -> Result<Number> {
+        Ok(match self {
+            Number::Known(v) => Number::Known(v.floor()),
+            Number::Value(v) => Number::Value(b.map1(ScalarFn::Floor, v)?),
+        })
+    }
+
+    /// An integer as a dimension; one that is not known becomes a symbol from data.
+    pub fn dim(self, b: &mut Builder) -> Result<Dim> {
+        match self {
+            Number::Known(v) if v.abs() < 2f64.powi(53) => Ok(Dim::constant(v as i64)),
+            Number::Known(v) => Err(b.error("E0202", format!("a dimension of {v} is too large"))),
+            Number::Value(v) => {
+                let v = b.convert(v, DType::I64)?;
+                let v = b.reshape(v, &[Dim::constant(1)])?;
+                Ok(b.read_dims(v)?.remove(0))
+            }
+        }
+    }
+
+    /// f(x, self) for each element of an f64 tensor.
+    pub fn map(self, b: &mut Builder, f: ScalarFn, x: Value) -> Result<Value> {
+        let own = self.value(b)?;
+        b.map2(f, x, own)
+    }
+}
+
+/// ⌊n · scale⌋ for an extent that need not be known: a finite number is a fraction m / 2^e.
+pub fn scaled_extent(n: &Dim, scale: f64) -> Option<Dim> {
+    if !(scale.is_finite() && scale > 0.0) {
+        return None;
+    }
+    if let Some(n) = n.as_const() {
+        let scaled = (n as f64 * scale).floor();
+        return (scaled < 2f64.powi(53)).then(|| Dim::constant(scaled as i64));
+    }
+    let (mut numerator, mut exponent) = (scale, 0);
+    while numerator.fract() != 0.0 && exponent < 62 {
+        (numerator, exponent) = (numerator * 2.0, exponent + 1);
+    }
+    let exact = numerator.fract() == 0.0 && numerator < 2f64.powi(53);
+    exact.then(|| (n.clone() * Dim::constant(numerator as i64)).floordiv(&Dim::constant(1 << exponent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_are_scaled_exactly() {
+        let scaled = |n: &str, scale: f64| scaled_extent(&Dim::parse(n).unwrap(), scale).map(|d| d.to_string());
+        assert_eq!(scaled("4", 0.6), Some("2".into()));
+        assert_eq!(scaled("n", 2.0), Some("2*n".into()));
+        assert_eq!(scaled("2*n", 0.5), Some("n".into()));
+        assert_eq!(scaled("n", 0.75), Some(Dim::parse("(3*n) floordiv 4").unwrap().to_string()));
+        assert_eq!(scaled("n", 0.0), None);
+        assert_eq!(scaled("n", f64::NAN), None);
+        assert_eq!(scaled("n", 1e300), None);
+    }
+}

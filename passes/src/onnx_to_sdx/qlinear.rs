@@ -1,0 +1,326 @@
+//! QLinearMatMul(a, b)  =>  quantize(contract(a - zero, b - zero) · scales): operators on quantised tensors
+//!
+//! Products of integers are summed in i32; everything else is what it is on the dequantised values.
+
+use super::builder::Builder;
+use super::convolution::{biased, convolve};
+use super::linear::matmul_of;
+use super::node::Node;
+use super::quantize::{dequantized, difference, quantized, range_of};
+use super::reduction::softmax_over;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_runtime::{DType, Dim, Result};
+
+type Outputs = Result<Vec<Value>>;
+
+/// A scale or zero point of a matrix operand: a vector is one for each row of the left one, each column of the right.
+fn by_line(b: &mut Builder, v: Value, matrix: Value, left: bool) -> Result<Value> {
+    let (dims, from_end) = (b.dims(matrix), if left { 2 } else { 1 });
+    let line = dims.len().checked_sub(from_end).map(|at| dims[at].clone());
+    match (line, b.rank(v)) {
+        (Some(n), 1) if !b.dims(v)[0].is_const(1) => {
+            let lines = b.one_or_all(v, &n)?;
+            if left { b.reshape(lines, &[n, Dim::constant(1)]) } else { Ok(lines) }
+        }
+        _ => b.single(v),
+    }
+}
+
+/// An operand less its zero point, which is broadcast to it: integers in i32, floats of 8 bits in f32.
+fn centred(b: &mut Builder, node: &Node, x: Value, zero: Option<Value>) -> Result<Value> {
+    let t = b.dtype(x);
+    if !(t.is_int() || t.is_float()) || t.bits() > 8 {
+        return Err(node.error("E0107", format!("does not take {t}")));
+    }
+    match zero {
+        Some(zero) => difference(b, x, zero),
+        None => b.convert(x, if t.is_int() { DType::I32 } else { DType::F32 }),
+    }
+}
+
+/// The product of two quantised matrices less their zero points.
+fn integer_product(
+    b: &mut Builder,
+    node: &Node,
+    (x, x_zero): (Value, Option<Value>),
+    (y, y_zero): (Value, Option<Value>),
+) -> Result<Value> {
+    let x_zero = x_zero.map(|z| by_line(b, z, x, true)).transpose()?;
+    let y_zero = y_zero.map(|z| by_line(b, z, y, false)).transpose()?;
+    let (left, right) = (centred(b, node, x, x_zero)?, centred(b, node, y, y_zero)?);
+    matmul_of(b, node, left, right)
+}
+
+pub fn matmul_integer(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, y) = (node.input(0)?, node.input(1)?);
+    Ok(vec![integer_product(b, node, (x, node.optional(2)), (y, node.optional(3)))?])
+}
+
+/// a, its scale and zero point; the same of b; scale and zero point of the result, whose type is that zero point's.
+pub fn qlinear_matmul(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, y) = (node.input(0)?, node.input(3)?);
+    let sums = integer_product(b, node, (x, node.optional(2)), (y, node.optional(5)))?;
+    let (x_scale, y_scale) = (by_line(b, node.input(1)?, x, true)?, by_line(b, node.input(4)?, y, false)?);
+    let values = scaled(b, sums, x_scale, y_scale)?;
+    // A vector is one for each row here too.
+    let scale = by_line(b, node.input(6)?, values, true)?;
+    let zero = node.optional(7).map(|z| by_line(b, z, values, true)).transpose()?;
+    Ok(vec![requantized_by(b, node, values, (scale, zero))?])
+}
+
+/// Sums of i32 times the scales of both operands, in f32.
+fn scaled(b: &mut Builder, sums: Value, x_scale: Value, y_scale: Value) -> Result<Value> {
+    let (x_scale, y_scale) = (b.convert(x_scale, DType::F32)?, b.convert(y_scale, DType::F32)?);
+    let scale = b.map2(ScalarFn::Mul, x_scale, y_scale)?;
+    let sums = b.convert(sums, DType::F32)?;
+    b.map2(ScalarFn::Mul, sums, scale)
+}
+
+/// Quantised by the scale at input `at` and the zero point behind it.
+fn requantized(b: &mut Builder, node: &Node, values: Value, at: usize) -> Result<Value> {
+    let scale = b.single(node.input(at)?)?;
+    let zero = node.optional(at + 1).map(|z| b.single(z)).transpose()?;
+    requantized_by(b, node, values, (scale, zero))
+}
+
+/// The result has the zero point's type, or without one that of the first input.
+fn requantized_by(b: &mut Builder, node: &Node, values: Value, by: (Value, Option<Value>)) -> Result<Value> {
+    let to = by.1.map_or(b.dtype(node.input(0)?), |z| b.dtype(z));
+    if !(to.is_int() || to.is_float() && to.bits() <= 8) {
+        return Err(node.error("E0107", format!("does not quantize to {to}")));
+    }
+    quantized(b, values, by, to, (DType::F32, true))
+}
+
+/// The f32 values of the quantised tensor at input `at`, whose scale and zero point follow it.
+fn values_of(b: &mut Builder, node: &Node, at: usize) -> Result<Value> {
+    let (x, scale) = (node.input(at)?, node.input(at + 1)?);
+    let scale = b.single(scale)?;
+    let zero = node.optional(at + 2).map(|z| b.single(z)).transpose()?;
+    dequantized(b, x, scale, zero)
+}
+
+/// com.microsoft.QLinearAdd
+pub fn qlinear_add(b: &mut Builder, node: &Node) -> Outputs {
+    of_two(b, node, ScalarFn::Add)
+}
+
+/// com.microsoft.QLinearMul
+pub fn qlinear_mul(b: &mut Builder, node: &Node) -> Outputs {
+    of_two(b, node, ScalarFn::Mul)
+}
+
+fn of_two(b: &mut Builder, node: &Node, f: ScalarFn) -> Outputs {
+    let (x, y) = (values_of(b, node, 0)?, values_of(b, node, 3)?);
+    let values = b.map2(f, x, y)?;
+    Ok(vec![requantized(b, node, values, 6)?])
+}
+
+/// com.microsoft.QLinearLeakyRelu
+pub fn qlinear_leaky_relu(b: &mut Builder, node: &Node) -> Outputs {
+    let x = values_of(b, node, 0)?;
+    let scaled = b.map_const(ScalarFn::Mul, x, node.float_or("alpha", 0.01)?)?;
+    let below = b.map_const(ScalarFn::Lt, x, 0.0)?;
+    let values = b.select(below, scaled, x)?;
+    Ok(vec![requantized(b, node, values, 3)?])
+}
+
+/// com.microsoft.QLinearSigmoid
+pub fn qlinear_sigmoid(b: &mut Builder, node: &Node) -> Outputs {
+    let x = values_of(b, node, 0)?;
+    let negated = b.map1(ScalarFn::Neg, x)?;
+    let power = b.map1(ScalarFn::Exp, negated)?;
+    let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
+    let one = b.splat(DType::F32, 1.0, &b.dims(x))?;
+    let values = b.map2(ScalarFn::Div, one, sum)?;
+    Ok(vec![requantized(b, node, values, 3)?])
+}
+
+/// com.microsoft.QLinearSoftmax: along `axis` as since opset 13, or over all axes from it on as before.
+pub fn qlinear_softmax(b: &mut Builder, node: &Node) -> Outputs {
+    let x = values_of(b, node, 0)?;
+    let axis = node.axis(node.int_or("axis", -1)?, b.rank(x))?;
+    let axes: Vec<usize> = if node.int_or("opset", 13)? < 13 { (axis..b.rank(x)).collect() } else { vec![axis] };
+    let values = softmax_over(b, x, &axes)?;
+    Ok(vec![requantized(b, node, values, 3)?])
+}
+
+/// com.microsoft.QLinearGlobalAveragePool: the mean over all places, which stay as dimensions of 1.
+pub fn qlinear_global_average_pool(b: &mut Builder, node: &Node) -> Outputs {
+    let x = values_of(b, node, 0)?;
+    let rank = b.rank(x);
+    if rank < 3 {
+        return Err(node.error("E0201", format!("takes images, not {}", b.ty(x))));
+    }
+    let axes: Vec<usize> =
+        if node.int_or("channels_last", 0)? != 0 { (1..rank - 1).collect() } else { (2..rank).collect() };
+    let places: Vec<Dim> = axes.iter().map(|&i| b.dims(x)[i].clone()).collect();
+    let sum = b.reduce(ReduceFn::Add, x, &axes, true)?;
+    let count = b.dims_scalar(sardonyx_runtime::dim::product(&places))?;
+    let count = b.convert(count, DType::F32)?;
+    let values = b.map2(ScalarFn::Div, sum, count)?;
+    Ok(vec![requantized(b, node, values, 3)?])
+}
+
+/// com.microsoft.QLinearConcat: scale and zero point of the result, then tensors, each with its own two.
+pub fn qlinear_concat(b: &mut Builder, node: &Node) -> Outputs {
+    let n = node.inputs.len();
+    if n < 5 || !(n - 2).is_multiple_of(3) {
+        return Err(node.error("E0103", format!("{n} inputs are not two and three for each tensor")));
+    }
+    let values = (2..n).step_by(3).map(|at| values_of(b, node, at)).collect::<Result<Vec<_>>>()?;
+    let rank = b.rank(values[0]);
+    if let Some(other) = values.iter().find(|v| b.rank(**v) != rank) {
+        return Err(node.error("E0201", format!("joins {} and {}", b.ty(values[0]), b.ty(*other))));
+    }
+    let axis = node.axis(node.require("axis", node.int("axis")?)?, rank)?;
+    for i in (0..rank).filter(|i| *i != axis) {
+        for v in &values[1..] {
+            let (first, own) = (b.dims(values[0])[i].clone(), b.dims(*v)[i].clone());
+            b.unify(&first, &own)?;
+        }
+    }
+    let whole = b.add(Op::Concat { axis }, &values)?;
+    Ok(vec![requantized_as(b, node, whole)?])
+}
+
+/// By the first two inputs.
+fn requantized_as(b: &mut Builder, node: &Node, values: Value) -> Result<Value> {
+    let (scale, zero) = (b.single(node.input(0)?)?, b.single(node.input(1)?)?);
+    let to = b.dtype(zero);
+    if !to.is_int() {
+        return Err(node.error("E0107", format!("does not quantize to {to}")));
+    }
+    quantized(b, values, (scale, Some(zero)), to, (DType::F32, true))
+}
+
+/// com.microsoft.MatMulIntegerToFloat: a, b, their scales, their zero points, bias.
+pub fn matmul_integer_to_float(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, y) = (node.input(0)?, node.input(1)?);
+    let sums = integer_product(b, node, (x, node.optional(4)), (y, node.optional(5)))?;
+    let (x_scale, y_scale) = (by_line(b, node.input(2)?, x, true)?, by_line(b, node.input(3)?, y, false)?);
+    let values = scaled(b, sums, x_scale, y_scale)?;
+    with_bias(b, values, node.optional(6))
+}
+
+/// com.microsoft.DynamicQuantizeMatMul: a in f32, which is quantised first; b, its scale, its zero point, bias.
+pub fn dynamic_quantize_matmul(b: &mut Builder, node: &Node) -> Outputs {
+    let a = node.input(0)?;
+    if b.dtype(a) != DType::F32 {
+        return Err(node.error("E0107", format!("does not take {}", b.dtype(a))));
+    }
+    let (a_scale, a_zero) = range_of(b, a)?;
+    let narrow = quantized(b, a, (a_scale, Some(a_zero)), DType::U8, (DType::F32, true))?;
+    let y = node.input(1)?;
+    let sums = integer_product(b, node, (narrow, Some(a_zero)), (y, node.optional(3)))?;
+    let scale = by_line(b, node.input(2)?, y, false)?;
+    let values = scaled(b, sums, a_scale, scale)?;
+    with_bias(b, values, node.optional(4))
+}
+
+fn with_bias(b: &mut Builder, values: Value, bias: Option<Value>) -> Outputs {
+    Ok(vec![match bias {
+        Some(bias) => b.map2(ScalarFn::Add, values, bias)?,
+        None => values,
+    }])
+}
+
+/// com.microsoft.MatMulNBits: y[.., n] = Σ_k a[.., k] · (q[n, k] - zero) · scale, where q has `bits` to an element, low
+/// bits first, and each block along k its own scale and zero point.
+pub fn matmul_nbits(b: &mut Builder, node: &Node) -> Outputs {
+    let (a, packed, scales) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let [k, n, bits, block] =
+        [("K", 0), ("N", 0), ("bits", 4), ("block_size", 0)].map(|(name, d)| node.int_or(name, d));
+    let (k, n, bits, block) = (k?, n?, bits?, block?);
+    if !(1..1 << 31).contains(&k) || !(1..1 << 31).contains(&n) || !(16..=1 << 20).contains(&block) {
+        return Err(node.error("E0106", format!("`K`, `N` and `block_size` are {k}, {n} and {block}")));
+    }
+    if ![2, 4, 8].contains(&bits) || b.dtype(packed) != DType::U8 {
+        return Err(node.error("E0106", format!("weights of {bits} bits in {} are not supported", b.dtype(packed))));
+    }
+    if node.optional(4).is_some() {
+        return Err(node.error("E0106", "an order of the weights (`g_idx`) is not supported"));
+    }
+    let n_blocks = (k + block - 1) / block;
+    let (rows, blocks) = (Dim::constant(n), Dim::constant(n_blocks));
+    let all = b.reshape(packed, &[rows.clone(), Dim::constant(n_blocks * block * bits / 8)])?;
+    let weights = unpacked(b, all, bits, n_blocks * block)?;
+    let weights = b.reshape(weights, &[rows.clone(), blocks.clone(), Dim::constant(block)])?;
+    let (dtype, each) = (b.dtype(a), [rows.clone(), blocks.clone(), Dim::constant(1)]);
+    let scales = b.reshape(scales, &each)?;
+    let weights = b.convert(weights, dtype)?;
+    let zero = match node.optional(3) {
+        Some(zero) if b.dtype(zero) == DType::U8 => {
+            let bytes = (n_blocks * bits + 7) / 8;
+            let zero = b.reshape(zero, &[rows.clone(), Dim::constant(bytes)])?;
+            let zero = unpacked(b, zero, bits, n_blocks)?;
+            b.convert(zero, dtype)?
+        }
+        Some(zero) => b.convert(zero, dtype)?,
+        None => b.splat(dtype, (1i64 << (bits - 1)) as f64, &each)?,
+    };
+    let zero = b.reshape(zero, &each)?;
+    let centred = b.map2(ScalarFn::Sub, weights, zero)?;
+    let scaled = b.map2(ScalarFn::Mul, centred, scales)?;
+    let matrix = b.reshape(scaled, &[rows, Dim::constant(n_blocks * block)])?;
+    let matrix = b.slice_axis(matrix, 1, Dim::constant(0), 1, Dim::constant(k))?;
+    let matrix = b.transpose(matrix, vec![1, 0])?;
+    let y = matmul_of(b, node, a, matrix)?;
+    with_bias(b, y, node.optional(5))
+}
+
+/// bytes[n, m] → elements[n, count], each of `bits`, low bits first.
+fn unpacked(b: &mut Builder, bytes: Value, bits: i64, count: i64) -> Result<Value> {
+    if bits == 8 {
+        return Ok(bytes);
+    }
+    let (dims, parts) = (b.dims(bytes), Dim::constant(8 / bits));
+    let apart = [dims[0].clone(), dims[1].clone(), parts.clone()];
+    let repeated = b.broadcast_at(bytes, vec![0, 1], &apart)?;
+    let at =
+        b.add_typed(Op::Iota { axis: 2 }, &[], Some(sardonyx_dialects::sdx::TensorType::new(DType::I64, apart)))?;
+    let amounts = b.map_const(ScalarFn::Mul, at, bits as f64)?;
+    let amounts = b.convert(amounts, DType::U8)?;
+    let shifted = b.map2(ScalarFn::Shr, repeated, amounts)?;
+    let elements = b.map_const(ScalarFn::BitAnd, shifted, ((1i64 << bits) - 1) as f64)?;
+    let flat = b.reshape(elements, &[dims[0].clone(), dims[1].clone() * parts])?;
+    b.slice_axis(flat, 1, Dim::constant(0), 1, Dim::constant(count))
+}
+
+/// A scale or zero point of the weights of a convolution, or of its result: one for all, or one for each kernel, which is
+/// dimension `axis` of `of`.
+fn by_kernel(b: &mut Builder, v: Value, of: Value, axis: usize) -> Result<Value> {
+    if b.rank(v) != 1 || b.dims(v)[0].is_const(1) || b.rank(of) <= axis {
+        return b.single(v);
+    }
+    let kernels = b.dims(of)[axis].clone();
+    let column = b.one_or_all(v, &kernels)?;
+    let mut dims = b.dims(column);
+    dims.resize(b.rank(of) - axis, Dim::constant(1));
+    b.reshape(column, &dims)
+}
+
+/// The convolution of operands less their zero points, in i32: padding counts as the zero point does.
+fn convolved(b: &mut Builder, node: &Node, x: (Value, Option<Value>), w: (Value, Option<Value>)) -> Result<Value> {
+    let x_zero = x.1.map(|z| b.single(z)).transpose()?;
+    let w_zero = w.1.map(|z| by_kernel(b, z, w.0, 0)).transpose()?;
+    let (x, w) = (centred(b, node, x.0, x_zero)?, centred(b, node, w.0, w_zero)?);
+    convolve(b, node, x, w)
+}
+
+pub fn conv_integer(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, w) = (node.input(0)?, node.input(1)?);
+    Ok(vec![convolved(b, node, (x, node.optional(2)), (w, node.optional(3)))?])
+}
+
+/// x, its scale and zero point; the same of the weights; scale and zero point of the result; a bias in i32.
+pub fn qlinear_conv(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, w) = (node.input(0)?, node.input(3)?);
+    let sums = convolved(b, node, (x, node.optional(2)), (w, node.optional(5)))?;
+    let sums = biased(b, node, sums, node.optional(8))?;
+    let x_scale = b.single(node.input(1)?)?;
+    let w_scale = by_kernel(b, node.input(4)?, sums, 1)?;
+    let values = scaled(b, sums, x_scale, w_scale)?;
+    Ok(vec![requantized(b, node, values, 6)?])
+}

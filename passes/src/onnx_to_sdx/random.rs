@@ -1,0 +1,220 @@
+//! RandomUniform {seed}  =>  four squarings of (iota * key), u64: the nth number follows from n and the seed alone
+//!
+//! The generator is "squares" (B. Widynski, Squares: a fast counter-based RNG, 2020). Any order of computation gives the
+//! same numbers, on every device. A node without a seed takes one from its name: two nodes differ, two calls do not, and
+//! the same model is the same program.
+
+use super::builder::Builder;
+use super::coordinates::iota;
+use super::node::Node;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_runtime::dim::product;
+use sardonyx_runtime::{DType, Dim, Result, Tensor};
+
+type Outputs = Result<Vec<Value>>;
+
+/// An odd key whose digits are spread, from any number: the generator asks for both.
+fn key(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) | 1
+}
+
+fn seed(b: &Builder, node: &Node) -> Result<u64> {
+    if node.has("seed") {
+        return Ok(match node.int("seed") {
+            Ok(Some(whole)) => whole as u64,
+            _ => node.float_or("seed", 0.0)?.to_bits(),
+        });
+    }
+    // FNV-1a
+    let name = [&b.graph.name, "/", &node.name].concat();
+    Ok(name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, c| (h ^ u64::from(c)).wrapping_mul(0x0100_0000_01b3)))
+}
+
+/// Independent numbers for every element of `dims`; `stream` tells several of one node apart.
+struct Source {
+    seed: u64,
+}
+
+impl Source {
+    fn of(b: &Builder, node: &Node) -> Result<Source> {
+        Ok(Source { seed: seed(b, node)? })
+    }
+
+    /// 32 random bits per element. [n]
+    fn bits(&self, b: &mut Builder, stream: u64, n: &Dim) -> Result<Value> {
+        let counter = iota(b, 0, std::slice::from_ref(n))?;
+        let counter = b.convert(counter, DType::U64)?;
+        let factor =
+            b.constant(Tensor::scalar(key(self.seed.wrapping_add(stream.wrapping_mul(0x632b_e59b_d9b4_e019)))))?;
+        let y = b.map2(ScalarFn::Mul, counter, factor)?;
+        let z = b.map2(ScalarFn::Add, y, factor)?;
+        let mut x = y;
+        for offset in [y, z, y] {
+            let square = b.map2(ScalarFn::Mul, x, x)?;
+            let sum = b.map2(ScalarFn::Add, square, offset)?;
+            x = halves_swapped(b, sum)?;
+        }
+        let square = b.map2(ScalarFn::Mul, x, x)?;
+        let sum = b.map2(ScalarFn::Add, square, z)?;
+        b.map_const(ScalarFn::Div, sum, HALF)
+    }
+
+    /// In [0, 1), with as many digits as `working` (f32 or f64) has.
+    fn uniform(&self, b: &mut Builder, stream: u64, working: DType, dims: &[Dim]) -> Result<Value> {
+        let n = product(dims);
+        let high = self.bits(b, 2 * stream, &n)?;
+        let (digits, scale) = if working == DType::F64 {
+            let low = self.bits(b, 2 * stream + 1, &n)?;
+            let low = b.map_const(ScalarFn::Div, low, 2f64.powi(11))?;
+            let high = b.map_const(ScalarFn::Mul, high, 2f64.powi(21))?;
+            (b.map2(ScalarFn::Add, high, low)?, 2f64.powi(-53))
+        } else {
+            (b.map_const(ScalarFn::Div, high, 2f64.powi(8))?, 2f64.powi(-24))
+        };
+        let digits = b.convert(digits, DType::I64)?;
+        let number = b.convert(digits, working)?;
+        let number = b.map_const(ScalarFn::Mul, number, scale)?;
+        b.reshape(number, dims)
+    }
+
+    /// sqrt(-2 log(1 - u)) cos(2π v), of Box and Muller.
+    fn normal(&self, b: &mut Builder, working: DType, dims: &[Dim]) -> Result<Value> {
+        let (u, v) = (self.uniform(b, 0, working, dims)?, self.uniform(b, 1, working, dims)?);
+        let one = b.splat(working, 1.0, dims)?;
+        let rest = b.map2(ScalarFn::Sub, one, u)?;
+        let log = b.map1(ScalarFn::Log, rest)?;
+        let square = b.map_const(ScalarFn::Mul, log, -2.0)?;
+        let radius = b.map1(ScalarFn::Sqrt, square)?;
+        let angle = b.map_const(ScalarFn::Mul, v, 2.0 * std::f64::consts::PI)?;
+        let cos = b.map1(ScalarFn::Cos, angle)?;
+        b.map2(ScalarFn::Mul, radius, cos)
+    }
+}
+
+const HALF: f64 = 4_294_967_296.0;
+
+fn halves_swapped(b: &mut Builder, x: Value) -> Result<Value> {
+    let high = b.map_const(ScalarFn::Div, x, HALF)?;
+    let low = b.map_const(ScalarFn::Mul, x, HALF)?;
+    b.map2(ScalarFn::Add, high, low)
+}
+
+/// The type that numbers are drawn in.
+fn working(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// RandomUniform, RandomNormal and their -Like forms: a shape from the attribute, or from the input.
+pub fn random(b: &mut Builder, node: &Node) -> Outputs {
+    let like = node.optional(0);
+    let dtype = node.dtype("dtype")?.unwrap_or(like.map_or(DType::F32, |v| b.dtype(v)));
+    if !dtype.is_float() {
+        return Err(node.error("E0107", format!("draws floats, not {dtype}")));
+    }
+    let dims = match like {
+        Some(v) => b.dims(v),
+        None => node.require("shape", node.ints("shape")?)?.into_iter().map(Dim::constant).collect(),
+    };
+    let (source, working) = (Source::of(b, node)?, working(dtype));
+    let y = if node.op_type.starts_with("RandomNormal") {
+        let y = source.normal(b, working, &dims)?;
+        let y = b.map_const(ScalarFn::Mul, y, node.float_or("scale", 1.0)?)?;
+        b.map_const(ScalarFn::Add, y, node.float_or("mean", 0.0)?)?
+    } else {
+        let (low, high) = (node.float_or("low", 0.0)?, node.float_or("high", 1.0)?);
+        let y = source.uniform(b, 0, working, &dims)?;
+        let y = b.map_const(ScalarFn::Mul, y, high - low)?;
+        b.map_const(ScalarFn::Add, y, low)?
+    };
+    Ok(vec![b.convert(y, dtype)?])
+}
+
+/// 1 with the probability that the input gives.
+pub fn bernoulli(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    if !b.dtype(x).is_float() {
+        return Err(node.error("E0107", format!("does not take {}", b.dtype(x))));
+    }
+    let (dims, working) = (b.dims(x), working(b.dtype(x)));
+    let drawn = Source::of(b, node)?.uniform(b, 0, working, &dims)?;
+    let wide = b.convert(x, working)?;
+    let hit = b.map2(ScalarFn::Lt, drawn, wide)?;
+    let dtype = node.dtype("dtype")?.unwrap_or(b.dtype(x));
+    Ok(vec![b.convert(hit, dtype)?])
+}
+
+/// Classes drawn by their unnormalised logarithms: the largest of logarithm - log(-log(u)), of Gumbel. [n, samples]
+pub fn multinomial(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    if !b.dtype(x).is_float() || b.rank(x) != 2 {
+        return Err(node.error("E0201", format!("takes logarithms [batch, classes], not {}", b.ty(x))));
+    }
+    let samples = Dim::constant(node.int_or("sample_size", 1)?);
+    let dtype = node.dtype("dtype")?.unwrap_or(DType::I32);
+    let (rows, classes) = (b.dims(x)[0].clone(), b.dims(x)[1].clone());
+    let dims = [rows, samples, classes.clone()];
+    let working = working(b.dtype(x));
+    let u = Source::of(b, node)?.uniform(b, 0, working, &dims)?;
+    // Of 0 the logarithm would be no number to compare.
+    let u = b.map_const(ScalarFn::Max, u, 2f64.powi(-25))?;
+    let log = b.map1(ScalarFn::Log, u)?;
+    let log = b.map1(ScalarFn::Neg, log)?;
+    let log = b.map1(ScalarFn::Log, log)?;
+    let x = b.convert(x, working)?;
+    let x = b.broadcast_at(x, vec![0, 2], &dims)?;
+    let score = b.map2(ScalarFn::Sub, x, log)?;
+    let best = b.reduce(ReduceFn::Max, score, &[2], true)?;
+    let found = b.map2(ScalarFn::Eq, score, best)?;
+    let place = iota(b, 2, &dims)?;
+    let none = b.dims_scalar(classes)?;
+    let place = b.select(found, place, none)?;
+    let class = b.reduce(ReduceFn::Min, place, &[2], false)?;
+    Ok(vec![b.convert(class, dtype)?])
+}
+
+/// When a model is used: the data, and a mask of ones. With `training_mode` each element is kept with the probability
+/// 1 - ratio, and scaled by its inverse.
+pub fn dropout(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let dims = b.dims(x);
+    let mask_type = if node.opset < 10 { b.dtype(x) } else { DType::Bool };
+    let everything = b.splat(mask_type, 1.0, &dims)?;
+    let training = if node.opset < 12 { None } else { node.optional(2) };
+    let Some(training) = training else { return Ok(vec![x, everything]) };
+    let known = b.graph.node(training).op.clone();
+    if matches!(&known, Op::Const(t) if t.get_i64(0) == Some(0)) {
+        return Ok(vec![x, everything]);
+    }
+    let working = working(b.dtype(x));
+    let ratio = match node.optional(1) {
+        Some(ratio) => b.convert(ratio, working)?,
+        None => b.splat(working, 0.5, &[])?,
+    };
+    let (ratio, training) = (super::coordinates::one_element(b, ratio)?, super::coordinates::one_element(b, training)?);
+    let drawn = Source::of(b, node)?.uniform(b, 0, working, &dims)?;
+    let kept = b.map2(ScalarFn::Le, ratio, drawn)?;
+    let idle = b.map1(ScalarFn::Not, training)?;
+    let mask = b.map2(ScalarFn::Or, kept, idle)?;
+    let one = b.splat(working, 1.0, &[])?;
+    let share = b.map2(ScalarFn::Sub, one, ratio)?;
+    let scale = b.map2(ScalarFn::Div, one, share)?;
+    let scale = b.select(training, scale, one)?;
+    let zero = b.splat(working, 0.0, &[])?;
+    let scale = b.select(mask, scale, zero)?;
+    let scale = b.convert(scale, b.dtype(x))?;
+    Ok(vec![b.map2(ScalarFn::Mul, x, scale)?, mask])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn keys_are_odd_and_differ() {
+        let keys: Vec<u64> = (0..100).map(super::key).collect();
+        assert!(keys.iter().all(|k| k % 2 == 1));
+        assert!((0..keys.len()).all(|i| !keys[..i].contains(&keys[i])));
+    }
+}

@@ -1,0 +1,373 @@
+//! LSTM, GRU, RNN  =>  the inputs of all steps as one contraction, then a recurrence over its rows
+//!
+//! x[s,b,i] · w[g*h,i] → all[s,b,g*h]; per step: all[t] + state[b,h] · r[g*h,h] → gates
+
+use super::builder::Builder;
+use super::heads::iota;
+use super::named_activation::Activation;
+use super::node::Node;
+use super::quantized::{Weights, dequantized_product};
+use super::recurrence::{concat, element, recur};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::Value;
+use sardonyx_runtime::{DType, Dim, Result};
+
+type Outputs = Result<Vec<Value>>;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Cell {
+    Rnn,
+    Gru,
+    Lstm,
+}
+
+impl Cell {
+    fn of(node: &Node) -> Cell {
+        match node.op_type.as_str() {
+            "RNN" => Cell::Rnn,
+            "GRU" => Cell::Gru,
+            _ => Cell::Lstm,
+        }
+    }
+
+    /// Default activations of one direction, and how many gates they share.
+    fn activations(self) -> &'static [&'static str] {
+        match self {
+            Cell::Rnn => &["Tanh"],
+            Cell::Gru => &["Sigmoid", "Tanh"],
+            Cell::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+        }
+    }
+
+    fn gates(self) -> i64 {
+        match self {
+            Cell::Rnn => 1,
+            Cell::Gru => 3,
+            Cell::Lstm => 4,
+        }
+    }
+}
+
+/// What one direction computes with.
+struct Direction {
+    cell: Cell,
+    weights: Weights,
+    /// [h, g*h] or its transpose, as `weights`.
+    recurrent: Weights,
+    /// [g*h] each, of the input and of the state.
+    biases: Option<[Value; 2]>,
+    /// [3*h], of input, output and forget gates.
+    peepholes: Option<Value>,
+    activations: Vec<Activation>,
+    clip: Option<f64>,
+    hidden: Dim,
+    /// Input and forget gates are coupled.
+    coupled: bool,
+    /// The state is multiplied before the reset gate is.
+    linear_before_reset: bool,
+}
+
+/// ai.onnx RNN, GRU and LSTM.
+pub fn recurrent(b: &mut Builder, node: &Node) -> Outputs {
+    let (w, r) = (node.input(1)?, node.input(2)?);
+    run(b, node, &mut |b, d| Ok((Weights::Rows(element(b, w, d)?), Weights::Rows(element(b, r, d)?))))
+}
+
+/// com.microsoft DynamicQuantizeLSTM: weights [i, 4*h] as integers, with a scale and a zero point; inputs and states are
+/// quantised as they come.
+pub fn quantized_lstm(b: &mut Builder, node: &Node) -> Outputs {
+    let read = |b: &mut Builder, first: usize, scale: usize, d: i64| -> Result<Weights> {
+        let of = |b: &mut Builder, i: usize| element(b, node.input(i)?, d);
+        Ok(Weights::Quantized { values: of(b, first)?, scale: of(b, scale)?, zero: of(b, scale + 1)? })
+    };
+    run(b, node, &mut |b, d| Ok((read(b, 1, 8, d)?, read(b, 2, 10, d)?)))
+}
+
+type ReadWeights<'a> = dyn FnMut(&mut Builder, i64) -> Result<(Weights, Weights)> + 'a;
+
+fn run(b: &mut Builder, node: &Node, weights: &mut ReadWeights) -> Outputs {
+    let cell = Cell::of(node);
+    let reversed: &[bool] = match node.str_or("direction", "forward")?.as_str() {
+        "forward" => &[false],
+        "reverse" => &[true],
+        "bidirectional" => &[false, true],
+        other => return Err(node.error("E0106", format!("has no direction `{other}`"))),
+    };
+    let batch_first = node.int_or("layout", 0)? != 0;
+    let [x, h0, c0] = sequence_first(b, node, cell, batch_first)?;
+    let x = x.ok_or_else(|| node.error("E0103", "input 0 is missing"))?;
+    if !b.dtype(x).is_float() {
+        return Err(node.error("E0107", format!("does not take {}", b.dtype(x))));
+    }
+    for i in [1, 2] {
+        let directions = b.dims(node.input(i)?).first().cloned().unwrap_or(Dim::constant(0));
+        if b.rank(node.input(i)?) != 3 {
+            return Err(node.error("E0201", format!("input {i} is {}, not of rank 3", b.ty(node.input(i)?))));
+        }
+        b.unify(&directions, &Dim::constant(reversed.len() as i64))?;
+    }
+    let activations = activations(node, cell, reversed.len())?;
+    let mut sides: Vec<Vec<Value>> = vec![];
+    for ((d, &reverse), activations) in (0..).zip(reversed).zip(activations) {
+        let (weights, recurrent) = weights(b, d)?;
+        let direction = direction(b, node, cell, d, weights, recurrent, activations)?;
+        let initial = [h0, c0].map(|state| state.map(|v| element(b, v, d)).transpose());
+        let [h, c] = initial;
+        sides.push(one_direction(b, node, &direction, x, [h?, c?], reverse)?);
+    }
+    // y[s,d,b,h] and the last states [d,b,h]
+    let mut outputs = vec![];
+    for i in 0..sides[0].len() {
+        let axis = usize::from(i == 0);
+        let mut parts = vec![];
+        for side in &sides {
+            let mut dims = b.dims(side[i]);
+            dims.insert(axis, Dim::constant(1));
+            parts.push(b.reshape(side[i], &dims)?);
+        }
+        let all = concat(b, axis, &parts)?;
+        outputs.push(match (batch_first, i) {
+            (false, _) => all,
+            (true, 0) => b.transpose(all, vec![2, 0, 1, 3])?,
+            (true, _) => b.transpose(all, vec![1, 0, 2])?,
+        });
+    }
+    Ok(outputs)
+}
+
+/// The sequence, and the initial states, with the layout that has the steps first.
+fn sequence_first(b: &mut Builder, node: &Node, cell: Cell, batch_first: bool) -> Result<[Option<Value>; 3]> {
+    let cell_state = if cell == Cell::Lstm { node.optional(6) } else { None };
+    let mut values = [node.optional(0), node.optional(5), cell_state];
+    for v in values.iter_mut().flatten() {
+        if b.rank(*v) != 3 {
+            return Err(node.error("E0201", format!("takes sequences and states of rank 3, not {}", b.ty(*v))));
+        }
+        if batch_first {
+            *v = b.transpose(*v, vec![1, 0, 2])?;
+        }
+    }
+    Ok(values)
+}
+
+/// The activations of each direction.
+fn activations(node: &Node, cell: Cell, directions: usize) -> Result<Vec<Vec<Activation>>> {
+    let default = cell.activations();
+    let names = node
+        .strs("activations")?
+        .unwrap_or_else(|| (0..directions).flat_map(|_| default.iter().map(|name| name.to_string())).collect());
+    if names.len() != directions * default.len() {
+        let wanted = directions * default.len();
+        return Err(node.error("E0106", format!("takes {wanted} activations, not {}", names.len())));
+    }
+    let list = |name: &str| -> Result<Vec<f64>> { Ok(node.floats(name)?.unwrap_or_default()) };
+    let (mut alpha, mut beta) = (list("activation_alpha")?.into_iter(), list("activation_beta")?.into_iter());
+    let all = names.iter().map(|name| Activation::next(node, name, &mut alpha, &mut beta));
+    let all = all.collect::<Result<Vec<_>>>()?;
+    Ok(all.chunks(default.len()).map(<[Activation]>::to_vec).collect())
+}
+
+fn direction(
+    b: &mut Builder,
+    node: &Node,
+    cell: Cell,
+    d: i64,
+    weights: Weights,
+    recurrent: Weights,
+    activations: Vec<Activation>,
+) -> Result<Direction> {
+    let gates = Dim::constant(cell.gates());
+    if let Some(hidden) = node.int("hidden_size")? {
+        let own = recurrent.depth(b);
+        b.unify(&own, &Dim::constant(hidden))?;
+    }
+    for w in [&weights, &recurrent] {
+        let (all, hidden) = (w.width(b), recurrent.depth(b));
+        b.unify(&all, &(hidden * gates.clone()))?;
+    }
+    let hidden = recurrent.depth(b);
+    let mut row = |input: Option<Value>, parts: i64| -> Result<Option<Value>> {
+        let Some(v) = input else { return Ok(None) };
+        if b.rank(v) != 2 {
+            return Err(node.error("E0201", format!("takes biases of rank 2, not {}", b.ty(v))));
+        }
+        let (own, wanted) = (b.dims(v)[1].clone(), hidden.clone() * Dim::constant(parts));
+        b.unify(&own, &wanted)?;
+        element(b, v, d).map(Some)
+    };
+    let peepholes = if cell == Cell::Lstm { row(node.optional(7), 3)? } else { None };
+    let both = row(node.optional(3), 2 * cell.gates())?;
+    let biases = match both {
+        None => None,
+        Some(both) => {
+            let width = hidden.clone() * gates;
+            let of_input = b.slice_axis(both, 0, Dim::constant(0), 1, width.clone())?;
+            Some([of_input, b.slice_axis(both, 0, width.clone(), 1, width)?])
+        }
+    };
+    let clip = if node.has("clip") { Some(node.float_or("clip", 0.0)?.abs()) } else { None };
+    Ok(Direction {
+        cell,
+        weights,
+        recurrent,
+        biases,
+        peepholes,
+        activations,
+        clip,
+        hidden,
+        coupled: node.int_or("input_forget", 0)? != 0,
+        linear_before_reset: node.int_or("linear_before_reset", 0)? != 0,
+    })
+}
+
+/// y[s,b,h] and the last states of one direction.
+fn one_direction(
+    b: &mut Builder,
+    node: &Node,
+    d: &Direction,
+    x: Value,
+    initial: [Option<Value>; 2],
+    reverse: bool,
+) -> Result<Vec<Value>> {
+    let mut inputs = dequantized_product(b, x, &d.weights)?;
+    if let Some([of_input, of_state]) = d.biases {
+        inputs = b.map2(ScalarFn::Add, inputs, of_input)?;
+        // The part of the hidden gate that a reset gate scales is added where it is.
+        if d.cell != Cell::Gru {
+            inputs = b.map2(ScalarFn::Add, inputs, of_state)?;
+        }
+    }
+    let dims = b.dims(x);
+    let state_dims = [dims[1].clone(), d.hidden.clone()];
+    let mut states = vec![];
+    for given in &initial[..if d.cell == Cell::Lstm { 2 } else { 1 }] {
+        states.push(match given {
+            Some(state) => {
+                let zero = b.splat(b.dtype(x), 0.0, &state_dims)?;
+                b.broadcast_all(&[*state, zero])?[0]
+            }
+            None => b.splat(b.dtype(x), 0.0, &state_dims)?,
+        });
+    }
+    let mut sequences = vec![inputs];
+    if let Some(lengths) = node.optional(4) {
+        // The steps that a row of the batch has: [s,b].
+        let steps = iota(b, 0, &[dims[0].clone(), dims[1].clone()])?;
+        let lengths = b.convert(lengths, DType::I64)?;
+        sequences.push(b.map2(ScalarFn::Lt, steps, lengths)?);
+    }
+    let mut step = |b: &mut Builder, elements: &[Value], states: &[Value]| {
+        let mut next = d.step(b, elements[0], states)?;
+        let mut shown = next[0];
+        if let Some(&has) = elements.get(1) {
+            let mut column = b.dims(has);
+            column.push(Dim::constant(1));
+            let has = b.reshape(has, &column)?;
+            let zero = b.splat(b.dtype(shown), 0.0, &b.dims(shown))?;
+            shown = b.select(has, shown, zero)?;
+            for (new, old) in next.iter_mut().zip(states) {
+                *new = b.select(has, *new, *old)?;
+            }
+        }
+        Ok((next, vec![shown]))
+    };
+    let (last, outputs) = recur(b, node, &sequences, states, reverse, &mut step)?;
+    Ok(outputs.into_iter().chain(last).collect())
+}
+
+impl Direction {
+    fn step(&self, b: &mut Builder, inputs: Value, states: &[Value]) -> Result<Vec<Value>> {
+        match self.cell {
+            Cell::Rnn => {
+                let product = dequantized_product(b, states[0], &self.recurrent)?;
+                let sum = b.map2(ScalarFn::Add, inputs, product)?;
+                Ok(vec![self.activate(b, 0, sum)?])
+            }
+            Cell::Gru => Ok(vec![self.gru(b, inputs, states[0])?]),
+            Cell::Lstm => self.lstm(b, inputs, states[0], states[1]),
+        }
+    }
+
+    /// Function `i` of the list, of its clipped input.
+    fn activate(&self, b: &mut Builder, i: usize, x: Value) -> Result<Value> {
+        let mut x = x;
+        if let Some(clip) = self.clip {
+            x = b.map_const(ScalarFn::Max, x, -clip)?;
+            x = b.map_const(ScalarFn::Min, x, clip)?;
+        }
+        self.activations[i].apply(b, x)
+    }
+
+    /// Gates `from` to `from + n` of the last axis.
+    fn gates(&self, b: &mut Builder, x: Value, from: i64, n: i64) -> Result<Value> {
+        let axis = b.rank(x) - 1;
+        let start = self.hidden.clone() * Dim::constant(from);
+        b.slice_axis(x, axis, start, 1, self.hidden.clone() * Dim::constant(n))
+    }
+
+    /// Gates z, r and h: state = (1 - z) · h + z · state
+    fn gru(&self, b: &mut Builder, inputs: Value, state: Value) -> Result<Value> {
+        let product = dequantized_product(b, state, &self.recurrent)?;
+        let with_bias = match self.biases {
+            Some([_, of_state]) => b.map2(ScalarFn::Add, product, of_state)?,
+            None => product,
+        };
+        let both = (self.gates(b, inputs, 0, 2)?, self.gates(b, with_bias, 0, 2)?);
+        let sum = b.map2(ScalarFn::Add, both.0, both.1)?;
+        let (z, r) = (self.gates(b, sum, 0, 1)?, self.gates(b, sum, 1, 1)?);
+        let (z, r) = (self.activate(b, 0, z)?, self.activate(b, 0, r)?);
+        let of_state = if self.linear_before_reset {
+            let linear = self.gates(b, with_bias, 2, 1)?;
+            b.map2(ScalarFn::Mul, r, linear)?
+        } else {
+            let reset = b.map2(ScalarFn::Mul, r, state)?;
+            let rows = self.recurrent.gate(b, &self.hidden, 2)?;
+            let linear = dequantized_product(b, reset, &rows)?;
+            match self.biases {
+                Some([_, bias]) => {
+                    let bias = self.gates(b, bias, 2, 1)?;
+                    b.map2(ScalarFn::Add, linear, bias)?
+                }
+                None => linear,
+            }
+        };
+        let of_input = self.gates(b, inputs, 2, 1)?;
+        let sum = b.map2(ScalarFn::Add, of_input, of_state)?;
+        let hidden = self.activate(b, 1, sum)?;
+        let one = b.splat(b.dtype(z), 1.0, &b.dims(z))?;
+        let rest = b.map2(ScalarFn::Sub, one, z)?;
+        let (new, old) = (b.map2(ScalarFn::Mul, rest, hidden)?, b.map2(ScalarFn::Mul, z, state)?);
+        b.map2(ScalarFn::Add, new, old)
+    }
+
+    /// Gates i, o, f and c: cell = f · cell + i · c; state = o · h(cell)
+    fn lstm(&self, b: &mut Builder, inputs: Value, state: Value, cell: Value) -> Result<Vec<Value>> {
+        let product = dequantized_product(b, state, &self.recurrent)?;
+        let sum = b.map2(ScalarFn::Add, inputs, product)?;
+        let gate = |b: &mut Builder, i: i64, seen: Value| -> Result<Value> {
+            let mut x = self.gates(b, sum, i, 1)?;
+            if let Some(peepholes) = self.peepholes {
+                let weight = self.gates(b, peepholes, i, 1)?;
+                let look = b.map2(ScalarFn::Mul, seen, weight)?;
+                x = b.map2(ScalarFn::Add, x, look)?;
+            }
+            self.activate(b, 0, x)
+        };
+        let i = gate(b, 0, cell)?;
+        let f = match self.coupled {
+            true => {
+                let one = b.splat(b.dtype(i), 1.0, &b.dims(i))?;
+                b.map2(ScalarFn::Sub, one, i)?
+            }
+            false => gate(b, 2, cell)?,
+        };
+        let c = self.gates(b, sum, 3, 1)?;
+        let c = self.activate(b, 1, c)?;
+        let (kept, new) = (b.map2(ScalarFn::Mul, f, cell)?, b.map2(ScalarFn::Mul, i, c)?);
+        let cell = b.map2(ScalarFn::Add, kept, new)?;
+        let o = gate(b, 1, cell)?;
+        // What is clipped are the gates: that is how the operator's other implementations read its definition.
+        let shown = self.activations[2].apply(b, cell)?;
+        Ok(vec![b.map2(ScalarFn::Mul, o, shown)?, cell])
+    }
+}

@@ -1,0 +1,263 @@
+//! ScatterElements(x, i, u)  =>  select(i == iota, u, x) in gather form: every element looks for the updates it gets
+//!
+//! No two threads write one place, and the result does not depend on an order. The price is a comparison of every
+//! place along the axis with every index: quadratic, where the scatter itself would be linear. An index outside the
+//! data changes nothing.
+
+use super::builder::Builder;
+use super::coordinates::{around, axis_last, flat, from_end, gather_along, indices, iota, last_to, neutral};
+use super::indexing::wrapped;
+use super::node::Node;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_runtime::dim::product;
+use sardonyx_runtime::{DType, Dim, Result};
+
+type Outputs = Result<Vec<Value>>;
+
+/// Before opset 13 GatherElements took no negative indices; that they count from the end changes no valid model.
+pub fn gather_elements(b: &mut Builder, node: &Node) -> Outputs {
+    let (data, index) = (node.input(0)?, indices(b, node, 1)?);
+    let axis = node.axis(node.int_or("axis", 0)?, b.rank(data))?;
+    within(b, node, data, index, axis)?;
+    let extent = b.dims(data)[axis].clone();
+    let mut valid = None;
+    let mut at = wrapped(b, index, &extent, &mut valid)?;
+    if let Some(valid) = valid {
+        // The gather refuses what is out of range.
+        let outside = b.splat(DType::I64, -1.0, &b.dims(at))?;
+        let dims = b.dims(at);
+        let places = (0..dims.len()).map(|i| if i == axis { Ok(at) } else { iota(b, i, &dims) });
+        let places = places.collect::<Result<Vec<_>>>()?;
+        let extents = b.dims(data);
+        at = flat(b, &places, &extents)?;
+        at = b.select(valid, at, outside)?;
+        return Ok(vec![super::coordinates::gather_flat(b, data, at)?]);
+    }
+    Ok(vec![gather_along(b, data, axis, at)?])
+}
+
+/// Indices have the data's rank, and reach no further along the other dimensions.
+fn within(b: &mut Builder, node: &Node, data: Value, index: Value, axis: usize) -> Result<()> {
+    if b.rank(data) != b.rank(index) {
+        return Err(node.error("E0201", format!("{} does not index {}", b.ty(index), b.ty(data))));
+    }
+    for i in (0..b.rank(data)).filter(|&i| i != axis) {
+        let (part, whole) = (b.dims(index)[i].clone(), b.dims(data)[i].clone());
+        b.require_at_most(&part, &whole)?;
+    }
+    Ok(())
+}
+
+/// How updates combine with what is there; `None` replaces.
+fn reduction(node: &Node) -> Result<Option<ReduceFn>> {
+    Ok(match node.str_or("reduction", "none")?.as_str() {
+        "none" => None,
+        "add" => Some(ReduceFn::Add),
+        "mul" => Some(ReduceFn::Mul),
+        "max" => Some(ReduceFn::Max),
+        "min" => Some(ReduceFn::Min),
+        other => return Err(node.error("E0106", format!("the reduction `{other}` is not known"))),
+    })
+}
+
+fn check_types(b: &Builder, node: &Node, data: Value, updates: Value, f: Option<ReduceFn>) -> Result<()> {
+    let types = [b.dtype(data), b.dtype(updates)];
+    let known = match f {
+        Some(f) => f.scalar().result(&types),
+        None => ScalarFn::Eq.result(&types),
+    };
+    known.map(|_| ()).map_err(|reason| node.error("E0107", reason))
+}
+
+/// data[lead, n], index[lead, m], updates[lead, m] => data with the updates
+fn scatter_rows(b: &mut Builder, data: Value, index: Value, updates: Value, f: Option<ReduceFn>) -> Result<Value> {
+    let last = b.rank(data) - 1;
+    let mut pairs = b.dims(data);
+    pairs.push(b.dims(index)[last].clone());
+    let spread = |b: &mut Builder, v: Value| b.broadcast_at(v, around(last + 1, last), &pairs);
+    let (wanted, place) = (spread(b, index)?, iota(b, last, &pairs)?);
+    let hit = b.map2(ScalarFn::Eq, wanted, place)?;
+    match f {
+        Some(f) => {
+            let nothing = neutral(b, f, b.dtype(data))?;
+            let updates = spread(b, updates)?;
+            let updates = b.select(hit, updates, nothing)?;
+            let combined = b.reduce(f, updates, &[last + 1], false)?;
+            b.map2(f.scalar(), data, combined)
+        }
+        None => {
+            let (touched, from) = last_hit(b, hit, last + 1)?;
+            let value = gather_along(b, updates, last, from)?;
+            b.select(touched, value, data)
+        }
+    }
+}
+
+/// Whether an update hits, and the last one that does (0 where none).
+fn last_hit(b: &mut Builder, hit: Value, axis: usize) -> Result<(Value, Value)> {
+    let dims = b.dims(hit);
+    let number = iota(b, axis, &dims)?;
+    let none = b.dims_scalar(Dim::constant(-1))?;
+    let number = b.select(hit, number, none)?;
+    let last = b.reduce(ReduceFn::Max, number, &[axis], false)?;
+    let kept = b.dims(last);
+    let zero = b.splat(DType::I64, 0.0, &kept)?;
+    Ok((b.map2(ScalarFn::Le, zero, last)?, b.map2(ScalarFn::Max, last, zero)?))
+}
+
+/// Scatter (until opset 10) and ScatterElements.
+pub fn scatter_elements(b: &mut Builder, node: &Node) -> Outputs {
+    let (data, index, updates) = (node.input(0)?, indices(b, node, 1)?, node.input(2)?);
+    let f = reduction(node)?;
+    check_types(b, node, data, updates, f)?;
+    let rank = b.rank(data);
+    let axis = node.axis(node.int_or("axis", 0)?, rank)?;
+    within(b, node, data, index, axis)?;
+    if b.rank(updates) != rank {
+        return Err(node.error("E0201", format!("updates {} for indices {}", b.ty(updates), b.ty(index))));
+    }
+    for i in 0..rank {
+        let (l, r) = (b.dims(index)[i].clone(), b.dims(updates)[i].clone());
+        b.unify(&l, &r)?;
+    }
+    if b.dims(index)[axis].is_const(0) {
+        return Ok(vec![data]);
+    }
+    let extent = b.dims(data)[axis].clone();
+    let index = from_end(b, index, &extent)?;
+    let to_rows = axis_last(rank, axis);
+    let whole = b.transpose(data, to_rows.clone())?;
+    let (index, updates) = (b.transpose(index, to_rows.clone())?, b.transpose(updates, to_rows)?);
+    let mut part = whole;
+    for i in 0..rank - 1 {
+        let count = b.dims(index)[i].clone();
+        part = b.slice_axis(part, i, Dim::constant(0), 1, count)?;
+    }
+    let mut y = scatter_rows(b, part, index, updates, f)?;
+    y = widen(b, y, whole)?;
+    Ok(vec![b.transpose(y, last_to(rank, axis))?])
+}
+
+/// The leading part replaced: elements that it lacks are the whole's.
+fn widen(b: &mut Builder, part: Value, whole: Value) -> Result<Value> {
+    let (small, dims) = (b.dims(part), b.dims(whole));
+    let mut inside: Option<Value> = None;
+    let mut wide = part;
+    for i in (0..dims.len()).filter(|&i| small[i] != dims[i]) {
+        let at = iota(b, i, &dims)?;
+        let n = b.dims_scalar(small[i].clone())?;
+        let here = b.map2(ScalarFn::Lt, at, n)?;
+        inside = Some(match inside {
+            None => here,
+            Some(so_far) => b.map2(ScalarFn::And, so_far, here)?,
+        });
+    }
+    let Some(inside) = inside else { return Ok(part) };
+    let zero = b.splat(b.dtype(part), 0.0, &[])?;
+    let ty = b.ty(whole).clone();
+    let low = vec![Dim::constant(0); dims.len()];
+    wide = b.add_typed(Op::Pad { low }, &[wide, zero], Some(ty))?;
+    b.select(inside, wide, whole)
+}
+
+/// Tuples of indices into the leading dimensions become one index into them all.
+pub fn scatter_nd(b: &mut Builder, node: &Node) -> Outputs {
+    let (data, index, updates) = (node.input(0)?, indices(b, node, 1)?, node.input(2)?);
+    let f = reduction(node)?;
+    check_types(b, node, data, updates, f)?;
+    let tuple = b.dims(index).last().and_then(Dim::as_const).and_then(|n| usize::try_from(n).ok());
+    let tuple = tuple.ok_or_else(|| node.error("E0203", "the length of an index tuple is not constant"))?;
+    let n_rows = b.rank(index) - 1;
+    if tuple == 0 || tuple > b.rank(data) || b.rank(updates) != n_rows + b.rank(data) - tuple {
+        let (i, u) = (b.ty(index), b.ty(updates));
+        return Err(node.error("E0201", format!("indices {i} do not place updates {u} in {}", b.ty(data))));
+    }
+    for i in 0..b.rank(updates) {
+        let other = if i < n_rows { b.dims(index)[i].clone() } else { b.dims(data)[i - n_rows + tuple].clone() };
+        let own = b.dims(updates)[i].clone();
+        b.unify(&own, &other)?;
+    }
+    let (dims, rows) = (b.dims(data), b.dims(index)[..n_rows].to_vec());
+    if product(&rows).is_const(0) {
+        return Ok(vec![data]);
+    }
+    let mut places = vec![];
+    for (i, extent) in dims[..tuple].iter().enumerate() {
+        let one = b.slice_axis(index, n_rows, Dim::constant(i as i64), 1, Dim::constant(1))?;
+        let one = b.reshape(one, &[product(&rows)])?;
+        places.push(from_end(b, one, extent)?);
+    }
+    let at = flat(b, &places, &dims[..tuple])?;
+    let (lead, rest, count) = (product(&dims[..tuple]), product(&dims[tuple..]), product(&rows));
+    let table = b.reshape(data, &[lead.clone(), rest.clone()])?;
+    let updates = b.reshape(updates, &[count.clone(), rest.clone()])?;
+    let y = match f {
+        Some(f) => combine_rows(b, table, at, updates, f)?,
+        None => {
+            let pairs = [lead, count];
+            let (wanted, place) = (b.broadcast(at, &pairs)?, iota(b, 0, &pairs)?);
+            let hit = b.map2(ScalarFn::Eq, wanted, place)?;
+            let (touched, from) = last_hit(b, hit, 1)?;
+            let value = b.add(Op::Gather { axis: 0 }, &[updates, from])?;
+            let touched = b.broadcast_at(touched, vec![0], &b.dims(table))?;
+            b.select(touched, value, table)?
+        }
+    };
+    Ok(vec![b.reshape(y, &dims)?])
+}
+
+/// table[l, r], at[m], updates[m, r] => f over the updates of each row. [l, m, r]
+fn combine_rows(b: &mut Builder, table: Value, at: Value, updates: Value, f: ReduceFn) -> Result<Value> {
+    let (lead, rest) = (b.dims(table)[0].clone(), b.dims(table)[1].clone());
+    let all = [lead, b.dims(at)[0].clone(), rest];
+    let wanted = b.broadcast_at(at, vec![1], &all)?;
+    let place = iota(b, 0, &all)?;
+    let hit = b.map2(ScalarFn::Eq, wanted, place)?;
+    let nothing = neutral(b, f, b.dtype(table))?;
+    let updates = b.broadcast_at(updates, vec![1, 2], &all)?;
+    let updates = b.select(hit, updates, nothing)?;
+    let combined = b.reduce(f, updates, &[1], false)?;
+    b.map2(f.scalar(), table, combined)
+}
+
+/// A window of the cache per batch is replaced: each place looks whether it is inside. Linear.
+pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
+    let (cache, update) = (node.input(0)?, node.input(1)?);
+    check_types(b, node, cache, update, None)?;
+    let rank = b.rank(cache);
+    let axis = node.axis(node.int_or("axis", -2)?, rank)?;
+    if b.rank(update) != rank || axis == 0 {
+        return Err(node.error("E0201", format!("{} does not update {} along {axis}", b.ty(update), b.ty(cache))));
+    }
+    for i in (0..rank).filter(|&i| i != axis) {
+        let (l, r) = (b.dims(cache)[i].clone(), b.dims(update)[i].clone());
+        b.unify(&l, &r)?;
+    }
+    let (dims, count) = (b.dims(cache), b.dims(update)[axis].clone());
+    if count.is_const(0) {
+        return Ok(vec![cache]);
+    }
+    let mut at = iota(b, axis, &dims)?;
+    let extent = b.dims_scalar(dims[axis].clone())?;
+    if node.optional(2).is_some() {
+        let start = indices(b, node, 2)?;
+        let (l, r) = (b.dims(start).first().cloned().unwrap_or(Dim::constant(1)), dims[0].clone());
+        b.unify(&l, &r)?;
+        let dims = b.dims(cache);
+        let start = b.broadcast_at(start, vec![0], &dims)?;
+        at = b.map2(ScalarFn::Sub, at, start)?;
+    }
+    match node.str_or("mode", "linear")?.as_str() {
+        "linear" => {}
+        "circular" => at = b.map2(ScalarFn::Rem, at, extent)?,
+        other => return Err(node.error("E0106", format!("the mode `{other}` is not known"))),
+    }
+    let zero = b.splat(DType::I64, 0.0, &b.dims(at))?;
+    let n = b.dims_scalar(b.dims(update)[axis].clone())?;
+    let (low, high) = (b.map2(ScalarFn::Le, zero, at)?, b.map2(ScalarFn::Lt, at, n)?);
+    let inside = b.map2(ScalarFn::And, low, high)?;
+    let at = b.select(inside, at, zero)?;
+    let value = gather_along(b, update, axis, at)?;
+    Ok(vec![b.select(inside, value, cache)?])
+}

@@ -1,0 +1,163 @@
+//! kernel_shape, strides, dilations, pads, auto_pad  =>  pad, and a window per spatial axis
+//!
+//! x[n, c, h, w]  =>  [n, c, p, q, i, j]: where the window stands, then the offset in it.
+
+use super::builder::Builder;
+use super::node::Node;
+use sardonyx_dialects::sdx::{Value, WindowSpec};
+use sardonyx_runtime::{Dim, Result};
+
+/// Spatial axes beyond which there are no letters left for a contraction.
+pub const SPATIAL_MAX: usize = 8;
+
+/// How windows lie on the spatial axes of a tensor; one entry per axis.
+pub struct Windows {
+    pub sizes: Vec<Dim>,
+    pub strides: Vec<i64>,
+    pub dilations: Vec<i64>,
+    /// Elements around the tensor, as the model has them.
+    pub low: Vec<Dim>,
+    pub high: Vec<Dim>,
+    /// Elements at the end that only a last, incomplete window reaches.
+    pub beyond: Vec<Dim>,
+    pub places: Vec<Dim>,
+}
+
+/// The kernel's extents, where an attribute gives them.
+pub fn kernel_shape(node: &Node) -> Result<Option<Vec<i64>>> {
+    let Some(sizes) = node.ints("kernel_shape")? else { return Ok(None) };
+    match sizes.iter().all(|&n| n > 0) {
+        true => Ok(Some(sizes)),
+        false => Err(node.error("E0106", format!("`kernel_shape` = {sizes:?} is not positive"))),
+    }
+}
+
+/// One positive number per spatial axis; 1 where the attribute is absent.
+pub fn steps(node: &Node, name: &str, rank: usize) -> Result<Vec<i64>> {
+    let list = node.ints(name)?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![1; rank]);
+    match list.len() == rank && list.iter().all(|&n| n > 0) {
+        true => Ok(list),
+        false => Err(node.error("E0106", format!("`{name}` = {list:?} is not one positive number per spatial axis"))),
+    }
+}
+
+/// Begin and end per spatial axis; 0 where the attribute is absent.
+pub fn pads(node: &Node, rank: usize) -> Result<(Vec<Dim>, Vec<Dim>)> {
+    let list = node.ints("pads")?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![0; 2 * rank]);
+    if list.len() != 2 * rank || list.iter().any(|&n| n < 0) {
+        return Err(node.error("E0106", format!("`pads` = {list:?} is not a begin and an end per spatial axis")));
+    }
+    let dims = |part: &[i64]| part.iter().map(|&n| Dim::constant(n)).collect();
+    Ok((dims(&list[..rank]), dims(&list[rank..])))
+}
+
+/// Where padding that is to keep the extents goes, if the model asks for that: whether the odd one is at the end.
+pub fn same_upper(node: &Node) -> Result<Option<bool>> {
+    match node.str_or("auto_pad", "NOTSET")?.as_str() {
+        "NOTSET" | "" | "VALID" => Ok(None),
+        "SAME_UPPER" => Ok(Some(true)),
+        "SAME_LOWER" => Ok(Some(false)),
+        other => Err(node.error("E0106", format!("`auto_pad` = {other} is not known"))),
+    }
+}
+
+/// The halves of a number of elements; the larger one at the end, or else at the begin.
+pub fn halves(total: &Dim, upper: bool) -> (Dim, Dim) {
+    let small = total.floordiv(&Dim::constant(2));
+    let large = total.clone() - small.clone();
+    if upper { (small, large) } else { (large, small) }
+}
+
+/// The extents of the spatial axes, which come after batch and channels.
+pub fn spatial(b: &Builder, node: &Node, x: Value) -> Result<Vec<Dim>> {
+    match b.rank(x) {
+        rank if (3..=2 + SPATIAL_MAX).contains(&rank) => Ok(b.dims(x)[2..].to_vec()),
+        _ => Err(node.error("E0201", format!("takes batch, channels and 1 to {SPATIAL_MAX} axes, not {}", b.ty(x)))),
+    }
+}
+
+impl Windows {
+    /// As the node's attributes say, on axes of these extents.
+    pub fn of(node: &Node, extents: &[Dim], sizes: Vec<Dim>) -> Result<Windows> {
+        let rank = extents.len();
+        if sizes.len() != rank {
+            return Err(node.error("E0106", format!("a kernel of {} axes does not fit {rank}", sizes.len())));
+        }
+        let (strides, dilations) = (steps(node, "strides", rank)?, steps(node, "dilations", rank)?);
+        let auto = same_upper(node)?;
+        let valid = node.str_or("auto_pad", "NOTSET")? == "VALID";
+        let none = vec![Dim::constant(0); rank];
+        let (low, high) = if valid || auto.is_some() { (none.clone(), none.clone()) } else { pads(node, rank)? };
+        let mut out = Windows { sizes, strides, dilations, low, high, beyond: none, places: vec![] };
+        let ceil = node.int_or("ceil_mode", 0)? != 0;
+        for (axis, extent) in extents.iter().enumerate() {
+            match auto {
+                Some(upper) => out.keep_extent(axis, extent, upper),
+                None => out.fit(axis, extent, ceil),
+            }
+        }
+        Ok(out)
+    }
+
+    /// Elements from the first to the last that a window reads.
+    fn span(&self, axis: usize) -> Dim {
+        let one = Dim::constant(1);
+        (self.sizes[axis].clone() - one.clone()) * Dim::constant(self.dilations[axis]) + one
+    }
+
+    /// What windows at so many places reach over.
+    fn reach(&self, axis: usize, places: &Dim) -> Dim {
+        (places.clone() - Dim::constant(1)) * Dim::constant(self.strides[axis]) + self.span(axis)
+    }
+
+    /// ⌈n / stride⌉ places, whatever padding that takes.
+    fn keep_extent(&mut self, axis: usize, extent: &Dim, upper: bool) {
+        let places = extent.ceildiv(&Dim::constant(self.strides[axis]));
+        let total = (self.reach(axis, &places) - extent.clone()).maximum(&Dim::constant(0));
+        (self.low[axis], self.high[axis]) = halves(&total, upper);
+        self.places.push(places);
+    }
+
+    /// All places where the window is inside; with `ceil` one more where it only begins there, though not behind the
+    /// elements and those before them.
+    fn fit(&mut self, axis: usize, extent: &Dim, ceil: bool) {
+        let (stride, one) = (Dim::constant(self.strides[axis]), Dim::constant(1));
+        let begun = extent.clone() + self.low[axis].clone();
+        let padded = begun.clone() + self.high[axis].clone();
+        let room = padded.clone() - self.span(axis);
+        if !ceil {
+            return self.places.push(room.floordiv(&stride) + one);
+        }
+        let begins = (begun - one.clone()).floordiv(&stride) + one.clone();
+        let places = (room.ceildiv(&stride) + one).minimum(&begins);
+        self.beyond[axis] = (self.reach(axis, &places) - padded).maximum(&Dim::constant(0));
+        self.places.push(places);
+    }
+
+    pub fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Windows of one element.
+    pub fn are_points(&self) -> bool {
+        self.sizes.iter().all(|n| n.is_const(1))
+    }
+
+    /// The operand with `value`, of rank 0, around its last axes.
+    pub fn padded(&self, b: &mut Builder, x: Value, value: Value) -> Result<Value> {
+        let high: Vec<Dim> = self.high.iter().zip(&self.beyond).map(|(h, more)| h.clone() + more.clone()).collect();
+        let lead = vec![Dim::constant(0); b.rank(x) - self.rank()];
+        b.pad(x, value, &[lead.as_slice(), &self.low].concat(), &[lead, high].concat())
+    }
+
+    /// The windows of a padded operand's last axes: [.., p, q, i, j].
+    pub fn view(&self, b: &mut Builder, padded: Value) -> Result<Value> {
+        let first = b.rank(padded) - self.rank();
+        let mut x = padded;
+        for (i, places) in self.places.iter().enumerate() {
+            let (size, stride, dilation) = (self.sizes[i].clone(), self.strides[i], self.dilations[i]);
+            x = b.window(x, WindowSpec { axis: first + i, size, stride, dilation }, places.clone())?;
+        }
+        Ok(x)
+    }
+}

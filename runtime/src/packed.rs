@@ -1,0 +1,92 @@
+//! 4 and 2 bits to an element in files, low bits first  <=>  a byte to each in memory
+//!
+//! In memory a signed integer is sign-extended to its byte; the upper bits of the others are 0. So a byte has one writer,
+//! and equal values have equal bytes.
+
+use crate::DType;
+use bytes::Bytes;
+
+/// Bytes of `elements` elements as ONNX stores them; `None` for strings or on overflow.
+pub fn packed_bytes_for(dtype: DType, elements: usize) -> Option<usize> {
+    match dtype.bits() {
+        bits @ 1..8 => elements.checked_mul(bits as usize)?.checked_add(7).map(|b| b / 8),
+        _ => dtype.bytes_for(elements),
+    }
+}
+
+/// As ONNX stores them  =>  in memory. Types of whole bytes pass unchanged. `data` has the bytes of `n` elements.
+pub fn unpack(dtype: DType, n: usize, data: Bytes) -> Bytes {
+    let bits = match dtype.bits() {
+        bits @ 1..8 => bits as usize,
+        _ => return data,
+    };
+    let per_byte = 8 / bits;
+    (0..n).map(|i| held(dtype, data[i / per_byte] >> (i % per_byte * bits))).collect::<Vec<u8>>().into()
+}
+
+/// In memory  =>  as ONNX stores them.
+pub fn pack(dtype: DType, data: &Bytes) -> Bytes {
+    let bits = match dtype.bits() {
+        bits @ 1..8 => bits as usize,
+        _ => return data.clone(),
+    };
+    let join = |group: &[u8]| group.iter().enumerate().fold(0, |b, (i, v)| b | (v & mask(dtype)) << (i * bits));
+    data.chunks(8 / bits).map(join).collect::<Vec<u8>>().into()
+}
+
+fn mask(dtype: DType) -> u8 {
+    (1 << dtype.bits()) - 1
+}
+
+/// The byte that an element of 2 or 4 bits, or a bool, has in memory, from one with any upper bits; others unchanged.
+pub fn held(dtype: DType, byte: u8) -> u8 {
+    match dtype {
+        DType::Bool => (byte != 0) as u8,
+        DType::I4 => (((byte << 4) as i8) >> 4) as u8,
+        DType::I2 => (((byte << 6) as i8) >> 6) as u8,
+        DType::U4 | DType::F4E2M1 | DType::U2 => byte & mask(dtype),
+        _ => byte,
+    }
+}
+
+/// Whether bytes are as they have to be in memory.
+pub fn is_held(dtype: DType, data: &[u8]) -> bool {
+    match dtype {
+        DType::Bool | DType::I4 | DType::I2 | DType::U4 | DType::F4E2M1 | DType::U2 => {
+            data.iter().all(|&b| held(dtype, b) == b)
+        }
+        _ => true,
+    }
+}
+
+/// The bytes as they have to be in memory.
+pub fn normalise(dtype: DType, data: Bytes) -> Bytes {
+    match is_held(dtype, &data) {
+        true => data,
+        false => data.iter().map(|&b| held(dtype, b)).collect::<Vec<u8>>().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_elements_come_back() {
+        let cases: [(DType, usize, &'static [u8], &[u8]); 5] = [
+            (DType::I4, 3, &[0x7f, 0x08], &[0xff, 7, 0xf8]),
+            (DType::U4, 3, &[0x7f, 0x08], &[15, 7, 8]),
+            (DType::U2, 5, &[0b11_10_01_00, 0b01], &[0, 1, 2, 3, 1]),
+            (DType::I2, 4, &[0b11_10_01_00], &[0, 1, 0xfe, 0xff]),
+            (DType::F4E2M1, 2, &[0xf1], &[1, 15]),
+        ];
+        for (dtype, n, packed, memory) in cases {
+            let unpacked = unpack(dtype, n, Bytes::from_static(packed));
+            assert_eq!(&unpacked[..], memory, "{dtype}");
+            assert_eq!(&pack(dtype, &unpacked)[..], packed, "{dtype}");
+            assert_eq!(packed_bytes_for(dtype, n), Some(packed.len()));
+            assert!(is_held(dtype, &unpacked));
+        }
+        assert_eq!(packed_bytes_for(DType::F64, usize::MAX), None);
+    }
+}

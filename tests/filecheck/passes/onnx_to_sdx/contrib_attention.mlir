@@ -1,0 +1,126 @@
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(onnx-to-sdx)' | FileCheck %s
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 8], f32>
+!w = !sdx.tensor<[8, 24], f32>
+!c = !sdx.tensor<[24], f32>
+!m = !sdx.tensor<[b, s], i32>
+
+// com.microsoft: one projection of all three, and a mask of keys that adds -10000.
+
+// CHECK-LABEL: func.func @stacked
+// CHECK: sdx.contract "bsi,io->bso"
+// CHECK: sdx.map "add"
+// CHECK: sdx.slice %{{.*}} from ["0", "0", "0"] {{.*}} -> <[b, s, 8], f32>
+// CHECK: sdx.slice %{{.*}} from ["0", "0", "8"] {{.*}} -> <[b, s, 8], f32>
+// CHECK: sdx.slice %{{.*}} from ["0", "0", "16"] {{.*}} -> <[b, s, 8], f32>
+// CHECK: sdx.contract "bhsd,bhtd->bhst"
+// CHECK: sdx.reshape %{{.*}} : <[b, s], i64> -> <[b, 1, 1, s], i64>
+// CHECK: sdx.const dense<-1.000000e+04>
+// CHECK: sdx.map "select"
+// CHECK: sdx.contract "bhst,bhte->bhse"
+// CHECK: sdx.reshape %{{.*}} -> <[b, s, 8], f32>
+func.func @stacked(%x: !x, %w: !w, %c: !c, %m: !m) -> !v {
+  %0 = onnx.node "Attention"(%x, %w, %c, %m) opset 1 domain "com.microsoft" {num_heads = 2 : i64} : (!x, !w, !c, !m) -> !v
+  return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 8], f32>
+!y = !sdx.tensor<[b, t, 2, 2, 4], f32>
+!c = !sdx.tensor<[24], f32>
+!p = !sdx.tensor<[b, 2, past, 4], f32>
+!m = !sdx.tensor<[b], i32>
+
+// Keys and values in one tensor, a bias of all three, lengths of keys, a past.
+
+// CHECK-LABEL: func.func @multi_head
+// CHECK: sdx.slice %arg1 from ["0", "0", "0", "1", "0"]
+// CHECK: sdx.slice %arg2 from ["8"]
+// CHECK: %[[K:.*]] = sdx.concat(%arg4, %{{.*}}) axis 2
+// CHECK: sdx.contract "bhsd,bhtd->bhst"(%{{.*}}, %[[K]])
+// CHECK: sdx.map "lt"
+// CHECK: sdx.const dense<-1.000000e+04>
+// CHECK: sdx.contract "bhst,bhte->bhse"
+func.func @multi_head(%q: !x, %kv: !y, %c: !c, %m: !m, %pk: !p, %pv: !p) -> (!v, !v, !v) {
+  %none = onnx.none : !v
+  %0:3 = onnx.node "MultiHeadAttention"(%q, %kv, %none, %c, %m, %none, %pk, %pv) opset 1 domain "com.microsoft" {num_heads = 2 : i64}
+    : (!x, !y, !v, !c, !m, !v, !p, !p) -> (!v, !v, !v)
+  return %0#0, %0#1, %0#2 : !v, !v, !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 32], f32>
+!p = !sdx.tensor<[b, 2, past, 4], f32>
+!l = !sdx.tensor<[b], i32>
+!n = !sdx.tensor<[], i32>
+!t = !sdx.tensor<[n, 2], f32>
+
+// Packed operands are cut, turned by their positions, and each row of the batch is continued at its own length.
+
+// CHECK-LABEL: func.func @group_query
+// CHECK: sdx.slice %arg0 from ["0", "0", "16"] {{.*}} -> <[b, s, 8], f32>
+// CHECK: %[[PAST:.*]] = sdx.map "max"
+// CHECK: sdx.gather %arg5
+// CHECK: %[[BOTH:.*]] = sdx.concat(%arg1, %{{.*}}) axis 2
+// CHECK: sdx.map "min"
+// CHECK: sdx.gather {{.*}} axis 0 : {{.*}} -> !sdx.tensor<[b, past + s, 2, 4], f32>
+// CHECK: sdx.contract "bhsd,bhtd->bhst"
+// CHECK: sdx.reshape %[[PAST]] : <[b], i64> -> <[b, 1, 1, 1], i64>
+// CHECK: sdx.map "le"
+func.func @group_query(%q: !x, %pk: !p, %pv: !p, %l: !l, %n: !n, %cos: !t, %sin: !t) -> (!v, !v, !v) {
+  %none = onnx.none : !v
+  %0:3 = onnx.node "GroupQueryAttention"(%q, %none, %none, %pk, %pv, %l, %n, %cos, %sin) opset 1 domain "com.microsoft"
+    {num_heads = 4 : i64, kv_num_heads = 2 : i64, do_rotary = 1 : i64}
+    : (!x, !v, !v, !p, !p, !l, !n, !t, !t) -> (!v, !v, !v)
+  return %0#0, %0#1, %0#2 : !v, !v, !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[n, 8], f32>
+!w = !sdx.tensor<[8, 24], f32>
+!c = !sdx.tensor<[24], f32>
+!o = !sdx.tensor<[b, s], i32>
+!e = !sdx.tensor<[e], i32>
+
+// A token sees those whose sequence began where its own did.
+
+// CHECK-LABEL: func.func @packed
+// CHECK: sdx.contract "bsi,io->bso"
+// CHECK: %[[N:.*]] = sdx.reduce "add" %{{.*}} axes [1] : <[n, e], i64> -> <[n], i64>
+// CHECK: sdx.map "eq"
+// CHECK: sdx.contract "bhst,bhte->bhse"
+// CHECK: sdx.reshape %{{.*}} : <[1, n, 8], f32> -> <[n, 8], f32>
+func.func @packed(%x: !x, %w: !w, %c: !c, %o: !o, %e: !e) -> !v {
+  %0 = onnx.node "PackedAttention"(%x, %w, %c, %o, %e) opset 1 domain "com.microsoft" {num_heads = 2 : i64} : (!x, !w, !c, !o, !e) -> !v
+  return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 8], ui8>
+!w = !sdx.tensor<[8, 24], i8>
+!c = !sdx.tensor<[24], f32>
+!f = !sdx.tensor<[], f32>
+!z = !sdx.tensor<[], ui8>
+
+// The projection is one of integers less their zero points.
+
+// CHECK-LABEL: func.func @quantized
+// CHECK: %[[X:.*]] = sdx.map "sub"
+// CHECK: %[[P:.*]] = sdx.contract "bsi,io->bso"(%[[X]], %{{.*}} i32>
+// CHECK: sdx.convert %[[P]] {{.*}} f32>
+// CHECK: sdx.contract "bhsd,bhtd->bhst"
+func.func @quantized(%x: !x, %w: !w, %c: !c, %f: !f, %z: !z) -> !v {
+  %none = onnx.none : !v
+  %0 = onnx.node "QAttention"(%x, %w, %c, %f, %f, %none, %z) opset 1 domain "com.microsoft" {num_heads = 2 : i64}
+    : (!x, !w, !c, !f, !f, !v, !z) -> !v
+  return %0 : !v
+}
