@@ -1,6 +1,7 @@
 //! model.onnx  =>  its launches in order, and the layer among them: 72 launches = 5 + 6 × 11 + 1
 
 use crate::compile::lower_model;
+use crate::emit::{HostSummary, host_operations};
 use crate::import::DimRange;
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::read_model;
@@ -23,6 +24,8 @@ pub struct Launches {
     /// Symbol and class of each kernel.
     pub kernels: Vec<(String, String)>,
     pub launches: Vec<Launch>,
+    /// What the host computes or calls, in `main` and what it calls.
+    pub hosts: Vec<HostSummary>,
     pub layers: Option<Layers>,
     /// Its `after` begins with a row for each launch.
     pub movement: Movement,
@@ -84,10 +87,12 @@ fn read(plan: &Plan, movement: Movement) -> Result<Launches> {
         Action::Launch { kernel, .. } => Some(Launch { kernel: *kernel, origins: step.origins.clone() }),
         Action::Copy { .. } | Action::Bind { .. } | Action::Host { .. } => None,
     };
-    let steps = plan.entries.iter().flat_map(|entry| &entry.steps);
+    // What `main` calls is counted nowhere: how often it runs depends on data.
+    let steps = plan.entries.first().into_iter().flat_map(|entry| &entry.steps);
     let launches: Vec<Launch> = steps.filter_map(launch).collect();
+    let hosts = plan.entries.iter().flat_map(host_operations).collect();
     let order: Vec<usize> = launches.iter().map(|l| l.kernel).collect();
-    Ok(Launches { kernels, layers: layers(&order), launches, movement })
+    Ok(Launches { kernels, layers: layers(&order), launches, hosts, movement })
 }
 
 /// What covers most of the launches by repeating itself, and of several such the shortest; of its places the first.

@@ -37,7 +37,7 @@ pub fn import(
 ) -> Result<(Operation, ParamStore)> {
     let cx = Context(context.to_raw());
     let symbols = declare_symbols(&model.graph, ranges)?;
-    let mut importer = Importer { cx, values: HashMap::new(), params: ParamStore::new() };
+    let mut importer = Importer { cx, values: HashMap::new(), params: ParamStore::new(), ranks: HashMap::new() };
     let function = importer.function(name, &model.graph, &symbols)?;
     Ok((function, importer.params))
 }
@@ -46,6 +46,8 @@ struct Importer {
     cx: Context,
     values: HashMap<String, Val>,
     params: ParamStore,
+    /// Of the outputs of the graph at hand, where they are declared.
+    ranks: HashMap<String, usize>,
 }
 
 /// A declared dimension, as the exporter wrote it. What it does not know gets a name of its own later.
@@ -266,6 +268,10 @@ impl Importer {
         if !node.domain.is_empty() {
             attrs.push(("op_domain", cx.str(&node.domain)));
         }
+        let declared = node.output(0).and_then(|name| self.ranks.get(name));
+        if let Some(rank) = declared.filter(|_| sardonyx_passes::has_open_rank(&node.domain, &node.op_type)) {
+            attrs.push(("rank", cx.i64(*rank as i64)));
+        }
         if !body_names.is_empty() {
             attrs.push(("body_names", cx.strs(&body_names)));
         }
@@ -302,10 +308,15 @@ impl Importer {
     }
 
     fn nodes(&mut self, block: Block, graph: &Graph) -> Result<()> {
+        let rank = |o: &crate::onnx::ValueInfo| Some((o.name.clone(), o.tensor()?.1?.len()));
+        let ranks = graph.outputs.iter().filter_map(rank).collect();
+        let outer = std::mem::replace(&mut self.ranks, ranks);
         for initializer in &graph.initializers {
             self.initializer(block, &initializer.name, &initializer.data)?;
         }
-        graph.nodes.iter().try_for_each(|node| self.node(block, node).map_err(|e| e.node(&node.name)))
+        graph.nodes.iter().try_for_each(|node| self.node(block, node).map_err(|e| e.node(&node.name)))?;
+        self.ranks = outer;
+        Ok(())
     }
 
     /// The name of a parameter: two graphs may each have an initializer of one name.

@@ -282,7 +282,7 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     Json::Object(members)
 }
 
-fn host_json(host: &HostSummary) -> Json {
+pub(super) fn host_json(host: &HostSummary) -> Json {
     Json::Object(vec![
         ("op", host.op.as_str().into()),
         ("calls", host.calls.into()),

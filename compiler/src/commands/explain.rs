@@ -1,5 +1,6 @@
 //! explain MODEL.onnx…  =>  what each launch of the compiled model computes and moves, a repeated layer once
 
+use super::compile::host_json;
 use super::movement::{self, MovementArgs, movement_json, short};
 use super::say;
 use crate::compile::parse_dims;
@@ -62,6 +63,7 @@ fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {
     let Some(Layers { first, length, times }) = l.layers else {
         say(out, &format!("{}: {n} launches of {} kernels", model.display(), l.kernels.len()))?;
         rows(l, 0..n, out)?;
+        hosts(l, out)?;
         return movement::print(&l.movement, out);
     };
     let (end, kernels) = (first + length * times, l.kernels.len());
@@ -72,6 +74,7 @@ fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {
     rows(l, first..first + length, out)?;
     say(out, "then:")?;
     rows(l, end..n, out)?;
+    hosts(l, out)?;
     movement::print(&l.movement, out)
 }
 
@@ -83,6 +86,10 @@ fn rows(l: &Launches, range: Range<usize>, out: &mut dyn Write) -> Result<()> {
         say(out, &format!("{i:>5}  {symbol:<6} {class:<10} {words:>9}  {}", launch.origins.join(" ")))?;
     }
     Ok(())
+}
+
+fn hosts(l: &Launches, out: &mut dyn Write) -> Result<()> {
+    l.hosts.iter().try_for_each(|h| say(out, &format!(" host  {}  {}", h.op, h.origins.join(" "))))
 }
 
 fn json(model: &Path, l: &Launches) -> Json {
@@ -112,6 +119,7 @@ fn json(model: &Path, l: &Launches) -> Json {
         ("kernels", l.kernels.len().into()),
         ("layers", layers.unwrap_or(Json::Null)),
         ("launches", Json::List(l.launches.iter().zip(&l.movement.after).map(launch).collect())),
+        ("hosts", Json::List(l.hosts.iter().map(host_json).collect())),
         ("movement", movement_json(&l.movement)),
     ])
 }

@@ -1,6 +1,7 @@
 //! If, Loop, Scan  =>  the branch that is known, copies of a body, or host operations that call functions
 
 use super::builder::Builder;
+use super::dynamic;
 use super::held::Held;
 use super::lower_block;
 use super::node::Node;
@@ -40,8 +41,8 @@ pub fn enter(b: &mut Builder, captures: &[(usize, Value)], own: &[Value]) {
 }
 
 fn condition(b: &mut Builder, node: &Node, v: Value) -> Result<Value> {
-    match b.dtype(v) == DType::Bool && b.ty(v).elements().is_const(1) {
-        true => b.reshape(v, &[]),
+    match b.dtype(v) == DType::Bool && b.rank(v) <= 1 {
+        true => dynamic::scalar(b, v),
         false => Err(node.error("E0201", format!("a condition is one bool, not {}", b.ty(v)))),
     }
 }
@@ -89,7 +90,7 @@ pub fn loop_(b: &mut Builder, node: &Node) -> Outputs {
     let trips = match node.optional(0) {
         Some(v) => {
             let v = b.convert(v, DType::I64)?;
-            b.reshape(v, &[])?
+            dynamic::scalar(b, v)?
         }
         None => b.constant(Tensor::scalar(i64::MAX))?,
     };

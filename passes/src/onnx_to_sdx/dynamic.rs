@@ -1,4 +1,4 @@
-//! Reshape, Expand, Slice, Range by values that only the call knows  =>  small i64 tensors, the symbols bound to them, gather
+//! Reshape, Squeeze, Expand, Slice, Range by values that only the call knows  =>  small i64 tensors, the symbols bound to them, gather
 //!
 //! A length that no rule admits becomes -1, which no symbol takes: the call is refused where it is bound.
 
@@ -31,19 +31,37 @@ fn element(b: &mut Builder, vector: Value, i: usize) -> Result<Value> {
     b.slice_axis(vector, 0, Dim::constant(i as i64), 1, Dim::constant(1))
 }
 
-/// The length of a vector that says something about dimensions: their number must be known.
-pub fn vector_length(b: &Builder, node: &Node, vector: Value) -> Result<usize> {
-    let length = match b.ty(vector).dims.as_slice() {
-        [n] => n.as_const().and_then(|n| usize::try_from(n).ok()),
-        _ => None,
+/// The length of a vector that says something about dimensions: a number, which is the rank that the file declares
+/// (`wanted` of it) where the vector's own type leaves it open.
+pub fn vector_length(b: &mut Builder, node: &Node, vector: Value, wanted: Option<usize>) -> Result<usize> {
+    let dims = b.dims(vector);
+    let open = || node.error("E0203", "a rank is not known when the model is compiled");
+    let [n] = dims.as_slice() else {
+        return Err(node.error("E0201", format!("{} is no vector", b.ty(vector))));
     };
-    length.ok_or_else(|| node.error("E0203", "a rank is not known when the model is compiled"))
+    match (n.as_const().and_then(|n| usize::try_from(n).ok()), wanted) {
+        (Some(n), _) => Ok(n),
+        (None, Some(wanted)) => {
+            b.unify(n, &Dim::constant(wanted as i64))?;
+            Ok(wanted)
+        }
+        (None, None) => Err(open()),
+    }
+}
+
+/// One element as a scalar; a vector of unknown length must have one.
+pub fn scalar(b: &mut Builder, v: Value) -> Result<Value> {
+    for i in 0..b.rank(v) {
+        let own = b.dims(v)[i].clone();
+        b.unify(&own, &Dim::constant(1))?;
+    }
+    b.reshape(v, &[])
 }
 
 /// The dimensions that a shape vector gives: -1 is what is left of the elements, 0 the operand's own unless
 /// `copy_zero` is off.
 pub fn reshape(b: &mut Builder, node: &Node, x: Value, target: Value, copy_zero: bool) -> Result<Value> {
-    let n = vector_length(b, node, target)?;
+    let n = vector_length(b, node, target, node.declared_rank)?;
     let mut target = b.convert(target, DType::I64)?;
     let from = b.dims(x);
     let total = product(&from);
@@ -79,10 +97,69 @@ pub fn with_dims(b: &mut Builder, x: Value, dims: &[Dim]) -> Result<Value> {
     b.reshape(named, dims)
 }
 
+/// Axes in 0..rank, as a matrix of n rows: what each position has to do with each axis.
+fn positions(b: &mut Builder, axes: Value, n: usize, rank: usize) -> Result<(Value, Value)> {
+    let axes = b.convert(axes, DType::I64)?;
+    let (negative, ranks) = (less(b, axes, 0)?, number(b, rank as i64, axes)?);
+    let wrapped = b.map2(ScalarFn::Add, axes, ranks)?;
+    let axes = b.select(negative, wrapped, axes)?;
+    let rows = [Dim::constant(n as i64), Dim::constant(1)];
+    let at = iota(b, &rows[0])?;
+    let at = b.reshape(at, &rows)?;
+    let (here, before) = (b.map2(ScalarFn::Eq, axes, at)?, b.map2(ScalarFn::Lt, axes, at)?);
+    let mut count = |v: Value| {
+        let ones = b.convert(v, DType::I64)?;
+        b.reduce(ReduceFn::Add, ones, &[1], false)
+    };
+    Ok((count(here)?, count(before)?))
+}
+
+/// Puts dimensions of 1 where the axes say.
+pub fn unsqueeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<Value> {
+    let own = b.dims(x);
+    let added = node.declared_rank.and_then(|rank| rank.checked_sub(own.len()));
+    let rank = own.len() + vector_length(b, node, axes, added)?;
+    let (here, before) = positions(b, axes, rank, rank)?;
+    let one = number(b, 1, here)?;
+    let added = b.map2(ScalarFn::Le, one, here)?;
+    let at = iota(b, &Dim::constant(rank as i64))?;
+    let at = b.map2(ScalarFn::Sub, at, before)?;
+    // Behind the last there are only added ones.
+    let dims = own.into_iter().chain([Dim::constant(1)]).collect();
+    let own = b.dims_vector(dims)?;
+    let own = b.add(Op::Gather { axis: 0 }, &[own, at])?;
+    let dims = b.select(added, one, own)?;
+    let dims = b.read_dims(dims)?;
+    with_dims(b, x, &dims)
+}
+
+/// Leaves out the dimensions that the axes name, which are 1.
+pub fn squeeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<Value> {
+    let own = b.dims(x);
+    let gone = node.declared_rank.and_then(|rank| own.len().checked_sub(rank));
+    let n = vector_length(b, node, axes, gone)?;
+    let kept = own.len().checked_sub(n).ok_or_else(|| node.error("E0201", format!("{n} axes of {}", b.ty(x))))?;
+    let (here, before) = positions(b, axes, own.len(), own.len())?;
+    let stays = less(b, here, 1)?;
+    let at = iota(b, &Dim::constant(own.len() as i64))?;
+    let at = b.map2(ScalarFn::Sub, at, before)?;
+    let rows = [Dim::constant(kept as i64), Dim::constant(1)];
+    let to = iota(b, &rows[0])?;
+    let to = b.reshape(to, &rows)?;
+    let moves = b.map2(ScalarFn::Eq, at, to)?;
+    let moves = b.map2(ScalarFn::And, moves, stays)?;
+    let own = b.dims_vector(own)?;
+    let nothing = number(b, 0, own)?;
+    let sizes = b.select(moves, own, nothing)?;
+    let dims = b.reduce(ReduceFn::Add, sizes, &[1], false)?;
+    let dims = b.read_dims(dims)?;
+    with_dims(b, x, &dims)
+}
+
 /// Broadcasts both ways, an axis at a time: where the operand has one element the target counts, else the target must be
 /// 1 or the same.
 pub fn expand(b: &mut Builder, node: &Node, x: Value, target: Value) -> Result<Value> {
-    let n = vector_length(b, node, target)?;
+    let n = vector_length(b, node, target, node.declared_rank)?;
     let target = b.convert(target, DType::I64)?;
     let rank = b.rank(x).max(n);
     let mut dims = vec![Dim::constant(1); rank - b.rank(x)];
@@ -140,11 +217,11 @@ pub struct Bounds {
 
 /// Each axis by itself: x[start + i·step], i < count.
 pub fn slice(b: &mut Builder, node: &Node, x: Value, bounds: &Bounds) -> Result<Value> {
-    let n = vector_length(b, node, bounds.starts)?;
-    let vectors = [Some(bounds.ends), bounds.axes, bounds.steps];
-    for vector in vectors.into_iter().flatten() {
-        if vector_length(b, node, vector)? != n {
-            return Err(node.error("E0106", "starts, ends, axes and steps do not match"));
+    for vector in [Some(bounds.ends), bounds.axes, bounds.steps].into_iter().flatten() {
+        let (n, own) = (b.dims(bounds.starts), b.dims(vector));
+        match (n.as_slice(), own.as_slice()) {
+            ([n], [own]) => b.unify(n, own)?,
+            _ => return Err(node.error("E0106", "starts, ends, axes and steps are no vectors")),
         }
     }
     let rank = b.rank(x);
@@ -153,7 +230,12 @@ pub fn slice(b: &mut Builder, node: &Node, x: Value, bounds: &Bounds) -> Result<
         Some(steps) => b.convert(steps, DType::I64)?,
         None => number(b, 1, starts)?,
     };
-    let known = bounds.axes.map_or(Some((0..n as i64).collect()), |axes| b.constants(axes));
+    let n = b.dims(starts)[0].clone();
+    let axes = match bounds.axes {
+        Some(axes) => axes,
+        None => iota(b, &n)?,
+    };
+    let known = b.constants(axes);
     let mut out = x;
     if let Some(axes) = known {
         for (i, axis) in axes.into_iter().enumerate() {
@@ -163,7 +245,6 @@ pub fn slice(b: &mut Builder, node: &Node, x: Value, bounds: &Bounds) -> Result<
         }
         return Ok(out);
     }
-    let Some(axes) = bounds.axes else { return Ok(out) };
     let axes = b.convert(axes, DType::I64)?;
     let (negative, ranks) = (less(b, axes, 0)?, number(b, rank as i64, axes)?);
     let wrapped = b.map2(ScalarFn::Add, axes, ranks)?;
@@ -231,7 +312,7 @@ fn slice_one(b: &mut Builder, x: Value, axis: usize, [start, end, step]: [Value;
 /// start + i * delta, max(0, ceil((limit - start) / delta)) of them; the count of floats by division in f64.
 pub fn range(b: &mut Builder, [start, limit, delta]: [Value; 3]) -> Result<Value> {
     let dtype = b.dtype(start);
-    let [start, limit, delta] = [b.reshape(start, &[])?, b.reshape(limit, &[])?, b.reshape(delta, &[])?];
+    let [start, limit, delta] = [scalar(b, start)?, scalar(b, limit)?, scalar(b, delta)?];
     let count = match dtype.is_float() {
         true => {
             let [from, to, by] = [start, limit, delta].map(|v| b.convert(v, DType::F64));

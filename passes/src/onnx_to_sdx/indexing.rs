@@ -48,6 +48,14 @@ pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
     let batch = usize::try_from(node.int_or("batch_dims", 0)?).unwrap_or(usize::MAX);
     let (dims, index_dims) = (b.dims(data), b.dims(indices));
     let tuple = index_dims.last().and_then(Dim::as_const).and_then(|n| usize::try_from(n).ok());
+    // An open length follows from the rank of the result.
+    let declared = node
+        .declared_rank
+        .and_then(|rank| (dims.len() + index_dims.len()).checked_sub(rank.checked_add(batch)?)?.checked_sub(1));
+    if let (None, Some(n), Some(last)) = (tuple, declared, index_dims.last()) {
+        b.unify(last, &Dim::constant(n as i64))?;
+    }
+    let tuple = tuple.or(declared);
     let tuple = tuple.ok_or_else(|| node.error("E0203", "the length of an index tuple is not constant"))?;
     let last = index_dims.len() - 1;
     if tuple == 0 || batch > last || batch.saturating_add(tuple) > dims.len() {

@@ -131,6 +131,13 @@ fn shorten(nodes: &[String]) -> String {
     }
 }
 
+/// Operators whose result has a rank that the length of an operand decides: where that is open, the rank that the file
+/// declares is taken.
+pub fn has_open_rank(domain: &str, op_type: &str) -> bool {
+    let names = ["ConstantOfShape", "Expand", "GatherND", "Reshape", "Squeeze", "Unsqueeze"];
+    domain.is_empty() && names.contains(&op_type)
+}
+
 /// Whether the table has the operator in this version.
 pub fn is_supported(domain: &str, op_type: &str, opset: i64) -> bool {
     table::lookup(domain, op_type, opset).is_ok()

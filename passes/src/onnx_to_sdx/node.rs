@@ -15,6 +15,8 @@ pub struct Node {
     pub inputs: Vec<Option<Value>>,
     pub n_outputs: usize,
     attributes: BTreeMap<String, Attr>,
+    /// The rank that the file declares for the first output.
+    pub declared_rank: Option<usize>,
     /// Attributes that are graphs.
     bodies: Vec<(String, Block)>,
 }
@@ -31,6 +33,7 @@ impl Node {
             inputs,
             n_outputs: op.results().len(),
             attributes: op.attr("node_attributes").and_then(Attr::as_dict).unwrap_or_default().into_iter().collect(),
+            declared_rank: op.attr("rank").and_then(Attr::as_i64).and_then(|n| usize::try_from(n).ok()),
             bodies: names.into_iter().enumerate().filter_map(|(i, name)| Some((name, op.block(i)?))).collect(),
             op_type,
         })

@@ -1,6 +1,7 @@
 //! NonZero, Unique, NonMaxSuppression, Compress  =>  host operations for indices, gather for the elements
 
 use super::builder::Builder;
+use super::dynamic;
 use super::node::Node;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
 use sardonyx_runtime::dim::product;
@@ -87,7 +88,7 @@ pub fn non_max_suppression(b: &mut Builder, node: &Node) -> Outputs {
 /// An optional scalar input.
 fn or(b: &mut Builder, node: &Node, i: usize, otherwise: Tensor) -> Result<Value> {
     match node.optional(i) {
-        Some(v) => b.reshape(v, &[]),
+        Some(v) => dynamic::scalar(b, v),
         None => b.constant(otherwise),
     }
 }

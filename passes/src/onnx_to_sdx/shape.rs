@@ -104,8 +104,16 @@ pub fn axes(b: &Builder, node: &Node, input: usize, since: i64) -> Result<Option
     known.map(Some).ok_or_else(|| node.error("E0203", "its axes are not known when the model is compiled"))
 }
 
+/// Axes that only the call knows.
+fn axes_from_data(b: &Builder, node: &Node) -> Option<Value> {
+    node.optional(1).filter(|v| node.opset >= 13 && b.constants(*v).is_none())
+}
+
 pub fn squeeze(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
+    if let Some(axes) = axes_from_data(b, node) {
+        return Ok(vec![dynamic::squeeze(b, node, x, axes)?]);
+    }
     let dims = b.dims(x);
     let axes = match axes(b, node, 1, 13)? {
         Some(list) => list.into_iter().map(|a| node.axis(a, dims.len())).collect::<Result<Vec<_>>>()?,
@@ -120,6 +128,9 @@ pub fn squeeze(b: &mut Builder, node: &Node) -> Outputs {
 
 pub fn unsqueeze(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
+    if let Some(axes) = axes_from_data(b, node) {
+        return Ok(vec![dynamic::unsqueeze(b, node, x, axes)?]);
+    }
     let axes = axes(b, node, 1, 13)?;
     let axes = node.require("axes", axes)?;
     let rank = b.rank(x) + axes.len();
@@ -191,7 +202,9 @@ pub fn expand(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 pub fn constant_of_shape(b: &mut Builder, node: &Node) -> Outputs {
-    let dims = b.read_dims(node.input(0)?)?;
+    let shape = node.input(0)?;
+    dynamic::vector_length(b, node, shape, node.declared_rank)?;
+    let dims = b.read_dims(shape)?;
     let value = node.tensor("value")?.unwrap_or_else(|| Tensor::scalar(0.0f32));
     if value.len() != 1 {
         return Err(node.error("E0106", "`value` is not one element"));

@@ -80,6 +80,22 @@ pub fn check_bodies(program: &Program, at: usize) -> Result<()> {
     Ok(())
 }
 
+/// Bodies inside each other: a call takes a stack frame for each.
+const DEPTH_MAX: usize = 32;
+
+/// The call depth of every entry point is bounded. Those that are called come later.
+pub fn check_depth(program: &Program) -> Result<()> {
+    let mut depths = vec![0; program.entries.len()];
+    for (i, entry) in program.entries.iter().enumerate().rev() {
+        let hosts = entry.steps.iter().filter_map(|s| if let Step::Host(host) = s { Some(host) } else { None });
+        depths[i] = hosts.flat_map(|host| &host.bodies).map(|&b| depths[b] + 1).max().unwrap_or(0);
+        if depths[i] > DEPTH_MAX {
+            return Err(broken(format!("`{}` calls to a depth of more than {DEPTH_MAX}", entry.name)));
+        }
+    }
+    Ok(())
+}
+
 type Kind = (DType, usize);
 
 fn check_ports(host: &Host, body: usize, entry: &Entry) -> Result<()> {

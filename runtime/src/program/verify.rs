@@ -54,6 +54,7 @@ pub fn verify(manifest: &Manifest, plan: &Plan, weights_bytes: usize) -> Result<
     for (i, entry) in program.entries.iter().enumerate() {
         host::check_bodies(&program, i).map_err(|e| e.node(format!("entry point `{}`", entry.name)))?;
     }
+    host::check_depth(&program)?;
     Ok(program)
 }
 
