@@ -91,21 +91,23 @@ fn input_types(graph: &Graph) -> Result<Vec<InputType>> {
     Ok(typed)
 }
 
-/// What an input that is no tensor holds, `sequence(f32:2)`; of a tensor nothing.
+/// What an input that is no tensor holds; of a tensor nothing.
 fn held(input: &ValueInfo) -> String {
-    fn text(ty: &ValueType) -> String {
-        match ty {
-            ValueType::Tensor { dtype, dims } => {
-                format!("{dtype}:{}", dims.as_ref().map_or("?".into(), |dims| dims.len().to_string()))
-            }
-            ValueType::Sequence(of) => format!("sequence({})", text(of)),
-            ValueType::Optional(of) => format!("optional({})", text(of)),
-            ValueType::SparseTensor { .. } | ValueType::Map { .. } | ValueType::Opaque { .. } => "?".into(),
-        }
-    }
     match input.kind() {
         Kind::Tensor => String::new(),
-        Kind::Sequence(_) | Kind::Optional(_) | Kind::Map(_) => input.ty.as_ref().map_or("?".into(), text),
+        Kind::Sequence(_) | Kind::Optional(_) | Kind::Map(_) => input.ty.as_ref().map_or("?".into(), held_text),
+    }
+}
+
+/// `sequence(f32:2)`: element type and rank.
+fn held_text(ty: &ValueType) -> String {
+    match ty {
+        ValueType::Tensor { dtype, dims } => {
+            format!("{dtype}:{}", dims.as_ref().map_or("?".into(), |dims| dims.len().to_string()))
+        }
+        ValueType::Sequence(of) => format!("sequence({})", held_text(of)),
+        ValueType::Optional(of) => format!("optional({})", held_text(of)),
+        ValueType::SparseTensor { .. } | ValueType::Map { .. } | ValueType::Opaque { .. } => "?".into(),
     }
 }
 
@@ -345,7 +347,13 @@ impl Importer {
             Attribute::Ints(v) => cx.array(&v.iter().map(|x| cx.i64(*x)).collect::<Vec<_>>()),
             Attribute::Floats(v) => cx.array(&v.iter().map(|x| cx.f32(*x)).collect::<Vec<_>>()),
             Attribute::Strings(v) => cx.array(&v.iter().map(|s| text(s)).collect::<Vec<_>>()),
+            // The type of strings is not in the elements attribute.
+            Attribute::Tensor(t) if t.dtype().is_opaque() => {
+                let strings = t.strings().unwrap_or_default().into_iter().map(text).collect::<Vec<_>>();
+                cx.array(&strings)
+            }
             Attribute::Tensor(t) => cx.dense(t)?,
+            Attribute::Type(ty) => cx.str(&held_text(ty)),
             other => return Err(unsupported(other.kind())),
         })
     }

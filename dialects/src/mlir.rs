@@ -128,8 +128,11 @@ impl Context {
         unsafe { mlirNamedAttributeGet(mlirIdentifierGet(self.0, string_ref(name)), attr.0) }
     }
 
-    /// An elements attribute; refuses strings, which no constant in the IR has yet.
+    /// An elements attribute; of strings and values that of their bytes, which [`Attr::as_constant`] reads.
     pub fn dense(self, t: &Tensor) -> Result<Attr> {
+        if t.dtype().is_opaque() {
+            return self.dense(&Tensor::from_vec(vec![t.bytes().len()], t.bytes().to_vec()));
+        }
         let shape: Vec<i64> = t.dims().iter().map(|&d| d as i64).collect();
         let elem = self.element(t.dtype());
         let shaped =
@@ -137,9 +140,6 @@ impl Context {
         if t.dtype() == DType::Bool {
             let values: Vec<i32> = t.bytes().iter().map(|b| (*b != 0) as i32).collect();
             return Ok(Attr(unsafe { mlirDenseElementsAttrBoolGet(shaped, values.len() as isize, values.as_ptr()) }));
-        }
-        if t.dtype().bits() == 0 {
-            return Err(Error::user("E0107", format!("constants of type {} are not supported", t.dtype())));
         }
         // MLIR wants the buffer aligned for the element, and nothing above an element's bits.
         let aligned: Vec<u64> = match t.dtype().bits() {
@@ -287,6 +287,16 @@ impl Attr {
             };
             (0..mlirDictionaryAttrGetNumElements(a)).map(entry).collect()
         })
+    }
+
+    /// A constant of a known type, as [`Context::dense`] has written it.
+    pub fn as_constant(self, dtype: DType, dims: &[Dim]) -> Option<Tensor> {
+        let stored = self.as_dense()?;
+        if !dtype.is_opaque() {
+            return Some(stored);
+        }
+        let dims = dims.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect::<Option<Vec<usize>>>()?;
+        Tensor::new(dtype, dims, stored.bytes().clone()).ok()
     }
 
     pub fn as_dense(self) -> Option<Tensor> {

@@ -316,7 +316,10 @@ fn read_op(op: Operation) -> Reading<FlowOp> {
         "flow.kernel" => FlowOp::Kernel(Box::new(read_kernel(op)?)),
         "flow.param" => FlowOp::Param { source: read_source(op)?, window: read_window(op.attr("window"))? },
         "flow.const" => {
-            FlowOp::Const(TensorValue(op.attr("value").and_then(Attr::as_dense).ok_or("`value` is missing")?))
+            let result = op.results().first().map(|r| r.ty()).ok_or("it has no result")?;
+            let container = container_of(result)?;
+            let value = op.attr("value").and_then(|value| value.as_constant(container.dtype, &container.dims));
+            FlowOp::Const(TensorValue(value.ok_or("`value` is missing")?))
         }
         "flow.view" => FlowOp::View,
         "flow.bind" => FlowOp::Bind { symbol: text_attr(op, "symbol")? },

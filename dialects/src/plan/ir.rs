@@ -195,9 +195,10 @@ fn read_buffer(op: Operation) -> Result<Buffer> {
             Buffer::Param { source, window, container: container()? }
         }
         "plan.const" => {
-            let value = op.attr("value").and_then(Attr::as_dense);
+            let container = container()?;
+            let value = op.attr("value").and_then(|value| value.as_constant(container.dtype, &container.dims));
             let value = TensorValue(value.ok_or_else(|| Error::defect("a constant has no value"))?);
-            Buffer::Const { value, container: container()? }
+            Buffer::Const { value, container }
         }
         "plan.arena" => {
             let offset = op.attr("offset").and_then(Attr::as_str);

@@ -3,7 +3,7 @@
 use super::graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::{Dim, Error, HostOp, Result, Tensor};
+use sardonyx_runtime::{Dim, Error, HostOp, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The type of an operation's result or of an argument.
@@ -19,7 +19,7 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
         Op::Input { .. } | Op::Convert(Conversion::Value) | Op::Reshape => vec![],
         Op::Convert(Conversion::Bits) => vec![("bits", cx.unit())],
         Op::Param { name } => vec![("name", cx.str(name))],
-        Op::Const(t) => vec![("value", cx.dense(&stored(t))?)],
+        Op::Const(t) => vec![("value", cx.dense(t)?)],
         Op::Dims(values) => vec![("values", cx.strs(values))],
         Op::Map(f) => vec![("fn", cx.str(f.name()))],
         Op::Reduce { f, axes } => vec![("fn", cx.str(f.name())), ("axes", usizes(axes))],
@@ -49,24 +49,6 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
             ]
         }
     })
-}
-
-/// A constant as an elements attribute has it: strings and values as their bytes.
-fn stored(t: &Tensor) -> Tensor {
-    match t.dtype().is_opaque() {
-        true => Tensor::from_vec(vec![t.bytes().len()], t.bytes().to_vec()),
-        false => t.clone(),
-    }
-}
-
-fn restored(stored: Tensor, ty: Option<Type>) -> Result<Tensor> {
-    match ty.map(tensor_type) {
-        Some(Ok(ty)) if ty.dtype.is_opaque() => {
-            let dims = ty.static_dims().ok_or_else(|| Error::user("E0204", "a constant has constant dimensions"))?;
-            Tensor::new(ty.dtype, dims, stored.bytes().clone())
-        }
-        Some(Ok(_) | Err(_)) | None => Ok(stored),
-    }
 }
 
 /// `{bits}` or nothing.
@@ -100,8 +82,9 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
     Ok(match name.as_str() {
         "sdx.param" => Op::Param { name: text("name")? },
         "sdx.const" => {
-            let stored = op.attr("value").and_then(Attr::as_dense).ok_or_else(|| missing("value"))?;
-            Op::Const(restored(stored, op.results().first().map(|r| r.ty())).map_err(|e| e.message)?)
+            let ty = op.results().first().and_then(|r| tensor_type(r.ty()).ok()).ok_or("its result is no tensor")?;
+            let value = op.attr("value").and_then(|value| value.as_constant(ty.dtype, &ty.dims));
+            Op::Const(value.ok_or_else(|| missing("value"))?)
         }
         "sdx.dims" => Op::Dims(dims("values")?),
         "sdx.map" => {

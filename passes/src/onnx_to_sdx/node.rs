@@ -95,8 +95,10 @@ impl Node {
         Ok(self.get(name, "a string", Attr::as_str)?.unwrap_or_else(|| default.into()))
     }
 
+    /// Strings are a vector, whatever their dimensions are in the file.
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
-        self.get(name, "a dense tensor", Attr::as_dense)
+        let strings = |attr: Attr| attr.as_strs().map(|s| Tensor::from_strings(vec![s.len()], &s));
+        self.get(name, "a dense tensor", |attr| attr.as_dense().or_else(|| strings(attr)))
     }
 
     /// An element type by its ONNX code.

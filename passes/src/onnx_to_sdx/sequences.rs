@@ -182,7 +182,10 @@ pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
 
 pub fn optional(b: &mut Builder, node: &Node) -> Outputs {
     let inside = node.optional(0);
-    let held = inside.map_or(Held::Unknown, |v| b.held(v));
+    let held = match inside {
+        Some(v) => b.held(v),
+        None => Held::parse(&node.str_or("type", "?")?),
+    };
     let args: Vec<Value> = inside.into_iter().collect();
     value(b, DataOp::Optional, &args, Held::Optional(Box::new(held)), Some(args.clone()))
 }
