@@ -22,6 +22,7 @@ mod linear;
 mod loss;
 mod ml_features;
 mod ml_models;
+mod ml_svm;
 mod ml_trees;
 mod node;
 mod number;
