@@ -7,7 +7,6 @@
 // CHECK-LABEL: func.func @product
 // CHECK: sdx.map "mul"
 // CHECK: sdx.map "mul"
-// CHECK: sdx.map "mul"
 // CHECK: sdx.reduce "add" %{{.*}} axes [0]
 func.func @product(%x: !sdx.tensor<[b, s], f32>, %w: !sdx.tensor<[s], f32>) -> (!v, !v) {
   %y = onnx.node "Mul"(%x, %w) opset 13 {} : (!sdx.tensor<[b, s], f32>, !sdx.tensor<[s], f32>) -> !v
