@@ -12,7 +12,7 @@ use sardonyx_runtime::{DType, Dim, Result, Tensor};
 type Outputs = Result<Vec<Value>>;
 
 /// A matrix of floats as a constant, of as many columns as the list fills.
-fn matrix(b: &mut Builder, node: &Node, dtype: DType, values: Vec<f64>, rows: usize) -> Result<Value> {
+pub fn matrix(b: &mut Builder, node: &Node, dtype: DType, values: Vec<f64>, rows: usize) -> Result<Value> {
     if rows == 0 || values.is_empty() || !values.len().is_multiple_of(rows) {
         return Err(node.error("E0106", format!("{} coefficients do not make {rows} rows", values.len())));
     }
@@ -128,7 +128,7 @@ pub fn best_label(b: &mut Builder, scores: Value, labels: &[i64]) -> Result<Valu
 }
 
 /// [-s, s] of scores [n, 1]
-fn both_signs(b: &mut Builder, scores: Value) -> Result<Value> {
+pub fn both_signs(b: &mut Builder, scores: Value) -> Result<Value> {
     let negated = b.map1(ScalarFn::Neg, scores)?;
     b.add(Op::Concat { axis: 1 }, &[negated, scores])
 }
@@ -163,7 +163,7 @@ pub fn linear_classifier(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 /// k(x[n, f], vectors[v, f]) → [n, v]
-fn kernel(b: &mut Builder, node: &Node, x: Value, vectors: Value) -> Result<Value> {
+pub fn kernel(b: &mut Builder, node: &Node, x: Value, vectors: Value) -> Result<Value> {
     let given = node.floats("kernel_params")?.unwrap_or_default();
     let parameter = |i: usize| given.get(i).copied().unwrap_or(0.0);
     let (gamma, offset, degree) = (parameter(0), parameter(1), parameter(2));

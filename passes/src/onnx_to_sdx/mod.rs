@@ -28,6 +28,7 @@ mod linear_attention;
 mod loss;
 mod ml_features;
 mod ml_models;
+mod ml_svm;
 mod ml_trees;
 mod named_activation;
 mod node;

@@ -13,6 +13,10 @@ use super::{
     attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
     reduction as r, shape as s, trigonometry as t,
 };
+use super::{attention as a, elementwise as e, indexing as i, linear as l, reduction as r, shape as s};
+use super::{bits as b, cast as c, qlinear as ql, quantize as q, trigonometry as t};
+use super::{blocks, convolution, deformable, padding, pooling, regions, resize, sampling, statistics};
+use super::{ml_features, ml_models, ml_svm, ml_trees};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::Result;
@@ -285,6 +289,7 @@ pub static OPERATORS: &[Operator] = &[
     ml("LinearRegressor", 1, ml_models::linear_regressor),
     ml("Normalizer", 1, ml_features::normalizer),
     ml("OneHotEncoder", 1, ml_features::one_hot_encoder),
+    ml("SVMClassifier", 1, ml_svm::svm_classifier),
     ml("SVMRegressor", 1, ml_models::svm_regressor),
     ml("Scaler", 1, ml_features::scaler),
     ml("TreeEnsemble", 5, ml_trees::tree_ensemble),
