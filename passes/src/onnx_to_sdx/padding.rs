@@ -19,7 +19,10 @@ pub fn pad(b: &mut Builder, node: &Node) -> Outputs {
         None => (0..rank).collect(),
     };
     let counts: Vec<Dim> = match node.opset < 11 {
-        true => node.require("pads", node.ints("pads")?)?.into_iter().map(Dim::constant).collect(),
+        true => {
+            let name = if node.opset < 2 { "paddings" } else { "pads" };
+            node.require(name, node.ints(name)?)?.into_iter().map(Dim::constant).collect()
+        }
         false => b.read_count(node.input(1)?, 2 * axes.len())?,
     };
     if counts.len() != 2 * axes.len() {

@@ -89,7 +89,7 @@ pub fn resize(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![resize_axes(b, node, x, plans.collect(), &mode)?])
 }
 
-/// Scales are an attribute before opset 9, an input since.
+/// Scales are an attribute before opset 9, an input since; before opset 7 one attribute per axis of an image.
 pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
     let mode = Mode {
@@ -103,7 +103,10 @@ pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
     };
     let axes: Vec<usize> = (0..b.rank(x)).collect();
     let plans = if node.op_type == "Upsample" && node.opset < 9 {
-        let scales = node.require("scales", node.floats("scales")?)?;
+        let scales = match node.opset < 7 {
+            true => vec![1.0, 1.0, node.float_or("height_scale", 1.0)?, node.float_or("width_scale", 1.0)?],
+            false => node.require("scales", node.floats("scales")?)?,
+        };
         if scales.len() != axes.len() {
             return Err(node.error("E0106", format!("{} scales for {}", scales.len(), b.ty(x))));
         }

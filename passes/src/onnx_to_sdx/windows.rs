@@ -10,6 +10,9 @@ use sardonyx_runtime::{Dim, Result};
 /// Spatial axes beyond which there are no letters left for a contraction.
 pub const SPATIAL_MAX: usize = 8;
 
+/// More than any axis has: sizes and steps up to here can be multiplied.
+const STEP_MAX: i64 = i32::MAX as i64;
+
 /// How windows lie on the spatial axes of a tensor; one entry per axis.
 pub struct Windows {
     pub sizes: Vec<Dim>,
@@ -26,16 +29,16 @@ pub struct Windows {
 /// The kernel's extents, where an attribute gives them.
 pub fn kernel_shape(node: &Node) -> Result<Option<Vec<i64>>> {
     let Some(sizes) = node.ints("kernel_shape")? else { return Ok(None) };
-    match sizes.iter().all(|&n| n > 0) {
+    match sizes.iter().all(|n| (1..=STEP_MAX).contains(n)) {
         true => Ok(Some(sizes)),
-        false => Err(node.error("E0106", format!("`kernel_shape` = {sizes:?} is not positive"))),
+        false => Err(node.error("E0106", format!("`kernel_shape` = {sizes:?} is not positive, or too large"))),
     }
 }
 
 /// One positive number per spatial axis; 1 where the attribute is absent.
 pub fn steps(node: &Node, name: &str, rank: usize) -> Result<Vec<i64>> {
     let list = node.ints(name)?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![1; rank]);
-    match list.len() == rank && list.iter().all(|&n| n > 0) {
+    match list.len() == rank && list.iter().all(|n| (1..=STEP_MAX).contains(n)) {
         true => Ok(list),
         false => Err(node.error("E0106", format!("`{name}` = {list:?} is not one positive number per spatial axis"))),
     }
@@ -44,7 +47,7 @@ pub fn steps(node: &Node, name: &str, rank: usize) -> Result<Vec<i64>> {
 /// Begin and end per spatial axis; 0 where the attribute is absent.
 pub fn pads(node: &Node, rank: usize) -> Result<(Vec<Dim>, Vec<Dim>)> {
     let list = node.ints("pads")?.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![0; 2 * rank]);
-    if list.len() != 2 * rank || list.iter().any(|&n| n < 0) {
+    if list.len() != 2 * rank || !list.iter().all(|n| (0..=STEP_MAX).contains(n)) {
         return Err(node.error("E0106", format!("`pads` = {list:?} is not a begin and an end per spatial axis")));
     }
     let dims = |part: &[i64]| part.iter().map(|&n| Dim::constant(n)).collect();

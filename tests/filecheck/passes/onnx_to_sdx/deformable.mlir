@@ -9,7 +9,8 @@
 
 // CHECK-LABEL: func.func @deformable
 // CHECK: %[[S:.*]] = sdx.reduce "add" %{{.*}} axes [4] : {{.*}} -> <[2*b, 2, 3, s - 2], f32>
-// CHECK: sdx.reshape %[[S]] : {{.*}} -> <[b, 2, 2, 3, s - 2], f32>
+// CHECK: %[[C:.*]] = sdx.reshape %[[S]] : {{.*}} -> <[b, 4, 3, s - 2], f32>
+// CHECK: sdx.reshape %[[C]] : {{.*}} -> <[b, 2, 2, 3, s - 2], f32>
 // CHECK: sdx.contract "ngcip,goci->ngop"
 // CHECK: sdx.reshape %{{.*}} -> <[b, 6, s - 2], f32>
 func.func @deformable(%x: !x, %w: !w, %o: !o) -> !v {
