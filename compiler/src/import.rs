@@ -3,13 +3,11 @@
 //! Small constants go into the IR, where folding sees them; everything else is a named parameter whose bytes stay in
 //! the mapped files.
 
-mod flex;
-
-use crate::onnx::{Attribute, DimSpec, Graph, Model};
+use crate::onnx::{Attribute, DimSpec, Graph, Model, ValueInfo, ValueType};
 use melior::Context as MlirContext;
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind, ir};
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor, solve};
+use sardonyx_runtime::{DType, Dim, Error, Kind, Result, Tensor, solve};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -19,6 +17,8 @@ pub type ParamStore = BTreeMap<String, Tensor>;
 /// Element counts up to which a constant is in the IR: shapes and scalars, not weights.
 const INTEGERS_MAX: usize = 64;
 const FLOATS_MAX: usize = 4;
+/// A vector may say sizes too: the scales of a Resize.
+const FLOAT_VECTOR_MAX: usize = 16;
 
 /// What the command line says about a symbol: `--dim seq=1..512`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +65,12 @@ type InputType = (String, DType, Vec<Dim>);
 fn input_types(graph: &Graph) -> Result<Vec<InputType>> {
     let of = |input: &crate::onnx::ValueInfo| {
         let refuse = |what: &str| {
-            Error::user("E0107", format!("the input `{}` {what}", input.name)).help("only tensor inputs are supported")
+            let error = Error::user("E0107", format!("the input `{}` {what}", input.name));
+            error.help("inputs are tensors, and sequences, optionals and maps of them")
         };
+        if input.kind() != Kind::Tensor {
+            return Ok((input.name.clone(), DType::Value, vec![]));
+        }
         let (dtype, dims) = input.tensor().ok_or_else(|| refuse("is not a tensor"))?;
         let dims = dims.ok_or_else(|| {
             Error::user("E0203", format!("the input `{}` has no declared rank", input.name))
@@ -85,6 +89,24 @@ fn input_types(graph: &Graph) -> Result<Vec<InputType>> {
     }
     name_unsolvable(&mut typed, &graph.inputs);
     Ok(typed)
+}
+
+/// What an input that is no tensor holds, `sequence(f32:2)`; of a tensor nothing.
+fn held(input: &ValueInfo) -> String {
+    fn text(ty: &ValueType) -> String {
+        match ty {
+            ValueType::Tensor { dtype, dims } => {
+                format!("{dtype}:{}", dims.as_ref().map_or("?".into(), |dims| dims.len().to_string()))
+            }
+            ValueType::Sequence(of) => format!("sequence({})", text(of)),
+            ValueType::Optional(of) => format!("optional({})", text(of)),
+            ValueType::SparseTensor { .. } | ValueType::Map { .. } | ValueType::Opaque { .. } => "?".into(),
+        }
+    }
+    match input.kind() {
+        Kind::Tensor => String::new(),
+        Kind::Sequence(_) | Kind::Optional(_) | Kind::Map(_) => input.ty.as_ref().map_or("?".into(), text),
+    }
 }
 
 /// `ids_1`: the second dimension of the input `ids`, by another name where that one is in use.
@@ -175,6 +197,7 @@ impl Importer {
             ("sdx.symbols", ir::write_symbols(cx, &open)),
             ("sdx.checks", ir::write_checks(cx, &[])),
             ("sdx.results", cx.strs(&outputs)),
+            ("onnx.held", cx.strs(&graph.inputs.iter().map(held).collect::<Vec<_>>())),
         ];
         let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
         ir::build_function(cx, name, body, &names, &types, attrs)
@@ -189,8 +212,12 @@ impl Importer {
         let cx = self.cx;
         let dims: Vec<Dim> = tensor.dims().iter().map(|&d| Dim::constant(d as i64)).collect();
         let results = [cx.tensor(tensor.dtype(), &dims)];
-        let limit = if tensor.dtype().is_float() { FLOATS_MAX } else { INTEGERS_MAX };
-        let op = if tensor.len() <= limit {
+        let limit = match tensor.dtype().is_float() {
+            true if tensor.rank() == 1 => FLOAT_VECTOR_MAX,
+            true => FLOATS_MAX,
+            false => INTEGERS_MAX,
+        };
+        let op = if tensor.len() <= limit && !tensor.dtype().is_opaque() {
             let attrs = [("value", cx.dense(tensor)?)];
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {
@@ -203,22 +230,6 @@ impl Importer {
     }
 
     fn node(&mut self, body: Block, node: &crate::onnx::Node) -> Result<()> {
-        if flex::has_functions(node) {
-            return flex::import(self, body, node);
-        }
-        let operands = self.operands(body, node)?;
-        // Absent outputs at the end are not asked for; one in the middle keeps its place.
-        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
-        let results = self.emit(body, node, &operands, wanted)?;
-        for (name, v) in node.outputs.iter().zip(results) {
-            if let Some(name) = name {
-                self.values.insert(name.clone(), v);
-            }
-        }
-        Ok(())
-    }
-
-    fn operands(&mut self, body: Block, node: &crate::onnx::Node) -> Result<Vec<Val>> {
         let cx = self.cx;
         let unknown = cx.parse_type("!onnx.value");
         let mut operands = vec![];
@@ -232,12 +243,6 @@ impl Importer {
                 }
             });
         }
-        Ok(operands)
-    }
-
-    /// The operation of a node, of the given operands instead of its inputs.
-    fn emit(&mut self, body: Block, node: &crate::onnx::Node, operands: &[Val], n_results: usize) -> Result<Vec<Val>> {
-        let cx = self.cx;
         let mut attributes = vec![];
         // An operator that no lowering reads is refused later, together with all others of its kind; until then what
         // its attributes hold does not matter.
@@ -270,13 +275,21 @@ impl Importer {
         if !body_names.is_empty() {
             attrs.push(("body_names", cx.strs(&body_names)));
         }
-        let results = vec![cx.parse_type("!onnx.value"); n_results];
+        // Absent outputs at the end are not asked for; one in the middle keeps its place.
+        let wanted = node.outputs.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+        let results = vec![unknown; wanted];
         let origins = [node.name.clone()];
-        let parts = Parts { operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
+        let parts =
+            Parts { operands: &operands, results: &results, attrs: &attrs, origins: &origins, ..Parts::default() };
         let parts = Parts { regions: &bodies, ..parts };
         let op = cx.build(Parts { name: "onnx.node", ..parts })?;
         body.push(op);
-        Ok(op.results())
+        for (name, v) in node.outputs.iter().zip(op.results()) {
+            if let Some(name) = name {
+                self.values.insert(name.clone(), v);
+            }
+        }
+        Ok(())
     }
 
     /// A block that sees the values around it.

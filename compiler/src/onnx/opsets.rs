@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 pub const IR_VERSIONS: RangeInclusive<i64> = 3..=13;
 /// Of the default domain. Other domains are accepted as they are: an operator decides what it makes of its version.
-pub const OPSETS: RangeInclusive<i64> = 7..=28;
+pub const OPSETS: RangeInclusive<i64> = 1..=28;
 
 pub fn check_ir_version(version: i64) -> Result<()> {
     if IR_VERSIONS.contains(&version) {
@@ -72,9 +72,9 @@ mod tests {
 
     #[test]
     fn versions_outside_the_range_are_named() {
-        for version in [6, 29] {
+        for version in [0, 29] {
             let e = resolve(&[import("", version)]).unwrap_err();
-            assert_eq!(e.message, format!("opset {version} of `ai.onnx` is not supported; opsets 7 to 28 are"));
+            assert_eq!(e.message, format!("opset {version} of `ai.onnx` is not supported; opsets 1 to 28 are"));
         }
         assert_eq!(resolve(&[import("", 17), import("ai.onnx", 18)]).unwrap_err().code, "E0102");
         assert!(check_ir_version(3).is_ok() && check_ir_version(13).is_ok());

@@ -2,7 +2,6 @@
 
 mod build;
 mod external;
-mod flex;
 mod functions;
 mod fuzz;
 mod graphs;

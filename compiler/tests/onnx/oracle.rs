@@ -6,7 +6,7 @@ use onnx_protobuf as theirs;
 use protobuf::{EnumOrUnknown, Message, MessageField};
 use sardonyx::onnx as ours;
 use sardonyx::onnx::{Attribute, DimSpec, ValueType};
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_runtime::{DType, Tensor, packed};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -191,7 +191,10 @@ impl Case<'_> {
         assert_eq!((data.dtype().onnx_code(), &dims), (e.data_type, &e.dims), "{at}");
         match data.strings() {
             Some(strings) => assert_eq!(strings, e.string_data, "{at}"),
-            None => assert!(data.bytes()[..] == self.payload(e), "{at}: the bytes differ"),
+            None => {
+                let packed = packed::pack(data.dtype(), data.bytes());
+                assert!(packed[..] == self.payload(e), "{at}: the bytes differ")
+            }
         }
     }
 
@@ -260,7 +263,7 @@ fn everything() -> theirs::ModelProto {
     initializer.extend(fixed.map(|dtype| theirs::TensorProto {
         name: format!("raw_{dtype}"),
         dims: vec![5],
-        raw_data: vec![1; dtype.bytes_for(5).unwrap()],
+        raw_data: vec![1; packed::packed_bytes_for(dtype, 5).unwrap()],
         data_type: dtype.onnx_code(),
         ..Default::default()
     }));

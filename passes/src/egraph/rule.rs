@@ -316,7 +316,8 @@ fn is_rounded(site: &Site, id: Id, depth: usize) -> bool {
         let reads = |op: &Op| match op {
             Op::Map(ScalarFn::Round | ScalarFn::Floor | ScalarFn::Ceil) => Some(true),
             Op::Convert(Conversion::Value) if whole => Some(true),
-            Op::Map(_) | Op::Convert(_) | Op::Broadcast { .. } | Op::Reshape => Some(false),
+            Op::Map(_) | Op::Convert(_) | Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. } => Some(false),
+            Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Gather { .. } | Op::Window(_) => Some(false),
             _ => None,
         };
         let mut found = site.find(user, reads).filter(|(_, n)| n.args.iter().any(|a| site.same(*a, id)));

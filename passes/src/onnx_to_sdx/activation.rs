@@ -4,7 +4,7 @@ use super::builder::Builder;
 use super::node::Node;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::Result;
+use sardonyx_runtime::{Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -53,11 +53,12 @@ pub fn elu(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(negative, low, x)?])
 }
 
-/// gamma * (x > 0 ? x : alpha * exp(x) - alpha); the defaults are the paper's numbers, rounded to f32.
+/// gamma * (x > 0 ? x : alpha * exp(x) - alpha); the defaults are the paper's numbers, rounded to f32, and shorter
+/// before opset 6.
 pub fn selu(b: &mut Builder, node: &Node) -> Outputs {
     let x = float_input(b, node)?;
-    let alpha = node.float_or("alpha", 1.67326319217681884765625)?;
-    let gamma = node.float_or("gamma", 1.05070102214813232421875)?;
+    let (alpha, gamma) = if node.opset < 6 { (1.6732, 1.0507) } else { (1.6732631921768188, 1.0507010221481323) };
+    let (alpha, gamma) = (node.float_or("alpha", alpha)?, node.float_or("gamma", gamma)?);
     let power = power_less_one(b, x)?;
     let low = b.map_const(ScalarFn::Mul, power, alpha)?;
     let positive = above(b, x, 0.0)?;
@@ -132,9 +133,17 @@ pub fn thresholded_relu(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.select(passes, x, zero)?])
 }
 
-/// x < 0 ? slope * x : x; the slope broadcasts to x, never x to the slope.
+/// x < 0 ? slope * x : x; the slope broadcasts to x, never x to the slope. Before opset 7 it has one element, or one per
+/// channel.
 pub fn prelu(b: &mut Builder, node: &Node) -> Outputs {
-    let (x, slope) = (node.input(0)?, node.input(1)?);
+    let (x, mut slope) = (node.input(0)?, node.input(1)?);
+    if node.opset < 7
+        && let ([n], rank @ 2..) = (b.dims(slope).as_slice(), b.rank(x))
+    {
+        let mut dims = vec![Dim::constant(1); rank - 1];
+        dims[0] = n.clone();
+        slope = b.reshape(slope, &dims)?;
+    }
     ScalarFn::Mul.result(&[b.dtype(x), b.dtype(slope)]).map_err(|reason| node.error("E0107", reason))?;
     let scaled = b.map2(ScalarFn::Mul, x, slope)?;
     if b.rank(scaled) != b.rank(x) {

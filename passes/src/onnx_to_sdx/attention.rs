@@ -4,6 +4,7 @@
 
 use super::builder::Builder;
 use super::heads::{Offset, additive, append_past, join_heads, repeat_heads, split_heads, window, within_lengths};
+use super::lower_block;
 use super::node::Node;
 use super::reduction::{softmax_of_visible, softmax_over, wide};
 use sardonyx_dialects::scalar::ScalarFn;
@@ -61,6 +62,9 @@ pub fn attention(b: &mut Builder, node: &Node) -> Outputs {
         (_, _) => return Err(node.error("E0103", "takes `past_key` and `past_value` both or neither")),
     }
     let nonpad = node.optional(6);
+    if let Some(lengths) = nonpad.filter(|v| b.rank(*v) != 1) {
+        return Err(node.error("E0201", format!("takes a list of lengths, not {}", b.ty(lengths))));
+    }
     if let (Some(lengths), Offset::Same(past)) = (nonpad, &offset)
         && past.is_const(0)
     {
@@ -195,17 +199,26 @@ fn mask_bias(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result
     b.add_typed(Op::Pad { low }, &[bias, hidden], Some(ty))
 }
 
-/// ai.onnx.preview FlexAttention. Where it has functions of the scores or the weights, the importer has put their nodes
-/// between its two products: `part` says which one is meant.
+/// ai.onnx.preview FlexAttention, with the nodes of its functions of the scores and of the weights where they apply.
 pub fn flex_attention(b: &mut Builder, node: &Node) -> Outputs {
-    match node.str_or("part", "")?.as_str() {
-        "scores" => Ok(vec![flex_scores(b, node)?]),
-        "values" => Ok(vec![flex_values(b, node, node.input(0)?, node.input(1)?)?]),
-        _ => {
-            let scores = flex_scores(b, node)?;
-            let weights = softmax_over(b, scores, &[3])?;
-            Ok(vec![flex_values(b, node, weights, node.input(2)?)?])
-        }
+    let scores = flex_scores(b, node)?;
+    let scores = modified(b, node, "score_mod", scores)?;
+    let weights = softmax_over(b, scores, &[3])?;
+    let weights = modified(b, node, "prob_mod", weights)?;
+    Ok(vec![flex_values(b, node, weights, node.input(2)?)?])
+}
+
+/// The named function of one value, or the value where there is none.
+fn modified(b: &mut Builder, node: &Node, name: &str, x: Value) -> Result<Value> {
+    if !node.has_body(name) {
+        return Ok(x);
+    }
+    let block = node.body(name)?;
+    let results = if block.arguments().len() == 1 { lower_block(b, block, &[x])? } else { vec![] };
+    match results.as_slice() {
+        &[y] if b.ty(y) == b.ty(x) => Ok(y),
+        &[y] => Err(node.error("E0201", format!("`{name}` makes {} of {}", b.ty(y), b.ty(x)))),
+        _ => Err(node.error("E0106", format!("`{name}` is not a function of one value with one result"))),
     }
 }
 

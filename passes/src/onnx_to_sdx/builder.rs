@@ -1,5 +1,6 @@
 //! What lowerings build with: typed nodes, broadcasting, unification of dimensions, contents of small tensors
 
+use super::held::Held;
 use sardonyx_dialects::interp::symbolic;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{
@@ -8,7 +9,7 @@ use sardonyx_dialects::sdx::{
 use sardonyx_runtime::dim::Atom;
 use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor, minifloat, packed};
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// A graph under construction. Every node that is added has its type inferred at once, and its contents where it is a
@@ -27,6 +28,10 @@ pub struct Builder {
     pub bodies: Vec<Graph>,
     /// Names of the module's functions.
     pub functions: Rc<RefCell<BTreeSet<String>>>,
+    /// What values that are no tensors hold.
+    pub values_held: BTreeMap<Value, Held>,
+    /// The elements of sequences and optionals, where they are known.
+    pub elements: BTreeMap<Value, Vec<Value>>,
     /// How many functions this one is a body within.
     pub depth: usize,
 }
@@ -225,6 +230,10 @@ impl Builder {
 
     pub fn contract(&mut self, spec: &str, a: Value, b: Value) -> Result<Value> {
         let spec = ContractSpec::parse(spec).ok_or_else(|| Error::defect(format!("`{spec}` is no contraction")))?;
+        if (spec.left.len(), spec.right.len()) != (self.rank(a), self.rank(b)) {
+            let (a, b) = (self.ty(a), self.ty(b));
+            return Err(self.error("E0201", format!("{a} and {b} do not have the ranks of a product {spec}")));
+        }
         for (i, c) in spec.left.iter().enumerate() {
             if let Some(j) = spec.right.iter().position(|d| d == c) {
                 let (l, r) = (self.ty(a).dims[i].clone(), self.ty(b).dims[j].clone());

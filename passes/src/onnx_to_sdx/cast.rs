@@ -34,6 +34,9 @@ fn plain(t: DType) -> bool {
 
 fn cast_to(b: &mut Builder, node: &Node, to: DType) -> Outputs {
     let x = node.input(0)?;
+    if [to, b.dtype(x)].contains(&DType::String) && [to, b.dtype(x)].iter().all(|t| plain(*t) || *t == DType::String) {
+        return Ok(vec![super::texts::cast(b, x, to)?]);
+    }
     if !plain(to) || !plain(b.dtype(x)) {
         return Err(node.error("E0107", format!("a cast from {} to {to} is not supported", b.dtype(x))));
     }

@@ -16,6 +16,9 @@ type Outputs = Result<Vec<Value>>;
 pub fn embed_layer_normalization(b: &mut Builder, node: &Node) -> Outputs {
     let ids = node.input(0)?;
     let (word, position) = (node.input(2)?, node.input(3)?);
+    if let Some(other) = [ids, word, position].into_iter().find(|v| b.rank(*v) != 2) {
+        return Err(node.error("E0201", format!("takes identifiers and tables of rank 2, not {}", b.ty(other))));
+    }
     let lookup = |b: &mut Builder, table: Value, ids: Value| {
         let ids = b.convert(ids, DType::I64)?;
         b.add(Op::Gather { axis: 0 }, &[table, ids])

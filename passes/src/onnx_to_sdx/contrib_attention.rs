@@ -247,6 +247,9 @@ fn multi_head_operands(b: &mut Builder, node: &Node, heads: i64) -> Result<[Valu
         _ => return Err(node.error("E0103", "lacks its keys or its values")),
     };
     if let Some(bias) = node.optional(3) {
+        if b.rank(bias) != 1 {
+            return Err(node.error("E0201", format!("takes a bias of rank 1, not {}", b.ty(bias))));
+        }
         let mut start = Dim::constant(0);
         for part in &mut parts {
             let dims = b.dims(*part);
@@ -396,8 +399,11 @@ pub fn packed_attention(b: &mut Builder, node: &Node) -> Outputs {
         return Err(node.error("E0101", "an attention bias is not supported"));
     }
     let x = node.input(0)?;
-    if b.rank(x) != 2 {
-        return Err(node.error("E0201", format!("takes a list of tokens, not {}", b.ty(x))));
+    let ends = node.input(4)?;
+    if b.rank(x) != 2 || b.rank(ends) != 1 {
+        return Err(
+            node.error("E0201", format!("takes lists of tokens and of ends, not {} and {}", b.ty(x), b.ty(ends)))
+        );
     }
     let mut dims = b.dims(x);
     dims.insert(0, Dim::constant(1));
@@ -406,7 +412,6 @@ pub fn packed_attention(b: &mut Builder, node: &Node) -> Outputs {
     let qkv = biased(b, qkv, node.optional(2))?;
     let [q, k, v] = thirds(b, node, qkv)?;
     let scores = scores_of(b, node, q, k)?;
-    let ends = node.input(4)?;
     let ends = b.convert(ends, DType::I64)?;
     // The number of a token's sequence: how many begin at it or before.
     let n = b.dims(q)[2].clone();

@@ -2,6 +2,7 @@
 
 use super::builder::Builder;
 use super::dynamic;
+use super::held::Held;
 use super::lower_block;
 use super::node::Node;
 use super::outline::{Outlined, merged};
@@ -15,7 +16,7 @@ use std::collections::BTreeSet;
 type Outputs = Result<Vec<Value>>;
 
 /// What a block uses of the functions around it: keys, and their values here.
-fn captures(b: &Builder, block: Block) -> Vec<(usize, Value)> {
+pub fn captures(b: &Builder, block: Block) -> Vec<(usize, Value)> {
     fn walk(block: Block, defined: &mut BTreeSet<usize>, used: &mut Vec<usize>) {
         defined.extend(block.arguments().iter().map(|v: &Val| v.key()));
         for op in block.operations() {
@@ -36,7 +37,7 @@ fn values(captures: &[(usize, Value)]) -> Vec<Value> {
 }
 
 /// Tells a builder what the captured values are there.
-fn enter(b: &mut Builder, captures: &[(usize, Value)], own: &[Value]) {
+pub fn enter(b: &mut Builder, captures: &[(usize, Value)], own: &[Value]) {
     b.scope.extend(captures.iter().zip(own).map(|((key, _), v)| (*key, Some(*v))));
 }
 
@@ -84,8 +85,11 @@ pub fn if_(b: &mut Builder, node: &Node) -> Outputs {
     }
     let op = HostOp::If { n_then: then.captured.len() };
     let args = [vec![condition], then.captured.clone(), otherwise.captured.clone()].concat();
+    let held: Vec<Held> = then.held.iter().zip(&otherwise.held).map(|(t, o)| t.grown(o)).collect();
     let names = vec![b.adopt(then), b.adopt(otherwise)];
-    b.host_calling(op, names, &args, &types, &fresh)
+    let results = b.host_calling(op, names, &args, &types, &fresh)?;
+    results.iter().zip(held).for_each(|(v, held)| b.hold(*v, held));
+    Ok(results)
 }
 
 /// Why branches give no values of one type.
@@ -238,7 +242,8 @@ impl Scan<'_> {
     }
 }
 
-fn reversed(b: &mut Builder, v: Value, axis: usize) -> Result<Value> {
+/// The elements along an axis, from the last to the first.
+pub fn reversed(b: &mut Builder, v: Value, axis: usize) -> Result<Value> {
     let n = b.dims(v)[axis].clone();
     let mut starts = vec![Dim::constant(0); b.rank(v)];
     let mut steps = vec![1; b.rank(v)];

@@ -69,8 +69,8 @@ pub fn groups(node: &Node) -> Result<i64> {
     if n < 1 { Err(node.error("E0106", format!("`group` = {n} is not positive"))) } else { Ok(n) }
 }
 
-/// The extents of a kernel's spatial axes: those of the weights, which `kernel_shape` repeats.
-fn sizes(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Vec<Dim>> {
+/// A kernel has the operand's axes; `kernel_shape` repeats the extents of the spatial ones.
+fn check_kernel(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<()> {
     if b.rank(w) != b.rank(x) {
         return Err(node.error("E0201", format!("the kernel {} does not fit {}", b.ty(w), b.ty(x))));
     }
@@ -83,18 +83,19 @@ fn sizes(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Vec<Dim>> {
             b.unify(&own, &Dim::constant(n))?;
         }
     }
-    Ok(b.dims(w)[2..].to_vec())
+    Ok(())
 }
 
 /// The convolution as the node's attributes say, without a bias: operands of one type, in which it is summed. What is
 /// outside the operand counts as 0.
 pub fn convolve(b: &mut Builder, node: &Node, x: Value, w: Value) -> Result<Value> {
     spatial(b, node, x)?;
-    let sizes = sizes(b, node, x, w)?;
+    check_kernel(b, node, x, w)?;
     let group = groups(node)?;
     let (channels, each) = (b.dims(x)[1].clone(), b.dims(w)[1].clone());
     b.unify(&channels, &(each * Dim::constant(group)))?;
-    let extents = spatial(b, node, x)?;
+    // Read anew: what was unified may be written in other symbols.
+    let (extents, sizes) = (spatial(b, node, x)?, b.dims(w)[2..].to_vec());
     let windows = Windows::of(node, &extents, sizes)?;
     let x = b.split_axis(x, 1, Dim::constant(group))?;
     let w = b.split_axis(w, 0, Dim::constant(group))?;
@@ -157,11 +158,11 @@ pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
     let (x, w) = (node.input(0)?, node.input(1)?);
     check_types(b, node, x, w)?;
     spatial(b, node, x)?;
-    let sizes = sizes(b, node, x, w)?;
+    check_kernel(b, node, x, w)?;
     let group = groups(node)?;
     let (channels, own) = (b.dims(x)[1].clone(), b.dims(w)[0].clone());
     b.unify(&channels, &own)?;
-    let extents = spatial(b, node, x)?;
+    let (extents, sizes) = (spatial(b, node, x)?, b.dims(w)[2..].to_vec());
     let strides = steps(node, "strides", extents.len())?;
     let windows = transposed(node, &extents, sizes, &strides)?;
     let mut x = b.split_axis(x, 1, Dim::constant(group))?;

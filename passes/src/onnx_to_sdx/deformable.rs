@@ -31,12 +31,26 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
     b.unify(&channels, &(each * Dim::constant(group)))?;
     let batch = (b.dims(x)[0].clone(), b.dims(offset)[0].clone());
     b.unify(&batch.0, &batch.1)?;
+    for (i, own) in b.dims(offset).into_iter().enumerate().skip(2) {
+        let windows = Windows::of(node, &spatial(b, node, x)?, b.dims(w)[2..].to_vec())?;
+        b.unify(&own, &windows.places[i - 2])?;
+    }
+    let kernel = |b: &Builder| product(&b.dims(w)[2..]) * Dim::constant(parts);
+    let (own, wanted) = (b.dims(offset)[1].clone(), kernel(b) * Dim::constant(rank as i64));
+    b.unify(&own, &wanted)?;
+    if let Some(mask) = node.optional(4) {
+        if b.rank(mask) != rank + 2 || b.dtype(mask) != b.dtype(x) {
+            return Err(node.error("E0201", format!("the mask {} does not fit {}", b.ty(mask), b.ty(offset))));
+        }
+        for i in 0..rank + 2 {
+            let wanted = if i == 1 { kernel(b) } else { b.dims(offset)[i].clone() };
+            let own = b.dims(mask)[i].clone();
+            b.unify(&own, &wanted)?;
+        }
+    }
+    // Read anew: what was unified may be written in other symbols.
     let sizes = b.dims(w)[2..].to_vec();
     let windows = Windows::of(node, &spatial(b, node, x)?, sizes.clone())?;
-    for (i, places) in windows.places.iter().enumerate() {
-        let own = b.dims(offset)[2 + i].clone();
-        b.unify(&own, places)?;
-    }
     // A group of offsets is a batch element of its own.
     let split = b.split_axis(x, 1, Dim::constant(parts))?;
     let d = b.dims(split);
@@ -44,7 +58,7 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
     let merged = [&[rows.clone(), d[2].clone()], &d[3..]].concat();
     let x = b.reshape(split, &merged)?;
     let places = b.dims(offset)[2..].to_vec();
-    let lead = [&[rows.clone()], sizes.as_slice(), &places].concat();
+    let lead = [std::slice::from_ref(&rows), &sizes, &places].concat();
     let dtype = b.dtype(x);
     let axes = moved(b, offset, &windows, (&lead, &merged[2..]))?;
     let mut columns = sample(b, x, &lead, &axes)?;
@@ -55,9 +69,15 @@ pub fn deform_conv(b: &mut Builder, node: &Node) -> Outputs {
         columns = b.map2(ScalarFn::Mul, columns, mask)?;
     }
     let columns = b.convert(columns, dtype)?;
-    let (n, channels) = (b.dims(split)[0].clone(), b.dims(w)[1].clone());
-    let dims = [&[n, Dim::constant(group), channels], sizes.as_slice(), &places].concat();
+    let d = b.dims(split);
+    let dims = [&[d[0].clone(), d[1].clone() * d[2].clone()], sizes.as_slice(), &places].concat();
     let columns = b.reshape(columns, &dims)?;
+    // Channels that can be divided are all channels, which the type may not say.
+    let (none, mut more) = (vec![Dim::constant(0); dims.len()], vec![Dim::constant(0); dims.len()]);
+    more[1] = b.dims(w)[1].clone() * Dim::constant(group) - dims[1].clone();
+    let zero = b.splat(dtype, 0.0, &[])?;
+    let columns = b.pad(columns, zero, &none, &more)?;
+    let columns = b.split_axis(columns, 1, Dim::constant(group))?;
     let w = b.split_axis(w, 0, Dim::constant(group))?;
     let (p, k) = (&"pqrstuvw"[..rank], &"ijklmabd"[..rank]);
     let y = contract(b, &format!("ngc{k}{p},goc{k}->ngo{p}"), columns, w)?;
@@ -75,11 +95,9 @@ fn moved(
     let rank = windows.rank();
     // [n, g · offsets · axes, places] => [n·g, offsets, axes, places]
     let split = [&lead[..1 + rank], &[Dim::constant(rank as i64)], &lead[1 + rank..]].concat();
-    let (from, to) = (product(&b.dims(offset)), product(&split));
-    b.unify(&from, &to)?;
     let offset = b.reshape(offset, &split)?;
     let mut axes = vec![];
-    for i in 0..rank {
+    for (i, extent) in extents.iter().enumerate() {
         let own = b.slice_axis(offset, 1 + rank, Dim::constant(i as i64), 1, Dim::constant(1))?;
         let own = b.reshape(own, lead)?;
         let along = |b: &mut Builder, axis: usize, step: i64| -> Result<Value> {
@@ -92,7 +110,7 @@ fn moved(
         let at = b.map2(ScalarFn::Sub, at, low)?;
         let at = b.convert(at, b.dtype(own))?;
         let at = b.map2(ScalarFn::Add, at, own)?;
-        axes.push(neighbours(b, at, &extents[i], Filter::Linear, Outside::Zeros, true)?);
+        axes.push(neighbours(b, at, extent, Filter::Linear, Outside::Zeros, true)?);
     }
     Ok(axes)
 }

@@ -5,7 +5,7 @@ use super::node::Node;
 use super::reduction::wide;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Result};
+use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -24,11 +24,29 @@ pub fn identity(_: &mut Builder, node: &Node) -> Outputs {
 pub fn map(b: &mut Builder, node: &Node, f: ScalarFn, swapped: bool) -> Outputs {
     let mut args = (0..f.row().operands).map(|i| node.input(i)).collect::<Result<Vec<_>>>()?;
     check_types(b, node, f, &args)?;
+    if let [x, y] = args.as_mut_slice() {
+        *y = aligned(b, node, *x, *y)?;
+    }
     if swapped {
         args.reverse();
     }
     let args = b.broadcast_all(&args)?;
     Ok(vec![b.add(Op::Map(f), &args)?])
+}
+
+/// Before opset 7 the second operand's dimensions stand where `axis` says, and not at the end.
+pub fn aligned(b: &mut Builder, node: &Node, x: Value, y: Value) -> Result<Value> {
+    if node.opset >= 7 || node.int_or("broadcast", 0)? == 0 || !node.has("axis") {
+        return Ok(y);
+    }
+    let rank = b.rank(x);
+    let axis = node.axis(node.require("axis", node.int("axis")?)?, rank.max(1))?;
+    let behind = rank.checked_sub(axis + b.rank(y)).ok_or_else(|| {
+        node.error("E0201", format!("{} does not fit into {} from dimension {axis} on", b.ty(y), b.ty(x)))
+    })?;
+    let mut dims = b.dims(y);
+    dims.extend(vec![Dim::constant(1); behind]);
+    b.reshape(y, &dims)
 }
 
 pub fn fold(b: &mut Builder, node: &Node, f: ScalarFn) -> Outputs {
@@ -69,6 +87,7 @@ pub fn is_inf(b: &mut Builder, node: &Node) -> Outputs {
 /// The exponent may have another type than the base, which gives the result's. Roots of integers are taken in f64.
 pub fn pow(b: &mut Builder, node: &Node) -> Outputs {
     let (x, y) = (node.input(0)?, node.input(1)?);
+    let y = aligned(b, node, x, y)?;
     let dtype = b.dtype(x);
     let working = if dtype.is_int() && b.dtype(y).is_float() { DType::F64 } else { dtype };
     let (x, y) = (b.convert(x, working)?, b.convert(y, working)?);

@@ -43,8 +43,11 @@ pub fn one_hot(b: &mut Builder, node: &Node) -> Outputs {
 
 /// Each dimension becomes (times, extent), and the pair one dimension.
 pub fn tile(b: &mut Builder, node: &Node) -> Outputs {
-    let x = node.input(0)?;
-    let times = b.read_dims(node.input(1)?)?;
+    let (x, times) = (node.input(0)?, node.input(1)?);
+    if let [n] = b.dims(times).as_slice() {
+        b.unify(n, &Dim::constant(b.rank(x) as i64))?;
+    }
+    let times = b.read_dims(times)?;
     let dims = b.dims(x);
     if times.len() != dims.len() {
         return Err(node.error("E0201", format!("{} repetitions of {}", times.len(), b.ty(x))));

@@ -120,7 +120,12 @@ fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Resu
             let start = before.fold(Dim::constant(0), |sum, d| sum + d);
             b.slice_axis(g, *axis, start, 1, dims[*axis].clone())?
         }
-        Op::Reduce { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Gather { .. } | Op::Append { .. } => {
+        Op::Reduce { .. }
+        | Op::Window(_)
+        | Op::Slice { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::Append { .. } => {
             return refuse();
         }
         Op::Input { .. }
@@ -129,7 +134,6 @@ fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Resu
         | Op::Dims(_)
         | Op::Iota { .. }
         | Op::Bind { .. }
-        | Op::Window(_)
         | Op::Host(_) => {
             return Ok(None);
         }

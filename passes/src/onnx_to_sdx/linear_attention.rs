@@ -6,7 +6,7 @@ use super::builder::Builder;
 use super::elementwise::sigmoid_of;
 use super::heads::{iota, split_heads};
 use super::node::Node;
-use super::recurrence::recur;
+use super::recurrence::{Recurrence, recur};
 use super::reduction::wide;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
@@ -140,7 +140,7 @@ fn stepwise(b: &mut Builder, node: &Node, p: &Parts) -> Result<(Value, Value)> {
         sequences.push(b.transpose(v, vec![2, 0, 1, 3])?);
     }
     let (gated, delta) = (p.decay.is_some(), p.beta.is_some());
-    let mut step = |b: &mut Builder, now: &[Value], states: &[Value]| {
+    let mut step = |b: &mut Builder, now: &[Value], states: &[Value], _: &[Value]| {
         let (q, k, mut v, mut state) = (now[0], now[1], now[2], states[0]);
         if gated {
             let factor = b.map1(ScalarFn::Exp, now[3])?;
@@ -157,7 +157,8 @@ fn stepwise(b: &mut Builder, node: &Node, p: &Parts) -> Result<(Value, Value)> {
         let state = b.map2(ScalarFn::Add, state, outer)?;
         Ok((vec![state], vec![b.contract("bngd,bndm->bngm", q, state)?]))
     };
-    let (last, outputs) = recur(b, node, &sequences, vec![p.state], false, &mut step)?;
+    let run = Recurrence { sequences: &sequences, states: &[p.state], captured: &[], reverse: false };
+    let (last, outputs) = recur(b, node, &run, &mut step)?;
     Ok((b.transpose(outputs[0], vec![1, 2, 3, 0, 4])?, last[0]))
 }
 
@@ -290,6 +291,9 @@ pub fn causal_conv_with_state(b: &mut Builder, node: &Node) -> Outputs {
         }
     };
     if let Some(bias) = node.optional(2) {
+        if b.rank(bias) != 1 {
+            return Err(node.error("E0201", format!("takes a bias of rank 1, not {}", b.ty(bias))));
+        }
         let bias = b.convert(bias, wide)?;
         let column = b.reshape(bias, &[b.dims(bias)[0].clone(), Dim::constant(1)])?;
         y = b.map2(ScalarFn::Add, y, column)?;

@@ -21,6 +21,7 @@ mod elementwise;
 mod generate;
 mod gradient;
 mod heads;
+mod held;
 mod indexing;
 mod linear;
 mod linear_attention;
@@ -50,10 +51,12 @@ mod rotary;
 mod sampling;
 mod scatter;
 mod select;
+mod sequences;
 mod shape;
 mod signal;
 mod statistics;
 mod table;
+mod texts;
 mod training;
 mod trigonometry;
 mod windows;
@@ -146,9 +149,11 @@ fn lower_function(function: Operation, names: Rc<RefCell<BTreeSet<String>>>) -> 
     b.graph.symbols = sdx::ir::read_symbols(function.attr("sdx.symbols"))?;
     b.graph.checks = sdx::ir::read_checks(function.attr("sdx.checks"))?;
     let body = function.block(0).ok_or_else(|| Error::defect("a function has no body"))?;
-    for (argument, name) in body.arguments().into_iter().zip(sdx::ir::argument_names(function)) {
+    let held = function.attr("onnx.held").and_then(Attr::as_strs).unwrap_or_default();
+    for (i, (argument, name)) in body.arguments().into_iter().zip(sdx::ir::argument_names(function)).enumerate() {
         let ty = sdx::ir::tensor_type(argument.ty())?;
         let v = b.add_typed(Op::Input { name }, &[], Some(ty))?;
+        b.hold(v, held.get(i).map_or(held::Held::Unknown, |text| held::Held::parse(text)));
         b.scope.insert(argument.key(), Some(v));
     }
     for op in body.operations() {

@@ -106,6 +106,10 @@ impl Node {
         dtype.map(Some).ok_or_else(|| self.error("E0107", format!("`{name}` = {code} is no element type")))
     }
 
+    pub fn has_body(&self, name: &str) -> bool {
+        self.bodies.iter().any(|(own, _)| own == name)
+    }
+
     pub fn body(&self, name: &str) -> Result<Block> {
         let found = self.bodies.iter().find(|(own, _)| own == name).map(|(_, block)| *block);
         self.require(name, found)

@@ -4,6 +4,7 @@
 //! any other dimension is a symbol of the body alone. Constants and parameters are not handed in, the body has them too.
 
 use super::builder::Builder;
+use super::held::Held;
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +15,13 @@ pub struct Param {
     pub ty: TensorType,
     /// Dimensions that only the body's caller knows, in each call anew.
     pub open: Vec<bool>,
+    /// What it holds where it is no tensor.
+    pub held: Held,
 }
 
 impl Param {
     pub fn scalar(dtype: DType) -> Param {
-        Param { ty: TensorType::new(dtype, vec![]), open: vec![] }
+        Param { ty: TensorType::new(dtype, vec![]), open: vec![], held: Held::Unknown }
     }
 }
 
@@ -34,6 +37,8 @@ pub struct Outlined {
     pub outputs: Vec<Value>,
     /// Elements of the outputs that are the same in every call.
     pub constants: Vec<Option<Vec<i64>>>,
+    /// What outputs that are no tensors hold.
+    pub held: Vec<Held>,
     frame: Frame,
 }
 
@@ -142,13 +147,16 @@ impl Builder {
                 false => frame.dim(d),
             });
             let ty = TensorType::new(param.ty.dtype, dims.collect::<Vec<_>>());
-            inputs.push(child.add_typed(Op::Input { name: format!("p{i}") }, &[], Some(ty))?);
+            let input = child.add_typed(Op::Input { name: format!("p{i}") }, &[], Some(ty))?;
+            child.hold(input, param.held.clone());
+            inputs.push(input);
         }
         let types: Vec<TensorType> = handed.iter().map(|v| frame.ty(self.ty(*v))).collect();
         child.graph.symbols = frame.symbols.clone();
         let mut known = BTreeMap::new();
         for (i, (&v, ty)) in handed.iter().zip(types).enumerate() {
             let input = child.add_typed(Op::Input { name: format!("c{i}") }, &[], Some(ty))?;
+            child.hold(input, self.held(v));
             known.insert(v, input);
         }
         let mut values = vec![];
@@ -163,8 +171,9 @@ impl Builder {
         let outputs = build(&mut child, &inputs, &values)?;
         child.graph.outputs = outputs.iter().enumerate().map(|(i, v)| (format!("o{i}"), *v)).collect();
         let constants = outputs.iter().map(|v| child.constants(*v)).collect();
+        let held = outputs.iter().map(|v| child.held(*v)).collect();
         let (graph, inner) = (child.graph, child.bodies);
-        Ok(Outlined { graph, inner, captured: handed, params: inputs, outputs, constants, frame })
+        Ok(Outlined { held, graph, inner, captured: handed, params: inputs, outputs, constants, frame })
     }
 
     fn is_literal(&self, v: Value) -> bool {
@@ -175,7 +184,12 @@ impl Builder {
     fn again(&self, child: &mut Builder, v: Value, frame: &Frame) -> Result<Option<Value>> {
         let node = self.graph.node(v);
         if self.is_literal(v) {
-            return child.add_typed(node.op.clone(), &[], Some(node.ty.clone())).map(Some);
+            let same = child.add_typed(node.op.clone(), &[], Some(node.ty.clone()))?;
+            child.hold(same, self.held(v));
+            if self.elements.get(&v).is_some_and(Vec::is_empty) {
+                child.elements.insert(same, vec![]);
+            }
+            return Ok(Some(same));
         }
         let Some(contents) = self.contents(v).filter(|_| node.ty.dtype == DType::I64) else { return Ok(None) };
         let (contents, dims) = (contents.iter().map(|d| frame.known(d)), node.ty.dims.iter().map(|d| frame.known(d)));

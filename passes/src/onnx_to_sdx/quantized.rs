@@ -31,8 +31,26 @@ impl Weights {
         }
     }
 
-    /// The part that computes gate `i` of `hidden` results.
-    pub fn gate(&self, b: &mut Builder, hidden: &Dim, i: i64) -> Result<Weights> {
+    pub fn values(&self) -> Vec<Value> {
+        match *self {
+            Weights::Rows(w) => vec![w],
+            Weights::Quantized { values, scale, zero } => vec![values, scale, zero],
+        }
+    }
+
+    pub fn map(&self, f: &mut dyn FnMut(Value) -> Value) -> Weights {
+        match *self {
+            Weights::Rows(w) => Weights::Rows(f(w)),
+            Weights::Quantized { values, scale, zero } => {
+                let (values, scale, zero) = (f(values), f(scale), f(zero));
+                Weights::Quantized { values, scale, zero }
+            }
+        }
+    }
+
+    /// The part that computes gate `i`, of as many results as there are states.
+    pub fn gate(&self, b: &mut Builder, i: i64) -> Result<Weights> {
+        let hidden = self.depth(b);
         let start = hidden.clone() * Dim::constant(i);
         let mut cut = |v: Value, axis: usize| match b.rank(v) > axis && !b.dims(v)[axis].is_const(1) {
             true => b.slice_axis(v, axis, start.clone(), 1, hidden.clone()),

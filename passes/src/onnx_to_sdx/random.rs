@@ -183,6 +183,10 @@ pub fn dropout(b: &mut Builder, node: &Node) -> Outputs {
     let dims = b.dims(x);
     let mask_type = if node.opset < 10 { b.dtype(x) } else { DType::Bool };
     let everything = b.splat(mask_type, 1.0, &dims)?;
+    if node.opset < 7 && node.int_or("is_test", 0)? == 0 {
+        let reason = "without `is_test` it is for training";
+        return Err(node.error("E0101", reason).help("export the model for inference, or with opset 7 or later"));
+    }
     let training = if node.opset < 12 { None } else { node.optional(2) };
     let Some(training) = training else { return Ok(vec![x, everything]) };
     let known = b.graph.node(training).op.clone();

@@ -1,7 +1,7 @@
 //! ArgMax(x)  =>  reduce "min"(select(x == max(x), iota, n)); TopK ranks each element by comparing it with all others
 
 use super::builder::Builder;
-use super::coordinates::{axis_last, gather_along, iota, last_to};
+use super::coordinates::{axis_last, gather_along, iota, last_to, scalar_index};
 use super::node::Node;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::Value;
@@ -78,7 +78,8 @@ pub fn top_k(b: &mut Builder, node: &Node) -> Outputs {
     let k = match node.opset < 10 {
         true => Dim::constant(node.require("k", node.int("k")?)?),
         false => {
-            let k = b.read_dims(node.input(1)?)?;
+            let k = scalar_index(b, node, 1)?;
+            let k = b.read_dims(k)?;
             k.into_iter().next().ok_or_else(|| node.error("E0201", "`K` has no element"))?
         }
     };

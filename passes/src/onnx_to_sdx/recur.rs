@@ -8,6 +8,7 @@
 //! ```
 
 use super::builder::Builder;
+use super::held::Held;
 use super::outline::{Outlined, Param, merged};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
@@ -139,9 +140,14 @@ impl Builder {
     fn settle(&mut self, name: &str, turns: &Loop, body: Body) -> Result<Outlined> {
         let carried: Vec<TensorType> = turns.carried.iter().map(|v| self.ty(*v).clone()).collect();
         let mut open: Vec<Vec<bool>> = carried.iter().map(|ty| vec![false; ty.rank()]).collect();
+        let mut held: Vec<Held> = turns.carried.iter().map(|v| self.held(*v)).collect();
         loop {
             let mut params = vec![Param::scalar(DType::I64), Param::scalar(DType::Bool)];
-            params.extend(carried.iter().zip(&open).map(|(ty, o)| Param { ty: ty.clone(), open: o.clone() }));
+            params.extend(carried.iter().zip(&open).zip(&held).map(|((ty, open), held)| Param {
+                ty: ty.clone(),
+                open: open.clone(),
+                held: held.clone(),
+            }));
             let outlined = self.outline(name, &params, turns.captured, &mut |b, given, captured| {
                 let carried = &given[2..];
                 let turn = Turn { index: given[0], goes_on: given[1], carried, slices: &[], captured };
@@ -162,6 +168,11 @@ impl Builder {
                 Err(e) => return Err(e),
             };
             let mut changed = false;
+            for (held, new) in held.iter_mut().zip(&outlined.held[1..]).filter(|(held, _)| !held.is_tensor()) {
+                let both = held.grown(new);
+                changed |= both != *held;
+                *held = both;
+            }
             for (i, open) in open.iter_mut().enumerate() {
                 let (was, is) = (outlined.ty(outlined.params[i + 2]), outlined.ty(outlined.outputs[i + 1]));
                 if was.dtype != is.dtype || was.rank() != is.rank() {
@@ -208,8 +219,10 @@ impl Builder {
             types.push(TensorType::new(body.ty(v).dtype, dims));
         }
         let args = [vec![turns.trips, turns.start], turns.carried.to_vec(), body.captured.clone()].concat();
+        let held = body.held[1..].to_vec();
         let body = self.adopt(body);
         let mut results = self.host_calling(HostOp::Loop { n_carried: n }, vec![body], &args, &types, &fresh)?;
+        results.iter().zip(held).for_each(|(v, held)| self.hold(*v, held));
         match results.len() >= n {
             true => Ok((results.drain(..n).collect(), results)),
             false => Err(Error::defect("a loop has too few results")),

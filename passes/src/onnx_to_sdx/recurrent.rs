@@ -7,7 +7,7 @@ use super::heads::iota;
 use super::named_activation::Activation;
 use super::node::Node;
 use super::quantized::{Weights, dequantized_product};
-use super::recurrence::{concat, element, recur};
+use super::recurrence::{Recurrence, concat, element, recur};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
 use sardonyx_runtime::{DType, Dim, Result};
@@ -49,6 +49,7 @@ impl Cell {
 }
 
 /// What one direction computes with.
+#[derive(Clone)]
 struct Direction {
     cell: Cell,
     weights: Weights,
@@ -60,7 +61,6 @@ struct Direction {
     peepholes: Option<Value>,
     activations: Vec<Activation>,
     clip: Option<f64>,
-    hidden: Dim,
     /// Input and forget gates are coupled.
     coupled: bool,
     /// The state is multiplied before the reset gate is.
@@ -214,7 +214,6 @@ fn direction(
         peepholes,
         activations,
         clip,
-        hidden,
         coupled: node.int_or("input_forget", 0)? != 0,
         linear_before_reset: node.int_or("linear_before_reset", 0)? != 0,
     })
@@ -238,7 +237,7 @@ fn one_direction(
         }
     }
     let dims = b.dims(x);
-    let state_dims = [dims[1].clone(), d.hidden.clone()];
+    let state_dims = [dims[1].clone(), d.recurrent.depth(b)];
     let mut states = vec![];
     for given in &initial[..if d.cell == Cell::Lstm { 2 } else { 1 }] {
         states.push(match given {
@@ -256,8 +255,9 @@ fn one_direction(
         let lengths = b.convert(lengths, DType::I64)?;
         sequences.push(b.map2(ScalarFn::Lt, steps, lengths)?);
     }
-    let mut step = |b: &mut Builder, elements: &[Value], states: &[Value]| {
-        let mut next = d.step(b, elements[0], states)?;
+    let captured = d.values();
+    let mut step = |b: &mut Builder, elements: &[Value], states: &[Value], captured: &[Value]| {
+        let mut next = d.within(captured).step(b, elements[0], states)?;
         let mut shown = next[0];
         if let Some(&has) = elements.get(1) {
             let mut column = b.dims(has);
@@ -271,11 +271,30 @@ fn one_direction(
         }
         Ok((next, vec![shown]))
     };
-    let (last, outputs) = recur(b, node, &sequences, states, reverse, &mut step)?;
+    let run = Recurrence { sequences: &sequences, states: &states, captured: &captured, reverse };
+    let (last, outputs) = recur(b, node, &run, &mut step)?;
     Ok(outputs.into_iter().chain(last).collect())
 }
 
 impl Direction {
+    /// What a step uses of it.
+    fn values(&self) -> Vec<Value> {
+        let mut all = self.recurrent.values();
+        all.extend(self.biases.map(|[_, of_state]| of_state));
+        all.extend(self.peepholes);
+        all
+    }
+
+    /// The same of the values that a step knows these by.
+    fn within(&self, values: &[Value]) -> Direction {
+        let mut left = values.iter().copied();
+        let mut own = |v: Value| left.next().unwrap_or(v);
+        let recurrent = self.recurrent.map(&mut own);
+        let biases = self.biases.map(|[of_input, of_state]| [of_input, own(of_state)]);
+        let peepholes = self.peepholes.map(own);
+        Direction { recurrent, biases, peepholes, ..self.clone() }
+    }
+
     fn step(&self, b: &mut Builder, inputs: Value, states: &[Value]) -> Result<Vec<Value>> {
         match self.cell {
             Cell::Rnn => {
@@ -301,8 +320,9 @@ impl Direction {
     /// Gates `from` to `from + n` of the last axis.
     fn gates(&self, b: &mut Builder, x: Value, from: i64, n: i64) -> Result<Value> {
         let axis = b.rank(x) - 1;
-        let start = self.hidden.clone() * Dim::constant(from);
-        b.slice_axis(x, axis, start, 1, self.hidden.clone() * Dim::constant(n))
+        let hidden = self.recurrent.depth(b);
+        let start = hidden.clone() * Dim::constant(from);
+        b.slice_axis(x, axis, start, 1, hidden * Dim::constant(n))
     }
 
     /// Gates z, r and h: state = (1 - z) · h + z · state
@@ -321,7 +341,7 @@ impl Direction {
             b.map2(ScalarFn::Mul, r, linear)?
         } else {
             let reset = b.map2(ScalarFn::Mul, r, state)?;
-            let rows = self.recurrent.gate(b, &self.hidden, 2)?;
+            let rows = self.recurrent.gate(b, 2)?;
             let linear = dequantized_product(b, reset, &rows)?;
             match self.biases {
                 Some([_, bias]) => {

@@ -158,7 +158,8 @@ fn combined(b: &mut Builder, node: &Node, x: Value, batch: Value, axes: &[Sample
     let [y, z] = axes else { return Err(node.error("E0201", "has two axes")) };
     let (d, e, extents) = (&y.dims, &z.dims, b.dims(x));
     let channels = extents[1].clone();
-    let all = [&d[..1], &[channels.clone()], &d[1..2], &e[1..2], &d[2..3], &e[2..3], &d[3..4], &e[3..4]].concat();
+    let all =
+        [&d[..1], std::slice::from_ref(&channels), &d[1..2], &e[1..2], &d[2..3], &e[2..3], &d[3..4], &e[3..4]].concat();
     let at = [vec![0, 2, 4, 6], vec![0, 3, 5, 7]];
     let batch = b.convert(batch, DType::I64)?;
     let batch = b.broadcast_at(batch, vec![0], &all)?;

@@ -81,7 +81,7 @@ pub fn resize(b: &mut Builder, node: &Node) -> Outputs {
         }
         (None, Some(scales)) => {
             let scales = expect(b, scales, axes.len())?;
-            by_scales(b, node, x, &axes, scales, &regions)?
+            by_scales(b, node, x, &axes, scales)?
         }
         (None, None) => return Err(node.error("E0103", "neither scales nor sizes are given")),
     };
@@ -95,61 +95,47 @@ pub fn upsample(b: &mut Builder, node: &Node) -> Outputs {
     let mode = Mode {
         kind: node.str_or("mode", "nearest")?,
         coordinates: "asymmetric".into(),
-        nearest: "floor".into(),
+        nearest: "simple".into(),
         cubic: -0.75,
         antialias: false,
         excludes_outside: false,
         extrapolation: 0.0,
     };
     let axes: Vec<usize> = (0..b.rank(x)).collect();
-    let none = vec![None; axes.len()];
     let plans = if node.op_type == "Upsample" && node.opset < 9 {
         let scales = node.require("scales", node.floats("scales")?)?;
         if scales.len() != axes.len() {
             return Err(node.error("E0106", format!("{} scales for {}", scales.len(), b.ty(x))));
         }
-        let plan = |(axis, scale): (usize, f64)| scaled(b, node, x, axis, Number::Known(scale), &None);
+        let plan = |(axis, scale): (usize, f64)| scaled(b, node, x, axis, Number::Known(scale));
         scales.into_iter().enumerate().map(plan).collect::<Result<Vec<_>>>()?
     } else {
         let scales = node.input(1)?;
         let count = b.ty(scales).elements();
         b.unify(&count, &Dim::constant(axes.len() as i64))?;
-        by_scales(b, node, x, &axes, scales, &none)?
+        by_scales(b, node, x, &axes, scales)?
     };
     Ok(vec![resize_axes(b, node, x, plans, &mode)?])
 }
 
-type Region = Option<(Number, Number)>;
-
-fn by_scales(
-    b: &mut Builder,
-    node: &Node,
-    x: Value,
-    axes: &[usize],
-    scales: Value,
-    regions: &[Region],
-) -> Result<Vec<Axis>> {
+fn by_scales(b: &mut Builder, node: &Node, x: Value, axes: &[usize], scales: Value) -> Result<Vec<Axis>> {
     let mut plans = vec![];
     for (i, &axis) in axes.iter().enumerate() {
         let scale = Number::element(b, scales, i as i64)?;
-        plans.push(scaled(b, node, x, axis, scale, &regions[i])?);
+        plans.push(scaled(b, node, x, axis, scale)?);
     }
     Ok(plans)
 }
 
-/// ⌊extent · scale⌋ elements, of a region its share of that.
-fn scaled(b: &mut Builder, node: &Node, x: Value, axis: usize, scale: Number, region: &Region) -> Result<Axis> {
+/// ⌊extent · scale⌋ elements, also of a region: the operator's text has its share there, no implementation does.
+fn scaled(b: &mut Builder, node: &Node, x: Value, axis: usize, scale: Number) -> Result<Axis> {
     let from = b.dims(x)[axis].clone();
-    let share = match *region {
-        Some((begin, end)) => end.sub(b, begin)?.mul(b, scale)?,
-        None => scale,
-    };
-    let to = match share.known() {
-        Some(share) => scaled_extent(&from, share)
-            .ok_or_else(|| node.error("E0106", format!("the scale {share} of axis {axis} gives no extent")))?,
+    let to = match scale.known() {
+        Some(scale) => scaled_extent(&from, scale)
+            .ok_or_else(|| node.error("E0106", format!("the scale {scale} of axis {axis} gives no extent")))?,
         None => {
             let n = Number::of_dim(b, &from)?;
-            n.mul(b, share)?.floor(b)?.dim(b)?
+            n.mul(b, scale)?.floor(b)?.dim(b)?
         }
     };
     Ok(Axis { axis, from, to, scale, roi: None })
@@ -204,7 +190,7 @@ fn resize_axes(b: &mut Builder, node: &Node, x: Value, plans: Vec<Axis>, mode: &
         let at = places(b, node, plan, mode)?;
         let resized = match nearest {
             true => {
-                let index = nearest_index(b, node, at, &mode.nearest)?;
+                let index = nearest_index(b, node, at, plan.scale, &mode.nearest)?;
                 let index = edge(b, index, &plan.from)?;
                 b.add(Op::Gather { axis: plan.axis }, &[y, index])?
             }
@@ -284,11 +270,20 @@ fn unless_one(b: &mut Builder, at: Value, width: Number, single: Number) -> Resu
     b.select(is_one, single, at)
 }
 
-fn nearest_index(b: &mut Builder, node: &Node, at: Value, mode: &str) -> Result<Value> {
-    let half = Number::Known(0.5);
+fn nearest_index(b: &mut Builder, node: &Node, at: Value, scale: Number, mode: &str) -> Result<Value> {
+    let (half, one) = (Number::Known(0.5), Number::Known(1.0));
     let rounded = match mode {
         "floor" => b.map1(ScalarFn::Floor, at)?,
         "ceil" => b.map1(ScalarFn::Ceil, at)?,
+        // What opset 10 leaves open is up where elements are left out, as in the cases of its time.
+        "simple" if scale.known().is_some_and(|s| s < 1.0) => b.map1(ScalarFn::Ceil, at)?,
+        "simple" if scale.known().is_some() => b.map1(ScalarFn::Floor, at)?,
+        "simple" => {
+            let (floor, ceil) = (b.map1(ScalarFn::Floor, at)?, b.map1(ScalarFn::Ceil, at)?);
+            let (scale, one) = (scale.value(b)?, one.value(b)?);
+            let is_smaller = b.map2(ScalarFn::Lt, scale, one)?;
+            b.select(is_smaller, ceil, floor)?
+        }
         "round_prefer_floor" => {
             let shifted = half.map(b, ScalarFn::Sub, at)?;
             b.map1(ScalarFn::Ceil, shifted)?
@@ -316,7 +311,7 @@ fn weighted(b: &mut Builder, node: &Node, x: Value, plan: &Axis, at: Value, mode
     let first = Number::Known(-support).div(b, squeeze)?.floor(b)?.add(b, one)?;
     let twice = first.mul(b, Number::Known(-2.0))?;
     let count = twice.add(b, Number::Known(2.0))?;
-    if count.known().is_some_and(|n| !(n <= TAPS_MAX)) {
+    if count.known().is_some_and(|n| n.is_nan() || n > TAPS_MAX) {
         return Err(node.error("E0202", "the scale is too small for antialiasing"));
     }
     let grid = [plan.to.clone(), count.dim(b)?];

@@ -44,7 +44,7 @@ pub fn microsoft_rotary_embedding(b: &mut Builder, node: &Node) -> Outputs {
         (true, heads) => split_heads(b, input, heads)?,
     };
     if b.rank(x) != 4 {
-        return Err(node.error("E0201", format!("takes operands of rank 3 or 4, not {}", b.ty(input))));
+        return Err(node.error("E0201", format!("takes operands of rank 3 or 4, not {}", b.ty(x))));
     }
     let positions = match b.rank(positions) {
         2 => positions,
@@ -71,6 +71,9 @@ pub fn angles(b: &mut Builder, cos: Value, sin: Value, positions: Value) -> Resu
 /// x[b,h,s,d] turned by the angles of cos[b,s,r], sin[b,s,r]. Neighbours are pairs where the attribute says so, else
 /// the two halves are; channels beyond the rotated ones stay.
 pub fn rotate(b: &mut Builder, node: &Node, x: Value, cos: Value, sin: Value, neighbours: &str) -> Result<Value> {
+    if b.rank(x) != 4 {
+        return Err(node.error("E0201", format!("takes operands of rank 3 or 4, not {}", b.ty(x))));
+    }
     let mut tables = [cos, sin];
     for table in &mut tables {
         if b.rank(*table) != 3 || b.dtype(*table) != b.dtype(x) {

@@ -82,7 +82,7 @@ fn gathered(b: &mut Builder, x: Value, lead: &[Dim], axes: &[Neighbours]) -> Res
     }
     let place = place.ok_or_else(|| b.error("E0201", "there are no axes to sample along"))?;
     let plane = product(extents);
-    let all = [&lead[..1], &[channels.clone()], &lead[1..], &counts].concat();
+    let all = [&lead[..1], std::slice::from_ref(&channels), &lead[1..], &counts].concat();
     let rows = counted(b, 0, &all, plane.clone() * channels)?;
     let planes = counted(b, 1, &all, plane)?;
     let start = b.map2(ScalarFn::Add, rows, planes)?;
@@ -206,10 +206,11 @@ pub fn grid_sample(b: &mut Builder, node: &Node) -> Outputs {
         let one = b.reshape(one, &lead)?;
         let at = denormalised(b, one, n, aligned)?;
         let at = if filter == Filter::Nearest { b.map1(ScalarFn::Round, at)? } else { at };
-        let at = match outside {
-            Outside::Zeros => at,
-            Outside::Border => clamped(b, at, n)?,
-            Outside::Reflection => reflected(b, at, n, aligned)?,
+        let at = match (outside, filter) {
+            // The cubic filter's weights are those of the place; its elements alone are taken from inside.
+            (Outside::Zeros, _) | (_, Filter::Cubic) => at,
+            (Outside::Border, _) => clamped(b, at, n)?,
+            (Outside::Reflection, _) => reflected(b, at, n, aligned)?,
         };
         axes.push(neighbours(b, at, n, filter, outside, aligned)?);
     }

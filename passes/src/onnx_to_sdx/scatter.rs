@@ -88,6 +88,7 @@ fn scatter_rows(b: &mut Builder, data: Value, index: Value, updates: Value, f: O
         }
         None => {
             let (touched, from) = last_hit(b, hit, last + 1)?;
+            let updates = never_empty(b, updates, last)?;
             let value = gather_along(b, updates, last, from)?;
             b.select(touched, value, data)
         }
@@ -104,6 +105,19 @@ fn last_hit(b: &mut Builder, hit: Value, axis: usize) -> Result<(Value, Value)> 
     let kept = b.dims(last);
     let zero = b.splat(DType::I64, 0.0, &kept)?;
     Ok((b.map2(ScalarFn::Le, zero, last)?, b.map2(ScalarFn::Max, last, zero)?))
+}
+
+/// One zero more, where a call may have no update at all: a gather refuses to read from nothing, though it be for places
+/// that choose the other side.
+fn never_empty(b: &mut Builder, updates: Value, axis: usize) -> Result<Value> {
+    let mut ty = b.ty(updates).clone();
+    if ty.dims[axis].lower_bound(&|s| b.graph.symbol_lo(s)).is_some_and(|n| n > 0) {
+        return Ok(updates);
+    }
+    ty.dims[axis] = ty.dims[axis].clone() + Dim::constant(1);
+    let zero = b.splat(ty.dtype, 0.0, &[])?;
+    let low = vec![Dim::constant(0); ty.rank()];
+    b.add_typed(Op::Pad { low }, &[updates, zero], Some(ty))
 }
 
 /// Scatter (until opset 10) and ScatterElements.
@@ -166,13 +180,15 @@ pub fn scatter_nd(b: &mut Builder, node: &Node) -> Outputs {
     let (data, index, updates) = (node.input(0)?, indices(b, node, 1)?, node.input(2)?);
     let f = reduction(node)?;
     check_types(b, node, data, updates, f)?;
-    let tuple = b.dims(index).last().and_then(Dim::as_const).and_then(|n| usize::try_from(n).ok());
-    let tuple = tuple.ok_or_else(|| node.error("E0203", "the length of an index tuple is not constant"))?;
-    let n_rows = b.rank(index) - 1;
-    if tuple == 0 || tuple > b.rank(data) || b.rank(updates) != n_rows + b.rank(data) - tuple {
+    let Some(n_rows) = b.rank(index).checked_sub(1) else { return Err(node.error("E0201", "its index is a scalar")) };
+    // The ranks say how long a tuple is.
+    let tuple = (n_rows + b.rank(data)).checked_sub(b.rank(updates)).filter(|n| (1..=b.rank(data)).contains(n));
+    let tuple = tuple.ok_or_else(|| {
         let (i, u) = (b.ty(index), b.ty(updates));
-        return Err(node.error("E0201", format!("indices {i} do not place updates {u} in {}", b.ty(data))));
-    }
+        node.error("E0201", format!("indices {i} do not place updates {u} in {}", b.ty(data)))
+    })?;
+    let length = b.dims(index)[n_rows].clone();
+    b.unify(&length, &Dim::constant(tuple as i64))?;
     for i in 0..b.rank(updates) {
         let other = if i < n_rows { b.dims(index)[i].clone() } else { b.dims(data)[i - n_rows + tuple].clone() };
         let own = b.dims(updates)[i].clone();
@@ -199,6 +215,7 @@ pub fn scatter_nd(b: &mut Builder, node: &Node) -> Outputs {
             let (wanted, place) = (b.broadcast(at, &pairs)?, iota(b, 0, &pairs)?);
             let hit = b.map2(ScalarFn::Eq, wanted, place)?;
             let (touched, from) = last_hit(b, hit, 1)?;
+            let updates = never_empty(b, updates, 0)?;
             let value = b.add(Op::Gather { axis: 0 }, &[updates, from])?;
             let touched = b.broadcast_at(touched, vec![0], &b.dims(table))?;
             b.select(touched, value, table)?
@@ -258,6 +275,7 @@ pub fn tensor_scatter(b: &mut Builder, node: &Node) -> Outputs {
     let (low, high) = (b.map2(ScalarFn::Le, zero, at)?, b.map2(ScalarFn::Lt, at, n)?);
     let inside = b.map2(ScalarFn::And, low, high)?;
     let at = b.select(inside, at, zero)?;
+    let update = never_empty(b, update, axis)?;
     let value = gather_along(b, update, axis, at)?;
     Ok(vec![b.select(inside, value, cache)?])
 }

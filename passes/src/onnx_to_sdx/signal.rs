@@ -22,20 +22,27 @@ fn read_length(b: &mut Builder, node: &Node, i: usize) -> Result<Option<Dim>> {
     Ok(b.read_dims(length)?.into_iter().next())
 }
 
-fn check_signal(b: &Builder, node: &Node, x: Value) -> Result<()> {
-    let parts = b.dims(x).last().and_then(Dim::as_const);
-    match b.dtype(x).is_float() && b.rank(x) >= 2 && matches!(parts, Some(1 | 2)) {
-        true => Ok(()),
-        false => Err(node
+/// A signal [.., n, 1] or [.., n, 2]. One whose last dimension is open gets both parts: a zero is added where it has one.
+fn read_signal(b: &mut Builder, node: &Node) -> Result<Value> {
+    let x = node.input(0)?;
+    let parts = b.dims(x).last().cloned().unwrap_or(Dim::constant(0));
+    let known = parts.as_const();
+    if !b.dtype(x).is_float() || b.rank(x) < 2 || !matches!(known, None | Some(1 | 2)) {
+        return Err(node
             .error("E0201", format!("takes a signal [.., n, 1] or [.., n, 2] of floats, not {}", b.ty(x)))
-            .help("the last dimension holds the real, or the real and the imaginary part")),
+            .help("the last dimension holds the real, or the real and the imaginary part"));
     }
+    if known.is_some() {
+        return Ok(x);
+    }
+    let both = Dim::constant(2);
+    b.require_at_most(&parts, &both)?;
+    fitted(b, x, b.rank(x) - 1, &both)
 }
 
 /// The axis is an attribute (1) before opset 20, an input (-2) since.
 pub fn dft(b: &mut Builder, node: &Node) -> Outputs {
-    let x = node.input(0)?;
-    check_signal(b, node, x)?;
+    let x = read_signal(b, node)?;
     let rank = b.rank(x);
     let how = Transform { inverse: node.int_or("inverse", 0)? != 0, onesided: node.int_or("onesided", 0)? != 0 };
     let length = read_length(b, node, 1)?;
@@ -224,8 +231,7 @@ pub fn fitted(b: &mut Builder, x: Value, axis: usize, length: &Dim) -> Result<Va
 
 /// Frames of the signal, weighted by the window, and the transform of each.
 pub fn stft(b: &mut Builder, node: &Node) -> Outputs {
-    let (x, window) = (node.input(0)?, node.optional(2));
-    check_signal(b, node, x)?;
+    let (x, window) = (read_signal(b, node)?, node.optional(2));
     if b.rank(x) != 3 {
         return Err(node.error("E0201", format!("takes a signal [batch, n, parts], not {}", b.ty(x))));
     }

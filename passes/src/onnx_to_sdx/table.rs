@@ -7,11 +7,11 @@ use super::node::Node;
 use super::{
     activation, blocks, contrib, contrib_attention, control, convolution, cumulative, deformable, determinant, einsum,
     generate, gradient, linear_attention, loss, ml_features, ml_models, ml_trees, padding, pooling, random, ranking,
-    recurrent, regions, resize, rotary, sampling, scatter, signal, statistics, training,
+    recurrent, regions, resize, rotary, sampling, scatter, select, sequences, signal, statistics, texts, training,
 };
 use super::{
     attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
-    reduction as r, select as h, shape as s, trigonometry as t,
+    reduction as r, shape as s, trigonometry as t,
 };
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
@@ -104,8 +104,9 @@ pub static OPERATORS: &[Operator] = &[
     onnx("CenterCropPad", 18, padding::center_crop_pad),
     onnx("Clip", 7, e::clip),
     onnx("Col2Im", 18, blocks::col2im),
-    onnx("Compress", 9, h::compress),
+    onnx("Compress", 9, select::compress),
     onnx("Concat", 7, s::concat),
+    onnx("ConcatFromSequence", 11, sequences::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
     onnx("Conv", 7, convolution::conv),
     onnx("ConvInteger", 10, ql::conv_integer),
@@ -124,7 +125,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("DynamicQuantizeLinear", 11, q::dynamic_quantize_linear),
     onnx("Einsum", 12, einsum::einsum),
     onnx("Elu", 7, activation::elu),
-    map("Equal", 7, ScalarFn::Eq),
+    onnx("Equal", 7, texts::equal),
     map("Erf", 9, ScalarFn::Erf),
     map("Exp", 7, ScalarFn::Exp),
     onnx("Expand", 8, s::expand),
@@ -151,6 +152,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Hardmax", 7, ranking::hardmax),
     onnx("Identity", 7, e::identity),
     onnx("If", 7, control::if_),
+    onnx("ImageDecoder", 20, texts::image_decoder),
     onnx("InstanceNormalization", 7, statistics::instance_normalization),
     onnx("IsInf", 10, e::is_inf),
     map("IsNaN", 9, ScalarFn::IsNan),
@@ -182,10 +184,13 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Multinomial", 7, random::multinomial),
     map("Neg", 7, ScalarFn::Neg),
     onnx("NegativeLogLikelihoodLoss", 12, loss::negative_log_likelihood),
-    onnx("NonMaxSuppression", 10, h::non_max_suppression),
-    onnx("NonZero", 9, h::nonzero),
+    onnx("NonMaxSuppression", 10, select::non_max_suppression),
+    onnx("NonZero", 9, select::nonzero),
     map("Not", 7, ScalarFn::Not),
     onnx("OneHot", 9, generate::one_hot),
+    onnx("Optional", 15, sequences::optional),
+    onnx("OptionalGetElement", 15, sequences::get_element),
+    onnx("OptionalHasElement", 15, sequences::has_element),
     map("Or", 7, ScalarFn::Or),
     onnx("PRelu", 7, activation::prelu),
     onnx("Pad", 7, padding::pad),
@@ -211,6 +216,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ReduceProd", 7, r::reduce),
     onnx("ReduceSum", 7, r::reduce),
     onnx("ReduceSumSquare", 7, r::reduce),
+    onnx("RegexFullMatch", 20, texts::full_match),
     onnx("Relu", 7, e::relu),
     onnx("Reshape", 7, s::reshape),
     onnx("Resize", 10, resize::resize),
@@ -224,6 +230,13 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ScatterElements", 11, scatter::scatter_elements),
     onnx("ScatterND", 11, scatter::scatter_nd),
     onnx("Selu", 7, activation::selu),
+    onnx("SequenceAt", 11, sequences::at),
+    onnx("SequenceConstruct", 11, sequences::construct),
+    onnx("SequenceEmpty", 11, sequences::empty),
+    onnx("SequenceErase", 11, sequences::erase),
+    onnx("SequenceInsert", 11, sequences::insert),
+    onnx("SequenceLength", 11, sequences::length),
+    onnx("SequenceMap", 17, sequences::map),
     onnx("Shape", 7, s::shape),
     onnx("Shrink", 9, activation::shrink),
     onnx("Sigmoid", 7, e::sigmoid),
@@ -240,20 +253,25 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Softsign", 7, activation::softsign),
     onnx("SpaceToDepth", 7, blocks::space_to_depth),
     onnx("Split", 7, i::split),
+    onnx("SplitToSequence", 11, sequences::split),
     map("Sqrt", 7, ScalarFn::Sqrt),
     onnx("Squeeze", 7, s::squeeze),
+    onnx("StringConcat", 20, texts::concat),
+    onnx("StringNormalizer", 10, texts::normalize),
+    onnx("StringSplit", 20, texts::split),
     map("Sub", 7, ScalarFn::Sub),
     fold("Sum", 7, ScalarFn::Add),
     onnx("Swish", 24, activation::swish),
     onnx("Tan", 7, t::tan),
     map("Tanh", 7, ScalarFn::Tanh),
     onnx("TensorScatter", 24, scatter::tensor_scatter),
+    onnx("TfIdfVectorizer", 9, texts::tf_idf),
     onnx("ThresholdedRelu", 10, activation::thresholded_relu),
     onnx("Tile", 7, generate::tile),
     onnx("TopK", 7, ranking::top_k),
     onnx("Transpose", 7, s::transpose),
     onnx("Trilu", 14, generate::trilu),
-    onnx("Unique", 11, h::unique),
+    onnx("Unique", 11, select::unique),
     onnx("Unsqueeze", 7, s::unsqueeze),
     onnx("Upsample", 7, resize::upsample),
     onnx("Where", 9, e::where_),
@@ -262,6 +280,7 @@ pub static OPERATORS: &[Operator] = &[
     ml("Binarizer", 1, ml_features::binarizer),
     ml("FeatureVectorizer", 1, ml_features::feature_vectorizer),
     ml("Imputer", 1, ml_features::imputer),
+    ml("LabelEncoder", 1, texts::label_encoder),
     ml("LinearClassifier", 1, ml_models::linear_classifier),
     ml("LinearRegressor", 1, ml_models::linear_regressor),
     ml("Normalizer", 1, ml_features::normalizer),
@@ -322,7 +341,10 @@ pub fn lookup(domain: &str, op_type: &str, opset: i64) -> std::result::Result<&'
     let row = OPERATORS.iter().find(|row| row.domain == domain && row.name == op_type);
     let wanted = || if domain.is_empty() { op_type.to_string() } else { format!("{domain}.{op_type}") };
     let row = row.ok_or_else(wanted)?;
-    match (row.opsets.0..=row.opsets.1).contains(&opset) {
+    // Before numpy's broadcasting came with opset 7 the operators were the same, but for attributes that their lowerings
+    // look at.
+    let first = if domain.is_empty() && row.opsets.0 == 7 { 1 } else { row.opsets.0 };
+    match (first..=row.opsets.1).contains(&opset) {
         true => Ok(row),
         false => Err(format!("{} (opset {opset})", wanted())),
     }

@@ -1,7 +1,7 @@
 //! symbols with their ranges and checks  =>  small sizes;   element type, dimensions, bounds  =>  a random tensor
 
 use sardonyx_dialects::sdx::{Equality, Symbol, SymbolKind};
-use sardonyx_runtime::{DType, Dim, Tensor};
+use sardonyx_runtime::{DType, Dim, Tensor, minifloat, packed};
 use std::collections::BTreeMap;
 
 /// The same numbers on every machine (splitmix64).
@@ -119,18 +119,21 @@ pub fn tensor(dtype: DType, dims: &[usize], (lo, hi): (f64, f64), how: &Draw, r:
         DType::F32 => Tensor::from_vec(dims, floats().into_iter().map(|x| x as f32).collect()),
         DType::F16 => Tensor::from_vec(dims, floats().into_iter().map(half::f16::from_f64).collect()),
         DType::BF16 => Tensor::from_vec(dims, floats().into_iter().map(half::bf16::from_f64).collect()),
+        t if t.is_float() => {
+            let code = |x: f64| minifloat::encode(t, minifloat::round(t, x)).map(|code| code as u8);
+            let codes: Vec<u8> = floats().into_iter().map(code).collect::<Option<_>>()?;
+            Tensor::new(t, dims, codes.into()).ok()?
+        }
         DType::Bool => Tensor::from_vec(dims, (0..n).map(|_| lo >= 1.0 || (hi > 0.0 && r.below(2) == 1)).collect()),
         _ => {
             let (lo, hi) = if lo > 0.0 { (lo, hi.max(lo)) } else { (0.0, hi.max(0.0)) };
             let mut one = || (lo as i64).saturating_add(r.below(how.whole_below) as i64).min(hi.min(1e9) as i64);
             let whole: Vec<i64> = (0..n).map(|_| one()).collect();
-            match dtype {
-                DType::I64 => Tensor::from_vec(dims, whole),
-                DType::I32 => Tensor::from_vec(dims, whole.into_iter().map(|x| x as i32).collect()),
-                DType::I8 => Tensor::from_vec(dims, whole.into_iter().map(|x| x as i8).collect()),
-                DType::U8 => Tensor::from_vec(dims, whole.into_iter().map(|x| x as u8).collect()),
-                _ => return None,
+            if !dtype.is_int() {
+                return None;
             }
+            let bytes: Vec<u8> = whole.iter().flat_map(|x| x.to_le_bytes().into_iter().take(dtype.bytes())).collect();
+            Tensor::new(dtype, dims, packed::normalise(dtype, bytes.into())).ok()?
         }
     })
 }

@@ -60,10 +60,10 @@ static ROWS: &[Row] = &[
         code: "E0102",
         file: "m.onnx",
         node: "",
-        words: &["opset 6", "7 to 28"],
+        words: &["opset 0", "1 to 28"],
         make: |f| {
             let mut net = small();
-            net.model.opset_import[0].version = 6;
+            net.model.opset_import[0].version = 0;
             f.compile(&net)
         },
     },
@@ -72,7 +72,7 @@ static ROWS: &[Row] = &[
         code: "E0102",
         file: "m.onnx",
         node: "",
-        words: &["opset 29", "7 to 28"],
+        words: &["opset 29", "1 to 28"],
         make: |f| {
             let mut net = small();
             net.model.opset_import[0].version = 29;

@@ -1,8 +1,9 @@
 //! seed  =>  a graph of a few operations of every kind, over symbolic dimensions that may be 0
 
 use super::Case;
+use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Conversion, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
 

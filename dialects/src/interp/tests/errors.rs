@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::scalar::ScalarFn;
-use crate::sdx::Equality;
+use crate::sdx::{Equality, WindowSpec};
 
 fn two_inputs() -> Graph {
     let mut g = Graph::default();
@@ -126,6 +126,7 @@ fn malformed_graphs_are_defects_not_panics() {
         (Op::Gather { axis: 3 }, two),
         (Op::Slice { starts: vec![], steps: vec![] }, one),
         (Op::Pad { low: vec![0.into(), 0.into()] }, scalar_value),
+        (Op::Window(WindowSpec { axis: 3, size: 1.into(), stride: 1, dilation: 1 }), one),
         (Op::Concat { axis: 0 }, &[]),
         (Op::Concat { axis: 2 }, two),
         (Op::Transpose { perm: vec![0, 0] }, one),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
-use crate::sdx::ContractSpec;
+use crate::sdx::{ContractSpec, WindowSpec};
 
 fn contract(spec: &str, dtype: DType, dims: &[usize], left: Tensor, right: Tensor) -> Tensor {
     op(Op::Contract(ContractSpec::parse(spec).unwrap()), dtype, dims, &[left, right]).unwrap()
@@ -286,4 +286,19 @@ fn iota_counts_along_its_axis() {
     assert_eq!(floats(&iota(0, &[2, 2])), [0., 0., 1., 1.]);
     assert_eq!(floats(&iota(1, &[2, 2])), [0., 1., 0., 1.]);
     assert_eq!(iota(0, &[0]).dims(), [0]);
+}
+
+#[test]
+fn windows_overlap_and_leave_out() {
+    let window = |axis, stride, dilation, dims: &[usize], x: &Tensor| {
+        let spec = WindowSpec { axis, size: 2.into(), stride, dilation };
+        op(Op::Window(spec), DType::F32, dims, std::slice::from_ref(x))
+    };
+    let x = counting(&[2, 4]);
+    assert_eq!(floats(&window(1, 1, 2, &[2, 2, 2], &x).unwrap()), [0., 2., 1., 3., 4., 6., 5., 7.]);
+    assert_eq!(floats(&window(1, 3, 1, &[2, 1, 2], &x).unwrap()), [0., 1., 4., 5.]);
+    // The offsets are the last dimension, whichever the axis.
+    assert_eq!(floats(&window(0, 1, 1, &[1, 4, 2], &x).unwrap()), [0., 4., 1., 5., 2., 6., 3., 7.]);
+    assert_eq!(window(1, 1, 1, &[2, 4, 2], &x).unwrap_err().code, "E0303");
+    assert_eq!(floats(&window(1, i64::MAX, i64::MAX, &[2, 0, 2], &x).unwrap()), []);
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::scalar::ScalarFn;
+use crate::sdx::WindowSpec;
 use std::rc::Rc;
 
 /// A small linear congruential generator: the cases are the same on every machine.
@@ -51,7 +52,7 @@ fn unflatten(mut i: usize, dims: &[usize]) -> Vec<usize> {
 fn grow(r: &mut Random, x: &Lazy) -> (Op, Vec<Tensor>, Lazy) {
     let (dims, rank, of) = (x.dims.clone(), x.dims.len(), x.at.clone());
     let axis = if rank > 0 { r.below(rank) } else { 0 };
-    match r.below(if rank == 0 { 2 } else { 7 }) {
+    match r.below(if rank == 0 { 2 } else { 8 }) {
         0 => (Op::Map(ScalarFn::Neg), vec![], Lazy::new(dims, move |i| -of(i))),
         1 => {
             let mut to = vec![2];
@@ -107,6 +108,18 @@ fn grow(r: &mut Random, x: &Lazy) -> (Op, Vec<Tensor>, Lazy) {
                 of(&from)
             };
             (Op::Gather { axis }, vec![indices], Lazy::new(to, at))
+        }
+        6 if dims[axis] > 1 => {
+            // Two offsets, every second place.
+            let mut to = dims.clone();
+            (to[axis], _) = (dims[axis] / 2, to.push(2));
+            let at = move |i: &[usize]| {
+                let (offset, place) = i.split_last().unwrap();
+                let mut from = place.to_vec();
+                from[axis] = 2 * place[axis] + offset;
+                of(&from)
+            };
+            (Op::Window(WindowSpec { axis, size: 2.into(), stride: 2, dilation: 1 }), vec![], Lazy::new(to, at))
         }
         _ => {
             let to = vec![dims.iter().product()];

@@ -139,17 +139,26 @@ func.func @half(%q: !q, %k: !k, %v: !k) -> !v
 !v = !onnx.value
 !q = !sdx.tensor<[b, 2, s, 4], f32>
 
-// The two products of a FlexAttention with functions between them.
+// The functions of a FlexAttention are on both sides of its softmax, and see the values around it.
 
 // CHECK-LABEL: func.func @flex
 // CHECK: %[[S:.*]] = sdx.contract "bhsd,bhtd->bhst"
 // CHECK: %[[F:.*]] = sdx.map "tanh"(%[[S]])
-// CHECK: sdx.contract "bhst,bhte->bhse"(%[[F]], %arg2)
-func.func @flex(%q: !q, %k: !q, %v: !q) -> !v {
-  %0 = onnx.node "FlexAttention"(%q, %k) opset 1 domain "ai.onnx.preview" {part = "scores"} : (!q, !q) -> !v
-  %1 = onnx.node "Tanh"(%0) opset 26 {} : (!v) -> !v
-  %2 = onnx.node "FlexAttention"(%1, %v) opset 1 domain "ai.onnx.preview" {part = "values"} : (!v, !q) -> !v
-  return %2 : !v
+// CHECK: sdx.reduce "max" %[[F]] axes [3]
+// CHECK: %[[W:.*]] = sdx.map "div"
+// CHECK: %[[G:.*]] = sdx.map "add"(%[[W]],
+// CHECK: sdx.contract "bhst,bhte->bhse"(%[[G]], %arg2)
+func.func @flex(%q: !q, %k: !q, %v: !q, %c: !sdx.tensor<[], f32>) -> !v {
+  %0 = onnx.node "FlexAttention"(%q, %k, %v) opset 1 domain "ai.onnx.preview" {} : (!q, !q, !q) -> !v with ["prob_mod", "score_mod"] {
+  ^bb0(%w: !v):
+    %2 = onnx.node "Add"(%w, %c) opset 26 {} : (!v, !sdx.tensor<[], f32>) -> !v
+    onnx.yield %2 : !v
+  }, {
+  ^bb0(%x: !v):
+    %1 = onnx.node "Tanh"(%x) opset 26 {} : (!v) -> !v
+    onnx.yield %1 : !v
+  }
+  return %0 : !v
 }
 
 // -----
@@ -157,7 +166,7 @@ func.func @flex(%q: !q, %k: !q, %v: !q) -> !v {
 !v = !onnx.value
 !q = !sdx.tensor<[b, 2, s, 4], bf16>
 
-// Without any, the softmax is between them, in f32.
+// In half precision the softmax is in f32.
 
 // CHECK-LABEL: func.func @flex_plain
 // CHECK: %[[S:.*]] = sdx.contract "bhsd,bhtd->bhst"

@@ -12,7 +12,7 @@
 // CHECK: sdx.reshape %arg2 : <[m], ui8> -> <[m, 1], ui8>
 // CHECK: %[[A:.*]] = sdx.map "sub"
 // CHECK: %[[B:.*]] = sdx.map "sub"
-// CHECK: sdx.contract {{.*}}%[[A]], %[[B]] {{.*}} -> {{.*}}<[m, n], i32>
+// CHECK: sdx.contract "mk,kn->mn"(%[[A]], %[[B]]) {{.*}}<[m, n], i32>
 func.func @integers(%a: !a, %b: !b, %za: !za, %zb: !zb) -> !v {
   %y = onnx.node "MatMulInteger"(%a, %b, %za, %zb) opset 10 {} : (!a, !b, !za, !zb) -> !v
   return %y : !v
@@ -27,11 +27,11 @@ func.func @integers(%a: !a, %b: !b, %za: !za, %zb: !zb) -> !v {
 !z = !sdx.tensor<[], ui8>
 
 // CHECK-LABEL: func.func @matrices
-// CHECK: sdx.contract {{.*}} -> <[m, n], i32>
+// CHECK: sdx.contract {{.*}} -> !sdx.tensor<[m, n], i32>
 // CHECK: sdx.map "div"
 // CHECK: sdx.map "round"
 // CHECK: sdx.convert {{.*}} -> <[m, n], ui8>
-// CHECK: sdx.contract {{.*}} -> <[m, n], i32>
+// CHECK: sdx.contract {{.*}} -> !sdx.tensor<[m, n], i32>
 // CHECK: sdx.map "mul"{{.*}} -> !sdx.tensor<[m, n], f32>
 func.func @matrices(%a: !a, %b: !b, %s: !s, %z: !z) -> (!v, !v) {
   %y = onnx.node "QLinearMatMul"(%a, %s, %z, %b, %s, %z, %s, %z) opset 10 {}
@@ -88,7 +88,7 @@ func.func @values(%x: !x, %s: !s, %z: !z) -> (!v, !v, !v, !v, !v, !v, !v) {
 // CHECK: sdx.map "bitand"
 // CHECK: sdx.map "sub"
 // CHECK: sdx.map "mul"
-// CHECK: sdx.contract {{.*}} -> <[m, 8], f32>
+// CHECK: sdx.contract {{.*}} -> !sdx.tensor<[m, 8], f32>
 func.func @four_bits(%a: !a, %b: !b, %s: !s) -> !v {
   %y = onnx.node "MatMulNBits"(%a, %b, %s) opset 1 domain "com.microsoft"
     {K = 64 : i64, N = 8 : i64, bits = 4 : i64, block_size = 32 : i64} : (!a, !b, !s) -> !v
@@ -106,7 +106,7 @@ func.func @four_bits(%a: !a, %b: !b, %s: !s) -> !v {
 // CHECK-LABEL: func.func @dynamic
 // CHECK: sdx.reduce "max"
 // CHECK: sdx.convert {{.*}} -> <[m, k], ui8>
-// CHECK: sdx.contract {{.*}} -> <[m, n], i32>
+// CHECK: sdx.contract {{.*}} -> !sdx.tensor<[m, n], i32>
 func.func @dynamic(%a: !a, %b: !b, %s: !s, %z: !z) -> !v {
   %y = onnx.node "DynamicQuantizeMatMul"(%a, %b, %s, %z) opset 1 domain "com.microsoft" {}
     : (!a, !b, !s, !z) -> !v
@@ -127,8 +127,9 @@ func.func @dynamic(%a: !a, %b: !b, %s: !s, %z: !z) -> !v {
 // What padding adds is 0 after the zero point is taken away.
 
 // CHECK-LABEL: func.func @convolutions
-// CHECK: sdx.map "sub"
 // CHECK: sdx.reshape %arg{{.*}} -> <[8, 1, 1, 1], i8>
+// CHECK: sdx.map "sub"
+// CHECK: sdx.map "sub"
 // CHECK: sdx.pad
 // CHECK: sdx.contract {{.*}}i32
 // CHECK: sdx.contract {{.*}}i32

@@ -12,11 +12,11 @@
 
 // CHECK-LABEL: func.func @lstm
 // CHECK: sdx.contract "abk,nk->abn"
-// CHECK: %[[FIRST:.*]] = sdx.slice %{{.*}} from ["0", "0", "0"] {{.*}} -> <[1, b, 16], f32>
+// CHECK: sdx.gather %{{.*}} axis 0 : {{.*}} -> !sdx.tensor<[b, 16], f32>
 // CHECK: sdx.contract "ak,nk->an"
 // CHECK: sdx.slice %{{.*}} from ["0", "12"] {{.*}} -> <[b, 4], f32>
 // CHECK: sdx.map "tanh"
-// CHECK: sdx.slice %{{.*}} from ["1", "0", "0"] {{.*}} -> <[1, b, 16], f32>
+// CHECK: sdx.gather %{{.*}} axis 0 : {{.*}} -> !sdx.tensor<[b, 16], f32>
 // CHECK: sdx.contract "ak,nk->an"
 // CHECK: sdx.concat{{.*}} axis 0 : {{.*}} -> !sdx.tensor<[2, b, 4], f32>
 // CHECK: -> <[2, 1, b, 4], f32>
@@ -40,10 +40,10 @@ func.func @lstm(%x: !x, %w: !w, %r: !r, %c: !c, %h: !h, %p: !p) -> (!v, !v, !v) 
 // CHECK-LABEL: func.func @gru
 // CHECK: sdx.transpose %arg0 [1, 0, 2]
 // CHECK: sdx.map "lt"
-// CHECK: sdx.slice %{{.*}} from ["0", "0", "0"]
 // CHECK: sdx.map "select"
-// CHECK: sdx.map "lt"
-// CHECK: sdx.slice %{{.*}} from ["1", "0", "0"] {{.*}} -> <[1, b, 12], f32>
+// CHECK: sdx.slice %{{.*}} from ["1", "0", "0"] step [-1, 1, 1] {{.*}} -> <[2, b, 12], f32>
+// CHECK: sdx.slice %{{.*}} from ["1", "0"] step [-1, 1]
+// CHECK: sdx.map "select"
 // CHECK: sdx.concat{{.*}} axis 1 : {{.*}} -> !sdx.tensor<[2, 2, b, 4], f32>
 // CHECK: sdx.transpose %{{.*}} [2, 0, 1, 3]
 func.func @gru(%x: !x, %w: !w, %r: !r, %l: !l) -> (!v, !v) {
@@ -91,4 +91,26 @@ func.func @quantized(%x: !x, %w: !w, %r: !r, %f: !f, %i: !i) -> !v {
   %0 = onnx.node "DynamicQuantizeLSTM"(%x, %w, %r, %none, %none, %none, %none, %none, %f, %i, %f, %i) opset 1 domain "com.microsoft" {hidden_size = 4 : i64}
     : (!x, !w, !r, !v, !v, !v, !v, !v, !f, !i, !f, !i) -> !v
   return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[s, b, 3], f32>
+!w = !sdx.tensor<[1, 4, 3], f32>
+!r = !sdx.tensor<[1, 4, 4], f32>
+
+// A sequence of any length is a loop, whose body gets the weights.
+
+// CHECK-LABEL: func.func @any_length
+// CHECK: sdx.contract "abk,nk->abn"
+// CHECK: sdx.host
+// CHECK: func.func @any_length.body0
+// CHECK: sdx.gather
+// CHECK: sdx.contract "ak,nk->an"
+// CHECK: sdx.map "tanh"
+func.func @any_length(%x: !x, %w: !w, %r: !r) -> (!v, !v)
+    attributes {sdx.symbols = ["input s 0..", "input b 0.."]} {
+  %0:2 = onnx.node "RNN"(%x, %w, %r) opset 22 {} : (!x, !w, !r) -> (!v, !v)
+  return %0#0, %0#1 : !v, !v
 }

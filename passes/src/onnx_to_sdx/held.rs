@@ -1,0 +1,136 @@
+//! sequence(f32:2)  <=>  what a value that is no tensor holds, as far as is known when compiling
+
+use super::builder::Builder;
+use sardonyx_dialects::sdx::{TensorType, Value};
+use sardonyx_runtime::{DType, Dim, Error, Result};
+use std::fmt;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// Of any rank where that is not known.
+    Tensor {
+        dtype: DType,
+        rank: Option<usize>,
+    },
+    Sequence(Box<Held>),
+    Optional(Box<Held>),
+    /// Of a type that nothing says.
+    Unknown,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Held::Tensor { dtype, rank: Some(rank) } => write!(f, "{dtype}:{rank}"),
+            Held::Tensor { dtype, rank: None } => write!(f, "{dtype}:?"),
+            Held::Sequence(of) => write!(f, "sequence({of})"),
+            Held::Optional(of) => write!(f, "optional({of})"),
+            Held::Unknown => f.write_str("?"),
+        }
+    }
+}
+
+impl Held {
+    pub fn of_type(ty: &TensorType) -> Held {
+        Held::Tensor { dtype: ty.dtype, rank: Some(ty.rank()) }
+    }
+
+    /// As it is displayed; anything else is unknown.
+    pub fn parse(text: &str) -> Held {
+        if let Some((kind, inside)) = text.strip_suffix(')').and_then(|t| t.split_once('(')) {
+            let of = Box::new(Held::parse(inside));
+            return match kind {
+                "sequence" => Held::Sequence(of),
+                "optional" => Held::Optional(of),
+                _ => Held::Unknown,
+            };
+        }
+        let parsed = text.split_once(':').and_then(|(dtype, rank)| Some((DType::from_name(dtype)?, rank)));
+        match parsed {
+            Some((dtype, rank)) => Held::Tensor { dtype, rank: rank.parse().ok() },
+            None => Held::Unknown,
+        }
+    }
+
+    /// What holds of both.
+    pub fn joined(&self, other: &Held) -> Held {
+        match (self, other) {
+            (Held::Unknown, known) | (known, Held::Unknown) => known.clone(),
+            (Held::Tensor { dtype, rank }, Held::Tensor { dtype: d, rank: r }) if dtype == d => {
+                Held::Tensor { dtype: *dtype, rank: rank.filter(|_| rank == r) }
+            }
+            (Held::Sequence(a), Held::Sequence(b)) => Held::Sequence(Box::new(a.joined(b))),
+            (Held::Optional(a), Held::Optional(b)) => Held::Optional(Box::new(a.joined(b))),
+            (_, _) => Held::Unknown,
+        }
+    }
+
+    pub fn is_tensor(&self) -> bool {
+        matches!(self, Held::Tensor { .. })
+    }
+
+    /// What a value holds that is this one at first and the new one later. A tensor of unknown rank stands for those of
+    /// an empty sequence, and has no part in it.
+    pub fn grown(&self, new: &Held) -> Held {
+        match (self, new) {
+            (Held::Tensor { dtype, rank: None }, Held::Tensor { dtype: d, .. }) if dtype == d => new.clone(),
+            (Held::Sequence(a), Held::Sequence(b)) => Held::Sequence(Box::new(a.grown(b))),
+            (Held::Optional(a), Held::Optional(b)) => Held::Optional(Box::new(a.grown(b))),
+            (_, _) => self.joined(new),
+        }
+    }
+}
+
+impl Builder {
+    /// Of a tensor its type.
+    pub fn held(&self, v: Value) -> Held {
+        match self.dtype(v) {
+            DType::Value => self.values_held.get(&v).cloned().unwrap_or(Held::Unknown),
+            _ => Held::of_type(self.ty(v)),
+        }
+    }
+
+    pub fn hold(&mut self, v: Value, held: Held) {
+        if self.dtype(v) == DType::Value {
+            self.values_held.insert(v, held);
+        }
+    }
+
+    /// The type of what comes out of a value, each dimension a new symbol of data; those are given too.
+    pub fn type_of(&mut self, held: &Held) -> Result<(TensorType, Vec<String>)> {
+        match held {
+            Held::Sequence(_) | Held::Optional(_) => Ok((TensorType::new(DType::Value, vec![]), vec![])),
+            Held::Tensor { dtype, rank: Some(rank) } => {
+                let fresh: Vec<String> = (0..*rank).map(|_| self.data_symbol()).collect();
+                let dims: Vec<Dim> = fresh.iter().map(|s| Dim::symbol(s)).collect();
+                Ok((TensorType::new(*dtype, dims), fresh))
+            }
+            Held::Tensor { rank: None, .. } | Held::Unknown => {
+                let what = if *held == Held::Unknown { "type" } else { "rank" };
+                let error = Error::user("E0203", format!("the {what} of what a sequence holds is not known"));
+                Err(error.node(&self.origin).help("export the model with the shapes of the sequence's elements"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_displayed_is_parsed_back() {
+        for text in ["f32:2", "i64:?", "sequence(f32:2)", "optional(sequence(string:0))", "?"] {
+            assert_eq!(Held::parse(text).to_string(), text);
+        }
+        assert_eq!(Held::parse("list(f32:2"), Held::Unknown);
+    }
+
+    #[test]
+    fn what_differs_is_not_known() {
+        let joined = |a: &str, b: &str| Held::parse(a).joined(&Held::parse(b)).to_string();
+        assert_eq!(joined("f32:2", "f32:3"), "f32:?");
+        assert_eq!(joined("sequence(?)", "sequence(f32:3)"), "sequence(f32:3)");
+        assert_eq!(joined("f32:2", "i64:2"), "?");
+    }
+}

@@ -1,0 +1,263 @@
+//! SequenceAt(SequenceConstruct(x, y), 1)  =>  y; sequences and optionals that are not known are values of the host
+
+use super::builder::Builder;
+use super::held::Held;
+use super::node::Node;
+use super::recur::{Loop, Turned, truth};
+use sardonyx_dialects::sdx::{Op, TensorType, Value};
+use sardonyx_runtime::host::DataOp;
+use sardonyx_runtime::{DType, Dim, HostOp, Result, Tensor};
+
+type Outputs = Result<Vec<Value>>;
+
+/// Elements up to which a sequence is followed when compiling.
+const KNOWN_MAX: usize = 1024;
+
+fn host(b: &mut Builder, op: DataOp, args: &[Value], ty: TensorType, fresh: &[String]) -> Result<Value> {
+    Ok(b.host(HostOp::Data(op), args, &[ty], fresh)?.remove(0))
+}
+
+/// A new value of the host; `elements` are those that it surely has.
+fn value(b: &mut Builder, op: DataOp, args: &[Value], held: Held, elements: Option<Vec<Value>>) -> Outputs {
+    let v = host(b, op, args, TensorType::new(DType::Value, vec![]), &[])?;
+    b.hold(v, held);
+    if let Some(elements) = elements.filter(|e| e.len() <= KNOWN_MAX) {
+        b.elements.insert(v, elements);
+    }
+    Ok(vec![v])
+}
+
+fn sequence_of(b: &Builder, node: &Node, v: Value) -> Result<Held> {
+    match b.held(v) {
+        Held::Sequence(of) => Ok(*of),
+        Held::Unknown => Ok(Held::Unknown),
+        other @ (Held::Tensor { .. } | Held::Optional(_)) => {
+            Err(node.error("E0107", format!("takes a sequence, not {other}")))
+        }
+    }
+}
+
+/// A constant position among `n`, or up to it.
+fn known_position(b: &Builder, at: Option<Value>, n: usize, inclusive: bool) -> Option<usize> {
+    let Some(at) = at else { return if inclusive { Some(n) } else { n.checked_sub(1) } };
+    let [at] = b.constants(at)?[..] else { return None };
+    let at = usize::try_from(if at < 0 { at.checked_add(n as i64)? } else { at }).ok()?;
+    (at < n || (inclusive && at == n)).then_some(at)
+}
+
+pub fn construct(b: &mut Builder, node: &Node) -> Outputs {
+    let all = node.all_inputs()?;
+    let of = all.iter().map(|v| b.held(*v)).reduce(|a, c| a.joined(&c)).unwrap_or(Held::Unknown);
+    value(b, DataOp::SequenceConstruct, &all, Held::Sequence(Box::new(of)), Some(all.clone()))
+}
+
+pub fn empty(b: &mut Builder, node: &Node) -> Outputs {
+    let dtype = node.dtype("dtype")?.unwrap_or(DType::F32);
+    let nothing = sardonyx_runtime::Value::Sequence(vec![]).into_tensor();
+    let v = b.constant(nothing)?;
+    b.hold(v, Held::Sequence(Box::new(Held::Tensor { dtype, rank: None })));
+    b.elements.insert(v, vec![]);
+    Ok(vec![v])
+}
+
+pub fn at(b: &mut Builder, node: &Node) -> Outputs {
+    let (s, at) = (node.input(0)?, node.input(1)?);
+    Ok(vec![element(b, node, s, at)?])
+}
+
+fn element(b: &mut Builder, node: &Node, s: Value, at: Value) -> Result<Value> {
+    let of = sequence_of(b, node, s)?;
+    if let Some(elements) = b.elements.get(&s)
+        && let Some(at) = known_position(b, Some(at), elements.len(), false)
+    {
+        return Ok(elements[at]);
+    }
+    let (ty, fresh) = b.type_of(&of)?;
+    let v = host(b, DataOp::SequenceAt, &[s, at], ty, &fresh)?;
+    b.hold(v, of);
+    Ok(v)
+}
+
+pub fn insert(b: &mut Builder, node: &Node) -> Outputs {
+    let (s, v, at) = (node.input(0)?, node.input(1)?, node.optional(2));
+    let of = sequence_of(b, node, s)?;
+    // An empty one has no rank of its own.
+    let of = if b.elements.get(&s).is_some_and(Vec::is_empty) { b.held(v) } else { of.grown(&b.held(v)) };
+    let elements = b.elements.get(&s).cloned().and_then(|mut all| {
+        all.insert(known_position(b, at, all.len(), true)?, v);
+        Some(all)
+    });
+    let args: Vec<Value> = [s, v].into_iter().chain(at).collect();
+    value(b, DataOp::SequenceInsert, &args, Held::Sequence(Box::new(of)), elements)
+}
+
+pub fn erase(b: &mut Builder, node: &Node) -> Outputs {
+    let (s, at) = (node.input(0)?, node.optional(1));
+    let of = sequence_of(b, node, s)?;
+    let elements = b.elements.get(&s).cloned().and_then(|mut all| {
+        all.remove(known_position(b, at, all.len(), false)?);
+        Some(all)
+    });
+    let args: Vec<Value> = [s].into_iter().chain(at).collect();
+    value(b, DataOp::SequenceErase, &args, Held::Sequence(Box::new(of)), elements)
+}
+
+pub fn length(b: &mut Builder, node: &Node) -> Outputs {
+    let s = node.input(0)?;
+    sequence_of(b, node, s)?;
+    if let Some(elements) = b.elements.get(&s) {
+        let n = Dim::constant(elements.len() as i64);
+        return Ok(vec![b.dims_scalar(n)?]);
+    }
+    Ok(vec![host(b, DataOp::SequenceLength, &[s], TensorType::new(DType::I64, vec![]), &[])?])
+}
+
+pub fn split(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, by) = (node.input(0)?, node.optional(1));
+    let axis = node.axis(node.int_or("axis", 0)?, b.rank(x))?;
+    let keep = by.is_some() || node.int_or("keepdims", 1)? != 0;
+    let rank = b.rank(x) - usize::from(!keep);
+    let of = Held::Tensor { dtype: b.dtype(x), rank: Some(rank) };
+    let elements = parts(b, x, by, axis, keep)?;
+    let args: Vec<Value> = [x].into_iter().chain(by).collect();
+    let op = DataOp::SplitToSequence { axis: axis as i64, keep };
+    value(b, op, &args, Held::Sequence(Box::new(of)), elements)
+}
+
+/// The parts, where their number and lengths are constant.
+fn parts(b: &mut Builder, x: Value, by: Option<Value>, axis: usize, keep: bool) -> Result<Option<Vec<Value>>> {
+    let Some(n) = b.dims(x)[axis].as_const() else { return Ok(None) };
+    let lengths = match by {
+        None => vec![1; usize::try_from(n).unwrap_or(0).min(KNOWN_MAX + 1)],
+        Some(by) => match (b.rank(by), b.constants(by)) {
+            (0, Some(each)) if each[0] > 0 && n / each[0] <= KNOWN_MAX as i64 => {
+                let full = vec![each[0]; (n / each[0]) as usize];
+                full.into_iter().chain((n % each[0] > 0).then_some(n % each[0])).collect()
+            }
+            (1, Some(lengths)) => lengths,
+            (_, _) => return Ok(None),
+        },
+    };
+    let sum = lengths.iter().try_fold(0i64, |sum, l| if *l < 0 { None } else { sum.checked_add(*l) });
+    if lengths.len() > KNOWN_MAX || sum != Some(n) || b.dtype(x).is_opaque() {
+        return Ok(None);
+    }
+    let (mut start, mut out) = (0, vec![]);
+    for length in lengths {
+        let part = b.slice_axis(x, axis, Dim::constant(start), 1, Dim::constant(length))?;
+        let mut dims = b.dims(part);
+        if !keep {
+            dims.remove(axis);
+        }
+        out.push(b.reshape(part, &dims)?);
+        start += length;
+    }
+    Ok(Some(out))
+}
+
+pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
+    let s = node.input(0)?;
+    let of = sequence_of(b, node, s)?;
+    let given = node.require("axis", node.int("axis")?)?;
+    let new_axis = node.int_or("new_axis", 0)? != 0;
+    if let Some(elements) = b.elements.get(&s).cloned().filter(|e| !e.is_empty() && !b.dtype(e[0]).is_opaque()) {
+        let axis = node.axis(given, b.rank(elements[0]) + usize::from(new_axis))?;
+        let mut shaped = vec![];
+        for v in elements {
+            let mut dims = b.dims(v);
+            if new_axis && axis <= dims.len() {
+                dims.insert(axis, Dim::constant(1));
+            }
+            shaped.push(b.reshape(v, &dims)?);
+        }
+        return Ok(vec![if let [one] = shaped[..] { one } else { b.add(Op::Concat { axis }, &shaped)? }]);
+    }
+    let of = match of {
+        Held::Tensor { dtype, rank } => Held::Tensor { dtype, rank: rank.map(|r| r + usize::from(new_axis)) },
+        other @ (Held::Sequence(_) | Held::Optional(_) | Held::Unknown) => other,
+    };
+    let (ty, fresh) = b.type_of(&of)?;
+    Ok(vec![host(b, DataOp::ConcatFromSequence { axis: given, new_axis }, &[s], ty, &fresh)?])
+}
+
+pub fn optional(b: &mut Builder, node: &Node) -> Outputs {
+    let inside = node.optional(0);
+    let held = inside.map_or(Held::Unknown, |v| b.held(v));
+    let args: Vec<Value> = inside.into_iter().collect();
+    value(b, DataOp::Optional, &args, Held::Optional(Box::new(held)), Some(args.clone()))
+}
+
+/// Anything that is no optional is there.
+pub fn has_element(b: &mut Builder, node: &Node) -> Outputs {
+    let given = node.optional(0);
+    let known = match given {
+        None => Some(false),
+        Some(v) => match b.held(v) {
+            Held::Optional(_) | Held::Unknown => b.elements.get(&v).map(|e| !e.is_empty()),
+            Held::Tensor { .. } | Held::Sequence(_) => Some(true),
+        },
+    };
+    if let Some(known) = known {
+        return Ok(vec![b.constant(Tensor::from_vec(vec![], vec![known]))?]);
+    }
+    let args: Vec<Value> = given.into_iter().collect();
+    Ok(vec![host(b, DataOp::OptionalHasElement, &args, TensorType::new(DType::Bool, vec![]), &[])?])
+}
+
+pub fn get_element(b: &mut Builder, node: &Node) -> Outputs {
+    let v = node.input(0)?;
+    let of = match b.held(v) {
+        Held::Optional(of) => *of,
+        Held::Unknown => Held::Unknown,
+        Held::Tensor { .. } | Held::Sequence(_) => return Ok(vec![v]),
+    };
+    if let Some([only]) = b.elements.get(&v).map(Vec::as_slice) {
+        return Ok(vec![*only]);
+    }
+    let (ty, fresh) = b.type_of(&of)?;
+    let out = host(b, DataOp::OptionalGetElement, &[v], ty, &fresh)?;
+    b.hold(out, of);
+    Ok(vec![out])
+}
+
+/// The body once for each element of the first sequence; other inputs are sequences of as many, or the same for all.
+pub fn map(b: &mut Builder, node: &Node) -> Outputs {
+    let block = node.body("body")?;
+    let inputs = node.all_inputs()?;
+    let first = *inputs.first().ok_or_else(|| node.error("E0103", "input 0 is missing"))?;
+    let n = match b.elements.get(&first) {
+        Some(elements) => b.dims_scalar(Dim::constant(elements.len() as i64))?,
+        None => host(b, DataOp::SequenceLength, &[first], TensorType::new(DType::I64, vec![]), &[])?,
+    };
+    let is_sequence: Vec<bool> = inputs.iter().map(|v| matches!(b.held(*v), Held::Sequence(_))).collect();
+    let outer = super::control::captures(b, block);
+    let captured: Vec<Value> = inputs.iter().copied().chain(outer.iter().map(|(_, v)| *v)).collect();
+    let n_outputs = node.n_outputs;
+    let mut empties = vec![];
+    for _ in 0..n_outputs {
+        let v = b.constant(sardonyx_runtime::Value::Sequence(vec![]).into_tensor())?;
+        b.hold(v, Held::Sequence(Box::new(Held::Unknown)));
+        b.elements.insert(v, vec![]);
+        empties.push(v);
+    }
+    let start = b.constant(truth())?;
+    let turns = Loop { trips: n, start, carried: &empties, captured: &captured };
+    let (out, _) = b.turns(&turns, &mut |b, turn| {
+        let (own, around) = turn.captured.split_at(inputs.len());
+        super::control::enter(b, &outer, around);
+        let mut given = vec![];
+        for (&v, sequence) in own.iter().zip(&is_sequence) {
+            given.push(if *sequence { element(b, node, v, turn.index)? } else { v });
+        }
+        let done = super::lower_block(b, block, &given)?;
+        let mut carried = vec![];
+        for (&s, &v) in turn.carried.iter().zip(&done) {
+            let of = Held::Sequence(Box::new(b.held(v)));
+            let elements = b.elements.get(&s).cloned().map(|all| [all, vec![v]].concat());
+            carried.extend(value(b, DataOp::SequenceInsert, &[s, v], of, elements)?);
+        }
+        let goes_on = b.constant(truth())?;
+        Ok(Turned { goes_on, carried, stacked: vec![] })
+    })?;
+    Ok(out)
+}
