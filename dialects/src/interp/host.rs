@@ -106,7 +106,7 @@ impl Bodies for Functions<'_> {
         (self.run)(at, inputs)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self, _: usize) -> Result<()> {
         self.n_turns.set(self.n_turns.get() + 1);
         match self.n_turns.get() > TURNS_MAX {
             true => Err(Error::user("E0202", format!("a loop of more than {TURNS_MAX} turns"))),

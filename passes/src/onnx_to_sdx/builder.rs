@@ -37,6 +37,11 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// For a function of a module with these names, which is a body within so many others.
+    pub fn within(functions: Rc<RefCell<BTreeSet<String>>>, depth: usize) -> Builder {
+        Builder { functions, depth, ..Builder::default() }
+    }
+
     pub fn ty(&self, v: Value) -> &TensorType {
         self.graph.ty(v)
     }

@@ -8,8 +8,9 @@ use super::node::Node;
 use super::outline::{Outlined, merged};
 use super::recur::{Loop, Turned, truth};
 use sardonyx_dialects::mlir::{Block, Val};
+use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, HostOp, Result, Tensor};
+use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::collections::BTreeSet;
 
 type Outputs = Result<Vec<Value>>;
@@ -54,24 +55,30 @@ pub fn if_(b: &mut Builder, node: &Node) -> Outputs {
     if let Some(known) = b.constants(condition) {
         return lower_block(b, branches[usize::from(known == [0])], &[]);
     }
-    let mut bodies: Vec<Outlined> = vec![];
-    for block in branches {
+    let mut outlined = |block: Block| {
         let (outer, name) = (captures(b, block), b.body_name());
-        bodies.push(b.outline(&name, &[], &values(&outer), &mut |child, _, own| {
+        b.outline(&name, &[], &values(&outer), &mut |child, _, own| {
             enter(child, &outer, own);
             lower_block(child, block, &[])
-        })?);
-    }
-    let [then, otherwise] = bodies.as_slice() else { return Ok(vec![]) };
-    if then.outputs.len() != otherwise.outputs.len() {
-        return Err(node.error("E0103", "the branches have different numbers of outputs"));
-    }
+        })
+    };
+    let then = outlined(branches[0])?;
+    let both = outlined(branches[1]).and_then(|otherwise| match unlike(node, &then, &otherwise) {
+        Some(e) => Err(e),
+        None => Ok(otherwise),
+    });
+    let otherwise = match (both, equality(b, condition)) {
+        (Ok(otherwise), _) => otherwise,
+        // `squeeze` of a dimension that may be 1, as PyTorch writes it: what follows fits one of the ranks.
+        (Err(_), Some((l, r))) => {
+            b.unify(&l, &r)?;
+            return lower_block(b, branches[0], &[]);
+        }
+        (Err(e), None) => return Err(e),
+    };
     let (mut types, mut fresh) = (vec![], vec![]);
     for (&v, &w) in then.outputs.iter().zip(&otherwise.outputs) {
         let (left, right) = (then.ty(v).clone(), otherwise.ty(w).clone());
-        if left.dtype != right.dtype || left.rank() != right.rank() {
-            return Err(node.error("E0203", format!("the branches give {left} and {right}")));
-        }
         let both = left.dims.iter().zip(&right.dims).map(|(l, r)| vec![then.outside(l), otherwise.outside(r)]);
         let dims: Vec<Dim> = both.map(|both| merged(b, both, &mut fresh)).collect();
         types.push(TensorType::new(left.dtype, dims));
@@ -79,10 +86,34 @@ pub fn if_(b: &mut Builder, node: &Node) -> Outputs {
     let op = HostOp::If { n_then: then.captured.len() };
     let args = [vec![condition], then.captured.clone(), otherwise.captured.clone()].concat();
     let held: Vec<Held> = then.held.iter().zip(&otherwise.held).map(|(t, o)| t.grown(o)).collect();
-    let names = bodies.into_iter().map(|body| b.adopt(body)).collect();
+    let names = vec![b.adopt(then), b.adopt(otherwise)];
     let results = b.host_calling(op, names, &args, &types, &fresh)?;
     results.iter().zip(held).for_each(|(v, held)| b.hold(*v, held));
     Ok(results)
+}
+
+/// Why branches give no values of one type.
+fn unlike(node: &Node, then: &Outlined, otherwise: &Outlined) -> Option<Box<Error>> {
+    if then.outputs.len() != otherwise.outputs.len() {
+        return Some(node.error("E0103", "the branches have different numbers of outputs"));
+    }
+    let types = then.outputs.iter().zip(&otherwise.outputs).map(|(&v, &w)| (then.ty(v), otherwise.ty(w)));
+    let mut apart = types.filter(|(l, r)| l.dtype != r.dtype || l.rank() != r.rank());
+    apart.next().map(|(l, r)| node.error("E0203", format!("the branches give {l} and {r}")))
+}
+
+/// The two sides, where a condition is that dimensions are equal.
+fn equality(b: &Builder, mut condition: Value) -> Option<(Dim, Dim)> {
+    while let Op::Reshape | Op::Broadcast { .. } = b.graph.node(condition).op {
+        condition = b.graph.node(condition).args[0];
+    }
+    let node = b.graph.node(condition);
+    let (Op::Map(ScalarFn::Eq), [l, r]) = (&node.op, node.args.as_slice()) else { return None };
+    let (l, r) = (b.contents(*l)?.first()?.clone(), b.contents(*r)?.first()?.clone());
+    // n floordiv 2 + 1 == 1 says it of the quotient alone.
+    let plain = l.terms().filter(|(monomial, _)| monomial.is_empty()).map(|(_, c)| c).sum();
+    let plain = Dim::constant(plain);
+    Some((l - plain.clone(), r - plain))
 }
 
 pub fn loop_(b: &mut Builder, node: &Node) -> Outputs {

@@ -145,8 +145,7 @@ pub fn is_supported(domain: &str, op_type: &str, opset: i64) -> bool {
 }
 
 fn lower_function(function: Operation, names: Rc<RefCell<BTreeSet<String>>>) -> Result<Builder> {
-    let mut b = Builder::default();
-    b.functions = names;
+    let mut b = Builder::within(names, 0);
     b.graph.name = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
     b.graph.symbols = sdx::ir::read_symbols(function.attr("sdx.symbols"))?;
     b.graph.checks = sdx::ir::read_checks(function.attr("sdx.checks"))?;

@@ -136,8 +136,8 @@ impl Builder {
         });
         let types: Vec<TensorType> = given.chain(handed.iter().map(|v| self.ty(*v).clone())).collect();
         let mut frame = Frame::new(name, &self.graph, types.iter());
-        let mut child = Builder::default();
-        (child.functions, child.origin, child.depth) = (self.functions.clone(), self.origin.clone(), self.depth + 1);
+        let mut child = Builder::within(self.functions.clone(), self.depth + 1);
+        child.origin.clone_from(&self.origin);
         (child.graph.name, child.graph.internal) = (name.to_string(), true);
         let mut inputs = vec![];
         for (i, param) in params.iter().enumerate() {

@@ -194,7 +194,12 @@ impl Bodies for Entries<'_, '_> {
         Ok(ran?.into_iter().map(|(_, tensor)| tensor).collect())
     }
 
-    fn check(&self) -> Result<()> {
-        self.call.stop.check()
+    fn check(&self, stacked: usize) -> Result<()> {
+        self.call.stop.check()?;
+        let total = self.state.taken.saturating_add(stacked);
+        match self.call.session.memory_bytes_max.filter(|max| total > *max) {
+            Some(max) => Err(Error::user("E0304", format!("the call needs {total} bytes, the limit is {max}"))),
+            None => Ok(()),
+        }
     }
 }

@@ -9,8 +9,9 @@ pub trait Bodies {
     /// The outputs of body `at`, in the order of its ports.
     fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>>;
 
-    /// Errors: E0305 past the deadline, E0306 cancelled.
-    fn check(&self) -> Result<()>;
+    /// Before a turn of a loop that has stacked so many bytes. Errors: E0304 where that is too much, E0305 past the
+    /// deadline, E0306 cancelled.
+    fn check(&self, stacked: usize) -> Result<()>;
 }
 
 /// A result's element type and those dimensions that are known before the operation has run; `None` where nobody wants
@@ -43,7 +44,7 @@ pub fn run_loop(n_carried: usize, args: &[Tensor], wanted: &[Wanted], bodies: &m
     let mut stacks: Vec<Stack> = vec![];
     let mut i = 0;
     while go_on && i < trips {
-        bodies.check()?;
+        bodies.check(stacks.iter().map(|stack| stack.bytes.len()).sum())?;
         let mut inputs = vec![Tensor::scalar(i), Tensor::from_vec(vec![], vec![go_on])];
         inputs.append(&mut carried);
         inputs.extend_from_slice(captured);
@@ -96,6 +97,8 @@ impl Stack {
             let (was, is) = (&self.dims, next.dims());
             return Err(unfit(format!("a loop stacks {was:?}, and {is:?} in turn {}", self.count)));
         }
+        let refused = |_| Error::user("E0304", format!("cannot allocate {} bytes more", next.bytes().len()));
+        self.bytes.try_reserve(next.bytes().len()).map_err(refused)?;
         self.bytes.extend_from_slice(next.bytes());
         self.count += 1;
         Ok(())
@@ -122,7 +125,7 @@ mod tests {
             Ok(vec![Tensor::from_vec(vec![], vec![sum < 10]), Tensor::scalar(sum), Tensor::scalar(2 * sum)])
         }
 
-        fn check(&self) -> Result<()> {
+        fn check(&self, _: usize) -> Result<()> {
             Ok(())
         }
     }

@@ -1,8 +1,8 @@
 //! host operations: what Rust code computes in a plan, because the sizes of its results depend on what it finds
 //!
-//! The interpreter calls the same code, so there is one meaning. To add an operation: a variant, its line in [`ROWS`] or
-//! in the text form, and its arm in [`HostOp::run`]; the lowering says what types the results have and which symbols
-//! they bind (`Builder::host`).
+//! The interpreter calls the same code, so there is one meaning. To add an operation: a variant with its name and text
+//! form, and its arm in [`HostOp::run`]; the lowering says what types the results have and which symbols they bind
+//! (`Builder::host`).
 //!
 //! If and Loop are such operations too: instead of computing they call other entry points of the plan.
 

@@ -106,3 +106,29 @@ func.func @many(%h: !h, %x: !sdx.tensor<[t, 4], f32>) -> (!v, !v) {
   }
   return %0#0, %0#1 : !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s], f32>
+
+// Branches of different ranks, by whether a dimension is 1: it must be, and the call checks what no symbol says.
+
+// CHECK-LABEL: func.func @squeezed
+// CHECK-SAME: (%[[X:.*]]: !sdx.tensor<[b, 1], f32>
+// CHECK: sdx.reshape %[[X]] : <[b, 1], f32> -> <[b], f32>
+// CHECK-NOT: sdx.host
+func.func @squeezed(%x: !x) -> !v {
+  %last = sdx.const dense<-1> : tensor<1xi64> : !sdx.tensor<[1], i64>
+  %one = sdx.const dense<1> : tensor<1xi64> : !sdx.tensor<[1], i64>
+  %0 = onnx.node "Shape"(%x) opset 16 {} : (!x) -> !v
+  %1 = onnx.node "Gather"(%0, %last) opset 16 {axis = 0 : i64} : (!v, !sdx.tensor<[1], i64>) -> !v
+  %2 = onnx.node "Equal"(%1, %one) opset 16 {} : (!v, !sdx.tensor<[1], i64>) -> !v
+  %3 = onnx.node "If"(%2) opset 16 {} : (!v) -> !v with ["then_branch", "else_branch"] {
+    %4 = onnx.node "Squeeze"(%x, %last) opset 16 {} : (!x, !sdx.tensor<[1], i64>) -> !v
+    onnx.yield %4 : !v
+  }, {
+    onnx.yield %x : !x
+  }
+  return %3 : !v
+}

@@ -73,3 +73,22 @@ func.func @known(%x: !sdx.tensor<[b, 3], f32>) -> !v {
   %0 = onnx.node "Reshape"(%x, %t) opset 13 {} : (!sdx.tensor<[b, 3], f32>, !sdx.tensor<[2], i64>) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[a, b], f32>
+
+// Axes from data: the dimensions are looked up. Where the vector's length is open, the declared rank says it.
+
+// CHECK-LABEL: func.func @axes
+// CHECK-SAME: %{{.*}}: !sdx.tensor<[1], i64>
+// CHECK-COUNT-3: sdx.bind
+// CHECK: sdx.reshape %{{.*}} -> <[data0, data1, data2], f32>
+// CHECK: sdx.bind "data3"
+// CHECK: sdx.slice %{{.*}} : <[a*b], f32> -> <[data3], f32>
+func.func @axes(%x: !x, %p: !sdx.tensor<[n], i64>, %q: !sdx.tensor<[1], i64>) -> (!v, !v) {
+  %0 = onnx.node "Unsqueeze"(%x, %p) opset 13 {} rank 3 : (!x, !sdx.tensor<[n], i64>) -> !v
+  %1 = onnx.node "Squeeze"(%x, %q) opset 13 {} : (!x, !sdx.tensor<[1], i64>) -> !v
+  return %0, %1 : !v, !v
+}
