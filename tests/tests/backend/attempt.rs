@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 pub struct Outcome {
     /// Of the compilations of all data sets.
     pub compile: Option<Duration>,
+    /// Of everything.
+    pub whole: Duration,
     /// Operators that the host runs.
     pub host: Vec<String>,
     pub verdict: Result<(), String>,
@@ -25,13 +27,15 @@ pub struct Outcome {
 
 /// A panic or any error is a failure of the case, with its text.
 pub fn attempt(case: &Case, variant: Variant, device: &DeviceName, folder: &Path) -> Outcome {
-    let mut outcome = Outcome { compile: None, host: vec![], verdict: Ok(()) };
+    let start = Instant::now();
+    let mut outcome = Outcome { compile: None, whole: Duration::ZERO, host: vec![], verdict: Ok(()) };
     let verdict = catch_unwind(AssertUnwindSafe(|| run(case, variant, device, folder, &mut outcome)));
     outcome.verdict = verdict.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|t| t.to_string()));
         Err(format!("panicked: {}", text.unwrap_or_default()))
     });
+    outcome.whole = start.elapsed();
     outcome
 }
 
@@ -82,7 +86,10 @@ fn compile(
         selftest: false,
         ..Request::new(Path::new("model.onnx"), artifact)
     };
-    compile_read(model, &request, &mut |_| {}).map_err(|e| e.to_string())?;
+    let report = compile_read(model, &request, &mut |_| {}).map_err(|e| e.to_string())?;
+    let entries = report.summary.iter().flat_map(|s| &s.entries);
+    let hosts = entries.flat_map(|e| &e.hosts).filter(|h| !h.calls);
+    outcome.host = hosts.map(|h| h.op.split(' ').next().unwrap_or_default().to_string()).collect();
     outcome.compile = Some(outcome.compile.unwrap_or_default() + start.elapsed());
     let options = LoadOptions { device: device.clone(), ..LoadOptions::default() };
     Model::load(artifact, &options).map_err(|e| format!("at load: {e}"))

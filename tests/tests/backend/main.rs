@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         .collect();
     // A panic is an outcome; its text is in the report.
     std::panic::set_hook(Box::new(|_| {}));
-    let attempts = run(&work, &options.device);
+    let attempts = run(&work, &expected, &options.device);
     let _ = std::panic::take_hook();
     finish(&cases, &attempts, &expected, &options)
 }
@@ -90,7 +90,7 @@ fn chosen(case: &Case, variant: Variant) -> bool {
 }
 
 /// On every processor, each with a folder of its own.
-fn run<'a>(work: &[(&'a Case, Variant)], device: &DeviceName) -> Vec<Attempt<'a>> {
+fn run<'a>(work: &[(&'a Case, Variant)], expected: &Expected, device: &DeviceName) -> Vec<Attempt<'a>> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![]));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
@@ -99,6 +99,12 @@ fn run<'a>(work: &[(&'a Case, Variant)], device: &DeviceName) -> Vec<Attempt<'a>
                 let folder = tempfile::tempdir().expect("a folder");
                 while let Some((case, variant)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let outcome = attempt(case, *variant, device, folder.path());
+                    // At once: a run of minutes that is broken off has said something.
+                    if *device == DeviceName::Cpu
+                        && let Some(line) = report::unexpected(case, *variant, &outcome, expected)
+                    {
+                        println!("{line}");
+                    }
                     done.lock().expect("no thread panics").push(Attempt { case, variant: *variant, outcome });
                 }
             });
@@ -110,15 +116,18 @@ fn run<'a>(work: &[(&'a Case, Variant)], device: &DeviceName) -> Vec<Attempt<'a>
 }
 
 fn finish(cases: &[Case], attempts: &[Attempt], expected: &Expected, options: &Options) -> ExitCode {
-    let surprises = match &options.device {
-        DeviceName::Cpu => report::unexpected(attempts, expected),
+    let surprises: Vec<String> = match &options.device {
+        DeviceName::Cpu => {
+            let of = |a: &Attempt| report::unexpected(a.case, a.variant, &a.outcome, expected);
+            attempts.iter().filter_map(of).collect()
+        }
         _ => simulated::unexpected(attempts),
     };
     if options.whole {
         println!("{}", report::table(attempts, &single(cases)));
     }
-    for line in &surprises {
-        println!("{line}");
+    if options.device != DeviceName::Cpu {
+        surprises.iter().for_each(|line| println!("{line}"));
     }
     if let Some(path) = &options.json
         && let Err(e) = std::fs::write(path, report::scoreboard(attempts))

@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Attempts whose time is told.
+const SLOWEST: usize = 8;
+
 pub struct Attempt<'a> {
     pub case: &'a Case,
     pub variant: Variant,
@@ -51,16 +54,14 @@ impl Expected {
     }
 }
 
-/// Lines for every outcome that differs from what is expected.
-pub fn unexpected(attempts: &[Attempt], expected: &Expected) -> Vec<String> {
-    let differs = |a: &Attempt| match (&a.outcome.verdict, expected.reason(a.variant, &a.case.name)) {
+/// A line for an outcome that differs from what is expected.
+pub fn unexpected(case: &Case, variant: Variant, outcome: &Outcome, expected: &Expected) -> Option<String> {
+    let name = format!("{} {}", variant.name(), case.name);
+    match (&outcome.verdict, expected.reason(variant, &case.name)) {
         (Ok(()), None) | (Err(_), Some(_)) => None,
-        (Ok(()), Some(reason)) => {
-            Some(format!("{} {}: passes, though it is expected to fail: {reason}", a.variant.name(), a.case.name))
-        }
-        (Err(why), None) => Some(format!("{} {}: {}", a.variant.name(), a.case.name, one_line(why))),
-    };
-    attempts.iter().filter_map(differs).collect()
+        (Ok(()), Some(reason)) => Some(format!("{name}: passes, though it is expected to fail: {reason}")),
+        (Err(why), None) => Some(format!("{name}: {}", one_line(why))),
+    }
 }
 
 pub fn one_line(text: &str) -> String {
@@ -109,6 +110,11 @@ pub fn summary(attempts: &[Attempt]) -> String {
     times.sort();
     if let Some(median) = times.get(times.len() / 2) {
         text += &format!("median compile time of a node case: {:.0} ms\n", median.as_secs_f64() * 1e3);
+    }
+    let mut slow: Vec<&Attempt> = attempts.iter().collect();
+    slow.sort_by_key(|a| std::cmp::Reverse(a.outcome.whole));
+    for a in slow.iter().take(SLOWEST).filter(|_| attempts.len() > SLOWEST) {
+        text += &format!("slow: {:.1} s {} {}\n", a.outcome.whole.as_secs_f64(), a.variant.name(), a.case.name);
     }
     let compiled = nodes().filter(|a| a.passed() && a.outcome.host.is_empty()).count();
     let on_host: BTreeSet<&str> = nodes().flat_map(|a| &a.outcome.host).map(String::as_str).collect();
