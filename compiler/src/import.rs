@@ -346,6 +346,8 @@ impl Importer {
             Attribute::Floats(v) => cx.array(&v.iter().map(|x| cx.f32(*x)).collect::<Vec<_>>()),
             Attribute::Strings(v) => cx.array(&v.iter().map(|s| text(s)).collect::<Vec<_>>()),
             Attribute::Tensor(t) => cx.dense(t)?,
+            // What an optional would hold is told by what is put in.
+            Attribute::Type(_) => text(b"type"),
             other => return Err(unsupported(other.kind())),
         })
     }
