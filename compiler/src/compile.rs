@@ -160,7 +160,7 @@ fn refuse_overwriting(request: &Request) -> Result<()> {
 
 /// All nodes that the host computes, in one diagnostic.
 fn refuse_host(plan: &Plan) -> Result<()> {
-    let all = plan.entries.iter().flat_map(|e| host_operations(e)).filter(|host| !host.calls);
+    let all = plan.entries.iter().flat_map(host_operations).filter(|host| !host.calls);
     let found: Vec<HostSummary> = all.collect();
     let Some(first) = found.first().map(|host| host.origins.join(" + ")) else { return Ok(()) };
     let nodes: Vec<String> = found.iter().map(|host| format!("{} ({})", host.op, host.origins.join(" + "))).collect();

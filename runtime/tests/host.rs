@@ -167,7 +167,7 @@ static NONZERO: &[Case] = &[
         b.entry.buffers.remove(2);
         b.entry.buffers.push(Buffer { bytes: "4*m".into(), place: Some(Place::Arena("0".into())) });
     }),
-    ("no host operation makes it", |b| step(b, |h| h.results.clear())),
+    ("nothing gives `m` a value", |b| step(b, |h| h.results.clear())),
     ("buffer 3 is used before its size is known", |b| step(b, |h| h.args[0].buffer = 3)),
     ("buffer 99 of 4", |b| step(b, |h| h.args[0].buffer = 99)),
     ("buffer 2 is a host's result, but is written", |b| edit(b, 1, |l| l.buffers[2] = 2)),
@@ -182,7 +182,9 @@ static TURNS: &[Case] = &[
     ("the operands [(I64, 0), (Bool, 0), (F32, 2)]", |b| main_step(b, |h| h.args[2].dims.push("1".into()))),
     ("which `Loop carried=1` cannot continue", |b| b.entry.outputs.swap(1, 0)),
     ("result 5 is (F32, 1)", |b| main_step(b, |h| h.results[0].index = 5)),
-    ("its inputs are", |b| drop(b.input("more_yet", DType::F32, &[], "4"))),
+    ("its inputs are", |b| {
+        b.input("more_yet", DType::F32, &[], "4");
+    }),
 ];
 
 fn main_step(b: &mut Builder, change: impl Fn(&mut Host)) {

@@ -121,7 +121,6 @@ static PLANS: &[Case] = &[
         b.step(Action::Bind(Bind { symbol: "m".into(), buffer: 4 }));
     }),
     ("77 is not an element type", |b| b.entry.inputs[0].dtype = 77),
-    ("8 is not an element type", |b| b.entry.outputs[0].dtype = 8),
     ("the input `x` is there twice", |b| {
         b.input("x", DType::F32, &["batch"], "batch*4");
     }),

@@ -20,6 +20,8 @@ pub struct Builder {
     contents: Vec<Option<Vec<Dim>>>,
     /// The ONNX node being lowered.
     pub origin: String,
+    /// The rank that the model declares for its first result.
+    pub declared_rank: Option<usize>,
     data_symbols: usize,
     host_groups: usize,
     /// What ONNX values are here, by their keys; `None` for one that is absent.
@@ -346,10 +348,16 @@ impl Builder {
         if let Some(known) = self.contents(vector) {
             return Ok(known.to_vec());
         }
-        let count =
-            self.ty(vector).elements().as_const().ok_or_else(|| {
-                self.error("E0203", "a shape has a rank that is not known when the model is compiled")
-            })?;
+        let elements = self.ty(vector).elements();
+        let count = match (elements.as_const(), self.declared_rank) {
+            (Some(count), _) => count,
+            // What the model says of the result, the call has to keep.
+            (None, Some(rank)) => return self.read_count(vector, rank),
+            (None, None) => {
+                let message = "a shape has a rank that is not known when the model is compiled";
+                return Err(self.error("E0203", message).help("declare the shape of the model's output"));
+            }
+        };
         let flat = self.reshape(vector, &[Dim::constant(count)])?;
         (0..count).map(|i| self.read_dim(flat, i)).collect()
     }
@@ -428,6 +436,9 @@ impl Builder {
             if self.assume_bound(a, b) || self.assume_bound(b, a) || self.assume_atom(a, b) || self.assume_atom(b, a) {
                 return Ok(());
             }
+            if self.assume_factors(a, b) {
+                return Ok(());
+            }
             let message = format!("the dimensions {a} and {b} must be equal");
             let help = match (a.as_const(), b.as_const()) {
                 (Some(_), Some(_)) => "check the shapes of the node's inputs".to_string(),
@@ -442,6 +453,30 @@ impl Builder {
         self.check_range(&symbol, &by)?;
         self.substitute(&symbol, &by);
         Ok(())
+    }
+
+    /// a*b == c*d is true where a == c and b == d: the only way that says what the sizes are, and which the call then
+    /// has to keep. Factors that both have stay out of it.
+    fn assume_factors(&mut self, a: &Dim, b: &Dim) -> bool {
+        let (Some(mut left), Some(mut right)) = (factors(a), factors(b)) else { return false };
+        let common: Vec<String> = left.iter().filter(|s| right.contains(s)).cloned().collect();
+        for s in common {
+            if let (Some(i), Some(j)) = (left.iter().position(|x| *x == s), right.iter().position(|x| *x == s)) {
+                (left.remove(i), right.remove(j));
+            }
+        }
+        if left.len() != right.len() || left.is_empty() {
+            return false;
+        }
+        // In the order of the dimensions: names are numbered in it.
+        let before = self.clone();
+        for (l, r) in left.iter().zip(&right) {
+            if self.unify(&Dim::symbol(l), &Dim::symbol(r)).is_err() {
+                *self = before;
+                return false;
+            }
+        }
+        true
     }
 
     /// Where a symbol stands first among the inputs: it stays, and a later one is replaced by it. What has no such place
@@ -633,6 +668,19 @@ impl Builder {
         }
         self.contents.iter_mut().flatten().flatten().for_each(&rewrite);
     }
+}
+
+/// The symbols of a product of symbols alone, each as often as it is a factor.
+fn factors(d: &Dim) -> Option<Vec<String>> {
+    let mut rest = d.clone();
+    let mut out = vec![];
+    for s in d.symbols() {
+        while let Some(quotient) = rest.exact_div(&Dim::symbol(&s)) {
+            out.push(s.to_string());
+            rest = quotient;
+        }
+    }
+    rest.is_const(1).then_some(out)
 }
 
 /// The terms with positive coefficients, and those with negative ones, negated.

@@ -159,8 +159,8 @@ pub fn squeeze(b: &mut Builder, node: &Node, x: Value, axes: Value) -> Result<Va
 /// Broadcasts both ways, an axis at a time: where the operand has one element the target counts, else the target must be
 /// 1 or the same.
 pub fn expand(b: &mut Builder, node: &Node, x: Value, target: Value) -> Result<Value> {
-    let n = vector_length(b, node, target, node.declared_rank)?;
     let target = b.convert(target, DType::I64)?;
+    let (n, target) = aligned(b, node, target)?;
     let rank = b.rank(x).max(n);
     let mut dims = vec![Dim::constant(1); rank - b.rank(x)];
     dims.extend(b.dims(x));
@@ -180,6 +180,24 @@ pub fn expand(b: &mut Builder, node: &Node, x: Value, target: Value) -> Result<V
         dims = b.dims(x);
     }
     Ok(x)
+}
+
+/// A shape and how many dimensions it has. One of an open length becomes as long as the declared rank of the result, by
+/// dimensions of 1 before it.
+fn aligned(b: &mut Builder, node: &Node, target: Value) -> Result<(usize, Value)> {
+    let own = b.dims(target);
+    let ([n], Some(rank)) = (own.as_slice(), node.declared_rank) else {
+        return Ok((vector_length(b, node, target, None)?, target));
+    };
+    if n.as_const().is_some() {
+        return Ok((vector_length(b, node, target, None)?, target));
+    }
+    let whole = Dim::constant(rank as i64);
+    b.require_at_most(n, &whole)?;
+    let ones = b.splat(DType::I64, 1.0, std::slice::from_ref(&whole))?;
+    let both = b.add(Op::Concat { axis: 0 }, &[ones, target])?;
+    let n = b.dims(target)[0].clone();
+    Ok((rank, b.slice_axis(both, 0, n, 1, whole)?))
 }
 
 /// One axis repeated to `size` where it has one element; else it has that many.

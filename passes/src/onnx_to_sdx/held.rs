@@ -61,6 +61,10 @@ impl Held {
             }
             (Held::Sequence(a), Held::Sequence(b)) => Held::Sequence(Box::new(a.joined(b))),
             (Held::Optional(a), Held::Optional(b)) => Held::Optional(Box::new(a.joined(b))),
+            // What is no optional may stand for one that is there.
+            (Held::Optional(a), b @ Held::Sequence(_)) | (b @ Held::Sequence(_), Held::Optional(a)) => {
+                Held::Optional(Box::new(a.joined(b)))
+            }
             (_, _) => Held::Unknown,
         }
     }

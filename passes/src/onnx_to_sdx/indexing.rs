@@ -147,6 +147,12 @@ fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) 
     Ok(if clamped.provably_ge(&lo, &bound) { clamped } else { clamped.maximum(&lo) })
 }
 
+/// Whether it is the same in every call whether an end counts from the front or from the back.
+fn sign_is_known(b: &Builder, end: &Dim) -> bool {
+    let bound = |s: &str| b.graph.symbol_lo(s);
+    end.lower_bound(&bound).is_some_and(|n| n >= 0) || (-end.clone()).lower_bound(&bound).is_some_and(|n| n > 0)
+}
+
 fn slice_one(b: &mut Builder, node: &Node, x: Value, axis: usize, start: &Dim, end: &Dim, step: i64) -> Result<Value> {
     let extent = b.dims(x)[axis].clone();
     let (zero, one) = (Dim::constant(0), Dim::constant(1));
@@ -179,7 +185,8 @@ pub fn slice(b: &mut Builder, node: &Node) -> Outputs {
     } else {
         let known = |i: usize| node.optional(i).and_then(|v| b.contents(v)).map(<[Dim]>::to_vec);
         let open = |i: usize| node.optional(i).is_some_and(|v| b.constants(v).is_none());
-        if known(1).is_none() || known(2).is_none() || open(3) || open(4) {
+        let signed = |i: usize| known(i).is_some_and(|ends| ends.iter().all(|end| sign_is_known(b, end)));
+        if !signed(1) || !signed(2) || open(3) || open(4) {
             let (starts, ends) = (node.input(1)?, node.input(2)?);
             let bounds = Bounds { starts, ends, axes: node.optional(3), steps: node.optional(4) };
             return Ok(vec![dynamic::slice(b, node, x, &bounds)?]);
@@ -210,6 +217,7 @@ pub fn split(b: &mut Builder, node: &Node) -> Outputs {
     let given = match (node.opset < 13, node.optional(1)) {
         (true, _) => node.ints("split")?.map(|v| v.into_iter().map(Dim::constant).collect()),
         (false, None) => None,
+        (false, Some(v)) if b.contents(v).is_none() => Some(b.read_count(v, node.n_outputs)?),
         (false, Some(v)) => Some(b.read_dims(v)?),
     };
     let sizes: Vec<Dim> = match given {

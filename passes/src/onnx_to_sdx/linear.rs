@@ -97,8 +97,6 @@ pub fn gemm(b: &mut Builder, node: &Node) -> Outputs {
     }
     if let Some(c) = node.optional(2) {
         let scaled = if beta == 1.0 { c } else { b.map_const(ScalarFn::Mul, c, beta)? };
-        let dims = b.dims(product);
-        let scaled = b.broadcast(scaled, &dims)?;
         product = b.map2(ScalarFn::Add, product, scaled)?;
     }
     Ok(vec![product])

@@ -217,6 +217,7 @@ fn lower_operation(b: &mut Builder, op: Operation, inputs: Vec<Option<Value>>) -
 fn lower_node(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {
     let operator =
         table::find(node).map_err(|wanted| node.error("E0101", format!("unsupported operator `{wanted}`")))?;
+    b.declared_rank = node.declared_rank;
     let outputs = match operator.lowering {
         Lowering::Code(lower) => lower(b, node),
         Lowering::Map(f) => elementwise::map(b, node, f, false),

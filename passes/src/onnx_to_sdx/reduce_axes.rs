@@ -76,6 +76,11 @@ fn from_data(b: &mut Builder, node: &Node, x: Value, axes: Value, keep: bool) ->
     if !matches!(b.dtype(axes), DType::I64 | DType::I32) || b.rank(axes) != 1 {
         return Err(node.error("E0107", format!("axes are a vector of integers, not {}", b.ty(axes))));
     }
+    // A rank that the model declares says how many axes there are.
+    if let Some(n) = node.declared_rank.filter(|_| !keep).and_then(|after| rank.checked_sub(after)) {
+        let given = b.dims(axes)[0].clone();
+        b.unify(&given, &Dim::constant(n as i64))?;
+    }
     let n_axes = b.dims(axes)[0].clone();
     let reduced = is_reduced(b, node, axes, rank)?;
     let extents = b.dims_vector(b.dims(x))?;

@@ -53,11 +53,7 @@ pub fn construct(b: &mut Builder, node: &Node) -> Outputs {
 
 pub fn empty(b: &mut Builder, node: &Node) -> Outputs {
     let dtype = node.dtype("dtype")?.unwrap_or(DType::F32);
-    let nothing = sardonyx_runtime::Value::Sequence(vec![]).into_tensor();
-    let v = b.constant(nothing)?;
-    b.hold(v, Held::Sequence(Box::new(Held::Tensor { dtype, rank: None })));
-    b.elements.insert(v, vec![]);
-    Ok(vec![v])
+    value(b, DataOp::SequenceConstruct, &[], Held::Sequence(Box::new(Held::Tensor { dtype, rank: None })), Some(vec![]))
 }
 
 pub fn at(b: &mut Builder, node: &Node) -> Outputs {
@@ -238,10 +234,8 @@ pub fn map(b: &mut Builder, node: &Node) -> Outputs {
     let n_outputs = node.n_outputs;
     let mut empties = vec![];
     for _ in 0..n_outputs {
-        let v = b.constant(sardonyx_runtime::Value::Sequence(vec![]).into_tensor())?;
-        b.hold(v, Held::Sequence(Box::new(Held::Unknown)));
-        b.elements.insert(v, vec![]);
-        empties.push(v);
+        let held = Held::Sequence(Box::new(Held::Unknown));
+        empties.extend(value(b, DataOp::SequenceConstruct, &[], held, Some(vec![]))?);
     }
     let start = b.constant(truth())?;
     let turns = Loop { trips: n, start, carried: &empties, captured: &captured };

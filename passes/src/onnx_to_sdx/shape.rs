@@ -24,6 +24,30 @@ pub fn size(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![b.dims_scalar(count)?])
 }
 
+/// total / known, where that is whole; a dimension of x becomes a multiple of what remains of the divisor where only
+/// that makes it so.
+fn divided(b: &mut Builder, x: Value, total: &Dim, known: &Dim) -> Result<Option<Dim>> {
+    if let Some(quotient) = total.exact_div(known) {
+        return Ok(Some(quotient));
+    }
+    let symbols: Vec<Dim> = known.symbols().iter().map(|s| Dim::symbol(s)).collect();
+    let (mut above, mut below) = (total.clone(), known.clone());
+    for s in symbols {
+        if let (Some(a), Some(c)) = (above.exact_div(&s), below.exact_div(&s)) {
+            (above, below) = (a, c);
+        }
+    }
+    let Some(n) = below.as_const().filter(|n| *n > 1) else { return Ok(None) };
+    // The last dimension is the one that is split mostly: heads side by side.
+    for d in b.dims(x).iter().rev() {
+        if above.exact_div(d).is_some() && b.divide(d, n)?.is_some() {
+            let all = product(&b.dims(x));
+            return Ok(all.exact_div(known).or_else(|| all.exact_div(&known.clone())));
+        }
+    }
+    Ok(None)
+}
+
 pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     let (x, target) = (node.input(0)?, node.input(1)?);
     let copy_zero = node.int_or("allowzero", 0)? == 0;
@@ -52,10 +76,8 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     let from = b.dims(x);
     let total = product(&from);
     if let Some(i) = rest {
-        let known = product(&dims);
-        dims[i] = total
-            .exact_div(&known)
-            .ok_or_else(|| node.error("E0201", format!("{total} elements cannot be divided evenly by {known}")))?;
+        dims[i] = divided(b, x, &total, &product(&dims))?
+            .ok_or_else(|| node.error("E0201", format!("{total} elements cannot be divided evenly")))?;
     } else {
         let wanted = product(&dims);
         b.unify(&total, &wanted).map_err(|e| e.node(&node.name))?;

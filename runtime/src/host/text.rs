@@ -5,8 +5,11 @@ use crate::tensor::element_count;
 use crate::{DType, Error, Result, Tensor};
 use std::collections::HashMap;
 
+/// Places in two operands, for each element of a result.
+type Pairs = Vec<(usize, usize)>;
+
 /// Numpy broadcasting: the dimensions of both, and where in each an element of the result is.
-fn broadcast(a: &[usize], b: &[usize]) -> Result<(Vec<usize>, Vec<(usize, usize)>)> {
+fn broadcast(a: &[usize], b: &[usize]) -> Result<(Vec<usize>, Pairs)> {
     let rank = a.len().max(b.len());
     let at = |d: &[usize], i: usize| (i + d.len()).checked_sub(rank).map_or(1, |i| d[i]);
     let mut dims = vec![];

@@ -59,7 +59,7 @@ func.func @reshape_computed(%x: !x) -> !v {
 // With allowzero a 0 is 0; what is read from data becomes a symbol.
 
 // CHECK-LABEL: func.func @reshape_data
-// CHECK-SAME: sdx.symbols = ["data data0 0..", "data data1 0..", "derived 0.. n = data0*data1 : {{.*}}"]
+// CHECK-SAME: sdx.checks = ["data0*data1 == n : {{.*}}"]
 // CHECK: sdx.bind "data0" =
 // CHECK: sdx.bind "data1" =
 // CHECK: sdx.reshape %{{.*}} : <[data0*data1], f32> -> <[data0, data1], f32>
