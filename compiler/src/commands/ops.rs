@@ -26,13 +26,13 @@ pub fn ops(args: &OpsArgs, out: &mut dyn Write) -> Result<()> {
         return say(out, &Json::Object(vec![("operators", Json::List(all))]).to_string());
     }
     if args.markdown {
-        say(out, "| domain | operator | opsets |\n|---|---|---|")?;
+        say(out, "| domain | operator | opsets | runs |\n|---|---|---|---|")?;
     }
     OPERATORS.iter().try_for_each(|op| {
-        let (domain, name, (first, last)) = (domain(op), op.name, op.opsets);
+        let (domain, name, (first, last), device) = (domain(op), op.name, op.opsets, op.device.name());
         match args.markdown {
-            true => say(out, &format!("| {domain} | {name} | {first}–{last} |")),
-            false => say(out, &format!("{domain:<16} {name:<24} opset {first}..{last}")),
+            true => say(out, &format!("| {domain} | {name} | {first}–{last} | {device} |")),
+            false => say(out, &format!("{domain:<24} {name:<28} opset {first}..{last}  {device}")),
         }
     })
 }
@@ -47,5 +47,6 @@ fn json(op: &Operator) -> Json {
         ("name", op.name.into()),
         ("first_opset", op.opsets.0.into()),
         ("last_opset", op.opsets.1.into()),
+        ("runs", op.device.name().into()),
     ])
 }

@@ -62,7 +62,7 @@ mod training;
 mod trigonometry;
 mod windows;
 
-pub use table::{OPERATORS, Operator};
+pub use table::{Device, OPERATORS, Operator};
 
 use builder::Builder;
 use node::Node;

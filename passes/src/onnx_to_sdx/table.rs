@@ -38,39 +38,94 @@ pub struct Operator {
     /// First and last opset version whose meaning the lowering has.
     pub opsets: (i64, i64),
     pub lowering: Lowering,
+    pub device: Device,
+}
+
+/// Where an operator runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// In kernels, on every device.
+    Compiled,
+    /// Code of the runtime does what no kernel can: sizes that data decide, sequences, strings, files.
+    Host,
+    /// In kernels but for strings.
+    HostForStrings,
+}
+
+impl Device {
+    pub fn name(self) -> &'static str {
+        match self {
+            Device::Compiled => "compiled",
+            Device::Host => "host",
+            Device::HostForStrings => "compiled; strings: host",
+        }
+    }
 }
 
 const fn onnx(name: &'static str, first: i64, lower: Lower) -> Operator {
-    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Code(lower) }
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Code(lower), device: Device::Compiled }
+}
+
+const fn host(name: &'static str, first: i64, lower: Lower) -> Operator {
+    Operator { device: Device::Host, ..onnx(name, first, lower) }
+}
+
+/// Of a row that kernels serve but for strings.
+const fn strings_on_host(operator: Operator) -> Operator {
+    Operator { device: Device::HostForStrings, ..operator }
 }
 
 const fn map(name: &'static str, first: i64, f: ScalarFn) -> Operator {
-    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Map(f) }
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Map(f), device: Device::Compiled }
 }
 
 const fn swapped(name: &'static str, first: i64, f: ScalarFn) -> Operator {
-    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Swapped(f) }
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Swapped(f), device: Device::Compiled }
 }
 
 const fn fold(name: &'static str, first: i64, f: ScalarFn) -> Operator {
-    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Fold(f) }
+    Operator { domain: "", name, opsets: (first, 28), lowering: Lowering::Fold(f), device: Device::Compiled }
 }
 
 /// Of ai.onnx.ml, up to its version 5.
 const fn ml(name: &'static str, first: i64, lower: Lower) -> Operator {
-    Operator { domain: "ai.onnx.ml", name, opsets: (first, 5), lowering: Lowering::Code(lower) }
+    Operator {
+        domain: "ai.onnx.ml",
+        name,
+        opsets: (first, 5),
+        lowering: Lowering::Code(lower),
+        device: Device::Compiled,
+    }
 }
 
 const fn training(name: &'static str, lower: Lower) -> Operator {
-    Operator { domain: "ai.onnx.preview.training", name, opsets: (1, 1), lowering: Lowering::Code(lower) }
+    Operator {
+        domain: "ai.onnx.preview.training",
+        name,
+        opsets: (1, 1),
+        lowering: Lowering::Code(lower),
+        device: Device::Compiled,
+    }
 }
 
 const fn preview(name: &'static str, lower: Lower) -> Operator {
-    Operator { domain: "ai.onnx.preview", name, opsets: (1, 1), lowering: Lowering::Code(lower) }
+    Operator {
+        domain: "ai.onnx.preview",
+        name,
+        opsets: (1, 1),
+        lowering: Lowering::Code(lower),
+        device: Device::Compiled,
+    }
 }
 
 const fn microsoft(name: &'static str, lower: Lower) -> Operator {
-    Operator { domain: "com.microsoft", name, opsets: (1, 1), lowering: Lowering::Code(lower) }
+    Operator {
+        domain: "com.microsoft",
+        name,
+        opsets: (1, 1),
+        lowering: Lowering::Code(lower),
+        device: Device::Compiled,
+    }
 }
 
 pub static OPERATORS: &[Operator] = &[
@@ -97,7 +152,7 @@ pub static OPERATORS: &[Operator] = &[
     map("BitwiseOr", 18, ScalarFn::BitOr),
     map("BitwiseXor", 18, ScalarFn::BitXor),
     onnx("BlackmanWindow", 17, signal::window),
-    onnx("Cast", 7, c::cast),
+    strings_on_host(onnx("Cast", 7, c::cast)),
     onnx("CastLike", 15, c::cast_like),
     onnx("CausalConvWithState", 27, linear_attention::causal_conv_with_state),
     map("Ceil", 7, ScalarFn::Ceil),
@@ -105,9 +160,9 @@ pub static OPERATORS: &[Operator] = &[
     onnx("CenterCropPad", 18, padding::center_crop_pad),
     onnx("Clip", 7, e::clip),
     onnx("Col2Im", 18, blocks::col2im),
-    onnx("Compress", 9, select::compress),
+    host("Compress", 9, select::compress),
     onnx("Concat", 7, s::concat),
-    onnx("ConcatFromSequence", 11, sequences::concat),
+    host("ConcatFromSequence", 11, sequences::concat),
     onnx("ConstantOfShape", 9, s::constant_of_shape),
     onnx("Conv", 1, convolution::conv),
     onnx("ConvInteger", 10, ql::conv_integer),
@@ -126,7 +181,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("DynamicQuantizeLinear", 11, q::dynamic_quantize_linear),
     onnx("Einsum", 12, einsum::einsum),
     onnx("Elu", 7, activation::elu),
-    onnx("Equal", 7, texts::equal),
+    strings_on_host(onnx("Equal", 7, texts::equal)),
     map("Erf", 9, ScalarFn::Erf),
     map("Exp", 7, ScalarFn::Exp),
     onnx("Expand", 8, s::expand),
@@ -153,7 +208,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Hardmax", 7, ranking::hardmax),
     onnx("Identity", 7, e::identity),
     onnx("If", 7, control::if_),
-    onnx("ImageDecoder", 20, texts::image_decoder),
+    host("ImageDecoder", 20, texts::image_decoder),
     onnx("InstanceNormalization", 1, statistics::instance_normalization),
     onnx("IsInf", 10, e::is_inf),
     map("IsNaN", 9, ScalarFn::IsNan),
@@ -185,13 +240,13 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Multinomial", 7, random::multinomial),
     map("Neg", 7, ScalarFn::Neg),
     onnx("NegativeLogLikelihoodLoss", 12, loss::negative_log_likelihood),
-    onnx("NonMaxSuppression", 10, select::non_max_suppression),
-    onnx("NonZero", 9, select::nonzero),
+    host("NonMaxSuppression", 10, select::non_max_suppression),
+    host("NonZero", 9, select::nonzero),
     map("Not", 7, ScalarFn::Not),
     onnx("OneHot", 9, generate::one_hot),
-    onnx("Optional", 15, sequences::optional),
-    onnx("OptionalGetElement", 15, sequences::get_element),
-    onnx("OptionalHasElement", 15, sequences::has_element),
+    host("Optional", 15, sequences::optional),
+    host("OptionalGetElement", 15, sequences::get_element),
+    host("OptionalHasElement", 15, sequences::has_element),
     map("Or", 7, ScalarFn::Or),
     onnx("PRelu", 7, activation::prelu),
     onnx("Pad", 1, padding::pad),
@@ -217,7 +272,7 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ReduceProd", 7, r::reduce),
     onnx("ReduceSum", 7, r::reduce),
     onnx("ReduceSumSquare", 7, r::reduce),
-    onnx("RegexFullMatch", 20, texts::full_match),
+    host("RegexFullMatch", 20, texts::full_match),
     onnx("Relu", 7, e::relu),
     onnx("Reshape", 7, s::reshape),
     onnx("Resize", 10, resize::resize),
@@ -231,13 +286,13 @@ pub static OPERATORS: &[Operator] = &[
     onnx("ScatterElements", 11, scatter::scatter_elements),
     onnx("ScatterND", 11, scatter::scatter_nd),
     onnx("Selu", 7, activation::selu),
-    onnx("SequenceAt", 11, sequences::at),
-    onnx("SequenceConstruct", 11, sequences::construct),
-    onnx("SequenceEmpty", 11, sequences::empty),
-    onnx("SequenceErase", 11, sequences::erase),
-    onnx("SequenceInsert", 11, sequences::insert),
-    onnx("SequenceLength", 11, sequences::length),
-    onnx("SequenceMap", 17, sequences::map),
+    host("SequenceAt", 11, sequences::at),
+    host("SequenceConstruct", 11, sequences::construct),
+    host("SequenceEmpty", 11, sequences::empty),
+    host("SequenceErase", 11, sequences::erase),
+    host("SequenceInsert", 11, sequences::insert),
+    host("SequenceLength", 11, sequences::length),
+    host("SequenceMap", 17, sequences::map),
     onnx("Shape", 7, s::shape),
     onnx("Shrink", 9, activation::shrink),
     onnx("Sigmoid", 7, e::sigmoid),
@@ -254,25 +309,25 @@ pub static OPERATORS: &[Operator] = &[
     onnx("Softsign", 7, activation::softsign),
     onnx("SpaceToDepth", 1, blocks::space_to_depth),
     onnx("Split", 7, i::split),
-    onnx("SplitToSequence", 11, sequences::split),
+    host("SplitToSequence", 11, sequences::split),
     map("Sqrt", 7, ScalarFn::Sqrt),
     onnx("Squeeze", 7, s::squeeze),
-    onnx("StringConcat", 20, texts::concat),
-    onnx("StringNormalizer", 10, texts::normalize),
-    onnx("StringSplit", 20, texts::split),
+    host("StringConcat", 20, texts::concat),
+    host("StringNormalizer", 10, texts::normalize),
+    host("StringSplit", 20, texts::split),
     map("Sub", 7, ScalarFn::Sub),
     fold("Sum", 7, ScalarFn::Add),
     onnx("Swish", 24, activation::swish),
     onnx("Tan", 7, t::tan),
     map("Tanh", 7, ScalarFn::Tanh),
     onnx("TensorScatter", 24, scatter::tensor_scatter),
-    onnx("TfIdfVectorizer", 9, texts::tf_idf),
+    host("TfIdfVectorizer", 9, texts::tf_idf),
     onnx("ThresholdedRelu", 10, activation::thresholded_relu),
     onnx("Tile", 7, generate::tile),
     onnx("TopK", 7, ranking::top_k),
     onnx("Transpose", 7, s::transpose),
     onnx("Trilu", 14, generate::trilu),
-    onnx("Unique", 11, select::unique),
+    host("Unique", 11, select::unique),
     onnx("Unsqueeze", 7, s::unsqueeze),
     onnx("Upsample", 1, resize::upsample),
     onnx("Where", 9, e::where_),
@@ -281,7 +336,7 @@ pub static OPERATORS: &[Operator] = &[
     ml("Binarizer", 1, ml_features::binarizer),
     ml("FeatureVectorizer", 1, ml_features::feature_vectorizer),
     ml("Imputer", 1, ml_features::imputer),
-    ml("LabelEncoder", 1, texts::label_encoder),
+    strings_on_host(ml("LabelEncoder", 1, texts::label_encoder)),
     ml("LinearClassifier", 1, ml_models::linear_classifier),
     ml("LinearRegressor", 1, ml_models::linear_regressor),
     ml("Normalizer", 1, ml_features::normalizer),
