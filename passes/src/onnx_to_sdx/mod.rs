@@ -60,6 +60,7 @@ mod table;
 mod texts;
 mod training;
 mod trigonometry;
+mod unify;
 mod windows;
 
 pub use table::{Device, OPERATORS, Operator};

@@ -1,0 +1,360 @@
+//! s0 == s1  =>  one of them everywhere; what no equation solves is checked at the call
+
+use super::builder::Builder;
+use sardonyx_dialects::sdx::{Equality, Op, Symbol, SymbolKind};
+use sardonyx_runtime::dim::Atom;
+use sardonyx_runtime::{Dim, Error, Result};
+
+impl Builder {
+    /// Makes two dimensions equal: solves for a symbol where that is possible, and rewrites the graph with it.
+    pub fn unify(&mut self, a: &Dim, b: &Dim) -> Result<()> {
+        if a == b {
+            return Ok(());
+        }
+        let is_data = |s: &str| self.graph.symbols.get(s).is_some_and(|s| s.kind == SymbolKind::Data);
+        let Some((symbol, by)) = solve(a, b, &is_data, &|s| self.rank_of(s)) else {
+            if self.assume_bound(a, b) || self.assume_bound(b, a) || self.assume_atom(a, b) || self.assume_atom(b, a) {
+                return Ok(());
+            }
+            if self.assume_factors(a, b) {
+                return Ok(());
+            }
+            let message = format!("the dimensions {a} and {b} must be equal");
+            let help = match (a.as_const(), b.as_const()) {
+                (Some(_), Some(_)) => "check the shapes of the node's inputs".to_string(),
+                (_, None) | (None, _) => "give their symbols values that agree, with --dim NAME=N".to_string(),
+            };
+            return Err(self.error("E0201", message).help(help));
+        };
+        if is_data(&symbol) {
+            self.assume_data(&symbol, &by);
+            return Ok(());
+        }
+        self.check_range(&symbol, &by)?;
+        self.substitute(&symbol, &by);
+        Ok(())
+    }
+
+    /// a*b == c*d is true where a == c and b == d: the only way that says what the sizes are, and which the call then
+    /// has to keep. Factors that both have stay out of it.
+    fn assume_factors(&mut self, a: &Dim, b: &Dim) -> bool {
+        let (Some(mut left), Some(mut right)) = (factors(a), factors(b)) else { return false };
+        let common: Vec<String> = left.iter().filter(|s| right.contains(s)).cloned().collect();
+        for s in common {
+            if let (Some(i), Some(j)) = (left.iter().position(|x| *x == s), right.iter().position(|x| *x == s)) {
+                (left.remove(i), right.remove(j));
+            }
+        }
+        if left.len() != right.len() || left.is_empty() {
+            return false;
+        }
+        // In the order of the dimensions: names are numbered in it.
+        let before = self.clone();
+        for (l, r) in left.iter().zip(&right) {
+            if self.unify(&Dim::symbol(l), &Dim::symbol(r)).is_err() {
+                *self = before;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Where a symbol stands first among the inputs: it stays, and a later one is replaced by it. What has no such place
+    /// comes last.
+    fn rank_of(&self, symbol: &str) -> usize {
+        let dims = self.graph.inputs().flat_map(|(_, _, ty)| &ty.dims);
+        dims.into_iter().position(|d| d.as_symbol() == Some(symbol)).unwrap_or(usize::MAX)
+    }
+
+    /// d / n, where that is whole. A symbol that is not known to be a multiple is n times a new one from here on, so
+    /// that no other size can be given. `None` where nothing makes it a multiple.
+    pub fn divide(&mut self, d: &Dim, n: i64) -> Result<Option<Dim>> {
+        if n <= 0 {
+            return Err(self.error("E0106", format!("{d} cannot be divided into {n} parts")));
+        }
+        if let Some(part) = d.exact_div(&Dim::constant(n)) {
+            return Ok(Some(part));
+        }
+        let Some((name, whole)) = d.as_symbol().and_then(|s| self.graph.symbols.get_key_value(s)) else {
+            return Ok(None);
+        };
+        if whole.kind != SymbolKind::Input {
+            return Ok(None);
+        }
+        let (lo, hi) = (whole.lo / n + i64::from(whole.lo % n != 0), whole.hi.map(|hi| hi / n));
+        if hi.is_some_and(|hi| hi < lo) {
+            return Ok(None);
+        }
+        let (name, mut part) = (name.clone(), format!("{name}_per_{n}"));
+        while self.graph.symbols.contains_key(&part) {
+            part.push('_');
+        }
+        self.graph.symbols.insert(part.clone(), Symbol { kind: SymbolKind::Input, lo, hi });
+        let part = Dim::symbol(&part);
+        self.substitute(&name, &(part.clone() * Dim::constant(n)));
+        Ok(Some(part))
+    }
+
+    /// Refuses an equation that no value of the symbols' ranges satisfies.
+    fn check_range(&self, symbol: &str, by: &Dim) -> Result<()> {
+        let Some(range) = self.graph.symbols.get(symbol) else { return Ok(()) };
+        let said = |lo: i64, hi: Option<i64>| sardonyx_runtime::program::range(lo, hi);
+        let apart = |lo: i64, hi: Option<i64>| hi.is_some_and(|hi| hi < range.lo) || range.hi.is_some_and(|h| h < lo);
+        let own = said(range.lo, range.hi);
+        let help = "let the ranges of --dim overlap, or leave one of them out";
+        if let Some(c) = by.as_const()
+            && apart(c, Some(c))
+        {
+            return Err(self.error("E0201", format!("the dimension {symbol}, in {own}, must be {c}")).help(help));
+        }
+        if let Some((name, other)) = by.as_symbol().and_then(|s| self.graph.symbols.get_key_value(s))
+            && apart(other.lo, other.hi)
+        {
+            let other = said(other.lo, other.hi);
+            let message = format!("the dimensions {symbol}, in {own}, and {name}, in {other}, must be equal");
+            return Err(self.error("E0204", message).help(help));
+        }
+        Ok(())
+    }
+
+    /// A value from data is what it is: the call checks it, and the types use the other side.
+    fn assume_data(&mut self, symbol: &str, by: &Dim) {
+        self.rewrite_dims(|d| {
+            if d.symbols().iter().any(|s| **s == *symbol) {
+                *d = d.substitute(&|s| (s == symbol).then(|| by.clone()));
+            }
+        });
+        self.add_check(Dim::symbol(symbol), by.clone());
+    }
+
+    /// n floordiv 2 == m floordiv 2: what no equation solves is checked at the call, and is the other side from here on.
+    fn assume_atom(&mut self, unsolved: &Dim, value: &Dim) -> bool {
+        let Some(atom @ (Atom::FloorDiv(..) | Atom::Max(..) | Atom::Min(..))) = unsolved.as_atom().cloned() else {
+            return false;
+        };
+        // The other side must not hold what it replaces.
+        if value.replace(&atom, &Dim::constant(0)) != *value {
+            return false;
+        }
+        self.add_check(unsolved.clone(), value.clone());
+        let value = value.clone();
+        self.rewrite_dims(|d| *d = d.replace(&atom, &value));
+        true
+    }
+
+    /// States that a <= b, unless that follows: as the range of a symbol, or as a check of the call.
+    pub fn require_at_most(&mut self, a: &Dim, b: &Dim) -> Result<()> {
+        if b.provably_ge(a, &|s| self.graph.symbol_lo(s)) {
+            return Ok(());
+        }
+        if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
+            return Err(self.error("E0201", format!("{a} positions are read from {b}")));
+        }
+        // b*t - t + s <= b*t is s <= t.
+        let (a, b) = sides(&(a.clone() - b.clone()));
+        let why = self.origin.clone();
+        match (b.as_const(), a.as_symbol().and_then(|s| self.graph.symbols.get_mut(s))) {
+            (Some(c), Some(symbol)) if symbol.lo > c => {
+                let message = format!("the dimension {a}, at least {}, must be at most {c}", symbol.lo);
+                Err(Error::user("E0204", message).node(why).help("choose a smaller range with --dim"))
+            }
+            (Some(c), Some(symbol)) => {
+                symbol.hi = Some(symbol.hi.map_or(c, |hi| hi.min(c)));
+                Ok(())
+            }
+            (_, _) => {
+                self.add_check(a.maximum(&b), b);
+                Ok(())
+            }
+        }
+    }
+
+    /// An equation that every call must satisfy; with symbols from data, as soon as these are known.
+    pub fn add_check(&mut self, left: Dim, right: Dim) {
+        let check = Equality { left, right, why: self.origin.clone() };
+        if !self.graph.checks.iter().any(|c| (&c.left, &c.right) == (&check.left, &check.right)) {
+            self.graph.checks.push(check);
+        }
+    }
+
+    /// min(x, c) == x says x <= c: the bound is declared, or checked at the call, and the minimum is x from here on.
+    fn assume_bound(&mut self, bounded: &Dim, value: &Dim) -> bool {
+        let Some(atom) = bounded.as_atom().cloned() else { return false };
+        let other = match &atom {
+            Atom::Min(x, y) | Atom::Max(x, y) if **x == *value => y.clone(),
+            Atom::Min(x, y) | Atom::Max(x, y) if **y == *value => x.clone(),
+            Atom::Min(..) | Atom::Max(..) | Atom::Symbol(_) | Atom::FloorDiv(..) => return false,
+        };
+        let declared = value.as_symbol().and_then(|s| self.graph.symbols.get_mut(s));
+        match (&atom, declared, other.as_const()) {
+            (Atom::Min(..), Some(symbol), Some(c)) => symbol.hi = Some(symbol.hi.map_or(c, |h| h.min(c))),
+            (Atom::Max(..), Some(symbol), Some(c)) => symbol.lo = symbol.lo.max(c),
+            _ => self.add_check(bounded.clone(), value.clone()),
+        }
+        let value = value.clone();
+        self.rewrite_dims(|d| {
+            if !d.symbols().is_empty() {
+                *d = d.replace(&atom, &value);
+            }
+        });
+        true
+    }
+
+    fn substitute(&mut self, symbol: &str, by: &Dim) {
+        self.rewrite_dims(|d| {
+            if d.symbols().iter().any(|s| **s == *symbol) {
+                *d = d.substitute(&|s| (s == symbol).then(|| by.clone()));
+            }
+        });
+        for check in &mut self.graph.checks {
+            for side in [&mut check.left, &mut check.right] {
+                *side = side.substitute(&|s| (s == symbol).then(|| by.clone()));
+            }
+        }
+        self.derive(symbol, by);
+    }
+
+    /// The symbol remains as a name: its range still binds, and users may write it.
+    fn derive(&mut self, symbol: &str, by: &Dim) {
+        let Some(gone) = self.graph.symbols.get_mut(symbol) else { return };
+        let (lo, hi) = (gone.lo, gone.hi);
+        gone.kind = SymbolKind::Derived { equals: by.clone(), why: self.origin.clone() };
+        if let Some(kept) = by.as_symbol().and_then(|s| self.graph.symbols.get_mut(s)) {
+            kept.lo = kept.lo.max(lo);
+            kept.hi = [kept.hi, hi].into_iter().flatten().min();
+        }
+    }
+
+    /// Changes every dimension expression of the graph.
+    fn rewrite_dims(&mut self, rewrite: impl Fn(&mut Dim)) {
+        for node in &mut self.graph.nodes {
+            node.ty.dims.iter_mut().for_each(&rewrite);
+            match &mut node.op {
+                Op::Dims(values) | Op::Slice { starts: values, .. } | Op::Pad { low: values } => {
+                    values.iter_mut().for_each(&rewrite)
+                }
+                Op::Window(window) => rewrite(&mut window.size),
+                Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) => {}
+                Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } => {}
+                Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {}
+                Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => {}
+            }
+        }
+        for symbol in self.graph.symbols.values_mut() {
+            match &mut symbol.kind {
+                SymbolKind::Derived { equals, .. } => rewrite(equals),
+                SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => {}
+            }
+        }
+        self.contents.iter_mut().flatten().flatten().for_each(&rewrite);
+    }
+}
+
+/// The symbols of a product of symbols alone, each as often as it is a factor.
+fn factors(d: &Dim) -> Option<Vec<String>> {
+    let mut rest = d.clone();
+    let mut out = vec![];
+    for s in d.symbols() {
+        while let Some(quotient) = rest.exact_div(&Dim::symbol(&s)) {
+            out.push(s.to_string());
+            rest = quotient;
+        }
+    }
+    rest.is_const(1).then_some(out)
+}
+
+/// The terms with positive coefficients, and those with negative ones, negated.
+fn sides(difference: &Dim) -> (Dim, Dim) {
+    let zero = Dim::constant(0);
+    difference.terms().fold((zero.clone(), zero), |(more, less), (monomial, c)| {
+        let term = Dim::term(monomial, c);
+        if c > 0 { (more + term, less) } else { (more, less - term) }
+    })
+}
+
+/// A symbol and the expression that makes `a == b` true, where `a - b` has a symbol with coefficient ±1. Symbols from
+/// data are taken first, then those of the highest rank.
+fn solve(a: &Dim, b: &Dim, is_data: &dyn Fn(&str) -> bool, rank: &dyn Fn(&str) -> usize) -> Option<(String, Dim)> {
+    // A bare symbol is replaced first, so that the other side's own names stay.
+    let mut bare: Vec<(&str, &Dim)> = vec![];
+    for (side, other) in [(a, b), (b, a)] {
+        if let Some(name) = side.as_symbol()
+            && !other.symbols().contains(name)
+        {
+            bare.push((name, other));
+        }
+    }
+    bare.sort_by_key(|(name, _)| (is_data(name), rank(name)));
+    let solved = |(name, other): &(&str, &Dim)| (name.to_string(), (*other).clone());
+    // A dimension of an input is not replaced by a value from data: inputs are known first.
+    let from_data = |d: &Dim| d.symbols().iter().any(|s| is_data(s));
+    if let Some(found) = bare.iter().rev().find(|(name, other)| is_data(name) || !from_data(other)) {
+        return Some(solved(found));
+    }
+    let difference = reduced(a.clone() - b.clone());
+    let mut names: Vec<_> = difference.symbols().into_iter().collect();
+    names.sort_by_key(|name| (is_data(name), rank(name)));
+    let found = names.iter().rev().find_map(|name| {
+        let (coefficient, rest) = difference.linear_in(name)?;
+        if !is_data(name) && from_data(&rest) {
+            return None;
+        }
+        match coefficient.as_const()? {
+            1 => Some((name.to_string(), -rest)),
+            -1 => Some((name.to_string(), rest)),
+            _ => None,
+        }
+    });
+    // Unless there is no other way to write the types.
+    found.or_else(|| bare.last().map(solved))
+}
+
+/// 64*b*s - 64*c*s  =>  b - c: without the factors that all terms have. Where one of them is 0 the equation says
+/// nothing; that the dimensions agree in such a call too is demanded nevertheless.
+fn reduced(difference: Dim) -> Dim {
+    let mut out = difference;
+    let gcd = out.terms().fold(0u64, |g, (_, c)| gcd(g, c.unsigned_abs()));
+    let gcd = i64::try_from(gcd).ok().filter(|&g| g > 1);
+    let factors: Vec<Dim> =
+        gcd.into_iter().map(Dim::constant).chain(out.symbols().iter().map(|s| Dim::symbol(s))).collect();
+    for factor in factors {
+        while let Some(quotient) = out.exact_div(&factor).filter(|q| !q.is_const(0) && q.as_const().is_none()) {
+            out = quotient;
+        }
+    }
+    out
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dim(t: &str) -> Dim {
+        Dim::parse(t).unwrap()
+    }
+
+    #[test]
+    fn equations_are_solved_for_one_symbol() {
+        let solve = |a: &str, b: &str| {
+            let rank = |s: &str| ["b", "past", "seq", "total", "c"].iter().position(|x| *x == s).unwrap_or(9);
+            super::solve(&dim(a), &dim(b), &|s| s.starts_with("data"), &rank).map(|(s, d)| format!("{s} = {d}"))
+        };
+        let is = |text: &str| Some(text.to_string());
+        assert_eq!(solve("a", "b + 1"), is("a = b + 1"));
+        assert_eq!(solve("b", "c"), is("c = b"));
+        assert_eq!(solve("c", "b"), is("c = b"));
+        assert_eq!(solve("past + seq", "total + 1"), is("total = past + seq - 1"));
+        assert_eq!(solve("64*b*seq", "64*c*seq"), is("c = b"));
+        assert_eq!(solve("2*b", "6"), is("b = 3"));
+        assert_eq!(solve("b", "data0"), is("data0 = b"));
+        assert_eq!(solve("b", "data0 + 1"), is("data0 = b - 1"));
+        assert_eq!(solve("b", "2*data0"), is("b = 2*data0"));
+        for (a, b) in [("2*b", "3"), ("2*b", "3*c"), ("4", "5"), ("b floordiv 2", "c floordiv 2")] {
+            assert_eq!(solve(a, b), None, "{a} = {b}");
+        }
+    }
+}
