@@ -172,7 +172,7 @@ fn versions_outside_the_range_are_refused() {
         let read = read(&ModelProto { ir_version, ..good.clone() });
         assert_eq!(read.as_ref().err().map(|e| e.code), (!ok).then_some("E0102"), "{ir_version}");
     }
-    for (version, ok) in [(6, false), (7, true), (28, true), (29, false)] {
+    for (version, ok) in [(0, false), (1, true), (28, true), (29, false)] {
         let mut proto = good.clone();
         proto.opset_import[0].version = version;
         assert_eq!(read(&proto).err().map(|e| e.code), (!ok).then_some("E0102"), "{version}");

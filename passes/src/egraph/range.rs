@@ -85,7 +85,8 @@ fn rounded(r: Range, dtype: DType) -> Range {
         t if t.is_float() && t.bits() < 16 => Range::any(t),
         t if t.is_float() => {
             let widened = |v: f64, up: f64| match v {
-                v if v.abs() > 3e4 => v.signum() * f64::INFINITY,
+                // Only outwards: what is too large may become infinity, and never less than it was.
+                v if v * up > 3e4 => up * f64::INFINITY,
                 v => v + up * (v.abs() * 0.01 + if v == 0.0 { 0.0 } else { 1e-6 }),
             };
             Range { lo: widened(r.lo, -1.0), hi: widened(r.hi, 1.0), nan: r.nan }

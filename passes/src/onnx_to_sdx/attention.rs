@@ -215,9 +215,9 @@ fn modified(b: &mut Builder, node: &Node, name: &str, x: Value) -> Result<Value>
     }
     let block = node.body(name)?;
     let results = if block.arguments().len() == 1 { lower_block(b, block, &[x])? } else { vec![] };
-    match results.as_slice() {
-        &[y] if b.ty(y) == b.ty(x) => Ok(y),
-        &[y] => Err(node.error("E0201", format!("`{name}` makes {} of {}", b.ty(y), b.ty(x)))),
+    match *results.as_slice() {
+        [y] if b.ty(y) == b.ty(x) => Ok(y),
+        [y] => Err(node.error("E0201", format!("`{name}` makes {} of {}", b.ty(y), b.ty(x)))),
         _ => Err(node.error("E0106", format!("`{name}` is not a function of one value with one result"))),
     }
 }

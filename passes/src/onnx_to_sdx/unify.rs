@@ -42,7 +42,8 @@ impl Builder {
         let common: Vec<String> = left.iter().filter(|s| right.contains(s)).cloned().collect();
         for s in common {
             if let (Some(i), Some(j)) = (left.iter().position(|x| *x == s), right.iter().position(|x| *x == s)) {
-                (left.remove(i), right.remove(j));
+                left.remove(i);
+                right.remove(j);
             }
         }
         if left.len() != right.len() || left.is_empty() {

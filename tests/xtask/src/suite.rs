@@ -95,7 +95,7 @@ pub fn conformance(context: &Context, args: &[String]) -> Result<()> {
     setup::ensure()?;
     fetch::command(context, &["onnx".into()])?;
     let cargo = ["test", "--release", "-p", "sardonyx-tests", "--test", "backend", "--", "--whole"];
-    run(context.cargo(&cargo).args(args))
+    run(context.cargo(cargo).args(args))
 }
 
 fn choose(args: &[String]) -> Result<(&'static Suite, &[String])> {
