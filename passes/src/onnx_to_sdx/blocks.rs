@@ -59,7 +59,10 @@ pub fn space_to_depth(b: &mut Builder, node: &Node) -> Outputs {
 /// x[n, c·k, l] → y[n, c, image]
 pub fn col2im(b: &mut Builder, node: &Node) -> Outputs {
     let (x, image, block) = (node.input(0)?, node.input(1)?, node.input(2)?);
-    let (image, block) = (b.read_dims(image)?, b.read_dims(block)?);
+    let (image, block) = match node.declared_rank.and_then(|rank| rank.checked_sub(2)) {
+        Some(n) => (b.read_count(image, n)?, b.read_count(block, n)?),
+        None => (b.read_dims(image)?, b.read_dims(block)?),
+    };
     let rank = image.len();
     if block.len() != rank || !(1..=SPATIAL_MAX).contains(&rank) || b.rank(x) != 3 {
         return Err(node.error("E0201", format!("{} is not made of blocks of {rank} axes", b.ty(x))));

@@ -136,8 +136,8 @@ fn shorten(nodes: &[String]) -> String {
 /// Operators whose result has a rank that the length of an operand decides: where that is open, the rank that the file
 /// declares is taken.
 pub fn has_open_rank(domain: &str, op_type: &str) -> bool {
-    let names = ["ConstantOfShape", "Expand", "GatherND", "Reshape", "Squeeze", "Unsqueeze"];
-    domain.is_empty() && names.contains(&op_type)
+    let names = ["AffineGrid", "Col2Im", "ConstantOfShape", "Expand", "GatherND", "Reshape", "Squeeze", "Unsqueeze"];
+    domain.is_empty() && (names.contains(&op_type) || op_type.starts_with("Reduce"))
 }
 
 /// Whether the table has the operator in this version.
