@@ -149,6 +149,9 @@ fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) 
 
 /// Whether it is the same in every call whether an end counts from the front or from the back.
 fn sign_is_known(b: &Builder, end: &Dim) -> bool {
+    if end.as_const().is_some() {
+        return true;
+    }
     let bound = |s: &str| b.graph.symbol_lo(s);
     end.lower_bound(&bound).is_some_and(|n| n >= 0) || (-end.clone()).lower_bound(&bound).is_some_and(|n| n > 0)
 }

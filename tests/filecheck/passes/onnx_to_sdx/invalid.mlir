@@ -7,11 +7,11 @@
 
 // All unsupported operators at once.
 
-// CHECK: error[E0101]: unsupported operators `Einsum` (/a/Einsum), `com.acme.Foo` (/a/Foo)
-// CHECK-NEXT: --> node /a/Einsum
+// CHECK: error[E0101]: unsupported operators `Eigen` (/a/Eigen), `com.acme.Foo` (/a/Foo)
+// CHECK-NEXT: --> node /a/Eigen
 // CHECK-NEXT: help: `sardonyx ops` lists the supported operators
 func.func @unsupported(%x: !x) -> !v {
-  %0 = onnx.node "Einsum"(%x) opset 13 {} : (!x) -> !v loc("/a/Einsum")
+  %0 = onnx.node "Eigen"(%x) opset 13 {} : (!x) -> !v loc("/a/Eigen")
   %1 = onnx.node "Relu"(%0) opset 14 {} : (!v) -> !v loc("/a/Relu")
   %2 = onnx.node "Foo"(%1) opset 1 domain "com.acme" {} : (!v) -> !v loc("/a/Foo")
   return %2 : !v

@@ -9,7 +9,7 @@
 // CHECK-LABEL: func.func @known
 // CHECK-SAME: %[[X:[^:]*]]: {{.*}}"x"}, %[[Y:[^:]*]]: {{.*}}"y"}
 // CHECK-NOT: sdx.host
-// CHECK: %[[ALL:.*]] = sdx.concat %[[Y]], %[[X]] axis 0
+// CHECK: %[[ALL:.*]] = sdx.concat(%[[Y]], %[[X]]) axis 0
 // CHECK: return %[[Y]], %[[ALL]]
 func.func @known(%x: !x {sdx.name = "x"}, %y: !x {sdx.name = "y"}) -> (!v, !v) {
   %one = sdx.const dense<1> : tensor<i64> : !i

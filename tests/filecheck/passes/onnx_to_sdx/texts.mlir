@@ -33,8 +33,8 @@ func.func @strings(%x: !s, %y: !s) -> (!v, !v, !v, !v, !v, !v) {
 // CHECK: sdx.reduce "min"
 // CHECK: sdx.host "Pick"
 func.func @labels(%x: !s, %y: !i) -> (!v, !v) {
-  %0 = onnx.node "LabelEncoder"(%x) domain "ai.onnx.ml" opset 4 {keys_strings = ["a", "b"], values_int64s = [1, 2]} : (!s) -> !v
-  %1 = onnx.node "LabelEncoder"(%y) domain "ai.onnx.ml" opset 4 {keys_int64s = [1, 2], values_strings = ["a", "b"]} : (!i) -> !v
+  %0 = onnx.node "LabelEncoder"(%x) opset 4 domain "ai.onnx.ml" {keys_strings = ["a", "b"], values_int64s = [1, 2]} : (!s) -> !v
+  %1 = onnx.node "LabelEncoder"(%y) opset 4 domain "ai.onnx.ml" {keys_int64s = [1, 2], values_strings = ["a", "b"]} : (!i) -> !v
   return %0, %1 : !v, !v
 }
 
