@@ -236,6 +236,10 @@ static UNSAFE: &[(&str, &str)] = &[
     ("runtime/examples/gpu_goldens/main.rs", "asks a GPU through its driver"),
     ("runtime/src/artifact/read.rs", "maps artifacts"),
     ("runtime/src/call.rs", "launches kernels and copies buffers by their addresses"),
+    (
+        "runtime/src/call/host.rs",
+        "reads operands of the host from buffers by their addresses, and brings its results there",
+    ),
     ("runtime/src/code.rs", "loads code"),
     ("runtime/src/commands/mod.rs", "restores the default of SIGPIPE"),
     ("runtime/src/device/cpu.rs", "calls kernels, copies memory of the host"),

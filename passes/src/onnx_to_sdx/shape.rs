@@ -76,8 +76,9 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     let from = b.dims(x);
     let total = product(&from);
     if let Some(i) = rest {
-        dims[i] = divided(b, x, &total, &product(&dims))?
-            .ok_or_else(|| node.error("E0201", format!("{total} elements cannot be divided evenly")))?;
+        dims[i] = divided(b, x, &total, &product(&dims))?.ok_or_else(|| {
+            node.error("E0201", format!("{total} elements cannot be divided evenly by {}", product(&dims)))
+        })?;
     } else {
         let wanted = product(&dims);
         b.unify(&total, &wanted).map_err(|e| e.node(&node.name))?;
