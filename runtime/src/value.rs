@@ -3,11 +3,13 @@
 //! So everything that goes in and out of a model is a [`Tensor`], and whoever has tensors alone need not know more.
 //! The encoding: a tag byte, then
 //!
-//!     0 tensor    type code i32, rank u32, dimensions u64 …, length u64, bytes
-//!     1 sequence  length u64, values …
-//!     2 nothing   (an optional without a value)
-//!     3 something a value
-//!     4 map       a value of keys (a tensor), a value of values
+//! ```text
+//! 0 tensor    type code i32, rank u32, dimensions u64 …, length u64, bytes
+//! 1 sequence  length u64, values …
+//! 2 nothing   (an optional without a value)
+//! 3 something a value
+//! 4 map       a value of keys (a tensor), a value of values
+//! ```
 
 use crate::{DType, Error, Result, Tensor};
 use bytes::{Buf, Bytes};
