@@ -86,7 +86,7 @@ pub fn hard_swish(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 /// log(1 + exp(x)), written so that no exponent overflows: max(x, 0) + log(1 + exp(-|x|))
-fn softplus_of(b: &mut Builder, x: Value) -> Result<Value> {
+pub fn softplus_of(b: &mut Builder, x: Value) -> Result<Value> {
     let size = b.map1(ScalarFn::Abs, x)?;
     let size = b.map1(ScalarFn::Neg, size)?;
     let power = b.map1(ScalarFn::Exp, size)?;

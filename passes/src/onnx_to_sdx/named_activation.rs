@@ -106,16 +106,7 @@ impl Activation {
                 b.map_const(ScalarFn::Mul, inner, alpha)
             }
             Kind::Sigmoid => sigmoid_of(b, x),
-            Kind::Softplus => {
-                // max(x, 0) + log(1 + exp(-|x|)) does not overflow.
-                let size = b.map1(ScalarFn::Abs, x)?;
-                let size = b.map1(ScalarFn::Neg, size)?;
-                let power = b.map1(ScalarFn::Exp, size)?;
-                let sum = b.map_const(ScalarFn::Add, power, 1.0)?;
-                let log = b.map1(ScalarFn::Log, sum)?;
-                let above = b.map_const(ScalarFn::Max, x, 0.0)?;
-                b.map2(ScalarFn::Add, above, log)
-            }
+            Kind::Softplus => super::activation::softplus_of(b, x),
             Kind::Softsign => {
                 let size = b.map1(ScalarFn::Abs, x)?;
                 let sum = b.map_const(ScalarFn::Add, size, 1.0)?;

@@ -41,8 +41,7 @@ fn divided(b: &mut Builder, x: Value, total: &Dim, known: &Dim) -> Result<Option
     // The last dimension is the one that is split mostly: heads side by side.
     for d in b.dims(x).iter().rev() {
         if above.exact_div(d).is_some() && b.divide(d, n)?.is_some() {
-            let all = product(&b.dims(x));
-            return Ok(all.exact_div(known).or_else(|| all.exact_div(&known.clone())));
+            return Ok(product(&b.dims(x)).exact_div(known));
         }
     }
     Ok(None)
