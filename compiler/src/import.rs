@@ -46,7 +46,7 @@ struct Importer {
     cx: Context,
     values: HashMap<String, Val>,
     params: ParamStore,
-    /// Of the outputs of the graph at hand, where they are declared.
+    /// Of values of the graph at hand, where they are declared.
     ranks: HashMap<String, usize>,
 }
 
@@ -58,6 +58,21 @@ fn input_dim(spec: &DimSpec) -> Option<Dim> {
         DimSpec::Named(name) => Some(Dim::parse(name).unwrap_or_else(|_| Dim::symbol(name))),
         DimSpec::Unknown => None,
     }
+}
+
+/// Ranks that the graph declares for its outputs, and those that follow for what leads to these element by element.
+fn declared_ranks(graph: &Graph) -> HashMap<String, usize> {
+    let rank = |o: &crate::onnx::ValueInfo| Some((o.name.clone(), o.tensor()?.1?.len()));
+    let mut ranks: HashMap<String, usize> = graph.outputs.iter().filter_map(rank).collect();
+    for node in graph.nodes.iter().rev() {
+        if let (Some(Some(from)), Some(to)) = (node.inputs.first(), node.output(0))
+            && let Some(rank) = ranks.get(to).copied()
+            && sardonyx_passes::keeps_rank(&node.domain, &node.op_type)
+        {
+            ranks.entry(from.clone()).or_insert(rank);
+        }
+    }
+    ranks
 }
 
 type InputType = (String, DType, Vec<Dim>);
@@ -310,8 +325,7 @@ impl Importer {
     }
 
     fn nodes(&mut self, block: Block, graph: &Graph) -> Result<()> {
-        let rank = |o: &crate::onnx::ValueInfo| Some((o.name.clone(), o.tensor()?.1?.len()));
-        let ranks = graph.outputs.iter().filter_map(rank).collect();
+        let ranks = declared_ranks(graph);
         let outer = std::mem::replace(&mut self.ranks, ranks);
         for initializer in &graph.initializers {
             self.initializer(block, &initializer.name, &initializer.data)?;

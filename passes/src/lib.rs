@@ -29,7 +29,7 @@ mod version;
 pub use device_spec::DeviceSpec;
 pub use egraph::Class;
 pub use fusion::{drop_dead, tidy};
-pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported};
+pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
 pub use registry::{context, run_pipeline, run_pipeline_with};
 pub use rewrite::{Missed, Remark, Rewrite, RewriteOptions, Rewrites};
 pub use simplify::{FurtherRule, with_rule};

@@ -185,6 +185,14 @@ fn mask_bias(b: &mut Builder, node: &Node, mask: Value, scores: Value) -> Result
         given if given == dtype => mask,
         given => return Err(node.error("E0107", format!("takes a mask of bool or {dtype}, not {given}"))),
     };
+    // One mask for all heads, or one for each.
+    let bias = match b.rank(bias).checked_sub(3) {
+        Some(axis) => {
+            let heads = b.dims(scores)[1].clone();
+            b.one_or_all(bias, axis, &heads)?
+        }
+        None => bias,
+    };
     let (Some(own), total) = (b.dims(bias).last().cloned(), b.dims(scores)[3].clone()) else { return Ok(bias) };
     if node.opset < 24 || own == total {
         return Ok(bias);

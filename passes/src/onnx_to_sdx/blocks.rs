@@ -77,8 +77,16 @@ pub fn col2im(b: &mut Builder, node: &Node) -> Outputs {
             (padded - span).floordiv(&Dim::constant(strides[i])) + one
         })
         .collect();
-    let count = b.dims(x)[2].clone();
-    b.unify(&count, &product(&places))?;
+    let count = product(&places);
+    let x = match count.as_const() {
+        Some(_) => {
+            let own = b.dims(x)[2].clone();
+            b.unify(&own, &count)?;
+            x
+        }
+        // Data say how many, which the input's own dimension cannot wait for.
+        None => b.take_as(x, 2, &count)?,
+    };
     let x = b.split_inner(x, 1, product(&block))?;
     let dims = b.dims(x);
     let flat = [dims[0].clone(), dims[1].clone(), product(&dims[2..])];

@@ -283,13 +283,22 @@ impl Builder {
             if n.as_const().is_some() && whole.as_const().is_some() {
                 return Err(self.error("E0201", format!("{n} cannot be divided evenly into {parts} times {each}")));
             }
-            // The type then says that it can; the call checks it.
-            a = self.slice_axis(a, axis, Dim::constant(0), 1, whole.clone())?;
-            self.add_check(n, whole);
+            // The type then says that it can.
+            a = self.take_as(a, axis, &whole)?;
         }
         dims[axis] = parts;
         dims.insert(axis + 1, each);
         self.reshape(a, &dims)
+    }
+
+    /// The same axis, of a length that is written otherwise; the call checks it.
+    pub fn take_as(&mut self, a: Value, axis: usize, n: &Dim) -> Result<Value> {
+        let own = self.dims(a)[axis].clone();
+        if own == *n {
+            return Ok(a);
+        }
+        self.add_check(own, n.clone());
+        self.slice_axis(a, axis, Dim::constant(0), 1, n.clone())
     }
 
     /// Elements around those of a tensor, of one value (of rank 0); a negative count leaves elements out.
@@ -311,15 +320,16 @@ impl Builder {
         self.read_dims(vector)
     }
 
-    /// A vector of one element or of `n`, as one of `n`. Where only the call knows which, its elements are gathered.
-    pub fn one_or_all(&mut self, vector: Value, n: &Dim) -> Result<Value> {
-        let own = self.dims(vector)[0].clone();
+    /// A value with 1 or `n` elements along an axis, with `n` there. Where only the call knows which, they are gathered.
+    pub fn one_or_all(&mut self, x: Value, axis: usize, n: &Dim) -> Result<Value> {
+        let mut dims = self.dims(x);
+        let own = std::mem::replace(&mut dims[axis], n.clone());
         if own.is_const(1) || own == *n {
-            return self.broadcast(vector, std::slice::from_ref(n));
+            return self.broadcast(x, &dims);
         }
         if own.as_const().is_some() {
             self.unify(&own, n)?;
-            return Ok(vector);
+            return Ok(x);
         }
         let one = Dim::constant(1);
         self.add_check((own.clone() - one.clone()) * (own.clone() - n.clone()), Dim::constant(0));
@@ -327,7 +337,7 @@ impl Builder {
         let at = self.add_typed(Op::Iota { axis: 0 }, &[], Some(ty))?;
         let last = self.dims_scalar(own - one)?;
         let at = self.map2(ScalarFn::Min, at, last)?;
-        self.add(Op::Gather { axis: 0 }, &[vector, at])
+        self.add(Op::Gather { axis }, &[x, at])
     }
 
     /// A vector of one element as a scalar; others as they are.

@@ -96,7 +96,13 @@ pub fn gemm(b: &mut Builder, node: &Node) -> Outputs {
         product = b.map_const(ScalarFn::Mul, product, alpha)?;
     }
     if let Some(c) = node.optional(2) {
-        let scaled = if beta == 1.0 { c } else { b.map_const(ScalarFn::Mul, c, beta)? };
+        let mut scaled = if beta == 1.0 { c } else { b.map_const(ScalarFn::Mul, c, beta)? };
+        // C is broadcast to the product, never the other way round.
+        let rank = b.rank(c).min(2);
+        for axis in 0..rank {
+            let n = b.dims(product)[axis + 2 - rank].clone();
+            scaled = b.one_or_all(scaled, axis, &n)?;
+        }
         product = b.map2(ScalarFn::Add, product, scaled)?;
     }
     Ok(vec![product])

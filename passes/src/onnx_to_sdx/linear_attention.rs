@@ -116,7 +116,7 @@ fn parts(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<Parts> {
         Some(decay) => {
             let decay = split(b, decay, kv)?;
             let d = b.dims(k)[3].clone();
-            Some(one_or_all(b, decay, 3, &d)?)
+            Some(b.one_or_all(decay, 3, &d)?)
         }
     };
     let beta = match node.optional(5) {
@@ -126,7 +126,7 @@ fn parts(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<Parts> {
             let beta = single(b, beta)?;
             let rows = b.transpose(beta, vec![0, 2, 1])?;
             let rows = with_axis(b, rows, 3)?;
-            Some(one_or_all(b, rows, 1, &Dim::constant(kv))?)
+            Some(b.one_or_all(rows, 1, &Dim::constant(kv))?)
         }
     };
     Ok(Parts { q, k, v, state, decay, beta })
@@ -160,25 +160,6 @@ fn stepwise(b: &mut Builder, node: &Node, p: &Parts) -> Result<(Value, Value)> {
     let run = Recurrence { sequences: &sequences, states: &[p.state], captured: &[], reverse: false };
     let (last, outputs) = recur(b, node, &run, &mut step)?;
     Ok((b.transpose(outputs[0], vec![1, 2, 3, 0, 4])?, last[0]))
-}
-
-/// A value with 1 or n elements along an axis, which only the call knows: the one stands for all.
-fn one_or_all(b: &mut Builder, v: Value, axis: usize, n: &Dim) -> Result<Value> {
-    let own = b.dims(v)[axis].clone();
-    if own.is_const(1) || own == *n {
-        return Ok(v);
-    }
-    if own.as_const().is_some() && n.as_const().is_some() {
-        return Err(b.error("E0201", format!("{own} elements along an axis are neither 1 nor {n}")));
-    }
-    // Between the two there is nothing: (own - 1) (n - own) is 0.
-    let one = Dim::constant(1);
-    b.require_at_most(&own, n)?;
-    b.require_at_most(&((own.clone() - one.clone()) * (n.clone() - own.clone())), &Dim::constant(0))?;
-    let place = iota(b, 0, std::slice::from_ref(n))?;
-    let last = b.dims_scalar(own - one)?;
-    let index = b.map2(ScalarFn::Min, place, last)?;
-    b.add(Op::Gather { axis }, &[v, index])
 }
 
 fn with_axis(b: &mut Builder, v: Value, axis: usize) -> Result<Value> {

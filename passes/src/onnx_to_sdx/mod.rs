@@ -140,6 +140,16 @@ pub fn has_open_rank(domain: &str, op_type: &str) -> bool {
     domain.is_empty() && (names.contains(&op_type) || op_type.starts_with("Reduce"))
 }
 
+/// Whether the first result has the rank of the first operand, whatever the others are.
+pub fn keeps_rank(domain: &str, op_type: &str) -> bool {
+    let casts = ["Cast", "CastLike", "Identity"];
+    let row = OPERATORS.iter().find(|row| (row.domain, row.name) == (domain, op_type));
+    row.is_some_and(|row| match row.lowering {
+        Lowering::Map(f) => f.row().operands == 1,
+        Lowering::Code(_) | Lowering::Swapped(_) | Lowering::Fold(_) => domain.is_empty() && casts.contains(&op_type),
+    })
+}
+
 /// Whether the table has the operator in this version.
 pub fn is_supported(domain: &str, op_type: &str, opset: i64) -> bool {
     table::lookup(domain, op_type, opset).is_ok()

@@ -20,7 +20,7 @@ fn by_line(b: &mut Builder, v: Value, matrix: Value, left: bool) -> Result<Value
     let line = dims.len().checked_sub(from_end).map(|at| dims[at].clone());
     match (line, b.rank(v)) {
         (Some(n), 1) if !b.dims(v)[0].is_const(1) => {
-            let lines = b.one_or_all(v, &n)?;
+            let lines = b.one_or_all(v, 0, &n)?;
             if left { b.reshape(lines, &[n, Dim::constant(1)]) } else { Ok(lines) }
         }
         _ => b.single(v),
@@ -295,7 +295,7 @@ fn by_kernel(b: &mut Builder, v: Value, of: Value, axis: usize) -> Result<Value>
         return b.single(v);
     }
     let kernels = b.dims(of)[axis].clone();
-    let column = b.one_or_all(v, &kernels)?;
+    let column = b.one_or_all(v, 0, &kernels)?;
     let mut dims = b.dims(column);
     dims.resize(b.rank(of) - axis, Dim::constant(1));
     b.reshape(column, &dims)

@@ -125,7 +125,7 @@ fn spread(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value> {
 fn along(b: &mut Builder, node: &Node, v: Value, x: Value) -> Result<Value> {
     let axis = node.axis(node.int_or("axis", 1)?, b.rank(x))?;
     let dim = b.dims(x)[axis].clone();
-    let v = b.one_or_all(v, &dim)?;
+    let v = b.one_or_all(v, 0, &dim)?;
     let mut dims = b.dims(v);
     dims.resize(b.rank(x) - axis, Dim::constant(1));
     b.reshape(v, &dims)

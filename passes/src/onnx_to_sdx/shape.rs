@@ -75,18 +75,26 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
     let from = b.dims(x);
     let total = product(&from);
     if let Some(i) = rest {
-        dims[i] = divided(b, x, &total, &product(&dims))?.ok_or_else(|| {
-            node.error("E0201", format!("{total} elements cannot be divided evenly by {}", product(&dims)))
-        })?;
-    } else {
-        let wanted = product(&dims);
-        b.unify(&total, &wanted).map_err(|e| e.node(&node.name))?;
-        // What was unified may now be written in other symbols.
-        let again = node.input(1)?;
-        if let Some(now) = b.contents(again) {
-            let now = now.to_vec();
-            dims.iter_mut().zip(now).filter(|(_, n)| n.as_const().is_none_or(|c| c > 0)).for_each(|(d, n)| *d = n);
-        }
+        let known = product(&dims);
+        dims[i] = match divided(b, x, &total, &known)? {
+            Some(part) => part,
+            None if total.as_const().is_some() && known.as_const().is_some() => {
+                let message = format!("{total} elements cannot be divided evenly by {known}");
+                return Err(node.error("E0201", message));
+            }
+            None => total.floordiv(&known),
+        };
+        return Ok(vec![dynamic::with_dims(b, x, &dims)?]);
+    }
+    let wanted = product(&dims);
+    if b.unify(&total, &wanted).is_err() {
+        return Ok(vec![dynamic::with_dims(b, x, &dims).map_err(|e| e.node(&node.name))?]);
+    }
+    // What was unified may now be written in other symbols.
+    let again = node.input(1)?;
+    if let Some(now) = b.contents(again) {
+        let now = now.to_vec();
+        dims.iter_mut().zip(now).filter(|(_, n)| n.as_const().is_none_or(|c| c > 0)).for_each(|(d, n)| *d = n);
     }
     Ok(vec![b.reshape(x, &dims)?])
 }

@@ -16,7 +16,7 @@ impl Builder {
             if self.assume_bound(a, b) || self.assume_bound(b, a) || self.assume_atom(a, b) || self.assume_atom(b, a) {
                 return Ok(());
             }
-            if self.assume_factors(a, b) {
+            if self.assume_factors(a, b) || self.assume_share(a, b)? {
                 return Ok(());
             }
             let message = format!("the dimensions {a} and {b} must be equal");
@@ -58,6 +58,25 @@ impl Builder {
             }
         }
         true
+    }
+
+    /// d - min(n, d floordiv 2) == min(n, d floordiv 2) is true where d is twice the minimum, which is d / 2 then.
+    fn assume_share(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
+        let difference = a.clone() - b.clone();
+        let multiple = difference.terms().find_map(|(monomial, c)| {
+            let [atom @ (Atom::FloorDiv(..) | Atom::Max(..) | Atom::Min(..))] = monomial else { return None };
+            let rest = Dim::term(monomial, c) - difference.clone();
+            let rest = if c < 0 { -rest } else { rest };
+            let times = c.checked_abs().filter(|times| *times > 1)?;
+            (rest.replace(atom, &Dim::constant(0)) == rest).then(|| (Dim::term(monomial, 1), times, rest))
+        });
+        let Some((atom, times, rest)) = multiple else { return Ok(false) };
+        let Some(part) = self.divide(&rest, times)? else { return Ok(false) };
+        // What was divided may be written otherwise now.
+        let whole = part.clone() * Dim::constant(times);
+        let atom = atom.substitute(&|s| (rest.as_symbol() == Some(s)).then(|| whole.clone()));
+        self.unify(&atom, &part)?;
+        Ok(true)
     }
 
     /// Where a symbol stands first among the inputs: it stays, and a later one is replaced by it. What has no such place

@@ -1,7 +1,7 @@
 //! the ONNX backend suite, each node case in three variants  =>  compiled, run, compared; nothing may differ from the lists
 //!
 //! `cargo xtask conformance [--device sim:sm_80] [--variant NAME] [--json FILE] [FILTER]` runs all of it; `cargo test` a
-//! seeded tenth. What is known to fail, and why, is in `testdata/backend/failures.txt`; what a simulated GPU passes
+//! seeded tenth. With a filter, known failures are told too. What is known to fail, and why, is in `testdata/backend/failures.txt`; what a simulated GPU passes
 //! without the host is in `testdata/backend/sim_sm_80.txt`, which only grows.
 
 mod attempt;
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         .collect();
     // A panic is an outcome; its text is in the report.
     std::panic::set_hook(Box::new(|_| {}));
-    let attempts = run(&work, &expected, &options.device);
+    let attempts = run(&work, &expected, &options);
     let _ = std::panic::take_hook();
     finish(&cases, &attempts, &expected, &options)
 }
@@ -91,7 +91,7 @@ fn chosen(case: &Case, variant: Variant) -> bool {
 }
 
 /// On every processor, each with a folder of its own.
-fn run<'a>(work: &[(&'a Case, Variant)], expected: &Expected, device: &DeviceName) -> Vec<Attempt<'a>> {
+fn run<'a>(work: &[(&'a Case, Variant)], expected: &Expected, options: &Options) -> Vec<Attempt<'a>> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![]));
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
@@ -99,12 +99,15 @@ fn run<'a>(work: &[(&'a Case, Variant)], expected: &Expected, device: &DeviceNam
             scope.spawn(|| {
                 let folder = tempfile::tempdir().expect("a folder");
                 while let Some((case, variant)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = attempt(case, *variant, device, folder.path());
+                    let outcome = attempt(case, *variant, &options.device, folder.path());
                     // At once: a run of minutes that is broken off has said something.
-                    if *device == DeviceName::Cpu
-                        && let Some(line) = report::unexpected(case, *variant, &outcome, expected)
-                    {
-                        println!("{line}");
+                    let known = expected.reason(*variant, &case.name).filter(|_| options.filter.is_some());
+                    match (known, report::unexpected(case, *variant, &outcome, expected), &outcome.verdict) {
+                        (_, Some(line), _) if options.device == DeviceName::Cpu => println!("{line}"),
+                        (Some(_), _, Err(why)) => {
+                            println!("known: {} {}: {}", variant.name(), case.name, report::one_line(why))
+                        }
+                        _ => {}
                     }
                     done.lock().expect("no thread panics").push(Attempt { case, variant: *variant, outcome });
                 }
