@@ -5,7 +5,7 @@ use super::table::names;
 use egg::Id;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::Op;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How equal the two sides are: FLOATING_POINT.md, "Classes of rewrites".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -310,19 +310,37 @@ pub fn holds(site: &Site, condition: Condition, id: Id) -> bool {
 /// How many operations may lie between a value and its rounding: those of a quantisation, whose scale is computed.
 const ROUNDED_DEPTH: usize = 4;
 
+/// Each user is asked once: there are as many ways to it as there are spellings of what lies between.
 fn is_rounded(site: &Site, id: Id, depth: usize) -> bool {
-    site.users(id).into_iter().any(|user| {
-        let whole = site.ty_of(user).dtype.is_int();
-        let reads = |op: &Op| match op {
-            Op::Map(ScalarFn::Round | ScalarFn::Floor | ScalarFn::Ceil) => Some(true),
-            Op::Convert(Conversion::Value) if whole => Some(true),
-            Op::Map(_) | Op::Convert(_) | Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. } => Some(false),
-            Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Gather { .. } | Op::Window(_) => Some(false),
-            _ => None,
-        };
-        let mut found = site.find(user, reads).filter(|(_, n)| n.args.iter().any(|a| site.same(*a, id)));
-        found.any(|(rounds, _)| rounds || (depth > 1 && is_rounded(site, user, depth - 1)))
-    })
+    let (mut seen, mut layer) = (BTreeSet::from([id]), vec![id]);
+    for _ in 0..depth {
+        let mut next = vec![];
+        for read in layer {
+            for user in site.users(read).into_iter().filter(|user| !seen.contains(user)).collect::<Vec<_>>() {
+                match passes_on(site, read, user) {
+                    Some(true) => return true,
+                    Some(false) if seen.insert(user) => next.push(user),
+                    _ => {}
+                }
+            }
+        }
+        layer = next;
+    }
+    false
+}
+
+/// Whether the user rounds what it reads; `None` where it makes something else of it.
+fn passes_on(site: &Site, id: Id, user: Id) -> Option<bool> {
+    let whole = site.ty_of(user).dtype.is_int();
+    let reads = |op: &Op| match op {
+        Op::Map(ScalarFn::Round | ScalarFn::Floor | ScalarFn::Ceil) => Some(true),
+        Op::Convert(Conversion::Value) if whole => Some(true),
+        Op::Map(_) | Op::Convert(_) | Op::Broadcast { .. } | Op::Reshape | Op::Transpose { .. } => Some(false),
+        Op::Concat { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Gather { .. } | Op::Window(_) => Some(false),
+        _ => None,
+    };
+    let found = site.find(user, reads).filter(|(_, n)| n.args.iter().any(|a| site.same(*a, id)));
+    found.map(|(rounds, _)| rounds).max()
 }
 
 /// Small enough for f16: the reciprocal is a normal number of every float type.
