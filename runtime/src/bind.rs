@@ -360,7 +360,9 @@ fn check_type(port: &Port, tensor: &TensorView) -> Result<()> {
         let message = format!("the input `{}` has type {}, but {} is expected", port.name, tensor.dtype(), port.dtype);
         return Err(Error::user("E0301", message));
     }
-    if tensor.rank() != port.dims.len() {
+    // One element is a scalar, whatever its rank: exporters declare `[]` what their users give as `[1]`.
+    let scalar = port.dims.is_empty() && tensor.dims().iter().all(|n| *n == 1);
+    if tensor.rank() != port.dims.len() && !scalar {
         let wanted = describe(&port.dims);
         let message = format!("the input `{}` has shape {:?}, but {wanted} is expected", port.name, tensor.dims());
         return Err(Error::user("E0301", message));

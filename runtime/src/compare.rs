@@ -3,13 +3,25 @@
 use crate::commands::parts;
 use crate::{DType, Tensor, Value, widen::widen};
 
-/// Floats pass where |a - e| <= atol + rtol·|e|; with `ulps_max`, where they are at most so many representable
-/// numbers apart instead. Integers and bools pass where |a - e| <= atol (with `ulps_max`: <= that). NaN equals NaN.
+/// Floats pass where |a - e| <= atol + rtol·|e|, unless something else decides. Integers and bools pass where
+/// |a - e| <= atol (with `Ulps`: <= that). NaN equals NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     pub rtol: f64,
     pub atol: f64,
-    pub ulps_max: Option<u64>,
+    pub instead: Option<Instead>,
+}
+
+/// What decides of floats instead of `rtol` and `atol`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Instead {
+    /// At most so many representable numbers apart.
+    Ulps(u64),
+    /// |a - e| is at most so much of the largest |e| of the tensor: where large values cancel.
+    OfMax(f64),
+    /// The cosine of the angle between the tensors is at least this, and each row of the last axis has its largest
+    /// element at the same place: where values are quantised.
+    Cosine(f64),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +31,8 @@ pub struct Difference {
     pub rel_max: f64,
     /// Largest distance in representable numbers; for floats only.
     pub ulps_max: u64,
+    /// Of the angle between the tensors, where there are elements.
+    pub cosine: Option<f64>,
     /// Elements outside the tolerance.
     pub n_failed: usize,
     pub n: usize,
@@ -43,9 +57,13 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
     let (actual, expected) = (parts(&widen(actual)), parts(&widen(expected)));
     let mut difference = Difference { n: actual.len(), ..Difference::default() };
     let mut worst = -1.0;
+    let scale = match tolerance.instead {
+        Some(Instead::OfMax(_)) => (0..expected.len()).filter_map(|i| expected.get_f64(i)).map(f64::abs).fold(0.0, f64::max),
+        _ => 0.0,
+    };
     for i in 0..actual.len() {
         let one = match (actual.dtype().is_float(), actual.get_f64(i), expected.get_f64(i)) {
-            (true, Some(a), Some(e)) => float(ulp_type, a, e, tolerance),
+            (true, Some(a), Some(e)) => float(ulp_type, a, e, tolerance, scale),
             (false, Some(a), Some(e)) => integer(&actual, &expected, i, a, e, tolerance),
             (_, None, _) | (_, _, None) => return Err(format!("{} cannot be compared", actual.dtype())),
         };
@@ -58,7 +76,35 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
             difference.worst = Some((position(i, actual.dims()), one.actual, one.expected));
         }
     }
+    difference.cosine = cosine(&actual, &expected);
+    if let Some(Instead::Cosine(least)) = tolerance.instead.filter(|_| actual.dtype().is_float()) {
+        let near = difference.cosine.is_none_or(|cosine| cosine >= least);
+        difference.n_failed = if near { rows_led_elsewhere(&actual, &expected) } else { difference.n };
+    }
     Ok(difference)
+}
+
+/// `None` without elements; 1 where the tensors are equal, be they all 0.
+fn cosine(a: &Tensor, e: &Tensor) -> Option<f64> {
+    let (mut aa, mut ee, mut ae) = (0.0, 0.0, 0.0);
+    for (a, e) in (0..a.len()).filter_map(|i| a.get_f64(i).zip(e.get_f64(i))) {
+        (aa, ee, ae) = (aa + a * a, ee + e * e, ae + a * e);
+    }
+    match (a.is_empty(), aa == 0.0 && ee == 0.0) {
+        (true, _) => None,
+        (false, true) => Some(1.0),
+        (false, false) => Some(ae / (aa.sqrt() * ee.sqrt())).map(|c| if c.is_finite() { c } else { 0.0 }),
+    }
+}
+
+/// Rows of the last axis whose largest element stands at another place than the expected one's.
+fn rows_led_elsewhere(a: &Tensor, e: &Tensor) -> usize {
+    let width = a.dims().last().copied().unwrap_or(1).max(1);
+    let leader = |t: &Tensor, row: usize| {
+        let at = |i: &usize| t.get_f64(row * width + i).unwrap_or(f64::NAN);
+        (0..width).reduce(|best, i| if at(&i) > at(&best) { i } else { best })
+    };
+    (0..a.len() / width).filter(|row| leader(a, *row) != leader(e, *row)).count()
 }
 
 /// Strings are equal or not.
@@ -102,6 +148,7 @@ impl Difference {
         self.abs_max = self.abs_max.max(other.abs_max);
         self.rel_max = self.rel_max.max(other.rel_max);
         self.ulps_max = self.ulps_max.max(other.ulps_max);
+        self.cosine = [self.cosine, other.cosine].into_iter().flatten().reduce(f64::min);
         self.n_failed += other.n_failed;
         self.n += other.n;
         if self.worst.is_none() || other.n_failed > 0 {
@@ -120,7 +167,8 @@ struct Element {
     excess: f64,
 }
 
-fn float(dtype: DType, actual: f64, expected: f64, tolerance: &Tolerance) -> Element {
+/// `scale` is the largest expected magnitude.
+fn float(dtype: DType, actual: f64, expected: f64, tolerance: &Tolerance, scale: f64) -> Element {
     let same = actual == expected || (actual.is_nan() && expected.is_nan());
     let abs = match same {
         true => 0.0,
@@ -131,10 +179,11 @@ fn float(dtype: DType, actual: f64, expected: f64, tolerance: &Tolerance) -> Ele
     let rel = if expected != 0.0 && abs > 0.0 { abs / expected.abs() } else { 0.0 };
     let rel = if rel.is_nan() { f64::INFINITY } else { rel };
     let ulps = if same { 0 } else { ulps_apart(dtype, actual, expected) };
-    let excess = match tolerance.ulps_max {
-        Some(max) => ratio(ulps as f64, max as f64),
-        None if abs.is_infinite() => f64::INFINITY,
-        None => ratio(abs, tolerance.atol + tolerance.rtol * expected.abs()),
+    let excess = match tolerance.instead {
+        Some(Instead::Ulps(max)) => ratio(ulps as f64, max as f64),
+        _ if abs.is_infinite() => f64::INFINITY,
+        Some(Instead::OfMax(part)) => ratio(abs, part * scale),
+        Some(Instead::Cosine(_)) | None => ratio(abs, tolerance.atol + tolerance.rtol * expected.abs()),
     };
     Element { actual, expected, abs, rel, ulps, excess }
 }
@@ -147,7 +196,10 @@ fn integer(a: &Tensor, e: &Tensor, i: usize, actual: f64, expected: f64, toleran
     };
     let abs = (exact(a) - exact(e)).unsigned_abs() as f64;
     let rel = if expected != 0.0 { abs / expected.abs() } else { 0.0 };
-    let allowed = tolerance.ulps_max.map_or(tolerance.atol, |max| max as f64);
+    let allowed = match tolerance.instead {
+        Some(Instead::Ulps(max)) => max as f64,
+        Some(Instead::OfMax(_) | Instead::Cosine(_)) | None => tolerance.atol,
+    };
     Element { actual, expected, abs, rel, ulps: 0, excess: ratio(abs, allowed) }
 }
 
@@ -191,7 +243,7 @@ fn position(mut i: usize, dims: &[usize]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    const DEFAULT: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-4, ulps_max: None };
+    const DEFAULT: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-4, instead: None };
 
     fn floats(a: &[f32], e: &[f32], tolerance: Tolerance) -> Difference {
         let t = |v: &[f32]| Tensor::from_vec(vec![v.len()], v.to_vec());
@@ -219,10 +271,24 @@ mod tests {
     #[test]
     fn ulps_replace_the_tolerance() {
         let one_up = f32::from_bits(1f32.to_bits() + 3);
-        let with = |max| Tolerance { ulps_max: Some(max), ..DEFAULT };
+        let with = |max| Tolerance { instead: Some(Instead::Ulps(max)), ..DEFAULT };
         assert_eq!(floats(&[one_up], &[1.0], with(3)).n_failed, 0);
         let d = floats(&[one_up, -1e-45], &[1.0, 1e-45], with(2));
         assert_eq!((d.n_failed, d.ulps_max), (1, 3));
+    }
+
+    #[test]
+    fn errors_may_be_of_the_largest_or_of_the_whole() {
+        let with = |instead| Tolerance { instead: Some(instead), ..DEFAULT };
+        let n_failed = |a: &[f32], e: &[f32], instead| floats(a, e, with(instead)).n_failed;
+        assert_eq!(n_failed(&[0.05, 1000.0], &[0.0, 1000.0], Instead::OfMax(1e-4)), 0);
+        assert_eq!(n_failed(&[0.2, 1000.0], &[0.0, 1000.0], Instead::OfMax(1e-4)), 1);
+        assert_eq!(n_failed(&[1.0, 0.01, 0.0], &[1.0, 0.0, 0.01], Instead::Cosine(0.999)), 0);
+        assert_eq!(n_failed(&[1.0, 0.1, 0.0], &[1.0, 0.0, 0.1], Instead::Cosine(0.999)), 3);
+        assert_eq!(n_failed(&[1.0, 1.001], &[1.001, 1.0], Instead::Cosine(0.999)), 1);
+        assert_eq!(n_failed(&[f32::NAN, 1.0], &[1.0, 1.0], Instead::Cosine(0.9)), 2);
+        assert_eq!(floats(&[0.0, 0.0], &[0.0, 0.0], DEFAULT).cosine, Some(1.0));
+        assert_eq!(floats(&[], &[], DEFAULT).cosine, None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
         let expected = tensor(canary).map_err(impossible)?;
         let actual = outputs.iter().find(|(name, _)| *name == canary.name).map(|(_, t)| t);
         let actual = actual.ok_or_else(|| failed(format!("the model has no output `{}`", canary.name)))?;
-        let tolerance = Tolerance { rtol: wanted.rtol, atol: wanted.atol, ulps_max: None };
+        let tolerance = Tolerance { rtol: wanted.rtol, atol: wanted.atol, instead: None };
         let difference = compare(actual, &expected, &tolerance)
             .map_err(|why| failed(format!("the output `{}` cannot be compared: {why}", canary.name)))?;
         if let (true, Some((at, a, e))) = (difference.n_failed > 0, &difference.worst) {

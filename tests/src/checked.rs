@@ -19,7 +19,7 @@ pub fn check_artifact(name: &str, artifact: &Path) -> Result<String, String> {
     let loaded = Model::load(artifact, &LoadOptions::default()).map_err(|e| format!("at load: {e}"))?;
     let session = loaded.session(&SessionOptions { threads: 2, ..SessionOptions::default() }).unwrap();
     let sets = data_sets(name);
-    let args = DataArgs { data: sets.clone(), rtol: 1e-3, atol: 1e-4, max_ulp: None, json: false };
+    let args = DataArgs::new(sets.clone());
     let mut text = vec![];
     let summary = check_model(&session, &args, None, &mut text).map_err(|e| format!("at the check: {e}"))?;
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -188,30 +188,31 @@ impl Builder {
 
     /// Numpy broadcasting of several values against each other.
     pub fn broadcast_all(&mut self, values: &[Value]) -> Result<Vec<Value>> {
+        let mut values = values.to_vec();
         let rank = values.iter().map(|v| self.rank(*v)).max().unwrap_or(0);
         let mut dims = vec![Dim::constant(1); rank];
-        for &v in values {
-            let lead = rank - self.rank(v);
-            for i in 0..self.rank(v) {
+        for v in &mut values {
+            let lead = rank - self.rank(*v);
+            for i in 0..self.rank(*v) {
                 // Unification rewrites types, so they are read anew each time.
-                let (d, so_far) = (self.ty(v).dims[i].clone(), dims[lead + i].clone());
+                let (d, so_far) = (self.ty(*v).dims[i].clone(), dims[lead + i].clone());
                 if d.is_const(1) || d == so_far {
                     continue;
                 }
                 if !so_far.is_const(1) {
-                    self.unify(&d, &so_far)?;
+                    *v = self.agree(*v, i, &so_far)?;
                 }
-                dims[lead + i] = self.ty(v).dims[i].clone();
+                dims[lead + i] = self.ty(*v).dims[i].clone();
             }
         }
         // A unification may have rewritten what an earlier operand contributed.
-        for &v in values {
+        for &v in &values {
             let lead = rank - self.rank(v);
             for (i, d) in self.dims(v).into_iter().enumerate().filter(|(_, d)| !d.is_const(1)) {
                 dims[lead + i] = d;
             }
         }
-        values.iter().map(|&v| self.broadcast(v, &dims)).collect()
+        values.into_iter().map(|v| self.broadcast(v, &dims)).collect()
     }
 
     // -- the rest of the basis
@@ -289,6 +290,18 @@ impl Builder {
         dims[axis] = parts;
         dims.insert(axis + 1, each);
         self.reshape(a, &dims)
+    }
+
+    /// Makes the length of an axis equal to `n`, everywhere if that is possible, else of this value alone: no substitution
+    /// says for which n it is that 2 * (n ceildiv 4) and n ceildiv 2 are equal.
+    pub fn agree(&mut self, v: Value, axis: usize, n: &Dim) -> Result<Value> {
+        let own = self.dims(v)[axis].clone();
+        let Err(refused) = self.unify(&own, n) else { return Ok(v) };
+        let never = (own.clone() - n.clone()).as_const().is_some();
+        if never || own.as_const().is_some() || n.as_const().is_some() {
+            return Err(refused);
+        }
+        self.take_as(v, axis, n)
     }
 
     /// The same axis, of a length that is written otherwise; the call checks it.

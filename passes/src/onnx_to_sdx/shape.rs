@@ -186,16 +186,16 @@ pub fn transpose(b: &mut Builder, node: &Node) -> Outputs {
 }
 
 pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
-    let args = node.all_inputs()?;
+    let mut args = node.all_inputs()?;
     let first = node.input(0)?;
     let axis = node.axis(node.require("axis", node.int("axis")?)?, b.rank(first))?;
-    for &arg in &args {
-        if b.rank(arg) != b.rank(first) {
-            return Err(node.error("E0201", format!("{} and {} have different ranks", b.ty(first), b.ty(arg))));
+    for arg in &mut args {
+        if b.rank(*arg) != b.rank(first) {
+            return Err(node.error("E0201", format!("{} and {} have different ranks", b.ty(first), b.ty(*arg))));
         }
         for i in (0..b.rank(first)).filter(|i| *i != axis) {
-            let (l, r) = (b.dims(first)[i].clone(), b.dims(arg)[i].clone());
-            b.unify(&l, &r)?;
+            let wanted = b.dims(first)[i].clone();
+            *arg = b.agree(*arg, i, &wanted)?;
         }
     }
     Ok(vec![match args.as_slice() {

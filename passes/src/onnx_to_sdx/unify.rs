@@ -71,12 +71,16 @@ impl Builder {
             (rest.replace(atom, &Dim::constant(0)) == rest).then(|| (Dim::term(monomial, 1), times, rest))
         });
         let Some((atom, times, rest)) = multiple else { return Ok(false) };
+        let before = self.clone();
         let Some(part) = self.divide(&rest, times)? else { return Ok(false) };
         // What was divided may be written otherwise now.
         let whole = part.clone() * Dim::constant(times);
         let atom = atom.substitute(&|s| (rest.as_symbol() == Some(s)).then(|| whole.clone()));
-        self.unify(&atom, &part)?;
-        Ok(true)
+        let agreed = self.unify(&atom, &part).is_ok();
+        if !agreed {
+            *self = before;
+        }
+        Ok(agreed)
     }
 
     /// Where a symbol stands first among the inputs: it stays, and a later one is replaced by it. What has no such place

@@ -2,7 +2,7 @@
 
 use super::data_set::{DataSet, find_sets};
 use super::{ModelArgs, ThreadArgs, put};
-use crate::compare::{Difference, Tolerance, compare};
+use crate::compare::{Difference, Instead, Tolerance, compare};
 use crate::json::Json;
 use crate::{Error, Result, Session, Tensor};
 use std::io::Write;
@@ -38,9 +38,28 @@ pub struct DataArgs {
     /// Tolerate so many representable numbers between instead
     #[arg(long, value_name = "N")]
     pub max_ulp: Option<u64>,
+    /// Tolerate so much of the largest expected magnitude of an output instead
+    #[arg(long, value_name = "X", conflicts_with = "max_ulp")]
+    pub of_max: Option<f64>,
+    /// Demand this cosine of the angle between outputs, and the same largest element in each row, instead
+    #[arg(long, value_name = "X", conflicts_with_all = ["max_ulp", "of_max"])]
+    pub cosine: Option<f64>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+impl DataArgs {
+    /// These folders, judged by the defaults.
+    pub fn new(data: Vec<PathBuf>) -> DataArgs {
+        DataArgs { data, rtol: 1e-3, atol: 1e-4, max_ulp: None, of_max: None, cosine: None, json: false }
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        let ulps = self.max_ulp.map(Instead::Ulps);
+        let instead = ulps.or(self.of_max.map(Instead::OfMax)).or(self.cosine.map(Instead::Cosine));
+        Tolerance { rtol: self.rtol, atol: self.atol, instead }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +92,7 @@ pub fn check_model(
     reference: Option<&Reference>,
     out: &mut dyn Write,
 ) -> Result<CheckSummary> {
-    let tolerance = Tolerance { rtol: args.rtol, atol: args.atol, ulps_max: args.max_ulp };
+    let tolerance = args.tolerance();
     let mut sets = Vec::new();
     for dir in &args.data {
         sets.extend(find_sets(dir)?);
@@ -198,6 +217,7 @@ fn difference_json(compared: &Compared) -> Vec<(&'static str, Json)> {
             ("max_abs_error", d.abs_max.into()),
             ("max_rel_error", d.rel_max.into()),
             ("max_ulp", d.ulps_max.into()),
+            ("cosine", d.cosine.into()),
             ("n_failed", d.n_failed.into()),
             ("n", d.n.into()),
         ],
@@ -240,8 +260,10 @@ fn describe(result: &Compared, tolerance: &Tolerance) -> String {
         Err(why) => return why.clone(),
     };
     let mut text = format!("max abs error {:.3e}, max rel error {:.3e}", difference.abs_max, difference.rel_max);
-    if tolerance.ulps_max.is_some() {
-        text += &format!(", max ulp {}", difference.ulps_max);
+    match (tolerance.instead, difference.cosine) {
+        (Some(Instead::Ulps(_)), _) => text += &format!(", max ulp {}", difference.ulps_max),
+        (Some(Instead::Cosine(_)), Some(cosine)) => text += &format!(", cosine {cosine:.6}"),
+        _ => {}
     }
     if let Some((at, actual, expected)) = &difference.worst
         && difference.abs_max > 0.0

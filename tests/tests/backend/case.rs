@@ -37,7 +37,7 @@ pub enum Data {
 
 impl Case {
     pub fn tolerance(&self) -> Tolerance {
-        Tolerance { rtol: self.rtol, atol: self.atol, ulps_max: None }
+        Tolerance { rtol: self.rtol, atol: self.atol, instead: None }
     }
 
     /// A single operator, whose variants are run as well.

@@ -82,12 +82,11 @@ fn main() -> ExitCode {
     finish(&cases, &attempts, &expected, &options)
 }
 
-/// Whether the seed puts the case into the share of every run. The heavy models are for the whole suite, and so are
-/// constants, of which unfolded ones take a minute each to compile in some cases.
+/// Whether the seed puts the case into the share of every run. The heavy models are for the whole suite.
 fn chosen(case: &Case, variant: Variant) -> bool {
     let hash = blake3::hash(format!("{SEED} {} {}", variant.name(), case.name).as_bytes());
     let number = u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("8 bytes"));
-    number.is_multiple_of(SHARE) && case.kind != "real" && variant != Variant::Constant
+    number.is_multiple_of(SHARE) && case.kind != "real"
 }
 
 /// On every processor, each with a folder of its own.

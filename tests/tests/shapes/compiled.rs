@@ -53,7 +53,7 @@ impl Compiled {
         let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         let actual = self.session(2).run(&given)?;
         let expected = self.reference.run(inputs)?;
-        let tolerance = Tolerance { rtol: 1e-4, atol: 2e-5, ulps_max: None };
+        let tolerance = Tolerance { rtol: 1e-4, atol: 2e-5, instead: None };
         assert_eq!(actual.len(), expected.len());
         for ((name, a), (_, e)) in actual.iter().zip(&expected) {
             let difference = compare(a, e, &tolerance).unwrap_or_else(|what| panic!("{name}: {what}"));

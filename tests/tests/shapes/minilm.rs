@@ -118,7 +118,7 @@ fn check_pairs(compiled: &Compiled, pairs: &[(usize, usize)]) {
             let rows = Rows::new(batch, seq, &mut Random((batch * 1000 + seq) as u64));
             let actual = run(&session, &rows);
             let expected = compiled.reference.run(&rows.inputs()).unwrap().remove(0).1;
-            let tolerance = Tolerance { rtol: 1e-4, atol: 2e-5, ulps_max: None };
+            let tolerance = Tolerance { rtol: 1e-4, atol: 2e-5, instead: None };
             let difference = compare(&actual, &expected, &tolerance).unwrap();
             assert_eq!(difference.n_failed, 0, "batch {batch}, seq {seq}: {difference:?}");
         }
