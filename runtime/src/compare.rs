@@ -58,7 +58,9 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
     let mut difference = Difference { n: actual.len(), ..Difference::default() };
     let mut worst = -1.0;
     let scale = match tolerance.instead {
-        Some(Instead::OfMax(_)) => (0..expected.len()).filter_map(|i| expected.get_f64(i)).map(f64::abs).fold(0.0, f64::max),
+        Some(Instead::OfMax(_)) => {
+            (0..expected.len()).filter_map(|i| expected.get_f64(i)).map(f64::abs).fold(0.0, f64::max)
+        }
         _ => 0.0,
     };
     for i in 0..actual.len() {

@@ -34,6 +34,7 @@ mod named_activation;
 mod node;
 mod number;
 mod outline;
+mod packing;
 mod padding;
 mod pooling;
 mod qlinear;

@@ -6,9 +6,9 @@ use super::builder::Builder;
 use super::node::Node;
 use super::{
     activation, blocks, contrib, contrib_attention, control, convolution, cumulative, deformable, determinant, einsum,
-    generate, gradient, linear_attention, loss, ml_features, ml_models, ml_svm, ml_trees, padding, pooling, random,
-    ranking, recurrent, regions, resize, rotary, sampling, scatter, select, sequences, signal, statistics, texts,
-    training,
+    generate, gradient, linear_attention, loss, ml_features, ml_models, ml_svm, ml_trees, packing, padding, pooling,
+    random, ranking, recurrent, regions, resize, rotary, sampling, scatter, select, sequences, signal, statistics,
+    texts, training,
 };
 use super::{
     attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
@@ -383,6 +383,7 @@ pub static OPERATORS: &[Operator] = &[
     microsoft("QLinearSoftmax", ql::qlinear_softmax),
     microsoft("QuantizeLinear", q::quantize_linear),
     microsoft("QuickGelu", contrib::quick_gelu),
+    microsoft("RemovePadding", packing::remove_padding),
     microsoft("RotaryEmbedding", rotary::microsoft_rotary_embedding),
     microsoft("SkipLayerNormalization", r::skip_layer_normalization),
     microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),

@@ -1,0 +1,84 @@
+//! RemovePadding, RestorePadding  =>  gathers of rows: [batch, seq, hidden] without what no token is, and back
+
+use super::builder::Builder;
+use super::coordinates::iota;
+use super::node::Node;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_runtime::{DType, Dim, Result};
+
+type Outputs = Result<Vec<Value>>;
+
+/// counts[n]  =>  0, counts[0], counts[0] + counts[1], …: n + 1 of them
+fn cumulated(b: &mut Builder, counts: Value) -> Result<Value> {
+    let n = b.dims(counts)[0].clone();
+    let square = [n.clone() + Dim::constant(1), n];
+    let (row, column) = (iota(b, 0, &square)?, iota(b, 1, &square)?);
+    let before = b.map2(ScalarFn::Lt, column, row)?;
+    let zero = b.splat(DType::I64, 0.0, &square)?;
+    let counted = b.select(before, counts, zero)?;
+    b.reduce(ReduceFn::Add, counted, &[1], false)
+}
+
+/// Of each position among groups that lie one behind the other, cumulated[0], cumulated[1], … where they begin: its group
+/// and how far it is within it.
+fn in_group(b: &mut Builder, cumulated: Value, at: Value) -> Result<[Value; 2]> {
+    let (one, n) = (Dim::constant(1), b.dims(at)[0].clone());
+    let groups = b.dims(cumulated)[0].clone() - one.clone();
+    let ends = b.slice_axis(cumulated, 0, one.clone(), 1, groups.clone())?;
+    let column = b.reshape(at, &[n, one.clone()])?;
+    let behind = b.map2(ScalarFn::Le, ends, column)?;
+    let behind = b.convert(behind, DType::I64)?;
+    let group = b.reduce(ReduceFn::Add, behind, &[1], false)?;
+    let last = b.dims_scalar(groups - one)?;
+    let group = b.map2(ScalarFn::Min, group, last)?;
+    let start = b.add(Op::Gather { axis: 0 }, &[cumulated, group])?;
+    Ok([group, b.map2(ScalarFn::Sub, at, start)?])
+}
+
+/// The rows of tokens, one behind the other; where each came from, with the padding's places behind them; where each
+/// sequence begins; the longest one's length.
+pub fn remove_padding(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, counts) = (node.input(0)?, node.input(1)?);
+    if b.rank(x) != 3 || b.rank(counts) != 1 {
+        let message = format!("takes [batch, sequence, hidden] and [batch], not {} and {}", b.ty(x), b.ty(counts));
+        return Err(node.error("E0201", message));
+    }
+    let (rows, own) = (b.dims(x)[0].clone(), b.dims(counts)[0].clone());
+    b.unify(&rows, &own)?;
+    let [batch, length, hidden] = [0, 1, 2].map(|axis| b.dims(x)[axis].clone());
+    let counts = b.convert(counts, DType::I64)?;
+    let starts = cumulated(b, counts)?;
+    let whole = b.dims_scalar(length.clone())?;
+    let padding = b.map2(ScalarFn::Sub, whole, counts)?;
+    let padding_starts = cumulated(b, padding)?;
+    let total = b.reduce(ReduceFn::Add, counts, &[0], false)?;
+
+    let all = batch.clone() * length.clone();
+    let at = iota(b, 0, std::slice::from_ref(&all))?;
+    let offset = |b: &mut Builder, group: Value, within: Value| -> Result<Value> {
+        let start = b.map2(ScalarFn::Mul, group, whole)?;
+        b.map2(ScalarFn::Add, start, within)
+    };
+    let [sequence, within] = in_group(b, starts, at)?;
+    let token = offset(b, sequence, within)?;
+    let behind = b.map2(ScalarFn::Sub, at, total)?;
+    let [sequence, within] = in_group(b, padding_starts, behind)?;
+    let used = b.add(Op::Gather { axis: 0 }, &[counts, sequence])?;
+    let within = b.map2(ScalarFn::Add, used, within)?;
+    let pad = offset(b, sequence, within)?;
+    let is_token = b.map2(ScalarFn::Lt, at, total)?;
+    let offsets = b.select(is_token, token, pad)?;
+
+    let longest = b.reduce(ReduceFn::Max, counts, &[0], false)?;
+    let n_tokens = b.reshape(total, &[Dim::constant(1)])?;
+    let n_tokens = b.read_dims(n_tokens)?.remove(0);
+    b.require_at_most(&n_tokens, &all)?;
+    let taken = b.slice_axis(offsets, 0, Dim::constant(0), 1, n_tokens)?;
+    let flat = b.reshape(x, &[all, hidden])?;
+    let packed = b.add(Op::Gather { axis: 0 }, &[flat, taken])?;
+    let offsets = b.reshape(offsets, &[batch, length])?;
+    let longest = b.reshape(longest, &[Dim::constant(1)])?;
+    let [offsets, starts, longest] = [offsets, starts, longest].map(|v| b.convert(v, DType::I32));
+    Ok(vec![packed, offsets?, starts?, longest?])
+}
