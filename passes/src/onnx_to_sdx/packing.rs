@@ -5,6 +5,7 @@ use super::coordinates::iota;
 use super::node::Node;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
+use sardonyx_runtime::dim::product;
 use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
@@ -81,4 +82,31 @@ pub fn remove_padding(b: &mut Builder, node: &Node) -> Outputs {
     let longest = b.reshape(longest, &[Dim::constant(1)])?;
     let [offsets, starts, longest] = [offsets, starts, longest].map(|v| b.convert(v, DType::I32));
     Ok(vec![packed, offsets?, starts?, longest?])
+}
+
+/// The rows of tokens at the places that they came from, and 0 at the others.
+pub fn restore_padding(b: &mut Builder, node: &Node) -> Outputs {
+    let (x, offsets) = (node.input(0)?, node.input(1)?);
+    if b.rank(x) != 2 || b.rank(offsets) != 2 {
+        let message = format!("takes [tokens, hidden] and [batch, sequence], not {} and {}", b.ty(x), b.ty(offsets));
+        return Err(node.error("E0201", message));
+    }
+    let ([n_tokens, hidden], dims) = ([0, 1].map(|axis| b.dims(x)[axis].clone()), b.dims(offsets));
+    let (one, zero) = (Dim::constant(1), Dim::constant(0));
+    let all = product(&dims);
+    b.require_at_most(&n_tokens, &all)?;
+    let offsets = b.convert(offsets, DType::I64)?;
+    let flat = b.reshape(offsets, std::slice::from_ref(&all))?;
+    // Which row comes to a place: the one whose offset is the place.
+    let square = [all.clone(), all];
+    let (place, row) = (iota(b, 0, &square)?, iota(b, 1, &square)?);
+    let comes = b.map2(ScalarFn::Eq, flat, place)?;
+    let nothing = b.dims_scalar(n_tokens)?;
+    let row = b.select(comes, row, nothing)?;
+    let row = b.reduce(ReduceFn::Min, row, &[1], false)?;
+    // Behind the last row there is one of zeros.
+    let blank = b.splat(b.dtype(x), 0.0, &[])?;
+    let rows = b.pad(x, blank, &[zero.clone(), zero.clone()], &[one, zero])?;
+    let restored = b.add(Op::Gather { axis: 0 }, &[rows, row])?;
+    Ok(vec![b.reshape(restored, &[dims[0].clone(), dims[1].clone(), hidden])?])
 }

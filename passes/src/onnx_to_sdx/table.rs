@@ -384,6 +384,7 @@ pub static OPERATORS: &[Operator] = &[
     microsoft("QuantizeLinear", q::quantize_linear),
     microsoft("QuickGelu", contrib::quick_gelu),
     microsoft("RemovePadding", packing::remove_padding),
+    microsoft("RestorePadding", packing::restore_padding),
     microsoft("RotaryEmbedding", rotary::microsoft_rotary_embedding),
     microsoft("SkipLayerNormalization", r::skip_layer_normalization),
     microsoft("SkipSimplifiedLayerNormalization", r::skip_layer_normalization),

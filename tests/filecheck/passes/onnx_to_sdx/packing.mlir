@@ -23,3 +23,23 @@ func.func @remove_padding(%x: !sdx.tensor<[b, s, 8], f32>, %counts: !sdx.tensor<
     : (!sdx.tensor<[b, s, 8], f32>, !sdx.tensor<[b], i32>) -> (!v, !v, !v, !v)
   return %0#0, %0#1, %0#2, %0#3 : !v, !v, !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+
+// A place takes the first row whose offset it is, or the row of zeros behind the last.
+
+// CHECK-LABEL: func.func @restore_padding
+// CHECK: sdx.map "eq"
+// CHECK: sdx.dims ["n"]
+// CHECK: sdx.map "select"
+// CHECK: %[[ROW:.*]] = sdx.reduce "min"
+// CHECK: %[[ROWS:.*]] = sdx.pad {{.*}} -> !sdx.tensor<[n + 1, 8], f32>
+// CHECK: sdx.gather %[[ROWS]][%[[ROW]]]
+// CHECK: sdx.reshape %{{.*}} -> <[b, s, 8], f32>
+func.func @restore_padding(%x: !sdx.tensor<[n, 8], f32>, %offsets: !sdx.tensor<[b, s], i32>) -> !v {
+  %0 = onnx.node "RestorePadding"(%x, %offsets) opset 1 domain "com.microsoft" {}
+    : (!sdx.tensor<[n, 8], f32>, !sdx.tensor<[b, s], i32>) -> !v
+  return %0 : !v
+}
