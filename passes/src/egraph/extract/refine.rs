@@ -13,6 +13,8 @@ struct State<'a> {
     /// By class: twice the round of the last walk that met it, and one more where it is done with.
     marks: Vec<usize>,
     round: usize,
+    /// By class: the alternative that costs least by itself, and what it costs. It does not need its own class.
+    alone: Vec<Option<(u64, usize)>>,
 }
 
 /// What each class would cost without a part, and by which alternative.
@@ -29,12 +31,19 @@ const DEPTH_MAX: usize = 6;
 /// More users than this do not give up a part together.
 const ABOVE_MAX: usize = 64;
 
+/// The alternative of a class that costs least without what it needs, the first of equals.
+fn cheapest(problem: &Problem, c: usize) -> Option<(u64, usize)> {
+    let alternatives = problem.classes[c].iter().enumerate().filter(|(_, a)| !a.needs.contains(&c));
+    alternatives.map(|(at, a)| (a.cost, at)).filter(|(cost, _)| *cost < u64::MAX).min()
+}
+
 /// At most `steps_max` classes are visited; `None` where `start` has a cycle.
 pub fn refine(problem: &Problem, start: Choice, steps_max: usize) -> Option<Choice> {
     order(problem, &start)?;
     let n = problem.classes.len();
     let (uses, marks) = (vec![0; n], vec![0; n]);
-    let mut state = State { problem, choice: start, uses, cost: 0, steps_left: steps_max, marks, round: 0 };
+    let alone = (0..n).map(|c| cheapest(problem, c)).collect();
+    let mut state = State { problem, choice: start, uses, cost: 0, steps_left: steps_max, marks, round: 0, alone };
     problem.roots.iter().for_each(|&r| state.need(r));
     let mut users: Vec<Vec<(usize, usize)>> = vec![vec![]; n];
     for (c, alternatives) in problem.classes.iter().enumerate() {
@@ -97,6 +106,12 @@ impl State<'_> {
             return 0;
         }
         self.steps_left -= 1;
+        // What it needs is not looked at any more.
+        if depth == 1 {
+            let (cost, chosen) = self.alone[c].unwrap_or((u64::MAX, self.choice[c]));
+            self.choice[c] = chosen;
+            return cost;
+        }
         let mut best = u64::MAX;
         let mut chosen = self.choice[c];
         for (a, alternative) in self.problem.classes[c].iter().enumerate() {
