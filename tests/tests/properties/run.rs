@@ -1,0 +1,167 @@
+//! programs  =>  one artifact with an entry point for each, run on this CPU beside the interpreter
+
+use super::bound::Expected;
+use super::program::{Program, Source};
+use super::subject::{Subject, subject_of};
+use melior::Context as MlirContext;
+use melior::ir::{Location, Module};
+use sardonyx::compile::kernel_modules;
+use sardonyx::emit::{Product, write};
+use sardonyx::import::{ParamStore, import};
+use sardonyx::pipeline::pipeline;
+use sardonyx::reference::param;
+use sardonyx::targets::Target;
+use sardonyx_dialects::mlir::{Block, Context, Operation};
+use sardonyx_dialects::plan::Plan;
+use sardonyx_dialects::sdx::Graph;
+use sardonyx_runtime::{Error, LoadOptions, Model, Result, Session, SessionOptions, Tensor};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A program that is wrong or cannot be compiled, and what it is.
+pub struct Failure {
+    pub seed: u64,
+    pub what: String,
+}
+
+/// The programs' value-level functions, and the artifact of them all.
+struct Compiled {
+    graphs: Vec<Graph>,
+    texts: Vec<String>,
+    params: ParamStore,
+    session: Session,
+}
+
+/// Counts what the programs exercise. Where they do not compile together, halves show which do not.
+pub fn check(programs: &[Program], counts: &mut BTreeMap<Subject, usize>) -> Vec<Failure> {
+    let compiled = catch_unwind(AssertUnwindSafe(|| Compiled::new(programs)));
+    let compiled = match compiled {
+        Ok(Ok(compiled)) => compiled,
+        Ok(Err(e)) => return apart(programs, counts, e.to_string()),
+        Err(panic) => return apart(programs, counts, format!("panicked: {}", text_of(panic))),
+    };
+    let mut failures = vec![];
+    for (i, program) in programs.iter().enumerate() {
+        let graph = &compiled.graphs[i];
+        let subjects = graph.nodes.iter().filter_map(|node| subject_of(graph, node));
+        let model = matches!(program.source, Source::Model(_)).then_some(program.subject);
+        subjects.chain(model).for_each(|s| *counts.entry(s).or_default() += 1);
+        if let Err(what) = compiled.call(program, graph) {
+            failures.push(failure(program, &what, &compiled.texts[i]));
+        }
+    }
+    failures
+}
+
+fn apart(programs: &[Program], counts: &mut BTreeMap<Subject, usize>, what: String) -> Vec<Failure> {
+    if let [program] = programs {
+        let text = function_text(program).unwrap_or_else(|e| e.to_string());
+        return vec![failure(program, &what, &text)];
+    }
+    let (first, second) = programs.split_at(programs.len() / 2);
+    let mut failures = check(first, counts);
+    failures.extend(check(second, counts));
+    if failures.is_empty() {
+        failures.push(failure(
+            &programs[0],
+            &format!("{} programs do not compile together: {what}", programs.len()),
+            "",
+        ));
+    }
+    failures
+}
+
+fn failure(program: &Program, what: &str, text: &str) -> Failure {
+    let inputs = program.inputs.iter().map(|(name, t)| format!("  {name}: {}\n", shown(t)));
+    let inputs: String = inputs.collect();
+    Failure { seed: program.seed, what: format!("{:?}: {what}\n{inputs}{text}", program.subject) }
+}
+
+/// The first elements.
+fn shown(t: &Tensor) -> String {
+    let one = |i| match t.dtype().is_float() {
+        true => format!("{:?}", t.get_f64(i).unwrap_or(f64::NAN)),
+        false => t.get_i64(i).map_or("beyond i64".into(), |n| n.to_string()),
+    };
+    let some: Vec<String> = (0..t.len().min(24)).map(one).collect();
+    format!("{} {:?} [{}{}]", t.dtype(), t.dims(), some.join(", "), if t.len() > 24 { ", …" } else { "" })
+}
+
+fn text_of(panic: Box<dyn std::any::Any + Send>) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|t| t.to_string())).unwrap_or_default()
+}
+
+fn raw(module: &Module) -> Operation {
+    Operation(module.as_operation().to_raw())
+}
+
+/// The functions in a module at the value level.
+fn lower<'c>(context: &'c MlirContext, programs: &[Program]) -> Result<(Module<'c>, ParamStore)> {
+    context.attach_diagnostic_handler(|_| true);
+    let mut module = Module::new(Location::unknown(context));
+    sardonyx_passes::set_version(raw(&module));
+    let mut params = ParamStore::new();
+    for program in programs {
+        let function = match &program.source {
+            Source::Graph(graph) => graph.write(Context(context.to_raw()))?,
+            Source::Model(model) => {
+                let (function, more) = import(context, model, &program.name, &BTreeMap::new())?;
+                params.extend(more);
+                function
+            }
+        };
+        params.extend(program.params.iter().map(|(name, t)| (name.clone(), t.clone())));
+        let body = raw(&module).block(0).ok_or_else(|| Error::defect("a module has no body"))?;
+        Block::push(body, function);
+    }
+    sardonyx_passes::run_pipeline(context, &mut module, "builtin.module(onnx-to-sdx)")?;
+    Ok((module, params))
+}
+
+fn functions(module: &Module) -> Vec<Operation> {
+    let all = raw(module).block(0).map_or(vec![], |b| b.operations());
+    all.into_iter().filter(|op| op.name() == "func.func").collect()
+}
+
+fn function_text(program: &Program) -> Result<String> {
+    let context = sardonyx_passes::context();
+    let (module, _) = lower(&context, std::slice::from_ref(program))?;
+    Ok(functions(&module).iter().map(|f| f.to_string()).collect())
+}
+
+impl Compiled {
+    fn new(programs: &[Program]) -> Result<Compiled> {
+        let context = sardonyx_passes::context();
+        let (mut module, params) = lower(&context, programs)?;
+        let graphs = functions(&module).into_iter().map(|f| Graph::read_whole(f, raw(&module)));
+        let graphs = graphs.collect::<Result<Vec<Graph>>>()?;
+        let texts = functions(&module).iter().map(|f| f.to_string()).collect();
+        sardonyx_passes::run_pipeline(&context, &mut module, &pipeline())?;
+        let plan = Plan::read(raw(&module))?.ok_or_else(|| Error::defect("no plan was made"))?;
+        let modules = kernel_modules(raw(&module));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("programs.sdx");
+        let product = Product {
+            plan: &plan,
+            modules: &modules,
+            params: &params,
+            model_hash: "",
+            selftest: None,
+            kinds: &BTreeMap::new(),
+            targets: &[Target::Cpu],
+        };
+        write(&path, &product)?;
+        let model = Model::load(&path, &LoadOptions::default())?;
+        let session = model.session(&SessionOptions { threads: 1, ..SessionOptions::default() })?;
+        Ok(Compiled { graphs, texts, params, session })
+    }
+
+    fn call(&self, program: &Program, graph: &Graph) -> std::result::Result<(), String> {
+        let params = |name: &str| param(&self.params, name);
+        let wanted = Expected::new(graph, &params, &program.inputs).map_err(|e| format!("the interpreter: {e}"))?;
+        let given: Vec<(&str, Tensor)> = program.inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        let got = self.session.run_entry(&program.name, &given).map_err(|e| format!("at the call: {e}"))?;
+        wanted.compare(&got)
+    }
+}
