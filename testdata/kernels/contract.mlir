@@ -333,3 +333,17 @@ func.func @two_ways(%x: !x) -> !y {
   %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
   return %2 : !y
 }
+// -----
+// CALLS m: 0, 1, 2, 17
+// INDEX i: 3
+
+!x = !sdx.tensor<[m, 24], f32>
+!y = !sdx.tensor<[m, 64], f32>
+
+// The data have one dimension more than what is contracted.
+func.func @one_of_three(%x: !sdx.tensor<[m, 24, 3], f32>, %i: !sdx.tensor<[], i64>) -> !y {
+  %w = sdx.param "w" : !sdx.tensor<[24, 64], f32>
+  %0 = sdx.gather %x[%i] axis 2 : (!sdx.tensor<[m, 24, 3], f32>, !sdx.tensor<[], i64>) -> !x
+  %1 = sdx.contract "mk,kn->mn"(%0, %w) : (!x, !sdx.tensor<[24, 64], f32>) -> !y
+  return %1 : !y
+}

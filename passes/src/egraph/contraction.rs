@@ -331,9 +331,10 @@ fn gather_axis(op: &Op) -> Option<usize> {
 fn permutation_into_constant(s: &Site) -> Vec<Expr> {
     let Some(spec) = spec_of(s.op()) else { return vec![] };
     let moved = |(axis, n): (usize, &ENode)| {
+        // Indices that are no vector leave other dimensions to be contracted than the data has.
+        let back = s.value(n.args[1]).and_then(inverse).filter(|_| s.is_constant(s.arg(1)))?;
         let c = spec.left[axis];
         let at = spec.right.iter().position(|r| *r == c).filter(|_| !spec.result.contains(&c))?;
-        let back = s.value(n.args[1]).and_then(inverse).filter(|_| s.is_constant(s.arg(1)))?;
         let whole = s.dims_of(n.args[0])[axis] == s.dims_of(s.arg(0))[axis];
         let y = op(Op::Gather { axis: at }, vec![class(s.arg(1)), op(Op::Const(back), vec![])]);
         whole.then(|| op(Op::Contract(spec.clone()), vec![class(n.args[0]), y]))
