@@ -232,3 +232,16 @@ func.func @max_ui8(%x: !x) -> !sdx.tensor<[b, t], ui8> {
   %0 = sdx.reduce "max" %x axes [1] : !x -> !sdx.tensor<[b, t], ui8>
   return %0 : !sdx.tensor<[b, t], ui8>
 }
+// -----
+// CALLS b s: 2 3, 1 1, 0 2, 2 0, 3 31, 1 70
+
+!x = !sdx.tensor<[b, s], i4>
+!u = !sdx.tensor<[b, s], ui2>
+
+// The least and the greatest number are those of the type, not of its byte.
+func.func @extremes_of_nibbles(%x: !x, %u: !u) -> (!sdx.tensor<[b], i4>, !sdx.tensor<[b], i4>, !sdx.tensor<[b], ui2>) {
+  %0 = sdx.reduce "min" %x axes [1] : !x -> !sdx.tensor<[b], i4>
+  %1 = sdx.reduce "max" %x axes [1] : !x -> !sdx.tensor<[b], i4>
+  %2 = sdx.reduce "min" %u axes [1] : !u -> !sdx.tensor<[b], ui2>
+  return %0, %1, %2 : !sdx.tensor<[b], i4>, !sdx.tensor<[b], i4>, !sdx.tensor<[b], ui2>
+}

@@ -349,8 +349,13 @@ impl<'a> Pass<'a> {
 }
 
 pub fn neutral(asm: &mut Asm, f: ReduceFn, t: DType, ty: Ty) -> Val {
-    let bits = ty.elem.bits();
-    let largest = if t.is_signed_int() { i64::MAX >> (64 - bits) } else { -1 };
+    // Integers of 4 and 2 bits are held in bytes.
+    let bits = t.bits();
+    let largest = match t.is_signed_int() {
+        true => i64::MAX >> (64 - bits),
+        false if bits < 8 => (1 << bits) - 1,
+        false => -1,
+    };
     let smallest = if t.is_signed_int() { i64::MIN >> (64 - bits) } else { 0 };
     match (f, t.is_float()) {
         (ReduceFn::Add, _) => asm.zero(ty),
