@@ -28,7 +28,7 @@ pub static RULES: &[Rule] = &[
     rule("sub-zero", Exact, "(sub ?x 0) => ?x"),
     // Signs.
     rule("abs-abs", Exact, "(abs (abs ?x)) => (abs ?x)"),
-    rule("abs-neg", Exact, "(abs (neg ?x)) => (abs ?x)"),
+    rule("abs-neg", Exact, "(abs (neg ?x)) => (abs ?x) if float ?x"),
     rule("abs-non-negative", Reassociating, "(abs ?x) => ?x if non-negative ?x"),
     rule("add-neg", Exact, "(add ?a (neg ?b)) => (sub ?a ?b)"),
     rule("div-neg", Exact, "(div (neg ?a) ?b) => (neg (div ?a ?b)) if float ?a"),

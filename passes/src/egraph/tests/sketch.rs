@@ -36,7 +36,7 @@ fn parse_from<'a>(tokens: &mut std::iter::Peekable<impl Iterator<Item = &'a str>
 }
 
 /// Element types of results, the usual ones more often.
-const DTYPES: [DType; 10] = [
+const DTYPES: [DType; 11] = [
     DType::F32,
     DType::F32,
     DType::F32,
@@ -47,6 +47,7 @@ const DTYPES: [DType; 10] = [
     DType::I32,
     DType::Bool,
     DType::BF16,
+    DType::U32,
 ];
 
 pub struct Sampler<'a> {
