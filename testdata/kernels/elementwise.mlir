@@ -118,3 +118,29 @@ func.func @nibbles(%x: !x, %q: !q) -> (!q, !x, !sdx.tensor<[n], f4E2M1FN>) {
   %3 = sdx.convert %2 : !x -> !sdx.tensor<[n], f4E2M1FN>
   return %0, %2, %3 : !q, !x, !sdx.tensor<[n], f4E2M1FN>
 }
+// -----
+// CALLS n: 0, 1, 31, 100
+
+!x = !sdx.tensor<[n], f64>
+
+// The quotient of the largest and the least number has 2098 binary digits.
+func.func @longest_remainder(%x: !x) -> !x {
+  %c = sdx.const dense<8.0e+307> : tensor<f64> : !sdx.tensor<[], f64>
+  %d = sdx.const dense<0x0000000000000001> : tensor<f64> : !sdx.tensor<[], f64>
+  %large = sdx.broadcast %c to [] : !sdx.tensor<[], f64> -> !x
+  %least = sdx.broadcast %d to [] : !sdx.tensor<[], f64> -> !x
+  %0 = sdx.map "mul"(%x, %large) : (!x, !x) -> !x
+  %1 = sdx.map "rem"(%0, %least) : (!x, !x) -> !x
+  return %1 : !x
+}
+// -----
+// CALLS n: 0, 1, 31, 100
+
+!x = !sdx.tensor<[n], ui32>
+
+// What is negated without a sign is another number, not one of another sign.
+func.func @unsigned_magnitude(%x: !x) -> !x {
+  %0 = sdx.map "neg"(%x) : (!x) -> !x
+  %1 = sdx.map "abs"(%0) : (!x) -> !x
+  return %1 : !x
+}

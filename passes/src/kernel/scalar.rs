@@ -97,7 +97,7 @@ pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
 }
 
 /// Floats that are f32 in registers.
-fn is_narrow(t: DType) -> bool {
+pub fn is_narrow(t: DType) -> bool {
     t.is_float() && t.bits() < 32
 }
 
@@ -292,13 +292,17 @@ fn remainder(asm: &mut Asm, x: Val, y: Val) -> Val {
         let r = v[0];
         let r_size = asm.un("math.absf", r);
         let more = asm.cmpf("oge", r_size, size);
-        // Where the quotient would overflow, multiples of 2^512 · y are taken away first.
-        let (big, scale, one) = (asm.float(1e300, x.ty), asm.float(2f64.powi(512), x.ty), asm.float(1.0, x.ty));
-        let quotient = asm.bin("arith.divf", r, size);
-        let q_size = asm.un("math.absf", quotient);
-        let long = asm.cmpf("oge", q_size, big);
-        let factor = asm.select(long, scale, one);
-        let step = asm.bin("arith.mulf", size, factor);
+        // Where the quotient would overflow, multiples of 2^540 · y are taken away first: of 2^1080 · y where y is so
+        // small that their quotient overflows too. The longest quotient is below 2^2098.
+        let (big, scale, one) = (asm.float(1e300, x.ty), asm.float(2f64.powi(540), x.ty), asm.float(1.0, x.ty));
+        let mut step = size;
+        for _ in 0..2 {
+            let quotient = asm.bin("arith.divf", r, step);
+            let q_size = asm.un("math.absf", quotient);
+            let long = asm.cmpf("oge", q_size, big);
+            let factor = asm.select(long, scale, one);
+            step = asm.bin("arith.mulf", step, factor);
+        }
         let quotient = asm.bin("arith.divf", r, step);
         let down = asm.un("math.floor", quotient);
         let up = asm.un("math.ceil", quotient);
