@@ -221,6 +221,14 @@ impl KernelDef {
             Op::Convert(a, _) | Op::Reduce { arg: a, .. } => vec![*a],
         }
     }
+
+    /// Whether nothing but sums reads a statement.
+    pub fn is_only_summed(&self, k: usize) -> bool {
+        let sums = |reader: &usize| matches!(self.body[*reader].op, Op::Reduce { f: ReduceFn::Add, .. });
+        let mut readers = (k + 1..self.body.len()).filter(|reader| self.operands(*reader).contains(&k));
+        let stored = self.stores.iter().any(|w| w.value == k || access_values(&w.access).contains(&k));
+        !stored && readers.all(|reader| sums(&reader))
+    }
 }
 
 /// The statements whose values an access computes with.

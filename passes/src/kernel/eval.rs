@@ -6,8 +6,8 @@ use super::dims::emit_dim;
 use super::normalise::{combine, neutral};
 use super::scalar;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::Dim;
 use sardonyx_runtime::plan::KernelArgs;
+use sardonyx_runtime::{DType, Dim};
 use std::mem::offset_of;
 
 /// Which CPUs a kernel is emitted for.
@@ -207,7 +207,7 @@ impl Point {
                 let v = emit_dim(asm, &d, lanes, &mut |asm, s| self.symbol(cx, asm, s));
                 asm.widen(v, lanes)
             }
-            Op::Apply { f, args } => self.apply(cx, asm, *f, args, lanes),
+            Op::Apply { f, args } => self.apply(cx, asm, (k, *f), args, lanes),
             Op::Convert(a, how) => {
                 let v = self.eval(cx, asm, *a);
                 let from = cx.def.body[*a].dtype;
@@ -256,7 +256,7 @@ impl Point {
         })[0]
     }
 
-    fn apply(&mut self, cx: &Cx, asm: &mut Asm, f: ScalarFn, args: &[usize], lanes: u32) -> Val {
+    fn apply(&mut self, cx: &Cx, asm: &mut Asm, (k, f): (usize, ScalarFn), args: &[usize], lanes: u32) -> Val {
         let t = cx.def.body[args[args.len() - 1]].dtype;
         let square = |e: &usize| matches!(cx.def.body[*e].op, Op::Const(bits) if f64::from_bits(bits) == 2.0);
         if f == ScalarFn::Pow && t.is_float() && square(&args[1]) {
@@ -268,7 +268,9 @@ impl Point {
             let v = self.eval(cx, asm, *a);
             values.push(asm.widen(v, lanes));
         }
-        scalar::apply(asm, f, &values, t)
+        // A contraction's products are summed as f32 has them: narrow floats are rounded once, as a result.
+        let product = f == ScalarFn::Mul && scalar::is_narrow(t) && cx.def.is_only_summed(k);
+        scalar::apply(asm, f, &values, if product { DType::F32 } else { t })
     }
 
     /// The value of `%i`, `$k` or `p{n}`.
