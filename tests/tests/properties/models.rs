@@ -64,6 +64,8 @@ struct Draft {
     inputs: Vec<(String, Tensor)>,
     op: String,
     n_outputs: usize,
+    /// No dimension has a name.
+    fixed: bool,
 }
 
 static TYPES: &[DType] =
@@ -76,7 +78,7 @@ pub fn draw(mut r: Random, form: Form, name: &str) -> Option<(Model, Vec<(String
     if dims.iter().product::<usize>() > 600 {
         return None;
     }
-    let mut draft = Draft { r, net: Net::new(), inputs: vec![], op: format!("{form:?}"), n_outputs: 1 };
+    let mut draft = Draft { r, net: Net::new(), inputs: vec![], op: format!("{form:?}"), n_outputs: 1, fixed: false };
     draft.form(form, dtype, &dims)?;
     let Draft { mut net, inputs, n_outputs, .. } = draft;
     for i in 0..n_outputs {
@@ -132,7 +134,7 @@ impl Draft {
 
     fn input(&mut self, name: &str, data: Tensor) {
         // The same letter for the same size, so that names stand for what is equal.
-        let symbolic = self.r.chance(30);
+        let symbolic = !self.fixed && self.r.chance(30);
         let dim = |n: &usize| if symbolic && *n > 1 { format!("d{n}") } else { n.to_string() };
         let dims: Vec<String> = data.dims().iter().map(dim).collect();
         self.net = std::mem::take(&mut self.net).input(name, data.dtype(), &dims.join(" "));
@@ -233,26 +235,7 @@ impl Draft {
                 self.node("x pads value");
             }
             Form::ReduceMax | Form::ReduceMin | Form::ReduceProd | Form::ReduceSum => self.reduce(form, dtype, dims)?,
-            Form::Reshape => {
-                self.data("x", dtype, dims, any);
-                let mut wanted: Vec<i64> = dims.iter().map(|n| *n as i64).collect();
-                if let Some(at) = at {
-                    match self.r.below(3) {
-                        0 if dims[at] > 0 => wanted[at] = 0,
-                        1 if !dims.contains(&0) => wanted[at] = -1,
-                        _ => {}
-                    }
-                    if self.r.chance(40) && !dims.contains(&0) {
-                        wanted = [&[1][..], &wanted[..at], &[-1]].concat();
-                        wanted.iter_mut().filter(|n| **n == -1).take(1).for_each(|n| *n = -1);
-                        if wanted.iter().filter(|n| **n == -1).count() > 1 || wanted[1..at + 1].contains(&0) {
-                            return None;
-                        }
-                    }
-                }
-                self.numbers("shape", &wanted);
-                self.node("x shape");
-            }
+            Form::Reshape => self.reshape(dtype, dims),
             Form::Slice => self.slice(dtype, dims)?,
             Form::Split => {
                 let at = at?;
@@ -299,6 +282,24 @@ impl Draft {
             }
         }
         Some(())
+    }
+
+    /// Dimensions as they are, copied (0), or one that follows from the others (−1).
+    fn reshape(&mut self, dtype: DType, dims: &[usize]) {
+        let copied = self.r.chance(50);
+        let mut wanted: Vec<i64> = dims.iter().map(|n| if copied { 0 } else { *n as i64 }).collect();
+        if !dims.is_empty() && !dims.contains(&0) && self.r.chance(70) {
+            let at = self.r.below(dims.len());
+            wanted[at] = -1;
+            if self.r.chance(50) {
+                wanted.truncate(at + 1);
+            }
+            // Numbers for all other names would leave it open which of the names makes the quotient whole.
+            self.fixed = !copied;
+        }
+        self.data("x", dtype, dims, Values::Any);
+        self.numbers("shape", &wanted);
+        self.node("x shape");
     }
 
     fn reduce(&mut self, form: Form, dtype: DType, dims: &[usize]) -> Option<()> {

@@ -9,7 +9,7 @@ use super::random::{Random, Values};
 use super::subject::{Move, Schedule, Subject};
 use sardonyx::import::ParamStore;
 use sardonyx::onnx::Model;
-use sardonyx_dialects::scalar::{Domain, ReduceFn, ResultType, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, Domain, ReduceFn, ResultType, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Tensor};
 
@@ -94,6 +94,7 @@ fn in_order(graph: &Graph) -> Graph {
 fn values(subject: Subject) -> Values {
     match subject {
         Subject::Reduce(ReduceFn::Add | ReduceFn::Mul, _) | Subject::Contract(_) => Values::Near1,
+        Subject::Convert(Conversion::Bits, ..) => Values::Numbers,
         Subject::Map(ScalarFn::Sin | ScalarFn::Cos, _) => Values::Angles,
         _ => Values::Any,
     }

@@ -51,6 +51,8 @@ impl Random {
 pub enum Values {
     /// Any: infinities, NaN, both zeros, subnormals, the largest.
     Any,
+    /// Any but NaN, whose bits a narrow float need not keep.
+    Numbers,
     /// Floats of magnitudes from 1/2 to 3/2, of which sums and products stay in range.
     Near1,
     /// Floats up to 2¹⁶, for which the sine is bounded.
@@ -63,7 +65,10 @@ pub fn tensor(r: &mut Random, dtype: DType, dims: Vec<usize>, values: Values) ->
     let n: usize = dims.iter().product();
     let mut bytes = Vec::with_capacity(n * dtype.bytes());
     for _ in 0..n {
-        let code = if dtype.is_float() { float_code(r, dtype, values) } else { int_code(r, dtype, values) };
+        let mut code = if dtype.is_float() { float_code(r, dtype, values) } else { int_code(r, dtype, values) };
+        while dtype.is_float() && values == Values::Numbers && is_nan(dtype, code) {
+            code = float_code(r, dtype, values);
+        }
         bytes.extend_from_slice(&code.to_le_bytes()[..dtype.bytes()]);
     }
     Tensor::new(dtype, dims, packed::normalise(dtype, bytes.into())).expect("as many bytes as elements need")
@@ -87,10 +92,12 @@ fn float_code(r: &mut Random, dtype: DType, values: Values) -> u64 {
     let value = match (values, r.below(8)) {
         (Values::Near1, _) => sign * (0.5 + r.unit()),
         (Values::Below(n), _) => r.below(n.max(1) as usize) as f64,
-        (Values::Any | Values::Angles, 0) => r.pick(&edges),
-        (Values::Any, 1) => return r.pick(&[1, largest(dtype), largest(dtype) | 1 << (dtype.bits() - 1)]),
-        (Values::Any, 2..4) => return r.bits(),
-        (Values::Any, _) => sign * 4.0 * r.unit(),
+        (Values::Any | Values::Numbers | Values::Angles, 0) => r.pick(&edges),
+        (Values::Any | Values::Numbers, 1) => {
+            return r.pick(&[1, largest(dtype), largest(dtype) | 1 << (dtype.bits() - 1)]);
+        }
+        (Values::Any | Values::Numbers, 2..4) => return r.bits(),
+        (Values::Any | Values::Numbers, _) => sign * 4.0 * r.unit(),
         (Values::Angles, _) => sign * r.unit() * 2f64.powi(r.between(-12, 16) as i32),
     };
     code(dtype, value)
@@ -103,6 +110,14 @@ fn code(dtype: DType, value: f64) -> u64 {
         DType::F16 => f16::from_f64(value).to_bits().into(),
         DType::BF16 => bf16::from_f64(value).to_bits().into(),
         t => minifloat::encode(t, minifloat::round(t, value)).unwrap_or(0).into(),
+    }
+}
+
+fn is_nan(dtype: DType, code: u64) -> bool {
+    match dtype {
+        DType::F64 => f64::from_bits(code).is_nan(),
+        DType::F32 => f32::from_bits(code as u32).is_nan(),
+        t => minifloat::decode(t, code as u32 & ((1 << t.bits()) - 1)).is_some_and(f64::is_nan),
     }
 }
 
