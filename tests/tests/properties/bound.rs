@@ -10,6 +10,8 @@ pub struct Expected {
     /// Units in the last place of f32, or of f64 where the type is that.
     ulps: f64,
     absolute: f64,
+    /// Units in the last place of the type itself.
+    own_ulps: f64,
     /// Whether the sign of a zero is free.
     any_zero: bool,
 }
@@ -47,7 +49,8 @@ impl Expected {
         params: &dyn Fn(&str) -> Result<Tensor>,
         inputs: &[(String, Tensor)],
     ) -> Result<Expected> {
-        let (mut ulps, mut absolute, mut any_zero) = (0f64, 0f64, false);
+        let (mut ulps, mut absolute, mut own_ulps, mut any_zero) = (0f64, 0f64, 0f64, false);
+        let constant = constants(graph);
         let mut values: Vec<Tensor> = vec![];
         let outputs = interp::run_all(graph, params, inputs, &mut |v, t| {
             values.push(t.clone());
@@ -61,6 +64,10 @@ impl Expected {
                     let (more, wider) = of_function(*f);
                     (ulps, absolute) = (ulps.max(more), absolute.max(wider));
                     any_zero |= matches!(f, ScalarFn::Max | ScalarFn::Min);
+                    // A constant divisor may become a factor, its rounded reciprocal.
+                    if *f == ScalarFn::Div && constant[node.args[1].index()] {
+                        own_ulps = 2.0;
+                    }
                 }
                 Op::Reduce { .. } | Op::Contract(_) => {
                     any_zero = true;
@@ -71,7 +78,7 @@ impl Expected {
             }
             Ok(())
         })?;
-        Ok(Expected { outputs, ulps, absolute, any_zero })
+        Ok(Expected { outputs, ulps, absolute, own_ulps, any_zero })
     }
 
     /// The first element that is not near enough.
@@ -116,13 +123,21 @@ impl Expected {
         let ((unit, least, _), (coarse, tiny, _)) = (format(dtype), format(DType::F32));
         let (step, smallest) = if dtype == DType::F64 { (unit, least) } else { (coarse, tiny) };
         let error = self.ulps * (2.0 * step * wanted.abs()).max(smallest) + self.absolute;
-        match (error > 0.0, dtype.bits() < 32) {
-            (false, _) => 0.0,
-            (true, false) => error,
-            // Narrow types round the value that f32 gave, and so may be one beside.
-            (true, true) => error + (2.0 * unit * wanted.abs()).max(least),
-        }
+        let ulp = (2.0 * unit * wanted.abs()).max(least);
+        // Narrow types round the value that f32 gave, and so may be one beside.
+        let beside = if error > 0.0 && dtype.bits() < 32 { 1.0 } else { 0.0 };
+        error + (self.own_ulps + beside) * ulp
     }
+}
+
+/// Which values depend on no input.
+fn constants(graph: &Graph) -> Vec<bool> {
+    let mut out: Vec<bool> = vec![];
+    for node in &graph.nodes {
+        let stored = matches!(node.op, Op::Param { .. } | Op::Const(_));
+        out.push(stored || (!node.args.is_empty() && node.args.iter().all(|a| out[a.index()])));
+    }
+    out
 }
 
 fn bytes(t: &Tensor, i: usize) -> &[u8] {

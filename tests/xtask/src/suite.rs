@@ -57,6 +57,12 @@ static SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "properties",
+        about: "20,000 random programs, of every operation in every element type, beside the interpreter; release build",
+        prepare: |_| Ok(()),
+        cargo: &["test", "--release", "-p", "sardonyx-tests", "--test", "properties", "--", "--ignored", "--nocapture"],
+    },
+    Suite {
         name: "ptxas",
         about: "NVIDIA's assembler, where it can be had, on the PTX of every kernel: accepted, no spills, tensor cores used",
         prepare: |context| {
