@@ -299,8 +299,9 @@ fn slice_one(b: &mut Builder, x: Value, axis: usize, [start, end, step]: [Value;
     let lowest = b.map1(ScalarFn::Neg, one)?;
     let (most, least) = (b.select(down, last, extent)?, b.select(down, lowest, zero)?);
     let clamp = |b: &mut Builder, v: Value, lo: Value, hi: Value| -> Result<Value> {
-        let v = b.map2(ScalarFn::Min, v, hi)?;
-        b.map2(ScalarFn::Max, v, lo)
+        // Down from the last element of none: -1, which is below the least start.
+        let v = b.map2(ScalarFn::Max, v, lo)?;
+        b.map2(ScalarFn::Min, v, hi)
     };
     let start = clamp(b, start, zero, most)?;
     let end = clamp(b, end, least, most)?;

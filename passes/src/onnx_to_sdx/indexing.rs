@@ -122,7 +122,8 @@ pub fn wrapped(b: &mut Builder, index: Value, extent: &Dim, valid: &mut Option<V
     Ok(index)
 }
 
-/// One end of a slice, wrapped and clamped as ONNX says, to lo..=hi.
+/// One end of a slice, wrapped and clamped as ONNX says, to lo..=hi: to hi where that is below lo, as it is for what goes
+/// down from the last element of none.
 fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) -> Result<Dim> {
     let bound = |s: &str| b.graph.symbol_lo(s);
     // The exporters' "to the end" is a huge constant.
@@ -130,21 +131,19 @@ fn clamped(b: &Builder, node: &Node, end: &Dim, extent: &Dim, lo: Dim, hi: Dim) 
         return Ok(hi);
     }
     if end.as_const().is_some_and(|c| c <= i32::MIN as i64) {
-        return Ok(lo);
+        return Ok(if hi.provably_ge(&lo, &bound) { lo } else { lo.minimum(&hi) });
     }
     let wrapped = match end.lower_bound(&bound) {
         Some(n) if n >= 0 => end.clone(),
         _ if (-end.clone()).lower_bound(&bound).is_some_and(|n| n > 0) => end.clone() + extent.clone(),
         _ => return Err(node.error("E0203", format!("the sign of the slice end {end} depends on the call"))),
     };
-    let clamped = if wrapped.provably_ge(&hi, &bound) {
-        hi
-    } else if hi.provably_ge(&wrapped, &bound) {
-        wrapped
-    } else {
-        wrapped.minimum(&hi)
-    };
-    Ok(if clamped.provably_ge(&lo, &bound) { clamped } else { clamped.maximum(&lo) })
+    if wrapped.provably_ge(&hi, &bound) {
+        return Ok(hi);
+    }
+    let raised = |end: Dim| if end.provably_ge(&lo, &bound) { end } else { end.maximum(&lo) };
+    let lowered = |end: Dim| if hi.provably_ge(&end, &bound) { end } else { end.minimum(&hi) };
+    Ok(if hi.provably_ge(&lo, &bound) { raised(lowered(wrapped)) } else { lowered(raised(wrapped)) })
 }
 
 /// Whether it is the same in every call whether an end counts from the front or from the back.

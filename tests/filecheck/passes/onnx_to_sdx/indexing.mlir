@@ -97,6 +97,25 @@ func.func @slice_negative(%x: !x) -> (!v, !v) {
 
 !v = !onnx.value
 !x = !sdx.tensor<[b, s], f32>
+!i = !sdx.tensor<[1], i64>
+
+// Backwards from an element that may not be there: nothing where the extent is 0.
+
+// CHECK-LABEL: func.func @slice_backwards_clamped
+// CHECK: sdx.slice %{{.*}} from ["0", "min(s - 1, 2)"] step [1, -1] : <[b, s], f32> -> <[b, max(0, min(s - 1, 2) + 1)], f32>
+func.func @slice_backwards_clamped(%x: !x) -> !v {
+  %start = sdx.const dense<2> : tensor<1xi64> : !i
+  %end = sdx.const dense<-9223372036854775808> : tensor<1xi64> : !i
+  %axes = sdx.const dense<1> : tensor<1xi64> : !i
+  %step = sdx.const dense<-1> : tensor<1xi64> : !i
+  %0 = onnx.node "Slice"(%x, %start, %end, %axes, %step) opset 13 {} : (!x, !i, !i, !i, !i) -> !v
+  return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s], f32>
 
 // An end beyond an extent that is not known is clamped.
 
