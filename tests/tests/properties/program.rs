@@ -136,7 +136,7 @@ impl Builder {
             }
             Subject::Dims => {
                 let (x, y) = (self.extent(), self.extent());
-                let values = vec![x.clone(), y.clone(), x.clone() * y.clone(), c(-3)];
+                let values = [x.clone(), y.clone(), x.clone() * y.clone(), c(-3)];
                 let n = self.r.below(5).min(values.len());
                 let (dims, n) = if dims.is_empty() { (vec![], 1) } else { (vec![c(n as i64)], n) };
                 let ty = TensorType::new(DType::I64, dims);
