@@ -51,6 +51,9 @@ impl Expected {
     ) -> Result<Expected> {
         let (mut ulps, mut absolute, mut own_ulps, mut any_zero) = (0f64, 0f64, 0f64, false);
         let constant = constants(graph);
+        let has = |f: ScalarFn| graph.nodes.iter().any(|n| n.op == Op::Map(f));
+        // −(a − b) may become b − a, whose zero has the other sign.
+        let turned = has(ScalarFn::Sub) && has(ScalarFn::Neg);
         let mut values: Vec<Tensor> = vec![];
         let outputs = interp::run_all(graph, params, inputs, &mut |v, t| {
             values.push(t.clone());
@@ -63,7 +66,7 @@ impl Expected {
                 Op::Map(f) => {
                     let (more, wider) = of_function(*f);
                     (ulps, absolute) = (ulps.max(more), absolute.max(wider));
-                    any_zero |= matches!(f, ScalarFn::Max | ScalarFn::Min);
+                    any_zero |= turned || matches!(f, ScalarFn::Max | ScalarFn::Min);
                     // A constant divisor may become a factor, its rounded reciprocal.
                     if *f == ScalarFn::Div && constant[node.args[1].index()] {
                         own_ulps = 2.0;
