@@ -116,7 +116,7 @@ fn parts(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<Parts> {
         Some(decay) => {
             let decay = split(b, decay, kv)?;
             let d = b.dims(k)[3].clone();
-            Some(b.one_or_all(decay, 3, &d)?)
+            Some(one_or_all(b, decay, 3, &d)?)
         }
     };
     let beta = match node.optional(5) {
@@ -126,7 +126,7 @@ fn parts(b: &mut Builder, node: &Node, heads: i64, kv: i64) -> Result<Parts> {
             let beta = single(b, beta)?;
             let rows = b.transpose(beta, vec![0, 2, 1])?;
             let rows = with_axis(b, rows, 3)?;
-            Some(b.one_or_all(rows, 1, &Dim::constant(kv))?)
+            Some(one_or_all(b, rows, 1, &Dim::constant(kv))?)
         }
     };
     Ok(Parts { q, k, v, state, decay, beta })
@@ -160,6 +160,11 @@ fn stepwise(b: &mut Builder, node: &Node, p: &Parts) -> Result<(Value, Value)> {
     let run = Recurrence { sequences: &sequences, states: &[p.state], captured: &[], reverse: false };
     let (last, outputs) = recur(b, node, &run, &mut step)?;
     Ok((b.transpose(outputs[0], vec![1, 2, 3, 0, 4])?, last[0]))
+}
+
+/// One element that is known to be one stays it: what reads it then takes the shorter way.
+fn one_or_all(b: &mut Builder, v: Value, axis: usize, n: &Dim) -> Result<Value> {
+    if b.dims(v)[axis].is_const(1) { Ok(v) } else { b.one_or_all(v, axis, n) }
 }
 
 fn with_axis(b: &mut Builder, v: Value, axis: usize) -> Result<Value> {
