@@ -87,6 +87,7 @@ fn rounded(r: Range, dtype: DType) -> Range {
             let widened = |v: f64, up: f64| match v {
                 // Only outwards: what is too large may become infinity, and never less than it was.
                 v if v * up > 3e4 => up * f64::INFINITY,
+                v if v.is_infinite() => v,
                 v => v + up * (v.abs() * 0.01 + if v == 0.0 { 0.0 } else { 1e-6 }),
             };
             Range { lo: widened(r.lo, -1.0), hi: widened(r.hi, 1.0), nan: r.nan }

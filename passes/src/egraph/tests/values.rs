@@ -56,6 +56,7 @@ pub fn tensor(r: &mut Random, dtype: DType, dims: &[usize], kind: Kind) -> Tenso
         DType::Bool => Tensor::from_vec(dims, (0..n).map(|_| r.chance(50)).collect()),
         DType::U8 => Tensor::from_vec(dims, ints(r, 0, 255).into_iter().map(|x| x as u8).collect()),
         DType::I8 => Tensor::from_vec(dims, ints(r, -128, 127).into_iter().map(|x| x as i8).collect()),
+        DType::U32 => Tensor::from_vec(dims, ints(r, 0, u32::MAX.into()).into_iter().map(|x| x as u32).collect()),
         DType::I32 => {
             Tensor::from_vec(dims, ints(r, i32::MIN.into(), i32::MAX.into()).into_iter().map(|x| x as i32).collect())
         }
