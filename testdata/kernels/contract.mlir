@@ -341,7 +341,7 @@ func.func @two_ways(%x: !x) -> !y {
 !y = !sdx.tensor<[m, 64], f32>
 
 // The data have one dimension more than what is contracted.
-func.func @one_of_three(%x: !sdx.tensor<[m, 24, 3], f32>, %i: !sdx.tensor<[], i64>) -> !y {
+func.func @one_of_three(%x: !sdx.tensor<[m, 24, 3], f32>, %i: !sdx.tensor<[], i64> {sdx.name = "i"}) -> !y {
   %w = sdx.param "w" : !sdx.tensor<[24, 64], f32>
   %0 = sdx.gather %x[%i] axis 2 : (!sdx.tensor<[m, 24, 3], f32>, !sdx.tensor<[], i64>) -> !x
   %1 = sdx.contract "mk,kn->mn"(%0, %w) : (!x, !sdx.tensor<[24, 64], f32>) -> !y

@@ -65,7 +65,7 @@ static ROWS: &[Row] = &[
         code: "E0201",
         file: "m.onnx",
         node: "/c",
-        words: &["the dimensions 2 and 5 must be equal"],
+        words: &["the dimensions 5 and 2 must be equal"],
         make: |f| f.compile(&two("2 3", "5 3").node("/c", "Concat", "a b", "y").int("axis", 1)),
     },
     Row {
