@@ -122,7 +122,8 @@ fn held_text(ty: &ValueType) -> String {
         }
         ValueType::Sequence(of) => format!("sequence({})", held_text(of)),
         ValueType::Optional(of) => format!("optional({})", held_text(of)),
-        ValueType::SparseTensor { .. } | ValueType::Map { .. } | ValueType::Opaque { .. } => "?".into(),
+        ValueType::Map { value, .. } => format!("map({})", held_text(value)),
+        ValueType::SparseTensor { .. } | ValueType::Opaque { .. } => "?".into(),
     }
 }
 

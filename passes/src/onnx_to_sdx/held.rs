@@ -14,6 +14,8 @@ pub enum Held {
     },
     Sequence(Box<Held>),
     Optional(Box<Held>),
+    /// Of the values; keys are strings or i64.
+    Map(Box<Held>),
     /// Of a type that nothing says.
     Unknown,
 }
@@ -25,6 +27,7 @@ impl fmt::Display for Held {
             Held::Tensor { dtype, rank: None } => write!(f, "{dtype}:?"),
             Held::Sequence(of) => write!(f, "sequence({of})"),
             Held::Optional(of) => write!(f, "optional({of})"),
+            Held::Map(of) => write!(f, "map({of})"),
             Held::Unknown => f.write_str("?"),
         }
     }
@@ -42,6 +45,7 @@ impl Held {
             return match kind {
                 "sequence" => Held::Sequence(of),
                 "optional" => Held::Optional(of),
+                "map" => Held::Map(of),
                 _ => Held::Unknown,
             };
         }
@@ -61,6 +65,7 @@ impl Held {
             }
             (Held::Sequence(a), Held::Sequence(b)) => Held::Sequence(Box::new(a.joined(b))),
             (Held::Optional(a), Held::Optional(b)) => Held::Optional(Box::new(a.joined(b))),
+            (Held::Map(a), Held::Map(b)) => Held::Map(Box::new(a.joined(b))),
             // What is no optional may stand for one that is there.
             (Held::Optional(a), b @ Held::Sequence(_)) | (b @ Held::Sequence(_), Held::Optional(a)) => {
                 Held::Optional(Box::new(a.joined(b)))
@@ -103,7 +108,7 @@ impl Builder {
     /// The type of what comes out of a value, each dimension a new symbol of data; those are given too.
     pub fn type_of(&mut self, held: &Held) -> Result<(TensorType, Vec<String>)> {
         match held {
-            Held::Sequence(_) | Held::Optional(_) => Ok((TensorType::new(DType::Value, vec![]), vec![])),
+            Held::Sequence(_) | Held::Optional(_) | Held::Map(_) => Ok((TensorType::new(DType::Value, vec![]), vec![])),
             Held::Tensor { dtype, rank: Some(rank) } => {
                 let fresh: Vec<String> = (0..*rank).map(|_| self.data_symbol()).collect();
                 let dims: Vec<Dim> = fresh.iter().map(|s| Dim::symbol(s)).collect();
@@ -124,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_displayed_is_parsed_back() {
-        for text in ["f32:2", "i64:?", "sequence(f32:2)", "optional(sequence(string:0))", "?"] {
+        for text in ["f32:2", "i64:?", "sequence(f32:2)", "optional(sequence(string:0))", "map(f32:0)", "?"] {
             assert_eq!(Held::parse(text).to_string(), text);
         }
         assert_eq!(Held::parse("list(f32:2"), Held::Unknown);

@@ -31,7 +31,7 @@ fn sequence_of(b: &Builder, node: &Node, v: Value) -> Result<Held> {
     match b.held(v) {
         Held::Sequence(of) => Ok(*of),
         Held::Unknown => Ok(Held::Unknown),
-        other @ (Held::Tensor { .. } | Held::Optional(_)) => {
+        other @ (Held::Tensor { .. } | Held::Optional(_) | Held::Map(_)) => {
             Err(node.error("E0107", format!("takes a sequence, not {other}")))
         }
     }
@@ -108,6 +108,42 @@ pub fn length(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![host(b, DataOp::SequenceLength, &[s], TensorType::new(DType::I64, vec![]), &[])?])
 }
 
+/// ai.onnx.ml ZipMap: what classifiers as scikit-learn's give, a map from class to probability for each row.
+pub fn zip_map(b: &mut Builder, node: &Node) -> Outputs {
+    let x = node.input(0)?;
+    let keys = match (node.strs("classlabels_strings")?, node.ints("classlabels_int64s")?) {
+        (Some(names), None) => Tensor::from_strings(vec![names.len()], &names),
+        (None, Some(numbers)) => Tensor::from_vec(vec![numbers.len()], numbers),
+        _ => return Err(node.error("E0106", "takes `classlabels_strings` or `classlabels_int64s`, one of them")),
+    };
+    let (1 | 2, Some(last)) = (b.rank(x), b.dims(x).last().cloned()) else {
+        return Err(node.error("E0201", format!("takes rows, not {}", b.ty(x))));
+    };
+    b.unify(&last, &Dim::constant(keys.len() as i64))?;
+    let keys = b.constant(keys)?;
+    let of = Held::Map(Box::new(Held::Tensor { dtype: b.dtype(x), rank: Some(0) }));
+    value(b, DataOp::ZipMap, &[x, keys], Held::Sequence(Box::new(of)), None)
+}
+
+/// ai.onnx.ml DictVectorizer: what a map has for each word of the vocabulary, 0 for those that it has not.
+pub fn dict_vectorizer(b: &mut Builder, node: &Node) -> Outputs {
+    let map = node.input(0)?;
+    let words = match (node.strs("string_vocabulary")?, node.ints("int64_vocabulary")?) {
+        (Some(names), None) => Tensor::from_strings(vec![names.len()], &names),
+        (None, Some(numbers)) => Tensor::from_vec(vec![numbers.len()], numbers),
+        _ => return Err(node.error("E0106", "takes `string_vocabulary` or `int64_vocabulary`, one of them")),
+    };
+    let Held::Map(of) = b.held(map) else {
+        return Err(node.error("E0107", format!("takes a map, not {}", b.held(map))));
+    };
+    let Held::Tensor { dtype, .. } = *of else {
+        return Err(node.error("E0107", format!("takes a map of numbers, not of {of}")));
+    };
+    let dims = vec![Dim::constant(1), Dim::constant(words.len() as i64)];
+    let (words, absent) = (b.constant(words)?, b.splat(dtype, 0.0, &[])?);
+    Ok(vec![host(b, DataOp::DictVectorizer, &[map, words, absent], TensorType::new(dtype, dims), &[])?])
+}
+
 pub fn split(b: &mut Builder, node: &Node) -> Outputs {
     let (x, by) = (node.input(0)?, node.optional(1));
     let axis = node.axis(node.int_or("axis", 0)?, b.rank(x))?;
@@ -170,7 +206,7 @@ pub fn concat(b: &mut Builder, node: &Node) -> Outputs {
     }
     let of = match of {
         Held::Tensor { dtype, rank } => Held::Tensor { dtype, rank: rank.map(|r| r + usize::from(new_axis)) },
-        other @ (Held::Sequence(_) | Held::Optional(_) | Held::Unknown) => other,
+        other @ (Held::Sequence(_) | Held::Optional(_) | Held::Map(_) | Held::Unknown) => other,
     };
     let (ty, fresh) = b.type_of(&of)?;
     Ok(vec![host(b, DataOp::ConcatFromSequence { axis: given, new_axis }, &[s], ty, &fresh)?])
@@ -193,7 +229,7 @@ pub fn has_element(b: &mut Builder, node: &Node) -> Outputs {
         None => Some(false),
         Some(v) => match b.held(v) {
             Held::Optional(_) | Held::Unknown => b.elements.get(&v).map(|e| !e.is_empty()),
-            Held::Tensor { .. } | Held::Sequence(_) => Some(true),
+            Held::Tensor { .. } | Held::Sequence(_) | Held::Map(_) => Some(true),
         },
     };
     if let Some(known) = known {
@@ -208,7 +244,7 @@ pub fn get_element(b: &mut Builder, node: &Node) -> Outputs {
     let of = match b.held(v) {
         Held::Optional(of) => *of,
         Held::Unknown => Held::Unknown,
-        Held::Tensor { .. } | Held::Sequence(_) => return Ok(vec![v]),
+        Held::Tensor { .. } | Held::Sequence(_) | Held::Map(_) => return Ok(vec![v]),
     };
     if let Some([only]) = b.elements.get(&v).map(Vec::as_slice) {
         return Ok(vec![*only]);

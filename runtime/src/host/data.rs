@@ -18,6 +18,10 @@ pub enum DataOp {
     SequenceErase,
     /// sequence  =>  i64
     SequenceLength,
+    /// numbers [n, k] or [k], keys [k]  =>  sequence of a map for each row
+    ZipMap,
+    /// map, words [k], scalar  =>  [1, k]: the map's values for the words, the scalar for those that it has not
+    DictVectorizer,
     /// tensor, maybe lengths  =>  sequence of its parts along an axis
     SplitToSequence { axis: i64, keep: bool },
     /// sequence of tensors  =>  the tensors joined along an axis, or along a new one
@@ -81,6 +85,8 @@ impl DataOp {
             DataOp::SequenceInsert => "SequenceInsert",
             DataOp::SequenceErase => "SequenceErase",
             DataOp::SequenceLength => "SequenceLength",
+            DataOp::ZipMap => "ZipMap",
+            DataOp::DictVectorizer => "DictVectorizer",
             DataOp::SplitToSequence { .. } => "SplitToSequence",
             DataOp::ConcatFromSequence { .. } => "ConcatFromSequence",
             DataOp::Optional => "Optional",
@@ -120,6 +126,8 @@ impl DataOp {
             "SequenceInsert" => DataOp::SequenceInsert,
             "SequenceErase" => DataOp::SequenceErase,
             "SequenceLength" => DataOp::SequenceLength,
+            "ZipMap" => DataOp::ZipMap,
+            "DictVectorizer" => DataOp::DictVectorizer,
             "SplitToSequence" => DataOp::SplitToSequence { axis: take("axis")?, keep: flag(take("keep")?)? },
             "ConcatFromSequence" => DataOp::ConcatFromSequence { axis: take("axis")?, new_axis: flag(take("new")?)? },
             "Optional" => DataOp::Optional,
@@ -164,6 +172,8 @@ impl DataOp {
             DataOp::StringFromNumbers | DataOp::StringToNumbers { .. } | DataOp::ImageDecoder { .. } => Some(1),
             DataOp::SequenceAt | DataOp::StringConcat | DataOp::StringEqual | DataOp::StringSplit { .. } => Some(2),
             DataOp::StringNormalizer { .. } | DataOp::RegexFullMatch | DataOp::LookUp | DataOp::Pick => Some(2),
+            DataOp::ZipMap => Some(2),
+            DataOp::DictVectorizer => Some(3),
             DataOp::TfIdf(_) => Some(5),
         }
     }
@@ -178,9 +188,10 @@ impl DataOp {
             (DataOp::StringSplit { .. }, 1) => dtype == DType::I64 && of(0) == Some(rank),
             (_, 1..) => false,
             (DataOp::SequenceConstruct | DataOp::SequenceInsert | DataOp::SequenceErase, 0) => value,
-            (DataOp::SplitToSequence { .. } | DataOp::Optional, 0) => value,
+            (DataOp::SplitToSequence { .. } | DataOp::Optional | DataOp::ZipMap, 0) => value,
             (DataOp::SequenceAt | DataOp::OptionalGetElement, 0) => dtype != DType::Value || rank == 0,
             (DataOp::ConcatFromSequence { .. }, 0) => dtype != DType::Value,
+            (DataOp::DictVectorizer, 0) => dtype != DType::Value && rank == 2,
             (DataOp::SequenceLength, 0) => (dtype, rank) == (DType::I64, 0),
             (DataOp::OptionalHasElement, 0) => (dtype, rank) == (DType::Bool, 0),
             (DataOp::StringConcat, 0) => dtype == DType::String && both() == Some(rank),
@@ -209,6 +220,8 @@ impl DataOp {
             (DataOp::SequenceErase, [s]) => sequence::erase(s, None)?,
             (DataOp::SequenceErase, [s, at]) => sequence::erase(s, Some(at))?,
             (DataOp::SequenceLength, [s]) => sequence::length(s)?,
+            (DataOp::ZipMap, [x, keys]) => sequence::zip_map(x, keys)?,
+            (DataOp::DictVectorizer, [map, words, absent]) => sequence::dict_vectorizer(map, words, absent)?,
             (DataOp::SplitToSequence { axis, keep }, [x]) => sequence::split(x, None, *axis, *keep)?,
             (DataOp::SplitToSequence { axis, keep }, [x, by]) => sequence::split(x, Some(by), *axis, *keep)?,
             (DataOp::ConcatFromSequence { axis, new_axis }, [s]) => sequence::join(s, *axis, *new_axis)?,

@@ -87,6 +87,51 @@ pub fn split(x: &Tensor, split: Option<&Tensor>, axis: i64, keep: bool) -> Resul
     Ok(Value::Sequence(parts).into_tensor())
 }
 
+/// A map from the keys for each row of numbers; a vector is one row.
+pub fn zip_map(x: &Tensor, keys: &Tensor) -> Result<Tensor> {
+    let (n, width) = match *x.dims() {
+        [width] => (1, width),
+        [n, width] => (n, width),
+        _ => return Err(unfit(format!("maps are made of rows, not of {:?}", x.dims()))),
+    };
+    if keys.dims() != [width] {
+        return Err(unfit(format!("{:?} keys for rows of {width}", keys.dims())));
+    }
+    let flat = x.clone().with_dims(vec![n * width])?;
+    let map = |row: usize| {
+        let one = |at: usize| Ok(Value::Tensor(part(&flat, 0, row * width + at, 1)?.with_dims(vec![])?));
+        let values = Value::Sequence((0..width).map(one).collect::<Result<_>>()?);
+        Ok(Value::Map { keys: keys.clone(), values: Box::new(values) })
+    };
+    Ok(Value::Sequence((0..n).map(map).collect::<Result<_>>()?).into_tensor())
+}
+
+/// What the map has for each word, and the scalar `absent` for one that it has not.
+pub fn dict_vectorizer(map: &Tensor, words: &Tensor, absent: &Tensor) -> Result<Tensor> {
+    let (keys, values) = match Value::of(map)? {
+        Value::Map { keys, values } if keys.dtype() == words.dtype() => (keys, values.into_sequence()?),
+        Value::Map { keys, .. } => return Err(unfit(format!("{} keys for {} words", keys.dtype(), words.dtype()))),
+        other => return Err(unfit(format!("a map is wanted, not {}", other.kind_name()))),
+    };
+    let places: Vec<Option<usize>> = match (keys.strings(), words.strings()) {
+        (Some(keys), Some(words)) => words.iter().map(|w| keys.iter().position(|k| k == w)).collect(),
+        _ => {
+            let all: Vec<Option<i64>> = (0..keys.len()).map(|i| keys.get_i64(i)).collect();
+            (0..words.len()).map(|i| all.iter().position(|k| *k == words.get_i64(i))).collect()
+        }
+    };
+    let mut out = vec![];
+    for place in &places {
+        let value = match place.and_then(|at| values.get(at)) {
+            None => absent,
+            Some(Value::Tensor(t)) if t.len() == 1 && t.dtype() == absent.dtype() => t,
+            Some(other) => return Err(unfit(format!("a {} is wanted, not {}", absent.dtype(), other.kind_name()))),
+        };
+        out.extend_from_slice(value.bytes());
+    }
+    Tensor::new(absent.dtype(), vec![1, places.len()], out.into())
+}
+
 fn axis(axis: i64, rank: usize) -> Result<usize> {
     let at = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
     let at = at.and_then(|a| usize::try_from(a).ok()).filter(|a| *a < rank);

@@ -78,3 +78,30 @@ func.func @map(%x: !x) -> !v {
   }
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+
+// The rows are as long as there are keys.
+
+// CHECK-LABEL: func.func @zip_map
+// CHECK: %[[KEYS:.*]] = sdx.const
+// CHECK: sdx.host "ZipMap"(%{{.*}}, %[[KEYS]])
+func.func @zip_map(%x: !sdx.tensor<[n, k], f32>) -> !v {
+  %0 = onnx.node "ZipMap"(%x) opset 1 domain "ai.onnx.ml" {classlabels_int64s = [3, 5]} : (!sdx.tensor<[n, k], f32>) -> !v
+  return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+
+// CHECK-LABEL: func.func @dict_vectorizer
+// CHECK: %[[WORDS:.*]] = sdx.const
+// CHECK: sdx.host "DictVectorizer"(%{{.*}}, %[[WORDS]], %{{.*}}) {{.*}} !sdx.tensor<[1, 2], f32>
+func.func @dict_vectorizer(%map: !sdx.tensor<[], !sdx.value>) -> !v attributes {onnx.held = ["map(f32:0)"]} {
+  %0 = onnx.node "DictVectorizer"(%map) opset 1 domain "ai.onnx.ml" {int64_vocabulary = [7, 9]}
+    : (!sdx.tensor<[], !sdx.value>) -> !v
+  return %0 : !v
+}
