@@ -98,3 +98,23 @@ func.func @unified(%x: !sdx.tensor<[m, k1], f32>, %y: !sdx.tensor<[k2, n], f32>)
   %0 = onnx.node "MatMul"(%x, %y) opset 13 {} : (!sdx.tensor<[m, k1], f32>, !sdx.tensor<[k2, n], f32>) -> !v
   return %0 : !v
 }
+
+// -----
+
+!v = !onnx.value
+!a = !sdx.tensor<[m, k], f32>
+!b = !sdx.tensor<[k, n], f32>
+!c = !sdx.tensor<[p], f32>
+
+// C is one element or as many as there are columns, which the call knows.
+
+// CHECK-LABEL: func.func @gemm_of_an_open_bias
+// CHECK-SAME: sdx.checks = [{{.*}} == 0 : "]
+// CHECK: sdx.contract
+// CHECK: %[[AT:.*]] = sdx.map "min"
+// CHECK: sdx.gather %arg2[%[[AT]]] axis 0
+// CHECK: sdx.map "add"
+func.func @gemm_of_an_open_bias(%a: !a, %b: !b, %c: !c) -> !v {
+  %0 = onnx.node "Gemm"(%a, %b, %c) opset 13 {} : (!a, !b, !c) -> !v
+  return %0 : !v
+}

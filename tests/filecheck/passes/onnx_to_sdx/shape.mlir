@@ -205,3 +205,39 @@ func.func @range(%x: !x) -> (!v, !v) attributes {sdx.symbols = ["input b 0..", "
   %1 = onnx.node "Range"(%b, %end, %three) opset 11 {} : (!i, !i, !i) -> !v
   return %0, %1 : !v, !v
 }
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[b, s, 4*h], f32>
+!y = !sdx.tensor<[g, 2*t + 1, h], f32>
+
+// Where no equation says which sizes these are, the call compares them: the elements are taken under another name.
+
+// CHECK-LABEL: func.func @reshape_of_products
+// CHECK-SAME: sdx.checks = ["g*h + 2*g*h*t == 4*b*h*s : "]
+// CHECK: %[[FLAT:.*]] = sdx.reshape %arg0
+// CHECK: %[[TAKEN:.*]] = sdx.slice %[[FLAT]] from ["0"] step [1] : <[4*b*h*s], f32> -> <[g*h + 2*g*h*t], f32>
+// CHECK: sdx.reshape %[[TAKEN]] {{.*}} -> <[g, 2*t + 1, h], f32>
+func.func @reshape_of_products(%x: !x, %y: !y) -> !v {
+  %s = onnx.node "Shape"(%y) opset 13 {} : (!y) -> !v
+  %0 = onnx.node "Reshape"(%x, %s) opset 13 {} : (!x, !v) -> !v
+  return %0 : !v
+}
+
+// -----
+
+!v = !onnx.value
+!x = !sdx.tensor<[4*((n + 1) floordiv 2), 3], f32>
+!y = !sdx.tensor<[8*((((n + 1) floordiv 2) + 1) floordiv 2), 3], f32>
+
+// What is halved and doubled again is as long as before for some n: no substitution says for which.
+
+// CHECK-LABEL: func.func @halved_and_doubled
+// CHECK-SAME: sdx.checks = [{{.*}}floordiv{{.*}} == {{.*}}floordiv
+// CHECK: %[[TAKEN:.*]] = sdx.slice %arg1
+// CHECK: sdx.concat(%arg0, %[[TAKEN]])
+func.func @halved_and_doubled(%x: !x, %y: !y) -> !v {
+  %0 = onnx.node "Concat"(%x, %y) opset 13 {axis = 1 : i64} : (!x, !y) -> !v
+  return %0 : !v
+}
