@@ -296,12 +296,14 @@ impl Builder {
     /// says for which n it is that 2 * (n ceildiv 4) and n ceildiv 2 are equal.
     pub fn agree(&mut self, v: Value, axis: usize, n: &Dim) -> Result<Value> {
         let own = self.dims(v)[axis].clone();
-        let Err(refused) = self.unify(&own, n) else { return Ok(v) };
-        let never = (own.clone() - n.clone()).as_const().is_some();
-        if never || own.as_const().is_some() || n.as_const().is_some() {
-            return Err(refused);
+        if own.as_const().is_some() || n.as_const().is_some() {
+            self.unify(&own, n)?;
+            return Ok(v);
         }
-        self.take_as(v, axis, n)
+        match self.decide_or_leave(&own, n)? {
+            true => Ok(v),
+            false => self.take_as(v, axis, n),
+        }
     }
 
     /// The same axis, of a length that is written otherwise; the call checks it.

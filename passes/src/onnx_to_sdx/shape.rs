@@ -87,8 +87,8 @@ pub fn reshape(b: &mut Builder, node: &Node) -> Outputs {
         return Ok(vec![dynamic::with_dims(b, x, &dims)?]);
     }
     let wanted = product(&dims);
-    if b.unify(&total, &wanted).is_err() {
-        return Ok(vec![dynamic::with_dims(b, x, &dims).map_err(|e| e.node(&node.name))?]);
+    if !b.decide_or_leave(&total, &wanted).map_err(|e| e.node(&node.name))? {
+        return Ok(vec![dynamic::with_dims(b, x, &dims)?]);
     }
     // What was unified may now be written in other symbols.
     let again = node.input(1)?;

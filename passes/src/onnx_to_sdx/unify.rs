@@ -8,31 +8,44 @@ use sardonyx_runtime::{Dim, Error, Result};
 impl Builder {
     /// Makes two dimensions equal: solves for a symbol where that is possible, and rewrites the graph with it.
     pub fn unify(&mut self, a: &Dim, b: &Dim) -> Result<()> {
-        if a == b {
+        if self.decide(a, b)? {
             return Ok(());
+        }
+        let message = format!("the dimensions {a} and {b} must be equal");
+        let help = match (a.as_const(), b.as_const()) {
+            (Some(_), Some(_)) => "check the shapes of the node's inputs".to_string(),
+            (_, None) | (None, _) => "give their symbols values that agree, with --dim NAME=N".to_string(),
+        };
+        Err(self.error("E0201", message).help(help))
+    }
+
+    /// Makes two dimensions equal where an equation says how; `false` where none does, though they may be equal at a
+    /// call. Refuses what the ranges of the symbols exclude, and what never is equal.
+    pub fn decide_or_leave(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
+        match (a.clone() - b.clone()).as_const() {
+            Some(_) => self.unify(a, b).map(|()| true),
+            None => self.decide(a, b),
+        }
+    }
+
+    fn decide(&mut self, a: &Dim, b: &Dim) -> Result<bool> {
+        if a == b {
+            return Ok(true);
         }
         let is_data = |s: &str| self.graph.symbols.get(s).is_some_and(|s| s.kind == SymbolKind::Data);
         let Some((symbol, by)) = solve(a, b, &is_data, &|s| self.rank_of(s)) else {
             if self.assume_bound(a, b) || self.assume_bound(b, a) || self.assume_atom(a, b) || self.assume_atom(b, a) {
-                return Ok(());
+                return Ok(true);
             }
-            if self.assume_factors(a, b) || self.assume_share(a, b)? {
-                return Ok(());
-            }
-            let message = format!("the dimensions {a} and {b} must be equal");
-            let help = match (a.as_const(), b.as_const()) {
-                (Some(_), Some(_)) => "check the shapes of the node's inputs".to_string(),
-                (_, None) | (None, _) => "give their symbols values that agree, with --dim NAME=N".to_string(),
-            };
-            return Err(self.error("E0201", message).help(help));
+            return Ok(self.assume_factors(a, b) || self.assume_share(a, b)?);
         };
         if is_data(&symbol) {
             self.assume_data(&symbol, &by);
-            return Ok(());
+            return Ok(true);
         }
         self.check_range(&symbol, &by)?;
         self.substitute(&symbol, &by);
-        Ok(())
+        Ok(true)
     }
 
     /// a*b == c*d is true where a == c and b == d: the only way that says what the sizes are, and which the call then
