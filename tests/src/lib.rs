@@ -1,11 +1,11 @@
-//! What the suites share: models checked, our programs, small ONNX models, prepared and cut models, damaged bytes, PTX in libraries,
-//! the
-//! workspace's sources
+//! What the suites share: models checked, plans emitted, our programs, small ONNX models, prepared and cut models, damaged
+//! bytes, PTX in libraries, the workspace's sources
 
 pub mod checked;
 pub mod cut;
 pub mod damage;
 pub mod deepened;
+pub mod emitted;
 pub mod fatbin;
 pub mod metadata;
 pub mod onnx;

@@ -11,6 +11,7 @@ use sardonyx_runtime::commands::DataSet;
 use sardonyx_runtime::compare::compare;
 use sardonyx_runtime::tensor_io::load_proto;
 use sardonyx_runtime::{DeviceName, LoadOptions, Model, SessionOptions, Tensor};
+use sardonyx_tests::emitted::panic_text;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,11 +31,7 @@ pub fn attempt(case: &Case, variant: Variant, device: &DeviceName, folder: &Path
     let start = Instant::now();
     let mut outcome = Outcome { compile: None, whole: Duration::ZERO, host: vec![], verdict: Ok(()) };
     let verdict = catch_unwind(AssertUnwindSafe(|| run(case, variant, device, folder, &mut outcome)));
-    outcome.verdict = verdict.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|t| t.to_string()));
-        Err(format!("panicked: {}", text.unwrap_or_default()))
-    });
+    outcome.verdict = verdict.unwrap_or_else(|panic| Err(format!("panicked: {}", panic_text(panic))));
     outcome.whole = start.elapsed();
     outcome
 }

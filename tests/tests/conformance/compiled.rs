@@ -4,8 +4,6 @@ use super::case::{Case, Sizes};
 use super::values::{Expected, Random, Tensors, indices, tensor};
 use melior::Context as MlirContext;
 use melior::ir::{BlockLike, Location, Module};
-use sardonyx::compile::kernel_modules;
-use sardonyx::emit::{Product, write};
 use sardonyx::import::ParamStore;
 use sardonyx::pipeline::pipeline;
 use sardonyx::targets::Target;
@@ -15,7 +13,7 @@ use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType};
 use sardonyx_runtime::{
     DeviceName, Dim, Error, LoadOptions, Model, Result, RunOptions, SessionOptions, Tensor, TensorView,
 };
-use std::path::Path;
+use sardonyx_tests::emitted::emit;
 
 /// What the compiler does between the program and its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,18 +209,4 @@ fn parameters(graph: &Graph) -> ParamStore {
         }
     }
     params
-}
-
-fn emit(path: &Path, plan: &Plan, module: Operation, params: &ParamStore, targets: &[Target]) -> Result<()> {
-    let modules = kernel_modules(module);
-    let product = Product {
-        plan,
-        modules: &modules,
-        params,
-        model_hash: "",
-        selftest: None,
-        kinds: &Default::default(),
-        targets,
-    };
-    write(path, &product).map(drop)
 }

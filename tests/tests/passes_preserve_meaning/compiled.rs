@@ -3,14 +3,13 @@
 use super::{Case, compare, expected};
 use melior::Context as MlirContext;
 use melior::ir::{BlockLike, Location, Module};
-use sardonyx::compile::kernel_modules;
-use sardonyx::emit::{Product, write};
 use sardonyx::import::ParamStore;
 use sardonyx::targets::Target;
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_runtime::{LoadOptions, Model, Result, SessionOptions, Tensor};
+use sardonyx_tests::emitted::emit;
 
 /// False where the graph has a shape that depends on data, which no plan takes yet.
 pub fn check(context: &MlirContext, case: &Case) -> std::result::Result<bool, String> {
@@ -43,18 +42,6 @@ fn load(context: &MlirContext, case: &Case) -> Result<Model> {
     let params: ParamStore = case.params.clone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("case.sdx");
-    let modules = kernel_modules(raw);
-    write(
-        &path,
-        &Product {
-            plan: &plan,
-            modules: &modules,
-            params: &params,
-            model_hash: "",
-            selftest: None,
-            kinds: &Default::default(),
-            targets: &[Target::Cpu],
-        },
-    )?;
+    emit(&path, &plan, raw, &params, &[Target::Cpu])?;
     Model::load(&path, &LoadOptions::default())
 }

@@ -5,8 +5,6 @@ use super::program::{Program, Source};
 use super::subject::{Subject, subject_of};
 use melior::Context as MlirContext;
 use melior::ir::{Location, Module};
-use sardonyx::compile::kernel_modules;
-use sardonyx::emit::{Product, write};
 use sardonyx::import::{ParamStore, import};
 use sardonyx::pipeline::pipeline;
 use sardonyx::reference::param;
@@ -15,6 +13,7 @@ use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_runtime::{Error, LoadOptions, Model, Result, Session, SessionOptions, Tensor};
+use sardonyx_tests::emitted::{emit, panic_text};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -38,7 +37,7 @@ pub fn check(programs: &[Program], counts: &mut BTreeMap<Subject, usize>) -> Vec
     let compiled = match compiled {
         Ok(Ok(compiled)) => compiled,
         Ok(Err(e)) => return apart(programs, counts, e.to_string()),
-        Err(panic) => return apart(programs, counts, format!("panicked: {}", text_of(panic))),
+        Err(panic) => return apart(programs, counts, format!("panicked: {}", panic_text(panic))),
     };
     let mut failures = vec![];
     for (i, program) in programs.iter().enumerate() {
@@ -85,11 +84,6 @@ fn shown(t: &Tensor) -> String {
     };
     let some: Vec<String> = (0..t.len().min(24)).map(one).collect();
     format!("{} {:?} [{}{}]", t.dtype(), t.dims(), some.join(", "), if t.len() > 24 { ", …" } else { "" })
-}
-
-fn text_of(panic: Box<dyn std::any::Any + Send>) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|t| t.to_string())).unwrap_or_default()
 }
 
 fn raw(module: &Module) -> Operation {
@@ -139,19 +133,9 @@ impl Compiled {
         let texts = functions(&module).iter().map(|f| f.to_string()).collect();
         sardonyx_passes::run_pipeline(&context, &mut module, &pipeline())?;
         let plan = Plan::read(raw(&module))?.ok_or_else(|| Error::defect("no plan was made"))?;
-        let modules = kernel_modules(raw(&module));
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("programs.sdx");
-        let product = Product {
-            plan: &plan,
-            modules: &modules,
-            params: &params,
-            model_hash: "",
-            selftest: None,
-            kinds: &BTreeMap::new(),
-            targets: &[Target::Cpu],
-        };
-        write(&path, &product)?;
+        emit(&path, &plan, raw(&module), &params, &[Target::Cpu])?;
         let model = Model::load(&path, &LoadOptions::default())?;
         let session = model.session(&SessionOptions { threads: 1, ..SessionOptions::default() })?;
         Ok(Compiled { graphs, texts, params, session })

@@ -1,0 +1,32 @@
+//! a plan and its kernels  =>  an artifact, as the compiler writes it
+
+use sardonyx::compile::kernel_modules;
+use sardonyx::emit::{Product, write};
+use sardonyx::import::ParamStore;
+use sardonyx::targets::Target;
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::plan::Plan;
+use sardonyx_runtime::Result;
+use std::any::Any;
+use std::path::Path;
+
+/// Without a self-test; `module` has been through the pipeline.
+pub fn emit(path: &Path, plan: &Plan, module: Operation, params: &ParamStore, targets: &[Target]) -> Result<()> {
+    let modules = kernel_modules(module);
+    let product = Product {
+        plan,
+        modules: &modules,
+        params,
+        model_hash: "",
+        selftest: None,
+        kinds: &Default::default(),
+        targets,
+    };
+    write(path, &product).map(drop)
+}
+
+/// What a caught panic said.
+pub fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|t| t.to_string())).unwrap_or_default()
+}
