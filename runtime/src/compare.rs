@@ -56,7 +56,7 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
     let ulp_type = actual.dtype();
     let (actual, expected) = (parts(&widen(actual)), parts(&widen(expected)));
     let mut difference = Difference { n: actual.len(), ..Difference::default() };
-    let mut worst = -1.0;
+    let (mut worst, mut squares) = (-1.0, [0.0; 3]);
     let scale = match tolerance.instead {
         Some(Instead::OfMax(_)) => {
             (0..expected.len()).filter_map(|i| expected.get_f64(i)).map(f64::abs).fold(0.0, f64::max)
@@ -73,12 +73,14 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
         difference.rel_max = difference.rel_max.max(one.rel);
         difference.ulps_max = difference.ulps_max.max(one.ulps);
         difference.n_failed += (one.excess > 1.0) as usize;
+        let (a, e) = (one.actual, one.expected);
+        squares.iter_mut().zip([a * a, e * e, a * e]).for_each(|(sum, x)| *sum += x);
         if one.excess > worst {
             worst = one.excess;
             difference.worst = Some((position(i, actual.dims()), one.actual, one.expected));
         }
     }
-    difference.cosine = cosine(&actual, &expected);
+    difference.cosine = cosine(actual.len(), squares);
     if let Some(Instead::Cosine(least)) = tolerance.instead.filter(|_| actual.dtype().is_float()) {
         let near = difference.cosine.is_none_or(|cosine| cosine >= least);
         difference.n_failed = if near { rows_led_elsewhere(&actual, &expected) } else { difference.n };
@@ -86,16 +88,12 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
     Ok(difference)
 }
 
-/// `None` without elements; 1 where the tensors are equal, be they all 0.
-fn cosine(a: &Tensor, e: &Tensor) -> Option<f64> {
-    let (mut aa, mut ee, mut ae) = (0.0, 0.0, 0.0);
-    for (a, e) in (0..a.len()).filter_map(|i| a.get_f64(i).zip(e.get_f64(i))) {
-        (aa, ee, ae) = (aa + a * a, ee + e * e, ae + a * e);
-    }
-    match (a.is_empty(), aa == 0.0 && ee == 0.0) {
-        (true, _) => None,
-        (false, true) => Some(1.0),
-        (false, false) => Some(ae / (aa.sqrt() * ee.sqrt())).map(|c| if c.is_finite() { c } else { 0.0 }),
+/// Of n elements with these sums of a², e² and a·e: `None` without elements, 1 where all of both are 0.
+fn cosine(n: usize, [aa, ee, ae]: [f64; 3]) -> Option<f64> {
+    match (n, aa == 0.0 && ee == 0.0) {
+        (0, _) => None,
+        (_, true) => Some(1.0),
+        (_, false) => Some(ae / (aa.sqrt() * ee.sqrt())).map(|c| if c.is_finite() { c } else { 0.0 }),
     }
 }
 

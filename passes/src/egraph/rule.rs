@@ -316,7 +316,10 @@ fn is_rounded(site: &Site, id: Id, depth: usize) -> bool {
     for _ in 0..depth {
         let mut next = vec![];
         for read in layer {
-            for user in site.users(read).into_iter().filter(|user| !seen.contains(user)).collect::<Vec<_>>() {
+            for user in site.users(read) {
+                if seen.contains(&user) {
+                    continue;
+                }
                 match passes_on(site, read, user) {
                     Some(true) => return true,
                     Some(false) if seen.insert(user) => next.push(user),

@@ -108,14 +108,19 @@ pub fn length(b: &mut Builder, node: &Node) -> Outputs {
     Ok(vec![host(b, DataOp::SequenceLength, &[s], TensorType::new(DType::I64, vec![]), &[])?])
 }
 
+/// Keys of maps: one of two attributes.
+fn keys(node: &Node, strings: &str, integers: &str) -> Result<Tensor> {
+    match (node.strs(strings)?, node.ints(integers)?) {
+        (Some(names), None) => Ok(Tensor::from_strings(vec![names.len()], &names)),
+        (None, Some(numbers)) => Ok(Tensor::from_vec(vec![numbers.len()], numbers)),
+        _ => Err(node.error("E0106", format!("takes `{strings}` or `{integers}`, one of them"))),
+    }
+}
+
 /// ai.onnx.ml ZipMap: what classifiers as scikit-learn's give, a map from class to probability for each row.
 pub fn zip_map(b: &mut Builder, node: &Node) -> Outputs {
     let x = node.input(0)?;
-    let keys = match (node.strs("classlabels_strings")?, node.ints("classlabels_int64s")?) {
-        (Some(names), None) => Tensor::from_strings(vec![names.len()], &names),
-        (None, Some(numbers)) => Tensor::from_vec(vec![numbers.len()], numbers),
-        _ => return Err(node.error("E0106", "takes `classlabels_strings` or `classlabels_int64s`, one of them")),
-    };
+    let keys = keys(node, "classlabels_strings", "classlabels_int64s")?;
     let (1 | 2, Some(last)) = (b.rank(x), b.dims(x).last().cloned()) else {
         return Err(node.error("E0201", format!("takes rows, not {}", b.ty(x))));
     };
@@ -128,11 +133,7 @@ pub fn zip_map(b: &mut Builder, node: &Node) -> Outputs {
 /// ai.onnx.ml DictVectorizer: what a map has for each word of the vocabulary, 0 for those that it has not.
 pub fn dict_vectorizer(b: &mut Builder, node: &Node) -> Outputs {
     let map = node.input(0)?;
-    let words = match (node.strs("string_vocabulary")?, node.ints("int64_vocabulary")?) {
-        (Some(names), None) => Tensor::from_strings(vec![names.len()], &names),
-        (None, Some(numbers)) => Tensor::from_vec(vec![numbers.len()], numbers),
-        _ => return Err(node.error("E0106", "takes `string_vocabulary` or `int64_vocabulary`, one of them")),
-    };
+    let words = keys(node, "string_vocabulary", "int64_vocabulary")?;
     let Held::Map(of) = b.held(map) else {
         return Err(node.error("E0107", format!("takes a map, not {}", b.held(map))));
     };
