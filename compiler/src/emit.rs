@@ -144,6 +144,8 @@ fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires], ptx: &[PtxMo
             requires: r.requires.clone(),
             indexes: r.indexes.clone(),
             targets: ptx.iter().map(|module| module.launch(i)).collect(),
+            flops: l.def.flops().to_string(),
+            moved_bytes: l.def.moved_bytes().to_string(),
         }
     };
     plan.kernels.iter().map(|(symbol, _)| symbol).enumerate().map(one).collect()

@@ -14,6 +14,7 @@ use crate::view::{TensorBuffer, is_aligned};
 use crate::{DType, Error, Result, Tensor, packed};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(crate) struct Call<'a> {
     pub session: &'a Session,
@@ -23,21 +24,34 @@ pub(crate) struct Call<'a> {
     pub inputs: &'a [Given<'a>],
     pub stop: &'a Stop<'a>,
     pub memory: Memory,
-    /// Who looks at what each launch has written.
-    pub watch: Option<RefCell<Watch<'a>>>,
+    /// Who looks at each launch, and whether at what it has written.
+    pub watch: Option<(RefCell<Watch<'a>>, Look)>,
     /// Bytes that the calls take meanwhile which this one is a part of.
     pub outside: usize,
 }
 
-/// What a launch has written, as it was before anything else ran.
+/// What is looked at of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Results,
+    Times,
+}
+
+/// A launch that has just ended.
 pub struct Launched<'a> {
     /// Among the steps of the entry point.
     pub step: usize,
     pub kernel: &'a str,
+    /// What family the kernel is from.
+    pub class: &'a str,
     /// The ONNX nodes that it computes.
     pub origins: &'a [String],
-    /// The bytes of each buffer that it writes, in the kernel's order.
+    /// The bytes of each buffer that it writes, in the kernel's order; none where only times are looked at.
     pub results: Vec<Vec<u8>>,
+    /// From when to when it ran: on a GPU, was begun.
+    pub ran: (Instant, Instant),
+    /// Operations on floating-point numbers, and bytes that are read and written, each once; as the compiler counts.
+    pub work: Option<(i64, i64)>,
 }
 
 pub type Watch<'a> = &'a mut dyn FnMut(Launched) -> Result<()>;
@@ -124,12 +138,15 @@ impl Call<'_> {
                 // In place the old positions are there already.
                 Step::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}
                 Step::Launch(launch) => {
+                    let begun = self.watch.as_ref().map(|_| Instant::now());
                     self.launch(state, shape, i, launch).map_err(|e| match e.code {
                         // Not this step's fault.
                         "E0305" | "E0306" => e,
                         _ => e.node(step_name(step, i)),
                     })?;
-                    self.show(state, shape, i, launch)?;
+                    if let Some(begun) = begun {
+                        self.show(state, shape, (i, launch), (begun, Instant::now()))?;
+                    }
                 }
                 Step::Copy { from, to } if self.opaque_output(*to).is_some() => {
                     self.pass(state, shape, *from, *to, places).map_err(|e| e.node(step_name(step, i)))?
@@ -371,17 +388,25 @@ impl Call<'_> {
         unsafe { state.queue.launch(&work, self.stop) }
     }
 
-    fn show(&self, state: &mut State, shape: &Shape, step: usize, launch: &Launch) -> Result<()> {
-        let Some(watch) = &self.watch else { return Ok(()) };
+    fn show(
+        &self,
+        state: &mut State,
+        shape: &Shape,
+        (step, launch): (usize, &Launch),
+        ran: (Instant, Instant),
+    ) -> Result<()> {
+        let Some((watch, look)) = &self.watch else { return Ok(()) };
         let kernel = &self.program.kernels[launch.kernel];
         let mut results = vec![];
-        for (&buffer, _) in launch.buffers.iter().zip(&kernel.writes).filter(|(_, writes)| **writes) {
+        let written = launch.buffers.iter().zip(&kernel.writes).filter(|(_, writes)| **writes);
+        for (&buffer, _) in written.filter(|_| *look == Look::Results) {
             let mut bytes = vec![0; shape.bytes[buffer]];
             // SAFETY: the buffer lies in memory of at least its size (`prepare`).
             unsafe { state.queue.download(state.bases[buffer], &mut bytes) }?;
             results.push(bytes);
         }
-        let launched = Launched { step, kernel: &kernel.symbol, origins: &launch.origins, results };
+        let (origins, work) = (&launch.origins, shape.work(kernel, launch));
+        let launched = Launched { step, kernel: &kernel.symbol, class: &kernel.class, origins, results, ran, work };
         (watch.borrow_mut())(launched)
     }
 

@@ -9,8 +9,9 @@ use prost::{Enumeration, Message, Oneof};
 pub const FORMAT_MAJOR: u32 = 1;
 /// 1: the optional entry `selftest`. 2: states of entry points, derived symbols, input dimensions that are solved for a
 /// symbol. 3: code for GPUs, with what its launches need; an artifact for GPUs alone has no `cpu/x86_64.so`. 4: states that
-/// one launch carries over and continues. 5: steps of the host, entry points that only they call.
-pub const FORMAT_MINOR: u32 = 5;
+/// one launch carries over and continues. 5: steps of the host, entry points that only they call. 6: what kernels compute
+/// and move.
+pub const FORMAT_MINOR: u32 = 6;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Manifest {
@@ -386,6 +387,12 @@ pub struct Kernel {
     /// How it is launched on GPUs: one for every `ptx/TARGET.ptx` of the artifact.
     #[prost(message, repeated, tag = "22")]
     pub targets: Vec<KernelTarget>,
+    /// Operations on floating-point numbers of a launch, over `p0`, …, `b0`, …; empty where they are not counted.
+    #[prost(string, tag = "23")]
+    pub flops: String,
+    /// Bytes that a launch reads and writes, each once.
+    #[prost(string, tag = "24")]
+    pub moved_bytes: String,
 }
 
 /// A kernel as an entry of a PTX module, `.visible .entry SYMBOL(b0, …, p0, …, status)`: addresses of its buffers, values

@@ -2,7 +2,7 @@
 
 use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs};
 use crate::cache::{Cache, Held};
-use crate::call::{Call, Watch};
+use crate::call::{Call, Look, Watch};
 use crate::device::{Address, Block, Queue};
 use crate::memory::Recycler;
 use crate::model::Model;
@@ -120,11 +120,17 @@ impl Session {
         self.call(entry, inputs, outputs, None, options, None)
     }
 
+    /// As [`run_entry`](Session::run_entry), and tells `watch` of each launch when it ran, in order.
+    pub fn run_timed(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Vec<(String, Tensor)>> {
+        let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
+        self.call(entry, &views, &mut [], None, &RunOptions::default(), Some((watch, Look::Times)))
+    }
+
     /// As [`run_entry`](Session::run_entry), and shows `watch` what each launch has written, in order: for those who look
     /// for a fault.
     pub fn run_watched(&self, entry: &str, inputs: &[(&str, Tensor)], watch: Watch) -> Result<Vec<(String, Tensor)>> {
         let views: Vec<(&str, TensorView)> = inputs.iter().map(|(name, t)| (*name, t.into())).collect();
-        self.call(entry, &views, &mut [], None, &RunOptions::default(), Some(watch))
+        self.call(entry, &views, &mut [], None, &RunOptions::default(), Some((watch, Look::Results)))
     }
 
     /// An empty cache with room for `capacity` positions of the entry point's states. Errors: E0301.
@@ -168,7 +174,7 @@ impl Session {
         outputs: &mut [(&str, TensorBuffer<'_>)],
         cache: Option<&mut Cache<'_>>,
         options: &RunOptions,
-        mut watch: Option<Watch<'_>>,
+        mut watch: Option<(Watch<'_>, Look)>,
     ) -> Result<Vec<(String, Tensor)>> {
         let named = |e: Box<Error>| e.file(self.model.file());
         let at = self.model.entry_index(entry)?;
@@ -187,7 +193,7 @@ impl Session {
         let shape = state.shape(program, at, values).map_err(named)?;
         let memory = self.model.device().memory();
         // For as long as the call lasts, not as long as what it borrows.
-        let watch = watch.as_mut().map(|watch| RefCell::new(&mut **watch as Watch));
+        let watch = watch.as_mut().map(|(watch, look)| (RefCell::new(&mut **watch as Watch), *look));
         let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory, watch, outside: 0 };
         let outputs = call.run(&mut state, shape, &mut given, held.as_mut()).map_err(named)?;
         if let Some(held) = &mut held {

@@ -207,6 +207,13 @@ impl Shape {
         })
     }
 
+    /// Operations on floating-point numbers and bytes moved, as the compiler counts them.
+    pub fn work(&self, kernel: &Kernel, launch: &Launch) -> Option<(i64, i64)> {
+        let (flops, bytes) = kernel.work.as_ref()?;
+        let value = |d: &Dim| d.eval(&|name| self.launch_value(launch, None, name)).ok();
+        value(flops).zip(value(bytes))
+    }
+
     fn launch_value(&self, launch: &Launch, grid: Option<i64>, name: &str) -> Option<i64> {
         match LaunchSymbol::parse(name)? {
             LaunchSymbol::Param(n) => self.params[launch.params_at..][..launch.params.len()].get(n).copied(),

@@ -241,6 +241,7 @@ static UNSAFE: &[(&str, &str)] = &[
         "reads operands of the host from buffers by their addresses, and brings its results there",
     ),
     ("runtime/src/code.rs", "loads code"),
+    ("runtime/src/commands/bench/peak.rs", "runs instructions that the CPU was asked for"),
     ("runtime/src/commands/mod.rs", "restores the default of SIGPIPE"),
     ("runtime/src/device/cpu.rs", "calls kernels, copies memory of the host"),
     ("runtime/src/device/cuda.rs", "calls the GPU's driver"),

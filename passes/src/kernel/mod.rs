@@ -19,6 +19,7 @@ pub mod packing;
 pub mod ptx;
 mod scalar;
 mod stages;
+mod work;
 
 pub use def::KernelDef;
 pub use eval::Variant;

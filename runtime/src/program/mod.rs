@@ -103,6 +103,8 @@ pub struct Kernel {
     pub requires: Vec<Dim>,
     pub indexes: Vec<Dim>,
     pub targets: Vec<Target>,
+    /// Operations and bytes of a launch, over `p0`, …, `b0`, …; for those who look.
+    pub work: Option<(Dim, Dim)>,
     /// The one of `targets` that the device in use runs; none on a CPU.
     pub target: Option<usize>,
 }

@@ -133,6 +133,10 @@ fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
             None => Ok(dims),
         }
     };
+    let work = match kernel.flops.is_empty() {
+        true => None,
+        false => required(&[kernel.flops.clone()])?.pop().zip(required(&[kernel.moved_bytes.clone()])?.pop()),
+    };
     Ok(Kernel {
         symbol: kernel.symbol.clone(),
         writes: kernel.writes.clone(),
@@ -141,6 +145,7 @@ fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
         class: kernel.class.clone(),
         requires: required(&kernel.requires)?,
         indexes: required(&kernel.indexes)?,
+        work,
         targets: read_targets(&kernel.targets, &|text| over_params("the grid", text))?,
         target: None,
     })

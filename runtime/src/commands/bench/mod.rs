@@ -1,16 +1,23 @@
 //! bench MODEL.sdx  =>  median, quartiles, minimum of the time of one call
 
+mod kernels;
+mod peak;
+
 use super::inputs::{InputArgs, Missing, Wanted, gather};
 use super::{EntryArgs, ModelArgs, ThreadArgs, put};
 use crate::json::Json;
 use crate::{Cache, DeviceName, Error, Result, RunOptions, Session, Tensor, TensorView};
+use kernels::Kernels;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   {bin} bench model.sdx --dim batch=1 --dim seq=128
   {bin} bench model.sdx --input input_ids=range:0..30521 --dim seq=128 --threads 1 --json
+  {bin} bench model.sdx --dim seq=128 --per-kernel --trace call.json
+  {bin} bench new.sdx --baseline old.sdx
   {bin} bench model.sdx --entry decode --cache-len 128 --capacity 512 --threads 1")]
 pub struct BenchArgs {
     #[command(flatten)]
@@ -33,12 +40,23 @@ pub struct BenchArgs {
     /// Measure for at least so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub min_time: f64,
+    /// Show each kernel's time, its rates, and its share of what the machine can do
+    #[arg(long, conflicts_with = "cache_len")]
+    pub per_kernel: bool,
+    /// Write when each launch of one call ran, as a Chrome trace
+    #[arg(long, value_name = "FILE.json", conflicts_with = "cache_len")]
+    pub trace: Option<PathBuf>,
+    /// Call this artifact in turn, and show the ratio of the times
+    #[arg(long, value_name = "MODEL.sdx", conflicts_with = "cache_len")]
+    pub baseline: Option<PathBuf>,
 }
 
 /// Calls measured at least, however long each takes.
 const ITERATIONS_MIN: usize = 5;
 /// And at most: enough for any quantile, and bounds the memory for the times.
 const ITERATIONS_MAX: usize = 1_000_000;
+/// How long each of two artifacts is called before the other has its turn.
+const TURN: Duration = Duration::from_millis(60);
 /// Room in the cache beyond what it holds, unless told otherwise: a call may append several positions.
 const SPARE_POSITIONS: usize = 64;
 
@@ -69,7 +87,14 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
             })?
         }
     };
-    let report = Report { times: &times, entry, inputs: &inputs, session: &session, cache: cache.as_ref() };
+    let baseline = args.baseline(&session, &inputs)?;
+    let kernels = args.kernels(&session, &inputs)?;
+    if let Some(path) = &args.trace {
+        let text = kernels::trace(&session, entry, &inputs)?;
+        std::fs::write(path, text).map_err(|e| Error::io(path, "write", &e))?;
+    }
+    let report =
+        Report { times: &times, entry, inputs: &inputs, session: &session, cache: cache.as_ref(), baseline, kernels };
     if args.json { put!(out, "{}", report.json()) } else { put!(out, "{}", report.text()) }
 }
 
@@ -82,6 +107,48 @@ impl BenchArgs {
         cache.pretend(len)?;
         Ok(Some((cache, len)))
     }
+
+    fn kernels(&self, session: &Session, inputs: &[(&str, Tensor)]) -> Result<Option<Kernels>> {
+        if !self.per_kernel {
+            return Ok(None);
+        }
+        let Some(level) = session.model().level() else {
+            let message =
+                format!("`--per-kernel` measures kernels of a CPU, not of `{}`", session.model().device_name());
+            return Err(Error::user("E0001", message));
+        };
+        let peak = peak::measure(level, session.threads());
+        Kernels::measure(session, (&self.entry.entry, inputs), self.min_time, peak).map(Some)
+    }
+
+    /// Both artifacts in turns, on the same inputs.
+    fn baseline(&self, session: &Session, inputs: &[(&str, Tensor)]) -> Result<Option<Baseline>> {
+        let Some(path) = &self.baseline else { return Ok(None) };
+        let other = ModelArgs { model: path.clone(), ..self.model.clone() }.load()?;
+        let other = self.threads.session(&other)?;
+        let entry = self.entry.entry.as_str();
+        let limit = Duration::from_secs_f64(self.min_time * 2.0);
+        let (start, mut times) = (Instant::now(), [vec![], vec![]]);
+        while times[0].len() < ITERATIONS_MIN || (start.elapsed() < limit && times[0].len() < ITERATIONS_MAX) {
+            for (session, times) in [session, &other].into_iter().zip(&mut times) {
+                // The other session's threads look for work a while longer.
+                std::thread::sleep(TURN);
+                times.extend(measure(TURN.as_secs_f64(), || session.run_entry(entry, inputs))?);
+            }
+        }
+        let [ours, theirs] = times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        });
+        Ok(Some(Baseline { file: other.model().file().into(), median_ms: theirs * 1e3, ratio: ours / theirs }))
+    }
+}
+
+/// What the time is compared with, called in turn with it.
+struct Baseline {
+    file: String,
+    median_ms: f64,
+    ratio: f64,
 }
 
 type Outputs = Vec<(String, Tensor)>;
@@ -114,6 +181,8 @@ struct Report<'a> {
     inputs: &'a [(&'a str, Tensor)],
     session: &'a Session,
     cache: Option<&'a (Cache<'static>, usize)>,
+    baseline: Option<Baseline>,
+    kernels: Option<Kernels>,
 }
 
 impl Report<'_> {
@@ -143,7 +212,7 @@ impl Report<'_> {
         format!(
             "{{\"model\": {}, \"entry\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"min_ms\": {:.6}, \
              \"iterations\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"cpu\": \"{}\", \"inputs\": {{{}}}, \
-             \"cache\": {cache}}}",
+             \"cache\": {cache}, \"baseline\": {}, \"kernels\": {}}}",
             Json::from(self.session.model().file()),
             Json::from(self.entry),
             self.quantile_ms(0.5),
@@ -156,6 +225,12 @@ impl Report<'_> {
             self.device(),
             self.level(),
             inputs.join(", "),
+            self.baseline.as_ref().map_or("null".into(), |b| {
+                let Baseline { file, median_ms, ratio } = b;
+                let file = Json::from(file.as_str());
+                format!("{{\"model\": {file}, \"median_ms\": {median_ms:.6}, \"ratio\": {ratio:.4}}}")
+            }),
+            self.kernels.as_ref().map_or("null".into(), Kernels::json),
         )
     }
 
@@ -171,7 +246,7 @@ impl Report<'_> {
         };
         format!(
             "inputs      {}\n{cache}{code}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
-             minimum     {:.4} ms\niterations  {}\nthroughput  {:.1} calls per second",
+             minimum     {:.4} ms\niterations  {}\nthroughput  {:.1} calls per second{}{}",
             inputs.join(", "),
             self.quantile_ms(0.5),
             self.quantile_ms(0.25),
@@ -179,6 +254,13 @@ impl Report<'_> {
             self.quantile_ms(0.0),
             self.times.len(),
             1e3 / self.quantile_ms(0.5),
+            self.baseline.as_ref().map_or(String::new(), |b| {
+                format!(
+                    "\nbaseline    {:.4} ms, {}\nratio       {:.3} of the baseline's time",
+                    b.median_ms, b.file, b.ratio
+                )
+            }),
+            self.kernels.as_ref().map_or(String::new(), |k| format!("\n{}", k.text())),
         )
     }
 }
