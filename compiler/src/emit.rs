@@ -230,7 +230,9 @@ fn narrower(name: &str, own: &Symbol, shared: &Symbol) -> Vec<file::Check> {
 fn state(entry: &Entry, state: &State) -> Result<file::State> {
     let capacity = |inputs: bool, at: usize| match entry.ports(inputs).get(at).map(|(_, _, c)| &c.layout) {
         Some(Layout::Capacity { axis, size }) => Ok((*axis as u32, size.to_string())),
-        Some(Layout::RowMajor | Layout::Panels { .. }) | None => Err(Error::defect("a state without room to grow in")),
+        Some(Layout::RowMajor | Layout::Panels { .. } | Layout::Order(_)) | None => {
+            Err(Error::defect("a state without room to grow in"))
+        }
     };
     let ((axis, input_capacity), (_, output_capacity)) = (capacity(true, state.input)?, capacity(false, state.output)?);
     let (input, output, kept) = (state.input as u32, state.output as u32, state.kept.clone().unwrap_or_default());
@@ -290,8 +292,8 @@ struct Weights<'a> {
 
 #[derive(PartialEq, Eq, Hash)]
 enum Stored {
-    /// Parameters; packed ones by their dimensions too.
-    Param(Source, Option<(Window, Vec<Dim>, Layout)>),
+    /// Parameters; those that lie in another way by their dimensions too.
+    Param(Source, Option<(Option<Window>, Vec<Dim>, Layout)>),
     Value(DType, Vec<u8>),
 }
 
@@ -303,15 +305,17 @@ impl Weights<'_> {
             Buffer::Input { container, .. } => (of(container)?, file::Place::Input(0)),
             Buffer::Output { container, .. } => (of(container)?, file::Place::Output(0)),
             Buffer::Param { source, window, container } => {
-                let packed = window.map(|w| (w, container.dims.clone(), container.layout.clone()));
+                let lies = || (window.clone(), container.dims.clone(), container.layout.clone());
+                let packed = (container.layout != Layout::RowMajor).then(lies);
                 let i = self.constant(Stored::Param(source.clone(), packed), &source.name(), container, |weights| {
                     weights.param(source, window.as_ref(), container)
                 })?;
                 (self.bytes(i, container)?, file::Place::Constant(i))
             }
             Buffer::Const { value, container } => {
-                let bytes = value.0.bytes();
-                let stored = Stored::Value(value.0.dtype(), bytes.to_vec());
+                let value = laid_out(&value.0, &container.layout)?;
+                let bytes = value.bytes();
+                let stored = Stored::Value(value.dtype(), bytes.to_vec());
                 let i = self.constant(stored, "", container, |weights| weights.writer.constant(bytes))?;
                 (self.bytes(i, container)?, file::Place::Constant(i))
             }
@@ -364,8 +368,16 @@ impl Weights<'_> {
         let tensor = interp::joined(source, &param)?;
         match (window, &container.layout) {
             (Some(w), Layout::Panels { width }) => write_panels(&mut self.writer, &tensor, container, w, *width),
-            _ => self.writer.constant(tensor.bytes()),
+            _ => self.writer.constant(laid_out(&tensor, &container.layout)?.bytes()),
         }
+    }
+}
+
+/// The elements as they lie in memory.
+fn laid_out(t: &Tensor, layout: &Layout) -> Result<Tensor> {
+    match layout {
+        Layout::Order(order) => interp::transposed(t, order),
+        Layout::RowMajor | Layout::Panels { .. } | Layout::Capacity { .. } => Ok(t.clone()),
     }
 }
 
@@ -374,8 +386,7 @@ fn write_panels(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Wind
     let dims: Option<Vec<i64>> = c.dims.iter().map(Dim::as_const).collect();
     let Some([k, n]) = dims.as_deref() else { return Err(Error::defect("a packed constant is no constant matrix")) };
     let at = |row: i64, column: i64| {
-        let element =
-            w.offset.checked_add(row.checked_mul(w.stride_k)?)?.checked_add(column.checked_mul(w.stride_n)?)?;
+        let element = w.row(row)?.checked_add(column.checked_mul(w.stride_n)?)?;
         let start = usize::try_from(element).ok()?.checked_mul(4)?;
         t.bytes().get(start..start + 4)
     };

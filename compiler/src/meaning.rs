@@ -105,10 +105,11 @@ impl Function {
                     let (dtype, dims) = match window {
                         None => (dtype, dims),
                         Some(w) => {
-                            let reach = |n: usize, stride: i64| (n as i64 - 1).max(0).saturating_mul(stride.max(0));
-                            let last = (dims.iter().zip([w.stride_k, w.stride_n]))
-                                .fold(w.offset, |at, (&n, stride)| at.saturating_add(reach(n, stride)));
-                            let elements = usize::try_from(last.saturating_add(1)).unwrap_or(0);
+                            let elements = match dims[..] {
+                                [k, n] => w.elements(k as i64, n as i64).and_then(|n| usize::try_from(n).ok()),
+                                _ => None,
+                            };
+                            let elements = elements.unwrap_or(0);
                             // Parameters beside each other are matrices, whose rows are the longer stride.
                             let row = usize::try_from(w.stride_k.max(w.stride_n)).unwrap_or(1).max(1);
                             match source.names.len() {

@@ -20,6 +20,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("fuse", "fuse"),
     ("fuse-attention", "fuse-attention,inline-maps"),
     ("fuse-siblings", "fuse-siblings"),
+    ("choose-layouts", "choose-layouts"),
     ("pack-weights", "pack-weights"),
     ("schedule", "schedule"),
     ("plan-memory", "plan-memory"),

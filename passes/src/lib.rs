@@ -12,6 +12,7 @@ mod fuse_siblings;
 mod fusion;
 mod inline_maps;
 pub mod kernel;
+mod layout;
 mod lower_kernels;
 mod miss;
 pub mod movement;
@@ -70,6 +71,7 @@ pub static PASSES: &[PassRow] = &[
     reassociating("fuse", "Merges kernels so that the least is moved", fuse::run),
     reassociating("fuse-attention", "Makes scores, softmax and weighted sum one kernel", fuse_attention::run),
     rewriting("fuse-siblings", "Joins kernels that read the same points", fuse_siblings::run),
+    rewriting("choose-layouts", "Orders dimensions in memory as the kernels around want them", layout::run),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
     lowering("plan-memory", "Places buffers in one arena", plan_memory::run),

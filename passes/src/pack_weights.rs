@@ -3,7 +3,7 @@
 use crate::Rewrites;
 use crate::fusion::parameter;
 use crate::kernel::{Packable, packable};
-use sardonyx_dialects::flow::{FlowOp, Program, Source, Step, Window};
+use sardonyx_dialects::flow::{FlowOp, Program, Source, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_runtime::Result;
 
@@ -39,8 +39,7 @@ fn matches(program: &Program, step: usize) -> Option<(Vec<Source>, Packable)> {
 fn apply(program: &mut Program, step: usize, sources: Vec<Source>, site: Packable) {
     for (source, factor) in sources.into_iter().zip(site.factors) {
         let id = program.container(site.kernel.reads[factor.packed].clone());
-        let window = Window { offset: factor.offset, stride_k: factor.stride_k, stride_n: factor.stride_n };
-        let op = FlowOp::Param { source, window: Some(window) };
+        let op = FlowOp::Param { source, window: Some(factor.window) };
         program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
         let args = &mut program.steps[step].args;
         match factor.packed < args.len() {

@@ -115,7 +115,7 @@ impl Scheduler<'_> {
                 Ok(())
             }
             FlowOp::Param { source, window } => {
-                let buffer = Buffer::Param { source: source.clone(), window: *window, container: container(0) };
+                let buffer = Buffer::Param { source: source.clone(), window: window.clone(), container: container(0) };
                 let same = self.entry.buffers.iter().position(|b| *b == buffer);
                 let b = same.unwrap_or_else(|| self.buffer(buffer));
                 self.buffers.insert(step.results[0], b);

@@ -4,7 +4,7 @@ use crate::build::{Builder, mixed, plain, product, scores};
 use crate::check;
 use crate::harness::{Case, Library, run, variants};
 use sardonyx::codegen::build_shared_object;
-use sardonyx_dialects::flow::kernel::{Container, Kernel};
+use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::{lower, packable};
 use sardonyx_runtime::{DType, Dim, Tensor};
@@ -96,7 +96,7 @@ pub fn packed_case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], 
         let mut matrix = vec![];
         for k in 0..packed.k {
             for n in 0..packed.n {
-                matrix.push(source[(factor.offset + k * factor.stride_k + n * factor.stride_n) as usize]);
+                matrix.push(source[(factor.window.row(k).unwrap() + n * factor.window.stride_n) as usize]);
             }
         }
         let matrix = Tensor::from_vec(vec![packed.k as usize, packed.n as usize], matrix);
@@ -366,4 +366,82 @@ pub fn rows_are_independent(name: &str, kernel: Kernel, n: usize) {
             assert!(got[0][..] == expected[0][..m * n * 4], "{name} {}: {m} rows", variant.name());
         }
     }
+}
+
+/// A convolution: y[b, o, h, w] = Σ x[b, c, stride·h + i, stride·w + j] · k[o, c, i, j], with a bias and a maximum.
+struct Image {
+    size: [i64; 2],
+    window: [i64; 2],
+    channels: [i64; 2],
+    stride: i64,
+}
+
+impl Image {
+    fn kernel(&self, order: Option<[usize; 4]>) -> Kernel {
+        let Image { size: [h, w], window: [i, j], channels: [c, o], stride } = self;
+        let [hs, ws, is, js, cs, os] = [h, w, i, j, c, o].map(i64::to_string);
+        let mut b = Builder::new(&["b", &os, &hs, &ws], &[&cs, &is, &js]);
+        let [rows, columns] = [stride * (h - 1) + i, stride * (w - 1) + j].map(|n| n.to_string());
+        let at = [format!("{stride}*%2 + %5"), format!("{stride}*%3 + %6")];
+        let x = b.load(DType::F32, &["b", &cs, &rows, &columns], &["%0", "%4", &at[0], &at[1]]);
+        let k = b.load(DType::F32, &[&os, &cs, &is, &js], &["%1", "%4", "%5", "%6"]);
+        let sum = b.dot(x, k);
+        let bias = b.load(DType::F32, &[&os], &["%1"]);
+        let y = b.apply(ScalarFn::Add, &[sum, bias]);
+        let zero = b.constant(0.0, DType::F32);
+        let y = b.apply(ScalarFn::Max, &[y, zero]);
+        b.store(y, &["b", &os, &hs, &ws], &["%0", "%1", "%2", "%3"]);
+        if let Some(order) = order {
+            b.0.reads[0].layout = Layout::Order(order.to_vec());
+            b.0.writes[0].layout = Layout::Order(order.to_vec());
+        }
+        b.0
+    }
+}
+
+#[test]
+fn convolutions() {
+    let image = |size, window, channels, stride| Image { size, window, channels, stride };
+    let images = [
+        image([5, 7], [3, 3], [6, 40], 1),
+        image([3, 50], [3, 1], [4, 32], 2),
+        image([7, 7], [2, 5], [16, 70], 1),
+        image([14, 3], [1, 1], [20, 64], 2),
+        image([1, 1], [3, 3], [5, 33], 1),
+    ];
+    let last = Some([0, 2, 3, 1]);
+    let mut cases = vec![];
+    for (at, i) in images.iter().enumerate() {
+        let k = i.window[0] * i.window[1] * i.channels[0];
+        for batch in [1, 3] {
+            cases.push(packed_case(&format!("channels last {at} x{batch}"), i.kernel(last), &[("b", batch)], k));
+        }
+        let blocked = |kernel: &Kernel| lower(kernel).unwrap().def.is_blocked_contraction();
+        let plain = i.kernel(None);
+        assert!(blocked(&plain) || i.stride > 1, "image {at}");
+        cases.push(case(&format!("rows {at}"), plain, &[("b", 2)], k));
+    }
+    check(cases);
+}
+
+/// Each channel by its own window; the left factor may lie on either side of the product.
+#[test]
+fn depthwise_convolutions() {
+    let mut cases = vec![];
+    for (channels, size, stride) in [(40i64, [5i64, 30i64], 1i64), (3, [4, 7], 2), (33, [2, 13], 2), (16, [1, 1], 1)] {
+        let [h, w] = size;
+        let [cs, hs, ws] = [channels, h, w].map(|n| n.to_string());
+        let [rows, columns] = [stride * (h - 1) + 3, stride * (w - 1) + 3].map(|n| n.to_string());
+        let mut b = Builder::new(&["b", &hs, &ws, &cs], &["3", "3"]);
+        let at = [format!("{stride}*%1 + %4"), format!("{stride}*%2 + %5")];
+        let x = b.load(DType::F32, &["b", &rows, &columns, &cs], &["%0", &at[0], &at[1], "%3"]);
+        let k = b.load(DType::F32, &["3", "3", &cs], &["%4", "%5", "%3"]);
+        let sum = if stride == 1 { b.dot(x, k) } else { b.dot(k, x) };
+        let bias = b.load(DType::F32, &[&cs], &["%3"]);
+        let y = b.apply(ScalarFn::Add, &[sum, bias]);
+        b.store(y, &["b", &hs, &ws, &cs], &["%0", "%1", "%2", "%3"]);
+        assert!(lower(&b.0).unwrap().def.is_blocked_contraction(), "{channels} channels");
+        cases.push(case(&format!("depthwise {channels}"), b.0, &[("b", 2)], 9));
+    }
+    check(cases);
 }

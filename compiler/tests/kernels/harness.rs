@@ -180,7 +180,7 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
         memory.push(match container.layout {
             Layout::RowMajor => Guarded::with(tensor.bytes(), 1),
             Layout::Panels { width } => Guarded::with(&pack_panels(tensor, width).unwrap(), 64),
-            Layout::Capacity { .. } => {
+            Layout::Capacity { .. } | Layout::Order(_) => {
                 let mut room = vec![0xA5; room_bytes(container, &value)];
                 let elements = tensor.bytes().chunks_exact(tensor.dtype().bytes());
                 elements.zip(places(container, &value)).for_each(|(e, at)| room[at].copy_from_slice(e));
@@ -232,8 +232,8 @@ pub fn room_bytes(container: &Container, value: &dyn Fn(&str) -> Option<i64>) ->
 pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec<Range<usize>> {
     let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(value).unwrap() as usize).collect() };
     let mut starts = vec![0];
-    for (n, room) in sizes(&container.dims).into_iter().zip(sizes(&container.memory_dims())) {
-        starts = starts.into_iter().flat_map(|s| (0..n).map(move |i| s * room + i)).collect();
+    for (n, stride) in sizes(&container.dims).into_iter().zip(sizes(&container.strides())) {
+        starts = starts.into_iter().flat_map(|s| (0..n).map(move |i| s + i * stride)).collect();
     }
     let bytes = container.dtype.bytes();
     starts.into_iter().map(|s| s * bytes..(s + 1) * bytes).collect()

@@ -138,10 +138,13 @@ fn write_statement(cx: Context, statement: &Statement, values: &[Val]) -> Result
 pub fn read_window(attr: Option<Attr>) -> Reading<Option<Window>> {
     match attr.and_then(Attr::as_i64s).as_deref() {
         None => Ok(None),
-        Some([offset, stride_k, stride_n]) => {
-            Ok(Some(Window { offset: *offset, stride_k: *stride_k, stride_n: *stride_n }))
+        Some([offset, stride_k, stride_n, digits @ ..]) if digits.as_chunks::<2>().1.is_empty() => {
+            let digits = digits.as_chunks::<2>().0.iter().map(|[extent, stride]| (*extent, *stride)).collect();
+            Ok(Some(Window { offset: *offset, stride_k: *stride_k, stride_n: *stride_n, digits }))
         }
-        Some(other) => Err(format!("a window is offset, stride_k, stride_n, not {other:?}")),
+        Some(other) => {
+            Err(format!("a window is offset, stride_k, stride_n and pairs of extent and stride, not {other:?}"))
+        }
     }
 }
 
@@ -167,7 +170,8 @@ pub fn write_source<'a>(cx: Context, source: &Source) -> Vec<(&'a str, Attr)> {
 }
 
 pub fn write_window(cx: Context, w: &Window) -> Attr {
-    cx.i64s(&[w.offset, w.stride_k, w.stride_n])
+    let digits = w.digits.iter().flat_map(|(extent, stride)| [*extent, *stride]);
+    cx.i64s(&[w.offset, w.stride_k, w.stride_n].into_iter().chain(digits).collect::<Vec<_>>())
 }
 
 /// The attributes of a host step, of this level and the next. A binding is `"0 1 n"`: dimension 1 of result 0 is `n`.

@@ -84,6 +84,8 @@ pub enum Layout {
         axis: usize,
         size: Dim,
     },
+    /// Row-major in another order of the dimensions, the outermost first: `[0, 2, 3, 1]` puts channels last.
+    Order(Vec<usize>),
 }
 
 /// What a kernel is, by its operator class; follows from the body.
@@ -114,15 +116,37 @@ pub struct Kernel {
     pub stores: Vec<Store>,
 }
 
+impl Layout {
+    /// The dimensions of a container that is not packed as they lie in memory, the outermost first.
+    pub fn order(&self, rank: usize) -> Vec<usize> {
+        match self {
+            Layout::Order(order) => order.clone(),
+            Layout::RowMajor | Layout::Panels { .. } | Layout::Capacity { .. } => (0..rank).collect(),
+        }
+    }
+}
+
 impl Container {
     /// How many elements the memory has along each dimension of a container that is not packed.
     pub fn memory_dims(&self) -> Vec<Dim> {
         let mut dims = self.dims.clone();
         match &self.layout {
-            Layout::RowMajor | Layout::Panels { .. } => {}
+            Layout::RowMajor | Layout::Panels { .. } | Layout::Order(_) => {}
             Layout::Capacity { axis, size } => dims[*axis] = size.clone(),
         }
         dims
+    }
+
+    /// Elements from one point to the next along each dimension of a container that is not packed.
+    pub fn strides(&self) -> Vec<Dim> {
+        let dims = self.memory_dims();
+        let mut strides = vec![Dim::constant(1); dims.len()];
+        let mut stride = Dim::constant(1);
+        for axis in self.layout.order(dims.len()).into_iter().rev() {
+            strides[axis] = stride.clone();
+            stride = stride * dims[axis].clone();
+        }
+        strides
     }
 }
 
@@ -144,6 +168,17 @@ impl Kernel {
     /// The extents of all iteration variables, by their numbers.
     pub fn extents(&self) -> impl Iterator<Item = &Dim> {
         self.outer.iter().chain(&self.inner).chain(&self.deep)
+    }
+
+    /// Writes every index expression with these in place of iteration variables; extents stay as they are.
+    pub fn rename_vars(&mut self, var: &dyn Fn(usize) -> Option<Dim>) {
+        let renamed = |d: &Dim| rename(d, var, &|k| k);
+        for statement in &mut self.body {
+            statement.body = statement.body.renumbered(&|k| k, &renamed);
+        }
+        for index in self.stores.iter_mut().flat_map(|s| &mut s.memlet.index) {
+            *index = renamed(index);
+        }
     }
 
     /// The level at which an expression of iteration variable `i` is.

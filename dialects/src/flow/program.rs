@@ -84,11 +84,32 @@ impl PartialEq for TensorValue {
 }
 
 /// Which elements of a parameter a packed matrix [k, n] holds, in elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Window {
     pub offset: i64,
+    /// Of the rows, or of their outermost digit.
     pub stride_k: i64,
     pub stride_n: i64,
+    /// (extent, stride) of further digits of a row's number, outer ones first: the offsets of a convolution's window.
+    pub digits: Vec<(i64, i64)>,
+}
+
+impl Window {
+    /// The element of row `k`, column 0; none where that is no number.
+    pub fn row(&self, mut k: i64) -> Option<i64> {
+        let mut at = self.offset;
+        for &(extent, stride) in self.digits.iter().rev() {
+            at = at.checked_add(k.checked_rem(extent)?.checked_mul(stride)?)?;
+            k = k.checked_div(extent)?;
+        }
+        at.checked_add(k.checked_mul(self.stride_k)?)
+    }
+
+    /// How many elements a parameter has at least, of which this is a matrix of k rows and n columns.
+    pub fn elements(&self, k: i64, n: i64) -> Option<i64> {
+        let columns = (n - 1).max(0).checked_mul(self.stride_n.max(0))?;
+        self.row((k - 1).max(0))?.checked_add(columns)?.checked_add(1)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -199,6 +220,10 @@ impl Layout {
             Layout::RowMajor => "row_major".into(),
             Layout::Panels { width } => format!("panels{width}"),
             Layout::Capacity { axis, size } => format!("capacity<{axis}, {size}>"),
+            Layout::Order(order) => {
+                let axes: Vec<String> = order.iter().map(usize::to_string).collect();
+                format!("order<{}>", axes.join(", "))
+            }
         }
     }
 
@@ -210,6 +235,12 @@ impl Layout {
             let (axis, size) = inside.strip_suffix('>')?.split_once(", ")?;
             let size = Dim::parse(size).ok().filter(|d| d.as_symbol().is_some())?;
             return Some(Layout::Capacity { axis: axis.parse().ok()?, size });
+        }
+        if let Some(inside) = name.strip_prefix("order<") {
+            let axes = inside.strip_suffix('>')?.split(", ").map(|axis| axis.parse().ok());
+            let order: Vec<usize> = axes.collect::<Option<_>>()?;
+            let whole = (0..order.len()).all(|axis| order.contains(&axis));
+            return whole.then_some(Layout::Order(order));
         }
         let width = name.strip_prefix("panels")?.parse().ok().filter(|w| *w > 0)?;
         Some(Layout::Panels { width })

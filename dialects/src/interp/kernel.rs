@@ -462,7 +462,7 @@ impl Written {
 fn container_dims(container: &Container, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
     check_dtype(container.dtype)?;
     match &container.layout {
-        Layout::RowMajor | Layout::Capacity { .. } => {}
+        Layout::RowMajor | Layout::Capacity { .. } | Layout::Order(_) => {}
         Layout::Panels { width } => {
             if container.dims.len() != 2 || *width == 0 {
                 return Err(Error::defect("panels hold a matrix and have a width"));

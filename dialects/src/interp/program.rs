@@ -147,10 +147,10 @@ fn windowed(source: &Tensor, w: &Window, dims: &[usize]) -> Result<Tensor> {
     let &[k, n] = dims else { return Err(Error::defect("a window gives a matrix")) };
     let width = source.dtype().bytes();
     let mut out = Vec::with_capacity(k * n * width);
-    for i in 0..k as i128 {
-        for j in 0..n as i128 {
-            let at = w.offset as i128 + i * w.stride_k as i128 + j * w.stride_n as i128;
-            let at = usize::try_from(at).ok().filter(|&at| at < source.len() && width > 0);
+    for i in 0..k as i64 {
+        for j in 0..n as i64 {
+            let at = w.row(i).and_then(|row| row.checked_add(j.checked_mul(w.stride_n)?));
+            let at = at.and_then(|at| usize::try_from(at).ok()).filter(|&at| at < source.len() && width > 0);
             let at = at.ok_or_else(|| Error::defect("a window reaches beyond its parameter"))?;
             out.extend_from_slice(&source.bytes()[at * width..(at + 1) * width]);
         }
@@ -208,7 +208,7 @@ mod tests {
     fn a_window_reads_the_parameter_transposed_and_from_an_offset() {
         let param = |offset, stride_k, stride_n| FlowOp::Param {
             source: Source::one("w"),
-            window: Some(Window { offset, stride_k, stride_n }),
+            window: Some(Window { offset, stride_k, stride_n, digits: vec![] }),
         };
         let panels = |dims: &[&str]| container(DType::F32, dims, Layout::Panels { width: 16 });
         let all = lone(param(0, 1, 3), panels(&["3", "2"])).unwrap();

@@ -44,9 +44,14 @@ impl Costs {
     }
 
     pub fn kernel(&self, k: &Kernel, program: &Program) -> u64 {
+        self.paced(k, program, 1.0, 1.0)
+    }
+
+    /// Where the code reaches a share of its rate only, and words cost so many times as much.
+    pub fn paced(&self, k: &Kernel, program: &Program, share: f64, dearer: f64) -> u64 {
         let sizes = Sizes { program };
-        let moved = sizes.bytes(k) * self.ps_per_byte;
-        let computed = sizes.ops(k) * self.ps_per_op;
+        let moved = sizes.bytes(k) * self.ps_per_byte * dearer;
+        let computed = sizes.ops(k) * self.ps_per_op / share;
         (self.launch_ps + moved + computed) as u64
     }
 }

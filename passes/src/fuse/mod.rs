@@ -15,7 +15,7 @@ mod tests;
 
 use crate::fusion::{sort_steps, sweep};
 use crate::{Class, DeviceSpec, Rewrites, inline_maps, miss, rewrite};
-use cost::Costs;
+pub use cost::Costs;
 use region::Region;
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::mlir::Operation;

@@ -225,7 +225,7 @@ impl<'a> Draft<'a> {
 
 fn storage(container: &Container) -> Storage {
     let panels = match container.layout {
-        Layout::RowMajor | Layout::Capacity { .. } => None,
+        Layout::RowMajor | Layout::Capacity { .. } | Layout::Order(_) => None,
         Layout::Panels { width } => {
             let rows = container.dims.first().and_then(Dim::as_const).unwrap_or(0);
             Some(Panels { width: width as i64, rows })
@@ -236,12 +236,6 @@ fn storage(container: &Container) -> Storage {
 
 /// A memlet over a container's dimensions as one element number, or as row and column of panels.
 fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Place> {
-    let mut stride = Dim::constant(1);
-    let mut strides = vec![Dim::constant(1); container.dims.len()];
-    for (d, n) in container.memory_dims().into_iter().enumerate().rev() {
-        strides[d] = stride.clone();
-        stride = stride * n;
-    }
     let index: Vec<Dim> = memlet.index.iter().map(|d| simplify(d, extents)).collect();
     if let Layout::Panels { .. } = container.layout {
         let lines: Option<Vec<Line>> = index.iter().map(|d| line(d, extents.len())).collect();
@@ -252,7 +246,7 @@ fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Plac
     }
     let mut flat = Dim::constant(0);
     let mut computed = vec![];
-    for ((index, stride), dim) in index.into_iter().zip(strides).zip(&container.dims) {
+    for ((index, stride), dim) in index.into_iter().zip(container.strides()).zip(&container.dims) {
         if index.symbols().iter().any(|s| own(s, '$').is_some()) {
             computed.push(Part { expr: index, stride, limit: Some(dim.clone()) });
         } else if line(&index, extents.len()).is_some() {

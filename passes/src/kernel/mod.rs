@@ -15,6 +15,7 @@ mod memory;
 mod minifloat;
 pub mod nest;
 mod normalise;
+mod pace;
 pub mod packing;
 pub mod ptx;
 mod scalar;
@@ -25,6 +26,7 @@ pub use def::KernelDef;
 pub use eval::Variant;
 pub use footprint::Footprint;
 pub use linear::{Lowered, lower};
+pub use pace::Pace;
 pub use packing::{Packable, PackedFactor, packable};
 
 use asm::Asm;

@@ -61,17 +61,21 @@ fn attended(plan: &attention::Plan) -> Vec<Loop> {
     [each(&plan.batch, 1), chunked(attention::CHUNK), keys.to_vec(), each(&plan.rows, 1), each(&points, 1)].concat()
 }
 
-/// Batch, groups of chunks of rows, strips of columns, chunks, rows, sums.
+/// Batch, groups of chunks of rows, strips of columns, chunks, rows, sums. Chunks of several slabs are taken to be
+/// groups of their own.
 fn blocked(def: &KernelDef, plan: &contract::Plan, params: &[i64]) -> Vec<Loop> {
     let paired = plan.is_paired(def).eval(&|s| params.get(own(s, 'p')?).copied()).is_ok_and(|p| p == 1);
     let strip = if paired { 2 * WIDTH } else { WIDTH };
     let rows = |step| plan.m.map(|var| Loop::Var { var, step });
     let mut loops: Vec<Loop> = plan.batch.iter().map(|&var| Loop::Var { var, step: 1 }).collect();
+    let step = |v: &usize| if plan.slabs.last() == Some(v) { contract::GROUP * plan.slabs_per_item(def) } else { 1 };
+    loops.extend(plan.slabs.iter().map(|var| Loop::Var { var: *var, step: step(var) }));
     loops.extend(rows(contract::GROUP * contract::CHUNK));
     loops.push(Loop::Var { var: plan.n, step: strip });
     loops.extend(rows(contract::CHUNK));
+    loops.extend(plan.slabs.last().map(|&var| Loop::Var { var, step: 1 }));
     loops.extend(rows(1));
-    loops.push(Loop::Var { var: plan.k, step: 1 });
+    loops.extend(plan.around.iter().chain([&plan.k]).map(|&var| Loop::Var { var, step: 1 }));
     loops.push(Loop::Var { var: plan.n, step: 1 });
     loops
 }

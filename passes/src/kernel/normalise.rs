@@ -15,6 +15,9 @@ use sardonyx_runtime::{DType, Dim};
 /// Neighbouring outer points of one work item, where lanes run along them.
 const BLOCK: i64 = 64;
 
+/// Elements that a lane combines one after the other.
+const PART: i64 = 128;
+
 /// The outer variables that make a work item, without the late ones.
 fn early_vars(def: &KernelDef) -> Vec<usize> {
     let late = late_vars(def);
@@ -236,12 +239,32 @@ impl<'a> Pass<'a> {
         if innermost && self.stages.lanes(self.stage) == Lanes::Inner {
             return self.innermost(cx, asm, point, var, accumulators);
         }
+        if innermost {
+            let each = |asm: &mut Asm, i: Val, accumulators: &[Val]| {
+                let mut point = point.clone();
+                point.vars[var] = Some(i);
+                self.leaf(cx, asm, &mut point, accumulators, |r| r)
+            };
+            if self.reductions.is_empty() || cx.def.extent(var).as_const().is_some_and(|n| n <= PART) {
+                return asm.for_loop((zero, extent, one), &accumulators, each);
+            }
+            // Parts of a long sum are added up, so that less is lost to rounding.
+            let part = asm.i64(PART);
+            return asm.for_loop((zero, extent, part), &accumulators, |asm, first, accumulators| {
+                let end = asm.bin("arith.addi", first, part);
+                let end = asm.bin("arith.minsi", end, extent);
+                let mut fresh = vec![];
+                for (&(k, f, _), total) in self.reductions.iter().zip(accumulators) {
+                    fresh.push(neutral(asm, f, cx.def.body[k].dtype, total.ty));
+                }
+                let parts = asm.for_loop((first, end, one), &fresh, each);
+                let totals = self.reductions.iter().zip(accumulators.iter().zip(parts));
+                totals.map(|(&(k, f, _), (total, part))| combine(asm, f, cx.def.body[k].dtype, *total, part)).collect()
+            });
+        }
         asm.for_loop((zero, extent, one), &accumulators, |asm, i, accumulators| {
             let mut point = point.clone();
             point.vars[var] = Some(i);
-            if innermost {
-                return self.leaf(cx, asm, &mut point, accumulators, |r| r);
-            }
             self.hoist(cx, asm, &mut point, cx.def.inner_vars() >> (var + 1) << (var + 1));
             self.nest(cx, asm, &point, var + 1, accumulators.to_vec())
         })

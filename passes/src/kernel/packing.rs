@@ -2,11 +2,13 @@
 
 use super::contract::WIDTH;
 use super::linear::lower;
+use sardonyx_dialects::flow::Window;
 use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{DType, Dim};
 
-/// How to pack operands: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, zero where 32p + j ≥ n.
+/// How to pack operands: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, zero where 32p + j ≥ n. The
+/// rows of a convolution's weights are counted by several digits, in the order in which the other factor lies best.
 #[derive(Clone, Debug)]
 pub struct Packable {
     /// One for each sum; two may be parts of one operand.
@@ -25,9 +27,7 @@ pub struct PackedFactor {
     pub operand: usize,
     /// That of the packed container in the new kernel: the same, or behind all others.
     pub packed: usize,
-    pub offset: i64,
-    pub stride_k: i64,
-    pub stride_n: i64,
+    pub window: Window,
 }
 
 /// The factors of a contraction that would be read faster in panels, if they were constant; whether they are, the
@@ -65,7 +65,13 @@ pub fn packable(kernel: &Kernel) -> Option<Packable> {
         let Body::Load { memlet, .. } = load else { return false };
         memlet.index[1].symbols().iter().any(|s| last_index.symbols().contains(s))
     };
-    found.filter(blocked).max_by_key(along_lanes)
+    let best = found.filter(blocked).max_by_key(along_lanes)?;
+    (worth(&best.kernel) >= worth(kernel)).then_some(best)
+}
+
+/// How fast a kernel's code is, where that is what decides: columns that lie apart in the result are written one by one.
+fn worth(kernel: &Kernel) -> f64 {
+    lower(kernel).map_or(0.0, |lowered| lowered.def.pace().worth())
 }
 
 /// The memlet of an f32 load without a guard.
@@ -84,6 +90,7 @@ fn load_of(kernel: &Kernel, container: usize) -> usize {
 
 /// The kernel with these loads from panels, which are the second factors of the sums.
 fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> Option<Packable> {
+    let kernel = &sorted_sums(kernel, plain_load(kernel, common)?);
     let other = plain_load(kernel, common)?;
     let loads: Vec<usize> = loads.collect();
     let mut packed = kernel.clone();
@@ -109,19 +116,40 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
         }
         packed.body[load].body =
             Body::Load { memlet: Memlet { container: at, index: matrix.index.to_vec() }, guard: None };
-        let [stride_k, stride_n] = matrix.strides;
-        let offset = matrix.offset;
-        factors.push(PackedFactor { operand: memlet.container, packed: at, offset, stride_k, stride_n });
+        factors.push(PackedFactor { operand: memlet.container, packed: at, window: matrix.window });
         sizes.push(matrix.size);
     }
     let [k, n] = sizes[0];
     sizes.iter().all(|s| *s == [k, n]).then_some(Packable { factors, k, n, width: WIDTH, kernel: packed })
 }
 
+/// The kernel with the variables that are summed over in the order of the operand's strides, the least innermost;
+/// strides that are not known count as large.
+fn sorted_sums(kernel: &Kernel, operand: &Memlet) -> Kernel {
+    let flat = flat(kernel, operand);
+    let (n_outer, n_inner) = (kernel.outer.len(), kernel.inner.len());
+    let stride = |i: &usize| flat.linear_in(&format!("%{}", n_outer + i)).and_then(|(stride, _)| stride.as_const());
+    let mut order: Vec<usize> = (0..n_inner).collect();
+    order.sort_by_key(|i| std::cmp::Reverse(stride(i).unwrap_or(i64::MAX)));
+    let mut sorted = kernel.clone();
+    sorted.inner = order.iter().map(|i| kernel.inner[*i].clone()).collect();
+    let place = |v: usize| match v.checked_sub(n_outer).filter(|i| *i < n_inner) {
+        Some(i) => order.iter().position(|o| *o == i).map(|at| Kernel::var(n_outer + at)),
+        None => None,
+    };
+    sorted.rename_vars(&place);
+    sorted
+}
+
+/// The number of the element that is read, over the iteration variables.
+fn flat(kernel: &Kernel, memlet: &Memlet) -> Dim {
+    let strides = kernel.reads[memlet.container].strides();
+    memlet.index.iter().zip(strides).fold(Dim::constant(0), |sum, (index, stride)| sum + index.clone() * stride)
+}
+
 /// A load as a place in a matrix of k rows and n columns.
 struct Matrix {
-    offset: i64,
-    strides: [i64; 2],
+    window: Window,
     size: [i64; 2],
     index: [Dim; 2],
 }
@@ -131,12 +159,7 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet) -> Option<Matrix> {
     if container.layout != Layout::RowMajor {
         return None;
     }
-    let mut flat = Dim::constant(0);
-    let mut stride = Dim::constant(1);
-    for (index, dim) in memlet.index.iter().zip(&container.dims).rev() {
-        flat = flat + index.clone() * stride.clone();
-        stride = stride * Dim::constant(dim.as_const()?);
-    }
+    let mut flat = flat(kernel, memlet);
     let n_outer = kernel.outer.len();
     let (mut rows, mut columns) = (vec![], vec![]);
     for (v, extent) in kernel.outer.iter().chain(&kernel.inner).enumerate() {
@@ -158,10 +181,31 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet) -> Option<Matrix> {
             columns.push(digit);
         }
     }
-    let (stride_k, k, k_index) = one_number(rows)?;
+    let (digits, k, k_index) = digits(rows)?;
     let (stride_n, n, n_index) = one_number(columns)?;
-    let offset = flat.as_const()?;
-    Some(Matrix { offset, strides: [stride_k, stride_n], size: [k, n], index: [k_index, n_index] })
+    let (&(_, stride_k), digits) = digits.split_first()?;
+    let window = Window { offset: flat.as_const()?, stride_k, stride_n, digits: digits.to_vec() };
+    Some(Matrix { window, size: [k, n], index: [k_index, n_index] })
+}
+
+/// Variables in their order as the digits of a number: (extent, stride) of each, of neighbours that step like one
+/// together; how many numbers there are, and the number.
+fn digits(vars: Vec<Digit>) -> Option<(Vec<(i64, i64)>, i64, Dim)> {
+    let mut digits: Vec<(i64, i64)> = vec![];
+    let (mut count, mut number) = (1i64, Dim::constant(0));
+    for d in vars {
+        let extent = d.extent?;
+        number = number * Dim::constant(extent) + Kernel::var(d.var);
+        count = count.checked_mul(extent)?;
+        match digits.last_mut() {
+            Some(last) if d.stride.checked_mul(extent) == Some(last.1) => {
+                *last = (last.0.checked_mul(extent)?, d.stride);
+            }
+            Some(_) | None => digits.push((extent, d.stride)),
+        }
+    }
+    let whole = digits.iter().all(|(extent, stride)| *extent > 0 && *stride > 0);
+    (whole && !digits.is_empty()).then_some((digits, count, number))
 }
 
 /// A variable that an address moves with.

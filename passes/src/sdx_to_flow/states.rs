@@ -142,7 +142,7 @@ impl Converter<'_> {
     pub fn dense(&mut self, v: Value) -> Result<usize> {
         let id = self.materialise(v)?;
         match self.program.containers[id].layout {
-            Layout::RowMajor | Layout::Panels { .. } => Ok(id),
+            Layout::RowMajor | Layout::Panels { .. } | Layout::Order(_) => Ok(id),
             Layout::Capacity { .. } => {
                 let node = self.graph.node(v).clone();
                 let result = Container { layout: Layout::RowMajor, ..self.program.containers[id].clone() };

@@ -91,7 +91,7 @@ impl Case {
         for (i, (t, c)) in self.reads.iter().zip(&self.kernel.reads).enumerate() {
             let bytes = match c.layout {
                 Layout::Panels { width } => pack_panels(t, width).unwrap(),
-                Layout::RowMajor | Layout::Capacity { .. } => t.bytes().to_vec(),
+                Layout::RowMajor | Layout::Capacity { .. } | Layout::Order(_) => t.bytes().to_vec(),
             };
             let at = memory.alloc(bytes.len(), &format!("b{i}"));
             memory.write(at, &bytes).unwrap();

@@ -11,6 +11,10 @@ use std::collections::BTreeSet;
 const AHEAD: i64 = 512;
 const FEW_AHEAD: i64 = 2048;
 
+/// Products that are summed one after the other; sums of so many are then added up. What is lost to rounding grows with
+/// the longer of the two.
+const PART: i64 = 256;
+
 /// Which blocks of rows there are.
 #[derive(Clone, Copy)]
 pub struct Blocks {
@@ -93,8 +97,20 @@ pub fn pair_rows(variant: Variant) -> i64 {
 }
 
 impl Item<'_> {
-    /// All rows of the item, in blocks; then the epilogue, where it was not applied to the registers.
+    /// All rows of the item, slab by slab.
     pub fn chunk(&self, asm: &mut Asm, columns: Columns) {
+        let (Some(slabs), Some(&var)) = (self.slabs, self.plan.slabs.last()) else { return self.rows(asm, columns) };
+        let one = asm.i64(1);
+        asm.for_loop((slabs.0, slabs.1, one), &[], |asm, at, _| {
+            let mut item = self.clone();
+            item.point.vars[var] = Some(at);
+            item.rows(asm, columns);
+            vec![]
+        });
+    }
+
+    /// The rows of a chunk, in blocks; then the epilogue, where it was not applied to the registers.
+    fn rows(&self, asm: &mut Asm, columns: Columns) {
         let zero = asm.i64(0);
         let blocks = match columns {
             Columns::Few(_) => Blocks::NARROW,
@@ -151,7 +167,7 @@ impl Item<'_> {
         let mut next = self.clone();
         next.n0 = plus(asm, self.n0, WIDTH);
         next.point.vars[self.plan.n] = Some(next.n0);
-        let rows = self.cx.extent(asm, self.plan.k);
+        let rows = asm.i64(self.cx.def.reads[self.plan.b().buffer].panels.map_or(0, |p| p.rows));
         let elements = asm.bin("arith.muli", rows, self.b_step);
         next.panels = self.panels.iter().map(|b| asm.element(*b, elements, Elem::F32)).collect();
         // The tile has more rows than such an item.
@@ -249,18 +265,20 @@ impl Panel<'_, '_> {
             at.vars[var] = Some(m);
         }
         let a_start = at.start(cx, asm, &plan.a, None);
-        let a = asm.element(cx.reads[plan.a.buffer], a_start, Elem::F32);
+        let mut a = asm.element(cx.reads[plan.a.buffer], a_start, Elem::F32);
+        if plan.diagonal {
+            a = asm.element(a, first, Elem::F32);
+        }
         let a_step = cx.size(asm, plan.a.stride(plan.k));
         let row_step = plan.m.map_or(Size::Const(0), |m| plan.a.stride(m));
         let row_offsets: Vec<Val> = (0..size).map(|i| times(asm, cx, row_step, i)).collect();
         let firsts: Vec<Val> = (0..vectors).map(|j| plus(asm, first, j as i64 * lanes as i64)).collect();
         let masks: Vec<Option<Val>> = firsts.iter().map(|f| item.mask(asm, *f, columns)).collect();
         let b: Vec<Val> = panels.iter().map(|p| asm.element(p.b, first, Elem::F32)).collect();
-        let (lo, one, hi) = (asm.i64(0), asm.i64(1), cx.extent(asm, plan.k));
         let zero = asm.zero(ty);
         let width = panels.len() * vectors;
         let inits = vec![zero; size as usize * width];
-        let sums = asm.for_loop((lo, hi, one), &inits, |asm, k, sums| {
+        let sums = self.sum(asm, &plan.around, a, &b, &inits, &|asm, a, b, k, sums| {
             let b_row = asm.bin("arith.muli", k, item.b_step);
             let b_rows: Vec<Val> = b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
             let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
@@ -279,9 +297,14 @@ impl Panel<'_, '_> {
             let mut next = vec![];
             for (i, offset) in row_offsets.iter().enumerate() {
                 let address = asm.element(a_column, *offset, Elem::F32);
-                let value = asm.load(address, Ty::new(Elem::F32, 1), 4);
-                let value = asm.widen(value, lanes);
-                for (j, b_value) in b_values.iter().enumerate() {
+                let values = match plan.diagonal {
+                    true => self.b_row(asm, address, &masks, ty),
+                    false => {
+                        let value = asm.load(address, Ty::new(Elem::F32, 1), 4);
+                        vec![asm.widen(value, lanes); width]
+                    }
+                };
+                for (j, (value, b_value)) in values.into_iter().zip(&b_values).enumerate() {
                     next.push(asm.fma(value, *b_value, sums[i * width + j]));
                 }
             }
@@ -298,7 +321,54 @@ impl Panel<'_, '_> {
         }
     }
 
-    /// The vectors of one row of a panel.
+    /// The loops over what is summed, the variables `around` and then k, with where A and each panel begin for them.
+    fn sum(
+        &self,
+        asm: &mut Asm,
+        around: &[usize],
+        a: Val,
+        b: &[Val],
+        sums: &[Val],
+        step: &dyn Fn(&mut Asm, Val, &[Val], Val, &[Val]) -> Vec<Val>,
+    ) -> Vec<Val> {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let Some((&var, inside)) = around.split_first() else {
+            let extent = cx.extent(asm, plan.k);
+            if cx.def.extent(plan.k).as_const().is_some_and(|n| n <= PART) {
+                return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, a, b, k, sums));
+            }
+            let (part, none) = (asm.i64(PART), asm.zero(sums[0].ty));
+            return asm.for_loop((zero, extent, part), sums, |asm, first, sums| {
+                let end = asm.bin("arith.addi", first, part);
+                let end = asm.bin("arith.minsi", end, extent);
+                let inits = vec![none; sums.len()];
+                let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, a, b, k, sums));
+                sums.iter().zip(parts).map(|(sum, part)| asm.bin("arith.addf", *sum, part)).collect()
+            });
+        };
+        let extent = cx.extent(asm, var);
+        asm.for_loop((zero, extent, one), sums, |asm, i, sums| {
+            let a_step = cx.size(asm, plan.a.stride(var));
+            let moved = asm.bin("arith.muli", i, a_step);
+            let a = asm.element(a, moved, Elem::F32);
+            let moved = match plan.form {
+                Form::Panels => {
+                    let step = plan.b().coords[0].strides[var].as_const().map_or(0, |rows| rows * WIDTH);
+                    let step = asm.i64(step);
+                    asm.bin("arith.muli", i, step)
+                }
+                Form::Rows | Form::Copied => {
+                    let step = cx.size(asm, plan.b().stride(var));
+                    asm.bin("arith.muli", i, step)
+                }
+            };
+            let b: Vec<Val> = b.iter().map(|b| asm.element(*b, moved, Elem::F32)).collect();
+            self.sum(asm, inside, a, &b, sums, step)
+        })
+    }
+
+    /// The vectors of one row of a panel, or of a left factor that lies beside it.
     fn b_row(&self, asm: &mut Asm, row: Val, masks: &[Option<Val>], ty: Ty) -> Vec<Val> {
         let masked = self.item.plan.form == Form::Rows;
         let load = |(j, mask): (usize, &Option<Val>)| {

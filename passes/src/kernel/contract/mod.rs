@@ -15,12 +15,12 @@ mod plan;
 
 pub use block::Blocks;
 pub use copy::transpose;
-pub use plan::{CHUNK, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, plan};
+pub use plan::{CHUNK, Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, plan};
 
 use super::asm::{Asm, Elem, Val};
 use super::def::*;
 use super::eval::{Cx, Point, Variant, decode};
-use plan::{Form, TILE_BYTES};
+use plan::TILE_BYTES;
 use sardonyx_runtime::Dim;
 
 impl Plan {
@@ -41,6 +41,20 @@ impl Plan {
         let strip = asm.bin("arith.divui", at, chunks);
         let chunk = asm.bin("arith.remui", at, chunks);
         (strip, asm.bin("arith.addi", first, chunk))
+    }
+
+    /// The number of a chunk among all  =>  its number among those of `m`, and the points of the last slab variable;
+    /// the other slab variables get their values.
+    fn slabs_of(&self, cx: &Cx, asm: &mut Asm, point: &mut Point, chunk: Val) -> (Val, Option<(Val, Val)>) {
+        let Some((last, others)) = self.slabs.split_last() else { return (chunk, None) };
+        let extents: Vec<Val> = self.chunk_extents(cx.def).iter().map(|e| cx.dim(asm, e)).collect();
+        let at = decode(asm, chunk, &extents);
+        others.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
+        let (step, extent) = (asm.i64(self.slabs_per_item(cx.def)), cx.extent(asm, *last));
+        let lo = asm.bin("arith.muli", at[others.len()], step);
+        let hi = asm.bin("arith.addi", lo, step);
+        let hi = asm.bin("arith.minsi", hi, extent);
+        (at[others.len() + 1], Some((lo, hi)))
     }
 }
 
@@ -66,6 +80,8 @@ struct Item<'a> {
     n0: Val,
     m0: Val,
     rows: Val,
+    /// Points of the last slab variable: from, to.
+    slabs: Option<(Val, Val)>,
     /// Addresses of the panel, one per sum: row 0, column 0.
     panels: Vec<Val>,
     /// Elements from one row of the panel to the next.
@@ -93,12 +109,14 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         let mut point = Point::new(cx);
         plan.batch.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
         let (strip, chunk) = plan.strip_and_chunk(cx, asm, at[at.len() - 1], n_strips, n_chunks);
+        let (chunk, slabs) = plan.slabs_of(cx, asm, &mut point, chunk);
         let chunk_rows = asm.i64(CHUNK);
         let m0 = asm.bin("arith.muli", chunk, chunk_rows);
         let m_extent = plan.m.map_or(one, |m| cx.extent(asm, m));
         let left = asm.bin("arith.subi", m_extent, m0);
         let rows = asm.bin("arith.minsi", left, chunk_rows);
-        point.vars[plan.k] = Some(asm.i64(0));
+        let zero = asm.i64(0);
+        plan.around.iter().chain([&plan.k]).for_each(|v| point.vars[*v] = Some(zero));
         if let Some(m) = plan.m {
             point.vars[m] = Some(m0);
         }
@@ -109,7 +127,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         let first = asm.bin("arith.muli", batch, n_strips);
         let strip_id = asm.bin("arith.addi", first, strip);
         let b_step = asm.i64(WIDTH);
-        let item = Item { cx, plan, point, n0: strip, m0, rows, panels: vec![], b_step, tile };
+        let item = Item { cx, plan, point, n0: strip, m0, rows, slabs, panels: vec![], b_step, tile };
         vec![item.strip(asm, strip, strip_id, copied[0])]
     });
 }
@@ -171,7 +189,7 @@ impl Item<'_> {
             let start = match plan.form {
                 Form::Panels => {
                     let column = self.point.line(cx, asm, &b.coords[1]);
-                    let rows = cx.extent(asm, plan.k);
+                    let rows = asm.i64(cx.def.reads[b.buffer].panels.map_or(0, |p| p.rows));
                     asm.bin("arith.muli", column, rows)
                 }
                 Form::Rows | Form::Copied => self.point.start(cx, asm, b, None),

@@ -35,6 +35,9 @@ pub enum Form {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub roles: Roles,
+    /// Variables beside `m` that move A and the result alone (the lines of an image): a work item goes through several
+    /// points of the last one where `m` has few rows.
+    pub slabs: Vec<usize>,
     pub form: Form,
     /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
     pub direct: bool,
@@ -49,7 +52,12 @@ pub struct Roles {
     pub batch: Vec<usize>,
     pub m: Option<usize>,
     pub n: usize,
+    /// The innermost variable that is summed over, and those around it, outer ones first: the offsets of a window.
     pub k: usize,
+    pub around: Vec<usize>,
+    /// A moves with the columns too, and lies beside B there: each column has its own left factor, as a channel has in a
+    /// depthwise convolution.
+    pub diagonal: bool,
 }
 
 /// One of the sums.
@@ -85,7 +93,7 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     Some(plan)
 }
 
-/// The ways to see a contraction over one variable with elements of these types, and how good each is. With several
+/// The ways to see a contraction with elements of these types, and how good each is. With several
 /// sums, A is what they have in common.
 pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
     let Some(factors) = factors(def, dtypes) else { return vec![] };
@@ -100,7 +108,6 @@ pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
 
 /// The reductions, and the two factors of each, all of one type.
 fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Vec<(usize, [usize; 2])>> {
-    let [_] = def.inner[..] else { return None };
     let sum = |(reduce, s): (usize, &Step)| match s.op {
         Op::Reduce { arg, .. } => Some((reduce, arg)),
         Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) => None,
@@ -132,14 +139,15 @@ fn computed_with(access: &Access, var: usize) -> bool {
 /// The roles with these in the parts of A and B, and how good they are. Only B may lie in panels, which then are
 /// panels of its columns.
 fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>) -> Option<(i64, Roles)> {
-    let k = def.outer.len();
+    let k = def.n_point_vars().checked_sub(1).filter(|k| *k >= def.outer.len())?;
+    let around: Vec<usize> = (def.outer.len()..k).collect();
     let b = &sums[0].b;
     let panels = def.reads[b.buffer].panels;
     if def.reads[a.buffer].panels.is_some() {
         return None;
     }
     let computed = |v: usize| computed_with(a, v) || sums.iter().any(|s| computed_with(&s.b, v));
-    if computed(k) {
+    if computed(k) || around.iter().any(|v| computed(*v)) {
         return None;
     }
     let outer = 0..def.outer.len();
@@ -148,17 +156,24 @@ fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>) -> Option<(i64, Roles)> {
     let unit_store = |v: usize| def.stores.first().is_some_and(|w| w.access.stride(v).is(1)) as i64;
     let wide = |v: usize| def.extent(v).as_const().is_none_or(|e| e >= 8) as i64;
     let score = |v: usize| 8 * unit_store(v) + 4 * wide(v) + 2 * b.coords[b.coords.len() - 1].strides[v].is(1) as i64;
-    let n = columns.max_by_key(|v| score(*v))?;
-    // The variable with the most iterations is blocked; parameters count as many.
-    let size = |v: &usize| def.extent(*v).as_const().unwrap_or(i64::MAX);
+    let unit = |a: &Access, v: usize| def.reads[a.buffer].panels.is_none() && a.stride(v).is(1);
+    let beside = |v: &usize| sums.len() == 1 && unit(a, *v) && unit(b, *v) && unit_store(*v) == 1;
+    let (n, diagonal) = match columns.max_by_key(|v| score(*v)) {
+        Some(n) => (n, false),
+        None => (free.clone().find(beside)?, true),
+    };
+    // The variable with the most iterations is blocked, those beyond a work item aside; parameters count as many, but
+    // for lines of an image: there may be one image.
+    let (most, unknown) = if around.is_empty() { (i64::MAX, i64::MAX) } else { (CHUNK, 2) };
+    let size = |v: &usize| def.extent(*v).as_const().map_or(unknown, |n| n.min(most));
     let m = free.filter(|v| a.moves_with(*v) && !sums.iter().any(|s| s.b.moves_with(*v))).max_by_key(size);
-    let fits = |s: &Sum| def.reads[s.b.buffer].panels.is_none_or(|p| panels_fit(def, &s.b, p, n, k));
+    let fits = |s: &Sum| def.reads[s.b.buffer].panels.is_none_or(|p| panels_fit(def, &s.b, p, n));
     if !sums.iter().all(fits) {
         return None;
     }
     let batch = outer.filter(|v| *v != n && Some(*v) != m).collect();
     let total = score(n) + 100 * panels.is_some() as i64 + a.stride(k).is(1) as i64 + m.is_some() as i64;
-    Some((total, Roles { a: a.clone(), sums, batch, m, n, k }))
+    Some((total, Roles { a: a.clone(), sums, batch, m, n, k, around, diagonal }))
 }
 
 /// Whether two right factors differ in nothing but their buffers and where they begin.
@@ -180,21 +195,38 @@ fn blocked(def: &KernelDef, roles: Roles) -> Option<Plan> {
         None => Form::Copied,
     };
     // Copying a panel pays only where several rows use it.
-    if form == Form::Copied && roles.m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4)) {
+    let few = roles.m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4));
+    if form == Form::Copied && (few || !roles.around.is_empty()) {
         return None;
     }
+    let mut roles = roles;
+    let computed = |v: usize| computed_with(&roles.a, v) || roles.sums.iter().any(|s| computed_with(&s.b, v));
+    let is_slab = |v: &usize| {
+        let alone = roles.a.moves_with(*v) && !roles.sums.iter().any(|s| s.b.moves_with(*v));
+        roles.m.is_some() && form != Form::Copied && alone && !computed(*v)
+    };
+    let (slabs, batch) = roles.batch.iter().copied().partition(is_slab);
+    roles.batch = batch;
     // The sums of one factor wait for those of the next.
     let direct = roles.sums.len() == 1 && epilogue_is_short(def, &roles);
-    Some(Plan { roles, form, direct })
+    Some(Plan { roles, slabs, form, direct })
 }
 
-/// Row k of the panels is row k of the sum, and every panel of columns is one panel in memory.
-fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize, k: usize) -> bool {
+/// The variables that are summed over count the rows of the panels, and every panel of columns is one panel in memory.
+fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
     let (rows, columns) = (&b.coords[0], &b.coords[1]);
     let whole = |s: Size| s.as_const().is_some_and(|c| c % WIDTH == 0);
+    let mut step = Some(1);
+    let mut counts = |v: usize| {
+        let fits = step.is_some_and(|step| rows.strides[v].is(step));
+        step = step.zip(def.extent(v).as_const()).map(|(step, extent)| step * extent);
+        fits
+    };
     panels.width == WIDTH
         && rows.offset.is(0)
-        && (0..def.n_vars()).all(|v| rows.strides[v].is((v == k) as i64))
+        && (0..def.outer.len()).all(|v| rows.strides[v].is(0))
+        && (def.outer.len()..def.n_vars()).rev().all(&mut counts)
+        && step.is_none_or(|rows| rows == panels.rows)
         && whole(columns.offset)
         && (0..def.n_vars()).all(|v| if v == n { columns.strides[v].is(1) } else { whole(columns.strides[v]) })
 }
@@ -245,7 +277,7 @@ impl Plan {
         match (self.form, self.m) {
             (Form::Panels, None) if wide => Dim::constant(1),
             // Without any row there is no work item.
-            (Form::Panels, Some(m)) if wide => {
+            (Form::Panels, Some(m)) if wide && self.slabs.is_empty() => {
                 let behind = def.extent(m).dim() + Dim::constant(1);
                 Dim::constant(3).floordiv(&behind)
             }
@@ -260,9 +292,27 @@ impl Plan {
         n_panels - self.is_paired(def) * n_pairs
     }
 
-    pub fn n_chunks(&self, def: &KernelDef) -> Dim {
+    /// Points of the last slab variable that a work item goes through.
+    pub fn slabs_per_item(&self, def: &KernelDef) -> i64 {
+        let (Some(last), Some(m)) = (self.slabs.last(), self.m) else { return 1 };
+        let rows = def.extent(m).as_const().unwrap_or(CHUNK).clamp(1, CHUNK);
+        CHUNK.div_euclid(rows).min(def.extent(*last).as_const().unwrap_or(CHUNK)).max(1)
+    }
+
+    /// Per slab variable how many steps of a work item there are, and how many chunks of rows.
+    pub fn chunk_extents(&self, def: &KernelDef) -> Vec<Dim> {
+        let mut extents: Vec<Dim> = self.slabs.iter().map(|v| def.extent(*v).dim()).collect();
+        if let Some(last) = extents.last_mut() {
+            *last = last.ceildiv(&Dim::constant(self.slabs_per_item(def)));
+        }
         let rows = self.m.map_or(Dim::constant(1), |m| def.extent(m).dim());
-        rows.ceildiv(&Dim::constant(CHUNK))
+        extents.push(rows.ceildiv(&Dim::constant(CHUNK)));
+        extents
+    }
+
+    /// Of one batch element.
+    pub fn n_chunks(&self, def: &KernelDef) -> Dim {
+        self.chunk_extents(def).into_iter().fold(Dim::constant(1), |n, extent| n * extent)
     }
 
     pub fn grid(&self, def: &KernelDef) -> Dim {

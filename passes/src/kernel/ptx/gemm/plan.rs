@@ -119,12 +119,13 @@ impl Gemm {
             return None;
         }
         let all = candidates(def, &[DType::F32, DType::F16, DType::BF16]);
-        let rows = all.into_iter().filter(|(_, r)| r.m.is_some() && r.sums.len() <= SUMS_MAX);
+        let taken = |r: &Roles| r.m.is_some() && r.around.is_empty() && !r.diagonal && r.sums.len() <= SUMS_MAX;
+        let rows = all.into_iter().filter(|(_, r)| taken(r));
         rows.max_by_key(|(score, _)| *score).map(|(_, r)| r)
     }
 
     fn with(def: &KernelDef, roles: Roles, shape: &'static Shape) -> Gemm {
-        let Roles { a, sums, batch, m, n, k } = roles;
+        let Roles { a, sums, batch, m, n, k, around: _, diagonal: _ } = roles;
         let m = m.expect("only roles with rows are taken");
         let dtype = def.body[sums[0].reduce].dtype;
         let columns = shape.n / sums.len() as i64;

@@ -1,0 +1,231 @@
+//! x[n, c, h, w] between kernels  =>  x in the order of dimensions in which the kernels around it are fastest together
+//!
+//! A container that only kernels write and read may lie in any order. Which orders are worth a look follows from the
+//! contractions: their columns should be neighbours in memory. Which one each container gets is a shortest path
+//! (`path`): through the kernels in their order, over the layouts of what lies between one and the next, a step costing
+//! what its kernel then needs (`pace`). A residual is part of every state that it passes.
+
+mod pace;
+mod path;
+#[cfg(test)]
+mod tests;
+
+use crate::fuse::Costs;
+use crate::fusion::{kernel, parameter};
+use crate::kernel::packable;
+use crate::rewrite::Missed;
+use crate::{DeviceSpec, Rewrites};
+use pace::Pricer;
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Memlet, Program};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::{Dim, Error, Result};
+use std::collections::BTreeSet;
+
+/// All devices execute one plan: the layouts are those of a CPU with wide vectors.
+const DEVICE: &str = "x86-64-v4";
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    let device =
+        DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to lay out for is not described"))?;
+    let costs = Costs::of(&device);
+    rewrites.programs(module, |rewrites, program| lay_out(program, &costs, rewrites))
+}
+
+fn lay_out(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Result<()> {
+    let choices = choices(program);
+    if choices.is_empty() {
+        return Ok(());
+    }
+    let found = path::shortest(program, &choices, &Pricer::new(program, costs));
+    if rewrites.wants_remarks() {
+        let us = |ps: u64| format!("{:.1} us", ps as f64 / 1e6);
+        let [all, best, plain] = [found.cost, found.best_alone, found.plain].map(us);
+        let detail = format!("estimated {all}, {best} if each kernel had its own choice, {plain} in row-major order");
+        rewrites.missed(Missed {
+            reason: "kernels share the layouts between them",
+            detail: Some(detail),
+            ..Missed::default()
+        });
+    }
+    for (id, layout) in found.layouts {
+        if layout == Layout::RowMajor {
+            continue;
+        }
+        let origins = program.producers()[id].map(|s| program.steps[s].origins.clone()).unwrap_or_default();
+        if !rewrites.allow("order", &origins) {
+            break;
+        }
+        let before = rewrites.validates().then(|| program.clone());
+        set(program, id, &layout);
+        if let Some(before) = before {
+            rewrites.check_programs(&before, program)?;
+        }
+    }
+    Ok(())
+}
+
+/// A container and the layouts that it may have, row-major first.
+#[derive(Clone, Debug)]
+struct Choice {
+    id: Id,
+    layouts: Vec<Layout>,
+}
+
+/// Gives a container its layout, there and in every kernel that touches it.
+fn set(program: &mut Program, id: Id, layout: &Layout) {
+    program.containers[id].layout = layout.clone();
+    for step in &mut program.steps {
+        let (args, results) = (&step.args, &step.results);
+        let FlowOp::Kernel(k) = &mut step.op else { continue };
+        let reads = k.reads.iter_mut().zip(args);
+        let mut own: Vec<_> = reads.chain(k.writes.iter_mut().zip(results)).filter(|(_, i)| **i == id).collect();
+        own.iter_mut().for_each(|(c, _)| c.layout = layout.clone());
+        if !own.is_empty() {
+            sort_outer(k);
+        }
+    }
+}
+
+/// Brings the outer variables into the order of the first result's memory: what is innermost is a kernel's lanes.
+fn sort_outer(k: &mut Kernel) {
+    let Some(store) = k.stores.first() else { return };
+    let strides = k.writes[store.memlet.container].strides();
+    let flat = store.memlet.index.iter().zip(strides).fold(Dim::constant(0), |sum, (i, s)| sum + i.clone() * s);
+    let stride = |v: &usize| flat.linear_in(&format!("%{v}")).map(|(stride, _)| stride);
+    // What does not move the result stays outside; of strides that are not known all are larger than those that are.
+    let key = |v: &usize| match stride(v) {
+        Some(s) if s.is_const(0) => i64::MAX,
+        Some(s) => s.as_const().unwrap_or(i64::MAX - 1),
+        None => i64::MAX,
+    };
+    let mut order: Vec<usize> = (0..k.outer.len()).collect();
+    order.sort_by_key(|v| std::cmp::Reverse(key(v)));
+    let place = |v: usize| order.iter().position(|o| *o == v).map(Kernel::var);
+    let outer = order.iter().map(|v| k.outer[*v].clone()).collect();
+    k.rename_vars(&place);
+    k.outer = outer;
+}
+
+/// The containers that have a choice: made by kernels (or constant, for one kernel alone) and read by kernels only.
+fn choices(program: &Program) -> Vec<Choice> {
+    let (producers, consumers) = (program.producers(), program.consumers());
+    let wanted = wanted(program, &producers);
+    let mut found = vec![];
+    for (id, wanted) in wanted.iter().enumerate() {
+        let container = &program.containers[id];
+        let readers = &consumers[id];
+        let made_well = match producers[id].map(|s| &program.steps[s].op) {
+            Some(FlowOp::Kernel(_)) => true,
+            // What a contraction streams is packed.
+            Some(FlowOp::Param { window: None, .. } | FlowOp::Const(_)) => {
+                let reader = readers.first().and_then(|s| kernel(&program.steps[*s]));
+                readers.len() == 1 && reader.is_some_and(|k| packable(k).is_none())
+            }
+            Some(FlowOp::Param { .. } | FlowOp::View | FlowOp::Bind { .. } | FlowOp::Host(_)) | None => false,
+        };
+        let read_well = readers.iter().all(|s| kernel(&program.steps[*s]).is_some());
+        if !made_well || !read_well || container.layout != Layout::RowMajor || program.is_output(id) {
+            continue;
+        }
+        let mut layouts = vec![Layout::RowMajor];
+        layouts.extend(wanted.iter().filter_map(|axis| innermost(&container.dims, *axis)));
+        if layouts.len() > 1 {
+            found.push(Choice { id, layouts });
+        }
+    }
+    found
+}
+
+/// The layout with one dimension innermost; none where that is row-major order.
+fn innermost(dims: &[Dim], axis: usize) -> Option<Layout> {
+    let one = |d: &Dim| d.is_const(1);
+    if one(&dims[axis]) || dims[axis + 1..].iter().all(one) {
+        return None;
+    }
+    Some(Layout::Order((0..dims.len()).filter(|d| *d != axis).chain([axis]).collect()))
+}
+
+/// Per container the dimensions that it may be good to have innermost: the columns of a contraction with constant
+/// weights, and what moves with them in other kernels.
+fn wanted(program: &Program, producers: &[Option<usize>]) -> Vec<BTreeSet<usize>> {
+    let mut wanted = vec![BTreeSet::new(); program.containers.len()];
+    for step in &program.steps {
+        let Some(k) = kernel(step) else { continue };
+        let constant = |c: usize| parameter(program, producers, step.args[c]).is_some();
+        if let Some(var) = columns(k, &constant) {
+            each_memlet(k, &mut |stored, memlet| {
+                if stored {
+                    wanted[step.results[memlet.container]].extend(places(memlet, var));
+                }
+            });
+        }
+    }
+    loop {
+        let before: usize = wanted.iter().map(BTreeSet::len).sum();
+        for step in &program.steps {
+            let Some(k) = kernel(step) else { continue };
+            let id = |stored: bool, m: &Memlet| if stored { step.results[m.container] } else { step.args[m.container] };
+            let mut vars = BTreeSet::new();
+            each_memlet(k, &mut |stored, m| {
+                let here = wanted[id(stored, m)].iter().filter_map(|axis: &usize| variable(&m.index[*axis]));
+                vars.extend(here.filter(|v| *v < k.outer.len()));
+            });
+            each_memlet(k, &mut |stored, m| {
+                vars.iter().for_each(|var| wanted[id(stored, m)].extend(places(m, *var)));
+            });
+        }
+        if wanted.iter().map(BTreeSet::len).sum::<usize>() == before {
+            return wanted;
+        }
+    }
+}
+
+/// The outer variable with which the constant factor of a contraction moves, and the other one does not.
+fn columns(k: &Kernel, constant: &dyn Fn(usize) -> bool) -> Option<usize> {
+    if k.class() != Class::Contract {
+        return None;
+    }
+    let factor = |k: &Kernel, s: usize| match &k.body[s].body {
+        Body::Load { memlet, .. } => Some(memlet.clone()),
+        Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => None,
+    };
+    let product = k.body.iter().find_map(|s| if let Body::Reduce { arg, .. } = s.body { Some(arg) } else { None })?;
+    let Body::Apply { args, .. } = &k.body[product].body else { return None };
+    let [left, right] = [factor(k, *args.first()?)?, factor(k, *args.get(1)?)?];
+    let (weights, other) = match (constant(left.container), constant(right.container)) {
+        (true, false) => (left, right),
+        (false, true) => (right, left),
+        (true, true) | (false, false) => return None,
+    };
+    let moves =
+        |m: &Memlet, v: usize| m.index.iter().any(|d| d.linear_in(&format!("%{v}")).is_none_or(|c| !c.0.is_const(0)));
+    (0..k.outer.len()).find(|v| moves(&weights, *v) && !moves(&other, *v))
+}
+
+/// Every load (false) and store (true).
+fn each_memlet(k: &Kernel, each: &mut dyn FnMut(bool, &Memlet)) {
+    for statement in &k.body {
+        if let Body::Load { memlet, .. } = &statement.body {
+            each(false, memlet);
+        }
+    }
+    k.stores.iter().for_each(|s| each(true, &s.memlet));
+}
+
+/// The dimensions that step by one with a variable, which no other dimension moves with.
+fn places(memlet: &Memlet, var: usize) -> Option<usize> {
+    let name = format!("%{var}");
+    let moved = |d: &Dim| d.symbols().iter().any(|s| **s == *name);
+    let mut found = (0..memlet.index.len()).filter(|axis| moved(&memlet.index[*axis]));
+    let (axis, more) = (found.next()?, found.next());
+    (more.is_none() && variable(&memlet.index[axis]) == Some(var)).then_some(axis)
+}
+
+/// The one iteration variable of an index that steps by one with it.
+fn variable(index: &Dim) -> Option<usize> {
+    let mut vars: Vec<usize> = index.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect();
+    vars.dedup();
+    let [var] = vars[..] else { return None };
+    index.linear_in(&format!("%{var}"))?.0.is_const(1).then_some(var)
+}

@@ -1,0 +1,46 @@
+//! a kernel with these layouts  =>  the picoseconds that its code needs: words, operations, and how well it takes both
+
+use super::sort_outer;
+use crate::fuse::Costs;
+use crate::fusion::{kernel, parameter};
+use crate::kernel::{KernelDef, Pace, lower, packable};
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Kernel, Layout, Program};
+
+/// Where elements that one vector holds lie apart, each costs a visit of its own.
+const SCATTERED: f64 = 4.0;
+
+pub struct Pricer<'p> {
+    program: &'p Program,
+    costs: &'p Costs,
+    producers: Vec<Option<usize>>,
+}
+
+impl<'p> Pricer<'p> {
+    pub fn new(program: &'p Program, costs: &'p Costs) -> Pricer<'p> {
+        Pricer { program, costs, producers: program.producers() }
+    }
+
+    /// Of the kernel of a step, where containers have these layouts, or their own.
+    pub fn cost(&self, step: usize, layout: &dyn Fn(Id) -> Option<&'p Layout>) -> u64 {
+        let step = &self.program.steps[step];
+        let Some(k) = kernel(step) else { return 0 };
+        let mut k = k.clone();
+        for (container, id) in k.reads.iter_mut().zip(&step.args).chain(k.writes.iter_mut().zip(&step.results)) {
+            if let Some(layout) = layout(*id) {
+                container.layout = layout.clone();
+            }
+        }
+        sort_outer(&mut k);
+        let pace = self.def(&k, &step.args).map_or(Pace { share: 0.01, scattered: 1.0 }, |def| def.pace());
+        self.costs.paced(&k, self.program, pace.share, 1.0 + pace.scattered * (SCATTERED - 1.0))
+    }
+
+    /// As it will be lowered, its constants packed.
+    fn def(&self, k: &Kernel, args: &[Id]) -> Option<KernelDef> {
+        let constant = |operand: usize| parameter(self.program, &self.producers, args[operand]).is_some();
+        let packed = packable(k).filter(|p| p.factors.iter().all(|f| constant(f.operand)));
+        let lowered = lower(packed.as_ref().map_or(k, |p| &p.kernel)).ok()?;
+        Some(lowered.def)
+    }
+}

@@ -1,0 +1,127 @@
+//! kernels in order, layouts of what lies between them  =>  the layouts with which all together cost least
+
+use super::Choice;
+use super::pace::Pricer;
+use crate::fusion::kernel;
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Layout, Program};
+use std::collections::{BTreeMap, HashMap};
+
+/// States that are kept from one kernel to the next: the cheapest. A state is the layouts of all that is still read.
+const STATES_MAX: usize = 256;
+
+/// What the search found.
+pub struct Found {
+    /// Per choice, in their order.
+    pub layouts: Vec<(Id, Layout)>,
+    /// Of all kernels, in ps.
+    pub cost: u64,
+    /// Had each kernel the layouts that are best for it alone.
+    pub best_alone: u64,
+    pub plain: u64,
+}
+
+/// Which layout each of some containers has, as an index into its choices.
+type State = Vec<(Id, usize)>;
+
+/// A state, what it cost to get there, and the choices on the way, newest first.
+struct Reached {
+    cost: u64,
+    way: Option<usize>,
+}
+
+pub fn shortest(program: &Program, choices: &[Choice], pricer: &Pricer) -> Found {
+    let of: HashMap<Id, &Choice> = choices.iter().map(|c| (c.id, c)).collect();
+    let last_reader = last_readers(program);
+    let mut trail: Vec<(Option<usize>, State)> = vec![];
+    let mut states = BTreeMap::from([(State::new(), Reached { cost: 0, way: None })]);
+    let (mut best_alone, mut plain) = (0, 0);
+    let producers = program.producers();
+    for (at, step) in program.steps.iter().enumerate() {
+        if kernel(step).is_none() {
+            continue;
+        }
+        let has_choice = |id: &&Id| of.contains_key(id);
+        let mut own: Vec<Id> = step.args.iter().chain(&step.results).filter(has_choice).copied().collect();
+        own.sort();
+        own.dedup();
+        // Constants of this kernel alone are chosen here.
+        let made_here =
+            |id: &Id| producers[*id] == Some(at) || producers[*id].is_some_and(|p| kernel(&program.steps[p]).is_none());
+        let priced: Vec<(State, u64)> = assignments(&own, &of)
+            .into_iter()
+            .map(|state| {
+                let cost = pricer.cost(at, &|id| layout(&of, &state, id));
+                (state, cost)
+            })
+            .collect();
+        best_alone += priced.iter().map(|(_, cost)| *cost).min().unwrap_or(0);
+        plain += priced.iter().find(|(s, _)| s.iter().all(|(_, c)| *c == 0)).map_or(0, |(_, cost)| *cost);
+        let mut next: BTreeMap<State, Reached> = BTreeMap::new();
+        for (state, reached) in &states {
+            let agrees = |(own, _): &&(State, u64)| {
+                own.iter().all(|(id, choice)| made_here(id) || state.contains(&(*id, *choice)))
+            };
+            for (own, cost) in priced.iter().filter(agrees) {
+                let fresh: State = own.iter().filter(|(id, _)| made_here(id)).copied().collect();
+                let mut after: State = state.iter().chain(&fresh).copied().collect();
+                after.retain(|(id, _)| last_reader.get(id).is_some_and(|last| *last > at));
+                after.sort();
+                let total = reached.cost.saturating_add(*cost);
+                if next.get(&after).is_some_and(|r| r.cost <= total) {
+                    continue;
+                }
+                let way = if fresh.is_empty() {
+                    reached.way
+                } else {
+                    trail.push((reached.way, fresh));
+                    Some(trail.len() - 1)
+                };
+                next.insert(after, Reached { cost: total, way });
+            }
+        }
+        states = cheapest(next);
+    }
+    let (cost, mut way) = states.into_values().map(|r| (r.cost, r.way)).min_by_key(|r| r.0).unwrap_or((0, None));
+    let mut chosen: HashMap<Id, usize> = HashMap::new();
+    while let Some(at) = way {
+        chosen.extend(trail[at].1.iter().copied());
+        way = trail[at].0;
+    }
+    let layouts = choices.iter().map(|c| (c.id, c.layouts[chosen.get(&c.id).copied().unwrap_or(0)].clone())).collect();
+    Found { layouts, cost, best_alone, plain }
+}
+
+fn cheapest(states: BTreeMap<State, Reached>) -> BTreeMap<State, Reached> {
+    if states.len() <= STATES_MAX {
+        return states;
+    }
+    let mut all: Vec<(State, Reached)> = states.into_iter().collect();
+    all.sort_by_key(|(_, r)| r.cost);
+    all.truncate(STATES_MAX);
+    all.into_iter().collect()
+}
+
+/// The step that reads each container last.
+fn last_readers(program: &Program) -> HashMap<Id, usize> {
+    let mut last = HashMap::new();
+    for (at, step) in program.steps.iter().enumerate() {
+        last.extend(step.args.iter().map(|id| (*id, at)));
+    }
+    last
+}
+
+/// Every way to give these containers layouts.
+pub fn assignments(ids: &[Id], of: &HashMap<Id, &Choice>) -> Vec<State> {
+    let mut all = vec![State::new()];
+    for id in ids {
+        let n = of.get(id).map_or(1, |c| c.layouts.len());
+        all = all.into_iter().flat_map(|s| (0..n).map(move |c| [s.clone(), vec![(*id, c)]].concat())).collect();
+    }
+    all
+}
+
+pub fn layout<'c>(of: &HashMap<Id, &'c Choice>, state: &State, id: Id) -> Option<&'c Layout> {
+    let (_, choice) = state.iter().find(|(own, _)| *own == id)?;
+    Some(&of.get(&id)?.layouts[*choice])
+}
