@@ -152,8 +152,9 @@ pub fn merge_groups(b: &mut Builder, y: Value) -> Result<Value> {
     b.reshape(y, &merged)
 }
 
-/// The gather form: the operand with stride - 1 zeros between its elements and zeros around it, under the flipped kernel.
-/// Of the products with a stride of s, one in s per axis is not with such a zero.
+/// Where a kernel is not dilated, its offsets fall into as many phases per axis as the stride has steps (`by_phases`).
+/// Else the gather form: the operand with stride - 1 zeros between its elements and zeros around it, under the flipped
+/// kernel.
 pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
     let (x, w) = (node.input(0)?, node.input(1)?);
     check_types(b, node, x, w)?;
@@ -167,6 +168,10 @@ pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
     let windows = transposed(node, &extents, sizes, &strides)?;
     let mut x = b.split_axis(x, 1, Dim::constant(group))?;
     let mut w = b.split_axis(w, 0, Dim::constant(group))?;
+    if let Some(y) = by_phases(b, &windows, &strides, (x, w))? {
+        let y = merge_groups(b, y)?;
+        return Ok(vec![biased(b, node, y, node.optional(2))?]);
+    }
     let zero = b.splat(b.dtype(x), 0.0, &[])?;
     for (i, &stride) in strides.iter().enumerate() {
         x = spread(b, x, 3 + i, stride, zero)?;
@@ -177,6 +182,75 @@ pub fn conv_transpose(b: &mut Builder, node: &Node) -> Outputs {
     let y = merge_groups(b, y)?;
     Ok(vec![biased(b, node, y, node.optional(2))?])
 }
+
+/// y[.., s·p + f] = Σr x[.., p - r] w[.., s·r + f]: for each phase f a convolution of its own, all of them one contraction
+/// with the phases among its columns, whose result lies interleaved as it is. `None` where the sizes do not say how much
+/// of that is the result, and where nothing would be saved.
+fn by_phases(b: &mut Builder, windows: &Windows, strides: &[i64], (x, w): (Value, Value)) -> Result<Option<Value>> {
+    let rank = windows.rank();
+    let sizes: Option<Vec<i64>> = windows.sizes.iter().map(Dim::as_const).collect();
+    let (Some(sizes), true) = (sizes, rank <= PHASES.len()) else { return Ok(None) };
+    if windows.dilations.iter().any(|d| *d != 1) || strides.iter().all(|s| *s == 1) {
+        return Ok(None);
+    }
+    let extents = b.dims(x)[3..].to_vec();
+    let turns: Vec<i64> = sizes.iter().zip(strides).map(|(k, s)| (k + s - 1).div_euclid(*s)).collect();
+    // What is before the result, and what is missing behind all that the phases give.
+    let mut cuts = vec![];
+    for i in 0..rank {
+        let before = Dim::constant(sizes[i] - 1) - windows.low[i].clone();
+        let all = (extents[i].clone() + Dim::constant(turns[i] - 1)) * Dim::constant(strides[i]);
+        let behind = all - before.clone() - windows.places[i].clone();
+        let (Some(start), Some(behind)) = (before.as_const(), behind.as_const()) else { return Ok(None) };
+        if start < 0 {
+            return Ok(None);
+        }
+        cuts.push((start, (-behind).max(0)));
+    }
+    let zero = b.splat(b.dtype(x), 0.0, &[])?;
+    let around = |n: &dyn Fn(usize) -> i64| -> Vec<Dim> {
+        let dims = [0; 3].into_iter().chain((0..rank).map(n));
+        dims.map(Dim::constant).collect()
+    };
+    let (none, margin) = (around(&|_| 0), around(&|i| turns[i] - 1));
+    let mut x = if turns.iter().all(|n| *n == 1) { x } else { b.pad(x, zero, &margin, &margin)? };
+    let filled = around(&|i| turns[i] * strides[i] - sizes[i]);
+    let mut w = if filled == none { w } else { b.pad(w, zero, &none, &filled)? };
+    let mut split = b.dims(w)[..3].to_vec();
+    (0..rank).for_each(|i| split.extend([turns[i], strides[i]].map(Dim::constant)));
+    w = b.reshape(w, &split)?;
+    for (i, &n) in turns.iter().enumerate().filter(|(_, n)| **n > 1) {
+        w = b.slice_axis(w, 3 + 2 * i, Dim::constant(n - 1), -1, Dim::constant(n))?;
+    }
+    let places: Vec<Dim> = extents.iter().zip(&turns).map(|(n, turns)| n.clone() + Dim::constant(turns - 1)).collect();
+    let over = Windows {
+        sizes: turns.iter().map(|n| Dim::constant(*n)).collect(),
+        strides: vec![1; rank],
+        dilations: vec![1; rank],
+        low: vec![Dim::constant(0); rank],
+        high: vec![Dim::constant(0); rank],
+        beyond: vec![Dim::constant(0); rank],
+        places: places.clone(),
+    };
+    x = over.view(b, x)?;
+    let (p, r) = (&"pqrstuvw"[..rank], &"ijklmabd"[..rank]);
+    let pairs = |first: &str| -> String { first.chars().zip(PHASES.chars()).flat_map(|(a, f)| [a, f]).collect() };
+    let y = contract(b, &format!("ngc{p}{r},gco{}->ngo{}", pairs(r), pairs(p)), x, w)?;
+    let mut dims = b.dims(y)[..3].to_vec();
+    dims.extend(places.iter().zip(strides).map(|(n, s)| n.clone() * Dim::constant(*s)));
+    let mut y = b.reshape(y, &dims)?;
+    let missing = around(&|i| cuts[i].1);
+    if missing != none {
+        y = b.pad(y, zero, &none, &missing)?;
+    }
+    for (i, (start, _)) in cuts.iter().enumerate() {
+        y = b.slice_axis(y, 3 + i, Dim::constant(*start), 1, windows.places[i].clone())?;
+    }
+    Ok(Some(y))
+}
+
+/// Letters of the phases, beside those of `correlate`.
+const PHASES: &str = "xyzefh";
 
 /// The windows with a stride of 1 on the operand whose elements lie `strides` apart.
 fn transposed(node: &Node, extents: &[Dim], sizes: Vec<Dim>, strides: &[i64]) -> Result<Windows> {
