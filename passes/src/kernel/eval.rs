@@ -155,13 +155,15 @@ pub struct Point {
     pub mask: Option<Val>,
     /// Statements that have been evaluated here or outside.
     pub values: Vec<Option<Val>>,
+    /// The truth of statements that is the same wherever this point goes (see `ranges`); none where empty.
+    pub known: Vec<Option<bool>>,
 }
 
 impl Point {
     pub fn new(cx: &Cx) -> Point {
         let n = cx.def.n_vars();
         let (vars, values) = (vec![None; n], vec![None; cx.def.body.len()]);
-        Point { vars, along: n, lanes: 1, multiple: 1, aligned: false, mask: None, values }
+        Point { vars, along: n, lanes: 1, multiple: 1, aligned: false, mask: None, values, known: vec![] }
     }
 
     /// The first `n` lanes from `at` on.
@@ -200,7 +202,14 @@ impl Point {
         let lanes = if self.varies(cx.deps[k]) { self.lanes } else { 1 };
         let ty = Ty::new(scalar::register(step.dtype), lanes);
         let v = match &step.op {
-            Op::Load { access, guard } => self.load(cx, asm, access, *guard, step.dtype),
+            _ if self.truth(k).is_some() => asm.int((self.truth(k) == Some(true)) as i64, ty),
+            Op::Load { guard: Some(guard), .. } if self.truth(*guard) == Some(false) => asm.zero(ty),
+            Op::Load { access, guard } => {
+                let guard = guard.filter(|g| self.truth(*g).is_none());
+                let v = self.load(cx, asm, access, guard, step.dtype);
+                // What moved with the lanes may have been the guard alone.
+                asm.widen(v, lanes)
+            }
             Op::Const(bits) => constant(asm, f64::from_bits(*bits), ty),
             Op::Index(d) => {
                 let d = d.clone();
@@ -222,6 +231,10 @@ impl Point {
         debug_assert_eq!(v.ty, ty, "{step:?}");
         self.values[k] = Some(v);
         v
+    }
+
+    fn truth(&self, k: usize) -> Option<bool> {
+        self.known.get(k).copied().flatten()
     }
 
     /// A reduction over the deep space, here and now: each lane has its own.
@@ -262,6 +275,16 @@ impl Point {
         if f == ScalarFn::Pow && t.is_float() && square(&args[1]) {
             let x = self.eval(cx, asm, args[0]);
             return scalar::apply(asm, ScalarFn::Mul, &[x, x], t);
+        }
+        let chosen = match (f, args) {
+            (ScalarFn::Select, &[condition, yes, no]) => self.truth(condition).map(|c| if c { yes } else { no }),
+            (ScalarFn::And, &[a, b]) if self.truth(a) == Some(true) => Some(b),
+            (ScalarFn::And, &[a, b]) if self.truth(b) == Some(true) => Some(a),
+            _ => None,
+        };
+        if let Some(chosen) = chosen {
+            let v = self.eval(cx, asm, chosen);
+            return asm.widen(v, lanes);
         }
         let mut values = vec![];
         for a in args {

@@ -3,6 +3,7 @@
 use super::asm::{Asm, Val};
 use super::def::*;
 use super::eval::{Cx, Point, decode};
+use super::ranges;
 use sardonyx_runtime::Dim;
 
 /// A work item is at most this many elements of the innermost dimension.
@@ -53,21 +54,34 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
             (0..last).for_each(|v| point.vars[v] = Some(at[v]));
         }
         hoist(cx, asm, &mut point, last, (0..cx.def.body.len()).collect());
-        let lanes = cx.lanes();
-        let wide = loop_over(cx, asm, &point, last, (lo, hi), lanes);
-        if !cx.has_masks() {
-            loop_over(cx, asm, &point, last, (wide, hi), 1);
-        } else if cx.def.outer[last].as_const().is_none_or(|n| n % lanes as i64 != 0) {
-            let rest = asm.bin("arith.subi", hi, wide);
-            let zero = asm.i64(0);
-            let some = asm.cmpi("sgt", rest, zero);
-            asm.if_then(some, |asm| {
-                let mut point = point.masked_lanes(asm, last, wide, rest, lanes);
-                store_all(cx, asm, &mut point);
-            });
+        let pieces = if blocks(cx.def).is_none() { ranges::pieces(cx.def, last) } else { vec![] };
+        for &(from, to) in &pieces {
+            point.known = ranges::known(cx.def, last, from);
+            let range = (asm.i64(from), asm.i64(to));
+            along(cx, asm, &point, last, range, Some(to - from));
+        }
+        if pieces.is_empty() {
+            along(cx, asm, &point, last, (lo, hi), cx.def.outer[last].as_const());
         }
         vec![]
     });
+}
+
+/// From one place of the innermost variable to another: vectors, and what is left. `n` is how many places, if known.
+fn along(cx: &Cx, asm: &mut Asm, point: &Point, last: usize, (lo, hi): (Val, Val), n: Option<i64>) {
+    let lanes = cx.lanes();
+    let wide = loop_over(cx, asm, point, last, (lo, hi), lanes);
+    if !cx.has_masks() {
+        loop_over(cx, asm, point, last, (wide, hi), 1);
+    } else if n.is_none_or(|n| n % lanes as i64 != 0) {
+        let rest = asm.bin("arith.subi", hi, wide);
+        let zero = asm.i64(0);
+        let some = asm.cmpi("sgt", rest, zero);
+        asm.if_then(some, |asm| {
+            let mut point = point.masked_lanes(asm, last, wide, rest, lanes);
+            store_all(cx, asm, &mut point);
+        });
+    }
 }
 
 /// Evaluates those statements that do not depend on `var` before its loop.

@@ -18,6 +18,7 @@ mod normalise;
 mod pace;
 pub mod packing;
 pub mod ptx;
+mod ranges;
 mod scalar;
 mod stages;
 mod work;

@@ -56,16 +56,12 @@ func.func @pointwise(%x: !sdx.tensor<[b, 3, 9, w], f32>, %w: !sdx.tensor<[8, 3, 
 // The offsets of a kernel fall into phases, two by a stride of 2: each is a column of one contraction.
 
 // CHECK-LABEL: func.func @transposed
-// CHECK: sdx.pad %{{.*}}{{.*}}-> !sdx.tensor<[1, 4, 2, 4], f32>
+// CHECK: sdx.pad {{.*}}-> !sdx.tensor<[1, 4, 2, 4], f32>
 // CHECK: sdx.slice %{{.*}} step [1, 1, 1, -1, 1]
 // CHECK: sdx.window %{{.*}} axis 3 size "2" stride 1 dilation 1 : {{.*}} -> <[b, 1, 4, s + 1, 2], f32>
 // CHECK: sdx.contract "ncpi,coix->nopx"
 // CHECK: sdx.reshape {{.*}} -> <[b, 1, 2, 2*s + 2], f32>
 // CHECK: sdx.slice {{.*}} -> <[b, 1, 2, 2*s + 1], f32>
-func.func @transposed
-// CHECK: sdx.slice %{{.*}} from {{.*}} step [1, 1, 1, -1]
-// CHECK: sdx.window %{{.*}} axis 3 size "3" stride 1 dilation 1 : {{.*}} -> <[b, 1, 4, 2*s + 1, 3], f32>
-// CHECK: sdx.contract "ncpi,coi->nop"
 func.func @transposed(%x: !sdx.tensor<[b, 4, s], f32>, %w: !sdx.tensor<[4, 2, 3], f32>) -> !v {
   %0 = onnx.node "ConvTranspose"(%x, %w) opset 11 {strides = [2]}
     : (!sdx.tensor<[b, 4, s], f32>, !sdx.tensor<[4, 2, 3], f32>) -> !v
