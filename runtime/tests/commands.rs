@@ -278,6 +278,39 @@ fn entry_points_are_named_and_their_states_shown() {
 }
 
 #[test]
+fn bench_shows_kernels_and_compares_with_what_it_is_told_to() {
+    let f = Folder::new();
+    let bench =
+        |more: &[&str]| f.good(&[&["bench", "m.sdx", "--min-time", "0.01", "--threads", "2"][..], more].concat());
+    let json =
+        |more: &[&str]| serde_json::from_str::<serde_json::Value>(&bench(&[more, &["--json"]].concat())).unwrap();
+    let plain = json(&[]);
+    assert_eq!((&plain["baseline"], &plain["kernels"]), (&serde_json::Value::Null, &serde_json::Value::Null));
+    let report = json(&["--per-kernel", "--dim", "batch=3"]);
+    let kernels = &report["kernels"];
+    assert!(kernels["peak_gflops"].as_f64().unwrap() > 0.0 && kernels["peak_gb_s"].as_f64().unwrap() > 0.0);
+    let rows = kernels["rows"].as_array().unwrap();
+    let launches = |r: &serde_json::Value| r["launches"].as_u64().unwrap();
+    assert_eq!(rows.iter().map(launches).sum::<u64>(), 3, "{rows:?}");
+    assert!(rows.iter().all(|r| r["ms"].as_f64().unwrap() >= 0.0 && r["class"] == "map"), "{rows:?}");
+    let text = bench(&["--per-kernel"]);
+    assert!(text.contains("\nkernels     3 launches") && text.contains("rowdot   map "), "{text}");
+
+    let text = bench(&["--baseline", "m.sdx"]);
+    assert!(text.contains("\nbaseline    ") && text.contains("\nratio       "), "{text}");
+    let report = json(&["--baseline", "m.sdx"]);
+    assert!(report["baseline"]["ratio"].as_f64().unwrap() > 0.0 && report["baseline"]["model"] == "m.sdx");
+    assert_eq!(f.bad(&["bench", "m.sdx", "--min-time", "0.01", "--baseline", "none.sdx"]).0, 2);
+
+    bench(&["--trace", "call.json"]);
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(f.path("call.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert_eq!(events.iter().filter(|e| e["cat"] == "map").count(), 3, "{events:?}");
+    let call = events.iter().find(|e| e["cat"] == "call").unwrap();
+    assert!(events.iter().all(|e| e["dur"].as_f64() <= call["dur"].as_f64()), "{events:?}");
+}
+
+#[test]
 fn bench_times_calls_in_place_with_so_many_positions_in_the_cache() {
     let f = Folder::new();
     decoder().write(&f.path("d.sdx"));
