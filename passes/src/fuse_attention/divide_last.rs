@@ -85,9 +85,18 @@ fn weight_of(k: &Kernel, levels: &[Level], weight: usize) -> Option<(usize, Scal
         return Some((p, ScalarFn::Mul, l, false));
     }
     let Body::Apply { f: ScalarFn::Select, args } = &k.body[weight].body else { return None };
-    let [nan, zero, quotient] = args[..] else { return None };
-    let asks = matches!(&k.body[nan].body, Body::Apply { f: ScalarFn::IsNan, args } if args[..] == [quotient]);
-    let (p, l) = applied(k, quotient, ScalarFn::Div).filter(per_row)?;
+    let [nan, zero, weight] = args[..] else { return None };
+    let asks = matches!(&k.body[nan].body, Body::Apply { f: ScalarFn::IsNan, args } if args[..] == [weight]);
+    // A product with the reciprocal, which there is one of per row, is a quotient too.
+    let reciprocal = |(p, r): (usize, usize)| {
+        let (one, l) = applied(k, r, ScalarFn::Div)?;
+        matches!(k.body[one].body, Body::Const(1.0)).then_some((p, l))
+    };
+    let product = || {
+        let (a, b) = applied(k, weight, ScalarFn::Mul)?;
+        reciprocal((a, b)).or_else(|| reciprocal((b, a)))
+    };
+    let (p, l) = applied(k, weight, ScalarFn::Div).or_else(product).filter(per_row)?;
     let fits = asks && matches!(k.body[zero].body, Body::Const(0.0)) && is_softmax(k, p, l);
     fits.then_some((p, ScalarFn::Div, l, true))
 }

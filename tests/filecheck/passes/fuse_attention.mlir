@@ -335,6 +335,43 @@ func.func @times_reciprocal(%q: !q, %k: !q, %v: !q) -> !q {
 // -----
 
 !q = !sdx.tensor<[s, 8], f32>
+!p = !sdx.tensor<[s, s], f32>
+!r = !sdx.tensor<[s], f32>
+!b = !sdx.tensor<[s, s], i1>
+
+// So does one that becomes 0 where it is NaN.
+
+// CHECK-LABEL: func.func @times_reciprocal_or_zero
+// CHECK: deep ["8"]
+// CHECK: flow.reduce "max"
+// CHECK: %[[L:.*]] = flow.reduce "add"
+// CHECK: %[[O:.*]] = flow.reduce "add"
+// CHECK-NEXT: %[[Y:.*]] = flow.apply "div"(%[[O]], %[[L]])
+// CHECK-NEXT: %[[N:.*]] = flow.apply "isnan"(%[[L]])
+// CHECK: flow.apply "select"(%[[N]], {{.*}}, %[[Y]])
+func.func @times_reciprocal_or_zero(%q: !q, %k: !q, %v: !q) -> !q {
+  %0 = sdx.contract "sd,td->st"(%q, %k) : (!q, !q) -> !p
+  %1 = sdx.reduce "max" %0 axes [1] : !p -> !r
+  %2 = sdx.broadcast %1 to [0] : !r -> !p
+  %3 = sdx.map "sub"(%0, %2) : (!p, !p) -> !p
+  %4 = sdx.map "exp"(%3) : (!p) -> !p
+  %5 = sdx.reduce "add" %4 axes [1] : !p -> !r
+  %c = sdx.const dense<1.0> : tensor<f32> : !sdx.tensor<[], f32>
+  %one = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !r
+  %i = sdx.map "div"(%one, %5) : (!r, !r) -> !r
+  %6 = sdx.broadcast %i to [0] : !r -> !p
+  %7 = sdx.map "mul"(%4, %6) : (!p, !p) -> !p
+  %n = sdx.map "isnan"(%7) : (!p) -> !b
+  %z = sdx.const dense<0.0> : tensor<f32> : !sdx.tensor<[], f32>
+  %zero = sdx.broadcast %z to [] : !sdx.tensor<[], f32> -> !p
+  %w = sdx.map "select"(%n, %zero, %7) : (!b, !p, !p) -> !p
+  %8 = sdx.contract "st,td->sd"(%w, %v) : (!p, !q) -> !q
+  return %8 : !q
+}
+
+// -----
+
+!q = !sdx.tensor<[s, 8], f32>
 !k = !sdx.tensor<[t, 8], f32>
 !p = !sdx.tensor<[s, t], f32>
 !r = !sdx.tensor<[s], f32>

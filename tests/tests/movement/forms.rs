@@ -2,7 +2,10 @@
 //!
 //! That the table is what the compiler does today, another test checks.
 
-use sardonyx_tests::prepared::workspace;
+use crate::program::Program;
+use sardonyx_dialects::flow::Class;
+use sardonyx_passes::kernel::lower;
+use sardonyx_tests::prepared::{model, workspace};
 
 /// Beginning of the models' names, how many forms there are, and the launches that a layer takes at most.
 static NETS: &[(&str, usize, i64)] =
@@ -39,5 +42,27 @@ fn forms_of_one_net_cost_the_same() {
         let apart = (most - least) as f64 / least as f64;
         println!("{net}: {launches} launches, words {:.2} % apart", 100.0 * apart);
         assert!(apart <= WORDS_APART, "{rows:?}");
+    }
+}
+
+/// However an exporter wrote its mask and its softmax, products and attention get the code that is fast.
+#[test]
+fn no_form_falls_back_to_plain_loops() {
+    for (net, ..) in NETS.iter().filter(|(net, ..)| !net.contains("bert_base")) {
+        for (name, ..) in rows(net) {
+            let program = Program::of_model(&model(&name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let mut attentions = 0;
+            for (symbol, kernel) in &program.plan.kernels {
+                let def = lower(kernel).unwrap_or_else(|e| panic!("{name}: {e}")).def;
+                attentions += (def.class == Class::Attention) as usize;
+                let fast = match def.class {
+                    Class::Attention => def.is_blocked_attention(),
+                    Class::Contract => def.is_blocked_contraction(),
+                    Class::Map | Class::Normalise => true,
+                };
+                assert!(fast, "{name}: {symbol} {:?}", def.class);
+            }
+            assert!(attentions > 0, "{name} has no attention");
+        }
     }
 }
