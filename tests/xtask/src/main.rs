@@ -1,5 +1,6 @@
 //! `cargo xtask COMMAND`  =>  the project's own chores, one row of [`COMMANDS`] each
 
+mod bench;
 mod context;
 mod demo;
 mod docs;
@@ -30,6 +31,12 @@ static COMMANDS: &[Command] = &[
         args: "",
         about: "measure errors against the interpreter, ours and ONNX Runtime's, and write README's table",
         run: tables::accuracy,
+    },
+    Command {
+        name: "bench",
+        args: "[LABEL…]",
+        about: "measure beside ONNX Runtime and OpenVINO in turns, and write README's table of speed",
+        run: bench::command,
     },
     Command {
         name: "conformance",

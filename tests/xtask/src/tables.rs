@@ -111,7 +111,7 @@ fn graph_alone(context: &Context, name: &str) -> Result<PathBuf> {
 }
 
 /// The page with `body` between the section's two comments.
-fn filled(page: &str, section: &str, body: &str) -> Result<String> {
+pub fn filled(page: &str, section: &str, body: &str) -> Result<String> {
     let wrong =
         || Failure::user(format!("README.md has no section between comments `{section}: …` and `end of {section}`"));
     let begin = page.find(&format!("<!-- {section}: ")).ok_or_else(wrong)?;
@@ -120,7 +120,7 @@ fn filled(page: &str, section: &str, body: &str) -> Result<String> {
     Ok(format!("{}\n{body}\n{}", &page[..begin], &page[end..]))
 }
 
-fn text(path: &Path) -> Result<String> {
+pub fn text(path: &Path) -> Result<String> {
     String::from_utf8(read(path)?).map_err(|e| Failure::io(path, "understand", e))
 }
 

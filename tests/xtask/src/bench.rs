@@ -1,0 +1,145 @@
+//! `cargo xtask bench`  =>  README's table of speed: our time beside ONNX Runtime's and OpenVINO's, called in turns
+
+use crate::context::{Context, Failure, Result, output, run, write};
+use crate::{models, setup, tables};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What is measured: a model, its dimensions, and what our `bench` is told beside them.
+struct Row {
+    label: &'static str,
+    model: &'static str,
+    dims: &'static str,
+    /// Instead of the peers' inputs: an entry point with its states in place.
+    ours: &'static [&'static str],
+}
+
+const fn row(label: &'static str, model: &'static str, dims: &'static str) -> Row {
+    Row { label, model, dims, ours: &["{inputs}"] }
+}
+
+static ROWS: &[Row] = &[
+    row("MiniLM-L6 b1 s128", "skel_minilm_l6_dyn18", "batch=1,seq=128"),
+    row("MiniLM-L6 b1 s16", "skel_minilm_l6_dyn18", "batch=1,seq=16"),
+    row("MiniLM-L6 b8 s128", "skel_minilm_l6_dyn18", "batch=8,seq=128"),
+    row("BERT base b1 s128", "skel_bert_base_rand_dyn18", "batch=1,seq=128"),
+    row("BERT base b1 s16", "skel_bert_base_rand_dyn18", "batch=1,seq=16"),
+    row("BERT base b8 s128", "skel_bert_base_rand_dyn18", "batch=8,seq=128"),
+    row("ViT-S b1", "skel_vit_small_rand_ts17", "batch=1"),
+    row("ResNet-50 b1", "skel_resnet50_rand_ts17", "batch=1"),
+    row("EfficientNet-B0 b1", "skel_efficientnet_b0_rand_ts17", "batch=1"),
+    row("DenseNet-121 b1", "light_densenet121_seeded", ""),
+    row("SqueezeNet b1", "light_squeezenet_seeded", ""),
+];
+
+/// The peers' packages.
+static PACKAGES: &[&str] = &["onnxruntime==1.31.1", "openvino==2026.4.1", "numpy"];
+const THREADS: usize = 2;
+const ROUNDS: usize = 5;
+
+/// `cargo xtask bench [LABEL…]`: all rows and the table, or those whose labels contain a word, printed.
+pub fn command(context: &Context, args: &[String]) -> Result<()> {
+    let wanted = |r: &&Row| args.is_empty() || args.iter().any(|a| r.label.contains(a.as_str()));
+    let rows: Vec<&Row> = ROWS.iter().filter(wanted).collect();
+    if rows.is_empty() {
+        let all: Vec<&str> = ROWS.iter().map(|r| r.label).collect();
+        return Err(Failure::user("no row of the table is called so").help(format!("there are: {}", all.join(", "))));
+    }
+    setup::ensure()?;
+    let python = peers(context)?;
+    run(&mut context.cargo(["build", "--release", "-p", "sardonyx", "--bin", "sardonyx"]))?;
+    let mut lines = vec![];
+    for row in rows {
+        let times = measure(context, &python, row)?;
+        let line = line(row, &times).ok_or_else(|| Failure::check(format!("no times of {}", row.label)))?;
+        println!("bench: {line}");
+        lines.push(line);
+    }
+    if !args.is_empty() {
+        return Ok(());
+    }
+    let path = context.root.join("README.md");
+    let page = tables::filled(&tables::text(&path)?, "speed", &(heading() + &lines.join("\n") + "\n"))?;
+    write(&path, |out| std::io::Write::write_all(out, page.as_bytes()))
+}
+
+/// The Python of an environment that has the peers.
+fn peers(context: &Context) -> Result<PathBuf> {
+    let home = context.target.join("peers");
+    let python = home.join("bin/python");
+    if !python.exists() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
+    }
+    run(Command::new(&python).args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]).args(PACKAGES))?;
+    Ok(python)
+}
+
+fn measure(context: &Context, python: &Path, row: &Row) -> Result<Value> {
+    let model = models::ensure(context, row.model)?.join("model.onnx");
+    let artifact = context.target.join("bench").with_extension("sdx");
+    let sardonyx = context.target.join("release/sardonyx");
+    let compiled = Command::new(&sardonyx).arg("compile").arg(&model).arg("-o").arg(&artifact).output();
+    if !compiled.is_ok_and(|o| o.status.success()) {
+        return Err(Failure::check(format!("{} does not compile", row.model)));
+    }
+    let mut command = Command::new(python);
+    command.arg(context.root.join("tests/xtask/src/peers.py")).arg(&model);
+    command.args([THREADS.to_string(), ROUNDS.to_string(), row.dims.into()]);
+    command.arg(&sardonyx).arg("bench").arg(&artifact).args(row.ours);
+    command.args(["--threads", &THREADS.to_string(), "--min-time", "0.3", "--json"]);
+    let text = output(&mut command).ok_or_else(|| Failure::check(format!("the peers cannot run {}", row.model)))?;
+    serde_json::from_str(&text).map_err(|e| Failure::check(format!("the times of {} are no JSON: {e}", row.model)))
+}
+
+fn line(row: &Row, times: &Value) -> Option<String> {
+    let of = |name: &str| times[name].as_f64();
+    let (ours, ort, f32, bf16) = (of("ours")?, of("onnxruntime")?, of("openvino_f32")?, of("openvino_bf16")?);
+    let ms = |ms: f64| if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.1}") };
+    let ratio = ours / ort.min(f32);
+    let mark = if ratio > 1.0 { "**" } else { "" };
+    let [ours, ort, f32, bf16] = [ours, ort, f32, bf16].map(ms);
+    Some(format!("| {} | {ours} | {ort} | {f32} | {mark}{ratio:.2}{mark} | {bf16} |", row.label))
+}
+
+/// Machine, date, versions, commands, and the table's head.
+fn heading() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field =
+        |name: &str| cpu.lines().find(|l| l.starts_with(name)).and_then(|l| l.split_once(": ")).map_or("", |l| l.1);
+    let has = |flag: &str| field("flags").split(' ').any(|f| f == flag);
+    let vectors = match (has("amx_bf16"), has("avx512f")) {
+        (true, _) => "AMX",
+        (false, true) => "AVX-512, no AMX",
+        (false, false) => "AVX2",
+    };
+    let date = output(Command::new("date").arg("+%F")).unwrap_or_default();
+    format!(
+        "{} ({vectors}), {THREADS} threads, {}; {}. Milliseconds, medians of turns; each artifact is compiled once \
+         (`sardonyx compile MODEL.onnx`) with all dimensions open and measured by `sardonyx bench MODEL.sdx --threads {THREADS}`, \
+         the peers get static shapes. Bold where a peer is faster.\n\n\
+         | model, f32 | Sardonyx | ONNX Runtime | OpenVINO | ratio to the best | OpenVINO bf16 |\n|---|--:|--:|--:|--:|--:|\n",
+        field("model name"),
+        date.trim(),
+        PACKAGES[..2].join(", "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_is_faster_is_marked() {
+        let times = |ours: f64| serde_json::json!({"ours": ours, "onnxruntime": 20.0, "openvino_f32": 8.0, "openvino_bf16": 4.0});
+        assert_eq!(line(&ROWS[0], &times(6.0)).unwrap(), "| MiniLM-L6 b1 s128 | 6.00 | 20.0 | 8.00 | 0.75 | 4.00 |");
+        assert!(line(&ROWS[0], &times(12.0)).unwrap().contains("| **1.50** |"));
+        assert!(line(&ROWS[0], &serde_json::json!({"ours": 1.0})).is_none());
+    }
+
+    #[test]
+    fn rows_are_of_committed_models() {
+        let names = models::names(&Context::new()).unwrap();
+        assert!(ROWS.iter().all(|r| names.iter().any(|n| n == r.model)));
+    }
+}
