@@ -24,7 +24,7 @@ enum Cli {
     /// Run a compiled model once and print or save its outputs
     Run(RunArgs),
     /// Measure how long a compiled model runs
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Show what is in an artifact
     Inspect(InspectArgs),
     /// Show what each launch of the compiled model computes, and which of them repeat

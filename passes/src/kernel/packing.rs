@@ -188,9 +188,11 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet) -> Option<Matrix> {
     Some(Matrix { window, size: [k, n], index: [k_index, n_index] })
 }
 
-/// Variables in their order as the digits of a number: (extent, stride) of each, of neighbours that step like one
-/// together; how many numbers there are, and the number.
-fn digits(vars: Vec<Digit>) -> Option<(Vec<(i64, i64)>, i64, Dim)> {
+/// (extent, stride) of each digit; how many numbers there are, and the number.
+type Digits = (Vec<(i64, i64)>, i64, Dim);
+
+/// Variables in their order as the digits of a number; neighbours that step like one are one digit.
+fn digits(vars: Vec<Digit>) -> Option<Digits> {
     let mut digits: Vec<(i64, i64)> = vec![];
     let (mut count, mut number) = (1i64, Dim::constant(0));
     for d in vars {

@@ -35,7 +35,7 @@ pub enum Command {
     /// Compare a model's outputs with expected ones
     Check(CheckArgs),
     /// Measure how long a model runs
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// Show what is in an artifact
     Inspect(InspectArgs),
 }

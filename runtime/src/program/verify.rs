@@ -135,7 +135,10 @@ fn read_kernel(kernel: &plan::Kernel) -> Result<Kernel> {
     };
     let work = match kernel.flops.is_empty() {
         true => None,
-        false => required(&[kernel.flops.clone()])?.pop().zip(required(&[kernel.moved_bytes.clone()])?.pop()),
+        false => {
+            let one = |text: &String| required(std::slice::from_ref(text)).map(|mut dims| dims.pop());
+            one(&kernel.flops)?.zip(one(&kernel.moved_bytes)?)
+        }
     };
     Ok(Kernel {
         symbol: kernel.symbol.clone(),

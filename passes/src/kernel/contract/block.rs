@@ -191,6 +191,9 @@ impl Item<'_> {
     }
 }
 
+/// One step of a sum: where A and the panels begin, k, the sums so far  =>  the sums with it.
+type Step<'s> = dyn Fn(&mut Asm, Val, &[Val], Val, &[Val]) -> Vec<Val> + 's;
+
 impl Panel<'_, '_> {
     /// The rows from `first` on that are `size`, one of `sizes`.
     fn block_of(&self, asm: &mut Asm, sizes: &[i64], size: Val, first: Val, columns: Columns) {
@@ -322,15 +325,7 @@ impl Panel<'_, '_> {
     }
 
     /// The loops over what is summed, the variables `around` and then k, with where A and each panel begin for them.
-    fn sum(
-        &self,
-        asm: &mut Asm,
-        around: &[usize],
-        a: Val,
-        b: &[Val],
-        sums: &[Val],
-        step: &dyn Fn(&mut Asm, Val, &[Val], Val, &[Val]) -> Vec<Val>,
-    ) -> Vec<Val> {
+    fn sum(&self, asm: &mut Asm, around: &[usize], a: Val, b: &[Val], sums: &[Val], step: &Step) -> Vec<Val> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let Some((&var, inside)) = around.split_first() else {
