@@ -2,8 +2,11 @@
 //!
 //! A work item is one batch element, one group of chunks of rows, one strip of columns, one chunk; chunks run fastest,
 //! so that a thread stays on a strip: a panel, or two where there are one or two rows. A block of rows by 32 (or 16)
-//! columns is held in registers while k runs. The sum for one element is over ascending k by fused multiply-add
-//! whatever the block, so that the result of a row depends on no other row.
+//! columns is held in registers while k runs. The sum for one element is over ascending k by fused multiply-add, in
+//! parts of fixed length, whatever the block, so that the result of a row depends on no other row.
+//!
+//! A convolution is summed over several variables: loops around the one over k only move where A and the panel begin.
+//! Its rows are pixels of one line; the lines (slabs) of a chunk go through a panel one after the other.
 //!
 //! Several sums, of one A by several B, go one after the other over the rows of a work item, each into a tile of its
 //! own in scratch; the epilogue reads all tiles.
