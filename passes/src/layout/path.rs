@@ -8,7 +8,9 @@ use sardonyx_dialects::flow::{Layout, Program};
 use std::collections::{BTreeMap, HashMap};
 
 /// States that are kept from one kernel to the next: the cheapest. A state is the layouts of all that is still read.
-const STATES_MAX: usize = 256;
+const STATES_MAX: usize = 64;
+/// Ways to lay out the operands of one kernel that are all looked at.
+const WAYS_MAX: usize = 64;
 
 /// What the search found.
 pub struct Found {
@@ -21,7 +23,7 @@ pub struct Found {
     pub plain: u64,
 }
 
-/// Which layout each of some containers has, as an index into its choices.
+/// Which layout each of some containers has, as an index into its choices; those that are not named are row-major.
 type State = Vec<(Id, usize)>;
 
 /// A state, what it cost to get there, and the choices on the way, newest first.
@@ -46,40 +48,48 @@ pub fn shortest(program: &Program, choices: &[Choice], pricer: &Pricer) -> Found
         own.sort();
         own.dedup();
         // Constants of this kernel alone are chosen here.
-        let made_here =
+        let is_fresh =
             |id: &Id| producers[*id] == Some(at) || producers[*id].is_some_and(|p| kernel(&program.steps[p]).is_none());
-        let priced: Vec<(State, u64)> = assignments(&own, &of)
-            .into_iter()
-            .map(|state| {
-                let cost = pricer.cost(at, &|id| layout(&of, &state, id));
-                (state, cost)
-            })
-            .collect();
-        best_alone += priced.iter().map(|(_, cost)| *cost).min().unwrap_or(0);
-        plain += priced.iter().find(|(s, _)| s.iter().all(|(_, c)| *c == 0)).map_or(0, |(_, cost)| *cost);
+        let (fresh, given): (Vec<Id>, Vec<Id>) = own.iter().partition(|id| is_fresh(id));
+        let ways = assignments(few(&fresh, &of), &of);
+        let mut prices: BTreeMap<State, u64> = BTreeMap::new();
+        let mut price = |own: State| match prices.get(&own) {
+            Some(known) => *known,
+            None => {
+                let cost = pricer.cost(at, &|id| layout(&of, &own, id));
+                prices.insert(own, cost);
+                cost
+            }
+        };
+        plain += price(State::new());
         let mut next: BTreeMap<State, Reached> = BTreeMap::new();
         for (state, reached) in &states {
-            let agrees = |(own, _): &&(State, u64)| {
-                own.iter().all(|(id, choice)| made_here(id) || state.contains(&(*id, *choice)))
-            };
-            for (own, cost) in priced.iter().filter(agrees) {
-                let fresh: State = own.iter().filter(|(id, _)| made_here(id)).copied().collect();
-                let mut after: State = state.iter().chain(&fresh).copied().collect();
+            let before: State = state.iter().filter(|(id, _)| given.contains(id)).copied().collect();
+            for fresh in &ways {
+                let mut own: State = before.iter().chain(fresh).copied().filter(|(_, choice)| *choice > 0).collect();
+                own.sort();
+                let total = reached.cost.saturating_add(price(own));
+                let mut after: State = state.iter().chain(fresh).copied().collect();
                 after.retain(|(id, _)| last_reader.get(id).is_some_and(|last| *last > at));
                 after.sort();
-                let total = reached.cost.saturating_add(*cost);
                 if next.get(&after).is_some_and(|r| r.cost <= total) {
                     continue;
                 }
                 let way = if fresh.is_empty() {
                     reached.way
                 } else {
-                    trail.push((reached.way, fresh));
+                    trail.push((reached.way, fresh.clone()));
                     Some(trail.len() - 1)
                 };
                 next.insert(after, Reached { cost: total, way });
             }
         }
+        if few(&own, &of).len() == own.len() {
+            for own in assignments(&own, &of) {
+                price(own.into_iter().filter(|(_, choice)| *choice > 0).collect());
+            }
+        }
+        best_alone += prices.values().min().copied().unwrap_or(0);
         states = cheapest(next);
     }
     let (cost, mut way) = states.into_values().map(|r| (r.cost, r.way)).min_by_key(|r| r.0).unwrap_or((0, None));
@@ -100,6 +110,16 @@ fn cheapest(states: BTreeMap<State, Reached>) -> BTreeMap<State, Reached> {
     all.sort_by_key(|(_, r)| r.cost);
     all.truncate(STATES_MAX);
     all.into_iter().collect()
+}
+
+/// As many of the containers as have few ways together; the others stay row-major.
+fn few<'i>(ids: &'i [Id], of: &HashMap<Id, &Choice>) -> &'i [Id] {
+    let mut ways = 1;
+    let fits = |id: &&Id| {
+        ways *= of.get(id).map_or(1, |c| c.layouts.len());
+        ways <= WAYS_MAX
+    };
+    &ids[..ids.iter().take_while(fits).count()]
 }
 
 /// The step that reads each container last.

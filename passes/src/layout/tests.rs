@@ -183,3 +183,29 @@ fn a_convolution_net_gets_channels_last_and_its_ends_keep_theirs() {
     assert_eq!(sum.outer, dims(&[1, 28, 28, 64]));
     assert!(program.steps.iter().filter_map(kernel).all(|k| k.check().is_ok()));
 }
+
+/// Many operands of one kernel, each with a choice: the search ends, with a cost that is true.
+#[test]
+fn wide_kernels_are_laid_out_in_time() {
+    let mut d = Draft::default();
+    let x = d.container(&[1, 16, 20, 20]);
+    d.0.inputs.push(("x".into(), x));
+    let parts: Vec<Id> = (0..24).map(|_| d.convolution(x, [16, 32, 20, 20, 1])).collect();
+    let at: Vec<Dim> = (0..4).map(Kernel::var).collect();
+    let mut body: Vec<Statement> = (0..parts.len()).map(|i| load(i, &at)).collect();
+    let mut sum = 0;
+    for i in 1..parts.len() {
+        body.push(apply(ScalarFn::Add, &[sum, i]));
+        sum = body.len() - 1;
+    }
+    let all = d.kernel(&[1, 32, 20, 20], &[], &parts, body);
+    let y = d.convolution(all, [32, 32, 18, 18, 3]);
+    d.0.outputs.push(("y".into(), y));
+    let (program, costs) = (d.0, costs());
+    let (choices, pricer) = (choices(&program), Pricer::new(&program, &costs));
+    let found = shortest(&program, &choices, &pricer);
+    let of = |id: Id| found.layouts.iter().find(|(own, _)| *own == id).map(|(_, l)| l);
+    let steps = program.steps.iter().enumerate().filter(|(_, s)| kernel(s).is_some());
+    assert_eq!(found.cost, steps.map(|(at, _)| pricer.cost(at, &of)).sum::<u64>());
+    assert!(found.cost <= found.plain, "{} {}", found.cost, found.plain);
+}
