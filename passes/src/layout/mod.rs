@@ -48,11 +48,12 @@ fn lay_out(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Res
             ..Missed::default()
         });
     }
+    let producers = program.producers();
     for (id, layout) in found.layouts {
         if layout == Layout::RowMajor {
             continue;
         }
-        let origins = program.producers()[id].map(|s| program.steps[s].origins.clone()).unwrap_or_default();
+        let origins = producers[id].map(|s| program.steps[s].origins.clone()).unwrap_or_default();
         if !rewrites.allow("order", &origins) {
             break;
         }

@@ -167,7 +167,7 @@ impl Item<'_> {
         let mut next = self.clone();
         next.n0 = plus(asm, self.n0, WIDTH);
         next.point.vars[self.plan.n] = Some(next.n0);
-        let rows = asm.i64(self.cx.def.reads[self.plan.b().buffer].panels.map_or(0, |p| p.rows));
+        let rows = asm.i64(self.plan.panel_rows(self.cx.def));
         let elements = asm.bin("arith.muli", rows, self.b_step);
         next.panels = self.panels.iter().map(|b| asm.element(*b, elements, Elem::F32)).collect();
         // The tile has more rows than such an item.

@@ -192,7 +192,7 @@ impl Item<'_> {
             let start = match plan.form {
                 Form::Panels => {
                     let column = self.point.line(cx, asm, &b.coords[1]);
-                    let rows = asm.i64(cx.def.reads[b.buffer].panels.map_or(0, |p| p.rows));
+                    let rows = asm.i64(plan.panel_rows(cx.def));
                     asm.bin("arith.muli", column, rows)
                 }
                 Form::Rows | Form::Copied => self.point.start(cx, asm, b, None),

@@ -285,6 +285,11 @@ impl Plan {
         }
     }
 
+    /// Rows of every packed panel; none of what is not packed.
+    pub fn panel_rows(&self, def: &KernelDef) -> i64 {
+        def.reads[self.b().buffer].panels.map_or(0, |p| p.rows)
+    }
+
     /// Panels, or pairs of them.
     pub fn n_strips(&self, def: &KernelDef) -> Dim {
         let n_panels = self.n_panels(def);
