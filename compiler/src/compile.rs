@@ -72,6 +72,17 @@ pub struct Request<'a> {
     pub rewrites: RewriteOptions,
     /// Refuse models of which the host must compute something.
     pub no_host: bool,
+    pub masked_rows: MaskedRows,
+}
+
+/// What outputs hold at positions that an attention mask leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum MaskedRows {
+    /// What the model says, which has to be computed
+    #[default]
+    Compute,
+    /// 0: nobody reads them
+    Zero,
 }
 
 impl<'a> Request<'a> {
@@ -79,8 +90,8 @@ impl<'a> Request<'a> {
         let output = output.into();
         let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
         let (targets, rewrites) = (vec![Target::Cpu], RewriteOptions::default());
-        let (selftest, movement, no_host) = (true, None, false);
-        Request { model, output, dims, entries, watch, targets, selftest, movement, rewrites, no_host }
+        let (selftest, movement, no_host, masked_rows) = (true, None, false, MaskedRows::default());
+        Request { model, output, dims, entries, watch, targets, selftest, movement, rewrites, no_host, masked_rows }
     }
 }
 
@@ -112,15 +123,17 @@ pub fn lower_model<'c>(
 /// A new module of one function.
 pub(crate) fn module_of<'c>(context: &'c Context, function: Operation) -> Result<Module<'c>> {
     let module = Module::new(Location::unknown(context));
-    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
-    sardonyx_passes::set_version(raw);
+    sardonyx_passes::set_version(operation(&module));
     body(&module)?.push(function);
     Ok(module)
 }
 
+fn operation(module: &Module) -> Operation {
+    Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()))
+}
+
 fn body(module: &Module) -> Result<Block> {
-    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
-    raw.block(0).ok_or_else(|| Error::defect("a module has no body"))
+    operation(module).block(0).ok_or_else(|| Error::defect("a module has no body"))
 }
 
 /// Puts the entry points beside `main` into its module. Gives those that a model with caches cannot have.
@@ -201,7 +214,15 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     let mut selftest_time = None;
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
     let mut rewrites = Rewrites::new(request.rewrites.clone());
-    times.extend(pipeline::run_with(&context, &mut module, &request.watch, &mut rewrites, &mut |event| {
+    let mut watch = request.watch.clone();
+    // How many rows there are is counted by the host; rows are packed for a CPU.
+    if request.no_host || request.targets != [Target::Cpu] {
+        watch.without.push("remove-padding");
+    }
+    if request.masked_rows == MaskedRows::Zero {
+        sardonyx_passes::remove_padding::zero_masked_rows(operation(&module));
+    }
+    times.extend(pipeline::run_with(&context, &mut module, &watch, &mut rewrites, &mut |event| {
         if let Some(levels) = &mut levels {
             levels.see(&event)?;
         }
@@ -218,12 +239,16 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         Ok(())
     })?);
     times.extend(selftest_time);
+    let zeros = rewrites.applied().iter().any(|r| r.pass == "remove-padding");
+    if zeros && request.masked_rows == MaskedRows::Zero {
+        selftest = Err("outputs are 0 where the mask is, and the model does not say so".to_string());
+    }
     if request.watch.stop_after.is_some() {
         let stopped_at = Some(pipeline::text(&module)?);
         let (summary, selftest_skipped, movement) = (None, None, None);
         return Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, rewrites });
     }
-    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let raw = operation(&module);
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
     if request.no_host {
         refuse_host(&plan)?;
@@ -253,7 +278,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
 
 /// The value-level function of a module, with what it calls: the first one, where it has several entry points.
 pub fn graph(module: &Module) -> Result<Graph> {
-    let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
+    let raw = operation(module);
     let functions = raw.block(0).map_or(vec![], |b| b.operations());
     let function = functions.into_iter().find(|op| op.name() == "func.func");
     Graph::read_whole(function.ok_or_else(|| Error::defect("the module has no function"))?, raw)

@@ -20,6 +20,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("fuse", "fuse"),
     ("fuse-attention", "fuse-attention,inline-maps"),
     ("fuse-siblings", "fuse-siblings"),
+    ("remove-padding", "remove-padding"),
     ("choose-layouts", "choose-layouts"),
     ("pack-weights", "pack-weights"),
     ("schedule", "schedule"),

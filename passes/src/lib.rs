@@ -20,6 +20,7 @@ mod onnx_to_sdx;
 mod pack_weights;
 mod plan_memory;
 mod registry;
+pub mod remove_padding;
 mod rewrite;
 pub mod schedule;
 mod sdx_to_flow;
@@ -71,6 +72,7 @@ pub static PASSES: &[PassRow] = &[
     reassociating("fuse", "Merges kernels so that the least is moved", fuse::run),
     reassociating("fuse-attention", "Makes scores, softmax and weighted sum one kernel", fuse_attention::run),
     rewriting("fuse-siblings", "Joins kernels that read the same points", fuse_siblings::run),
+    reassociating("remove-padding", "Computes no rows that the attention mask leaves out", remove_padding::run),
     rewriting("choose-layouts", "Orders dimensions in memory as the kernels around want them", layout::run),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),

@@ -2,7 +2,7 @@
 
 use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
 use super::{Progress, say};
-use crate::compile::{Report, Request, compile_shown, parse_dims};
+use crate::compile::{MaskedRows, Report, Request, compile_shown, parse_dims};
 use crate::emit::{EntrySummary, HostSummary};
 use crate::entries::{Entries, parse_entries};
 use crate::movement::{Movement, Question};
@@ -49,6 +49,10 @@ pub struct CompileArgs {
     /// Refuse a model of which the host would compute something, whatever the device: a size that depends on data
     #[arg(long)]
     pub no_host: bool,
+    /// What outputs hold at positions that an attention mask leaves out. With zeros no row is computed for them; without,
+    /// none is where no output has such a row
+    #[arg(long, value_name = "WHAT", default_value = "compute")]
+    pub masked_rows: MaskedRows,
     /// Stop after a stage and print the IR (to -o, or standard output)
     #[arg(long, value_name = "STAGE")]
     pub stop_after: Option<String>,
@@ -115,6 +119,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
         no_host: args.no_host,
+        masked_rows: args.masked_rows,
         movement: question(args, &output)?,
         rewrites: RewriteOptions {
             fuel: args.fuel,

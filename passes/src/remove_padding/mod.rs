@@ -1,0 +1,92 @@
+//! kernels over [batch, positions, ..]  =>  kernels over the rows that the attention mask keeps
+//!
+//! A batch of sequences of different lengths is padded, and a mask says which positions count. What goes row by row
+//! need not be computed for the others. `proof` finds which input is such a mask and which kernels it concerns, `apply`
+//! packs the rows at the entry, runs packed, and restores all positions where somebody reads them.
+//!
+//! Automatic where no output holds a row that is left out. Where one does, the attribute `sardonyx.masked_rows = "zero"`
+//! of the module says that nobody reads them: then they are 0.
+
+mod apply;
+mod known;
+mod proof;
+
+use crate::rewrite::{Missed, union};
+use crate::{Rewrites, fusion};
+use proof::{Miss, Proof, Role};
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Class, Kernel, Layout, Program};
+use sardonyx_dialects::mlir::{Attr, Operation};
+use sardonyx_runtime::{DType, Dim, Result};
+
+/// Of a module: what outputs hold where the mask is 0.
+const ATTRIBUTE: &str = "sardonyx.masked_rows";
+const ZERO: &str = "zero";
+
+/// Lets the outputs of a module hold zeros where the mask is 0.
+pub fn zero_masked_rows(module: Operation) {
+    module.set_attr(ATTRIBUTE, module.context().str(ZERO));
+}
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    let zero = module.attr(ATTRIBUTE).and_then(Attr::as_str).is_some_and(|value| value == ZERO);
+    rewrites.programs(module, |rewrites, program| pack(program, rewrites, zero))
+}
+
+fn pack(program: &mut Program, rewrites: &mut Rewrites, zero: bool) -> Result<()> {
+    // States count positions by themselves.
+    if program.internal || !program.states.is_empty() || !has_attention(program) {
+        return Ok(());
+    }
+    for mask in masks(program) {
+        match Proof::of(program, mask, zero) {
+            Ok(proof) if proof.gains(program) => {
+                let packed = |(_, role): &(usize, &Role)| **role != Role::AsItIs;
+                let steps = proof.roles.iter().enumerate().filter(packed);
+                let origins = union(steps.map(|(step, _)| program.steps[step].origins.as_slice()));
+                let first: Vec<String> = origins.first().cloned().into_iter().collect();
+                let Some(new) = apply::apply(program, &proof, &first) else { continue };
+                if !rewrites.allow("rows", &origins) {
+                    return Ok(());
+                }
+                let before = std::mem::replace(program, new);
+                // With zeros the program means another one, which is what was asked for.
+                if rewrites.validates() && !zero {
+                    rewrites.check_programs(&before, program)?;
+                }
+                return Ok(());
+            }
+            Ok(_) => {}
+            Err(miss) if miss.is_mask => tell(program, rewrites, mask, &miss),
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn has_attention(program: &Program) -> bool {
+    program.steps.iter().filter_map(fusion::kernel).any(|k| k.class() == Class::Attention)
+}
+
+/// Inputs that may be masks: two dimensions, over which some attention has keys.
+fn masks(program: &Program) -> Vec<Id> {
+    let keys = |k: &Kernel, d: &Dim| k.class() == Class::Attention && k.inner.contains(d);
+    let fits = |id: &Id| {
+        let c = &program.containers[*id];
+        let read = program.steps.iter().filter_map(fusion::kernel).any(|k| c.dims.len() == 2 && keys(k, &c.dims[1]));
+        read && c.layout == Layout::RowMajor && (c.dtype.is_float() || c.dtype.is_int() || c.dtype == DType::Bool)
+    };
+    let ids = program.inputs.iter().map(|(_, id)| *id);
+    ids.filter(fits).collect()
+}
+
+fn tell(program: &Program, rewrites: &mut Rewrites, mask: Id, miss: &Miss) {
+    if !rewrites.wants_remarks() {
+        return;
+    }
+    let name = program.inputs.iter().find(|(_, id)| *id == mask).map(|(name, _)| name.as_str()).unwrap_or_default();
+    let origins = miss.step.map(|s| program.steps[s].origins.clone()).unwrap_or_default();
+    let node = origins.last().cloned();
+    let detail = Some(format!("rows of `{name}`"));
+    rewrites.missed(Missed { reason: miss.reason, node, origins, detail, remedy: miss.remedy });
+}

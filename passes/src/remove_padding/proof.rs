@@ -1,0 +1,354 @@
+//! mask [batch, positions]  =>  which kernels may leave out the positions where it is 0, and why the others see no difference
+//!
+//! A container has *rows* where two of its dimensions are those of the mask and every element belongs to one position.
+//! A kernel goes *by rows* where each point writes the row of its position and reads no other row, attention's keys
+//! apart: those must be hidden by the mask, so that sum, maximum and mixture are the same without them. Everything
+//! else that reads a row gets all positions back, with zeros in place of those left out, and must not see the
+//! difference.
+
+use super::known::{self, Known};
+use crate::fusion::{Uses, bare_var, kernel, own_vars};
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Step};
+use sardonyx_runtime::Dim;
+use std::collections::BTreeSet;
+
+/// What is known of a container with rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fact {
+    /// Its dimensions of the batch and of the positions.
+    pub axes: (usize, usize),
+    /// What every element is where the mask is 0.
+    pub at_masked: Option<f64>,
+    /// Whether rows that are left out are not computed.
+    pub packed: bool,
+}
+
+/// The variables of a kernel that goes by rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    pub batch: usize,
+    pub position: usize,
+    /// The inner variable that walks the keys of the row's sequence.
+    pub key: Option<usize>,
+}
+
+impl Rows {
+    /// A variable's number without the one of the position.
+    pub fn number(&self, v: usize) -> usize {
+        v - usize::from(v > self.position)
+    }
+
+    /// The variable of the row, which takes the place of that of the batch.
+    pub fn row(&self) -> usize {
+        self.number(self.batch)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    AsItIs,
+    Rows(Rows),
+    View,
+}
+
+#[derive(Debug)]
+pub struct Proof {
+    pub mask: Id,
+    pub batch: Dim,
+    pub positions: Dim,
+    pub facts: Vec<Option<Fact>>,
+    /// Per step.
+    pub roles: Vec<Role>,
+    /// Packed containers of which other steps read all positions.
+    pub unpacked: BTreeSet<Id>,
+    /// Positions that are computed whatever the mask is, because they are read by their number.
+    pub kept: BTreeSet<i64>,
+}
+
+/// Why rows are not left out: words, and the step in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Miss {
+    pub reason: &'static str,
+    pub step: Option<usize>,
+    pub remedy: Option<&'static str>,
+    /// Whether some attention hides the keys where the input is 0: else it is no mask at all.
+    pub is_mask: bool,
+}
+
+const OUTPUT: &str = "an output has the rows of positions that the mask leaves out";
+const READS: &str = "what the mask leaves out reaches a result";
+const ZERO: &str = "compile with `--masked-rows zero`, where nobody reads them";
+
+impl Proof {
+    /// Errors: what is in the way. `zero`: outputs may hold zeros where the mask is 0.
+    pub fn of(program: &Program, mask: Id, zero: bool) -> Result<Proof, Miss> {
+        let [batch, positions] = &program.containers[mask].dims[..] else {
+            return Err(Miss { reason: "the mask has not two dimensions", step: None, remedy: None, is_mask: false });
+        };
+        let uses = Uses::of(program);
+        let mut alone = BTreeSet::new();
+        // What is made of inputs alone is not worth packing where all of it is read: then it stays as it is.
+        loop {
+            let mut proof = Proof {
+                mask,
+                batch: batch.clone(),
+                positions: positions.clone(),
+                facts: vec![None; program.containers.len()],
+                roles: vec![],
+                unpacked: BTreeSet::new(),
+                kept: BTreeSet::new(),
+            };
+            proof.facts[mask] = Some(Fact { axes: (0, 1), at_masked: Some(0.0), packed: false });
+            let mut again = None;
+            for (at, step) in program.steps.iter().enumerate() {
+                let role = proof.role(program, step, alone.contains(&at));
+                proof.roles.push(role);
+                if role != Role::AsItIs {
+                    continue;
+                }
+                let source = |id: &Id| proof.is_source(program, &uses, *id);
+                if let Some(early) = step.args.iter().find_map(source) {
+                    again = Some(early);
+                    break;
+                }
+                if let Err(reason) = proof.read_all(step) {
+                    let is_mask = proof.hides();
+                    return Err(Miss { reason, step: Some(at), remedy: None, is_mask });
+                }
+            }
+            if again.is_none() {
+                again = program.outputs.iter().find_map(|(_, id)| proof.is_source(program, &uses, *id));
+            }
+            match again {
+                Some(step) => drop(alone.insert(step)),
+                None => return proof.outputs(program, &uses, zero),
+            }
+        }
+    }
+
+    /// The step that makes a packed container of what is not packed.
+    fn is_source(&self, program: &Program, uses: &Uses, id: Id) -> Option<usize> {
+        let packed = |id: &Id| self.facts[*id].is_some_and(|f| f.packed);
+        let at = uses.producers[id].filter(|_| packed(&id))?;
+        (!program.steps[at].args.iter().any(packed)).then_some(at)
+    }
+
+    fn outputs(mut self, program: &Program, uses: &Uses, zero: bool) -> Result<Proof, Miss> {
+        for (_, id) in &program.outputs {
+            if !self.facts[*id].is_some_and(|f| f.packed) {
+                continue;
+            }
+            if !zero {
+                let is_mask = self.hides();
+                return Err(Miss { reason: OUTPUT, step: uses.producers[*id], remedy: Some(ZERO), is_mask });
+            }
+            self.unpacked.insert(*id);
+        }
+        Ok(self)
+    }
+
+    fn hides(&self) -> bool {
+        self.roles.iter().any(|role| matches!(role, Role::Rows(Rows { key: Some(_), .. })))
+    }
+
+    /// Whether it is worth it: attention and products are among what is packed.
+    pub fn gains(&self, program: &Program) -> bool {
+        let product = |(step, role): (&Step, &Role)| {
+            matches!(role, Role::Rows(_)) && kernel(step).is_some_and(|k| k.class() == Class::Contract)
+        };
+        self.hides() && program.steps.iter().zip(&self.roles).any(product)
+    }
+
+    fn role(&mut self, program: &Program, step: &Step, alone: bool) -> Role {
+        match &step.op {
+            FlowOp::View => self.view(program, step),
+            FlowOp::Kernel(k) => self.kernel(step, k, alone),
+            FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } | FlowOp::Host(_) => Role::AsItIs,
+        }
+    }
+
+    /// Dimensions behind batch and positions may change; of the mask also those of 1 between.
+    fn view(&mut self, program: &Program, step: &Step) -> Role {
+        let (from, to) = (step.args[0], step.results[0]);
+        let Some(fact) = self.facts[from] else { return Role::AsItIs };
+        let dims = &program.containers[to].dims;
+        let same = fact.axes == (0, 1) && dims.len() > 1 && dims[0] == self.batch && dims[1] == self.positions;
+        if same {
+            self.facts[to] = Some(fact);
+            return if fact.packed { Role::View } else { Role::AsItIs };
+        }
+        let wide: Vec<usize> = (0..dims.len()).filter(|axis| !dims[*axis].is_const(1)).collect();
+        if let ([b, s], false) = (&wide[..], fact.packed)
+            && dims[*b] == self.batch
+            && dims[*s] == self.positions
+        {
+            self.facts[to] = Some(Fact { axes: (*b, *s), ..fact });
+        }
+        Role::AsItIs
+    }
+
+    fn kernel(&mut self, step: &Step, k: &Kernel, alone: bool) -> Role {
+        let outer = |extent: &Dim| (0..k.outer.len()).filter(|v| k.outer[*v] == *extent).collect::<Vec<_>>();
+        for batch in outer(&self.batch) {
+            for position in outer(&self.positions).into_iter().filter(|v| *v != batch) {
+                let Some(axes) = stored_at(k, batch, position) else { continue };
+                let Some(rows) = self.rows(step, k, batch, position) else { continue };
+                for (w, axes) in axes.into_iter().enumerate() {
+                    let at_masked = self.stored(step, k, (batch, position), w);
+                    self.facts[step.results[w]] = Some(Fact { axes, at_masked, packed: !alone });
+                }
+                return if alone { Role::AsItIs } else { Role::Rows(rows) };
+            }
+        }
+        Role::AsItIs
+    }
+
+    /// What a kernel stores where the mask is 0, where that is always the same.
+    fn stored(&self, step: &Step, k: &Kernel, place: known::Place, w: usize) -> Option<f64> {
+        if k.body.iter().any(|s| matches!(s.body, Body::Reduce { .. })) {
+            return None;
+        }
+        let known = known::statements(k, &|m| self.facts[step.args[m.container]], place, false)?;
+        let mut values = k.stores.iter().filter(|s| s.memlet.container == w).map(|s| known[s.value]);
+        match (values.next(), values.next()) {
+            (Some(Known::Number(v)), None) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// Whether a kernel with these variables reads its own rows, and keys that the mask hides.
+    fn rows(&self, step: &Step, k: &Kernel, batch: usize, position: usize) -> Option<Rows> {
+        let class = k.class();
+        let inner = k.outer.len()..k.outer.len() + k.inner.len();
+        let mut key = None;
+        for statement in &k.body {
+            let memlet = match &statement.body {
+                Body::Load { memlet, .. } => memlet,
+                // Positions by their number are those of the mask: a variable alone can be looked up.
+                Body::Index(d)
+                    if bare_var(d).is_none() && own_vars(d).iter().any(|v| [batch, position].contains(v)) =>
+                {
+                    return None;
+                }
+                _ => continue,
+            };
+            let fact = self.facts[step.args[memlet.container]];
+            let at = |axis: usize| bare_var(&memlet.index[axis]);
+            if let Some(fact) = fact.filter(|f| f.packed) {
+                if at(fact.axes.0) != Some(batch) || elsewhere(memlet, fact.axes, &[batch, position]) {
+                    return None;
+                }
+                match at(fact.axes.1) {
+                    Some(v) if v == position => {}
+                    Some(v) if inner.contains(&v) && class == Class::Attention && key.is_none_or(|k| k == v) => {
+                        key = Some(v);
+                    }
+                    Some(_) | None => return None,
+                }
+            } else if matches!(class, Class::Contract | Class::Attention) {
+                // What these read is packed first, which takes whole rows.
+                let by_row = own_vars_of(memlet).iter().any(|v| [batch, position].contains(v));
+                if by_row && rows_of(memlet, k, &self.batch, &self.positions, batch).is_none() {
+                    return None;
+                }
+            }
+        }
+        if let Some(key) = key {
+            let index = |s: &sardonyx_dialects::flow::Statement| match &s.body {
+                Body::Index(d) => bare_var(d).is_none() && own_vars(d).contains(&key),
+                _ => false,
+            };
+            let by_key = |m: &Memlet| {
+                let fact = self.facts[step.args[m.container]];
+                own_vars_of(m).contains(&key)
+                    && !fact.is_some_and(|f| f.packed)
+                    && rows_of(m, k, &self.batch, &self.positions, batch).is_none()
+            };
+            let loads =
+                |s: &sardonyx_dialects::flow::Statement| matches!(&s.body, Body::Load { memlet, .. } if by_key(memlet));
+            let one = k.inner.len() == 1 && k.inner[0] == self.positions;
+            let stored = k.stores.iter().any(|s| own_vars_of(&s.memlet).contains(&key));
+            if !one || stored || k.body.iter().any(|s| index(s) || loads(s)) {
+                return None;
+            }
+            known::statements(k, &|m| self.facts[step.args[m.container]], (batch, key), true)?;
+        }
+        Some(Rows { batch, position, key })
+    }
+
+    /// A step that gets all positions: it must not see what those hold that are left out.
+    fn read_all(&mut self, step: &Step) -> Result<(), &'static str> {
+        let packed: Vec<Id> = step.args.iter().copied().filter(|a| self.facts[*a].is_some_and(|f| f.packed)).collect();
+        if packed.is_empty() {
+            return Ok(());
+        }
+        let Some(k) = kernel(step) else { return Err(READS) };
+        let mut places = BTreeSet::new();
+        let mut kept = BTreeSet::new();
+        for statement in &k.body {
+            let Body::Load { memlet, .. } = &statement.body else { continue };
+            let Some(fact) = self.facts[step.args[memlet.container]].filter(|f| f.packed) else { continue };
+            let (b, s) = (&memlet.index[fact.axes.0], &memlet.index[fact.axes.1]);
+            match (bare_var(b), bare_var(s), s.as_const()) {
+                (_, _, Some(position)) => drop(kept.insert(position)),
+                (Some(b), Some(s), None) => drop(places.insert((b, s))),
+                (_, _, None) => return Err(READS),
+            }
+        }
+        for place in places {
+            // A position that is kept by its number is one of those that are read.
+            let fact = |m: &Memlet| {
+                let id = step.args[m.container];
+                let by_number = |f: &Fact| m.index[f.axes.1].as_const().is_some();
+                self.facts[id].filter(|f| !(f.packed && by_number(f)))
+            };
+            let known = known::statements(k, &fact, place, false).ok_or(READS)?;
+            if k.stores.iter().any(|s| matches!(known[s.value], Known::Left | Known::Hidden)) {
+                return Err(READS);
+            }
+        }
+        self.kept.extend(kept);
+        self.unpacked.extend(packed);
+        Ok(())
+    }
+}
+
+/// Per result the dimensions that are stored at two variables, which nothing else of the place moves with.
+fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, usize)>> {
+    let axes = |w: usize| {
+        let mut found = None;
+        for store in k.stores.iter().filter(|s| s.memlet.container == w) {
+            let axis = |v: usize| store.memlet.index.iter().position(|d| bare_var(d) == Some(v));
+            let axes = (axis(batch)?, axis(position)?);
+            let other = elsewhere(&store.memlet, axes, &[batch, position]);
+            if other || found.is_some_and(|f| f != axes) || store.memlet.index.iter().any(crate::fusion::from_data) {
+                return None;
+            }
+            found = Some(axes);
+        }
+        found
+    };
+    (0..k.writes.len()).map(axes).collect()
+}
+
+/// Whether other dimensions than these move with the variables.
+fn elsewhere(memlet: &Memlet, axes: (usize, usize), vars: &[usize]) -> bool {
+    let others = (0..memlet.index.len()).filter(|a| ![axes.0, axes.1].contains(a));
+    others.into_iter().any(|a| own_vars(&memlet.index[a]).iter().any(|v| vars.contains(v)))
+}
+
+fn own_vars_of(memlet: &Memlet) -> Vec<usize> {
+    memlet.index.iter().flat_map(own_vars).collect()
+}
+
+/// The dimensions of an operand that are the mask's and are read at the batch variable and at one of the positions, alone.
+pub fn rows_of(memlet: &Memlet, k: &Kernel, batch: &Dim, positions: &Dim, var: usize) -> Option<(usize, usize, usize)> {
+    let dims = &k.reads[memlet.container].dims;
+    let b = memlet.index.iter().position(|d| bare_var(d) == Some(var))?;
+    let position = |s: &usize| *s != b && dims[*s] == *positions && bare_var(&memlet.index[*s]).is_some();
+    let mut found = (0..dims.len()).filter(position);
+    let (s, None) = (found.next()?, found.next()) else { return None };
+    let at = bare_var(&memlet.index[s])?;
+    (dims[b] == *batch && !elsewhere(memlet, (b, s), &[var, at])).then_some((b, s, at))
+}
