@@ -42,8 +42,10 @@ impl Point {
                 let mask = self.masked(asm, g);
                 asm.masked_load(address, mask, Ty::new(elem, self.lanes))
             }
-            (Index::Each(i), g) => {
-                let addresses = asm.element(base, *i, elem);
+            (Index::Even(i), None) if self.mask.is_none() => even(asm, base, *i, Ty::new(elem, self.lanes)),
+            (Index::Each(_) | Index::Even(_), g) => {
+                let i = index.each(asm, self.lanes);
+                let addresses = asm.element(base, i, elem);
                 let mask = self.masked(asm, g);
                 asm.masked_load(addresses, mask, Ty::new(elem, self.lanes))
             }
@@ -96,7 +98,8 @@ impl Point {
                     Some(m) => asm.masked_store(v, address, m),
                 }
             }
-            Index::Each(i) => {
+            Index::Each(_) | Index::Even(_) => {
+                let i = index.each(asm, self.lanes);
                 let addresses = asm.element(base, i, elem);
                 let (v, mask) = (asm.widen(v, self.lanes), self.masked(asm, None));
                 asm.masked_store(v, addresses, mask);
@@ -112,10 +115,13 @@ impl Point {
         let step =
             if self.along < cx.def.n_vars() && self.lanes > 1 { access.stride(self.along) } else { Size::Const(0) };
         let lanes_in_parts = sum.ty.lanes > 1;
+        // Of narrower elements a CPU has no masked loads.
+        let pairs = cx.cpu.is_some() && scalar::stored(storage.dtype).bits() >= 32;
         match step {
             Size::Const(0) if lanes_in_parts => Index::Each(sum),
             Size::Const(0) => Index::At(sum),
             Size::Const(1) if !lanes_in_parts => Index::From(sum),
+            Size::Const(2) if !lanes_in_parts && pairs => Index::Even(sum),
             step => {
                 let (step, iota) = (cx.size(asm, step), asm.iota(self.lanes));
                 let step = asm.widen(step, self.lanes);
@@ -230,5 +236,38 @@ enum Index {
     At(Val),
     /// At consecutive elements from here.
     From(Val),
+    /// At every second element from here.
+    Even(Val),
     Each(Val),
+}
+
+impl Index {
+    /// The element of each lane.
+    fn each(&self, asm: &mut Asm, lanes: u32) -> Val {
+        match *self {
+            Index::Even(first) => {
+                let (first, two, iota) = (asm.widen(first, lanes), asm.i64(2), asm.iota(lanes));
+                let two = asm.widen(two, lanes);
+                let moved = asm.bin("arith.muli", two, iota);
+                asm.bin("arith.addi", first, moved)
+            }
+            Index::Each(each) => each,
+            Index::At(one) | Index::From(one) => asm.widen(one, lanes),
+        }
+    }
+}
+
+/// Every second element from `first` on: two vectors of neighbours, of which the last one, which nobody may own, is not
+/// read.
+fn even(asm: &mut Asm, base: Val, first: Val, ty: Ty) -> Val {
+    let lanes = ty.lanes;
+    let low = asm.element(base, first, ty.elem);
+    let low = asm.load(low, ty, ty.elem.bits() / 8);
+    let (width, last) = (asm.i64(lanes as i64), asm.i64(lanes as i64 - 1));
+    let second = asm.bin("arith.addi", first, width);
+    let (last, iota) = (asm.widen(last, lanes), asm.iota(lanes));
+    let there = asm.cmpi("slt", iota, last);
+    let high = asm.element(base, second, ty.elem);
+    let high = asm.masked_load(high, there, ty);
+    asm.shuffle(low, high, &(0..lanes).map(|lane| 2 * lane).collect::<Vec<u32>>())
 }

@@ -9,14 +9,16 @@ use super::eval::{Cx, Point, decode};
 use super::map::whole_steps;
 use super::scalar;
 use super::stages::{Lanes, Stages, heavy, is_deep_sum, is_point_store, lanes_of, late_vars, stages};
+use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
 
 /// Neighbouring outer points of one work item, where lanes run along them.
 const BLOCK: i64 = 64;
 
-/// Elements that a lane combines one after the other.
+/// Elements that a lane combines one after the other, and products: as many as a blocked contraction does.
 const PART: i64 = 128;
+const PART_OF_PRODUCTS: i64 = 256;
 
 /// The outer variables that make a work item, without the late ones.
 fn early_vars(def: &KernelDef) -> Vec<usize> {
@@ -245,11 +247,12 @@ impl<'a> Pass<'a> {
                 point.vars[var] = Some(i);
                 self.leaf(cx, asm, &mut point, accumulators, |r| r)
             };
-            if self.reductions.is_empty() || cx.def.extent(var).as_const().is_some_and(|n| n <= PART) {
+            let part = if cx.def.class == Class::Contract { PART_OF_PRODUCTS } else { PART };
+            if self.reductions.is_empty() || cx.def.extent(var).as_const().is_some_and(|n| n <= part) {
                 return asm.for_loop((zero, extent, one), &accumulators, each);
             }
             // Parts of a long sum are added up, so that less is lost to rounding.
-            let part = asm.i64(PART);
+            let part = asm.i64(part);
             return asm.for_loop((zero, extent, part), &accumulators, |asm, first, accumulators| {
                 let end = asm.bin("arith.addi", first, part);
                 let end = asm.bin("arith.minsi", end, extent);
@@ -325,10 +328,21 @@ impl<'a> Pass<'a> {
             point.values[*k] = Some(asm.load(address, ty, 4));
         }
         for (r, &(k, f, arg)) in self.reductions.iter().enumerate() {
-            let v = point.eval(cx, asm, arg);
             let total = &mut accumulators[slot(r)];
-            let v = asm.widen(v, total.ty.lanes);
-            let next = combine(asm, f, cx.def.body[k].dtype, *total, v);
+            let next = match factors(cx.def, f, arg) {
+                Some(factors) => {
+                    let [a, b] = factors.map(|k| {
+                        let v = point.eval(cx, asm, k);
+                        asm.widen(v, total.ty.lanes)
+                    });
+                    asm.fma(a, b, *total)
+                }
+                None => {
+                    let v = point.eval(cx, asm, arg);
+                    let v = asm.widen(v, total.ty.lanes);
+                    combine(asm, f, cx.def.body[k].dtype, *total, v)
+                }
+            };
             *total = match point.mask {
                 Some(mask) if self.stages.lanes(self.stage) == Lanes::Inner => asm.select(mask, next, *total),
                 Some(_) | None => next,
@@ -369,6 +383,13 @@ impl<'a> Pass<'a> {
         let address = asm.element(base, index.expect("an inner variable"), ty.elem);
         (address, ty)
     }
+}
+
+/// The factors of a contraction's product, which is not rounded before it is added.
+fn factors(def: &KernelDef, f: ReduceFn, arg: usize) -> Option<[usize; 2]> {
+    let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
+    let sums = def.class == Class::Contract && f == ReduceFn::Add && def.body[arg].dtype == DType::F32;
+    sums.then_some([args[0], args[1]])
 }
 
 pub fn neutral(asm: &mut Asm, f: ReduceFn, t: DType, ty: Ty) -> Val {

@@ -8,11 +8,15 @@
 
 use super::def::*;
 use super::scalar;
+use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{DType, Dim};
 
 /// Lanes of the widest variant.
 const LANES_MAX: i64 = 16;
+
+/// How far apart windows may begin that lanes sum side by side.
+const WINDOW_STEP_MAX: i64 = 2;
 
 /// Which variable lanes run along.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +78,17 @@ pub fn lanes_of(def: &KernelDef) -> Lanes {
         all.iter().filter(bad).count()
     };
     let small = def.extent(outer).as_const().is_some_and(|n| n < 8);
-    if scattered(inner) > 0 && scattered(outer) == 0 && !small { Lanes::Outer } else { Lanes::Inner }
+    // Neighbouring windows of a signal share most of what they read: each lane sums one, in the order of its elements.
+    let near = |(access, storage): &(&Access, &Storage)| {
+        let step = access.stride(outer).as_const();
+        storage.panels.is_none()
+            && access.computed.is_empty()
+            && step.is_some_and(|n| (0..=WINDOW_STEP_MAX).contains(&n))
+    };
+    let slides = |(access, _): &&(&Access, &Storage)| access.stride(inner).is(1) && access.moves_with(outer);
+    let windows = def.class == Class::Contract && all.iter().all(near) && all.iter().any(|a| slides(&a));
+    let apart = scattered(inner) > 0 && scattered(outer) == 0;
+    if (apart || windows) && !small { Lanes::Outer } else { Lanes::Inner }
 }
 
 impl Stages {
