@@ -3,7 +3,8 @@
 usage: peers.py MODEL.onnx THREADS ROUNDS NAME=N[,NAME=N…] COMMAND…
 
 In COMMAND, `{inputs}` becomes `--input NAME=FILE.npy …` with the tensors that the peers get; it prints JSON with
-"median_ms". Dimensions that are not named are 1; the peers get static shapes.
+"median_ms". Dimensions that are not named are 1; the peers get static shapes. With mean_length=N among the dimensions, masks
+leave out the ends of sequences, whose lengths are so long on average.
 """
 
 import json
@@ -25,6 +26,8 @@ model, threads, rounds, dims = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), 
 command = sys.argv[5:]
 sizes = {name: int(n) for name, n in (d.split("=") for d in dims.split(",") if d)}
 
+mean_length = sizes.pop("mean_length", None)
+
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = threads
 session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -36,6 +39,10 @@ def tensor(port):
     if "int" not in port.type:
         return random.standard_normal(shape).astype(np.float32)
     kind = np.int64 if "64" in port.type else np.int32
+    if "mask" in port.name and mean_length is not None:
+        spread = mean_length * 3 // 4
+        lengths = np.linspace(mean_length - spread, mean_length + spread, shape[0]).round()
+        return (np.arange(shape[1]) < lengths[:, None]).astype(kind)
     if "mask" in port.name:
         return np.ones(shape, kind)
     if "type" in port.name:

@@ -91,12 +91,15 @@ impl Kernels {
     pub fn text(&self) -> String {
         let total: f64 = self.rows.iter().map(|r| r.seconds).sum();
         let launches: usize = self.rows.iter().map(|r| r.launches).sum();
+        let products = self.products() as f64 / total.max(1e-12) / 1e9;
         let mut out = format!(
             "kernels     {launches} launches, {:.4} ms in all, medians of {} calls\n\
+             products    {products:.1} GFLOP/s over all of that time, {:.0} % of the peak\n\
              peak        {:.1} GFLOP/s multiply-adds of f32, {:.1} GB/s plain read, measured now\n\n\
              kernel   class      launches        ms      %    GFLOP/s     GB/s  roofline  first node\n",
             total * 1e3,
             self.calls,
+            100.0 * products / self.peak.gflops,
             self.peak.gflops,
             self.peak.gb_s,
         );
@@ -117,6 +120,11 @@ impl Kernels {
         out
     }
 
+    /// What contractions and attention compute in a call.
+    fn products(&self) -> i64 {
+        self.rows.iter().filter(|r| matches!(r.class.as_str(), "contract" | "attention")).map(|r| r.flops).sum()
+    }
+
     pub fn json(&self) -> String {
         let row = |r: &Row| {
             format!(
@@ -134,10 +142,11 @@ impl Kernels {
         };
         let rows: Vec<String> = self.rows.iter().map(row).collect();
         format!(
-            "{{\"peak_gflops\": {:.2}, \"peak_gb_s\": {:.2}, \"calls\": {}, \"rows\": [{}]}}",
+            "{{\"peak_gflops\": {:.2}, \"peak_gb_s\": {:.2}, \"calls\": {}, \"product_flops\": {}, \"rows\": [{}]}}",
             self.peak.gflops,
             self.peak.gb_s,
             self.calls,
+            self.products(),
             rows.join(", ")
         )
     }
