@@ -3,6 +3,7 @@
 //! That the table is what the compiler does today, another test checks.
 
 use crate::program::Program;
+use sardonyx::compile::MaskedRows;
 use sardonyx_dialects::flow::Class;
 use sardonyx_passes::kernel::lower;
 use sardonyx_tests::prepared::{model, workspace};
@@ -45,12 +46,16 @@ fn forms_of_one_net_cost_the_same() {
     }
 }
 
-/// However an exporter wrote its mask and its softmax, products and attention get the code that is fast.
+/// However an exporter wrote its mask and its softmax, and whether masked rows are computed or not, products and attention
+/// get the code that is fast.
 #[test]
 fn no_form_falls_back_to_plain_loops() {
     for (net, ..) in NETS.iter().filter(|(net, ..)| !net.contains("bert_base")) {
-        for (name, ..) in rows(net) {
-            let program = Program::of_model(&model(&name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let both = [MaskedRows::Compute, MaskedRows::Zero];
+        for (name, masked_rows) in
+            rows(net).into_iter().flat_map(|(name, ..)| both.map(|masked_rows| (name.clone(), masked_rows)))
+        {
+            let program = Program::of_model_with(&model(&name), masked_rows).unwrap_or_else(|e| panic!("{name}: {e}"));
             let mut attentions = 0;
             for (symbol, kernel) in &program.plan.kernels {
                 let def = lower(kernel).unwrap_or_else(|e| panic!("{name}: {e}")).def;

@@ -2,7 +2,7 @@
 
 use melior::Context;
 use melior::ir::Module;
-use sardonyx::compile::{graph, lower_model};
+use sardonyx::compile::{MaskedRows, graph, lower_model};
 use sardonyx::import::ParamStore;
 use sardonyx::movement::Levels;
 use sardonyx::onnx::read_model;
@@ -27,9 +27,16 @@ pub struct Program {
 
 impl Program {
     pub fn of_model(path: &Path) -> Result<Program> {
+        Program::of_model_with(path, MaskedRows::Compute)
+    }
+
+    pub fn of_model_with(path: &Path, masked_rows: MaskedRows) -> Result<Program> {
         let model = read_model(path)?;
         let context = sardonyx_passes::context();
         let (module, params) = lower_model(&context, &model, &BTreeMap::new())?;
+        if masked_rows == MaskedRows::Zero {
+            sardonyx_passes::remove_padding::zero_masked_rows(Operation(module.as_operation().to_raw()));
+        }
         Program::of(&context, module, params)
     }
 

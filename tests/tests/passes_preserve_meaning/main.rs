@@ -15,7 +15,7 @@ use sardonyx_passes::{Class, PASSES, RewriteOptions, Rewrites};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-const PIPELINE: [&str; 14] = [
+const PIPELINE: [&str; 15] = [
     "find-caches",
     "fold-constants",
     "simplify",
@@ -28,6 +28,7 @@ const PIPELINE: [&str; 14] = [
     "fuse-attention",
     "inline-maps",
     "fuse-siblings",
+    "remove-padding",
     "choose-layouts",
     "pack-weights",
 ];

@@ -2,7 +2,7 @@
 
 use super::Case;
 use super::random::{Random, tensor};
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
@@ -19,6 +19,8 @@ pub fn cases() -> Vec<Case> {
             w.layer_norm(x)
         }));
         out.push(finish("attention", dtype, attention));
+        out.push(finish("masked encoder", dtype, |w| masked_encoder(w, false)));
+        out.push(finish("masked encoder, causal", dtype, |w| masked_encoder(w, true)));
         out.push(finish("scaled_apart", dtype, scaled_apart));
         out.push(finish("mlp", dtype, mlp));
         out.push(finish("cached attention", dtype, cached_attention));
@@ -187,6 +189,44 @@ fn attention(w: &mut Writer) -> Value {
     let out = w.linear(joined, "o", 8, 8);
     let sum = w.map(ScalarFn::Add, &[x, out]);
     w.layer_norm(sum)
+}
+
+/// An encoder's layer over sequences that a mask says the lengths of, of which the outputs have no masked row: the first
+/// position, and the sum of those that are not masked. Where `causal`, positions are compared by their numbers.
+fn masked_encoder(w: &mut Writer, causal: bool) -> Value {
+    let x = w.input("x", &["b", "s", "8"]);
+    let dims = ["b", "s"].map(|d| Dim::parse(d).expect("a dimension"));
+    let ty = TensorType::new(DType::Bool, dims.to_vec());
+    let seen = w.add(Op::Input { name: "seen".into() }, &[], Some(ty));
+    let dtype = w.shape(&["b", "s"]);
+    let counts = w.add(Op::Convert(Conversion::Value), &[seen], Some(dtype));
+    let hidden = w.map_const(ScalarFn::Sub, counts, 1.0);
+    let bias = w.map_const(ScalarFn::Mul, hidden, 20000.0);
+    let normal = w.layer_norm(x);
+    let (q, k, v) = (w.linear(normal, "q", 8, 8), w.linear(normal, "k", 8, 8), w.linear(normal, "v", 8, 8));
+    let (q, k, v) = (w.heads(q, "s"), w.heads(k, "s"), w.heads(v, "s"));
+    let scores = w.contract("bhsd,bhtd->bhst", q, k);
+    let ty = w.graph.ty(scores).clone();
+    let bias = w.add(Op::Broadcast { dims: vec![0, 3] }, &[bias], Some(ty.clone()));
+    let mut masked = w.map(ScalarFn::Add, &[scores, bias]);
+    if causal {
+        let numbers = TensorType::new(DType::I64, ty.dims.clone());
+        let [i, j] = [2, 3].map(|axis| w.add(Op::Iota { axis }, &[], Some(numbers.clone())));
+        let ahead = w.map(ScalarFn::Lt, &[i, j]);
+        let lower = w.map_const(ScalarFn::Sub, masked, 20000.0);
+        masked = w.map(ScalarFn::Select, &[ahead, lower, masked]);
+    }
+    let p = w.softmax(masked);
+    let mixed = w.contract("bhst,bhtd->bhsd", p, v);
+    let back = w.add(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[mixed], None);
+    let ty = w.shape(&["b", "s", "8"]);
+    let joined = w.add(Op::Reshape, &[back], Some(ty));
+    let out = w.linear(joined, "o", 8, 8);
+    let rows = w.map(ScalarFn::Add, &[x, out]);
+    let ty = w.graph.ty(rows).clone();
+    let counts = w.add(Op::Broadcast { dims: vec![0, 1] }, &[counts], Some(ty));
+    let counted = w.map(ScalarFn::Mul, &[rows, counts]);
+    w.add(Op::Reduce { f: ReduceFn::Add, axes: vec![1] }, &[counted], None)
 }
 
 /// Keys and values of earlier positions, as inputs that come back longer; `t` of them, and `s` new ones.

@@ -9,8 +9,8 @@ use crate::kernel::math;
 impl Item<'_> {
     pub fn finish(&self, asm: &mut Asm) {
         let (cx, plan) = (self.cx, self.plan);
-        let (zero, one, n_keys) = (asm.i64(0), asm.i64(1), cx.extent(asm, plan.j));
-        let some = asm.cmpi("sgt", n_keys, zero);
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let some = asm.cmpi("sgt", self.n_keys, zero);
         let least = asm.float(f64::NEG_INFINITY, Ty::F32);
         let hidden = self.shift_of(asm, plan.shift, least).map(|shift| hidden_power(asm, shift));
         let masks = self.store_masks();

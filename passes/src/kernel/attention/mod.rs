@@ -12,6 +12,7 @@ mod block;
 mod finish;
 mod operands;
 mod plan;
+mod segments;
 mod weights;
 
 pub use plan::{BLOCK, CHUNK, Plan, plan};
@@ -34,6 +35,7 @@ struct Item<'a> {
     /// The first row, and how many there are.
     i0: Val,
     rows: Val,
+    n_keys: Val,
     /// Whether the rows are one group: then no other item has the same keys.
     alone: Val,
     /// In scratch: the chunk's queries [rows][d].
@@ -80,29 +82,19 @@ struct Group {
 }
 
 pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
+    if let Some(segments) = &plan.segments {
+        return segments::emit(cx, asm, plan, segments);
+    }
     let (one, none) = (asm.i64(1), asm.i64(-1));
-    // Which keys lie in scratch: they are transposed once, not per chunk of rows.
     asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[none], |asm, item, kept| {
-        let (item, keys) = Item::new(cx, asm, plan, item);
-        item.begin(asm);
-        let (zero, block, n_keys) = (asm.i64(0), asm.i64(BLOCK), cx.extent(asm, plan.j));
-        let other = asm.cmpi("ne", keys, kept[0]);
-        asm.for_loop((zero, n_keys, block), &[], |asm, j0, _| {
-            let left = asm.bin("arith.subi", n_keys, j0);
-            let n = asm.bin("arith.minsi", left, block);
-            item.block(asm, Keys { j0, n }, other);
-            vec![]
-        });
-        item.finish(asm);
-        let all = asm.cmpi("sle", n_keys, block);
-        let kept = asm.select(all, keys, none);
-        vec![asm.select(item.alone, none, kept)]
+        let item = Item::new(cx, asm, plan, item);
+        vec![item.run(asm, kept[0])]
     });
 }
 
 impl<'a> Item<'a> {
-    /// The work item of a number, and a number for its keys.
-    fn new(cx: &'a Cx<'a>, asm: &mut Asm, plan: &'a Plan, item: Val) -> (Item<'a>, Val) {
+    /// The work item of a number.
+    fn new(cx: &'a Cx<'a>, asm: &mut Asm, plan: &'a Plan, item: Val) -> Item<'a> {
         let def = cx.def;
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
         let n_chunks = cx.dim(asm, &plan.n_chunks(def));
@@ -121,9 +113,8 @@ impl<'a> Item<'a> {
         let [queries, scores, mixed, state, partial, staged, panels] = parts[..] else { unreachable!("seven parts") };
         let first = Blocks::of(cx.cpu().variant).emit_next(asm, rows);
         let alone = asm.cmpi("eq", first, rows);
-        let item = Item { cx, plan, point, i0, rows, alone, queries, scores, mixed, state, partial, staged, panels };
-        let keys = item.keys_number(asm);
-        (item, keys)
+        let n_keys = cx.extent(asm, plan.j);
+        Item { cx, plan, point, i0, rows, n_keys, alone, queries, scores, mixed, state, partial, staged, panels }
     }
 
     /// A number that is the same for work items with the same keys.

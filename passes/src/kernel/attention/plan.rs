@@ -1,5 +1,6 @@
 //! Which statement is the score, the largest one, the weights, the mixture: the parts of attention
 
+use super::segments::Segments;
 use crate::kernel::def::*;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
@@ -59,10 +60,21 @@ pub struct Plan {
     pub divisor: Option<usize>,
     /// sum / a number of the row, where the kernel itself divides behind the sum, and that number.
     pub quotient: Option<(usize, usize)>,
+    /// Where keys begin and end by tables; then the rest is about the kernel of one run of rows.
+    pub segments: Option<Box<Segments>>,
 }
 
 /// The parts, or `None` where the kernel has no form that this emitter takes.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
+    let Some(segments) = Segments::of(def) else { return whole(def) };
+    let plan = whole(&segments.def)?;
+    // Each row of a run has keys of its own number only.
+    let rows = plan.rows.iter().fold(0, |set: VarSet, v| set | 1 << v);
+    (segments.moved_by(def) & !rows == 0).then(|| Plan { segments: Some(Box::new(segments)), ..plan })
+}
+
+/// The same where keys are the same for all rows of a batch element.
+fn whole(def: &KernelDef) -> Option<Plan> {
     let ([_], [_]) = (&def.inner[..], &def.deep[..]) else { return None };
     let (j, d) = (def.outer.len(), def.outer.len() + 1);
     let parts = Parts { def, deps: def.dependences(), inner: def.inner_vars() };
@@ -118,6 +130,7 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
         sum,
         divisor,
         quotient,
+        segments: None,
     })
 }
 
@@ -200,10 +213,10 @@ impl<'a> Parts<'a> {
     /// A load whose place is linear in the inner variables.
     fn plain(&self, k: usize, j: usize) -> Option<&'a Access> {
         let Op::Load { access, guard: None } = &self.def.body[k].op else { return None };
-        let own_place = |c: &Computed| {
-            c.limit.is_none()
-                && c.expr.symbols().iter().all(|s| own(s, '%').is_none_or(|v| v < j) && own(s, '$').is_none())
-        };
+        // What is no number in the kernel is given from outside, as the first key of a run is.
+        let given = |k: usize| matches!(self.def.body[k].op, Op::Const(_));
+        let fixed = |s: &str| own(s, '%').is_none_or(|v| v < j) && own(s, '$').is_none_or(given);
+        let own_place = |c: &Computed| c.limit.is_none() && c.expr.symbols().iter().all(|s| fixed(s));
         let fits = access.computed.iter().all(own_place) && self.def.reads[access.buffer].panels.is_none();
         fits.then_some(access)
     }

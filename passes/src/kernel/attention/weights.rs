@@ -158,7 +158,8 @@ impl Item<'_> {
             next
         });
         let largest = tree(asm, ReduceFn::Max, F32, largest);
-        if cx.def.extent(plan.j).as_const().is_some_and(|n| n % WIDTH == 0) {
+        let whole_panels = cx.def.extent(plan.j).as_const().is_some_and(|n| n % WIDTH == 0);
+        if whole_panels && plan.segments.is_none() {
             return largest;
         }
         let some = asm.cmpi("slt", whole, keys.n);
