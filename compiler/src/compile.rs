@@ -1,7 +1,7 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
 use crate::emit::{HostSummary, Product, Summary, host_operations};
-use crate::entries::{Entries, MAIN, Skipped, propose};
+use crate::entries::{Entries, EntrySpec, MAIN, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::{Model, read_model};
@@ -73,6 +73,8 @@ pub struct Request<'a> {
     /// Refuse models of which the host must compute something.
     pub no_host: bool,
     pub masked_rows: MaskedRows,
+    /// Sizes that get code of their own, as entry points that calls of `main` run where they fit.
+    pub specialized: Vec<EntrySpec>,
 }
 
 /// What outputs hold at positions that an attention mask leaves out.
@@ -91,7 +93,21 @@ impl<'a> Request<'a> {
         let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
         let (targets, rewrites) = (vec![Target::Cpu], RewriteOptions::default());
         let (selftest, movement, no_host, masked_rows) = (true, None, false, MaskedRows::default());
-        Request { model, output, dims, entries, watch, targets, selftest, movement, rewrites, no_host, masked_rows }
+        let specialized = vec![];
+        Request {
+            model,
+            output,
+            dims,
+            entries,
+            watch,
+            targets,
+            selftest,
+            movement,
+            rewrites,
+            no_host,
+            masked_rows,
+            specialized,
+        }
     }
 }
 
@@ -142,7 +158,7 @@ fn add_entries(context: &Context, module: &Module, model: &Model, request: &Requ
         Entries::Automatic => propose(context, model, &request.dims)?,
         Entries::Given(specs) => (specs.clone(), vec![]),
     };
-    for spec in specs {
+    for spec in specs.iter().chain(&request.specialized) {
         let imported = spec.ranges(&request.dims).and_then(|ranges| import(context, model, &spec.name, &ranges));
         let (function, _) = imported.map_err(|e| in_entry(&spec.name, e))?;
         body(module)?.push(function);
@@ -268,6 +284,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         selftest: selftest.as_ref().ok(),
         kinds: &model.graph.kinds(),
         targets: &request.targets,
+        specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
     };
     let summary = crate::emit::write(&request.output, &product)?;
     times.push(("codegen", start.elapsed()));

@@ -2,6 +2,7 @@
 
 use crate::codegen;
 use crate::codegen::ptx::PtxModule;
+use crate::entries::MAIN;
 use crate::import::ParamStore;
 use crate::requires::{Requires, requires};
 use crate::targets::Target;
@@ -76,10 +77,12 @@ pub struct Product<'a> {
     /// Of inputs and outputs that are no tensors, by name.
     pub kinds: &'a BTreeMap<String, Kind>,
     pub targets: &'a [Target],
+    /// The entry points that calls of `main` may run.
+    pub specialized: &'a [String],
 }
 
 pub fn write(path: &Path, product: &Product) -> Result<Summary> {
-    let Product { plan, modules, params, model_hash, selftest, kinds, targets } = *product;
+    let Product { plan, modules, params, model_hash, selftest, kinds, targets, specialized } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
     let required: Vec<Requires> =
         lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
@@ -98,8 +101,11 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let writer = ArtifactWriter::create(path)?;
     let mut weights = Weights { writer, params, constants: vec![], places: HashMap::new() };
     let names: Vec<&str> = plan.entries.iter().map(|e| e.name.as_str()).collect();
-    let entries: Vec<file::Entry> =
+    let mut entries: Vec<file::Entry> =
         plan.entries.iter().map(|e| entry(e, &names, &symbols, kinds, &mut weights)).collect::<Result<_>>()?;
+    for entry in entries.iter_mut().filter(|e| specialized.contains(&e.name)) {
+        entry.specializes = MAIN.into();
+    }
     let summaries = plan.entries.iter().zip(&entries).map(|(e, written)| EntrySummary {
         name: e.name.clone(),
         launches: e.launches(),
@@ -205,6 +211,7 @@ fn entry(
         checks: entry.checks.iter().map(check).chain(narrower).collect(),
         states: entry.states.iter().map(|s| state(entry, s)).collect::<Result<_>>()?,
         internal: entry.internal,
+        specializes: String::new(),
     })
 }
 

@@ -44,9 +44,15 @@ pub fn parse_entry(text: &str) -> Result<EntrySpec> {
     if !is_name(name) {
         return Err(wrong(&format!("`{name}` is no name of letters, digits, `_`, `-` and `.`")));
     }
-    if name == MAIN || is_reserved(name) {
+    if name == MAIN || name.starts_with("main.") || is_reserved(name) {
         return Err(wrong(&format!("`{name}` is the name of something that every artifact has")));
     }
+    let fixed = parse_fixed(list, &wrong)?;
+    Ok(EntrySpec { name: name.into(), fixed })
+}
+
+/// `DIM=N[,DIM=N]`
+fn parse_fixed(list: &str, wrong: &dyn Fn(&str) -> Box<Error>) -> Result<BTreeMap<String, i64>> {
     let mut fixed = BTreeMap::new();
     for one in list.split(',') {
         // A symbol's name may have any characters but these.
@@ -57,7 +63,30 @@ pub fn parse_entry(text: &str) -> Result<EntrySpec> {
             return Err(wrong(&format!("`{one}` names no dimension, or one that has a value")));
         }
     }
-    Ok(EntrySpec { name: name.into(), fixed })
+    Ok(fixed)
+}
+
+/// The sizes of several `--specialize DIM=N[,DIM=N]`, each as an entry point that calls of `main` run where they fit:
+/// `main.batch1.seq128`.
+pub fn parse_specialized(texts: &[String]) -> Result<Vec<EntrySpec>> {
+    let mut out: Vec<EntrySpec> = vec![];
+    for text in texts {
+        let wrong = |what: &str| {
+            Error::user("E0001", format!("`--specialize {text}`: {what}"))
+                .help("write --specialize DIM=N[,DIM=N], for example --specialize batch=1,seq=128")
+        };
+        let fixed = parse_fixed(text, &wrong)?;
+        let part = |(dim, n): (&String, &i64)| {
+            let dim: String = dim.chars().map(|c| if is_name(&c.to_string()) { c } else { '_' }).collect();
+            format!(".{dim}{n}")
+        };
+        let name = MAIN.to_string() + &fixed.iter().map(part).collect::<String>();
+        if out.iter().any(|e| e.name == name) {
+            return Err(wrong("these sizes are there twice"));
+        }
+        out.push(EntrySpec { name, fixed });
+    }
+    Ok(out)
 }
 
 /// The entry points of several `--entry` arguments.

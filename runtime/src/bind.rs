@@ -19,6 +19,15 @@ pub enum Given<'a> {
     },
 }
 
+/// The dimensions of all inputs; none where some are in a cache.
+pub fn tensors<'a>(inputs: &'a [Given]) -> Option<Vec<&'a [usize]>> {
+    let dims = |given: &'a Given| match given {
+        Given::Tensor(tensor) => Some(tensor.dims()),
+        Given::Held { .. } => None,
+    };
+    inputs.iter().map(dims).collect()
+}
+
 /// Gives every input port its tensor, in the ports' order, or what the cache has for it.
 pub fn match_inputs<'a>(
     entry: &Entry,

@@ -10,8 +10,8 @@ pub const FORMAT_MAJOR: u32 = 1;
 /// 1: the optional entry `selftest`. 2: states of entry points, derived symbols, input dimensions that are solved for a
 /// symbol. 3: code for GPUs, with what its launches need; an artifact for GPUs alone has no `cpu/x86_64.so`. 4: states that
 /// one launch carries over and continues. 5: steps of the host, entry points that only they call. 6: what kernels compute
-/// and move.
-pub const FORMAT_MINOR: u32 = 6;
+/// and move. 7: entry points for some sizes, which calls of another one take where they fit.
+pub const FORMAT_MINOR: u32 = 7;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Manifest {
@@ -134,6 +134,10 @@ pub struct Entry {
     /// Only [`Host`] steps of other entry points call it.
     #[prost(bool, tag = "9")]
     pub internal: bool,
+    /// The entry point that this one is with some dimensions fixed: a call of that one, where the inputs have these, may
+    /// run this one. It has the same ports in the same order. Empty where it is none's.
+    #[prost(string, tag = "10")]
+    pub specializes: String,
 }
 
 /// An output that is an input with more positions at the end of one axis: a key or value cache.

@@ -1,6 +1,6 @@
 //! inputs  =>  outputs: what is kept from call to call, and one call after the other
 
-use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs};
+use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs, tensors};
 use crate::cache::{Cache, Held};
 use crate::call::{Call, Look, Watch};
 use crate::device::{Address, Block, Queue};
@@ -182,6 +182,13 @@ impl Session {
         let entry = &program.entries[at];
         let mut held = cache.map(|cache| Held::new(cache, &self.model, entry)).transpose().map_err(named)?;
         let inputs = match_inputs(entry, inputs, held.as_ref()).map_err(named)?;
+        let (at, entry) = match tensors(&inputs) {
+            Some(dims) if !entry.specialized.is_empty() => {
+                let at = program.tightest(at, &dims);
+                (at, &program.entries[at])
+            }
+            Some(_) | None => (at, entry),
+        };
         let mut given = match_outputs(entry, outputs, held.is_some()).map_err(named)?;
         let mut values = bind_symbols(program, entry, &inputs).map_err(named)?;
         bind_capacities(program, entry, held.as_ref().map(Held::capacity), &mut values).map_err(named)?;

@@ -77,6 +77,15 @@ static PLANS: &[Case] = &[
     ("is read before anything wrote it", |b| edit(b, 0, |l| l.buffers[0] = 4)),
     ("is an input or a constant, but is written", |b| edit(b, 0, |l| l.buffers[1] = 2)),
     ("is an input or a constant, but is written", |b| edit(b, 0, |l| l.buffers[1] = 0)),
+    ("there is no entry point `nope` that it is made from", |b| b.entry.specializes = "nope".into()),
+    ("there is no entry point `main` that it is made from", |b| b.entry.specializes = "main".into()),
+    ("it has other inputs or outputs than `first`", |b| {
+        let mut other = b.entry.clone();
+        other.name = "first".into();
+        other.inputs[0].name = "z".into();
+        b.before.push(other);
+        b.entry.specializes = "first".into();
+    }),
     ("nothing writes the output `y`", |b| drop(b.steps().pop())),
     ("the symbol `nope` is not declared", |b| edit(b, 0, |l| l.grid = "nope".into())),
     ("is not a dimension expression", |b| edit(b, 0, |l| l.grid = "1 +".into())),

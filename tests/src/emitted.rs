@@ -21,6 +21,7 @@ pub fn emit(path: &Path, plan: &Plan, module: Operation, params: &ParamStore, ta
         selftest: None,
         kinds: &Default::default(),
         targets,
+        specialized: &[],
     };
     write(path, &product).map(drop)
 }

@@ -4,7 +4,7 @@ use super::movement::{MovementArgs, kernels_json, movement_json, operators_json}
 use super::{Progress, say};
 use crate::compile::{MaskedRows, Report, Request, compile_shown, parse_dims};
 use crate::emit::{EntrySummary, HostSummary};
-use crate::entries::{Entries, parse_entries};
+use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
 use crate::targets::{self, Target};
@@ -43,6 +43,9 @@ pub struct CompileArgs {
     /// gets `prefill`, where they begin empty, and `decode`, which adds one position
     #[arg(long = "entry", value_name = "NAME:DIM=N")]
     pub entries: Vec<String>,
+    /// Code of its own for these sizes: DIM=N[,DIM=N]. A call of `main` runs that for the most of its sizes
+    #[arg(long, value_name = "DIM=N")]
+    pub specialize: Vec<String>,
     /// No entry point but `main`
     #[arg(long, conflicts_with = "entries")]
     pub no_entries: bool,
@@ -109,6 +112,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         output: output.clone(),
         dims: parse_dims(&args.dims)?,
         entries: entries(args)?,
+        specialized: parse_specialized(&args.specialize)?,
         watch: Watch {
             print_after: args.print_after.clone(),
             dump_dir: args.dump_dir.clone(),

@@ -113,6 +113,10 @@ fn describe_selftest(test: &SelfTest) -> String {
 fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<()> {
     let kind = if entry.internal { "body" } else { "entry point" };
     put!(out, "\n{kind} {}", entry.name)?;
+    let tighter: Vec<&str> = entry.specialized.iter().map(|at| program.entries[*at].name.as_str()).collect();
+    if !tighter.is_empty() {
+        put!(out, "  sizes of  {} go there", tighter.join(", "))?;
+    }
     for port in &entry.inputs {
         put!(out, "  input     {} {} {}", port.name, port.dtype, describe(&port.dims))?;
     }

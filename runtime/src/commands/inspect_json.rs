@@ -109,6 +109,7 @@ fn entry(program: &Program, entry: &Entry) -> Json {
     Json::Object(vec![
         ("name", entry.name.as_str().into()),
         ("internal", entry.internal.into()),
+        ("specialized", Json::list(entry.specialized.iter().map(|at| program.entries[*at].name.as_str()))),
         ("sources", Json::List(sources.collect())),
         ("inputs", Json::List(entry.inputs.iter().map(port).collect())),
         ("outputs", Json::List(entry.outputs.iter().map(port).collect())),

@@ -55,6 +55,7 @@ impl<'a> EntryReader<'a> {
             n_params: 0,
             n_stages: 1,
             internal: entry.internal,
+            specialized: vec![],
         };
         states::check_buffers(self.program, &out)?;
         self.read_steps(&body.steps, &mut out)?;

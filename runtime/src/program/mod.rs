@@ -52,6 +52,18 @@ impl Program {
         dim.eval(&|name| self.value(values, name))
     }
 
+    /// The entry point that a call of one runs: the tightest of those made for some sizes that has those of the inputs.
+    pub fn tightest(&self, entry: usize, dims: &[&[usize]]) -> usize {
+        let fits = |at: &usize| {
+            let same = |(port, dims): (&Port, &&[usize])| {
+                let fixed = |(d, n): (&Dim, &usize)| d.as_const().is_none_or(|d| usize::try_from(d) == Ok(*n));
+                port.dims.len() == dims.len() && port.dims.iter().zip(*dims).all(fixed)
+            };
+            self.entries[*at].inputs.iter().zip(dims).all(same)
+        };
+        self.entries[entry].specialized.iter().copied().find(fits).unwrap_or(entry)
+    }
+
     /// The index of the entry point with this name. Errors: E0301.
     pub fn entry_index(&self, name: &str) -> Result<usize> {
         self.entries.iter().position(|e| e.name == name && !e.internal).ok_or_else(|| {
@@ -147,6 +159,15 @@ pub struct Entry {
     pub n_stages: usize,
     /// Only host steps of other entry points call it.
     pub internal: bool,
+    /// The entry points with some of its dimensions fixed, as indices into `Program.entries`: those with most first.
+    pub specialized: Vec<usize>,
+}
+
+impl Entry {
+    /// How many dimensions of its inputs are known.
+    pub fn n_fixed(&self) -> usize {
+        self.inputs.iter().flat_map(|port| &port.dims).filter(|d| d.as_const().is_some()).count()
+    }
 }
 
 pub struct Port {

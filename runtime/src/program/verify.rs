@@ -2,7 +2,7 @@
 
 use super::entry::EntryReader;
 use super::host;
-use super::{Derived, Kernel, Program, Symbol, Target};
+use super::{Derived, Kernel, Port, Program, Symbol, Target};
 use crate::artifact::CONSTANT_ALIGNMENT;
 use crate::plan::{self, LaunchSymbol, Manifest, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX};
 use crate::{DType, Dim, Error, Result};
@@ -51,11 +51,34 @@ pub fn verify(manifest: &Manifest, plan: &Plan, weights_bytes: usize) -> Result<
         let read = EntryReader::new(&program).read(entry);
         program.entries.push(read.map_err(|e| e.node(format!("entry point `{}`", entry.name)))?);
     }
+    for (i, entry) in plan.entries.iter().enumerate().filter(|(_, entry)| !entry.specializes.is_empty()) {
+        specialize(&mut program, i, &entry.specializes).map_err(|e| e.node(format!("entry point `{}`", entry.name)))?;
+    }
     for (i, entry) in program.entries.iter().enumerate() {
         host::check_bodies(&program, i).map_err(|e| e.node(format!("entry point `{}`", entry.name)))?;
     }
     host::check_depth(&program)?;
     Ok(program)
+}
+
+/// Makes an entry point one that calls of another may run.
+fn specialize(program: &mut Program, at: usize, of: &str) -> Result<()> {
+    let general = program.entries.iter().position(|e| e.name == of).filter(|general| *general != at);
+    let general = general.ok_or_else(|| broken(format!("there is no entry point `{of}` that it is made from")))?;
+    let (own, other) = (&program.entries[at], &program.entries[general]);
+    let same = |a: &[Port], b: &[Port]| {
+        let one = |(a, b): (&Port, &Port)| {
+            a.name == b.name && a.dtype == b.dtype && a.kind == b.kind && a.dims.len() == b.dims.len()
+        };
+        a.len() == b.len() && a.iter().zip(b).all(one)
+    };
+    if own.internal || other.internal || !same(&own.inputs, &other.inputs) || !same(&own.outputs, &other.outputs) {
+        return Err(broken(format!("it has other inputs or outputs than `{of}`")));
+    }
+    let mut specialized = [program.entries[general].specialized.as_slice(), &[at]].concat();
+    specialized.sort_by_key(|&i| std::cmp::Reverse(program.entries[i].n_fixed()));
+    program.entries[general].specialized = specialized;
+    Ok(())
 }
 
 pub fn broken(message: String) -> Box<Error> {
