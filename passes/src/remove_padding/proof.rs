@@ -290,7 +290,7 @@ impl Proof {
             let Body::Load { memlet, .. } = &statement.body else { continue };
             let Some(fact) = self.facts[step.args[memlet.container]].filter(|f| f.packed) else { continue };
             let (b, s) = (&memlet.index[fact.axes.0], &memlet.index[fact.axes.1]);
-            match (bare_var(b), bare_var(s), s.as_const()) {
+            match (bare_var(b), bare_var(s), number(k, s)) {
                 (_, _, Some(position)) => drop(kept.insert(position)),
                 (Some(b), Some(s), None) => drop(places.insert((b, s))),
                 (_, _, None) => return Err(READS),
@@ -300,7 +300,7 @@ impl Proof {
             // A position that is kept by its number is one of those that are read.
             let fact = |m: &Memlet| {
                 let id = step.args[m.container];
-                let by_number = |f: &Fact| m.index[f.axes.1].as_const().is_some();
+                let by_number = |f: &Fact| number(k, &m.index[f.axes.1]).is_some();
                 self.facts[id].filter(|f| !(f.packed && by_number(f)))
             };
             let known = known::statements(k, &fact, place, false).ok_or(READS)?;
@@ -330,6 +330,12 @@ fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, us
         found
     };
     (0..k.writes.len()).map(axes).collect()
+}
+
+/// The number that an index always is.
+fn number(k: &Kernel, index: &Dim) -> Option<i64> {
+    let one = bare_var(index).and_then(|v| k.extents().nth(v)).is_some_and(|extent| extent.is_const(1));
+    if one { Some(0) } else { index.as_const() }
 }
 
 /// Whether other dimensions than these move with the variables.

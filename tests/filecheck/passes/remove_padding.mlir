@@ -146,7 +146,7 @@ func.func @small_bias(%x: !x, %mask: !ids) -> !sdx.tensor<[b, 1, 8], f32> {
 // CHECK: flow.apply "or"
 // CHECK: flow.host "NonZero"
 // CHECK: flow.kernel outer ["rows", "8"] inner ["s"] deep ["8"]
-func.func @first_position(%x: !x, %mask: !ids) -> !sdx.tensor<[b, 1, 8], f32> {
+func.func @first_position(%x: !x, %mask: !ids) -> (!sdx.tensor<[b, 1, 8], f32>, !y) {
   %seen = sdx.convert %mask : !ids -> !b
   %wq = sdx.param "q" : !w
   %wo = sdx.param "o" : !w
@@ -166,7 +166,11 @@ func.func @first_position(%x: !x, %mask: !ids) -> !sdx.tensor<[b, 1, 8], f32> {
   %11 = sdx.contract "bst,btd->bsd"(%10, %q) : (!p, !x) -> !x
   %12 = sdx.contract "bsk,kn->bsn"(%11, %wo) : (!x, !w) -> !x
   %13 = sdx.slice %12 from ["0", "0", "0"] step [1, 1, 1] : !x -> !sdx.tensor<[b, 1, 8], f32>
-  return %13 : !sdx.tensor<[b, 1, 8], f32>
+  %counts = sdx.convert %seen : !b -> !f
+  %14 = sdx.broadcast %counts to [0, 1] : !f -> !x
+  %15 = sdx.map "mul"(%12, %14) : (!x, !x) -> !x
+  %16 = sdx.reduce "add" %15 axes [1] : !x -> !y
+  return %13, %16 : !sdx.tensor<[b, 1, 8], f32>, !y
 }
 
 // -----
