@@ -125,7 +125,7 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let whole = file::Plan { entries, constants, kernels };
     let weights_bytes = writer.weights_bytes();
     selftest.into_iter().for_each(|test| writer.selftest(test));
-    writer.finish(manifest(&symbols, model_hash, code.is_some()), &whole, code.as_deref())?;
+    writer.finish(manifest(&symbols, model_hash, code.is_some().then_some(modules)), &whole, code.as_deref())?;
     Ok(Summary {
         kernels: plan.kernels.len(),
         entries: summaries,
@@ -246,11 +246,19 @@ fn state(entry: &Entry, state: &State) -> Result<file::State> {
     Ok(file::State { input, output, axis, input_capacity, output_capacity, kept })
 }
 
-fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, for_cpus: bool) -> file::Manifest {
+/// `modules` are those for CPUs, where the artifact is for any.
+fn manifest(
+    symbols: &BTreeMap<String, Symbol>,
+    model_hash: &str,
+    modules: Option<&[(Variant, String)]>,
+) -> file::Manifest {
     let mut manifest = file::Manifest::current(concat!("sardonyx ", env!("CARGO_PKG_VERSION")));
-    match for_cpus {
-        true => manifest.variants = Variant::ALL.iter().map(|v| v.name().to_string()).collect(),
-        false => manifest.arch.clear(),
+    let name = |v: &Variant| v.name().to_string();
+    match modules {
+        // A plan that only copies runs on any.
+        Some([]) => manifest.variants = Variant::COMMON.iter().map(name).collect(),
+        Some(modules) => manifest.variants = modules.iter().map(|(v, _)| name(v)).collect(),
+        None => manifest.arch.clear(),
     }
     manifest.pipeline = crate::pipeline::pipeline();
     manifest.model_hash = model_hash.to_string();
@@ -374,7 +382,9 @@ impl Weights<'_> {
         };
         let tensor = interp::joined(source, &param)?;
         match (window, &container.layout) {
-            (Some(w), Layout::Panels { width }) => write_panels(&mut self.writer, &tensor, container, w, *width),
+            (Some(w), Layout::Panels { width, depth }) => {
+                write_panels(&mut self.writer, &tensor, container, w, (*width, *depth))
+            }
             _ => self.writer.constant(laid_out(&tensor, &container.layout)?.bytes()),
         }
     }
@@ -388,25 +398,48 @@ fn laid_out(t: &Tensor, layout: &Layout) -> Result<Tensor> {
     }
 }
 
-/// dst[p][k][j] = src[offset + k*stride_k + (width*p + j)*stride_n], a panel at a time.
-fn write_panels(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Window, width: usize) -> Result<u64> {
+/// dst[p][g][j][i] = src[offset + (depth*g + i)*stride_k + (width*p + j)*stride_n] in the container's type, a panel at a
+/// time.
+fn write_panels(
+    writer: &mut ArtifactWriter,
+    t: &Tensor,
+    c: &Container,
+    w: &Window,
+    (width, depth): (usize, usize),
+) -> Result<u64> {
     let dims: Option<Vec<i64>> = c.dims.iter().map(Dim::as_const).collect();
     let Some([k, n]) = dims.as_deref() else { return Err(Error::defect("a packed constant is no constant matrix")) };
-    let at = |row: i64, column: i64| {
-        let element = w.row(row)?.checked_add(column.checked_mul(w.stride_n)?)?;
-        let start = usize::try_from(element).ok()?.checked_mul(4)?;
-        t.bytes().get(start..start + 4)
+    let bytes = t.dtype().bytes();
+    let narrow = match (t.dtype(), c.dtype) {
+        (from, to) if from == to => false,
+        (DType::F32, DType::BF16) => true,
+        (from, to) => return Err(Error::defect(format!("a parameter of {from} is not packed as {to}"))),
     };
+    let padding = vec![0; bytes];
+    let at = |row: i64, column: i64| {
+        if row >= *k || column >= *n {
+            return Some(padding.as_slice());
+        }
+        let element = w.row(row)?.checked_add(column.checked_mul(w.stride_n)?)?;
+        let start = usize::try_from(element).ok()?.checked_mul(bytes)?;
+        t.bytes().get(start..start + bytes)
+    };
+    let outside = || Error::defect("a packed constant reads outside its source");
     let offset = writer.begin_constant()?;
     let mut panel = Vec::new();
     for first in (0..*n).step_by(width) {
         panel.clear();
-        for row in 0..*k {
+        for group in (0..*k).step_by(depth) {
             for column in first..first + width as i64 {
-                let element = if column < *n { at(row, column) } else { Some(&[0; 4][..]) };
-                panel.extend_from_slice(
-                    element.ok_or_else(|| Error::defect("a packed constant reads outside its source"))?,
-                );
+                for row in group..group + depth as i64 {
+                    let element = at(row, column).ok_or_else(outside)?;
+                    match element.try_into() {
+                        Ok(bits) if narrow => {
+                            panel.extend_from_slice(&half::bf16::from_f32(f32::from_le_bytes(bits)).to_le_bytes());
+                        }
+                        Ok(_) | Err(_) => panel.extend_from_slice(element),
+                    }
+                }
             }
         }
         writer.append(&panel)?;

@@ -18,7 +18,8 @@ def Flow_Container : TypeDef<Flow_Dialect, "Container"> {
   let summary = "Where a tensor's elements are: dimensions, element type, layout";
   let description = [{
     `!flow.container<[batch, 384], f32, row_major>`; `panels<32>` is spelled `panels32`: a constant matrix [k, n] stored
-    as [ceil(n / 32)][k][32], zero padded. `"capacity<2, room>"`: row-major, but in memory dimension 2 has as many
+    as [ceil(n / 32)][k][32], zero padded. `panels32x2`: as [ceil(n / 32)][ceil(k / 2)][32][2], two rows of a column side
+    by side. `"capacity<2, room>"`: row-major, but in memory dimension 2 has as many
     positions as the symbol `room` says, of which the dimension counts those that are filled.
   }];
   let parameters = (ins "::mlir::ArrayAttr":$dims, "::mlir::Type":$elem, "::mlir::StringAttr":$layout);
@@ -29,7 +30,8 @@ class Flow_Op<string mnemonic, list<Trait> traits = []> : Op<Flow_Dialect, mnemo
 def Flow_Param : Flow_Op<"param", [Pure]> {
   let summary = "A container of constants from the parameter store";
   let description = [{
-    With `window` [offset, stride_k, stride_n] the packed container holds src[offset + k*stride_k + n*stride_n]. Several
+    With `window` [offset, stride_k, stride_n] the packed container holds src[offset + k*stride_k + n*stride_n], rounded
+    to nearest (ties to even) where its elements are bf16 and the parameter's f32. Several
     parameters lie one behind the other along an axis; they are put together when the artifact is written.
   }];
   let arguments = (ins StrAttr:$name, OptionalAttr<StrArrayAttr>:$others, OptionalAttr<I64Attr>:$axis,

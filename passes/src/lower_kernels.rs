@@ -1,5 +1,6 @@
 //! plan.kernel @k0  =>  module @v4 { llvm.func @k0_v4 … }: each kernel in upstream dialects, for every CPU variant
 //!
+//! Those with instructions for pairs of bf16 are among them where some kernel takes these.
 //! The plan stays beside the modules. How a kernel is made is in `kernel/`; this pass is where the two levels meet.
 
 use crate::kernel::{Variant, lower};
@@ -12,11 +13,10 @@ pub fn run(module: Operation) -> Result<()> {
     if plan.kernels.is_empty() {
         return Ok(());
     }
-    for variant in Variant::ALL {
-        let mut functions = String::new();
-        for (symbol, kernel) in &plan.kernels {
-            functions.push_str(&lower(kernel)?.def.emit(symbol, variant));
-        }
+    let lowered = plan.kernels.iter().map(|(symbol, kernel)| Ok((symbol, lower(kernel)?.def)));
+    let lowered = lowered.collect::<Result<Vec<_>>>()?;
+    for variant in Variant::of(lowered.iter().map(|(_, def)| def)) {
+        let functions: String = lowered.iter().map(|(symbol, def)| def.emit(symbol, variant)).collect();
         let text = format!("module @{} {{\n{functions}}}", variant.name());
         let parsed = Operation::parse(module.context(), &text);
         block.push(parsed.ok_or_else(|| Error::defect(format!("the kernels of {} do not parse", variant.name())))?);

@@ -180,9 +180,9 @@ impl Scheduler<'_> {
 /// Bytes that a container takes; none where that is not known before it is there.
 pub fn bytes(container: &Container) -> Result<Dim> {
     let elements = match (&container.layout, container.dims.as_slice()) {
-        (Layout::Panels { width }, [k, n]) => {
-            let width = Dim::constant(*width as i64);
-            n.ceildiv(&width) * width * k.clone()
+        (Layout::Panels { width, depth }, [k, n]) => {
+            let (width, depth) = (Dim::constant(*width as i64), Dim::constant(*depth as i64));
+            n.ceildiv(&width) * width * k.ceildiv(&depth) * depth
         }
         _ => product(&container.memory_dims()),
     };

@@ -2,22 +2,29 @@
 
 use crate::{Error, Result};
 
-/// Levels of the x86-64 psABI, lowest first.
+/// Levels of the x86-64 psABI and one beyond them, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     V3,
     V4,
+    /// V4 and instructions for pairs of bf16.
+    V4Bf16,
 }
 
 /// (level, suffix of its kernels, what it needs beyond the level before)
 static LEVELS: &[(Level, &str, &[&str])] = &[
     (Level::V3, "v3", &["avx2", "fma", "bmi1", "bmi2", "f16c", "lzcnt", "movbe"]),
     (Level::V4, "v4", &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
+    (Level::V4Bf16, "v4bf16", &["avx512bf16"]),
 ];
 
 impl Level {
     pub fn name(self) -> &'static str {
         LEVELS[self as usize].1
+    }
+
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        LEVELS.iter().map(|row| row.1)
     }
 
     pub fn from_name(name: &str) -> Option<Level> {
@@ -47,6 +54,7 @@ fn detected(feature: &str) -> bool {
         "avx512cd" => has!("avx512cd"),
         "avx512dq" => has!("avx512dq"),
         "avx512vl" => has!("avx512vl"),
+        "avx512bf16" => has!("avx512bf16"),
         other => unreachable!("{other} is not in LEVELS"),
     }
 }

@@ -29,8 +29,8 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) 
     let value = |name: &str| shape.symbols.iter().find(|s| s.0 == name).map(|s| s.1);
     let mut memory: Vec<Guarded> = case.reads.iter().map(|t| Guarded::with(t.bytes(), 64)).collect();
     for (i, container) in case.kernel.reads.iter().enumerate() {
-        if let Layout::Panels { width } = container.layout {
-            let packed = pack_panels(&case.reads[i], width).unwrap();
+        if let Layout::Panels { width, depth } = container.layout {
+            let packed = pack_panels(&case.reads[i], width, depth).unwrap();
             memory[i] = Guarded::with(&packed, 64);
         }
     }
@@ -88,7 +88,7 @@ fn peak(variant: Variant) -> f64 {
     let flops = unsafe {
         match variant {
             Variant::V3 => fma_256(),
-            Variant::V4 => fma_512(),
+            Variant::V4 | Variant::V4Bf16 => fma_512(),
         }
     };
     flops / (cpu_seconds() - start) / 1e9
@@ -105,7 +105,7 @@ fn read(variant: Variant, memory: &[f32], repeats: usize) -> f64 {
         std::hint::black_box(unsafe {
             match variant {
                 Variant::V3 => sum_256(std::hint::black_box(memory)),
-                Variant::V4 => sum_512(std::hint::black_box(memory)),
+                Variant::V4 | Variant::V4Bf16 => sum_512(std::hint::black_box(memory)),
             }
         });
     }

@@ -96,6 +96,6 @@ fn machine(variant: Variant) -> Result<TargetMachine> {
     let target = Target::from_triple(&triple).map_err(|e| Error::defect(format!("LLVM lacks x86-64: {e}")))?;
     let level = OptimizationLevel::Aggressive;
     target
-        .create_target_machine(&triple, variant.cpu(), "", level, RelocMode::PIC, CodeModel::Default)
+        .create_target_machine(&triple, variant.cpu(), variant.features(), level, RelocMode::PIC, CodeModel::Default)
         .ok_or_else(|| Error::defect(format!("LLVM has no target machine for {}", variant.cpu())))
 }

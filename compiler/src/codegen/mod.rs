@@ -11,12 +11,14 @@ use sardonyx_passes::kernel::{KernelDef, Variant};
 use sardonyx_runtime::Result;
 use sardonyx_runtime::plan::{KERNELS_SYMBOL, Kernel, Plan};
 
-/// Emits all kernels for all variants. Kernel `k0` is exported as `k0_v3` and `k0_v4`; the object imports nothing.
+/// Emits all kernels for all variants. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object imports nothing.
 ///
 /// Symbols must be distinct. Errors: E0002 where the linker cannot be run; E0901 where MLIR or LLVM refuse the code,
 /// which is a defect of ours.
 pub fn build_shared_object(kernels: &[(String, &KernelDef)]) -> Result<Vec<u8>> {
-    link_modules(&Variant::ALL.map(|variant| (variant, text(kernels, variant))), &[])
+    let variants = Variant::of(kernels.iter().map(|(_, def)| *def));
+    let modules: Vec<(Variant, String)> = variants.into_iter().map(|v| (v, text(kernels, v))).collect();
+    link_modules(&modules, &[])
 }
 
 /// The same from modules of kernel-level MLIR, one per variant, with what the kernels declare of themselves.

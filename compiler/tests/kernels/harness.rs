@@ -108,8 +108,13 @@ impl Library {
     }
 }
 
-/// The variants that this CPU executes; the others are reported.
+/// The variants that this CPU executes, of those that all kernels have; the others are reported.
 pub fn variants() -> Vec<Variant> {
+    executed(&Variant::COMMON)
+}
+
+/// Those of these that this CPU executes.
+pub fn executed(variants: &[Variant]) -> Vec<Variant> {
     let v3 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     let v4 = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
@@ -119,11 +124,12 @@ pub fn variants() -> Vec<Variant> {
     let has = |v: &Variant| match v {
         Variant::V3 => v3,
         Variant::V4 => v4,
+        Variant::V4Bf16 => v4 && is_x86_feature_detected!("avx512bf16"),
     };
-    for v in Variant::ALL.iter().filter(|v| !has(v)) {
+    for v in variants.iter().filter(|v| !has(v)) {
         println!("{} not executed: this CPU lacks it", v.name());
     }
-    Variant::ALL.into_iter().filter(has).collect()
+    variants.iter().copied().filter(has).collect()
 }
 
 /// Memory whose last byte is followed by a page that cannot be touched.
@@ -179,7 +185,7 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
     for (container, tensor) in case.kernel.reads.iter().zip(&case.reads) {
         memory.push(match container.layout {
             Layout::RowMajor => Guarded::with(tensor.bytes(), 1),
-            Layout::Panels { width } => Guarded::with(&pack_panels(tensor, width).unwrap(), 64),
+            Layout::Panels { width, depth } => Guarded::with(&pack_panels(tensor, width, depth).unwrap(), 64),
             Layout::Capacity { .. } | Layout::Order(_) => {
                 let mut room = vec![0xA5; room_bytes(container, &value)];
                 let elements = tensor.bytes().chunks_exact(tensor.dtype().bytes());
@@ -246,7 +252,7 @@ pub fn check(cases: &[Case]) {
     let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
     let library = Library::new(&build_shared_object(&named).unwrap());
     let mut failures = vec![];
-    for variant in variants() {
+    for variant in executed(&Variant::of(lowered.iter().map(|l| &l.def))) {
         for (i, case) in cases.iter().enumerate() {
             let f = library.kernel(&format!("k{i}"), variant);
             let (whole, status) = run(f, &lowered[i], case, i64::MAX / 2);

@@ -8,6 +8,7 @@ mod harness;
 mod map;
 mod normalise;
 mod object;
+mod pairs;
 mod ptx;
 mod ptx_forms;
 mod ptx_movement;

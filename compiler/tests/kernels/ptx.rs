@@ -34,7 +34,7 @@ pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
         let name = format!("b{}", buffers.len());
         let address = match container.layout {
             Layout::RowMajor => filled(&mut memory, &name, tensor.bytes()),
-            Layout::Panels { width } => filled(&mut memory, &name, &pack_panels(tensor, width).unwrap()),
+            Layout::Panels { width, depth } => filled(&mut memory, &name, &pack_panels(tensor, width, depth).unwrap()),
             Layout::Capacity { .. } | Layout::Order(_) => {
                 // What is beyond the size stays without a value: reading it would be found.
                 let address = memory.alloc(room_bytes(container, &value).max(1), &name);

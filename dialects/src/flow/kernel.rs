@@ -12,6 +12,7 @@
 
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
+use std::collections::BTreeSet;
 
 /// What is read or written: a point of a container, per container dimension.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,9 +75,11 @@ pub struct Container {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     RowMajor,
-    /// A matrix of dims [k, n] (two constant dimensions) stored as [ceil(n / width)][k][width], zero padded.
+    /// A matrix of dims [k, n] (two constant dimensions) stored as [ceil(n / width)][ceil(k / depth)][width][depth],
+    /// zero padded: instructions that multiply narrow elements in groups take `depth` rows of a column at a time.
     Panels {
         width: usize,
+        depth: usize,
     },
     /// Row-major in memory that has room for more along one axis: there `size`, a symbol of kind `Capacity`, counts in
     /// strides and bytes in the dimension's place.
@@ -96,6 +99,7 @@ pub enum Class {
     /// Reductions with elementwise neighbours.
     Normalise,
     /// Sums of products of two loads, all with one factor in common; everything after them is an epilogue at row level.
+    /// Loads of bf16 may be widened before, where one is of panels in which pairs of rows lie side by side.
     Contract,
     /// Sums at each inner point, of which reductions are made.
     Attention,
@@ -212,11 +216,32 @@ impl Kernel {
         self.body.iter().filter_map(reduced).collect()
     }
 
+    /// The statement whose value statement `k` is in another type, where it is bf16 as f32; else `k` itself.
+    pub fn narrow(&self, k: usize) -> usize {
+        match self.body[k].body {
+            Body::Convert(from, Conversion::Value)
+                if self.body[k].dtype == DType::F32 && self.body[from].dtype == DType::BF16 =>
+            {
+                from
+            }
+            _ => k,
+        }
+    }
+
+    /// Whether a load is of panels in which rows lie side by side.
+    fn is_grouped(&self, m: &Memlet) -> bool {
+        matches!(self.reads[m.container].layout, Layout::Panels { depth: 2.., .. })
+    }
+
     /// Statement `k` multiplies two unguarded loads, one of which is reused over an outer variable: without reuse (a
     /// sum of squares, a dot product per row) it is a reduction like others.
     fn is_product(&self, k: usize) -> bool {
         let Body::Apply { f: ScalarFn::Mul, args } = &self.body[k].body else { return false };
-        let loads: Vec<&Memlet> = args.iter().filter_map(|a| self.plain_load(*a)).collect();
+        let loads: Vec<&Memlet> = args.iter().filter_map(|a| self.plain_load(self.narrow(*a))).collect();
+        let widened = args.iter().any(|a| self.narrow(*a) != *a);
+        if widened && !loads.iter().any(|m| self.is_grouped(m)) {
+            return false;
+        }
         let moves = |m: &Memlet, v: usize| {
             let name = format!("%{v}");
             m.index.iter().any(|d| d.symbols().iter().any(|s| **s == *name))
@@ -242,8 +267,18 @@ impl Kernel {
         };
         sums.iter().all(|k| self.is_product(*k))
             && factors(&sums[0]).iter().any(|f| sums.iter().all(|k| factors(k).contains(f)))
-            && levels.iter().filter(|l| **l == Level::Point).count() <= 1 + 2 * sums.len()
+            && levels.iter().filter(|l| **l == Level::Point).count() <= 1 + 2 * sums.len() + self.widened(sums)
             && self.stores.iter().all(|s| levels[s.value] == Level::Row)
+    }
+
+    /// How many factors of these products are widened.
+    fn widened(&self, sums: &[usize]) -> usize {
+        let factors = sums.iter().flat_map(|k| match &self.body[*k].body {
+            Body::Apply { args, .. } => args.as_slice(),
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_, _) | Body::Reduce { .. } => &[],
+        });
+        let widened: BTreeSet<usize> = factors.filter(|f| self.narrow(**f) != **f).copied().collect();
+        widened.len()
     }
 
     /// The level of each statement.

@@ -218,7 +218,8 @@ impl Layout {
     pub fn name(&self) -> String {
         match self {
             Layout::RowMajor => "row_major".into(),
-            Layout::Panels { width } => format!("panels{width}"),
+            Layout::Panels { width, depth: 1 } => format!("panels{width}"),
+            Layout::Panels { width, depth } => format!("panels{width}x{depth}"),
             Layout::Capacity { axis, size } => format!("capacity<{axis}, {size}>"),
             Layout::Order(order) => {
                 let axes: Vec<String> = order.iter().map(usize::to_string).collect();
@@ -242,7 +243,13 @@ impl Layout {
             let whole = (0..order.len()).all(|axis| order.contains(&axis));
             return whole.then_some(Layout::Order(order));
         }
-        let width = name.strip_prefix("panels")?.parse().ok().filter(|w| *w > 0)?;
-        Some(Layout::Panels { width })
+        let size = |text: &str| text.parse().ok().filter(|n| *n > 0);
+        let sizes = name.strip_prefix("panels")?;
+        let (width, depth) = match sizes.split_once('x') {
+            // 1 is not written: each layout has one name.
+            Some((width, depth)) => (size(width)?, size(depth).filter(|d| *d > 1)?),
+            None => (size(sizes)?, 1),
+        };
+        Some(Layout::Panels { width, depth })
     }
 }

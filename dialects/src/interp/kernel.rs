@@ -463,8 +463,8 @@ fn container_dims(container: &Container, symbols: &dyn Fn(&str) -> Option<i64>) 
     check_dtype(container.dtype)?;
     match &container.layout {
         Layout::RowMajor | Layout::Capacity { .. } | Layout::Order(_) => {}
-        Layout::Panels { width } => {
-            if container.dims.len() != 2 || *width == 0 {
+        Layout::Panels { width, depth } => {
+            if container.dims.len() != 2 || *width == 0 || *depth == 0 {
                 return Err(Error::defect("panels hold a matrix and have a width"));
             }
         }

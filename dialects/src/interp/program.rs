@@ -3,6 +3,7 @@
 //! A packed container has the value of its logical matrix: layout changes where elements are, not what they are.
 
 use super::bind::{self, Symbols};
+use super::numbers::Numbers;
 use super::{Touched, extents, run_counted, run_kernel};
 use crate::flow::{FlowOp, HostStep, Kernel, Program, Source, Step, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
@@ -70,6 +71,7 @@ pub fn run_program_by(
             FlowOp::Param { source, window: None } => joined(source, params).map(|t| vec![t]),
             FlowOp::Param { source, window: Some(w) } => dims(program, step, &symbols)
                 .and_then(|dims| windowed(&joined(source, params)?, w, &dims))
+                .and_then(|matrix| narrowed(&matrix, program.containers[step.results[0]].dtype))
                 .map(|t| vec![t]),
             FlowOp::Const(value) => Ok(vec![value.0.clone()]),
             FlowOp::View => {
@@ -158,6 +160,15 @@ fn windowed(source: &Tensor, w: &Window, dims: &[usize]) -> Result<Tensor> {
     Tensor::new(source.dtype(), dims.to_vec(), out.into())
 }
 
+/// A packed matrix of floats may be kept in a narrower type: rounded to nearest, ties to even.
+fn narrowed(matrix: &Tensor, to: DType) -> Result<Tensor> {
+    match (matrix.dtype(), to) {
+        (from, to) if from == to => Ok(matrix.clone()),
+        (DType::F32, DType::BF16) => Numbers::read(matrix)?.converted(to).write(to, matrix.dims().to_vec()),
+        (from, to) => Err(Error::defect(format!("a parameter of {from} is not packed as {to}"))),
+    }
+}
+
 /// A value is what its container says.
 fn accepted(program: &Program, id: usize, value: Tensor, symbols: &Symbols) -> Result<Tensor> {
     let container = &program.containers[id];
@@ -210,7 +221,7 @@ mod tests {
             source: Source::one("w"),
             window: Some(Window { offset, stride_k, stride_n, digits: vec![] }),
         };
-        let panels = |dims: &[&str]| container(DType::F32, dims, Layout::Panels { width: 16 });
+        let panels = |dims: &[&str]| container(DType::F32, dims, Layout::Panels { width: 16, depth: 1 });
         let all = lone(param(0, 1, 3), panels(&["3", "2"])).unwrap();
         assert_eq!(all.to_vec::<f32>().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
         let part = lone(param(1, 3, 1), panels(&["2", "2"])).unwrap();

@@ -129,7 +129,7 @@ pub struct Write {
     pub value: usize,
 }
 
-/// How a buffer's elements lie: row-major, or `[ceil(n / width)][rows][width]`.
+/// How a buffer's elements lie: row-major, or `[ceil(n / width)][ceil(rows / depth)][width][depth]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Storage {
     pub dtype: DType,
@@ -139,7 +139,16 @@ pub struct Storage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Panels {
     pub width: i64,
+    /// Rows of a column that lie side by side.
+    pub depth: i64,
     pub rows: i64,
+}
+
+impl Panels {
+    /// Groups of rows in a panel.
+    pub fn groups(&self) -> i64 {
+        self.rows.div_euclid(self.depth) + (self.rows % self.depth != 0) as i64
+    }
 }
 
 /// One kernel over formal parameters. Two layers of a network with the same shapes give equal values.

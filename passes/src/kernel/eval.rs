@@ -17,30 +17,55 @@ pub enum Variant {
     V3,
     /// AVX-512 F, BW, CD, DQ, VL.
     V4,
+    /// The same and AVX-512 BF16.
+    V4Bf16,
 }
 
 impl Variant {
-    pub const ALL: [Variant; 2] = [Variant::V3, Variant::V4];
+    pub const ALL: [Variant; 3] = [Variant::V3, Variant::V4, Variant::V4Bf16];
+
+    /// Those whose code differs for every kernel; the others have instructions for some kernels alone.
+    pub const COMMON: [Variant; 2] = [Variant::V3, Variant::V4];
+
+    /// Those that kernels are emitted for together: each of a shared object's kernels has code of every one.
+    pub fn of<'a>(kernels: impl IntoIterator<Item = &'a KernelDef>) -> Vec<Variant> {
+        let pairs = kernels.into_iter().any(KernelDef::takes_pairs);
+        Variant::ALL.into_iter().filter(|v| pairs || !v.has_pairs()).collect()
+    }
 
     /// The suffix of a kernel's symbol.
     pub fn name(self) -> &'static str {
         match self {
             Variant::V3 => "v3",
             Variant::V4 => "v4",
+            Variant::V4Bf16 => "v4bf16",
         }
     }
 
     pub fn cpu(self) -> &'static str {
         match self {
             Variant::V3 => "x86-64-v3",
-            Variant::V4 => "x86-64-v4",
+            Variant::V4 | Variant::V4Bf16 => "x86-64-v4",
         }
+    }
+
+    /// What its CPUs have beyond those that `cpu` names, as LLVM spells it.
+    pub fn features(self) -> &'static str {
+        match self {
+            Variant::V3 | Variant::V4 => "",
+            Variant::V4Bf16 => "+avx512bf16",
+        }
+    }
+
+    /// Whether one instruction multiplies pairs of bf16 and adds to f32.
+    pub fn has_pairs(self) -> bool {
+        self == Variant::V4Bf16
     }
 
     pub fn vector_bits(self) -> u32 {
         match self {
             Variant::V3 => 256,
-            Variant::V4 => 512,
+            Variant::V4 | Variant::V4Bf16 => 512,
         }
     }
 
@@ -114,7 +139,7 @@ impl<'a> Cx<'a> {
     /// one by one.
     pub fn has_masks(&self) -> bool {
         let wide = |s: &Storage| scalar::stored(s.dtype).bits() >= 32;
-        let narrow_too = self.cpu.as_ref().is_none_or(|cpu| cpu.variant == Variant::V4);
+        let narrow_too = self.cpu.as_ref().is_none_or(|cpu| cpu.variant >= Variant::V4);
         narrow_too || self.def.reads.iter().chain(&self.def.writes).all(wide)
     }
 

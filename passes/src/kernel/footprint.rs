@@ -71,8 +71,8 @@ impl KernelDef {
         let elements = match (storage.panels, &coords[..]) {
             (Some(panels), [row, column]) => {
                 let (width, rows) = (Dim::constant(panels.width), Dim::constant(panels.rows));
-                needs.extend([row.0.clone(), column.0.clone(), rows.clone() - one.clone() - row.1.clone()]);
-                (column.1.floordiv(&width) + one) * rows * width
+                needs.extend([row.0.clone(), column.0.clone(), rows - one.clone() - row.1.clone()]);
+                (column.1.floordiv(&width) + one) * Dim::constant(panels.groups() * panels.depth) * width
             }
             (Some(_), _) => return None,
             (None, _) => {

@@ -226,9 +226,9 @@ impl<'a> Draft<'a> {
 fn storage(container: &Container) -> Storage {
     let panels = match container.layout {
         Layout::RowMajor | Layout::Capacity { .. } | Layout::Order(_) => None,
-        Layout::Panels { width } => {
+        Layout::Panels { width, depth } => {
             let rows = container.dims.first().and_then(Dim::as_const).unwrap_or(0);
-            Some(Panels { width: width as i64, rows })
+            Some(Panels { width: width as i64, depth: depth as i64, rows })
         }
     };
     Storage { dtype: container.dtype, panels }

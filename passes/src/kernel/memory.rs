@@ -205,7 +205,7 @@ impl Point {
         })
     }
 
-    /// [k, n]  =>  (n / width · rows + k) · width + n mod width
+    /// [k, n]  =>  ((n / width · groups + k / depth) · width + n mod width) · depth + k mod depth
     fn panel_index(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, panels: Panels) -> Index {
         let [k, n] = [0, 1].map(|c| {
             let base = self.line(cx, asm, &access.coords[c]);
@@ -218,14 +218,24 @@ impl Point {
             let moved = asm.bin("arith.muli", step, iota);
             add(asm, base, moved)
         });
-        let (width, rows) = (asm.int(panels.width, n.ty), asm.int(panels.rows, n.ty));
+        let (width, groups) = (asm.int(panels.width, n.ty), asm.int(panels.groups(), n.ty));
         let panel = asm.bin("arith.divui", n, width);
         let column = asm.bin("arith.remui", n, width);
-        let first = asm.bin("arith.muli", panel, rows);
-        let row = add(asm, first, k);
+        let first = asm.bin("arith.muli", panel, groups);
+        let depth = asm.int(panels.depth, k.ty);
+        let (group, within) = match panels.depth {
+            1 => (k, None),
+            _ => (asm.bin("arith.divui", k, depth), Some(asm.bin("arith.remui", k, depth))),
+        };
+        let row = add(asm, first, group);
         let width = asm.int(panels.width, row.ty);
         let start = asm.bin("arith.muli", row, width);
-        let sum = add(asm, start, column);
+        let mut sum = add(asm, start, column);
+        if let Some(within) = within {
+            let depth = asm.int(panels.depth, sum.ty);
+            let start = asm.bin("arith.muli", sum, depth);
+            sum = add(asm, start, within);
+        }
         if sum.ty.lanes > 1 { Index::Each(sum) } else { Index::At(sum) }
     }
 }

@@ -78,6 +78,11 @@ impl KernelDef {
         matches!(self.route(), Route::Contract(_))
     }
 
+    /// Whether a CPU's instructions for pairs of bf16 make its code another one.
+    pub fn takes_pairs(&self) -> bool {
+        matches!(self.route(), Route::Contract(plan) if plan.pairs)
+    }
+
     /// Whether attention goes through the register-blocked path.
     pub fn is_blocked_attention(&self) -> bool {
         matches!(self.route(), Route::Attention(_))
@@ -86,6 +91,7 @@ impl KernelDef {
     /// The kernel as MLIR text: one `llvm.func` named `symbol`_`variant`.
     pub fn emit(&self, symbol: &str, variant: Variant) -> String {
         let mut asm = Asm::mlir();
+        asm.rounds_bf16 = variant.has_pairs();
         let cx = Cx::cpu_arguments(&mut asm, self, variant);
         match self.route() {
             Route::Map => map::emit(&cx, &mut asm),
@@ -100,8 +106,12 @@ impl KernelDef {
 /// `no-builtins` keeps LLVM from turning loops into calls of memcpy or memset: a kernel imports nothing.
 fn signature(symbol: &str, variant: Variant) -> String {
     let (bits, cpu, name) = (variant.vector_bits(), variant.cpu(), variant.name());
+    let features = match variant.features() {
+        "" => String::new(),
+        features => format!(r#"["target-features", "{features}"], "#),
+    };
     let attributes = format!(
-        r#""nounwind", "no-builtins", ["target-cpu", "{cpu}"], ["min-legal-vector-width", "{bits}"], ["prefer-vector-width", "{bits}"]"#
+        r#""nounwind", "no-builtins", ["target-cpu", "{cpu}"], {features}["min-legal-vector-width", "{bits}"], ["prefer-vector-width", "{bits}"]"#
     );
     format!("llvm.func @{symbol}_{name}(%0: !llvm.ptr) attributes {{passthrough = [{attributes}]}}")
 }

@@ -106,7 +106,7 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
         }
         let matrix = matrix(kernel, memlet, other)?;
         let dims = matrix.size.map(Dim::constant).to_vec();
-        let layout = Layout::Panels { width: WIDTH as usize };
+        let layout = Layout::Panels { width: WIDTH as usize, depth: 1 };
         let container = Container { dtype: DType::F32, dims, layout };
         let taken = factors.iter().any(|f| f.operand == memlet.container);
         let at = if taken { packed.reads.len() } else { memlet.container };

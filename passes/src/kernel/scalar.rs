@@ -76,6 +76,10 @@ pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
             let half = asm.cast("arith.truncf", v, Elem::F16);
             asm.cast("arith.extf", half, Elem::F32)
         }
+        DType::BF16 if asm.rounds_bf16 => {
+            let bits = asm.bf16_bits(v);
+            after_load(asm, bits, t)
+        }
         DType::BF16 => {
             // LLVM would call a library function for this on CPUs without the instruction.
             let bits = asm.cast("arith.bitcast", v, Elem::I32);

@@ -90,7 +90,7 @@ impl Case {
         let mut list = Params::new();
         for (i, (t, c)) in self.reads.iter().zip(&self.kernel.reads).enumerate() {
             let bytes = match c.layout {
-                Layout::Panels { width } => pack_panels(t, width).unwrap(),
+                Layout::Panels { width, depth } => pack_panels(t, width, depth).unwrap(),
                 Layout::RowMajor | Layout::Capacity { .. } | Layout::Order(_) => t.bytes().to_vec(),
             };
             let at = memory.alloc(bytes.len(), &format!("b{i}"));

@@ -105,7 +105,7 @@ impl Problem {
             }
             Lie::Panels => {
                 let dims = ["k", rows].map(|s| Dim::constant(self.symbol(s).unwrap()));
-                let layout = Layout::Panels { width: 32 };
+                let layout = Layout::Panels { width: 32, depth: 1 };
                 (Container { dtype: self.dtype, dims: dims.to_vec(), layout }, vec![dim("%3"), dim(var)])
             }
         }

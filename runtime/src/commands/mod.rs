@@ -133,7 +133,7 @@ fn verify_parser() -> impl TypedValueParser<Value = Verify> {
 }
 
 fn level_parser() -> impl TypedValueParser<Value = Level> {
-    PossibleValuesParser::new(["v3", "v4"]).map(|s| Level::from_name(&s).unwrap_or(Level::V3))
+    PossibleValuesParser::new(Level::names()).map(|s| Level::from_name(&s).unwrap_or(Level::V3))
 }
 
 /// The parser of a program's command line. The examples of commands that several programs have name this program.

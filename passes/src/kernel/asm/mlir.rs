@@ -156,6 +156,28 @@ impl Asm {
         self.def(ty, &text)
     }
 
+    /// f32 rounded to bf16, as the integer of its bits. The instruction takes subnormals for 0.
+    pub fn bf16_bits(&mut self, v: Val) -> Val {
+        let ty = Ty::new(Elem::I16, v.ty.lanes);
+        let narrow = if v.ty.lanes == 1 { "bf16".into() } else { format!("vector<{}xbf16>", v.ty.lanes) };
+        let id = self.fresh(v.ty);
+        self.line(&format!("{id} = arith.truncf {v} : {} to {narrow}", v.ty.name()));
+        self.def(ty, &format!("arith.bitcast {id} : {narrow} to {}", ty.name()))
+    }
+
+    /// sums + Σ a · b over the two bf16 in each word of `a` and `b`, which are given as f32 (AVX-512 BF16).
+    pub fn dot_pairs(&mut self, sums: Val, a: Val, b: Val) -> Val {
+        let words = |asm: &mut Asm, v: Val| {
+            let id = asm.fresh(v.ty);
+            let pairs = format!("vector<{}xbf16>", 2 * v.ty.lanes);
+            asm.line(&format!("{id} = vector.bitcast {v} : {} to {pairs}", v.ty.name()));
+            (id, pairs)
+        };
+        let ((a, t), (b, _)) = (words(self, a), words(self, b));
+        let (name, ty) = (format!("llvm.x86.avx512bf16.dpbf16ps.{}", 32 * sums.ty.lanes), sums.ty.name());
+        self.def(sums.ty, &format!("llvm.call_intrinsic \"{name}\"({sums}, {a}, {b}) : ({ty}, {t}, {t}) -> {ty}"))
+    }
+
     pub(super) fn mlir_widen(&mut self, a: Val, lanes: u32) -> Val {
         let ty = Ty::new(a.ty.elem, lanes);
         self.def(ty, &format!("vector.broadcast {a} : {} to {}", a.ty.name(), ty.name()))

@@ -93,6 +93,8 @@ pub struct Asm {
     body: String,
     depth: usize,
     n_values: u32,
+    /// Whether the CPU has instructions that round f32 to bf16.
+    pub rounds_bf16: bool,
     /// PTX only: what each value is in registers, and the integers that are constants.
     registers: ptx::Registers,
 }
@@ -108,7 +110,8 @@ impl Asm {
 
     fn new(language: Language) -> Asm {
         let (constants, body, known) = (String::new(), String::new(), BTreeMap::new());
-        Asm { language, constants, known, body, depth: 0, n_values: 0, registers: ptx::Registers::default() }
+        let registers = ptx::Registers::default();
+        Asm { language, constants, known, body, depth: 0, n_values: 0, rounds_bf16: false, registers }
     }
 
     fn fresh(&mut self, ty: Ty) -> Val {

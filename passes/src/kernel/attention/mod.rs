@@ -277,7 +277,7 @@ fn has_masks(cx: &Cx, mut open: Vec<usize>) -> bool {
 }
 
 fn is_wide(cx: &Cx, storage: &super::def::Storage) -> bool {
-    cx.cpu().variant == Variant::V4 || scalar::stored(storage.dtype).bits() >= 32
+    cx.cpu().variant >= Variant::V4 || scalar::stored(storage.dtype).bits() >= 32
 }
 
 /// Evaluates what a statement needs and what does not move with the variables that are still to come.

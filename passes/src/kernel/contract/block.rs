@@ -1,6 +1,7 @@
 //! rows of A by a panel of B  =>  sums in registers: which blocks of rows there are, and the loop over k of each
 
-use super::plan::{CHUNK, Form, WIDTH};
+use super::pairs::pair_products;
+use super::plan::{CHUNK, Form, PAIR, WIDTH};
 use super::{Columns, Item, Panel, plus, times};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
@@ -30,7 +31,7 @@ impl Blocks {
     pub fn of(variant: Variant) -> Blocks {
         match variant {
             Variant::V3 => Blocks { usual: 6, exact: 5, slow: 1 },
-            Variant::V4 => Blocks { usual: 12, exact: 8, slow: 3 },
+            Variant::V4 | Variant::V4Bf16 => Blocks { usual: 12, exact: 8, slow: 3 },
         }
     }
 
@@ -92,7 +93,7 @@ impl Blocks {
 pub fn pair_rows(variant: Variant) -> i64 {
     match variant {
         Variant::V3 => 1,
-        Variant::V4 => 2,
+        Variant::V4 | Variant::V4Bf16 => 2,
     }
 }
 
@@ -268,7 +269,9 @@ impl Panel<'_, '_> {
             at.vars[var] = Some(m);
         }
         let a_start = at.start(cx, asm, &plan.a, None);
-        let mut a = asm.element(cx.reads[plan.a.buffer], a_start, Elem::F32);
+        // Of pairs there are addresses of each element, and steps over words.
+        let a_elem = if plan.pairs { Elem::I16 } else { Elem::F32 };
+        let mut a = asm.element(cx.reads[plan.a.buffer], a_start, a_elem);
         if plan.diagonal {
             a = asm.element(a, first, Elem::F32);
         }
@@ -281,7 +284,7 @@ impl Panel<'_, '_> {
         let zero = asm.zero(ty);
         let width = panels.len() * vectors;
         let inits = vec![zero; size as usize * width];
-        let sums = self.sum(asm, &plan.around, a, &b, &inits, &|asm, a, b, k, sums| {
+        let step = |asm: &mut Asm, a: Val, b: &[Val], k: Val, sums: &[Val], half: bool| {
             let b_row = asm.bin("arith.muli", k, item.b_step);
             let b_rows: Vec<Val> = b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
             let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
@@ -297,22 +300,32 @@ impl Panel<'_, '_> {
             }
             let a_column = asm.bin("arith.muli", k, a_step);
             let a_column = asm.element(a, a_column, Elem::F32);
-            let mut next = vec![];
-            for (i, offset) in row_offsets.iter().enumerate() {
-                let address = asm.element(a_column, *offset, Elem::F32);
-                let values = match plan.diagonal {
-                    true => self.b_row(asm, address, &masks, ty),
-                    false => {
-                        let value = asm.load(address, Ty::new(Elem::F32, 1), 4);
-                        vec![asm.widen(value, lanes); width]
-                    }
-                };
-                for (j, (value, b_value)) in values.into_iter().zip(&b_values).enumerate() {
-                    next.push(asm.fma(value, *b_value, sums[i * width + j]));
-                }
+            let addresses: Vec<Val> = row_offsets.iter().map(|o| asm.element(a_column, *o, a_elem)).collect();
+            match plan.pairs {
+                true => pair_products(asm, cx.cpu().variant, &addresses, &b_values, sums, half),
+                false => addresses
+                    .iter()
+                    .zip(sums.chunks(width))
+                    .flat_map(|(address, sums)| {
+                        let values = match plan.diagonal {
+                            true => self.b_row(asm, *address, &masks, ty),
+                            false => {
+                                let value = asm.load(*address, Ty::new(Elem::F32, 1), 4);
+                                vec![asm.widen(value, lanes); width]
+                            }
+                        };
+                        let factors = values.into_iter().zip(&b_values).zip(sums);
+                        factors.map(|((value, b_value), sum)| asm.fma(value, *b_value, *sum)).collect::<Vec<_>>()
+                    })
+                    .collect(),
             }
-            next
-        });
+        };
+        let mut sums =
+            self.sum(asm, &plan.around, a, &b, &inits, &|asm, a, b, k, sums| step(asm, a, b, k, sums, false));
+        if let Some(last) = self.odd_row() {
+            let last = asm.i64(last);
+            sums = step(asm, a, &b, last, &sums, true);
+        }
         for j in 0..width {
             let (panel, at) = (&panels[j / vectors], j % vectors);
             let column: Vec<Val> = (0..size as usize).map(|i| sums[i * width + j]).collect();
@@ -329,11 +342,15 @@ impl Panel<'_, '_> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let Some((&var, inside)) = around.split_first() else {
-            let extent = cx.extent(asm, plan.k);
-            if cx.def.extent(plan.k).as_const().is_some_and(|n| n <= PART) {
+            let (size, part) = match plan.pairs {
+                true => (self.whole_pairs(), PART / PAIR),
+                false => (cx.def.extent(plan.k), PART),
+            };
+            let extent = cx.size(asm, size);
+            if size.as_const().is_some_and(|n| n <= part) {
                 return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, a, b, k, sums));
             }
-            let (part, none) = (asm.i64(PART), asm.zero(sums[0].ty));
+            let (part, none) = (asm.i64(part), asm.zero(sums[0].ty));
             return asm.for_loop((zero, extent, part), sums, |asm, first, sums| {
                 let end = asm.bin("arith.addi", first, part);
                 let end = asm.bin("arith.minsi", end, extent);
@@ -361,6 +378,18 @@ impl Panel<'_, '_> {
             let b: Vec<Val> = b.iter().map(|b| asm.element(*b, moved, Elem::F32)).collect();
             self.sum(asm, inside, a, &b, sums, step)
         })
+    }
+
+    /// How many pairs of rows a panel of pairs has.
+    fn whole_pairs(&self) -> Size {
+        let rows = self.item.cx.def.reads[self.item.plan.b().buffer].panels.map_or(0, |p| p.rows);
+        Size::Const(rows.div_euclid(PAIR))
+    }
+
+    /// The number of the pair whose second row is padding: A has nothing to multiply it with.
+    fn odd_row(&self) -> Option<i64> {
+        let panels = self.item.cx.def.reads[self.item.plan.b().buffer].panels.filter(|_| self.item.plan.pairs)?;
+        (panels.rows % PAIR != 0).then(|| panels.groups() - 1)
     }
 
     /// The vectors of one row of a panel, or of a left factor that lies beside it.

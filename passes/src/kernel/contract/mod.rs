@@ -8,12 +8,15 @@
 //! A convolution is summed over several variables: loops around the one over k only move where A and the panel begin.
 //! Its rows are pixels of one line; the lines (slabs) of a chunk go through a panel one after the other.
 //!
+//! Of bf16 factors, two rows of a panel and two elements of A are one word, and k runs over words; sums stay f32.
+//!
 //! Several sums, of one A by several B, go one after the other over the rows of a work item, each into a tile of its
 //! own in scratch; the epilogue reads all tiles.
 
 mod block;
 mod copy;
 mod epilogue;
+mod pairs;
 mod plan;
 
 pub use block::Blocks;
@@ -256,7 +259,7 @@ impl Item<'_> {
     /// are, a few or many, is not known.
     fn takes_any_columns(&self) -> bool {
         let extent = self.cx.def.extent(self.plan.n);
-        self.cx.cpu().variant == Variant::V4 && extent.as_const().is_none() && self.plan.form == Form::Copied
+        self.cx.cpu().variant >= Variant::V4 && extent.as_const().is_none() && self.plan.form == Form::Copied
     }
 
     /// The whole panel, or its last one with fewer columns.

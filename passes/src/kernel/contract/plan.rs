@@ -1,7 +1,7 @@
 //! Which load is A, which is B; which variable is m, which n: a contraction's parts
 
 use crate::kernel::def::*;
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
 use std::ops::Deref;
 
@@ -39,6 +39,9 @@ pub struct Plan {
     /// points of the last one where `m` has few rows.
     pub slabs: Vec<usize>,
     pub form: Form,
+    /// Factors are bf16, and a step of the sum takes two rows of a panel, which lie side by side, and two neighbours of
+    /// A. A word is such a pair.
+    pub pairs: bool,
     /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
     pub direct: bool,
 }
@@ -88,26 +91,44 @@ impl Deref for Plan {
 
 /// The parts, or `None` where the contraction has no form that this emitter takes.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
-    let blocked = candidates(def, &[DType::F32]).into_iter().filter_map(|(score, r)| Some((score, blocked(def, r)?)));
-    let (_, plan) = blocked.max_by_key(|(score, _)| *score)?;
+    let plans = |pairs: bool| {
+        let found = if pairs { in_pairs(def) } else { candidates(def, &[DType::F32]) };
+        found.into_iter().filter_map(move |(score, r)| Some((score, blocked(def, r, pairs)?)))
+    };
+    let (_, plan) = plans(false).chain(plans(true)).max_by_key(|(score, _)| *score)?;
     Some(plan)
 }
+
+/// Rows of a panel that one instruction takes, of bf16.
+pub const PAIR: i64 = 2;
 
 /// The ways to see a contraction with elements of these types, and how good each is. With several
 /// sums, A is what they have in common.
 pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
-    let Some(factors) = factors(def, dtypes) else { return vec![] };
+    found(def, factors(def, dtypes), 1)
+}
+
+/// The same for factors of bf16 that are widened before they are multiplied, and panels of pairs.
+fn in_pairs(def: &KernelDef) -> Vec<(i64, Roles)> {
+    found(def, widened_factors(def), PAIR)
+}
+
+/// The reductions, and the two factors of each.
+type Factors = Vec<(usize, [usize; 2])>;
+
+fn found(def: &KernelDef, factors: Option<Factors>, depth: i64) -> Vec<(i64, Roles)> {
+    let Some(factors) = factors else { return vec![] };
     let common = |k: &usize| factors.iter().all(|(_, f)| f.contains(k));
     let as_a = |a: usize| {
         let other = |f: &[usize; 2]| if f[0] == a { f[1] } else { f[0] };
         let sum = |(reduce, f): &(usize, [usize; 2])| Some(Sum { reduce: *reduce, b: plain(def, other(f))?.clone() });
-        roles(def, plain(def, a)?, factors.iter().map(sum).collect::<Option<_>>()?)
+        roles(def, plain(def, a)?, factors.iter().map(sum).collect::<Option<_>>()?, depth)
     };
     factors[0].1.into_iter().filter(common).filter_map(as_a).collect()
 }
 
-/// The reductions, and the two factors of each, all of one type.
-fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Vec<(usize, [usize; 2])>> {
+/// Those whose factors are all of one type.
+fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Factors> {
     let sum = |(reduce, s): (usize, &Step)| match s.op {
         Op::Reduce { arg, .. } => Some((reduce, arg)),
         Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) => None,
@@ -121,6 +142,16 @@ fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Vec<(usize, [usize; 2])>
         (same && dtypes.contains(&dtype)).then_some((reduce, [left, right]))
     };
     sums.iter().map(factors).collect()
+}
+
+/// Those of f32 sums, whose factors are what is widened.
+fn widened_factors(def: &KernelDef) -> Option<Factors> {
+    let narrow = |k: usize| match def.body[k].op {
+        Op::Convert(from, Conversion::Value) if def.body[from].dtype == DType::BF16 => Some(from),
+        _ => None,
+    };
+    let widened = |(reduce, [left, right]): (usize, [usize; 2])| Some((reduce, [narrow(left)?, narrow(right)?]));
+    factors(def, &[DType::F32])?.into_iter().map(widened).collect()
 }
 
 /// A load whose place is linear, but for what moves with the batch alone (the head that a group of heads shares).
@@ -138,7 +169,7 @@ fn computed_with(access: &Access, var: usize) -> bool {
 
 /// The roles with these in the parts of A and B, and how good they are. Only B may lie in panels, which then are
 /// panels of its columns.
-fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>) -> Option<(i64, Roles)> {
+fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<(i64, Roles)> {
     let k = def.n_point_vars().checked_sub(1).filter(|k| *k >= def.outer.len())?;
     let around: Vec<usize> = (def.outer.len()..k).collect();
     let b = &sums[0].b;
@@ -167,7 +198,7 @@ fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>) -> Option<(i64, Roles)> {
     let (most, unknown) = if around.is_empty() { (i64::MAX, i64::MAX) } else { (CHUNK, 2) };
     let size = |v: &usize| def.extent(*v).as_const().map_or(unknown, |n| n.min(most));
     let m = free.filter(|v| a.moves_with(*v) && !sums.iter().any(|s| s.b.moves_with(*v))).max_by_key(size);
-    let fits = |s: &Sum| def.reads[s.b.buffer].panels.is_none_or(|p| panels_fit(def, &s.b, p, n));
+    let fits = |s: &Sum| def.reads[s.b.buffer].panels.is_none_or(|p| p.depth == depth && panels_fit(def, &s.b, p, n));
     if !sums.iter().all(fits) {
         return None;
     }
@@ -184,7 +215,7 @@ fn lies_alike(def: &KernelDef, one: &Access, other: &Access) -> bool {
 }
 
 /// The plan of a CPU for these roles.
-fn blocked(def: &KernelDef, roles: Roles) -> Option<Plan> {
+fn blocked(def: &KernelDef, roles: Roles, pairs: bool) -> Option<Plan> {
     // One code runs over all of them.
     if !roles.sums.iter().all(|s| lies_alike(def, roles.b(), &s.b)) {
         return None;
@@ -199,6 +230,10 @@ fn blocked(def: &KernelDef, roles: Roles) -> Option<Plan> {
     if form == Form::Copied && (few || !roles.around.is_empty()) {
         return None;
     }
+    // Two neighbours of A are one load.
+    if pairs && (form != Form::Panels || roles.diagonal || !roles.around.is_empty() || !roles.a.stride(roles.k).is(1)) {
+        return None;
+    }
     let mut roles = roles;
     let computed = |v: usize| computed_with(&roles.a, v) || roles.sums.iter().any(|s| computed_with(&s.b, v));
     let is_slab = |v: &usize| {
@@ -209,7 +244,7 @@ fn blocked(def: &KernelDef, roles: Roles) -> Option<Plan> {
     roles.batch = batch;
     // The sums of one factor wait for those of the next.
     let direct = roles.sums.len() == 1 && epilogue_is_short(def, &roles);
-    Some(Plan { roles, slabs, form, direct })
+    Some(Plan { roles, slabs, form, pairs, direct })
 }
 
 /// The variables that are summed over count the rows of the panels, and every panel of columns is one panel in memory.
@@ -255,11 +290,19 @@ fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
         Op::Apply { f, .. } => {
             matches!(f, ScalarFn::Add | ScalarFn::Mul | ScalarFn::Sub | ScalarFn::Max | ScalarFn::Min)
         }
-        Op::Convert(_, _) => false,
+        // The result is the left factor of another contraction.
+        Op::Convert(_, Conversion::Value) => true,
+        Op::Convert(_, Conversion::Bits) => false,
         Op::Reduce { .. } => false,
     };
+    let is_type = |k: usize| match def.body[k].op {
+        Op::Convert(from, _) => def.body[k].dtype == DType::BF16 && def.body[from].dtype == DType::F32,
+        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Reduce { .. } => {
+            def.body[k].dtype == DType::F32
+        }
+    };
     let needed = epilogue(def, |k| roles.is_sum(k));
-    needed.len() <= 6 && needed.iter().all(|k| cheap(k) && def.body[*k].dtype == DType::F32) && def.stores.len() == 1
+    needed.len() <= 6 && needed.iter().all(|k| cheap(k) && is_type(*k)) && def.stores.len() == 1
 }
 
 impl Plan {
@@ -285,9 +328,9 @@ impl Plan {
         }
     }
 
-    /// Rows of every packed panel; none of what is not packed.
+    /// Rows of every packed panel, pairs counting as one; none of what is not packed.
     pub fn panel_rows(&self, def: &KernelDef) -> i64 {
-        def.reads[self.b().buffer].panels.map_or(0, |p| p.rows)
+        def.reads[self.b().buffer].panels.map_or(0, |p| p.groups())
     }
 
     /// Panels, or pairs of them.

@@ -154,7 +154,10 @@ impl Launch<'_> {
             limit.map_or(value, |l| value.rem_euclid(l)) * self.size(c.stride)
         });
         match (storage.panels, &access.coords[..]) {
-            (Some(p), [k, n]) => (line(n) / p.width * p.rows + line(k)) * p.width + line(n) % p.width,
+            (Some(p), [k, n]) => {
+                let group = line(n) / p.width * p.groups() + line(k) / p.depth;
+                (group * p.width + line(n) % p.width) * p.depth + line(k) % p.depth
+            }
             (Some(_) | None, _) => line(&access.coords[0]) + computed.sum::<i64>(),
         }
     }
