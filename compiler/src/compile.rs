@@ -6,6 +6,7 @@ use crate::import::{DimRange, ParamStore, import};
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
+use crate::precision::{self, Lowered};
 use crate::selftest;
 use crate::targets::Target;
 use melior::Context;
@@ -14,7 +15,7 @@ use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::kernel::Variant;
-use sardonyx_passes::{RewriteOptions, Rewrites};
+use sardonyx_passes::{Precision, RewriteOptions, Rewrites, set_precision};
 use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,8 @@ pub struct Request<'a> {
     pub watch: Watch,
     /// What the artifact has code for. The plan and the constants are the same for all.
     pub targets: Vec<Target>,
+    /// In what the factors of contractions with constants are.
+    pub precision: Precision,
     /// Put a call with known results into the artifact, which loading it repeats.
     pub selftest: bool,
     /// Count what the program moves.
@@ -92,8 +95,8 @@ impl<'a> Request<'a> {
         let output = output.into();
         let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
         let (targets, rewrites) = (vec![Target::Cpu], RewriteOptions::default());
-        let (selftest, movement, no_host, masked_rows) = (true, None, false, MaskedRows::default());
-        let specialized = vec![];
+        let (precision, selftest, movement, no_host) = (Precision::F32, true, None, false);
+        let (masked_rows, specialized) = (MaskedRows::default(), vec![]);
         Request {
             model,
             output,
@@ -101,6 +104,7 @@ impl<'a> Request<'a> {
             entries,
             watch,
             targets,
+            precision,
             selftest,
             movement,
             rewrites,
@@ -122,6 +126,8 @@ pub struct Report {
     pub entries_skipped: Vec<Skipped>,
     /// What the entry point `main` moves, where that was asked for.
     pub movement: Option<Movement>,
+    /// What a precision below f32 came to, where one was asked for.
+    pub lowered: Option<Lowered>,
     /// What the passes applied.
     pub rewrites: Rewrites,
 }
@@ -217,15 +223,18 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
 /// As `compile_shown`, of a model that is in memory; the request's path is not read.
 pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let mut times = vec![];
+    precision::supported(request.precision, &request.targets)?;
     let context = sardonyx_passes::context();
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
     let (mut module, params) = lower_model(&context, model, &request.dims)?;
+    set_precision(Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())), request.precision);
     show("entries");
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
     times.push(("entries", start.elapsed()));
-    let wanted = request.selftest && request.watch.stop_after.is_none();
+    // What a lower precision costs is measured by the same call.
+    let wanted = (request.selftest || request.precision != Precision::F32) && request.watch.stop_after.is_none();
     let mut selftest = Err("it was not asked for".to_string());
     let mut selftest_time = None;
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
@@ -247,7 +256,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
             Event::End(selftest::STAGE, module) if wanted => {
                 show("self-test");
                 let start = Instant::now();
-                selftest = selftest::make(&graph(module)?, &params);
+                selftest = selftest::make(&graph(module)?, &params, request.precision);
                 selftest_time = Some(("self-test", start.elapsed()));
             }
             Event::End(_, _) => {}
@@ -261,8 +270,17 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     }
     if request.watch.stop_after.is_some() {
         let stopped_at = Some(pipeline::text(&module)?);
-        let (summary, selftest_skipped, movement) = (None, None, None);
-        return Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, rewrites });
+        let (summary, selftest_skipped, movement, lowered) = (None, None, None, None);
+        return Ok(Report {
+            summary,
+            stopped_at,
+            times,
+            selftest_skipped,
+            entries_skipped,
+            movement,
+            lowered,
+            rewrites,
+        });
     }
     let raw = operation(&module);
     let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
@@ -281,16 +299,32 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         modules: &modules,
         params: &params,
         model_hash: &model.hash,
-        selftest: selftest.as_ref().ok(),
+        selftest: selftest.as_ref().ok().filter(|_| request.selftest),
+        precision: request.precision,
         kinds: &model.graph.kinds(),
         targets: &request.targets,
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
     };
-    let summary = crate::emit::write(&request.output, &product)?;
+    let (summary, errors) = match request.precision {
+        Precision::F32 => (crate::emit::write(&request.output, &product)?, None),
+        Precision::Bf16 => {
+            let write = |path: &Path| crate::emit::write(path, &product);
+            let any = !request.selftest;
+            let (summary, errors) = precision::write_measured(&request.output, selftest.as_ref(), any, write)?;
+            (summary, Some(errors))
+        }
+    };
     times.push(("codegen", start.elapsed()));
-    let selftest_skipped = selftest.err();
+    let lowered = errors.map(|errors| {
+        let contractions = rewrites.counts().into_iter().find(|(pass, _)| *pass == "lower-precision");
+        Lowered { precision: request.precision, contractions: contractions.map_or(0, |(_, n)| n), errors }
+    });
+    let selftest_skipped = match request.selftest {
+        true => selftest.err(),
+        false => Some("it was not asked for".into()),
+    };
     let (summary, stopped_at) = (Some(summary), None);
-    Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, rewrites })
+    Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, lowered, rewrites })
 }
 
 /// The value-level function of a module, with what it calls: the first one, where it has several entry points.

@@ -10,6 +10,7 @@ use sardonyx_dialects::flow::{Container, HostResult, Layout, Source, State, Wind
 use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
+use sardonyx_passes::Precision;
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
 use sardonyx_runtime::plan as file;
 use sardonyx_runtime::{ArtifactWriter, DType, Dim, Error, Kind, Result, Tensor};
@@ -74,6 +75,7 @@ pub struct Product<'a> {
     pub params: &'a ParamStore,
     pub model_hash: &'a str,
     pub selftest: Option<&'a file::SelfTest>,
+    pub precision: Precision,
     /// Of inputs and outputs that are no tensors, by name.
     pub kinds: &'a BTreeMap<String, Kind>,
     pub targets: &'a [Target],
@@ -82,7 +84,7 @@ pub struct Product<'a> {
 }
 
 pub fn write(path: &Path, product: &Product) -> Result<Summary> {
-    let Product { plan, modules, params, model_hash, selftest, kinds, targets, specialized } = *product;
+    let Product { plan, modules, params, model_hash, selftest, precision, kinds, targets, specialized } = *product;
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
     let required: Vec<Requires> =
         lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
@@ -125,7 +127,11 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let whole = file::Plan { entries, constants, kernels };
     let weights_bytes = writer.weights_bytes();
     selftest.into_iter().for_each(|test| writer.selftest(test));
-    writer.finish(manifest(&symbols, model_hash, code.is_some().then_some(modules)), &whole, code.as_deref())?;
+    let mut manifest = manifest(&symbols, model_hash, code.is_some().then_some(modules));
+    if precision != Precision::F32 {
+        manifest.precision = precision.name().to_string();
+    }
+    writer.finish(manifest, &whole, code.as_deref())?;
     Ok(Summary {
         kernels: plan.kernels.len(),
         entries: summaries,

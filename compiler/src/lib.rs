@@ -13,6 +13,7 @@ pub mod meaning;
 pub mod movement;
 pub mod onnx;
 pub mod pipeline;
+pub mod precision;
 pub mod reduce;
 pub mod reference;
 pub mod requires;

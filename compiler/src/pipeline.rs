@@ -23,6 +23,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("remove-padding", "remove-padding"),
     ("choose-layouts", "choose-layouts"),
     ("pack-weights", "pack-weights"),
+    ("lower-precision", "lower-precision"),
     ("schedule", "schedule"),
     ("plan-memory", "plan-memory"),
     ("lower-kernels", "lower-kernels"),

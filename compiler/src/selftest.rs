@@ -5,6 +5,8 @@ use crate::reference::param;
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{Conversion, Domain, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_passes::Precision;
+use sardonyx_runtime::commands::BF16_OF_MAX;
 use sardonyx_runtime::plan::{Canary, ExpectedOutput, SelfTest};
 use sardonyx_runtime::tensor_io::Synthetic;
 use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
@@ -20,7 +22,7 @@ const WORK_MAX: i64 = 2_000_000_000;
 const BYTES_MAX: usize = 16 << 20;
 
 /// `Err` says why there is no such call.
-pub fn make(graph: &Graph, params: &ParamStore) -> std::result::Result<SelfTest, String> {
+pub fn make(graph: &Graph, params: &ParamStore, precision: Precision) -> std::result::Result<SelfTest, String> {
     let n = graph.symbols.values().filter(|s| s.kind == SymbolKind::Input).count();
     if let Some(name) = rounded_sum(graph) {
         return Err(format!("{name} rounds sums to integers, of which a last place more or less makes another one"));
@@ -37,7 +39,7 @@ pub fn make(graph: &Graph, params: &ParamStore) -> std::result::Result<SelfTest,
             }
             false => {
                 budget -= work;
-                call(graph, params, &value)
+                call(graph, params, precision, &value)
             }
         });
         match made {
@@ -64,6 +66,7 @@ pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
 fn call(
     graph: &Graph,
     params: &ParamStore,
+    precision: Precision,
     value: &dyn Fn(&str) -> Option<i64>,
 ) -> std::result::Result<SelfTest, String> {
     let input = |(i, (_, name, ty)): (usize, (Value, &str, &TensorType))| {
@@ -81,7 +84,7 @@ fn call(
     }
     Ok(SelfTest {
         inputs: inputs.iter().map(|(name, t)| Canary::new(name, t)).collect(),
-        outputs: outputs.iter().map(|(name, t)| expected(name, t)).collect(),
+        outputs: outputs.iter().map(|(name, t)| expected(name, t, precision)).collect(),
     })
 }
 
@@ -166,13 +169,13 @@ fn canary(dtype: DType, dims: Vec<usize>, seed: u64) -> Result<Tensor> {
     }
 }
 
-fn expected(name: &str, tensor: &Tensor) -> ExpectedOutput {
-    let (rtol, atol) = tolerance(tensor);
+fn expected(name: &str, tensor: &Tensor, precision: Precision) -> ExpectedOutput {
+    let (rtol, atol) = tolerance(tensor, precision);
     ExpectedOutput { tensor: Some(Canary::new(name, tensor)), rtol, atol }
 }
 
 /// Relative to the largest value: what cancels to a small one has the error of the large ones it came from.
-fn tolerance(tensor: &Tensor) -> (f64, f64) {
+fn tolerance(tensor: &Tensor, precision: Precision) -> (f64, f64) {
     if !tensor.dtype().is_float() {
         return (0.0, 0.0);
     }
@@ -183,7 +186,11 @@ fn tolerance(tensor: &Tensor) -> (f64, f64) {
     };
     let values = (0..tensor.len()).filter_map(|i| tensor.get_f64(i)).filter(|v| v.is_finite());
     let largest = values.fold(0.0, |m: f64, v| m.max(v.abs()));
-    (rtol, (0.1 * rtol * largest).max(1e-6))
+    match precision {
+        Precision::F32 => (rtol, (0.1 * rtol * largest).max(1e-6)),
+        // Every value has the rounding of many: what tells a fault from that is the largest.
+        Precision::Bf16 => (rtol, BF16_OF_MAX * largest),
+    }
 }
 
 #[cfg(test)]
@@ -220,12 +227,12 @@ mod tests {
         let y = g.outputs[0].1;
         let rounded = push(&mut g, Op::Map(ScalarFn::Round), &[y], &["m", "n"], DType::F32);
         g.outputs[0].1 = rounded;
-        assert!(make(&g, &ParamStore::new()).unwrap_err().contains("rounds sums to integers"));
+        assert!(make(&g, &ParamStore::new(), Precision::F32).unwrap_err().contains("rounds sums to integers"));
     }
 
     #[test]
     fn the_expected_outputs_are_those_of_the_canaries() {
-        let test = make(&product(), &ParamStore::new()).unwrap();
+        let test = make(&product(), &ParamStore::new(), Precision::F32).unwrap();
         // k = 1, m = 2, n = 3.
         assert_eq!((&test.inputs[0].dims[..], &test.inputs[1].dims[..]), (&[2, 1][..], &[1, 3][..]));
         let (x, w, y) = (&test.inputs[0], &test.inputs[1], test.outputs[0].tensor.as_ref().unwrap());
@@ -236,7 +243,7 @@ mod tests {
         let largest = products.iter().fold(0f32, |m, v| m.max(v.abs())) as f64;
         assert_eq!(test.outputs[0].rtol, 1e-3);
         assert!((test.outputs[0].atol - 1e-4 * largest).abs() < 1e-12);
-        assert_eq!(test, make(&product(), &ParamStore::new()).unwrap(), "the same every time");
+        assert_eq!(test, make(&product(), &ParamStore::new(), Precision::F32).unwrap(), "the same every time");
     }
 
     #[test]
@@ -244,7 +251,9 @@ mod tests {
         let mut g = product();
         g.symbols.get_mut("m").unwrap().hi = Some(0);
         g.symbols.get_mut("n").unwrap().lo = 7;
-        let dims = |g: &Graph| make(g, &ParamStore::new()).map(|t| t.outputs[0].tensor.as_ref().unwrap().dims.clone());
+        let dims = |g: &Graph| {
+            make(g, &ParamStore::new(), Precision::F32).map(|t| t.outputs[0].tensor.as_ref().unwrap().dims.clone())
+        };
         assert_eq!(dims(&g).unwrap(), [0, 7]);
         let mut g = product();
         let equal = |left: &str, right: &str| Equality {
@@ -266,7 +275,7 @@ mod tests {
         let i = push(&mut g, Op::Dims(vec![Dim::parse("n - 1 - k").unwrap()]), &[], &[], DType::I64);
         let picked = push(&mut g, Op::Gather { axis: 0 }, &[data, i], &[], DType::F32);
         g.outputs.push(("picked".into(), picked));
-        let test = make(&g, &ParamStore::new()).unwrap();
+        let test = make(&g, &ParamStore::new(), Precision::F32).unwrap();
         assert!(test.outputs.iter().any(|o| o.tensor.as_ref().unwrap().name == "picked"));
         let [m, k, n] = [test.inputs[0].dims[0], test.inputs[0].dims[1], test.inputs[1].dims[1]];
         assert!(n > k && n - 1 - k < m, "{m} {k} {n}");
@@ -282,7 +291,7 @@ mod tests {
         let i = push(&mut g, Op::Input { name: "i".into() }, &[], &["2"], DType::I64);
         let b = push(&mut g, Op::Input { name: "b".into() }, &[], &["2"], DType::Bool);
         g.outputs = vec![("i2".into(), i), ("b2".into(), b)];
-        let test = make(&g, &ParamStore::new()).unwrap();
+        let test = make(&g, &ParamStore::new(), Precision::F32).unwrap();
         assert_eq!(test.inputs[0].data[..], [1i64.to_le_bytes(), 1i64.to_le_bytes()].concat());
         assert_eq!(test.inputs[1].data[..], [1, 1]);
         assert_eq!((test.outputs[0].rtol, test.outputs[0].atol), (0.0, 0.0));
@@ -294,7 +303,7 @@ mod tests {
         for name in ["k", "m", "n"] {
             g.symbols.get_mut(name).unwrap().lo = 2000;
         }
-        let why = make(&g, &ParamStore::new()).unwrap_err();
+        let why = make(&g, &ParamStore::new(), Precision::F32).unwrap_err();
         let words = "a small call takes 8008000000 multiply-adds, more than the 2000000000 worth interpreting";
         assert_eq!(why, words);
         // Index 1 of one row, and of two.
@@ -304,14 +313,14 @@ mod tests {
             let i = push(&mut g, Op::Input { name: "i".into() }, &[], &[], DType::I64);
             let y = push(&mut g, Op::Gather { axis: 0 }, &[data, i], &[], DType::F32);
             g.outputs = vec![("y".into(), y)];
-            make(&g, &ParamStore::new())
+            make(&g, &ParamStore::new(), Precision::F32)
         };
         assert!(gather("1").unwrap_err().starts_with("the interpreter says: the index 1 is out of range"));
         assert!(gather("2").is_ok());
         let mut g = product();
         let p = push(&mut g, Op::Param { name: "p".into() }, &[], &["2"], DType::F32);
         g.outputs.push(("p".into(), p));
-        assert!(make(&g, &ParamStore::new()).unwrap_err().contains("the parameter `p` is gone"));
+        assert!(make(&g, &ParamStore::new(), Precision::F32).unwrap_err().contains("the parameter `p` is gone"));
     }
 
     #[test]

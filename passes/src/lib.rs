@@ -14,6 +14,7 @@ mod inline_maps;
 pub mod kernel;
 mod layout;
 mod lower_kernels;
+mod lower_precision;
 mod miss;
 pub mod movement;
 mod onnx_to_sdx;
@@ -31,6 +32,7 @@ mod version;
 pub use device_spec::DeviceSpec;
 pub use egraph::Class;
 pub use fusion::{drop_dead, tidy};
+pub use lower_precision::{Precision, set_precision};
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
 pub use registry::{context, run_pipeline, run_pipeline_with};
 pub use rewrite::{Missed, Remark, Rewrite, RewriteOptions, Rewrites};
@@ -75,6 +77,7 @@ pub static PASSES: &[PassRow] = &[
     reassociating("remove-padding", "Computes no rows that the attention mask leaves out", remove_padding::run),
     rewriting("choose-layouts", "Orders dimensions in memory as the kernels around want them", layout::run),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
+    narrowing("lower-precision", "Makes factors bf16, where the module asks for it", lower_precision::run),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
     lowering("plan-memory", "Places buffers in one arena", plan_memory::run),
     lowering("lower-kernels", "Writes each kernel in upstream dialects, for every CPU variant", lower_kernels::run),
@@ -98,6 +101,14 @@ const fn reassociating(
     run: fn(Operation, &mut Rewrites) -> Result<()>,
 ) -> PassRow {
     PassRow { class: Class::Reassociating, ..rewriting(name, summary, run) }
+}
+
+const fn narrowing(
+    name: &'static str,
+    summary: &'static str,
+    run: fn(Operation, &mut Rewrites) -> Result<()>,
+) -> PassRow {
+    PassRow { class: Class::Narrowing, ..rewriting(name, summary, run) }
 }
 
 /// Replaces each function of a module for which `rewrite` gives a new one.

@@ -10,7 +10,7 @@ pub const FORMAT_MAJOR: u32 = 1;
 /// 1: the optional entry `selftest`. 2: states of entry points, derived symbols, input dimensions that are solved for a
 /// symbol. 3: code for GPUs, with what its launches need; an artifact for GPUs alone has no `cpu/x86_64.so`. 4: states that
 /// one launch carries over and continues. 5: steps of the host, entry points that only they call. 6: what kernels compute
-/// and move. 7: entry points for some sizes, which calls of another one take where they fit.
+/// and move. 7: the precision of contractions; entry points for some sizes, which calls of another one take where they fit.
 pub const FORMAT_MINOR: u32 = 7;
 
 #[derive(Clone, PartialEq, Message)]
@@ -25,7 +25,7 @@ pub struct Manifest {
     /// Architecture of the CPU code, `x86_64`; empty where there is none.
     #[prost(string, tag = "4")]
     pub arch: String,
-    /// Variants of every kernel, best last: `v3`, `v4`. Kernel `k0` is exported as `k0_v3` and `k0_v4`.
+    /// Variants of every kernel, best last: `v3`, `v4`, `v4bf16`. Kernel `k0` is exported as `k0_v3` and `k0_v4`.
     #[prost(string, repeated, tag = "5")]
     pub variants: Vec<String>,
     #[prost(message, repeated, tag = "6")]
@@ -42,6 +42,9 @@ pub struct Manifest {
     /// Names of the model that turned out to be an expression of the symbols.
     #[prost(message, repeated, tag = "10")]
     pub derived: Vec<Derived>,
+    /// In what the factors of contractions are, where that is less than the model says: `bf16`.
+    #[prost(string, tag = "11")]
+    pub precision: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -6,13 +6,13 @@ use crate::{DType, Error, Model, Result, SessionOptions, Tensor};
 
 /// Makes the one call of the self-test. Errors: E0404.
 pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
-    let inputs = test.inputs.iter().map(|c| Ok((c.name.as_str(), tensor(c)?))).collect::<Result<Vec<_>>>();
+    let inputs = test.inputs.iter().map(|c| Ok((c.name.as_str(), c.tensor()?))).collect::<Result<Vec<_>>>();
     let inputs = inputs.map_err(impossible)?;
     let session = model.session(&SessionOptions::default())?;
     let outputs = session.run(&inputs).map_err(impossible)?;
     for (i, wanted) in test.outputs.iter().enumerate() {
         let canary = wanted.tensor.as_ref().ok_or_else(|| failed(format!("expected output {i} has no tensor")))?;
-        let expected = tensor(canary).map_err(impossible)?;
+        let expected = canary.tensor().map_err(impossible)?;
         let actual = outputs.iter().find(|(name, _)| *name == canary.name).map(|(_, t)| t);
         let actual = actual.ok_or_else(|| failed(format!("the model has no output `{}`", canary.name)))?;
         let tolerance = Tolerance { rtol: wanted.rtol, atol: wanted.atol, instead: None };
@@ -27,15 +27,6 @@ pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
     Ok(())
 }
 
-/// A tensor of the self-test; refuses a size that does not follow from type and dimensions.
-fn tensor(canary: &Canary) -> Result<Tensor> {
-    let dtype = DType::from_onnx(canary.dtype);
-    let dtype = dtype.ok_or_else(|| Error::user("E0107", format!("{} is no element type", canary.dtype)))?;
-    let dims: std::result::Result<Vec<usize>, _> = canary.dims.iter().map(|&d| usize::try_from(d)).collect();
-    let dims = dims.map_err(|_| Error::user("E0202", format!("the dimensions of `{}` are too large", canary.name)))?;
-    Tensor::new(dtype, dims, canary.data.clone())
-}
-
 impl Canary {
     pub fn new(name: &str, tensor: &Tensor) -> Canary {
         Canary {
@@ -44,6 +35,16 @@ impl Canary {
             dims: tensor.dims().iter().map(|&d| d as u64).collect(),
             data: tensor.bytes().clone(),
         }
+    }
+
+    /// Refuses a size that does not follow from type and dimensions.
+    pub fn tensor(&self) -> Result<Tensor> {
+        let dtype = DType::from_onnx(self.dtype);
+        let dtype = dtype.ok_or_else(|| Error::user("E0107", format!("{} is no element type", self.dtype)))?;
+        let dims: std::result::Result<Vec<usize>, _> = self.dims.iter().map(|&d| usize::try_from(d)).collect();
+        let dims =
+            dims.map_err(|_| Error::user("E0202", format!("the dimensions of `{}` are too large", self.name)))?;
+        Tensor::new(dtype, dims, self.data.clone())
     }
 }
 

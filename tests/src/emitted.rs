@@ -19,6 +19,7 @@ pub fn emit(path: &Path, plan: &Plan, module: Operation, params: &ParamStore, ta
         params,
         model_hash: "",
         selftest: None,
+        precision: sardonyx_passes::Precision::F32,
         kinds: &Default::default(),
         targets,
         specialized: &[],

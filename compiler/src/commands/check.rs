@@ -1,12 +1,14 @@
 //! check MODEL.onnx|MODEL.sdx --data DIR…  =>  differences of the compiled model, and of the interpreter beside it
 
 use super::Progress;
+use super::compile::precision_parser;
 use super::layers::check_layers;
 use crate::compile::{Request, compile_shown, parse_dims};
 use crate::entries::Entries;
 use crate::layers::Layers;
 use crate::reference::Reference;
 use crate::targets::Target;
+use sardonyx_passes::Precision;
 use sardonyx_runtime::commands::{CheckSummary, DataArgs, LoadArgs, ThreadArgs, check_model};
 use sardonyx_runtime::{Error, Result, Tensor};
 use std::io::{Read, Write};
@@ -26,6 +28,9 @@ pub struct CheckArgs {
     /// Range of a dimension symbol of an ONNX model: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
+    /// What contractions of an ONNX model multiply, as `compile --precision` says
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = precision_parser(), conflicts_with = "layers")]
+    pub precision: Precision,
     /// Do not run an ONNX model through the interpreter, which is slow
     #[arg(long)]
     pub no_interpreter: bool,
@@ -55,6 +60,10 @@ fn check_artifact(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary>
         let message = format!("`--dim {dim}` says how to compile, but {} is compiled", args.model.display());
         return Err(Error::user("E0001", message).help("give `--dim` to `sardonyx compile`"));
     }
+    if args.precision != Precision::F32 {
+        let message = format!("`--precision` says how to compile, but {} is compiled", args.model.display());
+        return Err(Error::user("E0001", message).help("give `--precision` to `sardonyx compile`"));
+    }
     if args.layers {
         let message = format!("`--layers` compares with a model's nodes, which {} does not hold", args.model.display());
         return Err(Error::user("E0001", message).help("give the ONNX model"));
@@ -69,6 +78,7 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     let artifact = dir.path().join(stem).with_extension("sdx");
     let mut request = Request::new(&args.model, &artifact);
     request.dims = parse_dims(&args.dims)?;
+    request.precision = args.precision;
     // The check calls `main`.
     request.entries = Entries::NONE;
     request.targets = Target::of_device(&args.load.device);

@@ -7,9 +7,12 @@ use crate::emit::{EntrySummary, HostSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
+use crate::precision::{Lowered, OutputError};
 use crate::targets::{self, Target};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use regex_lite::Regex;
-use sardonyx_passes::{Remark, Rewrite, RewriteOptions, Validation};
+use sardonyx_passes::{Precision, Remark, Rewrite, RewriteOptions, Validation};
+use sardonyx_runtime::cpu::Level;
 use sardonyx_runtime::file::AtomicFile;
 use sardonyx_runtime::json::Json;
 use sardonyx_runtime::{Error, Result};
@@ -22,6 +25,7 @@ use std::time::{Duration, Instant};
   {bin} compile model.onnx -o model.sdx
   {bin} compile model.onnx --dim batch=1..8 --dim seq=1..512 --json
   {bin} compile model.onnx --target cpu --target cuda:sm_80
+  {bin} compile model.onnx --precision bf16
   {bin} compile decoder.onnx --entry decode:seq=1 --entry start:seq=64,past=0
   {bin} compile model.onnx --stop-after simplify -o model.mlir
   {bin} compile model.onnx --time-passes --dump-dir stages
@@ -36,6 +40,10 @@ pub struct CompileArgs {
     /// What to compile for; may be given several times
     #[arg(long = "target", value_name = "TARGET", default_value = "cpu", value_parser = targets::parser())]
     pub targets: Vec<Target>,
+    /// What contractions multiply: `bf16` rounds weights and what they are multiplied with, and keeps sums, softmax and
+    /// normalisation in f32. The error against f32 is printed. For CPUs; those without AVX-512 BF16 convert
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = precision_parser())]
+    pub precision: Precision,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
@@ -100,6 +108,12 @@ pub fn passes_named(text: &str) -> std::result::Result<Regex, String> {
     Regex::new(pattern).map_err(|e| format!("{e}; write `all`, the name of a pass, or a pattern of names"))
 }
 
+/// The names of the precisions.
+pub fn precision_parser() -> impl TypedValueParser<Value = Precision> {
+    let names = Precision::ALL.map(Precision::name);
+    PossibleValuesParser::new(names).map(|name| Precision::from_name(&name).unwrap_or_default())
+}
+
 pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     if args.json && args.stop_after.is_some() && args.output.is_none() {
         return Err(Error::user("E0001", "`--json` and `--stop-after` would both write to standard output")
@@ -121,6 +135,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             time_passes: args.time_passes,
         },
         targets: distinct(&args.targets),
+        precision: args.precision,
         selftest: !args.no_selftest,
         no_host: args.no_host,
         masked_rows: args.masked_rows,
@@ -244,10 +259,44 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
     for (name, why) in &report.entries_skipped {
         say(out, &format!("entry {name}: none, {why}"))?;
     }
+    report.lowered.iter().flat_map(precision_lines).try_for_each(|line| say(out, &line))?;
     match &report.selftest_skipped {
         Some(why) => say(out, &format!("self-test: none, {why}")),
         None => Ok(()),
     }
+}
+
+/// What a lower precision came to, and what its code is.
+fn precision_lines(lowered: &Lowered) -> Vec<String> {
+    let (name, n) = (lowered.precision.name(), lowered.contractions);
+    let native = Level::V4Bf16.missing().is_empty();
+    let how = match native {
+        true => String::new(),
+        false => format!("; this CPU has no instructions for {name}: it converts, and only moves less"),
+    };
+    let mut lines = vec![format!("precision: {name} factors in {n} contractions{how}")];
+    match &lowered.errors {
+        Ok(errors) => lines.extend(errors.iter().map(|OutputError { name, abs_max, relative, .. }| {
+            format!(
+                "precision: {name} on the self-test's inputs: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}"
+            )
+        })),
+        Err(why) => lines.push(format!("precision: error not measured, {why}")),
+    }
+    lines
+}
+
+fn precision_json(lowered: &Lowered) -> Json {
+    let error = |e: &OutputError| {
+        let numbers = [("abs_max", e.abs_max.into()), ("relative_l2", e.relative.into())];
+        Json::Object([vec![("output", e.name.as_str().into())], numbers.to_vec()].concat())
+    };
+    Json::Object(vec![
+        ("name", lowered.precision.name().into()),
+        ("contractions", lowered.contractions.into()),
+        ("errors", lowered.errors.as_ref().map_or(Json::Null, |errors| Json::List(errors.iter().map(error).collect()))),
+        ("not_measured", lowered.errors.as_ref().err().cloned().into()),
+    ])
 }
 
 fn kib(bytes: usize) -> f64 {
@@ -277,6 +326,9 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
             ("selftest_skipped", report.selftest_skipped.clone().into()),
         ]),
         None => members.push(("stopped_after", report.times.last().map(|(name, _)| *name).into())),
+    }
+    if let Some(lowered) = &report.lowered {
+        members.push(("precision", precision_json(lowered)));
     }
     if args.list_rewrites {
         members.push(("rewrites", report.rewrites.json()));

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 
 pub fn check_layers(layers: &Layers, session: &Session, args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
-    let bound = Bound { rtol: args.data.rtol, atol: args.data.atol };
+    let bound = Bound { rtol: args.data.rtol(), atol: args.data.atol() };
     let given = args.values.as_deref().map(|folder| layers.values.given(folder)).transpose()?;
     let mut sets = vec![];
     for dir in &args.data.data {

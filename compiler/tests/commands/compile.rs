@@ -112,3 +112,93 @@ fn the_examples_of_the_help_are_command_lines_of_this_program() {
     }
     assert!(f.good(&["completions", "bash"]).contains("no-interpreter"));
 }
+
+/// A matrix [24, 24] as an initializer.
+fn square(name: &str, value: impl Fn(usize, usize) -> f32) -> TensorProto {
+    let values = (0..24 * 24).map(|i| value(i / 24, i % 24)).collect();
+    TensorProto { name: name.into(), data_type: 1, dims: vec![24, 24], float_data: values, ..Default::default() }
+}
+
+/// y = relu(x · w) · v, x and y of [2, 24].
+fn two_layers() -> GraphProto {
+    let (w, v) =
+        (|i, j| ((i * 7 + j * 5) % 11) as f32 / 30.0 - 0.15, |i, j| ((i * 3 + j * 8) % 13) as f32 / 30.0 - 0.2);
+    let nodes = vec![node("MatMul", "x w", "t"), node("Relu", "t", "r"), node("MatMul", "r v", "y")];
+    let mut graph = GraphProto { initializer: vec![square("w", w), square("v", v)], ..graph("", "", nodes) };
+    graph.input.push(f32_value("x", &[2, 24]));
+    graph.output.push(f32_value("y", &[2, 24]));
+    graph
+}
+
+#[test]
+fn a_lower_precision_is_measured_and_named() {
+    let f = Folder::with(two_layers());
+    let out = f.good(&["compile", "m.onnx", "--precision", "bf16", "-o", "b.sdx"]);
+    assert!(out.contains("\nprecision: bf16 factors in 2 contractions"), "{out}");
+    assert!(out.contains("\nprecision: y on the self-test's inputs: max abs error "), "{out}");
+    let report = f.json(&["compile", "m.onnx", "--precision", "bf16", "-o", "again.sdx", "--json"]);
+    let error = &report["precision"]["errors"][0];
+    assert_eq!((&report["precision"]["name"], &error["output"]), (&"bf16".into(), &"y".into()));
+    // Factors have 8 bits: an error is there, and of a few of their last places.
+    let relative = error["relative_l2"].as_f64().unwrap();
+    assert!(relative > 1e-4 && relative < 2f64.powi(-6), "{relative}");
+    assert_eq!(std::fs::read(f.path("b.sdx")).unwrap(), std::fs::read(f.path("again.sdx")).unwrap());
+    assert!(f.good(&["inspect", "b.sdx"]).contains("\nprecision   bf16\n"));
+    let variants = f.json(&["inspect", "b.sdx", "--json"])["variants"].clone();
+    assert_eq!(variants, serde_json::json!(["v3", "v4", "v4bf16"]));
+    // Who asks for f32 gets what was there before.
+    assert!(!f.good(&["compile", "m.onnx"]).contains("precision"));
+    assert_eq!(f.json(&["inspect", "m.sdx", "--json"])["variants"], serde_json::json!(["v3", "v4"]));
+    let bytes = |name: &str| f.json(&["inspect", name, "--json"])["constants_bytes"].as_u64().unwrap();
+    assert!(bytes("b.sdx") * 2 <= bytes("m.sdx"), "{} {}", bytes("b.sdx"), bytes("m.sdx"));
+}
+
+#[test]
+fn every_variant_of_a_lower_precision_gives_the_same_within_its_sums() {
+    let f = Folder::with(two_layers());
+    f.good(&["compile", "m.onnx", "--precision", "bf16"]);
+    let levels = sardonyx_runtime::cpu::Level::names();
+    let levels: Vec<&str> = levels
+        .filter(|name| sardonyx_runtime::cpu::Level::from_name(name).is_some_and(|l| l.missing().is_empty()))
+        .collect();
+    let sets = levels.iter().map(|level| {
+        f.good(&["run", "m.sdx", "--input", "x=random", "--cpu", level, "--output-dir", level]);
+        let file = std::fs::read(f.path(level).join("y.npy")).unwrap();
+        let data = &file[file.len() - 2 * 24 * 4..];
+        data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect::<Vec<f32>>()
+    });
+    let sets: Vec<Vec<f32>> = sets.collect();
+    assert!(sets[0].iter().any(|v| *v != 0.0));
+    for (level, other) in levels.iter().zip(&sets) {
+        // A sum at a tie of bf16 may be rounded the other way.
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-3;
+        assert!(sets[0].iter().zip(other).all(near), "{level}: {:?} {other:?}", sets[0]);
+    }
+}
+
+#[test]
+fn a_precision_that_is_too_low_is_refused_and_leaves_nothing() {
+    // y = 1.001 x - x: what is left of x was rounded away.
+    let scale = |i, j| if i == j { 1.001 } else { 0.0 };
+    let nodes = vec![node("MatMul", "x w", "t"), node("Sub", "t x", "y")];
+    let mut graph = GraphProto { initializer: vec![square("w", scale)], ..graph("", "", nodes) };
+    graph.input.push(f32_value("x", &[2, 24]));
+    graph.output.push(f32_value("y", &[2, 24]));
+    let f = Folder::with(graph);
+    let (code, message) = f.bad(&["compile", "m.onnx", "--precision", "bf16"]);
+    assert!(code == 2 && message.starts_with("error[E0501]: the output `y` is too far from that of f32"), "{message}");
+    assert!(message.contains("help: leave out `--precision`"), "{message}");
+    let left: Vec<_> = std::fs::read_dir(&f.dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["m.onnx"]);
+    let out = f.good(&["compile", "m.onnx", "--precision", "bf16", "--no-selftest"]);
+    assert!(out.contains("precision: y on the self-test's inputs: max abs error"), "{out}");
+    assert!(f.good(&["run", "m.sdx", "--input", "x=zeros"]).contains("y f32 [2, 24]"));
+}
+
+#[test]
+fn a_lower_precision_is_for_cpus() {
+    let f = Folder::with(two_layers());
+    let (code, message) = f.bad(&["compile", "m.onnx", "--precision", "bf16", "--target", "cuda:sm_80"]);
+    assert!(code == 2 && message.starts_with("error[E0001]: `--precision bf16` is for CPUs"), "{message}");
+    assert!(!exists(&f.path("m.sdx")));
+}

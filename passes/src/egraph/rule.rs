@@ -15,6 +15,8 @@ pub enum Class {
     Exact,
     /// Equal up to roundings, while nothing overflows or underflows; NaN and infinities in the same places.
     Reassociating,
+    /// Equal up to the rounding of factors to bf16.
+    Narrowing,
     /// As reassociating, for finite inputs and results alone.
     FiniteOnly,
 }
@@ -24,6 +26,7 @@ impl Class {
         match self {
             Class::Exact => "exact",
             Class::Reassociating => "reassociating",
+            Class::Narrowing => "narrowing",
             Class::FiniteOnly => "finite-only",
         }
     }

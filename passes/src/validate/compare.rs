@@ -4,8 +4,9 @@ use crate::Class;
 use sardonyx_runtime::{DType, Tensor};
 
 /// How far a reassociated result may be off, as a share of the largest: many roundings, and no wrong term.
-fn share(dtype: DType) -> f64 {
+fn share(dtype: DType, class: Class) -> f64 {
     match dtype {
+        _ if class == Class::Narrowing => 3e-2,
         DType::F64 => 1e-9,
         DType::F32 => 1e-4,
         _ => 3e-2,
@@ -24,7 +25,7 @@ pub fn differs(want: &Tensor, got: &Tensor, class: Class) -> Option<String> {
         return Some(format!("{} {:?}, not {} {:?}", got.dtype(), got.dims(), want.dtype(), want.dims()));
     }
     let magnitudes = (0..want.len()).filter_map(|i| want.get_f64(i)).map(f64::abs).filter(|x| x.is_finite());
-    let tolerance = share(want.dtype()) * magnitudes.fold(1.0, f64::max);
+    let tolerance = share(want.dtype(), class) * magnitudes.fold(1.0, f64::max);
     let equal = |i: usize| {
         if !want.dtype().is_float() {
             return want.get_i64(i) == got.get_i64(i);
@@ -34,7 +35,7 @@ pub fn differs(want: &Tensor, got: &Tensor, class: Class) -> Option<String> {
             _ if w.is_nan() && g.is_nan() => true,
             Class::Exact => w.to_bits() == g.to_bits(),
             Class::FiniteOnly if !w.is_finite() => true,
-            Class::Reassociating | Class::FiniteOnly => w == g || (w - g).abs() <= tolerance,
+            Class::Reassociating | Class::Narrowing | Class::FiniteOnly => w == g || (w - g).abs() <= tolerance,
         }
     };
     let i = (0..want.len()).find(|&i| !equal(i))?;
@@ -44,7 +45,7 @@ pub fn differs(want: &Tensor, got: &Tensor, class: Class) -> Option<String> {
     };
     let bound = match class {
         Class::Exact => "exactly".into(),
-        Class::Reassociating | Class::FiniteOnly => format!("within {tolerance:.1e}"),
+        Class::Reassociating | Class::Narrowing | Class::FiniteOnly => format!("within {tolerance:.1e}"),
     };
     Some(format!("element {i} of {} {:?} is {}, not {} ({bound})", want.dtype(), want.dims(), shown(got), shown(want)))
 }

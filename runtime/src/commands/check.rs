@@ -29,12 +29,13 @@ pub struct DataArgs {
     /// A folder with `input_I.pb` and `output_I.pb`, or a folder of such folders
     #[arg(long = "data", value_name = "DIR", required = true, num_args = 1..)]
     pub data: Vec<PathBuf>,
-    /// Tolerated difference relative to the expected value (floats)
-    #[arg(long, default_value_t = 1e-3)]
-    pub rtol: f64,
-    /// Tolerated absolute difference
-    #[arg(long, default_value_t = 1e-4)]
-    pub atol: f64,
+    /// Tolerated difference relative to the expected value (floats); 1e-3 by default, or for an artifact of bf16
+    /// `--of-max 0.03125`
+    #[arg(long)]
+    pub rtol: Option<f64>,
+    /// Tolerated absolute difference; 1e-4 by default
+    #[arg(long)]
+    pub atol: Option<f64>,
     /// Tolerate so many representable numbers between instead
     #[arg(long, value_name = "N")]
     pub max_ulp: Option<u64>,
@@ -49,16 +50,30 @@ pub struct DataArgs {
     pub json: bool,
 }
 
+/// Of the largest magnitude of an output: eight units in the last place of a bf16, which has eight bits.
+pub const BF16_OF_MAX: f64 = 0.03125;
+
 impl DataArgs {
     /// These folders, judged by the defaults.
     pub fn new(data: Vec<PathBuf>) -> DataArgs {
-        DataArgs { data, rtol: 1e-3, atol: 1e-4, max_ulp: None, of_max: None, cosine: None, json: false }
+        DataArgs { data, rtol: None, atol: None, max_ulp: None, of_max: None, cosine: None, json: false }
     }
 
-    fn tolerance(&self) -> Tolerance {
+    pub fn rtol(&self) -> f64 {
+        self.rtol.unwrap_or(1e-3)
+    }
+
+    pub fn atol(&self) -> f64 {
+        self.atol.unwrap_or(1e-4)
+    }
+
+    /// For an artifact of a precision that is not the model's own.
+    fn tolerance(&self, precision: &str) -> Tolerance {
         let ulps = self.max_ulp.map(Instead::Ulps);
-        let instead = ulps.or(self.of_max.map(Instead::OfMax)).or(self.cosine.map(Instead::Cosine));
-        Tolerance { rtol: self.rtol, atol: self.atol, instead }
+        let given = ulps.or(self.of_max.map(Instead::OfMax)).or(self.cosine.map(Instead::Cosine));
+        let lower = precision == "bf16" && self.rtol.is_none() && self.atol.is_none();
+        let instead = given.or(lower.then_some(Instead::OfMax(BF16_OF_MAX)));
+        Tolerance { rtol: self.rtol(), atol: self.atol(), instead }
     }
 }
 
@@ -92,7 +107,7 @@ pub fn check_model(
     reference: Option<&Reference>,
     out: &mut dyn Write,
 ) -> Result<CheckSummary> {
-    let tolerance = args.tolerance();
+    let tolerance = args.tolerance(&session.model().manifest().precision);
     let mut sets = Vec::new();
     for dir in &args.data {
         sets.extend(find_sets(dir)?);

@@ -48,6 +48,9 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     for (target, text) in &artifact.ptx {
         put!(out, "code        {target}, {} bytes of PTX", text.len())?;
     }
+    if !manifest.precision.is_empty() {
+        put!(out, "precision   {}", manifest.precision)?;
+    }
     put!(out, "pipeline    {}", manifest.pipeline)?;
     put!(out, "model hash  {}", manifest.model_hash)?;
     for file in &manifest.files {

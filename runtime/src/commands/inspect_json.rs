@@ -55,6 +55,7 @@ pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json
         ("arch", manifest.arch.as_str().into()),
         ("variants", Json::list(manifest.variants.iter().map(String::as_str))),
         ("targets", Json::list(targets.iter().map(String::as_str))),
+        ("precision", if manifest.precision.is_empty() { "f32" } else { &manifest.precision }.into()),
         ("pipeline", manifest.pipeline.as_str().into()),
         ("model_hash", manifest.model_hash.as_str().into()),
         ("files", Json::List(files.collect())),

@@ -13,7 +13,7 @@ mod run;
 mod show;
 
 pub use bench::{BenchArgs, bench};
-pub use check::{CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
+pub use check::{BF16_OF_MAX, CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
 pub use completions::{CompletionsArgs, completions};
 pub use data_set::{DataSet, find_sets};
 pub use inputs::InputArgs;

@@ -57,6 +57,7 @@ impl Expected {
         match class {
             Class::Exact => self.exact,
             Class::Reassociating => self.reassociated,
+            Class::Narrowing => panic!("nothing asks for a lower precision here"),
             Class::FiniteOnly => panic!("no pass asks that all values be finite"),
         }
     }

@@ -18,7 +18,7 @@ impl Kind {
     pub fn of(class: Class) -> &'static [Kind] {
         match class {
             Class::Exact => &[Kind::Ordinary, Kind::Special, Kind::Extreme],
-            Class::Reassociating => &[Kind::Ordinary, Kind::Special],
+            Class::Reassociating | Class::Narrowing => &[Kind::Ordinary, Kind::Special],
             Class::FiniteOnly => &[Kind::Ordinary],
         }
     }
@@ -97,7 +97,7 @@ pub fn differs(want: &Tensor, got: &Tensor, class: Class, bound: &Bound) -> Opti
             Class::Reassociating if w.is_nan() || g.is_nan() => w.is_nan() && g.is_nan(),
             Class::Reassociating if w.is_infinite() || g.is_infinite() => w == g,
             Class::FiniteOnly if !w.is_finite() => true,
-            Class::Reassociating | Class::FiniteOnly => (w - g).abs() <= tolerance,
+            Class::Reassociating | Class::Narrowing | Class::FiniteOnly => (w - g).abs() <= tolerance,
         }
     };
     let i = (0..want.len()).find(|&i| !equal(i))?;

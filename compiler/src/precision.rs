@@ -1,0 +1,135 @@
+//! an artifact of lower precision, canary inputs  =>  how far its outputs are from those of f32
+
+use crate::targets::Target;
+use sardonyx_passes::Precision;
+use sardonyx_runtime::compare::{Tolerance, compare};
+use sardonyx_runtime::plan::SelfTest;
+use sardonyx_runtime::{Error, LoadOptions, Model, Result, SessionOptions, Tensor};
+use std::path::Path;
+
+/// What a lower precision came to.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    pub precision: Precision,
+    /// Contractions whose factors are of it.
+    pub contractions: usize,
+    /// Of each output of numbers; or why that was not measured.
+    pub errors: std::result::Result<Vec<OutputError>, String>,
+}
+
+/// How far an output is from what the interpreter gives, which keeps f32 and sums in f64.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutputError {
+    pub name: String,
+    pub abs_max: f64,
+    /// Euclidean length of the difference over that of what is expected.
+    pub relative: f64,
+    /// What the self-test would say.
+    pub tolerable: bool,
+}
+
+/// Refuses targets that have no code for a precision.
+pub fn supported(precision: Precision, targets: &[Target]) -> Result<()> {
+    let gpu = targets.iter().find(|t| matches!(t, Target::Ptx(_)));
+    match (precision, gpu) {
+        (Precision::F32, _) | (_, None) => Ok(()),
+        (Precision::Bf16, Some(_)) => {
+            let message = "`--precision bf16` is for CPUs: there is no code for GPUs with factors of bf16";
+            Err(Error::user("E0001", message).help("compile for `--target cpu` alone, or leave out `--precision`"))
+        }
+    }
+}
+
+/// An artifact, and the errors of its outputs or why they were not measured.
+pub type Measured<T> = (T, std::result::Result<Vec<OutputError>, String>);
+
+/// Writes an artifact under another name beside `output`, measures it, and gives it its name. Errors: E0501 where it is
+/// further off than its own self-test allows, unless `any`.
+pub fn write_measured<T>(
+    output: &Path,
+    test: std::result::Result<&SelfTest, &String>,
+    any: bool,
+    write: impl FnOnce(&Path) -> Result<T>,
+) -> Result<Measured<T>> {
+    let test = match test {
+        Ok(test) => test,
+        Err(why) => return Ok((write(output)?, Err(why.clone()))),
+    };
+    // A link is followed, so that the file it names is replaced and not the link.
+    let target = std::fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
+    let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let fail = |e: std::io::Error| Error::io(output, "write", &e);
+    let folder = tempfile::Builder::new().prefix(".sardonyx").tempdir_in(parent).map_err(fail)?;
+    let path = folder.path().join("measured.sdx");
+    let written = write(&path)?;
+    let errors = measure(&path, test);
+    let far = errors.iter().flatten().find(|e| !e.tolerable);
+    if let Some(OutputError { name, abs_max, relative, .. }) = far.filter(|_| !any) {
+        let how = format!("max abs error {abs_max:.3e}, relative (L2) {relative:.3e}");
+        return Err(Error::user("E0501", format!("the output `{name}` is too far from that of f32: {how}"))
+            .help("leave out `--precision`, or take it as it is with `--no-selftest`"));
+    }
+    std::fs::rename(&path, &target).map_err(fail)?;
+    Ok((written, errors))
+}
+
+/// Calls the artifact with the canary inputs. The error says why that cannot be.
+fn measure(artifact: &Path, test: &SelfTest) -> std::result::Result<Vec<OutputError>, String> {
+    let measured = || {
+        let model = Model::load(artifact, &LoadOptions { selftest: false, ..LoadOptions::default() })?;
+        let inputs = test.inputs.iter().map(|c| Ok((c.name.as_str(), c.tensor()?))).collect::<Result<Vec<_>>>()?;
+        let outputs = model.session(&SessionOptions::default())?.run(&inputs)?;
+        let mut errors = vec![];
+        for (wanted, canary) in test.outputs.iter().filter_map(|w| Some((w, w.tensor.as_ref()?))) {
+            let expected = canary.tensor()?;
+            let actual = outputs.iter().find(|(name, _)| *name == canary.name);
+            if let Some((_, actual)) = actual.filter(|_| !expected.dtype().is_opaque()) {
+                let tolerance = Tolerance { rtol: wanted.rtol, atol: wanted.atol, instead: None };
+                errors.push(error(&canary.name, actual, &expected, &tolerance));
+            }
+        }
+        Ok(errors)
+    };
+    measured().map_err(|e: Box<Error>| e.message)
+}
+
+fn error(name: &str, actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> OutputError {
+    let number = |t: &Tensor, i: usize| t.get_f64(i).unwrap_or(f64::NAN);
+    let (mut abs_max, mut difference, mut length) = (0f64, 0f64, 0f64);
+    for i in 0..expected.len() {
+        let (a, e) = (number(actual, i), number(expected, i));
+        // Infinities and NaN in both are no error.
+        let apart = if a == e || a.is_nan() && e.is_nan() { 0.0 } else { (a - e).abs() };
+        abs_max = if apart > abs_max || apart.is_nan() { apart } else { abs_max };
+        difference += apart * apart;
+        length += if e.is_finite() { e * e } else { 0.0 };
+    }
+    let relative = if difference == 0.0 { 0.0 } else { (difference / length).sqrt() };
+    let tolerable = compare(actual, expected, tolerance).is_ok_and(|d| d.n_failed == 0);
+    OutputError { name: name.to_string(), abs_max, relative, tolerable }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_relative_to_the_whole_output() {
+        let t = |v: [f32; 3]| Tensor::from_vec(vec![3], v.to_vec());
+        let error = |a, e| error("y", &t(a), &t(e), &Tolerance { rtol: 0.0, atol: 0.5, instead: None });
+        let e = error([3.0, 4.5, 0.0], [3.0, 4.0, 0.0]);
+        assert_eq!((e.abs_max, e.relative, e.tolerable), (0.5, 0.1, true));
+        assert!(!error([3.0, 4.75, 0.0], [3.0, 4.0, 0.0]).tolerable);
+        let same = error([f32::NAN, f32::INFINITY, 0.0], [f32::NAN, f32::INFINITY, 0.0]);
+        assert_eq!((same.abs_max, same.relative, same.tolerable), (0.0, 0.0, true));
+        let e = error([f32::NAN, 0.0, 0.0], [1.0, 0.0, 0.0]);
+        assert!(e.relative.is_nan() && !e.tolerable);
+    }
+
+    #[test]
+    fn gpus_have_no_code_of_lower_precision() {
+        let all: Vec<Target> = crate::targets::TARGETS.iter().map(|(_, t)| *t).collect();
+        assert!(supported(Precision::F32, &all).is_ok() && supported(Precision::Bf16, &[Target::Cpu]).is_ok());
+        assert_eq!(supported(Precision::Bf16, &all).unwrap_err().code, "E0001");
+    }
+}

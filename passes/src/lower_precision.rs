@@ -1,0 +1,378 @@
+//! contract(x, w in panels)  =>  contract(bf16(x), bf16(w) in panels of pairs), summed in f32 as before
+//!
+//! Runs over modules that ask for it (`sardonyx.precision = "bf16"`). Only the factors of products with a constant become
+//! bf16: sums, epilogues, normalisation and softmax stay f32. A left factor is rounded where it is made: in place of the
+//! f32 where nothing else reads it, beside it where its maker may write both, else by a kernel of its own.
+
+use crate::Rewrites;
+use crate::fusion::{Uses, drop_dead, kernel, renumber_stores, sort_steps, tidy};
+use crate::kernel::{KernelDef, lower};
+use crate::rewrite::Missed;
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{
+    Body, Class, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store,
+};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
+use sardonyx_runtime::{DType, Error, Result};
+use std::collections::BTreeMap;
+
+/// In what the factors of contractions are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    #[default]
+    F32,
+    Bf16,
+}
+
+const ATTRIBUTE: &str = "sardonyx.precision";
+
+impl Precision {
+    pub const ALL: [Precision; 2] = [Precision::F32, Precision::Bf16];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Precision> {
+        Precision::ALL.into_iter().find(|p| p.name() == name)
+    }
+}
+
+/// Asks for a precision in a module that is to be compiled.
+pub fn set_precision(module: Operation, precision: Precision) {
+    if precision != Precision::F32 {
+        module.set_attr(ATTRIBUTE, module.context().str(precision.name()));
+    }
+}
+
+/// What a module asks for; f32 where it says nothing.
+fn precision(module: Operation) -> Result<Precision> {
+    let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(Precision::F32) };
+    attr.as_str().and_then(|name| Precision::from_name(&name)).ok_or_else(|| {
+        let names: Vec<&str> = Precision::ALL.iter().map(|p| p.name()).collect();
+        Error::user("E0402", format!("the module's attribute `{ATTRIBUTE}` names no precision"))
+            .help(format!("the precisions are {}", names.join(", ")))
+    })
+}
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    if precision(module)? == Precision::F32 {
+        return Ok(());
+    }
+    rewrites.programs(module, |rewrites, program| {
+        let mut rounded = BTreeMap::new();
+        for i in 0..program.steps.len() {
+            let site = match matches(program, i) {
+                Ok(site) => site,
+                Err(why) => {
+                    let node = program.steps[i].origins.first().cloned();
+                    let (reason, detail) = ("a contraction stays in f32", Some(why.to_string()));
+                    rewrites.missed(Missed { reason, node, detail, ..Missed::default() });
+                    continue;
+                }
+            };
+            if let Some(site) = site.filter(|_| rewrites.allow("bf16", &program.steps[i].origins)) {
+                let before = rewrites.validates().then(|| program.clone());
+                apply(program, i, site, &mut rounded);
+                if let Some(before) = before {
+                    let mut after = program.clone();
+                    sort_steps(&mut after);
+                    rewrites.check_programs(&before, &after)?;
+                }
+            }
+        }
+        round_where_made(program, &rounded);
+        sort_steps(program);
+        drop_dead(program);
+        Ok(())
+    })
+}
+
+/// A contraction with bf16 factors.
+struct Site {
+    /// Reads the rounded left factor as the last operand.
+    kernel: Kernel,
+    /// Operands that are packed constants of bf16 now.
+    panels: Vec<usize>,
+    /// The operand whose rounded form is the last one.
+    left: usize,
+}
+
+/// `None` where the step is no contraction with a packed constant; the error is why one stays as it is.
+fn matches(program: &Program, step: usize) -> std::result::Result<Option<Site>, &'static str> {
+    let Some(k) = kernel(&program.steps[step]).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
+    let Some((common, rights)) = factors(k) else { return Ok(None) };
+    let containers = [vec![common], rights.clone()].concat();
+    let [left, panels @ ..] = &containers.iter().map(|l| read(k, *l)).collect::<Vec<_>>()[..] else { return Ok(None) };
+    let makers = program.producers();
+    let args = &program.steps[step].args;
+    let constant = |operand: &usize| {
+        let maker = makers[args[*operand]].map(|s| &program.steps[s].op);
+        matches!(maker, Some(FlowOp::Param { window: Some(_), .. }))
+    };
+    if !panels.iter().all(constant) {
+        return Err("its right factor is no constant");
+    }
+    if matches!(k.reads[*left].layout, Layout::Capacity { .. }) {
+        return Err("its left factor grows in place");
+    }
+    let kernel = narrowed(k, common, &rights);
+    let pairs = lower(&kernel).is_ok_and(|l| l.def.takes_pairs());
+    if !pairs {
+        return Err("neighbours along the sum are none in memory");
+    }
+    Ok(Some(Site { kernel, panels: panels.to_vec(), left: *left }))
+}
+
+/// The load that all products of a contraction share, and those of packed constants; none where a factor is another.
+fn factors(k: &Kernel) -> Option<(usize, Vec<usize>)> {
+    let products = k.body.iter().filter_map(|s| match s.body {
+        Body::Reduce { arg, .. } => Some(arg),
+        Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) => None,
+    });
+    let of = |product: usize| match &k.body[product].body {
+        Body::Apply { f: ScalarFn::Mul, args } => Some([args[0], args[1]]),
+        Body::Load { .. }
+        | Body::Const(_)
+        | Body::Index(_)
+        | Body::Apply { .. }
+        | Body::Convert(_, _)
+        | Body::Reduce { .. } => None,
+    };
+    let is_panel = |load: usize| {
+        let plain = matches!(k.body[load].body, Body::Load { guard: None, .. }) && k.body[load].dtype == DType::F32;
+        plain && matches!(k.reads[read(k, load)].layout, Layout::Panels { depth: 1, .. })
+    };
+    let mut found: Vec<[usize; 2]> = vec![];
+    for product in products {
+        let [a, b] = of(product)?;
+        found.push(match (is_panel(a), is_panel(b)) {
+            (false, true) => [a, b],
+            (true, false) => [b, a],
+            (true, true) | (false, false) => return None,
+        });
+    }
+    let common = found.first()?[0];
+    let same = found.iter().all(|[a, _]| *a == common) && k.body[common].dtype == DType::F32;
+    same.then(|| (common, found.iter().map(|[_, b]| *b).collect()))
+}
+
+/// The operand that a load reads.
+fn read(k: &Kernel, load: usize) -> usize {
+    match &k.body[load].body {
+        Body::Load { memlet, .. } => memlet.container,
+        Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => 0,
+    }
+}
+
+/// The kernel with factors of bf16, which are widened before they are multiplied.
+fn narrowed(k: &Kernel, common: usize, rights: &[usize]) -> Kernel {
+    let mut new = k.clone();
+    let last = k.reads.len();
+    new.reads.push(Container { dtype: DType::BF16, ..k.reads[read(k, common)].clone() });
+    for right in rights {
+        let container = &mut new.reads[read(k, *right)];
+        if let Layout::Panels { width, .. } = container.layout {
+            (container.dtype, container.layout) = (DType::BF16, Layout::Panels { width, depth: 2 });
+        }
+    }
+    let (mut body, mut map): (Vec<Statement>, Vec<usize>) = (vec![], vec![]);
+    for (i, statement) in k.body.iter().enumerate() {
+        let mut moved = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
+        if i == common || rights.contains(&i) {
+            if let (Body::Load { memlet, .. }, true) = (&mut moved, i == common) {
+                memlet.container = last;
+            }
+            body.push(Statement { body: moved, dtype: DType::BF16 });
+            moved = Body::Convert(body.len() - 1, Conversion::Value);
+        }
+        body.push(Statement { body: moved, dtype: statement.dtype });
+        map.push(body.len() - 1);
+    }
+    new.body = body;
+    renumber_stores(&mut new, &map);
+    new
+}
+
+/// `rounded` gives each left factor's rounded form, which a kernel of its own makes.
+fn apply(program: &mut Program, step: usize, site: Site, rounded: &mut BTreeMap<Id, Id>) {
+    let makers = program.producers();
+    let mut args = program.steps[step].args.clone();
+    let left = args[site.left];
+    for operand in site.panels {
+        let Some(maker) = makers[args[operand]] else { continue };
+        let id = program.container(site.kernel.reads[operand].clone());
+        let constant = Step { results: vec![id], ..program.steps[maker].clone() };
+        program.steps.push(constant);
+        args[operand] = id;
+    }
+    let origins = program.steps[step].origins.clone();
+    let id = *rounded.entry(left).or_insert_with(|| {
+        let from = program.containers[left].clone();
+        let to = Container { dtype: DType::BF16, ..from.clone() };
+        let id = program.container(to.clone());
+        let op = FlowOp::Kernel(Box::new(rounding(from, to)));
+        program.steps.push(Step { op, args: vec![left], results: vec![id], origins });
+        id
+    });
+    args.push(id);
+    let (kernel, args) = tidy(site.kernel, args);
+    (program.steps[step].op, program.steps[step].args) = (FlowOp::Kernel(Box::new(kernel)), args);
+}
+
+/// to[i] = from[i], rounded
+fn rounding(from: Container, to: Container) -> Kernel {
+    let memlet = Memlet { container: 0, index: (0..from.dims.len()).map(Kernel::var).collect() };
+    let load = Body::Load { memlet: memlet.clone(), guard: None };
+    Kernel {
+        outer: from.dims.clone(),
+        inner: vec![],
+        deep: vec![],
+        body: vec![
+            Statement { body: load, dtype: from.dtype },
+            Statement { body: Body::Convert(0, Conversion::Value), dtype: to.dtype },
+        ],
+        stores: vec![Store { memlet, value: 1 }],
+        reads: vec![from],
+        writes: vec![to],
+    }
+}
+
+/// Makers of what is only rounded write it rounded; those who may write it in both forms do.
+fn round_where_made(program: &mut Program, rounded: &BTreeMap<Id, Id>) {
+    let mut beside: BTreeMap<Id, Id> = BTreeMap::new();
+    for (&wide, &narrow) in rounded {
+        let uses = Uses::of(program);
+        let Some(root) = Root::of(program, &uses, wide) else { continue };
+        let made = match root.is_only_rounded(program, &uses, rounded) {
+            true => root.replace(program),
+            false => root.add(program, &mut beside),
+        };
+        if !made {
+            continue;
+        }
+        let end = match beside.get(&root.id) {
+            // The same views, of the rounded result.
+            Some(&id) => root.views.iter().rev().fold(id, |id, &view| {
+                let step = program.steps[view].clone();
+                let container = Container { dtype: DType::BF16, ..program.containers[step.results[0]].clone() };
+                let result = program.container(container);
+                program.steps.push(Step { args: vec![id], results: vec![result], ..step });
+                result
+            }),
+            None => wide,
+        };
+        let reads = program.steps.iter_mut().flat_map(|s| &mut s.args).filter(|a| **a == narrow);
+        reads.for_each(|a| *a = end);
+    }
+}
+
+/// What a kernel wrote, of which something is a view.
+struct Root {
+    id: Id,
+    maker: usize,
+    /// Among the maker's results.
+    result: usize,
+    /// The steps from what is viewed back to here.
+    views: Vec<usize>,
+}
+
+impl Root {
+    fn of(program: &Program, uses: &Uses, mut id: Id) -> Option<Root> {
+        let mut views = vec![];
+        loop {
+            let maker = uses.producers[id]?;
+            let step = &program.steps[maker];
+            match step.op {
+                FlowOp::View => {
+                    views.push(maker);
+                    id = step.args[0];
+                }
+                FlowOp::Kernel(_) => {
+                    let result = step.results.iter().position(|r| *r == id)?;
+                    return Some(Root { id, maker, result, views });
+                }
+                FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } | FlowOp::Host(_) => return None,
+            }
+        }
+    }
+
+    /// The result and all views of it.
+    fn names(&self, program: &Program, uses: &Uses) -> Vec<Id> {
+        let mut names = vec![self.id];
+        let mut at = 0;
+        while at < names.len() {
+            let readers = uses.consumers[names[at]].iter().map(|s| &program.steps[*s]);
+            let views = readers.filter(|s| matches!(s.op, FlowOp::View));
+            names.extend(views.map(|s| s.results[0]).collect::<Vec<_>>());
+            at += 1;
+        }
+        names
+    }
+
+    fn is_only_rounded(&self, program: &Program, uses: &Uses, rounded: &BTreeMap<Id, Id>) -> bool {
+        let rounds = |step: &Step, of: Id| rounded.get(&of).is_some_and(|id| step.results.contains(id));
+        self.names(program, uses).into_iter().all(|name| {
+            let mut readers = uses.consumers[name].iter().map(|s| &program.steps[*s]);
+            !program.is_output(name) && readers.all(|s| matches!(s.op, FlowOp::View) || rounds(s, name))
+        })
+    }
+
+    /// The maker writes bf16, under the same names.
+    fn replace(&self, program: &mut Program) -> bool {
+        let Some(kernel) = self.rounded_maker(program, true) else { return false };
+        let uses = Uses::of(program);
+        for name in self.names(program, &uses) {
+            program.containers[name].dtype = DType::BF16;
+        }
+        program.steps[self.maker].op = FlowOp::Kernel(Box::new(kernel));
+        true
+    }
+
+    /// The maker writes bf16 too; contractions and attention keep their results in registers for one of the two.
+    fn add(&self, program: &mut Program, beside: &mut BTreeMap<Id, Id>) -> bool {
+        if beside.contains_key(&self.id) {
+            return true;
+        }
+        let class = kernel(&program.steps[self.maker]).map(Kernel::class);
+        let Some(Class::Map | Class::Normalise) = class else { return false };
+        let Some(kernel) = self.rounded_maker(program, false) else { return false };
+        let Some(container) = kernel.writes.last().cloned() else { return false };
+        let id = program.container(container);
+        let maker = &mut program.steps[self.maker];
+        maker.op = FlowOp::Kernel(Box::new(kernel));
+        maker.results.push(id);
+        beside.insert(self.id, id);
+        true
+    }
+
+    /// The maker with the result rounded, in its place or behind all others; none where its code would be slower.
+    fn rounded_maker(&self, program: &Program, in_place: bool) -> Option<Kernel> {
+        let old = kernel(&program.steps[self.maker])?;
+        let mut new = old.clone();
+        let at = if in_place { self.result } else { new.writes.len() };
+        if !in_place {
+            new.writes.push(old.writes[self.result].clone());
+        }
+        new.writes[at].dtype = DType::BF16;
+        for (i, store) in old.stores.iter().enumerate().filter(|(_, s)| s.memlet.container == self.result) {
+            new.body.push(Statement { body: Body::Convert(store.value, Conversion::Value), dtype: DType::BF16 });
+            let value = new.body.len() - 1;
+            match in_place {
+                true => new.stores[i].value = value,
+                false => {
+                    let memlet = Memlet { container: at, ..store.memlet.clone() };
+                    new.stores.push(Store { memlet, value });
+                }
+            }
+        }
+        let route = |d: KernelDef| (d.class, d.is_blocked_contraction(), d.is_blocked_attention());
+        let (was, is) = (route(lower(old).ok()?.def), route(lower(&new).ok()?.def));
+        (was == is).then_some(new)
+    }
+}
