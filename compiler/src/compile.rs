@@ -236,7 +236,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     // What a lower precision costs is measured by the same call.
     let wanted = (request.selftest || request.precision != Precision::F32) && request.watch.stop_after.is_none();
     let mut selftest = Err("it was not asked for".to_string());
-    let mut selftest_time = None;
+    let (mut selftest_time, mut calls) = (None, vec![]);
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
     let mut rewrites = Rewrites::new(request.rewrites.clone());
     let mut watch = request.watch.clone();
@@ -257,6 +257,9 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
                 show("self-test");
                 let start = Instant::now();
                 selftest = selftest::make(&graph(module)?, &params, request.precision);
+                if selftest.is_err() && request.precision != Precision::F32 {
+                    calls = selftest::inputs(&graph(module)?);
+                }
                 selftest_time = Some(("self-test", start.elapsed()));
             }
             Event::End(_, _) => {}
@@ -309,8 +312,12 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         Precision::F32 => (crate::emit::write(&request.output, &product)?, None),
         Precision::Bf16 => {
             let write = |path: &Path| crate::emit::write(path, &product);
-            let any = !request.selftest;
-            let (summary, errors) = precision::write_measured(&request.output, selftest.as_ref(), any, write)?;
+            let by_f32 = selftest.is_err().then(|| precision::by_f32(model, request, &calls));
+            let test = match &by_f32 {
+                None => selftest.as_ref().map_err(String::clone),
+                Some(test) => test.as_ref().map_err(String::clone),
+            };
+            let (summary, errors) = precision::write_measured(&request.output, test, !request.selftest, write)?;
             (summary, Some(errors))
         }
     };

@@ -1,5 +1,8 @@
 //! an artifact of lower precision, canary inputs  =>  how far its outputs are from those of f32
 
+use crate::compile::{Request, compile_read};
+use crate::entries::Entries;
+use crate::selftest;
 use crate::targets::Target;
 use sardonyx_passes::Precision;
 use sardonyx_runtime::compare::{Tolerance, compare};
@@ -17,7 +20,7 @@ pub struct Lowered {
     pub errors: std::result::Result<Vec<OutputError>, String>,
 }
 
-/// How far an output is from what the interpreter gives, which keeps f32 and sums in f64.
+/// How far an output is from that of f32: the interpreter's, which sums in f64, or else an artifact's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputError {
     pub name: String,
@@ -40,6 +43,36 @@ pub fn supported(precision: Precision, targets: &[Target]) -> Result<()> {
     }
 }
 
+/// A call with outputs of f32 where the interpreter would take too long: those of an artifact of f32, which is made for
+/// that. The error says why there is none.
+pub fn by_f32(
+    model: &crate::onnx::Model,
+    request: &Request,
+    calls: &[Vec<(String, Tensor)>],
+) -> std::result::Result<SelfTest, String> {
+    let text = |e: Box<Error>| e.message;
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let path = folder.path().join("f32.sdx");
+    let plain = Request {
+        dims: request.dims.clone(),
+        entries: Entries::NONE,
+        selftest: false,
+        ..Request::new(request.model, &path)
+    };
+    compile_read(model, &plain, &mut |_| {}).map_err(text)?;
+    let loaded = Model::load(&path, &LoadOptions { selftest: false, ..LoadOptions::default() }).map_err(text)?;
+    let session = loaded.session(&SessionOptions::default()).map_err(text)?;
+    let mut why = "there are no small inputs".to_string();
+    for inputs in calls {
+        let given: Vec<(&str, Tensor)> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
+        match session.run(&given) {
+            Ok(outputs) => return Ok(selftest::of(inputs, &outputs, request.precision)),
+            Err(e) => why = e.message,
+        }
+    }
+    Err(why)
+}
+
 /// An artifact, and the errors of its outputs or why they were not measured.
 pub type Measured<T> = (T, std::result::Result<Vec<OutputError>, String>);
 
@@ -47,13 +80,13 @@ pub type Measured<T> = (T, std::result::Result<Vec<OutputError>, String>);
 /// further off than its own self-test allows, unless `any`.
 pub fn write_measured<T>(
     output: &Path,
-    test: std::result::Result<&SelfTest, &String>,
+    test: std::result::Result<&SelfTest, String>,
     any: bool,
     write: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<Measured<T>> {
     let test = match test {
         Ok(test) => test,
-        Err(why) => return Ok((write(output)?, Err(why.clone()))),
+        Err(why) => return Ok((write(output)?, Err(why))),
     };
     // A link is followed, so that the file it names is replaced and not the link.
     let target = std::fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());

@@ -63,29 +63,49 @@ pub(crate) fn choices(n: usize) -> Vec<Vec<i64>> {
     [vec![distinct], mixed, vec![vec![i64::MAX; n]]].concat()
 }
 
+/// Inputs of small calls, the best first, whatever work they are.
+pub fn inputs(graph: &Graph) -> Vec<Vec<(String, Tensor)>> {
+    let n = graph.symbols.values().filter(|s| s.kind == SymbolKind::Input).count();
+    let (mut tried, mut found) = (BTreeSet::new(), vec![]);
+    for symbols in choices(n).iter().filter_map(|choice| choose_symbols(graph, choice)) {
+        if tried.insert(symbols.clone()) {
+            found.extend(canaries(graph, &|name| symbols.get(name).copied()).ok());
+        }
+    }
+    found
+}
+
+/// A call that gave these outputs.
+pub fn of(inputs: &[(String, Tensor)], outputs: &[(String, Tensor)], precision: Precision) -> SelfTest {
+    SelfTest {
+        inputs: inputs.iter().map(|(name, t)| Canary::new(name, t)).collect(),
+        outputs: outputs.iter().map(|(name, t)| expected(name, t, precision)).collect(),
+    }
+}
+
+fn canaries(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<(String, Tensor)>> {
+    let input = |(i, (_, name, ty)): (usize, (Value, &str, &TensorType))| {
+        let size = |d: &Dim| Ok(usize::try_from(d.eval(value)?).unwrap_or(0));
+        let dims = ty.dims.iter().map(size).collect::<Result<_>>()?;
+        Ok((name.to_string(), canary(ty.dtype, dims, i as u64)?))
+    };
+    graph.inputs().enumerate().map(input).collect()
+}
+
 fn call(
     graph: &Graph,
     params: &ParamStore,
     precision: Precision,
     value: &dyn Fn(&str) -> Option<i64>,
 ) -> std::result::Result<SelfTest, String> {
-    let input = |(i, (_, name, ty)): (usize, (Value, &str, &TensorType))| {
-        let size = |d: &Dim| Ok(usize::try_from(d.eval(value)?).unwrap_or(0));
-        let dims = ty.dims.iter().map(size).collect::<Result<_>>()?;
-        Ok((name.to_string(), canary(ty.dtype, dims, i as u64)?))
-    };
-    let inputs: Result<Vec<(String, Tensor)>> = graph.inputs().enumerate().map(input).collect();
-    let inputs = inputs.map_err(|e| e.message)?;
+    let inputs = canaries(graph, value).map_err(|e| e.message)?;
     let outputs = interp::run(graph, &|name| param(params, name), &inputs);
     let outputs = outputs.map_err(|e| format!("the interpreter says: {}", e.message))?;
     let bytes: usize = inputs.iter().chain(&outputs).map(|(_, t)| t.bytes().len()).sum();
     if bytes > BYTES_MAX {
         return Err(format!("its inputs and outputs would take {bytes} bytes, more than {BYTES_MAX}"));
     }
-    Ok(SelfTest {
-        inputs: inputs.iter().map(|(name, t)| Canary::new(name, t)).collect(),
-        outputs: outputs.iter().map(|(name, t)| expected(name, t, precision)).collect(),
-    })
+    Ok(of(&inputs, &outputs, precision))
 }
 
 /// The origin of a rounding to integers of what devices compute with an error of their own.

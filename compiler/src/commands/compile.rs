@@ -277,9 +277,7 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
     let mut lines = vec![format!("precision: {name} factors in {n} contractions{how}")];
     match &lowered.errors {
         Ok(errors) => lines.extend(errors.iter().map(|OutputError { name, abs_max, relative, .. }| {
-            format!(
-                "precision: {name} on the self-test's inputs: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}"
-            )
+            format!("precision: {name} on canary inputs: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}")
         })),
         Err(why) => lines.push(format!("precision: error not measured, {why}")),
     }

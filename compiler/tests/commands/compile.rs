@@ -135,7 +135,7 @@ fn a_lower_precision_is_measured_and_named() {
     let f = Folder::with(two_layers());
     let out = f.good(&["compile", "m.onnx", "--precision", "bf16", "-o", "b.sdx"]);
     assert!(out.contains("\nprecision: bf16 factors in 2 contractions"), "{out}");
-    assert!(out.contains("\nprecision: y on the self-test's inputs: max abs error "), "{out}");
+    assert!(out.contains("\nprecision: y on canary inputs: max abs error "), "{out}");
     let report = f.json(&["compile", "m.onnx", "--precision", "bf16", "-o", "again.sdx", "--json"]);
     let error = &report["precision"]["errors"][0];
     assert_eq!((&report["precision"]["name"], &error["output"]), (&"bf16".into(), &"y".into()));
@@ -191,7 +191,7 @@ fn a_precision_that_is_too_low_is_refused_and_leaves_nothing() {
     let left: Vec<_> = std::fs::read_dir(&f.dir).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["m.onnx"]);
     let out = f.good(&["compile", "m.onnx", "--precision", "bf16", "--no-selftest"]);
-    assert!(out.contains("precision: y on the self-test's inputs: max abs error"), "{out}");
+    assert!(out.contains("precision: y on canary inputs: max abs error"), "{out}");
     assert!(f.good(&["run", "m.sdx", "--input", "x=zeros"]).contains("y f32 [2, 24]"));
 }
 
