@@ -345,7 +345,10 @@ impl fmt::Display for Remark {
         detail.iter().try_for_each(|detail| write!(f, ": {detail}"))?;
         let node = node.as_deref().unwrap_or("without a name");
         let (shown, more) = origins.split_at(origins.len().min(SHOWN_MAX));
-        write!(f, "\n  --> {}, node {node}\n  would be one: {}", self.function, shown.join(" "))?;
+        write!(f, "\n  --> {}, node {node}", self.function)?;
+        if !shown.is_empty() {
+            write!(f, "\n  would be one: {}", shown.join(" "))?;
+        }
         if !more.is_empty() {
             write!(f, " and {} more", more.len())?;
         }

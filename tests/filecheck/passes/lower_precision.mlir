@@ -1,4 +1,5 @@
 // RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,pack-weights,lower-precision)' | FileCheck %s
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,pack-weights,lower-precision)' --remarks lower-precision 2>&1 >%t | FileCheck %s --check-prefix=REMARK
 
 !x = !sdx.tensor<[b, 8], f32>
 !h = !sdx.tensor<[b, 40], f32>
@@ -100,7 +101,11 @@ module attributes {sardonyx.precision = "bf16"} {
 !q = !sdx.tensor<[b, 8], f32>
 !p = !sdx.tensor<[b, b], f32>
 
-// No factor is a constant; the left factor lies across the sum: nothing changes.
+// No factor is a constant; the left factor lies across the sum: nothing changes, and of the second that is told.
+
+// REMARK: remark[lower-precision]: a contraction stays in f32: neighbours along the sum are none in memory
+// REMARK-NEXT:   --> across, node /mm
+// REMARK-NOT: remark
 
 // CHECK-LABEL: func.func @computed
 // CHECK-NOT: bf16
@@ -113,7 +118,7 @@ module attributes {sardonyx.precision = "bf16"} {
   }
   func.func @across(%x: !sdx.tensor<[8, b], f32>) -> !sdx.tensor<[b, 40], f32> {
     %w = sdx.param "w" : !sdx.tensor<[8, 40], f32>
-    %0 = sdx.contract "km,kn->mn"(%x, %w) : (!sdx.tensor<[8, b], f32>, !sdx.tensor<[8, 40], f32>) -> !sdx.tensor<[b, 40], f32>
+    %0 = sdx.contract "km,kn->mn"(%x, %w) : (!sdx.tensor<[8, b], f32>, !sdx.tensor<[8, 40], f32>) -> !sdx.tensor<[b, 40], f32> loc("/mm")
     return %0 : !sdx.tensor<[b, 40], f32>
   }
 }
