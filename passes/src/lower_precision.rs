@@ -376,3 +376,37 @@ impl Root {
         (was == is).then_some(new)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{context, run_pipeline};
+    use melior::ir::Module;
+
+    fn run(text: &str) -> Result<String> {
+        let context = context();
+        let mut module = Module::parse(&context, text).expect("the text parses");
+        run_pipeline(&context, &mut module, "builtin.module(lower-precision)")?;
+        Ok(module.as_operation().to_string())
+    }
+
+    #[test]
+    fn a_precision_that_is_none_is_refused() {
+        for attribute in ["\"f8\"", "7 : i64"] {
+            let e = run(&format!("module attributes {{sardonyx.precision = {attribute}}} {{}}")).unwrap_err();
+            assert_eq!((e.code, e.help.as_deref()), ("E0402", Some("the precisions are f32, bf16")));
+        }
+    }
+
+    #[test]
+    fn precisions_are_found_by_their_names_and_f32_leaves_no_mark() {
+        assert!(Precision::ALL.iter().all(|p| Precision::from_name(p.name()) == Some(*p)));
+        let context = context();
+        let module = Module::parse(&context, "module {}").unwrap();
+        let raw = Operation(module.as_operation().to_raw());
+        set_precision(raw, Precision::F32);
+        assert!(raw.attr(ATTRIBUTE).is_none());
+        set_precision(raw, Precision::Bf16);
+        assert_eq!(precision(raw).unwrap(), Precision::Bf16);
+    }
+}

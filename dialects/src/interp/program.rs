@@ -231,6 +231,25 @@ mod tests {
     }
 
     #[test]
+    fn a_window_may_be_kept_in_bf16() {
+        let window = Some(Window { offset: 0, stride_k: 3, stride_n: 1, digits: vec![] });
+        let param = FlowOp::Param { source: Source::one("w"), window };
+        let pairs = |dtype| container(dtype, &["2", "3"], Layout::Panels { width: 16, depth: 2 });
+        let third = |_: &str| Ok(Tensor::from_vec(vec![2, 3], (0..6).map(|i| i as f32 / 3.0).collect()));
+        let run = |dtype| {
+            let mut program = Program::default();
+            let id = program.container(pairs(dtype));
+            program.steps = vec![step(param.clone(), &[], &[id])];
+            program.outputs = vec![("y".into(), id)];
+            run_program(&program, &third, &[]).map(|mut out| out.remove(0).1)
+        };
+        let y = run(DType::BF16).unwrap();
+        let wanted: Vec<f64> = (0..6).map(|i| half::bf16::from_f32(i as f32 / 3.0).to_f64()).collect();
+        assert_eq!((0..6).map(|i| y.get_f64(i).unwrap()).collect::<Vec<_>>(), wanted);
+        assert_eq!(run(DType::F16).unwrap_err().code, "E0901");
+    }
+
+    #[test]
     fn a_container_of_another_type_is_a_defect() {
         let value = FlowOp::Const(TensorValue(Tensor::scalar(1i64)));
         assert_eq!(lone(value.clone(), container(DType::F32, &[], Layout::RowMajor)).unwrap_err().code, "E0901");

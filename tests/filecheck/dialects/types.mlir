@@ -54,7 +54,9 @@ func.func @elements(%a: !sdx.tensor<[], i1>, %b: !sdx.tensor<[], ui8>, %c: !sdx.
 // CHECK-LABEL: func.func @containers
 // CHECK-SAME: !flow.container<[a + b, 4], f32, row_major>
 // CHECK-SAME: !flow.container<[3, 40], f32, panels32>
-func.func @containers(%a: !flow.container<[b + a, 4], f32, row_major>, %b: !flow.container<[3, 40], f32, panels32>) {
+// CHECK-SAME: !flow.container<[3, 40], bf16, panels32x2>
+func.func @containers(%a: !flow.container<[b + a, 4], f32, row_major>, %b: !flow.container<[3, 40], f32, panels32>,
+                      %c: !flow.container<[3, 40], bf16, panels32x2>) {
   return
 }
 

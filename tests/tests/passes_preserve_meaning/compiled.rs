@@ -8,6 +8,7 @@ use sardonyx::targets::Target;
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::SymbolKind;
+use sardonyx_passes::{Precision, set_precision};
 use sardonyx_runtime::{LoadOptions, Model, Result, SessionOptions, Tensor};
 use sardonyx_tests::emitted::emit;
 
@@ -16,26 +17,38 @@ pub fn check(context: &MlirContext, case: &Case) -> std::result::Result<bool, St
     if case.graph.symbols.values().any(|s| s.kind == SymbolKind::Data) {
         return Ok(false);
     }
-    let model = load(context, case).map_err(|e| format!("{}: {e}", case.name))?;
+    for precision in Precision::ALL {
+        check_in(context, case, precision)?;
+    }
+    Ok(true)
+}
+
+fn check_in(context: &MlirContext, case: &Case, precision: Precision) -> std::result::Result<(), String> {
+    let model = load(context, case, precision).map_err(|e| format!("{} in {}: {e}", case.name, precision.name()))?;
     for threads in [1, 2] {
         let options = SessionOptions { threads, ..SessionOptions::default() };
         let session = model.session(&options).map_err(|e| e.to_string())?;
         for inputs in &case.calls {
             let wanted = expected(case, inputs).map_err(|e| e.to_string())?;
             // Kernels compute transcendental functions to a few units in the last place of f32.
-            let tolerance = (wanted.reassociated * 2.0).max(1e-6);
+            let tolerance = match precision {
+                Precision::F32 => (wanted.reassociated * 2.0).max(1e-6),
+                Precision::Bf16 => wanted.narrowed,
+            };
             let given: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
             let got =
                 session.run_entry(&case.graph.name, &given).map_err(|e| format!("{}: {inputs:?}: {e}", case.name))?;
-            compare(&wanted, tolerance, &got).map_err(|what| format!("{}: {inputs:?}: {what}", case.name))?;
+            compare(&wanted, tolerance, &got)
+                .map_err(|what| format!("{} in {}: {inputs:?}: {what}", case.name, precision.name()))?;
         }
     }
-    Ok(true)
+    Ok(())
 }
 
-fn load(context: &MlirContext, case: &Case) -> Result<Model> {
+fn load(context: &MlirContext, case: &Case, precision: Precision) -> Result<Model> {
     let mut module = Module::new(Location::unknown(context));
     Block(module.body().to_raw()).push(case.graph.write(Context(context.to_raw()))?);
+    set_precision(Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())), precision);
     sardonyx_passes::run_pipeline(context, &mut module, &sardonyx::pipeline::pipeline())?;
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let plan = Plan::read(raw)?.expect("a plan was made");
