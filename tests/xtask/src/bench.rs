@@ -85,17 +85,23 @@ fn peers(context: &Context) -> Result<PathBuf> {
 
 fn measure(context: &Context, python: &Path, row: &Row) -> Result<Value> {
     let model = models::ensure(context, row.model)?.join("model.onnx");
-    let artifact = context.target.join("bench").with_extension("sdx");
     let sardonyx = context.target.join("release/sardonyx");
-    let mut compile = Command::new(&sardonyx);
-    let compiled = compile.arg("compile").arg(&model).arg("-o").arg(&artifact).args(row.compile).output();
-    if !compiled.is_ok_and(|o| o.status.success()) {
-        return Err(Failure::check(format!("{} does not compile", row.model)));
-    }
+    let compile = |name: &str, options: &[&str]| {
+        let artifact = context.target.join(name).with_extension("sdx");
+        let mut command = Command::new(&sardonyx);
+        let compiled = command.arg("compile").arg(&model).args(options).arg("-o").arg(&artifact).output();
+        match compiled.is_ok_and(|o| o.status.success()) {
+            true => Ok(artifact),
+            false => Err(Failure::check(format!("{} does not compile {}", row.model, options.join(" ")))),
+        }
+    };
+    // How far bf16 is off is a column of its own.
+    let bf16 = [row.compile, &["--precision", "bf16", "--no-selftest"]].concat();
+    let (f32, bf16) = (compile("bench", row.compile)?, compile("bench_bf16", &bf16)?);
     let mut command = Command::new(python);
     command.arg(context.root.join("tests/xtask/src/peers.py")).arg(&model);
     command.args([THREADS.to_string(), ROUNDS.to_string(), row.dims.into()]);
-    command.arg(&sardonyx).arg("bench").arg(&artifact).args(row.ours);
+    command.args([&f32, &bf16, &sardonyx]).arg("bench").args(row.ours);
     command.args(["--threads", &THREADS.to_string(), "--min-time", "0.3", "--json"]);
     let text = output(&mut command).ok_or_else(|| Failure::check(format!("the peers cannot run {}", row.model)))?;
     serde_json::from_str(&text).map_err(|e| Failure::check(format!("the times of {} are no JSON: {e}", row.model)))
@@ -103,12 +109,18 @@ fn measure(context: &Context, python: &Path, row: &Row) -> Result<Value> {
 
 fn line(row: &Row, times: &Value) -> Option<String> {
     let of = |name: &str| times[name].as_f64();
-    let (ours, ort, f32, bf16) = (of("ours")?, of("onnxruntime")?, of("openvino_f32")?, of("openvino_bf16")?);
+    let (ours, ort, f32) = (of("ours")?, of("onnxruntime")?, of("openvino_f32")?);
+    let (ours_bf16, bf16) = (of("ours_bf16")?, of("openvino_bf16")?);
     let ms = |ms: f64| if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.1}") };
-    let ratio = ours / ort.min(f32);
-    let mark = if ratio > 1.0 { "**" } else { "" };
-    let [ours, ort, f32, bf16] = [ours, ort, f32, bf16].map(ms);
-    Some(format!("| {} | {ours} | {ort} | {f32} | {mark}{ratio:.2}{mark} | {bf16} |", row.label))
+    let ratio = |ratio: f64| if ratio > 1.0 { format!("**{ratio:.2}**") } else { format!("{ratio:.2}") };
+    let ratios = [ours / ort.min(f32), ours_bf16 / bf16].map(ratio);
+    let error = |name: &str| of(name).map_or("-".into(), |e| format!("{e:.1e}"));
+    let errors = ["ours_bf16_error", "openvino_bf16_error"].map(error);
+    let [ours, ort, f32, ours_bf16, bf16] = [ours, ort, f32, ours_bf16, bf16].map(ms);
+    Some(format!(
+        "| {} | {ours} | {ort} | {f32} | {} | {ours_bf16} | {bf16} | {} | {} | {} |",
+        row.label, ratios[0], ratios[1], errors[0], errors[1]
+    ))
 }
 
 /// Machine, date, versions, commands, and the table's head.
@@ -126,8 +138,10 @@ fn heading() -> String {
     format!(
         "{} ({vectors}), {THREADS} threads, {}; {}. Milliseconds, medians of turns; each artifact is compiled once \
          (`sardonyx compile MODEL.onnx`) with all dimensions open and measured by `sardonyx bench MODEL.sdx --threads {THREADS}`, \
-         the peers get static shapes. Half padding: lengths from an eighth to seven eighths of the maximum, `--masked-rows zero`. Bold where a peer is faster.\n\n\
-         | model, f32 | Sardonyx | ONNX Runtime | OpenVINO | ratio to the best | OpenVINO bf16 |\n|---|--:|--:|--:|--:|--:|\n",
+         the peers get static shapes. Half padding: lengths from an eighth to seven eighths of the maximum, `--masked-rows zero`. \
+         Bold where a peer is faster. bf16 is `--precision bf16`; its errors are relative (L2) to ONNX Runtime's f32.\n\n\
+         | model | Sardonyx | ONNX Runtime | OpenVINO | ratio to the best | bf16: Sardonyx | OpenVINO | ratio | error | OpenVINO's |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         field("model name"),
         date.trim(),
         PACKAGES[..2].join(", "),
@@ -140,8 +154,12 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_faster_is_marked() {
-        let times = |ours: f64| serde_json::json!({"ours": ours, "onnxruntime": 20.0, "openvino_f32": 8.0, "openvino_bf16": 4.0});
-        assert_eq!(line(&ROWS[0], &times(6.0)).unwrap(), "| MiniLM-L6 b1 s128 | 6.00 | 20.0 | 8.00 | 0.75 | 4.00 |");
+        let times = |ours: f64| {
+            serde_json::json!({"ours": ours, "onnxruntime": 20.0, "openvino_f32": 8.0, "openvino_bf16": 4.0,
+                "ours_bf16": ours / 2.0, "ours_bf16_error": 0.0123, "openvino_bf16_error": 0.5})
+        };
+        let wanted = "| MiniLM-L6 b1 s128 | 6.00 | 20.0 | 8.00 | 0.75 | 3.00 | 4.00 | 0.75 | 1.2e-2 | 5.0e-1 |";
+        assert_eq!(line(&ROWS[0], &times(6.0)).unwrap(), wanted);
         assert!(line(&ROWS[0], &times(12.0)).unwrap().contains("| **1.50** |"));
         assert!(line(&ROWS[0], &serde_json::json!({"ours": 1.0})).is_none());
     }
