@@ -272,7 +272,9 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
     let native = Level::V4Bf16.missing().is_empty();
     let how = match native {
         true => String::new(),
-        false => format!("; this CPU has no instructions for {name}: it converts, and only moves less"),
+        false => {
+            format!("; this CPU has no instructions for {name}: it converts, and gains only where it waits for weights")
+        }
     };
     let mut lines = vec![format!("precision: {name} factors in {n} contractions{how}")];
     match &lowered.errors {

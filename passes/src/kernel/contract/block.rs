@@ -35,6 +35,14 @@ impl Blocks {
         }
     }
 
+    /// Of pairs of bf16. Where they are taken apart first, both halves of the panel's vectors are in registers too.
+    fn of_pairs(variant: Variant) -> Blocks {
+        match variant {
+            Variant::V3 => Blocks { usual: 4, exact: 4, slow: 0 },
+            Variant::V4 | Variant::V4Bf16 => Blocks::of(variant),
+        }
+    }
+
     /// With one vector of columns.
     const NARROW: Blocks = Blocks { usual: 8, exact: 8, slow: 0 };
 
@@ -116,6 +124,9 @@ impl Item<'_> {
         let blocks = match columns {
             Columns::Few(_) => Blocks::NARROW,
             Columns::Known(_) | Columns::Some(_) if self.is_small_part() => Blocks::SHORT,
+            Columns::All | Columns::Known(_) | Columns::Some(_) if self.plan.pairs => {
+                Blocks::of_pairs(self.cx.cpu().variant)
+            }
             Columns::All | Columns::Known(_) | Columns::Some(_) => Blocks::of(self.cx.cpu().variant),
         };
         let sizes = match self.plan.m.map(|m| self.cx.def.extent(m)) {
