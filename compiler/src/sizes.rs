@@ -2,16 +2,10 @@
 
 use sardonyx_dialects::flow::{Layout, Program};
 use sardonyx_dialects::sdx::{Equality, SymbolKind};
+use sardonyx_passes::usual::{self, USUAL};
 use sardonyx_runtime::{Dim, Error, Result};
-use std::collections::BTreeMap;
 
-/// Values by symbol.
-pub type Sizes = BTreeMap<String, i64>;
-
-/// What stands first in an input's dimensions and is not said: the batch.
-const FIRST: i64 = 1;
-/// Any other dimension that is not said.
-const OTHER: i64 = 128;
+pub use sardonyx_passes::usual::Sizes;
 
 /// `NAME=N` with commas between, as often as the option was given.
 pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
@@ -39,20 +33,11 @@ pub fn parse_sizes(texts: &[String]) -> Result<Sizes> {
 /// elsewhere, within its range, or what a check of the model asks for; capacities are full and nothing is kept.
 /// Errors: E0204 for a name that is no symbol, E0301 for a size out of range, E0201 for sizes that break a check.
 pub fn sizes(program: &Program, given: &Sizes) -> Result<Sizes> {
-    let mut out = Sizes::new();
-    for (name, symbol) in &program.symbols {
-        if symbol.kind == SymbolKind::Kept {
-            // Of a call with states of its own: everything is copied.
-            out.insert(name.clone(), 0);
-        }
-        if symbol.kind != SymbolKind::Input {
-            continue;
-        }
-        let first =
-            |id: usize| program.containers[id].dims.first().is_some_and(|d| d.symbols().contains(name.as_str()));
-        let default = if program.inputs.iter().any(|(_, id)| first(*id)) { FIRST } else { OTHER };
+    let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice());
+    let mut out = usual::usual(&program.symbols, inputs, USUAL);
+    for (name, symbol) in program.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Input) {
+        let Some(&value) = given.get(name) else { continue };
         let (lo, hi) = (symbol.lo, symbol.hi.unwrap_or(i64::MAX));
-        let value = given.get(name).copied().unwrap_or(default.clamp(lo, hi));
         if !(lo..=hi).contains(&value) {
             return Err(Error::user("E0301", format!("`{name}` is {value}, but must be between {lo} and {hi}"))
                 .help("change --at or --dim"));
@@ -94,15 +79,7 @@ pub fn value(d: &Dim, sizes: &Sizes) -> Result<i64> {
 
 /// Gives a symbol that was not given what a check needs it to be.
 fn keep_checks(checks: &[Equality], given: &Sizes, sizes: &mut Sizes) -> Result<()> {
-    for check in checks {
-        for (free, other) in [(&check.right, &check.left), (&check.left, &check.right)] {
-            let (Ok(is), Ok(must)) = (value(free, sizes), value(other, sizes)) else { continue };
-            let name = free.as_symbol().filter(|n| !given.contains_key(*n));
-            if let Some(name) = name.filter(|_| is != must) {
-                sizes.insert(name.to_string(), must);
-            }
-        }
-    }
+    usual::keep_checks(checks, &|name| given.contains_key(name), sizes);
     for check in checks {
         let (Ok(left), Ok(right)) = (value(&check.left, sizes), value(&check.right, sizes)) else { continue };
         if left != right {

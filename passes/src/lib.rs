@@ -26,6 +26,7 @@ mod rewrite;
 pub mod schedule;
 mod sdx_to_flow;
 mod simplify;
+pub mod usual;
 mod validate;
 mod version;
 

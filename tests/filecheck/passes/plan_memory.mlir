@@ -1,13 +1,13 @@
 // RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(plan-memory)' | FileCheck %s
 
-// Places follow one another, each rounded up to 64 bytes. A buffer takes the place of one that is dead, if one of the two
-// sizes is provably the larger. (The kernel is of no matter here.)
+// A buffer lies right above the highest end of those that live with it and come before it in the order found; places are
+// multiples of 64 bytes. (The kernel is of no matter here.)
 
 // In a chain two places alternate; the arena's size is an expression.
 
-// CHECK: plan.entry @chain {{.*}} arena "128*((4*b + 63) floordiv (64))"
+// CHECK: plan.entry @chain {{.*}} arena "64*((8*b + 56) floordiv (64)) + 64"
 // CHECK: plan.arena "4*b" at "0"
-// CHECK: plan.arena "4*b" at "64*((4*b + 63) floordiv (64))"
+// CHECK: plan.arena "4*b" at "64*((4*b + 60) floordiv (64))"
 // CHECK: plan.arena "4*b" at "0"
 plan.kernel @k {
 ^bb0(%x: !flow.container<[b], f32, row_major>):
@@ -58,13 +58,13 @@ plan.entry @alive symbols ["input b 1.."] checks [] arena "" {
 
 // -----
 
-// A smaller buffer lies in a larger place, and a larger one makes the place grow.
+// Small and large share a place. What a proof says is never the larger of two is in no maximum.
 
-// CHECK: plan.entry @sizes {{.*}} arena "64*((8*b + 63) floordiv (64)) + 64*((16*b + 63) floordiv (64))"
+// CHECK: plan.entry @sizes {{.*}} arena "64*((24*b + 40) floordiv (64)) + 64"
 // CHECK: plan.arena "4*b" at "0"
-// CHECK: plan.arena "16*b" at "64*((8*b + 63) floordiv (64))"
+// CHECK: plan.arena "16*b" at "64*((8*b + 56) floordiv (64))"
 // CHECK: plan.arena "8*b" at "0"
-// CHECK: plan.arena "4*b" at "64*((8*b + 63) floordiv (64))"
+// CHECK: plan.arena "4*b" at "64*((8*b + 56) floordiv (64))"
 plan.kernel @k {
 ^bb0(%x: !flow.container<[b], f32, row_major>):
   %0 = flow.kernel outer ["b"] inner [] (%x) : (!flow.container<[b], f32, row_major>) -> !flow.container<[b], f32, row_major> {
@@ -88,12 +88,12 @@ plan.entry @sizes symbols ["input b 1.."] checks [] arena "" {
 
 // -----
 
-// Nobody knows which of b and s is larger.
+// Nobody knows which of b and s is larger: what lies above both lies above the larger.
 
-// CHECK: plan.entry @unknown {{.*}} arena "64*((b + 63) floordiv (64)) + 64*((s + 63) floordiv (64)) + 64"
+// CHECK: plan.entry @unknown {{.*}} arena "64*((max(b, s) + 63) floordiv (64)) + 64"
 // CHECK: plan.arena "b" at "0"
-// CHECK: plan.arena "64" at
-// CHECK: plan.arena "s" at
+// CHECK: plan.arena "64" at "64*((max(b, s) + 63) floordiv (64))"
+// CHECK: plan.arena "s" at "0"
 plan.kernel @k {
 ^bb0(%x: !flow.container<[b], f32, row_major>):
   %0 = flow.kernel outer ["b"] inner [] (%x) : (!flow.container<[b], f32, row_major>) -> !flow.container<[b], f32, row_major> {
@@ -142,13 +142,13 @@ plan.entry @bounded symbols ["input b 16.."] checks [] arena "" {
 
 // -----
 
-// What lives when n gets its value keeps its place: sizes with n come last, and no earlier place grows to one.
+// What lives when n gets its value keeps its place: it lies below what lives with it and has n in its size.
 
-// CHECK: plan.entry @bound {{.*}} arena "64*((8*n + 63) floordiv (64)) + 64*((16*n + 63) floordiv (64)) + 128"
+// CHECK: plan.entry @bound {{.*}} arena "64*((8*n + max(80, 16*n) + 40) floordiv (64)) + 64"
 // CHECK: plan.arena "8" at "0"
-// CHECK: plan.arena "8*n" at "128"
+// CHECK: plan.arena "8*n" at "64*((max(80, 16*n) + 48) floordiv (64))"
 // CHECK: plan.arena "64" at "64"
-// CHECK: plan.arena "16*n" at "64*((8*n + 63) floordiv (64)) + 128"
+// CHECK: plan.arena "16*n" at "0"
 plan.kernel @k {
 ^bb0(%x: !flow.container<[b], f32, row_major>):
   %0 = flow.kernel outer ["b"] inner [] (%x) : (!flow.container<[b], f32, row_major>) -> !flow.container<[b], f32, row_major> {

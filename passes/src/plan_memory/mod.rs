@@ -1,0 +1,217 @@
+//! plan.arena "4*n"  =>  plan.arena "4*n" at "max(…)": places in one arena, reused where lifetimes do not meet
+//!
+//! Buffers stand in an order, each right above the highest end of those that live at the same time ([`order`]): a place is the largest of
+//! some sums of sizes ([`largest`]), safe for all values of the symbols. Which order, the usual sizes decide ([`CALLS`]).
+//! Buffers whose size waits for a later symbol come above the others that live with them: what lives when a
+//! symbol gets its value stays where it is.
+
+mod largest;
+mod not_negative;
+mod order;
+#[cfg(test)]
+mod tests;
+
+use crate::usual::{self, CALLS, Sizes, Usual};
+use largest::{Largest, Probes, Room};
+use order::{Cost, Problem};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
+use sardonyx_dialects::sdx::SymbolKind;
+use sardonyx_runtime::{Dim, Result};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+const ALIGNMENT: i64 = 64;
+
+pub fn run(module: Operation) -> Result<()> {
+    let Some(mut plan) = Plan::read(module)? else { return Ok(()) };
+    plan.entries.iter_mut().for_each(place);
+    let Some(block) = module.block(0) else { return Ok(()) };
+    for op in block.operations().into_iter().filter(|op| op.name().starts_with("plan.")) {
+        op.detach();
+        op.erase();
+    }
+    for op in plan.write(module.context())? {
+        block.push(op);
+    }
+    Ok(())
+}
+
+/// First and last step that touch each buffer.
+fn lifetimes(entry: &Entry) -> Vec<Option<(usize, usize)>> {
+    let mut out: Vec<Option<(usize, usize)>> = vec![None; entry.buffers.len()];
+    for (i, step) in entry.steps.iter().enumerate() {
+        for b in step.buffers() {
+            out[b] = Some((out[b].map_or(i, |l| l.0), i));
+        }
+    }
+    out
+}
+
+/// The step, counted from 1, that gives each data-dependent symbol its value.
+fn stages(entry: &Entry) -> BTreeMap<String, usize> {
+    let mut out = BTreeMap::new();
+    for (i, step) in entry.steps.iter().enumerate() {
+        match &step.action {
+            Action::Bind { symbol, .. } => drop(out.insert(symbol.clone(), i + 1)),
+            Action::Host { host, .. } => {
+                let bound = host.results.iter().flat_map(|r| &r.binds);
+                out.extend(bound.map(|(_, symbol)| (symbol.clone(), i + 1)));
+            }
+            Action::Launch { .. } | Action::Copy { .. } => {}
+        }
+    }
+    out
+}
+
+/// What is to be placed.
+struct Arena {
+    buffers: Vec<usize>,
+    /// At least what each takes, so that sums of them, rounded down to the alignment, lie behind one another: an
+    /// expression with one division instead of one for each.
+    bytes: Vec<Dim>,
+    problem: Problem,
+    /// Values of the symbols for usual calls, one for each point of the problem.
+    calls: Vec<Sizes>,
+}
+
+fn arena(entry: &Entry) -> Arena {
+    let stages = stages(entry);
+    let stage = |d: &Dim| d.symbols().iter().filter_map(|s| stages.get(&**s)).max().copied().unwrap_or(0);
+    let (mut buffers, mut bytes, mut lives) = (vec![], vec![], vec![]);
+    for (b, life) in lifetimes(entry).into_iter().enumerate() {
+        if let (Buffer::Arena { bytes: own, .. }, Some(life)) = (&entry.buffers[b], life) {
+            buffers.push(b);
+            bytes.push(own.clone());
+            lives.push(life);
+        }
+    }
+    let (mut numbers, mut calls): (Vec<Vec<u64>>, Vec<Sizes>) = (vec![], vec![]);
+    for call in CALLS {
+        let values = values(entry, call);
+        let value = |d: &Dim| d.eval(&|s| values.get(s).copied()).ok().and_then(|v| u64::try_from(v).ok());
+        // A size without a value, as one that overflows, is as good as none for a choice.
+        let whole = |bytes: u64| bytes.checked_next_multiple_of(ALIGNMENT as u64);
+        let own = bytes.iter().map(|d| value(d).and_then(whole).unwrap_or(0)).collect();
+        if !numbers.contains(&own) {
+            numbers.push(own);
+            calls.push(values);
+        }
+    }
+    let waits: Vec<usize> = bytes.iter().map(stage).collect();
+    let distinct: BTreeSet<usize> = waits.iter().copied().collect();
+    let waits = waits.iter().map(|wait| distinct.range(..wait).count()).collect();
+    let bytes = bytes.iter().map(spaced).collect();
+    Arena { buffers, problem: Problem::new(numbers, lives, waits), bytes, calls }
+}
+
+/// With what rounding up may add: a multiple of 4 bytes grows by 60 at most. ⌊a + b⌋ is at least ⌊a⌋ + ⌊b⌋.
+fn spaced(bytes: &Dim) -> Dim {
+    let unit = Dim::constant(ALIGNMENT);
+    if bytes.as_const().is_some() {
+        return bytes.ceildiv(&unit) * unit;
+    }
+    let mut divisor = ALIGNMENT;
+    while bytes.terms().any(|(_, c)| c % divisor != 0) {
+        divisor /= 2;
+    }
+    bytes.clone() + Dim::constant(ALIGNMENT - divisor)
+}
+
+fn aligned(d: Dim) -> Dim {
+    let unit = Dim::constant(ALIGNMENT);
+    d.floordiv(&unit) * unit
+}
+
+/// Values of all symbols that sizes of buffers may depend on. What is read from data is taken to be as long as other
+/// dimensions.
+fn values(entry: &Entry, call: Usual) -> Sizes {
+    let inputs = entry.ports(true);
+    let mut values = usual::usual(&entry.symbols, inputs.iter().map(|(_, _, c)| c.dims.as_slice()), call);
+    usual::keep_checks(&entry.checks, &|_| false, &mut values);
+    for (name, symbol) in &entry.symbols {
+        if symbol.kind == SymbolKind::Data {
+            values.insert(name.clone(), call.other.min(symbol.hi.unwrap_or(i64::MAX)).max(symbol.lo));
+        }
+    }
+    values
+}
+
+/// Each symbol small where the others are not, and the other way round.
+fn corners(entry: &Entry) -> Vec<Sizes> {
+    let corner = |chosen: usize, [own, others]: [i64; 2]| {
+        let symbols = entry.symbols.iter().enumerate();
+        symbols
+            .map(|(i, (name, s))| (name.clone(), s.lo.saturating_add(if i == chosen { own } else { others })))
+            .collect()
+    };
+    let all = (0..entry.symbols.len()).flat_map(|i| [[0, 1], [1, 1000], [1000, 1]].map(|sizes| corner(i, sizes)));
+    all.collect()
+}
+
+/// Places as expressions, by buffer of the arena, and the size of it.
+struct Places {
+    offsets: Vec<Dim>,
+    arena: Dim,
+}
+
+/// Alternatives that a place may have: the first number that makes the arena that the order can have.
+static ALTERNATIVES: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
+/// Longer expressions make loading slow (and the runtime refuses those beyond twice as many bytes).
+const TEXT_BYTES_MAX: usize = 1 << 13;
+/// What the arena may be above the order's for usual calls, in millionths.
+const LOSS_MAX: u64 = 10_000;
+
+fn place(entry: &mut Entry) {
+    let arena = arena(entry);
+    let order = arena.problem.solve();
+    let others = corners(entry);
+    let lo = |s: &str| entry.symbol_lo(s);
+    let probes = Probes { calls: &arena.calls, others: &others, lo: &lo, known: RefCell::default() };
+    let mut best: Option<(Cost, Places)> = None;
+    for n_max in ALTERNATIVES {
+        let places = arena.places(&order.order, &probes, n_max);
+        let cost = arena.cost(&places);
+        let is_long = |d: &Dim| d.is_overflow() || d.to_string().len() > TEXT_BYTES_MAX;
+        let long = places.offsets.iter().chain([&places.arena]).any(is_long);
+        if best.is_none() || !long && best.as_ref().is_some_and(|(least, _)| cost < *least) {
+            best = Some((cost, places));
+        }
+        let enough = Cost(order.cost.0.saturating_add(LOSS_MAX), u64::MAX);
+        if long || best.as_ref().is_some_and(|(least, _)| *least <= enough) {
+            break;
+        }
+    }
+    let Some((_, places)) = best else { return };
+    for (b, own) in arena.buffers.iter().zip(places.offsets) {
+        if let Buffer::Arena { offset, .. } = &mut entry.buffers[*b] {
+            *offset = Some(own);
+        }
+    }
+    entry.arena_bytes = Some(places.arena);
+}
+
+impl Arena {
+    fn places(&self, order: &[usize], probes: &Probes, n_max: usize) -> Places {
+        let rooms = self.problem.rooms(order);
+        let mut ends: Vec<Largest> = vec![Largest::default(); self.bytes.len()];
+        let mut offsets = vec![Dim::constant(0); self.bytes.len()];
+        for &b in order {
+            let at: Vec<u64> = rooms.iter().map(|room| room[b]).collect();
+            let below = self.problem.beside[b].iter().flat_map(|&a| ends[a].sizes());
+            let below = Largest::of(below, probes, &Room { n_max, at: &at });
+            offsets[b] = aligned(below.to_dim());
+            ends[b] = below.plus(&probes.size(self.bytes[b].clone()));
+        }
+        let room = Room { n_max: 2 * n_max, at: &self.problem.peaks(order) };
+        let all = Largest::of(ends.iter().flat_map(|e| e.sizes()), probes, &room);
+        Places { offsets, arena: aligned(all.to_dim()) }
+    }
+
+    fn cost(&self, places: &Places) -> Cost {
+        let value = |values: &Sizes| places.arena.eval(&|s| values.get(s).copied()).ok();
+        let peak = |values| value(values).and_then(|v| u64::try_from(v).ok()).unwrap_or(u64::MAX);
+        let peaks: Vec<u64> = self.calls.iter().map(peak).collect();
+        self.problem.cost(&peaks, &self.problem.bounds())
+    }
+}

@@ -1,0 +1,327 @@
+//! sizes, who lives beside whom  =>  the order in which buffers stand on one another
+//!
+//! A buffer lies right above the highest end of those before it that live at the same time: then nothing overlaps, whatever the
+//! sizes are, and an order is as good as the arena that it makes at the points looked at. Some order is as good as
+//! any places are: lay the buffers of the best places anew, by their offsets, and none lies higher than it did.
+
+/// What is to be placed, in plain numbers.
+#[derive(Default)]
+pub struct Problem {
+    /// By point, by buffer.
+    pub sizes: Vec<Vec<u64>>,
+    /// First and last step that touch each buffer.
+    pub lives: Vec<(usize, usize)>,
+    /// Buffers of a later stage lie above those of an earlier one that live with them.
+    pub stages: Vec<usize>,
+    /// By buffer: those that live with it.
+    pub beside: Vec<Vec<usize>>,
+}
+
+/// How much is known of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The arena is as large as what lives at one time, at every point.
+    Bound,
+    /// No order is better: all were looked at, or could not be.
+    Search,
+    /// The best of those tried.
+    Tried,
+}
+
+pub struct Order {
+    pub order: Vec<usize>,
+    pub cost: Cost,
+    pub proof: Proof,
+}
+
+/// The worst ratio of an arena to what lives at one time over the points, and the sum of the ratios, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cost(pub u64, pub u64);
+
+/// Up to here every order is looked at, or ruled out.
+const SEARCHED_MAX: usize = 16;
+/// Partial orders that a search may look at.
+const NODES_MAX: usize = 200_000;
+/// Looks at a pair of buffers that trying may take; a plan of hundreds of buffers then tries some thousand orders.
+const TRYING_MAX: usize = 20_000_000;
+
+impl Problem {
+    pub fn new(sizes: Vec<Vec<u64>>, lives: Vec<(usize, usize)>, stages: Vec<usize>) -> Problem {
+        let mut by_start: Vec<usize> = (0..lives.len()).collect();
+        by_start.sort_by_key(|&b| lives[b]);
+        let mut beside = vec![vec![]; lives.len()];
+        let mut alive: Vec<usize> = vec![];
+        for b in by_start {
+            alive.retain(|&a| lives[a].1 >= lives[b].0);
+            for &a in &alive {
+                beside[a].push(b);
+                beside[b].push(a);
+            }
+            alive.push(b);
+        }
+        beside.iter_mut().for_each(|all| all.sort_unstable());
+        Problem { sizes, lives, stages, beside }
+    }
+
+    /// By point: the most that lives at one time.
+    pub fn bounds(&self) -> Vec<u64> {
+        let steps = self.lives.iter().map(|l| l.1 + 1).max().unwrap_or(0);
+        let at = |sizes: &Vec<u64>| {
+            let mut change = vec![0i128; steps + 1];
+            for (size, (first, last)) in sizes.iter().zip(&self.lives) {
+                change[*first] += i128::from(*size);
+                change[*last + 1] -= i128::from(*size);
+            }
+            let mut live = 0;
+            let most = change.iter().map(|c| {
+                live += c;
+                live
+            });
+            most.max().and_then(|most| u64::try_from(most).ok()).unwrap_or(0)
+        };
+        self.sizes.iter().map(at).collect()
+    }
+
+    /// By point: the end of the arena, where the buffers stand on one another in this order.
+    pub fn peaks(&self, order: &[usize]) -> Vec<u64> {
+        let at = |sizes: &Vec<u64>| {
+            let mut ends: Vec<Option<u64>> = vec![None; sizes.len()];
+            for &b in order {
+                let below = self.beside[b].iter().filter_map(|&a| ends[a]).max().unwrap_or(0);
+                ends[b] = Some(below.saturating_add(sizes[b]));
+            }
+            ends.into_iter().flatten().max().unwrap_or(0)
+        };
+        self.sizes.iter().map(at).collect()
+    }
+
+    /// By point, by buffer: how high it could lie without the arena being larger.
+    pub fn rooms(&self, order: &[usize]) -> Vec<Vec<u64>> {
+        let at = |(sizes, peak): (&Vec<u64>, u64)| {
+            let mut tails = vec![0u64; sizes.len()];
+            for &b in order.iter().rev() {
+                let above = self.beside[b].iter().map(|&a| tails[a]).max().unwrap_or(0);
+                tails[b] = above.saturating_add(sizes[b]);
+            }
+            tails.into_iter().map(|tail| peak.saturating_sub(tail)).collect()
+        };
+        self.sizes.iter().zip(self.peaks(order)).map(at).collect()
+    }
+
+    pub fn cost(&self, peaks: &[u64], bounds: &[u64]) -> Cost {
+        let ratio = |(peak, bound): (&u64, &u64)| {
+            let millionths = u128::from(*peak) * 1_000_000 / u128::from((*bound).max(1));
+            u64::try_from(millionths).unwrap_or(u64::MAX)
+        };
+        let ratios = || peaks.iter().zip(bounds).map(ratio);
+        Cost(ratios().max().unwrap_or(0), ratios().fold(0, u64::saturating_add))
+    }
+
+    /// The best order that is found: of few buffers the best of all.
+    pub fn solve(&self) -> Order {
+        let bounds = self.bounds();
+        let mut best = self.by_life();
+        if best.cost > self.cost(&bounds, &bounds) {
+            self.attempt(&bounds, &mut best);
+        }
+        if best.cost == self.cost(&bounds, &bounds) {
+            best.proof = Proof::Bound;
+        } else if self.lives.len() <= SEARCHED_MAX {
+            Search::new(self, bounds).run(&mut best);
+        }
+        best
+    }
+
+    fn judged(&self, order: Vec<usize>, bounds: &[u64]) -> Order {
+        let cost = self.cost(&self.peaks(&order), bounds);
+        Order { order, cost, proof: Proof::Tried }
+    }
+
+    /// As they come into being.
+    fn by_life(&self) -> Order {
+        let mut order: Vec<usize> = (0..self.lives.len()).collect();
+        order.sort_by_key(|&b| (self.stages[b], self.lives[b], b));
+        self.judged(order, &self.bounds())
+    }
+
+    /// For each point: the large and the long-lived first, each in the lowest gap; then, as long as effort is left, what lies
+    /// highest is placed earlier.
+    fn attempt(&self, bounds: &[u64], best: &mut Order) {
+        let looks = self.beside.iter().map(|b| b.len() + 1).sum::<usize>() * 2;
+        let rounds = TRYING_MAX / looks.max(1) / self.sizes.len().max(1);
+        for (point, sizes) in self.sizes.iter().enumerate() {
+            let life = |b: usize| (self.lives[b].1 - self.lives[b].0 + 1) as u64;
+            let keys: [&dyn Fn(usize) -> u64; 3] =
+                [&|b| sizes[b], &|b| sizes[b].saturating_mul(life(b)), &|b| self.breadth(sizes, b)];
+            for key in keys {
+                let mut turn: Vec<usize> = (0..sizes.len()).collect();
+                turn.sort_by_key(|&b| (std::cmp::Reverse(key(b)), std::cmp::Reverse(life(b)), b));
+                self.improve(point, turn, rounds / keys.len(), bounds, best);
+            }
+        }
+    }
+
+    /// The most that lives while a buffer does.
+    fn breadth(&self, sizes: &[u64], b: usize) -> u64 {
+        self.beside[b].iter().map(|&a| sizes[a]).fold(sizes[b], u64::saturating_add)
+    }
+
+    fn improve(&self, point: usize, mut turn: Vec<usize>, rounds: usize, bounds: &[u64], best: &mut Order) {
+        let least = self.cost(bounds, bounds);
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ point as u64;
+        let mut draw = |below: usize| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random >> 16) as usize % below.max(1)
+        };
+        let mut current = u64::MAX;
+        let mut from = turn.clone();
+        for _ in 0..rounds.max(1) {
+            let offsets = self.gaps(point, &turn);
+            let end = |b: usize| offsets[b].saturating_add(self.sizes[point][b]);
+            let peak = (0..turn.len()).map(end).max().unwrap_or(0);
+            if peak <= current {
+                let mut order: Vec<usize> = (0..turn.len()).collect();
+                order.sort_by_key(|&b| (self.stages[b], offsets[b], b));
+                let found = self.judged(order, bounds);
+                if found.cost < best.cost {
+                    *best = found;
+                }
+                (current, from) = (peak, turn.clone());
+            } else {
+                turn.clone_from(&from);
+            }
+            if best.cost == least || turn.len() < 2 {
+                return;
+            }
+            // What stands at the top goes before something that it stands on, or before anything.
+            let tops: Vec<usize> = (0..turn.len()).filter(|&i| end(turn[i]) == peak).collect();
+            let at = match tops.get(draw(tops.len() * 2)) {
+                Some(&top) => top,
+                None => draw(turn.len()),
+            };
+            let earlier = draw(at.max(1));
+            let b = turn.remove(at);
+            turn.insert(earlier, b);
+        }
+    }
+
+    /// One after another in the lowest place where there is room, stage by stage.
+    fn gaps(&self, point: usize, turn: &[usize]) -> Vec<u64> {
+        let sizes = &self.sizes[point];
+        let mut offsets: Vec<Option<u64>> = vec![None; sizes.len()];
+        let last = self.stages.iter().max().copied().unwrap_or(0);
+        let mut taken: Vec<(u64, u64)> = vec![];
+        for stage in 0..=last {
+            for &b in turn.iter().filter(|&&b| self.stages[b] == stage) {
+                taken.clear();
+                let mut at = 0;
+                for &a in &self.beside[b] {
+                    let Some(offset) = offsets[a] else { continue };
+                    let end = offset.saturating_add(sizes[a]);
+                    match self.stages[a] < stage {
+                        true => at = end.max(at),
+                        false => taken.push((offset, end)),
+                    }
+                }
+                taken.sort_unstable();
+                for (from, to) in &taken {
+                    if from.saturating_sub(at) >= sizes[b] && *from >= at {
+                        break;
+                    }
+                    at = at.max(*to);
+                }
+                offsets[b] = Some(at);
+            }
+        }
+        offsets.into_iter().map(|o| o.unwrap_or(0)).collect()
+    }
+}
+
+/// Orders one buffer at a time, without those that cannot be better than the best known.
+struct Search<'p> {
+    problem: &'p Problem,
+    bounds: Vec<u64>,
+    nodes: usize,
+    order: Vec<usize>,
+    /// By point, by buffer: where what is placed ends.
+    ends: Vec<Vec<Option<u64>>>,
+}
+
+impl Search<'_> {
+    fn new(problem: &Problem, bounds: Vec<u64>) -> Search<'_> {
+        let ends = problem.sizes.iter().map(|s| vec![None; s.len()]).collect();
+        Search { problem, bounds, nodes: 0, order: vec![], ends }
+    }
+
+    fn run(mut self, best: &mut Order) {
+        self.extend(best);
+        if self.nodes < NODES_MAX {
+            best.proof = Proof::Search;
+        }
+    }
+
+    fn extend(&mut self, best: &mut Order) {
+        self.nodes += 1;
+        if self.nodes >= NODES_MAX {
+            return;
+        }
+        let p = self.problem;
+        let left: Vec<usize> = (0..p.lives.len()).filter(|b| !self.order.contains(b)).collect();
+        if left.is_empty() {
+            let found = p.judged(self.order.clone(), &self.bounds);
+            if found.cost < best.cost {
+                *best = found;
+            }
+            return;
+        }
+        let stage = left.iter().map(|&b| p.stages[b]).min();
+        let mut next: Vec<usize> = left.into_iter().filter(|&b| Some(p.stages[b]) == stage).collect();
+        // Two neighbours that never live together may change places: only one of the two orders is looked at.
+        if let Some(&last) = self.order.last() {
+            next.retain(|&b| b > last || p.stages[b] > p.stages[last] || p.beside[b].contains(&last));
+        }
+        next.sort_by_key(|&b| (self.below(0, b), b));
+        for b in next {
+            for point in 0..self.ends.len() {
+                self.ends[point][b] = Some(self.below(point, b).saturating_add(p.sizes[point][b]));
+            }
+            self.order.push(b);
+            if self.least() < best.cost {
+                self.extend(best);
+            }
+            self.order.pop();
+            self.ends.iter_mut().for_each(|ends| ends[b] = None);
+        }
+    }
+
+    fn below(&self, point: usize, b: usize) -> u64 {
+        let Some(ends) = self.ends.get(point) else { return 0 };
+        self.problem.beside[b].iter().filter_map(|&a| ends[a]).max().unwrap_or(0)
+    }
+
+    /// What the orders that begin like this one cost at least: at every step, all that is not yet placed and lives then
+    /// comes above what is.
+    fn least(&self) -> Cost {
+        let p = self.problem;
+        let at = |(ends, sizes): (&Vec<Option<u64>>, &Vec<u64>)| {
+            let over = |b: usize| {
+                let (first, _) = p.lives[b];
+                let then =
+                    p.beside[b].iter().copied().chain([b]).filter(|&a| p.lives[a].0 <= first && p.lives[a].1 >= first);
+                let (mut top, mut rest) = (0, 0u64);
+                for a in then {
+                    match ends[a] {
+                        Some(end) => top = end.max(top),
+                        None => rest = rest.saturating_add(sizes[a]),
+                    }
+                }
+                rest.saturating_add(top)
+            };
+            (0..sizes.len()).map(over).max().unwrap_or(0)
+        };
+        let peaks: Vec<u64> = self.ends.iter().zip(&p.sizes).map(at).collect();
+        p.cost(&peaks, &self.bounds)
+    }
+}

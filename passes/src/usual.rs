@@ -1,0 +1,58 @@
+//! the symbols of a program  =>  the sizes of a usual call, which keep its checks
+
+use sardonyx_dialects::sdx::{Equality, Symbol, SymbolKind};
+use sardonyx_runtime::Dim;
+use std::collections::BTreeMap;
+
+/// Values by symbol.
+pub type Sizes = BTreeMap<String, i64>;
+
+/// What is not said of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Usual {
+    /// What stands first in an input's dimensions: the batch.
+    pub first: i64,
+    pub other: i64,
+}
+
+/// A usual call, and what calls are usual beside it: a short one, and a large one.
+pub const USUAL: Usual = Usual { first: 1, other: 128 };
+pub const CALLS: [Usual; 3] = [USUAL, Usual { other: 16, ..USUAL }, Usual { first: 8, other: 512 }];
+
+/// A value for every symbol of an input, within its range, and none kept of what a call could keep. `inputs` are the
+/// dimensions of each input.
+pub fn usual<'a>(
+    symbols: &BTreeMap<String, Symbol>,
+    inputs: impl IntoIterator<Item = &'a [Dim]>,
+    usual: Usual,
+) -> Sizes {
+    let firsts: Vec<&Dim> = inputs.into_iter().filter_map(|dims| dims.first()).collect();
+    let mut out = Sizes::new();
+    for (name, symbol) in symbols {
+        match &symbol.kind {
+            // Of a call with states of its own: everything is copied.
+            SymbolKind::Kept => drop(out.insert(name.clone(), 0)),
+            SymbolKind::Input => {
+                let is_first = firsts.iter().any(|d| d.symbols().contains(name.as_str()));
+                let value = if is_first { usual.first } else { usual.other };
+                out.insert(name.clone(), value.min(symbol.hi.unwrap_or(i64::MAX)).max(symbol.lo));
+            }
+            SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Derived { .. } => {}
+        }
+    }
+    out
+}
+
+/// Gives symbols that are not fixed what a check needs them to be.
+pub fn keep_checks(checks: &[Equality], is_fixed: &dyn Fn(&str) -> bool, sizes: &mut Sizes) {
+    for check in checks {
+        for (free, other) in [(&check.right, &check.left), (&check.left, &check.right)] {
+            let value = |d: &Dim| d.eval(&|name| sizes.get(name).copied());
+            let (Ok(is), Ok(must)) = (value(free), value(other)) else { continue };
+            let name = free.as_symbol().filter(|n| !is_fixed(n));
+            if let Some(name) = name.filter(|_| is != must) {
+                sizes.insert(name.to_string(), must);
+            }
+        }
+    }
+}
