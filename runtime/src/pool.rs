@@ -3,16 +3,19 @@
 //! Workers spin between jobs and sleep only after a while without one: waking a sleeping thread takes far longer than
 //! most kernels. A worker that comes late (asleep, or not scheduled) is not waited for: a job is open only until the
 //! caller has run out of work, and only workers that joined before then are counted.
+//!
+//! All pools of a process know of each other ([`Crowd`]): where more of their threads are awake than there are processors,
+//! workers sleep at once, and callers that together want more threads than that work alone, waking nobody.
 
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Turns of the spin loop before a worker sleeps: some milliseconds, longer than the pause between two requests of a
 /// busy server.
 const SPIN: u32 = 200_000;
-/// Where there are more threads than processors, spinning only keeps others from working.
+/// And where more threads are awake than there are processors: there, spinning only keeps others from working.
 const SPIN_CROWDED: u32 = 50;
 
 /// N threads, of which the caller is one.
@@ -31,7 +34,43 @@ struct Shared {
     asleep: AtomicUsize,
     sleep: Mutex<()>,
     wake: Condvar,
-    spin: u32,
+    crowd: Arc<Crowd>,
+}
+
+/// Threads of pools: workers that are awake, callers that are at work, and the threads that their pools have; one word.
+struct Crowd {
+    word: AtomicU64,
+    processors: u64,
+}
+
+const WORKER: u64 = 1;
+const CALLER: u64 = 1 << 20;
+const WANTED: u64 = 1 << 40;
+
+/// That of the process.
+static CROWD: LazyLock<Arc<Crowd>> =
+    LazyLock::new(|| Arc::new(Crowd::of(std::thread::available_parallelism().map_or(1, |n| n.get()))));
+
+impl Crowd {
+    fn of(processors: usize) -> Crowd {
+        Crowd { word: AtomicU64::new(0), processors: processors as u64 }
+    }
+
+    /// More awake than can run: who only waits should sleep.
+    fn is_dense(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        word % CALLER + word % WANTED / CALLER > self.processors
+    }
+
+    /// Counts a caller. Whether its sleeping workers would find a processor: it is the only one, or all can have theirs.
+    fn enter(&self, threads: usize) -> bool {
+        let before = self.word.fetch_add(CALLER + WANTED * threads as u64, Ordering::Relaxed);
+        before / WANTED == 0 || before / WANTED + threads as u64 <= self.processors
+    }
+
+    fn leave(&self, threads: usize) {
+        self.word.fetch_sub(CALLER + WANTED * threads as u64, Ordering::Relaxed);
+    }
 }
 
 const OPEN: u64 = 1 << 31;
@@ -50,7 +89,10 @@ unsafe impl Sync for Slot {}
 
 impl Pool {
     pub fn new(threads: usize) -> Result<Pool> {
-        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Pool::among(threads, CROWD.clone())
+    }
+
+    fn among(threads: usize, crowd: Arc<Crowd>) -> Result<Pool> {
         let shared = Arc::new(Shared {
             word: AtomicU64::new(0),
             job: Slot(std::cell::UnsafeCell::new(None)),
@@ -58,7 +100,7 @@ impl Pool {
             asleep: AtomicUsize::new(0),
             sleep: Mutex::new(()),
             wake: Condvar::new(),
-            spin: if threads > processors { SPIN_CROWDED } else { SPIN },
+            crowd,
         });
         let mut pool = Pool { shared, workers: Vec::new(), busy: Mutex::new(()) };
         for worker in 1..threads {
@@ -89,7 +131,8 @@ impl Pool {
         unsafe { *shared.job.0.get() = Some(job) };
         let number = shared.word.load(Ordering::Relaxed) / NUMBER;
         shared.word.store((number.wrapping_add(1) % NUMBER * NUMBER) | OPEN, Ordering::SeqCst);
-        if shared.asleep.load(Ordering::SeqCst) > 0 {
+        let counted = Counted::new(&shared.crowd, self.threads());
+        if counted.may_wake && shared.asleep.load(Ordering::SeqCst) > 0 {
             drop(shared.sleep.lock().unwrap_or_else(PoisonError::into_inner));
             shared.wake.notify_all();
         }
@@ -138,6 +181,41 @@ impl Pool {
     }
 }
 
+/// A caller at work.
+struct Counted<'a> {
+    crowd: &'a Crowd,
+    threads: usize,
+    may_wake: bool,
+}
+
+impl Counted<'_> {
+    fn new(crowd: &Crowd, threads: usize) -> Counted<'_> {
+        Counted { crowd, threads, may_wake: crowd.enter(threads) }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.crowd.leave(self.threads);
+    }
+}
+
+/// A worker, also where a kernel of its panics.
+struct Awake<'a>(&'a Crowd);
+
+impl Awake<'_> {
+    fn new(crowd: &Crowd) -> Awake<'_> {
+        crowd.word.fetch_add(WORKER, Ordering::Relaxed);
+        Awake(crowd)
+    }
+}
+
+impl Drop for Awake<'_> {
+    fn drop(&mut self) {
+        self.0.word.fetch_sub(WORKER, Ordering::Relaxed);
+    }
+}
+
 /// Closes the job and waits for those in it, even where `f` panics: they use its stack.
 struct Join<'a>(&'a Shared);
 
@@ -155,6 +233,7 @@ impl Drop for Join<'_> {
 
 impl Shared {
     fn work(&self, worker: usize) {
+        let _awake = Awake::new(&self.crowd);
         let mut seen = 0;
         while let Some(word) = self.wait(seen) {
             seen = word / NUMBER;
@@ -180,21 +259,26 @@ impl Shared {
             (word & OPEN != 0 && word / NUMBER != seen).then_some(word)
         };
         loop {
-            for _ in 0..self.spin {
+            for turn in 0..SPIN {
                 if let Some(word) = ready() {
                     return Some(word);
                 }
                 if self.stop.load(Ordering::Relaxed) {
                     return None;
                 }
+                if turn % SPIN_CROWDED == SPIN_CROWDED - 1 && self.crowd.is_dense() {
+                    break;
+                }
                 std::hint::spin_loop();
             }
             let mut guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
             self.asleep.fetch_add(1, Ordering::SeqCst);
             // Announced before looking again: a caller either sees the sleeper or is seen.
+            self.crowd.word.fetch_sub(WORKER, Ordering::Relaxed);
             while ready().is_none() && !self.stop.load(Ordering::SeqCst) {
                 guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
             }
+            self.crowd.word.fetch_add(WORKER, Ordering::Relaxed);
             self.asleep.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -262,7 +346,8 @@ mod tests {
 
     #[test]
     fn sleeping_workers_are_woken() {
-        let pool = Pool::new(2).unwrap();
+        // Other tests' pools are another crowd.
+        let pool = Pool::among(2, Arc::new(Crowd::of(2))).unwrap();
         for _ in 0..3 {
             while pool.shared.asleep.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
@@ -276,6 +361,40 @@ mod tests {
                 }
             });
         }
+    }
+
+    #[test]
+    fn callers_who_together_want_too_many_threads_wake_nobody() {
+        let crowd = Arc::new(Crowd::of(2));
+        let pools = [(); 2].map(|()| Pool::among(2, crowd.clone()).unwrap());
+        let asleep = |pool: &Pool| {
+            while pool.shared.asleep.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+        };
+        pools.iter().for_each(asleep);
+        let workers = Mutex::new(vec![]);
+        pools[0].run(&|worker| {
+            if worker == 0 {
+                pools[1].run(&|worker| workers.lock().unwrap().push(worker));
+            }
+        });
+        assert_eq!(*workers.lock().unwrap(), [0]);
+        assert_eq!(pools[1].shared.asleep.load(Ordering::SeqCst), 1);
+        // Its word is as it was: one worker may be awake still.
+        drop(pools);
+        assert_eq!(crowd.word.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn workers_without_work_sleep_at_once_in_a_crowd() {
+        let crowd = Arc::new(Crowd::of(1));
+        let pool = Pool::among(3, crowd.clone()).unwrap();
+        while crowd.word.load(Ordering::SeqCst) > 1 || pool.shared.asleep.load(Ordering::SeqCst) == 0 {
+            assert!(!pool.shared.stop.load(Ordering::SeqCst));
+            std::thread::yield_now();
+        }
+        assert!(!crowd.is_dense());
     }
 
     #[test]
