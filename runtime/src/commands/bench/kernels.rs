@@ -1,6 +1,7 @@
 //! timed calls  =>  a row per kernel: its launches, their time, how near they come to what the machine can do
 
 use super::peak::Peak;
+use super::quantile;
 use crate::json::Json;
 use crate::{Launched, Result, Session, Tensor};
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ impl Kernels {
         let mut rows: Vec<Row> = vec![];
         for mut step in steps.into_values() {
             step.seconds.sort_by(f64::total_cmp);
-            let seconds = step.seconds[step.seconds.len() / 2];
+            let seconds = quantile(&step.seconds, 0.5);
             let (flops, bytes) = step.work.unwrap_or((0, 0));
             let bound = (flops as f64 / peak.gflops).max(bytes as f64 / peak.gb_s) / 1e9;
             match rows.iter_mut().find(|r| r.kernel == step.kernel) {

@@ -138,7 +138,7 @@ impl BenchArgs {
         }
         let [ours, theirs] = times.map(|mut times| {
             times.sort_by(f64::total_cmp);
-            times[times.len() / 2]
+            quantile(&times, 0.5)
         });
         Ok(Some(Baseline { file: other.model().file().into(), median_ms: theirs * 1e3, ratio: ours / theirs }))
     }
@@ -175,6 +175,13 @@ fn measure(seconds: f64, mut call: impl FnMut() -> Result<Outputs>) -> Result<Ve
     Ok(times)
 }
 
+/// Of sorted times, linear between neighbours; 0 of none.
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let at = q * sorted.len().saturating_sub(1) as f64;
+    let [low, high] = [at.floor(), at.ceil()].map(|i| sorted.get(i as usize).copied().unwrap_or(0.0));
+    low + (high - low) * at.fract()
+}
+
 struct Report<'a> {
     times: &'a [f64],
     entry: &'a str,
@@ -186,11 +193,8 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Linear between neighbours, in milliseconds.
     fn quantile_ms(&self, q: f64) -> f64 {
-        let at = q * (self.times.len() - 1) as f64;
-        let (low, high) = (self.times[at.floor() as usize], self.times[at.ceil() as usize]);
-        (low + (high - low) * at.fract()) * 1e3
+        quantile(self.times, q) * 1e3
     }
 
     fn level(&self) -> &'static str {
@@ -262,5 +266,16 @@ impl Report<'_> {
             }),
             self.kernels.as_ref().map_or(String::new(), |k| format!("\n{}", k.text())),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantile;
+
+    #[test]
+    fn quantiles_lie_between_neighbours() {
+        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|q| quantile(&[1.0, 2.0, 4.0, 8.0], q)), [1.0, 1.75, 3.0, 5.0, 8.0]);
+        assert_eq!((quantile(&[3.0], 0.5), quantile(&[], 0.5)), (3.0, 0.0));
     }
 }
