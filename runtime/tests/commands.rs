@@ -181,6 +181,40 @@ fn bench_prints_json_with_the_median() {
 }
 
 #[test]
+fn inspect_evaluates_the_memory_of_a_call() {
+    let f = Folder::new();
+    let formula = "  arena     128*((32*batch + 63) floordiv (64)) bytes, 2 buffers\n";
+    let out = f.good(&["inspect", "m.sdx"]);
+    assert!(out.contains(formula) && !out.contains("  peak "), "{out}");
+    let peak = "  peak      256 bytes at batch=3, 256 live at one time; outputs 12, scratch 64 per thread\n";
+    let out = f.good(&["inspect", "m.sdx", "--dim", "batch=3"]);
+    assert!(out.contains(&format!("{formula}{peak}")), "{out}");
+    let report: serde_json::Value =
+        serde_json::from_str(&f.good(&["inspect", "m.sdx", "--dim", "twice=6", "--json"])).unwrap();
+    let call = &report["entry_points"][0]["call"];
+    assert_eq!((&call["at"][0]["value"], &call["arena_bytes"]), (&3.into(), &256.into()), "{call}");
+
+    // Each entry point for which the sizes are enough.
+    decoder().write(&f.path("d.sdx"));
+    let peaks = |dims: &[&str]| {
+        let dims: Vec<&str> = dims.iter().flat_map(|d| ["--dim", d]).collect();
+        f.good(&[&["inspect", "d.sdx"], &dims[..]].concat()).matches("  peak ").count()
+    };
+    assert_eq!((peaks(&["batch=2", "seq=3"]), peaks(&["batch=2", "seq=3", "past=4"])), (1, 2));
+
+    for (dims, wanted) in [
+        (&["nope=1"][..], "error[E0204]: the model has no dimension named `nope`"),
+        (&["batch"], "error[E0001]: `--dim batch` is not a name and a size"),
+        (&["batch=1001"], "error[E0301]: `batch` = 1001 is outside 0..1000"),
+        (&["batch=3", "twice=8"], "error[E0301]: "),
+    ] {
+        let dims: Vec<&str> = dims.iter().flat_map(|d| ["--dim", d]).collect();
+        let (code, shown) = f.bad(&[&["inspect", "m.sdx"], &dims[..]].concat());
+        assert!(code == 2 && shown.starts_with(wanted), "{code} {shown}");
+    }
+}
+
+#[test]
 fn inspect_shows_the_plan_without_loading_the_code() {
     let f = Folder::new();
     let mut b = two_layers();

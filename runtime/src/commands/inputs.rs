@@ -1,5 +1,6 @@
 //! --input NAME=FILE|random|zeros|range:LO..HI, --inputs FILE.npz, --dim NAME=N  =>  tensors for a call
 
+use crate::bind::bind_capacities;
 use crate::program::{Entry, Port, Program, Symbol};
 use crate::tensor_io::{Synthetic, load_tensor, read_npz};
 use crate::{Dim, Error, Model, Result, Tensor, solve};
@@ -57,7 +58,7 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Vec<(S
         };
         insert(&mut given, entry, name, value)?;
     }
-    let dims = Dims::collect(program, entry, args, &given, wanted.cache_len)?;
+    let dims = Dims::collect(program, entry, &args.dim, &given, wanted.cache_len)?;
     let mut out = Vec::new();
     for (i, port) in entry.inputs.iter().enumerate() {
         if wanted.cache_len.is_some() && port.state.is_some() {
@@ -80,6 +81,33 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Vec<(S
         out.push((port.name.clone(), tensor));
     }
     Ok(out)
+}
+
+/// Errors: E0001, E0204 for a name that the model does not have.
+pub fn check_names(program: &Program, arguments: &[String]) -> Result<()> {
+    arguments.iter().try_for_each(|argument| meaning(program, parse_dim(argument)?.0).map(drop))
+}
+
+/// The symbols of a call whose dimensions are said, by symbol index; states have the room that they need. Errors: E0001,
+/// E0204 for a size that is missing, E0301.
+pub fn symbol_values(program: &Program, entry: &Entry, arguments: &[String]) -> Result<Vec<Option<i64>>> {
+    let dims = Dims::collect(program, entry, arguments, &BTreeMap::new(), None)?;
+    let mut values = vec![None; program.symbols.len()];
+    for source in &entry.sources {
+        let Some(&at) = program.symbol_index.get(&*source.symbol) else { continue };
+        let symbol = &program.symbols[at];
+        let value = dims.values.get(&symbol.name).copied().or_else(|| default(symbol, Missing::Refuse));
+        let value = value.ok_or_else(|| {
+            let message = format!("a call needs a size for `{}`", symbol.name);
+            Error::user("E0204", message).help(format!("give `--dim {}=N`", symbol.name))
+        })?;
+        if !symbol.admits(value) {
+            return Err(Error::user("E0301", format!("`{}` = {value} is outside {}", symbol.name, symbol.range())));
+        }
+        values[at] = Some(value);
+    }
+    bind_capacities(program, entry, None, &mut values)?;
+    Ok(values)
 }
 
 /// Names may hold `=`: the longest name of the model that fits wins.
@@ -135,7 +163,7 @@ impl<'a> Dims<'a> {
     fn collect(
         program: &'a Program,
         entry: &Entry,
-        args: &InputArgs,
+        arguments: &[String],
         given: &BTreeMap<String, Given>,
         cache_len: Option<usize>,
     ) -> Result<Dims<'a>> {
@@ -152,7 +180,7 @@ impl<'a> Dims<'a> {
                 known.push((dim.clone(), size, format!("dimension {axis} of the input `{}`", port.name)));
             }
         }
-        for argument in &args.dim {
+        for argument in arguments {
             let (name, value) = parse_dim(argument)?;
             known.push((meaning(program, name)?, value, format!("`--dim {name}={value}`")));
         }
@@ -167,7 +195,8 @@ impl<'a> Dims<'a> {
         }
         let dims = Dims { program, values };
         // The tensors are checked by the call, with better words.
-        known[known.len() - args.dim.len()..].iter().try_for_each(|(dim, size, what)| dims.agree(dim, *size, what))?;
+        let said = &known[known.len() - arguments.len()..];
+        said.iter().try_for_each(|(dim, size, what)| dims.agree(dim, *size, what))?;
         Ok(dims)
     }
 

@@ -1,5 +1,7 @@
 //! inspect MODEL.sdx  =>  what is in it, as text
 
+use super::call_bytes::{CallBytes, call_bytes};
+use super::inputs::check_names;
 use super::put;
 use crate::artifact::Artifact;
 use crate::bind::{at_most, describe, origin};
@@ -13,6 +15,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   {bin} inspect model.sdx
   {bin} inspect model.sdx --entry decode
+  {bin} inspect model.sdx --dim batch=1 --dim seq=128
   {bin} inspect model.sdx --json")]
 pub struct InspectArgs {
     /// The artifact, as `sardonyx compile` wrote it
@@ -21,6 +24,9 @@ pub struct InspectArgs {
     /// Show this entry point only
     #[arg(long, value_name = "NAME")]
     pub entry: Option<String>,
+    /// Evaluate the memory of a call with this size of a named dimension, for entry points that need no other sizes
+    #[arg(long = "dim", value_name = "NAME=N")]
+    pub dim: Vec<String>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -37,8 +43,16 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
         Some(name) => std::slice::from_ref(&program.entries[program.entry_index(name).map_err(named)?]),
         None => &program.entries[..],
     };
+    check_names(&program, &args.dim).map_err(named)?;
+    let several = entries.iter().filter(|e| !e.internal).count() > 1;
+    let call = |e: &Entry| match call_bytes(&program, e, &args.dim) {
+        // The sizes are for another entry point.
+        Err(error) if error.code == "E0204" && several => Ok(None),
+        call => call.map_err(named),
+    };
+    let calls = entries.iter().map(call).collect::<Result<Vec<Option<CallBytes>>>>()?;
     if args.json {
-        return put!(out, "{}", super::inspect_json::report(&artifact, &program, entries));
+        return put!(out, "{}", super::inspect_json::report(&artifact, &program, entries, &calls));
     }
     put!(out, "format      {}.{}", manifest.format_major, manifest.format_minor)?;
     put!(out, "producer    {}", manifest.producer)?;
@@ -94,7 +108,7 @@ pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
             )?;
         }
     }
-    entries.iter().try_for_each(|entry| write_entry(&program, entry, out))
+    entries.iter().zip(&calls).try_for_each(|(entry, call)| write_entry(&program, entry, call.as_ref(), out))
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
@@ -113,7 +127,7 @@ fn describe_selftest(test: &SelfTest) -> String {
     inputs.join(", ")
 }
 
-fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<()> {
+fn write_entry(program: &Program, entry: &Entry, call: Option<&CallBytes>, out: &mut dyn Write) -> Result<()> {
     let kind = if entry.internal { "body" } else { "entry point" };
     put!(out, "\n{kind} {}", entry.name)?;
     let tighter: Vec<&str> = entry.specialized.iter().map(|at| program.entries[*at].name.as_str()).collect();
@@ -133,6 +147,9 @@ fn write_entry(program: &Program, entry: &Entry, out: &mut dyn Write) -> Result<
     }
     let in_arena = entry.buffers.iter().filter(|b| matches!(b.place, Location::Arena(_))).count();
     put!(out, "  arena     {} bytes, {in_arena} buffers", entry.arena_bytes)?;
+    if let Some(call) = call {
+        put!(out, "  peak      {}", call.text())?;
+    }
     for check in &entry.checks {
         match at_most(check) {
             Some(least) => put!(out, "  check     {least} <= {} ({})", check.right, check.why)?,

@@ -1,5 +1,6 @@
 //! inspect --json  =>  the same as the text, for programs
 
+use super::call_bytes::CallBytes;
 use super::inspect::{hex, launches};
 use crate::artifact::Artifact;
 use crate::json::Json;
@@ -7,7 +8,7 @@ use crate::plan::SymbolKind;
 use crate::program::{Entry, Location, Port, Program, Step, Target};
 
 /// Dimensions are expressions over the symbols, as strings.
-pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json {
+pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry], calls: &[Option<CallBytes>]) -> Json {
     let manifest = &artifact.manifest;
     let files = manifest.files.iter().map(|f| {
         Json::Object(vec![
@@ -65,7 +66,10 @@ pub fn report(artifact: &Artifact, program: &Program, entries: &[Entry]) -> Json
         ("n_constants", program.constants.len().into()),
         ("constants_bytes", constants.into()),
         ("kernels", Json::List(kernels.collect())),
-        ("entry_points", Json::List(entries.iter().map(|e| entry(program, e)).collect())),
+        (
+            "entry_points",
+            Json::List(entries.iter().zip(calls).map(|(e, call)| entry(program, e, call.as_ref())).collect()),
+        ),
     ])
 }
 
@@ -87,7 +91,7 @@ fn selftest(artifact: &Artifact) -> Json {
     Json::Object(vec![("inputs", Json::List(test.inputs.iter().map(input).collect()))])
 }
 
-fn entry(program: &Program, entry: &Entry) -> Json {
+fn entry(program: &Program, entry: &Entry, call: Option<&CallBytes>) -> Json {
     let in_arena = entry.buffers.iter().filter(|b| matches!(b.place, Location::Arena(_))).count();
     let checks = entry.checks.iter().map(|c| {
         let sides = [("left", c.left.to_string().into()), ("right", c.right.to_string().into())];
@@ -117,6 +121,7 @@ fn entry(program: &Program, entry: &Entry) -> Json {
         ("states", Json::List(states.collect())),
         ("arena_bytes", entry.arena_bytes.to_string().into()),
         ("n_arena_buffers", in_arena.into()),
+        ("call", call.map_or(Json::Null, CallBytes::json)),
         ("checks", Json::List(checks.collect())),
         ("steps", Json::List(entry.steps.iter().map(|s| step(program, s)).collect())),
     ])

@@ -3,6 +3,7 @@
 //! Every command takes its parsed arguments and writes to the given output; errors are values.
 
 mod bench;
+mod call_bytes;
 mod check;
 mod completions;
 mod data_set;
