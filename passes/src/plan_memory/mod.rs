@@ -157,8 +157,8 @@ struct Places {
 
 /// Alternatives that a place may have: the first number that makes the arena that the order can have.
 static ALTERNATIVES: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
-/// Longer expressions make loading slow (and the runtime refuses those beyond twice as many bytes).
-const TEXT_BYTES_MAX: usize = 1 << 13;
+/// The runtime reads expressions of a little more.
+const TEXT_BYTES_MAX: usize = 15 << 10;
 /// What the arena may be above the order's for usual calls, in millionths.
 const LOSS_MAX: u64 = 10_000;
 
