@@ -4,11 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// `sardonyx`, `sardonyx-opt` or `sardonyx-run`, in the profile of this test. The first call builds them: stale ones
-/// would test yesterday's program.
+/// Set by who has built the whole workspace for this run of tests, the programs with it. To build them alone would be another
+/// build: cargo chooses features by what is built together.
+pub const BUILT: &str = "SARDONYX_PROGRAMS_ARE_BUILT";
+
+/// `sardonyx`, `sardonyx-opt` or `sardonyx-run`, in the profile of this test. The first call builds them, where this
+/// run has not: stale ones would test yesterday's program.
 pub fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(build).join(name)
+    let folder = || if std::env::var_os(BUILT).is_some() { profile_folder() } else { build() };
+    let path = FOLDER.get_or_init(folder).join(name);
+    assert!(path.is_file(), "{} is not built", path.display());
+    path
 }
 
 /// `target/PROFILE`

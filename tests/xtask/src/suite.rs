@@ -79,6 +79,12 @@ static SUITES: &[Suite] = &[
         cargo: &["test", "-p", "sardonyx-tests", "--test", "published", "--", "--ignored", "--nocapture"],
     },
     Suite {
+        name: "readme",
+        about: "README's steps to an operator and a pass, taken in a copy of the project, which is built and tested",
+        prepare: |_| Ok(()),
+        cargo: &["test", "-p", "sardonyx-tests", "--test", "readme", "--", "--ignored", "--nocapture"],
+    },
+    Suite {
         name: "shapes",
         about: "one MiniLM artifact at 30 shapes, and the whole model at 4, against the interpreter",
         prepare: models::ensure_default,
@@ -93,7 +99,18 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     fetch::command(context, &[])?;
     (suite.prepare)(context)?;
     println!("test: cargo {} {}", suite.cargo.join(" "), rest.join(" "));
-    run(context.cargo(suite.cargo).args(rest))
+    let mut cargo = context.cargo(suite.cargo);
+    if builds_programs(suite, rest) {
+        // Read by `tests/src/programs.rs`.
+        cargo.env("SARDONYX_PROGRAMS_ARE_BUILT", "1");
+    }
+    run(cargo.args(rest))
+}
+
+/// Whether cargo builds the programs before it runs any test: for the whole workspace, which integration tests of theirs
+/// are part of.
+fn builds_programs(suite: &Suite, rest: &[String]) -> bool {
+    suite.cargo.contains(&"--workspace") && rest.first().is_none_or(|first| first == "--")
 }
 
 /// `cargo xtask conformance [ARGUMENT…]`: the whole of what `cargo xtask test` runs a tenth of.
@@ -133,6 +150,15 @@ mod tests {
         assert_eq!(chosen(&[]), Ok(("default", 0)));
         assert_eq!(chosen(&["-p", "xtask"]), Ok(("default", 2)));
         assert_eq!(chosen(&["--suite", "large-models", "--quiet"]), Ok(("large-models", 1)));
+    }
+
+    #[test]
+    fn programs_are_built_by_a_run_of_the_whole_workspace() {
+        let built = |suite: usize, rest: &[&str]| {
+            builds_programs(&SUITES[suite], &rest.iter().map(|a| a.to_string()).collect::<Vec<_>>())
+        };
+        assert!(built(0, &[]) && built(0, &["--", "--nocapture"]));
+        assert!(!built(0, &["-p", "xtask"]) && !built(1, &[]));
     }
 
     #[test]
