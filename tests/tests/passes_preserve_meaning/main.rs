@@ -15,7 +15,7 @@ use sardonyx_passes::{Class, PASSES, Precision, RewriteOptions, Rewrites, set_pr
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-const PIPELINE: [&str; 15] = [
+static PIPELINE: &[&str] = &[
     "find-caches",
     "fold-constants",
     "simplify",
@@ -162,7 +162,7 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, Strin
     let mut class = Class::Exact;
     // The check of each rewrite must find none wrong where the whole is right.
     let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });
-    for pass in PIPELINE {
+    for &pass in PIPELINE {
         done.push(pass);
         // MLIR's own passes are exact.
         class = class.max(PASSES.iter().find(|row| row.name == pass).map_or(Class::Exact, |row| row.class));

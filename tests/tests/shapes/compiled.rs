@@ -72,7 +72,9 @@ impl Compiled {
     /// What `inspect` says of the symbols.
     pub fn symbols(&self) -> Vec<String> {
         let mut text = vec![];
-        Command::Inspect(InspectArgs { model: self.artifact(), entry: None, json: false }).execute(&mut text).unwrap();
+        Command::Inspect(InspectArgs { model: self.artifact(), entry: None, dim: vec![], json: false })
+            .execute(&mut text)
+            .unwrap();
         let words = ["symbol ", "derived ", "  check "];
         let lines = String::from_utf8(text).unwrap();
         let ours = lines.lines().filter(|l| words.iter().any(|w| l.starts_with(w)));
