@@ -86,7 +86,7 @@ pub enum MaskedRows {
     /// What the model says, which has to be computed
     #[default]
     Compute,
-    /// 0: nobody reads them
+    /// 0 where that saves computing them: nobody reads them
     Zero,
 }
 

@@ -60,8 +60,8 @@ pub struct CompileArgs {
     /// Refuse a model of which the host would compute something, whatever the device: a size that depends on data
     #[arg(long)]
     pub no_host: bool,
-    /// What outputs hold at positions that an attention mask leaves out. With zeros no row is computed for them; without,
-    /// none is where no output has such a row
+    /// What outputs hold at positions that an attention mask leaves out. Rows of padding are not computed where no output
+    /// has such a row, or where it may be 0; `--remarks remove-padding` says why they are
     #[arg(long, value_name = "WHAT", default_value = "compute")]
     pub masked_rows: MaskedRows,
     /// Stop after a stage and print the IR (to -o, or standard output)
