@@ -6,7 +6,7 @@
 
 use crate::Rewrites;
 use crate::fusion::{Uses, drop_dead, kernel, renumber_stores, sort_steps, tidy};
-use crate::kernel::{KernelDef, lower};
+use crate::kernel::{KernelDef, lower, products};
 use crate::rewrite::Missed;
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -14,7 +14,7 @@ use sardonyx_dialects::flow::{
     Body, Class, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store,
 };
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::scalar::{Conversion, ScalarFn};
+use sardonyx_dialects::scalar::Conversion;
 use sardonyx_runtime::{DType, Error, Result};
 use std::collections::BTreeMap;
 
@@ -131,26 +131,12 @@ fn matches(program: &Program, step: usize) -> std::result::Result<Option<Site>, 
 
 /// The load that all products of a contraction share, and those of packed constants; none where a factor is another.
 fn factors(k: &Kernel) -> Option<(usize, Vec<usize>)> {
-    let products = k.body.iter().filter_map(|s| match s.body {
-        Body::Reduce { arg, .. } => Some(arg),
-        Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) => None,
-    });
-    let of = |product: usize| match &k.body[product].body {
-        Body::Apply { f: ScalarFn::Mul, args } => Some([args[0], args[1]]),
-        Body::Load { .. }
-        | Body::Const(_)
-        | Body::Index(_)
-        | Body::Apply { .. }
-        | Body::Convert(_, _)
-        | Body::Reduce { .. } => None,
-    };
     let is_panel = |load: usize| {
         let plain = matches!(k.body[load].body, Body::Load { guard: None, .. }) && k.body[load].dtype == DType::F32;
         plain && matches!(k.reads[read(k, load)].layout, Layout::Panels { depth: 1, .. })
     };
     let mut found: Vec<[usize; 2]> = vec![];
-    for product in products {
-        let [a, b] = of(product)?;
+    for [a, b] in products(k)? {
         found.push(match (is_panel(a), is_panel(b)) {
             (false, true) => [a, b],
             (true, false) => [b, a],

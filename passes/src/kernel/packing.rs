@@ -30,14 +30,9 @@ pub struct PackedFactor {
     pub window: Window,
 }
 
-/// The factors of a contraction that would be read faster in panels, if they were constant; whether they are, the
-/// caller knows. Each is read by one load, at an index that moves with all inner variables and with outer ones that the
-/// common factor does not have; all sizes are constant. `None` also where the packed kernel would get no fast path.
-pub fn packable(kernel: &Kernel) -> Option<Packable> {
-    if kernel.class() != Class::Contract {
-        return None;
-    }
-    let products = kernel.body.iter().filter_map(|s| match &s.body {
+/// The two factors of each product that a contraction sums; none where it sums something else.
+pub fn products(kernel: &Kernel) -> Option<Vec<[usize; 2]>> {
+    let summed = kernel.body.iter().filter_map(|s| match &s.body {
         Body::Reduce { arg, .. } => Some(*arg),
         Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) => None,
     });
@@ -50,7 +45,17 @@ pub fn packable(kernel: &Kernel) -> Option<Packable> {
         | Body::Convert(_, _)
         | Body::Reduce { .. } => None,
     };
-    let products: Vec<[usize; 2]> = products.map(factors).collect::<Option<_>>()?;
+    summed.map(factors).collect()
+}
+
+/// The factors of a contraction that would be read faster in panels, if they were constant; whether they are, the
+/// caller knows. Each is read by one load, at an index that moves with all inner variables and with outer ones that the
+/// common factor does not have; all sizes are constant. `None` also where the packed kernel would get no fast path.
+pub fn packable(kernel: &Kernel) -> Option<Packable> {
+    if kernel.class() != Class::Contract {
+        return None;
+    }
+    let products = products(kernel)?;
     let last_index = kernel.stores.first()?.memlet.index.last().cloned().unwrap_or(Dim::constant(0));
     let with = |common: usize| {
         let of = |[left, right]: &[usize; 2]| if *left == common { *right } else { *left };

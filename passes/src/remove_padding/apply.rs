@@ -70,6 +70,13 @@ impl Draft {
         self.push(Body::Index(Kernel::var(v)), DType::I64)
     }
 
+    /// At how many inner points a condition holds.
+    fn count(&mut self, condition: usize) -> usize {
+        let (one, zero) = (self.number(1), self.number(0));
+        let number = self.apply(ScalarFn::Select, &[condition, one, zero], DType::I64);
+        self.sum(number)
+    }
+
     fn sum(&mut self, arg: usize) -> usize {
         self.push(Body::Reduce { f: ReduceFn::Add, arg }, DType::I64)
     }
@@ -114,10 +121,7 @@ impl<'a> Packing<'a> {
         // it is computed.
         let mut d = Draft::default();
         let seen = new.seen(&mut d, 0, 1);
-        let one = d.number(1);
-        let zero = d.number(0);
-        let seen = d.apply(ScalarFn::Select, &[seen, one, zero], DType::I64);
-        let n_seen = d.sum(seen);
+        let n_seen = d.count(seen);
         let n_seen = new.push(d, vec![b.clone()], vec![s.clone()], &[(n_seen, vec![b.clone()], vec![0])])[0];
         let mut d = Draft::default();
         let mut keep = new.seen(&mut d, 0, 1);
@@ -134,9 +138,7 @@ impl<'a> Packing<'a> {
             new.push(d, vec![b.clone(), s.clone()], vec![], &[(keep, vec![b.clone(), s.clone()], vec![0, 1])])[0];
         let mut d = Draft::default();
         let kept = d.load(&new.program, new.keep, vec![Kernel::var(0), Kernel::var(1)], None);
-        let (one, zero) = (d.number(1), d.number(0));
-        let kept = d.apply(ScalarFn::Select, &[kept, one, zero], DType::I64);
-        let count = d.sum(kept);
+        let count = d.count(kept);
         let counts = new.push(d, vec![b.clone()], vec![s], &[(count, vec![b.clone()], vec![0])])[0];
         let mut d = Draft::default();
         let count = d.load(&new.program, counts, vec![Kernel::var(1)], None);
@@ -294,9 +296,7 @@ impl<'a> Packing<'a> {
         let (other, own) = (d.var(2), d.var(1));
         let before = d.apply(ScalarFn::Lt, &[other, own], DType::Bool);
         let counts = d.apply(ScalarFn::And, &[kept, before], DType::Bool);
-        let (one, zero) = (d.number(1), d.number(0));
-        let counts = d.apply(ScalarFn::Select, &[counts, one, zero], DType::I64);
-        let sum = d.sum(counts);
+        let sum = d.count(counts);
         let start = d.load(&self.program, self.starts, vec![Kernel::var(0)], None);
         let row = d.apply(ScalarFn::Add, &[start, sum], DType::I64);
         let dims = vec![b, s.clone()];

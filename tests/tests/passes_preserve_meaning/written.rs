@@ -160,6 +160,15 @@ impl Writer {
         self.add(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[split], None)
     }
 
+    /// p · v of all heads side by side, through a linear map
+    fn mixture(&mut self, p: Value, v: Value) -> Value {
+        let mixed = self.contract("bhst,bhtd->bhsd", p, v);
+        let back = self.add(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[mixed], None);
+        let ty = self.shape(&["b", "s", "8"]);
+        let joined = self.add(Op::Reshape, &[back], Some(ty));
+        self.linear(joined, "o", 8, 8)
+    }
+
     fn linear(&mut self, x: Value, name: &str, k: usize, n: usize) -> Value {
         let weights = self.param(name, &[k, n]);
         let product = self.contract("bsk,kn->bsn", x, weights);
@@ -182,11 +191,7 @@ fn attention(w: &mut Writer) -> Value {
     let mask = w.add(Op::Broadcast { dims: vec![0, 3] }, &[mask], Some(ty));
     let masked = w.map(ScalarFn::Add, &[scaled, mask]);
     let p = w.softmax(masked);
-    let mixed = w.contract("bhst,bhtd->bhsd", p, v);
-    let back = w.add(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[mixed], None);
-    let ty = w.shape(&["b", "s", "8"]);
-    let joined = w.add(Op::Reshape, &[back], Some(ty));
-    let out = w.linear(joined, "o", 8, 8);
+    let out = w.mixture(p, v);
     let sum = w.map(ScalarFn::Add, &[x, out]);
     w.layer_norm(sum)
 }
@@ -217,11 +222,7 @@ fn masked_encoder(w: &mut Writer, causal: bool) -> Value {
         masked = w.map(ScalarFn::Select, &[ahead, lower, masked]);
     }
     let p = w.softmax(masked);
-    let mixed = w.contract("bhst,bhtd->bhsd", p, v);
-    let back = w.add(Op::Transpose { perm: vec![0, 2, 1, 3] }, &[mixed], None);
-    let ty = w.shape(&["b", "s", "8"]);
-    let joined = w.add(Op::Reshape, &[back], Some(ty));
-    let out = w.linear(joined, "o", 8, 8);
+    let out = w.mixture(p, v);
     let rows = w.map(ScalarFn::Add, &[x, out]);
     let ty = w.graph.ty(rows).clone();
     let counts = w.add(Op::Broadcast { dims: vec![0, 1] }, &[counts], Some(ty));
