@@ -6,6 +6,15 @@ use sardonyx_runtime::commands::{DataArgs, check_model};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use std::path::Path;
 
+/// Nets with made-up weights, whose activations reach 10^3 and cancel: their outputs are judged by the largest one.
+static CONVOLUTION_NETS: [&str; 5] = [
+    "light_densenet121_seeded",
+    "light_resnet50_seeded",
+    "light_squeezenet_seeded",
+    "skel_efficientnet_b0_rand_ts17",
+    "skel_resnet50_rand_ts17",
+];
+
 /// Compiles without `--dim`: every symbol stays open. Returns what the check printed, or the refusal.
 pub fn checked(name: &str) -> Result<String, String> {
     let dir = tempfile::tempdir().unwrap();
@@ -19,7 +28,8 @@ pub fn check_artifact(name: &str, artifact: &Path) -> Result<String, String> {
     let loaded = Model::load(artifact, &LoadOptions::default()).map_err(|e| format!("at load: {e}"))?;
     let session = loaded.session(&SessionOptions { threads: 2, ..SessionOptions::default() }).unwrap();
     let sets = data_sets(name);
-    let args = DataArgs::new(sets.clone());
+    let mut args = DataArgs::new(sets.clone());
+    args.of_max = CONVOLUTION_NETS.contains(&name).then_some(1e-4);
     let mut text = vec![];
     let summary = check_model(&session, &args, None, &mut text).map_err(|e| format!("at the check: {e}"))?;
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -4,7 +4,7 @@ use super::asm::{Asm, Elem, Ty, Val};
 use super::def::*;
 use super::dims::emit_dim;
 use super::normalise::{combine, neutral};
-use super::scalar;
+use super::{math, scalar};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::plan::KernelArgs;
 use sardonyx_runtime::{DType, Dim};
@@ -311,10 +311,15 @@ impl Point {
             let v = self.eval(cx, asm, chosen);
             return asm.widen(v, lanes);
         }
+        let logistic = (f == ScalarFn::Div && t == DType::F32).then(|| one_plus_exp(cx.def, args[1])).flatten();
+        let operands = logistic.map_or(args.to_vec(), |power| vec![args[0], power]);
         let mut values = vec![];
-        for a in args {
-            let v = self.eval(cx, asm, *a);
+        for a in operands {
+            let v = self.eval(cx, asm, a);
             values.push(asm.widen(v, lanes));
+        }
+        if logistic.is_some() {
+            return math::over_one_plus_exp(asm, values[0], values[1]);
         }
         // A contraction's products are summed as f32 has them: narrow floats are rounded once, as a result.
         let product = f == ScalarFn::Mul && scalar::is_narrow(t) && cx.def.is_only_summed(k);
@@ -328,6 +333,21 @@ impl Point {
             (None, Some(k)) => self.eval(cx, asm, k),
             (None, None) => cx.param(s),
         }
+    }
+}
+
+/// y, where the step is 1 + exp(y).
+fn one_plus_exp(def: &KernelDef, step: usize) -> Option<usize> {
+    let Op::Apply { f: ScalarFn::Add, args } = &def.body[step].op else { return None };
+    let is_one = |k: usize| matches!(def.body[k].op, Op::Const(bits) if f64::from_bits(bits) == 1.0);
+    let power = |k: usize| match &def.body[k].op {
+        Op::Apply { f: ScalarFn::Exp, args } => Some(args[0]),
+        _ => None,
+    };
+    match args[..] {
+        [a, b] if is_one(a) => power(b),
+        [a, b] if is_one(b) => power(a),
+        _ => None,
     }
 }
 

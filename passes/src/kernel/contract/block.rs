@@ -14,7 +14,12 @@ const FEW_AHEAD: i64 = 2048;
 
 /// Products that are summed one after the other; sums of so many are then added up. What is lost to rounding grows with
 /// the longer of the two.
-const PART: i64 = 256;
+const PART: i64 = 128;
+
+/// The same, of up to `FEW_COLUMNS` columns: what such sums cost is small, and what they lose may be scaled up, as with the
+/// factors of squeeze-and-excitation.
+const SHORT_PART: i64 = 32;
+const FEW_COLUMNS: i64 = 2 * WIDTH;
 
 /// Which blocks of rows there are.
 #[derive(Clone, Copy)]
@@ -353,9 +358,11 @@ impl Panel<'_, '_> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let Some((&var, inside)) = around.split_first() else {
+            let few = cx.def.extent(plan.n).as_const().is_some_and(|n| n <= FEW_COLUMNS);
+            let part = if few { SHORT_PART } else { PART };
             let (size, part) = match plan.pairs {
-                true => (self.whole_pairs(), PART / PAIR),
-                false => (cx.def.extent(plan.k), PART),
+                true => (self.whole_pairs(), part / PAIR),
+                false => (cx.def.extent(plan.k), part),
             };
             let extent = cx.size(asm, size);
             if size.as_const().is_some_and(|n| n <= part) {
