@@ -15,7 +15,7 @@ use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::kernel::Variant;
-use sardonyx_passes::{Precision, RewriteOptions, Rewrites, set_precision};
+use sardonyx_passes::{Layouts, Precision, RewriteOptions, Rewrites, set_precision};
 use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -76,6 +76,9 @@ pub struct Request<'a> {
     /// Refuse models of which the host must compute something.
     pub no_host: bool,
     pub masked_rows: MaskedRows,
+    pub layouts: Layouts,
+    /// Bytes that may lie between the kernels of one convolution; any number where absent.
+    pub workspace_limit: Option<u64>,
     /// Sizes that get code of their own, as entry points that calls of `main` run where they fit.
     pub specialized: Vec<EntrySpec>,
 }
@@ -110,6 +113,8 @@ impl<'a> Request<'a> {
             rewrites,
             no_host,
             masked_rows,
+            layouts: Layouts::default(),
+            workspace_limit: None,
             specialized,
         }
     }
@@ -243,6 +248,13 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     // How many rows there are is counted by the host; rows are packed for a CPU.
     if request.no_host || request.targets != [Target::Cpu] {
         watch.without.push("remove-padding");
+    }
+    if request.targets != [Target::Cpu] {
+        watch.without.push("choose-algorithms");
+    }
+    request.layouts.set(operation(&module));
+    if let Some(bytes) = request.workspace_limit {
+        sardonyx_passes::set_workspace_limit(operation(&module), bytes);
     }
     if request.masked_rows == MaskedRows::Zero {
         sardonyx_passes::remove_padding::zero_masked_rows(operation(&module));

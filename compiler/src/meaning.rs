@@ -2,7 +2,7 @@
 
 use crate::selftest::{choices, choose_symbols};
 use melior::ir::Module;
-use sardonyx_dialects::flow::program::Source;
+use sardonyx_dialects::flow::program::{Source, Transform};
 use sardonyx_dialects::flow::{FlowOp, Program};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::{Context, Operation};
@@ -103,7 +103,12 @@ impl Function {
                     let container = &p.containers[step.results[0]];
                     let Some((dtype, dims)) = known(container.dtype, &container.dims) else { continue };
                     let (dtype, dims) = match window {
-                        None => (dtype, dims),
+                        None => match (source.transform, &dims[..]) {
+                            (Some(Transform::Winograd), &[_, blocks, n_in, block]) => {
+                                (dtype, vec![blocks * block, n_in, 3, 3])
+                            }
+                            (Some(Transform::Winograd) | None, _) => (dtype, dims),
+                        },
                         Some(w) => {
                             let elements = match dims[..] {
                                 [k, n] => w.elements(k as i64, n as i64).and_then(|n| usize::try_from(n).ok()),

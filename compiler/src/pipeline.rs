@@ -22,6 +22,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("fuse-siblings", "fuse-siblings"),
     ("remove-padding", "remove-padding"),
     ("choose-layouts", "choose-layouts"),
+    ("choose-algorithms", "choose-algorithms"),
     ("pack-weights", "pack-weights"),
     ("lower-precision", "lower-precision"),
     ("schedule", "schedule"),

@@ -33,11 +33,13 @@ def Flow_Param : Flow_Op<"param", [Pure]> {
     With `window` [offset, stride_k, stride_n] the packed container holds src[offset + k*stride_k + n*stride_n], rounded
     to nearest (ties to even) where its elements are bf16 and the parameter's f32. Several
     parameters lie one behind the other along an axis; they are put together when the artifact is written.
+    `transform` says what is computed from them then: `"winograd"` makes w[o, c, 3, 3] the filters u[16, o / b, c, b] of
+    F(2x2, 3x3), in blocks of b channels: 32 where that divides them, else all.
   }];
   let arguments = (ins StrAttr:$name, OptionalAttr<StrArrayAttr>:$others, OptionalAttr<I64Attr>:$axis,
-                       OptionalAttr<DenseI64ArrayAttr>:$window);
+                       OptionalAttr<StrAttr>:$transform, OptionalAttr<DenseI64ArrayAttr>:$window);
   let results = (outs Flow_Container:$result);
-  let assemblyFormat = "$name (`and` $others^)? (`axis` $axis^)? (`window` $window^)? attr-dict `:` type($result)";
+  let assemblyFormat = "$name (`and` $others^)? (`axis` $axis^)? (`transform` $transform^)? (`window` $window^)? attr-dict `:` type($result)";
 }
 def Flow_Const : Flow_Op<"const", [Pure]> {
   let summary = "A container of small constants";

@@ -1,6 +1,8 @@
 //! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
 
+mod choose_algorithms;
 pub mod device_spec;
+mod draft;
 pub mod egraph;
 mod find_caches;
 mod fold_constants;
@@ -30,9 +32,11 @@ pub mod usual;
 mod validate;
 mod version;
 
+pub use choose_algorithms::set_workspace_limit;
 pub use device_spec::DeviceSpec;
 pub use egraph::Class;
 pub use fusion::{drop_dead, tidy};
+pub use layout::Layouts;
 pub use lower_precision::{Precision, set_precision};
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
 pub use registry::{context, run_pipeline, run_pipeline_with};
@@ -67,18 +71,44 @@ pub static PASSES: &[PassRow] = &[
     rewriting("find-caches", "Makes an input that comes back longer a state that grows in place", find_caches::run),
     rewriting("fold-constants", "Evaluates operations on small constants and on shapes", fold_constants::run),
     rewriting("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", simplify::run),
-    reassociating("e-graph", "Chooses the cheapest of everything that the rules say is equal", egraph::run),
+    of_class(
+        Class::Reassociating,
+        "e-graph",
+        "Chooses the cheapest of everything that the rules say is equal",
+        egraph::run,
+    ),
     lowering("sdx-to-flow", "Makes each operation a kernel with explicit memlets", sdx_to_flow::run),
     rewriting("inline-maps", "Computes maps where they are read", inline_maps::run),
     rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", fuse_epilogues::run),
     rewriting("fuse-reductions", "Joins kernels that walk the same rows", fuse_reductions::run),
-    reassociating("fuse", "Merges kernels so that the least is moved", fuse::run),
-    reassociating("fuse-attention", "Makes scores, softmax and weighted sum one kernel", fuse_attention::run),
+    of_class(Class::Reassociating, "fuse", "Merges kernels so that the least is moved", fuse::run),
+    of_class(
+        Class::Reassociating,
+        "fuse-attention",
+        "Makes scores, softmax and weighted sum one kernel",
+        fuse_attention::run,
+    ),
     rewriting("fuse-siblings", "Joins kernels that read the same points", fuse_siblings::run),
-    reassociating("remove-padding", "Computes no rows that the attention mask leaves out", remove_padding::run),
+    of_class(
+        Class::Reassociating,
+        "remove-padding",
+        "Computes no rows that the attention mask leaves out",
+        remove_padding::run,
+    ),
     rewriting("choose-layouts", "Orders dimensions in memory as the kernels around want them", layout::run),
+    of_class(
+        Class::FiniteOnly,
+        "choose-algorithms",
+        "Computes 3x3 convolutions by Winograd's algorithm",
+        choose_algorithms::run,
+    ),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
-    narrowing("lower-precision", "Makes factors bf16, where the module asks for it", lower_precision::run),
+    of_class(
+        Class::Narrowing,
+        "lower-precision",
+        "Makes factors bf16, where the module asks for it",
+        lower_precision::run,
+    ),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
     lowering("plan-memory", "Places buffers in one arena", plan_memory::run),
     lowering("lower-kernels", "Writes each kernel in upstream dialects, for every CPU variant", lower_kernels::run),
@@ -88,28 +118,22 @@ const fn lowering(name: &'static str, summary: &'static str, run: fn(Operation) 
     PassRow { name, summary, class: Class::Exact, run: Run::Lowering(run) }
 }
 
+/// A rewriting pass after which a program is exactly what it was.
 const fn rewriting(
     name: &'static str,
     summary: &'static str,
     run: fn(Operation, &mut Rewrites) -> Result<()>,
 ) -> PassRow {
-    PassRow { name, summary, class: Class::Exact, run: Run::Rewriting(run) }
+    of_class(Class::Exact, name, summary, run)
 }
 
-const fn reassociating(
+const fn of_class(
+    class: Class,
     name: &'static str,
     summary: &'static str,
     run: fn(Operation, &mut Rewrites) -> Result<()>,
 ) -> PassRow {
-    PassRow { class: Class::Reassociating, ..rewriting(name, summary, run) }
-}
-
-const fn narrowing(
-    name: &'static str,
-    summary: &'static str,
-    run: fn(Operation, &mut Rewrites) -> Result<()>,
-) -> PassRow {
-    PassRow { class: Class::Narrowing, ..rewriting(name, summary, run) }
+    PassRow { name, summary, class, run: Run::Rewriting(run) }
 }
 
 /// Replaces each function of a module for which `rewrite` gives a new one.

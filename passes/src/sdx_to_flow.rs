@@ -429,7 +429,7 @@ impl Converter<'_> {
             _ => None,
         };
         let names: Vec<String> = node.args.iter().map(name).collect::<Option<_>>()?;
-        (names.len() > 1).then_some(Source { names, axis })
+        (names.len() > 1).then_some(Source { names, axis, transform: None })
     }
 
     /// select(i < n0, a[i], select(i < n0 + n1, b[i - n0], …))

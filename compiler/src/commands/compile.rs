@@ -11,7 +11,7 @@ use crate::precision::{Lowered, OutputError};
 use crate::targets::{self, Target};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use regex_lite::Regex;
-use sardonyx_passes::{Precision, Remark, Rewrite, RewriteOptions, Validation};
+use sardonyx_passes::{Layouts, Precision, Remark, Rewrite, RewriteOptions, Validation};
 use sardonyx_runtime::cpu::Level;
 use sardonyx_runtime::file::AtomicFile;
 use sardonyx_runtime::json::Json;
@@ -64,6 +64,14 @@ pub struct CompileArgs {
     /// has such a row, or where it may be 0; `--remarks remove-padding` says why they are
     #[arg(long, value_name = "WHAT", default_value = "compute")]
     pub masked_rows: MaskedRows,
+    /// How tensors between kernels lie: as the kernels are estimated fastest together, all as the model has them, or with the
+    /// columns of contractions innermost (channels last); the others are to compare with
+    #[arg(long, value_name = "WHICH", default_value = "chosen", value_parser = layouts_parser())]
+    pub layouts: Layouts,
+    /// Bytes that may lie between the kernels of one convolution, for algorithms that need them to be faster: N, NKiB,
+    /// NMiB or NGiB. Where the batch is open, for one image
+    #[arg(long, value_name = "BYTES", value_parser = byte_count)]
+    pub workspace_limit: Option<u64>,
     /// Stop after a stage and print the IR (to -o, or standard output)
     #[arg(long, value_name = "STAGE")]
     pub stop_after: Option<String>,
@@ -114,6 +122,24 @@ pub fn precision_parser() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(names).map(|name| Precision::from_name(&name).unwrap_or_default())
 }
 
+fn layouts_parser() -> impl TypedValueParser<Value = Layouts> {
+    PossibleValuesParser::new(Layouts::ALL.map(Layouts::name)).map(|name| Layouts::from_name(&name).unwrap_or_default())
+}
+
+/// 64, 64KiB, 64MiB or 64GiB
+fn byte_count(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        other => return Err(format!("`{other}` is no unit: B, KiB, MiB and GiB are")),
+    };
+    let count = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    count.ok_or_else(|| "it is no number of bytes".to_string())
+}
+
 pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
     if args.json && args.stop_after.is_some() && args.output.is_none() {
         return Err(Error::user("E0001", "`--json` and `--stop-after` would both write to standard output")
@@ -139,6 +165,8 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         selftest: !args.no_selftest,
         no_host: args.no_host,
         masked_rows: args.masked_rows,
+        layouts: args.layouts,
+        workspace_limit: args.workspace_limit,
         movement: question(args, &output)?,
         rewrites: RewriteOptions {
             fuel: args.fuel,

@@ -1,7 +1,7 @@
 //! `func.func` of flow operations  <=>  `Program`; `flow.kernel`  <=>  `Kernel`
 
 use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-use super::program::{FlowOp, HostResult, HostStep, Id, Program, Source, State, Step, TensorValue, Window};
+use super::program::{FlowOp, HostResult, HostStep, Id, Program, Source, State, Step, TensorValue, Transform, Window};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
@@ -154,11 +154,17 @@ pub fn read_source(op: Operation) -> Reading<Source> {
     names.extend(op.attr("others").and_then(Attr::as_strs).unwrap_or_default());
     let axis = op.attr("axis").and_then(Attr::as_i64);
     match (names.len(), axis.map(usize::try_from)) {
-        (1, None) => Ok(Source { names, axis: 0 }),
+        (1, None) => Ok(Source { names, axis: 0, transform: read_transform(op)? }),
         (1, Some(_)) => Err("one parameter is along no axis".into()),
-        (_, Some(Ok(axis))) => Ok(Source { names, axis }),
+        (_, Some(Ok(axis))) => Ok(Source { names, axis, transform: read_transform(op)? }),
         (_, Some(Err(_)) | None) => Err("several parameters are one behind the other along an axis".into()),
     }
+}
+
+fn read_transform(op: Operation) -> Reading<Option<Transform>> {
+    let Some(name) = op.attr("transform").and_then(Attr::as_str) else { return Ok(None) };
+    let known = Transform::ALL.into_iter().find(|t| t.name() == name);
+    known.map(Some).ok_or_else(|| format!("there is no transform `{name}`"))
 }
 
 pub fn write_source<'a>(cx: Context, source: &Source) -> Vec<(&'a str, Attr)> {
@@ -166,6 +172,7 @@ pub fn write_source<'a>(cx: Context, source: &Source) -> Vec<(&'a str, Attr)> {
     if source.names.len() > 1 {
         attrs.extend([("others", cx.strs(&source.names[1..])), ("axis", cx.i64(source.axis as i64))]);
     }
+    attrs.extend(source.transform.map(|t| ("transform", cx.str(t.name()))));
     attrs
 }
 

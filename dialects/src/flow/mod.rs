@@ -6,4 +6,4 @@ pub mod kernel;
 pub mod program;
 
 pub use kernel::{Body, Class, Container, Kernel, Layout, Level, Memlet, Statement, Store};
-pub use program::{FlowOp, HostResult, HostStep, Program, Source, State, Step, TensorValue, Window};
+pub use program::{FlowOp, HostResult, HostStep, Program, Source, State, Step, TensorValue, Transform, Window};

@@ -59,11 +59,36 @@ impl FlowOp {
 pub struct Source {
     pub names: Vec<String>,
     pub axis: usize,
+    /// What is computed from them when the artifact is written.
+    pub transform: Option<Transform>,
+}
+
+/// A function of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transform {
+    /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters as Winograd's
+    /// F(2x2, 3x3) multiplies with them, in blocks of `filter_block` channels.
+    Winograd,
+}
+
+/// Channels of the result whose filters lie side by side, of so many.
+pub fn filter_block(n_out: i64) -> i64 {
+    if n_out % 32 == 0 { 32 } else { n_out }
+}
+
+impl Transform {
+    pub const ALL: [Transform; 1] = [Transform::Winograd];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Transform::Winograd => "winograd",
+        }
+    }
 }
 
 impl Source {
     pub fn one(name: &str) -> Source {
-        Source { names: vec![name.into()], axis: 0 }
+        Source { names: vec![name.into()], axis: 0, transform: None }
     }
 
     /// What it is called: the names of what it is made of.

@@ -5,7 +5,8 @@
 use super::bind::{self, Symbols};
 use super::numbers::Numbers;
 use super::{Touched, extents, run_counted, run_kernel};
-use crate::flow::{FlowOp, HostStep, Kernel, Program, Source, Step, Window};
+use crate::flow::program::filter_block;
+use crate::flow::{FlowOp, HostStep, Kernel, Program, Source, Step, Transform, Window};
 use sardonyx_runtime::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
@@ -127,10 +128,36 @@ fn bind_symbol(symbols: &mut Symbols, symbol: &str, args: &[Tensor]) -> Result<(
 /// The parameters of a source, one behind the other.
 pub fn joined(source: &Source, params: &dyn Fn(&str) -> Result<Tensor>) -> Result<Tensor> {
     let parts = source.names.iter().map(|name| params(name)).collect::<Result<Vec<Tensor>>>()?;
-    match parts.as_slice() {
-        [one] => Ok(one.clone()),
-        _ => super::movement::joined(source.axis, &parts),
+    let whole = match parts.as_slice() {
+        [one] => one.clone(),
+        _ => super::movement::joined(source.axis, &parts)?,
+    };
+    match source.transform {
+        None => Ok(whole),
+        Some(Transform::Winograd) => winograd(&whole),
     }
+}
+
+/// Rows of G: what each of four neighbours is multiplied with, of a filter of three.
+const FILTER: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+
+/// w[o, c, 3, 3]  =>  u[16, o / b, c, b], computed in f64 and rounded once
+fn winograd(w: &Tensor) -> Result<Tensor> {
+    let (&[n_out, n_in, 3, 3], Some(values)) = (w.dims(), w.to_vec::<f32>()) else {
+        return Err(Error::defect("what is transformed is no tensor of 3x3 filters"));
+    };
+    let block = filter_block(n_out as i64).max(1) as usize;
+    let mut out = Vec::with_capacity(16 * n_in * n_out);
+    for (p, q) in (0..16).map(|at| (FILTER[at / 4], FILTER[at % 4])) {
+        for (first, c) in (0..n_out).step_by(block).flat_map(|first| (0..n_in).map(move |c| (first, c))) {
+            out.extend((first..first + block).map(|o| {
+                let filter = &values[9 * (o * n_in + c)..][..9];
+                let weighted = filter.iter().enumerate().map(|(at, w)| p[at / 3] * q[at % 3] * f64::from(*w));
+                weighted.sum::<f64>() as f32
+            }));
+        }
+    }
+    Ok(Tensor::from_vec(vec![16, n_out / block, n_in, block], out))
 }
 
 fn only(args: &[Tensor]) -> Result<&Tensor> {

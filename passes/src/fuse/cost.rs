@@ -18,6 +18,8 @@ const ELEMENTWISE_SHARE: f64 = 0.25;
 pub struct Costs {
     /// Of the memory where what lies between kernels is found again.
     ps_per_byte: f64,
+    /// The cache that all cores share: its bytes, and what one of them costs.
+    cache: (f64, f64),
     ps_per_op: f64,
     launch_ps: f64,
 }
@@ -26,12 +28,26 @@ impl Costs {
     pub fn of(device: &DeviceSpec) -> Costs {
         let level = |l: MemoryLevel| device.memory.iter().find(|m| m.level == l).and_then(|m| m.read_gb_s.value);
         let gb_s = level(MemoryLevel::Dram).unwrap_or(10.0);
+        let cache = device.memory.iter().find(|m| m.level == MemoryLevel::L3);
+        let cache = cache.and_then(|m| Some((m.bytes.value? as f64, 1e3 / m.read_gb_s.value?))).unwrap_or_default();
         let rate = device.rate.iter().find(|r| r.unit == Unit::Vector && r.dtype == RateType::F32);
         let ops_per_cycle = rate.and_then(|r| r.ops_per_cycle.value).unwrap_or(1.0);
         let cores = device.cores.value.unwrap_or(1) as f64;
         let gops = ops_per_cycle * cores * device.clock_ghz.value.unwrap_or(1.0);
         let launch_ps = device.launch_us.value.map_or(LAUNCH_PS, |us| us * 1e6);
-        Costs { ps_per_byte: 1e3 / gb_s, ps_per_op: 1e3 / gops, launch_ps }
+        Costs { ps_per_byte: 1e3 / gb_s, cache, ps_per_op: 1e3 / gops, launch_ps }
+    }
+
+    /// What each kernel needs beside its work.
+    pub fn launch(&self) -> u64 {
+        self.launch_ps as u64
+    }
+
+    /// What is saved where so many bytes are written and read again while they are in the cache.
+    pub fn kept(&self, bytes: u64) -> u64 {
+        let (size, ps_per_byte) = self.cache;
+        let bytes = bytes as f64;
+        if bytes <= size { (2.0 * bytes * (self.ps_per_byte - ps_per_byte)).max(0.0) as u64 } else { 0 }
     }
 
     pub fn program(&self, program: &Program) -> u64 {

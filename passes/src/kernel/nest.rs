@@ -70,9 +70,9 @@ fn blocked(def: &KernelDef, plan: &contract::Plan, params: &[i64]) -> Vec<Loop> 
     let mut loops: Vec<Loop> = plan.batch.iter().map(|&var| Loop::Var { var, step: 1 }).collect();
     let step = |v: &usize| if plan.slabs.last() == Some(v) { contract::GROUP * plan.slabs_per_item(def) } else { 1 };
     loops.extend(plan.slabs.iter().map(|var| Loop::Var { var: *var, step: step(var) }));
-    loops.extend(rows(contract::GROUP * contract::CHUNK));
+    loops.extend(rows(contract::GROUP * plan.chunk_rows(def)));
     loops.push(Loop::Var { var: plan.n, step: strip });
-    loops.extend(rows(contract::CHUNK));
+    loops.extend(rows(plan.chunk_rows(def)));
     loops.extend(plan.slabs.last().map(|&var| Loop::Var { var, step: 1 }));
     loops.extend(rows(1));
     loops.extend(plan.around.iter().chain([&plan.k]).map(|&var| Loop::Var { var, step: 1 }));

@@ -95,6 +95,8 @@ impl KernelDef {
             // Every product has a load of its own.
             _ if plan.diagonal => DIAGONAL,
             Form::Panels => apart(&plan.a, FACTOR_APART),
+            // Rows one behind the other are a panel.
+            Form::Rows if plan.b().stride(plan.k).is(WIDTH) => apart(&plan.a, FACTOR_APART),
             Form::Rows | Form::Copied => apart(&plan.a, FACTOR_APART) * apart(plan.b(), ROWS_APART),
         };
         let share = rows * begins * self.filled(plan.n, lanes) * streams;

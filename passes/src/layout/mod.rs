@@ -15,7 +15,7 @@ use crate::fusion::{kernel, parameter};
 use crate::kernel::packable;
 use crate::rewrite::Missed;
 use crate::{DeviceSpec, Rewrites};
-use pace::Pricer;
+pub(crate) use pace::Pricer;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Memlet, Program};
 use sardonyx_dialects::mlir::Operation;
@@ -25,11 +25,65 @@ use std::collections::BTreeSet;
 /// All devices execute one plan: the layouts are those of a CPU with wide vectors.
 const DEVICE: &str = "x86-64-v4";
 
+/// Which layouts the containers between kernels get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layouts {
+    /// Those in which the kernels are estimated fastest together.
+    #[default]
+    Chosen,
+    /// Row-major order: channels before lines and columns.
+    RowMajor,
+    /// The columns of contractions innermost wherever they may be: channels last.
+    Columns,
+}
+
+const ATTRIBUTE: &str = "sardonyx.layouts";
+
+impl Layouts {
+    pub const ALL: [Layouts; 3] = [Layouts::Chosen, Layouts::RowMajor, Layouts::Columns];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Layouts::Chosen => "chosen",
+            Layouts::RowMajor => "row-major",
+            Layouts::Columns => "columns",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Layouts> {
+        Layouts::ALL.into_iter().find(|l| l.name() == name)
+    }
+
+    /// Asks for them in a module that is to be compiled.
+    pub fn set(self, module: Operation) {
+        if self != Layouts::Chosen {
+            module.set_attr(ATTRIBUTE, module.context().str(self.name()));
+        }
+    }
+
+    fn of(module: Operation) -> Result<Layouts> {
+        let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(Layouts::Chosen) };
+        attr.as_str().and_then(|name| Layouts::from_name(&name)).ok_or_else(|| {
+            let names: Vec<&str> = Layouts::ALL.iter().map(|l| l.name()).collect();
+            Error::user("E0402", format!("the module's attribute `{ATTRIBUTE}` names no layouts"))
+                .help(format!("they are {}", names.join(", ")))
+        })
+    }
+}
+
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    let layouts = Layouts::of(module)?;
     let device =
         DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to lay out for is not described"))?;
     let costs = Costs::of(&device);
-    rewrites.programs(module, |rewrites, program| lay_out(program, &costs, rewrites))
+    rewrites.programs(module, |rewrites, program| match layouts {
+        Layouts::Chosen => lay_out(program, &costs, rewrites),
+        Layouts::RowMajor => Ok(()),
+        Layouts::Columns => {
+            let layouts = choices(program).into_iter().filter_map(|c| Some((c.id, c.layouts.get(1)?.clone())));
+            set_all(program, layouts.collect(), rewrites)
+        }
+    })
 }
 
 fn lay_out(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Result<()> {
@@ -48,8 +102,12 @@ fn lay_out(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Res
             ..Missed::default()
         });
     }
+    set_all(program, found.layouts, rewrites)
+}
+
+fn set_all(program: &mut Program, layouts: Vec<(Id, Layout)>, rewrites: &mut Rewrites) -> Result<()> {
     let producers = program.producers();
-    for (id, layout) in found.layouts {
+    for (id, layout) in layouts {
         if layout == Layout::RowMajor {
             continue;
         }
@@ -89,7 +147,7 @@ fn set(program: &mut Program, id: Id, layout: &Layout) {
 }
 
 /// Brings the outer variables into the order of the first result's memory: what is innermost is a kernel's lanes.
-fn sort_outer(k: &mut Kernel) {
+pub(crate) fn sort_outer(k: &mut Kernel) {
     let Some(store) = k.stores.first() else { return };
     let strides = k.writes[store.memlet.container].strides();
     let flat = store.memlet.index.iter().zip(strides).fold(Dim::constant(0), |sum, (i, s)| sum + i.clone() * s);

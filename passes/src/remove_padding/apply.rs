@@ -4,12 +4,12 @@
 //! number in the sequence: `first + j`, where `j < length`.
 
 use super::proof::{Fact, Proof, Role, Rows, rows_of};
+use crate::draft::Draft;
 use crate::fusion::{bare_var, kernel, tidy};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
-    Body, Class, Container, FlowOp, HostResult, HostStep, Kernel, Layout, Level, Memlet, Program, Statement, Step,
-    Store,
+    Body, Class, Container, FlowOp, HostResult, HostStep, Kernel, Layout, Level, Memlet, Program, Step, Store,
 };
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
@@ -32,54 +32,6 @@ pub fn apply(program: &Program, proof: &Proof, origins: &[String]) -> Option<Pro
     let mut program = new.program;
     crate::fusion::drop_dead(&mut program);
     Some(program)
-}
-
-/// A kernel in the making.
-#[derive(Default)]
-struct Draft {
-    reads: Vec<Container>,
-    args: Vec<Id>,
-    body: Vec<Statement>,
-}
-
-impl Draft {
-    fn push(&mut self, body: Body, dtype: DType) -> usize {
-        self.body.push(Statement { body, dtype });
-        self.body.len() - 1
-    }
-
-    fn load(&mut self, program: &Program, id: Id, index: Vec<Dim>, guard: Option<usize>) -> usize {
-        let container = self.args.iter().position(|a| *a == id).unwrap_or_else(|| {
-            self.args.push(id);
-            self.reads.push(program.containers[id].clone());
-            self.args.len() - 1
-        });
-        let dtype = program.containers[id].dtype;
-        self.push(Body::Load { memlet: Memlet { container, index }, guard }, dtype)
-    }
-
-    fn apply(&mut self, f: ScalarFn, args: &[usize], dtype: DType) -> usize {
-        self.push(Body::Apply { f, args: args.to_vec() }, dtype)
-    }
-
-    fn number(&mut self, v: i64) -> usize {
-        self.push(Body::Index(Dim::constant(v)), DType::I64)
-    }
-
-    fn var(&mut self, v: usize) -> usize {
-        self.push(Body::Index(Kernel::var(v)), DType::I64)
-    }
-
-    /// At how many inner points a condition holds.
-    fn count(&mut self, condition: usize) -> usize {
-        let (one, zero) = (self.number(1), self.number(0));
-        let number = self.apply(ScalarFn::Select, &[condition, one, zero], DType::I64);
-        self.sum(number)
-    }
-
-    fn sum(&mut self, arg: usize) -> usize {
-        self.push(Body::Reduce { f: ReduceFn::Add, arg }, DType::I64)
-    }
 }
 
 struct Packing<'a> {

@@ -123,7 +123,7 @@ fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
     out.steps = program.steps.iter().filter(needed).cloned().collect();
     for step in &mut out.steps {
         if let FlowOp::Param { source, .. } = &mut step.op {
-            *source = Source::one(&drawn_name(source));
+            *source = Source { transform: source.transform, ..Source::one(&drawn_name(source)) };
         }
     }
     let read: BTreeSet<usize> = out.steps.iter().flat_map(|s| s.args.iter().copied()).collect();
@@ -138,7 +138,7 @@ fn all_symbols(program: &Program) -> BTreeMap<String, Symbol> {
 
 /// Several parameters are one where they are always read as one.
 fn drawn_name(source: &Source) -> String {
-    format!("{} along {}", source.name(), source.axis)
+    format!("{} along {}", source.names.join(" + "), source.axis)
 }
 
 fn size_input(symbol: &str) -> String {
@@ -158,7 +158,7 @@ fn hash(p: &Program, to: &mut DefaultHasher) {
             FlowOp::Kernel(k) => format!("{k:?}").hash(to),
             FlowOp::Param { source, window } => {
                 let next = names.len();
-                (*names.entry(&source.names[0]).or_insert(next), window).hash(to);
+                (*names.entry(&source.names[0]).or_insert(next), source.transform, window).hash(to);
             }
             FlowOp::Const(value) => value.0.bytes().hash(to),
             FlowOp::View => "view".hash(to),
@@ -244,8 +244,10 @@ fn operands(sides: [&Program; 2], whole: &Program, sizes: &Sizes, how: &Draw, r:
         let name =
             |s: &Step| if let FlowOp::Param { source, .. } = &s.op { source.names.first().cloned() } else { None };
         for name in p.steps.iter().filter_map(name) {
-            let plain =
-                |s: &&Step| matches!(&s.op, FlowOp::Param { source, window: None } if drawn_name(source) == name);
+            let plain = |s: &&Step| match &s.op {
+                FlowOp::Param { source, window: None } => source.transform.is_none() && drawn_name(source) == name,
+                _ => false,
+            };
             let container = whole.steps.iter().find(plain).map(|s| &whole.containers[s.results[0]]);
             if let Entry::Vacant(unknown) = out.params.entry(name.clone()) {
                 unknown.insert(draw(container?)?);

@@ -136,8 +136,10 @@ impl Item<'_> {
         };
         let sizes = match self.plan.m.map(|m| self.cx.def.extent(m)) {
             None => vec![1],
-            Some(Size::Const(m)) if m < CHUNK => blocks.sizes(&[m]),
-            Some(Size::Const(m)) => blocks.sizes(&[CHUNK, m % CHUNK]),
+            Some(Size::Const(m)) => {
+                let chunk = self.plan.chunk_rows(self.cx.def);
+                blocks.sizes(&[chunk.min(m), m % chunk])
+            }
             Some(Size::Param(_)) => blocks.sizes(&(1..=CHUNK).collect::<Vec<_>>()),
         };
         self.each_sum(asm, |asm, sum| {

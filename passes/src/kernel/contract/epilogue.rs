@@ -1,6 +1,6 @@
 //! Sums in registers  =>  results: the statements behind the reduction, on lanes that run along the columns
 
-use super::plan::{TILE_BYTES, WIDTH, epilogue};
+use super::plan::{WIDTH, epilogue};
 use super::{Columns, Item, Panel, plus};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::Op;
@@ -62,7 +62,7 @@ impl Item<'_> {
                 let at = asm.bin("arith.muli", row, width);
                 let address = asm.element(tile, at, Elem::F32);
                 let sum = |i: usize| {
-                    let behind = asm.i64(i as i64 * TILE_BYTES);
+                    let behind = asm.i64(i as i64 * self.plan.tile_bytes(self.cx.def));
                     let address = if i == 0 { address } else { asm.element(address, behind, Elem::I8) };
                     asm.load(address, Ty::new(Elem::F32, lanes), 32)
                 };

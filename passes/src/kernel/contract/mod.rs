@@ -21,12 +21,11 @@ mod plan;
 
 pub use block::Blocks;
 pub use copy::transpose;
-pub use plan::{CHUNK, Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, plan};
+pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, plan};
 
 use super::asm::{Asm, Elem, Val};
 use super::def::*;
 use super::eval::{Cx, Point, Variant, decode};
-use plan::TILE_BYTES;
 use sardonyx_runtime::Dim;
 
 impl Plan {
@@ -116,7 +115,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         plan.batch.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
         let (strip, chunk) = plan.strip_and_chunk(cx, asm, at[at.len() - 1], n_strips, n_chunks);
         let (chunk, slabs) = plan.slabs_of(cx, asm, &mut point, chunk);
-        let chunk_rows = asm.i64(CHUNK);
+        let chunk_rows = asm.i64(plan.chunk_rows(def));
         let m0 = asm.bin("arith.muli", chunk, chunk_rows);
         let m_extent = plan.m.map_or(one, |m| cx.extent(asm, m));
         let left = asm.bin("arith.subi", m_extent, m0);
@@ -250,7 +249,7 @@ impl Item<'_> {
             let here = asm.cmpi("eq", sum, number);
             b = asm.select(here, *panel, b);
         }
-        let bytes = asm.i64(TILE_BYTES);
+        let bytes = asm.i64(self.plan.tile_bytes(self.cx.def));
         let behind = asm.bin("arith.muli", sum, bytes);
         Panel { item: self, b, tile: asm.element(self.tile, behind, Elem::I8) }
     }

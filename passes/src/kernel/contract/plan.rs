@@ -11,8 +11,8 @@ pub const WIDTH: i64 = 32;
 /// Rows of a work item: a multiple of every variant's block.
 pub const CHUNK: i64 = 48;
 
-/// Of the sums of a work item, where they wait for the epilogue.
-pub const TILE_BYTES: i64 = CHUNK * WIDTH * 4;
+/// Up to so many more, where it saves a work item with few rows, for which a panel would be read as for many.
+const MORE: i64 = 12;
 
 /// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
 pub const GROUP: i64 = 4;
@@ -340,6 +340,18 @@ impl Plan {
         n_panels - self.is_paired(def) * n_pairs
     }
 
+    /// Rows of a work item.
+    pub fn chunk_rows(&self, def: &KernelDef) -> i64 {
+        let rows = self.m.and_then(|m| def.extent(m).as_const()).unwrap_or(CHUNK);
+        let (whole, rest) = (rows.div_euclid(CHUNK), rows % CHUNK);
+        if whole > 0 && (1..=MORE).contains(&rest) { (rows + whole - 1).div_euclid(whole) } else { CHUNK }
+    }
+
+    /// Bytes of the sums of a work item, where they wait for the epilogue.
+    pub fn tile_bytes(&self, def: &KernelDef) -> i64 {
+        self.chunk_rows(def) * WIDTH * 4
+    }
+
     /// Points of the last slab variable that a work item goes through.
     pub fn slabs_per_item(&self, def: &KernelDef) -> i64 {
         let (Some(last), Some(m)) = (self.slabs.last(), self.m) else { return 1 };
@@ -354,7 +366,7 @@ impl Plan {
             *last = last.ceildiv(&Dim::constant(self.slabs_per_item(def)));
         }
         let rows = self.m.map_or(Dim::constant(1), |m| def.extent(m).dim());
-        extents.push(rows.ceildiv(&Dim::constant(CHUNK)));
+        extents.push(rows.ceildiv(&Dim::constant(self.chunk_rows(def))));
         extents
     }
 
@@ -381,7 +393,7 @@ impl Plan {
     }
 
     pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
-        let tile = if self.direct { 0 } else { TILE_BYTES };
+        let tile = if self.direct { 0 } else { self.tile_bytes(def) };
         Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile))
     }
 }

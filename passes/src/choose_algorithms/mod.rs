@@ -1,0 +1,281 @@
+//! conv(x, w), 3x3  =>  Winograd's three kernels, for all of a batch or for parts of it, where that is estimated faster
+//!
+//! Between those kernels lies a workspace; the attribute `sardonyx.workspace_limit` of a module says how many bytes one
+//! convolution may have. `splits` finds the best ways to cut a batch into calls, each by either algorithm, of which the
+//! fastest within the limit is taken. A batch of an open size is not cut: there the limit counts for one image.
+
+mod splits;
+#[cfg(test)]
+mod tests;
+mod winograd;
+
+use crate::draft::Draft;
+use crate::fuse::Costs;
+use crate::fusion::{drop_dead, sort_steps};
+use crate::layout::{Pricer, sort_outer};
+use crate::lower_precision::precision;
+use crate::rewrite::Missed;
+use crate::usual::{USUAL, usual};
+use crate::{DeviceSpec, Precision, Rewrites};
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Step, Store};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_runtime::{DType, Dim, Error, Result};
+use splits::{Call, Policy, Split, best};
+use winograd::Site;
+
+/// Estimates are those of a CPU with wide vectors.
+const DEVICE: &str = "x86-64-v4";
+
+/// Batches beyond this are computed by calls of one algorithm.
+const BATCH_MAX: i64 = 512;
+
+const ATTRIBUTE: &str = "sardonyx.workspace_limit";
+
+/// Says how many bytes may lie between the kernels of one convolution of a module.
+pub fn set_workspace_limit(module: Operation, bytes: u64) {
+    module.set_attr(ATTRIBUTE, module.context().i64(i64::try_from(bytes).unwrap_or(i64::MAX)));
+}
+
+fn workspace_limit(module: Operation) -> Result<u64> {
+    let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(u64::MAX) };
+    attr.as_i64().and_then(|n| u64::try_from(n).ok()).ok_or_else(|| {
+        Error::user("E0402", format!("the module's attribute `{ATTRIBUTE}` is no number of bytes"))
+            .help("it is an integer of 64 bits, 0 or more")
+    })
+}
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    let limit = workspace_limit(module)?;
+    // Factors of bf16 are those of the convolution itself.
+    if precision(module)? != Precision::F32 {
+        return Ok(());
+    }
+    let device = DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to choose for is not described"))?;
+    let costs = Costs::of(&device);
+    rewrites.programs(module, |rewrites, program| choose(program, &costs, limit, rewrites))
+}
+
+fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Result<()> {
+    for at in (0..program.steps.len()).rev() {
+        let Some(site) = Site::of(program, &program.steps[at], &program.producers()) else { continue };
+        let estimate = Estimate::of(program, at, &site, costs);
+        let chosen = estimate.choose(limit);
+        let origins = program.steps[at].origins.clone();
+        if !chosen.calls.iter().any(|(_, algorithm)| *algorithm == Algorithm::Winograd) {
+            tell(rewrites, &origins, &estimate, limit);
+            continue;
+        }
+        if !rewrites.allow("winograd", &origins) {
+            break;
+        }
+        let before = rewrites.validates().then(|| program.clone());
+        let step = program.steps.remove(at);
+        apply(program, &site, &step, &chosen.calls);
+        if let Some(before) = before {
+            let mut after = program.clone();
+            sort_steps(&mut after);
+            rewrites.check_programs(&before, &after)?;
+        }
+    }
+    sort_steps(program);
+    drop_dead(program);
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Algorithm {
+    /// A sum over channels and offsets, without a workspace.
+    Direct,
+    Winograd,
+}
+
+/// What one algorithm needs.
+struct Needs {
+    /// Picoseconds of a call, whatever its size, and of one of the batch.
+    call: u64,
+    each: u64,
+}
+
+impl Needs {
+    /// From what kernels are estimated to need together for so many of the batch.
+    fn of(total: u64, kernels: u64, costs: &Costs, batch: i64) -> Needs {
+        let call = (kernels * costs.launch()).min(total);
+        Needs { call, each: (total - call) / batch.max(1) as u64 }
+    }
+
+    fn time(&self, size: i64) -> u64 {
+        self.call + self.each * size as u64
+    }
+}
+
+struct Estimate<'s> {
+    batch: i64,
+    direct: Needs,
+    winograd: Needs,
+    /// To put the results of parts together.
+    joining: u64,
+    workspace: Box<dyn Fn(i64) -> u64 + 's>,
+}
+
+impl<'s> Estimate<'s> {
+    fn of(program: &Program, at: usize, site: &'s Site, costs: &Costs) -> Estimate<'s> {
+        let batch = site.batch().map_or(1, |(_, n)| n);
+        let step = &program.steps[at];
+        let price = |program: &Program, steps: &mut dyn Iterator<Item = usize>| {
+            let pricer = Pricer::new(program, costs);
+            steps.map(|step| pricer.cost(step, &|_| None)).sum::<u64>()
+        };
+        let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice());
+        let sizes = usual(&program.symbols, inputs, USUAL);
+        let mut trial = program.clone();
+        for (name, size) in &sizes {
+            trial.symbols.entry(name.clone()).and_modify(|s| (s.lo, s.hi) = (*size, Some(*size)));
+        }
+        let n_steps = trial.steps.len();
+        site.apply(&mut trial, None, &step.results, &[]);
+        let direct = price(&trial, &mut [at].into_iter());
+        let winograd = price(&trial, &mut (n_steps..trial.steps.len()));
+        let var = site.batch().map(|(var, _)| var);
+        let workspace = move |size: i64| {
+            let part = var.map(|var| Part { var, first: 0, size });
+            // What is not known of a call is taken for 1.
+            site.workspace(part.as_ref(), &|name| Some(sizes.get(name).copied().unwrap_or(1))).unwrap_or(u64::MAX)
+        };
+        let winograd = winograd.saturating_sub(costs.kept(workspace(batch)));
+        let copies = step.results.iter().map(|id| costs.kernel(&joined(&program.containers[*id], &[]), &trial));
+        Estimate {
+            batch,
+            direct: Needs::of(direct, 1, costs, batch),
+            winograd: Needs::of(winograd, 3, costs, batch),
+            joining: copies.sum(),
+            workspace: Box::new(workspace),
+        }
+    }
+
+    fn calls(&self, size: i64) -> Vec<Call<Algorithm>> {
+        let direct = Call { algorithm: Algorithm::Direct, time: self.direct.time(size), workspace: 0 };
+        let (time, workspace) = (self.winograd.time(size), (self.workspace)(size));
+        vec![direct, Call { algorithm: Algorithm::Winograd, time, workspace }]
+    }
+
+    /// The fastest way within the limit.
+    fn choose(&self, limit: u64) -> Split<Algorithm> {
+        let whole = || {
+            let fits = self.calls(self.batch).into_iter().filter(|call| call.workspace <= limit);
+            let best = fits.min_by_key(|call| call.time);
+            let (time, algorithm) = best.map_or((0, Algorithm::Direct), |call| (call.time, call.algorithm));
+            Split { time, workspace: 0, calls: vec![(self.batch, algorithm)] }
+        };
+        if self.batch == 1 || self.batch > BATCH_MAX {
+            return whole();
+        }
+        let total = |split: &Split<Algorithm>| split.time + if split.calls.len() > 1 { self.joining } else { 0 };
+        let found = best(self.batch, Policy::PowersOfTwo, |size| self.calls(size));
+        let found = found.into_iter().filter(|split| split.workspace <= limit).min_by_key(total);
+        found.filter(|split| total(split) < whole().time).unwrap_or_else(whole)
+    }
+}
+
+fn tell(rewrites: &mut Rewrites, origins: &[String], estimate: &Estimate, limit: u64) {
+    if !rewrites.wants_remarks() {
+        return;
+    }
+    let us = |needs: &Needs| format!("{:.1} us", needs.time(estimate.batch) as f64 / 1e6);
+    let workspace = (estimate.workspace)(estimate.batch);
+    let slower = estimate.winograd.time(estimate.batch) >= estimate.direct.time(estimate.batch);
+    let (reason, remedy) = match slower {
+        true => ("Winograd's transforms would cost more than they save", None),
+        false => ("the workspace of Winograd's algorithm is over the limit", Some("raise --workspace-limit")),
+    };
+    let detail = match slower {
+        true => format!("estimated {} by it, {} without", us(&estimate.winograd), us(&estimate.direct)),
+        false => format!("{workspace} bytes, the limit is {limit}"),
+    };
+    let node = origins.first().cloned();
+    rewrites.missed(Missed { reason, node, origins: origins.to_vec(), detail: Some(detail), remedy });
+}
+
+/// Some of a batch that one call computes.
+struct Part {
+    /// The variable that counts the batch, the first of them and how many they are.
+    var: usize,
+    first: i64,
+    size: i64,
+}
+
+impl Part {
+    /// A result of all, as that of the part.
+    fn of(&self, container: &Container) -> Container {
+        let mut own = container.clone();
+        own.dims[0] = Dim::constant(self.size);
+        own
+    }
+}
+
+fn apply(program: &mut Program, site: &Site, step: &Step, calls: &[(i64, Algorithm)]) {
+    let Some((var, _)) = site.batch().filter(|_| calls.len() > 1) else {
+        return site.apply(program, None, &step.results, &step.origins);
+    };
+    let mut first = 0;
+    let mut parts: Vec<(i64, Vec<Id>)> = vec![];
+    for (size, algorithm) in calls {
+        let part = Part { var, first, size: *size };
+        let own: Vec<Container> = step.results.iter().map(|id| part.of(&program.containers[*id])).collect();
+        let results: Vec<Id> = own.into_iter().map(|c| program.container(c)).collect();
+        match algorithm {
+            Algorithm::Winograd => site.apply(program, Some(&part), &results, &step.origins),
+            Algorithm::Direct => {
+                let op = FlowOp::Kernel(Box::new(direct(site, &part)));
+                program.steps.push(Step { op, args: step.args.clone(), results: results.clone(), ..step.clone() });
+            }
+        }
+        parts.push((first, results));
+        first += size;
+    }
+    for (at, id) in step.results.iter().enumerate() {
+        let pieces: Vec<(i64, &Container)> =
+            parts.iter().map(|(first, results)| (*first, &program.containers[results[at]])).collect();
+        let kernel = joined(&program.containers[*id], &pieces);
+        let args = parts.iter().map(|(_, results)| results[at]).collect();
+        program.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args, results: vec![*id], ..step.clone() });
+    }
+}
+
+/// The convolution as it was, for a part.
+fn direct(site: &Site, part: &Part) -> Kernel {
+    let mut kernel = site.kernel.clone();
+    kernel.outer[part.var] = Dim::constant(part.size);
+    let moved = |v: usize| (v == part.var).then(|| Kernel::var(v) + Dim::constant(part.first));
+    for statement in &mut kernel.body {
+        statement.body = statement.body.renumbered(&|k| k, &|d| rename(d, &moved, &|k| k));
+    }
+    kernel.writes = kernel.writes.iter().map(|c| part.of(c)).collect();
+    kernel
+}
+
+/// A kernel that puts parts together along the first dimension; each with where it begins.
+fn joined(whole: &Container, parts: &[(i64, &Container)]) -> Kernel {
+    let mut body = Draft { reads: parts.iter().map(|(_, c)| (*c).clone()).collect(), ..Draft::default() };
+    let index: Vec<Dim> = (0..whole.dims.len()).map(Kernel::var).collect();
+    let mut value = body.push(Body::Const(0.0), whole.dtype);
+    for (container, (first, part)) in parts.iter().enumerate() {
+        let at = body.push(Body::Index(Kernel::var(0) - Dim::constant(*first)), DType::I64);
+        let (zero, end) = (body.number(0), body.push(Body::Index(part.dims[0].clone()), DType::I64));
+        let (behind, before) =
+            (body.apply(ScalarFn::Le, &[zero, at], DType::Bool), body.apply(ScalarFn::Lt, &[at, end], DType::Bool));
+        let inside = body.apply(ScalarFn::And, &[behind, before], DType::Bool);
+        let mut own = index.clone();
+        own[0] = Kernel::var(0) - Dim::constant(*first);
+        let load = Body::Load { memlet: Memlet { container, index: own }, guard: Some(inside) };
+        let load = body.push(load, whole.dtype);
+        value = body.apply(ScalarFn::Select, &[inside, load, value], whole.dtype);
+    }
+    let stores = vec![Store { memlet: Memlet { container: 0, index }, value }];
+    let (reads, writes, body) = (body.reads, vec![whole.clone()], body.body);
+    let mut kernel = Kernel { outer: whole.dims.clone(), inner: vec![], deep: vec![], reads, writes, body, stores };
+    sort_outer(&mut kernel);
+    kernel
+}

@@ -1,0 +1,154 @@
+//! small random convolutions  =>  the same results by Winograd's algorithm, whole and in parts
+
+use super::*;
+use sardonyx_dialects::flow::{Layout, Source};
+use sardonyx_dialects::interp::run_program;
+use sardonyx_dialects::scalar::ReduceFn;
+use sardonyx_runtime::Tensor;
+
+const F: DType = DType::F32;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+
+    fn tensor(&mut self, dims: &[i64]) -> Tensor {
+        let n: i64 = dims.iter().product();
+        let values = (0..n).map(|_| self.below(2001) as f32 / 1000.0 - 1.0).collect();
+        Tensor::from_vec(dims.iter().map(|d| *d as usize).collect(), values)
+    }
+}
+
+fn container(dims: &[i64], layout: Layout) -> Container {
+    Container { dtype: F, dims: dims.iter().map(|n| Dim::constant(*n)).collect(), layout }
+}
+
+/// The sizes of a convolution: images, lines, columns, channels of the image and of the result.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    n: i64,
+    h: i64,
+    w: i64,
+    c: i64,
+    o: i64,
+}
+
+/// max(conv(x, w) + bias + x', 0), where x' is added element by element, and what it reads.
+fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Tensor, Tensor) {
+    let mut r = Random(0x9E37_79B9_7F4A_7C15 ^ (s.n * 7 + s.h * 11 + s.w * 13 + s.c * 17 + s.o) as u64);
+    let layout = if channels_last { Layout::Order(vec![0, 2, 3, 1]) } else { Layout::RowMajor };
+    let mut p = Program { name: "main".into(), ..Program::default() };
+    let x = p.container(container(&[s.n, s.c, s.h + 2, s.w + 2], layout.clone()));
+    let z = p.container(container(&[s.n, s.o, s.h, s.w], Layout::RowMajor));
+    let k = p.container(container(&[s.o, s.c, 3, 3], Layout::RowMajor));
+    let bias = p.container(container(&[s.o], Layout::RowMajor));
+    let y = p.container(container(&[s.n, s.o, s.h, s.w], layout));
+    for (id, name) in [(k, "k"), (bias, "bias")] {
+        let op = FlowOp::Param { source: Source::one(name), window: None };
+        p.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
+    }
+    let v = Kernel::var;
+    let mut body = Draft::default();
+    let image = body.load(&p, x, vec![v(0), v(4), v(2) + v(5), v(3) + v(6)], None);
+    let filters = body.load(&p, k, vec![v(1), v(4), v(5), v(6)], None);
+    let product = body.apply(ScalarFn::Mul, &[image, filters], F);
+    let sum = body.push(Body::Reduce { f: ReduceFn::Add, arg: product }, F);
+    let bias = body.load(&p, bias, vec![v(1)], None);
+    let biased = body.apply(ScalarFn::Add, &[sum, bias], F);
+    let other = body.load(&p, z, vec![v(0), v(1), v(2), v(3)], None);
+    let both = body.apply(ScalarFn::Add, &[biased, other], F);
+    let zero = body.push(Body::Const(0.0), F);
+    let value = body.apply(ScalarFn::Max, &[both, zero], F);
+    let dims = |sizes: &[i64]| sizes.iter().map(|n| Dim::constant(*n)).collect();
+    let mut kernel = Kernel {
+        outer: dims(&[s.n, s.o, s.h, s.w]),
+        inner: dims(&[s.c, 3, 3]),
+        deep: vec![],
+        reads: body.reads,
+        writes: vec![p.containers[y].clone()],
+        body: body.body,
+        stores: vec![Store { memlet: Memlet { container: 0, index: vec![v(0), v(1), v(2), v(3)] }, value }],
+    };
+    sort_outer(&mut kernel);
+    p.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args: body.args, results: vec![y], origins: vec![] });
+    p.inputs = vec![("x".into(), x), ("z".into(), z)];
+    p.outputs = vec![("y".into(), y)];
+    let inputs = vec![
+        ("x".to_string(), r.tensor(&[s.n, s.c, s.h + 2, s.w + 2])),
+        ("z".to_string(), r.tensor(&[s.n, s.o, s.h, s.w])),
+    ];
+    (p, inputs, r.tensor(&[s.o, s.c, 3, 3]), r.tensor(&[s.o]))
+}
+
+fn run_both(s: Sizes, channels_last: bool, calls: &[(i64, Algorithm)]) {
+    let (before, inputs, k, bias) = program(s, channels_last);
+    let at = before.steps.len() - 1;
+    let site = Site::of(&before, &before.steps[at], &before.producers()).unwrap_or_else(|| panic!("{s:?} is a site"));
+    let mut after = before.clone();
+    let step = after.steps.remove(at);
+    apply(&mut after, &site, &step, calls);
+    sort_steps(&mut after);
+    drop_dead(&mut after);
+    let params = |name: &str| Ok(if name == "k" { k.clone() } else { bias.clone() });
+    let run = |p: &Program| run_program(p, &params, &inputs).unwrap().remove(0).1.to_vec::<f32>().unwrap();
+    let (want, got) = (run(&before), run(&after));
+    assert_eq!(want.len(), got.len());
+    let worst = want.iter().zip(&got).map(|(w, g)| (w - g).abs()).fold(0.0, f32::max);
+    assert!(worst <= 1e-6 * 9.0 * s.c as f32, "{s:?} {calls:?}: {worst:e}");
+}
+
+#[test]
+fn results_are_those_of_the_convolution() {
+    use Algorithm::Winograd;
+    for (n, h, w, c, o) in [(1, 2, 2, 1, 1), (1, 4, 6, 3, 5), (2, 2, 4, 5, 2), (3, 6, 2, 2, 3)] {
+        for channels_last in [false, true] {
+            run_both(Sizes { n, h, w, c, o }, channels_last, &[(n, Winograd)]);
+        }
+    }
+}
+
+#[test]
+fn parts_of_a_batch_are_put_together() {
+    use Algorithm::{Direct, Winograd};
+    let s = Sizes { n: 5, h: 2, w: 4, c: 3, o: 2 };
+    for channels_last in [false, true] {
+        run_both(s, channels_last, &[(2, Winograd), (1, Direct), (2, Winograd)]);
+        run_both(s, channels_last, &[(1, Winograd); 5]);
+        run_both(s, channels_last, &[(4, Direct), (1, Winograd)]);
+    }
+}
+
+/// A kernel that differs in one thing is none that tiles cover.
+#[test]
+fn other_kernels_are_left_alone() {
+    let is_site = |edit: &dyn Fn(&mut Kernel)| {
+        let (mut p, ..) = program(Sizes { n: 1, h: 4, w: 4, c: 3, o: 2 }, false);
+        let at = p.steps.len() - 1;
+        if let FlowOp::Kernel(k) = &mut p.steps[at].op {
+            edit(k);
+        }
+        Site::of(&p, &p.steps[at], &p.producers()).is_some()
+    };
+    let index = |k: &mut Kernel, at: usize, to: Dim| {
+        if let Body::Load { memlet, .. } = &mut k.body[0].body {
+            memlet.index[at] = to;
+        }
+    };
+    let v = Kernel::var;
+    assert!(is_site(&|_| {}));
+    assert!(!is_site(&|k| k.outer[2] = Dim::constant(3)), "an odd number of lines");
+    assert!(!is_site(&|k| k.outer[3] = Dim::symbol("w")), "an open number of columns");
+    assert!(!is_site(&|k| k.inner[1] = Dim::constant(2)), "another filter");
+    assert!(!is_site(&|k| index(k, 2, Dim::constant(2) * v(2) + v(5))), "a stride");
+    assert!(!is_site(&|k| index(k, 2, v(2) + Dim::constant(2) * v(5))), "a dilation");
+    assert!(!is_site(&|k| index(k, 3, v(2) + v(6))), "one variable for lines and columns");
+    assert!(!is_site(&|k| index(k, 1, v(4) + v(1))), "an image for each channel of the result");
+    assert!(!is_site(&|k| k.body[3].body = Body::Reduce { f: ReduceFn::Max, arg: 2 }), "no sum");
+    assert!(!is_site(&|k| k.reads[0].dtype = DType::F64), "another type");
+}

@@ -1,0 +1,54 @@
+//! load, apply, reduce …  =>  the body and the operands of a kernel in the making
+
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Program, Statement};
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim};
+
+/// A kernel in the making.
+#[derive(Default)]
+pub struct Draft {
+    pub reads: Vec<Container>,
+    pub args: Vec<Id>,
+    pub body: Vec<Statement>,
+}
+
+impl Draft {
+    pub fn push(&mut self, body: Body, dtype: DType) -> usize {
+        self.body.push(Statement { body, dtype });
+        self.body.len() - 1
+    }
+
+    pub fn load(&mut self, program: &Program, id: Id, index: Vec<Dim>, guard: Option<usize>) -> usize {
+        let container = self.args.iter().position(|a| *a == id).unwrap_or_else(|| {
+            self.args.push(id);
+            self.reads.push(program.containers[id].clone());
+            self.args.len() - 1
+        });
+        let dtype = program.containers[id].dtype;
+        self.push(Body::Load { memlet: Memlet { container, index }, guard }, dtype)
+    }
+
+    pub fn apply(&mut self, f: ScalarFn, args: &[usize], dtype: DType) -> usize {
+        self.push(Body::Apply { f, args: args.to_vec() }, dtype)
+    }
+
+    pub fn number(&mut self, v: i64) -> usize {
+        self.push(Body::Index(Dim::constant(v)), DType::I64)
+    }
+
+    pub fn var(&mut self, v: usize) -> usize {
+        self.push(Body::Index(Kernel::var(v)), DType::I64)
+    }
+
+    /// At how many inner points a condition holds.
+    pub fn count(&mut self, condition: usize) -> usize {
+        let (one, zero) = (self.number(1), self.number(0));
+        let number = self.apply(ScalarFn::Select, &[condition, one, zero], DType::I64);
+        self.sum(number)
+    }
+
+    pub fn sum(&mut self, arg: usize) -> usize {
+        self.push(Body::Reduce { f: ReduceFn::Add, arg }, DType::I64)
+    }
+}

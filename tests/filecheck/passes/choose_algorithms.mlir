@@ -1,0 +1,100 @@
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,choose-layouts,choose-algorithms)' | FileCheck %s
+
+!x = !sdx.tensor<[n, 66, 66, 256], f32>
+!k = !sdx.tensor<[256, 256, 3, 3], f32>
+!b = !sdx.tensor<[256], f32>
+!h = !sdx.tensor<[n, 64, 66, 256, 3], f32>
+!w = !sdx.tensor<[n, 64, 64, 256, 3, 3], f32>
+!y = !sdx.tensor<[n, 64, 64, 256], f32>
+
+// Pieces of 4 x 4 become 16 matrices of tiles by channels; each is multiplied with its filters; of 16 products four
+// results are made, and each gets its bias.
+
+// CHECK-LABEL: func.func @image
+// CHECK-DAG: %[[U:.*]] = flow.param "k" transform "winograd" : <[16, 8, 256, 32], f32, row_major>
+// CHECK-DAG: %[[V:.*]] = flow.kernel outer ["n", "32", "32", "256"] inner [](%arg0) : {{.*}} -> !flow.container<[16, n, 1024, 256], f32, row_major> {
+// CHECK: flow.load 0 ["%0", "2*%1", "2*%2", "%3"]
+// CHECK: flow.load 0 ["%0", "2*%1 + 3", "2*%2 + 3", "%3"]
+// CHECK: flow.store {{.*}} to 0 ["0", "%0", "32*%1 + %2", "%3"]
+// CHECK: flow.store {{.*}} to 0 ["15", "%0", "32*%1 + %2", "%3"]
+// CHECK: %[[M:.*]] = flow.kernel outer ["16", "n", "1024", "8", "32"] inner ["256"](%[[V]], %[[U]])
+// CHECK: flow.kernel outer ["n", "32", "32", "256"] inner []({{.*}}) : {{.*}} -> !flow.container<[n, 64, 64, 256], f32, row_major> {
+// CHECK-COUNT-16: flow.load {{.}} ["{{[0-9]+}}", "%0", "32*%1 + %2", "%3"]
+// CHECK: flow.store {{.*}} to 0 ["%0", "2*%1", "2*%2", "%3"]
+// CHECK: flow.store {{.*}} to 0 ["%0", "2*%1 + 1", "2*%2 + 1", "%3"]
+func.func @image(%x: !x) -> !y {
+  %k = sdx.param "k" : !k
+  %b = sdx.param "b" : !b
+  %h = sdx.window %x axis 1 size "3" stride 1 dilation 1 : !x -> !h
+  %w = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !w
+  %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w, !k) -> !y
+  %1 = sdx.broadcast %b to [3] : !b -> !y
+  %2 = sdx.map "add"(%0, %1) : (!y, !y) -> !y
+  return %2 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[n, 65, 65, 256], f32>
+!k = !sdx.tensor<[256, 256, 3, 3], f32>
+!h = !sdx.tensor<[n, 63, 65, 256, 3], f32>
+!w = !sdx.tensor<[n, 63, 63, 256, 3, 3], f32>
+!y = !sdx.tensor<[n, 63, 63, 256], f32>
+
+// Tiles do not cover an odd number of lines.
+
+// CHECK-LABEL: func.func @odd
+// CHECK-COUNT-1: flow.kernel
+// CHECK-NOT: flow.kernel
+// CHECK: return
+func.func @odd(%x: !x) -> !y {
+  %k = sdx.param "k" : !k
+  %h = sdx.window %x axis 1 size "3" stride 1 dilation 1 : !x -> !h
+  %w = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !w
+  %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w, !k) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[n, 130, 130, 256], f32>
+!k = !sdx.tensor<[256, 256, 3, 3], f32>
+!h = !sdx.tensor<[n, 64, 130, 256, 3], f32>
+!w = !sdx.tensor<[n, 64, 64, 256, 3, 3], f32>
+!y = !sdx.tensor<[n, 64, 64, 256], f32>
+
+// With a stride of 2 pieces would share too little.
+
+// CHECK-LABEL: func.func @far
+// CHECK-COUNT-1: flow.kernel
+// CHECK-NOT: flow.kernel
+// CHECK: return
+func.func @far(%x: !x) -> !y {
+  %k = sdx.param "k" : !k
+  %h = sdx.window %x axis 1 size "3" stride 2 dilation 1 : !x -> !h
+  %w = sdx.window %h axis 2 size "3" stride 2 dilation 1 : !h -> !w
+  %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w, !k) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[n, 66, 66, 8], f32>
+!k = !sdx.tensor<[16, 8, 3, 3], f32>
+!h = !sdx.tensor<[n, 64, 66, 8, 3], f32>
+!w = !sdx.tensor<[n, 64, 64, 8, 3, 3], f32>
+!y = !sdx.tensor<[n, 64, 64, 16], f32>
+
+// Of few channels the transforms move more than the products save.
+
+// CHECK-LABEL: func.func @small
+// CHECK-COUNT-1: flow.kernel
+// CHECK-NOT: flow.kernel
+// CHECK: return
+func.func @small(%x: !x) -> !y {
+  %k = sdx.param "k" : !k
+  %h = sdx.window %x axis 1 size "3" stride 1 dilation 1 : !x -> !h
+  %w = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !w
+  %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w, !k) -> !y
+  return %0 : !y
+}
