@@ -56,6 +56,7 @@ pub fn by_f32(
     let plain = Request {
         dims: request.dims.clone(),
         entries: Entries::NONE,
+        masked_rows: request.masked_rows,
         selftest: false,
         ..Request::new(request.model, &path)
     };
