@@ -8,6 +8,7 @@
 //! workers sleep at once, and callers that together want more threads than that work alone, waking nobody.
 
 use crate::{Error, Result};
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -73,6 +74,42 @@ impl Crowd {
     }
 }
 
+/// The processors that a thread may run on.
+struct Affinity(libc::cpu_set_t);
+
+impl Affinity {
+    fn none() -> Affinity {
+        // SAFETY: a set of bits, all of them 0.
+        Affinity(unsafe { std::mem::zeroed() })
+    }
+
+    fn only(processor: usize) -> Affinity {
+        let mut set = Affinity::none();
+        // SAFETY: `processors` gave a number that the set has room for.
+        unsafe { libc::CPU_SET(processor, &mut set.0) };
+        set
+    }
+
+    /// Empty where the system does not say.
+    fn of_this_thread() -> Affinity {
+        let mut set = Affinity::none();
+        // SAFETY: writes at most as many bytes as the set has.
+        let failed = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set.0) };
+        if failed == 0 { set } else { Affinity::none() }
+    }
+
+    fn processors(&self) -> Vec<usize> {
+        // SAFETY: the numbers are less than the set's size.
+        (0..libc::CPU_SETSIZE as usize).filter(|p| unsafe { libc::CPU_ISSET(*p, &self.0) }).collect()
+    }
+
+    fn apply(&self, to: &JoinHandle<()>) -> std::io::Result<()> {
+        // SAFETY: the thread was not joined, and the set has the size that is given.
+        let code = unsafe { libc::pthread_setaffinity_np(to.as_pthread_t(), size_of::<libc::cpu_set_t>(), &self.0) };
+        if code == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(code)) }
+    }
+}
+
 const OPEN: u64 = 1 << 31;
 const COUNT: u64 = OPEN - 1;
 const NUMBER: u64 = 1 << 32;
@@ -87,12 +124,21 @@ unsafe impl Send for Slot {}
 // SAFETY: as above.
 unsafe impl Sync for Slot {}
 
+/// The threads that a session asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Threads {
+    /// With the caller's.
+    pub count: usize,
+    /// Each but the caller's stays on a processor of its own.
+    pub pinned: bool,
+}
+
 impl Pool {
-    pub fn new(threads: usize) -> Result<Pool> {
+    pub fn new(threads: Threads) -> Result<Pool> {
         Pool::among(threads, CROWD.clone())
     }
 
-    fn among(threads: usize, crowd: Arc<Crowd>) -> Result<Pool> {
+    fn among(Threads { count: threads, pinned }: Threads, crowd: Arc<Crowd>) -> Result<Pool> {
         let shared = Arc::new(Shared {
             word: AtomicU64::new(0),
             job: Slot(std::cell::UnsafeCell::new(None)),
@@ -111,7 +157,24 @@ impl Pool {
                 Error::user("E0304", format!("cannot start {threads} threads: {e}")).help("use fewer threads")
             })?);
         }
+        if pinned {
+            pool.pin()?;
+        }
         Ok(pool)
+    }
+
+    /// Keeps each worker on one of the processors that this thread may use, the first being left to the caller.
+    fn pin(&self) -> Result<()> {
+        let allowed = Affinity::of_this_thread();
+        let processors = allowed.processors();
+        for (i, worker) in self.workers.iter().enumerate() {
+            let Some(processor) = processors.get((i + 1) % processors.len().max(1)) else { continue };
+            Affinity::only(*processor).apply(worker).map_err(|e| {
+                Error::user("E0304", format!("cannot keep a thread on processor {processor}: {e}"))
+                    .help("leave the threads unpinned")
+            })?;
+        }
+        Ok(())
     }
 
     pub fn threads(&self) -> usize {
@@ -308,10 +371,18 @@ impl Drop for Pool {
 mod tests {
     use super::*;
 
+    fn pool(threads: usize) -> Pool {
+        Pool::new(Threads { count: threads, pinned: false }).unwrap()
+    }
+
+    fn among(threads: usize, crowd: Arc<Crowd>) -> Pool {
+        Pool::among(Threads { count: threads, pinned: false }, crowd).unwrap()
+    }
+
     #[test]
     fn every_item_is_done_once_whatever_the_number_of_threads() {
         for threads in [1, 2, 3, 8] {
-            let pool = Pool::new(threads).unwrap();
+            let pool = pool(threads);
             for n in [0, 1, 2, 7, 64, 1000i64] {
                 let hits: Vec<AtomicUsize> = (0..n as usize).map(|_| AtomicUsize::new(0)).collect();
                 for _ in 0..200 {
@@ -330,7 +401,7 @@ mod tests {
     #[test]
     fn work_ends_between_pieces_when_told_to() {
         for threads in [1, 3] {
-            let pool = Pool::new(threads).unwrap();
+            let pool = pool(threads);
             let done = AtomicI64::new(0);
             let count = |_: usize, begin: i64, end: i64| {
                 done.fetch_add(end - begin, Ordering::Relaxed);
@@ -347,7 +418,7 @@ mod tests {
     #[test]
     fn sleeping_workers_are_woken() {
         // Other tests' pools are another crowd.
-        let pool = Pool::among(2, Arc::new(Crowd::of(2))).unwrap();
+        let pool = among(2, Arc::new(Crowd::of(2)));
         for _ in 0..3 {
             while pool.shared.asleep.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
@@ -366,7 +437,7 @@ mod tests {
     #[test]
     fn callers_who_together_want_too_many_threads_wake_nobody() {
         let crowd = Arc::new(Crowd::of(2));
-        let pools = [(); 2].map(|()| Pool::among(2, crowd.clone()).unwrap());
+        let pools = [(); 2].map(|()| among(2, crowd.clone()));
         let asleep = |pool: &Pool| {
             while pool.shared.asleep.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
@@ -389,7 +460,7 @@ mod tests {
     #[test]
     fn workers_without_work_sleep_at_once_in_a_crowd() {
         let crowd = Arc::new(Crowd::of(1));
-        let pool = Pool::among(3, crowd.clone()).unwrap();
+        let pool = among(3, crowd.clone());
         while crowd.word.load(Ordering::SeqCst) > 1 || pool.shared.asleep.load(Ordering::SeqCst) == 0 {
             assert!(!pool.shared.stop.load(Ordering::SeqCst));
             std::thread::yield_now();
@@ -398,8 +469,31 @@ mod tests {
     }
 
     #[test]
+    fn pinned_workers_have_one_processor_each() {
+        let pool = Pool::new(Threads { count: 3, pinned: true }).unwrap();
+        let before = Affinity::of_this_thread().processors();
+        let seen = Mutex::new(vec![]);
+        // Workers may come late: until both have been there.
+        for _ in 0..100_000 {
+            pool.run(&|worker| {
+                if worker > 0 {
+                    seen.lock().unwrap().push((worker, Affinity::of_this_thread().processors()));
+                }
+                std::thread::yield_now();
+            });
+            if [1, 2].iter().all(|w| seen.lock().unwrap().iter().any(|(worker, _)| worker == w)) {
+                break;
+            }
+        }
+        for (worker, processors) in seen.into_inner().unwrap() {
+            assert_eq!(processors, [before[worker % before.len()]]);
+        }
+        assert_eq!(Affinity::of_this_thread().processors(), before, "the caller is left where it is");
+    }
+
+    #[test]
     fn a_pool_may_be_shared_by_callers() {
-        let pool = Pool::new(3).unwrap();
+        let pool = pool(3);
         let sum = AtomicI64::new(0);
         std::thread::scope(|s| {
             for _ in 0..4 {

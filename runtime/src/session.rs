@@ -6,6 +6,7 @@ use crate::call::{Call, Look, Watch};
 use crate::device::{Address, Block, Queue};
 use crate::memory::Recycler;
 use crate::model::Model;
+use crate::pool::Threads;
 use crate::program::Program;
 use crate::shape::Shape;
 use crate::stop::{RunOptions, Stop};
@@ -20,13 +21,16 @@ use std::time::{Duration, Instant};
 pub struct SessionOptions {
     /// The caller's thread is one of them; 1 never starts another. A GPU needs none.
     pub threads: usize,
+    /// Each thread but the caller's stays on a processor of its own: those that the process may use, in their order, of
+    /// which the first is left to the caller. For a process that has its processors to itself.
+    pub pinned: bool,
     /// Bytes that a call may take for intermediate values, scratch, outputs and its cache together.
     pub memory_bytes_max: Option<usize>,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { threads: 1, memory_bytes_max: None }
+        SessionOptions { threads: 1, pinned: false, memory_bytes_max: None }
     }
 }
 
@@ -77,7 +81,7 @@ impl Session {
         if options.threads == 0 {
             return Err(Error::user("E0001", "a session needs at least one thread"));
         }
-        let state = State::new(&model, options.threads)?;
+        let state = State::new(&model, Threads { count: options.threads, pinned: options.pinned })?;
         Ok(Session {
             model,
             threads: options.threads,
@@ -257,7 +261,7 @@ impl Drop for Entered<'_> {
 }
 
 impl State {
-    pub fn new(model: &Model, threads: usize) -> Result<State> {
+    pub fn new(model: &Model, threads: Threads) -> Result<State> {
         Ok(State {
             queue: model.device().clone().queue(threads)?,
             arena: None,

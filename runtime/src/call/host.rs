@@ -5,6 +5,7 @@ use crate::bind::{Given, bind_capacities, bind_symbols};
 use crate::device::{Address, Memory, host_address, index_out_of_range};
 use crate::host::{Bodies, Wanted};
 use crate::memory::AlignedBuf;
+use crate::pool::Threads;
 use crate::program::{Host, HostResult, Location, Operand, Port};
 use crate::session::State;
 use crate::shape::{Shape, bytes_of, step_name};
@@ -181,7 +182,7 @@ impl Bodies for Entries<'_, '_> {
         bind_capacities(program, entry, None, &mut values)?;
         let mut nested = match self.state.nested.take() {
             Some(nested) => nested,
-            None => Box::new(State::new(&session.model, 1)?),
+            None => Box::new(State::new(&session.model, Threads { count: 1, pinned: false })?),
         };
         // One queue does the work of all levels.
         std::mem::swap(&mut nested.queue, &mut self.state.queue);

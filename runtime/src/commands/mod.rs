@@ -109,6 +109,9 @@ pub struct ThreadArgs {
     /// Threads to use [default: one per processor that this process may use]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
+    /// Keep each thread but the first on a processor of its own
+    #[arg(long)]
+    pub pin: bool,
 }
 
 impl ThreadArgs {
@@ -117,7 +120,7 @@ impl ThreadArgs {
         if threads > 1024 {
             return Err(Error::user("E0001", format!("{threads} threads; at most 1024 are supported")));
         }
-        model.session(&SessionOptions { threads, ..SessionOptions::default() })
+        model.session(&SessionOptions { threads, pinned: self.pin, ..SessionOptions::default() })
     }
 }
 

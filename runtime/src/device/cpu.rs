@@ -5,7 +5,7 @@ use crate::code::Library;
 use crate::cpu::{self, Level};
 use crate::memory::AlignedBuf;
 use crate::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
-use crate::pool::Pool;
+use crate::pool::{Pool, Threads};
 use crate::stop::Stop;
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -67,8 +67,8 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn queue(self: Arc<Self>, threads: usize) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(Threads { pool: Pool::new(threads)?, scratch: AlignedBuf::new(0)?, device: self }))
+    fn queue(self: Arc<Self>, threads: Threads) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(CpuQueue { pool: Pool::new(threads)?, scratch: AlignedBuf::new(0)?, device: self }))
     }
 }
 
@@ -81,13 +81,13 @@ fn pointer(address: Address) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-struct Threads {
+struct CpuQueue {
     pool: Pool,
     scratch: AlignedBuf,
     device: Arc<Cpu>,
 }
 
-impl Queue for Threads {
+impl Queue for CpuQueue {
     fn begin(&mut self, _: usize) -> Result<()> {
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use super::ptx::{self, Entry};
 use super::{Address, Block, Device, Memory, Queue, Source, Work, no_code};
+use crate::pool::Threads;
 use crate::stop::Stop;
 use crate::{Error, Result};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUresult};
@@ -251,7 +252,7 @@ impl Device for Cuda {
         check(unsafe { sys::cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), address, to.len()) }, "copy from the GPU")
     }
 
-    fn queue(self: Arc<Self>, _: usize) -> Result<Box<dyn Queue>> {
+    fn queue(self: Arc<Self>, _: Threads) -> Result<Box<dyn Queue>> {
         self.context.enter()?;
         let mut handle = std::ptr::null_mut();
         let flag = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;

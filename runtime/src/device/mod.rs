@@ -25,6 +25,7 @@ pub use report::{DeviceReport, Finding};
 
 use crate::cpu::Level;
 use crate::plan::{Manifest, Plan};
+use crate::pool::Threads;
 use crate::program::Program;
 use crate::stop::Stop;
 use crate::{Error, Result};
@@ -81,7 +82,7 @@ pub(crate) trait Device: Send + Sync {
     /// Reads from byte `at` of a block on, in which no queue works meanwhile.
     fn read(&self, from: &Block, at: usize, to: &mut [u8]) -> Result<()>;
 
-    fn queue(self: Arc<Self>, threads: usize) -> Result<Box<dyn Queue>>;
+    fn queue(self: Arc<Self>, threads: Threads) -> Result<Box<dyn Queue>>;
 
     /// What a simulated device has seen so far.
     fn report(&self) -> Option<DeviceReport> {

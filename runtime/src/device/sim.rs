@@ -2,6 +2,7 @@
 
 use super::ptx::{self, Entry};
 use super::{Address, Block, Device, DeviceReport, Finding, Memory, Queue, Source, Work};
+use crate::pool::Threads;
 use crate::stop::Stop;
 use crate::{Error, Result};
 use ptxvm::{Kind, Launch, Module, Options};
@@ -97,8 +98,8 @@ impl Device for Sim {
         self.download(from.range(at, to.len())?, to)
     }
 
-    fn queue(self: Arc<Self>, threads: usize) -> Result<Box<dyn Queue>> {
-        Ok(Box::new(Lane { device: self, threads, status: None, n_steps: 0 }))
+    fn queue(self: Arc<Self>, threads: Threads) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(Lane { device: self, threads: threads.count, status: None, n_steps: 0 }))
     }
 
     fn report(&self) -> Option<DeviceReport> {

@@ -91,7 +91,11 @@ fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> 
     let options = LoadOptions { device, selftest: seed.is_multiple_of(3), ..LoadOptions::default() };
     let model = Model::load(path, &options)?;
     said.push_str(", loaded");
-    let options = SessionOptions { threads: 1 + seed as usize % 2, memory_bytes_max: Some(MEMORY_BYTES_MAX) };
+    let options = SessionOptions {
+        threads: 1 + seed as usize % 2,
+        memory_bytes_max: Some(MEMORY_BYTES_MAX),
+        ..SessionOptions::default()
+    };
     let session = model.session(&options)?;
     let program = model.program();
     let Some(entry) = program.entries.get(seed as usize / 2 % program.entries.len().max(1)) else { return Ok(()) };
