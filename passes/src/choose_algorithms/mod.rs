@@ -59,21 +59,14 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Result<()> {
-    for at in (0..program.steps.len()).rev() {
-        let Some(site) = Site::of(program, &program.steps[at], &program.producers()) else { continue };
-        let estimate = Estimate::of(program, at, &site, costs);
-        let chosen = estimate.choose(limit);
-        let origins = program.steps[at].origins.clone();
-        if !chosen.calls.iter().any(|(_, algorithm)| *algorithm == Algorithm::Winograd) {
-            tell(rewrites, &origins, &estimate, limit);
-            continue;
-        }
-        if !rewrites.allow("winograd", &origins) {
+    // From the last step on: the numbers of those before stay.
+    for Candidate { at, site, calls, .. } in candidates(program, costs, limit, rewrites).into_iter().rev() {
+        if !rewrites.allow("winograd", &program.steps[at].origins) {
             break;
         }
         let before = rewrites.validates().then(|| program.clone());
         let step = program.steps.remove(at);
-        apply(program, &site, &step, &chosen.calls);
+        apply(program, &site, &step, &calls);
         if let Some(before) = before {
             let mut after = program.clone();
             sort_steps(&mut after);
@@ -83,6 +76,69 @@ fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
     sort_steps(program);
     drop_dead(program);
     Ok(())
+}
+
+/// A convolution that is faster by Winograd's algorithm.
+struct Candidate {
+    /// The number of its step.
+    at: usize,
+    site: Site,
+    calls: Vec<(i64, Algorithm)>,
+    /// Picoseconds that are saved.
+    gain: u64,
+}
+
+/// Those that are worth it, in the order of their steps.
+fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Vec<Candidate> {
+    let producers = program.producers();
+    let mut found = vec![];
+    for (at, step) in program.steps.iter().enumerate() {
+        let Some(site) = Site::of(program, step, &producers) else { continue };
+        let estimate = Estimate::of(program, at, &site, costs);
+        let Split { time, calls, .. } = estimate.choose(limit);
+        let gain = estimate.direct.time(estimate.batch).saturating_sub(time);
+        if calls.iter().all(|(_, algorithm)| *algorithm == Algorithm::Direct) {
+            tell(rewrites, &step.origins, &estimate, limit);
+            continue;
+        }
+        drop(estimate);
+        found.push(Candidate { at, site, calls, gain });
+    }
+    // What saves most for its bytes goes first.
+    let per_byte = |c: &Candidate| u128::from(c.gain) * 1_000_000 / u128::from(c.site.growth().max(1));
+    found.sort_by_key(|c| (std::cmp::Reverse(per_byte(c)), c.at));
+    let mut left = weights(program) / GROWTH;
+    found.retain(|candidate| {
+        let fits = candidate.site.growth() <= left;
+        if fits {
+            left -= candidate.site.growth();
+        } else {
+            let origins = program.steps[candidate.at].origins.clone();
+            let (reason, node) = ("its filters would make the artifact too large", origins.first().cloned());
+            let detail =
+                Some(format!("{} bytes more, {left} of 1/{GROWTH} of the weights are left", candidate.site.growth()));
+            rewrites.missed(Missed { reason, node, origins, detail, ..Missed::default() });
+        }
+        fits
+    });
+    found.sort_by_key(|candidate| candidate.at);
+    found
+}
+
+/// The part of a model's weights by which filters may make its artifact larger.
+const GROWTH: u64 = 20;
+
+/// Bytes of the parameters.
+fn weights(program: &Program) -> u64 {
+    let bytes = |step: &Step| match &step.op {
+        FlowOp::Param { window: None, .. } => {
+            let c = &program.containers[step.results[0]];
+            let elements = c.dims.iter().try_fold(1u64, |n, d| n.checked_mul(u64::try_from(d.as_const()?).ok()?));
+            elements.and_then(|n| n.checked_mul(u64::from(c.dtype.bits()))).map_or(0, |bits| bits.div_ceil(8))
+        }
+        _ => 0,
+    };
+    program.steps.iter().map(bytes).fold(0, u64::saturating_add)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -156,6 +156,13 @@ impl Site {
         u64::try_from(bytes(self.c)?.checked_add(bytes(self.o)?)?).ok()
     }
 
+    /// Bytes by which the filters become more.
+    pub fn growth(&self) -> u64 {
+        let [c, o] =
+            [self.c, self.o].map(|v| self.extent(v).as_const().and_then(|n| u64::try_from(n).ok()).unwrap_or(0));
+        c.saturating_mul(o).saturating_mul(4 * (POSITIONS - FILTER * FILTER) as u64)
+    }
+
     /// The three kernels in place of the one, for a part or for all; the results are those of the one.
     pub fn apply(&self, program: &mut Program, part: Option<&Part>, results: &[Id], origins: &[String]) {
         let mut step = |op: FlowOp, args: Vec<Id>, results: Vec<Id>| {

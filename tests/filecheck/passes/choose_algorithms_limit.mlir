@@ -9,6 +9,7 @@
 !h8 = !sdx.tensor<[8, 16, 18, 256, 3], f32>
 !w8 = !sdx.tensor<[8, 16, 16, 256, 3, 3], f32>
 !y8 = !sdx.tensor<[8, 16, 16, 256], f32>
+!t = !sdx.tensor<[20000000], f32>
 
 // Between the kernels of a convolution 5 MiB may lie.
 
@@ -17,15 +18,17 @@ module attributes {sardonyx.workspace_limit = 5242880 : i64} {
 // An image alone needs 32 MiB.
 
 // CHECK-LABEL: func.func @image
-// CHECK-COUNT-1: flow.kernel
+// CHECK-COUNT-2: flow.kernel
 // CHECK-NOT: flow.kernel
 // CHECK: return
-func.func @image(%x: !x) -> !y {
+func.func @image(%x: !x) -> (!y, !t) {
+  %t = sdx.param "t" : !t
+  %u = sdx.map "abs"(%t) : (!t) -> !t
   %k = sdx.param "k" : !k
   %h = sdx.window %x axis 1 size "3" stride 1 dilation 1 : !x -> !h
   %w = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !w
   %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w, !k) -> !y
-  return %0 : !y
+  return %0, %u : !y, !t
 }
 
 // Each of these needs 2 MiB: two at a time, whose results are put together.
@@ -36,12 +39,14 @@ func.func @image(%x: !x) -> !y {
 // CHECK: flow.kernel outer ["8", "16", "16", "256"] inner []
 // CHECK-COUNT-4: flow.load
 // CHECK: return
-func.func @batch(%x: !x8) -> !y8 {
+func.func @batch(%x: !x8) -> (!y8, !t) {
+  %t = sdx.param "t" : !t
+  %u = sdx.map "abs"(%t) : (!t) -> !t
   %k = sdx.param "k" : !k
   %h = sdx.window %x axis 1 size "3" stride 1 dilation 1 : !x8 -> !h8
   %w = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h8 -> !w8
   %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w8, !k) -> !y8
-  return %0 : !y8
+  return %0, %u : !y8, !t
 }
 
 }
