@@ -31,9 +31,6 @@ fn main() {
     let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
     let start = Instant::now();
     let object = build_shared_object(&named).unwrap();
-    if let Ok(p) = std::env::var("B2_DUMP") {
-        std::fs::write(p, &object).unwrap();
-    }
     let (ms, kb) = (start.elapsed().as_secs_f64() * 1e3, object.len() / 1024);
     println!("{} kernels, two variants: {ms:.0} ms, {kb} KB", shapes.len());
     let library = Library::new(&object);
@@ -71,13 +68,14 @@ fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
         Kind::Whole => format!("{0} µs | {0} of peak | {0}: separate kernels take", v.name()),
         Kind::Product => format!("{0} GFLOP/s | {0} of peak", v.name()),
         Kind::Stream => format!("{0} GB/s | {0} of its bound", v.name()),
+        Kind::Moved => format!("{0} GB/s | {0} of reading", v.name()),
         Kind::Elements => format!("{} elements/ns", v.name()),
     };
     let names: Vec<String> = variants.iter().map(columns).collect();
     let per_variant = match kind {
         Kind::Elements => 1,
         Kind::Whole => 3,
-        Kind::Product | Kind::Stream => 2,
+        Kind::Product | Kind::Stream | Kind::Moved => 2,
     };
     format!("| {title:<42} | {} |\n|---|{}", names.join(" | "), "--:|".repeat(variants.len() * per_variant))
 }
@@ -91,6 +89,7 @@ fn cell(kind: Kind, f: &Figures) -> String {
             format!("{:>6.1} | {:>3.0} % of reading", f.bytes_rate, f.of_read * 100.0)
         }
         Kind::Stream => format!("{:>6.1} | {:>3.0} % of FMA peak", f.bytes_rate, f.of_peak * 100.0),
+        Kind::Moved => format!("{:>6.1} | {:>3.0} %", f.bytes_rate, f.of_read * 100.0),
         Kind::Elements => format!("{:>5.1}", f.rate),
     }
 }

@@ -15,6 +15,8 @@ pub enum Kind {
     Stream,
     /// The FMA peak, and the kernels that would do the same one after the other.
     Whole,
+    /// A plain read of as many bytes as it reads and writes.
+    Moved,
     /// Nothing: elements per nanosecond.
     Elements,
 }
@@ -24,6 +26,7 @@ impl Kind {
         (Kind::Product, "contraction, m x n x k"),
         (Kind::Stream, "few rows, m x n x k"),
         (Kind::Whole, "as one kernel"),
+        (Kind::Moved, "large rows"),
         (Kind::Elements, "row-wise and elementwise"),
     ];
 }
@@ -36,7 +39,7 @@ pub struct Shape {
     pub kind: Kind,
     /// Of one run: floating-point operations, or elements.
     pub work: f64,
-    /// Bytes of a constant operand; 0 where there is none.
+    /// Bytes of a constant operand, or all that are moved; 0 where they are not compared with a plain read.
     pub weight_bytes: usize,
     /// What does the same as separate kernels; none where that is not compared.
     pub parts: Vec<Shape>,
@@ -123,6 +126,14 @@ fn elements(name: &str, kernel: Kernel, n: usize) -> Shape {
     Shape { name: name.into(), kernel, symbols, kind: Kind::Elements, work: n as f64, weight_bytes: 0, parts: vec![] }
 }
 
+/// 4096 rows of 1024 elements, of which `n` matrices are read or written.
+fn moved(name: &str, kernel: Kernel, n: usize) -> Shape {
+    let elements = 4096 * 1024;
+    let symbols = vec![("b", 32), ("s", 128)];
+    let (name, work, weight_bytes) = (name.into(), elements as f64, n * elements * 4);
+    Shape { name, kernel, symbols, kind: Kind::Moved, work, weight_bytes, parts: vec![] }
+}
+
 /// Every other number is far below the largest.
 fn hidden_softmax() -> Kernel {
     let mut b = Builder::new(&["12", "s"], &["s"]);
@@ -195,6 +206,10 @@ pub fn shapes() -> Vec<Shape> {
             shapes.push(gemm(Kind::Stream, (m, n, k), Epilogue::Bias));
         }
     }
+    // 192 MB of weights.
+    shapes.push(gemm(Kind::Stream, (1, 12288, 4096), Epilogue::None));
+    shapes.push(moved("softmax 4096 x 1024", softmax(&["b", "s"], "1024"), 2));
+    shapes.push(moved("layer norm of a sum 4096 x 1024", layer_norm("1024", 1024.0), 3));
     shapes.push(elements("softmax 1536 x 128", softmax(&["12", "s"], "s"), 12 * 128 * 128));
     shapes.push(elements("softmax 1536 x 128, half hidden by a mask", hidden_softmax(), 12 * 128 * 128));
     shapes.push(elements("layer norm of a sum 128 x 384", layer_norm("384", 384.0), 128 * 384));
