@@ -189,7 +189,7 @@ fn a_cap_on_memory_refuses_before_anything_runs() {
     for threads in [1, 2] {
         for case in &subject.cases {
             let with = |max| {
-                let options = SessionOptions { threads, memory_bytes_max: Some(max) };
+                let options = SessionOptions { threads, memory_bytes_max: Some(max), ..SessionOptions::default() };
                 case.run(&subject.model.session(&options).unwrap(), &RunOptions::default())
             };
             let refused = with(0).unwrap_err();

@@ -37,7 +37,7 @@ fn check(names: &[&str]) {
             let text = outcome.as_ref().unwrap_or_else(|text| text);
             let shown: Vec<&str> = text.lines().map(|l| l.rsplit('/').next().unwrap_or(l)).collect();
             println!("{name}: {}", shown.join("; "));
-            outcome.err().map(|_| format!("{name}: {}", shown.join(" ")))
+            outcome.is_err().then(|| format!("{name}: {}", shown.join(" ")))
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

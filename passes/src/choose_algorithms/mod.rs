@@ -15,7 +15,7 @@ use crate::fusion::{drop_dead, sort_steps};
 use crate::layout::{Pricer, sort_outer};
 use crate::lower_precision::precision;
 use crate::rewrite::Missed;
-use crate::usual::{USUAL, usual};
+use crate::usual::{Sizes, USUAL, usual};
 use crate::{DeviceSpec, Precision, Rewrites};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -96,12 +96,11 @@ fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
         let Some(site) = Site::of(program, step, &producers) else { continue };
         let estimate = Estimate::of(program, at, &site, costs);
         let Split { time, calls, .. } = estimate.choose(limit);
-        let gain = estimate.direct.time(estimate.batch).saturating_sub(time);
         if calls.iter().all(|(_, algorithm)| *algorithm == Algorithm::Direct) {
             tell(rewrites, &step.origins, &estimate, limit);
             continue;
         }
-        drop(estimate);
+        let gain = estimate.direct.time(estimate.batch).saturating_sub(time);
         found.push(Candidate { at, site, calls, gain });
     }
     // What saves most for its bytes goes first.
@@ -163,27 +162,27 @@ impl Needs {
     }
 
     fn time(&self, size: i64) -> u64 {
-        self.call + self.each * size as u64
+        self.call.saturating_add(self.each.saturating_mul(size as u64))
     }
 }
 
-struct Estimate<'s> {
+struct Estimate<'e> {
+    site: &'e Site,
+    costs: &'e Costs,
+    /// Of a usual call.
+    sizes: Sizes,
     batch: i64,
     direct: Needs,
+    /// Where nothing is found again in a cache.
     winograd: Needs,
     /// To put the results of parts together.
     joining: u64,
-    workspace: Box<dyn Fn(i64) -> u64 + 's>,
 }
 
-impl<'s> Estimate<'s> {
-    fn of(program: &Program, at: usize, site: &'s Site, costs: &Costs) -> Estimate<'s> {
+impl<'e> Estimate<'e> {
+    fn of(program: &Program, at: usize, site: &'e Site, costs: &'e Costs) -> Estimate<'e> {
         let batch = site.batch().map_or(1, |(_, n)| n);
         let step = &program.steps[at];
-        let price = |program: &Program, steps: &mut dyn Iterator<Item = usize>| {
-            let pricer = Pricer::new(program, costs);
-            steps.map(|step| pricer.cost(step, &|_| None)).sum::<u64>()
-        };
         let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice());
         let sizes = usual(&program.symbols, inputs, USUAL);
         let mut trial = program.clone();
@@ -192,29 +191,34 @@ impl<'s> Estimate<'s> {
         }
         let n_steps = trial.steps.len();
         site.apply(&mut trial, None, &step.results, &[]);
-        let direct = price(&trial, &mut [at].into_iter());
-        let winograd = price(&trial, &mut (n_steps..trial.steps.len()));
-        let var = site.batch().map(|(var, _)| var);
-        let workspace = move |size: i64| {
-            let part = var.map(|var| Part { var, first: 0, size });
-            // What is not known of a call is taken for 1.
-            site.workspace(part.as_ref(), &|name| Some(sizes.get(name).copied().unwrap_or(1))).unwrap_or(u64::MAX)
-        };
-        let winograd = winograd.saturating_sub(costs.kept(workspace(batch)));
+        let pricer = Pricer::new(&trial, costs);
+        let price = |step: usize| pricer.cost(step, &|_| None);
+        let total = |prices: &mut dyn Iterator<Item = u64>| prices.fold(0, u64::saturating_add);
         let copies = step.results.iter().map(|id| costs.kernel(&joined(&program.containers[*id], &[]), &trial));
         Estimate {
+            site,
+            costs,
             batch,
-            direct: Needs::of(direct, 1, costs, batch),
-            winograd: Needs::of(winograd, 3, costs, batch),
-            joining: copies.sum(),
-            workspace: Box::new(workspace),
+            direct: Needs::of(price(at), 1, costs, batch),
+            winograd: Needs::of(total(&mut (n_steps..trial.steps.len()).map(price)), 3, costs, batch),
+            joining: total(&mut copies.into_iter()),
+            sizes,
         }
     }
 
-    fn calls(&self, size: i64) -> Vec<Call<Algorithm>> {
+    /// Bytes between the kernels of a call; what is not known of it is taken for 1.
+    fn workspace(&self, size: i64) -> u64 {
+        let part = self.site.batch().map(|(var, _)| Part { var, first: 0, size });
+        let size = |name: &str| Some(self.sizes.get(name).copied().unwrap_or(1));
+        self.site.workspace(part.as_ref(), &size).unwrap_or(u64::MAX)
+    }
+
+    /// The one call or the other. A workspace that fits the cache is found there: that is what small calls gain.
+    fn calls(&self, size: i64) -> [Call<Algorithm>; 2] {
+        let workspace = self.workspace(size);
+        let winograd = self.winograd.time(size).saturating_sub(self.costs.kept(workspace));
         let direct = Call { algorithm: Algorithm::Direct, time: self.direct.time(size), workspace: 0 };
-        let (time, workspace) = (self.winograd.time(size), (self.workspace)(size));
-        vec![direct, Call { algorithm: Algorithm::Winograd, time, workspace }]
+        [direct, Call { algorithm: Algorithm::Winograd, time: winograd, workspace }]
     }
 
     /// The fastest way within the limit.
@@ -228,27 +232,28 @@ impl<'s> Estimate<'s> {
         if self.batch == 1 || self.batch > BATCH_MAX {
             return whole();
         }
-        let total = |split: &Split<Algorithm>| split.time + if split.calls.len() > 1 { self.joining } else { 0 };
-        let found = best(self.batch, Policy::PowersOfTwo, |size| self.calls(size));
+        let joining = |split: &Split<Algorithm>| if split.calls.len() > 1 { self.joining } else { 0 };
+        let total = |split: &Split<Algorithm>| split.time.saturating_add(joining(split));
+        let found = best(self.batch, Policy::PowersOfTwo, |size| self.calls(size).to_vec());
         let found = found.into_iter().filter(|split| split.workspace <= limit).min_by_key(total);
         found.filter(|split| total(split) < whole().time).unwrap_or_else(whole)
     }
 }
 
 fn tell(rewrites: &mut Rewrites, origins: &[String], estimate: &Estimate, limit: u64) {
-    if !rewrites.wants_remarks() {
-        return;
-    }
-    let us = |needs: &Needs| format!("{:.1} us", needs.time(estimate.batch) as f64 / 1e6);
-    let workspace = (estimate.workspace)(estimate.batch);
-    let slower = estimate.winograd.time(estimate.batch) >= estimate.direct.time(estimate.batch);
-    let (reason, remedy) = match slower {
-        true => ("Winograd's transforms would cost more than they save", None),
-        false => ("the workspace of Winograd's algorithm is over the limit", Some("raise --workspace-limit")),
-    };
-    let detail = match slower {
-        true => format!("estimated {} by it, {} without", us(&estimate.winograd), us(&estimate.direct)),
-        false => format!("{workspace} bytes, the limit is {limit}"),
+    let [direct, winograd] = estimate.calls(estimate.batch);
+    let us = |call: &Call<Algorithm>| format!("{:.1} us", call.time as f64 / 1e6);
+    let (reason, detail, remedy) = match winograd.time < direct.time {
+        true => (
+            "the workspace of Winograd's algorithm is over the limit",
+            format!("{} bytes, the limit is {limit}", winograd.workspace),
+            Some("raise --workspace-limit"),
+        ),
+        false => (
+            "Winograd's transforms would cost more than they save",
+            format!("estimated {} by it, {} without", us(&winograd), us(&direct)),
+            None,
+        ),
     };
     let node = origins.first().cloned();
     rewrites.missed(Missed { reason, node, origins: origins.to_vec(), detail: Some(detail), remedy });

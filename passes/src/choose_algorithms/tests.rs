@@ -152,3 +152,20 @@ fn other_kernels_are_left_alone() {
     assert!(!is_site(&|k| k.body[3].body = Body::Reduce { f: ReduceFn::Max, arg: 2 }), "no sum");
     assert!(!is_site(&|k| k.reads[0].dtype = DType::F64), "another type");
 }
+
+/// Eight images have a workspace of 49 MiB, which the cache does not hold; parts of them have one that it does.
+#[test]
+fn a_batch_is_cut_where_its_parts_fit_the_cache() {
+    let s = Sizes { n: 8, h: 56, w: 56, c: 64, o: 64 };
+    let (p, ..) = program(s, true);
+    let at = p.steps.len() - 1;
+    let site = Site::of(&p, &p.steps[at], &p.producers()).unwrap();
+    let costs = Costs::of(&DeviceSpec::named(DEVICE).unwrap());
+    let estimate = Estimate::of(&p, at, &site, &costs);
+    assert_eq!(estimate.workspace(8), 49 << 20);
+    let free = estimate.choose(u64::MAX);
+    assert!(free.calls.len() > 1 && free.workspace < 32 << 20, "{free:?}");
+    let small = estimate.choose(13 << 20);
+    assert!(small.workspace <= 13 << 20 && small.time >= free.time, "{small:?}");
+    assert_eq!(estimate.choose(0).calls, [(8, Algorithm::Direct)]);
+}

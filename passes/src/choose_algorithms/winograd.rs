@@ -15,6 +15,7 @@ use sardonyx_dialects::flow::{
 };
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{DType, Dim};
+use std::array::from_fn;
 
 /// Results of a tile along a side, and what they are computed from.
 const TILE: i64 = 2;
@@ -87,6 +88,7 @@ impl Site {
         let (p, q) = (beside(i)?, beside(j)?);
         let alone = |d: &&Dim| bare_var(d) == Some(c);
         let even = |v: usize| extent(v).is_some_and(|n| n % TILE == 0);
+        extent(p)?.checked_mul(extent(q)?)?;
         let others = image.index.iter().filter(|d| !alone(d) && own_vars(d).iter().any(|v| *v != p && *v != q));
         let independent = others.filter(|d| !own_vars(d).contains(&i) && !own_vars(d).contains(&j));
         let whole = independent.flat_map(own_vars).all(|v| v < n_outer && ![p, q, o].contains(&v));
@@ -241,8 +243,8 @@ impl Site {
             })
             .collect();
         let mut stores = vec![];
-        for a in 0..PIECE as usize {
-            let row = [0, 1, 2, 3].map(|b: usize| columns[b][a]);
+        let rows: [[usize; 4]; 4] = from_fn(|a| from_fn(|b| columns[b][a]));
+        for (a, row) in rows.into_iter().enumerate() {
             for (b, value) in combined(&mut body, row).into_iter().enumerate() {
                 let position = Dim::constant(PIECE * a as i64 + b as i64);
                 let index = [position].into_iter().chain((0..others.len()).map(Kernel::var));
@@ -313,8 +315,8 @@ impl Site {
             })
             .collect();
         let mut stores = vec![];
-        for r in 0..TILE as usize {
-            let row = [0, 1, 2, 3].map(|b: usize| columns[b][r]);
+        let rows: [[usize; 4]; 2] = from_fn(|r| from_fn(|b| columns[b][r]));
+        for (r, row) in rows.into_iter().enumerate() {
             for (s, sum) in combined(&mut body, row).into_iter().enumerate() {
                 let two = || Dim::constant(TILE);
                 let var = |v: usize| match v {
