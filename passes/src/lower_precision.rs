@@ -7,6 +7,7 @@
 use crate::Rewrites;
 use crate::fusion::{Uses, drop_dead, kernel, renumber_stores, sort_steps, tidy};
 use crate::kernel::{KernelDef, lower, products};
+use crate::layout::sort_outer;
 use crate::rewrite::Missed;
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -51,7 +52,7 @@ pub fn set_precision(module: Operation, precision: Precision) {
 }
 
 /// What a module asks for; f32 where it says nothing.
-pub(crate) fn precision(module: Operation) -> Result<Precision> {
+fn precision(module: Operation) -> Result<Precision> {
     let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(Precision::F32) };
     attr.as_str().and_then(|name| Precision::from_name(&name)).ok_or_else(|| {
         let names: Vec<&str> = Precision::ALL.iter().map(|p| p.name()).collect();
@@ -215,7 +216,7 @@ fn apply(program: &mut Program, step: usize, site: Site, rounded: &mut BTreeMap<
 fn rounding(from: Container, to: Container) -> Kernel {
     let memlet = Memlet { container: 0, index: (0..from.dims.len()).map(Kernel::var).collect() };
     let load = Body::Load { memlet: memlet.clone(), guard: None };
-    Kernel {
+    let mut kernel = Kernel {
         outer: from.dims.clone(),
         inner: vec![],
         deep: vec![],
@@ -226,7 +227,9 @@ fn rounding(from: Container, to: Container) -> Kernel {
         stores: vec![Store { memlet, value: 1 }],
         reads: vec![from],
         writes: vec![to],
-    }
+    };
+    sort_outer(&mut kernel);
+    kernel
 }
 
 /// Makers of what is only rounded write it rounded; those who may write it in both forms do.

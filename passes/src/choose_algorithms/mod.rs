@@ -13,10 +13,9 @@ use crate::draft::Draft;
 use crate::fuse::Costs;
 use crate::fusion::{drop_dead, sort_steps};
 use crate::layout::{Pricer, sort_outer};
-use crate::lower_precision::precision;
 use crate::rewrite::Missed;
 use crate::usual::{Sizes, USUAL, usual};
-use crate::{DeviceSpec, Precision, Rewrites};
+use crate::{DeviceSpec, Rewrites};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Step, Store};
@@ -49,10 +48,6 @@ fn workspace_limit(module: Operation) -> Result<u64> {
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let limit = workspace_limit(module)?;
-    // Factors of bf16 are those of the convolution itself.
-    if precision(module)? != Precision::F32 {
-        return Ok(());
-    }
     let device = DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to choose for is not described"))?;
     let costs = Costs::of(&device);
     rewrites.programs(module, |rewrites, program| choose(program, &costs, limit, rewrites))
