@@ -371,6 +371,7 @@ mod tests {
     use super::*;
     use crate::{context, run_pipeline};
     use melior::ir::Module;
+    use sardonyx_runtime::Dim;
 
     fn run(text: &str) -> Result<String> {
         let context = context();
@@ -385,6 +386,15 @@ mod tests {
             let e = run(&format!("module attributes {{sardonyx.precision = {attribute}}} {{}}")).unwrap_err();
             assert_eq!((e.code, e.help.as_deref()), ("E0402", Some("the precisions are f32, bf16")));
         }
+    }
+
+    #[test]
+    fn a_copy_goes_through_memory_in_its_order() {
+        let dims = [1, 8, 4, 5].map(Dim::constant).to_vec();
+        let from = Container { dtype: DType::F32, dims, layout: Layout::Order(vec![0, 2, 3, 1]) };
+        let copy = rounding(from.clone(), Container { dtype: DType::BF16, ..from });
+        assert_eq!(copy.outer, [1, 4, 5, 8].map(Dim::constant));
+        assert_eq!(copy.stores[0].memlet.index, [0, 3, 1, 2].map(Kernel::var));
     }
 
     #[test]

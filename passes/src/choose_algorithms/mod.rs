@@ -54,8 +54,12 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Result<()> {
+    let candidates = candidates(program, costs, limit, rewrites);
+    if candidates.is_empty() {
+        return Ok(());
+    }
     // From the last step on: the numbers of those before stay.
-    for Candidate { at, site, calls, .. } in candidates(program, costs, limit, rewrites).into_iter().rev() {
+    for Candidate { at, site, calls, .. } in candidates.into_iter().rev() {
         if !rewrites.allow("winograd", &program.steps[at].origins) {
             break;
         }
