@@ -15,7 +15,7 @@ use crate::fusion::{drop_dead, sort_steps};
 use crate::layout::{Pricer, sort_outer};
 use crate::rewrite::Missed;
 use crate::usual::{Sizes, USUAL, usual};
-use crate::{DeviceSpec, Rewrites};
+use crate::{DeviceSpec, Rewrites, schedule};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Step, Store};
@@ -130,9 +130,8 @@ const GROWTH: u64 = 20;
 fn weights(program: &Program) -> u64 {
     let bytes = |step: &Step| match &step.op {
         FlowOp::Param { window: None, .. } => {
-            let c = &program.containers[step.results[0]];
-            let elements = c.dims.iter().try_fold(1u64, |n, d| n.checked_mul(u64::try_from(d.as_const()?).ok()?));
-            elements.and_then(|n| n.checked_mul(u64::from(c.dtype.bits()))).map_or(0, |bits| bits.div_ceil(8))
+            let bytes = schedule::bytes(&program.containers[step.results[0]]).ok().and_then(|bytes| bytes.as_const());
+            bytes.and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
         }
         _ => 0,
     };

@@ -7,7 +7,8 @@
 use super::Part;
 use crate::draft::Draft;
 use crate::fusion::{bare_var, kernel, own_vars, tidy};
-use crate::kernel::products;
+use crate::kernel::{plain_load, products};
+use crate::schedule;
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::{Id, Transform, filter_block};
 use sardonyx_dialects::flow::{
@@ -151,10 +152,7 @@ impl Site {
 
     /// Bytes of what lies between the kernels; `size` gives the values of symbols.
     pub fn workspace(&self, part: Option<&Part>, size: &dyn Fn(&str) -> Option<i64>) -> Option<u64> {
-        let bytes = |columns: usize| {
-            let dims = self.matrices(part, columns).dims.into_iter().map(|d| d.eval(size).ok());
-            dims.chain([Some(4)]).try_fold(1i64, |product, d| product.checked_mul(d?))
-        };
+        let bytes = |columns: usize| schedule::bytes(&self.matrices(part, columns)).ok()?.eval(size).ok();
         u64::try_from(bytes(self.c)?.checked_add(bytes(self.o)?)?).ok()
     }
 
@@ -236,16 +234,9 @@ impl Site {
                 sum(body, Sub, d[1], d[3]),
             ]
         };
-        let columns: Vec<[usize; 4]> = (0..PIECE)
-            .map(|b| {
-                let d = [0, 1, 2, 3].map(|a| load(&mut body, a, b));
-                combined(&mut body, d)
-            })
-            .collect();
         let mut stores = vec![];
-        let rows: [[usize; 4]; 4] = from_fn(|a| from_fn(|b| columns[b][a]));
-        for (a, row) in rows.into_iter().enumerate() {
-            for (b, value) in combined(&mut body, row).into_iter().enumerate() {
+        for (a, row) in both_ways(&mut body, load, combined).into_iter().enumerate() {
+            for (b, value) in row.into_iter().enumerate() {
                 let position = Dim::constant(PIECE * a as i64 + b as i64);
                 let index = [position].into_iter().chain((0..others.len()).map(Kernel::var));
                 let index = index.chain([self.tile(line, column), Kernel::var(channel)]).collect();
@@ -298,8 +289,8 @@ impl Site {
         let outer = (0..k.outer.len()).map(extent).collect();
         let n_reads = k.reads.len();
         let mut body = Draft { reads: [k.reads.clone(), vec![m]].concat(), ..Draft::default() };
-        let load = |body: &mut Draft, position: i64| {
-            let lead = [Dim::constant(position)].into_iter().chain(others.iter().map(|(v, _)| Kernel::var(*v)));
+        let load = |body: &mut Draft, a: i64, b: i64| {
+            let lead = [Dim::constant(PIECE * a + b)].into_iter().chain(others.iter().map(|(v, _)| Kernel::var(*v)));
             let index = lead.chain([self.tile(self.p, self.q), Kernel::var(self.o)]).collect();
             body.push(Body::Load { memlet: Memlet { container: n_reads, index }, guard: None }, DType::F32)
         };
@@ -308,16 +299,9 @@ impl Site {
             let (plus, minus) = (sum(ScalarFn::Add, m[1], m[2]), sum(ScalarFn::Sub, m[1], m[2]));
             [sum(ScalarFn::Add, m[0], plus), sum(ScalarFn::Sub, minus, m[3])]
         };
-        let columns: Vec<[usize; 2]> = (0..PIECE)
-            .map(|b| {
-                let m = [0, 1, 2, 3].map(|a| load(&mut body, PIECE * a + b));
-                combined(&mut body, m)
-            })
-            .collect();
         let mut stores = vec![];
-        let rows: [[usize; 4]; 2] = from_fn(|r| from_fn(|b| columns[b][r]));
-        for (r, row) in rows.into_iter().enumerate() {
-            for (s, sum) in combined(&mut body, row).into_iter().enumerate() {
+        for (r, row) in both_ways(&mut body, load, combined).into_iter().enumerate() {
+            for (s, sum) in row.into_iter().enumerate() {
                 let two = || Dim::constant(TILE);
                 let var = |v: usize| match v {
                     v if v == self.p => Some(two() * Kernel::var(v) + Dim::constant(r as i64)),
@@ -357,9 +341,15 @@ impl Site {
     }
 }
 
-fn plain_load(k: &Kernel, statement: usize) -> Option<&Memlet> {
-    match &k.body[statement].body {
-        Body::Load { memlet, guard: None } => Some(memlet),
-        _ => None,
-    }
+/// What 16 values come to, combined along the columns of their square and then along its rows.
+fn both_ways<const N: usize>(
+    body: &mut Draft,
+    load: impl Fn(&mut Draft, i64, i64) -> usize,
+    combined: impl Fn(&mut Draft, [usize; 4]) -> [usize; N],
+) -> [[usize; N]; N] {
+    let columns: [[usize; N]; 4] = from_fn(|b| {
+        let column = from_fn(|a| load(body, a as i64, b as i64));
+        combined(body, column)
+    });
+    from_fn(|a| combined(body, from_fn(|b| columns[b][a])))
 }

@@ -28,7 +28,7 @@ pub use eval::Variant;
 pub use footprint::Footprint;
 pub use linear::{Lowered, lower};
 pub use pace::Pace;
-pub use packing::{Packable, PackedFactor, packable, products};
+pub use packing::{Packable, PackedFactor, packable, plain_load, products};
 
 use asm::Asm;
 use eval::Cx;

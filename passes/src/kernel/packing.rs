@@ -80,7 +80,7 @@ fn worth(kernel: &Kernel) -> f64 {
 }
 
 /// The memlet of an f32 load without a guard.
-fn plain_load(kernel: &Kernel, k: usize) -> Option<&Memlet> {
+pub fn plain_load(kernel: &Kernel, k: usize) -> Option<&Memlet> {
     match &kernel.body[k].body {
         Body::Load { memlet, guard: None } if kernel.body[k].dtype == DType::F32 => Some(memlet),
         _ => None,
