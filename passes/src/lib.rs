@@ -22,6 +22,8 @@ pub mod movement;
 mod onnx_to_sdx;
 mod pack_weights;
 mod plan_memory;
+#[cfg(test)]
+mod random;
 mod registry;
 pub mod remove_padding;
 mod rewrite;

@@ -101,6 +101,7 @@ fn split<A: Copy>(fronts: &[Vec<Way<A>>], at: usize) -> Split<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
     use std::collections::BTreeSet;
 
     /// The digest's vector, in hundredths of a time unit: the fast algorithm takes a MiB for each of a batch and needs to
@@ -139,17 +140,6 @@ mod tests {
         }
     }
 
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, n: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 >> 11) % n
-        }
-    }
-
     /// Time and workspace of every way to cut `left` into calls of sizes from `least` on, in any order alike.
     fn all_ways(
         left: i64,
@@ -173,13 +163,15 @@ mod tests {
     #[test]
     fn no_way_is_better_than_those_found() {
         for seed in 1..=500u64 {
-            let mut r = Random(u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
+            let mut r = Random::new(seed);
             let policy = if r.below(2) == 0 { Policy::All } else { Policy::PowersOfTwo };
             let batch = 1 + r.below(8) as i64;
             let table: Vec<Vec<Call<usize>>> = (0..=batch)
                 .map(|_| {
-                    let n = 1 + r.below(3) as usize;
-                    (0..n).map(|algorithm| Call { algorithm, time: r.below(20), workspace: r.below(6) }).collect()
+                    let n = 1 + r.below(3);
+                    (0..n)
+                        .map(|algorithm| Call { algorithm, time: r.below(20) as u64, workspace: r.below(6) as u64 })
+                        .collect()
                 })
                 .collect();
             let calls = |size: i64| table[size as usize].clone();

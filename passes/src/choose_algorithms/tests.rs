@@ -1,6 +1,7 @@
 //! small random convolutions  =>  the same results by Winograd's algorithm, whole and in parts
 
 use super::*;
+use crate::random::Random;
 use sardonyx_dialects::flow::{Layout, Source};
 use sardonyx_dialects::interp::run_program;
 use sardonyx_dialects::scalar::ReduceFn;
@@ -8,21 +9,10 @@ use sardonyx_runtime::Tensor;
 
 const F: DType = DType::F32;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n
-    }
-
-    fn tensor(&mut self, dims: &[i64]) -> Tensor {
-        let n: i64 = dims.iter().product();
-        let values = (0..n).map(|_| self.below(2001) as f32 / 1000.0 - 1.0).collect();
-        Tensor::from_vec(dims.iter().map(|d| *d as usize).collect(), values)
-    }
+fn tensor(r: &mut Random, dims: &[i64]) -> Tensor {
+    let n: i64 = dims.iter().product();
+    let values = (0..n).map(|_| r.unit() as f32).collect();
+    Tensor::from_vec(dims.iter().map(|d| *d as usize).collect(), values)
 }
 
 fn container(dims: &[i64], layout: Layout) -> Container {
@@ -41,7 +31,7 @@ struct Sizes {
 
 /// max(conv(x, w) + bias + x', 0), where x' is added element by element, and what it reads.
 fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Tensor, Tensor) {
-    let mut r = Random(0x9E37_79B9_7F4A_7C15 ^ (s.n * 7 + s.h * 11 + s.w * 13 + s.c * 17 + s.o) as u64);
+    let mut r = Random::new((s.n * 7 + s.h * 11 + s.w * 13 + s.c * 17 + s.o) as u64);
     let layout = if channels_last { Layout::Order(vec![0, 2, 3, 1]) } else { Layout::RowMajor };
     let mut p = Program { name: "main".into(), ..Program::default() };
     let x = p.container(container(&[s.n, s.c, s.h + 2, s.w + 2], layout.clone()));
@@ -80,10 +70,10 @@ fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Te
     p.inputs = vec![("x".into(), x), ("z".into(), z)];
     p.outputs = vec![("y".into(), y)];
     let inputs = vec![
-        ("x".to_string(), r.tensor(&[s.n, s.c, s.h + 2, s.w + 2])),
-        ("z".to_string(), r.tensor(&[s.n, s.o, s.h, s.w])),
+        ("x".to_string(), tensor(&mut r, &[s.n, s.c, s.h + 2, s.w + 2])),
+        ("z".to_string(), tensor(&mut r, &[s.n, s.o, s.h, s.w])),
     ];
-    (p, inputs, r.tensor(&[s.o, s.c, 3, 3]), r.tensor(&[s.o]))
+    (p, inputs, tensor(&mut r, &[s.o, s.c, 3, 3]), tensor(&mut r, &[s.o]))
 }
 
 fn run_both(s: Sizes, channels_last: bool, calls: &[(i64, Algorithm)]) {

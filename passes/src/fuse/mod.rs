@@ -1,9 +1,10 @@
 //! kernels  =>  fewer, larger kernels: of all legal ways to merge neighbours, the one that costs least
 //!
-//! Maps that cost nothing where they are read go there first. What is left falls into regions between which nothing can
-//! merge; within a region the ways are searched (`search`), by the time that a device would need for the words they move
-//! and the operations they make (`cost`). Equal regions, as layers have, are searched once. Where all this finds nothing
-//! better, the rules are applied in their order (`rules`).
+//! Maps that cost nothing where they are read go there first, which can lose a launch where their readers would have
+//! merged over them. What is left falls into regions between which nothing can merge; within a region the ways are
+//! searched (`search`), by the time that a device would need for the words they move and the operations they make
+//! (`cost`). Equal regions, as layers have, are searched once. Where all this finds nothing better, the rules are applied
+//! in their order (`rules`).
 
 mod cost;
 mod moves;

@@ -3,23 +3,13 @@
 use super::pace::Pricer;
 use super::path::{assignments, layout, shortest};
 use super::*;
+use crate::random::Random;
 use sardonyx_dialects::flow::{Container, Source, Statement, Step, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::DType;
 use std::collections::HashMap;
 
 const F: DType = DType::F32;
-
-struct Random(u64);
-
-impl Random {
-    fn of<T: Copy>(&mut self, from: &[T]) -> T {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        from[(self.0 >> 8) as usize % from.len()]
-    }
-}
 
 fn dims(sizes: &[i64]) -> Vec<Dim> {
     sizes.iter().map(|n| Dim::constant(*n)).collect()
@@ -91,26 +81,26 @@ impl Draft {
 
 /// Convolutions, sums with what was there before, and a last step that wants one order or the other.
 fn random_program(seed: u64) -> Program {
-    let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let random = &mut Random::new(seed);
     let mut d = Draft::default();
-    let (h, w) = (random.of(&[1, 7, 20]), random.of(&[3, 16, 50]));
-    let c = random.of(&[3, 16, 40]);
+    let (h, w) = (random.pick(&[1, 7, 20]), random.pick(&[3, 16, 50]));
+    let c = random.pick(&[3, 16, 40]);
     let x = d.container(&[1, c, h, w]);
     d.0.inputs.push(("x".into(), x));
     let mut values = vec![];
     let (mut last, mut channels) = (x, c);
-    for _ in 0..random.of(&[2, 3, 4]) {
+    for _ in 0..random.pick(&[2, 3, 4]) {
         let same: Vec<Id> = values.iter().filter(|(_, n)| *n == channels).map(|(id, _)| *id).collect();
-        if random.of(&[true, false]) && !same.is_empty() {
-            last = d.add(last, random.of(&same), &[1, channels, h, w]);
+        if random.pick(&[true, false]) && !same.is_empty() {
+            last = d.add(last, random.pick(&same), &[1, channels, h, w]);
         } else {
-            let o = random.of(&[channels, 1, 12, 32]);
+            let o = random.pick(&[channels, 1, 12, 32]);
             last = d.convolution(last, [channels, o, h, w, 1]);
             channels = o;
         }
         values.push((last, channels));
     }
-    let end = match random.of(&[true, false]) {
+    let end = match random.pick(&[true, false]) {
         true => d.turn(last, [1, channels, h, w]),
         false => d.add(last, last, &[1, channels, h, w]),
     };

@@ -4,23 +4,9 @@ use super::largest::{Largest, Probes, Room};
 use super::not_negative::not_negative;
 use super::order::{Cost, Problem, Proof};
 use super::*;
+use crate::random::Random;
 use sardonyx_dialects::plan::Step;
 use sardonyx_dialects::sdx::Symbol;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 8) as usize % n
-    }
-}
-
-fn random(seed: u64) -> Random {
-    Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-}
 
 fn lives(random: &mut Random, n: usize, steps: usize) -> Vec<(usize, usize)> {
     let life = |_| {
@@ -70,7 +56,7 @@ fn random_problem(r: &mut Random) -> Problem {
 fn no_places_need_less_than_those_found() {
     let mut above_bound = 0;
     for seed in 0..500 {
-        let r = &mut random(seed);
+        let r = &mut Random::new(seed);
         let problem = if seed % 16 == 0 { ring(r) } else { random_problem(r) };
         let found = problem.solve();
         let bound = problem.bounds()[0];
@@ -98,7 +84,7 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
 #[test]
 fn no_order_is_better_for_several_calls_than_the_one_found() {
     for seed in 0..500 {
-        let r = &mut random(seed + 1000);
+        let r = &mut Random::new(seed + 1000);
         let n = 3 + r.below(4);
         let mut sizes = || (0..n).map(|_| 64 * r.below(6) as u64).collect::<Vec<u64>>();
         let sizes = vec![sizes(), sizes(), sizes()];
@@ -155,7 +141,7 @@ fn places(entry: &Entry, values: &Sizes) -> (i64, Vec<(i64, i64)>) {
 fn nothing_overlaps_at_any_size_and_usual_calls_need_what_lives_at_one_time() {
     let mut within = 0;
     for seed in 0..500 {
-        let r = &mut random(seed + 2000);
+        let r = &mut Random::new(seed + 2000);
         let mut entry = random_entry(r);
         place(&mut entry);
         let lives = lifetimes(&entry);

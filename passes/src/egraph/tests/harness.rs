@@ -1,11 +1,11 @@
 //! rule  =>  random instances of its left side, both sides computed by the interpreter and compared as its class demands
 
-use super::random::Random;
 use super::sketch;
 use super::values::{Bound, Kind, differs, tensor};
 use crate::egraph::expr::{Expr, Site};
 use crate::egraph::language::{EGraph, ENode, load};
 use crate::egraph::rule::{Compiled, Condition, Form, Pattern, Rule, compile, parse_rule};
+use crate::random::Random;
 use egg::Id;
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};

@@ -1,7 +1,6 @@
 //! Rules against the interpreter, weakened rules that must be caught, extraction against trying everything
 
 mod harness;
-mod random;
 mod rules;
 mod sketch;
 mod twins;

@@ -1,8 +1,8 @@
 //! "(contract (mul ?x scale) ?y)"  =>  a random graph of that form: shapes, attributes, element types are drawn
 
-use super::random::Random;
 use crate::egraph::expr::scalar;
 use crate::egraph::table::letter;
+use crate::random::Random;
 use sardonyx_dialects::scalar::{Conversion, ROWS, ReduceFn, ResultType, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_runtime::{DType, Dim, Tensor};

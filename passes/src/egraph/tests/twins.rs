@@ -1,7 +1,7 @@
 //! Extraction against trying every choice, on many small problems
 
-use super::random::Random;
 use crate::egraph::extract::{Alternative, Budget, Choice, Problem, exact, extract, greedy, refine, total};
+use crate::random::Random;
 
 /// A few classes with up to three alternatives each; cycles are common.
 fn problem(r: &mut Random) -> Problem {

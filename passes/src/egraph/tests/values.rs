@@ -1,7 +1,7 @@
 //! element type, dimensions  =>  tensors of ordinary, special or extreme numbers, and how to compare them
 
-use super::random::Random;
 use crate::egraph::rule::Class;
+use crate::random::Random;
 use sardonyx_runtime::{DType, Tensor};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

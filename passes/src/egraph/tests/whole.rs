@@ -1,6 +1,5 @@
 //! All rules at once: whatever ends in one class has one value; what is extracted means what the graph meant
 
-use super::random::Random;
 use super::sketch;
 use super::values::{Bound, Kind, differs};
 use crate::egraph::language::{ENode, load};
@@ -8,6 +7,7 @@ use crate::egraph::rule::{Class, Rule, compile};
 use crate::egraph::saturate::{Limits, saturate};
 use crate::egraph::tests::harness::{Values, text};
 use crate::egraph::{Options, Rates, TOPICS, optimise};
+use crate::random::Random;
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};

@@ -1,6 +1,6 @@
 //! seed  =>  numbers, the same on every machine
 
-/// A linear congruential generator.
+/// A linear congruential generator, for tests.
 pub struct Random(u64);
 
 impl Random {
