@@ -250,7 +250,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         watch.without.push("remove-padding");
     }
     if request.targets != [Target::Cpu] {
-        watch.without.push("choose-algorithms");
+        watch.without.extend(["int8-contractions", "choose-algorithms"]);
     }
     request.layouts.set(operation(&module));
     if let Some(bytes) = request.workspace_limit {

@@ -20,6 +20,15 @@ const FLOATS_MAX: usize = 4;
 /// A vector may say sizes too: the scales of a Resize.
 const FLOAT_VECTOR_MAX: usize = 16;
 
+/// Channels of which the zero points may be constants, where all are one.
+const CHANNELS_MAX: usize = 1 << 16;
+
+/// Whether a vector is of bytes that are all the same, as zero points mostly are.
+fn is_one_byte(t: &Tensor) -> bool {
+    let fits = matches!(t.dtype(), DType::I8 | DType::U8) && t.rank() == 1 && t.len() <= CHANNELS_MAX;
+    fits && t.bytes().iter().all(|b| *b == t.bytes()[0])
+}
+
 /// What the command line says about a symbol: `--dim seq=1..512`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DimRange {
@@ -235,7 +244,7 @@ impl Importer {
             true => FLOATS_MAX,
             false => INTEGERS_MAX,
         };
-        let op = if tensor.len() <= limit && !tensor.dtype().is_opaque() {
+        let op = if (tensor.len() <= limit || is_one_byte(tensor)) && !tensor.dtype().is_opaque() {
             let attrs = [("value", cx.dense(tensor)?)];
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {

@@ -3,7 +3,7 @@
 use crate::selftest::{choices, choose_symbols};
 use melior::ir::Module;
 use sardonyx_dialects::flow::program::{Source, Transform};
-use sardonyx_dialects::flow::{FlowOp, Program};
+use sardonyx_dialects::flow::{FlowOp, Program, Step};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::{Context, Operation};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
@@ -102,12 +102,15 @@ impl Function {
                     let FlowOp::Param { source, window } = &step.op else { continue };
                     let container = &p.containers[step.results[0]];
                     let Some((dtype, dims)) = known(container.dtype, &container.dims) else { continue };
+                    let dtype = if source.transform == Some(Transform::Signed) { DType::U8 } else { dtype };
                     let (dtype, dims) = match window {
                         None => match (source.transform, &dims[..]) {
                             (Some(Transform::Winograd), &[_, blocks, n_in, block]) => {
                                 (dtype, vec![blocks * block, n_in, 3, 3])
                             }
-                            (Some(Transform::Winograd) | None, _) => (dtype, dims),
+                            // Who reads the parameter itself tells.
+                            (Some(Transform::RowSums | Transform::ColumnSums), _) => continue,
+                            (Some(Transform::Winograd | Transform::Signed) | None, _) => (dtype, dims),
                         },
                         Some(w) => {
                             let elements = match dims[..] {
@@ -130,9 +133,23 @@ impl Function {
                         }
                     }
                 }
+                p.steps.iter().for_each(|step| with_summed_axis(p, step, &mut out));
             }
         }
         out
+    }
+}
+
+/// Gives a packed parameter the axis that its sums are kept along.
+fn with_summed_axis(p: &Program, step: &Step, params: &mut BTreeMap<String, (DType, Vec<usize>)>) {
+    let FlowOp::Param { source: Source { names, transform, .. }, .. } = &step.op else { return };
+    let n = p.containers[step.results[0]].dims.first().and_then(Dim::as_const).and_then(|n| usize::try_from(n).ok());
+    let (Some(n), [name]) = (n.filter(|n| *n > 0), &names[..]) else { return };
+    let Some((_, dims)) = params.get_mut(name).filter(|(_, dims)| dims.len() == 1) else { return };
+    match transform {
+        Some(Transform::RowSums) => *dims = vec![n, dims[0].div_ceil(n)],
+        Some(Transform::ColumnSums) => *dims = vec![dims[0].div_ceil(n), n],
+        Some(Transform::Winograd | Transform::Signed) | None => {}
     }
 }
 

@@ -21,6 +21,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("fuse-attention", "fuse-attention,inline-maps"),
     ("fuse-siblings", "fuse-siblings"),
     ("remove-padding", "remove-padding"),
+    ("int8-contractions", "int8-contractions"),
     ("choose-layouts", "choose-layouts"),
     ("choose-algorithms", "choose-algorithms"),
     ("pack-weights", "pack-weights"),

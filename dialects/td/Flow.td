@@ -34,7 +34,8 @@ def Flow_Param : Flow_Op<"param", [Pure]> {
     to nearest (ties to even) where its elements are bf16 and the parameter's f32. Several
     parameters lie one behind the other along an axis; they are put together when the artifact is written.
     `transform` says what is computed from them then: `"winograd"` makes w[o, c, 3, 3] the filters u[16, o / b, c, b] of
-    F(2x2, 3x3), in blocks of b channels: 32 where that divides them, else all.
+    F(2x2, 3x3), in blocks of b channels: 32 where that divides them, else all. `"signed"` makes u8 i8, each 128 less;
+    of these, or of i8, `"row_sums"` are Σ w[n, ...] for each n in i32, `"column_sums"` Σ w[..., n].
   }];
   let arguments = (ins StrAttr:$name, OptionalAttr<StrArrayAttr>:$others, OptionalAttr<I64Attr>:$axis,
                        OptionalAttr<StrAttr>:$transform, OptionalAttr<DenseI64ArrayAttr>:$window);

@@ -13,6 +13,7 @@ mod fuse_reductions;
 mod fuse_siblings;
 mod fusion;
 mod inline_maps;
+mod int8_contractions;
 pub mod kernel;
 mod layout;
 mod lower_kernels;
@@ -96,6 +97,12 @@ pub static PASSES: &[PassRow] = &[
         "remove-padding",
         "Computes no rows that the attention mask leaves out",
         remove_padding::run,
+    ),
+    of_class(
+        Class::FiniteOnly,
+        "int8-contractions",
+        "Multiplies bytes where they are dequantised and multiplied",
+        int8_contractions::run,
     ),
     rewriting("choose-layouts", "Orders dimensions in memory as the kernels around want them", layout::run),
     of_class(

@@ -6,6 +6,7 @@
 
 use crate::Rewrites;
 use crate::fusion::{Uses, drop_dead, kernel, renumber_stores, sort_steps, tidy};
+use crate::kernel::contract::Words;
 use crate::kernel::{KernelDef, lower, products};
 use crate::layout::sort_outer;
 use crate::rewrite::Missed;
@@ -123,7 +124,7 @@ fn matches(program: &Program, step: usize) -> std::result::Result<Option<Site>, 
         return Err("its left factor grows in place");
     }
     let kernel = narrowed(k, common, &rights);
-    let pairs = lower(&kernel).is_ok_and(|l| l.def.takes_pairs());
+    let pairs = lower(&kernel).is_ok_and(|l| l.def.words() == Some(Words::Pairs));
     if !pairs {
         return Err("neighbours along the sum are none in memory");
     }

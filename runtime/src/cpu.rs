@@ -2,12 +2,14 @@
 
 use crate::{Error, Result};
 
-/// Levels of the x86-64 psABI and one beyond them, lowest first.
+/// Levels of the x86-64 psABI and two beyond them, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     V3,
     V4,
-    /// V4 and instructions for pairs of bf16.
+    /// V4 and sums of four products of bytes.
+    V4Vnni,
+    /// The same and instructions for pairs of bf16.
     V4Bf16,
 }
 
@@ -15,6 +17,7 @@ pub enum Level {
 static LEVELS: &[(Level, &str, &[&str])] = &[
     (Level::V3, "v3", &["avx2", "fma", "bmi1", "bmi2", "f16c", "lzcnt", "movbe"]),
     (Level::V4, "v4", &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
+    (Level::V4Vnni, "v4vnni", &["avx512vnni"]),
     (Level::V4Bf16, "v4bf16", &["avx512bf16"]),
 ];
 
@@ -54,6 +57,7 @@ fn detected(feature: &str) -> bool {
         "avx512cd" => has!("avx512cd"),
         "avx512dq" => has!("avx512dq"),
         "avx512vl" => has!("avx512vl"),
+        "avx512vnni" => has!("avx512vnni"),
         "avx512bf16" => has!("avx512bf16"),
         other => unreachable!("{other} is not in LEVELS"),
     }

@@ -14,7 +14,7 @@ mod harness;
 mod measure;
 mod shapes;
 
-use harness::{Library, variants};
+use harness::{Library, executed, variants};
 use measure::{Figures, measure};
 use sardonyx::codegen::build_shared_object;
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
@@ -43,6 +43,8 @@ fn main() {
         }
         println!("\n{}", header(title, *kind, &variants));
         for i in rows {
+            let own = [*executed(&Variant::of([&lowered[i].def])).last().expect("this CPU executes some variant")];
+            let variants = if *kind == Kind::Words { &own[..] } else { &variants };
             let cells = variants.iter().map(|variant| {
                 let measured = |i: usize| {
                     let kernel = library.kernel(&format!("k{i}"), *variant);
@@ -64,10 +66,17 @@ fn main() {
 }
 
 fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
+    if kind == Kind::Words {
+        return format!(
+            "| {title:<42} | 10^9 operations/s | of the f32 FMA peak | GB/s | of reading |\n|---|{}",
+            "--:|".repeat(4)
+        );
+    }
     let columns = |v: &Variant| match kind {
         Kind::Whole => format!("{0} µs | {0} of peak | {0}: separate kernels take", v.name()),
         Kind::Product => format!("{0} GFLOP/s | {0} of peak", v.name()),
         Kind::Stream => format!("{0} GB/s | {0} of its bound", v.name()),
+        Kind::Words => unreachable!("has columns of its own"),
         Kind::Moved => format!("{0} GB/s | {0} of reading", v.name()),
         Kind::Elements => format!("{} elements/ns", v.name()),
     };
@@ -75,7 +84,7 @@ fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
     let per_variant = match kind {
         Kind::Elements => 1,
         Kind::Whole => 3,
-        Kind::Product | Kind::Stream | Kind::Moved => 2,
+        Kind::Product | Kind::Stream | Kind::Words | Kind::Moved => 2,
     };
     format!("| {title:<42} | {} |\n|---|{}", names.join(" | "), "--:|".repeat(variants.len() * per_variant))
 }
@@ -84,6 +93,10 @@ fn cell(kind: Kind, f: &Figures) -> String {
     match kind {
         Kind::Whole => unreachable!("has cells of its own"),
         Kind::Product => format!("{:>6.1} | {:>3.0} %", f.rate, f.of_peak * 100.0),
+        Kind::Words => {
+            let shares = [f.of_peak, f.of_read].map(|share| format!("{:>3.0} %", share * 100.0));
+            format!("{:>6.1} | {} | {:>6.1} | {}", f.rate, shares[0], f.bytes_rate, shares[1])
+        }
         // What takes longer by itself, reading the weights or the arithmetic, is the bound.
         Kind::Stream if f.of_read > f.of_peak => {
             format!("{:>6.1} | {:>3.0} % of reading", f.bytes_rate, f.of_read * 100.0)

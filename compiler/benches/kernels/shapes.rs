@@ -1,7 +1,7 @@
 //! Which kernels are measured: one row each
 
 use crate::build::{Builder, attended, gated, layer_norm, mixed, scores, softmax, softmax_of};
-use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::flow::kernel::{Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::packable;
 use sardonyx_runtime::DType;
@@ -13,6 +13,8 @@ pub enum Kind {
     Product,
     /// A product of few rows: the FMA peak or a plain read of its weights.
     Stream,
+    /// The FMA peak and a plain read of its weights, by the best variant of a CPU that has instructions for its words.
+    Words,
     /// The FMA peak, and the kernels that would do the same one after the other.
     Whole,
     /// A plain read of as many bytes as it reads and writes.
@@ -25,6 +27,7 @@ impl Kind {
     pub const TABLES: &[(Kind, &str)] = &[
         (Kind::Product, "contraction, m x n x k"),
         (Kind::Stream, "few rows, m x n x k"),
+        (Kind::Words, "narrow factors, m x n x k"),
         (Kind::Whole, "as one kernel"),
         (Kind::Moved, "large rows"),
         (Kind::Elements, "row-wise and elementwise"),
@@ -73,6 +76,21 @@ fn gemm(kind: Kind, (m, n, k): (i64, i64, i64), epilogue: Epilogue) -> Shape {
     let kernel = packable(&b.0).expect("a constant right operand").kernel;
     let (work, weight_bytes) = (2.0 * m as f64 * n as f64 * k as f64, 4 * (n * k) as usize);
     Shape { name, kernel, symbols: vec![("s", m)], kind, work, weight_bytes, parts: vec![] }
+}
+
+/// The same of narrow factors, of which `depth` rows lie side by side, summed in `sum`.
+fn narrow((m, n, k): (i64, i64, i64), [left, right, sum]: [DType; 3], depth: usize) -> Shape {
+    let (ns, ks) = (n.to_string(), k.to_string());
+    let mut b = Builder::new(&["s", &ns], &[&ks]);
+    let x = b.load(left, &["s", &ks], &["%0", "%2"]);
+    let w = b.load(right, &[&ks, &ns], &["%2", "%1"]);
+    b.0.reads[1].layout = Layout::Panels { width: 32, depth };
+    let (x, w) = (b.convert(x, sum), b.convert(w, sum));
+    let y = b.dot(x, w);
+    b.store(y, &["s", &ns], &["%0", "%1"]);
+    let (work, weight_bytes) = (2.0 * m as f64 * n as f64 * k as f64, right.bytes() * (n * k) as usize);
+    let name = format!("{m} x {n} x {k}, {left} by {right}");
+    Shape { name, kernel: b.0, symbols: vec![("s", m)], kind: Kind::Words, work, weight_bytes, parts: vec![] }
 }
 
 /// Twelve heads, each s by t over width d.
@@ -208,6 +226,13 @@ pub fn shapes() -> Vec<Shape> {
     }
     // 192 MB of weights.
     shapes.push(gemm(Kind::Stream, (1, 12288, 4096), Epilogue::None));
+    for (types, depth) in [([DType::U8, DType::I8, DType::I32], 4), ([DType::BF16, DType::BF16, DType::F32], 2)] {
+        for size in [(128, 768, 768), (128, 3072, 768), (128, 768, 3072), (512, 512, 512), (1024, 1024, 1024)] {
+            shapes.push(narrow(size, types, depth));
+        }
+        // 192 MB of weights.
+        shapes.push(narrow((1, (192 << 20) / 4096 / types[1].bytes() as i64, 4096), types, depth));
+    }
     shapes.push(moved("softmax 4096 x 1024", softmax(&["b", "s"], "1024"), 2));
     shapes.push(moved("layer norm of a sum 4096 x 1024", layer_norm("1024", 1024.0), 3));
     shapes.push(elements("softmax 1536 x 128", softmax(&["12", "s"], "s"), 12 * 128 * 128));

@@ -124,6 +124,7 @@ pub fn executed(variants: &[Variant]) -> Vec<Variant> {
     let has = |v: &Variant| match v {
         Variant::V3 => v3,
         Variant::V4 => v4,
+        Variant::V4Vnni => v4 && is_x86_feature_detected!("avx512vnni"),
         Variant::V4Bf16 => v4 && is_x86_feature_detected!("avx512bf16"),
     };
     for v in variants.iter().filter(|v| !has(v)) {

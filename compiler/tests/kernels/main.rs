@@ -12,6 +12,7 @@ mod pairs;
 mod ptx;
 mod ptx_forms;
 mod ptx_movement;
+mod quads;
 mod scalar;
 mod two_sums;
 

@@ -7,6 +7,7 @@ use crate::harness::{Case, Library, executed, run};
 use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_passes::kernel::contract::Words;
 use sardonyx_passes::kernel::{Variant, lower};
 use sardonyx_runtime::{DType, Tensor};
 
@@ -45,7 +46,7 @@ fn full(m: &str, n: &str, k: &str) -> Kernel {
 
 fn blocked(name: &str, kernel: Kernel, m: i64, k: i64) -> Case {
     assert_eq!(kernel.class(), Class::Contract, "{name}");
-    assert!(lower(&kernel).unwrap().def.takes_pairs(), "{name}");
+    assert_eq!(lower(&kernel).unwrap().def.words(), Some(Words::Pairs), "{name}");
     case(name, kernel, &[("m", m)], k)
 }
 

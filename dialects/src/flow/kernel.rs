@@ -216,14 +216,12 @@ impl Kernel {
         self.body.iter().filter_map(reduced).collect()
     }
 
-    /// The statement whose value statement `k` is in another type, where it is bf16 as f32; else `k` itself.
+    /// The statement whose value statement `k` is in a wider type, where it is bf16 as f32 or a byte as i32; else `k`
+    /// itself.
     pub fn narrow(&self, k: usize) -> usize {
-        match self.body[k].body {
-            Body::Convert(from, Conversion::Value)
-                if self.body[k].dtype == DType::F32 && self.body[from].dtype == DType::BF16 =>
-            {
-                from
-            }
+        let Body::Convert(from, Conversion::Value) = self.body[k].body else { return k };
+        match (self.body[from].dtype, self.body[k].dtype) {
+            (DType::BF16, DType::F32) | (DType::U8 | DType::I8, DType::I32) => from,
             _ => k,
         }
     }
@@ -238,8 +236,9 @@ impl Kernel {
     fn is_product(&self, k: usize) -> bool {
         let Body::Apply { f: ScalarFn::Mul, args } = &self.body[k].body else { return false };
         let loads: Vec<&Memlet> = args.iter().filter_map(|a| self.plain_load(self.narrow(*a))).collect();
-        let widened = args.iter().any(|a| self.narrow(*a) != *a);
-        if widened && !loads.iter().any(|m| self.is_grouped(m)) {
+        // Products of bf16 are those of a precision that was asked for, which has packed its constants.
+        let pairs = args.iter().any(|a| self.narrow(*a) != *a && self.body[*a].dtype == DType::F32);
+        if pairs && !loads.iter().any(|m| self.is_grouped(m)) {
             return false;
         }
         let moves = |m: &Memlet, v: usize| {

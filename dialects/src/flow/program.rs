@@ -69,6 +69,12 @@ pub enum Transform {
     /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters as Winograd's
     /// F(2x2, 3x3) multiplies with them, in blocks of `filter_block` channels.
     Winograd,
+    /// u8  =>  i8: each 128 less.
+    Signed,
+    /// w[n, …]  =>  Σ w[n, …] in i32 for each n, of i8, or of u8 each 128 less.
+    RowSums,
+    /// w[…, n]  =>  Σ w[…, n] for each n.
+    ColumnSums,
 }
 
 /// Channels of the result whose filters lie side by side, of so many.
@@ -77,11 +83,14 @@ pub fn filter_block(n_out: i64) -> i64 {
 }
 
 impl Transform {
-    pub const ALL: [Transform; 1] = [Transform::Winograd];
+    pub const ALL: [Transform; 4] = [Transform::Winograd, Transform::Signed, Transform::RowSums, Transform::ColumnSums];
 
     pub fn name(self) -> &'static str {
         match self {
             Transform::Winograd => "winograd",
+            Transform::Signed => "signed",
+            Transform::RowSums => "row_sums",
+            Transform::ColumnSums => "column_sums",
         }
     }
 }

@@ -135,7 +135,30 @@ pub fn joined(source: &Source, params: &dyn Fn(&str) -> Result<Tensor>) -> Resul
     match source.transform {
         None => Ok(whole),
         Some(Transform::Winograd) => winograd(&whole),
+        Some(Transform::Signed) => Ok(Tensor::from_vec(whole.dims().to_vec(), signed(&whole)?)),
+        Some(Transform::RowSums) => byte_sums(&whole, true),
+        Some(Transform::ColumnSums) => byte_sums(&whole, false),
     }
+}
+
+/// i8 as they are, u8 each 128 less.
+fn signed(bytes: &Tensor) -> Result<Vec<i8>> {
+    let less = |bytes: Vec<u8>| bytes.into_iter().map(|b| (b ^ 0x80).cast_signed()).collect();
+    let found = bytes.to_vec::<i8>().or_else(|| bytes.to_vec::<u8>().map(less));
+    found.ok_or_else(|| Error::defect("a tensor of bytes is needed"))
+}
+
+/// w[n, …] or w[…, n]  =>  the sum for each n
+fn byte_sums(w: &Tensor, by_rows: bool) -> Result<Tensor> {
+    let n = if by_rows { w.dims().first() } else { w.dims().last() };
+    let (n, values) = (n.copied().ok_or_else(|| Error::defect("a number has no rows"))?, signed(w)?);
+    let mut sums = vec![0i32; n];
+    let each = values.len().checked_div(n).unwrap_or(0).max(1);
+    for (at, value) in values.into_iter().enumerate() {
+        let n = if by_rows { at / each } else { at % n };
+        sums[n] = sums[n].wrapping_add(i32::from(value));
+    }
+    Ok(Tensor::from_vec(vec![n], sums))
 }
 
 /// Rows of G: what each of four neighbours is multiplied with, of a filter of three.

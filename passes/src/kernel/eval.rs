@@ -1,6 +1,7 @@
 //! Statement k at a point  =>  an SSA value, scalar or one per lane
 
 use super::asm::{Asm, Elem, Ty, Val};
+use super::contract::Words;
 use super::def::*;
 use super::dims::emit_dim;
 use super::normalise::{combine, neutral};
@@ -8,6 +9,7 @@ use super::{math, scalar};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::plan::KernelArgs;
 use sardonyx_runtime::{DType, Dim};
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 
 /// Which CPUs a kernel is emitted for.
@@ -17,20 +19,27 @@ pub enum Variant {
     V3,
     /// AVX-512 F, BW, CD, DQ, VL.
     V4,
+    /// The same and AVX-512 VNNI.
+    V4Vnni,
     /// The same and AVX-512 BF16.
     V4Bf16,
 }
 
 impl Variant {
-    pub const ALL: [Variant; 3] = [Variant::V3, Variant::V4, Variant::V4Bf16];
+    pub const ALL: [Variant; 4] = [Variant::V3, Variant::V4, Variant::V4Vnni, Variant::V4Bf16];
 
     /// Those whose code differs for every kernel; the others have instructions for some kernels alone.
     pub const COMMON: [Variant; 2] = [Variant::V3, Variant::V4];
 
     /// Those that kernels are emitted for together: each of a shared object's kernels has code of every one.
     pub fn of<'a>(kernels: impl IntoIterator<Item = &'a KernelDef>) -> Vec<Variant> {
-        let pairs = kernels.into_iter().any(KernelDef::takes_pairs);
-        Variant::ALL.into_iter().filter(|v| pairs || !v.has_pairs()).collect()
+        let words: BTreeSet<Words> = kernels.into_iter().filter_map(KernelDef::words).collect();
+        let wanted = |v: &Variant| match v {
+            Variant::V3 | Variant::V4 => true,
+            Variant::V4Vnni => words.contains(&Words::Quads),
+            Variant::V4Bf16 => words.contains(&Words::Pairs),
+        };
+        Variant::ALL.into_iter().filter(wanted).collect()
     }
 
     /// The suffix of a kernel's symbol.
@@ -38,6 +47,7 @@ impl Variant {
         match self {
             Variant::V3 => "v3",
             Variant::V4 => "v4",
+            Variant::V4Vnni => "v4vnni",
             Variant::V4Bf16 => "v4bf16",
         }
     }
@@ -45,7 +55,7 @@ impl Variant {
     pub fn cpu(self) -> &'static str {
         match self {
             Variant::V3 => "x86-64-v3",
-            Variant::V4 | Variant::V4Bf16 => "x86-64-v4",
+            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => "x86-64-v4",
         }
     }
 
@@ -53,7 +63,8 @@ impl Variant {
     pub fn features(self) -> &'static str {
         match self {
             Variant::V3 | Variant::V4 => "",
-            Variant::V4Bf16 => "+avx512bf16",
+            Variant::V4Vnni => "+avx512vnni",
+            Variant::V4Bf16 => "+avx512vnni,+avx512bf16",
         }
     }
 
@@ -62,10 +73,15 @@ impl Variant {
         self == Variant::V4Bf16
     }
 
+    /// Whether one instruction multiplies four pairs of bytes and adds to i32.
+    pub fn has_quads(self) -> bool {
+        self >= Variant::V4Vnni
+    }
+
     pub fn vector_bits(self) -> u32 {
         match self {
             Variant::V3 => 256,
-            Variant::V4 | Variant::V4Bf16 => 512,
+            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => 512,
         }
     }
 

@@ -78,9 +78,12 @@ impl KernelDef {
         matches!(self.route(), Route::Contract(_))
     }
 
-    /// Whether a CPU's instructions for pairs of bf16 make its code another one.
-    pub fn takes_pairs(&self) -> bool {
-        matches!(self.route(), Route::Contract(plan) if plan.pairs)
+    /// What a blocked contraction takes at a time: of more than one element CPUs have instructions of their own.
+    pub fn words(&self) -> Option<contract::Words> {
+        match self.route() {
+            Route::Contract(plan) => Some(plan.words),
+            Route::Map | Route::Normalise | Route::Attention(_) => None,
+        }
     }
 
     /// Whether attention goes through the register-blocked path.

@@ -81,8 +81,12 @@ fn worth(kernel: &Kernel) -> f64 {
 
 /// The memlet of an f32 load without a guard.
 pub fn plain_load(kernel: &Kernel, k: usize) -> Option<&Memlet> {
+    load_as(kernel, k, DType::F32)
+}
+
+fn load_as(kernel: &Kernel, k: usize, dtype: DType) -> Option<&Memlet> {
     match &kernel.body[k].body {
-        Body::Load { memlet, guard: None } if kernel.body[k].dtype == DType::F32 => Some(memlet),
+        Body::Load { memlet, guard: None } if kernel.body[k].dtype == dtype => Some(memlet),
         _ => None,
     }
 }
@@ -95,13 +99,21 @@ fn load_of(kernel: &Kernel, container: usize) -> usize {
 
 /// The kernel with these loads from panels, which are the second factors of the sums.
 fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> Option<Packable> {
-    let kernel = &sorted_sums(kernel, plain_load(kernel, common)?);
-    let other = plain_load(kernel, common)?;
-    let loads: Vec<usize> = loads.collect();
+    let common = kernel.narrow(common);
+    let (dtype, depth) = match kernel.body[common].dtype {
+        left @ DType::F32 => (left, 1),
+        // Bytes are multiplied four at a time.
+        DType::U8 => (DType::I8, 4),
+        _ => return None,
+    };
+    let left = |kernel: &Kernel| load_as(kernel, common, kernel.body[common].dtype).cloned();
+    let kernel = &sorted_sums(kernel, &left(kernel)?);
+    let other = &left(kernel)?;
+    let loads: Vec<usize> = loads.map(|load| kernel.narrow(load)).collect();
     let mut packed = kernel.clone();
     let (mut factors, mut sizes): (Vec<PackedFactor>, Vec<[i64; 2]>) = (vec![], vec![]);
     for &load in &loads {
-        let memlet = plain_load(kernel, load)?;
+        let memlet = load_as(kernel, load, dtype)?;
         let reads = |(k, s): (usize, &Statement)| {
             matches!(&s.body, Body::Load { memlet: m, .. } if m.container == memlet.container).then_some(k)
         };
@@ -111,8 +123,7 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
         }
         let matrix = matrix(kernel, memlet, other)?;
         let dims = matrix.size.map(Dim::constant).to_vec();
-        let layout = Layout::Panels { width: WIDTH as usize, depth: 1 };
-        let container = Container { dtype: DType::F32, dims, layout };
+        let container = Container { dtype, dims, layout: Layout::Panels { width: WIDTH as usize, depth } };
         let taken = factors.iter().any(|f| f.operand == memlet.container);
         let at = if taken { packed.reads.len() } else { memlet.container };
         match taken {

@@ -245,7 +245,7 @@ fn columns(k: &Kernel, constant: &dyn Fn(usize) -> bool) -> Option<usize> {
     if k.class() != Class::Contract {
         return None;
     }
-    let factor = |k: &Kernel, s: usize| match &k.body[s].body {
+    let factor = |k: &Kernel, s: usize| match &k.body[k.narrow(s)].body {
         Body::Load { memlet, .. } => Some(memlet.clone()),
         Body::Const(_) | Body::Index(_) | Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => None,
     };

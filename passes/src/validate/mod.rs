@@ -14,6 +14,8 @@ mod tests;
 mod values;
 
 pub use flow::compare as compare_programs;
+#[cfg(test)]
+pub use tests::validated;
 pub use values::{Bounds, compare as compare_values};
 
 use sardonyx_runtime::json::Json;

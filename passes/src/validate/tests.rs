@@ -152,7 +152,7 @@ fn values_are_free_only_where_none_is_made_of_another() {
 }
 
 /// The rules that were applied, and the checks of them.
-fn validated(text: &str, passes: &str) -> sardonyx_runtime::Result<(Vec<&'static str>, String)> {
+pub fn validated(text: &str, passes: &str) -> sardonyx_runtime::Result<(Vec<&'static str>, String)> {
     let context = crate::context();
     let mut module = Module::parse(&context, text).unwrap();
     let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });

@@ -29,6 +29,7 @@ static PIPELINE: &[&str] = &[
     "inline-maps",
     "fuse-siblings",
     "remove-padding",
+    "int8-contractions",
     "choose-layouts",
     "choose-algorithms",
     "pack-weights",

@@ -178,6 +178,24 @@ impl Asm {
         self.def(sums.ty, &format!("llvm.call_intrinsic \"{name}\"({sums}, {a}, {b}) : ({ty}, {t}, {t}) -> {ty}"))
     }
 
+    /// sums + Σ a · b over the four bytes in each word, without a sign in `a` and with one in `b` (AVX-512 VNNI).
+    pub fn dot_quads(&mut self, sums: Val, a: Val, b: Val) -> Val {
+        let [a, b] = [a, b].map(|v| self.split(v, Elem::I8));
+        self.intrinsic(&format!("llvm.x86.avx512.vpdpbusd.{}", 32 * sums.ty.lanes), &[sums, a, b], sums.ty)
+    }
+
+    /// Σ a · b over the two integers of 16 bits in each word of 32, which is the result.
+    pub fn dot_words(&mut self, a: Val, b: Val) -> Val {
+        let name = if a.ty.lanes == 16 { "llvm.x86.avx2.pmadd.wd" } else { "llvm.x86.avx512.pmaddw.d.512" };
+        self.intrinsic(name, &[a, b], Ty::new(Elem::I32, a.ty.lanes / 2))
+    }
+
+    /// The same bits as more lanes of a narrower type.
+    pub fn split(&mut self, v: Val, elem: Elem) -> Val {
+        let ty = Ty::new(elem, v.ty.lanes * v.ty.elem.bits() / elem.bits());
+        self.def(ty, &format!("vector.bitcast {v} : {} to {}", v.ty.name(), ty.name()))
+    }
+
     pub(super) fn mlir_widen(&mut self, a: Val, lanes: u32) -> Val {
         let ty = Ty::new(a.ty.elem, lanes);
         self.def(ty, &format!("vector.broadcast {a} : {} to {}", a.ty.name(), ty.name()))

@@ -1,7 +1,8 @@
 //! rows of A by a panel of B  =>  sums in registers: which blocks of rows there are, and the loop over k of each
 
 use super::pairs::pair_products;
-use super::plan::{CHUNK, Form, PAIR, WIDTH};
+use super::plan::{CHUNK, Form, WIDTH, Words};
+use super::quads::quad_products;
 use super::{Columns, Item, Panel, plus, times};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
@@ -36,15 +37,16 @@ impl Blocks {
     pub fn of(variant: Variant) -> Blocks {
         match variant {
             Variant::V3 => Blocks { usual: 6, exact: 5, slow: 1 },
-            Variant::V4 | Variant::V4Bf16 => Blocks { usual: 12, exact: 8, slow: 3 },
+            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => Blocks { usual: 12, exact: 8, slow: 3 },
         }
     }
 
-    /// Of pairs of bf16. Where they are taken apart first, both halves of the panel's vectors are in registers too.
-    fn of_pairs(variant: Variant) -> Blocks {
-        match variant {
-            Variant::V3 => Blocks { usual: 4, exact: 4, slow: 0 },
-            Variant::V4 | Variant::V4Bf16 => Blocks::of(variant),
+    /// Of words. Where they are taken apart first, both halves of the panel's vectors are in registers too.
+    fn of_words(variant: Variant, words: Words) -> Blocks {
+        match (variant, words) {
+            (Variant::V3, Words::Pairs | Words::Quads) => Blocks { usual: 4, exact: 4, slow: 0 },
+            (Variant::V4, Words::Quads) => Blocks { usual: 8, exact: 8, slow: 0 },
+            (_, Words::Singles | Words::Pairs | Words::Quads) => Blocks::of(variant),
         }
     }
 
@@ -106,7 +108,7 @@ impl Blocks {
 pub fn pair_rows(variant: Variant) -> i64 {
     match variant {
         Variant::V3 => 1,
-        Variant::V4 | Variant::V4Bf16 => 2,
+        Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => 2,
     }
 }
 
@@ -129,10 +131,9 @@ impl Item<'_> {
         let blocks = match columns {
             Columns::Few(_) => Blocks::NARROW,
             Columns::Known(_) | Columns::Some(_) if self.is_small_part() => Blocks::SHORT,
-            Columns::All | Columns::Known(_) | Columns::Some(_) if self.plan.pairs => {
-                Blocks::of_pairs(self.cx.cpu().variant)
+            Columns::All | Columns::Known(_) | Columns::Some(_) => {
+                Blocks::of_words(self.cx.cpu().variant, self.plan.words)
             }
-            Columns::All | Columns::Known(_) | Columns::Some(_) => Blocks::of(self.cx.cpu().variant),
         };
         let sizes = match self.plan.m.map(|m| self.cx.def.extent(m)) {
             None => vec![1],
@@ -280,15 +281,15 @@ impl Panel<'_, '_> {
         let item = self.item;
         let (cx, plan) = (item.cx, item.plan);
         let lanes = cx.lanes();
-        let ty = Ty::new(Elem::F32, lanes);
+        let ty = Ty::new(plan.words.sum(), lanes);
         let m = plan.m.map(|_| asm.bin("arith.addi", item.m0, row));
         let mut at = item.point.clone();
         if let (Some(var), Some(m)) = (plan.m, m) {
             at.vars[var] = Some(m);
         }
         let a_start = at.start(cx, asm, &plan.a, None);
-        // Of pairs there are addresses of each element, and steps over words.
-        let a_elem = if plan.pairs { Elem::I16 } else { Elem::F32 };
+        // There are addresses of each element, and steps over words.
+        let a_elem = plan.words.element();
         let mut a = asm.element(cx.reads[plan.a.buffer], a_start, a_elem);
         if plan.diagonal {
             a = asm.element(a, first, Elem::F32);
@@ -302,7 +303,7 @@ impl Panel<'_, '_> {
         let zero = asm.zero(ty);
         let width = panels.len() * vectors;
         let inits = vec![zero; size as usize * width];
-        let step = |asm: &mut Asm, a: Val, b: &[Val], k: Val, sums: &[Val], half: bool| {
+        let step = |asm: &mut Asm, a: Val, b: &[Val], k: Val, sums: &[Val], rest: Option<i64>| {
             let b_row = asm.bin("arith.muli", k, item.b_step);
             let b_rows: Vec<Val> = b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
             let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
@@ -319,9 +320,10 @@ impl Panel<'_, '_> {
             let a_column = asm.bin("arith.muli", k, a_step);
             let a_column = asm.element(a, a_column, Elem::F32);
             let addresses: Vec<Val> = row_offsets.iter().map(|o| asm.element(a_column, *o, a_elem)).collect();
-            match plan.pairs {
-                true => pair_products(asm, cx.cpu().variant, &addresses, &b_values, sums, half),
-                false => addresses
+            match plan.words {
+                Words::Pairs => pair_products(asm, cx.cpu().variant, &addresses, &b_values, sums, rest.is_some()),
+                Words::Quads => quad_products(asm, cx.cpu().variant, &addresses, &b_values, sums, rest),
+                Words::Singles => addresses
                     .iter()
                     .zip(sums.chunks(width))
                     .flat_map(|(address, sums)| {
@@ -338,11 +340,10 @@ impl Panel<'_, '_> {
                     .collect(),
             }
         };
-        let mut sums =
-            self.sum(asm, &plan.around, a, &b, &inits, &|asm, a, b, k, sums| step(asm, a, b, k, sums, false));
-        if let Some(last) = self.odd_row() {
-            let last = asm.i64(last);
-            sums = step(asm, a, &b, last, &sums, true);
+        let mut sums = self.sum(asm, &plan.around, a, &b, &inits, &|asm, a, b, k, sums| step(asm, a, b, k, sums, None));
+        if let Some(rest) = self.rest() {
+            let last = asm.i64(plan.panel_rows(cx.def) - 1);
+            sums = step(asm, a, &b, last, &sums, Some(rest));
         }
         for j in 0..width {
             let (panel, at) = (&panels[j / vectors], j % vectors);
@@ -362,12 +363,11 @@ impl Panel<'_, '_> {
         let Some((&var, inside)) = around.split_first() else {
             let few = cx.def.extent(plan.n).as_const().is_some_and(|n| n <= FEW_COLUMNS);
             let part = if few { SHORT_PART } else { PART };
-            let (size, part) = match plan.pairs {
-                true => (self.whole_pairs(), part / PAIR),
-                false => (cx.def.extent(plan.k), part),
-            };
+            let part = part / plan.words.depth();
+            let size = self.whole_words();
             let extent = cx.size(asm, size);
-            if size.as_const().is_some_and(|n| n <= part) {
+            // Integers lose nothing.
+            if plan.words == Words::Quads || size.as_const().is_some_and(|n| n <= part) {
                 return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, a, b, k, sums));
             }
             let (part, none) = (asm.i64(part), asm.zero(sums[0].ty));
@@ -383,10 +383,11 @@ impl Panel<'_, '_> {
         asm.for_loop((zero, extent, one), sums, |asm, i, sums| {
             let a_step = cx.size(asm, plan.a.stride(var));
             let moved = asm.bin("arith.muli", i, a_step);
-            let a = asm.element(a, moved, Elem::F32);
+            let a = asm.element(a, moved, plan.words.element());
             let moved = match plan.form {
                 Form::Panels => {
-                    let step = plan.b().coords[0].strides[var].as_const().map_or(0, |rows| rows * WIDTH);
+                    let rows = plan.b().coords[0].strides[var].as_const().unwrap_or(0);
+                    let step = rows.div_euclid(plan.words.depth()) * WIDTH;
                     let step = asm.i64(step);
                     asm.bin("arith.muli", i, step)
                 }
@@ -400,16 +401,20 @@ impl Panel<'_, '_> {
         })
     }
 
-    /// How many pairs of rows a panel of pairs has.
-    fn whole_pairs(&self) -> Size {
-        let rows = self.item.cx.def.reads[self.item.plan.b().buffer].panels.map_or(0, |p| p.rows);
-        Size::Const(rows.div_euclid(PAIR))
+    /// How many words there are along k that hold nothing but elements.
+    fn whole_words(&self) -> Size {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        match (plan.words, cx.def.extent(plan.k)) {
+            (Words::Singles, extent) => extent,
+            (words, extent) => Size::Const(extent.as_const().unwrap_or(0).div_euclid(words.depth())),
+        }
     }
 
-    /// The number of the pair whose second row is padding: A has nothing to multiply it with.
-    fn odd_row(&self) -> Option<i64> {
-        let panels = self.item.cx.def.reads[self.item.plan.b().buffer].panels.filter(|_| self.item.plan.pairs)?;
-        (panels.rows % PAIR != 0).then(|| panels.groups() - 1)
+    /// Elements of the last word, where it has fewer than others: behind them A has nothing to multiply.
+    fn rest(&self) -> Option<i64> {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let rest = cx.def.extent(plan.k).as_const().unwrap_or(0) % plan.words.depth();
+        (rest != 0).then_some(rest)
     }
 
     /// The vectors of one row of a panel, or of a left factor that lies beside it.

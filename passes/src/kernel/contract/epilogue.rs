@@ -64,7 +64,7 @@ impl Item<'_> {
                 let sum = |i: usize| {
                     let behind = asm.i64(i as i64 * self.plan.tile_bytes(self.cx.def));
                     let address = if i == 0 { address } else { asm.element(address, behind, Elem::I8) };
-                    asm.load(address, Ty::new(Elem::F32, lanes), 32)
+                    asm.load(address, Ty::new(self.plan.words.sum(), lanes), 32)
                 };
                 let sums: Vec<Val> = (0..self.plan.sums.len()).map(sum).collect();
                 self.finish_row(asm, point.clone(), row, &sums);

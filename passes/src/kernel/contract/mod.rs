@@ -8,7 +8,7 @@
 //! A convolution is summed over several variables: loops around the one over k only move where A and the panel begin.
 //! Its rows are pixels of one line; the lines (slabs) of a chunk go through a panel one after the other.
 //!
-//! Of bf16 factors, two rows of a panel and two elements of A are one word, and k runs over words; sums stay f32.
+//! Of bf16 factors two rows of a panel and two elements of A are one word, of bytes four, and k runs over words.
 //!
 //! Several sums, of one A by several B, go one after the other over the rows of a work item, each into a tile of its
 //! own in scratch; the epilogue reads all tiles.
@@ -18,10 +18,11 @@ mod copy;
 mod epilogue;
 mod pairs;
 mod plan;
+mod quads;
 
 pub use block::Blocks;
 pub use copy::transpose;
-pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, plan};
+pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, Words, candidates, epilogue, plan};
 
 use super::asm::{Asm, Elem, Val};
 use super::def::*;

@@ -1,5 +1,6 @@
 //! Which load is A, which is B; which variable is m, which n: a contraction's parts
 
+use crate::kernel::asm::Elem;
 use crate::kernel::def::*;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
@@ -31,6 +32,55 @@ pub enum Form {
     Copied,
 }
 
+/// What one step of a sum takes of a column: the rows of a panel that lie side by side, and as many neighbours of A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Words {
+    /// One f32.
+    Singles,
+    /// Two bf16, whose sums are f32.
+    Pairs,
+    /// Four bytes, with a sign those of panels, without those of A, whose sums are i32.
+    Quads,
+}
+
+impl Words {
+    const ALL: [Words; 3] = [Words::Singles, Words::Pairs, Words::Quads];
+
+    /// How many elements there are in one.
+    pub fn depth(self) -> i64 {
+        match self {
+            Words::Singles => 1,
+            Words::Pairs => 2,
+            Words::Quads => 4,
+        }
+    }
+
+    /// The element of A.
+    pub fn element(self) -> Elem {
+        match self {
+            Words::Singles => Elem::F32,
+            Words::Pairs => Elem::I16,
+            Words::Quads => Elem::I8,
+        }
+    }
+
+    pub fn sum(self) -> Elem {
+        match self {
+            Words::Singles | Words::Pairs => Elem::F32,
+            Words::Quads => Elem::I32,
+        }
+    }
+
+    /// The types of the sums, of A and of B.
+    fn dtypes(self) -> [DType; 3] {
+        match self {
+            Words::Singles => [DType::F32; 3],
+            Words::Pairs => [DType::F32, DType::BF16, DType::BF16],
+            Words::Quads => [DType::I32, DType::U8, DType::I8],
+        }
+    }
+}
+
 /// How a contraction is computed in blocks of registers.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -39,9 +89,7 @@ pub struct Plan {
     /// points of the last one where `m` has few rows.
     pub slabs: Vec<usize>,
     pub form: Form,
-    /// Factors are bf16, and a step of the sum takes two rows of a panel, which lie side by side, and two neighbours of
-    /// A. A word is such a pair.
-    pub pairs: bool,
+    pub words: Words,
     /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
     pub direct: bool,
 }
@@ -91,16 +139,13 @@ impl Deref for Plan {
 
 /// The parts, or `None` where the contraction has no form that this emitter takes.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
-    let plans = |pairs: bool| {
-        let found = if pairs { in_pairs(def) } else { candidates(def, &[DType::F32]) };
-        found.into_iter().filter_map(move |(score, r)| Some((score, blocked(def, r, pairs)?)))
+    let plans = |words: Words| {
+        let found = if words == Words::Singles { candidates(def, &[DType::F32]) } else { in_words(def, words) };
+        found.into_iter().filter_map(move |(score, r)| Some((score, blocked(def, r, words)?)))
     };
-    let (_, plan) = plans(false).chain(plans(true)).max_by_key(|(score, _)| *score)?;
+    let (_, plan) = Words::ALL.into_iter().flat_map(plans).max_by_key(|(score, _)| *score)?;
     Some(plan)
 }
-
-/// Rows of a panel that one instruction takes, of bf16.
-pub const PAIR: i64 = 2;
 
 /// The ways to see a contraction with elements of these types, and how good each is. With several
 /// sums, A is what they have in common.
@@ -108,9 +153,12 @@ pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
     found(def, factors(def, dtypes), 1)
 }
 
-/// The same for factors of bf16 that are widened before they are multiplied, and panels of pairs.
-fn in_pairs(def: &KernelDef) -> Vec<(i64, Roles)> {
-    found(def, widened_factors(def), PAIR)
+/// The same for factors that are widened before they are multiplied, and panels of words of them.
+fn in_words(def: &KernelDef, words: Words) -> Vec<(i64, Roles)> {
+    let [_, left, right] = words.dtypes();
+    let mut found = found(def, widened_factors(def, words), words.depth());
+    found.retain(|(_, r)| def.reads[r.a.buffer].dtype == left && def.reads[r.b().buffer].dtype == right);
+    found
 }
 
 /// The reductions, and the two factors of each.
@@ -144,14 +192,15 @@ fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Factors> {
     sums.iter().map(factors).collect()
 }
 
-/// Those of f32 sums, whose factors are what is widened.
-fn widened_factors(def: &KernelDef) -> Option<Factors> {
+/// Those whose factors are what is widened.
+fn widened_factors(def: &KernelDef, words: Words) -> Option<Factors> {
+    let [sum, types @ ..] = words.dtypes();
     let narrow = |k: usize| match def.body[k].op {
-        Op::Convert(from, Conversion::Value) if def.body[from].dtype == DType::BF16 => Some(from),
+        Op::Convert(from, Conversion::Value) if types.contains(&def.body[from].dtype) => Some(from),
         _ => None,
     };
     let widened = |(reduce, [left, right]): (usize, [usize; 2])| Some((reduce, [narrow(left)?, narrow(right)?]));
-    factors(def, &[DType::F32])?.into_iter().map(widened).collect()
+    factors(def, &[sum])?.into_iter().map(widened).collect()
 }
 
 /// A load whose place is linear, but for what moves with the batch alone (the head that a group of heads shares).
@@ -215,7 +264,7 @@ fn lies_alike(def: &KernelDef, one: &Access, other: &Access) -> bool {
 }
 
 /// The plan of a CPU for these roles.
-fn blocked(def: &KernelDef, roles: Roles, pairs: bool) -> Option<Plan> {
+fn blocked(def: &KernelDef, roles: Roles, words: Words) -> Option<Plan> {
     // One code runs over all of them.
     if !roles.sums.iter().all(|s| lies_alike(def, roles.b(), &s.b)) {
         return None;
@@ -230,8 +279,10 @@ fn blocked(def: &KernelDef, roles: Roles, pairs: bool) -> Option<Plan> {
     if form == Form::Copied && (few || !roles.around.is_empty()) {
         return None;
     }
-    // Two neighbours of A are one load.
-    if pairs && (form != Form::Panels || roles.diagonal || !roles.around.is_empty() || !roles.a.stride(roles.k).is(1)) {
+    // Neighbours of A are one load, and no word reaches into the next point of a window.
+    let whole = || def.extent(roles.k).as_const().is_some_and(|n| n % words.depth() == 0);
+    let fits = form == Form::Panels && !roles.diagonal && roles.a.stride(roles.k).is(1);
+    if words != Words::Singles && !(fits && (roles.around.is_empty() || whole())) {
         return None;
     }
     let mut roles = roles;
@@ -244,7 +295,7 @@ fn blocked(def: &KernelDef, roles: Roles, pairs: bool) -> Option<Plan> {
     roles.batch = batch;
     // The sums of one factor wait for those of the next.
     let direct = roles.sums.len() == 1 && epilogue_is_short(def, &roles);
-    Some(Plan { roles, slabs, form, pairs, direct })
+    Some(Plan { roles, slabs, form, words, direct })
 }
 
 /// The variables that are summed over count the rows of the panels, and every panel of columns is one panel in memory.
@@ -328,7 +379,7 @@ impl Plan {
         }
     }
 
-    /// Rows of every packed panel, pairs counting as one; none of what is not packed.
+    /// Rows of every packed panel, those of a word counting as one; none of what is not packed.
     pub fn panel_rows(&self, def: &KernelDef) -> i64 {
         def.reads[self.b().buffer].panels.map_or(0, |p| p.groups())
     }

@@ -1,0 +1,95 @@
+//! (convert(q) - zero) · scale  =>  q, zero, scale: where what a kernel stores comes from a byte
+
+use crate::fusion::{from_data, own_vars};
+use sardonyx_dialects::flow::{Body, Kernel};
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
+use sardonyx_runtime::DType;
+use std::collections::BTreeSet;
+
+/// Statements of the kernel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bytes {
+    /// i8 or u8.
+    pub byte: usize,
+    /// i32, subtracted from it.
+    pub zero: Option<usize>,
+    /// f32, that the difference is multiplied with.
+    pub scale: Option<usize>,
+    /// Where this does not hold, the value is 0: padding.
+    pub guard: Option<usize>,
+}
+
+/// A value of i32 or f32 as a byte.
+pub fn bytes(k: &Kernel, value: usize) -> Option<Bytes> {
+    if let Body::Apply { f: ScalarFn::Select, args } = &k.body[value].body {
+        let inside = bytes(k, args[1]).filter(|b| constant(k, args[2]) == Some(0.0) && b.guard.is_none())?;
+        return Some(Bytes { guard: Some(args[0]), ..inside });
+    }
+    match k.body[value].dtype {
+        DType::I32 => difference(k, value),
+        DType::F32 => match &k.body[value].body {
+            Body::Apply { f: ScalarFn::Mul, args } => {
+                let with = |v: usize, scale: usize| Some(Bytes { scale: Some(scale), ..whole(k, v)? });
+                with(args[0], args[1]).or_else(|| with(args[1], args[0]))
+            }
+            _ => whole(k, value),
+        },
+        _ => None,
+    }
+}
+
+/// An integer as f32.
+fn whole(k: &Kernel, value: usize) -> Option<Bytes> {
+    match k.body[value].body {
+        Body::Convert(from, Conversion::Value) if k.body[from].dtype == DType::I32 => difference(k, from),
+        Body::Convert(_, Conversion::Value) => widened(k, value),
+        _ => None,
+    }
+}
+
+fn difference(k: &Kernel, value: usize) -> Option<Bytes> {
+    match &k.body[value].body {
+        Body::Apply { f: ScalarFn::Sub, args } => Some(Bytes { zero: Some(args[1]), ..widened(k, args[0])? }),
+        _ => widened(k, value),
+    }
+}
+
+/// A byte as it is.
+pub fn widened(k: &Kernel, value: usize) -> Option<Bytes> {
+    match k.body[value].body {
+        Body::Convert(byte, Conversion::Value) if matches!(k.body[byte].dtype, DType::I8 | DType::U8) => {
+            Some(Bytes { byte, ..Bytes::default() })
+        }
+        _ => None,
+    }
+}
+
+/// The number that a statement always is.
+pub fn constant(k: &Kernel, statement: usize) -> Option<f64> {
+    match k.body[statement].body {
+        Body::Const(v) => Some(v),
+        _ => None,
+    }
+}
+
+/// The variables that a statement moves with; none where it is made of what is reduced or of an index from data, and can
+/// not be computed elsewhere.
+pub fn moves_with(k: &Kernel, statement: usize) -> Option<BTreeSet<usize>> {
+    let (mut open, mut vars) = (vec![statement], BTreeSet::new());
+    while let Some(at) = open.pop() {
+        match &k.body[at].body {
+            Body::Load { memlet, .. } if memlet.index.iter().any(from_data) => return None,
+            Body::Load { memlet, guard } => {
+                vars.extend(memlet.index.iter().flat_map(own_vars));
+                open.extend(guard);
+            }
+            Body::Const(_) => {}
+            Body::Index(d) if from_data(d) => return None,
+            Body::Index(d) => vars.extend(own_vars(d)),
+            Body::Apply { args, .. } => open.extend(args),
+            Body::Convert(arg, _) => open.push(*arg),
+            Body::Reduce { .. } => return None,
+        }
+    }
+    Some(vars)
+}

@@ -1,0 +1,256 @@
+//! contract(s · (q - z), t · (w - y))  =>  s · t · (contract(q, w) - z · Σ w - y · (Σ q - n · z)): dequantised bytes are
+//! multiplied as bytes
+//!
+//! CPUs multiply bytes without a sign by such with one: i8 on the left is u8 around 128 more, u8 on the right, which is
+//! constant, i8 around 128 less. The left factor's maker writes the byte beside what it wrote; where nothing else reads
+//! that, it is gone. Σ w is computed when the artifact is written, Σ q by a kernel of its own where y is not 0. Sums are
+//! exact, where those of f32 were rounded.
+
+mod bytes;
+mod rewritten;
+#[cfg(test)]
+mod tests;
+
+use crate::fusion::{Uses, bare_var, drop_dead, from_data, kernel, own_vars, parameter, sort_steps};
+use crate::kernel::products;
+use crate::rewrite::Missed;
+use crate::{Class as Equality, Rewrites};
+use bytes::{Bytes, bytes, constant, moves_with, widened};
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Layout, Program, Source, Transform};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_runtime::{DType, Dim, Result};
+use std::collections::BTreeMap;
+
+/// So many products of bytes, each less its zero point, stay within i32.
+const PRODUCTS_MAX: i64 = (1 << 31) / (384 * 384);
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    rewrites.programs(module, |rewrites, program| {
+        let mut written = Written::default();
+        for at in 0..program.steps.len() {
+            let site = match matches(program, at) {
+                Ok(site) => site,
+                Err(why) => {
+                    let node = program.steps[at].origins.first().cloned();
+                    let (reason, detail) = ("a contraction of bytes stays wide", Some(why.to_string()));
+                    rewrites.missed(Missed { reason, node, detail, ..Missed::default() });
+                    continue;
+                }
+            };
+            let Some(site) = site.filter(|_| rewrites.allow("bytes", &program.steps[at].origins)) else { continue };
+            let before = rewrites.validates().then(|| program.clone());
+            let class = if site.dtype == DType::F32 { Equality::FiniteOnly } else { Equality::Exact };
+            rewritten::apply(program, at, &site, &mut written);
+            if let Some(before) = before {
+                let mut after = program.clone();
+                sort_steps(&mut after);
+                rewrites.of_class(class, |rewrites| rewrites.check_programs(&before, &after))?;
+            }
+        }
+        sort_steps(program);
+        drop_dead(program);
+        Ok(())
+    })
+}
+
+/// What contractions share.
+#[derive(Default)]
+struct Written {
+    /// The bytes that are written beside what they were made into.
+    bytes: BTreeMap<Id, Id>,
+    /// Sums of such bytes, by where they are read.
+    sums: BTreeMap<(Id, String), Id>,
+}
+
+/// A contraction that can multiply bytes.
+struct Site {
+    /// Of factors and sums as they are: f32 or i32.
+    dtype: DType,
+    /// How many products a sum is of.
+    count: i64,
+    left: Factor,
+    /// One for each sum.
+    rights: Vec<Right>,
+}
+
+/// A factor of a contraction's products that a kernel makes of bytes.
+struct Factor {
+    /// The load in the contraction.
+    load: usize,
+    /// The container that it reads.
+    id: Id,
+    maker: usize,
+    /// Which of the maker's stores is read.
+    store: usize,
+    bytes: Bytes,
+    /// What the maker's variables are where the contraction reads.
+    vars: Vec<Dim>,
+}
+
+/// A constant factor.
+struct Right {
+    factor: Factor,
+    /// The parameter, and where it is read.
+    param: Id,
+    index: Vec<Dim>,
+    sums: Sums,
+}
+
+/// The sums of a parameter that belong to the columns.
+struct Sums {
+    source: Source,
+    transform: Transform,
+    /// The only dimension, and where it is read.
+    dim: Dim,
+    index: Dim,
+}
+
+impl Factor {
+    fn of(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<Factor> {
+        let (step, k) = (&program.steps[at], kernel(&program.steps[at])?);
+        let Body::Load { memlet, guard: None } = &k.body[load].body else { return None };
+        if memlet.index.iter().any(from_data) {
+            return None;
+        }
+        let id = step.args[memlet.container];
+        let maker = uses.producers[id]?;
+        let (result, made) =
+            (program.steps[maker].results.iter().position(|r| *r == id)?, kernel(&program.steps[maker])?);
+        let mut stores = (0..made.stores.len()).filter(|s| made.stores[*s].memlet.container == result);
+        let (Some(store), None) = (stores.next(), stores.next()) else { return None };
+        // Every element is written at the point of its own index.
+        let places: Vec<Option<usize>> = made.stores[store].memlet.index.iter().map(bare_var).collect();
+        let value = |(v, extent): (usize, &Dim)| match places.iter().position(|p| *p == Some(v)) {
+            Some(axis) => Some(memlet.index[axis].clone()),
+            // What is stored does not move with a variable that is summed over.
+            None => (v >= made.outer.len() || extent.is_const(1)).then(|| Dim::constant(0)),
+        };
+        let vars = made.extents().enumerate().map(value).collect::<Option<Vec<Dim>>>()?;
+        let bytes = bytes(made, made.stores[store].value)?;
+        Some(Factor { load, id, maker, store, bytes, vars })
+    }
+
+    /// Whether statements of the maker are the same at all points of a sum, and made of what is there elsewhere too.
+    fn is_fixed(&self, program: &Program, n_outer: usize) -> bool {
+        let Some(made) = kernel(&program.steps[self.maker]) else { return false };
+        let fixed = |v: &usize| self.vars.get(*v).is_some_and(|d| own_vars(d).iter().all(|w| *w < n_outer));
+        let mut parts = self.bytes.zero.into_iter().chain(self.bytes.scale);
+        parts.all(|s| moves_with(made, s).is_some_and(|vars| vars.iter().all(fixed)))
+    }
+
+    /// Whether no zero point is farther from 0 than a byte is.
+    fn is_near(&self, program: &Program) -> bool {
+        let Some(made) = kernel(&program.steps[self.maker]) else { return false };
+        self.bytes.zero.is_none_or(|z| match constant(made, z) {
+            Some(z) => (-128.0..=255.0).contains(&z),
+            None => widened(made, z).is_some(),
+        })
+    }
+
+    /// Whether what is 0 around it is a byte.
+    fn is_padded_well(&self, program: &Program) -> bool {
+        let Some(made) = kernel(&program.steps[self.maker]) else { return false };
+        let range = if made.body[self.bytes.byte].dtype == DType::I8 { -128.0..=127.0 } else { 0.0..=255.0 };
+        let zero = self.bytes.zero.map_or(Some(0.0), |z| constant(made, z));
+        self.bytes.guard.is_none() || zero.is_some_and(|z| range.contains(&z))
+    }
+
+    /// The container whose bytes it is as they are, nothing padded, and where the contraction reads it.
+    fn read(&self, program: &Program) -> Option<(Id, Vec<Dim>)> {
+        let step = &program.steps[self.maker];
+        let Body::Load { memlet, guard: None } = &kernel(step)?.body[self.bytes.byte].body else { return None };
+        if self.bytes.guard.is_some() || memlet.index.iter().any(from_data) {
+            return None;
+        }
+        let index = memlet.index.iter().map(|d| rename(d, &|v| self.vars.get(v).cloned(), &|k| k)).collect();
+        Some((step.args[memlet.container], index))
+    }
+}
+
+/// `None` where the step is nothing of the kind; the error is why one stays as it is.
+fn matches(program: &Program, at: usize) -> std::result::Result<Option<Site>, &'static str> {
+    let step = &program.steps[at];
+    let Some(k) = kernel(step).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
+    let Some(products) = products(k) else { return Ok(None) };
+    let dtype = k.body[products[0][0]].dtype;
+    if !matches!(dtype, DType::F32 | DType::I32) {
+        return Ok(None);
+    }
+    let uses = Uses::of(program);
+    let of = |load: usize| Factor::of(program, &uses, at, load);
+    let is_constant = |load: usize| {
+        let read = of(load).and_then(|f| f.read(program));
+        read.is_some_and(|(id, _)| parameter(program, &uses.producers, id).is_some())
+    };
+    let left = match products[0].map(is_constant) {
+        [false, true] => products[0][0],
+        [true, false] => products[0][1],
+        [true, true] | [false, false] => return Ok(None),
+    };
+    let mut rights = vec![];
+    for [a, b] in products {
+        let other = if a == left { b } else { a };
+        let Some(factor) = of(other).filter(|_| a == left || b == left) else { return Ok(None) };
+        rights.push(right_of(program, &uses, k, factor)?);
+    }
+    let Some(left) = of(left) else { return Ok(None) };
+    if !left.is_fixed(program, k.outer.len()) {
+        return Err("its left factor's zero point or scale is another one along the sum");
+    }
+    if !left.is_padded_well(program) {
+        return Err("what its left factor is padded with is not known");
+    }
+    let near = left.is_near(program) && rights.iter().all(|r| r.factor.is_near(program));
+    let count = k.inner.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_const()?));
+    let Some(count) = count.filter(|n| *n <= PRODUCTS_MAX && near) else {
+        return Err("its sums may be larger than i32 holds");
+    };
+    if !k.inner.iter().any(|d| d.as_const().is_some_and(|n| n % 4 == 0)) && k.inner.len() > 1 {
+        return Err("no four products lie side by side");
+    }
+    Ok(Some(Site { dtype, count, left, rights }))
+}
+
+fn right_of(program: &Program, uses: &Uses, k: &Kernel, factor: Factor) -> std::result::Result<Right, &'static str> {
+    let read = factor.read(program).and_then(|(id, index)| Some((id, parameter(program, &uses.producers, id)?, index)));
+    let (param, source, index) = read.ok_or("its right factors are not all constants")?;
+    let viewed = uses.producers[param].is_some_and(|s| matches!(program.steps[s].op, FlowOp::View));
+    if viewed && program.containers[param].dtype != DType::I8 {
+        return Err("its right factor is a view of bytes without a sign");
+    }
+    if !factor.is_fixed(program, k.outer.len()) {
+        return Err("its right factor's zero point or scale is another one along the sum");
+    }
+    let sums = sums(k, source, &program.containers[param], &index)
+        .ok_or("the sums of its right factor's columns are not known")?;
+    Ok(Right { factor, param, index, sums })
+}
+
+/// Where one axis of the parameter counts the columns, and all others are summed over, each once.
+fn sums(k: &Kernel, source: Source, param: &Container, index: &[Dim]) -> Option<Sums> {
+    if source.transform.is_some() || param.layout != Layout::RowMajor {
+        return None;
+    }
+    let n_outer = k.outer.len();
+    let column = |d: &Dim| own_vars(d).iter().any(|v| *v < n_outer);
+    let axis = index.iter().position(column)?;
+    let mut open: Vec<usize> = (n_outer..k.n_vars()).collect();
+    for (at, d) in index.iter().enumerate().filter(|(at, _)| *at != axis) {
+        let dim = &param.dims[at];
+        match bare_var(d).and_then(|v| open.iter().position(|o| *o == v)) {
+            Some(found) if k.extents().nth(open[found]) == Some(dim) => drop(open.remove(found)),
+            _ if dim.is_const(1) && d.is_const(0) => {}
+            _ => return None,
+        }
+    }
+    open.retain(|v| !k.extents().nth(*v).is_some_and(|n| n.is_const(1)));
+    let transform = match axis {
+        0 => Transform::RowSums,
+        _ if axis + 1 == index.len() => Transform::ColumnSums,
+        _ => return None,
+    };
+    let alone = own_vars(&index[axis]).iter().all(|v| *v < n_outer) && open.is_empty();
+    alone.then(|| Sums { source, transform, dim: param.dims[axis].clone(), index: index[axis].clone() })
+}

@@ -1,0 +1,269 @@
+//! A site  =>  the program with it
+
+use super::bytes::constant;
+use super::{Factor, Right, Site, Sums, Written};
+use crate::draft::Draft;
+use crate::fusion::{Splice, bare_var, kernel, own_vars, renumber_stores, tidy};
+use crate::kernel::products;
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{
+    Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store, Transform,
+};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_runtime::{DType, Dim};
+
+/// What a byte without a sign is more than one with a sign.
+const SHIFT: f64 = 128.0;
+
+pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Written) {
+    let bytes = match (as_they_are(program, at, &site.left), written.bytes.get(&site.left.id)) {
+        (Some(id), _) | (None, Some(&id)) => id,
+        (None, None) => {
+            let id = write_bytes(program, &site.left);
+            written.bytes.insert(site.left.id, id);
+            id
+        }
+    };
+    let is_off = |r: &Right| zero_of(program, &r.factor, -SHIFT, DType::U8) != Zero::Known(0.0);
+    let row_sums = site.rights.iter().any(is_off).then(|| row_sums(program, at, site, bytes, written)).flatten();
+    let mut parameters = vec![];
+    for right in &site.rights {
+        parameters.push((parameter(program, right), column_sums(program, &right.sums)));
+    }
+    let found = contraction(program, at, site, bytes, &parameters, row_sums);
+    let Some((kernel, args)) = found else { return };
+    program.steps[at].op = FlowOp::Kernel(Box::new(kernel));
+    program.steps[at].args = args;
+}
+
+/// The container of bytes that the left factor only widens, where neighbours along the sum are some in memory, or may
+/// be written so.
+fn as_they_are(program: &Program, at: usize, left: &Factor) -> Option<Id> {
+    let (id, index) = left.read(program)?;
+    let k = kernel(&program.steps[at])?;
+    let Body::Load { memlet, .. } = &k.body[left.load].body else { return None };
+    let along = index.last().and_then(bare_var).is_some_and(|v| v >= k.outer.len());
+    let made = program.producers()[id].is_some_and(|s| kernel(&program.steps[s]).is_some());
+    (program.containers[id].dtype == DType::U8 && index == memlet.index && (along || made)).then_some(id)
+}
+
+/// What is subtracted from the bytes as they are multiplied.
+#[derive(Clone, Copy, PartialEq)]
+enum Zero {
+    Known(f64),
+    /// A statement of the factor's maker, and so much more.
+    Computed(usize, f64),
+}
+
+/// The zero point of a factor whose bytes are `shift` more where they are of type `shifted`.
+fn zero_of(program: &Program, factor: &Factor, shift: f64, shifted: DType) -> Zero {
+    let Some(maker) = kernel(&program.steps[factor.maker]) else { return Zero::Known(0.0) };
+    let shift = if maker.body[factor.bytes.byte].dtype == shifted { shift } else { 0.0 };
+    let known = factor.bytes.zero.map_or(Some(0.0), |z| constant(maker, z));
+    match (known, factor.bytes.zero) {
+        (Some(zero), _) => Zero::Known(zero + shift),
+        (None, Some(zero)) => Zero::Computed(zero, shift),
+        (None, None) => Zero::Known(shift),
+    }
+}
+
+/// The maker writes the byte too, as u8.
+fn write_bytes(program: &mut Program, left: &Factor) -> Id {
+    let container = Container { dtype: DType::U8, ..program.containers[left.id].clone() };
+    let id = program.container(container.clone());
+    let step = &mut program.steps[left.maker];
+    let FlowOp::Kernel(maker) = &mut step.op else { return id };
+    let signed = maker.body[left.bytes.byte].dtype == DType::I8;
+    // The zero point, which is what was 0.
+    let zero = left.bytes.zero.and_then(|z| constant(maker, z)).unwrap_or(0.0);
+    let padding = zero + if signed { SHIFT } else { 0.0 };
+    let mut push = |body: Body, dtype: DType| {
+        maker.body.push(Statement { body, dtype });
+        maker.body.len() - 1
+    };
+    let mut byte = left.bytes.byte;
+    if signed {
+        let wide = push(Body::Convert(byte, Conversion::Value), DType::I32);
+        let shift = push(Body::Const(SHIFT), DType::I32);
+        let wide = push(Body::Apply { f: ScalarFn::Add, args: vec![wide, shift] }, DType::I32);
+        byte = push(Body::Convert(wide, Conversion::Value), DType::U8);
+    }
+    if let Some(guard) = left.bytes.guard {
+        let zero = push(Body::Const(padding), DType::U8);
+        byte = push(Body::Apply { f: ScalarFn::Select, args: vec![guard, byte, zero] }, DType::U8);
+    }
+    let index = maker.stores[left.store].memlet.index.clone();
+    maker.stores.push(Store { memlet: Memlet { container: maker.writes.len(), index }, value: byte });
+    maker.writes.push(container);
+    step.results.push(id);
+    id
+}
+
+/// Statements of the kernel that made a factor, at the point where the factor is read.
+fn copied(draft: &mut Draft, program: &Program, factor: &Factor, wanted: usize) -> Option<usize> {
+    let step = &program.steps[factor.maker];
+    let (maker, first) = (kernel(step)?, draft.reads.len());
+    draft.reads.extend(maker.reads.clone());
+    draft.args.extend(&step.args);
+    let mut splice = Splice::new(std::mem::take(&mut draft.body), maker);
+    splice.run(&factor.vars, &mut |splice, memlet, guard, dtype| {
+        let memlet = Memlet { container: first + memlet.container, ..memlet };
+        splice.push(Body::Load { memlet, guard }, dtype)
+    });
+    let found = splice.statement(wanted);
+    draft.body = splice.body;
+    Some(found)
+}
+
+/// The kernel that multiplies `bytes` by the parameters given, with the sums of their columns.
+fn contraction(
+    program: &Program,
+    at: usize,
+    site: &Site,
+    bytes: Id,
+    parameters: &[(Id, Id)],
+    row_sums: Option<(Id, Vec<Dim>)>,
+) -> Option<(Kernel, Vec<Id>)> {
+    let old = kernel(&program.steps[at])?;
+    let mut draft = Draft { reads: old.reads.clone(), args: program.steps[at].args.clone(), body: vec![] };
+    let scale = |draft: &mut Draft, factor: &Factor| copied(draft, program, factor, factor.bytes.scale?);
+    let left_scale = scale(&mut draft, &site.left);
+    let zero = subtracted(&mut draft, program, &site.left, zero_of(program, &site.left, SHIFT, DType::I8));
+    // Σ q - n · z
+    let rows = row_sums.map(|(id, index)| {
+        let sum = draft.load(program, id, index, None);
+        let Some(zero) = zero else { return sum };
+        let count = draft.push(Body::Const(site.count as f64), DType::I32);
+        let more = draft.apply(ScalarFn::Mul, &[zero, count], DType::I32);
+        draft.apply(ScalarFn::Sub, &[sum, more], DType::I32)
+    });
+    let products = products(old)?;
+    let (mut map, mut sum) = (vec![], 0);
+    for (i, statement) in old.body.iter().enumerate() {
+        let right = site.rights.iter().position(|r| r.factor.load == i);
+        let value = match (&statement.body, right) {
+            (Body::Load { memlet, .. }, None) if i == site.left.load => {
+                let byte = draft.load(program, bytes, memlet.index.clone(), None);
+                draft.push(Body::Convert(byte, Conversion::Value), DType::I32)
+            }
+            (Body::Load { .. }, Some(right)) => {
+                let byte = draft.load(program, parameters[right].0, site.rights[right].index.clone(), None);
+                draft.push(Body::Convert(byte, Conversion::Value), DType::I32)
+            }
+            (Body::Reduce { .. }, _) => {
+                let (right, columns) = (&site.rights[sum], parameters[sum].1);
+                let mut value = draft.push(statement.body.renumbered(&|k| map[k], &|d| d.clone()), DType::I32);
+                if let Some(zero) = zero {
+                    let columns = draft.load(program, columns, vec![right.sums.index.clone()], None);
+                    let more = draft.apply(ScalarFn::Mul, &[zero, columns], DType::I32);
+                    value = draft.apply(ScalarFn::Sub, &[value, more], DType::I32);
+                }
+                let own = zero_of(program, &right.factor, -SHIFT, DType::U8);
+                let own = subtracted(&mut draft, program, &right.factor, own);
+                if let (Some(zero), Some(rows)) = (own, rows) {
+                    let more = draft.apply(ScalarFn::Mul, &[zero, rows], DType::I32);
+                    value = draft.apply(ScalarFn::Sub, &[value, more], DType::I32);
+                }
+                sum += 1;
+                if site.dtype == DType::F32 {
+                    value = draft.push(Body::Convert(value, Conversion::Value), DType::F32);
+                    let both = match (left_scale, scale(&mut draft, &right.factor)) {
+                        (Some(l), Some(r)) => Some(draft.apply(ScalarFn::Mul, &[l, r], DType::F32)),
+                        (one, other) => one.or(other),
+                    };
+                    value = both.map_or(value, |s| draft.apply(ScalarFn::Mul, &[value, s], DType::F32));
+                }
+                value
+            }
+            (body, _) => {
+                let is_product = |p: &[usize; 2]| matches!(body, Body::Apply { args, .. } if args[..] == p[..]);
+                let dtype = if products.iter().any(is_product) { DType::I32 } else { statement.dtype };
+                draft.push(body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k])), dtype)
+            }
+        };
+        map.push(value);
+    }
+    let mut new = Kernel { reads: draft.reads, body: draft.body, ..old.clone() };
+    renumber_stores(&mut new, &map);
+    Some(tidy(new, draft.args))
+}
+
+/// The statement of a zero point, where it is not 0.
+fn subtracted(draft: &mut Draft, program: &Program, factor: &Factor, zero: Zero) -> Option<usize> {
+    match zero {
+        Zero::Known(0.0) => None,
+        Zero::Known(zero) => Some(draft.push(Body::Const(zero), DType::I32)),
+        Zero::Computed(zero, shift) => {
+            let zero = copied(draft, program, factor, zero)?;
+            if shift == 0.0 {
+                return Some(zero);
+            }
+            let shift = draft.push(Body::Const(shift), DType::I32);
+            Some(draft.apply(ScalarFn::Add, &[zero, shift], DType::I32))
+        }
+    }
+}
+
+/// The sums of the left factor's bytes, by a kernel of their own, and where the contraction reads them.
+fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &mut Written) -> Option<(Id, Vec<Dim>)> {
+    let step = &program.steps[at];
+    let old = kernel(step)?;
+    let Body::Load { memlet, .. } = &old.body[site.left.load].body else { return None };
+    let moving: Vec<usize> = memlet.index.iter().flat_map(own_vars).collect();
+    let rows: Vec<usize> = (0..old.outer.len()).filter(|v| moving.contains(v)).collect();
+    let place = |v: usize| match v.checked_sub(old.outer.len()) {
+        Some(inner) => Some(Kernel::var(rows.len() + inner)),
+        None => rows.iter().position(|r| *r == v).map(Kernel::var),
+    };
+    let index: Vec<Dim> = memlet.index.iter().map(|d| rename(d, &place, &|k| k)).collect();
+    let outer: Vec<Dim> = rows.iter().map(|r| old.outer[*r].clone()).collect();
+    let read = rows.iter().map(|r| Kernel::var(*r)).collect();
+    let key = (bytes, format!("{outer:?} {:?} {index:?}", old.inner));
+    if let Some(id) = written.sums.get(&key) {
+        return Some((*id, read));
+    }
+    let mut draft = Draft::default();
+    let byte = draft.load(program, bytes, index, None);
+    let wide = draft.push(Body::Convert(byte, Conversion::Value), DType::I32);
+    let value = draft.push(Body::Reduce { f: ReduceFn::Add, arg: wide }, DType::I32);
+    let container = Container { dtype: DType::I32, dims: outer.clone(), layout: Layout::RowMajor };
+    let memlet = Memlet { container: 0, index: (0..rows.len()).map(Kernel::var).collect() };
+    let (inner, origins) = (old.inner.clone(), step.origins.clone());
+    let kernel = Kernel {
+        outer,
+        inner,
+        deep: vec![],
+        reads: draft.reads,
+        writes: vec![container.clone()],
+        body: draft.body,
+        stores: vec![Store { memlet, value }],
+    };
+    let id = program.container(container);
+    program.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args: draft.args, results: vec![id], origins });
+    written.sums.insert(key, id);
+    Some((id, read))
+}
+
+/// The parameter as bytes with a sign.
+fn parameter(program: &mut Program, right: &Right) -> Id {
+    if program.containers[right.param].dtype == DType::I8 {
+        return right.param;
+    }
+    let container = Container { dtype: DType::I8, ..program.containers[right.param].clone() };
+    made_of(program, &right.sums.source, Transform::Signed, container)
+}
+
+fn column_sums(program: &mut Program, sums: &Sums) -> Id {
+    let container = Container { dtype: DType::I32, dims: vec![sums.dim.clone()], layout: Layout::RowMajor };
+    made_of(program, &sums.source, sums.transform, container)
+}
+
+/// What is made of a parameter when the artifact is written.
+fn made_of(program: &mut Program, source: &Source, transform: Transform, container: Container) -> Id {
+    let id = program.container(container);
+    let source = Source { transform: Some(transform), ..source.clone() };
+    let op = FlowOp::Param { source, window: None };
+    program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
+    id
+}

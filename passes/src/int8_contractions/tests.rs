@@ -1,0 +1,97 @@
+//! products of dequantised bytes, of every sign and zero point  =>  the same numbers from products of bytes
+
+use crate::validate::validated;
+
+/// (x - zx) · sx times (w - zw) · sw[n] in f32; in i32 without the scales.
+fn product(left: &str, right: &str, [zx, zw]: [i64; 2], float: bool) -> String {
+    let (wide, scaled) = if float { ("f32", true) } else { ("i32", false) };
+    let factor = |name: &str, from: &str, dims: &str, zero: i64, scale: &str| {
+        let end = match scaled {
+            true => format!(
+                "%{name}f = sdx.convert %{name}d : !sdx.tensor<{dims}, i32> -> !sdx.tensor<{dims}, f32>
+                 {scale}
+                 %{name}w = sdx.map \"mul\"(%{name}f, %{name}s) : (!sdx.tensor<{dims}, f32>, !sdx.tensor<{dims}, f32>) -> !sdx.tensor<{dims}, f32>"
+            ),
+            false => String::new(),
+        };
+        format!(
+            "%{name}i = sdx.convert %{name} : !sdx.tensor<{dims}, {from}> -> !sdx.tensor<{dims}, i32>
+             %{name}c = sdx.const dense<{zero}> : tensor<i32> : !sdx.tensor<[], i32>
+             %{name}z = sdx.broadcast %{name}c to [] : !sdx.tensor<[], i32> -> !sdx.tensor<{dims}, i32>
+             %{name}d = sdx.map \"sub\"(%{name}i, %{name}z) : (!sdx.tensor<{dims}, i32>, !sdx.tensor<{dims}, i32>) -> !sdx.tensor<{dims}, i32>
+             {end}"
+        )
+    };
+    let last = if scaled { "w" } else { "d" };
+    let x = factor(
+        "x",
+        left,
+        "[m, 20]",
+        zx,
+        "%xs = sdx.broadcast %s to [] : !sdx.tensor<[], f32> -> !sdx.tensor<[m, 20], f32>",
+    );
+    let w = factor(
+        "w",
+        right,
+        "[20, 9]",
+        zw,
+        "%ws = sdx.broadcast %t to [1] : !sdx.tensor<[9], f32> -> !sdx.tensor<[20, 9], f32>",
+    );
+    format!(
+        "func.func @f(%x: !sdx.tensor<[m, 20], {left}>, %s: !sdx.tensor<[], f32>) -> !sdx.tensor<[m, 9], {wide}> {{
+           %w = sdx.param \"w\" : !sdx.tensor<[20, 9], {right}>
+           %t = sdx.param \"t\" : !sdx.tensor<[9], f32>
+           {x}
+           {w}
+           %y = sdx.contract \"mk,kn->mn\"(%x{last}, %w{last}) : (!sdx.tensor<[m, 20], {wide}>, !sdx.tensor<[20, 9], {wide}>) -> !sdx.tensor<[m, 9], {wide}>
+           return %y : !sdx.tensor<[m, 9], {wide}>
+         }}"
+    )
+}
+
+#[test]
+fn every_sign_and_zero_point() {
+    for (left, right) in [("ui8", "i8"), ("ui8", "ui8"), ("i8", "i8"), ("i8", "ui8")] {
+        for zeros in [[0, 0], [7, 0], [0, 11], [100, 119]] {
+            for float in [false, true] {
+                let text = product(left, right, zeros, float);
+                let what = format!("{left} {right} {zeros:?} {float}");
+                let (rules, checks) = validated(&text, "sdx-to-flow,inline-maps,int8-contractions").expect(&what);
+                assert!(rules.contains(&"bytes") && !checks.contains("skipped"), "{what}: {rules:?} {checks}");
+            }
+        }
+    }
+}
+
+/// A zero point that no byte has would take sums beyond i32.
+#[test]
+fn far_zero_points_stay() {
+    let text = product("ui8", "i8", [1 << 30, 0], true);
+    let (rules, _) = validated(&text, "sdx-to-flow,inline-maps,int8-contractions").unwrap();
+    assert!(!rules.contains(&"bytes"), "{rules:?}");
+}
+
+/// What pads an image is its zero point, as a byte.
+#[test]
+fn padded_images() {
+    for (from, zero, applies) in [("ui8", 7, true), ("i8", -7, true), ("ui8", -7, false)] {
+        let text = format!(
+            "!p = !sdx.tensor<[n, 10, 8], i32>
+             func.func @f(%x: !sdx.tensor<[n, 8, 8], {from}>) -> !sdx.tensor<[n, 8, 16], i32> {{
+               %w = sdx.param \"w\" : !sdx.tensor<[16, 3, 8], i8>
+               %0 = sdx.convert %x : !sdx.tensor<[n, 8, 8], {from}> -> !sdx.tensor<[n, 8, 8], i32>
+               %c = sdx.const dense<{zero}> : tensor<i32> : !sdx.tensor<[], i32>
+               %z = sdx.broadcast %c to [] : !sdx.tensor<[], i32> -> !sdx.tensor<[n, 8, 8], i32>
+               %1 = sdx.map \"sub\"(%0, %z) : (!sdx.tensor<[n, 8, 8], i32>, !sdx.tensor<[n, 8, 8], i32>) -> !sdx.tensor<[n, 8, 8], i32>
+               %nothing = sdx.const dense<0> : tensor<i32> : !sdx.tensor<[], i32>
+               %2 = sdx.pad %1 with %nothing low [\"0\", \"1\", \"0\"] : (!sdx.tensor<[n, 8, 8], i32>, !sdx.tensor<[], i32>) -> !p
+               %3 = sdx.window %2 axis 1 size \"3\" stride 1 dilation 1 : !p -> !sdx.tensor<[n, 8, 8, 3], i32>
+               %4 = sdx.convert %w : !sdx.tensor<[16, 3, 8], i8> -> !sdx.tensor<[16, 3, 8], i32>
+               %5 = sdx.contract \"nhci,oic->nho\"(%3, %4) : (!sdx.tensor<[n, 8, 8, 3], i32>, !sdx.tensor<[16, 3, 8], i32>) -> !sdx.tensor<[n, 8, 16], i32>
+               return %5 : !sdx.tensor<[n, 8, 16], i32>
+             }}"
+        );
+        let (rules, _) = validated(&text, "sdx-to-flow,inline-maps,int8-contractions").expect(from);
+        assert_eq!(rules.contains(&"bytes"), applies, "{from} {zero}: {rules:?}");
+    }
+}
