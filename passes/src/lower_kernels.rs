@@ -1,6 +1,6 @@
 //! plan.kernel @k0  =>  module @v4 { llvm.func @k0_v4 … }: each kernel in upstream dialects, for every CPU variant
 //!
-//! Those with instructions for pairs of bf16 are among them where some kernel takes these.
+//! Those with instructions for pairs of bf16 or for bytes are among them where some kernel takes these.
 //! The plan stays beside the modules. How a kernel is made is in `kernel/`; this pass is where the two levels meet.
 
 use crate::kernel::{Variant, lower};

@@ -25,7 +25,7 @@ pub struct Manifest {
     /// Architecture of the CPU code, `x86_64`; empty where there is none.
     #[prost(string, tag = "4")]
     pub arch: String,
-    /// Variants of every kernel, best last: `v3`, `v4`, `v4bf16`. Kernel `k0` is exported as `k0_v3` and `k0_v4`.
+    /// Variants of every kernel, best last: `v3`, `v4`, `v4vnni`, `v4bf16`. Kernel `k0` is exported as `k0_v3` and `k0_v4`.
     #[prost(string, repeated, tag = "5")]
     pub variants: Vec<String>,
     #[prost(message, repeated, tag = "6")]

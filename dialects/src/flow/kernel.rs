@@ -99,7 +99,8 @@ pub enum Class {
     /// Reductions with elementwise neighbours.
     Normalise,
     /// Sums of products of two loads, all with one factor in common; everything after them is an epilogue at row level.
-    /// Loads of bf16 may be widened before, where one is of panels in which pairs of rows lie side by side.
+    /// Loads of bytes may be widened before, and those of bf16 where one is of panels in which pairs of rows lie side by
+    /// side.
     Contract,
     /// Sums at each inner point, of which reductions are made.
     Attention,
