@@ -76,6 +76,30 @@ fn nan_passes_through_max_and_min() {
     check(cases);
 }
 
+/// The largest of windows of several sizes, with an element that is no number among them.
+#[test]
+fn windows_of_channels() {
+    let mut cases = vec![];
+    for (n, f) in [("3", ReduceFn::Max), ("2", ReduceFn::Min), ("5", ReduceFn::Max), ("3", ReduceFn::Add)] {
+        let mut b = Builder::new(&["4", "3", "20"], &[n, n]);
+        let shape = ["1", "12", "10", "20"];
+        let x = b.load(DType::F32, &shape, &["0", "2*%0 + %3", "2*%1 + %4", "%2"]);
+        let y = b.reduce(f, x);
+        b.store(y, &["4", "3", "20"], &["%0", "%1", "%2"]);
+        let case = Case::new(&format!("{n} x {n}, {}", f.name()), b.0, &[]).within(1e-6, 1e-6);
+        let mut x = case.reads[0].to_vec::<f32>().unwrap();
+        (x[0], x[500], x[777]) = (f32::NAN, f32::NEG_INFINITY, f32::NAN);
+        cases.push(case.read(0, Tensor::from_vec(vec![1, 12, 10, 20], x)));
+    }
+    check(cases);
+}
+
+/// What is brought near beforehand lies behind the last row, too.
+#[test]
+fn rows_that_are_brought_near() {
+    check(["256", "300"].map(|n| Case::new(n, softmax(&["r"], n), &[("r", 3)])).into());
+}
+
 #[test]
 fn columns_are_reduced_side_by_side() {
     let mut cases = vec![];

@@ -74,7 +74,7 @@ fn reduced(asm: &mut Asm, x: Val) -> (Val, Val, Val) {
 
 /// y · 2^t, rounded once.
 fn scaled(asm: &mut Asm, y: Val, t: Val, n: Val) -> Val {
-    if y.ty == Ty::new(Elem::F32, 16) { scale_in_one(asm, y, t) } else { scale_by_power(asm, y, n) }
+    if scales_in_one(y.ty) { scale_in_one(asm, y, t, None) } else { scale_by_power(asm, y, n) }
 }
 
 /// At most 0.9 ulp (degree 6 on |r| ≤ ln 2 / 2); exp(-inf) = 0, exp(inf) = inf, NaN stays.
@@ -85,6 +85,12 @@ pub fn exp(asm: &mut Asm, x: Val) -> Val {
     let above = asm.cmpf("ogt", x, highest);
     let x = asm.select(above, highest, x);
     let zero = asm.zero(x.ty);
+    if scales_in_one(x.ty) {
+        // What comes out for them is not looked at.
+        let (t, _, r) = reduced(asm, x);
+        let y = polynomial(asm, r, &EXP);
+        return scale_in_one(asm, y, t, Some(none));
+    }
     let x = asm.select(none, zero, x);
     let (t, n, r) = reduced(asm, x);
     let y = polynomial(asm, r, &EXP);
@@ -125,10 +131,19 @@ pub fn over_one_plus_exp(asm: &mut Asm, x: Val, y: Val) -> Val {
     asm.select(infinite, quotient, corrected)
 }
 
-/// y · 2^t for whole t, rounded once: one instruction of AVX-512.
-fn scale_in_one(asm: &mut Asm, y: Val, t: Val) -> Val {
+fn scales_in_one(ty: Ty) -> bool {
+    ty == Ty::new(Elem::F32, 16)
+}
+
+/// y · 2^t for whole t, rounded once, or 0 in some lanes: one instruction of AVX-512.
+fn scale_in_one(asm: &mut Asm, y: Val, t: Val, none: Option<Val>) -> Val {
     let (all, nearest) = (asm.int(-1, Ty::new(Elem::I16, 1)), asm.int(4, Ty::I32));
-    asm.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[y, t, y, all, nearest], y.ty)
+    let Some(none) = none else {
+        return asm.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[y, t, y, all, nearest], y.ty);
+    };
+    let (bits, zero) = (asm.bits(none), asm.zero(y.ty));
+    let some = asm.bin("arith.xori", bits, all);
+    asm.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[y, t, zero, some, nearest], y.ty)
 }
 
 /// At most 1.4 ulp. Small arguments by an odd polynomial (Cephes), others by 1 - 2 / (exp(2x) + 1).

@@ -7,7 +7,7 @@ use super::asm::{Asm, Elem, Ty, Val};
 use super::def::*;
 use super::eval::{Cx, Point, decode};
 use super::map::whole_steps;
-use super::scalar;
+use super::scalar::{self, numbers_extremum};
 use super::stages::{Lanes, Stages, heavy, is_deep_sum, is_point_store, lanes_of, late_vars, stages};
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -19,6 +19,12 @@ const BLOCK: i64 = 64;
 /// Elements that a lane combines one after the other, and products: as many as a blocked contraction does.
 const PART: i64 = 128;
 const PART_OF_PRODUCTS: i64 = 256;
+
+/// Points of a window that are written out one by one.
+const WINDOW_MAX: i64 = 9;
+
+/// Elements of a row that is worth bringing near beforehand, and small enough to stay there until its turn.
+const FETCHED_ROWS: std::ops::RangeInclusive<i64> = 256..=16384;
 
 /// The outer variables that make a work item, without the late ones.
 fn early_vars(def: &KernelDef) -> Vec<usize> {
@@ -138,6 +144,10 @@ pub struct Pass<'a> {
     unroll: usize,
     /// One more accumulator per reduction, for elements that are taken one by one.
     singles: bool,
+    /// The reductions to the largest or smallest float whose elements that are no numbers are kept in accumulators of
+    /// their own, behind all others: an instruction that ignores those takes one step where one that keeps them takes
+    /// four, each behind the one before.
+    marked: Vec<usize>,
 }
 
 fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point) {
@@ -151,6 +161,7 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
         Lanes::Inner => 4,
     };
     pass.singles = along == Lanes::Inner && !cx.has_masks();
+    pass.marked = (0..pass.reductions.len()).filter(|r| is_marked(def, pass.reductions[*r])).collect();
     pass.hoist(cx, asm, point, def.inner_vars());
     let lanes = match along {
         Lanes::Inner => cx.lanes(),
@@ -165,17 +176,32 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
             accumulators.push(neutral(asm, f, def.body[k].dtype, Ty::new(elem, 1)));
         }
     }
+    for &r in &pass.marked {
+        let elem = scalar::register(def.body[pass.reductions[r].0].dtype);
+        accumulators.push(asm.zero(Ty::new(elem, lanes)));
+        if pass.singles {
+            accumulators.push(asm.zero(Ty::new(elem, 1)));
+        }
+    }
     let totals = pass.nest(cx, asm, point, def.outer.len(), accumulators);
     let width = pass.width();
     for (i, &(k, f, _)) in pass.reductions.iter().enumerate() {
         let t = def.body[k].dtype;
         let parts = &totals[i * width..(i + 1) * width];
-        let mut v = tree(asm, f, t, parts[..pass.unroll].to_vec());
+        let mut v = match pass.mark(i, false) {
+            None => tree(asm, f, t, parts[..pass.unroll].to_vec()),
+            Some(mark) => {
+                let numbers = paired(asm, parts[..pass.unroll].to_vec(), |asm, a, b| numbers_extremum(asm, f, a, b));
+                marked(asm, totals[mark], numbers)
+            }
+        };
         if along == Lanes::Inner {
             v = across_lanes(asm, f, t, v);
         }
         if pass.singles {
-            v = combine(asm, f, t, v, parts[pass.unroll]);
+            let single = parts[pass.unroll];
+            let single = pass.mark(i, true).map_or(single, |mark| marked(asm, totals[mark], single));
+            v = combine(asm, f, t, v, single);
         }
         let v = scalar::rounded(asm, v, t);
         // A sum over values that are the same on all lanes is so itself.
@@ -196,12 +222,18 @@ impl<'a> Pass<'a> {
             is_point_store(def, w, &stages.point) && values.iter().map(|k| stages.of[*k]).max() == Some(stage)
         };
         let (reductions, stores) = (reductions.collect(), def.stores.iter().filter(in_stage).collect());
-        Pass { stages, stage, reductions, stores, unroll: 1, singles: false }
+        Pass { stages, stage, reductions, stores, unroll: 1, singles: false, marked: vec![] }
     }
 
     /// Accumulators per reduction.
     fn width(&self) -> usize {
         self.unroll + self.singles as usize
+    }
+
+    /// Where a reduction's elements that are no numbers are kept: those of vectors, or those taken one by one.
+    fn mark(&self, r: usize, single: bool) -> Option<usize> {
+        let at = self.marked.iter().position(|m| *m == r)?;
+        Some(self.reductions.len() * self.width() + at * (1 + self.singles as usize) + single as usize)
     }
 
     /// Evaluates what does not move with the variables that are still to come.
@@ -241,15 +273,25 @@ impl<'a> Pass<'a> {
         if innermost && self.stages.lanes(self.stage) == Lanes::Inner {
             return self.innermost(cx, asm, point, var, accumulators);
         }
+        let inwards = |asm: &mut Asm, i: Val, accumulators: &[Val]| {
+            let mut point = point.clone();
+            point.vars[var] = Some(i);
+            self.hoist(cx, asm, &mut point, cx.def.inner_vars() >> (var + 1) << (var + 1));
+            match innermost {
+                true => self.leaf(cx, asm, &mut point, accumulators, |r| r),
+                false => self.nest(cx, asm, &point, var + 1, accumulators.to_vec()),
+            }
+        };
+        if let Some(n) = small_window(cx.def, var) {
+            return (0..n).fold(accumulators, |accumulators, i| {
+                let i = asm.i64(i);
+                inwards(asm, i, &accumulators)
+            });
+        }
         if innermost {
-            let each = |asm: &mut Asm, i: Val, accumulators: &[Val]| {
-                let mut point = point.clone();
-                point.vars[var] = Some(i);
-                self.leaf(cx, asm, &mut point, accumulators, |r| r)
-            };
             let part = if cx.def.class == Class::Contract { PART_OF_PRODUCTS } else { PART };
             if self.reductions.is_empty() || cx.def.extent(var).as_const().is_some_and(|n| n <= part) {
-                return asm.for_loop((zero, extent, one), &accumulators, each);
+                return asm.for_loop((zero, extent, one), &accumulators, inwards);
             }
             // Parts of a long sum are added up, so that less is lost to rounding.
             let part = asm.i64(part);
@@ -260,17 +302,19 @@ impl<'a> Pass<'a> {
                 for (&(k, f, _), total) in self.reductions.iter().zip(accumulators) {
                     fresh.push(neutral(asm, f, cx.def.body[k].dtype, total.ty));
                 }
-                let parts = asm.for_loop((first, end, one), &fresh, each);
-                let totals = self.reductions.iter().zip(accumulators.iter().zip(parts));
-                totals.map(|(&(k, f, _), (total, part))| combine(asm, f, cx.def.body[k].dtype, *total, part)).collect()
+                let (totals, marks) = accumulators.split_at(fresh.len());
+                fresh.extend(marks);
+                let parts = asm.for_loop((first, end, one), &fresh, inwards);
+                let (parts, marks) = parts.split_at(totals.len());
+                let mut next = vec![];
+                for (&(k, f, _), (total, part)) in self.reductions.iter().zip(totals.iter().zip(parts)) {
+                    next.push(combine(asm, f, cx.def.body[k].dtype, *total, *part));
+                }
+                next.extend(marks);
+                next
             });
         }
-        asm.for_loop((zero, extent, one), &accumulators, |asm, i, accumulators| {
-            let mut point = point.clone();
-            point.vars[var] = Some(i);
-            self.hoist(cx, asm, &mut point, cx.def.inner_vars() >> (var + 1) << (var + 1));
-            self.nest(cx, asm, &point, var + 1, accumulators.to_vec())
-        })
+        asm.for_loop((zero, extent, one), &accumulators, inwards)
     }
 
     /// Several vectors at a time, then one, then what is left: as a masked vector, or element by element.
@@ -328,25 +372,35 @@ impl<'a> Pass<'a> {
             point.values[*k] = Some(asm.load(address, ty, 4));
         }
         for (r, &(k, f, arg)) in self.reductions.iter().enumerate() {
-            let total = &mut accumulators[slot(r)];
-            let next = match factors(cx.def, f, arg) {
-                Some(factors) => {
-                    let [a, b] = factors.map(|k| {
-                        let v = point.eval(cx, asm, k);
-                        asm.widen(v, total.ty.lanes)
-                    });
-                    asm.fma(a, b, *total)
-                }
-                None => {
-                    let v = point.eval(cx, asm, arg);
-                    let v = asm.widen(v, total.ty.lanes);
-                    combine(asm, f, cx.def.body[k].dtype, *total, v)
-                }
+            let at = slot(r);
+            let total = accumulators[at];
+            let mark = self.mark(r, self.singles && at % self.width() == self.unroll);
+            let mut operand = |asm: &mut Asm, k: usize| {
+                let v = point.eval(cx, asm, k);
+                asm.widen(v, total.ty.lanes)
             };
-            *total = match point.mask {
-                Some(mask) if self.stages.lanes(self.stage) == Lanes::Inner => asm.select(mask, next, *total),
-                Some(_) | None => next,
-            };
+            let mut next = vec![];
+            if let Some([a, b]) = factors(cx.def, f, arg) {
+                let (a, b) = (operand(asm, a), operand(asm, b));
+                next.push((at, asm.fma(a, b, total)));
+            } else {
+                let v = operand(asm, arg);
+                next.push((
+                    at,
+                    match mark {
+                        None => combine(asm, f, cx.def.body[k].dtype, total, v),
+                        Some(_) => numbers_extremum(asm, f, v, total),
+                    },
+                ));
+                next.extend(mark.map(|mark| (mark, marked(asm, v, accumulators[mark]))));
+            }
+            let own = point.mask.filter(|_| self.stages.lanes(self.stage) == Lanes::Inner);
+            for (at, v) in next {
+                accumulators[at] = own.map_or(v, |mask| asm.select(mask, v, accumulators[at]));
+            }
+        }
+        if self.fetches(cx) && point.lanes == cx.lanes() && point.mask.is_none() {
+            self.fetch_next(cx, asm, point);
         }
         for write in &self.stores {
             point.store(cx, asm, write);
@@ -360,6 +414,29 @@ impl<'a> Pass<'a> {
             }
         }
         accumulators
+    }
+
+    /// Whether this pass, which finds its row in the cache, has the next one brought there: memory would rest meanwhile.
+    fn fetches(&self, cx: &Cx) -> bool {
+        let row = cx.def.extent(cx.def.n_point_vars() - 1).as_const();
+        let long = row.is_some_and(|n| FETCHED_ROWS.contains(&n));
+        cx.cpu.is_some() && long && self.stage == 1 && self.stages.lanes(0) == Lanes::Inner && cx.def.inner.len() == 1
+    }
+
+    /// Prefetches the elements of the next row that lie where the point is in this one.
+    fn fetch_next(&self, cx: &Cx, asm: &mut Asm, point: &mut Point) {
+        let Some(row) = early_vars(cx.def).last().copied() else { return };
+        for step in &cx.def.body {
+            let Op::Load { access, guard: None } = &step.op else { continue };
+            let storage = &cx.def.reads[access.buffer];
+            let along = storage.panels.is_none() && access.computed.is_empty() && access.stride(point.along).is(1);
+            if along && !access.stride(row).is(0) {
+                let (here, stride) = (point.start(cx, asm, access, None), cx.size(asm, access.stride(row)));
+                let next = asm.bin("arith.addi", here, stride);
+                let address = asm.element(cx.reads[access.buffer], next, scalar::stored(storage.dtype));
+                asm.prefetch(address);
+            }
+        }
     }
 
     /// Where a kept statement's value for this point lies in scratch.
@@ -390,6 +467,24 @@ fn factors(def: &KernelDef, f: ReduceFn, arg: usize) -> Option<[usize; 2]> {
     let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
     let sums = def.class == Class::Contract && f == ReduceFn::Add && def.body[arg].dtype == DType::F32;
     sums.then_some([args[0], args[1]])
+}
+
+/// How many points there are along an inner variable, where there are so few further in that no loop is worth it.
+fn small_window(def: &KernelDef, var: usize) -> Option<i64> {
+    let points = (var..def.n_point_vars())
+        .try_fold(1i64, |n, v| n.checked_mul(def.extent(v).as_const()?).filter(|n| *n <= WINDOW_MAX));
+    points.and_then(|_| def.extent(var).as_const())
+}
+
+/// Whether a reduction is to the largest or smallest of floats.
+fn is_marked(def: &KernelDef, (k, f, _): (usize, ReduceFn, usize)) -> bool {
+    def.body[k].dtype.is_float() && matches!(f, ReduceFn::Max | ReduceFn::Min)
+}
+
+/// v where it is no number, else the other.
+fn marked(asm: &mut Asm, v: Val, other: Val) -> Val {
+    let nan = asm.cmpf("uno", v, v);
+    asm.select(nan, v, other)
 }
 
 pub fn neutral(asm: &mut Asm, f: ReduceFn, t: DType, ty: Ty) -> Val {
@@ -423,9 +518,14 @@ pub fn combine(asm: &mut Asm, f: ReduceFn, t: DType, a: Val, b: Val) -> Val {
     scalar::apply(asm, f, &[a, b], t)
 }
 
-pub fn tree(asm: &mut Asm, f: ReduceFn, t: DType, mut parts: Vec<Val>) -> Val {
+pub fn tree(asm: &mut Asm, f: ReduceFn, t: DType, parts: Vec<Val>) -> Val {
+    paired(asm, parts, |asm, a, b| combine(asm, f, t, a, b))
+}
+
+/// What is left where neighbours are combined until one is.
+pub fn paired(asm: &mut Asm, mut parts: Vec<Val>, combine: impl Fn(&mut Asm, Val, Val) -> Val) -> Val {
     while parts.len() > 1 {
-        let next = parts.chunks(2).map(|p| if p.len() == 2 { combine(asm, f, t, p[0], p[1]) } else { p[0] });
+        let next = parts.chunks(2).map(|p| if p.len() == 2 { combine(asm, p[0], p[1]) } else { p[0] });
         parts = next.collect();
     }
     parts[0]

@@ -5,7 +5,7 @@
 
 use super::asm::{Asm, Elem, Val};
 use super::{math, math64, minifloat};
-use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::DType;
 
 /// What a value of a type is in a register.
@@ -223,8 +223,8 @@ fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
         ScalarFn::Sub => asm.bin("arith.subf", x, args[1]),
         ScalarFn::Mul => asm.bin("arith.mulf", x, args[1]),
         ScalarFn::Div => asm.bin("arith.divf", x, args[1]),
-        ScalarFn::Max => extremum(asm, "ogt", x, args[1]),
-        ScalarFn::Min => extremum(asm, "olt", x, args[1]),
+        ScalarFn::Max => extremum(asm, ReduceFn::Max, x, args[1]),
+        ScalarFn::Min => extremum(asm, ReduceFn::Min, x, args[1]),
         ScalarFn::Neg => asm.un("arith.negf", x),
         ScalarFn::Ceil => asm.un("math.ceil", x),
         ScalarFn::Floor => asm.un("math.floor", x),
@@ -264,12 +264,18 @@ fn in_double(asm: &mut Asm, args: &[Val], t: DType, f: impl FnOnce(&mut Asm, &[V
 }
 
 /// One of a and b; NaN if either is. Of +0 and -0 either may come, which spares most of what `arith.maximumf` does.
-fn extremum(asm: &mut Asm, better: &str, a: Val, b: Val) -> Val {
-    let first = asm.cmpf(better, a, b);
-    // One instruction, which gives b where the two do not compare.
-    let y = asm.select(first, a, b);
+fn extremum(asm: &mut Asm, f: ReduceFn, a: Val, b: Val) -> Val {
+    let y = numbers_extremum(asm, f, a, b);
     let nan = asm.cmpf("uno", a, a);
     asm.select(nan, a, y)
+}
+
+/// The larger of two floats, or for any other function than `Max` the smaller: one instruction, which gives b where
+/// the two do not compare.
+pub fn numbers_extremum(asm: &mut Asm, f: ReduceFn, a: Val, b: Val) -> Val {
+    let better = if f == ReduceFn::Max { "ogt" } else { "olt" };
+    let first = asm.cmpf(better, a, b);
+    asm.select(first, a, b)
 }
 
 /// -1, 0 or 1; NaN stays.

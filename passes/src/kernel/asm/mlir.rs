@@ -156,6 +156,11 @@ impl Asm {
         self.def(ty, &text)
     }
 
+    /// 16 lanes of i1 as the bits of one integer, lane 0 the lowest.
+    pub fn bits(&mut self, mask: Val) -> Val {
+        self.def(Ty::new(Elem::I16, 1), &format!("llvm.bitcast {mask} : {} to i16", mask.ty.name()))
+    }
+
     /// f32 rounded to bf16, as the integer of its bits. The instruction takes subnormals for 0.
     pub fn bf16_bits(&mut self, v: Val) -> Val {
         let ty = Ty::new(Elem::I16, v.ty.lanes);

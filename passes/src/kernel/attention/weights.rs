@@ -10,12 +10,21 @@ use crate::kernel::contract::transpose;
 use crate::kernel::def::Op;
 use crate::kernel::eval::Point;
 use crate::kernel::map::whole_steps;
-use crate::kernel::normalise::{combine, tree};
+use crate::kernel::normalise::{paired, tree};
 use crate::kernel::{math, scalar};
 use sardonyx_dialects::scalar::ReduceFn;
 use sardonyx_runtime::DType;
 
 const F32: DType = DType::F32;
+
+/// The larger of x and the one before. One that is no number makes its row's total none, so it may get lost here.
+fn larger(asm: &mut Asm, x: Val, before: Val) -> Val {
+    scalar::numbers_extremum(asm, ReduceFn::Max, x, before)
+}
+
+fn largest_of(asm: &mut Asm, parts: Vec<Val>) -> Val {
+    paired(asm, parts, larger)
+}
 
 impl Item<'_> {
     /// The group's scores become weights; its state goes on by one block.
@@ -31,8 +40,8 @@ impl Item<'_> {
         let [max_at, shift_at, total_at, fade_at] =
             [State::Max, State::Shift, State::Total, State::Fade].map(|what| self.state(asm, what, group.row));
         let before = asm.load(max_at, ty, 4);
-        let largest = self.across(asm, ReduceFn::Max);
-        let max = combine(asm, ReduceFn::Max, F32, before, largest);
+        let largest = self.across(asm, largest_of);
+        let max = larger(asm, largest, before);
         asm.masked_store(max, max_at, rows);
         let shift_before = asm.load(shift_at, ty, 4);
         let shift = self.shifts(asm, group, max, max_at, shift_at);
@@ -53,7 +62,7 @@ impl Item<'_> {
             let shift = asm.load(shift, Ty::F32, 4);
             item.powers(asm, scores, shift, keys)
         });
-        let sum = self.across(asm, ReduceFn::Add);
+        let sum = self.across(asm, |asm, rows| tree(asm, ReduceFn::Add, F32, rows));
         let total = asm.load(total_at, ty, 4);
         let total = asm.fma(total, fade, sum);
         asm.masked_store(total, total_at, rows);
@@ -73,7 +82,7 @@ impl Item<'_> {
     }
 
     /// The lanes of each row of `partial`, combined: lane i is that of row i. Lanes without a row get any number.
-    fn across(&self, asm: &mut Asm, f: ReduceFn) -> Val {
+    fn across(&self, asm: &mut Asm, combined: impl Fn(&mut Asm, Vec<Val>) -> Val) -> Val {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let mut rows = vec![];
         for i in 0..ty.lanes as i64 {
@@ -82,7 +91,7 @@ impl Item<'_> {
             rows.push(asm.load(address, ty, 32));
         }
         transpose(asm, &mut rows);
-        tree(asm, f, F32, rows)
+        combined(asm, rows)
     }
 
     fn row_mask(&self, asm: &mut Asm, group: Group) -> Val {
@@ -153,11 +162,11 @@ impl Item<'_> {
                 if plan.x != plan.score {
                     asm.store(x, address, 32);
                 }
-                next.push(combine(asm, ReduceFn::Max, F32, *before, x));
+                next.push(larger(asm, x, *before));
             }
             next
         });
-        let largest = tree(asm, ReduceFn::Max, F32, largest);
+        let largest = largest_of(asm, largest);
         let whole_panels = cx.def.extent(plan.j).as_const().is_some_and(|n| n % WIDTH == 0);
         if whole_panels && plan.segments.is_none() {
             return largest;
@@ -189,7 +198,7 @@ impl Item<'_> {
                 let x = self.x_at(asm, point, address);
                 let x = asm.select(mask, x, least);
                 asm.store(x, address, 32);
-                vec![combine(asm, ReduceFn::Max, F32, largest[0], x)]
+                vec![larger(asm, x, largest[0])]
             })[0];
         }
         asm.for_loop((first, keys.n, one), &[], |asm, at, _| {
@@ -209,7 +218,7 @@ impl Item<'_> {
         asm.for_loop((first, end, step), &[largest], |asm, at, largest| {
             let address = asm.element(scores, at, Elem::F32);
             let x = asm.load(address, ty, 32);
-            vec![combine(asm, ReduceFn::Max, F32, largest[0], x)]
+            vec![larger(asm, x, largest[0])]
         })[0]
     }
 
