@@ -9,6 +9,9 @@ use sardonyx_runtime::Tensor;
 
 const F: DType = DType::F32;
 
+/// The step of `program` that is the convolution.
+const CONVOLUTION: usize = 2;
+
 fn tensor(r: &mut Random, dims: &[i64]) -> Tensor {
     let n: i64 = dims.iter().product();
     let values = (0..n).map(|_| r.unit() as f32).collect();
@@ -29,7 +32,7 @@ struct Sizes {
     o: i64,
 }
 
-/// max(conv(x, w) + bias + x', 0), where x' is added element by element, and what it reads.
+/// -max(conv(x, w) + bias + x', 0), where x' is added element by element, and what it reads; negated by a step of its own.
 fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Tensor, Tensor) {
     let mut r = Random::new((s.n * 7 + s.h * 11 + s.w * 13 + s.c * 17 + s.o) as u64);
     let layout = if channels_last { Layout::Order(vec![0, 2, 3, 1]) } else { Layout::RowMajor };
@@ -67,8 +70,24 @@ fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Te
     };
     sort_outer(&mut kernel);
     p.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args: body.args, results: vec![y], origins: vec![] });
+    let minus = p.container(container(&[s.n, s.o, s.h, s.w], Layout::RowMajor));
+    let mut body = Draft::default();
+    let value = body.load(&p, y, (0..4).map(v).collect(), None);
+    let value = body.apply(ScalarFn::Neg, &[value], F);
+    let store = Store { memlet: Memlet { container: 0, index: (0..4).map(v).collect() }, value };
+    let kernel = Kernel {
+        outer: dims(&[s.n, s.o, s.h, s.w]),
+        inner: vec![],
+        deep: vec![],
+        reads: body.reads,
+        writes: vec![p.containers[minus].clone()],
+        body: body.body,
+        stores: vec![store],
+    };
+    let (op, args) = (FlowOp::Kernel(Box::new(kernel)), body.args);
+    p.steps.push(Step { op, args, results: vec![minus], origins: vec![] });
     p.inputs = vec![("x".into(), x), ("z".into(), z)];
-    p.outputs = vec![("y".into(), y)];
+    p.outputs = vec![("minus".into(), minus)];
     let inputs = vec![
         ("x".to_string(), tensor(&mut r, &[s.n, s.c, s.h + 2, s.w + 2])),
         ("z".to_string(), tensor(&mut r, &[s.n, s.o, s.h, s.w])),
@@ -78,7 +97,7 @@ fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Te
 
 fn run_both(s: Sizes, channels_last: bool, calls: &[(i64, Algorithm)]) {
     let (before, inputs, k, bias) = program(s, channels_last);
-    let at = before.steps.len() - 1;
+    let at = CONVOLUTION;
     let site = Site::of(&before, &before.steps[at], &before.producers()).unwrap_or_else(|| panic!("{s:?} is a site"));
     let mut after = before.clone();
     let step = after.steps.remove(at);
@@ -96,7 +115,9 @@ fn run_both(s: Sizes, channels_last: bool, calls: &[(i64, Algorithm)]) {
 #[test]
 fn results_are_those_of_the_convolution() {
     use Algorithm::Winograd;
-    for (n, h, w, c, o) in [(1, 2, 2, 1, 1), (1, 4, 6, 3, 5), (2, 2, 4, 5, 2), (3, 6, 2, 2, 3)] {
+    let even = [(1, 2, 2, 1, 1), (1, 4, 6, 3, 5), (2, 2, 4, 5, 2), (3, 6, 2, 2, 3)];
+    let odd = [(1, 3, 3, 1, 1), (1, 5, 6, 3, 5), (2, 2, 7, 5, 2), (3, 3, 5, 2, 3)];
+    for (n, h, w, c, o) in even.into_iter().chain(odd) {
         for channels_last in [false, true] {
             run_both(Sizes { n, h, w, c, o }, channels_last, &[(n, Winograd)]);
         }
@@ -106,8 +127,8 @@ fn results_are_those_of_the_convolution() {
 #[test]
 fn parts_of_a_batch_are_put_together() {
     use Algorithm::{Direct, Winograd};
-    let s = Sizes { n: 5, h: 2, w: 4, c: 3, o: 2 };
-    for channels_last in [false, true] {
+    for (h, channels_last) in [(2, false), (3, false), (2, true), (3, true)] {
+        let s = Sizes { n: 5, h, w: 4, c: 3, o: 2 };
         run_both(s, channels_last, &[(2, Winograd), (1, Direct), (2, Winograd)]);
         run_both(s, channels_last, &[(1, Winograd); 5]);
         run_both(s, channels_last, &[(4, Direct), (1, Winograd)]);
@@ -117,14 +138,18 @@ fn parts_of_a_batch_are_put_together() {
 /// A kernel that differs in one thing is none that tiles cover.
 #[test]
 fn other_kernels_are_left_alone() {
-    let is_site = |edit: &dyn Fn(&mut Kernel)| {
+    let is_site_where = |edit: &dyn Fn(&mut Kernel), read: bool| {
         let (mut p, ..) = program(Sizes { n: 1, h: 4, w: 4, c: 3, o: 2 }, false);
-        let at = p.steps.len() - 1;
+        if !read {
+            p.outputs[0].1 = p.steps[CONVOLUTION].results[0];
+        }
+        let at = CONVOLUTION;
         if let FlowOp::Kernel(k) = &mut p.steps[at].op {
             edit(k);
         }
         Site::of(&p, &p.steps[at], &p.producers()).is_some()
     };
+    let is_site = |edit: &dyn Fn(&mut Kernel)| is_site_where(edit, true);
     let index = |k: &mut Kernel, at: usize, to: Dim| {
         if let Body::Load { memlet, .. } = &mut k.body[0].body {
             memlet.index[at] = to;
@@ -132,7 +157,10 @@ fn other_kernels_are_left_alone() {
     };
     let v = Kernel::var;
     assert!(is_site(&|_| {}));
-    assert!(!is_site(&|k| k.outer[2] = Dim::constant(3)), "an odd number of lines");
+    assert!(is_site(&|k| k.outer[2] = Dim::constant(3)), "an odd number of lines");
+    assert!(!is_site(&|k| k.outer[2] = Dim::constant(1)), "one line");
+    assert!(!is_site_where(&|k| k.outer[2] = Dim::constant(3), false), "an odd number of lines of an output");
+    assert!(is_site_where(&|_| {}, false), "an output");
     assert!(!is_site(&|k| k.outer[3] = Dim::symbol("w")), "an open number of columns");
     assert!(!is_site(&|k| k.inner[1] = Dim::constant(2)), "another filter");
     assert!(!is_site(&|k| index(k, 2, Dim::constant(2) * v(2) + v(5))), "a stride");
@@ -148,7 +176,7 @@ fn other_kernels_are_left_alone() {
 fn a_batch_is_cut_where_its_parts_fit_the_cache() {
     let s = Sizes { n: 8, h: 56, w: 56, c: 64, o: 64 };
     let (p, ..) = program(s, true);
-    let at = p.steps.len() - 1;
+    let at = CONVOLUTION;
     let site = Site::of(&p, &p.steps[at], &p.producers()).unwrap();
     let costs = Costs::of(&DeviceSpec::named(DEVICE).unwrap());
     let estimate = Estimate::of(&p, at, &site, &costs);

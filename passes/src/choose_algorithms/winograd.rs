@@ -3,6 +3,7 @@
 //! Winograd's F(2x2, 3x3) by tiles of 2 x 2 results: x is read in overlapping pieces of 4 x 4, whose 16 combinations lie
 //! in 16 matrices [tiles, channels]; each is multiplied with one of the 16 matrices that the filters were made to when
 //! the artifact was written; of the 16 products of a tile its four results are made, and what followed the sum follows.
+//! Where a side is odd the results get a line more, which nobody reads.
 
 use super::Part;
 use crate::draft::Draft;
@@ -44,7 +45,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// `None` where a step is no such convolution; sides of the result must be even.
+    /// `None` where a step is no such convolution; sides of the result must be even, or what reads it must be able to
+    /// leave a line of it out.
     pub fn of(program: &Program, step: &Step, producers: &[Option<usize>]) -> Option<Site> {
         let k = kernel(step).filter(|k| k.class() == Class::Contract)?;
         let products = products(k)?;
@@ -88,7 +90,7 @@ impl Site {
         };
         let (p, q) = (beside(i)?, beside(j)?);
         let alone = |d: &&Dim| bare_var(d) == Some(c);
-        let even = |v: usize| extent(v).is_some_and(|n| n % TILE == 0);
+        let covered = |v: usize| extent(v).is_some_and(|n| n % TILE == 0 || n > 1 && can_grow(program, step, v));
         extent(p)?.checked_mul(extent(q)?)?;
         let others = image.index.iter().filter(|d| !alone(d) && own_vars(d).iter().any(|v| *v != p && *v != q));
         let independent = others.filter(|d| !own_vars(d).contains(&i) && !own_vars(d).contains(&j));
@@ -98,8 +100,8 @@ impl Site {
         let levels = k.levels();
         let f32s = k.reads[image.container].dtype == DType::F32 && k.body[reduce].dtype == DType::F32;
         let stored = k.stores.iter().all(|s| levels[s.value] == Level::Row);
-        (p != q && even(p) && even(q) && extent(o).is_some() && whole && once && lies_well && f32s && stored).then(
-            || Site {
+        (p != q && covered(p) && covered(q) && extent(o).is_some() && whole && once && lies_well && f32s && stored)
+            .then(|| Site {
                 kernel: k.clone(),
                 args: step.args.clone(),
                 source,
@@ -111,8 +113,7 @@ impl Site {
                 c,
                 i,
                 j,
-            },
-        )
+            })
     }
 
     /// The variable that counts images, where they are independent and many.
@@ -128,8 +129,13 @@ impl Site {
         self.kernel.extents().nth(v).cloned().unwrap_or(Dim::constant(1))
     }
 
+    fn points(&self, v: usize) -> i64 {
+        self.extent(v).as_const().unwrap_or(0)
+    }
+
+    /// Tiles along a line or a column; the last one may stick out.
     fn side(&self, v: usize) -> i64 {
-        self.extent(v).as_const().unwrap_or(0).div_euclid(TILE)
+        self.points(v).saturating_add(TILE - 1).div_euclid(TILE)
     }
 
     /// Variables of the result beside line, column and channel, and how many of each there are in a part.
@@ -165,6 +171,7 @@ impl Site {
 
     /// The three kernels in place of the one, for a part or for all; the results are those of the one.
     pub fn apply(&self, program: &mut Program, part: Option<&Part>, results: &[Id], origins: &[String]) {
+        let written = self.grown(program, results);
         let mut step = |op: FlowOp, args: Vec<Id>, results: Vec<Id>| {
             program.steps.push(Step { op, args, results, origins: origins.to_vec() });
         };
@@ -189,8 +196,31 @@ impl Site {
         step(FlowOp::Kernel(Box::new(self.pieces(part, v.clone()))), vec![image], vec![v_id]);
         step(FlowOp::Kernel(Box::new(self.multiply(part, (v, filters), m.clone()))), vec![v_id, u_id], vec![m_id]);
         let args = [self.args.clone(), vec![m_id]].concat();
-        let (last, args) = tidy(self.results(part, m), args);
+        let (last, args) = tidy(self.results(part, m, written), args);
         step(FlowOp::Kernel(Box::new(last)), args, results.to_vec());
+    }
+
+    /// What the results become where tiles stick out: one line or column more, in all that reads them too.
+    fn grown(&self, program: &mut Program, results: &[Id]) -> Vec<Container> {
+        let odd: Vec<usize> = [self.p, self.q].into_iter().filter(|v| self.points(*v) % TILE != 0).collect();
+        for store in &self.kernel.stores {
+            let id = results[store.memlet.container];
+            for (at, index) in store.memlet.index.iter().enumerate() {
+                if let Some(v) = bare_var(index).filter(|v| odd.contains(v)) {
+                    program.containers[id].dims[at] = Dim::constant(TILE * self.side(v));
+                }
+            }
+        }
+        let containers: Vec<Container> = results.iter().map(|id| program.containers[*id].clone()).collect();
+        for step in program.steps.iter_mut().filter(|_| !odd.is_empty()) {
+            let FlowOp::Kernel(kernel) = &mut step.op else { continue };
+            for (read, id) in kernel.reads.iter_mut().zip(&step.args) {
+                if let Some(at) = results.iter().position(|result| result == id) {
+                    *read = containers[at].clone();
+                }
+            }
+        }
+        containers
     }
 
     /// Where a variable of the kernel is in one that has those of a part, tiles in place of points.
@@ -221,7 +251,19 @@ impl Site {
                 v if v == self.j => Some(Dim::constant(b)),
                 v => others.iter().position(|(other, _)| *other == v).map(|new| self.place(part, v, new)),
             };
-            let index = self.image.index.iter().map(|d| rename(d, &var, &|k| k)).collect();
+            let image = &self.kernel.reads[self.image.container];
+            // The last tile's, where others have variables.
+            let last = |v: usize| match v {
+                v if v == self.p || v == self.q => Some(Dim::constant(TILE * (self.side(v) - 1))),
+                v => var(v),
+            };
+            let inside = |(d, n): (&Dim, &Dim)| {
+                let (index, end) = (rename(d, &var, &|k| k), n.clone() - Dim::constant(1));
+                let over = (rename(d, &last, &|k| k) - end.clone()).as_const().is_some_and(|over| over > 0);
+                // What a tile that sticks out would read is replaced by what is near.
+                if over { index.minimum(&end) } else { index }
+            };
+            let index = self.image.index.iter().zip(&image.dims).map(inside).collect();
             body.push(Body::Load { memlet: Memlet { container: 0, index }, guard: None }, DType::F32)
         };
         let sum = |body: &mut Draft, f, a, b| body.apply(f, &[a, b], DType::F32);
@@ -279,7 +321,7 @@ impl Site {
     }
 
     /// The 16 products of a tile  =>  its four results, each as it was computed from the sum.
-    fn results(&self, part: Option<&Part>, m: Container) -> Kernel {
+    fn results(&self, part: Option<&Part>, m: Container, writes: Vec<Container>) -> Kernel {
         let k = &self.kernel;
         let others = self.others(part);
         let extent = |v: usize| match v {
@@ -308,7 +350,12 @@ impl Site {
                     v if v == self.q => Some(two() * Kernel::var(v) + Dim::constant(s as i64)),
                     v => Some(self.place(part, v, v)),
                 };
-                let map = self.follow(&mut body, sum, &var);
+                let out = |v: usize| self.points(v) % TILE != 0 && (v == self.p && r > 0 || v == self.q && s > 0);
+                let inside = |v: usize| match var(v) {
+                    Some(at) if out(v) => Some(at.minimum(&Dim::constant(self.points(v) - 1))),
+                    at => at,
+                };
+                let map = self.follow(&mut body, sum, &inside);
                 let renamed = |d: &Dim, var: &dyn Fn(usize) -> Option<Dim>| rename(d, var, &|k| map[k]);
                 // A part has results of its own.
                 let own = |v: usize| if part.is_some_and(|part| part.var == v) { None } else { var(v) };
@@ -318,7 +365,6 @@ impl Site {
                 }));
             }
         }
-        let writes = k.writes.iter().map(|c| part.map_or(c.clone(), |part| part.of(c))).collect();
         Kernel { outer, inner: vec![], deep: vec![], reads: body.reads, writes, body: body.body, stores }
     }
 
@@ -339,6 +385,19 @@ impl Site {
         }
         map
     }
+}
+
+/// Whether every result of a step may have a line more along a variable: its stores step with that alone, and only
+/// kernels read it.
+fn can_grow(program: &Program, step: &Step, v: usize) -> bool {
+    let steps_alone = |store: &Store| {
+        let moved: Vec<&Dim> = store.memlet.index.iter().filter(|d| own_vars(d).contains(&v)).collect();
+        moved.len() == 1 && bare_var(moved[0]) == Some(v)
+    };
+    let own = |ids: &[Id]| ids.iter().any(|id| step.results.contains(id));
+    let read = program.steps.iter().filter(|s| own(&s.args)).all(|s| matches!(s.op, FlowOp::Kernel(_)));
+    let kept = program.outputs.iter().any(|(_, id)| step.results.contains(id));
+    kernel(step).is_some_and(|k| k.stores.iter().all(steps_alone)) && read && !kept
 }
 
 /// What 16 values come to, combined along the columns of their square and then along its rows.

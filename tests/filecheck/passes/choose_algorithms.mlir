@@ -45,7 +45,7 @@ func.func @image(%x: !x) -> (!y, !t) {
 !y = !sdx.tensor<[n, 63, 63, 256], f32>
 !t = !sdx.tensor<[20000000], f32>
 
-// Tiles do not cover an odd number of lines.
+// Tiles do not cover an odd number of lines, and what is returned has no room for one more.
 
 // CHECK-LABEL: func.func @odd
 // CHECK-COUNT-2: flow.kernel
@@ -59,6 +59,38 @@ func.func @odd(%x: !x) -> (!y, !t) {
   %w = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !w
   %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w, !k) -> !y
   return %0, %u : !y, !t
+}
+
+// -----
+
+!x = !sdx.tensor<[n, 65, 65, 256], f32>
+!k = !sdx.tensor<[256, 256, 3, 3], f32>
+!h = !sdx.tensor<[n, 63, 65, 256, 3], f32>
+!w = !sdx.tensor<[n, 63, 63, 256, 3, 3], f32>
+!y = !sdx.tensor<[n, 63, 63, 256], f32>
+!m = !sdx.tensor<[n, 63, 63], f32>
+!t = !sdx.tensor<[20000000], f32>
+
+// What a kernel reads has it: the last tile's pieces are clamped to what there is.
+
+// CHECK-LABEL: func.func @odd_inside
+// CHECK: flow.kernel outer ["n", "32", "32", "256"] inner [](%arg0)
+// CHECK: flow.load 0 ["%0", "2*%1", "2*%2", "%3"]
+// CHECK: flow.load 0 ["%0", "min(2*%1 + 3, 64)", "min(2*%2 + 3, 64)", "%3"]
+// CHECK: flow.kernel outer ["16", "n", "1024", "8", "32"] inner ["256"]
+// CHECK: %[[Y:.*]] = flow.kernel outer ["n", "32", "32", "256"] inner []({{.*}}) : {{.*}} -> !flow.container<[n, 64, 64, 256], f32, row_major> {
+// CHECK: flow.store {{.*}} to 0 ["%0", "2*%1 + 1", "2*%2 + 1", "%3"]
+// CHECK: flow.kernel outer ["n", "63", "63"] inner ["256"](%[[Y]]) : (!flow.container<[n, 64, 64, 256], f32, row_major>)
+// CHECK: flow.load 0 ["%0", "%1", "%2", "%3"]
+func.func @odd_inside(%x: !x) -> (!m, !t) {
+  %t = sdx.param "t" : !t
+  %u = sdx.map "abs"(%t) : (!t) -> !t
+  %k = sdx.param "k" : !k
+  %h = sdx.window %x axis 1 size "3" stride 1 dilation 1 : !x -> !h
+  %w = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !w
+  %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w, !k) -> !y
+  %1 = sdx.reduce "max" %0 axes [3] : !y -> !m
+  return %1, %u : !m, !t
 }
 
 // -----
