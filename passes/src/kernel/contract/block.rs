@@ -3,7 +3,7 @@
 use super::pairs::pair_products;
 use super::plan::{CHUNK, Form, WIDTH, Words};
 use super::quads::quad_products;
-use super::{Columns, Item, Panel, plus, times};
+use super::{Columns, Item, Panel, Turn, plus, times};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::Variant;
@@ -12,6 +12,13 @@ use std::collections::BTreeSet;
 /// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
 const AHEAD: i64 = 512;
 const FEW_AHEAD: i64 = 2048;
+const FEW_ROWS: i64 = 8;
+
+/// Rows of the panels that do not stay in the first-level cache together with A.
+const FETCHED_ROWS: i64 = 256;
+
+/// Rows that use a panel for longer than it takes to bring the next one near.
+const MANY_ROWS: i64 = 32;
 
 /// Products that are summed one after the other; sums of so many are then added up. What is lost to rounding grows with
 /// the longer of the two.
@@ -117,8 +124,11 @@ impl Item<'_> {
     pub fn chunk(&self, asm: &mut Asm, columns: Columns) {
         let (Some(slabs), Some(&var)) = (self.slabs, self.plan.slabs.last()) else { return self.rows(asm, columns) };
         let one = asm.i64(1);
+        let of = asm.bin("arith.subi", slabs.1, slabs.0);
         asm.for_loop((slabs.0, slabs.1, one), &[], |asm, at, _| {
             let mut item = self.clone();
+            let part = Turn { at: asm.bin("arith.subi", at, slabs.0), of };
+            item.turn = self.turn.within(asm, part);
             item.point.vars[var] = Some(at);
             item.rows(asm, columns);
             vec![]
@@ -174,7 +184,7 @@ impl Item<'_> {
         let next = self.next(asm);
         self.each_sum(asm, |asm, sum| {
             let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
-            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All);
+            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All, false);
         });
         if !self.plan.direct {
             self.tile_epilogue(asm, Columns::All);
@@ -211,15 +221,36 @@ impl Item<'_> {
     }
 }
 
-/// One step of a sum: where A and the panels begin, k, the sums so far  =>  the sums with it.
-type Step<'s> = dyn Fn(&mut Asm, Val, &[Val], Val, &[Val]) -> Vec<Val> + 's;
+/// Where a loop over k begins: A, the panels, and the part of the next panel that is brought near meanwhile.
+#[derive(Clone)]
+struct Start {
+    a: Val,
+    b: Vec<Val>,
+    next: Option<Val>,
+}
+
+/// One step of a sum: where it begins, k, the sums so far  =>  the sums with it.
+type Step<'s> = dyn Fn(&mut Asm, &Start, Val, &[Val]) -> Vec<Val> + 's;
 
 impl Panel<'_, '_> {
     /// The rows from `first` on that are `size`, one of `sizes`.
     fn block_of(&self, asm: &mut Asm, sizes: &[i64], size: Val, first: Val, columns: Columns) {
         let [this, others @ ..] = sizes else { return };
+        let block = |asm: &mut Asm| {
+            if let Some(fetches) = self.fetches(*this) {
+                return self.block(asm, *this, first, columns, fetches);
+            }
+            let all = asm.bin("arith.muli", self.item.turn.of, self.item.rows);
+            let many = asm.i64(MANY_ROWS);
+            let many = asm.cmpi("sge", all, many);
+            let either = |asm: &mut Asm, fetches: bool| {
+                self.block(asm, *this, first, columns, fetches);
+                vec![]
+            };
+            asm.if_else(many, &[], |asm| either(asm, true), |asm| either(asm, false));
+        };
         if others.is_empty() {
-            return self.block(asm, *this, first, columns);
+            return block(asm);
         }
         let value = asm.i64(*this);
         let here = asm.cmpi("eq", size, value);
@@ -227,7 +258,7 @@ impl Panel<'_, '_> {
             here,
             &[],
             |asm| {
-                self.block(asm, *this, first, columns);
+                block(asm);
                 vec![]
             },
             |asm| {
@@ -238,7 +269,7 @@ impl Panel<'_, '_> {
     }
 
     /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
-    fn block(&self, asm: &mut Asm, size: i64, row: Val, columns: Columns) {
+    fn block(&self, asm: &mut Asm, size: i64, row: Val, columns: Columns, fetches: bool) {
         let lanes = self.item.cx.lanes() as i64;
         // One or two rows are as fast as the panel is read: its rows are taken whole.
         let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
@@ -247,13 +278,22 @@ impl Panel<'_, '_> {
             for first in (0..n).step_by((vectors * lanes) as usize) {
                 let needed = (n - first + lanes - 1).div_euclid(lanes).min(vectors);
                 let first = asm.i64(first);
-                self.registers(asm, std::slice::from_ref(self), size, row, first, needed as usize, columns);
+                self.registers(asm, std::slice::from_ref(self), size, row, first, needed as usize, columns, fetches);
             }
             return;
         }
         let vectors = if let Columns::Few(_) = columns { 1 } else { vectors };
         if vectors * lanes == WIDTH || vectors == 1 {
-            return self.registers(asm, std::slice::from_ref(self), size, row, zero, vectors as usize, columns);
+            return self.registers(
+                asm,
+                std::slice::from_ref(self),
+                size,
+                row,
+                zero,
+                vectors as usize,
+                columns,
+                fetches,
+            );
         }
         let step = asm.i64(vectors * lanes);
         let end = match columns {
@@ -261,7 +301,7 @@ impl Panel<'_, '_> {
             Columns::All | Columns::Known(_) => asm.i64(WIDTH),
         };
         asm.for_loop((zero, end, step), &[], |asm, first, _| {
-            self.registers(asm, std::slice::from_ref(self), size, row, first, vectors as usize, columns);
+            self.registers(asm, std::slice::from_ref(self), size, row, first, vectors as usize, columns, fetches);
             vec![]
         });
     }
@@ -277,6 +317,7 @@ impl Panel<'_, '_> {
         first: Val,
         vectors: usize,
         columns: Columns,
+        fetches: bool,
     ) {
         let item = self.item;
         let (cx, plan) = (item.cx, item.plan);
@@ -303,12 +344,14 @@ impl Panel<'_, '_> {
         let zero = asm.zero(ty);
         let width = panels.len() * vectors;
         let inits = vec![zero; size as usize * width];
-        let step = |asm: &mut Asm, a: Val, b: &[Val], k: Val, sums: &[Val], rest: Option<i64>| {
+        let next = fetches.then(|| self.next_part(asm, size, row));
+        let next_step = next.map(|(_, step)| step);
+        let step = |asm: &mut Asm, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
             let b_row = asm.bin("arith.muli", k, item.b_step);
-            let b_rows: Vec<Val> = b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
+            let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
             let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
             if plan.form == Form::Panels {
-                let ahead = if size <= 8 { FEW_AHEAD } else { AHEAD };
+                let ahead = if size <= FEW_ROWS { FEW_AHEAD } else { AHEAD };
                 for (b_row, line) in
                     b_rows.iter().flat_map(|b| (0..vectors as i64 * lanes as i64 / 16).map(|l| (*b, l)))
                 {
@@ -317,8 +360,13 @@ impl Panel<'_, '_> {
                     asm.prefetch(ahead);
                 }
             }
+            if let (Some(next), Some(next_step)) = (start.next, next_step) {
+                let at = asm.bin("arith.muli", k, next_step);
+                let address = asm.element(next, at, Elem::I8);
+                asm.prefetch(address);
+            }
             let a_column = asm.bin("arith.muli", k, a_step);
-            let a_column = asm.element(a, a_column, Elem::F32);
+            let a_column = asm.element(start.a, a_column, Elem::F32);
             let addresses: Vec<Val> = row_offsets.iter().map(|o| asm.element(a_column, *o, a_elem)).collect();
             match plan.words {
                 Words::Pairs => pair_products(asm, cx.cpu().variant, &addresses, &b_values, sums, rest.is_some()),
@@ -340,10 +388,12 @@ impl Panel<'_, '_> {
                     .collect(),
             }
         };
-        let mut sums = self.sum(asm, &plan.around, a, &b, &inits, &|asm, a, b, k, sums| step(asm, a, b, k, sums, None));
+        let start = Start { a, b, next: next.map(|(address, _)| address) };
+        let whole = |asm: &mut Asm, start: &Start, k: Val, sums: &[Val]| step(asm, start, k, sums, None);
+        let mut sums = self.sum(asm, &plan.around, &start, next_step, &inits, &whole);
         if let Some(rest) = self.rest() {
             let last = asm.i64(plan.panel_rows(cx.def) - 1);
-            sums = step(asm, a, &b, last, &sums, Some(rest));
+            sums = step(asm, &start, last, &sums, Some(rest));
         }
         for j in 0..width {
             let (panel, at) = (&panels[j / vectors], j % vectors);
@@ -357,7 +407,15 @@ impl Panel<'_, '_> {
     }
 
     /// The loops over what is summed, the variables `around` and then k, with where A and each panel begin for them.
-    fn sum(&self, asm: &mut Asm, around: &[usize], a: Val, b: &[Val], sums: &[Val], step: &Step) -> Vec<Val> {
+    fn sum(
+        &self,
+        asm: &mut Asm,
+        around: &[usize],
+        start: &Start,
+        next_step: Option<Val>,
+        sums: &[Val],
+        step: &Step,
+    ) -> Vec<Val> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let Some((&var, inside)) = around.split_first() else {
@@ -368,37 +426,69 @@ impl Panel<'_, '_> {
             let extent = cx.size(asm, size);
             // Integers lose nothing.
             if plan.words == Words::Quads || size.as_const().is_some_and(|n| n <= part) {
-                return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, a, b, k, sums));
+                return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, start, k, sums));
             }
             let (part, none) = (asm.i64(part), asm.zero(sums[0].ty));
             return asm.for_loop((zero, extent, part), sums, |asm, first, sums| {
                 let end = asm.bin("arith.addi", first, part);
                 let end = asm.bin("arith.minsi", end, extent);
                 let inits = vec![none; sums.len()];
-                let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, a, b, k, sums));
+                let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, start, k, sums));
                 sums.iter().zip(parts).map(|(sum, part)| asm.bin("arith.addf", *sum, part)).collect()
             });
         };
-        let extent = cx.extent(asm, var);
+        let (extent, item_width) = (cx.extent(asm, var), asm.i64(WIDTH));
         asm.for_loop((zero, extent, one), sums, |asm, i, sums| {
             let a_step = cx.size(asm, plan.a.stride(var));
             let moved = asm.bin("arith.muli", i, a_step);
-            let a = asm.element(a, moved, plan.words.element());
+            let a = asm.element(start.a, moved, plan.words.element());
+            let mut next = start.next;
             let moved = match plan.form {
                 Form::Panels => {
                     let rows = plan.b().coords[0].strides[var].as_const().unwrap_or(0);
-                    let step = rows.div_euclid(plan.words.depth()) * WIDTH;
-                    let step = asm.i64(step);
-                    asm.bin("arith.muli", i, step)
+                    let rows = asm.i64(rows.div_euclid(plan.words.depth()));
+                    let rows = asm.bin("arith.muli", i, rows);
+                    if let (Some(at), Some(step)) = (next, next_step) {
+                        let moved = asm.bin("arith.muli", rows, step);
+                        next = Some(asm.element(at, moved, Elem::I8));
+                    }
+                    asm.bin("arith.muli", rows, item_width)
                 }
                 Form::Rows | Form::Copied => {
                     let step = cx.size(asm, plan.b().stride(var));
                     asm.bin("arith.muli", i, step)
                 }
             };
-            let b: Vec<Val> = b.iter().map(|b| asm.element(*b, moved, Elem::F32)).collect();
-            self.sum(asm, inside, a, &b, sums, step)
+            let b = start.b.iter().map(|b| asm.element(*b, moved, Elem::F32)).collect();
+            self.sum(asm, inside, &Start { a, b, next }, next_step, sums, step)
         })
+    }
+
+    /// Whether blocks of so many rows bring the next panel near: `None` where that is known when the kernel runs.
+    fn fetches(&self, size: i64) -> Option<bool> {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let long = plan.form == Form::Panels && plan.panel_rows(cx.def) >= FETCHED_ROWS;
+        match plan.m.map(|m| cx.def.extent(m)) {
+            _ if !long => Some(false),
+            None => Some(false),
+            Some(Size::Const(m)) => Some(m * plan.slabs_per_item(cx.def) >= MANY_ROWS),
+            // A rest of so few rows is a small part of many.
+            Some(Size::Param(_)) if size <= FEW_ROWS => Some(false),
+            Some(Size::Param(_)) => None,
+        }
+    }
+
+    /// The part of the next panel that a block of rows has time to bring near, of what all rows that go over this panel
+    /// one after the other share: where it begins, and how many bytes of it are for each row of a panel. The first of them
+    /// would else wait for memory, which rests while the others use what they find in the cache.
+    fn next_part(&self, asm: &mut Asm, size: i64, row: Val) -> (Val, Val) {
+        let rows = self.item.plan.panel_rows(self.item.cx.def);
+        let turn = self.item.turn.within(asm, Turn { at: row, of: self.item.rows });
+        let (bytes, share) = (asm.i64(rows * WIDTH * 4), asm.i64(size * WIDTH * 4));
+        let begin = asm.bin("arith.muli", bytes, turn.at);
+        let begin = asm.bin("arith.divui", begin, turn.of);
+        let begin = asm.bin("arith.addi", begin, bytes);
+        (asm.element(self.b, begin, Elem::I8), asm.bin("arith.divui", share, turn.of))
     }
 
     /// How many words there are along k that hold nothing but elements.

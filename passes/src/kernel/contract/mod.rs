@@ -30,11 +30,11 @@ use super::eval::{Cx, Point, Variant, decode};
 use sardonyx_runtime::Dim;
 
 impl Plan {
-    /// The numbers of strip and chunk of item `at` of one batch element.
-    fn strip_and_chunk(&self, cx: &Cx, asm: &mut Asm, at: Val, n_strips: Val, n_chunks: Val) -> (Val, Val) {
+    /// The numbers of strip and chunk of item `at` of one batch element, and where in its group the chunk is.
+    fn strip_and_chunk(&self, cx: &Cx, asm: &mut Asm, at: Val, n_strips: Val, n_chunks: Val) -> (Val, Val, Turn) {
         if self.n_chunks(cx.def).as_const().is_some_and(|n| n <= GROUP) {
             let at = decode(asm, at, &[n_strips, n_chunks]);
-            return (at[0], at[1]);
+            return (at[0], at[1], Turn { at: at[1], of: n_chunks });
         }
         // All groups but the last are full.
         let full = asm.i64(GROUP);
@@ -46,7 +46,7 @@ impl Plan {
         let chunks = asm.bin("arith.minsi", left, full);
         let strip = asm.bin("arith.divui", at, chunks);
         let chunk = asm.bin("arith.remui", at, chunks);
-        (strip, asm.bin("arith.addi", first, chunk))
+        (strip, asm.bin("arith.addi", first, chunk), Turn { at: chunk, of: chunks })
     }
 
     /// The number of a chunk among all  =>  its number among those of `m`, and the points of the last slab variable;
@@ -76,6 +76,21 @@ enum Columns {
     Few(Val),
 }
 
+/// Which one it is of how many that read a panel one after the other.
+#[derive(Clone, Copy)]
+struct Turn {
+    at: Val,
+    of: Val,
+}
+
+impl Turn {
+    /// The same of parts, where each has so many.
+    fn within(self, asm: &mut Asm, part: Turn) -> Turn {
+        let before = asm.bin("arith.muli", self.at, part.of);
+        Turn { at: asm.bin("arith.addi", before, part.at), of: asm.bin("arith.muli", self.of, part.of) }
+    }
+}
+
 /// A panel of a work item.
 #[derive(Clone)]
 struct Item<'a> {
@@ -86,6 +101,7 @@ struct Item<'a> {
     n0: Val,
     m0: Val,
     rows: Val,
+    turn: Turn,
     /// Points of the last slab variable: from, to.
     slabs: Option<(Val, Val)>,
     /// Addresses of the panel, one per sum: row 0, column 0.
@@ -114,7 +130,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         let at = decode(asm, item, &extents);
         let mut point = Point::new(cx);
         plan.batch.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
-        let (strip, chunk) = plan.strip_and_chunk(cx, asm, at[at.len() - 1], n_strips, n_chunks);
+        let (strip, chunk, turn) = plan.strip_and_chunk(cx, asm, at[at.len() - 1], n_strips, n_chunks);
         let (chunk, slabs) = plan.slabs_of(cx, asm, &mut point, chunk);
         let chunk_rows = asm.i64(plan.chunk_rows(def));
         let m0 = asm.bin("arith.muli", chunk, chunk_rows);
@@ -133,7 +149,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         let first = asm.bin("arith.muli", batch, n_strips);
         let strip_id = asm.bin("arith.addi", first, strip);
         let b_step = asm.i64(WIDTH);
-        let item = Item { cx, plan, point, n0: strip, m0, rows, slabs, panels: vec![], b_step, tile };
+        let item = Item { cx, plan, point, n0: strip, m0, rows, turn, slabs, panels: vec![], b_step, tile };
         vec![item.strip(asm, strip, strip_id, copied[0])]
     });
 }
