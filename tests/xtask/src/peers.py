@@ -4,7 +4,8 @@ usage: peers.py MODEL.onnx THREADS ROUNDS NAME=N[,NAME=N…] F32.sdx BF16.sdx PR
 
 The program is called as `PROGRAM bench ARTIFACT ARGUMENT…` with each artifact in turn and prints JSON with "median_ms";
 `{inputs}` becomes `--input NAME=FILE.npy …` with the tensors that the peers get. Dimensions that are not named are 1; the
-peers get static shapes. The errors of bf16 are Euclidean lengths of differences from ONNX Runtime's outputs over that of
+peers get static shapes. "ours_of_peak" is the median share of the multiply-adds that the machine could do in the time of our
+call, as `--per-kernel` measures them in the same run. The errors of bf16 are Euclidean lengths of differences from ONNX Runtime's outputs over that of
 these, of the worst output. With mean_length=N among the dimensions, masks leave out the ends of sequences,
 whose lengths are so long on average; rows that are left out count in no error.
 """
@@ -84,6 +85,7 @@ for precision in ("f32", "bf16"):
 errors = {"openvino_bf16": error({name: request.get_output_tensor(i).data for i, name in enumerate(names)})}
 
 times = {name: [] for name in [*calls, *artifacts]}
+shares = []
 with tempfile.TemporaryDirectory() as folder:
     given = []
     for i, (name, value) in enumerate(inputs.items()):
@@ -111,9 +113,14 @@ with tempfile.TemporaryDirectory() as folder:
                 times[name].append((time.perf_counter() - begin) * 1e3)
                 n += 1
         for name, artifact in artifacts.items():
-            ours = [program, subcommand, artifact, *arguments]
-            printed = subprocess.run(ours, check=True, capture_output=True, text=True).stdout
-            times[name].append(json.loads(printed)["median_ms"])
+            ours = [program, subcommand, artifact, *arguments, "--per-kernel"]
+            printed = json.loads(subprocess.run(ours, check=True, capture_output=True, text=True).stdout)
+            times[name].append(printed["median_ms"])
+            if name == "ours":
+                kernels = printed["kernels"]
+                done = kernels["product_flops"] / printed["median_ms"] / 1e6
+                shares.append(done / kernels["peak_gflops"])
 
 medians = {name: statistics.median(values) for name, values in times.items()}
+medians["ours_of_peak"] = statistics.median(shares)
 print(json.dumps(medians | {name + "_error": value for name, value in errors.items()}))

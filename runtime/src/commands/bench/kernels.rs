@@ -37,13 +37,15 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Calls for at least so many seconds; of each launch the median counts.
+    /// Calls for at least so many seconds; of each launch the median counts. The peak is measured before and after, because
+    /// clocks wander.
     pub fn measure(
         session: &Session,
         (entry, inputs): (&str, &[(&str, Tensor)]),
         seconds: f64,
-        peak: Peak,
+        peak: &dyn Fn() -> Peak,
     ) -> Result<Kernels> {
+        let before = peak();
         let mut steps: BTreeMap<usize, Step> = BTreeMap::new();
         let (start, mut calls) = (Instant::now(), 0);
         while calls < 3 || start.elapsed() < Duration::from_secs_f64(seconds) {
@@ -64,6 +66,7 @@ impl Kernels {
             })?;
             calls += 1;
         }
+        let peak = before.mean(peak());
         let mut rows: Vec<Row> = vec![];
         for mut step in steps.into_values() {
             step.seconds.sort_by(f64::total_cmp);
@@ -96,7 +99,7 @@ impl Kernels {
         let mut out = format!(
             "kernels     {launches} launches, {:.4} ms in all, medians of {} calls\n\
              products    {products:.1} GFLOP/s over all of that time, {:.0} % of the peak\n\
-             peak        {:.1} GFLOP/s multiply-adds of f32, {:.1} GB/s plain read, measured now\n\n\
+             peak        {:.1} GFLOP/s multiply-adds of f32, {:.1} GB/s plain read, measured before and after\n\n\
              kernel   class      launches        ms      %    GFLOP/s     GB/s  roofline  first node\n",
             total * 1e3,
             self.calls,

@@ -117,8 +117,8 @@ impl BenchArgs {
                 format!("`--per-kernel` measures kernels of a CPU, not of `{}`", session.model().device_name());
             return Err(Error::user("E0001", message));
         };
-        let peak = peak::measure(level, session.threads());
-        Kernels::measure(session, (&self.entry.entry, inputs), self.min_time, peak).map(Some)
+        let peak = || peak::measure(level, session.threads());
+        Kernels::measure(session, (&self.entry.entry, inputs), self.min_time, &peak).map(Some)
     }
 
     /// Both artifacts in turns, on the same inputs.

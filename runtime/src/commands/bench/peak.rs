@@ -11,6 +11,12 @@ pub struct Peak {
     pub gb_s: f64,
 }
 
+impl Peak {
+    pub fn mean(self, other: Peak) -> Peak {
+        Peak { gflops: (self.gflops + other.gflops) / 2.0, gb_s: (self.gb_s + other.gb_s) / 2.0 }
+    }
+}
+
 /// Of each measurement.
 const TIME: Duration = Duration::from_millis(40);
 /// Read by each thread, again and again.
