@@ -40,6 +40,19 @@ fn symbolic_sizes() {
     check(cases);
 }
 
+/// Windows of signals, of which there may be one: the places of a window are the rows of a block, not the signals.
+#[test]
+fn windows_of_an_open_batch() {
+    let mut b = Builder::new(&["b", "60", "40"], &["5", "24"]);
+    let x = b.load(DType::F32, &["b", "64", "24"], &["%0", "%1 + %3", "%4"]);
+    let w = b.load(DType::F32, &["5", "24", "40"], &["%3", "%4", "%2"]);
+    let y = b.dot(x, w);
+    b.store(y, &["b", "60", "40"], &["%0", "%1", "%2"]);
+    let grid = lower(&b.0).unwrap().grid;
+    assert_eq!(grid.eval(&|_| Some(3)).unwrap(), 3 * 2, "{grid}: a panel of 32 columns, and one of 8");
+    check([0, 1, 3].map(|n| case(&format!("b = {n}"), b.0.clone(), &[("b", n)], 120)).into());
+}
+
 /// gelu(x · w + bias) + residual
 fn full(m: &str, n: &str, k: &str) -> Kernel {
     let mut b = product(m, n, k);

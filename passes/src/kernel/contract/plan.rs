@@ -243,9 +243,10 @@ fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<(i64
         None => (free.clone().find(beside)?, true),
     };
     // The variable with the most iterations is blocked, those beyond a work item aside; parameters count as many, but
-    // for lines of an image: there may be one image.
-    let (most, unknown) = if around.is_empty() { (i64::MAX, i64::MAX) } else { (CHUNK, 2) };
-    let size = |v: &usize| def.extent(*v).as_const().map_or(unknown, |n| n.min(most));
+    // as no more than fill an item, and for lines of an image as few: there may be one image.
+    let unknown = if around.is_empty() { CHUNK - 1 } else { 2 };
+    let size =
+        |v: &usize| def.extent(*v).as_const().map_or((unknown, 0), |n| (n.min(CHUNK), n * around.is_empty() as i64));
     let m = free.filter(|v| a.moves_with(*v) && !sums.iter().any(|s| s.b.moves_with(*v))).max_by_key(size);
     let fits = |s: &Sum| def.reads[s.b.buffer].panels.is_none_or(|p| p.depth == depth && panels_fit(def, &s.b, p, n));
     if !sums.iter().all(fits) {
