@@ -1,7 +1,7 @@
 //! x[n, c, h, w] between kernels  =>  x in the order of dimensions in which the kernels around it are fastest together
 //!
 //! A container that only kernels write and read may lie in any order. Which orders are worth a look follows from the
-//! contractions: their columns should be neighbours in memory. Which one each container gets is a shortest path
+//! contractions: their columns should be neighbours in memory, and what they sum along. Which one each container gets is a shortest path
 //! (`path`): through the kernels in their order, over the layouts of what lies between one and the next, a step costing
 //! what its kernel then needs (`pace`). A residual is part of every state that it passes.
 
@@ -206,18 +206,20 @@ fn innermost(dims: &[Dim], axis: usize) -> Option<Layout> {
 }
 
 /// Per container the dimensions that it may be good to have innermost: the columns of a contraction with constant
-/// weights, and what moves with them in other kernels.
+/// weights, what it sums the other factor along, and what moves with these in other kernels.
 fn wanted(program: &Program, producers: &[Option<usize>]) -> Vec<BTreeSet<usize>> {
     let mut wanted = vec![BTreeSet::new(); program.containers.len()];
     for step in &program.steps {
         let Some(k) = kernel(step) else { continue };
         let constant = |c: usize| parameter(program, producers, step.args[c]).is_some();
-        if let Some(var) = columns(k, &constant) {
+        if let Some((var, other)) = columns(k, &constant) {
             each_memlet(k, &mut |stored, memlet| {
                 if stored {
                     wanted[step.results[memlet.container]].extend(places(memlet, var));
                 }
             });
+            let summed = (k.outer.len()..k.n_vars()).filter_map(|v| places(&other, v));
+            wanted[step.args[other.container]].extend(summed);
         }
     }
     loop {
@@ -240,8 +242,8 @@ fn wanted(program: &Program, producers: &[Option<usize>]) -> Vec<BTreeSet<usize>
     }
 }
 
-/// The outer variable with which the constant factor of a contraction moves, and the other one does not.
-fn columns(k: &Kernel, constant: &dyn Fn(usize) -> bool) -> Option<usize> {
+/// The outer variable with which the constant factor of a contraction moves, and the other one does not; that one.
+fn columns(k: &Kernel, constant: &dyn Fn(usize) -> bool) -> Option<(usize, Memlet)> {
     if k.class() != Class::Contract {
         return None;
     }
@@ -259,7 +261,8 @@ fn columns(k: &Kernel, constant: &dyn Fn(usize) -> bool) -> Option<usize> {
     };
     let moves =
         |m: &Memlet, v: usize| m.index.iter().any(|d| d.linear_in(&format!("%{v}")).is_none_or(|c| !c.0.is_const(0)));
-    (0..k.outer.len()).find(|v| moves(&weights, *v) && !moves(&other, *v))
+    let var = (0..k.outer.len()).find(|v| moves(&weights, *v) && !moves(&other, *v))?;
+    Some((var, other))
 }
 
 /// Every load (false) and store (true).

@@ -49,3 +49,28 @@ func.func @rows(%x: !x, %v: !sdx.tensor<[40, 8], f32>) -> !x {
   %1 = sdx.contract "mk,kn->mn"(%0, %v) : (!y, !sdx.tensor<[40, 8], f32>) -> !x
   return %1 : !x
 }
+
+// -----
+
+!x = !sdx.tensor<[b, 512, 64], f32>
+!m = !sdx.tensor<[b, 64], f32>
+!t = !sdx.tensor<[b, 64, 512], f32>
+!k = !sdx.tensor<[128, 64, 5], f32>
+!w = !sdx.tensor<[b, 64, 508, 5], f32>
+!y = !sdx.tensor<[b, 508, 128], f32>
+
+// What no contraction has made comes with its channels last where a convolution sums along them.
+
+// CHECK-LABEL: func.func @channels_of_a_signal
+// CHECK: flow.kernel {{.*}} -> !flow.container<[b, 64, 512], f32, "order<0, 2, 1>">
+// CHECK: flow.kernel {{.*}} inner ["64", "5"]
+func.func @channels_of_a_signal(%x: !x) -> !y {
+  %k = sdx.param "k" : !k
+  %0 = sdx.reduce "max" %x axes [1] : !x -> !m
+  %1 = sdx.broadcast %0 to [0, 2] : !m -> !x
+  %2 = sdx.map "sub"(%x, %1) : (!x, !x) -> !x
+  %3 = sdx.transpose %2 [0, 2, 1] : !x -> !t
+  %w = sdx.window %3 axis 2 size "5" stride 1 dilation 1 : !t -> !w
+  %4 = sdx.contract "bcpi,oci->bpo"(%w, %k) : (!w, !k) -> !y
+  return %4 : !y
+}
