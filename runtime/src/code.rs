@@ -76,11 +76,12 @@ impl Library {
         compare_declared(bytes, kernels)
     }
 
-    /// The kernels' functions for one level, in the plan's order.
+    /// The kernels' functions for one level, in the plan's order: each the best that it has up to there.
     pub fn kernels(&self, kernels: &[Kernel], level: Level) -> Result<Vec<KernelFn>> {
         let find = |kernel: &Kernel| {
-            let name = format!("{}_{}", kernel.symbol, level.name());
-            self.symbol(&name).ok_or_else(|| Error::user("E0401", format!("the code lacks the kernel `{name}`")))
+            let name = |level: Level| format!("{}_{}", kernel.symbol, level.name());
+            let found = level.and_lower().find_map(|level| self.symbol(&name(level)));
+            found.ok_or_else(|| Error::user("E0401", format!("the code lacks the kernel `{}`", name(level))))
         };
         kernels.iter().map(find).collect()
     }

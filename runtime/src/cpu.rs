@@ -1,4 +1,7 @@
 //! which variant of the kernels this processor can run
+//!
+//! A process that is to use tiles (AMX) asks the operating system for them, once; it does so here, where an artifact has code
+//! for them.
 
 use crate::{Error, Result};
 
@@ -11,6 +14,8 @@ pub enum Level {
     V4Vnni,
     /// The same and instructions for pairs of bf16.
     V4Bf16,
+    /// The same and tiles of bf16 and of bytes.
+    V4Amx,
 }
 
 /// (level, suffix of its kernels, what it needs beyond the level before)
@@ -19,6 +24,7 @@ static LEVELS: &[(Level, &str, &[&str])] = &[
     (Level::V4, "v4", &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
     (Level::V4Vnni, "v4vnni", &["avx512vnni"]),
     (Level::V4Bf16, "v4bf16", &["avx512bf16"]),
+    (Level::V4Amx, "v4amx", &["amx-bf16", "amx-int8", "amx-tile"]),
 ];
 
 impl Level {
@@ -32,6 +38,11 @@ impl Level {
 
     pub fn from_name(name: &str) -> Option<Level> {
         LEVELS.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+
+    /// This level and those before it, the best first.
+    pub fn and_lower(self) -> impl Iterator<Item = Level> {
+        LEVELS.iter().rev().map(|row| row.0).filter(move |level| *level <= self)
     }
 
     /// Features of this level, and of those before it, that the processor or the operating system lacks.
@@ -59,8 +70,27 @@ fn detected(feature: &str) -> bool {
         "avx512vl" => has!("avx512vl"),
         "avx512vnni" => has!("avx512vnni"),
         "avx512bf16" => has!("avx512bf16"),
+        "amx-bf16" => tile_features() & 1 << 22 != 0,
+        "amx-int8" => tile_features() & 1 << 25 != 0,
+        "amx-tile" => tile_features() & 1 << 24 != 0 && may_use_tiles(),
         other => unreachable!("{other} is not in LEVELS"),
     }
+}
+
+/// The register in which the processor says what it does with tiles.
+#[cfg(target_arch = "x86_64")]
+fn tile_features() -> u32 {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    if __cpuid(0).eax < 7 { 0 } else { __cpuid_count(7, 0).edx }
+}
+
+/// Whether the operating system lets this process use tiles, for which it is asked.
+#[cfg(target_arch = "x86_64")]
+fn may_use_tiles() -> bool {
+    const REQUEST: libc::c_ulong = 0x1023;
+    const TILE_DATA: libc::c_ulong = 18;
+    // SAFETY: takes two numbers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
 }
 
 #[cfg(not(target_arch = "x86_64"))]

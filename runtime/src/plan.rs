@@ -10,8 +10,9 @@ pub const FORMAT_MAJOR: u32 = 1;
 /// 1: the optional entry `selftest`. 2: states of entry points, derived symbols, input dimensions that are solved for a
 /// symbol. 3: code for GPUs, with what its launches need; an artifact for GPUs alone has no `cpu/x86_64.so`. 4: states that
 /// one launch carries over and continues. 5: steps of the host, entry points that only they call. 6: what kernels compute
-/// and move. 7: the precision of contractions; entry points for some sizes, which calls of another one take where they fit.
-pub const FORMAT_MINOR: u32 = 7;
+/// and move. 7: the precision of contractions; entry points for some sizes, which calls of another one take where they fit. 8:
+/// kernels without code for every variant.
+pub const FORMAT_MINOR: u32 = 8;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Manifest {
@@ -25,7 +26,8 @@ pub struct Manifest {
     /// Architecture of the CPU code, `x86_64`; empty where there is none.
     #[prost(string, tag = "4")]
     pub arch: String,
-    /// Variants of every kernel, best last: `v3`, `v4`, `v4vnni`, `v4bf16`. Kernel `k0` is exported as `k0_v3` and `k0_v4`.
+    /// Variants that kernels have code for, best last: `v3`, `v4`, `v4vnni`, `v4bf16`, `v4amx`. Kernel `k0` is exported as `k0_v3`,
+    /// `k0_v4` and so on; where it has no code of its own for a variant, it runs that of the best one before it.
     #[prost(string, repeated, tag = "5")]
     pub variants: Vec<String>,
     #[prost(message, repeated, tag = "6")]

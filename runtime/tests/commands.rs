@@ -252,7 +252,7 @@ fn json_reports_are_json_and_say_what_the_text_says() {
     assert_eq!(report["outputs"][0]["file"], serde_json::Value::Null);
 
     let report = json(&["inspect", "m.sdx", "--json"]);
-    assert_eq!(report["format"], "1.7");
+    assert_eq!(report["format"], "1.8");
     assert_eq!(report["symbols"][0], serde_json::json!({"name": "batch", "kind": "input", "lo": 0, "hi": 1000}));
     let derived = serde_json::json!({"name": "twice", "equals": "2*batch", "lo": 0, "hi": null, "why": "/node"});
     assert_eq!(report["derived"], serde_json::json!([derived]));

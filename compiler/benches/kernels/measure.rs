@@ -88,7 +88,7 @@ fn peak(variant: Variant) -> f64 {
     let flops = unsafe {
         match variant {
             Variant::V3 => fma_256(),
-            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => fma_512(),
+            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => fma_512(),
         }
     };
     flops / (cpu_seconds() - start) / 1e9
@@ -105,7 +105,9 @@ fn read(variant: Variant, memory: &[f32], repeats: usize) -> f64 {
         std::hint::black_box(unsafe {
             match variant {
                 Variant::V3 => sum_256(std::hint::black_box(memory)),
-                Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => sum_512(std::hint::black_box(memory)),
+                Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => {
+                    sum_512(std::hint::black_box(memory))
+                }
             }
         });
     }

@@ -11,7 +11,8 @@ use sardonyx_passes::kernel::{KernelDef, Variant};
 use sardonyx_runtime::Result;
 use sardonyx_runtime::plan::{KERNELS_SYMBOL, Kernel, Plan};
 
-/// Emits all kernels for all variants. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object imports nothing.
+/// Emits each kernel for the variants that it has code for. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object imports
+/// nothing.
 ///
 /// Symbols must be distinct. Errors: E0002 where the linker cannot be run; E0901 where MLIR or LLVM refuse the code,
 /// which is a defect of ours.
@@ -47,7 +48,8 @@ fn table(declared: &[Kernel]) -> String {
 
 /// The kernels of one variant as a module of kernel-level MLIR.
 pub fn text(kernels: &[(String, &KernelDef)], variant: Variant) -> String {
-    kernels.iter().map(|(symbol, def)| def.emit(symbol, variant)).collect()
+    let own = kernels.iter().filter(|(_, def)| def.has_code_for(variant));
+    own.map(|(symbol, def)| def.emit(symbol, variant)).collect()
 }
 
 /// The machine code of one variant as assembly text, for dumps.

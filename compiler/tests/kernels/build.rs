@@ -2,6 +2,7 @@
 
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_passes::kernel::contract::Words;
 use sardonyx_runtime::{DType, Dim};
 
 pub struct Builder(pub Kernel);
@@ -192,6 +193,25 @@ pub fn attended(h: i64, d: i64) -> Kernel {
     let v = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &format!("{d}*%1 + %3")]);
     let sum = b.dot(p, v);
     b.store(sum, &["b", "s", &width], &["%0", "%2", &format!("{d}*%1 + %3")]);
+    b.0
+}
+
+/// Σ over a window of 3 by 3 pixels and their channels, channels last, by weights in panels: 40 results for each pixel.
+pub fn window(words: Words, [h, w]: [i64; 2], channels: i64) -> Kernel {
+    let (left, right, sum) = match words {
+        Words::Singles => (DType::F32, DType::F32, DType::F32),
+        Words::Pairs => (DType::BF16, DType::BF16, DType::F32),
+        Words::Quads => (DType::U8, DType::I8, DType::I32),
+    };
+    let text = |n: i64| n.to_string();
+    let mut b = Builder::new(&[&text(h), &text(w), "40"], &["3", "3", &text(channels)]);
+    let x = b.load(left, &[&text(h + 2), &text(w + 2), &text(channels)], &["%0 + %3", "%1 + %4", "%5"]);
+    let x = b.convert(x, sum);
+    let y = b.load(right, &[&text(9 * channels), "40"], &[&format!("{channels} * (3 * %3 + %4) + %5"), "%2"]);
+    b.0.reads[1].layout = Layout::Panels { width: 32, depth: words.depth() as usize };
+    let y = b.convert(y, sum);
+    let sum = b.dot(x, y);
+    b.store(sum, &[&text(h), &text(w), "40"], &["%0", "%1", "%2"]);
     b.0
 }
 

@@ -4,6 +4,7 @@ use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::interp::{pack_panels, run_kernel};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
+use sardonyx_runtime::cpu::Level;
 use sardonyx_runtime::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use sardonyx_runtime::{DType, Dim, Tensor};
 use std::ffi::CString;
@@ -97,39 +98,29 @@ impl Library {
         Library(handle)
     }
 
+    /// The best code up to a variant.
     pub fn kernel(&self, symbol: &str, variant: Variant) -> KernelFn {
-        let name = CString::new(format!("{symbol}_{}", variant.name())).unwrap();
+        let own = |v: &Variant| {
+            let name = CString::new(format!("{symbol}_{}", v.name())).unwrap();
+            // SAFETY: the object is loaded, and the name ends with a zero.
+            let address = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+            (!address.is_null()).then_some(address)
+        };
+        let found = Variant::ALL.iter().rev().filter(|v| **v <= variant).find_map(own);
+        let address = found.unwrap_or_else(|| panic!("{symbol} is not exported"));
         // SAFETY: kernels are exported with this signature.
-        unsafe {
-            let address = libc::dlsym(self.0, name.as_ptr());
-            assert!(!address.is_null(), "{symbol} is not exported");
-            std::mem::transmute::<*mut libc::c_void, KernelFn>(address)
-        }
+        unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(address) }
     }
 }
 
-/// The variants that this CPU executes, of those that all kernels have; the others are reported.
+/// The variants that this CPU executes, of those that all kernels have.
 pub fn variants() -> Vec<Variant> {
     executed(&Variant::COMMON)
 }
 
 /// Those of these that this CPU executes.
 pub fn executed(variants: &[Variant]) -> Vec<Variant> {
-    let v3 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-    let v4 = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512cd")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512vl");
-    let has = |v: &Variant| match v {
-        Variant::V3 => v3,
-        Variant::V4 => v4,
-        Variant::V4Vnni => v4 && is_x86_feature_detected!("avx512vnni"),
-        Variant::V4Bf16 => v4 && is_x86_feature_detected!("avx512bf16"),
-    };
-    for v in variants.iter().filter(|v| !has(v)) {
-        println!("{} not executed: this CPU lacks it", v.name());
-    }
+    let has = |v: &Variant| Level::from_name(v.name()).is_some_and(|level| level.missing().is_empty());
     variants.iter().copied().filter(has).collect()
 }
 
@@ -246,8 +237,13 @@ pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec
     starts.into_iter().map(|s| s * bytes..(s + 1) * bytes).collect()
 }
 
-/// Compiles all cases into one object and checks each on every variant, whole and in pieces.
+/// Checks every case on the variants that this CPU executes.
 pub fn check(cases: &[Case]) {
+    check_on(cases, executed);
+}
+
+/// Compiles all cases into one object and checks each on every variant that is executed, whole and in pieces.
+pub fn check_on(cases: &[Case], executed: fn(&[Variant]) -> Vec<Variant>) {
     let lowered: Vec<Lowered> =
         cases.iter().map(|c| lower(&c.kernel).unwrap_or_else(|e| panic!("{}: {e}", c.name))).collect();
     let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();

@@ -14,10 +14,11 @@ mod ptx_forms;
 mod ptx_movement;
 mod quads;
 mod scalar;
+mod tiles;
 mod two_sums;
 
 /// Checks every case as machine code and as PTX.
 fn check(cases: Vec<harness::Case>) {
-    harness::check(&cases);
+    harness::check_on(&cases, tiles::executed);
     ptx::check(&cases);
 }

@@ -1,9 +1,10 @@
 //! Contractions of bf16 with packed pairs, summed in f32: by the instruction where this CPU has it, and by conversion
 
-use crate::build::Builder;
+use crate::build::{Builder, window};
 use crate::check;
 use crate::contract::case;
-use crate::harness::{Case, Library, executed, run};
+use crate::harness::{Case, Library, run};
+use crate::tiles::executed;
 use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
@@ -71,7 +72,7 @@ fn sizes_around_the_blocks() {
 #[test]
 fn long_sums() {
     let of = |(m, k): (i64, i64)| blocked(&format!("{m} by {k}"), plain("m", "40", &k.to_string()), m, k);
-    check([(1, 256), (2, 257), (13, 512), (5, 513), (50, 800), (3, 1023)].into_iter().map(of).collect());
+    check([(1, 256), (2, 257), (13, 512), (5, 513), (50, 800), (37, 100), (3, 1023)].into_iter().map(of).collect());
 }
 
 #[test]
@@ -107,6 +108,16 @@ fn rows_that_begin_anywhere() {
     let sum = b.dot(x, w);
     b.store(sum, &["m", "40"], &["%0", "%1"]);
     check([1, 14, 50].into_iter().map(|m| blocked(&format!("part {m}"), b.0.clone(), m, 15)).collect());
+}
+
+/// The window of a convolution with channels last, over lines of few and of many pixels.
+#[test]
+fn windows() {
+    let of = |(size, channels): ([i64; 2], i64)| {
+        let kernel = window(Words::Pairs, size, channels);
+        blocked(&format!("{size:?}, {channels} channels"), kernel, 1, 9 * channels)
+    };
+    check([([5, 9], 6), ([7, 7], 64), ([3, 28], 48), ([2, 56], 10), ([1, 100], 32)].into_iter().map(of).collect());
 }
 
 /// What stands behind the last row is no number: half a pair reads one element.

@@ -1,7 +1,7 @@
 //! Contractions of bytes with packed groups of four, summed in i32: by the instruction where this CPU has it, and by
 //! products of 16 bits
 
-use crate::build::Builder;
+use crate::build::{Builder, window};
 use crate::check;
 use crate::harness::Case;
 use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
@@ -105,18 +105,11 @@ fn epilogues_and_several_sums() {
 /// The window of a convolution with channels last: words of four channels at each of its offsets.
 #[test]
 fn windows() {
-    let of = |channels: &str| {
-        let mut b = Builder::new(&["5", "9", "40"], &["3", "3", channels]);
-        let x = b.load(DType::U8, &["7", "11", channels], &["%0 + %3", "%1 + %4", "%5"]);
-        let x = b.convert(x, DType::I32);
-        let row = format!("{channels} * (3 * %3 + %4) + %5");
-        let rows = format!("9 * {channels}");
-        let w = panels(&mut b, &[&rows, "40"], &[&row, "%2"]);
-        let sum = b.dot(x, w);
-        b.store(sum, &["5", "9", "40"], &["%0", "%1", "%2"]);
-        blocked(&format!("{channels} channels"), b.0, 1)
+    let of = |size: [i64; 2], channels: i64| {
+        let kernel = window(Words::Quads, size, channels);
+        blocked(&format!("{size:?}, {channels} channels"), kernel, 1)
     };
-    check(vec![of("4"), of("12"), of("20")]);
+    check(vec![of([5, 9], 4), of([5, 9], 12), of([5, 9], 20), of([3, 17], 80), of([2, 56], 64)]);
 }
 
 /// What stands behind the last byte of the last row is not there.

@@ -9,7 +9,6 @@ use super::{math, scalar};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::plan::KernelArgs;
 use sardonyx_runtime::{DType, Dim};
-use std::collections::BTreeSet;
 use std::mem::offset_of;
 
 /// Which CPUs a kernel is emitted for.
@@ -23,21 +22,27 @@ pub enum Variant {
     V4Vnni,
     /// The same and AVX-512 BF16.
     V4Bf16,
+    /// The same and tiles of bf16 and of bytes.
+    V4Amx,
 }
 
 impl Variant {
-    pub const ALL: [Variant; 4] = [Variant::V3, Variant::V4, Variant::V4Vnni, Variant::V4Bf16];
+    pub const ALL: [Variant; 5] = [Variant::V3, Variant::V4, Variant::V4Vnni, Variant::V4Bf16, Variant::V4Amx];
 
     /// Those whose code differs for every kernel; the others have instructions for some kernels alone.
     pub const COMMON: [Variant; 2] = [Variant::V3, Variant::V4];
 
-    /// Those that kernels are emitted for together: each of a shared object's kernels has code of every one.
+    /// Those that these kernels have code for, each at least one. A kernel without code of its own for a variant runs
+    /// that of the best one before it.
     pub fn of<'a>(kernels: impl IntoIterator<Item = &'a KernelDef>) -> Vec<Variant> {
-        let words: BTreeSet<Words> = kernels.into_iter().filter_map(KernelDef::words).collect();
+        let kernels: Vec<&KernelDef> = kernels.into_iter().collect();
+        let multiplied = |words: Words| kernels.iter().any(|k| k.words() == Some(words));
         let wanted = |v: &Variant| match v {
             Variant::V3 | Variant::V4 => true,
-            Variant::V4Vnni => words.contains(&Words::Quads),
-            Variant::V4Bf16 => words.contains(&Words::Pairs),
+            Variant::V4Vnni => multiplied(Words::Quads),
+            // It rounds less exactly too, so that it has to be worth it.
+            Variant::V4Bf16 => multiplied(Words::Pairs),
+            Variant::V4Amx => kernels.iter().any(|k| k.has_code_for(*v)),
         };
         Variant::ALL.into_iter().filter(wanted).collect()
     }
@@ -49,13 +54,14 @@ impl Variant {
             Variant::V4 => "v4",
             Variant::V4Vnni => "v4vnni",
             Variant::V4Bf16 => "v4bf16",
+            Variant::V4Amx => "v4amx",
         }
     }
 
     pub fn cpu(self) -> &'static str {
         match self {
             Variant::V3 => "x86-64-v3",
-            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => "x86-64-v4",
+            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => "x86-64-v4",
         }
     }
 
@@ -65,12 +71,13 @@ impl Variant {
             Variant::V3 | Variant::V4 => "",
             Variant::V4Vnni => "+avx512vnni",
             Variant::V4Bf16 => "+avx512vnni,+avx512bf16",
+            Variant::V4Amx => "+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16,+amx-int8",
         }
     }
 
     /// Whether one instruction multiplies pairs of bf16 and adds to f32.
     pub fn has_pairs(self) -> bool {
-        self == Variant::V4Bf16
+        self >= Variant::V4Bf16
     }
 
     /// Whether one instruction multiplies four pairs of bytes and adds to i32.
@@ -78,10 +85,15 @@ impl Variant {
         self >= Variant::V4Vnni
     }
 
+    /// Whether it has tiles, and instructions that multiply them.
+    pub fn has_tiles(self) -> bool {
+        self == Variant::V4Amx
+    }
+
     pub fn vector_bits(self) -> u32 {
         match self {
             Variant::V3 => 256,
-            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => 512,
+            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => 512,
         }
     }
 

@@ -33,7 +33,7 @@ pub use packing::{Packable, PackedFactor, packable, plain_load, products};
 use asm::Asm;
 use eval::Cx;
 use sardonyx_dialects::flow::kernel::Class;
-use sardonyx_runtime::Dim;
+use sardonyx_runtime::{DType, Dim};
 
 /// The emitter that a kernel gets: its class, but for contractions in a form that has no fast path.
 enum Route {
@@ -83,6 +83,17 @@ impl KernelDef {
         match self.route() {
             Route::Contract(plan) => Some(plan.words),
             Route::Map | Route::Normalise | Route::Attention(_) => None,
+        }
+    }
+
+    /// Whether its code for a variant is not that of the best one before it.
+    pub fn has_code_for(&self, variant: Variant) -> bool {
+        let narrow = |b: &def::Storage| b.dtype == DType::BF16;
+        match variant {
+            Variant::V3 | Variant::V4 => true,
+            Variant::V4Vnni => self.words() == Some(contract::Words::Quads),
+            Variant::V4Bf16 => self.reads.iter().chain(&self.writes).any(narrow),
+            Variant::V4Amx => matches!(self.route(), Route::Contract(plan) if contract::fits_tiles(&plan, self)),
         }
     }
 

@@ -149,11 +149,20 @@ impl Asm {
 
     /// An instruction of a CPU that the upstream dialects have no operation for.
     pub fn intrinsic(&mut self, name: &str, args: &[Val], ty: Ty) -> Val {
-        let names: Vec<String> = args.iter().map(Val::to_string).collect();
-        let types: Vec<String> = args.iter().map(|a| a.ty.name()).collect();
-        let text =
-            format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> {}", names.join(", "), types.join(", "), ty.name());
+        let text = format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> {}", names(args), types(args), ty.name());
         self.def(ty, &text)
+    }
+
+    /// The same without a result: it does something to memory or to the CPU.
+    pub fn effect(&mut self, name: &str, args: &[Val]) {
+        self.line(&format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> ()", names(args), types(args)));
+    }
+
+    /// The same on tiles (AMX), which stand before other operands and are no values: code names them by number.
+    pub fn tile(&mut self, name: &str, tiles: &[u8], args: &[Val]) {
+        let tiles = tiles.iter().map(|t| self.int(*t as i64, Ty::new(Elem::I8, 1)));
+        let tiles: Vec<Val> = tiles.collect();
+        self.effect(name, &[&tiles, args].concat());
     }
 
     /// 16 lanes of i1 as the bits of one integer, lane 0 the lowest.

@@ -3,7 +3,7 @@
 use super::pairs::pair_products;
 use super::plan::{CHUNK, Form, WIDTH, Words};
 use super::quads::quad_products;
-use super::{Columns, Item, Panel, Turn, plus, times};
+use super::{Columns, Item, Panel, Turn, plus, tiles, times};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::Variant;
@@ -15,7 +15,7 @@ const FEW_AHEAD: i64 = 2048;
 const FEW_ROWS: i64 = 8;
 
 /// Rows of the panels that do not stay in the first-level cache together with A.
-const FETCHED_ROWS: i64 = 256;
+pub const FETCHED_ROWS: i64 = 256;
 
 /// Rows that use a panel for longer than it takes to bring the next one near.
 const MANY_ROWS: i64 = 32;
@@ -44,7 +44,7 @@ impl Blocks {
     pub fn of(variant: Variant) -> Blocks {
         match variant {
             Variant::V3 => Blocks { usual: 6, exact: 5, slow: 1 },
-            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => Blocks { usual: 12, exact: 8, slow: 3 },
+            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => Blocks { usual: 12, exact: 8, slow: 3 },
         }
     }
 
@@ -115,7 +115,7 @@ impl Blocks {
 pub fn pair_rows(variant: Variant) -> i64 {
     match variant {
         Variant::V3 => 1,
-        Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 => 2,
+        Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => 2,
     }
 }
 
@@ -137,6 +137,9 @@ impl Item<'_> {
 
     /// The rows of a chunk, in blocks; then the epilogue, where it was not applied to the registers.
     fn rows(&self, asm: &mut Asm, columns: Columns) {
+        if tiles::used(self.plan, self.cx) {
+            return self.rows_in_tiles(asm, columns);
+        }
         let zero = asm.i64(0);
         let blocks = match columns {
             Columns::Few(_) => Blocks::NARROW,
@@ -206,6 +209,17 @@ impl Item<'_> {
         next
     }
 
+    /// Where the left factor begins for the row.
+    pub fn a_at(&self, asm: &mut Asm, row: Val) -> Val {
+        let (cx, plan) = (self.cx, self.plan);
+        let mut at = self.point.clone();
+        if let Some(var) = plan.m {
+            at.vars[var] = Some(asm.bin("arith.addi", self.m0, row));
+        }
+        let start = at.start(cx, asm, &plan.a, None);
+        asm.element(cx.reads[plan.a.buffer], start, plan.words.element())
+    }
+
     /// Which lanes from column `first` of the panel exist; all where absent.
     pub fn mask(&self, asm: &mut Asm, first: Val, columns: Columns) -> Option<Val> {
         let n = match columns {
@@ -223,14 +237,17 @@ impl Item<'_> {
 
 /// Where a loop over k begins: A, the panels, and the part of the next panel that is brought near meanwhile.
 #[derive(Clone)]
-struct Start {
-    a: Val,
-    b: Vec<Val>,
-    next: Option<Val>,
+pub struct Start {
+    pub a: Val,
+    pub b: Vec<Val>,
+    pub next: Option<Val>,
 }
 
 /// One step of a sum: where it begins, k, the sums so far  =>  the sums with it.
 type Step<'s> = dyn Fn(&mut Asm, &Start, Val, &[Val]) -> Vec<Val> + 's;
+
+/// All steps along k.
+type Steps<'s> = dyn Fn(&mut Asm, &Start, &[Val]) -> Vec<Val> + 's;
 
 impl Panel<'_, '_> {
     /// The rows from `first` on that are `size`, one of `sizes`.
@@ -323,15 +340,9 @@ impl Panel<'_, '_> {
         let (cx, plan) = (item.cx, item.plan);
         let lanes = cx.lanes();
         let ty = Ty::new(plan.words.sum(), lanes);
-        let m = plan.m.map(|_| asm.bin("arith.addi", item.m0, row));
-        let mut at = item.point.clone();
-        if let (Some(var), Some(m)) = (plan.m, m) {
-            at.vars[var] = Some(m);
-        }
-        let a_start = at.start(cx, asm, &plan.a, None);
         // There are addresses of each element, and steps over words.
         let a_elem = plan.words.element();
-        let mut a = asm.element(cx.reads[plan.a.buffer], a_start, a_elem);
+        let mut a = item.a_at(asm, row);
         if plan.diagonal {
             a = asm.element(a, first, Elem::F32);
         }
@@ -344,7 +355,8 @@ impl Panel<'_, '_> {
         let zero = asm.zero(ty);
         let width = panels.len() * vectors;
         let inits = vec![zero; size as usize * width];
-        let next = fetches.then(|| self.next_part(asm, size, row));
+        let rows = asm.i64(size);
+        let next = fetches.then(|| self.next_part(asm, rows, row));
         let next_step = next.map(|(_, step)| step);
         let step = |asm: &mut Asm, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
             let b_row = asm.bin("arith.muli", k, item.b_step);
@@ -390,7 +402,8 @@ impl Panel<'_, '_> {
         };
         let start = Start { a, b, next: next.map(|(address, _)| address) };
         let whole = |asm: &mut Asm, start: &Start, k: Val, sums: &[Val]| step(asm, start, k, sums, None);
-        let mut sums = self.sum(asm, &plan.around, &start, next_step, &inits, &whole);
+        let parts = |asm: &mut Asm, start: &Start, sums: &[Val]| self.parts(asm, start, sums, &whole);
+        let mut sums = self.sum(asm, &plan.around, &start, next_step, &inits, &parts);
         if let Some(rest) = self.rest() {
             let last = asm.i64(plan.panel_rows(cx.def) - 1);
             sums = step(asm, &start, last, &sums, Some(rest));
@@ -407,36 +420,18 @@ impl Panel<'_, '_> {
     }
 
     /// The loops over what is summed, the variables `around` and then k, with where A and each panel begin for them.
-    fn sum(
+    pub fn sum(
         &self,
         asm: &mut Asm,
         around: &[usize],
         start: &Start,
         next_step: Option<Val>,
         sums: &[Val],
-        step: &Step,
+        steps: &Steps,
     ) -> Vec<Val> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
-        let Some((&var, inside)) = around.split_first() else {
-            let few = cx.def.extent(plan.n).as_const().is_some_and(|n| n <= FEW_COLUMNS);
-            let part = if few { SHORT_PART } else { PART };
-            let part = part / plan.words.depth();
-            let size = self.whole_words();
-            let extent = cx.size(asm, size);
-            // Integers lose nothing.
-            if plan.words == Words::Quads || size.as_const().is_some_and(|n| n <= part) {
-                return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, start, k, sums));
-            }
-            let (part, none) = (asm.i64(part), asm.zero(sums[0].ty));
-            return asm.for_loop((zero, extent, part), sums, |asm, first, sums| {
-                let end = asm.bin("arith.addi", first, part);
-                let end = asm.bin("arith.minsi", end, extent);
-                let inits = vec![none; sums.len()];
-                let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, start, k, sums));
-                sums.iter().zip(parts).map(|(sum, part)| asm.bin("arith.addf", *sum, part)).collect()
-            });
-        };
+        let Some((&var, inside)) = around.split_first() else { return steps(asm, start, sums) };
         let (extent, item_width) = (cx.extent(asm, var), asm.i64(WIDTH));
         asm.for_loop((zero, extent, one), sums, |asm, i, sums| {
             let a_step = cx.size(asm, plan.a.stride(var));
@@ -460,7 +455,30 @@ impl Panel<'_, '_> {
                 }
             };
             let b = start.b.iter().map(|b| asm.element(*b, moved, Elem::F32)).collect();
-            self.sum(asm, inside, &Start { a, b, next }, next_step, sums, step)
+            self.sum(asm, inside, &Start { a, b, next }, next_step, sums, steps)
+        })
+    }
+
+    /// The loop over k, in parts.
+    fn parts(&self, asm: &mut Asm, start: &Start, sums: &[Val], step: &Step) -> Vec<Val> {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let few = cx.def.extent(plan.n).as_const().is_some_and(|n| n <= FEW_COLUMNS);
+        let part = if few { SHORT_PART } else { PART };
+        let part = part / plan.words.depth();
+        let size = self.whole_words();
+        let extent = cx.size(asm, size);
+        // Integers lose nothing.
+        if plan.words == Words::Quads || size.as_const().is_some_and(|n| n <= part) {
+            return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, start, k, sums));
+        }
+        let (part, none) = (asm.i64(part), asm.zero(sums[0].ty));
+        asm.for_loop((zero, extent, part), sums, |asm, first, sums| {
+            let end = asm.bin("arith.addi", first, part);
+            let end = asm.bin("arith.minsi", end, extent);
+            let inits = vec![none; sums.len()];
+            let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, start, k, sums));
+            sums.iter().zip(parts).map(|(sum, part)| asm.bin("arith.addf", *sum, part)).collect()
         })
     }
 
@@ -481,10 +499,11 @@ impl Panel<'_, '_> {
     /// The part of the next panel that a block of rows has time to bring near, of what all rows that go over this panel
     /// one after the other share: where it begins, and how many bytes of it are for each row of a panel. The first of them
     /// would else wait for memory, which rests while the others use what they find in the cache.
-    fn next_part(&self, asm: &mut Asm, size: i64, row: Val) -> (Val, Val) {
+    pub fn next_part(&self, asm: &mut Asm, size: Val, row: Val) -> (Val, Val) {
         let rows = self.item.plan.panel_rows(self.item.cx.def);
         let turn = self.item.turn.within(asm, Turn { at: row, of: self.item.rows });
-        let (bytes, share) = (asm.i64(rows * WIDTH * 4), asm.i64(size * WIDTH * 4));
+        let (bytes, row_bytes) = (asm.i64(rows * WIDTH * 4), asm.i64(WIDTH * 4));
+        let share = asm.bin("arith.muli", size, row_bytes);
         let begin = asm.bin("arith.muli", bytes, turn.at);
         let begin = asm.bin("arith.divui", begin, turn.of);
         let begin = asm.bin("arith.addi", begin, bytes);

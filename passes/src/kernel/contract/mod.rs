@@ -19,10 +19,14 @@ mod epilogue;
 mod pairs;
 mod plan;
 mod quads;
+mod tiles;
+
+use block::Start;
 
 pub use block::Blocks;
 pub use copy::transpose;
 pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, Words, candidates, epilogue, plan};
+pub use tiles::fits as fits_tiles;
 
 use super::asm::{Asm, Elem, Val};
 use super::def::*;
@@ -120,6 +124,11 @@ struct Panel<'i, 'a> {
 }
 
 pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
+    tiles::around(cx, asm, plan, |asm| items(cx, asm, plan));
+}
+
+/// From the first work item to the last.
+fn items(cx: &Cx, asm: &mut Asm, plan: &Plan) {
     let def = cx.def;
     let (one, none) = (asm.i64(1), asm.i64(-1));
     // Which panel lies in scratch: it is copied once, not per chunk of rows.
@@ -179,7 +188,8 @@ impl Item<'_> {
         let pair = asm.bin("arith.andi", whole, two);
         self.locate_panel(asm, id, copied);
         let mut rest = first;
-        for rows in 1..=block::pair_rows(cx.cpu().variant) {
+        let most = if tiles::used(plan, cx) { 0 } else { block::pair_rows(cx.cpu().variant) };
+        for rows in 1..=most {
             let rows_value = asm.i64(rows);
             let here = asm.cmpi("eq", self.rows, rows_value);
             let here = asm.bin("arith.andi", here, pair);

@@ -1,5 +1,6 @@
 //! Which load is A, which is B; which variable is m, which n: a contraction's parts
 
+use super::tiles;
 use crate::kernel::asm::Elem;
 use crate::kernel::def::*;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
@@ -445,7 +446,9 @@ impl Plan {
     }
 
     pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
-        let tile = if self.direct { 0 } else { self.tile_bytes(def) };
-        Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile))
+        let in_tiles = tiles::fits(self, def);
+        let tile = if self.direct && !in_tiles { 0 } else { self.tile_bytes(def) };
+        let sums = Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile));
+        if in_tiles { sums + Dim::constant(tiles::SCRATCH_BYTES) } else { sums }
     }
 }
