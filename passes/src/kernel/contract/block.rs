@@ -1,7 +1,7 @@
 //! rows of A by a panel of B  =>  sums in registers: which blocks of rows there are, and the loop over k of each
 
 use super::pairs::pair_products;
-use super::plan::{CHUNK, Form, WIDTH, Words};
+use super::plan::{Form, WIDTH, Words};
 use super::quads::quad_products;
 use super::{Columns, Item, Panel, Turn, plus, tiles, times};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
@@ -154,7 +154,7 @@ impl Item<'_> {
                 let chunk = self.plan.chunk_rows(self.cx.def);
                 blocks.sizes(&[chunk.min(m), m % chunk])
             }
-            Some(Size::Param(_)) => blocks.sizes(&(1..=CHUNK).collect::<Vec<_>>()),
+            Some(Size::Param(_)) => blocks.sizes(&(1..=self.plan.chunk()).collect::<Vec<_>>()),
         };
         self.each_sum(asm, |asm, sum| {
             let panel = self.panel_of(asm, sum);
@@ -204,7 +204,7 @@ impl Item<'_> {
         let elements = asm.bin("arith.muli", rows, self.b_step);
         next.panels = self.panels.iter().map(|b| asm.element(*b, elements, Elem::F32)).collect();
         // The tile has more rows than such an item.
-        let behind = asm.i64(CHUNK / 2 * WIDTH);
+        let behind = asm.i64(self.plan.chunk() / 2 * WIDTH);
         next.tile = asm.element(self.tile, behind, Elem::F32);
         next
     }

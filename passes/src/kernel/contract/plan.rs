@@ -10,8 +10,8 @@ use std::ops::Deref;
 /// Columns of a panel.
 pub const WIDTH: i64 = 32;
 
-/// Rows of a work item: a multiple of every variant's block.
-pub const CHUNK: i64 = 48;
+/// Rows of a work item of f32: a multiple of every variant's block.
+const CHUNK: i64 = 48;
 
 /// Up to so many more, where it saves a work item with few rows, for which a panel would be read as for many.
 const MORE: i64 = 12;
@@ -393,11 +393,21 @@ impl Plan {
         n_panels - self.is_paired(def) * n_pairs
     }
 
+    /// Rows of a work item, at most, unless a few more make it one less. Of narrow elements A is smaller, and its products are
+    /// done sooner: a panel is read for more of them.
+    pub fn chunk(&self) -> i64 {
+        match self.words {
+            Words::Singles => CHUNK,
+            Words::Pairs | Words::Quads => 2 * CHUNK,
+        }
+    }
+
     /// Rows of a work item.
     pub fn chunk_rows(&self, def: &KernelDef) -> i64 {
-        let rows = self.m.and_then(|m| def.extent(m).as_const()).unwrap_or(CHUNK);
-        let (whole, rest) = (rows.div_euclid(CHUNK), rows % CHUNK);
-        if whole > 0 && (1..=MORE).contains(&rest) { (rows + whole - 1).div_euclid(whole) } else { CHUNK }
+        let chunk = self.chunk();
+        let rows = self.m.and_then(|m| def.extent(m).as_const()).unwrap_or(chunk);
+        let (whole, rest) = (rows.div_euclid(chunk), rows % chunk);
+        if whole > 0 && (1..=MORE).contains(&rest) { (rows + whole - 1).div_euclid(whole) } else { chunk }
     }
 
     /// Bytes of the sums of a work item, where they wait for the epilogue.
@@ -408,8 +418,9 @@ impl Plan {
     /// Points of the last slab variable that a work item goes through.
     pub fn slabs_per_item(&self, def: &KernelDef) -> i64 {
         let (Some(last), Some(m)) = (self.slabs.last(), self.m) else { return 1 };
-        let rows = def.extent(m).as_const().unwrap_or(CHUNK).clamp(1, CHUNK);
-        CHUNK.div_euclid(rows).min(def.extent(*last).as_const().unwrap_or(CHUNK)).max(1)
+        let chunk = self.chunk();
+        let rows = def.extent(m).as_const().unwrap_or(chunk).clamp(1, chunk);
+        chunk.div_euclid(rows).min(def.extent(*last).as_const().unwrap_or(chunk)).max(1)
     }
 
     /// Per slab variable how many steps of a work item there are, and how many chunks of rows.
