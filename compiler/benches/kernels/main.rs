@@ -32,7 +32,9 @@ fn main() {
     let start = Instant::now();
     let object = build_shared_object(&named).unwrap();
     let (ms, kb) = (start.elapsed().as_secs_f64() * 1e3, object.len() / 1024);
-    println!("{} kernels, two variants: {ms:.0} ms, {kb} KB", shapes.len());
+    let all = Variant::of(lowered.iter().map(|l| &l.def));
+    let (here, names) = (executed(&all), |v: &[Variant]| v.iter().map(|v| v.name()).collect::<Vec<_>>().join(", "));
+    println!("{} kernels for {}: {ms:.0} ms, {kb} KB; this CPU executes {}", shapes.len(), names(&all), names(&here));
     let library = Library::new(&object);
     let variants = variants();
     for (kind, title) in Kind::TABLES {
@@ -68,7 +70,7 @@ fn main() {
 fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
     if kind == Kind::Words {
         return format!(
-            "| {title:<42} | 10^9 operations/s | of the f32 FMA peak | GB/s | of reading |\n|---|{}",
+            "| {title:<42} | 10^9 operations/s | of the instruction's peak | GB/s | of reading |\n|---|{}",
             "--:|".repeat(4)
         );
     }

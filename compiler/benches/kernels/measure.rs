@@ -4,6 +4,7 @@ use crate::harness::{Case, Guarded};
 use crate::shapes::Shape;
 use sardonyx_dialects::flow::kernel::Layout;
 use sardonyx_dialects::interp::pack_panels;
+use sardonyx_passes::kernel::contract::Words;
 use sardonyx_passes::kernel::{Lowered, Variant};
 use sardonyx_runtime::Dim;
 use sardonyx_runtime::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
@@ -53,6 +54,7 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) 
         end: lowered.grid.eval(&value).unwrap(),
         status: &mut status,
     };
+    let words = lowered.def.words().unwrap_or(Words::Singles);
     let other = vec![1f32; shape.weight_bytes / 4];
     let repeats = (WORK / shape.work).ceil().clamp(1.0, 4000.0) as usize;
     // Once without a clock: pages and caches.
@@ -60,7 +62,7 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) 
     unsafe { f(&args) };
     let samples: Vec<[f64; 4]> = (0..SAMPLES)
         .map(|_| {
-            let (peak_before, read_before) = (peak(variant), read(variant, &other, repeats));
+            let (peak_before, read_before) = (peak(variant, words), read(variant, &other, repeats));
             let start = cpu_seconds();
             for _ in 0..repeats {
                 // SAFETY: as above.
@@ -68,7 +70,7 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) 
             }
             let seconds = (cpu_seconds() - start) / repeats as f64;
             let (peak, read) =
-                ((peak_before + peak(variant)) / 2.0, (read_before + read(variant, &other, repeats)) / 2.0);
+                ((peak_before + peak(variant, words)) / 2.0, (read_before + read(variant, &other, repeats)) / 2.0);
             let (rate, bytes) = (shape.work / seconds / 1e9, shape.weight_bytes as f64 / seconds / 1e9);
             [rate, bytes, rate / peak, if read > 0.0 { bytes / read } else { 0.0 }]
         })
@@ -81,14 +83,18 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) 
     Figures { rate: median(0), bytes_rate: median(1), of_peak: median(2), of_read: median(3) }
 }
 
-/// GFLOP/s of independent multiply-adds in registers.
-fn peak(variant: Variant) -> f64 {
+/// 10^9 operations/s of independent multiply-adds in registers, by the best instruction that there is for such words.
+fn peak(variant: Variant, words: Words) -> f64 {
     let start = cpu_seconds();
     // SAFETY: `variants` gave only what this CPU has.
     let flops = unsafe {
-        match variant {
-            Variant::V3 => fma_256(),
-            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => fma_512(),
+        match (variant, words) {
+            (Variant::V3, _) => fma_256(),
+            (Variant::V4Amx, Words::Pairs) => tiles_of_pairs(),
+            (Variant::V4Amx, Words::Quads) => tiles_of_bytes(),
+            (_, Words::Pairs) if variant.has_pairs() => dot_pairs(),
+            (_, Words::Quads) if variant.has_quads() => dot_quads(),
+            (_, Words::Singles | Words::Pairs | Words::Quads) => fma_512(),
         }
     };
     flops / (cpu_seconds() - start) / 1e9
@@ -137,6 +143,73 @@ fn fma_512() -> f64 {
     std::hint::black_box(_mm512_reduce_add_ps(total));
     (ROUNDS * 24 * 32) as f64
 }
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn dot_pairs() -> f64 {
+    // SAFETY: vectors of as many bits, all of which are numbers.
+    let factor: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(std::hint::black_box(0x3F003F00))) };
+    let mut sums = [_mm512_setzero_ps(); 24];
+    for _ in 0..ROUNDS {
+        for s in &mut sums {
+            *s = _mm512_dpbf16_ps(*s, factor, factor);
+        }
+    }
+    let total = sums.iter().fold(_mm512_setzero_ps(), |a, b| _mm512_add_ps(a, *b));
+    std::hint::black_box(_mm512_reduce_add_ps(total));
+    (ROUNDS * 24 * 64) as f64
+}
+
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn dot_quads() -> f64 {
+    let factor = _mm512_set1_epi32(std::hint::black_box(0x01020304));
+    let mut sums = [_mm512_setzero_si512(); 24];
+    for _ in 0..ROUNDS {
+        for s in &mut sums {
+            *s = _mm512_dpbusd_epi32(*s, factor, factor);
+        }
+    }
+    let total = sums.iter().fold(_mm512_setzero_si512(), |a, b| _mm512_add_epi32(a, *b));
+    std::hint::black_box(_mm512_reduce_add_epi32(total));
+    (ROUNDS * 24 * 128) as f64
+}
+
+/// Shapes of eight whole tiles, as the CPU reads them.
+static SHAPES: [u8; 64] = {
+    let mut shapes = [0; 64];
+    shapes[0] = 1;
+    let mut i = 0;
+    while i < 8 {
+        (shapes[16 + 2 * i], shapes[48 + i]) = (64, 16);
+        i += 1;
+    }
+    shapes
+};
+
+/// Products of tiles of zeros: four sums, as a kernel has.
+macro_rules! tiles {
+    ($name:ident, $multiply:literal, $operations:literal) => {
+        fn $name() -> f64 {
+            const TURNS: usize = ROUNDS / 16;
+            // SAFETY: the CPU has tiles, and the system has let this process use them; nothing else of it does meanwhile.
+            unsafe {
+                std::arch::asm!("ldtilecfg [{}]", in(reg) &SHAPES);
+                for _ in 0..TURNS {
+                    std::arch::asm!(
+                        concat!($multiply, " tmm0, tmm4, tmm6"),
+                        concat!($multiply, " tmm1, tmm4, tmm7"),
+                        concat!($multiply, " tmm2, tmm5, tmm6"),
+                        concat!($multiply, " tmm3, tmm5, tmm7"),
+                    );
+                }
+                std::arch::asm!("tilerelease");
+            }
+            (TURNS * 4 * $operations) as f64
+        }
+    };
+}
+
+tiles!(tiles_of_pairs, "tdpbf16ps", 16384);
+tiles!(tiles_of_bytes, "tdpbusd", 32768);
 
 #[target_feature(enable = "avx2,fma")]
 fn fma_256() -> f64 {
