@@ -6,7 +6,7 @@
 use crate::onnx::{Attribute, DimSpec, Graph, Model, ValueInfo, ValueType};
 use melior::Context as MlirContext;
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
-use sardonyx_dialects::sdx::{Symbol, SymbolKind, ir};
+use sardonyx_dialects::sdx::{BOUND, Symbol, SymbolKind, ir};
 use sardonyx_runtime::{DType, Dim, Error, Kind, Result, Tensor, solve};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,6 +27,33 @@ const CHANNELS_MAX: usize = 1 << 16;
 fn is_one_byte(t: &Tensor) -> bool {
     let fits = matches!(t.dtype(), DType::I8 | DType::U8) && t.rank() == 1 && t.len() <= CHANNELS_MAX;
     fits && t.bytes().iter().all(|b| *b == t.bytes()[0])
+}
+
+/// Elements of a count that is in the IR.
+const COUNT_MAX: usize = 1 << 12;
+
+/// Whether the elements are 0, 1, 2, …: positions, or what indices are compared with.
+fn is_count(t: &Tensor) -> bool {
+    let fits = matches!(t.dtype(), DType::I32 | DType::I64) && (2..=COUNT_MAX).contains(&t.len());
+    fits && (0..t.len()).all(|i| t.get_i64(i) == Some(i as i64))
+}
+
+/// Whether every element is a number of at most [`BOUND`] in magnitude; of types without many of them nothing is said.
+fn is_bounded(t: &Tensor) -> bool {
+    // The bits of numbers without a sign are in the order of the numbers, and what is no number stands behind all others.
+    fn most<const N: usize>(bytes: &[u8], bits: impl Fn([u8; N]) -> u64) -> u64 {
+        bytes.as_chunks::<N>().0.iter().fold(0, |most, b| most.max(bits(*b)))
+    }
+    let bytes = t.bytes();
+    match t.dtype() {
+        DType::F32 => most(bytes, |b| (u32::from_le_bytes(b) & 0x7FFF_FFFF) as u64) <= (BOUND as f32).to_bits() as u64,
+        DType::F64 => most(bytes, |b| u64::from_le_bytes(b) & (u64::MAX >> 1)) <= BOUND.to_bits(),
+        DType::F16 => most(bytes, |b| (u16::from_le_bytes(b) & 0x7FFF) as u64) < 0x7C00,
+        DType::BF16 => {
+            most(bytes, |b| (u16::from_le_bytes(b) & 0x7FFF) as u64) <= (BOUND as f32).to_bits() as u64 >> 16
+        }
+        _ => false,
+    }
 }
 
 /// What the command line says about a symbol: `--dim seq=1..512`.
@@ -244,11 +271,15 @@ impl Importer {
             true => FLOATS_MAX,
             false => INTEGERS_MAX,
         };
-        let op = if (tensor.len() <= limit || is_one_byte(tensor)) && !tensor.dtype().is_opaque() {
+        let says = tensor.len() <= limit || is_one_byte(tensor) || is_count(tensor);
+        let op = if says && !tensor.dtype().is_opaque() {
             let attrs = [("value", cx.dense(tensor)?)];
             cx.build(Parts { name: "sdx.const", results: &results, attrs: &attrs, ..Parts::default() })?
         } else {
-            let attrs = [("name", cx.str(&self.param(name, tensor)))];
+            let mut attrs = vec![("name", cx.str(&self.param(name, tensor)))];
+            if is_bounded(tensor) {
+                attrs.push(("bounded", cx.unit()));
+            }
             cx.build(Parts { name: "sdx.param", results: &results, attrs: &attrs, ..Parts::default() })?
         };
         body.push(op);
@@ -380,5 +411,38 @@ impl Importer {
             Attribute::Type(ty) => cx.str(&held_text(ty)),
             other => return Err(unsupported(other.kind())),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    #[test]
+    fn what_is_infinite_no_number_or_huge_is_not_bounded() {
+        let one = |v: f64| Tensor::from_vec(vec![2], vec![0.5, v]);
+        let cases = [
+            (0.0, true),
+            (-1e-310, true),
+            (BOUND, true),
+            (-BOUND, true),
+            (-BOUND * 1.01, false),
+            (f64::INFINITY, false),
+            (f64::NEG_INFINITY, false),
+            (f64::NAN, false),
+        ];
+        for (v, bounded) in cases {
+            assert_eq!(is_bounded(&one(v)), bounded, "{v}");
+            let narrow = Tensor::from_vec(vec![2], vec![0.5, v as f32]);
+            assert_eq!(is_bounded(&narrow), bounded, "{v} in f32");
+            let narrower = Tensor::from_vec(vec![2], vec![bf16::from_f64(0.5), bf16::from_f64(v)]);
+            assert_eq!(is_bounded(&narrower), bounded, "{v} in bf16");
+            // All numbers of f16 are smaller.
+            let half = Tensor::from_vec(vec![2], vec![f16::from_f64(0.5), f16::from_f64(v)]);
+            assert_eq!(is_bounded(&half), v.is_finite() && f16::from_f64(v).is_finite(), "{v} in f16");
+        }
+        assert!(is_bounded(&Tensor::from_vec(vec![0], Vec::<f32>::new())));
+        assert!(!is_bounded(&Tensor::from_vec(vec![1], vec![1i64])), "nothing is said of integers");
     }
 }

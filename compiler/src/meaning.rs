@@ -92,7 +92,7 @@ impl Function {
         match self {
             Function::Values(g) => {
                 for node in &g.nodes {
-                    if let (Op::Param { name }, Some(ty)) = (&node.op, known(node.ty.dtype, &node.ty.dims)) {
+                    if let (Op::Param { name, .. }, Some(ty)) = (&node.op, known(node.ty.dtype, &node.ty.dims)) {
                         out.insert(name.clone(), ty);
                     }
                 }

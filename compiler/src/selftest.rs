@@ -338,7 +338,7 @@ mod tests {
         assert!(gather("1").unwrap_err().starts_with("the interpreter says: the index 1 is out of range"));
         assert!(gather("2").is_ok());
         let mut g = product();
-        let p = push(&mut g, Op::Param { name: "p".into() }, &[], &["2"], DType::F32);
+        let p = push(&mut g, Op::Param { name: "p".into(), bounded: false }, &[], &["2"], DType::F32);
         g.outputs.push(("p".into(), p));
         assert!(make(&g, &ParamStore::new(), Precision::F32).unwrap_err().contains("the parameter `p` is gone"));
     }

@@ -45,9 +45,10 @@ class Sdx_Unary<string mnemonic> : Sdx_Op<mnemonic> {
 
 def Sdx_Param : Sdx_Op<"param"> {
   let summary = "A named tensor of the parameter store (a weight)";
-  let arguments = (ins StrAttr:$name);
+  let description = "`bounded`: every element is a number of at most 2^64 in magnitude, neither infinite nor NaN.";
+  let arguments = (ins StrAttr:$name, UnitAttr:$bounded);
   let results = (outs Sdx_Tensor:$result);
-  let assemblyFormat = "$name attr-dict `:` type($result)";
+  let assemblyFormat = "$name (`bounded` $bounded^)? attr-dict `:` type($result)";
 }
 def Sdx_Const : Sdx_Op<"const"> {
   let summary = "A small constant";

@@ -116,7 +116,9 @@ impl Converter<'_> {
                 self.program.inputs.push((name.clone(), id));
                 id
             }
-            Op::Param { name } => self.step(FlowOp::Param { source: Source::one(name), window: None }, vec![], node),
+            Op::Param { name, .. } => {
+                self.step(FlowOp::Param { source: Source::one(name), window: None }, vec![], node)
+            }
             Op::Const(t) => self.step(FlowOp::Const(TensorValue(t.clone())), vec![], node),
             Op::Dims(values) => self.dims_kernel(values, node),
             Op::Map(f) => self.map_kernel(node, |b, args, dtype| b.apply(*f, args, dtype))?,
@@ -425,7 +427,7 @@ impl Converter<'_> {
     /// Parameters alone are put together when the artifact is written, not in every call.
     fn joined_params(&self, axis: usize, node: &Node) -> Option<Source> {
         let name = |v: &Value| match &self.graph.node(*v).op {
-            Op::Param { name } => Some(name.clone()),
+            Op::Param { name, .. } => Some(name.clone()),
             _ => None,
         };
         let names: Vec<String> = node.args.iter().map(name).collect::<Option<_>>()?;

@@ -88,7 +88,7 @@ fn step(
 ) -> Result<Tensor> {
     let given = if let Op::Input { name } = &node.op {
         bind::input(inputs, name)?.clone()
-    } else if let Op::Param { name } = &node.op {
+    } else if let Op::Param { name, .. } = &node.op {
         params(name)?
     } else if let Op::Bind { symbol } = &node.op {
         let [value] = operands(node, args)?;
@@ -214,7 +214,7 @@ fn label(v: Value, node: &Node) -> String {
     if !node.origins.is_empty() {
         return node.origins.join(", ");
     }
-    if let Op::Input { name } | Op::Param { name } = &node.op {
+    if let Op::Input { name } | Op::Param { name, .. } = &node.op {
         return name.clone();
     }
     format!("%{} ({})", v.0, node.op.name())

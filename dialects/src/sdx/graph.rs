@@ -50,6 +50,9 @@ impl Value {
     }
 }
 
+/// Elements of a parameter that is `bounded` are at most so large: their products and sums do not overflow f32.
+pub const BOUND: f64 = (1u128 << 64) as f64;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// A function argument.
@@ -59,6 +62,8 @@ pub enum Op {
     /// A named tensor in the parameter store (a weight): its values are never in the IR.
     Param {
         name: String,
+        /// Every element is a number of at most [`BOUND`](super::BOUND) in magnitude.
+        bounded: bool,
     },
     /// A small constant.
     Const(Tensor),

@@ -18,7 +18,8 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
     Ok(match op {
         Op::Input { .. } | Op::Convert(Conversion::Value) | Op::Reshape => vec![],
         Op::Convert(Conversion::Bits) => vec![("bits", cx.unit())],
-        Op::Param { name } => vec![("name", cx.str(name))],
+        Op::Param { name, bounded: false } => vec![("name", cx.str(name))],
+        Op::Param { name, bounded: true } => vec![("name", cx.str(name)), ("bounded", cx.unit())],
         Op::Const(t) => vec![("value", cx.dense(t)?)],
         Op::Dims(values) => vec![("values", cx.strs(values))],
         Op::Map(f) => vec![("fn", cx.str(f.name()))],
@@ -80,7 +81,7 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
         list.iter().map(|d| Dim::parse(d).map_err(|e| e.message)).collect::<std::result::Result<Vec<Dim>, String>>()
     };
     Ok(match name.as_str() {
-        "sdx.param" => Op::Param { name: text("name")? },
+        "sdx.param" => Op::Param { name: text("name")?, bounded: op.attr("bounded").is_some() },
         "sdx.const" => {
             let ty = op.results().first().and_then(|r| tensor_type(r.ty()).ok()).ok_or("its result is no tensor")?;
             let value = op.attr("value").and_then(|value| value.as_constant(ty.dtype, &ty.dims));

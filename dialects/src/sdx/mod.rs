@@ -5,5 +5,7 @@ pub mod infer;
 pub mod ir;
 pub mod operators;
 
-pub use graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
+pub use graph::{
+    BOUND, ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec,
+};
 pub use operators::{Operator, Read, Reading, viewed};

@@ -1,18 +1,22 @@
 //! gather(x, iota) => slice(x),  gather(reshape(x[b, s], [b*s]), b·s + t) => x: lookups at positions that are known
+//!
+//! And those that are written as products: Σk (i = k ? 1 : 0) · w[k] => gather(w, i).
 
-use super::expr::{Expr, Site, broadcast, class, transpose, typed};
+use super::contraction::spec_of;
+use super::expr::{Expr, Site, broadcast, class, map, op, reshape, scalar, splat, transpose, typed};
 use super::language::ENode;
 use super::motion::merged_groups;
-use super::rule::Class::Exact;
+use super::rule::Class::{Exact, FiniteOnly};
 use super::rule::{Rule, code};
 use egg::Id;
-use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_dialects::sdx::Op;
-use sardonyx_runtime::Dim;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
+use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType};
 use sardonyx_runtime::dim::product;
+use sardonyx_runtime::{DType, Dim, Tensor};
 
 pub static RULES: &[Rule] = &[
     code("gather-of-range", Exact, "(gather ?x iota)", gather_of_range),
+    code("product-of-one-hot", FiniteOnly, "(contract (convert (eq (broadcast ?i) iota)) ?w)", product_of_one_hot),
     code("gather-of-merged", Exact, "(gather (reshape ?x) affine)", gather_of_merged),
 ];
 
@@ -31,6 +35,11 @@ fn affine(s: &Site, id: Id, depth: usize) -> Option<Affine> {
     let flat = |offset: Dim| Affine { offset, by: vec![Dim::constant(0); rank] };
     if let Some(t) = s.splat_tensor(id) {
         return t.get_i64(0).map(|v| flat(Dim::constant(v)));
+    }
+    if let Some(count) = s.value(id).and_then(counted) {
+        let mut out = flat(Dim::constant(0));
+        out.by[count] = Dim::constant(1);
+        return Some(out);
     }
     let depth = depth.checked_sub(1)?;
     s.nodes(id).iter().find_map(|n| {
@@ -81,6 +90,12 @@ fn affine(s: &Site, id: Id, depth: usize) -> Option<Affine> {
     })
 }
 
+/// The dimension along which the elements of a constant are 0, 1, 2, …
+fn counted(t: &Tensor) -> Option<usize> {
+    let axis = t.dims().iter().position(|n| *n == t.len())?;
+    (0..t.len()).all(|i| t.get_i64(i) == Some(i as i64)).then_some(axis)
+}
+
 fn constant(a: &Affine) -> bool {
     a.by.iter().all(|d| d.is_const(0))
 }
@@ -96,6 +111,65 @@ fn gather_of_range(s: &Site) -> Vec<Expr> {
     let (mut starts, mut steps) = (vec![Dim::constant(0); rank], vec![1; rank]);
     (starts[*axis], steps[*axis]) = (index.offset, step);
     vec![typed(Op::Slice { starts, steps }, s.ty().clone(), vec![class(s.arg(0))])]
+}
+
+/// Σk (i = k ? 1 : 0) · w[k] => w[i] where i is such a k, else 0
+fn product_of_one_hot(s: &Site) -> Vec<Expr> {
+    let Some(spec) = spec_of(s.op()) else { return vec![] };
+    // The one letter that is summed over, in both operands; all others stay.
+    let summed: Vec<char> = spec.left.iter().copied().filter(|c| !spec.result.contains(c)).collect();
+    let [k] = summed[..] else { return vec![] };
+    let own = |c: &&char| **c != k && spec.result.contains(c) && !spec.left.contains(c);
+    let once = |side: &[char]| (1..side.len()).all(|i| !side[..i].contains(&side[i]));
+    let plain = once(&spec.left) && once(&spec.right) && spec.right.contains(&k);
+    if !plain || spec.right.iter().filter(own).count() + 1 != spec.right.len() {
+        return vec![];
+    }
+    let Some(axis) = spec.left.iter().position(|c| *c == k) else { return vec![] };
+    let converted = s.find(s.arg(0), |op| (*op == Op::Convert(Conversion::Value)).then_some(()));
+    let compared = converted.flat_map(|(_, n)| s.find(n.args[0], |op| (*op == Op::Map(ScalarFn::Eq)).then_some(())));
+    let pairs = compared.flat_map(|(_, n)| [[n.args[0], n.args[1]], [n.args[1], n.args[0]]]);
+    pairs.filter_map(|[index, count]| looked_up(s, spec, axis, index, count)).collect()
+}
+
+/// The rows of the right operand whose numbers along the axis that is summed over are `index`, which `count` counts.
+fn looked_up(s: &Site, spec: &ContractSpec, axis: usize, index: Id, count: Id) -> Option<Expr> {
+    let (dims, dtype) = (s.dims_of(index), s.ty_of(index).dtype);
+    if !dtype.is_int() || dtype.bits() < 32 || dtype == DType::U64 || !s.never_empty(&dims[axis]) {
+        return None;
+    }
+    let along = affine(s, count, DEPTH_MAX).filter(|a| a.offset.is_const(0))?;
+    if !(0..dims.len()).all(|i| along.by[i].is_const((i == axis) as i64)) {
+        return None;
+    }
+    let (at, repeated) = s
+        .find(index, |op| if let Op::Broadcast { dims } = op { Some(dims) } else { None })
+        .find(|(at, _)| !at.contains(&axis))?;
+    let kept = |i: &usize| *i != axis;
+    let own: Vec<Dim> = (0..dims.len()).filter(kept).map(|i| dims[i].clone()).collect();
+    let places: Vec<usize> = at.iter().map(|i| i - (*i > axis) as usize).collect();
+    let index = broadcast(class(repeated.args[0]), places, &own);
+    let index = match dtype {
+        DType::I64 => index,
+        _ => typed(Op::Convert(Conversion::Value), TensorType::new(DType::I64, own.clone()), vec![index]),
+    };
+    let last = dims[axis].clone() - Dim::constant(1);
+    let last = typed(Op::Dims(vec![last]), TensorType::new(DType::I64, [Dim::constant(1)]), vec![]);
+    let last = broadcast(reshape(last, &[]), vec![], &own);
+    let zero = splat(scalar(DType::I64, 0.0)?, &own);
+    let near = map(ScalarFn::Max, vec![index.clone(), zero]);
+    let near = map(ScalarFn::Min, vec![near, last]);
+    let inside = map(ScalarFn::Eq, vec![index, near.clone()]);
+    let table = spec.right.iter().position(|c| *c == spec.left[axis])?;
+    let rows = op(Op::Gather { axis: table }, vec![class(s.arg(1)), near]);
+    // The letters of what is gathered, and where the result has them.
+    let left: Vec<char> = (0..dims.len()).filter(kept).map(|i| spec.left[i]).collect();
+    let gathered = [&spec.right[..table], &left, &spec.right[table + 1..]].concat();
+    let perm: Vec<usize> = spec.result.iter().map(|c| gathered.iter().position(|g| g == c)).collect::<Option<_>>()?;
+    let rows = transpose(rows, perm);
+    let places = left.iter().map(|c| spec.result.iter().position(|r| r == c)).collect::<Option<_>>()?;
+    let inside = broadcast(inside, places, &s.ty().dims);
+    Some(map(ScalarFn::Select, vec![inside, rows, splat(scalar(s.ty().dtype, 0.0)?, &s.ty().dims)]))
 }
 
 /// gather(reshape(x[b, s], [b*s]), s * i + j) at [i, …, j] => x repeated over the other dimensions

@@ -4,8 +4,8 @@ use super::range::{self, EXTENT_MAX, Range};
 use super::table::{OpId, Table, TypeId, spelled_alike};
 use egg::{Analysis, DidMerge, Id, Language};
 use sardonyx_dialects::interp;
-use sardonyx_dialects::scalar::Conversion;
-use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, infer};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{BOUND, Graph, Node, Op, TensorType, infer};
 use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
 
@@ -146,9 +146,16 @@ impl Facts {
                 ranges[1..].iter().fold(ranges[0], |r, o| r.union(*o))
             }
             Op::Iota { axis } => Range::new(0.0, (self.bounds(&ty.dims[*axis]).1 - 1.0).max(0.0)),
-            Op::Input { .. } | Op::Param { .. } | Op::Contract(_) | Op::Bind { .. } | Op::Host(_) => {
-                Range::any(ty.dtype)
+            Op::Param { bounded: true, .. } => Range::any(ty.dtype).intersection(Range::new(-BOUND, BOUND)),
+            Op::Contract(spec) => {
+                let product = range::map(ScalarFn::Mul, &ranges, false, ty.dtype, ty.dtype);
+                let sides = [&spec.left, &spec.right].into_iter().zip(0..);
+                let letters = sides.flat_map(|(side, i)| side.iter().zip(&operand(i).dims));
+                let summed: BTreeMap<&char, f64> =
+                    letters.filter(|(c, _)| !spec.result.contains(c)).map(|(c, d)| (c, self.bounds(d).1)).collect();
+                range::reduce(ReduceFn::Add, product, true, summed.values().product(), ty.dtype)
             }
+            Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } | Op::Host(_) => Range::any(ty.dtype),
         }
     }
 }

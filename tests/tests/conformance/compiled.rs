@@ -203,7 +203,7 @@ fn parse(context: &MlirContext, case: &Case) -> Result<Graph> {
 fn parameters(graph: &Graph) -> ParamStore {
     let mut params = ParamStore::new();
     for node in &graph.nodes {
-        if let Op::Param { name } = &node.op {
+        if let Op::Param { name, .. } = &node.op {
             let dims = node.ty.static_dims().expect("parameters have sizes");
             params.insert(name.clone(), tensor(&mut Random::new(params.len() as u64 + 99), node.ty.dtype, dims));
         }

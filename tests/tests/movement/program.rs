@@ -46,7 +46,7 @@ impl Program {
         let module = Module::parse(&context, text).ok_or_else(|| Error::defect("the text is no module"))?;
         let mut params = ParamStore::new();
         for node in graph(&module)?.nodes {
-            if let Op::Param { name } = &node.op {
+            if let Op::Param { name, .. } = &node.op {
                 let dims = node.ty.static_dims().ok_or_else(|| Error::defect("a parameter has constant dimensions"))?;
                 params.insert(name.clone(), filled(&dims));
             }

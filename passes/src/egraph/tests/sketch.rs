@@ -123,7 +123,10 @@ impl Sampler<'_> {
             name => {
                 let (op, ty) = match name {
                     "convert" => {
-                        (Op::Convert(Conversion::Value), TensorType::new(self.r.pick(&DTYPES), goal.dims.clone()))
+                        let compares = ScalarFn::from_name(&sketch.args[0].name)
+                            .is_some_and(|f| matches!(f.row().result, ResultType::Bool));
+                        let from = if compares { DType::Bool } else { self.r.pick(&DTYPES) };
+                        (Op::Convert(Conversion::Value), TensorType::new(from, goal.dims.clone()))
                     }
                     "reshape" => (Op::Reshape, of(self.regrouped(&goal.dims))),
                     "transpose" => self.transpose(goal),
@@ -193,7 +196,7 @@ impl Sampler<'_> {
             }
             "param" => {
                 let name = format!("p{}", self.graph.nodes.len());
-                self.add(Op::Param { name }, &[], Some(goal.clone()))
+                self.add(Op::Param { name, bounded: false }, &[], Some(goal.clone()))
             }
             "iota" => {
                 let axis = self.r.below(goal.rank());

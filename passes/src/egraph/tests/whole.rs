@@ -101,7 +101,7 @@ fn what_is_extracted_means_the_same() {
             for (v, node) in g.values() {
                 let args: Vec<Tensor> = node.args.iter().map(|a| all[a.index()].clone()).collect();
                 all.push(match &node.op {
-                    Op::Input { name } | Op::Param { name } => {
+                    Op::Input { name } | Op::Param { name, .. } => {
                         let dims: Vec<usize> =
                             node.ty.dims.iter().map(|d| d.eval(&symbols).unwrap() as usize).collect();
                         let own = name.bytes().fold(seed, |h, b| h * 31 + u64::from(b));
@@ -138,7 +138,9 @@ fn linears(widths: &[&str], layers: usize, activated: bool) -> Graph {
     for l in 0..layers {
         let mut sum: Option<Value> = None;
         for (i, n) in widths.iter().enumerate() {
-            let w = g.add_as(Op::Param { name: format!("w{l}.{i}") }, &[], Some(ty(&["64", n])), &[]).unwrap();
+            let w = g
+                .add_as(Op::Param { name: format!("w{l}.{i}"), bounded: false }, &[], Some(ty(&["64", n])), &[])
+                .unwrap();
             let spec = ContractSpec::parse("bk,kn->bn").unwrap();
             let y = g.add(Op::Contract(spec), &[x, w], &origin(format!("/linear{l}.{i}"))).unwrap();
             let t = match activated {
