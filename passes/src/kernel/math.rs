@@ -62,6 +62,8 @@ pub fn scale_by_power(asm: &mut Asm, y: Val, n: Val) -> Val {
 
 /// exp(r) on |r| ≤ ln 2 / 2.
 static EXP: [f64; 7] = [1.0, 1.0, 0.49999993432, 0.16666520399, 0.04166839079, 0.00836874514, 0.00138145398];
+/// The same with a term less.
+static EXP_SHORT: [f64; 6] = [1.0, 1.0, 0.49999230305, 0.16667115387, 0.04189033200, 0.00831250157];
 
 /// x  =>  t and r, x = t ln 2 + r, |r| ≤ ln 2 / 2, t whole, as a float and as an integer.
 fn reduced(asm: &mut Asm, x: Val) -> (Val, Val, Val) {
@@ -96,6 +98,18 @@ pub fn exp(asm: &mut Asm, x: Val) -> Val {
     let y = polynomial(asm, r, &EXP);
     let y = scaled(asm, y, t, n);
     asm.select(none, zero, y)
+}
+
+/// exp(x) of a number that is not above 0, or NaN: at most 2.2 ulp, and a fifth faster.
+pub fn exp_below_zero(asm: &mut Asm, x: Val) -> Val {
+    if !scales_in_one(x.ty) {
+        return exp(asm, x);
+    }
+    let lowest = asm.float(-104.0, x.ty);
+    let none = asm.cmpf("olt", x, lowest);
+    let (t, _, r) = reduced(asm, x);
+    let y = polynomial(asm, r, &EXP_SHORT);
+    scale_in_one(asm, y, t, Some(none))
 }
 
 /// x / (1 + exp(y)), which with y = -x is the logistic function's product with x, and with x = 1 that function.

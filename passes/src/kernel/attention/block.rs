@@ -5,8 +5,8 @@ use super::{Group, Item, Keys, State, at, plus};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 
 impl Item<'_> {
-    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d.
-    pub fn score(&self, asm: &mut Asm, group: Group, size: i64, first: Val, panel: Val) {
+    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; x of it where that is made at once.
+    pub fn score(&self, asm: &mut Asm, group: Group, size: i64, keys: Keys, first: Val, panel: Val) {
         let plan = self.plan;
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let lanes = ty.lanes as i64;
@@ -14,7 +14,15 @@ impl Item<'_> {
         let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(vectors * lanes));
         let n_d = asm.i64(plan.n_d);
         let scores = asm.element(self.scores, first, Elem::F32);
-        let queries = at(asm, self.queries, group.row, plan.row_step(), zero);
+        let (queries, query_step) = match &plan.queries {
+            Some((access, step)) => {
+                let mut point = self.row_point(asm, group.row);
+                point.vars[plan.d] = Some(zero);
+                let start = point.start(self.cx, asm, access, None);
+                (asm.element(self.cx.reads[access.buffer], start, Elem::F32), *step)
+            }
+            None => (at(asm, self.queries, group.row, plan.row_step(), zero), plan.row_step()),
+        };
         asm.for_loop((zero, width, by), &[], |asm, column, _| {
             let panel = asm.element(panel, column, Elem::F32);
             let none = vec![asm.zero(ty); (size * vectors) as usize];
@@ -23,18 +31,32 @@ impl Item<'_> {
                 let keys: Vec<Val> = (0..vectors).map(|v| load(asm, row, v * lanes, ty, 32)).collect();
                 let query = asm.element(queries, d, Elem::F32);
                 let numbers = |asm: &mut Asm, i: i64| {
-                    let number = load(asm, query, i * plan.row_step(), Ty::F32, 4);
+                    let number = load(asm, query, i * query_step, Ty::F32, 4);
                     asm.widen(number, ty.lanes)
                 };
                 products(asm, size, &numbers, &keys, sums)
             });
             let to = asm.element(scores, column, Elem::F32);
-            for (n, sum) in sums.into_iter().enumerate() {
-                let (i, v) = (n as i64 / vectors, n as i64 % vectors);
-                let at = asm.i64(i * SCORE_STEP + v * lanes);
-                let address = asm.element(to, at, Elem::F32);
-                asm.store(sum, address, 32);
+            if !self.at_once {
+                store_scores(asm, to, vectors, &sums);
+                return vec![];
             }
+            let behind = plus(asm, first, WIDTH);
+            let whole = asm.cmpi("sle", behind, keys.n);
+            let column = asm.bin("arith.addi", first, column);
+            asm.if_else(
+                whole,
+                &[],
+                |asm| {
+                    let sums = self.apply_at_once(asm, keys, column, vectors, sums.clone());
+                    store_scores(asm, to, vectors, &sums);
+                    vec![]
+                },
+                |asm| {
+                    store_scores(asm, to, vectors, &sums);
+                    vec![]
+                },
+            );
             vec![]
         });
     }
@@ -126,6 +148,16 @@ impl Item<'_> {
             products(asm, size, &numbers, &columns, sums)
         });
         sums.into_iter().zip(places).for_each(|(sum, place)| asm.store(sum, place, 64));
+    }
+}
+
+/// scores[i][v] = number v of row i
+fn store_scores(asm: &mut Asm, to: Val, vectors: i64, scores: &[Val]) {
+    for (n, score) in scores.iter().enumerate() {
+        let (i, v) = (n as i64 / vectors, n as i64 % vectors);
+        let at = asm.i64(i * SCORE_STEP + v * score.ty.lanes as i64);
+        let address = asm.element(to, at, Elem::F32);
+        asm.store(*score, address, 32);
     }
 }
 

@@ -52,6 +52,8 @@ struct Item<'a> {
     staged: Val,
     /// A block of keys, in panels [d][keys].
     panels: Val,
+    /// Whether scores become x while they are in registers.
+    at_once: bool,
 }
 
 /// What is kept per row.
@@ -114,7 +116,24 @@ impl<'a> Item<'a> {
         let first = Blocks::of(cx.cpu().variant).emit_next(asm, rows);
         let alone = asm.cmpi("eq", first, rows);
         let n_keys = cx.extent(asm, plan.j);
-        Item { cx, plan, point, i0, rows, n_keys, alone, queries, scores, mixed, state, partial, staged, panels }
+        let at_once = plan.applies_at_once(def, &cx.deps);
+        Item {
+            cx,
+            plan,
+            point,
+            i0,
+            rows,
+            n_keys,
+            alone,
+            queries,
+            scores,
+            mixed,
+            state,
+            partial,
+            staged,
+            panels,
+            at_once,
+        }
     }
 
     /// A number that is the same for work items with the same keys.
@@ -147,10 +166,13 @@ impl<'a> Item<'a> {
             let group = Group { row: at[0], n };
             let first = asm.cmpi("eq", at[0], zero);
             let copied = asm.bin("arith.andi", first, other);
+            if self.at_once {
+                self.clear_largest(asm, group);
+            }
             asm.for_loop((zero, keys.n, width), &[], |asm, first, _| {
                 let panel = self.panel(asm, first);
                 asm.if_then(copied, |asm| self.transpose_keys(asm, keys, first, panel));
-                by_size(asm, &sizes, n, &mut |asm, size| self.score(asm, group, size, first, panel));
+                by_size(asm, &sizes, n, &mut |asm, size| self.score(asm, group, size, keys, first, panel));
                 vec![]
             });
             self.weigh(asm, group, keys);

@@ -8,10 +8,12 @@ use crate::kernel::contract::transpose;
 use crate::kernel::eval::Point;
 
 impl Item<'_> {
-    /// The chunk's queries, computed once; no key has been seen yet.
+    /// The chunk's queries, computed once where they cannot be read in place; no key has been seen yet.
     pub fn begin(&self, asm: &mut Asm) {
         let (cx, plan) = (self.cx, self.plan);
-        self.stage(asm, plan.left, self.rows, self.queries, |asm, row| self.row_point(asm, row));
+        if plan.queries.is_none() {
+            self.stage(asm, plan.left, self.rows, self.queries, |asm, row| self.row_point(asm, row));
+        }
         let (zero, one, least) = (asm.i64(0), asm.i64(1), asm.float(f64::NEG_INFINITY, Ty::F32));
         let (none, ty) = (asm.zero(Ty::F32), Ty::new(Elem::F32, cx.lanes()));
         let (zeros, step, end) = (asm.zero(ty), asm.i64(ty.lanes as i64), asm.i64(plan.mixed_step()));

@@ -42,6 +42,8 @@ pub struct Plan {
     pub n_e: i64,
     pub left: usize,
     pub right: usize,
+    /// Where queries lie with the elements of each one behind another and the rows so far apart that they can be read there.
+    pub queries: Option<(Access, i64)>,
     /// Where keys lie with the elements of each one behind another, or what is computed of them.
     pub keys: Option<Access>,
     pub values: Access,
@@ -73,6 +75,37 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     (segments.moved_by(def) & !rows == 0).then(|| Plan { segments: Some(Box::new(segments)), ..plan })
 }
 
+/// Statements that are written out once per register.
+const AT_ONCE_MAX: usize = 4;
+
+impl Plan {
+    /// Whether x is little to compute, of a score and of what all rows of a batch element share: scaled, and masked by key.
+    pub fn applies_at_once(&self, def: &KernelDef, deps: &[VarSet]) -> bool {
+        let rows = self.rows.iter().fold(0, |set: VarSet, v| set | 1 << v);
+        let (mut open, mut seen) = (vec![self.x], vec![]);
+        while let Some(k) = open.pop() {
+            if k == self.score || seen.contains(&k) {
+                continue;
+            }
+            seen.push(k);
+            let fits = def.body[k].dtype == DType::F32
+                && match &def.body[k].op {
+                    Op::Const(_) => true,
+                    Op::Load { access, guard } => guard.is_none() && access.computed.is_empty() && deps[k] & rows == 0,
+                    Op::Apply { f, .. } => {
+                        matches!(f, ScalarFn::Add | ScalarFn::Sub | ScalarFn::Mul | ScalarFn::Max | ScalarFn::Min)
+                    }
+                    Op::Index(_) | Op::Convert(_, _) | Op::Reduce { .. } => false,
+                };
+            if !fits {
+                return false;
+            }
+            open.extend(def.operands(k));
+        }
+        seen.iter().filter(|k| !matches!(def.body[**k].op, Op::Const(_))).count() <= AT_ONCE_MAX
+    }
+}
+
 /// The same where keys are the same for all rows of a batch element.
 fn whole(def: &KernelDef) -> Option<Plan> {
     let ([_], [_]) = (&def.inner[..], &def.deep[..]) else { return None };
@@ -93,7 +126,7 @@ fn whole(def: &KernelDef) -> Option<Plan> {
     let (left, right) = parts.factors(product, j)?;
     let has = |k: usize, v: usize| parts.deps[k] >> v & 1 == 1;
     let shares = |v: &usize| !has(right, *v) && parts.def.access_vars(&values, &parts.deps) >> v & 1 == 0;
-    let (rows, batch) = (0..def.outer.len()).filter(|v| *v != e).partition(shares);
+    let (rows, batch): (Vec<usize>, Vec<usize>) = (0..def.outer.len()).filter(|v| *v != e).partition(shares);
     let quotient = parts.quotient_of(sum, e);
     let at = |v: usize| def.extent(v).as_const().filter(|n| (1..=1024).contains(n));
     let floats = [left, right, product, score, x, max, shift, power, total, weight, mixed, sum];
@@ -109,6 +142,8 @@ fn whole(def: &KernelDef) -> Option<Plan> {
         && divisor.is_none_or(|k| parts.made_of(k, &[max, total]))
         && parts.stores_rows();
     let keys = parts.plain(right, j).filter(|a| a.stride(d).is(1)).cloned();
+    let queries =
+        parts.plain(left, j).filter(|a| a.stride(d).is(1)).and_then(|a| Some((a.clone(), in_place(a, &rows)?)));
     let (n_d, n_e) = (at(d)?, at(e)?);
     fits.then_some(Plan {
         batch,
@@ -120,6 +155,7 @@ fn whole(def: &KernelDef) -> Option<Plan> {
         n_e,
         left,
         right,
+        queries,
         keys,
         values,
         score,
@@ -132,6 +168,16 @@ fn whole(def: &KernelDef) -> Option<Plan> {
         quotient,
         segments: None,
     })
+}
+
+/// Bytes of memory whose lines share the sets of a first-level cache in the same order: rows so far apart push each other out.
+const ALIASED: i64 = 4096;
+
+/// Floats from one row of a load to the next, where that is a number and the rows of a group stay near together.
+fn in_place(access: &Access, rows: &[usize]) -> Option<i64> {
+    let [row] = rows else { return None };
+    let step = access.stride(*row).as_const().filter(|_| access.computed.is_empty())?;
+    (step > 0 && step * 4 % ALIASED != 0).then_some(step)
 }
 
 struct Parts<'a> {

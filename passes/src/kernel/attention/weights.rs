@@ -29,11 +29,7 @@ fn largest_of(asm: &mut Asm, parts: Vec<Val>) -> Val {
 impl Item<'_> {
     /// The group's scores become weights; its state goes on by one block.
     pub fn weigh(&self, asm: &mut Asm, group: Group, keys: Keys) {
-        self.each_row(asm, group, |item, asm, row, scores| {
-            let mut point = item.row_point(asm, row);
-            hoist(item.cx, asm, &mut point, item.plan.x, 1 << item.plan.j);
-            item.apply(asm, &point, scores, keys)
-        });
+        self.apply_to_rows(asm, group, keys);
         let lanes = self.cx.lanes();
         let (ty, rows) = (Ty::new(Elem::F32, lanes), self.row_mask(asm, group));
         let (none, unit, least) = (asm.zero(ty), asm.float(1.0, ty), asm.float(f64::NEG_INFINITY, ty));
@@ -68,6 +64,91 @@ impl Item<'_> {
         asm.masked_store(total, total_at, rows);
     }
 
+    /// The group's scores become x; partial[i] = the largest ones of row i.
+    fn apply_to_rows(&self, asm: &mut Asm, group: Group, keys: Keys) {
+        let points = |item: &Self, asm: &mut Asm, row: Val| {
+            let mut point = item.row_point(asm, row);
+            hoist(item.cx, asm, &mut point, item.plan.x, 1 << item.plan.j);
+            point
+        };
+        if !self.at_once {
+            return self.each_row(asm, group, |item, asm, row, scores| {
+                let point = points(item, asm, row);
+                item.apply(asm, &point, scores, keys)
+            });
+        }
+        if self.whole_panels() {
+            return;
+        }
+        let zero = asm.i64(0);
+        let whole = whole_steps(asm, zero, keys.n, WIDTH);
+        let some = asm.cmpi("slt", whole, keys.n);
+        asm.if_then(some, |asm| {
+            self.each_row(asm, group, |item, asm, row, scores| {
+                let point = points(item, asm, row);
+                let i = asm.bin("arith.subi", row, group.row);
+                let largest = item.partial(asm, i);
+                let largest = asm.load(largest, Ty::new(Elem::F32, item.cx.lanes()), 32);
+                item.apply_rest(asm, &point, scores, keys, whole, largest)
+            });
+        });
+    }
+
+    /// x of the scores of some rows by `vectors` vectors of keys from `first` of the block on, which all are there;
+    /// partial[i] goes on.
+    pub fn apply_at_once(&self, asm: &mut Asm, keys: Keys, first: Val, vectors: i64, scores: Vec<Val>) -> Vec<Val> {
+        let (cx, plan) = (self.cx, self.plan);
+        let ty = Ty::new(Elem::F32, cx.lanes());
+        let rows = plan.rows.iter().fold(0, |set, v| set | 1 << v);
+        let mut points = vec![];
+        for v in 0..vectors {
+            let mut point = self.point.clone();
+            let j = plus(asm, first, v * ty.lanes as i64);
+            point.vars[plan.j] = Some(asm.bin("arith.addi", keys.j0, j));
+            (point.along, point.lanes) = (plan.j, ty.lanes);
+            hoist(cx, asm, &mut point, plan.x, rows);
+            points.push(point);
+        }
+        let mut out = vec![];
+        for (i, scores) in scores.chunks(vectors as usize).enumerate() {
+            let i = asm.i64(i as i64);
+            let partial = self.partial(asm, i);
+            let mut largest = asm.load(partial, ty, 32);
+            for (point, score) in points.iter().zip(scores) {
+                let mut point = point.clone();
+                point.values[plan.score] = Some(*score);
+                let x = point.eval(cx, asm, plan.x);
+                largest = larger(asm, x, largest);
+                out.push(x);
+            }
+            asm.store(largest, partial, 32);
+        }
+        out
+    }
+
+    /// partial[i] = -inf for all rows of a group, before the scores of a block.
+    pub fn clear_largest(&self, asm: &mut Asm, group: Group) {
+        let least = asm.float(f64::NEG_INFINITY, Ty::new(Elem::F32, self.cx.lanes()));
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        asm.for_loop((zero, group.n, one), &[], |asm, i, _| {
+            let partial = self.partial(asm, i);
+            asm.store(least, partial, 32);
+            vec![]
+        });
+    }
+
+    /// Where the lanes of row i of a group lie.
+    fn partial(&self, asm: &mut Asm, i: Val) -> Val {
+        let zero = asm.i64(0);
+        at(asm, self.partial, i, SQUARE_MAX, zero)
+    }
+
+    /// Whether blocks have no keys but those of whole panels.
+    fn whole_panels(&self) -> bool {
+        let extent = self.cx.def.extent(self.plan.j).as_const();
+        extent.is_some_and(|n| n % WIDTH == 0) && self.plan.segments.is_none()
+    }
+
     /// partial[i] = what `body` makes of row i of the group and its scores.
     fn each_row(&self, asm: &mut Asm, group: Group, body: impl Fn(&Self, &mut Asm, Val, Val) -> Val) {
         let (zero, one) = (asm.i64(0), asm.i64(1));
@@ -75,7 +156,7 @@ impl Item<'_> {
             let row = asm.bin("arith.addi", group.row, i);
             let scores = at(asm, self.scores, i, SCORE_STEP, zero);
             let value = body(self, asm, row, scores);
-            let to = at(asm, self.partial, i, SQUARE_MAX, zero);
+            let to = self.partial(asm, i);
             asm.store(value, to, 32);
             vec![]
         });
@@ -167,8 +248,7 @@ impl Item<'_> {
             next
         });
         let largest = largest_of(asm, largest);
-        let whole_panels = cx.def.extent(plan.j).as_const().is_some_and(|n| n % WIDTH == 0);
-        if whole_panels && plan.segments.is_none() {
+        if self.whole_panels() {
             return largest;
         }
         let some = asm.cmpi("slt", whole, keys.n);
@@ -243,7 +323,9 @@ impl Item<'_> {
                 let address = asm.element(scores, at, Elem::F32);
                 let x = asm.load(address, ty, 32);
                 let below = asm.bin("arith.subf", x, shift);
-                let power = math::exp(asm, below);
+                // Where the largest x is taken off, none is above 0.
+                let below_zero = self.plan.shift == self.plan.max;
+                let power = if below_zero { math::exp_below_zero(asm, below) } else { math::exp(asm, below) };
                 asm.store(power, address, 32);
                 next.push(asm.bin("arith.addf", *before, power));
             }
