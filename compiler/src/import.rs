@@ -41,17 +41,16 @@ fn is_count(t: &Tensor) -> bool {
 /// Whether every element is a number of at most [`BOUND`] in magnitude; of types without many of them nothing is said.
 fn is_bounded(t: &Tensor) -> bool {
     // The bits of numbers without a sign are in the order of the numbers, and what is no number stands behind all others.
-    fn most<const N: usize>(bytes: &[u8], bits: impl Fn([u8; N]) -> u64) -> u64 {
-        bytes.as_chunks::<N>().0.iter().fold(0, |most, b| most.max(bits(*b)))
+    // All are looked at, without a branch: that is many at once.
+    fn none<const N: usize>(bytes: &[u8], is_beyond: impl Fn([u8; N]) -> bool) -> bool {
+        !bytes.as_chunks::<N>().0.iter().fold(false, |some, b| some | is_beyond(*b))
     }
     let bytes = t.bytes();
     match t.dtype() {
-        DType::F32 => most(bytes, |b| (u32::from_le_bytes(b) & 0x7FFF_FFFF) as u64) <= (BOUND as f32).to_bits() as u64,
-        DType::F64 => most(bytes, |b| u64::from_le_bytes(b) & (u64::MAX >> 1)) <= BOUND.to_bits(),
-        DType::F16 => most(bytes, |b| (u16::from_le_bytes(b) & 0x7FFF) as u64) < 0x7C00,
-        DType::BF16 => {
-            most(bytes, |b| (u16::from_le_bytes(b) & 0x7FFF) as u64) <= (BOUND as f32).to_bits() as u64 >> 16
-        }
+        DType::F32 => none(bytes, |b| i32::from_le_bytes(b) & i32::MAX > (BOUND as f32).to_bits() as i32),
+        DType::F64 => none(bytes, |b| i64::from_le_bytes(b) & i64::MAX > BOUND.to_bits() as i64),
+        DType::F16 => none(bytes, |b| i16::from_le_bytes(b) & i16::MAX >= 0x7C00),
+        DType::BF16 => none(bytes, |b| i16::from_le_bytes(b) & i16::MAX > ((BOUND as f32).to_bits() >> 16) as i16),
         _ => false,
     }
 }

@@ -1,9 +1,10 @@
 //! plan.kernel @k0  =>  module @v4 { llvm.func @k0_v4 … }: each kernel in upstream dialects, for every CPU variant
 //!
-//! A variant with instructions that only some kernels use has these alone; the others run the code of the best variant before.
+//! A variant with instructions that only some kernels use has these alone; the others run the code of the best variant
+//! before.
 //! The plan stays beside the modules. How a kernel is made is in `kernel/`; this pass is where the two levels meet.
 
-use crate::kernel::{Variant, lower};
+use crate::kernel::{Variant, functions, lower};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_runtime::{Error, Result};
@@ -16,8 +17,7 @@ pub fn run(module: Operation) -> Result<()> {
     let lowered = plan.kernels.iter().map(|(symbol, kernel)| Ok((symbol, lower(kernel)?.def)));
     let lowered = lowered.collect::<Result<Vec<_>>>()?;
     for variant in Variant::of(lowered.iter().map(|(_, def)| def)) {
-        let own = lowered.iter().filter(|(_, def)| def.has_code_for(variant));
-        let functions: String = own.map(|(symbol, def)| def.emit(symbol, variant)).collect();
+        let functions = functions(lowered.iter().map(|(symbol, def)| (symbol.as_str(), def)), variant);
         let text = format!("module @{} {{\n{functions}}}", variant.name());
         let parsed = Operation::parse(module.context(), &text);
         block.push(parsed.ok_or_else(|| Error::defect(format!("the kernels of {} do not parse", variant.name())))?);

@@ -7,7 +7,7 @@ mod lower;
 pub mod ptx;
 
 use prost::Message;
-use sardonyx_passes::kernel::{KernelDef, Variant};
+use sardonyx_passes::kernel::{KernelDef, Variant, functions};
 use sardonyx_runtime::Result;
 use sardonyx_runtime::plan::{KERNELS_SYMBOL, Kernel, Plan};
 
@@ -48,8 +48,7 @@ fn table(declared: &[Kernel]) -> String {
 
 /// The kernels of one variant as a module of kernel-level MLIR.
 pub fn text(kernels: &[(String, &KernelDef)], variant: Variant) -> String {
-    let own = kernels.iter().filter(|(_, def)| def.has_code_for(variant));
-    own.map(|(symbol, def)| def.emit(symbol, variant)).collect()
+    functions(kernels.iter().map(|(symbol, def)| (symbol.as_str(), *def)), variant)
 }
 
 /// The machine code of one variant as assembly text, for dumps.

@@ -59,10 +59,7 @@ impl Variant {
     }
 
     pub fn cpu(self) -> &'static str {
-        match self {
-            Variant::V3 => "x86-64-v3",
-            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => "x86-64-v4",
-        }
+        if self.is_wide() { "x86-64-v4" } else { "x86-64-v3" }
     }
 
     /// What its CPUs have beyond those that `cpu` names, as LLVM spells it.
@@ -73,6 +70,11 @@ impl Variant {
             Variant::V4Bf16 => "+avx512vnni,+avx512bf16",
             Variant::V4Amx => "+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16,+amx-int8",
         }
+    }
+
+    /// Whether it has AVX-512.
+    pub fn is_wide(self) -> bool {
+        self >= Variant::V4
     }
 
     /// Whether one instruction multiplies pairs of bf16 and adds to f32.
@@ -91,10 +93,7 @@ impl Variant {
     }
 
     pub fn vector_bits(self) -> u32 {
-        match self {
-            Variant::V3 => 256,
-            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => 512,
-        }
+        if self.is_wide() { 512 } else { 256 }
     }
 
     /// Lanes of f32; other types use as many.

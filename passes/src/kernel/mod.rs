@@ -117,6 +117,12 @@ impl KernelDef {
     }
 }
 
+/// The functions of one variant, of the kernels that have code of their own for it.
+pub fn functions<'a>(kernels: impl IntoIterator<Item = (&'a str, &'a KernelDef)>, variant: Variant) -> String {
+    let own = kernels.into_iter().filter(|(_, def)| def.has_code_for(variant));
+    own.map(|(symbol, def)| def.emit(symbol, variant)).collect()
+}
+
 /// `no-builtins` keeps LLVM from turning loops into calls of memcpy or memset: a kernel imports nothing.
 fn signature(symbol: &str, variant: Variant) -> String {
     let (bits, cpu, name) = (variant.vector_bits(), variant.cpu(), variant.name());

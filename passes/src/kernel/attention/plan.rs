@@ -1,6 +1,7 @@
 //! Which statement is the score, the largest one, the weights, the mixture: the parts of attention
 
 use super::segments::Segments;
+use crate::kernel::contract::is_one_instruction;
 use crate::kernel::def::*;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
@@ -71,17 +72,21 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
     let Some(segments) = Segments::of(def) else { return whole(def) };
     let plan = whole(&segments.def)?;
     // Each row of a run has keys of its own number only.
-    let rows = plan.rows.iter().fold(0, |set: VarSet, v| set | 1 << v);
-    (segments.moved_by(def) & !rows == 0).then(|| Plan { segments: Some(Box::new(segments)), ..plan })
+    (segments.moved_by(def) & !plan.row_vars() == 0).then(|| Plan { segments: Some(Box::new(segments)), ..plan })
 }
 
 /// Statements that are written out once per register.
 const AT_ONCE_MAX: usize = 4;
 
 impl Plan {
+    /// The variables that count queries.
+    pub fn row_vars(&self) -> VarSet {
+        self.rows.iter().fold(0, |set, v| set | 1 << v)
+    }
+
     /// Whether x is little to compute, of a score and of what all rows of a batch element share: scaled, and masked by key.
     pub fn applies_at_once(&self, def: &KernelDef, deps: &[VarSet]) -> bool {
-        let rows = self.rows.iter().fold(0, |set: VarSet, v| set | 1 << v);
+        let rows = self.row_vars();
         let (mut open, mut seen) = (vec![self.x], vec![]);
         while let Some(k) = open.pop() {
             if k == self.score || seen.contains(&k) {
@@ -92,9 +97,7 @@ impl Plan {
                 && match &def.body[k].op {
                     Op::Const(_) => true,
                     Op::Load { access, guard } => guard.is_none() && access.computed.is_empty() && deps[k] & rows == 0,
-                    Op::Apply { f, .. } => {
-                        matches!(f, ScalarFn::Add | ScalarFn::Sub | ScalarFn::Mul | ScalarFn::Max | ScalarFn::Min)
-                    }
+                    Op::Apply { f, .. } => is_one_instruction(*f),
                     Op::Index(_) | Op::Convert(_, _) | Op::Reduce { .. } => false,
                 };
             if !fits {

@@ -99,14 +99,13 @@ impl Item<'_> {
     pub fn apply_at_once(&self, asm: &mut Asm, keys: Keys, first: Val, vectors: i64, scores: Vec<Val>) -> Vec<Val> {
         let (cx, plan) = (self.cx, self.plan);
         let ty = Ty::new(Elem::F32, cx.lanes());
-        let rows = plan.rows.iter().fold(0, |set, v| set | 1 << v);
         let mut points = vec![];
         for v in 0..vectors {
             let mut point = self.point.clone();
             let j = plus(asm, first, v * ty.lanes as i64);
             point.vars[plan.j] = Some(asm.bin("arith.addi", keys.j0, j));
             (point.along, point.lanes) = (plan.j, ty.lanes);
-            hoist(cx, asm, &mut point, plan.x, rows);
+            hoist(cx, asm, &mut point, plan.x, plan.row_vars());
             points.push(point);
         }
         let mut out = vec![];

@@ -42,9 +42,9 @@ pub struct Blocks {
 
 impl Blocks {
     pub fn of(variant: Variant) -> Blocks {
-        match variant {
-            Variant::V3 => Blocks { usual: 6, exact: 5, slow: 1 },
-            Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => Blocks { usual: 12, exact: 8, slow: 3 },
+        match variant.is_wide() {
+            false => Blocks { usual: 6, exact: 5, slow: 1 },
+            true => Blocks { usual: 12, exact: 8, slow: 3 },
         }
     }
 
@@ -113,10 +113,7 @@ impl Blocks {
 /// Rows of which a block of two panels fits the registers. One panel's sums are too few to hide the latency of the
 /// multiply-add.
 pub fn pair_rows(variant: Variant) -> i64 {
-    match variant {
-        Variant::V3 => 1,
-        Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => 2,
-    }
+    if variant.is_wide() { 2 } else { 1 }
 }
 
 impl Item<'_> {
@@ -513,9 +510,9 @@ impl Panel<'_, '_> {
     /// How many words there are along k that hold nothing but elements.
     fn whole_words(&self) -> Size {
         let (cx, plan) = (self.item.cx, self.item.plan);
-        match (plan.words, cx.def.extent(plan.k)) {
-            (Words::Singles, extent) => extent,
-            (words, extent) => Size::Const(extent.as_const().unwrap_or(0).div_euclid(words.depth())),
+        match plan.words {
+            Words::Singles => cx.def.extent(plan.k),
+            Words::Pairs | Words::Quads => Size::Const(plan.whole_words(cx.def)),
         }
     }
 

@@ -334,15 +334,18 @@ pub fn epilogue(def: &KernelDef, is_sum: impl Fn(usize) -> bool) -> Vec<usize> {
     needed
 }
 
+/// Whether a function of f32 is one instruction, or little more.
+pub fn is_one_instruction(f: ScalarFn) -> bool {
+    matches!(f, ScalarFn::Add | ScalarFn::Mul | ScalarFn::Sub | ScalarFn::Max | ScalarFn::Min)
+}
+
 /// Few and cheap enough statements to be written out once per register.
 fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
     let cheap = |k: &usize| match &def.body[*k].op {
         Op::Load { access, guard } => guard.is_none() && access.computed.is_empty(),
         Op::Const(_) => true,
         Op::Index(_) => false,
-        Op::Apply { f, .. } => {
-            matches!(f, ScalarFn::Add | ScalarFn::Mul | ScalarFn::Sub | ScalarFn::Max | ScalarFn::Min)
-        }
+        Op::Apply { f, .. } => is_one_instruction(*f),
         // The result is the left factor of another contraction.
         Op::Convert(_, Conversion::Value) => true,
         Op::Convert(_, Conversion::Bits) => false,
@@ -391,6 +394,11 @@ impl Plan {
         let n_panels = self.n_panels(def);
         let n_pairs = n_panels.floordiv(&Dim::constant(2));
         n_panels - self.is_paired(def) * n_pairs
+    }
+
+    /// Words along k that hold nothing but elements, where narrow factors are multiplied: then k is known.
+    pub fn whole_words(&self, def: &KernelDef) -> i64 {
+        def.extent(self.k).as_const().unwrap_or(0).div_euclid(self.words.depth())
     }
 
     /// Rows of a work item, at most, unless a few more make it one less. Of narrow elements A is smaller, and its products are

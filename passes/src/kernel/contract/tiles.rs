@@ -37,16 +37,11 @@ pub const SCRATCH_BYTES: i64 = SHAPES + A_REST + B_REST;
 pub fn fits(plan: &Plan, def: &KernelDef) -> bool {
     let rows = plan.m.map(|m| def.extent(m).as_const().unwrap_or(ROWS));
     let whole = def.extent(plan.k).as_const().is_some_and(|k| k % plan.words.depth() == 0);
-    plan.words != Words::Singles && rows.is_some_and(|m| m >= ROWS / 4) && whole && words(plan, def) >= ROWS / 4
+    plan.words != Words::Singles && rows.is_some_and(|m| m >= ROWS / 4) && whole && plan.whole_words(def) >= ROWS / 4
 }
 
 pub fn used(plan: &Plan, cx: &Cx) -> bool {
     cx.cpu().variant.has_tiles() && fits(plan, cx.def)
-}
-
-/// Words along k.
-fn words(plan: &Plan, def: &KernelDef) -> i64 {
-    def.extent(plan.k).as_const().unwrap_or(0).div_euclid(plan.words.depth())
 }
 
 /// Rows of each block that occurs, where they are known.
@@ -185,7 +180,7 @@ impl Panel<'_, '_> {
         let next = self.fetches_in_tiles().then(|| self.next_part(asm, size, row));
         let next_step = next.map(|(_, step)| step);
         let start = Start { a, b: vec![self.b], next: next.map(|(address, _)| address) };
-        let n_words = words(plan, cx.def);
+        let n_words = plan.whole_words(cx.def);
         self.sum(asm, &plan.around, &start, next_step, &[], &|asm, start, _| {
             let (zero, one, whole) = (asm.i64(0), asm.i64(1), asm.i64(n_words.div_euclid(ROWS)));
             asm.for_loop((zero, whole, one), &[], |asm, i, _| {
@@ -252,7 +247,7 @@ impl Panel<'_, '_> {
     /// The words behind the last whole tile, with zeros up to one: what lies behind a row may be no number.
     fn last_words(&self, asm: &mut Asm, start: &Start, size: Val, row_bytes: Val) -> Step {
         let (cx, plan) = (self.item.cx, self.item.plan);
-        let n_words = words(plan, cx.def);
+        let n_words = plan.whole_words(cx.def);
         let (whole, n_rest) = (n_words.div_euclid(ROWS), n_words % ROWS);
         let bytes = Ty::new(Elem::I8, ROW_BYTES as u32);
         let (a, b) = (rest(cx, asm, plan, SHAPES), rest(cx, asm, plan, SHAPES + A_REST));

@@ -50,25 +50,19 @@ fn rate(each: f64, mut step: impl FnMut()) -> f64 {
 const TURNS: usize = 4096;
 
 fn multiply(level: Level) -> f64 {
-    match level {
-        // SAFETY: the level was chosen because this CPU has it.
-        Level::V4 | Level::V4Vnni | Level::V4Bf16 | Level::V4Amx => {
-            rate((TURNS * 16 * 16 * 2) as f64, || unsafe { x86::multiply_512(TURNS) })
-        }
-        // SAFETY: as above.
-        Level::V3 => rate((TURNS * 12 * 8 * 2) as f64, || unsafe { x86::multiply_256(TURNS) }),
+    // SAFETY: the level was chosen because this CPU has it.
+    match level >= Level::V4 {
+        true => rate((TURNS * 16 * 16 * 2) as f64, || unsafe { x86::multiply_512(TURNS) }),
+        false => rate((TURNS * 12 * 8 * 2) as f64, || unsafe { x86::multiply_256(TURNS) }),
     }
 }
 
 fn read(level: Level) -> f64 {
     let data = vec![1.0f32; BYTES / 4];
-    match level {
-        // SAFETY: the level was chosen because this CPU has it.
-        Level::V4 | Level::V4Vnni | Level::V4Bf16 | Level::V4Amx => {
-            rate(BYTES as f64, || unsafe { x86::read_512(black_box(&data)) })
-        }
-        // SAFETY: as above.
-        Level::V3 => rate(BYTES as f64, || unsafe { x86::read_256(black_box(&data)) }),
+    // SAFETY: the level was chosen because this CPU has it.
+    match level >= Level::V4 {
+        true => rate(BYTES as f64, || unsafe { x86::read_512(black_box(&data)) }),
+        false => rate(BYTES as f64, || unsafe { x86::read_256(black_box(&data)) }),
     }
 }
 
