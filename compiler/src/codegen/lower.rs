@@ -14,6 +14,7 @@ use sardonyx_passes::kernel::Variant;
 use sardonyx_runtime::{Error, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Once;
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
@@ -27,11 +28,13 @@ static OPTIMISE: &str = "function(simplifycfg,early-cse<memssa>,instcombine<no-v
                          simplifycfg,gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm<allowspeculation>),\
                          early-cse<memssa>,simplifycfg,dce)";
 
-/// A context with all upstream dialects and their translations to LLVM IR.
+/// A context with all upstream dialects and their translations to LLVM IR; one thread may use it.
 pub fn context() -> Context {
+    // What follows belongs to the process.
+    static PASSES: Once = Once::new();
+    PASSES.call_once(utility::register_all_passes);
     let registry = DialectRegistry::new();
     utility::register_all_dialects(&registry);
-    utility::register_all_passes();
     let context = Context::new();
     context.append_dialect_registry(&registry);
     context.load_all_available_dialects();

@@ -8,8 +8,11 @@ pub mod ptx;
 
 use prost::Message;
 use sardonyx_passes::kernel::{KernelDef, Variant, functions};
-use sardonyx_runtime::Result;
 use sardonyx_runtime::plan::{KERNELS_SYMBOL, Kernel, Plan};
+use sardonyx_runtime::{Error, Result};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Emits each kernel for the variants that it has code for. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object imports
 /// nothing.
@@ -24,15 +27,35 @@ pub fn build_shared_object(kernels: &[(String, &KernelDef)]) -> Result<Vec<u8>> 
 
 /// The same from modules of kernel-level MLIR, one per variant, with what the kernels declare of themselves.
 pub fn link_modules(modules: &[(Variant, String)], declared: &[Kernel]) -> Result<Vec<u8>> {
-    let context = lower::context();
-    let mut objects = vec![];
-    for (variant, module) in modules {
-        objects.push((variant.name(), lower::object(&context, module, *variant)?));
-    }
-    if !declared.is_empty() {
-        objects.push((KERNELS_SYMBOL, lower::object(&context, &table(declared), Variant::ALL[0])?));
-    }
-    link::shared_object(&objects)
+    let table = (!declared.is_empty()).then(|| (KERNELS_SYMBOL, Variant::ALL[0], table(declared)));
+    let modules: Vec<(&str, Variant, &str)> = modules.iter().map(|(v, text)| (v.name(), *v, text.as_str())).collect();
+    let table = table.iter().map(|(name, variant, text)| (*name, *variant, text.as_str()));
+    link::shared_object(&objects(&modules.into_iter().chain(table).collect::<Vec<_>>())?)
+}
+
+/// Machine code of named modules, in their order. Each is compiled by itself, the longest ones first, on as many threads as
+/// the machine has.
+fn objects<'a>(modules: &[(&'a str, Variant, &str)]) -> Result<Vec<(&'a str, Vec<u8>)>> {
+    let mut order: Vec<usize> = (0..modules.len()).collect();
+    order.sort_by_key(|&i| Reverse(modules[i].2.len()));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let context = lower::context();
+        let mut objects = vec![];
+        while let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (name, variant, text) = modules[i];
+            objects.push((i, (name, lower::object(&context, text, variant)?)));
+        }
+        Ok(objects)
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(modules.len());
+    let ended = |_| Err(Error::defect("a thread of the code generation panicked"));
+    let objects = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(ended)).collect::<Result<Vec<_>>>()
+    });
+    let by_index: BTreeMap<usize, _> = objects?.into_iter().flatten().collect();
+    Ok(by_index.into_values().collect())
 }
 
 /// Their number of bytes, then the declarations, as data of the object: a plan that says otherwise is refused.
