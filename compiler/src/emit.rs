@@ -327,7 +327,7 @@ impl Weights<'_> {
             Buffer::Output { container, .. } => (of(container)?, file::Place::Output(0)),
             Buffer::Param { source, window, container } => {
                 let lies = || (window.clone(), container.dims.clone(), container.layout.clone());
-                let packed = (container.layout != Layout::RowMajor).then(lies);
+                let packed = (window.is_some() || container.layout != Layout::RowMajor).then(lies);
                 let i = self.constant(Stored::Param(source.clone(), packed), &source.name(), container, |weights| {
                     weights.param(source, window.as_ref(), container)
                 })?;
@@ -387,12 +387,16 @@ impl Weights<'_> {
             tensor.ok_or_else(|| Error::defect(format!("the parameter `{name}` is gone")))
         };
         let tensor = interp::joined(source, &param)?;
-        match (window, &container.layout) {
-            (Some(w), Layout::Panels { width, depth }) => {
-                write_panels(&mut self.writer, &tensor, container, w, (*width, *depth))
-            }
-            _ => self.writer.constant(laid_out(&tensor, &container.layout)?.bytes()),
-        }
+        let Some(window) = window else {
+            return self.writer.constant(laid_out(&tensor, &container.layout)?.bytes());
+        };
+        let panels = match (&container.layout, container.dims.last().and_then(Dim::as_const)) {
+            (Layout::Panels { width, depth }, _) => (*width, *depth),
+            // Its rows are those of one panel.
+            (Layout::RowMajor, Some(n)) => (usize::try_from(n).unwrap_or(0).max(1), 1),
+            _ => return Err(Error::defect("a window of a parameter lies neither in rows nor in panels")),
+        };
+        write_panels(&mut self.writer, &tensor, container, window, panels)
     }
 }
 

@@ -108,7 +108,7 @@ pub static PASSES: &[PassRow] = &[
     of_class(
         Class::FiniteOnly,
         "choose-algorithms",
-        "Computes 3x3 convolutions by Winograd's algorithm",
+        "Computes convolutions by Winograd's algorithm",
         choose_algorithms::run,
     ),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),

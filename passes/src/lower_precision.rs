@@ -53,7 +53,7 @@ pub fn set_precision(module: Operation, precision: Precision) {
 }
 
 /// What a module asks for; f32 where it says nothing.
-fn precision(module: Operation) -> Result<Precision> {
+pub fn precision(module: Operation) -> Result<Precision> {
     let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(Precision::F32) };
     attr.as_str().and_then(|name| Precision::from_name(&name)).ok_or_else(|| {
         let names: Vec<&str> = Precision::ALL.iter().map(|p| p.name()).collect();

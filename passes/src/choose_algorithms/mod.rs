@@ -1,18 +1,22 @@
-//! conv(x, w), 3x3  =>  Winograd's three kernels, for all of a batch or for parts of it, where that is estimated faster
+//! conv(x, w), 3x3, 3 or 5  =>  Winograd's three kernels, for all of a batch or for parts of it, where that is estimated faster
 //!
 //! Between those kernels lies a workspace; the attribute `sardonyx.workspace_limit` of a module says how many bytes one
 //! convolution may have. `splits` finds the best ways to cut a batch into calls, each by either algorithm, of which the
 //! fastest within the limit is taken. A batch of an open size is not cut: there the limit counts for one image.
+//!
+//! Transformed filters are in the artifact where it has room for them; else each call makes them, if that pays too.
 
 mod splits;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod winograd;
 
 use crate::draft::Draft;
 use crate::fuse::Costs;
 use crate::fusion::{drop_dead, sort_steps};
 use crate::layout::{Pricer, sort_outer};
+use crate::lower_precision::{self, Precision};
 use crate::rewrite::Missed;
 use crate::usual::{Sizes, USUAL, usual};
 use crate::{DeviceSpec, Rewrites, schedule};
@@ -23,7 +27,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{DType, Dim, Error, Result};
 use splits::{Call, Policy, Split, best};
-use winograd::Site;
+use winograd::{Filters, Site};
 
 /// Estimates are those of a CPU with wide vectors.
 const DEVICE: &str = "x86-64-v4";
@@ -48,6 +52,10 @@ fn workspace_limit(module: Operation) -> Result<u64> {
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let limit = workspace_limit(module)?;
+    if lower_precision::precision(module)? == Precision::Bf16 {
+        // Products of bf16 are more than twice as fast; the transforms would have to be of f32.
+        return Ok(());
+    }
     let device = DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to choose for is not described"))?;
     let costs = Costs::of(&device);
     rewrites.programs(module, |rewrites, program| choose(program, &costs, limit, rewrites))
@@ -59,13 +67,13 @@ fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewri
         return Ok(());
     }
     // From the last step on: the numbers of those before stay.
-    for Candidate { at, site, calls, .. } in candidates.into_iter().rev() {
+    for Candidate { at, site, way } in candidates.into_iter().rev() {
         if !rewrites.allow("winograd", &program.steps[at].origins) {
             break;
         }
         let before = rewrites.validates().then(|| program.clone());
         let step = program.steps.remove(at);
-        apply(program, &site, &step, &calls);
+        apply(program, &site, &step, &way);
         if let Some(before) = before {
             let mut after = program.clone();
             sort_steps(&mut after);
@@ -82,6 +90,13 @@ struct Candidate {
     /// The number of its step.
     at: usize,
     site: Site,
+    way: Way,
+}
+
+/// How one is computed.
+#[derive(Debug)]
+struct Way {
+    filters: Filters,
     calls: Vec<(i64, Algorithm)>,
     /// Picoseconds that are saved.
     gain: u64,
@@ -90,35 +105,36 @@ struct Candidate {
 /// Those that are worth it, in the order of their steps.
 fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Vec<Candidate> {
     let producers = program.producers();
-    let mut found = vec![];
+    let (mut found, mut growing) = (vec![], vec![]);
     for (at, step) in program.steps.iter().enumerate() {
         let Some(site) = Site::of(program, step, &producers) else { continue };
-        let estimate = Estimate::of(program, at, &site, costs);
-        let Split { time, calls, .. } = estimate.choose(limit);
-        if calls.iter().all(|(_, algorithm)| *algorithm == Algorithm::Direct) {
-            tell(rewrites, &step.origins, &estimate, limit);
-            continue;
+        let of = |filters: Filters| Estimate::of(program, at, &site, filters, costs);
+        let stored = site.growth().map(|growth| (growth, of(Filters::Stored)));
+        let way = stored.as_ref().and_then(|(growth, estimate)| Some((*growth, estimate.way(limit)?)));
+        let made = of(Filters::Made);
+        match (way, made.way(limit)) {
+            (Some((growth, way)), made) => growing.push((growth, made, Candidate { at, site, way })),
+            (None, Some(way)) => found.push(Candidate { at, site, way }),
+            (None, None) => tell(rewrites, &step.origins, &stored.map_or(made, |(_, stored)| stored), limit),
         }
-        let gain = estimate.direct.time(estimate.batch).saturating_sub(time);
-        found.push(Candidate { at, site, calls, gain });
     }
     // What saves most for its bytes goes first.
-    let per_byte = |c: &Candidate| u128::from(c.gain) * 1_000_000 / u128::from(c.site.growth().max(1));
-    found.sort_by_key(|c| (std::cmp::Reverse(per_byte(c)), c.at));
+    let per_byte = |growth: u64, way: &Way| u128::from(way.gain) * 1_000_000 / u128::from(growth.max(1));
+    growing.sort_by_key(|(growth, _, c)| (std::cmp::Reverse(per_byte(*growth, &c.way)), c.at));
     let mut left = weights(program) / GROWTH;
-    found.retain(|candidate| {
-        let fits = candidate.site.growth() <= left;
-        if fits {
-            left -= candidate.site.growth();
+    for (growth, made, candidate) in growing {
+        if growth <= left {
+            left -= growth;
+            found.push(candidate);
+        } else if let Some(way) = made {
+            found.push(Candidate { way, ..candidate });
         } else {
             let origins = program.steps[candidate.at].origins.clone();
             let (reason, node) = ("its filters would make the artifact too large", origins.first().cloned());
-            let detail =
-                Some(format!("{} bytes more, {left} of 1/{GROWTH} of the weights are left", candidate.site.growth()));
+            let detail = Some(format!("{growth} bytes more, {left} of 1/{GROWTH} of the weights are left"));
             rewrites.missed(Missed { reason, node, origins, detail, ..Missed::default() });
         }
-        fits
-    });
+    }
     found.sort_by_key(|candidate| candidate.at);
     found
 }
@@ -166,6 +182,7 @@ impl Needs {
 
 struct Estimate<'e> {
     site: &'e Site,
+    filters: Filters,
     costs: &'e Costs,
     /// Of a usual call.
     sizes: Sizes,
@@ -178,7 +195,7 @@ struct Estimate<'e> {
 }
 
 impl<'e> Estimate<'e> {
-    fn of(program: &Program, at: usize, site: &'e Site, costs: &'e Costs) -> Estimate<'e> {
+    fn of(program: &Program, at: usize, site: &'e Site, filters: Filters, costs: &'e Costs) -> Estimate<'e> {
         let batch = site.batch().map_or(1, |(_, n)| n);
         let step = &program.steps[at];
         let inputs = program.inputs.iter().map(|(_, id)| program.containers[*id].dims.as_slice());
@@ -188,17 +205,22 @@ impl<'e> Estimate<'e> {
             trial.symbols.entry(name.clone()).and_modify(|s| (s.lo, s.hi) = (*size, Some(*size)));
         }
         let n_steps = trial.steps.len();
-        site.apply(&mut trial, None, &step.results, &[]);
+        let matrices = site.filters(&mut trial, filters, &[]);
+        let first = trial.steps.len();
+        site.apply(&mut trial, None, matrices, &step.results, &[]);
         let pricer = Pricer::new(&trial, costs);
         let price = |step: usize| pricer.cost(step, &|_| None);
         let total = |prices: &mut dyn Iterator<Item = u64>| prices.fold(0, u64::saturating_add);
         let copies = step.results.iter().map(|id| costs.kernel(&joined(&program.containers[*id], &[]), &trial));
+        let mut winograd = Needs::of(total(&mut (first..trial.steps.len()).map(price)), 3, costs, batch);
+        winograd.call = total(&mut (n_steps..first).map(price)).saturating_add(winograd.call);
         Estimate {
             site,
+            filters,
             costs,
             batch,
             direct: Needs::of(price(at), 1, costs, batch),
-            winograd: Needs::of(total(&mut (n_steps..trial.steps.len()).map(price)), 3, costs, batch),
+            winograd,
             joining: total(&mut copies.into_iter()),
             sizes,
         }
@@ -219,7 +241,15 @@ impl<'e> Estimate<'e> {
         [direct, Call { algorithm: Algorithm::Winograd, time: winograd, workspace }]
     }
 
-    /// The fastest way within the limit.
+    /// The fastest way within the limit, where that is Winograd's for some calls.
+    fn way(&self, limit: u64) -> Option<Way> {
+        let Split { time, calls, .. } = self.choose(limit);
+        let gain = self.direct.time(self.batch).saturating_sub(time);
+        let direct = calls.iter().all(|(_, algorithm)| *algorithm == Algorithm::Direct);
+        (!direct).then_some(Way { filters: self.filters, calls, gain })
+    }
+
+    /// The fastest calls within the limit.
     fn choose(&self, limit: u64) -> Split<Algorithm> {
         let whole = || {
             let fits = self.calls(self.batch).into_iter().filter(|call| call.workspace <= limit);
@@ -274,18 +304,19 @@ impl Part {
     }
 }
 
-fn apply(program: &mut Program, site: &Site, step: &Step, calls: &[(i64, Algorithm)]) {
-    let Some((var, _)) = site.batch().filter(|_| calls.len() > 1) else {
-        return site.apply(program, None, &step.results, &step.origins);
+fn apply(program: &mut Program, site: &Site, step: &Step, way: &Way) {
+    let filters = site.filters(program, way.filters, &step.origins);
+    let Some((var, _)) = site.batch().filter(|_| way.calls.len() > 1) else {
+        return site.apply(program, None, filters, &step.results, &step.origins);
     };
     let mut first = 0;
     let mut parts: Vec<(i64, Vec<Id>)> = vec![];
-    for (size, algorithm) in calls {
+    for (size, algorithm) in &way.calls {
         let part = Part { var, first, size: *size };
         let own: Vec<Container> = step.results.iter().map(|id| part.of(&program.containers[*id])).collect();
         let results: Vec<Id> = own.into_iter().map(|c| program.container(c)).collect();
         match algorithm {
-            Algorithm::Winograd => site.apply(program, Some(&part), &results, &step.origins),
+            Algorithm::Winograd => site.apply(program, Some(&part), filters, &results, &step.origins),
             Algorithm::Direct => {
                 let op = FlowOp::Kernel(Box::new(direct(site, &part)));
                 program.steps.push(Step { op, args: step.args.clone(), results: results.clone(), ..step.clone() });

@@ -22,7 +22,7 @@ fn container(dims: &[i64], layout: Layout) -> Container {
     Container { dtype: F, dims: dims.iter().map(|n| Dim::constant(*n)).collect(), layout }
 }
 
-/// The sizes of a convolution: images, lines, columns, channels of the image and of the result.
+/// The sizes of a convolution: images, lines and columns of the result, channels of the image and of the result.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     n: i64,
@@ -30,16 +30,20 @@ struct Sizes {
     w: i64,
     c: i64,
     o: i64,
+    /// Lines and columns of a filter.
+    f: [i64; 2],
 }
+
+const SQUARE: [i64; 2] = [3, 3];
 
 /// -max(conv(x, w) + bias + x', 0), where x' is added element by element, and what it reads; negated by a step of its own.
 fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Tensor, Tensor) {
     let mut r = Random::new((s.n * 7 + s.h * 11 + s.w * 13 + s.c * 17 + s.o) as u64);
     let layout = if channels_last { Layout::Order(vec![0, 2, 3, 1]) } else { Layout::RowMajor };
     let mut p = Program { name: "main".into(), ..Program::default() };
-    let x = p.container(container(&[s.n, s.c, s.h + 2, s.w + 2], layout.clone()));
+    let x = p.container(container(&[s.n, s.c, s.h + s.f[0] - 1, s.w + s.f[1] - 1], layout.clone()));
     let z = p.container(container(&[s.n, s.o, s.h, s.w], Layout::RowMajor));
-    let k = p.container(container(&[s.o, s.c, 3, 3], Layout::RowMajor));
+    let k = p.container(container(&[s.o, s.c, s.f[0], s.f[1]], Layout::RowMajor));
     let bias = p.container(container(&[s.o], Layout::RowMajor));
     let y = p.container(container(&[s.n, s.o, s.h, s.w], layout));
     for (id, name) in [(k, "k"), (bias, "bias")] {
@@ -61,7 +65,7 @@ fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Te
     let dims = |sizes: &[i64]| sizes.iter().map(|n| Dim::constant(*n)).collect();
     let mut kernel = Kernel {
         outer: dims(&[s.n, s.o, s.h, s.w]),
-        inner: dims(&[s.c, 3, 3]),
+        inner: dims(&[s.c, s.f[0], s.f[1]]),
         deep: vec![],
         reads: body.reads,
         writes: vec![p.containers[y].clone()],
@@ -89,19 +93,19 @@ fn program(s: Sizes, channels_last: bool) -> (Program, Vec<(String, Tensor)>, Te
     p.inputs = vec![("x".into(), x), ("z".into(), z)];
     p.outputs = vec![("minus".into(), minus)];
     let inputs = vec![
-        ("x".to_string(), tensor(&mut r, &[s.n, s.c, s.h + 2, s.w + 2])),
+        ("x".to_string(), tensor(&mut r, &[s.n, s.c, s.h + s.f[0] - 1, s.w + s.f[1] - 1])),
         ("z".to_string(), tensor(&mut r, &[s.n, s.o, s.h, s.w])),
     ];
-    (p, inputs, tensor(&mut r, &[s.o, s.c, 3, 3]), tensor(&mut r, &[s.o]))
+    (p, inputs, tensor(&mut r, &[s.o, s.c, s.f[0], s.f[1]]), tensor(&mut r, &[s.o]))
 }
 
-fn run_both(s: Sizes, channels_last: bool, calls: &[(i64, Algorithm)]) {
+fn run_both(s: Sizes, channels_last: bool, filters: Filters, calls: &[(i64, Algorithm)]) {
     let (before, inputs, k, bias) = program(s, channels_last);
     let at = CONVOLUTION;
     let site = Site::of(&before, &before.steps[at], &before.producers()).unwrap_or_else(|| panic!("{s:?} is a site"));
     let mut after = before.clone();
     let step = after.steps.remove(at);
-    apply(&mut after, &site, &step, calls);
+    apply(&mut after, &site, &step, &Way { filters, calls: calls.to_vec(), gain: 0 });
     sort_steps(&mut after);
     drop_dead(&mut after);
     let params = |name: &str| Ok(if name == "k" { k.clone() } else { bias.clone() });
@@ -119,7 +123,10 @@ fn results_are_those_of_the_convolution() {
     let odd = [(1, 3, 3, 1, 1), (1, 5, 6, 3, 5), (2, 2, 7, 5, 2), (3, 3, 5, 2, 3)];
     for (n, h, w, c, o) in even.into_iter().chain(odd) {
         for channels_last in [false, true] {
-            run_both(Sizes { n, h, w, c, o }, channels_last, &[(n, Winograd)]);
+            run_both(Sizes { n, h, w, c, o, f: SQUARE }, channels_last, Filters::Stored, &[(n, Winograd)]);
+            for f in [SQUARE, [1, 3], [3, 1], [1, 5], [5, 1]] {
+                run_both(Sizes { n, h, w, c, o, f }, channels_last, Filters::Made, &[(n, Winograd)]);
+            }
         }
     }
 }
@@ -127,11 +134,16 @@ fn results_are_those_of_the_convolution() {
 #[test]
 fn parts_of_a_batch_are_put_together() {
     use Algorithm::{Direct, Winograd};
-    for (h, channels_last) in [(2, false), (3, false), (2, true), (3, true)] {
-        let s = Sizes { n: 5, h, w: 4, c: 3, o: 2 };
-        run_both(s, channels_last, &[(2, Winograd), (1, Direct), (2, Winograd)]);
-        run_both(s, channels_last, &[(1, Winograd); 5]);
-        run_both(s, channels_last, &[(4, Direct), (1, Winograd)]);
+    for (h, channels_last, filters, f) in [
+        (2, false, Filters::Stored, SQUARE),
+        (3, false, Filters::Made, SQUARE),
+        (2, true, Filters::Made, [1, 5]),
+        (3, true, Filters::Stored, SQUARE),
+    ] {
+        let s = Sizes { n: 5, h, w: 4, c: 3, o: 2, f };
+        run_both(s, channels_last, filters, &[(2, Winograd), (1, Direct), (2, Winograd)]);
+        run_both(s, channels_last, filters, &[(1, Winograd); 5]);
+        run_both(s, channels_last, filters, &[(4, Direct), (1, Winograd)]);
     }
 }
 
@@ -139,7 +151,7 @@ fn parts_of_a_batch_are_put_together() {
 #[test]
 fn other_kernels_are_left_alone() {
     let is_site_where = |edit: &dyn Fn(&mut Kernel), read: bool| {
-        let (mut p, ..) = program(Sizes { n: 1, h: 4, w: 4, c: 3, o: 2 }, false);
+        let (mut p, ..) = program(Sizes { n: 1, h: 4, w: 4, c: 3, o: 2, f: SQUARE }, false);
         if !read {
             p.outputs[0].1 = p.steps[CONVOLUTION].results[0];
         }
@@ -163,6 +175,7 @@ fn other_kernels_are_left_alone() {
     assert!(is_site_where(&|_| {}, false), "an output");
     assert!(!is_site(&|k| k.outer[3] = Dim::symbol("w")), "an open number of columns");
     assert!(!is_site(&|k| k.inner[1] = Dim::constant(2)), "another filter");
+    assert!(!is_site(&|k| index(k, 1, v(5))), "an offset of two indices");
     assert!(!is_site(&|k| index(k, 2, Dim::constant(2) * v(2) + v(5))), "a stride");
     assert!(!is_site(&|k| index(k, 2, v(2) + Dim::constant(2) * v(5))), "a dilation");
     assert!(!is_site(&|k| index(k, 3, v(2) + v(6))), "one variable for lines and columns");
@@ -174,12 +187,12 @@ fn other_kernels_are_left_alone() {
 /// Eight images have a workspace of 49 MiB, which the cache does not hold; parts of them have one that it does.
 #[test]
 fn a_batch_is_cut_where_its_parts_fit_the_cache() {
-    let s = Sizes { n: 8, h: 56, w: 56, c: 64, o: 64 };
+    let s = Sizes { n: 8, h: 56, w: 56, c: 64, o: 64, f: SQUARE };
     let (p, ..) = program(s, true);
     let at = CONVOLUTION;
     let site = Site::of(&p, &p.steps[at], &p.producers()).unwrap();
     let costs = Costs::of(&DeviceSpec::named(DEVICE).unwrap());
-    let estimate = Estimate::of(&p, at, &site, &costs);
+    let estimate = Estimate::of(&p, at, &site, Filters::Stored, &costs);
     assert_eq!(estimate.workspace(8), 49 << 20);
     let free = estimate.choose(u64::MAX);
     assert!(free.calls.len() > 1 && free.workspace < 32 << 20, "{free:?}");

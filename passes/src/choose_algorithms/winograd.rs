@@ -1,11 +1,13 @@
-//! y = conv(x, w), 3x3, stride 1  =>  v = transform(x); m = v u; y = transform(m): 16 products where there were 36
+//! y = conv(x, w), stride 1  =>  v = transform(x); m = v u; y = transform(m): 16 products where there were 36
 //!
 //! Winograd's F(2x2, 3x3) by tiles of 2 x 2 results: x is read in overlapping pieces of 4 x 4, whose 16 combinations lie
-//! in 16 matrices [tiles, channels]; each is multiplied with one of the 16 matrices that the filters were made to when
-//! the artifact was written; of the 16 products of a tile its four results are made, and what followed the sum follows.
-//! Where a side is odd the results get a line more, which nobody reads.
+//! in 16 matrices [tiles, channels]; each is multiplied with one of the 16 matrices that the filters were made to; of the
+//! 16 products of a tile its four results are made, and what followed the sum follows. Along one side alone it is F(2, 3)
+//! or F(2, 5): 4 products where there were 6, 6 where there were 10. Where a side is odd the results get a line more,
+//! which nobody reads.
 
 use super::Part;
+use super::tiles::{Scheme, TILE, every_way, places};
 use crate::draft::Draft;
 use crate::fusion::{bare_var, kernel, own_vars, tidy};
 use crate::kernel::{plain_load, products};
@@ -13,18 +15,10 @@ use crate::schedule;
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::{Id, Transform, filter_block};
 use sardonyx_dialects::flow::{
-    Body, Class, Container, FlowOp, Kernel, Layout, Level, Memlet, Program, Source, Statement, Step, Store,
+    Body, Class, Container, FlowOp, Kernel, Layout, Level, Memlet, Program, Source, Statement, Step, Store, Window,
 };
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_runtime::{DType, Dim};
-use std::array::from_fn;
-
-/// Results of a tile along a side, and what they are computed from.
-const TILE: i64 = 2;
-const PIECE: i64 = 4;
-const POSITIONS: i64 = PIECE * PIECE;
-/// Offsets of a filter along a side.
-const FILTER: i64 = 3;
 
 /// A convolution that can be computed so. Variables by their numbers.
 pub struct Site {
@@ -34,14 +28,27 @@ pub struct Site {
     /// Operand and index of the image.
     image: Memlet,
     reduce: usize,
-    /// Line and column of the result, its channel.
-    p: usize,
-    q: usize,
+    scheme: Scheme,
+    sides: Vec<Side>,
+    /// Channel of the result and of the image.
     o: usize,
-    /// Channel of the image, and the offsets.
     c: usize,
-    i: usize,
-    j: usize,
+}
+
+/// A line or a column of the result, and the offset that moves beside it.
+#[derive(Clone, Copy, PartialEq)]
+struct Side {
+    at: usize,
+    offset: usize,
+}
+
+/// Where the matrices of filters come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filters {
+    /// They are in the artifact in place of the filters.
+    Stored,
+    /// Each call makes them.
+    Made,
 }
 
 impl Site {
@@ -70,12 +77,27 @@ impl Site {
             FlowOp::Param { source, window: None } if source.transform.is_none() => source.clone(),
             _ => return None,
         };
-        let vars: Option<Vec<usize>> = filters.index.iter().map(bare_var).collect();
-        let &[o, c, i, j] = &vars?[..] else { return None };
         let n_outer = k.outer.len();
         let extent = |v: usize| k.extents().nth(v).and_then(Dim::as_const);
-        let summed = [c, i, j].iter().all(|v| *v >= n_outer) && k.inner.len() == 3;
-        if o >= n_outer || !summed || extent(i)? != FILTER || extent(j)? != FILTER || extent(c).is_none() {
+        let &[o, c] = &filters.index.iter().take(2).map(bare_var).collect::<Option<Vec<usize>>>()?[..] else {
+            return None;
+        };
+        // Where a side has one offset, it is always 0.
+        let still = |v: usize| v >= n_outer && v != c && extent(v) == Some(1);
+        let moved = |d: &Dim| rename(d, &|v| still(v).then(|| Dim::constant(0)), &|k| k);
+        let image = Memlet { index: image.index.iter().map(moved).collect(), ..image.clone() };
+        let offsets = filters.index[2..].iter().map(moved).filter(|d| !d.is_const(0)).map(|d| bare_var(&d));
+        let offsets: Vec<usize> = offsets.collect::<Option<_>>()?;
+        let scheme = Scheme::of(extent(*offsets.first()?)?)?;
+        let known = offsets.len() == 1 || offsets.len() == 2 && scheme == Scheme::Three;
+        let square = known && offsets.iter().all(|v| extent(*v) == Some(scheme.filter()));
+        let n_still = (n_outer..n_outer + k.inner.len()).filter(|v| still(*v)).count();
+        let inner = [c].iter().chain(&offsets).all(|v| *v >= n_outer);
+        let summed = inner && o < n_outer && k.inner.len() == 1 + offsets.len() + n_still;
+        let container = &k.reads[filters.container];
+        let whole = |(d, n): (&Dim, &Dim)| n.as_const() == bare_var(&moved(d)).map_or(Some(1), extent);
+        let lies_flat = container.layout == Layout::RowMajor && filters.index.iter().zip(&container.dims).all(whole);
+        if !(square && summed && lies_flat && extent(o).is_some() && extent(c).is_some()) {
             return None;
         }
         // One index moves with a variable of the result and with an offset, by one each.
@@ -86,41 +108,41 @@ impl Site {
             let steps = |d: &Dim, v: usize| d.linear_in(&format!("%{v}")).filter(|(step, _)| step.is_const(1));
             let (_, rest) = steps(index, offset)?;
             let (_, rest) = steps(&rest, at)?;
-            (at < n_outer && at != o && own_vars(&rest).is_empty()).then_some(at)
+            let once = image.index.iter().filter(|d| own_vars(d).contains(&offset)).count() == 1;
+            (once && at < n_outer && at != o && own_vars(&rest).is_empty()).then_some(Side { at, offset })
         };
-        let (p, q) = (beside(i)?, beside(j)?);
+        let sides: Vec<Side> = offsets.iter().map(|offset| beside(*offset)).collect::<Option<_>>()?;
         let alone = |d: &&Dim| bare_var(d) == Some(c);
         let covered = |v: usize| extent(v).is_some_and(|n| n % TILE == 0 || n > 1 && can_grow(program, step, v));
-        extent(p)?.checked_mul(extent(q)?)?;
-        let others = image.index.iter().filter(|d| !alone(d) && own_vars(d).iter().any(|v| *v != p && *v != q));
-        let independent = others.filter(|d| !own_vars(d).contains(&i) && !own_vars(d).contains(&j));
-        let whole = independent.flat_map(own_vars).all(|v| v < n_outer && ![p, q, o].contains(&v));
+        sides.iter().try_fold(1i64, |n, side| n.checked_mul(extent(side.at)?))?;
+        let of_side = |v: usize| sides.iter().any(|s| v == s.at || v == s.offset);
+        let others = image.index.iter().filter(|d| !alone(d) && !own_vars(d).iter().any(|v| offsets.contains(v)));
+        let independent = others.flat_map(own_vars).all(|v| v < n_outer && v != o && !of_side(v));
         let once = image.index.iter().filter(alone).count() == 1;
         let lies_well = matches!(k.reads[image.container].layout, Layout::RowMajor | Layout::Order(_));
         let levels = k.levels();
         let f32s = k.reads[image.container].dtype == DType::F32 && k.body[reduce].dtype == DType::F32;
         let stored = k.stores.iter().all(|s| levels[s.value] == Level::Row);
-        (p != q && covered(p) && covered(q) && extent(o).is_some() && whole && once && lies_well && f32s && stored)
-            .then(|| Site {
-                kernel: k.clone(),
-                args: step.args.clone(),
-                source,
-                image: image.clone(),
-                reduce,
-                p,
-                q,
-                o,
-                c,
-                i,
-                j,
-            })
+        let distinct = sides.iter().all(|side| sides.iter().filter(|other| other.at == side.at).count() == 1);
+        let fits = distinct && sides.iter().all(|side| covered(side.at)) && independent && once;
+        (fits && lies_well && f32s && stored).then(|| Site {
+            kernel: k.clone(),
+            args: step.args.clone(),
+            source,
+            image,
+            reduce,
+            scheme,
+            sides,
+            o,
+            c,
+        })
     }
 
     /// The variable that counts images, where they are independent and many.
     pub fn batch(&self) -> Option<(usize, i64)> {
         let v = bare_var(self.image.index.first()?)?;
         let n = self.kernel.outer.get(v)?.as_const()?;
-        let free = v != self.p && v != self.q && v != self.o && n > 1;
+        let free = !self.is_side(v) && v != self.o && n > 1;
         let stored = self.kernel.stores.iter().all(|s| s.memlet.index.first().and_then(bare_var) == Some(v));
         (free && stored).then_some((v, n))
     }
@@ -133,14 +155,27 @@ impl Site {
         self.extent(v).as_const().unwrap_or(0)
     }
 
+    fn is_side(&self, v: usize) -> bool {
+        self.sides.iter().any(|side| side.at == v)
+    }
+
+    /// Products of a tile, and what they replace for each result.
+    fn positions(&self) -> i64 {
+        self.scheme.piece().pow(self.sides.len() as u32)
+    }
+
+    fn taps(&self) -> i64 {
+        self.scheme.filter().pow(self.sides.len() as u32)
+    }
+
     /// Tiles along a line or a column; the last one may stick out.
-    fn side(&self, v: usize) -> i64 {
+    fn tiles(&self, v: usize) -> i64 {
         self.points(v).saturating_add(TILE - 1).div_euclid(TILE)
     }
 
-    /// Variables of the result beside line, column and channel, and how many of each there are in a part.
+    /// Variables of the result beside its sides and its channel, and how many of each there are in a part.
     fn others(&self, part: Option<&Part>) -> Vec<(usize, Dim)> {
-        let own = |v: &usize| ![self.p, self.q, self.o].contains(v);
+        let own = |v: &usize| !self.is_side(*v) && *v != self.o;
         let extent = |v: usize| match part.filter(|part| part.var == v) {
             Some(part) => Dim::constant(part.size),
             None => self.extent(v),
@@ -148,11 +183,12 @@ impl Site {
         (0..self.kernel.outer.len()).filter(own).map(|v| (v, extent(v))).collect()
     }
 
-    /// The dimensions of the 16 matrices with as many columns as a variable has points.
+    /// The dimensions of the matrices with as many columns as a variable has points.
     fn matrices(&self, part: Option<&Part>, columns: usize) -> Container {
         let others = self.others(part).into_iter().map(|(_, extent)| extent);
-        let tiles = Dim::constant(self.side(self.p) * self.side(self.q));
-        let dims = [Dim::constant(POSITIONS)].into_iter().chain(others).chain([tiles, self.extent(columns)]).collect();
+        let tiles = Dim::constant(self.sides.iter().map(|side| self.tiles(side.at)).product());
+        let dims =
+            [Dim::constant(self.positions())].into_iter().chain(others).chain([tiles, self.extent(columns)]).collect();
         Container { dtype: DType::F32, dims, layout: Layout::RowMajor }
     }
 
@@ -162,52 +198,87 @@ impl Site {
         u64::try_from(bytes(self.c)?.checked_add(bytes(self.o)?)?).ok()
     }
 
-    /// Bytes by which the filters become more.
-    pub fn growth(&self) -> u64 {
-        let [c, o] =
-            [self.c, self.o].map(|v| self.extent(v).as_const().and_then(|n| u64::try_from(n).ok()).unwrap_or(0));
-        c.saturating_mul(o).saturating_mul(4 * (POSITIONS - FILTER * FILTER) as u64)
+    /// Whether the artifact can have the matrices, and bytes by which they are more than the filters.
+    pub fn growth(&self) -> Option<u64> {
+        let [c, o] = [self.c, self.o].map(|v| u64::try_from(self.points(v)).unwrap_or(0));
+        let more = u64::try_from(4 * (self.positions() - self.taps())).unwrap_or(0);
+        (self.sides.len() == 2).then(|| c.saturating_mul(o).saturating_mul(more))
     }
 
-    /// The three kernels in place of the one, for a part or for all; the results are those of the one.
-    pub fn apply(&self, program: &mut Program, part: Option<&Part>, results: &[Id], origins: &[String]) {
-        let written = self.grown(program, results);
-        let mut step = |op: FlowOp, args: Vec<Id>, results: Vec<Id>| {
-            program.steps.push(Step { op, args, results, origins: origins.to_vec() });
-        };
-        let containers = &mut program.containers;
-        let mut container = |c: Container| {
-            containers.push(c);
-            containers.len() - 1
-        };
-        let [c, o] = [self.c, self.o].map(|v| self.extent(v).as_const().unwrap_or(0));
+    /// The matrices of filters [positions, blocks, channels, block], for the calls of a convolution.
+    pub fn filters(&self, program: &mut Program, from: Filters, origins: &[String]) -> Id {
+        let [c, o] = [self.c, self.o].map(|v| self.points(v));
         let block = filter_block(o);
         let blocks = o.checked_div(block).unwrap_or(0);
-        let filters = Container {
-            dtype: DType::F32,
-            dims: [POSITIONS, blocks, c, block].map(Dim::constant).to_vec(),
-            layout: Layout::RowMajor,
+        let dims = [self.positions(), blocks, c, block].map(Dim::constant).to_vec();
+        let matrices = Container { dtype: DType::F32, dims, layout: Layout::RowMajor };
+        let taps = self.taps();
+        let rows = Container { dims: [taps * c, o].map(Dim::constant).to_vec(), ..matrices.clone() };
+        let (rows_id, result) = (program.container(rows.clone()), program.container(matrices.clone()));
+        let mut param = |source: &Source, transform: Option<Transform>, window: Option<Window>, id: Id| {
+            let op = FlowOp::Param { source: Source { transform, ..source.clone() }, window };
+            program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
         };
-        let source = Source { transform: Some(Transform::Winograd), ..self.source.clone() };
+        if from == Filters::Stored {
+            param(&self.source, Some(Transform::Winograd), None, result);
+            return result;
+        }
+        // One row for each tap and channel, so that filters lie beside each other.
+        let window = Window { offset: 0, stride_k: 1, stride_n: c * taps, digits: vec![(c, taps)] };
+        param(&self.source, None, Some(window), rows_id);
+        let mut body = Draft { reads: vec![rows.clone()], ..Draft::default() };
+        let load = |body: &mut Draft, place: &[i64]| {
+            let tap = place.iter().fold(0, |tap, digit| tap * self.scheme.filter() + digit);
+            let row = Dim::constant(tap * c) + Kernel::var(1);
+            let column = Dim::constant(block) * Kernel::var(0) + Kernel::var(2);
+            body.push(Body::Load { memlet: Memlet { container: 0, index: vec![row, column] }, guard: None }, DType::F32)
+        };
+        let square = (self.sides.len(), self.scheme.filter());
+        let values = every_way(&mut body, square, load, |body, w| self.scheme.filters(body, w));
+        let store = |(position, value): (usize, usize)| {
+            let index = [Dim::constant(position as i64)].into_iter().chain((0..3).map(Kernel::var)).collect();
+            Store { memlet: Memlet { container: 0, index }, value }
+        };
+        let kernel = Kernel {
+            outer: matrices.dims[1..].to_vec(),
+            inner: vec![],
+            deep: vec![],
+            reads: body.reads,
+            writes: vec![matrices],
+            body: body.body,
+            stores: values.into_iter().enumerate().map(store).collect(),
+        };
+        let (op, origins) = (FlowOp::Kernel(Box::new(kernel)), origins.to_vec());
+        program.steps.push(Step { op, args: vec![rows_id], results: vec![result], origins });
+        result
+    }
+
+    /// The three kernels in place of the one, for a part or for all, with filters that were made; the results are those
+    /// of the one.
+    pub fn apply(&self, program: &mut Program, part: Option<&Part>, u_id: Id, results: &[Id], origins: &[String]) {
+        let written = self.grown(program, results);
         let (v, m) = (self.matrices(part, self.c), self.matrices(part, self.o));
-        let [v_id, m_id, u_id] = [v.clone(), m.clone(), filters.clone()].map(&mut container);
-        step(FlowOp::Param { source, window: None }, vec![], vec![u_id]);
-        let image = self.args[self.image.container];
-        step(FlowOp::Kernel(Box::new(self.pieces(part, v.clone()))), vec![image], vec![v_id]);
-        step(FlowOp::Kernel(Box::new(self.multiply(part, (v, filters), m.clone()))), vec![v_id, u_id], vec![m_id]);
+        let u = program.containers[u_id].clone();
+        let [v_id, m_id] = [v.clone(), m.clone()].map(|c| program.container(c));
+        let mut step = |kernel: Kernel, args: Vec<Id>, results: Vec<Id>| {
+            let op = FlowOp::Kernel(Box::new(kernel));
+            program.steps.push(Step { op, args, results, origins: origins.to_vec() });
+        };
+        step(self.pieces(part, v.clone()), vec![self.args[self.image.container]], vec![v_id]);
+        step(self.multiply(part, (v, u), m.clone()), vec![v_id, u_id], vec![m_id]);
         let args = [self.args.clone(), vec![m_id]].concat();
         let (last, args) = tidy(self.results(part, m, written), args);
-        step(FlowOp::Kernel(Box::new(last)), args, results.to_vec());
+        step(last, args, results.to_vec());
     }
 
     /// What the results become where tiles stick out: one line or column more, in all that reads them too.
     fn grown(&self, program: &mut Program, results: &[Id]) -> Vec<Container> {
-        let odd: Vec<usize> = [self.p, self.q].into_iter().filter(|v| self.points(*v) % TILE != 0).collect();
+        let odd: Vec<usize> = self.sides.iter().map(|s| s.at).filter(|v| self.points(*v) % TILE != 0).collect();
         for store in &self.kernel.stores {
             let id = results[store.memlet.container];
             for (at, index) in store.memlet.index.iter().enumerate() {
                 if let Some(v) = bare_var(index).filter(|v| odd.contains(v)) {
-                    program.containers[id].dims[at] = Dim::constant(TILE * self.side(v));
+                    program.containers[id].dims[at] = Dim::constant(TILE * self.tiles(v));
                 }
             }
         }
@@ -229,33 +300,35 @@ impl Site {
         Kernel::var(new) + Dim::constant(first)
     }
 
-    /// The number of a tile by its line and column.
-    fn tile(&self, line: usize, column: usize) -> Dim {
-        Kernel::var(line) * Dim::constant(self.side(self.q)) + Kernel::var(column)
+    /// The number of a tile by its places along the sides.
+    fn tile(&self, places: impl Iterator<Item = usize>) -> Dim {
+        let with =
+            |number, (side, place): (&Side, usize)| number * Dim::constant(self.tiles(side.at)) + Kernel::var(place);
+        self.sides.iter().zip(places).fold(Dim::constant(0), with)
     }
 
-    /// Pieces of the image  =>  the 16 matrices of tiles by channels.
+    /// Pieces of the image  =>  the matrices of tiles by channels.
     fn pieces(&self, part: Option<&Part>, matrices: Container) -> Kernel {
         let others = self.others(part);
-        let (line, column, channel) = (others.len(), others.len() + 1, others.len() + 2);
+        let (first, channel) = (others.len(), others.len() + self.sides.len());
         let mut outer: Vec<Dim> = others.iter().map(|(_, extent)| extent.clone()).collect();
-        outer.extend([Dim::constant(self.side(self.p)), Dim::constant(self.side(self.q)), self.extent(self.c)]);
-        let two = || Dim::constant(TILE);
+        outer.extend(self.sides.iter().map(|side| Dim::constant(self.tiles(side.at))));
+        outer.push(self.extent(self.c));
         let mut body = Draft { reads: vec![self.kernel.reads[self.image.container].clone()], ..Draft::default() };
-        let load = |body: &mut Draft, a: i64, b: i64| {
-            let var = |v: usize| match v {
-                v if v == self.p => Some(two() * Kernel::var(line)),
-                v if v == self.q => Some(two() * Kernel::var(column)),
-                v if v == self.c => Some(Kernel::var(channel)),
-                v if v == self.i => Some(Dim::constant(a)),
-                v if v == self.j => Some(Dim::constant(b)),
-                v => others.iter().position(|(other, _)| *other == v).map(|new| self.place(part, v, new)),
+        let load = |body: &mut Draft, place: &[i64]| {
+            let side = |v: usize| self.sides.iter().position(|side| side.at == v);
+            let offset = |v: usize| self.sides.iter().position(|side| side.offset == v);
+            let var = |v: usize| match (side(v), offset(v)) {
+                (Some(side), _) => Some(Dim::constant(TILE) * Kernel::var(first + side)),
+                (_, Some(side)) => Some(Dim::constant(place[side])),
+                _ if v == self.c => Some(Kernel::var(channel)),
+                _ => others.iter().position(|(other, _)| *other == v).map(|new| self.place(part, v, new)),
             };
             let image = &self.kernel.reads[self.image.container];
             // The last tile's, where others have variables.
-            let last = |v: usize| match v {
-                v if v == self.p || v == self.q => Some(Dim::constant(TILE * (self.side(v) - 1))),
-                v => var(v),
+            let last = |v: usize| match side(v) {
+                Some(_) => Some(Dim::constant(TILE * (self.tiles(v) - 1))),
+                None => var(v),
             };
             let inside = |(d, n): (&Dim, &Dim)| {
                 let (index, end) = (rename(d, &var, &|k| k), n.clone() - Dim::constant(1));
@@ -266,25 +339,13 @@ impl Site {
             let index = self.image.index.iter().zip(&image.dims).map(inside).collect();
             body.push(Body::Load { memlet: Memlet { container: 0, index }, guard: None }, DType::F32)
         };
-        let sum = |body: &mut Draft, f, a, b| body.apply(f, &[a, b], DType::F32);
-        let combined = |body: &mut Draft, d: [usize; 4]| {
-            use ScalarFn::{Add, Sub};
-            [
-                sum(body, Sub, d[0], d[2]),
-                sum(body, Add, d[1], d[2]),
-                sum(body, Sub, d[2], d[1]),
-                sum(body, Sub, d[1], d[3]),
-            ]
+        let square = (self.sides.len(), self.scheme.piece());
+        let values = every_way(&mut body, square, load, |body, d| self.scheme.image(body, d));
+        let store = |(position, value): (usize, usize)| {
+            let index = [Dim::constant(position as i64)].into_iter().chain((0..first).map(Kernel::var));
+            let index = index.chain([self.tile(first..channel), Kernel::var(channel)]).collect();
+            Store { memlet: Memlet { container: 0, index }, value }
         };
-        let mut stores = vec![];
-        for (a, row) in both_ways(&mut body, load, combined).into_iter().enumerate() {
-            for (b, value) in row.into_iter().enumerate() {
-                let position = Dim::constant(PIECE * a as i64 + b as i64);
-                let index = [position].into_iter().chain((0..others.len()).map(Kernel::var));
-                let index = index.chain([self.tile(line, column), Kernel::var(channel)]).collect();
-                stores.push(Store { memlet: Memlet { container: 0, index }, value });
-            }
-        }
         Kernel {
             outer,
             inner: vec![],
@@ -292,11 +353,11 @@ impl Site {
             reads: body.reads,
             writes: vec![matrices],
             body: body.body,
-            stores,
+            stores: values.into_iter().enumerate().map(store).collect(),
         }
     }
 
-    /// Each of the 16 matrices by that of the filters.
+    /// Each of the matrices by that of the filters.
     fn multiply(&self, part: Option<&Part>, (v, u): (Container, Container), m: Container) -> Kernel {
         let n = self.others(part).len();
         let (tile, block, out, channel) = (n + 1, n + 2, n + 3, n + 4);
@@ -320,50 +381,47 @@ impl Site {
         Kernel { outer, inner, deep, reads: vec![v, u], writes: vec![m], body, stores }
     }
 
-    /// The 16 products of a tile  =>  its four results, each as it was computed from the sum.
+    /// The products of a tile  =>  its results, each as it was computed from the sum.
     fn results(&self, part: Option<&Part>, m: Container, writes: Vec<Container>) -> Kernel {
         let k = &self.kernel;
         let others = self.others(part);
-        let extent = |v: usize| match v {
-            v if v == self.p || v == self.q => Dim::constant(self.side(v)),
-            v => others.iter().find(|(other, _)| *other == v).map_or(self.extent(v), |(_, extent)| extent.clone()),
+        let extent = |v: usize| match others.iter().find(|(other, _)| *other == v) {
+            _ if self.is_side(v) => Dim::constant(self.tiles(v)),
+            Some((_, extent)) => extent.clone(),
+            None => self.extent(v),
         };
         let outer = (0..k.outer.len()).map(extent).collect();
         let n_reads = k.reads.len();
         let mut body = Draft { reads: [k.reads.clone(), vec![m]].concat(), ..Draft::default() };
-        let load = |body: &mut Draft, a: i64, b: i64| {
-            let lead = [Dim::constant(PIECE * a + b)].into_iter().chain(others.iter().map(|(v, _)| Kernel::var(*v)));
-            let index = lead.chain([self.tile(self.p, self.q), Kernel::var(self.o)]).collect();
+        let load = |body: &mut Draft, place: &[i64]| {
+            let position = place.iter().fold(0, |position, digit| position * self.scheme.piece() + digit);
+            let lead = [Dim::constant(position)].into_iter().chain(others.iter().map(|(v, _)| Kernel::var(*v)));
+            let tile = self.tile(self.sides.iter().map(|side| side.at));
+            let index = lead.chain([tile, Kernel::var(self.o)]).collect();
             body.push(Body::Load { memlet: Memlet { container: n_reads, index }, guard: None }, DType::F32)
         };
-        let combined = |body: &mut Draft, m: [usize; 4]| {
-            let mut sum = |f, a, b| body.apply(f, &[a, b], DType::F32);
-            let (plus, minus) = (sum(ScalarFn::Add, m[1], m[2]), sum(ScalarFn::Sub, m[1], m[2]));
-            [sum(ScalarFn::Add, m[0], plus), sum(ScalarFn::Sub, minus, m[3])]
-        };
+        let square = (self.sides.len(), self.scheme.piece());
+        let sums = every_way(&mut body, square, load, |body, m| self.scheme.results(body, m));
         let mut stores = vec![];
-        for (r, row) in both_ways(&mut body, load, combined).into_iter().enumerate() {
-            for (s, sum) in row.into_iter().enumerate() {
-                let two = || Dim::constant(TILE);
-                let var = |v: usize| match v {
-                    v if v == self.p => Some(two() * Kernel::var(v) + Dim::constant(r as i64)),
-                    v if v == self.q => Some(two() * Kernel::var(v) + Dim::constant(s as i64)),
-                    v => Some(self.place(part, v, v)),
-                };
-                let out = |v: usize| self.points(v) % TILE != 0 && (v == self.p && r > 0 || v == self.q && s > 0);
-                let inside = |v: usize| match var(v) {
-                    Some(at) if out(v) => Some(at.minimum(&Dim::constant(self.points(v) - 1))),
-                    at => at,
-                };
-                let map = self.follow(&mut body, sum, &inside);
-                let renamed = |d: &Dim, var: &dyn Fn(usize) -> Option<Dim>| rename(d, var, &|k| map[k]);
-                // A part has results of its own.
-                let own = |v: usize| if part.is_some_and(|part| part.var == v) { None } else { var(v) };
-                stores.extend(k.stores.iter().map(|store| {
-                    let index = store.memlet.index.iter().map(|d| renamed(d, &own)).collect();
-                    Store { memlet: Memlet { container: store.memlet.container, index }, value: map[store.value] }
-                }));
-            }
+        for (place, sum) in places(self.sides.len(), TILE).into_iter().zip(sums) {
+            let digit = |v: usize| self.sides.iter().position(|side| side.at == v).map(|side| place[side]);
+            let var = |v: usize| match digit(v) {
+                Some(digit) => Some(Dim::constant(TILE) * Kernel::var(v) + Dim::constant(digit)),
+                None => Some(self.place(part, v, v)),
+            };
+            let out = |v: usize| self.points(v) % TILE != 0 && digit(v).is_some_and(|digit| digit > 0);
+            let inside = |v: usize| match var(v) {
+                Some(at) if out(v) => Some(at.minimum(&Dim::constant(self.points(v) - 1))),
+                at => at,
+            };
+            let map = self.follow(&mut body, sum, &inside);
+            let renamed = |d: &Dim, var: &dyn Fn(usize) -> Option<Dim>| rename(d, var, &|k| map[k]);
+            // A part has results of its own.
+            let own = |v: usize| if part.is_some_and(|part| part.var == v) { None } else { var(v) };
+            stores.extend(k.stores.iter().map(|store| {
+                let index = store.memlet.index.iter().map(|d| renamed(d, &own)).collect();
+                Store { memlet: Memlet { container: store.memlet.container, index }, value: map[store.value] }
+            }));
         }
         Kernel { outer, inner: vec![], deep: vec![], reads: body.reads, writes, body: body.body, stores }
     }
@@ -398,17 +456,4 @@ fn can_grow(program: &Program, step: &Step, v: usize) -> bool {
     let read = program.steps.iter().filter(|s| own(&s.args)).all(|s| matches!(s.op, FlowOp::Kernel(_)));
     let kept = program.outputs.iter().any(|(_, id)| step.results.contains(id));
     kernel(step).is_some_and(|k| k.stores.iter().all(steps_alone)) && read && !kept
-}
-
-/// What 16 values come to, combined along the columns of their square and then along its rows.
-fn both_ways<const N: usize>(
-    body: &mut Draft,
-    load: impl Fn(&mut Draft, i64, i64) -> usize,
-    combined: impl Fn(&mut Draft, [usize; 4]) -> [usize; N],
-) -> [[usize; N]; N] {
-    let columns: [[usize; N]; 4] = from_fn(|b| {
-        let column = from_fn(|a| load(body, a as i64, b as i64));
-        combined(body, column)
-    });
-    from_fn(|a| combined(body, from_fn(|b| columns[b][a])))
 }

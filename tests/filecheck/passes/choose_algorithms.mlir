@@ -151,16 +151,90 @@ func.func @small(%x: !x) -> (!y, !t) {
 !w = !sdx.tensor<[n, 64, 64, 256, 3, 3], f32>
 !y = !sdx.tensor<[n, 64, 64, 256], f32>
 
-// Sixteen numbers for nine: where these are all the weights, the artifact would become too large.
+// Sixteen numbers for nine: where these are all the weights, the artifact would become too large, and each call makes
+// the matrices from the filters, whose columns lie side by side.
 
 // CHECK-LABEL: func.func @alone
-// CHECK-COUNT-1: flow.kernel
-// CHECK-NOT: flow.kernel
-// CHECK: return
+// CHECK: %[[K:.*]] = flow.param "k" window [0, 1, 2304, 256, 9] : <[2304, 256], f32, row_major>
+// CHECK: flow.kernel outer ["8", "256", "32"] inner [](%[[K]]) : {{.*}} -> !flow.container<[16, 8, 256, 32], f32, row_major> {
+// CHECK: flow.load 0 ["%1", "32*%0 + %2"]
+// CHECK: flow.load 0 ["%1 + 2048", "32*%0 + %2"]
+// CHECK: flow.store {{.*}} to 0 ["15", "%0", "%1", "%2"]
+// CHECK: flow.kernel outer ["n", "32", "32", "256"] inner [](%arg0)
 func.func @alone(%x: !x) -> !y {
   %k = sdx.param "k" : !k
   %h = sdx.window %x axis 1 size "3" stride 1 dilation 1 : !x -> !h
   %w = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !w
   %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w, !k) -> !y
   return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[1, 16, 16, 256], f32>
+!k = !sdx.tensor<[256, 256, 3, 3], f32>
+!h = !sdx.tensor<[1, 14, 16, 256, 3], f32>
+!w = !sdx.tensor<[1, 14, 14, 256, 3, 3], f32>
+!y = !sdx.tensor<[1, 14, 14, 256], f32>
+
+// For few tiles that does not pay.
+
+// CHECK-LABEL: func.func @few
+// CHECK-COUNT-1: flow.kernel
+// CHECK-NOT: flow.kernel
+// CHECK: return
+func.func @few(%x: !x) -> !y {
+  %k = sdx.param "k" : !k
+  %h = sdx.window %x axis 1 size "3" stride 1 dilation 1 : !x -> !h
+  %w = sdx.window %h axis 2 size "3" stride 1 dilation 1 : !h -> !w
+  %0 = sdx.contract "nhwcij,ocij->nhwo"(%w, %k) : (!w, !k) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[n, 512, 256], f32>
+!k = !sdx.tensor<[512, 256, 5], f32>
+!w = !sdx.tensor<[n, 508, 256, 5], f32>
+!y = !sdx.tensor<[n, 508, 512], f32>
+
+// Along one side five offsets take six products for two results, in place of ten.
+
+// CHECK-LABEL: func.func @signal
+// CHECK: %[[K:.*]] = flow.param "k" window [0, 1, 1280, 256, 5] : <[1280, 512], f32, row_major>
+// CHECK: %[[U:.*]] = flow.kernel outer ["16", "256", "32"] inner [](%[[K]]) : {{.*}} -> !flow.container<[6, 16, 256, 32], f32, row_major> {
+// CHECK: %[[V:.*]] = flow.kernel outer ["n", "254", "256"] inner [](%arg0) : {{.*}} -> !flow.container<[6, n, 254, 256], f32, row_major> {
+// CHECK: flow.load 0 ["%0", "2*%1 + 5", "%2"]
+// CHECK: flow.store {{.*}} to 0 ["5", "%0", "%1", "%2"]
+// CHECK: flow.kernel outer ["6", "n", "254", "16", "32"] inner ["256"](%[[V]], %[[U]])
+// CHECK: flow.kernel outer ["n", "254", "512"] inner []
+// CHECK-COUNT-6: flow.load 0 ["{{[0-9]}}", "%0", "%1", "%2"]
+// CHECK: flow.store {{.*}} to 0 ["%0", "2*%1 + 1", "%2"]
+func.func @signal(%x: !x) -> !y {
+  %k = sdx.param "k" : !k
+  %w = sdx.window %x axis 1 size "5" stride 1 dilation 1 : !x -> !w
+  %0 = sdx.contract "nwcj,ocj->nwo"(%w, %k) : (!w, !k) -> !y
+  return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[n, 512, 256], f32>
+!k = !sdx.tensor<[512, 256, 5], f32>
+!w = !sdx.tensor<[n, 508, 256, 5], f32>
+!y = !sdx.tensor<[n, 508, 512], f32>
+
+// Factors of bf16 are multiplied faster than transforms of f32 could save.
+
+// CHECK-LABEL: func.func @signal_bf16
+// CHECK-COUNT-1: flow.kernel
+// CHECK-NOT: flow.kernel
+// CHECK: return
+module attributes { sardonyx.precision = "bf16" } {
+  func.func @signal_bf16(%x: !x) -> !y {
+    %k = sdx.param "k" : !k
+    %w = sdx.window %x axis 1 size "5" stride 1 dilation 1 : !x -> !w
+    %0 = sdx.contract "nwcj,ocj->nwo"(%w, %k) : (!w, !k) -> !y
+    return %0 : !y
+  }
 }
