@@ -14,7 +14,7 @@ use std::path::Path;
 #[derive(Clone, Debug)]
 pub struct Lowered {
     pub precision: Precision,
-    /// Contractions whose factors are of it.
+    /// Contractions, and attentions, whose factors are of it.
     pub contractions: usize,
     /// Of each output of numbers; or why that was not measured.
     pub errors: std::result::Result<Vec<OutputError>, String>,

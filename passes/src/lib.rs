@@ -40,6 +40,7 @@ pub use device_spec::DeviceSpec;
 pub use egraph::Class;
 pub use fusion::{drop_dead, tidy};
 pub use layout::Layouts;
+pub use lower_precision::attention::narrowed as narrowed_attention;
 pub use lower_precision::{Precision, set_precision};
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
 pub use registry::{context, run_pipeline, run_pipeline_with};

@@ -4,6 +4,7 @@ use crate::build::{Builder, attended, gated, layer_norm, mixed, scores, softmax,
 use sardonyx_dialects::flow::kernel::{Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::packable;
+use sardonyx_passes::narrowed_attention;
 use sardonyx_runtime::DType;
 
 /// What a row is compared with.
@@ -119,6 +120,15 @@ fn whole_attention(h: i64, (s, t, d): (i64, i64, i64)) -> Shape {
     Shape { name, kernel: attended(h, d), symbols, kind: Kind::Whole, work: 2.0 * work, weight_bytes: 0, parts }
 }
 
+/// The same with factors that are rounded to bf16.
+fn narrow_attention(h: i64, size: (i64, i64, i64)) -> Shape {
+    let Shape { name, kernel, symbols, work, .. } = whole_attention(h, size);
+    let kernel = narrowed_attention(&kernel).expect("its factors can be rounded");
+    let (s, t, d) = size;
+    let (name, weight_bytes) = (name.replace("whole", "bf16"), 8 * (h * (s + t) * d) as usize);
+    Shape { name, kernel, symbols, kind: Kind::Words, work, weight_bytes, parts: vec![] }
+}
+
 /// silu(x · g) * (x · u) over packed g and u, whole and as two contractions of which one follows the other.
 fn whole_gate((m, n, k): (i64, i64, i64)) -> Shape {
     let (ns, ks) = (n.to_string(), k.to_string());
@@ -212,6 +222,9 @@ pub fn shapes() -> Vec<Shape> {
         (8, (1, 4096, 128)),
     ] {
         shapes.push(whole_attention(h, size));
+    }
+    for size in [(128, 128, 64), (128, 128, 32), (512, 512, 64)] {
+        shapes.push(narrow_attention(12, size));
     }
     for size in [(128, 3072, 768), (128, 5504, 2048), (48, 704, 256), (13, 3072, 768), (8, 3072, 768), (2, 3072, 768)] {
         shapes.push(whole_gate(size));

@@ -40,8 +40,8 @@ pub struct CompileArgs {
     /// What to compile for; may be given several times
     #[arg(long = "target", value_name = "TARGET", default_value = "cpu", value_parser = targets::parser())]
     pub targets: Vec<Target>,
-    /// What contractions multiply: `bf16` rounds weights and what they are multiplied with, and keeps sums, softmax and
-    /// normalisation in f32. The error against f32 is printed. For CPUs; those without AVX-512 BF16 convert
+    /// What contractions multiply: `bf16` rounds weights and what they are multiplied with, and the factors of attention; sums,
+    /// softmax and normalisation stay f32. The error against f32 is printed. For CPUs; those without AVX-512 BF16 convert
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = precision_parser())]
     pub precision: Precision,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
@@ -304,7 +304,7 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
             format!("; this CPU has no instructions for {name}: it converts, and gains only where it waits for weights")
         }
     };
-    let mut lines = vec![format!("precision: {name} factors in {n} contractions{how}")];
+    let mut lines = vec![format!("precision: {name} factors in {n} launches{how}")];
     match &lowered.errors {
         Ok(errors) => lines.extend(errors.iter().map(|OutputError { name, abs_max, relative, .. }| {
             format!("precision: {name} on canary inputs: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}")

@@ -134,7 +134,7 @@ fn two_layers() -> GraphProto {
 fn a_lower_precision_is_measured_and_named() {
     let f = Folder::with(two_layers());
     let out = f.good(&["compile", "m.onnx", "--precision", "bf16", "-o", "b.sdx"]);
-    assert!(out.contains("\nprecision: bf16 factors in 2 contractions"), "{out}");
+    assert!(out.contains("\nprecision: bf16 factors in 2 launches"), "{out}");
     assert!(out.contains("\nprecision: y on canary inputs: max abs error "), "{out}");
     let report = f.json(&["compile", "m.onnx", "--precision", "bf16", "-o", "again.sdx", "--json"]);
     let error = &report["precision"]["errors"][0];

@@ -5,7 +5,9 @@ use crate::harness::{Case, Library, check, run, variants};
 use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_passes::kernel::contract::Words;
 use sardonyx_passes::kernel::lower;
+use sardonyx_passes::narrowed_attention;
 use sardonyx_runtime::{DType, Tensor};
 
 const F: DType = DType::F32;
@@ -267,4 +269,72 @@ fn a_row_depends_on_no_other_and_on_no_hidden_key() {
             }
         }
     }
+}
+
+/// Weights that are rounded to the other side of 2^-9 differ by so much, and few of them do.
+fn rounded(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
+    let kernel = narrowed_attention(&kernel).unwrap_or_else(|why| panic!("{name}: {why}"));
+    assert_eq!(lower(&kernel).unwrap().def.words(), Some(Words::Pairs), "{name}");
+    Case::new(name, kernel, symbols).within(1e-3, 1e-3)
+}
+
+#[test]
+fn rounded_factors() {
+    let mut cases = vec![];
+    for s in [8i64, 12, 13, 95, 97, 130] {
+        let fixed = attention("2", &s.to_string(), "33", ("8", "8"), Form::Inside, Mask::None);
+        cases.push(rounded(&format!("fixed s {s}"), fixed, &[("b", 2)]));
+    }
+    for s in [1i64, 2, 7, 50, 200] {
+        let symbols = [("b", 2), ("s", s), ("t", 40 + s % 5)];
+        let kernel = attention("2", "s", "t", ("8", "8"), Form::Outside, Mask::Keys);
+        cases.push(rounded(&format!("s {s}"), kernel, &symbols));
+    }
+    for t in [0i64, 1, 2, 15, 31, 32, 33, 63, 511, 512, 513, 1030] {
+        let kernel = attention("2", "s", "t", ("8", "8"), Form::Visible, Mask::Causal);
+        cases.push(rounded(&format!("t {t}"), kernel, &[("b", 2), ("s", 15), ("t", t)]));
+    }
+    for (d, e) in [(1i64, 2i64), (5, 7), (6, 16), (17, 33), (34, 34), (64, 64), (72, 80), (128, 96)] {
+        let kernel = attention("3", "s", "t", (&d.to_string(), &e.to_string()), Form::Inside, Mask::Bias);
+        cases.push(rounded(&format!("d {d} e {e}"), kernel, &[("b", 1), ("s", 14), ("t", 37)]));
+    }
+    for s in [1, 13, 40, 128] {
+        cases.push(rounded(&format!("merged heads {s}"), attended(3, 32), &[("b", 2), ("s", s), ("t", s)]));
+    }
+    check(&cases);
+}
+
+/// The last of an odd number of values has no neighbour to be multiplied with.
+#[test]
+fn rounded_special_values() {
+    let mut cases = vec![];
+    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for at in [0usize, 40, 600] {
+            let kernel = attention("1", "s", "t", ("4", "4"), Form::Inside, Mask::Keys);
+            let case = rounded(&format!("{special} {at}"), kernel, &[("b", 1), ("s", 9), ("t", 601)]);
+            let mut values = case.reads[3].to_vec::<f32>().unwrap();
+            values[4 * at] = special;
+            cases.push(case.read(3, Tensor::from_vec(vec![1, 1, 601, 4], values)));
+        }
+    }
+    check(&cases);
+}
+
+/// Heads of q share one of k, not of v: what lies rounded is that of both.
+#[test]
+fn rounded_values_of_their_own() {
+    let mut b = Builder::new(&["4", "s", "16"], &["t"]).deep(&["16"]);
+    let q = b.load(F, &["4", "s", "16"], &["%0", "%1", "%4"]);
+    let k = b.load(F, &["t", "16"], &["%3", "%4"]);
+    let score = b.dot(q, k);
+    let max = b.reduce(ReduceFn::Max, score);
+    let below = b.apply(ScalarFn::Sub, &[score, max]);
+    let power = b.apply(ScalarFn::Exp, &[below]);
+    let total = b.reduce(ReduceFn::Add, power);
+    let weight = b.apply(ScalarFn::Div, &[power, total]);
+    let v = b.load(F, &["4", "t", "16"], &["%0", "%3", "%2"]);
+    let sum = b.dot(weight, v);
+    b.store(sum, &["4", "s", "16"], &["%0", "%1", "%2"]);
+    let cases = [(20, 33), (100, 100)].map(|(s, t)| rounded(&format!("{s} {t}"), b.0.clone(), &[("s", s), ("t", t)]));
+    check(&cases);
 }

@@ -78,11 +78,13 @@ impl KernelDef {
         matches!(self.route(), Route::Contract(_))
     }
 
-    /// What a blocked contraction takes at a time: of more than one element CPUs have instructions of their own.
+    /// What a blocked contraction or attention takes at a time: of more than one element CPUs have instructions of their own.
     pub fn words(&self) -> Option<contract::Words> {
         match self.route() {
             Route::Contract(plan) => Some(plan.words),
-            Route::Map | Route::Normalise | Route::Attention(_) => None,
+            Route::Attention(plan) if plan.narrow => Some(contract::Words::Pairs),
+            Route::Attention(_) => Some(contract::Words::Singles),
+            Route::Map | Route::Normalise => None,
         }
     }
 
@@ -92,14 +94,24 @@ impl KernelDef {
         match variant {
             Variant::V3 | Variant::V4 => true,
             Variant::V4Vnni => self.words() == Some(contract::Words::Quads),
-            Variant::V4Bf16 => self.reads.iter().chain(&self.writes).any(narrow),
+            Variant::V4Bf16 => {
+                self.reads.iter().chain(&self.writes).any(narrow) || self.words() == Some(contract::Words::Pairs)
+            }
             Variant::V4Amx => matches!(self.route(), Route::Contract(plan) if contract::fits_tiles(&plan, self)),
         }
     }
 
     /// Whether attention goes through the register-blocked path.
     pub fn is_blocked_attention(&self) -> bool {
-        matches!(self.route(), Route::Attention(_))
+        self.attention_rows().is_some()
+    }
+
+    /// The queries of a batch element, where attention goes through the register-blocked path.
+    pub fn attention_rows(&self) -> Option<Dim> {
+        match self.route() {
+            Route::Attention(plan) => Some(plan.n_rows(self)),
+            Route::Map | Route::Normalise | Route::Contract(_) => None,
+        }
     }
 
     /// The kernel as MLIR text: one `llvm.func` named `symbol`_`variant`.

@@ -12,7 +12,7 @@ impl Item<'_> {
         let lanes = ty.lanes as i64;
         let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
         let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(vectors * lanes));
-        let n_d = asm.i64(plan.n_d);
+        let n_words = asm.i64(self.n_words());
         let scores = asm.element(self.scores, first, Elem::F32);
         let (queries, query_step) = match &plan.queries {
             Some((access, step)) => {
@@ -21,12 +21,12 @@ impl Item<'_> {
                 let start = point.start(self.cx, asm, access, None);
                 (asm.element(self.cx.reads[access.buffer], start, Elem::F32), *step)
             }
-            None => (at(asm, self.queries, group.row, plan.row_step(), zero), plan.row_step()),
+            None => (at(asm, self.queries, group.row, self.word_step(), zero), self.word_step()),
         };
         asm.for_loop((zero, width, by), &[], |asm, column, _| {
             let panel = asm.element(panel, column, Elem::F32);
             let none = vec![asm.zero(ty); (size * vectors) as usize];
-            let sums = asm.for_loop((zero, n_d, one), &none, |asm, d, sums| {
+            let sums = asm.for_loop((zero, n_words, one), &none, |asm, d, sums| {
                 let row = at(asm, panel, d, WIDTH, zero);
                 let keys: Vec<Val> = (0..vectors).map(|v| load(asm, row, v * lanes, ty, 32)).collect();
                 let query = asm.element(queries, d, Elem::F32);
@@ -34,7 +34,7 @@ impl Item<'_> {
                     let number = load(asm, query, i * query_step, Ty::F32, 4);
                     asm.widen(number, ty.lanes)
                 };
-                products(asm, size, &numbers, &keys, sums)
+                self.products(asm, size, &numbers, &keys, sums)
             });
             let to = asm.element(scores, column, Elem::F32);
             if !self.at_once {
@@ -66,11 +66,15 @@ impl Item<'_> {
         let (cx, plan) = (self.cx, self.plan);
         let lanes = cx.lanes() as i64;
         let most = if size <= 2 { WIDTH / lanes } else { 2 };
-        let mut point = self.point.clone();
         let zero = asm.i64(0);
-        (point.vars[plan.j], point.vars[plan.e]) = (Some(keys.j0), Some(zero));
-        let start = point.start(cx, asm, &plan.values, None);
-        let values = asm.element(cx.reads[plan.values.buffer], start, Elem::F32);
+        let values = if plan.narrow {
+            self.values
+        } else {
+            let mut point = self.point.clone();
+            (point.vars[plan.j], point.vars[plan.e]) = (Some(keys.j0), Some(zero));
+            let start = point.start(cx, asm, &plan.values, None);
+            asm.element(cx.reads[plan.values.buffer], start, Elem::F32)
+        };
         let whole = plan.n_e / (most * lanes) * most * lanes;
         let (end, by) = (asm.i64(whole), asm.i64(most * lanes));
         asm.for_loop((zero, end, by), &[], |asm, e, _| {
@@ -84,11 +88,11 @@ impl Item<'_> {
         }
     }
 
-    /// Which columns from `first` on exist; all where absent.
+    /// Which columns from `first` on exist; all where absent. Those of a copy may be read in any case.
     fn column_mask(&self, asm: &mut Asm, first: i64) -> Option<Val> {
         let lanes = self.cx.lanes();
         let left = self.plan.n_e - first;
-        (left < lanes as i64).then(|| {
+        (left < lanes as i64 && !self.plan.narrow).then(|| {
             let (left, iota) = (asm.i64(left), asm.iota(lanes));
             let left = asm.widen(left, lanes);
             asm.cmpi("slt", iota, left)
@@ -109,7 +113,9 @@ impl Item<'_> {
         let (cx, plan) = (self.cx, self.plan);
         let ty = Ty::new(Elem::F32, cx.lanes());
         let lanes = ty.lanes as i64;
-        let (zero, one, step) = (asm.i64(0), asm.i64(1), cx.size(asm, plan.values.stride(plan.j)));
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let step = if plan.narrow { asm.i64(plan.mixed_step()) } else { cx.size(asm, plan.values.stride(plan.j)) };
+        let n_words = if self.pairs { half(asm, keys.n) } else { keys.n };
         let values = asm.element(values, e, Elem::F32);
         let mut before = vec![];
         let mut places = vec![];
@@ -126,7 +132,7 @@ impl Item<'_> {
                 places.push(address);
             }
         }
-        let sums = asm.for_loop((zero, keys.n, one), &before, |asm, j, sums| {
+        let sums = asm.for_loop((zero, n_words, one), &before, |asm, j, sums| {
             let row = asm.bin("arith.muli", j, step);
             let row = asm.element(values, row, Elem::F32);
             let mut columns = vec![];
@@ -145,10 +151,39 @@ impl Item<'_> {
                 let number = load(asm, weights, i * SCORE_STEP, Ty::F32, 4);
                 asm.widen(number, ty.lanes)
             };
-            products(asm, size, &numbers, &columns, sums)
+            self.products(asm, size, &numbers, &columns, sums)
         });
         sums.into_iter().zip(places).for_each(|(sum, place)| asm.store(sum, place, 64));
     }
+
+    /// sums[i][v] + number i · vector v, or the sum of two such products where words are pairs.
+    fn products(
+        &self,
+        asm: &mut Asm,
+        size: i64,
+        number: &dyn Fn(&mut Asm, i64) -> Val,
+        vectors: &[Val],
+        sums: &[Val],
+    ) -> Vec<Val> {
+        let mut next = vec![];
+        for i in 0..size {
+            let number = number(asm, i);
+            for (v, vector) in vectors.iter().enumerate() {
+                let sum = sums[i as usize * vectors.len() + v];
+                next.push(match self.pairs {
+                    true => asm.dot_pairs(sum, number, *vector),
+                    false => asm.fma(number, *vector, sum),
+                });
+            }
+        }
+        next
+    }
+}
+
+/// n / 2, rounded up.
+pub fn half(asm: &mut Asm, n: Val) -> Val {
+    let (n, two) = (plus(asm, n, 1), asm.i64(2));
+    asm.bin("arith.divui", n, two)
 }
 
 /// scores[i][v] = number v of row i
@@ -165,22 +200,4 @@ fn load(asm: &mut Asm, base: Val, at: i64, ty: Ty, align: u32) -> Val {
     let at = asm.i64(at);
     let address = asm.element(base, at, Elem::F32);
     asm.load(address, ty, align)
-}
-
-/// sums[i][v] + number i · vector v
-fn products(
-    asm: &mut Asm,
-    size: i64,
-    number: &dyn Fn(&mut Asm, i64) -> Val,
-    vectors: &[Val],
-    sums: &[Val],
-) -> Vec<Val> {
-    let mut next = vec![];
-    for i in 0..size {
-        let number = number(asm, i);
-        for (v, vector) in vectors.iter().enumerate() {
-            next.push(asm.fma(number, *vector, sums[i as usize * vectors.len() + v]));
-        }
-    }
-    next
 }

@@ -52,6 +52,10 @@ struct Item<'a> {
     staged: Val,
     /// A block of keys, in panels [d][keys].
     panels: Val,
+    /// A block of values [keys][e], where they are rounded.
+    values: Val,
+    /// Whether two neighbours along a sum, rounded, are one word: in queries, panels, weights and values.
+    pairs: bool,
     /// Whether scores become x while they are in registers.
     at_once: bool,
 }
@@ -112,7 +116,9 @@ impl<'a> Item<'a> {
             offset = offset + part;
         }
         let (i0, rows) = chunk(cx, asm, plan, at[at.len() - 1], n_chunks);
-        let [queries, scores, mixed, state, partial, staged, panels] = parts[..] else { unreachable!("seven parts") };
+        let [queries, scores, mixed, state, partial, staged, panels, values] = parts[..] else {
+            unreachable!("eight parts")
+        };
         let first = Blocks::of(cx.cpu().variant).emit_next(asm, rows);
         let alone = asm.cmpi("eq", first, rows);
         let n_keys = cx.extent(asm, plan.j);
@@ -132,6 +138,8 @@ impl<'a> Item<'a> {
             partial,
             staged,
             panels,
+            values,
+            pairs: plan.narrow && cx.cpu().variant.has_pairs() && plan.n_d % 2 == 0,
             at_once,
         }
     }
@@ -145,7 +153,9 @@ impl<'a> Item<'a> {
             (point.vars[plan.j], point.vars[plan.d]) = (Some(zero), Some(zero));
             return point.start(cx, asm, keys, None);
         }
-        plan.batch.iter().filter(|v| cx.deps[plan.right] >> **v & 1 == 1).fold(zero, |number, v| {
+        // Values are kept beside keys where they are rounded.
+        let kept = cx.deps[plan.right] | if plan.narrow { cx.deps[plan.value] } else { 0 };
+        plan.batch.iter().filter(|v| kept >> **v & 1 == 1).fold(zero, |number, v| {
             let extent = cx.extent(asm, *v);
             let number = asm.bin("arith.muli", number, extent);
             asm.bin("arith.addi", number, self.point.vars[*v].expect("a batch variable"))
@@ -157,6 +167,9 @@ impl<'a> Item<'a> {
         let blocks = Blocks::of(self.cx.cpu().variant);
         let sizes = blocks.sizes(&self.row_counts());
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
+        if self.plan.narrow {
+            asm.if_then(other, |asm| self.round_values(asm, keys));
+        }
         asm.do_while(&[zero], |asm, at| {
             let left = asm.bin("arith.subi", self.rows, at[0]);
             let n = match sizes[..] {
@@ -188,6 +201,16 @@ impl<'a> Item<'a> {
         let at = asm.bin("arith.muli", first, step);
         let at = asm.select(self.alone, zero, at);
         asm.element(self.panels, at, Elem::F32)
+    }
+
+    /// Words of a row of queries or keys.
+    fn n_words(&self) -> i64 {
+        if self.pairs { self.plan.n_d / 2 } else { self.plan.n_d }
+    }
+
+    /// From one row to the next.
+    fn word_step(&self) -> i64 {
+        if self.pairs { self.plan.row_step() / 2 } else { self.plan.row_step() }
     }
 
     /// How many rows work items have.

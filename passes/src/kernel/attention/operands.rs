@@ -1,7 +1,8 @@
 //! q[i, d] => scratch[i][d]; k[j, d] => panels [d][32 keys]: operands where the blocks read them
 
+use super::block::half;
 use super::plan::WIDTH;
-use super::{Item, Keys, State, along, at, has_masks, plus};
+use super::{Item, Keys, State, along, at, has_masks, hoist, plus};
 use crate::kernel::asm::Asm;
 use crate::kernel::asm::{Elem, Ty, Val};
 use crate::kernel::contract::transpose;
@@ -38,13 +39,68 @@ impl Item<'_> {
         let masks = has_masks(cx, vec![statement]);
         asm.for_loop((zero, rows, one), &[], |asm, row, _| {
             let mut point = point(asm, row);
-            super::hoist(cx, asm, &mut point, statement, 1 << plan.d);
+            hoist(cx, asm, &mut point, statement, 1 << plan.d);
             along(cx, asm, &point, (plan.d, plan.n_d), masks, |asm, mut point| {
                 let v = point.eval(cx, asm, statement);
                 // What a mask leaves out lies between the rows.
                 let v = asm.widen(v, point.lanes);
                 let d = point.vars[plan.d].expect("inside the loop");
-                let address = at(asm, to, row, plan.row_step(), d);
+                let step = asm.i64(plan.row_step());
+                let start = asm.bin("arith.muli", row, step);
+                let start = asm.bin("arith.addi", start, d);
+                self.store(asm, v, (to, start));
+            });
+            vec![]
+        });
+    }
+
+    /// What was rounded goes to the memory of words in two bytes where two are a word.
+    pub fn store(&self, asm: &mut Asm, v: Val, (to, at): (Val, Val)) {
+        let (v, elem, align) = match self.pairs {
+            true => (asm.bf16_bits(v), Elem::I16, 2),
+            false => (v, Elem::F32, 4),
+        };
+        let address = asm.element(to, at, elem);
+        asm.store(v, address, align);
+    }
+
+    /// values[j][e] of a block of keys, or words of those of two keys.
+    pub fn round_values(&self, asm: &mut Asm, keys: Keys) {
+        let (cx, plan) = (self.cx, self.plan);
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let masks = has_masks(cx, vec![plan.value]);
+        let n = if self.pairs { half(asm, keys.n) } else { keys.n };
+        let last = asm.bin("arith.subi", keys.n, one);
+        asm.for_loop((zero, n, one), &[], |asm, row, _| {
+            let of_key = |asm: &mut Asm, j: Val| {
+                let mut point = self.point.clone();
+                let j = asm.bin("arith.minsi", j, last);
+                point.vars[plan.j] = Some(asm.bin("arith.addi", keys.j0, j));
+                hoist(cx, asm, &mut point, plan.value, 1 << plan.e);
+                point
+            };
+            let first = if self.pairs { asm.bin("arith.addi", row, row) } else { row };
+            let second = self.pairs.then(|| {
+                let j = plus(asm, first, 1);
+                let there = asm.cmpi("sle", j, last);
+                (of_key(asm, j), there)
+            });
+            let first = of_key(asm, first);
+            along(cx, asm, &first, (plan.e, plan.n_e), masks, |asm, mut point| {
+                let e = point.vars[plan.e].expect("inside the loop");
+                let mut v = point.eval(cx, asm, plan.value);
+                if let Some((second, there)) = &second {
+                    let mut other = Point { values: second.values.clone(), ..point.clone() };
+                    other.vars[plan.j] = second.vars[plan.j];
+                    let upper = other.eval(cx, asm, plan.value);
+                    // Behind the last one weights are 0; what they are multiplied with must be a number.
+                    let none = asm.zero(upper.ty);
+                    let there = asm.widen(*there, upper.ty.lanes);
+                    let upper = asm.select(there, upper, none);
+                    v = word(asm, v, upper);
+                }
+                let v = asm.widen(v, point.lanes);
+                let address = at(asm, self.values, row, plan.mixed_step(), e);
                 asm.store(v, address, 4);
             });
             vec![]
@@ -73,7 +129,7 @@ impl Item<'_> {
                     point
                 };
                 self.stage(asm, plan.right, n, self.staged, point);
-                (self.staged, asm.i64(plan.row_step()))
+                (self.staged, asm.i64(self.word_step()))
             }
         };
         self.transpose_panel(asm, (source, step), n, panel);
@@ -81,8 +137,7 @@ impl Item<'_> {
 
     /// to[d][j] = source[j · step + d] for `n` keys; in place of those behind them the last one is read.
     fn transpose_panel(&self, asm: &mut Asm, (source, step): (Val, Val), n: Val, to: Val) {
-        let plan = self.plan;
-        let lanes = self.cx.lanes() as i64;
+        let (n_words, lanes) = (self.n_words(), self.cx.lanes() as i64);
         let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(lanes));
         let last = asm.bin("arith.subi", n, one);
         asm.for_loop((zero, width, by), &[], |asm, first, _| {
@@ -93,7 +148,7 @@ impl Item<'_> {
                 asm.element(source, start, Elem::F32)
             };
             let columns: Vec<Val> = (0..lanes).map(|j| column(asm, j)).collect();
-            let whole = plan.n_d / lanes * lanes;
+            let whole = n_words / lanes * lanes;
             let end = asm.i64(whole);
             let square = |asm: &mut Asm, d: Val, mask: Option<Val>| {
                 let ty = Ty::new(Elem::F32, lanes as u32);
@@ -116,8 +171,8 @@ impl Item<'_> {
                 square(asm, d, None);
                 vec![]
             });
-            if whole < plan.n_d {
-                let (rest, iota) = (asm.i64(plan.n_d - whole), asm.iota(lanes as u32));
+            if whole < n_words {
+                let (rest, iota) = (asm.i64(n_words - whole), asm.iota(lanes as u32));
                 let rest = asm.widen(rest, lanes as u32);
                 let mask = asm.cmpi("slt", iota, rest);
                 square(asm, end, Some(mask));
@@ -125,4 +180,13 @@ impl Item<'_> {
             vec![]
         });
     }
+}
+
+/// Two bf16 as f32, in one word.
+fn word(asm: &mut Asm, first: Val, second: Val) -> Val {
+    let [first, second] = [first, second].map(|v| asm.cast("arith.bitcast", v, Elem::I32));
+    let sixteen = asm.int(16, first.ty);
+    let first = asm.bin("arith.shrui", first, sixteen);
+    let word = asm.bin("arith.ori", first, second);
+    asm.cast("arith.bitcast", word, Elem::F32)
 }

@@ -3,7 +3,7 @@
 use super::segments::Segments;
 use crate::kernel::contract::is_one_instruction;
 use crate::kernel::def::*;
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
 
 /// Keys that are transposed and scored together.
@@ -48,6 +48,10 @@ pub struct Plan {
     /// Where keys lie with the elements of each one behind another, or what is computed of them.
     pub keys: Option<Access>,
     pub values: Access,
+    /// values[j, e], rounded where products are narrow.
+    pub value: usize,
+    /// Whether all factors of both products are rounded to bf16.
+    pub narrow: bool,
     /// Σd left · right
     pub score: usize,
     /// What is made of the score.
@@ -124,9 +128,13 @@ fn whole(def: &KernelDef) -> Option<Plan> {
     let (total, _, power) = find(&|f, arg| f == ReduceFn::Add && parts.apply(arg, ScalarFn::Exp).is_some())?;
     let (sum, _, mixed) = find(&|f, arg| f == ReduceFn::Add && arg != product && arg != power)?;
     let shift = parts.shift_of(power, x)?;
-    let (weight, values, e) = parts.mixture(mixed, j)?;
-    let divisor = parts.divisor_of(weight, power)?;
+    let (weight, value, values, e) = parts.mixture(mixed, j)?;
+    let (divisor, rounded) = parts.divisor_of(weight, power)?;
     let (left, right) = parts.factors(product, j)?;
+    let narrow = [left, right, value].map(|k| parts.rounded(k).is_some());
+    if narrow.iter().any(|n| *n != rounded) {
+        return None;
+    }
     let has = |k: usize, v: usize| parts.deps[k] >> v & 1 == 1;
     let shares = |v: &usize| !has(right, *v) && parts.def.access_vars(&values, &parts.deps) >> v & 1 == 0;
     let (rows, batch): (Vec<usize>, Vec<usize>) = (0..def.outer.len()).filter(|v| *v != e).partition(shares);
@@ -161,6 +169,8 @@ fn whole(def: &KernelDef) -> Option<Plan> {
         queries,
         keys,
         values,
+        value,
+        narrow: rounded,
         score,
         x,
         max,
@@ -218,25 +228,40 @@ impl<'a> Parts<'a> {
         (from == x).then_some(shift)
     }
 
-    /// weight · values[.., j, .., e], in either order; e is the variable along which values are neighbours.
-    fn mixture(&self, product: usize, j: usize) -> Option<(usize, Access, usize)> {
+    /// What a statement is the nearest bf16 of, as f32.
+    fn rounded(&self, k: usize) -> Option<usize> {
+        let converted = |k: usize, to: DType| match self.def.body[k] {
+            Step { op: Op::Convert(from, Conversion::Value), dtype } if dtype == to => Some(from),
+            _ => None,
+        };
+        let from = converted(converted(k, DType::F32)?, DType::BF16)?;
+        (self.def.body[from].dtype == DType::F32).then_some(from)
+    }
+
+    /// weight · values[.., j, .., e], in either order: the weight, the value, where it is read, and e, the variable along
+    /// which values are neighbours.
+    fn mixture(&self, product: usize, j: usize) -> Option<(usize, usize, Access, usize)> {
         let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
         [(a, b), (b, a)].into_iter().find_map(|(weight, value)| {
-            let access = self.plain(value, j)?;
+            let access = self.plain(self.rounded(value).unwrap_or(value), j)?;
             let columns = (0..self.def.outer.len()).filter(|v| self.deps[weight] >> v & 1 == 0);
             let e = columns.filter(|v| access.stride(*v).is(1)).max()?;
             let moved = access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(e)));
-            (!moved).then(|| (weight, access.clone(), e))
+            (!moved).then(|| (weight, value, access.clone(), e))
         })
     }
 
-    /// Nothing where the weight is the power itself; else what it is divided by.
-    fn divisor_of(&self, weight: usize, power: usize) -> Option<Option<usize>> {
-        if weight == power {
-            return Some(None);
+    /// Nothing where the weight is the power itself, else what it is divided by; and whether the power is rounded first.
+    fn divisor_of(&self, weight: usize, power: usize) -> Option<(Option<usize>, bool)> {
+        let is_power = |k: usize| match self.rounded(k) {
+            Some(from) => (from == power).then_some(true),
+            None => (k == power).then_some(false),
+        };
+        if let Some(rounded) = is_power(weight) {
+            return Some((None, rounded));
         }
         let [over, divisor] = *self.apply(weight, ScalarFn::Div)? else { return None };
-        (over == power).then_some(Some(divisor))
+        Some((Some(divisor), is_power(over)?))
     }
 
     /// sum / divisor, where nothing but this is made of the sum and the divisor is one number per row.
@@ -322,9 +347,11 @@ impl Plan {
     }
 
     /// Elements of each part of the scratch, in order.
-    pub fn parts(&self, def: &KernelDef) -> [Dim; 7] {
+    pub fn parts(&self, def: &KernelDef) -> [Dim; 8] {
         let rows = self.rows_max(def);
-        let n_panels = def.extent(self.j).dim().minimum(&Dim::constant(BLOCK)).ceildiv(&Dim::constant(WIDTH));
+        let n_keys = def.extent(self.j).dim().minimum(&Dim::constant(BLOCK));
+        let n_panels = n_keys.ceildiv(&Dim::constant(WIDTH));
+        let copied = if self.narrow { n_keys } else { Dim::constant(0) };
         [
             Dim::constant(rows * self.row_step()),
             Dim::constant(GROUP * SCORE_STEP),
@@ -333,6 +360,7 @@ impl Plan {
             Dim::constant(SQUARE_MAX * SQUARE_MAX),
             Dim::constant(if self.keys.is_some() { 0 } else { WIDTH * self.row_step() }),
             n_panels * Dim::constant(WIDTH * self.row_step()),
+            copied * Dim::constant(self.mixed_step()),
         ]
     }
 

@@ -325,7 +325,13 @@ impl Item<'_> {
                 // Where the largest x is taken off, none is above 0.
                 let below_zero = self.plan.shift == self.plan.max;
                 let power = if below_zero { math::exp_below_zero(asm, below) } else { math::exp(asm, below) };
-                asm.store(power, address, 32);
+                if self.plan.narrow {
+                    // A word takes the place of the first of two: what is behind was not overwritten yet.
+                    let rounded = scalar::convert(asm, power, F32, DType::BF16);
+                    self.store(asm, rounded, (scores, at));
+                } else {
+                    asm.store(power, address, 32);
+                }
                 next.push(asm.bin("arith.addf", *before, power));
             }
             next

@@ -1,8 +1,10 @@
 //! contract(x, w in panels)  =>  contract(bf16(x), bf16(w) in panels of pairs), summed in f32 as before
 //!
-//! Runs over modules that ask for it (`sardonyx.precision = "bf16"`). Only the factors of products with a constant become
-//! bf16: sums, epilogues, normalisation and softmax stay f32. A left factor is rounded where it is made: in place of the
+//! Runs over modules that ask for it (`sardonyx.precision = "bf16"`). The factors of products with a constant become
+//! bf16, and those of attention: sums, epilogues, normalisation and softmax stay f32. A left factor is rounded where it is made: in place of the
 //! f32 where nothing else reads it, beside it where its maker may write both, else by a kernel of its own.
+
+pub mod attention;
 
 use crate::Rewrites;
 use crate::fusion::{Uses, drop_dead, kernel, renumber_stores, sort_steps, tidy};
@@ -69,6 +71,10 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
         let mut rounded = BTreeMap::new();
         for i in 0..program.steps.len() {
+            if kernel(&program.steps[i]).is_some_and(attention::is_attention) {
+                attend(program, i, rewrites)?;
+                continue;
+            }
             let site = match matches(program, i) {
                 Ok(site) => site,
                 Err(why) => {
@@ -93,6 +99,27 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         drop_dead(program);
         Ok(())
     })
+}
+
+/// Rounds the factors of an attention.
+fn attend(program: &mut Program, step: usize, rewrites: &mut Rewrites) -> Result<()> {
+    let Some(k) = kernel(&program.steps[step]) else { return Ok(()) };
+    let origins = program.steps[step].origins.clone();
+    match attention::narrowed(k) {
+        Err(why) => {
+            let (node, reason, detail) = (origins.first().cloned(), "attention stays in f32", Some(why.to_string()));
+            rewrites.missed(Missed { reason, node, detail, ..Missed::default() });
+        }
+        Ok(new) if rewrites.allow("bf16-attention", &origins) => {
+            let before = rewrites.validates().then(|| program.clone());
+            program.steps[step].op = FlowOp::Kernel(Box::new(new));
+            if let Some(before) = before {
+                rewrites.check_programs(&before, program)?;
+            }
+        }
+        Ok(_) => {}
+    }
+    Ok(())
 }
 
 /// A contraction with bf16 factors.

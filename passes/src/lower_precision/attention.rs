@@ -1,0 +1,101 @@
+//! softmax(q · k) · v  =>  the same of bf16(q), bf16(k), bf16(v) and powers rounded to bf16, both summed in f32
+//!
+//! Nothing changes between kernels: attention rounds what it reads, once for all rows that it serves. Softmax stays f32,
+//! the total too: it is that of the powers before they are rounded.
+
+use crate::kernel::contract::Words;
+use crate::kernel::{KernelDef, lower};
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::{Body, Class, Kernel, Statement};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_runtime::DType;
+use std::collections::BTreeMap;
+
+/// Rows below which rounding the values costs more than it saves.
+const ROWS_MIN: i64 = 8;
+
+/// The kernel with rounded factors; the error is why it stays as it is.
+pub fn narrowed(k: &Kernel) -> Result<Kernel, &'static str> {
+    let def = lower(k).map_err(|_| "it has no code")?.def;
+    let rows = def.attention_rows().ok_or("its parts are not those of attention")?;
+    if rows.as_const().is_some_and(|n| n < ROWS_MIN) {
+        return Err("too few rows share what would be rounded");
+    }
+    let new = with_factors(k, &def).ok_or("its factors are not found")?;
+    let narrow = lower(&new).is_ok_and(|l| l.def.words() == Some(Words::Pairs));
+    if narrow { Ok(new) } else { Err("its factors are not read where they lie") }
+}
+
+pub fn is_attention(k: &Kernel) -> bool {
+    k.class() == Class::Attention
+}
+
+/// Which arguments of which statements are rounded: both factors of the score; the value and the power, in the product
+/// that is mixed or in what divides it.
+fn with_factors(k: &Kernel, def: &KernelDef) -> Option<Kernel> {
+    let product = |f: ReduceFn, mut arg: usize| {
+        // Of keys that are not there it is 0.
+        while let Body::Apply { f: ScalarFn::Select, args } = &k.body[arg].body {
+            arg = args[1];
+        }
+        match &k.body[arg].body {
+            Body::Apply { f: ScalarFn::Mul, args } if f == ReduceFn::Add => Some((arg, [args[0], args[1]])),
+            _ => None,
+        }
+    };
+    let found: Vec<(usize, (usize, [usize; 2]))> = k
+        .body
+        .iter()
+        .enumerate()
+        .filter_map(|(at, s)| match &s.body {
+            Body::Reduce { f, arg } => Some((at, product(*f, *arg)?)),
+            _ => None,
+        })
+        .collect();
+    let &[(score, (scored, factors)), (_, (mixed, [a, b]))] = &found[..] else { return None };
+    let (weight, value) = match (is_made_of(def, a, score), is_made_of(def, b, score)) {
+        (true, false) => (a, b),
+        (false, true) => (b, a),
+        (true, true) | (false, false) => return None,
+    };
+    // Per statement the arguments that it takes rounded.
+    let mut rounded: BTreeMap<usize, Vec<usize>> = BTreeMap::from([(scored, factors.to_vec())]);
+    match &k.body[weight].body {
+        Body::Apply { f: ScalarFn::Div, args } => {
+            rounded.insert(mixed, vec![value]);
+            rounded.insert(weight, vec![args[0]]);
+        }
+        _ => {
+            rounded.insert(mixed, vec![value, weight]);
+        }
+    }
+    let (mut body, mut map): (Vec<Statement>, Vec<usize>) = (vec![], vec![]);
+    let mut narrow: BTreeMap<usize, usize> = BTreeMap::new();
+    for (at, statement) in k.body.iter().enumerate() {
+        let own = rounded.get(&at).map_or(&[][..], Vec::as_slice);
+        let place = |arg: usize| if own.contains(&arg) { narrow[&arg] } else { map[arg] };
+        let moved = statement.body.renumbered(&place, &|d| rename(d, &|_| None, &|k| map[k]));
+        body.push(Statement { body: moved, dtype: statement.dtype });
+        map.push(body.len() - 1);
+        if rounded.values().flatten().any(|arg| *arg == at) {
+            for dtype in [DType::BF16, DType::F32] {
+                body.push(Statement { body: Body::Convert(body.len() - 1, Conversion::Value), dtype });
+            }
+            narrow.insert(at, body.len() - 1);
+        }
+    }
+    let mut new = Kernel { body, ..k.clone() };
+    crate::fusion::renumber_stores(&mut new, &map);
+    Some(new)
+}
+
+/// Whether a statement is computed from another.
+fn is_made_of(def: &KernelDef, statement: usize, of: usize) -> bool {
+    let (mut open, mut seen) = (vec![statement], vec![false; def.body.len()]);
+    while let Some(k) = open.pop() {
+        if !std::mem::replace(&mut seen[k], true) {
+            open.extend(def.operands(k));
+        }
+    }
+    seen[of]
+}
