@@ -1,7 +1,8 @@
 //! Attention as one kernel: sizes around the blocks, masks of all kinds, shared heads, prologues, special values
 
 use crate::build::{Builder, attended};
-use crate::harness::{Case, Library, check, run, variants};
+use crate::harness::{Case, Library, check, check_on, run, variants};
+use crate::tiles::executed;
 use sardonyx::codegen::build_shared_object;
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -287,11 +288,11 @@ fn rounded_factors() {
     }
     for s in [1i64, 2, 7, 50, 200] {
         let symbols = [("b", 2), ("s", s), ("t", 40 + s % 5)];
-        let kernel = attention("2", "s", "t", ("8", "8"), Form::Outside, Mask::Keys);
+        let kernel = attention("2", "s", "t", ("32", "8"), Form::Outside, Mask::Keys);
         cases.push(rounded(&format!("s {s}"), kernel, &symbols));
     }
     for t in [0i64, 1, 2, 15, 31, 32, 33, 63, 511, 512, 513, 1030] {
-        let kernel = attention("2", "s", "t", ("8", "8"), Form::Visible, Mask::Causal);
+        let kernel = attention("2", "s", "t", ("32", "40"), Form::Visible, Mask::Causal);
         cases.push(rounded(&format!("t {t}"), kernel, &[("b", 2), ("s", 15), ("t", t)]));
     }
     for (d, e) in [(1i64, 2i64), (5, 7), (6, 16), (17, 33), (34, 34), (64, 64), (72, 80), (128, 96)] {
@@ -301,7 +302,7 @@ fn rounded_factors() {
     for s in [1, 13, 40, 128] {
         cases.push(rounded(&format!("merged heads {s}"), attended(3, 32), &[("b", 2), ("s", s), ("t", s)]));
     }
-    check(&cases);
+    check_on(&cases, executed);
 }
 
 /// The last of an odd number of values has no neighbour to be multiplied with.
@@ -310,22 +311,22 @@ fn rounded_special_values() {
     let mut cases = vec![];
     for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for at in [0usize, 40, 600] {
-            let kernel = attention("1", "s", "t", ("4", "4"), Form::Inside, Mask::Keys);
+            let kernel = attention("1", "s", "t", ("32", "4"), Form::Inside, Mask::Keys);
             let case = rounded(&format!("{special} {at}"), kernel, &[("b", 1), ("s", 9), ("t", 601)]);
             let mut values = case.reads[3].to_vec::<f32>().unwrap();
             values[4 * at] = special;
             cases.push(case.read(3, Tensor::from_vec(vec![1, 1, 601, 4], values)));
         }
     }
-    check(&cases);
+    check_on(&cases, executed);
 }
 
 /// Heads of q share one of k, not of v: what lies rounded is that of both.
 #[test]
 fn rounded_values_of_their_own() {
-    let mut b = Builder::new(&["4", "s", "16"], &["t"]).deep(&["16"]);
-    let q = b.load(F, &["4", "s", "16"], &["%0", "%1", "%4"]);
-    let k = b.load(F, &["t", "16"], &["%3", "%4"]);
+    let mut b = Builder::new(&["4", "s", "16"], &["t"]).deep(&["32"]);
+    let q = b.load(F, &["4", "s", "32"], &["%0", "%1", "%4"]);
+    let k = b.load(F, &["t", "32"], &["%3", "%4"]);
     let score = b.dot(q, k);
     let max = b.reduce(ReduceFn::Max, score);
     let below = b.apply(ScalarFn::Sub, &[score, max]);
@@ -336,5 +337,49 @@ fn rounded_values_of_their_own() {
     let sum = b.dot(weight, v);
     b.store(sum, &["4", "s", "16"], &["%0", "%1", "%2"]);
     let cases = [(20, 33), (100, 100)].map(|(s, t)| rounded(&format!("{s} {t}"), b.0.clone(), &[("s", s), ("t", t)]));
-    check(&cases);
+    check_on(&cases, executed);
+}
+
+/// Rows of several sequences, one behind the other: each has the keys of its own.
+#[test]
+fn runs_of_rows() {
+    let mut b = Builder::new(&["rows", "2", "40"], &["most"]).deep(&["32"]);
+    let _first = b.load(DType::I64, &["rows"], &["%0"]);
+    let length = b.load(DType::I64, &["rows"], &["%0"]);
+    let key = b.index("%3");
+    let inside = b.apply(ScalarFn::Lt, &[key, length]);
+    let q = b.load(F, &["rows", "64"], &["%0", "32*%1 + %4"]);
+    let k = b.guarded(F, &["rows", "64"], &["$0 + %3", "32*%1 + %4"], Some(inside));
+    let x = b.dot(q, k);
+    let (hidden, none) = (b.constant(f64::NEG_INFINITY, F), b.constant(0.0, F));
+    let seen = b.apply(ScalarFn::Select, &[inside, x, hidden]);
+    let max = b.reduce(ReduceFn::Max, seen);
+    let below = b.apply(ScalarFn::Sub, &[x, max]);
+    let power = b.apply(ScalarFn::Exp, &[below]);
+    let seen = b.apply(ScalarFn::Select, &[inside, power, none]);
+    let total = b.reduce(ReduceFn::Add, seen);
+    let v = b.guarded(F, &["rows", "80"], &["$0 + %3", "40*%1 + %2"], Some(inside));
+    let mixed = b.apply(ScalarFn::Mul, &[power, v]);
+    let mixed = b.apply(ScalarFn::Select, &[inside, mixed, none]);
+    let sum = b.reduce(ReduceFn::Add, mixed);
+    let y = b.apply(ScalarFn::Div, &[sum, total]);
+    b.store(y, &["rows", "80"], &["%0", "40*%1 + %2"]);
+    let mut cases = vec![];
+    for lengths in [vec![1i64], vec![17, 1, 40, 3], vec![100, 33], vec![5; 30]] {
+        let (rows, most) = (lengths.iter().sum::<i64>(), *lengths.iter().max().unwrap());
+        let begins = lengths.iter().scan(0, |at, n| {
+            *at += n;
+            Some((*at - n, *n))
+        });
+        let tables: Vec<(i64, i64)> =
+            begins.flat_map(|(first, n)| std::iter::repeat_n((first, n), n as usize)).collect();
+        let symbols = [("rows", rows), ("most", most)];
+        let made = [case("exact", b.0.clone(), &symbols), rounded("rounded", b.0.clone(), &symbols)];
+        for case in made {
+            let table =
+                |of: fn(&(i64, i64)) -> i64| Tensor::from_vec(vec![tables.len()], tables.iter().map(of).collect());
+            cases.push(case.read(0, table(|t| t.0)).read(1, table(|t| t.1)));
+        }
+    }
+    check_on(&cases, executed);
 }

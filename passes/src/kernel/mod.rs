@@ -97,7 +97,11 @@ impl KernelDef {
             Variant::V4Bf16 => {
                 self.reads.iter().chain(&self.writes).any(narrow) || self.words() == Some(contract::Words::Pairs)
             }
-            Variant::V4Amx => matches!(self.route(), Route::Contract(plan) if contract::fits_tiles(&plan, self)),
+            Variant::V4Amx => match self.route() {
+                Route::Contract(plan) => contract::fits_tiles(&plan, self),
+                Route::Attention(plan) => plan.uses_tiles(variant),
+                Route::Map | Route::Normalise => false,
+            },
         }
     }
 

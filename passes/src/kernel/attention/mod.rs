@@ -13,6 +13,7 @@ mod finish;
 mod operands;
 mod plan;
 mod segments;
+mod tiles;
 mod weights;
 
 pub use plan::{BLOCK, CHUNK, Plan, plan};
@@ -22,7 +23,7 @@ use super::contract::Blocks;
 use super::def::{Op, VarSet};
 use super::eval::{Cx, Point, Variant, decode};
 use super::{map, scalar};
-use plan::{GROUP, STATE_STEP, WIDTH};
+use plan::{STATE_STEP, TILE, WIDTH};
 use sardonyx_runtime::Dim;
 
 /// A chunk of rows of one batch element.
@@ -56,6 +57,8 @@ struct Item<'a> {
     values: Val,
     /// Whether two neighbours along a sum, rounded, are one word: in queries, panels, weights and values.
     pairs: bool,
+    /// Whether words are multiplied in tiles.
+    tiles: bool,
     /// Whether scores become x while they are in registers.
     at_once: bool,
 }
@@ -88,13 +91,15 @@ struct Group {
 }
 
 pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
-    if let Some(segments) = &plan.segments {
-        return segments::emit(cx, asm, plan, segments);
-    }
-    let (one, none) = (asm.i64(1), asm.i64(-1));
-    asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[none], |asm, item, kept| {
-        let item = Item::new(cx, asm, plan, item);
-        vec![item.run(asm, kept[0])]
+    tiles::around(cx, asm, plan, |asm| {
+        if let Some(segments) = &plan.segments {
+            return segments::emit(cx, asm, plan, segments);
+        }
+        let (one, none) = (asm.i64(1), asm.i64(-1));
+        asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[none], |asm, item, kept| {
+            let item = Item::new(cx, asm, plan, item);
+            vec![item.run(asm, kept[0])]
+        });
     });
 }
 
@@ -119,10 +124,10 @@ impl<'a> Item<'a> {
         let [queries, scores, mixed, state, partial, staged, panels, values] = parts[..] else {
             unreachable!("eight parts")
         };
-        let first = Blocks::of(cx.cpu().variant).emit_next(asm, rows);
-        let alone = asm.cmpi("eq", first, rows);
-        let n_keys = cx.extent(asm, plan.j);
-        let at_once = plan.applies_at_once(def, &cx.deps);
+        let (variant, n_keys) = (cx.cpu().variant, cx.extent(asm, plan.j));
+        let tiles = plan.uses_tiles(variant);
+        let alone = is_alone(cx, asm, plan, rows);
+        let at_once = !tiles && plan.applies_at_once(def, &cx.deps);
         Item {
             cx,
             plan,
@@ -139,7 +144,8 @@ impl<'a> Item<'a> {
             staged,
             panels,
             values,
-            pairs: plan.narrow && cx.cpu().variant.has_pairs() && plan.n_d % 2 == 0,
+            pairs: plan.narrow && variant.has_pairs() && plan.n_d % 2 == 0,
+            tiles,
             at_once,
         }
     }
@@ -165,7 +171,7 @@ impl<'a> Item<'a> {
     /// All rows by the keys of one block.
     fn block(&self, asm: &mut Asm, keys: Keys, other: Val) {
         let blocks = Blocks::of(self.cx.cpu().variant);
-        let sizes = blocks.sizes(&self.row_counts());
+        let sizes = if self.tiles { vec![] } else { blocks.sizes(&self.row_counts()) };
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
         if self.plan.narrow {
             asm.if_then(other, |asm| self.round_values(asm, keys));
@@ -174,7 +180,7 @@ impl<'a> Item<'a> {
             let left = asm.bin("arith.subi", self.rows, at[0]);
             let n = match sizes[..] {
                 [only] => asm.i64(only),
-                _ => blocks.emit_next(asm, left),
+                _ => next_group(self.cx, asm, self.plan, left),
             };
             let group = Group { row: at[0], n };
             let first = asm.cmpi("eq", at[0], zero);
@@ -185,11 +191,19 @@ impl<'a> Item<'a> {
             asm.for_loop((zero, keys.n, width), &[], |asm, first, _| {
                 let panel = self.panel(asm, first);
                 asm.if_then(copied, |asm| self.transpose_keys(asm, keys, first, panel));
-                by_size(asm, &sizes, n, &mut |asm, size| self.score(asm, group, size, keys, first, panel));
+                match self.tiles {
+                    true => self.score_in_tiles(asm, group, first, panel),
+                    false => by_size(asm, &sizes, n, &mut |asm, size| {
+                        self.score(asm, group, size, keys, first, panel);
+                    }),
+                }
                 vec![]
             });
             self.weigh(asm, group, keys);
-            by_size(asm, &sizes, n, &mut |asm, size| self.mix(asm, group, size, keys));
+            match self.tiles {
+                true => self.mix_in_tiles(asm, group, keys),
+                false => by_size(asm, &sizes, n, &mut |asm, size| self.mix(asm, group, size, keys)),
+            }
             let next = asm.bin("arith.addi", at[0], n);
             (asm.cmpi("slt", next, self.rows), vec![next])
         });
@@ -215,9 +229,10 @@ impl<'a> Item<'a> {
 
     /// How many rows work items have.
     fn row_counts(&self) -> Vec<i64> {
+        let group = self.plan.group();
         match self.plan.n_rows(self.cx.def).as_const() {
             Some(n) if n <= CHUNK => vec![n],
-            Some(n) => (GROUP..=CHUNK).step_by(GROUP as usize).flat_map(|c| [c, c - GROUP + n % GROUP]).collect(),
+            Some(n) => (group..=CHUNK).step_by(group as usize).flat_map(|c| [c, c - group + n % group]).collect(),
             None => (1..=CHUNK).collect(),
         }
     }
@@ -239,11 +254,27 @@ impl<'a> Item<'a> {
     }
 }
 
+/// How many of the rows that are left are in registers, or in tiles, together.
+fn next_group(cx: &Cx, asm: &mut Asm, plan: &Plan, left: Val) -> Val {
+    let variant = cx.cpu().variant;
+    if !plan.uses_tiles(variant) {
+        return Blocks::of(variant).emit_next(asm, left);
+    }
+    let tile = asm.i64(TILE);
+    asm.bin("arith.minsi", left, tile)
+}
+
+/// Whether rows are one group.
+fn is_alone(cx: &Cx, asm: &mut Asm, plan: &Plan, rows: Val) -> Val {
+    let first = next_group(cx, asm, plan, rows);
+    asm.cmpi("eq", first, rows)
+}
+
 /// The rows of chunk number `chunk`: as many groups as in the others, or one more or less.
 fn chunk(cx: &Cx, asm: &mut Asm, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val, Val) {
     let n_rows = plan.n_rows(cx.def);
-    let n_groups = cx.dim(asm, &n_rows.ceildiv(&Dim::constant(GROUP)));
-    let (n_rows, one, group) = (cx.dim(asm, &n_rows), asm.i64(1), asm.i64(GROUP));
+    let n_groups = cx.dim(asm, &n_rows.ceildiv(&Dim::constant(plan.group())));
+    let (n_rows, one, group) = (cx.dim(asm, &n_rows), asm.i64(1), asm.i64(plan.group()));
     let behind = asm.bin("arith.addi", chunk, one);
     let [first, end] = [chunk, behind].map(|chunk| {
         let groups = asm.bin("arith.muli", chunk, n_groups);

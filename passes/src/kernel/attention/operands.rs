@@ -105,6 +105,9 @@ impl Item<'_> {
             });
             vec![]
         });
+        if self.tiles {
+            self.clear_values(asm, keys, n);
+        }
     }
 
     /// The panel of the keys from `first` of the block on.

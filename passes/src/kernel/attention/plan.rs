@@ -3,6 +3,7 @@
 use super::segments::Segments;
 use crate::kernel::contract::is_one_instruction;
 use crate::kernel::def::*;
+use crate::kernel::eval::Variant;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
 
@@ -21,6 +22,9 @@ pub const CHUNK: i64 = 96;
 
 /// Rows that are scored together, at most; work items begin at multiples of it.
 pub const GROUP: i64 = 12;
+
+/// Rows of a tile, and its columns of words; of rounded factors work items begin at multiples of it.
+pub const TILE: i64 = 16;
 
 /// Numbers of one kind that are kept per row: a vector of them may begin at the last row.
 pub const STATE_STEP: i64 = CHUNK + SQUARE_MAX;
@@ -331,6 +335,16 @@ impl Plan {
         self.batch.iter().fold(self.n_chunks(def), |p, v| def.extent(*v).dim() * p)
     }
 
+    /// Rows that are scored together, at most, by any variant.
+    pub fn group(&self) -> i64 {
+        if self.narrow { TILE } else { GROUP }
+    }
+
+    /// Whether a variant multiplies in tiles.
+    pub fn uses_tiles(&self, variant: Variant) -> bool {
+        self.narrow && variant.has_tiles() && self.n_d % (2 * TILE) == 0
+    }
+
     /// Elements of a copied row of queries or keys: they are transposed in squares.
     pub fn row_step(&self) -> i64 {
         (self.n_d + SQUARE_MAX - 1) / SQUARE_MAX * SQUARE_MAX
@@ -341,9 +355,10 @@ impl Plan {
         (self.n_e + WIDTH - 1) / WIDTH * WIDTH
     }
 
-    /// Rows of the largest work item.
-    pub fn rows_max(&self, def: &KernelDef) -> i64 {
-        self.n_rows(def).as_const().map_or(CHUNK, |n| n.clamp(1, CHUNK))
+    /// Rows of the largest work item, with those that fill up its last tile.
+    fn rows_max(&self, def: &KernelDef) -> i64 {
+        let rows = self.n_rows(def).as_const().map_or(CHUNK, |n| n.clamp(1, CHUNK));
+        if self.narrow { (rows + TILE - 1) / TILE * TILE } else { rows }
     }
 
     /// Elements of each part of the scratch, in order.
@@ -351,10 +366,10 @@ impl Plan {
         let rows = self.rows_max(def);
         let n_keys = def.extent(self.j).dim().minimum(&Dim::constant(BLOCK));
         let n_panels = n_keys.ceildiv(&Dim::constant(WIDTH));
-        let copied = if self.narrow { n_keys } else { Dim::constant(0) };
+        let copied = if self.narrow { n_panels.clone() * Dim::constant(WIDTH) } else { Dim::constant(0) };
         [
             Dim::constant(rows * self.row_step()),
-            Dim::constant(GROUP * SCORE_STEP),
+            Dim::constant(self.group() * SCORE_STEP),
             Dim::constant(rows * self.mixed_step()),
             Dim::constant(4 * STATE_STEP),
             Dim::constant(SQUARE_MAX * SQUARE_MAX),

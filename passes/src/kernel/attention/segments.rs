@@ -5,9 +5,8 @@
 //! what they say of their keys: nothing is taken for granted of the tables.
 
 use super::plan::{BLOCK, Plan};
-use super::{Item, Keys};
+use super::{Item, Keys, is_alone};
 use crate::kernel::asm::{Asm, Val};
-use crate::kernel::contract::Blocks;
 use crate::kernel::def::*;
 use crate::kernel::eval::{Cpu, Cx};
 use sardonyx_dialects::scalar::ScalarFn;
@@ -158,8 +157,7 @@ fn segment<'a>(cx: &Cx, asm: &mut Asm, chunk: &Item<'a>, segments: &Segments, ro
     item.i0 = asm.bin("arith.addi", chunk.i0, row);
     item.rows = asm.bin("arith.subi", next, row);
     item.n_keys = n;
-    let group = Blocks::of(cx.cpu().variant).emit_next(asm, item.rows);
-    item.alone = asm.cmpi("eq", group, item.rows);
+    item.alone = is_alone(cx, asm, chunk.plan, item.rows);
     (item, next)
 }
 
