@@ -117,21 +117,29 @@ impl Item<'_> {
         let step = if plan.narrow { asm.i64(plan.mixed_step()) } else { cx.size(asm, plan.values.stride(plan.j)) };
         let n_words = if self.pairs { half(asm, keys.n) } else { keys.n };
         let values = asm.element(values, e, Elem::F32);
-        let mut before = vec![];
-        let mut places = vec![];
-        for i in 0..size {
-            let row = plus(asm, group.row, i);
-            let fade = self.state(asm, State::Fade, row);
-            let fade = asm.load(fade, Ty::F32, 4);
-            let fade = asm.widen(fade, ty.lanes);
-            for v in 0..masks.len() as i64 {
-                let e = plus(asm, e, v * lanes);
-                let address = at(asm, self.mixed, row, plan.mixed_step(), e);
-                let mixed = asm.load(address, ty, 64);
-                before.push(asm.bin("arith.mulf", mixed, fade));
-                places.push(address);
+        let place = |asm: &mut Asm, i: i64, v: usize| {
+            let (row, e) = (plus(asm, group.row, i), plus(asm, e, v as i64 * lanes));
+            at(asm, self.mixed, row, plan.mixed_step(), e)
+        };
+        let faded = |asm: &mut Asm| {
+            let mut before = vec![];
+            for i in 0..size {
+                let row = plus(asm, group.row, i);
+                let fade = self.state(asm, State::Fade, row);
+                let fade = asm.load(fade, Ty::F32, 4);
+                let fade = asm.widen(fade, ty.lanes);
+                for v in 0..masks.len() {
+                    let address = place(asm, i, v);
+                    let mixed = asm.load(address, ty, 64);
+                    before.push(asm.bin("arith.mulf", mixed, fade));
+                }
             }
-        }
+            before
+        };
+        // Nothing is there before the first block.
+        let (first, none) = (asm.cmpi("eq", keys.j0, zero), asm.zero(ty));
+        let count = size as usize * masks.len();
+        let before = asm.if_else(first, &vec![ty; count], |_| vec![none; count], faded);
         let sums = asm.for_loop((zero, n_words, one), &before, |asm, j, sums| {
             let row = asm.bin("arith.muli", j, step);
             let row = asm.element(values, row, Elem::F32);
@@ -153,7 +161,10 @@ impl Item<'_> {
             };
             self.products(asm, size, &numbers, &columns, sums)
         });
-        sums.into_iter().zip(places).for_each(|(sum, place)| asm.store(sum, place, 64));
+        for (n, sum) in sums.into_iter().enumerate() {
+            let address = place(asm, (n / masks.len()) as i64, n % masks.len());
+            asm.store(sum, address, 64);
+        }
     }
 
     /// sums[i][v] + number i · vector v, or the sum of two such products where words are pairs.

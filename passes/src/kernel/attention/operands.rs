@@ -23,12 +23,19 @@ impl Item<'_> {
                 let address = self.state(asm, what, row);
                 asm.store(value, address, 4);
             }
-            asm.for_loop((zero, end, step), &[], |asm, e, _| {
-                let address = at(asm, self.mixed, row, plan.mixed_step(), e);
-                asm.store(zeros, address, 64);
+            vec![]
+        });
+        // Without a key there is no first block to write them.
+        let no_keys = asm.cmpi("sle", self.n_keys, zero);
+        asm.if_then(no_keys, |asm| {
+            asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
+                asm.for_loop((zero, end, step), &[], |asm, e, _| {
+                    let address = at(asm, self.mixed, row, plan.mixed_step(), e);
+                    asm.store(zeros, address, 64);
+                    vec![]
+                });
                 vec![]
             });
-            vec![]
         });
     }
 

@@ -64,7 +64,10 @@ impl Item<'_> {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let (zero, one, lanes) = (asm.i64(0), asm.i64(1), asm.i64(ty.lanes as i64));
         let (width, end) = (asm.i64(WIDTH), asm.i64(step));
-        asm.for_loop((zero, group.n, one), &[], |asm, i, _| {
+        // Nothing is there before the first block.
+        let others = asm.cmpi("ne", keys.j0, zero);
+        let faded = asm.select(others, group.n, zero);
+        asm.for_loop((zero, faded, one), &[], |asm, i, _| {
             let row = asm.bin("arith.addi", group.row, i);
             let fade = self.state(asm, State::Fade, row);
             let fade = asm.load(fade, Ty::F32, 4);
@@ -81,7 +84,8 @@ impl Item<'_> {
         let n = tiles_of(asm, keys);
         asm.for_loop((zero, end, width), &[], |asm, e, _| {
             let mixed = Factor { at: at(asm, self.mixed, group.row, step, e), step };
-            sums(asm, "llvm.x86.tileloadd64", mixed);
+            SUMS.iter().for_each(|sum| asm.tile("llvm.x86.tilezero", &[*sum], &[]));
+            asm.if_then(others, |asm| sums(asm, "llvm.x86.tileloadd64", mixed));
             let values = asm.element(self.values, e, Elem::F32);
             let powers = Factor { at: self.scores, step: SCORE_STEP };
             products(asm, n, powers, Factor { at: values, step });
