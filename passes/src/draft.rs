@@ -1,7 +1,7 @@
 //! load, apply, reduce …  =>  the body and the operands of a kernel in the making
 
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Program, Statement};
+use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Program, Statement, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_runtime::{DType, Dim};
 
@@ -31,6 +31,12 @@ impl Draft {
 
     pub fn apply(&mut self, f: ScalarFn, args: &[usize], dtype: DType) -> usize {
         self.push(Body::Apply { f, args: args.to_vec() }, dtype)
+    }
+
+    /// The kernel that stores what was drafted at each outer point; none of it is a reduction.
+    pub fn map(self, outer: Vec<Dim>, writes: Vec<Container>, stores: Vec<Store>) -> Kernel {
+        let Draft { reads, body, .. } = self;
+        Kernel { outer, inner: vec![], deep: vec![], reads, writes, body, stores }
     }
 
     pub fn number(&mut self, v: i64) -> usize {

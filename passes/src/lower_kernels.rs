@@ -1,8 +1,7 @@
 //! plan.kernel @k0  =>  module @v4 { llvm.func @k0_v4 … }: each kernel in upstream dialects, for every CPU variant
 //!
 //! A variant with instructions that only some kernels use has these alone; the others run the code of the best variant
-//! before.
-//! The plan stays beside the modules. How a kernel is made is in `kernel/`; this pass is where the two levels meet.
+//! before. The plan stays beside the modules. How a kernel is made is in `kernel/`; this pass is where the two levels meet.
 
 use crate::kernel::{Variant, functions, lower};
 use sardonyx_dialects::mlir::Operation;

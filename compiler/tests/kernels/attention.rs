@@ -1,6 +1,6 @@
 //! Attention as one kernel: sizes around the blocks, masks of all kinds, shared heads, prologues, special values
 
-use crate::build::{Builder, attended};
+use crate::build::{Builder, attended, softmax_of};
 use crate::harness::{Case, Library, check, check_on, run, variants};
 use crate::tiles::executed;
 use sardonyx::codegen::build_shared_object;
@@ -164,11 +164,7 @@ fn shared_heads_with_room() {
         let q = b.load(F, &["b", s, "96"], &["%0", "%2", "16*%1 + %5"]);
         let k = b.load(F, &["b", "2", t, "16"], &["%0", "%1 floordiv 3", "%4", "%5"]);
         let score = b.dot(q, k);
-        let max = b.reduce(ReduceFn::Max, score);
-        let below = b.apply(ScalarFn::Sub, &[score, max]);
-        let power = b.apply(ScalarFn::Exp, &[below]);
-        let total = b.reduce(ReduceFn::Add, power);
-        let weight = b.apply(ScalarFn::Div, &[power, total]);
+        let weight = softmax_of(&mut b, score);
         let v = b.load(F, &["b", "2", t, "16"], &["%0", "%1 floordiv 3", "%4", "%3"]);
         let sum = b.dot(weight, v);
         b.store(sum, &["b", s, "96"], &["%0", "%2", "16*%1 + %3"]);
@@ -201,11 +197,7 @@ fn prologues_on_both_sides() {
     let q = turned(&mut b, "8*%0", "%1", false);
     let k = turned(&mut b, "48 + 8*%0", "%3", true);
     let score = b.dot(q, k);
-    let max = b.reduce(ReduceFn::Max, score);
-    let below = b.apply(ScalarFn::Sub, &[score, max]);
-    let power = b.apply(ScalarFn::Exp, &[below]);
-    let total = b.reduce(ReduceFn::Add, power);
-    let weight = b.apply(ScalarFn::Div, &[power, total]);
+    let weight = softmax_of(&mut b, score);
     let v = b.again(0, &["%3", "96 + 8*%0 + %2"]);
     let sum = b.dot(v, weight);
     let residual = b.load(F, &["s", "48"], &["%1", "8*%0 + %2"]);
@@ -328,11 +320,7 @@ fn rounded_values_of_their_own() {
     let q = b.load(F, &["4", "s", "32"], &["%0", "%1", "%4"]);
     let k = b.load(F, &["t", "32"], &["%3", "%4"]);
     let score = b.dot(q, k);
-    let max = b.reduce(ReduceFn::Max, score);
-    let below = b.apply(ScalarFn::Sub, &[score, max]);
-    let power = b.apply(ScalarFn::Exp, &[below]);
-    let total = b.reduce(ReduceFn::Add, power);
-    let weight = b.apply(ScalarFn::Div, &[power, total]);
+    let weight = softmax_of(&mut b, score);
     let v = b.load(F, &["4", "t", "16"], &["%0", "%3", "%2"]);
     let sum = b.dot(weight, v);
     b.store(sum, &["4", "s", "16"], &["%0", "%1", "%2"]);

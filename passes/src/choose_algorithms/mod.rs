@@ -106,27 +106,28 @@ struct Way {
 fn candidates(program: &Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Vec<Candidate> {
     let producers = program.producers();
     let (mut found, mut growing) = (vec![], vec![]);
+    let estimate = |at: usize, site: &Site, filters| Estimate::of(program, at, site, filters, costs).way(limit);
     for (at, step) in program.steps.iter().enumerate() {
         let Some(site) = Site::of(program, step, &producers) else { continue };
-        let of = |filters: Filters| Estimate::of(program, at, &site, filters, costs);
-        let stored = site.growth().map(|growth| (growth, of(Filters::Stored)));
-        let way = stored.as_ref().and_then(|(growth, estimate)| Some((*growth, estimate.way(limit)?)));
-        let made = of(Filters::Made);
-        match (way, made.way(limit)) {
-            (Some((growth, way)), made) => growing.push((growth, made, Candidate { at, site, way })),
-            (None, Some(way)) => found.push(Candidate { at, site, way }),
-            (None, None) => tell(rewrites, &step.origins, &stored.map_or(made, |(_, stored)| stored), limit),
+        let stored = site.growth().and_then(|growth| Some((growth, estimate(at, &site, Filters::Stored)?)));
+        if let Some((growth, way)) = stored {
+            growing.push((growth, Candidate { at, site, way }));
+        } else if let Some(way) = estimate(at, &site, Filters::Made) {
+            found.push(Candidate { at, site, way });
+        } else {
+            let filters = if site.growth().is_some() { Filters::Stored } else { Filters::Made };
+            tell(rewrites, &step.origins, &Estimate::of(program, at, &site, filters, costs), limit);
         }
     }
     // What saves most for its bytes goes first.
     let per_byte = |growth: u64, way: &Way| u128::from(way.gain) * 1_000_000 / u128::from(growth.max(1));
-    growing.sort_by_key(|(growth, _, c)| (std::cmp::Reverse(per_byte(*growth, &c.way)), c.at));
+    growing.sort_by_key(|(growth, c)| (std::cmp::Reverse(per_byte(*growth, &c.way)), c.at));
     let mut left = weights(program) / GROWTH;
-    for (growth, made, candidate) in growing {
+    for (growth, candidate) in growing {
         if growth <= left {
             left -= growth;
             found.push(candidate);
-        } else if let Some(way) = made {
+        } else if let Some(way) = estimate(candidate.at, &candidate.site, Filters::Made) {
             found.push(Candidate { way, ..candidate });
         } else {
             let origins = program.steps[candidate.at].origins.clone();
@@ -364,8 +365,7 @@ fn joined(whole: &Container, parts: &[(i64, &Container)]) -> Kernel {
         value = body.apply(ScalarFn::Select, &[inside, load, value], whole.dtype);
     }
     let stores = vec![Store { memlet: Memlet { container: 0, index }, value }];
-    let (reads, writes, body) = (body.reads, vec![whole.clone()], body.body);
-    let mut kernel = Kernel { outer: whole.dims.clone(), inner: vec![], deep: vec![], reads, writes, body, stores };
+    let mut kernel = body.map(whole.dims.clone(), vec![whole.clone()], stores);
     sort_outer(&mut kernel);
     kernel
 }

@@ -131,6 +131,11 @@ pub fn places(sides: usize, n: i64) -> Vec<Vec<i64>> {
     })
 }
 
+/// Which of these places one is, where there are `n` along each side.
+pub fn number(place: &[i64], n: i64) -> i64 {
+    place.iter().fold(0, |number, digit| number * n + digit)
+}
+
 /// What the values of a square of `n` along each side come to, combined along one side after the other. Each is loaded
 /// where its line is combined.
 pub fn every_way(

@@ -7,7 +7,7 @@
 //! which nobody reads.
 
 use super::Part;
-use super::tiles::{Scheme, TILE, every_way, places};
+use super::tiles::{Scheme, TILE, every_way, number, places};
 use crate::draft::Draft;
 use crate::fusion::{bare_var, kernel, own_vars, tidy};
 use crate::kernel::{plain_load, products};
@@ -228,7 +228,7 @@ impl Site {
         param(&self.source, None, Some(window), rows_id);
         let mut body = Draft { reads: vec![rows.clone()], ..Draft::default() };
         let load = |body: &mut Draft, place: &[i64]| {
-            let tap = place.iter().fold(0, |tap, digit| tap * self.scheme.filter() + digit);
+            let tap = number(place, self.scheme.filter());
             let row = Dim::constant(tap * c) + Kernel::var(1);
             let column = Dim::constant(block) * Kernel::var(0) + Kernel::var(2);
             body.push(Body::Load { memlet: Memlet { container: 0, index: vec![row, column] }, guard: None }, DType::F32)
@@ -239,15 +239,8 @@ impl Site {
             let index = [Dim::constant(position as i64)].into_iter().chain((0..3).map(Kernel::var)).collect();
             Store { memlet: Memlet { container: 0, index }, value }
         };
-        let kernel = Kernel {
-            outer: matrices.dims[1..].to_vec(),
-            inner: vec![],
-            deep: vec![],
-            reads: body.reads,
-            writes: vec![matrices],
-            body: body.body,
-            stores: values.into_iter().enumerate().map(store).collect(),
-        };
+        let stores = values.into_iter().enumerate().map(store).collect();
+        let kernel = body.map(matrices.dims[1..].to_vec(), vec![matrices], stores);
         let (op, origins) = (FlowOp::Kernel(Box::new(kernel)), origins.to_vec());
         program.steps.push(Step { op, args: vec![rows_id], results: vec![result], origins });
         result
@@ -346,15 +339,7 @@ impl Site {
             let index = index.chain([self.tile(first..channel), Kernel::var(channel)]).collect();
             Store { memlet: Memlet { container: 0, index }, value }
         };
-        Kernel {
-            outer,
-            inner: vec![],
-            deep: vec![],
-            reads: body.reads,
-            writes: vec![matrices],
-            body: body.body,
-            stores: values.into_iter().enumerate().map(store).collect(),
-        }
+        body.map(outer, vec![matrices], values.into_iter().enumerate().map(store).collect())
     }
 
     /// Each of the matrices by that of the filters.
@@ -394,8 +379,8 @@ impl Site {
         let n_reads = k.reads.len();
         let mut body = Draft { reads: [k.reads.clone(), vec![m]].concat(), ..Draft::default() };
         let load = |body: &mut Draft, place: &[i64]| {
-            let position = place.iter().fold(0, |position, digit| position * self.scheme.piece() + digit);
-            let lead = [Dim::constant(position)].into_iter().chain(others.iter().map(|(v, _)| Kernel::var(*v)));
+            let position = Dim::constant(number(place, self.scheme.piece()));
+            let lead = [position].into_iter().chain(others.iter().map(|(v, _)| Kernel::var(*v)));
             let tile = self.tile(self.sides.iter().map(|side| side.at));
             let index = lead.chain([tile, Kernel::var(self.o)]).collect();
             body.push(Body::Load { memlet: Memlet { container: n_reads, index }, guard: None }, DType::F32)
@@ -423,7 +408,7 @@ impl Site {
                 Store { memlet: Memlet { container: store.memlet.container, index }, value: map[store.value] }
             }));
         }
-        Kernel { outer, inner: vec![], deep: vec![], reads: body.reads, writes, body: body.body, stores }
+        body.map(outer, writes, stores)
     }
 
     /// What follows the sum, with another value for it. Gives each statement's new number.

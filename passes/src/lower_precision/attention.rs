@@ -6,7 +6,7 @@
 use crate::kernel::contract::Words;
 use crate::kernel::{KernelDef, lower};
 use sardonyx_dialects::flow::kernel::rename;
-use sardonyx_dialects::flow::{Body, Class, Kernel, Statement};
+use sardonyx_dialects::flow::{Body, Kernel, Statement};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_runtime::DType;
 use std::collections::BTreeMap;
@@ -24,10 +24,6 @@ pub fn narrowed(k: &Kernel) -> Result<Kernel, &'static str> {
     let new = with_factors(k, &def).ok_or("its factors are not found")?;
     let narrow = lower(&new).is_ok_and(|l| l.def.words() == Some(Words::Pairs));
     if narrow { Ok(new) } else { Err("its factors are not read where they lie") }
-}
-
-pub fn is_attention(k: &Kernel) -> bool {
-    k.class() == Class::Attention
 }
 
 /// Which arguments of which statements are rounded: both factors of the score; the value and the power, in the product

@@ -1,8 +1,9 @@
 //! contract(x, w in panels)  =>  contract(bf16(x), bf16(w) in panels of pairs), summed in f32 as before
 //!
 //! Runs over modules that ask for it (`sardonyx.precision = "bf16"`). The factors of products with a constant become
-//! bf16, and those of attention: sums, epilogues, normalisation and softmax stay f32. A left factor is rounded where it is made: in place of the
-//! f32 where nothing else reads it, beside it where its maker may write both, else by a kernel of its own.
+//! bf16, and those of attention: sums, epilogues, normalisation and softmax stay f32. A left factor is rounded where it is
+//! made: in place of the f32 where nothing else reads it, beside it where its maker may write both, else by a kernel of its
+//! own.
 
 pub mod attention;
 
@@ -71,8 +72,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
         let mut rounded = BTreeMap::new();
         for i in 0..program.steps.len() {
-            if kernel(&program.steps[i]).is_some_and(attention::is_attention) {
-                attend(program, i, rewrites)?;
+            if let Some(k) = kernel(&program.steps[i]).filter(|k| k.class() == Class::Attention) {
+                let new = attention::narrowed(k);
+                attend(program, i, new, rewrites)?;
                 continue;
             }
             let site = match matches(program, i) {
@@ -101,11 +103,15 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
-/// Rounds the factors of an attention.
-fn attend(program: &mut Program, step: usize, rewrites: &mut Rewrites) -> Result<()> {
-    let Some(k) = kernel(&program.steps[step]) else { return Ok(()) };
+/// An attention becomes that with rounded factors.
+fn attend(
+    program: &mut Program,
+    step: usize,
+    new: std::result::Result<Kernel, &'static str>,
+    rewrites: &mut Rewrites,
+) -> Result<()> {
     let origins = program.steps[step].origins.clone();
-    match attention::narrowed(k) {
+    match new {
         Err(why) => {
             let (node, reason, detail) = (origins.first().cloned(), "attention stays in f32", Some(why.to_string()));
             rewrites.missed(Missed { reason, node, detail, ..Missed::default() });

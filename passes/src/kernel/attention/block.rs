@@ -1,7 +1,7 @@
 //! queries by a panel of keys => scores; weights by values => mixtures: the two products, in registers
 
 use super::plan::{SCORE_STEP, WIDTH};
-use super::{Group, Item, Keys, State, at, plus};
+use super::{Group, Item, Keys, State, at, ceildiv, plus};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 
 impl Item<'_> {
@@ -115,7 +115,7 @@ impl Item<'_> {
         let lanes = ty.lanes as i64;
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let step = if plan.narrow { asm.i64(plan.mixed_step()) } else { cx.size(asm, plan.values.stride(plan.j)) };
-        let n_words = if self.pairs { half(asm, keys.n) } else { keys.n };
+        let n_words = if self.pairs { ceildiv(asm, keys.n, 2) } else { keys.n };
         let values = asm.element(values, e, Elem::F32);
         let place = |asm: &mut Asm, i: i64, v: usize| {
             let (row, e) = (plus(asm, group.row, i), plus(asm, e, v as i64 * lanes));
@@ -189,12 +189,6 @@ impl Item<'_> {
         }
         next
     }
-}
-
-/// n / 2, rounded up.
-pub fn half(asm: &mut Asm, n: Val) -> Val {
-    let (n, two) = (plus(asm, n, 1), asm.i64(2));
-    asm.bin("arith.divui", n, two)
 }
 
 /// scores[i][v] = number v of row i

@@ -392,6 +392,12 @@ fn at(asm: &mut Asm, base: Val, row: Val, step: i64, column: Val) -> Val {
     asm.element(base, at, Elem::F32)
 }
 
+/// n / by, rounded up.
+fn ceildiv(asm: &mut Asm, n: Val, by: i64) -> Val {
+    let (n, by) = (plus(asm, n, by - 1), asm.i64(by));
+    asm.bin("arith.divui", n, by)
+}
+
 /// n rounded up to a multiple of `of`.
 fn round_up(asm: &mut Asm, n: Val, of: i64) -> Val {
     let n = plus(asm, n, of - 1);

@@ -1,8 +1,7 @@
 //! q[i, d] => scratch[i][d]; k[j, d] => panels [d][32 keys]: operands where the blocks read them
 
-use super::block::half;
 use super::plan::WIDTH;
-use super::{Item, Keys, State, along, at, has_masks, hoist, plus};
+use super::{Item, Keys, State, along, at, ceildiv, has_masks, hoist, plus};
 use crate::kernel::asm::Asm;
 use crate::kernel::asm::{Elem, Ty, Val};
 use crate::kernel::contract::transpose;
@@ -76,7 +75,7 @@ impl Item<'_> {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let masks = has_masks(cx, vec![plan.value]);
-        let n = if self.pairs { half(asm, keys.n) } else { keys.n };
+        let n = if self.pairs { ceildiv(asm, keys.n, 2) } else { keys.n };
         let last = asm.bin("arith.subi", keys.n, one);
         asm.for_loop((zero, n, one), &[], |asm, row, _| {
             let of_key = |asm: &mut Asm, j: Val| {

@@ -1,7 +1,7 @@
 //! Which statement is the score, the largest one, the weights, the mixture: the parts of attention
 
 use super::segments::Segments;
-use crate::kernel::contract::is_one_instruction;
+use crate::kernel::contract::{is_one_instruction, tiles};
 use crate::kernel::def::*;
 use crate::kernel::eval::Variant;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -24,7 +24,7 @@ pub const CHUNK: i64 = 96;
 pub const GROUP: i64 = 12;
 
 /// Rows of a tile, and its columns of words; of rounded factors work items begin at multiples of it.
-pub const TILE: i64 = 16;
+pub const TILE: i64 = tiles::ROWS;
 
 /// Numbers of one kind that are kept per row: a vector of them may begin at the last row.
 pub const STATE_STEP: i64 = CHUNK + SQUARE_MAX;

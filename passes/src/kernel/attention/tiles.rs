@@ -4,18 +4,15 @@
 //! nobody reads. Words behind the last key are 0 in both factors.
 
 use super::plan::{Plan, SCORE_STEP, TILE, WIDTH};
-use super::{Group, Item, Keys, State, at, plus};
+use super::{Group, Item, Keys, State, at, ceildiv};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
+use crate::kernel::contract::tiles::{between, shapes};
 use crate::kernel::eval::Cx;
-
-/// Bytes of a row of a tile.
-const ROW_BYTES: i64 = 64;
 
 /// Which tiles hold what: the sums of 32 columns, the left factor, the halves of the right one.
 const SUMS: [u8; 2] = [0, 1];
 const LEFT: u8 = 2;
 const RIGHT: [u8; 2] = [3, 4];
-const N_TILES: i64 = 5;
 
 /// A factor in memory: where it begins, and the floats from one row to the next.
 #[derive(Clone, Copy)]
@@ -29,20 +26,9 @@ pub fn around(cx: &Cx, asm: &mut Asm, plan: &Plan, work: impl FnOnce(&mut Asm)) 
     if !plan.uses_tiles(cx.cpu().variant) {
         return work(asm);
     }
-    let some = asm.cmpi("slt", cx.cpu().begin, cx.cpu().end);
-    asm.if_then(some, |asm| {
-        // What tiles have is set before anything else is in scratch.
-        let repeated = |value: i64, bits: i64, n: i64| (0..n).fold(0i64, |all, i| all | value << (bits * i));
-        let (pairs, rest) = (repeated(ROW_BYTES, 16, 4), repeated(ROW_BYTES, 16, N_TILES - 4));
-        for (i, value) in [1, 0, pairs, rest, 0, 0, repeated(TILE, 8, N_TILES), 0].into_iter().enumerate() {
-            let (value, at) = (asm.i64(value), asm.i64(8 * i as i64));
-            let address = asm.element(cx.cpu().scratch, at, Elem::I8);
-            asm.store(value, address, 8);
-        }
-        asm.effect("llvm.x86.ldtilecfg", &[cx.cpu().scratch]);
-        work(asm);
-        asm.effect("llvm.x86.tilerelease", &[]);
-    });
+    // Scratch has nothing else in it yet.
+    let rows = asm.i64(i64::from_ne_bytes([TILE as u8; 8]));
+    between(cx, asm, |asm| shapes(asm, cx.cpu().scratch, rows), work);
 }
 
 impl Item<'_> {
@@ -81,7 +67,7 @@ impl Item<'_> {
             });
             vec![]
         });
-        let n = tiles_of(asm, keys);
+        let n = ceildiv(asm, keys.n, WIDTH);
         asm.for_loop((zero, end, width), &[], |asm, e, _| {
             let mixed = Factor { at: at(asm, self.mixed, group.row, step, e), step };
             SUMS.iter().for_each(|sum| asm.tile("llvm.x86.tilezero", &[*sum], &[]));
@@ -98,7 +84,7 @@ impl Item<'_> {
     pub fn clear_values(&self, asm: &mut Asm, keys: Keys, first: Val) {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let (zero, one, lanes) = (asm.i64(0), asm.i64(1), asm.i64(ty.lanes as i64));
-        let (n, tile, step) = (tiles_of(asm, keys), asm.i64(TILE), asm.i64(self.plan.mixed_step()));
+        let (n, tile, step) = (ceildiv(asm, keys.n, WIDTH), asm.i64(TILE), asm.i64(self.plan.mixed_step()));
         let end = asm.bin("arith.muli", n, tile);
         let none = asm.zero(ty);
         asm.for_loop((first, end, one), &[], |asm, row, _| {
@@ -110,12 +96,6 @@ impl Item<'_> {
             vec![]
         });
     }
-}
-
-/// Tiles of words that the keys of a block take.
-fn tiles_of(asm: &mut Asm, keys: Keys) -> Val {
-    let (behind, width) = (plus(asm, keys.n, WIDTH - 1), asm.i64(WIDTH));
-    asm.bin("arith.divui", behind, width)
 }
 
 /// Loads or stores both tiles of sums.

@@ -19,7 +19,7 @@ mod epilogue;
 mod pairs;
 mod plan;
 mod quads;
-mod tiles;
+pub mod tiles;
 
 use block::Start;
 

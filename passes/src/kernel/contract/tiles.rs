@@ -13,7 +13,7 @@ use crate::kernel::def::*;
 use crate::kernel::eval::Cx;
 
 /// Rows of a tile, and words of each.
-const ROWS: i64 = 16;
+pub const ROWS: i64 = 16;
 /// Bytes of a row of a tile.
 const ROW_BYTES: i64 = 64;
 /// Rows that share what is read of a panel.
@@ -69,9 +69,14 @@ pub fn around(cx: &Cx, asm: &mut Asm, plan: &Plan, work: impl FnOnce(&mut Asm)) 
         return work(asm);
     }
     let rows = asm.i64(usual(plan, cx.def));
+    between(cx, asm, |asm| shape(cx, asm, plan, rows), work);
+}
+
+/// Work with tiles of these shapes, where there is any.
+pub fn between(cx: &Cx, asm: &mut Asm, shape: impl FnOnce(&mut Asm), work: impl FnOnce(&mut Asm)) {
     let some = asm.cmpi("slt", cx.cpu().begin, cx.cpu().end);
     asm.if_then(some, |asm| {
-        shape(cx, asm, plan, rows);
+        shape(asm);
         work(asm);
         asm.effect("llvm.x86.tilerelease", &[]);
     });
@@ -94,8 +99,13 @@ fn shape(cx: &Cx, asm: &mut Asm, plan: &Plan, rows: Val) {
     let rows = asm.bin("arith.ori", first, second);
     let of_b = asm.i64(ROWS * bytes(&B));
     let rows = asm.bin("arith.ori", rows, of_b);
+    shapes(asm, memory, rows);
+}
+
+/// Sets how many rows each tile has, a byte for each, by way of 64 bytes of memory.
+pub fn shapes(asm: &mut Asm, memory: Val, rows: Val) {
     let row_bytes = asm.i64((0..4).fold(0, |bits, i| bits | ROW_BYTES << (16 * i)));
-    let none = asm.i64(0);
+    let (one, none) = (asm.i64(1), asm.i64(0));
     for (i, value) in [one, none, row_bytes, row_bytes, none, none, rows, none].into_iter().enumerate() {
         let at = asm.i64(8 * i as i64);
         let address = asm.element(memory, at, Elem::I8);
