@@ -6,14 +6,15 @@ use crate::entries::MAIN;
 use crate::import::ParamStore;
 use crate::requires::{Requires, requires};
 use crate::targets::Target;
+use sardonyx_base::plan as file;
+use sardonyx_base::{DType, Dim, Error, Kind, Result, Tensor};
 use sardonyx_dialects::flow::{Container, HostResult, Layout, Source, State, Window};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
+use sardonyx_format::ArtifactWriter;
 use sardonyx_passes::Precision;
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
-use sardonyx_runtime::plan as file;
-use sardonyx_runtime::{ArtifactWriter, DType, Dim, Error, Kind, Result, Tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 

@@ -4,8 +4,8 @@ use crate::compile::{graph, lower_model, module_of};
 use crate::import::{DimRange, declared_dims, import};
 use crate::onnx::Model;
 use melior::Context;
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Op};
-use sardonyx_runtime::{Dim, Error, Result};
 use std::collections::BTreeMap;
 
 /// The entry point that every artifact has: the model with the dimensions that `--dim` leaves open.

@@ -6,11 +6,11 @@ use crate::import::DimRange;
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::read_model;
 use crate::pipeline::{self, Watch};
+use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Plan};
 use sardonyx_passes::egraph::explain_node;
 use sardonyx_passes::kernel::lower;
-use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -5,9 +5,9 @@
 
 use crate::onnx::{Attribute, DimSpec, Graph, Model, ValueInfo, ValueType};
 use melior::Context as MlirContext;
+use sardonyx_base::{DType, Dim, Error, Kind, Result, Tensor, solve};
 use sardonyx_dialects::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use sardonyx_dialects::sdx::{BOUND, Symbol, SymbolKind, ir};
-use sardonyx_runtime::{DType, Dim, Error, Kind, Result, Tensor, solve};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 

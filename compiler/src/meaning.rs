@@ -2,13 +2,13 @@
 
 use crate::selftest::{choices, choose_symbols};
 use melior::ir::Module;
+use sardonyx_base::tensor::element_count;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor, minifloat};
 use sardonyx_dialects::flow::program::{Source, Transform};
 use sardonyx_dialects::flow::{FlowOp, Program, Step};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::{Context, Operation};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
-use sardonyx_runtime::tensor::element_count;
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor, minifloat};
 use std::collections::BTreeMap;
 
 /// A function that the interpreter has a meaning for.

@@ -4,6 +4,8 @@ use crate::compile::graph;
 use crate::pipeline::Event;
 use crate::sizes::{Sizes, sizes, value};
 use melior::ir::Module;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Buffer, Plan};
@@ -12,8 +14,6 @@ use sardonyx_passes::DeviceSpec;
 use sardonyx_passes::kernel::{KernelDef, lower};
 use sardonyx_passes::movement::scheduled::{lower_bound, scheduled};
 use sardonyx_passes::movement::{Count, FastMemory, Kind, Words, kernel_flops, operator_flops, operator_words};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Error, Result};
 use std::collections::HashMap;
 
 /// The stages after which a program is looked at: what the model says, with what is known at compile time computed; and

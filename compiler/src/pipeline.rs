@@ -3,8 +3,8 @@
 use melior::Context;
 use melior::ir::Module;
 use melior::ir::operation::{OperationLike, OperationPrintingFlags};
+use sardonyx_base::{Error, Result};
 use sardonyx_passes::Rewrites;
-use sardonyx_runtime::{Error, Result};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

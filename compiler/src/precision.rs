@@ -4,10 +4,11 @@ use crate::compile::{Request, compile_read};
 use crate::entries::Entries;
 use crate::selftest;
 use crate::targets::Target;
+use sardonyx_base::compare::{Tolerance, compare};
+use sardonyx_base::plan::SelfTest;
+use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_passes::Precision;
-use sardonyx_runtime::compare::{Tolerance, compare};
-use sardonyx_runtime::plan::SelfTest;
-use sardonyx_runtime::{Error, LoadOptions, Model, Result, SessionOptions, Tensor};
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use std::path::Path;
 
 /// What a lower precision came to.

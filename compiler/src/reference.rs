@@ -5,9 +5,9 @@ use crate::import::{DimRange, ParamStore};
 use crate::onnx::read_model;
 use crate::pipeline::{self, Watch};
 use crate::selftest;
+use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::Graph;
-use sardonyx_runtime::{Error, Result, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -3,12 +3,12 @@
 //! The runtime checks them at every shape, so that a plan which was changed is refused instead of letting native code
 //! run out of bounds. One that cannot be proved here is left out: it might refuse a good call.
 
+use sardonyx_base::dim::Atom;
+use sardonyx_base::plan::LaunchSymbol;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Container, Layout, State};
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_passes::kernel::{Footprint, KernelDef};
-use sardonyx_runtime::dim::Atom;
-use sardonyx_runtime::plan::LaunchSymbol;
-use sardonyx_runtime::{Dim, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The requirements of a kernel, as the artifact declares them.

@@ -2,14 +2,14 @@
 
 use crate::import::ParamStore;
 use crate::reference::param;
+use sardonyx_base::plan::{Canary, ExpectedOutput, SelfTest};
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{Conversion, Domain, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_format::tensor_io::Synthetic;
 use sardonyx_passes::Precision;
-use sardonyx_runtime::commands::BF16_OF_MAX;
-use sardonyx_runtime::plan::{Canary, ExpectedOutput, SelfTest};
-use sardonyx_runtime::tensor_io::Synthetic;
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use sardonyx_run::BF16_OF_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The stage after which the graph is what the interpreter computes: all of it values, and few of them. What follows may
@@ -180,7 +180,7 @@ fn work(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> std::result::Resu
 
 /// Floats uniform in -1..1; integers 1, a valid index, mask and type wherever there are two of them.
 fn canary(dtype: DType, dims: Vec<usize>, seed: u64) -> Result<Tensor> {
-    let n = sardonyx_runtime::tensor::element_count(&dims).filter(|&n| n <= BYTES_MAX);
+    let n = sardonyx_base::tensor::element_count(&dims).filter(|&n| n <= BYTES_MAX);
     let n = n.ok_or_else(|| Error::user("E0202", format!("an input of {dims:?} is too large")))?;
     match dtype {
         DType::Bool => Ok(Tensor::from_vec(dims, vec![true; n])),

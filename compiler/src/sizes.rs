@@ -1,9 +1,9 @@
 //! `--at batch=8,seq=512`, a program  =>  a value for every symbol: those given, and defaults that keep its checks
 
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Layout, Program};
 use sardonyx_dialects::sdx::{Equality, SymbolKind};
 use sardonyx_passes::usual::{self, USUAL};
-use sardonyx_runtime::{Dim, Error, Result};
 
 pub use sardonyx_passes::usual::Sizes;
 
@@ -94,9 +94,9 @@ fn keep_checks(checks: &[Equality], given: &Sizes, sizes: &mut Sizes) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sardonyx_base::DType;
     use sardonyx_dialects::flow::Container;
     use sardonyx_dialects::sdx::Symbol;
-    use sardonyx_runtime::DType;
 
     /// ids [batch, seq], mask [batch, total], past [batch, 2, past] with room for `room`; past + seq is total.
     fn decoder() -> Program {

@@ -2,7 +2,7 @@
 
 use crate::mlir::{Operation, owned};
 use mlir_sys::{MlirOperation, MlirStringCallback, MlirStringRef};
-use sardonyx_runtime::Dim;
+use sardonyx_base::Dim;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

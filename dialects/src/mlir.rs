@@ -5,7 +5,7 @@
 //! elsewhere in this crate (but `hooks.rs`).
 
 use mlir_sys::*;
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor, packed};
+use sardonyx_base::{DType, Dim, Error, Result, Tensor, packed};
 use std::ffi::c_void;
 
 #[derive(Clone, Copy)]

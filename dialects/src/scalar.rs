@@ -1,6 +1,6 @@
 //! The scalar functions of the closed basis: name, operands, result type
 
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 
 /// One scalar operation. Values of a body or of `sdx.map` are made of these and of conversions, nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

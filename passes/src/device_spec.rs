@@ -1,6 +1,6 @@
 //! passes/devices/NAME.toml  =>  what a device can do, each figure with its source
 
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

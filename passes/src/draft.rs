@@ -1,9 +1,9 @@
 //! load, apply, reduce …  =>  the body and the operands of a kernel in the making
 
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Program, Statement, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
 
 /// A kernel in the making.
 #[derive(Default)]

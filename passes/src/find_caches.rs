@@ -5,9 +5,9 @@
 //! written. So nothing else may read the past, and the result is one output: both then are one memory.
 
 use crate::Rewrites;
+use sardonyx_base::Result;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Op, Value};
-use sardonyx_runtime::Result;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.functions(module, |rewrites, function| {

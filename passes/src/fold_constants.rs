@@ -4,10 +4,10 @@
 //! second evaluator here.
 
 use crate::Rewrites;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::interp::{self, symbolic};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 
 /// Beyond this many elements a constant stays an operation: the IR is no place for tables.
 const ELEMENTS_MAX: usize = 1024;

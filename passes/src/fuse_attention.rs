@@ -13,10 +13,10 @@ use crate::fusion::{
     STATEMENTS_MAX, Site as Changes, Splice, Uses, bare_var, drop_dead, from_data, kernel, sweep, tidy,
 };
 use crate::{Rewrites, rewrite};
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {

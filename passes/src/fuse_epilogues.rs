@@ -6,11 +6,11 @@
 use crate::Rewrites;
 use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, kernel, merge_wherever, parameter, step_between};
 use crate::miss::Miss;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     merge_wherever(module, rewrites, "epilogue", matches)

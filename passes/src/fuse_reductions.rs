@@ -7,9 +7,9 @@
 use crate::Rewrites;
 use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge_wherever, step_between};
 use crate::miss::Miss;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     merge_wherever(module, rewrites, "same-rows", matches)

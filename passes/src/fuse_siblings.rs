@@ -5,9 +5,9 @@
 
 use crate::Rewrites;
 use crate::fusion::{Match, STATEMENTS_MAX, Site, Uses, from_data, kernel, merge_into, step_between, sweep};
+use sardonyx_base::Result;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::Result;
 use std::collections::BTreeSet;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {

@@ -2,13 +2,13 @@
 
 use crate::miss::{self, Miss};
 use crate::{Rewrites, rewrite};
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Consumers;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Source, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::SymbolKind;
-use sardonyx_runtime::{DType, Dim, Result};
 use std::collections::{BTreeSet, HashMap};
 
 /// More statements than this in one kernel would spill more than a separate kernel moves.

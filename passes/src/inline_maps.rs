@@ -11,9 +11,9 @@ use crate::fusion::{
 };
 use crate::miss::{self, Miss};
 use crate::{Rewrites, rewrite};
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::{Dim, Result};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {

@@ -49,8 +49,8 @@ pub use simplify::{FurtherRule, with_rule};
 pub use validate::Validation;
 pub use version::{IR_VERSION, set_version};
 
+use sardonyx_base::Result;
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::Result;
 
 /// A pass over a whole module.
 pub struct PassRow {

@@ -6,8 +6,8 @@
 use crate::fusion::{Uses, kernel};
 use crate::rewrite::{Missed, Rewrites, union};
 use crate::{fuse_epilogues, fuse_reductions, inline_maps};
+use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Class, FlowOp, Kernel, Program, Step};
-use sardonyx_runtime::Dim;
 use std::collections::BTreeSet;
 
 /// Why a rule does not make one kernel of a producer and a consumer.

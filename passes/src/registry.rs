@@ -8,8 +8,8 @@ use melior::utility::{
     parse_pass_pipeline, register_all_dialects, register_all_llvm_translations, register_all_passes,
 };
 use mlir_sys::{MlirContext, MlirDialectRegistry, MlirPass, mlirContextEnableMultithreading};
+use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::{Error, Result};
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};

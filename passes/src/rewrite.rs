@@ -5,11 +5,11 @@
 
 use crate::Class;
 use crate::validate::{self, Bounds, Validation};
+use sardonyx_base::json::Json;
+use sardonyx_base::{Error, Result};
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{Graph, Node, Value};
-use sardonyx_runtime::json::Json;
-use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeSet;
 use std::fmt;
 

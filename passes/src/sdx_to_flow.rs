@@ -7,6 +7,7 @@
 mod states;
 
 use crate::rewrite_functions;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{
     Body, Container, FlowOp, HostResult, HostStep, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store,
     TensorValue,
@@ -14,7 +15,6 @@ use sardonyx_dialects::flow::{
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Host, Node, Op, Symbol, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use states::{States, taken_names};
 use std::collections::{BTreeMap, BTreeSet};
 

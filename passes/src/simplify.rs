@@ -4,11 +4,11 @@
 //! another operation of the same type. All are exact: the result is the same to the bit, NaN and −0 included.
 
 use crate::Rewrites;
+use sardonyx_base::dim::product;
+use sardonyx_base::{Dim, Result, Tensor};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{Dim, Result, Tensor};
 use std::cell::RefCell;
 use std::ops::Range;
 

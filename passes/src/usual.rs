@@ -1,7 +1,7 @@
 //! the symbols of a program  =>  the sizes of a usual call, which keep its checks
 
+use sardonyx_base::Dim;
 use sardonyx_dialects::sdx::{Equality, Symbol, SymbolKind};
-use sardonyx_runtime::Dim;
 use std::collections::BTreeMap;
 
 /// Values by symbol.

@@ -1,7 +1,7 @@
 //! sardonyx.version = 1 : i64: saved IR says which version of the levels it is written in
 
+use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::{Error, Result};
 
 /// Raised when a module that an older compiler would misread can be written.
 pub const IR_VERSION: i64 = 1;

@@ -2,9 +2,10 @@
 //!
 //!     cargo run --release -p sardonyx-runtime --example embed -- MODEL.sdx
 
+use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_format::tensor_io::Synthetic;
 use sardonyx_runtime::program::Port;
-use sardonyx_runtime::tensor_io::Synthetic;
-use sardonyx_runtime::{Error, LoadOptions, Model, Result, RunOptions, Session, SessionOptions, Tensor};
+use sardonyx_runtime::{LoadOptions, Model, RunOptions, Session, SessionOptions};
 use std::time::{Duration, Instant};
 
 fn main() {

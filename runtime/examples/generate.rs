@@ -6,7 +6,8 @@
 //! it. The prompt is numbers of tokens: text to tokens and back is the business of a tokenizer.
 
 use clap::Parser;
-use sardonyx_runtime::{Cache, Error, LoadOptions, Model, Result, RunOptions, Session, SessionOptions, Tensor};
+use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_runtime::{Cache, LoadOptions, Model, RunOptions, Session, SessionOptions};
 use std::path::PathBuf;
 
 #[derive(Parser)]

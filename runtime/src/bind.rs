@@ -1,11 +1,12 @@
 //! the inputs of a call  =>  values of the symbols; or a sentence that names the input and the dimension
 
 use crate::cache::Held;
-use crate::dim::Atom;
-use crate::program::{Check, Entry, Port, Program, range};
-use crate::solve::Source;
-use crate::view::{TensorBuffer, TensorView};
-use crate::{Dim, Error, Result};
+use crate::program::{Check, Entry, Port, Program};
+use sardonyx_base::dim::Atom;
+use sardonyx_base::dim::range;
+use sardonyx_base::solve::Source;
+use sardonyx_base::view::{TensorBuffer, TensorView};
+use sardonyx_base::{Dim, Error, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

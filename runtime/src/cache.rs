@@ -5,8 +5,8 @@ use crate::device::{Address, Block, Memory, host_address};
 use crate::model::Model;
 use crate::program::{Entry, Program, State};
 use crate::shape::{Shape, bytes_of};
-use crate::view::{TensorBuffer, is_aligned};
-use crate::{DType, Error, Result, Tensor};
+use sardonyx_base::view::{TensorBuffer, is_aligned};
+use sardonyx_base::{DType, Error, Result, Tensor};
 
 /// Memory for the states of a model, with room for `capacity` positions of which `len` are filled.
 /// [`Session::run_cached`](crate::Session::run_cached) appends to it without moving what it holds; any session of the
@@ -125,7 +125,7 @@ impl<'a> Cache<'a> {
     }
 
     /// As if `len` positions of zeros had been appended: for measuring.
-    pub(crate) fn pretend(&mut self, len: usize) -> Result<()> {
+    pub fn pretend(&mut self, len: usize) -> Result<()> {
         self.fits(len)?;
         self.len = len;
         Ok(())

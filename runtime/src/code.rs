@@ -1,10 +1,10 @@
 //! the bytes of a shared object  =>  callable kernels, without a file of their own
 
-use crate::cpu::Level;
-use crate::plan::{self, KERNELS_SYMBOL, KernelFn, Plan};
 use crate::program::Kernel;
-use crate::{Error, Result};
 use prost::Message;
+use sardonyx_base::cpu::Level;
+use sardonyx_base::plan::{self, KERNELS_SYMBOL, KernelFn, Plan};
+use sardonyx_base::{Error, Result};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Write;

@@ -75,51 +75,29 @@
 //! numbers whatever the threads and the calls before, in place or not. An artifact holds native code: a hash finds
 //! damage, not malice, so load only what you would also execute.
 
-pub mod artifact;
 mod bind;
 mod cache;
 mod call;
+mod call_bytes;
 mod code;
-pub mod commands;
-pub mod compare;
-pub mod cpu;
 mod device;
-pub mod dim;
-pub mod dtype;
-pub mod error;
-pub mod file;
-pub mod host;
-pub mod json;
 mod memory;
-pub mod minifloat;
 mod model;
-pub mod packed;
-pub mod plan;
 mod pool;
 pub mod program;
 mod selftest;
 mod session;
 mod shape;
-pub mod solve;
 mod stop;
-mod strings;
-pub mod tensor;
-pub mod tensor_io;
-pub mod value;
-mod view;
-pub mod widen;
 
-pub use artifact::{Artifact, ArtifactWriter, Verify};
 pub use cache::Cache;
 pub use call::{Launched, Watch};
+pub use call_bytes::CallBytes;
 pub use device::{DeviceName, DeviceReport, Finding};
-pub use dim::Dim;
-pub use dtype::DType;
-pub use error::{Error, Fault, Result};
-pub use host::HostOp;
 pub use model::{LoadOptions, Model};
 pub use session::{Session, SessionOptions};
 pub use stop::RunOptions;
-pub use tensor::Tensor;
-pub use value::{Kind, Value};
-pub use view::{TensorBuffer, TensorView};
+
+// What callers need of the crates below.
+pub use sardonyx_base::{DType, Dim, Error, Fault, Kind, Result, Tensor, TensorBuffer, TensorView, Value, cpu};
+pub use sardonyx_format::{Artifact, Verify};

@@ -1,7 +1,7 @@
 //! bytes that begin at a multiple of 64, or an error where there are none
 
-use crate::{Error, Result};
 use bytes::Bytes;
+use sardonyx_base::{Error, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,13 +1,13 @@
 //! a loaded, verified artifact, shared by sessions
 
-use crate::Result;
-use crate::artifact::{Artifact, Verify};
-use crate::cpu::Level;
 use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Memory};
-use crate::plan::Manifest;
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
 use bytes::Bytes;
+use sardonyx_base::Result;
+use sardonyx_base::cpu::Level;
+use sardonyx_base::plan::Manifest;
+use sardonyx_format::artifact::{Artifact, Verify};
 use std::path::Path;
 use std::sync::Arc;
 

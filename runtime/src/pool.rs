@@ -7,7 +7,7 @@
 //! All pools of a process know of each other ([`Crowd`]): where more of their threads are awake than there are processors,
 //! workers sleep at once, and callers that together want more threads than that work alone, waking nobody.
 
-use crate::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};

@@ -1,8 +1,9 @@
 //! canary inputs  =>  the outputs that the compiler's interpreter computed for them, or a refusal
 
-use crate::compare::{Tolerance, compare};
-use crate::plan::{Canary, SelfTest};
-use crate::{DType, Error, Model, Result, SessionOptions, Tensor};
+use crate::{Model, SessionOptions};
+use sardonyx_base::compare::{Tolerance, compare};
+use sardonyx_base::plan::SelfTest;
+use sardonyx_base::{Error, Result};
 
 /// Makes the one call of the self-test. Errors: E0404.
 pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
@@ -25,27 +26,6 @@ pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
         }
     }
     Ok(())
-}
-
-impl Canary {
-    pub fn new(name: &str, tensor: &Tensor) -> Canary {
-        Canary {
-            name: name.to_string(),
-            dtype: tensor.dtype().onnx_code(),
-            dims: tensor.dims().iter().map(|&d| d as u64).collect(),
-            data: tensor.bytes().clone(),
-        }
-    }
-
-    /// Refuses a size that does not follow from type and dimensions.
-    pub fn tensor(&self) -> Result<Tensor> {
-        let dtype = DType::from_onnx(self.dtype);
-        let dtype = dtype.ok_or_else(|| Error::user("E0107", format!("{} is no element type", self.dtype)))?;
-        let dims: std::result::Result<Vec<usize>, _> = self.dims.iter().map(|&d| usize::try_from(d)).collect();
-        let dims =
-            dims.map_err(|_| Error::user("E0202", format!("the dimensions of `{}` are too large", self.name)))?;
-        Tensor::new(dtype, dims, self.data.clone())
-    }
 }
 
 /// The call could not be made. A lack of memory says nothing about the artifact.

@@ -5,9 +5,9 @@
 
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
-use crate::plan::{self, LaunchSymbol};
 use crate::program::{Buffer, Entry, Kernel, Launch, Location, Port, Program, Step, Target};
-use crate::{DType, Dim, Error, Result, tensor};
+use sardonyx_base::plan::{self, LaunchSymbol};
+use sardonyx_base::{DType, Dim, Error, Result, tensor};
 use std::ops::Range;
 
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! deadline, cancellation  =>  whether a call goes on
 
-use crate::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;

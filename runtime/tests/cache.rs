@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Builder, decoder, edit, joining_decoder, two_layers};
-use sardonyx_runtime::plan::{State, SymbolKind};
-use sardonyx_runtime::{Cache, DType, Result, RunOptions, Session, SessionOptions, Tensor, TensorBuffer};
+use sardonyx_base::plan::{State, SymbolKind};
+use sardonyx_base::{DType, Result, Tensor, TensorBuffer};
+use sardonyx_runtime::{Cache, RunOptions, Session, SessionOptions};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;

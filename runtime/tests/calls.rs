@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Builder, two_layers};
-use sardonyx_runtime::plan::{Action, Bind, SymbolKind};
-use sardonyx_runtime::{DType, Model, RunOptions, Session, SessionOptions, Tensor, TensorBuffer, TensorView};
+use sardonyx_base::plan::{Action, Bind, SymbolKind};
+use sardonyx_base::{DType, Tensor, TensorBuffer, TensorView};
+use sardonyx_runtime::{Model, RunOptions, Session, SessionOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -89,7 +90,7 @@ fn an_output_of_unknown_size_fits_if_its_values_do() {
         let mut outputs = [("y", TensorBuffer::of(y).unwrap())];
         let inputs = [("x", TensorView::of(&dims, values).unwrap())];
         session.run_with("main", &inputs, &mut outputs, &RunOptions::default())?;
-        Ok::<_, Box<sardonyx_runtime::Error>>(outputs[0].1.dims().to_vec())
+        Ok::<_, Box<sardonyx_base::Error>>(outputs[0].1.dims().to_vec())
     };
     let mut y = [0f32; 2];
     // Four values in, so the plan wants room for four; two come out and fit.

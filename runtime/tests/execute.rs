@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Builder, lazy, two_layers};
-use sardonyx_runtime::plan::{Action, Bind, Check, Copy, SymbolKind};
-use sardonyx_runtime::{DType, Error, LoadOptions, Model, Result, SessionOptions, Tensor, cpu::Level};
+use sardonyx_base::plan::{Action, Bind, Check, Copy, SymbolKind};
+use sardonyx_base::{DType, Error, Result, Tensor, cpu::Level};
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 
 fn session(model: &Model, threads: usize) -> sardonyx_runtime::Session {
     model.session(&SessionOptions { threads, ..SessionOptions::default() }).unwrap()

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Builder, edit};
-use sardonyx_runtime::plan::*;
-use sardonyx_runtime::{DType, Error, Result, RunOptions, Session, SessionOptions, Tensor};
+use sardonyx_base::plan::*;
+use sardonyx_base::{DType, Error, Result, Tensor};
+use sardonyx_runtime::{RunOptions, Session, SessionOptions};
 use std::time::{Duration, Instant};
 
 fn operand(buffer: u32, dtype: DType, dims: &[&str]) -> Operand {

@@ -3,8 +3,10 @@
 mod common;
 
 use common::{Builder, decoder, edit, joining_decoder, two_layers};
-use sardonyx_runtime::plan::*;
-use sardonyx_runtime::{DType, LoadOptions, Model, SessionOptions, Tensor, Verify};
+use sardonyx_base::plan::*;
+use sardonyx_base::{DType, Tensor};
+use sardonyx_format::Verify;
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 
 #[test]
 fn every_cut_and_a_flip_of_every_small_byte_is_found() {

@@ -3,8 +3,10 @@
 mod common;
 
 use common::{Builder, two_layers};
-use sardonyx_runtime::plan::{Canary, ExpectedOutput, SelfTest};
-use sardonyx_runtime::{Error, LoadOptions, Result, Tensor, Verify};
+use sardonyx_base::plan::{Canary, ExpectedOutput, SelfTest};
+use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_format::Verify;
+use sardonyx_runtime::LoadOptions;
 
 /// x = 0.5 everywhere gives 20.
 fn with_test(y: &[f32]) -> Builder {

@@ -3,8 +3,9 @@
 //! `cargo bench -p sardonyx-tests --bench callers`. Rounds alternate, so that a machine that slows down slows both; the
 //! median is over rounds. On two idle cores the ratio should be 1.8 or more: callers share nothing that they wait for.
 
-use sardonyx_runtime::tensor_io::Synthetic;
-use sardonyx_runtime::{DType, LoadOptions, Model, Session, SessionOptions, Tensor};
+use sardonyx_base::{DType, Tensor};
+use sardonyx_format::tensor_io::Synthetic;
+use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
 use sardonyx_tests::onnx::encoder;
 use sardonyx_tests::programs::compile;
 use std::sync::Barrier;

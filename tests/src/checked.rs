@@ -2,7 +2,7 @@
 
 use crate::prepared::{data_sets, model};
 use sardonyx::compile::{Request, compile};
-use sardonyx_runtime::commands::{DataArgs, check_model};
+use sardonyx_run::{DataArgs, check_model};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use std::path::Path;
 

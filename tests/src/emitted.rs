@@ -4,9 +4,9 @@ use sardonyx::compile::kernel_modules;
 use sardonyx::emit::{Product, write};
 use sardonyx::import::ParamStore;
 use sardonyx::targets::Target;
+use sardonyx_base::Result;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
-use sardonyx_runtime::Result;
 use std::any::Any;
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! cargo metadata  =>  which crates a crate of the workspace depends on
+//! cargo metadata, cargo tree  =>  which crates a crate of the workspace depends on
 
 use crate::prepared::workspace;
 use serde_json::Value;
@@ -56,17 +56,15 @@ impl Metadata {
         let direct = self.direct(self.id(name));
         direct.iter().filter_map(|id| self.members.get(id)).map(|id| self.names[id].as_str()).collect()
     }
+}
 
-    /// Everything that is built for a crate.
-    pub fn dependencies(&self, name: &str) -> BTreeSet<&str> {
-        let (mut found, mut open) = (BTreeSet::new(), vec![self.id(name).to_string()]);
-        while let Some(id) = open.pop() {
-            for id in self.direct(&id) {
-                if found.insert(self.names[&id].as_str()) {
-                    open.push(id);
-                }
-            }
-        }
-        found
-    }
+/// Everything that becomes part of a crate when it is built alone with these options: not what its tests, its build
+/// scripts and its macros need, nor features that other crates of the workspace turn on.
+pub fn tree(name: &str, options: &[&str]) -> BTreeSet<String> {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    cargo.args(["tree", "--package", name, "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{lib}"]);
+    cargo.args(["--target", "x86_64-unknown-linux-gnu", "--locked", "--offline"]).args(options);
+    let output = cargo.current_dir(workspace()).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).lines().map(|l| l.trim_end_matches(" (*)").replace('_', "-")).collect()
 }

@@ -2,7 +2,7 @@
 
 use prost::Message;
 use sardonyx::onnx::proto::*;
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 
 /// A model under construction: IR version 8, opset 17.
 #[derive(Clone)]

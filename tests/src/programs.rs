@@ -32,7 +32,7 @@ fn build() -> PathBuf {
         None => panic!("{} names no profile", folder.display()),
     };
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    cargo.args(["build", "--quiet", "-p", "sardonyx", "-p", "sardonyx-runtime", "--bins", "--profile", profile]);
+    cargo.args(["build", "--quiet", "-p", "sardonyx", "-p", "sardonyx-run", "--bins", "--profile", profile]);
     cargo.arg("--target-dir").arg(folder.parent().expect("a profile lies in a target folder"));
     let output = cargo.output().expect("cargo runs");
     assert!(output.status.success(), "the programs do not build:\n{}", String::from_utf8_lossy(&output.stderr));

@@ -1,10 +1,10 @@
 //! model.sdx  <=>  its entries: taken apart, and sealed again with the right hashes and checksums
 
 use prost::Message;
-use sardonyx_runtime::artifact::{
+use sardonyx_base::plan::Manifest;
+use sardonyx_format::artifact::{
     CODE, ENTRY_ALIGNMENT, MANIFEST, PLAN, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target,
 };
-use sardonyx_runtime::plan::Manifest;
 use std::io::{Cursor, Read, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};

@@ -2,10 +2,9 @@
 //!
 //! The whole suite (`cargo xtask test --suite hostile`) does the same with MiniLM.
 
-use sardonyx_runtime::tensor_io::Synthetic;
-use sardonyx_runtime::{
-    DType, Error, LoadOptions, Model, Result, RunOptions, Session, SessionOptions, Tensor, TensorView,
-};
+use sardonyx_base::{DType, Error, Result, Tensor, TensorView};
+use sardonyx_format::tensor_io::Synthetic;
+use sardonyx_runtime::{LoadOptions, Model, RunOptions, Session, SessionOptions};
 use sardonyx_tests::damage::Random;
 use sardonyx_tests::onnx::encoder;
 use sardonyx_tests::prepared::prepared;

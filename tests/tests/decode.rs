@@ -5,9 +5,8 @@
 use sardonyx::compile::{Request, compile};
 use sardonyx::entries::Entries;
 use sardonyx::targets::TARGETS;
-use sardonyx_runtime::{
-    Cache, DType, DeviceName, LoadOptions, Model, Result, RunOptions, Session, SessionOptions, Tensor,
-};
+use sardonyx_base::{DType, Result, Tensor};
+use sardonyx_runtime::{Cache, DeviceName, LoadOptions, Model, RunOptions, Session, SessionOptions};
 use sardonyx_tests::prepared::model;
 use std::path::Path;
 use std::time::Instant;

@@ -2,8 +2,9 @@
 
 use sardonyx::compile::{Report, Request, compile};
 use sardonyx::entries::{Entries, parse_entries};
-use sardonyx_runtime::DType::F32;
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions, Tensor};
+use sardonyx_base::DType::F32;
+use sardonyx_base::Tensor;
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::onnx::Net;
 use std::path::PathBuf;
 

@@ -2,8 +2,9 @@
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::pipeline::STAGES;
+use sardonyx_base::Tensor;
 use sardonyx_passes::{PASSES, RewriteOptions, Run};
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions, Tensor};
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::prepared::model;
 use std::path::Path;
 

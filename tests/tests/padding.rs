@@ -1,8 +1,9 @@
 //! A padded batch  =>  the rows that its mask keeps are those of the padded computation, whatever lengths and holes there are
 
 use sardonyx::compile::{MaskedRows, Report, Request, compile};
+use sardonyx_base::Tensor;
 use sardonyx_passes::RewriteOptions;
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions, Tensor};
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::prepared::model;
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! sardonyx-run  =>  no LLVM, no MLIR, no CUDA: not linked, not depended on, and small
+//! sardonyx-run, and a program that embeds the runtime  =>  no LLVM, no MLIR, no CUDA: not linked, not depended on, and small
 //!
 //! What knows GPUs' driver only looks for it when a GPU is asked for.
 //!
@@ -7,20 +7,24 @@
 //!     unshare -m sh -c 'mkdir -p target/empty; mount --bind target/empty /usr/lib/llvm-22;
 //!                       target/release/sardonyx-run check MODEL.sdx --data target/models/NAME'
 
-use sardonyx_tests::metadata::Metadata;
+use sardonyx_tests::metadata::tree;
 use sardonyx_tests::prepared::workspace;
 use sardonyx_tests::programs::program;
 use std::path::Path;
+use std::process::Command;
 
 /// Libraries of every Linux machine.
 static LINKED: &[&str] =
     &["ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0"];
 
 static FORBIDDEN: &[&str] =
-    &["inkwell", "llvm-sys", "melior", "mlir-link", "mlir-sys", "sardonyx", "sardonyx-dialects", "sardonyx-passes"];
+    &["inkwell", "llvm-sys", "melior", "mlir-link", "mlir-sys", "sardonyx-dialects", "sardonyx-passes"];
 
-/// Of the program as it is built for release; with names of functions, which stripping takes away.
+/// Of the program as it is built for release, with the simulator, image files and regular expressions in it.
 const BYTES_MAX: u64 = 8_000_000;
+
+/// Of a program of twenty lines that embeds the runtime for CPUs alone.
+const EMBEDDED_BYTES_MAX: u64 = 2_500_000;
 
 /// What the dynamic section says under NEEDED. Reads little-endian ELF files of 64 bits, which is what we build.
 fn needed(path: &Path) -> Vec<String> {
@@ -59,24 +63,53 @@ fn the_runtime_links_the_system_and_nothing_else() {
 
 #[test]
 fn the_runtime_depends_on_nothing_of_the_compiler() {
-    let metadata = Metadata::read();
-    let runtime = metadata.dependencies("sardonyx-runtime");
+    let runtime = tree("sardonyx-run", &[]);
     assert!(runtime.contains("prost") && runtime.contains("libc"), "{runtime:?}");
     let found: Vec<_> = FORBIDDEN.iter().filter(|f| runtime.contains(**f)).collect();
-    assert!(found.is_empty(), "sardonyx-runtime depends on {found:?}");
+    assert!(found.is_empty(), "sardonyx-run depends on {found:?}");
     assert!(!runtime.iter().any(|n| n.contains("llvm") || n.contains("mlir")), "{runtime:?}");
     let cuda: Vec<_> = runtime.iter().filter(|n| n.contains("cu")).collect();
-    assert_eq!(cuda, [&"cudarc"], "loads the driver, and nothing of CUDA is built with it");
+    assert_eq!(cuda, ["cudarc"], "loads the driver, and nothing of CUDA is built with it");
     // The compiler shows that this would be seen.
-    let compiler = metadata.dependencies("sardonyx");
-    assert!(FORBIDDEN.iter().filter(|f| **f != "sardonyx").all(|f| compiler.contains(*f)), "{compiler:?}");
+    let compiler = tree("sardonyx", &[]);
+    assert!(FORBIDDEN.iter().all(|f| compiler.contains(*f)), "{compiler:?}");
+}
+
+/// What the base, the levels of the IR and a runtime for CPUs alone are not built with.
+static HEAVY: &[&str] = &["clap", "cudarc", "image", "ptxvm", "regex", "zip"];
+
+#[test]
+fn the_base_and_the_levels_need_no_command_line_no_archives_and_no_devices() {
+    for name in ["sardonyx-base", "sardonyx-dialects", "sardonyx-passes"] {
+        let built = tree(name, &[]);
+        assert!(built.contains("half"), "{name}: {built:?}");
+        let found: Vec<_> = HEAVY.iter().filter(|f| built.contains(**f)).collect();
+        assert!(found.is_empty(), "{name} is built with {found:?}");
+    }
+    let cpu = tree("sardonyx-runtime", &["--no-default-features"]);
+    let found: Vec<_> = HEAVY.iter().filter(|f| cpu.contains(**f)).collect();
+    assert_eq!(found, [&"zip"], "an artifact is an archive");
+    // A runtime with everything shows that each would be seen.
+    let whole = tree("sardonyx-run", &[]);
+    assert!(HEAVY.iter().all(|f| whole.contains(*f)), "{whole:?}");
+}
+
+#[test]
+fn an_embedded_runtime_is_small() {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    cargo.args(["build", "--quiet", "--release", "--package", "sardonyx-runtime", "--no-default-features"]);
+    let output = cargo.args(["--example", "smallest"]).current_dir(workspace()).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let bytes = workspace().join("target/release/examples/smallest").metadata().expect("the example is built").len();
+    println!("a program that embeds the runtime for CPUs: {bytes} bytes");
+    assert!(bytes < EMBEDDED_BYTES_MAX, "{bytes} bytes, at most {EMBEDDED_BYTES_MAX}");
 }
 
 #[test]
 fn the_released_runtime_is_small() {
     let path = workspace().join("target/release/sardonyx-run");
     let Ok(metadata) = path.metadata() else {
-        println!("not shown: {} is not built (`cargo build --release -p sardonyx-runtime`)", path.display());
+        println!("not shown: {} is not built (`cargo build --release -p sardonyx-run`)", path.display());
         return;
     };
     println!("sardonyx-run: {:.2} MiB", metadata.len() as f64 / (1 << 20) as f64);

@@ -2,7 +2,8 @@
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::entries::parse_specialized;
-use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions, Tensor};
+use sardonyx_base::Tensor;
+use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
 use sardonyx_tests::prepared::model;
 
 /// The kernels that a call launches, and its result.

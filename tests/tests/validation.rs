@@ -1,10 +1,10 @@
 //! compile --validate: a right compiler has every rewrite checked; a wrong rule ends the compilation and is named
 
 use sardonyx::compile::{Request, compile};
+use sardonyx_base::Result;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use sardonyx_passes::{RewriteOptions, Rewrites, with_rule};
-use sardonyx_runtime::Result;
 use sardonyx_tests::prepared::model;
 
 fn validated() -> Result<Rewrites> {

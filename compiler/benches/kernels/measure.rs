@@ -2,12 +2,12 @@
 
 use crate::harness::{Case, Guarded};
 use crate::shapes::Shape;
+use sardonyx_base::Dim;
+use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use sardonyx_dialects::flow::kernel::Layout;
 use sardonyx_dialects::interp::pack_panels;
 use sardonyx_passes::kernel::contract::Words;
 use sardonyx_passes::kernel::{Lowered, Variant};
-use sardonyx_runtime::Dim;
-use sardonyx_runtime::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use std::arch::x86_64::*;
 
 /// Medians.

@@ -1,11 +1,11 @@
 //! Which kernels are measured: one row each
 
 use crate::build::{Builder, attended, gated, layer_norm, mixed, scores, softmax, softmax_of};
+use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::{Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::packable;
 use sardonyx_passes::narrowed_attention;
-use sardonyx_runtime::DType;
 
 /// What a row is compared with.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,12 +9,12 @@ use regex_lite::Regex;
 use sardonyx::codegen::ptx::text_of;
 use sardonyx::commands::passes_named;
 use sardonyx::meaning::{describe, functions};
+use sardonyx_base::error::Fault;
+use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_passes::egraph::explain_node;
 use sardonyx_passes::kernel::ptx::Target;
 use sardonyx_passes::{Remark, RewriteOptions, Rewrites};
-use sardonyx_runtime::error::Fault;
-use sardonyx_runtime::{Error, Result};
 use std::io::{Read, Write};
 
 /// Runs passes over an MLIR file and prints the result.

@@ -5,8 +5,9 @@ use sardonyx::commands::{
     BisectArgs, CheckArgs, CompileArgs, DevicesArgs, ExplainArgs, OpsArgs, ReduceArgs, bisect, check, devices, explain,
     ops, reduce, run_compile,
 };
-use sardonyx_runtime::Result;
-use sardonyx_runtime::commands::{self, BenchArgs, CompletionsArgs, InspectArgs, RunArgs};
+use sardonyx_base::Result;
+use sardonyx_run as commands;
+use sardonyx_run::{BenchArgs, CompletionsArgs, InspectArgs, RunArgs};
 use std::io::Write;
 
 /// Compiles ONNX models ahead of time and runs the result.

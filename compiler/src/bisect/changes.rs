@@ -1,10 +1,10 @@
 //! two states of a program  =>  the operations that one of them has and the other has not
 
 use crate::meaning::Function;
+use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel};
 use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::sdx::{Node, Op};
-use sardonyx_runtime::Dim;
 
 /// `- add(mul, x) : …` for each that is gone, then `+ …` for each that is new. Operands are called by what gives them:
 /// the numbers of values change with every operation before them.

@@ -14,8 +14,8 @@ use crate::pipeline::{self, STAGES, Watch};
 use crate::reference::param;
 use changes::changes;
 use melior::Context;
+use sardonyx_base::{Error, Result};
 use sardonyx_passes::{Rewrite, RewriteOptions, Rewrites};
-use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Objects  =>  one shared object without imports, by `ld.lld`
 
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -7,9 +7,9 @@ mod lower;
 pub mod ptx;
 
 use prost::Message;
+use sardonyx_base::plan::{KERNELS_SYMBOL, Kernel, Plan};
+use sardonyx_base::{Error, Result};
 use sardonyx_passes::kernel::{KernelDef, Variant, functions};
-use sardonyx_runtime::plan::{KERNELS_SYMBOL, Kernel, Plan};
-use sardonyx_runtime::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

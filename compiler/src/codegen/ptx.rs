@@ -1,13 +1,13 @@
 //! kernels of a plan  =>  one PTX module, and how each kernel is launched
 
 use prost::Message;
+use sardonyx_base::plan::{self as file, KERNELS_COMMENT, Kernel, KernelTarget};
+use sardonyx_base::{Error, Result};
 use sardonyx_dialects::flow::{FlowOp, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Plan};
 use sardonyx_passes::kernel::ptx::{self, PtxKernel, Target};
 use sardonyx_passes::kernel::{Lowered, lower};
-use sardonyx_runtime::plan::{self as file, KERNELS_COMMENT, Kernel, KernelTarget};
-use sardonyx_runtime::{Error, Result};
 
 /// The kernels of a plan for one target.
 pub struct PtxModule {

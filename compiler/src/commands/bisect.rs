@@ -8,9 +8,10 @@ use crate::layers::{Bound, Layers};
 use crate::meaning::Named;
 use crate::onnx::read_model;
 use crate::reduce::{Failure, PassTest, Reduced, filecheck, reduce};
-use sardonyx_runtime::commands::{DataSet, find_sets};
-use sardonyx_runtime::json::Json;
-use sardonyx_runtime::{Error, LoadOptions, Model, Result, SessionOptions};
+use sardonyx_base::json::Json;
+use sardonyx_base::{Error, Result};
+use sardonyx_run::{DataSet, find_sets};
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

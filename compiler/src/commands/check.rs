@@ -8,9 +8,9 @@ use crate::entries::Entries;
 use crate::layers::Layers;
 use crate::reference::Reference;
 use crate::targets::Target;
+use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_passes::Precision;
-use sardonyx_runtime::commands::{CheckSummary, DataArgs, LoadArgs, ThreadArgs, check_model};
-use sardonyx_runtime::{Error, Result, Tensor};
+use sardonyx_run::{CheckSummary, DataArgs, LoadArgs, ThreadArgs, check_model};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 

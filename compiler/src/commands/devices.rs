@@ -1,10 +1,10 @@
 //! devices [NAME|FILE.toml]  =>  the described devices and which of them are here, or the figures of one
 
 use super::say;
+use sardonyx_base::json::Json;
+use sardonyx_base::{Error, Result};
 use sardonyx_passes::DeviceSpec;
 use sardonyx_passes::device_spec::{Listed, NOT_MEASURED};
-use sardonyx_runtime::json::Json;
-use sardonyx_runtime::{Error, Result};
 use std::io::Write;
 use std::path::Path;
 

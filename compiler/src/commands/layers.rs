@@ -2,9 +2,10 @@
 
 use super::{CheckArgs, say};
 use crate::layers::{Apart, Bound, Fault, Finding, Layers, Report, Row, State};
-use sardonyx_runtime::commands::{CheckSummary, DataSet, find_sets};
-use sardonyx_runtime::json::Json;
-use sardonyx_runtime::{Result, Session, Tensor};
+use sardonyx_base::json::Json;
+use sardonyx_base::{Result, Tensor};
+use sardonyx_run::{CheckSummary, DataSet, find_sets};
+use sardonyx_runtime::Session;
 use std::io::Write;
 use std::path::Path;
 

@@ -21,7 +21,7 @@ pub use ops::{OpsArgs, ops};
 pub use progress::Progress;
 pub use reduce::{ReduceArgs, reduce};
 
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::io::Write;
 
 fn say(out: &mut dyn Write, line: &str) -> Result<()> {

@@ -3,10 +3,10 @@
 use super::say;
 use crate::movement::{Movement, Question, Row, Sum, formula, of_kind, sum};
 use crate::sizes::parse_sizes;
+use sardonyx_base::Result;
+use sardonyx_base::json::Json;
 use sardonyx_passes::DeviceSpec;
 use sardonyx_passes::movement::{Kind, Sure};
-use sardonyx_runtime::Result;
-use sardonyx_runtime::json::Json;
 use std::io::Write;
 
 /// What the two commands that report movement ask for.

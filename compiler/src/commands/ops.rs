@@ -1,9 +1,9 @@
 //! ops  =>  the supported ONNX operators
 
 use super::say;
+use sardonyx_base::Result;
+use sardonyx_base::json::Json;
 use sardonyx_passes::{OPERATORS, Operator};
-use sardonyx_runtime::Result;
-use sardonyx_runtime::json::Json;
 use std::io::Write;
 
 #[derive(Clone, Debug, clap::Args)]

@@ -6,7 +6,7 @@ use crate::onnx::read_model;
 use crate::pipeline::{self, STAGES, Watch};
 use crate::reduce::{self as reducing, Command, Failure, PassTest, Reduced, Whole, filecheck, model_fails};
 use melior::Context;
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};

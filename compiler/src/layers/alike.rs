@@ -3,7 +3,7 @@
 //! A rewrite may write a value with its dimensions in another order, under other dimensions, or beside another value in
 //! one tensor. Which of these it did is nowhere written down; the numbers tell.
 
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_base::{DType, Tensor};
 
 /// Ranks beyond this are compared only as they are: the orders would be too many.
 const RANK_MAX: usize = 5;

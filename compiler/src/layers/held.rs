@@ -3,8 +3,8 @@
 use super::alike::{Apart, Bound, Numbers, find, find_part, nearest};
 use super::statements::{size, values};
 use super::values::Values;
+use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::interp::KernelCall;
-use sardonyx_runtime::{Error, Result, Tensor};
 use std::collections::{BTreeSet, HashMap};
 
 /// A launch as the device ran it.

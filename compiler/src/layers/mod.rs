@@ -25,10 +25,11 @@ use crate::onnx::read_model;
 use crate::pipeline::{self, STAGES, Watch};
 use crate::{import::ParamStore, reference::param};
 use held::{Held, Launch, containers};
+use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::flow::{FlowOp, Program};
 use sardonyx_dialects::interp::{KernelCall, run_program_by};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::{Error, Result, Session, Tensor};
+use sardonyx_runtime::Session;
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -2,10 +2,10 @@
 //!
 //! A sum over a row is the same at every column of the kernel's space, and no value of the model says it more than once.
 
+use sardonyx_base::{Dim, Result, Tensor};
 use sardonyx_dialects::flow::kernel::Level;
 use sardonyx_dialects::flow::{Body, Class, Kernel};
 use sardonyx_dialects::interp::{KernelCall, run_statements};
-use sardonyx_runtime::{Dim, Result, Tensor};
 
 /// Elements of a statement over the whole space up to which it is evaluated at all.
 const ELEMENTS_MAX: usize = 1 << 24;

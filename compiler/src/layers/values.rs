@@ -5,10 +5,10 @@ use crate::import::{DimRange, ParamStore};
 use crate::onnx::{Model, ValueInfo, read_model};
 use crate::pipeline::{self, Watch};
 use crate::reference::param;
+use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Op, TensorType};
-use sardonyx_runtime::tensor_io::{load_proto, load_tensor};
-use sardonyx_runtime::{Error, Result, Tensor};
+use sardonyx_format::tensor_io::{load_proto, load_tensor};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 

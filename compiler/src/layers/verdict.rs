@@ -3,7 +3,7 @@
 use super::alike::{Apart, Bound, Numbers};
 use super::held::{Held, Launch, Place};
 use super::values::Values;
-use sardonyx_runtime::Tensor;
+use sardonyx_base::Tensor;
 
 /// A value of the ONNX graph that varies with the inputs' contents.
 pub struct Row {

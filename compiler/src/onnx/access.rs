@@ -1,7 +1,7 @@
 //! node.int("axis")  =>  the attribute with the type the operator wants, absent, or a diagnostic
 
 use super::model::{Attribute, DimSpec, Graph, Node, ValueInfo, ValueType};
-use sardonyx_runtime::{DType, Error, Result, Tensor};
+use sardonyx_base::{DType, Error, Result, Tensor};
 
 macro_rules! typed {
     ($($(#[$doc:meta])* $name:ident: $variant:ident($value:ident) -> $ty:ty = $out:expr, $kind:literal;)*) => { $(

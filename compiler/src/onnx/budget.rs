@@ -1,6 +1,6 @@
 //! A bound on what a small file may expand to: inlined functions, names, sparse tensors
 
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 
 /// Memory that is made rather than mapped. A hostile file of a kilobyte could otherwise ask for terabytes, through
 /// functions that call functions ten times each, or through a sparse tensor with large dimensions.

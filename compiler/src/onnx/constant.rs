@@ -1,7 +1,7 @@
 //! Constant {value_ints = [2, 3]}  =>  initializer [2, 3]
 
 use super::model::{Attribute, Node};
-use sardonyx_runtime::{Error, Result, Tensor};
+use sardonyx_base::{Error, Result, Tensor};
 
 pub fn is_constant(node: &Node) -> bool {
     node.op_type == "Constant" && node.domain.is_empty()

@@ -2,7 +2,7 @@
 
 use super::proto::TensorProto;
 use bytes::Bytes;
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};

@@ -6,7 +6,7 @@ use super::opsets;
 use super::proto::{AttributeProto, FunctionProto, NodeProto};
 use super::reader::{Env, Reader};
 use bytes::Bytes;
-use sardonyx_runtime::{Error, Result, Tensor};
+use sardonyx_base::{Error, Result, Tensor};
 use std::collections::{BTreeMap, HashMap};
 
 /// What a node of a function body costs beyond its payload, once per call.

@@ -24,7 +24,7 @@ use external::External;
 use prost::Message;
 use proto::ModelProto;
 use reader::Reader;
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::path::Path;
 
 /// Reads a model file. Errors name the file and, where there is one, the node: E0002 unreadable, E0102 versions,

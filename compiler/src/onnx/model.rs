@@ -1,7 +1,7 @@
 //! What a model file says, resolved: typed attributes, inlined functions, nodes in topological order
 
 use super::proto::attribute_type;
-use sardonyx_runtime::{DType, Kind, Tensor};
+use sardonyx_base::{DType, Kind, Tensor};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]

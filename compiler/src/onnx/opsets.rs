@@ -1,7 +1,7 @@
 //! opset_import  =>  version per domain, refused outside the supported range
 
 use super::proto::OperatorSetIdProto;
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 

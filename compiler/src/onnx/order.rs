@@ -1,7 +1,7 @@
 //! Nodes in any order  =>  topological order; undefined and duplicate names and cycles are refused
 
 use super::model::{Attribute, Graph, Node};
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 

@@ -4,7 +4,7 @@
 //! annotations are skipped while decoding, so that they cost nothing and cannot be at fault.
 
 use bytes::Bytes;
-pub use sardonyx_runtime::tensor_io::proto::{Segment, StringStringEntryProto, TensorProto};
+pub use sardonyx_format::tensor_io::proto::{Segment, StringStringEntryProto, TensorProto};
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ModelProto {

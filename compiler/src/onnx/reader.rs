@@ -6,7 +6,7 @@ use super::model::{Attribute, Graph, Initializer, Node};
 use super::names::{Names, reserve_all};
 use super::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, attribute_type};
 use super::{constant, opsets, sparse, tensor, types};
-use sardonyx_runtime::{Error, Result, Tensor};
+use sardonyx_base::{Error, Result, Tensor};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 

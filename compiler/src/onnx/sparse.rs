@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::external::External;
 use super::proto::SparseTensorProto;
 use super::tensor::{checked_dims, tensor_data};
-use sardonyx_runtime::{Error, Result, Tensor};
+use sardonyx_base::{Error, Result, Tensor};
 
 /// Indices are `[n]` positions in row-major order or `[n, rank]` coordinates, strictly ascending as ONNX demands.
 pub fn dense(proto: &SparseTensorProto, external: &mut External, budget: &mut Budget) -> Result<Tensor> {

@@ -4,7 +4,7 @@ use super::external::External;
 use super::proto::TensorProto;
 use super::types::{SIZE_LIMIT, dtype};
 use bytes::Bytes;
-use sardonyx_runtime::{DType, Error, Result, Tensor, packed, tensor::element_count};
+use sardonyx_base::{DType, Error, Result, Tensor, packed, tensor::element_count};
 
 const EXTERNAL: i32 = 1;
 

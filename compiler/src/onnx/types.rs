@@ -2,7 +2,7 @@
 
 use super::model::{DimSpec, ValueInfo, ValueType};
 use super::proto::{DimensionValue, TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
-use sardonyx_runtime::{DType, Error, Result};
+use sardonyx_base::{DType, Error, Result};
 
 /// Dimensions and element counts stay below 2^62, so that the arithmetic on them keeps its headroom.
 pub const SIZE_LIMIT: u64 = 1 << 62;

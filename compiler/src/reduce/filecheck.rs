@@ -6,7 +6,7 @@
 use crate::meaning::{describe, functions};
 use melior::Context;
 use melior::ir::Module;
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 
 /// A test longer than this is not small.
 pub const LINES_MAX: usize = 30;

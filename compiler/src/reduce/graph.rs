@@ -1,9 +1,9 @@
 //! a function of values with a fault  =>  a smaller one that still has it
 
 use super::{Search, fresh, sizes};
+use sardonyx_base::{Dim, Tensor};
 use sardonyx_dialects::sdx::infer::result_type;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};
-use sardonyx_runtime::{Dim, Tensor};
 use std::collections::BTreeSet;
 
 /// Every rule of the level holds.

@@ -18,8 +18,8 @@ pub use test::{Command, Failure, PassTest, Test, model_fails};
 use crate::meaning::{Function, functions};
 use melior::Context as MlirContext;
 use melior::ir::Module;
+use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Context;
-use sardonyx_runtime::{Error, Result};
 use std::collections::BTreeSet;
 
 /// Tests that one reduction may take.

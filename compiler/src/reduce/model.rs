@@ -9,8 +9,8 @@ use crate::onnx::proto::{
 use crate::onnx::{Model, read_model};
 use bytes::Bytes;
 use prost::Message;
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::TensorType;
-use sardonyx_runtime::{Dim, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 

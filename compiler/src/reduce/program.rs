@@ -1,10 +1,10 @@
 //! a function of kernels with a fault  =>  a smaller one that still has it
 
 use super::{Search, fresh, sizes};
+use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Layout, Program, Step};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_passes::{drop_dead, tidy};
-use sardonyx_runtime::Dim;
 use std::collections::BTreeSet;
 
 fn kernels(p: &Program) -> impl Iterator<Item = &Kernel> {

@@ -1,8 +1,8 @@
 //! check MODEL.onnx: compiled and interpreted side by side
 
 use super::*;
-use sardonyx_runtime::Tensor;
-use sardonyx_runtime::tensor_io::TensorProto as Saved;
+use sardonyx_base::Tensor;
+use sardonyx_format::tensor_io::TensorProto as Saved;
 
 /// What `layer` computes.
 fn expected(x: &[f32]) -> Vec<f32> {

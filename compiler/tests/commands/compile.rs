@@ -157,7 +157,7 @@ fn a_lower_precision_is_measured_and_named() {
 fn every_variant_of_a_lower_precision_gives_the_same_within_its_sums() {
     let f = Folder::with(two_layers());
     f.good(&["compile", "m.onnx", "--precision", "bf16"]);
-    let runs = |name: &&str| sardonyx_runtime::cpu::Level::from_name(name).is_some_and(|l| l.missing().is_empty());
+    let runs = |name: &&str| sardonyx_base::cpu::Level::from_name(name).is_some_and(|l| l.missing().is_empty());
     let levels: Vec<&str> = ["v3", "v4", "v4bf16"].into_iter().filter(runs).collect();
     let sets = levels.iter().map(|level| {
         f.good(&["run", "m.sdx", "--input", "x=random", "--cpu", level, "--output-dir", level]);

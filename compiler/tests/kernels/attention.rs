@@ -4,12 +4,12 @@ use crate::build::{Builder, attended, softmax_of};
 use crate::harness::{Case, Library, check, check_on, run, variants};
 use crate::tiles::executed;
 use sardonyx::codegen::build_shared_object;
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_passes::kernel::contract::Words;
 use sardonyx_passes::kernel::lower;
 use sardonyx_passes::narrowed_attention;
-use sardonyx_runtime::{DType, Tensor};
 
 const F: DType = DType::F32;
 

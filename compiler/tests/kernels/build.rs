@@ -1,9 +1,9 @@
 //! A short way to write a flow kernel, and the kernels of a transformer written so
 
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_passes::kernel::contract::Words;
-use sardonyx_runtime::{DType, Dim};
 
 pub struct Builder(pub Kernel);
 

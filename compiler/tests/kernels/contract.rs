@@ -4,10 +4,10 @@ use crate::build::{Builder, mixed, plain, product, scores};
 use crate::check;
 use crate::harness::{Case, Library, run, variants};
 use sardonyx::codegen::build_shared_object;
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::{lower, packable};
-use sardonyx_runtime::{DType, Dim, Tensor};
 
 /// The sum of k products of numbers in -1..1, added in any order in f32.
 pub fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {

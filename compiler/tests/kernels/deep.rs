@@ -3,9 +3,9 @@
 use crate::build::{Builder, softmax_of};
 use crate::check;
 use crate::harness::Case;
+use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::DType;
 
 /// reduce_j f(reduce_d x[i, d] · y[j, d]) for any two reductions, of any type
 fn nested(outer: ReduceFn, inner: ReduceFn, t: DType, [i, j, d]: [&str; 3]) -> Kernel {

@@ -1,12 +1,12 @@
 //! Builds kernels, loads them, runs them on guarded memory and compares with the interpreter
 
 use sardonyx::codegen::build_shared_object;
+use sardonyx_base::cpu::Level;
+use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::interp::{pack_panels, run_kernel};
 use sardonyx_passes::kernel::{Lowered, Variant, lower};
-use sardonyx_runtime::cpu::Level;
-use sardonyx_runtime::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
-use sardonyx_runtime::{DType, Dim, Tensor};
 use std::ffi::CString;
 use std::io::Write;
 use std::ops::Range;

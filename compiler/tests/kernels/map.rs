@@ -3,8 +3,8 @@
 use crate::build::Builder;
 use crate::check;
 use crate::harness::Case;
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::{DType, Tensor};
 
 fn add_bias(rows: &str, columns: &str) -> Builder {
     let mut b = Builder::new(&[rows, columns], &[]);

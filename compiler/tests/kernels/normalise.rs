@@ -3,9 +3,9 @@
 use crate::build::{Builder, layer_norm, softmax};
 use crate::check;
 use crate::harness::Case;
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Tensor};
 
 #[test]
 fn softmax_over_rows_of_many_lengths() {

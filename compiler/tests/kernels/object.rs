@@ -3,8 +3,8 @@
 use crate::build::{Builder, layer_norm, plain, softmax};
 use crate::harness::{Case, Library, run, variants};
 use sardonyx::codegen::{build_shared_object, text};
+use sardonyx_base::{DType, Tensor};
 use sardonyx_passes::kernel::{Variant, lower};
-use sardonyx_runtime::{DType, Tensor};
 
 #[test]
 fn the_same_kernels_give_the_same_bytes() {

@@ -6,11 +6,11 @@ use crate::contract::case;
 use crate::harness::{Case, Library, run};
 use crate::tiles::executed;
 use sardonyx::codegen::build_shared_object;
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::contract::Words;
 use sardonyx_passes::kernel::{Variant, lower};
-use sardonyx_runtime::{DType, Tensor};
 
 /// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose f32 sums are what is left.
 fn products(m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {

@@ -3,10 +3,10 @@
 use crate::build::{Builder, layer_norm, softmax, softmax_of};
 use crate::harness::{Case, Random};
 use crate::ptx::{check, launch};
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_passes::kernel::lower;
-use sardonyx_runtime::{DType, Tensor};
 
 const TYPES: [DType; 13] = [
     DType::F32,

@@ -3,11 +3,11 @@
 use crate::build::{Builder, layer_norm, softmax};
 use crate::harness::{Case, Random};
 use crate::ptx::launch;
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_passes::kernel::lower;
 use sardonyx_passes::kernel::ptx::Target;
-use sardonyx_runtime::{DType, Tensor};
 
 /// Within 2 %.
 fn near(counted: u64, stated: i64) -> bool {

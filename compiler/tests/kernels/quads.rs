@@ -4,11 +4,11 @@
 use crate::build::{Builder, window};
 use crate::check;
 use crate::harness::Case;
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::contract::Words;
 use sardonyx_passes::kernel::lower;
-use sardonyx_runtime::{DType, Tensor};
 
 /// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose sums in i32 are what is left.
 fn products(m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {

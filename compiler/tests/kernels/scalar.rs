@@ -4,10 +4,10 @@ use crate::build::Builder;
 use crate::check;
 use crate::harness::{Case, Library, Random, run, variants};
 use sardonyx::codegen::build_shared_object;
+use sardonyx_base::{DType, Tensor, minifloat, packed};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{Domain, ROWS, ScalarFn};
 use sardonyx_passes::kernel::lower;
-use sardonyx_runtime::{DType, Tensor, minifloat, packed};
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 const INTS: [DType; 8] = [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];

@@ -3,10 +3,10 @@
 use crate::build::{Builder, gated};
 use crate::check;
 use crate::contract::{case, packed_case, rows_are_independent};
+use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::kernel::{lower, packable};
-use sardonyx_runtime::DType;
 
 #[test]
 fn sizes_around_the_blocks() {

@@ -3,7 +3,7 @@
 use prost::Message;
 use sardonyx::onnx::proto::*;
 use sardonyx::onnx::{Graph, Model, parse_model};
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 
 fn words(text: &str) -> Vec<String> {
     // A lone underscore stands for an absent value.

@@ -4,7 +4,7 @@ use crate::build::*;
 use prost::Message;
 use sardonyx::onnx::proto::*;
 use sardonyx::onnx::{Model, read_model};
-use sardonyx_runtime::Result;
+use sardonyx_base::Result;
 use std::fs;
 use std::path::Path;
 

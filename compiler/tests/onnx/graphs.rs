@@ -3,7 +3,7 @@
 use crate::build::*;
 use sardonyx::onnx::proto::*;
 use sardonyx::onnx::{DimSpec, parse_model, read_model};
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_base::{DType, Tensor};
 
 #[test]
 fn a_small_model_reads_as_written() {

@@ -6,7 +6,7 @@ use onnx_protobuf as theirs;
 use protobuf::{EnumOrUnknown, Message, MessageField};
 use sardonyx::onnx as ours;
 use sardonyx::onnx::{Attribute, DimSpec, ValueType};
-use sardonyx_runtime::{DType, Tensor, packed};
+use sardonyx_base::{DType, Tensor, packed};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};

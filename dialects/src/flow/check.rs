@@ -1,7 +1,7 @@
 //! The rules of a kernel: what `flow.kernel` verifies
 
 use super::kernel::{Body, Kernel, Level, Memlet};
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 
 impl Kernel {
     /// Ok, or the rule that is broken.

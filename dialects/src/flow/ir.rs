@@ -5,7 +5,7 @@ use super::program::{FlowOp, HostResult, HostStep, Id, Program, Source, State, S
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
-use sardonyx_runtime::{Dim, Error, Result};
+use sardonyx_base::{Dim, Error, Result};
 use std::collections::{BTreeSet, HashMap};
 
 type Reading<T> = std::result::Result<T, String>;

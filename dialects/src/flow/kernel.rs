@@ -11,7 +11,7 @@
 //! ones first, then inner ones, then deep ones), `$k` is the value of statement `k` (an i64: an index read from data).
 
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
+use sardonyx_base::{DType, Dim};
 use std::collections::BTreeSet;
 
 /// What is read or written: a point of a container, per container dimension.

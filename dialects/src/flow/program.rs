@@ -2,7 +2,7 @@
 
 use super::kernel::{Container, Kernel, Layout};
 use crate::sdx::{Equality, Symbol};
-use sardonyx_runtime::{Dim, HostOp, Tensor};
+use sardonyx_base::{Dim, HostOp, Tensor};
 use std::collections::BTreeMap;
 
 /// Index into [`Program::containers`].

@@ -2,8 +2,8 @@
 
 use crate::flow::Program;
 use crate::sdx::{Equality, Graph, Symbol, SymbolKind};
-use sardonyx_runtime::solve::sources;
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use sardonyx_base::solve::sources;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
 /// What a function, at any level, declares about its call.

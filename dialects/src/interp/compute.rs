@@ -6,8 +6,8 @@ use super::numbers::Numbers;
 use super::scalar::{apply, combine_float, combine_int, neutral_float, neutral_int};
 use crate::scalar::{Conversion, Domain, ReduceFn, ScalarFn};
 use crate::sdx::ContractSpec;
-use sardonyx_runtime::tensor::element_count;
-use sardonyx_runtime::{DType, Error, Result, Tensor};
+use sardonyx_base::tensor::element_count;
+use sardonyx_base::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
 pub fn map(f: ScalarFn, args: &[Tensor], expected: &Expected) -> Result<Tensor> {

@@ -7,7 +7,7 @@ use super::bind::Symbols;
 use super::kernel::Touched;
 use super::{evaluate, run_all};
 use crate::sdx::{Graph, Node, Op, Read, Reading, TensorType, Value, viewed};
-use sardonyx_runtime::{DType, Error, Result, Tensor};
+use sardonyx_base::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
 /// Runs the graph. Per operator of [`Graph::operators`], in that order, what it touched.

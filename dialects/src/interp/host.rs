@@ -3,8 +3,8 @@
 use super::Expected;
 use super::bind::Symbols;
 use crate::sdx::{Graph, Host, Op, Value};
-use sardonyx_runtime::host::{Bodies, Wanted};
-use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
+use sardonyx_base::host::{Bodies, Wanted};
+use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 

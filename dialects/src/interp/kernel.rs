@@ -18,8 +18,8 @@ use crate::flow::kernel::{Body, Container, Kernel, Layout, Level, Memlet, Statem
 use crate::scalar::ReduceFn;
 use check::check_form;
 use expr::Expr;
-use sardonyx_runtime::tensor::element_count;
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use sardonyx_base::tensor::element_count;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::borrow::Cow;
 use std::cell::Cell;
 use table::Table;

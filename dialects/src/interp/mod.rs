@@ -27,8 +27,8 @@ pub use symbolic::contents;
 
 use crate::sdx::{Graph, Node, Op, TensorType, Value};
 use bind::Symbols;
-use sardonyx_runtime::tensor::element_count;
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
+use sardonyx_base::tensor::element_count;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 
 /// More elements than any tensor that is worth interpreting; beyond it a size is refused, not allocated.
 pub const ELEMENTS_MAX: usize = 1 << 31;

@@ -2,8 +2,8 @@
 
 use super::Expected;
 use crate::sdx::WindowSpec;
-use sardonyx_runtime::tensor::element_count;
-use sardonyx_runtime::{Error, Result, Tensor};
+use sardonyx_base::tensor::element_count;
+use sardonyx_base::{Error, Result, Tensor};
 
 /// Calls `each` with `start + Σ index[d] * strides[d]` for every index in `dims`, in row-major order.
 pub fn walk(dims: &[usize], start: i64, strides: &[i64], mut each: impl FnMut(usize)) {

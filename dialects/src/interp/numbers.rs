@@ -2,9 +2,9 @@
 
 use crate::scalar::Conversion;
 use half::{bf16, f16};
-use sardonyx_runtime::packed::{self, held};
-use sardonyx_runtime::tensor::Element;
-use sardonyx_runtime::{DType, Error, Result, Tensor, minifloat};
+use sardonyx_base::packed::{self, held};
+use sardonyx_base::tensor::Element;
+use sardonyx_base::{DType, Error, Result, Tensor, minifloat};
 
 /// Elements as exact numbers. Bools are the integers 0 and 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ impl Numbers {
         fn all<N, T: Element>(dims: Vec<usize>, from: Vec<N>, element: impl Fn(N) -> T) -> Tensor {
             Tensor::from_vec(dims, from.into_iter().map(element).collect())
         }
-        if sardonyx_runtime::tensor::element_count(&dims) != Some(self.len()) {
+        if sardonyx_base::tensor::element_count(&dims) != Some(self.len()) {
             return Err(Error::defect(format!("{} elements do not fill {dims:?}", self.len())));
         }
         Ok(match (self, dtype) {

@@ -1,6 +1,6 @@
 //! [k, n]  <=>  [ceil(n / width)][ceil(k / depth)][width][depth]: a matrix in panels of columns, zero padded
 
-use sardonyx_runtime::{DType, Error, Result, Tensor};
+use sardonyx_base::{DType, Error, Result, Tensor};
 
 /// The bytes of a matrix [k, n] in panels of `width` columns, of which `depth` rows lie side by side.
 pub fn pack_panels(matrix: &Tensor, width: usize, depth: usize) -> Result<Vec<u8>> {

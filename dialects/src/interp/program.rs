@@ -7,7 +7,7 @@ use super::numbers::Numbers;
 use super::{Touched, extents, run_counted, run_kernel};
 use crate::flow::program::filter_block;
 use crate::flow::{FlowOp, HostStep, Kernel, Program, Source, Step, Transform, Window};
-use sardonyx_runtime::{DType, Error, Result, Tensor};
+use sardonyx_base::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
 /// what no earlier step gives.
@@ -241,7 +241,7 @@ mod tests {
     use crate::flow::{Body, Container, Layout, Memlet, Statement, Store, TensorValue};
     use crate::scalar::ScalarFn;
     use crate::sdx::{Symbol, SymbolKind};
-    use sardonyx_runtime::Dim;
+    use sardonyx_base::Dim;
 
     fn container(dtype: DType, dims: &[&str], layout: Layout) -> Container {
         Container { dtype, dims: dims.iter().map(|d| Dim::parse(d).unwrap()).collect(), layout }

@@ -2,7 +2,7 @@
 
 use super::numbers::Numbers;
 use crate::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Error, Result};
+use sardonyx_base::{DType, Error, Result};
 
 enum FloatFn {
     One(fn(f64) -> f64),

@@ -8,8 +8,8 @@ use super::numbers::int_range;
 use super::scalar::{int_div, int_rem};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::{Node, Op, TensorType};
-use sardonyx_runtime::tensor::element_count;
-use sardonyx_runtime::{DType, Dim, Tensor};
+use sardonyx_base::tensor::element_count;
+use sardonyx_base::{DType, Dim, Tensor};
 
 /// More elements than a shape or a permutation has.
 pub const CONTENTS_MAX: usize = 64;

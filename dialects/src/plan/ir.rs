@@ -8,7 +8,7 @@ use crate::flow::ir::{
 };
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::sdx::ir as sdx_ir;
-use sardonyx_runtime::{Dim, Error, Result};
+use sardonyx_base::{Dim, Error, Result};
 use std::collections::HashMap;
 
 impl Plan {

@@ -2,7 +2,7 @@
 
 use crate::flow::{Container, HostStep, Kernel, Source, State, TensorValue, Window};
 use crate::sdx::{Equality, Symbol};
-use sardonyx_runtime::Dim;
+use sardonyx_base::Dim;
 use std::collections::BTreeMap;
 
 /// The memory of something; steps refer to buffers by index.

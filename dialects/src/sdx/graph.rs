@@ -3,7 +3,7 @@
 //! A graph is in order: a node's operands come before it. Inputs are the first nodes. A node has one result.
 
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
+use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl TensorType {
     }
 
     pub fn elements(&self) -> Dim {
-        sardonyx_runtime::dim::product(&self.dims)
+        sardonyx_base::dim::product(&self.dims)
     }
 
     /// The dimensions as numbers, where all are constant.

@@ -2,7 +2,7 @@
 
 use super::graph::{Host, Node, Op, TensorType, Value, WindowSpec};
 use super::{ContractSpec, Graph};
-use sardonyx_runtime::{DType, Dim, Error, Result};
+use sardonyx_base::{DType, Dim, Error, Result};
 
 type Verdict = std::result::Result<TensorType, String>;
 

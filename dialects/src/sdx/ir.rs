@@ -3,7 +3,7 @@
 use super::graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::{Dim, Error, HostOp, Result};
+use sardonyx_base::{Dim, Error, HostOp, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The type of an operation's result or of an argument.

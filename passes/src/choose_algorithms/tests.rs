@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::random::Random;
+use sardonyx_base::Tensor;
 use sardonyx_dialects::flow::{Layout, Source};
 use sardonyx_dialects::interp::run_program;
 use sardonyx_dialects::scalar::ReduceFn;
-use sardonyx_runtime::Tensor;
 
 const F: DType = DType::F32;
 

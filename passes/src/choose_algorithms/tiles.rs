@@ -4,9 +4,9 @@
 //! a combination of the values and a combination of the filter's, so that what follows sums to the results.
 
 use crate::draft::Draft;
+use sardonyx_base::DType;
 use sardonyx_dialects::flow::Body;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::DType;
 
 /// Results of a tile along a side.
 pub const TILE: i64 = 2;

@@ -12,13 +12,13 @@ use crate::draft::Draft;
 use crate::fusion::{bare_var, kernel, own_vars, tidy};
 use crate::kernel::{plain_load, products};
 use crate::schedule;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::{Id, Transform, filter_block};
 use sardonyx_dialects::flow::{
     Body, Class, Container, FlowOp, Kernel, Layout, Level, Memlet, Program, Source, Statement, Step, Store, Window,
 };
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::{DType, Dim};
 
 /// A convolution that can be computed so. Variables by their numbers.
 pub struct Site {

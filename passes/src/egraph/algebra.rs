@@ -3,8 +3,8 @@
 use super::expr::{Expr, Site, class, map};
 use super::rule::Class::{Exact, FiniteOnly, Reassociating};
 use super::rule::{Rule, code, rule};
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::DType;
 
 pub static RULES: &[Rule] = &[
     // Order of operands.

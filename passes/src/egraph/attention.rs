@@ -3,8 +3,8 @@
 use super::expr::{Expr, Site, class, map, scalar, splat};
 use super::rule::Class::{Exact, FiniteOnly};
 use super::rule::{Rule, code, rule};
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::DType;
 
 pub static RULES: &[Rule] = &[
     rule("mask-by-choice", FiniteOnly, "(add ?x (select ?m 0 -inf)) <=> (select ?m ?x -inf)"),

@@ -5,8 +5,8 @@
 
 use super::Report;
 use crate::{Class, Rewrites};
+use sardonyx_base::Result;
 use sardonyx_dialects::sdx::{Graph, Node, Value};
-use sardonyx_runtime::Result;
 
 /// `first`: the number of the rewrite that was the first equality found. Errors: E0901 where a value changed.
 pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewrites: &mut Rewrites) -> Result<()> {
@@ -61,9 +61,9 @@ mod tests {
     use super::*;
     use crate::RewriteOptions;
     use crate::egraph::{Explanations, explain};
+    use sardonyx_base::{DType, Dim};
     use sardonyx_dialects::scalar::ScalarFn;
     use sardonyx_dialects::sdx::{Op, TensorType};
-    use sardonyx_runtime::{DType, Dim};
 
     /// f(x) * x
     fn graph(f: ScalarFn) -> Graph {

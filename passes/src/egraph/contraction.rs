@@ -7,9 +7,9 @@ use super::rule::Class::{Exact, FiniteOnly, Reassociating};
 use super::rule::{Condition, Rule, code, holds};
 use super::table::letter;
 use egg::Id;
+use sardonyx_base::{Dim, Tensor};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType};
-use sardonyx_runtime::{Dim, Tensor};
 
 pub static RULES: &[Rule] = &[
     // The order of summed letters may change, and with it the order of the sum.

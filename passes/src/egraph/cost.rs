@@ -15,9 +15,9 @@
 use super::expr::Site;
 use super::merging::is_param;
 use super::table::names;
+use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType};
-use sardonyx_runtime::Dim;
 
 /// What the cost of a node needs to know of a device; a description of a whole device gives these.
 #[derive(Clone, Debug)]

@@ -9,10 +9,10 @@ use super::motion::merged_groups;
 use super::rule::Class::{Exact, FiniteOnly};
 use super::rule::{Rule, code};
 use egg::Id;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Tensor};
 
 pub static RULES: &[Rule] = &[
     code("gather-of-range", Exact, "(gather ?x iota)", gather_of_range),

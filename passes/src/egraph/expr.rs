@@ -3,9 +3,9 @@
 use super::language::{EGraph, ENode, add};
 use super::range::Range;
 use egg::Id;
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType};
-use sardonyx_runtime::{DType, Dim, Tensor};
 
 /// A place where a rule may apply: one node of one class.
 #[derive(Clone, Copy)]

@@ -3,10 +3,10 @@
 use super::range::{self, EXTENT_MAX, Range};
 use super::table::{OpId, Table, TypeId, spelled_alike};
 use egg::{Analysis, DidMerge, Id, Language};
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{BOUND, Graph, Node, Op, TensorType, infer};
-use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
 
 /// An operation of the table on classes of values. A new operation of the dialect needs nothing here.

@@ -11,9 +11,9 @@ use super::expr::{Expr, Site, broadcast, class, map, op, slice_axis};
 use super::rule::Class::Exact;
 use super::rule::{Rule, code};
 use egg::Id;
+use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Op};
-use sardonyx_runtime::Dim;
 
 pub static RULES: &[Rule] = &[
     code(

@@ -35,9 +35,9 @@ pub use rule::Class;
 use crate::Rewrites;
 use extract::Budget;
 use rule::{Compiled, Rule};
+use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Value};
-use sardonyx_runtime::{Error, Result};
 use saturate::Limits;
 use std::collections::BTreeMap;
 

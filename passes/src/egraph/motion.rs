@@ -3,10 +3,10 @@
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, transpose, typed};
 use super::rule::Class::Exact;
 use super::rule::{Rule, code};
+use sardonyx_base::Dim;
+use sardonyx_base::dim::product;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType};
-use sardonyx_runtime::Dim;
-use sardonyx_runtime::dim::product;
 use std::ops::Range;
 
 pub static RULES: &[Rule] = &[

@@ -5,9 +5,9 @@ use super::language::ENode;
 use super::rule::Class::Reassociating;
 use super::rule::{Condition, Rule, code, holds};
 use egg::Id;
+use sardonyx_base::dim::product;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::Op;
-use sardonyx_runtime::dim::product;
 
 pub static RULES: &[Rule] = &[
     code("div-by-rows", Reassociating, "(div ?x (broadcast ?y))", div_by_rows),

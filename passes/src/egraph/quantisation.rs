@@ -3,9 +3,9 @@
 use super::expr::{Expr, Site, class, typed};
 use super::rule::Class::Exact;
 use super::rule::{Rule, code, rule};
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::sdx::Op;
-use sardonyx_runtime::DType;
 
 pub static RULES: &[Rule] = &[
     rule("ceil-of-round", Exact, "(ceil (round ?x)) => (round ?x)"),

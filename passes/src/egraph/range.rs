@@ -1,7 +1,7 @@
 //! exp(x) ∈ [0, ∞], iota ∈ [0, n − 1]: what is known of the elements of a value, from those of its operands
 
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::DType;
 
 /// Every element is in `lo..=hi`, or NaN where `nan` says that it may be.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -185,8 +185,8 @@ impl Writer<'_> {
     }
 }
 
-fn mentioned(op: &Op, dims: &[sardonyx_runtime::Dim]) -> Vec<String> {
-    let own: &[sardonyx_runtime::Dim] = match op {
+fn mentioned(op: &Op, dims: &[sardonyx_base::Dim]) -> Vec<String> {
+    let own: &[sardonyx_base::Dim] = match op {
         Op::Dims(list) | Op::Slice { starts: list, .. } | Op::Pad { low: list } => list,
         Op::Window(window) => std::slice::from_ref(&window.size),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &[],

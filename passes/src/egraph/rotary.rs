@@ -5,8 +5,8 @@ use super::language::ENode;
 use super::rule::Class::Exact;
 use super::rule::{Rule, code};
 use egg::Id;
+use sardonyx_base::Dim;
 use sardonyx_dialects::sdx::{Op, TensorType};
-use sardonyx_runtime::Dim;
 
 pub static RULES: &[Rule] = &[
     code("slice-of-concat", Exact, "(slice (concat ?x ?y))", slice_of_concat),

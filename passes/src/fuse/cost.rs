@@ -2,9 +2,9 @@
 
 use crate::device_spec::{DeviceSpec, Level as MemoryLevel, RateType, Unit};
 use crate::fusion::kernel;
+use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::Dim;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a size counts as that is known only at the call.

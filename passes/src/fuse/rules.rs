@@ -4,8 +4,8 @@
 
 use crate::fusion::{merge_pairs, sweep};
 use crate::{Class, Rewrites, fuse_attention, fuse_epilogues, fuse_reductions, inline_maps};
+use sardonyx_base::Result;
 use sardonyx_dialects::flow::Program;
-use sardonyx_runtime::Result;
 
 pub fn apply(program: &mut Program, rewrites: &mut Rewrites) -> Result<()> {
     let inline = |program: &mut Program, rewrites: &mut Rewrites| {

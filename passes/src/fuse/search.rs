@@ -9,8 +9,8 @@ use super::region::key;
 use super::rules;
 use crate::Rewrites;
 use crate::fusion::kernel;
+use sardonyx_base::Result;
 use sardonyx_dialects::flow::Program;
-use sardonyx_runtime::Result;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 

@@ -5,10 +5,10 @@
 //! NaN (class: finite-only). f16 could not hold the undivided sum.
 
 use crate::fusion::renumber_stores;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Kernel, Level, Statement};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
 
 pub fn apply(k: &mut Kernel, symbol_lo: &dyn Fn(&str) -> i64) {
     let Some(site) = matches(k, symbol_lo) else { return };

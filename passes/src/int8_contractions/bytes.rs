@@ -1,9 +1,9 @@
 //! (convert(q) - zero) · scale  =>  q, zero, scale: where what a kernel stores comes from a byte
 
 use crate::fusion::{from_data, own_vars};
+use sardonyx_base::DType;
 use sardonyx_dialects::flow::{Body, Kernel};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
-use sardonyx_runtime::DType;
 use std::collections::BTreeSet;
 
 /// Statements of the kernel.

@@ -16,11 +16,11 @@ use crate::kernel::products;
 use crate::rewrite::Missed;
 use crate::{Class as Equality, Rewrites};
 use bytes::{Bytes, bytes, constant, moves_with, widened};
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Layout, Program, Source, Transform};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::{DType, Dim, Result};
 use std::collections::BTreeMap;
 
 /// So many products of bytes, each less its zero point, stay within i32.

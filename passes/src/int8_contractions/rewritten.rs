@@ -5,13 +5,13 @@ use super::{Factor, Right, Site, Sums, Written};
 use crate::draft::Draft;
 use crate::fusion::{Splice, bare_var, kernel, own_vars, renumber_stores, tidy};
 use crate::kernel::products;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
     Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store, Transform,
 };
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
 
 /// What a byte without a sign is more than one with a sign.
 const SHIFT: f64 = 128.0;

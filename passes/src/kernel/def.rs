@@ -1,8 +1,8 @@
 //! `KernelDef`: a kernel whose sizes are constants or formal parameters, so that equal kernels are equal values
 
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
 
 /// An extent, a stride or an offset: known, or parameter `p{n}` of the launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

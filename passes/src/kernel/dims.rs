@@ -1,8 +1,8 @@
 //! Dim  =>  integer arithmetic on scalars or lanes
 
 use super::asm::{Asm, Val};
-use sardonyx_runtime::Dim;
-use sardonyx_runtime::dim::Atom;
+use sardonyx_base::Dim;
+use sardonyx_base::dim::Atom;
 
 /// An integer expression; `symbol` gives the symbols' values, scalar or with `lanes` lanes.
 pub fn emit_dim(asm: &mut Asm, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut Asm, &str) -> Val) -> Val {

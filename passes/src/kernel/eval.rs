@@ -6,9 +6,9 @@ use super::def::*;
 use super::dims::emit_dim;
 use super::normalise::{combine, neutral};
 use super::{math, scalar};
+use sardonyx_base::plan::KernelArgs;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::plan::KernelArgs;
-use sardonyx_runtime::{DType, Dim};
 use std::mem::offset_of;
 
 /// Which CPUs a kernel is emitted for.

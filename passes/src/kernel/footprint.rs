@@ -7,9 +7,9 @@
 
 use super::def::*;
 use super::scalar;
+use sardonyx_base::Dim;
+use sardonyx_base::dim::Atom;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::Dim;
-use sardonyx_runtime::dim::Atom;
 
 /// What must not be negative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -245,8 +245,8 @@ fn divisors(d: &Dim, found: &mut Vec<Dim>) {
 mod tests {
     use super::super::lower;
     use super::*;
+    use sardonyx_base::DType;
     use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-    use sardonyx_runtime::DType;
     use std::collections::BTreeMap;
 
     fn dims(texts: &[&str]) -> Vec<Dim> {

@@ -4,9 +4,9 @@
 //! that is not a constant becomes a parameter.
 
 use super::def::*;
+use sardonyx_base::dim::Atom;
+use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet};
-use sardonyx_runtime::dim::Atom;
-use sardonyx_runtime::{DType, Dim, Error, Result};
 use std::ops::Range;
 
 /// A kernel ready to be emitted, and what one launch of it is called with.

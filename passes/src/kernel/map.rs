@@ -4,7 +4,7 @@ use super::asm::{Asm, Val};
 use super::def::*;
 use super::eval::{Cx, Point, decode};
 use super::ranges;
-use sardonyx_runtime::Dim;
+use sardonyx_base::Dim;
 
 /// A work item is at most this many elements of the innermost dimension.
 const CHUNK: i64 = 4096;

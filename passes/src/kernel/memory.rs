@@ -5,7 +5,7 @@ use super::def::*;
 use super::dims::{add, both, emit_dim};
 use super::eval::{Cx, Point};
 use super::scalar;
-use sardonyx_runtime::{DType, Dim};
+use sardonyx_base::{DType, Dim};
 
 impl Point {
     pub fn load(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, guard: Option<usize>, t: DType) -> Val {

@@ -5,8 +5,8 @@
 
 use super::asm::{Asm, Elem, Val};
 use super::math::copysign;
-use sardonyx_runtime::DType;
-use sardonyx_runtime::minifloat::{E8M0_MIN, Format, Specials, format};
+use sardonyx_base::DType;
+use sardonyx_base::minifloat::{E8M0_MIN, Format, Specials, format};
 
 /// Floats that take a byte in memory.
 pub fn is_byte(t: DType) -> bool {

@@ -32,8 +32,8 @@ pub use packing::{Packable, PackedFactor, packable, plain_load, products};
 
 use asm::Asm;
 use eval::Cx;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
-use sardonyx_runtime::{DType, Dim};
 
 /// The emitter that a kernel gets: its class, but for contractions in a form that has no fast path.
 enum Route {

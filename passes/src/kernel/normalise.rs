@@ -9,9 +9,9 @@ use super::eval::{Cx, Point, decode};
 use super::map::whole_steps;
 use super::scalar::{self, numbers_extremum};
 use super::stages::{Lanes, Stages, heavy, is_deep_sum, is_point_store, lanes_of, late_vars, stages};
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
 
 /// Neighbouring outer points of one work item, where lanes run along them.
 const BLOCK: i64 = 64;

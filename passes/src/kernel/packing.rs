@@ -2,10 +2,10 @@
 
 use super::contract::WIDTH;
 use super::linear::lower;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::Window;
 use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::{DType, Dim};
 
 /// How to pack operands: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, zero where 32p + j ≥ n. The
 /// rows of a convolution's weights are counted by several digits, in the order in which the other factor lies best.

@@ -81,8 +81,8 @@ pub fn known(def: &KernelDef, var: usize, at: i64) -> Vec<Option<bool>> {
 mod tests {
     use super::super::lower;
     use super::*;
+    use sardonyx_base::{DType, Dim};
     use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-    use sardonyx_runtime::{DType, Dim};
 
     #[test]
     fn a_concatenation_falls_into_the_parts_of_its_operands() {

@@ -5,8 +5,8 @@
 
 use super::asm::{Asm, Elem, Val};
 use super::{math, math64, minifloat};
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::DType;
 
 /// What a value of a type is in a register.
 pub fn register(t: DType) -> Elem {

@@ -8,9 +8,9 @@
 
 use super::def::*;
 use super::scalar;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::{DType, Dim};
 
 /// Lanes of the widest variant.
 const LANES_MAX: i64 = 16;

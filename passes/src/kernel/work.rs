@@ -3,8 +3,8 @@
 use super::def::*;
 use super::scalar;
 use super::stages::is_deep_sum;
+use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::Dim;
 
 impl KernelDef {
     /// Operations on floating-point numbers: one per scalar function and per element that a reduction takes, each where
@@ -60,9 +60,9 @@ impl KernelDef {
 #[cfg(test)]
 mod tests {
     use super::super::lower;
+    use sardonyx_base::{DType, Dim};
     use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
     use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-    use sardonyx_runtime::{DType, Dim};
 
     /// A product of [m, 8] and [8, 40] and a bias.
     #[test]

@@ -16,10 +16,10 @@ use crate::kernel::packable;
 use crate::rewrite::Missed;
 use crate::{DeviceSpec, Rewrites};
 pub(crate) use pace::Pricer;
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Memlet, Program};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_runtime::{Dim, Error, Result};
 use std::collections::BTreeSet;
 
 /// All devices execute one plan: the layouts are those of a CPU with wide vectors.

@@ -4,9 +4,9 @@ use super::pace::Pricer;
 use super::path::{assignments, layout, shortest};
 use super::*;
 use crate::random::Random;
+use sardonyx_base::DType;
 use sardonyx_dialects::flow::{Container, Source, Statement, Step, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::DType;
 use std::collections::HashMap;
 
 const F: DType = DType::F32;

@@ -5,10 +5,10 @@
 
 use crate::kernel::contract::Words;
 use crate::kernel::{KernelDef, lower};
+use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Kernel, Statement};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::DType;
 use std::collections::BTreeMap;
 
 /// Rows below which rounding the values costs more than it saves.

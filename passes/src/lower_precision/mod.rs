@@ -13,6 +13,7 @@ use crate::kernel::contract::Words;
 use crate::kernel::{KernelDef, lower, products};
 use crate::layout::sort_outer;
 use crate::rewrite::Missed;
+use sardonyx_base::{DType, Error, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
@@ -20,7 +21,6 @@ use sardonyx_dialects::flow::{
 };
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::Conversion;
-use sardonyx_runtime::{DType, Error, Result};
 use std::collections::BTreeMap;
 
 /// In what the factors of contractions are.
@@ -405,7 +405,7 @@ mod tests {
     use super::*;
     use crate::{context, run_pipeline};
     use melior::ir::Module;
-    use sardonyx_runtime::Dim;
+    use sardonyx_base::Dim;
 
     fn run(text: &str) -> Result<String> {
         let context = context();

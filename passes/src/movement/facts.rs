@@ -1,9 +1,9 @@
 //! What a kernel's sizes and guards say about its iteration variables: %1 where 0 <= %1 - 4 < n  =>  4 .. n + 4
 
 use super::image::Sure;
+use sardonyx_base::Dim;
 use sardonyx_dialects::flow::kernel::{Body, Kernel, Level};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
-use sardonyx_runtime::Dim;
 use std::collections::BTreeSet;
 
 /// A variable's values: `lo .. lo + n`.

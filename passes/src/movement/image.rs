@@ -7,9 +7,9 @@
 //! All extents are taken to be positive.
 
 use super::facts::{Facts, Range, own_vars};
+use sardonyx_base::Dim;
+use sardonyx_base::dim::{Atom, product};
 use sardonyx_dialects::flow::kernel::Kernel;
-use sardonyx_runtime::Dim;
-use sardonyx_runtime::dim::{Atom, product};
 use std::collections::BTreeSet;
 
 /// How a count is to be understood; the later ones hold for a sum with any of them.

@@ -26,8 +26,8 @@ pub use work::{Kind, kernel_flops, operator_flops};
 
 use facts::Facts;
 use image::{Access, reached};
+use sardonyx_base::Dim;
 use sardonyx_dialects::flow::kernel::{Body, Kernel, Memlet};
-use sardonyx_runtime::Dim;
 
 /// The algebraic words of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use crate::kernel::def::{KernelDef, Op, Size, VarSet, own};
 use crate::kernel::nest::Loop;
 use crate::kernel::ptx::Target;
 use crate::kernel::ptx::movement::SECTOR_BYTES;
-use sardonyx_runtime::DType;
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::DType;
+use sardonyx_base::{Error, Result};
 
 /// What of a device decides how much has to move.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! Accesses whose words are known by hand
 
 use super::{Sure, Words};
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::{DType, Dim};
 
 fn dims(texts: &[&str]) -> Vec<Dim> {
     texts.iter().map(|t| Dim::parse(t).unwrap()).collect()

@@ -4,9 +4,9 @@
 //! operands show, each element once, and writes its results once.
 
 use super::{Count, Sure, Words};
+use sardonyx_base::Dim;
+use sardonyx_base::dim::product;
 use sardonyx_dialects::sdx::{Graph, Op, Operator, Read, Reading, Value, viewed};
-use sardonyx_runtime::Dim;
-use sardonyx_runtime::dim::product;
 
 /// The algebraic words of one operator.
 pub fn operator_words(graph: &Graph, operator: &Operator) -> Words {

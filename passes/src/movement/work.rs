@@ -1,11 +1,11 @@
 //! kernel, operator  =>  its class and its operations, which say what its movement is spent on
 
 use super::facts::Facts;
+use sardonyx_base::Dim;
+use sardonyx_base::dim::product;
 use sardonyx_dialects::flow::kernel::{Body, Class, Kernel, Level};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Op, Operator, Value};
-use sardonyx_runtime::Dim;
-use sardonyx_runtime::dim::product;
 use std::collections::BTreeMap;
 
 /// The operator classes of "Data Movement Is All You Need" (2021), attention as one kernel, and what only moves.

@@ -2,9 +2,9 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::{Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -160,7 +160,7 @@ pub fn shrink(b: &mut Builder, node: &Node) -> Outputs {
     if !dtype.is_float() && !dtype.is_int() {
         return Err(node.error("E0107", format!("does not take {dtype}")));
     }
-    let wide = if dtype.is_float() { x } else { b.convert(x, sardonyx_runtime::DType::F64)? };
+    let wide = if dtype.is_float() { x } else { b.convert(x, sardonyx_base::DType::F64)? };
     let (lambda, bias) = (node.float_or("lambd", 0.5)?, node.float_or("bias", 0.0)?);
     let (low, high) = (below(b, wide, -lambda)?, above(b, wide, lambda)?);
     let (raised, lowered) = (b.map_const(ScalarFn::Add, wide, bias)?, b.map_const(ScalarFn::Sub, wide, bias)?);

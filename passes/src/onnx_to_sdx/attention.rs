@@ -7,9 +7,9 @@ use super::heads::{Offset, additive, append_past, join_heads, repeat_heads, spli
 use super::lower_block;
 use super::node::Node;
 use super::reduction::{softmax_of_visible, softmax_over, wide};
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

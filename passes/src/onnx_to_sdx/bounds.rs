@@ -1,9 +1,9 @@
 //! an index that is past, past + 1, … past + seq - 1  =>  (past, past + seq)
 
 use super::builder::Builder;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 /// How far a chain of operations is followed: exporters build indices in fewer.
 const DEPTH_MAX: usize = 16;

@@ -1,10 +1,10 @@
 //! What lowerings build with: typed nodes, broadcasting, unification of dimensions, contents of small tensors
 
 use super::held::Held;
+use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor, minifloat, packed};
 use sardonyx_dialects::interp::symbolic;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Host, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
-use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor, minifloat, packed};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;

@@ -2,10 +2,10 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use sardonyx_base::minifloat::{self, E8M0_MIN};
+use sardonyx_base::{DType, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::minifloat::{self, E8M0_MIN};
-use sardonyx_runtime::{DType, Result};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -6,9 +6,9 @@ use super::linear::{gemm, matmul_of};
 use super::named_activation::Activation;
 use super::node::Node;
 use super::reduction::{normalise, softmax_over};
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -9,9 +9,9 @@ use super::node::Node;
 use super::recurrence::element;
 use super::reduction::{softmax_of_visible, softmax_over, wide};
 use super::rotary::{angles, rotate};
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -7,10 +7,10 @@ use super::lower_block;
 use super::node::Node;
 use super::outline::{Outlined, merged};
 use super::recur::{Loop, Turned, truth};
+use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use sardonyx_dialects::mlir::{Block, Val};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::collections::BTreeSet;
 
 type Outputs = Result<Vec<Value>>;

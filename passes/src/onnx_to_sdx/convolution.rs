@@ -6,9 +6,9 @@ use super::builder::Builder;
 use super::elementwise as e;
 use super::node::Node;
 use super::windows::{SPATIAL_MAX, Windows, halves, kernel_shape, pads, same_upper, spatial, steps};
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::{Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

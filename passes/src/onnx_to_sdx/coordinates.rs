@@ -2,9 +2,9 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Result, Tensor};
 
 /// result[i] = i[axis]
 pub fn iota(b: &mut Builder, axis: usize, dims: &[Dim]) -> Result<Value> {

@@ -5,9 +5,9 @@ use super::coordinates::{around, iota, neutral, scalar_index};
 use super::dynamic::with_dims;
 use super::node::Node;
 use super::reduce_axes::around_axis;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

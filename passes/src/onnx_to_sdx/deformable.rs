@@ -7,10 +7,10 @@ use super::convolution::{biased, contract, groups, merge_groups};
 use super::node::Node;
 use super::sampling::{Filter, Outside, neighbours, sample};
 use super::windows::{Windows, spatial};
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -3,9 +3,9 @@
 use super::builder::Builder;
 use super::coordinates::iota;
 use super::node::Node;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::{DType, Dim, Result};
 
 /// Each row of a matrix is a step of its own in the program.
 const ROWS_MAX: i64 = 128;

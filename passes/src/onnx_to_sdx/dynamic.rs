@@ -4,10 +4,10 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Result};
 
 /// The i64 scalar `value` of the dimensions of `like`.
 fn number(b: &mut Builder, value: i64, like: Value) -> Result<Value> {

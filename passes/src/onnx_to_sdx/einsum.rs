@@ -3,9 +3,9 @@
 use super::builder::Builder;
 use super::coordinates::iota;
 use super::node::Node;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

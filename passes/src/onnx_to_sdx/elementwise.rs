@@ -3,9 +3,9 @@
 use super::builder::Builder;
 use super::node::Node;
 use super::reduction::wide;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -5,9 +5,9 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Op, Value};
-use sardonyx_runtime::{Dim, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn gradient(b: &mut Builder, node: &Node) -> Result<Vec<Value>> {

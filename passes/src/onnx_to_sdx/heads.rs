@@ -2,9 +2,9 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 /// x[b,s,h*d] → [b,h,s,d]
 pub fn split_heads(b: &mut Builder, x: Value, heads: i64) -> Result<Value> {

@@ -1,8 +1,8 @@
 //! sequence(f32:2)  <=>  what a value that is no tensor holds, as far as is known when compiling
 
 use super::builder::Builder;
+use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::sdx::{TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Error, Result};
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

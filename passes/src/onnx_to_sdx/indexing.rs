@@ -4,9 +4,9 @@ use super::bounds::require_inside;
 use super::builder::Builder;
 use super::dynamic::{self, Bounds};
 use super::node::Node;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -95,7 +95,7 @@ pub fn gather_nd(b: &mut Builder, node: &Node) -> Outputs {
         flat = b.select(valid, flat, outside)?;
     }
     let rest = dims[batch + tuple..].to_vec();
-    let mut table = vec![sardonyx_runtime::dim::product(&dims[..batch + tuple])];
+    let mut table = vec![sardonyx_base::dim::product(&dims[..batch + tuple])];
     table.extend(rest);
     let table = b.reshape(data, &table)?;
     Ok(vec![b.add(Op::Gather { axis: 0 }, &[table, flat])?])

@@ -2,9 +2,9 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::{Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -8,9 +8,9 @@ use super::heads::{iota, split_heads};
 use super::node::Node;
 use super::recurrence::{Recurrence, recur};
 use super::reduction::wide;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

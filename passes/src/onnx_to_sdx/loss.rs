@@ -4,9 +4,9 @@ use super::builder::Builder;
 use super::coordinates::{from_end, gather_along};
 use super::node::Node;
 use super::reduction::{divide_by, log_softmax_over};
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

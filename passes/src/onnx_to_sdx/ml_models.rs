@@ -5,9 +5,9 @@ use super::coordinates::iota;
 use super::ml_features::{integers, rows};
 use super::node::Node;
 use super::reduction::softmax_over;
+use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result, Tensor};
 
 type Outputs = Result<Vec<Value>>;
 

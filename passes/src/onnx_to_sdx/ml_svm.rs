@@ -4,9 +4,9 @@ use super::builder::Builder;
 use super::ml_features::{floats, rows};
 use super::ml_models::{best_label, both_signs, integer_labels, kernel, matrix, transformed};
 use super::node::Node;
+use sardonyx_base::{DType, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Result};
 
 type Outputs = Result<Vec<Value>>;
 

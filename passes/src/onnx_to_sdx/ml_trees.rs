@@ -8,9 +8,9 @@ use super::coordinates::{flat, gather_flat, iota};
 use super::ml_features::{floats, integers, rows};
 use super::ml_models::{best_label, integer_labels, transformed};
 use super::node::Node;
+use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result, Tensor};
 use std::collections::BTreeMap;
 
 type Outputs = Result<Vec<Value>>;

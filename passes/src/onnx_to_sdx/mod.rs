@@ -68,9 +68,9 @@ pub use table::{Device, OPERATORS, Operator};
 
 use builder::Builder;
 use node::Node;
+use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::sdx::{self, Op, Value};
-use sardonyx_runtime::{Error, Result};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -3,9 +3,9 @@
 use super::builder::Builder;
 use super::elementwise::sigmoid_of;
 use super::node::Node;
+use sardonyx_base::Result;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::Result;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {

@@ -1,8 +1,8 @@
 //! One `onnx.node` as its lowering sees it: operands, attributes, version
 
+use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
 pub struct Node {

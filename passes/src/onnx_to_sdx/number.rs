@@ -3,9 +3,9 @@
 //! Places in a resized tensor follow from such numbers, in f64: one rounding less or more would choose another element.
 
 use super::builder::Builder;
+use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result, Tensor};
 
 #[derive(Clone, Copy)]
 pub enum Number {

@@ -5,8 +5,8 @@
 
 use super::builder::Builder;
 use super::held::Held;
+use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An input that is no captured value.

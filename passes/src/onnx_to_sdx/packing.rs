@@ -3,10 +3,10 @@
 use super::builder::Builder;
 use super::coordinates::iota;
 use super::node::Node;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

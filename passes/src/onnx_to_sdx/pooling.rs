@@ -6,10 +6,10 @@ use super::builder::Builder;
 use super::node::Node;
 use super::reduction::divide_by;
 use super::windows::{Windows, kernel_shape, pads, spatial, steps};
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -8,9 +8,9 @@ use super::linear::matmul_of;
 use super::node::Node;
 use super::quantize::{dequantized, difference, quantized, range_of};
 use super::reduction::softmax_over;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 
@@ -157,7 +157,7 @@ pub fn qlinear_global_average_pool(b: &mut Builder, node: &Node) -> Outputs {
         if node.int_or("channels_last", 0)? != 0 { (1..rank - 1).collect() } else { (2..rank).collect() };
     let places: Vec<Dim> = axes.iter().map(|&i| b.dims(x)[i].clone()).collect();
     let sum = b.reduce(ReduceFn::Add, x, &axes, true)?;
-    let count = b.dims_scalar(sardonyx_runtime::dim::product(&places))?;
+    let count = b.dims_scalar(sardonyx_base::dim::product(&places))?;
     let count = b.convert(count, DType::F32)?;
     let values = b.map2(ScalarFn::Div, sum, count)?;
     Ok(vec![requantized(b, node, values, 3)?])

@@ -3,9 +3,9 @@
 use super::builder::Builder;
 use super::cast::converted;
 use super::node::Node;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

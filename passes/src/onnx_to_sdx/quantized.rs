@@ -1,9 +1,9 @@
 //! x · w  =>  contract, or quantise x as it comes, an exact product of integers, and its scales
 
 use super::builder::Builder;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::{DType, Dim, Result};
 
 /// The second operand of a product with rows of some width.
 #[derive(Clone, Copy)]

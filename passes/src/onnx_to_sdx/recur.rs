@@ -10,8 +10,8 @@
 use super::builder::Builder;
 use super::held::Held;
 use super::outline::{Outlined, Param, merged};
+use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Error, HostOp, Result, Tensor};
 
 /// Turns up to which a loop becomes copies of its body, and nodes that these may have together.
 const COPIES_MAX: i64 = 8;

@@ -3,8 +3,8 @@
 use super::builder::Builder;
 use super::control::reversed;
 use super::node::Node;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::{Dim, Result};
 
 /// One step: the elements of the sequences, the states and the captured values, all as values of the function that the
 /// step is built into, to the new states and what the step puts out.

@@ -8,9 +8,9 @@ use super::named_activation::Activation;
 use super::node::Node;
 use super::quantized::{Weights, dequantized_product};
 use super::recurrence::{Recurrence, concat, element, recur};
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

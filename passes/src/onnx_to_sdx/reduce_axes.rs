@@ -7,10 +7,10 @@ use super::builder::Builder;
 use super::coordinates::{from_end, iota};
 use super::dynamic::with_dims;
 use super::node::Node;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Result};
 
 /// A value whose `axes` (sorted) are to be reduced, and the shape that the result is given then.
 pub struct Reducible {

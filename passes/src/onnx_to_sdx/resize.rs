@@ -6,9 +6,9 @@ use super::builder::Builder;
 use super::node::Node;
 use super::number::{Number, scaled_extent};
 use super::padding::edge;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

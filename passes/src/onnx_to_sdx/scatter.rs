@@ -8,10 +8,10 @@ use super::builder::Builder;
 use super::coordinates::{around, axis_last, flat, from_end, gather_along, indices, iota, last_to, neutral};
 use super::indexing::wrapped;
 use super::node::Node;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

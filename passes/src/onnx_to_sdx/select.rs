@@ -3,9 +3,9 @@
 use super::builder::Builder;
 use super::dynamic;
 use super::node::Node;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, HostOp, Result, Tensor};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, HostOp, Result, Tensor};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -4,9 +4,9 @@ use super::builder::Builder;
 use super::held::Held;
 use super::node::Node;
 use super::recur::{Loop, Turned, truth};
+use sardonyx_base::host::DataOp;
+use sardonyx_base::{DType, Dim, HostOp, Result, Tensor};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::host::DataOp;
-use sardonyx_runtime::{DType, Dim, HostOp, Result, Tensor};
 
 type Outputs = Result<Vec<Value>>;
 

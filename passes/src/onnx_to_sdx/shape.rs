@@ -3,10 +3,10 @@
 use super::builder::Builder;
 use super::dynamic;
 use super::node::Node;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Result, Tensor};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -6,9 +6,9 @@ use super::dynamic::with_dims;
 use super::node::Node;
 use super::reduce_axes::around_axis;
 use super::reduction::divide_by;
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Result};
 use std::f64::consts::PI;
 
 type Outputs = Result<Vec<Value>>;
@@ -191,7 +191,7 @@ impl Transform {
 fn rows_times(b: &mut Builder, x: Value, table: Value) -> Result<Value> {
     let mut dims = b.dims(x);
     let n = dims.pop().unwrap_or(Dim::constant(1));
-    let flat = b.reshape(x, &[sardonyx_runtime::dim::product(&dims), n])?;
+    let flat = b.reshape(x, &[sardonyx_base::dim::product(&dims), n])?;
     let y = b.contract("mn,nk->mk", flat, table)?;
     dims.push(b.dims(y)[1].clone());
     b.reshape(y, &dims)

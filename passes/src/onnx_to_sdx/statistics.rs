@@ -4,9 +4,9 @@
 use super::builder::Builder;
 use super::node::Node;
 use super::reduction::{divide_by, mean, normalise_over, spread};
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Value, WindowSpec};
-use sardonyx_runtime::{DType, Dim, Result};
 
 type Outputs = Result<Vec<Value>>;
 

@@ -14,9 +14,9 @@ use super::{
     attention as a, bits as b, cast as c, elementwise as e, indexing as i, linear as l, qlinear as ql, quantize as q,
     reduction as r, shape as s, trigonometry as t,
 };
+use sardonyx_base::Result;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::Result;
 
 pub type Lower = fn(&mut Builder, &Node) -> Result<Vec<Value>>;
 

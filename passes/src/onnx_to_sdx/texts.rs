@@ -2,10 +2,10 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use sardonyx_base::host::{Case, DataOp, Ngrams, Pixels, Weighing};
+use sardonyx_base::{DType, Dim, HostOp, Result, Tensor};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::host::{Case, DataOp, Ngrams, Pixels, Weighing};
-use sardonyx_runtime::{DType, Dim, HostOp, Result, Tensor};
 
 type Outputs = Result<Vec<Value>>;
 

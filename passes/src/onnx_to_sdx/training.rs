@@ -3,9 +3,9 @@
 use super::builder::Builder;
 use super::coordinates::one_element;
 use super::node::Node;
+use sardonyx_base::Result;
 use sardonyx_dialects::scalar::ScalarFn::{Add, Div, Eq, Lt, Mul, Pow, Select, Sqrt, Sub};
 use sardonyx_dialects::sdx::{Op, Value};
-use sardonyx_runtime::Result;
 
 type Outputs = Result<Vec<Value>>;
 

@@ -5,9 +5,9 @@
 use super::builder::Builder;
 use super::elementwise::floats_only;
 use super::node::Node;
+use sardonyx_base::{DType, Result};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Value;
-use sardonyx_runtime::{DType, Result};
 
 type Outputs = Result<Vec<Value>>;
 

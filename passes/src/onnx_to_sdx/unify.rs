@@ -1,9 +1,9 @@
 //! s0 == s1  =>  one of them everywhere; what no equation solves is checked at the call
 
 use super::builder::Builder;
+use sardonyx_base::dim::Atom;
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Equality, Op, Symbol, SymbolKind};
-use sardonyx_runtime::dim::Atom;
-use sardonyx_runtime::{Dim, Error, Result};
 
 impl Builder {
     /// Makes two dimensions equal: solves for a symbol where that is possible, and rewrites the graph with it.
@@ -135,7 +135,7 @@ impl Builder {
     /// Refuses an equation that no value of the symbols' ranges satisfies.
     fn check_range(&self, symbol: &str, by: &Dim) -> Result<()> {
         let Some(range) = self.graph.symbols.get(symbol) else { return Ok(()) };
-        let said = |lo: i64, hi: Option<i64>| sardonyx_runtime::program::range(lo, hi);
+        let said = |lo: i64, hi: Option<i64>| sardonyx_base::dim::range(lo, hi);
         let apart = |lo: i64, hi: Option<i64>| hi.is_some_and(|hi| hi < range.lo) || range.hi.is_some_and(|h| h < lo);
         let own = said(range.lo, range.hi);
         let help = "let the ranges of --dim overlap, or leave one of them out";

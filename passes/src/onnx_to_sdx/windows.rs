@@ -4,8 +4,8 @@
 
 use super::builder::Builder;
 use super::node::Node;
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::sdx::{Value, WindowSpec};
-use sardonyx_runtime::{Dim, Result};
 
 /// Spatial axes beyond which there are no letters left for a contraction.
 pub const SPATIAL_MAX: usize = 8;

@@ -1,7 +1,7 @@
 //! max(a + c, b + c, d)  =>  the largest of a few sums of sizes, without those that another is never below
 
 use super::not_negative::not_negative;
-use sardonyx_runtime::{Dim, dim::Atom};
+use sardonyx_base::{Dim, dim::Atom};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 

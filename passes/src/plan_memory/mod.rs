@@ -14,10 +14,10 @@ mod tests;
 use crate::usual::{self, CALLS, Sizes, Usual};
 use largest::{Largest, Probes, Room};
 use order::{Cost, Problem};
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::SymbolKind;
-use sardonyx_runtime::{Dim, Result};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 

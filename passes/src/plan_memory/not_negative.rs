@@ -1,6 +1,6 @@
 //! 4*h*w >= ((h + 1) floordiv 2)*((w + 1) floordiv 2)  =>  true: what can be proved of sizes for all values of their symbols
 
-use sardonyx_runtime::{Dim, dim::Atom};
+use sardonyx_base::{Dim, dim::Atom};
 use std::collections::BTreeSet;
 
 /// Symbols that a proof may split at 0: twice as many cases each.

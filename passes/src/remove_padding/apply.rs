@@ -6,6 +6,7 @@
 use super::proof::{Fact, Proof, Role, Rows, rows_of};
 use crate::draft::Draft;
 use crate::fusion::{bare_var, kernel, tidy};
+use sardonyx_base::{DType, Dim, HostOp};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
@@ -13,7 +14,6 @@ use sardonyx_dialects::flow::{
 };
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
-use sardonyx_runtime::{DType, Dim, HostOp};
 use std::collections::BTreeMap;
 
 /// Leaves out the rows, or nothing where a kernel would become one of another class.

@@ -2,9 +2,9 @@
 
 use super::proof::Fact;
 use crate::fusion::bare_var;
+use sardonyx_base::DType;
 use sardonyx_dialects::flow::{Body, Kernel, Memlet};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::DType;
 
 /// A score that is at most this is hidden: its weight beside one that is not is 0 in f32, unless scores themselves are
 /// thousands.
@@ -79,7 +79,7 @@ pub fn statements(k: &Kernel, fact: &dyn Fn(&Memlet) -> Option<Fact>, place: Pla
 }
 
 fn load(fact: &dyn Fn(&Memlet) -> Option<Fact>, memlet: &Memlet, place: Place, known: &[Known]) -> Known {
-    let by_data = |d: &sardonyx_runtime::Dim| {
+    let by_data = |d: &sardonyx_base::Dim| {
         let values = d.symbols().into_iter().filter_map(|s| s.strip_prefix('$')?.parse::<usize>().ok());
         values.into_iter().any(|k| known[k] == Left)
     };

@@ -14,10 +14,10 @@ mod proof;
 use crate::rewrite::{Missed, union};
 use crate::{Rewrites, fusion};
 use proof::{Miss, Proof, Role};
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Class, Kernel, Layout, Program};
 use sardonyx_dialects::mlir::{Attr, Operation};
-use sardonyx_runtime::{DType, Dim, Result};
 
 /// Of a module: what outputs hold where the mask is 0.
 const ATTRIBUTE: &str = "sardonyx.masked_rows";

@@ -8,9 +8,9 @@
 
 use super::known::{self, Known};
 use crate::fusion::{Uses, bare_var, kernel, own_vars};
+use sardonyx_base::Dim;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Step};
-use sardonyx_runtime::Dim;
 use std::collections::BTreeSet;
 
 /// What is known of a container with rows.

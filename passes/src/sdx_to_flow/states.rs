@@ -6,10 +6,10 @@
 
 use super::{BodyBuilder, Converter, vars};
 use crate::find_caches::{is_state, uses};
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Memlet, State, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value, ir};
-use sardonyx_runtime::{Dim, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The layouts of the pasts and of the results of a graph's states, and by the result what counts the kept positions.

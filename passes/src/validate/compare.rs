@@ -1,7 +1,7 @@
 //! two tensors, the class of a rewrite  =>  what differs
 
 use crate::Class;
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_base::{DType, Tensor};
 
 /// How far a reassociated result may be off, as a share of the largest: many roundings, and no wrong term.
 fn share(dtype: DType, class: Class) -> f64 {

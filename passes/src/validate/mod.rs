@@ -18,7 +18,7 @@ pub use flow::compare as compare_programs;
 pub use tests::validated;
 pub use values::{Bounds, compare as compare_values};
 
-use sardonyx_runtime::json::Json;
+use sardonyx_base::json::Json;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See `cut`. Rules that were applied one after the other look at a few nodes each.

@@ -1,7 +1,7 @@
 //! symbols with their ranges and checks  =>  small sizes;   element type, dimensions, bounds  =>  a random tensor
 
+use sardonyx_base::{DType, Dim, Tensor, minifloat, packed};
 use sardonyx_dialects::sdx::{Equality, Symbol, SymbolKind};
-use sardonyx_runtime::{DType, Dim, Tensor, minifloat, packed};
 use std::collections::BTreeMap;
 
 /// The same numbers on every machine (splitmix64).

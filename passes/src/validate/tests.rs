@@ -3,11 +3,11 @@
 use super::{Validation, Verdict, compare_programs, compare_values};
 use crate::{Class, RewriteOptions, Rewrites};
 use melior::ir::Module;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim};
 
 fn program(text: &str) -> Program {
     let context = crate::context();
@@ -152,7 +152,7 @@ fn values_are_free_only_where_none_is_made_of_another() {
 }
 
 /// The rules that were applied, and the checks of them.
-pub fn validated(text: &str, passes: &str) -> sardonyx_runtime::Result<(Vec<&'static str>, String)> {
+pub fn validated(text: &str, passes: &str) -> sardonyx_base::Result<(Vec<&'static str>, String)> {
     let context = crate::context();
     let mut module = Module::parse(&context, text).unwrap();
     let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });

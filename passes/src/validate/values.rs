@@ -5,9 +5,9 @@ use super::cut::{Cut, Made, cut};
 use super::sample::{DRAWS, Draw, Random, Sizes, sizes, symbols, tensor};
 use super::{Part, Verdict};
 use crate::Class;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -2,10 +2,10 @@
 
 use crate::problem::Problem;
 use ptxvm::{Launch, Memory, Module, Options, Params, Report};
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::interp::run_kernel;
 use sardonyx_passes::kernel::{Lowered, lower, ptx};
-use sardonyx_runtime::{DType, Tensor};
 
 /// What a launch gave.
 pub struct Outcome {

@@ -9,8 +9,8 @@ mod problem;
 use launch::{Case, Outcome, numbers, tensor};
 use problem::{Left, Lie, PLAIN, Problem, Right, Score, Weights, lowest};
 use ptxvm::Kind;
+use sardonyx_base::{DType, Tensor};
 use sardonyx_passes::kernel::ptx::Target;
-use sardonyx_runtime::{DType, Tensor};
 
 /// How far a result may be from the interpreter's.
 ///

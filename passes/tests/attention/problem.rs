@@ -1,9 +1,9 @@
 //! Attention to try: sizes, element types, how operands lie, what happens to scores, weights and rows
 
 use crate::build::Builder;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
 
 /// How q, k, v and the result lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

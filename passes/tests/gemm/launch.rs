@@ -2,11 +2,11 @@
 
 use crate::problem::{After, Problem};
 use ptxvm::{Launch, Memory, Module, Options, Params, Report};
+use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Kernel, Layout};
 use sardonyx_dialects::interp::{pack_panels, run_kernel};
 use sardonyx_passes::kernel::ptx::gemm::{Gemm, Shape};
 use sardonyx_passes::kernel::{Lowered, lower, ptx};
-use sardonyx_runtime::{DType, Tensor};
 
 /// Numbers in -1..1, or whole ones in -8..=8, whose sums are exact in every type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ mod two_sums;
 use launch::{Case, Fill, Outcome};
 use problem::{After, Lie, PLAIN, Problem};
 use ptxvm::Kind;
+use sardonyx_base::DType;
 use sardonyx_passes::kernel::ptx::Target;
 use sardonyx_passes::kernel::ptx::gemm::{Gemm, SHAPES, Shape};
-use sardonyx_runtime::DType;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 const LIES: [Lie; 5] = [Lie::K(0), Lie::Rows(0), Lie::K(3), Lie::Rows(5), Lie::Apart];
@@ -263,7 +263,7 @@ fn infinities_and_nan_come_out_as_they_are() {
         values[at] = value;
     }
     (values[700], values[701]) = (f32::INFINITY, f32::NEG_INFINITY);
-    case.reads[0] = sardonyx_runtime::Tensor::from_vec(case.reads[0].dims().to_vec(), values);
+    case.reads[0] = sardonyx_base::Tensor::from_vec(case.reads[0].dims().to_vec(), values);
     let outcome = case.run(Some(&SHAPES[2]));
     assert!(outcome.report.findings.is_empty(), "{:?}", outcome.report.findings);
     let expected = case.expected();

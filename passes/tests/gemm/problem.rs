@@ -1,8 +1,8 @@
 //! Contractions to try: extents, element types, how the operands lie, what follows the sum
 
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
 
 /// How a factor lies: which variable has neighbours in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

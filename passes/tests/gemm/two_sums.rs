@@ -3,8 +3,8 @@
 use crate::launch::{Case, Fill};
 use crate::problem::{After, Lie, PLAIN, Problem};
 use crate::{AFTERS, DTYPES, LIES, around, close, k_tile, name, stated};
+use sardonyx_base::DType;
 use sardonyx_passes::kernel::ptx::gemm::{Gemm, SHAPES};
-use sardonyx_runtime::DType;
 
 /// All pairs of extents around the tiles; layouts, batches, epilogues and k take turns.
 fn all_extents(dtype: DType) {
@@ -124,7 +124,7 @@ fn infinities_and_nan_come_out_as_they_are() {
             values[at] = value;
         }
         let dims = case.reads[operand].dims().to_vec();
-        case.reads[operand] = sardonyx_runtime::Tensor::from_vec(dims, values);
+        case.reads[operand] = sardonyx_base::Tensor::from_vec(dims, values);
         let outcome = case.run(Some(&SHAPES[5]));
         assert!(outcome.report.findings.is_empty(), "{:?}", outcome.report.findings);
         for (i, (got, want)) in outcome.values.iter().zip(case.expected()).enumerate() {

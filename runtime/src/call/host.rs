@@ -3,15 +3,15 @@
 use super::{Call, Places};
 use crate::bind::{Given, bind_capacities, bind_symbols};
 use crate::device::{Address, Memory, host_address, index_out_of_range};
-use crate::host::{Bodies, Wanted};
 use crate::memory::AlignedBuf;
 use crate::pool::Threads;
 use crate::program::{Host, HostResult, Location, Operand, Port};
 use crate::session::State;
 use crate::shape::{Shape, bytes_of, step_name};
-use crate::view::{TensorView, is_aligned};
-use crate::{DType, Error, Result, Tensor};
 use bytes::Bytes;
+use sardonyx_base::host::{Bodies, Wanted};
+use sardonyx_base::view::{TensorView, is_aligned};
+use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
 
 /// The result of a host step, for as long as the call lasts.

@@ -2,12 +2,12 @@
 
 use super::{Address, Block, Device, Memory, Queue, Source, Work, no_code};
 use crate::code::Library;
-use crate::cpu::{self, Level};
 use crate::memory::AlignedBuf;
-use crate::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use crate::pool::{Pool, Threads};
 use crate::stop::Stop;
-use crate::{Error, Result};
+use sardonyx_base::cpu::{self, Level};
+use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
+use sardonyx_base::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -7,8 +7,8 @@ use super::ptx::{self, Entry};
 use super::{Address, Block, Device, Memory, Queue, Source, Work, no_code};
 use crate::pool::Threads;
 use crate::stop::Stop;
-use crate::{Error, Result};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUresult};
+use sardonyx_base::{Error, Result};
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 

@@ -23,13 +23,13 @@ pub(crate) use cpu::address as host_address;
 pub use name::DeviceName;
 pub use report::{DeviceReport, Finding};
 
-use crate::cpu::Level;
-use crate::plan::{Manifest, Plan};
 use crate::pool::Threads;
 use crate::program::Program;
 use crate::stop::Stop;
-use crate::{Error, Result};
 use bytes::Bytes;
+use sardonyx_base::cpu::Level;
+use sardonyx_base::plan::{Manifest, Plan};
+use sardonyx_base::{Error, Result};
 use std::sync::Arc;
 
 /// A place in a device's memory: on the CPU a pointer, elsewhere a number that only the device understands.

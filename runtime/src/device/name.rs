@@ -1,6 +1,6 @@
 //! "cuda:0"  =>  `DeviceName::Cuda(0)`, or a sentence that lists the devices
 
-use crate::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 

@@ -2,8 +2,8 @@
 
 use super::{Source, no_code};
 use crate::code::compare_declared;
-use crate::plan::KERNELS_COMMENT;
-use crate::{Error, Result};
+use sardonyx_base::plan::KERNELS_COMMENT;
+use sardonyx_base::{Error, Result};
 
 /// An entry of a PTX module and how it is launched.
 pub struct Entry {

@@ -1,6 +1,6 @@
 //! what a simulated device saw: launches, and what was wrong in them
 
-use crate::json::Json;
+use sardonyx_base::json::Json;
 
 /// Since the model was loaded, over all its sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

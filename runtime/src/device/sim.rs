@@ -4,8 +4,8 @@ use super::ptx::{self, Entry};
 use super::{Address, Block, Device, DeviceReport, Finding, Memory, Queue, Source, Work};
 use crate::pool::Threads;
 use crate::stop::Stop;
-use crate::{Error, Result};
 use ptxvm::{Kind, Launch, Module, Options};
+use sardonyx_base::{Error, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 

@@ -2,9 +2,9 @@
 
 use super::verify::{broken, parse, read_dtype, undeclared};
 use super::{Buffer, Check, Entry, Launch, Location, Port, Program, State, Step, Symbol, states};
-use crate::plan::{self, Action, Place, SymbolKind};
-use crate::solve::{Source, further, sources};
-use crate::{DType, Dim, Kind, Result};
+use sardonyx_base::plan::{self, Action, Place, SymbolKind};
+use sardonyx_base::solve::{Source, further, sources};
+use sardonyx_base::{DType, Dim, Kind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub struct EntryReader<'a> {

@@ -5,13 +5,16 @@
 use super::entry::{EntryReader, Flow};
 use super::verify::{broken, read_dtype};
 use super::{Entry, Host, HostResult, Operand, Port, Program, Step};
-use crate::host::HostOp;
-use crate::{DType, Result, plan};
+use sardonyx_base::host::{HostOp, left_out};
+use sardonyx_base::{DType, Result, plan};
 
 impl EntryReader<'_> {
     pub fn read_host(&mut self, host: &plan::Host, out: &Entry, flow: &mut Flow) -> Result<Step> {
         let op = HostOp::parse(&host.op);
         let op = op.ok_or_else(|| broken(format!("this version knows no host operation `{}`", host.op)))?;
+        if let Some(feature) = op.lacks() {
+            return Err(left_out(op.name(), feature));
+        }
         let mut args = vec![];
         for arg in &host.args {
             flow.read(arg.buffer, out, self.stage)?;

@@ -14,12 +14,13 @@ mod host;
 mod states;
 mod verify;
 
-use crate::plan::SymbolKind;
-use crate::solve::Source;
-use crate::{DType, Dim, Error, HostOp, Kind, Result};
+use sardonyx_base::plan::SymbolKind;
+use sardonyx_base::solve::Source;
+use sardonyx_base::{DType, Dim, Error, HostOp, Kind, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+pub use crate::bind::{at_most, bind_capacities, describe, origin};
 pub use verify::verify;
 
 pub struct Program {
@@ -87,13 +88,8 @@ impl Symbol {
     }
 
     pub fn range(&self) -> String {
-        range(self.lo, self.hi)
+        sardonyx_base::dim::range(self.lo, self.hi)
     }
-}
-
-/// `1..512`, or `1..` where there is no upper bound.
-pub fn range(lo: i64, hi: Option<i64>) -> String {
-    format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
 }
 
 /// A name of the model that equals an expression of the symbols.

@@ -4,9 +4,9 @@
 
 use super::verify::{broken, parse, undeclared};
 use super::{Entry, Location, Port, Program, State, Step};
-use crate::plan::{self, SymbolKind};
+use sardonyx_base::plan::{self, SymbolKind};
 
-use crate::{Dim, Result};
+use sardonyx_base::{Dim, Result};
 
 /// Checks the states against the ports.
 pub fn read_states(program: &Program, states: &[plan::State], inputs: &[Port], outputs: &[Port]) -> Result<Vec<State>> {

@@ -3,9 +3,9 @@
 use super::entry::EntryReader;
 use super::host;
 use super::{Derived, Kernel, Port, Program, Symbol, Target};
-use crate::artifact::CONSTANT_ALIGNMENT;
-use crate::plan::{self, LaunchSymbol, Manifest, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX};
-use crate::{DType, Dim, Error, Result};
+use sardonyx_base::plan::{self, LaunchSymbol, Manifest, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX};
+use sardonyx_base::{DType, Dim, Error, Result};
+use sardonyx_format::artifact::CONSTANT_ALIGNMENT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

@@ -2,8 +2,10 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
-use sardonyx_runtime::plan::*;
-use sardonyx_runtime::{ArtifactWriter, DType, Error, LoadOptions, Model, Result, Verify};
+use sardonyx_base::plan::*;
+use sardonyx_base::{DType, Error, Result};
+use sardonyx_format::{ArtifactWriter, Verify};
+use sardonyx_runtime::{LoadOptions, Model};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -13,7 +15,7 @@ pub fn code() -> &'static [u8] {
     static CODE: OnceLock<Vec<u8>> = OnceLock::new();
     CODE.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/kernels.c");
+        let source = source(dir.path(), "kernels.c", include_str!("kernels.c"));
         let (so, mut objects) = (dir.path().join("k.so"), Vec::new());
         for (variant, level) in [("v3", "3"), ("v4", "4")] {
             let object = dir.path().join(format!("{variant}.o"));
@@ -34,10 +36,17 @@ pub static PTX: &str = include_str!("kernels.ptx");
 /// A folder with a `libcuda.so` that computes on the CPU.
 pub fn driver() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/driver.c");
+    let source = source(dir.path(), "driver.c", include_str!("driver.c"));
     let output = dir.path().join("libcuda.so");
     run(Command::new("cc").args(["-O1", "-fPIC", "-shared", "-o"]).arg(output).arg(source));
     dir
+}
+
+/// The file that the compiler is to read: this folder is not below every crate that uses it.
+fn source(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
 }
 
 fn run(command: &mut Command) {

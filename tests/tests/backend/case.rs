@@ -1,6 +1,6 @@
 //! the onnx wheel  =>  its backend suite: for each case a model, its data sets, its tolerance
 
-use sardonyx_runtime::compare::Tolerance;
+use sardonyx_base::compare::Tolerance;
 use sardonyx_tests::prepared::{fetched, workspace};
 use std::fs;
 use std::io::Read;

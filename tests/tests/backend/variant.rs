@@ -1,7 +1,7 @@
 //! a case's model  =>  the same with every dimension open, or with every input but the first a constant
 
 use sardonyx::onnx::{DimSpec, Initializer, Model, ValueType};
-use sardonyx_runtime::Tensor;
+use sardonyx_base::Tensor;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {

@@ -7,8 +7,8 @@
 //!     // ONLY fused                       it is not compiled with every operation a kernel of its own
 
 use super::compiled::Route;
+use sardonyx_base::Dim;
 use sardonyx_dialects::flow::Class;
-use sardonyx_runtime::Dim;
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -7,12 +7,11 @@ use melior::ir::{BlockLike, Location, Module};
 use sardonyx::import::ParamStore;
 use sardonyx::pipeline::pipeline;
 use sardonyx::targets::Target;
+use sardonyx_base::{Dim, Error, Result, Tensor, TensorView};
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType};
-use sardonyx_runtime::{
-    DeviceName, Dim, Error, LoadOptions, Model, Result, RunOptions, SessionOptions, Tensor, TensorView,
-};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, RunOptions, SessionOptions};
 use sardonyx_tests::emitted::emit;
 
 /// What the compiler does between the program and its kernels.

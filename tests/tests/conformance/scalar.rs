@@ -1,8 +1,8 @@
 //! each scalar function and each conversion, in each element type  =>  a case of one operation
 
 use super::case::{Bound, Case};
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{Domain, ROWS, ResultType, Row, ScalarFn};
-use sardonyx_runtime::DType;
 
 static TYPES: &[DType] = &[
     DType::F32,

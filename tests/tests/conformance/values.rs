@@ -1,9 +1,9 @@
 //! element type, dimensions  =>  numbers to compute with; and whether others are near enough to expected ones
 
 use super::case::Bound;
+use sardonyx_base::{DType, Result, Tensor, minifloat, packed};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Op};
-use sardonyx_runtime::{DType, Result, Tensor, minifloat, packed};
 
 /// A linear congruential generator: the numbers are the same on every machine.
 pub struct Random(u64);

@@ -2,8 +2,8 @@
 
 use crate::folder::{Folder, line, small_artifact};
 use crate::{Row, check};
-use sardonyx_runtime::plan::Manifest;
-use sardonyx_runtime::{Artifact, ArtifactWriter, Verify};
+use sardonyx_base::plan::Manifest;
+use sardonyx_format::{Artifact, ArtifactWriter, Verify};
 
 const CHECK: &str = "sardonyx-run inspect m.sdx";
 

@@ -2,8 +2,8 @@
 
 use crate::folder::{Folder, line};
 use crate::{Row, check};
-use sardonyx_runtime::tensor_io::TensorProto;
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_base::{DType, Tensor};
+use sardonyx_format::tensor_io::TensorProto;
 use sardonyx_tests::programs::{Outcome, program};
 use std::process::Command;
 

@@ -2,7 +2,7 @@
 
 use crate::folder::{Folder, line};
 use crate::{Row, check};
-use sardonyx_runtime::DType::F32;
+use sardonyx_base::DType::F32;
 use sardonyx_tests::onnx::{Net, small};
 use sardonyx_tests::programs::{Outcome, program};
 use std::process::Command;

@@ -3,7 +3,7 @@
 use crate::files::make_pipe;
 use crate::folder::Folder;
 use crate::{Row, check};
-use sardonyx_runtime::DType::F32;
+use sardonyx_base::DType::F32;
 use sardonyx_tests::onnx::Net;
 
 /// A 64x64 weight at `offset` of `location`.

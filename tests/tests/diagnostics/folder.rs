@@ -1,7 +1,7 @@
 //! A folder with the user's files, and `out/`, where nothing may be left
 
-use sardonyx_runtime::Tensor;
-use sardonyx_runtime::tensor_io::{TensorProto, save_npy};
+use sardonyx_base::Tensor;
+use sardonyx_format::tensor_io::{TensorProto, save_npy};
 use sardonyx_tests::onnx::{Net, small};
 use sardonyx_tests::programs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Well-formed files whose graph, operators or element types are wrong
 
 use crate::{Row, check};
-use sardonyx_runtime::DType::{Bool, F32, I64};
+use sardonyx_base::DType::{Bool, F32, I64};
 use sardonyx_tests::onnx::{Net, small};
 
 fn x() -> Net {

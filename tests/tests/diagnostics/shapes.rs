@@ -1,7 +1,7 @@
 //! Shapes that contradict each other, and dimensions that no machine has
 
 use crate::{Row, check};
-use sardonyx_runtime::DType::F32;
+use sardonyx_base::DType::F32;
 use sardonyx_tests::onnx::Net;
 
 fn two(a: &str, b: &str) -> Net {

@@ -5,11 +5,11 @@ use crate::watch::Tally;
 use crate::{Outcome, Subject};
 use sardonyx::compile::{Request, compile};
 use sardonyx::targets::TARGETS;
+use sardonyx_base::{Error, Fault, Tensor, TensorView};
+use sardonyx_format::tensor_io::Synthetic;
+use sardonyx_format::{Artifact, Verify};
 use sardonyx_runtime::program::{self, Entry, Program};
-use sardonyx_runtime::tensor_io::Synthetic;
-use sardonyx_runtime::{
-    Artifact, DeviceName, Error, Fault, LoadOptions, Model, RunOptions, SessionOptions, Tensor, TensorView, Verify,
-};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, RunOptions, SessionOptions};
 use sardonyx_tests::damage::{Random, damaged};
 use sardonyx_tests::schemas::{MANIFEST, PLAN, SELFTEST};
 use sardonyx_tests::sdx::{self, Parts};
@@ -122,9 +122,9 @@ fn inputs(program: &Program, entry: &Entry, random: &mut Random) -> Result<Vec<(
     let values: Vec<i64> = program.symbols.iter().map(|s| small(s, random)).collect();
     let value = |name: &str| program.symbol_index.get(name).map(|&at| values[at]);
     let one = |(i, port): (usize, &program::Port)| {
-        let size = |d: &sardonyx_runtime::Dim| Ok(usize::try_from(d.eval(&value)?).unwrap_or(0));
+        let size = |d: &sardonyx_base::Dim| Ok(usize::try_from(d.eval(&value)?).unwrap_or(0));
         let dims: Vec<usize> = port.dims.iter().map(size).collect::<Result<_, Box<Error>>>()?;
-        let n = sardonyx_runtime::tensor::element_count(&dims).and_then(|n| port.dtype.bytes_for(n));
+        let n = sardonyx_base::tensor::element_count(&dims).and_then(|n| port.dtype.bytes_for(n));
         match n.filter(|&n| n <= INPUT_BYTES_MAX) {
             Some(_) => Ok((port.name.clone(), Synthetic::Random.tensor(port.dtype, dims, i as u64)?)),
             None => Err(Error::user("E0202", "an input larger than is worth trying")),

@@ -2,7 +2,7 @@
 
 use prost::Message;
 use sardonyx::onnx::proto::*;
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 use sardonyx_tests::damage::Random;
 use sardonyx_tests::onnx::{Net, encoder, small};
 use sardonyx_tests::prepared::prepared;

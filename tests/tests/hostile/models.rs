@@ -4,7 +4,7 @@ use crate::corpus::{self, Base, Rough};
 use crate::watch::Tally;
 use crate::{Outcome, Subject};
 use sardonyx::compile::{Request, compile};
-use sardonyx_runtime::Fault;
+use sardonyx_base::Fault;
 use sardonyx_tests::damage::{Random, damaged};
 use sardonyx_tests::schemas::MODEL;
 use sardonyx_tests::wire::Tree;

@@ -8,13 +8,13 @@ use sardonyx::movement::Levels;
 use sardonyx::onnx::read_model;
 use sardonyx::pipeline::{self, Watch};
 use sardonyx::sizes::{Sizes, sizes};
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{FlowOp, Layout};
 use sardonyx_dialects::interp::{Touched, count_graph, count_program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::{Graph, Op, SymbolKind};
 use sardonyx_passes::movement::{Count, Sure, Words, operator_words};
-use sardonyx_runtime::{DType, Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! random accesses, enumerated  =>  the formulas: equal where they say so, else not below
 
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use sardonyx_dialects::interp::{Touched, run_counted};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::movement::{Sure, Words};
-use sardonyx_runtime::{DType, Dim, Tensor};
 use sardonyx_tests::damage::Random;
 
 /// Symbols and their values; formulas see only the names.

@@ -1,12 +1,12 @@
 //! The kernels that are broken: flow kernels as they are emitted, with inputs and the results they must give
 
 use crate::build::{Builder, layer_norm, mixed, product, scores, softmax};
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::interp::run_kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_passes::kernel::ptx::{self, PtxKernel, Target};
 use sardonyx_passes::kernel::{Lowered, lower};
-use sardonyx_runtime::{DType, Dim, Tensor};
 
 /// A kernel and the calls that must notice when it is broken.
 pub struct Subject {

@@ -2,7 +2,7 @@
 
 use crate::kernels::{Call, Subject};
 use ptxvm::{Kind, Launch, Memory, Module, Options, Report};
-use sardonyx_runtime::Tensor;
+use sardonyx_base::Tensor;
 
 /// What a run of a kernel shows.
 #[derive(Debug)]

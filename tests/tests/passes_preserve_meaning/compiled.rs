@@ -5,11 +5,12 @@ use melior::Context as MlirContext;
 use melior::ir::{BlockLike, Location, Module};
 use sardonyx::import::ParamStore;
 use sardonyx::targets::Target;
+use sardonyx_base::{Result, Tensor};
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_passes::{Precision, set_precision};
-use sardonyx_runtime::{LoadOptions, Model, Result, SessionOptions, Tensor};
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::emitted::emit;
 
 /// False where the graph has a shape that depends on data, which no plan takes yet.

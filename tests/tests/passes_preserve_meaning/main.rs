@@ -7,12 +7,12 @@ mod written;
 
 use melior::Context as MlirContext;
 use melior::ir::{BlockLike, Location, Module};
+use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::sdx::{Graph, Op};
 use sardonyx_passes::{Class, PASSES, Precision, RewriteOptions, Rewrites, set_precision};
-use sardonyx_runtime::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
 static PIPELINE: &[&str] = &[

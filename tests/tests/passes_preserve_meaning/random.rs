@@ -1,10 +1,10 @@
 //! seed  =>  a graph of a few operations of every kind, over symbolic dimensions that may be 0
 
 use super::Case;
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
 
 /// A linear congruential generator: the cases are the same on every machine.

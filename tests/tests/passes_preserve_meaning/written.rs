@@ -2,9 +2,9 @@
 
 use super::Case;
 use super::random::{Random, tensor};
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
 
 pub fn cases() -> Vec<Case> {

@@ -1,9 +1,9 @@
 //! a program, its inputs  =>  what the interpreter gives, and how far compiled code may be from it: FLOATING_POINT.md
 
+use sardonyx_base::{DType, Dim, Result, Tensor, minifloat};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
-use sardonyx_runtime::{DType, Dim, Result, Tensor, minifloat};
 
 pub struct Expected {
     pub outputs: Vec<(String, Tensor)>,

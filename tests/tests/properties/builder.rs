@@ -5,10 +5,10 @@
 use super::random::{Random, Values, tensor};
 use super::subject::{Move, Subject};
 use sardonyx::import::ParamStore;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Tensor};
 use std::collections::BTreeMap;
 
 /// Of any value.

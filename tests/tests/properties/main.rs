@@ -14,7 +14,7 @@ mod subject;
 
 use program::Program;
 use run::{Failure, check};
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use subject::{Schedule, Subject};

@@ -3,7 +3,7 @@
 use super::random::{Random, Values, tensor};
 use sardonyx::onnx::proto::TensorProto;
 use sardonyx::onnx::{Model, parse_model};
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_base::{DType, Tensor};
 use sardonyx_tests::onnx::Net;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,9 +9,9 @@ use super::random::{Random, Values};
 use super::subject::{Move, Schedule, Subject};
 use sardonyx::import::ParamStore;
 use sardonyx::onnx::Model;
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::{Conversion, Domain, ReduceFn, ResultType, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Tensor};
 
 pub struct Program {
     pub seed: u64,

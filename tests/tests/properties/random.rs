@@ -1,7 +1,7 @@
 //! seed  =>  draws, and tensors of every element type: ordinary numbers and those at the edges
 
 use half::{bf16, f16};
-use sardonyx_runtime::{DType, Tensor, minifloat, packed};
+use sardonyx_base::{DType, Tensor, minifloat, packed};
 use sardonyx_tests::damage;
 
 pub struct Random(damage::Random);

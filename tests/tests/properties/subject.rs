@@ -1,9 +1,9 @@
 //! every operation of the basis × every element type that it takes: what programs are made to exercise, and are counted by
 
 use super::models::Form;
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{Conversion, ROWS, ReduceFn, ResultType, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Node, Op};
-use sardonyx_runtime::DType;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {

@@ -2,10 +2,11 @@
 
 use sardonyx::compile::{Request, compile, parse_dims};
 use sardonyx::reference::Reference;
-use sardonyx_runtime::commands::{Command, InspectArgs};
-use sardonyx_runtime::compare::{Tolerance, compare};
-use sardonyx_runtime::cpu::Level;
-use sardonyx_runtime::{Error, LoadOptions, Model, Result, Session, SessionOptions, Tensor};
+use sardonyx_base::compare::{Tolerance, compare};
+use sardonyx_base::cpu::Level;
+use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_run::{Command, InspectArgs};
+use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
 use sardonyx_tests::onnx::Net;
 use std::path::{Path, PathBuf};
 

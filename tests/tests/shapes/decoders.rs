@@ -1,7 +1,7 @@
 //! tiny decoders with caches  =>  any past, none, and no rows; lengths that do not fit are refused with both inputs
 
 use crate::compiled::{Compiled, Inputs};
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_base::{DType, Tensor};
 use sardonyx_tests::damage::Random;
 use sardonyx_tests::prepared::model;
 

@@ -1,8 +1,9 @@
 //! one MiniLM artifact, 30 seeded (batch, seq)  =>  what the interpreter says, and rows that do not see each other
 
 use crate::compiled::Compiled;
-use sardonyx_runtime::compare::{Tolerance, compare};
-use sardonyx_runtime::{Session, Tensor};
+use sardonyx_base::Tensor;
+use sardonyx_base::compare::{Tolerance, compare};
+use sardonyx_runtime::Session;
 use sardonyx_tests::cut::cut;
 use sardonyx_tests::damage::Random;
 use sardonyx_tests::prepared::model;

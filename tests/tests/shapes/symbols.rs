@@ -1,8 +1,8 @@
 //! dimensions by name, by expression or unknown  =>  bound, made equal and checked, with both inputs named
 
 use crate::compiled::{Compiled, Inputs};
-use sardonyx_runtime::DType::F32;
-use sardonyx_runtime::{DType, Error, Tensor};
+use sardonyx_base::DType::F32;
+use sardonyx_base::{DType, Error, Tensor};
 use sardonyx_tests::onnx::Net;
 use sardonyx_tests::programs::{Outcome, program};
 use std::process::Command;

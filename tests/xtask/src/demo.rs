@@ -15,7 +15,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
     }
     setup::ensure()?;
     println!("demo: building the compiler and the runtime");
-    let packages = ["build", "--release", "-p", "sardonyx", "-p", "sardonyx-runtime", "-p", "minilm-demo"];
+    let packages = ["build", "--release", "-p", "sardonyx", "-p", "sardonyx-run", "-p", "minilm-demo"];
     run(&mut context.cargo(packages))?;
     let model = models::ensure(context, MODEL)?.join("model.onnx");
     let (bin, out) = (context.target.join("release"), context.target.join("demo"));

@@ -25,7 +25,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
         _ => return Err(Failure::user("usage: cargo xtask gpu [--peers DIR]")),
     };
     setup::ensure()?;
-    let packages = ["build", "--release", "-p", "sardonyx", "-p", "sardonyx-runtime", "--bins"];
+    let packages = ["build", "--release", "-p", "sardonyx", "-p", "sardonyx-run", "--bins"];
     run(&mut context.cargo(packages))?;
     run(&mut context.cargo(["build", "--release", "-p", "sardonyx-runtime", "--example", "gpu_goldens"]))?;
     let (release, place) = (context.target.join("release"), context.target.join("gpu"));

@@ -4,7 +4,7 @@ use super::super::numbers::{check_dtype, int_range};
 use super::expr::own_symbol;
 use crate::flow::kernel::{Body, Kernel, Level, Memlet, Statement, Store};
 use crate::scalar::ReduceFn;
-use sardonyx_runtime::{DType, Dim, Error, Result};
+use sardonyx_base::{DType, Dim, Error, Result};
 
 /// After this, `Kernel::levels` and the evaluation may follow references without looking.
 pub fn check_form(kernel: &Kernel) -> Result<()> {

@@ -1,7 +1,7 @@
 //! 384*%0 + $2  =>  a polynomial over variable numbers, which evaluates without looking up names
 
-use sardonyx_runtime::dim::Atom;
-use sardonyx_runtime::{Dim, Error, Result};
+use sardonyx_base::dim::Atom;
+use sardonyx_base::{Dim, Error, Result};
 
 /// An index expression; model symbols have been replaced by their values.
 pub struct Expr {

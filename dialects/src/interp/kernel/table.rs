@@ -5,7 +5,7 @@
 use super::advance;
 use super::expr::Expr;
 use crate::flow::kernel::{Body, Kernel};
-use sardonyx_runtime::{Dim, Result};
+use sardonyx_base::{Dim, Result};
 
 pub struct Table {
     /// What each inner point adds to the element's offset.

@@ -7,9 +7,9 @@ use crate::egraph::language::{EGraph, ENode, load};
 use crate::egraph::rule::{Compiled, Condition, Form, Pattern, Rule, compile, parse_rule};
 use crate::random::Random;
 use egg::Id;
+use sardonyx_base::{Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
-use sardonyx_runtime::{Result, Tensor};
 use std::collections::BTreeMap;
 
 pub struct Verdict {

@@ -3,9 +3,9 @@
 use crate::egraph::expr::scalar;
 use crate::egraph::table::letter;
 use crate::random::Random;
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ROWS, ReduceFn, ResultType, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Tensor};
 
 #[derive(Clone, Debug)]
 pub struct Sketch {

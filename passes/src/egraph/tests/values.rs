@@ -2,7 +2,7 @@
 
 use crate::egraph::rule::Class;
 use crate::random::Random;
-use sardonyx_runtime::{DType, Tensor};
+use sardonyx_base::{DType, Tensor};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

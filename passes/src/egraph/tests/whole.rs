@@ -8,10 +8,10 @@ use crate::egraph::saturate::{Limits, saturate};
 use crate::egraph::tests::harness::{Values, text};
 use crate::egraph::{Options, Rates, TOPICS, optimise};
 use crate::random::Random;
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
-use sardonyx_runtime::{DType, Dim, Tensor};
 
 /// Functions that magnify a rounding by little.
 const HEADS: [&str; 14] = [

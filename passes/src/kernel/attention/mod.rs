@@ -24,7 +24,7 @@ use super::def::{Op, VarSet};
 use super::eval::{Cx, Point, Variant, decode};
 use super::{map, scalar};
 use plan::{STATE_STEP, TILE, WIDTH};
-use sardonyx_runtime::Dim;
+use sardonyx_base::Dim;
 
 /// A chunk of rows of one batch element.
 #[derive(Clone)]

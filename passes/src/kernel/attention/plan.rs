@@ -4,8 +4,8 @@ use super::segments::Segments;
 use crate::kernel::contract::{is_one_instruction, tiles};
 use crate::kernel::def::*;
 use crate::kernel::eval::Variant;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
 
 /// Keys that are transposed and scored together.
 pub const WIDTH: i64 = 32;

@@ -12,8 +12,8 @@ use crate::kernel::eval::Point;
 use crate::kernel::map::whole_steps;
 use crate::kernel::normalise::{paired, tree};
 use crate::kernel::{math, scalar};
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ReduceFn;
-use sardonyx_runtime::DType;
 
 const F32: DType = DType::F32;
 

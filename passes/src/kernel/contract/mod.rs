@@ -31,7 +31,7 @@ pub use tiles::fits as fits_tiles;
 use super::asm::{Asm, Elem, Val};
 use super::def::*;
 use super::eval::{Cx, Point, Variant, decode};
-use sardonyx_runtime::Dim;
+use sardonyx_base::Dim;
 
 impl Plan {
     /// The numbers of strip and chunk of item `at` of one batch element, and where in its group the chunk is.

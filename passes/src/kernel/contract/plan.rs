@@ -3,8 +3,8 @@
 use super::tiles;
 use crate::kernel::asm::Elem;
 use crate::kernel::def::*;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
-use sardonyx_runtime::{DType, Dim};
 use std::ops::Deref;
 
 /// Columns of a panel.

@@ -116,7 +116,7 @@ pub fn shapes(asm: &mut Asm, memory: Val, rows: Val) {
 
 /// The scratch of tiles behind that of the plan, from byte `at` on.
 fn rest(cx: &Cx, asm: &mut Asm, plan: &Plan, at: i64) -> Val {
-    let behind = plan.scratch_bytes(cx.def) - sardonyx_runtime::Dim::constant(SCRATCH_BYTES - at);
+    let behind = plan.scratch_bytes(cx.def) - sardonyx_base::Dim::constant(SCRATCH_BYTES - at);
     let behind = cx.dim(asm, &behind);
     asm.element(cx.cpu().scratch, behind, Elem::I8)
 }

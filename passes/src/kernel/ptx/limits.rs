@@ -2,7 +2,7 @@
 
 use super::{PtxKernel, Target};
 use crate::device_spec::{DeviceSpec, Figure, Gpu};
-use sardonyx_runtime::{Error, Result};
+use sardonyx_base::{Error, Result};
 use std::sync::LazyLock;
 
 /// The descriptions of [`Target::ALL`].
@@ -41,7 +41,7 @@ fn fits(n: u64, most: &Figure<u64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sardonyx_runtime::Dim;
+    use sardonyx_base::Dim;
 
     fn checked(target: Target, block: u32, shared_bytes: u32) -> Result<()> {
         check(target, "k", &PtxKernel { text: String::new(), grid: Dim::constant(1), block, shared_bytes })

@@ -21,8 +21,8 @@ pub use movement::Traffic;
 use super::asm::{Asm, Ty};
 use super::def::KernelDef;
 use super::eval::Cx;
+use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::kernel::Class;
-use sardonyx_runtime::{Dim, Error, Result};
 
 /// A kind of GPU that PTX is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,8 +7,8 @@
 use super::Target;
 use crate::kernel::def::*;
 use crate::kernel::scalar;
+use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
-use sardonyx_runtime::Dim;
 
 pub const SECTOR_BYTES: i64 = 32;
 

@@ -4,8 +4,8 @@
 
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::normalise::combine;
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ReduceFn;
-use sardonyx_runtime::DType;
 
 pub const WARP: i64 = 32;
 

@@ -11,7 +11,7 @@ use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::{Cx, Point};
 use crate::kernel::scalar;
-use sardonyx_runtime::Dim;
+use sardonyx_base::Dim;
 
 const SIDE: i64 = 32;
 

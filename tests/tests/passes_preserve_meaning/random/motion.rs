@@ -1,10 +1,10 @@
 //! reshape, slice, gather, concat, pad over random values
 
 use super::Builder;
+use sardonyx_base::dim::product;
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType, Value};
-use sardonyx_runtime::dim::product;
-use sardonyx_runtime::{DType, Dim, Tensor};
 
 impl Builder {
     pub(super) fn reshape(&mut self) -> Option<Value> {

@@ -8,7 +8,7 @@ use super::sums::deep_sums;
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::eval::{Cx, Point};
 use crate::kernel::scalar;
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 
 /// How a tile is filled, one piece after the other.
 pub struct Source<'a> {

@@ -12,7 +12,7 @@ use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::Point;
 use crate::kernel::scalar;
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 
 impl Flash {
     /// The statements that the stores need, up to the reductions.

@@ -14,7 +14,7 @@ use super::plan::{Flash, ROWS};
 use super::softmax::Block;
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::eval::{Cx, Point, decode};
-use sardonyx_runtime::{DType, Dim};
+use sardonyx_base::{DType, Dim};
 
 pub fn emit(cx: &Cx, asm: &mut Asm, flash: &Flash) -> Form {
     let (tiles, variables, shared_bytes) = Form::shared(flash.shared_bytes());

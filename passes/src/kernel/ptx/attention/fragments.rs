@@ -7,7 +7,7 @@ use super::super::gemm::copy::{log2, shift};
 use super::super::gemm::mma::{Fragment, Parts, Sums};
 use super::plan::{Flash, ROWS};
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 
 /// Columns whose fragments are in registers at a time, by eight.
 const TOGETHER: usize = 8;

@@ -13,8 +13,8 @@ use crate::kernel::def::*;
 use crate::kernel::eval::{Cx, Point, decode};
 use crate::kernel::normalise::{combine, neutral};
 use crate::kernel::scalar;
+use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ReduceFn;
-use sardonyx_runtime::Dim;
 
 /// Threads of a block.
 pub const THREADS: i64 = 128;

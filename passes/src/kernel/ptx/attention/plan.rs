@@ -3,7 +3,7 @@
 use super::super::gemm::operand::{Inner, Lines, Operand};
 use super::roles::Roles;
 use crate::kernel::def::*;
-use sardonyx_runtime::{DType, Dim};
+use sardonyx_base::{DType, Dim};
 
 /// Bytes of shared memory of a block: two blocks of the smallest device fit one multiprocessor up to half of that.
 const SHARED_MAX: i64 = 160 * 1024;

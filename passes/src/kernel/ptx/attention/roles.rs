@@ -5,8 +5,8 @@
 //! ```
 
 use crate::kernel::def::*;
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_runtime::DType;
 
 #[derive(Clone, Debug)]
 pub struct Roles {

@@ -10,8 +10,8 @@ use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::def::*;
 use crate::kernel::eval::{Cx, Point};
 use crate::kernel::scalar;
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_runtime::DType;
 
 /// One of the two rows of a thread.
 pub struct Row {

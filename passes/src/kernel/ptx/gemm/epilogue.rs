@@ -11,7 +11,7 @@ use crate::kernel::eval::Point;
 use crate::kernel::ptx::movement::Launch;
 use crate::kernel::ptx::pairs::Pairs;
 use crate::kernel::scalar;
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 
 impl Gemm {
     /// The statements behind the reduction that the rows of a column share.

@@ -8,7 +8,7 @@ use super::mma::Sums;
 use super::operand::Operand;
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
 use crate::kernel::eval::Point;
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 
 impl Block<'_> {
     /// `at` is the first row and the first column of the thread.

@@ -11,7 +11,7 @@ use super::copy::{log2, shift, swizzle};
 use super::operand::{Inner, Operand};
 use super::plan::Gemm;
 use crate::kernel::asm::{Asm, Elem, Ty, Val};
-use sardonyx_runtime::DType;
+use sardonyx_base::DType;
 
 /// Bytes of k of one instruction.
 const STEP_BYTES: i64 = 32;

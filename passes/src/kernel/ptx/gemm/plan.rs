@@ -3,8 +3,8 @@
 use super::operand::{Inner, Lines, Operand};
 use crate::kernel::contract::{Roles, candidates};
 use crate::kernel::def::*;
+use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
-use sardonyx_runtime::{DType, Dim};
 
 /// What one block computes: `m` rows by `n` columns, `k_bytes` of each row at a time, by a grid of warps. Two sums take
 /// half of the columns each.

@@ -1,0 +1,511 @@
+//! seq + past, 384*batch, (n + 15) floordiv 16: dimension expressions in one normal form
+//!
+//! A `Dim` is a polynomial with integer coefficients over atoms: symbols, `floordiv`, `max`, `min`.
+//! Two expressions that are equal as polynomials are equal as values, print the same and parse back.
+//! Symbols stand for non-negative integers; `mod` and `ceildiv` are rewritten to `floordiv`.
+//! Overflow does not panic: it gives the absorbing value [`Dim::overflow`], which prints as `overflow`.
+
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{Error, Result};
+use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Add, Mul, Neg, Sub};
+use std::sync::Arc;
+
+/// What a monomial multiplies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Atom {
+    Symbol(Arc<str>),
+    FloorDiv(Arc<Dim>, Arc<Dim>),
+    Max(Arc<Dim>, Arc<Dim>),
+    Min(Arc<Dim>, Arc<Dim>),
+}
+
+/// A product of atoms, sorted, with repetition.
+pub type Monomial = Vec<Atom>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Dim {
+    /// Sorted by monomial; no zero coefficient. The empty monomial is the constant term.
+    terms: BTreeMap<Monomial, i64>,
+    overflow: bool,
+}
+
+/// More terms than any model needs; beyond it an expression counts as overflowed, so that hostile input cannot
+/// make expressions grow without bound.
+const TERMS_MAX: usize = 4096;
+
+/// Symbols and operations within one atom, counted as often as they occur.
+const ATOM_WEIGHT_MAX: usize = 4096;
+
+/// Terms that a polynomial division may go through; one that would take longer counts as not exact.
+const DIVISION_MAX: usize = 1 << 16;
+
+impl Dim {
+    pub fn constant(value: i64) -> Dim {
+        let mut terms = BTreeMap::new();
+        if value != 0 {
+            terms.insert(vec![], value);
+        }
+        Dim { terms, overflow: false }
+    }
+
+    pub fn symbol(name: &str) -> Dim {
+        Dim::atom(Atom::Symbol(name.into()))
+    }
+
+    /// The absorbing value of every arithmetic overflow.
+    pub fn overflow() -> Dim {
+        Dim { terms: BTreeMap::new(), overflow: true }
+    }
+
+    fn atom(atom: Atom) -> Dim {
+        // What is shared in memory is walked as often as it occurs: `x mod 7 mod 5 mod 3 …` doubles at every step.
+        if atom.weight() > ATOM_WEIGHT_MAX {
+            return Dim::overflow();
+        }
+        Dim { terms: BTreeMap::from([(vec![atom], 1)]), overflow: false }
+    }
+
+    /// A coefficient times a product of atoms, as [`terms`](Dim::terms) gives them.
+    pub fn term(monomial: &[Atom], c: i64) -> Dim {
+        let mut sorted = monomial.to_vec();
+        sorted.sort();
+        Dim::from_terms([(sorted, i128::from(c))].into_iter())
+    }
+
+    fn from_terms(terms: impl Iterator<Item = (Monomial, i128)>) -> Dim {
+        let mut sum: BTreeMap<Monomial, i128> = BTreeMap::new();
+        for (monomial, c) in terms {
+            *sum.entry(monomial).or_default() += c;
+        }
+        let mut out = BTreeMap::new();
+        for (monomial, c) in sum {
+            match i64::try_from(c) {
+                Ok(0) => {}
+                Ok(c) => drop(out.insert(monomial, c)),
+                Err(_) => return Dim::overflow(),
+            }
+        }
+        if out.len() > TERMS_MAX { Dim::overflow() } else { Dim { terms: out, overflow: false } }
+    }
+
+    /// Symbols and operations, counted as often as they occur: what a walk over the expression takes.
+    fn weight(&self) -> usize {
+        self.terms.keys().flatten().fold(0, |sum, atom| sum.saturating_add(atom.weight()))
+    }
+
+    fn scaled(mut self, by: i64) -> Dim {
+        if by == 0 {
+            return Dim::constant(0);
+        }
+        for c in self.terms.values_mut() {
+            match c.checked_mul(by) {
+                Some(product) => *c = product,
+                None => return Dim::overflow(),
+            }
+        }
+        self
+    }
+
+    pub fn is_overflow(&self) -> bool {
+        self.overflow
+    }
+
+    pub fn as_const(&self) -> Option<i64> {
+        match (self.overflow, self.terms.len()) {
+            (true, _) => None,
+            (false, 0) => Some(0),
+            (false, 1) => self.terms.get(&vec![]).copied(),
+            (false, _) => None,
+        }
+    }
+
+    pub fn is_const(&self, value: i64) -> bool {
+        self.as_const() == Some(value)
+    }
+
+    /// The name, where the expression is one bare symbol.
+    pub fn as_symbol(&self) -> Option<&str> {
+        let (monomial, &c) = self.terms.iter().next()?;
+        match (self.terms.len(), c, monomial.as_slice()) {
+            (1, 1, [Atom::Symbol(name)]) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Monomials with their coefficients, in a fixed order.
+    pub fn terms(&self) -> impl Iterator<Item = (&[Atom], i64)> {
+        self.terms.iter().map(|(m, &c)| (m.as_slice(), c))
+    }
+
+    fn constant_term(&self) -> i64 {
+        self.terms.get(&vec![]).copied().unwrap_or(0)
+    }
+
+    /// ⌊self / divisor⌋ for a positive divisor. Exact where every term, or the whole polynomial, divides.
+    pub fn floordiv(&self, divisor: &Dim) -> Dim {
+        if self.overflow || divisor.overflow || divisor.as_const().is_some_and(|d| d <= 0) {
+            return Dim::overflow();
+        }
+        if let (Some(a), Some(b)) = (self.as_const(), divisor.as_const()) {
+            return Dim::constant(a.div_euclid(b));
+        }
+        if divisor.is_const(1) || self.is_const(0) {
+            return self.clone();
+        }
+        if let Some(exact) = self.exact_div(divisor) {
+            return exact;
+        }
+        // Terms that divide leave the floor: ⌊(q·d + r) / d⌋ = q + ⌊r / d⌋.
+        let mut whole = Dim::constant(0);
+        let mut rest = Dim::constant(0);
+        for (monomial, &c) in &self.terms {
+            let term = Dim { terms: BTreeMap::from([(monomial.clone(), c)]), overflow: false };
+            match term.exact_div(divisor) {
+                Some(q) => whole = whole + q,
+                None => rest = rest + term,
+            }
+        }
+        // The constant term is reduced too, so that (n + 17) floordiv 16 = 1 + (n + 1) floordiv 16.
+        if let Some(d) = divisor.as_const() {
+            let c = rest.constant_term();
+            whole = whole + Dim::constant(c.div_euclid(d));
+            rest = rest - Dim::constant(c) + Dim::constant(c.rem_euclid(d));
+            if rest.overflow {
+                return Dim::overflow();
+            }
+            if rest.is_const(0) || rest.as_const().is_some() {
+                return whole;
+            }
+        }
+        whole + Dim::atom(Atom::FloorDiv(Arc::new(rest), Arc::new(divisor.clone())))
+    }
+
+    pub fn ceildiv(&self, divisor: &Dim) -> Dim {
+        (self.clone() + divisor.clone() - Dim::constant(1)).floordiv(divisor)
+    }
+
+    pub fn modulo(&self, divisor: &Dim) -> Dim {
+        self.clone() - self.floordiv(divisor) * divisor.clone()
+    }
+
+    pub fn maximum(&self, other: &Dim) -> Dim {
+        self.ordered(other, Atom::Max, |difference| difference >= 0)
+    }
+
+    pub fn minimum(&self, other: &Dim) -> Dim {
+        self.ordered(other, Atom::Min, |difference| difference <= 0)
+    }
+
+    fn ordered(&self, other: &Dim, atom: fn(Arc<Dim>, Arc<Dim>) -> Atom, first: fn(i64) -> bool) -> Dim {
+        if self.overflow || other.overflow {
+            return Dim::overflow();
+        }
+        // The difference of two constants may be no i64, though both are.
+        let difference = match (self.as_const(), other.as_const()) {
+            (Some(a), Some(b)) => Some(a.cmp(&b) as i64),
+            _ => (self.clone() - other.clone()).as_const(),
+        };
+        match difference {
+            Some(d) if first(d) => self.clone(),
+            Some(_) => other.clone(),
+            None if self < other => Dim::atom(atom(Arc::new(self.clone()), Arc::new(other.clone()))),
+            None => Dim::atom(atom(Arc::new(other.clone()), Arc::new(self.clone()))),
+        }
+    }
+
+    /// The polynomial quotient, where the division leaves nothing over (the divisor is taken to be positive).
+    pub fn exact_div(&self, divisor: &Dim) -> Option<Dim> {
+        if self.overflow || divisor.overflow || divisor.terms.is_empty() {
+            return None;
+        }
+        let (lead, &lead_c) = divisor.terms.last_key_value()?;
+        let mut rest = self.clone();
+        let mut quotient = Dim::constant(0);
+        let rounds = self.terms.len().min(DIVISION_MAX / divisor.terms.len());
+        for _ in 0..=rounds {
+            // Any term that the leading term divides may be next; take the largest.
+            let Some((monomial, &c)) = rest.terms.iter().next_back() else { return Some(quotient) };
+            let left = monomial_div(monomial, lead)?;
+            // `None` also for i64::MIN by -1, whose quotient is no i64.
+            if c.checked_rem(lead_c)? != 0 {
+                return None;
+            }
+            let q = Dim { terms: BTreeMap::from([(left, c / lead_c)]), overflow: false };
+            rest = rest - q.clone() * divisor.clone();
+            quotient = quotient + q;
+            if rest.overflow {
+                return None;
+            }
+        }
+        rest.terms.is_empty().then_some(quotient)
+    }
+
+    /// The value under an assignment of the symbols; an error names a symbol without a value, or the overflow.
+    pub fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64> {
+        let overflow = || Error::user("E0202", format!("the value of `{self}` overflows"));
+        if self.overflow {
+            return Err(overflow());
+        }
+        let mut sum = 0i64;
+        for (monomial, &c) in &self.terms {
+            let mut product = c;
+            for atom in monomial {
+                product = product.checked_mul(atom.eval(value)?).ok_or_else(overflow)?;
+            }
+            sum = sum.checked_add(product).ok_or_else(overflow)?;
+        }
+        Ok(sum)
+    }
+
+    /// Replaces symbols for which `by` has an expression.
+    pub fn substitute(&self, by: &dyn Fn(&str) -> Option<Dim>) -> Dim {
+        if self.overflow {
+            return Dim::overflow();
+        }
+        let mut sum = Dim::constant(0);
+        for (monomial, &c) in &self.terms {
+            let product = monomial.iter().fold(Dim::constant(c), |p, atom| {
+                p * match atom {
+                    Atom::Symbol(name) => by(name).unwrap_or_else(|| Dim::symbol(name)),
+                    Atom::FloorDiv(a, b) => a.substitute(by).floordiv(&b.substitute(by)),
+                    Atom::Max(a, b) => a.substitute(by).maximum(&b.substitute(by)),
+                    Atom::Min(a, b) => a.substitute(by).minimum(&b.substitute(by)),
+                }
+            });
+            sum = sum + product;
+        }
+        sum
+    }
+
+    /// The atom, where the expression is one bare atom.
+    pub fn as_atom(&self) -> Option<&Atom> {
+        let (monomial, &c) = self.terms.iter().next()?;
+        match (self.terms.len(), c, monomial.as_slice()) {
+            (1, 1, [atom]) => Some(atom),
+            _ => None,
+        }
+    }
+
+    /// Replaces an atom wherever it occurs, inner expressions included.
+    pub fn replace(&self, from: &Atom, by: &Dim) -> Dim {
+        if self.overflow {
+            return Dim::overflow();
+        }
+        let one = |atom: &Atom| match atom {
+            a if a == from => by.clone(),
+            Atom::Symbol(name) => Dim::symbol(name),
+            Atom::FloorDiv(a, b) => a.replace(from, by).floordiv(&b.replace(from, by)),
+            Atom::Max(a, b) => a.replace(from, by).maximum(&b.replace(from, by)),
+            Atom::Min(a, b) => a.replace(from, by).minimum(&b.replace(from, by)),
+        };
+        let term = |(m, &c): (&Monomial, &i64)| m.iter().fold(Dim::constant(c), |p, atom| p * one(atom));
+        self.terms.iter().map(term).fold(Dim::constant(0), |sum, t| sum + t)
+    }
+
+    /// All symbols that occur, sorted.
+    pub fn symbols(&self) -> BTreeSet<Arc<str>> {
+        let mut out = BTreeSet::new();
+        self.collect_symbols(&mut out);
+        out
+    }
+
+    fn collect_symbols(&self, out: &mut BTreeSet<Arc<str>>) {
+        for atom in self.terms.keys().flatten() {
+            match atom {
+                Atom::Symbol(name) => drop(out.insert(name.clone())),
+                Atom::FloorDiv(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                    a.collect_symbols(out);
+                    b.collect_symbols(out);
+                }
+            }
+        }
+    }
+
+    /// `self = symbol * coefficient + rest`, where the symbol occurs at most once per term and in no inner
+    /// expression; the coefficient is 0 where it does not occur.
+    pub fn linear_in(&self, symbol: &str) -> Option<(Dim, Dim)> {
+        let mut coefficient = Dim::constant(0);
+        let mut rest = Dim::constant(0);
+        for (monomial, &c) in &self.terms {
+            let (hit, other): (Vec<Atom>, Vec<Atom>) =
+                monomial.iter().cloned().partition(|a| matches!(a, Atom::Symbol(s) if &**s == symbol));
+            let deeper = Dim { terms: BTreeMap::from([(other.clone(), c)]), overflow: false };
+            if hit.len() > 1 || deeper.symbols().contains(symbol) {
+                return None;
+            }
+            if hit.len() == 1 {
+                coefficient = coefficient + deeper;
+            } else {
+                rest = rest + deeper;
+            }
+        }
+        if self.overflow { None } else { Some((coefficient, rest)) }
+    }
+
+    /// A lower bound under lower bounds of the symbols, where one follows term by term.
+    pub fn lower_bound(&self, symbol_lo: &dyn Fn(&str) -> i64) -> Option<i64> {
+        if self.overflow {
+            return None;
+        }
+        // Writing each symbol as lo + s' turns "all coefficients non-negative" into a proof for all s' ≥ 0.
+        let shifted = self.substitute(&|name| match symbol_lo(name) {
+            0 => None,
+            lo => Some(Dim::symbol(name) + Dim::constant(lo)),
+        });
+        if shifted.overflow {
+            return None;
+        }
+        for (monomial, c) in shifted.terms.iter().filter(|(m, _)| !m.is_empty()) {
+            if *c < 0 || !monomial.iter().all(Atom::non_negative) {
+                return None;
+            }
+        }
+        Some(shifted.constant_term())
+    }
+
+    /// True where `self >= other` follows for all symbols at or above their lower bounds.
+    pub fn provably_ge(&self, other: &Dim, symbol_lo: &dyn Fn(&str) -> i64) -> bool {
+        (self.clone() - other.clone()).lower_bound(symbol_lo).is_some_and(|lo| lo >= 0)
+    }
+}
+
+impl Ord for Dim {
+    fn cmp(&self, other: &Dim) -> Ordering {
+        // Atoms share their parts.
+        match std::ptr::eq(self, other) {
+            true => Ordering::Equal,
+            false => (&self.terms, self.overflow).cmp(&(&other.terms, other.overflow)),
+        }
+    }
+}
+
+impl PartialOrd for Dim {
+    fn partial_cmp(&self, other: &Dim) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Atom {
+    fn weight(&self) -> usize {
+        match self {
+            Atom::Symbol(_) => 1,
+            Atom::FloorDiv(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                a.weight().saturating_add(b.weight()).saturating_add(1)
+            }
+        }
+    }
+
+    fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64> {
+        Ok(match self {
+            Atom::Symbol(name) => {
+                value(name).ok_or_else(|| Error::user("E0204", format!("the symbol `{name}` has no value")))?
+            }
+            Atom::FloorDiv(a, b) => {
+                let (a, b) = (a.eval(value)?, b.eval(value)?);
+                let quotient = if b > 0 { a.checked_div_euclid(b) } else { None };
+                quotient.ok_or_else(|| Error::user("E0202", format!("{a} floordiv {b} has no value")))?
+            }
+            Atom::Max(a, b) => a.eval(value)?.max(b.eval(value)?),
+            Atom::Min(a, b) => a.eval(value)?.min(b.eval(value)?),
+        })
+    }
+
+    /// Follows for all non-negative values of the symbols.
+    fn non_negative(&self) -> bool {
+        let at_least_zero = |d: &Dim| d.lower_bound(&|_| 0).is_some_and(|lo| lo >= 0);
+        match self {
+            Atom::Symbol(_) => true,
+            Atom::FloorDiv(a, _) => at_least_zero(a),
+            Atom::Max(a, b) => at_least_zero(a) || at_least_zero(b),
+            Atom::Min(a, b) => at_least_zero(a) && at_least_zero(b),
+        }
+    }
+}
+
+fn monomial_div(a: &Monomial, b: &Monomial) -> Option<Monomial> {
+    let mut left = a.clone();
+    for atom in b {
+        left.remove(left.iter().position(|x| x == atom)?);
+    }
+    Some(left)
+}
+
+impl Add for Dim {
+    type Output = Dim;
+    fn add(self, other: Dim) -> Dim {
+        if self.overflow || other.overflow {
+            return Dim::overflow();
+        }
+        // The smaller one goes into the larger: a sum built term by term must not be copied for every term.
+        let (mut sum, small) = if self.terms.len() < other.terms.len() { (other, self) } else { (self, other) };
+        for (monomial, c) in small.terms {
+            match sum.terms.entry(monomial) {
+                Entry::Vacant(entry) => drop(entry.insert(c)),
+                Entry::Occupied(mut entry) => match entry.get().checked_add(c) {
+                    Some(0) => drop(entry.remove()),
+                    Some(total) => *entry.get_mut() = total,
+                    None => return Dim::overflow(),
+                },
+            }
+        }
+        if sum.terms.len() > TERMS_MAX { Dim::overflow() } else { sum }
+    }
+}
+
+impl Neg for Dim {
+    type Output = Dim;
+    fn neg(self) -> Dim {
+        self * Dim::constant(-1)
+    }
+}
+
+impl Sub for Dim {
+    type Output = Dim;
+    fn sub(self, other: Dim) -> Dim {
+        self + -other
+    }
+}
+
+impl Mul for Dim {
+    type Output = Dim;
+    fn mul(self, other: Dim) -> Dim {
+        if self.overflow || other.overflow || self.terms.len().saturating_mul(other.terms.len()) > TERMS_MAX {
+            return Dim::overflow();
+        }
+        if let Some(c) = other.as_const() {
+            return self.scaled(c);
+        }
+        let product = |(a, &ca): (&Monomial, &i64), (b, &cb): (&Monomial, &i64)| {
+            let mut monomial: Monomial = a.iter().chain(b).cloned().collect();
+            monomial.sort();
+            (monomial, ca as i128 * cb as i128)
+        };
+        if self.terms.keys().chain(other.terms.keys()).any(|m| m.len() > 16) {
+            return Dim::overflow();
+        }
+        Dim::from_terms(self.terms.iter().flat_map(|a| other.terms.iter().map(move |b| product(a, b))))
+    }
+}
+
+impl From<i64> for Dim {
+    fn from(value: i64) -> Dim {
+        Dim::constant(value)
+    }
+}
+
+/// Product of dimensions; 1 for none.
+pub fn product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Dim {
+    dims.into_iter().fold(Dim::constant(1), |p, d| p * d.clone())
+}
+
+/// `1..512`, or `1..` where there is no upper bound.
+pub fn range(lo: i64, hi: Option<i64>) -> String {
+    format!("{lo}..{}", hi.map_or(String::new(), |hi| hi.to_string()))
+}

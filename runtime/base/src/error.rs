@@ -1,0 +1,192 @@
+//! A user's mistake  =>  `error[E0101]: …  --> file, node …  help: …`, as a value
+
+use std::fmt;
+
+/// Whose fault an error is; decides the exit code of the commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The input (model, artifact, tensor, command line) is at fault: exit code 2.
+    User,
+    /// A comparison failed: exit code 1.
+    Check,
+    /// A defect of ours: exit code 3.
+    Defect,
+}
+
+impl Fault {
+    pub fn exit_code(self) -> i32 {
+        match self {
+            Fault::Check => 1,
+            Fault::User => 2,
+            Fault::Defect => 3,
+        }
+    }
+}
+
+/// One diagnostic. `code` is stable and listed in [`CODES`].
+#[derive(Clone, Debug)]
+pub struct Error {
+    pub fault: Fault,
+    pub code: &'static str,
+    pub message: String,
+    pub file: Option<String>,
+    /// The ONNX node (or input, or artifact entry) that the message is about.
+    pub node: Option<String>,
+    pub help: Option<String>,
+}
+
+pub type Result<T> = std::result::Result<T, Box<Error>>;
+
+/// Every code with what it is for, and the remedy that is shown where a diagnostic has no better one.
+/// Sorted; codes are never reused.
+pub static CODES: &[(&str, &str, &str)] = &[
+    ("E0001", "the command line is wrong", "run the command with `--help`"),
+    ("E0002", "a file cannot be read or written", "check the path, its permissions and the space left on the disk"),
+    ("E0101", "an operator is not supported", "`sardonyx ops` lists the supported operators"),
+    ("E0102", "an opset or IR version is not supported", "export the model again with a supported version"),
+    ("E0103", "the file is not a well-formed ONNX model", "check the model with onnx.checker, or export it again"),
+    (
+        "E0104",
+        "the graph is malformed: cycle, undefined or duplicate name",
+        "check the model with onnx.checker, or export it again",
+    ),
+    (
+        "E0105",
+        "external data is missing, short, or outside the model's folder",
+        "put the file that belongs to the model into its folder",
+    ),
+    (
+        "E0106",
+        "an attribute is missing or has a wrong value",
+        "compare the node with the definition of its operator, or check the model with onnx.checker",
+    ),
+    ("E0107", "an element type is not supported here", "insert a Cast, or export the model with another element type"),
+    (
+        "E0109",
+        "the host would have to compute something, which was not allowed",
+        "compile without --no-host, or export the model without operators whose result sizes depend on data",
+    ),
+    ("E0201", "shapes contradict each other", "check the shapes of the node's inputs"),
+    ("E0202", "a dimension or size overflows", "check the dimensions; no machine has memory for so many elements"),
+    (
+        "E0203",
+        "a shape depends on data in a way that is not supported",
+        "export the model with static shapes, or with the shape computed from dimensions of the inputs",
+    ),
+    (
+        "E0204",
+        "a dimension symbol is unknown or its range is wrong",
+        "write --dim NAME=N or --dim NAME=LO..HI with a symbol of the model's inputs",
+    ),
+    (
+        "E0301",
+        "an input is missing, surplus, or has a wrong type or shape",
+        "`sardonyx inspect MODEL.sdx` shows the inputs; `sardonyx compile --dim` sets the range of a dimension",
+    ),
+    ("E0302", "a tensor file is malformed", "write the file again, for example with numpy.save or onnx.save_tensor"),
+    ("E0303", "a computed index is out of range", "check the values of the inputs that the indices are computed from"),
+    (
+        "E0304",
+        "the memory or the threads for a call cannot be had",
+        "use smaller inputs or fewer threads, or raise the limit",
+    ),
+    ("E0305", "the deadline of a call has passed", "allow more time, or use smaller inputs"),
+    ("E0306", "a call was cancelled", "call again without cancelling"),
+    ("E0307", "a cache has no room for more positions", "make the cache with a larger capacity, or truncate it"),
+    ("E0401", "the artifact is damaged", "compile the model again, or copy the file again"),
+    ("E0402", "the artifact was written for another version", "compile the model again with this version"),
+    ("E0403", "the artifact needs another CPU", "run it on a processor of the kind that it was compiled for"),
+    (
+        "E0404",
+        "the artifact's self-test failed",
+        "copy or compile the artifact again; if it fails elsewhere too, the compiler is wrong, else this machine",
+    ),
+    (
+        "E0405",
+        "a device or a part of the runtime is not there, or a device failed",
+        "use `--device cpu`, or install what the device needs",
+    ),
+    ("E0406", "a device description is wrong", "compare the file with what `sardonyx devices NAME --toml` prints"),
+    ("E0501", "a result differs from what was expected", "compare the tolerance with the precision of the model"),
+    ("E0901", "a defect of the compiler", "please report it with the command that was run"),
+];
+
+impl Error {
+    pub fn user(code: &'static str, message: impl Into<String>) -> Box<Error> {
+        Error::new(Fault::User, code, message)
+    }
+
+    /// A defect of ours: a state that no input should be able to reach.
+    pub fn defect(message: impl Into<String>) -> Box<Error> {
+        Error::new(Fault::Defect, "E0901", message)
+    }
+
+    pub fn new(fault: Fault, code: &'static str, message: impl Into<String>) -> Box<Error> {
+        debug_assert!(CODES.iter().any(|(c, ..)| *c == code), "{code} is not in CODES");
+        Box::new(Error { fault, code, message: message.into(), file: None, node: None, help: None })
+    }
+
+    pub fn io(path: impl AsRef<std::path::Path>, doing: &str, error: &std::io::Error) -> Box<Error> {
+        let path = path.as_ref().display().to_string();
+        Error::user("E0002", format!("cannot {doing} {path}: {error}")).file(path)
+    }
+
+    /// Names the file, unless an inner layer already did.
+    pub fn file(mut self: Box<Self>, file: impl Into<String>) -> Box<Error> {
+        self.file.get_or_insert_with(|| file.into());
+        self
+    }
+
+    /// Names the node, unless an inner layer already did.
+    pub fn node(mut self: Box<Self>, node: impl Into<String>) -> Box<Error> {
+        self.node.get_or_insert_with(|| node.into());
+        self
+    }
+
+    /// What the user can do about it.
+    pub fn remedy(&self) -> Option<&str> {
+        let common = || CODES.iter().find(|(code, ..)| *code == self.code).map(|(.., remedy)| *remedy);
+        self.help.as_deref().or_else(common)
+    }
+
+    pub fn help(mut self: Box<Self>, help: impl Into<String>) -> Box<Error> {
+        self.help.get_or_insert_with(|| help.into());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.code, self.message)?;
+        match (&self.file, &self.node) {
+            (Some(file), Some(node)) => write!(f, "\n  --> {file}, node {node}")?,
+            (Some(file), None) => write!(f, "\n  --> {file}")?,
+            (None, Some(node)) => write!(f, "\n  --> node {node}")?,
+            (None, None) => {}
+        }
+        match self.remedy() {
+            Some(help) => write!(f, "\n  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_sorted_and_unique() {
+        assert!(CODES.windows(2).all(|w| w[0].0 < w[1].0));
+    }
+
+    #[test]
+    fn the_innermost_layer_names_the_node() {
+        let e = Error::user("E0101", "unsupported operator `Foo`").node("/a/Foo").node("outer").file("m.onnx");
+        let text = "error[E0101]: unsupported operator `Foo`\n  --> m.onnx, node /a/Foo";
+        assert_eq!(e.to_string(), format!("{text}\n  help: `sardonyx ops` lists the supported operators"));
+        assert_eq!(e.help("write it yourself").to_string(), format!("{text}\n  help: write it yourself"));
+    }
+}

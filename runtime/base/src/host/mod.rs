@@ -1,0 +1,225 @@
+//! host operations: what Rust code computes in a plan, because the sizes of its results depend on what it finds
+//!
+//! The interpreter calls the same code, so there is one meaning. To add an operation: a variant with its name and text
+//! form, and its arm in [`HostOp::run`]; the lowering says what types the results have and which symbols they bind
+//! (`Builder::host`).
+//!
+//! If and Loop are such operations too: instead of computing they call other entry points of the plan.
+
+mod control;
+mod data;
+mod image;
+mod select;
+mod sequence;
+mod text;
+mod tfidf;
+mod unique;
+
+pub use control::{Bodies, Wanted};
+pub use data::DataOp;
+pub use image::Pixels;
+pub use text::Case;
+pub use tfidf::{Ngrams, Weighing};
+
+use crate::{DType, Error, Result, Tensor};
+use std::fmt;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HostOp {
+    /// x  =>  the indices [rank, n] of the elements that are not 0, in row-major order, i64
+    NonZero,
+    /// x  =>  i64: [n] first places of the distinct elements, [len] which of them each element is, [n] how often they are
+    /// there. With an axis slices are compared, without one the elements in row-major order. Sorted or in the order of
+    /// first appearance.
+    Unique { axis: Option<usize>, sorted: bool },
+    /// boxes [b, m, 4], scores [b, c, m], at most i64, overlap f32, score f32  =>  [n, 3] of (batch, class, box), i64
+    NonMaxSuppression { center: bool },
+    /// condition, operands of the first body, operands of the second  =>  the results of the body that runs
+    If { n_then: usize },
+    /// trip count, condition, carried, captured  =>  carried, stacked; the body: index, condition, carried, captured  =>
+    /// condition, carried, to be stacked
+    Loop { n_carried: usize },
+    /// What no kernel can hold.
+    Data(DataOp),
+}
+
+impl fmt::Display for HostOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let HostOp::Data(op) = self {
+            return op.fmt(f);
+        }
+        f.write_str(self.name())?;
+        match self {
+            HostOp::NonZero => Ok(()),
+            HostOp::Unique { axis, sorted } => {
+                axis.map_or(Ok(()), |axis| write!(f, " axis={axis}"))?;
+                write!(f, " sorted={}", u8::from(*sorted))
+            }
+            HostOp::NonMaxSuppression { center } => write!(f, " center={}", u8::from(*center)),
+            HostOp::If { n_then } => write!(f, " then={n_then}"),
+            HostOp::Loop { n_carried } => write!(f, " carried={n_carried}"),
+            HostOp::Data(_) => Ok(()),
+        }
+    }
+}
+
+impl HostOp {
+    pub fn name(&self) -> &'static str {
+        match self {
+            HostOp::NonZero => "NonZero",
+            HostOp::Unique { .. } => "Unique",
+            HostOp::NonMaxSuppression { .. } => "NonMaxSuppression",
+            HostOp::If { .. } => "If",
+            HostOp::Loop { .. } => "Loop",
+            HostOp::Data(op) => op.name(),
+        }
+    }
+
+    /// `Unique axis=0 sorted=1`, as it is displayed.
+    pub fn parse(text: &str) -> Option<HostOp> {
+        if let Some(op) = DataOp::parse(text) {
+            return Some(HostOp::Data(op));
+        }
+        let mut words = text.split(' ');
+        let name = words.next()?;
+        let mut given: Vec<(&str, usize)> = vec![];
+        for word in words {
+            let (key, value) = word.split_once('=')?;
+            given.push((key, value.parse().ok()?));
+        }
+        let mut take = |key: &str| {
+            let at = given.iter().position(|(k, _)| *k == key)?;
+            Some(given.remove(at).1)
+        };
+        let flag = |value: usize| (value < 2).then_some(value == 1);
+        let op = match name {
+            "NonZero" => HostOp::NonZero,
+            "Unique" => HostOp::Unique { axis: take("axis"), sorted: flag(take("sorted")?)? },
+            "NonMaxSuppression" => HostOp::NonMaxSuppression { center: flag(take("center")?)? },
+            "If" => HostOp::If { n_then: take("then")? },
+            "Loop" => HostOp::Loop { n_carried: take("carried")? },
+            _ => return None,
+        };
+        given.is_empty().then_some(op)
+    }
+
+    /// Entry points that it calls.
+    pub fn n_bodies(&self) -> usize {
+        match self {
+            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => 0,
+            HostOp::If { .. } => 2,
+            HostOp::Loop { .. } => 1,
+        }
+    }
+
+    /// Whether it computes nothing itself.
+    pub fn is_call(&self) -> bool {
+        self.n_bodies() > 0
+    }
+
+    /// The feature of this crate that it needs and that was left out of this build.
+    pub fn lacks(&self) -> Option<&'static str> {
+        match self {
+            HostOp::Data(DataOp::ImageDecoder { .. }) => (!cfg!(feature = "image")).then_some("image"),
+            HostOp::Data(DataOp::RegexFullMatch) => (!cfg!(feature = "regex")).then_some("regex"),
+            HostOp::Data(_) | HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => None,
+            HostOp::If { .. } | HostOp::Loop { .. } => None,
+        }
+    }
+
+    /// How many operands it takes; `None` where that is the bodies' matter.
+    pub fn n_args(&self) -> Option<usize> {
+        match self {
+            HostOp::NonZero | HostOp::Unique { .. } => Some(1),
+            HostOp::NonMaxSuppression { .. } => Some(5),
+            HostOp::If { .. } | HostOp::Loop { .. } => None,
+            HostOp::Data(op) => op.n_args(),
+        }
+    }
+
+    /// The type and the rank of a result, where the operation decides them; `None` where there is none such.
+    pub fn result(&self, i: usize, ranks: &[usize]) -> Option<(DType, usize)> {
+        let rank = match (self, i) {
+            (HostOp::NonZero, 0) | (HostOp::NonMaxSuppression { .. }, 0) => 2,
+            (HostOp::Unique { .. }, 0..3) => 1,
+            (HostOp::NonZero | HostOp::NonMaxSuppression { .. } | HostOp::Unique { .. }, _) => return None,
+            (HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Data(_), _) => return None,
+        };
+        (self.n_args() == Some(ranks.len())).then_some((DType::I64, rank))
+    }
+
+    /// Whether result `i` may have this type and rank; of a call the bodies decide.
+    pub fn admits(&self, i: usize, ranks: &[usize], dtype: DType, rank: usize) -> bool {
+        match self {
+            HostOp::Data(op) => op.admits(i, ranks, dtype, rank),
+            _ => self.is_call() || self.result(i, ranks) == Some((dtype, rank)),
+        }
+    }
+
+    /// All results of an operation that is no call. Errors: E0303 where the operands do not fit.
+    pub fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
+        let results = match (self, args) {
+            (HostOp::Data(op), args) => op.run(args)?,
+            (HostOp::NonZero, [x]) => select::nonzero(x)?,
+            (HostOp::Unique { axis, sorted }, [x]) => unique::unique(x, *axis, *sorted)?,
+            (HostOp::NonMaxSuppression { center }, [boxes, scores, most, overlap, score]) => {
+                select::non_max_suppression(boxes, scores, [most, overlap, score], *center)?
+            }
+            (HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. }, _) => {
+                return Err(unfit(format!("{} takes {:?} operands, not {}", self.name(), self.n_args(), args.len())));
+            }
+            (HostOp::If { .. } | HostOp::Loop { .. }, _) => {
+                return Err(Error::defect(format!("`{self}` calls entry points, and was given none")));
+            }
+        };
+        Ok(results)
+    }
+
+    /// The results of any operation; those of a call come from its bodies.
+    pub fn run_with(&self, args: &[Tensor], wanted: &[Wanted], bodies: &mut dyn Bodies) -> Result<Vec<Tensor>> {
+        match self {
+            HostOp::If { n_then } => control::run_if(*n_then, args, bodies),
+            HostOp::Loop { n_carried } => control::run_loop(*n_carried, args, wanted, bodies),
+            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => {
+                self.run(args)
+            }
+        }
+    }
+}
+
+fn unfit(message: String) -> Box<Error> {
+    Error::user("E0303", message)
+}
+
+/// Nothing may compute this operation: whoever loads a plan asks [`HostOp::lacks`] before. Errors: E0405.
+pub fn left_out(op: &str, feature: &str) -> Box<Error> {
+    Error::user("E0405", format!("this program was built without the host operation `{op}`"))
+        .help(format!("build sardonyx-runtime with the feature `{feature}`"))
+}
+
+/// An i64 tensor.
+fn numbers(dims: Vec<usize>, values: Vec<i64>) -> Tensor {
+    Tensor::from_vec(dims, values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_displayed_is_parsed_back() {
+        for op in [
+            HostOp::NonZero,
+            HostOp::Unique { axis: None, sorted: true },
+            HostOp::Unique { axis: Some(2), sorted: false },
+            HostOp::NonMaxSuppression { center: true },
+            HostOp::If { n_then: 3 },
+            HostOp::Loop { n_carried: 2 },
+        ] {
+            assert_eq!(HostOp::parse(&op.to_string()), Some(op));
+        }
+        for wrong in ["", "Unique", "NonZero x=1", "Unique sorted=2", "If then=-1", "If", "Nothing"] {
+            assert_eq!(HostOp::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What every level is made of: dimensions, types, tensors, errors, the plan's messages, host operations, CPU levels
+//!
+//! The runtime, the IR and the passes stand on this crate and share nothing else. It reads no file and knows no device.
+
+pub mod compare;
+pub mod cpu;
+pub mod dim;
+pub mod dtype;
+pub mod error;
+pub mod host;
+pub mod json;
+pub mod minifloat;
+pub mod packed;
+pub mod plan;
+pub mod solve;
+pub mod strings;
+pub mod tensor;
+pub mod value;
+pub mod view;
+pub mod widen;
+
+pub use dim::Dim;
+pub use dtype::DType;
+pub use error::{Error, Fault, Result};
+pub use host::HostOp;
+pub use tensor::Tensor;
+pub use value::{Kind, Value};
+pub use view::{TensorBuffer, TensorView};

@@ -1,0 +1,146 @@
+//! tensors whose bytes belong to the caller: `TensorView` to read, `TensorBuffer` to write
+
+use crate::tensor::{Element, element_count};
+use crate::{DType, Error, Result, Tensor};
+
+// Typed slices are reinterpreted as the little-endian bytes that kernels and files hold.
+const _: () = assert!(cfg!(target_endian = "little"));
+
+/// An input, borrowed: type, dimensions, little-endian bytes in row-major order. A call reads the bytes in place where
+/// they are aligned to their element (a typed slice always is), and copies them otherwise.
+#[derive(Clone, Copy)]
+pub struct TensorView<'a> {
+    dtype: DType,
+    dims: &'a [usize],
+    data: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    /// Refuses a length that does not follow from type and dimensions. Errors: E0202, E0302.
+    pub fn new(dtype: DType, dims: &'a [usize], data: &'a [u8]) -> Result<TensorView<'a>> {
+        let bytes = element_count(dims).and_then(|n| dtype.bytes_for(n)).ok_or_else(|| {
+            Error::user("E0202", format!("a tensor of {dims:?} elements of type {dtype} has no representable size"))
+        })?;
+        if bytes != data.len() {
+            let message = format!("a {dtype} tensor of {dims:?} has {bytes} bytes, but {} are given", data.len());
+            return Err(Error::user("E0302", message));
+        }
+        Ok(TensorView { dtype, dims, data })
+    }
+
+    /// Values of a Rust type, in place.
+    pub fn of<T: Element>(dims: &'a [usize], values: &'a [T]) -> Result<TensorView<'a>> {
+        let (start, bytes) = (values.as_ptr().cast::<u8>(), std::mem::size_of_val(values));
+        // SAFETY: the same memory for the same lifetime; an `Element` has no padding, so all bytes are initialised.
+        let data = unsafe { std::slice::from_raw_parts(start, bytes) };
+        TensorView::new(T::DTYPE, dims, data)
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub fn dims(&self) -> &'a [usize] {
+        self.dims
+    }
+
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    pub fn bytes(&self) -> &'a [u8] {
+        self.data
+    }
+}
+
+impl<'a> From<&'a Tensor> for TensorView<'a> {
+    fn from(tensor: &'a Tensor) -> TensorView<'a> {
+        TensorView { dtype: tensor.dtype(), dims: tensor.dims(), data: tensor.bytes() }
+    }
+}
+
+impl std::fmt::Debug for TensorView<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TensorView({} {:?})", self.dtype, self.dims)
+    }
+}
+
+pub fn is_aligned(start: *const u8, dtype: DType) -> bool {
+    (start as usize).is_multiple_of(dtype.bytes().max(1))
+}
+
+/// Memory of the caller for one output. It may be larger than the output; kernels write into it directly where it is
+/// aligned to the element and large enough for the plan's upper bound, else the output is copied into it.
+pub struct TensorBuffer<'a> {
+    dtype: DType,
+    dims: Vec<usize>,
+    data: &'a mut [u8],
+}
+
+impl<'a> TensorBuffer<'a> {
+    pub fn new(dtype: DType, data: &'a mut [u8]) -> TensorBuffer<'a> {
+        TensorBuffer { dtype, dims: Vec::new(), data }
+    }
+
+    /// A slice of a Rust type. Not of `bool`, where a byte other than 0 and 1 would be no value: give bytes.
+    pub fn of<T: Element>(values: &'a mut [T]) -> Result<TensorBuffer<'a>> {
+        if T::DTYPE == DType::Bool {
+            return Err(Error::user("E0107", "a bool output needs a buffer of bytes").help("use TensorBuffer::new"));
+        }
+        let (start, bytes) = (values.as_mut_ptr().cast::<u8>(), std::mem::size_of_val(values));
+        // SAFETY: the same memory, borrowed as exclusively; elements have no padding, and every bit pattern of a
+        // number is a value.
+        let data = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
+        Ok(TensorBuffer::new(T::DTYPE, data))
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Dimensions of the output that a call wrote last; empty before.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// What a call wrote is at the front, as many elements as `dims` say. After a call that failed the content is
+    /// undefined.
+    pub fn bytes(&self) -> &[u8] {
+        self.data
+    }
+
+    pub fn into_bytes(self) -> &'a mut [u8] {
+        self.data
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.data
+    }
+
+    pub fn set_dims(&mut self, dims: &[usize]) {
+        self.dims = dims.to_vec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_the_slice_itself() {
+        let values = [1.0f32, -2.0, 3.5, 4.0];
+        let view = TensorView::of(&[2, 2], &values).unwrap();
+        assert_eq!(view.bytes().as_ptr(), values.as_ptr().cast());
+        assert_eq!((view.dtype(), view.dims(), view.bytes().len()), (DType::F32, &[2, 2][..], 16));
+        let t = Tensor::from_vec(vec![2, 2], values.to_vec());
+        assert_eq!(TensorView::from(&t).bytes(), view.bytes());
+        assert_eq!(TensorView::of(&[3], &values).unwrap_err().code, "E0302");
+        assert_eq!(TensorView::of(&[usize::MAX, 2], &values).unwrap_err().code, "E0202");
+    }
+
+    #[test]
+    fn a_bool_slice_is_no_buffer() {
+        assert_eq!(TensorBuffer::of(&mut [true, false]).err().unwrap().code, "E0107");
+        assert_eq!(TensorBuffer::of(&mut [1i64, 2]).unwrap().bytes().len(), 16);
+    }
+}

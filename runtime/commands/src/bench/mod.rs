@@ -1,0 +1,282 @@
+//! bench MODEL.sdx  =>  median, quartiles, minimum of the time of one call
+
+mod kernels;
+mod peak;
+
+use super::inputs::{InputArgs, Missing, Wanted, gather};
+use super::{EntryArgs, ModelArgs, ThreadArgs, put};
+use kernels::Kernels;
+use sardonyx_base::json::Json;
+use sardonyx_base::{Error, Result, Tensor, TensorView};
+use sardonyx_runtime::{Cache, DeviceName, RunOptions, Session};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} bench model.sdx --dim batch=1 --dim seq=128
+  {bin} bench model.sdx --input input_ids=range:0..30521 --dim seq=128 --threads 1 --json
+  {bin} bench model.sdx --dim seq=128 --per-kernel --trace call.json
+  {bin} bench new.sdx --baseline old.sdx
+  {bin} bench model.sdx --entry decode --cache-len 128 --capacity 512 --threads 1")]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub entry: EntryArgs,
+    #[command(flatten)]
+    pub inputs: InputArgs,
+    /// Keep the entry point's states in place, in a cache that holds so many positions before each call
+    #[arg(long, value_name = "POSITIONS")]
+    pub cache_len: Option<usize>,
+    /// Positions that the cache has room for [default: 64 more than it holds]
+    #[arg(long, value_name = "POSITIONS", requires = "cache_len")]
+    pub capacity: Option<usize>,
+    #[command(flatten)]
+    pub threads: ThreadArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Measure for at least so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub min_time: f64,
+    /// Show each kernel's time, its rates, and its share of what the machine can do
+    #[arg(long, conflicts_with = "cache_len")]
+    pub per_kernel: bool,
+    /// Write when each launch of one call ran, as a Chrome trace
+    #[arg(long, value_name = "FILE.json", conflicts_with = "cache_len")]
+    pub trace: Option<PathBuf>,
+    /// Call this artifact in turn, and show the ratio of the times
+    #[arg(long, value_name = "MODEL.sdx", conflicts_with = "cache_len")]
+    pub baseline: Option<PathBuf>,
+}
+
+/// Calls measured at least, however long each takes.
+const ITERATIONS_MIN: usize = 5;
+/// And at most: enough for any quantile, and bounds the memory for the times.
+const ITERATIONS_MAX: usize = 1_000_000;
+/// How long each of two artifacts is called before the other has its turn.
+const TURN: Duration = Duration::from_millis(60);
+/// Room in the cache beyond what it holds, unless told otherwise: a call may append several positions.
+const SPARE_POSITIONS: usize = 64;
+
+/// Inputs that are not given are random, dimensions that are not given as small as they may be.
+pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
+    if !(0.0..=86_400.0).contains(&args.min_time) {
+        return Err(Error::user("E0001", format!("`--min-time {}` is not between 0 and 86400", args.min_time)));
+    }
+    let device = &args.model.load.device;
+    if device.is_simulated() {
+        let message = format!("`{device}` is simulated: it has exact results and counts, but no time to measure");
+        return Err(Error::user("E0001", message).help("use `--device cpu` or `--device cuda:N`"));
+    }
+    let model = args.model.load()?;
+    let entry = args.entry.entry.as_str();
+    let wanted = Wanted { entry, cache_len: args.cache_len, missing: Missing::MakeUp };
+    let inputs = gather(&model, &args.inputs, &wanted).map_err(|e| e.file(model.file()))?;
+    let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+    let session = args.threads.session(&model)?;
+    let mut cache = args.cache(&session)?;
+    let times = match &mut cache {
+        None => measure(args.min_time, || session.run_entry(entry, &inputs))?,
+        Some((cache, len)) => {
+            let views: Vec<(&str, TensorView)> = inputs.iter().map(|(n, t)| (*n, t.into())).collect();
+            measure(args.min_time, || {
+                cache.truncate(*len);
+                session.run_cached(entry, &views, &mut [], cache, &RunOptions::default())
+            })?
+        }
+    };
+    let baseline = args.baseline(&session, &inputs)?;
+    let kernels = args.kernels(&session, &inputs)?;
+    if let Some(path) = &args.trace {
+        let text = kernels::trace(&session, entry, &inputs)?;
+        std::fs::write(path, text).map_err(|e| Error::io(path, "write", &e))?;
+    }
+    let report =
+        Report { times: &times, entry, inputs: &inputs, session: &session, cache: cache.as_ref(), baseline, kernels };
+    if args.json { put!(out, "{}", report.json()) } else { put!(out, "{}", report.text()) }
+}
+
+impl BenchArgs {
+    /// The cache, and how many positions of zeros it holds before each call.
+    fn cache(&self, session: &Session) -> Result<Option<(Cache<'static>, usize)>> {
+        let Some(len) = self.cache_len else { return Ok(None) };
+        let capacity = self.capacity.unwrap_or(len.saturating_add(SPARE_POSITIONS));
+        let mut cache = session.cache(&self.entry.entry, capacity)?;
+        cache.pretend(len)?;
+        Ok(Some((cache, len)))
+    }
+
+    fn kernels(&self, session: &Session, inputs: &[(&str, Tensor)]) -> Result<Option<Kernels>> {
+        if !self.per_kernel {
+            return Ok(None);
+        }
+        let Some(level) = session.model().level() else {
+            let message =
+                format!("`--per-kernel` measures kernels of a CPU, not of `{}`", session.model().device_name());
+            return Err(Error::user("E0001", message));
+        };
+        let peak = || peak::measure(level, session.threads());
+        Kernels::measure(session, (&self.entry.entry, inputs), self.min_time, &peak).map(Some)
+    }
+
+    /// Both artifacts in turns, on the same inputs.
+    fn baseline(&self, session: &Session, inputs: &[(&str, Tensor)]) -> Result<Option<Baseline>> {
+        let Some(path) = &self.baseline else { return Ok(None) };
+        let other = ModelArgs { model: path.clone(), ..self.model.clone() }.load()?;
+        let other = self.threads.session(&other)?;
+        let entry = self.entry.entry.as_str();
+        let limit = Duration::from_secs_f64(self.min_time * 2.0);
+        let (start, mut times) = (Instant::now(), [vec![], vec![]]);
+        while times[0].len() < ITERATIONS_MIN || (start.elapsed() < limit && times[0].len() < ITERATIONS_MAX) {
+            for (session, times) in [session, &other].into_iter().zip(&mut times) {
+                // The other session's threads look for work a while longer.
+                std::thread::sleep(TURN);
+                times.extend(measure(TURN.as_secs_f64(), || session.run_entry(entry, inputs))?);
+            }
+        }
+        let [ours, theirs] = times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            quantile(&times, 0.5)
+        });
+        Ok(Some(Baseline { file: other.model().file().into(), median_ms: theirs * 1e3, ratio: ours / theirs }))
+    }
+}
+
+/// What the time is compared with, called in turn with it.
+struct Baseline {
+    file: String,
+    median_ms: f64,
+    ratio: f64,
+}
+
+type Outputs = Vec<(String, Tensor)>;
+
+/// Seconds per call, sorted. Loading, the first calls (page faults, clock) and making up inputs are not in it.
+fn measure(seconds: f64, mut call: impl FnMut() -> Result<Outputs>) -> Result<Vec<f64>> {
+    let limit = Duration::from_secs_f64(seconds);
+    let warm = Instant::now();
+    for i in 0.. {
+        call()?;
+        if i > 0 && warm.elapsed() > limit / 4 {
+            break;
+        }
+    }
+    let mut times = Vec::new();
+    let start = Instant::now();
+    while times.len() < ITERATIONS_MIN || (start.elapsed() < limit && times.len() < ITERATIONS_MAX) {
+        let begin = Instant::now();
+        // Giving the outputs' memory back belongs to a call.
+        drop(call()?);
+        times.push(begin.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+/// Of sorted times, linear between neighbours; 0 of none.
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let at = q * sorted.len().saturating_sub(1) as f64;
+    let [low, high] = [at.floor(), at.ceil()].map(|i| sorted.get(i as usize).copied().unwrap_or(0.0));
+    low + (high - low) * at.fract()
+}
+
+struct Report<'a> {
+    times: &'a [f64],
+    entry: &'a str,
+    inputs: &'a [(&'a str, Tensor)],
+    session: &'a Session,
+    cache: Option<&'a (Cache<'static>, usize)>,
+    baseline: Option<Baseline>,
+    kernels: Option<Kernels>,
+}
+
+impl Report<'_> {
+    fn quantile_ms(&self, q: f64) -> f64 {
+        quantile(self.times, q) * 1e3
+    }
+
+    fn level(&self) -> &'static str {
+        self.session.model().level().map_or("none", |l| l.name())
+    }
+
+    fn device(&self) -> String {
+        self.session.model().device_name().to_string()
+    }
+
+    fn json(&self) -> String {
+        let inputs = self.inputs.iter().map(|(name, t)| {
+            format!("{}: {{\"dtype\": \"{}\", \"dims\": {:?}}}", Json::from(*name), t.dtype(), t.dims())
+        });
+        let inputs: Vec<String> = inputs.collect();
+        let cache = self.cache.map_or("null".to_string(), |(cache, len)| {
+            format!("{{\"len\": {len}, \"capacity\": {}, \"bytes\": {}}}", cache.capacity(), cache.bytes())
+        });
+        format!(
+            "{{\"model\": {}, \"entry\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"min_ms\": {:.6}, \
+             \"iterations\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"cpu\": \"{}\", \"inputs\": {{{}}}, \
+             \"cache\": {cache}, \"baseline\": {}, \"kernels\": {}}}",
+            Json::from(self.session.model().file()),
+            Json::from(self.entry),
+            self.quantile_ms(0.5),
+            self.quantile_ms(0.25),
+            self.quantile_ms(0.75),
+            self.quantile_ms(0.0),
+            self.times.len(),
+            1e3 / self.quantile_ms(0.5),
+            self.session.threads(),
+            self.device(),
+            self.level(),
+            inputs.join(", "),
+            self.baseline.as_ref().map_or("null".into(), |b| {
+                let Baseline { file, median_ms, ratio } = b;
+                let file = Json::from(file.as_str());
+                format!("{{\"model\": {file}, \"median_ms\": {median_ms:.6}, \"ratio\": {ratio:.4}}}")
+            }),
+            self.kernels.as_ref().map_or("null".into(), Kernels::json),
+        )
+    }
+
+    fn text(&self) -> String {
+        let inputs: Vec<String> =
+            self.inputs.iter().map(|(name, t)| format!("{name} {} {:?}", t.dtype(), t.dims())).collect();
+        let cache = self.cache.map_or(String::new(), |(cache, len)| {
+            format!("cache       {len} of {} positions, {} bytes\n", cache.capacity(), cache.bytes())
+        });
+        let code = match self.session.model().device_name() {
+            DeviceName::Cpu => format!("threads     {}, code {}", self.session.threads(), self.level()),
+            device @ (DeviceName::Sim(_) | DeviceName::Cuda(_)) => format!("device      {device}"),
+        };
+        format!(
+            "inputs      {}\n{cache}{code}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\
+             minimum     {:.4} ms\niterations  {}\nthroughput  {:.1} calls per second{}{}",
+            inputs.join(", "),
+            self.quantile_ms(0.5),
+            self.quantile_ms(0.25),
+            self.quantile_ms(0.75),
+            self.quantile_ms(0.0),
+            self.times.len(),
+            1e3 / self.quantile_ms(0.5),
+            self.baseline.as_ref().map_or(String::new(), |b| {
+                format!(
+                    "\nbaseline    {:.4} ms, {}\nratio       {:.3} of the baseline's time",
+                    b.median_ms, b.file, b.ratio
+                )
+            }),
+            self.kernels.as_ref().map_or(String::new(), |k| format!("\n{}", k.text())),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quantile;
+
+    #[test]
+    fn quantiles_lie_between_neighbours() {
+        assert_eq!([0.0, 0.25, 0.5, 0.75, 1.0].map(|q| quantile(&[1.0, 2.0, 4.0, 8.0], q)), [1.0, 1.75, 3.0, 5.0, 8.0]);
+        assert_eq!((quantile(&[3.0], 0.5), quantile(&[], 0.5)), (3.0, 0.0));
+    }
+}

@@ -1,0 +1,88 @@
+//! test_data_set_*  =>  inputs and expected outputs, by the model's names
+
+use sardonyx_base::{Error, Kind, Result, Tensor};
+use sardonyx_format::tensor_io::load_value;
+use sardonyx_runtime::program::{Entry, Port};
+use std::path::{Path, PathBuf};
+
+pub struct DataSet {
+    pub inputs: Vec<(String, Tensor)>,
+    pub expected: Vec<(String, Tensor)>,
+}
+
+impl DataSet {
+    pub fn read(dir: &Path, entry: &Entry) -> Result<DataSet> {
+        let named = |ports: &'_ [Port]| ports.iter().map(|p| (p.name.clone(), p.kind.clone())).collect::<Vec<_>>();
+        DataSet::named(dir, &named(&entry.inputs), &named(&entry.outputs))
+    }
+
+    /// The same for a model whose inputs and outputs have these names and kinds.
+    pub fn named(dir: &Path, inputs: &[(String, Kind)], outputs: &[(String, Kind)]) -> Result<DataSet> {
+        let inputs = read_all(dir, inputs, "input")?;
+        let expected = read_all(dir, outputs, "output")?;
+        Ok(DataSet { inputs, expected })
+    }
+}
+
+/// The folder itself, or those of its folders that hold expected outputs, in natural order.
+pub fn find_sets(dir: &Path) -> Result<Vec<PathBuf>> {
+    let is_set = |dir: &Path| dir.join("output_0.pb").is_file();
+    if is_set(dir) {
+        return Ok(vec![dir.to_path_buf()]);
+    }
+    let fail = |e: std::io::Error| Error::io(dir, "read", &e);
+    let mut sets = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if is_set(&path) {
+            sets.push(path);
+        }
+    }
+    // test_data_set_10 comes after test_data_set_9.
+    sets.sort_by_key(|p| {
+        let name = p.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (stem, number) = name.split_at(name.len() - digits);
+        (stem.to_string(), number.parse::<u64>().unwrap_or(0), name.clone())
+    });
+    match sets.is_empty() {
+        false => Ok(sets),
+        true => {
+            let message = format!("{} holds no `output_0.pb`, and none of its folders does", dir.display());
+            Err(Error::user("E0002", message)
+                .file(dir.display().to_string())
+                .help("give an ONNX `test_data_set_*` folder, or a folder of them"))
+        }
+    }
+}
+
+/// `input_0.pb`, `input_1.pb` … until there is none. A file that says a name is of the port of that name, one without of
+/// the port of its number.
+fn read_all(set: &Path, ports: &[(String, Kind)], kind: &str) -> Result<Vec<(String, Tensor)>> {
+    let mut out = Vec::new();
+    loop {
+        let path = set.join(format!("{kind}_{}.pb", out.len()));
+        if !path.exists() {
+            return Ok(out);
+        }
+        out.push(read_one(&path, ports, kind, out.len())?);
+    }
+}
+
+fn read_one(path: &Path, ports: &[(String, Kind)], kind: &str, i: usize) -> Result<(String, Tensor)> {
+    // What it is stands with the port; its name stands first in sequences and last in tensors.
+    let (name, _) = match ports.get(i) {
+        Some((_, of)) => load_value(path, of)?,
+        None => load_value(path, &Kind::Tensor)?,
+    };
+    let port = match name.is_empty() {
+        true => ports.get(i),
+        false => ports.iter().find(|(port, _)| *port == name),
+    };
+    let (port, of) = port.ok_or_else(|| {
+        let names: Vec<String> = ports.iter().map(|(port, _)| format!("`{port}`")).collect();
+        let message = format!("the data set's {kind} {i} is named `{name}`, but the model has no such {kind}");
+        Error::user("E0301", message).help(format!("the model's {kind}s are {}", names.join(", ")))
+    })?;
+    Ok((port.clone(), load_value(path, of)?.1))
+}

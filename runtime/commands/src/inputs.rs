@@ -1,0 +1,247 @@
+//! --input NAME=FILE|random|zeros|range:LO..HI, --inputs FILE.npz, --dim NAME=N  =>  tensors for a call
+
+use sardonyx_base::{Dim, Error, Result, Tensor, solve};
+use sardonyx_format::tensor_io::{Synthetic, load_tensor, read_npz};
+use sardonyx_runtime::Model;
+use sardonyx_runtime::program::bind_capacities;
+use sardonyx_runtime::program::{Entry, Port, Program, Symbol};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct InputArgs {
+    /// An input: a `.npy` or ONNX `.pb` file, or `random`, `zeros`, `range:LO..HI` (bounds included)
+    #[arg(long = "input", value_name = "NAME=FILE|random|zeros|range:LO..HI")]
+    pub input: Vec<String>,
+    /// A `.npz` file with inputs by name
+    #[arg(long, value_name = "FILE.npz")]
+    pub inputs: Option<PathBuf>,
+    /// The size of a named dimension, for inputs that are made up
+    #[arg(long = "dim", value_name = "NAME=N")]
+    pub dim: Vec<String>,
+}
+
+/// What to do about inputs and dimensions that the command line does not mention.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    Refuse,
+    /// Random inputs, and the smallest dimension that is not 0.
+    MakeUp,
+}
+
+/// The call that inputs are gathered for.
+pub struct Wanted<'a> {
+    pub entry: &'a str,
+    /// Positions in the cache, where there is one; it has the states.
+    pub cache_len: Option<usize>,
+    pub missing: Missing,
+}
+
+enum Given {
+    File(Tensor),
+    Made(Synthetic),
+}
+
+/// The inputs of the entry point, in the model's order.
+pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Vec<(String, Tensor)>> {
+    let (program, entry, missing) = (model.program(), model.entry(wanted.entry)?, wanted.missing);
+    let mut given = BTreeMap::new();
+    if let Some(path) = &args.inputs {
+        for (name, tensor) in read_npz(path)? {
+            insert(&mut given, entry, &name, Given::File(tensor))?;
+        }
+    }
+    for argument in &args.input {
+        let (name, what) = split(entry, argument)?;
+        let value = match Synthetic::parse(what) {
+            Some(made) => Given::Made(made?),
+            None => Given::File(load_tensor(what)?),
+        };
+        insert(&mut given, entry, name, value)?;
+    }
+    let dims = Dims::collect(program, entry, &args.dim, &given, wanted.cache_len)?;
+    let mut out = Vec::new();
+    for (i, port) in entry.inputs.iter().enumerate() {
+        if wanted.cache_len.is_some() && port.state.is_some() {
+            match given.remove(&port.name) {
+                None => continue,
+                Some(_) => {
+                    return Err(Error::user("E0301", format!("the input `{}` is in the cache", port.name)));
+                }
+            }
+        }
+        let tensor = match (given.remove(&port.name), missing) {
+            (Some(Given::File(tensor)), _) => tensor,
+            (Some(Given::Made(made)), _) => made.tensor(port.dtype, dims.shape(port, missing)?, i as u64)?,
+            (None, Missing::MakeUp) => Synthetic::Random.tensor(port.dtype, dims.shape(port, missing)?, i as u64)?,
+            (None, Missing::Refuse) => {
+                let help = format!("give `--input {}=FILE.npy` or `--input {}=random`", port.name, port.name);
+                return Err(Error::user("E0301", format!("the input `{}` is missing", port.name)).help(help));
+            }
+        };
+        out.push((port.name.clone(), tensor));
+    }
+    Ok(out)
+}
+
+/// Errors: E0001, E0204 for a name that the model does not have.
+pub fn check_names(program: &Program, arguments: &[String]) -> Result<()> {
+    arguments.iter().try_for_each(|argument| meaning(program, parse_dim(argument)?.0).map(drop))
+}
+
+/// The symbols of a call whose dimensions are said, by symbol index; states have the room that they need. Errors: E0001,
+/// E0204 for a size that is missing, E0301.
+pub fn symbol_values(program: &Program, entry: &Entry, arguments: &[String]) -> Result<Vec<Option<i64>>> {
+    let dims = Dims::collect(program, entry, arguments, &BTreeMap::new(), None)?;
+    let mut values = vec![None; program.symbols.len()];
+    for source in &entry.sources {
+        let Some(&at) = program.symbol_index.get(&*source.symbol) else { continue };
+        let symbol = &program.symbols[at];
+        let value = dims.values.get(&symbol.name).copied().or_else(|| default(symbol, Missing::Refuse));
+        let value = value.ok_or_else(|| {
+            let message = format!("a call needs a size for `{}`", symbol.name);
+            Error::user("E0204", message).help(format!("give `--dim {}=N`", symbol.name))
+        })?;
+        if !symbol.admits(value) {
+            return Err(Error::user("E0301", format!("`{}` = {value} is outside {}", symbol.name, symbol.range())));
+        }
+        values[at] = Some(value);
+    }
+    bind_capacities(program, entry, None, &mut values)?;
+    Ok(values)
+}
+
+/// Names may hold `=`: the longest name of the model that fits wins.
+fn split<'a>(entry: &Entry, argument: &'a str) -> Result<(&'a str, &'a str)> {
+    let known = entry
+        .inputs
+        .iter()
+        .filter(|p| argument.strip_prefix(p.name.as_str()).is_some_and(|rest| rest.starts_with('=')));
+    if let Some(name) = known.map(|p| p.name.len()).max() {
+        return Ok((&argument[..name], &argument[name + 1..]));
+    }
+    argument.split_once('=').ok_or_else(|| {
+        Error::user("E0001", format!("`--input {argument}` has no `=`")).help("write `--input NAME=FILE.npy`")
+    })
+}
+
+fn insert(given: &mut BTreeMap<String, Given>, entry: &Entry, name: &str, value: Given) -> Result<()> {
+    if !entry.inputs.iter().any(|p| p.name == name) {
+        let names: Vec<&str> = entry.inputs.iter().map(|p| p.name.as_str()).collect();
+        let help = format!("the model's inputs are {}", names.join(", "));
+        return Err(Error::user("E0301", format!("the model has no input `{name}`")).help(help));
+    }
+    match given.insert(name.to_string(), value) {
+        None => Ok(()),
+        Some(_) => Err(Error::user("E0301", format!("the input `{name}` is given twice"))),
+    }
+}
+
+/// What a dimension's name stands for: itself, or the expression that a node of the model makes it equal to.
+fn meaning(program: &Program, name: &str) -> Result<Dim> {
+    if program.symbol_index.contains_key(name) {
+        return Ok(Dim::symbol(name));
+    }
+    if let Some(derived) = program.derived.iter().find(|d| d.name == name) {
+        return Ok(derived.equals.clone());
+    }
+    let names = program.symbols.iter().map(|s| s.name.as_str()).chain(program.derived.iter().map(|d| d.name.as_str()));
+    let names: Vec<&str> = names.collect();
+    let help = match names.is_empty() {
+        true => "all its dimensions are fixed".to_string(),
+        false => format!("it has {}", names.join(", ")),
+    };
+    Err(Error::user("E0204", format!("the model has no dimension named `{name}`")).help(help))
+}
+
+/// Sizes of named dimensions, from the command line and from given tensors.
+struct Dims<'a> {
+    program: &'a Program,
+    values: BTreeMap<String, i64>,
+}
+
+impl<'a> Dims<'a> {
+    fn collect(
+        program: &'a Program,
+        entry: &Entry,
+        arguments: &[String],
+        given: &BTreeMap<String, Given>,
+        cache_len: Option<usize>,
+    ) -> Result<Dims<'a>> {
+        // What is known, as dimensions of their sizes: those of the tensors, then those of the command line.
+        let mut known: Vec<(Dim, i64, String)> = vec![];
+        for (state, len) in entry.states.iter().flat_map(|state| Some((state, cache_len?))) {
+            let dim = entry.inputs[state.input].dims[state.axis].clone();
+            known.push((dim, i64::try_from(len).unwrap_or(i64::MAX), "the cache".to_string()));
+        }
+        for port in &entry.inputs {
+            let Some(Given::File(tensor)) = given.get(&port.name) else { continue };
+            for (axis, (dim, &size)) in port.dims.iter().zip(tensor.dims()).enumerate() {
+                let size = i64::try_from(size).unwrap_or(i64::MAX);
+                known.push((dim.clone(), size, format!("dimension {axis} of the input `{}`", port.name)));
+            }
+        }
+        for argument in arguments {
+            let (name, value) = parse_dim(argument)?;
+            known.push((meaning(program, name)?, value, format!("`--dim {name}={value}`")));
+        }
+        let all: Vec<Dim> = known.iter().map(|(dim, ..)| dim.clone()).collect();
+        let mut values = BTreeMap::new();
+        for source in solve::sources([all.as_slice()], &|_| true) {
+            let (dim, size, what) = &known[source.axis];
+            let value = source.value(*size, &|name| values.get(name).copied()).ok_or_else(|| {
+                Error::user("E0301", format!("{what}: no `{}` makes `{dim}` = {size}", source.symbol))
+            })?;
+            values.insert(source.symbol.to_string(), value);
+        }
+        let dims = Dims { program, values };
+        // The tensors are checked by the call, with better words.
+        let said = &known[known.len() - arguments.len()..];
+        said.iter().try_for_each(|(dim, size, what)| dims.agree(dim, *size, what))?;
+        Ok(dims)
+    }
+
+    fn agree(&self, dim: &Dim, size: i64, what: &str) -> Result<()> {
+        match dim.eval(&|name| self.values.get(name).copied()) {
+            Ok(other) if other != size => {
+                let message = format!("{what}, but what else is given makes `{dim}` = {other}");
+                Err(Error::user("E0301", message))
+            }
+            // What lacks a value is asked for, if an input needs it.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn shape(&self, port: &Port, missing: Missing) -> Result<Vec<usize>> {
+        let value = |name: &str| {
+            let symbol = self.program.symbol_index.get(name).map(|&at| &self.program.symbols[at]);
+            self.values.get(name).copied().or_else(|| default(symbol?, missing))
+        };
+        let size = |dim: &Dim| {
+            if let Some(unset) = dim.symbols().iter().find(|name| value(name).is_none()) {
+                let message = format!("the input `{}` needs a size for `{unset}`", port.name);
+                return Err(Error::user("E0204", message).help(format!("give `--dim {unset}=N`")));
+            }
+            let size = dim.eval(&value)?;
+            usize::try_from(size).map_err(|_| {
+                Error::user("E0301", format!("`{dim}` = {size} is no size for a dimension of `{}`", port.name))
+            })
+        };
+        port.dims.iter().map(size).collect()
+    }
+}
+
+fn default(symbol: &Symbol, missing: Missing) -> Option<i64> {
+    match missing {
+        Missing::MakeUp if symbol.admits(symbol.lo.max(1)) => Some(symbol.lo.max(1)),
+        Missing::MakeUp | Missing::Refuse => symbol.hi.filter(|&hi| hi == symbol.lo),
+    }
+}
+
+fn parse_dim(argument: &str) -> Result<(&str, i64)> {
+    let split = argument.rsplit_once('=').and_then(|(name, n)| Some((name, n.parse::<i64>().ok()?)));
+    split.filter(|(name, n)| !name.is_empty() && *n >= 0).ok_or_else(|| {
+        let message = format!("`--dim {argument}` is not a name and a size");
+        Error::user("E0001", message).help("write `--dim NAME=N`, for example `--dim batch=1`")
+    })
+}

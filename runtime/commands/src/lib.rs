@@ -1,0 +1,223 @@
+//! run, check, bench, inspect: for `sardonyx-run`, and for the compiler's command, which offers the same
+//!
+//! Every command takes its parsed arguments and writes to the given output; errors are values.
+
+mod bench;
+mod call_bytes;
+mod check;
+mod completions;
+mod data_set;
+mod inputs;
+mod inspect;
+mod inspect_json;
+mod run;
+mod show;
+
+pub use bench::{BenchArgs, bench};
+pub use check::{BF16_OF_MAX, CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
+pub use completions::{CompletionsArgs, completions};
+pub use data_set::{DataSet, find_sets};
+pub use inputs::InputArgs;
+pub use inspect::{InspectArgs, inspect};
+pub use run::{RunArgs, run};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use sardonyx_base::cpu::Level;
+use sardonyx_base::{Error, Result};
+use sardonyx_format::Verify;
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Run a model once and print or save its outputs
+    Run(RunArgs),
+    /// Compare a model's outputs with expected ones
+    Check(CheckArgs),
+    /// Measure how long a model runs
+    Bench(Box<BenchArgs>),
+    /// Show what is in an artifact
+    Inspect(InspectArgs),
+}
+
+impl Command {
+    /// Returns the exit code of a command that went its way: 0, or 1 where a comparison failed.
+    pub fn execute(&self, out: &mut dyn Write) -> Result<i32> {
+        match self {
+            Command::Run(args) => run(args, out),
+            Command::Check(args) => check(args, out).map(|summary| summary.exit_code()),
+            Command::Bench(args) => bench(args, out).map(|()| 0),
+            Command::Inspect(args) => inspect(args, out).map(|()| 0),
+        }
+    }
+}
+
+/// The artifact and how to load it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ModelArgs {
+    /// The artifact, as `sardonyx compile` wrote it
+    #[arg(value_name = "MODEL.sdx")]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoadArgs {
+    /// How far to check the weights against their hash: all at load, not at load, or check no hash at all
+    #[arg(long, default_value = "full", value_parser = verify_parser())]
+    pub verify: Verify,
+    /// Where to run: cpu, sim:sm_80 (a simulated GPU) or cuda:N
+    #[arg(long, value_name = "NAME", default_value_t = DeviceName::Cpu, value_parser = device_name)]
+    pub device: DeviceName,
+    /// Use at most this variant of the CPU's kernels
+    #[arg(long, value_name = "LEVEL", value_parser = level_parser())]
+    pub cpu: Option<Level>,
+    /// Load the artifact without the call with known results that it may hold
+    #[arg(long)]
+    pub no_selftest: bool,
+}
+
+impl ModelArgs {
+    pub fn load(&self) -> Result<Model> {
+        self.load.load(&self.model)
+    }
+}
+
+impl LoadArgs {
+    pub fn load(&self, model: &Path) -> Result<Model> {
+        let options = LoadOptions {
+            verify: self.verify,
+            device: self.device.clone(),
+            cpu: self.cpu,
+            selftest: !self.no_selftest,
+        };
+        Model::load(model, &options)
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct EntryArgs {
+    /// The entry point to call; `inspect` lists them
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub entry: String,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct ThreadArgs {
+    /// Threads to use [default: one per processor that this process may use]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroUsize>,
+    /// Keep each thread but the first on a processor of its own
+    #[arg(long)]
+    pub pin: bool,
+}
+
+impl ThreadArgs {
+    pub fn session(&self, model: &Model) -> Result<Session> {
+        let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get());
+        if threads > 1024 {
+            return Err(Error::user("E0001", format!("{threads} threads; at most 1024 are supported")));
+        }
+        model.session(&SessionOptions { threads, pinned: self.pin, ..SessionOptions::default() })
+    }
+}
+
+fn device_name(text: &str) -> std::result::Result<DeviceName, String> {
+    text.parse().map_err(|e: Box<Error>| e.help.unwrap_or(e.message))
+}
+
+fn verify_parser() -> impl TypedValueParser<Value = Verify> {
+    PossibleValuesParser::new(["full", "lazy", "off"]).map(|s| match s.as_str() {
+        "lazy" => Verify::Lazy,
+        "off" => Verify::Off,
+        _ => Verify::Full,
+    })
+}
+
+fn level_parser() -> impl TypedValueParser<Value = Level> {
+    PossibleValuesParser::new(Level::names()).map(|s| Level::from_name(&s).unwrap_or(Level::V3))
+}
+
+/// The parser of a program's command line. The examples of commands that several programs have name this program.
+pub fn command<C: clap::CommandFactory>() -> clap::Command {
+    let command = C::command();
+    let name = command.get_name().to_string();
+    command.mut_subcommands(|sub| {
+        let examples = sub.get_after_help().map(|text| text.to_string().replace("{bin}", &name));
+        match examples {
+            Some(examples) => sub.after_help(examples),
+            None => sub,
+        }
+    })
+}
+
+/// Parses a command line. `Err` is the exit code, after help (0) or a diagnostic (2) has been printed.
+pub fn parse<C: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> std::result::Result<C, i32> {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    let mut command = command::<C>();
+    let parsed = command.try_get_matches_from_mut(args).and_then(|matches| C::from_arg_matches(&matches));
+    parsed.map_err(|e| match e.kind() {
+        DisplayHelp | DisplayVersion => {
+            // Whether anybody reads it is not ours to judge.
+            let _ = e.print();
+            0
+        }
+        DisplayHelpOnMissingArgumentOrSubcommand => {
+            let help = format!("`{} --help` lists the commands", command.get_name());
+            eprintln!("{}", Error::user("E0001", "no command is given").help(help));
+            2
+        }
+        _ => {
+            eprintln!("{}", usage_error(&e.format(&mut command)));
+            2
+        }
+    })
+}
+
+/// Puts the parser's message into the form of all our diagnostics.
+fn usage_error(e: &clap::Error) -> Box<Error> {
+    let text = e.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    let rest = rest.replace("\n\nFor more information, try '--help'.", "").replace("\n\n", "\n        ");
+    let error = Error::user("E0001", message);
+    if rest.is_empty() { error } else { error.help(rest) }
+}
+
+/// Runs a command line to its exit code: errors are printed, a panic is a defect of ours.
+pub fn execute(command: impl FnOnce(&mut dyn Write) -> Result<i32> + std::panic::UnwindSafe) -> i32 {
+    // As other filters do: a reader that has seen enough ends the program without a word.
+    // SAFETY: setting a default disposition runs no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let result = std::panic::catch_unwind(|| {
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        let result = command(&mut out);
+        let flushed = out.flush().map_err(|e| write_error(&e));
+        result.and_then(|code| flushed.map(|()| code))
+    });
+    match result {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            eprintln!("{error}");
+            error.fault.exit_code()
+        }
+        Err(_) => {
+            let help = "please report it with the command that was run";
+            eprintln!("{}", Error::defect("the program failed where it should not have").help(help));
+            3
+        }
+    }
+}
+
+pub(crate) fn write_error(e: &std::io::Error) -> Box<Error> {
+    Error::user("E0002", format!("cannot write the output: {e}"))
+}
+
+/// `writeln!` whose failure is our error.
+macro_rules! put {
+    ($out:expr, $($arg:tt)*) => { writeln!($out, $($arg)*).map_err(|e| $crate::write_error(&e)) };
+}
+pub(crate) use put;

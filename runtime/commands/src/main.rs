@@ -1,0 +1,23 @@
+//! sardonyx-run: executes .sdx files, without the compiler
+
+use clap::Parser;
+use sardonyx_run::{self as commands, Command, CompletionsArgs};
+
+/// Runs, checks, measures and shows compiled models
+#[derive(Parser)]
+#[command(name = "sardonyx-run", version, about)]
+enum Cli {
+    #[command(flatten)]
+    Command(Command),
+    /// Write the completions of this program's command line for a shell
+    Completions(CompletionsArgs),
+}
+
+fn main() {
+    let code = match commands::parse::<Cli>(std::env::args_os()) {
+        Ok(Cli::Command(command)) => commands::execute(|out| command.execute(out)),
+        Ok(Cli::Completions(args)) => commands::execute(|out| commands::completions::<Cli>(&args, out).map(|()| 0)),
+        Err(code) => code,
+    };
+    std::process::exit(code);
+}

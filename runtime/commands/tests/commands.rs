@@ -1,0 +1,430 @@
+//! sardonyx-run as users call it: output, files, exit codes
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+use common::{decoder, two_layers};
+use sardonyx_base::plan::Check;
+use sardonyx_base::{DType, Tensor};
+use sardonyx_format::tensor_io::{TensorProto, load_tensor, save_npy};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Folder {
+    dir: tempfile::TempDir,
+}
+
+impl Folder {
+    fn new() -> Folder {
+        let folder = Folder { dir: tempfile::tempdir().unwrap() };
+        let mut b = two_layers();
+        b.derive("twice", "2*batch", None);
+        b.entry.checks.push(Check { left: "max(batch, 500)".into(), right: "500".into(), why: "/node".into() });
+        b.write(&folder.path("m.sdx"));
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let command = Command::new(env!("CARGO_BIN_EXE_sardonyx-run")).args(args).current_dir(&self.dir).output();
+        command.unwrap()
+    }
+
+    fn good(&self, args: &[&str]) -> String {
+        let done = self.run(args);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        text(&done.stdout)
+    }
+
+    /// Exit code and what was printed to the error output.
+    fn bad(&self, args: &[&str]) -> (i32, String) {
+        let done = self.run(args);
+        (done.status.code().unwrap(), text(&done.stderr))
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// x = 0.5 everywhere gives (4·0.5 + 3)·0.5·8 = 20.
+fn half(batch: usize) -> Tensor {
+    Tensor::from_vec(vec![batch, 8], vec![0.5f32; batch * 8])
+}
+
+#[test]
+fn run_prints_and_saves() {
+    let f = Folder::new();
+    save_npy(f.path("x.npy"), &half(2)).unwrap();
+    let out = f.good(&["run", "m.sdx", "--input", "x=x.npy", "--output-dir", "out/deep", "--threads", "2"]);
+    assert_eq!(out, "y f32 [2]: 20 20\nwrote out/deep/y.npy\n");
+    assert_eq!(load_tensor(f.path("out/deep/y.npy")).unwrap().to_vec::<f32>().unwrap(), [20.0, 20.0]);
+    assert_eq!(f.good(&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=1"]), "y f32 [1]: 12\n");
+    let random = || f.good(&["run", "m.sdx", "--input", "x=random", "--dim", "batch=3", "--verify", "lazy"]);
+    assert_eq!(random(), random());
+    assert_eq!(f.good(&["run", "m.sdx", "--input", "x=range:0.5..0.5", "--dim", "batch=1"]), "y f32 [1]: 20\n");
+}
+
+#[test]
+fn mistakes_have_a_code_and_exit_2() {
+    let f = Folder::new();
+    std::fs::write(f.path("junk.sdx"), b"PK junk").unwrap();
+    std::fs::write(f.path("x.npy"), b"junk").unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["run", "none.sdx"], "error[E0002]: cannot read none.sdx"),
+        (&["run", "junk.sdx"], "error[E0401]: "),
+        (&["run", "m.sdx"], "error[E0301]: the input `x` is missing"),
+        (&["run", "m.sdx", "--input", "x"], "error[E0001]: `--input x` has no `=`"),
+        (&["run", "m.sdx", "--input", "z=zeros"], "error[E0301]: the model has no input `z`"),
+        (&["run", "m.sdx", "--input", "x=x.npy"], "error[E0302]: not a .npy file"),
+        (&["run", "m.sdx", "--input", "x=zeros"], "error[E0204]: the input `x` needs a size for `batch`"),
+        (
+            &["run", "m.sdx", "--input", "x=zeros", "--dim", "seq=1"],
+            "error[E0204]: the model has no dimension named `seq`",
+        ),
+        (
+            &["run", "m.sdx", "--input", "x=zeros", "--dim", "batch"],
+            "error[E0001]: `--dim batch` is not a name and a size",
+        ),
+        (
+            &["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=1001"],
+            "error[E0301]: `batch` = 1001 (input `x`, dimension 0) is outside 0..1000\n  --> m.sdx\n",
+        ),
+        (&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=9223372036854775807"], "error[E0202]: "),
+        (&["run", "m.sdx", "--threads", "0"], "error[E0001]: invalid value '0' for '--threads <N>'"),
+        (&["run", "m.sdx", "--verify", "maybe"], "error[E0001]: invalid value 'maybe'"),
+        (&["frobnicate"], "error[E0001]: unrecognized subcommand 'frobnicate'"),
+        (&["bench"], "error[E0001]: the following required arguments were not provided:"),
+        (&["check", "m.sdx", "--data", "."], "error[E0002]: . holds no `output_0.pb`"),
+    ];
+    for (args, wanted) in cases {
+        let (code, message) = f.bad(args);
+        assert_eq!(code, 2, "{args:?}: {message}");
+        assert!(message.starts_with(wanted), "{args:?}: {message}");
+    }
+    assert_eq!(f.run(&["--help"]).status.code(), Some(0));
+    assert!(f.good(&["--version"]).starts_with("sardonyx-run "));
+}
+
+#[test]
+fn an_output_folder_that_cannot_be_written_leaves_nothing() {
+    let f = Folder::new();
+    std::fs::write(f.path("file"), b"").unwrap();
+    let (code, message) = f.bad(&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=1", "--output-dir", "file/x"]);
+    assert_eq!(code, 2);
+    assert!(message.starts_with("error[E0002]: cannot create the folder file/x"), "{message}");
+}
+
+fn write_set(dir: &Path, name: &str, x: &Tensor, y: &Tensor) {
+    std::fs::create_dir_all(dir).unwrap();
+    let save = |file: &str, name: &str, t| {
+        std::fs::write(dir.join(file), TensorProto::from_tensor(name, t).to_bytes()).unwrap();
+    };
+    save("input_0.pb", name, x);
+    save("output_0.pb", "y", y);
+}
+
+#[test]
+fn check_counts_what_passed_and_what_failed() {
+    let f = Folder::new();
+    let y = |v: Vec<f32>| Tensor::from_vec(vec![v.len()], v);
+    write_set(&f.path("data/test_data_set_0"), "x", &half(2), &y(vec![20.0, 20.001]));
+    write_set(&f.path("data/test_data_set_2"), "", &half(1), &y(vec![20.0]));
+    let out = f.good(&["check", "m.sdx", "--data", "data"]);
+    let first = "data/test_data_set_0: y: ok, max abs error 9.995e-4, max rel error 4.997e-5, worst at [1]: \
+                 20 instead of 20.001";
+    assert!(out.starts_with(first), "{out}");
+    assert!(out.ends_with("2 passed, 0 failed\n"), "{out}");
+
+    write_set(&f.path("data/test_data_set_10"), "x", &half(2), &y(vec![20.0, 21.0]));
+    write_set(&f.path("data/test_data_set_11"), "other", &half(2), &y(vec![20.0]));
+    write_set(&f.path("data/test_data_set_12"), "x", &half(2), &y(vec![20.0]));
+    let done = f.run(&["check", "m.sdx", "--data", "data", "--threads", "1"]);
+    let out = text(&done.stdout);
+    assert_eq!(done.status.code(), Some(1), "{out}");
+    let order: Vec<usize> =
+        ["set_0:", "set_2:", "set_10:", "set_11:", "set_12:"].iter().map(|s| out.find(s).unwrap()).collect();
+    assert!(order.is_sorted());
+    assert!(out.contains("worst at [1]: 20 instead of 21, 1 of 2 outside the tolerance"), "{out}");
+    assert!(out.contains("the data set's input 0 is named `other`, but the model has no such input"), "{out}");
+    assert!(out.contains("y: failed, the shape is [2], expected [1]"), "{out}");
+    assert!(out.ends_with("2 passed, 3 failed\n"), "{out}");
+
+    let strict = ["check", "m.sdx", "--data", "data/test_data_set_0", "data/test_data_set_2", "--max-ulp", "2"];
+    let done = f.run(&strict);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stdout).ends_with("1 passed, 1 failed\n"));
+}
+
+#[test]
+fn bench_prints_json_with_the_median() {
+    let f = Folder::new();
+    save_npy(f.path("0.npy"), &half(2)).unwrap();
+    let line = f.good(&["bench", "m.sdx", "--threads", "2", "--input", "x=0.npy", "--json", "--min-time", "0.05"]);
+    let number = |key: &str| {
+        let at = line.find(&format!("\"{key}\": ")).unwrap_or_else(|| panic!("{key} in {line}")) + key.len() + 4;
+        let rest = &line[at..];
+        rest[..rest.find([',', '}']).unwrap()].parse::<f64>().unwrap()
+    };
+    assert!(0.0 < number("min_ms") && number("min_ms") <= number("q1_ms"));
+    assert!(number("q1_ms") <= number("median_ms") && number("median_ms") <= number("q3_ms"));
+    assert!(number("iterations") >= 5.0);
+    assert_eq!(number("threads"), 2.0);
+    assert!((number("per_second") * number("median_ms") / 1e3 - 1.0).abs() < 1e-2);
+    let made_up = f.good(&["bench", "m.sdx", "--min-time", "0.01"]);
+    assert!(made_up.starts_with("inputs      x f32 [1, 8]\n"), "{made_up}");
+    let sized = f.good(&["bench", "m.sdx", "--min-time", "0.01", "--dim", "batch=7"]);
+    assert!(sized.starts_with("inputs      x f32 [7, 8]\n"), "{sized}");
+    assert_eq!(f.bad(&["bench", "m.sdx", "--min-time", "NaN"]).0, 2);
+}
+
+#[test]
+fn inspect_evaluates_the_memory_of_a_call() {
+    let f = Folder::new();
+    let formula = "  arena     128*((32*batch + 63) floordiv (64)) bytes, 2 buffers\n";
+    let out = f.good(&["inspect", "m.sdx"]);
+    assert!(out.contains(formula) && !out.contains("  peak "), "{out}");
+    let peak = "  peak      256 bytes at batch=3, 256 live at one time; outputs 12, scratch 64 per thread\n";
+    let out = f.good(&["inspect", "m.sdx", "--dim", "batch=3"]);
+    assert!(out.contains(&format!("{formula}{peak}")), "{out}");
+    let report: serde_json::Value =
+        serde_json::from_str(&f.good(&["inspect", "m.sdx", "--dim", "twice=6", "--json"])).unwrap();
+    let call = &report["entry_points"][0]["call"];
+    assert_eq!((&call["at"][0]["value"], &call["arena_bytes"]), (&3.into(), &256.into()), "{call}");
+
+    // Each entry point for which the sizes are enough.
+    decoder().write(&f.path("d.sdx"));
+    let peaks = |dims: &[&str]| {
+        let dims: Vec<&str> = dims.iter().flat_map(|d| ["--dim", d]).collect();
+        f.good(&[&["inspect", "d.sdx"], &dims[..]].concat()).matches("  peak ").count()
+    };
+    assert_eq!((peaks(&["batch=2", "seq=3"]), peaks(&["batch=2", "seq=3", "past=4"])), (1, 2));
+
+    for (dims, wanted) in [
+        (&["nope=1"][..], "error[E0204]: the model has no dimension named `nope`"),
+        (&["batch"], "error[E0001]: `--dim batch` is not a name and a size"),
+        (&["batch=1001"], "error[E0301]: `batch` = 1001 is outside 0..1000"),
+        (&["batch=3", "twice=8"], "error[E0301]: "),
+    ] {
+        let dims: Vec<&str> = dims.iter().flat_map(|d| ["--dim", d]).collect();
+        let (code, shown) = f.bad(&[&["inspect", "m.sdx"], &dims[..]].concat());
+        assert!(code == 2 && shown.starts_with(wanted), "{code} {shown}");
+    }
+}
+
+#[test]
+fn inspect_shows_the_plan_without_loading_the_code() {
+    let f = Folder::new();
+    let mut b = two_layers();
+    b.derive("twice", "2*batch", None);
+    b.entry.checks.push(Check { left: "max(batch, 500)".into(), right: "500".into(), why: "/node".into() });
+    b.manifest.arch = "aarch64".into();
+    b.write(&f.path("other.sdx"));
+    for name in ["m.sdx", "other.sdx"] {
+        let out = f.good(&["inspect", name]);
+        for line in [
+            "producer    test",
+            "symbol      batch in 0..1000, Input, from input `x`, dimension 0",
+            "derived     twice = 2*batch in 0.., by /node",
+            "  check     batch <= 500 (/node)",
+            "constants   1, 32 bytes",
+            "  input     x f32 [batch, 8]",
+            "  output    y f32 [batch]",
+            "  step 2    rowdot grid batch buffers [4, 2, 1] params [8] /node_2",
+            "rowdot map, 3 buffers (1 written), 1 parameters, scratch 4*p0, 1 launches",
+        ] {
+            assert!(out.contains(line), "{line} in\n{out}");
+        }
+    }
+}
+
+#[test]
+fn json_reports_are_json_and_say_what_the_text_says() {
+    let f = Folder::new();
+    let json = |args: &[&str]| serde_json::from_slice::<serde_json::Value>(&f.run(args).stdout).unwrap();
+    let report = json(&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=2", "--output-dir", "out", "--json"]);
+    let y = serde_json::json!({"name": "y", "dtype": "f32", "dims": [2], "file": "out/y.npy"});
+    assert_eq!(report, serde_json::json!({"outputs": [y]}));
+    assert!(f.path("out/y.npy").is_file());
+    let report = json(&["run", "m.sdx", "--input", "x=zeros", "--dim", "batch=2", "--json"]);
+    assert_eq!(report["outputs"][0]["file"], serde_json::Value::Null);
+
+    let report = json(&["inspect", "m.sdx", "--json"]);
+    assert_eq!(report["format"], "1.8");
+    assert_eq!(report["symbols"][0], serde_json::json!({"name": "batch", "kind": "input", "lo": 0, "hi": 1000}));
+    let derived = serde_json::json!({"name": "twice", "equals": "2*batch", "lo": 0, "hi": null, "why": "/node"});
+    assert_eq!(report["derived"], serde_json::json!([derived]));
+    assert_eq!(report["files"][0]["name"], "weights");
+    assert_eq!(report["files"][0]["blake3"].as_str().unwrap().len(), 64);
+    assert_eq!(report["selftest"], serde_json::Value::Null);
+    assert_eq!(report["kernels"][0]["launches"], 2);
+    let main = &report["entry_points"][0];
+    assert_eq!(main["sources"], serde_json::json!([{"symbol": "batch", "input": "x", "axis": 0}]));
+    assert_eq!(main["inputs"][0], serde_json::json!({"name": "x", "dtype": "f32", "dims": ["batch", "8"]}));
+    assert_eq!(main["steps"][2]["buffers"], serde_json::json!([4, 2, 1]));
+
+    let y = |v: Vec<f32>| Tensor::from_vec(vec![v.len()], v);
+    write_set(&f.path("data/a"), "x", &half(2), &y(vec![20.0, 21.0]));
+    write_set(&f.path("data/b"), "x", &half(1), &y(vec![20.0]));
+    write_set(&f.path("data/c"), "z", &half(1), &y(vec![20.0]));
+    let report = json(&["check", "m.sdx", "--data", "data", "--json"]);
+    assert_eq!((&report["passed"], &report["failed"]), (&1.into(), &2.into()));
+    let bad = &report["sets"][0];
+    assert_eq!((&bad["set"], &bad["passed"], &bad["error"]), (&"data/a".into(), &false.into(), &().into()));
+    assert_eq!((&bad["outputs"][0]["max_abs_error"], &bad["outputs"][0]["n_failed"]), (&1.0.into(), &1.into()));
+    assert_eq!(report["sets"][1]["outputs"][0]["passed"], true);
+    assert!(report["sets"][2]["error"].as_str().unwrap().starts_with("error[E0301]: "));
+}
+
+#[test]
+fn entry_points_are_named_and_their_states_shown() {
+    let f = Folder::new();
+    decoder().write(&f.path("d.sdx"));
+    let call = ["--entry", "decode", "--input", "x=range:1..1", "--input", "past=zeros"];
+    let dims = ["--dim", "batch=1", "--dim", "seq=1", "--dim", "past=2"];
+    let out = f.good(&[&["run", "d.sdx"][..], &call, &dims].concat());
+    assert_eq!(out, "present f32 [1, 3, 4]: 0 0 0 0 0 0 0 0 …\ny f32 [1, 4]: 9 9 9 9\n");
+    let (code, message) = f.bad(&["run", "d.sdx"]);
+    assert_eq!(code, 2);
+    let wanted = "error[E0301]: the model has no entry point `main`\n  --> d.sdx\n  help: it has prefill, decode\n";
+    assert_eq!(message, wanted);
+
+    let all = f.good(&["inspect", "d.sdx"]);
+    assert!(all.contains("\nentry point prefill\n") && all.contains("\nentry point decode\n"), "{all}");
+    assert!(all.contains("symbol      room_in in 0.., Capacity\n"), "{all}");
+    let one = f.good(&["inspect", "d.sdx", "--entry", "decode"]);
+    assert!(!one.contains("entry point prefill"), "{one}");
+    for line in ["  state     past -> present, axis 1, room for room_in -> room_out\n", " /node_0 carries state 0\n"] {
+        assert!(one.contains(line), "{line} in\n{one}");
+    }
+    assert_eq!(f.bad(&["inspect", "d.sdx", "--entry", "main"]).1, wanted);
+    let report: serde_json::Value =
+        serde_json::from_str(&f.good(&["inspect", "d.sdx", "--entry", "decode", "--json"])).unwrap();
+    let (entries, room) = (report["entry_points"].as_array().unwrap(), ["room_in", "room_out"]);
+    assert_eq!((entries.len(), &entries[0]["name"]), (1, &"decode".into()));
+    let state = serde_json::json!({"input": "past", "output": "present", "axis": 1, "input_capacity": room[0],
+                                   "output_capacity": room[1], "kept": null});
+    assert_eq!(entries[0]["states"], serde_json::json!([state]));
+    assert_eq!(entries[0]["steps"][0]["carries"], 0);
+    assert_eq!(entries[0]["steps"][1]["carries"], serde_json::Value::Null);
+}
+
+#[test]
+fn bench_shows_kernels_and_compares_with_what_it_is_told_to() {
+    let f = Folder::new();
+    let bench =
+        |more: &[&str]| f.good(&[&["bench", "m.sdx", "--min-time", "0.01", "--threads", "2"][..], more].concat());
+    let json =
+        |more: &[&str]| serde_json::from_str::<serde_json::Value>(&bench(&[more, &["--json"]].concat())).unwrap();
+    let plain = json(&[]);
+    assert_eq!((&plain["baseline"], &plain["kernels"]), (&serde_json::Value::Null, &serde_json::Value::Null));
+    let report = json(&["--per-kernel", "--dim", "batch=3"]);
+    let kernels = &report["kernels"];
+    assert!(kernels["peak_gflops"].as_f64().unwrap() > 0.0 && kernels["peak_gb_s"].as_f64().unwrap() > 0.0);
+    let rows = kernels["rows"].as_array().unwrap();
+    let launches = |r: &serde_json::Value| r["launches"].as_u64().unwrap();
+    assert_eq!(rows.iter().map(launches).sum::<u64>(), 3, "{rows:?}");
+    assert!(rows.iter().all(|r| r["ms"].as_f64().unwrap() >= 0.0 && r["class"] == "map"), "{rows:?}");
+    let text = bench(&["--per-kernel"]);
+    assert!(text.contains("\nkernels     3 launches") && text.contains("rowdot   map "), "{text}");
+
+    let text = bench(&["--baseline", "m.sdx"]);
+    assert!(text.contains("\nbaseline    ") && text.contains("\nratio       "), "{text}");
+    let report = json(&["--baseline", "m.sdx"]);
+    assert!(report["baseline"]["ratio"].as_f64().unwrap() > 0.0 && report["baseline"]["model"] == "m.sdx");
+    assert_eq!(f.bad(&["bench", "m.sdx", "--min-time", "0.01", "--baseline", "none.sdx"]).0, 2);
+
+    bench(&["--trace", "call.json"]);
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(f.path("call.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert_eq!(events.iter().filter(|e| e["cat"] == "map").count(), 3, "{events:?}");
+    let call = events.iter().find(|e| e["cat"] == "call").unwrap();
+    assert!(events.iter().all(|e| e["dur"].as_f64() <= call["dur"].as_f64()), "{events:?}");
+}
+
+#[test]
+fn bench_times_calls_in_place_with_so_many_positions_in_the_cache() {
+    let f = Folder::new();
+    decoder().write(&f.path("d.sdx"));
+    let bench = ["bench", "d.sdx", "--entry", "decode", "--min-time", "0.01"];
+    let out = f.good(&[&bench[..], &["--cache-len", "5", "--capacity", "8", "--dim", "batch=2"]].concat());
+    assert!(out.starts_with("inputs      x f32 [2, 1, 4]\ncache       5 of 8 positions, 256 bytes\n"), "{out}");
+    let out = f.good(&[&bench[..], &["--cache-len", "5", "--json"]].concat());
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["cache"], serde_json::json!({"len": 5, "capacity": 69, "bytes": 69 * 16}));
+    assert_eq!((&report["entry"], &report["inputs"]["past"]), (&"decode".into(), &serde_json::Value::Null));
+    let out = f.good(&[&bench[..], &["--dim", "past=5"]].concat());
+    assert!(out.starts_with("inputs      x f32 [1, 1, 4], past f32 [1, 5, 4]\nthreads"), "{out}");
+
+    let bad = |args: &[&str]| f.bad(&[&bench[..], args].concat());
+    let full = "error[E0307]: 9 positions are needed, the cache has room for 8\n  --> d.sdx, node entry point `decode`";
+    assert!(bad(&["--cache-len", "8", "--capacity", "8"]).1.starts_with(full));
+    let full = "error[E0307]: 9 positions are needed, the cache has room for 8\n";
+    assert!(bad(&["--cache-len", "9", "--capacity", "8"]).1.starts_with(full));
+    assert!(
+        bad(&["--cache-len", "8", "--dim", "past=7"])
+            .1
+            .starts_with("error[E0301]: `--dim past=7`, but what else is given makes `past` = 8")
+    );
+    let given = "error[E0301]: the input `past` is in the cache";
+    assert!(bad(&["--cache-len", "8", "--input", "past=zeros"]).1.starts_with(given));
+    assert!(bad(&["--capacity", "8"]).1.starts_with("error[E0001]: "));
+    let (code, message) = f.bad(&["bench", "m.sdx", "--cache-len", "8"]);
+    assert_eq!((code, message.starts_with("error[E0301]: the entry point `main` has no states to keep")), (2, true));
+}
+
+#[test]
+fn the_examples_of_the_help_are_command_lines_of_this_program() {
+    let f = Folder::new();
+    for command in ["run", "check", "bench", "inspect", "completions"] {
+        let help = f.good(&[command, "--help"]);
+        let examples: Vec<&str> = help.split("Examples:\n").nth(1).unwrap().lines().collect();
+        assert!(examples.len() >= 2, "{help}");
+        for example in examples {
+            let words: Vec<&str> = example.split('>').next().unwrap().split_whitespace().collect();
+            assert_eq!((words[0], words[1]), ("sardonyx-run", command));
+            // The files are not there; everything else must be right.
+            let error = text(&f.run(&words[1..]).stderr);
+            assert!(error.is_empty() || error.starts_with("error[E0002]"), "{example}: {error}");
+        }
+    }
+    assert!(f.bad(&[]).1.starts_with("error[E0001]: no command is given\n  help: `sardonyx-run --help`"));
+}
+
+#[test]
+fn shells_accept_their_completions() {
+    let f = Folder::new();
+    let script = f.good(&["completions", "bash"]);
+    std::fs::write(f.path("c.bash"), &script).unwrap();
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "source ./c.bash && complete -p sardonyx-run"]).current_dir(&f.dir);
+    let shown = text(&bash.output().unwrap().stdout);
+    assert!(shown.contains("_sardonyx"), "{shown}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = f.good(&["completions", shell]);
+        for word in ["sardonyx-run", "inspect", "verify", "no-selftest"] {
+            assert!(script.contains(word), "{word} for {shell}");
+        }
+    }
+    assert_eq!(f.bad(&["completions", "powershell"]).0, 2);
+}
+
+#[test]
+fn npz_files_hold_several_inputs() {
+    use std::io::Write;
+    let f = Folder::new();
+    save_npy(f.path("x.npy"), &half(2)).unwrap();
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(f.path("in.npz")).unwrap());
+    zip.start_file("x.npy", zip::write::SimpleFileOptions::default()).unwrap();
+    zip.write_all(&std::fs::read(f.path("x.npy")).unwrap()).unwrap();
+    zip.finish().unwrap();
+    assert_eq!(f.good(&["run", "m.sdx", "--inputs", "in.npz"]), "y f32 [2]: 20 20\n");
+    let (code, message) = f.bad(&["run", "m.sdx", "--inputs", "in.npz", "--input", "x=zeros"]);
+    assert_eq!((code, message.starts_with("error[E0301]: the input `x` is given twice")), (2, true));
+    let (code, _) = f.bad(&["run", "m.sdx", "--inputs", "in.npz", "--dim", "batch=3"]);
+    assert_eq!(code, 2);
+    assert_eq!(half(1).dtype(), DType::F32);
+}

@@ -1,0 +1,16 @@
+//! The smallest program that runs a model on a CPU: what an embedder pays in bytes (`tests/tests/runtime_alone.rs`)
+//!
+//!     cargo run --release -p sardonyx-runtime --no-default-features --example smallest -- MODEL.sdx
+
+use sardonyx_runtime::{LoadOptions, Model, Result, SessionOptions, Tensor};
+
+fn main() -> Result<()> {
+    let path = std::env::args().nth(1).unwrap_or_default();
+    let session = Model::load(path, &LoadOptions::default())?.session(&SessionOptions::default())?;
+    let ids = Tensor::from_vec(vec![1, 4], vec![101i64, 7592, 2088, 102]);
+    let ones = Tensor::from_vec(vec![1, 4], vec![1i64; 4]);
+    for (name, tensor) in session.run(&[("input_ids", ids), ("attention_mask", ones)])? {
+        println!("{name}: {} {:?}", tensor.dtype(), tensor.dims());
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! model.sdx: a ZIP64 archive of stored entries, aligned, hashed and sealed
+//!
+//! | entry | alignment | content |
+//! |---|---|---|
+//! | `weights` | 4096 | the constants, each at a multiple of 64 |
+//! | `cpu/x86_64.so` | 64 | the kernels for CPUs; may be absent |
+//! | `ptx/sm_80.ptx` | 64 | the kernels for GPUs, one such entry for each target; may be absent |
+//! | `plan` | 64 | [`Plan`](sardonyx_base::plan::Plan) |
+//! | `selftest` | 64 | [`SelfTest`](sardonyx_base::plan::SelfTest); may be absent |
+//! | `manifest` | 64 | [`Manifest`](sardonyx_base::plan::Manifest), with the BLAKE3 of the other entries |
+//!
+//! The archive comment is the seal: the BLAKE3 of every byte of the file but the data of `weights` and the digest
+//! itself. With the hash of `weights` in the manifest no bit can flip unnoticed, in headers and padding neither.
+//! A hash is not trust: the code entry is native code, and whoever can write the file can seal it.
+
+mod read;
+mod write;
+
+pub use read::{Artifact, Verify};
+pub use write::ArtifactWriter;
+
+pub const MANIFEST: &str = "manifest";
+pub const PLAN: &str = "plan";
+pub const CODE: &str = "cpu/x86_64.so";
+/// The PTX of a target is in `ptx/TARGET.ptx`.
+pub const PTX: &str = "ptx/";
+pub const SELFTEST: &str = "selftest";
+pub const WEIGHTS: &str = "weights";
+
+/// Multiple of the page size, so that constants can be mapped.
+pub const WEIGHTS_ALIGNMENT: u16 = 4096;
+pub const ENTRY_ALIGNMENT: u16 = 64;
+/// Every constant begins at a multiple of this within `weights`.
+pub const CONSTANT_ALIGNMENT: u64 = 64;
+
+/// The comment is this, then 64 hexadecimal digits. A format that seals otherwise begins otherwise.
+const SEAL: &str = "sardonyx 1 blake3 ";
+const SEAL_BYTES: usize = SEAL.len() + 64;
+
+/// `ptx/sm_80.ptx`  =>  `sm_80`
+pub fn ptx_target(entry: &str) -> Option<&str> {
+    entry.strip_prefix(PTX)?.strip_suffix(".ptx").filter(|target| !target.is_empty())
+}
+
+pub fn ptx_entry(target: &str) -> String {
+    format!("{PTX}{target}.ptx")
+}
+
+/// The seal of a file whose `weights` data is the given range.
+fn seal(file: &[u8], weights: &std::ops::Range<usize>) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&file[..weights.start]).update(&file[weights.end..file.len() - 64]);
+    hasher.finalize().to_hex().to_string()
+}

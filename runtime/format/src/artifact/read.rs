@@ -1,0 +1,330 @@
+//! model.sdx  =>  manifest, plan, code and weights, checked; the file is mapped, not read
+
+use super::{CODE, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target};
+use bytes::Bytes;
+use memmap2::Mmap;
+use prost::Message;
+use sardonyx_base::plan::{FORMAT_MAJOR, Manifest, Plan, SelfTest};
+use sardonyx_base::{Error, Result};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+use zip::{CompressionMethod, ZipArchive};
+
+/// How far the weights are checked against their hash. Everything else always is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// All weights are read and hashed at load.
+    #[default]
+    Full,
+    /// The weights are not read at load, only as the model runs.
+    Lazy,
+    /// As `Lazy`, and the rest of the file is not hashed either; structure and plan are still checked.
+    Off,
+}
+
+/// An open artifact. The bytes are views of the mapped file, which must not be changed meanwhile.
+pub struct Artifact {
+    pub manifest: Manifest,
+    pub plan: Plan,
+    /// For CPUs.
+    pub code: Option<Bytes>,
+    /// For GPUs: targets and their PTX, which is text.
+    pub ptx: Vec<(String, Bytes)>,
+    /// Begins at a page boundary of the file.
+    pub weights: Bytes,
+    pub selftest: Option<SelfTest>,
+}
+
+/// Beyond any real one; decoding may need many times the encoded size.
+const PLAN_BYTES_MAX: usize = 256 << 20;
+
+impl Artifact {
+    pub fn open(path: impl AsRef<Path>, verify: Verify) -> Result<Artifact> {
+        let path = path.as_ref();
+        Artifact::open_unnamed(path, verify).map_err(|e| e.file(path.display().to_string()))
+    }
+
+    fn open_unnamed(path: &Path, verify: Verify) -> Result<Artifact> {
+        let map = map_file(path)?;
+        let entries = Entries::find(&map)?;
+        if verify != Verify::Off {
+            entries.check_seal(&map)?;
+        }
+        let manifest_range = entries.range(MANIFEST)?;
+        let manifest = Manifest::decode(&map[small(MANIFEST, manifest_range)?]);
+        let manifest = manifest.map_err(|e| damaged(format!("the manifest does not decode: {e}")))?;
+        check_version(&manifest)?;
+        let ranges = [entries.range(PLAN)?, entries.range(WEIGHTS)?];
+        for (name, range) in [PLAN, WEIGHTS].into_iter().zip(&ranges) {
+            let hashed = match verify {
+                Verify::Full => true,
+                Verify::Lazy => name != WEIGHTS,
+                Verify::Off => false,
+            };
+            check_entry(&manifest, name, &map[range.clone()], hashed)?;
+        }
+        let [plan, weights] = ranges;
+        let optional = |name: &str| read_optional(&map, &entries, &manifest, name, verify);
+        let code = optional(CODE)?;
+        let mut ptx = vec![];
+        for name in ptx_names(&entries, &manifest) {
+            ptx.extend(optional(name)?.map(|range| (name, range)));
+        }
+        if weights.start % WEIGHTS_ALIGNMENT as usize != 0 {
+            return Err(damaged(format!("`{WEIGHTS}` does not begin at a multiple of {WEIGHTS_ALIGNMENT}")));
+        }
+        let plan = Plan::decode(&map[small(PLAN, plan)?]);
+        let plan = plan.map_err(|e| damaged(format!("the plan does not decode: {e}")))?;
+        let selftest = optional(SELFTEST)?.map(|range| SelfTest::decode(&map[range])).transpose();
+        let selftest = selftest.map_err(|e| damaged(format!("the self-test does not decode: {e}")))?;
+        let ptx: Vec<(String, Range<usize>)> =
+            ptx.into_iter().filter_map(|(name, range)| Some((ptx_target(name)?.to_string(), range))).collect();
+        let file = Bytes::from_owner(map);
+        let code = code.map(|range| file.slice(range));
+        let ptx = ptx.into_iter().map(|(target, range)| (target, file.slice(range))).collect();
+        Ok(Artifact { manifest, plan, code, ptx, weights: file.slice(weights), selftest })
+    }
+}
+
+/// The PTX that the manifest lists or the archive holds, in the order of their names.
+fn ptx_names<'a>(entries: &'a Entries, manifest: &'a Manifest) -> BTreeSet<&'a str> {
+    let listed = manifest.files.iter().map(|f| f.name.as_str());
+    listed.chain(entries.found.iter().map(|(name, _)| name.as_str())).filter(|n| ptx_target(n).is_some()).collect()
+}
+
+/// The manifest says whether there is one: an entry that went missing is damage, as is one that came from nowhere.
+fn read_optional(
+    file: &[u8],
+    entries: &Entries,
+    manifest: &Manifest,
+    name: &str,
+    verify: Verify,
+) -> Result<Option<Range<usize>>> {
+    if !manifest.files.iter().any(|f| f.name == name) && entries.range(name).is_err() {
+        return Ok(None);
+    }
+    let range = small(name, entries.range(name)?)?;
+    check_entry(manifest, name, &file[range.clone()], verify != Verify::Off)?;
+    Ok(Some(range))
+}
+
+fn damaged(message: String) -> Box<Error> {
+    Error::user("E0401", message).help("compile the model again, or copy the file again")
+}
+
+fn small(name: &str, range: Range<usize>) -> Result<Range<usize>> {
+    match range.len() {
+        ..=PLAN_BYTES_MAX => Ok(range),
+        n => Err(damaged(format!("`{name}` has {n} bytes, more than any model needs"))),
+    }
+}
+
+fn check_version(manifest: &Manifest) -> Result<()> {
+    match manifest.format_major {
+        FORMAT_MAJOR => Ok(()),
+        other => {
+            let producer: String = manifest.producer.chars().take(80).collect();
+            let message =
+                format!("the artifact has format {other}, written by {producer:?}; this runtime reads {FORMAT_MAJOR}");
+            let newer = if other > FORMAT_MAJOR { "use a newer runtime, or compile" } else { "compile" };
+            Err(Error::user("E0402", message).help(format!("{newer} the model again with this version")))
+        }
+    }
+}
+
+fn check_entry(manifest: &Manifest, name: &str, bytes: &[u8], hashed: bool) -> Result<()> {
+    let file = manifest.files.iter().find(|f| f.name == name);
+    let file = file.ok_or_else(|| damaged(format!("the manifest does not list `{name}`")))?;
+    if file.bytes != bytes.len() as u64 {
+        return Err(damaged(format!("`{name}` has {} bytes, the manifest says {}", bytes.len(), file.bytes)));
+    }
+    if hashed && blake3::hash(bytes).as_bytes().as_slice() != file.blake3 {
+        return Err(damaged(format!("the content of `{name}` does not have the hash that the manifest says")));
+    }
+    Ok(())
+}
+
+fn map_file(path: &Path) -> Result<Mmap> {
+    let fail = |e: std::io::Error| Error::io(path, "read", &e);
+    let file = std::fs::File::open(path).map_err(fail)?;
+    let kind = file.metadata().map_err(fail)?;
+    if !kind.is_file() {
+        return Err(Error::user("E0002", format!("{} is not a regular file", path.display())));
+    }
+    if kind.len() < SEAL_BYTES as u64 {
+        return Err(damaged(format!("{} is too short to be an artifact", path.display())));
+    }
+    // SAFETY: the map is read only and private to readers; the documentation demands that nobody changes an artifact
+    // in place (our writer replaces it by renaming).
+    unsafe { Mmap::map(&file) }.map_err(fail)
+}
+
+/// The mapped archive and where the data of `weights` is.
+pub(super) fn map_archive(path: &Path) -> Result<(Mmap, Range<usize>)> {
+    let map = map_file(path)?;
+    let weights = Entries::find(&map)?.range(WEIGHTS)?;
+    Ok((map, weights))
+}
+
+/// The entries of the archive as ranges of the file, all of them inside it.
+struct Entries {
+    found: Vec<(String, Range<usize>)>,
+    comment: Vec<u8>,
+}
+
+impl Entries {
+    fn find(file: &[u8]) -> Result<Entries> {
+        let broken = |e: zip::result::ZipError| damaged(format!("not an artifact, or a truncated one: {e}"));
+        let mut archive = ZipArchive::new(std::io::Cursor::new(file)).map_err(broken)?;
+        if archive.has_duplicate_names() {
+            return Err(damaged("the archive has two entries of one name".into()));
+        }
+        let mut found = Vec::new();
+        for i in 0..archive.len() {
+            let entry = archive.by_index_raw(i).map_err(broken)?;
+            let name = entry.name().map_err(broken)?.into_owned();
+            if entry.compression() != CompressionMethod::Stored || entry.encrypted() {
+                return Err(damaged(format!("the entry `{name}` is compressed or encrypted")));
+            }
+            let range = entry.data_start().and_then(|start| {
+                let (start, size) = (usize::try_from(start).ok()?, usize::try_from(entry.size()).ok()?);
+                let end = start.checked_add(size).filter(|&end| end <= file.len())?;
+                (entry.size() == entry.compressed_size()).then_some(start..end)
+            });
+            let range = range.ok_or_else(|| damaged(format!("the entry `{name}` reaches beyond the file")))?;
+            found.push((name, range));
+        }
+        Ok(Entries { found, comment: archive.comment().to_vec() })
+    }
+
+    fn range(&self, name: &str) -> Result<Range<usize>> {
+        let entry = self.found.iter().find(|(n, _)| n == name);
+        entry.map(|(_, range)| range.clone()).ok_or_else(|| damaged(format!("the entry `{name}` is missing")))
+    }
+
+    fn check_seal(&self, file: &[u8]) -> Result<()> {
+        let weights = self.range(WEIGHTS)?;
+        let Some(digest) = self.comment.strip_prefix(SEAL.as_bytes()) else {
+            // Another major version may seal in another way; say so where the manifest can be read.
+            let manifest = self.range(MANIFEST).and_then(|r| small(MANIFEST, r));
+            if let Some(manifest) = manifest.ok().and_then(|range| Manifest::decode(&file[range]).ok()) {
+                check_version(&manifest)?;
+            }
+            return Err(damaged("the archive is not sealed".into()));
+        };
+        // The seal is at the very end: what follows the archive would not be covered.
+        let intact = digest.len() == 64
+            && file.ends_with(&self.comment)
+            && weights.end <= file.len() - 64
+            && super::seal(file, &weights).as_bytes() == digest;
+        if intact { Ok(()) } else { Err(damaged("the file does not have the hash of its seal".into())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ArtifactWriter;
+    use super::*;
+
+    fn write(path: &Path) {
+        let mut w = ArtifactWriter::create(path).unwrap();
+        assert_eq!(w.constant(&[1; 100]).unwrap(), 0);
+        assert_eq!(w.constant(&[2; 10]).unwrap(), 128);
+        assert_eq!(w.begin_constant().unwrap(), 192);
+        w.append(&[3; 5000]).unwrap();
+        w.append(&[4; 5000]).unwrap();
+        w.selftest(&SelfTest { inputs: vec![Default::default()], outputs: vec![] });
+        w.ptx("sm_80", "// kernels".into());
+        w.finish(Manifest::current("test"), &Plan::default(), Some(b"code")).unwrap();
+    }
+
+    #[test]
+    fn entries_come_back_aligned_and_the_bytes_are_the_same_every_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a.sdx"), dir.path().join("b.sdx"));
+        write(&a);
+        write(&b);
+        assert_eq!(std::fs::read(&a).unwrap(), std::fs::read(&b).unwrap());
+        let artifact = Artifact::open(&a, Verify::Full).unwrap();
+        let code = artifact.code.unwrap();
+        assert_eq!(&code[..], b"code");
+        assert_eq!(artifact.ptx, [("sm_80".to_string(), Bytes::from_static(b"// kernels"))]);
+        assert_eq!(artifact.selftest.unwrap().inputs.len(), 1);
+        assert_eq!(artifact.weights.len(), 10192);
+        assert_eq!((artifact.weights[99], artifact.weights[100], artifact.weights[128]), (1, 0, 2));
+        assert_eq!(artifact.weights.as_ptr() as usize % 4096, 0);
+        assert_eq!(code.as_ptr() as usize % 64, 0);
+    }
+
+    #[test]
+    fn an_unfinished_artifact_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sdx");
+        let mut writer = ArtifactWriter::create(&path).unwrap();
+        writer.constant(&[1; 1 << 20]).unwrap();
+        drop(writer);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // A folder under the name: known before anything is written.
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(ArtifactWriter::create(&path).err().unwrap().code, "E0002");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sdx");
+        write(&path);
+        let good = std::fs::read(&path).unwrap();
+        let weights = map_archive(&path).unwrap().1;
+        let code = |bytes: &[u8], verify| {
+            std::fs::write(&path, bytes).unwrap();
+            Artifact::open(&path, verify).map_err(|e| e.code).err()
+        };
+        // Every byte outside the weights (headers, padding, seal included), some within.
+        let sample = (0..good.len()).filter(|i| !weights.contains(i) || i % 97 == 0);
+        for i in sample {
+            let mut bad = good.clone();
+            bad[i] ^= 1 << (i % 8);
+            let found = code(&bad, Verify::Full);
+            assert!(matches!(found, Some("E0401" | "E0402")), "byte {i}: {found:?}");
+            let unread = weights.contains(&i);
+            assert_eq!(code(&bad, Verify::Lazy).is_none(), unread, "byte {i}");
+            let _ = code(&bad, Verify::Off);
+        }
+        for n in (0..16).map(|n| good.len() * n / 16).chain([weights.start, weights.end, good.len() - 1]) {
+            assert_eq!(code(&good[..n], Verify::Lazy), Some("E0401"), "cut at {n}");
+            assert_eq!(code(&good[..n], Verify::Off), Some("E0401"), "cut at {n}");
+        }
+        let longer = [&good[..], b"x"].concat();
+        assert_eq!(code(&longer, Verify::Lazy), Some("E0401"));
+    }
+
+    #[test]
+    fn other_versions_are_refused_with_a_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sdx");
+        let with = |major, minor| {
+            let manifest = Manifest { format_major: major, format_minor: minor, ..Manifest::current("future 9") };
+            ArtifactWriter::create(&path).unwrap().finish(manifest, &Plan::default(), Some(b"")).unwrap();
+            Artifact::open(&path, Verify::Full).err()
+        };
+        assert!(with(FORMAT_MAJOR, 99).is_none());
+        let e = with(FORMAT_MAJOR + 1, 0).unwrap();
+        assert_eq!(e.code, "E0402");
+        assert_eq!(e.message, "the artifact has format 2, written by \"future 9\"; this runtime reads 1");
+    }
+
+    #[test]
+    fn what_is_no_artifact_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Artifact::open(dir.path(), Verify::Full).err().unwrap().code, "E0002");
+        assert_eq!(Artifact::open(dir.path().join("none"), Verify::Full).err().unwrap().code, "E0002");
+        let path = dir.path().join("x");
+        for content in [&b""[..], b"PK", &[0; 10_000], &b"PK\x05\x06".repeat(4000)] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(Artifact::open(&path, Verify::Full).err().unwrap().code, "E0401");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! constants as they come, then plan, code, manifest  =>  model.sdx, whole or not at all
+
+use super::{
+    CODE, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT,
+    ptx_entry,
+};
+use crate::file::AtomicFile;
+use prost::Message;
+use sardonyx_base::plan::{File, Manifest, Plan, SelfTest};
+use sardonyx_base::{Error, Result};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, DateTime, System, ZipWriter};
+
+/// Writes one artifact. The constants are streamed first, so that they need not be in memory together and so that
+/// their offsets are known before the plan is written. Dropping the writer before `finish` leaves nothing behind.
+pub struct ArtifactWriter {
+    zip: ZipWriter<Quiet>,
+    path: String,
+    weights: blake3::Hasher,
+    weights_bytes: u64,
+    selftest: Option<Vec<u8>>,
+    /// Names of entries and what they hold.
+    ptx: Vec<(String, String)>,
+}
+
+impl ArtifactWriter {
+    pub fn create(path: impl AsRef<Path>) -> Result<ArtifactWriter> {
+        let file = AtomicFile::create(path.as_ref())?;
+        let path = file.path().display().to_string();
+        let mut zip = ZipWriter::new(Quiet::new(file));
+        zip.start_file(WEIGHTS, options(WEIGHTS_ALIGNMENT)).map_err(|e| zip_error(&path, e))?;
+        let (weights, weights_bytes) = (blake3::Hasher::new(), 0);
+        Ok(ArtifactWriter { zip, path, weights, weights_bytes, selftest: None, ptx: vec![] })
+    }
+
+    /// Pads to the next multiple of 64 and returns that offset in `weights`: what is written next begins there.
+    pub fn begin_constant(&mut self) -> Result<u64> {
+        static ZEROS: [u8; CONSTANT_ALIGNMENT as usize] = [0; CONSTANT_ALIGNMENT as usize];
+        let end = self.weights_bytes.next_multiple_of(CONSTANT_ALIGNMENT);
+        self.append(&ZEROS[..(end - self.weights_bytes) as usize])?;
+        Ok(end)
+    }
+
+    /// Continues the constant that was begun last.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.zip.write_all(bytes).map_err(|e| Error::io(&self.path, "write", &e))?;
+        self.weights.update(bytes);
+        self.weights_bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// A whole constant at once; returns its offset.
+    pub fn constant(&mut self, bytes: &[u8]) -> Result<u64> {
+        let offset = self.begin_constant()?;
+        self.append(bytes)?;
+        Ok(offset)
+    }
+
+    /// Bytes of `weights` so far.
+    pub fn weights_bytes(&self) -> u64 {
+        self.weights_bytes
+    }
+
+    /// Adds a call with known results, which is made at load.
+    pub fn selftest(&mut self, selftest: &SelfTest) {
+        self.selftest = Some(selftest.encode_to_vec());
+    }
+
+    /// Adds the kernels for a GPU target, such as `sm_80`.
+    pub fn ptx(&mut self, target: &str, text: String) {
+        self.ptx.push((ptx_entry(target), text));
+    }
+
+    /// Writes the rest and gives the file its name. `manifest.files` is filled in here; the other fields are written
+    /// as given (see [`Manifest::current`]). An artifact for GPUs alone has no code for CPUs.
+    pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: Option<&[u8]>) -> Result<()> {
+        let plan = plan.encode_to_vec();
+        let weights = self.weights.finalize().as_bytes().to_vec();
+        manifest.files = vec![File { name: WEIGHTS.into(), bytes: self.weights_bytes, blake3: weights }];
+        let mut entries: Vec<(&str, &[u8])> = code.map(|code| (CODE, code)).into_iter().collect();
+        entries.extend(self.ptx.iter().map(|(name, text)| (name.as_str(), text.as_bytes())));
+        entries.push((PLAN, &plan));
+        entries.extend(self.selftest.as_ref().map(|bytes| (SELFTEST, bytes.as_slice())));
+        manifest.files.extend(entries.iter().map(|(name, bytes)| File {
+            name: name.to_string(),
+            bytes: bytes.len() as u64,
+            blake3: blake3::hash(bytes).as_bytes().to_vec(),
+        }));
+        let manifest = manifest.encode_to_vec();
+        entries.push((MANIFEST, &manifest));
+        for (name, bytes) in entries {
+            self.zip.start_file(name, options(ENTRY_ALIGNMENT)).map_err(|e| zip_error(&self.path, e))?;
+            self.zip.write_all(bytes).map_err(|e| Error::io(&self.path, "write", &e))?;
+        }
+        let comment = format!("{SEAL}{}", "0".repeat(64));
+        debug_assert_eq!(comment.len(), SEAL_BYTES);
+        self.zip.set_raw_comment(comment.into_bytes().into()).map_err(|e| zip_error(&self.path, e))?;
+        let finished = self.zip.finish().map_err(|e| zip_error(&self.path, e))?;
+        seal(finished.file, &self.path)
+    }
+}
+
+/// Once a write has failed, takes everything in silence. A `ZipWriter` that is dropped still writes the archive's end,
+/// and would report on standard error what the caller already knows; the file is removed in any case.
+struct Quiet {
+    file: AtomicFile,
+    failed: bool,
+    /// Position and length as they would be without the failure: the archive's end is computed from them.
+    at: u64,
+    end: u64,
+}
+
+impl Quiet {
+    fn new(file: AtomicFile) -> Quiet {
+        Quiet { file, failed: false, at: 0, end: 0 }
+    }
+
+    fn attempt<T>(&mut self, silent: T, act: impl FnOnce(&mut AtomicFile) -> std::io::Result<T>) -> std::io::Result<T> {
+        if self.failed {
+            return Ok(silent);
+        }
+        let result = act(&mut self.file);
+        self.failed = result.as_ref().is_err_and(|e| e.kind() != std::io::ErrorKind::Interrupted);
+        result
+    }
+}
+
+impl Write for Quiet {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let n = self.attempt(bytes.len(), |file| file.write(bytes))?;
+        self.at += n as u64;
+        self.end = self.end.max(self.at);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.attempt((), |file| file.flush())
+    }
+}
+
+impl Seek for Quiet {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        let silent = match to {
+            SeekFrom::Start(at) => at,
+            SeekFrom::Current(by) => self.at.saturating_add_signed(by),
+            SeekFrom::End(by) => self.end.saturating_add_signed(by),
+        };
+        self.at = self.attempt(silent, |file| file.seek(to))?;
+        Ok(self.at)
+    }
+}
+
+/// Reads the finished archive back, as any reader will, and puts the digest in the place kept for it.
+fn seal(mut file: AtomicFile, path: &str) -> Result<()> {
+    let fail = |e: std::io::Error| Error::io(path, "write", &e);
+    file.flush().map_err(fail)?;
+    let (map, weights) = super::read::map_archive(file.temporary())?;
+    let digest = super::seal(&map, &weights);
+    file.seek(SeekFrom::End(-64)).map_err(fail)?;
+    file.write_all(digest.as_bytes()).map_err(fail)?;
+    file.commit()
+}
+
+/// Nothing here depends on the clock, the platform or the user.
+fn options(alignment: u16) -> SimpleFileOptions {
+    SimpleFileOptions::default()
+        .compression_method(CompressionMethod::Stored)
+        .last_modified_time(DateTime::DEFAULT)
+        .unix_permissions(0o644)
+        .system(System::Unix)
+        .large_file(true)
+        .with_alignment(alignment)
+}
+
+fn zip_error(path: &str, error: zip::result::ZipError) -> Box<Error> {
+    match error {
+        zip::result::ZipError::Io(e) => Error::io(path, "write", &e),
+        other => Error::user("E0002", format!("cannot write {path}: {other}")).file(path),
+    }
+}

@@ -1,0 +1,7 @@
+//! Files: `.sdx` artifacts, tensors as `.pb`, `.npy` and `.npz`, and writing that leaves no half of a file behind
+
+pub mod artifact;
+pub mod file;
+pub mod tensor_io;
+
+pub use artifact::{Artifact, ArtifactWriter, Verify};
