@@ -15,7 +15,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
-use sardonyx_passes::kernel::Variant;
+use sardonyx_kernels::Variant;
 use sardonyx_passes::{Layouts, Precision, RewriteOptions, Rewrites, set_precision};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

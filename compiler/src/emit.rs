@@ -1,7 +1,5 @@
 //! plan, parameters  =>  code and constants in a .sdx file
 
-use crate::codegen;
-use crate::codegen::ptx::PtxModule;
 use crate::entries::MAIN;
 use crate::import::ParamStore;
 use crate::requires::{Requires, requires};
@@ -13,8 +11,10 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_format::ArtifactWriter;
+use sardonyx_kernels::codegen;
+use sardonyx_kernels::codegen::ptx::PtxModule;
+use sardonyx_kernels::{Lowered, Variant, lower};
 use sardonyx_passes::Precision;
-use sardonyx_passes::kernel::{Lowered, Variant, lower};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 

@@ -9,8 +9,8 @@ use crate::pipeline::{self, Watch};
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Plan};
+use sardonyx_kernels::lower;
 use sardonyx_passes::egraph::explain_node;
-use sardonyx_passes::kernel::lower;
 use std::collections::BTreeMap;
 use std::path::Path;
 

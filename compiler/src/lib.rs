@@ -1,7 +1,6 @@
 //! model.onnx  =>  model.sdx: reading ONNX, the pipeline, machine code
 
 pub mod bisect;
-pub mod codegen;
 pub mod commands;
 pub mod compile;
 pub mod emit;

@@ -8,7 +8,7 @@ use sardonyx_base::plan::LaunchSymbol;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Container, Layout, State};
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
-use sardonyx_passes::kernel::{Footprint, KernelDef};
+use sardonyx_kernels::{Footprint, KernelDef};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The requirements of a kernel, as the artifact declares them.

@@ -1,7 +1,7 @@
 //! `cpu`, `cuda:sm_80`  =>  what an artifact has code for
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use sardonyx_passes::kernel::ptx;
+use sardonyx_kernels::ptx;
 use sardonyx_runtime::DeviceName;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn targets_are_those_of_the_described_devices() {
         let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
-        assert_eq!(sardonyx_passes::DeviceSpec::targets(), names);
+        assert_eq!(sardonyx_kernels::DeviceSpec::targets(), names);
     }
 
     #[test]

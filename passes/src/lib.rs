@@ -1,7 +1,6 @@
 //! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
 
 mod choose_algorithms;
-pub mod device_spec;
 mod draft;
 pub mod egraph;
 mod find_caches;
@@ -14,7 +13,6 @@ mod fuse_siblings;
 mod fusion;
 mod inline_maps;
 mod int8_contractions;
-pub mod kernel;
 mod layout;
 mod lower_kernels;
 mod lower_precision;
@@ -36,7 +34,6 @@ mod validate;
 mod version;
 
 pub use choose_algorithms::set_workspace_limit;
-pub use device_spec::DeviceSpec;
 pub use egraph::Class;
 pub use fusion::{drop_dead, tidy};
 pub use layout::Layouts;

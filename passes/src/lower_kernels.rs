@@ -3,10 +3,10 @@
 //! A variant with instructions that only some kernels use has these alone; the others run the code of the best variant
 //! before. The plan stays beside the modules. How a kernel is made is in `kernel/`; this pass is where the two levels meet.
 
-use crate::kernel::{Variant, functions, lower};
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
+use sardonyx_kernels::{Variant, functions, lower};
 
 pub fn run(module: Operation) -> Result<()> {
     let (Some(plan), Some(block)) = (Plan::read(module)?, module.block(0)) else { return Ok(()) };

@@ -2,10 +2,10 @@
 
 use crate::Rewrites;
 use crate::fusion::parameter;
-use crate::kernel::{Packable, packable};
 use sardonyx_base::Result;
 use sardonyx_dialects::flow::{FlowOp, Program, Source, Step};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_kernels::{Packable, packable};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {

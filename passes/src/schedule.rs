@@ -1,11 +1,11 @@
 //! flow.kernel …  =>  plan.kernel @k0, plan.entry { plan.launch @k0 … }: order, buffers, one copy of equal kernels over all entry points
 
-use crate::kernel::{KernelDef, lower};
 use sardonyx_base::dim::product;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, Step};
+use sardonyx_kernels::{KernelDef, lower};
 use std::collections::HashMap;
 
 pub fn run(module: Operation) -> Result<()> {

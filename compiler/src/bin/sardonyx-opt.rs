@@ -6,14 +6,14 @@ use melior::diagnostic::{Diagnostic, DiagnosticSeverity};
 use melior::ir::Module;
 use melior::ir::operation::{OperationLike, OperationPrintingFlags};
 use regex_lite::Regex;
-use sardonyx::codegen::ptx::text_of;
 use sardonyx::commands::passes_named;
 use sardonyx::meaning::{describe, functions};
 use sardonyx_base::error::Fault;
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_kernels::codegen::ptx::text_of;
+use sardonyx_kernels::ptx::Target;
 use sardonyx_passes::egraph::explain_node;
-use sardonyx_passes::kernel::ptx::Target;
 use sardonyx_passes::{Remark, RewriteOptions, Rewrites};
 use std::io::{Read, Write};
 

@@ -3,8 +3,8 @@
 use super::say;
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
-use sardonyx_passes::DeviceSpec;
-use sardonyx_passes::device_spec::{Listed, NOT_MEASURED};
+use sardonyx_kernels::DeviceSpec;
+use sardonyx_kernels::device_spec::{Listed, NOT_MEASURED};
 use std::io::Write;
 use std::path::Path;
 

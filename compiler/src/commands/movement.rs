@@ -5,7 +5,7 @@ use crate::movement::{Movement, Question, Row, Sum, formula, of_kind, sum};
 use crate::sizes::parse_sizes;
 use sardonyx_base::Result;
 use sardonyx_base::json::Json;
-use sardonyx_passes::DeviceSpec;
+use sardonyx_kernels::DeviceSpec;
 use sardonyx_passes::movement::{Kind, Sure};
 use std::io::Write;
 

@@ -19,13 +19,14 @@ use crate::layout::{Pricer, sort_outer};
 use crate::lower_precision::{self, Precision};
 use crate::rewrite::Missed;
 use crate::usual::{Sizes, USUAL, usual};
-use crate::{DeviceSpec, Rewrites, schedule};
+use crate::{Rewrites, schedule};
 use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_kernels::DeviceSpec;
 use splits::{Call, Policy, Split, best};
 use winograd::{Filters, Site};
 

@@ -10,7 +10,6 @@ use super::Part;
 use super::tiles::{Scheme, TILE, every_way, number, places};
 use crate::draft::Draft;
 use crate::fusion::{bare_var, kernel, own_vars, tidy};
-use crate::kernel::{plain_load, products};
 use crate::schedule;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
@@ -19,6 +18,7 @@ use sardonyx_dialects::flow::{
     Body, Class, Container, FlowOp, Kernel, Layout, Level, Memlet, Program, Source, Statement, Step, Store, Window,
 };
 use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_kernels::{plain_load, products};
 
 /// A convolution that can be computed so. Variables by their numbers.
 pub struct Site {

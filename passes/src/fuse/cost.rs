@@ -1,10 +1,10 @@
 //! program  =>  the picoseconds that a device needs: words moved, operations, launches
 
-use crate::device_spec::{DeviceSpec, Level as MemoryLevel, RateType, Unit};
 use crate::fusion::kernel;
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program};
 use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_kernels::device_spec::{DeviceSpec, Level as MemoryLevel, RateType, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a size counts as that is known only at the call.

@@ -15,12 +15,13 @@ mod search;
 mod tests;
 
 use crate::fusion::{sort_steps, sweep};
-use crate::{Class, DeviceSpec, Rewrites, inline_maps, miss, rewrite};
+use crate::{Class, Rewrites, inline_maps, miss, rewrite};
 pub use cost::Costs;
 use region::Region;
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_kernels::DeviceSpec;
 use search::Way;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -4,13 +4,14 @@ use super::cost::Costs;
 use super::moves::moves;
 use super::region::key;
 use super::{STATES_MAX, fuse, rules, search};
+use crate::Rewrites;
 use crate::fusion::kernel;
 use crate::random::Random;
-use crate::{DeviceSpec, Rewrites};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_kernels::DeviceSpec;
 
 const F: DType = DType::F32;
 

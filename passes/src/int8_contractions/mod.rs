@@ -12,7 +12,6 @@ mod rewritten;
 mod tests;
 
 use crate::fusion::{Uses, bare_var, drop_dead, from_data, kernel, own_vars, parameter, sort_steps};
-use crate::kernel::products;
 use crate::rewrite::Missed;
 use crate::{Class as Equality, Rewrites};
 use bytes::{Bytes, bytes, constant, moves_with, widened};
@@ -21,6 +20,7 @@ use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Layout, Program, Source, Transform};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_kernels::products;
 use std::collections::BTreeMap;
 
 /// So many products of bytes, each less its zero point, stay within i32.

@@ -4,7 +4,6 @@ use super::bytes::constant;
 use super::{Factor, Right, Site, Sums, Written};
 use crate::draft::Draft;
 use crate::fusion::{Splice, bare_var, kernel, own_vars, renumber_stores, tidy};
-use crate::kernel::products;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -12,6 +11,7 @@ use sardonyx_dialects::flow::{
     Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store, Transform,
 };
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_kernels::products;
 
 /// What a byte without a sign is more than one with a sign.
 const SHIFT: f64 = 128.0;

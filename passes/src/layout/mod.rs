@@ -10,16 +10,17 @@ mod path;
 #[cfg(test)]
 mod tests;
 
+use crate::Rewrites;
 use crate::fuse::Costs;
 use crate::fusion::{kernel, parameter};
-use crate::kernel::packable;
 use crate::rewrite::Missed;
-use crate::{DeviceSpec, Rewrites};
 pub(crate) use pace::Pricer;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Memlet, Program};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_kernels::DeviceSpec;
+use sardonyx_kernels::packable;
 use std::collections::BTreeSet;
 
 /// All devices execute one plan: the layouts are those of a CPU with wide vectors.

@@ -3,9 +3,9 @@
 use super::sort_outer;
 use crate::fuse::Costs;
 use crate::fusion::{kernel, parameter};
-use crate::kernel::{KernelDef, Pace, lower, packable};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Kernel, Layout, Program};
+use sardonyx_kernels::{KernelDef, Pace, lower, packable};
 
 /// Where elements that one vector holds lie apart, each costs a visit of its own.
 const SCATTERED: f64 = 4.0;

@@ -3,12 +3,12 @@
 //! Nothing changes between kernels: attention rounds what it reads, once for all rows that it serves. Softmax stays f32,
 //! the total too: it is that of the powers before they are rounded.
 
-use crate::kernel::contract::Words;
-use crate::kernel::{KernelDef, lower};
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Kernel, Statement};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::{KernelDef, lower};
 use std::collections::BTreeMap;
 
 /// Rows below which rounding the values costs more than it saves.

@@ -9,8 +9,6 @@ pub mod attention;
 
 use crate::Rewrites;
 use crate::fusion::{Uses, drop_dead, kernel, renumber_stores, sort_steps, tidy};
-use crate::kernel::contract::Words;
-use crate::kernel::{KernelDef, lower, products};
 use crate::layout::sort_outer;
 use crate::rewrite::Missed;
 use sardonyx_base::{DType, Error, Result};
@@ -21,6 +19,8 @@ use sardonyx_dialects::flow::{
 };
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::Conversion;
+use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::{KernelDef, lower, products};
 use std::collections::BTreeMap;
 
 /// In what the factors of contractions are.

@@ -10,13 +10,13 @@
 //! 2·S·cores: with S words of fast memory nothing multiplies matrices with fewer ("A Tight I/O Lower Bound for Matrix
 //! Multiplication", 2019), and each core has some at the beginning and some at the end.
 
-use crate::device_spec::{DeviceSpec, Per};
-use crate::kernel::def::{KernelDef, Op, Size, VarSet, own};
-use crate::kernel::nest::Loop;
-use crate::kernel::ptx::Target;
-use crate::kernel::ptx::movement::SECTOR_BYTES;
 use sardonyx_base::DType;
 use sardonyx_base::{Error, Result};
+use sardonyx_kernels::def::{KernelDef, Op, Size, VarSet, own};
+use sardonyx_kernels::device_spec::{DeviceSpec, Per};
+use sardonyx_kernels::nest::Loop;
+use sardonyx_kernels::ptx::Target;
+use sardonyx_kernels::ptx::movement::SECTOR_BYTES;
 
 /// What of a device decides how much has to move.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 use crate::program::Program;
 use sardonyx::compile::MaskedRows;
 use sardonyx_dialects::flow::Class;
-use sardonyx_passes::kernel::lower;
+use sardonyx_kernels::lower;
 use sardonyx_tests::prepared::{model, workspace};
 
 /// Beginning of the models' names, how many forms there are, and the launches that a layer takes at most.

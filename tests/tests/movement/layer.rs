@@ -9,7 +9,7 @@
 use crate::agrees;
 use crate::program::Program;
 use sardonyx::movement::{Movement, Question, of_kind, sum};
-use sardonyx_passes::DeviceSpec;
+use sardonyx_kernels::DeviceSpec;
 use sardonyx_passes::movement::Kind;
 use sardonyx_tests::prepared::workspace;
 

@@ -5,8 +5,8 @@ use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::interp::run_kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_passes::kernel::ptx::{self, PtxKernel, Target};
-use sardonyx_passes::kernel::{Lowered, lower};
+use sardonyx_kernels::ptx::{self, PtxKernel, Target};
+use sardonyx_kernels::{Lowered, lower};
 
 /// A kernel and the calls that must notice when it is broken.
 pub struct Subject {

@@ -1,6 +1,6 @@
 //! emitted kernels, each with one mistake  =>  the simulator notices
 
-#[path = "../../../compiler/tests/kernels/build.rs"]
+#[path = "../../../passes/kernels/tests/kernels/build.rs"]
 #[allow(dead_code, reason = "the kernels that are broken need a part of the builder")]
 mod build;
 mod kernels;

@@ -5,8 +5,8 @@ use sardonyx::compile::{Request, compile};
 use sardonyx::pipeline::STAGES;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
-use sardonyx_passes::kernel::ptx::{Target, module};
-use sardonyx_passes::kernel::{KernelDef, lower};
+use sardonyx_kernels::ptx::{Target, module};
+use sardonyx_kernels::{KernelDef, lower};
 use sardonyx_tests::prepared::{model, workspace};
 
 /// One kernel as a module of its own.

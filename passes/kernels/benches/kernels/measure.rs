@@ -1,0 +1,250 @@
+//! One kernel on one core  =>  its rate, and what that is of a loop of multiply-adds and of a plain read
+
+use crate::harness::{Case, Guarded};
+use crate::shapes::Shape;
+use sardonyx_base::Dim;
+use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
+use sardonyx_dialects::flow::kernel::Layout;
+use sardonyx_dialects::interp::pack_panels;
+use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::{Lowered, Variant};
+use std::arch::x86_64::*;
+
+/// Medians.
+pub struct Figures {
+    /// Work per nanosecond: GFLOP/s, or elements/ns.
+    pub rate: f64,
+    /// Bytes of weights per nanosecond.
+    pub bytes_rate: f64,
+    pub of_peak: f64,
+    /// Of reading as many bytes as there are weights.
+    pub of_read: f64,
+}
+
+const SAMPLES: usize = 31;
+/// Work of one sample, at least.
+const WORK: f64 = 2e7;
+
+pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) -> Figures {
+    let case = Case::new(&shape.name, shape.kernel.clone(), &shape.symbols);
+    let value = |name: &str| shape.symbols.iter().find(|s| s.0 == name).map(|s| s.1);
+    let mut memory: Vec<Guarded> = case.reads.iter().map(|t| Guarded::with(t.bytes(), 64)).collect();
+    for (i, container) in case.kernel.reads.iter().enumerate() {
+        if let Layout::Panels { width, depth } = container.layout {
+            let packed = pack_panels(&case.reads[i], width, depth).unwrap();
+            memory[i] = Guarded::with(&packed, 64);
+        }
+    }
+    for container in &case.kernel.writes {
+        let n: i64 = container.dims.iter().map(|d| d.eval(&value).unwrap()).product();
+        memory.push(Guarded::new(n as usize * 4, 64));
+    }
+    let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
+    let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
+    let scratch = Guarded::new(Dim::parse(&lowered.scratch_bytes).unwrap().eval(&by_param).unwrap() as usize, 64);
+    let buffers: Vec<*mut u8> = memory.iter().map(|m| m.start).collect();
+    let mut status = 0;
+    let args = KernelArgs {
+        version: KERNEL_ABI_VERSION,
+        n_buffers: buffers.len() as u32,
+        buffers: buffers.as_ptr(),
+        params: params.as_ptr(),
+        scratch: scratch.start,
+        begin: 0,
+        end: lowered.grid.eval(&value).unwrap(),
+        status: &mut status,
+    };
+    let words = lowered.def.words().unwrap_or(Words::Singles);
+    let other = vec![1f32; shape.weight_bytes / 4];
+    let repeats = (WORK / shape.work).ceil().clamp(1.0, 4000.0) as usize;
+    // Once without a clock: pages and caches.
+    // SAFETY: the buffers have the sizes of the kernel's containers.
+    unsafe { f(&args) };
+    let samples: Vec<[f64; 4]> = (0..SAMPLES)
+        .map(|_| {
+            let (peak_before, read_before) = (peak(variant, words), read(variant, &other, repeats));
+            let start = cpu_seconds();
+            for _ in 0..repeats {
+                // SAFETY: as above.
+                unsafe { f(&args) };
+            }
+            let seconds = (cpu_seconds() - start) / repeats as f64;
+            let (peak, read) =
+                ((peak_before + peak(variant, words)) / 2.0, (read_before + read(variant, &other, repeats)) / 2.0);
+            let (rate, bytes) = (shape.work / seconds / 1e9, shape.weight_bytes as f64 / seconds / 1e9);
+            [rate, bytes, rate / peak, if read > 0.0 { bytes / read } else { 0.0 }]
+        })
+        .collect();
+    let median = |i: usize| {
+        let mut v: Vec<f64> = samples.iter().map(|s| s[i]).collect();
+        v.sort_by(f64::total_cmp);
+        v[v.len() / 2]
+    };
+    Figures { rate: median(0), bytes_rate: median(1), of_peak: median(2), of_read: median(3) }
+}
+
+/// 10^9 operations/s of independent multiply-adds in registers, by the best instruction that there is for such words.
+fn peak(variant: Variant, words: Words) -> f64 {
+    let start = cpu_seconds();
+    // SAFETY: `variants` gave only what this CPU has.
+    let flops = unsafe {
+        match (variant, words) {
+            (Variant::V3, _) => fma_256(),
+            (Variant::V4Amx, Words::Pairs) => tiles_of_pairs(),
+            (Variant::V4Amx, Words::Quads) => tiles_of_bytes(),
+            (_, Words::Pairs) if variant.has_pairs() => dot_pairs(),
+            (_, Words::Quads) if variant.has_quads() => dot_quads(),
+            (_, Words::Singles | Words::Pairs | Words::Quads) => fma_512(),
+        }
+    };
+    flops / (cpu_seconds() - start) / 1e9
+}
+
+/// GB/s of reading memory `repeats` times; 0 where there is none.
+fn read(variant: Variant, memory: &[f32], repeats: usize) -> f64 {
+    if memory.is_empty() {
+        return 0.0;
+    }
+    let start = cpu_seconds();
+    for _ in 0..repeats {
+        // SAFETY: `variants` gave only what this CPU has.
+        std::hint::black_box(unsafe {
+            match variant {
+                Variant::V3 => sum_256(std::hint::black_box(memory)),
+                Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => {
+                    sum_512(std::hint::black_box(memory))
+                }
+            }
+        });
+    }
+    (memory.len() * 4 * repeats) as f64 / (cpu_seconds() - start) / 1e9
+}
+
+/// Time that this thread has run, so that other programs on the machine do not count.
+fn cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+const ROUNDS: usize = 16000;
+
+#[target_feature(enable = "avx512f")]
+fn fma_512() -> f64 {
+    let (x, y) = (_mm512_set1_ps(std::hint::black_box(0.999)), _mm512_set1_ps(std::hint::black_box(1e-3)));
+    let mut sums = [_mm512_setzero_ps(); 24];
+    for _ in 0..ROUNDS {
+        for s in &mut sums {
+            *s = _mm512_fmadd_ps(*s, x, y);
+        }
+    }
+    let total = sums.iter().fold(_mm512_setzero_ps(), |a, b| _mm512_add_ps(a, *b));
+    std::hint::black_box(_mm512_reduce_add_ps(total));
+    (ROUNDS * 24 * 32) as f64
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn dot_pairs() -> f64 {
+    // SAFETY: vectors of as many bits, all of which are numbers.
+    let factor: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(std::hint::black_box(0x3F003F00))) };
+    let mut sums = [_mm512_setzero_ps(); 24];
+    for _ in 0..ROUNDS {
+        for s in &mut sums {
+            *s = _mm512_dpbf16_ps(*s, factor, factor);
+        }
+    }
+    let total = sums.iter().fold(_mm512_setzero_ps(), |a, b| _mm512_add_ps(a, *b));
+    std::hint::black_box(_mm512_reduce_add_ps(total));
+    (ROUNDS * 24 * 64) as f64
+}
+
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn dot_quads() -> f64 {
+    let factor = _mm512_set1_epi32(std::hint::black_box(0x01020304));
+    let mut sums = [_mm512_setzero_si512(); 24];
+    for _ in 0..ROUNDS {
+        for s in &mut sums {
+            *s = _mm512_dpbusd_epi32(*s, factor, factor);
+        }
+    }
+    let total = sums.iter().fold(_mm512_setzero_si512(), |a, b| _mm512_add_epi32(a, *b));
+    std::hint::black_box(_mm512_reduce_add_epi32(total));
+    (ROUNDS * 24 * 128) as f64
+}
+
+/// Shapes of eight whole tiles, as the CPU reads them.
+static SHAPES: [u8; 64] = {
+    let mut shapes = [0; 64];
+    shapes[0] = 1;
+    let mut i = 0;
+    while i < 8 {
+        (shapes[16 + 2 * i], shapes[48 + i]) = (64, 16);
+        i += 1;
+    }
+    shapes
+};
+
+/// Products of tiles of zeros: four sums, as a kernel has.
+macro_rules! tiles {
+    ($name:ident, $multiply:literal, $operations:literal) => {
+        fn $name() -> f64 {
+            const TURNS: usize = ROUNDS / 16;
+            // SAFETY: the CPU has tiles, and the system has let this process use them; nothing else of it does meanwhile.
+            unsafe {
+                std::arch::asm!("ldtilecfg [{}]", in(reg) &SHAPES);
+                for _ in 0..TURNS {
+                    std::arch::asm!(
+                        concat!($multiply, " tmm0, tmm4, tmm6"),
+                        concat!($multiply, " tmm1, tmm4, tmm7"),
+                        concat!($multiply, " tmm2, tmm5, tmm6"),
+                        concat!($multiply, " tmm3, tmm5, tmm7"),
+                    );
+                }
+                std::arch::asm!("tilerelease");
+            }
+            (TURNS * 4 * $operations) as f64
+        }
+    };
+}
+
+tiles!(tiles_of_pairs, "tdpbf16ps", 16384);
+tiles!(tiles_of_bytes, "tdpbusd", 32768);
+
+#[target_feature(enable = "avx2,fma")]
+fn fma_256() -> f64 {
+    let (x, y) = (_mm256_set1_ps(std::hint::black_box(0.999)), _mm256_set1_ps(std::hint::black_box(1e-3)));
+    let mut sums = [_mm256_setzero_ps(); 12];
+    for _ in 0..2 * ROUNDS {
+        for s in &mut sums {
+            *s = _mm256_fmadd_ps(*s, x, y);
+        }
+    }
+    let total = sums.iter().fold(_mm256_setzero_ps(), |a, b| _mm256_add_ps(a, *b));
+    std::hint::black_box(_mm256_cvtss_f32(total));
+    (2 * ROUNDS * 12 * 16) as f64
+}
+
+#[target_feature(enable = "avx512f")]
+fn sum_512(memory: &[f32]) -> f32 {
+    let mut sums = [_mm512_setzero_ps(); 8];
+    for block in memory.chunks_exact(8 * 16) {
+        for (j, s) in sums.iter_mut().enumerate() {
+            // SAFETY: the block has eight vectors.
+            *s = _mm512_add_ps(*s, unsafe { _mm512_loadu_ps(block.as_ptr().add(j * 16)) });
+        }
+    }
+    _mm512_reduce_add_ps(sums.iter().fold(_mm512_setzero_ps(), |a, b| _mm512_add_ps(a, *b)))
+}
+
+#[target_feature(enable = "avx2")]
+fn sum_256(memory: &[f32]) -> f32 {
+    let mut sums = [_mm256_setzero_ps(); 8];
+    for block in memory.chunks_exact(8 * 8) {
+        for (j, s) in sums.iter_mut().enumerate() {
+            // SAFETY: the block has eight vectors.
+            *s = _mm256_add_ps(*s, unsafe { _mm256_loadu_ps(block.as_ptr().add(j * 8)) });
+        }
+    }
+    _mm256_cvtss_f32(sums.iter().fold(_mm256_setzero_ps(), |a, b| _mm256_add_ps(a, *b)))
+}

@@ -1,0 +1,368 @@
+//! The writer's operations as upstream MLIR: arith, math, vector, scf, llvm
+
+use super::{Asm, Elem, Ty, Val};
+use crate::dims::both;
+use std::fmt::Write;
+
+impl Elem {
+    fn name(self) -> &'static str {
+        match self {
+            Elem::F16 => "f16",
+            Elem::F32 => "f32",
+            Elem::F64 => "f64",
+            Elem::I1 => "i1",
+            Elem::I8 => "i8",
+            Elem::I16 => "i16",
+            Elem::I32 => "i32",
+            Elem::I64 => "i64",
+            Elem::Ptr => "!llvm.ptr",
+        }
+    }
+}
+
+impl Ty {
+    fn name(self) -> String {
+        match self.lanes {
+            1 => self.elem.name().into(),
+            n => format!("vector<{n}x{}>", self.elem.name()),
+        }
+    }
+
+    /// As LLVM mangles it into the name of an intrinsic.
+    fn mangled(self) -> String {
+        let elem = if self.elem == Elem::Ptr { "p0" } else { self.elem.name() };
+        if self.lanes == 1 { elem.into() } else { format!("v{}{elem}", self.lanes) }
+    }
+}
+
+impl std::fmt::Display for Val {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "%{}", self.id)
+    }
+}
+
+impl Asm {
+    /// The whole function.
+    pub fn finish(self, signature: &str) -> String {
+        format!("{signature} {{\n{}{}  llvm.return\n}}\n", self.constants, self.body)
+    }
+
+    /// The first value: the function's argument.
+    pub fn argument(&mut self) -> Val {
+        self.fresh(Ty::PTR)
+    }
+
+    /// `%n = text`
+    pub fn def(&mut self, ty: Ty, text: &str) -> Val {
+        let v = self.fresh(ty);
+        self.indent();
+        let _ = writeln!(self.body, "{v} = {text}");
+        v
+    }
+
+    fn constant(&mut self, literal: String, ty: Ty) -> Val {
+        if let Some(v) = self.known.get(&(literal.clone(), ty)) {
+            return *v;
+        }
+        let v = self.fresh(ty);
+        let value = match ty {
+            // `true` is an attribute of its own, without a type behind it.
+            Ty { elem: Elem::I1, lanes: 1 } => literal.clone(),
+            Ty { lanes: 1, .. } => format!("{literal} : {}", ty.name()),
+            Ty { .. } => format!("dense<{literal}> : {}", ty.name()),
+        };
+        let _ = writeln!(self.constants, "  {v} = arith.constant {value}");
+        self.known.insert((literal, ty), v);
+        v
+    }
+
+    pub(super) fn mlir_int(&mut self, value: i64, ty: Ty) -> Val {
+        let literal = match ty.elem {
+            Elem::I1 => (value != 0).to_string(),
+            _ => value.to_string(),
+        };
+        self.constant(literal, ty)
+    }
+
+    pub(super) fn mlir_float(&mut self, value: f64, ty: Ty) -> Val {
+        // Decimal where that reads back exactly, else the bits.
+        let mut text = format!("{value:?}");
+        if let Some(at) = text.find('e').filter(|_| !text.contains('.')) {
+            text.insert_str(at, ".0");
+        }
+        if !value.is_finite() {
+            text = match ty.elem {
+                Elem::F32 => format!("0x{:08X}", (value as f32).to_bits()),
+                _ => format!("0x{:016X}", value.to_bits()),
+            };
+        }
+        self.constant(text, ty)
+    }
+
+    pub(super) fn mlir_iota(&mut self, lanes: u32) -> Val {
+        let numbers: Vec<String> = (0..lanes).map(|i| i.to_string()).collect();
+        self.constant(format!("[{}]", numbers.join(", ")), Ty::new(Elem::I64, lanes))
+    }
+
+    pub(super) fn mlir_bin(&mut self, op: &str, a: Val, b: Val) -> Val {
+        self.def(a.ty, &format!("{op} {a}, {b} : {}", a.ty.name()))
+    }
+
+    /// The truncated quotient is one too large where the remainder is negative.
+    pub(super) fn mlir_floordiv(&mut self, a: Val, b: Val) -> Val {
+        let (q, r) = (both(self, "arith.divsi", a, b), both(self, "arith.remsi", a, b));
+        let (zero, one) = (self.zero(r.ty), self.int(1, r.ty));
+        let negative = self.mlir_compare("cmpi", "slt", r, zero);
+        let lower = self.mlir_bin("arith.subi", q, one);
+        self.mlir_select(negative, lower, q)
+    }
+
+    pub(super) fn mlir_un(&mut self, op: &str, a: Val) -> Val {
+        self.def(a.ty, &format!("{op} {a} : {}", a.ty.name()))
+    }
+
+    pub(super) fn mlir_fma(&mut self, a: Val, b: Val, c: Val) -> Val {
+        self.def(a.ty, &format!("math.fma {a}, {b}, {c} : {}", a.ty.name()))
+    }
+
+    pub(super) fn mlir_compare(&mut self, op: &str, predicate: &str, a: Val, b: Val) -> Val {
+        self.def(a.ty.of(Elem::I1), &format!("arith.{op} {predicate}, {a}, {b} : {}", a.ty.name()))
+    }
+
+    pub(super) fn mlir_select(&mut self, c: Val, a: Val, b: Val) -> Val {
+        self.def(a.ty, &format!("arith.select {c}, {a}, {b} : {}, {}", c.ty.name(), a.ty.name()))
+    }
+
+    pub(super) fn mlir_cast(&mut self, op: &str, a: Val, elem: Elem) -> Val {
+        let ty = a.ty.of(elem);
+        self.def(ty, &format!("{op} {a} : {} to {}", a.ty.name(), ty.name()))
+    }
+
+    pub(super) fn mlir_float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
+        let (kind, ty) = (if unsigned { "fptoui" } else { "fptosi" }, a.ty.of(elem));
+        self.intrinsic(&format!("llvm.{kind}.sat.{}.{}", ty.mangled(), a.ty.mangled()), &[a], ty)
+    }
+
+    pub(super) fn mlir_any(&mut self, c: Val) -> Val {
+        self.def(Ty::I1, &format!("vector.reduction <or>, {c} : {} into i1", c.ty.name()))
+    }
+
+    /// An instruction of a CPU that the upstream dialects have no operation for.
+    pub fn intrinsic(&mut self, name: &str, args: &[Val], ty: Ty) -> Val {
+        let text = format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> {}", names(args), types(args), ty.name());
+        self.def(ty, &text)
+    }
+
+    /// The same without a result: it does something to memory or to the CPU.
+    pub fn effect(&mut self, name: &str, args: &[Val]) {
+        self.line(&format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> ()", names(args), types(args)));
+    }
+
+    /// The same on tiles (AMX), which stand before other operands and are no values: code names them by number.
+    pub fn tile(&mut self, name: &str, tiles: &[u8], args: &[Val]) {
+        let tiles = tiles.iter().map(|t| self.int(*t as i64, Ty::new(Elem::I8, 1)));
+        let tiles: Vec<Val> = tiles.collect();
+        self.effect(name, &[&tiles, args].concat());
+    }
+
+    /// 16 lanes of i1 as the bits of one integer, lane 0 the lowest.
+    pub fn bits(&mut self, mask: Val) -> Val {
+        self.def(Ty::new(Elem::I16, 1), &format!("llvm.bitcast {mask} : {} to i16", mask.ty.name()))
+    }
+
+    /// f32 rounded to bf16, as the integer of its bits. The instruction takes subnormals for 0.
+    pub fn bf16_bits(&mut self, v: Val) -> Val {
+        let ty = Ty::new(Elem::I16, v.ty.lanes);
+        let narrow = if v.ty.lanes == 1 { "bf16".into() } else { format!("vector<{}xbf16>", v.ty.lanes) };
+        let id = self.fresh(v.ty);
+        self.line(&format!("{id} = arith.truncf {v} : {} to {narrow}", v.ty.name()));
+        self.def(ty, &format!("arith.bitcast {id} : {narrow} to {}", ty.name()))
+    }
+
+    /// sums + Σ a · b over the two bf16 in each word of `a` and `b`, which are given as f32 (AVX-512 BF16).
+    pub fn dot_pairs(&mut self, sums: Val, a: Val, b: Val) -> Val {
+        let words = |asm: &mut Asm, v: Val| {
+            let id = asm.fresh(v.ty);
+            let pairs = format!("vector<{}xbf16>", 2 * v.ty.lanes);
+            asm.line(&format!("{id} = vector.bitcast {v} : {} to {pairs}", v.ty.name()));
+            (id, pairs)
+        };
+        let ((a, t), (b, _)) = (words(self, a), words(self, b));
+        let (name, ty) = (format!("llvm.x86.avx512bf16.dpbf16ps.{}", 32 * sums.ty.lanes), sums.ty.name());
+        self.def(sums.ty, &format!("llvm.call_intrinsic \"{name}\"({sums}, {a}, {b}) : ({ty}, {t}, {t}) -> {ty}"))
+    }
+
+    /// sums + Σ a · b over the four bytes in each word, without a sign in `a` and with one in `b` (AVX-512 VNNI).
+    pub fn dot_quads(&mut self, sums: Val, a: Val, b: Val) -> Val {
+        let [a, b] = [a, b].map(|v| self.split(v, Elem::I8));
+        self.intrinsic(&format!("llvm.x86.avx512.vpdpbusd.{}", 32 * sums.ty.lanes), &[sums, a, b], sums.ty)
+    }
+
+    /// Σ a · b over the two integers of 16 bits in each word of 32, which is the result.
+    pub fn dot_words(&mut self, a: Val, b: Val) -> Val {
+        let name = if a.ty.lanes == 16 { "llvm.x86.avx2.pmadd.wd" } else { "llvm.x86.avx512.pmaddw.d.512" };
+        self.intrinsic(name, &[a, b], Ty::new(Elem::I32, a.ty.lanes / 2))
+    }
+
+    /// The same bits as more lanes of a narrower type.
+    pub fn split(&mut self, v: Val, elem: Elem) -> Val {
+        let ty = Ty::new(elem, v.ty.lanes * v.ty.elem.bits() / elem.bits());
+        self.def(ty, &format!("vector.bitcast {v} : {} to {}", v.ty.name(), ty.name()))
+    }
+
+    pub(super) fn mlir_widen(&mut self, a: Val, lanes: u32) -> Val {
+        let ty = Ty::new(a.ty.elem, lanes);
+        self.def(ty, &format!("vector.broadcast {a} : {} to {}", a.ty.name(), ty.name()))
+    }
+
+    pub(super) fn mlir_extract(&mut self, a: Val, lane: u32) -> Val {
+        let ty = Ty::new(a.ty.elem, 1);
+        self.def(ty, &format!("vector.extract {a}[{lane}] : {} from {}", ty.name(), a.ty.name()))
+    }
+
+    pub(super) fn mlir_shuffle(&mut self, a: Val, b: Val, which: &[u32]) -> Val {
+        let ty = Ty::new(a.ty.elem, which.len() as u32);
+        let which: Vec<String> = which.iter().map(u32::to_string).collect();
+        self.def(ty, &format!("vector.shuffle {a}, {b} [{}] : {}, {}", which.join(", "), a.ty.name(), b.ty.name()))
+    }
+
+    pub(super) fn mlir_element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
+        let ty = Ty::new(Elem::Ptr, index.ty.lanes);
+        let types = format!("({}, {}) -> {}", base.ty.name(), index.ty.name(), ty.name());
+        self.def(ty, &format!("llvm.getelementptr {base}[{index}] : {types}, {}", elem.name()))
+    }
+
+    pub(super) fn mlir_load(&mut self, address: Val, ty: Ty, align: u32) -> Val {
+        self.def(ty, &format!("llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {}", ty.name()))
+    }
+
+    pub(super) fn mlir_store(&mut self, value: Val, address: Val, align: u32) {
+        let ty = value.ty.name();
+        self.line(&format!("llvm.store {value}, {address} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
+    }
+
+    pub(super) fn mlir_masked_load(&mut self, address: Val, mask: Val, ty: Ty) -> Val {
+        let (zero, align, t) = (self.zero(ty), ty.elem.bits() / 8, ty.name());
+        let (op, from) =
+            if address.ty.lanes > 1 { ("gather", address.ty.name()) } else { ("load", "!llvm.ptr".into()) };
+        let types = format!("({from}, {}, {t}) -> {t}", mask.ty.name());
+        self.def(
+            ty,
+            &format!("llvm.intr.masked.{op} {address}, {mask}, {zero} {{alignment = {align} : i32}} : {types}"),
+        )
+    }
+
+    pub(super) fn mlir_masked_store(&mut self, v: Val, address: Val, mask: Val) {
+        let (align, t, m, a) = (v.ty.elem.bits() / 8, v.ty.name(), mask.ty.name(), address.ty.name());
+        let op = if address.ty.lanes > 1 { "scatter" } else { "store" };
+        self.line(&format!(
+            "llvm.intr.masked.{op} {v}, {address}, {mask} {{alignment = {align} : i32}} : {t}, {m} into {a}"
+        ));
+    }
+
+    /// Brings the cache line at an address near; the address may lie outside of memory.
+    pub fn prefetch(&mut self, address: Val) {
+        let hints = "<{cache = 1 : i32, hint = 3 : i32, rw = 0 : i32}>";
+        self.line(&format!("\"llvm.intr.prefetch\"({address}) {hints} : (!llvm.ptr) -> ()"));
+    }
+
+    pub(super) fn mlir_for(
+        &mut self,
+        (lo, hi, step): (Val, Val, Val),
+        inits: &[Val],
+        body: impl FnOnce(&mut Asm, Val, &[Val]) -> Vec<Val>,
+    ) -> Vec<Val> {
+        let iv = self.fresh(Ty::I64);
+        let args: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let results: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let pairs: Vec<String> = args.iter().zip(inits).map(|(a, i)| format!("{a} = {i}")).collect();
+        let carried = match inits {
+            [] => String::new(),
+            _ => format!(" iter_args({}) -> ({})", pairs.join(", "), types(inits)),
+        };
+        self.line(&format!("{}scf.for {iv} = {lo} to {hi} step {step}{carried} : i64 {{", assigned(&results)));
+        self.depth += 1;
+        let next = body(self, iv, &args);
+        self.close(&next, inits);
+        results
+    }
+
+    pub(super) fn mlir_if_else(
+        &mut self,
+        condition: Val,
+        tys: &[Ty],
+        then: impl FnOnce(&mut Asm) -> Vec<Val>,
+        other: impl FnOnce(&mut Asm) -> Vec<Val>,
+    ) -> Vec<Val> {
+        let results: Vec<Val> = tys.iter().map(|ty| self.fresh(*ty)).collect();
+        let returned = if tys.is_empty() { String::new() } else { format!(" -> ({})", types(&results)) };
+        self.line(&format!("{}scf.if {condition}{returned} {{", assigned(&results)));
+        self.depth += 1;
+        let values = then(self);
+        self.yield_values(&values, &results);
+        self.depth -= 1;
+        self.line("} else {");
+        self.depth += 1;
+        let values = other(self);
+        self.close(&values, &results);
+        results
+    }
+
+    pub(super) fn mlir_if_then(&mut self, condition: Val, then: impl FnOnce(&mut Asm)) {
+        self.line(&format!("scf.if {condition} {{"));
+        self.depth += 1;
+        then(self);
+        self.close(&[], &[]);
+    }
+
+    pub(super) fn mlir_do_while(
+        &mut self,
+        inits: &[Val],
+        body: impl FnOnce(&mut Asm, &[Val]) -> (Val, Vec<Val>),
+    ) -> Vec<Val> {
+        let args: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let passed: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let results: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let pairs: Vec<String> = args.iter().zip(inits).map(|(a, i)| format!("{a} = {i}")).collect();
+        let (tys, assigned) = (types(inits), assigned(&results));
+        self.line(&format!("{assigned}scf.while ({}) : ({tys}) -> ({tys}) {{", pairs.join(", ")));
+        self.depth += 1;
+        let (condition, next) = body(self, &args);
+        self.line(&format!("scf.condition({condition}) {} : {tys}", names(&next)));
+        self.depth -= 1;
+        self.line("} do {");
+        let typed: Vec<String> = passed.iter().map(|v| format!("{v}: {}", v.ty.name())).collect();
+        self.line(&format!("^bb0({}):", typed.join(", ")));
+        self.depth += 1;
+        self.close(&passed, inits);
+        results
+    }
+
+    fn yield_values(&mut self, values: &[Val], like: &[Val]) {
+        debug_assert!(values.len() == like.len() && values.iter().zip(like).all(|(a, b)| a.ty == b.ty));
+        if !values.is_empty() {
+            self.line(&format!("scf.yield {} : {}", names(values), types(values)));
+        }
+    }
+
+    fn close(&mut self, values: &[Val], like: &[Val]) {
+        self.yield_values(values, like);
+        self.depth -= 1;
+        self.line("}");
+    }
+}
+
+/// `%a, %b = `, or nothing for no results.
+fn assigned(results: &[Val]) -> String {
+    if results.is_empty() { String::new() } else { format!("{} = ", names(results)) }
+}
+
+fn names(values: &[Val]) -> String {
+    let names: Vec<String> = values.iter().map(Val::to_string).collect();
+    names.join(", ")
+}
+
+fn types(values: &[Val]) -> String {
+    let types: Vec<String> = values.iter().map(|v| v.ty.name()).collect();
+    types.join(", ")
+}

@@ -1,0 +1,110 @@
+//! a / b of integers  =>  shifts, a multiplication by a reciprocal, or a division of 32 bits where both fit
+//!
+//! PTX is assembled as it stands: a division by a constant would become one, and of 64 bits a call.
+
+use super::super::{Asm, Elem, Ty, Val};
+
+impl Asm {
+    /// ⌊a / b⌋ of 64-bit numbers for b > 0.
+    pub(in crate::asm) fn ptx_floordiv(&mut self, a: Val, b: Val) -> Val {
+        let constant = self.known_int(b);
+        let lanes = a.ty.lanes.max(b.ty.lanes);
+        let (a, b) = (self.widen(a, lanes), self.widen(b, lanes));
+        if let Some(shift) = constant.and_then(power_of_two) {
+            let shift = self.ptx_int(shift, a.ty);
+            return self.ptx_bin("arith.shrsi", a, shift);
+        }
+        // Neither is negative and both fit into 32 bits: no bit above is set in any lane.
+        let both = if constant.is_some() { a } else { self.ptx_bin("arith.ori", a, b) };
+        let mut all = self.extract(both, 0);
+        for lane in 1..both.ty.lanes {
+            let next = self.extract(both, lane);
+            all = self.ptx_bin("arith.ori", all, next);
+        }
+        let limit = self.i64(1 << 32);
+        let narrow = self.ptx_cmpi("ult", all, limit);
+        let wide = |asm: &mut Asm| {
+            let (quotient, rest) = (asm.ptx_bin("arith.divsi", a, b), asm.ptx_bin("arith.remsi", a, b));
+            let (zero, one) = (asm.zero(a.ty), asm.int(1, a.ty));
+            let negative = asm.ptx_cmpi("slt", rest, zero);
+            let lower = asm.ptx_bin("arith.subi", quotient, one);
+            vec![asm.ptx_select(negative, lower, quotient)]
+        };
+        let short = |asm: &mut Asm| {
+            let low = asm.ptx_cast("arith.trunci", a, Elem::I32);
+            let divisor = match constant {
+                Some(n) => asm.ptx_int(n, low.ty),
+                None => asm.ptx_cast("arith.trunci", b, Elem::I32),
+            };
+            let quotient = asm.ptx_bin("arith.divui", low, divisor);
+            vec![asm.ptx_cast("arith.extui", quotient, Elem::I64)]
+        };
+        match constant {
+            Some(n) if n >= 1 << 32 => wide(self)[0],
+            Some(_) | None => self.ptx_if_else(narrow, &[a.ty], short, wide)[0],
+        }
+    }
+
+    /// a / n of unsigned numbers of 32 bits, n > 0 (Granlund and Montgomery, 1994).
+    pub(super) fn ptx_divided(&mut self, a: Val, n: u32) -> Val {
+        if let Some(shift) = power_of_two(n as i64) {
+            let shift = self.ptx_int(shift, a.ty);
+            return self.ptx_bin("arith.shrui", a, shift);
+        }
+        let (factor, shift, add) = reciprocal(n);
+        let high = self.each(a.ty, &[a], |d, o| format!("mul.hi.u32 {d}, {}, {factor};", o[0]));
+        let sum = match add {
+            false => high,
+            true => {
+                // The factor has 33 bits: its highest one counts as a itself, halved before it could overflow.
+                let one = self.ptx_int(1, a.ty);
+                let rest = self.ptx_bin("arith.subi", a, high);
+                let half = self.ptx_bin("arith.shrui", rest, one);
+                self.ptx_bin("arith.addi", half, high)
+            }
+        };
+        let shift = self.ptx_int(shift, Ty::new(Elem::I32, a.ty.lanes));
+        self.ptx_bin("arith.shrui", sum, shift)
+    }
+}
+
+fn power_of_two(n: i64) -> Option<i64> {
+    (n > 0 && n & (n - 1) == 0).then(|| n.trailing_zeros() as i64)
+}
+
+/// Factor and shift with a / n = (a · factor >> 32) >> shift for every a; or with ((a − h) / 2 + h) >> shift for
+/// h = a · factor >> 32.
+fn reciprocal(n: u32) -> (u32, i64, bool) {
+    let (n, bits) = (n as u128, 32 - (n - 1).leading_zeros());
+    for shift in 0..bits {
+        let power = 1u128 << (32 + shift);
+        let factor = power.div_ceil(n);
+        if factor < 1 << 32 && factor * n - power <= 1 << shift {
+            return (factor as u32, shift as i64, false);
+        }
+    }
+    let factor = (1u128 << (32 + bits)).div_ceil(n) - (1 << 32);
+    (factor as u32, bits as i64 - 1, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reciprocal;
+
+    #[test]
+    fn a_product_with_the_reciprocal_is_the_quotient() {
+        let divided = |a: u32, (factor, shift, add): (u32, i64, bool)| {
+            let high = ((a as u64 * factor as u64) >> 32) as u32;
+            if add { ((a - high) / 2 + high) >> shift } else { high >> shift }
+        };
+        let near = |n: u32| (0..3).flat_map(move |k| [n.wrapping_mul(k), u32::MAX / n * n].map(|a| a.wrapping_sub(k)));
+        let divisors = (3..3000).chain([65537, 1 << 20 | 1, 641, 6700417, u32::MAX / 2, u32::MAX - 1, u32::MAX]);
+        for n in divisors.filter(|n| !n.is_power_of_two()) {
+            let numbers =
+                near(n).chain([0, 1, 2, n - 1, n, n + (n < u32::MAX) as u32, 1 << 31, u32::MAX - 1, u32::MAX]);
+            for a in numbers.chain((0..200).map(|i| 0x9E37_79B9u32.wrapping_mul(i))) {
+                assert_eq!(divided(a, reciprocal(n)), a / n, "{a} / {n}");
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Elements of memory => registers and back, one by one or several at once; exchanges between threads
+
+use super::super::{Asm, Elem, Ty, Val};
+use super::{Class, typed};
+
+impl Asm {
+    pub(in crate::asm) fn ptx_element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
+        let bytes = elem.bits() as i64 / 8;
+        let ty = Ty::new(Elem::Ptr, index.ty.lanes);
+        if let Some(n) = self.known_int(index) {
+            let base = self.widen(base, ty.lanes);
+            return self.each(ty, &[base], |d, o| format!("add.s64 {d}, {}, {};", o[0], n * bytes));
+        }
+        let base = self.widen(base, ty.lanes);
+        self.each(ty, &[index, base], |d, o| match bytes {
+            1 => format!("add.s64 {d}, {}, {};", o[1], o[0]),
+            _ => format!("mad.lo.s64 {d}, {}, {bytes}, {};", o[0], o[1]),
+        })
+    }
+
+    /// Loads from what the kernel does not write.
+    pub(in crate::asm) fn ptx_load(&mut self, address: Val, ty: Ty, align: u32, mask: Option<Val>) -> Val {
+        let (v, t, bytes) = (self.fresh(ty), in_memory(ty.elem), ty.elem.bits().max(8) / 8);
+        for lane in 0..if mask.is_some() { ty.lanes } else { 0 } {
+            let d = self.name(v, lane);
+            let zero = match ty.elem {
+                Elem::F32 => format!("f32 {d}, 0f00000000"),
+                Elem::F64 => format!("f64 {d}, 0d0000000000000000"),
+                Elem::F16 => format!("b16 {d}, 0"),
+                elem => format!("{} {d}, 0", typed('b', elem)),
+            };
+            self.line(&format!("mov.{zero};"));
+        }
+        let together = together(address, mask, ty, align);
+        for lane in (0..ty.lanes).step_by(together as usize) {
+            let (guard, at) = (self.guard_of(mask, lane), self.place_of(address, lane, bytes));
+            let (suffix, names) = self.names_of(v, lane, together);
+            self.line(&format!("{guard}ld.global.nc{suffix}.{t} {names}, [{at}];"));
+        }
+        v
+    }
+
+    pub(in crate::asm) fn ptx_store(&mut self, v: Val, address: Val, align: u32, mask: Option<Val>) {
+        let (ty, t, bytes) = (v.ty, in_memory(v.ty.elem), v.ty.elem.bits().max(8) / 8);
+        let together = together(address, mask, ty, align);
+        for lane in (0..ty.lanes).step_by(together as usize) {
+            let (guard, at) = (self.guard_of(mask, lane), self.place_of(address, lane, bytes));
+            let (suffix, names) = self.names_of(v, lane, together);
+            self.line(&format!("{guard}st.global{suffix}.{t} [{at}], {names};"));
+        }
+    }
+
+    /// The registers of some lanes as an instruction on memory takes them, and what it is called for so many.
+    fn names_of(&self, v: Val, lane: u32, n: u32) -> (String, String) {
+        let names: Vec<String> = (lane..lane + n).map(|lane| self.name(v, lane)).collect();
+        match n {
+            1 => (String::new(), names.concat()),
+            _ => (format!(".v{n}"), format!("{{{}}}", names.join(", "))),
+        }
+    }
+
+    /// A value of one lane into shared memory, at an address of 32 bits: 4 bytes, or 8 where it has as many.
+    pub fn store_shared(&mut self, v: Val, address: Val) {
+        let v = if v.ty.elem == Elem::I1 { self.ptx_cast("arith.extui", v, Elem::I32) } else { v };
+        let (t, at, v) = (in_shared(v.ty.elem), self.name(address, 0), self.name(v, 0));
+        self.line(&format!("st.shared.{t} [{at}], {v};"));
+    }
+
+    /// What [`Asm::store_shared`] wrote.
+    pub fn load_shared(&mut self, address: Val, elem: Elem) -> Val {
+        let (at, held) = (format!("[{}]", self.name(address, 0)), if elem == Elem::I1 { Elem::I32 } else { elem });
+        let v = self.instruction(Ty::new(held, 1), &format!("ld.shared.{}", in_shared(held)), &[at]);
+        let zero = self.zero(v.ty);
+        if elem == Elem::I1 { self.cmpi("ne", v, zero) } else { v }
+    }
+
+    /// The value of the thread whose number in the warp differs in these bits.
+    pub fn exchanged_with(&mut self, v: Val, bits: u32) -> Val {
+        let exchange = |asm: &mut Asm, v: Val| {
+            let operands = [asm.name(v, 0), bits.to_string(), "31".into(), "0xffffffff".into()];
+            asm.instruction(v.ty, "shfl.sync.bfly.b32", &operands)
+        };
+        match Class::of(v.ty.elem) {
+            Class::F32 | Class::B32 => exchange(self, v),
+            Class::Pred => {
+                let word = self.ptx_cast("arith.extui", v, Elem::I32);
+                let (word, zero) = (exchange(self, word), self.int(0, Ty::I32));
+                self.cmpi("ne", word, zero)
+            }
+            Class::B64 | Class::F64 => {
+                let (lo, hi) = (self.fresh(Ty::I32), self.fresh(Ty::I32));
+                self.line(&format!("mov.b64 {{{}, {}}}, {};", self.name(lo, 0), self.name(hi, 0), self.name(v, 0)));
+                let (lo, hi) = (exchange(self, lo), exchange(self, hi));
+                let pair = format!("{{{}, {}}}", self.name(lo, 0), self.name(hi, 0));
+                self.instruction(v.ty, "mov.b64", &[pair])
+            }
+            Class::B16 => unreachable!("f16 is computed with as f32"),
+        }
+    }
+
+    /// Sets the status word: many threads may.
+    pub(in crate::asm) fn ptx_raise(&mut self, address: Val) {
+        let at = self.name(address, 0);
+        self.line(&format!("red.relaxed.gpu.global.or.b64 [{at}], 1;"));
+    }
+
+    fn guard_of(&self, mask: Option<Val>, lane: u32) -> String {
+        mask.map(|m| format!("@{} ", self.name(m, if m.ty.lanes == 1 { 0 } else { lane }))).unwrap_or_default()
+    }
+
+    /// Where a lane accesses memory: at its own address, or so many elements behind the first.
+    fn place_of(&self, address: Val, lane: u32, bytes: u32) -> String {
+        match (address.ty.lanes, lane) {
+            (1, 0) => self.name(address, 0),
+            (1, _) => format!("{}+{}", self.name(address, 0), lane * bytes),
+            (_, _) => self.name(address, lane),
+        }
+    }
+}
+
+/// Registers as they are, in shared memory.
+fn in_shared(elem: Elem) -> String {
+    typed(if elem.is_float() { 'f' } else { 'b' }, elem)
+}
+
+/// As memory is read and written: narrow integers without sign.
+fn in_memory(elem: Elem) -> &'static str {
+    match elem {
+        Elem::F16 => "b16",
+        Elem::F32 => "f32",
+        Elem::F64 => "f64",
+        Elem::I1 | Elem::I8 => "u8",
+        Elem::I16 => "u16",
+        Elem::I32 => "b32",
+        Elem::I64 | Elem::Ptr => "b64",
+    }
+}
+
+/// How many lanes one instruction moves: neighbours that are known to lie on a boundary of their common size.
+fn together(address: Val, mask: Option<Val>, ty: Ty, align: u32) -> u32 {
+    let bytes = ty.elem.bits().max(8) / 8;
+    let neighbours = address.ty.lanes == 1 && mask.is_none_or(|m| m.ty.lanes == 1);
+    let fits = |n: &u32| neighbours && ty.lanes.is_multiple_of(*n) && bytes * n <= align.min(16);
+    [4, 2].into_iter().find(fits).unwrap_or(1)
+}

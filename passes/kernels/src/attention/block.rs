@@ -1,0 +1,208 @@
+//! queries by a panel of keys => scores; weights by values => mixtures: the two products, in registers
+
+use super::plan::{SCORE_STEP, WIDTH};
+use super::{Group, Item, Keys, State, at, ceildiv, plus};
+use crate::asm::{Asm, Elem, Ty, Val};
+
+impl Item<'_> {
+    /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; x of it where that is made at once.
+    pub fn score(&self, asm: &mut Asm, group: Group, size: i64, keys: Keys, first: Val, panel: Val) {
+        let plan = self.plan;
+        let ty = Ty::new(Elem::F32, self.cx.lanes());
+        let lanes = ty.lanes as i64;
+        let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
+        let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(vectors * lanes));
+        let n_words = asm.i64(self.n_words());
+        let scores = asm.element(self.scores, first, Elem::F32);
+        let (queries, query_step) = match &plan.queries {
+            Some((access, step)) => {
+                let mut point = self.row_point(asm, group.row);
+                point.vars[plan.d] = Some(zero);
+                let start = point.start(self.cx, asm, access, None);
+                (asm.element(self.cx.reads[access.buffer], start, Elem::F32), *step)
+            }
+            None => (at(asm, self.queries, group.row, self.word_step(), zero), self.word_step()),
+        };
+        asm.for_loop((zero, width, by), &[], |asm, column, _| {
+            let panel = asm.element(panel, column, Elem::F32);
+            let none = vec![asm.zero(ty); (size * vectors) as usize];
+            let sums = asm.for_loop((zero, n_words, one), &none, |asm, d, sums| {
+                let row = at(asm, panel, d, WIDTH, zero);
+                let keys: Vec<Val> = (0..vectors).map(|v| load(asm, row, v * lanes, ty, 32)).collect();
+                let query = asm.element(queries, d, Elem::F32);
+                let numbers = |asm: &mut Asm, i: i64| {
+                    let number = load(asm, query, i * query_step, Ty::F32, 4);
+                    asm.widen(number, ty.lanes)
+                };
+                self.products(asm, size, &numbers, &keys, sums)
+            });
+            let to = asm.element(scores, column, Elem::F32);
+            if !self.at_once {
+                store_scores(asm, to, vectors, &sums);
+                return vec![];
+            }
+            let behind = plus(asm, first, WIDTH);
+            let whole = asm.cmpi("sle", behind, keys.n);
+            let column = asm.bin("arith.addi", first, column);
+            asm.if_else(
+                whole,
+                &[],
+                |asm| {
+                    let sums = self.apply_at_once(asm, keys, column, vectors, sums.clone());
+                    store_scores(asm, to, vectors, &sums);
+                    vec![]
+                },
+                |asm| {
+                    store_scores(asm, to, vectors, &sums);
+                    vec![]
+                },
+            );
+            vec![]
+        });
+    }
+
+    /// mixed[row][e] = mixed[row][e] · fade[row] + Σj weights[row][j] · values[j][e], over ascending j.
+    pub fn mix(&self, asm: &mut Asm, group: Group, size: i64, keys: Keys) {
+        let (cx, plan) = (self.cx, self.plan);
+        let lanes = cx.lanes() as i64;
+        let most = if size <= 2 { WIDTH / lanes } else { 2 };
+        let zero = asm.i64(0);
+        let values = if plan.narrow {
+            self.values
+        } else {
+            let mut point = self.point.clone();
+            (point.vars[plan.j], point.vars[plan.e]) = (Some(keys.j0), Some(zero));
+            let start = point.start(cx, asm, &plan.values, None);
+            asm.element(cx.reads[plan.values.buffer], start, Elem::F32)
+        };
+        let whole = plan.n_e / (most * lanes) * most * lanes;
+        let (end, by) = (asm.i64(whole), asm.i64(most * lanes));
+        asm.for_loop((zero, end, by), &[], |asm, e, _| {
+            self.mix_columns(asm, group, size, keys, values, e, &vec![None; most as usize]);
+            vec![]
+        });
+        if whole < plan.n_e {
+            let vectors = (plan.n_e - whole + lanes - 1) / lanes;
+            let masks: Vec<Option<Val>> = (0..vectors).map(|v| self.column_mask(asm, whole + v * lanes)).collect();
+            self.mix_columns(asm, group, size, keys, values, end, &masks);
+        }
+    }
+
+    /// Which columns from `first` on exist; all where absent. Those of a copy may be read in any case.
+    fn column_mask(&self, asm: &mut Asm, first: i64) -> Option<Val> {
+        let lanes = self.cx.lanes();
+        let left = self.plan.n_e - first;
+        (left < lanes as i64 && !self.plan.narrow).then(|| {
+            let (left, iota) = (asm.i64(left), asm.iota(lanes));
+            let left = asm.widen(left, lanes);
+            asm.cmpi("slt", iota, left)
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn mix_columns(
+        &self,
+        asm: &mut Asm,
+        group: Group,
+        size: i64,
+        keys: Keys,
+        values: Val,
+        e: Val,
+        masks: &[Option<Val>],
+    ) {
+        let (cx, plan) = (self.cx, self.plan);
+        let ty = Ty::new(Elem::F32, cx.lanes());
+        let lanes = ty.lanes as i64;
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let step = if plan.narrow { asm.i64(plan.mixed_step()) } else { cx.size(asm, plan.values.stride(plan.j)) };
+        let n_words = if self.pairs { ceildiv(asm, keys.n, 2) } else { keys.n };
+        let values = asm.element(values, e, Elem::F32);
+        let place = |asm: &mut Asm, i: i64, v: usize| {
+            let (row, e) = (plus(asm, group.row, i), plus(asm, e, v as i64 * lanes));
+            at(asm, self.mixed, row, plan.mixed_step(), e)
+        };
+        let faded = |asm: &mut Asm| {
+            let mut before = vec![];
+            for i in 0..size {
+                let row = plus(asm, group.row, i);
+                let fade = self.state(asm, State::Fade, row);
+                let fade = asm.load(fade, Ty::F32, 4);
+                let fade = asm.widen(fade, ty.lanes);
+                for v in 0..masks.len() {
+                    let address = place(asm, i, v);
+                    let mixed = asm.load(address, ty, 64);
+                    before.push(asm.bin("arith.mulf", mixed, fade));
+                }
+            }
+            before
+        };
+        // Nothing is there before the first block.
+        let (first, none) = (asm.cmpi("eq", keys.j0, zero), asm.zero(ty));
+        let count = size as usize * masks.len();
+        let before = asm.if_else(first, &vec![ty; count], |_| vec![none; count], faded);
+        let sums = asm.for_loop((zero, n_words, one), &before, |asm, j, sums| {
+            let row = asm.bin("arith.muli", j, step);
+            let row = asm.element(values, row, Elem::F32);
+            let mut columns = vec![];
+            for (v, mask) in masks.iter().enumerate() {
+                columns.push(match mask {
+                    None => load(asm, row, v as i64 * lanes, ty, 4),
+                    Some(mask) => {
+                        let at = asm.i64(v as i64 * lanes);
+                        let address = asm.element(row, at, Elem::F32);
+                        asm.masked_load(address, *mask, ty)
+                    }
+                });
+            }
+            let weights = asm.element(self.scores, j, Elem::F32);
+            let numbers = |asm: &mut Asm, i: i64| {
+                let number = load(asm, weights, i * SCORE_STEP, Ty::F32, 4);
+                asm.widen(number, ty.lanes)
+            };
+            self.products(asm, size, &numbers, &columns, sums)
+        });
+        for (n, sum) in sums.into_iter().enumerate() {
+            let address = place(asm, (n / masks.len()) as i64, n % masks.len());
+            asm.store(sum, address, 64);
+        }
+    }
+
+    /// sums[i][v] + number i · vector v, or the sum of two such products where words are pairs.
+    fn products(
+        &self,
+        asm: &mut Asm,
+        size: i64,
+        number: &dyn Fn(&mut Asm, i64) -> Val,
+        vectors: &[Val],
+        sums: &[Val],
+    ) -> Vec<Val> {
+        let mut next = vec![];
+        for i in 0..size {
+            let number = number(asm, i);
+            for (v, vector) in vectors.iter().enumerate() {
+                let sum = sums[i as usize * vectors.len() + v];
+                next.push(match self.pairs {
+                    true => asm.dot_pairs(sum, number, *vector),
+                    false => asm.fma(number, *vector, sum),
+                });
+            }
+        }
+        next
+    }
+}
+
+/// scores[i][v] = number v of row i
+fn store_scores(asm: &mut Asm, to: Val, vectors: i64, scores: &[Val]) {
+    for (n, score) in scores.iter().enumerate() {
+        let (i, v) = (n as i64 / vectors, n as i64 % vectors);
+        let at = asm.i64(i * SCORE_STEP + v * score.ty.lanes as i64);
+        let address = asm.element(to, at, Elem::F32);
+        asm.store(*score, address, 32);
+    }
+}
+
+fn load(asm: &mut Asm, base: Val, at: i64, ty: Ty, align: u32) -> Val {
+    let at = asm.i64(at);
+    let address = asm.element(base, at, Elem::F32);
+    asm.load(address, ty, align)
+}

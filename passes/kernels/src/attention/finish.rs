@@ -1,0 +1,96 @@
+//! mixtures and totals of all keys => results: the statements behind the last sum, on lanes that run along e
+
+use super::{Item, State, along, at, has_masks, hoist, is_wide};
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::def::access_values;
+use crate::eval::Point;
+use crate::math;
+
+impl Item<'_> {
+    pub fn finish(&self, asm: &mut Asm) {
+        let (cx, plan) = (self.cx, self.plan);
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let some = asm.cmpi("sgt", self.n_keys, zero);
+        let least = asm.float(f64::NEG_INFINITY, Ty::F32);
+        let hidden = self.shift_of(asm, plan.shift, least).map(|shift| hidden_power(asm, shift));
+        let masks = self.store_masks();
+        asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
+            let mut point = self.row_point(asm, row);
+            let extra = self.totals(asm, &mut point, row, some, hidden);
+            let factor = self.factor(asm, &mut point, some);
+            for w in &cx.def.stores {
+                hoist(cx, asm, &mut point, w.value, 1 << plan.e);
+            }
+            along(cx, asm, &point, (plan.e, plan.n_e), masks, |asm, mut point| {
+                let e = point.vars[plan.e].expect("inside the loop");
+                let address = at(asm, self.mixed, row, plan.mixed_step(), e);
+                let ty = Ty::new(Elem::F32, point.lanes);
+                let mixed = asm.load(address, ty, 4);
+                let extra = asm.widen(extra, ty.lanes);
+                let mut mixed = asm.bin("arith.addf", mixed, extra);
+                if let Some(factor) = factor {
+                    let factor = asm.widen(factor, ty.lanes);
+                    mixed = asm.bin("arith.mulf", mixed, factor);
+                }
+                point.values[plan.quotient.map_or(plan.sum, |q| q.0)] = Some(mixed);
+                for write in &cx.def.stores {
+                    point.store(cx, asm, write);
+                }
+            });
+            vec![]
+        });
+    }
+
+    /// Gives a row's largest x and total their values; what its sums are behind where every key is hidden.
+    fn totals(&self, asm: &mut Asm, point: &mut Point, row: Val, some: Val, hidden: Option<Val>) -> Val {
+        let plan = self.plan;
+        let [max, total] = [State::Max, State::Total].map(|what| {
+            let address = self.state(asm, what, row);
+            asm.load(address, Ty::F32, 4)
+        });
+        point.values[plan.max] = Some(max);
+        let power = hidden.unwrap_or_else(|| {
+            let shift = point.eval(self.cx, asm, plan.shift);
+            hidden_power(asm, shift)
+        });
+        let (none, least) = (asm.zero(Ty::F32), asm.float(f64::NEG_INFINITY, Ty::F32));
+        let all = asm.cmpf("oeq", max, least);
+        let all = asm.bin("arith.andi", all, some);
+        let extra = asm.select(all, power, none);
+        point.values[plan.total] = Some(asm.bin("arith.addf", total, extra));
+        extra
+    }
+
+    /// What a row's mixtures are multiplied by: 1 by what the kernel divides them by.
+    fn factor(&self, asm: &mut Asm, point: &mut Point, some: Val) -> Option<Val> {
+        let unit = asm.float(1.0, Ty::F32);
+        let mut divisor = None;
+        if let Some(k) = self.plan.divisor {
+            let value = point.eval(self.cx, asm, k);
+            // An empty sum stays 0, whatever its terms would be divided by.
+            divisor = Some(asm.select(some, value, unit));
+        }
+        if let Some((_, k)) = self.plan.quotient {
+            let value = point.eval(self.cx, asm, k);
+            divisor = Some(match divisor {
+                None => value,
+                Some(d) => asm.bin("arith.mulf", d, value),
+            });
+        }
+        divisor.map(|d| asm.bin("arith.divf", unit, d))
+    }
+
+    /// Whether masked stores, and the loads for them, are instructions.
+    fn store_masks(&self) -> bool {
+        let stores = &self.cx.def.stores;
+        let needed = stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
+        stores.iter().all(|w| is_wide(self.cx, &self.cx.def.writes[w.access.buffer])) && has_masks(self.cx, needed)
+    }
+}
+
+/// exp(x - shift) where x is -inf.
+fn hidden_power(asm: &mut Asm, shift: Val) -> Val {
+    let least = asm.float(f64::NEG_INFINITY, Ty::F32);
+    let below = asm.bin("arith.subf", least, shift);
+    math::exp(asm, below)
+}

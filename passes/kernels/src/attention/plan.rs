@@ -1,0 +1,385 @@
+//! Which statement is the score, the largest one, the weights, the mixture: the parts of attention
+
+use super::segments::Segments;
+use crate::contract::{is_one_instruction, tiles};
+use crate::def::*;
+use crate::eval::Variant;
+use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+
+/// Keys that are transposed and scored together.
+pub const WIDTH: i64 = 32;
+
+/// Keys of a block: their scores for one group of rows stay in the first-level cache, the keys and values themselves
+/// in the second.
+pub const BLOCK: i64 = 512;
+
+/// Floats between two rows of scores: rows at a power of two would share a set of the cache.
+pub const SCORE_STEP: i64 = BLOCK + 16;
+
+/// Rows of a work item, at most. Each copy of a block of keys serves so many.
+pub const CHUNK: i64 = 96;
+
+/// Rows that are scored together, at most; work items begin at multiples of it.
+pub const GROUP: i64 = 12;
+
+/// Rows of a tile, and its columns of words; of rounded factors work items begin at multiples of it.
+pub const TILE: i64 = tiles::ROWS;
+
+/// Numbers of one kind that are kept per row: a vector of them may begin at the last row.
+pub const STATE_STEP: i64 = CHUNK + SQUARE_MAX;
+
+/// Elements that are transposed in registers at once, by the widest variant.
+pub const SQUARE_MAX: i64 = 16;
+
+/// o[i, e] = Σj exp(x[i, j] - shift) · v[j, e], x = g(Σd left[i, d] · right[j, d]): which statements and variables
+/// these are.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Variables that count batches and heads.
+    pub batch: Vec<usize>,
+    /// Variables that count queries: positions, and heads that share their keys. None where there is one query.
+    pub rows: Vec<usize>,
+    pub j: usize,
+    pub d: usize,
+    pub e: usize,
+    pub n_d: i64,
+    pub n_e: i64,
+    pub left: usize,
+    pub right: usize,
+    /// Where queries lie with the elements of each one behind another and the rows so far apart that they can be read there.
+    pub queries: Option<(Access, i64)>,
+    /// Where keys lie with the elements of each one behind another, or what is computed of them.
+    pub keys: Option<Access>,
+    pub values: Access,
+    /// values[j, e], rounded where products are narrow.
+    pub value: usize,
+    /// Whether all factors of both products are rounded to bf16.
+    pub narrow: bool,
+    /// Σd left · right
+    pub score: usize,
+    /// What is made of the score.
+    pub x: usize,
+    /// maxj x
+    pub max: usize,
+    /// What is taken from x: made of `max`.
+    pub shift: usize,
+    /// Σj exp(x - shift)
+    pub total: usize,
+    /// Σj exp(x - shift) · v, or Σj exp(x - shift) / divisor · v
+    pub sum: usize,
+    pub divisor: Option<usize>,
+    /// sum / a number of the row, where the kernel itself divides behind the sum, and that number.
+    pub quotient: Option<(usize, usize)>,
+    /// Where keys begin and end by tables; then the rest is about the kernel of one run of rows.
+    pub segments: Option<Box<Segments>>,
+}
+
+/// The parts, or `None` where the kernel has no form that this emitter takes.
+pub fn plan(def: &KernelDef) -> Option<Plan> {
+    let Some(segments) = Segments::of(def) else { return whole(def) };
+    let plan = whole(&segments.def)?;
+    // Each row of a run has keys of its own number only.
+    (segments.moved_by(def) & !plan.row_vars() == 0).then(|| Plan { segments: Some(Box::new(segments)), ..plan })
+}
+
+/// Statements that are written out once per register.
+const AT_ONCE_MAX: usize = 4;
+
+impl Plan {
+    /// The variables that count queries.
+    pub fn row_vars(&self) -> VarSet {
+        self.rows.iter().fold(0, |set, v| set | 1 << v)
+    }
+
+    /// Whether x is little to compute, of a score and of what all rows of a batch element share: scaled, and masked by key.
+    pub fn applies_at_once(&self, def: &KernelDef, deps: &[VarSet]) -> bool {
+        let rows = self.row_vars();
+        let (mut open, mut seen) = (vec![self.x], vec![]);
+        while let Some(k) = open.pop() {
+            if k == self.score || seen.contains(&k) {
+                continue;
+            }
+            seen.push(k);
+            let fits = def.body[k].dtype == DType::F32
+                && match &def.body[k].op {
+                    Op::Const(_) => true,
+                    Op::Load { access, guard } => guard.is_none() && access.computed.is_empty() && deps[k] & rows == 0,
+                    Op::Apply { f, .. } => is_one_instruction(*f),
+                    Op::Index(_) | Op::Convert(_, _) | Op::Reduce { .. } => false,
+                };
+            if !fits {
+                return false;
+            }
+            open.extend(def.operands(k));
+        }
+        seen.iter().filter(|k| !matches!(def.body[**k].op, Op::Const(_))).count() <= AT_ONCE_MAX
+    }
+}
+
+/// The same where keys are the same for all rows of a batch element.
+fn whole(def: &KernelDef) -> Option<Plan> {
+    let ([_], [_]) = (&def.inner[..], &def.deep[..]) else { return None };
+    let (j, d) = (def.outer.len(), def.outer.len() + 1);
+    let parts = Parts { def, deps: def.dependences(), inner: def.inner_vars() };
+    let reductions = parts.reductions();
+    if reductions.len() != 4 {
+        return None;
+    }
+    let find = |holds: &dyn Fn(ReduceFn, usize) -> bool| reductions.iter().find(|r| holds(r.1, r.2)).copied();
+    let (score, _, product) = find(&|f, arg| f == ReduceFn::Add && parts.deps[arg] >> d & 1 == 1)?;
+    let (max, _, x) = find(&|f, _| f == ReduceFn::Max)?;
+    let (total, _, power) = find(&|f, arg| f == ReduceFn::Add && parts.apply(arg, ScalarFn::Exp).is_some())?;
+    let (sum, _, mixed) = find(&|f, arg| f == ReduceFn::Add && arg != product && arg != power)?;
+    let shift = parts.shift_of(power, x)?;
+    let (weight, value, values, e) = parts.mixture(mixed, j)?;
+    let (divisor, rounded) = parts.divisor_of(weight, power)?;
+    let (left, right) = parts.factors(product, j)?;
+    let narrow = [left, right, value].map(|k| parts.rounded(k).is_some());
+    if narrow.iter().any(|n| *n != rounded) {
+        return None;
+    }
+    let has = |k: usize, v: usize| parts.deps[k] >> v & 1 == 1;
+    let shares = |v: &usize| !has(right, *v) && parts.def.access_vars(&values, &parts.deps) >> v & 1 == 0;
+    let (rows, batch): (Vec<usize>, Vec<usize>) = (0..def.outer.len()).filter(|v| *v != e).partition(shares);
+    let quotient = parts.quotient_of(sum, e);
+    let at = |v: usize| def.extent(v).as_const().filter(|n| (1..=1024).contains(n));
+    let floats = [left, right, product, score, x, max, shift, power, total, weight, mixed, sum];
+    let rows_alone = [Some(shift), divisor].into_iter().flatten().all(|k| parts.deps[k] & (parts.inner | 1 << e) == 0);
+    let fits = floats.iter().all(|k| def.body[*k].dtype == DType::F32)
+        && ![left, right, x].iter().any(|k| has(*k, e))
+        && has(right, j)
+        && rows_alone
+        && parts.made_of(left, &[])
+        && parts.made_of(right, &[])
+        && parts.made_of(x, &[score])
+        && parts.made_of(shift, &[max])
+        && divisor.is_none_or(|k| parts.made_of(k, &[max, total]))
+        && parts.stores_rows();
+    let keys = parts.plain(right, j).filter(|a| a.stride(d).is(1)).cloned();
+    let queries =
+        parts.plain(left, j).filter(|a| a.stride(d).is(1)).and_then(|a| Some((a.clone(), in_place(a, &rows)?)));
+    let (n_d, n_e) = (at(d)?, at(e)?);
+    fits.then_some(Plan {
+        batch,
+        rows,
+        j,
+        d,
+        e,
+        n_d,
+        n_e,
+        left,
+        right,
+        queries,
+        keys,
+        values,
+        value,
+        narrow: rounded,
+        score,
+        x,
+        max,
+        shift,
+        total,
+        sum,
+        divisor,
+        quotient,
+        segments: None,
+    })
+}
+
+/// Bytes of memory whose lines share the sets of a first-level cache in the same order: rows so far apart push each other out.
+const ALIASED: i64 = 4096;
+
+/// Floats from one row of a load to the next, where that is a number and the rows of a group stay near together.
+fn in_place(access: &Access, rows: &[usize]) -> Option<i64> {
+    let [row] = rows else { return None };
+    let step = access.stride(*row).as_const().filter(|_| access.computed.is_empty())?;
+    (step > 0 && step * 4 % ALIASED != 0).then_some(step)
+}
+
+struct Parts<'a> {
+    def: &'a KernelDef,
+    deps: Vec<VarSet>,
+    inner: VarSet,
+}
+
+impl<'a> Parts<'a> {
+    fn reductions(&self) -> Vec<(usize, ReduceFn, usize)> {
+        let reduction = |(k, s): (usize, &Step)| match s.op {
+            Op::Reduce { f, arg } => Some((k, f, arg)),
+            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) => None,
+        };
+        self.def.body.iter().enumerate().filter_map(reduction).collect()
+    }
+
+    /// The arguments of a statement that applies this function.
+    fn apply(&self, k: usize, wanted: ScalarFn) -> Option<&'a [usize]> {
+        match &self.def.body[k].op {
+            Op::Apply { f, args } if *f == wanted => Some(args),
+            Op::Apply { .. }
+            | Op::Load { .. }
+            | Op::Const(_)
+            | Op::Index(_)
+            | Op::Convert(_, _)
+            | Op::Reduce { .. } => None,
+        }
+    }
+
+    /// exp(x - shift)
+    fn shift_of(&self, power: usize, x: usize) -> Option<usize> {
+        let [below] = *self.apply(power, ScalarFn::Exp)? else { return None };
+        let [from, shift] = *self.apply(below, ScalarFn::Sub)? else { return None };
+        (from == x).then_some(shift)
+    }
+
+    /// What a statement is the nearest bf16 of, as f32.
+    fn rounded(&self, k: usize) -> Option<usize> {
+        let converted = |k: usize, to: DType| match self.def.body[k] {
+            Step { op: Op::Convert(from, Conversion::Value), dtype } if dtype == to => Some(from),
+            _ => None,
+        };
+        let from = converted(converted(k, DType::F32)?, DType::BF16)?;
+        (self.def.body[from].dtype == DType::F32).then_some(from)
+    }
+
+    /// weight · values[.., j, .., e], in either order: the weight, the value, where it is read, and e, the variable along
+    /// which values are neighbours.
+    fn mixture(&self, product: usize, j: usize) -> Option<(usize, usize, Access, usize)> {
+        let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
+        [(a, b), (b, a)].into_iter().find_map(|(weight, value)| {
+            let access = self.plain(self.rounded(value).unwrap_or(value), j)?;
+            let columns = (0..self.def.outer.len()).filter(|v| self.deps[weight] >> v & 1 == 0);
+            let e = columns.filter(|v| access.stride(*v).is(1)).max()?;
+            let moved = access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(e)));
+            (!moved).then(|| (weight, value, access.clone(), e))
+        })
+    }
+
+    /// Nothing where the weight is the power itself, else what it is divided by; and whether the power is rounded first.
+    fn divisor_of(&self, weight: usize, power: usize) -> Option<(Option<usize>, bool)> {
+        let is_power = |k: usize| match self.rounded(k) {
+            Some(from) => (from == power).then_some(true),
+            None => (k == power).then_some(false),
+        };
+        if let Some(rounded) = is_power(weight) {
+            return Some((None, rounded));
+        }
+        let [over, divisor] = *self.apply(weight, ScalarFn::Div)? else { return None };
+        Some((Some(divisor), is_power(over)?))
+    }
+
+    /// sum / divisor, where nothing but this is made of the sum and the divisor is one number per row.
+    fn quotient_of(&self, sum: usize, e: usize) -> Option<(usize, usize)> {
+        let mut uses = (0..self.def.body.len()).filter(|k| self.def.operands(*k).contains(&sum));
+        let (quotient, None) = (uses.next()?, uses.next()) else { return None };
+        let [over, divisor] = *self.apply(quotient, ScalarFn::Div)? else { return None };
+        let per_row = self.deps[divisor] & (self.inner | 1 << e) == 0;
+        (over == sum && per_row && self.def.stores.iter().all(|w| w.value != sum)).then_some((quotient, divisor))
+    }
+
+    /// The factor that does not move with the keys, and the other one.
+    fn factors(&self, product: usize, j: usize) -> Option<(usize, usize)> {
+        let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
+        let moves = |k: usize| self.deps[k] >> j & 1 == 1;
+        match (moves(a), moves(b)) {
+            (false, _) => Some((a, b)),
+            (true, false) => Some((b, a)),
+            (true, true) => None,
+        }
+    }
+
+    /// A load whose place is linear in the inner variables.
+    fn plain(&self, k: usize, j: usize) -> Option<&'a Access> {
+        let Op::Load { access, guard: None } = &self.def.body[k].op else { return None };
+        // What is no number in the kernel is given from outside, as the first key of a run is.
+        let given = |k: usize| matches!(self.def.body[k].op, Op::Const(_));
+        let fixed = |s: &str| own(s, '%').is_none_or(|v| v < j) && own(s, '$').is_none_or(given);
+        let own_place = |c: &Computed| c.limit.is_none() && c.expr.symbols().iter().all(|s| fixed(s));
+        let fits = access.computed.iter().all(own_place) && self.def.reads[access.buffer].panels.is_none();
+        fits.then_some(access)
+    }
+
+    /// No reduction but these is part of a statement.
+    fn made_of(&self, k: usize, reductions: &[usize]) -> bool {
+        let mut open = vec![k];
+        let mut seen = vec![false; self.def.body.len()];
+        while let Some(k) = open.pop() {
+            if reductions.contains(&k) || std::mem::replace(&mut seen[k], true) {
+                continue;
+            }
+            if matches!(self.def.body[k].op, Op::Reduce { .. }) {
+                return false;
+            }
+            open.extend(self.def.operands(k));
+        }
+        true
+    }
+
+    /// Every store is made once per outer point.
+    fn stores_rows(&self) -> bool {
+        let in_rows = |w: &Write| (self.deps[w.value] | self.def.access_vars(&w.access, &self.deps)) & self.inner == 0;
+        self.def.stores.iter().all(in_rows)
+    }
+}
+
+impl Plan {
+    pub fn n_rows(&self, def: &KernelDef) -> Dim {
+        self.rows.iter().fold(Dim::constant(1), |n, v| n * def.extent(*v).dim())
+    }
+
+    pub fn n_chunks(&self, def: &KernelDef) -> Dim {
+        self.n_rows(def).ceildiv(&Dim::constant(CHUNK))
+    }
+
+    pub fn grid(&self, def: &KernelDef) -> Dim {
+        self.batch.iter().fold(self.n_chunks(def), |p, v| def.extent(*v).dim() * p)
+    }
+
+    /// Rows that are scored together, at most, by any variant.
+    pub fn group(&self) -> i64 {
+        if self.narrow { TILE } else { GROUP }
+    }
+
+    /// Whether a variant multiplies in tiles.
+    pub fn uses_tiles(&self, variant: Variant) -> bool {
+        self.narrow && variant.has_tiles() && self.n_d % (2 * TILE) == 0
+    }
+
+    /// Elements of a copied row of queries or keys: they are transposed in squares.
+    pub fn row_step(&self) -> i64 {
+        (self.n_d + SQUARE_MAX - 1) / SQUARE_MAX * SQUARE_MAX
+    }
+
+    /// Elements of a row of results in scratch.
+    pub fn mixed_step(&self) -> i64 {
+        (self.n_e + WIDTH - 1) / WIDTH * WIDTH
+    }
+
+    /// Rows of the largest work item, with those that fill up its last tile.
+    fn rows_max(&self, def: &KernelDef) -> i64 {
+        let rows = self.n_rows(def).as_const().map_or(CHUNK, |n| n.clamp(1, CHUNK));
+        if self.narrow { (rows + TILE - 1) / TILE * TILE } else { rows }
+    }
+
+    /// Elements of each part of the scratch, in order.
+    pub fn parts(&self, def: &KernelDef) -> [Dim; 8] {
+        let rows = self.rows_max(def);
+        let n_keys = def.extent(self.j).dim().minimum(&Dim::constant(BLOCK));
+        let n_panels = n_keys.ceildiv(&Dim::constant(WIDTH));
+        let copied = if self.narrow { n_panels.clone() * Dim::constant(WIDTH) } else { Dim::constant(0) };
+        [
+            Dim::constant(rows * self.row_step()),
+            Dim::constant(self.group() * SCORE_STEP),
+            Dim::constant(rows * self.mixed_step()),
+            Dim::constant(4 * STATE_STEP),
+            Dim::constant(SQUARE_MAX * SQUARE_MAX),
+            Dim::constant(if self.keys.is_some() { 0 } else { WIDTH * self.row_step() }),
+            n_panels * Dim::constant(WIDTH * self.row_step()),
+            copied * Dim::constant(self.mixed_step()),
+        ]
+    }
+
+    pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
+        self.parts(def).into_iter().fold(Dim::constant(0), |sum, p| sum + p) * Dim::constant(4)
+    }
+}

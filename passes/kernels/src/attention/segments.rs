@@ -1,0 +1,191 @@
+//! keys `first[row] + j` where `j < length[row]`  =>  runs of rows with the same keys, each as attention of its own
+//!
+//! Sequences of different lengths lie one behind the other; a row's keys are those of its sequence. A work item is a
+//! chunk of rows, whatever sequences they are of. Which rows go together is found where the kernel runs, by comparing
+//! what they say of their keys: nothing is taken for granted of the tables.
+
+use super::plan::{BLOCK, Plan};
+use super::{Item, Keys, is_alone};
+use crate::asm::{Asm, Val};
+use crate::def::*;
+use crate::eval::{Cpu, Cx};
+use sardonyx_dialects::scalar::ScalarFn;
+
+/// A kernel whose keys begin and end by tables.
+#[derive(Clone, Debug)]
+pub struct Segments {
+    /// The kernel of one run: `first` is a value from outside, every key that is walked exists.
+    pub def: KernelDef,
+    /// The statements of the first key's row and of how many keys there are, and what both are checked against.
+    first: usize,
+    length: usize,
+    limit: Size,
+}
+
+impl Segments {
+    /// Tells the kernel of one run, where every load by a key is at `first + j` and guarded by `j < length`.
+    pub fn of(def: &KernelDef) -> Option<Segments> {
+        let j = def.outer.len();
+        let deps = def.dependences();
+        let per_row = |k: usize| deps[k] & def.inner_vars() == 0;
+        let compares = |(k, step): (usize, &Step)| {
+            let Op::Apply { f: ScalarFn::Lt, args } = &step.op else { return None };
+            let Op::Index(at) = &def.body[args[0]].op else { return None };
+            let is_key = at.as_symbol().and_then(|s| own(s, '%')) == Some(j);
+            let loaded = matches!(def.body[args[1]].op, Op::Load { .. });
+            (is_key && loaded && per_row(args[1])).then_some((k, args[1]))
+        };
+        let (inside, length) = def.body.iter().enumerate().find_map(compares)?;
+        let mut first: Option<(usize, Size)> = None;
+        let mut new = def.clone();
+        // What is chosen where there is no such key goes: there all are.
+        let mut is = (0..def.body.len()).collect::<Vec<usize>>();
+        for (k, step) in def.body.iter().enumerate() {
+            match &step.op {
+                Op::Load { access, guard } if deps[k] >> j & 1 == 1 => {
+                    let [part] = &access.computed[..] else { return None };
+                    let (one, rest) = part.expr.linear_in(&format!("%{j}"))?;
+                    let at = (own(rest.as_symbol()?, '$')?, part.limit?);
+                    let fits = one.is_const(1)
+                        && *guard == Some(inside)
+                        && access.coords.iter().all(|c| c.strides[j].is(0))
+                        && per_row(at.0)
+                        && first.is_none_or(|f| f == at);
+                    if !fits {
+                        return None;
+                    }
+                    first = Some(at);
+                    let Op::Load { access, guard } = &mut new.body[k].op else { return None };
+                    access.coords[0].strides[j] = part.stride;
+                    (access.computed[0].expr, access.computed[0].limit) = (rest, None);
+                    *guard = None;
+                }
+                Op::Apply { f: ScalarFn::Select, args } if args[0] == inside => is[k] = is[args[1]],
+                Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } => {}
+                Op::Convert(_, _) | Op::Reduce { .. } => {}
+            }
+        }
+        let (first, limit) = first?;
+        for step in &mut new.body {
+            match &mut step.op {
+                Op::Apply { args, .. } => args.iter_mut().for_each(|a| *a = is[*a]),
+                Op::Convert(a, _) | Op::Reduce { arg: a, .. } => *a = is[*a],
+                Op::Load { .. } | Op::Const(_) | Op::Index(_) => {}
+            }
+        }
+        new.body[inside].op = Op::Const(1f64.to_bits());
+        for given in [first, length] {
+            new.body[given].op = Op::Const(0);
+        }
+        Some(Segments { def: new, first, length, limit })
+    }
+
+    /// The outer variables that move the keys.
+    pub fn moved_by(&self, def: &KernelDef) -> VarSet {
+        let deps = def.dependences();
+        deps[self.first] | deps[self.length]
+    }
+}
+
+pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan, segments: &Segments) {
+    let cpu = cx.cpu();
+    let run = Cx {
+        def: &segments.def,
+        deps: segments.def.dependences(),
+        params: cx.params.clone(),
+        reads: cx.reads.clone(),
+        writes: cx.writes.clone(),
+        status: cx.status,
+        cpu: Some(Cpu { variant: cpu.variant, scratch: cpu.scratch, begin: cpu.begin, end: cpu.end }),
+    };
+    let (one, zero, none) = (asm.i64(1), asm.i64(0), asm.i64(-1));
+    asm.for_loop((cpu.begin, cpu.end, one), &[none], |asm, item, kept| {
+        let chunk = Item::new(&run, asm, plan, item);
+        // A mask may keep no row at all.
+        let some = asm.cmpi("sgt", chunk.rows, zero);
+        asm.if_else(
+            some,
+            &[none.ty],
+            |asm| {
+                let end = asm.do_while(&[zero, kept[0]], |asm, at| {
+                    let (item, next) = segment(cx, asm, &chunk, segments, at[0]);
+                    let kept = item.run(asm, at[1]);
+                    (asm.cmpi("slt", next, chunk.rows), vec![next, kept])
+                });
+                vec![end[1]]
+            },
+            |_| vec![kept[0]],
+        )
+    });
+}
+
+/// The rows of a chunk from `row` on that have the same keys, and the row behind them.
+fn segment<'a>(cx: &Cx, asm: &mut Asm, chunk: &Item<'a>, segments: &Segments, row: Val) -> (Item<'a>, Val) {
+    let (zero, one) = (asm.i64(0), asm.i64(1));
+    let keys = |asm: &mut Asm, row: Val| {
+        let mut point = chunk.row_point(asm, row);
+        [segments.first, segments.length].map(|k| point.eval(cx, asm, k))
+    };
+    let [first, length] = keys(asm, row);
+    let next = asm.do_while(&[row], |asm, at| {
+        let next = asm.bin("arith.addi", at[0], one);
+        let there = asm.cmpi("slt", next, chunk.rows);
+        let read = asm.select(there, next, at[0]);
+        let other = keys(asm, read);
+        let mut same = there;
+        for (a, b) in [first, length].into_iter().zip(other) {
+            let equal = asm.cmpi("eq", a, b);
+            same = asm.bin("arith.andi", same, equal);
+        }
+        (same, vec![next])
+    })[0];
+    let extent = cx.extent(asm, chunk.plan.j);
+    let n = asm.bin("arith.minsi", length, extent);
+    let n = asm.bin("arith.maxsi", n, zero);
+    // All keys are rows that are there, or none is read.
+    let limit = cx.size(asm, segments.limit);
+    let left = asm.bin("arith.subi", limit, n);
+    let behind = asm.cmpi("sgt", first, left);
+    let before = asm.cmpi("slt", first, zero);
+    let wrong = asm.bin("arith.ori", behind, before);
+    let some = asm.cmpi("sgt", n, zero);
+    let wrong = asm.bin("arith.andi", wrong, some);
+    asm.if_then(wrong, |asm| asm.raise(cx.status));
+    let n = asm.select(wrong, zero, n);
+    let mut item = chunk.clone();
+    item.point.values[segments.first] = Some(first);
+    item.i0 = asm.bin("arith.addi", chunk.i0, row);
+    item.rows = asm.bin("arith.subi", next, row);
+    item.n_keys = n;
+    item.alone = is_alone(cx, asm, chunk.plan, item.rows);
+    (item, next)
+}
+
+impl Item<'_> {
+    /// All of the item's rows by all of its keys, block by block. `kept` is the number of the keys that lie in scratch:
+    /// they are transposed once, not per chunk of rows. Gives that of those that lie there now.
+    pub fn run(&self, asm: &mut Asm, kept: Val) -> Val {
+        let (zero, block, none) = (asm.i64(0), asm.i64(BLOCK), asm.i64(-1));
+        // The number of computed keys does not tell runs apart.
+        let keys = match (&self.plan.segments, &self.plan.keys) {
+            (Some(_), None) => none,
+            (None, _) | (Some(_), Some(_)) => self.keys_number(asm),
+        };
+        self.begin(asm);
+        let other = asm.cmpi("ne", keys, kept);
+        let unknown = asm.cmpi("eq", keys, none);
+        let other = asm.bin("arith.ori", other, unknown);
+        // Runs of one sequence may have few rows and many: where there is one group, each panel takes the first one's place.
+        let other = asm.bin("arith.ori", other, self.alone);
+        asm.for_loop((zero, self.n_keys, block), &[], |asm, j0, _| {
+            let left = asm.bin("arith.subi", self.n_keys, j0);
+            let n = asm.bin("arith.minsi", left, block);
+            self.block(asm, Keys { j0, n }, other);
+            vec![]
+        });
+        self.finish(asm);
+        let all = asm.cmpi("sle", self.n_keys, block);
+        let kept = asm.select(all, keys, none);
+        asm.select(self.alone, none, kept)
+    }
+}

@@ -1,0 +1,80 @@
+//! KernelDef …  =>  one shared object: MLIR text, LLVM IR, machine code per CPU variant, linked; or PTX, which is text
+//!
+//! The result depends on the kernels only: not on the host's CPU, its paths or its clock.
+
+mod link;
+mod lower;
+pub mod ptx;
+
+use crate::{KernelDef, Variant, functions};
+use prost::Message;
+use sardonyx_base::plan::{KERNELS_SYMBOL, Kernel, Plan};
+use sardonyx_base::{Error, Result};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Emits each kernel for the variants that it has code for. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object imports
+/// nothing.
+///
+/// Symbols must be distinct. Errors: E0002 where the linker cannot be run; E0901 where MLIR or LLVM refuse the code,
+/// which is a defect of ours.
+pub fn build_shared_object(kernels: &[(String, &KernelDef)]) -> Result<Vec<u8>> {
+    let variants = Variant::of(kernels.iter().map(|(_, def)| *def));
+    let modules: Vec<(Variant, String)> = variants.into_iter().map(|v| (v, text(kernels, v))).collect();
+    link_modules(&modules, &[])
+}
+
+/// The same from modules of kernel-level MLIR, one per variant, with what the kernels declare of themselves.
+pub fn link_modules(modules: &[(Variant, String)], declared: &[Kernel]) -> Result<Vec<u8>> {
+    let table = (!declared.is_empty()).then(|| (KERNELS_SYMBOL, Variant::ALL[0], table(declared)));
+    let modules: Vec<(&str, Variant, &str)> = modules.iter().map(|(v, text)| (v.name(), *v, text.as_str())).collect();
+    let table = table.iter().map(|(name, variant, text)| (*name, *variant, text.as_str()));
+    link::shared_object(&objects(&modules.into_iter().chain(table).collect::<Vec<_>>())?)
+}
+
+/// Machine code of named modules, in their order. Each is compiled by itself, the longest ones first, on as many threads as
+/// the machine has.
+fn objects<'a>(modules: &[(&'a str, Variant, &str)]) -> Result<Vec<(&'a str, Vec<u8>)>> {
+    let mut order: Vec<usize> = (0..modules.len()).collect();
+    order.sort_by_key(|&i| Reverse(modules[i].2.len()));
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let context = lower::context();
+        let mut objects = vec![];
+        while let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (name, variant, text) = modules[i];
+            objects.push((i, (name, lower::object(&context, text, variant)?)));
+        }
+        Ok(objects)
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(modules.len());
+    let ended = |_| Err(Error::defect("a thread of the code generation panicked"));
+    let objects = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(ended)).collect::<Result<Vec<_>>>()
+    });
+    let by_index: BTreeMap<usize, _> = objects?.into_iter().flatten().collect();
+    Ok(by_index.into_values().collect())
+}
+
+/// Their number of bytes, then the declarations, as data of the object: a plan that says otherwise is refused.
+fn table(declared: &[Kernel]) -> String {
+    let message = Plan { kernels: declared.to_vec(), ..Plan::default() }.encode_to_vec();
+    let bytes = [&(message.len() as u64).to_le_bytes()[..], &message].concat();
+    let text: String = bytes.iter().map(|b| format!("\\{b:02X}")).collect();
+    format!(
+        r#"llvm.mlir.global external constant @{KERNELS_SYMBOL}("{text}") {{alignment = 8 : i64}} : !llvm.array<{} x i8>"#,
+        bytes.len()
+    )
+}
+
+/// The kernels of one variant as a module of kernel-level MLIR.
+pub fn text(kernels: &[(String, &KernelDef)], variant: Variant) -> String {
+    functions(kernels.iter().map(|(symbol, def)| (symbol.as_str(), *def)), variant)
+}
+
+/// The machine code of one variant as assembly text, for dumps.
+pub fn assembly(kernels: &[(String, &KernelDef)], variant: Variant) -> Result<String> {
+    lower::assembly(&lower::context(), &text(kernels, variant), variant)
+}

@@ -1,0 +1,82 @@
+//! kernels of a plan  =>  one PTX module, and how each kernel is launched
+
+use crate::ptx::{self, PtxKernel, Target};
+use crate::{Lowered, lower};
+use prost::Message;
+use sardonyx_base::plan::{self as file, KERNELS_COMMENT, Kernel, KernelTarget};
+use sardonyx_base::{Error, Result};
+use sardonyx_dialects::flow::{FlowOp, Program};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::plan::{Action, Plan};
+
+/// The kernels of a plan for one target.
+pub struct PtxModule {
+    pub target: Target,
+    kernels: Vec<PtxKernel>,
+}
+
+impl PtxModule {
+    pub fn emit(plan: &Plan, lowered: &[Lowered], target: Target) -> Result<PtxModule> {
+        let named = plan.kernels.iter().zip(lowered).enumerate();
+        let kernels = named.map(|(i, ((symbol, _), l))| {
+            l.def.emit_ptx(symbol, target).map_err(|e| match origin(plan, i) {
+                Some(node) => e.node(node),
+                None => e,
+            })
+        });
+        Ok(PtxModule { target, kernels: kernels.collect::<Result<_>>()? })
+    }
+
+    /// How kernel `i` is launched.
+    pub fn launch(&self, i: usize) -> KernelTarget {
+        let PtxKernel { grid, block, shared_bytes, .. } = &self.kernels[i];
+        let (target, grid) = (self.target.name().to_string(), grid.to_string());
+        KernelTarget { target, grid, block: *block, shared_bytes: *shared_bytes }
+    }
+
+    /// The text, which ends with what the plan says of the kernels: one that says otherwise is refused.
+    pub fn text(&self, declared: &[Kernel]) -> String {
+        let message = file::Plan { kernels: declared.to_vec(), ..file::Plan::default() }.encode_to_vec();
+        let digits: String = message.iter().map(|b| format!("{b:02x}")).collect();
+        format!("{}\n{KERNELS_COMMENT}{digits}\n", ptx::module(self.target, &self.kernels).trim_end())
+    }
+}
+
+/// The first ONNX node that a kernel computes.
+fn origin(plan: &Plan, kernel: usize) -> Option<&str> {
+    let mut steps = plan.entries.iter().flat_map(|e| &e.steps);
+    let step = steps.find(|s| matches!(&s.action, Action::Launch { kernel: k, .. } if *k == kernel))?;
+    step.origins.first().map(String::as_str)
+}
+
+/// The PTX of a module's kernels: those of its plan, or else those in its functions, as `k0`, `k1`, … in their order.
+pub fn text_of(module: Operation, target: Target) -> Result<String> {
+    let kernels = match Plan::read(module)? {
+        Some(plan) => plan.kernels,
+        None => flow_kernels(module)?,
+    };
+    let emit = |(symbol, kernel): &(String, _)| lower(kernel)?.def.emit_ptx(symbol, target);
+    let kernels = kernels.iter().map(emit).collect::<Result<Vec<PtxKernel>>>()?;
+    if kernels.is_empty() {
+        let error = Error::user("E0001", "the module has no kernels to write as PTX");
+        return Err(error.help("lower it to the level of `flow` or of plans first, with --pass-pipeline"));
+    }
+    Ok(ptx::module(target, &kernels))
+}
+
+fn flow_kernels(module: Operation) -> Result<Vec<(String, sardonyx_dialects::flow::Kernel)>> {
+    let mut found = vec![];
+    let functions = module.block(0).map_or(vec![], |b| b.operations());
+    for function in functions.into_iter().filter(|op| op.name() == "func.func") {
+        let is_kernel = |op: Operation| op.name() == "flow.kernel";
+        if !function.block(0).is_some_and(|b| b.operations().into_iter().any(is_kernel)) {
+            continue;
+        }
+        for step in Program::read(function)?.steps {
+            if let FlowOp::Kernel(kernel) = step.op {
+                found.push((format!("k{}", found.len()), *kernel));
+            }
+        }
+    }
+    Ok(found)
+}

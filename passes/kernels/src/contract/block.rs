@@ -1,0 +1,539 @@
+//! rows of A by a panel of B  =>  sums in registers: which blocks of rows there are, and the loop over k of each
+
+use super::pairs::pair_products;
+use super::plan::{Form, WIDTH, Words};
+use super::quads::quad_products;
+use super::{Columns, Item, Panel, Turn, plus, tiles, times};
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::def::*;
+use crate::eval::Variant;
+use std::collections::BTreeSet;
+
+/// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
+const AHEAD: i64 = 512;
+const FEW_AHEAD: i64 = 2048;
+const FEW_ROWS: i64 = 8;
+
+/// Rows of the panels that do not stay in the first-level cache together with A.
+pub const FETCHED_ROWS: i64 = 256;
+
+/// Rows that use a panel for longer than it takes to bring the next one near.
+const MANY_ROWS: i64 = 32;
+
+/// Products that are summed one after the other; sums of so many are then added up. What is lost to rounding grows with
+/// the longer of the two.
+const PART: i64 = 128;
+
+/// The same, of up to `FEW_COLUMNS` columns: what such sums cost is small, and what they lose may be scaled up, as with the
+/// factors of squeeze-and-excitation.
+const SHORT_PART: i64 = 32;
+const FEW_COLUMNS: i64 = 2 * WIDTH;
+
+/// Which blocks of rows there are.
+#[derive(Clone, Copy)]
+pub struct Blocks {
+    /// Rows of the largest block that fits the registers.
+    usual: i64,
+    /// Rests of up to so many rows are one block: it reads the panel once.
+    exact: i64,
+    /// Blocks of up to so many rows wait for their own sums: a rest of them takes rows from the block before it.
+    slow: i64,
+}
+
+impl Blocks {
+    pub fn of(variant: Variant) -> Blocks {
+        match variant.is_wide() {
+            false => Blocks { usual: 6, exact: 5, slow: 1 },
+            true => Blocks { usual: 12, exact: 8, slow: 3 },
+        }
+    }
+
+    /// Of words. Where they are taken apart first, both halves of the panel's vectors are in registers too.
+    fn of_words(variant: Variant, words: Words) -> Blocks {
+        match (variant, words) {
+            (Variant::V3, Words::Pairs | Words::Quads) => Blocks { usual: 4, exact: 4, slow: 0 },
+            (Variant::V4, Words::Quads) => Blocks { usual: 8, exact: 8, slow: 0 },
+            (_, Words::Singles | Words::Pairs | Words::Quads) => Blocks::of(variant),
+        }
+    }
+
+    /// With one vector of columns.
+    const NARROW: Blocks = Blocks { usual: 8, exact: 8, slow: 0 };
+
+    /// For a small part of the work: short code instead of fast code.
+    const SHORT: Blocks = Blocks { usual: 4, exact: 4, slow: 0 };
+
+    /// Rows of the next block, where `left` are left.
+    fn next(&self, left: i64) -> i64 {
+        if left <= self.exact {
+            left
+        } else if left < self.usual {
+            (left + 1).div_euclid(2)
+        } else if left > self.usual && left <= self.usual + self.slow {
+            self.exact
+        } else {
+            self.usual
+        }
+    }
+
+    /// As `next`, when the kernel runs.
+    pub fn emit_next(&self, asm: &mut Asm, left: Val) -> Val {
+        let (usual, exact, one) = (asm.i64(self.usual), asm.i64(self.exact), asm.i64(1));
+        let mut rows = usual;
+        if self.slow > 0 {
+            let behind = asm.i64(self.usual + self.slow);
+            let (more, few) = (asm.cmpi("sgt", left, usual), asm.cmpi("sle", left, behind));
+            let both = asm.bin("arith.andi", more, few);
+            rows = asm.select(both, exact, rows);
+        }
+        if self.usual - 1 > self.exact {
+            let half = asm.bin("arith.addi", left, one);
+            let half = asm.bin("arith.shrui", half, one);
+            let less = asm.cmpi("slt", left, usual);
+            rows = asm.select(less, half, rows);
+        }
+        let fits = asm.cmpi("sle", left, exact);
+        asm.select(fits, left, rows)
+    }
+
+    /// The sizes that occur, the largest first: for so many rows, or for any number.
+    pub fn sizes(&self, rows: &[i64]) -> Vec<i64> {
+        let mut sizes = BTreeSet::new();
+        for rows in rows {
+            let mut left = *rows;
+            while left > 0 {
+                sizes.insert(self.next(left));
+                left -= self.next(left);
+            }
+        }
+        sizes.into_iter().rev().collect()
+    }
+}
+
+/// Rows of which a block of two panels fits the registers. One panel's sums are too few to hide the latency of the
+/// multiply-add.
+pub fn pair_rows(variant: Variant) -> i64 {
+    if variant.is_wide() { 2 } else { 1 }
+}
+
+impl Item<'_> {
+    /// All rows of the item, slab by slab.
+    pub fn chunk(&self, asm: &mut Asm, columns: Columns) {
+        let (Some(slabs), Some(&var)) = (self.slabs, self.plan.slabs.last()) else { return self.rows(asm, columns) };
+        let one = asm.i64(1);
+        let of = asm.bin("arith.subi", slabs.1, slabs.0);
+        asm.for_loop((slabs.0, slabs.1, one), &[], |asm, at, _| {
+            let mut item = self.clone();
+            let part = Turn { at: asm.bin("arith.subi", at, slabs.0), of };
+            item.turn = self.turn.within(asm, part);
+            item.point.vars[var] = Some(at);
+            item.rows(asm, columns);
+            vec![]
+        });
+    }
+
+    /// The rows of a chunk, in blocks; then the epilogue, where it was not applied to the registers.
+    fn rows(&self, asm: &mut Asm, columns: Columns) {
+        if tiles::used(self.plan, self.cx) {
+            return self.rows_in_tiles(asm, columns);
+        }
+        let zero = asm.i64(0);
+        let blocks = match columns {
+            Columns::Few(_) => Blocks::NARROW,
+            Columns::Known(_) | Columns::Some(_) if self.is_small_part() => Blocks::SHORT,
+            Columns::All | Columns::Known(_) | Columns::Some(_) => {
+                Blocks::of_words(self.cx.cpu().variant, self.plan.words)
+            }
+        };
+        let sizes = match self.plan.m.map(|m| self.cx.def.extent(m)) {
+            None => vec![1],
+            Some(Size::Const(m)) => {
+                let chunk = self.plan.chunk_rows(self.cx.def);
+                blocks.sizes(&[chunk.min(m), m % chunk])
+            }
+            Some(Size::Param(_)) => blocks.sizes(&(1..=self.plan.chunk()).collect::<Vec<_>>()),
+        };
+        self.each_sum(asm, |asm, sum| {
+            let panel = self.panel_of(asm, sum);
+            asm.do_while(&[zero], |asm, at| {
+                let left = asm.bin("arith.subi", self.rows, at[0]);
+                let size = match sizes[..] {
+                    [only] => asm.i64(only),
+                    _ => blocks.emit_next(asm, left),
+                };
+                panel.block_of(asm, &sizes, size, at[0], columns);
+                let next = asm.bin("arith.addi", at[0], size);
+                (asm.cmpi("slt", next, self.rows), vec![next])
+            });
+        });
+        if !self.plan.direct {
+            self.tile_epilogue(asm, columns);
+        }
+    }
+
+    /// Whether the columns of a panel that is not whole are the rest of many.
+    fn is_small_part(&self) -> bool {
+        let many = self.cx.def.extent(self.plan.n).as_const().is_none_or(|n| n >= 8 * WIDTH);
+        many && !self.takes_any_columns()
+    }
+
+    /// One or two rows, which are all there are, by this panel and the next one, both whole.
+    pub fn pair(&self, asm: &mut Asm, size: i64) {
+        let zero = asm.i64(0);
+        let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
+        let next = self.next(asm);
+        self.each_sum(asm, |asm, sum| {
+            let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
+            panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All, false);
+        });
+        if !self.plan.direct {
+            self.tile_epilogue(asm, Columns::All);
+            next.tile_epilogue(asm, Columns::All);
+        }
+    }
+
+    /// The item with the next panel in place of its own, beside which it is kept.
+    fn next(&self, asm: &mut Asm) -> Self {
+        let mut next = self.clone();
+        next.n0 = plus(asm, self.n0, WIDTH);
+        next.point.vars[self.plan.n] = Some(next.n0);
+        let rows = asm.i64(self.plan.panel_rows(self.cx.def));
+        let elements = asm.bin("arith.muli", rows, self.b_step);
+        next.panels = self.panels.iter().map(|b| asm.element(*b, elements, Elem::F32)).collect();
+        // The tile has more rows than such an item.
+        let behind = asm.i64(self.plan.chunk() / 2 * WIDTH);
+        next.tile = asm.element(self.tile, behind, Elem::F32);
+        next
+    }
+
+    /// Where the left factor begins for the row.
+    pub fn a_at(&self, asm: &mut Asm, row: Val) -> Val {
+        let (cx, plan) = (self.cx, self.plan);
+        let mut at = self.point.clone();
+        if let Some(var) = plan.m {
+            at.vars[var] = Some(asm.bin("arith.addi", self.m0, row));
+        }
+        let start = at.start(cx, asm, &plan.a, None);
+        asm.element(cx.reads[plan.a.buffer], start, plan.words.element())
+    }
+
+    /// Which lanes from column `first` of the panel exist; all where absent.
+    pub fn mask(&self, asm: &mut Asm, first: Val, columns: Columns) -> Option<Val> {
+        let n = match columns {
+            Columns::All => return None,
+            Columns::Known(n) => asm.i64(n),
+            Columns::Some(n) | Columns::Few(n) => n,
+        };
+        let lanes = self.cx.lanes();
+        let (first, iota) = (asm.widen(first, lanes), asm.iota(lanes));
+        let column = asm.bin("arith.addi", first, iota);
+        let n = asm.widen(n, lanes);
+        Some(asm.cmpi("slt", column, n))
+    }
+}
+
+/// Where a loop over k begins: A, the panels, and the part of the next panel that is brought near meanwhile.
+#[derive(Clone)]
+pub struct Start {
+    pub a: Val,
+    pub b: Vec<Val>,
+    pub next: Option<Val>,
+}
+
+/// One step of a sum: where it begins, k, the sums so far  =>  the sums with it.
+type Step<'s> = dyn Fn(&mut Asm, &Start, Val, &[Val]) -> Vec<Val> + 's;
+
+/// All steps along k.
+type Steps<'s> = dyn Fn(&mut Asm, &Start, &[Val]) -> Vec<Val> + 's;
+
+impl Panel<'_, '_> {
+    /// The rows from `first` on that are `size`, one of `sizes`.
+    fn block_of(&self, asm: &mut Asm, sizes: &[i64], size: Val, first: Val, columns: Columns) {
+        let [this, others @ ..] = sizes else { return };
+        let block = |asm: &mut Asm| {
+            if let Some(fetches) = self.fetches(*this) {
+                return self.block(asm, *this, first, columns, fetches);
+            }
+            let all = asm.bin("arith.muli", self.item.turn.of, self.item.rows);
+            let many = asm.i64(MANY_ROWS);
+            let many = asm.cmpi("sge", all, many);
+            let either = |asm: &mut Asm, fetches: bool| {
+                self.block(asm, *this, first, columns, fetches);
+                vec![]
+            };
+            asm.if_else(many, &[], |asm| either(asm, true), |asm| either(asm, false));
+        };
+        if others.is_empty() {
+            return block(asm);
+        }
+        let value = asm.i64(*this);
+        let here = asm.cmpi("eq", size, value);
+        asm.if_else(
+            here,
+            &[],
+            |asm| {
+                block(asm);
+                vec![]
+            },
+            |asm| {
+                self.block_of(asm, others, size, first, columns);
+                vec![]
+            },
+        );
+    }
+
+    /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
+    fn block(&self, asm: &mut Asm, size: i64, row: Val, columns: Columns, fetches: bool) {
+        let lanes = self.item.cx.lanes() as i64;
+        // One or two rows are as fast as the panel is read: its rows are taken whole.
+        let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
+        let zero = asm.i64(0);
+        if let Columns::Known(n) = columns {
+            for first in (0..n).step_by((vectors * lanes) as usize) {
+                let needed = (n - first + lanes - 1).div_euclid(lanes).min(vectors);
+                let first = asm.i64(first);
+                self.registers(asm, std::slice::from_ref(self), size, row, first, needed as usize, columns, fetches);
+            }
+            return;
+        }
+        let vectors = if let Columns::Few(_) = columns { 1 } else { vectors };
+        if vectors * lanes == WIDTH || vectors == 1 {
+            return self.registers(
+                asm,
+                std::slice::from_ref(self),
+                size,
+                row,
+                zero,
+                vectors as usize,
+                columns,
+                fetches,
+            );
+        }
+        let step = asm.i64(vectors * lanes);
+        let end = match columns {
+            Columns::Some(n) | Columns::Few(n) => n,
+            Columns::All | Columns::Known(_) => asm.i64(WIDTH),
+        };
+        asm.for_loop((zero, end, step), &[], |asm, first, _| {
+            self.registers(asm, std::slice::from_ref(self), size, row, first, vectors as usize, columns, fetches);
+            vec![]
+        });
+    }
+
+    /// `size` rows by `vectors` vectors of columns from `first` in each of the panels, in registers over all k.
+    #[allow(clippy::too_many_arguments)]
+    fn registers(
+        &self,
+        asm: &mut Asm,
+        panels: &[Self],
+        size: i64,
+        row: Val,
+        first: Val,
+        vectors: usize,
+        columns: Columns,
+        fetches: bool,
+    ) {
+        let item = self.item;
+        let (cx, plan) = (item.cx, item.plan);
+        let lanes = cx.lanes();
+        let ty = Ty::new(plan.words.sum(), lanes);
+        // There are addresses of each element, and steps over words.
+        let a_elem = plan.words.element();
+        let mut a = item.a_at(asm, row);
+        if plan.diagonal {
+            a = asm.element(a, first, Elem::F32);
+        }
+        let a_step = cx.size(asm, plan.a.stride(plan.k));
+        let row_step = plan.m.map_or(Size::Const(0), |m| plan.a.stride(m));
+        let row_offsets: Vec<Val> = (0..size).map(|i| times(asm, cx, row_step, i)).collect();
+        let firsts: Vec<Val> = (0..vectors).map(|j| plus(asm, first, j as i64 * lanes as i64)).collect();
+        let masks: Vec<Option<Val>> = firsts.iter().map(|f| item.mask(asm, *f, columns)).collect();
+        let b: Vec<Val> = panels.iter().map(|p| asm.element(p.b, first, Elem::F32)).collect();
+        let zero = asm.zero(ty);
+        let width = panels.len() * vectors;
+        let inits = vec![zero; size as usize * width];
+        let rows = asm.i64(size);
+        let next = fetches.then(|| self.next_part(asm, rows, row));
+        let next_step = next.map(|(_, step)| step);
+        let step = |asm: &mut Asm, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
+            let b_row = asm.bin("arith.muli", k, item.b_step);
+            let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
+            let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
+            if plan.form == Form::Panels {
+                let ahead = if size <= FEW_ROWS { FEW_AHEAD } else { AHEAD };
+                for (b_row, line) in
+                    b_rows.iter().flat_map(|b| (0..vectors as i64 * lanes as i64 / 16).map(|l| (*b, l)))
+                {
+                    let at = asm.i64(ahead + line * 16);
+                    let ahead = asm.element(b_row, at, Elem::F32);
+                    asm.prefetch(ahead);
+                }
+            }
+            if let (Some(next), Some(next_step)) = (start.next, next_step) {
+                let at = asm.bin("arith.muli", k, next_step);
+                let address = asm.element(next, at, Elem::I8);
+                asm.prefetch(address);
+            }
+            let a_column = asm.bin("arith.muli", k, a_step);
+            let a_column = asm.element(start.a, a_column, Elem::F32);
+            let addresses: Vec<Val> = row_offsets.iter().map(|o| asm.element(a_column, *o, a_elem)).collect();
+            match plan.words {
+                Words::Pairs => pair_products(asm, cx.cpu().variant, &addresses, &b_values, sums, rest.is_some()),
+                Words::Quads => quad_products(asm, cx.cpu().variant, &addresses, &b_values, sums, rest),
+                Words::Singles => addresses
+                    .iter()
+                    .zip(sums.chunks(width))
+                    .flat_map(|(address, sums)| {
+                        let values = match plan.diagonal {
+                            true => self.b_row(asm, *address, &masks, ty),
+                            false => {
+                                let value = asm.load(*address, Ty::new(Elem::F32, 1), 4);
+                                vec![asm.widen(value, lanes); width]
+                            }
+                        };
+                        let factors = values.into_iter().zip(&b_values).zip(sums);
+                        factors.map(|((value, b_value), sum)| asm.fma(value, *b_value, *sum)).collect::<Vec<_>>()
+                    })
+                    .collect(),
+            }
+        };
+        let start = Start { a, b, next: next.map(|(address, _)| address) };
+        let whole = |asm: &mut Asm, start: &Start, k: Val, sums: &[Val]| step(asm, start, k, sums, None);
+        let parts = |asm: &mut Asm, start: &Start, sums: &[Val]| self.parts(asm, start, sums, &whole);
+        let mut sums = self.sum(asm, &plan.around, &start, next_step, &inits, &parts);
+        if let Some(rest) = self.rest() {
+            let last = asm.i64(plan.panel_rows(cx.def) - 1);
+            sums = step(asm, &start, last, &sums, Some(rest));
+        }
+        for j in 0..width {
+            let (panel, at) = (&panels[j / vectors], j % vectors);
+            let column: Vec<Val> = (0..size as usize).map(|i| sums[i * width + j]).collect();
+            if plan.direct {
+                panel.item.direct_epilogue(asm, row, firsts[at], masks[at], &column);
+            } else {
+                panel.to_tile(asm, row, firsts[at], &column);
+            }
+        }
+    }
+
+    /// The loops over what is summed, the variables `around` and then k, with where A and each panel begin for them.
+    pub fn sum(
+        &self,
+        asm: &mut Asm,
+        around: &[usize],
+        start: &Start,
+        next_step: Option<Val>,
+        sums: &[Val],
+        steps: &Steps,
+    ) -> Vec<Val> {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let Some((&var, inside)) = around.split_first() else { return steps(asm, start, sums) };
+        let (extent, item_width) = (cx.extent(asm, var), asm.i64(WIDTH));
+        asm.for_loop((zero, extent, one), sums, |asm, i, sums| {
+            let a_step = cx.size(asm, plan.a.stride(var));
+            let moved = asm.bin("arith.muli", i, a_step);
+            let a = asm.element(start.a, moved, plan.words.element());
+            let mut next = start.next;
+            let moved = match plan.form {
+                Form::Panels => {
+                    let rows = plan.b().coords[0].strides[var].as_const().unwrap_or(0);
+                    let rows = asm.i64(rows.div_euclid(plan.words.depth()));
+                    let rows = asm.bin("arith.muli", i, rows);
+                    if let (Some(at), Some(step)) = (next, next_step) {
+                        let moved = asm.bin("arith.muli", rows, step);
+                        next = Some(asm.element(at, moved, Elem::I8));
+                    }
+                    asm.bin("arith.muli", rows, item_width)
+                }
+                Form::Rows | Form::Copied => {
+                    let step = cx.size(asm, plan.b().stride(var));
+                    asm.bin("arith.muli", i, step)
+                }
+            };
+            let b = start.b.iter().map(|b| asm.element(*b, moved, Elem::F32)).collect();
+            self.sum(asm, inside, &Start { a, b, next }, next_step, sums, steps)
+        })
+    }
+
+    /// The loop over k, in parts.
+    fn parts(&self, asm: &mut Asm, start: &Start, sums: &[Val], step: &Step) -> Vec<Val> {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let few = cx.def.extent(plan.n).as_const().is_some_and(|n| n <= FEW_COLUMNS);
+        let part = if few { SHORT_PART } else { PART };
+        let part = part / plan.words.depth();
+        let size = self.whole_words();
+        let extent = cx.size(asm, size);
+        // Integers lose nothing.
+        if plan.words == Words::Quads || size.as_const().is_some_and(|n| n <= part) {
+            return asm.for_loop((zero, extent, one), sums, |asm, k, sums| step(asm, start, k, sums));
+        }
+        let (part, none) = (asm.i64(part), asm.zero(sums[0].ty));
+        asm.for_loop((zero, extent, part), sums, |asm, first, sums| {
+            let end = asm.bin("arith.addi", first, part);
+            let end = asm.bin("arith.minsi", end, extent);
+            let inits = vec![none; sums.len()];
+            let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, start, k, sums));
+            sums.iter().zip(parts).map(|(sum, part)| asm.bin("arith.addf", *sum, part)).collect()
+        })
+    }
+
+    /// Whether blocks of so many rows bring the next panel near: `None` where that is known when the kernel runs.
+    fn fetches(&self, size: i64) -> Option<bool> {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let long = plan.form == Form::Panels && plan.panel_rows(cx.def) >= FETCHED_ROWS;
+        match plan.m.map(|m| cx.def.extent(m)) {
+            _ if !long => Some(false),
+            None => Some(false),
+            Some(Size::Const(m)) => Some(m * plan.slabs_per_item(cx.def) >= MANY_ROWS),
+            // A rest of so few rows is a small part of many.
+            Some(Size::Param(_)) if size <= FEW_ROWS => Some(false),
+            Some(Size::Param(_)) => None,
+        }
+    }
+
+    /// The part of the next panel that a block of rows has time to bring near, of what all rows that go over this panel
+    /// one after the other share: where it begins, and how many bytes of it are for each row of a panel. The first of them
+    /// would else wait for memory, which rests while the others use what they find in the cache.
+    pub fn next_part(&self, asm: &mut Asm, size: Val, row: Val) -> (Val, Val) {
+        let rows = self.item.plan.panel_rows(self.item.cx.def);
+        let turn = self.item.turn.within(asm, Turn { at: row, of: self.item.rows });
+        let (bytes, row_bytes) = (asm.i64(rows * WIDTH * 4), asm.i64(WIDTH * 4));
+        let share = asm.bin("arith.muli", size, row_bytes);
+        let begin = asm.bin("arith.muli", bytes, turn.at);
+        let begin = asm.bin("arith.divui", begin, turn.of);
+        let begin = asm.bin("arith.addi", begin, bytes);
+        (asm.element(self.b, begin, Elem::I8), asm.bin("arith.divui", share, turn.of))
+    }
+
+    /// How many words there are along k that hold nothing but elements.
+    fn whole_words(&self) -> Size {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        match plan.words {
+            Words::Singles => cx.def.extent(plan.k),
+            Words::Pairs | Words::Quads => Size::Const(plan.whole_words(cx.def)),
+        }
+    }
+
+    /// Elements of the last word, where it has fewer than others: behind them A has nothing to multiply.
+    fn rest(&self) -> Option<i64> {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let rest = cx.def.extent(plan.k).as_const().unwrap_or(0) % plan.words.depth();
+        (rest != 0).then_some(rest)
+    }
+
+    /// The vectors of one row of a panel, or of a left factor that lies beside it.
+    fn b_row(&self, asm: &mut Asm, row: Val, masks: &[Option<Val>], ty: Ty) -> Vec<Val> {
+        let masked = self.item.plan.form == Form::Rows;
+        let load = |(j, mask): (usize, &Option<Val>)| {
+            let at = asm.i64(j as i64 * ty.lanes as i64);
+            let address = asm.element(row, at, Elem::F32);
+            match mask {
+                Some(mask) if masked => asm.masked_load(address, *mask, ty),
+                Some(_) | None => asm.load(address, ty, if masked { 4 } else { 32 }),
+            }
+        };
+        masks.iter().enumerate().map(load).collect()
+    }
+}

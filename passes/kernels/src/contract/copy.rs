@@ -1,0 +1,132 @@
+//! b[k, n] at any strides  =>  scratch[k][32]: a panel of B that lies badly is copied once
+
+use super::plan::WIDTH;
+use super::{Item, plus};
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::map::whole_steps;
+
+impl Item<'_> {
+    /// to[k][j] = source[k, j] for the columns that exist; the others get any numbers.
+    pub fn copy_panel(&self, asm: &mut Asm, source: Val, to: Val) {
+        let (cx, plan) = (self.cx, self.plan);
+        let (n_k, n_n) = (cx.extent(asm, plan.k), cx.extent(asm, plan.n));
+        let left = asm.bin("arith.subi", n_n, self.n0);
+        let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
+        if !plan.b().stride(plan.k).is(1) {
+            return self.copy_elements(asm, source, to, (n_k, left));
+        }
+        let lanes = cx.lanes() as i64;
+        let step = asm.i64(lanes);
+        asm.for_loop((zero, width, step), &[], |asm, first, _| {
+            let columns = self.columns(asm, first, left);
+            let whole = whole_steps(asm, zero, n_k, lanes);
+            asm.for_loop((zero, whole, step), &[], |asm, k, _| {
+                self.copy_square(asm, (source, &columns), to, (k, first), None);
+                vec![]
+            });
+            if cx.def.extent(plan.k).as_const().is_none_or(|n| n % lanes != 0) {
+                let rest = asm.bin("arith.subi", n_k, whole);
+                let some = asm.cmpi("ne", rest, zero);
+                asm.if_then(some, |asm| self.copy_square(asm, (source, &columns), to, (whole, first), Some(rest)));
+            }
+            vec![]
+        });
+    }
+
+    /// Where as many columns as lanes begin, from `first` on. In place of those that are not there, the last one is
+    /// read: an address outside of memory would be slow even under a mask.
+    fn columns(&self, asm: &mut Asm, first: Val, left: Val) -> Vec<Val> {
+        let n_step = self.cx.size(asm, self.plan.b().stride(self.plan.n));
+        let one = asm.i64(1);
+        let last = asm.bin("arith.subi", left, one);
+        let column = |j: u32| {
+            let column = plus(asm, first, j as i64);
+            let column = asm.bin("arith.minsi", column, last);
+            asm.bin("arith.muli", column, n_step)
+        };
+        (0..self.cx.lanes()).map(column).collect()
+    }
+
+    /// As many rows as columns from row `k` on, transposed in registers: lanes of a column are neighbours in memory.
+    /// Only the first `rest` rows are there, where given; the others become 0.
+    fn copy_square(
+        &self,
+        asm: &mut Asm,
+        (source, columns): (Val, &[Val]),
+        to: Val,
+        (k, first): (Val, Val),
+        rest: Option<Val>,
+    ) {
+        let lanes = self.cx.lanes();
+        let ty = Ty::new(Elem::F32, lanes);
+        let mask = rest.map(|rest| {
+            let (rest, iota) = (asm.widen(rest, lanes), asm.iota(lanes));
+            asm.cmpi("slt", iota, rest)
+        });
+        let from = asm.element(source, k, Elem::F32);
+        let mut rows = vec![];
+        for column in columns {
+            let address = asm.element(from, *column, Elem::F32);
+            rows.push(match mask {
+                Some(mask) => asm.masked_load(address, mask, ty),
+                None => asm.load(address, ty, 4),
+            });
+        }
+        transpose(asm, &mut rows);
+        let width = asm.i64(WIDTH);
+        let at = asm.bin("arith.muli", k, width);
+        let at = asm.bin("arith.addi", at, first);
+        let to = asm.element(to, at, Elem::F32);
+        for (i, row) in rows.into_iter().enumerate() {
+            let at = asm.i64(i as i64 * WIDTH);
+            let address = asm.element(to, at, Elem::F32);
+            asm.store(row, address, 32);
+        }
+    }
+
+    fn copy_elements(&self, asm: &mut Asm, source: Val, to: Val, (n_k, left): (Val, Val)) {
+        let (cx, plan) = (self.cx, self.plan);
+        let [k_step, n_step] = [plan.k, plan.n].map(|v| cx.size(asm, plan.b().stride(v)));
+        let (zero, one, width) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH));
+        asm.for_loop((zero, width, one), &[], |asm, j, _| {
+            let exists = asm.cmpi("slt", j, left);
+            let at = asm.bin("arith.muli", j, n_step);
+            let column = asm.element(source, at, Elem::F32);
+            let to = asm.element(to, j, Elem::F32);
+            asm.for_loop((zero, n_k, one), &[], |asm, k, _| {
+                let ty = Ty::new(Elem::F32, 1);
+                let v = asm.if_else(
+                    exists,
+                    &[ty],
+                    |asm| {
+                        let at = asm.bin("arith.muli", k, k_step);
+                        let from = asm.element(column, at, Elem::F32);
+                        vec![asm.load(from, ty, 4)]
+                    },
+                    |asm| vec![asm.zero(ty)],
+                )[0];
+                let at = asm.bin("arith.muli", k, width);
+                let to = asm.element(to, at, Elem::F32);
+                asm.store(v, to, 4);
+                vec![]
+            });
+            vec![]
+        });
+    }
+}
+
+/// A square of vectors: lane i of vector j becomes lane j of vector i, by exchanging halves, quarters and so on.
+pub fn transpose(asm: &mut Asm, rows: &mut [Val]) {
+    let n = rows.len() as u32;
+    let mut size = n / 2;
+    while size > 0 {
+        for i in (0..n).filter(|i| i & size == 0) {
+            let (a, b) = (rows[i as usize], rows[(i + size) as usize]);
+            let low: Vec<u32> = (0..n).map(|l| if l & size == 0 { l } else { n + l - size }).collect();
+            let high: Vec<u32> = (0..n).map(|l| if l & size == 0 { l + size } else { n + l }).collect();
+            rows[i as usize] = asm.shuffle(a, b, &low);
+            rows[(i + size) as usize] = asm.shuffle(a, b, &high);
+        }
+        size /= 2;
+    }
+}

@@ -1,0 +1,50 @@
+//! sums + a[2k] · b[2k] + a[2k + 1] · b[2k + 1], bf16 times bf16 in f32: by one instruction, or by two after shifts
+
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::eval::Variant;
+
+/// The sums of some rows (all columns of one after the other) with a pair of products more: where each row's pair lies,
+/// one word per column. Of half a pair there is only the first element to read.
+pub fn pair_products(
+    asm: &mut Asm,
+    variant: Variant,
+    addresses: &[Val],
+    words: &[Val],
+    sums: &[Val],
+    half: bool,
+) -> Vec<Val> {
+    let mut next = vec![];
+    let apart: Vec<[Val; 2]> = if variant.has_pairs() { vec![] } else { words.iter().map(|w| both(asm, *w)).collect() };
+    for (address, sums) in addresses.iter().zip(sums.chunks(words.len())) {
+        let word = word(asm, *address, half);
+        let a = asm.widen(word, words[0].ty.lanes);
+        if variant.has_pairs() {
+            next.extend(sums.iter().zip(words).map(|(sum, b)| asm.dot_pairs(*sum, a, *b)));
+            continue;
+        }
+        let [first, second] = both(asm, a);
+        for (sum, b) in sums.iter().zip(&apart) {
+            let sum = asm.fma(first, b[0], *sum);
+            next.push(if half { sum } else { asm.fma(second, b[1], sum) });
+        }
+    }
+    next
+}
+
+/// A pair of A, which lies at any even address.
+fn word(asm: &mut Asm, address: Val, half: bool) -> Val {
+    if !half {
+        return asm.load(address, Ty::new(Elem::F32, 1), 2);
+    }
+    let first = asm.load(address, Ty::new(Elem::I16, 1), 2);
+    let word = asm.cast("arith.extui", first, Elem::I32);
+    asm.cast("arith.bitcast", word, Elem::F32)
+}
+
+/// The two bf16 of each word as f32.
+fn both(asm: &mut Asm, words: Val) -> [Val; 2] {
+    let bits = asm.cast("arith.bitcast", words, Elem::I32);
+    let (sixteen, high) = (asm.int(16, bits.ty), asm.int(-65536, bits.ty));
+    let (first, second) = (asm.bin("arith.shli", bits, sixteen), asm.bin("arith.andi", bits, high));
+    [first, second].map(|v| asm.cast("arith.bitcast", v, Elem::F32))
+}

@@ -1,0 +1,473 @@
+//! Which load is A, which is B; which variable is m, which n: a contraction's parts
+
+use super::tiles;
+use crate::asm::Elem;
+use crate::def::*;
+use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
+use std::ops::Deref;
+
+/// Columns of a panel.
+pub const WIDTH: i64 = 32;
+
+/// Rows of a work item of f32: a multiple of every variant's block.
+const CHUNK: i64 = 48;
+
+/// Up to so many more, where it saves a work item with few rows, for which a panel would be read as for many.
+const MORE: i64 = 12;
+
+/// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
+pub const GROUP: i64 = 4;
+
+/// Rows and columns that are transposed in registers at once, by the widest variant.
+pub const SQUARE_MAX: i64 = 16;
+
+/// How the right operand is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A constant in panels.
+    Panels,
+    /// Columns are neighbours in memory.
+    Rows,
+    /// Anything else: a panel is copied to scratch first.
+    Copied,
+}
+
+/// What one step of a sum takes of a column: the rows of a panel that lie side by side, and as many neighbours of A.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Words {
+    /// One f32.
+    Singles,
+    /// Two bf16, whose sums are f32.
+    Pairs,
+    /// Four bytes, with a sign those of panels, without those of A, whose sums are i32.
+    Quads,
+}
+
+impl Words {
+    const ALL: [Words; 3] = [Words::Singles, Words::Pairs, Words::Quads];
+
+    /// How many elements there are in one.
+    pub fn depth(self) -> i64 {
+        match self {
+            Words::Singles => 1,
+            Words::Pairs => 2,
+            Words::Quads => 4,
+        }
+    }
+
+    /// The element of A.
+    pub fn element(self) -> Elem {
+        match self {
+            Words::Singles => Elem::F32,
+            Words::Pairs => Elem::I16,
+            Words::Quads => Elem::I8,
+        }
+    }
+
+    pub fn sum(self) -> Elem {
+        match self {
+            Words::Singles | Words::Pairs => Elem::F32,
+            Words::Quads => Elem::I32,
+        }
+    }
+
+    /// The types of the sums, of A and of B.
+    fn dtypes(self) -> [DType; 3] {
+        match self {
+            Words::Singles => [DType::F32; 3],
+            Words::Pairs => [DType::F32, DType::BF16, DType::BF16],
+            Words::Quads => [DType::I32, DType::U8, DType::I8],
+        }
+    }
+}
+
+/// How a contraction is computed in blocks of registers.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub roles: Roles,
+    /// Variables beside `m` that move A and the result alone (the lines of an image): a work item goes through several
+    /// points of the last one where `m` has few rows.
+    pub slabs: Vec<usize>,
+    pub form: Form,
+    pub words: Words,
+    /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
+    pub direct: bool,
+}
+
+/// Which loads and variables are which part of a contraction, however it is computed.
+#[derive(Clone, Debug)]
+pub struct Roles {
+    pub a: Access,
+    /// One per sum.
+    pub sums: Vec<Sum>,
+    pub batch: Vec<usize>,
+    pub m: Option<usize>,
+    pub n: usize,
+    /// The innermost variable that is summed over, and those around it, outer ones first: the offsets of a window.
+    pub k: usize,
+    pub around: Vec<usize>,
+    /// A moves with the columns too, and lies beside B there: each column has its own left factor, as a channel has in a
+    /// depthwise convolution.
+    pub diagonal: bool,
+}
+
+/// One of the sums.
+#[derive(Clone, Debug)]
+pub struct Sum {
+    pub reduce: usize,
+    pub b: Access,
+}
+
+impl Roles {
+    /// The first right factor: that of every sum, but for where it lies.
+    pub fn b(&self) -> &Access {
+        &self.sums[0].b
+    }
+
+    pub fn is_sum(&self, k: usize) -> bool {
+        self.sums.iter().any(|s| s.reduce == k)
+    }
+}
+
+impl Deref for Plan {
+    type Target = Roles;
+
+    fn deref(&self) -> &Roles {
+        &self.roles
+    }
+}
+
+/// The parts, or `None` where the contraction has no form that this emitter takes.
+pub fn plan(def: &KernelDef) -> Option<Plan> {
+    let plans = |words: Words| {
+        let found = if words == Words::Singles { candidates(def, &[DType::F32]) } else { in_words(def, words) };
+        found.into_iter().filter_map(move |(score, r)| Some((score, blocked(def, r, words)?)))
+    };
+    let (_, plan) = Words::ALL.into_iter().flat_map(plans).max_by_key(|(score, _)| *score)?;
+    Some(plan)
+}
+
+/// The ways to see a contraction with elements of these types, and how good each is. With several
+/// sums, A is what they have in common.
+pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
+    found(def, factors(def, dtypes), 1)
+}
+
+/// The same for factors that are widened before they are multiplied, and panels of words of them.
+fn in_words(def: &KernelDef, words: Words) -> Vec<(i64, Roles)> {
+    let [_, left, right] = words.dtypes();
+    let mut found = found(def, widened_factors(def, words), words.depth());
+    found.retain(|(_, r)| def.reads[r.a.buffer].dtype == left && def.reads[r.b().buffer].dtype == right);
+    found
+}
+
+/// The reductions, and the two factors of each.
+type Factors = Vec<(usize, [usize; 2])>;
+
+fn found(def: &KernelDef, factors: Option<Factors>, depth: i64) -> Vec<(i64, Roles)> {
+    let Some(factors) = factors else { return vec![] };
+    let common = |k: &usize| factors.iter().all(|(_, f)| f.contains(k));
+    let as_a = |a: usize| {
+        let other = |f: &[usize; 2]| if f[0] == a { f[1] } else { f[0] };
+        let sum = |(reduce, f): &(usize, [usize; 2])| Some(Sum { reduce: *reduce, b: plain(def, other(f))?.clone() });
+        roles(def, plain(def, a)?, factors.iter().map(sum).collect::<Option<_>>()?, depth)
+    };
+    factors[0].1.into_iter().filter(common).filter_map(as_a).collect()
+}
+
+/// Those whose factors are all of one type.
+fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Factors> {
+    let sum = |(reduce, s): (usize, &Step)| match s.op {
+        Op::Reduce { arg, .. } => Some((reduce, arg)),
+        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) => None,
+    };
+    let sums: Vec<(usize, usize)> = def.body.iter().enumerate().filter_map(sum).collect();
+    let dtype = def.body[sums.first()?.0].dtype;
+    let factors = |&(reduce, arg): &(usize, usize)| {
+        let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
+        let [left, right] = args[..] else { return None };
+        let same = [reduce, arg, left, right].iter().all(|s| def.body[*s].dtype == dtype);
+        (same && dtypes.contains(&dtype)).then_some((reduce, [left, right]))
+    };
+    sums.iter().map(factors).collect()
+}
+
+/// Those whose factors are what is widened.
+fn widened_factors(def: &KernelDef, words: Words) -> Option<Factors> {
+    let [sum, types @ ..] = words.dtypes();
+    let narrow = |k: usize| match def.body[k].op {
+        Op::Convert(from, Conversion::Value) if types.contains(&def.body[from].dtype) => Some(from),
+        _ => None,
+    };
+    let widened = |(reduce, [left, right]): (usize, [usize; 2])| Some((reduce, [narrow(left)?, narrow(right)?]));
+    factors(def, &[sum])?.into_iter().map(widened).collect()
+}
+
+/// A load whose place is linear, but for what moves with the batch alone (the head that a group of heads shares).
+fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
+    match &def.body[k].op {
+        Op::Load { access, guard: None } if access.computed.iter().all(|c| c.limit.is_none()) => Some(access),
+        _ => None,
+    }
+}
+
+/// The variables that a computed part moves with: they can only be batch variables.
+fn computed_with(access: &Access, var: usize) -> bool {
+    access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(var)))
+}
+
+/// The roles with these in the parts of A and B, and how good they are. Only B may lie in panels, which then are
+/// panels of its columns.
+fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<(i64, Roles)> {
+    let k = def.n_point_vars().checked_sub(1).filter(|k| *k >= def.outer.len())?;
+    let around: Vec<usize> = (def.outer.len()..k).collect();
+    let b = &sums[0].b;
+    let panels = def.reads[b.buffer].panels;
+    if def.reads[a.buffer].panels.is_some() {
+        return None;
+    }
+    let computed = |v: usize| computed_with(a, v) || sums.iter().any(|s| computed_with(&s.b, v));
+    if computed(k) || around.iter().any(|v| computed(*v)) {
+        return None;
+    }
+    let outer = 0..def.outer.len();
+    let free = outer.clone().filter(|v| !computed(*v));
+    let columns = free.clone().filter(|v| sums.iter().all(|s| s.b.moves_with(*v)) && !a.moves_with(*v));
+    let unit_store = |v: usize| def.stores.first().is_some_and(|w| w.access.stride(v).is(1)) as i64;
+    let wide = |v: usize| def.extent(v).as_const().is_none_or(|e| e >= 8) as i64;
+    let score = |v: usize| 8 * unit_store(v) + 4 * wide(v) + 2 * b.coords[b.coords.len() - 1].strides[v].is(1) as i64;
+    let unit = |a: &Access, v: usize| def.reads[a.buffer].panels.is_none() && a.stride(v).is(1);
+    let beside = |v: &usize| sums.len() == 1 && unit(a, *v) && unit(b, *v) && unit_store(*v) == 1;
+    let (n, diagonal) = match columns.max_by_key(|v| score(*v)) {
+        Some(n) => (n, false),
+        None => (free.clone().find(beside)?, true),
+    };
+    // The variable with the most iterations is blocked, those beyond a work item aside; parameters count as many, but
+    // as no more than fill an item, and for lines of an image as few: there may be one image.
+    let unknown = if around.is_empty() { CHUNK - 1 } else { 2 };
+    let size =
+        |v: &usize| def.extent(*v).as_const().map_or((unknown, 0), |n| (n.min(CHUNK), n * around.is_empty() as i64));
+    let m = free.filter(|v| a.moves_with(*v) && !sums.iter().any(|s| s.b.moves_with(*v))).max_by_key(size);
+    let fits = |s: &Sum| def.reads[s.b.buffer].panels.is_none_or(|p| p.depth == depth && panels_fit(def, &s.b, p, n));
+    if !sums.iter().all(fits) {
+        return None;
+    }
+    let batch = outer.filter(|v| *v != n && Some(*v) != m).collect();
+    let total = score(n) + 100 * panels.is_some() as i64 + a.stride(k).is(1) as i64 + m.is_some() as i64;
+    Some((total, Roles { a: a.clone(), sums, batch, m, n, k, around, diagonal }))
+}
+
+/// Whether two right factors differ in nothing but their buffers and where they begin.
+fn lies_alike(def: &KernelDef, one: &Access, other: &Access) -> bool {
+    let strides = |a: &Access| a.coords.iter().map(|c| c.strides.clone()).collect::<Vec<_>>();
+    let storage = |a: &Access| def.reads[a.buffer].clone();
+    storage(one) == storage(other) && strides(one) == strides(other) && one.computed == other.computed
+}
+
+/// The plan of a CPU for these roles.
+fn blocked(def: &KernelDef, roles: Roles, words: Words) -> Option<Plan> {
+    // One code runs over all of them.
+    if !roles.sums.iter().all(|s| lies_alike(def, roles.b(), &s.b)) {
+        return None;
+    }
+    let form = match def.reads[roles.b().buffer].panels {
+        Some(_) => Form::Panels,
+        None if roles.b().stride(roles.n).is(1) => Form::Rows,
+        None => Form::Copied,
+    };
+    // Copying a panel pays only where several rows use it.
+    let few = roles.m.is_none_or(|m| def.extent(m).as_const().is_some_and(|e| e < 4));
+    if form == Form::Copied && (few || !roles.around.is_empty()) {
+        return None;
+    }
+    // Neighbours of A are one load, and no word reaches into the next point of a window.
+    let whole = || def.extent(roles.k).as_const().is_some_and(|n| n % words.depth() == 0);
+    let fits = form == Form::Panels && !roles.diagonal && roles.a.stride(roles.k).is(1);
+    if words != Words::Singles && !(fits && (roles.around.is_empty() || whole())) {
+        return None;
+    }
+    let mut roles = roles;
+    let computed = |v: usize| computed_with(&roles.a, v) || roles.sums.iter().any(|s| computed_with(&s.b, v));
+    let is_slab = |v: &usize| {
+        let alone = roles.a.moves_with(*v) && !roles.sums.iter().any(|s| s.b.moves_with(*v));
+        roles.m.is_some() && form != Form::Copied && alone && !computed(*v)
+    };
+    let (slabs, batch) = roles.batch.iter().copied().partition(is_slab);
+    roles.batch = batch;
+    // The sums of one factor wait for those of the next.
+    let direct = roles.sums.len() == 1 && epilogue_is_short(def, &roles);
+    Some(Plan { roles, slabs, form, words, direct })
+}
+
+/// The variables that are summed over count the rows of the panels, and every panel of columns is one panel in memory.
+fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
+    let (rows, columns) = (&b.coords[0], &b.coords[1]);
+    let whole = |s: Size| s.as_const().is_some_and(|c| c % WIDTH == 0);
+    let mut step = Some(1);
+    let mut counts = |v: usize| {
+        let fits = step.is_some_and(|step| rows.strides[v].is(step));
+        step = step.zip(def.extent(v).as_const()).map(|(step, extent)| step * extent);
+        fits
+    };
+    panels.width == WIDTH
+        && rows.offset.is(0)
+        && (0..def.outer.len()).all(|v| rows.strides[v].is(0))
+        && (def.outer.len()..def.n_vars()).rev().all(&mut counts)
+        && step.is_none_or(|rows| rows == panels.rows)
+        && whole(columns.offset)
+        && (0..def.n_vars()).all(|v| if v == n { columns.strides[v].is(1) } else { whole(columns.strides[v]) })
+}
+
+/// The statements that the stores need, up to the sums.
+pub fn epilogue(def: &KernelDef, is_sum: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut open: Vec<usize> =
+        def.stores.iter().flat_map(|w| [vec![w.value], access_values(&w.access)].concat()).collect();
+    let mut needed = vec![];
+    while let Some(k) = open.pop() {
+        if !is_sum(k) && !needed.contains(&k) {
+            needed.push(k);
+            open.extend(def.operands(k));
+        }
+    }
+    needed.sort();
+    needed
+}
+
+/// Whether a function of f32 is one instruction, or little more.
+pub fn is_one_instruction(f: ScalarFn) -> bool {
+    matches!(f, ScalarFn::Add | ScalarFn::Mul | ScalarFn::Sub | ScalarFn::Max | ScalarFn::Min)
+}
+
+/// Few and cheap enough statements to be written out once per register.
+fn epilogue_is_short(def: &KernelDef, roles: &Roles) -> bool {
+    let cheap = |k: &usize| match &def.body[*k].op {
+        Op::Load { access, guard } => guard.is_none() && access.computed.is_empty(),
+        Op::Const(_) => true,
+        Op::Index(_) => false,
+        Op::Apply { f, .. } => is_one_instruction(*f),
+        // The result is the left factor of another contraction.
+        Op::Convert(_, Conversion::Value) => true,
+        Op::Convert(_, Conversion::Bits) => false,
+        Op::Reduce { .. } => false,
+    };
+    let is_type = |k: usize| match def.body[k].op {
+        Op::Convert(from, _) => def.body[k].dtype == DType::BF16 && def.body[from].dtype == DType::F32,
+        Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Reduce { .. } => {
+            def.body[k].dtype == DType::F32
+        }
+    };
+    let needed = epilogue(def, |k| roles.is_sum(k));
+    needed.len() <= 6 && needed.iter().all(|k| cheap(k) && is_type(*k)) && def.stores.len() == 1
+}
+
+impl Plan {
+    fn columns(&self, def: &KernelDef) -> Dim {
+        def.extent(self.n).dim()
+    }
+
+    pub fn n_panels(&self, def: &KernelDef) -> Dim {
+        self.columns(def).ceildiv(&Dim::constant(WIDTH))
+    }
+
+    /// 1 where there are one or two rows, which take two packed panels at a time; else 0.
+    pub fn is_paired(&self, def: &KernelDef) -> Dim {
+        let wide = def.extent(self.n).as_const().is_some_and(|n| n >= 2 * WIDTH);
+        match (self.form, self.m) {
+            (Form::Panels, None) if wide => Dim::constant(1),
+            // Without any row there is no work item.
+            (Form::Panels, Some(m)) if wide && self.slabs.is_empty() => {
+                let behind = def.extent(m).dim() + Dim::constant(1);
+                Dim::constant(3).floordiv(&behind)
+            }
+            (Form::Panels | Form::Rows | Form::Copied, _) => Dim::constant(0),
+        }
+    }
+
+    /// Rows of every packed panel, those of a word counting as one; none of what is not packed.
+    pub fn panel_rows(&self, def: &KernelDef) -> i64 {
+        def.reads[self.b().buffer].panels.map_or(0, |p| p.groups())
+    }
+
+    /// Panels, or pairs of them.
+    pub fn n_strips(&self, def: &KernelDef) -> Dim {
+        let n_panels = self.n_panels(def);
+        let n_pairs = n_panels.floordiv(&Dim::constant(2));
+        n_panels - self.is_paired(def) * n_pairs
+    }
+
+    /// Words along k that hold nothing but elements, where narrow factors are multiplied: then k is known.
+    pub fn whole_words(&self, def: &KernelDef) -> i64 {
+        def.extent(self.k).as_const().unwrap_or(0).div_euclid(self.words.depth())
+    }
+
+    /// Rows of a work item, at most, unless a few more make it one less. Of narrow elements A is smaller, and its products are
+    /// done sooner: a panel is read for more of them.
+    pub fn chunk(&self) -> i64 {
+        match self.words {
+            Words::Singles => CHUNK,
+            Words::Pairs | Words::Quads => 2 * CHUNK,
+        }
+    }
+
+    /// Rows of a work item.
+    pub fn chunk_rows(&self, def: &KernelDef) -> i64 {
+        let chunk = self.chunk();
+        let rows = self.m.and_then(|m| def.extent(m).as_const()).unwrap_or(chunk);
+        let (whole, rest) = (rows.div_euclid(chunk), rows % chunk);
+        if whole > 0 && (1..=MORE).contains(&rest) { (rows + whole - 1).div_euclid(whole) } else { chunk }
+    }
+
+    /// Bytes of the sums of a work item, where they wait for the epilogue.
+    pub fn tile_bytes(&self, def: &KernelDef) -> i64 {
+        self.chunk_rows(def) * WIDTH * 4
+    }
+
+    /// Points of the last slab variable that a work item goes through.
+    pub fn slabs_per_item(&self, def: &KernelDef) -> i64 {
+        let (Some(last), Some(m)) = (self.slabs.last(), self.m) else { return 1 };
+        let chunk = self.chunk();
+        let rows = def.extent(m).as_const().unwrap_or(chunk).clamp(1, chunk);
+        chunk.div_euclid(rows).min(def.extent(*last).as_const().unwrap_or(chunk)).max(1)
+    }
+
+    /// Per slab variable how many steps of a work item there are, and how many chunks of rows.
+    pub fn chunk_extents(&self, def: &KernelDef) -> Vec<Dim> {
+        let mut extents: Vec<Dim> = self.slabs.iter().map(|v| def.extent(*v).dim()).collect();
+        if let Some(last) = extents.last_mut() {
+            *last = last.ceildiv(&Dim::constant(self.slabs_per_item(def)));
+        }
+        let rows = self.m.map_or(Dim::constant(1), |m| def.extent(m).dim());
+        extents.push(rows.ceildiv(&Dim::constant(self.chunk_rows(def))));
+        extents
+    }
+
+    /// Of one batch element.
+    pub fn n_chunks(&self, def: &KernelDef) -> Dim {
+        self.chunk_extents(def).into_iter().fold(Dim::constant(1), |n, extent| n * extent)
+    }
+
+    pub fn grid(&self, def: &KernelDef) -> Dim {
+        let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
+        batch * self.n_strips(def) * self.n_chunks(def)
+    }
+
+    /// Of the copy of one panel.
+    pub fn copied_bytes(&self, def: &KernelDef) -> Dim {
+        match self.form {
+            Form::Copied => {
+                // Rows are copied in squares.
+                let squares = def.extent(self.k).dim().ceildiv(&Dim::constant(SQUARE_MAX));
+                squares * Dim::constant(SQUARE_MAX * WIDTH * 4)
+            }
+            Form::Panels | Form::Rows => Dim::constant(0),
+        }
+    }
+
+    pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
+        let in_tiles = tiles::fits(self, def);
+        let tile = if self.direct && !in_tiles { 0 } else { self.tile_bytes(def) };
+        let sums = Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile));
+        if in_tiles { sums + Dim::constant(tiles::SCRATCH_BYTES) } else { sums }
+    }
+}

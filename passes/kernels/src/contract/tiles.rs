@@ -1,0 +1,324 @@
+//! rows of A by a panel of B  =>  sums in tiles of 16 rows by 16 columns (AMX), and from there in the tile in scratch
+//!
+//! A panel of words lies as the instructions read it: 16 rows of it by 16 columns are a tile, rows 128 bytes apart. Of A
+//! a tile is 64 bytes of each of 16 rows, where they are. Four tiles hold the sums of 32 rows by 32 columns.
+//!
+//! How many rows the tiles have is set once for the kernel; a block of other numbers of rows sets it for itself and back.
+//! The last words along k are fewer than a tile's: both factors' are copied to scratch first, with zeros behind them.
+
+use super::plan::{Plan, WIDTH, Words};
+use super::{Columns, Item, Panel, Start};
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::def::*;
+use crate::eval::Cx;
+
+/// Rows of a tile, and words of each.
+pub const ROWS: i64 = 16;
+/// Bytes of a row of a tile.
+const ROW_BYTES: i64 = 64;
+/// Rows that share what is read of a panel.
+const BLOCK: i64 = 2 * ROWS;
+/// Bytes from one row of a panel to the next.
+const PANEL_BYTES: i64 = WIDTH * 4;
+
+/// Which tiles hold what: sums by (tile of A, half of the panel), then A, then B.
+const SUMS: [[u8; 2]; 2] = [[0, 1], [2, 3]];
+const A: [u8; 2] = [4, 5];
+const B: [u8; 2] = [6, 7];
+
+/// What is in scratch: how many rows the tiles have, and the last words of A and of B.
+const SHAPES: i64 = 64;
+const A_REST: i64 = BLOCK * ROW_BYTES;
+const B_REST: i64 = ROWS * PANEL_BYTES;
+pub const SCRATCH_BYTES: i64 = SHAPES + A_REST + B_REST;
+
+/// Whether sums of a plan may be in tiles, on a CPU that has them. Fewer rows or words are left to vectors, and so is half
+/// a word: it would be read from the next row.
+pub fn fits(plan: &Plan, def: &KernelDef) -> bool {
+    let rows = plan.m.map(|m| def.extent(m).as_const().unwrap_or(ROWS));
+    let whole = def.extent(plan.k).as_const().is_some_and(|k| k % plan.words.depth() == 0);
+    plan.words != Words::Singles && rows.is_some_and(|m| m >= ROWS / 4) && whole && plan.whole_words(def) >= ROWS / 4
+}
+
+pub fn used(plan: &Plan, cx: &Cx) -> bool {
+    cx.cpu().variant.has_tiles() && fits(plan, cx.def)
+}
+
+/// Rows of each block that occurs, where they are known.
+fn sizes(plan: &Plan, def: &KernelDef) -> Option<Vec<i64>> {
+    let m = def.extent(plan.m?).as_const()?;
+    let chunk = plan.chunk_rows(def).min(m);
+    let mut sizes: Vec<i64> = [chunk, m % chunk].iter().flat_map(|rows| [BLOCK.min(*rows), rows % BLOCK]).collect();
+    sizes.retain(|s| *s > 0);
+    sizes.sort();
+    sizes.dedup();
+    Some(sizes)
+}
+
+/// Rows that the tiles have unless a block sets them: those of all blocks, or as many as there can be.
+fn usual(plan: &Plan, def: &KernelDef) -> i64 {
+    match sizes(plan, def).as_deref() {
+        Some([only]) => *only,
+        Some(_) | None => BLOCK,
+    }
+}
+
+/// Around a kernel's work: tiles cost whoever switches between threads while they are in use.
+pub fn around(cx: &Cx, asm: &mut Asm, plan: &Plan, work: impl FnOnce(&mut Asm)) {
+    if !used(plan, cx) {
+        return work(asm);
+    }
+    let rows = asm.i64(usual(plan, cx.def));
+    between(cx, asm, |asm| shape(cx, asm, plan, rows), work);
+}
+
+/// Work with tiles of these shapes, where there is any.
+pub fn between(cx: &Cx, asm: &mut Asm, shape: impl FnOnce(&mut Asm), work: impl FnOnce(&mut Asm)) {
+    let some = asm.cmpi("slt", cx.cpu().begin, cx.cpu().end);
+    asm.if_then(some, |asm| {
+        shape(asm);
+        work(asm);
+        asm.effect("llvm.x86.tilerelease", &[]);
+    });
+}
+
+/// Sets how many rows the tiles have, for a block of up to 32.
+fn shape(cx: &Cx, asm: &mut Asm, plan: &Plan, rows: Val) {
+    let memory = rest(cx, asm, plan, 0);
+    let (tile, one) = (asm.i64(ROWS), asm.i64(1));
+    let first = asm.bin("arith.minsi", rows, tile);
+    let second = asm.bin("arith.subi", rows, first);
+    let second = asm.bin("arith.maxsi", second, one);
+    // A byte for each tile.
+    let bytes = |tiles: &[u8]| tiles.iter().fold(0i64, |bits, t| bits | 1 << (8 * t));
+    let of = |asm: &mut Asm, rows: Val, i: usize| {
+        let bytes = asm.i64(bytes(&[&SUMS[i][..], &[A[i]]].concat()));
+        asm.bin("arith.muli", rows, bytes)
+    };
+    let (first, second) = (of(asm, first, 0), of(asm, second, 1));
+    let rows = asm.bin("arith.ori", first, second);
+    let of_b = asm.i64(ROWS * bytes(&B));
+    let rows = asm.bin("arith.ori", rows, of_b);
+    shapes(asm, memory, rows);
+}
+
+/// Sets how many rows each tile has, a byte for each, by way of 64 bytes of memory.
+pub fn shapes(asm: &mut Asm, memory: Val, rows: Val) {
+    let row_bytes = asm.i64((0..4).fold(0, |bits, i| bits | ROW_BYTES << (16 * i)));
+    let (one, none) = (asm.i64(1), asm.i64(0));
+    for (i, value) in [one, none, row_bytes, row_bytes, none, none, rows, none].into_iter().enumerate() {
+        let at = asm.i64(8 * i as i64);
+        let address = asm.element(memory, at, Elem::I8);
+        asm.store(value, address, 8);
+    }
+    asm.effect("llvm.x86.ldtilecfg", &[memory]);
+}
+
+/// The scratch of tiles behind that of the plan, from byte `at` on.
+fn rest(cx: &Cx, asm: &mut Asm, plan: &Plan, at: i64) -> Val {
+    let behind = plan.scratch_bytes(cx.def) - sardonyx_base::Dim::constant(SCRATCH_BYTES - at);
+    let behind = cx.dim(asm, &behind);
+    asm.element(cx.cpu().scratch, behind, Elem::I8)
+}
+
+impl Item<'_> {
+    /// The rows of a chunk, in blocks, into the tile in scratch; then the epilogue.
+    pub fn rows_in_tiles(&self, asm: &mut Asm, columns: Columns) {
+        let (cx, plan) = (self.cx, self.plan);
+        let (zero, block, tile) = (asm.i64(0), asm.i64(BLOCK), asm.i64(ROWS));
+        let sizes = sizes(plan, cx.def);
+        let usual = usual(plan, cx.def);
+        let known = |test: fn(i64) -> bool| sizes.as_ref().is_some_and(|s| s.iter().all(|s| test(*s)));
+        let always_usual = usual < BLOCK || known(|s| s % ROWS == 0);
+        self.each_sum(asm, |asm, sum| {
+            let panel = self.panel_of(asm, sum);
+            asm.do_while(&[zero], |asm, at| {
+                let left = asm.bin("arith.subi", self.rows, at[0]);
+                let size = asm.bin("arith.minsi", left, block);
+                let other = (!always_usual).then(|| {
+                    let rest = asm.bin("arith.remui", size, tile);
+                    asm.cmpi("ne", rest, zero)
+                });
+                if let Some(other) = other {
+                    asm.if_then(other, |asm| shape(cx, asm, plan, size));
+                }
+                if known(|s| s > ROWS) {
+                    panel.block_in_tiles(asm, 2, size, at[0], columns);
+                } else if known(|s| s <= ROWS) {
+                    panel.block_in_tiles(asm, 1, size, at[0], columns);
+                } else {
+                    let two = asm.cmpi("sgt", size, tile);
+                    let block = |asm: &mut Asm, n: usize| {
+                        panel.block_in_tiles(asm, n, size, at[0], columns);
+                        vec![]
+                    };
+                    asm.if_else(two, &[], |asm| block(asm, 2), |asm| block(asm, 1));
+                }
+                if let Some(other) = other {
+                    let usual = asm.i64(usual);
+                    asm.if_then(other, |asm| shape(cx, asm, plan, usual));
+                }
+                let next = asm.bin("arith.addi", at[0], block);
+                (asm.cmpi("slt", next, self.rows), vec![next])
+            });
+        });
+        self.tile_epilogue(asm, columns);
+    }
+}
+
+/// Where one step's elements lie: of A, with its bytes from row to row, and of the panel.
+struct Step {
+    a: Val,
+    row_bytes: Val,
+    b: Val,
+}
+
+impl Panel<'_, '_> {
+    /// `size` rows from `row` on, which are one tile or two, by the panel's columns.
+    fn block_in_tiles(&self, asm: &mut Asm, n: usize, size: Val, row: Val, columns: Columns) {
+        let item = self.item;
+        let (cx, plan) = (item.cx, item.plan);
+        let halves = if matches!(columns, Columns::Known(n) if n <= ROWS) { 1 } else { 2 };
+        let a = item.a_at(asm, row);
+        let row_bytes = {
+            let step = cx.size(asm, plan.m.map_or(Size::Const(0), |m| plan.a.stride(m)));
+            let bytes = asm.i64(plan.words.element().bits() as i64 / 8);
+            asm.bin("arith.muli", step, bytes)
+        };
+        let sums = || SUMS[..n].iter().flat_map(|s| &s[..halves]);
+        sums().for_each(|sum| asm.tile("llvm.x86.tilezero", &[*sum], &[]));
+        let next = self.fetches_in_tiles().then(|| self.next_part(asm, size, row));
+        let next_step = next.map(|(_, step)| step);
+        let start = Start { a, b: vec![self.b], next: next.map(|(address, _)| address) };
+        let n_words = plan.whole_words(cx.def);
+        self.sum(asm, &plan.around, &start, next_step, &[], &|asm, start, _| {
+            let (zero, one, whole) = (asm.i64(0), asm.i64(1), asm.i64(n_words.div_euclid(ROWS)));
+            asm.for_loop((zero, whole, one), &[], |asm, i, _| {
+                let at = |asm: &mut Asm, from: Val, bytes: i64| {
+                    let bytes = asm.i64(bytes);
+                    let at = asm.bin("arith.muli", i, bytes);
+                    asm.element(from, at, Elem::I8)
+                };
+                let (a, b) = (at(asm, start.a, ROW_BYTES), at(asm, start.b[0], ROWS * PANEL_BYTES));
+                self.products(asm, n, halves, &Step { a, row_bytes, b });
+                if let (Some(next), Some(step)) = (start.next, next_step) {
+                    let rows = asm.i64(ROWS);
+                    let first = asm.bin("arith.muli", i, rows);
+                    fetch(asm, next, first, step);
+                }
+                vec![]
+            });
+            if n_words % ROWS != 0 {
+                let step = self.last_words(asm, start, size, row_bytes);
+                self.products(asm, n, halves, &step);
+            }
+            vec![]
+        });
+        let stride = asm.i64(PANEL_BYTES);
+        let to = asm.bin("arith.muli", row, stride);
+        let to = asm.element(self.tile, to, Elem::I8);
+        for (i, sums) in SUMS[..n].iter().enumerate() {
+            for (j, sum) in sums[..halves].iter().enumerate() {
+                let at = asm.i64(i as i64 * ROWS * PANEL_BYTES + j as i64 * ROW_BYTES);
+                let address = asm.element(to, at, Elem::I8);
+                asm.tile("llvm.x86.tilestored64", &[*sum], &[address, stride]);
+            }
+        }
+    }
+
+    /// One step of each sum. A passes by once, the panel again and again: the hint keeps the latter near.
+    fn products(&self, asm: &mut Asm, n: usize, halves: usize, step: &Step) {
+        let multiply = match self.item.plan.words {
+            Words::Quads => "llvm.x86.tdpbusd",
+            Words::Singles | Words::Pairs => "llvm.x86.tdpbf16ps",
+        };
+        let stride = asm.i64(PANEL_BYTES);
+        let load_a = |asm: &mut Asm, i: usize| {
+            let rows = asm.i64(i as i64 * ROWS);
+            let at = asm.bin("arith.muli", step.row_bytes, rows);
+            let address = asm.element(step.a, at, Elem::I8);
+            asm.tile("llvm.x86.tileloaddt164", &[A[i]], &[address, step.row_bytes]);
+        };
+        for (j, b) in B[..halves].iter().enumerate() {
+            let at = asm.i64(j as i64 * ROW_BYTES);
+            let address = asm.element(step.b, at, Elem::I8);
+            asm.tile("llvm.x86.tileloadd64", &[*b], &[address, stride]);
+            if j == 0 {
+                load_a(asm, 0);
+            }
+            asm.tile(multiply, &[SUMS[0][j], A[0], *b], &[]);
+        }
+        if n == 2 {
+            load_a(asm, 1);
+            B[..halves].iter().zip(SUMS[1]).for_each(|(b, sum)| asm.tile(multiply, &[sum, A[1], *b], &[]));
+        }
+    }
+
+    /// The words behind the last whole tile, with zeros up to one: what lies behind a row may be no number.
+    fn last_words(&self, asm: &mut Asm, start: &Start, size: Val, row_bytes: Val) -> Step {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let n_words = plan.whole_words(cx.def);
+        let (whole, n_rest) = (n_words.div_euclid(ROWS), n_words % ROWS);
+        let bytes = Ty::new(Elem::I8, ROW_BYTES as u32);
+        let (a, b) = (rest(cx, asm, plan, SHAPES), rest(cx, asm, plan, SHAPES + A_REST));
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let from = asm.i64(whole * ROW_BYTES);
+        let from = asm.element(start.a, from, Elem::I8);
+        let mask = {
+            let iota = asm.iota(bytes.lanes);
+            let n = asm.int(4 * n_rest, iota.ty);
+            asm.cmpi("slt", iota, n)
+        };
+        asm.for_loop((zero, size, one), &[], |asm, row, _| {
+            let at = asm.bin("arith.muli", row, row_bytes);
+            let address = asm.element(from, at, Elem::I8);
+            let words = asm.masked_load(address, mask, bytes);
+            let at = asm.i64(ROW_BYTES);
+            let at = asm.bin("arith.muli", row, at);
+            let address = asm.element(a, at, Elem::I8);
+            asm.store(words, address, 64);
+            vec![]
+        });
+        for row in 0..ROWS {
+            for half in 0..2 {
+                let at = |row: i64| row * PANEL_BYTES + half * ROW_BYTES;
+                let words = if row < n_rest {
+                    let from = asm.i64(at(whole * ROWS + row));
+                    let from = asm.element(start.b[0], from, Elem::I8);
+                    asm.load(from, bytes, 64)
+                } else {
+                    asm.zero(bytes)
+                };
+                let to = asm.i64(at(row));
+                let to = asm.element(b, to, Elem::I8);
+                asm.store(words, to, 64);
+            }
+        }
+        Step { a, row_bytes: asm.i64(ROW_BYTES), b }
+    }
+
+    /// Whether a panel is too long to stay in the first-level cache: what follows it is brought near meanwhile.
+    fn fetches_in_tiles(&self) -> bool {
+        self.item.plan.panel_rows(self.item.cx.def) >= super::block::FETCHED_ROWS
+    }
+}
+
+/// The parts of the next panel for 16 of its rows from `first` on, of `step` bytes each: a line of each, and its second
+/// one where few rows share the panel.
+fn fetch(asm: &mut Asm, next: Val, first: Val, step: Val) {
+    let line = asm.i64(64);
+    let lines = |asm: &mut Asm, behind: i64| {
+        for i in 0..ROWS {
+            let i = asm.i64(i);
+            let row = asm.bin("arith.addi", first, i);
+            let at = asm.bin("arith.muli", row, step);
+            let behind = asm.i64(behind);
+            let at = asm.bin("arith.addi", at, behind);
+            let address = asm.element(next, at, Elem::I8);
+            asm.prefetch(address);
+        }
+    };
+    lines(asm, 0);
+    let more = asm.cmpi("sgt", step, line);
+    asm.if_then(more, |asm| lines(asm, 64));
+}

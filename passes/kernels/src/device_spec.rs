@@ -1,0 +1,357 @@
+//! devices/NAME.toml  =>  what a device can do, each figure with its source
+
+use sardonyx_base::{Error, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// What stands for a source where nobody has measured.
+pub const NOT_MEASURED: &str = "not measured";
+
+/// A device as data: cost models and limits read this, never the machine that the compiler runs on.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceSpec {
+    pub name: String,
+    pub about: String,
+    /// The `--target` whose code runs on it: the levels of the CPU share one, and a GPU runs what was written for an older.
+    pub target: String,
+    /// CPU cores, or multiprocessors.
+    pub cores: Figure<u64>,
+    pub clock_ghz: Figure<f64>,
+    /// Starting one kernel.
+    pub launch_us: Figure<f64>,
+    /// What the figures' `source` says in full.
+    pub sources: BTreeMap<String, String>,
+    /// From the nearest to the farthest.
+    pub memory: Vec<Memory>,
+    pub rate: Vec<Rate>,
+    pub cpu: Option<Cpu>,
+    pub gpu: Option<Gpu>,
+}
+
+/// A number with where it comes from; none where it was not measured.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Figure<T> {
+    pub value: Option<T>,
+    pub source: String,
+}
+
+/// One level of the memory.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    pub level: Level,
+    /// Who has one of these to itself: `bytes` and `read_gb_s` are of one of them.
+    pub per: Per,
+    pub bytes: Figure<u64>,
+    pub line_bytes: Option<Figure<u64>>,
+    /// The least that is moved; the whole line where none is given.
+    pub sector_bytes: Option<Figure<u64>>,
+    /// 10⁹ bytes a second.
+    pub read_gb_s: Figure<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Shared,
+    L1,
+    L2,
+    L3,
+    Dram,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Per {
+    Core,
+    Device,
+}
+
+/// Multiplications and additions that one core does in a cycle.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    pub unit: Unit,
+    pub dtype: RateType,
+    pub ops_per_cycle: Figure<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    Vector,
+    /// AMX.
+    Tile,
+    /// A GPU's tensor cores.
+    Tensor,
+    /// A GPU's unit for exp, reciprocal and the like.
+    Special,
+}
+
+/// What a unit multiplies; tf32 and f8 are no types of tensors.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum RateType {
+    F64,
+    F32,
+    Tf32,
+    F16,
+    Bf16,
+    F8,
+    I8,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Cpu {
+    pub vector_bits: Figure<u64>,
+    pub vector_registers: Figure<u64>,
+    /// As the operating system names them.
+    pub features: Vec<String>,
+}
+
+/// Limits of one multiprocessor, of a CTA on it and of a thread.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Gpu {
+    /// The oldest `.version` that a module for it may state.
+    pub ptx_version: String,
+    pub warp_lanes: Figure<u64>,
+    pub warps_max: Figure<u64>,
+    pub ctas_max: Figure<u64>,
+    pub threads_cta_max: Figure<u64>,
+    /// Of 32 bits.
+    pub registers: Figure<u64>,
+    pub registers_thread_max: Figure<u64>,
+    /// What a CTA may declare with `.shared`.
+    pub shared_static_bytes: Figure<u64>,
+    /// What a CTA may have in all, asked for at the launch.
+    pub shared_cta_bytes: Figure<u64>,
+    pub shared_banks: Figure<u64>,
+}
+
+/// Sorted by name; each file's `name` is the row's.
+static KNOWN: &[(&str, &str)] = &[
+    ("amx", include_str!("../devices/amx.toml")),
+    ("sm_80", include_str!("../devices/sm_80.toml")),
+    ("sm_90a", include_str!("../devices/sm_90a.toml")),
+    ("x86-64-v3", include_str!("../devices/x86-64-v3.toml")),
+    ("x86-64-v4", include_str!("../devices/x86-64-v4.toml")),
+];
+
+/// A figure as it is listed: where it stands, its value, the name of its source.
+pub struct Listed<'a> {
+    pub path: String,
+    pub value: Option<f64>,
+    pub source: &'a str,
+}
+
+impl DeviceSpec {
+    /// Names of the devices that come with the compiler.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|(name, _)| *name)
+    }
+
+    /// What `--target` accepts, each once.
+    pub fn targets() -> Vec<String> {
+        let mut targets: Vec<String> =
+            DeviceSpec::names().filter_map(DeviceSpec::named).map(|spec| spec.target).collect();
+        targets.sort();
+        targets.dedup();
+        targets
+    }
+
+    /// The device of this name.
+    pub fn named(name: &str) -> Option<DeviceSpec> {
+        let text = DeviceSpec::text(name)?;
+        Some(DeviceSpec::parse(text, name).expect("what comes with the compiler is tested to be right"))
+    }
+
+    /// The file behind a name, a start for one's own.
+    pub fn text(name: &str) -> Option<&'static str> {
+        KNOWN.iter().find(|row| row.0 == name).map(|row| row.1)
+    }
+
+    /// Reads a description; `file` is what a diagnostic calls it. Errors: E0406.
+    pub fn parse(text: &str, file: &str) -> Result<DeviceSpec> {
+        let spec: DeviceSpec = toml::from_str(text).map_err(|e| unreadable(text, file, &e))?;
+        spec.check().map_err(|e| e.file(file))?;
+        Ok(spec)
+    }
+
+    /// Every figure, in the order of the file.
+    pub fn figures(&self) -> Vec<Listed<'_>> {
+        let mut list = List(vec![]);
+        list.int("cores", &self.cores);
+        list.float("clock_ghz", &self.clock_ghz);
+        list.float("launch_us", &self.launch_us);
+        for m in &self.memory {
+            let at = |field: &str| format!("memory.{}.{field}", word(&m.level));
+            list.int(at("bytes"), &m.bytes);
+            m.line_bytes.iter().for_each(|f| list.int(at("line_bytes"), f));
+            m.sector_bytes.iter().for_each(|f| list.int(at("sector_bytes"), f));
+            list.float(at("read_gb_s"), &m.read_gb_s);
+        }
+        for r in &self.rate {
+            list.float(format!("rate.{}.{}.ops_per_cycle", word(&r.unit), word(&r.dtype)), &r.ops_per_cycle);
+        }
+        if let Some(cpu) = &self.cpu {
+            list.int("cpu.vector_bits", &cpu.vector_bits);
+            list.int("cpu.vector_registers", &cpu.vector_registers);
+        }
+        if let Some(gpu) = &self.gpu {
+            list.int("gpu.warp_lanes", &gpu.warp_lanes);
+            list.int("gpu.warps_max", &gpu.warps_max);
+            list.int("gpu.ctas_max", &gpu.ctas_max);
+            list.int("gpu.threads_cta_max", &gpu.threads_cta_max);
+            list.int("gpu.registers", &gpu.registers);
+            list.int("gpu.registers_thread_max", &gpu.registers_thread_max);
+            list.int("gpu.shared_static_bytes", &gpu.shared_static_bytes);
+            list.int("gpu.shared_cta_bytes", &gpu.shared_cta_bytes);
+            list.int("gpu.shared_banks", &gpu.shared_banks);
+        }
+        list.0
+    }
+
+    /// What the types cannot say: figures are positive and have a source, nothing is said twice.
+    fn check(&self) -> Result<()> {
+        let wrong = |at: &str, message: String| Err(Error::user("E0406", message).node(at));
+        let figures = self.figures();
+        for (i, f) in figures.iter().enumerate() {
+            match (f.value, f.source) {
+                (None, NOT_MEASURED) => {}
+                (None, _) => return wrong(&f.path, format!("a source but no value; say `{NOT_MEASURED}`")),
+                (Some(_), NOT_MEASURED) => return wrong(&f.path, "a value that was not measured".into()),
+                (Some(v), _) if !v.is_finite() || v <= 0.0 => return wrong(&f.path, format!("{v} is not positive")),
+                (Some(_), source) if !self.sources.contains_key(source) => {
+                    return wrong(&f.path, format!("`{source}` is not in the table `sources`"));
+                }
+                (Some(_), _) => {}
+            }
+            if figures[..i].iter().any(|earlier| earlier.path == f.path) {
+                return wrong(&f.path, "said twice".into());
+            }
+        }
+        if let Some(unused) = self.sources.keys().find(|s| figures.iter().all(|f| f.source != **s)) {
+            return wrong(&format!("sources.{unused}"), "no figure has this source".into());
+        }
+        if !self.memory.windows(2).all(|w| w[0].level < w[1].level) {
+            return wrong("memory", "levels stand from the nearest to the farthest".into());
+        }
+        match (self.target.as_str(), &self.cpu, &self.gpu) {
+            ("cpu", Some(_), None) => Ok(()),
+            (target, None, Some(_)) if target.starts_with("cuda:sm_") => Ok(()),
+            (target, ..) => wrong(
+                "target",
+                format!(
+                    "`{target}`: a CPU has the target `cpu` and a table `cpu`, a GPU `cuda:sm_…` and a table `gpu`"
+                ),
+            ),
+        }
+    }
+}
+
+struct List<'a>(Vec<Listed<'a>>);
+
+impl<'a> List<'a> {
+    fn int(&mut self, path: impl Into<String>, f: &'a Figure<u64>) {
+        // Sizes are far below 2⁵³, where f64 stops being exact.
+        self.0.push(Listed { path: path.into(), value: f.value.map(|v| v as f64), source: &f.source });
+    }
+
+    fn float(&mut self, path: impl Into<String>, f: &'a Figure<f64>) {
+        self.0.push(Listed { path: path.into(), value: f.value, source: &f.source });
+    }
+}
+
+/// A variant as the file spells it.
+fn word(variant: &impl std::fmt::Debug) -> String {
+    format!("{variant:?}").to_lowercase()
+}
+
+fn unreadable(text: &str, file: &str, e: &toml::de::Error) -> Box<Error> {
+    let line = e.span().and_then(|span| text.get(..span.start)).map_or(1, |before| before.matches('\n').count() + 1);
+    Error::user("E0406", e.message().to_string()).file(format!("{file}:{line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sm_80_with(from: &str, to: &str) -> String {
+        let text = DeviceSpec::text("sm_80").unwrap();
+        assert!(text.contains(from), "{from}");
+        DeviceSpec::parse(&text.replacen(from, to, 1), "my.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_device_that_comes_with_the_compiler_is_right_and_named_by_its_file() {
+        assert!(KNOWN.windows(2).all(|w| w[0].0 < w[1].0));
+        for name in DeviceSpec::names() {
+            assert_eq!(DeviceSpec::named(name).unwrap().name, name);
+        }
+        assert_eq!(DeviceSpec::targets(), ["cpu", "cuda:sm_80"]);
+        assert_eq!(DeviceSpec::named("sm_75"), None);
+    }
+
+    /// The vendor states both the rates and the products below; a slip in one figure breaks the other.
+    #[test]
+    fn peaks_are_what_the_vendor_states() {
+        for (name, unit, dtype, tera) in [
+            ("sm_80", Unit::Tensor, RateType::Bf16, 312.0),
+            ("sm_80", Unit::Tensor, RateType::Tf32, 156.0),
+            ("sm_80", Unit::Tensor, RateType::I8, 624.0),
+            ("sm_80", Unit::Vector, RateType::F32, 19.5),
+            ("sm_80", Unit::Vector, RateType::F64, 9.7),
+            ("sm_90a", Unit::Tensor, RateType::Bf16, 989.4),
+            ("sm_90a", Unit::Tensor, RateType::F8, 1978.9),
+        ] {
+            let spec = DeviceSpec::named(name).unwrap();
+            let rate = spec.rate.iter().find(|r| (r.unit, r.dtype) == (unit, dtype)).unwrap();
+            let cores = spec.cores.value.unwrap() as f64;
+            let found = cores * spec.clock_ghz.value.unwrap() * rate.ops_per_cycle.value.unwrap() / 1e3;
+            assert!((found / tera - 1.0).abs() < 0.01, "{name} {unit:?} {dtype:?}: {found} and {tera}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_is_told_with_its_line() {
+        let text = sm_80_with("launch_us", "lunch_us");
+        assert!(text.starts_with("error[E0406]: unknown field `lunch_us`, expected one of `name`"), "{text}");
+        assert!(text.contains("--> my.toml:8\n"), "{text}");
+        assert!(text.contains("help: compare the file with what `sardonyx devices NAME --toml` prints"), "{text}");
+        let text = sm_80_with("dtype = \"tf32\"", "dtype = \"tf31\"");
+        assert!(text.contains("unknown variant `tf31`"), "{text}");
+        let text = sm_80_with("value = 108,", "value = -108,");
+        assert!(text.contains("my.toml:6") && text.contains("invalid value"), "{text}");
+    }
+
+    #[test]
+    fn figures_without_a_source_or_out_of_order_are_told() {
+        for (from, to, wanted) in [
+            (
+                "{ value = 1555, source = \"whitepaper\" }",
+                "{ value = 1555, source = \"hearsay\" }",
+                "`hearsay` is not in",
+            ),
+            (
+                "{ value = 1555, source = \"whitepaper\" }",
+                "{ value = 1555, source = \"not measured\" }",
+                "not measured",
+            ),
+            ("{ value = 1555, source = \"whitepaper\" }", "{ source = \"whitepaper\" }", "a source but no value"),
+            ("value = 1555", "value = nan", "is not positive"),
+            ("value = 1555", "value = 0", "0 is not positive"),
+            ("level = \"l2\"", "level = \"l1\"", "said twice"),
+            ("level = \"shared\"", "level = \"l3\"", "from the nearest"),
+            ("dtype = \"bf16\"", "dtype = \"f16\"", "--> my.toml, node rate.tensor.f16.ops_per_cycle"),
+            ("target = \"cuda:sm_80\"", "target = \"cpu\"", "`cpu`: a CPU has"),
+            ("ptx = \"PTX", "other = \"b\"\nptx = \"PTX", "no figure has this source"),
+        ] {
+            let text = sm_80_with(from, to);
+            assert!(text.contains(wanted), "{to}: {text}");
+        }
+    }
+}

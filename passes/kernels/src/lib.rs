@@ -1,0 +1,156 @@
+//! flow kernel  =>  MLIR or PTX, then machine code: one function per kernel and CPU variant, one entry per kernel and GPU
+
+mod asm;
+mod attention;
+pub mod codegen;
+pub mod contract;
+pub mod def;
+pub mod device_spec;
+mod dims;
+mod eval;
+mod footprint;
+mod linear;
+mod map;
+mod math;
+mod math64;
+mod memory;
+mod minifloat;
+pub mod nest;
+mod normalise;
+mod pace;
+pub mod packing;
+pub mod ptx;
+mod ranges;
+mod scalar;
+mod stages;
+mod work;
+
+pub use def::KernelDef;
+pub use device_spec::DeviceSpec;
+pub use eval::Variant;
+pub use footprint::Footprint;
+pub use linear::{Lowered, lower};
+pub use pace::Pace;
+pub use packing::{Packable, PackedFactor, packable, plain_load, products};
+
+use asm::Asm;
+use eval::Cx;
+use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::flow::kernel::Class;
+
+/// The emitter that a kernel gets: its class, but for contractions in a form that has no fast path.
+enum Route {
+    Map,
+    Normalise,
+    Contract(contract::Plan),
+    Attention(attention::Plan),
+}
+
+impl KernelDef {
+    fn route(&self) -> Route {
+        match self.class {
+            Class::Map => Route::Map,
+            Class::Normalise => Route::Normalise,
+            Class::Attention => attention::plan(self).map_or(Route::Normalise, Route::Attention),
+            Class::Contract => contract::plan(self).map_or(Route::Normalise, Route::Contract),
+        }
+    }
+
+    /// Work items of a launch, over `p0`, `p1`, …; the same for every variant.
+    pub fn grid(&self) -> Dim {
+        match self.route() {
+            Route::Map => map::grid(self),
+            Route::Normalise => normalise::grid(self),
+            Route::Contract(plan) => plan.grid(self),
+            Route::Attention(plan) => plan.grid(self),
+        }
+    }
+
+    /// Bytes of scratch per thread, over `p0`, `p1`, …; the same for every variant.
+    pub fn scratch_bytes(&self) -> Dim {
+        match self.route() {
+            Route::Map => Dim::constant(0),
+            Route::Normalise => normalise::scratch_bytes(self),
+            Route::Contract(plan) => plan.scratch_bytes(self),
+            Route::Attention(plan) => plan.scratch_bytes(self),
+        }
+    }
+
+    /// Whether a contraction goes through the register-blocked path.
+    pub fn is_blocked_contraction(&self) -> bool {
+        matches!(self.route(), Route::Contract(_))
+    }
+
+    /// What a blocked contraction or attention takes at a time: of more than one element CPUs have instructions of their own.
+    pub fn words(&self) -> Option<contract::Words> {
+        match self.route() {
+            Route::Contract(plan) => Some(plan.words),
+            Route::Attention(plan) if plan.narrow => Some(contract::Words::Pairs),
+            Route::Attention(_) => Some(contract::Words::Singles),
+            Route::Map | Route::Normalise => None,
+        }
+    }
+
+    /// Whether its code for a variant is not that of the best one before it.
+    pub fn has_code_for(&self, variant: Variant) -> bool {
+        let narrow = |b: &def::Storage| b.dtype == DType::BF16;
+        match variant {
+            Variant::V3 | Variant::V4 => true,
+            Variant::V4Vnni => self.words() == Some(contract::Words::Quads),
+            Variant::V4Bf16 => {
+                self.reads.iter().chain(&self.writes).any(narrow) || self.words() == Some(contract::Words::Pairs)
+            }
+            Variant::V4Amx => match self.route() {
+                Route::Contract(plan) => contract::fits_tiles(&plan, self),
+                Route::Attention(plan) => plan.uses_tiles(variant),
+                Route::Map | Route::Normalise => false,
+            },
+        }
+    }
+
+    /// Whether attention goes through the register-blocked path.
+    pub fn is_blocked_attention(&self) -> bool {
+        self.attention_rows().is_some()
+    }
+
+    /// The queries of a batch element, where attention goes through the register-blocked path.
+    pub fn attention_rows(&self) -> Option<Dim> {
+        match self.route() {
+            Route::Attention(plan) => Some(plan.n_rows(self)),
+            Route::Map | Route::Normalise | Route::Contract(_) => None,
+        }
+    }
+
+    /// The kernel as MLIR text: one `llvm.func` named `symbol`_`variant`.
+    pub fn emit(&self, symbol: &str, variant: Variant) -> String {
+        let mut asm = Asm::mlir();
+        asm.rounds_bf16 = variant.has_pairs();
+        let cx = Cx::cpu_arguments(&mut asm, self, variant);
+        match self.route() {
+            Route::Map => map::emit(&cx, &mut asm),
+            Route::Normalise => normalise::emit(&cx, &mut asm),
+            Route::Contract(plan) => contract::emit(&cx, &mut asm, &plan),
+            Route::Attention(plan) => attention::emit(&cx, &mut asm, &plan),
+        }
+        asm.finish(&signature(symbol, variant))
+    }
+}
+
+/// The functions of one variant, of the kernels that have code of their own for it.
+pub fn functions<'a>(kernels: impl IntoIterator<Item = (&'a str, &'a KernelDef)>, variant: Variant) -> String {
+    let own = kernels.into_iter().filter(|(_, def)| def.has_code_for(variant));
+    own.map(|(symbol, def)| def.emit(symbol, variant)).collect()
+}
+
+/// `no-builtins` keeps LLVM from turning loops into calls of memcpy or memset: a kernel imports nothing.
+fn signature(symbol: &str, variant: Variant) -> String {
+    let (bits, cpu, name) = (variant.vector_bits(), variant.cpu(), variant.name());
+    let features = match variant.features() {
+        "" => String::new(),
+        features => format!(r#"["target-features", "{features}"], "#),
+    };
+    let attributes = format!(
+        r#""nounwind", "no-builtins", ["target-cpu", "{cpu}"], {features}["min-legal-vector-width", "{bits}"], ["prefer-vector-width", "{bits}"]"#
+    );
+    format!("llvm.func @{symbol}_{name}(%0: !llvm.ptr) attributes {{passthrough = [{attributes}]}}")
+}

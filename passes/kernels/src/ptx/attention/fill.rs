@@ -1,0 +1,100 @@
+//! A tile of a factor  =>  in shared memory: copied asynchronously as it is, or evaluated element by element
+//!
+//! Lines and elements that do not exist are zeros.
+
+use super::super::gemm::copy::{Stream, log2, place, shift};
+use super::plan::{Flash, Tile};
+use super::sums::deep_sums;
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::eval::{Cx, Point};
+use crate::scalar;
+use sardonyx_base::DType;
+
+/// How a tile is filled, one piece after the other.
+pub struct Source<'a> {
+    cx: &'a Cx<'a>,
+    tile: &'a Tile,
+    stream: Option<Stream<'a>>,
+    /// The first point of all pieces.
+    point: Point,
+    threads: i64,
+    /// Elements of a line that exist; absent where all do.
+    there: Option<Val>,
+}
+
+impl<'a> Source<'a> {
+    /// `point` has its batch variables, and those of the tile at the first line and the first element of this block.
+    pub fn new(cx: &'a Cx<'a>, asm: &mut Asm, flash: &Flash, tile: &'a Tile, point: &Point) -> Source<'a> {
+        let extent = cx.def.extent(tile.along).as_const().unwrap_or(0);
+        let there = (extent % tile.length != 0).then(|| {
+            let (all, first) = (asm.i64(extent), point.vars[tile.along].expect("set by the block"));
+            let left = asm.bin("arith.subi", all, first);
+            let most = asm.i64(tile.length);
+            let left = asm.bin("arith.minsi", left, most);
+            asm.cast("arith.trunci", left, Elem::I32)
+        });
+        let mut start = point.clone();
+        let threads = flash.threads();
+        let stream = tile.operand.as_ref().map(|o| Stream::new(cx, asm, o, &mut start, there, threads).rolled());
+        Source { cx, tile, stream, point: point.clone(), threads, there }
+    }
+
+    /// Fills the tile at `target` with the next piece: lines from `first` on, of which `left` exist.
+    pub fn fill(&self, asm: &mut Asm, target: Val, first: Option<Val>, left: Val) {
+        match &self.stream {
+            Some(stream) => stream.copy(asm, target, left),
+            None => self.evaluate(asm, target, first, left),
+        }
+    }
+
+    fn evaluate(&self, asm: &mut Asm, target: Val, first: Option<Val>, left: Val) {
+        let (cx, tile) = (self.cx, self.tile);
+        let n = asm.int(tile.n_lines * tile.length, Ty::I32);
+        let (thread, step) = (asm.special("%tid.x"), asm.int(self.threads, Ty::I32));
+        asm.for_loop((thread, n, step), &[], |asm, number, _| {
+            let line = shift(asm, "arith.shrui", number, log2(tile.length));
+            let within = asm.int(tile.length - 1, Ty::I32);
+            let column = asm.bin("arith.andi", number, within);
+            let mut inside = asm.cmpi("slt", line, left);
+            if let Some(there) = self.there {
+                let beside = asm.cmpi("slt", column, there);
+                inside = asm.bin("arith.andi", inside, beside);
+            }
+            let elem = scalar::register(cx.def.body[tile.statement].dtype);
+            let value = asm.if_else(
+                inside,
+                &[Ty::new(elem, 1)],
+                |asm| {
+                    let mut point = self.point.clone();
+                    if let (Some(v), Some(first)) = (tile.across, first) {
+                        point.vars[v] = Some(plus(asm, first, line));
+                    }
+                    let start = point.vars[tile.along].expect("set by the block");
+                    point.vars[tile.along] = Some(plus(asm, start, column));
+                    deep_sums(cx, asm, &mut point, &[tile.statement]);
+                    vec![point.eval(cx, asm, tile.statement)]
+                },
+                |asm| vec![asm.zero(Ty::new(elem, 1))],
+            )[0];
+            let at = place(asm, tile.lines, line, column);
+            let at = asm.bin("arith.addi", target, at);
+            store(asm, value, at, cx.def.body[tile.statement].dtype);
+            vec![]
+        });
+    }
+}
+
+fn plus(asm: &mut Asm, first: Val, by: Val) -> Val {
+    let by = asm.cast("arith.extui", by, Elem::I64);
+    asm.bin("arith.addi", first, by)
+}
+
+/// An element as it lies in memory.
+fn store(asm: &mut Asm, v: Val, at: Val, t: DType) {
+    if !matches!(t, DType::F16 | DType::BF16) {
+        return asm.store_shared(v, at);
+    }
+    let v = scalar::before_store(asm, v, t);
+    let line = format!("st.shared.b16 [{}], {};", asm.name(at, 0), asm.name(v, 0));
+    asm.line(&line);
+}

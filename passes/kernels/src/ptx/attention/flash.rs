@@ -1,0 +1,183 @@
+//! q, k, v  =>  o, piece of keys by piece of keys: scores on tensor cores, exponentials in registers, sums on tensor cores
+//!
+//! A block copies its queries to shared memory once, and keys and values piece by piece, the next one while it computes
+//! with the one before. Each warp has 16 queries. The largest score of a row is known so far only; where a piece has a
+//! larger one, what was summed before is scaled down to it (Milakov and Gimelshein, 2018; Dao et al., 2022). What a row
+//! gives depends on its own query and on the keys, in pieces from the first one on, and on no other row.
+
+use super::super::Form;
+use super::super::gemm::copy::{log2, shift};
+use super::super::index::narrow;
+use super::fill::Source;
+use super::fragments::{Readers, zeros};
+use super::plan::{Flash, ROWS};
+use super::softmax::Block;
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::eval::{Cx, Point, decode};
+use sardonyx_base::{DType, Dim};
+
+pub fn emit(cx: &Cx, asm: &mut Asm, flash: &Flash) -> Form {
+    let (tiles, variables, shared_bytes) = Form::shared(flash.shared_bytes());
+    let tiles = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
+    match (&flash.few, flash.roles.i) {
+        (Some(few), Some(i)) => {
+            let (rows, most) = (cx.extent(asm, i), asm.i64(ROWS));
+            let is_few = asm.cmpi("sle", rows, most);
+            let one_of = |asm: &mut Asm, flash: &Flash| {
+                block(cx, asm, flash, tiles);
+                vec![]
+            };
+            asm.if_else(is_few, &[], |asm| one_of(asm, few), |asm| one_of(asm, flash));
+        }
+        (_, _) => block(cx, asm, flash, tiles),
+    }
+    Form { grid: flash.grid(cx.def), block: flash.threads() as u32, shared_bytes, variables, wide: true }
+}
+
+/// The code of one block, whose shared memory begins at `tiles`.
+fn block(cx: &Cx, asm: &mut Asm, flash: &Flash, tiles: Val) {
+    let (point, [i0, e0]) = place(cx, asm, flash);
+    let thread = asm.special("%tid.x");
+    let warp = shift(asm, "arith.shrui", thread, 5);
+    let across = asm.int(flash.warps_n - 1, Ty::I32);
+    let warp_n = asm.bin("arith.andi", warp, across);
+    let warp_m = shift(asm, "arith.shrui", warp, log2(flash.warps_n));
+    let block = Block::new(cx, asm, flash, point.clone(), (warp_n, tiles));
+    let own = shift(asm, "arith.shli", warp_m, log2(ROWS));
+    let own = asm.cast("arith.extui", own, Elem::I64);
+    let first_row = asm.bin("arith.addi", i0, own);
+    let rows = block.rows(asm, first_row);
+    let sums = zeros(asm, flash.warp_columns());
+    let readers = Readers::new(asm, flash, tiles, (warp_m, warp_n));
+    // Where tiles begin.
+    let mut start = point;
+    let zero = asm.i64(0);
+    let roles = &flash.roles;
+    (start.vars[roles.j], start.vars[roles.d], start.vars[roles.e]) = (Some(zero), Some(zero), Some(e0));
+    if let Some(i) = roles.i {
+        start.vars[i] = Some(i0);
+    }
+    let n_keys = cx.extent(asm, roles.j);
+    let some = asm.cmpi("ne", n_keys, zero);
+    asm.if_then(some, |asm| {
+        let queries = Source::new(cx, asm, flash, &flash.q, &start);
+        let left = match roles.i {
+            None => asm.int(1, Ty::I32),
+            Some(i) => {
+                let n = cx.extent(asm, i);
+                left_of(asm, n, i0, flash.rows())
+            }
+        };
+        queries.fill(asm, tiles, Some(i0), left);
+        let keys = Source::new(cx, asm, flash, &flash.k, &start);
+        let values = Source::new(cx, asm, flash, &flash.v, &start);
+        Pipe { flash, keys, values, n_keys }.run(asm, tiles, |asm, stage, first| {
+            let (score_type, value_type) = flash.types(cx.def);
+            let scores = readers.scores(asm, score_type, stage, flash.score_steps(cx.def));
+            let first = block.own_keys(asm, first);
+            if score_type == DType::F32 {
+                block.repair_scores(asm, &rows, &scores, first);
+            }
+            let powers = block.weigh(asm, &rows, &scores, first, &sums);
+            let behind = asm.int(flash.k.bytes(), Ty::I32);
+            let values = asm.bin("arith.addi", stage, behind);
+            readers.add_values(asm, value_type, values, &powers, &sums);
+        });
+    });
+    block.finish(asm, rows, &sums, e0);
+}
+
+/// The batch variables of the block, its first row and its first column. Rows of one batch point follow each other:
+/// their keys stay in the second-level cache.
+fn place(cx: &Cx, asm: &mut Asm, flash: &Flash) -> (Point, [Val; 2]) {
+    let roles = &flash.roles;
+    let mut extents: Vec<Dim> = roles.batch.iter().map(|v| cx.def.extent(*v).dim()).collect();
+    extents.extend([Dim::constant(flash.tiles_e(cx.def)), flash.tiles_i(cx.def)]);
+    let extents: Vec<Val> = extents
+        .iter()
+        .map(|d| {
+            let n = cx.dim(asm, d);
+            narrow(asm, n)
+        })
+        .collect();
+    let number = asm.special("%ctaid.x");
+    let mut point = Point::new(cx);
+    let at: Vec<Val> =
+        decode(asm, number, &extents).into_iter().map(|v| asm.cast("arith.extui", v, Elem::I64)).collect();
+    for (v, at) in roles.batch.iter().zip(&at) {
+        point.vars[*v] = Some(*at);
+    }
+    let (columns, rows) = (asm.i64(flash.columns), asm.i64(flash.rows()));
+    let n = roles.batch.len();
+    let (e0, i0) = (asm.bin("arith.muli", at[n], columns), asm.bin("arith.muli", at[n + 1], rows));
+    (point, [i0, e0])
+}
+
+/// How many of `size` there are from `first` on, at most all.
+fn left_of(asm: &mut Asm, n: Val, first: Val, size: i64) -> Val {
+    let left = asm.bin("arith.subi", n, first);
+    let all = asm.i64(size);
+    let left = asm.bin("arith.minsi", left, all);
+    asm.cast("arith.trunci", left, Elem::I32)
+}
+
+/// The pieces of keys, of which the next one comes while one is computed with.
+struct Pipe<'a> {
+    flash: &'a Flash,
+    keys: Source<'a>,
+    values: Source<'a>,
+    n_keys: Val,
+}
+
+impl Pipe<'_> {
+    fn copy(&self, asm: &mut Asm, stage: Val, first: Val) {
+        let left = left_of(asm, self.n_keys, first, self.flash.keys);
+        self.keys.fill(asm, stage, Some(first), left);
+        let behind = asm.int(self.flash.k.bytes(), Ty::I32);
+        let values = asm.bin("arith.addi", stage, behind);
+        self.values.fill(asm, values, Some(first), left);
+    }
+
+    /// Calls `each` with the stage and the first key of every piece; there is one at least.
+    fn run(&self, asm: &mut Asm, tiles: Val, each: impl FnOnce(&mut Asm, Val, Val)) {
+        let (flash, zero) = (self.flash, asm.i64(0));
+        let place = |asm: &mut Asm, stage: i64| {
+            let before = asm.int(flash.q.bytes() + stage * flash.stage_bytes(), Ty::I32);
+            asm.bin("arith.addi", tiles, before)
+        };
+        let (base, end) = (place(asm, 0), place(asm, flash.stages));
+        for stage in 0..flash.stages - 1 {
+            let (target, first) = (place(asm, stage), asm.i64(stage * flash.keys));
+            let there = asm.cmpi("slt", first, self.n_keys);
+            asm.if_then(there, |asm| self.copy(asm, target, first));
+            asm.line("cp.async.commit_group;");
+        }
+        let last = place(asm, flash.stages - 1);
+        let state = asm.variables(&[base, last, zero]);
+        let [read, write, first] = state[..] else { unreachable!("three variables") };
+        let head = asm.label();
+        asm.place_label(&head);
+        asm.line(&format!("cp.async.wait_group {};", flash.stages - 2));
+        // Everyone's part of this piece is there, and nobody reads the stage that is written next.
+        asm.line("bar.sync 0;");
+        let ahead = asm.i64((flash.stages - 1) * flash.keys);
+        let coming = asm.bin("arith.addi", first, ahead);
+        let there = asm.cmpi("slt", coming, self.n_keys);
+        asm.if_then(there, |asm| self.copy(asm, write, coming));
+        asm.line("cp.async.commit_group;");
+        each(asm, read, first);
+        let size = asm.int(flash.stage_bytes(), Ty::I32);
+        for stage in [read, write] {
+            let next = asm.bin("arith.addi", stage, size);
+            let wraps = asm.cmpi("eq", next, end);
+            let next = asm.select(wraps, base, next);
+            asm.set(stage, next);
+        }
+        let keys = asm.i64(flash.keys);
+        let next = asm.bin("arith.addi", first, keys);
+        asm.set(first, next);
+        let more = asm.cmpi("slt", first, self.n_keys);
+        let more = asm.name(more, 0);
+        asm.line(&format!("@{more} bra {head};"));
+    }
+}

@@ -1,0 +1,201 @@
+//! Tiles in shared memory  =>  fragments in registers  =>  scores and sums of values on tensor cores
+//!
+//! Of 8 keys thread `4g + t` holds the scores of keys 2t and 2t + 1. In the second product these are the elements of k
+//! that it must give: there the instruction sees keys in another order, 0 2 4 6 1 3 5 7, and so do the values.
+
+use super::super::gemm::copy::{log2, shift};
+use super::super::gemm::mma::{Fragment, Parts, Sums};
+use super::plan::{Flash, ROWS};
+use crate::asm::{Asm, Elem, Ty, Val};
+use sardonyx_base::DType;
+
+/// Columns whose fragments are in registers at a time, by eight.
+const TOGETHER: usize = 8;
+
+/// What the threads of a warp read from: places that are the same for all pieces.
+pub struct Readers<'a> {
+    flash: &'a Flash,
+    /// Where the warp's queries begin, and from there.
+    q_rows: Val,
+    q: Val,
+    /// In a tile of keys.
+    k: Val,
+    /// In a tile of values, per four of the chunks that lines exchange.
+    v: Vec<Val>,
+}
+
+impl<'a> Readers<'a> {
+    /// `q_tile` is where the block's queries are; the warp's numbers are those along rows, and of those that share them.
+    pub fn new(asm: &mut Asm, flash: &'a Flash, q_tile: Val, (warp_m, warp_n): (Val, Val)) -> Readers<'a> {
+        let lane = asm.special("%laneid");
+        let bits = |asm: &mut Asm, right: i64, mask: i64| {
+            let v = shift(asm, "arith.shrui", lane, right);
+            let mask = asm.int(mask, Ty::I32);
+            asm.bin("arith.andi", v, mask)
+        };
+        // Lane 8j + r addresses row r of matrix j: rows 0..8, rows 8..16, then the next 16 bytes of d.
+        let (within, half, low) = (bits(asm, 0, 15), bits(asm, 4, 1), bits(asm, 0, 7));
+        let chunk = asm.bin("arith.xori", half, low);
+        let chunk = shift(asm, "arith.shli", chunk, 4);
+        let line = shift(asm, "arith.shli", within, log2(flash.k.lines.pitch));
+        let k = asm.bin("arith.addi", line, chunk);
+        let q = k;
+        let rows = shift(asm, "arith.shli", warp_m, log2(ROWS * flash.q.lines.pitch));
+        let q_rows = asm.bin("arith.addi", q_tile, rows);
+        let k = match flash.warp_keys() {
+            // Two matrices at a time: lane 8j + r addresses row r of eight.
+            8 => {
+                let (line, half) = (shift(asm, "arith.shli", low, log2(flash.k.lines.pitch)), bits(asm, 3, 1));
+                let chunk = asm.bin("arith.xori", half, low);
+                let chunk = shift(asm, "arith.shli", chunk, 4);
+                asm.bin("arith.addi", line, chunk)
+            }
+            _ => k,
+        };
+        let own_keys = shift(asm, "arith.shli", warp_n, log2(flash.warp_keys() * flash.k.lines.pitch));
+        let k = asm.bin("arith.addi", k, own_keys);
+        let place = match flash.v.lines.element_bytes {
+            4 => {
+                let (group, t) = (bits(asm, 2, 7), bits(asm, 0, 3));
+                let line = shift(asm, "arith.shli", t, 1 + log2(flash.v.lines.pitch));
+                let (first, by) = (shift(asm, "arith.shli", group, 2), shift(asm, "arith.shli", t, 5));
+                let place = asm.bin("arith.addi", first, by);
+                asm.bin("arith.addi", place, line)
+            }
+            // Lines of keys 0..8, then 8..16, then the next 8 columns.
+            _ => {
+                let line = shift(asm, "arith.shli", within, log2(flash.v.lines.pitch));
+                asm.bin("arith.addi", line, chunk)
+            }
+        };
+        let own_columns = if flash.warps_n == 1 {
+            asm.int(0, Ty::I32)
+        } else {
+            let bytes = 8 * flash.v.lines.element_bytes * flash.warp_columns();
+            shift(asm, "arith.shli", warp_n, log2(bytes))
+        };
+        let place = asm.bin("arith.xori", place, own_columns);
+        let v = (0..4).map(|i| exclusive_or(asm, place, 32 * i)).collect();
+        Readers { flash, q_rows, q, k, v }
+    }
+
+    /// The scores of the warp's queries and the keys whose tile begins at `tile`: four per thread and eight keys.
+    pub fn scores(&self, asm: &mut Asm, dtype: DType, tile: Val, steps: i64) -> Sums {
+        let flash = self.flash;
+        let sums = zeros(asm, flash.warp_keys() / 8);
+        for step in 0..steps {
+            let within = exclusive_or(asm, self.q, 32 * step);
+            let a_at = asm.bin("arith.addi", self.q_rows, within);
+            let v = load_matrices(asm, a_at, 0, 4, "");
+            let a = pairs_of(asm, v);
+            let a = Parts::of(asm, dtype, a);
+            let within = exclusive_or(asm, self.k, 32 * step);
+            let b_at = asm.bin("arith.addi", tile, within);
+            let mut b: Vec<Fragment> = vec![];
+            for pair in 0..flash.warp_keys() / 16 {
+                let v = load_matrices(asm, b_at, pair * 16 * flash.k.lines.pitch, 4, "");
+                b.extend(pairs_of(asm, v));
+            }
+            if flash.warp_keys() == 8 {
+                let v = load_matrices(asm, b_at, 0, 2, "");
+                b.push([0, 1].map(|k| asm.extract(v, k)));
+            }
+            sums.add_products(asm, dtype, &a, &b);
+        }
+        sums
+    }
+
+    /// Adds the exponentials' products with the values whose tile begins at `tile`. `powers` are per eight keys those
+    /// of a thread: of its row two, and of the row eight below.
+    pub fn add_values(&self, asm: &mut Asm, dtype: DType, tile: Val, powers: &[[Val; 2]], sums: &Sums) {
+        let places: Vec<Val> = self.v.iter().map(|v| asm.bin("arith.addi", tile, *v)).collect();
+        let keys_of_step = if dtype == DType::F32 { 1 } else { 2 };
+        for (step, of_step) in powers.chunks(keys_of_step).enumerate() {
+            let a = fragments_of(asm, dtype, of_step);
+            let a = Parts::of(asm, dtype, a);
+            let n = sums.of[0].len();
+            for first in (0..n).step_by(TOGETHER) {
+                let end = (first + TOGETHER).min(n);
+                let mut b = self.values(asm, &places, step as i64, first, end);
+                b.truncate(end - first);
+                let part = Sums { of: vec![sums.of[0][first..end].to_vec()] };
+                part.add_products(asm, dtype, &a, &b);
+            }
+        }
+    }
+
+    /// The fragments of columns `8·first..8·end` of a step of keys.
+    fn values(&self, asm: &mut Asm, places: &[Val], step: i64, first: usize, end: usize) -> Vec<Fragment> {
+        let lines = self.flash.v.lines;
+        if lines.element_bytes == 4 {
+            let one = |n: usize, asm: &mut Asm| {
+                let at = asm.name(places[n % 4], 0);
+                [0, 1].map(|odd| {
+                    let offset = (step * 8 + odd) * lines.pitch + (n / 4 * 128) as i64;
+                    asm.instruction(Ty::I32, "ld.shared.b32", &[format!("[{at}+{offset}]")])
+                })
+            };
+            return (first..end).map(|n| one(n, asm)).collect();
+        }
+        let mut fragments = vec![];
+        for pair in first / 2..end.div_ceil(2) {
+            let offset = step * 16 * lines.pitch + (pair / 4 * 128) as i64;
+            let v = load_matrices(asm, places[pair % 4], offset, 4, ".trans");
+            // Here the matrices' order is rows first.
+            fragments.extend([0, 2].map(|n| [0, 1].map(|k| asm.extract(v, n + k))));
+        }
+        fragments
+    }
+}
+
+/// Sums of 16 rows, four per thread and eight columns.
+pub fn zeros(asm: &mut Asm, columns: i64) -> Sums {
+    let zero = asm.zero(Ty::new(Elem::F32, 4));
+    let mut sum = || {
+        let v = asm.register(zero.ty);
+        asm.set(v, zero);
+        v
+    };
+    Sums { of: vec![(0..columns).map(|_| sum()).collect()] }
+}
+
+/// Exponentials as the left factor.
+fn fragments_of(asm: &mut Asm, dtype: DType, powers: &[[Val; 2]]) -> Vec<Fragment> {
+    [0, 1]
+        .map(|row| {
+            if dtype == DType::F32 {
+                let bits = asm.cast("arith.bitcast", powers[0][row], Elem::I32);
+                return [0, 1].map(|k| asm.extract(bits, k));
+            }
+            let name = if dtype == DType::F16 { "cvt.rn.f16x2.f32" } else { "cvt.rn.bf16x2.f32" };
+            [0, 1].map(|half| match powers.get(half) {
+                Some(pair) => {
+                    let operands = [asm.name(pair[row], 1), asm.name(pair[row], 0)];
+                    asm.instruction(Ty::I32, name, &operands)
+                }
+                None => asm.zero(Ty::I32),
+            })
+        })
+        .to_vec()
+}
+
+fn load_matrices(asm: &mut Asm, at: Val, offset: i64, n: u32, how: &str) -> Val {
+    let v = asm.register(Ty::new(Elem::I32, n));
+    let names: Vec<String> = (0..n).map(|i| asm.name(v, i)).collect();
+    let at = asm.name(at, 0);
+    asm.line(&format!("ldmatrix.sync.aligned.m8n8.x{n}{how}.shared.b16 {{{}}}, [{at}+{offset}];", names.join(", ")));
+    v
+}
+
+/// Rows 0..8 and 8..16, each by both halves of 32 bytes.
+fn pairs_of(asm: &mut Asm, v: Val) -> Vec<Fragment> {
+    [0, 1].map(|block| [0, 2].map(|k| asm.extract(v, block + k))).to_vec()
+}
+
+fn exclusive_or(asm: &mut Asm, v: Val, by: i64) -> Val {
+    if by == 0 {
+        return v;
+    }
+    let by = asm.int(by, Ty::I32);
+    asm.bin("arith.xori", v, by)
+}

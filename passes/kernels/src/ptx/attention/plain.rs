@@ -1,0 +1,353 @@
+//! for %0.. by blocks { s[j] = Σ left · right by threads along j; r = reduce f(s); o = reduce g(s, r, load e) by threads along e }
+//!
+//! Any kernel with a deep space, in the order of its statements. A block takes a point of those outer variables that
+//! the sums depend on; the other ones are its *own*: its threads lie along them. What depends on no own variable is
+//! computed by threads along the inner points, and handed to the others through shared memory, some points at a time.
+
+use super::super::Form;
+use super::super::index::index;
+use super::super::team::{Partial, Team};
+use super::sums::{deep_sums, open_cone};
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::def::*;
+use crate::eval::{Cx, Point, decode};
+use crate::normalise::{combine, neutral};
+use crate::scalar;
+use sardonyx_base::Dim;
+use sardonyx_dialects::scalar::ReduceFn;
+
+/// Threads of a block.
+pub const THREADS: i64 = 128;
+
+/// Inner points whose values are in shared memory at a time, and how many bytes these may take.
+const POINTS_MAX: i64 = 256;
+const SHARED_MAX: i64 = 32 * 1024;
+
+/// What is computed in one walk over the inner points.
+#[derive(Clone, Debug, Default)]
+pub struct Walk {
+    /// (statement, function, argument)
+    pub reductions: Vec<(usize, ReduceFn, usize)>,
+    /// Numbers of stores that are made at each inner point.
+    pub stores: Vec<usize>,
+    /// What threads along own variables take from those along inner points.
+    pub handed: Vec<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Plain {
+    /// Outer variables of the blocks, and of the threads.
+    pub shared: Vec<usize>,
+    pub own: Vec<usize>,
+    /// By threads along inner points, then by threads along own variables.
+    pub together: Vec<Walk>,
+    pub alone: Vec<Walk>,
+    /// Numbers of stores that are made once per outer point: of the block, and of the threads.
+    pub block_stores: Vec<usize>,
+    pub own_stores: Vec<usize>,
+    /// Inner points at a time.
+    pub points: i64,
+}
+
+impl Plain {
+    pub fn of(def: &KernelDef) -> Plain {
+        let deps = def.dependences();
+        let sums = def.body.iter().zip(&deps).filter(|(s, _)| match s.op {
+            Op::Reduce { arg, .. } => deps[arg] & def.deep_vars() != 0,
+            Op::Load { .. } | Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) => false,
+        });
+        let used = sums.fold(0, |set, (_, d)| set | d);
+        let (shared, own): (Vec<usize>, Vec<usize>) = (0..def.outer.len()).partition(|v| used >> v & 1 == 1);
+        let own_set = own.iter().fold(0, |set: VarSet, v| set | 1 << v);
+        let stages = stages(def, &deps);
+        let n = stages.iter().max().map_or(0, |n| n + 1);
+        let (mut together, mut alone) = (vec![Walk::default(); n], vec![Walk::default(); n]);
+        for (k, step) in def.body.iter().enumerate() {
+            if let Op::Reduce { f, arg } = step.op
+                && deps[arg] & def.deep_vars() == 0
+            {
+                let walks = if deps[arg] & own_set == 0 { &mut together } else { &mut alone };
+                walks[stages[arg]].reductions.push((k, f, arg));
+            }
+        }
+        let (mut block_stores, mut own_stores) = (vec![], vec![]);
+        for (w, write) in def.stores.iter().enumerate() {
+            let set = deps[write.value] | def.access_vars(&write.access, &deps);
+            let stage = of_store(write).into_iter().map(|k| stages[k]).max().unwrap_or(0);
+            match (set & def.inner_vars() != 0, set & own_set != 0) {
+                (true, false) => together[stage].stores.push(w),
+                (true, true) => alone[stage].stores.push(w),
+                (false, false) => block_stores.push(w),
+                (false, true) => own_stores.push(w),
+            }
+        }
+        for walk in &mut alone {
+            walk.handed = handed(def, &deps, own_set, &walk.roots(def));
+        }
+        for walks in [&mut together, &mut alone] {
+            walks.retain(|w| !w.reductions.is_empty() || !w.stores.is_empty());
+        }
+        let bytes = |w: &Walk| w.handed.iter().map(|k| bytes(def, *k)).sum::<i64>();
+        let most = alone.iter().map(bytes).max().unwrap_or(0).max(1);
+        let points = std::iter::successors(Some(POINTS_MAX), |n| Some(n / 2)).find(|n| n * most <= SHARED_MAX);
+        Plain { shared, own, together, alone, block_stores, own_stores, points: points.unwrap_or(1) }
+    }
+
+    fn blocks(&self, def: &KernelDef) -> Dim {
+        self.shared.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim())
+    }
+
+    fn handed_bytes(&self, def: &KernelDef) -> i64 {
+        let bytes = |w: &Walk| w.handed.iter().map(|k| bytes(def, *k)).sum::<i64>();
+        self.points * self.alone.iter().map(bytes).max().unwrap_or(0)
+    }
+}
+
+impl Walk {
+    /// What is evaluated at a point.
+    pub fn roots(&self, def: &KernelDef) -> Vec<usize> {
+        let stored = self.stores.iter().flat_map(|w| of_store(&def.stores[*w]));
+        self.reductions.iter().map(|r| r.2).chain(stored).collect()
+    }
+}
+
+pub fn of_store(write: &Write) -> Vec<usize> {
+    [vec![write.value], access_values(&write.access)].concat()
+}
+
+/// Per statement the reductions over inner points, one behind the other, that it waits for.
+fn stages(def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
+    let mut of: Vec<usize> = vec![];
+    for (k, step) in def.body.iter().enumerate() {
+        let before = def.operands(k).into_iter().map(|a| of[a]).max().unwrap_or(0);
+        let waits = matches!(step.op, Op::Reduce { arg, .. } if deps[arg] & def.deep_vars() == 0);
+        of.push(before + waits as usize);
+    }
+    of
+}
+
+/// What moves with inner variables and with no own one, and is used by something that does.
+fn handed(def: &KernelDef, deps: &[VarSet], own: VarSet, roots: &[usize]) -> Vec<usize> {
+    let inner = def.inner_vars() & !def.deep_vars();
+    let (mut open, mut seen, mut found) = (roots.to_vec(), vec![], vec![]);
+    while let Some(k) = open.pop() {
+        if seen.contains(&k) {
+            continue;
+        }
+        seen.push(k);
+        match (deps[k] & inner != 0, deps[k] & own != 0) {
+            (true, false) => found.push(k),
+            (true, true) => open.extend(def.operands(k)),
+            (false, _) => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Of a value in shared memory.
+fn bytes(def: &KernelDef, k: usize) -> i64 {
+    scalar::register(def.body[k].dtype).bits().max(32) as i64 / 8
+}
+
+/// What the parts of a block's code have in common.
+struct Block<'a> {
+    cx: &'a Cx<'a>,
+    plan: &'a Plain,
+    /// `%tid.x`
+    thread: Val,
+    /// Inner points.
+    n: Val,
+}
+
+pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plain) -> Form {
+    let def = cx.def;
+    let (number, thread) = (asm.special("%ctaid.x"), asm.special("%tid.x"));
+    let (number, thread) = (index(asm, number), index(asm, thread));
+    let n = cx.dim(asm, &def.inner.iter().fold(Dim::constant(1), |p, e| p * e.dim()));
+    let block = Block { cx, plan, thread, n };
+    let mut point = Point::new(cx);
+    set(cx, asm, &mut point, &plan.shared, number);
+    let mut variables = String::new();
+    for walk in &plan.together {
+        block.together(asm, walk, &mut point, &mut variables);
+    }
+    let zero = asm.i64(0);
+    let speaks = asm.cmpi("eq", thread, zero);
+    asm.if_then(speaks, |asm| {
+        let mut point = point.clone();
+        block.stores(asm, &mut point, &plan.block_stores);
+    });
+    if !plan.own_stores.is_empty() || !plan.alone.is_empty() {
+        block.alone(asm, &mut point);
+    }
+    let bytes = plan.handed_bytes(def);
+    if bytes > 0 {
+        variables.push_str(&format!("  .shared .align 8 .b8 handed[{bytes}];\n"));
+    }
+    Form { variables, ..Form::of_items(&plan.blocks(def), 1, THREADS) }
+}
+
+/// Sets some variables to those of a point by its number, the last one running fastest.
+fn set(cx: &Cx, asm: &mut Asm, point: &mut Point, vars: &[usize], number: Val) {
+    let extents: Vec<Val> = vars.iter().map(|v| cx.extent(asm, *v)).collect();
+    for (v, at) in vars.iter().zip(decode(asm, number, &extents)) {
+        point.vars[*v] = Some(at);
+    }
+}
+
+/// Evaluates what these statements need and does not move with the variables that are still to come.
+fn hoist(cx: &Cx, asm: &mut Asm, point: &mut Point, roots: &[usize], coming: VarSet) {
+    let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
+    let all: Vec<usize> = open_cone(cx.def, point, roots).into_iter().filter(ready).collect();
+    deep_sums(cx, asm, point, &all);
+    for k in all {
+        point.eval(cx, asm, k);
+    }
+}
+
+impl Block<'_> {
+    fn inner(&self) -> Vec<usize> {
+        let first = self.cx.def.outer.len();
+        (first..first + self.cx.def.inner.len()).collect()
+    }
+
+    fn neutrals(&self, asm: &mut Asm, walk: &Walk) -> Vec<Val> {
+        let def = self.cx.def;
+        let one = |r: &(usize, ReduceFn, usize)| {
+            let t = def.body[r.0].dtype;
+            neutral(asm, r.1, t, Ty::new(scalar::register(t), 1))
+        };
+        walk.reductions.iter().map(one).collect()
+    }
+
+    /// What a walk does at one point.
+    fn leaf(&self, asm: &mut Asm, walk: &Walk, point: &mut Point, totals: &[Val]) -> Vec<Val> {
+        let (cx, mut out) = (self.cx, vec![]);
+        for ((k, f, arg), total) in walk.reductions.iter().zip(totals) {
+            let v = point.eval(cx, asm, *arg);
+            out.push(combine(asm, *f, cx.def.body[*k].dtype, *total, v));
+        }
+        out
+    }
+
+    fn stores(&self, asm: &mut Asm, point: &mut Point, stores: &[usize]) {
+        let values: Vec<usize> = stores.iter().flat_map(|w| of_store(&self.cx.def.stores[*w])).collect();
+        deep_sums(self.cx, asm, point, &values);
+        for w in stores {
+            point.store(self.cx, asm, &self.cx.def.stores[*w]);
+        }
+    }
+
+    /// Threads along inner points.
+    fn together(&self, asm: &mut Asm, walk: &Walk, point: &mut Point, variables: &mut String) {
+        let (cx, def) = (self.cx, self.cx.def);
+        let roots = walk.roots(def);
+        hoist(cx, asm, point, &roots, def.inner_vars());
+        let (totals, step) = (self.neutrals(asm, walk), asm.i64(THREADS));
+        let totals = asm.for_loop((self.thread, self.n, step), &totals, |asm, j, totals| {
+            let mut point = point.clone();
+            set(cx, asm, &mut point, &self.inner(), j);
+            deep_sums(cx, asm, &mut point, &roots);
+            let totals = self.leaf(asm, walk, &mut point, totals);
+            self.stores(asm, &mut point, &walk.stores);
+            totals
+        });
+        let partial = |(r, value): (&(usize, ReduceFn, usize), Val)| {
+            let t = def.body[r.0].dtype;
+            Partial { k: r.0, f: r.1, t, value }
+        };
+        let partials = walk.reductions.iter().zip(totals).map(partial).collect();
+        let team = Team { threads: THREADS, thread: self.thread, has_row: None };
+        let results = team.reduce(asm, partials, variables);
+        for ((k, _, _), v) in walk.reductions.iter().zip(results) {
+            point.values[*k] = Some(scalar::rounded(asm, v, def.body[*k].dtype));
+        }
+    }
+
+    /// Threads along own variables. Those behind the last one compute the last one's values and store nothing.
+    fn alone(&self, asm: &mut Asm, point: &mut Point) {
+        let (cx, def, plan) = (self.cx, self.cx.def, self.plan);
+        let own = plan.own.iter().fold(0, |set: VarSet, v| set | 1 << v);
+        let stored: Vec<usize> = plan.own_stores.iter().flat_map(|w| of_store(&def.stores[*w])).collect();
+        let roots: Vec<usize> = plan.alone.iter().flat_map(|w| w.roots(def)).chain(stored.clone()).collect();
+        // Reductions that are still to come have no value yet; what waits for them moves with own variables.
+        hoist(cx, asm, point, &roots, def.inner_vars() | own);
+        let count = cx.dim(asm, &plan.own.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim()));
+        let (zero, one, step) = (asm.i64(0), asm.i64(1), asm.i64(THREADS));
+        let last = asm.bin("arith.subi", count, one);
+        asm.for_loop((zero, count, step), &[], |asm, first, _| {
+            let at = asm.bin("arith.addi", first, self.thread);
+            let there = asm.cmpi("slt", at, count);
+            let at = asm.bin("arith.minsi", at, last);
+            let mut own_point = point.clone();
+            set(cx, asm, &mut own_point, &plan.own, at);
+            for walk in &plan.alone {
+                self.walk_alone(asm, walk, point, &mut own_point, there);
+            }
+            asm.if_then(there, |asm| self.stores(asm, &mut own_point, &plan.own_stores));
+            vec![]
+        });
+    }
+
+    fn walk_alone(&self, asm: &mut Asm, walk: &Walk, block_point: &Point, point: &mut Point, there: Val) {
+        let (cx, def, plan) = (self.cx, self.cx.def, self.plan);
+        hoist(cx, asm, point, &walk.roots(def), def.inner_vars());
+        let totals = self.neutrals(asm, walk);
+        let (zero, one, threads, points) = (asm.i64(0), asm.i64(1), asm.i64(THREADS), asm.i64(plan.points));
+        let totals = asm.for_loop((zero, self.n, points), &totals, |asm, first, totals| {
+            let left = asm.bin("arith.subi", self.n, first);
+            let n = asm.bin("arith.minsi", left, points);
+            if !walk.handed.is_empty() {
+                asm.for_loop((self.thread, n, threads), &[], |asm, i, _| {
+                    let mut point = block_point.clone();
+                    let j = asm.bin("arith.addi", first, i);
+                    set(cx, asm, &mut point, &self.inner(), j);
+                    deep_sums(cx, asm, &mut point, &walk.handed);
+                    for (at, k) in walk.handed.iter().enumerate() {
+                        let v = point.eval(cx, asm, *k);
+                        let address = self.place(asm, walk, at, i);
+                        asm.store_shared(v, address);
+                    }
+                    vec![]
+                });
+                asm.line("bar.sync 0;");
+            }
+            let totals = asm.for_loop((zero, n, one), totals, |asm, i, totals| {
+                let mut point = point.clone();
+                let j = asm.bin("arith.addi", first, i);
+                set(cx, asm, &mut point, &self.inner(), j);
+                for (at, k) in walk.handed.iter().enumerate() {
+                    let address = self.place(asm, walk, at, i);
+                    let elem = scalar::register(def.body[*k].dtype);
+                    point.values[*k] = Some(asm.load_shared(address, elem));
+                }
+                deep_sums(cx, asm, &mut point, &walk.roots(def));
+                let totals = self.leaf(asm, walk, &mut point, totals);
+                if !walk.stores.is_empty() {
+                    asm.if_then(there, |asm| self.stores(asm, &mut point, &walk.stores));
+                }
+                totals
+            });
+            if !walk.handed.is_empty() {
+                asm.line("bar.sync 0;");
+            }
+            totals
+        });
+        for ((k, _, _), v) in walk.reductions.iter().zip(totals) {
+            point.values[*k] = Some(scalar::rounded(asm, v, def.body[*k].dtype));
+        }
+    }
+
+    /// Where the value of the `at`-th statement that is handed over lies, of point `i` of those in shared memory.
+    fn place(&self, asm: &mut Asm, walk: &Walk, at: usize, i: Val) -> Val {
+        let def = self.cx.def;
+        let before: i64 = walk.handed[..at].iter().map(|k| bytes(def, *k) * self.plan.points).sum();
+        let base = asm.instruction(Ty::I32, "mov.u32", &["handed".to_string()]);
+        let i = asm.cast("arith.trunci", i, Elem::I32);
+        let (size, before) = (asm.int(bytes(def, walk.handed[at]), Ty::I32), asm.int(before, Ty::I32));
+        let offset = asm.bin("arith.muli", i, size);
+        let offset = asm.bin("arith.addi", offset, before);
+        asm.bin("arith.addi", base, offset)
+    }
+}

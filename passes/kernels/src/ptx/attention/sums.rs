@@ -1,0 +1,57 @@
+//! Statements at a point  =>  the sums over the deep space that they need, each by a loop of one thread
+
+use crate::asm::{Asm, Ty, Val};
+use crate::def::*;
+use crate::eval::{Cx, Point};
+use crate::normalise::{combine, neutral};
+use crate::scalar;
+
+/// Sets the deep reductions that these statements need and that the point does not have yet.
+pub fn deep_sums(cx: &Cx, asm: &mut Asm, point: &mut Point, roots: &[usize]) {
+    let deep = cx.def.deep_vars();
+    let is_sum = |k: &usize| matches!(cx.def.body[*k].op, Op::Reduce { .. });
+    for k in open_cone(cx.def, point, roots).into_iter().filter(is_sum) {
+        let Op::Reduce { f, arg } = cx.def.body[k].op else { continue };
+        let t = cx.def.body[k].dtype;
+        let ready = |s: &usize| cx.deps[*s] & deep == 0 && !matches!(cx.def.body[*s].op, Op::Const(_));
+        for s in open_cone(cx.def, point, &[arg]).into_iter().filter(ready) {
+            point.eval(cx, asm, s);
+        }
+        let start = neutral(asm, f, t, Ty::new(scalar::register(t), 1));
+        let first = cx.def.outer.len() + cx.def.inner.len();
+        let total = nest(cx, asm, point, first, start, &mut |asm, point, total| {
+            let v = point.eval(cx, asm, arg);
+            combine(asm, f, t, total, v)
+        });
+        point.values[k] = Some(scalar::rounded(asm, total, t));
+    }
+}
+
+/// The statements behind the roots, themselves included, that have no value at the point, in their order.
+pub fn open_cone(def: &KernelDef, point: &Point, roots: &[usize]) -> Vec<usize> {
+    let mut open = roots.to_vec();
+    let mut seen = vec![];
+    while let Some(k) = open.pop() {
+        if point.values[k].is_none() && !seen.contains(&k) {
+            seen.push(k);
+            open.extend(def.operands(k));
+        }
+    }
+    seen.sort();
+    seen
+}
+
+type Leaf<'f> = &'f mut dyn FnMut(&mut Asm, &mut Point, Val) -> Val;
+
+/// The loops from deep variable `var` inwards.
+fn nest(cx: &Cx, asm: &mut Asm, point: &Point, var: usize, total: Val, leaf: Leaf) -> Val {
+    let (zero, one, extent) = (asm.i64(0), asm.i64(1), cx.extent(asm, var));
+    asm.for_loop((zero, extent, one), &[total], |asm, i, totals| {
+        let mut point = point.clone();
+        point.vars[var] = Some(i);
+        vec![match var + 1 == cx.def.n_vars() {
+            true => leaf(asm, &mut point, totals[0]),
+            false => nest(cx, asm, &point, var + 1, totals[0], leaf),
+        }]
+    })[0]
+}

@@ -1,0 +1,403 @@
+//! A tile of an operand in global memory  =>  a stage in shared memory, by asynchronous copies with exact ends
+//!
+//! A unit is what one copy takes: 16 bytes where addresses allow it, which for some operands is known only at the
+//! launch, else 4. The threads of a block take neighbouring units of a line and then further lines. A unit that lies
+//! outside in part is copied in part, and zeros fill it. Elements of 2 bytes at odd places pass through registers.
+
+use super::operand::{Aligned, Inner, Lines, Operand};
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::def::*;
+use crate::eval::{Cx, Point};
+
+/// How a thread copies its part of every tile of one operand.
+pub struct Stream<'a> {
+    operand: &'a Operand,
+    threads: i64,
+    /// Bytes of a unit, and when: the first whose condition holds, the last without one.
+    units: Vec<(i64, Option<Val>)>,
+    /// Where the thread's first unit begins, in memory and in a tile.
+    source: Val,
+    target: Val,
+    /// The thread's first line, and its element within the line.
+    line: Val,
+    column: Val,
+    /// Bytes between lines, and between tiles.
+    line_step: Val,
+    tile_step: Val,
+    /// Bytes between neighbours of a line, within one panel.
+    inner_step: Val,
+    /// Rows of this block's tile that exist; absent where all do.
+    rows: Option<Val>,
+    k_is_whole: bool,
+    /// Whether other units than the first kind are copied by loops: those are the exception.
+    rolled: bool,
+}
+
+/// Units that a loop takes at a time.
+const TOGETHER: i64 = 4;
+
+impl<'a> Stream<'a> {
+    /// `point` is at the first row and the first k; `rows` are in this block's tile, copied by so many threads.
+    pub fn new(
+        cx: &Cx,
+        asm: &mut Asm,
+        operand: &'a Operand,
+        point: &mut Point,
+        rows: Option<Val>,
+        threads: i64,
+    ) -> Self {
+        let (start, rows) = match operand.panels {
+            None => (point.start(cx, asm, &operand.access, None), rows),
+            Some(panels) => {
+                let column = point.line(cx, asm, &operand.access.coords[1]);
+                // The columns that fill up the last panel are there.
+                let rows = rows.map(|r| {
+                    let (more, whole) = (asm.int(panels.width - 1, Ty::I32), asm.int(-panels.width, Ty::I32));
+                    let up = asm.bin("arith.addi", r, more);
+                    asm.bin("arith.andi", up, whole)
+                });
+                (in_panels(asm, panels, column, operand.rows % panels.width == 0), rows)
+            }
+        };
+        let elem = if operand.element_bytes == 2 { Elem::I16 } else { Elem::I32 };
+        let base = asm.element(cx.reads[operand.access.buffer], start, elem);
+        let line_step = bytes_of(cx, asm, operand.line_stride(), operand.element_bytes);
+        let inner_step = bytes_of(cx, asm, operand.inner_stride(), operand.element_bytes);
+        let tile_step = bytes_of(cx, asm, operand.k_stride(), operand.element_bytes * operand.k_tile);
+        let units = conditions(asm, operand, base, line_step);
+        let mut stream = Stream {
+            operand,
+            threads,
+            units,
+            source: base,
+            target: base,
+            line: base,
+            column: base,
+            line_step,
+            tile_step,
+            inner_step,
+            rows,
+            k_is_whole: super::plan::Gemm::is_whole(cx.def, operand.k, operand.k_tile),
+            rolled: false,
+        };
+        let thread = asm.special("%tid.x");
+        let tys = [Ty::PTR, Ty::I32, Ty::I32, Ty::I32];
+        let first = choose(&stream.units, asm, &tys, &|asm, unit| stream.first(asm, thread, base, unit));
+        (stream.target, stream.line, stream.column) = (first[1], first[2], first[3]);
+        stream.source = asm.register(Ty::PTR);
+        asm.set(stream.source, first[0]);
+        stream
+    }
+
+    pub fn rolled(self) -> Self {
+        Stream { rolled: true, ..self }
+    }
+
+    /// Source, target, line and column of a thread's first unit.
+    fn first(&self, asm: &mut Asm, thread: Val, base: Val, unit: i64) -> Vec<Val> {
+        let operand = self.operand;
+        let (per_line, elements) = (operand.pitch() / unit, unit / operand.element_bytes);
+        let line = shift(asm, "arith.shrui", thread, log2(per_line));
+        let within = asm.int(per_line - 1, Ty::I32);
+        let number = asm.bin("arith.andi", thread, within);
+        let column = shift(asm, "arith.shli", number, log2(elements));
+        let wide_line = asm.cast("arith.extui", line, Elem::I64);
+        let at = asm.bin("arith.muli", wide_line, self.line_step);
+        let source = asm.element(base, at, Elem::I8);
+        let wide_column = asm.cast("arith.extui", column, Elem::I64);
+        let at = match operand.panels {
+            None => asm.bin("arith.muli", wide_column, self.inner_step),
+            Some(panels) => {
+                let elements = in_panels(asm, panels, wide_column, false);
+                let size = asm.i64(operand.element_bytes);
+                asm.bin("arith.muli", elements, size)
+            }
+        };
+        let source = asm.element(source, at, Elem::I8);
+        let target = place(asm, operand.layout(), line, column);
+        vec![source, target, line, column]
+    }
+
+    /// Copies the next tile to the stage that begins at `stage`; `k_left` elements of k are in it or behind it,
+    /// absent where it is whole.
+    pub fn copy(&self, asm: &mut Asm, stage: Val, k_left: Val) {
+        let target = asm.bin("arith.addi", stage, self.target);
+        let preferred = self.units[0].0;
+        choose(&self.units, asm, &[], &|asm, unit| {
+            match self.rolled && unit != preferred && self.passes(unit) > TOGETHER {
+                true => self.lines(asm, unit, stage, k_left),
+                false => self.units(asm, unit, target, k_left),
+            }
+            vec![]
+        });
+        let source = asm.element(self.source, self.tile_step, Elem::I8);
+        asm.set(self.source, source);
+    }
+
+    /// Further lines of which a thread copies a unit.
+    fn passes(&self, unit: i64) -> i64 {
+        let per_pass = (self.threads / (self.operand.pitch() / unit)).max(1);
+        self.operand.lines() / per_pass
+    }
+
+    /// The thread's units of one tile, by a loop over its lines: small units are many.
+    fn lines(&self, asm: &mut Asm, unit: i64, stage: Val, k_left: Val) {
+        let operand = self.operand;
+        let per_line = operand.pitch() / unit;
+        let (per_pass, parts) = ((self.threads / per_line).max(1), (per_line / self.threads).max(1));
+        let elements = unit / operand.element_bytes;
+        let (along, across) = match operand.inner {
+            Inner::K => ((!self.k_is_whole).then_some(k_left), self.rows),
+            Inner::Rows => (self.rows, (!self.k_is_whole).then_some(k_left)),
+        };
+        let (zero, end, step) =
+            (asm.int(0, Ty::I32), asm.int(operand.lines(), Ty::I32), asm.int(TOGETHER * per_pass, Ty::I32));
+        for part in 0..parts {
+            let before = asm.int(part * self.threads * elements, Ty::I32);
+            let column = asm.bin("arith.addi", self.column, before);
+            let wide = asm.cast("arith.extui", before, Elem::I64);
+            let by = asm.bin("arith.muli", wide, self.inner_step);
+            let first = asm.element(self.source, by, Elem::I8);
+            let bytes = along.map(|left| self.bytes_left(asm, left, column, elements));
+            asm.for_loop((zero, end, step), &[], |asm, passed, _| {
+                let mut staged = vec![];
+                for i in 0..TOGETHER {
+                    let more = asm.int(i * per_pass, Ty::I32);
+                    let passed = asm.bin("arith.addi", passed, more);
+                    let line = asm.bin("arith.addi", self.line, passed);
+                    let target = place(asm, operand.layout(), line, column);
+                    let target = asm.bin("arith.addi", stage, target);
+                    let wide = asm.cast("arith.extui", passed, Elem::I64);
+                    let by = asm.bin("arith.muli", wide, self.line_step);
+                    let source = asm.element(first, by, Elem::I8);
+                    let size = match (bytes, across) {
+                        (bytes, None) => bytes,
+                        (bytes, Some(left)) => {
+                            let full = asm.int(unit, Ty::I32);
+                            let there = asm.cmpi("slt", line, left);
+                            Some(asm.select(there, bytes.unwrap_or(full), zero))
+                        }
+                    };
+                    let at = (asm.name(target, 0), asm.name(source, 0));
+                    staged.extend(unit_copy(asm, unit, "", at, size));
+                }
+                for (target, value) in staged {
+                    let value = asm.name(value, 0);
+                    asm.line(&format!("st.shared.b16 [{target}], {value};"));
+                }
+                vec![]
+            });
+        }
+    }
+
+    /// Bytes of a unit of so many elements that begins at a column.
+    fn bytes_left(&self, asm: &mut Asm, left: Val, column: Val, elements: i64) -> Val {
+        let rest = asm.bin("arith.subi", left, column);
+        let (zero, most) = (asm.int(0, Ty::I32), asm.int(elements, Ty::I32));
+        let rest = asm.bin("arith.maxsi", rest, zero);
+        let rest = asm.bin("arith.minsi", rest, most);
+        shift(asm, "arith.shli", rest, log2(self.operand.element_bytes))
+    }
+
+    /// The thread's units of one tile.
+    fn units(&self, asm: &mut Asm, unit: i64, target: Val, k_left: Val) {
+        let operand = self.operand;
+        let per_line = operand.pitch() / unit;
+        // Lines at a time; a line of more units than threads takes several passes.
+        let per_pass = (self.threads / per_line).max(1);
+        let (passes, parts) = ((operand.lines() / per_pass).max(1), (per_line / self.threads).max(1));
+        // Of a small tile some threads copy nothing.
+        let takes_part = (per_pass > operand.lines()).then(|| {
+            let lines = asm.int(operand.lines(), Ty::I32);
+            let there = asm.cmpi("slt", self.line, lines);
+            format!("@{} ", asm.name(there, 0))
+        });
+        let guard = takes_part.unwrap_or_default();
+        let elements = unit / operand.element_bytes;
+        // What is left of the line, in bytes of this unit; and of the lines.
+        let (along, across) = match operand.inner {
+            Inner::K => ((!self.k_is_whole).then_some(k_left), self.rows),
+            Inner::Rows => (self.rows, (!self.k_is_whole).then_some(k_left)),
+        };
+        let lines_left = across.map(|left| asm.bin("arith.subi", left, self.line));
+        let step = match operand.line_stride() {
+            Size::Const(c) => Err(c * operand.element_bytes * per_pass),
+            Size::Param(_) if passes == 1 => Err(0),
+            Size::Param(_) => {
+                let n = asm.i64(per_pass);
+                Ok(asm.bin("arith.muli", self.line_step, n))
+            }
+        };
+        let mut first = self.source;
+        for part in 0..parts {
+            let mut staged = vec![];
+            let before = part * self.threads * elements;
+            if part > 0 {
+                let (n, step) = (asm.i64(self.threads * elements), self.inner_step);
+                let by = asm.bin("arith.muli", n, step);
+                first = asm.element(first, by, Elem::I8);
+            }
+            let bytes = along.map(|left| {
+                let before = asm.int(before, Ty::I32);
+                let column = if part > 0 { asm.bin("arith.addi", self.column, before) } else { self.column };
+                self.bytes_left(asm, left, column, elements)
+            });
+            let mut source = first;
+            for pass in 0..passes {
+                let line = pass * per_pass;
+                let mut offset = 0;
+                match step {
+                    Err(step) => {
+                        offset = pass * step;
+                        if offset >= 1 << 23 {
+                            let by = asm.i64(offset);
+                            source = asm.element(first, by, Elem::I8);
+                            offset = 0;
+                        }
+                    }
+                    Ok(step) if pass > 0 => source = asm.element(source, step, Elem::I8),
+                    Ok(_) => {}
+                }
+                let size = match (bytes, lines_left) {
+                    (bytes, None) => bytes,
+                    (bytes, Some(left)) => {
+                        let (line, zero, full) = (asm.int(line, Ty::I32), asm.int(0, Ty::I32), asm.int(unit, Ty::I32));
+                        let there = asm.cmpi("sgt", left, line);
+                        Some(asm.select(there, bytes.unwrap_or(full), zero))
+                    }
+                };
+                let target = moved(asm, operand.layout(), target, line);
+                let within = line * operand.pitch() + before * operand.element_bytes;
+                let at = (format!("{}+{within}", asm.name(target, 0)), format!("{}+{offset}", asm.name(source, 0)));
+                staged.extend(unit_copy(asm, unit, &guard, at, size));
+            }
+            for (target, value) in staged {
+                let value = asm.name(value, 0);
+                asm.line(&format!("{guard}st.shared.b16 [{target}], {value};"));
+            }
+        }
+    }
+}
+
+/// One unit; through a register, where it is too small for an asynchronous copy, to be stored with the others.
+fn unit_copy(
+    asm: &mut Asm,
+    unit: i64,
+    guard: &str,
+    (target, source): (String, String),
+    size: Option<Val>,
+) -> Option<(String, Val)> {
+    if unit == 2 {
+        debug_assert!(guard.is_empty(), "units of 2 bytes are more than threads");
+        let value = asm.register(Ty::new(Elem::F16, 1));
+        let name = asm.name(value, 0);
+        let guard = size.map(|size| {
+            let zero = asm.int(0, Ty::I32);
+            let there = asm.cmpi("ne", size, zero);
+            asm.line(&format!("mov.b16 {name}, 0;"));
+            format!("@{} ", asm.name(there, 0))
+        });
+        asm.line(&format!("{}ld.global.nc.b16 {name}, [{source}];", guard.unwrap_or_default()));
+        return Some((target, value));
+    }
+    // 16 bytes bypass the first-level cache: a block reads a sector once.
+    let cache = if unit == 16 { "cg" } else { "ca" };
+    let size = size.map(|size| format!(", {}", asm.name(size, 0))).unwrap_or_default();
+    asm.line(&format!("{guard}cp.async.{cache}.shared.global [{target}], [{source}], {unit}{size};"));
+    None
+}
+
+/// The element at which a column of a packed matrix begins; `whole` where it is the first of a panel.
+fn in_panels(asm: &mut Asm, panels: Panels, column: Val, whole: bool) -> Val {
+    let height = asm.i64(panels.rows);
+    if whole {
+        return asm.bin("arith.muli", column, height);
+    }
+    let (width, high) = (asm.i64(panels.width - 1), asm.i64(-panels.width));
+    let inside = asm.bin("arith.andi", column, width);
+    let before = asm.bin("arith.andi", column, high);
+    let before = asm.bin("arith.muli", before, height);
+    asm.bin("arith.addi", before, inside)
+}
+
+/// Where an element lies in a tile, in bytes.
+pub fn place(asm: &mut Asm, lines: Lines, line: Val, column: Val) -> Val {
+    let start = shift(asm, "arith.shli", line, log2(lines.pitch));
+    let bytes = shift(asm, "arith.shli", column, log2(lines.element_bytes));
+    let by = swizzle(asm, lines, line);
+    let bytes = asm.bin("arith.xori", bytes, by);
+    asm.bin("arith.addi", start, bytes)
+}
+
+/// What a line's bytes are exclusive-or'ed with.
+pub fn swizzle(asm: &mut Asm, lines: Lines, line: Val) -> Val {
+    let (right, mask, left) = lines.swizzle;
+    let bits = shift(asm, "arith.shrui", line, right);
+    let mask = asm.int(mask, Ty::I32);
+    let bits = asm.bin("arith.andi", bits, mask);
+    shift(asm, "arith.shli", bits, left + 4)
+}
+
+/// A place in a tile for `line` lines further down, but for the distance itself: those bits of the line's number are
+/// 0 in the thread's first line.
+fn moved(asm: &mut Asm, lines: Lines, target: Val, line: i64) -> Val {
+    match lines.swizzle_of(line) {
+        0 => target,
+        by => {
+            let by = asm.int(by << 4, Ty::I32);
+            asm.bin("arith.xori", target, by)
+        }
+    }
+}
+
+fn conditions(asm: &mut Asm, operand: &Operand, base: Val, line_step: Val) -> Vec<(i64, Option<Val>)> {
+    let units = operand.units();
+    let operands = [asm.name(base, 0), asm.operand(line_step, 0)];
+    let both = asm.instruction(Ty::I64, "or.b64", &operands);
+    let test = |asm: &mut Asm, unit: i64| {
+        let (low, zero) = (asm.i64(unit - 1), asm.i64(0));
+        let rest = asm.bin("arith.andi", both, low);
+        asm.cmpi("eq", rest, zero)
+    };
+    units.iter().map(|(unit, aligned)| (*unit, (*aligned == Aligned::Perhaps).then(|| test(asm, *unit)))).collect()
+}
+
+/// The code for each kind of unit that there may be, of which the launch takes one.
+fn choose(
+    units: &[(i64, Option<Val>)],
+    asm: &mut Asm,
+    tys: &[Ty],
+    each: &dyn Fn(&mut Asm, i64) -> Vec<Val>,
+) -> Vec<Val> {
+    match units {
+        [(unit, None), ..] | [(unit, _)] => each(asm, *unit),
+        [(unit, Some(condition)), others @ ..] => {
+            asm.if_else(*condition, tys, |asm| each(asm, *unit), |asm| choose(others, asm, tys, each))
+        }
+        [] => unreachable!("elements are copied one by one where nothing else is possible"),
+    }
+}
+
+/// A size in bytes.
+fn bytes_of(cx: &Cx, asm: &mut Asm, size: Size, element_bytes: i64) -> Val {
+    match size {
+        Size::Const(c) => asm.i64(c * element_bytes),
+        Size::Param(_) => {
+            let (size, bytes) = (cx.size(asm, size), asm.i64(element_bytes));
+            asm.bin("arith.muli", size, bytes)
+        }
+    }
+}
+
+pub fn shift(asm: &mut Asm, op: &str, v: Val, by: i64) -> Val {
+    if by == 0 {
+        return v;
+    }
+    let by = asm.int(by, v.ty);
+    asm.bin(op, v, by)
+}
+
+pub fn log2(n: i64) -> i64 {
+    debug_assert!(n.count_ones() == 1, "{n} is not a power of two");
+    n.trailing_zeros() as i64
+}

@@ -1,0 +1,146 @@
+//! Sums in registers  =>  results: the statements behind the reduction, on pairs of neighbouring columns
+
+use super::Block;
+use super::copy::{log2, shift};
+use super::mma::Sums;
+use super::plan::Gemm;
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::contract::epilogue;
+use crate::def::*;
+use crate::eval::Point;
+use crate::ptx::movement::Launch;
+use crate::ptx::pairs::Pairs;
+use crate::scalar;
+use sardonyx_base::DType;
+
+impl Gemm {
+    /// The statements behind the reduction that the rows of a column share.
+    pub fn per_column(&self, def: &KernelDef, deps: &[VarSet]) -> Vec<usize> {
+        let mut after: Vec<bool> = vec![false; def.body.len()];
+        let mut shared = vec![];
+        for k in epilogue(def, |k| self.sums.contains(&k)) {
+            after[k] = def.operands(k).iter().any(|a| after[*a] || self.sums.contains(a));
+            if !after[k] && deps[k] >> self.m & 1 == 0 {
+                shared.push(k);
+            }
+        }
+        shared
+    }
+
+    /// What the statements behind the reduction load and store.
+    pub fn accesses<'a>(&self, def: &'a KernelDef) -> Vec<&'a Access> {
+        let load = |k: usize| match &def.body[k].op {
+            Op::Load { access, .. } => Some(access),
+            Op::Const(_) | Op::Index(_) | Op::Apply { .. } | Op::Convert(_, _) | Op::Reduce { .. } => None,
+        };
+        let needed = epilogue(def, |k| self.sums.contains(&k));
+        needed.into_iter().filter_map(load).chain(def.stores.iter().map(|w| &w.access)).collect()
+    }
+
+    /// Whether a launch takes pairs as a whole; absent where that is known per access.
+    pub(in crate::ptx) fn pairs_are_even(&self, launch: &Launch) -> Option<bool> {
+        self.pairs(launch.def).are_even(launch)
+    }
+
+    fn pairs(&self, def: &KernelDef) -> Pairs {
+        Pairs::of(def, &self.accesses(def), self.n)
+    }
+}
+
+impl Block<'_> {
+    /// `point` has its batch variables; the warp is at (`warp_m`, `warp_n`) of the block, which begins at (`m0`, `n0`).
+    pub fn epilogue(&self, asm: &mut Asm, point: &Point, sums: &Sums, (m0, n0): (Val, Val), warp: (Val, Val)) {
+        let (cx, gemm) = (self.cx, self.gemm);
+        let lane = asm.special("%laneid");
+        let (two, three) = (asm.int(2, Ty::I32), asm.int(3, Ty::I32));
+        let group = asm.bin("arith.shrui", lane, two);
+        let thread = asm.bin("arith.andi", lane, three);
+        let row = shift(asm, "arith.shli", warp.0, log2(gemm.shape.warp_m()));
+        let row = asm.bin("arith.addi", row, group);
+        let column = shift(asm, "arith.shli", warp.1, log2(gemm.warp_columns()));
+        let pair = shift(asm, "arith.shli", thread, 1);
+        let column = asm.bin("arith.addi", column, pair);
+        let (row, column) = (from(asm, m0, row), from(asm, n0, column));
+        if gemm.dtype == DType::F32 {
+            self.repair(asm, point, sums, (row, column));
+        }
+        gemm.pairs(cx.def).choose(cx, asm, &|asm, ways| self.columns(asm, point, sums, (row, column), ways));
+    }
+
+    /// All columns of a thread; `even` where no pair is cut, `aligned` where all pairs are whole in memory.
+    fn columns(&self, asm: &mut Asm, point: &Point, sums: &Sums, at: (Val, Val), (even, aligned): (bool, bool)) {
+        let (cx, gemm) = (self.cx, self.gemm);
+        let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
+        let whole_rows = Gemm::is_whole(cx.def, gemm.m, gemm.shape.m);
+        let whole_columns = Gemm::is_whole(cx.def, gemm.n, gemm.columns());
+        let per_sum = sums.of[0].len() / gemm.sums.len();
+        for j in 0..per_sum {
+            let column = plus(asm, at.1, j as i64 * 8);
+            let some = (!whole_columns).then(|| asm.cmpi("slt", column, n));
+            when(asm, some, |asm| {
+                let mut point = point.clone();
+                point.aligned = aligned;
+                let point = self.columns_point(asm, point, column, (!even).then_some(n));
+                for (i, sums) in sums.of.iter().enumerate() {
+                    for half in 0..2 {
+                        let row = plus(asm, at.0, i as i64 * 16 + half * 8);
+                        let there = (!whole_rows).then(|| asm.cmpi("slt", row, m));
+                        let first = half as u32 * 2;
+                        let two = |s: &Val| asm.shuffle(*s, *s, &[first, first + 1]);
+                        let sums: Vec<Val> = sums.iter().skip(j).step_by(per_sum).map(two).collect();
+                        when(asm, there, |asm| self.finish(asm, point.clone(), row, &sums));
+                    }
+                }
+            });
+        }
+    }
+
+    /// Two columns, with everything evaluated that does not move with the rows.
+    fn columns_point(&self, asm: &mut Asm, mut point: Point, column: Val, n: Option<Val>) -> Point {
+        let (cx, gemm) = (self.cx, self.gemm);
+        point.vars[gemm.n] = Some(column);
+        (point.along, point.lanes, point.multiple) = (gemm.n, 2, 2);
+        point.mask = n.map(|n| {
+            let (columns, iota, n) = (asm.widen(column, 2), asm.iota(2), asm.widen(n, 2));
+            let columns = asm.bin("arith.addi", columns, iota);
+            asm.cmpi("slt", columns, n)
+        });
+        for k in gemm.per_column(cx.def, &cx.deps) {
+            if !matches!(cx.def.body[k].op, Op::Const(_)) {
+                point.eval(cx, asm, k);
+            }
+        }
+        point
+    }
+
+    fn finish(&self, asm: &mut Asm, mut point: Point, row: Val, sums: &[Val]) {
+        let (cx, gemm) = (self.cx, self.gemm);
+        point.vars[gemm.m] = Some(row);
+        for (k, sum) in gemm.sums.iter().zip(sums) {
+            point.values[*k] = Some(scalar::rounded(asm, *sum, gemm.dtype));
+        }
+        for write in &cx.def.stores {
+            point.store(cx, asm, write);
+        }
+    }
+}
+
+fn when(asm: &mut Asm, condition: Option<Val>, then: impl FnOnce(&mut Asm)) {
+    match condition {
+        None => then(asm),
+        Some(condition) => asm.if_then(condition, then),
+    }
+}
+
+fn from(asm: &mut Asm, first: Val, by: Val) -> Val {
+    let by = asm.cast("arith.extui", by, Elem::I64);
+    asm.bin("arith.addi", first, by)
+}
+
+fn plus(asm: &mut Asm, v: Val, by: i64) -> Val {
+    if by == 0 {
+        return v;
+    }
+    let by = asm.i64(by);
+    asm.bin("arith.addi", v, by)
+}

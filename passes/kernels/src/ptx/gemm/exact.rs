@@ -1,0 +1,114 @@
+//! A sum that is not a number  =>  the same sum once more, by ordinary arithmetic
+//!
+//! An infinity has no parts: split into two tf32 it gives NaN, as do numbers that round to infinity. Such sums are rare
+//! and are found by looking at the results, so that the fast path pays nothing for them but that.
+
+use super::Block;
+use super::mma::Sums;
+use super::operand::Operand;
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::eval::Point;
+use sardonyx_base::DType;
+
+impl Block<'_> {
+    /// `at` is the first row and the first column of the thread.
+    pub fn repair(&self, asm: &mut Asm, point: &Point, sums: &Sums, at: (Val, Val)) {
+        // Of a row: those of the one sum, then those of the next.
+        let (columns, n_sums) = (sums.of[0].len() as i64, self.gemm.sums.len() as i64);
+        let per_sum = columns / n_sums;
+        let all: Vec<Val> = sums
+            .of
+            .iter()
+            .flatten()
+            .flat_map(|sum| (0..4).map(|i| (*sum, i)))
+            .map(|(sum, i)| asm.extract(sum, i))
+            .collect();
+        replace_nans(asm, &all, |asm, number| {
+            // Four elements of each sum: two columns, and two again eight rows below.
+            let bits = columns.trailing_zeros() as i64;
+            let (odd, half) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 3));
+            let (j, i) = (part(asm, number, 2, per_sum - 1, 3), part(asm, number, 2 + bits, 15, 4));
+            let of = (n_sums > 1).then(|| part(asm, number, 2 + per_sum.trailing_zeros() as i64, n_sums - 1, 0));
+            let row = [i, half].into_iter().fold(at.0, |row, by| asm.bin("arith.addi", row, by));
+            let column = [j, odd].into_iter().fold(at.1, |column, by| asm.bin("arith.addi", column, by));
+            self.sum_again(asm, point, of, (row, column))
+        });
+    }
+
+    /// One element, where it exists, of the only sum or of that with this number; else 0.
+    fn sum_again(&self, asm: &mut Asm, point: &Point, of: Option<Val>, (row, column): (Val, Val)) -> Val {
+        let (cx, gemm) = (self.cx, self.gemm);
+        let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
+        let there = asm.cmpi("slt", row, m);
+        let beside = asm.cmpi("slt", column, n);
+        let there = asm.bin("arith.andi", there, beside);
+        let (zero, one) = (asm.i64(0), asm.i64(1));
+        let none = asm.zero(Ty::F32);
+        let sum = |asm: &mut Asm| {
+            let k = cx.extent(asm, gemm.k);
+            asm.for_loop((zero, k, one), &[none], |asm, at, sum| {
+                let mut point = point.clone();
+                (point.vars[gemm.m], point.vars[gemm.n], point.vars[gemm.k]) = (Some(row), Some(column), Some(at));
+                let a = point.load(cx, asm, &gemm.a.access, None, DType::F32);
+                let mut factor = |asm: &mut Asm, b: &Operand| point.load(cx, asm, &b.access, None, DType::F32);
+                let b = match (of, &gemm.b[..]) {
+                    (Some(of), [one, other]) => {
+                        let zero = asm.i64(0);
+                        let first = asm.cmpi("eq", of, zero);
+                        let [one, other] = [one, other].map(|b| factor(asm, b));
+                        asm.select(first, one, other)
+                    }
+                    (_, all) => factor(asm, &all[0]),
+                };
+                vec![asm.fma(a, b, sum[0])]
+            })
+        };
+        asm.if_else(there, &[Ty::F32], sum, |_| vec![none])[0]
+    }
+}
+
+/// Puts something else where a register of a thread holds NaN; `again` gives it, by the register's place in the list.
+pub fn replace_nans(asm: &mut Asm, all: &[Val], again: impl FnOnce(&mut Asm, Val) -> Val) {
+    let mut some: Option<Val> = None;
+    for pair in all.chunks(2) {
+        let nan = asm.cmpf("uno", pair[0], pair[pair.len() - 1]);
+        some = Some(some.map_or(nan, |some| asm.bin("arith.ori", some, nan)));
+    }
+    let some = some.expect("a thread has sums");
+    asm.if_then(some, |asm| {
+        let (zero, n, one) = (asm.int(0, Ty::I32), asm.int(all.len() as i64, Ty::I32), asm.int(1, Ty::I32));
+        asm.for_loop((zero, n, one), &[], |asm, number, _| {
+            let value = asm.register(Ty::F32);
+            let nothing = asm.zero(Ty::F32);
+            asm.set(value, nothing);
+            for (i, sum) in all.iter().enumerate() {
+                copy_where(asm, number, i, value, *sum);
+            }
+            let nan = asm.cmpf("uno", value, value);
+            asm.if_then(nan, |asm| {
+                let again = again(asm, number);
+                for (i, sum) in all.iter().enumerate() {
+                    copy_where(asm, number, i, *sum, again);
+                }
+            });
+            vec![]
+        });
+    });
+}
+
+/// Some bits of a number, at another place, as an index.
+pub fn part(asm: &mut Asm, number: Val, right: i64, mask: i64, left: i64) -> Val {
+    let (right, mask, left) = (asm.int(right, Ty::I32), asm.int(mask, Ty::I32), asm.int(left, Ty::I32));
+    let v = asm.bin("arith.shrui", number, right);
+    let v = asm.bin("arith.andi", v, mask);
+    let v = asm.bin("arith.shli", v, left);
+    asm.cast("arith.extui", v, Elem::I64)
+}
+
+/// `to = from`, where the number is `i`.
+fn copy_where(asm: &mut Asm, number: Val, i: usize, to: Val, from: Val) {
+    let i = asm.int(i as i64, Ty::I32);
+    let here = asm.cmpi("eq", number, i);
+    let line = format!("@{} mov.f32 {}, {};", asm.name(here, 0), asm.name(to, 0), asm.name(from, 0));
+    asm.line(&line);
+}

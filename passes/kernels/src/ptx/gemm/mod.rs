@@ -1,0 +1,238 @@
+//! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n])  =>  tiles on tensor cores, fed by a pipeline of asynchronous copies
+//!
+//! A block of threads computes one tile of one batch element. While it computes with one piece of k in shared memory,
+//! the next ones are being copied. f32 is computed as three products of tf32, 16-bit elements as they are; sums are
+//! f32. The sum for one element is over ascending k, whatever else the launch computes. Of two sums, of one A by two B,
+//! a warp computes the same columns; its fragments of B are those of either one after the other.
+
+pub(super) mod copy;
+mod epilogue;
+pub(super) mod exact;
+pub(super) mod mma;
+pub(super) mod movement;
+pub(super) mod operand;
+mod plan;
+
+pub use plan::{FEW, Gemm, SHAPES, Shape};
+
+use super::Form;
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::def::KernelDef;
+use crate::eval::{Cx, Point, decode};
+use copy::{Stream, log2, shift};
+use mma::{Reader, Sums};
+
+/// Rows of tiles that go over all columns together: their A and a column of B stay in the second-level cache.
+const GROUP: i64 = 8;
+
+/// What the parts of a block's code have in common.
+pub struct Block<'a> {
+    cx: &'a Cx<'a>,
+    gemm: &'a Gemm,
+    /// Of the entry, which may have other tiles too.
+    shared_bytes: i64,
+}
+
+pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
+    let bytes = gemm.shared_bytes();
+    match &gemm.few {
+        None => tile(cx, asm, gemm, bytes),
+        Some(few) => {
+            let (rows, most) = (cx.extent(asm, gemm.m), asm.i64(FEW));
+            let is_few = asm.cmpi("sle", rows, most);
+            let one_of = |asm: &mut Asm, gemm: &Gemm| {
+                tile(cx, asm, gemm, bytes);
+                vec![]
+            };
+            asm.if_else(is_few, &[], |asm| one_of(asm, few), |asm| one_of(asm, gemm));
+        }
+    }
+    let (_, variables, shared_bytes) = Form::shared(bytes);
+    Form { grid: gemm.grid(cx.def), block: gemm.shape.threads() as u32, shared_bytes, variables, wide: true }
+}
+
+/// The code of one block.
+fn tile(cx: &Cx, asm: &mut Asm, gemm: &Gemm, shared_bytes: i64) {
+    let block = Block { cx, gemm, shared_bytes };
+    let (m_tile, n_tile, mut point) = block.place(asm);
+    let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.columns()));
+    let zero = asm.i64(0);
+    (point.vars[gemm.m], point.vars[gemm.n], point.vars[gemm.k]) = (Some(m0), Some(n0), Some(zero));
+    let rows = block.rows_left(asm, gemm.m, m0, gemm.shape.m);
+    let columns = block.rows_left(asm, gemm.n, n0, gemm.columns());
+    let thread = asm.special("%tid.x");
+    let warp = shift(asm, "arith.shrui", thread, 5);
+    let across = asm.int(gemm.shape.warps_n - 1, Ty::I32);
+    let warp_n = asm.bin("arith.andi", warp, across);
+    let warp_m = shift(asm, "arith.shrui", warp, log2(gemm.shape.warps_n));
+    let threads = gemm.shape.threads();
+    let mut streams = vec![Stream::new(cx, asm, &gemm.a, &mut point, rows, threads)];
+    streams.extend(gemm.b.iter().map(|b| Stream::new(cx, asm, b, &mut point, columns, threads)));
+    let mut readers = vec![Reader::new(asm, &gemm.a, gemm.shape.warp_m(), warp_m)];
+    readers.extend(gemm.b.iter().map(|b| Reader::new(asm, b, gemm.warp_columns(), warp_n)));
+    let sums = block.pipeline(asm, &streams, &readers);
+    block.epilogue(asm, &point, &sums, (m0, n0), (warp_m, warp_n));
+}
+
+impl Block<'_> {
+    /// The block's tile, and its batch variables.
+    fn place(&self, asm: &mut Asm) -> (Val, Val, Point) {
+        let (cx, gemm) = (self.cx, self.gemm);
+        let number = asm.special("%ctaid.x");
+        let (tiles_m, tiles_n) = (self.tiles(asm, gemm.m, gemm.shape.m), self.tiles(asm, gemm.n, gemm.columns()));
+        let per_batch = asm.bin("arith.muli", tiles_m, tiles_n);
+        let batch = asm.bin("arith.divui", number, per_batch);
+        let at = if gemm.batch.is_empty() { number } else { asm.bin("arith.remui", number, per_batch) };
+        let extents: Vec<Val> = gemm.batch.iter().map(|v| narrow_extent(cx, asm, *v)).collect();
+        let mut point = Point::new(cx);
+        for (v, value) in gemm.batch.iter().zip(decode(asm, batch, &extents)) {
+            point.vars[*v] = Some(asm.cast("arith.extui", value, Elem::I64));
+        }
+        // All groups but the last are full.
+        let full = asm.int(GROUP, Ty::I32);
+        let per_group = asm.bin("arith.muli", tiles_n, full);
+        let group = asm.bin("arith.divui", at, per_group);
+        let within = asm.bin("arith.remui", at, per_group);
+        let first = asm.bin("arith.muli", group, full);
+        let left = asm.bin("arith.subi", tiles_m, first);
+        let rows = asm.bin("arith.minui", left, full);
+        let n = asm.bin("arith.divui", within, rows);
+        let m = asm.bin("arith.remui", within, rows);
+        (asm.bin("arith.addi", first, m), n, point)
+    }
+
+    /// How many tiles cover a variable. A grid has less than 2^31 blocks.
+    fn tiles(&self, asm: &mut Asm, var: usize, size: i64) -> Val {
+        match self.cx.def.extent(var).as_const() {
+            Some(extent) => asm.int((extent + size - 1).div_euclid(size), Ty::I32),
+            None => {
+                let (extent, more) = (self.cx.extent(asm, var), asm.i64(size - 1));
+                let up = asm.bin("arith.addi", extent, more);
+                let tiles = shift(asm, "arith.shrui", up, log2(size));
+                asm.cast("arith.trunci", tiles, Elem::I32)
+            }
+        }
+    }
+
+    /// How many of the tile's rows there are; absent where all are.
+    fn rows_left(&self, asm: &mut Asm, var: usize, first: Val, size: i64) -> Option<Val> {
+        if Gemm::is_whole(self.cx.def, var, size) {
+            return None;
+        }
+        let (extent, all) = (self.cx.extent(asm, var), asm.i64(size));
+        let left = asm.bin("arith.subi", extent, first);
+        let left = asm.bin("arith.minsi", left, all);
+        Some(asm.cast("arith.trunci", left, Elem::I32))
+    }
+
+    /// All of k, of A and then each B.
+    fn pipeline(&self, asm: &mut Asm, streams: &[Stream], readers: &[Reader]) -> Sums {
+        let (cx, gemm, shape) = (self.cx, self.gemm, self.gemm.shape);
+        let pieces = self.tiles(asm, gemm.k, gemm.k_tile());
+        // Elements of the last piece.
+        let last = {
+            let wide = asm.cast("arith.extui", pieces, Elem::I64);
+            let (one, size, k) = (asm.i64(1), asm.i64(gemm.k_tile()), cx.extent(asm, gemm.k));
+            let before = asm.bin("arith.subi", wide, one);
+            let before = asm.bin("arith.muli", before, size);
+            let left = asm.bin("arith.subi", k, before);
+            asm.cast("arith.trunci", left, Elem::I32)
+        };
+        let (tiles, _, _) = Form::shared(self.shared_bytes);
+        let base = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
+        let stage_bytes = shape.stage_bytes();
+        // From each tile of a stage to the next one.
+        let behind: Vec<Val> = [&gemm.a].into_iter().chain(&gemm.b).map(|o| asm.int(o.tile_bytes(), Ty::I32)).collect();
+        let copy = |asm: &mut Asm, piece: Val, stage: Val| {
+            let one = asm.int(1, Ty::I32);
+            let next = asm.bin("arith.addi", piece, one);
+            let is_last = asm.cmpi("eq", next, pieces);
+            let whole = asm.int(gemm.k_tile(), Ty::I32);
+            let k_left = asm.select(is_last, last, whole);
+            let mut tile = stage;
+            for (i, stream) in streams.iter().enumerate() {
+                tile = if i == 0 { tile } else { asm.bin("arith.addi", tile, behind[i - 1]) };
+                stream.copy(asm, tile, k_left);
+            }
+        };
+        let variable = |asm: &mut Asm, value: Val| {
+            let v = asm.register(value.ty);
+            asm.set(v, value);
+            v
+        };
+        for stage in 0..shape.stages - 1 {
+            let piece = asm.int(stage, Ty::I32);
+            let there = asm.cmpi("ult", piece, pieces);
+            let at = asm.int(stage * stage_bytes, Ty::I32);
+            let at = asm.bin("arith.addi", base, at);
+            asm.if_then(there, |asm| copy(asm, piece, at));
+            asm.line("cp.async.commit_group;");
+        }
+        let sums = Sums::zeros(asm, gemm);
+        let end = asm.int(shape.shared_bytes(), Ty::I32);
+        let end = asm.bin("arith.addi", base, end);
+        let step = asm.int(stage_bytes, Ty::I32);
+        let next_stage = |asm: &mut Asm, stage: Val| {
+            let next = asm.bin("arith.addi", stage, step);
+            let wraps = asm.cmpi("eq", next, end);
+            let next = asm.select(wraps, base, next);
+            asm.set(stage, next);
+        };
+        let (zero, one) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32));
+        let read = variable(asm, base);
+        let write = asm.int((shape.stages - 1) * stage_bytes, Ty::I32);
+        let write = asm.bin("arith.addi", base, write);
+        let write = variable(asm, write);
+        let piece = variable(asm, zero);
+        let ahead = asm.int(shape.stages - 1, Ty::I32);
+        let (head, done) = (asm.label(), asm.label());
+        let none = asm.cmpi("eq", pieces, zero);
+        let none = asm.name(none, 0);
+        asm.line(&format!("@{none} bra {done};"));
+        asm.place_label(&head);
+        asm.line(&format!("cp.async.wait_group {};", shape.stages - 2));
+        // Everyone's part of this piece is there, and nobody reads the stage that is written next.
+        asm.line("bar.sync 0;");
+        let coming = asm.bin("arith.addi", piece, ahead);
+        let there = asm.cmpi("ult", coming, pieces);
+        asm.if_then(there, |asm| copy(asm, coming, write));
+        asm.line("cp.async.commit_group;");
+        let mut tiles = vec![read];
+        for behind in &behind[..readers.len() - 1] {
+            tiles.push(asm.bin("arith.addi", tiles[tiles.len() - 1], *behind));
+        }
+        sums.add(asm, gemm.dtype, readers, &tiles);
+        next_stage(asm, read);
+        next_stage(asm, write);
+        let next = asm.bin("arith.addi", piece, one);
+        asm.set(piece, next);
+        let more = asm.cmpi("ult", piece, pieces);
+        let more = asm.name(more, 0);
+        asm.line(&format!("@{more} bra {head};"));
+        asm.place_label(&done);
+        sums
+    }
+}
+
+fn narrow_extent(cx: &Cx, asm: &mut Asm, var: usize) -> Val {
+    match cx.def.extent(var).as_const() {
+        Some(extent) => asm.int(extent, Ty::I32),
+        None => {
+            let extent = cx.extent(asm, var);
+            asm.cast("arith.trunci", extent, Elem::I32)
+        }
+    }
+}
+
+/// tile · size, as the number of an element
+fn times(asm: &mut Asm, tile: Val, size: i64) -> Val {
+    let wide = asm.cast("arith.extui", tile, Elem::I64);
+    shift(asm, "arith.shli", wide, log2(size))
+}
+
+impl KernelDef {
+    /// Whether a contraction runs on tensor cores.
+    pub fn is_gemm(&self) -> bool {
+        Gemm::of(self).is_some()
+    }
+}

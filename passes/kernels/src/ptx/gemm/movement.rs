@@ -1,0 +1,144 @@
+//! tiles, the parameters of a launch  =>  sectors per buffer: each operand once per tile of the other, and the epilogue
+//!
+//! A·: Σ over tiles of columns of the sectors of A; B·: Σ over tiles of rows of those of B. A line of a tile is copied
+//! by one warp instruction, or by several that take 32 units each.
+
+use super::operand::{Inner, Operand};
+use super::plan::{FEW, Gemm};
+use crate::ptx::movement::{Launch, SECTOR_BYTES, Steps, Traffic};
+
+/// Batch points whose first elements are looked at; the others are taken to lie like these.
+const BATCHES_MAX: i64 = 1024;
+
+impl Gemm {
+    pub(in crate::ptx) fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+        if let Some(few) = self.few.as_ref().filter(|_| launch.extent(self.m) <= FEW) {
+            return few.requests(launch);
+        }
+        let mut traffic = vec![Traffic::default(); launch.buffers()];
+        let tiles = |var: usize, size: i64| (launch.extent(var) + size - 1).div_euclid(size);
+        let (tiles_m, tiles_n) = (tiles(self.m, self.shape.m), tiles(self.n, self.columns()));
+        for (operand, times) in [(&self.a, tiles_n)].into_iter().chain(self.b.iter().map(|b| (b, tiles_m))) {
+            traffic[operand.access.buffer].scheduled += times * sectors(launch, &self.batch, operand);
+        }
+        self.epilogue_requests(launch, &mut traffic, (tiles_m, tiles_n));
+        traffic
+    }
+
+    fn batches(&self, launch: &Launch) -> i64 {
+        self.batch.iter().map(|v| launch.extent(*v)).product()
+    }
+
+    /// Per pair of eight rows and eight columns what the statements behind the sum request.
+    fn epilogue_requests(&self, launch: &Launch, traffic: &mut [Traffic], (tiles_m, tiles_n): (i64, i64)) {
+        let (shape, columns, def) = (self.shape, self.columns(), launch.def);
+        let shared = self.per_column(def, &def.dependences());
+        let needed = self.accesses(def);
+        let even = self.pairs_are_even(launch);
+        for touch in launch.touches() {
+            if !needed.iter().any(|a| std::ptr::eq(*a, touch.access)) {
+                continue;
+            }
+            // Eight columns of all rows of a warp share a load.
+            let once = touch.statement.is_some_and(|k| shared.contains(&k));
+            let rows = if once { shape.warps_m } else { shape.m / 8 };
+            let row_step = if once { shape.warp_m() } else { 8 };
+            let per_tile = rows * (columns / 8);
+            let n = self.batches(launch) * tiles_m * tiles_n * per_tile;
+            let point = |step: i64, lane: usize| {
+                let (tile, within) = (step / per_tile, step % per_tile);
+                let (batch, tile) = (tile / (tiles_m * tiles_n), tile % (tiles_m * tiles_n));
+                let first = tile / tiles_n * shape.m + within / (columns / 8) * row_step;
+                let row = first + if once { 0 } else { lane as i64 / 4 };
+                let column = tile % tiles_n * columns + within % (columns / 8) * 8 + lane as i64 % 4 * 2;
+                let mut point = batch_point(launch, &self.batch, batch);
+                (point[self.m], point[self.n]) = (row, column);
+                let there = once || row < launch.extent(self.m);
+                (there && column < launch.extent(self.n)).then_some(point)
+            };
+            let whole = even == Some(true) || even.is_none() && touch.access.is_aligned(self.n, 2);
+            launch.count(traffic, touch, &Steps { n, point: &point, along: self.n, width: 2, whole });
+        }
+    }
+}
+
+/// The batch variables of a batch number.
+pub fn batch_point(launch: &Launch, batch: &[usize], mut number: i64) -> Vec<i64> {
+    let mut point = vec![0; launch.def.n_vars()];
+    for v in batch.iter().rev() {
+        point[*v] = number % launch.extent(*v);
+        number /= launch.extent(*v);
+    }
+    point
+}
+
+/// Sectors that the copies of all lines of an operand request, once per line.
+pub fn sectors(launch: &Launch, batch: &[usize], operand: &Operand) -> i64 {
+    let batches: i64 = batch.iter().map(|v| launch.extent(*v)).product();
+    let looked = batches.min(BATCHES_MAX);
+    let storage = &launch.def.reads[operand.access.buffer];
+    let of_batch = |i: i64| {
+        let point = batch_point(launch, batch, i * batches / looked);
+        operand.sectors(launch, launch.element(&operand.access, storage, &point))
+    };
+    let sum: i128 = (0..looked).map(|i| of_batch(i) as i128).sum();
+    if looked == 0 { 0 } else { (sum * batches as i128 / looked as i128) as i64 }
+}
+
+impl Operand {
+    /// The sectors of all lines and pieces of one batch element, whose first element is this one.
+    fn sectors(&self, launch: &Launch, first: i64) -> i64 {
+        let bytes = self.element_bytes;
+        let (rows, k) = (launch.extent(self.var), launch.extent(self.k));
+        let (lines, length) = match self.inner {
+            Inner::K => (rows, k),
+            Inner::Rows => (k, rows),
+        };
+        let (line, inner) = (launch.size(self.line_stride()) * bytes, launch.size(self.inner_stride()) * bytes);
+        let start = first * bytes;
+        let unit = self.unit(start, line);
+        // One instruction takes at most so many elements of a line; panels end lines.
+        let together = (32 * unit / bytes).min(self.length());
+        if let Some(panels) = self.panels {
+            // What fills up the last panel is copied, as far as there is a tile.
+            let (together, width) = (together.min(panels.width), panels.width.min(self.rows));
+            let pieces = (length + width - 1).div_euclid(width) * (width / together);
+            return lines * pieces * (together * bytes / SECTOR_BYTES);
+        }
+        let mut sum = 0;
+        for (elements, pieces) in [(together, length / together), (length % together, 1)] {
+            if elements > 0 && pieces > 0 {
+                // Whole pieces begin at the same place of a sector where a piece is whole sectors.
+                let distance = (together * inner).rem_euclid(SECTOR_BYTES);
+                let of_piece = |p: i64| {
+                    let before = if elements == together { p } else { length / together };
+                    sectors_of_lines(start + before * distance, line, lines, elements, inner)
+                };
+                sum += if distance == 0 { pieces * of_piece(0) } else { (0..pieces).map(of_piece).sum() };
+            }
+        }
+        sum
+    }
+
+    /// Bytes of the units that a launch takes.
+    fn unit(&self, start: i64, line: i64) -> i64 {
+        let units = self.units();
+        let fits = units.iter().find(|(unit, _)| start % unit == 0 && line % unit == 0);
+        fits.or(units.last()).map_or(self.element_bytes, |(unit, _)| *unit)
+    }
+}
+
+/// Sectors under `elements` elements, `inner` bytes apart, of each of the lines.
+fn sectors_of_lines(start: i64, line: i64, lines: i64, elements: i64, inner: i64) -> i64 {
+    let span = |at: i64| {
+        if inner >= SECTOR_BYTES {
+            return elements;
+        }
+        let last = at + elements * inner - 1;
+        last.div_euclid(SECTOR_BYTES) - at.div_euclid(SECTOR_BYTES) + 1
+    };
+    // The place within a sector repeats after 32 lines at the latest.
+    let (rounds, rest) = (lines / SECTOR_BYTES, lines % SECTOR_BYTES);
+    let sum = |n: i64| -> i64 { (0..n).map(|l| span((start + l * line).rem_euclid(SECTOR_BYTES))).sum() };
+    rounds * sum(SECTOR_BYTES) + sum(rest)
+}

@@ -1,0 +1,72 @@
+//! the number of a point  =>  its iteration variables, in 32 bits where all numbers fit
+
+use super::outer_points;
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::eval::{Cx, decode};
+
+/// `%ctaid.x · per_block`: the first item of the block.
+pub fn first_item(asm: &mut Asm, per_block: i64) -> Val {
+    let block = asm.special("%ctaid.x");
+    let operands = [asm.name(block, 0), per_block.to_string()];
+    asm.instruction(Ty::I64, "mul.wide.u32", &operands)
+}
+
+/// `%tid.x`, or another 32-bit number, as an index.
+pub fn index(asm: &mut Asm, number: Val) -> Val {
+    asm.cast("arith.extui", number, Elem::I64)
+}
+
+/// The outer variables of point `number`, the last one running fastest. A division of 64 bits costs a GPU about four
+/// times one of 32, so which one it is is decided by the number of points, for all threads alike.
+pub fn outer_point(cx: &Cx, asm: &mut Asm, number: Val) -> Vec<Option<Val>> {
+    let extents: Vec<Val> = (0..cx.def.outer.len()).map(|v| cx.extent(asm, v)).collect();
+    let points = outer_points(cx.def);
+    let limit = 1i64 << 32;
+    let vars = match points.as_const() {
+        _ if extents.len() < 2 => decode(asm, number, &extents),
+        Some(n) if n <= limit => decode_32(asm, number, &extents),
+        Some(_) => decode(asm, number, &extents),
+        None => {
+            let (n, limit) = (cx.dim(asm, &points), asm.i64(limit));
+            let fits = asm.cmpi("sle", n, limit);
+            let tys = vec![Ty::I64; extents.len()];
+            let narrow = |asm: &mut Asm| decode_32(asm, number, &extents);
+            asm.if_else(fits, &tys, narrow, |asm| decode(asm, number, &extents))
+        }
+    };
+    let mut vars: Vec<Option<Val>> = vars.into_iter().map(Some).collect();
+    vars.resize(cx.def.n_vars(), None);
+    vars
+}
+
+fn decode_32(asm: &mut Asm, number: Val, extents: &[Val]) -> Vec<Val> {
+    let mut rest = narrow(asm, number);
+    let mut out = vec![];
+    for (i, extent) in extents.iter().enumerate().rev() {
+        if i == 0 {
+            out.push(index(asm, rest));
+            continue;
+        }
+        let extent = narrow(asm, *extent);
+        let (quotient, left) = divide(asm, rest, extent);
+        out.push(index(asm, left));
+        rest = quotient;
+    }
+    out.reverse();
+    out
+}
+
+/// Quotient and remainder of unsigned numbers.
+pub fn divide(asm: &mut Asm, a: Val, b: Val) -> (Val, Val) {
+    let quotient = asm.bin("arith.divui", a, b);
+    let product = asm.bin("arith.muli", quotient, b);
+    (quotient, asm.bin("arith.subi", a, product))
+}
+
+/// The low 32 bits.
+pub fn narrow(asm: &mut Asm, v: Val) -> Val {
+    match asm.known_int(v) {
+        Some(n) => asm.int(n, Ty::I32),
+        None => asm.cast("arith.trunci", v, Elem::I32),
+    }
+}

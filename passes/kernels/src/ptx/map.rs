@@ -1,0 +1,112 @@
+//! store f(load …) at %0..: a thread computes neighbouring points, or points that lie a block's width apart
+//!
+//! Where every access along the innermost variable is to neighbours that begin on a common boundary, or to one
+//! element, a thread takes as many neighbours as 16 bytes hold, four at most. Whether parameters and addresses allow
+//! it is tested by values that are the same for all threads. Else the threads of a block take neighbouring points,
+//! one each at a time.
+
+use super::index::{first_item, index, outer_point};
+use super::movement::{Launch, Steps, Traffic};
+use super::vector::Vectors;
+use super::{Form, outer_points, tile};
+use crate::asm::{Asm, Val};
+use crate::def::*;
+use crate::eval::{Cx, Point};
+
+const THREADS: i64 = 128;
+
+/// Points per thread where it takes them one by one.
+const TIMES: i64 = 4;
+
+pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
+    if let Some(tile) = tile::plan(cx.def) {
+        return tile::emit(cx, asm, &tile);
+    }
+    let points = outer_points(cx.def);
+    let vectors = vectors(cx.def);
+    let per_thread = vectors.as_ref().map_or(TIMES, |v| v.width);
+    let (first, n) = (first_item(asm, THREADS * per_thread), cx.dim(asm, &points));
+    let thread = asm.special("%tid.x");
+    let thread = index(asm, thread);
+    let (behind, step) = (asm.i64(THREADS * per_thread), asm.i64(THREADS));
+    let start = asm.bin("arith.addi", first, thread);
+    let end = asm.bin("arith.addi", first, behind);
+    let end = asm.bin("arith.minsi", end, n);
+    let Some(vectors) = vectors else {
+        one_by_one(cx, asm, (start, end, step));
+        return Form::of_items(&points, THREADS * per_thread, THREADS);
+    };
+    let width = asm.i64(vectors.width);
+    let within = asm.bin("arith.muli", thread, width);
+    let own = asm.bin("arith.addi", first, within);
+    let own_end = asm.bin("arith.addi", own, width);
+    let aligned = vectors.test(cx, asm);
+    let there = asm.cmpi("sle", own_end, n);
+    let whole = asm.bin("arith.andi", aligned, there);
+    let last = cx.def.outer.len() - 1;
+    let all = |asm: &mut Asm| {
+        let mut point = Point::new(cx);
+        point.vars = outer_point(cx, asm, own);
+        (point.along, point.lanes, point.aligned) = (last, vectors.width as u32, true);
+        store_all(cx, asm, point);
+        vec![]
+    };
+    asm.if_else(whole, &[], all, |asm| {
+        // The last points of the launch, which do not fill a vector; or all, where they are not aligned.
+        let one = asm.i64(1);
+        let (start, end) = (asm.select(aligned, own, start), asm.select(aligned, n, end));
+        let step = asm.select(aligned, one, step);
+        one_by_one(cx, asm, (start, end, step));
+        vec![]
+    });
+    Form::of_items(&points, THREADS * per_thread, THREADS)
+}
+
+fn one_by_one(cx: &Cx, asm: &mut Asm, range: (Val, Val, Val)) {
+    asm.for_loop(range, &[], |asm, i, _| {
+        let mut point = Point::new(cx);
+        point.vars = outer_point(cx, asm, i);
+        store_all(cx, asm, point);
+        vec![]
+    });
+}
+
+fn store_all(cx: &Cx, asm: &mut Asm, mut point: Point) {
+    for write in &cx.def.stores {
+        point.store(cx, asm, write);
+    }
+}
+
+fn vectors(def: &KernelDef) -> Option<Vectors> {
+    let last = def.outer.len().checked_sub(1)?;
+    let vectors = Vectors::along(def, last)?;
+    // Vectors must not cross from one row into the next.
+    if last > 0 { vectors.divides(def.outer[last]) } else { Some(vectors) }
+}
+
+/// What the warps of a launch request.
+pub fn requests(launch: &Launch) -> Vec<Traffic> {
+    if let Some(tile) = tile::plan(launch.def) {
+        return tile::requests(launch, &tile);
+    }
+    let mut traffic = vec![Traffic::default(); launch.buffers()];
+    let extents: Vec<i64> = (0..launch.def.n_vars()).map(|v| launch.extent(v)).collect();
+    let n = extents.iter().product::<i64>();
+    let vectors = vectors(launch.def).filter(|v| v.holds(launch));
+    let width = vectors.as_ref().map_or(1, |v| v.width);
+    let point = |step: i64, lane: usize| {
+        let mut rest = (32 * step + lane as i64) * width;
+        let inside = rest < n;
+        let mut at = vec![0; extents.len()];
+        for (v, extent) in extents.iter().enumerate().rev() {
+            (at[v], rest) = (rest % extent.max(&1), rest / extent.max(&1));
+        }
+        inside.then_some(at)
+    };
+    let along = extents.len().saturating_sub(1);
+    let steps = Steps { n: (n + 32 * width - 1) / (32 * width), point: &point, along, width, whole: vectors.is_some() };
+    for touch in launch.touches() {
+        launch.count(&mut traffic, touch, &steps);
+    }
+    traffic
+}

@@ -1,0 +1,61 @@
+//! accesses along a variable  =>  whether pairs of neighbours exist together, and lie in memory as one
+
+use super::movement::Launch;
+use crate::asm::{Asm, Ty};
+use crate::def::*;
+use crate::eval::Cx;
+
+/// Whether two neighbouring columns exist together, and lie in memory as one.
+pub enum Pairs {
+    /// They exist together; what lies together is known per access.
+    Always,
+    Never,
+    /// Both, where these parameters are even.
+    When(Vec<usize>),
+}
+
+impl Pairs {
+    pub fn of(def: &KernelDef, accesses: &[&Access], n: usize) -> Pairs {
+        let neighbours = accesses.iter().filter(|a| a.coords.len() == 1 && a.stride(n).is(1));
+        let sizes: Vec<Size> = neighbours.flat_map(|a| a.others(n).collect::<Vec<_>>()).collect();
+        let columns = def.extent(n);
+        let odd = |s: &Size| s.as_const().is_some_and(|c| c % 2 != 0);
+        let mut params: Vec<usize> = sizes.iter().chain([&columns]).filter_map(|s| s.as_param()).collect();
+        params.sort();
+        params.dedup();
+        match params.is_empty() || odd(&columns) || sizes.iter().any(odd) {
+            false => Pairs::When(params),
+            true if columns.as_const().is_some_and(|n| n % 2 == 0) => Pairs::Always,
+            true => Pairs::Never,
+        }
+    }
+
+    /// Whether a launch takes pairs as a whole; absent where that is known per access.
+    pub fn are_even(&self, launch: &Launch) -> Option<bool> {
+        match self {
+            Pairs::Always => None,
+            Pairs::Never => Some(false),
+            Pairs::When(params) => Some(params.iter().all(|p| launch.size(Size::Param(*p)) % 2 == 0)),
+        }
+    }
+
+    /// The code for each way, of which the launch takes one: whether no pair is cut, and whether all pairs are whole in
+    /// memory.
+    pub fn choose(&self, cx: &Cx, asm: &mut Asm, each: &dyn Fn(&mut Asm, (bool, bool))) {
+        match self {
+            Pairs::Always => each(asm, (true, false)),
+            Pairs::Never => each(asm, (false, false)),
+            Pairs::When(params) => {
+                let all = params.iter().fold(asm.zero(Ty::I64), |all, p| asm.bin("arith.ori", cx.params[*p], all));
+                let (one, zero) = (asm.i64(1), asm.i64(0));
+                let odd = asm.bin("arith.andi", all, one);
+                let even = asm.cmpi("eq", odd, zero);
+                let one_of = |asm: &mut Asm, even: bool| {
+                    each(asm, (even, even));
+                    vec![]
+                };
+                asm.if_else(even, &[], |asm| one_of(asm, true), |asm| one_of(asm, false));
+            }
+        }
+    }
+}

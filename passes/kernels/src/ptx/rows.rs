@@ -1,0 +1,324 @@
+//! r = reduce f(load …); store g(r, load …): a warp computes one row, or a block one or 32
+//!
+//! Threads of a team take neighbouring elements of a row and combine their results. Where a row fits into their
+//! registers each element is loaded and computed once, whatever number of reductions follow each other; where it does
+//! not, each stage passes over it again. Which of the two, and whether 16 bytes go at once, is decided here where the
+//! row's length is known and else at the beginning of the kernel, for all threads alike. Where neighbouring rows are
+//! neighbours in memory and the elements of a row are not, each lane has a row, of which each warp of a block takes
+//! every eighth element.
+
+mod movement;
+
+use super::index::{first_item, index, outer_point};
+use super::team::{Partial, Team, WARP, warp_and_lane};
+use super::vector::Vectors;
+use super::{Form, outer_points};
+use crate::asm::{Asm, Ty, Val};
+use crate::def::*;
+use crate::eval::{Cx, Point};
+use crate::normalise::{Pass, across_lanes, neutral, store_rows};
+use crate::scalar;
+use crate::stages::Stages;
+
+pub use movement::requests;
+
+/// Threads of a block.
+const BLOCK: i64 = 128;
+
+/// Threads of a block that has one row.
+const BLOCK_OF_ONE: i64 = 256;
+
+/// Registers of 32 bits that a thread keeps values of a row in.
+const KEPT_MAX: i64 = 32;
+
+/// How the elements of a row are gone through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Kept in registers: so many times `width` neighbours per thread.
+    Kept { times: i64, width: i64 },
+    /// Loaded again by each stage.
+    Again { width: i64 },
+}
+
+/// What is known about a kernel before its launch.
+pub struct Plan {
+    pub stages: Stages,
+    /// Threads of a row.
+    pub threads: i64,
+    /// Whether the lanes of a warp have rows of their own.
+    pub columns: bool,
+    /// In order of preference, each with the longest row that it takes and whether it needs aligned vectors. The last
+    /// one takes every row.
+    pub ways: Vec<(Way, i64, bool)>,
+    pub vectors: Option<Vectors>,
+}
+
+pub fn plan(def: &KernelDef) -> Plan {
+    let stages = Stages::of_threads(def);
+    let last = def.n_point_vars() - 1;
+    let length = def.inner.iter().map(|s| s.as_const()).product::<Option<i64>>();
+    let rows = outer_points(def).as_const();
+    let columns = !stages.is_across_threads();
+    let vectors = Vectors::along(def, last).and_then(|v| v.divides(def.extent(last))).filter(|_| !columns);
+    let kept = KEPT_MAX / registers(def, &stages);
+    let is_kept = def.inner.len() == 1 && stages.n > 1 && kept > 0;
+    let long = length.is_some_and(|n| n > WARP * if is_kept { kept } else { KEPT_MAX });
+    let threads = match columns {
+        true => BLOCK_OF_ONE / WARP,
+        false if long || rows == Some(1) => BLOCK_OF_ONE,
+        false => WARP,
+    };
+    let times = |width: i64| match length {
+        Some(n) => ceil(n.max(1), threads * width),
+        None => kept / width,
+    };
+    let fits = |width: i64| length.is_none_or(|n| n <= threads * kept / width * width);
+    let mut ways = vec![];
+    let width = vectors.as_ref().map_or(1, |v| v.width);
+    if is_kept && width > 1 && fits(width) {
+        ways.push((Way::Kept { times: times(width), width }, threads * width * times(width), true));
+    } else if width > 1 {
+        ways.push((Way::Again { width }, i64::MAX, true));
+    }
+    if is_kept && fits(1) && (width == 1 || length.is_none()) {
+        // Without vectors there are as many instructions as elements: half as many are kept.
+        let times = if length.is_some() { times(1) } else { ceil(times(1), 2) };
+        ways.push((Way::Kept { times, width: 1 }, threads * times, false));
+    }
+    if !ways.iter().any(|w| !w.2 && length.is_some_and(|n| n <= w.1)) {
+        ways.push((Way::Again { width: 1 }, i64::MAX, false));
+    }
+    Plan { stages, threads, columns, ways, vectors }
+}
+
+impl Plan {
+    /// Rows of a block, and its threads.
+    fn block(&self) -> (i64, i64) {
+        match self.threads {
+            _ if self.columns => (WARP, BLOCK_OF_ONE),
+            WARP => (BLOCK / WARP, BLOCK),
+            threads => (1, threads),
+        }
+    }
+}
+
+fn ceil(a: i64, b: i64) -> i64 {
+    (a + b - 1) / b
+}
+
+/// Registers that one element takes from one stage to the next.
+fn registers(def: &KernelDef, stages: &Stages) -> i64 {
+    let evaluated = stages.evaluated(def, |k| is_kept(def, stages, k));
+    let roots = stages.roots(def);
+    let before = |k: usize, stage: usize| evaluated[..stage].iter().any(|e| e.contains(&k));
+    let at = |stage: usize| {
+        let kept = (0..def.body.len()).filter(|k| is_kept(def, stages, *k) && before(*k, stage));
+        let later = |k: &usize| {
+            let used = evaluated[stage..].iter().flatten().any(|user| def.operands(*user).contains(k));
+            used || roots.iter().any(|(s, root)| *s >= stage && root == k)
+        };
+        // Computing with f64 takes many registers beside those that are kept.
+        let size = |k: usize| if scalar::register(def.body[k].dtype).bits() == 64 { 4 } else { 1 };
+        kept.filter(later).map(size).sum::<i64>()
+    };
+    (1..stages.n).map(at).max().unwrap_or(0).max(1)
+}
+
+/// What has been read from memory, or computed from it, per element.
+pub fn is_kept(def: &KernelDef, stages: &Stages, k: usize) -> bool {
+    let read = |k: usize| matches!(def.body[k].op, Op::Load { .. });
+    stages.point[k] && (read(k) || def.operands(k).into_iter().any(|a| is_kept(def, stages, a)))
+}
+
+pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
+    let plan = plan(cx.def);
+    let rows = outer_points(cx.def);
+    let (per_block, threads) = plan.block();
+    let (first, n) = (first_item(asm, per_block), cx.dim(asm, &rows));
+    let (thread, (warp, lane)) = (asm.special("%tid.x"), warp_and_lane(asm));
+    // The number of the row within the block, and of the thread within the row.
+    let (row, thread) = match plan.threads {
+        _ if plan.columns => (lane, warp),
+        WARP => (warp, lane),
+        _ => (asm.int(0, Ty::I32), thread),
+    };
+    let (row, thread) = (index(asm, row), index(asm, thread));
+    let item = asm.bin("arith.addi", first, row);
+    let inside = asm.cmpi("slt", item, n);
+    let mut variables = String::new();
+    let mut start = |asm: &mut Asm, item: Val, has_row: Option<Val>| {
+        let mut point = Point::new(cx);
+        point.vars = outer_point(cx, asm, item);
+        let team = Team { threads: plan.threads, thread, has_row };
+        choose(cx, asm, &plan, &team, &point, 0, &mut variables);
+    };
+    if plan.columns {
+        // Barriers want all threads: those without a row stand at the last one and touch nothing of it.
+        let one = asm.i64(1);
+        let last = asm.bin("arith.subi", n, one);
+        let item = asm.bin("arith.minsi", item, last);
+        start(asm, item, Some(inside));
+    } else {
+        asm.if_then(inside, |asm| start(asm, item, None));
+    }
+    Form { variables, ..Form::of_items(&rows, per_block, threads) }
+}
+
+/// The first way whose conditions hold.
+fn choose(cx: &Cx, asm: &mut Asm, plan: &Plan, team: &Team, point: &Point, from: usize, variables: &mut String) {
+    let (way, longest, whole) = plan.ways[from];
+    let extent = cx.extent(asm, cx.def.n_point_vars() - 1);
+    let mut conditions = vec![];
+    if from + 1 < plan.ways.len() && cx.def.inner.iter().any(|s| s.as_const().is_none()) && longest < i64::MAX {
+        let longest = asm.i64(longest);
+        conditions.push(asm.cmpi("sle", extent, longest));
+    }
+    if let (true, Some(vectors)) = (whole, &plan.vectors) {
+        conditions.push(vectors.test(cx, asm));
+    }
+    let Some(holds) = conditions.into_iter().reduce(|a, b| asm.bin("arith.andi", a, b)) else {
+        return through(cx, asm, plan, team, point.clone(), way, variables);
+    };
+    // Both branches declare the same variables.
+    let (mut first, mut others) = (String::new(), String::new());
+    asm.if_else(
+        holds,
+        &[],
+        |asm| {
+            through(cx, asm, plan, team, point.clone(), way, &mut first);
+            vec![]
+        },
+        |asm| {
+            choose(cx, asm, plan, team, point, from + 1, &mut others);
+            vec![]
+        },
+    );
+    variables.push_str(&first);
+}
+
+/// One row in one way.
+fn through(cx: &Cx, asm: &mut Asm, plan: &Plan, team: &Team, mut point: Point, way: Way, variables: &mut String) {
+    let (Way::Kept { width, .. } | Way::Again { width }) = way;
+    let mut parts = parts(cx, asm, team, way);
+    for stage in 0..plan.stages.n {
+        let pass = Pass::new(cx.def, &plan.stages, stage);
+        pass.hoist(cx, asm, &mut point, cx.def.inner_vars());
+        let mut totals = vec![];
+        for &(k, f, _) in &pass.reductions {
+            let t = cx.def.body[k].dtype;
+            totals.push(neutral(asm, f, t, Ty::new(scalar::register(t), width as u32)));
+        }
+        if parts.is_empty() {
+            let walk = Walk { cx, pass: &pass, team, width };
+            totals = walk.nest(asm, &point, cx.def.outer.len(), totals);
+        } else {
+            totals = asm.variables(&totals);
+            parts.iter_mut().for_each(|part| part.takes(cx, plan, &point));
+            each_part(cx, asm, &pass, team, &mut parts, &totals);
+        }
+        let mut partials = vec![];
+        for (&(k, f, _), total) in pass.reductions.iter().zip(totals) {
+            let t = cx.def.body[k].dtype;
+            let value = across_lanes(asm, f, t, total);
+            partials.push(Partial { k, f, t, value });
+        }
+        let results = team.reduce(asm, partials, variables);
+        for (&(k, _, _), v) in pass.reductions.iter().zip(results) {
+            point.values[k] = Some(scalar::rounded(asm, v, cx.def.body[k].dtype));
+        }
+    }
+    let speaks = team.is_first(asm);
+    asm.if_then(speaks, |asm| store_rows(cx, asm, &plan.stages, &mut point));
+}
+
+/// Elements of a row that a thread keeps.
+struct Part {
+    point: Point,
+    /// Whether the row has them, where it may not.
+    bounded: bool,
+}
+
+fn parts(cx: &Cx, asm: &mut Asm, team: &Team, way: Way) -> Vec<Part> {
+    let Way::Kept { times, width } = way else { return vec![] };
+    let last = cx.def.n_point_vars() - 1;
+    let width_value = asm.i64(width);
+    let first = asm.bin("arith.muli", team.thread, width_value);
+    let mut parts = vec![];
+    for time in 0..times {
+        let mut point = Point::new(cx);
+        let (before, behind) = (asm.i64(time * team.threads * width), (time + 1) * team.threads * width);
+        point.vars[last] = Some(if time == 0 { first } else { asm.bin("arith.addi", first, before) });
+        (point.along, point.lanes, point.aligned) = (last, width as u32, width > 1);
+        let bounded = team.has_row.is_some() || cx.def.extent(last).as_const().is_none_or(|n| n < behind);
+        parts.push(Part { point, bounded });
+    }
+    parts
+}
+
+impl Part {
+    /// Values of the whole row; and what can be computed again without memory is forgotten.
+    fn takes(&mut self, cx: &Cx, plan: &Plan, row: &Point) {
+        for k in 0..cx.def.body.len() {
+            if !plan.stages.point[k] {
+                self.point.values[k] = row.values[k];
+            } else if !is_kept(cx.def, &plan.stages, k) {
+                self.point.values[k] = None;
+            }
+        }
+        for v in 0..cx.def.outer.len() {
+            self.point.vars[v] = row.vars[v];
+        }
+    }
+}
+
+/// A stage of the parts, each within the condition of the one before it: a short row is done early.
+fn each_part(cx: &Cx, asm: &mut Asm, pass: &Pass, team: &Team, parts: &mut [Part], totals: &[Val]) {
+    let Some((part, rest)) = parts.split_first_mut() else { return };
+    let last = cx.def.n_point_vars() - 1;
+    let bounded = part.bounded;
+    let at = part.point.vars[last].expect("set with the parts");
+    let mut body = |asm: &mut Asm| {
+        let next = pass.leaf(cx, asm, &mut part.point, totals, |r| r);
+        totals.iter().zip(next).for_each(|(total, next)| asm.set(*total, next));
+        each_part(cx, asm, pass, team, rest, totals);
+    };
+    if !bounded {
+        return body(asm);
+    }
+    let extent = cx.extent(asm, last);
+    let length = team.length(asm, extent);
+    let inside = asm.cmpi("slt", at, length);
+    asm.if_then(inside, body);
+}
+
+/// A stage as loops over the inner variables, the threads side by side along the last one.
+struct Walk<'a> {
+    cx: &'a Cx<'a>,
+    pass: &'a Pass<'a>,
+    team: &'a Team,
+    width: i64,
+}
+
+impl Walk<'_> {
+    fn nest(&self, asm: &mut Asm, point: &Point, var: usize, totals: Vec<Val>) -> Vec<Val> {
+        let (cx, extent) = (self.cx, self.cx.extent(asm, var));
+        if var + 1 < cx.def.n_point_vars() {
+            let (zero, one) = (asm.i64(0), asm.i64(1));
+            return asm.for_loop((zero, extent, one), &totals, |asm, i, totals| {
+                let mut point = point.clone();
+                point.vars[var] = Some(i);
+                self.pass.hoist(cx, asm, &mut point, cx.def.inner_vars() >> (var + 1) << (var + 1));
+                self.nest(asm, &point, var + 1, totals.to_vec())
+            });
+        }
+        let (width, step) = (asm.i64(self.width), asm.i64(self.width * self.team.threads));
+        let first = asm.bin("arith.muli", self.team.thread, width);
+        let length = self.team.length(asm, extent);
+        asm.for_loop((first, length, step), &totals, |asm, i, totals| {
+            let mut point = point.clone();
+            point.vars[var] = Some(i);
+            (point.along, point.lanes, point.aligned) = (var, self.width as u32, self.width > 1);
+            self.pass.leaf(cx, asm, &mut point, totals, |r| r)
+        })
+    }
+}

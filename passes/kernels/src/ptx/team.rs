@@ -1,0 +1,144 @@
+//! Threads that share a row: a warp, or all threads of a block; or the warps of a block, whose lanes have rows each
+//!
+//! Each thread has the result of a reduction at its end.
+
+use crate::asm::{Asm, Elem, Ty, Val};
+use crate::normalise::combine;
+use sardonyx_base::DType;
+use sardonyx_dialects::scalar::ReduceFn;
+
+pub const WARP: i64 = 32;
+
+/// Who works on one row.
+#[derive(Clone, Copy)]
+pub struct Team {
+    /// Threads of one row.
+    pub threads: i64,
+    /// This thread's number among them, an index.
+    pub thread: Val,
+    /// Where the lanes of a warp have rows of their own: whether this one has.
+    pub has_row: Option<Val>,
+}
+
+/// A partial result of each thread: of statement `k`.
+pub struct Partial {
+    pub k: usize,
+    pub f: ReduceFn,
+    pub t: DType,
+    pub value: Val,
+}
+
+impl Team {
+    /// The results, the same in each thread of a row; the shared variables that were needed go into `variables`.
+    pub fn reduce(&self, asm: &mut Asm, partials: Vec<Partial>, variables: &mut String) -> Vec<Val> {
+        if self.has_row.is_some() {
+            return self.reduce_columns(asm, &partials, variables);
+        }
+        let within: Vec<Val> = partials.iter().map(|p| exchange(asm, p, p.value, WARP)).collect();
+        if self.threads == WARP || partials.is_empty() {
+            return within;
+        }
+        let warps = self.threads / WARP;
+        let places: Vec<Place> = partials.iter().map(|p| Place::of(p, warps, variables)).collect();
+        let (warp, lane) = warp_and_lane(asm);
+        let zero = asm.int(0, Ty::I32);
+        let speaks = asm.cmpi("eq", lane, zero);
+        asm.if_then(speaks, |asm| {
+            for (place, v) in places.iter().zip(&within) {
+                place.store(asm, warp, *v);
+            }
+        });
+        asm.line("bar.sync 0;");
+        let all_but_one = asm.int(warps - 1, Ty::I32);
+        let one_of_them = asm.bin("arith.andi", lane, all_but_one);
+        let parts: Vec<Val> = places.iter().map(|place| place.load(asm, one_of_them)).collect();
+        partials.iter().zip(parts).map(|(p, v)| exchange(asm, p, v, warps)).collect()
+    }
+
+    /// Each warp has a part of 32 rows.
+    fn reduce_columns(&self, asm: &mut Asm, partials: &[Partial], variables: &mut String) -> Vec<Val> {
+        if partials.is_empty() {
+            return vec![];
+        }
+        let places: Vec<Place> = partials.iter().map(|p| Place::of(p, self.threads * WARP, variables)).collect();
+        let (own, (_, lane)) = (asm.special("%tid.x"), warp_and_lane(asm));
+        for (place, p) in places.iter().zip(partials) {
+            place.store(asm, own, p.value);
+        }
+        asm.line("bar.sync 0;");
+        let mut results = vec![];
+        for (place, p) in places.iter().zip(partials) {
+            let mut sum = place.load(asm, lane);
+            for warp in 1..self.threads {
+                let before = asm.int(warp * WARP, Ty::I32);
+                let at = asm.bin("arith.addi", lane, before);
+                let part = place.load(asm, at);
+                sum = combine(asm, p.f, p.t, sum, part);
+            }
+            results.push(sum);
+        }
+        results
+    }
+
+    /// The one thread that writes what is stored per row.
+    pub fn is_first(&self, asm: &mut Asm) -> Val {
+        let zero = asm.i64(0);
+        let first = asm.cmpi("eq", self.thread, zero);
+        self.has_row.map_or(first, |has| asm.bin("arith.andi", first, has))
+    }
+
+    /// How far a thread goes along a row: nowhere without one.
+    pub fn length(&self, asm: &mut Asm, extent: Val) -> Val {
+        let zero = asm.i64(0);
+        self.has_row.map_or(extent, |has| asm.select(has, extent, zero))
+    }
+}
+
+/// The number of the warp in the block, and of the thread in the warp.
+pub fn warp_and_lane(asm: &mut Asm) -> (Val, Val) {
+    let (thread, five) = (asm.special("%tid.x"), asm.int(5, Ty::I32));
+    (asm.bin("arith.shrui", thread, five), asm.special("%laneid"))
+}
+
+/// Combines with the threads n/2, n/4, … away: each of `n` has the whole result, the same but for the sign of 0.
+fn exchange(asm: &mut Asm, p: &Partial, mut v: Val, n: i64) -> Val {
+    let mut away = n / 2;
+    while away > 0 {
+        let other = asm.exchanged_with(v, away as u32);
+        v = combine(asm, p.f, p.t, v, other);
+        away /= 2;
+    }
+    v
+}
+
+/// A shared array of partial results. Each reduction has its own: one barrier is enough for it.
+struct Place {
+    name: String,
+    elem: Elem,
+}
+
+impl Place {
+    fn of(p: &Partial, elements: i64, variables: &mut String) -> Place {
+        let (name, elem) = (format!("reduced{}", p.k), p.value.ty.elem);
+        let bytes = elem.bits().max(32) as i64 / 8;
+        variables.push_str(&format!("  .shared .align 8 .b8 {name}[{}];\n", elements * bytes));
+        Place { name, elem }
+    }
+
+    fn at(&self, asm: &mut Asm, index: Val) -> Val {
+        let base = asm.instruction(Ty::I32, "mov.u32", std::slice::from_ref(&self.name));
+        let bytes = asm.int(self.elem.bits().max(32) as i64 / 8, Ty::I32);
+        let offset = asm.bin("arith.muli", index, bytes);
+        asm.bin("arith.addi", base, offset)
+    }
+
+    fn store(&self, asm: &mut Asm, index: Val, v: Val) {
+        let at = self.at(asm, index);
+        asm.store_shared(v, at);
+    }
+
+    fn load(&self, asm: &mut Asm, index: Val) -> Val {
+        let at = self.at(asm, index);
+        asm.load_shared(at, self.elem)
+    }
+}

@@ -1,0 +1,142 @@
+//! A problem  =>  its kernel as PTX, executed: the results, what was found, what was counted
+
+use crate::problem::Problem;
+use ptxvm::{Launch, Memory, Module, Options, Params, Report};
+use sardonyx_base::{DType, Tensor};
+use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
+use sardonyx_dialects::interp::run_kernel;
+use sardonyx_kernels::{Lowered, lower, ptx};
+
+/// What a launch gave.
+pub struct Outcome {
+    pub values: Vec<f64>,
+    pub report: Report,
+    /// Of the launch.
+    pub params: Vec<i64>,
+    pub lowered: Lowered,
+}
+
+/// A problem with its operands.
+pub struct Case {
+    pub problem: Problem,
+    pub kernel: Kernel,
+    pub reads: Vec<Tensor>,
+}
+
+impl Case {
+    /// Numbers in -1..1; of bool every fourth is false.
+    pub fn new(problem: Problem) -> Case {
+        let kernel = problem.kernel();
+        let mut seed = 0x5EED;
+        let mut number = || {
+            seed = u64::wrapping_mul(seed, 6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 40) as f64 / (1u64 << 23) as f64 - 1.0
+        };
+        let read = |c: &Container| {
+            let dims = sizes(&problem, c);
+            let values: Vec<f64> = (0..dims.iter().product()).map(|_| number()).collect();
+            tensor(c.dtype, &dims, &values)
+        };
+        let reads = kernel.reads.iter().map(read).collect();
+        Case { problem, kernel, reads }
+    }
+
+    /// By the interpreter, which sums in f64.
+    pub fn expected(&self) -> Vec<f64> {
+        let results = run_kernel(&self.kernel, &|s| self.problem.symbol(s), &self.reads).unwrap();
+        numbers(&results[0])
+    }
+
+    /// The operand that is added to scores: the one with a dimension less than the factors, or with as many.
+    pub fn mask(&self) -> usize {
+        let mask = [self.problem.keys as usize];
+        let is_mask = |t: &&Tensor| t.dims().ends_with(&mask);
+        let found = self.reads.iter().find(is_mask).expect("there is a mask");
+        self.reads.iter().position(|t| std::ptr::eq(t, found)).unwrap_or(0)
+    }
+
+    pub fn run(&self) -> Outcome {
+        self.run_changed(&|text| text)
+    }
+
+    /// The same with another text.
+    pub fn run_changed(&self, change: &dyn Fn(String) -> String) -> Outcome {
+        let lowered = lower(&self.kernel).unwrap();
+        let mut ptx = lowered.def.emit_ptx("k", ptx::Target::Sm80).unwrap();
+        ptx.text = change(ptx.text);
+        let symbol = |s: &str| self.problem.symbol(s);
+        let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&symbol).unwrap()).collect();
+        let grid = ptx.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
+        let mut memory = Memory::new();
+        let mut list = Params::new();
+        for (i, (t, c)) in self.reads.iter().zip(&self.kernel.reads).enumerate() {
+            let at = memory.alloc(room_bytes(&self.problem, c).max(1), &format!("b{i}"));
+            place(&mut memory, at, t, &self.problem, c);
+            list = list.u64(at);
+        }
+        let result = &self.kernel.writes[0];
+        let dims = sizes(&self.problem, result);
+        let bytes = room_bytes(&self.problem, result);
+        let out = memory.alloc(bytes.max(1), &format!("b{}", self.reads.len()));
+        let status = memory.alloc(8, "status");
+        memory.write(status, &[0; 8]).unwrap();
+        list = params.iter().fold(list.u64(out), |list, p| list.i64(*p)).u64(status);
+        let mut report = Report::default();
+        if grid > 0 {
+            let module = Module::parse(&ptx::module(ptx::Target::Sm80, std::slice::from_ref(&ptx))).unwrap();
+            let mut launch = Launch::new("k", grid as u32, ptx.block, list.build());
+            launch.shared_bytes = ptx.shared_bytes;
+            report = ptxvm::run(&module, &mut memory, &launch, &Options::default()).unwrap();
+        }
+        let mut read = vec![0; bytes];
+        memory.read(out, &mut read).unwrap();
+        let values = numbers(&Tensor::new(result.dtype, dims, read.into()).unwrap());
+        Outcome { values, report, params, lowered }
+    }
+}
+
+fn sizes(problem: &Problem, c: &Container) -> Vec<usize> {
+    c.dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap() as usize).collect()
+}
+
+fn room_bytes(problem: &Problem, c: &Container) -> usize {
+    let dims = c.memory_dims();
+    let n: i64 = dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap()).product();
+    n as usize * (c.dtype.bits() as usize).max(8) / 8
+}
+
+/// Writes a tensor; what a cache has room for beyond it stays without a value: reading it would be found.
+fn place(memory: &mut Memory, at: u64, t: &Tensor, problem: &Problem, c: &Container) {
+    let Layout::Capacity { axis, size } = &c.layout else {
+        return memory.write(at, t.bytes()).unwrap();
+    };
+    let dims = sizes(problem, c);
+    let element = t.dtype().bytes();
+    let run: usize = dims[*axis..].iter().product::<usize>() * element;
+    let room = size.eval(&|s| problem.symbol(s)).unwrap() as usize;
+    let pitch: usize = dims[*axis + 1..].iter().product::<usize>() * room * element;
+    for (i, part) in t.bytes().chunks(run.max(1)).enumerate() {
+        memory.write(at + (i * pitch) as u64, part).unwrap();
+    }
+}
+
+pub fn tensor(dtype: DType, dims: &[usize], values: &[f64]) -> Tensor {
+    let bytes: Vec<u8> = match dtype {
+        DType::F16 => values.iter().flat_map(|v| half::f16::from_f64(*v).to_le_bytes()).collect(),
+        DType::BF16 => values.iter().flat_map(|v| half::bf16::from_f64(*v).to_le_bytes()).collect(),
+        DType::F64 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DType::Bool => values.iter().map(|v| (*v > -0.5) as u8).collect(),
+        _ => values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect(),
+    };
+    Tensor::new(dtype, dims.to_vec(), bytes.into()).unwrap()
+}
+
+pub fn numbers(t: &Tensor) -> Vec<f64> {
+    let half = |c: &[u8]| [c[0], c[1]];
+    match t.dtype() {
+        DType::F16 => t.bytes().chunks(2).map(|c| half::f16::from_le_bytes(half(c)).to_f64()).collect(),
+        DType::BF16 => t.bytes().chunks(2).map(|c| half::bf16::from_le_bytes(half(c)).to_f64()).collect(),
+        DType::F64 => t.to_vec::<f64>().unwrap(),
+        _ => t.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect(),
+    }
+}

@@ -1,0 +1,355 @@
+//! Attention in one launch: the PTX, executed, equals the interpreter, and nothing is found wrong
+
+#[path = "../kernels/build.rs"]
+#[allow(dead_code, reason = "attention needs a part of the builder")]
+mod build;
+mod launch;
+mod problem;
+
+use launch::{Case, Outcome, numbers, tensor};
+use problem::{Left, Lie, PLAIN, Problem, Right, Score, Weights, lowest};
+use ptxvm::Kind;
+use sardonyx_base::{DType, Tensor};
+use sardonyx_kernels::ptx::Target;
+
+/// How far a result may be from the interpreter's.
+///
+/// A score of f32 is off by 2^-21·Σ|q·k|, a third of d at most for numbers below 1 that are evenly spread (bounded here
+/// by d / 2), and so, relatively, is an exponential; a result is a weighted mean of numbers below 1. With 16 bits each
+/// step rounds, and the gate, the sum and the scores each add what they round by.
+fn bound(p: &Problem) -> f64 {
+    let score = p.d as f64 / 2.0 + 4.0;
+    match p.dtype {
+        DType::F64 => 1e-12 * score,
+        DType::F16 => 2f64.powi(-10) * 6.0,
+        DType::BF16 => 2f64.powi(-7) * 6.0,
+        _ => 2f64.powi(-21) * score + 2f64.powi(-21),
+    }
+}
+
+fn compare(p: &Problem, values: &[f64], expected: &[f64]) {
+    assert_eq!(values.len(), expected.len());
+    let bound = bound(p);
+    for (i, (got, want)) in values.iter().zip(expected).enumerate() {
+        let same = got == want || got.is_nan() && want.is_nan() || (got - want).abs() <= bound * want.abs().max(1.0);
+        assert!(same, "{p:?}, element {i}: {got}, not {want} (bound {bound:e})");
+    }
+}
+
+fn close(p: Problem) -> Outcome {
+    let case = Case::new(p);
+    let outcome = case.run();
+    assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
+    compare(&p, &outcome.values, &case.expected());
+    outcome
+}
+
+const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+const SCORES: [Score; 7] =
+    [Score::Nothing, Score::Scaled, Score::Mask, Score::FullMask, Score::Causal, Score::Hidden, Score::Capped];
+const WEIGHTS: [Weights; 5] = [Weights::After, Weights::Inside, Weights::Visible, Weights::Cleaned, Weights::Inverse];
+const LIES: [Lie; 5] = [Lie::Heads, Lie::Rows, Lie::Stacked, Lie::Turned, Lie::Room];
+
+#[test]
+fn every_form_of_scores_and_weights() {
+    for score in SCORES {
+        for weights in WEIGHTS {
+            close(Problem { score, weights, ..PLAIN });
+        }
+    }
+}
+
+#[test]
+fn every_layout() {
+    for lie in LIES {
+        for symbolic in [false, true] {
+            for (left, right) in
+                [(Left::Plain, Right::Plain), (Left::Scaled, Right::Joined), (Left::Rotated, Right::Plain)]
+            {
+                close(Problem { lie, left, right, symbolic, queries: 40, batch: 2, score: Score::Mask, ..PLAIN });
+            }
+        }
+    }
+}
+
+/// Extents around a tile of rows and a piece of keys; layouts, forms and types take turns.
+#[test]
+fn extents_around_the_tiles() {
+    let mut turn = 0;
+    for dtype in DTYPES {
+        for queries in [1, 2, 15, 16, 17, 33, 63, 64, 65, 130] {
+            for keys in [0, 1, 31, 32, 33, 63, 64, 65, 100, 129] {
+                turn += 1;
+                let (lie, d) = (LIES[turn % 5], [8, 32, 20, 64][turn % 4]);
+                let e = if lie == Lie::Stacked { d } else { [32, 8, 64, 36, 5][turn % 5] };
+                let p = Problem {
+                    dtype,
+                    queries,
+                    keys,
+                    d,
+                    e,
+                    batch: 1 + turn as i64 % 2,
+                    lie,
+                    score: SCORES[turn % 7],
+                    weights: WEIGHTS[turn / 2 % 5],
+                    symbolic: !turn.is_multiple_of(3),
+                    ..PLAIN
+                };
+                let outcome = close(p);
+                assert!(outcome.lowered.def.is_flash(), "{p:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_width() {
+    for dtype in DTYPES {
+        for (d, e) in [
+            (1, 1),
+            (1, 64),
+            (3, 7),
+            (16, 40),
+            (40, 24),
+            (64, 64),
+            (80, 80),
+            (96, 96),
+            (128, 128),
+            (128, 65),
+            (256, 160),
+        ] {
+            for (queries, lie, right) in
+                [(3, Lie::Rows, Right::Plain), (40, Lie::Heads, Right::Joined), (70, Lie::Turned, Right::Plain)]
+            {
+                close(Problem { dtype, d, e, queries, lie, right, score: Score::Scaled, ..PLAIN });
+            }
+        }
+    }
+}
+
+/// Several heads of queries share one of keys.
+#[test]
+fn grouped_heads() {
+    for lie in [Lie::Heads, Lie::Rows, Lie::Stacked, Lie::Room] {
+        for queries in [1, 20] {
+            for weights in [Weights::After, Weights::Visible] {
+                close(Problem { heads: 6, group: 3, lie, queries, weights, score: Score::Causal, batch: 2, ..PLAIN });
+            }
+        }
+    }
+}
+
+/// Widths that are known at the launch only, or types that tensor cores do not take.
+#[test]
+fn without_tensor_cores() {
+    let mut turn = 0;
+    for (dtype, symbolic_width) in
+        [(DType::F32, true), (DType::F16, true), (DType::BF16, true), (DType::F64, false), (DType::F64, true)]
+    {
+        for (queries, keys, d, e) in [
+            (1, 1, 1, 1),
+            (3, 0, 4, 4),
+            (5, 127, 8, 64),
+            (2, 128, 16, 129),
+            (4, 129, 3, 128),
+            (1, 300, 33, 7),
+            (0, 3, 2, 2),
+        ] {
+            for weights in WEIGHTS {
+                turn += 1;
+                let (score, lie) = (SCORES[turn % 7], LIES[turn % 5]);
+                let p = Problem { dtype, symbolic_width, queries, keys, d, e, weights, score, lie, ..PLAIN };
+                assert!(!close(p).lowered.def.is_flash(), "{p:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_rows_there_is_no_launch() {
+    for (batch, queries) in [(0, 4), (2, 0)] {
+        let outcome = close(Problem { batch, queries, ..PLAIN });
+        assert_eq!(outcome.report.counters.warp_instructions, 0);
+    }
+}
+
+/// What a mask hides from every row, or from some, by -∞ or by the lowest number.
+#[test]
+fn rows_that_see_nothing() {
+    for weights in WEIGHTS {
+        for score in [Score::Mask, Score::FullMask] {
+            for low in [f64::NEG_INFINITY, lowest(DType::F32)] {
+                for queries in [3, 40] {
+                    let p = Problem { weights, score, queries, keys: 70, batch: 2, ..PLAIN };
+                    let mut case = Case::new(p);
+                    let mask = case.mask();
+                    let dims = case.reads[mask].dims().to_vec();
+                    let rows = dims.iter().product::<usize>() / 70;
+                    let mut values = numbers(&case.reads[mask]);
+                    // The first piece of all rows, all of every third row, all but one of the one behind it.
+                    for row in 0..rows {
+                        let hidden = |j: usize| j < 32 || row % 3 == 0 || row % 3 == 1 && j != 50;
+                        (0..70).filter(|j| hidden(*j)).for_each(|j| values[70 * row + j] = low);
+                    }
+                    case.reads[mask] = tensor(DType::F32, &dims, &values);
+                    let outcome = case.run();
+                    assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
+                    compare(&p, &outcome.values, &case.expected());
+                }
+            }
+        }
+    }
+}
+
+/// Infinities, NaN and numbers that tf32 rounds to infinity, in each of the factors.
+#[test]
+fn infinities_and_nan_come_out_as_they_are() {
+    let special = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN, 1e-40, -0.0];
+    for (weights, score) in
+        [(Weights::After, Score::Scaled), (Weights::Cleaned, Score::Hidden), (Weights::Visible, Score::Mask)]
+    {
+        for part in 0..3 {
+            for (i, value) in special.into_iter().enumerate() {
+                for queries in [5, 30] {
+                    let p = Problem { weights, score, queries, lie: Lie::Heads, ..PLAIN };
+                    let mut case = Case::new(p);
+                    // Values come last.
+                    let operand = if part == 2 { case.reads.len() - 1 } else { part };
+                    let mut values: Vec<f32> = case.reads[operand].to_vec().unwrap();
+                    let n = values.len();
+                    values[(37 * i + 11) % n] = value;
+                    values[n - 1 - 5 * i] = value;
+                    case.reads[operand] = Tensor::from_vec(case.reads[operand].dims().to_vec(), values);
+                    let outcome = case.run();
+                    let name = format!("{p:?}, {value} in operand {operand}");
+                    assert!(outcome.report.findings.is_empty(), "{name}: {:?}", outcome.report.findings);
+                    for (i, (got, want)) in outcome.values.iter().zip(case.expected()).enumerate() {
+                        let same = *got == want
+                            || got.is_nan() && want.is_nan()
+                            || (got - want).abs() <= 1e-5 * want.abs().max(1.0);
+                        assert!(same, "{name}, element {i}: {got}, not {want}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A row is the same to the bit whatever stands beside it: fewer or more rows, other batches, keys that are hidden.
+#[test]
+fn a_row_depends_on_no_other() {
+    for dtype in DTYPES {
+        for e in [8, 64] {
+            let of = |queries: i64, batch: i64, keys: i64| {
+                let p = Problem { dtype, queries, batch, keys, e, score: Score::Mask, heads: 1, ..PLAIN };
+                let mut case = Case::new(p);
+                // The same numbers, however many rows there are: each from its place.
+                let number = |part: usize, row: i64, column: i64| {
+                    let n = (part as i64 * 7919 + row * 104729 + column * 1299709) % 1009;
+                    n as f64 / 504.5 - 1.0
+                };
+                for (part, rows, width) in [(0, queries, 32), (1, keys, 32), (3, keys, e)] {
+                    let dims = case.reads[part].dims().to_vec();
+                    let one = (0..rows).flat_map(|r| (0..width).map(move |c| (r, c)));
+                    let one: Vec<f64> = one.map(|(r, c)| number(part, r, c)).collect();
+                    case.reads[part] = tensor(dtype, &dims, &one.repeat(batch as usize));
+                }
+                let hidden: Vec<f64> = (0..keys).map(|j| if j < 45 { 0.25 } else { f64::NEG_INFINITY }).collect();
+                case.reads[2] = tensor(dtype, &[batch as usize, keys as usize], &hidden.repeat(batch as usize));
+                case.run().values[..e as usize].to_vec()
+            };
+            let alone = of(1, 1, 45);
+            for (queries, batch, keys) in [(16, 1, 45), (17, 1, 45), (70, 2, 45), (1, 3, 64), (16, 1, 70), (20, 2, 200)]
+            {
+                let got = of(queries, batch, keys);
+                assert!(
+                    got == alone,
+                    "{dtype} {e}: {queries} rows, {batch} batches, {keys} keys: {got:?}, not {alone:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Neither copies nor fragments wait for banks, where lines begin on whole chunks.
+#[test]
+fn no_bank_conflicts() {
+    for dtype in DTYPES {
+        for (d, e) in [(32, 32), (64, 64), (128, 128)] {
+            for queries in [16, 64] {
+                let p = Problem { dtype, d, e, queries, keys: 128, symbolic: false, ..PLAIN };
+                let outcome = close(p);
+                let shared = &outcome.report.counters.shared;
+                assert!(shared.requests > 0);
+                assert_eq!(shared.conflicts(), 0, "{p:?}: {:?}", outcome.report.counters.lines);
+            }
+        }
+    }
+}
+
+/// What keeps the pipeline in order is needed: the simulator finds its absence.
+#[test]
+fn a_missing_wait_or_barrier_is_found() {
+    for (queries, wait, later) in [(16, "cp.async.wait_group 1;", 3), (64, "cp.async.wait_group 0;", 1)] {
+        let case = Case::new(Problem { queries, keys: 256, symbolic: false, ..PLAIN });
+        let changes = [
+            (wait.to_string(), format!("cp.async.wait_group {later};"), Kind::InFlight),
+            ("bar.sync 0;".to_string(), "bar.warp.sync 0xffffffff;".to_string(), Kind::Race),
+        ];
+        for (from, to, kind) in changes {
+            let outcome = case.run_changed(&|text| {
+                assert!(text.contains(&from), "{from}");
+                text.replace(&from, &to)
+            });
+            let kinds: Vec<Kind> = outcome.report.findings.iter().map(|f| f.kind).collect();
+            assert!(kinds.contains(&kind), "{from}: {:?}", outcome.report.findings);
+        }
+    }
+}
+
+/// Compares the counters with what was said, per buffer.
+fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
+    let stated = outcome.lowered.def.ptx_movement(Target::Sm80, &outcome.params);
+    for (i, stated) in stated.iter().enumerate() {
+        let name = format!("b{i}");
+        let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name);
+        let counted = counted.map_or(0, |c| (c.loads.sectors + c.stores.sectors) as i64);
+        let apart = (stated.scheduled - counted).abs() as f64;
+        assert!(apart <= tolerance * counted as f64, "{p:?}, buffer {i}: {stated:?}, but {counted}");
+    }
+}
+
+/// What the launch is said to move is what its instructions request.
+#[test]
+fn sectors_are_as_stated() {
+    for dtype in DTYPES {
+        for (queries, keys) in [(1, 256), (12, 128), (64, 64), (200, 320)] {
+            for (lie, left, right) in [
+                (Lie::Heads, Left::Plain, Right::Plain),
+                (Lie::Rows, Left::Rotated, Right::Plain),
+                (Lie::Stacked, Left::Scaled, Right::Joined),
+            ] {
+                for (score, weights) in [
+                    (Score::Mask, Weights::After),
+                    (Score::FullMask, Weights::Inverse),
+                    (Score::Hidden, Weights::Visible),
+                ] {
+                    let p = Problem { dtype, queries, keys, lie, left, right, score, weights, d: 64, e: 64, ..PLAIN };
+                    stated(&p, &close(p), 0.02);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sectors_are_as_stated_without_tensor_cores() {
+    for (queries, keys, d, e) in [(4, 128, 64, 64), (3, 300, 32, 200), (8, 40, 16, 32)] {
+        for (score, weights) in
+            [(Score::Mask, Weights::After), (Score::FullMask, Weights::Inverse), (Score::Hidden, Weights::Visible)]
+        {
+            let p = Problem { queries, keys, d, e, score, weights, symbolic_width: true, ..PLAIN };
+            stated(&p, &close(p), 0.02);
+        }
+    }
+}

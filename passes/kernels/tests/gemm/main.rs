@@ -1,0 +1,326 @@
+//! Contractions as tiles on tensor cores: the PTX, executed, equals the interpreter, and nothing is found wrong
+
+mod launch;
+mod problem;
+mod two_sums;
+
+use launch::{Case, Fill, Outcome};
+use problem::{After, Lie, PLAIN, Problem};
+use ptxvm::Kind;
+use sardonyx_base::DType;
+use sardonyx_kernels::ptx::Target;
+use sardonyx_kernels::ptx::gemm::{Gemm, SHAPES, Shape};
+
+const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+const LIES: [Lie; 5] = [Lie::K(0), Lie::Rows(0), Lie::K(3), Lie::Rows(5), Lie::Apart];
+const AFTERS: [After; 4] = [After::Nothing, After::BiasGelu, After::Residual, After::ScaleMask];
+
+/// Elements of k that a tile has at a time.
+fn k_tile(shape: &Shape, dtype: DType) -> i64 {
+    shape.k_bytes / (dtype.bits() as i64 / 8)
+}
+
+fn name(p: &Problem, shape: &Shape) -> String {
+    format!("{p:?} with tiles of {} by {}", shape.m, shape.n)
+}
+
+/// Runs a problem; its results must be within the bound of those of the interpreter.
+///
+/// f32: two operands lose 2^-21 each and a product 2^-22, and k + 2 sums of f32 are not rounded but cut. 16 bits: the
+/// interpreter rounds the products too, so that one unit of Σ|a·b| is what may differ. Behind the sum nothing grows by
+/// more than gelu does; each of a few steps rounds a number of about one.
+fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
+    let case = Case::new(p, fill);
+    let outcome = case.run(Some(shape));
+    let name = name(&p, shape);
+    assert!(outcome.report.findings.is_empty(), "{name}: {:?}", outcome.report.findings);
+    let (expected, magnitude) = (case.expected(), case.magnitude());
+    let (sum, unit) = match p.dtype {
+        DType::F32 => (2f64.powi(-22) * (p.sizes[2] + 6) as f64, 2f64.powi(-22)),
+        DType::F16 => (2f64.powi(-11), 2f64.powi(-9)),
+        _ => (2f64.powi(-8), 2f64.powi(-6)),
+    };
+    // Whole numbers and their sums are exact; without more behind them the results are too.
+    let exact = fill == Fill::Whole && matches!(p.after, After::Nothing | After::Transposed);
+    let (sum, unit) = if exact { (0.0, 0.0) } else { (sum, unit) };
+    for (i, ((got, want), size)) in outcome.values.iter().zip(&expected).zip(&magnitude).enumerate() {
+        let bound = 1.13 * sum * size + unit * want.abs().max(0.25);
+        assert!((got - want).abs() <= bound, "{name}, element {i}: {got}, not {want} (bound {bound:e})");
+    }
+    outcome
+}
+
+/// Extents around a tile: one, one less, whole, one more, almost three.
+fn around(tile: i64) -> [i64; 5] {
+    [1, tile - 1, tile, tile + 1, 3 * tile - 1]
+}
+
+/// All pairs of extents; layouts, batches, epilogues and k take turns, each with a stride of its own.
+fn all_extents(shape: &'static Shape, dtype: DType) {
+    let k = k_tile(shape, dtype);
+    let ks = [0, 1, k - 1, k, k + 1, 3 * k - 1, 2 * k];
+    let mut turn = shape.m as usize / 16 + shape.n as usize / 32;
+    for (i, m) in around(shape.m).into_iter().enumerate() {
+        for (j, n) in around(shape.n).into_iter().enumerate() {
+            if i + j > 6 && shape.m * shape.n > 64 * 64 {
+                continue;
+            }
+            turn += 1;
+            let problem = Problem {
+                dtype,
+                sizes: [m, n, ks[turn % 7]],
+                batch: 1 + turn as i64 % 3,
+                a: LIES[turn % 5],
+                b: LIES[(turn / 5 + 2 * turn) % 5],
+                after: AFTERS[turn % 4],
+                symbolic: m == 1 || n == 1 || !turn.is_multiple_of(3),
+                ..PLAIN
+            };
+            close(problem, shape, Fill::Random);
+        }
+    }
+}
+
+#[test]
+fn extents_around_the_tiles_of_f32() {
+    SHAPES.iter().for_each(|s| all_extents(s, DType::F32));
+}
+
+#[test]
+fn extents_around_the_tiles_of_f16() {
+    SHAPES.iter().for_each(|s| all_extents(s, DType::F16));
+}
+
+#[test]
+fn extents_around_the_tiles_of_bf16() {
+    SHAPES.iter().for_each(|s| all_extents(s, DType::BF16));
+}
+
+#[test]
+fn every_pair_of_layouts() {
+    for dtype in DTYPES {
+        for shape in [&SHAPES[2], &SHAPES[6]] {
+            for a in LIES {
+                for b in LIES {
+                    let k = 2 * k_tile(shape, dtype) + 8;
+                    for symbolic in [false, true] {
+                        let sizes = [shape.m + 8, shape.n + 8, k];
+                        let p = Problem { dtype, sizes, batch: 2, a, b, after: After::Nothing, symbolic, ..PLAIN };
+                        close(p, shape, Fill::Whole);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn packed_constants() {
+    for shape in SHAPES {
+        for (n, k) in [(shape.n, 64), (shape.n - 1, 33), (shape.n + 33, 17), (2 * shape.n + 1, 100)] {
+            for symbolic in [false, true] {
+                let sizes = [shape.m + 3, n, k];
+                let after = After::BiasGelu;
+                let p = Problem {
+                    dtype: DType::F32,
+                    sizes,
+                    batch: 1,
+                    a: Lie::K(0),
+                    b: Lie::Panels,
+                    after,
+                    symbolic,
+                    ..PLAIN
+                };
+                close(p, shape, Fill::Random);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_rows_or_columns_there_is_no_launch() {
+    for sizes in [[0, 64, 64], [64, 0, 64]] {
+        let (a, b) = (Lie::K(0), Lie::Rows(0));
+        let p = Problem { dtype: DType::F32, sizes, batch: 2, a, b, after: After::Nothing, symbolic: true, ..PLAIN };
+        let outcome = close(p, &SHAPES[2], Fill::Random);
+        assert_eq!(outcome.report.counters.warp_instructions, 0);
+    }
+}
+
+/// The variable whose neighbours lie together in the result is the one that becomes the columns.
+#[test]
+fn results_that_are_transposed() {
+    for dtype in DTYPES {
+        for (a, b) in [(Lie::K(0), Lie::Rows(0)), (Lie::Rows(1), Lie::K(0))] {
+            let after = After::Transposed;
+            close(
+                Problem { dtype, sizes: [70, 40, 50], batch: 2, a, b, after, symbolic: true, ..PLAIN },
+                &SHAPES[3],
+                Fill::Whole,
+            );
+        }
+    }
+}
+
+/// Three rows of a batch share one matrix: the index of B is computed from the batch.
+#[test]
+fn grouped_heads() {
+    for dtype in DTYPES {
+        for b in [Lie::Grouped(0), Lie::Grouped(2)] {
+            let p = Problem {
+                dtype,
+                sizes: [40, 33, 40],
+                batch: 6,
+                a: Lie::K(0),
+                b,
+                after: After::Nothing,
+                symbolic: true,
+                ..PLAIN
+            };
+            close(p, &SHAPES[5], Fill::Whole);
+        }
+    }
+}
+
+/// Launches with few rows take smaller tiles, in the same entry.
+#[test]
+fn few_rows_and_many_in_one_entry() {
+    for (dtype, n, k) in [(DType::F32, 200, 70), (DType::F32, 4096, 40), (DType::BF16, 200, 72), (DType::F16, 4096, 40)]
+    {
+        for (m, b) in [(1, Lie::Panels), (16, Lie::Rows(0)), (17, Lie::Panels), (2, Lie::K(0)), (30, Lie::Rows(4))] {
+            let b = if b == Lie::Panels && dtype != DType::F32 { Lie::Rows(0) } else { b };
+            let (a, after) = (Lie::K(0), After::Nothing);
+            let p = Problem { dtype, sizes: [m, n, k], batch: 1, a, b, after, symbolic: true, ..PLAIN };
+            // Weights have constant extents.
+            let case = Case::new(Problem { fixed: true, ..p }, Fill::Whole);
+            let outcome = case.run(None);
+            assert!(outcome.report.findings.is_empty(), "{p:?}: {:?}", outcome.report.findings);
+            assert!(outcome.values == case.expected(), "{p:?}");
+            let gemm = Gemm::of(&outcome.lowered.def).unwrap();
+            assert!(gemm.few.is_some(), "{p:?}");
+            stated(&p, &outcome, 0.02);
+        }
+    }
+}
+
+/// Where lines begin on whole chunks, neither copies nor fragments wait for banks.
+#[test]
+fn no_bank_conflicts() {
+    for dtype in DTYPES {
+        for shape in SHAPES {
+            for a in [Lie::K(0), Lie::Rows(0)] {
+                for b in [Lie::K(0), Lie::Rows(0), Lie::Panels] {
+                    if b == Lie::Panels && dtype != DType::F32 {
+                        continue;
+                    }
+                    let sizes = [shape.m, shape.n, 2 * k_tile(shape, dtype)];
+                    let p = Problem { dtype, sizes, batch: 1, a, b, after: After::Nothing, symbolic: false, ..PLAIN };
+                    let outcome = close(p, shape, Fill::Whole);
+                    let shared = &outcome.report.counters.shared;
+                    assert!(shared.requests > 0);
+                    assert_eq!(shared.conflicts(), 0, "{}: {:?}", name(&p, shape), outcome.report.counters.lines);
+                }
+            }
+        }
+    }
+}
+
+/// What keeps the pipeline in order is needed: the simulator finds its absence.
+#[test]
+fn a_missing_wait_or_barrier_is_found() {
+    let case = Case::new(Problem { sizes: [64, 64, 256], ..PLAIN }, Fill::Whole);
+    for (from, to, kind) in [
+        ("cp.async.wait_group 2;", "cp.async.wait_group 4;", Kind::InFlight),
+        ("bar.sync 0;", "bar.warp.sync 0xffffffff;", Kind::Race),
+    ] {
+        let outcome = case.run_changed(Some(&SHAPES[2]), &|text| {
+            assert!(text.contains(from));
+            text.replace(from, to)
+        });
+        let kinds: Vec<Kind> = outcome.report.findings.iter().map(|f| f.kind).collect();
+        assert!(kinds.contains(&kind), "{from}: {:?}", outcome.report.findings);
+    }
+}
+
+/// An infinity times a number, two that cancel, numbers that tf32 rounds to infinity, and NaN.
+#[test]
+fn infinities_and_nan_come_out_as_they_are() {
+    let (a, b) = (Lie::K(0), Lie::Rows(0));
+    let p = Problem {
+        dtype: DType::F32,
+        sizes: [40, 40, 20],
+        batch: 1,
+        a,
+        b,
+        after: After::Nothing,
+        symbolic: true,
+        ..PLAIN
+    };
+    let mut case = Case::new(p, Fill::Random);
+    let mut values: Vec<f32> = case.reads[0].to_vec().unwrap();
+    for (at, value) in [(3, f32::INFINITY), (45, f32::NEG_INFINITY), (200, f32::NAN), (310, f32::MAX), (311, f32::MIN)]
+    {
+        values[at] = value;
+    }
+    (values[700], values[701]) = (f32::INFINITY, f32::NEG_INFINITY);
+    case.reads[0] = sardonyx_base::Tensor::from_vec(case.reads[0].dims().to_vec(), values);
+    let outcome = case.run(Some(&SHAPES[2]));
+    assert!(outcome.report.findings.is_empty(), "{:?}", outcome.report.findings);
+    let expected = case.expected();
+    for (i, (got, want)) in outcome.values.iter().zip(&expected).enumerate() {
+        let same = got == want || got.is_nan() && want.is_nan() || (got - want).abs() <= 1e-5 * want.abs().max(1.0);
+        assert!(same, "element {i}: {got}, not {want}");
+    }
+    assert_eq!(
+        expected.iter().filter(|v| !v.is_finite()).count(),
+        outcome.values.iter().filter(|v| !v.is_finite()).count()
+    );
+    assert!(expected.iter().any(|v| v.is_infinite()) && expected.iter().any(|v| v.is_nan()));
+}
+
+/// Compares the counters with what was said, per buffer.
+fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
+    let stated = outcome.lowered.def.ptx_movement(Target::Sm80, &outcome.params);
+    for (i, stated) in stated.iter().enumerate() {
+        let name = format!("b{i}");
+        let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name).unwrap();
+        let counted = (counted.loads.sectors + counted.stores.sectors) as i64;
+        let apart = (stated.scheduled - counted).abs() as f64;
+        assert!(apart <= tolerance * counted as f64, "{p:?}, buffer {i}: {stated:?}, but {counted}");
+    }
+}
+
+/// What the launch is said to move is what its instructions request.
+#[test]
+fn sectors_are_as_stated() {
+    let mut shapes = vec![];
+    for (sizes, batch) in [
+        ([1024, 1536, 64], 1),
+        ([512, 384, 64], 1),
+        ([256, 128, 64], 1),
+        ([64, 64, 128], 4),
+        ([16, 256, 128], 1),
+        ([96, 64, 32], 48),
+    ] {
+        for (dtype, a, b) in [
+            (DType::F32, Lie::K(0), Lie::Rows(0)),
+            (DType::BF16, Lie::K(0), Lie::K(0)),
+            (DType::F32, Lie::K(0), Lie::Panels),
+            (DType::F16, Lie::Rows(0), Lie::Rows(0)),
+        ] {
+            if b == Lie::Panels && batch > 1 {
+                continue;
+            }
+            for after in [After::BiasGelu, After::ScaleMask, After::Residual] {
+                let p = Problem { dtype, sizes, batch, a, b, after, symbolic: false, ..PLAIN };
+                let case = Case::new(p, Fill::Random);
+                let outcome = case.run(None);
+                shapes.push(Gemm::of(&outcome.lowered.def).unwrap().shape);
+                stated(&p, &outcome, 0.02);
+            }
+        }
+    }
+    shapes.sort_by_key(|s| (s.m, s.n));
+    shapes.dedup();
+    assert!(shapes.len() >= 4, "{shapes:?}");
+}

@@ -1,0 +1,373 @@
+//! Attention as one kernel: sizes around the blocks, masks of all kinds, shared heads, prologues, special values
+
+use crate::build::{Builder, attended, softmax_of};
+use crate::harness::{Case, Library, check, check_on, run, variants};
+use crate::tiles::executed;
+use sardonyx_base::{DType, Tensor};
+use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_kernels::codegen::build_shared_object;
+use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::lower;
+use sardonyx_passes::narrowed_attention;
+
+const F: DType = DType::F32;
+
+/// What the cases differ in.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// The weights are divided before they are summed.
+    Inside,
+    /// The sum is divided.
+    Outside,
+    /// As ONNX's `Attention` with a mask: rows that see nothing are 0.
+    Visible,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mask {
+    None,
+    /// Added, one number per key.
+    Keys,
+    /// A truth value per query and key.
+    Pairs,
+    /// Added, one number per head, query and key.
+    Bias,
+    Causal,
+}
+
+/// q[b, h, s, d] · k[b, h, t, d] → softmax → · v[b, h, t, e] → y[b, s, h, e]
+fn attention(h: &str, s: &str, t: &str, (d, e): (&str, &str), form: Form, mask: Mask) -> Kernel {
+    let mut b = Builder::new(&["b", h, s, e], &[t]).deep(&[d]);
+    let q = b.load(F, &["b", h, s, d], &["%0", "%1", "%2", "%5"]);
+    let k = b.load(F, &["b", h, t, d], &["%0", "%1", "%4", "%5"]);
+    let score = b.dot(q, k);
+    finish(&mut b, score, (h, s, t, e), form, mask, "%1");
+    b.0
+}
+
+/// What follows the score; `kv` is the head of v.
+fn finish(b: &mut Builder, score: usize, (h, s, t, e): (&str, &str, &str, &str), form: Form, mask: Mask, kv: &str) {
+    let scale = b.constant(0.3, F);
+    let x = b.apply(ScalarFn::Mul, &[score, scale]);
+    let x = masked(b, x, (h, s, t), mask);
+    let max = b.reduce(ReduceFn::Max, x);
+    let least = b.constant(f32::MIN as f64, F);
+    let shift = if form == Form::Visible { b.apply(ScalarFn::Max, &[max, least]) } else { max };
+    let below = b.apply(ScalarFn::Sub, &[x, shift]);
+    let power = b.apply(ScalarFn::Exp, &[below]);
+    let total = b.reduce(ReduceFn::Add, power);
+    let one = b.constant(1.0, F);
+    let total = if form == Form::Visible { b.apply(ScalarFn::Max, &[total, one]) } else { total };
+    let weight = if form == Form::Outside { power } else { b.apply(ScalarFn::Div, &[power, total]) };
+    let v = b.load(F, &["b", h, t, e], &["%0", kv, "%4", "%3"]);
+    let sum = b.dot(weight, v);
+    let y = if form == Form::Outside { b.apply(ScalarFn::Div, &[sum, total]) } else { sum };
+    b.store(y, &["b", s, h, e], &["%0", "%2", "%1", "%3"]);
+}
+
+fn masked(b: &mut Builder, x: usize, (h, s, t): (&str, &str, &str), mask: Mask) -> usize {
+    match mask {
+        Mask::None => x,
+        Mask::Keys => {
+            let mask = b.load(F, &["b", t], &["%0", "%4"]);
+            b.apply(ScalarFn::Add, &[x, mask])
+        }
+        Mask::Bias => {
+            let bias = b.load(F, &[h, s, t], &["%1", "%2", "%4"]);
+            b.apply(ScalarFn::Add, &[x, bias])
+        }
+        Mask::Pairs => {
+            let seen = b.load(DType::Bool, &["b", s, t], &["%0", "%2", "%4"]);
+            let hidden = b.constant(f64::NEG_INFINITY, F);
+            b.apply(ScalarFn::Select, &[seen, x, hidden])
+        }
+        Mask::Causal => {
+            let (i, j) = (b.index(&format!("%2 + {t} - {s}")), b.index("%4"));
+            let seen = b.apply(ScalarFn::Le, &[j, i]);
+            let hidden = b.constant(-3e38, F);
+            b.apply(ScalarFn::Select, &[seen, x, hidden])
+        }
+    }
+}
+
+/// Scores are within a few units of 2^-24 times their size, weights and mixtures too.
+fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
+    assert!(lower(&kernel).unwrap().def.is_blocked_attention(), "{name}");
+    Case::new(name, kernel, symbols).within(4e-6, 4e-6)
+}
+
+#[test]
+fn sizes_around_the_blocks() {
+    let mut cases = vec![];
+    for s in [1i64, 2, 3, 6, 7, 12, 13, 23, 24, 95, 96, 97, 130] {
+        let symbols = [("b", 1), ("s", s), ("t", 40 + s % 5)];
+        cases.push(case(&format!("s {s}"), attention("2", "s", "t", ("8", "8"), Form::Inside, Mask::None), &symbols));
+        let fixed = attention("2", &s.to_string(), "33", ("8", "8"), Form::Inside, Mask::None);
+        cases.push(case(&format!("fixed s {s}"), fixed, &[("b", 2)]));
+    }
+    for t in [0i64, 1, 15, 16, 31, 32, 33, 63, 64, 511, 512, 513, 1030] {
+        let symbols = [("b", 2), ("s", 5), ("t", t)];
+        cases.push(case(&format!("t {t}"), attention("2", "s", "t", ("8", "8"), Form::Inside, Mask::Keys), &symbols));
+        let fixed = attention("2", "s", &t.to_string(), ("8", "8"), Form::Inside, Mask::Keys);
+        cases.push(case(&format!("fixed t {t}"), fixed, &symbols[..2]));
+    }
+    for (d, e) in [(1i64, 2i64), (5, 7), (16, 16), (17, 33), (32, 32), (64, 64), (72, 80), (128, 96)] {
+        let symbols = [("b", 1), ("s", 14), ("t", 37)];
+        let kernel = attention("3", "s", "t", (&d.to_string(), &e.to_string()), Form::Inside, Mask::None);
+        cases.push(case(&format!("d {d} e {e}"), kernel, &symbols));
+    }
+    for s in [1, 13, 40] {
+        cases.push(case(&format!("merged heads {s}"), attended(3, 32), &[("b", 2), ("s", s), ("t", s)]));
+    }
+    for (b, s, t) in [(0, 3, 3), (1, 0, 3), (1, 0, 0)] {
+        let kernel = attention("2", "s", "t", ("8", "8"), Form::Inside, Mask::None);
+        cases.push(case(&format!("{b} {s} {t}"), kernel, &[("b", b), ("s", s), ("t", t)]));
+    }
+    check(&cases);
+}
+
+#[test]
+fn forms_and_masks() {
+    let mut cases = vec![];
+    for form in [Form::Inside, Form::Outside, Form::Visible] {
+        for (n, mask) in [Mask::None, Mask::Keys, Mask::Pairs, Mask::Bias, Mask::Causal].into_iter().enumerate() {
+            // Pairs: rows that see nothing, and blocks of keys that are hidden whole.
+            for (s, t) in [(3, 21), (40, 40), (13, 700)] {
+                let kernel = attention("3", "s", "t", ("16", "24"), form, mask);
+                let symbols = [("b", 2), ("s", s), ("t", t)];
+                let mut case = case(&format!("{} {n} {s} {t}", form as usize), kernel, &symbols);
+                if mask == Mask::Pairs {
+                    let (rows, columns) = (2 * s as usize, t as usize);
+                    let seen = |at: usize| match at / columns % 4 {
+                        0 => at.is_multiple_of(3),
+                        1 => at % columns > columns * 4 / 5,
+                        2 => at.is_multiple_of(columns),
+                        _ => form == Form::Inside && at.is_multiple_of(2),
+                    };
+                    let mask = Tensor::from_vec(vec![2, s as usize, columns], (0..rows * columns).map(seen).collect());
+                    case = case.read(2, mask);
+                }
+                cases.push(case);
+            }
+        }
+    }
+    check(&cases);
+}
+
+/// Three heads of q share one of k and v, which have room for more positions.
+#[test]
+fn shared_heads_with_room() {
+    let mut cases = vec![];
+    for (s, t) in [("s", "t"), ("1", "t")] {
+        let mut b = Builder::new(&["b", "6", s, "16"], &[t]).deep(&["16"]);
+        let q = b.load(F, &["b", s, "96"], &["%0", "%2", "16*%1 + %5"]);
+        let k = b.load(F, &["b", "2", t, "16"], &["%0", "%1 floordiv 3", "%4", "%5"]);
+        let score = b.dot(q, k);
+        let weight = softmax_of(&mut b, score);
+        let v = b.load(F, &["b", "2", t, "16"], &["%0", "%1 floordiv 3", "%4", "%3"]);
+        let sum = b.dot(weight, v);
+        b.store(sum, &["b", s, "96"], &["%0", "%2", "16*%1 + %3"]);
+        let kernel = b.room(1, 2, "room").room(2, 2, "room").0;
+        for (rows, keys, room) in [(1, 40, 64), (5, 33, 33), (50, 64, 100), (3, 600, 1000)] {
+            let symbols = [("b", 2), ("s", if s == "1" { 1 } else { rows }), ("t", keys), ("room", room)];
+            cases.push(case(&format!("{s} {rows} {keys}"), kernel.clone(), &symbols));
+        }
+    }
+    check(&cases);
+}
+
+/// q, k and v are parts of one container; q and k are turned by an angle of their position first.
+#[test]
+fn prologues_on_both_sides() {
+    let turned = |b: &mut Builder, at: &str, row: &str, again: bool| {
+        let index = |d: &str| [row.to_string(), format!("{at} + {d}")];
+        let part = |b: &mut Builder, again: bool, d: &str| {
+            let index = index(d);
+            let index: Vec<&str> = index.iter().map(String::as_str).collect();
+            if again { b.again(0, &index) } else { b.load(F, &["s", "144"], &index) }
+        };
+        let (x, y) = (part(b, again, "%4"), part(b, true, "7 - %4"));
+        let angles = b.load(F, &["s", "8"], &[row, "%4"]);
+        let (cos, sin) = (b.apply(ScalarFn::Cos, &[angles]), b.apply(ScalarFn::Sin, &[angles]));
+        let (x, y) = (b.apply(ScalarFn::Mul, &[x, cos]), b.apply(ScalarFn::Mul, &[y, sin]));
+        b.apply(ScalarFn::Add, &[x, y])
+    };
+    let mut b = Builder::new(&["6", "s", "8"], &["s"]).deep(&["8"]);
+    let q = turned(&mut b, "8*%0", "%1", false);
+    let k = turned(&mut b, "48 + 8*%0", "%3", true);
+    let score = b.dot(q, k);
+    let weight = softmax_of(&mut b, score);
+    let v = b.again(0, &["%3", "96 + 8*%0 + %2"]);
+    let sum = b.dot(v, weight);
+    let residual = b.load(F, &["s", "48"], &["%1", "8*%0 + %2"]);
+    let y = b.apply(ScalarFn::Add, &[sum, residual]);
+    b.store(y, &["s", "48"], &["%1", "8*%0 + %2"]);
+    let cases = [1, 20, 100].map(|s| case(&format!("s {s}"), b.0.clone(), &[("s", s)]));
+    check(&cases);
+}
+
+/// inf and NaN among scores and values go where the definition lets them.
+#[test]
+fn special_values() {
+    let mut cases = vec![];
+    for (n, special) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, -3e38].into_iter().enumerate() {
+        for at in [0usize, 39, 600] {
+            for form in [Form::Inside, Form::Visible] {
+                let kernel = attention("1", "s", "t", ("4", "4"), form, Mask::Keys);
+                let symbols = [("b", 1), ("s", 3), ("t", 601)];
+                let case = case(&format!("{n} {at}"), kernel, &symbols);
+                let mut mask = case.reads[2].to_vec::<f32>().unwrap();
+                mask[at] = special;
+                cases.push(case.read(2, Tensor::from_vec(vec![1, 601], mask)));
+            }
+        }
+    }
+    check(&cases);
+}
+
+/// The same bits beside no other row and beside fifty; hidden keys behind the others change none.
+#[test]
+fn a_row_depends_on_no_other_and_on_no_hidden_key() {
+    let kernel = attention("2", "s", "t", ("24", "40"), Form::Inside, Mask::Keys);
+    let lowered = lower(&kernel).unwrap();
+    let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered.def)]).unwrap());
+    let (s_all, t_all, t) = (50usize, 1100usize, 530usize);
+    let whole = case("rows", kernel.clone(), &[("b", 1), ("s", s_all as i64), ("t", t_all as i64)]);
+    let mut mask = vec![0f32; t_all];
+    mask[t..].fill(-1e9);
+    let whole = whole.read(2, Tensor::from_vec(vec![1, t_all], mask));
+    // The first `n` of `all` rows of each head.
+    let cut = |x: &Tensor, all: usize, n: usize| {
+        let (x, width) = (x.to_vec::<f32>().unwrap(), x.dims()[3]);
+        let heads = (0..2).flat_map(|h| x[h * all * width..][..n * width].to_vec()).collect();
+        Tensor::from_vec(vec![1, 2, n, width], heads)
+    };
+    for variant in variants() {
+        let f = library.kernel("k", variant);
+        let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
+        for s in (1..=17).chain([24, 36, 47, 49]) {
+            for t in [t, t_all] {
+                let reads = vec![
+                    cut(&whole.reads[0], s_all, s),
+                    cut(&whole.reads[1], t_all, t),
+                    Tensor::from_vec(vec![1, t], whole.reads[2].to_vec::<f32>().unwrap()[..t].to_vec()),
+                    cut(&whole.reads[3], t_all, t),
+                ];
+                let symbols = vec![("b", 1), ("s", s as i64), ("t", t as i64)];
+                let some =
+                    Case { name: "".into(), kernel: kernel.clone(), symbols, reads, absolute: 0.0, relative: 0.0 };
+                let (got, _) = run(f, &lowered, &some, i64::MAX / 2);
+                assert!(got[0][..] == expected[0][..s * 2 * 40 * 4], "{}: {s} rows, {t} keys", variant.name());
+            }
+        }
+    }
+}
+
+/// Weights that are rounded to the other side of 2^-9 differ by so much, and few of them do.
+fn rounded(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
+    let kernel = narrowed_attention(&kernel).unwrap_or_else(|why| panic!("{name}: {why}"));
+    assert_eq!(lower(&kernel).unwrap().def.words(), Some(Words::Pairs), "{name}");
+    Case::new(name, kernel, symbols).within(1e-3, 1e-3)
+}
+
+#[test]
+fn rounded_factors() {
+    let mut cases = vec![];
+    for s in [8i64, 12, 13, 95, 97, 130] {
+        let fixed = attention("2", &s.to_string(), "33", ("8", "8"), Form::Inside, Mask::None);
+        cases.push(rounded(&format!("fixed s {s}"), fixed, &[("b", 2)]));
+    }
+    for s in [1i64, 2, 7, 50, 200] {
+        let symbols = [("b", 2), ("s", s), ("t", 40 + s % 5)];
+        let kernel = attention("2", "s", "t", ("32", "8"), Form::Outside, Mask::Keys);
+        cases.push(rounded(&format!("s {s}"), kernel, &symbols));
+    }
+    for t in [0i64, 1, 2, 15, 31, 32, 33, 63, 511, 512, 513, 1030] {
+        let kernel = attention("2", "s", "t", ("32", "40"), Form::Visible, Mask::Causal);
+        cases.push(rounded(&format!("t {t}"), kernel, &[("b", 2), ("s", 15), ("t", t)]));
+    }
+    for (d, e) in [(1i64, 2i64), (5, 7), (6, 16), (17, 33), (34, 34), (64, 64), (72, 80), (128, 96)] {
+        let kernel = attention("3", "s", "t", (&d.to_string(), &e.to_string()), Form::Inside, Mask::Bias);
+        cases.push(rounded(&format!("d {d} e {e}"), kernel, &[("b", 1), ("s", 14), ("t", 37)]));
+    }
+    for s in [1, 13, 40, 128] {
+        cases.push(rounded(&format!("merged heads {s}"), attended(3, 32), &[("b", 2), ("s", s), ("t", s)]));
+    }
+    check_on(&cases, executed);
+}
+
+/// The last of an odd number of values has no neighbour to be multiplied with.
+#[test]
+fn rounded_special_values() {
+    let mut cases = vec![];
+    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for at in [0usize, 40, 600] {
+            let kernel = attention("1", "s", "t", ("32", "4"), Form::Inside, Mask::Keys);
+            let case = rounded(&format!("{special} {at}"), kernel, &[("b", 1), ("s", 9), ("t", 601)]);
+            let mut values = case.reads[3].to_vec::<f32>().unwrap();
+            values[4 * at] = special;
+            cases.push(case.read(3, Tensor::from_vec(vec![1, 1, 601, 4], values)));
+        }
+    }
+    check_on(&cases, executed);
+}
+
+/// Heads of q share one of k, not of v: what lies rounded is that of both.
+#[test]
+fn rounded_values_of_their_own() {
+    let mut b = Builder::new(&["4", "s", "16"], &["t"]).deep(&["32"]);
+    let q = b.load(F, &["4", "s", "32"], &["%0", "%1", "%4"]);
+    let k = b.load(F, &["t", "32"], &["%3", "%4"]);
+    let score = b.dot(q, k);
+    let weight = softmax_of(&mut b, score);
+    let v = b.load(F, &["4", "t", "16"], &["%0", "%3", "%2"]);
+    let sum = b.dot(weight, v);
+    b.store(sum, &["4", "s", "16"], &["%0", "%1", "%2"]);
+    let cases = [(20, 33), (100, 100)].map(|(s, t)| rounded(&format!("{s} {t}"), b.0.clone(), &[("s", s), ("t", t)]));
+    check_on(&cases, executed);
+}
+
+/// Rows of several sequences, one behind the other: each has the keys of its own.
+#[test]
+fn runs_of_rows() {
+    let mut b = Builder::new(&["rows", "2", "40"], &["most"]).deep(&["32"]);
+    let _first = b.load(DType::I64, &["rows"], &["%0"]);
+    let length = b.load(DType::I64, &["rows"], &["%0"]);
+    let key = b.index("%3");
+    let inside = b.apply(ScalarFn::Lt, &[key, length]);
+    let q = b.load(F, &["rows", "64"], &["%0", "32*%1 + %4"]);
+    let k = b.guarded(F, &["rows", "64"], &["$0 + %3", "32*%1 + %4"], Some(inside));
+    let x = b.dot(q, k);
+    let (hidden, none) = (b.constant(f64::NEG_INFINITY, F), b.constant(0.0, F));
+    let seen = b.apply(ScalarFn::Select, &[inside, x, hidden]);
+    let max = b.reduce(ReduceFn::Max, seen);
+    let below = b.apply(ScalarFn::Sub, &[x, max]);
+    let power = b.apply(ScalarFn::Exp, &[below]);
+    let seen = b.apply(ScalarFn::Select, &[inside, power, none]);
+    let total = b.reduce(ReduceFn::Add, seen);
+    let v = b.guarded(F, &["rows", "80"], &["$0 + %3", "40*%1 + %2"], Some(inside));
+    let mixed = b.apply(ScalarFn::Mul, &[power, v]);
+    let mixed = b.apply(ScalarFn::Select, &[inside, mixed, none]);
+    let sum = b.reduce(ReduceFn::Add, mixed);
+    let y = b.apply(ScalarFn::Div, &[sum, total]);
+    b.store(y, &["rows", "80"], &["%0", "40*%1 + %2"]);
+    let mut cases = vec![];
+    for lengths in [vec![1i64], vec![17, 1, 40, 3], vec![100, 33], vec![5; 30]] {
+        let (rows, most) = (lengths.iter().sum::<i64>(), *lengths.iter().max().unwrap());
+        let begins = lengths.iter().scan(0, |at, n| {
+            *at += n;
+            Some((*at - n, *n))
+        });
+        let tables: Vec<(i64, i64)> =
+            begins.flat_map(|(first, n)| std::iter::repeat_n((first, n), n as usize)).collect();
+        let symbols = [("rows", rows), ("most", most)];
+        let made = [case("exact", b.0.clone(), &symbols), rounded("rounded", b.0.clone(), &symbols)];
+        for case in made {
+            let table =
+                |of: fn(&(i64, i64)) -> i64| Tensor::from_vec(vec![tables.len()], tables.iter().map(of).collect());
+            cases.push(case.read(0, table(|t| t.0)).read(1, table(|t| t.1)));
+        }
+    }
+    check_on(&cases, executed);
+}

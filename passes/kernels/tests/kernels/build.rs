@@ -1,0 +1,261 @@
+//! A short way to write a flow kernel, and the kernels of a transformer written so
+
+use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_kernels::contract::Words;
+
+pub struct Builder(pub Kernel);
+
+fn dims(texts: &[&str]) -> Vec<Dim> {
+    texts.iter().map(|t| Dim::parse(t).unwrap()).collect()
+}
+
+impl Builder {
+    pub fn new(outer: &[&str], inner: &[&str]) -> Builder {
+        let (outer, inner) = (dims(outer), dims(inner));
+        Builder(Kernel { outer, inner, deep: vec![], reads: vec![], writes: vec![], body: vec![], stores: vec![] })
+    }
+
+    /// Sums at each inner point over these.
+    pub fn deep(mut self, deep: &[&str]) -> Builder {
+        self.0.deep = dims(deep);
+        self
+    }
+
+    fn push(&mut self, body: Body, dtype: DType) -> usize {
+        self.0.body.push(Statement { body, dtype });
+        self.0.body.len() - 1
+    }
+
+    /// A new operand, and a load of it.
+    pub fn load(&mut self, dtype: DType, shape: &[&str], index: &[&str]) -> usize {
+        self.guarded(dtype, shape, index, None)
+    }
+
+    pub fn guarded(&mut self, dtype: DType, shape: &[&str], index: &[&str], guard: Option<usize>) -> usize {
+        self.0.reads.push(Container { dtype, dims: dims(shape), layout: Layout::RowMajor });
+        let memlet = Memlet { container: self.0.reads.len() - 1, index: dims(index) };
+        self.push(Body::Load { memlet, guard }, dtype)
+    }
+
+    /// Gives operand `container` room for `size` along an axis.
+    pub fn room(mut self, container: usize, axis: usize, size: &str) -> Builder {
+        self.give_room(container, axis, size);
+        self
+    }
+
+    pub fn give_room(&mut self, container: usize, axis: usize, size: &str) {
+        self.0.reads[container].layout = Layout::Capacity { axis, size: Dim::parse(size).unwrap() };
+    }
+
+    /// A second load of operand `container`.
+    pub fn again(&mut self, container: usize, index: &[&str]) -> usize {
+        let dtype = self.0.reads[container].dtype;
+        self.push(Body::Load { memlet: Memlet { container, index: dims(index) }, guard: None }, dtype)
+    }
+
+    pub fn constant(&mut self, value: f64, dtype: DType) -> usize {
+        self.push(Body::Const(value), dtype)
+    }
+
+    pub fn index(&mut self, d: &str) -> usize {
+        self.push(Body::Index(Dim::parse(d).unwrap()), DType::I64)
+    }
+
+    pub fn apply(&mut self, f: ScalarFn, args: &[usize]) -> usize {
+        let types: Vec<DType> = args.iter().map(|a| self.0.body[*a].dtype).collect();
+        let dtype = f.result(&types).unwrap();
+        self.push(Body::Apply { f, args: args.to_vec() }, dtype)
+    }
+
+    pub fn convert(&mut self, value: usize, dtype: DType) -> usize {
+        self.push(Body::Convert(value, Conversion::Value), dtype)
+    }
+
+    pub fn reinterpret(&mut self, value: usize, dtype: DType) -> usize {
+        self.push(Body::Convert(value, Conversion::Bits), dtype)
+    }
+
+    pub fn reduce(&mut self, f: ReduceFn, arg: usize) -> usize {
+        let dtype = self.0.body[arg].dtype;
+        self.push(Body::Reduce { f, arg }, dtype)
+    }
+
+    /// A new result.
+    pub fn store(&mut self, value: usize, shape: &[&str], index: &[&str]) {
+        let dtype = self.0.body[value].dtype;
+        self.0.writes.push(Container { dtype, dims: dims(shape), layout: Layout::RowMajor });
+        let memlet = Memlet { container: self.0.writes.len() - 1, index: dims(index) };
+        self.0.stores.push(Store { memlet, value });
+    }
+
+    /// x · (1 + erf(x / √2)) / 2
+    pub fn gelu(&mut self, x: usize) -> usize {
+        let (half, one, root) = (
+            self.constant(0.5, DType::F32),
+            self.constant(1.0, DType::F32),
+            self.constant(std::f64::consts::FRAC_1_SQRT_2, DType::F32),
+        );
+        let scaled = self.apply(ScalarFn::Mul, &[x, root]);
+        let erf = self.apply(ScalarFn::Erf, &[scaled]);
+        let sum = self.apply(ScalarFn::Add, &[erf, one]);
+        let x = self.apply(ScalarFn::Mul, &[x, half]);
+        self.apply(ScalarFn::Mul, &[x, sum])
+    }
+
+    /// x / (1 + exp(-x))
+    pub fn silu(&mut self, x: usize) -> usize {
+        let one = self.constant(1.0, DType::F32);
+        let minus = self.apply(ScalarFn::Neg, &[x]);
+        let e = self.apply(ScalarFn::Exp, &[minus]);
+        let sum = self.apply(ScalarFn::Add, &[e, one]);
+        self.apply(ScalarFn::Div, &[x, sum])
+    }
+
+    /// Σ a · b
+    pub fn dot(&mut self, a: usize, b: usize) -> usize {
+        let product = self.apply(ScalarFn::Mul, &[a, b]);
+        self.reduce(ReduceFn::Add, product)
+    }
+}
+
+/// a[m, k] · b[k, n] → c[m, n]
+pub fn product(m: &str, n: &str, k: &str) -> Builder {
+    let mut b = Builder::new(&[m, n], &[k]);
+    let x = b.load(DType::F32, &[m, k], &["%0", "%2"]);
+    let y = b.load(DType::F32, &[k, n], &["%2", "%1"]);
+    b.dot(x, y);
+    b
+}
+
+pub fn plain(m: &str, n: &str, k: &str) -> Kernel {
+    let mut b = product(m, n, k);
+    let sum = b.0.body.len() - 1;
+    b.store(sum, &[m, n], &["%0", "%1"]);
+    b.0
+}
+
+/// silu(x[m, k] · g[k, n]) · (x · u[k, n])
+pub fn gated(m: &str, n: &str, k: &str) -> Kernel {
+    let mut b = Builder::new(&[m, n], &[k]);
+    let x = b.load(DType::F32, &[m, k], &["%0", "%2"]);
+    let [gate, up] = [0, 1].map(|_| {
+        let w = b.load(DType::F32, &[k, n], &["%2", "%1"]);
+        b.dot(x, w)
+    });
+    let silu = b.silu(gate);
+    let y = b.apply(ScalarFn::Mul, &[silu, up]);
+    b.store(y, &[m, n], &["%0", "%1"]);
+    b.0
+}
+
+/// q[b, s, h·d] · k[b, t, h·d] → p[b, h, s, t], scaled and masked
+pub fn scores(h: i64, d: i64) -> Kernel {
+    let (hs, ds, width) = (h.to_string(), d.to_string(), (h * d).to_string());
+    let column = format!("{d}*%1 + %4");
+    let mut b = Builder::new(&["b", &hs, "s", "t"], &[&ds]);
+    let q = b.load(DType::F32, &["b", "s", &width], &["%0", "%2", &column]);
+    let k = b.load(DType::F32, &["b", "t", &width], &["%0", "%3", &column]);
+    let sum = b.dot(q, k);
+    let scale = b.constant(1.0 / (d as f64).sqrt(), DType::F32);
+    let p = b.apply(ScalarFn::Mul, &[sum, scale]);
+    let mask = b.load(DType::F32, &["b", "t"], &["%0", "%3"]);
+    let p = b.apply(ScalarFn::Add, &[p, mask]);
+    b.store(p, &["b", &hs, "s", "t"], &["%0", "%1", "%2", "%3"]);
+    b.0
+}
+
+/// p[b, h, s, t] · v[b, t, h·d] → y[b, s, h·d]
+pub fn mixed(h: i64, d: i64) -> Kernel {
+    let (hs, ds, width) = (h.to_string(), d.to_string(), (h * d).to_string());
+    let mut b = Builder::new(&["b", &hs, "s", &ds], &["t"]);
+    let p = b.load(DType::F32, &["b", &hs, "s", "t"], &["%0", "%1", "%2", "%4"]);
+    let v = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &format!("{d}*%1 + %3")]);
+    let sum = b.dot(p, v);
+    b.store(sum, &["b", "s", &width], &["%0", "%2", &format!("{d}*%1 + %3")]);
+    b.0
+}
+
+/// q[b, s, h·d] · k[b, t, h·d], scaled and masked → softmax → · v[b, t, h·d] → y[b, s, h·d]
+pub fn attended(h: i64, d: i64) -> Kernel {
+    let (hs, ds, width) = (h.to_string(), d.to_string(), (h * d).to_string());
+    let mut b = Builder::new(&["b", &hs, "s", &ds], &["t"]).deep(&[&ds]);
+    let column = format!("{d}*%1 + %5");
+    let q = b.load(DType::F32, &["b", "s", &width], &["%0", "%2", &column]);
+    let k = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &column]);
+    let sum = b.dot(q, k);
+    let scale = b.constant(1.0 / (d as f64).sqrt(), DType::F32);
+    let x = b.apply(ScalarFn::Mul, &[sum, scale]);
+    let mask = b.load(DType::F32, &["b", "t"], &["%0", "%4"]);
+    let x = b.apply(ScalarFn::Add, &[x, mask]);
+    let p = softmax_of(&mut b, x);
+    let v = b.load(DType::F32, &["b", "t", &width], &["%0", "%4", &format!("{d}*%1 + %3")]);
+    let sum = b.dot(p, v);
+    b.store(sum, &["b", "s", &width], &["%0", "%2", &format!("{d}*%1 + %3")]);
+    b.0
+}
+
+/// Σ over a window of 3 by 3 pixels and their channels, channels last, by weights in panels: 40 results for each pixel.
+pub fn window(words: Words, [h, w]: [i64; 2], channels: i64) -> Kernel {
+    let (left, right, sum) = match words {
+        Words::Singles => (DType::F32, DType::F32, DType::F32),
+        Words::Pairs => (DType::BF16, DType::BF16, DType::F32),
+        Words::Quads => (DType::U8, DType::I8, DType::I32),
+    };
+    let text = |n: i64| n.to_string();
+    let mut b = Builder::new(&[&text(h), &text(w), "40"], &["3", "3", &text(channels)]);
+    let x = b.load(left, &[&text(h + 2), &text(w + 2), &text(channels)], &["%0 + %3", "%1 + %4", "%5"]);
+    let x = b.convert(x, sum);
+    let y = b.load(right, &[&text(9 * channels), "40"], &[&format!("{channels} * (3 * %3 + %4) + %5"), "%2"]);
+    b.0.reads[1].layout = Layout::Panels { width: 32, depth: words.depth() as usize };
+    let y = b.convert(y, sum);
+    let sum = b.dot(x, y);
+    b.store(sum, &[&text(h), &text(w), "40"], &["%0", "%1", "%2"]);
+    b.0
+}
+
+pub fn softmax(rows: &[&str], n: &str) -> Kernel {
+    let mut b = Builder::new(rows, &[n]);
+    let shape: Vec<&str> = rows.iter().copied().chain([n]).collect();
+    let vars: Vec<String> = (0..shape.len()).map(|i| format!("%{i}")).collect();
+    let index: Vec<&str> = vars.iter().map(String::as_str).collect();
+    let x = b.load(DType::F32, &shape, &index);
+    let y = softmax_of(&mut b, x);
+    b.store(y, &shape, &index);
+    b.0
+}
+
+pub fn softmax_of(b: &mut Builder, x: usize) -> usize {
+    let max = b.reduce(ReduceFn::Max, x);
+    let below = b.apply(ScalarFn::Sub, &[x, max]);
+    let e = b.apply(ScalarFn::Exp, &[below]);
+    let sum = b.reduce(ReduceFn::Add, e);
+    b.apply(ScalarFn::Div, &[e, sum])
+}
+
+/// (x - mean) / sqrt(variance + ε) · γ + β of x = a + residual
+pub fn layer_norm(n: &str, count: f64) -> Kernel {
+    let mut b = Builder::new(&["b", "s"], &[n]);
+    let (shape, index) = (["b", "s", n], ["%0", "%1", "%2"]);
+    let a = b.load(DType::F32, &shape, &index);
+    let residual = b.load(DType::F32, &shape, &index);
+    let x = b.apply(ScalarFn::Add, &[a, residual]);
+    let sum = b.reduce(ReduceFn::Add, x);
+    let n_value = b.constant(count, DType::F32);
+    let mean = b.apply(ScalarFn::Div, &[sum, n_value]);
+    let d = b.apply(ScalarFn::Sub, &[x, mean]);
+    let square = b.apply(ScalarFn::Mul, &[d, d]);
+    let squares = b.reduce(ReduceFn::Add, square);
+    let variance = b.apply(ScalarFn::Div, &[squares, n_value]);
+    let epsilon = b.constant(1e-5, DType::F32);
+    let sum = b.apply(ScalarFn::Add, &[variance, epsilon]);
+    let root = b.apply(ScalarFn::Sqrt, &[sum]);
+    let y = b.apply(ScalarFn::Div, &[d, root]);
+    let gamma = b.load(DType::F32, &[n], &["%2"]);
+    let beta = b.load(DType::F32, &[n], &["%2"]);
+    let y = b.apply(ScalarFn::Mul, &[y, gamma]);
+    let y = b.apply(ScalarFn::Add, &[y, beta]);
+    b.store(y, &shape, &index);
+    b.0
+}

@@ -1,0 +1,285 @@
+//! Builds kernels, loads them, runs them on guarded memory and compares with the interpreter
+
+use sardonyx_base::cpu::Level;
+use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
+use sardonyx_base::{DType, Dim, Tensor};
+use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
+use sardonyx_dialects::interp::{pack_panels, run_kernel};
+use sardonyx_kernels::codegen::build_shared_object;
+use sardonyx_kernels::{Lowered, Variant, lower};
+use std::ffi::CString;
+use std::io::Write;
+use std::ops::Range;
+
+pub struct Case {
+    pub name: String,
+    pub kernel: Kernel,
+    pub symbols: Vec<(&'static str, i64)>,
+    pub reads: Vec<Tensor>,
+    /// Largest |difference| allowed, as `absolute + relative · |expected|`.
+    pub absolute: f64,
+    pub relative: f64,
+}
+
+impl Case {
+    /// A case with pseudo-random operands in -1..1 (integers in -5..5).
+    pub fn new(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
+        let mut random = Random(1 + name.bytes().fold(0u64, |h, b| h.wrapping_mul(31).wrapping_add(b as u64)));
+        let value = |s: &str| symbols.iter().find(|(n, _)| *n == s).map(|(_, v)| *v);
+        let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(&value).unwrap() as usize).collect() };
+        let reads = kernel.reads.iter().map(|c| random.tensor(c.dtype, sizes(&c.dims))).collect();
+        Case { name: name.into(), kernel, symbols: symbols.to_vec(), reads, absolute: 1e-6, relative: 4e-7 }
+    }
+
+    pub fn read(mut self, operand: usize, tensor: Tensor) -> Case {
+        self.reads[operand] = tensor;
+        self
+    }
+
+    pub fn within(mut self, absolute: f64, relative: f64) -> Case {
+        (self.absolute, self.relative) = (absolute, relative);
+        self
+    }
+
+    /// Exact results.
+    pub fn exact(self) -> Case {
+        self.within(0.0, 0.0)
+    }
+
+    pub fn value(&self, symbol: &str) -> Option<i64> {
+        self.symbols.iter().find(|(n, _)| *n == symbol).map(|(_, v)| *v)
+    }
+}
+
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    pub fn unit(&mut self) -> f64 {
+        self.next() as f64 / (1u64 << 30) as f64 - 1.0
+    }
+
+    pub fn tensor(&mut self, dtype: DType, dims: Vec<usize>) -> Tensor {
+        let n: usize = dims.iter().product();
+        let mut whole = |_| self.next() as i64 % 11 - 5;
+        match dtype {
+            DType::I8 => Tensor::from_vec(dims, (0..n).map(|i| whole(i) as i8).collect()),
+            DType::U8 => Tensor::from_vec(dims, (0..n).map(|i| whole(i).unsigned_abs() as u8).collect()),
+            DType::I16 => Tensor::from_vec(dims, (0..n).map(|i| whole(i) as i16).collect()),
+            DType::U16 => Tensor::from_vec(dims, (0..n).map(|i| whole(i).unsigned_abs() as u16).collect()),
+            DType::I32 => Tensor::from_vec(dims, (0..n).map(|i| whole(i) as i32).collect()),
+            DType::U32 => Tensor::from_vec(dims, (0..n).map(|i| whole(i).unsigned_abs() as u32).collect()),
+            DType::I64 => Tensor::from_vec(dims, (0..n).map(whole).collect()),
+            DType::U64 => Tensor::from_vec(dims, (0..n).map(|i| whole(i).unsigned_abs()).collect()),
+            DType::Bool => Tensor::from_vec(dims, (0..n).map(|i| whole(i) > 0).collect()),
+            DType::F64 => Tensor::from_vec(dims, (0..n).map(|_| self.unit()).collect()),
+            DType::F16 => Tensor::from_vec(dims, (0..n).map(|_| half::f16::from_f64(self.unit())).collect()),
+            DType::BF16 => Tensor::from_vec(dims, (0..n).map(|_| half::bf16::from_f64(self.unit())).collect()),
+            _ => Tensor::from_vec(dims, (0..n).map(|_| self.unit() as f32).collect()),
+        }
+    }
+}
+
+/// A loaded shared object.
+pub struct Library(*mut libc::c_void);
+
+impl Library {
+    pub fn new(bytes: &[u8]) -> Library {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        let path = CString::new(file.path().to_str().unwrap()).unwrap();
+        // SAFETY: the object is the one that was just built; it has no initialisers.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null(), "the object cannot be loaded");
+        Library(handle)
+    }
+
+    /// The best code up to a variant.
+    pub fn kernel(&self, symbol: &str, variant: Variant) -> KernelFn {
+        let own = |v: &Variant| {
+            let name = CString::new(format!("{symbol}_{}", v.name())).unwrap();
+            // SAFETY: the object is loaded, and the name ends with a zero.
+            let address = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+            (!address.is_null()).then_some(address)
+        };
+        let found = Variant::ALL.iter().rev().filter(|v| **v <= variant).find_map(own);
+        let address = found.unwrap_or_else(|| panic!("{symbol} is not exported"));
+        // SAFETY: kernels are exported with this signature.
+        unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(address) }
+    }
+}
+
+/// The variants that this CPU executes, of those that all kernels have.
+pub fn variants() -> Vec<Variant> {
+    executed(&Variant::COMMON)
+}
+
+/// Those of these that this CPU executes.
+pub fn executed(variants: &[Variant]) -> Vec<Variant> {
+    let has = |v: &Variant| Level::from_name(v.name()).is_some_and(|level| level.missing().is_empty());
+    variants.iter().copied().filter(has).collect()
+}
+
+/// Memory whose last byte is followed by a page that cannot be touched.
+pub struct Guarded {
+    map: *mut u8,
+    map_bytes: usize,
+    pub start: *mut u8,
+    bytes: usize,
+}
+
+impl Guarded {
+    pub fn new(bytes: usize, align: usize) -> Guarded {
+        let page = 4096;
+        let padded = bytes.next_multiple_of(align.max(1));
+        let room = padded.next_multiple_of(page).max(page);
+        let map_bytes = room + page;
+        // SAFETY: a fresh anonymous mapping; its last page is made inaccessible.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let map = libc::mmap(std::ptr::null_mut(), map_bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            assert_ne!(map, libc::MAP_FAILED);
+            let map = map.cast::<u8>();
+            assert_eq!(libc::mprotect(map.add(room).cast(), page, libc::PROT_NONE), 0);
+            std::ptr::write_bytes(map, 0xA5, room);
+            Guarded { map, map_bytes, start: map.add(room - padded), bytes }
+        }
+    }
+
+    pub fn with(data: &[u8], align: usize) -> Guarded {
+        let memory = Guarded::new(data.len(), align);
+        // SAFETY: as long as `data`.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), memory.start, data.len()) };
+        memory
+    }
+
+    pub fn data(&self) -> Vec<u8> {
+        // SAFETY: the mapping is readable.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes).to_vec() }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`.
+        unsafe { libc::munmap(self.map.cast(), self.map_bytes) };
+    }
+}
+
+/// Runs a kernel over its grid in pieces of `piece` work items; gives the results' bytes and the status.
+pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<u8>>, i64) {
+    let value = |s: &str| case.value(s);
+    let mut memory = vec![];
+    for (container, tensor) in case.kernel.reads.iter().zip(&case.reads) {
+        memory.push(match container.layout {
+            Layout::RowMajor => Guarded::with(tensor.bytes(), 1),
+            Layout::Panels { width, depth } => Guarded::with(&pack_panels(tensor, width, depth).unwrap(), 64),
+            Layout::Capacity { .. } | Layout::Order(_) => {
+                let mut room = vec![0xA5; room_bytes(container, &value)];
+                let elements = tensor.bytes().chunks_exact(tensor.dtype().bytes());
+                elements.zip(places(container, &value)).for_each(|(e, at)| room[at].copy_from_slice(e));
+                Guarded::with(&room, 1)
+            }
+        });
+    }
+    for container in &case.kernel.writes {
+        memory.push(Guarded::new(room_bytes(container, &value), 1));
+    }
+    let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
+    let grid = lowered.grid.eval(&value).unwrap();
+    let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
+    let scratch_bytes = Dim::parse(&lowered.scratch_bytes).unwrap().eval(&by_param).unwrap();
+    let scratch = Guarded::new(scratch_bytes as usize, 64);
+    let buffers: Vec<*mut u8> = memory.iter().map(|m| m.start).collect();
+    let mut status = 0;
+    let mut begin = 0;
+    while begin < grid {
+        let end = grid.min(begin + piece);
+        let args = KernelArgs {
+            version: KERNEL_ABI_VERSION,
+            n_buffers: buffers.len() as u32,
+            buffers: buffers.as_ptr(),
+            params: params.as_ptr(),
+            scratch: scratch.start,
+            begin,
+            end,
+            status: &mut status,
+        };
+        // SAFETY: the buffers have the sizes that the kernel's containers give them.
+        unsafe { f(&args) };
+        begin = end;
+    }
+    let written = |(memory, container): (&Guarded, &Container)| {
+        let room = memory.data();
+        places(container, &value).into_iter().flat_map(|at| room[at].to_vec()).collect()
+    };
+    (memory[case.reads.len()..].iter().zip(&case.kernel.writes).map(written).collect(), status)
+}
+
+/// Bytes of a container that is not packed.
+pub fn room_bytes(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> usize {
+    let n: i64 = container.memory_dims().iter().map(|d| d.eval(value).unwrap()).product();
+    container.dtype.bytes_for(n as usize).unwrap()
+}
+
+/// Where the elements of a container that is not packed lie in its memory, in row-major order.
+pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec<Range<usize>> {
+    let sizes = |dims: &[Dim]| -> Vec<usize> { dims.iter().map(|d| d.eval(value).unwrap() as usize).collect() };
+    let mut starts = vec![0];
+    for (n, stride) in sizes(&container.dims).into_iter().zip(sizes(&container.strides())) {
+        starts = starts.into_iter().flat_map(|s| (0..n).map(move |i| s + i * stride)).collect();
+    }
+    let bytes = container.dtype.bytes();
+    starts.into_iter().map(|s| s * bytes..(s + 1) * bytes).collect()
+}
+
+/// Checks every case on the variants that this CPU executes.
+pub fn check(cases: &[Case]) {
+    check_on(cases, executed);
+}
+
+/// Compiles all cases into one object and checks each on every variant that is executed, whole and in pieces.
+pub fn check_on(cases: &[Case], executed: fn(&[Variant]) -> Vec<Variant>) {
+    let lowered: Vec<Lowered> =
+        cases.iter().map(|c| lower(&c.kernel).unwrap_or_else(|e| panic!("{}: {e}", c.name))).collect();
+    let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
+    let library = Library::new(&build_shared_object(&named).unwrap());
+    let mut failures = vec![];
+    for variant in executed(&Variant::of(lowered.iter().map(|l| &l.def))) {
+        for (i, case) in cases.iter().enumerate() {
+            let f = library.kernel(&format!("k{i}"), variant);
+            let (whole, status) = run(f, &lowered[i], case, i64::MAX / 2);
+            let expected = run_kernel(&case.kernel, &|s| case.value(s), &case.reads);
+            let expected = expected.unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            assert_eq!(status, 0, "{}: an index out of range", case.name);
+            for (bytes, expected) in whole.iter().zip(&expected) {
+                if let Err(e) = compare(case, bytes, expected) {
+                    failures.push(format!("{} {}: {e}", case.name, variant.name()));
+                }
+            }
+            for piece in [1, 3] {
+                let (pieces, _) = run(f, &lowered[i], case, piece);
+                assert!(pieces == whole, "{} {}: pieces of {piece} differ", case.name, variant.name());
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+pub fn compare(case: &Case, bytes: &[u8], expected: &Tensor) -> Result<(), String> {
+    let got = Tensor::new(expected.dtype(), expected.dims().to_vec(), bytes.to_vec().into()).unwrap();
+    let mut worst: Option<(f64, String)> = None;
+    for i in 0..expected.len() {
+        let (a, b) = (got.get_f64(i).unwrap(), expected.get_f64(i).unwrap());
+        let same = a == b || (a.is_nan() && b.is_nan());
+        let over = (a - b).abs() - (case.absolute + case.relative * b.abs());
+        if !same && (over.is_nan() || over > 0.0) && worst.as_ref().is_none_or(|(w, _)| over > *w || over.is_nan()) {
+            worst = Some((over, format!("element {i} of {:?}: {a} instead of {b}", expected.dims())));
+        }
+    }
+    worst.map_or(Ok(()), |(_, text)| Err(text))
+}

@@ -1,0 +1,105 @@
+//! Kernels as PTX on the simulator against the interpreter: the same cases as for CPUs; what is moved, and how
+
+use crate::harness::{Case, compare, places, room_bytes};
+use ptxvm::{AllocationCounters, Launch, Memory, Module, Options, Params, Report, run};
+use sardonyx_dialects::flow::kernel::Layout;
+use sardonyx_dialects::interp::{pack_panels, run_kernel};
+use sardonyx_kernels::ptx::{Target, module};
+use sardonyx_kernels::{Lowered, lower};
+
+/// What a launch left behind.
+pub struct Outcome {
+    pub results: Vec<Vec<u8>>,
+    pub status: i64,
+    pub report: Report,
+    pub params: Vec<i64>,
+}
+
+impl Outcome {
+    /// The counters of a buffer, where it was touched.
+    pub fn counters(&self, buffer: usize) -> Option<&AllocationCounters> {
+        self.report.counters.allocations.iter().find(|a| a.name == format!("b{buffer}"))
+    }
+}
+
+/// Launches a kernel once over the whole grid.
+pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
+    let value = |s: &str| case.value(s);
+    let kernel = lowered.def.emit_ptx("k", Target::Sm80).unwrap();
+    let text = module(Target::Sm80, std::slice::from_ref(&kernel));
+    let module = Module::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", case.name));
+    let mut memory = Memory::new();
+    let mut buffers = vec![];
+    for (container, tensor) in case.kernel.reads.iter().zip(&case.reads) {
+        let name = format!("b{}", buffers.len());
+        let address = match container.layout {
+            Layout::RowMajor => filled(&mut memory, &name, tensor.bytes()),
+            Layout::Panels { width, depth } => filled(&mut memory, &name, &pack_panels(tensor, width, depth).unwrap()),
+            Layout::Capacity { .. } | Layout::Order(_) => {
+                // What is beyond the size stays without a value: reading it would be found.
+                let address = memory.alloc(room_bytes(container, &value).max(1), &name);
+                let elements = tensor.bytes().chunks_exact(tensor.dtype().bytes());
+                for (element, at) in elements.zip(places(container, &value)) {
+                    memory.write(address + at.start as u64, element).unwrap();
+                }
+                address
+            }
+        };
+        buffers.push(address);
+    }
+    for container in &case.kernel.writes {
+        let name = format!("b{}", buffers.len());
+        buffers.push(memory.alloc(room_bytes(container, &value).max(1), &name));
+    }
+    let status = filled(&mut memory, "status", &[0; 8]);
+    let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
+    let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
+    let grid = kernel.grid.eval(&by_param).unwrap();
+    let mut report = Report::default();
+    if grid > 0 {
+        let words = buffers.iter().fold(Params::new(), |all, b| all.u64(*b));
+        let words = params.iter().fold(words, |all, p| all.i64(*p)).u64(status);
+        let launch = Launch::new("k", grid as u32, kernel.block, words.build());
+        let launch = Launch { shared_bytes: kernel.shared_bytes, ..launch };
+        let options = Options { seed, ..Options::default() };
+        report = run(&module, &mut memory, &launch, &options).unwrap_or_else(|e| panic!("{}: {e}\n{text}", case.name));
+    }
+    let mut word = [0; 8];
+    memory.read(status, &mut word).unwrap();
+    let mut results = vec![];
+    for (container, address) in case.kernel.writes.iter().zip(&buffers[case.reads.len()..]) {
+        let mut room = vec![0; room_bytes(container, &value)];
+        memory.read(*address, &mut room).unwrap();
+        results.push(places(container, &value).into_iter().flat_map(|at| room[at].to_vec()).collect());
+    }
+    Outcome { results, status: i64::from_le_bytes(word), report, params }
+}
+
+fn filled(memory: &mut Memory, name: &str, bytes: &[u8]) -> u64 {
+    let address = memory.alloc(bytes.len().max(1), name);
+    memory.write(address, bytes).unwrap();
+    address
+}
+
+/// Runs every case and compares; a finding of the simulator is a failure too.
+pub fn check(cases: &[Case]) {
+    let mut failures = vec![];
+    for (i, case) in cases.iter().enumerate() {
+        let lowered = lower(&case.kernel).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let outcome = launch(&lowered, case, i as u64);
+        let expected = run_kernel(&case.kernel, &|s| case.value(s), &case.reads);
+        let expected = expected.unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        if outcome.status != 0 {
+            failures.push(format!("{} ptx: an index out of range", case.name));
+        }
+        for (bytes, expected) in outcome.results.iter().zip(&expected) {
+            if let Err(e) = compare(case, bytes, expected) {
+                failures.push(format!("{} ptx: {e}", case.name));
+            }
+        }
+        for finding in &outcome.report.findings {
+            failures.push(format!("{} ptx line {}: {}", case.name, finding.line, finding.message));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}

@@ -1,0 +1,125 @@
+//! Contractions of bytes with packed groups of four, summed in i32: by the instruction where this CPU has it, and by
+//! products of 16 bits
+
+use crate::build::{Builder, window};
+use crate::check;
+use crate::harness::Case;
+use sardonyx_base::{DType, Tensor};
+use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::lower;
+
+/// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose sums in i32 are what is left.
+fn products(m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
+    let mut b = Builder::new(&[m, n], &[k]);
+    let x = b.load(DType::U8, &[m, k], &["%0", "%2"]);
+    let x = b.convert(x, DType::I32);
+    let found = (0..sums).map(|_| {
+        let w = panels(&mut b, &[k, n], &["%2", "%1"]);
+        b.dot(x, w)
+    });
+    let found = found.collect();
+    (b, found)
+}
+
+fn panels(b: &mut Builder, shape: &[&str], index: &[&str]) -> usize {
+    let w = b.load(DType::I8, shape, index);
+    b.0.reads.last_mut().unwrap().layout = Layout::Panels { width: 32, depth: 4 };
+    b.convert(w, DType::I32)
+}
+
+fn plain(m: &str, n: &str, k: &str) -> Kernel {
+    let (mut b, sums) = products(m, n, k, 1);
+    b.store(sums[0], &[m, n], &["%0", "%1"]);
+    b.0
+}
+
+/// What quantised models do: the zero point's part off, scaled, and rounded to a byte again.
+fn quantised(m: &str, n: &str, k: &str) -> Kernel {
+    let (mut b, sums) = products(m, n, k, 1);
+    let (columns, zero) = (b.load(DType::I32, &[n], &["%1"]), b.constant(7.0, DType::I32));
+    let off = b.apply(ScalarFn::Mul, &[columns, zero]);
+    let y = b.apply(ScalarFn::Sub, &[sums[0], off]);
+    let (y, scale) = (b.convert(y, DType::F32), b.constant(1.0 / 64.0, DType::F32));
+    let y = b.apply(ScalarFn::Mul, &[y, scale]);
+    let y = b.apply(ScalarFn::Round, &[y]);
+    let (low, high) = (b.constant(0.0, DType::F32), b.constant(255.0, DType::F32));
+    let y = b.apply(ScalarFn::Max, &[y, low]);
+    let y = b.apply(ScalarFn::Min, &[y, high]);
+    let y = b.convert(y, DType::U8);
+    b.store(y, &[m, n], &["%0", "%1"]);
+    b.0
+}
+
+/// With all bytes that there are, the largest products of either sign first.
+fn blocked(name: &str, kernel: Kernel, m: i64) -> Case {
+    assert_eq!(kernel.class(), Class::Contract, "{name}");
+    assert_eq!(lower(&kernel).unwrap().def.words(), Some(Words::Quads), "{name}");
+    let mut case = Case::new(name, kernel, &[("m", m)]);
+    for read in 0..case.reads.len() {
+        let dims = case.reads[read].dims().to_vec();
+        let n: usize = dims.iter().product();
+        let byte = |i: usize| (i * 89 + i / 7) as u8;
+        case = match case.reads[read].dtype() {
+            DType::U8 => case.read(read, Tensor::from_vec(dims, (0..n).map(|i| !byte(i)).collect())),
+            DType::I8 => case.read(read, Tensor::from_vec(dims, (0..n).map(|i| byte(i) as i8 ^ -128).collect())),
+            _ => case,
+        };
+    }
+    case
+}
+
+#[test]
+fn sizes_around_the_blocks() {
+    let mut cases = vec![];
+    for m in [0i64, 1, 2, 3, 5, 8, 12, 13, 16, 47, 48, 49, 97] {
+        for (n, k) in [(2i64, 8i64), (31, 9), (32, 1), (33, 2), (64, 7), (70, 20), (130, 3)] {
+            if m > 13 && n != 33 && n != 70 {
+                continue;
+            }
+            let name = format!("{m} by {n} by {k}");
+            cases.push(blocked(&name, plain("m", &n.to_string(), &k.to_string()), m));
+            let constant = plain(&m.to_string(), &n.to_string(), &k.to_string());
+            cases.push(blocked(&format!("constant {name}"), constant, m));
+        }
+    }
+    check(cases);
+}
+
+#[test]
+fn epilogues_and_several_sums() {
+    let mut cases = vec![];
+    for m in [1i64, 2, 13, 50] {
+        for n in ["32", "70"] {
+            cases.push(blocked(&format!("quantised {m} by {n}"), quantised("m", n, "515"), m));
+            let (mut b, sums) = products("m", n, "26", 2);
+            let y = b.apply(ScalarFn::Sub, &[sums[0], sums[1]]);
+            b.store(y, &["m", n], &["%0", "%1"]);
+            cases.push(blocked(&format!("two sums {m} by {n}"), b.0, m));
+        }
+    }
+    check(cases);
+}
+
+/// The window of a convolution with channels last: words of four channels at each of its offsets.
+#[test]
+fn windows() {
+    let of = |size: [i64; 2], channels: i64| {
+        let kernel = window(Words::Quads, size, channels);
+        blocked(&format!("{size:?}, {channels} channels"), kernel, 1)
+    };
+    check(vec![of([5, 9], 4), of([5, 9], 12), of([5, 9], 20), of([3, 17], 80), of([2, 56], 64)]);
+}
+
+/// What stands behind the last byte of the last row is not there.
+#[test]
+fn nothing_behind_a_row_is_read() {
+    let mut b = Builder::new(&["m", "40"], &["15"]);
+    let x = b.load(DType::U8, &["m", "37"], &["%0", "%2 + 22"]);
+    let x = b.convert(x, DType::I32);
+    let w = panels(&mut b, &["15", "40"], &["%2", "%1"]);
+    let sum = b.dot(x, w);
+    b.store(sum, &["m", "40"], &["%0", "%1"]);
+    check([1, 14, 50].into_iter().map(|m| blocked(&format!("part {m}"), b.0.clone(), m)).collect());
+}
