@@ -15,7 +15,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
-use sardonyx_kernels::Variant;
+use sardonyx_kernels::Level;
 use sardonyx_passes::{Layouts, Precision, RewriteOptions, Rewrites, set_precision};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -356,9 +356,9 @@ pub fn graph(module: &Module) -> Result<Graph> {
 }
 
 /// What `lower-kernels` wrote: one module per CPU variant, as text.
-pub fn kernel_modules(module: Operation) -> Vec<(Variant, String)> {
+pub fn kernel_modules(module: Operation) -> Vec<(Level, String)> {
     let inner = module.block(0).map_or(vec![], |b| b.operations());
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
-    let of = |v: Variant| inner.iter().find(|op| named(op).as_deref() == Some(v.name())).map(|op| (v, op.to_string()));
-    Variant::ALL.into_iter().filter_map(of).collect()
+    let of = |v: Level| inner.iter().find(|op| named(op).as_deref() == Some(v.name())).map(|op| (v, op.to_string()));
+    Level::all().filter_map(of).collect()
 }

@@ -13,7 +13,7 @@ use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_format::ArtifactWriter;
 use sardonyx_kernels::codegen;
 use sardonyx_kernels::codegen::ptx::PtxModule;
-use sardonyx_kernels::{Lowered, Variant, lower};
+use sardonyx_kernels::{Level, Lowered, lower};
 use sardonyx_passes::Precision;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -72,7 +72,7 @@ pub fn host_operations(entry: &Entry) -> Vec<HostSummary> {
 pub struct Product<'a> {
     pub plan: &'a Plan,
     /// The plan's kernels, in kernel-level MLIR per CPU variant.
-    pub modules: &'a [(Variant, String)],
+    pub modules: &'a [(Level, String)],
     pub params: &'a ParamStore,
     pub model_hash: &'a str,
     pub selftest: Option<&'a file::SelfTest>,
@@ -257,13 +257,13 @@ fn state(entry: &Entry, state: &State) -> Result<file::State> {
 fn manifest(
     symbols: &BTreeMap<String, Symbol>,
     model_hash: &str,
-    modules: Option<&[(Variant, String)]>,
+    modules: Option<&[(Level, String)]>,
 ) -> file::Manifest {
     let mut manifest = file::Manifest::current(concat!("sardonyx ", env!("CARGO_PKG_VERSION")));
-    let name = |v: &Variant| v.name().to_string();
+    let name = |v: &Level| v.name().to_string();
     match modules {
         // A plan that only copies runs on any.
-        Some([]) => manifest.variants = Variant::COMMON.iter().map(name).collect(),
+        Some([]) => manifest.variants = Level::common().map(|v| name(&v)).collect(),
         Some(modules) => manifest.variants = modules.iter().map(|(v, _)| name(v)).collect(),
         None => manifest.arch.clear(),
     }

@@ -6,7 +6,7 @@
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
-use sardonyx_kernels::{Variant, functions, lower};
+use sardonyx_kernels::{functions, levels_of, lower};
 
 pub fn run(module: Operation) -> Result<()> {
     let (Some(plan), Some(block)) = (Plan::read(module)?, module.block(0)) else { return Ok(()) };
@@ -15,7 +15,7 @@ pub fn run(module: Operation) -> Result<()> {
     }
     let lowered = plan.kernels.iter().map(|(symbol, kernel)| Ok((symbol, lower(kernel)?.def)));
     let lowered = lowered.collect::<Result<Vec<_>>>()?;
-    for variant in Variant::of(lowered.iter().map(|(_, def)| def)) {
+    for variant in levels_of(lowered.iter().map(|(_, def)| def)) {
         let functions = functions(lowered.iter().map(|(symbol, def)| (symbol.as_str(), def)), variant);
         let text = format!("module @{} {{\n{functions}}}", variant.name());
         let parsed = Operation::parse(module.context(), &text);

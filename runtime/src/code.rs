@@ -2,7 +2,7 @@
 
 use crate::program::Kernel;
 use prost::Message;
-use sardonyx_base::cpu::Level;
+use sardonyx_base::cpu::{Arch, Level};
 use sardonyx_base::plan::{self, KERNELS_SYMBOL, KernelFn, Plan};
 use sardonyx_base::{Error, Result};
 use std::ffi::{CStr, CString};
@@ -24,10 +24,11 @@ unsafe impl Send for Library {}
 unsafe impl Sync for Library {}
 
 impl Library {
-    pub fn load(code: &[u8]) -> Result<Library> {
-        // 64-bit little-endian shared object for x86-64; anything else gets a sentence instead of the loader's.
-        if code.get(..6) != Some(b"\x7fELF\x02\x01") || code.get(16..20) != Some(&[3, 0, 62, 0]) {
-            return Err(Error::user("E0401", "the code is not an x86-64 shared object"));
+    pub fn load(code: &[u8], arch: &Arch) -> Result<Library> {
+        // A 64-bit little-endian shared object; anything else gets a sentence instead of the loader's.
+        let kind = [[3, 0], arch.elf_machine.to_le_bytes()].concat();
+        if code.get(..6) != Some(b"\x7fELF\x02\x01") || code.get(16..20) != Some(&kind) {
+            return Err(Error::user("E0401", format!("the code is not a shared object for {}", arch.name)));
         }
         if !is_whole(code) {
             return Err(Error::user("E0401", "the code is cut: its segments reach beyond its end"));
@@ -80,7 +81,7 @@ impl Library {
     pub fn kernels(&self, kernels: &[Kernel], level: Level) -> Result<Vec<KernelFn>> {
         let find = |kernel: &Kernel| {
             let name = |level: Level| format!("{}_{}", kernel.symbol, level.name());
-            let found = level.and_lower().find_map(|level| self.symbol(&name(level)));
+            let found = level.included().find_map(|level| self.symbol(&name(level)));
             found.ok_or_else(|| Error::user("E0401", format!("the code lacks the kernel `{}`", name(level))))
         };
         kernels.iter().map(find).collect()
@@ -138,6 +139,7 @@ impl Drop for Library {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sardonyx_base::cpu::X86_64;
 
     #[test]
     fn what_is_no_shared_object_is_refused() {
@@ -150,7 +152,7 @@ mod tests {
         cut[56] = 1;
         cut[8 + 32] = 100;
         for code in [&b""[..], b"MZ", &elf, &cut] {
-            assert_eq!(Library::load(code).err().unwrap().code, "E0401");
+            assert_eq!(Library::load(code, &X86_64).err().unwrap().code, "E0401");
         }
     }
 }

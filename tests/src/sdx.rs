@@ -2,14 +2,15 @@
 
 use prost::Message;
 use sardonyx_base::plan::Manifest;
-use sardonyx_format::artifact::{
-    CODE, ENTRY_ALIGNMENT, MANIFEST, PLAN, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target,
-};
+use sardonyx_format::artifact::{ENTRY_ALIGNMENT, MANIFEST, PLAN, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target};
 use std::io::{Cursor, Read, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 const SEAL: &str = "sardonyx 1 blake3 ";
+
+/// The code for CPUs of the only architecture that there is code for.
+const CODE: &str = "cpu/x86_64.so";
 
 /// The entries as bytes, whatever they say.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use crate::precision::{Lowered, OutputError};
 use crate::targets::{self, Target};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use regex_lite::Regex;
-use sardonyx_base::cpu::Level;
+use sardonyx_base::cpu::{self, Extension};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
@@ -297,7 +297,7 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
 /// What a lower precision came to, and what its code is.
 fn precision_lines(lowered: &Lowered) -> Vec<String> {
     let (name, n) = (lowered.precision.name(), lowered.contractions);
-    let native = Level::V4Bf16.missing().is_empty();
+    let native = cpu::has(Extension::Pairs);
     let how = match native {
         true => String::new(),
         false => {

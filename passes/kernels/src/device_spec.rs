@@ -266,9 +266,9 @@ impl<'a> List<'a> {
     }
 }
 
-/// A variant as the file spells it.
-fn word(variant: &impl std::fmt::Debug) -> String {
-    format!("{variant:?}").to_lowercase()
+/// A level as the file spells it.
+fn word(level: &impl std::fmt::Debug) -> String {
+    format!("{level:?}").to_lowercase()
 }
 
 fn unreadable(text: &str, file: &str, e: &toml::de::Error) -> Box<Error> {
@@ -323,7 +323,7 @@ mod tests {
         assert!(text.contains("--> my.toml:8\n"), "{text}");
         assert!(text.contains("help: compare the file with what `sardonyx devices NAME --toml` prints"), "{text}");
         let text = sm_80_with("dtype = \"tf32\"", "dtype = \"tf31\"");
-        assert!(text.contains("unknown variant `tf31`"), "{text}");
+        assert!(text.contains("unknown level `tf31`"), "{text}");
         let text = sm_80_with("value = 108,", "value = -108,");
         assert!(text.contains("my.toml:6") && text.contains("invalid value"), "{text}");
     }

@@ -1,106 +1,15 @@
 //! Statement k at a point  =>  an SSA value, scalar or one per lane
 
 use super::asm::{Asm, Elem, Ty, Val};
-use super::contract::Words;
 use super::def::*;
 use super::dims::emit_dim;
 use super::normalise::{combine, neutral};
 use super::{math, scalar};
+use crate::{Extension, Level};
 use sardonyx_base::plan::KernelArgs;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use std::mem::offset_of;
-
-/// Which CPUs a kernel is emitted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Variant {
-    /// AVX2, FMA, F16C.
-    V3,
-    /// AVX-512 F, BW, CD, DQ, VL.
-    V4,
-    /// The same and AVX-512 VNNI.
-    V4Vnni,
-    /// The same and AVX-512 BF16.
-    V4Bf16,
-    /// The same and tiles of bf16 and of bytes.
-    V4Amx,
-}
-
-impl Variant {
-    pub const ALL: [Variant; 5] = [Variant::V3, Variant::V4, Variant::V4Vnni, Variant::V4Bf16, Variant::V4Amx];
-
-    /// Those whose code differs for every kernel; the others have instructions for some kernels alone.
-    pub const COMMON: [Variant; 2] = [Variant::V3, Variant::V4];
-
-    /// Those that these kernels have code for, each at least one. A kernel without code of its own for a variant runs
-    /// that of the best one before it.
-    pub fn of<'a>(kernels: impl IntoIterator<Item = &'a KernelDef>) -> Vec<Variant> {
-        let kernels: Vec<&KernelDef> = kernels.into_iter().collect();
-        let multiplied = |words: Words| kernels.iter().any(|k| k.words() == Some(words));
-        let wanted = |v: &Variant| match v {
-            Variant::V3 | Variant::V4 => true,
-            Variant::V4Vnni => multiplied(Words::Quads),
-            // It rounds less exactly too, so that it has to be worth it.
-            Variant::V4Bf16 => multiplied(Words::Pairs),
-            Variant::V4Amx => kernels.iter().any(|k| k.has_code_for(*v)),
-        };
-        Variant::ALL.into_iter().filter(wanted).collect()
-    }
-
-    /// The suffix of a kernel's symbol.
-    pub fn name(self) -> &'static str {
-        match self {
-            Variant::V3 => "v3",
-            Variant::V4 => "v4",
-            Variant::V4Vnni => "v4vnni",
-            Variant::V4Bf16 => "v4bf16",
-            Variant::V4Amx => "v4amx",
-        }
-    }
-
-    pub fn cpu(self) -> &'static str {
-        if self.is_wide() { "x86-64-v4" } else { "x86-64-v3" }
-    }
-
-    /// What its CPUs have beyond those that `cpu` names, as LLVM spells it.
-    pub fn features(self) -> &'static str {
-        match self {
-            Variant::V3 | Variant::V4 => "",
-            Variant::V4Vnni => "+avx512vnni",
-            Variant::V4Bf16 => "+avx512vnni,+avx512bf16",
-            Variant::V4Amx => "+avx512vnni,+avx512bf16,+amx-tile,+amx-bf16,+amx-int8",
-        }
-    }
-
-    /// Whether it has AVX-512.
-    pub fn is_wide(self) -> bool {
-        self >= Variant::V4
-    }
-
-    /// Whether one instruction multiplies pairs of bf16 and adds to f32.
-    pub fn has_pairs(self) -> bool {
-        self >= Variant::V4Bf16
-    }
-
-    /// Whether one instruction multiplies four pairs of bytes and adds to i32.
-    pub fn has_quads(self) -> bool {
-        self >= Variant::V4Vnni
-    }
-
-    /// Whether it has tiles, and instructions that multiply them.
-    pub fn has_tiles(self) -> bool {
-        self == Variant::V4Amx
-    }
-
-    pub fn vector_bits(self) -> u32 {
-        if self.is_wide() { 512 } else { 256 }
-    }
-
-    /// Lanes of f32; other types use as many.
-    pub fn lanes(self) -> u32 {
-        self.vector_bits() / 32
-    }
-}
 
 /// What is the same in the whole function: the definition, the arguments, the dependences.
 pub struct Cx<'a> {
@@ -116,7 +25,7 @@ pub struct Cx<'a> {
 
 /// What only kernels of a CPU have.
 pub struct Cpu {
-    pub variant: Variant,
+    pub level: Level,
     pub scratch: Val,
     pub begin: Val,
     pub end: Val,
@@ -124,7 +33,7 @@ pub struct Cpu {
 
 impl<'a> Cx<'a> {
     /// Unpacks the `KernelArgs`.
-    pub fn cpu_arguments(asm: &mut Asm, def: &'a KernelDef, variant: Variant) -> Cx<'a> {
+    pub fn cpu_arguments(asm: &mut Asm, def: &'a KernelDef, level: Level) -> Cx<'a> {
         let args = asm.argument();
         let mut field = |at: usize, ty: Ty| {
             let at = asm.i64(at as i64);
@@ -149,7 +58,7 @@ impl<'a> Cx<'a> {
         let reads = entries(buffers, 0, def.reads.len(), Ty::PTR);
         let writes = entries(buffers, def.reads.len(), def.writes.len(), Ty::PTR);
         let params = entries(params, 0, def.n_params, Ty::I64);
-        let cpu = Some(Cpu { variant, scratch, begin, end });
+        let cpu = Some(Cpu { level, scratch, begin, end });
         Cx { def, deps: def.dependences(), params, reads, writes, status, cpu }
     }
 
@@ -159,14 +68,14 @@ impl<'a> Cx<'a> {
 
     /// Lanes of an f32 vector; a thread of a GPU is one lane.
     pub fn lanes(&self) -> u32 {
-        self.cpu.as_ref().map_or(1, |cpu| cpu.variant.lanes())
+        self.cpu.as_ref().map_or(1, |cpu| cpu.level.lanes())
     }
 
     /// Whether masked loads and stores are instructions: else the elements behind the last whole vector are taken
     /// one by one.
     pub fn has_masks(&self) -> bool {
         let wide = |s: &Storage| scalar::stored(s.dtype).bits() >= 32;
-        let narrow_too = self.cpu.as_ref().is_none_or(|cpu| cpu.variant >= Variant::V4);
+        let narrow_too = self.cpu.as_ref().is_none_or(|cpu| cpu.level.has(Extension::Masks));
         narrow_too || self.def.reads.iter().chain(&self.def.writes).all(wide)
     }
 

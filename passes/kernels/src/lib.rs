@@ -1,4 +1,4 @@
-//! flow kernel  =>  MLIR or PTX, then machine code: one function per kernel and CPU variant, one entry per kernel and GPU
+//! flow kernel  =>  MLIR or PTX, then machine code: one function per kernel and CPU level, one entry per kernel and GPU
 
 mod asm;
 mod attention;
@@ -27,11 +27,11 @@ mod work;
 
 pub use def::KernelDef;
 pub use device_spec::DeviceSpec;
-pub use eval::Variant;
 pub use footprint::Footprint;
 pub use linear::{Lowered, lower};
 pub use pace::Pace;
 pub use packing::{Packable, PackedFactor, packable, plain_load, products};
+pub use sardonyx_base::cpu::{Extension, Level};
 
 use asm::Asm;
 use eval::Cx;
@@ -56,7 +56,7 @@ impl KernelDef {
         }
     }
 
-    /// Work items of a launch, over `p0`, `p1`, …; the same for every variant.
+    /// Work items of a launch, over `p0`, `p1`, …; the same for every level.
     pub fn grid(&self) -> Dim {
         match self.route() {
             Route::Map => map::grid(self),
@@ -66,7 +66,7 @@ impl KernelDef {
         }
     }
 
-    /// Bytes of scratch per thread, over `p0`, `p1`, …; the same for every variant.
+    /// Bytes of scratch per thread, over `p0`, `p1`, …; the same for every level.
     pub fn scratch_bytes(&self) -> Dim {
         match self.route() {
             Route::Map => Dim::constant(0),
@@ -91,21 +91,23 @@ impl KernelDef {
         }
     }
 
-    /// Whether its code for a variant is not that of the best one before it.
-    pub fn has_code_for(&self, variant: Variant) -> bool {
-        let narrow = |b: &def::Storage| b.dtype == DType::BF16;
-        match variant {
-            Variant::V3 | Variant::V4 => true,
-            Variant::V4Vnni => self.words() == Some(contract::Words::Quads),
-            Variant::V4Bf16 => {
-                self.reads.iter().chain(&self.writes).any(narrow) || self.words() == Some(contract::Words::Pairs)
-            }
-            Variant::V4Amx => match self.route() {
-                Route::Contract(plan) => contract::fits_tiles(&plan, self),
-                Route::Attention(plan) => plan.uses_tiles(variant),
-                Route::Map | Route::Normalise => false,
-            },
-        }
+    /// The extension of CPUs that it multiplies words with, where there is one, and tiles where it can have them.
+    fn multiplied_by(&self) -> Vec<Extension> {
+        let tiles = match self.route() {
+            Route::Contract(plan) => contract::fits_tiles(&plan, self),
+            Route::Attention(plan) => plan.fits_tiles(),
+            Route::Map | Route::Normalise => false,
+        };
+        let words = self.words().and_then(contract::Words::extension);
+        words.into_iter().chain(tiles.then_some(Extension::Tiles)).collect()
+    }
+
+    /// Whether its code for a level is not that of the best one that the level includes.
+    pub fn has_code_for(&self, level: Level) -> bool {
+        // Bf16 is rounded by instructions of the extension that multiplies it.
+        let rounds = self.reads.iter().chain(&self.writes).any(|b| b.dtype == DType::BF16);
+        let extensions = self.multiplied_by().into_iter().chain(rounds.then_some(Extension::Pairs));
+        level.is_common() || extensions.into_iter().any(|extension| level.adds(extension))
     }
 
     /// Whether attention goes through the register-blocked path.
@@ -121,31 +123,40 @@ impl KernelDef {
         }
     }
 
-    /// The kernel as MLIR text: one `llvm.func` named `symbol`_`variant`.
-    pub fn emit(&self, symbol: &str, variant: Variant) -> String {
+    /// The kernel as MLIR text: one `llvm.func` named `symbol`_`level`.
+    pub fn emit(&self, symbol: &str, level: Level) -> String {
         let mut asm = Asm::mlir();
-        asm.rounds_bf16 = variant.has_pairs();
-        let cx = Cx::cpu_arguments(&mut asm, self, variant);
+        asm.rounds_bf16 = level.has(Extension::Pairs);
+        let cx = Cx::cpu_arguments(&mut asm, self, level);
         match self.route() {
             Route::Map => map::emit(&cx, &mut asm),
             Route::Normalise => normalise::emit(&cx, &mut asm),
             Route::Contract(plan) => contract::emit(&cx, &mut asm, &plan),
             Route::Attention(plan) => attention::emit(&cx, &mut asm, &plan),
         }
-        asm.finish(&signature(symbol, variant))
+        asm.finish(&signature(symbol, level))
     }
 }
 
-/// The functions of one variant, of the kernels that have code of their own for it.
-pub fn functions<'a>(kernels: impl IntoIterator<Item = (&'a str, &'a KernelDef)>, variant: Variant) -> String {
-    let own = kernels.into_iter().filter(|(_, def)| def.has_code_for(variant));
-    own.map(|(symbol, def)| def.emit(symbol, variant)).collect()
+/// The levels that these kernels have code for, each at least one. A kernel without code of its own for a level runs that
+/// of the best one that the level includes. Rounding alone is no reason for a level: its instructions also lose subnormals.
+pub fn levels_of<'a>(kernels: impl IntoIterator<Item = &'a KernelDef>) -> Vec<Level> {
+    let multiplied: Vec<Extension> = kernels.into_iter().flat_map(KernelDef::multiplied_by).collect();
+    Level::all()
+        .filter(|level| level.is_common() || multiplied.iter().any(|extension| level.adds(*extension)))
+        .collect()
+}
+
+/// The functions of one level, of the kernels that have code of their own for it.
+pub fn functions<'a>(kernels: impl IntoIterator<Item = (&'a str, &'a KernelDef)>, level: Level) -> String {
+    let own = kernels.into_iter().filter(|(_, def)| def.has_code_for(level));
+    own.map(|(symbol, def)| def.emit(symbol, level)).collect()
 }
 
 /// `no-builtins` keeps LLVM from turning loops into calls of memcpy or memset: a kernel imports nothing.
-fn signature(symbol: &str, variant: Variant) -> String {
-    let (bits, cpu, name) = (variant.vector_bits(), variant.cpu(), variant.name());
-    let features = match variant.features() {
+fn signature(symbol: &str, level: Level) -> String {
+    let (bits, (cpu, features), name) = (level.vector_bits(), level.llvm(), level.name());
+    let features = match features.as_str() {
         "" => String::new(),
         features => format!(r#"["target-features", "{features}"], "#),
     };

@@ -1,6 +1,6 @@
 //! exp(x)  =>  2^n · polynomial: the transcendental functions in f32, on scalars and vectors, without a library
 //!
-//! Every function gives the same bits for a scalar and for a lane of a vector, on every variant. Largest errors,
+//! Every function gives the same bits for a scalar and for a lane of a vector, on every level. Largest errors,
 //! measured over all f32: exp 0.9 ulp, x / (1 + exp(y)) 1.5 ulp, tanh 1.4 ulp, erf 1.8e-7 absolute (2^-22.4; relative 4 ulp at most).
 //! log, sin, cos and pow are computed in f64 and rounded once (see `math64`; 0.5 ulp over dense samples of log, and of
 //! sin and cos for |x| < 10^5).

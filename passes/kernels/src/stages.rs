@@ -12,7 +12,7 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::ScalarFn;
 
-/// Lanes of the widest variant.
+/// Lanes of the widest level.
 const LANES_MAX: i64 = 16;
 
 /// How far apart windows may begin that lanes sum side by side.

@@ -138,7 +138,7 @@ fn verify_parser() -> impl TypedValueParser<Value = Verify> {
 }
 
 fn level_parser() -> impl TypedValueParser<Value = Level> {
-    PossibleValuesParser::new(Level::names()).map(|s| Level::from_name(&s).unwrap_or(Level::V3))
+    PossibleValuesParser::new(Level::names()).try_map(|s| Level::from_name(&s).ok_or("is no level"))
 }
 
 /// The parser of a program's command line. The examples of commands that several programs have name this program.

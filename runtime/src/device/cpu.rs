@@ -6,7 +6,7 @@ use crate::memory::AlignedBuf;
 use crate::pool::{Pool, Threads};
 use crate::stop::Stop;
 use sardonyx_base::cpu::{self, Level};
-use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
+use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn, Manifest};
 use sardonyx_base::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -25,13 +25,17 @@ impl Cpu {
         if kernels.is_empty() {
             return Ok(Arc::new(Cpu { level: None, kernels: vec![], _library: None }));
         }
+        let Manifest { arch, variants, .. } = source.manifest;
+        if arch.is_empty() {
+            return Err(no_code(source, "cpu", "cpu"));
+        }
+        let level = cpu::select(arch, variants, source.level)?;
         let code = source.code.ok_or_else(|| no_code(source, "cpu", "cpu"))?;
-        let level = cpu::select(&source.manifest.arch, &source.manifest.variants, source.level)?;
-        let library = Library::load(code)?;
+        let library = Library::load(code, level.arch())?;
         library.check_declared(&source.plan.kernels)?;
         // Every variant that this CPU may be asked to run must be whole, not only the one in use.
         let variants = source.manifest.variants.iter().filter_map(|v| Level::from_name(v));
-        for other in variants.filter(|level| level.missing().is_empty()) {
+        for other in variants.filter(|level| level.is_here()) {
             library.kernels(kernels, other)?;
         }
         let kernels = library.kernels(kernels, level)?;

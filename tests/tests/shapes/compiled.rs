@@ -41,7 +41,7 @@ impl Compiled {
 
     /// By the kernels for older processors.
     pub fn session_v3(&self) -> Session {
-        let options = LoadOptions { cpu: Some(Level::V3), ..LoadOptions::default() };
+        let options = LoadOptions { cpu: Level::from_name("v3"), ..LoadOptions::default() };
         Model::load(self.artifact(), &options).unwrap().session(&SessionOptions::default()).unwrap()
     }
 

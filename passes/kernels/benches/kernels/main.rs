@@ -2,7 +2,7 @@
 //! nanosecond of the others
 //!
 //! Each share is the median over runs of the kernel's rate by the rate of a plain loop measured directly before and
-//! after it, with vectors of the variant's width: clocks wander. `cargo bench -p sardonyx-kernels --bench kernels [-- WORD]`
+//! after it, with vectors of the level's width: clocks wander. `cargo bench -p sardonyx-kernels --bench kernels [-- WORD]`
 //! runs the rows whose name contains the word.
 
 #[path = "../../tests/kernels/build.rs"]
@@ -14,10 +14,10 @@ mod harness;
 mod measure;
 mod shapes;
 
-use harness::{Library, executed, variants};
+use harness::{Library, executed, levels};
 use measure::{Figures, measure};
 use sardonyx_kernels::codegen::build_shared_object;
-use sardonyx_kernels::{Lowered, Variant, lower};
+use sardonyx_kernels::{Level, Lowered, levels_of, lower};
 use shapes::{Kind, Shape, shapes};
 use std::time::Instant;
 
@@ -32,25 +32,25 @@ fn main() {
     let start = Instant::now();
     let object = build_shared_object(&named).unwrap();
     let (ms, kb) = (start.elapsed().as_secs_f64() * 1e3, object.len() / 1024);
-    let all = Variant::of(lowered.iter().map(|l| &l.def));
-    let (here, names) = (executed(&all), |v: &[Variant]| v.iter().map(|v| v.name()).collect::<Vec<_>>().join(", "));
+    let all = levels_of(lowered.iter().map(|l| &l.def));
+    let (here, names) = (executed(&all), |v: &[Level]| v.iter().map(|v| v.name()).collect::<Vec<_>>().join(", "));
     println!("{} kernels for {}: {ms:.0} ms, {kb} KB; this CPU executes {}", shapes.len(), names(&all), names(&here));
     let library = Library::new(&object);
-    let variants = variants();
+    let levels = levels();
     for (kind, title) in Kind::TABLES {
         let is_row = |s: &Shape| s.kind == *kind && (s.kind != Kind::Whole || !s.parts.is_empty());
         let rows: Vec<usize> = (0..shapes.len()).filter(|i| is_row(&shapes[*i])).collect();
         if rows.is_empty() {
             continue;
         }
-        println!("\n{}", header(title, *kind, &variants));
+        println!("\n{}", header(title, *kind, &levels));
         for i in rows {
-            let own = [*executed(&Variant::of([&lowered[i].def])).last().expect("this CPU executes some variant")];
-            let variants = if *kind == Kind::Words { &own[..] } else { &variants };
-            let cells = variants.iter().map(|variant| {
+            let own = [*executed(&levels_of([&lowered[i].def])).last().expect("this CPU executes some variant")];
+            let levels = if *kind == Kind::Words { &own[..] } else { &levels };
+            let cells = levels.iter().map(|level| {
                 let measured = |i: usize| {
-                    let kernel = library.kernel(&format!("k{i}"), *variant);
-                    measure(kernel, &lowered[i], &shapes[i], *variant)
+                    let kernel = library.kernel(&format!("k{i}"), *level);
+                    measure(kernel, &lowered[i], &shapes[i], *level)
                 };
                 if *kind != Kind::Whole {
                     return cell(*kind, &measured(i));
@@ -67,14 +67,14 @@ fn main() {
     }
 }
 
-fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
+fn header(title: &str, kind: Kind, levels: &[Level]) -> String {
     if kind == Kind::Words {
         return format!(
             "| {title:<42} | 10^9 operations/s | of the instruction's peak | GB/s | of reading |\n|---|{}",
             "--:|".repeat(4)
         );
     }
-    let columns = |v: &Variant| match kind {
+    let columns = |v: &Level| match kind {
         Kind::Whole => format!("{0} µs | {0} of peak | {0}: separate kernels take", v.name()),
         Kind::Product => format!("{0} GFLOP/s | {0} of peak", v.name()),
         Kind::Stream => format!("{0} GB/s | {0} of its bound", v.name()),
@@ -82,13 +82,13 @@ fn header(title: &str, kind: Kind, variants: &[Variant]) -> String {
         Kind::Moved => format!("{0} GB/s | {0} of reading", v.name()),
         Kind::Elements => format!("{} elements/ns", v.name()),
     };
-    let names: Vec<String> = variants.iter().map(columns).collect();
+    let names: Vec<String> = levels.iter().map(columns).collect();
     let per_variant = match kind {
         Kind::Elements => 1,
         Kind::Whole => 3,
         Kind::Product | Kind::Stream | Kind::Words | Kind::Moved => 2,
     };
-    format!("| {title:<42} | {} |\n|---|{}", names.join(" | "), "--:|".repeat(variants.len() * per_variant))
+    format!("| {title:<42} | {} |\n|---|{}", names.join(" | "), "--:|".repeat(levels.len() * per_variant))
 }
 
 fn cell(kind: Kind, f: &Figures) -> String {

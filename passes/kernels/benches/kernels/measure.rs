@@ -7,7 +7,7 @@ use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use sardonyx_dialects::flow::kernel::Layout;
 use sardonyx_dialects::interp::pack_panels;
 use sardonyx_kernels::contract::Words;
-use sardonyx_kernels::{Lowered, Variant};
+use sardonyx_kernels::{Extension, Level, Lowered};
 use std::arch::x86_64::*;
 
 /// Medians.
@@ -25,7 +25,7 @@ const SAMPLES: usize = 31;
 /// Work of one sample, at least.
 const WORK: f64 = 2e7;
 
-pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) -> Figures {
+pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> Figures {
     let case = Case::new(&shape.name, shape.kernel.clone(), &shape.symbols);
     let value = |name: &str| shape.symbols.iter().find(|s| s.0 == name).map(|s| s.1);
     let mut memory: Vec<Guarded> = case.reads.iter().map(|t| Guarded::with(t.bytes(), 64)).collect();
@@ -62,7 +62,7 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) 
     unsafe { f(&args) };
     let samples: Vec<[f64; 4]> = (0..SAMPLES)
         .map(|_| {
-            let (peak_before, read_before) = (peak(variant, words), read(variant, &other, repeats));
+            let (peak_before, read_before) = (peak(level, words), read(level, &other, repeats));
             let start = cpu_seconds();
             for _ in 0..repeats {
                 // SAFETY: as above.
@@ -70,7 +70,7 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) 
             }
             let seconds = (cpu_seconds() - start) / repeats as f64;
             let (peak, read) =
-                ((peak_before + peak(variant, words)) / 2.0, (read_before + read(variant, &other, repeats)) / 2.0);
+                ((peak_before + peak(level, words)) / 2.0, (read_before + read(level, &other, repeats)) / 2.0);
             let (rate, bytes) = (shape.work / seconds / 1e9, shape.weight_bytes as f64 / seconds / 1e9);
             [rate, bytes, rate / peak, if read > 0.0 { bytes / read } else { 0.0 }]
         })
@@ -84,16 +84,16 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, variant: Variant) 
 }
 
 /// 10^9 operations/s of independent multiply-adds in registers, by the best instruction that there is for such words.
-fn peak(variant: Variant, words: Words) -> f64 {
+fn peak(level: Level, words: Words) -> f64 {
     let start = cpu_seconds();
-    // SAFETY: `variants` gave only what this CPU has.
+    // SAFETY: `levels` gave only what this CPU has.
     let flops = unsafe {
-        match (variant, words) {
-            (Variant::V3, _) => fma_256(),
-            (Variant::V4Amx, Words::Pairs) => tiles_of_pairs(),
-            (Variant::V4Amx, Words::Quads) => tiles_of_bytes(),
-            (_, Words::Pairs) if variant.has_pairs() => dot_pairs(),
-            (_, Words::Quads) if variant.has_quads() => dot_quads(),
+        match (level.vector_bits(), words) {
+            (256, _) => fma_256(),
+            (_, Words::Pairs) if level.has(Extension::Tiles) => tiles_of_pairs(),
+            (_, Words::Quads) if level.has(Extension::Tiles) => tiles_of_bytes(),
+            (_, Words::Pairs) if level.has(Extension::Pairs) => dot_pairs(),
+            (_, Words::Quads) if level.has(Extension::Quads) => dot_quads(),
             (_, Words::Singles | Words::Pairs | Words::Quads) => fma_512(),
         }
     };
@@ -101,19 +101,17 @@ fn peak(variant: Variant, words: Words) -> f64 {
 }
 
 /// GB/s of reading memory `repeats` times; 0 where there is none.
-fn read(variant: Variant, memory: &[f32], repeats: usize) -> f64 {
+fn read(level: Level, memory: &[f32], repeats: usize) -> f64 {
     if memory.is_empty() {
         return 0.0;
     }
     let start = cpu_seconds();
     for _ in 0..repeats {
-        // SAFETY: `variants` gave only what this CPU has.
+        // SAFETY: `levels` gave only what this CPU has.
         std::hint::black_box(unsafe {
-            match variant {
-                Variant::V3 => sum_256(std::hint::black_box(memory)),
-                Variant::V4 | Variant::V4Vnni | Variant::V4Bf16 | Variant::V4Amx => {
-                    sum_512(std::hint::black_box(memory))
-                }
+            match level.vector_bits() {
+                256 => sum_256(std::hint::black_box(memory)),
+                _ => sum_512(std::hint::black_box(memory)),
             }
         });
     }

@@ -14,7 +14,7 @@ pub enum Kind {
     Product,
     /// A product of few rows: the FMA peak or a plain read of its weights.
     Stream,
-    /// The FMA peak and a plain read of its weights, by the best variant of a CPU that has instructions for its words.
+    /// The FMA peak and a plain read of its weights, by the best level of a CPU that has instructions for its words.
     Words,
     /// The FMA peak, and the kernels that would do the same one after the other.
     Whole,

@@ -21,8 +21,9 @@ pub use plan::{BLOCK, CHUNK, Plan, plan};
 use super::asm::{Asm, Elem, Val};
 use super::contract::Blocks;
 use super::def::{Op, VarSet};
-use super::eval::{Cx, Point, Variant, decode};
+use super::eval::{Cx, Point, decode};
 use super::{map, scalar};
+use crate::Extension;
 use plan::{STATE_STEP, TILE, WIDTH};
 use sardonyx_base::Dim;
 
@@ -124,8 +125,8 @@ impl<'a> Item<'a> {
         let [queries, scores, mixed, state, partial, staged, panels, values] = parts[..] else {
             unreachable!("eight parts")
         };
-        let (variant, n_keys) = (cx.cpu().variant, cx.extent(asm, plan.j));
-        let tiles = plan.uses_tiles(variant);
+        let (level, n_keys) = (cx.cpu().level, cx.extent(asm, plan.j));
+        let tiles = plan.uses_tiles(level);
         let alone = is_alone(cx, asm, plan, rows);
         let at_once = !tiles && plan.applies_at_once(def, &cx.deps);
         Item {
@@ -144,7 +145,7 @@ impl<'a> Item<'a> {
             staged,
             panels,
             values,
-            pairs: plan.narrow && variant.has_pairs() && plan.n_d % 2 == 0,
+            pairs: plan.narrow && level.has(Extension::Pairs) && plan.n_d % 2 == 0,
             tiles,
             at_once,
         }
@@ -170,7 +171,7 @@ impl<'a> Item<'a> {
 
     /// All rows by the keys of one block.
     fn block(&self, asm: &mut Asm, keys: Keys, other: Val) {
-        let blocks = Blocks::of(self.cx.cpu().variant);
+        let blocks = Blocks::of(self.cx.cpu().level);
         let sizes = if self.tiles { vec![] } else { blocks.sizes(&self.row_counts()) };
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
         if self.plan.narrow {
@@ -256,9 +257,9 @@ impl<'a> Item<'a> {
 
 /// How many of the rows that are left are in registers, or in tiles, together.
 fn next_group(cx: &Cx, asm: &mut Asm, plan: &Plan, left: Val) -> Val {
-    let variant = cx.cpu().variant;
-    if !plan.uses_tiles(variant) {
-        return Blocks::of(variant).emit_next(asm, left);
+    let level = cx.cpu().level;
+    if !plan.uses_tiles(level) {
+        return Blocks::of(level).emit_next(asm, left);
     }
     let tile = asm.i64(TILE);
     asm.bin("arith.minsi", left, tile)
@@ -353,7 +354,7 @@ fn has_masks(cx: &Cx, mut open: Vec<usize>) -> bool {
 }
 
 fn is_wide(cx: &Cx, storage: &super::def::Storage) -> bool {
-    cx.cpu().variant >= Variant::V4 || scalar::stored(storage.dtype).bits() >= 32
+    cx.cpu().level.has(Extension::Masks) || scalar::stored(storage.dtype).bits() >= 32
 }
 
 /// Evaluates what a statement needs and what does not move with the variables that are still to come.

@@ -3,7 +3,7 @@
 use super::segments::Segments;
 use crate::contract::{is_one_instruction, tiles};
 use crate::def::*;
-use crate::eval::Variant;
+use crate::{Extension, Level};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
@@ -29,7 +29,7 @@ pub const TILE: i64 = tiles::ROWS;
 /// Numbers of one kind that are kept per row: a vector of them may begin at the last row.
 pub const STATE_STEP: i64 = CHUNK + SQUARE_MAX;
 
-/// Elements that are transposed in registers at once, by the widest variant.
+/// Elements that are transposed in registers at once, by the widest level.
 pub const SQUARE_MAX: i64 = 16;
 
 /// o[i, e] = Σj exp(x[i, j] - shift) · v[j, e], x = g(Σd left[i, d] · right[j, d]): which statements and variables
@@ -335,14 +335,19 @@ impl Plan {
         self.batch.iter().fold(self.n_chunks(def), |p, v| def.extent(*v).dim() * p)
     }
 
-    /// Rows that are scored together, at most, by any variant.
+    /// Rows that are scored together, at most, by any level.
     pub fn group(&self) -> i64 {
         if self.narrow { TILE } else { GROUP }
     }
 
-    /// Whether a variant multiplies in tiles.
-    pub fn uses_tiles(&self, variant: Variant) -> bool {
-        self.narrow && variant.has_tiles() && self.n_d % (2 * TILE) == 0
+    /// Whether a level multiplies in tiles.
+    pub fn uses_tiles(&self, level: Level) -> bool {
+        level.has(Extension::Tiles) && self.fits_tiles()
+    }
+
+    /// Whether tiles can hold its factors.
+    pub fn fits_tiles(&self) -> bool {
+        self.narrow && self.n_d % (2 * TILE) == 0
     }
 
     /// Elements of a copied row of queries or keys: they are transposed in squares.

@@ -96,7 +96,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan, segments: &Segments) {
         reads: cx.reads.clone(),
         writes: cx.writes.clone(),
         status: cx.status,
-        cpu: Some(Cpu { variant: cpu.variant, scratch: cpu.scratch, begin: cpu.begin, end: cpu.end }),
+        cpu: Some(Cpu { level: cpu.level, scratch: cpu.scratch, begin: cpu.begin, end: cpu.end }),
     };
     let (one, zero, none) = (asm.i64(1), asm.i64(0), asm.i64(-1));
     asm.for_loop((cpu.begin, cpu.end, one), &[none], |asm, item, kept| {

@@ -23,7 +23,7 @@ struct Factor {
 
 /// Around a kernel's work: tiles cost whoever switches between threads while they are in use.
 pub fn around(cx: &Cx, asm: &mut Asm, plan: &Plan, work: impl FnOnce(&mut Asm)) {
-    if !plan.uses_tiles(cx.cpu().variant) {
+    if !plan.uses_tiles(cx.cpu().level) {
         return work(asm);
     }
     // Scratch has nothing else in it yet.

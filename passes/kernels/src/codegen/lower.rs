@@ -1,6 +1,6 @@
-//! Kernel-level MLIR text  =>  LLVM dialect  =>  LLVM IR  =>  machine code of one CPU variant
+//! Kernel-level MLIR text  =>  LLVM dialect  =>  LLVM IR  =>  machine code of one CPU level
 
-use crate::Variant;
+use crate::Level;
 use inkwell::OptimizationLevel;
 use inkwell::context::Context as LlvmContext;
 use inkwell::module::Module as LlvmModule;
@@ -15,8 +15,6 @@ use sardonyx_base::{Error, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Once;
-
-const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 static PIPELINE: &str = "builtin.module(convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-to-llvm,\
                          reconcile-unrealized-casts)";
@@ -44,16 +42,16 @@ pub fn context() -> Context {
     context
 }
 
-pub fn object(context: &Context, text: &str, variant: Variant) -> Result<Vec<u8>> {
-    compile(context, text, variant, FileType::Object)
+pub fn object(context: &Context, text: &str, level: Level) -> Result<Vec<u8>> {
+    compile(context, text, level, FileType::Object)
 }
 
-pub fn assembly(context: &Context, text: &str, variant: Variant) -> Result<String> {
-    let bytes = compile(context, text, variant, FileType::Assembly)?;
+pub fn assembly(context: &Context, text: &str, level: Level) -> Result<String> {
+    let bytes = compile(context, text, level, FileType::Assembly)?;
     String::from_utf8(bytes).map_err(|e| Error::defect(format!("LLVM wrote assembly that is not text: {e}")))
 }
 
-fn compile(context: &Context, text: &str, variant: Variant, file_type: FileType) -> Result<Vec<u8>> {
+fn compile(context: &Context, text: &str, level: Level, file_type: FileType) -> Result<Vec<u8>> {
     let module = lowered(context, text)?;
     let llvm = LlvmContext::create();
     // SAFETY: both bindings are linked to one LLVM; the module is translated into `llvm` and owned by us.
@@ -64,8 +62,8 @@ fn compile(context: &Context, text: &str, variant: Variant, file_type: FileType)
         }
         LlvmModule::new(raw.cast())
     };
-    let machine = machine(variant)?;
-    translated.set_triple(&TargetTriple::create(TRIPLE));
+    let machine = machine(level)?;
+    translated.set_triple(&TargetTriple::create(level.arch().triple));
     translated.set_data_layout(&machine.get_target_data().get_data_layout());
     let refused = |what: &str, e: &dyn std::fmt::Display| Error::defect(format!("LLVM {what}: {e}"));
     translated.verify().map_err(|e| refused("does not verify a kernel", &e))?;
@@ -93,12 +91,14 @@ fn lowered<'c>(context: &'c Context, text: &str) -> Result<Module<'c>> {
     module.map_err(|what| Error::defect(format!("a kernel's MLIR {what}: {}", messages.borrow().join("; "))))
 }
 
-fn machine(variant: Variant) -> Result<TargetMachine> {
+fn machine(level: Level) -> Result<TargetMachine> {
     Target::initialize_x86(&InitializationConfig::default());
-    let triple = TargetTriple::create(TRIPLE);
-    let target = Target::from_triple(&triple).map_err(|e| Error::defect(format!("LLVM lacks x86-64: {e}")))?;
-    let level = OptimizationLevel::Aggressive;
+    let (arch, (cpu, features)) = (level.arch(), level.llvm());
+    let triple = TargetTriple::create(arch.triple);
+    let target = Target::from_triple(&triple);
+    let target = target.map_err(|e| Error::defect(format!("LLVM lacks {}: {e}", arch.name)))?;
+    let optimised = OptimizationLevel::Aggressive;
     target
-        .create_target_machine(&triple, variant.cpu(), variant.features(), level, RelocMode::PIC, CodeModel::Default)
-        .ok_or_else(|| Error::defect(format!("LLVM has no target machine for {}", variant.cpu())))
+        .create_target_machine(&triple, cpu, &features, optimised, RelocMode::PIC, CodeModel::Default)
+        .ok_or_else(|| Error::defect(format!("LLVM has no target machine for {cpu}")))
 }

@@ -1,4 +1,4 @@
-//! KernelDef …  =>  one shared object: MLIR text, LLVM IR, machine code per CPU variant, linked; or PTX, which is text
+//! KernelDef …  =>  one shared object: MLIR text, LLVM IR, machine code per CPU level, linked; or PTX, which is text
 //!
 //! The result depends on the kernels only: not on the host's CPU, its paths or its clock.
 
@@ -6,7 +6,7 @@ mod link;
 mod lower;
 pub mod ptx;
 
-use crate::{KernelDef, Variant, functions};
+use crate::{KernelDef, Level, functions, levels_of};
 use prost::Message;
 use sardonyx_base::plan::{KERNELS_SYMBOL, Kernel, Plan};
 use sardonyx_base::{Error, Result};
@@ -14,28 +14,30 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Emits each kernel for the variants that it has code for. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object imports
+/// Emits each kernel for the levels that it has code for. Kernel `k0` is exported as `k0_v3`, `k0_v4`, …; the object imports
 /// nothing.
 ///
 /// Symbols must be distinct. Errors: E0002 where the linker cannot be run; E0901 where MLIR or LLVM refuse the code,
 /// which is a defect of ours.
 pub fn build_shared_object(kernels: &[(String, &KernelDef)]) -> Result<Vec<u8>> {
-    let variants = Variant::of(kernels.iter().map(|(_, def)| *def));
-    let modules: Vec<(Variant, String)> = variants.into_iter().map(|v| (v, text(kernels, v))).collect();
+    let levels = levels_of(kernels.iter().map(|(_, def)| *def));
+    let modules: Vec<(Level, String)> = levels.into_iter().map(|v| (v, text(kernels, v))).collect();
     link_modules(&modules, &[])
 }
 
-/// The same from modules of kernel-level MLIR, one per variant, with what the kernels declare of themselves.
-pub fn link_modules(modules: &[(Variant, String)], declared: &[Kernel]) -> Result<Vec<u8>> {
-    let table = (!declared.is_empty()).then(|| (KERNELS_SYMBOL, Variant::ALL[0], table(declared)));
-    let modules: Vec<(&str, Variant, &str)> = modules.iter().map(|(v, text)| (v.name(), *v, text.as_str())).collect();
-    let table = table.iter().map(|(name, variant, text)| (*name, *variant, text.as_str()));
+/// The same from modules of kernel-level MLIR, one per level, with what the kernels declare of themselves.
+pub fn link_modules(modules: &[(Level, String)], declared: &[Kernel]) -> Result<Vec<u8>> {
+    // Data has the lowest of the levels that the code has anyway.
+    let lowest = modules.first().filter(|_| !declared.is_empty());
+    let table = lowest.map(|(level, _)| (KERNELS_SYMBOL, *level, table(declared)));
+    let modules: Vec<(&str, Level, &str)> = modules.iter().map(|(v, text)| (v.name(), *v, text.as_str())).collect();
+    let table = table.iter().map(|(name, level, text)| (*name, *level, text.as_str()));
     link::shared_object(&objects(&modules.into_iter().chain(table).collect::<Vec<_>>())?)
 }
 
 /// Machine code of named modules, in their order. Each is compiled by itself, the longest ones first, on as many threads as
 /// the machine has.
-fn objects<'a>(modules: &[(&'a str, Variant, &str)]) -> Result<Vec<(&'a str, Vec<u8>)>> {
+fn objects<'a>(modules: &[(&'a str, Level, &str)]) -> Result<Vec<(&'a str, Vec<u8>)>> {
     let mut order: Vec<usize> = (0..modules.len()).collect();
     order.sort_by_key(|&i| Reverse(modules[i].2.len()));
     let next = AtomicUsize::new(0);
@@ -43,8 +45,8 @@ fn objects<'a>(modules: &[(&'a str, Variant, &str)]) -> Result<Vec<(&'a str, Vec
         let context = lower::context();
         let mut objects = vec![];
         while let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let (name, variant, text) = modules[i];
-            objects.push((i, (name, lower::object(&context, text, variant)?)));
+            let (name, level, text) = modules[i];
+            objects.push((i, (name, lower::object(&context, text, level)?)));
         }
         Ok(objects)
     };
@@ -69,12 +71,12 @@ fn table(declared: &[Kernel]) -> String {
     )
 }
 
-/// The kernels of one variant as a module of kernel-level MLIR.
-pub fn text(kernels: &[(String, &KernelDef)], variant: Variant) -> String {
-    functions(kernels.iter().map(|(symbol, def)| (symbol.as_str(), *def)), variant)
+/// The kernels of one level as a module of kernel-level MLIR.
+pub fn text(kernels: &[(String, &KernelDef)], level: Level) -> String {
+    functions(kernels.iter().map(|(symbol, def)| (symbol.as_str(), *def)), level)
 }
 
-/// The machine code of one variant as assembly text, for dumps.
-pub fn assembly(kernels: &[(String, &KernelDef)], variant: Variant) -> Result<String> {
-    lower::assembly(&lower::context(), &text(kernels, variant), variant)
+/// The machine code of one level as assembly text, for dumps.
+pub fn assembly(kernels: &[(String, &KernelDef)], level: Level) -> Result<String> {
+    lower::assembly(&lower::context(), &text(kernels, level), level)
 }

@@ -4,9 +4,9 @@ use super::pairs::pair_products;
 use super::plan::{Form, WIDTH, Words};
 use super::quads::quad_products;
 use super::{Columns, Item, Panel, Turn, plus, tiles, times};
+use crate::Level;
 use crate::asm::{Asm, Elem, Ty, Val};
 use crate::def::*;
-use crate::eval::Variant;
 use std::collections::BTreeSet;
 
 /// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.
@@ -41,19 +41,20 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    pub fn of(variant: Variant) -> Blocks {
-        match variant.is_wide() {
+    pub fn of(level: Level) -> Blocks {
+        match has_many_registers(level) {
             false => Blocks { usual: 6, exact: 5, slow: 1 },
             true => Blocks { usual: 12, exact: 8, slow: 3 },
         }
     }
 
     /// Of words. Where they are taken apart first, both halves of the panel's vectors are in registers too.
-    fn of_words(variant: Variant, words: Words) -> Blocks {
-        match (variant, words) {
-            (Variant::V3, Words::Pairs | Words::Quads) => Blocks { usual: 4, exact: 4, slow: 0 },
-            (Variant::V4, Words::Quads) => Blocks { usual: 8, exact: 8, slow: 0 },
-            (_, Words::Singles | Words::Pairs | Words::Quads) => Blocks::of(variant),
+    fn of_words(level: Level, words: Words) -> Blocks {
+        let apart = words.extension().is_some_and(|extension| !level.has(extension));
+        match (has_many_registers(level), words) {
+            (false, _) if apart => Blocks { usual: 4, exact: 4, slow: 0 },
+            (true, Words::Quads) if apart => Blocks { usual: 8, exact: 8, slow: 0 },
+            (_, Words::Singles | Words::Pairs | Words::Quads) => Blocks::of(level),
         }
     }
 
@@ -112,8 +113,12 @@ impl Blocks {
 
 /// Rows of which a block of two panels fits the registers. One panel's sums are too few to hide the latency of the
 /// multiply-add.
-pub fn pair_rows(variant: Variant) -> i64 {
-    if variant.is_wide() { 2 } else { 1 }
+pub fn pair_rows(level: Level) -> i64 {
+    if has_many_registers(level) { 2 } else { 1 }
+}
+
+fn has_many_registers(level: Level) -> bool {
+    level.vector_registers() >= 32
 }
 
 impl Item<'_> {
@@ -142,7 +147,7 @@ impl Item<'_> {
             Columns::Few(_) => Blocks::NARROW,
             Columns::Known(_) | Columns::Some(_) if self.is_small_part() => Blocks::SHORT,
             Columns::All | Columns::Known(_) | Columns::Some(_) => {
-                Blocks::of_words(self.cx.cpu().variant, self.plan.words)
+                Blocks::of_words(self.cx.cpu().level, self.plan.words)
             }
         };
         let sizes = match self.plan.m.map(|m| self.cx.def.extent(m)) {
@@ -378,8 +383,8 @@ impl Panel<'_, '_> {
             let a_column = asm.element(start.a, a_column, Elem::F32);
             let addresses: Vec<Val> = row_offsets.iter().map(|o| asm.element(a_column, *o, a_elem)).collect();
             match plan.words {
-                Words::Pairs => pair_products(asm, cx.cpu().variant, &addresses, &b_values, sums, rest.is_some()),
-                Words::Quads => quad_products(asm, cx.cpu().variant, &addresses, &b_values, sums, rest),
+                Words::Pairs => pair_products(asm, cx.cpu().level, &addresses, &b_values, sums, rest.is_some()),
+                Words::Quads => quad_products(asm, cx.cpu().level, &addresses, &b_values, sums, rest),
                 Words::Singles => addresses
                     .iter()
                     .zip(sums.chunks(width))

@@ -21,6 +21,7 @@ mod plan;
 mod quads;
 pub mod tiles;
 
+use crate::Extension;
 use block::Start;
 
 pub use block::Blocks;
@@ -30,7 +31,7 @@ pub use tiles::fits as fits_tiles;
 
 use super::asm::{Asm, Elem, Val};
 use super::def::*;
-use super::eval::{Cx, Point, Variant, decode};
+use super::eval::{Cx, Point, decode};
 use sardonyx_base::Dim;
 
 impl Plan {
@@ -188,7 +189,7 @@ impl Item<'_> {
         let pair = asm.bin("arith.andi", whole, two);
         self.locate_panel(asm, id, copied);
         let mut rest = first;
-        let most = if tiles::used(plan, cx) { 0 } else { block::pair_rows(cx.cpu().variant) };
+        let most = if tiles::used(plan, cx) { 0 } else { block::pair_rows(cx.cpu().level) };
         for rows in 1..=most {
             let rows_value = asm.i64(rows);
             let here = asm.cmpi("eq", self.rows, rows_value);
@@ -285,7 +286,7 @@ impl Item<'_> {
     /// are, a few or many, is not known.
     fn takes_any_columns(&self) -> bool {
         let extent = self.cx.def.extent(self.plan.n);
-        self.cx.cpu().variant >= Variant::V4 && extent.as_const().is_none() && self.plan.form == Form::Copied
+        self.cx.cpu().level.has(Extension::Masks) && extent.as_const().is_none() && self.plan.form == Form::Copied
     }
 
     /// The whole panel, or its last one with fewer columns.

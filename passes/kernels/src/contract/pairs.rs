@@ -1,24 +1,25 @@
 //! sums + a[2k] · b[2k] + a[2k + 1] · b[2k + 1], bf16 times bf16 in f32: by one instruction, or by two after shifts
 
 use crate::asm::{Asm, Elem, Ty, Val};
-use crate::eval::Variant;
+use crate::{Extension, Level};
 
 /// The sums of some rows (all columns of one after the other) with a pair of products more: where each row's pair lies,
 /// one word per column. Of half a pair there is only the first element to read.
 pub fn pair_products(
     asm: &mut Asm,
-    variant: Variant,
+    level: Level,
     addresses: &[Val],
     words: &[Val],
     sums: &[Val],
     half: bool,
 ) -> Vec<Val> {
     let mut next = vec![];
-    let apart: Vec<[Val; 2]> = if variant.has_pairs() { vec![] } else { words.iter().map(|w| both(asm, *w)).collect() };
+    let apart: Vec<[Val; 2]> =
+        if level.has(Extension::Pairs) { vec![] } else { words.iter().map(|w| both(asm, *w)).collect() };
     for (address, sums) in addresses.iter().zip(sums.chunks(words.len())) {
         let word = word(asm, *address, half);
         let a = asm.widen(word, words[0].ty.lanes);
-        if variant.has_pairs() {
+        if level.has(Extension::Pairs) {
             next.extend(sums.iter().zip(words).map(|(sum, b)| asm.dot_pairs(*sum, a, *b)));
             continue;
         }

@@ -1,6 +1,7 @@
 //! Which load is A, which is B; which variable is m, which n: a contraction's parts
 
 use super::tiles;
+use crate::Extension;
 use crate::asm::Elem;
 use crate::def::*;
 use sardonyx_base::{DType, Dim};
@@ -10,7 +11,7 @@ use std::ops::Deref;
 /// Columns of a panel.
 pub const WIDTH: i64 = 32;
 
-/// Rows of a work item of f32: a multiple of every variant's block.
+/// Rows of a work item of f32: a multiple of every level's block.
 const CHUNK: i64 = 48;
 
 /// Up to so many more, where it saves a work item with few rows, for which a panel would be read as for many.
@@ -19,7 +20,7 @@ const MORE: i64 = 12;
 /// Chunks of rows that go over all panels together: A stays in the second-level cache meanwhile.
 pub const GROUP: i64 = 4;
 
-/// Rows and columns that are transposed in registers at once, by the widest variant.
+/// Rows and columns that are transposed in registers at once, by the widest level.
 pub const SQUARE_MAX: i64 = 16;
 
 /// How the right operand is read.
@@ -53,6 +54,15 @@ impl Words {
             Words::Singles => 1,
             Words::Pairs => 2,
             Words::Quads => 4,
+        }
+    }
+
+    /// What CPUs multiply words of more than one element by, where they can.
+    pub fn extension(self) -> Option<Extension> {
+        match self {
+            Words::Singles => None,
+            Words::Pairs => Some(Extension::Pairs),
+            Words::Quads => Some(Extension::Quads),
         }
     }
 

@@ -1,19 +1,19 @@
 //! sums + Σ a[4k + i] · b[4k + i], bytes without a sign by bytes with one, in i32: by one instruction, or as 16 bits each
 
 use crate::asm::{Asm, Elem, Ty, Val};
-use crate::eval::Variant;
+use crate::{Extension, Level};
 
 /// The sums of some rows (all columns of one after the other) with four products more: where each row's bytes lie, one
 /// word per column. Of the last word there are only so many bytes to read, where given.
 pub fn quad_products(
     asm: &mut Asm,
-    variant: Variant,
+    level: Level,
     addresses: &[Val],
     words: &[Val],
     sums: &[Val],
     rest: Option<i64>,
 ) -> Vec<Val> {
-    let whole = variant.has_quads();
+    let whole = level.has(Extension::Quads);
     let apart: Vec<[Val; 2]> =
         if whole { vec![] } else { words.iter().map(|w| halves(asm, *w, "arith.shrsi")).collect() };
     let mut next = vec![];

@@ -8,6 +8,7 @@
 
 use super::plan::{Plan, WIDTH, Words};
 use super::{Columns, Item, Panel, Start};
+use crate::Extension;
 use crate::asm::{Asm, Elem, Ty, Val};
 use crate::def::*;
 use crate::eval::Cx;
@@ -41,7 +42,7 @@ pub fn fits(plan: &Plan, def: &KernelDef) -> bool {
 }
 
 pub fn used(plan: &Plan, cx: &Cx) -> bool {
-    cx.cpu().variant.has_tiles() && fits(plan, cx.def)
+    cx.cpu().level.has(Extension::Tiles) && fits(plan, cx.def)
 }
 
 /// Rows of each block that occurs, where they are known.

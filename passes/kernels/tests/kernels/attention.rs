@@ -1,7 +1,7 @@
 //! Attention as one kernel: sizes around the blocks, masks of all kinds, shared heads, prologues, special values
 
 use crate::build::{Builder, attended, softmax_of};
-use crate::harness::{Case, Library, check, check_on, run, variants};
+use crate::harness::{Case, Library, check, check_on, levels, run};
 use crate::tiles::executed;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
@@ -243,8 +243,8 @@ fn a_row_depends_on_no_other_and_on_no_hidden_key() {
         let heads = (0..2).flat_map(|h| x[h * all * width..][..n * width].to_vec()).collect();
         Tensor::from_vec(vec![1, 2, n, width], heads)
     };
-    for variant in variants() {
-        let f = library.kernel("k", variant);
+    for level in levels() {
+        let f = library.kernel("k", level);
         let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
         for s in (1..=17).chain([24, 36, 47, 49]) {
             for t in [t, t_all] {
@@ -258,7 +258,7 @@ fn a_row_depends_on_no_other_and_on_no_hidden_key() {
                 let some =
                     Case { name: "".into(), kernel: kernel.clone(), symbols, reads, absolute: 0.0, relative: 0.0 };
                 let (got, _) = run(f, &lowered, &some, i64::MAX / 2);
-                assert!(got[0][..] == expected[0][..s * 2 * 40 * 4], "{}: {s} rows, {t} keys", variant.name());
+                assert!(got[0][..] == expected[0][..s * 2 * 40 * 4], "{}: {s} rows, {t} keys", level.name());
             }
         }
     }

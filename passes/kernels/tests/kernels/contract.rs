@@ -2,7 +2,7 @@
 
 use crate::build::{Builder, mixed, plain, product, scores};
 use crate::check;
-use crate::harness::{Case, Library, run, variants};
+use crate::harness::{Case, Library, levels, run};
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
@@ -360,8 +360,8 @@ pub fn rows_are_independent(name: &str, kernel: Kernel, n: usize) {
     let whole = packed_case(name, kernel, &[("m", 50)], 19);
     let lowered = lower(&whole.kernel).unwrap();
     let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered.def)]).unwrap());
-    for variant in variants() {
-        let f = library.kernel("k", variant);
+    for level in levels() {
+        let f = library.kernel("k", level);
         let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
         for m in (1..=17).chain([47, 48, 49]) {
             let first_rows = |t: &Tensor, c: &Container| match c.dims.first().and_then(Dim::as_symbol) {
@@ -376,7 +376,7 @@ pub fn rows_are_independent(name: &str, kernel: Kernel, n: usize) {
             let kernel = whole.kernel.clone();
             let some = Case { name: name.into(), kernel, symbols, reads, absolute: 0.0, relative: 0.0 };
             let (got, _) = run(f, &lowered, &some, i64::MAX / 2);
-            assert!(got[0][..] == expected[0][..m * n * 4], "{name} {}: {m} rows", variant.name());
+            assert!(got[0][..] == expected[0][..m * n * 4], "{name} {}: {m} rows", level.name());
         }
     }
 }

@@ -1,12 +1,11 @@
 //! Builds kernels, loads them, runs them on guarded memory and compares with the interpreter
 
-use sardonyx_base::cpu::Level;
 use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::interp::{pack_panels, run_kernel};
 use sardonyx_kernels::codegen::build_shared_object;
-use sardonyx_kernels::{Lowered, Variant, lower};
+use sardonyx_kernels::{Level, Lowered, levels_of, lower};
 use std::ffi::CString;
 use std::io::Write;
 use std::ops::Range;
@@ -98,30 +97,29 @@ impl Library {
         Library(handle)
     }
 
-    /// The best code up to a variant.
-    pub fn kernel(&self, symbol: &str, variant: Variant) -> KernelFn {
-        let own = |v: &Variant| {
+    /// The best code up to a level.
+    pub fn kernel(&self, symbol: &str, level: Level) -> KernelFn {
+        let own = |v: &Level| {
             let name = CString::new(format!("{symbol}_{}", v.name())).unwrap();
             // SAFETY: the object is loaded, and the name ends with a zero.
             let address = unsafe { libc::dlsym(self.0, name.as_ptr()) };
             (!address.is_null()).then_some(address)
         };
-        let found = Variant::ALL.iter().rev().filter(|v| **v <= variant).find_map(own);
+        let found = level.included().find_map(|level| own(&level));
         let address = found.unwrap_or_else(|| panic!("{symbol} is not exported"));
         // SAFETY: kernels are exported with this signature.
         unsafe { std::mem::transmute::<*mut libc::c_void, KernelFn>(address) }
     }
 }
 
-/// The variants that this CPU executes, of those that all kernels have.
-pub fn variants() -> Vec<Variant> {
-    executed(&Variant::COMMON)
+/// The levels that this CPU executes, of those that all kernels have.
+pub fn levels() -> Vec<Level> {
+    executed(&Level::common().collect::<Vec<_>>())
 }
 
 /// Those of these that this CPU executes.
-pub fn executed(variants: &[Variant]) -> Vec<Variant> {
-    let has = |v: &Variant| Level::from_name(v.name()).is_some_and(|level| level.missing().is_empty());
-    variants.iter().copied().filter(has).collect()
+pub fn executed(levels: &[Level]) -> Vec<Level> {
+    levels.iter().copied().filter(|level| level.is_here()).collect()
 }
 
 /// Memory whose last byte is followed by a page that cannot be touched.
@@ -237,33 +235,33 @@ pub fn places(container: &Container, value: &dyn Fn(&str) -> Option<i64>) -> Vec
     starts.into_iter().map(|s| s * bytes..(s + 1) * bytes).collect()
 }
 
-/// Checks every case on the variants that this CPU executes.
+/// Checks every case on the levels that this CPU executes.
 pub fn check(cases: &[Case]) {
     check_on(cases, executed);
 }
 
-/// Compiles all cases into one object and checks each on every variant that is executed, whole and in pieces.
-pub fn check_on(cases: &[Case], executed: fn(&[Variant]) -> Vec<Variant>) {
+/// Compiles all cases into one object and checks each on every level that is executed, whole and in pieces.
+pub fn check_on(cases: &[Case], executed: fn(&[Level]) -> Vec<Level>) {
     let lowered: Vec<Lowered> =
         cases.iter().map(|c| lower(&c.kernel).unwrap_or_else(|e| panic!("{}: {e}", c.name))).collect();
     let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
     let library = Library::new(&build_shared_object(&named).unwrap());
     let mut failures = vec![];
-    for variant in executed(&Variant::of(lowered.iter().map(|l| &l.def))) {
+    for level in executed(&levels_of(lowered.iter().map(|l| &l.def))) {
         for (i, case) in cases.iter().enumerate() {
-            let f = library.kernel(&format!("k{i}"), variant);
+            let f = library.kernel(&format!("k{i}"), level);
             let (whole, status) = run(f, &lowered[i], case, i64::MAX / 2);
             let expected = run_kernel(&case.kernel, &|s| case.value(s), &case.reads);
             let expected = expected.unwrap_or_else(|e| panic!("{}: {e}", case.name));
             assert_eq!(status, 0, "{}: an index out of range", case.name);
             for (bytes, expected) in whole.iter().zip(&expected) {
                 if let Err(e) = compare(case, bytes, expected) {
-                    failures.push(format!("{} {}: {e}", case.name, variant.name()));
+                    failures.push(format!("{} {}: {e}", case.name, level.name()));
                 }
             }
             for piece in [1, 3] {
                 let (pieces, _) = run(f, &lowered[i], case, piece);
-                assert!(pieces == whole, "{} {}: pieces of {piece} differ", case.name, variant.name());
+                assert!(pieces == whole, "{} {}: pieces of {piece} differ", case.name, level.name());
             }
         }
     }

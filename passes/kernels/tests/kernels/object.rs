@@ -1,10 +1,10 @@
 //! The shared object and the definitions as such: reproducible, without imports, equal for equal kernels
 
 use crate::build::{Builder, layer_norm, plain, softmax};
-use crate::harness::{Case, Library, run, variants};
+use crate::harness::{Case, Library, levels, run};
 use sardonyx_base::{DType, Tensor};
 use sardonyx_kernels::codegen::{build_shared_object, text};
-use sardonyx_kernels::{Variant, lower};
+use sardonyx_kernels::{Level, lower};
 
 #[test]
 fn the_same_kernels_give_the_same_bytes() {
@@ -39,9 +39,9 @@ fn clearing_and_copying_loops_call_no_library() {
     let (zeros, copy) = (lower(&zeros.0).unwrap().def, lower(&copy.0).unwrap().def);
     let object = build_shared_object(&[("zeros".into(), &zeros), ("copy".into(), &copy)]).unwrap();
     let library = Library::new(&object);
-    for variant in Variant::COMMON {
-        library.kernel("zeros", variant);
-        library.kernel("copy", variant);
+    for level in Level::common() {
+        library.kernel("zeros", level);
+        library.kernel("copy", level);
     }
 }
 
@@ -62,8 +62,8 @@ fn an_index_out_of_range_sets_the_status_and_reads_at_0() {
             let mut indices = vec![2i64; n];
             indices[n / 2] = bad;
             let case = Case::new("bad", kernel.clone(), &[]).read(0, Tensor::from_vec(vec![n], indices));
-            for variant in variants() {
-                let (bytes, status) = run(library.kernel("k", variant), &lowered, &case, i64::MAX / 2);
+            for level in levels() {
+                let (bytes, status) = run(library.kernel("k", level), &lowered, &case, i64::MAX / 2);
                 assert_eq!(status, 1, "{bad}");
                 let at = n / 2 * good * 4;
                 assert_eq!(bytes[0][at..at + good * 4], case.reads[1].bytes()[..good * 4]);
@@ -85,7 +85,7 @@ fn an_unsupported_type_is_an_error() {
 #[test]
 fn the_text_of_a_kernel_can_be_shown() {
     let def = lower(&plain("m", "384", "384")).unwrap().def;
-    let text = text(&[("k0".into(), &def)], Variant::V4);
+    let text = text(&[("k0".into(), &def)], Level::from_name("v4").unwrap());
     assert!(text.starts_with("llvm.func @k0_v4("));
     assert!(text.contains("math.fma"));
 }

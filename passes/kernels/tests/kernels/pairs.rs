@@ -10,7 +10,7 @@ use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::codegen::build_shared_object;
 use sardonyx_kernels::contract::Words;
-use sardonyx_kernels::{Variant, lower};
+use sardonyx_kernels::{levels_of, lower};
 
 /// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose f32 sums are what is left.
 fn products(m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
@@ -138,8 +138,8 @@ fn a_row_does_not_depend_on_the_others() {
         let whole = blocked("rows", full("m", &n.to_string(), &k.to_string()), 50, k);
         let lowered = lower(&whole.kernel).unwrap();
         let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered.def)]).unwrap());
-        for variant in executed(&Variant::of([&lowered.def])) {
-            let f = library.kernel("k", variant);
+        for level in executed(&levels_of([&lowered.def])) {
+            let f = library.kernel("k", level);
             let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
             for m in (1..=17).chain([47, 48, 49]) {
                 let cut = |(i, t): (usize, &Tensor)| match i {
@@ -153,7 +153,7 @@ fn a_row_does_not_depend_on_the_others() {
                 let (name, kernel) = ("some".to_string(), whole.kernel.clone());
                 let some = Case { name, kernel, symbols: vec![("m", m as i64)], reads, absolute: 0.0, relative: 0.0 };
                 let (got, _) = run(f, &lowered, &some, i64::MAX / 2);
-                assert!(got[0][..] == expected[0][..m * n * 4], "{k} {n} {}: {m} rows", variant.name());
+                assert!(got[0][..] == expected[0][..m * n * 4], "{k} {n} {}: {m} rows", level.name());
             }
         }
     }

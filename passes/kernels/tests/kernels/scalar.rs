@@ -2,7 +2,7 @@
 
 use crate::build::Builder;
 use crate::check;
-use crate::harness::{Case, Library, Random, run, variants};
+use crate::harness::{Case, Library, Random, levels, run};
 use sardonyx_base::{DType, Tensor, minifloat, packed};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{Domain, ROWS, ScalarFn};
@@ -258,9 +258,9 @@ fn worst_of(f: ScalarFn, n: usize, runs: impl IntoIterator<Item = Vec<f32>>, err
     let mut worst = 0f64;
     for samples in runs {
         case.reads[0] = Tensor::from_vec(vec![n], samples.clone());
-        let mut results = variants().into_iter().map(|v| run(library.kernel("f", v), &lowered, &case, i64::MAX / 2).0);
+        let mut results = levels().into_iter().map(|v| run(library.kernel("f", v), &lowered, &case, i64::MAX / 2).0);
         let first = results.next().expect("v3 at least");
-        assert!(results.all(|r| r == first), "{}: the variants differ", f.name());
+        assert!(results.all(|r| r == first), "{}: the levels differ", f.name());
         for (x, y) in samples.iter().zip(first[0].chunks(4)) {
             let y = f32::from_le_bytes(y.try_into().unwrap());
             let e = error(*x, y);

@@ -5,16 +5,16 @@
 
 use crate::harness;
 use half::bf16;
-use sardonyx_kernels::Variant;
+use sardonyx_kernels::{Extension, Level};
 use std::cell::UnsafeCell;
 use std::sync::Once;
 
 /// Those of these that this CPU executes, with tiles where it has what else they need.
-pub fn executed(variants: &[Variant]) -> Vec<Variant> {
-    let rest: Vec<Variant> = variants.iter().copied().filter(|v| !v.has_tiles()).collect();
-    let mut executed = harness::executed(variants);
-    let some = variants.iter().find(|v| v.has_tiles() && !executed.contains(v));
-    if let Some(tiles) = some.filter(|_| !harness::executed(&[Variant::V4Bf16]).is_empty()) {
+pub fn executed(levels: &[Level]) -> Vec<Level> {
+    let rest: Vec<Level> = levels.iter().copied().filter(|v| !v.has(Extension::Tiles)).collect();
+    let mut executed = harness::executed(levels);
+    let some = levels.iter().find(|v| v.has(Extension::Tiles) && !executed.contains(v));
+    if let Some(tiles) = some.filter(|tiles| tiles.included().skip(1).all(Level::is_here)) {
         println!("{}: tiles are emulated", tiles.name());
         assert!(executed.iter().eq(&rest), "what has tiles has all else");
         install();

@@ -51,7 +51,7 @@ const TURNS: usize = 4096;
 
 fn multiply(level: Level) -> f64 {
     // SAFETY: the level was chosen because this CPU has it.
-    match level >= Level::V4 {
+    match level.vector_bits() >= 512 {
         true => rate((TURNS * 16 * 16 * 2) as f64, || unsafe { x86::multiply_512(TURNS) }),
         false => rate((TURNS * 12 * 8 * 2) as f64, || unsafe { x86::multiply_256(TURNS) }),
     }
@@ -60,7 +60,7 @@ fn multiply(level: Level) -> f64 {
 fn read(level: Level) -> f64 {
     let data = vec![1.0f32; BYTES / 4];
     // SAFETY: the level was chosen because this CPU has it.
-    match level >= Level::V4 {
+    match level.vector_bits() >= 512 {
         true => rate(BYTES as f64, || unsafe { x86::read_512(black_box(&data)) }),
         false => rate(BYTES as f64, || unsafe { x86::read_256(black_box(&data)) }),
     }

@@ -21,7 +21,6 @@ pub use write::ArtifactWriter;
 
 pub const MANIFEST: &str = "manifest";
 pub const PLAN: &str = "plan";
-pub const CODE: &str = "cpu/x86_64.so";
 /// The PTX of a target is in `ptx/TARGET.ptx`.
 pub const PTX: &str = "ptx/";
 pub const SELFTEST: &str = "selftest";
@@ -36,6 +35,11 @@ pub const CONSTANT_ALIGNMENT: u64 = 64;
 /// The comment is this, then 64 hexadecimal digits. A format that seals otherwise begins otherwise.
 const SEAL: &str = "sardonyx 1 blake3 ";
 const SEAL_BYTES: usize = SEAL.len() + 64;
+
+/// The code for CPUs of an architecture: `cpu/x86_64.so`
+pub fn code_entry(arch: &str) -> String {
+    format!("cpu/{arch}.so")
+}
 
 /// `ptx/sm_80.ptx`  =>  `sm_80`
 pub fn ptx_target(entry: &str) -> Option<&str> {

@@ -1,6 +1,6 @@
 //! model.sdx  =>  manifest, plan, code and weights, checked; the file is mapped, not read
 
-use super::{CODE, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target};
+use super::{MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, code_entry, ptx_target};
 use bytes::Bytes;
 use memmap2::Mmap;
 use prost::Message;
@@ -66,7 +66,10 @@ impl Artifact {
         }
         let [plan, weights] = ranges;
         let optional = |name: &str| read_optional(&map, &entries, &manifest, name, verify);
-        let code = optional(CODE)?;
+        let code = match manifest.arch.as_str() {
+            "" => None,
+            arch => optional(&code_entry(arch))?,
+        };
         let mut ptx = vec![];
         for name in ptx_names(&entries, &manifest) {
             ptx.extend(optional(name)?.map(|range| (name, range)));

@@ -1,8 +1,8 @@
 //! constants as they come, then plan, code, manifest  =>  model.sdx, whole or not at all
 
 use super::{
-    CODE, CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT,
-    ptx_entry,
+    CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT,
+    code_entry, ptx_entry,
 };
 use crate::file::AtomicFile;
 use prost::Message;
@@ -79,7 +79,8 @@ impl ArtifactWriter {
         let plan = plan.encode_to_vec();
         let weights = self.weights.finalize().as_bytes().to_vec();
         manifest.files = vec![File { name: WEIGHTS.into(), bytes: self.weights_bytes, blake3: weights }];
-        let mut entries: Vec<(&str, &[u8])> = code.map(|code| (CODE, code)).into_iter().collect();
+        let code_name = code_entry(&manifest.arch);
+        let mut entries: Vec<(&str, &[u8])> = code.map(|code| (code_name.as_str(), code)).into_iter().collect();
         entries.extend(self.ptx.iter().map(|(name, text)| (name.as_str(), text.as_bytes())));
         entries.push((PLAN, &plan));
         entries.extend(self.selftest.as_ref().map(|bytes| (SELFTEST, bytes.as_slice())));
