@@ -30,6 +30,24 @@ fn blocks(readme: &str) -> Vec<Block> {
     out
 }
 
+/// `    row("Name", …` => `"Name"`, `pub fn name(…` => `fn name(`
+fn added(line: &str) -> Option<&str> {
+    if let Some(function) = line.strip_prefix("pub ").filter(|l| l.starts_with("fn ")) {
+        return function.split_inclusive('(').next();
+    }
+    let row = line.strip_prefix("    ")?.split_once('(')?.1.strip_prefix('"')?;
+    let end = row.find('"')?;
+    let start = line.len() - line.split_once('"')?.1.len() - 1;
+    Some(&line[start..start + end + 2])
+}
+
+#[test]
+fn rows_and_functions_are_seen() {
+    assert_eq!(added("    onnx(\"Abs\", 7, e::abs),"), Some("\"Abs\""));
+    assert_eq!(added("pub fn abs(b: &mut Builder) {"), Some("fn abs("));
+    assert_eq!(added("    let x = node.input(0)?;"), None);
+}
+
 fn apply(root: &Path, block: &Block) {
     let path = root.join(&block.file);
     let old = std::fs::read_to_string(&path).unwrap_or_default();
@@ -44,6 +62,10 @@ fn apply(root: &Path, block: &Block) {
         }
         panic!("{} has no line with `{}`", block.file, block.anchor)
     };
+    // What a step adds is new: a row of the same name, or the same function, would be there twice.
+    for name in block.body.lines().filter_map(added) {
+        assert!(!old.contains(name), "{} has `{name}` already", block.file);
+    }
     let new = match block.action.as_str() {
         "create" => {
             assert!(!path.exists(), "{} exists already", block.file);
@@ -123,14 +145,19 @@ fn the_steps_of_the_readme_work_as_written() {
             Command::new("cp").arg(how).arg(&from).arg(target.join("debug")).status().expect("cp is there");
         }
     }
-    let run = Command::new(env!("CARGO"))
-        .current_dir(copy.path())
-        .env("CARGO_TARGET_DIR", &target)
-        .args(["test", "-p", "sardonyx-tests", "--test", "filecheck"])
-        .output()
-        .expect("cargo is there");
-    let text = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    let test = |args: &[&str]| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(copy.path()).env("CARGO_TARGET_DIR", &target).arg("test").args(args);
+        let run = cargo.output().expect("cargo is there");
+        let text = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+        (run.status.success(), text)
+    };
+    let (filecheck, table) = (
+        test(&["-p", "sardonyx-tests", "--test", "filecheck"]),
+        test(&["-p", "sardonyx-passes", "--lib", "onnx_to_sdx::table"]),
+    );
     let _ = std::fs::remove_dir_all(&target);
-    let passed = |test: &str| text.lines().any(|l| l.contains(test) && l.ends_with("ok"));
-    assert!(run.status.success() && passed("softsign") && passed("cancel_negations"), "{text}");
+    let passed = |test: &str| filecheck.1.lines().any(|l| l.contains(test) && l.ends_with("ok"));
+    assert!(filecheck.0 && passed("scaled_tanh") && passed("cancel_negations"), "{}", filecheck.1);
+    assert!(table.0 && table.1.contains("rows_are_sorted_and_unique ... ok"), "{}", table.1);
 }

@@ -103,6 +103,10 @@ fn an_embedded_runtime_is_small() {
     let bytes = workspace().join("target/release/examples/smallest").metadata().expect("the example is built").len();
     println!("a program that embeds the runtime for CPUs: {bytes} bytes");
     assert!(bytes < EMBEDDED_BYTES_MAX, "{bytes} bytes, at most {EMBEDDED_BYTES_MAX}");
+    let readme = std::fs::read_to_string(workspace().join("README.md")).unwrap();
+    let said = readme.split_once(" MB embedded").and_then(|(before, _)| before.rsplit('(').next()?.parse::<f64>().ok());
+    let said = said.expect("README says how large it is") * 1e6;
+    assert!((bytes as f64) < 1.05 * said, "{bytes} bytes, README says {said}");
 }
 
 #[test]
