@@ -13,7 +13,7 @@ use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::DeviceSpec;
 use sardonyx_kernels::{KernelDef, lower};
 use sardonyx_passes::movement::scheduled::{lower_bound, scheduled};
-use sardonyx_passes::movement::{Count, FastMemory, Kind, Words, kernel_flops, operator_flops, operator_words};
+use sardonyx_passes::movement::{Count, FastMemory, Kind, Words, operator_flops, operator_words};
 use std::collections::HashMap;
 
 /// The stages after which a program is looked at: what the model says, with what is known at compile time computed; and
@@ -166,7 +166,7 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
             origins: step.origins.clone(),
             formula,
             words: total,
-            flops: value(&kernel_flops(kernel), sizes)?,
+            flops: value(&lowered.flops(), sizes)?,
             scheduled: Some(scheduled(&lowered.def, &params, &once, memory).iter().sum()),
             lower_bound: Some(lower_bound(total, products, memory)),
         });

@@ -24,6 +24,13 @@ pub struct Lowered {
     pub class: Class,
 }
 
+impl Lowered {
+    /// Operations on floating-point numbers of the launch, over the model's symbols.
+    pub fn flops(&self) -> Dim {
+        self.def.flops().substitute(&|name| self.params.get(name.strip_prefix('p')?.parse::<usize>().ok()?).cloned())
+    }
+}
+
 /// Lowers a kernel. Errors: E0107 for an element type that no kernel takes, E0202 for a size that overflows.
 pub fn lower(kernel: &Kernel) -> Result<Lowered> {
     check_types(kernel)?;

@@ -22,7 +22,7 @@ pub mod work;
 pub use image::{Count, Sure};
 pub use scheduled::FastMemory;
 pub use values::operator_words;
-pub use work::{Kind, kernel_flops, operator_flops};
+pub use work::{Kind, operator_flops};
 
 use facts::Facts;
 use image::{Access, reached};

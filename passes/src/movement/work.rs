@@ -3,7 +3,7 @@
 use super::facts::Facts;
 use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
-use sardonyx_dialects::flow::kernel::{Body, Class, Kernel, Level};
+use sardonyx_dialects::flow::kernel::{Body, Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Op, Operator, Value};
 use std::collections::BTreeMap;
@@ -76,28 +76,8 @@ fn only_moved(kernel: &Kernel, k: usize) -> bool {
     }
 }
 
-/// Operations on floating-point numbers: one per scalar function and per element that a reduction takes, none for
-/// moving.
-pub fn kernel_flops(kernel: &Kernel) -> Dim {
-    let points = |level: Level| match level {
-        Level::Row => product(&kernel.outer),
-        Level::Point => product(kernel.outer.iter().chain(&kernel.inner)),
-        Level::Deep => product(kernel.extents()),
-    };
-    let levels = kernel.levels();
-    let mut flops = Dim::constant(0);
-    for (statement, level) in kernel.body.iter().zip(&levels).filter(|(s, _)| s.dtype.is_float()) {
-        match &statement.body {
-            Body::Apply { f: ScalarFn::Select, .. } => {}
-            Body::Apply { .. } => flops = flops + points(*level),
-            Body::Reduce { arg, .. } => flops = flops + points(levels[*arg].max(Level::Point)),
-            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_, _) => {}
-        }
-    }
-    flops
-}
-
-/// The same of an operator of the value level.
+/// Operations on floating-point numbers of an operator of the value level: one per scalar function and per element that a
+/// reduction takes, none for moving.
 pub fn operator_flops(graph: &Graph, operator: &Operator) -> Dim {
     let elements = |v: Value| graph.ty(v).elements();
     let of = |v: &Value| {

@@ -58,6 +58,10 @@ fn optimised_it_moves_less() {
     // Two contractions are attention's now.
     let attended = 2 * 2 * 8 * 16 * 512 * 512 * 64;
     assert_eq!(sum(of_kind(&m.after, Kind::Contraction)).flops / 1_000_000_000, (FLOPS - attended) / 1_000_000_000);
+    // Both products once, and a few operations of softmax for each of the scores.
+    let softmax = sum(of_kind(&m.after, Kind::Attention)).flops - attended;
+    let scores = 8 * 16 * 512 * 512;
+    assert!((4 * scores..10 * scores).contains(&softmax), "{softmax} operations on {scores} scores");
 }
 
 /// Rows of all batches are one dimension of 4,096: 22 groups of 192 rows, 86 chunks of 48. With 1 MiB of its own, a
