@@ -8,7 +8,6 @@ use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
 use crate::precision::{self, Lowered};
 use crate::selftest;
-use crate::targets::Target;
 use melior::Context;
 use melior::ir::{Location, Module};
 use sardonyx_base::{Error, Result};
@@ -16,6 +15,7 @@ use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Level;
+use sardonyx_kernels::Target;
 use sardonyx_passes::{Layouts, Precision, RewriteOptions, Rewrites, set_precision};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ impl<'a> Request<'a> {
     pub fn new(model: &'a Path, output: impl Into<PathBuf>) -> Request<'a> {
         let output = output.into();
         let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
-        let (targets, rewrites) = (vec![Target::Cpu], RewriteOptions::default());
+        let (targets, rewrites) = (vec![Target::cpu()], RewriteOptions::default());
         let (precision, selftest, movement, no_host) = (Precision::F32, true, None, false);
         let (masked_rows, specialized) = (MaskedRows::default(), vec![]);
         Request {
@@ -246,10 +246,10 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     let mut rewrites = Rewrites::new(request.rewrites.clone());
     let mut watch = request.watch.clone();
     // How many rows there are is counted by the host; rows are packed for a CPU.
-    if request.no_host || request.targets != [Target::Cpu] {
+    if request.no_host || request.targets != [Target::cpu()] {
         watch.without.push("remove-padding");
     }
-    if request.targets != [Target::Cpu] {
+    if request.targets != [Target::cpu()] {
         watch.without.extend(["int8-contractions", "choose-algorithms"]);
     }
     request.layouts.set(operation(&module));

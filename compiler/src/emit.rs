@@ -3,7 +3,6 @@
 use crate::entries::MAIN;
 use crate::import::ParamStore;
 use crate::requires::{Requires, requires};
-use crate::targets::Target;
 use sardonyx_base::plan as file;
 use sardonyx_base::{DType, Dim, Error, Kind, Result, Tensor};
 use sardonyx_dialects::flow::{Container, HostResult, Layout, Source, State, Window};
@@ -11,6 +10,7 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use sardonyx_format::ArtifactWriter;
+use sardonyx_kernels::Target;
 use sardonyx_kernels::codegen;
 use sardonyx_kernels::codegen::ptx::PtxModule;
 use sardonyx_kernels::{Level, Lowered, lower};
@@ -89,11 +89,11 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
     let required: Vec<Requires> =
         lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
-    let gpus = targets.iter().filter_map(|t| if let Target::Ptx(target) = t { Some(*target) } else { None });
+    let gpus = targets.iter().copied().filter(|t| t.ptx().is_some());
     let ptx: Vec<PtxModule> = gpus.map(|t| PtxModule::emit(plan, &lowered, t)).collect::<Result<_>>()?;
     let kernels = kernels(plan, &lowered, &required, &ptx);
     let (accesses, unchecked) = required.iter().fold((0, 0), |(a, u), r| (a + r.accesses, u + r.unchecked));
-    let code = match (targets.contains(&Target::Cpu), modules.is_empty()) {
+    let code = match (targets.contains(&Target::cpu()), modules.is_empty()) {
         (false, _) => None,
         // A plan that only copies needs no code.
         (true, true) => Some(vec![]),
@@ -122,8 +122,9 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let mut ptx_bytes = vec![];
     for module in &ptx {
         let text = module.text(&kernels);
-        ptx_bytes.push((module.target.name(), text.len()));
-        writer.ptx(module.target.name(), text);
+        let name = module.target.ptx().unwrap_or_default();
+        ptx_bytes.push((name, text.len()));
+        writer.ptx(name, text);
     }
     let whole = file::Plan { entries, constants, kernels };
     let weights_bytes = writer.weights_bytes();

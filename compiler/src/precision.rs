@@ -3,10 +3,10 @@
 use crate::compile::{Request, compile_read};
 use crate::entries::Entries;
 use crate::selftest;
-use crate::targets::Target;
 use sardonyx_base::compare::{Tolerance, compare};
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_kernels::Target;
 use sardonyx_passes::Precision;
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use std::path::Path;
@@ -34,7 +34,7 @@ pub struct OutputError {
 
 /// Refuses targets that have no code for a precision.
 pub fn supported(precision: Precision, targets: &[Target]) -> Result<()> {
-    let gpu = targets.iter().find(|t| matches!(t, Target::Ptx(_)));
+    let gpu = targets.iter().find(|t| t.ptx().is_some());
     match (precision, gpu) {
         (Precision::F32, _) | (_, None) => Ok(()),
         (Precision::Bf16, Some(_)) => {
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn gpus_have_no_code_of_lower_precision() {
-        let all: Vec<Target> = crate::targets::TARGETS.iter().map(|(_, t)| *t).collect();
-        assert!(supported(Precision::F32, &all).is_ok() && supported(Precision::Bf16, &[Target::Cpu]).is_ok());
+        let all: Vec<Target> = Target::all().collect();
+        assert!(supported(Precision::F32, &all).is_ok() && supported(Precision::Bf16, &[Target::cpu()]).is_ok());
         assert_eq!(supported(Precision::Bf16, &all).unwrap_err().code, "E0001");
     }
 }

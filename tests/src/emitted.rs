@@ -3,10 +3,10 @@
 use sardonyx::compile::kernel_modules;
 use sardonyx::emit::{Product, write};
 use sardonyx::import::ParamStore;
-use sardonyx::targets::Target;
 use sardonyx_base::Result;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
+use sardonyx_kernels::Target;
 use std::any::Any;
 use std::path::Path;
 

@@ -4,8 +4,8 @@
 
 use sardonyx::compile::{Request, compile};
 use sardonyx::entries::Entries;
-use sardonyx::targets::TARGETS;
 use sardonyx_base::{DType, Result, Tensor};
+use sardonyx_kernels::Target;
 use sardonyx_runtime::{Cache, DeviceName, LoadOptions, Model, RunOptions, Session, SessionOptions};
 use sardonyx_tests::prepared::model;
 use std::path::Path;
@@ -265,7 +265,7 @@ fn the_example_does_with_main_alone() {
 fn a_simulated_gpu_decodes_in_place_as_the_cpu_does() {
     let folder = tempfile::tempdir().unwrap();
     let (source, path) = (model("skel_llama_tiny_kv_dyn23"), folder.path().join("m.sdx"));
-    let targets = TARGETS.iter().map(|(_, target)| *target).collect();
+    let targets = Target::all().collect();
     compile(&Request { targets, ..Request::new(&source, &path) }).unwrap_or_else(|e| panic!("{e}"));
     let load = |device| Model::load(&path, &LoadOptions { device, ..LoadOptions::default() }).expect("an artifact");
     let models = [DeviceName::Cpu, DeviceName::Sim("sm_80".into())].map(load);

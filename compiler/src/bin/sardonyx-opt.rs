@@ -11,8 +11,8 @@ use sardonyx::meaning::{describe, functions};
 use sardonyx_base::error::Fault;
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_kernels::Target;
 use sardonyx_kernels::codegen::ptx::text_of;
-use sardonyx_kernels::ptx::Target;
 use sardonyx_passes::egraph::explain_node;
 use sardonyx_passes::{Remark, RewriteOptions, Rewrites};
 use std::io::{Read, Write};
@@ -57,9 +57,11 @@ struct Options {
 }
 
 fn form(text: &str) -> std::result::Result<Target, String> {
-    let known = || Target::ALL.map(|target| format!("`ptx:{}`", target.name())).join(", ");
-    let target = text.strip_prefix("ptx:").and_then(Target::from_name);
-    target.ok_or_else(|| format!("the forms are {}", known()))
+    let target = text.strip_prefix("ptx:").and_then(Target::from_ptx);
+    target.ok_or_else(|| {
+        let known = Target::all().filter_map(Target::ptx).map(|name| format!("`ptx:{name}`"));
+        format!("the forms are {}", known.collect::<Vec<_>>().join(", "))
+    })
 }
 
 fn after_help() -> String {

@@ -7,7 +7,6 @@ use crate::compile::{Request, compile_shown, parse_dims};
 use crate::entries::Entries;
 use crate::layers::Layers;
 use crate::reference::Reference;
-use crate::targets::Target;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_passes::Precision;
 use sardonyx_run::{CheckSummary, DataArgs, LoadArgs, ThreadArgs, check_model};
@@ -81,7 +80,7 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     request.precision = args.precision;
     // The check calls `main`.
     request.entries = Entries::NONE;
-    request.targets = Target::of_device(&args.load.device);
+    request.targets = crate::targets::of_device(&args.load.device);
     // A simulated device would leave it out.
     request.selftest = !args.load.no_selftest && !args.load.device.is_simulated();
     let progress = Progress::on_terminal();

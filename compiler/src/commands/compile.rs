@@ -8,13 +8,14 @@ use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
 use crate::precision::{Lowered, OutputError};
-use crate::targets::{self, Target};
+use crate::targets;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use regex_lite::Regex;
 use sardonyx_base::cpu::{self, Extension};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
+use sardonyx_kernels::Target;
 use sardonyx_passes::{Layouts, Precision, Remark, Rewrite, RewriteOptions, Validation};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -210,8 +211,8 @@ fn question(args: &CompileArgs, output: &Path) -> Result<Option<Question>> {
         return Err(Error::user("E0001", format!("the report {} is the model or the output", report.display()))
             .help("name another file with --report"));
     }
-    let target = args.targets.first().copied().unwrap_or(Target::Cpu);
-    args.movement.question(target.usual_device()).map(Some)
+    let target = args.targets.first().copied().unwrap_or(Target::cpu());
+    args.movement.question(&target.spec().name).map(Some)
 }
 
 fn report_json(args: &CompileArgs, report: &Report, movement: &Movement) -> Json {
@@ -235,8 +236,7 @@ fn write_report(path: &Path, report: &Json) -> Result<()> {
 }
 
 fn distinct(targets: &[Target]) -> Vec<Target> {
-    let named = targets::TARGETS.iter().map(|(_, target)| *target);
-    named.filter(|target| targets.contains(target)).collect()
+    Target::all().filter(|target| targets.contains(target)).collect()
 }
 
 fn entries(args: &CompileArgs) -> Result<Entries> {

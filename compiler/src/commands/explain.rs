@@ -6,9 +6,9 @@ use super::say;
 use crate::compile::parse_dims;
 use crate::explain::{Launches, Layers, launches, node};
 use crate::movement::{Row, sum};
-use crate::targets::Target;
 use sardonyx_base::Result;
 use sardonyx_base::json::Json;
+use sardonyx_kernels::Target;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> Result<()> {
         let lines = args.models.iter().map(|model| node(model, &dims, name)).collect::<Result<Vec<_>>>()?;
         return lines.concat().iter().try_for_each(|line| say(out, line));
     }
-    let question = args.movement.question(Target::Cpu.usual_device())?;
+    let question = args.movement.question(Target::cpu().spec().name.as_str())?;
     let mut reports = vec![];
     for model in &args.models {
         let found = launches(model, &dims, &question)?;

@@ -154,15 +154,6 @@ impl DeviceSpec {
         KNOWN.iter().map(|(name, _)| *name)
     }
 
-    /// What `--target` accepts, each once.
-    pub fn targets() -> Vec<String> {
-        let mut targets: Vec<String> =
-            DeviceSpec::names().filter_map(DeviceSpec::named).map(|spec| spec.target).collect();
-        targets.sort();
-        targets.dedup();
-        targets
-    }
-
     /// The device of this name.
     pub fn named(name: &str) -> Option<DeviceSpec> {
         let text = DeviceSpec::text(name)?;
@@ -292,7 +283,6 @@ mod tests {
         for name in DeviceSpec::names() {
             assert_eq!(DeviceSpec::named(name).unwrap().name, name);
         }
-        assert_eq!(DeviceSpec::targets(), ["cpu", "cuda:sm_80"]);
         assert_eq!(DeviceSpec::named("sm_75"), None);
     }
 

@@ -23,6 +23,7 @@ pub mod ptx;
 mod ranges;
 mod scalar;
 mod stages;
+pub mod target;
 mod work;
 
 pub use def::KernelDef;
@@ -32,6 +33,7 @@ pub use linear::{Lowered, lower};
 pub use pace::Pace;
 pub use packing::{Packable, PackedFactor, packable, plain_load, products};
 pub use sardonyx_base::cpu::{Extension, Level};
+pub use target::Target;
 
 use asm::Asm;
 use eval::Cx;

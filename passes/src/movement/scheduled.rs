@@ -12,10 +12,10 @@
 
 use sardonyx_base::DType;
 use sardonyx_base::{Error, Result};
+use sardonyx_kernels::Target;
 use sardonyx_kernels::def::{KernelDef, Op, Size, VarSet, own};
 use sardonyx_kernels::device_spec::{DeviceSpec, Per};
 use sardonyx_kernels::nest::Loop;
-use sardonyx_kernels::ptx::Target;
 use sardonyx_kernels::ptx::movement::SECTOR_BYTES;
 
 /// What of a device decides how much has to move.
@@ -37,7 +37,7 @@ impl FastMemory {
             return Err(Error::user("E0406", format!("`{}` has no size of a core's memory or no cores", spec.name))
                 .help("`sardonyx devices NAME --toml` shows a whole description"));
         };
-        let ptx = Target::ALL.into_iter().find(|t| spec.target == format!("cuda:{}", t.name()));
+        let ptx = Target::from_name(&spec.target).filter(|target| target.ptx().is_some());
         Ok(FastMemory { bytes: (own + registers) as i64, cores: cores as i64, ptx })
     }
 }

@@ -6,7 +6,6 @@ use sardonyx::compile::{Request, compile_read};
 use sardonyx::entries::Entries;
 use sardonyx::onnx::{DimSpec, Graph, Model as OnnxModel, ValueType, read_model};
 use sardonyx::pipeline::Watch;
-use sardonyx::targets::Target;
 use sardonyx_base::Tensor;
 use sardonyx_base::compare::compare;
 use sardonyx_format::tensor_io::load_proto;
@@ -80,7 +79,7 @@ fn compile(
     let request = Request {
         entries: Entries::NONE,
         watch: Watch { without: variant.without(), ..Watch::default() },
-        targets: Target::of_device(device),
+        targets: sardonyx::targets::of_device(device),
         selftest: false,
         ..Request::new(Path::new("model.onnx"), artifact)
     };

@@ -6,7 +6,6 @@ use melior::Context as MlirContext;
 use melior::ir::{BlockLike, Location, Module};
 use sardonyx::import::ParamStore;
 use sardonyx::pipeline::pipeline;
-use sardonyx::targets::Target;
 use sardonyx_base::{Dim, Error, Result, Tensor, TensorView};
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
@@ -96,7 +95,7 @@ impl Compiled {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("case.sdx");
-        emit(&path, &plan, raw(&module), &params, &Target::of_device(device))?;
+        emit(&path, &plan, raw(&module), &params, &sardonyx::targets::of_device(device))?;
         let model = Model::load(&path, &LoadOptions { device: device.clone(), ..LoadOptions::default() })?;
         Ok(Compiled { graph, params, model, threads: THREADS })
     }

@@ -4,10 +4,10 @@ use crate::corpus;
 use crate::watch::Tally;
 use crate::{Outcome, Subject};
 use sardonyx::compile::{Request, compile};
-use sardonyx::targets::TARGETS;
 use sardonyx_base::{Error, Fault, Tensor, TensorView};
 use sardonyx_format::tensor_io::Synthetic;
 use sardonyx_format::{Artifact, Verify};
+use sardonyx_kernels::Target;
 use sardonyx_runtime::program::{self, Entry, Program};
 use sardonyx_runtime::{DeviceName, LoadOptions, Model, RunOptions, SessionOptions};
 use sardonyx_tests::damage::{Random, damaged};
@@ -36,7 +36,7 @@ pub fn open() -> Box<dyn Subject> {
         let (model, output) = (base.folder.path().join("model.onnx"), folder.path().join("m.sdx"));
         std::fs::write(&model, &base.model).expect("a temporary folder takes a model");
         // Not all are for compiling: some only test the reader of models.
-        let targets = TARGETS.iter().map(|(_, target)| *target).collect();
+        let targets = Target::all().collect();
         if compile(&Request { targets, ..Request::new(&model, &output) }).is_ok() {
             let bytes = std::fs::read(&output).expect("an artifact was written");
             if bytes.len() < 1 << 20 {

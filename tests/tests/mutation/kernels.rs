@@ -5,7 +5,8 @@ use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::interp::run_kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_kernels::ptx::{self, PtxKernel, Target};
+use sardonyx_kernels::Target;
+use sardonyx_kernels::ptx::{self, PtxKernel};
 use sardonyx_kernels::{Lowered, lower};
 
 /// A kernel and the calls that must notice when it is broken.
@@ -93,8 +94,9 @@ pub fn subjects() -> Vec<Subject> {
 
 fn subject(name: &'static str, kernel: Kernel, sizes: &[Sizes], bound: f64) -> Subject {
     let lowered = lower(&kernel).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let ptx = lowered.def.emit_ptx("kernel", Target::Sm80).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let text = ptx::module(Target::Sm80, std::slice::from_ref(&ptx));
+    let ptx =
+        lowered.def.emit_ptx("kernel", Target::from_ptx("sm_80").unwrap()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let text = ptx::module(Target::from_ptx("sm_80").unwrap(), std::slice::from_ref(&ptx));
     let calls = sizes.iter().enumerate().map(|(i, sizes)| call(&kernel, sizes, 7 + i as u64)).collect();
     Subject { name, lowered, ptx, text, calls, bound }
 }

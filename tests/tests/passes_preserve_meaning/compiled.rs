@@ -4,11 +4,11 @@ use super::{Case, compare, expected};
 use melior::Context as MlirContext;
 use melior::ir::{BlockLike, Location, Module};
 use sardonyx::import::ParamStore;
-use sardonyx::targets::Target;
 use sardonyx_base::{Result, Tensor};
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::SymbolKind;
+use sardonyx_kernels::Target;
 use sardonyx_passes::{Precision, set_precision};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::emitted::emit;
@@ -56,6 +56,6 @@ fn load(context: &MlirContext, case: &Case, precision: Precision) -> Result<Mode
     let params: ParamStore = case.params.clone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("case.sdx");
-    emit(&path, &plan, raw, &params, &[Target::Cpu])?;
+    emit(&path, &plan, raw, &params, &[Target::cpu()])?;
     Model::load(&path, &LoadOptions::default())
 }

@@ -8,11 +8,11 @@ use melior::ir::{Location, Module};
 use sardonyx::import::{ParamStore, import};
 use sardonyx::pipeline::pipeline;
 use sardonyx::reference::param;
-use sardonyx::targets::Target;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
+use sardonyx_kernels::Target;
 use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
 use sardonyx_tests::emitted::{emit, panic_text};
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ impl Compiled {
         let plan = Plan::read(raw(&module))?.ok_or_else(|| Error::defect("no plan was made"))?;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("programs.sdx");
-        emit(&path, &plan, raw(&module), &params, &[Target::Cpu])?;
+        emit(&path, &plan, raw(&module), &params, &[Target::cpu()])?;
         let model = Model::load(&path, &LoadOptions::default())?;
         let session = model.session(&SessionOptions { threads: 1, ..SessionOptions::default() })?;
         Ok(Compiled { graphs, texts, params, session })

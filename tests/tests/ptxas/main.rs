@@ -35,7 +35,7 @@ fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
 
 /// The assembler takes a second for four texts: half of them to each of two threads.
 fn all_assembled(texts: &[Text]) -> Vec<Assembled> {
-    let one = |t: &Text| assemble(&t.ptx, t.target.name()).unwrap_or_else(|e| panic!("{}: {e}", t.name));
+    let one = |t: &Text| assemble(&t.ptx, t.target.ptx().unwrap()).unwrap_or_else(|e| panic!("{}: {e}", t.name));
     let (left, right) = texts.split_at(texts.len() / 2);
     std::thread::scope(|scope| {
         let right = scope.spawn(|| right.iter().map(one).collect::<Vec<_>>());

@@ -1,6 +1,7 @@
 //! kernels of a plan  =>  one PTX module, and how each kernel is launched
 
-use crate::ptx::{self, PtxKernel, Target};
+use crate::Target;
+use crate::ptx::{self, PtxKernel};
 use crate::{Lowered, lower};
 use prost::Message;
 use sardonyx_base::plan::{self as file, KERNELS_COMMENT, Kernel, KernelTarget};
@@ -30,7 +31,7 @@ impl PtxModule {
     /// How kernel `i` is launched.
     pub fn launch(&self, i: usize) -> KernelTarget {
         let PtxKernel { grid, block, shared_bytes, .. } = &self.kernels[i];
-        let (target, grid) = (self.target.name().to_string(), grid.to_string());
+        let (target, grid) = (self.target.ptx().unwrap_or_default().to_string(), grid.to_string());
         KernelTarget { target, grid, block: *block, shared_bytes: *shared_bytes }
     }
 

@@ -21,30 +21,9 @@ pub use movement::Traffic;
 use super::asm::{Asm, Ty};
 use super::def::KernelDef;
 use super::eval::Cx;
+use crate::target::Target;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::kernel::Class;
-
-/// A kind of GPU that PTX is written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Target {
-    Sm80,
-    Sm90a,
-}
-
-impl Target {
-    pub const ALL: [Target; 2] = [Target::Sm80, Target::Sm90a];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Target::Sm80 => "sm_80",
-            Target::Sm90a => "sm_90a",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Target> {
-        Target::ALL.into_iter().find(|t| t.name() == name)
-    }
-}
 
 /// One entry, ready to be put into a module.
 #[derive(Clone, Debug)]
@@ -112,7 +91,8 @@ const DYNAMIC: &str = "dynamic";
 
 /// A module of several entries.
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
-    let mut head = format!(".version 8.0\n.target {}\n.address_size 64\n", target.name());
+    let name = target.ptx().unwrap_or_default();
+    let mut head = format!(".version 8.0\n.target {name}\n.address_size 64\n");
     if kernels.iter().any(|k| k.shared_bytes > 0) {
         head += &format!(".extern .shared .align 128 .b8 {DYNAMIC}[];\n");
     }

@@ -62,7 +62,7 @@ impl Case {
     /// The same with another text.
     pub fn run_changed(&self, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
-        let mut ptx = lowered.def.emit_ptx("k", ptx::Target::Sm80).unwrap();
+        let mut ptx = lowered.def.emit_ptx("k", sardonyx_kernels::Target::from_ptx("sm_80").unwrap()).unwrap();
         ptx.text = change(ptx.text);
         let symbol = |s: &str| self.problem.symbol(s);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&symbol).unwrap()).collect();
@@ -83,7 +83,11 @@ impl Case {
         list = params.iter().fold(list.u64(out), |list, p| list.i64(*p)).u64(status);
         let mut report = Report::default();
         if grid > 0 {
-            let module = Module::parse(&ptx::module(ptx::Target::Sm80, std::slice::from_ref(&ptx))).unwrap();
+            let module = Module::parse(&ptx::module(
+                sardonyx_kernels::Target::from_ptx("sm_80").unwrap(),
+                std::slice::from_ref(&ptx),
+            ))
+            .unwrap();
             let mut launch = Launch::new("k", grid as u32, ptx.block, list.build());
             launch.shared_bytes = ptx.shared_bytes;
             report = ptxvm::run(&module, &mut memory, &launch, &Options::default()).unwrap();

@@ -10,7 +10,7 @@ use launch::{Case, Outcome, numbers, tensor};
 use problem::{Left, Lie, PLAIN, Problem, Right, Score, Weights, lowest};
 use ptxvm::Kind;
 use sardonyx_base::{DType, Tensor};
-use sardonyx_kernels::ptx::Target;
+use sardonyx_kernels::Target;
 
 /// How far a result may be from the interpreter's.
 ///
@@ -309,7 +309,7 @@ fn a_missing_wait_or_barrier_is_found() {
 
 /// Compares the counters with what was said, per buffer.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
-    let stated = outcome.lowered.def.ptx_movement(Target::Sm80, &outcome.params);
+    let stated = outcome.lowered.def.ptx_movement(Target::from_ptx("sm_80").unwrap(), &outcome.params);
     for (i, stated) in stated.iter().enumerate() {
         let name = format!("b{i}");
         let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name);

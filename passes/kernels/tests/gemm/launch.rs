@@ -82,7 +82,9 @@ impl Case {
             None => Gemm::of(def),
             Some(shape) => Gemm::of_shape(def, shape),
         };
-        let mut ptx = def.emit_gemm("k", ptx::Target::Sm80, &gemm.expect("tensor cores take it")).unwrap();
+        let mut ptx = def
+            .emit_gemm("k", sardonyx_kernels::Target::from_ptx("sm_80").unwrap(), &gemm.expect("tensor cores take it"))
+            .unwrap();
         ptx.text = change(ptx.text);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&|s| self.problem.symbol(s)).unwrap()).collect();
         let grid = ptx.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
@@ -107,7 +109,11 @@ impl Case {
         list = params.iter().fold(list.u64(result), |list, p| list.i64(*p)).u64(status);
         let mut report = Report::default();
         if grid > 0 {
-            let module = Module::parse(&ptx::module(ptx::Target::Sm80, std::slice::from_ref(&ptx))).unwrap();
+            let module = Module::parse(&ptx::module(
+                sardonyx_kernels::Target::from_ptx("sm_80").unwrap(),
+                std::slice::from_ref(&ptx),
+            ))
+            .unwrap();
             let mut launch = Launch::new("k", grid as u32, ptx.block, list.build());
             launch.shared_bytes = ptx.shared_bytes;
             report = ptxvm::run(&module, &mut memory, &launch, &Options::default()).unwrap();

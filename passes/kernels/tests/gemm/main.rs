@@ -8,7 +8,7 @@ use launch::{Case, Fill, Outcome};
 use problem::{After, Lie, PLAIN, Problem};
 use ptxvm::Kind;
 use sardonyx_base::DType;
-use sardonyx_kernels::ptx::Target;
+use sardonyx_kernels::Target;
 use sardonyx_kernels::ptx::gemm::{Gemm, SHAPES, Shape};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -280,7 +280,7 @@ fn infinities_and_nan_come_out_as_they_are() {
 
 /// Compares the counters with what was said, per buffer.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
-    let stated = outcome.lowered.def.ptx_movement(Target::Sm80, &outcome.params);
+    let stated = outcome.lowered.def.ptx_movement(Target::from_ptx("sm_80").unwrap(), &outcome.params);
     for (i, stated) in stated.iter().enumerate() {
         let name = format!("b{i}");
         let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name).unwrap();

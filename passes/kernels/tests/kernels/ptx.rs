@@ -4,7 +4,8 @@ use crate::harness::{Case, compare, places, room_bytes};
 use ptxvm::{AllocationCounters, Launch, Memory, Module, Options, Params, Report, run};
 use sardonyx_dialects::flow::kernel::Layout;
 use sardonyx_dialects::interp::{pack_panels, run_kernel};
-use sardonyx_kernels::ptx::{Target, module};
+use sardonyx_kernels::Target;
+use sardonyx_kernels::ptx::module;
 use sardonyx_kernels::{Lowered, lower};
 
 /// What a launch left behind.
@@ -25,8 +26,8 @@ impl Outcome {
 /// Launches a kernel once over the whole grid.
 pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
     let value = |s: &str| case.value(s);
-    let kernel = lowered.def.emit_ptx("k", Target::Sm80).unwrap();
-    let text = module(Target::Sm80, std::slice::from_ref(&kernel));
+    let kernel = lowered.def.emit_ptx("k", Target::from_ptx("sm_80").unwrap()).unwrap();
+    let text = module(Target::from_ptx("sm_80").unwrap(), std::slice::from_ref(&kernel));
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", case.name));
     let mut memory = Memory::new();
     let mut buffers = vec![];

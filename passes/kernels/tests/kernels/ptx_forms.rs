@@ -122,7 +122,12 @@ fn guards_of_whole_rows_keep_vectors() {
     let z = b.apply(ScalarFn::Select, &[first, x, y]);
     b.store(z, &["5", "64"], &["%0", "%1"]);
     let case = Case::new("rows", b.0, &[]).exact();
-    let text = lower(&case.kernel).unwrap().def.emit_ptx("k", sardonyx_kernels::ptx::Target::Sm80).unwrap().text;
+    let text = lower(&case.kernel)
+        .unwrap()
+        .def
+        .emit_ptx("k", sardonyx_kernels::Target::from_ptx("sm_80").unwrap())
+        .unwrap()
+        .text;
     assert!(text.contains("ld.global.nc.v4.f32") && text.contains("st.global.v4.f32"), "{text}");
     check(&[case]);
 }
@@ -148,7 +153,8 @@ fn transposes_through_tiles() {
     b.store(sum, &["2", "40", "50"], &["%0", "%1", "%2"]);
     cases.push(Case::new("several", b.0, &[]).within(1e-6, 4e-7));
     for case in &cases {
-        let kernel = lower(&case.kernel).unwrap().def.emit_ptx("k", sardonyx_kernels::ptx::Target::Sm80);
+        let kernel =
+            lower(&case.kernel).unwrap().def.emit_ptx("k", sardonyx_kernels::Target::from_ptx("sm_80").unwrap());
         assert!(kernel.unwrap().text.contains(".shared"), "{} goes through a tile", case.name);
     }
     check(&cases);

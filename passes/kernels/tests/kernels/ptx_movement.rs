@@ -6,8 +6,8 @@ use crate::ptx::launch;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_kernels::Target;
 use sardonyx_kernels::lower;
-use sardonyx_kernels::ptx::Target;
 
 /// Within 2 %.
 fn near(counted: u64, stated: i64) -> bool {
@@ -20,7 +20,7 @@ fn check(cases: Vec<Case>) {
     for case in &cases {
         let lowered = lower(&case.kernel).unwrap();
         let outcome = launch(&lowered, case, 3);
-        let stated = lowered.def.ptx_movement(Target::Sm80, &outcome.params);
+        let stated = lowered.def.ptx_movement(Target::from_ptx("sm_80").unwrap(), &outcome.params);
         for (buffer, stated) in stated.iter().enumerate() {
             let counted = outcome.counters(buffer);
             let (requested, distinct) = match counted {

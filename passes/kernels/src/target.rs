@@ -1,0 +1,121 @@
+//! `cpu`, `cuda:sm_80`  =>  the described device that code for it is planned, priced and limited by
+//!
+//! A target is a device description: its figures are what passes compare costs by, its limits what kernels keep to. To add
+//! a GPU is to describe it (`devices/`); what it has that others lack is asked of its description.
+
+use crate::device_spec::{DeviceSpec, Gpu};
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::LazyLock;
+
+/// Devices that execute one plan: their kernels divide work alike, and an artifact has a plan for each class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    Cpu,
+    Gpu,
+}
+
+impl Class {
+    pub const ALL: [Class; 2] = [Class::Cpu, Class::Gpu];
+}
+
+/// What code is written for.
+#[derive(Clone, Copy)]
+pub struct Target(&'static DeviceSpec);
+
+/// One object has the code for all levels of CPUs, and so one plan, which is made for this one of the described.
+const CPU: &str = "x86-64-v4";
+
+/// Sorted by name.
+static TARGETS: LazyLock<Vec<DeviceSpec>> = LazyLock::new(|| {
+    let described = DeviceSpec::names().filter_map(DeviceSpec::named);
+    let mut specs: Vec<DeviceSpec> = described.filter(|spec| spec.gpu.is_some() || spec.name == CPU).collect();
+    specs.sort_by(|a, b| a.target.cmp(&b.target));
+    specs
+});
+
+impl Target {
+    /// Every target, sorted by name.
+    pub fn all() -> impl Iterator<Item = Target> {
+        TARGETS.iter().map(Target)
+    }
+
+    pub fn cpu() -> Target {
+        Target::from_name("cpu").expect("CPUs are described")
+    }
+
+    pub fn from_name(name: &str) -> Option<Target> {
+        Target::all().find(|target| target.name() == name)
+    }
+
+    /// The GPU that PTX names so: `sm_80`.
+    pub fn from_ptx(name: &str) -> Option<Target> {
+        Target::all().find(|target| target.ptx() == Some(name))
+    }
+
+    /// As `--target` names it.
+    pub fn name(self) -> &'static str {
+        &self.0.target
+    }
+
+    pub fn class(self) -> Class {
+        if self.0.gpu.is_some() { Class::Gpu } else { Class::Cpu }
+    }
+
+    pub fn spec(self) -> &'static DeviceSpec {
+        self.0
+    }
+
+    /// Limits of a GPU.
+    pub fn gpu(self) -> Option<&'static Gpu> {
+        self.0.gpu.as_ref()
+    }
+
+    /// What `.target` says in PTX: `sm_80`.
+    pub fn ptx(self) -> Option<&'static str> {
+        self.name().strip_prefix("cuda:")
+    }
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Target) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Target {}
+
+impl PartialOrd for Target {
+    fn partial_cmp(&self, other: &Target) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Target {
+    fn cmp(&self, other: &Target) -> Ordering {
+        self.name().cmp(other.name())
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_distinct_names_and_describe_what_they_name() {
+        let names: Vec<&str> = Target::all().map(Target::name).collect();
+        assert!(names.windows(2).all(|w| w[0] < w[1]), "{names:?}");
+        assert_eq!(names.first(), Some(&"cpu"));
+        for target in Target::all() {
+            assert_eq!(Target::from_name(target.name()), Some(target));
+            assert_eq!(target.ptx().is_some(), target.class() == Class::Gpu);
+            assert!(target.ptx().is_none_or(|ptx| ptx == target.spec().name && Target::from_ptx(ptx) == Some(target)));
+        }
+    }
+}
