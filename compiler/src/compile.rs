@@ -16,7 +16,7 @@ use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Level;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{Layouts, Precision, RewriteOptions, Rewrites, set_precision};
+use sardonyx_passes::{MaskedRows, Options, Precision, Rewrites};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -66,56 +66,32 @@ pub struct Request<'a> {
     pub watch: Watch,
     /// What the artifact has code for. The plan and the constants are the same for all.
     pub targets: Vec<Target>,
-    /// In what the factors of contractions with constants are.
-    pub precision: Precision,
+    /// What the passes are asked for; each target takes the place of `options.target`.
+    pub options: Options,
     /// Put a call with known results into the artifact, which loading it repeats.
     pub selftest: bool,
     /// Count what the program moves.
     pub movement: Option<Question>,
-    pub rewrites: RewriteOptions,
     /// Refuse models of which the host must compute something.
     pub no_host: bool,
-    pub masked_rows: MaskedRows,
-    pub layouts: Layouts,
-    /// Bytes that may lie between the kernels of one convolution; any number where absent.
-    pub workspace_limit: Option<u64>,
     /// Sizes that get code of their own, as entry points that calls of `main` run where they fit.
     pub specialized: Vec<EntrySpec>,
 }
 
-/// What outputs hold at positions that an attention mask leaves out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum MaskedRows {
-    /// What the model says, which has to be computed
-    #[default]
-    Compute,
-    /// 0 where that saves computing them: nobody reads them
-    Zero,
-}
-
 impl<'a> Request<'a> {
     pub fn new(model: &'a Path, output: impl Into<PathBuf>) -> Request<'a> {
-        let output = output.into();
-        let (dims, entries, watch) = (BTreeMap::new(), Entries::default(), Watch::default());
-        let (targets, rewrites) = (vec![Target::cpu()], RewriteOptions::default());
-        let (precision, selftest, movement, no_host) = (Precision::F32, true, None, false);
-        let (masked_rows, specialized) = (MaskedRows::default(), vec![]);
         Request {
             model,
-            output,
-            dims,
-            entries,
-            watch,
-            targets,
-            precision,
-            selftest,
-            movement,
-            rewrites,
-            no_host,
-            masked_rows,
-            layouts: Layouts::default(),
-            workspace_limit: None,
-            specialized,
+            output: output.into(),
+            dims: BTreeMap::new(),
+            entries: Entries::default(),
+            watch: Watch::default(),
+            targets: vec![Target::cpu()],
+            options: Options::default(),
+            selftest: true,
+            movement: None,
+            no_host: false,
+            specialized: vec![],
         }
     }
 }
@@ -228,22 +204,22 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
 /// As `compile_shown`, of a model that is in memory; the request's path is not read.
 pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let mut times = vec![];
-    precision::supported(request.precision, &request.targets)?;
+    precision::supported(request.options.precision, &request.targets)?;
     let context = sardonyx_passes::context();
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
     let (mut module, params) = lower_model(&context, model, &request.dims)?;
-    set_precision(Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())), request.precision);
     show("entries");
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
     times.push(("entries", start.elapsed()));
     // What a lower precision costs is measured by the same call.
-    let wanted = (request.selftest || request.precision != Precision::F32) && request.watch.stop_after.is_none();
+    let wanted =
+        (request.selftest || request.options.precision != Precision::F32) && request.watch.stop_after.is_none();
     let mut selftest = Err("it was not asked for".to_string());
     let (mut selftest_time, mut calls) = (None, vec![]);
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
-    let mut rewrites = Rewrites::new(request.rewrites.clone());
+    let mut rewrites = Rewrites::new(request.options.clone());
     let mut watch = request.watch.clone();
     // How many rows there are is counted by the host; rows are packed for a CPU.
     if request.no_host || request.targets != [Target::cpu()] {
@@ -251,13 +227,6 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     }
     if request.targets != [Target::cpu()] {
         watch.without.extend(["int8-contractions", "choose-algorithms"]);
-    }
-    request.layouts.set(operation(&module));
-    if let Some(bytes) = request.workspace_limit {
-        sardonyx_passes::set_workspace_limit(operation(&module), bytes);
-    }
-    if request.masked_rows == MaskedRows::Zero {
-        sardonyx_passes::remove_padding::zero_masked_rows(operation(&module));
     }
     times.extend(pipeline::run_with(&context, &mut module, &watch, &mut rewrites, &mut |event| {
         if let Some(levels) = &mut levels {
@@ -268,9 +237,9 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
             Event::End(selftest::STAGE, module) if wanted => {
                 show("self-test");
                 let start = Instant::now();
-                selftest = selftest::make(&graph(module)?, &params, request.precision);
-                let comparable = selftest.is_ok() && request.masked_rows == MaskedRows::Compute;
-                if request.precision != Precision::F32 && !comparable {
+                selftest = selftest::make(&graph(module)?, &params, request.options.precision);
+                let comparable = selftest.is_ok() && request.options.masked_rows == MaskedRows::Compute;
+                if request.options.precision != Precision::F32 && !comparable {
                     calls = selftest::inputs(&graph(module)?);
                 }
                 selftest_time = Some(("self-test", start.elapsed()));
@@ -281,7 +250,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     })?);
     times.extend(selftest_time);
     let zeros = rewrites.applied().iter().any(|r| r.pass == "remove-padding");
-    if zeros && request.masked_rows == MaskedRows::Zero {
+    if zeros && request.options.masked_rows == MaskedRows::Zero {
         selftest = Err("outputs are 0 where the mask is, and the model does not say so".to_string());
     }
     if request.watch.stop_after.is_some() {
@@ -316,12 +285,12 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         params: &params,
         model_hash: &model.hash,
         selftest: selftest.as_ref().ok().filter(|_| request.selftest),
-        precision: request.precision,
+        precision: request.options.precision,
         kinds: &model.graph.kinds(),
         targets: &request.targets,
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
     };
-    let (summary, errors) = match request.precision {
+    let (summary, errors) = match request.options.precision {
         Precision::F32 => (crate::emit::write(&request.output, &product)?, None),
         Precision::Bf16 => {
             let write = |path: &Path| crate::emit::write(path, &product);
@@ -337,7 +306,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     times.push(("codegen", start.elapsed()));
     let lowered = errors.map(|errors| {
         let contractions = rewrites.counts().into_iter().find(|(pass, _)| *pass == "lower-precision");
-        Lowered { precision: request.precision, contractions: contractions.map_or(0, |(_, n)| n), errors }
+        Lowered { precision: request.options.precision, contractions: contractions.map_or(0, |(_, n)| n), errors }
     });
     let selftest_skipped = match request.selftest {
         true => selftest.err(),

@@ -14,7 +14,7 @@ use sardonyx_kernels::Target;
 use sardonyx_kernels::codegen;
 use sardonyx_kernels::codegen::ptx::PtxModule;
 use sardonyx_kernels::{Level, Lowered, lower};
-use sardonyx_passes::Precision;
+use sardonyx_passes::{Named, Precision};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 

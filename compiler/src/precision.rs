@@ -7,7 +7,7 @@ use sardonyx_base::compare::{Tolerance, compare};
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_kernels::Target;
-use sardonyx_passes::Precision;
+use sardonyx_passes::{Options, Precision};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use std::path::Path;
 
@@ -57,7 +57,7 @@ pub fn by_f32(
     let plain = Request {
         dims: request.dims.clone(),
         entries: Entries::NONE,
-        masked_rows: request.masked_rows,
+        options: Options { masked_rows: request.options.masked_rows, ..Options::default() },
         selftest: false,
         ..Request::new(request.model, &path)
     };
@@ -68,7 +68,7 @@ pub fn by_f32(
     for inputs in calls {
         let given: Vec<(&str, Tensor)> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
         match session.run(&given) {
-            Ok(outputs) => return Ok(selftest::of(inputs, &outputs, request.precision)),
+            Ok(outputs) => return Ok(selftest::of(inputs, &outputs, request.options.precision)),
             Err(e) => why = e.message,
         }
     }

@@ -19,6 +19,7 @@ mod lower_precision;
 mod miss;
 pub mod movement;
 mod onnx_to_sdx;
+pub mod options;
 mod pack_weights;
 mod plan_memory;
 #[cfg(test)]
@@ -33,15 +34,13 @@ pub mod usual;
 mod validate;
 mod version;
 
-pub use choose_algorithms::set_workspace_limit;
 pub use egraph::Class;
 pub use fusion::{drop_dead, tidy};
-pub use layout::Layouts;
 pub use lower_precision::attention::narrowed as narrowed_attention;
-pub use lower_precision::{Precision, set_precision};
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
+pub use options::{Layouts, MaskedRows, Named, Options, Precision};
 pub use registry::{context, run_pipeline, run_pipeline_with};
-pub use rewrite::{Missed, Remark, Rewrite, RewriteOptions, Rewrites};
+pub use rewrite::{Missed, Remark, Rewrite, Rewrites};
 pub use simplify::{FurtherRule, with_rule};
 pub use validate::Validation;
 pub use version::{IR_VERSION, set_version};

@@ -4,6 +4,7 @@
 //! finds the rewrite that broke a program. A lowering, without which there is no program, takes no fuel.
 
 use crate::Class;
+use crate::options::Options;
 use crate::validate::{self, Bounds, Validation};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
@@ -12,17 +13,6 @@ use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{Graph, Node, Value};
 use std::collections::BTreeSet;
 use std::fmt;
-
-/// What a compilation asks of its rewriting passes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RewriteOptions {
-    /// How many rewrites may be applied; any number where absent.
-    pub fuel: Option<usize>,
-    /// Say what nearly was rewritten, and why it was not.
-    pub remarks: bool,
-    /// Check each rewrite by running what it changed, before and after.
-    pub validate: bool,
-}
 
 /// One rewrite that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +55,7 @@ const NAMED_MAX: usize = 8;
 /// The context of the rewriting passes of one compilation.
 #[derive(Debug, Default)]
 pub struct Rewrites {
-    options: RewriteOptions,
+    options: Options,
     pass: &'static str,
     class: Class,
     function: String,
@@ -77,8 +67,13 @@ pub struct Rewrites {
 }
 
 impl Rewrites {
-    pub fn new(options: RewriteOptions) -> Rewrites {
+    pub fn new(options: Options) -> Rewrites {
         Rewrites { options, ..Rewrites::default() }
+    }
+
+    /// What the compilation asks for.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// The rewrites that were applied, in order.
@@ -105,7 +100,8 @@ impl Rewrites {
     /// For a trial whose outcome may not be wanted: without limits, checks or anything applied.
     pub fn trial(&self) -> Rewrites {
         let (pass, class, function) = (self.pass, self.class, self.function.clone());
-        Rewrites { pass, class, function, ..Rewrites::default() }
+        let options = Options { fuel: None, remarks: false, validate: false, ..self.options.clone() };
+        Rewrites { options, pass, class, function, ..Rewrites::default() }
     }
 
     /// Takes over what a trial applied, where nothing limits or checks it; otherwise the trial has to be made again.
@@ -373,7 +369,7 @@ mod tests {
 
     #[test]
     fn fuel_counts_over_passes() {
-        let mut rewrites = Rewrites::new(RewriteOptions { fuel: Some(2), ..RewriteOptions::default() });
+        let mut rewrites = Rewrites::new(Options { fuel: Some(2), ..Options::default() });
         rewrites.begin("a", Class::Exact);
         assert!(rewrites.allow("one", &["x".into()]));
         rewrites.begin("b", Class::Exact);

@@ -3,7 +3,7 @@
 use sardonyx::compile::{Request, compile};
 use sardonyx::pipeline::STAGES;
 use sardonyx_base::Tensor;
-use sardonyx_passes::{PASSES, RewriteOptions, Run};
+use sardonyx_passes::{Options, PASSES, Run};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::prepared::model;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn outputs(folder: &Path, fuel: Option<usize>) -> (Vec<(String, Tensor)>, usize,
     let path = folder.join("model.sdx");
     let model = model("skel_minilm_l6_dyn18");
     let mut request = Request::new(&model, &path);
-    request.rewrites = RewriteOptions { fuel, ..RewriteOptions::default() };
+    request.options = Options { fuel, ..Options::default() };
     let report = compile(&request).unwrap();
     let launches = report.summary.unwrap().entries[0].launches;
     let loaded = Model::load(&path, &LoadOptions::default()).unwrap();

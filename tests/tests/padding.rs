@@ -1,8 +1,8 @@
 //! A padded batch  =>  the rows that its mask keeps are those of the padded computation, whatever lengths and holes there are
 
-use sardonyx::compile::{MaskedRows, Report, Request, compile};
+use sardonyx::compile::{Report, Request, compile};
 use sardonyx_base::Tensor;
-use sardonyx_passes::RewriteOptions;
+use sardonyx_passes::{MaskedRows, Options};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::prepared::model;
 use std::path::Path;
@@ -12,8 +12,8 @@ static NETS: [&str; 3] = ["skel_minilm_l6_ts14", "skel_minilm_l6_dyn18", "skel_m
 
 fn compiled(name: &str, masked_rows: MaskedRows, path: &Path) -> (Model, Report) {
     let source = model(name);
-    let rewrites = RewriteOptions { remarks: true, ..RewriteOptions::default() };
-    let request = Request { masked_rows, selftest: false, rewrites, ..Request::new(&source, path) };
+    let options = Options { masked_rows, remarks: true, ..Options::default() };
+    let request = Request { selftest: false, options, ..Request::new(&source, path) };
     let report = compile(&request).unwrap_or_else(|e| panic!("{name}: {e}"));
     (Model::load(path, &LoadOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}")), report)
 }

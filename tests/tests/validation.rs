@@ -4,14 +4,14 @@ use sardonyx::compile::{Request, compile};
 use sardonyx_base::Result;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
-use sardonyx_passes::{RewriteOptions, Rewrites, with_rule};
+use sardonyx_passes::{Options, Rewrites, with_rule};
 use sardonyx_tests::prepared::model;
 
 fn validated() -> Result<Rewrites> {
     let folder = tempfile::tempdir().unwrap();
     let (model, path) = (model("skel_minilm_l6_safetensors"), folder.path().join("model.sdx"));
     let mut request = Request::new(&model, &path);
-    request.rewrites = RewriteOptions { validate: true, ..RewriteOptions::default() };
+    request.options = Options { validate: true, ..Options::default() };
     compile(&request).map(|report| report.rewrites)
 }
 

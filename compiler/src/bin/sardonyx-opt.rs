@@ -14,7 +14,8 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_kernels::Target;
 use sardonyx_kernels::codegen::ptx::text_of;
 use sardonyx_passes::egraph::explain_node;
-use sardonyx_passes::{Remark, RewriteOptions, Rewrites};
+use sardonyx_passes::options;
+use sardonyx_passes::{Remark, Rewrites};
 use std::io::{Read, Write};
 
 /// Runs passes over an MLIR file and prints the result.
@@ -39,6 +40,9 @@ struct Options {
     /// Print to standard error why kernels that could be one are two: of the passes whose names match, or `all`
     #[arg(long, value_name = "REGEX", value_parser = passes_named)]
     remarks: Option<Regex>,
+    /// An option of the passes, such as `precision=bf16`; a line `// OPTION: precision=bf16` in a part is for that part
+    #[arg(long, value_name = "NAME=VALUE")]
+    option: Vec<String>,
     /// Check each rewrite on random operands at small sizes; what was checked goes to standard error
     #[arg(long)]
     validate: bool,
@@ -96,11 +100,7 @@ fn run(options: &Options) -> Result<i32> {
             worst = worst.max(Fault::User.exit_code());
             continue;
         };
-        let mut rewrites = Rewrites::new(RewriteOptions {
-            fuel: options.fuel,
-            remarks: options.remarks.is_some(),
-            validate: options.validate,
-        });
+        let mut rewrites = Rewrites::new(asked(options, part)?);
         let pipeline = &options.pass_pipeline;
         if let Err(e) = sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites) {
             eprintln!("{e}");
@@ -126,6 +126,15 @@ fn run(options: &Options) -> Result<i32> {
         let _ = writeln!(stdout, "{separator}{listed}{out}");
     }
     Ok(worst)
+}
+
+/// What the command line and a part of the file ask of the passes. Errors: E0001.
+fn asked(options: &Options, part: &str) -> Result<options::Options> {
+    let (fuel, remarks, validate) = (options.fuel, options.remarks.is_some(), options.validate);
+    let mut asked = options::Options { fuel, remarks, validate, ..options::Options::default() };
+    let own = part.lines().filter_map(|line| line.strip_prefix("// OPTION: "));
+    options.option.iter().map(String::as_str).chain(own).try_for_each(|text| asked.set(text))?;
+    Ok(asked)
 }
 
 fn print(module: &Module, options: &Options) -> Result<String> {

@@ -15,7 +15,7 @@ use crate::reference::param;
 use changes::changes;
 use melior::Context;
 use sardonyx_base::{Error, Result};
-use sardonyx_passes::{Rewrite, RewriteOptions, Rewrites};
+use sardonyx_passes::{Options, Rewrite, Rewrites};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -153,7 +153,7 @@ impl Bisect<'_> {
         wanted: &Named,
     ) -> Result<Run> {
         let (mut module, params) = lower_model(context, model, &self.dims)?;
-        let mut rewrites = Rewrites::new(RewriteOptions { fuel, ..RewriteOptions::default() });
+        let mut rewrites = Rewrites::new(Options { fuel, ..Options::default() });
         let mut run = Run::default();
         for (at, (_, passes)) in STAGES.iter().enumerate().take_while(|(_, (name, _))| *name != SCHEDULED) {
             run.before.push(rewrites.applied().len());

@@ -1,7 +1,7 @@
 //! check MODEL.onnx|MODEL.sdx --data DIR…  =>  differences of the compiled model, and of the interpreter beside it
 
 use super::Progress;
-use super::compile::precision_parser;
+use super::compile::named;
 use super::layers::check_layers;
 use crate::compile::{Request, compile_shown, parse_dims};
 use crate::entries::Entries;
@@ -28,7 +28,7 @@ pub struct CheckArgs {
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
     /// What contractions of an ONNX model multiply, as `compile --precision` says
-    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = precision_parser(), conflicts_with = "layers")]
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>(), conflicts_with = "layers")]
     pub precision: Precision,
     /// Do not run an ONNX model through the interpreter, which is slow
     #[arg(long)]
@@ -77,7 +77,7 @@ fn check_onnx(args: &CheckArgs, out: &mut dyn Write) -> Result<CheckSummary> {
     let artifact = dir.path().join(stem).with_extension("sdx");
     let mut request = Request::new(&args.model, &artifact);
     request.dims = parse_dims(&args.dims)?;
-    request.precision = args.precision;
+    request.options.precision = args.precision;
     // The check calls `main`.
     request.entries = Entries::NONE;
     request.targets = crate::targets::of_device(&args.load.device);

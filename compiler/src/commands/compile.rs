@@ -2,7 +2,7 @@
 
 use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
 use super::{Progress, say};
-use crate::compile::{MaskedRows, Report, Request, compile_shown, parse_dims};
+use crate::compile::{Report, Request, compile_shown, parse_dims};
 use crate::emit::{EntrySummary, HostSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::movement::{Movement, Question};
@@ -16,7 +16,7 @@ use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{Layouts, Precision, Remark, Rewrite, RewriteOptions, Validation};
+use sardonyx_passes::{Layouts, MaskedRows, Named, Options, Precision, Remark, Rewrite, Validation};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub struct CompileArgs {
     pub targets: Vec<Target>,
     /// What contractions multiply: `bf16` rounds weights and what they are multiplied with, and the factors of attention; sums,
     /// softmax and normalisation stay f32. The error against f32 is printed. For CPUs; those without AVX-512 BF16 convert
-    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = precision_parser())]
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>())]
     pub precision: Precision,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
@@ -61,13 +61,14 @@ pub struct CompileArgs {
     /// Refuse a model of which the host would compute something, whatever the device: a size that depends on data
     #[arg(long)]
     pub no_host: bool,
-    /// What outputs hold at positions that an attention mask leaves out. Rows of padding are not computed where no output
-    /// has such a row, or where it may be 0; `--remarks remove-padding` says why they are
-    #[arg(long, value_name = "WHAT", default_value = "compute")]
+    /// What outputs hold at positions that an attention mask leaves out: what the model says (`compute`), or 0 where that saves
+    /// computing them, because nobody reads them (`zero`). Rows of padding are not computed where no output has such a row, or
+    /// where it may be 0; `--remarks remove-padding` says why they are
+    #[arg(long, value_name = "WHAT", default_value = "compute", value_parser = named::<MaskedRows>())]
     pub masked_rows: MaskedRows,
     /// How tensors between kernels lie: as the kernels are estimated fastest together, all as the model has them, or with the
     /// columns of contractions innermost (channels last); the others are to compare with
-    #[arg(long, value_name = "WHICH", default_value = "chosen", value_parser = layouts_parser())]
+    #[arg(long, value_name = "WHICH", default_value = "chosen", value_parser = named::<Layouts>())]
     pub layouts: Layouts,
     /// Bytes that may lie between the kernels of one convolution, for algorithms that need them to be faster: N, NKiB,
     /// NMiB or NGiB. Where the batch is open, for one image
@@ -117,14 +118,10 @@ pub fn passes_named(text: &str) -> std::result::Result<Regex, String> {
     Regex::new(pattern).map_err(|e| format!("{e}; write `all`, the name of a pass, or a pattern of names"))
 }
 
-/// The names of the precisions.
-pub fn precision_parser() -> impl TypedValueParser<Value = Precision> {
-    let names = Precision::ALL.map(Precision::name);
-    PossibleValuesParser::new(names).map(|name| Precision::from_name(&name).unwrap_or_default())
-}
-
-fn layouts_parser() -> impl TypedValueParser<Value = Layouts> {
-    PossibleValuesParser::new(Layouts::ALL.map(Layouts::name)).map(|name| Layouts::from_name(&name).unwrap_or_default())
+/// One of a few words.
+pub fn named<T: Named>() -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(T::NAMES.iter().map(|row| row.0))
+        .try_map(|name| T::from_name(&name).ok_or("is none of them"))
 }
 
 /// 64, 64KiB, 64MiB or 64GiB
@@ -162,17 +159,18 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             time_passes: args.time_passes,
         },
         targets: distinct(&args.targets),
-        precision: args.precision,
         selftest: !args.no_selftest,
         no_host: args.no_host,
-        masked_rows: args.masked_rows,
-        layouts: args.layouts,
-        workspace_limit: args.workspace_limit,
         movement: question(args, &output)?,
-        rewrites: RewriteOptions {
+        options: Options {
             fuel: args.fuel,
             remarks: args.remarks.is_some() || args.report.is_some(),
             validate: args.validate,
+            precision: args.precision,
+            layouts: args.layouts,
+            masked_rows: args.masked_rows,
+            workspace_limit: args.workspace_limit,
+            ..Options::default()
         },
     };
     // The IR goes to standard error as well; a line that is rewritten would cut it.

@@ -1,6 +1,6 @@
 //! conv(x, w), 3x3, 3 or 5  =>  Winograd's three kernels, for all of a batch or for parts of it, where that is estimated faster
 //!
-//! Between those kernels lies a workspace; the attribute `sardonyx.workspace_limit` of a module says how many bytes one
+//! Between those kernels lies a workspace; the option `workspace-limit` says how many bytes one
 //! convolution may have. `splits` finds the best ways to cut a batch into calls, each by either algorithm, of which the
 //! fastest within the limit is taken. A batch of an open size is not cut: there the limit counts for one image.
 //!
@@ -16,7 +16,7 @@ use crate::draft::Draft;
 use crate::fuse::Costs;
 use crate::fusion::{drop_dead, sort_steps};
 use crate::layout::{Pricer, sort_outer};
-use crate::lower_precision::{self, Precision};
+use crate::options::Precision;
 use crate::rewrite::Missed;
 use crate::usual::{Sizes, USUAL, usual};
 use crate::{Rewrites, schedule};
@@ -36,24 +36,9 @@ const DEVICE: &str = "x86-64-v4";
 /// Batches beyond this are computed by calls of one algorithm.
 const BATCH_MAX: i64 = 512;
 
-const ATTRIBUTE: &str = "sardonyx.workspace_limit";
-
-/// Says how many bytes may lie between the kernels of one convolution of a module.
-pub fn set_workspace_limit(module: Operation, bytes: u64) {
-    module.set_attr(ATTRIBUTE, module.context().i64(i64::try_from(bytes).unwrap_or(i64::MAX)));
-}
-
-fn workspace_limit(module: Operation) -> Result<u64> {
-    let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(u64::MAX) };
-    attr.as_i64().and_then(|n| u64::try_from(n).ok()).ok_or_else(|| {
-        Error::user("E0402", format!("the module's attribute `{ATTRIBUTE}` is no number of bytes"))
-            .help("it is an integer of 64 bits, 0 or more")
-    })
-}
-
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    let limit = workspace_limit(module)?;
-    if lower_precision::precision(module)? == Precision::Bf16 {
+    let limit = rewrites.options().workspace_limit.unwrap_or(u64::MAX);
+    if rewrites.options().precision == Precision::Bf16 {
         // Products of bf16 are more than twice as fast; the transforms would have to be of f32.
         return Ok(());
     }

@@ -59,7 +59,7 @@ pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RewriteOptions;
+    use crate::Options;
     use crate::egraph::{Explanations, explain};
     use sardonyx_base::{DType, Dim};
     use sardonyx_dialects::scalar::ScalarFn;
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn the_equality_that_is_wrong_is_named() {
         let (before, after) = (graph(ScalarFn::Exp), graph(ScalarFn::Tanh));
-        let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });
+        let mut rewrites = Rewrites::new(Options { validate: true, ..Options::default() });
         rewrites.begin("e-graph", Class::FiniteOnly);
         assert!(rewrites.allow("right", &["/mul".into()]) && rewrites.allow("wrong", &["/f".into()]));
         let link =
@@ -100,7 +100,7 @@ mod tests {
         let node = Node { op: Op::Map(ScalarFn::Tanh), ..g.nodes[1].clone() };
         let wrong = g.push(node);
         g.outputs.push(("y".into(), wrong));
-        let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });
+        let mut rewrites = Rewrites::new(Options { validate: true, ..Options::default() });
         rewrites.begin("e-graph", Class::FiniteOnly);
         assert!(rewrites.allow("right", &["/mul".into()]) && rewrites.allow("wrong", &["/f".into()]));
         let first = vec![Value(0), Value(1), Value(2), Value(1)];

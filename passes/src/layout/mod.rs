@@ -13,6 +13,7 @@ mod tests;
 use crate::Rewrites;
 use crate::fuse::Costs;
 use crate::fusion::{kernel, parameter};
+use crate::options::Layouts;
 use crate::rewrite::Missed;
 pub(crate) use pace::Pricer;
 use sardonyx_base::{Dim, Error, Result};
@@ -26,54 +27,8 @@ use std::collections::BTreeSet;
 /// All devices execute one plan: the layouts are those of a CPU with wide vectors.
 const DEVICE: &str = "x86-64-v4";
 
-/// Which layouts the containers between kernels get.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Layouts {
-    /// Those in which the kernels are estimated fastest together.
-    #[default]
-    Chosen,
-    /// Row-major order: channels before lines and columns.
-    RowMajor,
-    /// The columns of contractions innermost wherever they may be: channels last.
-    Columns,
-}
-
-const ATTRIBUTE: &str = "sardonyx.layouts";
-
-impl Layouts {
-    pub const ALL: [Layouts; 3] = [Layouts::Chosen, Layouts::RowMajor, Layouts::Columns];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Layouts::Chosen => "chosen",
-            Layouts::RowMajor => "row-major",
-            Layouts::Columns => "columns",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Layouts> {
-        Layouts::ALL.into_iter().find(|l| l.name() == name)
-    }
-
-    /// Asks for them in a module that is to be compiled.
-    pub fn set(self, module: Operation) {
-        if self != Layouts::Chosen {
-            module.set_attr(ATTRIBUTE, module.context().str(self.name()));
-        }
-    }
-
-    fn of(module: Operation) -> Result<Layouts> {
-        let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(Layouts::Chosen) };
-        attr.as_str().and_then(|name| Layouts::from_name(&name)).ok_or_else(|| {
-            let names: Vec<&str> = Layouts::ALL.iter().map(|l| l.name()).collect();
-            Error::user("E0402", format!("the module's attribute `{ATTRIBUTE}` names no layouts"))
-                .help(format!("they are {}", names.join(", ")))
-        })
-    }
-}
-
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    let layouts = Layouts::of(module)?;
+    let layouts = rewrites.options().layouts;
     let device =
         DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to lay out for is not described"))?;
     let costs = Costs::of(&device);

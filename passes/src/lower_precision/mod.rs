@@ -1,6 +1,6 @@
 //! contract(x, w in panels)  =>  contract(bf16(x), bf16(w) in panels of pairs), summed in f32 as before
 //!
-//! Runs over modules that ask for it (`sardonyx.precision = "bf16"`). The factors of products with a constant become
+//! Runs where that is asked for (`precision=bf16`). The factors of products with a constant become
 //! bf16, and those of attention: sums, epilogues, normalisation and softmax stay f32. A left factor is rounded where it is
 //! made: in place of the f32 where nothing else reads it, beside it where its maker may write both, else by a kernel of its
 //! own.
@@ -10,8 +10,9 @@ pub mod attention;
 use crate::Rewrites;
 use crate::fusion::{Uses, drop_dead, kernel, renumber_stores, sort_steps, tidy};
 use crate::layout::sort_outer;
+use crate::options::Precision;
 use crate::rewrite::Missed;
-use sardonyx_base::{DType, Error, Result};
+use sardonyx_base::{DType, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
@@ -23,50 +24,8 @@ use sardonyx_kernels::contract::Words;
 use sardonyx_kernels::{KernelDef, lower, products};
 use std::collections::BTreeMap;
 
-/// In what the factors of contractions are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    #[default]
-    F32,
-    Bf16,
-}
-
-const ATTRIBUTE: &str = "sardonyx.precision";
-
-impl Precision {
-    pub const ALL: [Precision; 2] = [Precision::F32, Precision::Bf16];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Precision::F32 => "f32",
-            Precision::Bf16 => "bf16",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Precision> {
-        Precision::ALL.into_iter().find(|p| p.name() == name)
-    }
-}
-
-/// Asks for a precision in a module that is to be compiled.
-pub fn set_precision(module: Operation, precision: Precision) {
-    if precision != Precision::F32 {
-        module.set_attr(ATTRIBUTE, module.context().str(precision.name()));
-    }
-}
-
-/// What a module asks for; f32 where it says nothing.
-pub fn precision(module: Operation) -> Result<Precision> {
-    let Some(attr) = module.attr(ATTRIBUTE) else { return Ok(Precision::F32) };
-    attr.as_str().and_then(|name| Precision::from_name(&name)).ok_or_else(|| {
-        let names: Vec<&str> = Precision::ALL.iter().map(|p| p.name()).collect();
-        Error::user("E0402", format!("the module's attribute `{ATTRIBUTE}` names no precision"))
-            .help(format!("the precisions are {}", names.join(", ")))
-    })
-}
-
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    if precision(module)? == Precision::F32 {
+    if rewrites.options().precision == Precision::F32 {
         return Ok(());
     }
     rewrites.programs(module, |rewrites, program| {
@@ -403,24 +362,7 @@ impl Root {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{context, run_pipeline};
-    use melior::ir::Module;
     use sardonyx_base::Dim;
-
-    fn run(text: &str) -> Result<String> {
-        let context = context();
-        let mut module = Module::parse(&context, text).expect("the text parses");
-        run_pipeline(&context, &mut module, "builtin.module(lower-precision)")?;
-        Ok(module.as_operation().to_string())
-    }
-
-    #[test]
-    fn a_precision_that_is_none_is_refused() {
-        for attribute in ["\"f8\"", "7 : i64"] {
-            let e = run(&format!("module attributes {{sardonyx.precision = {attribute}}} {{}}")).unwrap_err();
-            assert_eq!((e.code, e.help.as_deref()), ("E0402", Some("the precisions are f32, bf16")));
-        }
-    }
 
     #[test]
     fn a_copy_goes_through_memory_in_its_order() {
@@ -429,17 +371,5 @@ mod tests {
         let copy = rounding(from.clone(), Container { dtype: DType::BF16, ..from });
         assert_eq!(copy.outer, [1, 4, 5, 8].map(Dim::constant));
         assert_eq!(copy.stores[0].memlet.index, [0, 3, 1, 2].map(Kernel::var));
-    }
-
-    #[test]
-    fn precisions_are_found_by_their_names_and_f32_leaves_no_mark() {
-        assert!(Precision::ALL.iter().all(|p| Precision::from_name(p.name()) == Some(*p)));
-        let context = context();
-        let module = Module::parse(&context, "module {}").unwrap();
-        let raw = Operation(module.as_operation().to_raw());
-        set_precision(raw, Precision::F32);
-        assert!(raw.attr(ATTRIBUTE).is_none());
-        set_precision(raw, Precision::Bf16);
-        assert_eq!(precision(raw).unwrap(), Precision::Bf16);
     }
 }

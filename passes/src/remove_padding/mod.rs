@@ -4,32 +4,24 @@
 //! need not be computed for the others. `proof` finds which input is such a mask and which kernels it concerns, `apply`
 //! packs the rows at the entry, runs packed, and restores all positions where somebody reads them.
 //!
-//! Automatic where no output holds a row that is left out. Where one does, the attribute `sardonyx.masked_rows = "zero"`
-//! of the module says that nobody reads them: then they are 0.
+//! Automatic where no output holds a row that is left out. Where one does, the option
+//! `masked-rows=zero` says that nobody reads them: then they are 0.
 
 mod apply;
 mod known;
 mod proof;
 
+use crate::options::MaskedRows;
 use crate::rewrite::{Missed, union};
 use crate::{Rewrites, fusion};
 use proof::{Miss, Proof, Role};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Class, Kernel, Layout, Program};
-use sardonyx_dialects::mlir::{Attr, Operation};
-
-/// Of a module: what outputs hold where the mask is 0.
-const ATTRIBUTE: &str = "sardonyx.masked_rows";
-const ZERO: &str = "zero";
-
-/// Lets the outputs of a module hold zeros where the mask is 0.
-pub fn zero_masked_rows(module: Operation) {
-    module.set_attr(ATTRIBUTE, module.context().str(ZERO));
-}
+use sardonyx_dialects::mlir::Operation;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    let zero = module.attr(ATTRIBUTE).and_then(Attr::as_str).is_some_and(|value| value == ZERO);
+    let zero = rewrites.options().masked_rows == MaskedRows::Zero;
     rewrites.programs(module, |rewrites, program| pack(program, rewrites, zero))
 }
 

@@ -1,7 +1,7 @@
 //! Wrong operations, places and rules are found; what is equal is not; what was seen is not run again
 
 use super::{Validation, Verdict, compare_programs, compare_values};
-use crate::{Class, RewriteOptions, Rewrites};
+use crate::{Class, Options, Rewrites};
 use melior::ir::Module;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program};
@@ -155,7 +155,7 @@ fn values_are_free_only_where_none_is_made_of_another() {
 pub fn validated(text: &str, passes: &str) -> sardonyx_base::Result<(Vec<&'static str>, String)> {
     let context = crate::context();
     let mut module = Module::parse(&context, text).unwrap();
-    let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });
+    let mut rewrites = Rewrites::new(Options { validate: true, ..Options::default() });
     crate::run_pipeline_with(&context, &mut module, &format!("builtin.module({passes})"), &mut rewrites)?;
     Ok((rewrites.applied().iter().map(|r| r.rule).collect(), rewrites.validation().unwrap().line()))
 }

@@ -230,7 +230,8 @@ func.func @signal(%x: !x) -> !y {
 // CHECK-COUNT-1: flow.kernel
 // CHECK-NOT: flow.kernel
 // CHECK: return
-module attributes { sardonyx.precision = "bf16" } {
+// OPTION: precision=bf16
+module {
   func.func @signal_bf16(%x: !x) -> !y {
     %k = sdx.param "k" : !k
     %w = sdx.window %x axis 1 size "5" stride 1 dilation 1 : !x -> !w

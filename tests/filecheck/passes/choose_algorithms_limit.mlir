@@ -13,7 +13,8 @@
 
 // Between the kernels of a convolution 5 MiB may lie.
 
-module attributes {sardonyx.workspace_limit = 5242880 : i64} {
+// OPTION: workspace-limit=5242880
+module {
 
 // An image alone needs 32 MiB.
 

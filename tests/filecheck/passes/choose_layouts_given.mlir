@@ -8,7 +8,8 @@
 
 // A module may say how tensors lie, to compare with what would be chosen.
 
-module attributes {sardonyx.layouts = "row-major"} {
+// OPTION: layouts=row-major
+module {
 
 // CHECK-LABEL: func.func @convolutions
 // CHECK-NOT: order<
@@ -33,7 +34,8 @@ func.func @convolutions(%x: !x) -> !z {
 !y = !sdx.tensor<[1, 64, 30, 30], f32>
 !z = !sdx.tensor<[1, 28, 28, 32], f32>
 
-module attributes {sardonyx.layouts = "columns"} {
+// OPTION: layouts=columns
+module {
 
 // CHECK-LABEL: func.func @convolutions
 // CHECK: flow.kernel outer ["1", "30", "30", "64"] inner ["16"](%arg0, {{.*}}) : {{.*}} -> !flow.container<[1, 64, 30, 30], f32, "order<0, 2, 3, 1>"> {

@@ -46,7 +46,8 @@ func.func @main(%x: !x) -> !sdx.tensor<[b], f32> {
 // CHECK: llvm.x86.tdpbf16ps
 // CHECK: llvm.x86.tilestored64
 // CHECK: llvm.x86.tilerelease
-module attributes {sardonyx.precision = "bf16"} {
+// OPTION: precision=bf16
+module {
   func.func @narrow(%x: !x) -> !sdx.tensor<[b, 70], f32> {
     %w = sdx.param "w" : !sdx.tensor<[40, 70], f32>
     %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !sdx.tensor<[40, 70], f32>) -> !sdx.tensor<[b, 70], f32>

@@ -20,7 +20,8 @@
 // CHECK-NEXT: flow.store %[[N]] to 0 ["%0", "%1"]
 // CHECK: %[[V:.*]] = flow.param "v" window [0, 8, 1] : <[40, 8], bf16, panels32x2>
 // CHECK: flow.kernel outer ["b", "8"] inner ["40"](%[[V]], %[[H]]){{.*}} -> !flow.container<[b, 8], f32, row_major>
-module attributes {sardonyx.precision = "bf16"} {
+// OPTION: precision=bf16
+module {
   func.func @chain(%x: !x) -> !x {
     %w = sdx.param "w" : !sdx.tensor<[8, 40], f32>
     %v = sdx.param "v" : !sdx.tensor<[40, 8], f32>
@@ -43,7 +44,8 @@ module attributes {sardonyx.precision = "bf16"} {
 // CHECK: flow.kernel outer ["b", "8"] inner ["8"]({{.*}}, %[[R]]#1)
 // CHECK: flow.kernel outer ["b", "8"] inner ["8"]({{.*}}, %[[R]]#1)
 // CHECK: return %[[R]]#0
-module attributes {sardonyx.precision = "bf16"} {
+// OPTION: precision=bf16
+module {
   func.func @beside(%x: !x) -> (!x, !x, !x) {
     %w = sdx.param "w" : !w
     %v = sdx.param "v" : !w
@@ -65,7 +67,8 @@ module attributes {sardonyx.precision = "bf16"} {
 // CHECK: %[[Y:.*]] = flow.kernel outer ["b", "8"] inner ["8"]({{.*}}) {{.*}} -> !flow.container<[b, 8], f32, row_major>
 // CHECK: %[[N:.*]] = flow.kernel outer ["b", "8"] inner [](%[[Y]]) {{.*}} -> !flow.container<[b, 8], bf16, row_major>
 // CHECK: flow.kernel outer ["b", "8"] inner ["8"]({{.*}}, %[[N]])
-module attributes {sardonyx.precision = "bf16"} {
+// OPTION: precision=bf16
+module {
   func.func @result(%x: !x) -> (!x, !x) {
     %w = sdx.param "w" : !w
     %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !x
@@ -86,7 +89,8 @@ module attributes {sardonyx.precision = "bf16"} {
 // CHECK: %[[E:.*]] = flow.kernel outer ["b", "2", "4"] inner [](%arg0) {{.*}} -> !flow.container<[b, 2, 4], bf16, row_major>
 // CHECK: %[[V:.*]] = flow.view %[[E]] : <[b, 2, 4], bf16, row_major> -> <[b, 8], bf16, row_major>
 // CHECK: flow.kernel outer ["b", "8"] inner ["8"]({{.*}}, %[[V]])
-module attributes {sardonyx.precision = "bf16"} {
+// OPTION: precision=bf16
+module {
   func.func @viewed(%x: !x) -> !y {
     %w = sdx.param "w" : !w
     %0 = sdx.map "exp"(%x) : (!x) -> !x
@@ -111,7 +115,8 @@ module attributes {sardonyx.precision = "bf16"} {
 // CHECK-NOT: bf16
 // CHECK-LABEL: func.func @across
 // CHECK-NOT: bf16
-module attributes {sardonyx.precision = "bf16"} {
+// OPTION: precision=bf16
+module {
   func.func @computed(%q: !q, %k: !q) -> !p {
     %0 = sdx.contract "mk,nk->mn"(%q, %k) : (!q, !q) -> !p
     return %0 : !p

@@ -24,7 +24,8 @@
 // CHECK: %[[V16:.*]] = flow.convert {{.*}} : f32 -> bf16
 // CHECK-NEXT: %[[VR:.*]] = flow.convert %[[V16]] : bf16 -> f32
 // CHECK-NEXT: flow.apply "mul"(%[[PR]], %[[VR]])
-module attributes {sardonyx.precision = "bf16"} {
+// OPTION: precision=bf16
+module {
   func.func @attention(%q: !q, %k: !k, %v: !k) -> !q {
     %0 = sdx.contract "bhsd,bhtd->bhst"(%q, %k) : (!q, !k) -> !p
     %5 = sdx.reduce "max" %0 axes [3] : !p -> !r
@@ -52,7 +53,8 @@ module attributes {sardonyx.precision = "bf16"} {
 
 // CHECK-LABEL: func.func @query
 // CHECK-NOT: bf16
-module attributes {sardonyx.precision = "bf16"} {
+// OPTION: precision=bf16
+module {
   func.func @query(%q: !q, %k: !k, %v: !k) -> !q {
     %0 = sdx.contract "bhsd,bhtd->bhst"(%q, %k) : (!q, !k) -> !p
     %5 = sdx.reduce "max" %0 axes [3] : !p -> !r

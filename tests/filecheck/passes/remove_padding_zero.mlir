@@ -18,7 +18,8 @@
 // CHECK-NEXT: %[[MASK:.*]] = flow.load 0 ["%0", "%1"] : i64
 // CHECK-NEXT: %[[SEEN:.*]] = flow.convert %[[MASK]]
 // CHECK: flow.load {{.}} ["${{.}}", "%2"] if %[[SEEN]]
-module attributes {sardonyx.masked_rows = "zero"} {
+// OPTION: masked-rows=zero
+module {
 func.func @hidden_states(%x: !x, %mask: !ids) -> !x {
   %seen = sdx.convert %mask : !ids -> !b
   %wq = sdx.param "q" : !w

@@ -3,9 +3,9 @@
 //! That the table is what the compiler does today, another test checks.
 
 use crate::program::Program;
-use sardonyx::compile::MaskedRows;
 use sardonyx_dialects::flow::Class;
 use sardonyx_kernels::lower;
+use sardonyx_passes::MaskedRows;
 use sardonyx_tests::prepared::{model, workspace};
 
 /// Beginning of the models' names, how many forms there are, and the launches that a layer takes at most.

@@ -2,7 +2,7 @@
 
 use melior::Context;
 use melior::ir::Module;
-use sardonyx::compile::{MaskedRows, graph, lower_model};
+use sardonyx::compile::{graph, lower_model};
 use sardonyx::import::ParamStore;
 use sardonyx::movement::Levels;
 use sardonyx::onnx::read_model;
@@ -15,6 +15,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::{Graph, Op, SymbolKind};
 use sardonyx_passes::movement::{Count, Sure, Words, operator_words};
+use sardonyx_passes::{MaskedRows, Options, Rewrites};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -34,10 +35,7 @@ impl Program {
         let model = read_model(path)?;
         let context = sardonyx_passes::context();
         let (module, params) = lower_model(&context, &model, &BTreeMap::new())?;
-        if masked_rows == MaskedRows::Zero {
-            sardonyx_passes::remove_padding::zero_masked_rows(Operation(module.as_operation().to_raw()));
-        }
-        Program::of(&context, module, params)
+        Program::of(&context, module, params, Options { masked_rows, ..Options::default() })
     }
 
     /// Of a text of the value level. Parameters are made up.
@@ -51,13 +49,13 @@ impl Program {
                 params.insert(name.clone(), filled(&dims));
             }
         }
-        Program::of(&context, module, params)
+        Program::of(&context, module, params, Options::default())
     }
 
-    fn of<'c>(context: &'c Context, mut module: Module<'c>, params: ParamStore) -> Result<Program> {
+    fn of<'c>(context: &'c Context, mut module: Module<'c>, params: ParamStore, options: Options) -> Result<Program> {
         let mut levels = Levels::default();
         let watch = Watch { stop_after: Some("schedule".into()), ..Watch::default() };
-        pipeline::run(context, &mut module, &watch, &mut |event| levels.see(&event))?;
+        pipeline::run_with(context, &mut module, &watch, &mut Rewrites::new(options), &mut |event| levels.see(&event))?;
         let plan = Plan::read(Operation(module.as_operation().to_raw()))?;
         Ok(Program { levels, plan: plan.ok_or_else(|| Error::defect("no plan"))?, params })
     }

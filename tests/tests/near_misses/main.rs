@@ -4,7 +4,7 @@ use melior::ir::Module;
 use sardonyx::pipeline::STAGES;
 use sardonyx_dialects::flow::{FlowOp, Program};
 use sardonyx_dialects::mlir::{Attr, Operation};
-use sardonyx_passes::{RewriteOptions, Rewrites};
+use sardonyx_passes::{Options, Rewrites};
 use std::path::Path;
 
 /// (file, [(pass, reason, node)]): all that is told of the function `near`; nothing is told of `good`.
@@ -57,7 +57,7 @@ fn compiled(name: &str) -> (Vec<(String, usize)>, Told) {
     let mut module = Module::parse(&context, &text).unwrap_or_else(|| panic!("{name} is no module"));
     let passes = STAGES.iter().take_while(|(stage, _)| *stage != "pack-weights").map(|(_, passes)| *passes);
     let passes: Vec<&str> = passes.filter(|p| !p.is_empty()).collect();
-    let mut rewrites = Rewrites::new(RewriteOptions { remarks: true, ..RewriteOptions::default() });
+    let mut rewrites = Rewrites::new(Options { remarks: true, ..Options::default() });
     let pipeline = format!("builtin.module({})", passes.join(","));
     sardonyx_passes::run_pipeline_with(&context, &mut module, &pipeline, &mut rewrites).unwrap();
     let functions = Operation(module.as_operation().to_raw()).block(0).unwrap().operations();

@@ -9,7 +9,7 @@ use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::SymbolKind;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{Precision, set_precision};
+use sardonyx_passes::{Named, Options, Precision, Rewrites};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::emitted::emit;
 
@@ -18,8 +18,8 @@ pub fn check(context: &MlirContext, case: &Case) -> std::result::Result<bool, St
     if case.graph.symbols.values().any(|s| s.kind == SymbolKind::Data) {
         return Ok(false);
     }
-    for precision in Precision::ALL {
-        check_in(context, case, precision)?;
+    for (_, precision) in Precision::NAMES {
+        check_in(context, case, *precision)?;
     }
     Ok(true)
 }
@@ -49,8 +49,8 @@ fn check_in(context: &MlirContext, case: &Case, precision: Precision) -> std::re
 fn load(context: &MlirContext, case: &Case, precision: Precision) -> Result<Model> {
     let mut module = Module::new(Location::unknown(context));
     Block(module.body().to_raw()).push(case.graph.write(Context(context.to_raw()))?);
-    set_precision(Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())), precision);
-    sardonyx_passes::run_pipeline(context, &mut module, &sardonyx::pipeline::pipeline())?;
+    let mut rewrites = Rewrites::new(Options { precision, ..Options::default() });
+    sardonyx_passes::run_pipeline_with(context, &mut module, &sardonyx::pipeline::pipeline(), &mut rewrites)?;
     let raw = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     let plan = Plan::read(raw)?.expect("a plan was made");
     let params: ParamStore = case.params.clone();

@@ -12,7 +12,7 @@ use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::sdx::{Graph, Op};
-use sardonyx_passes::{Class, PASSES, Precision, RewriteOptions, Rewrites, set_precision};
+use sardonyx_passes::{Class, Options, PASSES, Precision, Rewrites};
 use std::collections::BTreeMap;
 
 static PIPELINE: &[&str] = &[
@@ -155,7 +155,6 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, Strin
     let wanted = case.calls.iter().map(|inputs| expected(case, inputs)).collect::<Result<Vec<_>>>();
     let wanted = wanted.map_err(|e| format!("{}: the graph itself: {e}", case.name))?;
     let mut module = Module::new(Location::unknown(context));
-    set_precision(Operation(module.as_operation().to_raw()), Precision::Bf16);
     let body = Block(module.body().to_raw());
     let function = case.graph.write(Context(context.to_raw())).map_err(|e| e.to_string())?;
     body.push(function);
@@ -163,7 +162,7 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, Strin
     let mut done = vec![];
     let mut classes = vec![];
     // The check of each rewrite must find none wrong where the whole is right.
-    let mut rewrites = Rewrites::new(RewriteOptions { validate: true, ..RewriteOptions::default() });
+    let mut rewrites = Rewrites::new(Options { validate: true, precision: Precision::Bf16, ..Options::default() });
     for &pass in PIPELINE {
         done.push(pass);
         // MLIR's own passes are exact.

@@ -1,0 +1,151 @@
+//! `precision=bf16`, `layouts=columns`  =>  what one compilation asks of its passes
+//!
+//! A pass reads its options from the context that it is given ([`Rewrites::options`](crate::Rewrites::options)). To add one: a
+//! field with its default, and a row that says how its value is written.
+
+use sardonyx_base::{Error, Result};
+use sardonyx_kernels::Target;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// What the plan is made for: whose costs decide, and what its kernels can do.
+    pub target: Target,
+    /// How many rewrites may be applied; any number where absent.
+    pub fuel: Option<usize>,
+    /// Say what nearly was rewritten, and why it was not.
+    pub remarks: bool,
+    /// Check each rewrite by running what it changed, before and after.
+    pub validate: bool,
+    pub precision: Precision,
+    pub layouts: Layouts,
+    pub masked_rows: MaskedRows,
+    /// Bytes that may lie between the kernels of one convolution; any number where absent.
+    pub workspace_limit: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            target: Target::cpu(),
+            fuel: None,
+            remarks: false,
+            validate: false,
+            precision: Precision::default(),
+            layouts: Layouts::default(),
+            masked_rows: MaskedRows::default(),
+            workspace_limit: None,
+        }
+    }
+}
+
+/// In what the factors of contractions and of attention are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    #[default]
+    F32,
+    Bf16,
+}
+
+/// Which layouts the containers between kernels get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layouts {
+    /// Those in which the kernels are estimated fastest together.
+    #[default]
+    Chosen,
+    /// Row-major order: channels before lines and columns.
+    RowMajor,
+    /// The columns of contractions innermost wherever they may be: channels last.
+    Columns,
+}
+
+/// What outputs hold at positions that an attention mask leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MaskedRows {
+    /// What the model says, which has to be computed.
+    #[default]
+    Compute,
+    /// 0 where that saves computing them: nobody reads them.
+    Zero,
+}
+
+/// A value that is written as one of a few words.
+pub trait Named: Copy + PartialEq + Send + Sync + 'static {
+    const NAMES: &'static [(&'static str, Self)];
+
+    fn from_name(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|row| row.0 == name).map(|row| row.1)
+    }
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|row| row.1 == self).map_or("", |row| row.0)
+    }
+}
+
+impl Named for Precision {
+    const NAMES: &'static [(&'static str, Precision)] = &[("f32", Precision::F32), ("bf16", Precision::Bf16)];
+}
+
+impl Named for Layouts {
+    const NAMES: &'static [(&'static str, Layouts)] =
+        &[("chosen", Layouts::Chosen), ("row-major", Layouts::RowMajor), ("columns", Layouts::Columns)];
+}
+
+impl Named for MaskedRows {
+    const NAMES: &'static [(&'static str, MaskedRows)] =
+        &[("compute", MaskedRows::Compute), ("zero", MaskedRows::Zero)];
+}
+
+struct Row {
+    name: &'static str,
+    /// Takes a value as it is written; none where it is no such value.
+    set: fn(&mut Options, &str) -> Option<()>,
+}
+
+/// Those that have a name in `sardonyx-opt --option NAME=VALUE`, sorted; the others are flags of their own there.
+static ROWS: &[Row] = &[
+    Row { name: "layouts", set: |o, v| Layouts::from_name(v).map(|v| o.layouts = v) },
+    Row { name: "masked-rows", set: |o, v| MaskedRows::from_name(v).map(|v| o.masked_rows = v) },
+    Row { name: "precision", set: |o, v| Precision::from_name(v).map(|v| o.precision = v) },
+    Row { name: "target", set: |o, v| Target::from_name(v).map(|v| o.target = v) },
+    Row { name: "workspace-limit", set: |o, v| v.parse().ok().map(|v| o.workspace_limit = Some(v)) },
+];
+
+impl Options {
+    /// Takes `NAME=VALUE`. Errors: E0001 for an unknown name or a value that is none of its.
+    pub fn set(&mut self, text: &str) -> Result<()> {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let Some(row) = ROWS.iter().find(|row| row.name == name) else {
+            let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+            let message = format!("there is no option `{name}`");
+            return Err(Error::user("E0001", message).help(format!("the options are {}", names.join(", "))));
+        };
+        (row.set)(self, value).ok_or_else(|| Error::user("E0001", format!("`{value}` is no value of `{name}`")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_set_by_name() {
+        let mut options = Options::default();
+        for text in ["precision=bf16", "layouts=columns", "masked-rows=zero", "workspace-limit=64", "target=cuda:sm_80"]
+        {
+            options.set(text).unwrap();
+        }
+        assert_eq!((options.precision, options.layouts), (Precision::Bf16, Layouts::Columns));
+        assert_eq!((options.masked_rows, options.workspace_limit), (MaskedRows::Zero, Some(64)));
+        assert_eq!(options.target.name(), "cuda:sm_80");
+        assert!(ROWS.windows(2).all(|w| w[0].name < w[1].name));
+    }
+
+    #[test]
+    fn what_is_no_option_is_refused_with_the_names() {
+        let refused = |text: &str| Options::default().set(text).unwrap_err().to_string();
+        assert!(refused("precision=f31").contains("`f31` is no value of `precision`"));
+        assert!(refused("workspace-limit=-1").contains("`-1` is no value of `workspace-limit`"));
+        let told = refused("speed=fast");
+        assert!(told.contains("no option `speed`") && told.contains("layouts, masked-rows, precision"), "{told}");
+    }
+}
