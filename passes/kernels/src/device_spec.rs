@@ -313,7 +313,7 @@ mod tests {
         assert!(text.contains("--> my.toml:8\n"), "{text}");
         assert!(text.contains("help: compare the file with what `sardonyx devices NAME --toml` prints"), "{text}");
         let text = sm_80_with("dtype = \"tf32\"", "dtype = \"tf31\"");
-        assert!(text.contains("unknown level `tf31`"), "{text}");
+        assert!(text.contains("unknown variant `tf31`") && text.contains("help: compare the file"), "{text}");
         let text = sm_80_with("value = 108,", "value = -108,");
         assert!(text.contains("my.toml:6") && text.contains("invalid value"), "{text}");
     }
