@@ -2,22 +2,11 @@
 
 use sardonyx_base::Dim;
 use sardonyx_dialects::sdx::{Equality, Symbol, SymbolKind};
+pub use sardonyx_kernels::usual::{CALLS, USUAL, Usual};
 use std::collections::BTreeMap;
 
 /// Values by symbol.
 pub type Sizes = BTreeMap<String, i64>;
-
-/// What is not said of a call.
-#[derive(Clone, Copy, Debug)]
-pub struct Usual {
-    /// What stands first in an input's dimensions: the batch.
-    pub first: i64,
-    pub other: i64,
-}
-
-/// A usual call, and what calls are usual beside it: a short one, and a large one.
-pub const USUAL: Usual = Usual { first: 1, other: 128 };
-pub const CALLS: [Usual; 3] = [USUAL, Usual { other: 16, ..USUAL }, Usual { first: 8, other: 512 }];
 
 /// A value for every symbol of an input, within its range, and none kept of what a call could keep. `inputs` are the
 /// dimensions of each input.

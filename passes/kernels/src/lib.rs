@@ -21,9 +21,11 @@ mod pace;
 pub mod packing;
 pub mod ptx;
 mod ranges;
+pub mod rates;
 mod scalar;
 mod stages;
 pub mod target;
+pub mod usual;
 mod work;
 
 pub use def::KernelDef;
@@ -32,6 +34,7 @@ pub use footprint::Footprint;
 pub use linear::{Lowered, lower};
 pub use pace::Pace;
 pub use packing::{Packable, PackedFactor, packable, plain_load, products};
+pub use rates::Rates;
 pub use sardonyx_base::cpu::{Extension, Level};
 pub use target::Target;
 

@@ -4,6 +4,7 @@
 //! a GPU is to describe it (`devices/`); what it has that others lack is asked of its description.
 
 use crate::device_spec::{DeviceSpec, Gpu};
+use crate::rates::Rates;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::LazyLock;
@@ -64,6 +65,11 @@ impl Target {
 
     pub fn spec(self) -> &'static DeviceSpec {
         self.0
+    }
+
+    /// What costs are computed with.
+    pub fn rates(self) -> Rates {
+        Rates::new(self.0).expect("a target's description has all figures, as a test checks")
     }
 
     /// Limits of a GPU.

@@ -20,18 +20,14 @@ use crate::options::Precision;
 use crate::rewrite::Missed;
 use crate::usual::{Sizes, USUAL, usual};
 use crate::{Rewrites, schedule};
-use sardonyx_base::{DType, Dim, Error, Result};
+use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Step, Store};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_kernels::DeviceSpec;
 use splits::{Call, Policy, Split, best};
 use winograd::{Filters, Site};
-
-/// Estimates are those of a CPU with wide vectors.
-const DEVICE: &str = "x86-64-v4";
 
 /// Batches beyond this are computed by calls of one algorithm.
 const BATCH_MAX: i64 = 512;
@@ -42,8 +38,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         // Products of bf16 are more than twice as fast; the transforms would have to be of f32.
         return Ok(());
     }
-    let device = DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to choose for is not described"))?;
-    let costs = Costs::of(&device);
+    let costs = Costs::new(rewrites.options().target);
     rewrites.programs(module, |rewrites, program| choose(program, &costs, limit, rewrites))
 }
 

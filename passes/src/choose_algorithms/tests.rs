@@ -6,6 +6,7 @@ use sardonyx_base::Tensor;
 use sardonyx_dialects::flow::{Layout, Source};
 use sardonyx_dialects::interp::run_program;
 use sardonyx_dialects::scalar::ReduceFn;
+use sardonyx_kernels::Target;
 
 const F: DType = DType::F32;
 
@@ -191,7 +192,7 @@ fn a_batch_is_cut_where_its_parts_fit_the_cache() {
     let (p, ..) = program(s, true);
     let at = CONVOLUTION;
     let site = Site::of(&p, &p.steps[at], &p.producers()).unwrap();
-    let costs = Costs::of(&DeviceSpec::named(DEVICE).unwrap());
+    let costs = Costs::new(Target::cpu());
     let estimate = Estimate::of(&p, at, &site, Filters::Stored, &costs);
     assert_eq!(estimate.workspace(8), 49 << 20);
     let free = estimate.choose(u64::MAX);

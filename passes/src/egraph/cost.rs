@@ -15,11 +15,13 @@
 use super::expr::Site;
 use super::merging::is_param;
 use super::table::names;
+use crate::usual::USUAL;
 use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Op, TensorType};
+use sardonyx_kernels::Target;
 
-/// What the cost of a node needs to know of a device; a description of a whole device gives these.
+/// What the cost of a node needs to know of a device, and of what is done behind the e-graph.
 #[derive(Clone, Debug)]
 pub struct Rates {
     pub bytes_per_s: f64,
@@ -36,23 +38,23 @@ pub struct Rates {
     pub prepares_weights: bool,
 }
 
-impl Default for Rates {
-    /// Two cores of a server with AVX-512.
-    fn default() -> Rates {
+/// Beside the register blocks of a contraction, code reaches this part of what vectors can do.
+const ELEMENTWISE_SHARE: f64 = 0.25;
+
+impl Rates {
+    pub fn for_target(target: Target) -> Rates {
+        let rates = target.rates();
         Rates {
-            bytes_per_s: 25e9,
-            contract_ops_per_s: 300e9,
-            map_ops_per_s: 20e9,
-            launch_ns: 1000.0,
+            bytes_per_s: rates.bytes_per_s,
+            contract_ops_per_s: rates.contract_ops_per_s,
+            map_ops_per_s: rates.vector_ops_per_s * ELEMENTWISE_SHARE,
+            launch_ns: rates.launch_s * 1e9,
             slices_in_place: true,
             joins_weights: true,
             prepares_weights: false,
         }
     }
 }
-
-/// A symbol without bounds is taken to be so large.
-const EXTENT: i64 = 48;
 
 /// A second: more than any kernel, and little enough to be added up.
 const UNPREPARED: u64 = 1_000_000_000_000;
@@ -202,7 +204,7 @@ fn weight(f: ScalarFn) -> f64 {
 
 /// A symbol's value when costs are compared: within its range.
 pub fn nominal(lo: i64, hi: Option<i64>) -> i64 {
-    EXTENT.clamp(lo, hi.unwrap_or(i64::MAX).max(lo))
+    USUAL.other.clamp(lo, hi.unwrap_or(i64::MAX).max(lo))
 }
 
 /// What a node is called where two cost the same: the order must not follow from how the graph was written.

@@ -38,6 +38,7 @@ use rule::{Compiled, Rule};
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Value};
+use sardonyx_kernels::Target;
 use saturate::Limits;
 use std::collections::BTreeMap;
 
@@ -65,9 +66,9 @@ pub struct Options {
     pub iterations_max: usize,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { rates: Rates::default(), allow_finite: false, growth_max: 8, iterations_max: 16 }
+impl Options {
+    pub fn for_target(target: Target) -> Options {
+        Options { rates: Rates::for_target(target), allow_finite: false, growth_max: 8, iterations_max: 16 }
     }
 }
 
@@ -104,8 +105,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         }
         let before = Graph::read(function)?;
         let first = rewrites.applied().len() + 1;
+        let options = Options::for_target(rewrites.options().target);
         let allow = &mut |rule: &'static str, origins: &[String]| rewrites.allow(rule, origins);
-        let (graph, report) = optimise_within(&before, &Options::default(), allow)?;
+        let (graph, report) = optimise_within(&before, &options, allow)?;
         if rewrites.validates() {
             checks::check(&before, &graph, &report, first, rewrites)?;
         }
@@ -118,7 +120,7 @@ pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
     let Some(block) = module.block(0) else { return Ok(vec![]) };
     let mut out = vec![];
     for function in block.operations().into_iter().filter(|op| op.name() == "func.func" && crate::is_sdx(*op)) {
-        let (_, report) = optimise(&Graph::read(function)?, &Options::default())?;
+        let (_, report) = optimise(&Graph::read(function)?, &Options::for_target(Target::cpu()))?;
         out.extend(report.explanations.of(name));
     }
     match out.is_empty() {

@@ -1,53 +1,41 @@
 //! program  =>  the picoseconds that a device needs: words moved, operations, launches
 
 use crate::fusion::kernel;
+use crate::usual::USUAL;
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_kernels::device_spec::{DeviceSpec, Level as MemoryLevel, RateType, Unit};
+use sardonyx_kernels::{Rates, Target};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a size counts as that is known only at the call.
-const NOMINAL: i64 = 64;
-/// A launch where the device's description has no figure.
-const LAUNCH_PS: f64 = 1e6;
+const PS: f64 = 1e12;
 /// Beside a contraction's register blocks other code reaches this part of the peak.
 const ELEMENTWISE_SHARE: f64 = 0.25;
 
-/// The rates of one device.
+/// What a device takes for bytes, operations and launches.
 pub struct Costs {
-    /// Of the memory where what lies between kernels is found again.
-    ps_per_byte: f64,
-    /// The cache that all cores share: its bytes, and what one of them costs.
-    cache: (f64, f64),
-    ps_per_op: f64,
-    launch_ps: f64,
+    rates: Rates,
 }
 
 impl Costs {
-    pub fn of(device: &DeviceSpec) -> Costs {
-        let level = |l: MemoryLevel| device.memory.iter().find(|m| m.level == l).and_then(|m| m.read_gb_s.value);
-        let gb_s = level(MemoryLevel::Dram).unwrap_or(10.0);
-        let cache = device.memory.iter().find(|m| m.level == MemoryLevel::L3);
-        let cache = cache.and_then(|m| Some((m.bytes.value? as f64, 1e3 / m.read_gb_s.value?))).unwrap_or_default();
-        let rate = device.rate.iter().find(|r| r.unit == Unit::Vector && r.dtype == RateType::F32);
-        let ops_per_cycle = rate.and_then(|r| r.ops_per_cycle.value).unwrap_or(1.0);
-        let cores = device.cores.value.unwrap_or(1) as f64;
-        let gops = ops_per_cycle * cores * device.clock_ghz.value.unwrap_or(1.0);
-        let launch_ps = device.launch_us.value.map_or(LAUNCH_PS, |us| us * 1e6);
-        Costs { ps_per_byte: 1e3 / gb_s, cache, ps_per_op: 1e3 / gops, launch_ps }
+    pub fn new(target: Target) -> Costs {
+        Costs { rates: target.rates() }
     }
 
     /// What each kernel needs beside its work.
     pub fn launch(&self) -> u64 {
-        self.launch_ps as u64
+        (self.rates.launch_s * PS) as u64
     }
 
     /// What is saved where so many bytes are written and read again while they are in the cache.
     pub fn kept(&self, bytes: u64) -> u64 {
-        let (size, ps_per_byte) = self.cache;
         let bytes = bytes as f64;
-        if bytes <= size { (2.0 * bytes * (self.ps_per_byte - ps_per_byte)).max(0.0) as u64 } else { 0 }
+        match self.rates.cache {
+            Some((size, rate)) if bytes <= size => {
+                (2.0 * bytes * (PS / self.rates.bytes_per_s - PS / rate)).max(0.0) as u64
+            }
+            Some(_) | None => 0,
+        }
     }
 
     pub fn program(&self, program: &Program) -> u64 {
@@ -66,13 +54,13 @@ impl Costs {
     /// Where the code reaches a share of its rate only, and words cost so many times as much.
     pub fn paced(&self, k: &Kernel, program: &Program, share: f64, dearer: f64) -> u64 {
         let sizes = Sizes { program };
-        let moved = sizes.bytes(k) * self.ps_per_byte * dearer;
-        let computed = sizes.ops(k) * self.ps_per_op / share;
-        (self.launch_ps + moved + computed) as u64
+        let moved = sizes.bytes(k) * PS / self.rates.bytes_per_s * dearer;
+        let computed = sizes.ops(k) * PS / self.rates.contract_ops_per_s / share;
+        (self.rates.launch_s * PS + moved + computed) as u64
     }
 }
 
-/// Sizes at the nominal values of the symbols.
+/// Sizes at the usual values of the symbols.
 struct Sizes<'p> {
     program: &'p Program,
 }
@@ -82,7 +70,7 @@ impl Sizes<'_> {
         let symbol = |name: &str| {
             let known = self.program.symbols.get(name);
             let (lo, hi) = known.map_or((0, i64::MAX), |s| (s.lo, s.hi.unwrap_or(i64::MAX)));
-            Some(NOMINAL.min(hi).max(lo))
+            Some(USUAL.other.min(hi).max(lo))
         };
         d.eval(&symbol).map_or(0.0, |n| n.max(0) as f64)
     }

@@ -18,24 +18,21 @@ use crate::fusion::{sort_steps, sweep};
 use crate::{Class, Rewrites, inline_maps, miss, rewrite};
 pub use cost::Costs;
 use region::Region;
-use sardonyx_base::{Error, Result};
+use sardonyx_base::Result;
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_kernels::DeviceSpec;
 use search::Way;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// All devices execute one plan, so one device's figures choose it: what every CPU that we run on has.
-const DEVICE: &str = "x86-64-v3";
 /// How many ways to merge a region are looked at.
 const STATES_MAX: usize = 200;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    let device = DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to fuse for has no description"))?;
+    let costs = Costs::new(rewrites.options().target);
     rewrites.programs(module, |rewrites, program| {
         miss::note_reducers(program, rewrites);
-        fuse(program, &Costs::of(&device), rewrites)?;
+        fuse(program, &costs, rewrites)?;
         miss::tell(program, rewrites);
         Ok(())
     })

@@ -11,7 +11,7 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_kernels::DeviceSpec;
+use sardonyx_kernels::Target;
 
 const F: DType = DType::F32;
 
@@ -154,7 +154,7 @@ fn least(program: &Program, costs: &Costs, seen: &mut std::collections::HashSet<
 }
 
 fn costs() -> Costs {
-    Costs::of(&DeviceSpec::named(super::DEVICE).unwrap())
+    Costs::new(Target::cpu())
 }
 
 /// Regions, index maps first, the search by cost: together they find the best of all ways but for one program in some

@@ -16,22 +16,16 @@ use crate::fusion::{kernel, parameter};
 use crate::options::Layouts;
 use crate::rewrite::Missed;
 pub(crate) use pace::Pricer;
-use sardonyx_base::{Dim, Error, Result};
+use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Memlet, Program};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_kernels::DeviceSpec;
 use sardonyx_kernels::packable;
 use std::collections::BTreeSet;
 
-/// All devices execute one plan: the layouts are those of a CPU with wide vectors.
-const DEVICE: &str = "x86-64-v4";
-
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let layouts = rewrites.options().layouts;
-    let device =
-        DeviceSpec::named(DEVICE).ok_or_else(|| Error::defect("the device to lay out for is not described"))?;
-    let costs = Costs::of(&device);
+    let costs = Costs::new(rewrites.options().target);
     rewrites.programs(module, |rewrites, program| match layouts {
         Layouts::Chosen => lay_out(program, &costs, rewrites),
         Layouts::RowMajor => Ok(()),

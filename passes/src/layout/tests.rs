@@ -7,6 +7,7 @@ use crate::random::Random;
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::{Container, Source, Statement, Step, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_kernels::Target;
 use std::collections::HashMap;
 
 const F: DType = DType::F32;
@@ -109,7 +110,7 @@ fn random_program(seed: u64) -> Program {
 }
 
 fn costs() -> Costs {
-    Costs::of(&DeviceSpec::named(DEVICE).unwrap())
+    Costs::new(Target::cpu())
 }
 
 /// The least sum over all ways to give every container a layout, each kernel priced once per way that concerns it.

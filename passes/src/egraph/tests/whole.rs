@@ -12,6 +12,7 @@ use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Op, Symbol, SymbolKind, TensorType, Value};
+use sardonyx_kernels::Target;
 
 /// Functions that magnify a rounding by little.
 const HEADS: [&str; 14] = [
@@ -93,7 +94,8 @@ fn what_is_extracted_means_the_same() {
         if graph.nodes.iter().any(|n| matches!(n.ty.dtype, DType::F16 | DType::BF16)) {
             continue;
         }
-        let (new, report) = optimise(&graph, &Options::default()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let (new, report) =
+            optimise(&graph, &Options::for_target(Target::cpu())).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         assert!(report.cost_after <= report.cost_before, "seed {seed}");
         let symbols = |name: &str| Some(if name == "b" { 2 } else { 3 });
         let run = |g: &Graph| -> Vec<Tensor> {
@@ -169,10 +171,10 @@ fn contractions(g: &Graph) -> usize {
 #[test]
 fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
     let graph = linears(&["64", "32", "32"], 2, false);
-    let rates = Rates { joins_weights: false, ..Rates::default() };
-    let (as_it_was, _) = optimise(&graph, &Options { rates, ..Options::default() }).unwrap();
+    let rates = Rates { joins_weights: false, ..Rates::for_target(Target::cpu()) };
+    let (as_it_was, _) = optimise(&graph, &Options { rates, ..Options::for_target(Target::cpu()) }).unwrap();
     assert_eq!(contractions(&as_it_was), 6);
-    let (packed, _) = optimise(&graph, &Options::default()).unwrap();
+    let (packed, _) = optimise(&graph, &Options::for_target(Target::cpu())).unwrap();
     assert_eq!(contractions(&packed), 2);
     let concats = packed.nodes.iter().filter(|n| matches!(n.op, Op::Concat { .. })).count();
     assert_eq!(concats, 2);
@@ -186,15 +188,15 @@ fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
 #[test]
 fn what_an_activation_reads_is_packed_with_nothing() {
     let graph = linears(&["64", "64", "64"], 2, true);
-    let (new, _) = optimise(&graph, &Options::default()).unwrap();
+    let (new, _) = optimise(&graph, &Options::for_target(Target::cpu())).unwrap();
     assert_eq!(contractions(&new), 6);
 }
 
 #[test]
 fn a_large_graph_has_one_answer() {
     let graph = linears(&["64", "64", "64"], 300, true);
-    let (first, report) = optimise(&graph, &Options::default()).unwrap();
-    let (second, _) = optimise(&graph, &Options::default()).unwrap();
+    let (first, report) = optimise(&graph, &Options::for_target(Target::cpu())).unwrap();
+    let (second, _) = optimise(&graph, &Options::for_target(Target::cpu())).unwrap();
     assert_eq!(text(&first), text(&second));
     assert!(!report.limited && report.cost_after <= report.cost_before);
 }
@@ -204,7 +206,7 @@ fn a_large_graph_has_one_answer() {
 fn limits_end_the_search_with_the_best_so_far() {
     let graph = linears(&["64", "64"], 20, true);
     for (growth_max, iterations_max) in [(0, 0), (0, 1), (1, 2), (2, 16)] {
-        let options = Options { growth_max, iterations_max, ..Options::default() };
+        let options = Options { growth_max, iterations_max, ..Options::for_target(Target::cpu()) };
         let (_, report) = optimise(&graph, &options).unwrap();
         assert!(report.cost_after <= report.cost_before);
     }

@@ -3,6 +3,7 @@
 use super::operand::{Inner, Lines, Operand};
 use crate::contract::{Roles, candidates};
 use crate::def::*;
+use crate::usual::{LARGE, USUAL};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 
@@ -43,9 +44,6 @@ const SUMS_MAX: usize = 2;
 
 /// Rows of the smallest tiles.
 pub const FEW: i64 = 16;
-
-/// Rows or columns that are known at launch only count as so many; a batch as 1.
-const TYPICAL: i64 = 512;
 
 impl Shape {
     pub fn threads(&self) -> i64 {
@@ -177,11 +175,12 @@ impl Gemm {
     }
 }
 
-/// The largest tile that wastes little and gives enough blocks; the smallest one where none does.
+/// The largest tile that wastes little and gives enough blocks; the smallest one where none does. What is known at launch
+/// only counts as in a large call: of few rows a kernel has a part of its own (`FEW`).
 fn select(def: &KernelDef, roles: &Roles) -> Option<&'static Shape> {
     let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
-    let (m, n) = (size(roles.m?, TYPICAL), size(roles.n, TYPICAL).saturating_mul(roles.sums.len() as i64));
-    let batch: i64 = roles.batch.iter().map(|v| size(*v, 1)).fold(1, i64::saturating_mul);
+    let (m, n) = (size(roles.m?, LARGE.other), size(roles.n, LARGE.other).saturating_mul(roles.sums.len() as i64));
+    let batch: i64 = roles.batch.iter().map(|v| size(*v, USUAL.first)).fold(1, i64::saturating_mul);
     let mut fitting = SHAPES.iter().filter(|s| s.fits(m, n));
     let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch) >= BLOCKS_MIN;
     fitting.clone().find(enough).or_else(|| fitting.next_back())
