@@ -5,12 +5,14 @@ use crate::entries::{Entries, EntrySpec, MAIN, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::{Model, read_model};
-use crate::pipeline::{self, Event, Watch};
-use crate::precision::{self, Lowered};
+use crate::pipeline::{Event, Watch};
+use crate::plans::{Made, Planned, Times, Way};
+use crate::precision::{self, Errors, Lowered};
 use crate::selftest;
 use melior::Context;
 use melior::ir::{Location, Module};
-use sardonyx_base::{Error, Result};
+use sardonyx_base::plan::SelfTest;
+use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::mlir::{Attr, Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
@@ -64,7 +66,7 @@ pub struct Request<'a> {
     pub dims: BTreeMap<String, DimRange>,
     pub entries: Entries,
     pub watch: Watch,
-    /// What the artifact has code for. The plan and the constants are the same for all.
+    /// What the artifact has code for: with a plan for each class of them, over the same constants.
     pub targets: Vec<Target>,
     /// What the passes are asked for; each target takes the place of `options.target`.
     pub options: Options,
@@ -96,11 +98,12 @@ impl<'a> Request<'a> {
     }
 }
 
+#[derive(Default)]
 pub struct Report {
     /// Absent where the compilation stopped at a stage; then the IR is here.
     pub summary: Option<Summary>,
     pub stopped_at: Option<String>,
-    pub times: Vec<(&'static str, Duration)>,
+    pub times: Times,
     /// Why the artifact has no self-test, where it has none.
     pub selftest_skipped: Option<String>,
     /// Entry points that a model with caches might have had, and why it has not.
@@ -109,8 +112,16 @@ pub struct Report {
     pub movement: Option<Movement>,
     /// What a precision below f32 came to, where one was asked for.
     pub lowered: Option<Lowered>,
-    /// What the passes applied.
+    /// What the passes applied, for the first class of targets.
     pub rewrites: Rewrites,
+    /// The same for each further class, with the first of its targets.
+    pub others: Vec<(Target, Rewrites)>,
+}
+
+impl Report {
+    fn of(times: Times, rewrites: Rewrites) -> Report {
+        Report { times, rewrites, ..Report::default() }
+    }
 }
 
 /// Reads a model and takes it to the value level; for those who interpret it or look at it.
@@ -131,7 +142,7 @@ pub(crate) fn module_of<'c>(context: &'c Context, function: Operation) -> Result
     Ok(module)
 }
 
-fn operation(module: &Module) -> Operation {
+pub(crate) fn operation(module: &Module) -> Operation {
     Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()))
 }
 
@@ -203,117 +214,150 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
 
 /// As `compile_shown`, of a model that is in memory; the request's path is not read.
 pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
-    let mut times = vec![];
-    precision::supported(request.options.precision, &request.targets)?;
     let context = sardonyx_passes::context();
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
-    let (mut module, params) = lower_model(&context, model, &request.dims)?;
+    let (module, params) = lower_model(&context, model, &request.dims)?;
     show("entries");
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
-    times.push(("entries", start.elapsed()));
-    // What a lower precision costs is measured by the same call.
-    let wanted =
-        (request.selftest || request.options.precision != Precision::F32) && request.watch.stop_after.is_none();
-    let mut selftest = Err("it was not asked for".to_string());
-    let (mut selftest_time, mut calls) = (None, vec![]);
+    let mut times = vec![("entries", start.elapsed())];
+    let mut canary = Canary::default();
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
-    let mut rewrites = Rewrites::new(request.options.clone());
     let mut watch = request.watch.clone();
-    // How many rows there are is counted by the host; rows are packed for a CPU.
-    if request.no_host || request.targets != [Target::cpu()] {
+    if request.no_host {
+        // How many rows there are is counted by the host.
         watch.without.push("remove-padding");
     }
-    if request.targets != [Target::cpu()] {
-        watch.without.extend(["int8-contractions", "choose-algorithms"]);
-    }
-    times.extend(pipeline::run_with(&context, &mut module, &watch, &mut rewrites, &mut |event| {
-        if let Some(levels) = &mut levels {
-            levels.see(&event)?;
-        }
-        match event {
-            Event::Begin(stage) => show(stage),
-            Event::End(selftest::STAGE, module) if wanted => {
-                show("self-test");
-                let start = Instant::now();
-                selftest = selftest::make(&graph(module)?, &params, request.options.precision);
-                let comparable = selftest.is_ok() && request.options.masked_rows == MaskedRows::Compute;
-                if request.options.precision != Precision::F32 && !comparable {
-                    calls = selftest::inputs(&graph(module)?);
-                }
-                selftest_time = Some(("self-test", start.elapsed()));
+    let made = Way {
+        context: &context,
+        watch: &watch,
+        targets: &request.targets,
+        times: &mut times,
+        observe: &mut |event| {
+            if let Some(levels) = &mut levels {
+                levels.see(&event)?;
             }
-            Event::End(_, _) => {}
-        }
-        Ok(())
-    })?);
-    times.extend(selftest_time);
-    let zeros = rewrites.applied().iter().any(|r| r.pass == "remove-padding");
-    if zeros && request.options.masked_rows == MaskedRows::Zero {
-        selftest = Err("outputs are 0 where the mask is, and the model does not say so".to_string());
-    }
-    if request.watch.stop_after.is_some() {
-        let stopped_at = Some(pipeline::text(&module)?);
-        let (summary, selftest_skipped, movement, lowered) = (None, None, None, None);
-        return Ok(Report {
-            summary,
-            stopped_at,
-            times,
-            selftest_skipped,
-            entries_skipped,
-            movement,
-            lowered,
-            rewrites,
-        });
-    }
-    let raw = operation(&module);
-    let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
+            match event {
+                Event::Begin(stage) => show(stage),
+                Event::End(selftest::STAGE, module) if canary.is_wanted(request) => {
+                    show("self-test");
+                    canary.make(&graph(module)?, &params, request);
+                }
+                Event::End(_, _) => {}
+            }
+            Ok(())
+        },
+    };
+    let mut planned = match made.plans(module, Rewrites::new(request.options.clone()))? {
+        Made::Plans(planned) => planned,
+        Made::Stopped(ir, rewrites) => return Ok(Report { stopped_at: Some(ir), ..Report::of(times, rewrites) }),
+    };
+    times.extend(canary.time.map(|time| ("self-test", time)));
+    canary.keep_comparable(&planned, request);
     if request.no_host {
-        refuse_host(&plan)?;
+        planned.iter().try_for_each(|made| refuse_host(&made.plan))?;
     }
     let movement = match (&levels, &request.movement) {
-        (Some(levels), Some(question)) => Some(Movement::of(levels, &plan, question)?),
+        (Some(levels), Some(question)) => Some(Movement::of(levels, &planned[0].plan, question)?),
         (None, _) | (_, None) => None,
     };
     show("codegen");
     let start = Instant::now();
-    let modules = kernel_modules(raw);
+    let (summary, errors) = write(model, request, &planned, &params, &canary)?;
+    times.push(("codegen", start.elapsed()));
+    let Planned { rewrites, .. } = planned.remove(0);
+    let lowered = errors.map(|errors| {
+        let contractions = rewrites.counts().into_iter().find(|(pass, _)| *pass == "lower-precision");
+        Lowered { precision: request.options.precision, contractions: contractions.map_or(0, |(_, n)| n), errors }
+    });
+    Ok(Report {
+        summary: Some(summary),
+        selftest_skipped: canary.why_none(request),
+        entries_skipped,
+        movement,
+        lowered,
+        others: planned.into_iter().map(|made| (made.target, made.rewrites)).collect(),
+        ..Report::of(times, rewrites)
+    })
+}
+
+/// Writes the artifact. Of a lower precision it is measured before it gets its name.
+fn write(
+    model: &Model,
+    request: &Request,
+    planned: &[Planned],
+    params: &ParamStore,
+    canary: &Canary,
+) -> Result<(Summary, Option<Errors>)> {
     let product = Product {
-        plan: &plan,
-        modules: &modules,
-        params: &params,
+        planned,
+        params,
         model_hash: &model.hash,
-        selftest: selftest.as_ref().ok().filter(|_| request.selftest),
+        selftest: canary.test.as_ref().ok().filter(|_| request.selftest),
         precision: request.options.precision,
         kinds: &model.graph.kinds(),
         targets: &request.targets,
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
     };
-    let (summary, errors) = match request.options.precision {
-        Precision::F32 => (crate::emit::write(&request.output, &product)?, None),
-        Precision::Bf16 => {
-            let write = |path: &Path| crate::emit::write(path, &product);
-            let by_f32 = selftest.is_err().then(|| precision::by_f32(model, request, &calls));
-            let test = match &by_f32 {
-                None => selftest.as_ref().map_err(String::clone),
-                Some(test) => test.as_ref().map_err(String::clone),
-            };
-            let (summary, errors) = precision::write_measured(&request.output, test, !request.selftest, write)?;
-            (summary, Some(errors))
+    let write = |path: &Path| crate::emit::write(path, &product);
+    if request.options.precision == Precision::F32 {
+        return Ok((write(&request.output)?, None));
+    }
+    let by_f32 = canary.test.is_err().then(|| precision::by_f32(model, request, &canary.calls));
+    let test = match &by_f32 {
+        None => canary.test.as_ref().map_err(String::clone),
+        Some(test) => test.as_ref().map_err(String::clone),
+    };
+    let (summary, errors) = precision::write_measured(&request.output, test, !request.selftest, write)?;
+    Ok((summary, Some(errors)))
+}
+
+/// A call with known results, which the artifact makes at load and a lower precision is measured by.
+struct Canary {
+    /// Or why there is none.
+    test: std::result::Result<SelfTest, String>,
+    /// Inputs for an artifact of f32, where the interpreter is too slow or the test of no use.
+    calls: Vec<Vec<(String, Tensor)>>,
+    time: Option<Duration>,
+}
+
+impl Default for Canary {
+    fn default() -> Canary {
+        Canary { test: Err("it was not asked for".to_string()), calls: vec![], time: None }
+    }
+}
+
+impl Canary {
+    /// What a lower precision costs is measured by the same call.
+    fn is_wanted(&self, request: &Request) -> bool {
+        (request.selftest || request.options.precision != Precision::F32) && request.watch.stop_after.is_none()
+    }
+
+    fn make(&mut self, graph: &Graph, params: &ParamStore, request: &Request) {
+        let start = Instant::now();
+        self.test = selftest::make(graph, params, request.options.precision);
+        let comparable = self.test.is_ok() && request.options.masked_rows == MaskedRows::Compute;
+        if request.options.precision != Precision::F32 && !comparable {
+            self.calls = selftest::inputs(graph);
         }
-    };
-    times.push(("codegen", start.elapsed()));
-    let lowered = errors.map(|errors| {
-        let contractions = rewrites.counts().into_iter().find(|(pass, _)| *pass == "lower-precision");
-        Lowered { precision: request.options.precision, contractions: contractions.map_or(0, |(_, n)| n), errors }
-    });
-    let selftest_skipped = match request.selftest {
-        true => selftest.err(),
-        false => Some("it was not asked for".into()),
-    };
-    let (summary, stopped_at) = (Some(summary), None);
-    Ok(Report { summary, stopped_at, times, selftest_skipped, entries_skipped, movement, lowered, rewrites })
+        self.time = Some(start.elapsed());
+    }
+
+    /// Where rows are left out, the outputs are others than the model's.
+    fn keep_comparable(&mut self, planned: &[Planned], request: &Request) {
+        let removes = |made: &Planned| made.rewrites.applied().iter().any(|r| r.pass == "remove-padding");
+        if request.options.masked_rows == MaskedRows::Zero && planned.iter().any(removes) {
+            self.test = Err("outputs are 0 where the mask is, and the model does not say so".to_string());
+        }
+    }
+
+    fn why_none(&self, request: &Request) -> Option<String> {
+        match request.selftest {
+            true => self.test.as_ref().err().cloned(),
+            false => Some("it was not asked for".into()),
+        }
+    }
 }
 
 /// The value-level function of a module, with what it calls: the first one, where it has several entry points.

@@ -2,6 +2,7 @@
 
 use crate::entries::MAIN;
 use crate::import::ParamStore;
+use crate::plans::Planned;
 use crate::requires::{Requires, requires};
 use sardonyx_base::plan as file;
 use sardonyx_base::{DType, Dim, Error, Kind, Result, Tensor};
@@ -13,6 +14,7 @@ use sardonyx_format::ArtifactWriter;
 use sardonyx_kernels::Target;
 use sardonyx_kernels::codegen;
 use sardonyx_kernels::codegen::ptx::PtxModule;
+use sardonyx_kernels::target::Class;
 use sardonyx_kernels::{Level, Lowered, lower};
 use sardonyx_passes::{Named, Precision};
 use std::collections::{BTreeMap, HashMap};
@@ -21,14 +23,23 @@ use std::path::Path;
 /// What a compilation came to.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    pub kernels: usize,
-    /// `main` first.
-    pub entries: Vec<EntrySummary>,
+    /// The first class of targets has.
+    pub first: PlanSummary,
+    /// Of each further class.
+    pub others: Vec<PlanSummary>,
     pub weights_bytes: u64,
     /// Machine code for CPUs.
     pub code_bytes: usize,
     /// Targets of GPUs, and bytes of their PTX.
     pub ptx_bytes: Vec<(&'static str, usize)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct PlanSummary {
+    pub class: Class,
+    pub kernels: usize,
+    /// `main` first.
+    pub entries: Vec<EntrySummary>,
     /// Memory accesses of all kernels, and how many the runtime cannot keep within their buffers by what the kernels
     /// require of their launches: those rely on the plan being the compiler's.
     pub accesses: usize,
@@ -70,9 +81,7 @@ pub fn host_operations(entry: &Entry) -> Vec<HostSummary> {
 
 /// What a compilation made, to be written.
 pub struct Product<'a> {
-    pub plan: &'a Plan,
-    /// The plan's kernels, in kernel-level MLIR per CPU variant.
-    pub modules: &'a [(Level, String)],
+    pub planned: &'a [Planned],
     pub params: &'a ParamStore,
     pub model_hash: &'a str,
     pub selftest: Option<&'a file::SelfTest>,
@@ -85,64 +94,107 @@ pub struct Product<'a> {
 }
 
 pub fn write(path: &Path, product: &Product) -> Result<Summary> {
-    let Product { plan, modules, params, model_hash, selftest, precision, kinds, targets, specialized } = *product;
-    let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
-    let required: Vec<Requires> =
-        lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
-    let gpus = targets.iter().copied().filter(|t| t.ptx().is_some());
-    let ptx: Vec<PtxModule> = gpus.map(|t| PtxModule::emit(plan, &lowered, t)).collect::<Result<_>>()?;
-    let kernels = kernels(plan, &lowered, &required, &ptx);
-    let (accesses, unchecked) = required.iter().fold((0, 0), |(a, u), r| (a + r.accesses, u + r.unchecked));
-    let code = match (targets.contains(&Target::cpu()), modules.is_empty()) {
-        (false, _) => None,
-        // A plan that only copies needs no code.
-        (true, true) => Some(vec![]),
-        (true, false) => Some(codegen::link_modules(modules, &kernels)?),
-    };
-    let symbols = shared_symbols(plan)?;
-
+    let codes: Vec<Code> = product.planned.iter().map(|made| Code::of(made, product.targets)).collect::<Result<_>>()?;
+    let symbols = shared_symbols(product.planned.iter().flat_map(|made| &made.plan.entries))?;
     let writer = ArtifactWriter::create(path)?;
-    let mut weights = Weights { writer, params, constants: vec![], places: HashMap::new() };
+    let mut weights = Weights::new(writer, product.params);
+    let (mut plans, mut summaries) = (vec![], vec![]);
+    for (made, code) in product.planned.iter().zip(&codes) {
+        let whole = plan(&made.plan, code, &symbols, product, &mut weights)?;
+        summaries.push(summary(made, code, &whole));
+        plans.push((made.target.class(), whole));
+    }
+    let mut writer = weights.writer;
+    for (name, text) in codes.iter().flat_map(|code| &code.ptx) {
+        writer.ptx(name, text.clone());
+    }
+    let weights_bytes = writer.weights_bytes();
+    product.selftest.into_iter().for_each(|test| writer.selftest(test));
+    let cpu = product.planned.iter().find(|made| made.target == Target::cpu());
+    let mut manifest = manifest(&symbols, product.model_hash, cpu.map(|made| made.modules.as_slice()));
+    if product.precision != Precision::F32 {
+        manifest.precision = product.precision.name().to_string();
+    }
+    let machine = codes.iter().find_map(|code| code.machine.as_deref());
+    let (_, first) = plans.remove(0);
+    plans.into_iter().for_each(|(class, plan)| writer.plan(class.name(), &plan));
+    writer.finish(manifest, &first, machine)?;
+    Ok(Summary {
+        first: summaries.remove(0),
+        others: summaries,
+        weights_bytes,
+        code_bytes: machine.map_or(0, |code| code.len()),
+        ptx_bytes: codes.iter().flat_map(|code| &code.ptx).map(|(name, text)| (*name, text.len())).collect(),
+    })
+}
+
+/// A plan's kernels: as the plan says them, and what runs.
+struct Code {
+    kernels: Vec<file::Kernel>,
+    /// For CPUs, where they are a target.
+    machine: Option<Vec<u8>>,
+    /// Targets of GPUs, and their PTX.
+    ptx: Vec<(&'static str, String)>,
+    accesses: usize,
+    unchecked: usize,
+}
+
+impl Code {
+    fn of(made: &Planned, targets: &[Target]) -> Result<Code> {
+        let plan = &made.plan;
+        let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
+        let required: Vec<Requires> =
+            lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
+        let own = targets.iter().copied().filter(|t| t.class() == made.target.class());
+        let gpus = own.filter(|t| t.ptx().is_some());
+        let ptx: Vec<PtxModule> = gpus.map(|t| PtxModule::emit(plan, &lowered, t)).collect::<Result<_>>()?;
+        let kernels = kernels(plan, &lowered, &required, &ptx);
+        let (accesses, unchecked) = required.iter().fold((0, 0), |(a, u), r| (a + r.accesses, u + r.unchecked));
+        let machine = match (made.target == Target::cpu(), made.modules.is_empty()) {
+            (false, _) => None,
+            // A plan that only copies needs no code.
+            (true, true) => Some(vec![]),
+            (true, false) => Some(codegen::link_modules(&made.modules, &kernels)?),
+        };
+        let text = |module: &PtxModule| (module.target.ptx().unwrap_or_default(), module.text(&kernels));
+        let ptx = ptx.iter().map(text).collect();
+        Ok(Code { kernels, machine, ptx, accesses, unchecked })
+    }
+}
+
+/// The plan as the file has it; its constants are written on the way.
+fn plan(
+    plan: &Plan,
+    code: &Code,
+    symbols: &BTreeMap<String, Symbol>,
+    product: &Product,
+    weights: &mut Weights,
+) -> Result<file::Plan> {
     let names: Vec<&str> = plan.entries.iter().map(|e| e.name.as_str()).collect();
     let mut entries: Vec<file::Entry> =
-        plan.entries.iter().map(|e| entry(e, &names, &symbols, kinds, &mut weights)).collect::<Result<_>>()?;
-    for entry in entries.iter_mut().filter(|e| specialized.contains(&e.name)) {
+        plan.entries.iter().map(|e| entry(e, &names, symbols, product.kinds, weights)).collect::<Result<_>>()?;
+    for entry in entries.iter_mut().filter(|e| product.specialized.contains(&e.name)) {
         entry.specializes = MAIN.into();
     }
-    let summaries = plan.entries.iter().zip(&entries).map(|(e, written)| EntrySummary {
+    Ok(file::Plan { entries, constants: weights.of_plan(), kernels: code.kernels.clone() })
+}
+
+fn summary(made: &Planned, code: &Code, written: &file::Plan) -> PlanSummary {
+    let one = |(e, written): (&Entry, &file::Entry)| EntrySummary {
         name: e.name.clone(),
         launches: e.launches(),
         states: e.states.len(),
         arena_bytes: written.arena_bytes.clone(),
         internal: e.internal,
         hosts: host_operations(e),
-    });
-    let summaries = summaries.collect();
-    let Weights { mut writer, constants, .. } = weights;
-    let mut ptx_bytes = vec![];
-    for module in &ptx {
-        let text = module.text(&kernels);
-        let name = module.target.ptx().unwrap_or_default();
-        ptx_bytes.push((name, text.len()));
-        writer.ptx(name, text);
+    };
+    PlanSummary {
+        class: made.target.class(),
+        kernels: made.plan.kernels.len(),
+        entries: made.plan.entries.iter().zip(&written.entries).map(one).collect(),
+        accesses: code.accesses,
+        unchecked: code.unchecked,
     }
-    let whole = file::Plan { entries, constants, kernels };
-    let weights_bytes = writer.weights_bytes();
-    selftest.into_iter().for_each(|test| writer.selftest(test));
-    let mut manifest = manifest(&symbols, model_hash, code.is_some().then_some(modules));
-    if precision != Precision::F32 {
-        manifest.precision = precision.name().to_string();
-    }
-    writer.finish(manifest, &whole, code.as_deref())?;
-    Ok(Summary {
-        kernels: plan.kernels.len(),
-        entries: summaries,
-        weights_bytes,
-        code_bytes: code.map_or(0, |code| code.len()),
-        ptx_bytes,
-        accesses,
-        unchecked,
-    })
 }
 
 /// What the plan says of its kernels, and the code too.
@@ -165,12 +217,12 @@ fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires], ptx: &[PtxMo
     plan.kernels.iter().map(|(symbol, _)| symbol).enumerate().map(one).collect()
 }
 
-/// The symbols of all entry points: where one is of several, its range holds the ranges of all. A name that is derived
+/// The symbols of entry points: where one is of several, its range holds the ranges of all. A name that is derived
 /// in one entry point may be a symbol of its own in another, or follow from others there: what fixes a symbol changes
 /// which names are equal. Then the symbol counts, or what the first entry point derives.
-fn shared_symbols(plan: &Plan) -> Result<BTreeMap<String, Symbol>> {
+fn shared_symbols<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> Result<BTreeMap<String, Symbol>> {
     let is_derived = |s: &Symbol| matches!(s.kind, SymbolKind::Derived { .. });
-    let all = || plan.entries.iter().flat_map(|e| &e.symbols);
+    let all = || entries.clone().flat_map(|e| &e.symbols);
     let mut out: BTreeMap<String, Symbol> = BTreeMap::new();
     for (name, symbol) in all().filter(|(_, s)| !is_derived(s)) {
         let Some(known) = out.get_mut(name) else {
@@ -304,13 +356,15 @@ fn ports(entry: &Entry, inputs: bool, kinds: &BTreeMap<String, Kind>) -> Vec<fil
     entry.ports(inputs).into_iter().map(port).collect()
 }
 
-/// The constants of the artifact, each stored once whatever entry points use it.
+/// The constants of the artifact, each stored once whatever plans and entry points use it.
 struct Weights<'a> {
     writer: ArtifactWriter,
     params: &'a ParamStore,
-    constants: Vec<file::Constant>,
-    /// What is stored already, by the bytes that it has.
-    places: HashMap<Stored, u32>,
+    stored: Vec<file::Constant>,
+    /// Where in `stored` it is, by the bytes that it has.
+    places: HashMap<Stored, usize>,
+    /// Those of the plan that is written, as indices into `stored`.
+    used: Vec<usize>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -321,6 +375,15 @@ enum Stored {
 }
 
 impl Weights<'_> {
+    fn new(writer: ArtifactWriter, params: &ParamStore) -> Weights<'_> {
+        Weights { writer, params, stored: vec![], places: HashMap::new(), used: vec![] }
+    }
+
+    /// The constants of the plan that was written.
+    fn of_plan(&mut self) -> Vec<file::Constant> {
+        std::mem::take(&mut self.used).into_iter().map(|at| self.stored[at].clone()).collect()
+    }
+
     /// A buffer's message; constants are written on the way.
     fn place(&mut self, buffer: &Buffer) -> Result<file::Buffer> {
         let of = |c: &Container| sardonyx_passes::schedule::bytes(c).map(|b| b.to_string());
@@ -354,12 +417,12 @@ impl Weights<'_> {
     /// The size of a constant's buffer: strings have what they have.
     fn bytes(&self, i: u32, container: &Container) -> Result<String> {
         match container.dtype.is_opaque() {
-            true => Ok(self.constants[i as usize].bytes.to_string()),
+            true => Ok(self.stored[self.used[i as usize]].bytes.to_string()),
             false => sardonyx_passes::schedule::bytes(container).map(|b| b.to_string()),
         }
     }
 
-    /// The number of a constant; `write` stores it where it is not there yet.
+    /// The number of a constant in the plan; `write` stores it where it is not there yet.
     fn constant(
         &mut self,
         stored: Stored,
@@ -367,20 +430,26 @@ impl Weights<'_> {
         c: &Container,
         write: impl FnOnce(&mut Self) -> Result<u64>,
     ) -> Result<u32> {
-        if let Some(i) = self.places.get(&stored) {
-            return Ok(*i);
-        }
-        let offset = write(self)?;
-        let i = self.constants.len() as u32;
-        self.constants.push(file::Constant {
-            name: name.into(),
-            dtype: c.dtype.onnx_code(),
-            offset,
-            bytes: self.writer.weights_bytes() - offset,
-            layout: c.layout.name(),
-        });
-        self.places.insert(stored, i);
-        Ok(i)
+        let at = match self.places.get(&stored) {
+            Some(at) => *at,
+            None => {
+                let offset = write(self)?;
+                self.stored.push(file::Constant {
+                    name: name.into(),
+                    dtype: c.dtype.onnx_code(),
+                    offset,
+                    bytes: self.writer.weights_bytes() - offset,
+                    layout: c.layout.name(),
+                });
+                self.places.insert(stored, self.stored.len() - 1);
+                self.stored.len() - 1
+            }
+        };
+        let known = self.used.iter().position(|used| *used == at);
+        Ok(known.unwrap_or_else(|| {
+            self.used.push(at);
+            self.used.len() - 1
+        }) as u32)
     }
 
     fn param(&mut self, source: &Source, window: Option<&Window>, container: &Container) -> Result<u64> {
@@ -522,7 +591,7 @@ mod tests {
     fn a_shared_symbol_has_the_wider_range_and_the_narrower_one_is_checked() {
         let (a, b) = (entry("a", SymbolKind::Input, 1, Some(8)), entry("b", SymbolKind::Input, 0, Some(6)));
         let plan = Plan { entries: vec![a.clone(), b.clone()], kernels: vec![] };
-        let shared = shared_symbols(&plan).unwrap();
+        let shared = shared_symbols(plan.entries.iter()).unwrap();
         assert_eq!((shared["s"].lo, shared["s"].hi), (0, Some(8)));
         let checks = |e: &Entry| {
             let all = narrower("s", &e.symbols["s"], &shared["s"]);
@@ -531,8 +600,8 @@ mod tests {
         assert_eq!(checks(&a), [("max(1, s)".into(), "s".into(), "`s` is at least 1 here".into())]);
         assert_eq!(checks(&b), [("min(6, s)".into(), "s".into(), "`s` is at most 6 here".into())]);
         let open = Plan { entries: vec![a, entry("c", SymbolKind::Input, 1, None)], kernels: vec![] };
-        assert_eq!(shared_symbols(&open).unwrap()["s"].hi, None);
+        assert_eq!(shared_symbols(open.entries.iter()).unwrap()["s"].hi, None);
         let mixed = Plan { entries: vec![b, entry("d", SymbolKind::Capacity, 0, None)], kernels: vec![] };
-        assert_eq!(shared_symbols(&mixed).unwrap_err().code, "E0901");
+        assert_eq!(shared_symbols(mixed.entries.iter()).unwrap_err().code, "E0901");
     }
 }

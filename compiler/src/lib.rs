@@ -12,6 +12,7 @@ pub mod meaning;
 pub mod movement;
 pub mod onnx;
 pub mod pipeline;
+pub mod plans;
 pub mod precision;
 pub mod reduce;
 pub mod reference;

@@ -4,7 +4,9 @@ use melior::Context;
 use melior::ir::Module;
 use melior::ir::operation::{OperationLike, OperationPrintingFlags};
 use sardonyx_base::{Error, Result};
+use sardonyx_kernels::Target;
 use sardonyx_passes::Rewrites;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,15 @@ pub static STAGES: &[(&str, &str)] = &[
     ("lower-kernels", "lower-kernels"),
 ];
 
+/// The first stage that asks what code is for: from here on each class of targets has a module of its own.
+const FIRST_OF_TARGET: &str = "e-graph";
+
+/// The stages before any target matters, and those of each class of targets.
+pub fn parts() -> [Range<usize>; 2] {
+    let fork = STAGES.iter().position(|(name, _)| *name == FIRST_OF_TARGET).unwrap_or(STAGES.len());
+    [0..fork, fork..STAGES.len()]
+}
+
 /// The whole as one pipeline string, for the manifest and for `sardonyx-opt`.
 pub fn pipeline() -> String {
     let passes: Vec<&str> = STAGES.iter().map(|(_, p)| *p).filter(|p| !p.is_empty()).collect();
@@ -47,6 +58,8 @@ pub struct Watch {
     pub stop_after: Option<String>,
     /// Stages that do nothing, for those who compare with and without.
     pub without: Vec<&'static str>,
+    /// What is shown is made for this target, where another is beside it.
+    pub of: Option<Target>,
     pub time_passes: bool,
 }
 
@@ -74,36 +87,65 @@ pub fn run_with<'c>(
     rewrites: &mut Rewrites,
     observe: &mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
 ) -> Result<Vec<(&'static str, Duration)>> {
-    for name in watch.print_after.iter().filter(|n| *n != "all").chain(&watch.stop_after) {
-        if !STAGES.iter().any(|(s, _)| s == name) {
-            let known: Vec<&str> = STAGES.iter().map(|(s, _)| *s).collect();
-            return Err(Error::user("E0001", format!("there is no stage `{name}`"))
-                .help(format!("the stages are {}", known.join(", "))));
-        }
-    }
+    watch.check()?;
+    run_stages(context, module, 0..STAGES.len(), watch, rewrites, observe)
+}
+
+/// The same for some of the stages, up to the one to stop after.
+pub fn run_stages<'c>(
+    context: &'c Context,
+    module: &mut Module<'c>,
+    stages: Range<usize>,
+    watch: &Watch,
+    rewrites: &mut Rewrites,
+    observe: &mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
+) -> Result<Vec<(&'static str, Duration)>> {
     let mut times = vec![];
-    for (i, (name, passes)) in STAGES.iter().enumerate() {
+    for i in stages {
+        let (name, passes) = STAGES[i];
         observe(Event::Begin(name))?;
         let start = Instant::now();
-        if !passes.is_empty() && !watch.without.contains(name) {
+        if !passes.is_empty() && !watch.without.contains(&name) {
             let pipeline = format!("builtin.module({passes})");
             sardonyx_passes::run_pipeline_with(context, module, &pipeline, rewrites)?;
         }
-        times.push((*name, start.elapsed()));
+        times.push((name, start.elapsed()));
         observe(Event::End(name, module))?;
-        if watch.print_after.iter().any(|n| n == name || n == "all") {
-            eprintln!("// after {name}\n{}", text(module)?);
-        }
-        if let Some(dir) = &watch.dump_dir {
-            std::fs::create_dir_all(dir).map_err(|e| Error::io(dir, "create", &e))?;
-            let path = dir.join(format!("{i:02}-{name}.mlir"));
-            std::fs::write(&path, text(module)?).map_err(|e| Error::io(&path, "write", &e))?;
-        }
+        watch.show(i, module)?;
         if watch.stop_after.as_deref() == Some(name) {
             break;
         }
     }
     Ok(times)
+}
+
+impl Watch {
+    /// Errors: E0001 for stages that there are not.
+    pub fn check(&self) -> Result<()> {
+        for name in self.print_after.iter().filter(|n| *n != "all").chain(&self.stop_after) {
+            if !STAGES.iter().any(|(s, _)| s == name) {
+                let known: Vec<&str> = STAGES.iter().map(|(s, _)| *s).collect();
+                return Err(Error::user("E0001", format!("there is no stage `{name}`"))
+                    .help(format!("the stages are {}", known.join(", "))));
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&self, stage: usize, module: &Module) -> Result<()> {
+        let name = STAGES[stage].0;
+        let of = self.of.map_or(String::new(), |target| format!(" for {}", target.name()));
+        if self.print_after.iter().any(|n| n == name || n == "all") {
+            eprintln!("// after {name}{of}\n{}", text(module)?);
+        }
+        if let Some(dir) = &self.dump_dir {
+            std::fs::create_dir_all(dir).map_err(|e| Error::io(dir, "create", &e))?;
+            let of = self.of.map_or(String::new(), |target| format!(".{}", target.class().name()));
+            let path = dir.join(format!("{stage:02}-{name}{of}.mlir"));
+            std::fs::write(&path, text(module)?).map_err(|e| Error::io(&path, "write", &e))?;
+        }
+        Ok(())
+    }
 }
 
 /// The module as text, with the ONNX nodes as locations.

@@ -6,7 +6,6 @@ use crate::selftest;
 use sardonyx_base::compare::{Tolerance, compare};
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
-use sardonyx_kernels::Target;
 use sardonyx_passes::{Options, Precision};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use std::path::Path;
@@ -17,9 +16,11 @@ pub struct Lowered {
     pub precision: Precision,
     /// Contractions, and attentions, whose factors are of it.
     pub contractions: usize,
-    /// Of each output of numbers; or why that was not measured.
-    pub errors: std::result::Result<Vec<OutputError>, String>,
+    pub errors: Errors,
 }
+
+/// Of each output of numbers; or why that was not measured.
+pub type Errors = std::result::Result<Vec<OutputError>, String>;
 
 /// How far an output is from that of f32: the interpreter's, which sums in f64, or else an artifact's.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,18 +31,6 @@ pub struct OutputError {
     pub relative: f64,
     /// What the self-test would say.
     pub tolerable: bool,
-}
-
-/// Refuses targets that have no code for a precision.
-pub fn supported(precision: Precision, targets: &[Target]) -> Result<()> {
-    let gpu = targets.iter().find(|t| t.ptx().is_some());
-    match (precision, gpu) {
-        (Precision::F32, _) | (_, None) => Ok(()),
-        (Precision::Bf16, Some(_)) => {
-            let message = "`--precision bf16` is for CPUs: there is no code for GPUs with factors of bf16";
-            Err(Error::user("E0001", message).help("compile for `--target cpu` alone, or leave out `--precision`"))
-        }
-    }
 }
 
 /// A call with outputs of f32 where the interpreter would take too long: those of an artifact of f32, which is made for
@@ -75,9 +64,6 @@ pub fn by_f32(
     Err(why)
 }
 
-/// An artifact, and the errors of its outputs or why they were not measured.
-pub type Measured<T> = (T, std::result::Result<Vec<OutputError>, String>);
-
 /// Writes an artifact under another name beside `output`, measures it, and gives it its name. Errors: E0501 where it is
 /// further off than its own self-test allows, unless `any`.
 pub fn write_measured<T>(
@@ -85,7 +71,7 @@ pub fn write_measured<T>(
     test: std::result::Result<&SelfTest, String>,
     any: bool,
     write: impl FnOnce(&Path) -> Result<T>,
-) -> Result<Measured<T>> {
+) -> Result<(T, Errors)> {
     let test = match test {
         Ok(test) => test,
         Err(why) => return Ok((write(output)?, Err(why))),
@@ -109,7 +95,7 @@ pub fn write_measured<T>(
 }
 
 /// Calls the artifact with the canary inputs. The error says why that cannot be.
-fn measure(artifact: &Path, test: &SelfTest) -> std::result::Result<Vec<OutputError>, String> {
+fn measure(artifact: &Path, test: &SelfTest) -> Errors {
     let measured = || {
         let model = Model::load(artifact, &LoadOptions { selftest: false, ..LoadOptions::default() })?;
         let inputs = test.inputs.iter().map(|c| Ok((c.name.as_str(), c.tensor()?))).collect::<Result<Vec<_>>>()?;
@@ -159,12 +145,5 @@ mod tests {
         assert_eq!((same.abs_max, same.relative, same.tolerable), (0.0, 0.0, true));
         let e = error([f32::NAN, 0.0, 0.0], [1.0, 0.0, 0.0]);
         assert!(e.relative.is_nan() && !e.tolerable);
-    }
-
-    #[test]
-    fn gpus_have_no_code_of_lower_precision() {
-        let all: Vec<Target> = Target::all().collect();
-        assert!(supported(Precision::F32, &all).is_ok() && supported(Precision::Bf16, &[Target::cpu()]).is_ok());
-        assert_eq!(supported(Precision::Bf16, &all).unwrap_err().code, "E0001");
     }
 }

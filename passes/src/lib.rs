@@ -47,6 +47,7 @@ pub use version::{IR_VERSION, set_version};
 
 use sardonyx_base::Result;
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_kernels::target;
 
 /// A pass over a whole module.
 pub struct PassRow {
@@ -55,6 +56,8 @@ pub struct PassRow {
     /// How equal a program is to what it was before the pass.
     pub class: Class,
     pub run: Run,
+    /// It does nothing in the plan of other devices.
+    pub only_for: Option<target::Class>,
 }
 
 #[derive(Clone, Copy)]
@@ -94,20 +97,23 @@ pub static PASSES: &[PassRow] = &[
         "remove-padding",
         "Computes no rows that the attention mask leaves out",
         remove_padding::run,
-    ),
+    )
+    .only_for(target::Class::Cpu),
     of_class(
         Class::FiniteOnly,
         "int8-contractions",
         "Multiplies bytes where they are dequantised and multiplied",
         int8_contractions::run,
-    ),
+    )
+    .only_for(target::Class::Cpu),
     rewriting("choose-layouts", "Orders dimensions in memory as the kernels around want them", layout::run),
     of_class(
         Class::FiniteOnly,
         "choose-algorithms",
         "Computes convolutions by Winograd's algorithm",
         choose_algorithms::run,
-    ),
+    )
+    .only_for(target::Class::Cpu),
     rewriting("pack-weights", "Lays constants out as the kernels stream them", pack_weights::run),
     of_class(
         Class::Narrowing,
@@ -117,11 +123,12 @@ pub static PASSES: &[PassRow] = &[
     ),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", schedule::run),
     lowering("plan-memory", "Places buffers in one arena", plan_memory::run),
-    lowering("lower-kernels", "Writes each kernel in upstream dialects, for every CPU variant", lower_kernels::run),
+    lowering("lower-kernels", "Writes each kernel in upstream dialects, for every CPU variant", lower_kernels::run)
+        .only_for(target::Class::Cpu),
 ];
 
 const fn lowering(name: &'static str, summary: &'static str, run: fn(Operation) -> Result<()>) -> PassRow {
-    PassRow { name, summary, class: Class::Exact, run: Run::Lowering(run) }
+    PassRow { name, summary, class: Class::Exact, run: Run::Lowering(run), only_for: None }
 }
 
 /// A rewriting pass after which a program is exactly what it was.
@@ -139,7 +146,13 @@ const fn of_class(
     summary: &'static str,
     run: fn(Operation, &mut Rewrites) -> Result<()>,
 ) -> PassRow {
-    PassRow { name, summary, class, run: Run::Rewriting(run) }
+    PassRow { name, summary, class, run: Run::Rewriting(run), only_for: None }
+}
+
+impl PassRow {
+    const fn only_for(self, class: target::Class) -> PassRow {
+        PassRow { only_for: Some(class), ..self }
+    }
 }
 
 /// Replaces each function of a module for which `rewrite` gives a new one.

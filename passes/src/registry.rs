@@ -58,6 +58,10 @@ unsafe extern "C" fn make(row: *mut c_void) -> MlirPass {
 
 fn run(index: usize, module: Operation) -> Result<()> {
     let row = &PASSES[index];
+    let class = SCOPE.with(|s| s.borrow().rewrites.options().target.class());
+    if row.only_for.is_some_and(|only| only != class) {
+        return Ok(());
+    }
     match row.run {
         Run::Lowering(run) => run(module),
         Run::Rewriting(run) => SCOPE.with(|s| {

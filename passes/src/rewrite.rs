@@ -11,6 +11,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{Graph, Node, Value};
+use sardonyx_kernels::Target;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -53,7 +54,7 @@ pub struct Remark {
 const NAMED_MAX: usize = 8;
 
 /// The context of the rewriting passes of one compilation.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Rewrites {
     options: Options,
     pass: &'static str,
@@ -74,6 +75,11 @@ impl Rewrites {
     /// What the compilation asks for.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What goes on from here for one of several targets: with the numbers and the fuel of what was applied so far.
+    pub fn of_target(&self, target: Target) -> Rewrites {
+        Rewrites { options: Options { target, ..self.options.clone() }, ..self.clone() }
     }
 
     /// The rewrites that were applied, in order.

@@ -66,14 +66,15 @@ impl Model {
     }
 
     fn from_artifact(artifact: Artifact, options: &LoadOptions, file: &str) -> Result<Model> {
-        let Artifact { manifest, plan, code, ptx, weights, .. } = artifact;
-        let mut program = program::verify(&manifest, &plan, weights.len())?;
-        let (code, ptx, level) = (code.as_ref(), ptx.as_slice(), options.cpu);
-        let source = device::Source { manifest: &manifest, plan: &plan, program: &program, code, ptx, level };
+        let plan = artifact.plan_of(options.device.class());
+        let mut program = program::verify(&artifact.manifest, plan, artifact.weights.len())?;
+        let (code, ptx, level) = (artifact.code.as_ref(), artifact.ptx.as_slice(), options.cpu);
+        let source = device::Source { manifest: &artifact.manifest, plan, program: &program, code, ptx, level };
         let device = device::open(&options.device, &source)?;
         if let Some(target) = device.target() {
             program.choose_target(target)?;
         }
+        let Artifact { manifest, weights, .. } = artifact;
         let (constants, uploaded) = place_constants(&device, &program, &weights)?;
         let mapped = (device.memory() == Memory::Host).then_some(weights);
         Ok(Model(Arc::new(Loaded {

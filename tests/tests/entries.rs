@@ -34,7 +34,7 @@ impl Folder {
 }
 
 fn names(report: &Report) -> Vec<&str> {
-    report.summary.as_ref().expect("a summary").entries.iter().map(|e| e.name.as_str()).collect()
+    report.summary.as_ref().expect("a summary").first.entries.iter().map(|e| e.name.as_str()).collect()
 }
 
 /// y = concat(past, x) · w, and the concat

@@ -15,7 +15,7 @@ fn outputs(folder: &Path, fuel: Option<usize>) -> (Vec<(String, Tensor)>, usize,
     let mut request = Request::new(&model, &path);
     request.options = Options { fuel, ..Options::default() };
     let report = compile(&request).unwrap();
-    let launches = report.summary.unwrap().entries[0].launches;
+    let launches = report.summary.unwrap().first.entries[0].launches;
     let loaded = Model::load(&path, &LoadOptions::default()).unwrap();
     let session = loaded.session(&SessionOptions::default()).unwrap();
     let tokens = |value: &dyn Fn(i64) -> i64| Tensor::from_vec(vec![1, 5], (0..5).map(value).collect::<Vec<i64>>());

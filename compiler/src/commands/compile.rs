@@ -3,7 +3,7 @@
 use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
 use super::{Progress, say};
 use crate::compile::{Report, Request, compile_shown, parse_dims};
-use crate::emit::{EntrySummary, HostSummary};
+use crate::emit::{EntrySummary, HostSummary, PlanSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
@@ -16,7 +16,7 @@ use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{Layouts, MaskedRows, Named, Options, Precision, Remark, Rewrite, Validation};
+use sardonyx_passes::{Layouts, MaskedRows, Named, Options, Precision, Remark, Rewrite, Rewrites, Validation};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -155,8 +155,8 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             print_after: args.print_after.clone(),
             dump_dir: args.dump_dir.clone(),
             stop_after: args.stop_after.clone(),
-            without: vec![],
             time_passes: args.time_passes,
+            ..Watch::default()
         },
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
@@ -214,7 +214,7 @@ fn question(args: &CompileArgs, output: &Path) -> Result<Option<Question>> {
 }
 
 fn report_json(args: &CompileArgs, report: &Report, movement: &Movement) -> Json {
-    let launches = report.summary.as_ref().and_then(|s| s.entries.first()).map(|e| e.launches);
+    let launches = report.summary.as_ref().and_then(|s| s.first.entries.first()).map(|e| e.launches);
     Json::Object(vec![
         ("model", args.model.display().to_string().into()),
         ("launches", launches.into()),
@@ -249,23 +249,36 @@ fn print_way(args: &CompileArgs, report: &Report, out: &mut dyn Write) -> Result
     let ms = |t: &Duration| t.as_secs_f64() * 1e3;
     let times = report.times.iter().filter(|_| args.time_passes);
     let times = times.map(|(stage, t)| format!("{stage:<16} {:>9.1} ms", ms(t)));
-    let rewrites = report.rewrites.applied().iter().filter(|_| args.list_rewrites).map(Rewrite::line);
-    let told = report.rewrites.remarks().iter();
-    let told = told.filter(|r| args.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass)));
-    let checks = report.rewrites.validation().map(Validation::line);
-    times.chain(rewrites).chain(told.map(Remark::to_string)).chain(checks).try_for_each(|line| say(out, &line))
+    times.chain(told(args, &report.rewrites)).try_for_each(|line| say(out, &line))?;
+    for (target, rewrites) in &report.others {
+        let mut lines = told(args, rewrites).peekable();
+        if lines.peek().is_some() {
+            say(out, &format!("for {}:", target.name()))?;
+        }
+        lines.try_for_each(|line| say(out, &line))?;
+    }
+    Ok(())
+}
+
+/// What is asked for of what the passes did.
+fn told<'a>(args: &'a CompileArgs, rewrites: &'a Rewrites) -> impl Iterator<Item = String> + 'a {
+    let applied = rewrites.applied().iter().filter(|_| args.list_rewrites).map(Rewrite::line);
+    let remarks = rewrites.remarks().iter();
+    let remarks = remarks.filter(|r| args.remarks.as_ref().is_some_and(|shown| shown.is_match(r.pass)));
+    let checks = rewrites.validation().map(Validation::line);
+    applied.chain(remarks.map(Remark::to_string)).chain(checks)
 }
 
 fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) -> Result<()> {
     let Some(s) = &report.summary else { return Ok(()) };
-    let [main, others @ ..] = s.entries.as_slice() else { return Ok(()) };
+    let [main, others @ ..] = s.first.entries.as_slice() else { return Ok(()) };
     let ptx = s.ptx_bytes.iter().map(|(target, bytes)| format!("{:.0} KiB of PTX for {target}", kib(*bytes)));
     let code = (s.code_bytes > 0).then(|| format!("{:.0} KiB of code", kib(s.code_bytes)));
     let code: Vec<String> = code.into_iter().chain(ptx).collect();
     let line = format!(
         "{}: {} kernels in {} launches, {:.1} MiB of weights, {}, {:.2} s",
         output.display(),
-        s.kernels,
+        s.first.kernels,
         main.launches,
         s.weights_bytes as f64 / (1 << 20) as f64,
         if code.is_empty() { "no code".to_string() } else { code.join(", ") },
@@ -277,10 +290,14 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
         let kind = if e.internal { "body" } else { "entry" };
         say(out, &format!("{kind} {}: {} launches, arena: {} bytes", e.name, e.launches, e.arena_bytes))?;
     }
-    for e in &s.entries {
+    for e in &s.first.entries {
         for host in e.hosts.iter().filter(|host| !host.calls) {
             say(out, &format!("host: {} in {}, {}", host.op, e.name, host.origins.join(" + ")))?;
         }
+    }
+    for plan in &s.others {
+        let launches = plan.entries.first().map_or(0, |e| e.launches);
+        say(out, &format!("plan for {}: {} kernels in {launches} launches", plan.class.name(), plan.kernels))?;
     }
     for (name, why) in &report.entries_skipped {
         say(out, &format!("entry {name}: none, {why}"))?;
@@ -337,16 +354,17 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
         Json::Object(vec![("name", name.as_str().into()), ("why", why.as_str().into())])
     };
     let skipped = Json::List(report.entries_skipped.iter().map(skipped).collect());
-    let main = report.summary.as_ref().and_then(|s| s.entries.first());
+    let main = report.summary.as_ref().and_then(|s| s.first.entries.first());
     match &report.summary {
         Some(s) => members.extend([
-            ("kernels", s.kernels.into()),
+            ("kernels", s.first.kernels.into()),
             ("launches", main.map_or(0, |e| e.launches).into()),
             ("weights_bytes", s.weights_bytes.into()),
             ("code_bytes", s.code_bytes.into()),
             ("ptx_bytes", Json::Object(s.ptx_bytes.iter().map(|(target, n)| (*target, (*n).into())).collect())),
             ("arena_bytes", main.map_or("0", |e| e.arena_bytes.as_str()).into()),
-            ("entries", Json::List(s.entries.iter().map(entry_json).collect())),
+            ("plans", Json::List(s.others.iter().map(plan_json).collect())),
+            ("entries", Json::List(s.first.entries.iter().map(entry_json).collect())),
             ("entries_skipped", skipped),
             ("selftest", report.selftest_skipped.is_none().into()),
             ("selftest_skipped", report.selftest_skipped.clone().into()),
@@ -374,6 +392,15 @@ pub(super) fn host_json(host: &HostSummary) -> Json {
         ("op", host.op.as_str().into()),
         ("calls", host.calls.into()),
         ("origins", Json::list(host.origins.iter().map(String::as_str))),
+    ])
+}
+
+/// The plan of a further class of targets.
+fn plan_json(plan: &PlanSummary) -> Json {
+    Json::Object(vec![
+        ("class", plan.class.name().into()),
+        ("kernels", plan.kernels.into()),
+        ("entries", Json::List(plan.entries.iter().map(entry_json).collect())),
     ])
 }
 

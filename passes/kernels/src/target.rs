@@ -18,6 +18,14 @@ pub enum Class {
 
 impl Class {
     pub const ALL: [Class; 2] = [Class::Cpu, Class::Gpu];
+
+    /// As the plan's entry in an artifact is named.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Cpu => "cpu",
+            Class::Gpu => "gpu",
+        }
+    }
 }
 
 /// What code is written for.

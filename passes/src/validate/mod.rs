@@ -34,7 +34,7 @@ pub enum Verdict {
 }
 
 /// Checks so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Validation {
     /// What was found equal, by a digest of its text.
     seen: BTreeSet<u64>,

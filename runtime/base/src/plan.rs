@@ -14,6 +14,8 @@ pub const FORMAT_MAJOR: u32 = 1;
 /// and move. 7: the precision of contractions; entry points for some sizes, which calls of another one take where they fit. 8:
 /// kernels without code for every variant.
 pub const FORMAT_MINOR: u32 = 8;
+/// Of artifacts with a plan for each of several classes of devices.
+pub const FORMAT_MINOR_PLANS: u32 = 9;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Manifest {

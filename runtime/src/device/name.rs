@@ -42,6 +42,14 @@ impl DeviceName {
         format!("the devices are `cpu`, {} and `cuda:N`, such as `cuda:0`", simulated.join(", "))
     }
 
+    /// The devices that run one plan, as the artifact names them.
+    pub fn class(&self) -> &'static str {
+        match self {
+            DeviceName::Cpu => "cpu",
+            DeviceName::Sim(_) | DeviceName::Cuda(_) => "gpu",
+        }
+    }
+
     /// Its results are those of a simulator: exact, but it claims no time.
     pub fn is_simulated(&self) -> bool {
         match self {

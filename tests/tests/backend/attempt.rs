@@ -84,7 +84,7 @@ fn compile(
         ..Request::new(Path::new("model.onnx"), artifact)
     };
     let report = compile_read(model, &request, &mut |_| {}).map_err(|e| e.to_string())?;
-    let entries = report.summary.iter().flat_map(|s| &s.entries);
+    let entries = report.summary.iter().flat_map(|s| &s.first.entries);
     let hosts = entries.flat_map(|e| &e.hosts).filter(|h| !h.calls);
     outcome.host = hosts.map(|h| h.op.split(' ').next().unwrap_or_default().to_string()).collect();
     outcome.compile = Some(outcome.compile.unwrap_or_default() + start.elapsed());

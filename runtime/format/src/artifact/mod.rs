@@ -6,6 +6,7 @@
 //! | `cpu/x86_64.so` | 64 | the kernels for CPUs; may be absent |
 //! | `ptx/sm_80.ptx` | 64 | the kernels for GPUs, one such entry for each target; may be absent |
 //! | `plan` | 64 | [`Plan`](sardonyx_base::plan::Plan) |
+//! | `plan/gpu` | 64 | the plan for a class of devices that has another than `plan`; may be absent |
 //! | `selftest` | 64 | [`SelfTest`](sardonyx_base::plan::SelfTest); may be absent |
 //! | `manifest` | 64 | [`Manifest`](sardonyx_base::plan::Manifest), with the BLAKE3 of the other entries |
 //!
@@ -21,6 +22,8 @@ pub use write::ArtifactWriter;
 
 pub const MANIFEST: &str = "manifest";
 pub const PLAN: &str = "plan";
+/// The plan of a class of devices is in `plan/CLASS`.
+pub const PLANS: &str = "plan/";
 /// The PTX of a target is in `ptx/TARGET.ptx`.
 pub const PTX: &str = "ptx/";
 pub const SELFTEST: &str = "selftest";
@@ -48,6 +51,11 @@ pub fn ptx_target(entry: &str) -> Option<&str> {
 
 pub fn ptx_entry(target: &str) -> String {
     format!("{PTX}{target}.ptx")
+}
+
+/// `plan/gpu`  =>  `gpu`
+fn plan_class(entry: &str) -> Option<&str> {
+    entry.strip_prefix(PLANS).filter(|class| !class.is_empty())
 }
 
 /// The seal of a file whose `weights` data is the given range.

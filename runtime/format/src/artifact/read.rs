@@ -1,6 +1,8 @@
 //! model.sdx  =>  manifest, plan, code and weights, checked; the file is mapped, not read
 
-use super::{MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, code_entry, ptx_target};
+use super::{
+    MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, code_entry, plan_class, ptx_target,
+};
 use bytes::Bytes;
 use memmap2::Mmap;
 use prost::Message;
@@ -27,6 +29,8 @@ pub enum Verify {
 pub struct Artifact {
     pub manifest: Manifest,
     pub plan: Plan,
+    /// For classes of devices that have another plan.
+    pub plans: Vec<(String, Plan)>,
     /// For CPUs.
     pub code: Option<Bytes>,
     /// For GPUs: targets and their PTX, which is text.
@@ -71,14 +75,21 @@ impl Artifact {
             arch => optional(&code_entry(arch))?,
         };
         let mut ptx = vec![];
-        for name in ptx_names(&entries, &manifest) {
+        for name in names(&entries, &manifest).filter(|name| ptx_target(name).is_some()) {
             ptx.extend(optional(name)?.map(|range| (name, range)));
         }
         if weights.start % WEIGHTS_ALIGNMENT as usize != 0 {
             return Err(damaged(format!("`{WEIGHTS}` does not begin at a multiple of {WEIGHTS_ALIGNMENT}")));
         }
-        let plan = Plan::decode(&map[small(PLAN, plan)?]);
-        let plan = plan.map_err(|e| damaged(format!("the plan does not decode: {e}")))?;
+        let decoded = |range: Range<usize>| {
+            Plan::decode(&map[range]).map_err(|e| damaged(format!("the plan does not decode: {e}")))
+        };
+        let plan = decoded(small(PLAN, plan)?)?;
+        let mut plans = vec![];
+        for (name, class) in names(&entries, &manifest).filter_map(|name| Some((name, plan_class(name)?))) {
+            let range = optional(name)?;
+            plans.extend(range.map(decoded).transpose()?.map(|plan| (class.to_string(), plan)));
+        }
         let selftest = optional(SELFTEST)?.map(|range| SelfTest::decode(&map[range])).transpose();
         let selftest = selftest.map_err(|e| damaged(format!("the self-test does not decode: {e}")))?;
         let ptx: Vec<(String, Range<usize>)> =
@@ -86,14 +97,20 @@ impl Artifact {
         let file = Bytes::from_owner(map);
         let code = code.map(|range| file.slice(range));
         let ptx = ptx.into_iter().map(|(target, range)| (target, file.slice(range))).collect();
-        Ok(Artifact { manifest, plan, code, ptx, weights: file.slice(weights), selftest })
+        Ok(Artifact { manifest, plan, plans, code, ptx, weights: file.slice(weights), selftest })
+    }
+
+    /// The plan that devices of a class run.
+    pub fn plan_of(&self, class: &str) -> &Plan {
+        self.plans.iter().find(|(name, _)| name == class).map_or(&self.plan, |(_, plan)| plan)
     }
 }
 
-/// The PTX that the manifest lists or the archive holds, in the order of their names.
-fn ptx_names<'a>(entries: &'a Entries, manifest: &'a Manifest) -> BTreeSet<&'a str> {
+/// What the manifest lists or the archive holds, in order.
+fn names<'a>(entries: &'a Entries, manifest: &'a Manifest) -> impl Iterator<Item = &'a str> {
     let listed = manifest.files.iter().map(|f| f.name.as_str());
-    listed.chain(entries.found.iter().map(|(name, _)| name.as_str())).filter(|n| ptx_target(n).is_some()).collect()
+    let all: BTreeSet<&str> = listed.chain(entries.found.iter().map(|(name, _)| name.as_str())).collect();
+    all.into_iter()
 }
 
 /// The manifest says whether there is one: an entry that went missing is damage, as is one that came from nowhere.
@@ -229,6 +246,7 @@ impl Entries {
 mod tests {
     use super::super::ArtifactWriter;
     use super::*;
+    use sardonyx_base::plan::{Constant, FORMAT_MINOR_PLANS};
 
     fn write(path: &Path) {
         let mut w = ArtifactWriter::create(path).unwrap();
@@ -239,6 +257,8 @@ mod tests {
         w.append(&[4; 5000]).unwrap();
         w.selftest(&SelfTest { inputs: vec![Default::default()], outputs: vec![] });
         w.ptx("sm_80", "// kernels".into());
+        let named = |name: &str| Constant { name: name.into(), ..Constant::default() };
+        w.plan("gpu", &Plan { constants: vec![named("b")], ..Plan::default() });
         w.finish(Manifest::current("test"), &Plan::default(), Some(b"code")).unwrap();
     }
 
@@ -250,10 +270,13 @@ mod tests {
         write(&b);
         assert_eq!(std::fs::read(&a).unwrap(), std::fs::read(&b).unwrap());
         let artifact = Artifact::open(&a, Verify::Full).unwrap();
-        let code = artifact.code.unwrap();
+        let code = artifact.code.as_ref().unwrap();
         assert_eq!(&code[..], b"code");
         assert_eq!(artifact.ptx, [("sm_80".to_string(), Bytes::from_static(b"// kernels"))]);
-        assert_eq!(artifact.selftest.unwrap().inputs.len(), 1);
+        assert_eq!(artifact.manifest.format_minor, FORMAT_MINOR_PLANS);
+        assert_eq!(artifact.plan_of("gpu").constants[0].name, "b");
+        assert!(artifact.plan_of("cpu").constants.is_empty());
+        assert_eq!(artifact.selftest.as_ref().unwrap().inputs.len(), 1);
         assert_eq!(artifact.weights.len(), 10192);
         assert_eq!((artifact.weights[99], artifact.weights[100], artifact.weights[128]), (1, 0, 2));
         assert_eq!(artifact.weights.as_ptr() as usize % 4096, 0);

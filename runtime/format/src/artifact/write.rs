@@ -1,12 +1,12 @@
 //! constants as they come, then plan, code, manifest  =>  model.sdx, whole or not at all
 
 use super::{
-    CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT,
+    CONSTANT_ALIGNMENT, ENTRY_ALIGNMENT, MANIFEST, PLAN, PLANS, SEAL, SEAL_BYTES, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT,
     code_entry, ptx_entry,
 };
 use crate::file::AtomicFile;
 use prost::Message;
-use sardonyx_base::plan::{File, Manifest, Plan, SelfTest};
+use sardonyx_base::plan::{FORMAT_MINOR_PLANS, File, Manifest, Plan, SelfTest};
 use sardonyx_base::{Error, Result};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -23,6 +23,7 @@ pub struct ArtifactWriter {
     selftest: Option<Vec<u8>>,
     /// Names of entries and what they hold.
     ptx: Vec<(String, String)>,
+    plans: Vec<(String, Vec<u8>)>,
 }
 
 impl ArtifactWriter {
@@ -32,7 +33,7 @@ impl ArtifactWriter {
         let mut zip = ZipWriter::new(Quiet::new(file));
         zip.start_file(WEIGHTS, options(WEIGHTS_ALIGNMENT)).map_err(|e| zip_error(&path, e))?;
         let (weights, weights_bytes) = (blake3::Hasher::new(), 0);
-        Ok(ArtifactWriter { zip, path, weights, weights_bytes, selftest: None, ptx: vec![] })
+        Ok(ArtifactWriter { zip, path, weights, weights_bytes, selftest: None, ptx: vec![], plans: vec![] })
     }
 
     /// Pads to the next multiple of 64 and returns that offset in `weights`: what is written next begins there.
@@ -73,16 +74,25 @@ impl ArtifactWriter {
         self.ptx.push((ptx_entry(target), text));
     }
 
+    /// Adds the plan for a class of devices, such as `gpu`, that are not to run the one of `finish`.
+    pub fn plan(&mut self, class: &str, plan: &Plan) {
+        self.plans.push((format!("{PLANS}{class}"), plan.encode_to_vec()));
+    }
+
     /// Writes the rest and gives the file its name. `manifest.files` is filled in here; the other fields are written
     /// as given (see [`Manifest::current`]). An artifact for GPUs alone has no code for CPUs.
     pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: Option<&[u8]>) -> Result<()> {
         let plan = plan.encode_to_vec();
+        if !self.plans.is_empty() {
+            manifest.format_minor = FORMAT_MINOR_PLANS;
+        }
         let weights = self.weights.finalize().as_bytes().to_vec();
         manifest.files = vec![File { name: WEIGHTS.into(), bytes: self.weights_bytes, blake3: weights }];
         let code_name = code_entry(&manifest.arch);
         let mut entries: Vec<(&str, &[u8])> = code.map(|code| (code_name.as_str(), code)).into_iter().collect();
         entries.extend(self.ptx.iter().map(|(name, text)| (name.as_str(), text.as_bytes())));
         entries.push((PLAN, &plan));
+        entries.extend(self.plans.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())));
         entries.extend(self.selftest.as_ref().map(|bytes| (SELFTEST, bytes.as_slice())));
         manifest.files.extend(entries.iter().map(|(name, bytes)| File {
             name: name.to_string(),

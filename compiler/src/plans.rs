@@ -1,0 +1,118 @@
+//! a model's module, targets  =>  a plan for each class of the targets
+//!
+//! The stages run once as far as no target matters, and from there on once for each class. What was said, counted and
+//! spent until then counts for each of them, so that naming a further target changes nothing for the others.
+
+use crate::compile::{kernel_modules, operation};
+use crate::pipeline::{self, Event, Watch};
+use melior::Context;
+use melior::ir::Module;
+use sardonyx_base::{Error, Result};
+use sardonyx_dialects::plan::Plan;
+use sardonyx_kernels::target::Class;
+use sardonyx_kernels::{Level, Target};
+use sardonyx_passes::Rewrites;
+use std::ops::Range;
+use std::time::Duration;
+
+/// What the passes made for a class of targets.
+pub struct Planned {
+    /// The first of the class, whose costs decided.
+    pub target: Target,
+    pub plan: Plan,
+    /// The plan's kernels, in kernel-level MLIR per level of CPUs.
+    pub modules: Vec<(Level, String)>,
+    pub rewrites: Rewrites,
+}
+
+pub enum Made {
+    /// At least one.
+    Plans(Vec<Planned>),
+    /// The stage to stop after was reached: the IR, of the first class.
+    Stopped(String, Rewrites),
+}
+
+/// What time each stage took, over all classes.
+pub type Times = Vec<(&'static str, Duration)>;
+
+/// A module on its way through the stages.
+pub struct Way<'a, 'c> {
+    pub context: &'c Context,
+    pub watch: &'a Watch,
+    pub targets: &'a [Target],
+    pub times: &'a mut Times,
+    /// Told of the stages of the first class.
+    pub observe: &'a mut dyn FnMut(Event<'_, 'c>) -> Result<()>,
+}
+
+impl<'c> Way<'_, 'c> {
+    pub fn plans(mut self, mut module: Module<'c>, mut rewrites: Rewrites) -> Result<Made> {
+        self.watch.check()?;
+        let leads = leads(self.targets);
+        let [shared, own] = pipeline::parts();
+        if self.stages(&mut module, shared, &mut rewrites, None)? {
+            return Ok(Made::Stopped(pipeline::text(&module)?, rewrites));
+        }
+        let mut planned = vec![];
+        for (i, &target) in leads.iter().enumerate() {
+            let mut copy = copy(&module)?;
+            let mut rewrites = rewrites.of_target(target);
+            let of = (leads.len() > 1).then_some((target, i));
+            if self.stages(&mut copy, own.clone(), &mut rewrites, of)? {
+                return Ok(Made::Stopped(pipeline::text(&copy)?, rewrites));
+            }
+            let raw = operation(&copy);
+            let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
+            planned.push(Planned { target, plan, modules: kernel_modules(raw), rewrites });
+        }
+        Ok(Made::Plans(planned))
+    }
+
+    /// Whether the stage to stop after is among them. `of` is the target, and which one, where there are several.
+    fn stages(
+        &mut self,
+        module: &mut Module<'c>,
+        stages: Range<usize>,
+        rewrites: &mut Rewrites,
+        of: Option<(Target, usize)>,
+    ) -> Result<bool> {
+        let watch = Watch { of: of.map(|(target, _)| target), ..self.watch.clone() };
+        let mut silent = |_: Event| Ok(());
+        let observe: &mut dyn FnMut(Event<'_, 'c>) -> Result<()> =
+            if of.is_some_and(|(_, i)| i > 0) { &mut silent } else { self.observe };
+        let times = pipeline::run_stages(self.context, module, stages, &watch, rewrites, observe)?;
+        let stops = times.last().is_some_and(|(name, _)| watch.stop_after.as_deref() == Some(name));
+        for (name, took) in times {
+            match self.times.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, time)) => *time += took,
+                None => self.times.push((name, took)),
+            }
+        }
+        Ok(stops)
+    }
+}
+
+/// The first target of each class.
+pub fn leads(targets: &[Target]) -> Vec<Target> {
+    Class::ALL.into_iter().filter_map(|class| targets.iter().copied().find(|t| t.class() == class)).collect()
+}
+
+fn copy<'c>(module: &Module<'c>) -> Result<Module<'c>> {
+    let copy = Module::from_operation((*module.as_operation()).clone());
+    copy.ok_or_else(|| Error::defect("a copy of a module is none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_target_of_each_class_leads() {
+        let names = |targets: &[&str]| -> Vec<&str> {
+            let targets: Vec<Target> = targets.iter().map(|name| Target::from_name(name).unwrap()).collect();
+            leads(&targets).into_iter().map(Target::name).collect()
+        };
+        assert_eq!(names(&["cuda:sm_90a", "cpu", "cuda:sm_80"]), ["cpu", "cuda:sm_90a"]);
+        assert_eq!(names(&["cuda:sm_80"]), ["cuda:sm_80"]);
+    }
+}
