@@ -1,6 +1,6 @@
 //! Dim  =>  integer arithmetic on scalars or lanes
 
-use super::asm::{Asm, Val};
+use super::asm::{Asm, Bin, Val};
 use sardonyx_base::Dim;
 use sardonyx_base::dim::Atom;
 
@@ -13,7 +13,7 @@ pub fn emit_dim(asm: &mut Asm, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut 
             let v = emit_atom(asm, atom, lanes, symbol);
             product = Some(match product {
                 None => v,
-                Some(p) => both(asm, "arith.muli", p, v),
+                Some(p) => both(asm, Bin::MulI, p, v),
             });
         }
         let term = product.expect("a factor");
@@ -25,7 +25,7 @@ pub fn emit_dim(asm: &mut Asm, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut 
     sum.unwrap_or_else(|| asm.i64(0))
 }
 
-pub fn both(asm: &mut Asm, op: &str, a: Val, b: Val) -> Val {
+pub fn both(asm: &mut Asm, op: Bin, a: Val, b: Val) -> Val {
     let lanes = a.ty.lanes.max(b.ty.lanes);
     let (a, b) = (asm.widen(a, lanes), asm.widen(b, lanes));
     asm.bin(op, a, b)
@@ -34,21 +34,21 @@ pub fn both(asm: &mut Asm, op: &str, a: Val, b: Val) -> Val {
 fn emit_atom(asm: &mut Asm, atom: &Atom, lanes: u32, symbol: &mut dyn FnMut(&mut Asm, &str) -> Val) -> Val {
     let (op, a, b) = match atom {
         Atom::Symbol(s) => return symbol(asm, s),
-        Atom::FloorDiv(a, b) => ("floordiv", a, b),
-        Atom::Max(a, b) => ("arith.maxsi", a, b),
-        Atom::Min(a, b) => ("arith.minsi", a, b),
+        Atom::FloorDiv(a, b) => (None, a, b),
+        Atom::Max(a, b) => (Some(Bin::MaxSI), a, b),
+        Atom::Min(a, b) => (Some(Bin::MinSI), a, b),
     };
     let a = emit_dim(asm, a, lanes, symbol);
     let b = emit_dim(asm, b, lanes, symbol);
-    if op != "floordiv" {
-        return both(asm, op, a, b);
+    match op {
+        Some(op) => both(asm, op, a, b),
+        None => asm.floordiv(a, b),
     }
-    asm.floordiv(a, b)
 }
 
 /// The sum of two numbers, one lane repeated where the other has several.
 pub fn add(asm: &mut Asm, a: Val, b: Val) -> Val {
     let lanes = a.ty.lanes.max(b.ty.lanes);
     let (a, b) = (asm.widen(a, lanes), asm.widen(b, lanes));
-    asm.bin("arith.addi", a, b)
+    asm.bin(Bin::AddI, a, b)
 }

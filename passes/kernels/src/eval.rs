@@ -1,6 +1,6 @@
 //! Statement k at a point  =>  an SSA value, scalar or one per lane
 
-use super::asm::{Asm, Elem, Ty, Val};
+use super::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 use super::def::*;
 use super::dims::emit_dim;
 use super::normalise::{combine, neutral};
@@ -132,7 +132,7 @@ impl Point {
         let mut point = self.clone();
         point.vars[var] = Some(at);
         let (n, iota) = (asm.widen(n, lanes), asm.iota(lanes));
-        (point.along, point.lanes, point.mask) = (var, lanes, Some(asm.cmpi("slt", iota, n)));
+        (point.along, point.lanes, point.mask) = (var, lanes, Some(asm.cmpi(CmpI::Slt, iota, n)));
         point
     }
 
@@ -151,7 +151,7 @@ impl Point {
             return base;
         }
         let (base, lane) = (asm.widen(base, self.lanes), asm.iota(self.lanes));
-        asm.bin("arith.addi", base, lane)
+        asm.bin(Bin::AddI, base, lane)
     }
 
     /// The value of a statement: one lane where it is the same for all lanes.
@@ -306,8 +306,8 @@ pub fn decode(asm: &mut Asm, item: Val, extents: &[Val]) -> Vec<Val> {
         if i == 0 {
             out.push(rest);
         } else {
-            out.push(asm.bin("arith.remui", rest, *extent));
-            rest = asm.bin("arith.divui", rest, *extent);
+            out.push(asm.bin(Bin::RemUI, rest, *extent));
+            rest = asm.bin(Bin::DivUI, rest, *extent);
         }
     }
     out.reverse();

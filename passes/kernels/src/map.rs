@@ -1,6 +1,6 @@
 //! for %0.. in outer { store f(load …) }: elementwise chains, gathers, concatenations and other kernels that only map
 
-use super::asm::{Asm, Val};
+use super::asm::{Asm, Bin, CmpI, Val};
 use super::def::*;
 use super::eval::{Cx, Point, decode};
 use super::ranges;
@@ -45,9 +45,9 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
             extents.push(cx.dim(asm, &blocks));
             let mut at = decode(asm, item, &extents);
             let (chunk, block) = (asm.i64(CHUNK), at.pop().expect("a block number"));
-            lo = asm.bin("arith.muli", block, chunk);
-            let end = asm.bin("arith.addi", lo, chunk);
-            hi = asm.bin("arith.minsi", end, extent);
+            lo = asm.bin(Bin::MulI, block, chunk);
+            let end = asm.bin(Bin::AddI, lo, chunk);
+            hi = asm.bin(Bin::MinSI, end, extent);
             (0..last).for_each(|v| point.vars[v] = Some(at[v]));
         } else {
             let at = decode(asm, item, &extents);
@@ -74,9 +74,9 @@ fn along(cx: &Cx, asm: &mut Asm, point: &Point, last: usize, (lo, hi): (Val, Val
     if !cx.has_masks() {
         loop_over(cx, asm, point, last, (wide, hi), 1);
     } else if n.is_none_or(|n| n % lanes as i64 != 0) {
-        let rest = asm.bin("arith.subi", hi, wide);
+        let rest = asm.bin(Bin::SubI, hi, wide);
         let zero = asm.i64(0);
-        let some = asm.cmpi("sgt", rest, zero);
+        let some = asm.cmpi(CmpI::Sgt, rest, zero);
         asm.if_then(some, |asm| {
             let mut point = point.masked_lanes(asm, last, wide, rest, lanes);
             store_all(cx, asm, &mut point);
@@ -112,10 +112,10 @@ pub fn whole_steps(asm: &mut Asm, lo: Val, hi: Val, step: i64) -> Val {
     if step == 1 {
         return hi;
     }
-    let n = asm.bin("arith.subi", hi, lo);
+    let n = asm.bin(Bin::SubI, hi, lo);
     let step = asm.i64(step);
-    let rest = asm.bin("arith.remui", n, step);
-    asm.bin("arith.subi", hi, rest)
+    let rest = asm.bin(Bin::RemUI, n, step);
+    asm.bin(Bin::SubI, hi, rest)
 }
 
 fn store_all(cx: &Cx, asm: &mut Asm, point: &mut Point) {

@@ -5,7 +5,7 @@
 //! log, sin, cos and pow are computed in f64 and rounded once (see `math64`; 0.5 ulp over dense samples of log, and of
 //! sin and cos for |x| < 10^5).
 
-use super::asm::{Asm, Elem, Ty, Val};
+use super::asm::{Asm, Bin, Cast, CmpF, Elem, Ty, Un, Val};
 
 /// Evaluates c[0] + c[1]·x + … by Horner's rule.
 pub fn polynomial(asm: &mut Asm, x: Val, coefficients: &[f64]) -> Val {
@@ -20,15 +20,15 @@ pub fn polynomial(asm: &mut Asm, x: Val, coefficients: &[f64]) -> Val {
 /// x clamped to lo..hi; NaN stays NaN.
 pub fn clamp(asm: &mut Asm, x: Val, lo: f64, hi: f64) -> Val {
     let (lo, hi) = (asm.float(lo, x.ty), asm.float(hi, x.ty));
-    let below = asm.cmpf("olt", x, lo);
+    let below = asm.cmpf(CmpF::Olt, x, lo);
     let x = asm.select(below, lo, x);
-    let above = asm.cmpf("ogt", x, hi);
+    let above = asm.cmpf(CmpF::Ogt, x, hi);
     asm.select(above, hi, x)
 }
 
 /// |x| with the sign of s.
 pub fn copysign(asm: &mut Asm, x: Val, s: Val) -> Val {
-    asm.bin("math.copysign", x, s)
+    asm.bin(Bin::CopySign, x, s)
 }
 
 /// round(x · scale) as a float and as an integer of the same width, for |x · scale| < 2^21 (f32) or 2^50 (f64).
@@ -39,10 +39,10 @@ pub fn scaled_round(asm: &mut Asm, x: Val, scale: f64) -> (Val, Val) {
     let magic = if x.ty.elem == Elem::F32 { 12582912.0 } else { 6755399441055744.0 };
     let (magic, scale) = (asm.float(magic, x.ty), asm.float(scale, x.ty));
     let shifted = asm.fma(x, scale, magic);
-    let float = asm.bin("arith.subf", shifted, magic);
+    let float = asm.bin(Bin::SubF, shifted, magic);
     let int = x.ty.elem.int();
-    let (bits, base) = (asm.cast("arith.bitcast", shifted, int), asm.cast("arith.bitcast", magic, int));
-    (float, asm.bin("arith.subi", bits, base))
+    let (bits, base) = (asm.cast(Cast::Bitcast, shifted, int), asm.cast(Cast::Bitcast, magic, int));
+    (float, asm.bin(Bin::SubI, bits, base))
 }
 
 /// y · 2^n for n from about -300 to 300 (f32) or -2200 to 2200 (f64), rounded once.
@@ -50,13 +50,13 @@ pub fn scale_by_power(asm: &mut Asm, y: Val, n: Val) -> Val {
     let (bias, mantissa) = if y.ty.elem == Elem::F32 { (127, 23) } else { (1023, 52) };
     let (one, bias, mantissa) = (asm.int(1, n.ty), asm.int(bias, n.ty), asm.int(mantissa, n.ty));
     // Two factors, because 2^n itself may be out of range where the product is not.
-    let half = asm.bin("arith.shrsi", n, one);
-    let rest = asm.bin("arith.subi", n, half);
+    let half = asm.bin(Bin::ShRSI, n, one);
+    let rest = asm.bin(Bin::SubI, n, half);
     [half, rest].into_iter().fold(y, |y, part| {
-        let biased = asm.bin("arith.addi", part, bias);
-        let bits = asm.bin("arith.shli", biased, mantissa);
-        let factor = asm.cast("arith.bitcast", bits, y.ty.elem);
-        asm.bin("arith.mulf", y, factor)
+        let biased = asm.bin(Bin::AddI, part, bias);
+        let bits = asm.bin(Bin::ShLI, biased, mantissa);
+        let factor = asm.cast(Cast::Bitcast, bits, y.ty.elem);
+        asm.bin(Bin::MulF, y, factor)
     })
 }
 
@@ -83,8 +83,8 @@ fn scaled(asm: &mut Asm, y: Val, t: Val, n: Val) -> Val {
 pub fn exp(asm: &mut Asm, x: Val) -> Val {
     // From here down the result is 0. Such arguments are common (what a mask hides), and underflow is slow.
     let (lowest, highest) = (asm.float(-104.0, x.ty), asm.float(90.0, x.ty));
-    let none = asm.cmpf("olt", x, lowest);
-    let above = asm.cmpf("ogt", x, highest);
+    let none = asm.cmpf(CmpF::Olt, x, lowest);
+    let above = asm.cmpf(CmpF::Ogt, x, highest);
     let x = asm.select(above, highest, x);
     let zero = asm.zero(x.ty);
     if scales_in_one(x.ty) {
@@ -106,7 +106,7 @@ pub fn exp_below_zero(asm: &mut Asm, x: Val) -> Val {
         return exp(asm, x);
     }
     let lowest = asm.float(-104.0, x.ty);
-    let none = asm.cmpf("olt", x, lowest);
+    let none = asm.cmpf(CmpF::Olt, x, lowest);
     let (t, _, r) = reduced(asm, x);
     let y = polynomial(asm, r, &EXP_SHORT);
     scale_in_one(asm, y, t, Some(none))
@@ -119,29 +119,29 @@ pub fn exp_below_zero(asm: &mut Asm, x: Val) -> Val {
 pub fn over_one_plus_exp(asm: &mut Asm, x: Val, y: Val) -> Val {
     // From 88.375 on the sum counts as infinite, though not where a correction is computed from it.
     let highest = asm.float(88.375, y.ty);
-    let above = asm.cmpf("ogt", y, highest);
+    let above = asm.cmpf(CmpF::Ogt, y, highest);
     let y = clamp(asm, y, -104.0, 88.375);
     let (t, n, r) = reduced(asm, y);
     // exp(y) = 2^t (1 + rest)
-    let square = asm.bin("arith.mulf", r, r);
+    let square = asm.bin(Bin::MulF, r, r);
     let p = polynomial(asm, r, &EXP[2..]);
     let rest = asm.fma(p, square, r);
     let one = asm.float(1.0, y.ty);
     let power = scaled(asm, one, t, n);
-    let whole = asm.bin("arith.addf", power, one);
+    let whole = asm.bin(Bin::AddF, power, one);
     let sum = asm.fma(power, rest, whole);
-    let lost = asm.bin("arith.subf", whole, sum);
+    let lost = asm.bin(Bin::SubF, whole, sum);
     let lost = asm.fma(power, rest, lost);
-    let inverse = asm.bin("arith.divf", one, sum);
+    let inverse = asm.bin(Bin::DivF, one, sum);
     let zero = asm.zero(y.ty);
     let inverse = asm.select(above, zero, inverse);
-    let quotient = asm.bin("arith.mulf", x, inverse);
-    let minus = asm.un("arith.negf", quotient);
+    let quotient = asm.bin(Bin::MulF, x, inverse);
+    let minus = asm.un(Un::NegF, quotient);
     let left = asm.fma(minus, sum, x);
     let left = asm.fma(minus, lost, left);
     let corrected = asm.fma(left, inverse, quotient);
     // An infinite x leaves nothing to correct by.
-    let infinite = asm.cmpf("uno", left, left);
+    let infinite = asm.cmpf(CmpF::Uno, left, left);
     asm.select(infinite, quotient, corrected)
 }
 
@@ -156,28 +156,28 @@ fn scale_in_one(asm: &mut Asm, y: Val, t: Val, none: Option<Val>) -> Val {
         return asm.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[y, t, y, all, nearest], y.ty);
     };
     let (bits, zero) = (asm.bits(none), asm.zero(y.ty));
-    let some = asm.bin("arith.xori", bits, all);
+    let some = asm.bin(Bin::XorI, bits, all);
     asm.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[y, t, zero, some, nearest], y.ty)
 }
 
 /// At most 1.4 ulp. Small arguments by an odd polynomial (Cephes), others by 1 - 2 / (exp(2x) + 1).
 pub fn tanh(asm: &mut Asm, x: Val) -> Val {
-    let size = asm.un("math.absf", x);
-    let square = asm.bin("arith.mulf", x, x);
+    let size = asm.un(Un::AbsF, x);
+    let square = asm.bin(Bin::MulF, x, x);
     let p = polynomial(
         asm,
         square,
         &[-3.333_328_194_22E-1, 1.333_144_220_36E-1, -5.373_971_555_31E-2, 2.063_908_879_54E-2, -5.704_988_727_45E-3],
     );
-    let cube = asm.bin("arith.mulf", square, size);
+    let cube = asm.bin(Bin::MulF, square, size);
     let small = asm.fma(p, cube, size);
     let (one, two, edge) = (asm.float(1.0, x.ty), asm.float(2.0, x.ty), asm.float(0.625, x.ty));
-    let twice = asm.bin("arith.addf", size, size);
+    let twice = asm.bin(Bin::AddF, size, size);
     let e = exp(asm, twice);
-    let e = asm.bin("arith.addf", e, one);
-    let q = asm.bin("arith.divf", two, e);
-    let large = asm.bin("arith.subf", one, q);
-    let is_small = asm.cmpf("olt", size, edge);
+    let e = asm.bin(Bin::AddF, e, one);
+    let q = asm.bin(Bin::DivF, two, e);
+    let large = asm.bin(Bin::SubF, one, q);
+    let is_small = asm.cmpf(CmpF::Olt, size, edge);
     let y = asm.select(is_small, small, large);
     copysign(asm, y, x)
 }
@@ -205,10 +205,10 @@ static ERF: [f64; 16] = [
 /// At most 2^-22 absolute and 4 ulp; never beyond ±1, and ±1 from 3.92 on, so that gelu(x) is 0 or x there.
 pub fn erf(asm: &mut Asm, x: Val) -> Val {
     let x = clamp(asm, x, -3.92, 3.92);
-    let square = asm.bin("arith.mulf", x, x);
+    let square = asm.bin(Bin::MulF, x, x);
     let (scale, minus_one) = (asm.float(1.0 / 7.6832, x.ty), asm.float(-1.0, x.ty));
     let v = asm.fma(square, scale, minus_one);
     let p = polynomial(asm, v, &ERF);
-    let y = asm.bin("arith.mulf", p, x);
+    let y = asm.bin(Bin::MulF, p, x);
     clamp(asm, y, -1.0, 1.0)
 }

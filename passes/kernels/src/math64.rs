@@ -3,7 +3,7 @@
 //! Errors: exp, log, tanh, atan a few 2^-53 relative; erf a few 2^-53 absolute; sin and cos a few 2^-53 absolute for
 //! |x| < 10^5, 2^-40 for larger f32 values; pow about 2^-48 relative.
 
-use super::asm::{Asm, Elem, Val};
+use super::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Un, Val};
 use super::math::{clamp, copysign, polynomial, scale_by_power, scaled_round};
 
 /// 1 / k! for k in first..=last, in steps.
@@ -30,19 +30,19 @@ pub fn exp(asm: &mut Asm, x: Val) -> Val {
 
 /// (exp(2|x|) - 1) / (exp(2|x|) + 1) with the sign of x; near 0 the numerator by its own series.
 pub fn tanh(asm: &mut Asm, x: Val) -> Val {
-    let size = asm.un("math.absf", x);
+    let size = asm.un(Un::AbsF, x);
     let size = clamp(asm, size, 0.0, 22.0);
-    let twice = asm.bin("arith.addf", size, size);
+    let twice = asm.bin(Bin::AddF, size, size);
     let (one, edge) = (asm.float(1.0, x.ty), asm.float(0.34, x.ty));
     let series = polynomial(asm, twice, &inverse_factorials(1, 14, 1, false));
-    let series = asm.bin("arith.mulf", series, twice);
+    let series = asm.bin(Bin::MulF, series, twice);
     let e = exp(asm, twice);
-    let far = asm.bin("arith.subf", e, one);
-    let near = asm.cmpf("olt", twice, edge);
+    let far = asm.bin(Bin::SubF, e, one);
+    let near = asm.cmpf(CmpF::Olt, twice, edge);
     let minus = asm.select(near, series, far);
     let two = asm.float(2.0, x.ty);
-    let plus = asm.bin("arith.addf", minus, two);
-    let y = asm.bin("arith.divf", minus, plus);
+    let plus = asm.bin(Bin::AddF, minus, two);
+    let y = asm.bin(Bin::DivF, minus, plus);
     copysign(asm, y, x)
 }
 
@@ -68,25 +68,25 @@ static ERFCX: [f64; 16] = [
 
 /// The Maclaurin series below 1, else 1 - exp(-x²) · erfcx(x).
 pub fn erf(asm: &mut Asm, x: Val) -> Val {
-    let size = asm.un("math.absf", x);
+    let size = asm.un(Un::AbsF, x);
     let size = clamp(asm, size, 0.0, 6.0);
-    let square = asm.bin("arith.mulf", size, size);
+    let square = asm.bin(Bin::MulF, size, size);
     let terms = inverse_factorials(0, 20, 1, true);
     let scaled = |(n, c): (usize, &f64)| c * std::f64::consts::FRAC_2_SQRT_PI / (2 * n + 1) as f64;
     let series: Vec<f64> = terms.iter().enumerate().map(scaled).collect();
     let series = polynomial(asm, square, &series);
-    let small = asm.bin("arith.mulf", series, size);
+    let small = asm.bin(Bin::MulF, series, size);
     let (one, three, four) = (asm.float(1.0, x.ty), asm.float(3.0, x.ty), asm.float(4.0, x.ty));
     let shift = asm.float(13.0 / 18.0, x.ty);
-    let plus = asm.bin("arith.addf", size, three);
-    let v = asm.bin("arith.divf", four, plus);
-    let v = asm.bin("arith.subf", v, shift);
+    let plus = asm.bin(Bin::AddF, size, three);
+    let v = asm.bin(Bin::DivF, four, plus);
+    let v = asm.bin(Bin::SubF, v, shift);
     let g = polynomial(asm, v, &ERFCX);
-    let minus = asm.un("arith.negf", square);
+    let minus = asm.un(Un::NegF, square);
     let e = exp(asm, minus);
-    let large = asm.bin("arith.mulf", e, g);
-    let large = asm.bin("arith.subf", one, large);
-    let is_small = asm.cmpf("olt", size, one);
+    let large = asm.bin(Bin::MulF, e, g);
+    let large = asm.bin(Bin::SubF, one, large);
+    let is_small = asm.cmpf(CmpF::Olt, size, one);
     let y = asm.select(is_small, small, large);
     copysign(asm, y, x)
 }
@@ -117,14 +117,14 @@ static ATAN_RANGES: [(f64, [f64; 4], [f64; 2]); 5] = [
 
 /// ±π/2 for ±∞; -0 stays.
 pub fn atan(asm: &mut Asm, x: Val) -> Val {
-    let size = asm.un("math.absf", x);
+    let size = asm.un(Un::AbsF, x);
     // Far out the result is π/2 all the same, and 0 · ∞ would be NaN.
     let size = clamp(asm, size, 0.0, 1e300);
     let (_, first, base) = ATAN_RANGES[0];
     let mut chosen: Vec<Val> = first.iter().chain(&base).map(|c| asm.float(*c, x.ty)).collect();
     for (from, factors, base) in &ATAN_RANGES[1..] {
         let from = asm.float(*from, x.ty);
-        let there = asm.cmpf("oge", size, from);
+        let there = asm.cmpf(CmpF::Oge, size, from);
         for (value, c) in chosen.iter_mut().zip(factors.iter().chain(base)) {
             let c = asm.float(*c, x.ty);
             *value = asm.select(there, c, *value);
@@ -132,14 +132,14 @@ pub fn atan(asm: &mut Asm, x: Val) -> Val {
     }
     let [p, q, s, t, high, low] = chosen[..] else { unreachable!("four factors and two parts") };
     let (above, below) = (asm.fma(p, size, q), asm.fma(s, size, t));
-    let r = asm.bin("arith.divf", above, below);
-    let z = asm.bin("arith.mulf", r, r);
+    let r = asm.bin(Bin::DivF, above, below);
+    let z = asm.bin(Bin::MulF, r, r);
     let sum = polynomial(asm, z, &ATAN);
-    let sum = asm.bin("arith.mulf", sum, z);
-    let lost = asm.bin("arith.mulf", sum, r);
-    let lost = asm.bin("arith.subf", lost, low);
-    let rest = asm.bin("arith.subf", lost, r);
-    let y = asm.bin("arith.subf", high, rest);
+    let sum = asm.bin(Bin::MulF, sum, z);
+    let lost = asm.bin(Bin::MulF, sum, r);
+    let lost = asm.bin(Bin::SubF, lost, low);
+    let rest = asm.bin(Bin::SubF, lost, r);
+    let y = asm.bin(Bin::SubF, high, rest);
     copysign(asm, y, x)
 }
 
@@ -147,31 +147,31 @@ pub fn atan(asm: &mut Asm, x: Val) -> Val {
 fn split(asm: &mut Asm, x: Val) -> (Val, Val) {
     // Subnormal numbers first become normal ones.
     let (tiny, up) = (asm.float(f64::MIN_POSITIVE, x.ty), asm.float(18014398509481984.0, x.ty));
-    let is_tiny = asm.cmpf("olt", x, tiny);
-    let raised = asm.bin("arith.mulf", x, up);
+    let is_tiny = asm.cmpf(CmpF::Olt, x, tiny);
+    let raised = asm.bin(Bin::MulF, x, up);
     let x = asm.select(is_tiny, raised, x);
     let (zero, minus54) = (asm.float(0.0, x.ty), asm.float(-54.0, x.ty));
     let correction = asm.select(is_tiny, minus54, zero);
-    let bits = asm.cast("arith.bitcast", x, Elem::I64);
+    let bits = asm.cast(Cast::Bitcast, x, Elem::I64);
     // Taking the bits of sqrt(1/2) away makes the exponent field count from there.
     let base = asm.int(0x3FE6_A09E_667F_3BCD, bits.ty);
     let fifty_two = asm.int(52, bits.ty);
-    let over = asm.bin("arith.subi", bits, base);
-    let e = asm.bin("arith.shrsi", over, fifty_two);
-    let whole = asm.bin("arith.shli", e, fifty_two);
-    let m = asm.bin("arith.subi", bits, whole);
-    let m = asm.cast("arith.bitcast", m, Elem::F64);
-    let e = asm.cast("arith.sitofp", e, Elem::F64);
-    (m, asm.bin("arith.addf", e, correction))
+    let over = asm.bin(Bin::SubI, bits, base);
+    let e = asm.bin(Bin::ShRSI, over, fifty_two);
+    let whole = asm.bin(Bin::ShLI, e, fifty_two);
+    let m = asm.bin(Bin::SubI, bits, whole);
+    let m = asm.cast(Cast::Bitcast, m, Elem::F64);
+    let e = asm.cast(Cast::SIToFP, e, Elem::F64);
+    (m, asm.bin(Bin::AddF, e, correction))
 }
 
 /// log m = f - (f²/2 - s · (f²/2 + R(s²))) with f = m - 1, s = f / (2 + f), as in fdlibm  =>  (f, the rest)
 fn log_parts(asm: &mut Asm, m: Val) -> (Val, Val) {
     let (one, two, half) = (asm.float(1.0, m.ty), asm.float(2.0, m.ty), asm.float(0.5, m.ty));
-    let f = asm.bin("arith.subf", m, one);
-    let d = asm.bin("arith.addf", two, f);
-    let s = asm.bin("arith.divf", f, d);
-    let z = asm.bin("arith.mulf", s, s);
+    let f = asm.bin(Bin::SubF, m, one);
+    let d = asm.bin(Bin::AddF, two, f);
+    let s = asm.bin(Bin::DivF, f, d);
+    let z = asm.bin(Bin::MulF, s, s);
     let r = polynomial(
         asm,
         z,
@@ -185,12 +185,12 @@ fn log_parts(asm: &mut Asm, m: Val) -> (Val, Val) {
             1.479_819_860_511_658_6e-1,
         ],
     );
-    let r = asm.bin("arith.mulf", r, z);
-    let square = asm.bin("arith.mulf", f, f);
-    let square = asm.bin("arith.mulf", square, half);
-    let sum = asm.bin("arith.addf", square, r);
-    let product = asm.bin("arith.mulf", s, sum);
-    (f, asm.bin("arith.subf", square, product))
+    let r = asm.bin(Bin::MulF, r, z);
+    let square = asm.bin(Bin::MulF, f, f);
+    let square = asm.bin(Bin::MulF, square, half);
+    let sum = asm.bin(Bin::AddF, square, r);
+    let product = asm.bin(Bin::MulF, s, sum);
+    (f, asm.bin(Bin::SubF, square, product))
 }
 
 /// log(0) = -inf, log of a negative number is NaN, log(inf) = inf.
@@ -198,9 +198,9 @@ pub fn log(asm: &mut Asm, x: Val) -> Val {
     let (m, e) = split(asm, x);
     let (f, rest) = log_parts(asm, m);
     let (high, low) = (asm.float(6.931_471_803_691_238e-1, x.ty), asm.float(1.908_214_929_270_587_7e-10, x.ty));
-    let low = asm.bin("arith.mulf", e, low);
-    let rest = asm.bin("arith.subf", rest, low);
-    let small = asm.bin("arith.subf", f, rest);
+    let low = asm.bin(Bin::MulF, e, low);
+    let rest = asm.bin(Bin::SubF, rest, low);
+    let small = asm.bin(Bin::SubF, f, rest);
     let y = asm.fma(e, high, small);
     log_special(asm, x, y)
 }
@@ -208,11 +208,11 @@ pub fn log(asm: &mut Asm, x: Val) -> Val {
 fn log_special(asm: &mut Asm, x: Val, y: Val) -> Val {
     let (zero, inf) = (asm.float(0.0, x.ty), asm.float(f64::INFINITY, x.ty));
     let (minus_inf, nan) = (asm.float(f64::NEG_INFINITY, x.ty), asm.float(f64::NAN, x.ty));
-    let is_inf = asm.cmpf("oeq", x, inf);
+    let is_inf = asm.cmpf(CmpF::Oeq, x, inf);
     let y = asm.select(is_inf, inf, y);
-    let is_zero = asm.cmpf("oeq", x, zero);
+    let is_zero = asm.cmpf(CmpF::Oeq, x, zero);
     let y = asm.select(is_zero, minus_inf, y);
-    let wrong = asm.cmpf("ult", x, zero);
+    let wrong = asm.cmpf(CmpF::Ult, x, zero);
     asm.select(wrong, nan, y)
 }
 
@@ -242,25 +242,25 @@ fn reduce_large_angle(asm: &mut Asm, x: Val) -> (Val, Val) {
     let mut sum = asm.float(0.0, x.ty);
     for (i, piece) in TWO_OVER_PI.iter().enumerate() {
         let piece = asm.float(*piece as f64 * 2f64.powi(-24 * (i as i32 + 1)), x.ty);
-        let product = asm.bin("arith.mulf", x, piece);
-        let whole = asm.bin("arith.mulf", product, quarter);
-        let whole = asm.un("math.floor", whole);
+        let product = asm.bin(Bin::MulF, x, piece);
+        let whole = asm.bin(Bin::MulF, product, quarter);
+        let whole = asm.un(Un::Floor, whole);
         let rest = asm.fma(whole, minus_four, product);
-        sum = asm.bin("arith.addf", sum, rest);
+        sum = asm.bin(Bin::AddF, sum, rest);
     }
     let (t, n) = scaled_round(asm, sum, 1.0);
-    let fraction = asm.bin("arith.subf", sum, t);
+    let fraction = asm.bin(Bin::SubF, sum, t);
     let half_pi = asm.float(std::f64::consts::FRAC_PI_2, x.ty);
-    (asm.bin("arith.mulf", fraction, half_pi), n)
+    (asm.bin(Bin::MulF, fraction, half_pi), n)
 }
 
 /// sin(x) for start 0, cos(x) for start 1, counted in quarters of the circle. `from_f32`: x has the range and the precision of an f32; else the
 /// result is NaN for |x| > 10^9.
 pub fn sine(asm: &mut Asm, x: Val, start: i64, from_f32: bool) -> Val {
     let (r, n) = reduce_angle(asm, x);
-    let size = asm.un("math.absf", x);
+    let size = asm.un(Un::AbsF, x);
     let limit = asm.float(LARGE, x.ty);
-    let large = asm.cmpf("ogt", size, limit);
+    let large = asm.cmpf(CmpF::Ogt, size, limit);
     let (r, n) = if from_f32 {
         let some = asm.any(large);
         let both = asm.if_else(
@@ -277,58 +277,58 @@ pub fn sine(asm: &mut Asm, x: Val, start: i64, from_f32: bool) -> Val {
         let nan = asm.float(f64::NAN, x.ty);
         (asm.select(large, nan, r), n)
     };
-    let square = asm.bin("arith.mulf", r, r);
+    let square = asm.bin(Bin::MulF, r, r);
     let s = polynomial(asm, square, &inverse_factorials(1, 19, 2, true));
-    let s = asm.bin("arith.mulf", s, r);
+    let s = asm.bin(Bin::MulF, s, r);
     let c = polynomial(asm, square, &inverse_factorials(0, 18, 2, true));
     let (one, two, zero) = (asm.int(1, n.ty), asm.int(2, n.ty), asm.int(0, n.ty));
     let quarter = asm.int(start, n.ty);
-    let n = asm.bin("arith.addi", n, quarter);
-    let odd = asm.bin("arith.andi", n, one);
-    let odd = asm.cmpi("ne", odd, zero);
+    let n = asm.bin(Bin::AddI, n, quarter);
+    let odd = asm.bin(Bin::AndI, n, one);
+    let odd = asm.cmpi(CmpI::Ne, odd, zero);
     let y = asm.select(odd, c, s);
-    let half = asm.bin("arith.andi", n, two);
-    let negative = asm.cmpi("ne", half, zero);
-    let minus = asm.un("arith.negf", y);
+    let half = asm.bin(Bin::AndI, n, two);
+    let negative = asm.cmpi(CmpI::Ne, half, zero);
+    let minus = asm.un(Un::NegF, y);
     let y = asm.select(negative, minus, y);
     if start == 1 {
         return y;
     }
     // The sine of -0 is -0.
     let nothing = asm.float(0.0, x.ty);
-    let is_zero = asm.cmpf("oeq", x, nothing);
+    let is_zero = asm.cmpf(CmpF::Oeq, x, nothing);
     asm.select(is_zero, x, y)
 }
 
 /// exp(y · log |x|) with the special cases of C `pow`.
 pub fn pow(asm: &mut Asm, x: Val, y: Val) -> Val {
-    let size = asm.un("math.absf", x);
+    let size = asm.un(Un::AbsF, x);
     let result = pow_positive(asm, size, y);
     let (one, zero, half) = (asm.float(1.0, x.ty), asm.float(0.0, x.ty), asm.float(0.5, x.ty));
     let (inf, nan) = (asm.float(f64::INFINITY, x.ty), asm.float(f64::NAN, x.ty));
-    let y_floor = asm.un("math.floor", y);
-    let is_int = asm.cmpf("oeq", y_floor, y);
-    let y_half = asm.bin("arith.mulf", y, half);
-    let half_floor = asm.un("math.floor", y_half);
-    let even = asm.cmpf("oeq", half_floor, y_half);
+    let y_floor = asm.un(Un::Floor, y);
+    let is_int = asm.cmpf(CmpF::Oeq, y_floor, y);
+    let y_half = asm.bin(Bin::MulF, y, half);
+    let half_floor = asm.un(Un::Floor, y_half);
+    let even = asm.cmpf(CmpF::Oeq, half_floor, y_half);
     // An odd exponent keeps the sign of x, that of zero and infinity included.
     let signed = copysign(asm, result, x);
     let by_int = asm.select(even, result, signed);
     let kept = asm.select(is_int, by_int, result);
-    let negative = asm.cmpf("olt", x, zero);
-    let x_finite = asm.cmpf("one", size, inf);
-    let not_int = asm.cmpf("une", y_floor, y);
-    let wrong = asm.bin("arith.andi", negative, not_int);
-    let wrong = asm.bin("arith.andi", wrong, x_finite);
+    let negative = asm.cmpf(CmpF::Olt, x, zero);
+    let x_finite = asm.cmpf(CmpF::One, size, inf);
+    let not_int = asm.cmpf(CmpF::Une, y_floor, y);
+    let wrong = asm.bin(Bin::AndI, negative, not_int);
+    let wrong = asm.bin(Bin::AndI, wrong, x_finite);
     let kept = asm.select(wrong, nan, kept);
-    let y_inf = asm.un("math.absf", y);
-    let y_inf = asm.cmpf("oeq", y_inf, inf);
-    let size_one = asm.cmpf("oeq", size, one);
-    let unit = asm.bin("arith.andi", y_inf, size_one);
-    let x_one = asm.cmpf("oeq", x, one);
-    let y_zero = asm.cmpf("oeq", y, zero);
-    let unit = asm.bin("arith.ori", unit, x_one);
-    let unit = asm.bin("arith.ori", unit, y_zero);
+    let y_inf = asm.un(Un::AbsF, y);
+    let y_inf = asm.cmpf(CmpF::Oeq, y_inf, inf);
+    let size_one = asm.cmpf(CmpF::Oeq, size, one);
+    let unit = asm.bin(Bin::AndI, y_inf, size_one);
+    let x_one = asm.cmpf(CmpF::Oeq, x, one);
+    let y_zero = asm.cmpf(CmpF::Oeq, y, zero);
+    let unit = asm.bin(Bin::OrI, unit, x_one);
+    let unit = asm.bin(Bin::OrI, unit, y_zero);
     asm.select(unit, one, kept)
 }
 
@@ -339,28 +339,28 @@ fn pow_positive(asm: &mut Asm, x: Val, y: Val) -> Val {
     let high = asm.float(6.931_471_803_691_238e-1, x.ty);
     let low = asm.float(1.908_214_929_270_587_7e-10, x.ty);
     // high has 32 bits, so that e · high is exact; the sum with f leaves an error that is kept.
-    let whole = asm.bin("arith.mulf", e, high);
-    let sum = asm.bin("arith.addf", whole, f);
-    let back = asm.bin("arith.subf", sum, whole);
-    let lost_f = asm.bin("arith.subf", f, back);
-    let there = asm.bin("arith.subf", sum, back);
-    let lost_whole = asm.bin("arith.subf", whole, there);
-    let lost = asm.bin("arith.addf", lost_f, lost_whole);
+    let whole = asm.bin(Bin::MulF, e, high);
+    let sum = asm.bin(Bin::AddF, whole, f);
+    let back = asm.bin(Bin::SubF, sum, whole);
+    let lost_f = asm.bin(Bin::SubF, f, back);
+    let there = asm.bin(Bin::SubF, sum, back);
+    let lost_whole = asm.bin(Bin::SubF, whole, there);
+    let lost = asm.bin(Bin::AddF, lost_f, lost_whole);
     let tail = asm.fma(e, low, lost);
-    let tail = asm.bin("arith.subf", tail, rest);
-    let log = asm.bin("arith.addf", sum, tail);
-    let taken = asm.bin("arith.subf", log, sum);
-    let tail = asm.bin("arith.subf", tail, taken);
+    let tail = asm.bin(Bin::SubF, tail, rest);
+    let log = asm.bin(Bin::AddF, sum, tail);
+    let taken = asm.bin(Bin::SubF, log, sum);
+    let tail = asm.bin(Bin::SubF, tail, taken);
     let special = log_special(asm, x, log);
-    let product = asm.bin("arith.mulf", y, special);
-    let minus = asm.un("arith.negf", product);
+    let product = asm.bin(Bin::MulF, y, special);
+    let minus = asm.un(Un::NegF, product);
     let error = asm.fma(y, log, minus);
     let error = asm.fma(y, tail, error);
     let power = exp(asm, product);
     // exp(p + d) = exp(p) · (1 + d); where the product is not finite the correction has no meaning.
     let corrected = asm.fma(power, error, power);
-    let size = asm.un("math.absf", product);
+    let size = asm.un(Un::AbsF, product);
     let limit = asm.float(708.0, x.ty);
-    let usual = asm.cmpf("olt", size, limit);
+    let usual = asm.cmpf(CmpF::Olt, size, limit);
     asm.select(usual, corrected, power)
 }

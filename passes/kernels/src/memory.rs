@@ -1,6 +1,6 @@
 //! Access at a point  =>  loads and stores: of one element, of neighbours, of scattered ones, guarded or masked
 
-use super::asm::{Asm, Elem, Ty, Val};
+use super::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 use super::def::*;
 use super::dims::{add, both, emit_dim};
 use super::eval::{Cx, Point};
@@ -67,7 +67,7 @@ impl Point {
             (None, None) => asm.int(1, Ty::new(Elem::I1, self.lanes)),
             (Some(m), None) => m,
             (None, Some(g)) => g,
-            (Some(m), Some(g)) => asm.bin("arith.andi", m, g),
+            (Some(m), Some(g)) => asm.bin(Bin::AndI, m, g),
         }
     }
 
@@ -125,7 +125,7 @@ impl Point {
             step => {
                 let (step, iota) = (cx.size(asm, step), asm.iota(self.lanes));
                 let step = asm.widen(step, self.lanes);
-                let moved = asm.bin("arith.muli", step, iota);
+                let moved = asm.bin(Bin::MulI, step, iota);
                 Index::Each(add(asm, sum, moved))
             }
         }
@@ -153,11 +153,11 @@ impl Point {
                 var
             } else {
                 let stride = cx.size(asm, *stride);
-                asm.bin("arith.muli", var, stride)
+                asm.bin(Bin::MulI, var, stride)
             };
             sum = Some(match sum {
                 None => term,
-                Some(s) => asm.bin("arith.addi", s, term),
+                Some(s) => asm.bin(Bin::AddI, s, term),
             });
         }
         sum.unwrap_or_else(|| asm.i64(0))
@@ -176,13 +176,13 @@ impl Point {
             let limit = cx.size(asm, limit);
             let limit = asm.widen(limit, v.ty.lanes);
             // As unsigned numbers negative indices are large.
-            let mut wrong = asm.cmpi("uge", v, limit);
+            let mut wrong = asm.cmpi(CmpI::Uge, v, limit);
             if let (Some(mask), true) = (self.mask, wrong.ty.lanes > 1) {
-                wrong = asm.bin("arith.andi", wrong, mask);
+                wrong = asm.bin(Bin::AndI, wrong, mask);
             }
             let mut seen = wrong;
             if let Some(guard) = guard {
-                seen = both(asm, "arith.andi", wrong, guard);
+                seen = both(asm, Bin::AndI, wrong, guard);
             }
             let some = asm.any(seen);
             asm.if_then(some, |asm| asm.raise(cx.status));
@@ -194,7 +194,7 @@ impl Point {
         }
         let stride = cx.size(asm, part.stride);
         let stride = asm.widen(stride, v.ty.lanes);
-        asm.bin("arith.muli", v, stride)
+        asm.bin(Bin::MulI, v, stride)
     }
 
     fn expr_vars(&self, cx: &Cx, d: &Dim) -> VarSet {
@@ -215,25 +215,25 @@ impl Point {
             }
             let (step, iota) = (cx.size(asm, step), asm.iota(self.lanes));
             let step = asm.widen(step, self.lanes);
-            let moved = asm.bin("arith.muli", step, iota);
+            let moved = asm.bin(Bin::MulI, step, iota);
             add(asm, base, moved)
         });
         let (width, groups) = (asm.int(panels.width, n.ty), asm.int(panels.groups(), n.ty));
-        let panel = asm.bin("arith.divui", n, width);
-        let column = asm.bin("arith.remui", n, width);
-        let first = asm.bin("arith.muli", panel, groups);
+        let panel = asm.bin(Bin::DivUI, n, width);
+        let column = asm.bin(Bin::RemUI, n, width);
+        let first = asm.bin(Bin::MulI, panel, groups);
         let depth = asm.int(panels.depth, k.ty);
         let (group, within) = match panels.depth {
             1 => (k, None),
-            _ => (asm.bin("arith.divui", k, depth), Some(asm.bin("arith.remui", k, depth))),
+            _ => (asm.bin(Bin::DivUI, k, depth), Some(asm.bin(Bin::RemUI, k, depth))),
         };
         let row = add(asm, first, group);
         let width = asm.int(panels.width, row.ty);
-        let start = asm.bin("arith.muli", row, width);
+        let start = asm.bin(Bin::MulI, row, width);
         let mut sum = add(asm, start, column);
         if let Some(within) = within {
             let depth = asm.int(panels.depth, sum.ty);
-            let start = asm.bin("arith.muli", sum, depth);
+            let start = asm.bin(Bin::MulI, sum, depth);
             sum = add(asm, start, within);
         }
         if sum.ty.lanes > 1 { Index::Each(sum) } else { Index::At(sum) }
@@ -258,8 +258,8 @@ impl Index {
             Index::Even(first) => {
                 let (first, two, iota) = (asm.widen(first, lanes), asm.i64(2), asm.iota(lanes));
                 let two = asm.widen(two, lanes);
-                let moved = asm.bin("arith.muli", two, iota);
-                asm.bin("arith.addi", first, moved)
+                let moved = asm.bin(Bin::MulI, two, iota);
+                asm.bin(Bin::AddI, first, moved)
             }
             Index::Each(each) => each,
             Index::At(one) | Index::From(one) => asm.widen(one, lanes),
@@ -274,9 +274,9 @@ fn even(asm: &mut Asm, base: Val, first: Val, ty: Ty) -> Val {
     let low = asm.element(base, first, ty.elem);
     let low = asm.load(low, ty, ty.elem.bits() / 8);
     let (width, last) = (asm.i64(lanes as i64), asm.i64(lanes as i64 - 1));
-    let second = asm.bin("arith.addi", first, width);
+    let second = asm.bin(Bin::AddI, first, width);
     let (last, iota) = (asm.widen(last, lanes), asm.iota(lanes));
-    let there = asm.cmpi("slt", iota, last);
+    let there = asm.cmpi(CmpI::Slt, iota, last);
     let high = asm.element(base, second, ty.elem);
     let high = asm.masked_load(high, there, ty);
     asm.shuffle(low, high, &(0..lanes).map(|lane| 2 * lane).collect::<Vec<u32>>())

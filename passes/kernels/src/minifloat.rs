@@ -3,7 +3,7 @@
 //! A code without its sign, moved to the top of an f32's mantissa and multiplied by a power of two, is the value:
 //! subnormal numbers and their hidden bit come right of themselves. Products here are exact.
 
-use super::asm::{Asm, Elem, Val};
+use super::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Un, Val};
 use super::math::copysign;
 use sardonyx_base::DType;
 use sardonyx_base::minifloat::{E8M0_MIN, Format, Specials, format};
@@ -19,89 +19,89 @@ fn scale(format: &Format) -> f64 {
 }
 
 pub fn decode(asm: &mut Asm, code: Val, t: DType) -> Val {
-    let bits = asm.cast("arith.extui", code, Elem::I32);
+    let bits = asm.cast(Cast::ExtUI, code, Elem::I32);
     let Some(format) = format(t) else { return decode_power(asm, bits) };
     let (sign_at, up) = (format.bits() as i64 - 1, 23 - format.mantissa_bits as i64);
     let magnitude_mask = asm.int(format.magnitude_mask().into(), bits.ty);
-    let magnitude = asm.bin("arith.andi", bits, magnitude_mask);
+    let magnitude = asm.bin(Bin::AndI, bits, magnitude_mask);
     let up = asm.int(up, bits.ty);
-    let small = asm.bin("arith.shli", magnitude, up);
-    let small = asm.cast("arith.bitcast", small, Elem::F32);
+    let small = asm.bin(Bin::ShLI, magnitude, up);
+    let small = asm.cast(Cast::Bitcast, small, Elem::F32);
     let factor = asm.float(scale(format), small.ty);
-    let mut size = asm.bin("arith.mulf", small, factor);
+    let mut size = asm.bin(Bin::MulF, small, factor);
     let nan = asm.float(f64::NAN, size.ty);
     match (format.specials, format.infinity_code()) {
         (_, Some(infinity)) => {
             let (top, inf) = (asm.int(infinity.into(), bits.ty), asm.float(f64::INFINITY, size.ty));
-            let is_inf = asm.cmpi("eq", magnitude, top);
+            let is_inf = asm.cmpi(CmpI::Eq, magnitude, top);
             size = asm.select(is_inf, inf, size);
-            let is_nan = asm.cmpi("ugt", magnitude, top);
+            let is_nan = asm.cmpi(CmpI::Ugt, magnitude, top);
             size = asm.select(is_nan, nan, size);
         }
         (Specials::NanAllOnes, None) => {
-            let is_nan = asm.cmpi("eq", magnitude, magnitude_mask);
+            let is_nan = asm.cmpi(CmpI::Eq, magnitude, magnitude_mask);
             size = asm.select(is_nan, nan, size);
         }
         (Specials::NanMinusZero, None) => {
             let code = asm.int(format.nan_code().into(), bits.ty);
-            let is_nan = asm.cmpi("eq", bits, code);
+            let is_nan = asm.cmpi(CmpI::Eq, bits, code);
             size = asm.select(is_nan, nan, size);
         }
         (Specials::Finite | Specials::InfAndNan, None) => {}
     }
     let (one, sign_at, top) = (asm.int(1, bits.ty), asm.int(sign_at, bits.ty), asm.int(31, bits.ty));
-    let sign = asm.bin("arith.shrui", bits, sign_at);
-    let sign = asm.bin("arith.andi", sign, one);
-    let sign = asm.bin("arith.shli", sign, top);
-    let size_bits = asm.cast("arith.bitcast", size, Elem::I32);
-    let whole = asm.bin("arith.ori", size_bits, sign);
-    asm.cast("arith.bitcast", whole, Elem::F32)
+    let sign = asm.bin(Bin::ShRUI, bits, sign_at);
+    let sign = asm.bin(Bin::AndI, sign, one);
+    let sign = asm.bin(Bin::ShLI, sign, top);
+    let size_bits = asm.cast(Cast::Bitcast, size, Elem::I32);
+    let whole = asm.bin(Bin::OrI, size_bits, sign);
+    asm.cast(Cast::Bitcast, whole, Elem::F32)
 }
 
 /// f8e8m0 is the exponent of an f32, but for its first and its last value.
 fn decode_power(asm: &mut Asm, bits: Val) -> Val {
     let (zero, last, at) = (asm.zero(bits.ty), asm.int(255, bits.ty), asm.int(23, bits.ty));
-    let power = asm.bin("arith.shli", bits, at);
-    let power = asm.cast("arith.bitcast", power, Elem::F32);
+    let power = asm.bin(Bin::ShLI, bits, at);
+    let power = asm.cast(Cast::Bitcast, power, Elem::F32);
     let (least, nan) = (asm.float(E8M0_MIN, power.ty), asm.float(f64::NAN, power.ty));
-    let is_least = asm.cmpi("eq", bits, zero);
+    let is_least = asm.cmpi(CmpI::Eq, bits, zero);
     let power = asm.select(is_least, least, power);
-    let is_nan = asm.cmpi("eq", bits, last);
+    let is_nan = asm.cmpi(CmpI::Eq, bits, last);
     asm.select(is_nan, nan, power)
 }
 
 /// An f32 that the type has  =>  its code in a byte.
 pub fn encode(asm: &mut Asm, v: Val, t: DType) -> Val {
     let Some(format) = format(t) else { return encode_power(asm, v) };
-    let size = asm.un("math.absf", v);
+    let size = asm.un(Un::AbsF, v);
     let factor = asm.float(1.0 / scale(format), v.ty);
-    let small = asm.bin("arith.mulf", size, factor);
-    let small = asm.cast("arith.bitcast", small, Elem::I32);
+    let small = asm.bin(Bin::MulF, size, factor);
+    let small = asm.cast(Cast::Bitcast, small, Elem::I32);
     let down = asm.int(23 - format.mantissa_bits as i64, small.ty);
-    let mut magnitude = asm.bin("arith.shrui", small, down);
+    let mut magnitude = asm.bin(Bin::ShRUI, small, down);
     if let Some(infinity) = format.infinity_code() {
         let (inf, code) = (asm.float(f64::INFINITY, v.ty), asm.int(infinity.into(), small.ty));
-        let is_inf = asm.cmpf("oeq", size, inf);
+        let is_inf = asm.cmpf(CmpF::Oeq, size, inf);
         magnitude = asm.select(is_inf, code, magnitude);
     }
-    let bits = asm.cast("arith.bitcast", v, Elem::I32);
+    let bits = asm.cast(Cast::Bitcast, v, Elem::I32);
     let (top, sign_at) = (asm.int(31, bits.ty), asm.int(format.bits() as i64 - 1, bits.ty));
-    let sign = asm.bin("arith.shrui", bits, top);
-    let sign = asm.bin("arith.shli", sign, sign_at);
-    let code = asm.bin("arith.ori", magnitude, sign);
+    let sign = asm.bin(Bin::ShRUI, bits, top);
+    let sign = asm.bin(Bin::ShLI, sign, sign_at);
+    let code = asm.bin(Bin::OrI, magnitude, sign);
     let nan_code = asm.int(format.nan_code().into(), bits.ty);
-    let is_nan = asm.cmpf("uno", v, v);
+    let is_nan = asm.cmpf(CmpF::Uno, v, v);
     let code = asm.select(is_nan, nan_code, code);
-    asm.cast("arith.trunci", code, Elem::I8)
+    asm.cast(Cast::TruncI, code, Elem::I8)
 }
 
 fn encode_power(asm: &mut Asm, v: Val) -> Val {
-    let bits = asm.cast("arith.bitcast", v, Elem::I32);
+    let bits = asm.cast(Cast::Bitcast, v, Elem::I32);
     let (at, last) = (asm.int(23, bits.ty), asm.int(255, bits.ty));
-    let exponent = asm.bin("arith.shrui", bits, at);
-    let is_nan = asm.cmpf("uno", v, v);
+    let exponent = asm.bin(Bin::ShRUI, bits, at);
+    let is_nan = asm.cmpf(CmpF::Uno, v, v);
     let code = asm.select(is_nan, last, exponent);
-    asm.cast("arith.trunci", code, Elem::I8)
+    asm.cast(Cast::TruncI, code, Elem::I8)
 }
 
 /// The nearest value of the type, as `minifloat::round` of the runtime.
@@ -109,22 +109,22 @@ pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
     let Some(format) = format(t) else { return rounded_to_power(asm, v) };
     // Beyond the range of every format, and not so far that the sum below has no exponent.
     let far = asm.float(2f64.powi(20), v.ty);
-    let size = asm.un("math.absf", v);
-    let is_far = asm.cmpf("ogt", size, far);
+    let size = asm.un(Un::AbsF, v);
+    let is_far = asm.cmpf(CmpF::Ogt, size, far);
     let near = asm.select(is_far, far, size);
     // A power of two whose last place is that of the type at this size: added and taken away again, it rounds.
-    let bits = asm.cast("arith.bitcast", near, Elem::I32);
+    let bits = asm.cast(Cast::Bitcast, near, Elem::I32);
     let (at, least) = (asm.int(23, bits.ty), asm.int(i64::from(128 - format.bias), bits.ty));
-    let exponent = asm.bin("arith.shrui", bits, at);
-    let exponent = asm.bin("arith.maxui", exponent, least);
+    let exponent = asm.bin(Bin::ShRUI, bits, at);
+    let exponent = asm.bin(Bin::MaxUI, exponent, least);
     let more = asm.int(23 - format.mantissa_bits as i64, bits.ty);
-    let exponent = asm.bin("arith.addi", exponent, more);
-    let power = asm.bin("arith.shli", exponent, at);
-    let power = asm.cast("arith.bitcast", power, Elem::F32);
-    let sum = asm.bin("arith.addf", near, power);
-    let size = asm.bin("arith.subf", sum, power);
+    let exponent = asm.bin(Bin::AddI, exponent, more);
+    let power = asm.bin(Bin::ShLI, exponent, at);
+    let power = asm.cast(Cast::Bitcast, power, Elem::F32);
+    let sum = asm.bin(Bin::AddF, near, power);
+    let size = asm.bin(Bin::SubF, sum, power);
     let max = asm.float(format.max(), v.ty);
-    let too_large = asm.cmpf("ogt", size, max);
+    let too_large = asm.cmpf(CmpF::Ogt, size, max);
     let beyond = match format.specials {
         Specials::InfAndNan => asm.float(f64::INFINITY, v.ty),
         Specials::NanAllOnes | Specials::NanMinusZero => asm.float(f64::NAN, v.ty),
@@ -134,33 +134,33 @@ pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
     let mut y = copysign(asm, size, v);
     let zero = asm.zero(v.ty);
     if format.specials == Specials::NanMinusZero {
-        let is_zero = asm.cmpf("oeq", size, zero);
+        let is_zero = asm.cmpf(CmpF::Oeq, size, zero);
         y = asm.select(is_zero, zero, y);
     }
     let of_nan = match format.specials {
         Specials::Finite => asm.float(-0.0, v.ty),
         Specials::InfAndNan | Specials::NanAllOnes | Specials::NanMinusZero => v,
     };
-    let is_nan = asm.cmpf("uno", v, v);
+    let is_nan = asm.cmpf(CmpF::Uno, v, v);
     asm.select(is_nan, of_nan, y)
 }
 
 fn rounded_to_power(asm: &mut Asm, v: Val) -> Val {
     let (least, normal) = (asm.float(E8M0_MIN, v.ty), asm.float(2.0 * E8M0_MIN, v.ty));
-    let bits = asm.cast("arith.bitcast", v, Elem::I32);
+    let bits = asm.cast(Cast::Bitcast, v, Elem::I32);
     let (half, exponents) = (asm.int(1 << 22, bits.ty), asm.int(0xFF << 23, bits.ty));
-    let up = asm.bin("arith.addi", bits, half);
-    let power = asm.bin("arith.andi", up, exponents);
-    let power = asm.cast("arith.bitcast", power, Elem::F32);
+    let up = asm.bin(Bin::AddI, bits, half);
+    let power = asm.bin(Bin::AndI, up, exponents);
+    let power = asm.cast(Cast::Bitcast, power, Elem::F32);
     // The least power has no exponent of its own.
     let (middle, inf) = (asm.float(1.5 * E8M0_MIN, v.ty), asm.float(f64::INFINITY, v.ty));
-    let below = asm.cmpf("olt", v, middle);
+    let below = asm.cmpf(CmpF::Olt, v, middle);
     let first = asm.select(below, least, normal);
-    let is_first = asm.cmpf("olt", v, normal);
+    let is_first = asm.cmpf(CmpF::Olt, v, normal);
     let power = asm.select(is_first, first, power);
-    let there = asm.cmpf("oge", v, least);
-    let fits = asm.cmpf("olt", power, inf);
-    let there = asm.bin("arith.andi", there, fits);
+    let there = asm.cmpf(CmpF::Oge, v, least);
+    let fits = asm.cmpf(CmpF::Olt, power, inf);
+    let there = asm.bin(Bin::AndI, there, fits);
     let nan = asm.float(f64::NAN, v.ty);
     asm.select(there, power, nan)
 }

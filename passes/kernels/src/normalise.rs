@@ -3,7 +3,7 @@
 //! A work item is one outer point (one row), or a block of neighbouring ones. The inner space is passed over once per
 //! stage (see `stages`). Attention without a faster form comes here too: a row is then all that has the same scores.
 
-use super::asm::{Asm, Elem, Ty, Val};
+use super::asm::{Asm, Bin, CmpF, CmpI, Elem, Ty, Val};
 use super::def::*;
 use super::eval::{Cx, Point, decode};
 use super::map::whole_steps;
@@ -63,9 +63,9 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
         extents[others.len()] = cx.dim(asm, &n_blocks);
         let at = decode(asm, item, &extents);
         others.iter().for_each(|&v| point.vars[v] = Some(at[v]));
-        let lo = asm.bin("arith.muli", at[last], block);
-        let hi = asm.bin("arith.addi", lo, block);
-        let hi = asm.bin("arith.minsi", hi, extent);
+        let lo = asm.bin(Bin::MulI, at[last], block);
+        let hi = asm.bin(Bin::AddI, lo, block);
+        let hi = asm.bin(Bin::MinSI, hi, extent);
         along(cx, asm, last, (lo, hi), &point, &|asm, point| row(cx, asm, &stages, point));
         vec![]
     });
@@ -87,8 +87,8 @@ fn along(cx: &Cx, asm: &mut Asm, var: usize, (lo, hi): (Val, Val), point: &Point
         });
     }
     if cx.has_masks() {
-        let rest = asm.bin("arith.subi", hi, wide);
-        let some = asm.cmpi("ne", wide, hi);
+        let rest = asm.bin(Bin::SubI, hi, wide);
+        let some = asm.cmpi(CmpI::Ne, wide, hi);
         asm.if_then(some, |asm| {
             let point = point.masked_lanes(asm, var, wide, rest, lanes);
             each(asm, point);
@@ -296,8 +296,8 @@ impl<'a> Pass<'a> {
             // Parts of a long sum are added up, so that less is lost to rounding.
             let part = asm.i64(part);
             return asm.for_loop((zero, extent, part), &accumulators, |asm, first, accumulators| {
-                let end = asm.bin("arith.addi", first, part);
-                let end = asm.bin("arith.minsi", end, extent);
+                let end = asm.bin(Bin::AddI, first, part);
+                let end = asm.bin(Bin::MinSI, end, extent);
                 let mut fresh = vec![];
                 for (&(k, f, _), total) in self.reductions.iter().zip(accumulators) {
                     fresh.push(neutral(asm, f, cx.def.body[k].dtype, total.ty));
@@ -331,7 +331,7 @@ impl<'a> Pass<'a> {
                 for vector in 0..*vectors {
                     let mut point = point.clone();
                     let at = asm.i64(vector as i64 * *lanes as i64);
-                    point.vars[var] = Some(if vector == 0 { i } else { asm.bin("arith.addi", i, at) });
+                    point.vars[var] = Some(if vector == 0 { i } else { asm.bin(Bin::AddI, i, at) });
                     (point.along, point.lanes) = (var, *lanes);
                     let slot = if *lanes == 1 { self.unroll } else { vector };
                     accumulators = self.leaf(cx, asm, &mut point, &accumulators, |r| r * self.width() + slot);
@@ -343,8 +343,8 @@ impl<'a> Pass<'a> {
         if self.singles || cx.def.extent(var).as_const().is_some_and(|n| n % lanes as i64 == 0) {
             return accumulators;
         }
-        let rest = asm.bin("arith.subi", extent, lo);
-        let some = asm.cmpi("ne", lo, extent);
+        let rest = asm.bin(Bin::SubI, extent, lo);
+        let some = asm.cmpi(CmpI::Ne, lo, extent);
         let tys: Vec<Ty> = accumulators.iter().map(|a| a.ty).collect();
         asm.if_else(
             some,
@@ -432,7 +432,7 @@ impl<'a> Pass<'a> {
             let along = storage.panels.is_none() && access.computed.is_empty() && access.stride(point.along).is(1);
             if along && !access.stride(row).is(0) {
                 let (here, stride) = (point.start(cx, asm, access, None), cx.size(asm, access.stride(row)));
-                let next = asm.bin("arith.addi", here, stride);
+                let next = asm.bin(Bin::AddI, here, stride);
                 let address = asm.element(cx.reads[access.buffer], next, scalar::stored(storage.dtype));
                 asm.prefetch(address);
             }
@@ -452,8 +452,8 @@ impl<'a> Pass<'a> {
                 None => at,
                 Some(sum) => {
                     let extent = cx.extent(asm, var);
-                    let rows = asm.bin("arith.muli", sum, extent);
-                    asm.bin("arith.addi", rows, at)
+                    let rows = asm.bin(Bin::MulI, sum, extent);
+                    asm.bin(Bin::AddI, rows, at)
                 }
             });
         }
@@ -483,7 +483,7 @@ fn is_marked(def: &KernelDef, (k, f, _): (usize, ReduceFn, usize)) -> bool {
 
 /// v where it is no number, else the other.
 fn marked(asm: &mut Asm, v: Val, other: Val) -> Val {
-    let nan = asm.cmpf("uno", v, v);
+    let nan = asm.cmpf(CmpF::Uno, v, v);
     asm.select(nan, v, other)
 }
 

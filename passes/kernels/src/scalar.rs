@@ -3,7 +3,7 @@
 //! In registers bool is i1, floats of 16 bits and less are f32 values already rounded to their type, and integers of
 //! less than a byte are extended to one; integers carry no sign.
 
-use super::asm::{Asm, Elem, Val};
+use super::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Un, Val};
 use super::{math, math64, minifloat};
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -37,16 +37,16 @@ pub fn stored(t: DType) -> Elem {
 /// What was loaded  =>  the register form.
 pub fn after_load(asm: &mut Asm, v: Val, t: DType) -> Val {
     match t {
-        DType::F16 => asm.cast("arith.extf", v, Elem::F32),
+        DType::F16 => asm.cast(Cast::ExtF, v, Elem::F32),
         DType::BF16 => {
-            let wide = asm.cast("arith.extui", v, Elem::I32);
+            let wide = asm.cast(Cast::ExtUI, v, Elem::I32);
             let sixteen = asm.int(16, wide.ty);
-            let bits = asm.bin("arith.shli", wide, sixteen);
-            asm.cast("arith.bitcast", bits, Elem::F32)
+            let bits = asm.bin(Bin::ShLI, wide, sixteen);
+            asm.cast(Cast::Bitcast, bits, Elem::F32)
         }
         DType::Bool => {
             let zero = asm.int(0, v.ty);
-            asm.cmpi("ne", v, zero)
+            asm.cmpi(CmpI::Ne, v, zero)
         }
         t if minifloat::is_byte(t) => minifloat::decode(asm, v, t),
         _ => v,
@@ -56,14 +56,14 @@ pub fn after_load(asm: &mut Asm, v: Val, t: DType) -> Val {
 /// The register form  =>  what is stored. Exact: values of narrow floats are rounded already.
 pub fn before_store(asm: &mut Asm, v: Val, t: DType) -> Val {
     match t {
-        DType::F16 => asm.cast("arith.truncf", v, Elem::F16),
+        DType::F16 => asm.cast(Cast::TruncF, v, Elem::F16),
         DType::BF16 => {
-            let bits = asm.cast("arith.bitcast", v, Elem::I32);
+            let bits = asm.cast(Cast::Bitcast, v, Elem::I32);
             let sixteen = asm.int(16, bits.ty);
-            let high = asm.bin("arith.shrui", bits, sixteen);
-            asm.cast("arith.trunci", high, Elem::I16)
+            let high = asm.bin(Bin::ShRUI, bits, sixteen);
+            asm.cast(Cast::TruncI, high, Elem::I16)
         }
-        DType::Bool => asm.cast("arith.extui", v, Elem::I8),
+        DType::Bool => asm.cast(Cast::ExtUI, v, Elem::I8),
         t if minifloat::is_byte(t) => minifloat::encode(asm, v, t),
         _ => v,
     }
@@ -73,8 +73,8 @@ pub fn before_store(asm: &mut Asm, v: Val, t: DType) -> Val {
 pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
     match t {
         DType::F16 => {
-            let half = asm.cast("arith.truncf", v, Elem::F16);
-            asm.cast("arith.extf", half, Elem::F32)
+            let half = asm.cast(Cast::TruncF, v, Elem::F16);
+            asm.cast(Cast::ExtF, half, Elem::F32)
         }
         DType::BF16 if asm.rounds_bf16 => {
             let bits = asm.bf16_bits(v);
@@ -82,16 +82,16 @@ pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
         }
         DType::BF16 => {
             // LLVM would call a library function for this on CPUs without the instruction.
-            let bits = asm.cast("arith.bitcast", v, Elem::I32);
+            let bits = asm.cast(Cast::Bitcast, v, Elem::I32);
             let (one, sixteen) = (asm.int(1, bits.ty), asm.int(16, bits.ty));
             let (bias, keep) = (asm.int(0x7FFF, bits.ty), asm.int(-65536, bits.ty));
-            let odd = asm.bin("arith.shrui", bits, sixteen);
-            let odd = asm.bin("arith.andi", odd, one);
-            let up = asm.bin("arith.addi", bits, bias);
-            let up = asm.bin("arith.addi", up, odd);
-            let cut = asm.bin("arith.andi", up, keep);
-            let rounded = asm.cast("arith.bitcast", cut, Elem::F32);
-            let nan = asm.cmpf("uno", v, v);
+            let odd = asm.bin(Bin::ShRUI, bits, sixteen);
+            let odd = asm.bin(Bin::AndI, odd, one);
+            let up = asm.bin(Bin::AddI, bits, bias);
+            let up = asm.bin(Bin::AddI, up, odd);
+            let cut = asm.bin(Bin::AndI, up, keep);
+            let rounded = asm.cast(Cast::Bitcast, cut, Elem::F32);
+            let nan = asm.cmpf(CmpF::Uno, v, v);
             let quiet = asm.float(f64::NAN, v.ty);
             asm.select(nan, quiet, rounded)
         }
@@ -112,11 +112,11 @@ fn wrapped(asm: &mut Asm, v: Val, t: DType) -> Val {
     }
     if t.is_unsigned_int() {
         let mask = asm.int((1 << t.bits()) - 1, v.ty);
-        return asm.bin("arith.andi", v, mask);
+        return asm.bin(Bin::AndI, v, mask);
     }
     let unused = asm.int(8 - i64::from(t.bits()), v.ty);
-    let high = asm.bin("arith.shli", v, unused);
-    asm.bin("arith.shrsi", high, unused)
+    let high = asm.bin(Bin::ShLI, v, unused);
+    asm.bin(Bin::ShRSI, high, unused)
 }
 
 /// The nearest value of an integer type of less than a byte.
@@ -125,7 +125,7 @@ fn clamped(asm: &mut Asm, v: Val, t: DType) -> Val {
     let values = 1i64 << t.bits();
     let (lo, hi) = if unsigned { (0, values - 1) } else { (-values / 2, values / 2 - 1) };
     let (lo, hi) = (asm.int(lo, v.ty), asm.int(hi, v.ty));
-    let (min, max) = if unsigned { ("arith.minui", "arith.maxui") } else { ("arith.minsi", "arith.maxsi") };
+    let (min, max) = if unsigned { (Bin::MinUI, Bin::MaxUI) } else { (Bin::MinSI, Bin::MaxSI) };
     let v = asm.bin(min, v, hi);
     asm.bin(max, v, lo)
 }
@@ -133,7 +133,7 @@ fn clamped(asm: &mut Asm, v: Val, t: DType) -> Val {
 /// `sdx.convert {bits}`: through the form in memory.
 pub fn reinterpret(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
     let bits = before_store(asm, v, from);
-    let same = asm.cast("arith.bitcast", bits, stored(to));
+    let same = asm.cast(Cast::Bitcast, bits, stored(to));
     let same = wrapped(asm, same, to);
     after_load(asm, same, to)
 }
@@ -145,8 +145,8 @@ pub fn convert(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
         let zero = asm.zero(v.ty);
         return match from {
             DType::Bool => v,
-            _ if v.ty.elem.is_float() => asm.cmpf("une", v, zero),
-            _ => asm.cmpi("ne", v, zero),
+            _ if v.ty.elem.is_float() => asm.cmpf(CmpF::Une, v, zero),
+            _ => asm.cmpi(CmpI::Ne, v, zero),
         };
     }
     match (v.ty.elem.is_float(), elem.is_float()) {
@@ -156,15 +156,15 @@ pub fn convert(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
         }
         (false, false) => {
             let op = match v.ty.elem.bits().cmp(&elem.bits()) {
-                std::cmp::Ordering::Greater => "arith.trunci",
-                std::cmp::Ordering::Less if from.is_signed_int() => "arith.extsi",
-                std::cmp::Ordering::Less | std::cmp::Ordering::Equal => "arith.extui",
+                std::cmp::Ordering::Greater => Cast::TruncI,
+                std::cmp::Ordering::Less if from.is_signed_int() => Cast::ExtSI,
+                std::cmp::Ordering::Less | std::cmp::Ordering::Equal => Cast::ExtUI,
             };
             let whole = asm.cast(op, v, elem);
             wrapped(asm, whole, to)
         }
         (false, true) => {
-            let op = if from.is_signed_int() { "arith.sitofp" } else { "arith.uitofp" };
+            let op = if from.is_signed_int() { Cast::SIToFP } else { Cast::UIToFP };
             if is_narrow(to) && elem.bits() <= v.ty.elem.bits() {
                 let wide = asm.cast(op, v, Elem::F64);
                 return float_to_float(asm, wide, to);
@@ -182,26 +182,26 @@ fn float_to_float(asm: &mut Asm, v: Val, to: DType) -> Val {
             let odd = round_to_odd(asm, v);
             rounded(asm, odd, to)
         }
-        (Elem::F64, DType::F32) => asm.cast("arith.truncf", v, Elem::F32),
-        (Elem::F32, DType::F64) => asm.cast("arith.extf", v, Elem::F64),
+        (Elem::F64, DType::F32) => asm.cast(Cast::TruncF, v, Elem::F32),
+        (Elem::F32, DType::F64) => asm.cast(Cast::ExtF, v, Elem::F64),
         _ => rounded(asm, v, to),
     }
 }
 
 /// f64 to f32 towards zero, with the lowest bit set where something was lost: a second rounding is then right.
 fn round_to_odd(asm: &mut Asm, v: Val) -> Val {
-    let near = asm.cast("arith.truncf", v, Elem::F32);
-    let back = asm.cast("arith.extf", near, Elem::F64);
-    let (size, back_size) = (asm.un("math.absf", v), asm.un("math.absf", back));
-    let above = asm.cmpf("ogt", back_size, size);
-    let inexact = asm.cmpf("one", back, v);
-    let bits = asm.cast("arith.bitcast", near, Elem::I32);
+    let near = asm.cast(Cast::TruncF, v, Elem::F32);
+    let back = asm.cast(Cast::ExtF, near, Elem::F64);
+    let (size, back_size) = (asm.un(Un::AbsF, v), asm.un(Un::AbsF, back));
+    let above = asm.cmpf(CmpF::Ogt, back_size, size);
+    let inexact = asm.cmpf(CmpF::One, back, v);
+    let bits = asm.cast(Cast::Bitcast, near, Elem::I32);
     let one = asm.int(1, bits.ty);
-    let lower = asm.bin("arith.subi", bits, one);
+    let lower = asm.bin(Bin::SubI, bits, one);
     let cut = asm.select(above, lower, bits);
-    let odd = asm.bin("arith.ori", cut, one);
+    let odd = asm.bin(Bin::OrI, cut, one);
     let bits = asm.select(inexact, odd, bits);
-    asm.cast("arith.bitcast", bits, Elem::F32)
+    asm.cast(Cast::Bitcast, bits, Elem::F32)
 }
 
 /// Applies a function to operands of type `t` (but for the condition of `select`) and of one number of lanes.
@@ -218,22 +218,22 @@ fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     let x = args[0];
     let double = x.ty.elem == Elem::F64;
     match f {
-        ScalarFn::Abs => asm.un("math.absf", x),
-        ScalarFn::Add => asm.bin("arith.addf", x, args[1]),
-        ScalarFn::Sub => asm.bin("arith.subf", x, args[1]),
-        ScalarFn::Mul => asm.bin("arith.mulf", x, args[1]),
-        ScalarFn::Div => asm.bin("arith.divf", x, args[1]),
+        ScalarFn::Abs => asm.un(Un::AbsF, x),
+        ScalarFn::Add => asm.bin(Bin::AddF, x, args[1]),
+        ScalarFn::Sub => asm.bin(Bin::SubF, x, args[1]),
+        ScalarFn::Mul => asm.bin(Bin::MulF, x, args[1]),
+        ScalarFn::Div => asm.bin(Bin::DivF, x, args[1]),
         ScalarFn::Max => extremum(asm, ReduceFn::Max, x, args[1]),
         ScalarFn::Min => extremum(asm, ReduceFn::Min, x, args[1]),
-        ScalarFn::Neg => asm.un("arith.negf", x),
-        ScalarFn::Ceil => asm.un("math.ceil", x),
-        ScalarFn::Floor => asm.un("math.floor", x),
-        ScalarFn::Round => asm.un("math.roundeven", x),
-        ScalarFn::Sqrt => asm.un("math.sqrt", x),
-        ScalarFn::Eq => asm.cmpf("oeq", x, args[1]),
-        ScalarFn::Le => asm.cmpf("ole", x, args[1]),
-        ScalarFn::Lt => asm.cmpf("olt", x, args[1]),
-        ScalarFn::IsNan => asm.cmpf("uno", x, x),
+        ScalarFn::Neg => asm.un(Un::NegF, x),
+        ScalarFn::Ceil => asm.un(Un::Ceil, x),
+        ScalarFn::Floor => asm.un(Un::Floor, x),
+        ScalarFn::Round => asm.un(Un::RoundEven, x),
+        ScalarFn::Sqrt => asm.un(Un::Sqrt, x),
+        ScalarFn::Eq => asm.cmpf(CmpF::Oeq, x, args[1]),
+        ScalarFn::Le => asm.cmpf(CmpF::Ole, x, args[1]),
+        ScalarFn::Lt => asm.cmpf(CmpF::Olt, x, args[1]),
+        ScalarFn::IsNan => asm.cmpf(CmpF::Uno, x, x),
         ScalarFn::Select => asm.select(x, args[1], args[2]),
         ScalarFn::Sign => sign(asm, x),
         ScalarFn::Exp if double => math64::exp(asm, x),
@@ -258,22 +258,22 @@ fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
 /// Computes in f64 and rounds once to the operands' type (the caller rounds an f32 on to f16 or bf16).
 fn in_double(asm: &mut Asm, args: &[Val], t: DType, f: impl FnOnce(&mut Asm, &[Val]) -> Val) -> Val {
     let elem = args[0].ty.elem;
-    let wide: Vec<Val> = args.iter().map(|a| asm.cast("arith.extf", *a, Elem::F64)).collect();
+    let wide: Vec<Val> = args.iter().map(|a| asm.cast(Cast::ExtF, *a, Elem::F64)).collect();
     let y = f(asm, &wide);
-    if is_narrow(t) { round_to_odd(asm, y) } else { asm.cast("arith.truncf", y, elem) }
+    if is_narrow(t) { round_to_odd(asm, y) } else { asm.cast(Cast::TruncF, y, elem) }
 }
 
 /// One of a and b; NaN if either is. Of +0 and -0 either may come, which spares most of what `arith.maximumf` does.
 fn extremum(asm: &mut Asm, f: ReduceFn, a: Val, b: Val) -> Val {
     let y = numbers_extremum(asm, f, a, b);
-    let nan = asm.cmpf("uno", a, a);
+    let nan = asm.cmpf(CmpF::Uno, a, a);
     asm.select(nan, a, y)
 }
 
 /// The larger of two floats, or for any other function than `Max` the smaller: one instruction, which gives b where
 /// the two do not compare.
 pub fn numbers_extremum(asm: &mut Asm, f: ReduceFn, a: Val, b: Val) -> Val {
-    let better = if f == ReduceFn::Max { "ogt" } else { "olt" };
+    let better = if f == ReduceFn::Max { CmpF::Ogt } else { CmpF::Olt };
     let first = asm.cmpf(better, a, b);
     asm.select(first, a, b)
 }
@@ -282,103 +282,106 @@ pub fn numbers_extremum(asm: &mut Asm, f: ReduceFn, a: Val, b: Val) -> Val {
 fn sign(asm: &mut Asm, x: Val) -> Val {
     let (zero, one) = (asm.zero(x.ty), asm.float(1.0, x.ty));
     let unit = math::copysign(asm, one, x);
-    let apart = asm.cmpf("one", x, zero);
+    let apart = asm.cmpf(CmpF::One, x, zero);
     let y = asm.select(apart, unit, zero);
-    let nan = asm.cmpf("uno", x, x);
+    let nan = asm.cmpf(CmpF::Uno, x, x);
     asm.select(nan, x, y)
 }
 
 /// C `fmod`, exact: x - trunc(x / y) · y by fma, repeated while the quotient was too long for its 53 bits.
 fn remainder(asm: &mut Asm, x: Val, y: Val) -> Val {
-    let size = asm.un("math.absf", y);
+    let size = asm.un(Un::AbsF, y);
     let (zero, inf) = (asm.float(0.0, x.ty), asm.float(f64::INFINITY, x.ty));
-    let x_size = asm.un("math.absf", x);
-    let x_inf = asm.cmpf("oeq", x_size, inf);
-    let y_zero = asm.cmpf("oeq", y, zero);
-    let invalid = asm.bin("arith.ori", x_inf, y_zero);
+    let x_size = asm.un(Un::AbsF, x);
+    let x_inf = asm.cmpf(CmpF::Oeq, x_size, inf);
+    let y_zero = asm.cmpf(CmpF::Oeq, y, zero);
+    let invalid = asm.bin(Bin::OrI, x_inf, y_zero);
     // Lanes without a result leave the loop at once.
     let start = asm.select(invalid, zero, x);
     let r = asm.do_while(&[start], |asm, v| {
         let r = v[0];
-        let r_size = asm.un("math.absf", r);
-        let more = asm.cmpf("oge", r_size, size);
+        let r_size = asm.un(Un::AbsF, r);
+        let more = asm.cmpf(CmpF::Oge, r_size, size);
         // Where the quotient would overflow, multiples of 2^540 · y are taken away first: of 2^1080 · y where y is so
         // small that their quotient overflows too. The longest quotient is below 2^2098.
         let (big, scale, one) = (asm.float(1e300, x.ty), asm.float(2f64.powi(540), x.ty), asm.float(1.0, x.ty));
         let mut step = size;
         for _ in 0..2 {
-            let quotient = asm.bin("arith.divf", r, step);
-            let q_size = asm.un("math.absf", quotient);
-            let long = asm.cmpf("oge", q_size, big);
+            let quotient = asm.bin(Bin::DivF, r, step);
+            let q_size = asm.un(Un::AbsF, quotient);
+            let long = asm.cmpf(CmpF::Oge, q_size, big);
             let factor = asm.select(long, scale, one);
-            step = asm.bin("arith.mulf", step, factor);
+            step = asm.bin(Bin::MulF, step, factor);
         }
-        let quotient = asm.bin("arith.divf", r, step);
-        let down = asm.un("math.floor", quotient);
-        let up = asm.un("math.ceil", quotient);
-        let negative = asm.cmpf("olt", quotient, zero);
+        let quotient = asm.bin(Bin::DivF, r, step);
+        let down = asm.un(Un::Floor, quotient);
+        let up = asm.un(Un::Ceil, quotient);
+        let negative = asm.cmpf(CmpF::Olt, quotient, zero);
         let whole = asm.select(negative, up, down);
-        let minus = asm.un("arith.negf", whole);
+        let minus = asm.un(Un::NegF, whole);
         let next = asm.fma(minus, step, r);
         let next = asm.select(more, next, r);
         (asm.any(more), vec![next])
     })[0];
     // A quotient that was rounded up leaves a remainder of the wrong sign.
     let sign_of_x = math::copysign(asm, size, x);
-    let turned = asm.bin("arith.addf", r, sign_of_x);
-    let r_negative = asm.cmpf("olt", r, zero);
-    let x_negative = asm.cmpf("olt", x, zero);
-    let apart = asm.bin("arith.xori", r_negative, x_negative);
-    let r_zero = asm.cmpf("one", r, zero);
-    let apart = asm.bin("arith.andi", apart, r_zero);
+    let turned = asm.bin(Bin::AddF, r, sign_of_x);
+    let r_negative = asm.cmpf(CmpF::Olt, r, zero);
+    let x_negative = asm.cmpf(CmpF::Olt, x, zero);
+    let apart = asm.bin(Bin::XorI, r_negative, x_negative);
+    let r_zero = asm.cmpf(CmpF::One, r, zero);
+    let apart = asm.bin(Bin::AndI, apart, r_zero);
     let r = asm.select(apart, turned, r);
     let r = math::copysign(asm, r, x);
     let nan = asm.float(f64::NAN, x.ty);
-    let y_nan = asm.cmpf("uno", y, y);
-    let invalid = asm.bin("arith.ori", invalid, y_nan);
+    let y_nan = asm.cmpf(CmpF::Uno, y, y);
+    let invalid = asm.bin(Bin::OrI, invalid, y_nan);
     asm.select(invalid, nan, r)
 }
 
 fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     let x = args[0];
     let unsigned = !t.is_signed_int();
-    let pick = |signed: &'static str, other: &'static str| if unsigned { other } else { signed };
+    let (max, min, le, lt) = match unsigned {
+        true => (Bin::MaxUI, Bin::MinUI, CmpI::Ule, CmpI::Ult),
+        false => (Bin::MaxSI, Bin::MinSI, CmpI::Sle, CmpI::Slt),
+    };
     match f {
         ScalarFn::Abs if unsigned => x,
         ScalarFn::Abs => {
             let zero = asm.zero(x.ty);
-            let minus = asm.bin("arith.subi", zero, x);
-            asm.bin("arith.maxsi", x, minus)
+            let minus = asm.bin(Bin::SubI, zero, x);
+            asm.bin(Bin::MaxSI, x, minus)
         }
-        ScalarFn::Add => asm.bin("arith.addi", x, args[1]),
-        ScalarFn::Sub => asm.bin("arith.subi", x, args[1]),
-        ScalarFn::Mul => asm.bin("arith.muli", x, args[1]),
-        ScalarFn::Max => asm.bin(pick("arith.maxsi", "arith.maxui"), x, args[1]),
-        ScalarFn::Min => asm.bin(pick("arith.minsi", "arith.minui"), x, args[1]),
-        ScalarFn::Eq => asm.cmpi("eq", x, args[1]),
-        ScalarFn::Le => asm.cmpi(pick("sle", "ule"), x, args[1]),
-        ScalarFn::Lt => asm.cmpi(pick("slt", "ult"), x, args[1]),
-        ScalarFn::And | ScalarFn::BitAnd => asm.bin("arith.andi", x, args[1]),
-        ScalarFn::Or | ScalarFn::BitOr => asm.bin("arith.ori", x, args[1]),
-        ScalarFn::Xor | ScalarFn::BitXor => asm.bin("arith.xori", x, args[1]),
+        ScalarFn::Add => asm.bin(Bin::AddI, x, args[1]),
+        ScalarFn::Sub => asm.bin(Bin::SubI, x, args[1]),
+        ScalarFn::Mul => asm.bin(Bin::MulI, x, args[1]),
+        ScalarFn::Max => asm.bin(max, x, args[1]),
+        ScalarFn::Min => asm.bin(min, x, args[1]),
+        ScalarFn::Eq => asm.cmpi(CmpI::Eq, x, args[1]),
+        ScalarFn::Le => asm.cmpi(le, x, args[1]),
+        ScalarFn::Lt => asm.cmpi(lt, x, args[1]),
+        ScalarFn::And | ScalarFn::BitAnd => asm.bin(Bin::AndI, x, args[1]),
+        ScalarFn::Or | ScalarFn::BitOr => asm.bin(Bin::OrI, x, args[1]),
+        ScalarFn::Xor | ScalarFn::BitXor => asm.bin(Bin::XorI, x, args[1]),
         ScalarFn::Shl | ScalarFn::Shr => shift(asm, f == ScalarFn::Shl, x, args[1], t),
         ScalarFn::Not => {
             let one = asm.int(1, x.ty);
-            asm.bin("arith.xori", x, one)
+            asm.bin(Bin::XorI, x, one)
         }
         ScalarFn::Neg => {
             let zero = asm.zero(x.ty);
-            asm.bin("arith.subi", zero, x)
+            asm.bin(Bin::SubI, zero, x)
         }
         ScalarFn::Select => asm.select(x, args[1], args[2]),
         ScalarFn::Sign => {
             let one = asm.int(1, x.ty);
             if unsigned {
-                return asm.bin("arith.minui", x, one);
+                return asm.bin(Bin::MinUI, x, one);
             }
             let minus = asm.int(-1, x.ty);
-            let x = asm.bin("arith.minsi", x, one);
-            asm.bin("arith.maxsi", x, minus)
+            let x = asm.bin(Bin::MinSI, x, one);
+            asm.bin(Bin::MaxSI, x, minus)
         }
         ScalarFn::Div => divide(asm, x, args[1], unsigned).0,
         ScalarFn::Rem => divide(asm, x, args[1], unsigned).1,
@@ -403,12 +406,12 @@ fn shift(asm: &mut Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
     let width = i64::from(t.bits());
     let (zero, most, limit) = (asm.zero(x.ty), asm.int(width - 1, x.ty), asm.int(width, x.ty));
     // As unsigned numbers, negative amounts are large.
-    let inside = asm.cmpi("ult", amount, limit);
+    let inside = asm.cmpi(CmpI::Ult, amount, limit);
     let amount = asm.select(inside, amount, most);
     match (left, t.is_signed_int()) {
-        (false, true) => asm.bin("arith.shrsi", x, amount),
+        (false, true) => asm.bin(Bin::ShRSI, x, amount),
         (left, _) => {
-            let y = asm.bin(if left { "arith.shli" } else { "arith.shrui" }, x, amount);
+            let y = asm.bin(if left { Bin::ShLI } else { Bin::ShRUI }, x, amount);
             asm.select(inside, y, zero)
         }
     }
@@ -417,25 +420,25 @@ fn shift(asm: &mut Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
 /// Quotient towards zero and remainder with the sign of the divisor; both 0 for a zero divisor. Never traps.
 fn divide(asm: &mut Asm, a: Val, b: Val, unsigned: bool) -> (Val, Val) {
     let (zero, one) = (asm.zero(a.ty), asm.int(1, a.ty));
-    let none = asm.cmpi("eq", b, zero);
+    let none = asm.cmpi(CmpI::Eq, b, zero);
     if unsigned {
         let d = asm.select(none, one, b);
-        let (q, r) = (asm.bin("arith.divui", a, d), asm.bin("arith.remui", a, d));
+        let (q, r) = (asm.bin(Bin::DivUI, a, d), asm.bin(Bin::RemUI, a, d));
         return (asm.select(none, zero, q), asm.select(none, zero, r));
     }
     // The smallest integer divided by -1 would trap: that quotient is a negation instead.
     let minus_one = asm.int(-1, a.ty);
-    let turn = asm.cmpi("eq", b, minus_one);
-    let plain = asm.bin("arith.ori", none, turn);
+    let turn = asm.cmpi(CmpI::Eq, b, minus_one);
+    let plain = asm.bin(Bin::OrI, none, turn);
     let d = asm.select(plain, one, b);
-    let (q, r) = (asm.bin("arith.divsi", a, d), asm.bin("arith.remsi", a, d));
-    let minus = asm.bin("arith.subi", zero, a);
+    let (q, r) = (asm.bin(Bin::DivSI, a, d), asm.bin(Bin::RemSI, a, d));
+    let minus = asm.bin(Bin::SubI, zero, a);
     let q = asm.select(turn, minus, q);
-    let apart = asm.bin("arith.xori", r, b);
-    let apart = asm.cmpi("slt", apart, zero);
-    let left = asm.cmpi("ne", r, zero);
-    let apart = asm.bin("arith.andi", apart, left);
-    let moved = asm.bin("arith.addi", r, b);
+    let apart = asm.bin(Bin::XorI, r, b);
+    let apart = asm.cmpi(CmpI::Slt, apart, zero);
+    let left = asm.cmpi(CmpI::Ne, r, zero);
+    let apart = asm.bin(Bin::AndI, apart, left);
+    let moved = asm.bin(Bin::AddI, r, b);
     let r = asm.select(apart, moved, r);
     (asm.select(none, zero, q), asm.select(plain, zero, r))
 }
@@ -445,23 +448,23 @@ fn integer_power(asm: &mut Asm, x: Val, y: Val, unsigned: bool) -> Val {
     let (zero, one) = (asm.zero(x.ty), asm.int(1, x.ty));
     let power = asm.do_while(&[one, x, y], |asm, v| {
         let (sum, base, e) = (v[0], v[1], v[2]);
-        let bit = asm.bin("arith.andi", e, one);
-        let odd = asm.cmpi("ne", bit, zero);
-        let product = asm.bin("arith.muli", sum, base);
+        let bit = asm.bin(Bin::AndI, e, one);
+        let odd = asm.cmpi(CmpI::Ne, bit, zero);
+        let product = asm.bin(Bin::MulI, sum, base);
         let sum = asm.select(odd, product, sum);
-        let base = asm.bin("arith.muli", base, base);
-        let e = asm.bin("arith.shrui", e, one);
-        let more = asm.cmpi("ne", e, zero);
+        let base = asm.bin(Bin::MulI, base, base);
+        let e = asm.bin(Bin::ShRUI, e, one);
+        let more = asm.cmpi(CmpI::Ne, e, zero);
         (asm.any(more), vec![sum, base, e])
     })[0];
     if unsigned {
         return power;
     }
     // The bits of a negative exponent, as an unsigned one, are right for bases 1 and -1 (their parity decides).
-    let negative = asm.cmpi("slt", y, zero);
+    let negative = asm.cmpi(CmpI::Slt, y, zero);
     let minus_one = asm.int(-1, x.ty);
-    let (plus, minus) = (asm.cmpi("eq", x, one), asm.cmpi("eq", x, minus_one));
-    let unit_base = asm.bin("arith.ori", plus, minus);
+    let (plus, minus) = (asm.cmpi(CmpI::Eq, x, one), asm.cmpi(CmpI::Eq, x, minus_one));
+    let unit_base = asm.bin(Bin::OrI, plus, minus);
     let gone = asm.select(unit_base, power, zero);
     asm.select(negative, gone, power)
 }

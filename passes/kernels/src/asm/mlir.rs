@@ -1,6 +1,6 @@
 //! The writer's operations as upstream MLIR: arith, math, vector, scf, llvm
 
-use super::{Asm, Elem, Ty, Val};
+use super::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Un, Val};
 use crate::dims::both;
 use std::fmt::Write;
 
@@ -32,6 +32,96 @@ impl Ty {
     fn mangled(self) -> String {
         let elem = if self.elem == Elem::Ptr { "p0" } else { self.elem.name() };
         if self.lanes == 1 { elem.into() } else { format!("v{}{elem}", self.lanes) }
+    }
+}
+
+impl Bin {
+    fn mlir(self) -> &'static str {
+        match self {
+            Bin::AddF => "arith.addf",
+            Bin::SubF => "arith.subf",
+            Bin::MulF => "arith.mulf",
+            Bin::DivF => "arith.divf",
+            Bin::CopySign => "math.copysign",
+            Bin::AddI => "arith.addi",
+            Bin::SubI => "arith.subi",
+            Bin::MulI => "arith.muli",
+            Bin::AndI => "arith.andi",
+            Bin::OrI => "arith.ori",
+            Bin::XorI => "arith.xori",
+            Bin::DivSI => "arith.divsi",
+            Bin::DivUI => "arith.divui",
+            Bin::RemSI => "arith.remsi",
+            Bin::RemUI => "arith.remui",
+            Bin::MaxSI => "arith.maxsi",
+            Bin::MaxUI => "arith.maxui",
+            Bin::MinSI => "arith.minsi",
+            Bin::MinUI => "arith.minui",
+            Bin::ShLI => "arith.shli",
+            Bin::ShRSI => "arith.shrsi",
+            Bin::ShRUI => "arith.shrui",
+        }
+    }
+}
+
+impl Un {
+    fn mlir(self) -> &'static str {
+        match self {
+            Un::AbsF => "math.absf",
+            Un::NegF => "arith.negf",
+            Un::Sqrt => "math.sqrt",
+            Un::Ceil => "math.ceil",
+            Un::Floor => "math.floor",
+            Un::RoundEven => "math.roundeven",
+        }
+    }
+}
+
+impl Cast {
+    fn mlir(self) -> &'static str {
+        match self {
+            Cast::ExtF => "arith.extf",
+            Cast::TruncF => "arith.truncf",
+            Cast::Bitcast => "arith.bitcast",
+            Cast::TruncI => "arith.trunci",
+            Cast::ExtSI => "arith.extsi",
+            Cast::ExtUI => "arith.extui",
+            Cast::SIToFP => "arith.sitofp",
+            Cast::UIToFP => "arith.uitofp",
+        }
+    }
+}
+
+impl CmpF {
+    fn mlir(self) -> &'static str {
+        match self {
+            CmpF::Oeq => "arith.cmpf oeq",
+            CmpF::One => "arith.cmpf one",
+            CmpF::Olt => "arith.cmpf olt",
+            CmpF::Ole => "arith.cmpf ole",
+            CmpF::Ogt => "arith.cmpf ogt",
+            CmpF::Oge => "arith.cmpf oge",
+            CmpF::Ult => "arith.cmpf ult",
+            CmpF::Une => "arith.cmpf une",
+            CmpF::Uno => "arith.cmpf uno",
+        }
+    }
+}
+
+impl CmpI {
+    fn mlir(self) -> &'static str {
+        match self {
+            CmpI::Eq => "arith.cmpi eq",
+            CmpI::Ne => "arith.cmpi ne",
+            CmpI::Slt => "arith.cmpi slt",
+            CmpI::Sle => "arith.cmpi sle",
+            CmpI::Sgt => "arith.cmpi sgt",
+            CmpI::Sge => "arith.cmpi sge",
+            CmpI::Ult => "arith.cmpi ult",
+            CmpI::Ule => "arith.cmpi ule",
+            CmpI::Ugt => "arith.cmpi ugt",
+            CmpI::Uge => "arith.cmpi uge",
+        }
     }
 }
 
@@ -104,38 +194,42 @@ impl Asm {
         self.constant(format!("[{}]", numbers.join(", ")), Ty::new(Elem::I64, lanes))
     }
 
-    pub(super) fn mlir_bin(&mut self, op: &str, a: Val, b: Val) -> Val {
-        self.def(a.ty, &format!("{op} {a}, {b} : {}", a.ty.name()))
+    pub(super) fn mlir_bin(&mut self, op: Bin, a: Val, b: Val) -> Val {
+        self.def(a.ty, &format!("{} {a}, {b} : {}", op.mlir(), a.ty.name()))
     }
 
     /// The truncated quotient is one too large where the remainder is negative.
     pub(super) fn mlir_floordiv(&mut self, a: Val, b: Val) -> Val {
-        let (q, r) = (both(self, "arith.divsi", a, b), both(self, "arith.remsi", a, b));
+        let (q, r) = (both(self, Bin::DivSI, a, b), both(self, Bin::RemSI, a, b));
         let (zero, one) = (self.zero(r.ty), self.int(1, r.ty));
-        let negative = self.mlir_compare("cmpi", "slt", r, zero);
-        let lower = self.mlir_bin("arith.subi", q, one);
+        let negative = self.mlir_cmpi(CmpI::Slt, r, zero);
+        let lower = self.mlir_bin(Bin::SubI, q, one);
         self.mlir_select(negative, lower, q)
     }
 
-    pub(super) fn mlir_un(&mut self, op: &str, a: Val) -> Val {
-        self.def(a.ty, &format!("{op} {a} : {}", a.ty.name()))
+    pub(super) fn mlir_un(&mut self, op: Un, a: Val) -> Val {
+        self.def(a.ty, &format!("{} {a} : {}", op.mlir(), a.ty.name()))
     }
 
     pub(super) fn mlir_fma(&mut self, a: Val, b: Val, c: Val) -> Val {
         self.def(a.ty, &format!("math.fma {a}, {b}, {c} : {}", a.ty.name()))
     }
 
-    pub(super) fn mlir_compare(&mut self, op: &str, predicate: &str, a: Val, b: Val) -> Val {
-        self.def(a.ty.of(Elem::I1), &format!("arith.{op} {predicate}, {a}, {b} : {}", a.ty.name()))
+    pub(super) fn mlir_cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val {
+        self.def(a.ty.of(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
+    }
+
+    pub(super) fn mlir_cmpi(&mut self, op: CmpI, a: Val, b: Val) -> Val {
+        self.def(a.ty.of(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
     }
 
     pub(super) fn mlir_select(&mut self, c: Val, a: Val, b: Val) -> Val {
         self.def(a.ty, &format!("arith.select {c}, {a}, {b} : {}, {}", c.ty.name(), a.ty.name()))
     }
 
-    pub(super) fn mlir_cast(&mut self, op: &str, a: Val, elem: Elem) -> Val {
+    pub(super) fn mlir_cast(&mut self, op: Cast, a: Val, elem: Elem) -> Val {
         let ty = a.ty.of(elem);
-        self.def(ty, &format!("{op} {a} : {} to {}", a.ty.name(), ty.name()))
+        self.def(ty, &format!("{} {a} : {} to {}", op.mlir(), a.ty.name(), ty.name()))
     }
 
     pub(super) fn mlir_float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {

@@ -4,7 +4,10 @@
 //! out as MLIR text for a CPU or as PTX. In PTX a value with several lanes is several registers of one thread.
 
 mod mlir;
+mod ops;
 mod ptx;
+
+pub use ops::{Bin, Cast, CmpF, CmpI, Un};
 
 use std::collections::BTreeMap;
 
@@ -168,9 +171,8 @@ impl Asm {
         if ty.elem.is_float() { self.float(0.0, ty) } else { self.int(0, ty) }
     }
 
-    /// A binary operation on values of one type, by its name in MLIR.
-    pub fn bin(&mut self, op: &str, a: Val, b: Val) -> Val {
-        debug_assert_eq!(a.ty, b.ty, "{op}");
+    pub fn bin(&mut self, op: Bin, a: Val, b: Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty, "{op:?}");
         match self.language {
             Language::Mlir => self.mlir_bin(op, a, b),
             Language::Ptx => self.ptx_bin(op, a, b),
@@ -185,7 +187,7 @@ impl Asm {
         }
     }
 
-    pub fn un(&mut self, op: &str, a: Val) -> Val {
+    pub fn un(&mut self, op: Un, a: Val) -> Val {
         match self.language {
             Language::Mlir => self.mlir_un(op, a),
             Language::Ptx => self.ptx_un(op, a),
@@ -200,19 +202,19 @@ impl Asm {
         }
     }
 
-    pub fn cmpf(&mut self, predicate: &str, a: Val, b: Val) -> Val {
+    pub fn cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val {
         debug_assert_eq!(a.ty, b.ty);
         match self.language {
-            Language::Mlir => self.mlir_compare("cmpf", predicate, a, b),
-            Language::Ptx => self.ptx_cmpf(predicate, a, b),
+            Language::Mlir => self.mlir_cmpf(op, a, b),
+            Language::Ptx => self.ptx_cmpf(op, a, b),
         }
     }
 
-    pub fn cmpi(&mut self, predicate: &str, a: Val, b: Val) -> Val {
+    pub fn cmpi(&mut self, op: CmpI, a: Val, b: Val) -> Val {
         debug_assert_eq!(a.ty, b.ty);
         match self.language {
-            Language::Mlir => self.mlir_compare("cmpi", predicate, a, b),
-            Language::Ptx => self.ptx_cmpi(predicate, a, b),
+            Language::Mlir => self.mlir_cmpi(op, a, b),
+            Language::Ptx => self.ptx_cmpi(op, a, b),
         }
     }
 
@@ -224,8 +226,8 @@ impl Asm {
         }
     }
 
-    /// A conversion such as `arith.extf`; nothing where the type is already right.
-    pub fn cast(&mut self, op: &str, a: Val, elem: Elem) -> Val {
+    /// A conversion; nothing where the type is already right.
+    pub fn cast(&mut self, op: Cast, a: Val, elem: Elem) -> Val {
         if a.ty.elem == elem {
             return a;
         }

@@ -8,7 +8,7 @@ mod control;
 mod division;
 mod memory;
 
-use super::{Asm, Elem, Ty, Val};
+use super::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Un, Val};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -89,6 +89,70 @@ fn typed(kind: char, elem: Elem) -> String {
     match elem {
         Elem::F32 | Elem::F64 if kind != 'b' => format!("f{}", elem.bits()),
         _ => format!("{kind}{}", elem.bits().max(32)),
+    }
+}
+
+impl Bin {
+    /// The instruction, and the kind of its operands' type.
+    fn ptx(self) -> (&'static str, char) {
+        match self {
+            Bin::AddF => ("add.rn", 'f'),
+            Bin::SubF => ("sub.rn", 'f'),
+            Bin::MulF => ("mul.rn", 'f'),
+            Bin::DivF => ("div.rn", 'f'),
+            Bin::CopySign => ("copysign", 'f'),
+            Bin::AddI => ("add", 's'),
+            Bin::SubI => ("sub", 's'),
+            Bin::MulI => ("mul.lo", 's'),
+            Bin::AndI => ("and", 'b'),
+            Bin::OrI => ("or", 'b'),
+            Bin::XorI => ("xor", 'b'),
+            Bin::DivSI => ("div", 's'),
+            Bin::DivUI => ("div", 'u'),
+            Bin::RemSI => ("rem", 's'),
+            Bin::RemUI => ("rem", 'u'),
+            Bin::MaxSI => ("max", 's'),
+            Bin::MaxUI => ("max", 'u'),
+            Bin::MinSI => ("min", 's'),
+            Bin::MinUI => ("min", 'u'),
+            Bin::ShLI => ("shl", 'b'),
+            Bin::ShRSI => ("shr", 's'),
+            Bin::ShRUI => ("shr", 'u'),
+        }
+    }
+}
+
+impl CmpI {
+    /// The comparison, and whether it takes its operands as signed.
+    fn ptx(self) -> (&'static str, char) {
+        match self {
+            CmpI::Eq => ("eq", 'u'),
+            CmpI::Ne => ("ne", 'u'),
+            CmpI::Slt => ("lt", 's'),
+            CmpI::Sle => ("le", 's'),
+            CmpI::Sgt => ("gt", 's'),
+            CmpI::Sge => ("ge", 's'),
+            CmpI::Ult => ("lt", 'u'),
+            CmpI::Ule => ("le", 'u'),
+            CmpI::Ugt => ("gt", 'u'),
+            CmpI::Uge => ("ge", 'u'),
+        }
+    }
+}
+
+impl CmpF {
+    fn ptx(self) -> &'static str {
+        match self {
+            CmpF::Oeq => "eq",
+            CmpF::One => "ne",
+            CmpF::Olt => "lt",
+            CmpF::Ole => "le",
+            CmpF::Ogt => "gt",
+            CmpF::Oge => "ge",
+            CmpF::Ult => "ltu",
+            CmpF::Une => "neu",
+            CmpF::Uno => "nan",
+        }
     }
 }
 
@@ -230,48 +294,21 @@ impl Asm {
         self.each(a.ty.of(Elem::I32), &[a], |d, o| format!("and.b32 {d}, {}, {mask};", o[0]))
     }
 
-    pub(super) fn ptx_bin(&mut self, op: &str, a: Val, b: Val) -> Val {
+    pub(super) fn ptx_bin(&mut self, op: Bin, a: Val, b: Val) -> Val {
         let (elem, ty) = (a.ty.elem, a.ty);
-        let float = elem.is_float();
-        let (name, kind) = match op {
-            "arith.addf" => ("add.rn", 'f'),
-            "arith.subf" => ("sub.rn", 'f'),
-            "arith.mulf" => ("mul.rn", 'f'),
-            "arith.divf" => ("div.rn", 'f'),
-            "math.copysign" => {
-                let t = typed('f', elem);
-                return self.each(ty, &[a, b], |d, o| format!("copysign.{t} {d}, {}, {};", o[1], o[0]));
-            }
-            "arith.addi" => ("add", 's'),
-            "arith.subi" => ("sub", 's'),
-            "arith.muli" => ("mul.lo", 's'),
-            "arith.andi" => ("and", 'b'),
-            "arith.ori" => ("or", 'b'),
-            "arith.xori" => ("xor", 'b'),
-            "arith.divsi" => ("div", 's'),
-            "arith.divui" => ("div", 'u'),
-            "arith.remsi" => ("rem", 's'),
-            "arith.remui" => ("rem", 'u'),
-            "arith.maxsi" => ("max", 's'),
-            "arith.maxui" => ("max", 'u'),
-            "arith.minsi" => ("min", 's'),
-            "arith.minui" => ("min", 'u'),
-            "arith.shli" => ("shl", 'b'),
-            "arith.shrsi" => ("shr", 's'),
-            "arith.shrui" => ("shr", 'u'),
-            other => unreachable!("`{other}` is not written as PTX"),
-        };
-        debug_assert_eq!(float, kind == 'f', "{op}");
+        let (name, kind) = op.ptx();
+        debug_assert_eq!(elem.is_float(), kind == 'f', "{op:?}");
+        // PTX names the operand with the sign first.
+        let (mut a, mut b) = if op == Bin::CopySign { (b, a) } else { (a, b) };
         if elem == Elem::I1 {
             return self.each(ty, &[a, b], |d, o| format!("{name}.pred {d}, {}, {};", o[0], o[1]));
         }
         let divisor = self.known_int(b).filter(|n| elem == Elem::I32 && (1..1 << 32).contains(n));
-        if let (Some(n), "arith.divui") = (divisor, op) {
+        if let (Some(n), Bin::DivUI) = (divisor, op) {
             return self.ptx_divided(a, n as u32);
         }
         // What looks at the upper bits gets them right; the other operations need not.
         let looks = matches!(name, "div" | "rem" | "max" | "min" | "shr");
-        let (mut a, mut b) = (a, b);
         if looks {
             (a, b) = (self.extended(a, kind == 's'), self.extended(b, kind == 's'));
         }
@@ -279,7 +316,7 @@ impl Asm {
             b = self.extended(b, false);
         }
         if matches!(name, "shl" | "shr") && elem.bits() == 64 && self.known_int(b).is_none() {
-            b = self.ptx_cast("arith.trunci", b, Elem::I32);
+            b = self.ptx_cast(Cast::TruncI, b, Elem::I32);
         }
         // The first operand of a commutative operation or none may be a number: only registers there.
         let t = typed(kind, elem);
@@ -291,16 +328,15 @@ impl Asm {
         v
     }
 
-    pub(super) fn ptx_un(&mut self, op: &str, a: Val) -> Val {
+    pub(super) fn ptx_un(&mut self, op: Un, a: Val) -> Val {
         let t = typed('f', a.ty.elem);
         let name = match op {
-            "math.absf" => format!("abs.{t}"),
-            "arith.negf" => format!("neg.{t}"),
-            "math.sqrt" => format!("sqrt.rn.{t}"),
-            "math.ceil" => format!("cvt.rpi.{t}.{t}"),
-            "math.floor" => format!("cvt.rmi.{t}.{t}"),
-            "math.roundeven" => format!("cvt.rni.{t}.{t}"),
-            other => unreachable!("`{other}` is not written as PTX"),
+            Un::AbsF => format!("abs.{t}"),
+            Un::NegF => format!("neg.{t}"),
+            Un::Sqrt => format!("sqrt.rn.{t}"),
+            Un::Ceil => format!("cvt.rpi.{t}.{t}"),
+            Un::Floor => format!("cvt.rmi.{t}.{t}"),
+            Un::RoundEven => format!("cvt.rni.{t}.{t}"),
         };
         self.each(a.ty, &[a], |d, o| format!("{name} {d}, {};", o[0]))
     }
@@ -310,46 +346,27 @@ impl Asm {
         self.each(a.ty, &[a, b, c], |d, o| format!("fma.rn.{t} {d}, {}, {}, {};", o[0], o[1], o[2]))
     }
 
-    pub(super) fn ptx_cmpf(&mut self, predicate: &str, a: Val, b: Val) -> Val {
-        let op = match predicate {
-            "oeq" => "eq",
-            "one" => "ne",
-            "olt" => "lt",
-            "ole" => "le",
-            "ogt" => "gt",
-            "oge" => "ge",
-            "ueq" => "equ",
-            "une" => "neu",
-            "ult" => "ltu",
-            "ule" => "leu",
-            "ugt" => "gtu",
-            "uge" => "geu",
-            "uno" => "nan",
-            other => unreachable!("`{other}` is not written as PTX"),
-        };
-        let t = typed('f', a.ty.elem);
+    pub(super) fn ptx_cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val {
+        let (op, t) = (op.ptx(), typed('f', a.ty.elem));
         self.each(a.ty.of(Elem::I1), &[a, b], |d, o| format!("setp.{op}.{t} {d}, {}, {};", o[0], o[1]))
     }
 
-    pub(super) fn ptx_cmpi(&mut self, predicate: &str, a: Val, b: Val) -> Val {
-        let (op, kind) = match predicate {
-            "eq" | "ne" => (predicate, 'u'),
-            _ => (&predicate[1..], predicate.chars().next().unwrap_or('s')),
-        };
+    pub(super) fn ptx_cmpi(&mut self, op: CmpI, a: Val, b: Val) -> Val {
+        let (name, kind) = op.ptx();
         let ty = a.ty.of(Elem::I1);
         if a.ty.elem == Elem::I1 {
             let apart = self.each(ty, &[a, b], |d, o| format!("xor.pred {d}, {}, {};", o[0], o[1]));
-            return match op {
-                "ne" => apart,
-                _ => self.each(ty, &[apart], |d, o| format!("not.pred {d}, {};", o[0])),
-            };
+            if op == CmpI::Ne {
+                return apart;
+            }
+            return self.each(ty, &[apart], |d, o| format!("not.pred {d}, {};", o[0]));
         }
         let (a, b) = (self.extended(a, kind == 's'), self.extended(b, kind == 's'));
-        let t = typed(if op == "eq" || op == "ne" { 's' } else { kind }, a.ty.elem);
+        let t = typed(if matches!(op, CmpI::Eq | CmpI::Ne) { 's' } else { kind }, a.ty.elem);
         let v = self.fresh(ty);
         for lane in 0..ty.lanes {
             let line =
-                format!("setp.{op}.{t} {}, {}, {};", self.name(v, lane), self.name(a, lane), self.operand(b, lane));
+                format!("setp.{name}.{t} {}, {}, {};", self.name(v, lane), self.name(a, lane), self.operand(b, lane));
             self.line(&line);
         }
         v
@@ -357,10 +374,10 @@ impl Asm {
 
     pub(super) fn ptx_select(&mut self, c: Val, a: Val, b: Val) -> Val {
         if a.ty.elem == Elem::I1 {
-            let first = self.ptx_bin("arith.andi", c, a);
+            let first = self.ptx_bin(Bin::AndI, c, a);
             let not = self.each(c.ty, &[c], |d, o| format!("not.pred {d}, {};", o[0]));
-            let second = self.ptx_bin("arith.andi", not, b);
-            return self.ptx_bin("arith.ori", first, second);
+            let second = self.ptx_bin(Bin::AndI, not, b);
+            return self.ptx_bin(Bin::OrI, first, second);
         }
         let t = match a.ty.elem {
             Elem::F16 => "b16".to_string(),
@@ -369,7 +386,7 @@ impl Asm {
         self.each(a.ty, &[a, b, c], |d, o| format!("selp.{t} {d}, {}, {}, {};", o[0], o[1], o[2]))
     }
 
-    pub(super) fn ptx_cast(&mut self, op: &str, a: Val, elem: Elem) -> Val {
+    pub(super) fn ptx_cast(&mut self, op: Cast, a: Val, elem: Elem) -> Val {
         let (from, ty) = (a.ty.elem, a.ty.of(elem));
         if from == Elem::I1 {
             let (one, zero) = match elem {
@@ -380,21 +397,21 @@ impl Asm {
             let t = typed(if elem.is_float() { 'f' } else { 'b' }, elem);
             return self.each(ty, &[a], |d, o| format!("selp.{t} {d}, {one}, {zero}, {};", o[0]));
         }
-        let signed = matches!(op, "arith.extsi" | "arith.sitofp");
+        let signed = matches!(op, Cast::ExtSI | Cast::SIToFP);
         let (f, t) = (typed('f', from), typed('f', elem));
         let name = match op {
-            "arith.extf" if from == Elem::F16 => format!("cvt.{t}.f16"),
-            "arith.extf" => format!("cvt.{t}.{f}"),
-            "arith.truncf" if elem == Elem::F16 => format!("cvt.rn.f16.{f}"),
-            "arith.truncf" => format!("cvt.rn.{t}.{f}"),
+            Cast::ExtF if from == Elem::F16 => format!("cvt.{t}.f16"),
+            Cast::ExtF => format!("cvt.{t}.{f}"),
+            Cast::TruncF if elem == Elem::F16 => format!("cvt.rn.f16.{f}"),
+            Cast::TruncF => format!("cvt.rn.{t}.{f}"),
             // f16 is in a register of 16 bits, as an integer in one of 32.
-            "arith.bitcast" if from == Elem::F16 => "cvt.u32.u16".to_string(),
-            "arith.bitcast" if elem == Elem::F16 => "cvt.u16.u32".to_string(),
-            "arith.bitcast" => format!("mov.b{}", elem.bits().max(32)),
-            "arith.trunci" if from == Elem::I64 => "cvt.u32.u64".to_string(),
+            Cast::Bitcast if from == Elem::F16 => "cvt.u32.u16".to_string(),
+            Cast::Bitcast if elem == Elem::F16 => "cvt.u16.u32".to_string(),
+            Cast::Bitcast => format!("mov.b{}", elem.bits().max(32)),
+            Cast::TruncI if from == Elem::I64 => "cvt.u32.u64".to_string(),
             // The upper bits of a narrow integer mean nothing.
-            "arith.trunci" => "mov.b32".to_string(),
-            "arith.extsi" | "arith.extui" => {
+            Cast::TruncI => "mov.b32".to_string(),
+            Cast::ExtSI | Cast::ExtUI => {
                 let wide = self.extended(a, signed);
                 let s = if signed { 's' } else { 'u' };
                 if elem != Elem::I64 {
@@ -403,12 +420,11 @@ impl Asm {
                 }
                 return self.each(ty, &[wide], |d, o| format!("cvt.{s}64.{s}32 {d}, {};", o[0]));
             }
-            "arith.sitofp" | "arith.uitofp" => {
+            Cast::SIToFP | Cast::UIToFP => {
                 let wide = self.extended(a, signed);
                 let from = typed(if signed { 's' } else { 'u' }, wide.ty.elem);
                 return self.each(ty, &[wide], |d, o| format!("cvt.rn.{t}.{from} {d}, {};", o[0]));
             }
-            other => unreachable!("`{other}` is not written as PTX"),
         };
         let v = self.fresh(ty);
         for lane in 0..ty.lanes {
@@ -432,14 +448,14 @@ impl Asm {
         // The instruction saturates; NaN gives 0 only from f32 to 32 bits.
         let mut v = self.each(a.ty.of(wide), &[a], |d, o| format!("cvt.rzi.{t}.{f} {d}, {};", o[0]));
         if wide == Elem::I64 || a.ty.elem == Elem::F64 {
-            let (nan, zero) = (self.ptx_cmpf("uno", a, a), self.ptx_int(0, v.ty));
+            let (nan, zero) = (self.ptx_cmpf(CmpF::Uno, a, a), self.ptx_int(0, v.ty));
             v = self.ptx_select(nan, zero, v);
         }
         if elem.bits() < 32 {
             let bits = elem.bits();
             let (lo, hi) = if unsigned { (0, (1 << bits) - 1) } else { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) };
             let (lo, hi) = (self.ptx_int(lo, v.ty), self.ptx_int(hi, v.ty));
-            let (max, min) = if unsigned { ("arith.maxui", "arith.minui") } else { ("arith.maxsi", "arith.minsi") };
+            let (max, min) = if unsigned { (Bin::MaxUI, Bin::MinUI) } else { (Bin::MaxSI, Bin::MinSI) };
             v = self.ptx_bin(min, v, hi);
             v = self.ptx_bin(max, v, lo);
         }
@@ -450,7 +466,7 @@ impl Asm {
         let mut all = self.extract(c, 0);
         for lane in 1..c.ty.lanes {
             let next = self.extract(c, lane);
-            all = self.ptx_bin("arith.ori", all, next);
+            all = self.ptx_bin(Bin::OrI, all, next);
         }
         all
     }

@@ -2,7 +2,7 @@
 
 use super::plan::{SCORE_STEP, WIDTH};
 use super::{Group, Item, Keys, State, at, ceildiv, plus};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 
 impl Item<'_> {
     /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; x of it where that is made at once.
@@ -42,8 +42,8 @@ impl Item<'_> {
                 return vec![];
             }
             let behind = plus(asm, first, WIDTH);
-            let whole = asm.cmpi("sle", behind, keys.n);
-            let column = asm.bin("arith.addi", first, column);
+            let whole = asm.cmpi(CmpI::Sle, behind, keys.n);
+            let column = asm.bin(Bin::AddI, first, column);
             asm.if_else(
                 whole,
                 &[],
@@ -95,7 +95,7 @@ impl Item<'_> {
         (left < lanes as i64 && !self.plan.narrow).then(|| {
             let (left, iota) = (asm.i64(left), asm.iota(lanes));
             let left = asm.widen(left, lanes);
-            asm.cmpi("slt", iota, left)
+            asm.cmpi(CmpI::Slt, iota, left)
         })
     }
 
@@ -131,17 +131,17 @@ impl Item<'_> {
                 for v in 0..masks.len() {
                     let address = place(asm, i, v);
                     let mixed = asm.load(address, ty, 64);
-                    before.push(asm.bin("arith.mulf", mixed, fade));
+                    before.push(asm.bin(Bin::MulF, mixed, fade));
                 }
             }
             before
         };
         // Nothing is there before the first block.
-        let (first, none) = (asm.cmpi("eq", keys.j0, zero), asm.zero(ty));
+        let (first, none) = (asm.cmpi(CmpI::Eq, keys.j0, zero), asm.zero(ty));
         let count = size as usize * masks.len();
         let before = asm.if_else(first, &vec![ty; count], |_| vec![none; count], faded);
         let sums = asm.for_loop((zero, n_words, one), &before, |asm, j, sums| {
-            let row = asm.bin("arith.muli", j, step);
+            let row = asm.bin(Bin::MulI, j, step);
             let row = asm.element(values, row, Elem::F32);
             let mut columns = vec![];
             for (v, mask) in masks.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! mixtures and totals of all keys => results: the statements behind the last sum, on lanes that run along e
 
 use super::{Item, State, along, at, has_masks, hoist, is_wide};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpF, CmpI, Elem, Ty, Val};
 use crate::def::access_values;
 use crate::eval::Point;
 use crate::math;
@@ -10,7 +10,7 @@ impl Item<'_> {
     pub fn finish(&self, asm: &mut Asm) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
-        let some = asm.cmpi("sgt", self.n_keys, zero);
+        let some = asm.cmpi(CmpI::Sgt, self.n_keys, zero);
         let least = asm.float(f64::NEG_INFINITY, Ty::F32);
         let hidden = self.shift_of(asm, plan.shift, least).map(|shift| hidden_power(asm, shift));
         let masks = self.store_masks();
@@ -27,10 +27,10 @@ impl Item<'_> {
                 let ty = Ty::new(Elem::F32, point.lanes);
                 let mixed = asm.load(address, ty, 4);
                 let extra = asm.widen(extra, ty.lanes);
-                let mut mixed = asm.bin("arith.addf", mixed, extra);
+                let mut mixed = asm.bin(Bin::AddF, mixed, extra);
                 if let Some(factor) = factor {
                     let factor = asm.widen(factor, ty.lanes);
-                    mixed = asm.bin("arith.mulf", mixed, factor);
+                    mixed = asm.bin(Bin::MulF, mixed, factor);
                 }
                 point.values[plan.quotient.map_or(plan.sum, |q| q.0)] = Some(mixed);
                 for write in &cx.def.stores {
@@ -54,10 +54,10 @@ impl Item<'_> {
             hidden_power(asm, shift)
         });
         let (none, least) = (asm.zero(Ty::F32), asm.float(f64::NEG_INFINITY, Ty::F32));
-        let all = asm.cmpf("oeq", max, least);
-        let all = asm.bin("arith.andi", all, some);
+        let all = asm.cmpf(CmpF::Oeq, max, least);
+        let all = asm.bin(Bin::AndI, all, some);
         let extra = asm.select(all, power, none);
-        point.values[plan.total] = Some(asm.bin("arith.addf", total, extra));
+        point.values[plan.total] = Some(asm.bin(Bin::AddF, total, extra));
         extra
     }
 
@@ -74,10 +74,10 @@ impl Item<'_> {
             let value = point.eval(self.cx, asm, k);
             divisor = Some(match divisor {
                 None => value,
-                Some(d) => asm.bin("arith.mulf", d, value),
+                Some(d) => asm.bin(Bin::MulF, d, value),
             });
         }
-        divisor.map(|d| asm.bin("arith.divf", unit, d))
+        divisor.map(|d| asm.bin(Bin::DivF, unit, d))
     }
 
     /// Whether masked stores, and the loads for them, are instructions.
@@ -91,6 +91,6 @@ impl Item<'_> {
 /// exp(x - shift) where x is -inf.
 fn hidden_power(asm: &mut Asm, shift: Val) -> Val {
     let least = asm.float(f64::NEG_INFINITY, Ty::F32);
-    let below = asm.bin("arith.subf", least, shift);
+    let below = asm.bin(Bin::SubF, least, shift);
     math::exp(asm, below)
 }

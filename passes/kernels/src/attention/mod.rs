@@ -18,7 +18,7 @@ mod weights;
 
 pub use plan::{BLOCK, CHUNK, Plan, plan};
 
-use super::asm::{Asm, Elem, Val};
+use super::asm::{Asm, Bin, CmpI, Elem, Val};
 use super::contract::Blocks;
 use super::def::{Op, VarSet};
 use super::eval::{Cx, Point, decode};
@@ -164,8 +164,8 @@ impl<'a> Item<'a> {
         let kept = cx.deps[plan.right] | if plan.narrow { cx.deps[plan.value] } else { 0 };
         plan.batch.iter().filter(|v| kept >> **v & 1 == 1).fold(zero, |number, v| {
             let extent = cx.extent(asm, *v);
-            let number = asm.bin("arith.muli", number, extent);
-            asm.bin("arith.addi", number, self.point.vars[*v].expect("a batch variable"))
+            let number = asm.bin(Bin::MulI, number, extent);
+            asm.bin(Bin::AddI, number, self.point.vars[*v].expect("a batch variable"))
         })
     }
 
@@ -178,14 +178,14 @@ impl<'a> Item<'a> {
             asm.if_then(other, |asm| self.round_values(asm, keys));
         }
         asm.do_while(&[zero], |asm, at| {
-            let left = asm.bin("arith.subi", self.rows, at[0]);
+            let left = asm.bin(Bin::SubI, self.rows, at[0]);
             let n = match sizes[..] {
                 [only] => asm.i64(only),
                 _ => next_group(self.cx, asm, self.plan, left),
             };
             let group = Group { row: at[0], n };
-            let first = asm.cmpi("eq", at[0], zero);
-            let copied = asm.bin("arith.andi", first, other);
+            let first = asm.cmpi(CmpI::Eq, at[0], zero);
+            let copied = asm.bin(Bin::AndI, first, other);
             if self.at_once {
                 self.clear_largest(asm, group);
             }
@@ -205,15 +205,15 @@ impl<'a> Item<'a> {
                 true => self.mix_in_tiles(asm, group, keys),
                 false => by_size(asm, &sizes, n, &mut |asm, size| self.mix(asm, group, size, keys)),
             }
-            let next = asm.bin("arith.addi", at[0], n);
-            (asm.cmpi("slt", next, self.rows), vec![next])
+            let next = asm.bin(Bin::AddI, at[0], n);
+            (asm.cmpi(CmpI::Slt, next, self.rows), vec![next])
         });
     }
 
     /// Where the panel of keys from `first` of the block on lies. One that a single group uses is not kept.
     fn panel(&self, asm: &mut Asm, first: Val) -> Val {
         let (step, zero) = (asm.i64(self.plan.row_step()), asm.i64(0));
-        let at = asm.bin("arith.muli", first, step);
+        let at = asm.bin(Bin::MulI, first, step);
         let at = asm.select(self.alone, zero, at);
         asm.element(self.panels, at, Elem::F32)
     }
@@ -247,7 +247,7 @@ impl<'a> Item<'a> {
     /// The point of a row of the chunk.
     fn row_point(&self, asm: &mut Asm, row: Val) -> Point {
         let (cx, mut point) = (self.cx, self.point.clone());
-        let row = asm.bin("arith.addi", self.i0, row);
+        let row = asm.bin(Bin::AddI, self.i0, row);
         let extents: Vec<Val> = self.plan.rows.iter().map(|v| cx.extent(asm, *v)).collect();
         let at = decode(asm, row, &extents);
         self.plan.rows.iter().zip(at).for_each(|(v, at)| point.vars[*v] = Some(at));
@@ -262,13 +262,13 @@ fn next_group(cx: &Cx, asm: &mut Asm, plan: &Plan, left: Val) -> Val {
         return Blocks::of(level).emit_next(asm, left);
     }
     let tile = asm.i64(TILE);
-    asm.bin("arith.minsi", left, tile)
+    asm.bin(Bin::MinSI, left, tile)
 }
 
 /// Whether rows are one group.
 fn is_alone(cx: &Cx, asm: &mut Asm, plan: &Plan, rows: Val) -> Val {
     let first = next_group(cx, asm, plan, rows);
-    asm.cmpi("eq", first, rows)
+    asm.cmpi(CmpI::Eq, first, rows)
 }
 
 /// The rows of chunk number `chunk`: as many groups as in the others, or one more or less.
@@ -276,14 +276,14 @@ fn chunk(cx: &Cx, asm: &mut Asm, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val
     let n_rows = plan.n_rows(cx.def);
     let n_groups = cx.dim(asm, &n_rows.ceildiv(&Dim::constant(plan.group())));
     let (n_rows, one, group) = (cx.dim(asm, &n_rows), asm.i64(1), asm.i64(plan.group()));
-    let behind = asm.bin("arith.addi", chunk, one);
+    let behind = asm.bin(Bin::AddI, chunk, one);
     let [first, end] = [chunk, behind].map(|chunk| {
-        let groups = asm.bin("arith.muli", chunk, n_groups);
-        let groups = asm.bin("arith.divui", groups, n_chunks);
-        asm.bin("arith.muli", groups, group)
+        let groups = asm.bin(Bin::MulI, chunk, n_groups);
+        let groups = asm.bin(Bin::DivUI, groups, n_chunks);
+        asm.bin(Bin::MulI, groups, group)
     });
-    let end = asm.bin("arith.minsi", end, n_rows);
-    (first, asm.bin("arith.subi", end, first))
+    let end = asm.bin(Bin::MinSI, end, n_rows);
+    (first, asm.bin(Bin::SubI, end, first))
 }
 
 /// Calls `body` with `size` as a number, which is one of `sizes`.
@@ -293,7 +293,7 @@ fn by_size(asm: &mut Asm, sizes: &[i64], size: Val, body: &mut dyn FnMut(&mut As
         return body(asm, *this);
     }
     let value = asm.i64(*this);
-    let here = asm.cmpi("eq", size, value);
+    let here = asm.cmpi(CmpI::Eq, size, value);
     let body = std::cell::RefCell::new(body);
     asm.if_else(
         here,
@@ -382,21 +382,21 @@ fn plus(asm: &mut Asm, v: Val, c: i64) -> Val {
         return v;
     }
     let c = asm.i64(c);
-    asm.bin("arith.addi", v, c)
+    asm.bin(Bin::AddI, v, c)
 }
 
 /// base + row · step + column
 fn at(asm: &mut Asm, base: Val, row: Val, step: i64, column: Val) -> Val {
     let step = asm.i64(step);
-    let start = asm.bin("arith.muli", row, step);
-    let at = asm.bin("arith.addi", start, column);
+    let start = asm.bin(Bin::MulI, row, step);
+    let at = asm.bin(Bin::AddI, start, column);
     asm.element(base, at, Elem::F32)
 }
 
 /// n / by, rounded up.
 fn ceildiv(asm: &mut Asm, n: Val, by: i64) -> Val {
     let (n, by) = (plus(asm, n, by - 1), asm.i64(by));
-    asm.bin("arith.divui", n, by)
+    asm.bin(Bin::DivUI, n, by)
 }
 
 /// n rounded up to a multiple of `of`.

@@ -3,7 +3,7 @@
 use super::plan::WIDTH;
 use super::{Item, Keys, State, along, at, ceildiv, has_masks, hoist, plus};
 use crate::asm::Asm;
-use crate::asm::{Elem, Ty, Val};
+use crate::asm::{Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::contract::transpose;
 use crate::eval::Point;
 
@@ -25,7 +25,7 @@ impl Item<'_> {
             vec![]
         });
         // Without a key there is no first block to write them.
-        let no_keys = asm.cmpi("sle", self.n_keys, zero);
+        let no_keys = asm.cmpi(CmpI::Sle, self.n_keys, zero);
         asm.if_then(no_keys, |asm| {
             asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
                 asm.for_loop((zero, end, step), &[], |asm, e, _| {
@@ -52,8 +52,8 @@ impl Item<'_> {
                 let v = asm.widen(v, point.lanes);
                 let d = point.vars[plan.d].expect("inside the loop");
                 let step = asm.i64(plan.row_step());
-                let start = asm.bin("arith.muli", row, step);
-                let start = asm.bin("arith.addi", start, d);
+                let start = asm.bin(Bin::MulI, row, step);
+                let start = asm.bin(Bin::AddI, start, d);
                 self.store(asm, v, (to, start));
             });
             vec![]
@@ -76,19 +76,19 @@ impl Item<'_> {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let masks = has_masks(cx, vec![plan.value]);
         let n = if self.pairs { ceildiv(asm, keys.n, 2) } else { keys.n };
-        let last = asm.bin("arith.subi", keys.n, one);
+        let last = asm.bin(Bin::SubI, keys.n, one);
         asm.for_loop((zero, n, one), &[], |asm, row, _| {
             let of_key = |asm: &mut Asm, j: Val| {
                 let mut point = self.point.clone();
-                let j = asm.bin("arith.minsi", j, last);
-                point.vars[plan.j] = Some(asm.bin("arith.addi", keys.j0, j));
+                let j = asm.bin(Bin::MinSI, j, last);
+                point.vars[plan.j] = Some(asm.bin(Bin::AddI, keys.j0, j));
                 hoist(cx, asm, &mut point, plan.value, 1 << plan.e);
                 point
             };
-            let first = if self.pairs { asm.bin("arith.addi", row, row) } else { row };
+            let first = if self.pairs { asm.bin(Bin::AddI, row, row) } else { row };
             let second = self.pairs.then(|| {
                 let j = plus(asm, first, 1);
-                let there = asm.cmpi("sle", j, last);
+                let there = asm.cmpi(CmpI::Sle, j, last);
                 (of_key(asm, j), there)
             });
             let first = of_key(asm, first);
@@ -120,9 +120,9 @@ impl Item<'_> {
     pub fn transpose_keys(&self, asm: &mut Asm, keys: Keys, first: Val, panel: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
-        let left = asm.bin("arith.subi", keys.n, first);
-        let n = asm.bin("arith.minsi", left, width);
-        let j = asm.bin("arith.addi", keys.j0, first);
+        let left = asm.bin(Bin::SubI, keys.n, first);
+        let n = asm.bin(Bin::MinSI, left, width);
+        let j = asm.bin(Bin::AddI, keys.j0, first);
         let (source, step) = match &plan.keys {
             Some(access) => {
                 let mut point = self.point.clone();
@@ -134,7 +134,7 @@ impl Item<'_> {
             None => {
                 let point = |asm: &mut Asm, row: Val| {
                     let mut point = self.point.clone();
-                    point.vars[plan.j] = Some(asm.bin("arith.addi", j, row));
+                    point.vars[plan.j] = Some(asm.bin(Bin::AddI, j, row));
                     point
                 };
                 self.stage(asm, plan.right, n, self.staged, point);
@@ -148,12 +148,12 @@ impl Item<'_> {
     fn transpose_panel(&self, asm: &mut Asm, (source, step): (Val, Val), n: Val, to: Val) {
         let (n_words, lanes) = (self.n_words(), self.cx.lanes() as i64);
         let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(lanes));
-        let last = asm.bin("arith.subi", n, one);
+        let last = asm.bin(Bin::SubI, n, one);
         asm.for_loop((zero, width, by), &[], |asm, first, _| {
             let column = |asm: &mut Asm, j: i64| {
                 let column = plus(asm, first, j);
-                let column = asm.bin("arith.minsi", column, last);
-                let start = asm.bin("arith.muli", column, step);
+                let column = asm.bin(Bin::MinSI, column, last);
+                let start = asm.bin(Bin::MulI, column, step);
                 asm.element(source, start, Elem::F32)
             };
             let columns: Vec<Val> = (0..lanes).map(|j| column(asm, j)).collect();
@@ -183,7 +183,7 @@ impl Item<'_> {
             if whole < n_words {
                 let (rest, iota) = (asm.i64(n_words - whole), asm.iota(lanes as u32));
                 let rest = asm.widen(rest, lanes as u32);
-                let mask = asm.cmpi("slt", iota, rest);
+                let mask = asm.cmpi(CmpI::Slt, iota, rest);
                 square(asm, end, Some(mask));
             }
             vec![]
@@ -193,9 +193,9 @@ impl Item<'_> {
 
 /// Two bf16 as f32, in one word.
 fn word(asm: &mut Asm, first: Val, second: Val) -> Val {
-    let [first, second] = [first, second].map(|v| asm.cast("arith.bitcast", v, Elem::I32));
+    let [first, second] = [first, second].map(|v| asm.cast(Cast::Bitcast, v, Elem::I32));
     let sixteen = asm.int(16, first.ty);
-    let first = asm.bin("arith.shrui", first, sixteen);
-    let word = asm.bin("arith.ori", first, second);
-    asm.cast("arith.bitcast", word, Elem::F32)
+    let first = asm.bin(Bin::ShRUI, first, sixteen);
+    let word = asm.bin(Bin::OrI, first, second);
+    asm.cast(Cast::Bitcast, word, Elem::F32)
 }

@@ -6,7 +6,7 @@
 
 use super::plan::{BLOCK, Plan};
 use super::{Item, Keys, is_alone};
-use crate::asm::{Asm, Val};
+use crate::asm::{Asm, Bin, CmpI, Val};
 use crate::def::*;
 use crate::eval::{Cpu, Cx};
 use sardonyx_dialects::scalar::ScalarFn;
@@ -102,7 +102,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan, segments: &Segments) {
     asm.for_loop((cpu.begin, cpu.end, one), &[none], |asm, item, kept| {
         let chunk = Item::new(&run, asm, plan, item);
         // A mask may keep no row at all.
-        let some = asm.cmpi("sgt", chunk.rows, zero);
+        let some = asm.cmpi(CmpI::Sgt, chunk.rows, zero);
         asm.if_else(
             some,
             &[none.ty],
@@ -110,7 +110,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan, segments: &Segments) {
                 let end = asm.do_while(&[zero, kept[0]], |asm, at| {
                     let (item, next) = segment(cx, asm, &chunk, segments, at[0]);
                     let kept = item.run(asm, at[1]);
-                    (asm.cmpi("slt", next, chunk.rows), vec![next, kept])
+                    (asm.cmpi(CmpI::Slt, next, chunk.rows), vec![next, kept])
                 });
                 vec![end[1]]
             },
@@ -128,34 +128,34 @@ fn segment<'a>(cx: &Cx, asm: &mut Asm, chunk: &Item<'a>, segments: &Segments, ro
     };
     let [first, length] = keys(asm, row);
     let next = asm.do_while(&[row], |asm, at| {
-        let next = asm.bin("arith.addi", at[0], one);
-        let there = asm.cmpi("slt", next, chunk.rows);
+        let next = asm.bin(Bin::AddI, at[0], one);
+        let there = asm.cmpi(CmpI::Slt, next, chunk.rows);
         let read = asm.select(there, next, at[0]);
         let other = keys(asm, read);
         let mut same = there;
         for (a, b) in [first, length].into_iter().zip(other) {
-            let equal = asm.cmpi("eq", a, b);
-            same = asm.bin("arith.andi", same, equal);
+            let equal = asm.cmpi(CmpI::Eq, a, b);
+            same = asm.bin(Bin::AndI, same, equal);
         }
         (same, vec![next])
     })[0];
     let extent = cx.extent(asm, chunk.plan.j);
-    let n = asm.bin("arith.minsi", length, extent);
-    let n = asm.bin("arith.maxsi", n, zero);
+    let n = asm.bin(Bin::MinSI, length, extent);
+    let n = asm.bin(Bin::MaxSI, n, zero);
     // All keys are rows that are there, or none is read.
     let limit = cx.size(asm, segments.limit);
-    let left = asm.bin("arith.subi", limit, n);
-    let behind = asm.cmpi("sgt", first, left);
-    let before = asm.cmpi("slt", first, zero);
-    let wrong = asm.bin("arith.ori", behind, before);
-    let some = asm.cmpi("sgt", n, zero);
-    let wrong = asm.bin("arith.andi", wrong, some);
+    let left = asm.bin(Bin::SubI, limit, n);
+    let behind = asm.cmpi(CmpI::Sgt, first, left);
+    let before = asm.cmpi(CmpI::Slt, first, zero);
+    let wrong = asm.bin(Bin::OrI, behind, before);
+    let some = asm.cmpi(CmpI::Sgt, n, zero);
+    let wrong = asm.bin(Bin::AndI, wrong, some);
     asm.if_then(wrong, |asm| asm.raise(cx.status));
     let n = asm.select(wrong, zero, n);
     let mut item = chunk.clone();
     item.point.values[segments.first] = Some(first);
-    item.i0 = asm.bin("arith.addi", chunk.i0, row);
-    item.rows = asm.bin("arith.subi", next, row);
+    item.i0 = asm.bin(Bin::AddI, chunk.i0, row);
+    item.rows = asm.bin(Bin::SubI, next, row);
     item.n_keys = n;
     item.alone = is_alone(cx, asm, chunk.plan, item.rows);
     (item, next)
@@ -172,19 +172,19 @@ impl Item<'_> {
             (None, _) | (Some(_), Some(_)) => self.keys_number(asm),
         };
         self.begin(asm);
-        let other = asm.cmpi("ne", keys, kept);
-        let unknown = asm.cmpi("eq", keys, none);
-        let other = asm.bin("arith.ori", other, unknown);
+        let other = asm.cmpi(CmpI::Ne, keys, kept);
+        let unknown = asm.cmpi(CmpI::Eq, keys, none);
+        let other = asm.bin(Bin::OrI, other, unknown);
         // Runs of one sequence may have few rows and many: where there is one group, each panel takes the first one's place.
-        let other = asm.bin("arith.ori", other, self.alone);
+        let other = asm.bin(Bin::OrI, other, self.alone);
         asm.for_loop((zero, self.n_keys, block), &[], |asm, j0, _| {
-            let left = asm.bin("arith.subi", self.n_keys, j0);
-            let n = asm.bin("arith.minsi", left, block);
+            let left = asm.bin(Bin::SubI, self.n_keys, j0);
+            let n = asm.bin(Bin::MinSI, left, block);
             self.block(asm, Keys { j0, n }, other);
             vec![]
         });
         self.finish(asm);
-        let all = asm.cmpi("sle", self.n_keys, block);
+        let all = asm.cmpi(CmpI::Sle, self.n_keys, block);
         let kept = asm.select(all, keys, none);
         asm.select(self.alone, none, kept)
     }

@@ -5,7 +5,7 @@
 
 use super::plan::{Plan, SCORE_STEP, TILE, WIDTH};
 use super::{Group, Item, Keys, State, at, ceildiv};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 use crate::contract::tiles::{between, shapes};
 use crate::eval::Cx;
 
@@ -51,17 +51,17 @@ impl Item<'_> {
         let (zero, one, lanes) = (asm.i64(0), asm.i64(1), asm.i64(ty.lanes as i64));
         let (width, end) = (asm.i64(WIDTH), asm.i64(step));
         // Nothing is there before the first block.
-        let others = asm.cmpi("ne", keys.j0, zero);
+        let others = asm.cmpi(CmpI::Ne, keys.j0, zero);
         let faded = asm.select(others, group.n, zero);
         asm.for_loop((zero, faded, one), &[], |asm, i, _| {
-            let row = asm.bin("arith.addi", group.row, i);
+            let row = asm.bin(Bin::AddI, group.row, i);
             let fade = self.state(asm, State::Fade, row);
             let fade = asm.load(fade, Ty::F32, 4);
             let fade = asm.widen(fade, ty.lanes);
             asm.for_loop((zero, end, lanes), &[], |asm, e, _| {
                 let address = at(asm, self.mixed, row, step, e);
                 let mixed = asm.load(address, ty, 64);
-                let mixed = asm.bin("arith.mulf", mixed, fade);
+                let mixed = asm.bin(Bin::MulF, mixed, fade);
                 asm.store(mixed, address, 64);
                 vec![]
             });
@@ -85,7 +85,7 @@ impl Item<'_> {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let (zero, one, lanes) = (asm.i64(0), asm.i64(1), asm.i64(ty.lanes as i64));
         let (n, tile, step) = (ceildiv(asm, keys.n, WIDTH), asm.i64(TILE), asm.i64(self.plan.mixed_step()));
-        let end = asm.bin("arith.muli", n, tile);
+        let end = asm.bin(Bin::MulI, n, tile);
         let none = asm.zero(ty);
         asm.for_loop((first, end, one), &[], |asm, row, _| {
             asm.for_loop((zero, step, lanes), &[], |asm, e, _| {
@@ -115,7 +115,7 @@ fn products(asm: &mut Asm, n: Val, left: Factor, right: Factor) {
     asm.for_loop((zero, n, one), &[], |asm, k, _| {
         let part = |asm: &mut Asm, from: Val, floats: i64| {
             let floats = asm.i64(floats);
-            let start = asm.bin("arith.muli", k, floats);
+            let start = asm.bin(Bin::MulI, k, floats);
             asm.element(from, start, Elem::F32)
         };
         let a = part(asm, left.at, TILE);

@@ -5,7 +5,7 @@
 
 use super::plan::{SCORE_STEP, SQUARE_MAX, WIDTH};
 use super::{Group, Item, Keys, State, at, has_masks, hoist, plus, round_up};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpF, CmpI, Elem, Ty, Val};
 use crate::contract::transpose;
 use crate::def::Op;
 use crate::eval::Point;
@@ -42,15 +42,15 @@ impl Item<'_> {
         let shift_before = asm.load(shift_at, ty, 4);
         let shift = self.shifts(asm, group, max, max_at, shift_at);
         // Where all keys so far are hidden nothing may be taken from -inf: a later one may not be.
-        let hidden = asm.cmpf("oeq", max, least);
+        let hidden = asm.cmpf(CmpF::Oeq, max, least);
         let shift = asm.select(hidden, none, shift);
         asm.masked_store(shift, shift_at, rows);
         // 1 where the shifts are the same, infinite ones too; 0 where nothing was seen before.
-        let below = asm.bin("arith.subf", shift_before, shift);
+        let below = asm.bin(Bin::SubF, shift_before, shift);
         let fade = math::exp(asm, below);
-        let same = asm.cmpf("oeq", shift_before, shift);
+        let same = asm.cmpf(CmpF::Oeq, shift_before, shift);
         let fade = asm.select(same, unit, fade);
-        let first = asm.cmpf("oeq", before, least);
+        let first = asm.cmpf(CmpF::Oeq, before, least);
         let fade = asm.select(first, none, fade);
         asm.masked_store(fade, fade_at, rows);
         self.each_row(asm, group, |item, asm, row, scores| {
@@ -82,11 +82,11 @@ impl Item<'_> {
         }
         let zero = asm.i64(0);
         let whole = whole_steps(asm, zero, keys.n, WIDTH);
-        let some = asm.cmpi("slt", whole, keys.n);
+        let some = asm.cmpi(CmpI::Slt, whole, keys.n);
         asm.if_then(some, |asm| {
             self.each_row(asm, group, |item, asm, row, scores| {
                 let point = points(item, asm, row);
-                let i = asm.bin("arith.subi", row, group.row);
+                let i = asm.bin(Bin::SubI, row, group.row);
                 let largest = item.partial(asm, i);
                 let largest = asm.load(largest, Ty::new(Elem::F32, item.cx.lanes()), 32);
                 item.apply_rest(asm, &point, scores, keys, whole, largest)
@@ -103,7 +103,7 @@ impl Item<'_> {
         for v in 0..vectors {
             let mut point = self.point.clone();
             let j = plus(asm, first, v * ty.lanes as i64);
-            point.vars[plan.j] = Some(asm.bin("arith.addi", keys.j0, j));
+            point.vars[plan.j] = Some(asm.bin(Bin::AddI, keys.j0, j));
             (point.along, point.lanes) = (plan.j, ty.lanes);
             hoist(cx, asm, &mut point, plan.x, plan.row_vars());
             points.push(point);
@@ -152,7 +152,7 @@ impl Item<'_> {
     fn each_row(&self, asm: &mut Asm, group: Group, body: impl Fn(&Self, &mut Asm, Val, Val) -> Val) {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         asm.for_loop((zero, group.n, one), &[], |asm, i, _| {
-            let row = asm.bin("arith.addi", group.row, i);
+            let row = asm.bin(Bin::AddI, group.row, i);
             let scores = at(asm, self.scores, i, SCORE_STEP, zero);
             let value = body(self, asm, row, scores);
             let to = self.partial(asm, i);
@@ -177,7 +177,7 @@ impl Item<'_> {
     fn row_mask(&self, asm: &mut Asm, group: Group) -> Val {
         let lanes = self.cx.lanes();
         let (n, iota) = (asm.widen(group.n, lanes), asm.iota(lanes));
-        asm.cmpi("slt", iota, n)
+        asm.cmpi(CmpI::Slt, iota, n)
     }
 
     /// What is taken from each x, of the largest one of each row; row by row, by way of memory, where that depends on
@@ -188,7 +188,7 @@ impl Item<'_> {
         }
         let (zero, one) = (asm.i64(0), asm.i64(1));
         asm.for_loop((zero, group.n, one), &[], |asm, i, _| {
-            let row = asm.bin("arith.addi", group.row, i);
+            let row = asm.bin(Bin::AddI, group.row, i);
             let from = asm.element(max_at, i, Elem::F32);
             let mut point = self.row_point(asm, row);
             point.values[self.plan.max] = Some(asm.load(from, Ty::F32, 4));
@@ -236,7 +236,7 @@ impl Item<'_> {
                 let at = plus(asm, first, v as i64 * lanes);
                 let address = asm.element(scores, at, Elem::F32);
                 let mut point = point.clone();
-                point.vars[plan.j] = Some(asm.bin("arith.addi", keys.j0, at));
+                point.vars[plan.j] = Some(asm.bin(Bin::AddI, keys.j0, at));
                 (point.along, point.lanes) = (plan.j, ty.lanes);
                 let x = self.x_at(asm, point, address);
                 if plan.x != plan.score {
@@ -250,7 +250,7 @@ impl Item<'_> {
         if self.whole_panels() {
             return largest;
         }
-        let some = asm.cmpi("slt", whole, keys.n);
+        let some = asm.cmpi(CmpI::Slt, whole, keys.n);
         let rest = |asm: &mut Asm| vec![self.apply_rest(asm, point, scores, keys, whole, largest)];
         asm.if_else(some, &[ty], rest, |_| vec![largest])[0]
     }
@@ -270,8 +270,8 @@ impl Item<'_> {
             });
             return asm.for_loop((first, keys.n, step), &[largest], |asm, at, largest| {
                 let address = asm.element(scores, at, Elem::F32);
-                let left = asm.bin("arith.subi", keys.n, at);
-                let j = asm.bin("arith.addi", keys.j0, at);
+                let left = asm.bin(Bin::SubI, keys.n, at);
+                let j = asm.bin(Bin::AddI, keys.j0, at);
                 let point = point.masked_lanes(asm, plan.j, j, left, ty.lanes);
                 let mask = point.mask.expect("a mask");
                 let x = self.x_at(asm, point, address);
@@ -283,7 +283,7 @@ impl Item<'_> {
         asm.for_loop((first, keys.n, one), &[], |asm, at, _| {
             let address = asm.element(scores, at, Elem::F32);
             let mut point = point.clone();
-            point.vars[plan.j] = Some(asm.bin("arith.addi", keys.j0, at));
+            point.vars[plan.j] = Some(asm.bin(Bin::AddI, keys.j0, at));
             let x = self.x_at(asm, point, address);
             asm.store(x, address, 4);
             vec![]
@@ -321,7 +321,7 @@ impl Item<'_> {
                 let at = plus(asm, first, (v as u32 * ty.lanes) as i64);
                 let address = asm.element(scores, at, Elem::F32);
                 let x = asm.load(address, ty, 32);
-                let below = asm.bin("arith.subf", x, shift);
+                let below = asm.bin(Bin::SubF, x, shift);
                 // Where the largest x is taken off, none is above 0.
                 let below_zero = self.plan.shift == self.plan.max;
                 let power = if below_zero { math::exp_below_zero(asm, below) } else { math::exp(asm, below) };
@@ -332,7 +332,7 @@ impl Item<'_> {
                 } else {
                     asm.store(power, address, 32);
                 }
-                next.push(asm.bin("arith.addf", *before, power));
+                next.push(asm.bin(Bin::AddF, *before, power));
             }
             next
         });

@@ -5,7 +5,7 @@ use super::plan::{Form, WIDTH, Words};
 use super::quads::quad_products;
 use super::{Columns, Item, Panel, Turn, plus, tiles, times};
 use crate::Level;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 use crate::def::*;
 use std::collections::BTreeSet;
 
@@ -83,17 +83,17 @@ impl Blocks {
         let mut rows = usual;
         if self.slow > 0 {
             let behind = asm.i64(self.usual + self.slow);
-            let (more, few) = (asm.cmpi("sgt", left, usual), asm.cmpi("sle", left, behind));
-            let both = asm.bin("arith.andi", more, few);
+            let (more, few) = (asm.cmpi(CmpI::Sgt, left, usual), asm.cmpi(CmpI::Sle, left, behind));
+            let both = asm.bin(Bin::AndI, more, few);
             rows = asm.select(both, exact, rows);
         }
         if self.usual - 1 > self.exact {
-            let half = asm.bin("arith.addi", left, one);
-            let half = asm.bin("arith.shrui", half, one);
-            let less = asm.cmpi("slt", left, usual);
+            let half = asm.bin(Bin::AddI, left, one);
+            let half = asm.bin(Bin::ShRUI, half, one);
+            let less = asm.cmpi(CmpI::Slt, left, usual);
             rows = asm.select(less, half, rows);
         }
-        let fits = asm.cmpi("sle", left, exact);
+        let fits = asm.cmpi(CmpI::Sle, left, exact);
         asm.select(fits, left, rows)
     }
 
@@ -126,10 +126,10 @@ impl Item<'_> {
     pub fn chunk(&self, asm: &mut Asm, columns: Columns) {
         let (Some(slabs), Some(&var)) = (self.slabs, self.plan.slabs.last()) else { return self.rows(asm, columns) };
         let one = asm.i64(1);
-        let of = asm.bin("arith.subi", slabs.1, slabs.0);
+        let of = asm.bin(Bin::SubI, slabs.1, slabs.0);
         asm.for_loop((slabs.0, slabs.1, one), &[], |asm, at, _| {
             let mut item = self.clone();
-            let part = Turn { at: asm.bin("arith.subi", at, slabs.0), of };
+            let part = Turn { at: asm.bin(Bin::SubI, at, slabs.0), of };
             item.turn = self.turn.within(asm, part);
             item.point.vars[var] = Some(at);
             item.rows(asm, columns);
@@ -161,14 +161,14 @@ impl Item<'_> {
         self.each_sum(asm, |asm, sum| {
             let panel = self.panel_of(asm, sum);
             asm.do_while(&[zero], |asm, at| {
-                let left = asm.bin("arith.subi", self.rows, at[0]);
+                let left = asm.bin(Bin::SubI, self.rows, at[0]);
                 let size = match sizes[..] {
                     [only] => asm.i64(only),
                     _ => blocks.emit_next(asm, left),
                 };
                 panel.block_of(asm, &sizes, size, at[0], columns);
-                let next = asm.bin("arith.addi", at[0], size);
-                (asm.cmpi("slt", next, self.rows), vec![next])
+                let next = asm.bin(Bin::AddI, at[0], size);
+                (asm.cmpi(CmpI::Slt, next, self.rows), vec![next])
             });
         });
         if !self.plan.direct {
@@ -203,7 +203,7 @@ impl Item<'_> {
         next.n0 = plus(asm, self.n0, WIDTH);
         next.point.vars[self.plan.n] = Some(next.n0);
         let rows = asm.i64(self.plan.panel_rows(self.cx.def));
-        let elements = asm.bin("arith.muli", rows, self.b_step);
+        let elements = asm.bin(Bin::MulI, rows, self.b_step);
         next.panels = self.panels.iter().map(|b| asm.element(*b, elements, Elem::F32)).collect();
         // The tile has more rows than such an item.
         let behind = asm.i64(self.plan.chunk() / 2 * WIDTH);
@@ -216,7 +216,7 @@ impl Item<'_> {
         let (cx, plan) = (self.cx, self.plan);
         let mut at = self.point.clone();
         if let Some(var) = plan.m {
-            at.vars[var] = Some(asm.bin("arith.addi", self.m0, row));
+            at.vars[var] = Some(asm.bin(Bin::AddI, self.m0, row));
         }
         let start = at.start(cx, asm, &plan.a, None);
         asm.element(cx.reads[plan.a.buffer], start, plan.words.element())
@@ -231,9 +231,9 @@ impl Item<'_> {
         };
         let lanes = self.cx.lanes();
         let (first, iota) = (asm.widen(first, lanes), asm.iota(lanes));
-        let column = asm.bin("arith.addi", first, iota);
+        let column = asm.bin(Bin::AddI, first, iota);
         let n = asm.widen(n, lanes);
-        Some(asm.cmpi("slt", column, n))
+        Some(asm.cmpi(CmpI::Slt, column, n))
     }
 }
 
@@ -259,9 +259,9 @@ impl Panel<'_, '_> {
             if let Some(fetches) = self.fetches(*this) {
                 return self.block(asm, *this, first, columns, fetches);
             }
-            let all = asm.bin("arith.muli", self.item.turn.of, self.item.rows);
+            let all = asm.bin(Bin::MulI, self.item.turn.of, self.item.rows);
             let many = asm.i64(MANY_ROWS);
-            let many = asm.cmpi("sge", all, many);
+            let many = asm.cmpi(CmpI::Sge, all, many);
             let either = |asm: &mut Asm, fetches: bool| {
                 self.block(asm, *this, first, columns, fetches);
                 vec![]
@@ -272,7 +272,7 @@ impl Panel<'_, '_> {
             return block(asm);
         }
         let value = asm.i64(*this);
-        let here = asm.cmpi("eq", size, value);
+        let here = asm.cmpi(CmpI::Eq, size, value);
         asm.if_else(
             here,
             &[],
@@ -361,7 +361,7 @@ impl Panel<'_, '_> {
         let next = fetches.then(|| self.next_part(asm, rows, row));
         let next_step = next.map(|(_, step)| step);
         let step = |asm: &mut Asm, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
-            let b_row = asm.bin("arith.muli", k, item.b_step);
+            let b_row = asm.bin(Bin::MulI, k, item.b_step);
             let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
             let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
             if plan.form == Form::Panels {
@@ -375,11 +375,11 @@ impl Panel<'_, '_> {
                 }
             }
             if let (Some(next), Some(next_step)) = (start.next, next_step) {
-                let at = asm.bin("arith.muli", k, next_step);
+                let at = asm.bin(Bin::MulI, k, next_step);
                 let address = asm.element(next, at, Elem::I8);
                 asm.prefetch(address);
             }
-            let a_column = asm.bin("arith.muli", k, a_step);
+            let a_column = asm.bin(Bin::MulI, k, a_step);
             let a_column = asm.element(start.a, a_column, Elem::F32);
             let addresses: Vec<Val> = row_offsets.iter().map(|o| asm.element(a_column, *o, a_elem)).collect();
             match plan.words {
@@ -437,23 +437,23 @@ impl Panel<'_, '_> {
         let (extent, item_width) = (cx.extent(asm, var), asm.i64(WIDTH));
         asm.for_loop((zero, extent, one), sums, |asm, i, sums| {
             let a_step = cx.size(asm, plan.a.stride(var));
-            let moved = asm.bin("arith.muli", i, a_step);
+            let moved = asm.bin(Bin::MulI, i, a_step);
             let a = asm.element(start.a, moved, plan.words.element());
             let mut next = start.next;
             let moved = match plan.form {
                 Form::Panels => {
                     let rows = plan.b().coords[0].strides[var].as_const().unwrap_or(0);
                     let rows = asm.i64(rows.div_euclid(plan.words.depth()));
-                    let rows = asm.bin("arith.muli", i, rows);
+                    let rows = asm.bin(Bin::MulI, i, rows);
                     if let (Some(at), Some(step)) = (next, next_step) {
-                        let moved = asm.bin("arith.muli", rows, step);
+                        let moved = asm.bin(Bin::MulI, rows, step);
                         next = Some(asm.element(at, moved, Elem::I8));
                     }
-                    asm.bin("arith.muli", rows, item_width)
+                    asm.bin(Bin::MulI, rows, item_width)
                 }
                 Form::Rows | Form::Copied => {
                     let step = cx.size(asm, plan.b().stride(var));
-                    asm.bin("arith.muli", i, step)
+                    asm.bin(Bin::MulI, i, step)
                 }
             };
             let b = start.b.iter().map(|b| asm.element(*b, moved, Elem::F32)).collect();
@@ -476,11 +476,11 @@ impl Panel<'_, '_> {
         }
         let (part, none) = (asm.i64(part), asm.zero(sums[0].ty));
         asm.for_loop((zero, extent, part), sums, |asm, first, sums| {
-            let end = asm.bin("arith.addi", first, part);
-            let end = asm.bin("arith.minsi", end, extent);
+            let end = asm.bin(Bin::AddI, first, part);
+            let end = asm.bin(Bin::MinSI, end, extent);
             let inits = vec![none; sums.len()];
             let parts = asm.for_loop((first, end, one), &inits, |asm, k, sums| step(asm, start, k, sums));
-            sums.iter().zip(parts).map(|(sum, part)| asm.bin("arith.addf", *sum, part)).collect()
+            sums.iter().zip(parts).map(|(sum, part)| asm.bin(Bin::AddF, *sum, part)).collect()
         })
     }
 
@@ -505,11 +505,11 @@ impl Panel<'_, '_> {
         let rows = self.item.plan.panel_rows(self.item.cx.def);
         let turn = self.item.turn.within(asm, Turn { at: row, of: self.item.rows });
         let (bytes, row_bytes) = (asm.i64(rows * WIDTH * 4), asm.i64(WIDTH * 4));
-        let share = asm.bin("arith.muli", size, row_bytes);
-        let begin = asm.bin("arith.muli", bytes, turn.at);
-        let begin = asm.bin("arith.divui", begin, turn.of);
-        let begin = asm.bin("arith.addi", begin, bytes);
-        (asm.element(self.b, begin, Elem::I8), asm.bin("arith.divui", share, turn.of))
+        let share = asm.bin(Bin::MulI, size, row_bytes);
+        let begin = asm.bin(Bin::MulI, bytes, turn.at);
+        let begin = asm.bin(Bin::DivUI, begin, turn.of);
+        let begin = asm.bin(Bin::AddI, begin, bytes);
+        (asm.element(self.b, begin, Elem::I8), asm.bin(Bin::DivUI, share, turn.of))
     }
 
     /// How many words there are along k that hold nothing but elements.

@@ -2,7 +2,7 @@
 
 use super::plan::WIDTH;
 use super::{Item, plus};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 use crate::map::whole_steps;
 
 impl Item<'_> {
@@ -10,7 +10,7 @@ impl Item<'_> {
     pub fn copy_panel(&self, asm: &mut Asm, source: Val, to: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let (n_k, n_n) = (cx.extent(asm, plan.k), cx.extent(asm, plan.n));
-        let left = asm.bin("arith.subi", n_n, self.n0);
+        let left = asm.bin(Bin::SubI, n_n, self.n0);
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
         if !plan.b().stride(plan.k).is(1) {
             return self.copy_elements(asm, source, to, (n_k, left));
@@ -25,8 +25,8 @@ impl Item<'_> {
                 vec![]
             });
             if cx.def.extent(plan.k).as_const().is_none_or(|n| n % lanes != 0) {
-                let rest = asm.bin("arith.subi", n_k, whole);
-                let some = asm.cmpi("ne", rest, zero);
+                let rest = asm.bin(Bin::SubI, n_k, whole);
+                let some = asm.cmpi(CmpI::Ne, rest, zero);
                 asm.if_then(some, |asm| self.copy_square(asm, (source, &columns), to, (whole, first), Some(rest)));
             }
             vec![]
@@ -38,11 +38,11 @@ impl Item<'_> {
     fn columns(&self, asm: &mut Asm, first: Val, left: Val) -> Vec<Val> {
         let n_step = self.cx.size(asm, self.plan.b().stride(self.plan.n));
         let one = asm.i64(1);
-        let last = asm.bin("arith.subi", left, one);
+        let last = asm.bin(Bin::SubI, left, one);
         let column = |j: u32| {
             let column = plus(asm, first, j as i64);
-            let column = asm.bin("arith.minsi", column, last);
-            asm.bin("arith.muli", column, n_step)
+            let column = asm.bin(Bin::MinSI, column, last);
+            asm.bin(Bin::MulI, column, n_step)
         };
         (0..self.cx.lanes()).map(column).collect()
     }
@@ -61,7 +61,7 @@ impl Item<'_> {
         let ty = Ty::new(Elem::F32, lanes);
         let mask = rest.map(|rest| {
             let (rest, iota) = (asm.widen(rest, lanes), asm.iota(lanes));
-            asm.cmpi("slt", iota, rest)
+            asm.cmpi(CmpI::Slt, iota, rest)
         });
         let from = asm.element(source, k, Elem::F32);
         let mut rows = vec![];
@@ -74,8 +74,8 @@ impl Item<'_> {
         }
         transpose(asm, &mut rows);
         let width = asm.i64(WIDTH);
-        let at = asm.bin("arith.muli", k, width);
-        let at = asm.bin("arith.addi", at, first);
+        let at = asm.bin(Bin::MulI, k, width);
+        let at = asm.bin(Bin::AddI, at, first);
         let to = asm.element(to, at, Elem::F32);
         for (i, row) in rows.into_iter().enumerate() {
             let at = asm.i64(i as i64 * WIDTH);
@@ -89,8 +89,8 @@ impl Item<'_> {
         let [k_step, n_step] = [plan.k, plan.n].map(|v| cx.size(asm, plan.b().stride(v)));
         let (zero, one, width) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH));
         asm.for_loop((zero, width, one), &[], |asm, j, _| {
-            let exists = asm.cmpi("slt", j, left);
-            let at = asm.bin("arith.muli", j, n_step);
+            let exists = asm.cmpi(CmpI::Slt, j, left);
+            let at = asm.bin(Bin::MulI, j, n_step);
             let column = asm.element(source, at, Elem::F32);
             let to = asm.element(to, j, Elem::F32);
             asm.for_loop((zero, n_k, one), &[], |asm, k, _| {
@@ -99,13 +99,13 @@ impl Item<'_> {
                     exists,
                     &[ty],
                     |asm| {
-                        let at = asm.bin("arith.muli", k, k_step);
+                        let at = asm.bin(Bin::MulI, k, k_step);
                         let from = asm.element(column, at, Elem::F32);
                         vec![asm.load(from, ty, 4)]
                     },
                     |asm| vec![asm.zero(ty)],
                 )[0];
-                let at = asm.bin("arith.muli", k, width);
+                let at = asm.bin(Bin::MulI, k, width);
                 let to = asm.element(to, at, Elem::F32);
                 asm.store(v, to, 4);
                 vec![]

@@ -2,7 +2,7 @@
 
 use super::plan::{WIDTH, epilogue};
 use super::{Columns, Item, Panel, plus};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Elem, Ty, Val};
 use crate::def::Op;
 use crate::eval::Point;
 
@@ -11,7 +11,7 @@ impl Item<'_> {
     fn columns_point(&self, asm: &mut Asm, first: Val, mask: Option<Val>) -> Point {
         let (cx, plan) = (self.cx, self.plan);
         let mut point = self.point.clone();
-        let n = asm.bin("arith.addi", self.n0, first);
+        let n = asm.bin(Bin::AddI, self.n0, first);
         point.vars[plan.n] = Some(n);
         (point.along, point.lanes, point.mask) = (plan.n, cx.lanes(), mask);
         let mut after: Vec<bool> = vec![false; cx.def.body.len()];
@@ -28,7 +28,7 @@ impl Item<'_> {
     fn finish_row(&self, asm: &mut Asm, mut point: Point, row: Val, sums: &[Val]) {
         let (cx, plan) = (self.cx, self.plan);
         if let Some(m) = plan.m {
-            point.vars[m] = Some(asm.bin("arith.addi", self.m0, row));
+            point.vars[m] = Some(asm.bin(Bin::AddI, self.m0, row));
         }
         for (sum, value) in plan.sums.iter().zip(sums) {
             point.values[sum.reduce] = Some(*value);
@@ -59,7 +59,7 @@ impl Item<'_> {
             let point = self.columns_point(asm, first, mask);
             let tile = asm.element(self.tile, first, Elem::F32);
             asm.for_loop((zero, self.rows, one), &[], |asm, row, _| {
-                let at = asm.bin("arith.muli", row, width);
+                let at = asm.bin(Bin::MulI, row, width);
                 let address = asm.element(tile, at, Elem::F32);
                 let sum = |i: usize| {
                     let behind = asm.i64(i as i64 * self.plan.tile_bytes(self.cx.def));
@@ -79,8 +79,8 @@ impl Panel<'_, '_> {
     /// tile[row][column] = sums
     pub fn to_tile(&self, asm: &mut Asm, row: Val, first: Val, sums: &[Val]) {
         let width = asm.i64(WIDTH);
-        let start = asm.bin("arith.muli", row, width);
-        let start = asm.bin("arith.addi", start, first);
+        let start = asm.bin(Bin::MulI, row, width);
+        let start = asm.bin(Bin::AddI, start, first);
         let start = asm.element(self.tile, start, Elem::F32);
         for (i, sum) in sums.iter().enumerate() {
             let at = asm.i64(i as i64 * WIDTH);

@@ -29,7 +29,7 @@ pub use copy::transpose;
 pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, Words, candidates, epilogue, is_one_instruction, plan};
 pub use tiles::fits as fits_tiles;
 
-use super::asm::{Asm, Elem, Val};
+use super::asm::{Asm, Bin, CmpI, Elem, Val};
 use super::def::*;
 use super::eval::{Cx, Point, decode};
 use sardonyx_base::Dim;
@@ -43,15 +43,15 @@ impl Plan {
         }
         // All groups but the last are full.
         let full = asm.i64(GROUP);
-        let per_group = asm.bin("arith.muli", n_strips, full);
-        let group = asm.bin("arith.divui", at, per_group);
-        let at = asm.bin("arith.remui", at, per_group);
-        let first = asm.bin("arith.muli", group, full);
-        let left = asm.bin("arith.subi", n_chunks, first);
-        let chunks = asm.bin("arith.minsi", left, full);
-        let strip = asm.bin("arith.divui", at, chunks);
-        let chunk = asm.bin("arith.remui", at, chunks);
-        (strip, asm.bin("arith.addi", first, chunk), Turn { at: chunk, of: chunks })
+        let per_group = asm.bin(Bin::MulI, n_strips, full);
+        let group = asm.bin(Bin::DivUI, at, per_group);
+        let at = asm.bin(Bin::RemUI, at, per_group);
+        let first = asm.bin(Bin::MulI, group, full);
+        let left = asm.bin(Bin::SubI, n_chunks, first);
+        let chunks = asm.bin(Bin::MinSI, left, full);
+        let strip = asm.bin(Bin::DivUI, at, chunks);
+        let chunk = asm.bin(Bin::RemUI, at, chunks);
+        (strip, asm.bin(Bin::AddI, first, chunk), Turn { at: chunk, of: chunks })
     }
 
     /// The number of a chunk among all  =>  its number among those of `m`, and the points of the last slab variable;
@@ -62,9 +62,9 @@ impl Plan {
         let at = decode(asm, chunk, &extents);
         others.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
         let (step, extent) = (asm.i64(self.slabs_per_item(cx.def)), cx.extent(asm, *last));
-        let lo = asm.bin("arith.muli", at[others.len()], step);
-        let hi = asm.bin("arith.addi", lo, step);
-        let hi = asm.bin("arith.minsi", hi, extent);
+        let lo = asm.bin(Bin::MulI, at[others.len()], step);
+        let hi = asm.bin(Bin::AddI, lo, step);
+        let hi = asm.bin(Bin::MinSI, hi, extent);
         (at[others.len() + 1], Some((lo, hi)))
     }
 }
@@ -91,8 +91,8 @@ struct Turn {
 impl Turn {
     /// The same of parts, where each has so many.
     fn within(self, asm: &mut Asm, part: Turn) -> Turn {
-        let before = asm.bin("arith.muli", self.at, part.of);
-        Turn { at: asm.bin("arith.addi", before, part.at), of: asm.bin("arith.muli", self.of, part.of) }
+        let before = asm.bin(Bin::MulI, self.at, part.of);
+        Turn { at: asm.bin(Bin::AddI, before, part.at), of: asm.bin(Bin::MulI, self.of, part.of) }
     }
 }
 
@@ -136,17 +136,17 @@ fn items(cx: &Cx, asm: &mut Asm, plan: &Plan) {
     asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[none], |asm, item, copied| {
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
         let (n_strips, n_chunks) = (cx.dim(asm, &plan.n_strips(def)), cx.dim(asm, &plan.n_chunks(def)));
-        extents.push(asm.bin("arith.muli", n_strips, n_chunks));
+        extents.push(asm.bin(Bin::MulI, n_strips, n_chunks));
         let at = decode(asm, item, &extents);
         let mut point = Point::new(cx);
         plan.batch.iter().zip(&at).for_each(|(v, at)| point.vars[*v] = Some(*at));
         let (strip, chunk, turn) = plan.strip_and_chunk(cx, asm, at[at.len() - 1], n_strips, n_chunks);
         let (chunk, slabs) = plan.slabs_of(cx, asm, &mut point, chunk);
         let chunk_rows = asm.i64(plan.chunk_rows(def));
-        let m0 = asm.bin("arith.muli", chunk, chunk_rows);
+        let m0 = asm.bin(Bin::MulI, chunk, chunk_rows);
         let m_extent = plan.m.map_or(one, |m| cx.extent(asm, m));
-        let left = asm.bin("arith.subi", m_extent, m0);
-        let rows = asm.bin("arith.minsi", left, chunk_rows);
+        let left = asm.bin(Bin::SubI, m_extent, m0);
+        let rows = asm.bin(Bin::MinSI, left, chunk_rows);
         let zero = asm.i64(0);
         plan.around.iter().chain([&plan.k]).for_each(|v| point.vars[*v] = Some(zero));
         if let Some(m) = plan.m {
@@ -155,9 +155,9 @@ fn items(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         let n_sums = Dim::constant(plan.sums.len() as i64);
         let offset = cx.dim(asm, &(n_sums * plan.copied_bytes(def)));
         let tile = asm.element(cx.cpu().scratch, offset, Elem::I8);
-        let batch = asm.bin("arith.divui", item, extents[extents.len() - 1]);
-        let first = asm.bin("arith.muli", batch, n_strips);
-        let strip_id = asm.bin("arith.addi", first, strip);
+        let batch = asm.bin(Bin::DivUI, item, extents[extents.len() - 1]);
+        let first = asm.bin(Bin::MulI, batch, n_strips);
+        let strip_id = asm.bin(Bin::AddI, first, strip);
         let b_step = asm.i64(WIDTH);
         let item = Item { cx, plan, point, n0: strip, m0, rows, turn, slabs, panels: vec![], b_step, tile };
         vec![item.strip(asm, strip, strip_id, copied[0])]
@@ -178,22 +178,22 @@ impl Item<'_> {
         }
         let per_strip = paired + Dim::constant(1);
         let (per_strip, n_panels) = (cx.dim(asm, &per_strip), cx.dim(asm, &plan.n_panels(cx.def)));
-        let first = asm.bin("arith.muli", strip, per_strip);
-        let end = asm.bin("arith.addi", first, per_strip);
-        let last = asm.bin("arith.minsi", end, n_panels);
+        let first = asm.bin(Bin::MulI, strip, per_strip);
+        let end = asm.bin(Bin::AddI, first, per_strip);
+        let last = asm.bin(Bin::MinSI, end, n_panels);
         self.begin_at(asm, first);
         let n_columns = cx.extent(asm, plan.n);
-        let n_whole = asm.bin("arith.divui", n_columns, width);
-        let (whole, two) = (asm.cmpi("sle", end, n_whole), asm.i64(2));
-        let two = asm.cmpi("eq", per_strip, two);
-        let pair = asm.bin("arith.andi", whole, two);
+        let n_whole = asm.bin(Bin::DivUI, n_columns, width);
+        let (whole, two) = (asm.cmpi(CmpI::Sle, end, n_whole), asm.i64(2));
+        let two = asm.cmpi(CmpI::Eq, per_strip, two);
+        let pair = asm.bin(Bin::AndI, whole, two);
         self.locate_panel(asm, id, copied);
         let mut rest = first;
         let most = if tiles::used(plan, cx) { 0 } else { block::pair_rows(cx.cpu().level) };
         for rows in 1..=most {
             let rows_value = asm.i64(rows);
-            let here = asm.cmpi("eq", self.rows, rows_value);
-            let here = asm.bin("arith.andi", here, pair);
+            let here = asm.cmpi(CmpI::Eq, self.rows, rows_value);
+            let here = asm.bin(Bin::AndI, here, pair);
             asm.if_then(here, |asm| self.pair(asm, rows));
             rest = asm.select(here, last, rest);
         }
@@ -210,7 +210,7 @@ impl Item<'_> {
     /// Takes a panel by its number.
     fn begin_at(&mut self, asm: &mut Asm, panel: Val) {
         let width = asm.i64(WIDTH);
-        self.n0 = asm.bin("arith.muli", panel, width);
+        self.n0 = asm.bin(Bin::MulI, panel, width);
         self.point.vars[self.plan.n] = Some(self.n0);
     }
 
@@ -223,7 +223,7 @@ impl Item<'_> {
                 Form::Panels => {
                     let column = self.point.line(cx, asm, &b.coords[1]);
                     let rows = asm.i64(plan.panel_rows(cx.def));
-                    asm.bin("arith.muli", column, rows)
+                    asm.bin(Bin::MulI, column, rows)
                 }
                 Form::Rows | Form::Copied => self.point.start(cx, asm, b, None),
             };
@@ -244,7 +244,7 @@ impl Item<'_> {
                         asm.element(scratch, behind, Elem::I8)
                     });
                 }
-                let other = asm.cmpi("ne", id, copied);
+                let other = asm.cmpi(CmpI::Ne, id, copied);
                 asm.if_then(other, |asm| {
                     sources.iter().zip(&panels).for_each(|(source, to)| self.copy_panel(asm, *source, *to))
                 });
@@ -274,11 +274,11 @@ impl Item<'_> {
         let mut b = self.panels[0];
         for (i, panel) in self.panels.iter().enumerate().skip(1) {
             let number = asm.i64(i as i64);
-            let here = asm.cmpi("eq", sum, number);
+            let here = asm.cmpi(CmpI::Eq, sum, number);
             b = asm.select(here, *panel, b);
         }
         let bytes = asm.i64(self.plan.tile_bytes(self.cx.def));
-        let behind = asm.bin("arith.muli", sum, bytes);
+        let behind = asm.bin(Bin::MulI, sum, bytes);
         Panel { item: self, b, tile: asm.element(self.tile, behind, Elem::I8) }
     }
 
@@ -297,10 +297,10 @@ impl Item<'_> {
             Size::Const(n) if n < WIDTH => self.chunk(asm, Columns::Known(n)),
             extent if self.takes_any_columns() => {
                 let extent = self.cx.size(asm, extent);
-                let left = asm.bin("arith.subi", extent, self.n0);
-                let columns = asm.bin("arith.minsi", left, width);
+                let left = asm.bin(Bin::SubI, extent, self.n0);
+                let columns = asm.bin(Bin::MinSI, left, width);
                 let lanes = asm.i64(self.cx.lanes() as i64);
-                let few = asm.cmpi("sle", columns, lanes);
+                let few = asm.cmpi(CmpI::Sle, columns, lanes);
                 asm.if_else(
                     few,
                     &[],
@@ -316,8 +316,8 @@ impl Item<'_> {
             }
             extent => {
                 let extent_value = self.cx.size(asm, extent);
-                let left = asm.bin("arith.subi", extent_value, self.n0);
-                let whole = asm.cmpi("sge", left, width);
+                let left = asm.bin(Bin::SubI, extent_value, self.n0);
+                let whole = asm.cmpi(CmpI::Sge, left, width);
                 let rest = extent.as_const().map_or(Columns::Some(left), |n| Columns::Known(n % WIDTH));
                 asm.if_else(
                     whole,
@@ -342,7 +342,7 @@ fn times(asm: &mut Asm, cx: &Cx, size: Size, i: i64) -> Val {
         Size::Const(c) => asm.i64(i * c),
         Size::Param(_) => {
             let (size, i) = (cx.size(asm, size), asm.i64(i));
-            asm.bin("arith.muli", size, i)
+            asm.bin(Bin::MulI, size, i)
         }
     }
 }
@@ -352,5 +352,5 @@ fn plus(asm: &mut Asm, v: Val, c: i64) -> Val {
         return v;
     }
     let c = asm.i64(c);
-    asm.bin("arith.addi", v, c)
+    asm.bin(Bin::AddI, v, c)
 }

@@ -1,6 +1,6 @@
 //! sums + a[2k] · b[2k] + a[2k + 1] · b[2k + 1], bf16 times bf16 in f32: by one instruction, or by two after shifts
 
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, Elem, Ty, Val};
 use crate::{Extension, Level};
 
 /// The sums of some rows (all columns of one after the other) with a pair of products more: where each row's pair lies,
@@ -38,14 +38,14 @@ fn word(asm: &mut Asm, address: Val, half: bool) -> Val {
         return asm.load(address, Ty::new(Elem::F32, 1), 2);
     }
     let first = asm.load(address, Ty::new(Elem::I16, 1), 2);
-    let word = asm.cast("arith.extui", first, Elem::I32);
-    asm.cast("arith.bitcast", word, Elem::F32)
+    let word = asm.cast(Cast::ExtUI, first, Elem::I32);
+    asm.cast(Cast::Bitcast, word, Elem::F32)
 }
 
 /// The two bf16 of each word as f32.
 fn both(asm: &mut Asm, words: Val) -> [Val; 2] {
-    let bits = asm.cast("arith.bitcast", words, Elem::I32);
+    let bits = asm.cast(Cast::Bitcast, words, Elem::I32);
     let (sixteen, high) = (asm.int(16, bits.ty), asm.int(-65536, bits.ty));
-    let (first, second) = (asm.bin("arith.shli", bits, sixteen), asm.bin("arith.andi", bits, high));
-    [first, second].map(|v| asm.cast("arith.bitcast", v, Elem::F32))
+    let (first, second) = (asm.bin(Bin::ShLI, bits, sixteen), asm.bin(Bin::AndI, bits, high));
+    [first, second].map(|v| asm.cast(Cast::Bitcast, v, Elem::F32))
 }

@@ -1,6 +1,6 @@
 //! sums + Σ a[4k + i] · b[4k + i], bytes without a sign by bytes with one, in i32: by one instruction, or as 16 bits each
 
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, Elem, Ty, Val};
 use crate::{Extension, Level};
 
 /// The sums of some rows (all columns of one after the other) with four products more: where each row's bytes lie, one
@@ -14,8 +14,7 @@ pub fn quad_products(
     rest: Option<i64>,
 ) -> Vec<Val> {
     let whole = level.has(Extension::Quads);
-    let apart: Vec<[Val; 2]> =
-        if whole { vec![] } else { words.iter().map(|w| halves(asm, *w, "arith.shrsi")).collect() };
+    let apart: Vec<[Val; 2]> = if whole { vec![] } else { words.iter().map(|w| halves(asm, *w, Bin::ShRSI)).collect() };
     let mut next = vec![];
     for (address, sums) in addresses.iter().zip(sums.chunks(words.len())) {
         let word = word(asm, *address, rest);
@@ -24,11 +23,11 @@ pub fn quad_products(
             next.extend(sums.iter().zip(words).map(|(sum, b)| asm.dot_quads(*sum, a, *b)));
             continue;
         }
-        let a = halves(asm, a, "arith.shrui");
+        let a = halves(asm, a, Bin::ShRUI);
         for (sum, b) in sums.iter().zip(&apart) {
             let [first, second] = [0, 1].map(|i| asm.dot_words(a[i], b[i]));
-            let both = asm.bin("arith.addi", first, second);
-            next.push(asm.bin("arith.addi", *sum, both));
+            let both = asm.bin(Bin::AddI, first, second);
+            next.push(asm.bin(Bin::AddI, *sum, both));
         }
     }
     next
@@ -42,18 +41,18 @@ fn word(asm: &mut Asm, address: Val, rest: Option<i64>) -> Val {
         let at = asm.i64(i);
         let at = asm.element(address, at, Elem::I8);
         let byte = asm.load(at, Ty::new(Elem::I8, 1), 1);
-        let byte = asm.cast("arith.extui", byte, Elem::I32);
+        let byte = asm.cast(Cast::ExtUI, byte, Elem::I32);
         let shift = asm.int(8 * i, Ty::I32);
-        let byte = asm.bin("arith.shli", byte, shift);
-        word = asm.bin("arith.ori", word, byte);
+        let byte = asm.bin(Bin::ShLI, byte, shift);
+        word = asm.bin(Bin::OrI, word, byte);
     }
     word
 }
 
 /// The even bytes of each word and the odd ones, each in 16 bits; `shift` is to the right, and says whether with a sign.
-fn halves(asm: &mut Asm, words: Val, shift: &str) -> [Val; 2] {
+fn halves(asm: &mut Asm, words: Val, shift: Bin) -> [Val; 2] {
     let all = asm.split(words, Elem::I16);
     let eight = asm.int(8, all.ty);
-    let high = asm.bin("arith.shli", all, eight);
+    let high = asm.bin(Bin::ShLI, all, eight);
     [high, all].map(|v| asm.bin(shift, v, eight))
 }

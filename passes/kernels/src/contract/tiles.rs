@@ -9,7 +9,7 @@
 use super::plan::{Plan, WIDTH, Words};
 use super::{Columns, Item, Panel, Start};
 use crate::Extension;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 use crate::def::*;
 use crate::eval::Cx;
 
@@ -75,7 +75,7 @@ pub fn around(cx: &Cx, asm: &mut Asm, plan: &Plan, work: impl FnOnce(&mut Asm)) 
 
 /// Work with tiles of these shapes, where there is any.
 pub fn between(cx: &Cx, asm: &mut Asm, shape: impl FnOnce(&mut Asm), work: impl FnOnce(&mut Asm)) {
-    let some = asm.cmpi("slt", cx.cpu().begin, cx.cpu().end);
+    let some = asm.cmpi(CmpI::Slt, cx.cpu().begin, cx.cpu().end);
     asm.if_then(some, |asm| {
         shape(asm);
         work(asm);
@@ -87,19 +87,19 @@ pub fn between(cx: &Cx, asm: &mut Asm, shape: impl FnOnce(&mut Asm), work: impl 
 fn shape(cx: &Cx, asm: &mut Asm, plan: &Plan, rows: Val) {
     let memory = rest(cx, asm, plan, 0);
     let (tile, one) = (asm.i64(ROWS), asm.i64(1));
-    let first = asm.bin("arith.minsi", rows, tile);
-    let second = asm.bin("arith.subi", rows, first);
-    let second = asm.bin("arith.maxsi", second, one);
+    let first = asm.bin(Bin::MinSI, rows, tile);
+    let second = asm.bin(Bin::SubI, rows, first);
+    let second = asm.bin(Bin::MaxSI, second, one);
     // A byte for each tile.
     let bytes = |tiles: &[u8]| tiles.iter().fold(0i64, |bits, t| bits | 1 << (8 * t));
     let of = |asm: &mut Asm, rows: Val, i: usize| {
         let bytes = asm.i64(bytes(&[&SUMS[i][..], &[A[i]]].concat()));
-        asm.bin("arith.muli", rows, bytes)
+        asm.bin(Bin::MulI, rows, bytes)
     };
     let (first, second) = (of(asm, first, 0), of(asm, second, 1));
-    let rows = asm.bin("arith.ori", first, second);
+    let rows = asm.bin(Bin::OrI, first, second);
     let of_b = asm.i64(ROWS * bytes(&B));
-    let rows = asm.bin("arith.ori", rows, of_b);
+    let rows = asm.bin(Bin::OrI, rows, of_b);
     shapes(asm, memory, rows);
 }
 
@@ -134,11 +134,11 @@ impl Item<'_> {
         self.each_sum(asm, |asm, sum| {
             let panel = self.panel_of(asm, sum);
             asm.do_while(&[zero], |asm, at| {
-                let left = asm.bin("arith.subi", self.rows, at[0]);
-                let size = asm.bin("arith.minsi", left, block);
+                let left = asm.bin(Bin::SubI, self.rows, at[0]);
+                let size = asm.bin(Bin::MinSI, left, block);
                 let other = (!always_usual).then(|| {
-                    let rest = asm.bin("arith.remui", size, tile);
-                    asm.cmpi("ne", rest, zero)
+                    let rest = asm.bin(Bin::RemUI, size, tile);
+                    asm.cmpi(CmpI::Ne, rest, zero)
                 });
                 if let Some(other) = other {
                     asm.if_then(other, |asm| shape(cx, asm, plan, size));
@@ -148,7 +148,7 @@ impl Item<'_> {
                 } else if known(|s| s <= ROWS) {
                     panel.block_in_tiles(asm, 1, size, at[0], columns);
                 } else {
-                    let two = asm.cmpi("sgt", size, tile);
+                    let two = asm.cmpi(CmpI::Sgt, size, tile);
                     let block = |asm: &mut Asm, n: usize| {
                         panel.block_in_tiles(asm, n, size, at[0], columns);
                         vec![]
@@ -159,8 +159,8 @@ impl Item<'_> {
                     let usual = asm.i64(usual);
                     asm.if_then(other, |asm| shape(cx, asm, plan, usual));
                 }
-                let next = asm.bin("arith.addi", at[0], block);
-                (asm.cmpi("slt", next, self.rows), vec![next])
+                let next = asm.bin(Bin::AddI, at[0], block);
+                (asm.cmpi(CmpI::Slt, next, self.rows), vec![next])
             });
         });
         self.tile_epilogue(asm, columns);
@@ -184,7 +184,7 @@ impl Panel<'_, '_> {
         let row_bytes = {
             let step = cx.size(asm, plan.m.map_or(Size::Const(0), |m| plan.a.stride(m)));
             let bytes = asm.i64(plan.words.element().bits() as i64 / 8);
-            asm.bin("arith.muli", step, bytes)
+            asm.bin(Bin::MulI, step, bytes)
         };
         let sums = || SUMS[..n].iter().flat_map(|s| &s[..halves]);
         sums().for_each(|sum| asm.tile("llvm.x86.tilezero", &[*sum], &[]));
@@ -197,14 +197,14 @@ impl Panel<'_, '_> {
             asm.for_loop((zero, whole, one), &[], |asm, i, _| {
                 let at = |asm: &mut Asm, from: Val, bytes: i64| {
                     let bytes = asm.i64(bytes);
-                    let at = asm.bin("arith.muli", i, bytes);
+                    let at = asm.bin(Bin::MulI, i, bytes);
                     asm.element(from, at, Elem::I8)
                 };
                 let (a, b) = (at(asm, start.a, ROW_BYTES), at(asm, start.b[0], ROWS * PANEL_BYTES));
                 self.products(asm, n, halves, &Step { a, row_bytes, b });
                 if let (Some(next), Some(step)) = (start.next, next_step) {
                     let rows = asm.i64(ROWS);
-                    let first = asm.bin("arith.muli", i, rows);
+                    let first = asm.bin(Bin::MulI, i, rows);
                     fetch(asm, next, first, step);
                 }
                 vec![]
@@ -216,7 +216,7 @@ impl Panel<'_, '_> {
             vec![]
         });
         let stride = asm.i64(PANEL_BYTES);
-        let to = asm.bin("arith.muli", row, stride);
+        let to = asm.bin(Bin::MulI, row, stride);
         let to = asm.element(self.tile, to, Elem::I8);
         for (i, sums) in SUMS[..n].iter().enumerate() {
             for (j, sum) in sums[..halves].iter().enumerate() {
@@ -236,7 +236,7 @@ impl Panel<'_, '_> {
         let stride = asm.i64(PANEL_BYTES);
         let load_a = |asm: &mut Asm, i: usize| {
             let rows = asm.i64(i as i64 * ROWS);
-            let at = asm.bin("arith.muli", step.row_bytes, rows);
+            let at = asm.bin(Bin::MulI, step.row_bytes, rows);
             let address = asm.element(step.a, at, Elem::I8);
             asm.tile("llvm.x86.tileloaddt164", &[A[i]], &[address, step.row_bytes]);
         };
@@ -268,14 +268,14 @@ impl Panel<'_, '_> {
         let mask = {
             let iota = asm.iota(bytes.lanes);
             let n = asm.int(4 * n_rest, iota.ty);
-            asm.cmpi("slt", iota, n)
+            asm.cmpi(CmpI::Slt, iota, n)
         };
         asm.for_loop((zero, size, one), &[], |asm, row, _| {
-            let at = asm.bin("arith.muli", row, row_bytes);
+            let at = asm.bin(Bin::MulI, row, row_bytes);
             let address = asm.element(from, at, Elem::I8);
             let words = asm.masked_load(address, mask, bytes);
             let at = asm.i64(ROW_BYTES);
-            let at = asm.bin("arith.muli", row, at);
+            let at = asm.bin(Bin::MulI, row, at);
             let address = asm.element(a, at, Elem::I8);
             asm.store(words, address, 64);
             vec![]
@@ -311,15 +311,15 @@ fn fetch(asm: &mut Asm, next: Val, first: Val, step: Val) {
     let lines = |asm: &mut Asm, behind: i64| {
         for i in 0..ROWS {
             let i = asm.i64(i);
-            let row = asm.bin("arith.addi", first, i);
-            let at = asm.bin("arith.muli", row, step);
+            let row = asm.bin(Bin::AddI, first, i);
+            let at = asm.bin(Bin::MulI, row, step);
             let behind = asm.i64(behind);
-            let at = asm.bin("arith.addi", at, behind);
+            let at = asm.bin(Bin::AddI, at, behind);
             let address = asm.element(next, at, Elem::I8);
             asm.prefetch(address);
         }
     };
     lines(asm, 0);
-    let more = asm.cmpi("sgt", step, line);
+    let more = asm.cmpi(CmpI::Sgt, step, line);
     asm.if_then(more, |asm| lines(asm, 64));
 }

@@ -1,7 +1,7 @@
 //! the number of a point  =>  its iteration variables, in 32 bits where all numbers fit
 
 use super::outer_points;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::eval::{Cx, decode};
 
 /// `%ctaid.x · per_block`: the first item of the block.
@@ -13,7 +13,7 @@ pub fn first_item(asm: &mut Asm, per_block: i64) -> Val {
 
 /// `%tid.x`, or another 32-bit number, as an index.
 pub fn index(asm: &mut Asm, number: Val) -> Val {
-    asm.cast("arith.extui", number, Elem::I64)
+    asm.cast(Cast::ExtUI, number, Elem::I64)
 }
 
 /// The outer variables of point `number`, the last one running fastest. A division of 64 bits costs a GPU about four
@@ -28,7 +28,7 @@ pub fn outer_point(cx: &Cx, asm: &mut Asm, number: Val) -> Vec<Option<Val>> {
         Some(_) => decode(asm, number, &extents),
         None => {
             let (n, limit) = (cx.dim(asm, &points), asm.i64(limit));
-            let fits = asm.cmpi("sle", n, limit);
+            let fits = asm.cmpi(CmpI::Sle, n, limit);
             let tys = vec![Ty::I64; extents.len()];
             let narrow = |asm: &mut Asm| decode_32(asm, number, &extents);
             asm.if_else(fits, &tys, narrow, |asm| decode(asm, number, &extents))
@@ -58,15 +58,15 @@ fn decode_32(asm: &mut Asm, number: Val, extents: &[Val]) -> Vec<Val> {
 
 /// Quotient and remainder of unsigned numbers.
 pub fn divide(asm: &mut Asm, a: Val, b: Val) -> (Val, Val) {
-    let quotient = asm.bin("arith.divui", a, b);
-    let product = asm.bin("arith.muli", quotient, b);
-    (quotient, asm.bin("arith.subi", a, product))
+    let quotient = asm.bin(Bin::DivUI, a, b);
+    let product = asm.bin(Bin::MulI, quotient, b);
+    (quotient, asm.bin(Bin::SubI, a, product))
 }
 
 /// The low 32 bits.
 pub fn narrow(asm: &mut Asm, v: Val) -> Val {
     match asm.known_int(v) {
         Some(n) => asm.int(n, Ty::I32),
-        None => asm.cast("arith.trunci", v, Elem::I32),
+        None => asm.cast(Cast::TruncI, v, Elem::I32),
     }
 }

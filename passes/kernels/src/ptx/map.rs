@@ -9,7 +9,7 @@ use super::index::{first_item, index, outer_point};
 use super::movement::{Launch, Steps, Traffic};
 use super::vector::Vectors;
 use super::{Form, outer_points, tile};
-use crate::asm::{Asm, Val};
+use crate::asm::{Asm, Bin, CmpI, Val};
 use crate::def::*;
 use crate::eval::{Cx, Point};
 
@@ -29,20 +29,20 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
     let thread = asm.special("%tid.x");
     let thread = index(asm, thread);
     let (behind, step) = (asm.i64(THREADS * per_thread), asm.i64(THREADS));
-    let start = asm.bin("arith.addi", first, thread);
-    let end = asm.bin("arith.addi", first, behind);
-    let end = asm.bin("arith.minsi", end, n);
+    let start = asm.bin(Bin::AddI, first, thread);
+    let end = asm.bin(Bin::AddI, first, behind);
+    let end = asm.bin(Bin::MinSI, end, n);
     let Some(vectors) = vectors else {
         one_by_one(cx, asm, (start, end, step));
         return Form::of_items(&points, THREADS * per_thread, THREADS);
     };
     let width = asm.i64(vectors.width);
-    let within = asm.bin("arith.muli", thread, width);
-    let own = asm.bin("arith.addi", first, within);
-    let own_end = asm.bin("arith.addi", own, width);
+    let within = asm.bin(Bin::MulI, thread, width);
+    let own = asm.bin(Bin::AddI, first, within);
+    let own_end = asm.bin(Bin::AddI, own, width);
     let aligned = vectors.test(cx, asm);
-    let there = asm.cmpi("sle", own_end, n);
-    let whole = asm.bin("arith.andi", aligned, there);
+    let there = asm.cmpi(CmpI::Sle, own_end, n);
+    let whole = asm.bin(Bin::AndI, aligned, there);
     let last = cx.def.outer.len() - 1;
     let all = |asm: &mut Asm| {
         let mut point = Point::new(cx);

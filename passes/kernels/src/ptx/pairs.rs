@@ -1,7 +1,7 @@
 //! accesses along a variable  =>  whether pairs of neighbours exist together, and lie in memory as one
 
 use super::movement::Launch;
-use crate::asm::{Asm, Ty};
+use crate::asm::{Asm, Bin, CmpI, Ty};
 use crate::def::*;
 use crate::eval::Cx;
 
@@ -46,10 +46,10 @@ impl Pairs {
             Pairs::Always => each(asm, (true, false)),
             Pairs::Never => each(asm, (false, false)),
             Pairs::When(params) => {
-                let all = params.iter().fold(asm.zero(Ty::I64), |all, p| asm.bin("arith.ori", cx.params[*p], all));
+                let all = params.iter().fold(asm.zero(Ty::I64), |all, p| asm.bin(Bin::OrI, cx.params[*p], all));
                 let (one, zero) = (asm.i64(1), asm.i64(0));
-                let odd = asm.bin("arith.andi", all, one);
-                let even = asm.cmpi("eq", odd, zero);
+                let odd = asm.bin(Bin::AndI, all, one);
+                let even = asm.cmpi(CmpI::Eq, odd, zero);
                 let one_of = |asm: &mut Asm, even: bool| {
                     each(asm, (even, even));
                     vec![]

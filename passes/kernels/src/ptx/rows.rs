@@ -13,7 +13,7 @@ use super::index::{first_item, index, outer_point};
 use super::team::{Partial, Team, WARP, warp_and_lane};
 use super::vector::Vectors;
 use super::{Form, outer_points};
-use crate::asm::{Asm, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Ty, Val};
 use crate::def::*;
 use crate::eval::{Cx, Point};
 use crate::normalise::{Pass, across_lanes, neutral, store_rows};
@@ -143,8 +143,8 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
         _ => (asm.int(0, Ty::I32), thread),
     };
     let (row, thread) = (index(asm, row), index(asm, thread));
-    let item = asm.bin("arith.addi", first, row);
-    let inside = asm.cmpi("slt", item, n);
+    let item = asm.bin(Bin::AddI, first, row);
+    let inside = asm.cmpi(CmpI::Slt, item, n);
     let mut variables = String::new();
     let mut start = |asm: &mut Asm, item: Val, has_row: Option<Val>| {
         let mut point = Point::new(cx);
@@ -155,8 +155,8 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
     if plan.columns {
         // Barriers want all threads: those without a row stand at the last one and touch nothing of it.
         let one = asm.i64(1);
-        let last = asm.bin("arith.subi", n, one);
-        let item = asm.bin("arith.minsi", item, last);
+        let last = asm.bin(Bin::SubI, n, one);
+        let item = asm.bin(Bin::MinSI, item, last);
         start(asm, item, Some(inside));
     } else {
         asm.if_then(inside, |asm| start(asm, item, None));
@@ -171,12 +171,12 @@ fn choose(cx: &Cx, asm: &mut Asm, plan: &Plan, team: &Team, point: &Point, from:
     let mut conditions = vec![];
     if from + 1 < plan.ways.len() && cx.def.inner.iter().any(|s| s.as_const().is_none()) && longest < i64::MAX {
         let longest = asm.i64(longest);
-        conditions.push(asm.cmpi("sle", extent, longest));
+        conditions.push(asm.cmpi(CmpI::Sle, extent, longest));
     }
     if let (true, Some(vectors)) = (whole, &plan.vectors) {
         conditions.push(vectors.test(cx, asm));
     }
-    let Some(holds) = conditions.into_iter().reduce(|a, b| asm.bin("arith.andi", a, b)) else {
+    let Some(holds) = conditions.into_iter().reduce(|a, b| asm.bin(Bin::AndI, a, b)) else {
         return through(cx, asm, plan, team, point.clone(), way, variables);
     };
     // Both branches declare the same variables.
@@ -242,12 +242,12 @@ fn parts(cx: &Cx, asm: &mut Asm, team: &Team, way: Way) -> Vec<Part> {
     let Way::Kept { times, width } = way else { return vec![] };
     let last = cx.def.n_point_vars() - 1;
     let width_value = asm.i64(width);
-    let first = asm.bin("arith.muli", team.thread, width_value);
+    let first = asm.bin(Bin::MulI, team.thread, width_value);
     let mut parts = vec![];
     for time in 0..times {
         let mut point = Point::new(cx);
         let (before, behind) = (asm.i64(time * team.threads * width), (time + 1) * team.threads * width);
-        point.vars[last] = Some(if time == 0 { first } else { asm.bin("arith.addi", first, before) });
+        point.vars[last] = Some(if time == 0 { first } else { asm.bin(Bin::AddI, first, before) });
         (point.along, point.lanes, point.aligned) = (last, width as u32, width > 1);
         let bounded = team.has_row.is_some() || cx.def.extent(last).as_const().is_none_or(|n| n < behind);
         parts.push(Part { point, bounded });
@@ -287,7 +287,7 @@ fn each_part(cx: &Cx, asm: &mut Asm, pass: &Pass, team: &Team, parts: &mut [Part
     }
     let extent = cx.extent(asm, last);
     let length = team.length(asm, extent);
-    let inside = asm.cmpi("slt", at, length);
+    let inside = asm.cmpi(CmpI::Slt, at, length);
     asm.if_then(inside, body);
 }
 
@@ -312,7 +312,7 @@ impl Walk<'_> {
             });
         }
         let (width, step) = (asm.i64(self.width), asm.i64(self.width * self.team.threads));
-        let first = asm.bin("arith.muli", self.team.thread, width);
+        let first = asm.bin(Bin::MulI, self.team.thread, width);
         let length = self.team.length(asm, extent);
         asm.for_loop((first, length, step), &totals, |asm, i, totals| {
             let mut point = point.clone();

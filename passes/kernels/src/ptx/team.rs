@@ -2,7 +2,7 @@
 //!
 //! Each thread has the result of a reduction at its end.
 
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 use crate::normalise::combine;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ReduceFn;
@@ -42,7 +42,7 @@ impl Team {
         let places: Vec<Place> = partials.iter().map(|p| Place::of(p, warps, variables)).collect();
         let (warp, lane) = warp_and_lane(asm);
         let zero = asm.int(0, Ty::I32);
-        let speaks = asm.cmpi("eq", lane, zero);
+        let speaks = asm.cmpi(CmpI::Eq, lane, zero);
         asm.if_then(speaks, |asm| {
             for (place, v) in places.iter().zip(&within) {
                 place.store(asm, warp, *v);
@@ -50,7 +50,7 @@ impl Team {
         });
         asm.line("bar.sync 0;");
         let all_but_one = asm.int(warps - 1, Ty::I32);
-        let one_of_them = asm.bin("arith.andi", lane, all_but_one);
+        let one_of_them = asm.bin(Bin::AndI, lane, all_but_one);
         let parts: Vec<Val> = places.iter().map(|place| place.load(asm, one_of_them)).collect();
         partials.iter().zip(parts).map(|(p, v)| exchange(asm, p, v, warps)).collect()
     }
@@ -71,7 +71,7 @@ impl Team {
             let mut sum = place.load(asm, lane);
             for warp in 1..self.threads {
                 let before = asm.int(warp * WARP, Ty::I32);
-                let at = asm.bin("arith.addi", lane, before);
+                let at = asm.bin(Bin::AddI, lane, before);
                 let part = place.load(asm, at);
                 sum = combine(asm, p.f, p.t, sum, part);
             }
@@ -83,8 +83,8 @@ impl Team {
     /// The one thread that writes what is stored per row.
     pub fn is_first(&self, asm: &mut Asm) -> Val {
         let zero = asm.i64(0);
-        let first = asm.cmpi("eq", self.thread, zero);
-        self.has_row.map_or(first, |has| asm.bin("arith.andi", first, has))
+        let first = asm.cmpi(CmpI::Eq, self.thread, zero);
+        self.has_row.map_or(first, |has| asm.bin(Bin::AndI, first, has))
     }
 
     /// How far a thread goes along a row: nowhere without one.
@@ -97,7 +97,7 @@ impl Team {
 /// The number of the warp in the block, and of the thread in the warp.
 pub fn warp_and_lane(asm: &mut Asm) -> (Val, Val) {
     let (thread, five) = (asm.special("%tid.x"), asm.int(5, Ty::I32));
-    (asm.bin("arith.shrui", thread, five), asm.special("%laneid"))
+    (asm.bin(Bin::ShRUI, thread, five), asm.special("%laneid"))
 }
 
 /// Combines with the threads n/2, n/4, … away: each of `n` has the whole result, the same but for the sign of 0.
@@ -128,8 +128,8 @@ impl Place {
     fn at(&self, asm: &mut Asm, index: Val) -> Val {
         let base = asm.instruction(Ty::I32, "mov.u32", std::slice::from_ref(&self.name));
         let bytes = asm.int(self.elem.bits().max(32) as i64 / 8, Ty::I32);
-        let offset = asm.bin("arith.muli", index, bytes);
-        asm.bin("arith.addi", base, offset)
+        let offset = asm.bin(Bin::MulI, index, bytes);
+        asm.bin(Bin::AddI, base, offset)
     }
 
     fn store(&self, asm: &mut Asm, index: Val, v: Val) {

@@ -7,7 +7,7 @@
 use super::Form;
 use super::index::{divide, index, narrow};
 use super::movement::{Launch, Steps, Traffic};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
 use crate::def::*;
 use crate::eval::{Cx, Point};
 use crate::scalar;
@@ -74,7 +74,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, tile: &Tile) -> Form {
     let mut point = Point::new(cx);
     let corner = corner(cx, asm, tile, &mut point);
     let (thread, five, mask) = (asm.special("%tid.x"), asm.int(5, Ty::I32), asm.int(SIDE - 1, Ty::I32));
-    let (row, lane) = (asm.bin("arith.shrui", thread, five), asm.bin("arith.andi", thread, mask));
+    let (row, lane) = (asm.bin(Bin::ShRUI, thread, five), asm.bin(Bin::AndI, thread, mask));
     let mut variables = String::new();
     let places: Vec<(Val, Elem)> = tile.loads.iter().map(|k| place(cx, asm, *k, &mut variables)).collect();
     let own = Own { tile, corner, row, lane };
@@ -123,7 +123,7 @@ fn corner(cx: &Cx, asm: &mut Asm, tile: &Tile, point: &mut Point) -> [Val; 2] {
     numbers.reverse();
     others.iter().zip(&numbers).for_each(|(v, number)| point.vars[*v] = Some(*number));
     let side = asm.i64(SIDE);
-    [numbers[others.len()], numbers[others.len() + 1]].map(|n| asm.bin("arith.muli", n, side))
+    [numbers[others.len()], numbers[others.len() + 1]].map(|n| asm.bin(Bin::MulI, n, side))
 }
 
 /// The points of one thread.
@@ -147,21 +147,21 @@ impl Own<'_> {
         body: impl FnOnce(&mut Asm, Point, Val),
     ) {
         let before = asm.int(time * ROWS, Ty::I32);
-        let row = asm.bin("arith.addi", self.row, before);
+        let row = asm.bin(Bin::AddI, self.row, before);
         let (x, y) = if along_y { (row, self.lane) } else { (self.lane, row) };
         let apart = asm.int(SIDE + 1, Ty::I32);
-        let within = asm.bin("arith.muli", y, apart);
-        let within = asm.bin("arith.addi", within, x);
+        let within = asm.bin(Bin::MulI, y, apart);
+        let within = asm.bin(Bin::AddI, within, x);
         let mut point = point.clone();
         let mut inside = vec![];
         for (v, local, corner) in [(self.tile.x, x, self.corner[0]), (self.tile.y, y, self.corner[1])] {
             let local = index(asm, local);
-            let at = asm.bin("arith.addi", corner, local);
+            let at = asm.bin(Bin::AddI, corner, local);
             let extent = cx.extent(asm, v);
-            inside.push(asm.cmpi("slt", at, extent));
+            inside.push(asm.cmpi(CmpI::Slt, at, extent));
             point.vars[v] = Some(at);
         }
-        let inside = asm.bin("arith.andi", inside[0], inside[1]);
+        let inside = asm.bin(Bin::AndI, inside[0], inside[1]);
         asm.if_then(inside, |asm| body(asm, point, within));
     }
 }
@@ -180,8 +180,8 @@ fn bytes(elem: Elem) -> i64 {
 
 fn element(asm: &mut Asm, (base, elem): (Val, Elem), within: Val) -> Val {
     let bytes = asm.int(bytes(elem), Ty::I32);
-    let offset = asm.bin("arith.muli", within, bytes);
-    asm.bin("arith.addi", base, offset)
+    let offset = asm.bin(Bin::MulI, within, bytes);
+    asm.bin(Bin::AddI, base, offset)
 }
 
 /// What the warps of a launch request.

@@ -1,7 +1,7 @@
 //! accesses along a variable  =>  how many neighbours a thread may take at once, and what must hold for it
 
 use super::movement::Launch;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::def::*;
 use crate::eval::Cx;
 use crate::scalar;
@@ -63,12 +63,12 @@ impl Vectors {
     /// Whether parameters and addresses are as they must be: the same for all threads.
     pub fn test(&self, cx: &Cx, asm: &mut Asm) -> Val {
         let buffers: Vec<Val> = cx.reads.iter().chain(&cx.writes).copied().collect();
-        let addresses = buffers.iter().map(|b| asm.cast("arith.bitcast", *b, Elem::I64)).collect();
+        let addresses = buffers.iter().map(|b| asm.cast(Cast::Bitcast, *b, Elem::I64)).collect();
         let addresses = below(asm, addresses, 16);
         let params = below(asm, self.params.iter().map(|p| cx.params[*p]).collect(), self.width);
-        let all = asm.bin("arith.ori", addresses, params);
+        let all = asm.bin(Bin::OrI, addresses, params);
         let zero = asm.zero(Ty::I64);
-        asm.cmpi("eq", all, zero)
+        asm.cmpi(CmpI::Eq, all, zero)
     }
 
     /// The same test for the numbers of a launch, whose buffers are aligned.
@@ -81,8 +81,8 @@ impl Vectors {
 fn below(asm: &mut Asm, values: Vec<Val>, power: i64) -> Val {
     let mut all = asm.zero(Ty::I64);
     for v in values {
-        all = asm.bin("arith.ori", v, all);
+        all = asm.bin(Bin::OrI, v, all);
     }
     let mask = asm.i64(power - 1);
-    asm.bin("arith.andi", all, mask)
+    asm.bin(Bin::AndI, all, mask)
 }

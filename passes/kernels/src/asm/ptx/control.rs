@@ -1,6 +1,6 @@
 //! Loops and branches  =>  labels, branches, and registers that are written again
 
-use super::super::{Asm, Elem, Ty, Val};
+use super::super::{Asm, CmpI, Elem, Ty, Val};
 use super::typed;
 
 impl Asm {
@@ -53,7 +53,7 @@ impl Asm {
         let carried = self.variables(inits);
         let (head, end) = (self.label(), self.label());
         self.place_label(&head);
-        let done = self.ptx_cmpi("sge", iv, hi);
+        let done = self.ptx_cmpi(CmpI::Sge, iv, hi);
         let done = self.name(done, 0);
         self.line(&format!("@{done} bra {end};"));
         self.depth += 1;

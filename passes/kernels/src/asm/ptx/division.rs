@@ -2,7 +2,7 @@
 //!
 //! PTX is assembled as it stands: a division by a constant would become one, and of 64 bits a call.
 
-use super::super::{Asm, Elem, Ty, Val};
+use super::super::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 
 impl Asm {
     /// ⌊a / b⌋ of 64-bit numbers for b > 0.
@@ -12,32 +12,32 @@ impl Asm {
         let (a, b) = (self.widen(a, lanes), self.widen(b, lanes));
         if let Some(shift) = constant.and_then(power_of_two) {
             let shift = self.ptx_int(shift, a.ty);
-            return self.ptx_bin("arith.shrsi", a, shift);
+            return self.ptx_bin(Bin::ShRSI, a, shift);
         }
         // Neither is negative and both fit into 32 bits: no bit above is set in any lane.
-        let both = if constant.is_some() { a } else { self.ptx_bin("arith.ori", a, b) };
+        let both = if constant.is_some() { a } else { self.ptx_bin(Bin::OrI, a, b) };
         let mut all = self.extract(both, 0);
         for lane in 1..both.ty.lanes {
             let next = self.extract(both, lane);
-            all = self.ptx_bin("arith.ori", all, next);
+            all = self.ptx_bin(Bin::OrI, all, next);
         }
         let limit = self.i64(1 << 32);
-        let narrow = self.ptx_cmpi("ult", all, limit);
+        let narrow = self.ptx_cmpi(CmpI::Ult, all, limit);
         let wide = |asm: &mut Asm| {
-            let (quotient, rest) = (asm.ptx_bin("arith.divsi", a, b), asm.ptx_bin("arith.remsi", a, b));
+            let (quotient, rest) = (asm.ptx_bin(Bin::DivSI, a, b), asm.ptx_bin(Bin::RemSI, a, b));
             let (zero, one) = (asm.zero(a.ty), asm.int(1, a.ty));
-            let negative = asm.ptx_cmpi("slt", rest, zero);
-            let lower = asm.ptx_bin("arith.subi", quotient, one);
+            let negative = asm.ptx_cmpi(CmpI::Slt, rest, zero);
+            let lower = asm.ptx_bin(Bin::SubI, quotient, one);
             vec![asm.ptx_select(negative, lower, quotient)]
         };
         let short = |asm: &mut Asm| {
-            let low = asm.ptx_cast("arith.trunci", a, Elem::I32);
+            let low = asm.ptx_cast(Cast::TruncI, a, Elem::I32);
             let divisor = match constant {
                 Some(n) => asm.ptx_int(n, low.ty),
-                None => asm.ptx_cast("arith.trunci", b, Elem::I32),
+                None => asm.ptx_cast(Cast::TruncI, b, Elem::I32),
             };
-            let quotient = asm.ptx_bin("arith.divui", low, divisor);
-            vec![asm.ptx_cast("arith.extui", quotient, Elem::I64)]
+            let quotient = asm.ptx_bin(Bin::DivUI, low, divisor);
+            vec![asm.ptx_cast(Cast::ExtUI, quotient, Elem::I64)]
         };
         match constant {
             Some(n) if n >= 1 << 32 => wide(self)[0],
@@ -49,7 +49,7 @@ impl Asm {
     pub(super) fn ptx_divided(&mut self, a: Val, n: u32) -> Val {
         if let Some(shift) = power_of_two(n as i64) {
             let shift = self.ptx_int(shift, a.ty);
-            return self.ptx_bin("arith.shrui", a, shift);
+            return self.ptx_bin(Bin::ShRUI, a, shift);
         }
         let (factor, shift, add) = reciprocal(n);
         let high = self.each(a.ty, &[a], |d, o| format!("mul.hi.u32 {d}, {}, {factor};", o[0]));
@@ -58,13 +58,13 @@ impl Asm {
             true => {
                 // The factor has 33 bits: its highest one counts as a itself, halved before it could overflow.
                 let one = self.ptx_int(1, a.ty);
-                let rest = self.ptx_bin("arith.subi", a, high);
-                let half = self.ptx_bin("arith.shrui", rest, one);
-                self.ptx_bin("arith.addi", half, high)
+                let rest = self.ptx_bin(Bin::SubI, a, high);
+                let half = self.ptx_bin(Bin::ShRUI, rest, one);
+                self.ptx_bin(Bin::AddI, half, high)
             }
         };
         let shift = self.ptx_int(shift, Ty::new(Elem::I32, a.ty.lanes));
-        self.ptx_bin("arith.shrui", sum, shift)
+        self.ptx_bin(Bin::ShRUI, sum, shift)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Elements of memory => registers and back, one by one or several at once; exchanges between threads
 
-use super::super::{Asm, Elem, Ty, Val};
+use super::super::{Asm, Cast, CmpI, Elem, Ty, Val};
 use super::{Class, typed};
 
 impl Asm {
@@ -61,7 +61,7 @@ impl Asm {
 
     /// A value of one lane into shared memory, at an address of 32 bits: 4 bytes, or 8 where it has as many.
     pub fn store_shared(&mut self, v: Val, address: Val) {
-        let v = if v.ty.elem == Elem::I1 { self.ptx_cast("arith.extui", v, Elem::I32) } else { v };
+        let v = if v.ty.elem == Elem::I1 { self.ptx_cast(Cast::ExtUI, v, Elem::I32) } else { v };
         let (t, at, v) = (in_shared(v.ty.elem), self.name(address, 0), self.name(v, 0));
         self.line(&format!("st.shared.{t} [{at}], {v};"));
     }
@@ -71,7 +71,7 @@ impl Asm {
         let (at, held) = (format!("[{}]", self.name(address, 0)), if elem == Elem::I1 { Elem::I32 } else { elem });
         let v = self.instruction(Ty::new(held, 1), &format!("ld.shared.{}", in_shared(held)), &[at]);
         let zero = self.zero(v.ty);
-        if elem == Elem::I1 { self.cmpi("ne", v, zero) } else { v }
+        if elem == Elem::I1 { self.cmpi(CmpI::Ne, v, zero) } else { v }
     }
 
     /// The value of the thread whose number in the warp differs in these bits.
@@ -83,9 +83,9 @@ impl Asm {
         match Class::of(v.ty.elem) {
             Class::F32 | Class::B32 => exchange(self, v),
             Class::Pred => {
-                let word = self.ptx_cast("arith.extui", v, Elem::I32);
+                let word = self.ptx_cast(Cast::ExtUI, v, Elem::I32);
                 let (word, zero) = (exchange(self, word), self.int(0, Ty::I32));
-                self.cmpi("ne", word, zero)
+                self.cmpi(CmpI::Ne, word, zero)
             }
             Class::B64 | Class::F64 => {
                 let (lo, hi) = (self.fresh(Ty::I32), self.fresh(Ty::I32));

@@ -5,7 +5,7 @@
 use super::super::gemm::copy::{Stream, log2, place, shift};
 use super::plan::{Flash, Tile};
 use super::sums::deep_sums;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::eval::{Cx, Point};
 use crate::scalar;
 use sardonyx_base::DType;
@@ -28,10 +28,10 @@ impl<'a> Source<'a> {
         let extent = cx.def.extent(tile.along).as_const().unwrap_or(0);
         let there = (extent % tile.length != 0).then(|| {
             let (all, first) = (asm.i64(extent), point.vars[tile.along].expect("set by the block"));
-            let left = asm.bin("arith.subi", all, first);
+            let left = asm.bin(Bin::SubI, all, first);
             let most = asm.i64(tile.length);
-            let left = asm.bin("arith.minsi", left, most);
-            asm.cast("arith.trunci", left, Elem::I32)
+            let left = asm.bin(Bin::MinSI, left, most);
+            asm.cast(Cast::TruncI, left, Elem::I32)
         });
         let mut start = point.clone();
         let threads = flash.threads();
@@ -52,13 +52,13 @@ impl<'a> Source<'a> {
         let n = asm.int(tile.n_lines * tile.length, Ty::I32);
         let (thread, step) = (asm.special("%tid.x"), asm.int(self.threads, Ty::I32));
         asm.for_loop((thread, n, step), &[], |asm, number, _| {
-            let line = shift(asm, "arith.shrui", number, log2(tile.length));
+            let line = shift(asm, Bin::ShRUI, number, log2(tile.length));
             let within = asm.int(tile.length - 1, Ty::I32);
-            let column = asm.bin("arith.andi", number, within);
-            let mut inside = asm.cmpi("slt", line, left);
+            let column = asm.bin(Bin::AndI, number, within);
+            let mut inside = asm.cmpi(CmpI::Slt, line, left);
             if let Some(there) = self.there {
-                let beside = asm.cmpi("slt", column, there);
-                inside = asm.bin("arith.andi", inside, beside);
+                let beside = asm.cmpi(CmpI::Slt, column, there);
+                inside = asm.bin(Bin::AndI, inside, beside);
             }
             let elem = scalar::register(cx.def.body[tile.statement].dtype);
             let value = asm.if_else(
@@ -77,7 +77,7 @@ impl<'a> Source<'a> {
                 |asm| vec![asm.zero(Ty::new(elem, 1))],
             )[0];
             let at = place(asm, tile.lines, line, column);
-            let at = asm.bin("arith.addi", target, at);
+            let at = asm.bin(Bin::AddI, target, at);
             store(asm, value, at, cx.def.body[tile.statement].dtype);
             vec![]
         });
@@ -85,8 +85,8 @@ impl<'a> Source<'a> {
 }
 
 fn plus(asm: &mut Asm, first: Val, by: Val) -> Val {
-    let by = asm.cast("arith.extui", by, Elem::I64);
-    asm.bin("arith.addi", first, by)
+    let by = asm.cast(Cast::ExtUI, by, Elem::I64);
+    asm.bin(Bin::AddI, first, by)
 }
 
 /// An element as it lies in memory.

@@ -8,7 +8,7 @@ use super::plan::Flash;
 use super::roles::Weight;
 use super::softmax::{Block, Row};
 use super::sums::deep_sums;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Val};
 use crate::def::*;
 use crate::eval::Point;
 use crate::scalar;
@@ -91,15 +91,15 @@ impl Block<'_> {
         let mut total = row.total;
         for away in [1, 2] {
             let other = asm.exchanged_with(total, away);
-            total = asm.bin("arith.addf", total, other);
+            total = asm.bin(Bin::AddF, total, other);
         }
         let zero = asm.i64(0);
         let n = cx.extent(asm, roles.j);
-        let some = asm.cmpi("ne", n, zero);
+        let some = asm.cmpi(CmpI::Ne, n, zero);
         let hidden = roles.is_unbounded(cx.def).then(|| {
             let least = asm.float(f64::NEG_INFINITY, Ty::F32);
-            let none = asm.cmpf("oeq", row.shift, least);
-            asm.bin("arith.andi", none, some)
+            let none = asm.cmpf(CmpF::Oeq, row.shift, least);
+            asm.bin(Bin::AndI, none, some)
         });
         if let Some(hidden) = hidden {
             let nan = asm.float(f64::NAN, Ty::F32);
@@ -124,8 +124,8 @@ impl Block<'_> {
         replace_nans(asm, &all, |asm, number| {
             let (odd, below, n) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 0), part(asm, number, 2, 63, 3));
             let zero = asm.i64(0);
-            let lower = asm.cmpi("ne", below, zero);
-            let column = [n, odd].into_iter().fold(self.first_column(asm, e0), |c, by| asm.bin("arith.addi", c, by));
+            let lower = asm.cmpi(CmpI::Ne, below, zero);
+            let column = [n, odd].into_iter().fold(self.first_column(asm, e0), |c, by| asm.bin(Bin::AddI, c, by));
             let total = asm.select(lower, ends[1].total, ends[0].total);
             let max = asm.select(lower, self.max_of(&ends[1]), self.max_of(&ends[0]));
             let mut point = self.point.clone();
@@ -136,7 +136,7 @@ impl Block<'_> {
             point.values[roles.max] = Some(max);
             point.vars[roles.e] = Some(column);
             let width = cx.extent(asm, roles.e);
-            let (beside, lost) = (asm.cmpi("slt", column, width), asm.cmpf("uno", total, total));
+            let (beside, lost) = (asm.cmpi(CmpI::Slt, column, width), asm.cmpf(CmpF::Uno, total, total));
             let nan = asm.float(f64::NAN, Ty::F32);
             let sum = |asm: &mut Asm| vec![self.sum_again(asm, &point)];
             let there = |asm: &mut Asm| asm.if_else(lost, &[Ty::F32], |_| vec![nan], sum);
@@ -170,8 +170,8 @@ impl Block<'_> {
         replace_nans(asm, &all, |asm, number| {
             let (odd, below, n) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 0), part(asm, number, 2, 63, 3));
             let zero = asm.i64(0);
-            let lower = asm.cmpi("ne", below, zero);
-            let key = [n, odd].into_iter().fold(self.first_column(asm, first), |c, by| asm.bin("arith.addi", c, by));
+            let lower = asm.cmpi(CmpI::Ne, below, zero);
+            let key = [n, odd].into_iter().fold(self.first_column(asm, first), |c, by| asm.bin(Bin::AddI, c, by));
             let mut point = self.point.clone();
             if let Some(i) = roles.i {
                 let at = rows.each_ref().map(|row| row.point.vars[i].expect("a row"));
@@ -179,7 +179,7 @@ impl Block<'_> {
             }
             point.vars[roles.j] = Some(key);
             let n = cx.extent(asm, roles.j);
-            let there = asm.cmpi("slt", key, n);
+            let there = asm.cmpi(CmpI::Slt, key, n);
             let none = asm.zero(Ty::F32);
             let sum = |asm: &mut Asm| {
                 deep_sums(cx, asm, &mut point, &[roles.sum]);
@@ -191,9 +191,9 @@ impl Block<'_> {
 
     /// The first of a thread's columns, or keys.
     fn first_column(&self, asm: &mut Asm, first: Val) -> Val {
-        let pair = shift(asm, "arith.shli", self.quarter, 1);
-        let pair = asm.cast("arith.extui", pair, Elem::I64);
-        asm.bin("arith.addi", first, pair)
+        let pair = shift(asm, Bin::ShLI, self.quarter, 1);
+        let pair = asm.cast(Cast::ExtUI, pair, Elem::I64);
+        asm.bin(Bin::AddI, first, pair)
     }
 
     /// Σ w(p)·v from Σ p·v, in place.
@@ -202,7 +202,7 @@ impl Block<'_> {
         let (zero, nan) = (asm.zero(Ty::F32), asm.float(f64::NAN, Ty::F32));
         let factor = |k: &usize| end.point.values[*k].expect("evaluated at the row's end");
         // The same of 0, which is NaN where all of a row are.
-        let mut probe = asm.bin("arith.mulf", end.total, zero);
+        let mut probe = asm.bin(Bin::MulF, end.total, zero);
         let mut all: Vec<(Val, u32, Val)> = vec![];
         for sum in &sums.of[0] {
             for lane in 2 * half..2 * half + 2 {
@@ -212,9 +212,9 @@ impl Block<'_> {
         }
         for step in &roles.weight {
             let op = match step {
-                Weight::Over(k) => Ok(("arith.divf", factor(k))),
-                Weight::Times(k) => Ok(("arith.mulf", factor(k))),
-                Weight::WithoutNan => Err(asm.cmpf("uno", probe, probe)),
+                Weight::Over(k) => Ok((Bin::DivF, factor(k))),
+                Weight::Times(k) => Ok((Bin::MulF, factor(k))),
+                Weight::WithoutNan => Err(asm.cmpf(CmpF::Uno, probe, probe)),
             };
             let mut one = |v: Val| match op {
                 Ok((op, by)) => asm.bin(op, v, by),
@@ -241,16 +241,16 @@ impl Block<'_> {
             cx.def.extent(roles.e).as_const().is_some_and(|n| n % (8 * flash.warps_n * flash.warp_columns()) == 0);
         for (j, sum) in sums.of[0].iter().enumerate() {
             let by = asm.i64(8 * j as i64);
-            let column = asm.bin("arith.addi", first, by);
-            let some = (!whole).then(|| asm.cmpi("slt", column, n));
+            let column = asm.bin(Bin::AddI, first, by);
+            let some = (!whole).then(|| asm.cmpi(CmpI::Slt, column, n));
             when(asm, some, |asm| {
                 let mut point = self.point.clone();
                 point.vars[roles.e] = Some(column);
                 (point.along, point.lanes, point.multiple, point.aligned) = (roles.e, 2, 2, aligned);
                 point.mask = (!even).then(|| {
                     let (columns, iota, n) = (asm.widen(column, 2), asm.iota(2), asm.widen(n, 2));
-                    let columns = asm.bin("arith.addi", columns, iota);
-                    asm.cmpi("slt", columns, n)
+                    let columns = asm.bin(Bin::AddI, columns, iota);
+                    asm.cmpi(CmpI::Slt, columns, n)
                 });
                 for k in flash.per_column(cx.def, &cx.deps) {
                     point.eval(cx, asm, k);

@@ -12,7 +12,7 @@ use super::fill::Source;
 use super::fragments::{Readers, zeros};
 use super::plan::{Flash, ROWS};
 use super::softmax::Block;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::eval::{Cx, Point, decode};
 use sardonyx_base::{DType, Dim};
 
@@ -22,7 +22,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, flash: &Flash) -> Form {
     match (&flash.few, flash.roles.i) {
         (Some(few), Some(i)) => {
             let (rows, most) = (cx.extent(asm, i), asm.i64(ROWS));
-            let is_few = asm.cmpi("sle", rows, most);
+            let is_few = asm.cmpi(CmpI::Sle, rows, most);
             let one_of = |asm: &mut Asm, flash: &Flash| {
                 block(cx, asm, flash, tiles);
                 vec![]
@@ -38,14 +38,14 @@ pub fn emit(cx: &Cx, asm: &mut Asm, flash: &Flash) -> Form {
 fn block(cx: &Cx, asm: &mut Asm, flash: &Flash, tiles: Val) {
     let (point, [i0, e0]) = place(cx, asm, flash);
     let thread = asm.special("%tid.x");
-    let warp = shift(asm, "arith.shrui", thread, 5);
+    let warp = shift(asm, Bin::ShRUI, thread, 5);
     let across = asm.int(flash.warps_n - 1, Ty::I32);
-    let warp_n = asm.bin("arith.andi", warp, across);
-    let warp_m = shift(asm, "arith.shrui", warp, log2(flash.warps_n));
+    let warp_n = asm.bin(Bin::AndI, warp, across);
+    let warp_m = shift(asm, Bin::ShRUI, warp, log2(flash.warps_n));
     let block = Block::new(cx, asm, flash, point.clone(), (warp_n, tiles));
-    let own = shift(asm, "arith.shli", warp_m, log2(ROWS));
-    let own = asm.cast("arith.extui", own, Elem::I64);
-    let first_row = asm.bin("arith.addi", i0, own);
+    let own = shift(asm, Bin::ShLI, warp_m, log2(ROWS));
+    let own = asm.cast(Cast::ExtUI, own, Elem::I64);
+    let first_row = asm.bin(Bin::AddI, i0, own);
     let rows = block.rows(asm, first_row);
     let sums = zeros(asm, flash.warp_columns());
     let readers = Readers::new(asm, flash, tiles, (warp_m, warp_n));
@@ -58,7 +58,7 @@ fn block(cx: &Cx, asm: &mut Asm, flash: &Flash, tiles: Val) {
         start.vars[i] = Some(i0);
     }
     let n_keys = cx.extent(asm, roles.j);
-    let some = asm.cmpi("ne", n_keys, zero);
+    let some = asm.cmpi(CmpI::Ne, n_keys, zero);
     asm.if_then(some, |asm| {
         let queries = Source::new(cx, asm, flash, &flash.q, &start);
         let left = match roles.i {
@@ -80,7 +80,7 @@ fn block(cx: &Cx, asm: &mut Asm, flash: &Flash, tiles: Val) {
             }
             let powers = block.weigh(asm, &rows, &scores, first, &sums);
             let behind = asm.int(flash.k.bytes(), Ty::I32);
-            let values = asm.bin("arith.addi", stage, behind);
+            let values = asm.bin(Bin::AddI, stage, behind);
             readers.add_values(asm, value_type, values, &powers, &sums);
         });
     });
@@ -102,23 +102,22 @@ fn place(cx: &Cx, asm: &mut Asm, flash: &Flash) -> (Point, [Val; 2]) {
         .collect();
     let number = asm.special("%ctaid.x");
     let mut point = Point::new(cx);
-    let at: Vec<Val> =
-        decode(asm, number, &extents).into_iter().map(|v| asm.cast("arith.extui", v, Elem::I64)).collect();
+    let at: Vec<Val> = decode(asm, number, &extents).into_iter().map(|v| asm.cast(Cast::ExtUI, v, Elem::I64)).collect();
     for (v, at) in roles.batch.iter().zip(&at) {
         point.vars[*v] = Some(*at);
     }
     let (columns, rows) = (asm.i64(flash.columns), asm.i64(flash.rows()));
     let n = roles.batch.len();
-    let (e0, i0) = (asm.bin("arith.muli", at[n], columns), asm.bin("arith.muli", at[n + 1], rows));
+    let (e0, i0) = (asm.bin(Bin::MulI, at[n], columns), asm.bin(Bin::MulI, at[n + 1], rows));
     (point, [i0, e0])
 }
 
 /// How many of `size` there are from `first` on, at most all.
 fn left_of(asm: &mut Asm, n: Val, first: Val, size: i64) -> Val {
-    let left = asm.bin("arith.subi", n, first);
+    let left = asm.bin(Bin::SubI, n, first);
     let all = asm.i64(size);
-    let left = asm.bin("arith.minsi", left, all);
-    asm.cast("arith.trunci", left, Elem::I32)
+    let left = asm.bin(Bin::MinSI, left, all);
+    asm.cast(Cast::TruncI, left, Elem::I32)
 }
 
 /// The pieces of keys, of which the next one comes while one is computed with.
@@ -134,7 +133,7 @@ impl Pipe<'_> {
         let left = left_of(asm, self.n_keys, first, self.flash.keys);
         self.keys.fill(asm, stage, Some(first), left);
         let behind = asm.int(self.flash.k.bytes(), Ty::I32);
-        let values = asm.bin("arith.addi", stage, behind);
+        let values = asm.bin(Bin::AddI, stage, behind);
         self.values.fill(asm, values, Some(first), left);
     }
 
@@ -143,12 +142,12 @@ impl Pipe<'_> {
         let (flash, zero) = (self.flash, asm.i64(0));
         let place = |asm: &mut Asm, stage: i64| {
             let before = asm.int(flash.q.bytes() + stage * flash.stage_bytes(), Ty::I32);
-            asm.bin("arith.addi", tiles, before)
+            asm.bin(Bin::AddI, tiles, before)
         };
         let (base, end) = (place(asm, 0), place(asm, flash.stages));
         for stage in 0..flash.stages - 1 {
             let (target, first) = (place(asm, stage), asm.i64(stage * flash.keys));
-            let there = asm.cmpi("slt", first, self.n_keys);
+            let there = asm.cmpi(CmpI::Slt, first, self.n_keys);
             asm.if_then(there, |asm| self.copy(asm, target, first));
             asm.line("cp.async.commit_group;");
         }
@@ -161,22 +160,22 @@ impl Pipe<'_> {
         // Everyone's part of this piece is there, and nobody reads the stage that is written next.
         asm.line("bar.sync 0;");
         let ahead = asm.i64((flash.stages - 1) * flash.keys);
-        let coming = asm.bin("arith.addi", first, ahead);
-        let there = asm.cmpi("slt", coming, self.n_keys);
+        let coming = asm.bin(Bin::AddI, first, ahead);
+        let there = asm.cmpi(CmpI::Slt, coming, self.n_keys);
         asm.if_then(there, |asm| self.copy(asm, write, coming));
         asm.line("cp.async.commit_group;");
         each(asm, read, first);
         let size = asm.int(flash.stage_bytes(), Ty::I32);
         for stage in [read, write] {
-            let next = asm.bin("arith.addi", stage, size);
-            let wraps = asm.cmpi("eq", next, end);
+            let next = asm.bin(Bin::AddI, stage, size);
+            let wraps = asm.cmpi(CmpI::Eq, next, end);
             let next = asm.select(wraps, base, next);
             asm.set(stage, next);
         }
         let keys = asm.i64(flash.keys);
-        let next = asm.bin("arith.addi", first, keys);
+        let next = asm.bin(Bin::AddI, first, keys);
         asm.set(first, next);
-        let more = asm.cmpi("slt", first, self.n_keys);
+        let more = asm.cmpi(CmpI::Slt, first, self.n_keys);
         let more = asm.name(more, 0);
         asm.line(&format!("@{more} bra {head};"));
     }

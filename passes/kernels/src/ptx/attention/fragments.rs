@@ -6,7 +6,7 @@
 use super::super::gemm::copy::{log2, shift};
 use super::super::gemm::mma::{Fragment, Parts, Sums};
 use super::plan::{Flash, ROWS};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, Elem, Ty, Val};
 use sardonyx_base::DType;
 
 /// Columns whose fragments are in registers at a time, by eight.
@@ -29,52 +29,52 @@ impl<'a> Readers<'a> {
     pub fn new(asm: &mut Asm, flash: &'a Flash, q_tile: Val, (warp_m, warp_n): (Val, Val)) -> Readers<'a> {
         let lane = asm.special("%laneid");
         let bits = |asm: &mut Asm, right: i64, mask: i64| {
-            let v = shift(asm, "arith.shrui", lane, right);
+            let v = shift(asm, Bin::ShRUI, lane, right);
             let mask = asm.int(mask, Ty::I32);
-            asm.bin("arith.andi", v, mask)
+            asm.bin(Bin::AndI, v, mask)
         };
         // Lane 8j + r addresses row r of matrix j: rows 0..8, rows 8..16, then the next 16 bytes of d.
         let (within, half, low) = (bits(asm, 0, 15), bits(asm, 4, 1), bits(asm, 0, 7));
-        let chunk = asm.bin("arith.xori", half, low);
-        let chunk = shift(asm, "arith.shli", chunk, 4);
-        let line = shift(asm, "arith.shli", within, log2(flash.k.lines.pitch));
-        let k = asm.bin("arith.addi", line, chunk);
+        let chunk = asm.bin(Bin::XorI, half, low);
+        let chunk = shift(asm, Bin::ShLI, chunk, 4);
+        let line = shift(asm, Bin::ShLI, within, log2(flash.k.lines.pitch));
+        let k = asm.bin(Bin::AddI, line, chunk);
         let q = k;
-        let rows = shift(asm, "arith.shli", warp_m, log2(ROWS * flash.q.lines.pitch));
-        let q_rows = asm.bin("arith.addi", q_tile, rows);
+        let rows = shift(asm, Bin::ShLI, warp_m, log2(ROWS * flash.q.lines.pitch));
+        let q_rows = asm.bin(Bin::AddI, q_tile, rows);
         let k = match flash.warp_keys() {
             // Two matrices at a time: lane 8j + r addresses row r of eight.
             8 => {
-                let (line, half) = (shift(asm, "arith.shli", low, log2(flash.k.lines.pitch)), bits(asm, 3, 1));
-                let chunk = asm.bin("arith.xori", half, low);
-                let chunk = shift(asm, "arith.shli", chunk, 4);
-                asm.bin("arith.addi", line, chunk)
+                let (line, half) = (shift(asm, Bin::ShLI, low, log2(flash.k.lines.pitch)), bits(asm, 3, 1));
+                let chunk = asm.bin(Bin::XorI, half, low);
+                let chunk = shift(asm, Bin::ShLI, chunk, 4);
+                asm.bin(Bin::AddI, line, chunk)
             }
             _ => k,
         };
-        let own_keys = shift(asm, "arith.shli", warp_n, log2(flash.warp_keys() * flash.k.lines.pitch));
-        let k = asm.bin("arith.addi", k, own_keys);
+        let own_keys = shift(asm, Bin::ShLI, warp_n, log2(flash.warp_keys() * flash.k.lines.pitch));
+        let k = asm.bin(Bin::AddI, k, own_keys);
         let place = match flash.v.lines.element_bytes {
             4 => {
                 let (group, t) = (bits(asm, 2, 7), bits(asm, 0, 3));
-                let line = shift(asm, "arith.shli", t, 1 + log2(flash.v.lines.pitch));
-                let (first, by) = (shift(asm, "arith.shli", group, 2), shift(asm, "arith.shli", t, 5));
-                let place = asm.bin("arith.addi", first, by);
-                asm.bin("arith.addi", place, line)
+                let line = shift(asm, Bin::ShLI, t, 1 + log2(flash.v.lines.pitch));
+                let (first, by) = (shift(asm, Bin::ShLI, group, 2), shift(asm, Bin::ShLI, t, 5));
+                let place = asm.bin(Bin::AddI, first, by);
+                asm.bin(Bin::AddI, place, line)
             }
             // Lines of keys 0..8, then 8..16, then the next 8 columns.
             _ => {
-                let line = shift(asm, "arith.shli", within, log2(flash.v.lines.pitch));
-                asm.bin("arith.addi", line, chunk)
+                let line = shift(asm, Bin::ShLI, within, log2(flash.v.lines.pitch));
+                asm.bin(Bin::AddI, line, chunk)
             }
         };
         let own_columns = if flash.warps_n == 1 {
             asm.int(0, Ty::I32)
         } else {
             let bytes = 8 * flash.v.lines.element_bytes * flash.warp_columns();
-            shift(asm, "arith.shli", warp_n, log2(bytes))
+            shift(asm, Bin::ShLI, warp_n, log2(bytes))
         };
-        let place = asm.bin("arith.xori", place, own_columns);
+        let place = asm.bin(Bin::XorI, place, own_columns);
         let v = (0..4).map(|i| exclusive_or(asm, place, 32 * i)).collect();
         Readers { flash, q_rows, q, k, v }
     }
@@ -85,12 +85,12 @@ impl<'a> Readers<'a> {
         let sums = zeros(asm, flash.warp_keys() / 8);
         for step in 0..steps {
             let within = exclusive_or(asm, self.q, 32 * step);
-            let a_at = asm.bin("arith.addi", self.q_rows, within);
+            let a_at = asm.bin(Bin::AddI, self.q_rows, within);
             let v = load_matrices(asm, a_at, 0, 4, "");
             let a = pairs_of(asm, v);
             let a = Parts::of(asm, dtype, a);
             let within = exclusive_or(asm, self.k, 32 * step);
-            let b_at = asm.bin("arith.addi", tile, within);
+            let b_at = asm.bin(Bin::AddI, tile, within);
             let mut b: Vec<Fragment> = vec![];
             for pair in 0..flash.warp_keys() / 16 {
                 let v = load_matrices(asm, b_at, pair * 16 * flash.k.lines.pitch, 4, "");
@@ -108,7 +108,7 @@ impl<'a> Readers<'a> {
     /// Adds the exponentials' products with the values whose tile begins at `tile`. `powers` are per eight keys those
     /// of a thread: of its row two, and of the row eight below.
     pub fn add_values(&self, asm: &mut Asm, dtype: DType, tile: Val, powers: &[[Val; 2]], sums: &Sums) {
-        let places: Vec<Val> = self.v.iter().map(|v| asm.bin("arith.addi", tile, *v)).collect();
+        let places: Vec<Val> = self.v.iter().map(|v| asm.bin(Bin::AddI, tile, *v)).collect();
         let keys_of_step = if dtype == DType::F32 { 1 } else { 2 };
         for (step, of_step) in powers.chunks(keys_of_step).enumerate() {
             let a = fragments_of(asm, dtype, of_step);
@@ -164,7 +164,7 @@ fn fragments_of(asm: &mut Asm, dtype: DType, powers: &[[Val; 2]]) -> Vec<Fragmen
     [0, 1]
         .map(|row| {
             if dtype == DType::F32 {
-                let bits = asm.cast("arith.bitcast", powers[0][row], Elem::I32);
+                let bits = asm.cast(Cast::Bitcast, powers[0][row], Elem::I32);
                 return [0, 1].map(|k| asm.extract(bits, k));
             }
             let name = if dtype == DType::F16 { "cvt.rn.f16x2.f32" } else { "cvt.rn.bf16x2.f32" };
@@ -197,5 +197,5 @@ fn exclusive_or(asm: &mut Asm, v: Val, by: i64) -> Val {
         return v;
     }
     let by = asm.int(by, Ty::I32);
-    asm.bin("arith.xori", v, by)
+    asm.bin(Bin::XorI, v, by)
 }

@@ -8,7 +8,7 @@ use super::super::Form;
 use super::super::index::index;
 use super::super::team::{Partial, Team};
 use super::sums::{deep_sums, open_cone};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::def::*;
 use crate::eval::{Cx, Point, decode};
 use crate::normalise::{combine, neutral};
@@ -173,7 +173,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plain) -> Form {
         block.together(asm, walk, &mut point, &mut variables);
     }
     let zero = asm.i64(0);
-    let speaks = asm.cmpi("eq", thread, zero);
+    let speaks = asm.cmpi(CmpI::Eq, thread, zero);
     asm.if_then(speaks, |asm| {
         let mut point = point.clone();
         block.stores(asm, &mut point, &plan.block_stores);
@@ -275,11 +275,11 @@ impl Block<'_> {
         hoist(cx, asm, point, &roots, def.inner_vars() | own);
         let count = cx.dim(asm, &plan.own.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim()));
         let (zero, one, step) = (asm.i64(0), asm.i64(1), asm.i64(THREADS));
-        let last = asm.bin("arith.subi", count, one);
+        let last = asm.bin(Bin::SubI, count, one);
         asm.for_loop((zero, count, step), &[], |asm, first, _| {
-            let at = asm.bin("arith.addi", first, self.thread);
-            let there = asm.cmpi("slt", at, count);
-            let at = asm.bin("arith.minsi", at, last);
+            let at = asm.bin(Bin::AddI, first, self.thread);
+            let there = asm.cmpi(CmpI::Slt, at, count);
+            let at = asm.bin(Bin::MinSI, at, last);
             let mut own_point = point.clone();
             set(cx, asm, &mut own_point, &plan.own, at);
             for walk in &plan.alone {
@@ -296,12 +296,12 @@ impl Block<'_> {
         let totals = self.neutrals(asm, walk);
         let (zero, one, threads, points) = (asm.i64(0), asm.i64(1), asm.i64(THREADS), asm.i64(plan.points));
         let totals = asm.for_loop((zero, self.n, points), &totals, |asm, first, totals| {
-            let left = asm.bin("arith.subi", self.n, first);
-            let n = asm.bin("arith.minsi", left, points);
+            let left = asm.bin(Bin::SubI, self.n, first);
+            let n = asm.bin(Bin::MinSI, left, points);
             if !walk.handed.is_empty() {
                 asm.for_loop((self.thread, n, threads), &[], |asm, i, _| {
                     let mut point = block_point.clone();
-                    let j = asm.bin("arith.addi", first, i);
+                    let j = asm.bin(Bin::AddI, first, i);
                     set(cx, asm, &mut point, &self.inner(), j);
                     deep_sums(cx, asm, &mut point, &walk.handed);
                     for (at, k) in walk.handed.iter().enumerate() {
@@ -315,7 +315,7 @@ impl Block<'_> {
             }
             let totals = asm.for_loop((zero, n, one), totals, |asm, i, totals| {
                 let mut point = point.clone();
-                let j = asm.bin("arith.addi", first, i);
+                let j = asm.bin(Bin::AddI, first, i);
                 set(cx, asm, &mut point, &self.inner(), j);
                 for (at, k) in walk.handed.iter().enumerate() {
                     let address = self.place(asm, walk, at, i);
@@ -344,10 +344,10 @@ impl Block<'_> {
         let def = self.cx.def;
         let before: i64 = walk.handed[..at].iter().map(|k| bytes(def, *k) * self.plan.points).sum();
         let base = asm.instruction(Ty::I32, "mov.u32", &["handed".to_string()]);
-        let i = asm.cast("arith.trunci", i, Elem::I32);
+        let i = asm.cast(Cast::TruncI, i, Elem::I32);
         let (size, before) = (asm.int(bytes(def, walk.handed[at]), Ty::I32), asm.int(before, Ty::I32));
-        let offset = asm.bin("arith.muli", i, size);
-        let offset = asm.bin("arith.addi", offset, before);
-        asm.bin("arith.addi", base, offset)
+        let offset = asm.bin(Bin::MulI, i, size);
+        let offset = asm.bin(Bin::AddI, offset, before);
+        asm.bin(Bin::AddI, base, offset)
     }
 }

@@ -6,7 +6,7 @@ use super::super::gemm::copy::shift;
 use super::super::gemm::mma::Sums;
 use super::plan::{Flash, ROWS};
 use super::sums::open_cone;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Val};
 use crate::def::*;
 use crate::eval::{Cx, Point};
 use crate::scalar;
@@ -52,9 +52,9 @@ impl<'a> Block<'a> {
     ) -> Block<'a> {
         let lane = asm.special("%laneid");
         let (two, three) = (asm.int(2, Ty::I32), asm.int(3, Ty::I32));
-        let (group, quarter) = (asm.bin("arith.shrui", lane, two), asm.bin("arith.andi", lane, three));
+        let (group, quarter) = (asm.bin(Bin::ShRUI, lane, two), asm.bin(Bin::AndI, lane, three));
         let behind = asm.int(flash.exchange_at(), Ty::I32);
-        let exchange = asm.bin("arith.addi", tiles, behind);
+        let exchange = asm.bin(Bin::AddI, tiles, behind);
         let mut block = Block { cx, flash, point: point.clone(), lane, group, quarter, warp_n, exchange };
         let row = flash.roles.i.map_or(0, |i| 1 << i);
         block.hoist(asm, &mut point, cx.def.inner_vars() | row);
@@ -80,18 +80,18 @@ impl<'a> Block<'a> {
         [0, 8].map(|below| {
             let mut point = self.point.clone();
             let below = asm.int(below, Ty::I32);
-            let at = asm.bin("arith.addi", self.group, below);
-            let at = asm.cast("arith.extui", at, Elem::I64);
-            let at = asm.bin("arith.addi", first, at);
+            let at = asm.bin(Bin::AddI, self.group, below);
+            let at = asm.cast(Cast::ExtUI, at, Elem::I64);
+            let at = asm.bin(Bin::AddI, first, at);
             // Without a variable all rows are the same one; the first is stored.
             let size = roles.i.map_or(Size::Const(1), |i| cx.def.extent(i));
             let whole = size.as_const().is_some_and(|n| n % self.flash.rows() == 0);
             let n = cx.size(asm, size);
-            let there = (!whole).then(|| asm.cmpi("slt", at, n));
+            let there = (!whole).then(|| asm.cmpi(CmpI::Slt, at, n));
             if let Some(i) = roles.i {
                 let one = asm.i64(1);
-                let last = asm.bin("arith.subi", n, one);
-                point.vars[i] = Some(if whole { at } else { asm.bin("arith.minsi", at, last) });
+                let last = asm.bin(Bin::SubI, n, one);
+                point.vars[i] = Some(if whole { at } else { asm.bin(Bin::MinSI, at, last) });
             }
             self.hoist(asm, &mut point, cx.def.inner_vars());
             let (least, zero) = (asm.float(f64::NEG_INFINITY, Ty::F32), asm.zero(Ty::F32));
@@ -113,17 +113,17 @@ impl<'a> Block<'a> {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut point = self.point.clone();
         let (two, before) = (asm.int(2, Ty::I32), asm.int(8 * n, Ty::I32));
-        let at = asm.bin("arith.muli", self.quarter, two);
-        let at = asm.bin("arith.addi", at, before);
-        let at = asm.cast("arith.extui", at, Elem::I64);
-        let at = asm.bin("arith.addi", first, at);
+        let at = asm.bin(Bin::MulI, self.quarter, two);
+        let at = asm.bin(Bin::AddI, at, before);
+        let at = asm.cast(Cast::ExtUI, at, Elem::I64);
+        let at = asm.bin(Bin::AddI, first, at);
         point.vars[roles.j] = Some(at);
         (point.along, point.lanes, point.multiple) = (roles.j, 2, 2);
         if cx.def.extent(roles.j).as_const().is_none_or(|n| n % self.flash.keys != 0) {
             let (end, iota) = (cx.extent(asm, roles.j), asm.iota(2));
             let (at, end) = (asm.widen(at, 2), asm.widen(end, 2));
-            let at = asm.bin("arith.addi", at, iota);
-            point.mask = Some(asm.cmpi("slt", at, end));
+            let at = asm.bin(Bin::AddI, at, iota);
+            point.mask = Some(asm.cmpi(CmpI::Slt, at, end));
         }
         let row = roles.i.map_or(0, |i| 1 << i);
         self.hoist_keys(asm, &mut point, row);
@@ -182,9 +182,9 @@ impl<'a> Block<'a> {
             return first;
         }
         let each = asm.int(each, Ty::I32);
-        let by = asm.bin("arith.muli", self.warp_n, each);
-        let by = asm.cast("arith.extui", by, Elem::I64);
-        asm.bin("arith.addi", first, by)
+        let by = asm.bin(Bin::MulI, self.warp_n, each);
+        let by = asm.cast(Cast::ExtUI, by, Elem::I64);
+        asm.bin(Bin::AddI, first, by)
     }
 
     /// The exponentials of a piece of keys, per eight keys those of both rows; `sums` are rescaled. The warp has scores
@@ -225,12 +225,12 @@ impl<'a> Block<'a> {
         let finite = match roles.is_unbounded(self.cx.def) {
             true => {
                 let (least, zero) = (asm.float(f64::NEG_INFINITY, Ty::F32), asm.zero(Ty::F32));
-                let none = asm.cmpf("oeq", shift, least);
+                let none = asm.cmpf(CmpF::Oeq, shift, least);
                 asm.select(none, zero, shift)
             }
             false => shift,
         };
-        let by = asm.bin("arith.subf", row.shift, finite);
+        let by = asm.bin(Bin::SubF, row.shift, finite);
         let scale = scalar::apply(asm, ScalarFn::Exp, &[by], DType::F32);
         let t = self.cx.def.body[roles.power].dtype;
         let mut powers = vec![];
@@ -250,7 +250,7 @@ impl<'a> Block<'a> {
         for p in powers {
             for lane in 0..2 {
                 let p = asm.extract(p[half], lane);
-                total = Some(total.map_or(p, |total| asm.bin("arith.addf", total, p)));
+                total = Some(total.map_or(p, |total| asm.bin(Bin::AddF, total, p)));
             }
         }
         let total = asm.fma(row.total, scale, total.expect("a piece has keys"));
@@ -268,13 +268,13 @@ impl<'a> Block<'a> {
     fn exchange_largest(&self, asm: &mut Asm, own: [Val; 2]) -> [Val; 2] {
         let place = |asm: &mut Asm, warp: Val| {
             let sixteen = asm.int(ROWS, Ty::I32);
-            let at = asm.bin("arith.muli", warp, sixteen);
-            let at = asm.bin("arith.addi", at, self.group);
-            let bytes = shift(asm, "arith.shli", at, 2);
-            asm.bin("arith.addi", self.exchange, bytes)
+            let at = asm.bin(Bin::MulI, warp, sixteen);
+            let at = asm.bin(Bin::AddI, at, self.group);
+            let bytes = shift(asm, Bin::ShLI, at, 2);
+            asm.bin(Bin::AddI, self.exchange, bytes)
         };
         let (at, zero) = (place(asm, self.warp_n), asm.int(0, Ty::I32));
-        let speaks = asm.cmpi("eq", self.quarter, zero);
+        let speaks = asm.cmpi(CmpI::Eq, self.quarter, zero);
         asm.if_then(speaks, |asm| {
             let at = asm.name(at, 0);
             for (half, v) in own.iter().enumerate() {
@@ -301,12 +301,12 @@ impl<'a> Block<'a> {
         // Of eight keys a thread has four, each a line of 32 threads.
         const OF_EIGHT: i64 = 4 * 32 * 4;
         let before = asm.int(self.flash.warps_n * ROWS * 4, Ty::I32);
-        let bytes = shift(asm, "arith.shli", self.lane, 2);
-        let first = asm.bin("arith.addi", self.exchange, before);
-        let first = asm.bin("arith.addi", first, bytes);
+        let bytes = shift(asm, Bin::ShLI, self.lane, 2);
+        let first = asm.bin(Bin::AddI, self.exchange, before);
+        let first = asm.bin(Bin::AddI, first, bytes);
         let each = asm.int(own.len() as i64 * OF_EIGHT, Ty::I32);
-        let at = asm.bin("arith.muli", self.warp_n, each);
-        let at = asm.bin("arith.addi", first, at);
+        let at = asm.bin(Bin::MulI, self.warp_n, each);
+        let at = asm.bin(Bin::AddI, first, at);
         let at = asm.name(at, 0);
         let offset = |n: usize, i: usize| n as i64 * OF_EIGHT + i as i64 * 128;
         for (n, powers) in own.iter().enumerate() {

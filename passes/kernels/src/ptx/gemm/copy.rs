@@ -5,7 +5,7 @@
 //! outside in part is copied in part, and zeros fill it. Elements of 2 bytes at odd places pass through registers.
 
 use super::operand::{Aligned, Inner, Lines, Operand};
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::def::*;
 use crate::eval::{Cx, Point};
 
@@ -53,8 +53,8 @@ impl<'a> Stream<'a> {
                 // The columns that fill up the last panel are there.
                 let rows = rows.map(|r| {
                     let (more, whole) = (asm.int(panels.width - 1, Ty::I32), asm.int(-panels.width, Ty::I32));
-                    let up = asm.bin("arith.addi", r, more);
-                    asm.bin("arith.andi", up, whole)
+                    let up = asm.bin(Bin::AddI, r, more);
+                    asm.bin(Bin::AndI, up, whole)
                 });
                 (in_panels(asm, panels, column, operand.rows % panels.width == 0), rows)
             }
@@ -97,20 +97,20 @@ impl<'a> Stream<'a> {
     fn first(&self, asm: &mut Asm, thread: Val, base: Val, unit: i64) -> Vec<Val> {
         let operand = self.operand;
         let (per_line, elements) = (operand.pitch() / unit, unit / operand.element_bytes);
-        let line = shift(asm, "arith.shrui", thread, log2(per_line));
+        let line = shift(asm, Bin::ShRUI, thread, log2(per_line));
         let within = asm.int(per_line - 1, Ty::I32);
-        let number = asm.bin("arith.andi", thread, within);
-        let column = shift(asm, "arith.shli", number, log2(elements));
-        let wide_line = asm.cast("arith.extui", line, Elem::I64);
-        let at = asm.bin("arith.muli", wide_line, self.line_step);
+        let number = asm.bin(Bin::AndI, thread, within);
+        let column = shift(asm, Bin::ShLI, number, log2(elements));
+        let wide_line = asm.cast(Cast::ExtUI, line, Elem::I64);
+        let at = asm.bin(Bin::MulI, wide_line, self.line_step);
         let source = asm.element(base, at, Elem::I8);
-        let wide_column = asm.cast("arith.extui", column, Elem::I64);
+        let wide_column = asm.cast(Cast::ExtUI, column, Elem::I64);
         let at = match operand.panels {
-            None => asm.bin("arith.muli", wide_column, self.inner_step),
+            None => asm.bin(Bin::MulI, wide_column, self.inner_step),
             Some(panels) => {
                 let elements = in_panels(asm, panels, wide_column, false);
                 let size = asm.i64(operand.element_bytes);
-                asm.bin("arith.muli", elements, size)
+                asm.bin(Bin::MulI, elements, size)
             }
         };
         let source = asm.element(source, at, Elem::I8);
@@ -121,7 +121,7 @@ impl<'a> Stream<'a> {
     /// Copies the next tile to the stage that begins at `stage`; `k_left` elements of k are in it or behind it,
     /// absent where it is whole.
     pub fn copy(&self, asm: &mut Asm, stage: Val, k_left: Val) {
-        let target = asm.bin("arith.addi", stage, self.target);
+        let target = asm.bin(Bin::AddI, stage, self.target);
         let preferred = self.units[0].0;
         choose(&self.units, asm, &[], &|asm, unit| {
             match self.rolled && unit != preferred && self.passes(unit) > TOGETHER {
@@ -154,27 +154,27 @@ impl<'a> Stream<'a> {
             (asm.int(0, Ty::I32), asm.int(operand.lines(), Ty::I32), asm.int(TOGETHER * per_pass, Ty::I32));
         for part in 0..parts {
             let before = asm.int(part * self.threads * elements, Ty::I32);
-            let column = asm.bin("arith.addi", self.column, before);
-            let wide = asm.cast("arith.extui", before, Elem::I64);
-            let by = asm.bin("arith.muli", wide, self.inner_step);
+            let column = asm.bin(Bin::AddI, self.column, before);
+            let wide = asm.cast(Cast::ExtUI, before, Elem::I64);
+            let by = asm.bin(Bin::MulI, wide, self.inner_step);
             let first = asm.element(self.source, by, Elem::I8);
             let bytes = along.map(|left| self.bytes_left(asm, left, column, elements));
             asm.for_loop((zero, end, step), &[], |asm, passed, _| {
                 let mut staged = vec![];
                 for i in 0..TOGETHER {
                     let more = asm.int(i * per_pass, Ty::I32);
-                    let passed = asm.bin("arith.addi", passed, more);
-                    let line = asm.bin("arith.addi", self.line, passed);
+                    let passed = asm.bin(Bin::AddI, passed, more);
+                    let line = asm.bin(Bin::AddI, self.line, passed);
                     let target = place(asm, operand.layout(), line, column);
-                    let target = asm.bin("arith.addi", stage, target);
-                    let wide = asm.cast("arith.extui", passed, Elem::I64);
-                    let by = asm.bin("arith.muli", wide, self.line_step);
+                    let target = asm.bin(Bin::AddI, stage, target);
+                    let wide = asm.cast(Cast::ExtUI, passed, Elem::I64);
+                    let by = asm.bin(Bin::MulI, wide, self.line_step);
                     let source = asm.element(first, by, Elem::I8);
                     let size = match (bytes, across) {
                         (bytes, None) => bytes,
                         (bytes, Some(left)) => {
                             let full = asm.int(unit, Ty::I32);
-                            let there = asm.cmpi("slt", line, left);
+                            let there = asm.cmpi(CmpI::Slt, line, left);
                             Some(asm.select(there, bytes.unwrap_or(full), zero))
                         }
                     };
@@ -192,11 +192,11 @@ impl<'a> Stream<'a> {
 
     /// Bytes of a unit of so many elements that begins at a column.
     fn bytes_left(&self, asm: &mut Asm, left: Val, column: Val, elements: i64) -> Val {
-        let rest = asm.bin("arith.subi", left, column);
+        let rest = asm.bin(Bin::SubI, left, column);
         let (zero, most) = (asm.int(0, Ty::I32), asm.int(elements, Ty::I32));
-        let rest = asm.bin("arith.maxsi", rest, zero);
-        let rest = asm.bin("arith.minsi", rest, most);
-        shift(asm, "arith.shli", rest, log2(self.operand.element_bytes))
+        let rest = asm.bin(Bin::MaxSI, rest, zero);
+        let rest = asm.bin(Bin::MinSI, rest, most);
+        shift(asm, Bin::ShLI, rest, log2(self.operand.element_bytes))
     }
 
     /// The thread's units of one tile.
@@ -209,7 +209,7 @@ impl<'a> Stream<'a> {
         // Of a small tile some threads copy nothing.
         let takes_part = (per_pass > operand.lines()).then(|| {
             let lines = asm.int(operand.lines(), Ty::I32);
-            let there = asm.cmpi("slt", self.line, lines);
+            let there = asm.cmpi(CmpI::Slt, self.line, lines);
             format!("@{} ", asm.name(there, 0))
         });
         let guard = takes_part.unwrap_or_default();
@@ -219,13 +219,13 @@ impl<'a> Stream<'a> {
             Inner::K => ((!self.k_is_whole).then_some(k_left), self.rows),
             Inner::Rows => (self.rows, (!self.k_is_whole).then_some(k_left)),
         };
-        let lines_left = across.map(|left| asm.bin("arith.subi", left, self.line));
+        let lines_left = across.map(|left| asm.bin(Bin::SubI, left, self.line));
         let step = match operand.line_stride() {
             Size::Const(c) => Err(c * operand.element_bytes * per_pass),
             Size::Param(_) if passes == 1 => Err(0),
             Size::Param(_) => {
                 let n = asm.i64(per_pass);
-                Ok(asm.bin("arith.muli", self.line_step, n))
+                Ok(asm.bin(Bin::MulI, self.line_step, n))
             }
         };
         let mut first = self.source;
@@ -234,12 +234,12 @@ impl<'a> Stream<'a> {
             let before = part * self.threads * elements;
             if part > 0 {
                 let (n, step) = (asm.i64(self.threads * elements), self.inner_step);
-                let by = asm.bin("arith.muli", n, step);
+                let by = asm.bin(Bin::MulI, n, step);
                 first = asm.element(first, by, Elem::I8);
             }
             let bytes = along.map(|left| {
                 let before = asm.int(before, Ty::I32);
-                let column = if part > 0 { asm.bin("arith.addi", self.column, before) } else { self.column };
+                let column = if part > 0 { asm.bin(Bin::AddI, self.column, before) } else { self.column };
                 self.bytes_left(asm, left, column, elements)
             });
             let mut source = first;
@@ -262,7 +262,7 @@ impl<'a> Stream<'a> {
                     (bytes, None) => bytes,
                     (bytes, Some(left)) => {
                         let (line, zero, full) = (asm.int(line, Ty::I32), asm.int(0, Ty::I32), asm.int(unit, Ty::I32));
-                        let there = asm.cmpi("sgt", left, line);
+                        let there = asm.cmpi(CmpI::Sgt, left, line);
                         Some(asm.select(there, bytes.unwrap_or(full), zero))
                     }
                 };
@@ -293,7 +293,7 @@ fn unit_copy(
         let name = asm.name(value, 0);
         let guard = size.map(|size| {
             let zero = asm.int(0, Ty::I32);
-            let there = asm.cmpi("ne", size, zero);
+            let there = asm.cmpi(CmpI::Ne, size, zero);
             asm.line(&format!("mov.b16 {name}, 0;"));
             format!("@{} ", asm.name(there, 0))
         });
@@ -311,31 +311,31 @@ fn unit_copy(
 fn in_panels(asm: &mut Asm, panels: Panels, column: Val, whole: bool) -> Val {
     let height = asm.i64(panels.rows);
     if whole {
-        return asm.bin("arith.muli", column, height);
+        return asm.bin(Bin::MulI, column, height);
     }
     let (width, high) = (asm.i64(panels.width - 1), asm.i64(-panels.width));
-    let inside = asm.bin("arith.andi", column, width);
-    let before = asm.bin("arith.andi", column, high);
-    let before = asm.bin("arith.muli", before, height);
-    asm.bin("arith.addi", before, inside)
+    let inside = asm.bin(Bin::AndI, column, width);
+    let before = asm.bin(Bin::AndI, column, high);
+    let before = asm.bin(Bin::MulI, before, height);
+    asm.bin(Bin::AddI, before, inside)
 }
 
 /// Where an element lies in a tile, in bytes.
 pub fn place(asm: &mut Asm, lines: Lines, line: Val, column: Val) -> Val {
-    let start = shift(asm, "arith.shli", line, log2(lines.pitch));
-    let bytes = shift(asm, "arith.shli", column, log2(lines.element_bytes));
+    let start = shift(asm, Bin::ShLI, line, log2(lines.pitch));
+    let bytes = shift(asm, Bin::ShLI, column, log2(lines.element_bytes));
     let by = swizzle(asm, lines, line);
-    let bytes = asm.bin("arith.xori", bytes, by);
-    asm.bin("arith.addi", start, bytes)
+    let bytes = asm.bin(Bin::XorI, bytes, by);
+    asm.bin(Bin::AddI, start, bytes)
 }
 
 /// What a line's bytes are exclusive-or'ed with.
 pub fn swizzle(asm: &mut Asm, lines: Lines, line: Val) -> Val {
     let (right, mask, left) = lines.swizzle;
-    let bits = shift(asm, "arith.shrui", line, right);
+    let bits = shift(asm, Bin::ShRUI, line, right);
     let mask = asm.int(mask, Ty::I32);
-    let bits = asm.bin("arith.andi", bits, mask);
-    shift(asm, "arith.shli", bits, left + 4)
+    let bits = asm.bin(Bin::AndI, bits, mask);
+    shift(asm, Bin::ShLI, bits, left + 4)
 }
 
 /// A place in a tile for `line` lines further down, but for the distance itself: those bits of the line's number are
@@ -345,7 +345,7 @@ fn moved(asm: &mut Asm, lines: Lines, target: Val, line: i64) -> Val {
         0 => target,
         by => {
             let by = asm.int(by << 4, Ty::I32);
-            asm.bin("arith.xori", target, by)
+            asm.bin(Bin::XorI, target, by)
         }
     }
 }
@@ -356,8 +356,8 @@ fn conditions(asm: &mut Asm, operand: &Operand, base: Val, line_step: Val) -> Ve
     let both = asm.instruction(Ty::I64, "or.b64", &operands);
     let test = |asm: &mut Asm, unit: i64| {
         let (low, zero) = (asm.i64(unit - 1), asm.i64(0));
-        let rest = asm.bin("arith.andi", both, low);
-        asm.cmpi("eq", rest, zero)
+        let rest = asm.bin(Bin::AndI, both, low);
+        asm.cmpi(CmpI::Eq, rest, zero)
     };
     units.iter().map(|(unit, aligned)| (*unit, (*aligned == Aligned::Perhaps).then(|| test(asm, *unit)))).collect()
 }
@@ -384,12 +384,12 @@ fn bytes_of(cx: &Cx, asm: &mut Asm, size: Size, element_bytes: i64) -> Val {
         Size::Const(c) => asm.i64(c * element_bytes),
         Size::Param(_) => {
             let (size, bytes) = (cx.size(asm, size), asm.i64(element_bytes));
-            asm.bin("arith.muli", size, bytes)
+            asm.bin(Bin::MulI, size, bytes)
         }
     }
 }
 
-pub fn shift(asm: &mut Asm, op: &str, v: Val, by: i64) -> Val {
+pub fn shift(asm: &mut Asm, op: Bin, v: Val, by: i64) -> Val {
     if by == 0 {
         return v;
     }

@@ -4,7 +4,7 @@ use super::Block;
 use super::copy::{log2, shift};
 use super::mma::Sums;
 use super::plan::Gemm;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::contract::epilogue;
 use crate::def::*;
 use crate::eval::Point;
@@ -53,13 +53,13 @@ impl Block<'_> {
         let (cx, gemm) = (self.cx, self.gemm);
         let lane = asm.special("%laneid");
         let (two, three) = (asm.int(2, Ty::I32), asm.int(3, Ty::I32));
-        let group = asm.bin("arith.shrui", lane, two);
-        let thread = asm.bin("arith.andi", lane, three);
-        let row = shift(asm, "arith.shli", warp.0, log2(gemm.shape.warp_m()));
-        let row = asm.bin("arith.addi", row, group);
-        let column = shift(asm, "arith.shli", warp.1, log2(gemm.warp_columns()));
-        let pair = shift(asm, "arith.shli", thread, 1);
-        let column = asm.bin("arith.addi", column, pair);
+        let group = asm.bin(Bin::ShRUI, lane, two);
+        let thread = asm.bin(Bin::AndI, lane, three);
+        let row = shift(asm, Bin::ShLI, warp.0, log2(gemm.shape.warp_m()));
+        let row = asm.bin(Bin::AddI, row, group);
+        let column = shift(asm, Bin::ShLI, warp.1, log2(gemm.warp_columns()));
+        let pair = shift(asm, Bin::ShLI, thread, 1);
+        let column = asm.bin(Bin::AddI, column, pair);
         let (row, column) = (from(asm, m0, row), from(asm, n0, column));
         if gemm.dtype == DType::F32 {
             self.repair(asm, point, sums, (row, column));
@@ -76,7 +76,7 @@ impl Block<'_> {
         let per_sum = sums.of[0].len() / gemm.sums.len();
         for j in 0..per_sum {
             let column = plus(asm, at.1, j as i64 * 8);
-            let some = (!whole_columns).then(|| asm.cmpi("slt", column, n));
+            let some = (!whole_columns).then(|| asm.cmpi(CmpI::Slt, column, n));
             when(asm, some, |asm| {
                 let mut point = point.clone();
                 point.aligned = aligned;
@@ -84,7 +84,7 @@ impl Block<'_> {
                 for (i, sums) in sums.of.iter().enumerate() {
                     for half in 0..2 {
                         let row = plus(asm, at.0, i as i64 * 16 + half * 8);
-                        let there = (!whole_rows).then(|| asm.cmpi("slt", row, m));
+                        let there = (!whole_rows).then(|| asm.cmpi(CmpI::Slt, row, m));
                         let first = half as u32 * 2;
                         let two = |s: &Val| asm.shuffle(*s, *s, &[first, first + 1]);
                         let sums: Vec<Val> = sums.iter().skip(j).step_by(per_sum).map(two).collect();
@@ -102,8 +102,8 @@ impl Block<'_> {
         (point.along, point.lanes, point.multiple) = (gemm.n, 2, 2);
         point.mask = n.map(|n| {
             let (columns, iota, n) = (asm.widen(column, 2), asm.iota(2), asm.widen(n, 2));
-            let columns = asm.bin("arith.addi", columns, iota);
-            asm.cmpi("slt", columns, n)
+            let columns = asm.bin(Bin::AddI, columns, iota);
+            asm.cmpi(CmpI::Slt, columns, n)
         });
         for k in gemm.per_column(cx.def, &cx.deps) {
             if !matches!(cx.def.body[k].op, Op::Const(_)) {
@@ -133,8 +133,8 @@ fn when(asm: &mut Asm, condition: Option<Val>, then: impl FnOnce(&mut Asm)) {
 }
 
 fn from(asm: &mut Asm, first: Val, by: Val) -> Val {
-    let by = asm.cast("arith.extui", by, Elem::I64);
-    asm.bin("arith.addi", first, by)
+    let by = asm.cast(Cast::ExtUI, by, Elem::I64);
+    asm.bin(Bin::AddI, first, by)
 }
 
 fn plus(asm: &mut Asm, v: Val, by: i64) -> Val {
@@ -142,5 +142,5 @@ fn plus(asm: &mut Asm, v: Val, by: i64) -> Val {
         return v;
     }
     let by = asm.i64(by);
-    asm.bin("arith.addi", v, by)
+    asm.bin(Bin::AddI, v, by)
 }

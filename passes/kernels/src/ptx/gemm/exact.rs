@@ -6,7 +6,7 @@
 use super::Block;
 use super::mma::Sums;
 use super::operand::Operand;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Val};
 use crate::eval::Point;
 use sardonyx_base::DType;
 
@@ -29,8 +29,8 @@ impl Block<'_> {
             let (odd, half) = (part(asm, number, 0, 1, 0), part(asm, number, 1, 1, 3));
             let (j, i) = (part(asm, number, 2, per_sum - 1, 3), part(asm, number, 2 + bits, 15, 4));
             let of = (n_sums > 1).then(|| part(asm, number, 2 + per_sum.trailing_zeros() as i64, n_sums - 1, 0));
-            let row = [i, half].into_iter().fold(at.0, |row, by| asm.bin("arith.addi", row, by));
-            let column = [j, odd].into_iter().fold(at.1, |column, by| asm.bin("arith.addi", column, by));
+            let row = [i, half].into_iter().fold(at.0, |row, by| asm.bin(Bin::AddI, row, by));
+            let column = [j, odd].into_iter().fold(at.1, |column, by| asm.bin(Bin::AddI, column, by));
             self.sum_again(asm, point, of, (row, column))
         });
     }
@@ -39,9 +39,9 @@ impl Block<'_> {
     fn sum_again(&self, asm: &mut Asm, point: &Point, of: Option<Val>, (row, column): (Val, Val)) -> Val {
         let (cx, gemm) = (self.cx, self.gemm);
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
-        let there = asm.cmpi("slt", row, m);
-        let beside = asm.cmpi("slt", column, n);
-        let there = asm.bin("arith.andi", there, beside);
+        let there = asm.cmpi(CmpI::Slt, row, m);
+        let beside = asm.cmpi(CmpI::Slt, column, n);
+        let there = asm.bin(Bin::AndI, there, beside);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let none = asm.zero(Ty::F32);
         let sum = |asm: &mut Asm| {
@@ -54,7 +54,7 @@ impl Block<'_> {
                 let b = match (of, &gemm.b[..]) {
                     (Some(of), [one, other]) => {
                         let zero = asm.i64(0);
-                        let first = asm.cmpi("eq", of, zero);
+                        let first = asm.cmpi(CmpI::Eq, of, zero);
                         let [one, other] = [one, other].map(|b| factor(asm, b));
                         asm.select(first, one, other)
                     }
@@ -71,8 +71,8 @@ impl Block<'_> {
 pub fn replace_nans(asm: &mut Asm, all: &[Val], again: impl FnOnce(&mut Asm, Val) -> Val) {
     let mut some: Option<Val> = None;
     for pair in all.chunks(2) {
-        let nan = asm.cmpf("uno", pair[0], pair[pair.len() - 1]);
-        some = Some(some.map_or(nan, |some| asm.bin("arith.ori", some, nan)));
+        let nan = asm.cmpf(CmpF::Uno, pair[0], pair[pair.len() - 1]);
+        some = Some(some.map_or(nan, |some| asm.bin(Bin::OrI, some, nan)));
     }
     let some = some.expect("a thread has sums");
     asm.if_then(some, |asm| {
@@ -84,7 +84,7 @@ pub fn replace_nans(asm: &mut Asm, all: &[Val], again: impl FnOnce(&mut Asm, Val
             for (i, sum) in all.iter().enumerate() {
                 copy_where(asm, number, i, value, *sum);
             }
-            let nan = asm.cmpf("uno", value, value);
+            let nan = asm.cmpf(CmpF::Uno, value, value);
             asm.if_then(nan, |asm| {
                 let again = again(asm, number);
                 for (i, sum) in all.iter().enumerate() {
@@ -99,16 +99,16 @@ pub fn replace_nans(asm: &mut Asm, all: &[Val], again: impl FnOnce(&mut Asm, Val
 /// Some bits of a number, at another place, as an index.
 pub fn part(asm: &mut Asm, number: Val, right: i64, mask: i64, left: i64) -> Val {
     let (right, mask, left) = (asm.int(right, Ty::I32), asm.int(mask, Ty::I32), asm.int(left, Ty::I32));
-    let v = asm.bin("arith.shrui", number, right);
-    let v = asm.bin("arith.andi", v, mask);
-    let v = asm.bin("arith.shli", v, left);
-    asm.cast("arith.extui", v, Elem::I64)
+    let v = asm.bin(Bin::ShRUI, number, right);
+    let v = asm.bin(Bin::AndI, v, mask);
+    let v = asm.bin(Bin::ShLI, v, left);
+    asm.cast(Cast::ExtUI, v, Elem::I64)
 }
 
 /// `to = from`, where the number is `i`.
 fn copy_where(asm: &mut Asm, number: Val, i: usize, to: Val, from: Val) {
     let i = asm.int(i as i64, Ty::I32);
-    let here = asm.cmpi("eq", number, i);
+    let here = asm.cmpi(CmpI::Eq, number, i);
     let line = format!("@{} mov.f32 {}, {};", asm.name(here, 0), asm.name(to, 0), asm.name(from, 0));
     asm.line(&line);
 }

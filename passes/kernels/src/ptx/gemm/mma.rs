@@ -10,7 +10,7 @@
 use super::copy::{log2, shift, swizzle};
 use super::operand::{Inner, Operand};
 use super::plan::Gemm;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Elem, Ty, Val};
 use sardonyx_base::DType;
 
 /// Bytes of k of one instruction.
@@ -33,46 +33,46 @@ impl<'a> Reader<'a> {
     pub fn new(asm: &mut Asm, operand: &'a Operand, rows: i64, warp: Val) -> Reader<'a> {
         let lane = asm.special("%laneid");
         let bits = |asm: &mut Asm, right: i64, mask: i64| {
-            let v = shift(asm, "arith.shrui", lane, right);
+            let v = shift(asm, Bin::ShRUI, lane, right);
             let mask = asm.int(mask, Ty::I32);
-            asm.bin("arith.andi", v, mask)
+            asm.bin(Bin::AndI, v, mask)
         };
-        let first = shift(asm, "arith.shli", warp, log2(rows));
+        let first = shift(asm, Bin::ShLI, warp, log2(rows));
         let (line, bytes, each) = match (operand.inner, operand.element_bytes) {
             // The same with two matrices: lane 8j + r addresses row r of matrix j.
             (Inner::K, _) if rows == 8 => {
                 let (within, half) = (bits(asm, 0, 7), bits(asm, 3, 1));
-                let line = asm.bin("arith.addi", first, within);
-                (line, shift(asm, "arith.shli", half, 4), operand.pitch() / STEP_BYTES)
+                let line = asm.bin(Bin::AddI, first, within);
+                (line, shift(asm, Bin::ShLI, half, 4), operand.pitch() / STEP_BYTES)
             }
-            (Inner::Rows, 2) if rows == 8 => (bits(asm, 0, 15), shift(asm, "arith.shli", first, 1), 1),
+            (Inner::Rows, 2) if rows == 8 => (bits(asm, 0, 15), shift(asm, Bin::ShLI, first, 1), 1),
             (Inner::K, _) => {
                 // Lane 8j + r addresses row r of matrix j: rows 0..8, rows 8..16, then the next 16 bytes of k.
                 let (within, half) = (bits(asm, 0, 15), bits(asm, 4, 1));
-                let line = asm.bin("arith.addi", first, within);
-                (line, shift(asm, "arith.shli", half, 4), operand.pitch() / STEP_BYTES)
+                let line = asm.bin(Bin::AddI, first, within);
+                (line, shift(asm, Bin::ShLI, half, 4), operand.pitch() / STEP_BYTES)
             }
             (Inner::Rows, 4) => {
                 let (group, k) = (bits(asm, 2, 7), bits(asm, 0, 3));
-                let row = asm.bin("arith.addi", first, group);
-                (k, shift(asm, "arith.shli", row, 2), (rows / 8).min(4))
+                let row = asm.bin(Bin::AddI, first, group);
+                (k, shift(asm, Bin::ShLI, row, 2), (rows / 8).min(4))
             }
             (Inner::Rows, _) => {
                 let (within, upper, half) = (bits(asm, 0, 7), bits(asm, 4, 1), bits(asm, 3, 1));
-                let upper = shift(asm, "arith.shli", upper, 3);
-                let line = asm.bin("arith.addi", within, upper);
-                let bytes = shift(asm, "arith.shli", first, 1);
-                let half = shift(asm, "arith.shli", half, 4);
-                (line, asm.bin("arith.addi", bytes, half), rows / 16)
+                let upper = shift(asm, Bin::ShLI, upper, 3);
+                let line = asm.bin(Bin::AddI, within, upper);
+                let bytes = shift(asm, Bin::ShLI, first, 1);
+                let half = shift(asm, Bin::ShLI, half, 4);
+                (line, asm.bin(Bin::AddI, bytes, half), rows / 16)
             }
         };
-        let start = shift(asm, "arith.shli", line, log2(operand.pitch()));
+        let start = shift(asm, Bin::ShLI, line, log2(operand.pitch()));
         let by = swizzle(asm, operand.layout(), line);
-        let bytes = asm.bin("arith.xori", bytes, by);
-        let place = asm.bin("arith.addi", start, bytes);
+        let bytes = asm.bin(Bin::XorI, bytes, by);
+        let place = asm.bin(Bin::AddI, start, bytes);
         let places = (0..each).map(|i| {
             let by = asm.int(i * STEP_BYTES, Ty::I32);
-            if i == 0 { place } else { asm.bin("arith.xori", place, by) }
+            if i == 0 { place } else { asm.bin(Bin::XorI, place, by) }
         });
         let places = places.collect();
         Reader { operand, rows, places }
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         debug_assert!(step < steps);
         let mut fragments = vec![];
         if operand.inner == Inner::Rows && operand.element_bytes == 4 {
-            let at: Vec<Val> = self.places.iter().map(|p| asm.bin("arith.addi", tile, *p)).collect();
+            let at: Vec<Val> = self.places.iter().map(|p| asm.bin(Bin::AddI, tile, *p)).collect();
             for block in 0..self.rows / 8 {
                 fragments.push([0, 4].map(|k| {
                     let at = asm.name(at[(block % 4) as usize], 0);
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
                 Inner::K => (self.places[step as usize], 0, ""),
                 Inner::Rows => (self.places[0], step * 16 * pitch, ".trans"),
             };
-            let at = asm.bin("arith.addi", tile, place);
+            let at = asm.bin(Bin::AddI, tile, place);
             let at = asm.name(at, 0);
             let v = asm.register(Ty::new(Elem::I32, 2));
             let names = [asm.name(v, 0), asm.name(v, 1)].join(", ");
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
                 Inner::K => (self.places[step as usize], pair * 16 * pitch, ""),
                 Inner::Rows => (self.places[pair as usize], step * 16 * pitch, ".trans"),
             };
-            let at = asm.bin("arith.addi", tile, place);
+            let at = asm.bin(Bin::AddI, tile, place);
             let at = asm.name(at, 0);
             let v = asm.register(Ty::new(Elem::I32, 4));
             let names: Vec<String> = (0..4).map(|i| asm.name(v, i)).collect();
@@ -209,8 +209,8 @@ fn split(asm: &mut Asm, fragments: &[Fragment]) -> Parts {
     let (half, upper) = (asm.int(0x1000, Ty::I32), asm.int(-0x2000, Ty::I32));
     for fragment in fragments {
         let parts = fragment.map(|x| {
-            let up = asm.bin("arith.addi", x, half);
-            let hi = asm.bin("arith.andi", up, upper);
+            let up = asm.bin(Bin::AddI, x, half);
+            let hi = asm.bin(Bin::AndI, up, upper);
             let operands = [asm.name(x, 0), asm.name(hi, 0)];
             (hi, asm.instruction(Ty::I32, "sub.rn.f32", &operands))
         });

@@ -16,7 +16,7 @@ mod plan;
 pub use plan::{FEW, Gemm, SHAPES, Shape};
 
 use super::Form;
-use crate::asm::{Asm, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::def::KernelDef;
 use crate::eval::{Cx, Point, decode};
 use copy::{Stream, log2, shift};
@@ -39,7 +39,7 @@ pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
         None => tile(cx, asm, gemm, bytes),
         Some(few) => {
             let (rows, most) = (cx.extent(asm, gemm.m), asm.i64(FEW));
-            let is_few = asm.cmpi("sle", rows, most);
+            let is_few = asm.cmpi(CmpI::Sle, rows, most);
             let one_of = |asm: &mut Asm, gemm: &Gemm| {
                 tile(cx, asm, gemm, bytes);
                 vec![]
@@ -61,10 +61,10 @@ fn tile(cx: &Cx, asm: &mut Asm, gemm: &Gemm, shared_bytes: i64) {
     let rows = block.rows_left(asm, gemm.m, m0, gemm.shape.m);
     let columns = block.rows_left(asm, gemm.n, n0, gemm.columns());
     let thread = asm.special("%tid.x");
-    let warp = shift(asm, "arith.shrui", thread, 5);
+    let warp = shift(asm, Bin::ShRUI, thread, 5);
     let across = asm.int(gemm.shape.warps_n - 1, Ty::I32);
-    let warp_n = asm.bin("arith.andi", warp, across);
-    let warp_m = shift(asm, "arith.shrui", warp, log2(gemm.shape.warps_n));
+    let warp_n = asm.bin(Bin::AndI, warp, across);
+    let warp_m = shift(asm, Bin::ShRUI, warp, log2(gemm.shape.warps_n));
     let threads = gemm.shape.threads();
     let mut streams = vec![Stream::new(cx, asm, &gemm.a, &mut point, rows, threads)];
     streams.extend(gemm.b.iter().map(|b| Stream::new(cx, asm, b, &mut point, columns, threads)));
@@ -80,25 +80,25 @@ impl Block<'_> {
         let (cx, gemm) = (self.cx, self.gemm);
         let number = asm.special("%ctaid.x");
         let (tiles_m, tiles_n) = (self.tiles(asm, gemm.m, gemm.shape.m), self.tiles(asm, gemm.n, gemm.columns()));
-        let per_batch = asm.bin("arith.muli", tiles_m, tiles_n);
-        let batch = asm.bin("arith.divui", number, per_batch);
-        let at = if gemm.batch.is_empty() { number } else { asm.bin("arith.remui", number, per_batch) };
+        let per_batch = asm.bin(Bin::MulI, tiles_m, tiles_n);
+        let batch = asm.bin(Bin::DivUI, number, per_batch);
+        let at = if gemm.batch.is_empty() { number } else { asm.bin(Bin::RemUI, number, per_batch) };
         let extents: Vec<Val> = gemm.batch.iter().map(|v| narrow_extent(cx, asm, *v)).collect();
         let mut point = Point::new(cx);
         for (v, value) in gemm.batch.iter().zip(decode(asm, batch, &extents)) {
-            point.vars[*v] = Some(asm.cast("arith.extui", value, Elem::I64));
+            point.vars[*v] = Some(asm.cast(Cast::ExtUI, value, Elem::I64));
         }
         // All groups but the last are full.
         let full = asm.int(GROUP, Ty::I32);
-        let per_group = asm.bin("arith.muli", tiles_n, full);
-        let group = asm.bin("arith.divui", at, per_group);
-        let within = asm.bin("arith.remui", at, per_group);
-        let first = asm.bin("arith.muli", group, full);
-        let left = asm.bin("arith.subi", tiles_m, first);
-        let rows = asm.bin("arith.minui", left, full);
-        let n = asm.bin("arith.divui", within, rows);
-        let m = asm.bin("arith.remui", within, rows);
-        (asm.bin("arith.addi", first, m), n, point)
+        let per_group = asm.bin(Bin::MulI, tiles_n, full);
+        let group = asm.bin(Bin::DivUI, at, per_group);
+        let within = asm.bin(Bin::RemUI, at, per_group);
+        let first = asm.bin(Bin::MulI, group, full);
+        let left = asm.bin(Bin::SubI, tiles_m, first);
+        let rows = asm.bin(Bin::MinUI, left, full);
+        let n = asm.bin(Bin::DivUI, within, rows);
+        let m = asm.bin(Bin::RemUI, within, rows);
+        (asm.bin(Bin::AddI, first, m), n, point)
     }
 
     /// How many tiles cover a variable. A grid has less than 2^31 blocks.
@@ -107,9 +107,9 @@ impl Block<'_> {
             Some(extent) => asm.int((extent + size - 1).div_euclid(size), Ty::I32),
             None => {
                 let (extent, more) = (self.cx.extent(asm, var), asm.i64(size - 1));
-                let up = asm.bin("arith.addi", extent, more);
-                let tiles = shift(asm, "arith.shrui", up, log2(size));
-                asm.cast("arith.trunci", tiles, Elem::I32)
+                let up = asm.bin(Bin::AddI, extent, more);
+                let tiles = shift(asm, Bin::ShRUI, up, log2(size));
+                asm.cast(Cast::TruncI, tiles, Elem::I32)
             }
         }
     }
@@ -120,9 +120,9 @@ impl Block<'_> {
             return None;
         }
         let (extent, all) = (self.cx.extent(asm, var), asm.i64(size));
-        let left = asm.bin("arith.subi", extent, first);
-        let left = asm.bin("arith.minsi", left, all);
-        Some(asm.cast("arith.trunci", left, Elem::I32))
+        let left = asm.bin(Bin::SubI, extent, first);
+        let left = asm.bin(Bin::MinSI, left, all);
+        Some(asm.cast(Cast::TruncI, left, Elem::I32))
     }
 
     /// All of k, of A and then each B.
@@ -131,12 +131,12 @@ impl Block<'_> {
         let pieces = self.tiles(asm, gemm.k, gemm.k_tile());
         // Elements of the last piece.
         let last = {
-            let wide = asm.cast("arith.extui", pieces, Elem::I64);
+            let wide = asm.cast(Cast::ExtUI, pieces, Elem::I64);
             let (one, size, k) = (asm.i64(1), asm.i64(gemm.k_tile()), cx.extent(asm, gemm.k));
-            let before = asm.bin("arith.subi", wide, one);
-            let before = asm.bin("arith.muli", before, size);
-            let left = asm.bin("arith.subi", k, before);
-            asm.cast("arith.trunci", left, Elem::I32)
+            let before = asm.bin(Bin::SubI, wide, one);
+            let before = asm.bin(Bin::MulI, before, size);
+            let left = asm.bin(Bin::SubI, k, before);
+            asm.cast(Cast::TruncI, left, Elem::I32)
         };
         let (tiles, _, _) = Form::shared(self.shared_bytes);
         let base = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
@@ -145,13 +145,13 @@ impl Block<'_> {
         let behind: Vec<Val> = [&gemm.a].into_iter().chain(&gemm.b).map(|o| asm.int(o.tile_bytes(), Ty::I32)).collect();
         let copy = |asm: &mut Asm, piece: Val, stage: Val| {
             let one = asm.int(1, Ty::I32);
-            let next = asm.bin("arith.addi", piece, one);
-            let is_last = asm.cmpi("eq", next, pieces);
+            let next = asm.bin(Bin::AddI, piece, one);
+            let is_last = asm.cmpi(CmpI::Eq, next, pieces);
             let whole = asm.int(gemm.k_tile(), Ty::I32);
             let k_left = asm.select(is_last, last, whole);
             let mut tile = stage;
             for (i, stream) in streams.iter().enumerate() {
-                tile = if i == 0 { tile } else { asm.bin("arith.addi", tile, behind[i - 1]) };
+                tile = if i == 0 { tile } else { asm.bin(Bin::AddI, tile, behind[i - 1]) };
                 stream.copy(asm, tile, k_left);
             }
         };
@@ -162,51 +162,51 @@ impl Block<'_> {
         };
         for stage in 0..shape.stages - 1 {
             let piece = asm.int(stage, Ty::I32);
-            let there = asm.cmpi("ult", piece, pieces);
+            let there = asm.cmpi(CmpI::Ult, piece, pieces);
             let at = asm.int(stage * stage_bytes, Ty::I32);
-            let at = asm.bin("arith.addi", base, at);
+            let at = asm.bin(Bin::AddI, base, at);
             asm.if_then(there, |asm| copy(asm, piece, at));
             asm.line("cp.async.commit_group;");
         }
         let sums = Sums::zeros(asm, gemm);
         let end = asm.int(shape.shared_bytes(), Ty::I32);
-        let end = asm.bin("arith.addi", base, end);
+        let end = asm.bin(Bin::AddI, base, end);
         let step = asm.int(stage_bytes, Ty::I32);
         let next_stage = |asm: &mut Asm, stage: Val| {
-            let next = asm.bin("arith.addi", stage, step);
-            let wraps = asm.cmpi("eq", next, end);
+            let next = asm.bin(Bin::AddI, stage, step);
+            let wraps = asm.cmpi(CmpI::Eq, next, end);
             let next = asm.select(wraps, base, next);
             asm.set(stage, next);
         };
         let (zero, one) = (asm.int(0, Ty::I32), asm.int(1, Ty::I32));
         let read = variable(asm, base);
         let write = asm.int((shape.stages - 1) * stage_bytes, Ty::I32);
-        let write = asm.bin("arith.addi", base, write);
+        let write = asm.bin(Bin::AddI, base, write);
         let write = variable(asm, write);
         let piece = variable(asm, zero);
         let ahead = asm.int(shape.stages - 1, Ty::I32);
         let (head, done) = (asm.label(), asm.label());
-        let none = asm.cmpi("eq", pieces, zero);
+        let none = asm.cmpi(CmpI::Eq, pieces, zero);
         let none = asm.name(none, 0);
         asm.line(&format!("@{none} bra {done};"));
         asm.place_label(&head);
         asm.line(&format!("cp.async.wait_group {};", shape.stages - 2));
         // Everyone's part of this piece is there, and nobody reads the stage that is written next.
         asm.line("bar.sync 0;");
-        let coming = asm.bin("arith.addi", piece, ahead);
-        let there = asm.cmpi("ult", coming, pieces);
+        let coming = asm.bin(Bin::AddI, piece, ahead);
+        let there = asm.cmpi(CmpI::Ult, coming, pieces);
         asm.if_then(there, |asm| copy(asm, coming, write));
         asm.line("cp.async.commit_group;");
         let mut tiles = vec![read];
         for behind in &behind[..readers.len() - 1] {
-            tiles.push(asm.bin("arith.addi", tiles[tiles.len() - 1], *behind));
+            tiles.push(asm.bin(Bin::AddI, tiles[tiles.len() - 1], *behind));
         }
         sums.add(asm, gemm.dtype, readers, &tiles);
         next_stage(asm, read);
         next_stage(asm, write);
-        let next = asm.bin("arith.addi", piece, one);
+        let next = asm.bin(Bin::AddI, piece, one);
         asm.set(piece, next);
-        let more = asm.cmpi("ult", piece, pieces);
+        let more = asm.cmpi(CmpI::Ult, piece, pieces);
         let more = asm.name(more, 0);
         asm.line(&format!("@{more} bra {head};"));
         asm.place_label(&done);
@@ -219,15 +219,15 @@ fn narrow_extent(cx: &Cx, asm: &mut Asm, var: usize) -> Val {
         Some(extent) => asm.int(extent, Ty::I32),
         None => {
             let extent = cx.extent(asm, var);
-            asm.cast("arith.trunci", extent, Elem::I32)
+            asm.cast(Cast::TruncI, extent, Elem::I32)
         }
     }
 }
 
 /// tile · size, as the number of an element
 fn times(asm: &mut Asm, tile: Val, size: i64) -> Val {
-    let wide = asm.cast("arith.extui", tile, Elem::I64);
-    shift(asm, "arith.shli", wide, log2(size))
+    let wide = asm.cast(Cast::ExtUI, tile, Elem::I64);
+    shift(asm, Bin::ShLI, wide, log2(size))
 }
 
 impl KernelDef {
