@@ -5,7 +5,7 @@ use sardonyx_base::Dim;
 use sardonyx_base::dim::Atom;
 
 /// An integer expression; `symbol` gives the symbols' values, scalar or with `lanes` lanes.
-pub fn emit_dim(asm: &mut Asm, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut Asm, &str) -> Val) -> Val {
+pub fn emit_dim<A: Asm>(asm: &mut A, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut A, &str) -> Val) -> Val {
     let mut sum: Option<Val> = None;
     for (monomial, c) in d.terms() {
         let mut product = (c != 1 || monomial.is_empty()).then(|| asm.i64(c));
@@ -13,7 +13,7 @@ pub fn emit_dim(asm: &mut Asm, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut 
             let v = emit_atom(asm, atom, lanes, symbol);
             product = Some(match product {
                 None => v,
-                Some(p) => both(asm, Bin::MulI, p, v),
+                Some(p) => asm.both(Bin::MulI, p, v),
             });
         }
         let term = product.expect("a factor");
@@ -25,13 +25,7 @@ pub fn emit_dim(asm: &mut Asm, d: &Dim, lanes: u32, symbol: &mut dyn FnMut(&mut 
     sum.unwrap_or_else(|| asm.i64(0))
 }
 
-pub fn both(asm: &mut Asm, op: Bin, a: Val, b: Val) -> Val {
-    let lanes = a.ty.lanes.max(b.ty.lanes);
-    let (a, b) = (asm.widen(a, lanes), asm.widen(b, lanes));
-    asm.bin(op, a, b)
-}
-
-fn emit_atom(asm: &mut Asm, atom: &Atom, lanes: u32, symbol: &mut dyn FnMut(&mut Asm, &str) -> Val) -> Val {
+fn emit_atom<A: Asm>(asm: &mut A, atom: &Atom, lanes: u32, symbol: &mut dyn FnMut(&mut A, &str) -> Val) -> Val {
     let (op, a, b) = match atom {
         Atom::Symbol(s) => return symbol(asm, s),
         Atom::FloorDiv(a, b) => (None, a, b),
@@ -41,14 +35,12 @@ fn emit_atom(asm: &mut Asm, atom: &Atom, lanes: u32, symbol: &mut dyn FnMut(&mut
     let a = emit_dim(asm, a, lanes, symbol);
     let b = emit_dim(asm, b, lanes, symbol);
     match op {
-        Some(op) => both(asm, op, a, b),
+        Some(op) => asm.both(op, a, b),
         None => asm.floordiv(a, b),
     }
 }
 
 /// The sum of two numbers, one lane repeated where the other has several.
-pub fn add(asm: &mut Asm, a: Val, b: Val) -> Val {
-    let lanes = a.ty.lanes.max(b.ty.lanes);
-    let (a, b) = (asm.widen(a, lanes), asm.widen(b, lanes));
-    asm.bin(Bin::AddI, a, b)
+pub fn add(asm: &mut impl Asm, a: Val, b: Val) -> Val {
+    asm.both(Bin::AddI, a, b)
 }

@@ -1,104 +1,13 @@
 //! Statement k at a point  =>  an SSA value, scalar or one per lane
 
 use super::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
+use super::cx::Cx;
 use super::def::*;
 use super::dims::emit_dim;
-use super::normalise::{combine, neutral};
+use super::reduce::{combine, neutral};
 use super::{math, scalar};
-use crate::{Extension, Level};
-use sardonyx_base::plan::KernelArgs;
-use sardonyx_base::{DType, Dim};
+use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use std::mem::offset_of;
-
-/// What is the same in the whole function: the definition, the arguments, the dependences.
-pub struct Cx<'a> {
-    pub def: &'a KernelDef,
-    pub deps: Vec<VarSet>,
-    pub params: Vec<Val>,
-    pub reads: Vec<Val>,
-    pub writes: Vec<Val>,
-    pub status: Val,
-    /// Absent on a GPU.
-    pub cpu: Option<Cpu>,
-}
-
-/// What only kernels of a CPU have.
-pub struct Cpu {
-    pub level: Level,
-    pub scratch: Val,
-    pub begin: Val,
-    pub end: Val,
-}
-
-impl<'a> Cx<'a> {
-    /// Unpacks the `KernelArgs`.
-    pub fn cpu_arguments(asm: &mut Asm, def: &'a KernelDef, level: Level) -> Cx<'a> {
-        let args = asm.argument();
-        let mut field = |at: usize, ty: Ty| {
-            let at = asm.i64(at as i64);
-            let address = asm.element(args, at, Elem::I8);
-            asm.load(address, ty, 8)
-        };
-        let buffers = field(offset_of!(KernelArgs, buffers), Ty::PTR);
-        let params = field(offset_of!(KernelArgs, params), Ty::PTR);
-        let scratch = field(offset_of!(KernelArgs, scratch), Ty::PTR);
-        let begin = field(offset_of!(KernelArgs, begin), Ty::I64);
-        let end = field(offset_of!(KernelArgs, end), Ty::I64);
-        let status = field(offset_of!(KernelArgs, status), Ty::PTR);
-        let mut entries = |base: Val, from: usize, n: usize, ty: Ty| -> Vec<Val> {
-            let mut out = vec![];
-            for i in from..from + n {
-                let i = asm.i64(i as i64);
-                let address = asm.element(base, i, ty.elem);
-                out.push(asm.load(address, ty, 8));
-            }
-            out
-        };
-        let reads = entries(buffers, 0, def.reads.len(), Ty::PTR);
-        let writes = entries(buffers, def.reads.len(), def.writes.len(), Ty::PTR);
-        let params = entries(params, 0, def.n_params, Ty::I64);
-        let cpu = Some(Cpu { level, scratch, begin, end });
-        Cx { def, deps: def.dependences(), params, reads, writes, status, cpu }
-    }
-
-    pub fn cpu(&self) -> &Cpu {
-        self.cpu.as_ref().expect("emitted for a CPU")
-    }
-
-    /// Lanes of an f32 vector; a thread of a GPU is one lane.
-    pub fn lanes(&self) -> u32 {
-        self.cpu.as_ref().map_or(1, |cpu| cpu.level.lanes())
-    }
-
-    /// Whether masked loads and stores are instructions: else the elements behind the last whole vector are taken
-    /// one by one.
-    pub fn has_masks(&self) -> bool {
-        let wide = |s: &Storage| scalar::stored(s.dtype).bits() >= 32;
-        let narrow_too = self.cpu.as_ref().is_none_or(|cpu| cpu.level.has(Extension::Masks));
-        narrow_too || self.def.reads.iter().chain(&self.def.writes).all(wide)
-    }
-
-    pub fn size(&self, asm: &mut Asm, s: Size) -> Val {
-        match s {
-            Size::Const(c) => asm.i64(c),
-            Size::Param(p) => self.params[p],
-        }
-    }
-
-    pub fn extent(&self, asm: &mut Asm, var: usize) -> Val {
-        self.size(asm, self.def.extent(var))
-    }
-
-    /// The value of an expression over `p{n}`.
-    pub fn dim(&self, asm: &mut Asm, d: &Dim) -> Val {
-        emit_dim(asm, d, 1, &mut |_, s| self.param(s))
-    }
-
-    fn param(&self, symbol: &str) -> Val {
-        self.params[own(symbol, 'p').expect("only parameters are left")]
-    }
-}
 
 /// The point (or the lanes of points) at which statements are evaluated.
 #[derive(Clone)]
@@ -121,14 +30,14 @@ pub struct Point {
 }
 
 impl Point {
-    pub fn new(cx: &Cx) -> Point {
+    pub fn new<A: Asm>(cx: &Cx<A>) -> Point {
         let n = cx.def.n_vars();
         let (vars, values) = (vec![None; n], vec![None; cx.def.body.len()]);
         Point { vars, along: n, lanes: 1, multiple: 1, aligned: false, mask: None, values, known: vec![] }
     }
 
     /// The first `n` lanes from `at` on.
-    pub fn masked_lanes(&self, asm: &mut Asm, var: usize, at: Val, n: Val, lanes: u32) -> Point {
+    pub fn masked_lanes(&self, asm: &mut impl Asm, var: usize, at: Val, n: Val, lanes: u32) -> Point {
         let mut point = self.clone();
         point.vars[var] = Some(at);
         let (n, iota) = (asm.widen(n, lanes), asm.iota(lanes));
@@ -145,7 +54,7 @@ impl Point {
         self.lanes > 1 && self.along < 64 && set >> self.along & 1 == 1
     }
 
-    fn var(&self, asm: &mut Asm, v: usize) -> Val {
+    fn var(&self, asm: &mut impl Asm, v: usize) -> Val {
         let base = self.vars[v].expect("the variable has a value here");
         if !self.is_lane_var(v) {
             return base;
@@ -155,7 +64,7 @@ impl Point {
     }
 
     /// The value of a statement: one lane where it is the same for all lanes.
-    pub fn eval(&mut self, cx: &Cx, asm: &mut Asm, k: usize) -> Val {
+    pub fn eval<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, k: usize) -> Val {
         if let Some(v) = self.values[k] {
             return v;
         }
@@ -199,7 +108,7 @@ impl Point {
     }
 
     /// A reduction over the deep space, here and now: each lane has its own.
-    fn deep_sum(&self, cx: &Cx, asm: &mut Asm, (k, f, arg): (usize, ReduceFn, usize), ty: Ty) -> Val {
+    fn deep_sum<A: Asm>(&self, cx: &Cx<A>, asm: &mut A, (k, f, arg): (usize, ReduceFn, usize), ty: Ty) -> Val {
         let t = cx.def.body[k].dtype;
         let start = neutral(asm, f, t, ty);
         let total = self.deep_loops(cx, asm, cx.def.n_point_vars(), start, &|asm, point, total| {
@@ -211,13 +120,13 @@ impl Point {
     }
 
     /// The loops from deep variable `var` inwards, each with what does not move with those further in.
-    fn deep_loops(
+    fn deep_loops<A: Asm>(
         &self,
-        cx: &Cx,
-        asm: &mut Asm,
+        cx: &Cx<A>,
+        asm: &mut A,
         var: usize,
         total: Val,
-        each: &dyn Fn(&mut Asm, &mut Point, Val) -> Val,
+        each: &dyn Fn(&mut A, &mut Point, Val) -> Val,
     ) -> Val {
         let (zero, one, extent) = (asm.i64(0), asm.i64(1), cx.extent(asm, var));
         asm.for_loop((zero, extent, one), &[total], |asm, i, total| {
@@ -230,7 +139,7 @@ impl Point {
         })[0]
     }
 
-    fn apply(&mut self, cx: &Cx, asm: &mut Asm, (k, f): (usize, ScalarFn), args: &[usize], lanes: u32) -> Val {
+    fn apply<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, (k, f): (usize, ScalarFn), args: &[usize], lanes: u32) -> Val {
         let t = cx.def.body[args[args.len() - 1]].dtype;
         let square = |e: &usize| matches!(cx.def.body[*e].op, Op::Const(bits) if f64::from_bits(bits) == 2.0);
         if f == ScalarFn::Pow && t.is_float() && square(&args[1]) {
@@ -263,11 +172,20 @@ impl Point {
     }
 
     /// The value of `%i`, `$k` or `p{n}`.
-    pub fn symbol(&mut self, cx: &Cx, asm: &mut Asm, s: &str) -> Val {
+    pub fn symbol<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, s: &str) -> Val {
         match (own(s, '%'), own(s, '$')) {
             (Some(v), _) => self.var(asm, v),
             (None, Some(k)) => self.eval(cx, asm, k),
             (None, None) => cx.param(s),
+        }
+    }
+}
+
+/// Evaluates those statements that do not depend on `var` before its loop.
+pub fn hoist<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, var: usize, statements: Vec<usize>) {
+    for k in statements {
+        if cx.deps[k] >> var & 1 == 0 && !matches!(cx.def.body[k].op, Op::Const(_)) {
+            point.eval(cx, asm, k);
         }
     }
 }
@@ -287,7 +205,7 @@ fn one_plus_exp(def: &KernelDef, step: usize) -> Option<usize> {
     }
 }
 
-fn constant(asm: &mut Asm, value: f64, ty: Ty) -> Val {
+fn constant(asm: &mut impl Asm, value: f64, ty: Ty) -> Val {
     if ty.elem.is_float() {
         return asm.float(value, ty);
     }
@@ -296,20 +214,4 @@ fn constant(asm: &mut Asm, value: f64, ty: Ty) -> Val {
     let bits = ty.elem.bits();
     let wrapped = if ty.elem == Elem::I1 || bits == 64 { whole } else { whole << (64 - bits) >> (64 - bits) };
     asm.int(wrapped, ty)
-}
-
-/// The work item's number  =>  the values of variables (or of block numbers), the last one running fastest.
-pub fn decode(asm: &mut Asm, item: Val, extents: &[Val]) -> Vec<Val> {
-    let mut rest = item;
-    let mut out = vec![];
-    for (i, extent) in extents.iter().enumerate().rev() {
-        if i == 0 {
-            out.push(rest);
-        } else {
-            out.push(asm.bin(Bin::RemUI, rest, *extent));
-            rest = asm.bin(Bin::DivUI, rest, *extent);
-        }
-    }
-    out.reverse();
-    out
 }

@@ -4,6 +4,7 @@ mod asm;
 mod attention;
 pub mod codegen;
 pub mod contract;
+mod cx;
 pub mod def;
 pub mod device_spec;
 mod dims;
@@ -19,9 +20,11 @@ pub mod nest;
 mod normalise;
 mod pace;
 pub mod packing;
+mod pass;
 pub mod ptx;
 mod ranges;
 pub mod rates;
+mod reduce;
 mod scalar;
 mod stages;
 pub mod target;
@@ -38,8 +41,8 @@ pub use rates::Rates;
 pub use sardonyx_base::cpu::{Extension, Level};
 pub use target::Target;
 
-use asm::Asm;
-use eval::Cx;
+use asm::Mlir;
+use cx::Cx;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 
@@ -130,9 +133,8 @@ impl KernelDef {
 
     /// The kernel as MLIR text: one `llvm.func` named `symbol`_`level`.
     pub fn emit(&self, symbol: &str, level: Level) -> String {
-        let mut asm = Asm::mlir();
-        asm.rounds_bf16 = level.has(Extension::Pairs);
-        let cx = Cx::cpu_arguments(&mut asm, self, level);
+        let mut asm = Mlir::new(level);
+        let cx = Cx::arguments(&mut asm, self, level);
         match self.route() {
             Route::Map => map::emit(&cx, &mut asm),
             Route::Normalise => normalise::emit(&cx, &mut asm),

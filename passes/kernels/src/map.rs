@@ -1,8 +1,9 @@
 //! for %0.. in outer { store f(load …) }: elementwise chains, gathers, concatenations and other kernels that only map
 
-use super::asm::{Asm, Bin, CmpI, Val};
+use super::asm::{Asm, Bin, CmpI, Mlir, Val};
+use super::cx::{Cx, decode, whole_steps};
 use super::def::*;
-use super::eval::{Cx, Point, decode};
+use super::eval::{Point, hoist};
 use super::ranges;
 use sardonyx_base::Dim;
 
@@ -28,10 +29,10 @@ pub fn grid(def: &KernelDef) -> Dim {
     }
 }
 
-pub fn emit(cx: &Cx, asm: &mut Asm) {
+pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir) {
     let n = cx.def.outer.len();
     let one = asm.i64(1);
-    asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[], |asm, item, _| {
+    asm.for_loop((cx.launch.begin, cx.launch.end, one), &[], |asm, item, _| {
         let mut point = Point::new(cx);
         if n == 0 {
             store_all(cx, asm, &mut point);
@@ -68,7 +69,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
 }
 
 /// From one place of the innermost variable to another: vectors, and what is left. `n` is how many places, if known.
-fn along(cx: &Cx, asm: &mut Asm, point: &Point, last: usize, (lo, hi): (Val, Val), n: Option<i64>) {
+fn along(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, last: usize, (lo, hi): (Val, Val), n: Option<i64>) {
     let lanes = cx.lanes();
     let wide = loop_over(cx, asm, point, last, (lo, hi), lanes);
     if !cx.has_masks() {
@@ -84,17 +85,8 @@ fn along(cx: &Cx, asm: &mut Asm, point: &Point, last: usize, (lo, hi): (Val, Val
     }
 }
 
-/// Evaluates those statements that do not depend on `var` before its loop.
-pub fn hoist(cx: &Cx, asm: &mut Asm, point: &mut Point, var: usize, statements: Vec<usize>) {
-    for k in statements {
-        if cx.deps[k] >> var & 1 == 0 && !matches!(cx.def.body[k].op, Op::Const(_)) {
-            point.eval(cx, asm, k);
-        }
-    }
-}
-
 /// Runs as many whole steps of `lanes` elements as fit; gives where it stopped.
-fn loop_over(cx: &Cx, asm: &mut Asm, point: &Point, var: usize, (lo, hi): (Val, Val), lanes: u32) -> Val {
+fn loop_over(cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, var: usize, (lo, hi): (Val, Val), lanes: u32) -> Val {
     let end = whole_steps(asm, lo, hi, lanes as i64);
     let step = asm.i64(lanes as i64);
     asm.for_loop((lo, end, step), &[], |asm, i, _| {
@@ -107,18 +99,7 @@ fn loop_over(cx: &Cx, asm: &mut Asm, point: &Point, var: usize, (lo, hi): (Val, 
     end
 }
 
-/// lo + (hi - lo) rounded down to a multiple of `step`.
-pub fn whole_steps(asm: &mut Asm, lo: Val, hi: Val, step: i64) -> Val {
-    if step == 1 {
-        return hi;
-    }
-    let n = asm.bin(Bin::SubI, hi, lo);
-    let step = asm.i64(step);
-    let rest = asm.bin(Bin::RemUI, n, step);
-    asm.bin(Bin::SubI, hi, rest)
-}
-
-fn store_all(cx: &Cx, asm: &mut Asm, point: &mut Point) {
+fn store_all(cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point) {
     for write in &cx.def.stores {
         point.store(cx, asm, write);
     }

@@ -5,10 +5,10 @@
 //! log, sin, cos and pow are computed in f64 and rounded once (see `math64`; 0.5 ulp over dense samples of log, and of
 //! sin and cos for |x| < 10^5).
 
-use super::asm::{Asm, Bin, Cast, CmpF, Elem, Ty, Un, Val};
+use super::asm::{Asm, Bin, Cast, CmpF, Elem, Mlir, Ty, Un, Val};
 
 /// Evaluates c[0] + c[1]·x + … by Horner's rule.
-pub fn polynomial(asm: &mut Asm, x: Val, coefficients: &[f64]) -> Val {
+pub fn polynomial(asm: &mut impl Asm, x: Val, coefficients: &[f64]) -> Val {
     let mut sum = asm.float(coefficients[coefficients.len() - 1], x.ty);
     for c in coefficients.iter().rev().skip(1) {
         let c = asm.float(*c, x.ty);
@@ -18,7 +18,7 @@ pub fn polynomial(asm: &mut Asm, x: Val, coefficients: &[f64]) -> Val {
 }
 
 /// x clamped to lo..hi; NaN stays NaN.
-pub fn clamp(asm: &mut Asm, x: Val, lo: f64, hi: f64) -> Val {
+pub fn clamp(asm: &mut impl Asm, x: Val, lo: f64, hi: f64) -> Val {
     let (lo, hi) = (asm.float(lo, x.ty), asm.float(hi, x.ty));
     let below = asm.cmpf(CmpF::Olt, x, lo);
     let x = asm.select(below, lo, x);
@@ -27,7 +27,7 @@ pub fn clamp(asm: &mut Asm, x: Val, lo: f64, hi: f64) -> Val {
 }
 
 /// |x| with the sign of s.
-pub fn copysign(asm: &mut Asm, x: Val, s: Val) -> Val {
+pub fn copysign(asm: &mut impl Asm, x: Val, s: Val) -> Val {
     asm.bin(Bin::CopySign, x, s)
 }
 
@@ -35,7 +35,7 @@ pub fn copysign(asm: &mut Asm, x: Val, s: Val) -> Val {
 ///
 /// Adding 1.5 · 2^23 (2^52) leaves the integer in the low bits of the sum, NaN included, where a conversion
 /// instruction would have no defined value.
-pub fn scaled_round(asm: &mut Asm, x: Val, scale: f64) -> (Val, Val) {
+pub fn scaled_round(asm: &mut impl Asm, x: Val, scale: f64) -> (Val, Val) {
     let magic = if x.ty.elem == Elem::F32 { 12582912.0 } else { 6755399441055744.0 };
     let (magic, scale) = (asm.float(magic, x.ty), asm.float(scale, x.ty));
     let shifted = asm.fma(x, scale, magic);
@@ -46,7 +46,7 @@ pub fn scaled_round(asm: &mut Asm, x: Val, scale: f64) -> (Val, Val) {
 }
 
 /// y · 2^n for n from about -300 to 300 (f32) or -2200 to 2200 (f64), rounded once.
-pub fn scale_by_power(asm: &mut Asm, y: Val, n: Val) -> Val {
+pub fn scale_by_power(asm: &mut impl Asm, y: Val, n: Val) -> Val {
     let (bias, mantissa) = if y.ty.elem == Elem::F32 { (127, 23) } else { (1023, 52) };
     let (one, bias, mantissa) = (asm.int(1, n.ty), asm.int(bias, n.ty), asm.int(mantissa, n.ty));
     // Two factors, because 2^n itself may be out of range where the product is not.
@@ -66,7 +66,7 @@ static EXP: [f64; 7] = [1.0, 1.0, 0.49999993432, 0.16666520399, 0.04166839079, 0
 static EXP_SHORT: [f64; 6] = [1.0, 1.0, 0.49999230305, 0.16667115387, 0.04189033200, 0.00831250157];
 
 /// x  =>  t and r, x = t ln 2 + r, |r| ≤ ln 2 / 2, t whole, as a float and as an integer.
-fn reduced(asm: &mut Asm, x: Val) -> (Val, Val, Val) {
+fn reduced(asm: &mut impl Asm, x: Val) -> (Val, Val, Val) {
     let (t, n) = scaled_round(asm, x, std::f64::consts::LOG2_E);
     // ln 2 in two parts; the first has few bits, so that t times it is exact.
     let (high, low) = (asm.float(-0.693359375, x.ty), asm.float(2.121_944_4e-4, x.ty));
@@ -75,23 +75,26 @@ fn reduced(asm: &mut Asm, x: Val) -> (Val, Val, Val) {
 }
 
 /// y · 2^t, rounded once.
-fn scaled(asm: &mut Asm, y: Val, t: Val, n: Val) -> Val {
-    if scales_in_one(y.ty) { scale_in_one(asm, y, t, None) } else { scale_by_power(asm, y, n) }
+fn scaled(asm: &mut impl Asm, y: Val, t: Val, n: Val) -> Val {
+    if let Some(cpu) = scaler(asm, y.ty) {
+        return cpu.isa.scale(cpu, y, t, None);
+    }
+    scale_by_power(asm, y, n)
 }
 
 /// At most 0.9 ulp (degree 6 on |r| ≤ ln 2 / 2); exp(-inf) = 0, exp(inf) = inf, NaN stays.
-pub fn exp(asm: &mut Asm, x: Val) -> Val {
+pub fn exp(asm: &mut impl Asm, x: Val) -> Val {
     // From here down the result is 0. Such arguments are common (what a mask hides), and underflow is slow.
     let (lowest, highest) = (asm.float(-104.0, x.ty), asm.float(90.0, x.ty));
     let none = asm.cmpf(CmpF::Olt, x, lowest);
     let above = asm.cmpf(CmpF::Ogt, x, highest);
     let x = asm.select(above, highest, x);
     let zero = asm.zero(x.ty);
-    if scales_in_one(x.ty) {
+    if let Some(cpu) = scaler(asm, x.ty) {
         // What comes out for them is not looked at.
-        let (t, _, r) = reduced(asm, x);
-        let y = polynomial(asm, r, &EXP);
-        return scale_in_one(asm, y, t, Some(none));
+        let (t, _, r) = reduced(cpu, x);
+        let y = polynomial(cpu, r, &EXP);
+        return cpu.isa.scale(cpu, y, t, Some(none));
     }
     let x = asm.select(none, zero, x);
     let (t, n, r) = reduced(asm, x);
@@ -101,22 +104,20 @@ pub fn exp(asm: &mut Asm, x: Val) -> Val {
 }
 
 /// exp(x) of a number that is not above 0, or NaN: at most 2.2 ulp, and a fifth faster.
-pub fn exp_below_zero(asm: &mut Asm, x: Val) -> Val {
-    if !scales_in_one(x.ty) {
-        return exp(asm, x);
-    }
-    let lowest = asm.float(-104.0, x.ty);
-    let none = asm.cmpf(CmpF::Olt, x, lowest);
-    let (t, _, r) = reduced(asm, x);
-    let y = polynomial(asm, r, &EXP_SHORT);
-    scale_in_one(asm, y, t, Some(none))
+pub fn exp_below_zero(asm: &mut impl Asm, x: Val) -> Val {
+    let Some(cpu) = scaler(asm, x.ty) else { return exp(asm, x) };
+    let lowest = cpu.float(-104.0, x.ty);
+    let none = cpu.cmpf(CmpF::Olt, x, lowest);
+    let (t, _, r) = reduced(cpu, x);
+    let y = polynomial(cpu, r, &EXP_SHORT);
+    cpu.isa.scale(cpu, y, t, Some(none))
 }
 
 /// x / (1 + exp(y)), which with y = -x is the logistic function's product with x, and with x = 1 that function.
 ///
 /// At most 0.9 ulp, and 1.5 where exp(y) is the last bit of the sum or beyond it; the three operations rounded one by
 /// one have 2.4. What the sum and the quotient lose is known and taken into account, by four more multiply-adds.
-pub fn over_one_plus_exp(asm: &mut Asm, x: Val, y: Val) -> Val {
+pub fn over_one_plus_exp(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     // From 88.375 on the sum counts as infinite, though not where a correction is computed from it.
     let highest = asm.float(88.375, y.ty);
     let above = asm.cmpf(CmpF::Ogt, y, highest);
@@ -145,23 +146,13 @@ pub fn over_one_plus_exp(asm: &mut Asm, x: Val, y: Val) -> Val {
     asm.select(infinite, quotient, corrected)
 }
 
-fn scales_in_one(ty: Ty) -> bool {
-    ty == Ty::new(Elem::F32, 16)
-}
-
-/// y · 2^t for whole t, rounded once, or 0 in some lanes: one instruction of AVX-512.
-fn scale_in_one(asm: &mut Asm, y: Val, t: Val, none: Option<Val>) -> Val {
-    let (all, nearest) = (asm.int(-1, Ty::new(Elem::I16, 1)), asm.int(4, Ty::I32));
-    let Some(none) = none else {
-        return asm.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[y, t, y, all, nearest], y.ty);
-    };
-    let (bits, zero) = (asm.bits(none), asm.zero(y.ty));
-    let some = asm.bin(Bin::XorI, bits, all);
-    asm.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", &[y, t, zero, some, nearest], y.ty)
+/// The CPU that one instruction of scales such floats by powers of two, where it is one.
+fn scaler(asm: &mut impl Asm, ty: Ty) -> Option<&mut Mlir> {
+    asm.cpu().filter(|cpu| cpu.isa.scales(ty))
 }
 
 /// At most 1.4 ulp. Small arguments by an odd polynomial (Cephes), others by 1 - 2 / (exp(2x) + 1).
-pub fn tanh(asm: &mut Asm, x: Val) -> Val {
+pub fn tanh(asm: &mut impl Asm, x: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
     let square = asm.bin(Bin::MulF, x, x);
     let p = polynomial(
@@ -203,7 +194,7 @@ static ERF: [f64; 16] = [
 ];
 
 /// At most 2^-22 absolute and 4 ulp; never beyond ±1, and ±1 from 3.92 on, so that gelu(x) is 0 or x there.
-pub fn erf(asm: &mut Asm, x: Val) -> Val {
+pub fn erf(asm: &mut impl Asm, x: Val) -> Val {
     let x = clamp(asm, x, -3.92, 3.92);
     let square = asm.bin(Bin::MulF, x, x);
     let (scale, minus_one) = (asm.float(1.0 / 7.6832, x.ty), asm.float(-1.0, x.ty));

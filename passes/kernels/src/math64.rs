@@ -14,14 +14,14 @@ fn inverse_factorials(first: u32, last: u32, step: usize, alternate: bool) -> Ve
 }
 
 /// x = n · ln 2 + r  =>  (r, n)
-fn reduce_exp(asm: &mut Asm, x: Val) -> (Val, Val) {
+fn reduce_exp(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     let (t, n) = scaled_round(asm, x, std::f64::consts::LOG2_E);
     let (high, low) = (asm.float(-6.931_471_803_691_238e-1, x.ty), asm.float(-1.908_214_929_270_587_7e-10, x.ty));
     let r = asm.fma(t, high, x);
     (asm.fma(t, low, r), n)
 }
 
-pub fn exp(asm: &mut Asm, x: Val) -> Val {
+pub fn exp(asm: &mut impl Asm, x: Val) -> Val {
     let x = clamp(asm, x, -746.0, 710.0);
     let (r, n) = reduce_exp(asm, x);
     let y = polynomial(asm, r, &inverse_factorials(0, 13, 1, false));
@@ -29,7 +29,7 @@ pub fn exp(asm: &mut Asm, x: Val) -> Val {
 }
 
 /// (exp(2|x|) - 1) / (exp(2|x|) + 1) with the sign of x; near 0 the numerator by its own series.
-pub fn tanh(asm: &mut Asm, x: Val) -> Val {
+pub fn tanh(asm: &mut impl Asm, x: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
     let size = clamp(asm, size, 0.0, 22.0);
     let twice = asm.bin(Bin::AddF, size, size);
@@ -67,7 +67,7 @@ static ERFCX: [f64; 16] = [
 ];
 
 /// The Maclaurin series below 1, else 1 - exp(-x²) · erfcx(x).
-pub fn erf(asm: &mut Asm, x: Val) -> Val {
+pub fn erf(asm: &mut impl Asm, x: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
     let size = clamp(asm, size, 0.0, 6.0);
     let square = asm.bin(Bin::MulF, size, size);
@@ -116,7 +116,7 @@ static ATAN_RANGES: [(f64, [f64; 4], [f64; 2]); 5] = [
 ];
 
 /// ±π/2 for ±∞; -0 stays.
-pub fn atan(asm: &mut Asm, x: Val) -> Val {
+pub fn atan(asm: &mut impl Asm, x: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
     // Far out the result is π/2 all the same, and 0 · ∞ would be NaN.
     let size = clamp(asm, size, 0.0, 1e300);
@@ -144,7 +144,7 @@ pub fn atan(asm: &mut Asm, x: Val) -> Val {
 }
 
 /// x = m · 2^e with m in sqrt(1/2)..sqrt(2), for positive finite x  =>  (m, e as a float)
-fn split(asm: &mut Asm, x: Val) -> (Val, Val) {
+fn split(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     // Subnormal numbers first become normal ones.
     let (tiny, up) = (asm.float(f64::MIN_POSITIVE, x.ty), asm.float(18014398509481984.0, x.ty));
     let is_tiny = asm.cmpf(CmpF::Olt, x, tiny);
@@ -166,7 +166,7 @@ fn split(asm: &mut Asm, x: Val) -> (Val, Val) {
 }
 
 /// log m = f - (f²/2 - s · (f²/2 + R(s²))) with f = m - 1, s = f / (2 + f), as in fdlibm  =>  (f, the rest)
-fn log_parts(asm: &mut Asm, m: Val) -> (Val, Val) {
+fn log_parts(asm: &mut impl Asm, m: Val) -> (Val, Val) {
     let (one, two, half) = (asm.float(1.0, m.ty), asm.float(2.0, m.ty), asm.float(0.5, m.ty));
     let f = asm.bin(Bin::SubF, m, one);
     let d = asm.bin(Bin::AddF, two, f);
@@ -194,7 +194,7 @@ fn log_parts(asm: &mut Asm, m: Val) -> (Val, Val) {
 }
 
 /// log(0) = -inf, log of a negative number is NaN, log(inf) = inf.
-pub fn log(asm: &mut Asm, x: Val) -> Val {
+pub fn log(asm: &mut impl Asm, x: Val) -> Val {
     let (m, e) = split(asm, x);
     let (f, rest) = log_parts(asm, m);
     let (high, low) = (asm.float(6.931_471_803_691_238e-1, x.ty), asm.float(1.908_214_929_270_587_7e-10, x.ty));
@@ -205,7 +205,7 @@ pub fn log(asm: &mut Asm, x: Val) -> Val {
     log_special(asm, x, y)
 }
 
-fn log_special(asm: &mut Asm, x: Val, y: Val) -> Val {
+fn log_special(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let (zero, inf) = (asm.float(0.0, x.ty), asm.float(f64::INFINITY, x.ty));
     let (minus_inf, nan) = (asm.float(f64::NEG_INFINITY, x.ty), asm.float(f64::NAN, x.ty));
     let is_inf = asm.cmpf(CmpF::Oeq, x, inf);
@@ -224,7 +224,7 @@ static TWO_OVER_PI: [u32; 9] =
     [0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD, 0xC0DB62, 0x95993C, 0x439041, 0xFE5163];
 
 /// x = n · π/2 + r with |r| ≤ π/4  =>  (r, n)
-fn reduce_angle(asm: &mut Asm, x: Val) -> (Val, Val) {
+fn reduce_angle(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     let (t, n) = scaled_round(asm, x, std::f64::consts::FRAC_2_PI);
     // π/2 in three parts of 53 bits, applied by fma: good for |x| up to `LARGE`.
     let parts = [-std::f64::consts::FRAC_PI_2, -6.123_233_995_736_766e-17, 1.497_384_904_859_169_8e-33];
@@ -237,7 +237,7 @@ fn reduce_angle(asm: &mut Asm, x: Val) -> (Val, Val) {
 
 /// The same for any x that an f32 holds. Each product with a piece of 2/π is exact, and so is what is left of it
 /// modulo 4.
-fn reduce_large_angle(asm: &mut Asm, x: Val) -> (Val, Val) {
+fn reduce_large_angle(asm: &mut impl Asm, x: Val) -> (Val, Val) {
     let (quarter, minus_four) = (asm.float(0.25, x.ty), asm.float(-4.0, x.ty));
     let mut sum = asm.float(0.0, x.ty);
     for (i, piece) in TWO_OVER_PI.iter().enumerate() {
@@ -256,7 +256,7 @@ fn reduce_large_angle(asm: &mut Asm, x: Val) -> (Val, Val) {
 
 /// sin(x) for start 0, cos(x) for start 1, counted in quarters of the circle. `from_f32`: x has the range and the precision of an f32; else the
 /// result is NaN for |x| > 10^9.
-pub fn sine(asm: &mut Asm, x: Val, start: i64, from_f32: bool) -> Val {
+pub fn sine(asm: &mut impl Asm, x: Val, start: i64, from_f32: bool) -> Val {
     let (r, n) = reduce_angle(asm, x);
     let size = asm.un(Un::AbsF, x);
     let limit = asm.float(LARGE, x.ty);
@@ -301,7 +301,7 @@ pub fn sine(asm: &mut Asm, x: Val, start: i64, from_f32: bool) -> Val {
 }
 
 /// exp(y · log |x|) with the special cases of C `pow`.
-pub fn pow(asm: &mut Asm, x: Val, y: Val) -> Val {
+pub fn pow(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let size = asm.un(Un::AbsF, x);
     let result = pow_positive(asm, size, y);
     let (one, zero, half) = (asm.float(1.0, x.ty), asm.float(0.0, x.ty), asm.float(0.5, x.ty));
@@ -333,7 +333,7 @@ pub fn pow(asm: &mut Asm, x: Val, y: Val) -> Val {
 }
 
 /// For x ≥ 0. The logarithm has about 20 bits more than an f64, so that large exponents do not spoil the result.
-fn pow_positive(asm: &mut Asm, x: Val, y: Val) -> Val {
+fn pow_positive(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let (m, e) = split(asm, x);
     let (f, rest) = log_parts(asm, m);
     let high = asm.float(6.931_471_803_691_238e-1, x.ty);

@@ -1,14 +1,15 @@
 //! Access at a point  =>  loads and stores: of one element, of neighbours, of scattered ones, guarded or masked
 
 use super::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
+use super::cx::Cx;
 use super::def::*;
-use super::dims::{add, both, emit_dim};
-use super::eval::{Cx, Point};
+use super::dims::{add, emit_dim};
+use super::eval::Point;
 use super::scalar;
 use sardonyx_base::{DType, Dim};
 
 impl Point {
-    pub fn load(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, guard: Option<usize>, t: DType) -> Val {
+    pub fn load<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, access: &Access, guard: Option<usize>, t: DType) -> Val {
         let storage = &cx.def.reads[access.buffer];
         let base = cx.reads[access.buffer];
         let guard = guard.map(|g| self.eval(cx, asm, g));
@@ -61,7 +62,7 @@ impl Point {
     }
 
     /// The lanes that exist and pass the guard.
-    fn masked(&self, asm: &mut Asm, guard: Option<Val>) -> Val {
+    fn masked(&self, asm: &mut impl Asm, guard: Option<Val>) -> Val {
         let guard = guard.map(|g| asm.widen(g, self.lanes));
         match (self.mask, guard) {
             (None, None) => asm.int(1, Ty::new(Elem::I1, self.lanes)),
@@ -72,12 +73,12 @@ impl Point {
     }
 
     /// Writes a value.
-    pub fn store(&mut self, cx: &Cx, asm: &mut Asm, write: &Write) {
+    pub fn store<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, write: &Write) {
         let v = self.eval(cx, asm, write.value);
         self.store_value(cx, asm, &write.access, v, cx.def.body[write.value].dtype);
     }
 
-    pub fn store_value(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, v: Val, t: DType) {
+    pub fn store_value<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, access: &Access, v: Val, t: DType) {
         let storage = &cx.def.writes[access.buffer];
         let base = cx.writes[access.buffer];
         let index = self.index(cx, asm, access, storage, None);
@@ -107,7 +108,14 @@ impl Point {
         }
     }
 
-    fn index(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, storage: &Storage, guard: Option<Val>) -> Index {
+    fn index<A: Asm>(
+        &mut self,
+        cx: &Cx<A>,
+        asm: &mut A,
+        access: &Access,
+        storage: &Storage,
+        guard: Option<Val>,
+    ) -> Index {
         if let Some(panels) = storage.panels {
             return self.panel_index(cx, asm, access, panels);
         }
@@ -116,7 +124,7 @@ impl Point {
             if self.along < cx.def.n_vars() && self.lanes > 1 { access.stride(self.along) } else { Size::Const(0) };
         let lanes_in_parts = sum.ty.lanes > 1;
         // Of narrower elements a CPU has no masked loads.
-        let pairs = cx.cpu.is_some() && scalar::stored(storage.dtype).bits() >= 32;
+        let pairs = asm.cpu().is_some() && scalar::stored(storage.dtype).bits() >= 32;
         match step {
             Size::Const(0) if lanes_in_parts => Index::Each(sum),
             Size::Const(0) => Index::At(sum),
@@ -132,7 +140,7 @@ impl Point {
     }
 
     /// The element of a row-major buffer that lane 0 accesses, or one per lane where a computed part varies.
-    pub fn start(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, guard: Option<Val>) -> Val {
+    pub fn start<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, access: &Access, guard: Option<Val>) -> Val {
         let mut sum = self.line(cx, asm, &access.coords[0]);
         for part in &access.computed {
             let term = self.computed(cx, asm, part, guard);
@@ -142,7 +150,7 @@ impl Point {
     }
 
     /// offset + Σ strides · variables, at lane 0. Outer variables come first: sums over them leave inner loops.
-    pub fn line(&self, cx: &Cx, asm: &mut Asm, line: &Linear) -> Val {
+    pub fn line<A: Asm>(&self, cx: &Cx<A>, asm: &mut A, line: &Linear) -> Val {
         let mut sum: Option<Val> = if line.offset.is(0) { None } else { Some(cx.size(asm, line.offset)) };
         for (v, stride) in line.strides.iter().enumerate() {
             if stride.is(0) {
@@ -165,7 +173,7 @@ impl Point {
 
     /// stride · expr, checked where a limit is given: out of range sets the status (unless nothing is read there)
     /// and reads at 0.
-    fn computed(&mut self, cx: &Cx, asm: &mut Asm, part: &Computed, guard: Option<Val>) -> Val {
+    fn computed<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, part: &Computed, guard: Option<Val>) -> Val {
         let mut v = {
             let expr = part.expr.clone();
             let lanes = if self.varies(self.expr_vars(cx, &expr)) { self.lanes } else { 1 };
@@ -182,7 +190,7 @@ impl Point {
             }
             let mut seen = wrong;
             if let Some(guard) = guard {
-                seen = both(asm, Bin::AndI, wrong, guard);
+                seen = asm.both(Bin::AndI, wrong, guard);
             }
             let some = asm.any(seen);
             asm.if_then(some, |asm| asm.raise(cx.status));
@@ -197,7 +205,7 @@ impl Point {
         asm.bin(Bin::MulI, v, stride)
     }
 
-    fn expr_vars(&self, cx: &Cx, d: &Dim) -> VarSet {
+    fn expr_vars<A: Asm>(&self, cx: &Cx<A>, d: &Dim) -> VarSet {
         d.symbols().iter().fold(0, |set, s| match (own(s, '%'), own(s, '$')) {
             (Some(v), _) => set | 1 << v,
             (None, Some(k)) => set | cx.deps[k],
@@ -206,7 +214,7 @@ impl Point {
     }
 
     /// [k, n]  =>  ((n / width · groups + k / depth) · width + n mod width) · depth + k mod depth
-    fn panel_index(&mut self, cx: &Cx, asm: &mut Asm, access: &Access, panels: Panels) -> Index {
+    fn panel_index<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, access: &Access, panels: Panels) -> Index {
         let [k, n] = [0, 1].map(|c| {
             let base = self.line(cx, asm, &access.coords[c]);
             let step = if self.lanes > 1 { access.coords[c].strides[self.along] } else { Size::Const(0) };
@@ -253,7 +261,7 @@ enum Index {
 
 impl Index {
     /// The element of each lane.
-    fn each(&self, asm: &mut Asm, lanes: u32) -> Val {
+    fn each(&self, asm: &mut impl Asm, lanes: u32) -> Val {
         match *self {
             Index::Even(first) => {
                 let (first, two, iota) = (asm.widen(first, lanes), asm.i64(2), asm.iota(lanes));
@@ -269,7 +277,7 @@ impl Index {
 
 /// Every second element from `first` on: two vectors of neighbours, of which the last one, which nobody may own, is not
 /// read.
-fn even(asm: &mut Asm, base: Val, first: Val, ty: Ty) -> Val {
+fn even(asm: &mut impl Asm, base: Val, first: Val, ty: Ty) -> Val {
     let lanes = ty.lanes;
     let low = asm.element(base, first, ty.elem);
     let low = asm.load(low, ty, ty.elem.bits() / 8);

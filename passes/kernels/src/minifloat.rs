@@ -18,7 +18,7 @@ fn scale(format: &Format) -> f64 {
     2f64.powi(127 - format.bias)
 }
 
-pub fn decode(asm: &mut Asm, code: Val, t: DType) -> Val {
+pub fn decode(asm: &mut impl Asm, code: Val, t: DType) -> Val {
     let bits = asm.cast(Cast::ExtUI, code, Elem::I32);
     let Some(format) = format(t) else { return decode_power(asm, bits) };
     let (sign_at, up) = (format.bits() as i64 - 1, 23 - format.mantissa_bits as i64);
@@ -59,7 +59,7 @@ pub fn decode(asm: &mut Asm, code: Val, t: DType) -> Val {
 }
 
 /// f8e8m0 is the exponent of an f32, but for its first and its last value.
-fn decode_power(asm: &mut Asm, bits: Val) -> Val {
+fn decode_power(asm: &mut impl Asm, bits: Val) -> Val {
     let (zero, last, at) = (asm.zero(bits.ty), asm.int(255, bits.ty), asm.int(23, bits.ty));
     let power = asm.bin(Bin::ShLI, bits, at);
     let power = asm.cast(Cast::Bitcast, power, Elem::F32);
@@ -71,7 +71,7 @@ fn decode_power(asm: &mut Asm, bits: Val) -> Val {
 }
 
 /// An f32 that the type has  =>  its code in a byte.
-pub fn encode(asm: &mut Asm, v: Val, t: DType) -> Val {
+pub fn encode(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     let Some(format) = format(t) else { return encode_power(asm, v) };
     let size = asm.un(Un::AbsF, v);
     let factor = asm.float(1.0 / scale(format), v.ty);
@@ -95,7 +95,7 @@ pub fn encode(asm: &mut Asm, v: Val, t: DType) -> Val {
     asm.cast(Cast::TruncI, code, Elem::I8)
 }
 
-fn encode_power(asm: &mut Asm, v: Val) -> Val {
+fn encode_power(asm: &mut impl Asm, v: Val) -> Val {
     let bits = asm.cast(Cast::Bitcast, v, Elem::I32);
     let (at, last) = (asm.int(23, bits.ty), asm.int(255, bits.ty));
     let exponent = asm.bin(Bin::ShRUI, bits, at);
@@ -105,7 +105,7 @@ fn encode_power(asm: &mut Asm, v: Val) -> Val {
 }
 
 /// The nearest value of the type, as `minifloat::round` of the runtime.
-pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
+pub fn rounded(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     let Some(format) = format(t) else { return rounded_to_power(asm, v) };
     // Beyond the range of every format, and not so far that the sum below has no exponent.
     let far = asm.float(2f64.powi(20), v.ty);
@@ -145,7 +145,7 @@ pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
     asm.select(is_nan, of_nan, y)
 }
 
-fn rounded_to_power(asm: &mut Asm, v: Val) -> Val {
+fn rounded_to_power(asm: &mut impl Asm, v: Val) -> Val {
     let (least, normal) = (asm.float(E8M0_MIN, v.ty), asm.float(2.0 * E8M0_MIN, v.ty));
     let bits = asm.cast(Cast::Bitcast, v, Elem::I32);
     let (half, exponents) = (asm.int(1 << 22, bits.ty), asm.int(0xFF << 23, bits.ty));

@@ -3,15 +3,17 @@
 //! A work item is one outer point (one row), or a block of neighbouring ones. The inner space is passed over once per
 //! stage (see `stages`). Attention without a faster form comes here too: a row is then all that has the same scores.
 
-use super::asm::{Asm, Bin, CmpF, CmpI, Elem, Ty, Val};
+use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
+use super::cx::{Cx, decode, whole_steps};
 use super::def::*;
-use super::eval::{Cx, Point, decode};
-use super::map::whole_steps;
+use super::eval::Point;
+use super::pass::{Pass, marked, store_rows};
+use super::reduce::{across_lanes, combine, neutral, paired, tree};
 use super::scalar::{self, numbers_extremum};
-use super::stages::{Lanes, Stages, heavy, is_deep_sum, is_point_store, lanes_of, late_vars, stages};
-use sardonyx_base::{DType, Dim};
+use super::stages::{Lanes, Stages, heavy, lanes_of, late_vars, stages};
+use sardonyx_base::Dim;
 use sardonyx_dialects::flow::kernel::Class;
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::ReduceFn;
 
 /// Neighbouring outer points of one work item, where lanes run along them.
 const BLOCK: i64 = 64;
@@ -45,11 +47,11 @@ pub fn scratch_bytes(def: &KernelDef) -> Dim {
     stages(def).scratch_bytes
 }
 
-pub fn emit(cx: &Cx, asm: &mut Asm) {
+pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir) {
     let stages = stages(cx.def);
     let one = asm.i64(1);
     let early = early_vars(cx.def);
-    asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[], |asm, item, _| {
+    asm.for_loop((cx.launch.begin, cx.launch.end, one), &[], |asm, item, _| {
         let mut point = Point::new(cx);
         let mut extents: Vec<Val> = early.iter().map(|&v| cx.extent(asm, v)).collect();
         let (Lanes::Outer, Some((&last, others))) = (lanes_of(cx.def), early.split_last()) else {
@@ -72,7 +74,14 @@ pub fn emit(cx: &Cx, asm: &mut Asm) {
 }
 
 /// Vectors of neighbouring points along an outer variable, the last one masked or taken apart.
-fn along(cx: &Cx, asm: &mut Asm, var: usize, (lo, hi): (Val, Val), point: &Point, each: &dyn Fn(&mut Asm, Point)) {
+fn along(
+    cx: &Cx<Mlir>,
+    asm: &mut Mlir,
+    var: usize,
+    (lo, hi): (Val, Val),
+    point: &Point,
+    each: &dyn Fn(&mut Mlir, Point),
+) {
     let lanes = cx.lanes();
     let wide = whole_steps(asm, lo, hi, lanes as i64);
     let loops = [(lo, wide, lanes), (wide, hi, 1)];
@@ -96,15 +105,8 @@ fn along(cx: &Cx, asm: &mut Asm, var: usize, (lo, hi): (Val, Val), point: &Point
     }
 }
 
-/// Writes what is stored once per outer point.
-pub fn store_rows(cx: &Cx, asm: &mut Asm, stages: &Stages, point: &mut Point) {
-    for write in cx.def.stores.iter().filter(|w| !is_point_store(cx.def, w, &stages.point)) {
-        point.store(cx, asm, write);
-    }
-}
-
 /// All stages of one outer point, then what is stored once per outer point.
-fn row(cx: &Cx, asm: &mut Asm, stages: &Stages, mut point: Point) {
+fn row(cx: &Cx<Mlir>, asm: &mut Mlir, stages: &Stages, mut point: Point) {
     for stage in 0..stages.n_early {
         pass(cx, asm, stages, stage, &mut point);
     }
@@ -114,7 +116,7 @@ fn row(cx: &Cx, asm: &mut Asm, stages: &Stages, mut point: Point) {
 }
 
 /// The stages that depend on late variables, at each of their points: lanes run along the last one.
-fn late_points(cx: &Cx, asm: &mut Asm, stages: &Stages, late: &[usize], mut point: Point) {
+fn late_points(cx: &Cx<Mlir>, asm: &mut Mlir, stages: &Stages, late: &[usize], mut point: Point) {
     let Some((&var, rest)) = late.split_first() else {
         for stage in stages.n_early..stages.n {
             pass(cx, asm, stages, stage, &mut point);
@@ -133,24 +135,7 @@ fn late_points(cx: &Cx, asm: &mut Asm, stages: &Stages, late: &[usize], mut poin
     });
 }
 
-/// One pass over the inner space: its reductions and its stores.
-pub struct Pass<'a> {
-    stages: &'a Stages,
-    stage: usize,
-    /// (statement, function, argument)
-    pub reductions: Vec<(usize, ReduceFn, usize)>,
-    stores: Vec<&'a Write>,
-    /// Vectors combined independently of each other, to hide the latency of the combining instruction.
-    unroll: usize,
-    /// One more accumulator per reduction, for elements that are taken one by one.
-    singles: bool,
-    /// The reductions to the largest or smallest float whose elements that are no numbers are kept in accumulators of
-    /// their own, behind all others: an instruction that ignores those takes one step where one that keeps them takes
-    /// four, each behind the one before.
-    marked: Vec<usize>,
-}
-
-fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point) {
+fn pass(cx: &Cx<Mlir>, asm: &mut Mlir, stages: &Stages, stage: usize, point: &mut Point) {
     let def = cx.def;
     let mut pass = Pass::new(def, stages, stage);
     let along = stages.lanes(stage);
@@ -210,70 +195,44 @@ fn pass(cx: &Cx, asm: &mut Asm, stages: &Stages, stage: usize, point: &mut Point
     }
 }
 
-impl<'a> Pass<'a> {
-    pub fn new(def: &'a KernelDef, stages: &'a Stages, stage: usize) -> Pass<'a> {
-        let deps = def.dependences();
-        let reductions = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
-            Op::Reduce { f, arg } if stages.of[arg] == stage && !is_deep_sum(def, &deps, k) => Some((k, f, arg)),
-            _ => None,
-        });
-        let in_stage = |w: &&Write| {
-            let values = [vec![w.value], access_values(&w.access)].concat();
-            is_point_store(def, w, &stages.point) && values.iter().map(|k| stages.of[*k]).max() == Some(stage)
-        };
-        let (reductions, stores) = (reductions.collect(), def.stores.iter().filter(in_stage).collect());
-        Pass { stages, stage, reductions, stores, unroll: 1, singles: false, marked: vec![] }
-    }
-
-    /// Accumulators per reduction.
-    fn width(&self) -> usize {
-        self.unroll + self.singles as usize
-    }
-
-    /// Where a reduction's elements that are no numbers are kept: those of vectors, or those taken one by one.
-    fn mark(&self, r: usize, single: bool) -> Option<usize> {
-        let at = self.marked.iter().position(|m| *m == r)?;
-        Some(self.reductions.len() * self.width() + at * (1 + self.singles as usize) + single as usize)
-    }
-
-    /// Evaluates what does not move with the variables that are still to come.
-    pub fn hoist(&self, cx: &Cx, asm: &mut Asm, point: &mut Point, coming: VarSet) {
-        let mut open: Vec<usize> = self.reductions.iter().map(|r| r.2).collect();
-        for w in &self.stores {
-            open.push(w.value);
-            open.extend(access_values(&w.access));
+impl Pass<'_> {
+    /// One step, with what earlier stages kept of it and what later ones find.
+    fn leaf(
+        &self,
+        cx: &Cx<Mlir>,
+        asm: &mut Mlir,
+        point: &mut Point,
+        accumulators: &[Val],
+        slot: impl Fn(usize) -> usize,
+    ) -> Vec<Val> {
+        for (k, offset) in self.stages.kept.iter().filter(|(k, _)| self.is_loaded(*k)) {
+            let (address, ty) = self.kept_row(cx, asm, point, *k, offset);
+            point.values[*k] = Some(asm.load(address, ty, 4));
         }
-        let mut seen = vec![false; cx.def.body.len()];
-        let mut ready = vec![];
-        while let Some(k) = open.pop() {
-            if std::mem::replace(&mut seen[k], true) || self.is_loaded(k) {
-                continue;
-            }
-            if cx.deps[k] & coming == 0 && !matches!(cx.def.body[k].op, Op::Const(_)) {
-                ready.push(k);
-            } else {
-                open.extend(cx.def.operands(k));
+        let accumulators = self.combine(cx, asm, point, accumulators, slot);
+        if self.fetches(cx) && point.lanes == cx.lanes() && point.mask.is_none() {
+            self.fetch_next(cx, asm, point);
+        }
+        self.store(cx, asm, point);
+        for (k, offset) in &self.stages.kept {
+            if self.stages.first[*k] == Some(self.stage) {
+                let v = point.eval(cx, asm, *k);
+                let (address, ty) = self.kept_row(cx, asm, point, *k, offset);
+                let v = asm.widen(v, ty.lanes);
+                asm.store(v, address, 4);
             }
         }
-        ready.sort();
-        for k in ready {
-            point.eval(cx, asm, k);
-        }
-    }
-
-    /// Whether this pass takes a statement from scratch.
-    fn is_loaded(&self, k: usize) -> bool {
-        self.stages.first[k].is_some_and(|f| f < self.stage) && self.stages.kept.iter().any(|(kept, _)| *kept == k)
+        accumulators
     }
 
     /// The loops from variable `var` inwards.
-    fn nest(&self, cx: &Cx, asm: &mut Asm, point: &Point, var: usize, accumulators: Vec<Val>) -> Vec<Val> {
+    fn nest(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, var: usize, accumulators: Vec<Val>) -> Vec<Val> {
         let (zero, one, extent) = (asm.i64(0), asm.i64(1), cx.extent(asm, var));
         let innermost = var + 1 == cx.def.n_point_vars();
         if innermost && self.stages.lanes(self.stage) == Lanes::Inner {
             return self.innermost(cx, asm, point, var, accumulators);
         }
-        let inwards = |asm: &mut Asm, i: Val, accumulators: &[Val]| {
+        let inwards = |asm: &mut Mlir, i: Val, accumulators: &[Val]| {
             let mut point = point.clone();
             point.vars[var] = Some(i);
             self.hoist(cx, asm, &mut point, cx.def.inner_vars() >> (var + 1) << (var + 1));
@@ -318,7 +277,14 @@ impl<'a> Pass<'a> {
     }
 
     /// Several vectors at a time, then one, then what is left: as a masked vector, or element by element.
-    fn innermost(&self, cx: &Cx, asm: &mut Asm, point: &Point, var: usize, mut accumulators: Vec<Val>) -> Vec<Val> {
+    fn innermost(
+        &self,
+        cx: &Cx<Mlir>,
+        asm: &mut Mlir,
+        point: &Point,
+        var: usize,
+        mut accumulators: Vec<Val>,
+    ) -> Vec<Val> {
         let (mut lo, extent) = (asm.i64(0), cx.extent(asm, var));
         let lanes = cx.lanes();
         let loops = [(self.unroll, lanes), (1, lanes), (1, 1)];
@@ -357,74 +323,15 @@ impl<'a> Pass<'a> {
         )
     }
 
-    /// One step: evaluates, combines into the accumulators `slot(r)`, stores.
-    pub fn leaf(
-        &self,
-        cx: &Cx,
-        asm: &mut Asm,
-        point: &mut Point,
-        accumulators: &[Val],
-        slot: impl Fn(usize) -> usize,
-    ) -> Vec<Val> {
-        let mut accumulators = accumulators.to_vec();
-        for (k, offset) in self.stages.kept.iter().filter(|(k, _)| self.is_loaded(*k)) {
-            let (address, ty) = self.kept_row(cx, asm, point, *k, offset);
-            point.values[*k] = Some(asm.load(address, ty, 4));
-        }
-        for (r, &(k, f, arg)) in self.reductions.iter().enumerate() {
-            let at = slot(r);
-            let total = accumulators[at];
-            let mark = self.mark(r, self.singles && at % self.width() == self.unroll);
-            let mut operand = |asm: &mut Asm, k: usize| {
-                let v = point.eval(cx, asm, k);
-                asm.widen(v, total.ty.lanes)
-            };
-            let mut next = vec![];
-            if let Some([a, b]) = factors(cx.def, f, arg) {
-                let (a, b) = (operand(asm, a), operand(asm, b));
-                next.push((at, asm.fma(a, b, total)));
-            } else {
-                let v = operand(asm, arg);
-                next.push((
-                    at,
-                    match mark {
-                        None => combine(asm, f, cx.def.body[k].dtype, total, v),
-                        Some(_) => numbers_extremum(asm, f, v, total),
-                    },
-                ));
-                next.extend(mark.map(|mark| (mark, marked(asm, v, accumulators[mark]))));
-            }
-            let own = point.mask.filter(|_| self.stages.lanes(self.stage) == Lanes::Inner);
-            for (at, v) in next {
-                accumulators[at] = own.map_or(v, |mask| asm.select(mask, v, accumulators[at]));
-            }
-        }
-        if self.fetches(cx) && point.lanes == cx.lanes() && point.mask.is_none() {
-            self.fetch_next(cx, asm, point);
-        }
-        for write in &self.stores {
-            point.store(cx, asm, write);
-        }
-        for (k, offset) in &self.stages.kept {
-            if self.stages.first[*k] == Some(self.stage) {
-                let v = point.eval(cx, asm, *k);
-                let (address, ty) = self.kept_row(cx, asm, point, *k, offset);
-                let v = asm.widen(v, ty.lanes);
-                asm.store(v, address, 4);
-            }
-        }
-        accumulators
-    }
-
     /// Whether this pass, which finds its row in the cache, has the next one brought there: memory would rest meanwhile.
-    fn fetches(&self, cx: &Cx) -> bool {
+    fn fetches(&self, cx: &Cx<Mlir>) -> bool {
         let row = cx.def.extent(cx.def.n_point_vars() - 1).as_const();
         let long = row.is_some_and(|n| FETCHED_ROWS.contains(&n));
-        cx.cpu.is_some() && long && self.stage == 1 && self.stages.lanes(0) == Lanes::Inner && cx.def.inner.len() == 1
+        long && self.stage == 1 && self.stages.lanes(0) == Lanes::Inner && cx.def.inner.len() == 1
     }
 
     /// Prefetches the elements of the next row that lie where the point is in this one.
-    fn fetch_next(&self, cx: &Cx, asm: &mut Asm, point: &mut Point) {
+    fn fetch_next(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point) {
         let Some(row) = early_vars(cx.def).last().copied() else { return };
         for step in &cx.def.body {
             let Op::Load { access, guard: None } = &step.op else { continue };
@@ -440,11 +347,11 @@ impl<'a> Pass<'a> {
     }
 
     /// Where a kept statement's value for this point lies in scratch.
-    fn kept_row(&self, cx: &Cx, asm: &mut Asm, point: &Point, k: usize, offset: &Dim) -> (Val, Ty) {
+    fn kept_row(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &Point, k: usize, offset: &Dim) -> (Val, Ty) {
         let varies = cx.deps[k] >> point.along & 1 == 1;
         let ty = Ty::new(scalar::register(cx.def.body[k].dtype), if varies { point.lanes } else { 1 });
         let offset = cx.dim(asm, offset);
-        let base = asm.element(cx.cpu().scratch, offset, Elem::I8);
+        let base = asm.element(cx.launch.scratch, offset, Elem::I8);
         let mut index: Option<Val> = None;
         for var in cx.def.outer.len()..cx.def.n_point_vars() {
             let at = point.vars[var].expect("inside all loops");
@@ -462,13 +369,6 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The factors of a contraction's product, which is not rounded before it is added.
-fn factors(def: &KernelDef, f: ReduceFn, arg: usize) -> Option<[usize; 2]> {
-    let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
-    let sums = def.class == Class::Contract && f == ReduceFn::Add && def.body[arg].dtype == DType::F32;
-    sums.then_some([args[0], args[1]])
-}
-
 /// How many points there are along an inner variable, where there are so few further in that no loop is worth it.
 fn small_window(def: &KernelDef, var: usize) -> Option<i64> {
     let points = (var..def.n_point_vars())
@@ -479,71 +379,4 @@ fn small_window(def: &KernelDef, var: usize) -> Option<i64> {
 /// Whether a reduction is to the largest or smallest of floats.
 fn is_marked(def: &KernelDef, (k, f, _): (usize, ReduceFn, usize)) -> bool {
     def.body[k].dtype.is_float() && matches!(f, ReduceFn::Max | ReduceFn::Min)
-}
-
-/// v where it is no number, else the other.
-fn marked(asm: &mut Asm, v: Val, other: Val) -> Val {
-    let nan = asm.cmpf(CmpF::Uno, v, v);
-    asm.select(nan, v, other)
-}
-
-pub fn neutral(asm: &mut Asm, f: ReduceFn, t: DType, ty: Ty) -> Val {
-    // Integers of 4 and 2 bits are held in bytes.
-    let bits = t.bits();
-    let largest = match t.is_signed_int() {
-        true => i64::MAX >> (64 - bits),
-        false if bits < 8 => (1 << bits) - 1,
-        false => -1,
-    };
-    let smallest = if t.is_signed_int() { i64::MIN >> (64 - bits) } else { 0 };
-    match (f, t.is_float()) {
-        (ReduceFn::Add, _) => asm.zero(ty),
-        (ReduceFn::Mul, true) => asm.float(1.0, ty),
-        (ReduceFn::Mul, false) => asm.int(1, ty),
-        (ReduceFn::Max, true) => asm.float(f64::NEG_INFINITY, ty),
-        (ReduceFn::Min, true) => asm.float(f64::INFINITY, ty),
-        (ReduceFn::Max, false) => asm.int(smallest, ty),
-        (ReduceFn::Min, false) => asm.int(largest, ty),
-    }
-}
-
-/// Combines two partial results; f16 and bf16 partial results stay in f32.
-pub fn combine(asm: &mut Asm, f: ReduceFn, t: DType, a: Val, b: Val) -> Val {
-    let t = if a.ty.elem == Elem::F32 { DType::F32 } else { t };
-    let f = match (t, f) {
-        (DType::Bool, ReduceFn::Add | ReduceFn::Max) => ScalarFn::Or,
-        (DType::Bool, ReduceFn::Mul | ReduceFn::Min) => ScalarFn::And,
-        (_, f) => f.scalar(),
-    };
-    scalar::apply(asm, f, &[a, b], t)
-}
-
-pub fn tree(asm: &mut Asm, f: ReduceFn, t: DType, parts: Vec<Val>) -> Val {
-    paired(asm, parts, |asm, a, b| combine(asm, f, t, a, b))
-}
-
-/// What is left where neighbours are combined until one is.
-pub fn paired(asm: &mut Asm, mut parts: Vec<Val>, combine: impl Fn(&mut Asm, Val, Val) -> Val) -> Val {
-    while parts.len() > 1 {
-        let next = parts.chunks(2).map(|p| if p.len() == 2 { combine(asm, p[0], p[1]) } else { p[0] });
-        parts = next.collect();
-    }
-    parts[0]
-}
-
-/// The upper half onto the lower one, until one lane is left.
-pub fn across_lanes(asm: &mut Asm, f: ReduceFn, t: DType, v: Val) -> Val {
-    let mut v = v;
-    while v.ty.lanes > 1 {
-        let half = v.ty.lanes / 2;
-        let low = asm.shuffle(v, v, &(0..half).collect::<Vec<u32>>());
-        let high = asm.shuffle(v, v, &(half..2 * half).collect::<Vec<u32>>());
-        v = if half == 1 {
-            let (low, high) = (asm.extract(v, 0), asm.extract(v, 1));
-            combine(asm, f, t, low, high)
-        } else {
-            combine(asm, f, t, low, high)
-        };
-    }
-    v
 }

@@ -5,6 +5,7 @@
 
 use super::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Un, Val};
 use super::{math, math64, minifloat};
+use crate::Extension;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
@@ -35,7 +36,7 @@ pub fn stored(t: DType) -> Elem {
 }
 
 /// What was loaded  =>  the register form.
-pub fn after_load(asm: &mut Asm, v: Val, t: DType) -> Val {
+pub fn after_load(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     match t {
         DType::F16 => asm.cast(Cast::ExtF, v, Elem::F32),
         DType::BF16 => {
@@ -54,7 +55,7 @@ pub fn after_load(asm: &mut Asm, v: Val, t: DType) -> Val {
 }
 
 /// The register form  =>  what is stored. Exact: values of narrow floats are rounded already.
-pub fn before_store(asm: &mut Asm, v: Val, t: DType) -> Val {
+pub fn before_store(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     match t {
         DType::F16 => asm.cast(Cast::TruncF, v, Elem::F16),
         DType::BF16 => {
@@ -70,17 +71,17 @@ pub fn before_store(asm: &mut Asm, v: Val, t: DType) -> Val {
 }
 
 /// An f32 rounded to a narrower float (to nearest, ties to even); others as they are.
-pub fn rounded(asm: &mut Asm, v: Val, t: DType) -> Val {
+pub fn rounded(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     match t {
         DType::F16 => {
             let half = asm.cast(Cast::TruncF, v, Elem::F16);
             asm.cast(Cast::ExtF, half, Elem::F32)
         }
-        DType::BF16 if asm.rounds_bf16 => {
-            let bits = asm.bf16_bits(v);
-            after_load(asm, bits, t)
-        }
         DType::BF16 => {
+            if let Some(cpu) = asm.cpu().filter(|cpu| cpu.has(Extension::Pairs)) {
+                let bits = cpu.bf16_bits(v);
+                return after_load(cpu, bits, t);
+            }
             // LLVM would call a library function for this on CPUs without the instruction.
             let bits = asm.cast(Cast::Bitcast, v, Elem::I32);
             let (one, sixteen) = (asm.int(1, bits.ty), asm.int(16, bits.ty));
@@ -106,7 +107,7 @@ pub fn is_narrow(t: DType) -> bool {
 }
 
 /// The value modulo the width, for integers of less than a byte; others as they are.
-fn wrapped(asm: &mut Asm, v: Val, t: DType) -> Val {
+fn wrapped(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     if !t.is_int() || t.bits() >= 8 {
         return v;
     }
@@ -120,7 +121,7 @@ fn wrapped(asm: &mut Asm, v: Val, t: DType) -> Val {
 }
 
 /// The nearest value of an integer type of less than a byte.
-fn clamped(asm: &mut Asm, v: Val, t: DType) -> Val {
+fn clamped(asm: &mut impl Asm, v: Val, t: DType) -> Val {
     let unsigned = t.is_unsigned_int();
     let values = 1i64 << t.bits();
     let (lo, hi) = if unsigned { (0, values - 1) } else { (-values / 2, values / 2 - 1) };
@@ -131,7 +132,7 @@ fn clamped(asm: &mut Asm, v: Val, t: DType) -> Val {
 }
 
 /// `sdx.convert {bits}`: through the form in memory.
-pub fn reinterpret(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
+pub fn reinterpret(asm: &mut impl Asm, v: Val, from: DType, to: DType) -> Val {
     let bits = before_store(asm, v, from);
     let same = asm.cast(Cast::Bitcast, bits, stored(to));
     let same = wrapped(asm, same, to);
@@ -139,7 +140,7 @@ pub fn reinterpret(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
 }
 
 /// `sdx.convert`: float to integer truncates and saturates, NaN gives 0; to bool is `!= 0`; integers wrap.
-pub fn convert(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
+pub fn convert(asm: &mut impl Asm, v: Val, from: DType, to: DType) -> Val {
     let elem = register(to);
     if to == DType::Bool {
         let zero = asm.zero(v.ty);
@@ -176,7 +177,7 @@ pub fn convert(asm: &mut Asm, v: Val, from: DType, to: DType) -> Val {
     }
 }
 
-fn float_to_float(asm: &mut Asm, v: Val, to: DType) -> Val {
+fn float_to_float(asm: &mut impl Asm, v: Val, to: DType) -> Val {
     match (v.ty.elem, to) {
         (Elem::F64, to) if is_narrow(to) => {
             let odd = round_to_odd(asm, v);
@@ -189,7 +190,7 @@ fn float_to_float(asm: &mut Asm, v: Val, to: DType) -> Val {
 }
 
 /// f64 to f32 towards zero, with the lowest bit set where something was lost: a second rounding is then right.
-fn round_to_odd(asm: &mut Asm, v: Val) -> Val {
+fn round_to_odd(asm: &mut impl Asm, v: Val) -> Val {
     let near = asm.cast(Cast::TruncF, v, Elem::F32);
     let back = asm.cast(Cast::ExtF, near, Elem::F64);
     let (size, back_size) = (asm.un(Un::AbsF, v), asm.un(Un::AbsF, back));
@@ -205,7 +206,7 @@ fn round_to_odd(asm: &mut Asm, v: Val) -> Val {
 }
 
 /// Applies a function to operands of type `t` (but for the condition of `select`) and of one number of lanes.
-pub fn apply(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
+pub fn apply(asm: &mut impl Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     let v = if t == DType::Bool || !t.is_float() { integer(asm, f, args, t) } else { float(asm, f, args, t) };
     match v.ty.elem {
         Elem::F32 if t.is_float() => rounded(asm, v, t),
@@ -214,7 +215,7 @@ pub fn apply(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     }
 }
 
-fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
+fn float(asm: &mut impl Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     let x = args[0];
     let double = x.ty.elem == Elem::F64;
     match f {
@@ -256,7 +257,7 @@ fn float(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
 }
 
 /// Computes in f64 and rounds once to the operands' type (the caller rounds an f32 on to f16 or bf16).
-fn in_double(asm: &mut Asm, args: &[Val], t: DType, f: impl FnOnce(&mut Asm, &[Val]) -> Val) -> Val {
+fn in_double<A: Asm>(asm: &mut A, args: &[Val], t: DType, f: impl FnOnce(&mut A, &[Val]) -> Val) -> Val {
     let elem = args[0].ty.elem;
     let wide: Vec<Val> = args.iter().map(|a| asm.cast(Cast::ExtF, *a, Elem::F64)).collect();
     let y = f(asm, &wide);
@@ -264,7 +265,7 @@ fn in_double(asm: &mut Asm, args: &[Val], t: DType, f: impl FnOnce(&mut Asm, &[V
 }
 
 /// One of a and b; NaN if either is. Of +0 and -0 either may come, which spares most of what `arith.maximumf` does.
-fn extremum(asm: &mut Asm, f: ReduceFn, a: Val, b: Val) -> Val {
+fn extremum(asm: &mut impl Asm, f: ReduceFn, a: Val, b: Val) -> Val {
     let y = numbers_extremum(asm, f, a, b);
     let nan = asm.cmpf(CmpF::Uno, a, a);
     asm.select(nan, a, y)
@@ -272,14 +273,14 @@ fn extremum(asm: &mut Asm, f: ReduceFn, a: Val, b: Val) -> Val {
 
 /// The larger of two floats, or for any other function than `Max` the smaller: one instruction, which gives b where
 /// the two do not compare.
-pub fn numbers_extremum(asm: &mut Asm, f: ReduceFn, a: Val, b: Val) -> Val {
+pub fn numbers_extremum(asm: &mut impl Asm, f: ReduceFn, a: Val, b: Val) -> Val {
     let better = if f == ReduceFn::Max { CmpF::Ogt } else { CmpF::Olt };
     let first = asm.cmpf(better, a, b);
     asm.select(first, a, b)
 }
 
 /// -1, 0 or 1; NaN stays.
-fn sign(asm: &mut Asm, x: Val) -> Val {
+fn sign(asm: &mut impl Asm, x: Val) -> Val {
     let (zero, one) = (asm.zero(x.ty), asm.float(1.0, x.ty));
     let unit = math::copysign(asm, one, x);
     let apart = asm.cmpf(CmpF::One, x, zero);
@@ -289,7 +290,7 @@ fn sign(asm: &mut Asm, x: Val) -> Val {
 }
 
 /// C `fmod`, exact: x - trunc(x / y) · y by fma, repeated while the quotient was too long for its 53 bits.
-fn remainder(asm: &mut Asm, x: Val, y: Val) -> Val {
+fn remainder(asm: &mut impl Asm, x: Val, y: Val) -> Val {
     let size = asm.un(Un::AbsF, y);
     let (zero, inf) = (asm.float(0.0, x.ty), asm.float(f64::INFINITY, x.ty));
     let x_size = asm.un(Un::AbsF, x);
@@ -339,7 +340,7 @@ fn remainder(asm: &mut Asm, x: Val, y: Val) -> Val {
     asm.select(invalid, nan, r)
 }
 
-fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
+fn integer(asm: &mut impl Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
     let x = args[0];
     let unsigned = !t.is_signed_int();
     let (max, min, le, lt) = match unsigned {
@@ -402,7 +403,7 @@ fn integer(asm: &mut Asm, f: ScalarFn, args: &[Val], t: DType) -> Val {
 }
 
 /// Machines disagree on amounts outside of the width, so none of those reaches an instruction.
-fn shift(asm: &mut Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
+fn shift(asm: &mut impl Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
     let width = i64::from(t.bits());
     let (zero, most, limit) = (asm.zero(x.ty), asm.int(width - 1, x.ty), asm.int(width, x.ty));
     // As unsigned numbers, negative amounts are large.
@@ -418,7 +419,7 @@ fn shift(asm: &mut Asm, left: bool, x: Val, amount: Val, t: DType) -> Val {
 }
 
 /// Quotient towards zero and remainder with the sign of the divisor; both 0 for a zero divisor. Never traps.
-fn divide(asm: &mut Asm, a: Val, b: Val, unsigned: bool) -> (Val, Val) {
+fn divide(asm: &mut impl Asm, a: Val, b: Val, unsigned: bool) -> (Val, Val) {
     let (zero, one) = (asm.zero(a.ty), asm.int(1, a.ty));
     let none = asm.cmpi(CmpI::Eq, b, zero);
     if unsigned {
@@ -444,7 +445,7 @@ fn divide(asm: &mut Asm, a: Val, b: Val, unsigned: bool) -> (Val, Val) {
 }
 
 /// Wrapping power by squaring; a negative exponent gives 0, but for bases 1 and -1.
-fn integer_power(asm: &mut Asm, x: Val, y: Val, unsigned: bool) -> Val {
+fn integer_power(asm: &mut impl Asm, x: Val, y: Val, unsigned: bool) -> Val {
     let (zero, one) = (asm.zero(x.ty), asm.int(1, x.ty));
     let power = asm.do_while(&[one, x, y], |asm, v| {
         let (sum, base, e) = (v[0], v[1], v[2]);

@@ -1,7 +1,8 @@
 //! The writer's operations as upstream MLIR: arith, math, vector, scf, llvm
 
-use super::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Un, Val};
-use crate::dims::both;
+use super::isa::{Isa, isa_of};
+use super::{Asm, Bin, Cast, CmpF, CmpI, Elem, Text, Ty, Un, Val};
+use crate::{Extension, Level};
 use std::fmt::Write;
 
 impl Elem {
@@ -21,7 +22,7 @@ impl Elem {
 }
 
 impl Ty {
-    fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         match self.lanes {
             1 => self.elem.name().into(),
             n => format!("vector<{n}x{}>", self.elem.name()),
@@ -131,10 +132,43 @@ impl std::fmt::Display for Val {
     }
 }
 
-impl Asm {
+/// The body of one function for a CPU.
+pub struct Mlir {
+    text: Text,
+    level: Level,
+    /// The instructions that the upstream dialects have no operation for.
+    pub isa: &'static dyn Isa,
+}
+
+#[derive(Clone, Copy)]
+/// What a launch on a CPU gives a kernel beside buffers and parameters.
+pub struct CpuLaunch {
+    pub level: Level,
+    pub scratch: Val,
+    pub begin: Val,
+    pub end: Val,
+}
+
+impl Mlir {
+    pub fn new(level: Level) -> Mlir {
+        Mlir { text: Text::default(), level, isa: isa_of(level.arch()) }
+    }
+
+    pub fn has(&self, extension: Extension) -> bool {
+        self.level.has(extension)
+    }
+
+    fn fresh(&mut self, ty: Ty) -> Val {
+        self.text.value(ty)
+    }
+
+    fn line(&mut self, text: &str) {
+        self.text.line(text);
+    }
+
     /// The whole function.
     pub fn finish(self, signature: &str) -> String {
-        format!("{signature} {{\n{}{}  llvm.return\n}}\n", self.constants, self.body)
+        format!("{signature} {{\n{}{}  llvm.return\n}}\n", self.text.constants, self.text.body)
     }
 
     /// The first value: the function's argument.
@@ -143,15 +177,14 @@ impl Asm {
     }
 
     /// `%n = text`
-    pub fn def(&mut self, ty: Ty, text: &str) -> Val {
+    pub(super) fn def(&mut self, ty: Ty, text: &str) -> Val {
         let v = self.fresh(ty);
-        self.indent();
-        let _ = writeln!(self.body, "{v} = {text}");
+        self.line(&format!("{v} = {text}"));
         v
     }
 
     fn constant(&mut self, literal: String, ty: Ty) -> Val {
-        if let Some(v) = self.known.get(&(literal.clone(), ty)) {
+        if let Some(v) = self.text.known.get(&(literal.clone(), ty)) {
             return *v;
         }
         let v = self.fresh(ty);
@@ -161,102 +194,20 @@ impl Asm {
             Ty { lanes: 1, .. } => format!("{literal} : {}", ty.name()),
             Ty { .. } => format!("dense<{literal}> : {}", ty.name()),
         };
-        let _ = writeln!(self.constants, "  {v} = arith.constant {value}");
-        self.known.insert((literal, ty), v);
+        let _ = writeln!(self.text.constants, "  {v} = arith.constant {value}");
+        self.text.known.insert((literal, ty), v);
         v
     }
 
-    pub(super) fn mlir_int(&mut self, value: i64, ty: Ty) -> Val {
-        let literal = match ty.elem {
-            Elem::I1 => (value != 0).to_string(),
-            _ => value.to_string(),
-        };
-        self.constant(literal, ty)
-    }
-
-    pub(super) fn mlir_float(&mut self, value: f64, ty: Ty) -> Val {
-        // Decimal where that reads back exactly, else the bits.
-        let mut text = format!("{value:?}");
-        if let Some(at) = text.find('e').filter(|_| !text.contains('.')) {
-            text.insert_str(at, ".0");
-        }
-        if !value.is_finite() {
-            text = match ty.elem {
-                Elem::F32 => format!("0x{:08X}", (value as f32).to_bits()),
-                _ => format!("0x{:016X}", value.to_bits()),
-            };
-        }
-        self.constant(text, ty)
-    }
-
-    pub(super) fn mlir_iota(&mut self, lanes: u32) -> Val {
-        let numbers: Vec<String> = (0..lanes).map(|i| i.to_string()).collect();
-        self.constant(format!("[{}]", numbers.join(", ")), Ty::new(Elem::I64, lanes))
-    }
-
-    pub(super) fn mlir_bin(&mut self, op: Bin, a: Val, b: Val) -> Val {
-        self.def(a.ty, &format!("{} {a}, {b} : {}", op.mlir(), a.ty.name()))
-    }
-
-    /// The truncated quotient is one too large where the remainder is negative.
-    pub(super) fn mlir_floordiv(&mut self, a: Val, b: Val) -> Val {
-        let (q, r) = (both(self, Bin::DivSI, a, b), both(self, Bin::RemSI, a, b));
-        let (zero, one) = (self.zero(r.ty), self.int(1, r.ty));
-        let negative = self.mlir_cmpi(CmpI::Slt, r, zero);
-        let lower = self.mlir_bin(Bin::SubI, q, one);
-        self.mlir_select(negative, lower, q)
-    }
-
-    pub(super) fn mlir_un(&mut self, op: Un, a: Val) -> Val {
-        self.def(a.ty, &format!("{} {a} : {}", op.mlir(), a.ty.name()))
-    }
-
-    pub(super) fn mlir_fma(&mut self, a: Val, b: Val, c: Val) -> Val {
-        self.def(a.ty, &format!("math.fma {a}, {b}, {c} : {}", a.ty.name()))
-    }
-
-    pub(super) fn mlir_cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val {
-        self.def(a.ty.of(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
-    }
-
-    pub(super) fn mlir_cmpi(&mut self, op: CmpI, a: Val, b: Val) -> Val {
-        self.def(a.ty.of(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
-    }
-
-    pub(super) fn mlir_select(&mut self, c: Val, a: Val, b: Val) -> Val {
-        self.def(a.ty, &format!("arith.select {c}, {a}, {b} : {}, {}", c.ty.name(), a.ty.name()))
-    }
-
-    pub(super) fn mlir_cast(&mut self, op: Cast, a: Val, elem: Elem) -> Val {
-        let ty = a.ty.of(elem);
-        self.def(ty, &format!("{} {a} : {} to {}", op.mlir(), a.ty.name(), ty.name()))
-    }
-
-    pub(super) fn mlir_float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
-        let (kind, ty) = (if unsigned { "fptoui" } else { "fptosi" }, a.ty.of(elem));
-        self.intrinsic(&format!("llvm.{kind}.sat.{}.{}", ty.mangled(), a.ty.mangled()), &[a], ty)
-    }
-
-    pub(super) fn mlir_any(&mut self, c: Val) -> Val {
-        self.def(Ty::I1, &format!("vector.reduction <or>, {c} : {} into i1", c.ty.name()))
-    }
-
     /// An instruction of a CPU that the upstream dialects have no operation for.
-    pub fn intrinsic(&mut self, name: &str, args: &[Val], ty: Ty) -> Val {
+    pub(super) fn intrinsic(&mut self, name: &str, args: &[Val], ty: Ty) -> Val {
         let text = format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> {}", names(args), types(args), ty.name());
         self.def(ty, &text)
     }
 
     /// The same without a result: it does something to memory or to the CPU.
-    pub fn effect(&mut self, name: &str, args: &[Val]) {
+    pub(super) fn effect(&mut self, name: &str, args: &[Val]) {
         self.line(&format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> ()", names(args), types(args)));
-    }
-
-    /// The same on tiles (AMX), which stand before other operands and are no values: code names them by number.
-    pub fn tile(&mut self, name: &str, tiles: &[u8], args: &[Val]) {
-        let tiles = tiles.iter().map(|t| self.int(*t as i64, Ty::new(Elem::I8, 1)));
-        let tiles: Vec<Val> = tiles.collect();
-        self.effect(name, &[&tiles, args].concat());
     }
 
     /// 16 lanes of i1 as the bits of one integer, lane 0 the lowest.
@@ -273,29 +224,12 @@ impl Asm {
         self.def(ty, &format!("arith.bitcast {id} : {narrow} to {}", ty.name()))
     }
 
-    /// sums + Σ a · b over the two bf16 in each word of `a` and `b`, which are given as f32 (AVX-512 BF16).
-    pub fn dot_pairs(&mut self, sums: Val, a: Val, b: Val) -> Val {
-        let words = |asm: &mut Asm, v: Val| {
-            let id = asm.fresh(v.ty);
-            let pairs = format!("vector<{}xbf16>", 2 * v.ty.lanes);
-            asm.line(&format!("{id} = vector.bitcast {v} : {} to {pairs}", v.ty.name()));
-            (id, pairs)
-        };
-        let ((a, t), (b, _)) = (words(self, a), words(self, b));
-        let (name, ty) = (format!("llvm.x86.avx512bf16.dpbf16ps.{}", 32 * sums.ty.lanes), sums.ty.name());
-        self.def(sums.ty, &format!("llvm.call_intrinsic \"{name}\"({sums}, {a}, {b}) : ({ty}, {t}, {t}) -> {ty}"))
-    }
-
-    /// sums + Σ a · b over the four bytes in each word, without a sign in `a` and with one in `b` (AVX-512 VNNI).
-    pub fn dot_quads(&mut self, sums: Val, a: Val, b: Val) -> Val {
-        let [a, b] = [a, b].map(|v| self.split(v, Elem::I8));
-        self.intrinsic(&format!("llvm.x86.avx512.vpdpbusd.{}", 32 * sums.ty.lanes), &[sums, a, b], sums.ty)
-    }
-
-    /// Σ a · b over the two integers of 16 bits in each word of 32, which is the result.
-    pub fn dot_words(&mut self, a: Val, b: Val) -> Val {
-        let name = if a.ty.lanes == 16 { "llvm.x86.avx2.pmadd.wd" } else { "llvm.x86.avx512.pmaddw.d.512" };
-        self.intrinsic(name, &[a, b], Ty::new(Elem::I32, a.ty.lanes / 2))
+    /// The two bf16 of each word, and their type.
+    pub(super) fn bf16_words(&mut self, v: Val) -> (Val, String) {
+        let id = self.fresh(v.ty);
+        let pairs = format!("vector<{}xbf16>", 2 * v.ty.lanes);
+        self.line(&format!("{id} = vector.bitcast {v} : {} to {pairs}", v.ty.name()));
+        (id, pairs)
     }
 
     /// The same bits as more lanes of a narrower type.
@@ -304,132 +238,10 @@ impl Asm {
         self.def(ty, &format!("vector.bitcast {v} : {} to {}", v.ty.name(), ty.name()))
     }
 
-    pub(super) fn mlir_widen(&mut self, a: Val, lanes: u32) -> Val {
-        let ty = Ty::new(a.ty.elem, lanes);
-        self.def(ty, &format!("vector.broadcast {a} : {} to {}", a.ty.name(), ty.name()))
-    }
-
-    pub(super) fn mlir_extract(&mut self, a: Val, lane: u32) -> Val {
-        let ty = Ty::new(a.ty.elem, 1);
-        self.def(ty, &format!("vector.extract {a}[{lane}] : {} from {}", ty.name(), a.ty.name()))
-    }
-
-    pub(super) fn mlir_shuffle(&mut self, a: Val, b: Val, which: &[u32]) -> Val {
-        let ty = Ty::new(a.ty.elem, which.len() as u32);
-        let which: Vec<String> = which.iter().map(u32::to_string).collect();
-        self.def(ty, &format!("vector.shuffle {a}, {b} [{}] : {}, {}", which.join(", "), a.ty.name(), b.ty.name()))
-    }
-
-    pub(super) fn mlir_element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
-        let ty = Ty::new(Elem::Ptr, index.ty.lanes);
-        let types = format!("({}, {}) -> {}", base.ty.name(), index.ty.name(), ty.name());
-        self.def(ty, &format!("llvm.getelementptr {base}[{index}] : {types}, {}", elem.name()))
-    }
-
-    pub(super) fn mlir_load(&mut self, address: Val, ty: Ty, align: u32) -> Val {
-        self.def(ty, &format!("llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {}", ty.name()))
-    }
-
-    pub(super) fn mlir_store(&mut self, value: Val, address: Val, align: u32) {
-        let ty = value.ty.name();
-        self.line(&format!("llvm.store {value}, {address} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
-    }
-
-    pub(super) fn mlir_masked_load(&mut self, address: Val, mask: Val, ty: Ty) -> Val {
-        let (zero, align, t) = (self.zero(ty), ty.elem.bits() / 8, ty.name());
-        let (op, from) =
-            if address.ty.lanes > 1 { ("gather", address.ty.name()) } else { ("load", "!llvm.ptr".into()) };
-        let types = format!("({from}, {}, {t}) -> {t}", mask.ty.name());
-        self.def(
-            ty,
-            &format!("llvm.intr.masked.{op} {address}, {mask}, {zero} {{alignment = {align} : i32}} : {types}"),
-        )
-    }
-
-    pub(super) fn mlir_masked_store(&mut self, v: Val, address: Val, mask: Val) {
-        let (align, t, m, a) = (v.ty.elem.bits() / 8, v.ty.name(), mask.ty.name(), address.ty.name());
-        let op = if address.ty.lanes > 1 { "scatter" } else { "store" };
-        self.line(&format!(
-            "llvm.intr.masked.{op} {v}, {address}, {mask} {{alignment = {align} : i32}} : {t}, {m} into {a}"
-        ));
-    }
-
     /// Brings the cache line at an address near; the address may lie outside of memory.
     pub fn prefetch(&mut self, address: Val) {
         let hints = "<{cache = 1 : i32, hint = 3 : i32, rw = 0 : i32}>";
         self.line(&format!("\"llvm.intr.prefetch\"({address}) {hints} : (!llvm.ptr) -> ()"));
-    }
-
-    pub(super) fn mlir_for(
-        &mut self,
-        (lo, hi, step): (Val, Val, Val),
-        inits: &[Val],
-        body: impl FnOnce(&mut Asm, Val, &[Val]) -> Vec<Val>,
-    ) -> Vec<Val> {
-        let iv = self.fresh(Ty::I64);
-        let args: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
-        let results: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
-        let pairs: Vec<String> = args.iter().zip(inits).map(|(a, i)| format!("{a} = {i}")).collect();
-        let carried = match inits {
-            [] => String::new(),
-            _ => format!(" iter_args({}) -> ({})", pairs.join(", "), types(inits)),
-        };
-        self.line(&format!("{}scf.for {iv} = {lo} to {hi} step {step}{carried} : i64 {{", assigned(&results)));
-        self.depth += 1;
-        let next = body(self, iv, &args);
-        self.close(&next, inits);
-        results
-    }
-
-    pub(super) fn mlir_if_else(
-        &mut self,
-        condition: Val,
-        tys: &[Ty],
-        then: impl FnOnce(&mut Asm) -> Vec<Val>,
-        other: impl FnOnce(&mut Asm) -> Vec<Val>,
-    ) -> Vec<Val> {
-        let results: Vec<Val> = tys.iter().map(|ty| self.fresh(*ty)).collect();
-        let returned = if tys.is_empty() { String::new() } else { format!(" -> ({})", types(&results)) };
-        self.line(&format!("{}scf.if {condition}{returned} {{", assigned(&results)));
-        self.depth += 1;
-        let values = then(self);
-        self.yield_values(&values, &results);
-        self.depth -= 1;
-        self.line("} else {");
-        self.depth += 1;
-        let values = other(self);
-        self.close(&values, &results);
-        results
-    }
-
-    pub(super) fn mlir_if_then(&mut self, condition: Val, then: impl FnOnce(&mut Asm)) {
-        self.line(&format!("scf.if {condition} {{"));
-        self.depth += 1;
-        then(self);
-        self.close(&[], &[]);
-    }
-
-    pub(super) fn mlir_do_while(
-        &mut self,
-        inits: &[Val],
-        body: impl FnOnce(&mut Asm, &[Val]) -> (Val, Vec<Val>),
-    ) -> Vec<Val> {
-        let args: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
-        let passed: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
-        let results: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
-        let pairs: Vec<String> = args.iter().zip(inits).map(|(a, i)| format!("{a} = {i}")).collect();
-        let (tys, assigned) = (types(inits), assigned(&results));
-        self.line(&format!("{assigned}scf.while ({}) : ({tys}) -> ({tys}) {{", pairs.join(", ")));
-        self.depth += 1;
-        let (condition, next) = body(self, &args);
-        self.line(&format!("scf.condition({condition}) {} : {tys}", names(&next)));
-        self.depth -= 1;
-        self.line("} do {");
-        let typed: Vec<String> = passed.iter().map(|v| format!("{v}: {}", v.ty.name())).collect();
-        self.line(&format!("^bb0({}):", typed.join(", ")));
-        self.depth += 1;
-        self.close(&passed, inits);
-        results
     }
 
     fn yield_values(&mut self, values: &[Val], like: &[Val]) {
@@ -441,8 +253,243 @@ impl Asm {
 
     fn close(&mut self, values: &[Val], like: &[Val]) {
         self.yield_values(values, like);
-        self.depth -= 1;
+        self.text.depth -= 1;
         self.line("}");
+    }
+}
+
+impl Asm for Mlir {
+    type Launch = CpuLaunch;
+
+    fn cpu(&mut self) -> Option<&mut Mlir> {
+        Some(self)
+    }
+
+    fn int(&mut self, value: i64, ty: Ty) -> Val {
+        let literal = match ty.elem {
+            Elem::I1 => (value != 0).to_string(),
+            _ => value.to_string(),
+        };
+        self.constant(literal, ty)
+    }
+
+    fn float(&mut self, value: f64, ty: Ty) -> Val {
+        let value = if ty.elem == Elem::F32 { value as f32 as f64 } else { value };
+        // Decimal where that reads back exactly, else the bits.
+        let mut text = format!("{value:?}");
+        if let Some(at) = text.find('e').filter(|_| !text.contains('.')) {
+            text.insert_str(at, ".0");
+        }
+        if !value.is_finite() {
+            text = match ty.elem {
+                Elem::F32 => format!("0x{:08X}", (value as f32).to_bits()),
+                _ => format!("0x{:016X}", value.to_bits()),
+            };
+        }
+        self.constant(text, ty)
+    }
+
+    fn iota(&mut self, lanes: u32) -> Val {
+        let numbers: Vec<String> = (0..lanes).map(|i| i.to_string()).collect();
+        self.constant(format!("[{}]", numbers.join(", ")), Ty::new(Elem::I64, lanes))
+    }
+
+    fn bin(&mut self, op: Bin, a: Val, b: Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty, "{op:?}");
+        self.def(a.ty, &format!("{} {a}, {b} : {}", op.mlir(), a.ty.name()))
+    }
+
+    fn floordiv(&mut self, a: Val, b: Val) -> Val {
+        // The truncated quotient is one too large where the remainder is negative.
+        let (q, r) = (self.both(Bin::DivSI, a, b), self.both(Bin::RemSI, a, b));
+        let (zero, one) = (self.zero(r.ty), self.int(1, r.ty));
+        let negative = self.cmpi(CmpI::Slt, r, zero);
+        let lower = self.bin(Bin::SubI, q, one);
+        self.select(negative, lower, q)
+    }
+
+    fn un(&mut self, op: Un, a: Val) -> Val {
+        self.def(a.ty, &format!("{} {a} : {}", op.mlir(), a.ty.name()))
+    }
+
+    fn fma(&mut self, a: Val, b: Val, c: Val) -> Val {
+        debug_assert!(a.ty == b.ty && b.ty == c.ty);
+        self.def(a.ty, &format!("math.fma {a}, {b}, {c} : {}", a.ty.name()))
+    }
+
+    fn cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty);
+        self.def(a.ty.of(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
+    }
+
+    fn cmpi(&mut self, op: CmpI, a: Val, b: Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty);
+        self.def(a.ty.of(Elem::I1), &format!("{}, {a}, {b} : {}", op.mlir(), a.ty.name()))
+    }
+
+    fn select(&mut self, c: Val, a: Val, b: Val) -> Val {
+        debug_assert!(a.ty == b.ty && c.ty == a.ty.of(Elem::I1));
+        self.def(a.ty, &format!("arith.select {c}, {a}, {b} : {}, {}", c.ty.name(), a.ty.name()))
+    }
+
+    fn cast(&mut self, op: Cast, a: Val, elem: Elem) -> Val {
+        if a.ty.elem == elem {
+            return a;
+        }
+        let ty = a.ty.of(elem);
+        self.def(ty, &format!("{} {a} : {} to {}", op.mlir(), a.ty.name(), ty.name()))
+    }
+
+    fn float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
+        let (kind, ty) = (if unsigned { "fptoui" } else { "fptosi" }, a.ty.of(elem));
+        self.intrinsic(&format!("llvm.{kind}.sat.{}.{}", ty.mangled(), a.ty.mangled()), &[a], ty)
+    }
+
+    fn any(&mut self, c: Val) -> Val {
+        if c.ty.lanes == 1 {
+            return c;
+        }
+        self.def(Ty::I1, &format!("vector.reduction <or>, {c} : {} into i1", c.ty.name()))
+    }
+
+    fn widen(&mut self, a: Val, lanes: u32) -> Val {
+        if a.ty.lanes == lanes {
+            return a;
+        }
+        debug_assert_eq!(a.ty.lanes, 1);
+        let ty = Ty::new(a.ty.elem, lanes);
+        self.def(ty, &format!("vector.broadcast {a} : {} to {}", a.ty.name(), ty.name()))
+    }
+
+    fn extract(&mut self, a: Val, lane: u32) -> Val {
+        if a.ty.lanes == 1 {
+            return a;
+        }
+        let ty = Ty::new(a.ty.elem, 1);
+        self.def(ty, &format!("vector.extract {a}[{lane}] : {} from {}", ty.name(), a.ty.name()))
+    }
+
+    fn shuffle(&mut self, a: Val, b: Val, which: &[u32]) -> Val {
+        debug_assert_eq!(a.ty, b.ty);
+        let ty = Ty::new(a.ty.elem, which.len() as u32);
+        let which: Vec<String> = which.iter().map(u32::to_string).collect();
+        self.def(ty, &format!("vector.shuffle {a}, {b} [{}] : {}, {}", which.join(", "), a.ty.name(), b.ty.name()))
+    }
+
+    fn element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
+        let elem = if elem == Elem::I1 { Elem::I8 } else { elem };
+        let ty = Ty::new(Elem::Ptr, index.ty.lanes);
+        let types = format!("({}, {}) -> {}", base.ty.name(), index.ty.name(), ty.name());
+        self.def(ty, &format!("llvm.getelementptr {base}[{index}] : {types}, {}", elem.name()))
+    }
+
+    fn load(&mut self, address: Val, ty: Ty, align: u32) -> Val {
+        self.def(ty, &format!("llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {}", ty.name()))
+    }
+
+    fn store(&mut self, value: Val, address: Val, align: u32) {
+        let ty = value.ty.name();
+        self.line(&format!("llvm.store {value}, {address} {{alignment = {align} : i64}} : {ty}, !llvm.ptr"));
+    }
+
+    fn masked_load(&mut self, address: Val, mask: Val, ty: Ty) -> Val {
+        let (zero, align, t) = (self.zero(ty), ty.elem.bits() / 8, ty.name());
+        let (op, from) =
+            if address.ty.lanes > 1 { ("gather", address.ty.name()) } else { ("load", "!llvm.ptr".into()) };
+        let types = format!("({from}, {}, {t}) -> {t}", mask.ty.name());
+        self.def(
+            ty,
+            &format!("llvm.intr.masked.{op} {address}, {mask}, {zero} {{alignment = {align} : i32}} : {types}"),
+        )
+    }
+
+    fn masked_store(&mut self, v: Val, address: Val, mask: Val) {
+        let (align, t, m, a) = (v.ty.elem.bits() / 8, v.ty.name(), mask.ty.name(), address.ty.name());
+        let op = if address.ty.lanes > 1 { "scatter" } else { "store" };
+        self.line(&format!(
+            "llvm.intr.masked.{op} {v}, {address}, {mask} {{alignment = {align} : i32}} : {t}, {m} into {a}"
+        ));
+    }
+
+    fn raise(&mut self, status: Val) {
+        let one = self.i64(1);
+        self.store(one, status, 8);
+    }
+
+    fn guarded_load(&mut self, guard: Val, base: Val, index: Val, ty: Ty, align: u32) -> Val {
+        let there = |asm: &mut Mlir| {
+            let address = asm.element(base, index, ty.elem);
+            vec![asm.load(address, ty, align)]
+        };
+        self.if_else(guard, &[ty], there, |asm| vec![asm.zero(ty)])[0]
+    }
+
+    fn for_loop(
+        &mut self,
+        (lo, hi, step): (Val, Val, Val),
+        inits: &[Val],
+        body: impl FnOnce(&mut Self, Val, &[Val]) -> Vec<Val>,
+    ) -> Vec<Val> {
+        let iv = self.fresh(Ty::I64);
+        let args: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let results: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let pairs: Vec<String> = args.iter().zip(inits).map(|(a, i)| format!("{a} = {i}")).collect();
+        let carried = match inits {
+            [] => String::new(),
+            _ => format!(" iter_args({}) -> ({})", pairs.join(", "), types(inits)),
+        };
+        self.line(&format!("{}scf.for {iv} = {lo} to {hi} step {step}{carried} : i64 {{", assigned(&results)));
+        self.text.depth += 1;
+        let next = body(self, iv, &args);
+        self.close(&next, inits);
+        results
+    }
+
+    fn if_else(
+        &mut self,
+        condition: Val,
+        tys: &[Ty],
+        then: impl FnOnce(&mut Self) -> Vec<Val>,
+        other: impl FnOnce(&mut Self) -> Vec<Val>,
+    ) -> Vec<Val> {
+        let results: Vec<Val> = tys.iter().map(|ty| self.fresh(*ty)).collect();
+        let returned = if tys.is_empty() { String::new() } else { format!(" -> ({})", types(&results)) };
+        self.line(&format!("{}scf.if {condition}{returned} {{", assigned(&results)));
+        self.text.depth += 1;
+        let values = then(self);
+        self.yield_values(&values, &results);
+        self.text.depth -= 1;
+        self.line("} else {");
+        self.text.depth += 1;
+        let values = other(self);
+        self.close(&values, &results);
+        results
+    }
+
+    fn if_then(&mut self, condition: Val, then: impl FnOnce(&mut Self)) {
+        self.line(&format!("scf.if {condition} {{"));
+        self.text.depth += 1;
+        then(self);
+        self.close(&[], &[]);
+    }
+
+    fn do_while(&mut self, inits: &[Val], body: impl FnOnce(&mut Self, &[Val]) -> (Val, Vec<Val>)) -> Vec<Val> {
+        let args: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let passed: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let results: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
+        let pairs: Vec<String> = args.iter().zip(inits).map(|(a, i)| format!("{a} = {i}")).collect();
+        let (tys, assigned) = (types(inits), assigned(&results));
+        self.line(&format!("{assigned}scf.while ({}) : ({tys}) -> ({tys}) {{", pairs.join(", ")));
+        self.text.depth += 1;
+        let (condition, next) = body(self, &args);
+        self.line(&format!("scf.condition({condition}) {} : {tys}", names(&next)));
+        self.text.depth -= 1;
+        self.line("} do {");
+        let typed: Vec<String> = passed.iter().map(|v| format!("{v}: {}", v.ty.name())).collect();
+        self.line(&format!("^bb0({}):", typed.join(", ")));
+        self.text.depth += 1;
+        self.close(&passed, inits);
+        results
     }
 }
 

@@ -8,7 +8,7 @@ mod control;
 mod division;
 mod memory;
 
-use super::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Un, Val};
+use super::{Asm, Bin, Cast, CmpF, CmpI, Elem, Mlir, Text, Ty, Un, Val};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -62,7 +62,7 @@ impl std::fmt::Display for Register {
 }
 
 #[derive(Default)]
-pub(super) struct Registers {
+struct Registers {
     /// Per value, one per lane.
     of: Vec<Vec<Register>>,
     /// Values that are integer constants.
@@ -72,7 +72,7 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    pub(super) fn assign(&mut self, ty: Ty) {
+    fn assign(&mut self, ty: Ty) {
         let lanes = (0..ty.lanes).map(|_| self.next(Class::of(ty.elem))).collect();
         self.of.push(lanes);
     }
@@ -156,9 +156,26 @@ impl CmpF {
     }
 }
 
-impl Asm {
+/// The body of one entry for a GPU.
+#[derive(Default)]
+pub struct Ptx {
+    text: Text,
+    registers: Registers,
+}
+
+impl Ptx {
+    fn fresh(&mut self, ty: Ty) -> Val {
+        self.registers.assign(ty);
+        self.text.value(ty)
+    }
+
+    /// A line without a result.
+    pub fn line(&mut self, text: &str) {
+        self.text.line(text);
+    }
+
     /// The whole entry: parameters and directives stand in `signature`, variables in `variables`.
-    pub fn finish_ptx(self, signature: &str, variables: &str) -> String {
+    pub fn finish(self, signature: &str, variables: &str) -> String {
         let mut out = format!("{signature}\n{{\n{variables}");
         for class in Class::ALL {
             let (prefix, ty) = class.names();
@@ -167,7 +184,7 @@ impl Asm {
                 let _ = writeln!(out, "  .reg .{ty} {prefix}<{n}>;");
             }
         }
-        let _ = write!(out, "{}{}  ret;\n}}\n", self.constants, self.body);
+        let _ = write!(out, "{}{}  ret;\n}}\n", self.text.constants, self.text.body);
         out
     }
 
@@ -207,7 +224,7 @@ impl Asm {
     }
 
     /// The same instruction for every lane; `{0}`, `{1}` … are the operands' registers.
-    pub(super) fn each(&mut self, ty: Ty, args: &[Val], text: impl Fn(&str, &[String]) -> String) -> Val {
+    fn each(&mut self, ty: Ty, args: &[Val], text: impl Fn(&str, &[String]) -> String) -> Val {
         let v = self.fresh(ty);
         for lane in 0..ty.lanes {
             let operands: Vec<String> = args.iter().map(|a| self.operand(*a, lane)).collect();
@@ -224,51 +241,30 @@ impl Asm {
 
     /// Where a branch goes to.
     pub fn place_label(&mut self, label: &str) {
-        let _ = writeln!(self.body, "{label}:");
+        let _ = writeln!(self.text.body, "{label}:");
     }
 
     fn constant_of(&mut self, literal: String, ty: Ty) -> Val {
         let one = Ty::new(ty.elem, 1);
-        let v = match self.known.get(&(literal.clone(), one)) {
+        let v = match self.text.known.get(&(literal.clone(), one)) {
             Some(v) => *v,
             None => {
                 let v = self.fresh(one);
                 let kind = if ty.elem == Elem::I1 { "pred".to_string() } else { typed('b', ty.elem) };
                 let kind = if ty.elem.is_float() { typed('f', ty.elem) } else { kind };
-                let _ = writeln!(self.constants, "  mov.{kind} {}, {literal};", self.name(v, 0));
-                self.known.insert((literal, one), v);
+                let _ = writeln!(self.text.constants, "  mov.{kind} {}, {literal};", self.name(v, 0));
+                self.text.known.insert((literal, one), v);
                 v
             }
         };
         self.widen(v, ty.lanes)
     }
 
-    pub(super) fn ptx_int(&mut self, value: i64, ty: Ty) -> Val {
-        let value = if ty.elem == Elem::I1 { (value != 0) as i64 } else { value };
-        let v = self.constant_of(value.to_string(), ty);
-        self.registers.integers.insert(v.id, value);
-        v
-    }
-
-    pub(super) fn ptx_float(&mut self, value: f64, ty: Ty) -> Val {
-        let literal = match ty.elem {
-            Elem::F64 => format!("0d{:016X}", value.to_bits()),
-            _ => format!("0f{:08X}", (value as f32).to_bits()),
-        };
-        self.constant_of(literal, ty)
-    }
-
-    pub(super) fn ptx_iota(&mut self, lanes: u32) -> Val {
-        let numbers: Vec<(Val, u32)> = (0..lanes).map(|i| (self.i64(i as i64), 0)).collect();
-        self.ptx_lanes(&numbers)
-    }
-
     /// A value whose lanes are lanes of others: no instruction.
-    pub(super) fn ptx_lanes(&mut self, lanes: &[(Val, u32)]) -> Val {
+    fn lanes(&mut self, lanes: &[(Val, u32)]) -> Val {
         let registers = lanes.iter().map(|(v, lane)| self.registers.of[v.id as usize][*lane as usize]).collect();
         self.registers.of.push(registers);
-        let v = Val { id: self.n_values, ty: Ty::new(lanes[0].0.ty.elem, lanes.len() as u32) };
-        self.n_values += 1;
+        let v = self.text.value(Ty::new(lanes[0].0.ty.elem, lanes.len() as u32));
         let integers = &mut self.registers.integers;
         let first = integers.get(&lanes[0].0.id).copied();
         if first.is_some() && lanes.iter().all(|(l, _)| integers.get(&l.id).copied() == first) {
@@ -285,7 +281,7 @@ impl Asm {
         }
         if let Some(n) = self.known_int(a) {
             let whole = if signed { n << (64 - bits) >> (64 - bits) } else { n & ((1 << bits) - 1) };
-            return self.ptx_int(whole, a.ty.of(Elem::I32));
+            return self.int(whole, a.ty.of(Elem::I32));
         }
         if signed {
             return self.each(a.ty.of(Elem::I32), &[a], |d, o| format!("bfe.s32 {d}, {}, 0, {bits};", o[0]));
@@ -294,7 +290,44 @@ impl Asm {
         self.each(a.ty.of(Elem::I32), &[a], |d, o| format!("and.b32 {d}, {}, {mask};", o[0]))
     }
 
-    pub(super) fn ptx_bin(&mut self, op: Bin, a: Val, b: Val) -> Val {
+    fn retyped(&mut self, a: Val, elem: Elem) -> Val {
+        let lanes: Vec<(Val, u32)> = (0..a.ty.lanes).map(|lane| (a, lane)).collect();
+        let mut v = self.lanes(&lanes);
+        v.ty = v.ty.of(elem);
+        v
+    }
+}
+
+impl Asm for Ptx {
+    /// Nothing: threads know their numbers.
+    type Launch = ();
+
+    fn cpu(&mut self) -> Option<&mut Mlir> {
+        None
+    }
+
+    fn int(&mut self, value: i64, ty: Ty) -> Val {
+        let value = if ty.elem == Elem::I1 { (value != 0) as i64 } else { value };
+        let v = self.constant_of(value.to_string(), ty);
+        self.registers.integers.insert(v.id, value);
+        v
+    }
+
+    fn float(&mut self, value: f64, ty: Ty) -> Val {
+        let literal = match ty.elem {
+            Elem::F64 => format!("0d{:016X}", value.to_bits()),
+            _ => format!("0f{:08X}", (value as f32).to_bits()),
+        };
+        self.constant_of(literal, ty)
+    }
+
+    fn iota(&mut self, lanes: u32) -> Val {
+        let numbers: Vec<(Val, u32)> = (0..lanes).map(|i| (self.i64(i as i64), 0)).collect();
+        self.lanes(&numbers)
+    }
+
+    fn bin(&mut self, op: Bin, a: Val, b: Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty, "{op:?}");
         let (elem, ty) = (a.ty.elem, a.ty);
         let (name, kind) = op.ptx();
         debug_assert_eq!(elem.is_float(), kind == 'f', "{op:?}");
@@ -305,7 +338,7 @@ impl Asm {
         }
         let divisor = self.known_int(b).filter(|n| elem == Elem::I32 && (1..1 << 32).contains(n));
         if let (Some(n), Bin::DivUI) = (divisor, op) {
-            return self.ptx_divided(a, n as u32);
+            return self.divided(a, n as u32);
         }
         // What looks at the upper bits gets them right; the other operations need not.
         let looks = matches!(name, "div" | "rem" | "max" | "min" | "shr");
@@ -316,7 +349,7 @@ impl Asm {
             b = self.extended(b, false);
         }
         if matches!(name, "shl" | "shr") && elem.bits() == 64 && self.known_int(b).is_none() {
-            b = self.ptx_cast(Cast::TruncI, b, Elem::I32);
+            b = self.cast(Cast::TruncI, b, Elem::I32);
         }
         // The first operand of a commutative operation or none may be a number: only registers there.
         let t = typed(kind, elem);
@@ -328,7 +361,11 @@ impl Asm {
         v
     }
 
-    pub(super) fn ptx_un(&mut self, op: Un, a: Val) -> Val {
+    fn floordiv(&mut self, a: Val, b: Val) -> Val {
+        division::floordiv(self, a, b)
+    }
+
+    fn un(&mut self, op: Un, a: Val) -> Val {
         let t = typed('f', a.ty.elem);
         let name = match op {
             Un::AbsF => format!("abs.{t}"),
@@ -341,17 +378,20 @@ impl Asm {
         self.each(a.ty, &[a], |d, o| format!("{name} {d}, {};", o[0]))
     }
 
-    pub(super) fn ptx_fma(&mut self, a: Val, b: Val, c: Val) -> Val {
+    fn fma(&mut self, a: Val, b: Val, c: Val) -> Val {
+        debug_assert!(a.ty == b.ty && b.ty == c.ty);
         let t = typed('f', a.ty.elem);
         self.each(a.ty, &[a, b, c], |d, o| format!("fma.rn.{t} {d}, {}, {}, {};", o[0], o[1], o[2]))
     }
 
-    pub(super) fn ptx_cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val {
+    fn cmpf(&mut self, op: CmpF, a: Val, b: Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty);
         let (op, t) = (op.ptx(), typed('f', a.ty.elem));
         self.each(a.ty.of(Elem::I1), &[a, b], |d, o| format!("setp.{op}.{t} {d}, {}, {};", o[0], o[1]))
     }
 
-    pub(super) fn ptx_cmpi(&mut self, op: CmpI, a: Val, b: Val) -> Val {
+    fn cmpi(&mut self, op: CmpI, a: Val, b: Val) -> Val {
+        debug_assert_eq!(a.ty, b.ty);
         let (name, kind) = op.ptx();
         let ty = a.ty.of(Elem::I1);
         if a.ty.elem == Elem::I1 {
@@ -372,12 +412,13 @@ impl Asm {
         v
     }
 
-    pub(super) fn ptx_select(&mut self, c: Val, a: Val, b: Val) -> Val {
+    fn select(&mut self, c: Val, a: Val, b: Val) -> Val {
+        debug_assert!(a.ty == b.ty && c.ty == a.ty.of(Elem::I1));
         if a.ty.elem == Elem::I1 {
-            let first = self.ptx_bin(Bin::AndI, c, a);
+            let first = self.bin(Bin::AndI, c, a);
             let not = self.each(c.ty, &[c], |d, o| format!("not.pred {d}, {};", o[0]));
-            let second = self.ptx_bin(Bin::AndI, not, b);
-            return self.ptx_bin(Bin::OrI, first, second);
+            let second = self.bin(Bin::AndI, not, b);
+            return self.bin(Bin::OrI, first, second);
         }
         let t = match a.ty.elem {
             Elem::F16 => "b16".to_string(),
@@ -386,7 +427,10 @@ impl Asm {
         self.each(a.ty, &[a, b, c], |d, o| format!("selp.{t} {d}, {}, {}, {};", o[0], o[1], o[2]))
     }
 
-    pub(super) fn ptx_cast(&mut self, op: Cast, a: Val, elem: Elem) -> Val {
+    fn cast(&mut self, op: Cast, a: Val, elem: Elem) -> Val {
+        if a.ty.elem == elem {
+            return a;
+        }
         let (from, ty) = (a.ty.elem, a.ty.of(elem));
         if from == Elem::I1 {
             let (one, zero) = match elem {
@@ -434,40 +478,110 @@ impl Asm {
         v
     }
 
-    fn retyped(&mut self, a: Val, elem: Elem) -> Val {
-        let lanes: Vec<(Val, u32)> = (0..a.ty.lanes).map(|lane| (a, lane)).collect();
-        let mut v = self.ptx_lanes(&lanes);
-        v.ty = v.ty.of(elem);
-        v
-    }
-
-    pub(super) fn ptx_float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
+    fn float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
         let (f, kind) = (typed('f', a.ty.elem), if unsigned { 'u' } else { 's' });
         let wide = if elem == Elem::I64 { Elem::I64 } else { Elem::I32 };
         let t = typed(kind, wide);
         // The instruction saturates; NaN gives 0 only from f32 to 32 bits.
         let mut v = self.each(a.ty.of(wide), &[a], |d, o| format!("cvt.rzi.{t}.{f} {d}, {};", o[0]));
         if wide == Elem::I64 || a.ty.elem == Elem::F64 {
-            let (nan, zero) = (self.ptx_cmpf(CmpF::Uno, a, a), self.ptx_int(0, v.ty));
-            v = self.ptx_select(nan, zero, v);
+            let (nan, zero) = (self.cmpf(CmpF::Uno, a, a), self.int(0, v.ty));
+            v = self.select(nan, zero, v);
         }
         if elem.bits() < 32 {
             let bits = elem.bits();
             let (lo, hi) = if unsigned { (0, (1 << bits) - 1) } else { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) };
-            let (lo, hi) = (self.ptx_int(lo, v.ty), self.ptx_int(hi, v.ty));
+            let (lo, hi) = (self.int(lo, v.ty), self.int(hi, v.ty));
             let (max, min) = if unsigned { (Bin::MaxUI, Bin::MinUI) } else { (Bin::MaxSI, Bin::MinSI) };
-            v = self.ptx_bin(min, v, hi);
-            v = self.ptx_bin(max, v, lo);
+            v = self.bin(min, v, hi);
+            v = self.bin(max, v, lo);
         }
         self.retyped(v, elem)
     }
 
-    pub(super) fn ptx_any(&mut self, c: Val) -> Val {
+    fn any(&mut self, c: Val) -> Val {
         let mut all = self.extract(c, 0);
         for lane in 1..c.ty.lanes {
             let next = self.extract(c, lane);
-            all = self.ptx_bin(Bin::OrI, all, next);
+            all = self.bin(Bin::OrI, all, next);
         }
         all
+    }
+
+    fn widen(&mut self, a: Val, lanes: u32) -> Val {
+        if a.ty.lanes == lanes {
+            return a;
+        }
+        debug_assert_eq!(a.ty.lanes, 1);
+        self.lanes(&vec![(a, 0); lanes as usize])
+    }
+
+    fn extract(&mut self, a: Val, lane: u32) -> Val {
+        if a.ty.lanes == 1 { a } else { self.lanes(&[(a, lane)]) }
+    }
+
+    fn shuffle(&mut self, a: Val, b: Val, which: &[u32]) -> Val {
+        debug_assert_eq!(a.ty, b.ty);
+        let n = a.ty.lanes;
+        let lanes: Vec<_> = which.iter().map(|&w| if w < n { (a, w) } else { (b, w - n) }).collect();
+        self.lanes(&lanes)
+    }
+
+    fn element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
+        memory::element(self, base, index, elem)
+    }
+
+    fn load(&mut self, address: Val, ty: Ty, align: u32) -> Val {
+        memory::load(self, address, ty, align, None)
+    }
+
+    fn store(&mut self, value: Val, address: Val, align: u32) {
+        memory::store(self, value, address, align, None);
+    }
+
+    fn masked_load(&mut self, address: Val, mask: Val, ty: Ty) -> Val {
+        memory::load(self, address, ty, ty.elem.bits() / 8, Some(mask))
+    }
+
+    fn masked_store(&mut self, value: Val, address: Val, mask: Val) {
+        memory::store(self, value, address, value.ty.elem.bits() / 8, Some(mask));
+    }
+
+    fn raise(&mut self, status: Val) {
+        // Many threads may.
+        let at = self.name(status, 0);
+        self.line(&format!("red.relaxed.gpu.global.or.b64 [{at}], 1;"));
+    }
+
+    fn guarded_load(&mut self, guard: Val, base: Val, index: Val, ty: Ty, align: u32) -> Val {
+        let address = self.element(base, index, ty.elem);
+        memory::load(self, address, ty, align, Some(guard))
+    }
+
+    fn for_loop(
+        &mut self,
+        range: (Val, Val, Val),
+        inits: &[Val],
+        body: impl FnOnce(&mut Ptx, Val, &[Val]) -> Vec<Val>,
+    ) -> Vec<Val> {
+        control::for_loop(self, range, inits, body)
+    }
+
+    fn if_else(
+        &mut self,
+        condition: Val,
+        tys: &[Ty],
+        then: impl FnOnce(&mut Ptx) -> Vec<Val>,
+        other: impl FnOnce(&mut Ptx) -> Vec<Val>,
+    ) -> Vec<Val> {
+        control::if_else(self, condition, tys, then, other)
+    }
+
+    fn if_then(&mut self, condition: Val, then: impl FnOnce(&mut Ptx)) {
+        control::if_then(self, condition, then);
+    }
+
+    fn do_while(&mut self, inits: &[Val], body: impl FnOnce(&mut Ptx, &[Val]) -> (Val, Vec<Val>)) -> Vec<Val> {
+        control::do_while(self, inits, body)
     }
 }

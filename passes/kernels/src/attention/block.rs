@@ -2,11 +2,11 @@
 
 use super::plan::{SCORE_STEP, WIDTH};
 use super::{Group, Item, Keys, State, at, ceildiv, plus};
-use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 
 impl Item<'_> {
     /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; x of it where that is made at once.
-    pub fn score(&self, asm: &mut Asm, group: Group, size: i64, keys: Keys, first: Val, panel: Val) {
+    pub fn score(&self, asm: &mut Mlir, group: Group, size: i64, keys: Keys, first: Val, panel: Val) {
         let plan = self.plan;
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let lanes = ty.lanes as i64;
@@ -30,7 +30,7 @@ impl Item<'_> {
                 let row = at(asm, panel, d, WIDTH, zero);
                 let keys: Vec<Val> = (0..vectors).map(|v| load(asm, row, v * lanes, ty, 32)).collect();
                 let query = asm.element(queries, d, Elem::F32);
-                let numbers = |asm: &mut Asm, i: i64| {
+                let numbers = |asm: &mut Mlir, i: i64| {
                     let number = load(asm, query, i * query_step, Ty::F32, 4);
                     asm.widen(number, ty.lanes)
                 };
@@ -62,7 +62,7 @@ impl Item<'_> {
     }
 
     /// mixed[row][e] = mixed[row][e] · fade[row] + Σj weights[row][j] · values[j][e], over ascending j.
-    pub fn mix(&self, asm: &mut Asm, group: Group, size: i64, keys: Keys) {
+    pub fn mix(&self, asm: &mut Mlir, group: Group, size: i64, keys: Keys) {
         let (cx, plan) = (self.cx, self.plan);
         let lanes = cx.lanes() as i64;
         let most = if size <= 2 { WIDTH / lanes } else { 2 };
@@ -89,7 +89,7 @@ impl Item<'_> {
     }
 
     /// Which columns from `first` on exist; all where absent. Those of a copy may be read in any case.
-    fn column_mask(&self, asm: &mut Asm, first: i64) -> Option<Val> {
+    fn column_mask(&self, asm: &mut Mlir, first: i64) -> Option<Val> {
         let lanes = self.cx.lanes();
         let left = self.plan.n_e - first;
         (left < lanes as i64 && !self.plan.narrow).then(|| {
@@ -102,7 +102,7 @@ impl Item<'_> {
     #[allow(clippy::too_many_arguments)]
     fn mix_columns(
         &self,
-        asm: &mut Asm,
+        asm: &mut Mlir,
         group: Group,
         size: i64,
         keys: Keys,
@@ -117,11 +117,11 @@ impl Item<'_> {
         let step = if plan.narrow { asm.i64(plan.mixed_step()) } else { cx.size(asm, plan.values.stride(plan.j)) };
         let n_words = if self.pairs { ceildiv(asm, keys.n, 2) } else { keys.n };
         let values = asm.element(values, e, Elem::F32);
-        let place = |asm: &mut Asm, i: i64, v: usize| {
+        let place = |asm: &mut Mlir, i: i64, v: usize| {
             let (row, e) = (plus(asm, group.row, i), plus(asm, e, v as i64 * lanes));
             at(asm, self.mixed, row, plan.mixed_step(), e)
         };
-        let faded = |asm: &mut Asm| {
+        let faded = |asm: &mut Mlir| {
             let mut before = vec![];
             for i in 0..size {
                 let row = plus(asm, group.row, i);
@@ -155,7 +155,7 @@ impl Item<'_> {
                 });
             }
             let weights = asm.element(self.scores, j, Elem::F32);
-            let numbers = |asm: &mut Asm, i: i64| {
+            let numbers = |asm: &mut Mlir, i: i64| {
                 let number = load(asm, weights, i * SCORE_STEP, Ty::F32, 4);
                 asm.widen(number, ty.lanes)
             };
@@ -170,9 +170,9 @@ impl Item<'_> {
     /// sums[i][v] + number i · vector v, or the sum of two such products where words are pairs.
     fn products(
         &self,
-        asm: &mut Asm,
+        asm: &mut Mlir,
         size: i64,
-        number: &dyn Fn(&mut Asm, i64) -> Val,
+        number: &dyn Fn(&mut Mlir, i64) -> Val,
         vectors: &[Val],
         sums: &[Val],
     ) -> Vec<Val> {
@@ -182,7 +182,7 @@ impl Item<'_> {
             for (v, vector) in vectors.iter().enumerate() {
                 let sum = sums[i as usize * vectors.len() + v];
                 next.push(match self.pairs {
-                    true => asm.dot_pairs(sum, number, *vector),
+                    true => asm.isa.dot_pairs(asm, sum, number, *vector),
                     false => asm.fma(number, *vector, sum),
                 });
             }
@@ -192,7 +192,7 @@ impl Item<'_> {
 }
 
 /// scores[i][v] = number v of row i
-fn store_scores(asm: &mut Asm, to: Val, vectors: i64, scores: &[Val]) {
+fn store_scores(asm: &mut Mlir, to: Val, vectors: i64, scores: &[Val]) {
     for (n, score) in scores.iter().enumerate() {
         let (i, v) = (n as i64 / vectors, n as i64 % vectors);
         let at = asm.i64(i * SCORE_STEP + v * score.ty.lanes as i64);
@@ -201,7 +201,7 @@ fn store_scores(asm: &mut Asm, to: Val, vectors: i64, scores: &[Val]) {
     }
 }
 
-fn load(asm: &mut Asm, base: Val, at: i64, ty: Ty, align: u32) -> Val {
+fn load(asm: &mut Mlir, base: Val, at: i64, ty: Ty, align: u32) -> Val {
     let at = asm.i64(at);
     let address = asm.element(base, at, Elem::F32);
     asm.load(address, ty, align)

@@ -1,13 +1,13 @@
 //! mixtures and totals of all keys => results: the statements behind the last sum, on lanes that run along e
 
 use super::{Item, State, along, at, has_masks, hoist, is_wide};
-use crate::asm::{Asm, Bin, CmpF, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpF, CmpI, Elem, Mlir, Ty, Val};
 use crate::def::access_values;
 use crate::eval::Point;
 use crate::math;
 
 impl Item<'_> {
-    pub fn finish(&self, asm: &mut Asm) {
+    pub fn finish(&self, asm: &mut Mlir) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let some = asm.cmpi(CmpI::Sgt, self.n_keys, zero);
@@ -42,7 +42,7 @@ impl Item<'_> {
     }
 
     /// Gives a row's largest x and total their values; what its sums are behind where every key is hidden.
-    fn totals(&self, asm: &mut Asm, point: &mut Point, row: Val, some: Val, hidden: Option<Val>) -> Val {
+    fn totals(&self, asm: &mut Mlir, point: &mut Point, row: Val, some: Val, hidden: Option<Val>) -> Val {
         let plan = self.plan;
         let [max, total] = [State::Max, State::Total].map(|what| {
             let address = self.state(asm, what, row);
@@ -62,7 +62,7 @@ impl Item<'_> {
     }
 
     /// What a row's mixtures are multiplied by: 1 by what the kernel divides them by.
-    fn factor(&self, asm: &mut Asm, point: &mut Point, some: Val) -> Option<Val> {
+    fn factor(&self, asm: &mut Mlir, point: &mut Point, some: Val) -> Option<Val> {
         let unit = asm.float(1.0, Ty::F32);
         let mut divisor = None;
         if let Some(k) = self.plan.divisor {
@@ -89,7 +89,7 @@ impl Item<'_> {
 }
 
 /// exp(x - shift) where x is -inf.
-fn hidden_power(asm: &mut Asm, shift: Val) -> Val {
+fn hidden_power(asm: &mut Mlir, shift: Val) -> Val {
     let least = asm.float(f64::NEG_INFINITY, Ty::F32);
     let below = asm.bin(Bin::SubF, least, shift);
     math::exp(asm, below)

@@ -18,11 +18,12 @@ mod weights;
 
 pub use plan::{BLOCK, CHUNK, Plan, plan};
 
-use super::asm::{Asm, Bin, CmpI, Elem, Val};
+use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Val};
 use super::contract::Blocks;
+use super::cx::{Cx, decode, whole_steps};
 use super::def::{Op, VarSet};
-use super::eval::{Cx, Point, decode};
-use super::{map, scalar};
+use super::eval::Point;
+use super::scalar;
 use crate::Extension;
 use plan::{STATE_STEP, TILE, WIDTH};
 use sardonyx_base::Dim;
@@ -30,7 +31,7 @@ use sardonyx_base::Dim;
 /// A chunk of rows of one batch element.
 #[derive(Clone)]
 struct Item<'a> {
-    cx: &'a Cx<'a>,
+    cx: &'a Cx<'a, Mlir>,
     plan: &'a Plan,
     /// The batch variables have values.
     point: Point,
@@ -91,13 +92,13 @@ struct Group {
     n: Val,
 }
 
-pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
+pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     tiles::around(cx, asm, plan, |asm| {
         if let Some(segments) = &plan.segments {
             return segments::emit(cx, asm, plan, segments);
         }
         let (one, none) = (asm.i64(1), asm.i64(-1));
-        asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[none], |asm, item, kept| {
+        asm.for_loop((cx.launch.begin, cx.launch.end, one), &[none], |asm, item, kept| {
             let item = Item::new(cx, asm, plan, item);
             vec![item.run(asm, kept[0])]
         });
@@ -106,7 +107,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
 
 impl<'a> Item<'a> {
     /// The work item of a number.
-    fn new(cx: &'a Cx<'a>, asm: &mut Asm, plan: &'a Plan, item: Val) -> Item<'a> {
+    fn new(cx: &'a Cx<'a, Mlir>, asm: &mut Mlir, plan: &'a Plan, item: Val) -> Item<'a> {
         let def = cx.def;
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
         let n_chunks = cx.dim(asm, &plan.n_chunks(def));
@@ -118,14 +119,14 @@ impl<'a> Item<'a> {
         let mut offset = Dim::constant(0);
         for part in plan.parts(def) {
             let at = cx.dim(asm, &offset);
-            parts.push(asm.element(cx.cpu().scratch, at, Elem::F32));
+            parts.push(asm.element(cx.launch.scratch, at, Elem::F32));
             offset = offset + part;
         }
         let (i0, rows) = chunk(cx, asm, plan, at[at.len() - 1], n_chunks);
         let [queries, scores, mixed, state, partial, staged, panels, values] = parts[..] else {
             unreachable!("eight parts")
         };
-        let (level, n_keys) = (cx.cpu().level, cx.extent(asm, plan.j));
+        let (level, n_keys) = (cx.launch.level, cx.extent(asm, plan.j));
         let tiles = plan.uses_tiles(level);
         let alone = is_alone(cx, asm, plan, rows);
         let at_once = !tiles && plan.applies_at_once(def, &cx.deps);
@@ -152,7 +153,7 @@ impl<'a> Item<'a> {
     }
 
     /// A number that is the same for work items with the same keys.
-    fn keys_number(&self, asm: &mut Asm) -> Val {
+    fn keys_number(&self, asm: &mut Mlir) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let zero = asm.i64(0);
         if let Some(keys) = &plan.keys {
@@ -170,8 +171,8 @@ impl<'a> Item<'a> {
     }
 
     /// All rows by the keys of one block.
-    fn block(&self, asm: &mut Asm, keys: Keys, other: Val) {
-        let blocks = Blocks::of(self.cx.cpu().level);
+    fn block(&self, asm: &mut Mlir, keys: Keys, other: Val) {
+        let blocks = Blocks::of(self.cx.launch.level);
         let sizes = if self.tiles { vec![] } else { blocks.sizes(&self.row_counts()) };
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
         if self.plan.narrow {
@@ -211,7 +212,7 @@ impl<'a> Item<'a> {
     }
 
     /// Where the panel of keys from `first` of the block on lies. One that a single group uses is not kept.
-    fn panel(&self, asm: &mut Asm, first: Val) -> Val {
+    fn panel(&self, asm: &mut Mlir, first: Val) -> Val {
         let (step, zero) = (asm.i64(self.plan.row_step()), asm.i64(0));
         let at = asm.bin(Bin::MulI, first, step);
         let at = asm.select(self.alone, zero, at);
@@ -239,13 +240,13 @@ impl<'a> Item<'a> {
     }
 
     /// Where what is kept of a row lies; rows are neighbours.
-    fn state(&self, asm: &mut Asm, what: State, row: Val) -> Val {
+    fn state(&self, asm: &mut Mlir, what: State, row: Val) -> Val {
         let at = plus(asm, row, what as i64 * STATE_STEP);
         asm.element(self.state, at, Elem::F32)
     }
 
     /// The point of a row of the chunk.
-    fn row_point(&self, asm: &mut Asm, row: Val) -> Point {
+    fn row_point(&self, asm: &mut Mlir, row: Val) -> Point {
         let (cx, mut point) = (self.cx, self.point.clone());
         let row = asm.bin(Bin::AddI, self.i0, row);
         let extents: Vec<Val> = self.plan.rows.iter().map(|v| cx.extent(asm, *v)).collect();
@@ -256,8 +257,8 @@ impl<'a> Item<'a> {
 }
 
 /// How many of the rows that are left are in registers, or in tiles, together.
-fn next_group(cx: &Cx, asm: &mut Asm, plan: &Plan, left: Val) -> Val {
-    let level = cx.cpu().level;
+fn next_group(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, left: Val) -> Val {
+    let level = cx.launch.level;
     if !plan.uses_tiles(level) {
         return Blocks::of(level).emit_next(asm, left);
     }
@@ -266,13 +267,13 @@ fn next_group(cx: &Cx, asm: &mut Asm, plan: &Plan, left: Val) -> Val {
 }
 
 /// Whether rows are one group.
-fn is_alone(cx: &Cx, asm: &mut Asm, plan: &Plan, rows: Val) -> Val {
+fn is_alone(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, rows: Val) -> Val {
     let first = next_group(cx, asm, plan, rows);
     asm.cmpi(CmpI::Eq, first, rows)
 }
 
 /// The rows of chunk number `chunk`: as many groups as in the others, or one more or less.
-fn chunk(cx: &Cx, asm: &mut Asm, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val, Val) {
+fn chunk(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val, Val) {
     let n_rows = plan.n_rows(cx.def);
     let n_groups = cx.dim(asm, &n_rows.ceildiv(&Dim::constant(plan.group())));
     let (n_rows, one, group) = (cx.dim(asm, &n_rows), asm.i64(1), asm.i64(plan.group()));
@@ -287,7 +288,7 @@ fn chunk(cx: &Cx, asm: &mut Asm, plan: &Plan, chunk: Val, n_chunks: Val) -> (Val
 }
 
 /// Calls `body` with `size` as a number, which is one of `sizes`.
-fn by_size(asm: &mut Asm, sizes: &[i64], size: Val, body: &mut dyn FnMut(&mut Asm, i64)) {
+fn by_size(asm: &mut Mlir, sizes: &[i64], size: Val, body: &mut dyn FnMut(&mut Mlir, i64)) {
     let [this, others @ ..] = sizes else { return };
     if others.is_empty() {
         return body(asm, *this);
@@ -311,10 +312,17 @@ fn by_size(asm: &mut Asm, sizes: &[i64], size: Val, body: &mut dyn FnMut(&mut As
 
 /// Calls `body` at the points along a variable of known extent `n`: on whole vectors, then on what is left, under a
 /// mask or one by one.
-fn along(cx: &Cx, asm: &mut Asm, point: &Point, (var, n): (usize, i64), masks: bool, body: impl Fn(&mut Asm, Point)) {
+fn along(
+    cx: &Cx<Mlir>,
+    asm: &mut Mlir,
+    point: &Point,
+    (var, n): (usize, i64),
+    masks: bool,
+    body: impl Fn(&mut Mlir, Point),
+) {
     let lanes = cx.lanes() as i64;
     let whole = n / lanes * lanes;
-    let loop_over = |asm: &mut Asm, lo: i64, hi: i64, lanes: i64| {
+    let loop_over = |asm: &mut Mlir, lo: i64, hi: i64, lanes: i64| {
         let range = (asm.i64(lo), asm.i64(hi), asm.i64(lanes));
         asm.for_loop(range, &[], |asm, at, _| {
             let mut point = point.clone();
@@ -337,7 +345,7 @@ fn along(cx: &Cx, asm: &mut Asm, point: &Point, (var, n): (usize, i64), masks: b
 }
 
 /// Whether masked loads and stores are instructions for all that these statements load.
-fn has_masks(cx: &Cx, mut open: Vec<usize>) -> bool {
+fn has_masks(cx: &Cx<Mlir>, mut open: Vec<usize>) -> bool {
     let mut seen = vec![false; cx.def.body.len()];
     while let Some(k) = open.pop() {
         if std::mem::replace(&mut seen[k], true) {
@@ -353,12 +361,12 @@ fn has_masks(cx: &Cx, mut open: Vec<usize>) -> bool {
     true
 }
 
-fn is_wide(cx: &Cx, storage: &super::def::Storage) -> bool {
-    cx.cpu().level.has(Extension::Masks) || scalar::stored(storage.dtype).bits() >= 32
+fn is_wide(cx: &Cx<Mlir>, storage: &super::def::Storage) -> bool {
+    cx.launch.level.has(Extension::Masks) || scalar::stored(storage.dtype).bits() >= 32
 }
 
 /// Evaluates what a statement needs and what does not move with the variables that are still to come.
-fn hoist(cx: &Cx, asm: &mut Asm, point: &mut Point, statement: usize, coming: VarSet) {
+fn hoist(cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point, statement: usize, coming: VarSet) {
     let (mut open, mut ready) = (vec![statement], vec![]);
     let mut seen = vec![false; cx.def.body.len()];
     while let Some(k) = open.pop() {
@@ -377,7 +385,7 @@ fn hoist(cx: &Cx, asm: &mut Asm, point: &mut Point, statement: usize, coming: Va
     }
 }
 
-fn plus(asm: &mut Asm, v: Val, c: i64) -> Val {
+fn plus(asm: &mut Mlir, v: Val, c: i64) -> Val {
     if c == 0 {
         return v;
     }
@@ -386,7 +394,7 @@ fn plus(asm: &mut Asm, v: Val, c: i64) -> Val {
 }
 
 /// base + row · step + column
-fn at(asm: &mut Asm, base: Val, row: Val, step: i64, column: Val) -> Val {
+fn at(asm: &mut Mlir, base: Val, row: Val, step: i64, column: Val) -> Val {
     let step = asm.i64(step);
     let start = asm.bin(Bin::MulI, row, step);
     let at = asm.bin(Bin::AddI, start, column);
@@ -394,14 +402,14 @@ fn at(asm: &mut Asm, base: Val, row: Val, step: i64, column: Val) -> Val {
 }
 
 /// n / by, rounded up.
-fn ceildiv(asm: &mut Asm, n: Val, by: i64) -> Val {
+fn ceildiv(asm: &mut Mlir, n: Val, by: i64) -> Val {
     let (n, by) = (plus(asm, n, by - 1), asm.i64(by));
     asm.bin(Bin::DivUI, n, by)
 }
 
 /// n rounded up to a multiple of `of`.
-fn round_up(asm: &mut Asm, n: Val, of: i64) -> Val {
+fn round_up(asm: &mut Mlir, n: Val, of: i64) -> Val {
     let n = plus(asm, n, of - 1);
     let zero = asm.i64(0);
-    map::whole_steps(asm, zero, n, of)
+    whole_steps(asm, zero, n, of)
 }

@@ -2,14 +2,14 @@
 
 use super::plan::WIDTH;
 use super::{Item, Keys, State, along, at, ceildiv, has_masks, hoist, plus};
-use crate::asm::Asm;
+use crate::asm::{Asm, Mlir};
 use crate::asm::{Bin, Cast, CmpI, Elem, Ty, Val};
 use crate::contract::transpose;
 use crate::eval::Point;
 
 impl Item<'_> {
     /// The chunk's queries, computed once where they cannot be read in place; no key has been seen yet.
-    pub fn begin(&self, asm: &mut Asm) {
+    pub fn begin(&self, asm: &mut Mlir) {
         let (cx, plan) = (self.cx, self.plan);
         if plan.queries.is_none() {
             self.stage(asm, plan.left, self.rows, self.queries, |asm, row| self.row_point(asm, row));
@@ -39,7 +39,7 @@ impl Item<'_> {
     }
 
     /// to[row][d] = a statement at the point of a row.
-    fn stage(&self, asm: &mut Asm, statement: usize, rows: Val, to: Val, point: impl Fn(&mut Asm, Val) -> Point) {
+    fn stage(&self, asm: &mut Mlir, statement: usize, rows: Val, to: Val, point: impl Fn(&mut Mlir, Val) -> Point) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let masks = has_masks(cx, vec![statement]);
@@ -61,7 +61,7 @@ impl Item<'_> {
     }
 
     /// What was rounded goes to the memory of words in two bytes where two are a word.
-    pub fn store(&self, asm: &mut Asm, v: Val, (to, at): (Val, Val)) {
+    pub fn store(&self, asm: &mut Mlir, v: Val, (to, at): (Val, Val)) {
         let (v, elem, align) = match self.pairs {
             true => (asm.bf16_bits(v), Elem::I16, 2),
             false => (v, Elem::F32, 4),
@@ -71,14 +71,14 @@ impl Item<'_> {
     }
 
     /// values[j][e] of a block of keys, or words of those of two keys.
-    pub fn round_values(&self, asm: &mut Asm, keys: Keys) {
+    pub fn round_values(&self, asm: &mut Mlir, keys: Keys) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let masks = has_masks(cx, vec![plan.value]);
         let n = if self.pairs { ceildiv(asm, keys.n, 2) } else { keys.n };
         let last = asm.bin(Bin::SubI, keys.n, one);
         asm.for_loop((zero, n, one), &[], |asm, row, _| {
-            let of_key = |asm: &mut Asm, j: Val| {
+            let of_key = |asm: &mut Mlir, j: Val| {
                 let mut point = self.point.clone();
                 let j = asm.bin(Bin::MinSI, j, last);
                 point.vars[plan.j] = Some(asm.bin(Bin::AddI, keys.j0, j));
@@ -117,7 +117,7 @@ impl Item<'_> {
     }
 
     /// The panel of the keys from `first` of the block on.
-    pub fn transpose_keys(&self, asm: &mut Asm, keys: Keys, first: Val, panel: Val) {
+    pub fn transpose_keys(&self, asm: &mut Mlir, keys: Keys, first: Val, panel: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
         let left = asm.bin(Bin::SubI, keys.n, first);
@@ -132,7 +132,7 @@ impl Item<'_> {
                 (asm.element(cx.reads[access.buffer], start, Elem::F32), step)
             }
             None => {
-                let point = |asm: &mut Asm, row: Val| {
+                let point = |asm: &mut Mlir, row: Val| {
                     let mut point = self.point.clone();
                     point.vars[plan.j] = Some(asm.bin(Bin::AddI, j, row));
                     point
@@ -145,12 +145,12 @@ impl Item<'_> {
     }
 
     /// to[d][j] = source[j · step + d] for `n` keys; in place of those behind them the last one is read.
-    fn transpose_panel(&self, asm: &mut Asm, (source, step): (Val, Val), n: Val, to: Val) {
+    fn transpose_panel(&self, asm: &mut Mlir, (source, step): (Val, Val), n: Val, to: Val) {
         let (n_words, lanes) = (self.n_words(), self.cx.lanes() as i64);
         let (zero, one, width, by) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH), asm.i64(lanes));
         let last = asm.bin(Bin::SubI, n, one);
         asm.for_loop((zero, width, by), &[], |asm, first, _| {
-            let column = |asm: &mut Asm, j: i64| {
+            let column = |asm: &mut Mlir, j: i64| {
                 let column = plus(asm, first, j);
                 let column = asm.bin(Bin::MinSI, column, last);
                 let start = asm.bin(Bin::MulI, column, step);
@@ -159,9 +159,9 @@ impl Item<'_> {
             let columns: Vec<Val> = (0..lanes).map(|j| column(asm, j)).collect();
             let whole = n_words / lanes * lanes;
             let end = asm.i64(whole);
-            let square = |asm: &mut Asm, d: Val, mask: Option<Val>| {
+            let square = |asm: &mut Mlir, d: Val, mask: Option<Val>| {
                 let ty = Ty::new(Elem::F32, lanes as u32);
-                let load = |asm: &mut Asm, column: &Val| {
+                let load = |asm: &mut Mlir, column: &Val| {
                     let address = asm.element(*column, d, Elem::F32);
                     match mask {
                         Some(mask) => asm.masked_load(address, mask, ty),
@@ -192,7 +192,7 @@ impl Item<'_> {
 }
 
 /// Two bf16 as f32, in one word.
-fn word(asm: &mut Asm, first: Val, second: Val) -> Val {
+fn word(asm: &mut Mlir, first: Val, second: Val) -> Val {
     let [first, second] = [first, second].map(|v| asm.cast(Cast::Bitcast, v, Elem::I32));
     let sixteen = asm.int(16, first.ty);
     let first = asm.bin(Bin::ShRUI, first, sixteen);

@@ -6,9 +6,9 @@
 
 use super::plan::{BLOCK, Plan};
 use super::{Item, Keys, is_alone};
-use crate::asm::{Asm, Bin, CmpI, Val};
+use crate::asm::{Asm, Bin, CmpI, Mlir, Val};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::{Cpu, Cx};
 use sardonyx_dialects::scalar::ScalarFn;
 
 /// A kernel whose keys begin and end by tables.
@@ -87,8 +87,7 @@ impl Segments {
     }
 }
 
-pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan, segments: &Segments) {
-    let cpu = cx.cpu();
+pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, segments: &Segments) {
     let run = Cx {
         def: &segments.def,
         deps: segments.def.dependences(),
@@ -96,10 +95,10 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan, segments: &Segments) {
         reads: cx.reads.clone(),
         writes: cx.writes.clone(),
         status: cx.status,
-        cpu: Some(Cpu { level: cpu.level, scratch: cpu.scratch, begin: cpu.begin, end: cpu.end }),
+        launch: cx.launch,
     };
     let (one, zero, none) = (asm.i64(1), asm.i64(0), asm.i64(-1));
-    asm.for_loop((cpu.begin, cpu.end, one), &[none], |asm, item, kept| {
+    asm.for_loop((cx.launch.begin, cx.launch.end, one), &[none], |asm, item, kept| {
         let chunk = Item::new(&run, asm, plan, item);
         // A mask may keep no row at all.
         let some = asm.cmpi(CmpI::Sgt, chunk.rows, zero);
@@ -120,9 +119,9 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan, segments: &Segments) {
 }
 
 /// The rows of a chunk from `row` on that have the same keys, and the row behind them.
-fn segment<'a>(cx: &Cx, asm: &mut Asm, chunk: &Item<'a>, segments: &Segments, row: Val) -> (Item<'a>, Val) {
+fn segment<'a>(cx: &Cx<Mlir>, asm: &mut Mlir, chunk: &Item<'a>, segments: &Segments, row: Val) -> (Item<'a>, Val) {
     let (zero, one) = (asm.i64(0), asm.i64(1));
-    let keys = |asm: &mut Asm, row: Val| {
+    let keys = |asm: &mut Mlir, row: Val| {
         let mut point = chunk.row_point(asm, row);
         [segments.first, segments.length].map(|k| point.eval(cx, asm, k))
     };
@@ -164,7 +163,7 @@ fn segment<'a>(cx: &Cx, asm: &mut Asm, chunk: &Item<'a>, segments: &Segments, ro
 impl Item<'_> {
     /// All of the item's rows by all of its keys, block by block. `kept` is the number of the keys that lie in scratch:
     /// they are transposed once, not per chunk of rows. Gives that of those that lie there now.
-    pub fn run(&self, asm: &mut Asm, kept: Val) -> Val {
+    pub fn run(&self, asm: &mut Mlir, kept: Val) -> Val {
         let (zero, block, none) = (asm.i64(0), asm.i64(BLOCK), asm.i64(-1));
         // The number of computed keys does not tell runs apart.
         let keys = match (&self.plan.segments, &self.plan.keys) {

@@ -5,9 +5,9 @@
 
 use super::plan::{Plan, SCORE_STEP, TILE, WIDTH};
 use super::{Group, Item, Keys, State, at, ceildiv};
-use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use crate::contract::tiles::{between, shapes};
-use crate::eval::Cx;
+use crate::cx::Cx;
 
 /// Which tiles hold what: the sums of 32 columns, the left factor, the halves of the right one.
 const SUMS: [u8; 2] = [0, 1];
@@ -22,30 +22,30 @@ struct Factor {
 }
 
 /// Around a kernel's work: tiles cost whoever switches between threads while they are in use.
-pub fn around(cx: &Cx, asm: &mut Asm, plan: &Plan, work: impl FnOnce(&mut Asm)) {
-    if !plan.uses_tiles(cx.cpu().level) {
+pub fn around(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, work: impl FnOnce(&mut Mlir)) {
+    if !plan.uses_tiles(cx.launch.level) {
         return work(asm);
     }
     // Scratch has nothing else in it yet.
     let rows = asm.i64(i64::from_ne_bytes([TILE as u8; 8]));
-    between(cx, asm, |asm| shapes(asm, cx.cpu().scratch, rows), work);
+    between(cx, asm, |asm| shapes(asm, cx.launch.scratch, rows), work);
 }
 
 impl Item<'_> {
     /// scores[row][first + j] = Σd queries[row][d] · panel[d][j]
-    pub fn score_in_tiles(&self, asm: &mut Asm, group: Group, first: Val, panel: Val) {
+    pub fn score_in_tiles(&self, asm: &mut Mlir, group: Group, first: Val, panel: Val) {
         let zero = asm.i64(0);
         let step = self.word_step();
         let left = Factor { at: at(asm, self.queries, group.row, step, zero), step };
         let n = asm.i64(self.n_words() / TILE);
-        SUMS.iter().for_each(|sum| asm.tile("llvm.x86.tilezero", &[*sum], &[]));
+        SUMS.iter().for_each(|sum| asm.isa.clear_tile(asm, *sum));
         products(asm, n, left, Factor { at: panel, step: WIDTH });
         let to = asm.element(self.scores, first, Elem::F32);
-        sums(asm, "llvm.x86.tilestored64", Factor { at: to, step: SCORE_STEP });
+        each_sum(asm, |asm, sum, at, step| asm.isa.store_tile(asm, sum, at, step), Factor { at: to, step: SCORE_STEP });
     }
 
     /// mixed[row][e] = mixed[row][e] · fade[row] + Σj powers[row][j] · values[j][e]
-    pub fn mix_in_tiles(&self, asm: &mut Asm, group: Group, keys: Keys) {
+    pub fn mix_in_tiles(&self, asm: &mut Mlir, group: Group, keys: Keys) {
         let step = self.plan.mixed_step();
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let (zero, one, lanes) = (asm.i64(0), asm.i64(1), asm.i64(ty.lanes as i64));
@@ -70,18 +70,18 @@ impl Item<'_> {
         let n = ceildiv(asm, keys.n, WIDTH);
         asm.for_loop((zero, end, width), &[], |asm, e, _| {
             let mixed = Factor { at: at(asm, self.mixed, group.row, step, e), step };
-            SUMS.iter().for_each(|sum| asm.tile("llvm.x86.tilezero", &[*sum], &[]));
-            asm.if_then(others, |asm| sums(asm, "llvm.x86.tileloadd64", mixed));
+            SUMS.iter().for_each(|sum| asm.isa.clear_tile(asm, *sum));
+            asm.if_then(others, |asm| each_sum(asm, |asm, sum, at, step| asm.isa.load_tile(asm, sum, at, step), mixed));
             let values = asm.element(self.values, e, Elem::F32);
             let powers = Factor { at: self.scores, step: SCORE_STEP };
             products(asm, n, powers, Factor { at: values, step });
-            sums(asm, "llvm.x86.tilestored64", mixed);
+            each_sum(asm, |asm, sum, at, step| asm.isa.store_tile(asm, sum, at, step), mixed);
             vec![]
         });
     }
 
     /// Values behind the last key, up to a tile of words.
-    pub fn clear_values(&self, asm: &mut Asm, keys: Keys, first: Val) {
+    pub fn clear_values(&self, asm: &mut Mlir, keys: Keys, first: Val) {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let (zero, one, lanes) = (asm.i64(0), asm.i64(1), asm.i64(ty.lanes as i64));
         let (n, tile, step) = (ceildiv(asm, keys.n, WIDTH), asm.i64(TILE), asm.i64(self.plan.mixed_step()));
@@ -99,33 +99,33 @@ impl Item<'_> {
 }
 
 /// Loads or stores both tiles of sums.
-fn sums(asm: &mut Asm, how: &str, place: Factor) {
+fn each_sum(asm: &mut Mlir, how: impl Fn(&mut Mlir, u8, Val, Val), place: Factor) {
     let stride = asm.i64(4 * place.step);
     for (i, sum) in SUMS.iter().enumerate() {
         let at = asm.i64(i as i64 * TILE);
         let address = asm.element(place.at, at, Elem::F32);
-        asm.tile(how, &[*sum], &[address, stride]);
+        how(asm, *sum, address, stride);
     }
 }
 
 /// Sums + left · right over `n` tiles of words.
-fn products(asm: &mut Asm, n: Val, left: Factor, right: Factor) {
+fn products(asm: &mut Mlir, n: Val, left: Factor, right: Factor) {
     let (zero, one) = (asm.i64(0), asm.i64(1));
     let strides = [left, right].map(|f| asm.i64(4 * f.step));
     asm.for_loop((zero, n, one), &[], |asm, k, _| {
-        let part = |asm: &mut Asm, from: Val, floats: i64| {
+        let part = |asm: &mut Mlir, from: Val, floats: i64| {
             let floats = asm.i64(floats);
             let start = asm.bin(Bin::MulI, k, floats);
             asm.element(from, start, Elem::F32)
         };
         let a = part(asm, left.at, TILE);
-        asm.tile("llvm.x86.tileloadd64", &[LEFT], &[a, strides[0]]);
+        asm.isa.load_tile(asm, LEFT, a, strides[0]);
         let b = part(asm, right.at, TILE * right.step);
         for (i, (sum, half)) in SUMS.iter().zip(RIGHT).enumerate() {
             let at = asm.i64(i as i64 * TILE);
             let address = asm.element(b, at, Elem::F32);
-            asm.tile("llvm.x86.tileloadd64", &[half], &[address, strides[1]]);
-            asm.tile("llvm.x86.tdpbf16ps", &[*sum, LEFT, half], &[]);
+            asm.isa.load_tile(asm, half, address, strides[1]);
+            asm.isa.multiply_pairs(asm, *sum, LEFT, half);
         }
         vec![]
     });

@@ -5,12 +5,12 @@
 
 use super::plan::{SCORE_STEP, SQUARE_MAX, WIDTH};
 use super::{Group, Item, Keys, State, at, has_masks, hoist, plus, round_up};
-use crate::asm::{Asm, Bin, CmpF, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpF, CmpI, Elem, Mlir, Ty, Val};
 use crate::contract::transpose;
+use crate::cx::whole_steps;
 use crate::def::Op;
 use crate::eval::Point;
-use crate::map::whole_steps;
-use crate::normalise::{paired, tree};
+use crate::reduce::{paired, tree};
 use crate::{math, scalar};
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ReduceFn;
@@ -18,17 +18,17 @@ use sardonyx_dialects::scalar::ReduceFn;
 const F32: DType = DType::F32;
 
 /// The larger of x and the one before. One that is no number makes its row's total none, so it may get lost here.
-fn larger(asm: &mut Asm, x: Val, before: Val) -> Val {
+fn larger(asm: &mut Mlir, x: Val, before: Val) -> Val {
     scalar::numbers_extremum(asm, ReduceFn::Max, x, before)
 }
 
-fn largest_of(asm: &mut Asm, parts: Vec<Val>) -> Val {
+fn largest_of(asm: &mut Mlir, parts: Vec<Val>) -> Val {
     paired(asm, parts, larger)
 }
 
 impl Item<'_> {
     /// The group's scores become weights; its state goes on by one block.
-    pub fn weigh(&self, asm: &mut Asm, group: Group, keys: Keys) {
+    pub fn weigh(&self, asm: &mut Mlir, group: Group, keys: Keys) {
         self.apply_to_rows(asm, group, keys);
         let lanes = self.cx.lanes();
         let (ty, rows) = (Ty::new(Elem::F32, lanes), self.row_mask(asm, group));
@@ -65,8 +65,8 @@ impl Item<'_> {
     }
 
     /// The group's scores become x; partial[i] = the largest ones of row i.
-    fn apply_to_rows(&self, asm: &mut Asm, group: Group, keys: Keys) {
-        let points = |item: &Self, asm: &mut Asm, row: Val| {
+    fn apply_to_rows(&self, asm: &mut Mlir, group: Group, keys: Keys) {
+        let points = |item: &Self, asm: &mut Mlir, row: Val| {
             let mut point = item.row_point(asm, row);
             hoist(item.cx, asm, &mut point, item.plan.x, 1 << item.plan.j);
             point
@@ -96,7 +96,7 @@ impl Item<'_> {
 
     /// x of the scores of some rows by `vectors` vectors of keys from `first` of the block on, which all are there;
     /// partial[i] goes on.
-    pub fn apply_at_once(&self, asm: &mut Asm, keys: Keys, first: Val, vectors: i64, scores: Vec<Val>) -> Vec<Val> {
+    pub fn apply_at_once(&self, asm: &mut Mlir, keys: Keys, first: Val, vectors: i64, scores: Vec<Val>) -> Vec<Val> {
         let (cx, plan) = (self.cx, self.plan);
         let ty = Ty::new(Elem::F32, cx.lanes());
         let mut points = vec![];
@@ -126,7 +126,7 @@ impl Item<'_> {
     }
 
     /// partial[i] = -inf for all rows of a group, before the scores of a block.
-    pub fn clear_largest(&self, asm: &mut Asm, group: Group) {
+    pub fn clear_largest(&self, asm: &mut Mlir, group: Group) {
         let least = asm.float(f64::NEG_INFINITY, Ty::new(Elem::F32, self.cx.lanes()));
         let (zero, one) = (asm.i64(0), asm.i64(1));
         asm.for_loop((zero, group.n, one), &[], |asm, i, _| {
@@ -137,7 +137,7 @@ impl Item<'_> {
     }
 
     /// Where the lanes of row i of a group lie.
-    fn partial(&self, asm: &mut Asm, i: Val) -> Val {
+    fn partial(&self, asm: &mut Mlir, i: Val) -> Val {
         let zero = asm.i64(0);
         at(asm, self.partial, i, SQUARE_MAX, zero)
     }
@@ -149,7 +149,7 @@ impl Item<'_> {
     }
 
     /// partial[i] = what `body` makes of row i of the group and its scores.
-    fn each_row(&self, asm: &mut Asm, group: Group, body: impl Fn(&Self, &mut Asm, Val, Val) -> Val) {
+    fn each_row(&self, asm: &mut Mlir, group: Group, body: impl Fn(&Self, &mut Mlir, Val, Val) -> Val) {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         asm.for_loop((zero, group.n, one), &[], |asm, i, _| {
             let row = asm.bin(Bin::AddI, group.row, i);
@@ -162,7 +162,7 @@ impl Item<'_> {
     }
 
     /// The lanes of each row of `partial`, combined: lane i is that of row i. Lanes without a row get any number.
-    fn across(&self, asm: &mut Asm, combined: impl Fn(&mut Asm, Vec<Val>) -> Val) -> Val {
+    fn across(&self, asm: &mut Mlir, combined: impl Fn(&mut Mlir, Vec<Val>) -> Val) -> Val {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let mut rows = vec![];
         for i in 0..ty.lanes as i64 {
@@ -174,7 +174,7 @@ impl Item<'_> {
         combined(asm, rows)
     }
 
-    fn row_mask(&self, asm: &mut Asm, group: Group) -> Val {
+    fn row_mask(&self, asm: &mut Mlir, group: Group) -> Val {
         let lanes = self.cx.lanes();
         let (n, iota) = (asm.widen(group.n, lanes), asm.iota(lanes));
         asm.cmpi(CmpI::Slt, iota, n)
@@ -182,7 +182,7 @@ impl Item<'_> {
 
     /// What is taken from each x, of the largest one of each row; row by row, by way of memory, where that depends on
     /// more than the largest.
-    fn shifts(&self, asm: &mut Asm, group: Group, max: Val, max_at: Val, shift_at: Val) -> Val {
+    fn shifts(&self, asm: &mut Mlir, group: Group, max: Val, max_at: Val, shift_at: Val) -> Val {
         if let Some(shift) = self.shift_of(asm, self.plan.shift, max) {
             return shift;
         }
@@ -201,7 +201,7 @@ impl Item<'_> {
     }
 
     /// The shift for a largest x, or for one per lane, where it is made of that and of constants.
-    pub fn shift_of(&self, asm: &mut Asm, k: usize, max: Val) -> Option<Val> {
+    pub fn shift_of(&self, asm: &mut Mlir, k: usize, max: Val) -> Option<Val> {
         if k == self.plan.max {
             return Some(max);
         }
@@ -222,7 +222,7 @@ impl Item<'_> {
     }
 
     /// scores[j] = x of it, -inf for keys that fill up a panel; gives the largest ones.
-    fn apply(&self, asm: &mut Asm, point: &Point, scores: Val, keys: Keys) -> Val {
+    fn apply(&self, asm: &mut Mlir, point: &Point, scores: Val, keys: Keys) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let ty = Ty::new(Elem::F32, cx.lanes());
         let lanes = ty.lanes as i64;
@@ -251,12 +251,12 @@ impl Item<'_> {
             return largest;
         }
         let some = asm.cmpi(CmpI::Slt, whole, keys.n);
-        let rest = |asm: &mut Asm| vec![self.apply_rest(asm, point, scores, keys, whole, largest)];
+        let rest = |asm: &mut Mlir| vec![self.apply_rest(asm, point, scores, keys, whole, largest)];
         asm.if_else(some, &[ty], rest, |_| vec![largest])[0]
     }
 
     /// The same for a last panel that is not whole.
-    fn apply_rest(&self, asm: &mut Asm, point: &Point, scores: Val, keys: Keys, first: Val, largest: Val) -> Val {
+    fn apply_rest(&self, asm: &mut Mlir, point: &Point, scores: Val, keys: Keys, first: Val, largest: Val) -> Val {
         let (cx, plan, ty) = (self.cx, self.plan, largest.ty);
         let lanes = ty.lanes as i64;
         let (one, step, end) = (asm.i64(1), asm.i64(lanes), plus(asm, first, WIDTH));
@@ -302,7 +302,7 @@ impl Item<'_> {
     }
 
     /// x of the scores at an address.
-    fn x_at(&self, asm: &mut Asm, mut point: Point, address: Val) -> Val {
+    fn x_at(&self, asm: &mut Mlir, mut point: Point, address: Val) -> Val {
         let ty = Ty::new(Elem::F32, point.lanes);
         point.values[self.plan.score] = Some(asm.load(address, ty, if ty.lanes == 1 { 4 } else { 32 }));
         let x = point.eval(self.cx, asm, self.plan.x);
@@ -310,7 +310,7 @@ impl Item<'_> {
     }
 
     /// scores[j] = exp(scores[j] - shift); gives the sums.
-    fn powers(&self, asm: &mut Asm, scores: Val, shift: Val, keys: Keys) -> Val {
+    fn powers(&self, asm: &mut Mlir, scores: Val, shift: Val, keys: Keys) -> Val {
         let ty = Ty::new(Elem::F32, self.cx.lanes());
         let (zero, width, end) = (asm.i64(0), asm.i64(WIDTH), round_up(asm, keys.n, WIDTH));
         let shift = asm.widen(shift, ty.lanes);

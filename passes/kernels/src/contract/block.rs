@@ -5,7 +5,7 @@ use super::plan::{Form, WIDTH, Words};
 use super::quads::quad_products;
 use super::{Columns, Item, Panel, Turn, plus, tiles, times};
 use crate::Level;
-use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use crate::def::*;
 use std::collections::BTreeSet;
 
@@ -78,7 +78,7 @@ impl Blocks {
     }
 
     /// As `next`, when the kernel runs.
-    pub fn emit_next(&self, asm: &mut Asm, left: Val) -> Val {
+    pub fn emit_next(&self, asm: &mut Mlir, left: Val) -> Val {
         let (usual, exact, one) = (asm.i64(self.usual), asm.i64(self.exact), asm.i64(1));
         let mut rows = usual;
         if self.slow > 0 {
@@ -123,7 +123,7 @@ fn has_many_registers(level: Level) -> bool {
 
 impl Item<'_> {
     /// All rows of the item, slab by slab.
-    pub fn chunk(&self, asm: &mut Asm, columns: Columns) {
+    pub fn chunk(&self, asm: &mut Mlir, columns: Columns) {
         let (Some(slabs), Some(&var)) = (self.slabs, self.plan.slabs.last()) else { return self.rows(asm, columns) };
         let one = asm.i64(1);
         let of = asm.bin(Bin::SubI, slabs.1, slabs.0);
@@ -138,7 +138,7 @@ impl Item<'_> {
     }
 
     /// The rows of a chunk, in blocks; then the epilogue, where it was not applied to the registers.
-    fn rows(&self, asm: &mut Asm, columns: Columns) {
+    fn rows(&self, asm: &mut Mlir, columns: Columns) {
         if tiles::used(self.plan, self.cx) {
             return self.rows_in_tiles(asm, columns);
         }
@@ -147,7 +147,7 @@ impl Item<'_> {
             Columns::Few(_) => Blocks::NARROW,
             Columns::Known(_) | Columns::Some(_) if self.is_small_part() => Blocks::SHORT,
             Columns::All | Columns::Known(_) | Columns::Some(_) => {
-                Blocks::of_words(self.cx.cpu().level, self.plan.words)
+                Blocks::of_words(self.cx.launch.level, self.plan.words)
             }
         };
         let sizes = match self.plan.m.map(|m| self.cx.def.extent(m)) {
@@ -183,7 +183,7 @@ impl Item<'_> {
     }
 
     /// One or two rows, which are all there are, by this panel and the next one, both whole.
-    pub fn pair(&self, asm: &mut Asm, size: i64) {
+    pub fn pair(&self, asm: &mut Mlir, size: i64) {
         let zero = asm.i64(0);
         let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
         let next = self.next(asm);
@@ -198,7 +198,7 @@ impl Item<'_> {
     }
 
     /// The item with the next panel in place of its own, beside which it is kept.
-    fn next(&self, asm: &mut Asm) -> Self {
+    fn next(&self, asm: &mut Mlir) -> Self {
         let mut next = self.clone();
         next.n0 = plus(asm, self.n0, WIDTH);
         next.point.vars[self.plan.n] = Some(next.n0);
@@ -212,7 +212,7 @@ impl Item<'_> {
     }
 
     /// Where the left factor begins for the row.
-    pub fn a_at(&self, asm: &mut Asm, row: Val) -> Val {
+    pub fn a_at(&self, asm: &mut Mlir, row: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let mut at = self.point.clone();
         if let Some(var) = plan.m {
@@ -223,7 +223,7 @@ impl Item<'_> {
     }
 
     /// Which lanes from column `first` of the panel exist; all where absent.
-    pub fn mask(&self, asm: &mut Asm, first: Val, columns: Columns) -> Option<Val> {
+    pub fn mask(&self, asm: &mut Mlir, first: Val, columns: Columns) -> Option<Val> {
         let n = match columns {
             Columns::All => return None,
             Columns::Known(n) => asm.i64(n),
@@ -246,23 +246,23 @@ pub struct Start {
 }
 
 /// One step of a sum: where it begins, k, the sums so far  =>  the sums with it.
-type Step<'s> = dyn Fn(&mut Asm, &Start, Val, &[Val]) -> Vec<Val> + 's;
+type Step<'s> = dyn Fn(&mut Mlir, &Start, Val, &[Val]) -> Vec<Val> + 's;
 
 /// All steps along k.
-type Steps<'s> = dyn Fn(&mut Asm, &Start, &[Val]) -> Vec<Val> + 's;
+type Steps<'s> = dyn Fn(&mut Mlir, &Start, &[Val]) -> Vec<Val> + 's;
 
 impl Panel<'_, '_> {
     /// The rows from `first` on that are `size`, one of `sizes`.
-    fn block_of(&self, asm: &mut Asm, sizes: &[i64], size: Val, first: Val, columns: Columns) {
+    fn block_of(&self, asm: &mut Mlir, sizes: &[i64], size: Val, first: Val, columns: Columns) {
         let [this, others @ ..] = sizes else { return };
-        let block = |asm: &mut Asm| {
+        let block = |asm: &mut Mlir| {
             if let Some(fetches) = self.fetches(*this) {
                 return self.block(asm, *this, first, columns, fetches);
             }
             let all = asm.bin(Bin::MulI, self.item.turn.of, self.item.rows);
             let many = asm.i64(MANY_ROWS);
             let many = asm.cmpi(CmpI::Sge, all, many);
-            let either = |asm: &mut Asm, fetches: bool| {
+            let either = |asm: &mut Mlir, fetches: bool| {
                 self.block(asm, *this, first, columns, fetches);
                 vec![]
             };
@@ -288,7 +288,7 @@ impl Panel<'_, '_> {
     }
 
     /// `size` rows from `row` by all columns of the panel, as many columns at a time as registers hold.
-    fn block(&self, asm: &mut Asm, size: i64, row: Val, columns: Columns, fetches: bool) {
+    fn block(&self, asm: &mut Mlir, size: i64, row: Val, columns: Columns, fetches: bool) {
         let lanes = self.item.cx.lanes() as i64;
         // One or two rows are as fast as the panel is read: its rows are taken whole.
         let vectors = if size <= 2 { WIDTH / lanes } else { 2 };
@@ -329,7 +329,7 @@ impl Panel<'_, '_> {
     #[allow(clippy::too_many_arguments)]
     fn registers(
         &self,
-        asm: &mut Asm,
+        asm: &mut Mlir,
         panels: &[Self],
         size: i64,
         row: Val,
@@ -360,7 +360,7 @@ impl Panel<'_, '_> {
         let rows = asm.i64(size);
         let next = fetches.then(|| self.next_part(asm, rows, row));
         let next_step = next.map(|(_, step)| step);
-        let step = |asm: &mut Asm, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
+        let step = |asm: &mut Mlir, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
             let b_row = asm.bin(Bin::MulI, k, item.b_step);
             let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
             let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
@@ -383,8 +383,8 @@ impl Panel<'_, '_> {
             let a_column = asm.element(start.a, a_column, Elem::F32);
             let addresses: Vec<Val> = row_offsets.iter().map(|o| asm.element(a_column, *o, a_elem)).collect();
             match plan.words {
-                Words::Pairs => pair_products(asm, cx.cpu().level, &addresses, &b_values, sums, rest.is_some()),
-                Words::Quads => quad_products(asm, cx.cpu().level, &addresses, &b_values, sums, rest),
+                Words::Pairs => pair_products(asm, cx.launch.level, &addresses, &b_values, sums, rest.is_some()),
+                Words::Quads => quad_products(asm, cx.launch.level, &addresses, &b_values, sums, rest),
                 Words::Singles => addresses
                     .iter()
                     .zip(sums.chunks(width))
@@ -403,8 +403,8 @@ impl Panel<'_, '_> {
             }
         };
         let start = Start { a, b, next: next.map(|(address, _)| address) };
-        let whole = |asm: &mut Asm, start: &Start, k: Val, sums: &[Val]| step(asm, start, k, sums, None);
-        let parts = |asm: &mut Asm, start: &Start, sums: &[Val]| self.parts(asm, start, sums, &whole);
+        let whole = |asm: &mut Mlir, start: &Start, k: Val, sums: &[Val]| step(asm, start, k, sums, None);
+        let parts = |asm: &mut Mlir, start: &Start, sums: &[Val]| self.parts(asm, start, sums, &whole);
         let mut sums = self.sum(asm, &plan.around, &start, next_step, &inits, &parts);
         if let Some(rest) = self.rest() {
             let last = asm.i64(plan.panel_rows(cx.def) - 1);
@@ -424,7 +424,7 @@ impl Panel<'_, '_> {
     /// The loops over what is summed, the variables `around` and then k, with where A and each panel begin for them.
     pub fn sum(
         &self,
-        asm: &mut Asm,
+        asm: &mut Mlir,
         around: &[usize],
         start: &Start,
         next_step: Option<Val>,
@@ -462,7 +462,7 @@ impl Panel<'_, '_> {
     }
 
     /// The loop over k, in parts.
-    fn parts(&self, asm: &mut Asm, start: &Start, sums: &[Val], step: &Step) -> Vec<Val> {
+    fn parts(&self, asm: &mut Mlir, start: &Start, sums: &[Val], step: &Step) -> Vec<Val> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let few = cx.def.extent(plan.n).as_const().is_some_and(|n| n <= FEW_COLUMNS);
@@ -501,7 +501,7 @@ impl Panel<'_, '_> {
     /// The part of the next panel that a block of rows has time to bring near, of what all rows that go over this panel
     /// one after the other share: where it begins, and how many bytes of it are for each row of a panel. The first of them
     /// would else wait for memory, which rests while the others use what they find in the cache.
-    pub fn next_part(&self, asm: &mut Asm, size: Val, row: Val) -> (Val, Val) {
+    pub fn next_part(&self, asm: &mut Mlir, size: Val, row: Val) -> (Val, Val) {
         let rows = self.item.plan.panel_rows(self.item.cx.def);
         let turn = self.item.turn.within(asm, Turn { at: row, of: self.item.rows });
         let (bytes, row_bytes) = (asm.i64(rows * WIDTH * 4), asm.i64(WIDTH * 4));
@@ -529,7 +529,7 @@ impl Panel<'_, '_> {
     }
 
     /// The vectors of one row of a panel, or of a left factor that lies beside it.
-    fn b_row(&self, asm: &mut Asm, row: Val, masks: &[Option<Val>], ty: Ty) -> Vec<Val> {
+    fn b_row(&self, asm: &mut Mlir, row: Val, masks: &[Option<Val>], ty: Ty) -> Vec<Val> {
         let masked = self.item.plan.form == Form::Rows;
         let load = |(j, mask): (usize, &Option<Val>)| {
             let at = asm.i64(j as i64 * ty.lanes as i64);

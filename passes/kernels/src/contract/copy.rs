@@ -2,12 +2,12 @@
 
 use super::plan::WIDTH;
 use super::{Item, plus};
-use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
-use crate::map::whole_steps;
+use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
+use crate::cx::whole_steps;
 
 impl Item<'_> {
     /// to[k][j] = source[k, j] for the columns that exist; the others get any numbers.
-    pub fn copy_panel(&self, asm: &mut Asm, source: Val, to: Val) {
+    pub fn copy_panel(&self, asm: &mut Mlir, source: Val, to: Val) {
         let (cx, plan) = (self.cx, self.plan);
         let (n_k, n_n) = (cx.extent(asm, plan.k), cx.extent(asm, plan.n));
         let left = asm.bin(Bin::SubI, n_n, self.n0);
@@ -35,7 +35,7 @@ impl Item<'_> {
 
     /// Where as many columns as lanes begin, from `first` on. In place of those that are not there, the last one is
     /// read: an address outside of memory would be slow even under a mask.
-    fn columns(&self, asm: &mut Asm, first: Val, left: Val) -> Vec<Val> {
+    fn columns(&self, asm: &mut Mlir, first: Val, left: Val) -> Vec<Val> {
         let n_step = self.cx.size(asm, self.plan.b().stride(self.plan.n));
         let one = asm.i64(1);
         let last = asm.bin(Bin::SubI, left, one);
@@ -51,7 +51,7 @@ impl Item<'_> {
     /// Only the first `rest` rows are there, where given; the others become 0.
     fn copy_square(
         &self,
-        asm: &mut Asm,
+        asm: &mut Mlir,
         (source, columns): (Val, &[Val]),
         to: Val,
         (k, first): (Val, Val),
@@ -84,7 +84,7 @@ impl Item<'_> {
         }
     }
 
-    fn copy_elements(&self, asm: &mut Asm, source: Val, to: Val, (n_k, left): (Val, Val)) {
+    fn copy_elements(&self, asm: &mut Mlir, source: Val, to: Val, (n_k, left): (Val, Val)) {
         let (cx, plan) = (self.cx, self.plan);
         let [k_step, n_step] = [plan.k, plan.n].map(|v| cx.size(asm, plan.b().stride(v)));
         let (zero, one, width) = (asm.i64(0), asm.i64(1), asm.i64(WIDTH));
@@ -116,7 +116,7 @@ impl Item<'_> {
 }
 
 /// A square of vectors: lane i of vector j becomes lane j of vector i, by exchanging halves, quarters and so on.
-pub fn transpose(asm: &mut Asm, rows: &mut [Val]) {
+pub fn transpose(asm: &mut Mlir, rows: &mut [Val]) {
     let n = rows.len() as u32;
     let mut size = n / 2;
     while size > 0 {

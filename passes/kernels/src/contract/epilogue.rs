@@ -2,13 +2,13 @@
 
 use super::plan::{WIDTH, epilogue};
 use super::{Columns, Item, Panel, plus};
-use crate::asm::{Asm, Bin, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Elem, Mlir, Ty, Val};
 use crate::def::Op;
 use crate::eval::Point;
 
 impl Item<'_> {
     /// The point of columns from `first`, with everything evaluated that does not move with the rows.
-    fn columns_point(&self, asm: &mut Asm, first: Val, mask: Option<Val>) -> Point {
+    fn columns_point(&self, asm: &mut Mlir, first: Val, mask: Option<Val>) -> Point {
         let (cx, plan) = (self.cx, self.plan);
         let mut point = self.point.clone();
         let n = asm.bin(Bin::AddI, self.n0, first);
@@ -25,7 +25,7 @@ impl Item<'_> {
         point
     }
 
-    fn finish_row(&self, asm: &mut Asm, mut point: Point, row: Val, sums: &[Val]) {
+    fn finish_row(&self, asm: &mut Mlir, mut point: Point, row: Val, sums: &[Val]) {
         let (cx, plan) = (self.cx, self.plan);
         if let Some(m) = plan.m {
             point.vars[m] = Some(asm.bin(Bin::AddI, self.m0, row));
@@ -38,7 +38,7 @@ impl Item<'_> {
         }
     }
 
-    pub fn direct_epilogue(&self, asm: &mut Asm, row: Val, first: Val, mask: Option<Val>, sums: &[Val]) {
+    pub fn direct_epilogue(&self, asm: &mut Mlir, row: Val, first: Val, mask: Option<Val>, sums: &[Val]) {
         let point = self.columns_point(asm, first, mask);
         for (i, sum) in sums.iter().enumerate() {
             let row = plus(asm, row, i as i64);
@@ -46,7 +46,7 @@ impl Item<'_> {
         }
     }
 
-    pub fn tile_epilogue(&self, asm: &mut Asm, columns: Columns) {
+    pub fn tile_epilogue(&self, asm: &mut Mlir, columns: Columns) {
         let lanes = self.cx.lanes();
         let end = match columns {
             Columns::All => asm.i64(WIDTH),
@@ -77,7 +77,7 @@ impl Item<'_> {
 
 impl Panel<'_, '_> {
     /// tile[row][column] = sums
-    pub fn to_tile(&self, asm: &mut Asm, row: Val, first: Val, sums: &[Val]) {
+    pub fn to_tile(&self, asm: &mut Mlir, row: Val, first: Val, sums: &[Val]) {
         let width = asm.i64(WIDTH);
         let start = asm.bin(Bin::MulI, row, width);
         let start = asm.bin(Bin::AddI, start, first);

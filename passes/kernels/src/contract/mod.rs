@@ -29,14 +29,22 @@ pub use copy::transpose;
 pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, Words, candidates, epilogue, is_one_instruction, plan};
 pub use tiles::fits as fits_tiles;
 
-use super::asm::{Asm, Bin, CmpI, Elem, Val};
+use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Val};
+use super::cx::{Cx, decode};
 use super::def::*;
-use super::eval::{Cx, Point, decode};
+use super::eval::Point;
 use sardonyx_base::Dim;
 
 impl Plan {
     /// The numbers of strip and chunk of item `at` of one batch element, and where in its group the chunk is.
-    fn strip_and_chunk(&self, cx: &Cx, asm: &mut Asm, at: Val, n_strips: Val, n_chunks: Val) -> (Val, Val, Turn) {
+    fn strip_and_chunk(
+        &self,
+        cx: &Cx<Mlir>,
+        asm: &mut Mlir,
+        at: Val,
+        n_strips: Val,
+        n_chunks: Val,
+    ) -> (Val, Val, Turn) {
         if self.n_chunks(cx.def).as_const().is_some_and(|n| n <= GROUP) {
             let at = decode(asm, at, &[n_strips, n_chunks]);
             return (at[0], at[1], Turn { at: at[1], of: n_chunks });
@@ -56,7 +64,7 @@ impl Plan {
 
     /// The number of a chunk among all  =>  its number among those of `m`, and the points of the last slab variable;
     /// the other slab variables get their values.
-    fn slabs_of(&self, cx: &Cx, asm: &mut Asm, point: &mut Point, chunk: Val) -> (Val, Option<(Val, Val)>) {
+    fn slabs_of(&self, cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point, chunk: Val) -> (Val, Option<(Val, Val)>) {
         let Some((last, others)) = self.slabs.split_last() else { return (chunk, None) };
         let extents: Vec<Val> = self.chunk_extents(cx.def).iter().map(|e| cx.dim(asm, e)).collect();
         let at = decode(asm, chunk, &extents);
@@ -90,7 +98,7 @@ struct Turn {
 
 impl Turn {
     /// The same of parts, where each has so many.
-    fn within(self, asm: &mut Asm, part: Turn) -> Turn {
+    fn within(self, asm: &mut Mlir, part: Turn) -> Turn {
         let before = asm.bin(Bin::MulI, self.at, part.of);
         Turn { at: asm.bin(Bin::AddI, before, part.at), of: asm.bin(Bin::MulI, self.of, part.of) }
     }
@@ -99,7 +107,7 @@ impl Turn {
 /// A panel of a work item.
 #[derive(Clone)]
 struct Item<'a> {
-    cx: &'a Cx<'a>,
+    cx: &'a Cx<'a, Mlir>,
     plan: &'a Plan,
     /// Batch variables and the first column have values.
     point: Point,
@@ -124,16 +132,16 @@ struct Panel<'i, 'a> {
     tile: Val,
 }
 
-pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) {
+pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     tiles::around(cx, asm, plan, |asm| items(cx, asm, plan));
 }
 
 /// From the first work item to the last.
-fn items(cx: &Cx, asm: &mut Asm, plan: &Plan) {
+fn items(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     let def = cx.def;
     let (one, none) = (asm.i64(1), asm.i64(-1));
     // Which panel lies in scratch: it is copied once, not per chunk of rows.
-    asm.for_loop((cx.cpu().begin, cx.cpu().end, one), &[none], |asm, item, copied| {
+    asm.for_loop((cx.launch.begin, cx.launch.end, one), &[none], |asm, item, copied| {
         let mut extents: Vec<Val> = plan.batch.iter().map(|v| cx.extent(asm, *v)).collect();
         let (n_strips, n_chunks) = (cx.dim(asm, &plan.n_strips(def)), cx.dim(asm, &plan.n_chunks(def)));
         extents.push(asm.bin(Bin::MulI, n_strips, n_chunks));
@@ -154,7 +162,7 @@ fn items(cx: &Cx, asm: &mut Asm, plan: &Plan) {
         }
         let n_sums = Dim::constant(plan.sums.len() as i64);
         let offset = cx.dim(asm, &(n_sums * plan.copied_bytes(def)));
-        let tile = asm.element(cx.cpu().scratch, offset, Elem::I8);
+        let tile = asm.element(cx.launch.scratch, offset, Elem::I8);
         let batch = asm.bin(Bin::DivUI, item, extents[extents.len() - 1]);
         let first = asm.bin(Bin::MulI, batch, n_strips);
         let strip_id = asm.bin(Bin::AddI, first, strip);
@@ -166,7 +174,7 @@ fn items(cx: &Cx, asm: &mut Asm, plan: &Plan) {
 
 impl Item<'_> {
     /// The panels of a work item: one, or two at once where there are so few rows that one would wait for itself.
-    fn strip(mut self, asm: &mut Asm, strip: Val, id: Val, copied: Val) -> Val {
+    fn strip(mut self, asm: &mut Mlir, strip: Val, id: Val, copied: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let (one, width) = (asm.i64(1), asm.i64(WIDTH));
         let paired = plan.is_paired(cx.def);
@@ -189,7 +197,7 @@ impl Item<'_> {
         let pair = asm.bin(Bin::AndI, whole, two);
         self.locate_panel(asm, id, copied);
         let mut rest = first;
-        let most = if tiles::used(plan, cx) { 0 } else { block::pair_rows(cx.cpu().level) };
+        let most = if tiles::used(plan, cx) { 0 } else { block::pair_rows(cx.launch.level) };
         for rows in 1..=most {
             let rows_value = asm.i64(rows);
             let here = asm.cmpi(CmpI::Eq, self.rows, rows_value);
@@ -208,14 +216,14 @@ impl Item<'_> {
     }
 
     /// Takes a panel by its number.
-    fn begin_at(&mut self, asm: &mut Asm, panel: Val) {
+    fn begin_at(&mut self, asm: &mut Mlir, panel: Val) {
         let width = asm.i64(WIDTH);
         self.n0 = asm.bin(Bin::MulI, panel, width);
         self.point.vars[self.plan.n] = Some(self.n0);
     }
 
     /// Sets where the panels lie; copies them to scratch where they must be and are not there yet.
-    fn locate_panel(&mut self, asm: &mut Asm, id: Val, copied: Val) -> Val {
+    fn locate_panel(&mut self, asm: &mut Mlir, id: Val, copied: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
         let mut panels = vec![];
         for Sum { b, .. } in &plan.sums {
@@ -236,7 +244,7 @@ impl Item<'_> {
                 let sources = std::mem::take(&mut panels);
                 for (i, _) in sources.iter().enumerate() {
                     let behind = Dim::constant(i as i64) * plan.copied_bytes(cx.def);
-                    let scratch = cx.cpu().scratch;
+                    let scratch = cx.launch.scratch;
                     panels.push(if i == 0 {
                         scratch
                     } else {
@@ -255,7 +263,7 @@ impl Item<'_> {
     }
 
     /// Once for each sum, by one code for all of them.
-    fn each_sum(&self, asm: &mut Asm, body: impl FnOnce(&mut Asm, Option<Val>)) {
+    fn each_sum(&self, asm: &mut Mlir, body: impl FnOnce(&mut Mlir, Option<Val>)) {
         match self.plan.sums.len() as i64 {
             1 => body(asm, None),
             n => {
@@ -269,7 +277,7 @@ impl Item<'_> {
     }
 
     /// The panel of the sum that `each_sum` is at.
-    fn panel_of(&self, asm: &mut Asm, sum: Option<Val>) -> Panel<'_, '_> {
+    fn panel_of(&self, asm: &mut Mlir, sum: Option<Val>) -> Panel<'_, '_> {
         let Some(sum) = sum else { return Panel { item: self, b: self.panels[0], tile: self.tile } };
         let mut b = self.panels[0];
         for (i, panel) in self.panels.iter().enumerate().skip(1) {
@@ -286,11 +294,11 @@ impl Item<'_> {
     /// are, a few or many, is not known.
     fn takes_any_columns(&self) -> bool {
         let extent = self.cx.def.extent(self.plan.n);
-        self.cx.cpu().level.has(Extension::Masks) && extent.as_const().is_none() && self.plan.form == Form::Copied
+        self.cx.launch.level.has(Extension::Masks) && extent.as_const().is_none() && self.plan.form == Form::Copied
     }
 
     /// The whole panel, or its last one with fewer columns.
-    fn panel(&self, asm: &mut Asm) {
+    fn panel(&self, asm: &mut Mlir) {
         let width = asm.i64(WIDTH);
         match self.cx.def.extent(self.plan.n) {
             Size::Const(n) if n % WIDTH == 0 => self.chunk(asm, Columns::All),
@@ -337,7 +345,7 @@ impl Item<'_> {
 }
 
 /// i · size
-fn times(asm: &mut Asm, cx: &Cx, size: Size, i: i64) -> Val {
+fn times(asm: &mut Mlir, cx: &Cx<Mlir>, size: Size, i: i64) -> Val {
     match size {
         Size::Const(c) => asm.i64(i * c),
         Size::Param(_) => {
@@ -347,7 +355,7 @@ fn times(asm: &mut Asm, cx: &Cx, size: Size, i: i64) -> Val {
     }
 }
 
-fn plus(asm: &mut Asm, v: Val, c: i64) -> Val {
+fn plus(asm: &mut Mlir, v: Val, c: i64) -> Val {
     if c == 0 {
         return v;
     }

@@ -1,12 +1,12 @@
 //! sums + a[2k] · b[2k] + a[2k + 1] · b[2k + 1], bf16 times bf16 in f32: by one instruction, or by two after shifts
 
-use crate::asm::{Asm, Bin, Cast, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Ty, Val};
 use crate::{Extension, Level};
 
 /// The sums of some rows (all columns of one after the other) with a pair of products more: where each row's pair lies,
 /// one word per column. Of half a pair there is only the first element to read.
 pub fn pair_products(
-    asm: &mut Asm,
+    asm: &mut Mlir,
     level: Level,
     addresses: &[Val],
     words: &[Val],
@@ -20,7 +20,7 @@ pub fn pair_products(
         let word = word(asm, *address, half);
         let a = asm.widen(word, words[0].ty.lanes);
         if level.has(Extension::Pairs) {
-            next.extend(sums.iter().zip(words).map(|(sum, b)| asm.dot_pairs(*sum, a, *b)));
+            next.extend(sums.iter().zip(words).map(|(sum, b)| asm.isa.dot_pairs(asm, *sum, a, *b)));
             continue;
         }
         let [first, second] = both(asm, a);
@@ -33,7 +33,7 @@ pub fn pair_products(
 }
 
 /// A pair of A, which lies at any even address.
-fn word(asm: &mut Asm, address: Val, half: bool) -> Val {
+fn word(asm: &mut Mlir, address: Val, half: bool) -> Val {
     if !half {
         return asm.load(address, Ty::new(Elem::F32, 1), 2);
     }
@@ -43,7 +43,7 @@ fn word(asm: &mut Asm, address: Val, half: bool) -> Val {
 }
 
 /// The two bf16 of each word as f32.
-fn both(asm: &mut Asm, words: Val) -> [Val; 2] {
+fn both(asm: &mut Mlir, words: Val) -> [Val; 2] {
     let bits = asm.cast(Cast::Bitcast, words, Elem::I32);
     let (sixteen, high) = (asm.int(16, bits.ty), asm.int(-65536, bits.ty));
     let (first, second) = (asm.bin(Bin::ShLI, bits, sixteen), asm.bin(Bin::AndI, bits, high));

@@ -1,12 +1,12 @@
 //! sums + Σ a[4k + i] · b[4k + i], bytes without a sign by bytes with one, in i32: by one instruction, or as 16 bits each
 
-use crate::asm::{Asm, Bin, Cast, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Ty, Val};
 use crate::{Extension, Level};
 
 /// The sums of some rows (all columns of one after the other) with four products more: where each row's bytes lie, one
 /// word per column. Of the last word there are only so many bytes to read, where given.
 pub fn quad_products(
-    asm: &mut Asm,
+    asm: &mut Mlir,
     level: Level,
     addresses: &[Val],
     words: &[Val],
@@ -20,12 +20,12 @@ pub fn quad_products(
         let word = word(asm, *address, rest);
         let a = asm.widen(word, words[0].ty.lanes);
         if whole {
-            next.extend(sums.iter().zip(words).map(|(sum, b)| asm.dot_quads(*sum, a, *b)));
+            next.extend(sums.iter().zip(words).map(|(sum, b)| asm.isa.dot_quads(asm, *sum, a, *b)));
             continue;
         }
         let a = halves(asm, a, Bin::ShRUI);
         for (sum, b) in sums.iter().zip(&apart) {
-            let [first, second] = [0, 1].map(|i| asm.dot_words(a[i], b[i]));
+            let [first, second] = [0, 1].map(|i| asm.isa.dot_words(asm, a[i], b[i]));
             let both = asm.bin(Bin::AddI, first, second);
             next.push(asm.bin(Bin::AddI, *sum, both));
         }
@@ -34,7 +34,7 @@ pub fn quad_products(
 }
 
 /// Four bytes of A, which lie at any address; those that are not there are 0.
-fn word(asm: &mut Asm, address: Val, rest: Option<i64>) -> Val {
+fn word(asm: &mut Mlir, address: Val, rest: Option<i64>) -> Val {
     let Some(rest) = rest else { return asm.load(address, Ty::I32, 1) };
     let mut word = asm.zero(Ty::I32);
     for i in 0..rest {
@@ -50,7 +50,7 @@ fn word(asm: &mut Asm, address: Val, rest: Option<i64>) -> Val {
 }
 
 /// The even bytes of each word and the odd ones, each in 16 bits; `shift` is to the right, and says whether with a sign.
-fn halves(asm: &mut Asm, words: Val, shift: Bin) -> [Val; 2] {
+fn halves(asm: &mut Mlir, words: Val, shift: Bin) -> [Val; 2] {
     let all = asm.split(words, Elem::I16);
     let eight = asm.int(8, all.ty);
     let high = asm.bin(Bin::ShLI, all, eight);

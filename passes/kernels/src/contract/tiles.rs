@@ -9,9 +9,9 @@
 use super::plan::{Plan, WIDTH, Words};
 use super::{Columns, Item, Panel, Start};
 use crate::Extension;
-use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::Cx;
 
 /// Rows of a tile, and words of each.
 pub const ROWS: i64 = 16;
@@ -41,8 +41,8 @@ pub fn fits(plan: &Plan, def: &KernelDef) -> bool {
     plan.words != Words::Singles && rows.is_some_and(|m| m >= ROWS / 4) && whole && plan.whole_words(def) >= ROWS / 4
 }
 
-pub fn used(plan: &Plan, cx: &Cx) -> bool {
-    cx.cpu().level.has(Extension::Tiles) && fits(plan, cx.def)
+pub fn used(plan: &Plan, cx: &Cx<Mlir>) -> bool {
+    cx.launch.level.has(Extension::Tiles) && fits(plan, cx.def)
 }
 
 /// Rows of each block that occurs, where they are known.
@@ -65,7 +65,7 @@ fn usual(plan: &Plan, def: &KernelDef) -> i64 {
 }
 
 /// Around a kernel's work: tiles cost whoever switches between threads while they are in use.
-pub fn around(cx: &Cx, asm: &mut Asm, plan: &Plan, work: impl FnOnce(&mut Asm)) {
+pub fn around(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, work: impl FnOnce(&mut Mlir)) {
     if !used(plan, cx) {
         return work(asm);
     }
@@ -74,17 +74,17 @@ pub fn around(cx: &Cx, asm: &mut Asm, plan: &Plan, work: impl FnOnce(&mut Asm)) 
 }
 
 /// Work with tiles of these shapes, where there is any.
-pub fn between(cx: &Cx, asm: &mut Asm, shape: impl FnOnce(&mut Asm), work: impl FnOnce(&mut Asm)) {
-    let some = asm.cmpi(CmpI::Slt, cx.cpu().begin, cx.cpu().end);
+pub fn between(cx: &Cx<Mlir>, asm: &mut Mlir, shape: impl FnOnce(&mut Mlir), work: impl FnOnce(&mut Mlir)) {
+    let some = asm.cmpi(CmpI::Slt, cx.launch.begin, cx.launch.end);
     asm.if_then(some, |asm| {
         shape(asm);
         work(asm);
-        asm.effect("llvm.x86.tilerelease", &[]);
+        asm.isa.release_tiles(asm);
     });
 }
 
 /// Sets how many rows the tiles have, for a block of up to 32.
-fn shape(cx: &Cx, asm: &mut Asm, plan: &Plan, rows: Val) {
+fn shape(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, rows: Val) {
     let memory = rest(cx, asm, plan, 0);
     let (tile, one) = (asm.i64(ROWS), asm.i64(1));
     let first = asm.bin(Bin::MinSI, rows, tile);
@@ -92,7 +92,7 @@ fn shape(cx: &Cx, asm: &mut Asm, plan: &Plan, rows: Val) {
     let second = asm.bin(Bin::MaxSI, second, one);
     // A byte for each tile.
     let bytes = |tiles: &[u8]| tiles.iter().fold(0i64, |bits, t| bits | 1 << (8 * t));
-    let of = |asm: &mut Asm, rows: Val, i: usize| {
+    let of = |asm: &mut Mlir, rows: Val, i: usize| {
         let bytes = asm.i64(bytes(&[&SUMS[i][..], &[A[i]]].concat()));
         asm.bin(Bin::MulI, rows, bytes)
     };
@@ -104,7 +104,7 @@ fn shape(cx: &Cx, asm: &mut Asm, plan: &Plan, rows: Val) {
 }
 
 /// Sets how many rows each tile has, a byte for each, by way of 64 bytes of memory.
-pub fn shapes(asm: &mut Asm, memory: Val, rows: Val) {
+pub fn shapes(asm: &mut Mlir, memory: Val, rows: Val) {
     let row_bytes = asm.i64((0..4).fold(0, |bits, i| bits | ROW_BYTES << (16 * i)));
     let (one, none) = (asm.i64(1), asm.i64(0));
     for (i, value) in [one, none, row_bytes, row_bytes, none, none, rows, none].into_iter().enumerate() {
@@ -112,19 +112,19 @@ pub fn shapes(asm: &mut Asm, memory: Val, rows: Val) {
         let address = asm.element(memory, at, Elem::I8);
         asm.store(value, address, 8);
     }
-    asm.effect("llvm.x86.ldtilecfg", &[memory]);
+    asm.isa.configure_tiles(asm, memory);
 }
 
 /// The scratch of tiles behind that of the plan, from byte `at` on.
-fn rest(cx: &Cx, asm: &mut Asm, plan: &Plan, at: i64) -> Val {
+fn rest(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, at: i64) -> Val {
     let behind = plan.scratch_bytes(cx.def) - sardonyx_base::Dim::constant(SCRATCH_BYTES - at);
     let behind = cx.dim(asm, &behind);
-    asm.element(cx.cpu().scratch, behind, Elem::I8)
+    asm.element(cx.launch.scratch, behind, Elem::I8)
 }
 
 impl Item<'_> {
     /// The rows of a chunk, in blocks, into the tile in scratch; then the epilogue.
-    pub fn rows_in_tiles(&self, asm: &mut Asm, columns: Columns) {
+    pub fn rows_in_tiles(&self, asm: &mut Mlir, columns: Columns) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, block, tile) = (asm.i64(0), asm.i64(BLOCK), asm.i64(ROWS));
         let sizes = sizes(plan, cx.def);
@@ -149,7 +149,7 @@ impl Item<'_> {
                     panel.block_in_tiles(asm, 1, size, at[0], columns);
                 } else {
                     let two = asm.cmpi(CmpI::Sgt, size, tile);
-                    let block = |asm: &mut Asm, n: usize| {
+                    let block = |asm: &mut Mlir, n: usize| {
                         panel.block_in_tiles(asm, n, size, at[0], columns);
                         vec![]
                     };
@@ -176,7 +176,7 @@ struct Step {
 
 impl Panel<'_, '_> {
     /// `size` rows from `row` on, which are one tile or two, by the panel's columns.
-    fn block_in_tiles(&self, asm: &mut Asm, n: usize, size: Val, row: Val, columns: Columns) {
+    fn block_in_tiles(&self, asm: &mut Mlir, n: usize, size: Val, row: Val, columns: Columns) {
         let item = self.item;
         let (cx, plan) = (item.cx, item.plan);
         let halves = if matches!(columns, Columns::Known(n) if n <= ROWS) { 1 } else { 2 };
@@ -187,7 +187,7 @@ impl Panel<'_, '_> {
             asm.bin(Bin::MulI, step, bytes)
         };
         let sums = || SUMS[..n].iter().flat_map(|s| &s[..halves]);
-        sums().for_each(|sum| asm.tile("llvm.x86.tilezero", &[*sum], &[]));
+        sums().for_each(|sum| asm.isa.clear_tile(asm, *sum));
         let next = self.fetches_in_tiles().then(|| self.next_part(asm, size, row));
         let next_step = next.map(|(_, step)| step);
         let start = Start { a, b: vec![self.b], next: next.map(|(address, _)| address) };
@@ -195,7 +195,7 @@ impl Panel<'_, '_> {
         self.sum(asm, &plan.around, &start, next_step, &[], &|asm, start, _| {
             let (zero, one, whole) = (asm.i64(0), asm.i64(1), asm.i64(n_words.div_euclid(ROWS)));
             asm.for_loop((zero, whole, one), &[], |asm, i, _| {
-                let at = |asm: &mut Asm, from: Val, bytes: i64| {
+                let at = |asm: &mut Mlir, from: Val, bytes: i64| {
                     let bytes = asm.i64(bytes);
                     let at = asm.bin(Bin::MulI, i, bytes);
                     asm.element(from, at, Elem::I8)
@@ -222,41 +222,41 @@ impl Panel<'_, '_> {
             for (j, sum) in sums[..halves].iter().enumerate() {
                 let at = asm.i64(i as i64 * ROWS * PANEL_BYTES + j as i64 * ROW_BYTES);
                 let address = asm.element(to, at, Elem::I8);
-                asm.tile("llvm.x86.tilestored64", &[*sum], &[address, stride]);
+                asm.isa.store_tile(asm, *sum, address, stride);
             }
         }
     }
 
     /// One step of each sum. A passes by once, the panel again and again: the hint keeps the latter near.
-    fn products(&self, asm: &mut Asm, n: usize, halves: usize, step: &Step) {
-        let multiply = match self.item.plan.words {
-            Words::Quads => "llvm.x86.tdpbusd",
-            Words::Singles | Words::Pairs => "llvm.x86.tdpbf16ps",
+    fn products(&self, asm: &mut Mlir, n: usize, halves: usize, step: &Step) {
+        let multiply = |asm: &mut Mlir, sums: u8, a: u8, b: u8| match self.item.plan.words {
+            Words::Quads => asm.isa.multiply_quads(asm, sums, a, b),
+            Words::Singles | Words::Pairs => asm.isa.multiply_pairs(asm, sums, a, b),
         };
         let stride = asm.i64(PANEL_BYTES);
-        let load_a = |asm: &mut Asm, i: usize| {
+        let load_a = |asm: &mut Mlir, i: usize| {
             let rows = asm.i64(i as i64 * ROWS);
             let at = asm.bin(Bin::MulI, step.row_bytes, rows);
             let address = asm.element(step.a, at, Elem::I8);
-            asm.tile("llvm.x86.tileloaddt164", &[A[i]], &[address, step.row_bytes]);
+            asm.isa.stream_tile(asm, A[i], address, step.row_bytes);
         };
         for (j, b) in B[..halves].iter().enumerate() {
             let at = asm.i64(j as i64 * ROW_BYTES);
             let address = asm.element(step.b, at, Elem::I8);
-            asm.tile("llvm.x86.tileloadd64", &[*b], &[address, stride]);
+            asm.isa.load_tile(asm, *b, address, stride);
             if j == 0 {
                 load_a(asm, 0);
             }
-            asm.tile(multiply, &[SUMS[0][j], A[0], *b], &[]);
+            multiply(asm, SUMS[0][j], A[0], *b);
         }
         if n == 2 {
             load_a(asm, 1);
-            B[..halves].iter().zip(SUMS[1]).for_each(|(b, sum)| asm.tile(multiply, &[sum, A[1], *b], &[]));
+            B[..halves].iter().zip(SUMS[1]).for_each(|(b, sum)| multiply(asm, sum, A[1], *b));
         }
     }
 
     /// The words behind the last whole tile, with zeros up to one: what lies behind a row may be no number.
-    fn last_words(&self, asm: &mut Asm, start: &Start, size: Val, row_bytes: Val) -> Step {
+    fn last_words(&self, asm: &mut Mlir, start: &Start, size: Val, row_bytes: Val) -> Step {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let n_words = plan.whole_words(cx.def);
         let (whole, n_rest) = (n_words.div_euclid(ROWS), n_words % ROWS);
@@ -306,9 +306,9 @@ impl Panel<'_, '_> {
 
 /// The parts of the next panel for 16 of its rows from `first` on, of `step` bytes each: a line of each, and its second
 /// one where few rows share the panel.
-fn fetch(asm: &mut Asm, next: Val, first: Val, step: Val) {
+fn fetch(asm: &mut Mlir, next: Val, first: Val, step: Val) {
     let line = asm.i64(64);
-    let lines = |asm: &mut Asm, behind: i64| {
+    let lines = |asm: &mut Mlir, behind: i64| {
         for i in 0..ROWS {
             let i = asm.i64(i);
             let row = asm.bin(Bin::AddI, first, i);

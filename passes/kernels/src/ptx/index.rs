@@ -1,24 +1,24 @@
 //! the number of a point  =>  its iteration variables, in 32 bits where all numbers fit
 
 use super::outer_points;
-use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
-use crate::eval::{Cx, decode};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::{Cx, decode};
 
 /// `%ctaid.x · per_block`: the first item of the block.
-pub fn first_item(asm: &mut Asm, per_block: i64) -> Val {
+pub fn first_item(asm: &mut Ptx, per_block: i64) -> Val {
     let block = asm.special("%ctaid.x");
     let operands = [asm.name(block, 0), per_block.to_string()];
     asm.instruction(Ty::I64, "mul.wide.u32", &operands)
 }
 
 /// `%tid.x`, or another 32-bit number, as an index.
-pub fn index(asm: &mut Asm, number: Val) -> Val {
+pub fn index(asm: &mut Ptx, number: Val) -> Val {
     asm.cast(Cast::ExtUI, number, Elem::I64)
 }
 
 /// The outer variables of point `number`, the last one running fastest. A division of 64 bits costs a GPU about four
 /// times one of 32, so which one it is is decided by the number of points, for all threads alike.
-pub fn outer_point(cx: &Cx, asm: &mut Asm, number: Val) -> Vec<Option<Val>> {
+pub fn outer_point(cx: &Cx<Ptx>, asm: &mut Ptx, number: Val) -> Vec<Option<Val>> {
     let extents: Vec<Val> = (0..cx.def.outer.len()).map(|v| cx.extent(asm, v)).collect();
     let points = outer_points(cx.def);
     let limit = 1i64 << 32;
@@ -30,7 +30,7 @@ pub fn outer_point(cx: &Cx, asm: &mut Asm, number: Val) -> Vec<Option<Val>> {
             let (n, limit) = (cx.dim(asm, &points), asm.i64(limit));
             let fits = asm.cmpi(CmpI::Sle, n, limit);
             let tys = vec![Ty::I64; extents.len()];
-            let narrow = |asm: &mut Asm| decode_32(asm, number, &extents);
+            let narrow = |asm: &mut Ptx| decode_32(asm, number, &extents);
             asm.if_else(fits, &tys, narrow, |asm| decode(asm, number, &extents))
         }
     };
@@ -39,7 +39,7 @@ pub fn outer_point(cx: &Cx, asm: &mut Asm, number: Val) -> Vec<Option<Val>> {
     vars
 }
 
-fn decode_32(asm: &mut Asm, number: Val, extents: &[Val]) -> Vec<Val> {
+fn decode_32(asm: &mut Ptx, number: Val, extents: &[Val]) -> Vec<Val> {
     let mut rest = narrow(asm, number);
     let mut out = vec![];
     for (i, extent) in extents.iter().enumerate().rev() {
@@ -57,14 +57,14 @@ fn decode_32(asm: &mut Asm, number: Val, extents: &[Val]) -> Vec<Val> {
 }
 
 /// Quotient and remainder of unsigned numbers.
-pub fn divide(asm: &mut Asm, a: Val, b: Val) -> (Val, Val) {
+pub fn divide(asm: &mut Ptx, a: Val, b: Val) -> (Val, Val) {
     let quotient = asm.bin(Bin::DivUI, a, b);
     let product = asm.bin(Bin::MulI, quotient, b);
     (quotient, asm.bin(Bin::SubI, a, product))
 }
 
 /// The low 32 bits.
-pub fn narrow(asm: &mut Asm, v: Val) -> Val {
+pub fn narrow(asm: &mut Ptx, v: Val) -> Val {
     match asm.known_int(v) {
         Some(n) => asm.int(n, Ty::I32),
         None => asm.cast(Cast::TruncI, v, Elem::I32),

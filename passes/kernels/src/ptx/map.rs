@@ -9,16 +9,17 @@ use super::index::{first_item, index, outer_point};
 use super::movement::{Launch, Steps, Traffic};
 use super::vector::Vectors;
 use super::{Form, outer_points, tile};
-use crate::asm::{Asm, Bin, CmpI, Val};
+use crate::asm::{Asm, Bin, CmpI, Ptx, Val};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::{Cx, Point};
+use crate::eval::Point;
 
 const THREADS: i64 = 128;
 
 /// Points per thread where it takes them one by one.
 const TIMES: i64 = 4;
 
-pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
+pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
     if let Some(tile) = tile::plan(cx.def) {
         return tile::emit(cx, asm, &tile);
     }
@@ -44,7 +45,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
     let there = asm.cmpi(CmpI::Sle, own_end, n);
     let whole = asm.bin(Bin::AndI, aligned, there);
     let last = cx.def.outer.len() - 1;
-    let all = |asm: &mut Asm| {
+    let all = |asm: &mut Ptx| {
         let mut point = Point::new(cx);
         point.vars = outer_point(cx, asm, own);
         (point.along, point.lanes, point.aligned) = (last, vectors.width as u32, true);
@@ -62,7 +63,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
     Form::of_items(&points, THREADS * per_thread, THREADS)
 }
 
-fn one_by_one(cx: &Cx, asm: &mut Asm, range: (Val, Val, Val)) {
+fn one_by_one(cx: &Cx<Ptx>, asm: &mut Ptx, range: (Val, Val, Val)) {
     asm.for_loop(range, &[], |asm, i, _| {
         let mut point = Point::new(cx);
         point.vars = outer_point(cx, asm, i);
@@ -71,7 +72,7 @@ fn one_by_one(cx: &Cx, asm: &mut Asm, range: (Val, Val, Val)) {
     });
 }
 
-fn store_all(cx: &Cx, asm: &mut Asm, mut point: Point) {
+fn store_all(cx: &Cx<Ptx>, asm: &mut Ptx, mut point: Point) {
     for write in &cx.def.stores {
         point.store(cx, asm, write);
     }

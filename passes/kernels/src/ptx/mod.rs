@@ -18,9 +18,9 @@ mod vector;
 
 pub use movement::Traffic;
 
-use super::asm::{Asm, Ty};
+use super::asm::{Ptx, Ty};
+use super::cx::Cx;
 use super::def::KernelDef;
-use super::eval::Cx;
 use crate::target::Target;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::kernel::Class;
@@ -115,15 +115,15 @@ impl KernelDef {
         self.entry(symbol, target, |cx, asm| gemm::emit(cx, asm, gemm))
     }
 
-    fn entry(&self, symbol: &str, target: Target, write: impl FnOnce(&Cx, &mut Asm) -> Form) -> Result<PtxKernel> {
-        let mut asm = Asm::ptx();
+    fn entry(&self, symbol: &str, target: Target, write: impl FnOnce(&Cx<Ptx>, &mut Ptx) -> Form) -> Result<PtxKernel> {
+        let mut asm = Ptx::default();
         let cx = arguments(&mut asm, self);
         let form = write(&cx, &mut asm);
         if form.grid.is_overflow() {
             return Err(Error::user("E0202", "the number of blocks of a kernel overflows 64 bits"));
         }
         let head = signature(self, symbol, &form);
-        let text = asm.finish_ptx(&head, &form.variables);
+        let text = asm.finish(&head, &form.variables);
         let kernel = PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes };
         limits::check(target, symbol, &kernel)?;
         Ok(kernel)
@@ -148,7 +148,7 @@ fn signature(def: &KernelDef, symbol: &str, form: &Form) -> String {
     format!(".visible .entry {symbol}(\n{}\n)\n.reqntid {}, 1, 1{wide}", all.join(",\n"), form.block)
 }
 
-fn arguments<'a>(asm: &mut Asm, def: &'a KernelDef) -> Cx<'a> {
+fn arguments<'a>(asm: &mut Ptx, def: &'a KernelDef) -> Cx<'a, Ptx> {
     let mut pointer = |name: String| {
         let generic = asm.instruction(Ty::PTR, "ld.param.u64", &[format!("[{name}]")]);
         let operands = [asm.name(generic, 0)];
@@ -159,7 +159,7 @@ fn arguments<'a>(asm: &mut Asm, def: &'a KernelDef) -> Cx<'a> {
     let writes = (0..def.writes.len()).map(|i| pointer(format!("b{}", n_reads + i))).collect();
     let status = pointer("status".to_string());
     let params = (0..def.n_params).map(|i| asm.instruction(Ty::I64, "ld.param.s64", &[format!("[p{i}]")])).collect();
-    Cx { def, deps: def.dependences(), params, reads, writes, status, cpu: None }
+    Cx { def, deps: def.dependences(), params, reads, writes, status, launch: () }
 }
 
 fn outer_points(def: &KernelDef) -> Dim {

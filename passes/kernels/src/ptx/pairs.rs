@@ -1,9 +1,9 @@
 //! accesses along a variable  =>  whether pairs of neighbours exist together, and lie in memory as one
 
 use super::movement::Launch;
-use crate::asm::{Asm, Bin, CmpI, Ty};
+use crate::asm::{Asm, Bin, CmpI, Ptx, Ty};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::Cx;
 
 /// Whether two neighbouring columns exist together, and lie in memory as one.
 pub enum Pairs {
@@ -41,7 +41,7 @@ impl Pairs {
 
     /// The code for each way, of which the launch takes one: whether no pair is cut, and whether all pairs are whole in
     /// memory.
-    pub fn choose(&self, cx: &Cx, asm: &mut Asm, each: &dyn Fn(&mut Asm, (bool, bool))) {
+    pub fn choose(&self, cx: &Cx<Ptx>, asm: &mut Ptx, each: &dyn Fn(&mut Ptx, (bool, bool))) {
         match self {
             Pairs::Always => each(asm, (true, false)),
             Pairs::Never => each(asm, (false, false)),
@@ -50,7 +50,7 @@ impl Pairs {
                 let (one, zero) = (asm.i64(1), asm.i64(0));
                 let odd = asm.bin(Bin::AndI, all, one);
                 let even = asm.cmpi(CmpI::Eq, odd, zero);
-                let one_of = |asm: &mut Asm, even: bool| {
+                let one_of = |asm: &mut Ptx, even: bool| {
                     each(asm, (even, even));
                     vec![]
                 };

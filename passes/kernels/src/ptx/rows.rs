@@ -13,10 +13,12 @@ use super::index::{first_item, index, outer_point};
 use super::team::{Partial, Team, WARP, warp_and_lane};
 use super::vector::Vectors;
 use super::{Form, outer_points};
-use crate::asm::{Asm, Bin, CmpI, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Ptx, Ty, Val};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::{Cx, Point};
-use crate::normalise::{Pass, across_lanes, neutral, store_rows};
+use crate::eval::Point;
+use crate::pass::{Pass, store_rows};
+use crate::reduce::{across_lanes, neutral};
 use crate::scalar;
 use crate::stages::Stages;
 
@@ -130,7 +132,7 @@ pub fn is_kept(def: &KernelDef, stages: &Stages, k: usize) -> bool {
     stages.point[k] && (read(k) || def.operands(k).into_iter().any(|a| is_kept(def, stages, a)))
 }
 
-pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
+pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
     let plan = plan(cx.def);
     let rows = outer_points(cx.def);
     let (per_block, threads) = plan.block();
@@ -146,7 +148,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
     let item = asm.bin(Bin::AddI, first, row);
     let inside = asm.cmpi(CmpI::Slt, item, n);
     let mut variables = String::new();
-    let mut start = |asm: &mut Asm, item: Val, has_row: Option<Val>| {
+    let mut start = |asm: &mut Ptx, item: Val, has_row: Option<Val>| {
         let mut point = Point::new(cx);
         point.vars = outer_point(cx, asm, item);
         let team = Team { threads: plan.threads, thread, has_row };
@@ -165,7 +167,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm) -> Form {
 }
 
 /// The first way whose conditions hold.
-fn choose(cx: &Cx, asm: &mut Asm, plan: &Plan, team: &Team, point: &Point, from: usize, variables: &mut String) {
+fn choose(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan, team: &Team, point: &Point, from: usize, variables: &mut String) {
     let (way, longest, whole) = plan.ways[from];
     let extent = cx.extent(asm, cx.def.n_point_vars() - 1);
     let mut conditions = vec![];
@@ -197,7 +199,7 @@ fn choose(cx: &Cx, asm: &mut Asm, plan: &Plan, team: &Team, point: &Point, from:
 }
 
 /// One row in one way.
-fn through(cx: &Cx, asm: &mut Asm, plan: &Plan, team: &Team, mut point: Point, way: Way, variables: &mut String) {
+fn through(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan, team: &Team, mut point: Point, way: Way, variables: &mut String) {
     let (Way::Kept { width, .. } | Way::Again { width }) = way;
     let mut parts = parts(cx, asm, team, way);
     for stage in 0..plan.stages.n {
@@ -238,7 +240,7 @@ struct Part {
     bounded: bool,
 }
 
-fn parts(cx: &Cx, asm: &mut Asm, team: &Team, way: Way) -> Vec<Part> {
+fn parts(cx: &Cx<Ptx>, asm: &mut Ptx, team: &Team, way: Way) -> Vec<Part> {
     let Way::Kept { times, width } = way else { return vec![] };
     let last = cx.def.n_point_vars() - 1;
     let width_value = asm.i64(width);
@@ -257,7 +259,7 @@ fn parts(cx: &Cx, asm: &mut Asm, team: &Team, way: Way) -> Vec<Part> {
 
 impl Part {
     /// Values of the whole row; and what can be computed again without memory is forgotten.
-    fn takes(&mut self, cx: &Cx, plan: &Plan, row: &Point) {
+    fn takes(&mut self, cx: &Cx<Ptx>, plan: &Plan, row: &Point) {
         for k in 0..cx.def.body.len() {
             if !plan.stages.point[k] {
                 self.point.values[k] = row.values[k];
@@ -272,13 +274,14 @@ impl Part {
 }
 
 /// A stage of the parts, each within the condition of the one before it: a short row is done early.
-fn each_part(cx: &Cx, asm: &mut Asm, pass: &Pass, team: &Team, parts: &mut [Part], totals: &[Val]) {
+fn each_part(cx: &Cx<Ptx>, asm: &mut Ptx, pass: &Pass, team: &Team, parts: &mut [Part], totals: &[Val]) {
     let Some((part, rest)) = parts.split_first_mut() else { return };
     let last = cx.def.n_point_vars() - 1;
     let bounded = part.bounded;
     let at = part.point.vars[last].expect("set with the parts");
-    let mut body = |asm: &mut Asm| {
-        let next = pass.leaf(cx, asm, &mut part.point, totals, |r| r);
+    let mut body = |asm: &mut Ptx| {
+        let next = pass.combine(cx, asm, &mut part.point, totals, |r| r);
+        pass.store(cx, asm, &mut part.point);
         totals.iter().zip(next).for_each(|(total, next)| asm.set(*total, next));
         each_part(cx, asm, pass, team, rest, totals);
     };
@@ -293,14 +296,14 @@ fn each_part(cx: &Cx, asm: &mut Asm, pass: &Pass, team: &Team, parts: &mut [Part
 
 /// A stage as loops over the inner variables, the threads side by side along the last one.
 struct Walk<'a> {
-    cx: &'a Cx<'a>,
+    cx: &'a Cx<'a, Ptx>,
     pass: &'a Pass<'a>,
     team: &'a Team,
     width: i64,
 }
 
 impl Walk<'_> {
-    fn nest(&self, asm: &mut Asm, point: &Point, var: usize, totals: Vec<Val>) -> Vec<Val> {
+    fn nest(&self, asm: &mut Ptx, point: &Point, var: usize, totals: Vec<Val>) -> Vec<Val> {
         let (cx, extent) = (self.cx, self.cx.extent(asm, var));
         if var + 1 < cx.def.n_point_vars() {
             let (zero, one) = (asm.i64(0), asm.i64(1));
@@ -318,7 +321,9 @@ impl Walk<'_> {
             let mut point = point.clone();
             point.vars[var] = Some(i);
             (point.along, point.lanes, point.aligned) = (var, self.width as u32, self.width > 1);
-            self.pass.leaf(cx, asm, &mut point, totals, |r| r)
+            let next = self.pass.combine(cx, asm, &mut point, totals, |r| r);
+            self.pass.store(cx, asm, &mut point);
+            next
         })
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Each thread has the result of a reduction at its end.
 
-use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
-use crate::normalise::combine;
+use crate::asm::{Asm, Bin, CmpI, Elem, Ptx, Ty, Val};
+use crate::reduce::combine;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ReduceFn;
 
@@ -30,7 +30,7 @@ pub struct Partial {
 
 impl Team {
     /// The results, the same in each thread of a row; the shared variables that were needed go into `variables`.
-    pub fn reduce(&self, asm: &mut Asm, partials: Vec<Partial>, variables: &mut String) -> Vec<Val> {
+    pub fn reduce(&self, asm: &mut Ptx, partials: Vec<Partial>, variables: &mut String) -> Vec<Val> {
         if self.has_row.is_some() {
             return self.reduce_columns(asm, &partials, variables);
         }
@@ -56,7 +56,7 @@ impl Team {
     }
 
     /// Each warp has a part of 32 rows.
-    fn reduce_columns(&self, asm: &mut Asm, partials: &[Partial], variables: &mut String) -> Vec<Val> {
+    fn reduce_columns(&self, asm: &mut Ptx, partials: &[Partial], variables: &mut String) -> Vec<Val> {
         if partials.is_empty() {
             return vec![];
         }
@@ -81,27 +81,27 @@ impl Team {
     }
 
     /// The one thread that writes what is stored per row.
-    pub fn is_first(&self, asm: &mut Asm) -> Val {
+    pub fn is_first(&self, asm: &mut Ptx) -> Val {
         let zero = asm.i64(0);
         let first = asm.cmpi(CmpI::Eq, self.thread, zero);
         self.has_row.map_or(first, |has| asm.bin(Bin::AndI, first, has))
     }
 
     /// How far a thread goes along a row: nowhere without one.
-    pub fn length(&self, asm: &mut Asm, extent: Val) -> Val {
+    pub fn length(&self, asm: &mut Ptx, extent: Val) -> Val {
         let zero = asm.i64(0);
         self.has_row.map_or(extent, |has| asm.select(has, extent, zero))
     }
 }
 
 /// The number of the warp in the block, and of the thread in the warp.
-pub fn warp_and_lane(asm: &mut Asm) -> (Val, Val) {
+pub fn warp_and_lane(asm: &mut Ptx) -> (Val, Val) {
     let (thread, five) = (asm.special("%tid.x"), asm.int(5, Ty::I32));
     (asm.bin(Bin::ShRUI, thread, five), asm.special("%laneid"))
 }
 
 /// Combines with the threads n/2, n/4, … away: each of `n` has the whole result, the same but for the sign of 0.
-fn exchange(asm: &mut Asm, p: &Partial, mut v: Val, n: i64) -> Val {
+fn exchange(asm: &mut Ptx, p: &Partial, mut v: Val, n: i64) -> Val {
     let mut away = n / 2;
     while away > 0 {
         let other = asm.exchanged_with(v, away as u32);
@@ -125,19 +125,19 @@ impl Place {
         Place { name, elem }
     }
 
-    fn at(&self, asm: &mut Asm, index: Val) -> Val {
+    fn at(&self, asm: &mut Ptx, index: Val) -> Val {
         let base = asm.instruction(Ty::I32, "mov.u32", std::slice::from_ref(&self.name));
         let bytes = asm.int(self.elem.bits().max(32) as i64 / 8, Ty::I32);
         let offset = asm.bin(Bin::MulI, index, bytes);
         asm.bin(Bin::AddI, base, offset)
     }
 
-    fn store(&self, asm: &mut Asm, index: Val, v: Val) {
+    fn store(&self, asm: &mut Ptx, index: Val, v: Val) {
         let at = self.at(asm, index);
         asm.store_shared(v, at);
     }
 
-    fn load(&self, asm: &mut Asm, index: Val) -> Val {
+    fn load(&self, asm: &mut Ptx, index: Val) -> Val {
         let at = self.at(asm, index);
         asm.load_shared(at, self.elem)
     }

@@ -7,9 +7,10 @@
 use super::Form;
 use super::index::{divide, index, narrow};
 use super::movement::{Launch, Steps, Traffic};
-use crate::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::{Cx, Point};
+use crate::eval::Point;
 use crate::scalar;
 use sardonyx_base::Dim;
 
@@ -69,7 +70,7 @@ impl Tile {
     }
 }
 
-pub fn emit(cx: &Cx, asm: &mut Asm, tile: &Tile) -> Form {
+pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, tile: &Tile) -> Form {
     let blocks = tile.blocks(cx.def);
     let mut point = Point::new(cx);
     let corner = corner(cx, asm, tile, &mut point);
@@ -104,7 +105,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, tile: &Tile) -> Form {
 }
 
 /// The variables at the tile's first point. A launch has fewer than 2^31 blocks, so their numbers have 32 bits.
-fn corner(cx: &Cx, asm: &mut Asm, tile: &Tile, point: &mut Point) -> [Val; 2] {
+fn corner(cx: &Cx<Ptx>, asm: &mut Ptx, tile: &Tile, point: &mut Point) -> [Val; 2] {
     let blocks = tile.blocks(cx.def);
     let others: Vec<usize> = (0..cx.def.n_vars()).filter(|v| *v != tile.x && *v != tile.y).collect();
     let mut rest = asm.special("%ctaid.x");
@@ -139,12 +140,12 @@ impl Own<'_> {
     /// gets the number of the point's place in the tile.
     fn at(
         &self,
-        cx: &Cx,
-        asm: &mut Asm,
+        cx: &Cx<Ptx>,
+        asm: &mut Ptx,
         point: &Point,
         time: i64,
         along_y: bool,
-        body: impl FnOnce(&mut Asm, Point, Val),
+        body: impl FnOnce(&mut Ptx, Point, Val),
     ) {
         let before = asm.int(time * ROWS, Ty::I32);
         let row = asm.bin(Bin::AddI, self.row, before);
@@ -167,7 +168,7 @@ impl Own<'_> {
 }
 
 /// A shared tile for the values of a load: where it begins, and what they are.
-fn place(cx: &Cx, asm: &mut Asm, k: usize, variables: &mut String) -> (Val, Elem) {
+fn place(cx: &Cx<Ptx>, asm: &mut Ptx, k: usize, variables: &mut String) -> (Val, Elem) {
     let elem = scalar::register(cx.def.body[k].dtype);
     let bytes = SIDE * (SIDE + 1) * bytes(elem);
     variables.push_str(&format!("  .shared .align 8 .b8 tile{k}[{bytes}];\n"));
@@ -178,7 +179,7 @@ fn bytes(elem: Elem) -> i64 {
     elem.bits().max(32) as i64 / 8
 }
 
-fn element(asm: &mut Asm, (base, elem): (Val, Elem), within: Val) -> Val {
+fn element(asm: &mut Ptx, (base, elem): (Val, Elem), within: Val) -> Val {
     let bytes = asm.int(bytes(elem), Ty::I32);
     let offset = asm.bin(Bin::MulI, within, bytes);
     asm.bin(Bin::AddI, base, offset)

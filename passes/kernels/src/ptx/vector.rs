@@ -1,9 +1,9 @@
 //! accesses along a variable  =>  how many neighbours a thread may take at once, and what must hold for it
 
 use super::movement::Launch;
-use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::Cx;
 use crate::scalar;
 
 /// Neighbours along a variable, moved up to 16 bytes at once.
@@ -61,7 +61,7 @@ impl Vectors {
     }
 
     /// Whether parameters and addresses are as they must be: the same for all threads.
-    pub fn test(&self, cx: &Cx, asm: &mut Asm) -> Val {
+    pub fn test(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Val {
         let buffers: Vec<Val> = cx.reads.iter().chain(&cx.writes).copied().collect();
         let addresses = buffers.iter().map(|b| asm.cast(Cast::Bitcast, *b, Elem::I64)).collect();
         let addresses = below(asm, addresses, 16);
@@ -78,7 +78,7 @@ impl Vectors {
 }
 
 /// The bits of some values below a power of two.
-fn below(asm: &mut Asm, values: Vec<Val>, power: i64) -> Val {
+fn below(asm: &mut Ptx, values: Vec<Val>, power: i64) -> Val {
     let mut all = asm.zero(Ty::I64);
     for v in values {
         all = asm.bin(Bin::OrI, v, all);

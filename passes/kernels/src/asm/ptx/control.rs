@@ -1,9 +1,87 @@
 //! Loops and branches  =>  labels, branches, and registers that are written again
 
 use super::super::{Asm, CmpI, Elem, Ty, Val};
-use super::typed;
+use super::{Ptx, typed};
 
-impl Asm {
+pub(super) fn for_loop(
+    asm: &mut Ptx,
+    (lo, hi, step): (Val, Val, Val),
+    inits: &[Val],
+    body: impl FnOnce(&mut Ptx, Val, &[Val]) -> Vec<Val>,
+) -> Vec<Val> {
+    let iv = asm.variables(&[lo])[0];
+    let carried = asm.variables(inits);
+    let (head, end) = (asm.label(), asm.label());
+    asm.place_label(&head);
+    let done = asm.cmpi(CmpI::Sge, iv, hi);
+    let done = asm.name(done, 0);
+    asm.line(&format!("@{done} bra {end};"));
+    asm.text.depth += 1;
+    let next = body(asm, iv, &carried);
+    asm.set_all(&carried, &next);
+    let (i, step) = (asm.name(iv, 0), asm.operand(step, 0));
+    asm.line(&format!("add.{} {i}, {i}, {step};", typed('s', iv.ty.elem)));
+    asm.text.depth -= 1;
+    asm.line(&format!("bra {head};"));
+    asm.place_label(&end);
+    carried
+}
+
+pub(super) fn if_else(
+    asm: &mut Ptx,
+    condition: Val,
+    tys: &[Ty],
+    then: impl FnOnce(&mut Ptx) -> Vec<Val>,
+    other: impl FnOnce(&mut Ptx) -> Vec<Val>,
+) -> Vec<Val> {
+    let results: Vec<Val> = tys.iter().map(|ty| asm.fresh(*ty)).collect();
+    let (otherwise, end) = (asm.label(), asm.label());
+    let c = asm.name(condition, 0);
+    asm.line(&format!("@!{c} bra {otherwise};"));
+    asm.text.depth += 1;
+    let values = then(asm);
+    asm.set_all(&results, &values);
+    asm.line(&format!("bra {end};"));
+    asm.text.depth -= 1;
+    asm.place_label(&otherwise);
+    asm.text.depth += 1;
+    let values = other(asm);
+    asm.set_all(&results, &values);
+    asm.text.depth -= 1;
+    asm.place_label(&end);
+    results
+}
+
+pub(super) fn if_then(asm: &mut Ptx, condition: Val, then: impl FnOnce(&mut Ptx)) {
+    let end = asm.label();
+    let c = asm.name(condition, 0);
+    asm.line(&format!("@!{c} bra {end};"));
+    asm.text.depth += 1;
+    then(asm);
+    asm.text.depth -= 1;
+    asm.place_label(&end);
+}
+
+pub(super) fn do_while(
+    asm: &mut Ptx,
+    inits: &[Val],
+    body: impl FnOnce(&mut Ptx, &[Val]) -> (Val, Vec<Val>),
+) -> Vec<Val> {
+    let carried = asm.variables(inits);
+    let head = asm.label();
+    asm.place_label(&head);
+    asm.text.depth += 1;
+    let (more, next) = body(asm, &carried);
+    // The condition may be computed from what changes now.
+    let more = asm.variables(&[more])[0];
+    asm.set_all(&carried, &next);
+    asm.text.depth -= 1;
+    let more = asm.name(more, 0);
+    asm.line(&format!("@{more} bra {head};"));
+    carried
+}
+
+impl Ptx {
     /// Copies values to registers of their own, which a loop then changes.
     pub fn variables(&mut self, inits: &[Val]) -> Vec<Val> {
         let variables: Vec<Val> = inits.iter().map(|v| self.fresh(v.ty)).collect();
@@ -41,83 +119,5 @@ impl Asm {
             copies.push(if taken { self.variables(&[*value])[0] } else { *value });
         }
         variables.iter().zip(copies).for_each(|(variable, value)| self.set(*variable, value));
-    }
-
-    pub(in crate::asm) fn ptx_for(
-        &mut self,
-        (lo, hi, step): (Val, Val, Val),
-        inits: &[Val],
-        body: impl FnOnce(&mut Asm, Val, &[Val]) -> Vec<Val>,
-    ) -> Vec<Val> {
-        let iv = self.variables(&[lo])[0];
-        let carried = self.variables(inits);
-        let (head, end) = (self.label(), self.label());
-        self.place_label(&head);
-        let done = self.ptx_cmpi(CmpI::Sge, iv, hi);
-        let done = self.name(done, 0);
-        self.line(&format!("@{done} bra {end};"));
-        self.depth += 1;
-        let next = body(self, iv, &carried);
-        self.set_all(&carried, &next);
-        let (i, step) = (self.name(iv, 0), self.operand(step, 0));
-        self.line(&format!("add.{} {i}, {i}, {step};", typed('s', iv.ty.elem)));
-        self.depth -= 1;
-        self.line(&format!("bra {head};"));
-        self.place_label(&end);
-        carried
-    }
-
-    pub(in crate::asm) fn ptx_if_else(
-        &mut self,
-        condition: Val,
-        tys: &[Ty],
-        then: impl FnOnce(&mut Asm) -> Vec<Val>,
-        other: impl FnOnce(&mut Asm) -> Vec<Val>,
-    ) -> Vec<Val> {
-        let results: Vec<Val> = tys.iter().map(|ty| self.fresh(*ty)).collect();
-        let (otherwise, end) = (self.label(), self.label());
-        let c = self.name(condition, 0);
-        self.line(&format!("@!{c} bra {otherwise};"));
-        self.depth += 1;
-        let values = then(self);
-        self.set_all(&results, &values);
-        self.line(&format!("bra {end};"));
-        self.depth -= 1;
-        self.place_label(&otherwise);
-        self.depth += 1;
-        let values = other(self);
-        self.set_all(&results, &values);
-        self.depth -= 1;
-        self.place_label(&end);
-        results
-    }
-
-    pub(in crate::asm) fn ptx_if_then(&mut self, condition: Val, then: impl FnOnce(&mut Asm)) {
-        let end = self.label();
-        let c = self.name(condition, 0);
-        self.line(&format!("@!{c} bra {end};"));
-        self.depth += 1;
-        then(self);
-        self.depth -= 1;
-        self.place_label(&end);
-    }
-
-    pub(in crate::asm) fn ptx_do_while(
-        &mut self,
-        inits: &[Val],
-        body: impl FnOnce(&mut Asm, &[Val]) -> (Val, Vec<Val>),
-    ) -> Vec<Val> {
-        let carried = self.variables(inits);
-        let head = self.label();
-        self.place_label(&head);
-        self.depth += 1;
-        let (more, next) = body(self, &carried);
-        // The condition may be computed from what changes now.
-        let more = self.variables(&[more])[0];
-        self.set_all(&carried, &next);
-        self.depth -= 1;
-        let more = self.name(more, 0);
-        self.line(&format!("@{more} bra {head};"));
-        carried
     }
 }

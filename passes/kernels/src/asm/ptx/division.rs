@@ -3,53 +3,54 @@
 //! PTX is assembled as it stands: a division by a constant would become one, and of 64 bits a call.
 
 use super::super::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
+use super::Ptx;
 
-impl Asm {
-    /// ⌊a / b⌋ of 64-bit numbers for b > 0.
-    pub(in crate::asm) fn ptx_floordiv(&mut self, a: Val, b: Val) -> Val {
-        let constant = self.known_int(b);
-        let lanes = a.ty.lanes.max(b.ty.lanes);
-        let (a, b) = (self.widen(a, lanes), self.widen(b, lanes));
-        if let Some(shift) = constant.and_then(power_of_two) {
-            let shift = self.ptx_int(shift, a.ty);
-            return self.ptx_bin(Bin::ShRSI, a, shift);
-        }
-        // Neither is negative and both fit into 32 bits: no bit above is set in any lane.
-        let both = if constant.is_some() { a } else { self.ptx_bin(Bin::OrI, a, b) };
-        let mut all = self.extract(both, 0);
-        for lane in 1..both.ty.lanes {
-            let next = self.extract(both, lane);
-            all = self.ptx_bin(Bin::OrI, all, next);
-        }
-        let limit = self.i64(1 << 32);
-        let narrow = self.ptx_cmpi(CmpI::Ult, all, limit);
-        let wide = |asm: &mut Asm| {
-            let (quotient, rest) = (asm.ptx_bin(Bin::DivSI, a, b), asm.ptx_bin(Bin::RemSI, a, b));
-            let (zero, one) = (asm.zero(a.ty), asm.int(1, a.ty));
-            let negative = asm.ptx_cmpi(CmpI::Slt, rest, zero);
-            let lower = asm.ptx_bin(Bin::SubI, quotient, one);
-            vec![asm.ptx_select(negative, lower, quotient)]
-        };
-        let short = |asm: &mut Asm| {
-            let low = asm.ptx_cast(Cast::TruncI, a, Elem::I32);
-            let divisor = match constant {
-                Some(n) => asm.ptx_int(n, low.ty),
-                None => asm.ptx_cast(Cast::TruncI, b, Elem::I32),
-            };
-            let quotient = asm.ptx_bin(Bin::DivUI, low, divisor);
-            vec![asm.ptx_cast(Cast::ExtUI, quotient, Elem::I64)]
-        };
-        match constant {
-            Some(n) if n >= 1 << 32 => wide(self)[0],
-            Some(_) | None => self.ptx_if_else(narrow, &[a.ty], short, wide)[0],
-        }
+/// ⌊a / b⌋ of 64-bit numbers for b > 0.
+pub(super) fn floordiv(asm: &mut Ptx, a: Val, b: Val) -> Val {
+    let constant = asm.known_int(b);
+    let lanes = a.ty.lanes.max(b.ty.lanes);
+    let (a, b) = (asm.widen(a, lanes), asm.widen(b, lanes));
+    if let Some(shift) = constant.and_then(power_of_two) {
+        let shift = asm.int(shift, a.ty);
+        return asm.bin(Bin::ShRSI, a, shift);
     }
+    // Neither is negative and both fit into 32 bits: no bit above is set in any lane.
+    let both = if constant.is_some() { a } else { asm.bin(Bin::OrI, a, b) };
+    let mut all = asm.extract(both, 0);
+    for lane in 1..both.ty.lanes {
+        let next = asm.extract(both, lane);
+        all = asm.bin(Bin::OrI, all, next);
+    }
+    let limit = asm.i64(1 << 32);
+    let narrow = asm.cmpi(CmpI::Ult, all, limit);
+    let wide = |asm: &mut Ptx| {
+        let (quotient, rest) = (asm.bin(Bin::DivSI, a, b), asm.bin(Bin::RemSI, a, b));
+        let (zero, one) = (asm.zero(a.ty), asm.int(1, a.ty));
+        let negative = asm.cmpi(CmpI::Slt, rest, zero);
+        let lower = asm.bin(Bin::SubI, quotient, one);
+        vec![asm.select(negative, lower, quotient)]
+    };
+    let short = |asm: &mut Ptx| {
+        let low = asm.cast(Cast::TruncI, a, Elem::I32);
+        let divisor = match constant {
+            Some(n) => asm.int(n, low.ty),
+            None => asm.cast(Cast::TruncI, b, Elem::I32),
+        };
+        let quotient = asm.bin(Bin::DivUI, low, divisor);
+        vec![asm.cast(Cast::ExtUI, quotient, Elem::I64)]
+    };
+    match constant {
+        Some(n) if n >= 1 << 32 => wide(asm)[0],
+        Some(_) | None => asm.if_else(narrow, &[a.ty], short, wide)[0],
+    }
+}
 
+impl Ptx {
     /// a / n of unsigned numbers of 32 bits, n > 0 (Granlund and Montgomery, 1994).
-    pub(super) fn ptx_divided(&mut self, a: Val, n: u32) -> Val {
+    pub(super) fn divided(&mut self, a: Val, n: u32) -> Val {
         if let Some(shift) = power_of_two(n as i64) {
-            let shift = self.ptx_int(shift, a.ty);
-            return self.ptx_bin(Bin::ShRUI, a, shift);
+            let shift = self.int(shift, a.ty);
+            return self.bin(Bin::ShRUI, a, shift);
         }
         let (factor, shift, add) = reciprocal(n);
         let high = self.each(a.ty, &[a], |d, o| format!("mul.hi.u32 {d}, {}, {factor};", o[0]));
@@ -57,14 +58,14 @@ impl Asm {
             false => high,
             true => {
                 // The factor has 33 bits: its highest one counts as a itself, halved before it could overflow.
-                let one = self.ptx_int(1, a.ty);
-                let rest = self.ptx_bin(Bin::SubI, a, high);
-                let half = self.ptx_bin(Bin::ShRUI, rest, one);
-                self.ptx_bin(Bin::AddI, half, high)
+                let one = self.int(1, a.ty);
+                let rest = self.bin(Bin::SubI, a, high);
+                let half = self.bin(Bin::ShRUI, rest, one);
+                self.bin(Bin::AddI, half, high)
             }
         };
-        let shift = self.ptx_int(shift, Ty::new(Elem::I32, a.ty.lanes));
-        self.ptx_bin(Bin::ShRUI, sum, shift)
+        let shift = self.int(shift, Ty::new(Elem::I32, a.ty.lanes));
+        self.bin(Bin::ShRUI, sum, shift)
     }
 }
 

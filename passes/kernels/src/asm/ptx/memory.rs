@@ -1,55 +1,55 @@
 //! Elements of memory => registers and back, one by one or several at once; exchanges between threads
 
 use super::super::{Asm, Cast, CmpI, Elem, Ty, Val};
-use super::{Class, typed};
+use super::{Class, Ptx, typed};
 
-impl Asm {
-    pub(in crate::asm) fn ptx_element(&mut self, base: Val, index: Val, elem: Elem) -> Val {
-        let bytes = elem.bits() as i64 / 8;
-        let ty = Ty::new(Elem::Ptr, index.ty.lanes);
-        if let Some(n) = self.known_int(index) {
-            let base = self.widen(base, ty.lanes);
-            return self.each(ty, &[base], |d, o| format!("add.s64 {d}, {}, {};", o[0], n * bytes));
-        }
-        let base = self.widen(base, ty.lanes);
-        self.each(ty, &[index, base], |d, o| match bytes {
-            1 => format!("add.s64 {d}, {}, {};", o[1], o[0]),
-            _ => format!("mad.lo.s64 {d}, {}, {bytes}, {};", o[0], o[1]),
-        })
+pub(super) fn element(asm: &mut Ptx, base: Val, index: Val, elem: Elem) -> Val {
+    let bytes = elem.bits() as i64 / 8;
+    let ty = Ty::new(Elem::Ptr, index.ty.lanes);
+    if let Some(n) = asm.known_int(index) {
+        let base = asm.widen(base, ty.lanes);
+        return asm.each(ty, &[base], |d, o| format!("add.s64 {d}, {}, {};", o[0], n * bytes));
     }
+    let base = asm.widen(base, ty.lanes);
+    asm.each(ty, &[index, base], |d, o| match bytes {
+        1 => format!("add.s64 {d}, {}, {};", o[1], o[0]),
+        _ => format!("mad.lo.s64 {d}, {}, {bytes}, {};", o[0], o[1]),
+    })
+}
 
-    /// Loads from what the kernel does not write.
-    pub(in crate::asm) fn ptx_load(&mut self, address: Val, ty: Ty, align: u32, mask: Option<Val>) -> Val {
-        let (v, t, bytes) = (self.fresh(ty), in_memory(ty.elem), ty.elem.bits().max(8) / 8);
-        for lane in 0..if mask.is_some() { ty.lanes } else { 0 } {
-            let d = self.name(v, lane);
-            let zero = match ty.elem {
-                Elem::F32 => format!("f32 {d}, 0f00000000"),
-                Elem::F64 => format!("f64 {d}, 0d0000000000000000"),
-                Elem::F16 => format!("b16 {d}, 0"),
-                elem => format!("{} {d}, 0", typed('b', elem)),
-            };
-            self.line(&format!("mov.{zero};"));
-        }
-        let together = together(address, mask, ty, align);
-        for lane in (0..ty.lanes).step_by(together as usize) {
-            let (guard, at) = (self.guard_of(mask, lane), self.place_of(address, lane, bytes));
-            let (suffix, names) = self.names_of(v, lane, together);
-            self.line(&format!("{guard}ld.global.nc{suffix}.{t} {names}, [{at}];"));
-        }
-        v
+/// Loads from what the kernel does not write.
+pub(super) fn load(asm: &mut Ptx, address: Val, ty: Ty, align: u32, mask: Option<Val>) -> Val {
+    let (v, t, bytes) = (asm.fresh(ty), in_memory(ty.elem), ty.elem.bits().max(8) / 8);
+    for lane in 0..if mask.is_some() { ty.lanes } else { 0 } {
+        let d = asm.name(v, lane);
+        let zero = match ty.elem {
+            Elem::F32 => format!("f32 {d}, 0f00000000"),
+            Elem::F64 => format!("f64 {d}, 0d0000000000000000"),
+            Elem::F16 => format!("b16 {d}, 0"),
+            elem => format!("{} {d}, 0", typed('b', elem)),
+        };
+        asm.line(&format!("mov.{zero};"));
     }
-
-    pub(in crate::asm) fn ptx_store(&mut self, v: Val, address: Val, align: u32, mask: Option<Val>) {
-        let (ty, t, bytes) = (v.ty, in_memory(v.ty.elem), v.ty.elem.bits().max(8) / 8);
-        let together = together(address, mask, ty, align);
-        for lane in (0..ty.lanes).step_by(together as usize) {
-            let (guard, at) = (self.guard_of(mask, lane), self.place_of(address, lane, bytes));
-            let (suffix, names) = self.names_of(v, lane, together);
-            self.line(&format!("{guard}st.global{suffix}.{t} [{at}], {names};"));
-        }
+    let together = together(address, mask, ty, align);
+    for lane in (0..ty.lanes).step_by(together as usize) {
+        let (guard, at) = (asm.guard_of(mask, lane), asm.place_of(address, lane, bytes));
+        let (suffix, names) = asm.names_of(v, lane, together);
+        asm.line(&format!("{guard}ld.global.nc{suffix}.{t} {names}, [{at}];"));
     }
+    v
+}
 
+pub(super) fn store(asm: &mut Ptx, v: Val, address: Val, align: u32, mask: Option<Val>) {
+    let (ty, t, bytes) = (v.ty, in_memory(v.ty.elem), v.ty.elem.bits().max(8) / 8);
+    let together = together(address, mask, ty, align);
+    for lane in (0..ty.lanes).step_by(together as usize) {
+        let (guard, at) = (asm.guard_of(mask, lane), asm.place_of(address, lane, bytes));
+        let (suffix, names) = asm.names_of(v, lane, together);
+        asm.line(&format!("{guard}st.global{suffix}.{t} [{at}], {names};"));
+    }
+}
+
+impl Ptx {
     /// The registers of some lanes as an instruction on memory takes them, and what it is called for so many.
     fn names_of(&self, v: Val, lane: u32, n: u32) -> (String, String) {
         let names: Vec<String> = (lane..lane + n).map(|lane| self.name(v, lane)).collect();
@@ -61,7 +61,7 @@ impl Asm {
 
     /// A value of one lane into shared memory, at an address of 32 bits: 4 bytes, or 8 where it has as many.
     pub fn store_shared(&mut self, v: Val, address: Val) {
-        let v = if v.ty.elem == Elem::I1 { self.ptx_cast(Cast::ExtUI, v, Elem::I32) } else { v };
+        let v = if v.ty.elem == Elem::I1 { self.cast(Cast::ExtUI, v, Elem::I32) } else { v };
         let (t, at, v) = (in_shared(v.ty.elem), self.name(address, 0), self.name(v, 0));
         self.line(&format!("st.shared.{t} [{at}], {v};"));
     }
@@ -76,14 +76,14 @@ impl Asm {
 
     /// The value of the thread whose number in the warp differs in these bits.
     pub fn exchanged_with(&mut self, v: Val, bits: u32) -> Val {
-        let exchange = |asm: &mut Asm, v: Val| {
+        let exchange = |asm: &mut Ptx, v: Val| {
             let operands = [asm.name(v, 0), bits.to_string(), "31".into(), "0xffffffff".into()];
             asm.instruction(v.ty, "shfl.sync.bfly.b32", &operands)
         };
         match Class::of(v.ty.elem) {
             Class::F32 | Class::B32 => exchange(self, v),
             Class::Pred => {
-                let word = self.ptx_cast(Cast::ExtUI, v, Elem::I32);
+                let word = self.cast(Cast::ExtUI, v, Elem::I32);
                 let (word, zero) = (exchange(self, word), self.int(0, Ty::I32));
                 self.cmpi(CmpI::Ne, word, zero)
             }
@@ -96,12 +96,6 @@ impl Asm {
             }
             Class::B16 => unreachable!("f16 is computed with as f32"),
         }
-    }
-
-    /// Sets the status word: many threads may.
-    pub(in crate::asm) fn ptx_raise(&mut self, address: Val) {
-        let at = self.name(address, 0);
-        self.line(&format!("red.relaxed.gpu.global.or.b64 [{at}], 1;"));
     }
 
     fn guard_of(&self, mask: Option<Val>, lane: u32) -> String {

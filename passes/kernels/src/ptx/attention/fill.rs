@@ -5,14 +5,15 @@
 use super::super::gemm::copy::{Stream, log2, place, shift};
 use super::plan::{Flash, Tile};
 use super::sums::deep_sums;
-use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
-use crate::eval::{Cx, Point};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::Cx;
+use crate::eval::Point;
 use crate::scalar;
 use sardonyx_base::DType;
 
 /// How a tile is filled, one piece after the other.
 pub struct Source<'a> {
-    cx: &'a Cx<'a>,
+    cx: &'a Cx<'a, Ptx>,
     tile: &'a Tile,
     stream: Option<Stream<'a>>,
     /// The first point of all pieces.
@@ -24,7 +25,7 @@ pub struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// `point` has its batch variables, and those of the tile at the first line and the first element of this block.
-    pub fn new(cx: &'a Cx<'a>, asm: &mut Asm, flash: &Flash, tile: &'a Tile, point: &Point) -> Source<'a> {
+    pub fn new(cx: &'a Cx<'a, Ptx>, asm: &mut Ptx, flash: &Flash, tile: &'a Tile, point: &Point) -> Source<'a> {
         let extent = cx.def.extent(tile.along).as_const().unwrap_or(0);
         let there = (extent % tile.length != 0).then(|| {
             let (all, first) = (asm.i64(extent), point.vars[tile.along].expect("set by the block"));
@@ -40,14 +41,14 @@ impl<'a> Source<'a> {
     }
 
     /// Fills the tile at `target` with the next piece: lines from `first` on, of which `left` exist.
-    pub fn fill(&self, asm: &mut Asm, target: Val, first: Option<Val>, left: Val) {
+    pub fn fill(&self, asm: &mut Ptx, target: Val, first: Option<Val>, left: Val) {
         match &self.stream {
             Some(stream) => stream.copy(asm, target, left),
             None => self.evaluate(asm, target, first, left),
         }
     }
 
-    fn evaluate(&self, asm: &mut Asm, target: Val, first: Option<Val>, left: Val) {
+    fn evaluate(&self, asm: &mut Ptx, target: Val, first: Option<Val>, left: Val) {
         let (cx, tile) = (self.cx, self.tile);
         let n = asm.int(tile.n_lines * tile.length, Ty::I32);
         let (thread, step) = (asm.special("%tid.x"), asm.int(self.threads, Ty::I32));
@@ -84,13 +85,13 @@ impl<'a> Source<'a> {
     }
 }
 
-fn plus(asm: &mut Asm, first: Val, by: Val) -> Val {
+fn plus(asm: &mut Ptx, first: Val, by: Val) -> Val {
     let by = asm.cast(Cast::ExtUI, by, Elem::I64);
     asm.bin(Bin::AddI, first, by)
 }
 
 /// An element as it lies in memory.
-fn store(asm: &mut Asm, v: Val, at: Val, t: DType) {
+fn store(asm: &mut Ptx, v: Val, at: Val, t: DType) {
     if !matches!(t, DType::F16 | DType::BF16) {
         return asm.store_shared(v, at);
     }

@@ -8,7 +8,7 @@ use super::plan::Flash;
 use super::roles::Weight;
 use super::softmax::{Block, Row};
 use super::sums::deep_sums;
-use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ptx, Ty, Val};
 use crate::def::*;
 use crate::eval::Point;
 use crate::scalar;
@@ -72,7 +72,7 @@ impl Flash {
 
 impl Block<'_> {
     /// `e0` is the block's first column; the warp's `sums` are of its own ones.
-    pub fn finish(&self, asm: &mut Asm, rows: [Row; 2], sums: &Sums, e0: Val) {
+    pub fn finish(&self, asm: &mut Ptx, rows: [Row; 2], sums: &Sums, e0: Val) {
         let (cx, flash) = (self.cx, self.flash);
         let e0 = self.own_columns(asm, e0);
         let ends = rows.map(|row| self.end(asm, row));
@@ -86,7 +86,7 @@ impl Block<'_> {
     }
 
     /// The row with its largest score and its sum over all keys.
-    fn end(&self, asm: &mut Asm, row: Row) -> End {
+    fn end(&self, asm: &mut Ptx, row: Row) -> End {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut total = row.total;
         for away in [1, 2] {
@@ -117,7 +117,7 @@ impl Block<'_> {
     }
 
     /// Infinite values have no parts of tf32: a sum that is not a number, of a row that is, is computed again.
-    fn repair_values(&self, asm: &mut Asm, ends: &[End; 2], sums: &Sums, e0: Val) {
+    fn repair_values(&self, asm: &mut Ptx, ends: &[End; 2], sums: &Sums, e0: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let all: Vec<Val> =
             sums.of[0].iter().flat_map(|sum| (0..4).map(|i| (*sum, i))).map(|(s, i)| asm.extract(s, i)).collect();
@@ -138,8 +138,8 @@ impl Block<'_> {
             let width = cx.extent(asm, roles.e);
             let (beside, lost) = (asm.cmpi(CmpI::Slt, column, width), asm.cmpf(CmpF::Uno, total, total));
             let nan = asm.float(f64::NAN, Ty::F32);
-            let sum = |asm: &mut Asm| vec![self.sum_again(asm, &point)];
-            let there = |asm: &mut Asm| asm.if_else(lost, &[Ty::F32], |_| vec![nan], sum);
+            let sum = |asm: &mut Ptx| vec![self.sum_again(asm, &point)];
+            let there = |asm: &mut Ptx| asm.if_else(lost, &[Ty::F32], |_| vec![nan], sum);
             let none = asm.zero(Ty::F32);
             asm.if_else(beside, &[Ty::F32], there, |_| vec![none])[0]
         });
@@ -150,7 +150,7 @@ impl Block<'_> {
     }
 
     /// Σ p·v of one element by ordinary arithmetic.
-    fn sum_again(&self, asm: &mut Asm, point: &Point) -> Val {
+    fn sum_again(&self, asm: &mut Ptx, point: &Point) -> Val {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let (zero, one, n, none) = (asm.i64(0), asm.i64(1), cx.extent(asm, roles.j), asm.zero(Ty::F32));
         asm.for_loop((zero, n, one), &[none], |asm, j, sum| {
@@ -163,7 +163,7 @@ impl Block<'_> {
     }
 
     /// The score of one element where it is not a number, likewise. The warp's scores are of keys from `first` on.
-    pub fn repair_scores(&self, asm: &mut Asm, rows: &[Row; 2], scores: &Sums, first: Val) {
+    pub fn repair_scores(&self, asm: &mut Ptx, rows: &[Row; 2], scores: &Sums, first: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let all: Vec<Val> =
             scores.of[0].iter().flat_map(|s| (0..4).map(|i| (*s, i))).map(|(s, i)| asm.extract(s, i)).collect();
@@ -181,7 +181,7 @@ impl Block<'_> {
             let n = cx.extent(asm, roles.j);
             let there = asm.cmpi(CmpI::Slt, key, n);
             let none = asm.zero(Ty::F32);
-            let sum = |asm: &mut Asm| {
+            let sum = |asm: &mut Ptx| {
                 deep_sums(cx, asm, &mut point, &[roles.sum]);
                 vec![point.values[roles.sum].expect("just computed")]
             };
@@ -190,14 +190,14 @@ impl Block<'_> {
     }
 
     /// The first of a thread's columns, or keys.
-    fn first_column(&self, asm: &mut Asm, first: Val) -> Val {
+    fn first_column(&self, asm: &mut Ptx, first: Val) -> Val {
         let pair = shift(asm, Bin::ShLI, self.quarter, 1);
         let pair = asm.cast(Cast::ExtUI, pair, Elem::I64);
         asm.bin(Bin::AddI, first, pair)
     }
 
     /// Σ w(p)·v from Σ p·v, in place.
-    fn apply_weights(&self, asm: &mut Asm, end: &End, half: u32, sums: &Sums) {
+    fn apply_weights(&self, asm: &mut Ptx, end: &End, half: u32, sums: &Sums) {
         let roles = &self.flash.roles;
         let (zero, nan) = (asm.zero(Ty::F32), asm.float(f64::NAN, Ty::F32));
         let factor = |k: &usize| end.point.values[*k].expect("evaluated at the row's end");
@@ -232,7 +232,7 @@ impl Block<'_> {
     }
 
     /// All columns of a thread; `even` where no pair is cut, `aligned` where all pairs are whole in memory.
-    fn columns(&self, asm: &mut Asm, ends: &[End; 2], sums: &Sums, e0: Val, (even, aligned): (bool, bool)) {
+    fn columns(&self, asm: &mut Ptx, ends: &[End; 2], sums: &Sums, e0: Val, (even, aligned): (bool, bool)) {
         let (cx, flash) = (self.cx, self.flash);
         let roles = &flash.roles;
         let first = self.first_column(asm, e0);
@@ -264,7 +264,7 @@ impl Block<'_> {
         }
     }
 
-    fn store(&self, asm: &mut Asm, mut point: Point, end: &End, sum: Val) {
+    fn store(&self, asm: &mut Ptx, mut point: Point, end: &End, sum: Val) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         if let Some(i) = roles.i {
             point.vars[i] = end.point.vars[i];
@@ -290,7 +290,7 @@ struct End {
     some: Val,
 }
 
-fn when(asm: &mut Asm, condition: Option<Val>, then: impl FnOnce(&mut Asm)) {
+fn when(asm: &mut Ptx, condition: Option<Val>, then: impl FnOnce(&mut Ptx)) {
     match condition {
         None => then(asm),
         Some(condition) => asm.if_then(condition, then),

@@ -12,18 +12,19 @@ use super::fill::Source;
 use super::fragments::{Readers, zeros};
 use super::plan::{Flash, ROWS};
 use super::softmax::Block;
-use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
-use crate::eval::{Cx, Point, decode};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::{Cx, decode};
+use crate::eval::Point;
 use sardonyx_base::{DType, Dim};
 
-pub fn emit(cx: &Cx, asm: &mut Asm, flash: &Flash) -> Form {
+pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> Form {
     let (tiles, variables, shared_bytes) = Form::shared(flash.shared_bytes());
     let tiles = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
     match (&flash.few, flash.roles.i) {
         (Some(few), Some(i)) => {
             let (rows, most) = (cx.extent(asm, i), asm.i64(ROWS));
             let is_few = asm.cmpi(CmpI::Sle, rows, most);
-            let one_of = |asm: &mut Asm, flash: &Flash| {
+            let one_of = |asm: &mut Ptx, flash: &Flash| {
                 block(cx, asm, flash, tiles);
                 vec![]
             };
@@ -35,7 +36,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, flash: &Flash) -> Form {
 }
 
 /// The code of one block, whose shared memory begins at `tiles`.
-fn block(cx: &Cx, asm: &mut Asm, flash: &Flash, tiles: Val) {
+fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, tiles: Val) {
     let (point, [i0, e0]) = place(cx, asm, flash);
     let thread = asm.special("%tid.x");
     let warp = shift(asm, Bin::ShRUI, thread, 5);
@@ -89,7 +90,7 @@ fn block(cx: &Cx, asm: &mut Asm, flash: &Flash, tiles: Val) {
 
 /// The batch variables of the block, its first row and its first column. Rows of one batch point follow each other:
 /// their keys stay in the second-level cache.
-fn place(cx: &Cx, asm: &mut Asm, flash: &Flash) -> (Point, [Val; 2]) {
+fn place(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> (Point, [Val; 2]) {
     let roles = &flash.roles;
     let mut extents: Vec<Dim> = roles.batch.iter().map(|v| cx.def.extent(*v).dim()).collect();
     extents.extend([Dim::constant(flash.tiles_e(cx.def)), flash.tiles_i(cx.def)]);
@@ -113,7 +114,7 @@ fn place(cx: &Cx, asm: &mut Asm, flash: &Flash) -> (Point, [Val; 2]) {
 }
 
 /// How many of `size` there are from `first` on, at most all.
-fn left_of(asm: &mut Asm, n: Val, first: Val, size: i64) -> Val {
+fn left_of(asm: &mut Ptx, n: Val, first: Val, size: i64) -> Val {
     let left = asm.bin(Bin::SubI, n, first);
     let all = asm.i64(size);
     let left = asm.bin(Bin::MinSI, left, all);
@@ -129,7 +130,7 @@ struct Pipe<'a> {
 }
 
 impl Pipe<'_> {
-    fn copy(&self, asm: &mut Asm, stage: Val, first: Val) {
+    fn copy(&self, asm: &mut Ptx, stage: Val, first: Val) {
         let left = left_of(asm, self.n_keys, first, self.flash.keys);
         self.keys.fill(asm, stage, Some(first), left);
         let behind = asm.int(self.flash.k.bytes(), Ty::I32);
@@ -138,9 +139,9 @@ impl Pipe<'_> {
     }
 
     /// Calls `each` with the stage and the first key of every piece; there is one at least.
-    fn run(&self, asm: &mut Asm, tiles: Val, each: impl FnOnce(&mut Asm, Val, Val)) {
+    fn run(&self, asm: &mut Ptx, tiles: Val, each: impl FnOnce(&mut Ptx, Val, Val)) {
         let (flash, zero) = (self.flash, asm.i64(0));
-        let place = |asm: &mut Asm, stage: i64| {
+        let place = |asm: &mut Ptx, stage: i64| {
             let before = asm.int(flash.q.bytes() + stage * flash.stage_bytes(), Ty::I32);
             asm.bin(Bin::AddI, tiles, before)
         };

@@ -6,7 +6,7 @@
 use super::super::gemm::copy::{log2, shift};
 use super::super::gemm::mma::{Fragment, Parts, Sums};
 use super::plan::{Flash, ROWS};
-use crate::asm::{Asm, Bin, Cast, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, Elem, Ptx, Ty, Val};
 use sardonyx_base::DType;
 
 /// Columns whose fragments are in registers at a time, by eight.
@@ -26,9 +26,9 @@ pub struct Readers<'a> {
 
 impl<'a> Readers<'a> {
     /// `q_tile` is where the block's queries are; the warp's numbers are those along rows, and of those that share them.
-    pub fn new(asm: &mut Asm, flash: &'a Flash, q_tile: Val, (warp_m, warp_n): (Val, Val)) -> Readers<'a> {
+    pub fn new(asm: &mut Ptx, flash: &'a Flash, q_tile: Val, (warp_m, warp_n): (Val, Val)) -> Readers<'a> {
         let lane = asm.special("%laneid");
-        let bits = |asm: &mut Asm, right: i64, mask: i64| {
+        let bits = |asm: &mut Ptx, right: i64, mask: i64| {
             let v = shift(asm, Bin::ShRUI, lane, right);
             let mask = asm.int(mask, Ty::I32);
             asm.bin(Bin::AndI, v, mask)
@@ -80,7 +80,7 @@ impl<'a> Readers<'a> {
     }
 
     /// The scores of the warp's queries and the keys whose tile begins at `tile`: four per thread and eight keys.
-    pub fn scores(&self, asm: &mut Asm, dtype: DType, tile: Val, steps: i64) -> Sums {
+    pub fn scores(&self, asm: &mut Ptx, dtype: DType, tile: Val, steps: i64) -> Sums {
         let flash = self.flash;
         let sums = zeros(asm, flash.warp_keys() / 8);
         for step in 0..steps {
@@ -107,7 +107,7 @@ impl<'a> Readers<'a> {
 
     /// Adds the exponentials' products with the values whose tile begins at `tile`. `powers` are per eight keys those
     /// of a thread: of its row two, and of the row eight below.
-    pub fn add_values(&self, asm: &mut Asm, dtype: DType, tile: Val, powers: &[[Val; 2]], sums: &Sums) {
+    pub fn add_values(&self, asm: &mut Ptx, dtype: DType, tile: Val, powers: &[[Val; 2]], sums: &Sums) {
         let places: Vec<Val> = self.v.iter().map(|v| asm.bin(Bin::AddI, tile, *v)).collect();
         let keys_of_step = if dtype == DType::F32 { 1 } else { 2 };
         for (step, of_step) in powers.chunks(keys_of_step).enumerate() {
@@ -125,10 +125,10 @@ impl<'a> Readers<'a> {
     }
 
     /// The fragments of columns `8·first..8·end` of a step of keys.
-    fn values(&self, asm: &mut Asm, places: &[Val], step: i64, first: usize, end: usize) -> Vec<Fragment> {
+    fn values(&self, asm: &mut Ptx, places: &[Val], step: i64, first: usize, end: usize) -> Vec<Fragment> {
         let lines = self.flash.v.lines;
         if lines.element_bytes == 4 {
-            let one = |n: usize, asm: &mut Asm| {
+            let one = |n: usize, asm: &mut Ptx| {
                 let at = asm.name(places[n % 4], 0);
                 [0, 1].map(|odd| {
                     let offset = (step * 8 + odd) * lines.pitch + (n / 4 * 128) as i64;
@@ -149,7 +149,7 @@ impl<'a> Readers<'a> {
 }
 
 /// Sums of 16 rows, four per thread and eight columns.
-pub fn zeros(asm: &mut Asm, columns: i64) -> Sums {
+pub fn zeros(asm: &mut Ptx, columns: i64) -> Sums {
     let zero = asm.zero(Ty::new(Elem::F32, 4));
     let mut sum = || {
         let v = asm.register(zero.ty);
@@ -160,7 +160,7 @@ pub fn zeros(asm: &mut Asm, columns: i64) -> Sums {
 }
 
 /// Exponentials as the left factor.
-fn fragments_of(asm: &mut Asm, dtype: DType, powers: &[[Val; 2]]) -> Vec<Fragment> {
+fn fragments_of(asm: &mut Ptx, dtype: DType, powers: &[[Val; 2]]) -> Vec<Fragment> {
     [0, 1]
         .map(|row| {
             if dtype == DType::F32 {
@@ -179,7 +179,7 @@ fn fragments_of(asm: &mut Asm, dtype: DType, powers: &[[Val; 2]]) -> Vec<Fragmen
         .to_vec()
 }
 
-fn load_matrices(asm: &mut Asm, at: Val, offset: i64, n: u32, how: &str) -> Val {
+fn load_matrices(asm: &mut Ptx, at: Val, offset: i64, n: u32, how: &str) -> Val {
     let v = asm.register(Ty::new(Elem::I32, n));
     let names: Vec<String> = (0..n).map(|i| asm.name(v, i)).collect();
     let at = asm.name(at, 0);
@@ -188,11 +188,11 @@ fn load_matrices(asm: &mut Asm, at: Val, offset: i64, n: u32, how: &str) -> Val 
 }
 
 /// Rows 0..8 and 8..16, each by both halves of 32 bytes.
-fn pairs_of(asm: &mut Asm, v: Val) -> Vec<Fragment> {
+fn pairs_of(asm: &mut Ptx, v: Val) -> Vec<Fragment> {
     [0, 1].map(|block| [0, 2].map(|k| asm.extract(v, block + k))).to_vec()
 }
 
-fn exclusive_or(asm: &mut Asm, v: Val, by: i64) -> Val {
+fn exclusive_or(asm: &mut Ptx, v: Val, by: i64) -> Val {
     if by == 0 {
         return v;
     }

@@ -14,9 +14,9 @@ mod sums;
 
 use super::Form;
 use super::movement::{Launch, Traffic};
-use crate::asm::Asm;
+use crate::asm::Ptx;
+use crate::cx::Cx;
 use crate::def::KernelDef;
-use crate::eval::Cx;
 use plain::Plain;
 use plan::Flash;
 
@@ -40,7 +40,7 @@ impl Plan {
     }
 }
 
-pub(super) fn emit(cx: &Cx, asm: &mut Asm, plan: &Plan) -> Form {
+pub(super) fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
     match plan {
         Plan::Flash(flash) => flash::emit(cx, asm, flash),
         Plan::Plain(plain) => plain::emit(cx, asm, plain),

@@ -8,10 +8,11 @@ use super::super::Form;
 use super::super::index::index;
 use super::super::team::{Partial, Team};
 use super::sums::{deep_sums, open_cone};
-use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::{Cx, decode};
 use crate::def::*;
-use crate::eval::{Cx, Point, decode};
-use crate::normalise::{combine, neutral};
+use crate::eval::Point;
+use crate::reduce::{combine, neutral};
 use crate::scalar;
 use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ReduceFn;
@@ -152,7 +153,7 @@ fn bytes(def: &KernelDef, k: usize) -> i64 {
 
 /// What the parts of a block's code have in common.
 struct Block<'a> {
-    cx: &'a Cx<'a>,
+    cx: &'a Cx<'a, Ptx>,
     plan: &'a Plain,
     /// `%tid.x`
     thread: Val,
@@ -160,7 +161,7 @@ struct Block<'a> {
     n: Val,
 }
 
-pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plain) -> Form {
+pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plain) -> Form {
     let def = cx.def;
     let (number, thread) = (asm.special("%ctaid.x"), asm.special("%tid.x"));
     let (number, thread) = (index(asm, number), index(asm, thread));
@@ -189,7 +190,7 @@ pub fn emit(cx: &Cx, asm: &mut Asm, plan: &Plain) -> Form {
 }
 
 /// Sets some variables to those of a point by its number, the last one running fastest.
-fn set(cx: &Cx, asm: &mut Asm, point: &mut Point, vars: &[usize], number: Val) {
+fn set(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, vars: &[usize], number: Val) {
     let extents: Vec<Val> = vars.iter().map(|v| cx.extent(asm, *v)).collect();
     for (v, at) in vars.iter().zip(decode(asm, number, &extents)) {
         point.vars[*v] = Some(at);
@@ -197,7 +198,7 @@ fn set(cx: &Cx, asm: &mut Asm, point: &mut Point, vars: &[usize], number: Val) {
 }
 
 /// Evaluates what these statements need and does not move with the variables that are still to come.
-fn hoist(cx: &Cx, asm: &mut Asm, point: &mut Point, roots: &[usize], coming: VarSet) {
+fn hoist(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, roots: &[usize], coming: VarSet) {
     let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
     let all: Vec<usize> = open_cone(cx.def, point, roots).into_iter().filter(ready).collect();
     deep_sums(cx, asm, point, &all);
@@ -212,7 +213,7 @@ impl Block<'_> {
         (first..first + self.cx.def.inner.len()).collect()
     }
 
-    fn neutrals(&self, asm: &mut Asm, walk: &Walk) -> Vec<Val> {
+    fn neutrals(&self, asm: &mut Ptx, walk: &Walk) -> Vec<Val> {
         let def = self.cx.def;
         let one = |r: &(usize, ReduceFn, usize)| {
             let t = def.body[r.0].dtype;
@@ -222,7 +223,7 @@ impl Block<'_> {
     }
 
     /// What a walk does at one point.
-    fn leaf(&self, asm: &mut Asm, walk: &Walk, point: &mut Point, totals: &[Val]) -> Vec<Val> {
+    fn leaf(&self, asm: &mut Ptx, walk: &Walk, point: &mut Point, totals: &[Val]) -> Vec<Val> {
         let (cx, mut out) = (self.cx, vec![]);
         for ((k, f, arg), total) in walk.reductions.iter().zip(totals) {
             let v = point.eval(cx, asm, *arg);
@@ -231,7 +232,7 @@ impl Block<'_> {
         out
     }
 
-    fn stores(&self, asm: &mut Asm, point: &mut Point, stores: &[usize]) {
+    fn stores(&self, asm: &mut Ptx, point: &mut Point, stores: &[usize]) {
         let values: Vec<usize> = stores.iter().flat_map(|w| of_store(&self.cx.def.stores[*w])).collect();
         deep_sums(self.cx, asm, point, &values);
         for w in stores {
@@ -240,7 +241,7 @@ impl Block<'_> {
     }
 
     /// Threads along inner points.
-    fn together(&self, asm: &mut Asm, walk: &Walk, point: &mut Point, variables: &mut String) {
+    fn together(&self, asm: &mut Ptx, walk: &Walk, point: &mut Point, variables: &mut String) {
         let (cx, def) = (self.cx, self.cx.def);
         let roots = walk.roots(def);
         hoist(cx, asm, point, &roots, def.inner_vars());
@@ -266,7 +267,7 @@ impl Block<'_> {
     }
 
     /// Threads along own variables. Those behind the last one compute the last one's values and store nothing.
-    fn alone(&self, asm: &mut Asm, point: &mut Point) {
+    fn alone(&self, asm: &mut Ptx, point: &mut Point) {
         let (cx, def, plan) = (self.cx, self.cx.def, self.plan);
         let own = plan.own.iter().fold(0, |set: VarSet, v| set | 1 << v);
         let stored: Vec<usize> = plan.own_stores.iter().flat_map(|w| of_store(&def.stores[*w])).collect();
@@ -290,7 +291,7 @@ impl Block<'_> {
         });
     }
 
-    fn walk_alone(&self, asm: &mut Asm, walk: &Walk, block_point: &Point, point: &mut Point, there: Val) {
+    fn walk_alone(&self, asm: &mut Ptx, walk: &Walk, block_point: &Point, point: &mut Point, there: Val) {
         let (cx, def, plan) = (self.cx, self.cx.def, self.plan);
         hoist(cx, asm, point, &walk.roots(def), def.inner_vars());
         let totals = self.neutrals(asm, walk);
@@ -340,7 +341,7 @@ impl Block<'_> {
     }
 
     /// Where the value of the `at`-th statement that is handed over lies, of point `i` of those in shared memory.
-    fn place(&self, asm: &mut Asm, walk: &Walk, at: usize, i: Val) -> Val {
+    fn place(&self, asm: &mut Ptx, walk: &Walk, at: usize, i: Val) -> Val {
         let def = self.cx.def;
         let before: i64 = walk.handed[..at].iter().map(|k| bytes(def, *k) * self.plan.points).sum();
         let base = asm.instruction(Ty::I32, "mov.u32", &["handed".to_string()]);

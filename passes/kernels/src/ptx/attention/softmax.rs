@@ -6,9 +6,10 @@ use super::super::gemm::copy::shift;
 use super::super::gemm::mma::Sums;
 use super::plan::{Flash, ROWS};
 use super::sums::open_cone;
-use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::{Cx, Point};
+use crate::eval::Point;
 use crate::scalar;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ScalarFn;
@@ -27,7 +28,7 @@ pub struct Row {
 
 /// What the parts of a block's code have in common.
 pub struct Block<'a> {
-    pub cx: &'a Cx<'a>,
+    pub cx: &'a Cx<'a, Ptx>,
     pub flash: &'a Flash,
     /// With the batch variables, and everything that scores need and only these move.
     pub point: Point,
@@ -44,8 +45,8 @@ pub struct Block<'a> {
 impl<'a> Block<'a> {
     /// `tiles` is where the block's shared memory begins.
     pub fn new(
-        cx: &'a Cx<'a>,
-        asm: &mut Asm,
+        cx: &'a Cx<'a, Ptx>,
+        asm: &mut Ptx,
         flash: &'a Flash,
         mut point: Point,
         (warp_n, tiles): (Val, Val),
@@ -63,7 +64,7 @@ impl<'a> Block<'a> {
     }
 
     /// Evaluates of what scores need all that does not move with the variables that are still to come.
-    fn hoist(&self, asm: &mut Asm, point: &mut Point, coming: VarSet) {
+    fn hoist(&self, asm: &mut Ptx, point: &mut Point, coming: VarSet) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let ready = |k: &usize| cx.deps[*k] & coming == 0 && !matches!(cx.def.body[*k].op, Op::Const(_));
         let mut of_scores = point.clone();
@@ -75,7 +76,7 @@ impl<'a> Block<'a> {
     }
 
     /// The thread's rows, of those from `first` on.
-    pub fn rows(&self, asm: &mut Asm, first: Val) -> [Row; 2] {
+    pub fn rows(&self, asm: &mut Ptx, first: Val) -> [Row; 2] {
         let (cx, roles) = (self.cx, &self.flash.roles);
         [0, 8].map(|below| {
             let mut point = self.point.clone();
@@ -102,14 +103,14 @@ impl<'a> Block<'a> {
     }
 
     /// What is taken away from scores whose largest is `max`.
-    fn shift(&self, asm: &mut Asm, point: &Point, max: Val) -> Val {
+    fn shift(&self, asm: &mut Ptx, point: &Point, max: Val) -> Val {
         let mut point = point.clone();
         point.values[self.flash.roles.max] = Some(max);
         point.eval(self.cx, asm, self.flash.roles.shift)
     }
 
     /// Two keys of a thread, the first of eight being `first + 8·n`, with all of what scores need that no row moves.
-    fn keys(&self, asm: &mut Asm, first: Val, n: i64) -> Point {
+    fn keys(&self, asm: &mut Ptx, first: Val, n: i64) -> Point {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut point = self.point.clone();
         let (two, before) = (asm.int(2, Ty::I32), asm.int(8 * n, Ty::I32));
@@ -130,7 +131,7 @@ impl<'a> Block<'a> {
         point
     }
 
-    fn hoist_keys(&self, asm: &mut Asm, point: &mut Point, row: VarSet) {
+    fn hoist_keys(&self, asm: &mut Ptx, point: &mut Point, row: VarSet) {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut of_scores = point.clone();
         of_scores.values[roles.sum] = Some(asm.zero(Ty::F32));
@@ -146,7 +147,7 @@ impl<'a> Block<'a> {
     }
 
     /// A row's two scores of keys.
-    fn score(&self, asm: &mut Asm, row: &Row, keys: &Point, sums: Val) -> Val {
+    fn score(&self, asm: &mut Ptx, row: &Row, keys: &Point, sums: Val) -> Val {
         let (cx, roles) = (self.cx, &self.flash.roles);
         let mut point = keys.clone();
         if let Some(i) = roles.i {
@@ -168,16 +169,16 @@ impl<'a> Block<'a> {
     }
 
     /// The first of those keys of a piece that the warp has, where the piece begins at `first`.
-    pub fn own_keys(&self, asm: &mut Asm, first: Val) -> Val {
+    pub fn own_keys(&self, asm: &mut Ptx, first: Val) -> Val {
         self.own(asm, first, self.flash.warp_keys())
     }
 
     /// The warp's first column, where the block begins at `first`.
-    pub fn own_columns(&self, asm: &mut Asm, first: Val) -> Val {
+    pub fn own_columns(&self, asm: &mut Ptx, first: Val) -> Val {
         self.own(asm, first, 8 * self.flash.warp_columns())
     }
 
-    fn own(&self, asm: &mut Asm, first: Val, each: i64) -> Val {
+    fn own(&self, asm: &mut Ptx, first: Val, each: i64) -> Val {
         if self.flash.warps_n == 1 {
             return first;
         }
@@ -189,7 +190,7 @@ impl<'a> Block<'a> {
 
     /// The exponentials of a piece of keys, per eight keys those of both rows; `sums` are rescaled. The warp has scores
     /// of the keys from `first` on.
-    pub fn weigh(&self, asm: &mut Asm, rows: &[Row; 2], scores: &Sums, first: Val, sums: &Sums) -> Vec<[Val; 2]> {
+    pub fn weigh(&self, asm: &mut Ptx, rows: &[Row; 2], scores: &Sums, first: Val, sums: &Sums) -> Vec<[Val; 2]> {
         let keys: Vec<Point> = (0..scores.of[0].len()).map(|n| self.keys(asm, first, n as i64)).collect();
         let xs = [0, 1].map(|half| {
             let mut xs = vec![];
@@ -218,7 +219,7 @@ impl<'a> Block<'a> {
     }
 
     /// Of a row: by what its sums so far are scaled, and the exponentials of its scores.
-    fn weigh_row(&self, asm: &mut Asm, row: &Row, max: Val, xs: &[Val]) -> (Val, Vec<Val>) {
+    fn weigh_row(&self, asm: &mut Ptx, row: &Row, max: Val, xs: &[Val]) -> (Val, Vec<Val>) {
         let roles = &self.flash.roles;
         let shift = self.shift(asm, &row.point, max);
         // Where nothing has been seen yet, any number does: the exponentials are 0.
@@ -245,7 +246,7 @@ impl<'a> Block<'a> {
     }
 
     /// Adds a row's exponentials to its sum, and scales what was summed before.
-    fn add_row(&self, asm: &mut Asm, row: &Row, scale: Val, powers: &[[Val; 2]], half: usize, sums: &Sums) {
+    fn add_row(&self, asm: &mut Ptx, row: &Row, scale: Val, powers: &[[Val; 2]], half: usize, sums: &Sums) {
         let mut total: Option<Val> = None;
         for p in powers {
             for lane in 0..2 {
@@ -265,8 +266,8 @@ impl<'a> Block<'a> {
     }
 
     /// The largest scores of both rows among all warps that share them.
-    fn exchange_largest(&self, asm: &mut Asm, own: [Val; 2]) -> [Val; 2] {
-        let place = |asm: &mut Asm, warp: Val| {
+    fn exchange_largest(&self, asm: &mut Ptx, own: [Val; 2]) -> [Val; 2] {
+        let place = |asm: &mut Ptx, warp: Val| {
             let sixteen = asm.int(ROWS, Ty::I32);
             let at = asm.bin(Bin::MulI, warp, sixteen);
             let at = asm.bin(Bin::AddI, at, self.group);
@@ -297,7 +298,7 @@ impl<'a> Block<'a> {
     }
 
     /// The exponentials of all keys of a piece, in their order.
-    fn exchange_powers(&self, asm: &mut Asm, own: &[[Val; 2]]) -> Vec<[Val; 2]> {
+    fn exchange_powers(&self, asm: &mut Ptx, own: &[[Val; 2]]) -> Vec<[Val; 2]> {
         // Of eight keys a thread has four, each a line of 32 threads.
         const OF_EIGHT: i64 = 4 * 32 * 4;
         let before = asm.int(self.flash.warps_n * ROWS * 4, Ty::I32);
@@ -334,7 +335,7 @@ impl<'a> Block<'a> {
 }
 
 /// The largest of a row's scores and of the one before; four threads share a row.
-fn largest(asm: &mut Asm, mut max: Val, xs: &[Val]) -> Val {
+fn largest(asm: &mut Ptx, mut max: Val, xs: &[Val]) -> Val {
     for x in xs {
         for lane in 0..2 {
             let x = asm.extract(*x, lane);
@@ -349,7 +350,7 @@ fn largest(asm: &mut Asm, mut max: Val, xs: &[Val]) -> Val {
 }
 
 /// NaN if either is.
-fn larger(asm: &mut Asm, a: Val, b: Val) -> Val {
+fn larger(asm: &mut Ptx, a: Val, b: Val) -> Val {
     let operands = [asm.name(a, 0), asm.name(b, 0)];
     asm.instruction(Ty::F32, "max.NaN.f32", &operands)
 }

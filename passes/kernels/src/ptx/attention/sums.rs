@@ -1,13 +1,14 @@
 //! Statements at a point  =>  the sums over the deep space that they need, each by a loop of one thread
 
-use crate::asm::{Asm, Ty, Val};
+use crate::asm::{Asm, Ptx, Ty, Val};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::{Cx, Point};
-use crate::normalise::{combine, neutral};
+use crate::eval::Point;
+use crate::reduce::{combine, neutral};
 use crate::scalar;
 
 /// Sets the deep reductions that these statements need and that the point does not have yet.
-pub fn deep_sums(cx: &Cx, asm: &mut Asm, point: &mut Point, roots: &[usize]) {
+pub fn deep_sums(cx: &Cx<Ptx>, asm: &mut Ptx, point: &mut Point, roots: &[usize]) {
     let deep = cx.def.deep_vars();
     let is_sum = |k: &usize| matches!(cx.def.body[*k].op, Op::Reduce { .. });
     for k in open_cone(cx.def, point, roots).into_iter().filter(is_sum) {
@@ -41,10 +42,10 @@ pub fn open_cone(def: &KernelDef, point: &Point, roots: &[usize]) -> Vec<usize> 
     seen
 }
 
-type Leaf<'f> = &'f mut dyn FnMut(&mut Asm, &mut Point, Val) -> Val;
+type Leaf<'f> = &'f mut dyn FnMut(&mut Ptx, &mut Point, Val) -> Val;
 
 /// The loops from deep variable `var` inwards.
-fn nest(cx: &Cx, asm: &mut Asm, point: &Point, var: usize, total: Val, leaf: Leaf) -> Val {
+fn nest(cx: &Cx<Ptx>, asm: &mut Ptx, point: &Point, var: usize, total: Val, leaf: Leaf) -> Val {
     let (zero, one, extent) = (asm.i64(0), asm.i64(1), cx.extent(asm, var));
     asm.for_loop((zero, extent, one), &[total], |asm, i, totals| {
         let mut point = point.clone();

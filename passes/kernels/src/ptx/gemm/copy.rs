@@ -5,9 +5,10 @@
 //! outside in part is copied in part, and zeros fill it. Elements of 2 bytes at odd places pass through registers.
 
 use super::operand::{Aligned, Inner, Lines, Operand};
-use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::Cx;
 use crate::def::*;
-use crate::eval::{Cx, Point};
+use crate::eval::Point;
 
 /// How a thread copies its part of every tile of one operand.
 pub struct Stream<'a> {
@@ -39,8 +40,8 @@ const TOGETHER: i64 = 4;
 impl<'a> Stream<'a> {
     /// `point` is at the first row and the first k; `rows` are in this block's tile, copied by so many threads.
     pub fn new(
-        cx: &Cx,
-        asm: &mut Asm,
+        cx: &Cx<Ptx>,
+        asm: &mut Ptx,
         operand: &'a Operand,
         point: &mut Point,
         rows: Option<Val>,
@@ -94,7 +95,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Source, target, line and column of a thread's first unit.
-    fn first(&self, asm: &mut Asm, thread: Val, base: Val, unit: i64) -> Vec<Val> {
+    fn first(&self, asm: &mut Ptx, thread: Val, base: Val, unit: i64) -> Vec<Val> {
         let operand = self.operand;
         let (per_line, elements) = (operand.pitch() / unit, unit / operand.element_bytes);
         let line = shift(asm, Bin::ShRUI, thread, log2(per_line));
@@ -120,7 +121,7 @@ impl<'a> Stream<'a> {
 
     /// Copies the next tile to the stage that begins at `stage`; `k_left` elements of k are in it or behind it,
     /// absent where it is whole.
-    pub fn copy(&self, asm: &mut Asm, stage: Val, k_left: Val) {
+    pub fn copy(&self, asm: &mut Ptx, stage: Val, k_left: Val) {
         let target = asm.bin(Bin::AddI, stage, self.target);
         let preferred = self.units[0].0;
         choose(&self.units, asm, &[], &|asm, unit| {
@@ -141,7 +142,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The thread's units of one tile, by a loop over its lines: small units are many.
-    fn lines(&self, asm: &mut Asm, unit: i64, stage: Val, k_left: Val) {
+    fn lines(&self, asm: &mut Ptx, unit: i64, stage: Val, k_left: Val) {
         let operand = self.operand;
         let per_line = operand.pitch() / unit;
         let (per_pass, parts) = ((self.threads / per_line).max(1), (per_line / self.threads).max(1));
@@ -191,7 +192,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Bytes of a unit of so many elements that begins at a column.
-    fn bytes_left(&self, asm: &mut Asm, left: Val, column: Val, elements: i64) -> Val {
+    fn bytes_left(&self, asm: &mut Ptx, left: Val, column: Val, elements: i64) -> Val {
         let rest = asm.bin(Bin::SubI, left, column);
         let (zero, most) = (asm.int(0, Ty::I32), asm.int(elements, Ty::I32));
         let rest = asm.bin(Bin::MaxSI, rest, zero);
@@ -200,7 +201,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The thread's units of one tile.
-    fn units(&self, asm: &mut Asm, unit: i64, target: Val, k_left: Val) {
+    fn units(&self, asm: &mut Ptx, unit: i64, target: Val, k_left: Val) {
         let operand = self.operand;
         let per_line = operand.pitch() / unit;
         // Lines at a time; a line of more units than threads takes several passes.
@@ -281,7 +282,7 @@ impl<'a> Stream<'a> {
 
 /// One unit; through a register, where it is too small for an asynchronous copy, to be stored with the others.
 fn unit_copy(
-    asm: &mut Asm,
+    asm: &mut Ptx,
     unit: i64,
     guard: &str,
     (target, source): (String, String),
@@ -308,7 +309,7 @@ fn unit_copy(
 }
 
 /// The element at which a column of a packed matrix begins; `whole` where it is the first of a panel.
-fn in_panels(asm: &mut Asm, panels: Panels, column: Val, whole: bool) -> Val {
+fn in_panels(asm: &mut Ptx, panels: Panels, column: Val, whole: bool) -> Val {
     let height = asm.i64(panels.rows);
     if whole {
         return asm.bin(Bin::MulI, column, height);
@@ -321,7 +322,7 @@ fn in_panels(asm: &mut Asm, panels: Panels, column: Val, whole: bool) -> Val {
 }
 
 /// Where an element lies in a tile, in bytes.
-pub fn place(asm: &mut Asm, lines: Lines, line: Val, column: Val) -> Val {
+pub fn place(asm: &mut Ptx, lines: Lines, line: Val, column: Val) -> Val {
     let start = shift(asm, Bin::ShLI, line, log2(lines.pitch));
     let bytes = shift(asm, Bin::ShLI, column, log2(lines.element_bytes));
     let by = swizzle(asm, lines, line);
@@ -330,7 +331,7 @@ pub fn place(asm: &mut Asm, lines: Lines, line: Val, column: Val) -> Val {
 }
 
 /// What a line's bytes are exclusive-or'ed with.
-pub fn swizzle(asm: &mut Asm, lines: Lines, line: Val) -> Val {
+pub fn swizzle(asm: &mut Ptx, lines: Lines, line: Val) -> Val {
     let (right, mask, left) = lines.swizzle;
     let bits = shift(asm, Bin::ShRUI, line, right);
     let mask = asm.int(mask, Ty::I32);
@@ -340,7 +341,7 @@ pub fn swizzle(asm: &mut Asm, lines: Lines, line: Val) -> Val {
 
 /// A place in a tile for `line` lines further down, but for the distance itself: those bits of the line's number are
 /// 0 in the thread's first line.
-fn moved(asm: &mut Asm, lines: Lines, target: Val, line: i64) -> Val {
+fn moved(asm: &mut Ptx, lines: Lines, target: Val, line: i64) -> Val {
     match lines.swizzle_of(line) {
         0 => target,
         by => {
@@ -350,11 +351,11 @@ fn moved(asm: &mut Asm, lines: Lines, target: Val, line: i64) -> Val {
     }
 }
 
-fn conditions(asm: &mut Asm, operand: &Operand, base: Val, line_step: Val) -> Vec<(i64, Option<Val>)> {
+fn conditions(asm: &mut Ptx, operand: &Operand, base: Val, line_step: Val) -> Vec<(i64, Option<Val>)> {
     let units = operand.units();
     let operands = [asm.name(base, 0), asm.operand(line_step, 0)];
     let both = asm.instruction(Ty::I64, "or.b64", &operands);
-    let test = |asm: &mut Asm, unit: i64| {
+    let test = |asm: &mut Ptx, unit: i64| {
         let (low, zero) = (asm.i64(unit - 1), asm.i64(0));
         let rest = asm.bin(Bin::AndI, both, low);
         asm.cmpi(CmpI::Eq, rest, zero)
@@ -365,9 +366,9 @@ fn conditions(asm: &mut Asm, operand: &Operand, base: Val, line_step: Val) -> Ve
 /// The code for each kind of unit that there may be, of which the launch takes one.
 fn choose(
     units: &[(i64, Option<Val>)],
-    asm: &mut Asm,
+    asm: &mut Ptx,
     tys: &[Ty],
-    each: &dyn Fn(&mut Asm, i64) -> Vec<Val>,
+    each: &dyn Fn(&mut Ptx, i64) -> Vec<Val>,
 ) -> Vec<Val> {
     match units {
         [(unit, None), ..] | [(unit, _)] => each(asm, *unit),
@@ -379,7 +380,7 @@ fn choose(
 }
 
 /// A size in bytes.
-fn bytes_of(cx: &Cx, asm: &mut Asm, size: Size, element_bytes: i64) -> Val {
+fn bytes_of(cx: &Cx<Ptx>, asm: &mut Ptx, size: Size, element_bytes: i64) -> Val {
     match size {
         Size::Const(c) => asm.i64(c * element_bytes),
         Size::Param(_) => {
@@ -389,7 +390,7 @@ fn bytes_of(cx: &Cx, asm: &mut Asm, size: Size, element_bytes: i64) -> Val {
     }
 }
 
-pub fn shift(asm: &mut Asm, op: Bin, v: Val, by: i64) -> Val {
+pub fn shift(asm: &mut Ptx, op: Bin, v: Val, by: i64) -> Val {
     if by == 0 {
         return v;
     }

@@ -4,7 +4,7 @@ use super::Block;
 use super::copy::{log2, shift};
 use super::mma::Sums;
 use super::plan::Gemm;
-use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::contract::epilogue;
 use crate::def::*;
 use crate::eval::Point;
@@ -49,7 +49,7 @@ impl Gemm {
 
 impl Block<'_> {
     /// `point` has its batch variables; the warp is at (`warp_m`, `warp_n`) of the block, which begins at (`m0`, `n0`).
-    pub fn epilogue(&self, asm: &mut Asm, point: &Point, sums: &Sums, (m0, n0): (Val, Val), warp: (Val, Val)) {
+    pub fn epilogue(&self, asm: &mut Ptx, point: &Point, sums: &Sums, (m0, n0): (Val, Val), warp: (Val, Val)) {
         let (cx, gemm) = (self.cx, self.gemm);
         let lane = asm.special("%laneid");
         let (two, three) = (asm.int(2, Ty::I32), asm.int(3, Ty::I32));
@@ -68,7 +68,7 @@ impl Block<'_> {
     }
 
     /// All columns of a thread; `even` where no pair is cut, `aligned` where all pairs are whole in memory.
-    fn columns(&self, asm: &mut Asm, point: &Point, sums: &Sums, at: (Val, Val), (even, aligned): (bool, bool)) {
+    fn columns(&self, asm: &mut Ptx, point: &Point, sums: &Sums, at: (Val, Val), (even, aligned): (bool, bool)) {
         let (cx, gemm) = (self.cx, self.gemm);
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
         let whole_rows = Gemm::is_whole(cx.def, gemm.m, gemm.shape.m);
@@ -96,7 +96,7 @@ impl Block<'_> {
     }
 
     /// Two columns, with everything evaluated that does not move with the rows.
-    fn columns_point(&self, asm: &mut Asm, mut point: Point, column: Val, n: Option<Val>) -> Point {
+    fn columns_point(&self, asm: &mut Ptx, mut point: Point, column: Val, n: Option<Val>) -> Point {
         let (cx, gemm) = (self.cx, self.gemm);
         point.vars[gemm.n] = Some(column);
         (point.along, point.lanes, point.multiple) = (gemm.n, 2, 2);
@@ -113,7 +113,7 @@ impl Block<'_> {
         point
     }
 
-    fn finish(&self, asm: &mut Asm, mut point: Point, row: Val, sums: &[Val]) {
+    fn finish(&self, asm: &mut Ptx, mut point: Point, row: Val, sums: &[Val]) {
         let (cx, gemm) = (self.cx, self.gemm);
         point.vars[gemm.m] = Some(row);
         for (k, sum) in gemm.sums.iter().zip(sums) {
@@ -125,19 +125,19 @@ impl Block<'_> {
     }
 }
 
-fn when(asm: &mut Asm, condition: Option<Val>, then: impl FnOnce(&mut Asm)) {
+fn when(asm: &mut Ptx, condition: Option<Val>, then: impl FnOnce(&mut Ptx)) {
     match condition {
         None => then(asm),
         Some(condition) => asm.if_then(condition, then),
     }
 }
 
-fn from(asm: &mut Asm, first: Val, by: Val) -> Val {
+fn from(asm: &mut Ptx, first: Val, by: Val) -> Val {
     let by = asm.cast(Cast::ExtUI, by, Elem::I64);
     asm.bin(Bin::AddI, first, by)
 }
 
-fn plus(asm: &mut Asm, v: Val, by: i64) -> Val {
+fn plus(asm: &mut Ptx, v: Val, by: i64) -> Val {
     if by == 0 {
         return v;
     }

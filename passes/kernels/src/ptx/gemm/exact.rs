@@ -6,13 +6,13 @@
 use super::Block;
 use super::mma::Sums;
 use super::operand::Operand;
-use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ptx, Ty, Val};
 use crate::eval::Point;
 use sardonyx_base::DType;
 
 impl Block<'_> {
     /// `at` is the first row and the first column of the thread.
-    pub fn repair(&self, asm: &mut Asm, point: &Point, sums: &Sums, at: (Val, Val)) {
+    pub fn repair(&self, asm: &mut Ptx, point: &Point, sums: &Sums, at: (Val, Val)) {
         // Of a row: those of the one sum, then those of the next.
         let (columns, n_sums) = (sums.of[0].len() as i64, self.gemm.sums.len() as i64);
         let per_sum = columns / n_sums;
@@ -36,7 +36,7 @@ impl Block<'_> {
     }
 
     /// One element, where it exists, of the only sum or of that with this number; else 0.
-    fn sum_again(&self, asm: &mut Asm, point: &Point, of: Option<Val>, (row, column): (Val, Val)) -> Val {
+    fn sum_again(&self, asm: &mut Ptx, point: &Point, of: Option<Val>, (row, column): (Val, Val)) -> Val {
         let (cx, gemm) = (self.cx, self.gemm);
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
         let there = asm.cmpi(CmpI::Slt, row, m);
@@ -44,13 +44,13 @@ impl Block<'_> {
         let there = asm.bin(Bin::AndI, there, beside);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let none = asm.zero(Ty::F32);
-        let sum = |asm: &mut Asm| {
+        let sum = |asm: &mut Ptx| {
             let k = cx.extent(asm, gemm.k);
             asm.for_loop((zero, k, one), &[none], |asm, at, sum| {
                 let mut point = point.clone();
                 (point.vars[gemm.m], point.vars[gemm.n], point.vars[gemm.k]) = (Some(row), Some(column), Some(at));
                 let a = point.load(cx, asm, &gemm.a.access, None, DType::F32);
-                let mut factor = |asm: &mut Asm, b: &Operand| point.load(cx, asm, &b.access, None, DType::F32);
+                let mut factor = |asm: &mut Ptx, b: &Operand| point.load(cx, asm, &b.access, None, DType::F32);
                 let b = match (of, &gemm.b[..]) {
                     (Some(of), [one, other]) => {
                         let zero = asm.i64(0);
@@ -68,7 +68,7 @@ impl Block<'_> {
 }
 
 /// Puts something else where a register of a thread holds NaN; `again` gives it, by the register's place in the list.
-pub fn replace_nans(asm: &mut Asm, all: &[Val], again: impl FnOnce(&mut Asm, Val) -> Val) {
+pub fn replace_nans(asm: &mut Ptx, all: &[Val], again: impl FnOnce(&mut Ptx, Val) -> Val) {
     let mut some: Option<Val> = None;
     for pair in all.chunks(2) {
         let nan = asm.cmpf(CmpF::Uno, pair[0], pair[pair.len() - 1]);
@@ -97,7 +97,7 @@ pub fn replace_nans(asm: &mut Asm, all: &[Val], again: impl FnOnce(&mut Asm, Val
 }
 
 /// Some bits of a number, at another place, as an index.
-pub fn part(asm: &mut Asm, number: Val, right: i64, mask: i64, left: i64) -> Val {
+pub fn part(asm: &mut Ptx, number: Val, right: i64, mask: i64, left: i64) -> Val {
     let (right, mask, left) = (asm.int(right, Ty::I32), asm.int(mask, Ty::I32), asm.int(left, Ty::I32));
     let v = asm.bin(Bin::ShRUI, number, right);
     let v = asm.bin(Bin::AndI, v, mask);
@@ -106,7 +106,7 @@ pub fn part(asm: &mut Asm, number: Val, right: i64, mask: i64, left: i64) -> Val
 }
 
 /// `to = from`, where the number is `i`.
-fn copy_where(asm: &mut Asm, number: Val, i: usize, to: Val, from: Val) {
+fn copy_where(asm: &mut Ptx, number: Val, i: usize, to: Val, from: Val) {
     let i = asm.int(i as i64, Ty::I32);
     let here = asm.cmpi(CmpI::Eq, number, i);
     let line = format!("@{} mov.f32 {}, {};", asm.name(here, 0), asm.name(to, 0), asm.name(from, 0));

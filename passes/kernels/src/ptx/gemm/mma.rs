@@ -10,7 +10,7 @@
 use super::copy::{log2, shift, swizzle};
 use super::operand::{Inner, Operand};
 use super::plan::Gemm;
-use crate::asm::{Asm, Bin, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Elem, Ptx, Ty, Val};
 use sardonyx_base::DType;
 
 /// Bytes of k of one instruction.
@@ -30,9 +30,9 @@ pub type Fragment = [Val; 2];
 
 impl<'a> Reader<'a> {
     /// `warp` counts the warps along the operand's rows.
-    pub fn new(asm: &mut Asm, operand: &'a Operand, rows: i64, warp: Val) -> Reader<'a> {
+    pub fn new(asm: &mut Ptx, operand: &'a Operand, rows: i64, warp: Val) -> Reader<'a> {
         let lane = asm.special("%laneid");
-        let bits = |asm: &mut Asm, right: i64, mask: i64| {
+        let bits = |asm: &mut Ptx, right: i64, mask: i64| {
             let v = shift(asm, Bin::ShRUI, lane, right);
             let mask = asm.int(mask, Ty::I32);
             asm.bin(Bin::AndI, v, mask)
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The fragments of step `step` of the stage whose tile begins at `tile`, one per eight rows.
-    fn fragments(&self, asm: &mut Asm, tile: Val, step: i64) -> Vec<Fragment> {
+    fn fragments(&self, asm: &mut Ptx, tile: Val, step: i64) -> Vec<Fragment> {
         let (operand, pitch) = (self.operand, self.operand.pitch());
         let steps = (operand.k_tile * operand.element_bytes) / STEP_BYTES;
         debug_assert!(step < steps);
@@ -132,7 +132,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    pub fn zeros(asm: &mut Asm, gemm: &Gemm) -> Sums {
+    pub fn zeros(asm: &mut Ptx, gemm: &Gemm) -> Sums {
         let (rows, columns) = (gemm.shape.warp_m() / 16, gemm.shape.warp_n() / 8);
         let zero = asm.zero(Ty::new(Elem::F32, 4));
         let mut sum = || {
@@ -144,7 +144,7 @@ impl Sums {
     }
 
     /// Adds the products of one stage, which has these tiles: A's, then each B's.
-    pub fn add(&self, asm: &mut Asm, dtype: DType, readers: &[Reader], tiles: &[Val]) {
+    pub fn add(&self, asm: &mut Ptx, dtype: DType, readers: &[Reader], tiles: &[Val]) {
         let a = readers[0].operand;
         for step in 0..a.k_tile * a.element_bytes / STEP_BYTES {
             let mut fragments = readers.iter().zip(tiles).map(|(r, tile)| r.fragments(asm, *tile, step));
@@ -156,7 +156,7 @@ impl Sums {
     }
 
     /// Adds the products of some fragments.
-    pub fn add_products(&self, asm: &mut Asm, dtype: DType, a: &Parts, b: &[Fragment]) {
+    pub fn add_products(&self, asm: &mut Ptx, dtype: DType, a: &Parts, b: &[Fragment]) {
         let kind = match dtype {
             DType::BF16 => "m16n8k16.row.col.f32.bf16.bf16.f32",
             DType::F16 => "m16n8k16.row.col.f32.f16.f16.f32",
@@ -172,7 +172,7 @@ impl Sums {
         self.products(asm, kind, &a.high, b);
     }
 
-    fn products(&self, asm: &mut Asm, kind: &str, a: &[Fragment], b: &[Fragment]) {
+    fn products(&self, asm: &mut Ptx, kind: &str, a: &[Fragment], b: &[Fragment]) {
         for (sums, rows) in self.of.iter().zip(a.chunks(2)) {
             for (sum, columns) in sums.iter().zip(b) {
                 let sums: Vec<String> = (0..4).map(|i| asm.name(*sum, i)).collect();
@@ -192,7 +192,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    pub fn of(asm: &mut Asm, dtype: DType, fragments: Vec<Fragment>) -> Parts {
+    pub fn of(asm: &mut Ptx, dtype: DType, fragments: Vec<Fragment>) -> Parts {
         match dtype {
             DType::BF16 | DType::F16 => Parts { high: fragments, low: vec![] },
             _ => split(asm, &fragments),
@@ -204,7 +204,7 @@ impl Parts {
 ///
 /// `cvt.rna.tf32` would be four instructions each time on sm_80, because of infinities and NaN, and together they would
 /// take as long as the products. Of a NaN here the second part is one at least; infinities give NaN too, see `exact`.
-fn split(asm: &mut Asm, fragments: &[Fragment]) -> Parts {
+fn split(asm: &mut Ptx, fragments: &[Fragment]) -> Parts {
     let mut both = Parts { high: vec![], low: vec![] };
     let (half, upper) = (asm.int(0x1000, Ty::I32), asm.int(-0x2000, Ty::I32));
     for fragment in fragments {

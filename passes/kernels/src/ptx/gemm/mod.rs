@@ -16,9 +16,10 @@ mod plan;
 pub use plan::{FEW, Gemm, SHAPES, Shape};
 
 use super::Form;
-use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
+use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
+use crate::cx::{Cx, decode};
 use crate::def::KernelDef;
-use crate::eval::{Cx, Point, decode};
+use crate::eval::Point;
 use copy::{Stream, log2, shift};
 use mma::{Reader, Sums};
 
@@ -27,20 +28,20 @@ const GROUP: i64 = 8;
 
 /// What the parts of a block's code have in common.
 pub struct Block<'a> {
-    cx: &'a Cx<'a>,
+    cx: &'a Cx<'a, Ptx>,
     gemm: &'a Gemm,
     /// Of the entry, which may have other tiles too.
     shared_bytes: i64,
 }
 
-pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
+pub(super) fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm) -> Form {
     let bytes = gemm.shared_bytes();
     match &gemm.few {
         None => tile(cx, asm, gemm, bytes),
         Some(few) => {
             let (rows, most) = (cx.extent(asm, gemm.m), asm.i64(FEW));
             let is_few = asm.cmpi(CmpI::Sle, rows, most);
-            let one_of = |asm: &mut Asm, gemm: &Gemm| {
+            let one_of = |asm: &mut Ptx, gemm: &Gemm| {
                 tile(cx, asm, gemm, bytes);
                 vec![]
             };
@@ -52,7 +53,7 @@ pub(super) fn emit(cx: &Cx, asm: &mut Asm, gemm: &Gemm) -> Form {
 }
 
 /// The code of one block.
-fn tile(cx: &Cx, asm: &mut Asm, gemm: &Gemm, shared_bytes: i64) {
+fn tile(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm, shared_bytes: i64) {
     let block = Block { cx, gemm, shared_bytes };
     let (m_tile, n_tile, mut point) = block.place(asm);
     let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.columns()));
@@ -76,7 +77,7 @@ fn tile(cx: &Cx, asm: &mut Asm, gemm: &Gemm, shared_bytes: i64) {
 
 impl Block<'_> {
     /// The block's tile, and its batch variables.
-    fn place(&self, asm: &mut Asm) -> (Val, Val, Point) {
+    fn place(&self, asm: &mut Ptx) -> (Val, Val, Point) {
         let (cx, gemm) = (self.cx, self.gemm);
         let number = asm.special("%ctaid.x");
         let (tiles_m, tiles_n) = (self.tiles(asm, gemm.m, gemm.shape.m), self.tiles(asm, gemm.n, gemm.columns()));
@@ -102,7 +103,7 @@ impl Block<'_> {
     }
 
     /// How many tiles cover a variable. A grid has less than 2^31 blocks.
-    fn tiles(&self, asm: &mut Asm, var: usize, size: i64) -> Val {
+    fn tiles(&self, asm: &mut Ptx, var: usize, size: i64) -> Val {
         match self.cx.def.extent(var).as_const() {
             Some(extent) => asm.int((extent + size - 1).div_euclid(size), Ty::I32),
             None => {
@@ -115,7 +116,7 @@ impl Block<'_> {
     }
 
     /// How many of the tile's rows there are; absent where all are.
-    fn rows_left(&self, asm: &mut Asm, var: usize, first: Val, size: i64) -> Option<Val> {
+    fn rows_left(&self, asm: &mut Ptx, var: usize, first: Val, size: i64) -> Option<Val> {
         if Gemm::is_whole(self.cx.def, var, size) {
             return None;
         }
@@ -126,7 +127,7 @@ impl Block<'_> {
     }
 
     /// All of k, of A and then each B.
-    fn pipeline(&self, asm: &mut Asm, streams: &[Stream], readers: &[Reader]) -> Sums {
+    fn pipeline(&self, asm: &mut Ptx, streams: &[Stream], readers: &[Reader]) -> Sums {
         let (cx, gemm, shape) = (self.cx, self.gemm, self.gemm.shape);
         let pieces = self.tiles(asm, gemm.k, gemm.k_tile());
         // Elements of the last piece.
@@ -143,7 +144,7 @@ impl Block<'_> {
         let stage_bytes = shape.stage_bytes();
         // From each tile of a stage to the next one.
         let behind: Vec<Val> = [&gemm.a].into_iter().chain(&gemm.b).map(|o| asm.int(o.tile_bytes(), Ty::I32)).collect();
-        let copy = |asm: &mut Asm, piece: Val, stage: Val| {
+        let copy = |asm: &mut Ptx, piece: Val, stage: Val| {
             let one = asm.int(1, Ty::I32);
             let next = asm.bin(Bin::AddI, piece, one);
             let is_last = asm.cmpi(CmpI::Eq, next, pieces);
@@ -155,7 +156,7 @@ impl Block<'_> {
                 stream.copy(asm, tile, k_left);
             }
         };
-        let variable = |asm: &mut Asm, value: Val| {
+        let variable = |asm: &mut Ptx, value: Val| {
             let v = asm.register(value.ty);
             asm.set(v, value);
             v
@@ -172,7 +173,7 @@ impl Block<'_> {
         let end = asm.int(shape.shared_bytes(), Ty::I32);
         let end = asm.bin(Bin::AddI, base, end);
         let step = asm.int(stage_bytes, Ty::I32);
-        let next_stage = |asm: &mut Asm, stage: Val| {
+        let next_stage = |asm: &mut Ptx, stage: Val| {
             let next = asm.bin(Bin::AddI, stage, step);
             let wraps = asm.cmpi(CmpI::Eq, next, end);
             let next = asm.select(wraps, base, next);
@@ -214,7 +215,7 @@ impl Block<'_> {
     }
 }
 
-fn narrow_extent(cx: &Cx, asm: &mut Asm, var: usize) -> Val {
+fn narrow_extent(cx: &Cx<Ptx>, asm: &mut Ptx, var: usize) -> Val {
     match cx.def.extent(var).as_const() {
         Some(extent) => asm.int(extent, Ty::I32),
         None => {
@@ -225,7 +226,7 @@ fn narrow_extent(cx: &Cx, asm: &mut Asm, var: usize) -> Val {
 }
 
 /// tile · size, as the number of an element
-fn times(asm: &mut Asm, tile: Val, size: i64) -> Val {
+fn times(asm: &mut Ptx, tile: Val, size: i64) -> Val {
     let wide = asm.cast(Cast::ExtUI, tile, Elem::I64);
     shift(asm, Bin::ShLI, wide, log2(size))
 }

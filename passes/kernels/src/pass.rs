@@ -1,0 +1,154 @@
+//! A stage of a kernel at one inner point  =>  its reductions' next partial results, and its stores
+
+use super::asm::{Asm, CmpF, Val};
+use super::cx::Cx;
+use super::def::*;
+use super::eval::Point;
+use super::reduce::combine;
+use super::scalar::numbers_extremum;
+use super::stages::{Lanes, Stages, is_deep_sum, is_point_store};
+use sardonyx_base::DType;
+use sardonyx_dialects::flow::kernel::Class;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+
+/// One pass over the inner space: its reductions and its stores.
+pub struct Pass<'a> {
+    pub stages: &'a Stages,
+    pub stage: usize,
+    /// (statement, function, argument)
+    pub reductions: Vec<(usize, ReduceFn, usize)>,
+    stores: Vec<&'a Write>,
+    /// Vectors combined independently of each other, to hide the latency of the combining instruction.
+    pub unroll: usize,
+    /// One more accumulator per reduction, for elements that are taken one by one.
+    pub singles: bool,
+    /// The reductions to the largest or smallest float whose elements that are no numbers are kept in accumulators of
+    /// their own, behind all others: an instruction that ignores those takes one step where one that keeps them takes
+    /// four, each behind the one before.
+    pub marked: Vec<usize>,
+}
+
+impl<'a> Pass<'a> {
+    pub fn new(def: &'a KernelDef, stages: &'a Stages, stage: usize) -> Pass<'a> {
+        let deps = def.dependences();
+        let reductions = def.body.iter().enumerate().filter_map(|(k, s)| match s.op {
+            Op::Reduce { f, arg } if stages.of[arg] == stage && !is_deep_sum(def, &deps, k) => Some((k, f, arg)),
+            _ => None,
+        });
+        let in_stage = |w: &&Write| {
+            let values = [vec![w.value], access_values(&w.access)].concat();
+            is_point_store(def, w, &stages.point) && values.iter().map(|k| stages.of[*k]).max() == Some(stage)
+        };
+        let (reductions, stores) = (reductions.collect(), def.stores.iter().filter(in_stage).collect());
+        Pass { stages, stage, reductions, stores, unroll: 1, singles: false, marked: vec![] }
+    }
+
+    /// Accumulators per reduction.
+    pub fn width(&self) -> usize {
+        self.unroll + self.singles as usize
+    }
+
+    /// Where a reduction's elements that are no numbers are kept: those of vectors, or those taken one by one.
+    pub fn mark(&self, r: usize, single: bool) -> Option<usize> {
+        let at = self.marked.iter().position(|m| *m == r)?;
+        Some(self.reductions.len() * self.width() + at * (1 + self.singles as usize) + single as usize)
+    }
+
+    /// Evaluates what does not move with the variables that are still to come.
+    pub fn hoist<A: Asm>(&self, cx: &Cx<A>, asm: &mut A, point: &mut Point, coming: VarSet) {
+        let mut open: Vec<usize> = self.reductions.iter().map(|r| r.2).collect();
+        for w in &self.stores {
+            open.push(w.value);
+            open.extend(access_values(&w.access));
+        }
+        let mut seen = vec![false; cx.def.body.len()];
+        let mut ready = vec![];
+        while let Some(k) = open.pop() {
+            if std::mem::replace(&mut seen[k], true) || self.is_loaded(k) {
+                continue;
+            }
+            if cx.deps[k] & coming == 0 && !matches!(cx.def.body[k].op, Op::Const(_)) {
+                ready.push(k);
+            } else {
+                open.extend(cx.def.operands(k));
+            }
+        }
+        ready.sort();
+        for k in ready {
+            point.eval(cx, asm, k);
+        }
+    }
+
+    /// Whether this pass takes a statement from scratch.
+    pub fn is_loaded(&self, k: usize) -> bool {
+        self.stages.first[k].is_some_and(|f| f < self.stage) && self.stages.kept.iter().any(|(kept, _)| *kept == k)
+    }
+
+    /// One step: evaluates, combines into the accumulators `slot(r)`.
+    pub fn combine<A: Asm>(
+        &self,
+        cx: &Cx<A>,
+        asm: &mut A,
+        point: &mut Point,
+        accumulators: &[Val],
+        slot: impl Fn(usize) -> usize,
+    ) -> Vec<Val> {
+        let mut accumulators = accumulators.to_vec();
+        for (r, &(k, f, arg)) in self.reductions.iter().enumerate() {
+            let at = slot(r);
+            let total = accumulators[at];
+            let mark = self.mark(r, self.singles && at % self.width() == self.unroll);
+            let mut operand = |asm: &mut A, k: usize| {
+                let v = point.eval(cx, asm, k);
+                asm.widen(v, total.ty.lanes)
+            };
+            let mut next = vec![];
+            if let Some([a, b]) = factors(cx.def, f, arg) {
+                let (a, b) = (operand(asm, a), operand(asm, b));
+                next.push((at, asm.fma(a, b, total)));
+            } else {
+                let v = operand(asm, arg);
+                next.push((
+                    at,
+                    match mark {
+                        None => combine(asm, f, cx.def.body[k].dtype, total, v),
+                        Some(_) => numbers_extremum(asm, f, v, total),
+                    },
+                ));
+                next.extend(mark.map(|mark| (mark, marked(asm, v, accumulators[mark]))));
+            }
+            let own = point.mask.filter(|_| self.stages.lanes(self.stage) == Lanes::Inner);
+            for (at, v) in next {
+                accumulators[at] = own.map_or(v, |mask| asm.select(mask, v, accumulators[at]));
+            }
+        }
+        accumulators
+    }
+
+    /// Stores what this pass stores at each point.
+    pub fn store<A: Asm>(&self, cx: &Cx<A>, asm: &mut A, point: &mut Point) {
+        for write in &self.stores {
+            point.store(cx, asm, write);
+        }
+    }
+}
+
+/// Writes what is stored once per outer point.
+pub fn store_rows<A: Asm>(cx: &Cx<A>, asm: &mut A, stages: &Stages, point: &mut Point) {
+    for write in cx.def.stores.iter().filter(|w| !is_point_store(cx.def, w, &stages.point)) {
+        point.store(cx, asm, write);
+    }
+}
+
+/// The factors of a contraction's product, which is not rounded before it is added.
+fn factors(def: &KernelDef, f: ReduceFn, arg: usize) -> Option<[usize; 2]> {
+    let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
+    let sums = def.class == Class::Contract && f == ReduceFn::Add && def.body[arg].dtype == DType::F32;
+    sums.then_some([args[0], args[1]])
+}
+
+/// v where it is no number, else the other.
+pub fn marked(asm: &mut impl Asm, v: Val, other: Val) -> Val {
+    let nan = asm.cmpf(CmpF::Uno, v, v);
+    asm.select(nan, v, other)
+}
