@@ -1,7 +1,10 @@
-//! models compiled for GPUs, on a simulated one  =>  the expected outputs, nothing found, nothing left to the host
+//! models compiled for GPUs, on a simulated one  =>  the expected outputs, nothing found, nothing left to the host; and
+//! compiled for both, the CPU's code as it is without
 
+use sardonyx_format::artifact::{Artifact, Verify};
 use sardonyx_tests::prepared::{data_sets, model};
 use sardonyx_tests::programs::{Outcome, compile, program};
+use std::path::Path;
 use std::process::Command;
 
 /// Compiles for GPUs alone and checks the data sets on the simulated one, as users do.
@@ -9,8 +12,12 @@ fn check(name: &str, sets: usize) {
     let folder = tempfile::tempdir().unwrap();
     let artifact = folder.path().join("m.sdx");
     compile(&model(name), &artifact, &["--target", "cuda:sm_80", "--no-entries"]);
+    check_artifact(name, sets, &artifact);
+}
+
+fn check_artifact(name: &str, sets: usize, artifact: &Path) {
     let mut command = Command::new(program("sardonyx-run"));
-    command.arg("check").arg(&artifact).args(["--device", "sim:sm_80", "--data"]);
+    command.arg("check").arg(artifact).args(["--device", "sim:sm_80", "--data"]);
     let done = Outcome::of(command.args(&data_sets(name)[..sets]));
     assert_eq!(done.code, 0, "{name}: {}{}", done.stdout, done.stderr);
     let lines: Vec<&str> = done.stdout.lines().rev().take(2).collect();
@@ -32,4 +39,33 @@ fn albert() {
 #[test]
 fn llama() {
     check("skel_llama_tiny_kv_dyn23", 1);
+}
+
+#[test]
+fn minilm_of_bf16_for_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let artifact = folder.path().join("m.sdx");
+    let name = "skel_minilm_l6_safetensors";
+    compile(&model(name), &artifact, &["--target", "cpu", "--target", "cuda:sm_80", "--precision", "bf16"]);
+    check_artifact(name, 1, &artifact);
+    let mut command = Command::new(program("sardonyx-run"));
+    let done = Outcome::of(command.arg("check").arg(&artifact).arg("--data").args(&data_sets(name)[..1]));
+    assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
+}
+
+/// Convolutions by Winograd's algorithm, rows that a mask leaves out: neither is for GPUs.
+#[test]
+fn naming_a_gpu_takes_nothing_from_the_cpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let compiled = |name: &str, arguments: &[&str]| {
+        let artifact = folder.path().join("m.sdx");
+        compile(&model(name), &artifact, &[arguments, &["--masked-rows", "zero"]].concat());
+        Artifact::open(&artifact, Verify::Lazy).unwrap()
+    };
+    for name in ["light_squeezenet_seeded", "skel_minilm_l6_dyn18"] {
+        let alone = compiled(name, &[]);
+        let both = compiled(name, &["--target", "cpu", "--target", "cuda:sm_80"]);
+        assert!(alone.code == both.code && alone.plan == both.plan, "{name}");
+        assert!(alone.plans.is_empty() && both.plan_of("gpu") != &both.plan, "{name}");
+    }
 }

@@ -194,9 +194,13 @@ fn a_precision_that_is_too_low_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_lower_precision_is_for_cpus() {
+fn a_lower_precision_is_for_gpus_too() {
     let f = Folder::with(two_layers());
-    let (code, message) = f.bad(&["compile", "m.onnx", "--precision", "bf16", "--target", "cuda:sm_80"]);
-    assert!(code == 2 && message.starts_with("error[E0001]: `--precision bf16` is for CPUs"), "{message}");
-    assert!(!exists(&f.path("m.sdx")));
+    let both = ["--target", "cpu", "--target", "cuda:sm_80"];
+    let told = f.good(&[&["compile", "m.onnx", "--precision", "bf16"], &both[..]].concat());
+    assert!(told.contains("precision: bf16 factors in 2 launches") && told.contains("plan for gpu: "), "{told}");
+    for device in ["cpu", "sim:sm_80"] {
+        let ran = f.good(&["run", "m.sdx", "--device", device, "--input", "x=zeros"]);
+        assert!(ran.contains("y f32"), "{ran}");
+    }
 }

@@ -21,6 +21,7 @@ use sardonyx_dialects::flow::{
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::Conversion;
 use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::target::Class as TargetClass;
 use sardonyx_kernels::{KernelDef, lower, products};
 use std::collections::BTreeMap;
 
@@ -32,7 +33,10 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         let mut rounded = BTreeMap::new();
         for i in 0..program.steps.len() {
             if let Some(k) = kernel(&program.steps[i]).filter(|k| k.class() == Class::Attention) {
-                let new = attention::narrowed(k);
+                let new = match rewrites.options().target.class() {
+                    TargetClass::Cpu => attention::narrowed(k),
+                    TargetClass::Gpu => Err("the code for GPUs multiplies f32 there"),
+                };
                 attend(program, i, new, rewrites)?;
                 continue;
             }

@@ -26,7 +26,7 @@ use block::Start;
 
 pub use block::Blocks;
 pub use copy::transpose;
-pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, Words, candidates, epilogue, is_one_instruction, plan};
+pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, Words, candidates, epilogue, in_words, is_one_instruction, plan};
 pub use tiles::fits as fits_tiles;
 
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Val};

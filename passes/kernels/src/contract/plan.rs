@@ -165,7 +165,7 @@ pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
 }
 
 /// The same for factors that are widened before they are multiplied, and panels of words of them.
-fn in_words(def: &KernelDef, words: Words) -> Vec<(i64, Roles)> {
+pub fn in_words(def: &KernelDef, words: Words) -> Vec<(i64, Roles)> {
     let [_, left, right] = words.dtypes();
     let mut found = found(def, widened_factors(def, words), words.depth());
     found.retain(|(_, r)| def.reads[r.a.buffer].dtype == left && def.reads[r.b().buffer].dtype == right);

@@ -59,7 +59,7 @@ impl Case {
 
     /// Σ|a·b|
     pub fn magnitude(&self) -> Vec<f64> {
-        let plain = Problem { after: After::Nothing, dtype: DType::F32, ..self.problem };
+        let plain = Problem { after: After::Nothing, dtype: DType::F32, widened: false, ..self.problem };
         let absolute = |t: &Tensor| {
             let values: Vec<f64> = numbers(t).into_iter().map(f64::abs).collect();
             tensor(DType::F32, t.dims(), &values)
@@ -83,7 +83,11 @@ impl Case {
             Some(shape) => Gemm::of_shape(def, shape),
         };
         let mut ptx = def
-            .emit_gemm("k", sardonyx_kernels::Target::from_ptx("sm_80").unwrap(), &gemm.expect("tensor cores take it"))
+            .emit_gemm(
+                "k",
+                sardonyx_kernels::Target::from_ptx("sm_80").unwrap(),
+                &gemm.unwrap_or_else(|| panic!("tensor cores take it: {:?}", self.problem)),
+            )
             .unwrap();
         ptx.text = change(ptx.text);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&|s| self.problem.symbol(s)).unwrap()).collect();

@@ -290,6 +290,29 @@ fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
     }
 }
 
+/// bf16 factors of sums of f32, the right one a constant in panels of pairs.
+#[test]
+fn factors_that_are_widened() {
+    for (turn, shape) in SHAPES.iter().enumerate() {
+        let k = k_tile(shape, DType::BF16);
+        for (i, k) in [2, k - 1, k, k + 1, 3 * k - 3, 4 * k].into_iter().enumerate() {
+            for a in [Lie::K(0), Lie::Rows(2)] {
+                let sizes = [around(shape.m)[(turn + i) % 5].max(2), around(shape.n)[(turn + i / 2) % 5].max(2), k];
+                let second = (i % 3 == 1).then_some(Lie::Panels);
+                let (after, symbolic) = (AFTERS[(turn + i) % 4], i % 2 == 0);
+                let problem = Problem { sizes, a, b: Lie::Panels, second, after, symbolic, ..PLAIN };
+                let p = Problem { widened: true, fixed: true, ..problem };
+                let outcome = close(p, shape, Fill::Random);
+                assert_eq!(Gemm::of(&outcome.lowered.def).unwrap().dtype, DType::BF16);
+            }
+        }
+        let p = Problem { widened: true, b: Lie::Panels, sizes: [shape.m, shape.n, 4 * k], ..PLAIN };
+        let outcome = close(p, shape, Fill::Random);
+        assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{}", name(&p, shape));
+        stated(&p, &Case::new(p, Fill::Random).run(None), 0.02);
+    }
+}
+
 /// What the launch is said to move is what its instructions request.
 #[test]
 fn sectors_are_as_stated() {

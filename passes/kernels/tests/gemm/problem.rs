@@ -2,7 +2,7 @@
 
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
 /// How a factor lies: which variable has neighbours in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub enum After {
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
     pub dtype: DType,
+    /// The factors are bf16, and widened to `dtype` before they are multiplied.
+    pub widened: bool,
     /// m, n, k
     pub sizes: [i64; 3],
     pub batch: i64,
@@ -52,6 +54,7 @@ pub struct Problem {
 
 pub const PLAIN: Problem = Problem {
     dtype: DType::F32,
+    widened: false,
     sizes: [64, 64, 64],
     batch: 1,
     a: Lie::K(0),
@@ -85,6 +88,16 @@ impl Problem {
 
     /// The container of a factor and the index into it; variables are b, m, n, k.
     fn factor(&self, lie: Lie, rows: &str, var: &str) -> (Container, Vec<Dim>) {
+        let (container, index) = self.lying(lie, rows, var);
+        let layout = match (container.layout, self.widened) {
+            (Layout::Panels { width, .. }, true) => Layout::Panels { width, depth: 2 },
+            (layout, _) => layout,
+        };
+        let dtype = if self.widened { DType::BF16 } else { self.dtype };
+        (Container { dtype, layout, ..container }, index)
+    }
+
+    fn lying(&self, lie: Lie, rows: &str, var: &str) -> (Container, Vec<Dim>) {
         let (b, k) = (self.extent("b", 0), self.extent("k", 0));
         match lie {
             Lie::K(pad) => (
@@ -186,9 +199,13 @@ impl Builder {
     }
 
     fn load(&mut self, from: Container, index: Vec<Dim>) -> usize {
+        let dtype = from.dtype;
         self.reads.push(from);
         let container = self.reads.len() - 1;
-        self.push(Body::Load { memlet: Memlet { container, index }, guard: None })
+        let body = Body::Load { memlet: Memlet { container, index }, guard: None };
+        self.body.push(Statement { body, dtype });
+        let load = self.body.len() - 1;
+        if dtype == self.t { load } else { self.push(Body::Convert(load, Conversion::Value)) }
     }
 
     fn apply(&mut self, f: ScalarFn, args: &[usize]) -> usize {

@@ -199,6 +199,7 @@ fn copied(
         rows: length,
         k_tile: n_lines,
         element_bytes: lines.element_bytes,
+        depth: 1,
         inner: Inner::Rows,
         panels: None,
         swizzle: lines.swizzle,

@@ -78,7 +78,7 @@ impl<'a> Stream<'a> {
             tile_step,
             inner_step,
             rows,
-            k_is_whole: super::plan::Gemm::is_whole(cx.def, operand.k, operand.k_tile),
+            k_is_whole: super::plan::Gemm::is_whole(cx.def, operand.k, operand.k_tile * operand.depth),
             rolled: false,
         };
         let thread = asm.special("%tid.x");
@@ -119,9 +119,9 @@ impl<'a> Stream<'a> {
         vec![source, target, line, column]
     }
 
-    /// Copies the next tile to the stage that begins at `stage`; `k_left` elements of k are in it or behind it,
-    /// absent where it is whole.
+    /// Copies the next tile to the stage that begins at `stage`; `k_left` of k are in it or behind it.
     pub fn copy(&self, asm: &mut Ptx, stage: Val, k_left: Val) {
+        let k_left = self.elements(asm, k_left);
         let target = asm.bin(Bin::AddI, stage, self.target);
         let preferred = self.units[0].0;
         choose(&self.units, asm, &[], &|asm, unit| {
@@ -139,6 +139,16 @@ impl<'a> Stream<'a> {
     fn passes(&self, unit: i64) -> i64 {
         let per_pass = (self.threads / (self.operand.pitch() / unit)).max(1);
         self.operand.lines() / per_pass
+    }
+
+    /// Elements that hold so many of k.
+    fn elements(&self, asm: &mut Ptx, of_k: Val) -> Val {
+        if self.operand.depth == 1 {
+            return of_k;
+        }
+        let more = asm.int(self.operand.depth - 1, Ty::I32);
+        let up = asm.bin(Bin::AddI, of_k, more);
+        shift(asm, Bin::ShRUI, up, log2(self.operand.depth))
     }
 
     /// The thread's units of one tile, by a loop over its lines: small units are many.
@@ -310,7 +320,7 @@ fn unit_copy(
 
 /// The element at which a column of a packed matrix begins; `whole` where it is the first of a panel.
 fn in_panels(asm: &mut Ptx, panels: Panels, column: Val, whole: bool) -> Val {
-    let height = asm.i64(panels.rows);
+    let height = asm.i64(panels.groups());
     if whole {
         return asm.bin(Bin::MulI, column, height);
     }

@@ -117,7 +117,7 @@ impl Block<'_> {
         let (cx, gemm) = (self.cx, self.gemm);
         point.vars[gemm.m] = Some(row);
         for (k, sum) in gemm.sums.iter().zip(sums) {
-            point.values[*k] = Some(scalar::rounded(asm, *sum, gemm.dtype));
+            point.values[*k] = Some(scalar::rounded(asm, *sum, cx.def.body[*k].dtype));
         }
         for write in &cx.def.stores {
             point.store(cx, asm, write);

@@ -90,6 +90,7 @@ impl Operand {
     fn sectors(&self, launch: &Launch, first: i64) -> i64 {
         let bytes = self.element_bytes;
         let (rows, k) = (launch.extent(self.var), launch.extent(self.k));
+        let k = (k + self.depth - 1).div_euclid(self.depth);
         let (lines, length) = match self.inner {
             Inner::K => (rows, k),
             Inner::Rows => (k, rows),

@@ -34,6 +34,8 @@ pub struct Operand {
     pub rows: i64,
     pub k_tile: i64,
     pub element_bytes: i64,
+    /// Neighbours along k that lie side by side and count as one element here.
+    pub depth: i64,
     pub inner: Inner,
     pub panels: Option<Panels>,
     /// As of [`Lines`].

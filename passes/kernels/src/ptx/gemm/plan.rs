@@ -1,7 +1,7 @@
 //! contraction  =>  how a GPU computes it: which load is A and which B, how they lie, and one row of a table of tiles
 
 use super::operand::{Inner, Lines, Operand};
-use crate::contract::{Roles, candidates};
+use crate::contract::{Roles, Words, candidates, in_words};
 use crate::def::*;
 use crate::usual::{LARGE, USUAL};
 use sardonyx_base::{DType, Dim};
@@ -84,6 +84,7 @@ impl Shape {
 pub struct Gemm {
     /// The reductions, in the order of `b`.
     pub sums: Vec<usize>,
+    /// Of the factors.
     pub dtype: DType,
     pub batch: Vec<usize>,
     pub m: usize,
@@ -116,7 +117,8 @@ impl Gemm {
         if def.class != Class::Contract {
             return None;
         }
-        let all = candidates(def, &[DType::F32, DType::F16, DType::BF16]);
+        let mut all = candidates(def, &[DType::F32, DType::F16, DType::BF16]);
+        all.extend(in_words(def, Words::Pairs));
         let taken = |r: &Roles| r.m.is_some() && r.around.is_empty() && !r.diagonal && r.sums.len() <= SUMS_MAX;
         let rows = all.into_iter().filter(|(_, r)| taken(r));
         rows.max_by_key(|(score, _)| *score).map(|(_, r)| r)
@@ -125,7 +127,7 @@ impl Gemm {
     fn with(def: &KernelDef, roles: Roles, shape: &'static Shape) -> Gemm {
         let Roles { a, sums, batch, m, n, k, around: _, diagonal: _ } = roles;
         let m = m.expect("only roles with rows are taken");
-        let dtype = def.body[sums[0].reduce].dtype;
+        let dtype = def.reads[a.buffer].dtype;
         let columns = shape.n / sums.len() as i64;
         let a = Operand::new(def, a, m, k, shape.m, shape);
         let (sums, b) = sums.into_iter().map(|s| (s.reduce, Operand::new(def, s.b, n, k, columns, shape))).unzip();
@@ -189,7 +191,8 @@ fn select(def: &KernelDef, roles: &Roles) -> Option<&'static Shape> {
 impl Operand {
     fn new(def: &KernelDef, access: Access, var: usize, k: usize, rows: i64, shape: &Shape) -> Operand {
         let storage = &def.reads[access.buffer];
-        let element_bytes = storage.dtype.bytes() as i64;
+        let depth = storage.panels.map_or(1, |p| p.depth);
+        let element_bytes = storage.dtype.bytes() as i64 * depth;
         let inner = match storage.panels {
             Some(_) => Inner::Rows,
             None if !access.stride(k).is(1) && access.stride(var).is(1) => Inner::Rows,
@@ -198,7 +201,7 @@ impl Operand {
         let (panels, k_tile) = (storage.panels, shape.k_bytes / element_bytes);
         let length = if inner == Inner::K { k_tile } else { rows };
         let swizzle = Lines::swizzle_of_fragments(length * element_bytes, element_bytes, inner);
-        Operand { access, var, k, rows, k_tile, element_bytes, inner, panels, swizzle }
+        Operand { access, var, k, rows, k_tile, element_bytes, depth, inner, panels, swizzle }
     }
 }
 
