@@ -144,7 +144,7 @@ impl Code {
         let plan = &made.plan;
         let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
         let required: Vec<Requires> =
-            lowered.iter().enumerate().map(|(i, l)| requires(plan, i, &l.def)).collect::<Result<_>>()?;
+            lowered.iter().enumerate().map(|(i, l)| requires(plan, i, l)).collect::<Result<_>>()?;
         let own = targets.iter().copied().filter(|t| t.class() == made.target.class());
         let gpus = own.filter(|t| t.ptx().is_some());
         let ptx: Vec<PtxModule> = gpus.map(|t| PtxModule::emit(plan, &lowered, t)).collect::<Result<_>>()?;
@@ -206,7 +206,7 @@ fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires], ptx: &[PtxMo
             writes: l.writes.clone(),
             params: l.params.len() as u32,
             scratch_bytes: l.scratch_bytes.clone(),
-            class: format!("{:?}", l.class).to_lowercase(),
+            class: l.class.name().to_string(),
             requires: r.requires.clone(),
             indexes: r.indexes.clone(),
             targets: ptx.iter().map(|module| module.launch(i)).collect(),

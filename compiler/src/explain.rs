@@ -80,8 +80,7 @@ fn plan(model: &Path, dims: &BTreeMap<String, DimRange>) -> Result<(Levels, Plan
 }
 
 fn read(plan: &Plan, movement: Movement) -> Result<Launches> {
-    let named =
-        |(symbol, kernel): &(String, _)| Ok((symbol.clone(), format!("{:?}", lower(kernel)?.class).to_lowercase()));
+    let named = |(symbol, kernel): &(String, _)| Ok((symbol.clone(), lower(kernel)?.class.name().to_string()));
     let kernels = plan.kernels.iter().map(named).collect::<Result<_>>()?;
     let launch = |step: &sardonyx_dialects::plan::Step| match &step.action {
         Action::Launch { kernel, .. } => Some(Launch { kernel: *kernel, origins: step.origins.clone() }),

@@ -167,7 +167,7 @@ fn launches(program: &Program, plan: &Plan, sizes: &Sizes, memory: &FastMemory) 
             formula,
             words: total,
             flops: value(&lowered.flops(), sizes)?,
-            scheduled: Some(scheduled(&lowered.def, &params, &once, memory).iter().sum()),
+            scheduled: Some(scheduled(&lowered, &params, &once, memory).iter().sum()),
             lower_bound: Some(lower_bound(total, products, memory)),
         });
     }

@@ -8,7 +8,7 @@ use sardonyx_base::plan::LaunchSymbol;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Container, Layout, State};
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
-use sardonyx_kernels::{Footprint, KernelDef};
+use sardonyx_kernels::{Footprint, KernelDef, Lowered};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The requirements of a kernel, as the artifact declares them.
@@ -22,19 +22,19 @@ pub struct Requires {
 }
 
 /// The requirements of kernel `kernel` of a plan.
-pub fn requires(plan: &Plan, kernel: usize, def: &KernelDef) -> Result<Requires> {
+pub fn requires(plan: &Plan, kernel: usize, lowered: &Lowered) -> Result<Requires> {
     let mut launches: Vec<Launch> = vec![];
     for entry in &plan.entries {
         let bytes: Vec<Dim> = entry.buffers.iter().map(buffer_bytes).collect::<Result<_>>()?;
         launches.extend(entry.steps.iter().filter_map(|s| match &s.action {
             Action::Launch { kernel: k, buffers, params, grid, .. } if *k == kernel => {
                 let bytes = buffers.iter().map(|b| bytes[*b].clone()).collect();
-                Some(Launch::new(def, params, bytes, grid, entry))
+                Some(Launch::new(&lowered.def, params, bytes, grid, entry))
             }
             Action::Launch { .. } | Action::Copy { .. } | Action::Bind { .. } | Action::Host { .. } => None,
         }));
     }
-    let Footprint { launch, accesses, limits } = def.footprint();
+    let Footprint { launch, accesses, limits } = lowered.footprint();
     let proved = |d: &Dim| launches.iter().all(|l| l.proves(d));
     let mut found: BTreeSet<Dim> = launch.into_iter().filter(|d| proved(d)).collect();
     let (n, mut unchecked) = (accesses.len(), 0);

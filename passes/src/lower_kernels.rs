@@ -13,10 +13,10 @@ pub fn run(module: Operation) -> Result<()> {
     if plan.kernels.is_empty() {
         return Ok(());
     }
-    let lowered = plan.kernels.iter().map(|(symbol, kernel)| Ok((symbol, lower(kernel)?.def)));
+    let lowered = plan.kernels.iter().map(|(symbol, kernel)| Ok((symbol, lower(kernel)?)));
     let lowered = lowered.collect::<Result<Vec<_>>>()?;
-    for variant in levels_of(lowered.iter().map(|(_, def)| def)) {
-        let functions = functions(lowered.iter().map(|(symbol, def)| (symbol.as_str(), def)), variant);
+    for variant in levels_of(lowered.iter().map(|(_, l)| l)) {
+        let functions = functions(lowered.iter().map(|(symbol, l)| (symbol.as_str(), l)), variant);
         let text = format!("module @{} {{\n{functions}}}", variant.name());
         let parsed = Operation::parse(module.context(), &text);
         block.push(parsed.ok_or_else(|| Error::defect(format!("the kernels of {} do not parse", variant.name())))?);

@@ -106,6 +106,46 @@ pub enum Class {
     Attention,
 }
 
+/// What passes that merge kernels take a class for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merging {
+    /// Points that any reader can compute for itself.
+    Points,
+    /// Rows: points of one outer point that follow each other.
+    Rows,
+    /// Sums of products, whose results may get an epilogue.
+    Products,
+    /// Made last, of kernels that are whole: nothing is merged into it or behind it.
+    Whole,
+}
+
+impl Class {
+    pub const ALL: [Class; 4] = [Class::Map, Class::Normalise, Class::Contract, Class::Attention];
+
+    /// As artifacts and reports name it, what passes that merge kernels take it for, and whether its operations are
+    /// multiplications of a matrix.
+    fn row(self) -> (&'static str, Merging, bool) {
+        match self {
+            Class::Map => ("map", Merging::Points, false),
+            Class::Normalise => ("normalise", Merging::Rows, false),
+            Class::Contract => ("contract", Merging::Products, true),
+            Class::Attention => ("attention", Merging::Whole, true),
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    pub fn merging(self) -> Merging {
+        self.row().1
+    }
+
+    pub fn multiplies(self) -> bool {
+        self.row().2
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
     /// Extents of the parallel iteration variables `%0 …`.

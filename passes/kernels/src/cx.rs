@@ -4,8 +4,8 @@ use super::asm::{Asm, Bin, CpuLaunch, Elem, Mlir, Ty, Val};
 use super::def::*;
 use super::dims::emit_dim;
 use super::scalar;
-use crate::{Extension, Level};
 use sardonyx_base::Dim;
+use sardonyx_base::cpu::{Extension, Level};
 use sardonyx_base::plan::KernelArgs;
 use std::mem::offset_of;
 

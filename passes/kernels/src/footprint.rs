@@ -23,8 +23,9 @@ pub struct Footprint {
 }
 
 impl KernelDef {
-    pub fn footprint(&self) -> Footprint {
-        let mut launch = vec![self.grid() - Dim::symbol("grid")];
+    /// Of launches with so many work items, over the parameters.
+    pub fn footprint(&self, grid: Dim) -> Footprint {
+        let mut launch = vec![grid - Dim::symbol("grid")];
         launch.extend((0..self.n_vars()).map(|v| self.extent(v).dim()));
         let (mut accesses, mut limits) = (vec![], vec![]);
         for step in &self.body {
@@ -341,7 +342,7 @@ mod tests {
         for (outer, shape, read, guards, exact) in rows {
             let kernel = copy(outer, shape, read, guards);
             let lowered = lower(&kernel).unwrap();
-            let footprint = lowered.def.footprint();
+            let footprint = lowered.footprint();
             let symbols = BTreeMap::from([("b", 2), ("h", 3), ("s", 5)]);
             let model = |s: &str| symbols.get(s).copied();
             let params: Vec<i64> = lowered.params.iter().map(|p| p.eval(&model).unwrap()).collect();

@@ -3,11 +3,14 @@
 //! Every access becomes linear in the iteration variables, variables that step like one are merged, and each size
 //! that is not a constant becomes a parameter.
 
+use super::classes;
+use super::cpu::CpuPlan;
 use super::def::*;
 use sardonyx_base::dim::Atom;
 use sardonyx_base::{DType, Dim, Error, Result};
 use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A kernel ready to be emitted, and what one launch of it is called with.
 #[derive(Clone, Debug)]
@@ -22,6 +25,8 @@ pub struct Lowered {
     /// Per buffer, reads first: whether it is written.
     pub writes: Vec<bool>,
     pub class: Class,
+    /// How CPUs compute it.
+    pub plan: Arc<dyn CpuPlan>,
 }
 
 impl Lowered {
@@ -47,10 +52,11 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered> {
     let by_launch = |d: &Dim| {
         d.substitute(&|s| s.strip_prefix('p').and_then(|n| Some(params.get(n.parse::<usize>().ok()?)?.clone())))
     };
-    let grid = by_launch(&def.grid());
-    let scratch_bytes = def.scratch_bytes().to_string();
+    let plan = classes::plan_for_cpu(&def);
+    let grid = by_launch(&plan.grid(&def));
+    let scratch_bytes = plan.scratch_bytes(&def).to_string();
     let writes = [vec![false; kernel.reads.len()], vec![true; kernel.writes.len()]].concat();
-    Ok(Lowered { class: def.class, def, params, grid, scratch_bytes, writes })
+    Ok(Lowered { class: def.class, def, params, grid, scratch_bytes, writes, plan })
 }
 
 fn check_types(kernel: &Kernel) -> Result<()> {

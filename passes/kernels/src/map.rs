@@ -1,11 +1,15 @@
 //! for %0.. in outer { store f(load …) }: elementwise chains, gathers, concatenations and other kernels that only map
 
 use super::asm::{Asm, Bin, CmpI, Mlir, Val};
+use super::cpu::CpuPlan;
 use super::cx::{Cx, decode, whole_steps};
 use super::def::*;
 use super::eval::{Point, hoist};
+use super::nest::{Loop, Nest};
+use super::pace::Pace;
 use super::ranges;
 use sardonyx_base::Dim;
+use std::sync::Arc;
 
 /// A work item is at most this many elements of the innermost dimension.
 const CHUNK: i64 = 4096;
@@ -19,7 +23,33 @@ fn blocks(def: &KernelDef) -> Option<Dim> {
     }
 }
 
-pub fn grid(def: &KernelDef) -> Dim {
+/// Loops over the points of a kernel without reductions.
+#[derive(Debug)]
+struct Plan;
+
+pub fn planned(_: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
+    Some(Arc::new(Plan))
+}
+
+impl CpuPlan for Plan {
+    fn grid(&self, def: &KernelDef) -> Dim {
+        grid(def)
+    }
+
+    fn nest(&self, def: &KernelDef, _: &[i64]) -> Nest {
+        Nest { loops: Loop::each(0..def.outer.len()), passes: vec![1; def.body.len()] }
+    }
+
+    fn pace(&self, def: &KernelDef) -> Pace {
+        def.pace_along(def.outer.len().checked_sub(1), 1.0)
+    }
+
+    fn emit(&self, cx: &Cx<Mlir>, asm: &mut Mlir) {
+        emit(cx, asm);
+    }
+}
+
+fn grid(def: &KernelDef) -> Dim {
     let rows = def.outer.iter().rev().skip(1).fold(Dim::constant(1), |p, e| p * e.dim());
     match (blocks(def), def.outer.last()) {
         (Some(b), _) => rows * b,
@@ -29,7 +59,7 @@ pub fn grid(def: &KernelDef) -> Dim {
     }
 }
 
-pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir) {
+fn emit(cx: &Cx<Mlir>, asm: &mut Mlir) {
     let n = cx.def.outer.len();
     let one = asm.i64(1);
     asm.for_loop((cx.launch.begin, cx.launch.end, one), &[], |asm, item, _| {

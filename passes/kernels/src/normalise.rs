@@ -4,16 +4,20 @@
 //! stage (see `stages`). Attention without a faster form comes here too: a row is then all that has the same scores.
 
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
+use super::cpu::CpuPlan;
 use super::cx::{Cx, decode, whole_steps};
 use super::def::*;
 use super::eval::Point;
+use super::nest::{Loop, Nest};
+use super::pace::{LANES, PLAIN, Pace};
 use super::pass::{Pass, marked, store_rows};
 use super::reduce::{across_lanes, combine, neutral, paired, tree};
 use super::scalar::{self, numbers_extremum};
-use super::stages::{Lanes, Stages, heavy, lanes_of, late_vars, stages};
+use super::stages::{Lanes, Stages, heavy, late_vars};
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::kernel::Class;
 use sardonyx_dialects::scalar::ReduceFn;
+use std::sync::Arc;
 
 /// Neighbouring outer points of one work item, where lanes run along them.
 const BLOCK: i64 = 64;
@@ -34,30 +38,77 @@ fn early_vars(def: &KernelDef) -> Vec<usize> {
     (0..def.outer.len()).filter(|v| late >> v & 1 == 0).collect()
 }
 
-pub fn grid(def: &KernelDef) -> Dim {
-    let rows = |vars: &[usize]| vars.iter().fold(Dim::constant(1), |p, v| p * def.outer[*v].dim());
+/// The passes over the inner space of each row, or of a block of rows.
+#[derive(Debug)]
+struct Plan {
+    stages: Stages,
+    /// The outer variables that make a work item, and the late ones.
+    early: Vec<usize>,
+    late: Vec<usize>,
+}
+
+pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
     let early = early_vars(def);
-    match (lanes_of(def), early.split_last()) {
-        (Lanes::Outer, Some((last, others))) => rows(others) * def.outer[*last].dim().ceildiv(&Dim::constant(BLOCK)),
-        (Lanes::Inner | Lanes::Threads, _) | (Lanes::Outer, None) => rows(&early),
+    let late = (0..def.outer.len()).filter(|v| !early.contains(v)).collect();
+    Some(Arc::new(Plan { stages: Stages::of_rows(def), early, late }))
+}
+
+impl Plan {
+    /// The variable that lanes run along, and those around it, where each lane has a row of its own.
+    fn lanes_along(&self) -> Option<(&usize, &[usize])> {
+        self.early.split_last().filter(|_| self.stages.is_along_outer())
     }
 }
 
-pub fn scratch_bytes(def: &KernelDef) -> Dim {
-    stages(def).scratch_bytes
+impl CpuPlan for Plan {
+    fn grid(&self, def: &KernelDef) -> Dim {
+        let rows = |vars: &[usize]| vars.iter().fold(Dim::constant(1), |p, v| p * def.outer[*v].dim());
+        match self.lanes_along() {
+            Some((last, others)) => rows(others) * def.outer[*last].dim().ceildiv(&Dim::constant(BLOCK)),
+            None => rows(&self.early),
+        }
+    }
+
+    fn scratch_bytes(&self, _: &KernelDef) -> Dim {
+        self.stages.scratch_bytes.clone()
+    }
+
+    fn nest(&self, def: &KernelDef, _: &[i64]) -> Nest {
+        let (n, stages) = (def.outer.len(), &self.stages);
+        let mut loops = Loop::each(0..n);
+        if stages.is_along_outer()
+            && let Some(Loop::Var { step, .. }) = loops.last_mut()
+        {
+            *step = LANES;
+        }
+        loops.push(Loop::Passes);
+        loops.extend(Loop::each(n..def.n_vars()));
+        let kept = |k: usize| stages.kept.iter().any(|(s, _)| *s == k);
+        let evaluated = stages.evaluated(def, kept);
+        let count = |k| evaluated.iter().filter(|stage| stage.contains(&k)).count() as i64;
+        Nest { loops, passes: (0..def.body.len()).map(count).collect() }
+    }
+
+    fn pace(&self, def: &KernelDef) -> Pace {
+        let n = if self.stages.is_along_outer() { def.outer.len() } else { def.n_point_vars() };
+        def.pace_along(n.checked_sub(1), if def.class == Class::Contract { PLAIN } else { 1.0 })
+    }
+
+    fn emit(&self, cx: &Cx<Mlir>, asm: &mut Mlir) {
+        emit(cx, asm, self);
+    }
 }
 
-pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir) {
-    let stages = stages(cx.def);
+fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     let one = asm.i64(1);
-    let early = early_vars(cx.def);
+    let early = &plan.early;
     asm.for_loop((cx.launch.begin, cx.launch.end, one), &[], |asm, item, _| {
         let mut point = Point::new(cx);
         let mut extents: Vec<Val> = early.iter().map(|&v| cx.extent(asm, v)).collect();
-        let (Lanes::Outer, Some((&last, others))) = (lanes_of(cx.def), early.split_last()) else {
+        let Some((&last, others)) = plan.lanes_along() else {
             let at = decode(asm, item, &extents);
             early.iter().zip(at).for_each(|(&v, at)| point.vars[v] = Some(at));
-            row(cx, asm, &stages, point);
+            row(cx, asm, plan, point);
             return vec![];
         };
         let (extent, block) = (extents[others.len()], asm.i64(BLOCK));
@@ -68,7 +119,7 @@ pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir) {
         let lo = asm.bin(Bin::MulI, at[last], block);
         let hi = asm.bin(Bin::AddI, lo, block);
         let hi = asm.bin(Bin::MinSI, hi, extent);
-        along(cx, asm, last, (lo, hi), &point, &|asm, point| row(cx, asm, &stages, point));
+        along(cx, asm, last, (lo, hi), &point, &|asm, point| row(cx, asm, plan, point));
         vec![]
     });
 }
@@ -106,13 +157,11 @@ fn along(
 }
 
 /// All stages of one outer point, then what is stored once per outer point.
-fn row(cx: &Cx<Mlir>, asm: &mut Mlir, stages: &Stages, mut point: Point) {
-    for stage in 0..stages.n_early {
-        pass(cx, asm, stages, stage, &mut point);
+fn row(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan, mut point: Point) {
+    for stage in 0..plan.stages.n_early {
+        pass(cx, asm, &plan.stages, stage, &mut point);
     }
-    let late = late_vars(cx.def);
-    let late: Vec<usize> = (0..cx.def.outer.len()).filter(|v| late >> v & 1 == 1).collect();
-    late_points(cx, asm, stages, &late, point);
+    late_points(cx, asm, &plan.stages, &plan.late, point);
 }
 
 /// The stages that depend on late variables, at each of their points: lanes run along the last one.

@@ -63,7 +63,7 @@ pub fn packable(kernel: &Kernel) -> Option<Packable> {
     };
     let [left, right] = products[0];
     let found = [right, left].into_iter().filter_map(with);
-    let blocked = |p: &Packable| lower(&p.kernel).is_ok_and(|l| l.def.is_blocked_contraction());
+    let blocked = |p: &Packable| lower(&p.kernel).is_ok_and(|l| l.words().is_some());
     // Lanes run along the columns of the result; where both factors qualify, that decides.
     let along_lanes = |p: &Packable| {
         let load = &p.kernel.body[load_of(&p.kernel, p.factors[0].packed)].body;
@@ -76,7 +76,7 @@ pub fn packable(kernel: &Kernel) -> Option<Packable> {
 
 /// How fast a kernel's code is, where that is what decides: columns that lie apart in the result are written one by one.
 fn worth(kernel: &Kernel) -> f64 {
-    lower(kernel).map_or(0.0, |lowered| lowered.def.pace().worth())
+    lower(kernel).map_or(0.0, |lowered| lowered.pace().worth())
 }
 
 /// The memlet of an f32 load without a guard.

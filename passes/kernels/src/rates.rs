@@ -51,7 +51,7 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Target;
+    use crate::target::Target;
 
     #[test]
     fn every_target_has_the_figures_that_costs_need() {

@@ -5,8 +5,8 @@
 
 use super::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Un, Val};
 use super::{math, math64, minifloat};
-use crate::Extension;
 use sardonyx_base::DType;
+use sardonyx_base::cpu::Extension;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
 /// What a value of a type is in a register.

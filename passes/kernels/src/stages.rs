@@ -19,7 +19,7 @@ const LANES_MAX: i64 = 16;
 const WINDOW_STEP_MAX: i64 = 2;
 
 /// Which variable lanes run along.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lanes {
     /// The innermost reduced one: a row's elements are combined lane by lane, then across.
     Inner,
@@ -30,6 +30,7 @@ pub enum Lanes {
 }
 
 /// What each pass over the inner space computes.
+#[derive(Debug)]
 pub struct Stages {
     lanes: Lanes,
     pub n: usize,
@@ -46,19 +47,7 @@ pub struct Stages {
     pub scratch_bytes: Dim,
 }
 
-/// How a CPU goes over the inner space: the statements that each pass evaluates, and whether lanes are rows.
-pub struct Rows {
-    pub along_outer: bool,
-    pub evaluated: Vec<Vec<usize>>,
-}
-
-pub fn rows(def: &KernelDef) -> Rows {
-    let stages = stages(def);
-    let kept = |k: usize| stages.kept.iter().any(|(s, _)| *s == k);
-    Rows { along_outer: stages.lanes == Lanes::Outer, evaluated: stages.evaluated(def, kept) }
-}
-
-pub fn lanes_of(def: &KernelDef) -> Lanes {
+fn lanes_of(def: &KernelDef) -> Lanes {
     let Some(outer) = def.outer.len().checked_sub(1) else { return Lanes::Inner };
     if !def.deep.is_empty() {
         return Lanes::Inner;
@@ -92,6 +81,11 @@ pub fn lanes_of(def: &KernelDef) -> Lanes {
 }
 
 impl Stages {
+    /// For a CPU.
+    pub fn of_rows(def: &KernelDef) -> Stages {
+        stages_along(def, lanes_of(def))
+    }
+
     /// For threads of a GPU: one row by a warp, or by a thread where neighbouring rows are neighbours in memory.
     pub fn of_threads(def: &KernelDef) -> Stages {
         match lanes_of(def) {
@@ -103,6 +97,11 @@ impl Stages {
     /// What lanes run along in a stage. Late stages are run for vectors of late points.
     pub fn lanes(&self, stage: usize) -> Lanes {
         if stage < self.n_early { self.lanes } else { Lanes::Outer }
+    }
+
+    /// Whether each lane is a row of its own.
+    pub fn is_along_outer(&self) -> bool {
+        self.lanes == Lanes::Outer
     }
 
     pub fn is_across_threads(&self) -> bool {
@@ -133,10 +132,6 @@ impl Stages {
         }
         out
     }
-}
-
-pub fn stages(def: &KernelDef) -> Stages {
-    stages_along(def, lanes_of(def))
 }
 
 /// The outer variables on which no deep sum depends; none where there is no deep space.

@@ -5,7 +5,7 @@ use crate::fuse::Costs;
 use crate::fusion::{kernel, parameter};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Kernel, Layout, Program};
-use sardonyx_kernels::{KernelDef, Pace, lower, packable};
+use sardonyx_kernels::{Lowered, Pace, lower, packable};
 
 /// Where elements that one vector holds lie apart, each costs a visit of its own.
 const SCATTERED: f64 = 4.0;
@@ -32,15 +32,14 @@ impl<'p> Pricer<'p> {
             }
         }
         sort_outer(&mut k);
-        let pace = self.def(&k, &step.args).map_or(Pace { share: 0.01, scattered: 1.0 }, |def| def.pace());
+        let pace = self.lowered(&k, &step.args).map_or(Pace { share: 0.01, scattered: 1.0 }, |lowered| lowered.pace());
         self.costs.paced(&k, self.program, pace.share, 1.0 + pace.scattered * (SCATTERED - 1.0))
     }
 
     /// As it will be lowered, its constants packed.
-    fn def(&self, k: &Kernel, args: &[Id]) -> Option<KernelDef> {
+    fn lowered(&self, k: &Kernel, args: &[Id]) -> Option<Lowered> {
         let constant = |operand: usize| parameter(self.program, &self.producers, args[operand]).is_some();
         let packed = packable(k).filter(|p| p.factors.iter().all(|f| constant(f.operand)));
-        let lowered = lower(packed.as_ref().map_or(k, |p| &p.kernel)).ok()?;
-        Some(lowered.def)
+        lower(packed.as_ref().map_or(k, |p| &p.kernel)).ok()
     }
 }

@@ -7,7 +7,7 @@ use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Kernel, Statement};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::Words;
 use sardonyx_kernels::{KernelDef, lower};
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ const ROWS_MIN: i64 = 8;
 
 /// The kernel with rounded factors; the error is why it stays as it is.
 pub fn narrowed(k: &Kernel) -> Result<Kernel, &'static str> {
-    let def = lower(k).map_err(|_| "it has no code")?.def;
-    let rows = def.attention_rows().ok_or("its parts are not those of attention")?;
+    let lowered = lower(k).map_err(|_| "it has no code")?;
+    let rows = lowered.attention_rows().ok_or("its parts are not those of attention")?;
     if rows.as_const().is_some_and(|n| n < ROWS_MIN) {
         return Err("too few rows share what would be rounded");
     }
-    let new = with_factors(k, &def).ok_or("its factors are not found")?;
-    let narrow = lower(&new).is_ok_and(|l| l.def.words() == Some(Words::Pairs));
+    let new = with_factors(k, &lowered.def).ok_or("its factors are not found")?;
+    let narrow = lower(&new).is_ok_and(|l| l.words() == Some(Words::Pairs));
     if narrow { Ok(new) } else { Err("its factors are not read where they lie") }
 }
 

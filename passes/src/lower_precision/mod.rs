@@ -20,9 +20,9 @@ use sardonyx_dialects::flow::{
 };
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::Conversion;
-use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::Words;
 use sardonyx_kernels::target::Class as TargetClass;
-use sardonyx_kernels::{KernelDef, lower, products};
+use sardonyx_kernels::{Lowered, lower, products};
 use std::collections::BTreeMap;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -120,7 +120,7 @@ fn matches(program: &Program, step: usize) -> std::result::Result<Option<Site>, 
         return Err("its left factor grows in place");
     }
     let kernel = narrowed(k, common, &rights);
-    let pairs = lower(&kernel).is_ok_and(|l| l.def.words() == Some(Words::Pairs));
+    let pairs = lower(&kernel).is_ok_and(|l| l.words() == Some(Words::Pairs));
     if !pairs {
         return Err("neighbours along the sum are none in memory");
     }
@@ -357,8 +357,8 @@ impl Root {
                 }
             }
         }
-        let route = |d: KernelDef| (d.class, d.is_blocked_contraction(), d.is_blocked_attention());
-        let (was, is) = (route(lower(old).ok()?.def), route(lower(&new).ok()?.def));
+        let route = |l: Lowered| (l.class, l.words().is_some());
+        let (was, is) = (route(lower(old).ok()?), route(lower(&new).ok()?));
         (was == is).then_some(new)
     }
 }

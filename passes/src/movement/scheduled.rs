@@ -4,7 +4,7 @@
 //! kernel's loops, the outermost one is found inside which everything that is touched fits into the cache. What stays
 //! in there is fetched once for each time that it is begun, and once for all iterations of the loop around it where
 //! that loop does not move it. Whole cache lines, other users of the cache and sharing between cores are left out. On
-//! a GPU: what warps request from global memory, in sectors (`KernelDef::ptx_movement`).
+//! a GPU: what warps request from global memory, in sectors (`GpuKernel::movement`).
 //!
 //! The *lower bound* is the greater of the algebraic words and, for a contraction of `p` products, 2·p / √S −
 //! 2·S·cores: with S words of fast memory nothing multiplies matrices with fewer ("A Tight I/O Lower Bound for Matrix
@@ -12,11 +12,11 @@
 
 use sardonyx_base::DType;
 use sardonyx_base::{Error, Result};
-use sardonyx_kernels::Target;
 use sardonyx_kernels::def::{KernelDef, Op, Size, VarSet, own};
 use sardonyx_kernels::device_spec::{DeviceSpec, Per};
 use sardonyx_kernels::nest::Loop;
 use sardonyx_kernels::ptx::movement::SECTOR_BYTES;
+use sardonyx_kernels::{Lowered, Target};
 
 /// What of a device decides how much has to move.
 #[derive(Clone, Debug)]
@@ -43,10 +43,10 @@ impl FastMemory {
 }
 
 /// Words per buffer, reads first, that a launch requests. `once` are their algebraic words.
-pub fn scheduled(def: &KernelDef, params: &[i64], once: &[i64], memory: &FastMemory) -> Vec<i64> {
-    let Some(target) = memory.ptx else { return cpu(def, params, once, memory.bytes) };
-    let traffic = def.ptx_movement(target, params);
-    let bytes = |b: usize| element_bytes(def, b);
+pub fn scheduled(lowered: &Lowered, params: &[i64], once: &[i64], memory: &FastMemory) -> Vec<i64> {
+    let Some(target) = memory.ptx else { return cpu(lowered, params, once, memory.bytes) };
+    let traffic = lowered.for_gpu(target).movement(params);
+    let bytes = |b: usize| element_bytes(&lowered.def, b);
     traffic.iter().enumerate().map(|(b, t)| t.scheduled * SECTOR_BYTES / bytes(b)).collect()
 }
 
@@ -71,8 +71,8 @@ struct Touched {
     passes: i64,
 }
 
-fn cpu(def: &KernelDef, params: &[i64], once: &[i64], cache_bytes: i64) -> Vec<i64> {
-    let nest = def.nest(params);
+fn cpu(lowered: &Lowered, params: &[i64], once: &[i64], cache_bytes: i64) -> Vec<i64> {
+    let (def, nest) = (&lowered.def, lowered.nest(params));
     let touched = touched(def, &nest.passes);
     let extents: Vec<i64> = (0..def.n_vars()).map(|v| size(def.extent(v), params)).collect();
     // How much of a variable is inside the loops from `level` on.

@@ -58,14 +58,10 @@ fn no_form_falls_back_to_plain_loops() {
             let program = Program::of_model_with(&model(&name), masked_rows).unwrap_or_else(|e| panic!("{name}: {e}"));
             let mut attentions = 0;
             for (symbol, kernel) in &program.plan.kernels {
-                let def = lower(kernel).unwrap_or_else(|e| panic!("{name}: {e}")).def;
-                attentions += (def.class == Class::Attention) as usize;
-                let fast = match def.class {
-                    Class::Attention => def.is_blocked_attention(),
-                    Class::Contract => def.is_blocked_contraction(),
-                    Class::Map | Class::Normalise => true,
-                };
-                assert!(fast, "{name}: {symbol} {:?}", def.class);
+                let lowered = lower(kernel).unwrap_or_else(|e| panic!("{name}: {e}"));
+                attentions += (lowered.class == Class::Attention) as usize;
+                let fast = !lowered.class.multiplies() || lowered.words().is_some();
+                assert!(fast, "{name}: {symbol} {:?}", lowered.class);
             }
             assert!(attentions > 0, "{name} has no attention");
         }

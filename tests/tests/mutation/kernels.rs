@@ -95,7 +95,7 @@ pub fn subjects() -> Vec<Subject> {
 fn subject(name: &'static str, kernel: Kernel, sizes: &[Sizes], bound: f64) -> Subject {
     let lowered = lower(&kernel).unwrap_or_else(|e| panic!("{name}: {e}"));
     let ptx =
-        lowered.def.emit_ptx("kernel", Target::from_ptx("sm_80").unwrap()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).emit("kernel").unwrap_or_else(|e| panic!("{name}: {e}"));
     let text = ptx::module(Target::from_ptx("sm_80").unwrap(), std::slice::from_ref(&ptx));
     let calls = sizes.iter().enumerate().map(|(i, sizes)| call(&kernel, sizes, 7 + i as u64)).collect();
     Subject { name, lowered, ptx, text, calls, bound }

@@ -7,7 +7,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::Target;
 use sardonyx_kernels::ptx::module;
-use sardonyx_kernels::{KernelDef, lower};
+use sardonyx_kernels::{Lowered, lower};
 use sardonyx_tests::prepared::{model, workspace};
 
 /// One kernel as a module of its own.
@@ -58,15 +58,15 @@ fn of_plan(name: &str, text: &str, pipeline: &str) -> Vec<Text> {
     }
     let plan = Plan::read(Operation(module.as_operation().to_raw())).expect("the plan is sound");
     let kernels = plan.expect("there is a plan after this stage").kernels;
-    let defs = kernels.iter().map(|(symbol, k)| (symbol, lower(k).expect("the pipeline lowers it too").def));
-    defs.flat_map(|(symbol, def)| texts(&format!("{name} {symbol}"), &def)).collect()
+    let lowered = kernels.iter().map(|(symbol, k)| (symbol, lower(k).expect("the pipeline lowers it too")));
+    lowered.flat_map(|(symbol, l)| texts(&format!("{name} {symbol}"), &l)).collect()
 }
 
 /// The kernel for every target.
-pub fn texts(name: &str, def: &KernelDef) -> Vec<Text> {
+pub fn texts(name: &str, lowered: &Lowered) -> Vec<Text> {
     let text = |target: Target| {
         // The same symbol for all, so that equal kernels have equal texts.
-        let kernel = def.emit_ptx("k", target).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let kernel = lowered.for_gpu(target).emit("k").unwrap_or_else(|e| panic!("{name}: {e}"));
         Text { name: name.into(), target, ptx: module(target, &[kernel]) }
     };
     Target::all().filter(|target| target.ptx().is_some()).map(text).collect()

@@ -28,11 +28,11 @@ fn main() {
     let parts = |s: Shape| [vec![s.clone()], s.parts].concat();
     let shapes: Vec<Shape> = shapes.into_iter().flat_map(parts).collect();
     let lowered: Vec<Lowered> = shapes.iter().map(|s| lower(&s.kernel).unwrap()).collect();
-    let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
+    let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), l)).collect();
     let start = Instant::now();
     let object = build_shared_object(&named).unwrap();
     let (ms, kb) = (start.elapsed().as_secs_f64() * 1e3, object.len() / 1024);
-    let all = levels_of(lowered.iter().map(|l| &l.def));
+    let all = levels_of(&lowered);
     let (here, names) = (executed(&all), |v: &[Level]| v.iter().map(|v| v.name()).collect::<Vec<_>>().join(", "));
     println!("{} kernels for {}: {ms:.0} ms, {kb} KB; this CPU executes {}", shapes.len(), names(&all), names(&here));
     let library = Library::new(&object);
@@ -45,7 +45,7 @@ fn main() {
         }
         println!("\n{}", header(title, *kind, &levels));
         for i in rows {
-            let own = [*executed(&levels_of([&lowered[i].def])).last().expect("this CPU executes some variant")];
+            let own = [*executed(&levels_of([&lowered[i]])).last().expect("this CPU executes some variant")];
             let levels = if *kind == Kind::Words { &own[..] } else { &levels };
             let cells = levels.iter().map(|level| {
                 let measured = |i: usize| {

@@ -6,7 +6,7 @@ use sardonyx_base::Dim;
 use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use sardonyx_dialects::flow::kernel::Layout;
 use sardonyx_dialects::interp::pack_panels;
-use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::Words;
 use sardonyx_kernels::{Extension, Level, Lowered};
 use std::arch::x86_64::*;
 
@@ -54,7 +54,7 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> F
         end: lowered.grid.eval(&value).unwrap(),
         status: &mut status,
     };
-    let words = lowered.def.words().unwrap_or(Words::Singles);
+    let words = lowered.words().unwrap_or(Words::Singles);
     let other = vec![1f32; shape.weight_bytes / 4];
     let repeats = (WORK / shape.work).ceil().clamp(1.0, 4000.0) as usize;
     // Once without a clock: pages and caches.

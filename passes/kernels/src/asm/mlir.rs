@@ -2,7 +2,7 @@
 
 use super::isa::{Isa, isa_of};
 use super::{Asm, Bin, Cast, CmpF, CmpI, Elem, Text, Ty, Un, Val};
-use crate::{Extension, Level};
+use sardonyx_base::cpu::{Extension, Level};
 use std::fmt::Write;
 
 impl Elem {

@@ -9,6 +9,7 @@
 //! on no other row, and hidden keys behind the others change nothing.
 
 mod block;
+mod class;
 mod finish;
 mod operands;
 mod plan;
@@ -16,17 +17,18 @@ mod segments;
 mod tiles;
 mod weights;
 
-pub use plan::{BLOCK, CHUNK, Plan, plan};
-
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Val};
 use super::contract::Blocks;
 use super::cx::{Cx, decode, whole_steps};
 use super::def::{Op, VarSet};
 use super::eval::Point;
 use super::scalar;
-use crate::Extension;
-use plan::{STATE_STEP, TILE, WIDTH};
+use crate::cpu::CpuPlan;
+use crate::def::KernelDef;
+use plan::{CHUNK, Plan, STATE_STEP, TILE, WIDTH};
 use sardonyx_base::Dim;
+use sardonyx_base::cpu::Extension;
+use std::sync::Arc;
 
 /// A chunk of rows of one batch element.
 #[derive(Clone)]
@@ -92,7 +94,11 @@ struct Group {
     n: Val,
 }
 
-pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
+pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
+    Some(Arc::new(plan::plan(def)?))
+}
+
+fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     tiles::around(cx, asm, plan, |asm| {
         if let Some(segments) = &plan.segments {
             return segments::emit(cx, asm, plan, segments);

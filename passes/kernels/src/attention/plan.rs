@@ -3,7 +3,7 @@
 use super::segments::Segments;
 use crate::contract::{is_one_instruction, tiles};
 use crate::def::*;
-use crate::{Extension, Level};
+use sardonyx_base::cpu::{Extension, Level};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
@@ -331,10 +331,6 @@ impl Plan {
         self.n_rows(def).ceildiv(&Dim::constant(CHUNK))
     }
 
-    pub fn grid(&self, def: &KernelDef) -> Dim {
-        self.batch.iter().fold(self.n_chunks(def), |p, v| def.extent(*v).dim() * p)
-    }
-
     /// Rows that are scored together, at most, by any level.
     pub fn group(&self) -> i64 {
         if self.narrow { TILE } else { GROUP }
@@ -342,11 +338,11 @@ impl Plan {
 
     /// Whether a level multiplies in tiles.
     pub fn uses_tiles(&self, level: Level) -> bool {
-        level.has(Extension::Tiles) && self.fits_tiles()
+        level.has(Extension::Tiles) && self.tiles_hold_factors()
     }
 
     /// Whether tiles can hold its factors.
-    pub fn fits_tiles(&self) -> bool {
+    pub fn tiles_hold_factors(&self) -> bool {
         self.narrow && self.n_d % (2 * TILE) == 0
     }
 
@@ -382,9 +378,5 @@ impl Plan {
             n_panels * Dim::constant(WIDTH * self.row_step()),
             copied * Dim::constant(self.mixed_step()),
         ]
-    }
-
-    pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
-        self.parts(def).into_iter().fold(Dim::constant(0), |sum, p| sum + p) * Dim::constant(4)
     }
 }

@@ -1,6 +1,5 @@
 //! Kernel-level MLIR text  =>  LLVM dialect  =>  LLVM IR  =>  machine code of one CPU level
 
-use crate::Level;
 use inkwell::OptimizationLevel;
 use inkwell::context::Context as LlvmContext;
 use inkwell::module::Module as LlvmModule;
@@ -11,6 +10,7 @@ use melior::dialect::DialectRegistry;
 use melior::ir::Module;
 use melior::pass::PassManager;
 use melior::utility;
+use sardonyx_base::cpu::Level;
 use sardonyx_base::{Error, Result};
 use std::cell::RefCell;
 use std::rc::Rc;

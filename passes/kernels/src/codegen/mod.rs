@@ -6,8 +6,10 @@ mod link;
 mod lower;
 pub mod ptx;
 
-use crate::{KernelDef, Level, functions, levels_of};
+use crate::emit::{functions, levels_of};
+use crate::linear::Lowered;
 use prost::Message;
+use sardonyx_base::cpu::Level;
 use sardonyx_base::plan::{KERNELS_SYMBOL, Kernel, Plan};
 use sardonyx_base::{Error, Result};
 use std::cmp::Reverse;
@@ -19,8 +21,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// Symbols must be distinct. Errors: E0002 where the linker cannot be run; E0901 where MLIR or LLVM refuse the code,
 /// which is a defect of ours.
-pub fn build_shared_object(kernels: &[(String, &KernelDef)]) -> Result<Vec<u8>> {
-    let levels = levels_of(kernels.iter().map(|(_, def)| *def));
+pub fn build_shared_object(kernels: &[(String, &Lowered)]) -> Result<Vec<u8>> {
+    let levels = levels_of(kernels.iter().map(|(_, l)| *l));
     let modules: Vec<(Level, String)> = levels.into_iter().map(|v| (v, text(kernels, v))).collect();
     link_modules(&modules, &[])
 }
@@ -72,11 +74,11 @@ fn table(declared: &[Kernel]) -> String {
 }
 
 /// The kernels of one level as a module of kernel-level MLIR.
-pub fn text(kernels: &[(String, &KernelDef)], level: Level) -> String {
-    functions(kernels.iter().map(|(symbol, def)| (symbol.as_str(), *def)), level)
+pub fn text(kernels: &[(String, &Lowered)], level: Level) -> String {
+    functions(kernels.iter().map(|(symbol, l)| (symbol.as_str(), *l)), level)
 }
 
 /// The machine code of one level as assembly text, for dumps.
-pub fn assembly(kernels: &[(String, &KernelDef)], level: Level) -> Result<String> {
+pub fn assembly(kernels: &[(String, &Lowered)], level: Level) -> Result<String> {
     lower::assembly(&lower::context(), &text(kernels, level), level)
 }

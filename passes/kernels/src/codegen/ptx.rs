@@ -1,8 +1,8 @@
 //! kernels of a plan  =>  one PTX module, and how each kernel is launched
 
-use crate::Target;
+use crate::linear::{Lowered, lower};
 use crate::ptx::{self, PtxKernel};
-use crate::{Lowered, lower};
+use crate::target::Target;
 use prost::Message;
 use sardonyx_base::plan::{self as file, KERNELS_COMMENT, Kernel, KernelTarget};
 use sardonyx_base::{Error, Result};
@@ -20,7 +20,7 @@ impl PtxModule {
     pub fn emit(plan: &Plan, lowered: &[Lowered], target: Target) -> Result<PtxModule> {
         let named = plan.kernels.iter().zip(lowered).enumerate();
         let kernels = named.map(|(i, ((symbol, _), l))| {
-            l.def.emit_ptx(symbol, target).map_err(|e| match origin(plan, i) {
+            l.for_gpu(target).emit(symbol).map_err(|e| match origin(plan, i) {
                 Some(node) => e.node(node),
                 None => e,
             })
@@ -56,7 +56,7 @@ pub fn text_of(module: Operation, target: Target) -> Result<String> {
         Some(plan) => plan.kernels,
         None => flow_kernels(module)?,
     };
-    let emit = |(symbol, kernel): &(String, _)| lower(kernel)?.def.emit_ptx(symbol, target);
+    let emit = |(symbol, kernel): &(String, _)| lower(kernel)?.for_gpu(target).emit(symbol);
     let kernels = kernels.iter().map(emit).collect::<Result<Vec<PtxKernel>>>()?;
     if kernels.is_empty() {
         let error = Error::user("E0001", "the module has no kernels to write as PTX");

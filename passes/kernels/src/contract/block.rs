@@ -1,12 +1,13 @@
 //! rows of A by a panel of B  =>  sums in registers: which blocks of rows there are, and the loop over k of each
 
 use super::pairs::pair_products;
-use super::plan::{Form, WIDTH, Words};
+use super::plan::{Form, WIDTH};
 use super::quads::quad_products;
 use super::{Columns, Item, Panel, Turn, plus, tiles, times};
-use crate::Level;
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 use crate::def::*;
+use crate::words::Words;
+use sardonyx_base::cpu::Level;
 use std::collections::BTreeSet;
 
 /// Elements by which the prefetch of panels is ahead: 2 KB, and 8 KB for blocks of few rows, which wait for them.

@@ -14,6 +14,7 @@
 //! own in scratch; the epilogue reads all tiles.
 
 mod block;
+mod class;
 mod copy;
 mod epilogue;
 mod pairs;
@@ -21,19 +22,20 @@ mod plan;
 mod quads;
 pub mod tiles;
 
-use crate::Extension;
 use block::Start;
 
 pub use block::Blocks;
 pub use copy::transpose;
-pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, Words, candidates, epilogue, in_words, is_one_instruction, plan};
-pub use tiles::fits as fits_tiles;
+pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, in_words, is_one_instruction, plan};
 
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Val};
+use super::cpu::CpuPlan;
 use super::cx::{Cx, decode};
 use super::def::*;
 use super::eval::Point;
 use sardonyx_base::Dim;
+use sardonyx_base::cpu::Extension;
+use std::sync::Arc;
 
 impl Plan {
     /// The numbers of strip and chunk of item `at` of one batch element, and where in its group the chunk is.
@@ -132,7 +134,11 @@ struct Panel<'i, 'a> {
     tile: Val,
 }
 
-pub fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
+pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
+    Some(Arc::new(plan(def)?))
+}
+
+fn emit(cx: &Cx<Mlir>, asm: &mut Mlir, plan: &Plan) {
     tiles::around(cx, asm, plan, |asm| items(cx, asm, plan));
 }
 

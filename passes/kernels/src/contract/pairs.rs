@@ -1,7 +1,7 @@
 //! sums + a[2k] · b[2k] + a[2k + 1] · b[2k + 1], bf16 times bf16 in f32: by one instruction, or by two after shifts
 
 use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Ty, Val};
-use crate::{Extension, Level};
+use sardonyx_base::cpu::{Extension, Level};
 
 /// The sums of some rows (all columns of one after the other) with a pair of products more: where each row's pair lies,
 /// one word per column. Of half a pair there is only the first element to read.

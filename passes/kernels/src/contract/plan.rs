@@ -1,9 +1,7 @@
 //! Which load is A, which is B; which variable is m, which n: a contraction's parts
 
-use super::tiles;
-use crate::Extension;
-use crate::asm::Elem;
 use crate::def::*;
+use crate::words::Words;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::ops::Deref;
@@ -32,64 +30,6 @@ pub enum Form {
     Rows,
     /// Anything else: a panel is copied to scratch first.
     Copied,
-}
-
-/// What one step of a sum takes of a column: the rows of a panel that lie side by side, and as many neighbours of A.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Words {
-    /// One f32.
-    Singles,
-    /// Two bf16, whose sums are f32.
-    Pairs,
-    /// Four bytes, with a sign those of panels, without those of A, whose sums are i32.
-    Quads,
-}
-
-impl Words {
-    const ALL: [Words; 3] = [Words::Singles, Words::Pairs, Words::Quads];
-
-    /// How many elements there are in one.
-    pub fn depth(self) -> i64 {
-        match self {
-            Words::Singles => 1,
-            Words::Pairs => 2,
-            Words::Quads => 4,
-        }
-    }
-
-    /// What CPUs multiply words of more than one element by, where they can.
-    pub fn extension(self) -> Option<Extension> {
-        match self {
-            Words::Singles => None,
-            Words::Pairs => Some(Extension::Pairs),
-            Words::Quads => Some(Extension::Quads),
-        }
-    }
-
-    /// The element of A.
-    pub fn element(self) -> Elem {
-        match self {
-            Words::Singles => Elem::F32,
-            Words::Pairs => Elem::I16,
-            Words::Quads => Elem::I8,
-        }
-    }
-
-    pub fn sum(self) -> Elem {
-        match self {
-            Words::Singles | Words::Pairs => Elem::F32,
-            Words::Quads => Elem::I32,
-        }
-    }
-
-    /// The types of the sums, of A and of B.
-    fn dtypes(self) -> [DType; 3] {
-        match self {
-            Words::Singles => [DType::F32; 3],
-            Words::Pairs => [DType::F32, DType::BF16, DType::BF16],
-            Words::Quads => [DType::I32, DType::U8, DType::I8],
-        }
-    }
 }
 
 /// How a contraction is computed in blocks of registers.
@@ -457,11 +397,6 @@ impl Plan {
         self.chunk_extents(def).into_iter().fold(Dim::constant(1), |n, extent| n * extent)
     }
 
-    pub fn grid(&self, def: &KernelDef) -> Dim {
-        let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());
-        batch * self.n_strips(def) * self.n_chunks(def)
-    }
-
     /// Of the copy of one panel.
     pub fn copied_bytes(&self, def: &KernelDef) -> Dim {
         match self.form {
@@ -472,12 +407,5 @@ impl Plan {
             }
             Form::Panels | Form::Rows => Dim::constant(0),
         }
-    }
-
-    pub fn scratch_bytes(&self, def: &KernelDef) -> Dim {
-        let in_tiles = tiles::fits(self, def);
-        let tile = if self.direct && !in_tiles { 0 } else { self.tile_bytes(def) };
-        let sums = Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile));
-        if in_tiles { sums + Dim::constant(tiles::SCRATCH_BYTES) } else { sums }
     }
 }

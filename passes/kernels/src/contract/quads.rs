@@ -1,7 +1,7 @@
 //! sums + Σ a[4k + i] · b[4k + i], bytes without a sign by bytes with one, in i32: by one instruction, or as 16 bits each
 
 use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Ty, Val};
-use crate::{Extension, Level};
+use sardonyx_base::cpu::{Extension, Level};
 
 /// The sums of some rows (all columns of one after the other) with four products more: where each row's bytes lie, one
 /// word per column. Of the last word there are only so many bytes to read, where given.

@@ -6,12 +6,14 @@
 //! How many rows the tiles have is set once for the kernel; a block of other numbers of rows sets it for itself and back.
 //! The last words along k are fewer than a tile's: both factors' are copied to scratch first, with zeros behind them.
 
-use super::plan::{Plan, WIDTH, Words};
+use super::plan::{Plan, WIDTH};
 use super::{Columns, Item, Panel, Start};
-use crate::Extension;
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
+use crate::cpu::CpuPlan;
 use crate::cx::Cx;
 use crate::def::*;
+use crate::words::Words;
+use sardonyx_base::cpu::Extension;
 
 /// Rows of a tile, and words of each.
 pub const ROWS: i64 = 16;

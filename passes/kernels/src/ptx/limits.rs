@@ -1,7 +1,8 @@
 //! a kernel's block and shared memory  =>  within what the device's description allows
 
-use super::{PtxKernel, Target};
+use super::PtxKernel;
 use crate::device_spec::Figure;
+use crate::target::Target;
 use sardonyx_base::{Error, Result};
 
 /// A form that asks for more than there is would fail at the launch only. Errors: E0901.

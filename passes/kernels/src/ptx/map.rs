@@ -7,25 +7,51 @@
 
 use super::index::{first_item, index, outer_point};
 use super::movement::{Launch, Steps, Traffic};
+use super::tile::{self, Tile};
 use super::vector::Vectors;
-use super::{Form, outer_points, tile};
+use super::{Form, GpuPlan, outer_points};
 use crate::asm::{Asm, Bin, CmpI, Ptx, Val};
 use crate::cx::Cx;
 use crate::def::*;
 use crate::eval::Point;
+use crate::target::Target;
 
 const THREADS: i64 = 128;
 
 /// Points per thread where it takes them one by one.
 const TIMES: i64 = 4;
 
-pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
-    if let Some(tile) = tile::plan(cx.def) {
-        return tile::emit(cx, asm, &tile);
+/// Who takes which points.
+enum Plan {
+    /// Operands whose neighbours lie along different variables go through shared memory.
+    Tiles(Tile),
+    Points(Option<Vectors>),
+}
+
+pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
+    let points = || Plan::Points(vectors(def));
+    Some(Box::new(tile::plan(def).map_or_else(points, Plan::Tiles)))
+}
+
+impl GpuPlan for Plan {
+    fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+        match self {
+            Plan::Tiles(tile) => tile::requests(launch, tile),
+            Plan::Points(vectors) => requests(launch, vectors.as_ref()),
+        }
     }
+
+    fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
+        match self {
+            Plan::Tiles(tile) => tile::emit(cx, asm, tile),
+            Plan::Points(vectors) => emit(cx, asm, vectors.as_ref()),
+        }
+    }
+}
+
+fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, vectors: Option<&Vectors>) -> Form {
     let points = outer_points(cx.def);
-    let vectors = vectors(cx.def);
-    let per_thread = vectors.as_ref().map_or(TIMES, |v| v.width);
+    let per_thread = vectors.map_or(TIMES, |v| v.width);
     let (first, n) = (first_item(asm, THREADS * per_thread), cx.dim(asm, &points));
     let thread = asm.special("%tid.x");
     let thread = index(asm, thread);
@@ -86,15 +112,12 @@ fn vectors(def: &KernelDef) -> Option<Vectors> {
 }
 
 /// What the warps of a launch request.
-pub fn requests(launch: &Launch) -> Vec<Traffic> {
-    if let Some(tile) = tile::plan(launch.def) {
-        return tile::requests(launch, &tile);
-    }
+fn requests(launch: &Launch, vectors: Option<&Vectors>) -> Vec<Traffic> {
     let mut traffic = vec![Traffic::default(); launch.buffers()];
     let extents: Vec<i64> = (0..launch.def.n_vars()).map(|v| launch.extent(v)).collect();
     let n = extents.iter().product::<i64>();
-    let vectors = vectors(launch.def).filter(|v| v.holds(launch));
-    let width = vectors.as_ref().map_or(1, |v| v.width);
+    let vectors = vectors.filter(|v| v.holds(launch));
+    let width = vectors.map_or(1, |v| v.width);
     let point = |step: i64, lane: usize| {
         let mut rest = (32 * step + lane as i64) * width;
         let inside = rest < n;

@@ -4,26 +4,27 @@
 //! word. Blocks and grids have one dimension. What a kernel computes is written by the same code as for a CPU
 //! (`eval`, `memory`, `scalar`, `math`); what is different here is who computes what: the *forms*.
 
-mod attention;
+pub mod attention;
 pub mod gemm;
 mod index;
 mod limits;
-mod map;
+pub mod map;
 pub mod movement;
 mod pairs;
-mod rows;
+pub mod rows;
 mod team;
 mod tile;
 mod vector;
 
 pub use movement::Traffic;
 
+use movement::Launch;
+
 use super::asm::{Ptx, Ty};
 use super::cx::Cx;
 use super::def::KernelDef;
 use crate::target::Target;
 use sardonyx_base::{Dim, Error, Result};
-use sardonyx_dialects::flow::kernel::Class;
 
 /// One entry, ready to be put into a module.
 #[derive(Clone, Debug)]
@@ -38,7 +39,7 @@ pub struct PtxKernel {
 }
 
 /// What a form decides before the entry is written.
-struct Form {
+pub struct Form {
     grid: Dim,
     block: u32,
     shared_bytes: u32,
@@ -67,23 +68,25 @@ impl Form {
     }
 }
 
-/// Who writes a kernel, and states what it requests.
-enum Family {
-    Map,
-    Gemm(Box<gemm::Gemm>),
-    Attention(Box<attention::Plan>),
-    Rows,
+/// How a GPU computes one kernel: made once per kernel and target.
+pub trait GpuPlan {
+    /// What a launch requests from memory.
+    fn requests(&self, launch: &Launch) -> Vec<Traffic>;
+
+    /// Writes the code of one block.
+    fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form;
+
+    /// Whether products are those of tensor cores.
+    fn is_on_tensor_cores(&self) -> bool {
+        false
+    }
 }
 
-impl Family {
-    fn of(def: &KernelDef) -> Family {
-        match (def.class, gemm::Gemm::of(def)) {
-            (Class::Map, _) => Family::Map,
-            (Class::Attention, _) => Family::Attention(Box::new(attention::Plan::of(def))),
-            (Class::Normalise | Class::Contract, Some(gemm)) => Family::Gemm(Box::new(gemm)),
-            (Class::Normalise | Class::Contract, None) => Family::Rows,
-        }
-    }
+/// A kernel with its plan for one GPU.
+pub struct GpuKernel<'a> {
+    pub def: &'a KernelDef,
+    pub target: Target,
+    pub plan: Box<dyn GpuPlan>,
 }
 
 /// What entries call the shared memory that is asked for at their launch.
@@ -99,44 +102,29 @@ pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
     kernels.iter().fold(head, |text, k| text + "\n" + &k.text)
 }
 
-impl KernelDef {
+impl GpuKernel<'_> {
     /// The kernel as a PTX entry. Errors: E0202 for sizes that the grid cannot express.
-    pub fn emit_ptx(&self, symbol: &str, target: Target) -> Result<PtxKernel> {
-        self.entry(symbol, target, |cx, asm| match Family::of(self) {
-            Family::Map => map::emit(cx, asm),
-            Family::Gemm(gemm) => gemm::emit(cx, asm, &gemm),
-            Family::Attention(plan) => attention::emit(cx, asm, &plan),
-            Family::Rows => rows::emit(cx, asm),
-        })
-    }
-
-    /// A contraction with tiles of one's own choice.
-    pub fn emit_gemm(&self, symbol: &str, target: Target, gemm: &gemm::Gemm) -> Result<PtxKernel> {
-        self.entry(symbol, target, |cx, asm| gemm::emit(cx, asm, gemm))
-    }
-
-    fn entry(&self, symbol: &str, target: Target, write: impl FnOnce(&Cx<Ptx>, &mut Ptx) -> Form) -> Result<PtxKernel> {
+    pub fn emit(&self, symbol: &str) -> Result<PtxKernel> {
         let mut asm = Ptx::default();
-        let cx = arguments(&mut asm, self);
-        let form = write(&cx, &mut asm);
+        let form = self.plan.emit(&arguments(&mut asm, self.def), &mut asm);
         if form.grid.is_overflow() {
             return Err(Error::user("E0202", "the number of blocks of a kernel overflows 64 bits"));
         }
-        let head = signature(self, symbol, &form);
+        let head = signature(self.def, symbol, &form);
         let text = asm.finish(&head, &form.variables);
         let kernel = PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes };
-        limits::check(target, symbol, &kernel)?;
+        limits::check(self.target, symbol, &kernel)?;
         Ok(kernel)
     }
-}
 
-/// What the form of a kernel requests from memory.
-fn requests(launch: &movement::Launch, _target: Target) -> Vec<Traffic> {
-    match Family::of(launch.def) {
-        Family::Map => map::requests(launch),
-        Family::Gemm(gemm) => gemm.requests(launch),
-        Family::Attention(plan) => plan.requests(launch),
-        Family::Rows => rows::requests(launch),
+    /// Per buffer, reads first, what a launch with these parameters moves.
+    pub fn movement(&self, params: &[i64]) -> Vec<Traffic> {
+        let launch = Launch::new(self.def, params);
+        let mut traffic = self.plan.requests(&launch);
+        for (buffer, t) in traffic.iter_mut().enumerate() {
+            t.algebraic = launch.algebraic(buffer);
+        }
+        traffic
     }
 }
 

@@ -4,7 +4,6 @@
 //! touch, summed over the launch. *Algebraic* is the number of distinct sectors of a buffer that the kernel touches
 //! at all, which no form can go below. Both take buffers to begin on a boundary of 64 bytes.
 
-use super::Target;
 use crate::def::*;
 use crate::scalar;
 use sardonyx_base::Dim;
@@ -24,27 +23,15 @@ pub struct Traffic {
     pub from_data: bool,
 }
 
-impl KernelDef {
-    /// Per buffer, reads first, what a launch with these parameters moves.
-    pub fn ptx_movement(&self, target: Target, params: &[i64]) -> Vec<Traffic> {
-        let launch = Launch { def: self, deps: self.dependences(), params };
-        let mut traffic = super::requests(&launch, target);
-        for (buffer, t) in traffic.iter_mut().enumerate() {
-            t.algebraic = launch.algebraic(buffer);
-        }
-        traffic
-    }
-}
-
 /// A kernel with the sizes of one launch.
-pub(super) struct Launch<'a> {
+pub struct Launch<'a> {
     pub def: &'a KernelDef,
     deps: Vec<VarSet>,
     params: &'a [i64],
 }
 
 /// Warp instructions that access memory in one way: `n` steps, each with a point per lane.
-pub(super) struct Steps<'a> {
+pub struct Steps<'a> {
     pub n: i64,
     /// The iteration variables of a lane's first element at a step; none where the lane does nothing.
     pub point: &'a dyn Fn(i64, usize) -> Option<Vec<i64>>,
@@ -61,7 +48,11 @@ const STEPS_MAX: i64 = 1024;
 /// Points at which a guard is evaluated, likewise.
 const POINTS_MAX: i64 = 1 << 16;
 
-impl Launch<'_> {
+impl<'a> Launch<'a> {
+    pub fn new(def: &'a KernelDef, params: &'a [i64]) -> Launch<'a> {
+        Launch { def, deps: def.dependences(), params }
+    }
+
     pub fn size(&self, s: Size) -> i64 {
         match s {
             Size::Const(c) => c,
@@ -200,10 +191,11 @@ impl Launch<'_> {
     }
 
     /// Distinct sectors of a buffer, where its accesses do not overlap otherwise than by being equal.
-    fn algebraic(&self, buffer: usize) -> i64 {
+    pub fn algebraic(&self, buffer: usize) -> i64 {
         let mut seen: Vec<&Access> = vec![];
         let (mut elements, mut end) = (0, 0);
-        let footprint = self.def.footprint();
+        // Of a launch with any number of work items.
+        let footprint = self.def.footprint(Dim::symbol("grid"));
         let touches = self.touches();
         for (touch, ways) in touches.iter().zip(&footprint.accesses) {
             if touch.buffer(self.def) != buffer || seen.contains(&touch.access) {
@@ -261,7 +253,7 @@ impl Launch<'_> {
 
 /// One load (of a statement) or one store.
 #[derive(Clone, Copy)]
-pub(super) struct Touch<'a> {
+pub struct Touch<'a> {
     pub access: &'a Access,
     pub guard: Option<usize>,
     pub statement: Option<usize>,

@@ -10,9 +10,10 @@
 mod movement;
 
 use super::index::{first_item, index, outer_point};
+use super::movement::{Launch, Traffic};
 use super::team::{Partial, Team, WARP, warp_and_lane};
 use super::vector::Vectors;
-use super::{Form, outer_points};
+use super::{Form, GpuPlan, outer_points};
 use crate::asm::{Asm, Bin, CmpI, Ptx, Ty, Val};
 use crate::cx::Cx;
 use crate::def::*;
@@ -21,8 +22,7 @@ use crate::pass::{Pass, store_rows};
 use crate::reduce::{across_lanes, neutral};
 use crate::scalar;
 use crate::stages::Stages;
-
-pub use movement::requests;
+use crate::target::Target;
 
 /// Threads of a block.
 const BLOCK: i64 = 128;
@@ -55,7 +55,7 @@ pub struct Plan {
     pub vectors: Option<Vectors>,
 }
 
-pub fn plan(def: &KernelDef) -> Plan {
+fn plan(def: &KernelDef) -> Plan {
     let stages = Stages::of_threads(def);
     let last = def.n_point_vars() - 1;
     let length = def.inner.iter().map(|s| s.as_const()).product::<Option<i64>>();
@@ -132,8 +132,21 @@ pub fn is_kept(def: &KernelDef, stages: &Stages, k: usize) -> bool {
     stages.point[k] && (read(k) || def.operands(k).into_iter().any(|a| is_kept(def, stages, a)))
 }
 
-pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
-    let plan = plan(cx.def);
+pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
+    Some(Box::new(plan(def)))
+}
+
+impl GpuPlan for Plan {
+    fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+        movement::requests(launch, self)
+    }
+
+    fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
+        emit(cx, asm, self)
+    }
+}
+
+fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
     let rows = outer_points(cx.def);
     let (per_block, threads) = plan.block();
     let (first, n) = (first_item(asm, per_block), cx.dim(asm, &rows));
@@ -152,7 +165,7 @@ pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
         let mut point = Point::new(cx);
         point.vars = outer_point(cx, asm, item);
         let team = Team { threads: plan.threads, thread, has_row };
-        choose(cx, asm, &plan, &team, &point, 0, &mut variables);
+        choose(cx, asm, plan, &team, &point, 0, &mut variables);
     };
     if plan.columns {
         // Barriers want all threads: those without a row stand at the last one and touch nothing of it.

@@ -62,7 +62,7 @@ impl Case {
     /// The same with another text.
     pub fn run_changed(&self, change: &dyn Fn(String) -> String) -> Outcome {
         let lowered = lower(&self.kernel).unwrap();
-        let mut ptx = lowered.def.emit_ptx("k", sardonyx_kernels::Target::from_ptx("sm_80").unwrap()).unwrap();
+        let mut ptx = lowered.for_gpu(sardonyx_kernels::Target::from_ptx("sm_80").unwrap()).emit("k").unwrap();
         ptx.text = change(ptx.text);
         let symbol = |s: &str| self.problem.symbol(s);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&symbol).unwrap()).collect();

@@ -10,7 +10,7 @@ use launch::{Case, Outcome, numbers, tensor};
 use problem::{Left, Lie, PLAIN, Problem, Right, Score, Weights, lowest};
 use ptxvm::Kind;
 use sardonyx_base::{DType, Tensor};
-use sardonyx_kernels::Target;
+use sardonyx_kernels::{Lowered, Target};
 
 /// How far a result may be from the interpreter's.
 ///
@@ -49,6 +49,11 @@ const SCORES: [Score; 7] =
     [Score::Nothing, Score::Scaled, Score::Mask, Score::FullMask, Score::Causal, Score::Hidden, Score::Capped];
 const WEIGHTS: [Weights; 5] = [Weights::After, Weights::Inside, Weights::Visible, Weights::Cleaned, Weights::Inverse];
 const LIES: [Lie; 5] = [Lie::Heads, Lie::Rows, Lie::Stacked, Lie::Turned, Lie::Room];
+
+/// Whether a GPU multiplies on tensor cores.
+fn is_flash(lowered: &Lowered) -> bool {
+    lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).plan.is_on_tensor_cores()
+}
 
 #[test]
 fn every_form_of_scores_and_weights() {
@@ -96,7 +101,7 @@ fn extents_around_the_tiles() {
                     ..PLAIN
                 };
                 let outcome = close(p);
-                assert!(outcome.lowered.def.is_flash(), "{p:?}");
+                assert!(is_flash(&outcome.lowered), "{p:?}");
             }
         }
     }
@@ -159,7 +164,7 @@ fn without_tensor_cores() {
                 turn += 1;
                 let (score, lie) = (SCORES[turn % 7], LIES[turn % 5]);
                 let p = Problem { dtype, symbolic_width, queries, keys, d, e, weights, score, lie, ..PLAIN };
-                assert!(!close(p).lowered.def.is_flash(), "{p:?}");
+                assert!(!is_flash(&close(p).lowered), "{p:?}");
             }
         }
     }
@@ -309,7 +314,7 @@ fn a_missing_wait_or_barrier_is_found() {
 
 /// Compares the counters with what was said, per buffer.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
-    let stated = outcome.lowered.def.ptx_movement(Target::from_ptx("sm_80").unwrap(), &outcome.params);
+    let stated = outcome.lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).movement(&outcome.params);
     for (i, stated) in stated.iter().enumerate() {
         let name = format!("b{i}");
         let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name);

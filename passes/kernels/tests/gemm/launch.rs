@@ -5,6 +5,8 @@ use ptxvm::{Launch, Memory, Module, Options, Params, Report};
 use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Kernel, Layout};
 use sardonyx_dialects::interp::{pack_panels, run_kernel};
+use sardonyx_kernels::Target;
+use sardonyx_kernels::ptx::GpuKernel;
 use sardonyx_kernels::ptx::gemm::{Gemm, Shape};
 use sardonyx_kernels::{Lowered, lower, ptx};
 
@@ -82,13 +84,9 @@ impl Case {
             None => Gemm::of(def),
             Some(shape) => Gemm::of_shape(def, shape),
         };
-        let mut ptx = def
-            .emit_gemm(
-                "k",
-                sardonyx_kernels::Target::from_ptx("sm_80").unwrap(),
-                &gemm.unwrap_or_else(|| panic!("tensor cores take it: {:?}", self.problem)),
-            )
-            .unwrap();
+        let gemm = gemm.unwrap_or_else(|| panic!("tensor cores take it: {:?}", self.problem));
+        let (target, plan) = (Target::from_ptx("sm_80").unwrap(), Box::new(gemm));
+        let mut ptx = GpuKernel { def, target, plan }.emit("k").unwrap();
         ptx.text = change(ptx.text);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&|s| self.problem.symbol(s)).unwrap()).collect();
         let grid = ptx.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
@@ -113,11 +111,7 @@ impl Case {
         list = params.iter().fold(list.u64(result), |list, p| list.i64(*p)).u64(status);
         let mut report = Report::default();
         if grid > 0 {
-            let module = Module::parse(&ptx::module(
-                sardonyx_kernels::Target::from_ptx("sm_80").unwrap(),
-                std::slice::from_ref(&ptx),
-            ))
-            .unwrap();
+            let module = Module::parse(&ptx::module(target, std::slice::from_ref(&ptx))).unwrap();
             let mut launch = Launch::new("k", grid as u32, ptx.block, list.build());
             launch.shared_bytes = ptx.shared_bytes;
             report = ptxvm::run(&module, &mut memory, &launch, &Options::default()).unwrap();

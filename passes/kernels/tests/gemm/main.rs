@@ -280,7 +280,7 @@ fn infinities_and_nan_come_out_as_they_are() {
 
 /// Compares the counters with what was said, per buffer.
 fn stated(p: &Problem, outcome: &Outcome, tolerance: f64) {
-    let stated = outcome.lowered.def.ptx_movement(Target::from_ptx("sm_80").unwrap(), &outcome.params);
+    let stated = outcome.lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).movement(&outcome.params);
     for (i, stated) in stated.iter().enumerate() {
         let name = format!("b{i}");
         let counted = outcome.report.counters.allocations.iter().find(|c| c.name == name).unwrap();

@@ -6,8 +6,8 @@ use crate::tiles::executed;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_kernels::Words;
 use sardonyx_kernels::codegen::build_shared_object;
-use sardonyx_kernels::contract::Words;
 use sardonyx_kernels::lower;
 use sardonyx_passes::narrowed_attention;
 
@@ -93,7 +93,7 @@ fn masked(b: &mut Builder, x: usize, (h, s, t): (&str, &str, &str), mask: Mask) 
 
 /// Scores are within a few units of 2^-24 times their size, weights and mixtures too.
 fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
-    assert!(lower(&kernel).unwrap().def.is_blocked_attention(), "{name}");
+    assert!(lower(&kernel).unwrap().words().is_some(), "{name}");
     Case::new(name, kernel, symbols).within(4e-6, 4e-6)
 }
 
@@ -231,7 +231,7 @@ fn special_values() {
 fn a_row_depends_on_no_other_and_on_no_hidden_key() {
     let kernel = attention("2", "s", "t", ("24", "40"), Form::Inside, Mask::Keys);
     let lowered = lower(&kernel).unwrap();
-    let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered.def)]).unwrap());
+    let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered)]).unwrap());
     let (s_all, t_all, t) = (50usize, 1100usize, 530usize);
     let whole = case("rows", kernel.clone(), &[("b", 1), ("s", s_all as i64), ("t", t_all as i64)]);
     let mut mask = vec![0f32; t_all];
@@ -267,7 +267,7 @@ fn a_row_depends_on_no_other_and_on_no_hidden_key() {
 /// Weights that are rounded to the other side of 2^-9 differ by so much, and few of them do.
 fn rounded(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)]) -> Case {
     let kernel = narrowed_attention(&kernel).unwrap_or_else(|why| panic!("{name}: {why}"));
-    assert_eq!(lower(&kernel).unwrap().def.words(), Some(Words::Pairs), "{name}");
+    assert_eq!(lower(&kernel).unwrap().words(), Some(Words::Pairs), "{name}");
     Case::new(name, kernel, symbols).within(1e-3, 1e-3)
 }
 

@@ -3,7 +3,7 @@
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::Words;
 
 pub struct Builder(pub Kernel);
 

@@ -244,10 +244,10 @@ pub fn check(cases: &[Case]) {
 pub fn check_on(cases: &[Case], executed: fn(&[Level]) -> Vec<Level>) {
     let lowered: Vec<Lowered> =
         cases.iter().map(|c| lower(&c.kernel).unwrap_or_else(|e| panic!("{}: {e}", c.name))).collect();
-    let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), &l.def)).collect();
+    let named: Vec<_> = lowered.iter().enumerate().map(|(i, l)| (format!("k{i}"), l)).collect();
     let library = Library::new(&build_shared_object(&named).unwrap());
     let mut failures = vec![];
-    for level in executed(&levels_of(lowered.iter().map(|l| &l.def))) {
+    for level in executed(&levels_of(&lowered)) {
         for (i, case) in cases.iter().enumerate() {
             let f = library.kernel(&format!("k{i}"), level);
             let (whole, status) = run(f, &lowered[i], case, i64::MAX / 2);

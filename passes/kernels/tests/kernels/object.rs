@@ -9,7 +9,7 @@ use sardonyx_kernels::{Level, lower};
 #[test]
 fn the_same_kernels_give_the_same_bytes() {
     let kernels = [softmax(&["b"], "n"), layer_norm("384", 384.0), plain("m", "384", "384")];
-    let lowered: Vec<_> = kernels.iter().map(|k| lower(k).unwrap().def).collect();
+    let lowered: Vec<_> = kernels.iter().map(|k| lower(k).unwrap()).collect();
     let named: Vec<_> = lowered.iter().enumerate().map(|(i, d)| (format!("k{i}"), d)).collect();
     assert_eq!(build_shared_object(&named).unwrap(), build_shared_object(&named).unwrap());
 }
@@ -36,7 +36,7 @@ fn clearing_and_copying_loops_call_no_library() {
     let mut copy = Builder::new(&["n", "100000"], &[]);
     let x = copy.load(DType::U8, &["n", "100000"], &["%0", "%1"]);
     copy.store(x, &["n", "100000"], &["%0", "%1"]);
-    let (zeros, copy) = (lower(&zeros.0).unwrap().def, lower(&copy.0).unwrap().def);
+    let (zeros, copy) = (lower(&zeros.0).unwrap(), lower(&copy.0).unwrap());
     let object = build_shared_object(&[("zeros".into(), &zeros), ("copy".into(), &copy)]).unwrap();
     let library = Library::new(&object);
     for level in Level::common() {
@@ -57,7 +57,7 @@ fn an_index_out_of_range_sets_the_status_and_reads_at_0() {
     lanes.store(x, &["20"], &["%0"]);
     for (kernel, n, good) in [(b.0, 4usize, 20usize), (lanes.0, 20, 1)] {
         let lowered = lower(&kernel).unwrap();
-        let library = Library::new(&build_shared_object(&[("k".into(), &lowered.def)]).unwrap());
+        let library = Library::new(&build_shared_object(&[("k".into(), &lowered)]).unwrap());
         for bad in [6i64, -1, i64::MAX, i64::MIN] {
             let mut indices = vec![2i64; n];
             indices[n / 2] = bad;
@@ -84,8 +84,8 @@ fn an_unsupported_type_is_an_error() {
 
 #[test]
 fn the_text_of_a_kernel_can_be_shown() {
-    let def = lower(&plain("m", "384", "384")).unwrap().def;
-    let text = text(&[("k0".into(), &def)], Level::from_name("v4").unwrap());
+    let lowered = lower(&plain("m", "384", "384")).unwrap();
+    let text = text(&[("k0".into(), &lowered)], Level::from_name("v4").unwrap());
     assert!(text.starts_with("llvm.func @k0_v4("));
     assert!(text.contains("math.fma"));
 }

@@ -8,8 +8,8 @@ use crate::tiles::executed;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_kernels::Words;
 use sardonyx_kernels::codegen::build_shared_object;
-use sardonyx_kernels::contract::Words;
 use sardonyx_kernels::{levels_of, lower};
 
 /// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose f32 sums are what is left.
@@ -47,7 +47,7 @@ fn full(m: &str, n: &str, k: &str) -> Kernel {
 
 fn blocked(name: &str, kernel: Kernel, m: i64, k: i64) -> Case {
     assert_eq!(kernel.class(), Class::Contract, "{name}");
-    assert_eq!(lower(&kernel).unwrap().def.words(), Some(Words::Pairs), "{name}");
+    assert_eq!(lower(&kernel).unwrap().words(), Some(Words::Pairs), "{name}");
     case(name, kernel, &[("m", m)], k)
 }
 
@@ -137,8 +137,8 @@ fn a_row_does_not_depend_on_the_others() {
     for (k, n) in [(19i64, 70usize), (24, 96)] {
         let whole = blocked("rows", full("m", &n.to_string(), &k.to_string()), 50, k);
         let lowered = lower(&whole.kernel).unwrap();
-        let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered.def)]).unwrap());
-        for level in executed(&levels_of([&lowered.def])) {
+        let library = Library::new(&build_shared_object(&[("k".to_string(), &lowered)]).unwrap());
+        for level in executed(&levels_of([&lowered])) {
             let f = library.kernel("k", level);
             let (expected, _) = run(f, &lowered, &whole, i64::MAX / 2);
             for m in (1..=17).chain([47, 48, 49]) {

@@ -26,7 +26,7 @@ impl Outcome {
 /// Launches a kernel once over the whole grid.
 pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
     let value = |s: &str| case.value(s);
-    let kernel = lowered.def.emit_ptx("k", Target::from_ptx("sm_80").unwrap()).unwrap();
+    let kernel = lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).emit("k").unwrap();
     let text = module(Target::from_ptx("sm_80").unwrap(), std::slice::from_ref(&kernel));
     let module = Module::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", case.name));
     let mut memory = Memory::new();

@@ -124,8 +124,8 @@ fn guards_of_whole_rows_keep_vectors() {
     let case = Case::new("rows", b.0, &[]).exact();
     let text = lower(&case.kernel)
         .unwrap()
-        .def
-        .emit_ptx("k", sardonyx_kernels::Target::from_ptx("sm_80").unwrap())
+        .for_gpu(sardonyx_kernels::Target::from_ptx("sm_80").unwrap())
+        .emit("k")
         .unwrap()
         .text;
     assert!(text.contains("ld.global.nc.v4.f32") && text.contains("st.global.v4.f32"), "{text}");
@@ -154,7 +154,7 @@ fn transposes_through_tiles() {
     cases.push(Case::new("several", b.0, &[]).within(1e-6, 4e-7));
     for case in &cases {
         let kernel =
-            lower(&case.kernel).unwrap().def.emit_ptx("k", sardonyx_kernels::Target::from_ptx("sm_80").unwrap());
+            lower(&case.kernel).unwrap().for_gpu(sardonyx_kernels::Target::from_ptx("sm_80").unwrap()).emit("k");
         assert!(kernel.unwrap().text.contains(".shared"), "{} goes through a tile", case.name);
     }
     check(&cases);

@@ -20,7 +20,7 @@ fn check(cases: Vec<Case>) {
     for case in &cases {
         let lowered = lower(&case.kernel).unwrap();
         let outcome = launch(&lowered, case, 3);
-        let stated = lowered.def.ptx_movement(Target::from_ptx("sm_80").unwrap(), &outcome.params);
+        let stated = lowered.for_gpu(Target::from_ptx("sm_80").unwrap()).movement(&outcome.params);
         for (buffer, stated) in stated.iter().enumerate() {
             let counted = outcome.counters(buffer);
             let (requested, distinct) = match counted {

@@ -7,7 +7,7 @@ use crate::harness::Case;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_kernels::contract::Words;
+use sardonyx_kernels::Words;
 use sardonyx_kernels::lower;
 
 /// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose sums in i32 are what is left.
@@ -55,7 +55,7 @@ fn quantised(m: &str, n: &str, k: &str) -> Kernel {
 /// With all bytes that there are, the largest products of either sign first.
 fn blocked(name: &str, kernel: Kernel, m: i64) -> Case {
     assert_eq!(kernel.class(), Class::Contract, "{name}");
-    assert_eq!(lower(&kernel).unwrap().def.words(), Some(Words::Quads), "{name}");
+    assert_eq!(lower(&kernel).unwrap().words(), Some(Words::Quads), "{name}");
     let mut case = Case::new(name, kernel, &[("m", m)]);
     for read in 0..case.reads.len() {
         let dims = case.reads[read].dims().to_vec();

@@ -253,7 +253,7 @@ fn worst(f: ScalarFn, samples: &[f32], error: impl Fn(f32, f32) -> f64) -> f64 {
 fn worst_of(f: ScalarFn, n: usize, runs: impl IntoIterator<Item = Vec<f32>>, error: impl Fn(f32, f32) -> f64) -> f64 {
     let kernel = unary(f, n);
     let lowered = lower(&kernel).unwrap();
-    let library = Library::new(&build_shared_object(&[("f".into(), &lowered.def)]).unwrap());
+    let library = Library::new(&build_shared_object(&[("f".into(), &lowered)]).unwrap());
     let mut case = Case::new(f.name(), kernel, &[]);
     let mut worst = 0f64;
     for samples in runs {

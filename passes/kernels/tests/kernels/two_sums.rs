@@ -83,7 +83,7 @@ fn copied_factors_and_several_results() {
         }
         b.0
     };
-    assert!(lower(&kernel()).unwrap().def.is_blocked_contraction());
+    assert!(lower(&kernel()).unwrap().words().is_some());
     let sizes = [(1, 1, 5), (2, 5, 33), (1, 49, 64), (2, 50, 31)];
     let symbols = |(b, s, t)| [("b", b), ("s", s), ("t", t)];
     check(sizes.iter().map(|size| case(&format!("{size:?}"), kernel(), &symbols(*size), 12)).collect());

@@ -12,44 +12,43 @@ mod roles;
 mod softmax;
 mod sums;
 
-use super::Form;
 use super::movement::{Launch, Traffic};
+use super::{Form, GpuPlan};
 use crate::asm::Ptx;
 use crate::cx::Cx;
 use crate::def::KernelDef;
+use crate::target::Target;
 use plain::Plain;
 use plan::Flash;
 
-/// How a kernel with a deep space is computed.
-pub enum Plan {
-    /// On tensor cores.
-    Flash(Box<Flash>),
-    Plain(Plain),
+/// On tensor cores where its form is the usual one.
+pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
+    Some(match Flash::of(def) {
+        Some(flash) => Box::new(flash),
+        None => Box::new(Plain::of(def)),
+    })
 }
 
-impl Plan {
-    pub fn of(def: &KernelDef) -> Plan {
-        Flash::of(def).map_or_else(|| Plan::Plain(Plain::of(def)), |flash| Plan::Flash(Box::new(flash)))
+impl GpuPlan for Flash {
+    fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+        self.traffic(launch)
     }
 
-    pub(super) fn requests(&self, launch: &Launch) -> Vec<Traffic> {
-        match self {
-            Plan::Flash(flash) => flash.requests(launch),
-            Plan::Plain(plain) => plain.requests(launch),
-        }
+    fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
+        flash::emit(cx, asm, self)
     }
-}
 
-pub(super) fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
-    match plan {
-        Plan::Flash(flash) => flash::emit(cx, asm, flash),
-        Plan::Plain(plain) => plain::emit(cx, asm, plain),
+    fn is_on_tensor_cores(&self) -> bool {
+        true
     }
 }
 
-impl KernelDef {
-    /// Whether attention runs on tensor cores.
-    pub fn is_flash(&self) -> bool {
-        Flash::of(self).is_some()
+impl GpuPlan for Plain {
+    fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+        self.traffic(launch)
+    }
+
+    fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
+        plain::emit(cx, asm, self)
     }
 }

@@ -19,11 +19,11 @@ enum Per {
 }
 
 impl Flash {
-    pub fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+    pub fn traffic(&self, launch: &Launch) -> Vec<Traffic> {
         if let (Some(few), Some(i)) = (&self.few, self.roles.i)
             && launch.extent(i) <= ROWS
         {
-            return few.requests(launch);
+            return few.traffic(launch);
         }
         let mut traffic = vec![Traffic::default(); launch.buffers()];
         let walk = Walk::new(launch, self);

@@ -10,7 +10,7 @@ const WARP: i64 = 32;
 const WARPS: i64 = THREADS / WARP;
 
 impl Plain {
-    pub fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+    pub fn traffic(&self, launch: &Launch) -> Vec<Traffic> {
         let mut count = Count::new(launch, self);
         for walk in &self.together {
             let roots = walk.roots(launch.def);

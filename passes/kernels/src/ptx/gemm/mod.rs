@@ -15,11 +15,13 @@ mod plan;
 
 pub use plan::{FEW, Gemm, SHAPES, Shape};
 
-use super::Form;
+use super::movement::{Launch, Traffic};
+use super::{Form, GpuPlan};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::cx::{Cx, decode};
 use crate::def::KernelDef;
 use crate::eval::Point;
+use crate::target::Target;
 use copy::{Stream, log2, shift};
 use mma::{Reader, Sums};
 
@@ -34,7 +36,25 @@ pub struct Block<'a> {
     shared_bytes: i64,
 }
 
-pub(super) fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm) -> Form {
+pub fn planned(def: &KernelDef, _: Target) -> Option<Box<dyn GpuPlan>> {
+    Some(Box::new(Gemm::of(def)?))
+}
+
+impl GpuPlan for Gemm {
+    fn requests(&self, launch: &Launch) -> Vec<Traffic> {
+        movement::requests(self, launch)
+    }
+
+    fn emit(&self, cx: &Cx<Ptx>, asm: &mut Ptx) -> Form {
+        emit(cx, asm, self)
+    }
+
+    fn is_on_tensor_cores(&self) -> bool {
+        true
+    }
+}
+
+fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm) -> Form {
     let bytes = gemm.shared_bytes();
     match &gemm.few {
         None => tile(cx, asm, gemm, bytes),
@@ -229,11 +249,4 @@ fn narrow_extent(cx: &Cx<Ptx>, asm: &mut Ptx, var: usize) -> Val {
 fn times(asm: &mut Ptx, tile: Val, size: i64) -> Val {
     let wide = asm.cast(Cast::ExtUI, tile, Elem::I64);
     shift(asm, Bin::ShLI, wide, log2(size))
-}
-
-impl KernelDef {
-    /// Whether a contraction runs on tensor cores.
-    pub fn is_gemm(&self) -> bool {
-        Gemm::of(self).is_some()
-    }
 }

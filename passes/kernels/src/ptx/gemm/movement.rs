@@ -10,21 +10,21 @@ use crate::ptx::movement::{Launch, SECTOR_BYTES, Steps, Traffic};
 /// Batch points whose first elements are looked at; the others are taken to lie like these.
 const BATCHES_MAX: i64 = 1024;
 
-impl Gemm {
-    pub(in crate::ptx) fn requests(&self, launch: &Launch) -> Vec<Traffic> {
-        if let Some(few) = self.few.as_ref().filter(|_| launch.extent(self.m) <= FEW) {
-            return few.requests(launch);
-        }
-        let mut traffic = vec![Traffic::default(); launch.buffers()];
-        let tiles = |var: usize, size: i64| (launch.extent(var) + size - 1).div_euclid(size);
-        let (tiles_m, tiles_n) = (tiles(self.m, self.shape.m), tiles(self.n, self.columns()));
-        for (operand, times) in [(&self.a, tiles_n)].into_iter().chain(self.b.iter().map(|b| (b, tiles_m))) {
-            traffic[operand.access.buffer].scheduled += times * sectors(launch, &self.batch, operand);
-        }
-        self.epilogue_requests(launch, &mut traffic, (tiles_m, tiles_n));
-        traffic
+pub fn requests(gemm: &Gemm, launch: &Launch) -> Vec<Traffic> {
+    if let Some(few) = gemm.few.as_ref().filter(|_| launch.extent(gemm.m) <= FEW) {
+        return requests(few, launch);
     }
+    let mut traffic = vec![Traffic::default(); launch.buffers()];
+    let tiles = |var: usize, size: i64| (launch.extent(var) + size - 1).div_euclid(size);
+    let (tiles_m, tiles_n) = (tiles(gemm.m, gemm.shape.m), tiles(gemm.n, gemm.columns()));
+    for (operand, times) in [(&gemm.a, tiles_n)].into_iter().chain(gemm.b.iter().map(|b| (b, tiles_m))) {
+        traffic[operand.access.buffer].scheduled += times * sectors(launch, &gemm.batch, operand);
+    }
+    gemm.epilogue_requests(launch, &mut traffic, (tiles_m, tiles_n));
+    traffic
+}
 
+impl Gemm {
     fn batches(&self, launch: &Launch) -> i64 {
         self.batch.iter().map(|v| launch.extent(*v)).product()
     }

@@ -1,9 +1,10 @@
 //! contraction  =>  how a GPU computes it: which load is A and which B, how they lie, and one row of a table of tiles
 
 use super::operand::{Inner, Lines, Operand};
-use crate::contract::{Roles, Words, candidates, in_words};
+use crate::contract::{Roles, candidates, in_words};
 use crate::def::*;
 use crate::usual::{LARGE, USUAL};
+use crate::words::Words;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::Class;
 

@@ -1,13 +1,12 @@
 //! the way through a row, the parameters of a launch  =>  what its warps request
 
-use super::{Plan, Way, ceil, is_kept, plan};
+use super::{Plan, Way, ceil, is_kept};
 use crate::ptx::movement::{Launch, Steps, Touch, Traffic};
 use crate::ptx::team::WARP;
 
-pub fn requests(launch: &Launch) -> Vec<Traffic> {
+pub fn requests(launch: &Launch, plan: &Plan) -> Vec<Traffic> {
     let mut traffic = vec![Traffic::default(); launch.buffers()];
-    let plan = plan(launch.def);
-    let walk = Walk::new(launch, &plan);
+    let walk = Walk::new(launch, plan);
     let kept = |k: usize| match walk.way {
         Way::Kept { .. } => !plan.stages.point[k] || is_kept(launch.def, &plan.stages, k),
         Way::Again { .. } => !plan.stages.point[k],

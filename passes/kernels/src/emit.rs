@@ -1,0 +1,95 @@
+//! A lowered kernel  =>  its MLIR for a level of CPUs, or its code for a GPU
+
+use super::asm::Mlir;
+use super::classes;
+use super::cx::Cx;
+use super::footprint::Footprint;
+use super::linear::Lowered;
+use super::nest::Nest;
+use super::pace::Pace;
+use super::ptx::GpuKernel;
+use super::target::Target;
+use super::words::Words;
+use sardonyx_base::cpu::{Extension, Level};
+use sardonyx_base::{DType, Dim};
+
+impl Lowered {
+    /// What code in blocks of registers takes at a time; none where the code is plain loops.
+    pub fn words(&self) -> Option<Words> {
+        self.plan.words()
+    }
+
+    /// The queries of a batch element, of attention in blocks of registers.
+    pub fn attention_rows(&self) -> Option<Dim> {
+        self.plan.attention_rows(&self.def)
+    }
+
+    /// The loops of a CPU with these parameters, as one thread runs all work items in their order.
+    pub fn nest(&self, params: &[i64]) -> Nest {
+        self.plan.nest(&self.def, params)
+    }
+
+    /// What a launch must fulfil.
+    pub fn footprint(&self) -> Footprint {
+        self.def.footprint(self.plan.grid(&self.def))
+    }
+
+    pub fn pace(&self) -> Pace {
+        self.plan.pace(&self.def)
+    }
+
+    /// The kernel with its plan for a GPU, which is made here.
+    pub fn for_gpu(&self, target: Target) -> GpuKernel<'_> {
+        GpuKernel { def: &self.def, target, plan: classes::plan_for_gpu(&self.def, target) }
+    }
+
+    /// The extension of CPUs that it multiplies words with, where there is one, and tiles where it can have them.
+    fn multiplied_by(&self) -> Vec<Extension> {
+        let tiles = self.plan.fits_tiles(&self.def);
+        self.words().and_then(Words::extension).into_iter().chain(tiles.then_some(Extension::Tiles)).collect()
+    }
+
+    /// Whether its code for a level is not that of the best one that the level includes.
+    pub fn has_code_for(&self, level: Level) -> bool {
+        // Bf16 is rounded by instructions of the extension that multiplies it.
+        let rounds = self.def.reads.iter().chain(&self.def.writes).any(|b| b.dtype == DType::BF16);
+        let extensions = self.multiplied_by().into_iter().chain(rounds.then_some(Extension::Pairs));
+        level.is_common() || extensions.into_iter().any(|extension| level.adds(extension))
+    }
+
+    /// The kernel as MLIR text: one `llvm.func` named `symbol`_`level`.
+    pub fn emit(&self, symbol: &str, level: Level) -> String {
+        let mut asm = Mlir::new(level);
+        let cx = Cx::arguments(&mut asm, &self.def, level);
+        self.plan.emit(&cx, &mut asm);
+        asm.finish(&signature(symbol, level))
+    }
+}
+
+/// The levels that these kernels have code for, each at least one. A kernel without code of its own for a level runs that
+/// of the best one that the level includes. Rounding alone is no reason for a level: its instructions also lose subnormals.
+pub fn levels_of<'a>(kernels: impl IntoIterator<Item = &'a Lowered>) -> Vec<Level> {
+    let multiplied: Vec<Extension> = kernels.into_iter().flat_map(Lowered::multiplied_by).collect();
+    Level::all()
+        .filter(|level| level.is_common() || multiplied.iter().any(|extension| level.adds(*extension)))
+        .collect()
+}
+
+/// The functions of one level, of the kernels that have code of their own for it.
+pub fn functions<'a>(kernels: impl IntoIterator<Item = (&'a str, &'a Lowered)>, level: Level) -> String {
+    let own = kernels.into_iter().filter(|(_, l)| l.has_code_for(level));
+    own.map(|(symbol, l)| l.emit(symbol, level)).collect()
+}
+
+/// `no-builtins` keeps LLVM from turning loops into calls of memcpy or memset: a kernel imports nothing.
+fn signature(symbol: &str, level: Level) -> String {
+    let (bits, (cpu, features), name) = (level.vector_bits(), level.llvm(), level.name());
+    let features = match features.as_str() {
+        "" => String::new(),
+        features => format!(r#"["target-features", "{features}"], "#),
+    };
+    let attributes = format!(
+        r#""nounwind", "no-builtins", ["target-cpu", "{cpu}"], {features}["min-legal-vector-width", "{bits}"], ["prefer-vector-width", "{bits}"]"#
+    );
+    format!("llvm.func @{symbol}_{name}(%0: !llvm.ptr) attributes {{passthrough = [{attributes}]}}")
+}
