@@ -6,7 +6,7 @@
 use crate::Rewrites;
 use crate::fusion::{Match, STATEMENTS_MAX, Site, Uses, from_data, kernel, merge_into, step_between, sweep};
 use sardonyx_base::Result;
-use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program, Statement, Step};
+use sardonyx_dialects::flow::{Body, Kernel, Memlet, Merging, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
 use std::collections::BTreeSet;
 
@@ -41,11 +41,11 @@ fn find(program: &Program, uses: &Uses, second: usize) -> Option<Siblings> {
 fn matches(program: &Program, uses: &Uses, first: usize, (second, b): (usize, &Kernel)) -> bool {
     let (a_step, b_step) = (&program.steps[first], &program.steps[second]);
     let Some(a) = kernel(a_step) else { return false };
-    let alike = match (a.class(), b.class()) {
+    let alike = match (a.class().merging(), b.class().merging()) {
         // One order of points serves the results of both.
-        (Class::Map, Class::Map) => a.stores[0].memlet.index == b.stores[0].memlet.index,
-        (Class::Normalise, Class::Normalise) => true,
-        (Class::Map | Class::Normalise | Class::Contract | Class::Attention, _) => false,
+        (Merging::Points, Merging::Points) => a.stores[0].memlet.index == b.stores[0].memlet.index,
+        (Merging::Rows, Merging::Rows) => true,
+        (Merging::Points | Merging::Rows | Merging::Products | Merging::Whole, _) => false,
     };
     let gains = || {
         shares_points(a_step, a, b_step, b) || (continues_state(program, a_step) && continues_state(program, b_step))

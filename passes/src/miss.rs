@@ -7,7 +7,7 @@ use crate::fusion::{Uses, kernel};
 use crate::rewrite::{Missed, Rewrites, union};
 use crate::{fuse_epilogues, fuse_reductions, inline_maps};
 use sardonyx_base::Dim;
-use sardonyx_dialects::flow::{Class, FlowOp, Kernel, Program, Step};
+use sardonyx_dialects::flow::{Class, FlowOp, Kernel, Merging, Program, Step};
 use std::collections::BTreeSet;
 
 /// Why a rule does not make one kernel of a producer and a consumer.
@@ -146,12 +146,12 @@ fn behind_views(program: &Program, uses: &Uses, source: usize) -> (usize, Option
 
 fn judge_reshaped(program: &Program, view: usize, producer: usize, consumer: usize) -> Option<(&'static str, Miss)> {
     let (p, c) = (kernel(&program.steps[producer])?, kernel(&program.steps[consumer])?);
-    let pass = match (p.class(), c.class()) {
-        (Class::Map, Class::Map | Class::Normalise) => "inline-maps",
-        (Class::Contract | Class::Normalise, Class::Map) => "fuse-epilogues",
-        (Class::Normalise, Class::Normalise) => "fuse-reductions",
-        (Class::Map | Class::Contract | Class::Normalise, Class::Contract) => return None,
-        (Class::Contract, Class::Normalise) | (Class::Attention, _) | (_, Class::Attention) => return None,
+    let pass = match (p.class().merging(), c.class().merging()) {
+        (Merging::Points, Merging::Points | Merging::Rows) => "inline-maps",
+        (Merging::Products | Merging::Rows, Merging::Points) => "fuse-epilogues",
+        (Merging::Rows, Merging::Rows) => "fuse-reductions",
+        (Merging::Points | Merging::Products | Merging::Rows, Merging::Products) => return None,
+        (Merging::Products, Merging::Rows) | (Merging::Whole, _) | (_, Merging::Whole) => return None,
     };
     Some((pass, Miss::Reshaped(view)))
 }
@@ -212,14 +212,14 @@ fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Op
         Miss::Unlike => second,
         _ => first,
     };
-    match (p.class(), c.class()) {
-        (Class::Map, Class::Map | Class::Contract | Class::Attention) => inline(),
-        (Class::Map, Class::Normalise) => Some(or(rows()?, inline()?)),
-        (Class::Contract, Class::Map) => epilogue(),
-        (Class::Normalise, Class::Map) => Some(or(rows()?, epilogue()?)),
-        (Class::Normalise, Class::Normalise) => rows().filter(apart),
-        (Class::Contract | Class::Normalise, Class::Contract) | (Class::Contract, Class::Normalise) => None,
-        // Attention is made last, of kernels that are whole; what it missed, its pass tells.
-        (Class::Attention, _) | (Class::Contract | Class::Normalise, Class::Attention) => None,
+    match (p.class().merging(), c.class().merging()) {
+        (Merging::Points, Merging::Points | Merging::Products | Merging::Whole) => inline(),
+        (Merging::Points, Merging::Rows) => Some(or(rows()?, inline()?)),
+        (Merging::Products, Merging::Points) => epilogue(),
+        (Merging::Rows, Merging::Points) => Some(or(rows()?, epilogue()?)),
+        (Merging::Rows, Merging::Rows) => rows().filter(apart),
+        (Merging::Products | Merging::Rows, Merging::Products) | (Merging::Products, Merging::Rows) => None,
+        // What is whole is made last, of kernels that are whole; what was missed, its pass tells.
+        (Merging::Whole, _) | (Merging::Products | Merging::Rows, Merging::Whole) => None,
     }
 }

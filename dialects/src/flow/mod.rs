@@ -5,5 +5,5 @@ pub mod ir;
 pub mod kernel;
 pub mod program;
 
-pub use kernel::{Body, Class, Container, Kernel, Layout, Level, Memlet, Statement, Store};
+pub use kernel::{Body, Class, Container, Kernel, Layout, Level, Memlet, Merging, Statement, Store};
 pub use program::{FlowOp, HostResult, HostStep, Program, Source, State, Step, TensorValue, Transform, Window};

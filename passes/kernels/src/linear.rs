@@ -192,10 +192,9 @@ impl<'a> Draft<'a> {
         // Without a reduction inner variables are parallel ones too.
         let before = |end: usize| live.iter().filter(|v| **v < end).count();
         let [outer, inner, _] = self.spaces();
-        let (n_outer, n_inner) = match kernel.class() {
-            Class::Map => (live.len(), live.len()),
-            Class::Normalise | Class::Contract | Class::Attention => (before(outer.end), before(inner.end)),
-        };
+        let reduces = kernel.class() != Class::Map;
+        let (n_outer, n_inner) =
+            if reduces { (before(outer.end), before(inner.end)) } else { (live.len(), live.len()) };
         let extents: Vec<Size> = live.iter().map(|v| formal.size(self.extents[*v].as_ref().expect("live"))).collect();
         let mut places = self.places.into_iter();
         let mut body = vec![];

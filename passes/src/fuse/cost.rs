@@ -3,7 +3,7 @@
 use crate::fusion::kernel;
 use crate::usual::USUAL;
 use sardonyx_base::Dim;
-use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program};
+use sardonyx_dialects::flow::{Body, Kernel, Memlet, Merging, Program};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::{Rates, Target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +112,7 @@ impl Sizes<'_> {
     /// Operations at the rate of a multiplication in a contraction.
     fn ops(&self, k: &Kernel) -> f64 {
         let vars = variables(k);
-        let share = if matches!(k.class(), Class::Contract | Class::Attention) { 1.0 } else { ELEMENTWISE_SHARE };
+        let share = if k.class().multiplies() { 1.0 } else { ELEMENTWISE_SHARE };
         let one = |(s, vars): (&sardonyx_dialects::flow::Statement, &BTreeSet<usize>)| {
             let weight = match &s.body {
                 Body::Load { .. } | Body::Const(_) => 0.0,
@@ -120,11 +120,11 @@ impl Sizes<'_> {
                 Body::Apply { f, .. } => weight(*f) / share.min(if weight(*f) > 1.0 { ELEMENTWISE_SHARE } else { 1.0 }),
                 Body::Reduce { arg, .. } => return self.points(k, &reduced(k, *arg)) / share,
             };
-            let around: BTreeSet<usize> = match (k.class(), vars.last()) {
+            let around: BTreeSet<usize> = match (k.class().merging(), vars.last()) {
                 // Its code keeps what is the same for all keys, or for all rows.
-                (Class::Attention, _) => vars.clone(),
+                (Merging::Whole, _) => vars.clone(),
                 // Loops lie one in another: within the last that matters, a value is computed again and again.
-                (Class::Map | Class::Normalise | Class::Contract, last) => (0..last.map_or(0, |v| v + 1)).collect(),
+                (Merging::Points | Merging::Rows | Merging::Products, last) => (0..last.map_or(0, |v| v + 1)).collect(),
             };
             weight * self.points(k, &around)
         };

@@ -2,7 +2,7 @@
 
 use crate::fusion::{Site, Uses, kernel, merge_into};
 use crate::{fuse_attention, fuse_epilogues, fuse_reductions, inline_maps};
-use sardonyx_dialects::flow::{Body, Class, Program, Statement};
+use sardonyx_dialects::flow::{Body, Class, Merging, Program, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 use std::collections::BTreeSet;
 
@@ -148,11 +148,11 @@ fn readers(program: &Program, uses: &Uses, producer: usize) -> Vec<usize> {
 /// Whether some move may one day bring the two together, whatever is merged into each before.
 pub fn may_meet(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> bool {
     let (Some(p), Some(c)) = (kernel(&program.steps[producer]), kernel(&program.steps[consumer])) else { return false };
-    match (p.class(), c.class()) {
-        (Class::Attention, _) | (_, Class::Attention) => false,
-        (Class::Contract, Class::Contract) => false,
-        (_, Class::Contract) => weighs(program, uses, producer),
-        (_, Class::Map | Class::Normalise) => true,
+    match (p.class().merging(), c.class().merging()) {
+        (Merging::Whole, _) | (_, Merging::Whole) => false,
+        (Merging::Products, Merging::Products) => false,
+        (_, Merging::Products) => weighs(program, uses, producer),
+        (_, Merging::Points | Merging::Rows) => true,
     }
 }
 
