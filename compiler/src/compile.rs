@@ -5,7 +5,7 @@ use crate::entries::{Entries, EntrySpec, MAIN, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::{Model, read_model};
-use crate::pipeline::{Event, Watch};
+use crate::pipeline::{self, Event, Watch};
 use crate::plans::{Made, Planned, Times, Way};
 use crate::precision::{self, Errors, Lowered};
 use crate::selftest;
@@ -13,10 +13,9 @@ use melior::Context;
 use melior::ir::{Location, Module};
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
-use sardonyx_dialects::mlir::{Attr, Block, Operation};
+use sardonyx_dialects::mlir::{Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
-use sardonyx_kernels::Level;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{MaskedRows, Options, Precision, Rewrites};
 use std::collections::BTreeMap;
@@ -229,6 +228,10 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         // How many rows there are is counted by the host.
         watch.without.push("remove-padding");
     }
+    // The code generator writes the kernels from the plan: the stage is for those who look at it.
+    if !watch.shows(pipeline::KERNELS) {
+        watch.without.push(pipeline::KERNELS);
+    }
     let made = Way {
         context: &context,
         watch: &watch,
@@ -366,12 +369,4 @@ pub fn graph(module: &Module) -> Result<Graph> {
     let functions = raw.block(0).map_or(vec![], |b| b.operations());
     let function = functions.into_iter().find(|op| op.name() == "func.func");
     Graph::read_whole(function.ok_or_else(|| Error::defect("the module has no function"))?, raw)
-}
-
-/// What `lower-kernels` wrote: one module per CPU variant, as text.
-pub fn kernel_modules(module: Operation) -> Vec<(Level, String)> {
-    let inner = module.block(0).map_or(vec![], |b| b.operations());
-    let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
-    let of = |v: Level| inner.iter().find(|op| named(op).as_deref() == Some(v.name())).map(|op| (v, op.to_string()));
-    Level::all().filter_map(of).collect()
 }

@@ -15,7 +15,7 @@ use sardonyx_kernels::Target;
 use sardonyx_kernels::codegen;
 use sardonyx_kernels::codegen::ptx::PtxModule;
 use sardonyx_kernels::target::Class;
-use sardonyx_kernels::{Level, Lowered, lower};
+use sardonyx_kernels::{Level, Lowered, levels_of, lower};
 use sardonyx_passes::{Named, Precision};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -110,12 +110,12 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     }
     let weights_bytes = writer.weights_bytes();
     product.selftest.into_iter().for_each(|test| writer.selftest(test));
-    let cpu = product.planned.iter().find(|made| made.target == Target::cpu());
-    let mut manifest = manifest(&symbols, product.model_hash, cpu.map(|made| made.modules.as_slice()));
+    let machine = codes.iter().find_map(|code| code.machine.as_ref());
+    let mut manifest = manifest(&symbols, product.model_hash, machine.map(|(levels, _)| levels.as_slice()));
     if product.precision != Precision::F32 {
         manifest.precision = product.precision.name().to_string();
     }
-    let machine = codes.iter().find_map(|code| code.machine.as_deref());
+    let machine = machine.map(|(_, code)| code.as_slice());
     let (_, first) = plans.remove(0);
     plans.into_iter().for_each(|(class, plan)| writer.plan(class.name(), &plan));
     writer.finish(manifest, &first, machine)?;
@@ -131,8 +131,8 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
 /// A plan's kernels: as the plan says them, and what runs.
 struct Code {
     kernels: Vec<file::Kernel>,
-    /// For CPUs, where they are a target.
-    machine: Option<Vec<u8>>,
+    /// For CPUs, where they are a target: the levels that there is code for, and the code.
+    machine: Option<(Vec<Level>, Vec<u8>)>,
     /// Targets of GPUs, and their PTX.
     ptx: Vec<(&'static str, String)>,
     accesses: usize,
@@ -150,12 +150,16 @@ impl Code {
         let ptx: Vec<PtxModule> = gpus.map(|t| PtxModule::emit(plan, &lowered, t)).collect::<Result<_>>()?;
         let kernels = kernels(plan, &lowered, &required, &ptx);
         let (accesses, unchecked) = required.iter().fold((0, 0), |(a, u), r| (a + r.accesses, u + r.unchecked));
-        let machine = match (made.target == Target::cpu(), made.modules.is_empty()) {
+        let machine = match (made.target == Target::cpu(), lowered.is_empty()) {
             (false, _) => None,
             // A plan that only copies needs no code.
             (true, true) => Some(vec![]),
-            (true, false) => Some(codegen::link_modules(&made.modules, &kernels)?),
+            (true, false) => {
+                let symbols = plan.kernels.iter().map(|(symbol, _)| symbol.clone());
+                Some(codegen::build_with_declarations(&symbols.zip(&lowered).collect::<Vec<_>>(), &kernels)?)
+            }
         };
+        let machine = machine.map(|code| (levels_of(&lowered), code));
         let text = |module: &PtxModule| (module.target.ptx().unwrap_or_default(), module.text(&kernels));
         let ptx = ptx.iter().map(text).collect();
         Ok(Code { kernels, machine, ptx, accesses, unchecked })
@@ -306,18 +310,11 @@ fn state(entry: &Entry, state: &State) -> Result<file::State> {
     Ok(file::State { input, output, axis, input_capacity, output_capacity, kept })
 }
 
-/// `modules` are those for CPUs, where the artifact is for any.
-fn manifest(
-    symbols: &BTreeMap<String, Symbol>,
-    model_hash: &str,
-    modules: Option<&[(Level, String)]>,
-) -> file::Manifest {
+/// `levels` are those of CPUs that there is code for, where the artifact is for any: a plan that only copies runs on all.
+fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, levels: Option<&[Level]>) -> file::Manifest {
     let mut manifest = file::Manifest::current(concat!("sardonyx ", env!("CARGO_PKG_VERSION")));
-    let name = |v: &Level| v.name().to_string();
-    match modules {
-        // A plan that only copies runs on any.
-        Some([]) => manifest.variants = Level::common().map(|v| name(&v)).collect(),
-        Some(modules) => manifest.variants = modules.iter().map(|(v, _)| name(v)).collect(),
+    match levels {
+        Some(levels) => manifest.variants = levels.iter().map(|v| v.name().to_string()).collect(),
         None => manifest.arch.clear(),
     }
     manifest.pipeline = crate::pipeline::pipeline();

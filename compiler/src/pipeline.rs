@@ -30,7 +30,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("lower-precision", "lower-precision"),
     ("schedule", "schedule"),
     ("plan-memory", "plan-memory"),
-    ("lower-kernels", "lower-kernels"),
+    (KERNELS, "lower-kernels"),
 ];
 
 /// The first stage that asks what code is for: from here on each class of targets has a module of its own.
@@ -41,6 +41,9 @@ pub fn parts() -> [Range<usize>; 2] {
     let fork = STAGES.iter().position(|(name, _)| *name == FIRST_OF_TARGET).unwrap_or(STAGES.len());
     [0..fork, fork..STAGES.len()]
 }
+
+/// The stage that writes the kernels as MLIR.
+pub const KERNELS: &str = "lower-kernels";
 
 /// The whole as one pipeline string, for the manifest and for `sardonyx-opt`.
 pub fn pipeline() -> String {
@@ -120,6 +123,13 @@ pub fn run_stages<'c>(
 }
 
 impl Watch {
+    /// Whether anybody sees the IR after a stage.
+    pub fn shows(&self, stage: &str) -> bool {
+        self.dump_dir.is_some()
+            || self.stop_after.as_deref() == Some(stage)
+            || self.print_after.iter().any(|n| n == stage || n == "all")
+    }
+
     /// Errors: E0001 for stages that there are not.
     pub fn check(&self) -> Result<()> {
         for name in self.print_after.iter().filter(|n| *n != "all").chain(&self.stop_after) {

@@ -3,14 +3,14 @@
 //! The stages run once as far as no target matters, and from there on once for each class. What was said, counted and
 //! spent until then counts for each of them, so that naming a further target changes nothing for the others.
 
-use crate::compile::{kernel_modules, operation};
+use crate::compile::operation;
 use crate::pipeline::{self, Event, Watch};
 use melior::Context;
 use melior::ir::Module;
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::plan::Plan;
+use sardonyx_kernels::Target;
 use sardonyx_kernels::target::Class;
-use sardonyx_kernels::{Level, Target};
 use sardonyx_passes::Rewrites;
 use std::ops::Range;
 use std::time::Duration;
@@ -20,8 +20,6 @@ pub struct Planned {
     /// The first of the class, whose costs decided.
     pub target: Target,
     pub plan: Plan,
-    /// The plan's kernels, in kernel-level MLIR per level of CPUs.
-    pub modules: Vec<(Level, String)>,
     pub rewrites: Rewrites,
 }
 
@@ -61,9 +59,8 @@ impl<'c> Way<'_, 'c> {
             if self.stages(&mut copy, own.clone(), &mut rewrites, of)? {
                 return Ok(Made::Stopped(pipeline::text(&copy)?, rewrites));
             }
-            let raw = operation(&copy);
-            let plan = Plan::read(raw)?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
-            planned.push(Planned { target, plan, modules: kernel_modules(raw), rewrites });
+            let plan = Plan::read(operation(&copy))?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
+            planned.push(Planned { target, plan, rewrites });
         }
         Ok(Made::Plans(planned))
     }

@@ -1,25 +1,18 @@
 //! a plan and its kernels  =>  an artifact, as the compiler writes it
 
-use sardonyx::compile::kernel_modules;
 use sardonyx::emit::{Product, write};
 use sardonyx::import::ParamStore;
 use sardonyx::plans::{Planned, leads};
 use sardonyx_base::Result;
-use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::Target;
 use sardonyx_passes::Rewrites;
 use std::any::Any;
 use std::path::Path;
 
-/// Without a self-test; `module` has been through the pipeline. All targets run the one plan.
-pub fn emit(path: &Path, plan: &Plan, module: Operation, params: &ParamStore, targets: &[Target]) -> Result<()> {
-    let of = |target: Target| Planned {
-        target,
-        plan: plan.clone(),
-        modules: kernel_modules(module),
-        rewrites: Rewrites::default(),
-    };
+/// Without a self-test. All targets run the one plan.
+pub fn emit(path: &Path, plan: &Plan, params: &ParamStore, targets: &[Target]) -> Result<()> {
+    let of = |target: Target| Planned { target, plan: plan.clone(), rewrites: Rewrites::default() };
     let product = Product {
         planned: &leads(targets).into_iter().map(of).collect::<Vec<_>>(),
         params,

@@ -33,7 +33,7 @@ impl Route {
     fn passes(self) -> String {
         match self {
             Route::Fused => pipeline(),
-            Route::Apart => "builtin.module(find-caches,sdx-to-flow,schedule,plan-memory,lower-kernels)".into(),
+            Route::Apart => "builtin.module(find-caches,sdx-to-flow,schedule,plan-memory)".into(),
         }
     }
 }
@@ -95,7 +95,7 @@ impl Compiled {
         }
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("case.sdx");
-        emit(&path, &plan, raw(&module), &params, &sardonyx::targets::of_device(device))?;
+        emit(&path, &plan, &params, &sardonyx::targets::of_device(device))?;
         let model = Model::load(&path, &LoadOptions { device: device.clone(), ..LoadOptions::default() })?;
         Ok(Compiled { graph, params, model, threads: THREADS })
     }

@@ -56,6 +56,6 @@ fn load(context: &MlirContext, case: &Case, precision: Precision) -> Result<Mode
     let params: ParamStore = case.params.clone();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("case.sdx");
-    emit(&path, &plan, raw, &params, &[Target::cpu()])?;
+    emit(&path, &plan, &params, &[Target::cpu()])?;
     Model::load(&path, &LoadOptions::default())
 }

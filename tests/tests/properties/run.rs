@@ -136,7 +136,7 @@ impl Compiled {
         let plan = Plan::read(raw(&module))?.ok_or_else(|| Error::defect("no plan was made"))?;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("programs.sdx");
-        emit(&path, &plan, raw(&module), &params, &[Target::cpu()])?;
+        emit(&path, &plan, &params, &[Target::cpu()])?;
         let model = Model::load(&path, &LoadOptions::default())?;
         let session = model.session(&SessionOptions { threads: 1, ..SessionOptions::default() })?;
         Ok(Compiled { graphs, texts, params, session })
