@@ -1,5 +1,6 @@
 //! What the suites share: models checked, plans emitted, our programs, small ONNX models, prepared and cut models, damaged
 //! bytes, PTX in libraries, the workspace's sources
+//! and modules
 
 pub mod checked;
 pub mod cut;
@@ -8,6 +9,7 @@ pub mod deepened;
 pub mod emitted;
 pub mod fatbin;
 pub mod metadata;
+pub mod modules;
 pub mod onnx;
 pub mod prepared;
 pub mod programs;

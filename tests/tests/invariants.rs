@@ -2,6 +2,7 @@
 
 use melior::ir::operation::OperationLike;
 use sardonyx_tests::metadata::Metadata;
+use sardonyx_tests::modules::Modules;
 use sardonyx_tests::prepared::model;
 use sardonyx_tests::programs::{Outcome, program};
 use sardonyx_tests::sources::files;
@@ -43,6 +44,17 @@ fn rooms_depend_in_one_direction() {
         let row = ROOMS.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} is not in the table"));
         assert_eq!(metadata.rooms_of(name), row.1.iter().copied().collect::<BTreeSet<_>>(), "{name}");
     }
+}
+
+/// Generators of kernels that need each other are read together.
+const CIRCLE_MAX: usize = 5;
+
+#[test]
+fn generators_of_kernels_need_few_others_in_circles() {
+    let modules = Modules::of_crate("passes/kernels/src");
+    let circles = modules.circles();
+    assert!(circles.first().is_none_or(|c| c.len() <= CIRCLE_MAX), "{circles:?}");
+    assert!(modules.uses("classes").any(|m| m == "ptx::gemm"), "the table of classes names its generators");
 }
 
 /// The IR after every stage, in order: (stage, file).
