@@ -1,7 +1,7 @@
-//! dialects/td, the operator table, models  =>  dialects/docs/*.md, compiler/OPERATORS.md, README's launches
+//! sardonyx.proto, dialects/td, the operator table, models  =>  messages.rs, dialects/docs/*.md, compiler/OPERATORS.md, README's launches
 
 use crate::context::{Context, Failure, Result};
-use crate::tables;
+use crate::{messages, tables};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,7 +15,20 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
         _ => return Err(Failure::user("usage: cargo xtask docs [--check]")),
     };
     let mut stale = vec![];
-    for (path, text) in pages(context)? {
+    // The messages first: the compiler, which writes some of the pages, is built from them.
+    let messages = (PathBuf::from("runtime/base/src/plan/messages.rs"), messages::rust(context)?);
+    stale.extend(update(context, vec![messages], check)?);
+    stale.extend(update(context, pages(context)?, check)?);
+    match stale.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::user(format!("not up to date: {}", stale.join(", "))).help("run `cargo xtask docs`")),
+    }
+}
+
+/// Writes the files that differ from their text, or with `check` returns their names.
+fn update(context: &Context, files: Vec<(PathBuf, String)>, check: bool) -> Result<Vec<String>> {
+    let mut stale = vec![];
+    for (path, text) in files {
         let at = context.root.join(&path);
         if std::fs::read_to_string(&at).is_ok_and(|old| old == text) {
             continue;
@@ -30,10 +43,7 @@ pub fn command(context: &Context, args: &[String]) -> Result<()> {
             .map_err(|e| Failure::user(format!("cannot write {}: {e}", at.display())))?;
         println!("docs: wrote {}", path.display());
     }
-    match stale.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::user(format!("not up to date: {}", stale.join(", "))).help("run `cargo xtask docs`")),
-    }
+    Ok(stale)
 }
 
 fn pages(context: &Context) -> Result<Vec<(PathBuf, String)>> {

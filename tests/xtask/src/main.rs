@@ -6,6 +6,7 @@ mod demo;
 mod docs;
 mod fetch;
 mod gpu;
+mod messages;
 mod models;
 mod setup;
 mod splice;
@@ -53,7 +54,7 @@ static COMMANDS: &[Command] = &[
     Command {
         name: "docs",
         args: "[--check]",
-        about: "write the generated pages: dialect reference, operator table, README's table of launches",
+        about: "write what is generated: messages of artifacts, dialect reference, operator table, README's launches",
         run: docs::command,
     },
     Command {

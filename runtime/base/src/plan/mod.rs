@@ -1,0 +1,108 @@
+//! What the entries `manifest`, `plan` and `selftest` of a `.sdx` file say
+//!
+//! `runtime/base/proto/sardonyx.proto` defines the messages and tells the history of the format; [`messages`] is generated
+//! from it. Dimension-like fields are [`Dim`](crate::Dim) expressions in text form over the manifest's symbols, so that one
+//! parser, one normal form and one overflow rule serve the IR, the file and the command line.
+
+#[rustfmt::skip]
+pub mod messages;
+
+use crate::{DType, Error, Result, Tensor};
+pub use messages::buffer::Place;
+pub use messages::step::Action;
+pub use messages::*;
+
+/// A reader accepts any minor version of its own major one and refuses other major versions with a sentence.
+pub const FORMAT_MAJOR: u32 = 1;
+/// The versions are told in `sardonyx.proto`.
+pub const FORMAT_MINOR: u32 = 8;
+/// Of artifacts with a plan for each of several classes of devices.
+pub const FORMAT_MINOR_PLANS: u32 = 9;
+
+impl Manifest {
+    /// A manifest of this format version for this architecture; the other fields are empty.
+    pub fn current(producer: &str) -> Manifest {
+        Manifest {
+            format_major: FORMAT_MAJOR,
+            format_minor: FORMAT_MINOR,
+            producer: producer.to_string(),
+            arch: "x86_64".to_string(),
+            ..Manifest::default()
+        }
+    }
+}
+
+/// Limits of every GPU that PTX is emitted for.
+pub const BLOCKS_MAX: i64 = (1 << 31) - 1;
+pub const THREADS_MAX: u32 = 1024;
+pub const SHARED_BYTES_MAX: u32 = 227 << 10;
+
+/// What a symbol in the expressions of a [`Kernel`] stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchSymbol {
+    /// `p3`: the launch's parameter 3.
+    Param(usize),
+    /// `b3`: the bytes of its buffer 3.
+    BufferBytes(usize),
+    /// `grid`: its work items.
+    Grid,
+}
+
+impl LaunchSymbol {
+    pub fn parse(name: &str) -> Option<LaunchSymbol> {
+        let number = |mark| name.strip_prefix(mark).and_then(|n: &str| n.parse().ok());
+        match name {
+            "grid" => Some(LaunchSymbol::Grid),
+            _ => number('p').map(LaunchSymbol::Param).or_else(|| number('b').map(LaunchSymbol::BufferBytes)),
+        }
+    }
+}
+
+impl Canary {
+    pub fn new(name: &str, tensor: &Tensor) -> Canary {
+        Canary {
+            name: name.to_string(),
+            dtype: tensor.dtype().onnx_code(),
+            dims: tensor.dims().iter().map(|&d| d as u64).collect(),
+            data: tensor.bytes().clone(),
+        }
+    }
+
+    /// Refuses a size that does not follow from type and dimensions.
+    pub fn tensor(&self) -> Result<Tensor> {
+        let dtype = DType::from_onnx(self.dtype);
+        let dtype = dtype.ok_or_else(|| Error::user("E0107", format!("{} is no element type", self.dtype)))?;
+        let dims: std::result::Result<Vec<usize>, _> = self.dims.iter().map(|&d| usize::try_from(d)).collect();
+        let dims =
+            dims.map_err(|_| Error::user("E0202", format!("the dimensions of `{}` are too large", self.name)))?;
+        Tensor::new(dtype, dims, self.data.clone())
+    }
+}
+
+/// Data of the code entry: the length as a little-endian u64, then a [`Plan`] with nothing but the kernels that the
+/// code has. The plan's own must be the same. Code without it declares nothing.
+pub const KERNELS_SYMBOL: &str = "sardonyx_kernels";
+
+/// The same in PTX: a line with this comment and the message in hexadecimal.
+pub const KERNELS_COMMENT: &str = "// sardonyx_kernels ";
+
+/// What a kernel is called with: `void kernel(const KernelArgs *)`. The layout is the ABI; `version` guards it.
+#[repr(C)]
+pub struct KernelArgs {
+    pub version: u32,
+    pub n_buffers: u32,
+    pub buffers: *const *mut u8,
+    pub params: *const i64,
+    /// This thread's scratch, 64-byte aligned.
+    pub scratch: *mut u8,
+    /// The work items `begin..end` of the launch's grid.
+    pub begin: i64,
+    pub end: i64,
+    /// Shared by all threads of a launch; a kernel stores 1 where an index read from data was out of range (it then
+    /// reads element 0 instead). Never cleared by a kernel.
+    pub status: *mut i64,
+}
+
+pub const KERNEL_ABI_VERSION: u32 = 1;
+
+pub type KernelFn = unsafe extern "C" fn(*const KernelArgs);
