@@ -4,9 +4,9 @@ use crate::entries::MAIN;
 use crate::import::ParamStore;
 use crate::plans::Planned;
 use crate::requires::{Requires, requires};
-use sardonyx_base::plan as file;
+use sardonyx_base::plan::{self as file, Wire};
 use sardonyx_base::{DType, Dim, Error, Kind, Result, Tensor};
-use sardonyx_dialects::flow::{Container, HostResult, Layout, Source, State, Window};
+use sardonyx_dialects::flow::{Container, Layout, Source, State, Window};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
@@ -69,12 +69,12 @@ pub struct HostSummary {
 
 /// The host operations of an entry point, in order.
 pub fn host_operations(entry: &Entry) -> Vec<HostSummary> {
-    let one = |step: &sardonyx_dialects::plan::Step| match &step.action {
-        Action::Host { host, .. } => {
-            let (op, calls, origins) = (host.op.to_string(), host.op.is_call(), step.origins.clone());
+    let one = |step: &file::Step| match &step.action {
+        Action::Host(host) => {
+            let (op, calls, origins) = (host.call.op.to_string(), host.call.op.is_call(), step.origins.clone());
             Some(HostSummary { op, calls, origins })
         }
-        Action::Launch { .. } | Action::Copy { .. } | Action::Bind { .. } => None,
+        Action::Launch(_) | Action::Copy(_) | Action::Bind(_) => None,
     };
     entry.steps.iter().filter_map(one).collect()
 }
@@ -117,8 +117,8 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     }
     let machine = machine.map(|(_, code)| code.as_slice());
     let (_, first) = plans.remove(0);
-    plans.into_iter().for_each(|(class, plan)| writer.plan(class.name(), &plan));
-    writer.finish(manifest, &first, machine)?;
+    plans.into_iter().for_each(|(class, plan)| writer.plan(class.name(), &plan.write()));
+    writer.finish(manifest, &first.write(), machine)?;
     Ok(Summary {
         first: summaries.remove(0),
         others: summaries,
@@ -174,11 +174,10 @@ fn plan(
     product: &Product,
     weights: &mut Weights,
 ) -> Result<file::Plan> {
-    let names: Vec<&str> = plan.entries.iter().map(|e| e.name.as_str()).collect();
     let mut entries: Vec<file::Entry> =
-        plan.entries.iter().map(|e| entry(e, &names, symbols, product.kinds, weights)).collect::<Result<_>>()?;
+        plan.entries.iter().map(|e| entry(e, symbols, product.kinds, weights)).collect::<Result<_>>()?;
     for entry in entries.iter_mut().filter(|e| product.specialized.contains(&e.name)) {
-        entry.specializes = MAIN.into();
+        entry.specializes = Some(MAIN.into());
     }
     Ok(file::Plan { entries, constants: weights.of_plan(), kernels: code.kernels.clone() })
 }
@@ -188,7 +187,7 @@ fn summary(made: &Planned, code: &Code, written: &file::Plan) -> PlanSummary {
         name: e.name.clone(),
         launches: e.launches(),
         states: e.states.len(),
-        arena_bytes: written.arena_bytes.clone(),
+        arena_bytes: written.arena_bytes.to_string(),
         internal: e.internal,
         hosts: host_operations(e),
     };
@@ -208,14 +207,14 @@ fn kernels(plan: &Plan, lowered: &[Lowered], required: &[Requires], ptx: &[PtxMo
         file::Kernel {
             symbol: symbol.clone(),
             writes: l.writes.clone(),
-            params: l.params.len() as u32,
+            params: l.params.len(),
             scratch_bytes: l.scratch_bytes.clone(),
             class: l.class.name().to_string(),
             requires: r.requires.clone(),
             indexes: r.indexes.clone(),
             targets: ptx.iter().map(|module| module.launch(i)).collect(),
-            flops: l.def.flops().to_string(),
-            moved_bytes: l.def.moved_bytes().to_string(),
+            flops: Some(l.def.flops()),
+            moved_bytes: Some(l.def.moved_bytes()),
         }
     };
     plan.kernels.iter().map(|(symbol, _)| symbol).enumerate().map(one).collect()
@@ -247,35 +246,33 @@ fn shared_symbols<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> Resul
 
 fn entry(
     entry: &Entry,
-    names: &[&str],
     symbols: &BTreeMap<String, Symbol>,
     kinds: &BTreeMap<String, Kind>,
     weights: &mut Weights,
 ) -> Result<file::Entry> {
-    let mut places: Vec<file::Buffer> = vec![];
+    let mut buffers: Vec<file::Buffer> = vec![];
     let (mut inputs, mut outputs) = (0, 0);
     for buffer in &entry.buffers {
-        let mut message = weights.place(buffer)?;
-        match &mut message.place {
-            Some(file::Place::Input(i)) => (*i, inputs) = (inputs, inputs + 1),
-            Some(file::Place::Output(i)) => (*i, outputs) = (outputs, outputs + 1),
-            Some(file::Place::Constant(_) | file::Place::Arena(_) | file::Place::Value(_)) | None => {}
+        let mut placed = weights.place(buffer)?;
+        match &mut placed.place {
+            file::Place::Input(i) => (*i, inputs) = (inputs, inputs + 1),
+            file::Place::Output(i) => (*i, outputs) = (outputs, outputs + 1),
+            file::Place::Constant(_) | file::Place::Arena(_) | file::Place::Value => {}
         }
-        places.push(message);
+        buffers.push(placed);
     }
-    let steps = entry.steps.iter().map(|s| step(entry, s, names)).collect::<Result<_>>()?;
     let narrower = entry.symbols.iter().flat_map(|(name, s)| narrower(name, s, &symbols[name]));
     Ok(file::Entry {
         name: entry.name.clone(),
         inputs: ports(entry, true, kinds),
         outputs: ports(entry, false, kinds),
-        buffers: places,
-        body: Some(file::Block { steps }),
-        arena_bytes: entry.arena_bytes.clone().unwrap_or(Dim::constant(0)).to_string(),
-        checks: entry.checks.iter().map(check).chain(narrower).collect(),
+        buffers,
+        steps: entry.steps.clone(),
+        arena_bytes: entry.arena_bytes.clone().unwrap_or(Dim::constant(0)),
+        checks: entry.checks.iter().cloned().chain(narrower).collect(),
         states: entry.states.iter().map(|s| state(entry, s)).collect::<Result<_>>()?,
         internal: entry.internal,
-        specializes: String::new(),
+        specializes: None,
     })
 }
 
@@ -287,7 +284,7 @@ fn narrower(name: &str, own: &Symbol, shared: &Symbol) -> Vec<file::Check> {
     let symbol = Dim::symbol(name);
     let mut out = vec![];
     let mut add = |left: Dim, why: String| {
-        out.push(file::Check { left: left.to_string(), right: symbol.to_string(), why });
+        out.push(file::Check { left, right: symbol.clone(), why });
     };
     if own.lo > shared.lo {
         add(symbol.maximum(&Dim::constant(own.lo)), format!("`{name}` is at least {} here", own.lo));
@@ -300,13 +297,13 @@ fn narrower(name: &str, own: &Symbol, shared: &Symbol) -> Vec<file::Check> {
 
 fn state(entry: &Entry, state: &State) -> Result<file::State> {
     let capacity = |inputs: bool, at: usize| match entry.ports(inputs).get(at).map(|(_, _, c)| &c.layout) {
-        Some(Layout::Capacity { axis, size }) => Ok((*axis as u32, size.to_string())),
+        Some(Layout::Capacity { axis, size }) => Ok((*axis, size.to_string())),
         Some(Layout::RowMajor | Layout::Panels { .. } | Layout::Order(_)) | None => {
             Err(Error::defect("a state without room to grow in"))
         }
     };
     let ((axis, input_capacity), (_, output_capacity)) = (capacity(true, state.input)?, capacity(false, state.output)?);
-    let (input, output, kept) = (state.input as u32, state.output as u32, state.kept.clone().unwrap_or_default());
+    let State { input, output, kept } = state.clone();
     Ok(file::State { input, output, axis, input_capacity, output_capacity, kept })
 }
 
@@ -319,36 +316,28 @@ fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, levels: Option
     }
     manifest.pipeline = crate::pipeline::pipeline();
     manifest.model_hash = model_hash.to_string();
-    for (name, s) in symbols {
-        let symbol = |kind| file::Symbol { name: name.clone(), kind: kind as i32, lo: s.lo, hi: s.hi };
-        match &s.kind {
+    for (name, Symbol { kind, lo, hi }) in symbols.clone() {
+        let symbol = |kind| file::Symbol { name: name.clone(), kind, lo, hi }.write();
+        match kind {
             SymbolKind::Input => manifest.symbols.push(symbol(file::SymbolKind::Input)),
             SymbolKind::Data => manifest.symbols.push(symbol(file::SymbolKind::Data)),
             SymbolKind::Capacity => manifest.symbols.push(symbol(file::SymbolKind::Capacity)),
             SymbolKind::Kept => manifest.symbols.push(symbol(file::SymbolKind::Kept)),
-            SymbolKind::Derived { equals, why } => manifest.derived.push(file::Derived {
-                name: name.clone(),
-                equals: equals.to_string(),
-                lo: s.lo,
-                hi: s.hi,
-                why: why.clone(),
-            }),
+            SymbolKind::Derived { equals, why } => {
+                manifest.derived.push(file::Derived { name, equals, lo, hi, why }.write());
+            }
         }
     }
     manifest
 }
 
-fn check(c: &sardonyx_dialects::sdx::Equality) -> file::Check {
-    file::Check { left: c.left.to_string(), right: c.right.to_string(), why: c.why.clone() }
-}
-
 fn ports(entry: &Entry, inputs: bool, kinds: &BTreeMap<String, Kind>) -> Vec<file::Port> {
     let port = |(i, name, container): (usize, &str, &Container)| file::Port {
         name: name.into(),
-        dtype: container.dtype.onnx_code(),
-        dims: container.dims.iter().map(Dim::to_string).collect(),
-        buffer: i as u32,
-        kind: kinds.get(name).map_or(String::new(), Kind::to_string),
+        dtype: container.dtype,
+        dims: container.dims.clone(),
+        buffer: i,
+        kind: kinds.get(name).cloned().unwrap_or(Kind::Tensor),
     };
     entry.ports(inputs).into_iter().map(port).collect()
 }
@@ -381,9 +370,9 @@ impl Weights<'_> {
         std::mem::take(&mut self.used).into_iter().map(|at| self.stored[at].clone()).collect()
     }
 
-    /// A buffer's message; constants are written on the way.
+    /// Size and place of a buffer; constants are written on the way.
     fn place(&mut self, buffer: &Buffer) -> Result<file::Buffer> {
-        let of = |c: &Container| sardonyx_passes::schedule::bytes(c).map(|b| b.to_string());
+        let of = sardonyx_passes::schedule::bytes;
         let (bytes, place) = match buffer {
             Buffer::Input { container, .. } => (of(container)?, file::Place::Input(0)),
             Buffer::Output { container, .. } => (of(container)?, file::Place::Output(0)),
@@ -404,18 +393,18 @@ impl Weights<'_> {
             }
             Buffer::Arena { bytes, offset } => {
                 let offset = offset.as_ref().ok_or_else(|| Error::defect("memory is not planned"))?;
-                (bytes.to_string(), file::Place::Arena(offset.to_string()))
+                (bytes.clone(), file::Place::Arena(offset.clone()))
             }
-            Buffer::Value { container } => (of(container)?, file::Place::Value(file::Value {})),
+            Buffer::Value { container } => (of(container)?, file::Place::Value),
         };
-        Ok(file::Buffer { bytes, place: Some(place) })
+        Ok(file::Buffer { bytes, place })
     }
 
     /// The size of a constant's buffer: strings have what they have.
-    fn bytes(&self, i: u32, container: &Container) -> Result<String> {
+    fn bytes(&self, i: usize, container: &Container) -> Result<Dim> {
         match container.dtype.is_opaque() {
-            true => Ok(self.stored[self.used[i as usize]].bytes.to_string()),
-            false => sardonyx_passes::schedule::bytes(container).map(|b| b.to_string()),
+            true => Ok(Dim::constant(self.stored[self.used[i]].bytes as i64)),
+            false => sardonyx_passes::schedule::bytes(container),
         }
     }
 
@@ -426,14 +415,14 @@ impl Weights<'_> {
         name: &str,
         c: &Container,
         write: impl FnOnce(&mut Self) -> Result<u64>,
-    ) -> Result<u32> {
+    ) -> Result<usize> {
         let at = match self.places.get(&stored) {
             Some(at) => *at,
             None => {
                 let offset = write(self)?;
                 self.stored.push(file::Constant {
                     name: name.into(),
-                    dtype: c.dtype.onnx_code(),
+                    dtype: c.dtype,
                     offset,
                     bytes: self.writer.weights_bytes() - offset,
                     layout: c.layout.name(),
@@ -446,7 +435,7 @@ impl Weights<'_> {
         Ok(known.unwrap_or_else(|| {
             self.used.push(at);
             self.used.len() - 1
-        }) as u32)
+        }))
     }
 
     fn param(&mut self, source: &Source, window: Option<&Window>, container: &Container) -> Result<u64> {
@@ -525,56 +514,6 @@ fn write_panels(
     Ok(offset)
 }
 
-/// `names` are those of the plan's entry points, in order.
-fn step(entry: &Entry, step: &sardonyx_dialects::plan::Step, names: &[&str]) -> Result<file::Step> {
-    let action = match &step.action {
-        Action::Launch { kernel, buffers, params, grid } => file::Action::Launch(file::Launch {
-            kernel: *kernel as u32,
-            buffers: buffers.iter().map(|&b| b as u32).collect(),
-            params: params.iter().map(Dim::to_string).collect(),
-            grid: grid.to_string(),
-            origins: step.origins.clone(),
-            carries: None,
-        }),
-        Action::Copy { from, to } => file::Action::Copy(file::Copy { from: *from as u32, to: *to as u32 }),
-        Action::Bind { symbol, buffer } => {
-            file::Action::Bind(file::Bind { symbol: symbol.clone(), buffer: *buffer as u32 })
-        }
-        Action::Host { host, args, results } => {
-            let container = |b: usize| match &entry.buffers[b] {
-                Buffer::Value { container } => Ok(container),
-                Buffer::Input { .. } | Buffer::Output { .. } | Buffer::Param { .. } | Buffer::Const { .. } => {
-                    Err(Error::defect("a result of a host operation is no value"))
-                }
-                Buffer::Arena { .. } => Err(Error::defect("a result of a host operation is in the arena")),
-            };
-            let result = |(r, &b): (&HostResult, &usize)| {
-                let binds = r.binds.iter();
-                let binds = binds.map(|(axis, symbol)| file::Binding { axis: *axis as u32, symbol: symbol.clone() });
-                let value = Some(operand(b, container(b)?));
-                Ok(file::HostResult { index: r.index as u32, value, binds: binds.collect() })
-            };
-            let body = |name: &String| {
-                let at = names.iter().position(|n| n == name);
-                at.map(|at| at as u32).ok_or_else(|| Error::defect(format!("`{name}` is called, but not there")))
-            };
-            file::Action::Host(file::Host {
-                op: host.op.to_string(),
-                args: args.iter().map(|(b, c)| operand(*b, c)).collect(),
-                results: host.results.iter().zip(results).map(result).collect::<Result<_>>()?,
-                bodies: host.bodies.iter().map(body).collect::<Result<_>>()?,
-                origins: step.origins.clone(),
-            })
-        }
-    };
-    Ok(file::Step { action: Some(action) })
-}
-
-fn operand(buffer: usize, c: &Container) -> file::Operand {
-    let dims = c.dims.iter().map(Dim::to_string).collect();
-    file::Operand { buffer: buffer as u32, dtype: c.dtype.code(), dims }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -592,7 +531,7 @@ mod tests {
         assert_eq!((shared["s"].lo, shared["s"].hi), (0, Some(8)));
         let checks = |e: &Entry| {
             let all = narrower("s", &e.symbols["s"], &shared["s"]);
-            all.into_iter().map(|c| (c.left, c.right, c.why)).collect::<Vec<_>>()
+            all.into_iter().map(|c| (c.left.to_string(), c.right.to_string(), c.why)).collect::<Vec<_>>()
         };
         assert_eq!(checks(&a), [("max(1, s)".into(), "s".into(), "`s` is at least 1 here".into())]);
         assert_eq!(checks(&b), [("min(6, s)".into(), "s".into(), "`s` is at most 6 here".into())]);

@@ -83,8 +83,8 @@ fn read(plan: &Plan, movement: Movement) -> Result<Launches> {
     let named = |(symbol, kernel): &(String, _)| Ok((symbol.clone(), lower(kernel)?.class.name().to_string()));
     let kernels = plan.kernels.iter().map(named).collect::<Result<_>>()?;
     let launch = |step: &sardonyx_dialects::plan::Step| match &step.action {
-        Action::Launch { kernel, .. } => Some(Launch { kernel: *kernel, origins: step.origins.clone() }),
-        Action::Copy { .. } | Action::Bind { .. } | Action::Host { .. } => None,
+        Action::Launch(launch) => Some(Launch { kernel: launch.kernel, origins: step.origins.clone() }),
+        Action::Copy(_) | Action::Bind(_) | Action::Host(_) => None,
     };
     // What `main` calls is counted nowhere: how often it runs depends on data.
     let steps = plan.entries.first().into_iter().flat_map(|entry| &entry.steps);

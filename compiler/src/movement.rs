@@ -186,13 +186,13 @@ fn summed_type(kernel: &Kernel) -> DType {
 /// Outputs that no kernel writes in their place.
 fn copies(plan: &Plan, sizes: &Sizes) -> Result<Vec<Row>> {
     let Some(entry) = plan.entries.first() else { return Ok(vec![]) };
-    let copied = entry.steps.iter().filter_map(|step| match step.action {
-        Action::Copy { to, .. } => match &entry.buffers[to] {
+    let copied = entry.steps.iter().filter_map(|step| match &step.action {
+        Action::Copy(copy) => match &entry.buffers[copy.to] {
             Buffer::Output { container, .. } => Some((container, &step.origins)),
             Buffer::Input { .. } | Buffer::Param { .. } | Buffer::Const { .. } => None,
             Buffer::Arena { .. } | Buffer::Value { .. } => None,
         },
-        Action::Launch { .. } | Action::Bind { .. } | Action::Host { .. } => None,
+        Action::Launch(_) | Action::Bind(_) | Action::Host(_) => None,
     });
     let row = |(container, origins): (&sardonyx_dialects::flow::Container, &Vec<String>)| {
         let words = Dim::constant(2) * product(&container.dims);

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The requirements of a kernel, as the artifact declares them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requires {
-    pub requires: Vec<String>,
-    pub indexes: Vec<String>,
+    pub requires: Vec<Dim>,
+    pub indexes: Vec<Dim>,
     /// Accesses of the kernel, and how many of them no requirement keeps within their buffer.
     pub accesses: usize,
     pub unchecked: usize,
@@ -27,11 +27,11 @@ pub fn requires(plan: &Plan, kernel: usize, lowered: &Lowered) -> Result<Require
     for entry in &plan.entries {
         let bytes: Vec<Dim> = entry.buffers.iter().map(buffer_bytes).collect::<Result<_>>()?;
         launches.extend(entry.steps.iter().filter_map(|s| match &s.action {
-            Action::Launch { kernel: k, buffers, params, grid, .. } if *k == kernel => {
-                let bytes = buffers.iter().map(|b| bytes[*b].clone()).collect();
-                Some(Launch::new(&lowered.def, params, bytes, grid, entry))
+            Action::Launch(launch) if launch.kernel == kernel => {
+                let bytes = launch.buffers.iter().map(|b| bytes[*b].clone()).collect();
+                Some(Launch::new(&lowered.def, &launch.params, bytes, &launch.grid, entry))
             }
-            Action::Launch { .. } | Action::Copy { .. } | Action::Bind { .. } | Action::Host { .. } => None,
+            Action::Launch(_) | Action::Copy(_) | Action::Bind(_) | Action::Host(_) => None,
         }));
     }
     let Footprint { launch, accesses, limits } = lowered.footprint();
@@ -44,8 +44,7 @@ pub fn requires(plan: &Plan, kernel: usize, lowered: &Lowered) -> Result<Require
             None => unchecked += 1,
         }
     }
-    let texts = |dims: Vec<Dim>| dims.iter().map(Dim::to_string).collect();
-    Ok(Requires { requires: texts(found.into_iter().collect()), indexes: texts(limits), accesses: n, unchecked })
+    Ok(Requires { requires: found.into_iter().collect(), indexes: limits, accesses: n, unchecked })
 }
 
 fn buffer_bytes(buffer: &Buffer) -> Result<Dim> {

@@ -216,7 +216,7 @@ fn tolerance(tensor: &Tensor, precision: Precision) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sardonyx_dialects::sdx::{ContractSpec, Equality, Node};
+    use sardonyx_dialects::sdx::{Check, ContractSpec, Node};
 
     fn push(graph: &mut Graph, op: Op, args: &[Value], dims: &[&str], dtype: DType) -> Value {
         let dims: Vec<Dim> = dims.iter().map(|d| Dim::parse(d).unwrap()).collect();
@@ -276,7 +276,7 @@ mod tests {
         };
         assert_eq!(dims(&g).unwrap(), [0, 7]);
         let mut g = product();
-        let equal = |left: &str, right: &str| Equality {
+        let equal = |left: &str, right: &str| Check {
             left: Dim::parse(left).unwrap(),
             right: Dim::parse(right).unwrap(),
             why: "/node".into(),

@@ -2,7 +2,7 @@
 
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Layout, Program};
-use sardonyx_dialects::sdx::{Equality, SymbolKind};
+use sardonyx_dialects::sdx::{Check, SymbolKind};
 use sardonyx_passes::usual::{self, USUAL};
 
 pub use sardonyx_passes::usual::Sizes;
@@ -78,7 +78,7 @@ pub fn value(d: &Dim, sizes: &Sizes) -> Result<i64> {
 }
 
 /// Gives a symbol that was not given what a check needs it to be.
-fn keep_checks(checks: &[Equality], given: &Sizes, sizes: &mut Sizes) -> Result<()> {
+fn keep_checks(checks: &[Check], given: &Sizes, sizes: &mut Sizes) -> Result<()> {
     usual::keep_checks(checks, &|name| given.contains_key(name), sizes);
     for check in checks {
         let (Ok(left), Ok(right)) = (value(&check.left, sizes), value(&check.right, sizes)) else { continue };
@@ -119,7 +119,7 @@ mod tests {
             p.inputs.push((name.into(), id));
         }
         let left = Dim::symbol("past") + Dim::symbol("seq");
-        p.checks = vec![Equality { left, right: Dim::symbol("total"), why: "node".into() }];
+        p.checks = vec![Check { left, right: Dim::symbol("total"), why: "node".into() }];
         p
     }
 

@@ -4,7 +4,7 @@ use sardonyx_base::dim::product;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan, Step};
+use sardonyx_dialects::plan::{Action, Bind, Buffer, Copy, Entry, Host, HostCall, Launch, Operand, Plan, Step};
 use sardonyx_kernels::{KernelDef, lower};
 use std::collections::HashMap;
 
@@ -14,9 +14,10 @@ pub fn run(module: Operation) -> Result<()> {
     let functions: Vec<Operation> = functions.collect();
     let Some(first) = functions.first() else { return Ok(()) };
     let (mut plan, mut kernels) = (Plan::default(), HashMap::new());
-    for function in &functions {
-        let program = Program::read(*function)?;
-        let entry = schedule(&program, &mut plan, &mut kernels)?;
+    let programs = functions.iter().map(|function| Program::read(*function)).collect::<Result<Vec<_>>>()?;
+    let names: Vec<&str> = programs.iter().map(|program| program.name.as_str()).collect();
+    for program in &programs {
+        let entry = schedule(program, &names, &mut plan, &mut kernels)?;
         plan.entries.push(entry);
     }
     for new in plan.write(module.context())? {
@@ -39,9 +40,16 @@ struct Scheduler<'p> {
     /// The kernels of all entries.
     plan: &'p mut Plan,
     kernels: &'p mut HashMap<KernelDef, usize>,
+    /// Of all entries, in order.
+    names: &'p [&'p str],
 }
 
-fn schedule(program: &Program, plan: &mut Plan, kernels: &mut HashMap<KernelDef, usize>) -> Result<Entry> {
+fn schedule(
+    program: &Program,
+    names: &[&str],
+    plan: &mut Plan,
+    kernels: &mut HashMap<KernelDef, usize>,
+) -> Result<Entry> {
     let entry = Entry {
         name: program.name.clone(),
         symbols: program.symbols.clone(),
@@ -57,7 +65,7 @@ fn schedule(program: &Program, plan: &mut Plan, kernels: &mut HashMap<KernelDef,
         }
     }
     let buffers = HashMap::new();
-    let mut s = Scheduler { program, entry, roots, buffers, plan, kernels };
+    let mut s = Scheduler { program, entry, roots, buffers, plan, kernels, names };
     s.ports();
     for step in &program.steps {
         s.step(step).map_err(|e| match step.origins.first() {
@@ -99,7 +107,7 @@ impl Scheduler<'_> {
         for ((_, id), to) in self.program.outputs.iter().zip(outputs) {
             let from = self.buffers[&self.roots[*id]];
             if from != to {
-                self.entry.steps.push(Step { action: Action::Copy { from, to }, origins: vec![] });
+                self.entry.steps.push(Step { action: Action::Copy(Copy { from, to }), origins: vec![] });
             }
         }
     }
@@ -110,7 +118,7 @@ impl Scheduler<'_> {
             FlowOp::View => Ok(()),
             FlowOp::Bind { symbol } => {
                 let buffer = self.buffers[&self.roots[step.args[0]]];
-                let action = Action::Bind { symbol: symbol.clone(), buffer };
+                let action = Action::Bind(Bind { symbol: symbol.clone(), buffer });
                 self.entry.steps.push(Step { action, origins: step.origins.clone() });
                 Ok(())
             }
@@ -128,16 +136,20 @@ impl Scheduler<'_> {
                 Ok(())
             }
             FlowOp::Host(host) => {
-                let at = |id: &usize| (self.buffers[&self.roots[*id]], self.program.containers[*id].clone());
-                let args = step.args.iter().map(at).collect();
-                let mut results = vec![];
+                let args = step.args.iter().map(|id| self.operand(*id)).collect();
                 for &id in &step.results {
                     let container = self.program.containers[id].clone();
                     let b = self.buffer(Buffer::Value { container });
                     self.buffers.insert(self.roots[id], b);
-                    results.push(b);
                 }
-                let action = Action::Host { host: host.clone(), args, results };
+                let body = |name: &String| {
+                    let at = self.names.iter().position(|n| n == name);
+                    at.ok_or_else(|| Error::defect(format!("`{name}` is called, but not there")))
+                };
+                let bodies = host.bodies.iter().map(body).collect::<Result<_>>()?;
+                let call = HostCall { op: host.op.clone(), bodies, results: host.results.clone() };
+                let results = step.results.iter().map(|id| self.operand(*id)).collect();
+                let action = Action::Host(Host { call, args, results });
                 self.entry.steps.push(Step { action, origins: step.origins.clone() });
                 Ok(())
             }
@@ -154,11 +166,16 @@ impl Scheduler<'_> {
                 let touched = step.args.iter().chain(&step.results);
                 let buffers = touched.map(|id| self.buffers[&self.roots[*id]]).collect();
                 let (params, grid) = (lowered.params, lowered.grid);
-                let action = Action::Launch { kernel: kernel_idx, buffers, params, grid };
+                let action = Action::Launch(Launch { kernel: kernel_idx, buffers, params, grid, carries: None });
                 self.entry.steps.push(Step { action, origins: step.origins.clone() });
                 Ok(())
             }
         }
+    }
+
+    fn operand(&self, id: usize) -> Operand {
+        let Container { dtype, dims, .. } = self.program.containers[id].clone();
+        Operand { buffer: self.buffers[&self.roots[id]], dtype, dims }
     }
 
     /// A place in the arena for what has none yet.

@@ -9,7 +9,7 @@ mod states;
 use crate::rewrite_functions;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{
-    Body, Container, FlowOp, HostResult, HostStep, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store,
+    Body, Container, FlowOp, HostCall, HostResult, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store,
     TensorValue,
 };
 use sardonyx_dialects::mlir::Operation;
@@ -206,7 +206,7 @@ impl Converter<'_> {
                 }
             }
         }
-        let op = FlowOp::Host(HostStep { op: host.op.clone(), bodies: host.bodies.clone(), results });
+        let op = FlowOp::Host(HostCall { op: host.op.clone(), bodies: host.bodies.clone(), results });
         self.program.steps.push(Step { op, args, results: ids, origins });
         let found = self.hosts.get(&(host.group, host.result));
         found.copied().ok_or_else(|| Error::defect("a result of a host operation is in no group"))

@@ -1,7 +1,7 @@
 //! the symbols of a program  =>  the sizes of a usual call, which keep its checks
 
 use sardonyx_base::Dim;
-use sardonyx_dialects::sdx::{Equality, Symbol, SymbolKind};
+use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 pub use sardonyx_kernels::usual::{CALLS, USUAL, Usual};
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub fn usual<'a>(
 }
 
 /// Gives symbols that are not fixed what a check needs them to be.
-pub fn keep_checks(checks: &[Equality], is_fixed: &dyn Fn(&str) -> bool, sizes: &mut Sizes) {
+pub fn keep_checks(checks: &[Check], is_fixed: &dyn Fn(&str) -> bool, sizes: &mut Sizes) {
     for check in checks {
         for (free, other) in [(&check.right, &check.left), (&check.left, &check.right)] {
             let value = |d: &Dim| d.eval(&|name| sizes.get(name).copied());

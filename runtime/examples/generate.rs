@@ -55,7 +55,7 @@ fn next(session: &Session, entry: &str, tokens: &[i64], cache: &mut Cache) -> Re
     let (new, all) = (cache.len()..tokens.len(), tokens.len());
     let mut inputs = Vec::new();
     // What the cache holds is no input of the call.
-    for port in session.model().entry(entry)?.inputs.iter().filter(|port| port.state.is_none()) {
+    for port in session.model().entry(entry)?.fresh_inputs() {
         let values = match port.name.as_str() {
             "input_ids" => tokens[new.clone()].to_vec(),
             "position_ids" => new.clone().map(|position| position as i64).collect(),

@@ -37,9 +37,9 @@ pub fn match_inputs<'a>(
 ) -> Result<Vec<Given<'a>>> {
     let names: Vec<&str> = inputs.iter().map(|(name, _)| *name).collect();
     check_names("input", &entry.inputs, &names)?;
-    let find = |port: &Port| {
+    let find = |(port, state): (&Port, &Option<usize>)| {
         let given = inputs.iter().find(|(name, _)| *name == port.name).map(|(_, tensor)| *tensor);
-        match (held, port.state, given) {
+        match (held, *state, given) {
             (Some(_), Some(_), Some(_)) => {
                 Err(Error::user("E0301", format!("the input `{}` is in the cache, but is given too", port.name)))
             }
@@ -51,7 +51,7 @@ pub fn match_inputs<'a>(
             }
         }
     };
-    entry.inputs.iter().map(find).collect()
+    entry.inputs.iter().zip(&entry.input_states).map(find).collect()
 }
 
 /// The caller's memory for each output port that has some, in the ports' order.
@@ -65,7 +65,7 @@ pub fn match_outputs<'a, 'b>(
     let mut found: Vec<Option<&mut TensorBuffer>> = entry.outputs.iter().map(|_| None).collect();
     for (name, buffer) in outputs {
         let Some(at) = entry.outputs.iter().position(|p| p.name == *name) else { continue };
-        if cached && entry.outputs[at].state.is_some() {
+        if cached && entry.output_states[at].is_some() {
             return Err(Error::user("E0301", format!("the output `{name}` stays in the cache, it takes no buffer")));
         }
         let wanted = entry.outputs[at].dtype;
@@ -335,7 +335,7 @@ pub fn bind_capacities(
 ) -> Result<()> {
     for state in &entry.states {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
-        if let Some(at) = state.kept {
+        if let Some(at) = state.kept.as_ref().map(|name| program.symbol_index[name]) {
             let value = match capacity {
                 Some(_) => program.eval(values, &input.dims[state.axis])?,
                 None => 0,
@@ -345,7 +345,8 @@ pub fn bind_capacities(
                 return Err(Error::user("E0301", message));
             }
         }
-        for (at, port) in [(state.input_capacity, input), (state.output_capacity, output)] {
+        for (name, port) in [(&state.input_capacity, input), (&state.output_capacity, output)] {
+            let at = program.symbol_index[name];
             let symbol = &program.symbols[at];
             let value = match capacity {
                 Some(capacity) => i64::try_from(capacity).unwrap_or(i64::MAX),

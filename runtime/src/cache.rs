@@ -47,8 +47,8 @@ impl<'a> Cache<'a> {
         if entry.states.is_empty() {
             return Err(stateless(program, entry));
         }
-        for at in entry.states.iter().flat_map(|s| [s.input_capacity, s.output_capacity]) {
-            let symbol = &program.symbols[at];
+        for name in entry.states.iter().flat_map(|s| [&s.input_capacity, &s.output_capacity]) {
+            let symbol = program.symbol(name);
             if !i64::try_from(capacity).is_ok_and(|c| symbol.admits(c)) {
                 let message = format!("a cache with room for {capacity} positions is outside {}", symbol.range());
                 return Err(Error::user("E0301", message));

@@ -6,10 +6,11 @@ use crate::bind::Given;
 use crate::cache::Held;
 use crate::device::{Address, Block, Memory, Work, host_address};
 use crate::memory::{AlignedBuf, Recycled};
-use crate::program::{Entry, Launch, Location, Port, Program, Step};
+use crate::program::{Action, Entry, Launch, Place, Program};
 use crate::session::{Session, State};
 use crate::shape::{Shape, bytes_of, step_name};
 use crate::stop::Stop;
+use sardonyx_base::plan::{Bind, Copy};
 use sardonyx_base::view::{TensorBuffer, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor, packed};
 use std::cell::RefCell;
@@ -88,8 +89,8 @@ struct Places<'a, 'b, 'c, 'd, 'e, 'f> {
 }
 
 impl Places<'_, '_, '_, '_, '_, '_> {
-    fn is_held(&self, port: &Port) -> bool {
-        self.held.is_some() && port.state.is_some()
+    fn is_held(&self, state: Option<usize>) -> bool {
+        self.held.is_some() && state.is_some()
     }
 
     /// The caller's memory, where kernels of the host can write `bytes` bytes into it.
@@ -134,10 +135,10 @@ impl Call<'_> {
         self.upload(state, shape, places)?;
         for (i, step) in self.entry.steps.iter().enumerate() {
             self.stop.check()?;
-            match step {
+            match &step.action {
                 // In place the old positions are there already.
-                Step::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}
-                Step::Launch(launch) => {
+                Action::Launch(launch) if launch.carries.is_some() && places.held.is_some() => {}
+                Action::Launch(launch) => {
                     let begun = self.watch.as_ref().map(|_| Instant::now());
                     self.launch(state, shape, i, launch).map_err(|e| match e.code {
                         // Not this step's fault.
@@ -148,25 +149,25 @@ impl Call<'_> {
                         self.show(state, shape, (i, launch), (begun, Instant::now()))?;
                     }
                 }
-                Step::Copy { from, to } if self.opaque_output(*to).is_some() => {
-                    self.pass(state, shape, *from, *to, places).map_err(|e| e.node(step_name(step, i)))?
+                Action::Copy(copy) if self.opaque_output(copy.to).is_some() => {
+                    self.pass(state, shape, copy, places).map_err(|e| e.node(step_name(step, i)))?
                 }
-                Step::Copy { from, to } => {
+                Action::Copy(Copy { from, to }) => {
                     let (from, to, n) = (state.bases[*from], state.bases[*to], shape.bytes[*from]);
                     // SAFETY: both buffers have this size (`Shape::step`), lie in memory of at least their size
                     // (`prepare`), and do not overlap (`Shape::flow`; no copy writes a state, `states::check_step`).
                     unsafe { state.queue.copy(from, to, n) }?;
                 }
-                Step::Bind { symbol, buffer } => {
+                Action::Bind(Bind { symbol, buffer }) => {
                     let mut value = [0; 8];
                     // SAFETY: the buffer has at least 8 bytes (`Shape::step`).
                     unsafe { state.queue.download(state.bases[*buffer], &mut value) }?;
                     stage += 1;
-                    self.bind(Arc::make_mut(shape), *symbol, i64::from_le_bytes(value))?;
+                    self.bind(Arc::make_mut(shape), symbol, i64::from_le_bytes(value))?;
                     self.check_sizes(shape, places.given)?;
                     self.prepare(state, shape, stage, places)?;
                 }
-                Step::Host(host) => {
+                Action::Host(host) => {
                     stage += 1;
                     self.host(state, shape, host, stage, places).map_err(|e| match e.code {
                         "E0305" | "E0306" => e,
@@ -228,24 +229,25 @@ impl Call<'_> {
         self.grow_arena(state, shape.arena_bytes, spare.min(shape.arena_bytes / 4), stage > 0)?;
         state.queue.reserve(shape.scratch_bytes)?;
         state.bases.resize(self.entry.buffers.len(), 0);
-        state.pointers.resize(self.entry.n_pointers, 0);
-        for (i, buffer) in self.entry.buffers.iter().enumerate().filter(|(_, b)| b.stage <= stage) {
+        state.pointers.resize(self.entry.pointers_at[self.entry.steps.len()], 0);
+        for (i, buffer) in self.entry.buffers.iter().enumerate().filter(|(i, _)| self.entry.buffer_stages[*i] <= stage)
+        {
             state.bases[i] = match (&buffer.place, self.memory) {
-                (Location::Constant(at), _) => self.session.model.constants()[*at],
-                (Location::Input(at), _) => self.input_place(state, shape, *at, places)?,
-                (Location::Output(at), _) => self.output_place(state, shape, *at, places)?,
-                (Location::Arena(_), Memory::Own { apart: true }) => self.block(state, shape, i)?,
-                (Location::Arena(_), Memory::Host | Memory::Own { apart: false }) => {
+                (Place::Constant(at), _) => self.session.model.constants()[*at],
+                (Place::Input(at), _) => self.input_place(state, shape, *at, places)?,
+                (Place::Output(at), _) => self.output_place(state, shape, *at, places)?,
+                (Place::Arena(_), Memory::Own { apart: true }) => self.block(state, shape, i)?,
+                (Place::Arena(_), Memory::Host | Memory::Own { apart: false }) => {
                     state.arena.as_ref().map_or(0, Block::address) + shape.offsets[i] as u64
                 }
-                (Location::Value, Memory::Host) => places.made[i].as_ref().map_or(0, host::Made::address),
-                (Location::Value, Memory::Own { .. }) => self.block(state, shape, i)?,
+                (Place::Value, Memory::Host) => places.made[i].as_ref().map_or(0, host::Made::address),
+                (Place::Value, Memory::Own { .. }) => self.block(state, shape, i)?,
             };
         }
-        for step in &self.entry.steps {
-            let Step::Launch(launch) = step else { continue };
-            for (k, &buffer) in launch.buffers.iter().enumerate() {
-                state.pointers[launch.pointers_at + k] = state.bases[buffer];
+        for (i, step) in self.entry.steps.iter().enumerate() {
+            let Action::Launch(launch) = &step.action else { continue };
+            for (at, &buffer) in self.entry.pointers(i).zip(&launch.buffers) {
+                state.pointers[at] = state.bases[buffer];
             }
         }
         Ok(())
@@ -275,7 +277,7 @@ impl Call<'_> {
 
     fn input_place(&self, state: &mut State, shape: &Shape, at: usize, places: &Places) -> Result<Address> {
         let port = &self.entry.inputs[at];
-        match (&places.inputs[at], &places.held, port.state) {
+        match (&places.inputs[at], &places.held, self.entry.input_states[at]) {
             (InputBytes::Held, Some(held), Some(state)) => held.place(self.entry, shape, state),
             (InputBytes::Held, ..) => Err(Error::defect(format!("the input `{}` has no memory", port.name))),
             // Kernels and copies never write to inputs (`program::verify`).
@@ -286,7 +288,7 @@ impl Call<'_> {
 
     fn output_place(&self, state: &mut State, shape: &Shape, at: usize, places: &mut Places) -> Result<Address> {
         let port = &self.entry.outputs[at];
-        if let (Some(held), Some(state)) = (&places.held, port.state) {
+        if let (Some(held), Some(state)) = (&places.held, self.entry.output_states[at]) {
             return held.place(self.entry, shape, state);
         }
         if self.memory != Memory::Host {
@@ -312,9 +314,9 @@ impl Call<'_> {
         }
         state.blocks[i] = None;
         let name = || match &self.entry.buffers[i].place {
-            Location::Input(at) => format!("input `{}`", self.entry.inputs[*at].name),
-            Location::Output(at) => format!("output `{}`", self.entry.outputs[*at].name),
-            Location::Arena(_) | Location::Constant(_) | Location::Value => format!("buffer {i}"),
+            Place::Input(at) => format!("input `{}`", self.entry.inputs[*at].name),
+            Place::Output(at) => format!("output `{}`", self.entry.outputs[*at].name),
+            Place::Arena(_) | Place::Constant(_) | Place::Value => format!("buffer {i}"),
         };
         let block = self.session.model.device().clone().allocate(bytes, &name)?;
         Ok(state.blocks[i].insert(block).address())
@@ -342,17 +344,18 @@ impl Call<'_> {
         let Some(max) = self.session.memory_bytes_max else { return Ok(usize::MAX) };
         let mut total = shape.arena_bytes.saturating_add(state.queue.scratch_bytes(shape.scratch_bytes));
         total = total.saturating_add(self.outside);
-        for (i, _) in self.entry.buffers.iter().enumerate().filter(|(_, b)| matches!(b.place, Location::Value)) {
+        for (i, _) in self.entry.buffers.iter().enumerate().filter(|(_, b)| matches!(b.place, Place::Value)) {
             total = total.saturating_add(shape.bytes[i]);
         }
         total = total.saturating_add(places.held.as_ref().map_or(0, |held| held.bytes()));
         let on_host = self.memory == Memory::Host;
-        for port in self.entry.inputs.iter().filter(|port| !on_host && !places.is_held(port)) {
+        let inputs = self.entry.inputs.iter().zip(&self.entry.input_states);
+        for (port, _) in inputs.filter(|(_, state)| !on_host && !places.is_held(**state)) {
             total = total.saturating_add(shape.bytes[port.buffer]);
         }
         for (at, port) in self.entry.outputs.iter().enumerate() {
             let bytes = shape.bytes[port.buffer];
-            if places.is_held(port) || self.entry.buffers[port.buffer].stage > stage {
+            if places.is_held(self.entry.output_states[at]) || self.entry.buffer_stages[port.buffer] > stage {
                 continue;
             }
             // Memory of the caller is not ours to count.
@@ -373,8 +376,8 @@ impl Call<'_> {
         let work = Work {
             kernel: launch.kernel,
             step: i,
-            buffers: &state.pointers[launch.pointers_at..][..launch.buffers.len()],
-            params: &shape.params[launch.params_at..][..launch.params.len()],
+            buffers: &state.pointers[self.entry.pointers(i)],
+            params: &shape.params[self.entry.params(i)],
             items: shape.grids[i],
             blocks: shape.blocks[i],
             scratch_bytes: shape.scratch_bytes,
@@ -405,32 +408,33 @@ impl Call<'_> {
             unsafe { state.queue.download(state.bases[buffer], &mut bytes) }?;
             results.push(bytes);
         }
-        let (origins, work) = (&launch.origins, shape.work(kernel, launch));
+        let (origins, work) = (&self.entry.steps[step].origins, shape.work(kernel, self.entry, step, launch));
         let launched = Launched { step, kernel: &kernel.symbol, class: &kernel.class, origins, results, ran, work };
         (watch.borrow_mut())(launched)
     }
 
-    fn bind(&self, shape: &mut Shape, symbol: usize, value: i64) -> Result<()> {
-        shape.values[symbol] = Some(self.admitted(symbol, value)?);
+    fn bind(&self, shape: &mut Shape, symbol: &str, value: i64) -> Result<()> {
+        self.give(shape, symbol, value)?;
         shape.advance(self.program, self.entry)
     }
 
-    /// Refuses what is outside the symbol's range.
-    fn admitted(&self, symbol: usize, value: i64) -> Result<i64> {
-        let declared = &self.program.symbols[symbol];
+    /// Gives a symbol its value; refuses what is outside the symbol's range.
+    fn give(&self, shape: &mut Shape, symbol: &str, value: i64) -> Result<()> {
+        let at = self.program.symbol_index[symbol];
+        let declared = &self.program.symbols[at];
         if !declared.admits(value) {
-            let message =
-                format!("`{}` = {value}, computed from the data, is outside {}", declared.name, declared.range());
+            let message = format!("`{symbol}` = {value}, computed from the data, is outside {}", declared.range());
             return Err(Error::user("E0303", message));
         }
-        Ok(value)
+        shape.values[at] = Some(value);
+        Ok(())
     }
 
     fn outputs(&self, state: &mut State, shape: &Shape, places: Places) -> Result<Vec<(String, Tensor)>> {
         let mut out = Vec::new();
         let Places { given, mut own, held, mut made, .. } = places;
         for (at, (port, dims)) in self.entry.outputs.iter().zip(&shape.output_dims).enumerate() {
-            if held.is_some() && port.state.is_some() {
+            if held.is_some() && self.entry.output_states[at].is_some() {
                 continue;
             }
             if port.dtype.is_opaque() {

@@ -1,7 +1,7 @@
 //! an entry point and its symbols' values  =>  the bytes that such a call takes, and how few its arena could have
 
 use crate::memory::ALIGNMENT;
-use crate::program::{Entry, Location, Program, Step};
+use crate::program::{Entry, Place, Program};
 use crate::shape::Shape;
 use sardonyx_base::Result;
 
@@ -32,7 +32,7 @@ impl CallBytes {
 fn live(entry: &Entry, shape: &Shape) -> usize {
     let mut lives: Vec<Option<(usize, usize)>> = vec![None; entry.buffers.len()];
     for (i, step) in entry.steps.iter().enumerate() {
-        for b in buffers(step).into_iter().filter(|&b| matches!(entry.buffers[b].place, Location::Arena(_))) {
+        for b in step.buffers().into_iter().filter(|&b| matches!(entry.buffers[b].place, Place::Arena(_))) {
             lives[b] = Some((lives[b].map_or(i, |life| life.0), i));
         }
     }
@@ -48,15 +48,4 @@ fn live(entry: &Entry, shape: &Shape) -> usize {
         Some(*live)
     });
     live.max().and_then(|live| usize::try_from(live).ok()).unwrap_or(usize::MAX)
-}
-
-fn buffers(step: &Step) -> Vec<usize> {
-    match step {
-        Step::Launch(launch) => launch.buffers.clone(),
-        Step::Copy { from, to } => vec![*from, *to],
-        Step::Bind { buffer, .. } => vec![*buffer],
-        Step::Host(host) => {
-            host.args.iter().map(|a| a.buffer).chain(host.results.iter().map(|r| r.value.buffer)).collect()
-        }
-    }
 }

@@ -3,7 +3,8 @@
 use crate::program::Kernel;
 use prost::Message;
 use sardonyx_base::cpu::{Arch, Level};
-use sardonyx_base::plan::{self, KERNELS_SYMBOL, KernelFn, Plan};
+use sardonyx_base::plan::messages::{self, Plan};
+use sardonyx_base::plan::{KERNELS_SYMBOL, KernelFn};
 use sardonyx_base::{Error, Result};
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -67,7 +68,7 @@ impl Library {
 
     /// Refuses a plan whose kernels are not those that the code declares: how many buffers they take, which they
     /// write, what they require of a launch is known to the code, and the plan repeats it.
-    pub fn check_declared(&self, kernels: &[plan::Kernel]) -> Result<()> {
+    pub fn check_declared(&self, kernels: &[messages::Kernel]) -> Result<()> {
         let Some(table) = self.address(KERNELS_SYMBOL) else { return Ok(()) };
         // SAFETY: the symbol is a length and as many bytes (`plan::KERNELS_SYMBOL`); the code is trusted.
         let bytes = unsafe {
@@ -89,7 +90,7 @@ impl Library {
 }
 
 /// Compares the kernels of a plan with what code declares: an encoded [`Plan`]. Errors: E0401.
-pub fn compare_declared(declared: &[u8], kernels: &[plan::Kernel]) -> Result<()> {
+pub fn compare_declared(declared: &[u8], kernels: &[messages::Kernel]) -> Result<()> {
     let wrong = |what: String| Error::user("E0401", what).help("compile the model again");
     let declared = Plan::decode(declared).map_err(|e| wrong(format!("the code's own kernels do not decode: {e}")))?;
     if declared.kernels.len() != kernels.len() {

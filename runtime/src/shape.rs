@@ -5,8 +5,8 @@
 
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
-use crate::program::{Buffer, Entry, Kernel, Launch, Location, Port, Program, Step, Target};
-use sardonyx_base::plan::{self, LaunchSymbol};
+use crate::program::{Action, Buffer, Entry, Kernel, KernelTarget, Launch, Place, Port, Program, Step};
+use sardonyx_base::plan::{self, Copy, LaunchSymbol};
 use sardonyx_base::{DType, Dim, Error, Result, tensor};
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub struct Shape {
     /// By buffer: its size, and its offset if it is in the arena.
     pub bytes: Vec<usize>,
     pub offsets: Vec<usize>,
-    /// All launches' parameters; `Launch.params_at` is where one's begin.
+    /// All launches' parameters; `Entry::params` says which are those of a step.
     pub params: Vec<i64>,
     /// By step; 0 where it is no launch.
     pub grids: Vec<i64>,
@@ -45,7 +45,7 @@ impl Shape {
             values,
             bytes: vec![0; entry.buffers.len()],
             offsets: vec![0; entry.buffers.len()],
-            params: vec![0; entry.n_params],
+            params: vec![0; entry.params_at[entry.steps.len()]],
             grids: vec![0; entry.steps.len()],
             blocks: vec![0; entry.steps.len()],
             output_dims: Vec::new(),
@@ -62,13 +62,13 @@ impl Shape {
     /// Evaluates what the next stage's symbols make known: its buffers, its steps and its checks.
     pub fn advance(&mut self, program: &Program, entry: &Entry) -> Result<()> {
         let stage = self.stages_done;
-        for check in entry.checks.iter().filter(|c| c.stage == stage) {
+        for (check, _) in entry.checks.iter().zip(&entry.check_stages).filter(|(_, s)| **s == stage) {
             let (left, right) = (self.eval(program, &check.left)?, self.eval(program, &check.right)?);
             if left != right {
                 return Err(broken_check(program, entry, &self.values, check, [left, right]));
             }
         }
-        for (i, buffer) in entry.buffers.iter().enumerate().filter(|(_, b)| b.stage == stage) {
+        for (i, buffer) in entry.buffers.iter().enumerate().filter(|(i, _)| entry.buffer_stages[*i] == stage) {
             self.place(program, i, buffer).map_err(|e| e.node(format!("buffer {i}")))?;
         }
         self.check_arena(program, entry, stage)?;
@@ -103,7 +103,7 @@ impl Shape {
     fn place(&mut self, program: &Program, i: usize, buffer: &Buffer) -> Result<()> {
         self.bytes[i] = self.eval_size(program, &buffer.bytes)?;
         match &buffer.place {
-            Location::Arena(offset) => {
+            Place::Arena(offset) => {
                 self.offsets[i] = self.eval_size(program, offset)?;
                 if !self.offsets[i].is_multiple_of(ALIGNMENT) {
                     return Err(broken(format!("its offset {} is not a multiple of {ALIGNMENT}", self.offsets[i])));
@@ -112,11 +112,11 @@ impl Shape {
                 let end = end.ok_or_else(|| Error::user("E0202", "the end of the buffer overflows"))?;
                 self.arena_bytes = self.arena_bytes.max(end);
             }
-            Location::Constant(at) if self.bytes[i] > program.constants[*at].len() => {
+            Place::Constant(at) if self.bytes[i] > program.constants[*at].len() => {
                 let has = program.constants[*at].len();
                 return Err(broken(format!("it has {} bytes, its constant {has}", self.bytes[i])));
             }
-            Location::Input(_) | Location::Output(_) | Location::Constant(_) | Location::Value => {}
+            Place::Input(_) | Place::Output(_) | Place::Constant(_) | Place::Value => {}
         }
         Ok(())
     }
@@ -134,9 +134,9 @@ impl Shape {
     }
 
     fn step(&mut self, program: &Program, entry: &Entry, i: usize) -> Result<()> {
-        match &entry.steps[i] {
-            Step::Launch(launch) => {
-                (self.grids[i], self.blocks[i]) = self.launch(program, launch)?;
+        match &entry.steps[i].action {
+            Action::Launch(launch) => {
+                (self.grids[i], self.blocks[i]) = self.launch(program, entry, i, launch)?;
                 let writes = &program.kernels[launch.kernel].writes;
                 let part = |written: bool| launch.buffers.iter().zip(writes).filter(move |(_, w)| **w == written);
                 let reads: Vec<usize> = part(false).map(|(&b, _)| b).collect();
@@ -149,20 +149,20 @@ impl Shape {
                 }
                 Ok(())
             }
-            Step::Copy { from, to } => {
-                let opaque = entry.outputs.iter().any(|p| p.buffer == *to && p.dtype.is_opaque());
-                if self.bytes[*from] != self.bytes[*to] && !opaque {
-                    return Err(broken(format!("{} bytes are copied to {}", self.bytes[*from], self.bytes[*to])));
+            &Action::Copy(Copy { from, to }) => {
+                let opaque = entry.outputs.iter().any(|p| p.buffer == to && p.dtype.is_opaque());
+                if self.bytes[from] != self.bytes[to] && !opaque {
+                    return Err(broken(format!("{} bytes are copied to {}", self.bytes[from], self.bytes[to])));
                 }
-                self.flow(entry, &[*from], &[*to])
+                self.flow(entry, &[from], &[to])
             }
-            Step::Bind { buffer, .. } => {
-                if self.bytes[*buffer] < 8 {
-                    return Err(broken(format!("a symbol is read from {} bytes", self.bytes[*buffer])));
+            Action::Bind(bind) => {
+                if self.bytes[bind.buffer] < 8 {
+                    return Err(broken(format!("a symbol is read from {} bytes", self.bytes[bind.buffer])));
                 }
-                self.flow(entry, &[*buffer], &[])
+                self.flow(entry, &[bind.buffer], &[])
             }
-            Step::Host(host) => {
+            Action::Host(host) => {
                 for arg in host.args.iter().filter(|arg| !arg.dtype.is_opaque()) {
                     let (dims, has) = (self.dims(program, &arg.dims)?, self.bytes[arg.buffer]);
                     if bytes_of(arg.dtype, &dims).is_none_or(|bytes| bytes > has) {
@@ -176,12 +176,13 @@ impl Shape {
     }
 
     /// Its work items, and its blocks on a GPU.
-    fn launch(&mut self, program: &Program, launch: &Launch) -> Result<(i64, u32)> {
+    fn launch(&mut self, program: &Program, entry: &Entry, i: usize, launch: &Launch) -> Result<(i64, u32)> {
         let kernel = &program.kernels[launch.kernel];
-        for (i, param) in launch.params.iter().enumerate() {
-            self.params[launch.params_at + i] = self.eval(program, param)?;
+        for (at, param) in entry.params(i).zip(&launch.params) {
+            self.params[at] = self.eval(program, param)?;
         }
-        let scratch = kernel.scratch_bytes.eval(&|name| self.launch_value(launch, None, name))?;
+        let own = Values { launch, params: &self.params[entry.params(i)], bytes: &self.bytes };
+        let scratch = kernel.scratch_bytes.eval(&|name| own.value(None, name))?;
         let scratch = usize::try_from(scratch).ok().and_then(|s| s.checked_next_multiple_of(ALIGNMENT));
         let scratch = scratch.ok_or_else(|| broken("its scratch size is negative or overflows".into()))?;
         self.scratch_bytes = self.scratch_bytes.max(scratch);
@@ -192,60 +193,23 @@ impl Shape {
         if grid <= 0 {
             return Ok((grid, 0));
         }
-        self.check_required(kernel, launch, grid)?;
-        let blocks = kernel.target().map_or(Ok(0), |target| self.blocks(kernel, target, launch));
+        let own = Values { launch, params: &self.params[entry.params(i)], bytes: &self.bytes };
+        own.check_required(kernel, grid)?;
+        let blocks = program.target(launch.kernel).map_or(Ok(0), |target| own.blocks(kernel, target));
         Ok((grid, blocks?))
     }
 
-    fn blocks(&self, kernel: &Kernel, target: &Target, launch: &Launch) -> Result<u32> {
-        let blocks = target.grid.eval(&|name| self.launch_value(launch, None, name))?;
-        u32::try_from(blocks).ok().filter(|_| blocks <= plan::BLOCKS_MAX).ok_or_else(|| {
-            let (symbol, name, most) = (&kernel.symbol, &target.name, plan::BLOCKS_MAX);
-            let message =
-                format!("a launch of `{symbol}` for {name} has {blocks} blocks, where at most {most} are possible");
-            Error::user("E0202", message)
-        })
-    }
-
     /// Operations on floating-point numbers and bytes moved, as the compiler counts them.
-    pub fn work(&self, kernel: &Kernel, launch: &Launch) -> Option<(i64, i64)> {
-        let (flops, bytes) = kernel.work.as_ref()?;
-        let value = |d: &Dim| d.eval(&|name| self.launch_value(launch, None, name)).ok();
-        value(flops).zip(value(bytes))
-    }
-
-    fn launch_value(&self, launch: &Launch, grid: Option<i64>, name: &str) -> Option<i64> {
-        match LaunchSymbol::parse(name)? {
-            LaunchSymbol::Param(n) => self.params[launch.params_at..][..launch.params.len()].get(n).copied(),
-            LaunchSymbol::BufferBytes(n) => launch.buffers.get(n).and_then(|&b| i64::try_from(self.bytes[b]).ok()),
-            LaunchSymbol::Grid => grid,
-        }
-    }
-
-    /// What keeps the kernel within its buffers: parameters, sizes and grid are the plan's, and native code trusts
-    /// them.
-    fn check_required(&self, kernel: &Kernel, launch: &Launch, grid: i64) -> Result<()> {
-        let value = |name: &str| self.launch_value(launch, Some(grid), name);
-        for required in &kernel.requires {
-            let left = required.eval(&value)?;
-            if left < 0 {
-                let message = format!("its kernel `{}` would leave its buffers: `{required}` is {left}", kernel.symbol);
-                return Err(broken(message));
-            }
-        }
-        for limit in &kernel.indexes {
-            if limit.eval(&value)? < 0 {
-                let message = "an index is read from the data for a dimension that has no elements";
-                return Err(Error::user("E0303", message));
-            }
-        }
-        Ok(())
+    pub fn work(&self, kernel: &Kernel, entry: &Entry, i: usize, launch: &Launch) -> Option<(i64, i64)> {
+        let own = Values { launch, params: &self.params[entry.params(i)], bytes: &self.bytes };
+        let value = |d: &Dim| d.eval(&|name| own.value(None, name)).ok();
+        value(kernel.flops.as_ref()?).zip(value(kernel.moved_bytes.as_ref()?))
     }
 
     /// Proves that what a step reads is still there, and notes what its writes destroy: the memory plan is not
     /// trusted, a wrong one would give wrong numbers.
     fn flow(&mut self, entry: &Entry, reads: &[usize], writes: &[usize]) -> Result<()> {
-        let in_arena = |b: usize| matches!(entry.buffers[b].place, Location::Arena(_));
+        let in_arena = |b: usize| matches!(entry.buffers[b].place, Place::Arena(_));
         for &read in reads.iter().filter(|&&b| in_arena(b) && self.bytes[b] > 0) {
             if !self.live.contains(&read) {
                 return Err(broken(format!("buffer {read} is read after its memory was used for another")));
@@ -262,7 +226,7 @@ impl Shape {
     }
 
     fn revive(&mut self, entry: &Entry, writes: &[usize]) {
-        for &write in writes.iter().filter(|&&b| matches!(entry.buffers[b].place, Location::Arena(_))) {
+        for &write in writes.iter().filter(|&&b| matches!(entry.buffers[b].place, Place::Arena(_))) {
             let mut live = std::mem::take(&mut self.live);
             live.retain(|&b| b != write && !self.overlap(entry, b, write));
             live.push(write);
@@ -272,16 +236,16 @@ impl Shape {
 
     fn overlap(&self, entry: &Entry, a: usize, b: usize) -> bool {
         match (&entry.buffers[a].place, &entry.buffers[b].place) {
-            (Location::Arena(_), Location::Arena(_)) => {
+            (Place::Arena(_), Place::Arena(_)) => {
                 let range = |i: usize| self.offsets[i]..self.offsets[i] + self.bytes[i];
                 let (a, b): (Range<usize>, Range<usize>) = (range(a), range(b));
                 !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
             }
-            (Location::Input(a), Location::Input(b)) => a == b,
-            (Location::Output(a), Location::Output(b)) => a == b,
-            (Location::Constant(a), Location::Constant(b)) => a == b,
-            (Location::Arena(_) | Location::Input(_) | Location::Output(_), _) => false,
-            (Location::Constant(_) | Location::Value, _) => false,
+            (Place::Input(a), Place::Input(b)) => a == b,
+            (Place::Output(a), Place::Output(b)) => a == b,
+            (Place::Constant(a), Place::Constant(b)) => a == b,
+            (Place::Arena(_) | Place::Input(_) | Place::Output(_), _) => false,
+            (Place::Constant(_) | Place::Value, _) => false,
         }
     }
 
@@ -299,16 +263,64 @@ impl Shape {
     }
 }
 
+/// What the expressions of a launch's kernel are over.
+struct Values<'a> {
+    launch: &'a Launch,
+    params: &'a [i64],
+    /// By buffer of the entry.
+    bytes: &'a [usize],
+}
+
+impl Values<'_> {
+    fn value(&self, grid: Option<i64>, name: &str) -> Option<i64> {
+        match LaunchSymbol::parse(name)? {
+            LaunchSymbol::Param(n) => self.params.get(n).copied(),
+            LaunchSymbol::BufferBytes(n) => self.launch.buffers.get(n).and_then(|&b| i64::try_from(self.bytes[b]).ok()),
+            LaunchSymbol::Grid => grid,
+        }
+    }
+
+    /// Blocks of a launch on a GPU.
+    fn blocks(&self, kernel: &Kernel, target: &KernelTarget) -> Result<u32> {
+        let blocks = target.grid.eval(&|name| self.value(None, name))?;
+        u32::try_from(blocks).ok().filter(|_| blocks <= plan::BLOCKS_MAX).ok_or_else(|| {
+            let (symbol, name, most) = (&kernel.symbol, &target.target, plan::BLOCKS_MAX);
+            let message =
+                format!("a launch of `{symbol}` for {name} has {blocks} blocks, where at most {most} are possible");
+            Error::user("E0202", message)
+        })
+    }
+
+    /// What keeps the kernel within its buffers: parameters, sizes and grid are the plan's, and native code trusts
+    /// them.
+    fn check_required(&self, kernel: &Kernel, grid: i64) -> Result<()> {
+        let value = |name: &str| self.value(Some(grid), name);
+        for required in &kernel.requires {
+            let left = required.eval(&value)?;
+            if left < 0 {
+                let message = format!("its kernel `{}` would leave its buffers: `{required}` is {left}", kernel.symbol);
+                return Err(broken(message));
+            }
+        }
+        for limit in &kernel.indexes {
+            if limit.eval(&value)? < 0 {
+                let message = "an index is read from the data for a dimension that has no elements";
+                return Err(Error::user("E0303", message));
+            }
+        }
+        Ok(())
+    }
+}
+
 pub fn bytes_of(dtype: DType, dims: &[usize]) -> Option<usize> {
     tensor::element_count(dims).and_then(|n| dtype.bytes_for(n))
 }
 
 /// The ONNX nodes that a step computes. A fused kernel has several, and any of them may be the one at fault.
 pub fn step_name(step: &Step, i: usize) -> String {
-    match step {
-        Step::Launch(launch) if !launch.origins.is_empty() => launch.origins.join(" + "),
-        Step::Host(host) if !host.origins.is_empty() => host.origins.join(" + "),
-        Step::Launch(_) | Step::Copy { .. } | Step::Bind { .. } | Step::Host(_) => format!("step {i}"),
+    match step.origins.is_empty() {
+        true => format!("step {i}"),
+        false => step.origins.join(" + "),
     }
 }
 

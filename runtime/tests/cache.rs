@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Builder, decoder, edit, joining_decoder, two_layers};
-use sardonyx_base::plan::{State, SymbolKind};
+use sardonyx_base::plan::messages::{State, SymbolKind};
 use sardonyx_base::{DType, Result, Tensor, TensorBuffer};
 use sardonyx_runtime::{Cache, RunOptions, Session, SessionOptions};
 use std::sync::Arc;

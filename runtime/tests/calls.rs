@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Builder, two_layers};
-use sardonyx_base::plan::{Action, Bind, SymbolKind};
+use sardonyx_base::plan::messages::{Bind, SymbolKind, step::Action};
 use sardonyx_base::{DType, Tensor, TensorBuffer, TensorView};
 use sardonyx_runtime::{Model, RunOptions, Session, SessionOptions};
 use std::sync::Arc;

@@ -5,7 +5,8 @@
 mod common;
 
 use common::{Builder, PTX, driver};
-use sardonyx_base::plan::{Action, Bind, Copy, KERNELS_COMMENT, Launch, State, SymbolKind};
+use sardonyx_base::plan::KERNELS_COMMENT;
+use sardonyx_base::plan::messages::{Bind, Copy, Launch, State, SymbolKind, buffer::Place, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor, TensorBuffer, TensorView};
 use sardonyx_runtime::{LoadOptions, Model, RunOptions, Session, SessionOptions};
 use std::path::Path;
@@ -275,7 +276,7 @@ fn what_a_target_needs_is_checked() {
         let e = b.load().err().unwrap_or_else(|| panic!("accepted"));
         (e.code, e.message.replace("the plan is malformed: ", ""))
     };
-    let broken = |edit: &dyn Fn(&mut sardonyx_base::plan::KernelTarget)| {
+    let broken = |edit: &dyn Fn(&mut sardonyx_base::plan::messages::KernelTarget)| {
         refused(&|b: &mut Builder| edit(&mut b.kernels[0].targets[0])).1
     };
     assert_eq!(broken(&|t| t.block = 0), "blocks of 0 threads for sm_80, where 1 to 1024 are possible");
@@ -307,7 +308,7 @@ fn a_device_that_the_artifact_is_not_for_is_a_sentence() {
     b.kernels[1].targets[0].target = "sm_90".into();
     assert_eq!(message(&b, "sim:sm_80").1, "kernel 1 `rowdot` has no launch for sm_80");
     let mut b = layers();
-    let other = sardonyx_base::plan::Plan::default();
+    let other = sardonyx_base::plan::messages::Plan::default();
     let digits: String = prost::Message::encode_to_vec(&other).iter().map(|n| format!("{n:02x}")).collect();
     b.ptx[0].1 += &format!("{KERNELS_COMMENT}{digits}\n");
     assert_eq!(message(&b, "sim:sm_80").1, "the plan has 2 kernels, the code 0");
@@ -386,7 +387,7 @@ mod driven {
         assert!(b.load_with(&on("cuda:0")).is_ok());
         let mut b = positive();
         b.entry.arena_bytes = "4*n + 64 + 1000000000".into();
-        b.entry.buffers[2].place = Some(sardonyx_base::plan::Place::Arena("1000000000 - 1000000000 mod 64".into()));
+        b.entry.buffers[2].place = Some(Place::Arena("1000000000 - 1000000000 mod 64".into()));
         let session = session(&b.load_with(&on("cuda:0")).unwrap());
         let e = session.run(&[("x", x(vec![3], 0))]).unwrap_err();
         assert_eq!((e.code, e.message.contains("out of memory")), ("E0304", true), "{e}");

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Builder, lazy, two_layers};
-use sardonyx_base::plan::{Action, Bind, Check, Copy, SymbolKind};
+use sardonyx_base::plan::messages::{Bind, Check, Copy, SymbolKind, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor, cpu::Level};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 

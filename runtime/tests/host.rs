@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Builder, edit};
-use sardonyx_base::plan::*;
+use sardonyx_base::plan::messages::{buffer::Place, step::Action, *};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_runtime::{RunOptions, Session, SessionOptions};
 use std::time::{Duration, Instant};
@@ -156,7 +156,8 @@ static NONZERO: &[Case] = &[
     ("nothing gives `m` a value", |b| step(b, |h| h.results[0].binds.clear())),
     ("`n` is bound by inputs and by a step", |b| step(b, |h| h.results[0].binds[0].symbol = "n".into())),
     ("the symbol `q` is not declared", |b| step(b, |h| h.results[0].binds[0].symbol = "q".into())),
-    ("no host operation makes it", |b| step(b, |h| h.results[0].value = None)),
+    ("a result without a value", |b| step(b, |h| h.results[0].value = None)),
+    ("no host operation makes it", |b| b.entry.buffers.push(b.entry.buffers[2].clone())),
     ("buffer 2 is the result of two host operations", |b| {
         step(b, |h| {
             let again = HostResult { index: 0, binds: vec![], ..h.results[0].clone() };

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Builder, decoder, edit, joining_decoder, two_layers};
-use sardonyx_base::plan::*;
+use sardonyx_base::plan::messages::{buffer::Place, step::Action, *};
 use sardonyx_base::{DType, Tensor};
 use sardonyx_format::Verify;
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};

@@ -54,7 +54,7 @@ impl Batch {
 
     /// For the positions `from..to`, without the states.
     fn inputs(&self, model: &Model, from: usize, to: usize) -> Vec<(String, Tensor)> {
-        let ports = model.entry("main").expect("it is there").inputs.iter().filter(|port| port.state.is_none());
+        let ports = model.entry("main").expect("it is there").fresh_inputs();
         let value = |name: &str| match name {
             "input_ids" => self.of(from, to, |row, padding, t| if t < padding { 0 } else { token(row, t - padding) }),
             "position_ids" => self.of(from, to, |_, padding, t| t.saturating_sub(padding) as i64),

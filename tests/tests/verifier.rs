@@ -4,7 +4,7 @@
 //! compiler's, and its kernels declare what they need.
 
 use prost::Message;
-use sardonyx_base::plan::{Action, Launch, Manifest, Place, Plan};
+use sardonyx_base::plan::messages::{File, Launch, Manifest, Plan, buffer::Place, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::onnx::{Net, small};
@@ -72,7 +72,7 @@ static AT_LOAD: &[Row] = &[
     }),
     ("E0401", "the entry `ptx/sm_90.ptx` is missing", |c| {
         let listed = c.manifest.files.iter().find(|f| f.name.ends_with(".ptx")).unwrap().clone();
-        c.manifest.files.push(sardonyx_base::plan::File { name: "ptx/sm_90.ptx".into(), ..listed });
+        c.manifest.files.push(File { name: "ptx/sm_90.ptx".into(), ..listed });
     }),
     ("E0401", "kernel 0 `kx` of the plan is not as the code declares it", |c| c.plan.kernels[0].symbol = "kx".into()),
     ("E0401", "(buffers, parameters)", |c| c.plan.kernels.swap(0, 1)),

@@ -1,10 +1,11 @@
 //! `func.func` of flow operations  <=>  `Program`; `flow.kernel`  <=>  `Kernel`
 
 use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-use super::program::{FlowOp, HostResult, HostStep, Id, Program, Source, State, Step, TensorValue, Transform, Window};
+use super::program::{FlowOp, Id, Program, Source, State, Step, TensorValue, Transform, Window};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
+use sardonyx_base::plan::{HostCall, HostResult};
 use sardonyx_base::{Dim, Error, Result};
 use std::collections::{BTreeSet, HashMap};
 
@@ -181,19 +182,19 @@ pub fn write_window(cx: Context, w: &Window) -> Attr {
     cx.i64s(&[w.offset, w.stride_k, w.stride_n].into_iter().chain(digits).collect::<Vec<_>>())
 }
 
-/// The attributes of a host step, of this level and the next. A binding is `"0 1 n"`: dimension 1 of result 0 is `n`.
-pub fn write_host<'a>(cx: Context, host: &HostStep) -> Vec<(&'a str, Attr)> {
+/// The attributes of a host step, of this level and the next, with the names of its bodies. A binding is `"0 1 n"`: dimension 1 of result 0 is `n`.
+pub fn write_host<'a, T>(cx: Context, host: &HostCall<T>, bodies: &[String]) -> Vec<(&'a str, Attr)> {
     let binds = host.results.iter().enumerate();
     let binds = binds.flat_map(|(i, r)| r.binds.iter().map(move |(axis, symbol)| format!("{i} {axis} {symbol}")));
     vec![
         ("op", cx.str(&host.op.to_string())),
         ("numbers", cx.i64s(&host.results.iter().map(|r| r.index as i64).collect::<Vec<_>>())),
         ("binds", cx.strs(&binds.collect::<Vec<_>>())),
-        ("bodies", cx.strs(&host.bodies)),
+        ("bodies", cx.strs(bodies)),
     ]
 }
 
-pub fn read_host(op: Operation) -> Reading<HostStep> {
+pub fn read_host(op: Operation) -> Reading<HostCall<String>> {
     let (host_op, bodies) = sdx_ir::read_host_op(op)?;
     let numbers = op.attr("numbers").and_then(Attr::as_i64s).ok_or("`numbers` is missing")?;
     let result = |n: i64| usize::try_from(n).map(|index| HostResult { index, binds: vec![] });
@@ -207,7 +208,7 @@ pub fn read_host(op: Operation) -> Reading<HostStep> {
         let ((result, axis), symbol) = bound.ok_or_else(|| format!("`{text}` binds no dimension"))?;
         result.binds.push((axis, symbol.to_string()));
     }
-    Ok(HostStep { op: host_op, bodies, results })
+    Ok(HostCall { op: host_op, bodies, results })
 }
 
 /// `"0 1 kept"`: output 1 continues input 0, of which `kept` positions stay where they are.
@@ -299,7 +300,9 @@ impl Program {
                 FlowOp::Bind { symbol } => {
                     cx.build(Parts { name: "flow.bind", attrs: &[("symbol", cx.str(symbol))], ..parts })?
                 }
-                FlowOp::Host(host) => cx.build(Parts { name: "flow.host", attrs: &write_host(cx, host), ..parts })?,
+                FlowOp::Host(host) => {
+                    cx.build(Parts { name: "flow.host", attrs: &write_host(cx, host, &host.bodies), ..parts })?
+                }
             };
             body.push(op);
             values.extend(step.results.iter().copied().zip(op.results()));

@@ -6,4 +6,5 @@ pub mod kernel;
 pub mod program;
 
 pub use kernel::{Body, Class, Container, Kernel, Layout, Level, Memlet, Merging, Statement, Store};
-pub use program::{FlowOp, HostResult, HostStep, Program, Source, State, Step, TensorValue, Transform, Window};
+pub use program::{FlowOp, Program, Source, State, Step, TensorValue, Transform, Window};
+pub use sardonyx_base::plan::{HostCall, HostResult};

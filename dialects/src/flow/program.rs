@@ -1,8 +1,9 @@
 //! `func.func` of flow operations as plain data: containers, and what produces them, in order
 
 use super::kernel::{Container, Kernel, Layout};
-use crate::sdx::{Equality, Symbol};
-use sardonyx_base::{Dim, HostOp, Tensor};
+use crate::sdx::{Check, Symbol};
+use sardonyx_base::plan::HostCall;
+use sardonyx_base::{Dim, Tensor};
 use std::collections::BTreeMap;
 
 /// Index into [`Program::containers`].
@@ -24,23 +25,7 @@ pub enum FlowOp {
     },
     Kernel(Box<Kernel>),
     /// Rust code of the runtime gives the results.
-    Host(HostStep),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HostStep {
-    pub op: HostOp,
-    /// Names of the functions that it calls.
-    pub bodies: Vec<String>,
-    /// Per result: which one of the operation, and the data-dependent symbols that get sizes of its dimensions.
-    pub results: Vec<HostResult>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HostResult {
-    pub index: usize,
-    /// (axis, symbol)
-    pub binds: Vec<(usize, String)>,
+    Host(HostCall<String>),
 }
 
 impl FlowOp {
@@ -48,7 +33,7 @@ impl FlowOp {
     pub fn binds(&self) -> Vec<&str> {
         match self {
             FlowOp::Bind { symbol } => vec![symbol],
-            FlowOp::Host(host) => host.results.iter().flat_map(|r| &r.binds).map(|(_, s)| s.as_str()).collect(),
+            FlowOp::Host(host) => host.binds().collect(),
             FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Kernel(_) => vec![],
         }
     }
@@ -174,7 +159,7 @@ pub struct Program {
     pub outputs: Vec<(String, Id)>,
     pub steps: Vec<Step>,
     pub symbols: BTreeMap<String, Symbol>,
-    pub checks: Vec<Equality>,
+    pub checks: Vec<Check>,
     pub states: Vec<State>,
     /// Only host steps of other programs call it.
     pub internal: bool,

@@ -1,7 +1,7 @@
 //! input tensors, declared symbols  =>  the value of each symbol; checks of what the call must satisfy
 
 use crate::flow::Program;
-use crate::sdx::{Equality, Graph, Symbol, SymbolKind};
+use crate::sdx::{Check, Graph, Symbol, SymbolKind};
 use sardonyx_base::solve::sources;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub struct Signature<'g> {
     /// Name, element type and dimensions.
     inputs: Vec<(&'g str, DType, &'g [Dim])>,
     symbols: &'g BTreeMap<String, Symbol>,
-    checks: &'g [Equality],
+    checks: &'g [Check],
 }
 
 impl<'g> From<&'g Graph> for Signature<'g> {

@@ -6,7 +6,7 @@ use super::bind::{self, Symbols};
 use super::numbers::Numbers;
 use super::{Touched, extents, run_counted, run_kernel};
 use crate::flow::program::filter_block;
-use crate::flow::{FlowOp, HostStep, Kernel, Program, Source, Step, Transform, Window};
+use crate::flow::{FlowOp, HostCall, Kernel, Program, Source, Step, Transform, Window};
 use sardonyx_base::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
@@ -96,7 +96,7 @@ pub fn run_program_by(
 fn run_host(
     program: &Program,
     step: &Step,
-    host: &HostStep,
+    host: &HostCall<String>,
     args: &[Tensor],
     params: &dyn Fn(&str) -> Result<Tensor>,
     symbols: &mut Symbols,

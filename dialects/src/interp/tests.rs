@@ -117,7 +117,7 @@ fn a_data_symbol_gets_its_value_from_bind() {
     assert_eq!(e.node.as_deref(), Some("/n/1"));
     // A check over data symbols is made as soon as they have values.
     let why = "/a/Concat".to_string();
-    g.checks.push(crate::sdx::Equality { left: Dim::symbol("k"), right: Dim::constant(3), why });
+    g.checks.push(crate::sdx::Check { left: Dim::symbol("k"), right: Dim::constant(3), why });
     assert_eq!(call(&g, 2).unwrap_err().node.as_deref(), Some("/a/Concat"));
     assert!(call(&g, 3).is_ok());
 }

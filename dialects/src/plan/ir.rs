@@ -1,11 +1,12 @@
 //! `plan.kernel …` and `plan.entry …`  <=>  `Plan`
 
-use super::program::{Action, Buffer, Entry, Plan, Step};
-use crate::flow::TensorValue;
+use super::program::{Buffer, Entry, Plan};
+use super::{Action, Bind, Copy, Host, HostCall, Launch, Operand, Step};
 use crate::flow::ir::{
     container_of, container_type, read_host, read_kernel, read_source, read_states, read_window, write_host,
     write_kernel, write_source, write_states, write_window,
 };
+use crate::flow::{Container, Layout, TensorValue};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::sdx::ir as sdx_ir;
 use sardonyx_base::{Dim, Error, Result};
@@ -57,22 +58,23 @@ impl Plan {
         let operands: Vec<Val> = step.buffers().iter().map(|&b| values[b]).collect();
         let parts = Parts { operands: &operands, origins: &step.origins, ..Parts::default() };
         match &step.action {
-            Action::Launch { kernel, params, grid, .. } => {
-                let attrs = vec![
-                    ("kernel", cx.symbol(&self.kernels[*kernel].0)),
-                    ("grid", cx.str(&grid.to_string())),
-                    ("params", cx.strs(params)),
+            Action::Launch(launch) => {
+                let attrs = [
+                    ("kernel", cx.symbol(&self.kernels[launch.kernel].0)),
+                    ("grid", cx.str(&launch.grid.to_string())),
+                    ("params", cx.strs(&launch.params)),
                 ];
                 cx.build(Parts { name: "plan.launch", attrs: &attrs, ..parts })
             }
-            Action::Copy { .. } => cx.build(Parts { name: "plan.copy", ..parts }),
-            Action::Bind { symbol, .. } => {
-                cx.build(Parts { name: "plan.bind", attrs: &[("symbol", cx.str(symbol))], ..parts })
+            Action::Copy(_) => cx.build(Parts { name: "plan.copy", ..parts }),
+            Action::Bind(bind) => {
+                cx.build(Parts { name: "plan.bind", attrs: &[("symbol", cx.str(&bind.symbol))], ..parts })
             }
-            Action::Host { host, args, .. } => {
-                let types: Vec<Attr> = args.iter().map(|(_, c)| cx.type_attr(container_type(cx, c))).collect();
-                let mut attrs = write_host(cx, host);
-                attrs.push(("types", cx.array(&types)));
+            Action::Host(host) => {
+                let bodies: Vec<String> = host.call.bodies.iter().map(|&b| self.entries[b].name.clone()).collect();
+                let mut attrs = write_host(cx, &host.call, &bodies);
+                attrs
+                    .push(("types", cx.array(&host.args.iter().map(|arg| write_operand(cx, arg)).collect::<Vec<_>>())));
                 cx.build(Parts { name: "plan.host", attrs: &attrs, ..parts })
             }
         }
@@ -81,17 +83,19 @@ impl Plan {
     /// Reads the plan of a module; `None` where it holds no entry.
     pub fn read(module: Operation) -> Result<Option<Plan>> {
         let mut plan = Plan::default();
-        let mut kernels: HashMap<String, usize> = HashMap::new();
-        for op in module.block(0).map_or(vec![], |b| b.operations()) {
+        let operations = module.block(0).map_or(vec![], |b| b.operations());
+        let entries = operations.iter().filter(|op| op.name() == "plan.entry").map(|op| text(*op, "sym_name"));
+        let mut names = Names { kernels: HashMap::new(), entries: entries.collect::<Result<_>>()? };
+        for op in operations {
             match op.name().as_str() {
                 "plan.kernel" => {
                     let symbol = text(op, "sym_name")?;
                     let inner = op.block(0).map_or(vec![], |b| b.operations());
                     let kernel = inner.first().ok_or_else(|| Error::defect("a plan.kernel is empty"))?;
-                    kernels.insert(symbol.clone(), plan.kernels.len());
+                    names.kernels.insert(symbol.clone(), plan.kernels.len());
                     plan.kernels.push((symbol, read_kernel(*kernel).map_err(Error::defect)?));
                 }
-                "plan.entry" => plan.entries.push(read_entry(op, &kernels)?),
+                "plan.entry" => plan.entries.push(read_entry(op, &names)?),
                 _ => {}
             }
         }
@@ -99,7 +103,13 @@ impl Plan {
     }
 }
 
-fn read_entry(op: Operation, kernels: &HashMap<String, usize>) -> Result<Entry> {
+/// What steps refer to by name.
+struct Names {
+    kernels: HashMap<String, usize>,
+    entries: Vec<String>,
+}
+
+fn read_entry(op: Operation, names: &Names) -> Result<Entry> {
     let arena = text(op, "arena_bytes")?;
     let mut entry = Entry {
         name: text(op, "sym_name")?,
@@ -120,38 +130,63 @@ fn read_entry(op: Operation, kernels: &HashMap<String, usize>) -> Result<Entry> 
         let buffers: Option<Vec<usize>> = op.operands().iter().map(|v| values.get(&v.key()).copied()).collect();
         let buffers = buffers.ok_or_else(|| Error::defect("a plan uses a value that is no buffer"))?;
         let action = match (op.name().as_str(), buffers.as_slice()) {
-            ("plan.copy", &[from, to]) => Action::Copy { from, to },
-            ("plan.bind", &[buffer]) => Action::Bind { symbol: text(op, "symbol")?, buffer },
-            ("plan.host", _) => {
-                let host = read_host(op).map_err(Error::defect)?;
-                let types = op.attr("types").and_then(Attr::as_array).unwrap_or_default();
-                let containers = types.into_iter().map(|t| {
-                    let ty = t.as_type().ok_or_else(|| Error::defect("an operand has no type"))?;
-                    container_of(ty).map_err(Error::defect)
-                });
-                let containers = containers.collect::<Result<Vec<_>>>()?;
-                if buffers.len() != containers.len() + host.results.len() {
-                    return Err(Error::defect("a host step has a buffer for each operand and for each result"));
-                }
-                let results = buffers[containers.len()..].to_vec();
-                Action::Host { host, args: buffers.into_iter().zip(containers).collect(), results }
-            }
+            ("plan.copy", &[from, to]) => Action::Copy(Copy { from, to }),
+            ("plan.bind", &[buffer]) => Action::Bind(Bind { symbol: text(op, "symbol")?, buffer }),
+            ("plan.host", _) => Action::Host(read_host_step(op, &buffers, &entry, names)?),
             ("plan.launch", _) => {
                 let symbol = op.attr("kernel").and_then(Attr::as_symbol).unwrap_or_default();
                 let unknown = || Error::user("E0104", format!("the plan launches `{symbol}`, which is not there"));
                 let params = op.attr("params").and_then(Attr::as_strs).unwrap_or_default();
-                Action::Launch {
-                    kernel: *kernels.get(&symbol).ok_or_else(unknown)?,
+                Action::Launch(Launch {
+                    kernel: *names.kernels.get(&symbol).ok_or_else(unknown)?,
                     buffers,
                     params: params.iter().map(|p| Dim::parse(p)).collect::<Result<_>>()?,
                     grid: Dim::parse(&text(op, "grid")?)?,
-                }
+                    carries: None,
+                })
             }
             (other, _) => return Err(Error::defect(format!("`{other}` is no step of a plan"))),
         };
         entry.steps.push(Step { action, origins: op.origins() });
     }
     Ok(entry)
+}
+
+fn read_host_step(op: Operation, buffers: &[usize], entry: &Entry, names: &Names) -> Result<Host> {
+    let HostCall { op: host_op, bodies, results } = read_host(op).map_err(Error::defect)?;
+    let types = op.attr("types").and_then(Attr::as_array).unwrap_or_default();
+    if buffers.len() != types.len() + results.len() {
+        return Err(Error::defect("a host step has a buffer for each operand and for each result"));
+    }
+    let (given, made) = buffers.split_at(types.len());
+    let args = given.iter().zip(types).map(|(&buffer, ty)| {
+        let ty = ty.as_type().ok_or_else(|| Error::defect("an operand has no type"))?;
+        Ok(operand(buffer, container_of(ty).map_err(Error::defect)?))
+    });
+    let values = made.iter().map(|&buffer| match &entry.buffers[buffer] {
+        Buffer::Value { container } => Ok(operand(buffer, container.clone())),
+        Buffer::Input { .. } | Buffer::Output { .. } | Buffer::Param { .. } | Buffer::Const { .. } => {
+            Err(Error::defect("a result of a host operation is no value"))
+        }
+        Buffer::Arena { .. } => Err(Error::defect("a result of a host operation is in the arena")),
+    });
+    let body = |name: &String| {
+        let at = names.entries.iter().position(|entry| entry == name);
+        at.ok_or_else(|| Error::defect(format!("`{name}` is called, but not there")))
+    };
+    let bodies = bodies.iter().map(body).collect::<Result<_>>()?;
+    let call = HostCall { op: host_op, bodies, results };
+    Ok(Host { call, args: args.collect::<Result<_>>()?, results: values.collect::<Result<_>>()? })
+}
+
+fn operand(buffer: usize, container: Container) -> Operand {
+    Operand { buffer, dtype: container.dtype, dims: container.dims }
+}
+
+/// Operands of the host are row-major.
+fn write_operand(cx: Context, operand: &Operand) -> Attr {
+    let container = Container { dtype: operand.dtype, dims: operand.dims.clone(), layout: Layout::RowMajor };
+    cx.type_attr(container_type(cx, &container))
 }
 
 fn text(op: Operation, name: &str) -> Result<String> {

@@ -3,4 +3,5 @@
 pub mod ir;
 pub mod program;
 
-pub use program::{Action, Buffer, Entry, Plan, Step};
+pub use program::{Buffer, Entry, Plan};
+pub use sardonyx_base::plan::{Action, Bind, Copy, Host, HostCall, Launch, Operand, Step};

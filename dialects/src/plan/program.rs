@@ -1,8 +1,9 @@
 //! `plan.entry`s and the `plan.kernel`s that they launch, as plain data
 
-use crate::flow::{Container, HostStep, Kernel, Source, State, TensorValue, Window};
-use crate::sdx::{Equality, Symbol};
+use crate::flow::{Container, Kernel, Source, State, TensorValue, Window};
+use crate::sdx::{Check, Symbol};
 use sardonyx_base::Dim;
+use sardonyx_base::plan::{Action, Step};
 use std::collections::BTreeMap;
 
 /// The memory of something; steps refer to buffers by index.
@@ -37,58 +38,12 @@ pub enum Buffer {
     },
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Runs kernel `kernel` over the work items 0..grid.
-    Launch {
-        kernel: usize,
-        buffers: Vec<usize>,
-        params: Vec<Dim>,
-        grid: Dim,
-    },
-    Copy {
-        from: usize,
-        to: usize,
-    },
-    /// Gives a data-dependent symbol the first i64 of a buffer.
-    Bind {
-        symbol: String,
-        buffer: usize,
-    },
-    /// Code of the runtime makes the results, or calls other entry points.
-    Host {
-        host: HostStep,
-        /// What the operands' buffers hold.
-        args: Vec<(usize, Container)>,
-        results: Vec<usize>,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    pub action: Action,
-    /// The ONNX nodes that it computes.
-    pub origins: Vec<String>,
-}
-
-impl Step {
-    /// Buffers that it touches.
-    pub fn buffers(&self) -> Vec<usize> {
-        match &self.action {
-            Action::Launch { buffers, .. } => buffers.clone(),
-            Action::Copy { from, to } => vec![*from, *to],
-            Action::Bind { buffer, .. } => vec![*buffer],
-            Action::Host { args, results, .. } => args.iter().map(|(b, _)| *b).chain(results.iter().copied()).collect(),
-        }
-    }
-}
-
 /// An entry point.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
     pub name: String,
     pub symbols: BTreeMap<String, Symbol>,
-    pub checks: Vec<Equality>,
+    pub checks: Vec<Check>,
     pub states: Vec<State>,
     pub buffers: Vec<Buffer>,
     pub steps: Vec<Step>,
@@ -111,7 +66,7 @@ impl Entry {
     }
 
     pub fn launches(&self) -> usize {
-        self.steps.iter().filter(|s| matches!(s.action, Action::Launch { .. })).count()
+        self.steps.iter().filter(|s| matches!(s.action, Action::Launch(_))).count()
     }
 
     /// Inputs, or outputs, in order.

@@ -3,6 +3,7 @@
 //! A graph is in order: a node's operands come before it. Inputs are the first nodes. A node has one result.
 
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_base::plan::Check;
 use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -278,15 +279,6 @@ pub struct Symbol {
     pub hi: Option<i64>,
 }
 
-/// A fact that inference assumed and the call must satisfy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Equality {
-    pub left: Dim,
-    pub right: Dim,
-    /// The ONNX node that needs it.
-    pub why: String,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub name: String,
@@ -294,7 +286,8 @@ pub struct Graph {
     /// Output names and values.
     pub outputs: Vec<(String, Value)>,
     pub symbols: BTreeMap<String, Symbol>,
-    pub checks: Vec<Equality>,
+    /// Facts that inference assumed and the call must satisfy.
+    pub checks: Vec<Check>,
     /// Only host operations of other functions call it.
     pub internal: bool,
     /// The functions that its host operations call, where it was read to be run (`Graph::read_whole`).

@@ -1,8 +1,9 @@
 //! `func.func` of sdx operations  <=>  `Graph`
 
-use super::graph::{ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
+use super::graph::{ContractSpec, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_base::plan::Check;
 use sardonyx_base::{Dim, Error, HostOp, Result};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -206,16 +207,16 @@ pub fn read_symbols(attr: Option<Attr>) -> Result<BTreeMap<String, Symbol>> {
     list.iter().map(one).collect()
 }
 
-pub fn write_checks(cx: Context, checks: &[Equality]) -> Attr {
+pub fn write_checks(cx: Context, checks: &[Check]) -> Attr {
     cx.strs(&checks.iter().map(|c| format!("{} == {} : {}", c.left, c.right, c.why)).collect::<Vec<_>>())
 }
 
-pub fn read_checks(attr: Option<Attr>) -> Result<Vec<Equality>> {
+pub fn read_checks(attr: Option<Attr>) -> Result<Vec<Check>> {
     let list = attr.and_then(Attr::as_strs).unwrap_or_default();
-    let one = |t: &String| -> Result<Equality> {
+    let one = |t: &String| -> Result<Check> {
         let parts = t.split_once(" == ").and_then(|(l, rest)| rest.split_once(" : ").map(|(r, why)| (l, r, why)));
         let (left, right, why) = parts.ok_or_else(|| Error::user("E0204", format!("`{t}` states no equality")))?;
-        Ok(Equality { left: Dim::parse(left)?, right: Dim::parse(right)?, why: why.into() })
+        Ok(Check { left: Dim::parse(left)?, right: Dim::parse(right)?, why: why.into() })
     };
     list.iter().map(one).collect()
 }

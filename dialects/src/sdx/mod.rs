@@ -5,7 +5,6 @@ pub mod infer;
 pub mod ir;
 pub mod operators;
 
-pub use graph::{
-    BOUND, ContractSpec, Equality, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec,
-};
+pub use graph::{BOUND, ContractSpec, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 pub use operators::{Operator, Read, Reading, viewed};
+pub use sardonyx_base::plan::Check;

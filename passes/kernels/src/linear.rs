@@ -21,7 +21,7 @@ pub struct Lowered {
     /// Work items of the launch, over the model's symbols.
     pub grid: Dim,
     /// Bytes of scratch per thread, over `p0`, `p1`, …
-    pub scratch_bytes: String,
+    pub scratch_bytes: Dim,
     /// Per buffer, reads first: whether it is written.
     pub writes: Vec<bool>,
     pub class: Class,
@@ -54,7 +54,7 @@ pub fn lower(kernel: &Kernel) -> Result<Lowered> {
     };
     let plan = classes::plan_for_cpu(&def);
     let grid = by_launch(&plan.grid(&def));
-    let scratch_bytes = plan.scratch_bytes(&def).to_string();
+    let scratch_bytes = plan.scratch_bytes(&def);
     let writes = [vec![false; kernel.reads.len()], vec![true; kernel.writes.len()]].concat();
     Ok(Lowered { class: def.class, def, params, grid, scratch_bytes, writes, plan })
 }

@@ -3,7 +3,7 @@
 use super::builder::Builder;
 use sardonyx_base::dim::Atom;
 use sardonyx_base::{Dim, Error, Result};
-use sardonyx_dialects::sdx::{Equality, Op, Symbol, SymbolKind};
+use sardonyx_dialects::sdx::{Check, Op, Symbol, SymbolKind};
 
 impl Builder {
     /// Makes two dimensions equal: solves for a symbol where that is possible, and rewrites the graph with it.
@@ -208,7 +208,7 @@ impl Builder {
 
     /// An equation that every call must satisfy; with symbols from data, as soon as these are known.
     pub fn add_check(&mut self, left: Dim, right: Dim) {
-        let check = Equality { left, right, why: self.origin.clone() };
+        let check = Check { left, right, why: self.origin.clone() };
         if !self.graph.checks.iter().any(|c| (&c.left, &c.right) == (&check.left, &check.right)) {
             self.graph.checks.push(check);
         }

@@ -16,7 +16,7 @@ use largest::{Largest, Probes, Room};
 use order::{Cost, Problem};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
+use sardonyx_dialects::plan::{Buffer, Entry, Plan};
 use sardonyx_dialects::sdx::SymbolKind;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,14 +52,7 @@ fn lifetimes(entry: &Entry) -> Vec<Option<(usize, usize)>> {
 fn stages(entry: &Entry) -> BTreeMap<String, usize> {
     let mut out = BTreeMap::new();
     for (i, step) in entry.steps.iter().enumerate() {
-        match &step.action {
-            Action::Bind { symbol, .. } => drop(out.insert(symbol.clone(), i + 1)),
-            Action::Host { host, .. } => {
-                let bound = host.results.iter().flat_map(|r| &r.binds);
-                out.extend(bound.map(|(_, symbol)| (symbol.clone(), i + 1)));
-            }
-            Action::Launch { .. } | Action::Copy { .. } => {}
-        }
+        out.extend(step.binds().into_iter().map(|symbol| (symbol.to_string(), i + 1)));
     }
     out
 }

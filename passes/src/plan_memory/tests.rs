@@ -5,7 +5,7 @@ use super::not_negative::not_negative;
 use super::order::{Cost, Problem, Proof};
 use super::*;
 use crate::random::Random;
-use sardonyx_dialects::plan::Step;
+use sardonyx_dialects::plan::{Action, Copy, Step};
 use sardonyx_dialects::sdx::Symbol;
 
 fn lives(random: &mut Random, n: usize, steps: usize) -> Vec<(usize, usize)> {
@@ -122,7 +122,7 @@ fn random_entry(r: &mut Random) -> Entry {
         let bytes = Dim::parse(texts[r.below(texts.len())]).unwrap();
         entry.buffers.push(Buffer::Arena { bytes, offset: None });
     }
-    let copy = |from, to| Step { action: Action::Copy { from, to }, origins: vec![] };
+    let copy = |from, to| Step { action: Action::Copy(Copy { from, to }), origins: vec![] };
     entry.steps = (0..2 * n).map(|_| copy(r.below(n), r.below(n))).collect();
     entry
 }

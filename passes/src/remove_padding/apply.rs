@@ -10,7 +10,7 @@ use sardonyx_base::{DType, Dim, HostOp};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
-    Body, Class, Container, FlowOp, HostResult, HostStep, Kernel, Layout, Level, Memlet, Program, Step, Store,
+    Body, Class, Container, FlowOp, HostCall, HostResult, Kernel, Layout, Level, Memlet, Program, Step, Store,
 };
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
@@ -101,7 +101,7 @@ impl<'a> Packing<'a> {
         let start = d.sum(count);
         new.starts = new.push(d, vec![b.clone()], vec![b.clone()], &[(start, vec![b], vec![0])])[0];
         new.places = new.container(DType::I64, vec![Dim::constant(2), new.rows.clone()]);
-        let op = HostStep {
+        let op = HostCall {
             op: HostOp::NonZero,
             bodies: vec![],
             results: vec![HostResult { index: 0, binds: vec![(1, name)] }],

@@ -1,7 +1,7 @@
 //! symbols with their ranges and checks  =>  small sizes;   element type, dimensions, bounds  =>  a random tensor
 
 use sardonyx_base::{DType, Dim, Tensor, minifloat, packed};
-use sardonyx_dialects::sdx::{Equality, Symbol, SymbolKind};
+use sardonyx_dialects::sdx::{Check, Symbol, SymbolKind};
 use std::collections::BTreeMap;
 
 /// The same numbers on every machine (splitmix64).
@@ -72,10 +72,10 @@ const TRIES: u64 = 400;
 
 /// Small values for all symbols but derived ones, or none where no draw kept what the model demands. Nothing is kept in
 /// place: that is what a program means.
-pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Equality], how: &Draw, r: &mut Random) -> Option<Sizes> {
+pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Check], how: &Draw, r: &mut Random) -> Option<Sizes> {
     let fits = |drawn: &Sizes| {
         let value = |name: &str| drawn.get(name).copied();
-        let holds = |c: &Equality| match (c.left.eval(&value), c.right.eval(&value)) {
+        let holds = |c: &Check| match (c.left.eval(&value), c.right.eval(&value)) {
             (Ok(left), Ok(right)) => left == right,
             (Err(_), _) | (_, Err(_)) => false,
         };

@@ -62,7 +62,7 @@ pub fn gather(model: &Model, args: &InputArgs, wanted: &Wanted) -> Result<Vec<(S
     let dims = Dims::collect(program, entry, &args.dim, &given, wanted.cache_len)?;
     let mut out = Vec::new();
     for (i, port) in entry.inputs.iter().enumerate() {
-        if wanted.cache_len.is_some() && port.state.is_some() {
+        if wanted.cache_len.is_some() && entry.input_states[i].is_some() {
             match given.remove(&port.name) {
                 None => continue,
                 Some(_) => {

@@ -9,7 +9,6 @@ mod completions;
 mod data_set;
 mod inputs;
 mod inspect;
-mod inspect_json;
 mod run;
 mod show;
 

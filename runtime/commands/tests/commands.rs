@@ -4,7 +4,7 @@
 mod common;
 
 use common::{decoder, two_layers};
-use sardonyx_base::plan::Check;
+use sardonyx_base::plan::messages::Check;
 use sardonyx_base::{DType, Tensor};
 use sardonyx_format::tensor_io::{TensorProto, load_tensor, save_npy};
 use std::path::{Path, PathBuf};

@@ -5,11 +5,12 @@ use crate::bind::{Given, bind_capacities, bind_symbols};
 use crate::device::{Address, Memory, host_address, index_out_of_range};
 use crate::memory::AlignedBuf;
 use crate::pool::Threads;
-use crate::program::{Host, HostResult, Location, Operand, Port};
+use crate::program::{Host, Operand, Place, Port};
 use crate::session::State;
 use crate::shape::{Shape, bytes_of, step_name};
 use bytes::Bytes;
 use sardonyx_base::host::{Bodies, Wanted};
+use sardonyx_base::plan::Copy;
 use sardonyx_base::view::{TensorView, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
@@ -57,23 +58,24 @@ impl Call<'_> {
             args.push(self.operand(state, shape, arg, places)?);
         }
         let wanted = self.wanted(shape, host);
-        let ran = host.op.run_with(&args, &wanted, &mut Entries { call: self, state, host });
+        let ran = host.call.op.run_with(&args, &wanted, &mut Entries { call: self, state, host });
         state.queue.begin(self.entry.steps.len())?;
         let results = ran?;
         let shape = Arc::make_mut(shape);
-        for result in &host.results {
-            let tensor = made(&results, result)?;
-            for &(axis, symbol) in &result.binds {
-                shape.values[symbol] = Some(self.admitted(symbol, tensor.dims()[axis] as i64)?);
+        for (result, value) in host.call.results.iter().zip(&host.results) {
+            let tensor = made(&results, result.index, value)?;
+            for (axis, symbol) in &result.binds {
+                self.give(shape, symbol, tensor.dims()[*axis] as i64)?;
             }
         }
         shape.advance(self.program, self.entry)?;
-        for result in &host.results {
-            let tensor = made(&results, result)?;
-            let dims = shape.dims(self.program, &result.value.dims)?;
-            let (at, has) = (result.value.buffer, tensor.dims());
+        for (result, value) in host.call.results.iter().zip(&host.results) {
+            let tensor = made(&results, result.index, value)?;
+            let dims = shape.dims(self.program, &value.dims)?;
+            let (at, has) = (value.buffer, tensor.dims());
             if dims != has {
-                let message = format!("result {} of {} is {has:?}, but must be {dims:?}", result.index, host.op.name());
+                let name = host.call.op.name();
+                let message = format!("result {} of {name} is {has:?}, but must be {dims:?}", result.index);
                 return Err(Error::user("E0303", message));
             }
             if shape.bytes[at] != tensor.bytes().len() && !tensor.dtype().is_opaque() {
@@ -87,7 +89,7 @@ impl Call<'_> {
         if self.memory == Memory::Host {
             return Ok(());
         }
-        for made in host.results.iter().map(|result| result.value.buffer) {
+        for made in host.results.iter().map(|value| value.buffer) {
             let Some(value) = places.made[made].as_ref().filter(|v| !v.tensor.dtype().is_opaque()) else { continue };
             // SAFETY: the block has the size of the buffer (`prepare`), which is the tensor's; it lives in `places`.
             unsafe { state.queue.upload(value.tensor.bytes(), state.bases[made]) }?;
@@ -98,16 +100,16 @@ impl Call<'_> {
     /// The tensor that a buffer holds.
     fn operand(&self, state: &mut State, shape: &Shape, arg: &Operand, places: &Places) -> Result<Tensor> {
         let dims = shape.dims(self.program, &arg.dims)?;
-        if let (Location::Value, Some(made)) = (&self.entry.buffers[arg.buffer].place, &places.made[arg.buffer]) {
+        if let (Place::Value, Some(made)) = (&self.entry.buffers[arg.buffer].place, &places.made[arg.buffer]) {
             return made.tensor.with_dims(dims);
         }
         let bytes = match (&self.entry.buffers[arg.buffer].place, arg.dtype.is_opaque()) {
-            (Location::Input(at), true) => match &self.inputs[*at] {
+            (Place::Input(at), true) => match &self.inputs[*at] {
                 Given::Tensor(view) => return Tensor::new(arg.dtype, dims, Bytes::copy_from_slice(view.bytes())),
                 Given::Held { .. } => return Err(Error::defect("a state that no kernel can hold")),
             },
-            (Location::Constant(at), true) => Some(self.program.constants[*at].len()),
-            (Location::Value | Location::Arena(_) | Location::Output(_), true) => {
+            (Place::Constant(at), true) => Some(self.program.constants[*at].len()),
+            (Place::Value | Place::Arena(_) | Place::Output(_), true) => {
                 return Err(Error::user("E0401", format!("nothing made the {} of an operand", arg.dtype)));
             }
             (_, false) => bytes_of(arg.dtype, &dims),
@@ -128,38 +130,30 @@ impl Call<'_> {
     }
 
     /// Makes what a buffer holds that output's.
-    pub(super) fn pass(
-        &self,
-        state: &mut State,
-        shape: &Shape,
-        from: usize,
-        to: usize,
-        places: &mut Places,
-    ) -> Result<()> {
-        let Some(port) = self.opaque_output(to) else { return Err(Error::defect("an output that is copied")) };
-        let operand = Operand { buffer: from, dtype: port.dtype, dims: port.dims.clone() };
+    pub(super) fn pass(&self, state: &mut State, shape: &Shape, copy: &Copy, places: &mut Places) -> Result<()> {
+        let Some(port) = self.opaque_output(copy.to) else { return Err(Error::defect("an output that is copied")) };
+        let operand = Operand { buffer: copy.from, dtype: port.dtype, dims: port.dims.clone() };
         let tensor = self.operand(state, shape, &operand, places)?;
-        places.made[to] = Some(Made::new(tensor)?);
+        places.made[copy.to] = Some(Made::new(tensor)?);
         Ok(())
     }
 
     /// What is known of the results before the operation has run.
     fn wanted(&self, shape: &Shape, host: &Host) -> Vec<Wanted> {
-        let n = host.results.iter().map(|r| r.index + 1).max().unwrap_or(0);
+        let n = host.call.results.iter().map(|r| r.index + 1).max().unwrap_or(0);
         let mut wanted: Vec<Wanted> = vec![None; n];
-        for result in &host.results {
+        for (result, value) in host.call.results.iter().zip(&host.results) {
             let size = |d| shape.eval(self.program, d).ok().and_then(|n| usize::try_from(n).ok());
-            wanted[result.index] = Some((result.value.dtype, result.value.dims.iter().map(size).collect()));
+            wanted[result.index] = Some((value.dtype, value.dims.iter().map(size).collect()));
         }
         wanted
     }
 }
 
-fn made<'a>(results: &'a [Tensor], wanted: &HostResult) -> Result<&'a Tensor> {
-    let (dtype, rank) = (wanted.value.dtype, wanted.value.dims.len());
-    let fits = |t: &&Tensor| t.dtype() == dtype && t.rank() == rank;
-    let found = results.get(wanted.index).filter(fits);
-    found.ok_or_else(|| Error::defect(format!("result {} is not {dtype} with {rank} dimensions", wanted.index)))
+fn made<'a>(results: &'a [Tensor], index: usize, wanted: &Operand) -> Result<&'a Tensor> {
+    let (dtype, rank) = (wanted.dtype, wanted.dims.len());
+    let found = results.get(index).filter(|t| t.dtype() == dtype && t.rank() == rank);
+    found.ok_or_else(|| Error::defect(format!("result {index} is not {dtype} with {rank} dimensions")))
 }
 
 /// The entry points that a step calls, each in the state of the next level.
@@ -172,7 +166,7 @@ struct Entries<'a, 'b> {
 impl Bodies for Entries<'_, '_> {
     fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
         let Call { session, program, stop, memory, .. } = *self.call;
-        let at = self.host.bodies[at];
+        let at = self.host.call.bodies[at];
         let entry = &program.entries[at];
         let inputs: Vec<Given> = inputs.iter().map(|t| Given::Tensor(TensorView::from(t))).collect();
         if inputs.len() != entry.inputs.len() {

@@ -28,7 +28,8 @@ use crate::program::Program;
 use crate::stop::Stop;
 use bytes::Bytes;
 use sardonyx_base::cpu::Level;
-use sardonyx_base::plan::{Manifest, Plan};
+use sardonyx_base::plan::Manifest;
+use sardonyx_base::plan::messages::Plan;
 use sardonyx_base::{Error, Result};
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ pub fn module<'a>(source: &'a Source, target: &str) -> Result<Option<(&'a str, V
     let text = text.ok_or_else(|| wrong(format!("the PTX for {target} is not text")))?;
     check_declared(text, source)?;
     let entry = |(i, kernel): (usize, &crate::program::Kernel)| {
-        let found = kernel.targets.iter().find(|t| t.name == target);
+        let found = kernel.targets.iter().find(|t| t.target == target);
         let launch =
             found.ok_or_else(|| wrong(format!("kernel {i} `{}` has no launch for {target}", kernel.symbol)))?;
         Ok(Entry { symbol: kernel.symbol.clone(), block: launch.block, shared_bytes: launch.shared_bytes })

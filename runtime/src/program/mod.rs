@@ -14,13 +14,15 @@ mod host;
 mod states;
 mod verify;
 
-use sardonyx_base::plan::SymbolKind;
 use sardonyx_base::solve::Source;
-use sardonyx_base::{DType, Dim, Error, HostOp, Kind, Result};
+use sardonyx_base::{Dim, Error, Result, plan};
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 pub use crate::bind::{at_most, bind_capacities, describe, origin};
+pub use sardonyx_base::plan::{
+    Action, Buffer, Check, Derived, Host, Kernel, KernelTarget, Launch, Operand, Place, Port, State, Step, Symbol,
+};
 pub use verify::verify;
 
 pub struct Program {
@@ -31,17 +33,29 @@ pub struct Program {
     pub constants: Vec<Range<usize>>,
     pub kernels: Vec<Kernel>,
     pub entries: Vec<Entry>,
+    /// By kernel: the one of its targets that the device in use runs; empty on a CPU.
+    chosen: Vec<usize>,
 }
 
 impl Program {
     /// Makes every kernel the one of a GPU target. Errors: E0401.
     pub fn choose_target(&mut self, name: &str) -> Result<()> {
-        for (i, kernel) in self.kernels.iter_mut().enumerate() {
-            let found = kernel.targets.iter().position(|t| t.name == name);
-            let what = || verify::broken(format!("kernel {i} `{}` has no launch for {name}", kernel.symbol));
-            kernel.target = Some(found.ok_or_else(what)?);
-        }
+        let chosen = self.kernels.iter().enumerate().map(|(i, kernel)| {
+            let found = kernel.targets.iter().position(|t| t.target == name);
+            found.ok_or_else(|| plan::malformed(format!("kernel {i} `{}` has no launch for {name}", kernel.symbol)))
+        });
+        self.chosen = chosen.collect::<Result<_>>()?;
         Ok(())
+    }
+
+    /// How the device in use launches a kernel; none on a CPU.
+    pub fn target(&self, kernel: usize) -> Option<&KernelTarget> {
+        self.chosen.get(kernel).map(|&at| &self.kernels[kernel].targets[at])
+    }
+
+    /// The symbol of a name that the verifier has found declared.
+    pub fn symbol(&self, name: &str) -> &Symbol {
+        &self.symbols[self.symbol_index[name]]
     }
 
     /// The value of a symbol, where it has one yet.
@@ -75,88 +89,36 @@ impl Program {
     }
 }
 
-pub struct Symbol {
-    pub name: String,
-    pub kind: SymbolKind,
-    pub lo: i64,
-    pub hi: Option<i64>,
-}
-
-impl Symbol {
-    pub fn admits(&self, value: i64) -> bool {
-        value >= self.lo && self.hi.is_none_or(|hi| value <= hi)
-    }
-
-    pub fn range(&self) -> String {
-        sardonyx_base::dim::range(self.lo, self.hi)
-    }
-}
-
-/// A name of the model that equals an expression of the symbols.
-pub struct Derived {
-    pub name: String,
-    pub equals: Dim,
-    pub lo: i64,
-    pub hi: Option<i64>,
-    pub why: String,
-}
-
-pub struct Kernel {
-    pub symbol: String,
-    pub writes: Vec<bool>,
-    pub params: usize,
-    pub scratch_bytes: Dim,
-    pub class: String,
-    /// Over `p0`, …, `b0`, … and `grid`: see [`plan::Kernel`].
-    pub requires: Vec<Dim>,
-    pub indexes: Vec<Dim>,
-    pub targets: Vec<Target>,
-    /// Operations and bytes of a launch, over `p0`, …, `b0`, …; for those who look.
-    pub work: Option<(Dim, Dim)>,
-    /// The one of `targets` that the device in use runs; none on a CPU.
-    pub target: Option<usize>,
-}
-
-/// How a kernel is launched on a GPU.
-pub struct Target {
-    pub name: String,
-    /// Blocks, over `p0`, …
-    pub grid: Dim,
-    /// Threads of a block.
-    pub block: u32,
-    pub shared_bytes: u32,
-}
-
-impl Kernel {
-    pub fn target(&self) -> Option<&Target> {
-        self.target.map(|at| &self.targets[at])
-    }
-}
-
+/// An entry point of the plan, with what follows from it.
 pub struct Entry {
-    pub name: String,
-    pub inputs: Vec<Port>,
-    pub outputs: Vec<Port>,
-    pub buffers: Vec<Buffer>,
-    pub steps: Vec<Step>,
-    pub arena_bytes: Dim,
-    pub checks: Vec<Check>,
-    pub states: Vec<State>,
+    plan: plan::Entry,
+    /// By input, by output: the state that it is the old or the new end of.
+    pub input_states: Vec<Option<usize>>,
+    pub output_states: Vec<Option<usize>>,
     /// What gives symbols their values, in the order to evaluate it in.
     pub sources: Vec<Source>,
     /// The same where the states are in a cache, which may not know all their dimensions.
     pub sources_in_place: Vec<Source>,
     /// The symbols of `sources`, and the capacities, as indices into `Program.symbols`; their values identify a shape.
     pub bound: Vec<usize>,
-    /// Totals over the launches: all pointers and all parameters of an entry lie in one array each.
-    pub n_pointers: usize,
-    pub n_params: usize,
+    /// By buffer, by check: the stage from which on its expressions have values.
+    pub buffer_stages: Vec<usize>,
+    pub check_stages: Vec<usize>,
+    /// Where the pointers and the parameters of each step begin in the entry's arrays of all; at last, their ends.
+    pub pointers_at: Vec<usize>,
+    pub params_at: Vec<usize>,
     /// Stage `i` begins after the `i`-th step that binds symbols.
     pub n_stages: usize,
-    /// Only host steps of other entry points call it.
-    pub internal: bool,
     /// The entry points with some of its dimensions fixed, as indices into `Program.entries`: those with most first.
     pub specialized: Vec<usize>,
+}
+
+impl Deref for Entry {
+    type Target = plan::Entry;
+
+    fn deref(&self) -> &plan::Entry {
+        &self.plan
+    }
 }
 
 impl Entry {
@@ -164,102 +126,19 @@ impl Entry {
     pub fn n_fixed(&self) -> usize {
         self.inputs.iter().flat_map(|port| &port.dims).filter(|d| d.as_const().is_some()).count()
     }
-}
 
-pub struct Port {
-    pub name: String,
-    pub dtype: DType,
-    pub dims: Vec<Dim>,
-    pub buffer: usize,
-    /// What it is made of; a tensor mostly.
-    pub kind: Kind,
-    /// The state that it is the old or the new end of, as an index into `Entry.states`.
-    pub state: Option<usize>,
-}
-
-/// An output that is an input with more positions at the end of one axis; see [`plan::State`].
-pub struct State {
-    pub input: usize,
-    pub output: usize,
-    pub axis: usize,
-    /// Indices into `Program.symbols`.
-    pub input_capacity: usize,
-    pub output_capacity: usize,
-    pub kept: Option<usize>,
-}
-
-pub struct Buffer {
-    pub bytes: Dim,
-    pub place: Location,
-    /// From this stage on its size and offset have a value.
-    pub stage: usize,
-}
-
-pub enum Location {
-    Input(usize),
-    Output(usize),
-    Constant(usize),
-    Arena(Dim),
-    /// Made by a host step.
-    Value,
-}
-
-pub struct Check {
-    pub left: Dim,
-    pub right: Dim,
-    pub why: String,
-    pub stage: usize,
-}
-
-pub enum Step {
-    Launch(Launch),
-    Copy { from: usize, to: usize },
-    Bind { symbol: usize, buffer: usize },
-    Host(Host),
-}
-
-impl Step {
-    /// Whether what follows knows more symbols than what came before; a host step always begins a stage.
-    pub fn ends_stage(&self) -> bool {
-        match self {
-            Step::Launch(_) | Step::Copy { .. } => false,
-            Step::Bind { .. } | Step::Host(_) => true,
-        }
+    /// The inputs that a call with a cache takes: those that are no state.
+    pub fn fresh_inputs(&self) -> impl Iterator<Item = &Port> {
+        self.inputs.iter().zip(&self.input_states).filter(|(_, state)| state.is_none()).map(|(port, _)| port)
     }
-}
 
-/// Code of the runtime, or calls of other entry points; see [`plan::Host`].
-pub struct Host {
-    pub op: HostOp,
-    pub args: Vec<Operand>,
-    pub results: Vec<HostResult>,
-    /// Indices into `Program.entries`, greater than that of the entry point which this is a step of.
-    pub bodies: Vec<usize>,
-    pub origins: Vec<String>,
-}
+    /// Places of a step's parameters among those of all steps.
+    pub fn params(&self, step: usize) -> Range<usize> {
+        self.params_at[step]..self.params_at[step + 1]
+    }
 
-pub struct Operand {
-    pub buffer: usize,
-    pub dtype: DType,
-    pub dims: Vec<Dim>,
-}
-
-pub struct HostResult {
-    pub index: usize,
-    pub value: Operand,
-    /// (axis, symbol)
-    pub binds: Vec<(usize, usize)>,
-}
-
-pub struct Launch {
-    pub kernel: usize,
-    pub buffers: Vec<usize>,
-    pub params: Vec<Dim>,
-    pub grid: Dim,
-    pub origins: Vec<String>,
-    /// The state that it carries from its input to its output.
-    pub carries: Option<usize>,
-    /// Where its pointers and parameters are in the entry's arrays.
-    pub pointers_at: usize,
-    pub params_at: usize,
+    /// Places of a step's pointers among those of all steps.
+    pub fn pointers(&self, step: usize) -> Range<usize> {
+        self.pointers_at[step]..self.pointers_at[step + 1]
+    }
 }

@@ -2,85 +2,74 @@
 //!
 //! What the kernels do with their buffers is theirs; what the plan lets them do is checked here, at load.
 
-use super::verify::{broken, parse, undeclared};
-use super::{Entry, Location, Port, Program, State, Step};
-use sardonyx_base::plan::{self, SymbolKind};
-
+use super::verify::undeclared;
+use super::{Action, Place, Port, Program, State};
+use sardonyx_base::plan::{self, SymbolKind, malformed};
 use sardonyx_base::{Dim, Result};
 
 /// Checks the states against the ports.
-pub fn read_states(program: &Program, states: &[plan::State], inputs: &[Port], outputs: &[Port]) -> Result<Vec<State>> {
-    let mut read: Vec<State> = Vec::new();
-    for (i, state) in states.iter().enumerate() {
-        let next = read_state(program, state, inputs, outputs).map_err(|e| e.node(format!("state {i}")))?;
-        for other in &read {
+pub fn check_states(program: &Program, plan: &plan::Entry) -> Result<()> {
+    for (i, state) in plan.states.iter().enumerate() {
+        check_state(program, state, plan).map_err(|e| e.node(format!("state {i}")))?;
+        for other in &plan.states[..i] {
             let shared = [
-                (other.input == next.input, &inputs[next.input]),
-                (other.output == next.output, &outputs[next.output]),
+                (other.input == state.input, &plan.inputs[state.input]),
+                (other.output == state.output, &plan.outputs[state.output]),
             ];
             if let Some((_, port)) = shared.iter().find(|(same, _)| *same) {
-                return Err(broken(format!("`{}` belongs to two states", port.name)));
+                return Err(malformed(format!("`{}` belongs to two states", port.name)));
             }
         }
-        read.push(next);
     }
-    Ok(read)
+    Ok(())
 }
 
-fn read_state(program: &Program, state: &plan::State, inputs: &[Port], outputs: &[Port]) -> Result<State> {
-    let (Some(input), Some(output)) = (inputs.get(state.input as usize), outputs.get(state.output as usize)) else {
-        let (n_inputs, n_outputs) = (inputs.len(), outputs.len());
+fn check_state(program: &Program, state: &State, plan: &plan::Entry) -> Result<()> {
+    let State { axis, .. } = *state;
+    let (Some(input), Some(output)) = (plan.inputs.get(state.input), plan.outputs.get(state.output)) else {
+        let (n_inputs, n_outputs) = (plan.inputs.len(), plan.outputs.len());
         let (input, output) = (state.input, state.output);
-        return Err(broken(format!("input {input} of {n_inputs} continues as output {output} of {n_outputs}")));
+        return Err(malformed(format!("input {input} of {n_inputs} continues as output {output} of {n_outputs}")));
     };
     let names = format!("`{}` and `{}`", input.name, output.name);
-    let axis = state.axis as usize;
     if axis >= input.dims.len() {
-        return Err(broken(format!("`{}` has {} dimensions, none is axis {axis}", input.name, input.dims.len())));
+        return Err(malformed(format!("`{}` has {} dimensions, none is axis {axis}", input.name, input.dims.len())));
     }
     if input.dtype != output.dtype || input.dtype.bytes() == 0 {
-        return Err(broken(format!("{names} are {} and {}, not the same", input.dtype, output.dtype)));
+        return Err(malformed(format!("{names} are {} and {}, not the same", input.dtype, output.dtype)));
     }
     let other_axes = |port: &'_ Port| -> Vec<Dim> {
         port.dims.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, d)| d.clone()).collect()
     };
     if input.dims.len() != output.dims.len() || other_axes(input) != other_axes(output) {
-        return Err(broken(format!("{names} differ in more than axis {axis}")));
+        return Err(malformed(format!("{names} differ in more than axis {axis}")));
     }
-    Ok(State {
-        input: state.input as usize,
-        output: state.output as usize,
-        axis,
-        input_capacity: symbol(program, &state.input_capacity, SymbolKind::Capacity)?,
-        output_capacity: symbol(program, &state.output_capacity, SymbolKind::Capacity)?,
-        kept: match state.kept.as_str() {
-            "" => None,
-            name => Some(symbol(program, name, SymbolKind::Kept)?),
-        },
-    })
+    check_symbol(program, &state.input_capacity, SymbolKind::Capacity)?;
+    check_symbol(program, &state.output_capacity, SymbolKind::Capacity)?;
+    state.kept.as_ref().map_or(Ok(()), |name| check_symbol(program, name, SymbolKind::Kept))
 }
 
-fn symbol(program: &Program, name: &str, kind: SymbolKind) -> Result<usize> {
+fn check_symbol(program: &Program, name: &str, kind: SymbolKind) -> Result<()> {
     let &at = program.symbol_index.get(name).ok_or_else(|| undeclared(name))?;
     match (program.symbols[at].kind == kind, kind) {
-        (true, _) => Ok(at),
-        (false, SymbolKind::Kept) => Err(broken(format!("`{name}` does not count kept positions"))),
+        (true, _) => Ok(()),
+        (false, SymbolKind::Kept) => Err(malformed(format!("`{name}` does not count kept positions"))),
         (false, SymbolKind::Capacity | SymbolKind::Input | SymbolKind::Data) => {
-            Err(broken(format!("`{name}` is no capacity symbol")))
+            Err(malformed(format!("`{name}` is no capacity symbol")))
         }
     }
 }
 
 /// A dimension says how many positions are filled; how many have room, or are kept, is no matter of shapes.
-pub fn check_dims(program: &Program, ports: &[plan::Port]) -> Result<()> {
+pub fn check_dims(program: &Program, ports: &[Port]) -> Result<()> {
     for port in ports {
         for dim in &port.dims {
             let of_memory = |name: &str| {
                 let kind = program.symbol_index.get(name).map(|&at| program.symbols[at].kind);
                 matches!(kind, Some(SymbolKind::Capacity | SymbolKind::Kept))
             };
-            if let Some(name) = parse(dim)?.symbols().iter().find(|name| of_memory(name)) {
-                return Err(broken(format!("the capacity `{name}` is in a dimension of `{}`", port.name)));
+            if let Some(name) = dim.symbols().iter().find(|name| of_memory(name)) {
+                return Err(malformed(format!("the capacity `{name}` is in a dimension of `{}`", port.name)));
             }
         }
     }
@@ -88,16 +77,16 @@ pub fn check_dims(program: &Program, ports: &[plan::Port]) -> Result<()> {
 }
 
 /// Both buffers of a state have room for its capacity, no more and no less.
-pub fn check_buffers(program: &Program, entry: &Entry) -> Result<()> {
+pub fn check_buffers(entry: &plan::Entry) -> Result<()> {
     for state in &entry.states {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
-        for (port, capacity) in [(input, state.input_capacity), (output, state.output_capacity)] {
-            let capacity = Dim::symbol(&program.symbols[capacity].name);
+        for (port, capacity) in [(input, &state.input_capacity), (output, &state.output_capacity)] {
+            let capacity = Dim::symbol(capacity);
             let dims = port.dims.iter().enumerate().map(|(i, dim)| if i == state.axis { &capacity } else { dim });
             let element = Dim::constant(port.dtype.bytes() as i64);
             let (wanted, bytes) = (dims.cloned().fold(element, |n, dim| n * dim), &entry.buffers[port.buffer].bytes);
             if wanted != *bytes {
-                return Err(broken(format!("the buffer of `{}` has `{bytes}` bytes, not `{wanted}`", port.name)));
+                return Err(malformed(format!("the buffer of `{}` has `{bytes}` bytes, not `{wanted}`", port.name)));
             }
         }
     }
@@ -106,8 +95,8 @@ pub fn check_buffers(program: &Program, entry: &Entry) -> Result<()> {
 
 /// What a step reads and writes, as places of its buffers.
 struct Touched<'a> {
-    reads: Vec<&'a Location>,
-    writes: Vec<&'a Location>,
+    reads: Vec<&'a Place>,
+    writes: Vec<&'a Place>,
 }
 
 impl Touched<'_> {
@@ -124,44 +113,44 @@ impl Touched<'_> {
     }
 }
 
-fn is_input(place: &Location, at: usize) -> bool {
+fn is_input(place: &Place, at: usize) -> bool {
     match place {
-        Location::Input(i) => *i == at,
-        Location::Output(_) | Location::Constant(_) | Location::Arena(_) | Location::Value => false,
+        Place::Input(i) => *i == at,
+        Place::Output(_) | Place::Constant(_) | Place::Arena(_) | Place::Value => false,
     }
 }
 
-fn is_output(place: &Location, at: usize) -> bool {
+fn is_output(place: &Place, at: usize) -> bool {
     match place {
-        Location::Output(i) => *i == at,
-        Location::Input(_) | Location::Constant(_) | Location::Arena(_) | Location::Value => false,
+        Place::Output(i) => *i == at,
+        Place::Input(_) | Place::Constant(_) | Place::Arena(_) | Place::Value => false,
     }
 }
 
 /// In place, input and output of a state are the same memory: no step may write the one while it reads the other, but
 /// for launches that begin behind what is kept; and one that does nothing but carry the state over must be known as
 /// such, for it is left out.
-pub fn check_step(program: &Program, entry: &Entry, step: &Step) -> Result<()> {
+pub fn check_step(program: &Program, entry: &plan::Entry, step: &plan::Step) -> Result<()> {
     let place = |&b: &usize| &entry.buffers[b].place;
     let names = |state: &State| (&entry.inputs[state.input].name, &entry.outputs[state.output].name);
-    let (touched, carries) = match step {
-        Step::Launch(launch) => {
+    let (touched, carries) = match &step.action {
+        Action::Launch(launch) => {
             let writes = &program.kernels[launch.kernel].writes;
             let part = |written| launch.buffers.iter().zip(writes).filter(move |(_, w)| **w == written);
             let (reads, writes) = (part(false).map(|(b, _)| place(b)), part(true).map(|(b, _)| place(b)));
             (Touched { reads: reads.collect(), writes: writes.collect() }, launch.carries)
         }
-        Step::Copy { from, to } => (Touched { reads: vec![place(from)], writes: vec![place(to)] }, None),
-        Step::Bind { buffer, .. } => (Touched { reads: vec![place(buffer)], writes: vec![] }, None),
-        Step::Host(host) => {
+        Action::Copy(copy) => (Touched { reads: vec![place(&copy.from)], writes: vec![place(&copy.to)] }, None),
+        Action::Bind(bind) => (Touched { reads: vec![place(&bind.buffer)], writes: vec![] }, None),
+        Action::Host(host) => {
             let reads = host.args.iter().map(|arg| place(&arg.buffer)).collect();
-            let writes = host.results.iter().map(|result| place(&result.value.buffer)).collect();
+            let writes = host.results.iter().map(|value| place(&value.buffer)).collect();
             (Touched { reads, writes }, None)
         }
     };
     if let Some(at) = carries {
         let n = entry.states.len();
-        let state = entry.states.get(at).ok_or_else(|| broken(format!("it carries state {at} of {n}")))?;
+        let state = entry.states.get(at).ok_or_else(|| malformed(format!("it carries state {at} of {n}")))?;
         let only_input = touched.reads.iter().all(|place| is_input(place, state.input));
         let only_output = touched.writes.iter().all(|place| is_output(place, state.output));
         let both = touched.reads_input(state.input) && touched.writes_output(state.output);
@@ -169,40 +158,42 @@ pub fn check_step(program: &Program, entry: &Entry, step: &Step) -> Result<()> {
             true => Ok(()),
             false => {
                 let (from, to) = names(state);
-                Err(broken(format!("it carries `{from}` to `{to}`, but does not read only that and write only this")))
+                Err(malformed(format!(
+                    "it carries `{from}` to `{to}`, but does not read only that and write only this"
+                )))
             }
         };
     }
     for state in entry.states.iter().filter(|s| touched.writes_output(s.output)) {
         let (from, to) = names(state);
-        let continues = state.kept.is_some() && matches!(step, Step::Launch(_));
+        let continues = state.kept.is_some() && matches!(step.action, Action::Launch(_));
         if touched.reads_input(state.input) && !continues {
-            return Err(broken(format!("it reads `{from}` and writes `{to}`, but does not carry the state")));
+            return Err(malformed(format!("it reads `{from}` and writes `{to}`, but does not carry the state")));
         }
         if touched.reads_output(state.output) {
-            return Err(broken(format!("it reads and writes `{to}`")));
+            return Err(malformed(format!("it reads and writes `{to}`")));
         }
-        if matches!(step, Step::Copy { .. }) {
-            return Err(broken(format!("a copy overwrites the old positions of `{to}`")));
+        if matches!(step.action, Action::Copy(_)) {
+            return Err(malformed(format!("a copy overwrites the old positions of `{to}`")));
         }
     }
     Ok(())
 }
 
 /// A call that does not work in place must find the old positions in the output.
-pub fn check_carried(entry: &Entry) -> Result<()> {
+pub fn check_carried(entry: &plan::Entry) -> Result<()> {
     for (i, state) in entry.states.iter().enumerate() {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
         let continues = |buffers: &[usize]| {
             let touches = |at: usize| buffers.contains(&at);
             state.kept.is_some() && touches(input.buffer) && touches(output.buffer)
         };
-        let carries = |step: &Step| match step {
-            Step::Launch(launch) => launch.carries == Some(i) || continues(&launch.buffers),
-            Step::Copy { .. } | Step::Bind { .. } | Step::Host(_) => false,
+        let carries = |step: &plan::Step| match &step.action {
+            Action::Launch(launch) => launch.carries == Some(i) || continues(&launch.buffers),
+            Action::Copy(_) | Action::Bind(_) | Action::Host(_) => false,
         };
         if !input.dims[state.axis].is_const(0) && !entry.steps.iter().any(carries) {
-            return Err(broken(format!("nothing carries `{}` over to `{}`", input.name, output.name)));
+            return Err(malformed(format!("nothing carries `{}` over to `{}`", input.name, output.name)));
         }
     }
     Ok(())

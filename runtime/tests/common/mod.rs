@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 
-use sardonyx_base::plan::*;
+use sardonyx_base::plan::messages::{buffer::Place, step::Action, *};
 use sardonyx_base::{DType, Error, Result};
 use sardonyx_format::{ArtifactWriter, Verify};
 use sardonyx_runtime::{LoadOptions, Model};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::scalar::ScalarFn;
-use crate::sdx::{Equality, WindowSpec};
+use crate::sdx::{Check, WindowSpec};
 
 fn two_inputs() -> Graph {
     let mut g = Graph::default();
@@ -65,7 +65,7 @@ fn an_expression_is_solved_and_a_derived_symbol_keeps_its_range() {
 fn a_violated_check_names_the_node_that_needs_it() {
     let mut g = two_inputs();
     let why = "/a/MatMul".to_string();
-    g.checks.push(Equality { left: Dim::symbol("n"), right: Dim::constant(3), why });
+    g.checks.push(Check { left: Dim::symbol("n"), right: Dim::constant(3), why });
     let e = run(&g, &no_params, &named(&[("a", zeros(&[2, 2])), ("b", zeros(&[2, 3]))])).unwrap_err();
     assert_eq!((e.code, e.message.as_str()), ("E0201", "`n` is 2 and `3` is 3, but they must be equal"));
     assert_eq!(e.node.as_deref(), Some("/a/MatMul"));

@@ -2,7 +2,6 @@
 
 use crate::harness::{Case, Guarded};
 use crate::shapes::Shape;
-use sardonyx_base::Dim;
 use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use sardonyx_dialects::flow::kernel::Layout;
 use sardonyx_dialects::interp::pack_panels;
@@ -41,7 +40,7 @@ pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> F
     }
     let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
     let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
-    let scratch = Guarded::new(Dim::parse(&lowered.scratch_bytes).unwrap().eval(&by_param).unwrap() as usize, 64);
+    let scratch = Guarded::new(lowered.scratch_bytes.eval(&by_param).unwrap() as usize, 64);
     let buffers: Vec<*mut u8> = memory.iter().map(|m| m.start).collect();
     let mut status = 0;
     let args = KernelArgs {

@@ -64,7 +64,7 @@ fn objects<'a>(modules: &[(&'a str, Level, &str)]) -> Result<Vec<(&'a str, Vec<u
 
 /// Their number of bytes, then the declarations, as data of the object: a plan that says otherwise is refused.
 fn table(declared: &[Kernel]) -> String {
-    let message = Plan { kernels: declared.to_vec(), ..Plan::default() }.encode_to_vec();
+    let message = Plan { kernels: declared.to_vec(), ..Plan::default() }.write().encode_to_vec();
     let bytes = [&(message.len() as u64).to_le_bytes()[..], &message].concat();
     let text: String = bytes.iter().map(|b| format!("\\{b:02X}")).collect();
     format!(

@@ -31,13 +31,13 @@ impl PtxModule {
     /// How kernel `i` is launched.
     pub fn launch(&self, i: usize) -> KernelTarget {
         let PtxKernel { grid, block, shared_bytes, .. } = &self.kernels[i];
-        let (target, grid) = (self.target.ptx().unwrap_or_default().to_string(), grid.to_string());
+        let (target, grid) = (self.target.ptx().unwrap_or_default().to_string(), grid.clone());
         KernelTarget { target, grid, block: *block, shared_bytes: *shared_bytes }
     }
 
     /// The text, which ends with what the plan says of the kernels: one that says otherwise is refused.
     pub fn text(&self, declared: &[Kernel]) -> String {
-        let message = file::Plan { kernels: declared.to_vec(), ..file::Plan::default() }.encode_to_vec();
+        let message = file::Plan { kernels: declared.to_vec(), ..file::Plan::default() }.write().encode_to_vec();
         let digits: String = message.iter().map(|b| format!("{b:02x}")).collect();
         format!("{}\n{KERNELS_COMMENT}{digits}\n", ptx::module(self.target, &self.kernels).trim_end())
     }
@@ -46,7 +46,7 @@ impl PtxModule {
 /// The first ONNX node that a kernel computes.
 fn origin(plan: &Plan, kernel: usize) -> Option<&str> {
     let mut steps = plan.entries.iter().flat_map(|e| &e.steps);
-    let step = steps.find(|s| matches!(&s.action, Action::Launch { kernel: k, .. } if *k == kernel))?;
+    let step = steps.find(|s| matches!(&s.action, Action::Launch(launch) if launch.kernel == kernel))?;
     step.origins.first().map(String::as_str)
 }
 

@@ -190,7 +190,7 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
     let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
     let grid = lowered.grid.eval(&value).unwrap();
     let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
-    let scratch_bytes = Dim::parse(&lowered.scratch_bytes).unwrap().eval(&by_param).unwrap();
+    let scratch_bytes = lowered.scratch_bytes.eval(&by_param).unwrap();
     let scratch = Guarded::new(scratch_bytes as usize, 64);
     let buffers: Vec<*mut u8> = memory.iter().map(|m| m.start).collect();
     let mut status = 0;

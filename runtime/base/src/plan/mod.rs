@@ -1,16 +1,18 @@
 //! What the entries `manifest`, `plan` and `selftest` of a `.sdx` file say
 //!
 //! `runtime/base/proto/sardonyx.proto` defines the messages and tells the history of the format; [`messages`] is generated
-//! from it. Dimension-like fields are [`Dim`](crate::Dim) expressions in text form over the manifest's symbols, so that one
-//! parser, one normal form and one overflow rule serve the IR, the file and the command line.
+//! from it. [`Plan`] and what it is made of are the same plan with expressions parsed. To add a field: a line in the `.proto`
+//! file, `cargo xtask docs`, and a line of the same name in `checked.rs`.
 
+mod checked;
 #[rustfmt::skip]
 pub mod messages;
+mod wire;
 
 use crate::{DType, Error, Result, Tensor};
-pub use messages::buffer::Place;
-pub use messages::step::Action;
-pub use messages::*;
+pub use checked::*;
+pub use messages::{Canary, ExpectedOutput, File, Manifest, SelfTest, SymbolKind};
+pub use wire::{Wire, malformed};
 
 /// A reader accepts any minor version of its own major one and refuses other major versions with a sentence.
 pub const FORMAT_MAJOR: u32 = 1;

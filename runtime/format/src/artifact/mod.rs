@@ -5,7 +5,7 @@
 //! | `weights` | 4096 | the constants, each at a multiple of 64 |
 //! | `cpu/x86_64.so` | 64 | the kernels for CPUs; may be absent |
 //! | `ptx/sm_80.ptx` | 64 | the kernels for GPUs, one such entry for each target; may be absent |
-//! | `plan` | 64 | [`Plan`](sardonyx_base::plan::Plan) |
+//! | `plan` | 64 | [`Plan`](sardonyx_base::plan::messages::Plan) |
 //! | `plan/gpu` | 64 | the plan for a class of devices that has another than `plan`; may be absent |
 //! | `selftest` | 64 | [`SelfTest`](sardonyx_base::plan::SelfTest); may be absent |
 //! | `manifest` | 64 | [`Manifest`](sardonyx_base::plan::Manifest), with the BLAKE3 of the other entries |

@@ -6,7 +6,8 @@ use super::{
 use bytes::Bytes;
 use memmap2::Mmap;
 use prost::Message;
-use sardonyx_base::plan::{FORMAT_MAJOR, Manifest, Plan, SelfTest};
+use sardonyx_base::plan::messages::Plan;
+use sardonyx_base::plan::{FORMAT_MAJOR, Manifest, SelfTest};
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -246,7 +247,8 @@ impl Entries {
 mod tests {
     use super::super::ArtifactWriter;
     use super::*;
-    use sardonyx_base::plan::{Constant, FORMAT_MINOR_PLANS};
+    use sardonyx_base::plan::FORMAT_MINOR_PLANS;
+    use sardonyx_base::plan::messages::Constant;
 
     fn write(path: &Path) {
         let mut w = ArtifactWriter::create(path).unwrap();

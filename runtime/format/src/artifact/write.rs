@@ -6,7 +6,8 @@ use super::{
 };
 use crate::file::AtomicFile;
 use prost::Message;
-use sardonyx_base::plan::{FORMAT_MINOR_PLANS, File, Manifest, Plan, SelfTest};
+use sardonyx_base::plan::messages::Plan;
+use sardonyx_base::plan::{FORMAT_MINOR_PLANS, File, Manifest, SelfTest};
 use sardonyx_base::{Error, Result};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;

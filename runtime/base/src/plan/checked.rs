@@ -1,0 +1,404 @@
+//! messages::Plan  <=>  Plan: expressions parsed, types and operations known, every required part there
+//!
+//! The one form of the plan that the compiler writes and the runtime checks further and runs. Fields have the names of the
+//! messages, and the meaning that `sardonyx.proto` gives them. That indices are in range, that symbols have values and that
+//! buffers hold something when they are read is the verifier's matter.
+
+use super::messages::{self, SymbolKind, buffer, step};
+use super::wire::{Wire, checked, malformed};
+use crate::{DType, Dim, HostOp, Kind, Result};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub entries: Vec<Entry>,
+    pub constants: Vec<Constant>,
+    pub kernels: Vec<Kernel>,
+}
+
+impl Plan {
+    /// Errors: E0401.
+    pub fn read(message: &messages::Plan) -> Result<Plan> {
+        let messages::Plan { entries, constants, kernels } = message;
+        let (constants, kernels) = (Wire::read(constants, "constants")?, Wire::read(kernels, "kernels")?);
+        Ok(Plan { entries: Wire::read(entries, "entries")?, constants, kernels })
+    }
+
+    pub fn write(&self) -> messages::Plan {
+        let Plan { entries, constants, kernels } = self;
+        messages::Plan { entries: entries.write(), constants: constants.write(), kernels: kernels.write() }
+    }
+}
+
+/// A dimension of the model as the manifest declares it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Symbol {
+    pub name: String,
+    pub kind: SymbolKind,
+    pub lo: i64,
+    pub hi: Option<i64>,
+}
+
+impl Symbol {
+    pub fn admits(&self, value: i64) -> bool {
+        value >= self.lo && self.hi.is_none_or(|hi| value <= hi)
+    }
+
+    pub fn range(&self) -> String {
+        crate::dim::range(self.lo, self.hi)
+    }
+}
+
+impl Wire<messages::Symbol> for Symbol {
+    fn read(message: &messages::Symbol, _field: &str) -> Result<Symbol> {
+        let messages::Symbol { name, kind, lo, hi } = message.clone();
+        let wrong = |_| malformed(format!("the symbol `{name}` has the unknown kind {kind}"));
+        Ok(Symbol { kind: SymbolKind::try_from(kind).map_err(wrong)?, name, lo, hi })
+    }
+
+    fn write(&self) -> messages::Symbol {
+        messages::Symbol { name: self.name.clone(), kind: self.kind as i32, lo: self.lo, hi: self.hi }
+    }
+}
+
+checked! {
+    /// A name of the model that equals an expression of the symbols.
+    Derived { name: String, equals: Dim, lo: i64, hi: Option<i64>, why: String, }
+    |message, _field, _i| format!("derived symbol `{}`", message.name)
+}
+
+/// A function of the model that can be called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub name: String,
+    pub inputs: Vec<Port>,
+    pub outputs: Vec<Port>,
+    pub buffers: Vec<Buffer>,
+    pub steps: Vec<Step>,
+    pub arena_bytes: Dim,
+    pub checks: Vec<Check>,
+    pub states: Vec<State>,
+    /// Only host steps of other entry points call it.
+    pub internal: bool,
+    /// The entry point that this one is with some dimensions fixed.
+    pub specializes: Option<String>,
+}
+
+impl Wire<messages::Entry> for Entry {
+    fn read(message: &messages::Entry, _field: &str) -> Result<Entry> {
+        let body = message.body.as_ref().ok_or_else(|| malformed("it has no body".into()))?;
+        Ok(Entry {
+            name: message.name.clone(),
+            inputs: Wire::read(&message.inputs, "input")?,
+            outputs: Wire::read(&message.outputs, "output")?,
+            buffers: Wire::read(&message.buffers, "buffers")?,
+            steps: Wire::read(&body.steps, "steps")?,
+            arena_bytes: Wire::read(&message.arena_bytes, "arena_bytes")?,
+            checks: Wire::read(&message.checks, "checks")?,
+            states: Wire::read(&message.states, "states")?,
+            internal: message.internal,
+            specializes: Wire::read(&message.specializes, "specializes")?,
+        })
+    }
+
+    fn write(&self) -> messages::Entry {
+        messages::Entry {
+            name: self.name.clone(),
+            inputs: self.inputs.write(),
+            outputs: self.outputs.write(),
+            buffers: self.buffers.write(),
+            body: Some(messages::Block { steps: self.steps.write() }),
+            arena_bytes: self.arena_bytes.write(),
+            checks: self.checks.write(),
+            states: self.states.write(),
+            internal: self.internal,
+            specializes: self.specializes.write(),
+        }
+    }
+
+    fn label(message: &messages::Entry, _field: &str, _i: usize) -> Option<String> {
+        Some(format!("entry point `{}`", message.name))
+    }
+}
+
+checked! {
+    /// A named input or output.
+    Port { name: String, dtype: DType, dims: Vec<Dim>, buffer: usize, kind: Kind, }
+    |message, field, _i| format!("{field} `{}`", message.name)
+}
+
+checked! {
+    /// An output that is an input with more positions at the end of one axis.
+    State {
+        input: usize,
+        output: usize,
+        axis: usize,
+        input_capacity: String,
+        output_capacity: String,
+        kept: Option<String>,
+    }
+    |_message, _field, i| format!("state {i}")
+}
+
+checked! {
+    /// `left == right` in every call. `max(a, b) == b` says `a <= b`.
+    Check {
+        left: Dim,
+        right: Dim,
+        /// The ONNX node that needs it.
+        why: String,
+    }
+}
+
+checked! {
+    /// The memory of something.
+    Buffer { bytes: Dim, place: Place, }
+    |_message, _field, i| format!("buffer {i}")
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Place {
+    Input(usize),
+    Output(usize),
+    Constant(usize),
+    /// At this offset.
+    Arena(Dim),
+    /// Made by a host step.
+    Value,
+}
+
+impl Wire<Option<buffer::Place>> for Place {
+    fn read(message: &Option<buffer::Place>, field: &str) -> Result<Place> {
+        Ok(match message {
+            Some(buffer::Place::Input(i)) => Place::Input(*i as usize),
+            Some(buffer::Place::Output(i)) => Place::Output(*i as usize),
+            Some(buffer::Place::Constant(i)) => Place::Constant(*i as usize),
+            Some(buffer::Place::Arena(offset)) => Place::Arena(Wire::read(offset, field)?),
+            Some(buffer::Place::Value(_)) => Place::Value,
+            None => return Err(malformed("it has no place".into())),
+        })
+    }
+
+    fn write(&self) -> Option<buffer::Place> {
+        Some(match self {
+            Place::Input(i) => buffer::Place::Input(i.write()),
+            Place::Output(i) => buffer::Place::Output(i.write()),
+            Place::Constant(i) => buffer::Place::Constant(i.write()),
+            Place::Arena(offset) => buffer::Place::Arena(offset.write()),
+            Place::Value => buffer::Place::Value(messages::Value {}),
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    pub action: Action,
+    /// The ONNX nodes that it computes; those of copies and binds are not in the file.
+    pub origins: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    Launch(Launch),
+    Copy(Copy),
+    Bind(Bind),
+    Host(Host),
+}
+
+impl Step {
+    /// Buffers that it touches.
+    pub fn buffers(&self) -> Vec<usize> {
+        match &self.action {
+            Action::Launch(launch) => launch.buffers.clone(),
+            Action::Copy(copy) => vec![copy.from, copy.to],
+            Action::Bind(bind) => vec![bind.buffer],
+            Action::Host(host) => host.args.iter().chain(&host.results).map(|operand| operand.buffer).collect(),
+        }
+    }
+
+    /// The symbols that it gives their values.
+    pub fn binds(&self) -> Vec<&str> {
+        match &self.action {
+            Action::Launch(_) | Action::Copy(_) => vec![],
+            Action::Bind(bind) => vec![&bind.symbol],
+            Action::Host(host) => host.call.binds().collect(),
+        }
+    }
+
+    /// Whether what follows knows more symbols than what came before; a host step always begins a stage.
+    pub fn ends_stage(&self) -> bool {
+        match &self.action {
+            Action::Launch(_) | Action::Copy(_) => false,
+            Action::Bind(_) | Action::Host(_) => true,
+        }
+    }
+}
+
+impl Wire<messages::Step> for Step {
+    fn read(message: &messages::Step, field: &str) -> Result<Step> {
+        let (action, origins) = match &message.action {
+            Some(step::Action::Launch(launch)) => (Action::Launch(Wire::read(launch, field)?), launch.origins.clone()),
+            Some(step::Action::Copy(copy)) => (Action::Copy(Wire::read(copy, field)?), vec![]),
+            Some(step::Action::Bind(bind)) => (Action::Bind(Wire::read(bind, field)?), vec![]),
+            Some(step::Action::Host(host)) => (Action::Host(Wire::read(host, field)?), host.origins.clone()),
+            None => return Err(malformed("it does nothing that this version knows".into())),
+        };
+        Ok(Step { action, origins })
+    }
+
+    fn write(&self) -> messages::Step {
+        let origins = self.origins.clone();
+        let action = match &self.action {
+            Action::Launch(launch) => step::Action::Launch(messages::Launch { origins, ..launch.write() }),
+            Action::Copy(copy) => step::Action::Copy(copy.write()),
+            Action::Bind(bind) => step::Action::Bind(bind.write()),
+            Action::Host(host) => step::Action::Host(messages::Host { origins, ..host.write() }),
+        };
+        messages::Step { action: Some(action) }
+    }
+
+    fn label(message: &messages::Step, _field: &str, i: usize) -> Option<String> {
+        let origins = match &message.action {
+            Some(step::Action::Launch(launch)) => launch.origins.as_slice(),
+            Some(step::Action::Host(host)) => &host.origins,
+            Some(step::Action::Copy(_) | step::Action::Bind(_)) | None => &[],
+        };
+        Some(step_label(i, origins))
+    }
+}
+
+/// `step 3 (/layer/Add)`
+pub fn step_label(i: usize, origins: &[String]) -> String {
+    origins.first().map_or(format!("step {i}"), |origin| format!("step {i} ({origin})"))
+}
+
+checked! {
+    /// Runs a kernel over the work items `0..grid`.
+    Launch {
+        kernel: usize,
+        /// In the kernel's order.
+        buffers: Vec<usize>,
+        params: Vec<Dim>,
+        grid: Dim,
+        /// The state that it carries from its input to its output.
+        carries: Option<usize>,
+        ; origins
+    }
+}
+
+checked! {
+    /// Copies a whole buffer.
+    Copy { from: usize, to: usize, }
+}
+
+checked! {
+    /// Gives a data symbol the first i64 of a buffer.
+    Bind { symbol: String, buffer: usize, }
+}
+
+/// A step that code of the runtime makes, or entry points that it calls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    pub call: HostCall<usize>,
+    pub args: Vec<Operand>,
+    /// What the results are; each buffer is a `Value`.
+    pub results: Vec<Operand>,
+}
+
+/// An operation of the host without its operands. Entry points are told apart by `Body`: names in the IR, indices into
+/// `Plan.entries` in the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostCall<Body> {
+    pub op: HostOp,
+    /// The entry points that it calls.
+    pub bodies: Vec<Body>,
+    /// The results that something reads.
+    pub results: Vec<HostResult>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostResult {
+    /// Its number among the results of the operation.
+    pub index: usize,
+    /// Axes, and the data symbols that get their sizes.
+    pub binds: Vec<(usize, String)>,
+}
+
+impl Wire<messages::Binding> for (usize, String) {
+    fn read(message: &messages::Binding, _field: &str) -> Result<(usize, String)> {
+        Ok((message.axis as usize, message.symbol.clone()))
+    }
+
+    fn write(&self) -> messages::Binding {
+        messages::Binding { axis: self.0.write(), symbol: self.1.clone() }
+    }
+}
+
+checked! {
+    /// A buffer as the tensor that it holds.
+    Operand { buffer: usize, dtype: DType, dims: Vec<Dim>, }
+}
+
+impl<Body> HostCall<Body> {
+    pub fn binds(&self) -> impl Iterator<Item = &str> {
+        self.results.iter().flat_map(|r| &r.binds).map(|(_, symbol)| symbol.as_str())
+    }
+}
+
+impl Wire<messages::Host> for Host {
+    fn read(message: &messages::Host, _field: &str) -> Result<Host> {
+        let (mut values, mut results) = (vec![], vec![]);
+        for result in &message.results {
+            let value = result.value.as_ref().ok_or_else(|| malformed("a result without a value".into()))?;
+            values.push(Operand::read(value, "value")?);
+            results.push(HostResult { index: result.index as usize, binds: Wire::read(&result.binds, "binds")? });
+        }
+        let (op, bodies) = (Wire::read(&message.op, "op")?, Wire::read(&message.bodies, "bodies")?);
+        let args = Wire::read(&message.args, "args")?;
+        Ok(Host { call: HostCall { op, bodies, results }, args, results: values })
+    }
+
+    fn write(&self) -> messages::Host {
+        let result = |(result, value): (&HostResult, &Operand)| messages::HostResult {
+            index: result.index.write(),
+            value: Some(value.write()),
+            binds: result.binds.write(),
+        };
+        messages::Host {
+            op: self.call.op.write(),
+            args: self.args.write(),
+            results: self.call.results.iter().zip(&self.results).map(result).collect(),
+            bodies: self.call.bodies.write(),
+            origins: vec![],
+        }
+    }
+}
+
+checked! {
+    /// A constant in the `weights` entry.
+    Constant { name: String, dtype: DType, offset: u64, bytes: u64, layout: String, }
+    |_message, _field, i| format!("constant {i}")
+}
+
+checked! {
+    /// Expressions are over `p0`, …, `b0`, … and `grid`: see [`LaunchSymbol`](super::LaunchSymbol).
+    Kernel {
+        symbol: String,
+        /// Per buffer: whether the kernel writes it.
+        writes: Vec<bool>,
+        params: usize,
+        scratch_bytes: Dim,
+        class: String,
+        requires: Vec<Dim>,
+        indexes: Vec<Dim>,
+        targets: Vec<KernelTarget>,
+        /// Operations and bytes of a launch, for those who look.
+        flops: Option<Dim>,
+        moved_bytes: Option<Dim>,
+    }
+    |message, _field, i| format!("kernel {i} `{}`", message.symbol)
+}
+
+checked! {
+    /// How a kernel is launched on a GPU.
+    KernelTarget { target: String, grid: Dim, block: u32, shared_bytes: u32, }
+}

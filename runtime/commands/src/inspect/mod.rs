@@ -1,0 +1,171 @@
+//! inspect MODEL.sdx  =>  what is in it, as text or as one JSON object
+//!
+//! What is shown of a thing stands in one file, in both forms.
+
+mod entry;
+mod kernel;
+
+use crate::call_bytes::call_bytes;
+use crate::inputs::check_names;
+use crate::put;
+use sardonyx_base::json::Json;
+use sardonyx_base::plan::{Canary, SelfTest, SymbolKind};
+use sardonyx_base::{Error, Result};
+use sardonyx_format::Verify;
+use sardonyx_format::artifact::Artifact;
+use sardonyx_runtime::CallBytes;
+use sardonyx_runtime::program::{self, Entry, Program, origin};
+use std::io::Write;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} inspect model.sdx
+  {bin} inspect model.sdx --entry decode
+  {bin} inspect model.sdx --dim batch=1 --dim seq=128
+  {bin} inspect model.sdx --json")]
+pub struct InspectArgs {
+    /// The artifact, as `sardonyx compile` wrote it
+    #[arg(value_name = "MODEL.sdx")]
+    pub model: PathBuf,
+    /// Show this entry point only
+    #[arg(long, value_name = "NAME")]
+    pub entry: Option<String>,
+    /// Evaluate the memory of a call with this size of a named dimension, for entry points that need no other sizes
+    #[arg(long = "dim", value_name = "NAME=N")]
+    pub dim: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The code is not loaded: artifacts for other processors can be inspected, and those of strangers.
+pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
+    let artifact = Artifact::open(&args.model, Verify::Lazy)?;
+    let manifest = &artifact.manifest;
+    let program = program::verify(manifest, &artifact.plan, artifact.weights.len());
+    let named = |e: Box<Error>| e.file(args.model.display().to_string());
+    let program = program.map_err(named)?;
+    let entries = match &args.entry {
+        Some(name) => std::slice::from_ref(&program.entries[program.entry_index(name).map_err(named)?]),
+        None => &program.entries[..],
+    };
+    check_names(&program, &args.dim).map_err(named)?;
+    let several = entries.iter().filter(|e| !e.internal).count() > 1;
+    let call = |e: &Entry| match call_bytes(&program, e, &args.dim) {
+        // The sizes are for another entry point.
+        Err(error) if error.code == "E0204" && several => Ok(None),
+        call => call.map_err(named),
+    };
+    let calls = entries.iter().map(call).collect::<Result<Vec<Option<CallBytes>>>>()?;
+    if args.json {
+        return put!(out, "{}", report(&artifact, &program, entries, &calls));
+    }
+    put!(out, "format      {}.{}", manifest.format_major, manifest.format_minor)?;
+    put!(out, "producer    {}", manifest.producer)?;
+    if artifact.code.is_some() {
+        put!(out, "code        {} {}", manifest.arch, manifest.variants.join(" "))?;
+    }
+    for (target, text) in &artifact.ptx {
+        put!(out, "code        {target}, {} bytes of PTX", text.len())?;
+    }
+    if !manifest.precision.is_empty() {
+        put!(out, "precision   {}", manifest.precision)?;
+    }
+    put!(out, "pipeline    {}", manifest.pipeline)?;
+    put!(out, "model hash  {}", manifest.model_hash)?;
+    for file in &manifest.files {
+        put!(out, "entry       {} {} bytes, blake3 {}", file.name, file.bytes, hex(&file.blake3))?;
+    }
+    if let Some(test) = &artifact.selftest {
+        put!(out, "self-test   {}", describe_selftest(test))?;
+    }
+    for symbol in &program.symbols {
+        let from = program.entries.iter().find_map(|e| {
+            let source = e.sources.iter().find(|s| *s.symbol == *symbol.name)?;
+            Some(format!(", from {}", origin(e, source)))
+        });
+        let from = from.unwrap_or_default();
+        put!(out, "symbol      {} in {}, {:?}{from}", symbol.name, symbol.range(), symbol.kind)?;
+    }
+    for d in &program.derived {
+        put!(out, "derived     {} = {} in {}, by {}", d.name, d.equals, sardonyx_base::dim::range(d.lo, d.hi), d.why)?;
+    }
+    let constants: usize = program.constants.iter().map(|r| r.len()).sum();
+    put!(out, "constants   {}, {constants} bytes", program.constants.len())?;
+    kernel::text(&program, out)?;
+    entries.iter().zip(&calls).try_for_each(|(entry, call)| entry::text(&program, entry, call.as_ref(), out))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The dimensions of its inputs.
+fn describe_selftest(test: &SelfTest) -> String {
+    let inputs: Vec<String> = test.inputs.iter().map(|c| format!("{} {:?}", c.name, c.dims)).collect();
+    inputs.join(", ")
+}
+
+/// Dimensions are expressions over the symbols, as strings.
+fn report(artifact: &Artifact, program: &Program, entries: &[Entry], calls: &[Option<CallBytes>]) -> Json {
+    let manifest = &artifact.manifest;
+    let files = manifest.files.iter().map(|f| {
+        Json::Object(vec![
+            ("name", f.name.as_str().into()),
+            ("bytes", f.bytes.into()),
+            ("blake3", hex(&f.blake3).into()),
+        ])
+    });
+    let symbols = program.symbols.iter().map(|s| {
+        let kind = match s.kind {
+            SymbolKind::Input => "input",
+            SymbolKind::Data => "data",
+            SymbolKind::Capacity => "capacity",
+            SymbolKind::Kept => "kept",
+        };
+        let range = [("lo", s.lo.into()), ("hi", s.hi.into())];
+        Json::Object([("name", s.name.as_str().into()), ("kind", kind.into())].into_iter().chain(range).collect())
+    });
+    let derived = program.derived.iter().map(|d| {
+        Json::Object(vec![
+            ("name", d.name.as_str().into()),
+            ("equals", d.equals.to_string().into()),
+            ("lo", d.lo.into()),
+            ("hi", d.hi.into()),
+            ("why", d.why.as_str().into()),
+        ])
+    });
+    let cpu = artifact.code.as_ref().map(|_| "cpu".to_string());
+    let targets: Vec<String> = cpu.into_iter().chain(artifact.ptx.iter().map(|(t, _)| t.clone())).collect();
+    let constants: usize = program.constants.iter().map(|r| r.len()).sum();
+    Json::Object(vec![
+        ("format", format!("{}.{}", manifest.format_major, manifest.format_minor).into()),
+        ("producer", manifest.producer.as_str().into()),
+        ("arch", manifest.arch.as_str().into()),
+        ("variants", Json::list(manifest.variants.iter().map(String::as_str))),
+        ("targets", Json::list(targets.iter().map(String::as_str))),
+        ("precision", if manifest.precision.is_empty() { "f32" } else { &manifest.precision }.into()),
+        ("pipeline", manifest.pipeline.as_str().into()),
+        ("model_hash", manifest.model_hash.as_str().into()),
+        ("files", Json::List(files.collect())),
+        ("selftest", selftest(artifact)),
+        ("symbols", Json::List(symbols.collect())),
+        ("derived", Json::List(derived.collect())),
+        ("n_constants", program.constants.len().into()),
+        ("constants_bytes", constants.into()),
+        ("kernels", kernel::json(program)),
+        (
+            "entry_points",
+            Json::List(entries.iter().zip(calls).map(|(e, call)| entry::json(program, e, call.as_ref())).collect()),
+        ),
+    ])
+}
+
+/// Its inputs, or null.
+fn selftest(artifact: &Artifact) -> Json {
+    let Some(test) = &artifact.selftest else { return Json::Null };
+    let input =
+        |c: &Canary| Json::Object(vec![("name", c.name.as_str().into()), ("dims", Json::list(c.dims.iter().copied()))]);
+    Json::Object(vec![("inputs", Json::List(test.inputs.iter().map(input).collect()))])
+}
