@@ -4,38 +4,25 @@
 //! As an append, this is something that a call may do in the memory of the past, where only the new positions are
 //! written. So nothing else may read the past, and the result is one output: both then are one memory.
 
-use crate::Rewrites;
+use crate::rewrite::Rewrites;
 use sardonyx_base::Result;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Op, Value};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_sdx(function) {
-            return Ok(None);
-        }
-        let mut graph = Graph::read(function)?;
+    rewrites.graphs(module, |rewrites, graph| {
         // Nobody keeps memory for what host operations call.
         if graph.internal {
-            return Ok(None);
+            return Ok(());
         }
-        let uses = uses(&graph);
-        let sites: Vec<(Value, usize)> =
-            graph.values().filter_map(|(v, _)| Some((v, matches(&graph, &uses, v)?))).collect();
-        if sites.is_empty() {
-            return Ok(None);
-        }
-        for (v, axis) in sites {
-            if rewrites.allow("append", &graph.node(v).origins) {
-                let was = graph.node(v).clone();
-                graph.nodes[v.index()].op = Op::Append { axis };
-                if rewrites.validates() {
-                    rewrites.check_value(&graph, graph.nodes.len(), &was, v)?;
-                }
-            }
-        }
-        graph.write(function.context()).map(Some)
+        let uses = uses(graph);
+        rewrites.each_value(graph, "append", |graph, v| matches(graph, &uses, v), apply)
     })
+}
+
+fn apply(graph: &mut Graph, v: Value, axis: usize) -> Value {
+    graph.nodes[v.index()].op = Op::Append { axis };
+    v
 }
 
 /// The axis, where the value is a state: the concat of an input that nothing else uses and one more operand, and once

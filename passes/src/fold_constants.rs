@@ -3,7 +3,7 @@
 //! Values come from the interpreter, and for small integers from their expressions over the symbols: there is no
 //! second evaluator here.
 
-use crate::Rewrites;
+use crate::rewrite::Rewrites;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::interp::{self, symbolic};
 use sardonyx_dialects::mlir::Operation;
@@ -13,15 +13,10 @@ use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 const ELEMENTS_MAX: usize = 1024;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_sdx(function) {
-            return Ok(None);
-        }
-        fold(Graph::read(function)?, rewrites)?.write(function.context()).map(Some)
-    })
+    rewrites.graphs(module, |rewrites, graph| fold(graph, rewrites))
 }
 
-fn fold(mut graph: Graph, rewrites: &mut Rewrites) -> Result<Graph> {
+fn fold(graph: &mut Graph, rewrites: &mut Rewrites) -> Result<()> {
     let mut contents: Vec<Option<Vec<Dim>>> = vec![];
     for i in 0..graph.nodes.len() {
         let node = graph.nodes[i].clone();
@@ -31,17 +26,17 @@ fn fold(mut graph: Graph, rewrites: &mut Rewrites) -> Result<Graph> {
         let folded = match (&known, is_literal(&node.op)) {
             (_, true) => None,
             (Some(values), false) => literal(values, &node.ty),
-            (None, false) => evaluate(&graph, &node)?.map(Op::Const),
+            (None, false) => evaluate(graph, &node)?.map(Op::Const),
         };
-        if let Some(op) = folded.filter(|_| rewrites.allow("evaluate", &node.origins)) {
-            graph.nodes[i] = Node { op, args: vec![], ..node.clone() };
-            if rewrites.validates() {
-                rewrites.check_value(&graph, graph.nodes.len(), &node, Value(i as u32))?;
-            }
+        if let Some(op) = folded {
+            rewrites.replace(graph, "evaluate", &node, |graph| {
+                graph.nodes[i] = Node { op, args: vec![], ..node.clone() };
+                Value(i as u32)
+            })?;
         }
         contents.push(known);
     }
-    Ok(graph)
+    Ok(())
 }
 
 fn is_literal(op: &Op) -> bool {

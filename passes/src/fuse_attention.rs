@@ -9,10 +9,11 @@
 mod divide_last;
 mod remarks;
 
-use crate::fusion::{
-    STATEMENTS_MAX, Site as Changes, Splice, Uses, bare_var, drop_dead, from_data, kernel, sweep, tidy,
-};
-use crate::{Rewrites, rewrite};
+use crate::class::Class as Equality;
+use crate::merge::{STATEMENTS_MAX, loads_of};
+use crate::rewrite::{Rewrites, Rule, Site as Changes};
+use crate::splice::{Splice, bare_var, from_data, tidy};
+use crate::steps::{Uses, drop_dead, kernel, origins_of};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::mlir::Operation;
@@ -20,11 +21,13 @@ use sardonyx_dialects::scalar::ScalarFn;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
-        sweep(program, rewrites, "attention", find, apply)?;
+        rewrites.sweep(program, RULE, find, apply)?;
         remarks::tell(program, rewrites);
         Ok(())
     })
 }
+
+pub const RULE: Rule = Rule::of_class(Equality::Reassociating, "attention");
 
 /// The steps that become one in place of the last of them, and what it then is.
 pub struct Site {
@@ -66,7 +69,7 @@ fn only_reader(program: &Program, uses: &Uses, id: usize, class: Class) -> Optio
 }
 
 pub fn apply(program: &mut Program, site: &Site) {
-    let origins = rewrite::union(site.steps.iter().map(|&s| program.steps[s].origins.as_slice()));
+    let origins = origins_of(program, &site.steps);
     let step = &mut program.steps[site.steps[2]];
     (step.op, step.args, step.origins) = (FlowOp::Kernel(Box::new(site.kernel.clone())), site.args.clone(), origins);
     // Nothing reads the other two any more.
@@ -128,7 +131,7 @@ fn weights_in_sum(weights: &Step, sum: &Step) -> Option<(Kernel, Vec<usize>)> {
 
 /// The one place at which a step reads another one's result.
 fn the_load<'c>(producer: &Step, consumer: &'c Step) -> Option<&'c Memlet> {
-    let loads = crate::fusion::loads_of(producer, consumer);
+    let loads = loads_of(producer, consumer);
     match loads.as_slice() {
         [(_, memlet, false)] => Some(memlet),
         _ => None,

@@ -3,9 +3,11 @@
 //! The reader may permute the result: then the kernel writes in the reader's order. It may itself follow a contraction
 //! that has the left factor in common, as in silu(x · g) * (x · u): then one kernel has both sums.
 
-use crate::Rewrites;
-use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, kernel, merge_wherever, parameter, step_between};
+use crate::class::Class as Equality;
+use crate::merge::{Match, STATEMENTS_MAX, correspond, merge_pairs};
 use crate::miss::Miss;
+use crate::rewrite::{Rewrites, Rule};
+use crate::steps::{Uses, kernel, parameter, step_between};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program, Statement, Step};
@@ -13,8 +15,10 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    merge_wherever(module, rewrites, "epilogue", matches)
+    rewrites.programs(module, |rewrites, program| merge_pairs(program, rewrites, RULE, matches))
 }
+
+pub const RULE: Rule = Rule::of_class(Equality::Exact, "epilogue");
 
 /// Sums of one kernel: more would need tiles that no device has room for.
 const SUMS_MAX: usize = 2;

@@ -4,16 +4,20 @@
 //! points, before or after it, or two reductions. The reader must share points with the producer; reading only its
 //! row values would save nothing but a launch.
 
-use crate::Rewrites;
-use crate::fusion::{Match, STATEMENTS_MAX, Uses, correspond, fits, kernel, loads_of, merge_wherever, step_between};
+use crate::class::Class as Equality;
+use crate::merge::{Match, STATEMENTS_MAX, correspond, fits, loads_of, merge_pairs};
 use crate::miss::Miss;
+use crate::rewrite::{Rewrites, Rule};
+use crate::steps::{Uses, kernel, step_between};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, Kernel, Level, Program, Step};
 use sardonyx_dialects::mlir::Operation;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    merge_wherever(module, rewrites, "same-rows", matches)
+    rewrites.programs(module, |rewrites, program| merge_pairs(program, rewrites, RULE, matches))
 }
+
+pub const RULE: Rule = Rule::of_class(Equality::Exact, "same-rows");
 
 type Found = std::result::Result<Match, Miss>;
 

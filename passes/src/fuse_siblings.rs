@@ -3,15 +3,17 @@
 //! Neither reads the other's results, nor what is made of them. The keys and the values that a call appends to its states
 //! are siblings too, though they share no operand: at the same points they write what is new.
 
-use crate::Rewrites;
-use crate::fusion::{Match, STATEMENTS_MAX, Site, Uses, from_data, kernel, merge_into, step_between, sweep};
+use crate::merge::{Match, STATEMENTS_MAX, merge_into};
+use crate::rewrite::{Rewrites, Site};
+use crate::splice::from_data;
+use crate::steps::{Uses, kernel, step_between};
 use sardonyx_base::Result;
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Merging, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
 use std::collections::BTreeSet;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.programs(module, |rewrites, program| sweep(program, rewrites, "siblings", find, apply))
+    rewrites.programs(module, |rewrites, program| rewrites.sweep(program, "siblings", find, apply))
 }
 
 struct Siblings {

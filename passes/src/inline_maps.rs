@@ -5,24 +5,21 @@
 //! computed twice. A contraction reads its operands many times: it takes index maps alone. Attention takes maps for what
 //! it reads once per query.
 
-use crate::fusion::{
-    STATEMENTS_MAX, Site as Changes, Splice, Uses, and_guards, bare_var, data_loads_per_row, drop_dead, from_data,
-    kernel, own_vars, sweep, tidy,
-};
-use crate::miss::{self, Miss};
-use crate::{Rewrites, rewrite};
+use crate::class::Class as Equality;
+use crate::merge::STATEMENTS_MAX;
+use crate::miss::Miss;
+use crate::rewrite::{Rewrites, Rule, Site as Changes};
+use crate::splice::{Splice, and_guards, bare_var, data_loads_per_row, from_data, own_vars, tidy};
+use crate::steps::{Uses, drop_dead, kernel, union};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.programs(module, |rewrites, program| {
-        miss::note_reducers(program, rewrites);
-        sweep(program, rewrites, "inline", find, apply)?;
-        miss::tell(program, rewrites);
-        Ok(())
-    })
+    rewrites.programs(module, |rewrites, program| rewrites.sweep(program, RULE, find, apply))
 }
+
+pub const RULE: Rule = Rule::of_class(Equality::Exact, "inline");
 
 /// Step `producer` goes into step `consumer` in place of its operand.
 pub struct Site {
@@ -299,7 +296,7 @@ pub fn apply(program: &mut Program, site: &Site) {
     let (p_step, c_step) = (program.steps[site.producer].clone(), program.steps[site.consumer].clone());
     let (Some(p), Some(c)) = (kernel(&p_step), kernel(&c_step)) else { return };
     let (merged, args) = inlined(&p_step, p, &c_step, c, site.operand);
-    let origins = rewrite::union([p_step.origins.as_slice(), &c_step.origins]);
+    let origins = union([p_step.origins.as_slice(), &c_step.origins]);
     program.steps[site.consumer] = Step { op: FlowOp::Kernel(Box::new(merged)), args, origins, ..c_step };
     drop_dead(program);
 }

@@ -3,12 +3,13 @@
 //! A variant with instructions that only some kernels use has these alone; the others run the code of the best variant
 //! before. The plan stays beside the modules. How a kernel is made is in `kernel/`; this pass is where the two levels meet.
 
+use crate::rewrite::Rewrites;
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::{functions, levels_of, lower};
 
-pub fn run(module: Operation) -> Result<()> {
+pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     let (Some(plan), Some(block)) = (Plan::read(module)?, module.block(0)) else { return Ok(()) };
     if plan.kernels.is_empty() {
         return Ok(());

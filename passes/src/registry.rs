@@ -1,6 +1,9 @@
-//! `builtin.module(…)`  =>  a run: how a pipeline string finds the passes beside MLIR's own
+//! The table of passes, and how a pipeline string finds them beside MLIR's own
 
-use crate::{PASSES, Rewrites, Run};
+use crate::class::Class;
+use crate::near_misses;
+use crate::rewrite::{Review, Rewrites};
+use crate::version::check_version;
 use melior::Context;
 use melior::dialect::DialectRegistry;
 use melior::pass::{ExternalPass, PassManager, create_external};
@@ -10,14 +13,127 @@ use melior::utility::{
 use mlir_sys::{MlirContext, MlirDialectRegistry, MlirPass, mlirContextEnableMultithreading};
 use sardonyx_base::{Error, Result};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_kernels::target;
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
+/// A pass over a whole module.
+pub struct PassRow {
+    pub name: &'static str,
+    pub summary: &'static str,
+    /// How equal a program is to what it was before the pass.
+    pub class: Class,
+    /// It goes to the next level, or must be done for another reason. Of any other pass each rewrite could be left out,
+    /// and takes fuel.
+    pub is_lowering: bool,
+    /// It does nothing in the plan of other devices.
+    only_for: Option<target::Class>,
+    /// Told after it, where remarks are asked for.
+    review: Option<Review>,
+    run: Run,
+}
+
+/// In the order of the default pipeline (`compiler/src/pipeline.rs`).
+pub static PASSES: &[PassRow] = &[
+    lowering("onnx-to-sdx", "Lowers ONNX nodes to the closed basis and infers every type", crate::onnx_to_sdx::run),
+    rewriting(
+        "find-caches",
+        "Makes an input that comes back longer a state that grows in place",
+        crate::find_caches::run,
+    ),
+    rewriting("fold-constants", "Evaluates operations on small constants and on shapes", crate::fold_constants::run),
+    rewriting("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", crate::simplify::run),
+    of_class(
+        Class::Reassociating,
+        "e-graph",
+        "Chooses the cheapest of everything that the rules say is equal",
+        crate::egraph::run,
+    ),
+    lowering("sdx-to-flow", "Makes each operation a kernel with explicit memlets", crate::sdx_to_flow::run),
+    rewriting("inline-maps", "Computes maps where they are read", crate::inline_maps::run)
+        .reviewed_by(near_misses::tell),
+    rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", crate::fuse_epilogues::run)
+        .reviewed_by(near_misses::tell),
+    rewriting("fuse-reductions", "Joins kernels that walk the same rows", crate::fuse_reductions::run)
+        .reviewed_by(near_misses::tell),
+    of_class(Class::Reassociating, "fuse", "Merges kernels so that the least is moved", crate::fuse::run)
+        .reviewed_by(near_misses::tell),
+    of_class(
+        Class::Reassociating,
+        "fuse-attention",
+        "Makes scores, softmax and weighted sum one kernel",
+        crate::fuse_attention::run,
+    ),
+    rewriting("fuse-siblings", "Joins kernels that read the same points", crate::fuse_siblings::run),
+    of_class(
+        Class::Reassociating,
+        "remove-padding",
+        "Computes no rows that the attention mask leaves out",
+        crate::remove_padding::run,
+    )
+    .only_for(target::Class::Cpu),
+    of_class(
+        Class::FiniteOnly,
+        "int8-contractions",
+        "Multiplies bytes where they are dequantised and multiplied",
+        crate::int8_contractions::run,
+    )
+    .only_for(target::Class::Cpu),
+    rewriting("choose-layouts", "Orders dimensions in memory as the kernels around want them", crate::layout::run),
+    of_class(
+        Class::FiniteOnly,
+        "choose-algorithms",
+        "Computes convolutions by Winograd's algorithm",
+        crate::choose_algorithms::run,
+    )
+    .only_for(target::Class::Cpu),
+    rewriting("pack-weights", "Lays constants out as the kernels stream them", crate::pack_weights::run),
+    of_class(
+        Class::Narrowing,
+        "lower-precision",
+        "Makes factors bf16, where that is asked for",
+        crate::lower_precision::run,
+    ),
+    lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", crate::schedule::run),
+    lowering("plan-memory", "Places buffers in one arena", crate::plan_memory::run),
+    lowering(
+        "lower-kernels",
+        "Writes each kernel in upstream dialects, for every CPU variant",
+        crate::lower_kernels::run,
+    )
+    .only_for(target::Class::Cpu),
+];
+
+type Run = fn(Operation, &mut Rewrites) -> Result<()>;
+
+const fn lowering(name: &'static str, summary: &'static str, run: Run) -> PassRow {
+    PassRow { name, summary, class: Class::Exact, is_lowering: true, only_for: None, review: None, run }
+}
+
+/// A pass of rewrites after which a program is exactly what it was.
+const fn rewriting(name: &'static str, summary: &'static str, run: Run) -> PassRow {
+    of_class(Class::Exact, name, summary, run)
+}
+
+const fn of_class(class: Class, name: &'static str, summary: &'static str, run: Run) -> PassRow {
+    PassRow { name, summary, class, is_lowering: false, only_for: None, review: None, run }
+}
+
 unsafe extern "C" {
     fn sardonyxRegisterDialects(registry: MlirDialectRegistry);
     fn sardonyxRegisterPass(make: unsafe extern "C" fn(*mut c_void) -> MlirPass, data: *mut c_void);
+}
+
+impl PassRow {
+    const fn reviewed_by(self, review: Review) -> PassRow {
+        PassRow { review: Some(review), ..self }
+    }
+
+    const fn only_for(self, class: target::Class) -> PassRow {
+        PassRow { only_for: Some(class), ..self }
+    }
 }
 
 /// What passes share with who runs the pipeline: MLIR's pass manager hands on neither arguments nor results.
@@ -33,46 +149,39 @@ thread_local! {
     static SCOPE: RefCell<Scope> = RefCell::default();
 }
 
-/// One address per pass serves as its type id.
-#[repr(align(8))]
-struct PassId(#[allow(dead_code)] u8);
-static IDS: [PassId; 32] = [const { PassId(0) }; 32];
+/// MLIR takes the address of a row for the id of its pass, and demands that of it.
+const _: () = assert!(align_of::<PassRow>() >= 8);
 
 unsafe extern "C" fn make(row: *mut c_void) -> MlirPass {
-    let index = row as usize;
+    let row = &PASSES[row as usize];
     let pass = move |op: melior::ir::OperationRef, pass: ExternalPass| {
         let module = Operation(melior::ir::operation::OperationLike::to_raw(&op));
         // A panic must not cross into C++; it is a defect like others.
-        let result = catch_unwind(AssertUnwindSafe(|| run(index, module)));
-        let result = result.unwrap_or_else(|_| Err(Error::defect(format!("the pass {} failed", PASSES[index].name))));
+        let result = catch_unwind(AssertUnwindSafe(|| run(row, module)));
+        let result = result.unwrap_or_else(|_| Err(Error::defect(format!("the pass {} failed", row.name))));
         if let Err(e) = result {
             module.emit_error(&e.to_string());
             SCOPE.with(|s| s.borrow_mut().failure.replace(e));
             pass.signal_failure();
         }
     };
-    let id = melior::ir::r#type::TypeId::create(&IDS[index]);
-    let row = &PASSES[index];
+    let id = melior::ir::r#type::TypeId::create(row);
     create_external(pass, id, row.name, row.name, row.summary, "builtin.module", &[]).to_raw()
 }
 
-fn run(index: usize, module: Operation) -> Result<()> {
-    let row = &PASSES[index];
+fn run(row: &PassRow, module: Operation) -> Result<()> {
     let class = SCOPE.with(|s| s.borrow().rewrites.options().target.class());
     if row.only_for.is_some_and(|only| only != class) {
         return Ok(());
     }
-    match row.run {
-        Run::Lowering(run) => run(module),
-        Run::Rewriting(run) => SCOPE.with(|s| {
-            // Out of its cell while the pass runs, which may run a pipeline of its own.
-            let mut rewrites = std::mem::take(&mut s.borrow_mut().rewrites);
-            rewrites.begin(row.name, row.class);
-            let result = run(module, &mut rewrites);
-            s.borrow_mut().rewrites = rewrites;
-            result
-        }),
-    }
+    SCOPE.with(|s| {
+        // Out of its cell while the pass runs, which may run a pipeline of its own.
+        let mut rewrites = std::mem::take(&mut s.borrow_mut().rewrites);
+        rewrites.begin(row.name, row.class, row.review);
+        let result = (row.run)(module, &mut rewrites);
+        s.borrow_mut().rewrites = rewrites;
+        result
+    })
 }
 
 static REGISTER: Once = Once::new();
@@ -111,7 +220,7 @@ pub fn run_pipeline_with(
     pipeline: &str,
     rewrites: &mut Rewrites,
 ) -> Result<()> {
-    crate::version::check_version(Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())))?;
+    check_version(Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation())))?;
     let manager = PassManager::new(context);
     parse_pass_pipeline(manager.as_operation_pass_manager(), pipeline).map_err(|e| {
         Error::user("E0001", format!("`{pipeline}` is no pass pipeline: {e}"))

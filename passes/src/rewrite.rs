@@ -1,19 +1,21 @@
-//! What a rewriting pass is given beside the module: fuel, a list of what it applied, checks of it, remarks on the rest
+//! The context of passes: options, fuel, and the one way to apply a rewrite, which records, checks and tidies it
 //!
 //! Fuel counts rewrites over a whole compilation, every pass and every function, so that a search over one number
 //! finds the rewrite that broke a program. A lowering, without which there is no program, takes no fuel.
 
-use crate::Class;
+use crate::class::Class;
+use crate::levels::{is_flow, is_sdx, rewrite_functions};
 use crate::options::Options;
+use crate::remark::{Missed, Remark};
+use crate::steps::{Uses, drop_dead, kernel, origins_of, sort_steps, union};
 use crate::validate::{self, Bounds, Validation};
 use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
-use sardonyx_dialects::flow::Program;
+use sardonyx_dialects::flow::{Class as KernelClass, Program, Step};
 use sardonyx_dialects::mlir::{Attr, Operation};
 use sardonyx_dialects::sdx::{Graph, Node, Value};
 use sardonyx_kernels::Target;
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// One rewrite that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,37 +30,50 @@ pub struct Rewrite {
     pub origins: Vec<String>,
 }
 
-/// A rewrite that nearly was.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Missed {
-    /// Stable words, which say nothing of this model.
-    pub reason: &'static str,
-    /// The ONNX node in the way.
-    pub node: Option<String>,
-    /// The ONNX nodes that would have become one.
-    pub origins: Vec<String>,
-    /// What the reason is in this model, such as dimensions.
-    pub detail: Option<String>,
-    pub remedy: Option<&'static str>,
-}
-
-/// What a pass missed, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remark {
-    pub pass: &'static str,
-    pub function: String,
-    pub missed: Missed,
-}
-
 /// Rewrites that a message names, where it is not known which of some is the wrong one.
 const NAMED_MAX: usize = 8;
 
-/// The context of the rewriting passes of one compilation.
+/// A kind of rewrite.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    pub name: &'static str,
+    /// How equal a program is afterwards; as its pass says where absent.
+    pub class: Option<Class>,
+    /// Whether validation checks it; not where it changes what a program means, as somebody asked.
+    pub is_checked: bool,
+}
+
+impl Rule {
+    pub const fn of_class(class: Class, name: &'static str) -> Rule {
+        Rule { name, class: Some(class), is_checked: true }
+    }
+}
+
+impl From<&'static str> for Rule {
+    fn from(name: &'static str) -> Rule {
+        Rule { name, class: None, is_checked: true }
+    }
+}
+
+/// What a rule finds at one place: a site, nothing, or why it does not apply to what is nearly one.
+pub type Found<S> = std::result::Result<Option<(Rule, S)>, Missed>;
+
+/// What a rewrite changes.
+pub trait Site {
+    /// The steps that it makes one.
+    fn steps(&self) -> Vec<usize>;
+}
+
+/// Looks through what a pass made of a program, and tells what was missed.
+pub type Review = fn(&Program, &mut Rewrites);
+
+/// The context of the passes of one compilation.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrites {
     options: Options,
     pass: &'static str,
     class: Class,
+    review: Option<Review>,
     function: String,
     applied: Vec<Rewrite>,
     validation: Validation,
@@ -72,7 +87,7 @@ impl Rewrites {
         Rewrites { options, ..Rewrites::default() }
     }
 
-    /// What the compilation asks for.
+    /// What the compilation asks of its passes.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -89,7 +104,7 @@ impl Rewrites {
 
     /// Whether the rule may be applied to what stands for these ONNX nodes. Takes fuel; the rewrite must follow.
     #[must_use]
-    pub fn allow(&mut self, rule: &'static str, origins: &[String]) -> bool {
+    pub(crate) fn allow(&mut self, rule: &'static str, origins: &[String]) -> bool {
         if !self.has_fuel() {
             return false;
         }
@@ -99,19 +114,19 @@ impl Rewrites {
     }
 
     /// Whether one more rewrite would be allowed, for a pass that would search in vain.
-    pub fn has_fuel(&self) -> bool {
+    pub(crate) fn has_fuel(&self) -> bool {
         self.options.fuel.is_none_or(|fuel| self.applied.len() < fuel)
     }
 
     /// For a trial whose outcome may not be wanted: without limits, checks or anything applied.
-    pub fn trial(&self) -> Rewrites {
-        let (pass, class, function) = (self.pass, self.class, self.function.clone());
+    pub(crate) fn trial(&self) -> Rewrites {
         let options = Options { fuel: None, remarks: false, validate: false, ..self.options.clone() };
+        let (pass, class, function) = (self.pass, self.class, self.function.clone());
         Rewrites { options, pass, class, function, ..Rewrites::default() }
     }
 
     /// Takes over what a trial applied, where nothing limits or checks it; otherwise the trial has to be made again.
-    pub fn take_over(&mut self, trial: &Rewrites) -> bool {
+    pub(crate) fn take_over(&mut self, trial: &Rewrites) -> bool {
         if self.options.fuel.is_some() || self.options.validate {
             return false;
         }
@@ -137,18 +152,13 @@ impl Rewrites {
         Json::List(self.applied.iter().map(Rewrite::json).collect())
     }
 
-    /// Whether to look for what was missed.
-    pub fn wants_remarks(&self) -> bool {
-        self.options.remarks
-    }
-
     /// Records a rewrite that the running pass nearly applied.
-    pub fn missed(&mut self, missed: Missed) {
+    pub(crate) fn missed(&mut self, missed: Missed) {
         self.missed_by(self.pass, missed);
     }
 
     /// The same of another pass, for what several passes might have done.
-    pub fn missed_by(&mut self, pass: &'static str, missed: Missed) {
+    pub(crate) fn missed_by(&mut self, pass: &'static str, missed: Missed) {
         let remark = Remark { pass, function: self.function.clone(), missed };
         if self.options.remarks && !self.remarks.contains(&remark) {
             self.remarks.push(remark);
@@ -161,9 +171,10 @@ impl Rewrites {
         self.remarks.retain(|r| r.function != *function || !passes.contains(&r.pass));
     }
 
-    /// Nodes that reduce, for remarks that name one of many.
-    pub(crate) fn note_reducers<'a>(&mut self, origins: impl IntoIterator<Item = &'a String>) {
-        self.reducers.extend(origins.into_iter().cloned());
+    /// Keeps in mind which nodes reduce, while each has steps of its own.
+    fn note_reducers(&mut self, program: &Program) {
+        let reduces = |s: &&Step| s.origins.len() == 1 && kernel(s).is_some_and(|k| k.class() != KernelClass::Map);
+        self.reducers.extend(program.steps.iter().filter(reduces).flat_map(|step| step.origins.iter().cloned()));
     }
 
     pub(crate) fn is_reducer(&self, origin: &str) -> bool {
@@ -183,30 +194,136 @@ impl Rewrites {
         Json::List(applied.chain(missed).collect())
     }
 
-    /// Whether each rewrite is to be checked.
-    pub fn validates(&self) -> bool {
-        self.options.validate
-    }
-
     /// The checks, where there were to be any.
     pub fn validation(&self) -> Option<&Validation> {
         self.options.validate.then_some(&self.validation)
     }
 
-    /// Checks the last rewrite by two states of a program. Errors: E0901 where they compute different things.
-    pub(crate) fn check_programs(&mut self, before: &Program, after: &Program) -> Result<()> {
-        let (class, seed) = (self.class, self.applied.len() as u64);
-        let part = |depth| validate::compare_programs(before, after, class, seed, depth);
-        self.validation.check(&part).map_or(Ok(()), |what| Err(self.wrong(&[self.applied.len()], &what)))
+    /// Applies a rule to some steps of a program, if there is fuel for it, and says whether it did. `rewrite` may leave
+    /// steps before what they need and results without readers (see `programs`). Errors: E0901 where the program then
+    /// computes something else.
+    pub(crate) fn apply(
+        &mut self,
+        program: &mut Program,
+        rule: impl Into<Rule>,
+        steps: &[usize],
+        rewrite: impl FnOnce(&mut Program),
+    ) -> Result<bool> {
+        let rule: Rule = rule.into();
+        if !self.allow(rule.name, &origins_of(program, steps)) {
+            return Ok(false);
+        }
+        let before = (self.options.validate && rule.is_checked).then(|| program.clone());
+        rewrite(program);
+        if let Some(before) = before {
+            self.check_programs(rule.class.unwrap_or(self.class), before, program.clone())?;
+        }
+        Ok(true)
     }
 
-    /// Checks the last rewrite by a node as it was and the value that stands for it in a graph, whose nodes from number
-    /// `n_old` on are new. Errors: E0901.
-    pub(crate) fn check_value(&mut self, graph: &Graph, n_old: usize, was: &Node, is: Value) -> Result<()> {
-        let mut both = graph.clone();
-        let was = both.push(was.clone());
-        let number = self.applied.len();
-        self.check_values((&both, n_old), (was, is), self.class, &|_| (f64::NEG_INFINITY, f64::INFINITY), &[number])
+    /// Applies what `matches` finds at each step, in the order of the steps; those that are added on the way are not
+    /// looked at. Errors: E0901.
+    pub(crate) fn each_step<S>(
+        &mut self,
+        program: &mut Program,
+        matches: impl Fn(&Program, usize) -> Found<S>,
+        mut apply: impl FnMut(&mut Program, usize, S),
+    ) -> Result<()> {
+        for at in 0..program.steps.len() {
+            match matches(program, at) {
+                Ok(Some((rule, site))) => drop(self.apply(program, rule, &[at], |program| apply(program, at, site))?),
+                Ok(None) => {}
+                Err(missed) => {
+                    let node = missed.node.or_else(|| program.steps[at].origins.first().cloned());
+                    self.missed(Missed { node, ..missed });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies a rule wherever `find` gives a site for a step, step by step, until a whole round changes nothing or the
+    /// fuel is used up. Errors: E0901.
+    pub(crate) fn sweep<S: Site>(
+        &mut self,
+        program: &mut Program,
+        rule: impl Into<Rule>,
+        find: impl Fn(&Program, &Uses, usize) -> Option<S>,
+        apply: impl Fn(&mut Program, &S),
+    ) -> Result<()> {
+        let rule = rule.into();
+        loop {
+            let mut changed = false;
+            let mut uses = Uses::of(program);
+            let mut at = 0;
+            while at < program.steps.len() {
+                let Some(site) = find(program, &uses, at) else {
+                    at += 1;
+                    continue;
+                };
+                let result = program.steps[at].results.first().copied();
+                if !self.apply(program, rule, &site.steps(), |program| apply(program, &site))? {
+                    return Ok(());
+                }
+                changed = true;
+                uses = Uses::of(program);
+                // Steps before it may be gone: go on where the step is now.
+                at = result.and_then(|r| uses.producers[r]).unwrap_or(0).min(at);
+            }
+            if !changed {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts another value in the place of a node's, if there is fuel for it: `write` gives that value, and adds to the
+    /// graph what it needs. `None` where it was not done. Errors: E0901 where the value is another one.
+    pub(crate) fn replace(
+        &mut self,
+        graph: &mut Graph,
+        rule: &'static str,
+        node: &Node,
+        write: impl FnOnce(&mut Graph) -> Value,
+    ) -> Result<Option<Value>> {
+        if !self.allow(rule, &node.origins) {
+            return Ok(None);
+        }
+        let n_old = graph.nodes.len();
+        let value = write(graph);
+        if self.options.validate {
+            let mut both = graph.clone();
+            let was = both.push(node.clone());
+            let number = self.applied.len();
+            let none = |_| (f64::NEG_INFINITY, f64::INFINITY);
+            self.check_values((&both, n_old), (was, value), self.class, &none, &[number])?;
+        }
+        Ok(Some(value))
+    }
+
+    /// Replaces each value for which `matches` gives a site, in the order of the nodes. Errors: E0901.
+    pub(crate) fn each_value<S>(
+        &mut self,
+        graph: &mut Graph,
+        rule: &'static str,
+        matches: impl Fn(&Graph, Value) -> Option<S>,
+        apply: impl Fn(&mut Graph, Value, S) -> Value,
+    ) -> Result<()> {
+        for v in (0..graph.nodes.len()).map(|i| Value(i as u32)) {
+            if let Some(site) = matches(graph, v) {
+                let node = graph.node(v).clone();
+                self.replace(graph, rule, &node, |graph| apply(graph, v, site))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the last rewrite by two states of a program. Errors: E0901 where they compute different things.
+    fn check_programs(&mut self, class: Class, mut before: Program, mut after: Program) -> Result<()> {
+        sort_steps(&mut before);
+        sort_steps(&mut after);
+        let seed = self.applied.len() as u64;
+        let part = |depth| validate::compare_programs(&before, &after, class, seed, depth);
+        self.validation.check(&part).map_or(Ok(()), |what| Err(self.wrong(&[self.applied.len()], &what)))
     }
 
     /// Checks the rewrites of some numbers, which made the second value of the first. Errors: E0901.
@@ -243,44 +360,58 @@ impl Rewrites {
         }
     }
 
-    /// What a rule does that is of another class than the rest of its pass.
-    pub(crate) fn of_class<T>(&mut self, class: Class, run: impl FnOnce(&mut Rewrites) -> T) -> T {
-        let of_pass = std::mem::replace(&mut self.class, class);
-        let out = run(self);
-        self.class = of_pass;
-        out
-    }
-
     /// What is applied from now on is that pass's.
-    pub(crate) fn begin(&mut self, pass: &'static str, class: Class) {
-        (self.pass, self.class) = (pass, class);
+    pub(crate) fn begin(&mut self, pass: &'static str, class: Class, review: Option<Review>) {
+        (self.pass, self.class, self.review) = (pass, class, review);
     }
 
     /// Replaces each function of a module for which `rewrite` gives a new one.
-    pub(crate) fn functions(
+    fn functions(
         &mut self,
         module: Operation,
         mut rewrite: impl FnMut(&mut Rewrites, Operation) -> Result<Option<Operation>>,
     ) -> Result<()> {
-        crate::rewrite_functions(module, |function| {
+        rewrite_functions(module, |function| {
             self.function = function.attr("sym_name").and_then(Attr::as_str).unwrap_or_default();
             self.take_back(&[self.pass]);
             rewrite(self, function)
         })
     }
 
-    /// The same for functions of kernels.
+    /// Rewrites each function of values.
+    pub(crate) fn graphs(
+        &mut self,
+        module: Operation,
+        mut rewrite: impl FnMut(&mut Rewrites, &mut Graph) -> Result<()>,
+    ) -> Result<()> {
+        self.functions(module, |rewrites, function| {
+            if !is_sdx(function) {
+                return Ok(None);
+            }
+            let mut graph = Graph::read(function)?;
+            rewrite(rewrites, &mut graph)?;
+            graph.write(function.context()).map(Some)
+        })
+    }
+
+    /// Rewrites each function of kernels, and leaves its steps in order and without results that nothing reads.
     pub(crate) fn programs(
         &mut self,
         module: Operation,
         mut rewrite: impl FnMut(&mut Rewrites, &mut Program) -> Result<()>,
     ) -> Result<()> {
         self.functions(module, |rewrites, function| {
-            if !crate::is_flow(function) {
+            if !is_flow(function) {
                 return Ok(None);
             }
             let mut program = Program::read(function)?;
+            rewrites.note_reducers(&program);
             rewrite(rewrites, &mut program)?;
+            sort_steps(&mut program);
+            drop_dead(&mut program);
+            if let Some(review) = rewrites.review.filter(|_| rewrites.options.remarks) {
+                review(&program, rewrites);
+            }
             program.write(function.context()).map(Some)
         })
     }
@@ -303,9 +434,7 @@ impl Rewrite {
             ("origins", Json::list(self.origins.iter().map(String::as_str))),
         ])
     }
-}
 
-impl Rewrite {
     fn remark_json(&self) -> Json {
         Json::Object(vec![
             ("pass", self.pass.into()),
@@ -320,55 +449,6 @@ impl Rewrite {
     }
 }
 
-impl Remark {
-    pub fn json(&self) -> Json {
-        let Missed { reason, node, origins, detail, remedy } = &self.missed;
-        Json::Object(vec![
-            ("pass", self.pass.into()),
-            ("kind", "missed".into()),
-            ("reason", (*reason).into()),
-            ("node", node.clone().into()),
-            ("origins", Json::list(origins.iter().map(String::as_str))),
-            ("function", self.function.as_str().into()),
-            ("detail", detail.clone().into()),
-            ("remedy", remedy.map(str::to_string).into()),
-        ])
-    }
-}
-
-/// More names than these are a screen of text; the JSON has all.
-const SHOWN_MAX: usize = 8;
-
-impl fmt::Display for Remark {
-    /// `remark[fuse-epilogues]: the reader looks at other places: …`, in the form of an error.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Missed { reason, node, origins, detail, remedy } = &self.missed;
-        write!(f, "remark[{}]: {reason}", self.pass)?;
-        detail.iter().try_for_each(|detail| write!(f, ": {detail}"))?;
-        let node = node.as_deref().unwrap_or("without a name");
-        let (shown, more) = origins.split_at(origins.len().min(SHOWN_MAX));
-        write!(f, "\n  --> {}, node {node}", self.function)?;
-        if !shown.is_empty() {
-            write!(f, "\n  would be one: {}", shown.join(" "))?;
-        }
-        if !more.is_empty() {
-            write!(f, " and {} more", more.len())?;
-        }
-        remedy.iter().try_for_each(|remedy| write!(f, "\n  help: {remedy}"))
-    }
-}
-
-/// The origins of several parts of one rewrite, each once.
-pub fn union<'a>(parts: impl IntoIterator<Item = &'a [String]>) -> Vec<String> {
-    let mut out: Vec<String> = vec![];
-    for origin in parts.into_iter().flatten() {
-        if !out.contains(origin) {
-            out.push(origin.clone());
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,9 +456,9 @@ mod tests {
     #[test]
     fn fuel_counts_over_passes() {
         let mut rewrites = Rewrites::new(Options { fuel: Some(2), ..Options::default() });
-        rewrites.begin("a", Class::Exact);
+        rewrites.begin("a", Class::Exact, None);
         assert!(rewrites.allow("one", &["x".into()]));
-        rewrites.begin("b", Class::Exact);
+        rewrites.begin("b", Class::Exact, None);
         assert!(rewrites.allow("two", &["x".into(), "y".into()]));
         assert!(!rewrites.has_fuel());
         assert!(!rewrites.allow("three", &[]));

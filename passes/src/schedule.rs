@@ -1,5 +1,7 @@
 //! flow.kernel …  =>  plan.kernel @k0, plan.entry { plan.launch @k0 … }: order, buffers, one copy of equal kernels over all entry points
 
+use crate::levels::is_flow;
+use crate::rewrite::Rewrites;
 use sardonyx_base::dim::product;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program};
@@ -8,9 +10,9 @@ use sardonyx_dialects::plan::{Action, Bind, Buffer, Copy, Entry, Host, HostCall,
 use sardonyx_kernels::{KernelDef, lower};
 use std::collections::HashMap;
 
-pub fn run(module: Operation) -> Result<()> {
+pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     let Some(block) = module.block(0) else { return Ok(()) };
-    let functions = block.operations().into_iter().filter(|op| op.name() == "func.func" && crate::is_flow(*op));
+    let functions = block.operations().into_iter().filter(|op| op.name() == "func.func" && is_flow(*op));
     let functions: Vec<Operation> = functions.collect();
     let Some(first) = functions.first() else { return Ok(()) };
     let (mut plan, mut kernels) = (Plan::default(), HashMap::new());

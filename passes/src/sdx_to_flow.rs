@@ -6,7 +6,8 @@
 
 mod states;
 
-use crate::rewrite_functions;
+use crate::levels::{is_sdx, rewrite_functions};
+use crate::rewrite::Rewrites;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{
     Body, Container, FlowOp, HostCall, HostResult, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store,
@@ -18,10 +19,10 @@ use sardonyx_dialects::sdx::{ContractSpec, Graph, Host, Node, Op, Symbol, Tensor
 use states::{States, taken_names};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub fn run(module: Operation) -> Result<()> {
+pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     let taken = taken_names(module)?;
     rewrite_functions(module, |function| {
-        if !crate::is_sdx(function) {
+        if !is_sdx(function) {
             return Ok(None);
         }
         convert(&Graph::read(function)?, &taken)?.write(function.context()).map(Some)

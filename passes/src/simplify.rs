@@ -3,7 +3,7 @@
 //! Each rule looks at one node of a graph whose operands are already simplified, and gives an existing value or
 //! another operation of the same type. All are exact: the result is the same to the bit, NaN and −0 included.
 
-use crate::Rewrites;
+use crate::rewrite::Rewrites;
 use sardonyx_base::dim::product;
 use sardonyx_base::{Dim, Result, Tensor};
 use sardonyx_dialects::mlir::Operation;
@@ -70,19 +70,15 @@ fn further(graph: &Graph, node: &Node) -> Option<(&'static str, Rewrite)> {
 const ROUNDS_MAX: usize = 8;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_sdx(function) {
-            return Ok(None);
-        }
-        let mut graph = Graph::read(function)?;
+    rewrites.graphs(module, |rewrites, graph| {
         for _ in 0..ROUNDS_MAX {
-            let (next, changed) = simplify(&graph, rewrites)?;
-            graph = next;
+            let (next, changed) = simplify(graph, rewrites)?;
+            *graph = next;
             if !changed {
                 break;
             }
         }
-        graph.write(function.context()).map(Some)
+        Ok(())
     })
 }
 
@@ -98,29 +94,27 @@ fn simplify(graph: &Graph, rewrites: &mut Rewrites) -> Result<(Graph, bool)> {
         }
         let node = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
         let own = || RULES.iter().find_map(|(name, rule)| Some((*name, rule(&out, &node)?)));
-        let rewrite = further(&out, &node).or_else(own);
-        let rewrite = rewrite.filter(|(name, _)| rewrites.allow(name, &node.origins)).map(|(_, rewrite)| rewrite);
-        let was = rewrite.as_ref().filter(|_| rewrites.validates()).map(|_| node.clone());
-        changed |= rewrite.is_some();
-        let n_old = out.nodes.len();
-        let is = match rewrite {
-            Some(Rewrite::Value(v)) => v,
-            Some(Rewrite::Node(op, args)) => out.push(Node { op, args, ..node }),
-            Some(Rewrite::After(new, op, args)) => {
-                for n in new {
-                    out.push(n);
-                }
-                out.push(Node { op, args, ..node })
-            }
-            None => out.push(node),
+        let new = match further(&out, &node).or_else(own) {
+            Some((name, rewrite)) => rewrites.replace(&mut out, name, &node, |out| apply(out, &node, rewrite))?,
+            None => None,
         };
-        if let Some(was) = was {
-            rewrites.check_value(&out, n_old, &was, is)?;
-        }
-        map.push(is);
+        changed |= new.is_some();
+        map.push(new.unwrap_or_else(|| out.push(node)));
     }
     out.outputs = graph.outputs.iter().map(|(n, v)| (n.clone(), map[v.index()])).collect();
     Ok((out, changed))
+}
+
+fn apply(out: &mut Graph, node: &Node, rewrite: Rewrite) -> Value {
+    let (new, op, args) = match rewrite {
+        Rewrite::Value(v) => return v,
+        Rewrite::Node(op, args) => (vec![], op, args),
+        Rewrite::After(new, op, args) => (new, op, args),
+    };
+    for n in new {
+        out.push(n);
+    }
+    out.push(Node { op, args, ..node.clone() })
 }
 
 /// reshape, transpose, broadcast, slice, convert, concat that move nothing.

@@ -33,7 +33,7 @@ pub(crate) fn check_version(module: Operation) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{context, run_pipeline};
+    use crate::registry::{context, run_pipeline};
     use melior::ir::Module;
     use sardonyx_dialects::mlir::Attr;
 

@@ -3,7 +3,7 @@
 use sardonyx::compile::{Request, compile};
 use sardonyx::pipeline::STAGES;
 use sardonyx_base::Tensor;
-use sardonyx_passes::{Options, PASSES, Run};
+use sardonyx_passes::{Options, PASSES};
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::prepared::model;
 use std::path::Path;
@@ -49,8 +49,7 @@ fn any_fuel_gives_a_model_that_computes_the_same() {
 
 #[test]
 fn the_passes_that_need_no_fuel_are_the_lowerings() {
-    let lowering = |pass: &&sardonyx_passes::PassRow| matches!(pass.run, Run::Lowering(_));
-    let names: Vec<&str> = PASSES.iter().filter(lowering).map(|p| p.name).collect();
+    let names: Vec<&str> = PASSES.iter().filter(|p| p.is_lowering).map(|p| p.name).collect();
     assert_eq!(names, ["onnx-to-sdx", "sdx-to-flow", "schedule", "plan-memory", "lower-kernels"]);
     let in_stages = |name: &&str| STAGES.iter().any(|(_, passes)| passes.split(',').any(|p| p == *name));
     assert!(names.iter().all(in_stages));

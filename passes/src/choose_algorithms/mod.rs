@@ -1,7 +1,6 @@
 //! conv(x, w), 3x3, 3 or 5  =>  Winograd's three kernels, for all of a batch or for parts of it, where that is estimated faster
 //!
-//! Between those kernels lies a workspace; the option `workspace-limit` says how many bytes one
-//! convolution may have. `splits` finds the best ways to cut a batch into calls, each by either algorithm, of which the
+//! Between those kernels lies a workspace; the option `workspace-limit` says how many bytes one convolution may have. `splits` finds the best ways to cut a batch into calls, each by either algorithm, of which the
 //! fastest within the limit is taken. A batch of an open size is not cut: there the limit counts for one image.
 //!
 //! Transformed filters are in the artifact where it has room for them; else each call makes them, if that pays too.
@@ -14,12 +13,12 @@ mod winograd;
 
 use crate::draft::Draft;
 use crate::fuse::Costs;
-use crate::fusion::{drop_dead, sort_steps};
 use crate::layout::{Pricer, sort_outer};
 use crate::options::Precision;
-use crate::rewrite::Missed;
+use crate::remark::Missed;
+use crate::rewrite::Rewrites;
+use crate::schedule;
 use crate::usual::{Sizes, USUAL, usual};
-use crate::{Rewrites, schedule};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -43,26 +42,16 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 fn choose(program: &mut Program, costs: &Costs, limit: u64, rewrites: &mut Rewrites) -> Result<()> {
-    let candidates = candidates(program, costs, limit, rewrites);
-    if candidates.is_empty() {
-        return Ok(());
-    }
     // From the last step on: the numbers of those before stay.
-    for Candidate { at, site, way } in candidates.into_iter().rev() {
-        if !rewrites.allow("winograd", &program.steps[at].origins) {
+    for Candidate { at, site, way } in candidates(program, costs, limit, rewrites).into_iter().rev() {
+        let compute = |program: &mut Program| {
+            let step = program.steps.remove(at);
+            apply(program, &site, &step, &way);
+        };
+        if !rewrites.apply(program, "winograd", &[at], compute)? {
             break;
         }
-        let before = rewrites.validates().then(|| program.clone());
-        let step = program.steps.remove(at);
-        apply(program, &site, &step, &way);
-        if let Some(before) = before {
-            let mut after = program.clone();
-            sort_steps(&mut after);
-            rewrites.check_programs(&before, &after)?;
-        }
     }
-    sort_steps(program);
-    drop_dead(program);
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::random::Random;
+use crate::steps::{drop_dead, sort_steps};
 use sardonyx_base::Tensor;
 use sardonyx_dialects::flow::{Layout, Source};
 use sardonyx_dialects::interp::run_program;

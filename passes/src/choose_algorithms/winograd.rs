@@ -9,8 +9,9 @@
 use super::Part;
 use super::tiles::{Scheme, TILE, every_way, number, places};
 use crate::draft::Draft;
-use crate::fusion::{bare_var, kernel, own_vars, tidy};
 use crate::schedule;
+use crate::splice::{bare_var, own_vars, tidy};
+use crate::steps::kernel;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::{Id, Transform, filter_block};

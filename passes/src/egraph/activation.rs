@@ -1,7 +1,7 @@
 //! x * sigmoid(x), 0.5 x (1 + tanh(z)), relu: the spellings of one activation
 
-use super::rule::Class::{Exact, FiniteOnly, Reassociating};
 use super::rule::{Rule, rule};
+use crate::class::Class::{Exact, FiniteOnly, Reassociating};
 
 pub static RULES: &[Rule] = &[
     // Of odd and even functions.

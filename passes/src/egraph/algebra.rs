@@ -1,8 +1,8 @@
 //! x * 1 => x,  (x * c) * d => x * (c * d),  not(not(x)) => x: what holds of scalar functions alone
 
 use super::expr::{Expr, Site, class, map};
-use super::rule::Class::{Exact, FiniteOnly, Reassociating};
 use super::rule::{Rule, code, rule};
+use crate::class::Class::{Exact, FiniteOnly, Reassociating};
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ScalarFn;
 

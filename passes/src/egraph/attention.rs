@@ -1,8 +1,8 @@
 //! x + select(mask, 0, −∞) => select(mask, x, −∞),  mask as numbers => select(mask, 1, 0): forms of masks
 
 use super::expr::{Expr, Site, class, map, scalar, splat};
-use super::rule::Class::{Exact, FiniteOnly};
 use super::rule::{Rule, code, rule};
+use crate::class::Class::{Exact, FiniteOnly};
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::ScalarFn;
 

@@ -4,7 +4,8 @@
 //! old values that are found equal, or a new operation on operands as they were, wherever the old function had them.
 
 use super::Report;
-use crate::{Class, Rewrites};
+use crate::class::Class;
+use crate::rewrite::Rewrites;
 use sardonyx_base::Result;
 use sardonyx_dialects::sdx::{Graph, Node, Value};
 
@@ -59,8 +60,8 @@ pub fn check(before: &Graph, after: &Graph, report: &Report, first: usize, rewri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Options;
     use crate::egraph::{Explanations, explain};
+    use crate::options::Options;
     use sardonyx_base::{DType, Dim};
     use sardonyx_dialects::scalar::ScalarFn;
     use sardonyx_dialects::sdx::{Op, TensorType};
@@ -80,7 +81,7 @@ mod tests {
     fn the_equality_that_is_wrong_is_named() {
         let (before, after) = (graph(ScalarFn::Exp), graph(ScalarFn::Tanh));
         let mut rewrites = Rewrites::new(Options { validate: true, ..Options::default() });
-        rewrites.begin("e-graph", Class::FiniteOnly);
+        rewrites.begin("e-graph", Class::FiniteOnly, None);
         assert!(rewrites.allow("right", &["/mul".into()]) && rewrites.allow("wrong", &["/f".into()]));
         let link =
             explain::Link { found: 1, rule: "wrong", class: "exact", before: "exp".into(), after: "tanh".into() };
@@ -101,7 +102,7 @@ mod tests {
         let wrong = g.push(node);
         g.outputs.push(("y".into(), wrong));
         let mut rewrites = Rewrites::new(Options { validate: true, ..Options::default() });
-        rewrites.begin("e-graph", Class::FiniteOnly);
+        rewrites.begin("e-graph", Class::FiniteOnly, None);
         assert!(rewrites.allow("right", &["/mul".into()]) && rewrites.allow("wrong", &["/f".into()]));
         let first = vec![Value(0), Value(1), Value(2), Value(1)];
         let found = vec![vec![], vec![1], vec![0], vec![1]];

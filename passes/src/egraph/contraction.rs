@@ -3,9 +3,9 @@
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, splat, transpose, typed};
 use super::language::ENode;
 use super::motion::merged_groups;
-use super::rule::Class::{Exact, FiniteOnly, Reassociating};
 use super::rule::{Condition, Rule, code, holds};
 use super::table::letter;
+use crate::class::Class::{Exact, FiniteOnly, Reassociating};
 use egg::Id;
 use sardonyx_base::{Dim, Tensor};
 use sardonyx_dialects::scalar::ScalarFn;

@@ -8,8 +8,8 @@
 
 use super::contraction::spec_of;
 use super::expr::{Expr, Site, broadcast, class, map, op, slice_axis};
-use super::rule::Class::Exact;
 use super::rule::{Rule, code};
+use crate::class::Class::Exact;
 use egg::Id;
 use sardonyx_base::Dim;
 use sardonyx_dialects::scalar::ScalarFn;

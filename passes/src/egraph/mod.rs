@@ -30,9 +30,9 @@ mod tests;
 
 pub use cost::Rates;
 pub use explain::{Explanation, Explanations, Link};
-pub use rule::Class;
 
-use crate::Rewrites;
+use crate::levels::is_sdx;
+use crate::rewrite::Rewrites;
 use extract::Budget;
 use rule::{Compiled, Rule};
 use sardonyx_base::{Error, Result};
@@ -99,19 +99,19 @@ pub struct Report {
 
 /// Fuel counts the equalities that rules find: those beyond it are not there to choose from.
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.functions(module, |rewrites, function| {
-        if !crate::is_sdx(function) || !rewrites.has_fuel() {
-            return Ok(None);
+    rewrites.graphs(module, |rewrites, graph| {
+        if !rewrites.has_fuel() {
+            return Ok(());
         }
-        let before = Graph::read(function)?;
         let first = rewrites.applied().len() + 1;
         let options = Options::for_target(rewrites.options().target);
         let allow = &mut |rule: &'static str, origins: &[String]| rewrites.allow(rule, origins);
-        let (graph, report) = optimise_within(&before, &options, allow)?;
-        if rewrites.validates() {
-            checks::check(&before, &graph, &report, first, rewrites)?;
+        let (new, report) = optimise_within(graph, &options, allow)?;
+        if rewrites.options().validate {
+            checks::check(graph, &new, &report, first, rewrites)?;
         }
-        graph.write(function.context()).map(Some)
+        *graph = new;
+        Ok(())
     })
 }
 
@@ -119,7 +119,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 pub fn explain_node(module: Operation, name: &str) -> Result<Vec<String>> {
     let Some(block) = module.block(0) else { return Ok(vec![]) };
     let mut out = vec![];
-    for function in block.operations().into_iter().filter(|op| op.name() == "func.func" && crate::is_sdx(*op)) {
+    for function in block.operations().into_iter().filter(|op| op.name() == "func.func" && is_sdx(*op)) {
         let (_, report) = optimise(&Graph::read(function)?, &Options::for_target(Target::cpu()))?;
         out.extend(report.explanations.of(name));
     }

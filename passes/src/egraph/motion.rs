@@ -1,8 +1,8 @@
 //! transpose(transpose(x)) => transpose(x),  map(broadcast(x)) => broadcast(map(x)): values that only move
 
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, transpose, typed};
-use super::rule::Class::Exact;
 use super::rule::{Rule, code};
+use crate::class::Class::Exact;
 use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
 use sardonyx_dialects::scalar::ScalarFn;

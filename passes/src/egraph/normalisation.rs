@@ -2,8 +2,8 @@
 
 use super::expr::{Expr, Site, broadcast, class, map, op, reshape, scalar, splat};
 use super::language::ENode;
-use super::rule::Class::Reassociating;
 use super::rule::{Condition, Rule, code, holds};
+use crate::class::Class::Reassociating;
 use egg::Id;
 use sardonyx_base::dim::product;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};

@@ -1,8 +1,8 @@
 //! convert(convert(x)) => convert(x),  round(round(x)) => round(x): values on their way to few bits and back
 
 use super::expr::{Expr, Site, class, typed};
-use super::rule::Class::Exact;
 use super::rule::{Rule, code, rule};
+use crate::class::Class::Exact;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::Conversion;
 use sardonyx_dialects::sdx::Op;

@@ -2,8 +2,8 @@
 
 use super::expr::{Expr, Site, broadcast, class, map, op, splat, transpose, typed};
 use super::language::ENode;
-use super::rule::Class::Exact;
 use super::rule::{Rule, code};
+use crate::class::Class::Exact;
 use egg::Id;
 use sardonyx_base::Dim;
 use sardonyx_dialects::sdx::{Op, TensorType};

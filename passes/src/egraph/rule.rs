@@ -2,35 +2,11 @@
 
 use super::expr::{Expr, Site, class, map, scalar, splat};
 use super::table::names;
+use crate::class::Class;
 use egg::Id;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use sardonyx_dialects::sdx::Op;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How equal the two sides are: FLOATING_POINT.md, "Classes of rewrites".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// Equal bits for all inputs; of a NaN only that it is one.
-    #[default]
-    Exact,
-    /// Equal up to roundings, while nothing overflows or underflows; NaN and infinities in the same places.
-    Reassociating,
-    /// Equal up to the rounding of factors to bf16.
-    Narrowing,
-    /// As reassociating, for finite inputs and results alone.
-    FiniteOnly,
-}
-
-impl Class {
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::Exact => "exact",
-            Class::Reassociating => "reassociating",
-            Class::Narrowing => "narrowing",
-            Class::FiniteOnly => "finite-only",
-        }
-    }
-}
 
 pub type Apply = fn(&Site) -> Vec<Expr>;
 

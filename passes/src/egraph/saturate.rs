@@ -2,8 +2,9 @@
 
 use super::expr::{Expr, Site};
 use super::language::{EGraph, ENode};
-use super::rule::{Class, Compiled};
+use super::rule::Compiled;
 use super::table::OpId;
+use crate::class::Class;
 use egg::Id;
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! program  =>  the picoseconds that a device needs: words moved, operations, launches
 
-use crate::fusion::kernel;
+use crate::steps::kernel;
 use crate::usual::USUAL;
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, Kernel, Memlet, Merging, Program};

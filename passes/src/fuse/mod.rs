@@ -14,8 +14,9 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use crate::fusion::{sort_steps, sweep};
-use crate::{Class, Rewrites, inline_maps, miss, rewrite};
+use crate::inline_maps;
+use crate::rewrite::Rewrites;
+use crate::steps::sort_steps;
 pub use cost::Costs;
 use region::Region;
 use sardonyx_base::Result;
@@ -30,12 +31,7 @@ const STATES_MAX: usize = 200;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let costs = Costs::new(rewrites.options().target);
-    rewrites.programs(module, |rewrites, program| {
-        miss::note_reducers(program, rewrites);
-        fuse(program, &costs, rewrites)?;
-        miss::tell(program, rewrites);
-        Ok(())
-    })
+    rewrites.programs(module, |rewrites, program| fuse(program, &costs, rewrites))
 }
 
 /// By the rules, unless the search finds what costs less.
@@ -61,28 +57,22 @@ fn by_regions(
     rewrites: &mut Rewrites,
     known: &mut HashMap<String, Way>,
 ) -> Result<()> {
-    let free = |rewrites: &mut Rewrites| sweep(program, rewrites, "inline", inline_maps::find_free, inline_maps::apply);
-    rewrites.of_class(Class::Exact, free)?;
+    rewrites.sweep(program, inline_maps::RULE, inline_maps::find_free, inline_maps::apply)?;
     for members in region::regions(program) {
         let Some(region) = Region::of(program, &members) else { continue };
         let way = match known.entry(region.key()) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(search::best(&region.program, costs, STATES_MAX)?),
+            Entry::Vacant(entry) => entry.insert(search::best(&region.program, costs, STATES_MAX, rewrites)?),
         };
         let mut merged = region.program.clone();
         if way.by_rules {
             rules::apply(&mut merged, rewrites)?;
         }
         for m in &way.path {
-            let origins = m.steps(&merged).into_iter().map(|step| merged.steps[step].origins.as_slice());
-            if !rewrites.allow(m.rule(), &rewrite::union(origins)) {
+            let steps = m.steps(&merged);
+            if !rewrites.apply(&mut merged, m.rule(), &steps, |program| *program = m.apply(program))? {
                 break;
             }
-            let next = m.apply(&merged);
-            if rewrites.validates() {
-                rewrites.of_class(m.class(), |rewrites| rewrites.check_programs(&merged, &next))?;
-            }
-            merged = next;
         }
         region.put_back(program, &merged);
     }

@@ -1,6 +1,8 @@
 //! program  =>  each legal way to merge two neighbours, and what it makes of the program
 
-use crate::fusion::{Site, Uses, kernel, merge_into};
+use crate::merge::merge_into;
+use crate::rewrite::{Rule, Site};
+use crate::steps::{Uses, kernel};
 use crate::{fuse_attention, fuse_epilogues, fuse_reductions, inline_maps};
 use sardonyx_dialects::flow::{Body, Class, Merging, Program, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
@@ -51,23 +53,12 @@ pub fn moves(program: &Program) -> Vec<Move> {
 }
 
 impl Move {
-    /// The rule's name.
-    pub fn rule(&self) -> &'static str {
+    pub fn rule(&self) -> Rule {
         match self {
-            Move::Inline { .. } | Move::InlineInto { .. } => "inline",
-            Move::Epilogue { .. } => "epilogue",
-            Move::Rows { .. } => "same-rows",
-            Move::Attention { .. } => "attention",
-        }
-    }
-
-    /// How equal the program is after it.
-    pub fn class(&self) -> crate::Class {
-        match self {
-            Move::Inline { .. } | Move::InlineInto { .. } | Move::Epilogue { .. } | Move::Rows { .. } => {
-                crate::Class::Exact
-            }
-            Move::Attention { .. } => crate::Class::Reassociating,
+            Move::Inline { .. } | Move::InlineInto { .. } => inline_maps::RULE,
+            Move::Epilogue { .. } => fuse_epilogues::RULE,
+            Move::Rows { .. } => fuse_reductions::RULE,
+            Move::Attention { .. } => fuse_attention::RULE,
         }
     }
 

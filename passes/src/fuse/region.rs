@@ -1,7 +1,7 @@
 //! program  =>  the regions between which no kernels merge, each as a program of its own
 
 use super::moves::may_meet;
-use crate::fusion::{Uses, kernel};
+use crate::steps::{Uses, kernel, sort_steps};
 use petgraph::unionfind::UnionFind;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Class, FlowOp, Program, Step};
@@ -124,7 +124,7 @@ impl Region {
         program.steps.retain(|s| !inside(s));
         program.steps.extend(steps);
         program.steps.extend(tail);
-        crate::fusion::sort_steps(program);
+        sort_steps(program);
     }
 }
 

@@ -2,21 +2,17 @@
 //!
 //! What any better way to merge has to beat.
 
-use crate::fusion::{merge_pairs, sweep};
-use crate::{Class, Rewrites, fuse_attention, fuse_epilogues, fuse_reductions, inline_maps};
+use crate::merge::merge_pairs;
+use crate::rewrite::Rewrites;
+use crate::{fuse_attention, fuse_epilogues, fuse_reductions, inline_maps};
 use sardonyx_base::Result;
 use sardonyx_dialects::flow::Program;
 
 pub fn apply(program: &mut Program, rewrites: &mut Rewrites) -> Result<()> {
-    let inline = |program: &mut Program, rewrites: &mut Rewrites| {
-        sweep(program, rewrites, "inline", inline_maps::find, inline_maps::apply)
-    };
-    rewrites.of_class(Class::Exact, |rewrites| {
-        inline(program, rewrites)?;
-        merge_pairs(program, rewrites, "epilogue", fuse_epilogues::matches)?;
-        merge_pairs(program, rewrites, "same-rows", fuse_reductions::matches)?;
-        inline(program, rewrites)
-    })?;
-    sweep(program, rewrites, "attention", fuse_attention::find, fuse_attention::apply)?;
-    rewrites.of_class(Class::Exact, |rewrites| inline(program, rewrites))
+    rewrites.sweep(program, inline_maps::RULE, inline_maps::find, inline_maps::apply)?;
+    merge_pairs(program, rewrites, fuse_epilogues::RULE, fuse_epilogues::matches)?;
+    merge_pairs(program, rewrites, fuse_reductions::RULE, fuse_reductions::matches)?;
+    rewrites.sweep(program, inline_maps::RULE, inline_maps::find, inline_maps::apply)?;
+    rewrites.sweep(program, fuse_attention::RULE, fuse_attention::find, fuse_attention::apply)?;
+    rewrites.sweep(program, inline_maps::RULE, inline_maps::find, inline_maps::apply)
 }

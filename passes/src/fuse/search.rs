@@ -7,8 +7,8 @@ use super::cost::Costs;
 use super::moves::{Move, moves};
 use super::region::key;
 use super::rules;
-use crate::Rewrites;
-use crate::fusion::kernel;
+use crate::rewrite::Rewrites;
+use crate::steps::kernel;
 use sardonyx_base::Result;
 use sardonyx_dialects::flow::Program;
 use std::cmp::Reverse;
@@ -26,9 +26,9 @@ pub struct Way {
 }
 
 /// The way to the cheapest program; at most so many programs are looked at beside those that the rules lead to.
-pub fn best(start: &Program, costs: &Costs, states_max: usize) -> Result<Way> {
+pub fn best(start: &Program, costs: &Costs, states_max: usize, rewrites: &Rewrites) -> Result<Way> {
     let mut ruled = start.clone();
-    rules::apply(&mut ruled, &mut Rewrites::default())?;
+    rules::apply(&mut ruled, &mut rewrites.trial())?;
     let whole = ruled.steps.iter().filter_map(kernel).count() == 1;
     if whole && costs.operations(&ruled) <= costs.operations(start) {
         // Everything is read and computed once.

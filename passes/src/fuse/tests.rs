@@ -4,9 +4,9 @@ use super::cost::Costs;
 use super::moves::moves;
 use super::region::key;
 use super::{STATES_MAX, fuse, rules, search};
-use crate::Rewrites;
-use crate::fusion::kernel;
 use crate::random::Random;
+use crate::rewrite::Rewrites;
+use crate::steps::kernel;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store};
@@ -184,7 +184,7 @@ fn what_is_found_costs_the_least_or_a_launch_more() {
 fn without_room_to_search_the_rules_count() {
     let costs = costs();
     let end = |start: &Program, states_max: usize| {
-        let way = search::best(start, &costs, states_max).unwrap();
+        let way = search::best(start, &costs, states_max, &Rewrites::default()).unwrap();
         let mut end = start.clone();
         if way.by_rules {
             rules::apply(&mut end, &mut Rewrites::default()).unwrap();

@@ -4,7 +4,7 @@
 //! in other places (class: reassociating), and where a row sees nothing, values that are not finite no longer make it
 //! NaN (class: finite-only). f16 could not hold the undivided sum.
 
-use crate::fusion::renumber_stores;
+use crate::splice::renumber_stores;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Kernel, Level, Statement};

@@ -1,8 +1,9 @@
 //! a softmax between two contractions that stays a kernel  =>  which ONNX node is in the way, and why
 
 use super::{has_exponentials, scores_in_weights, weights_in_sum};
-use crate::fusion::{Uses, kernel};
-use crate::rewrite::{Missed, Rewrites, union};
+use crate::remark::Missed;
+use crate::rewrite::Rewrites;
+use crate::steps::{Uses, kernel, union};
 use sardonyx_dialects::flow::{Class, FlowOp, Program};
 
 /// Steps between two of the three kernels that a near miss may have.
@@ -11,7 +12,7 @@ const BETWEEN_MAX: usize = 2;
 const UNREAD: &str = "leave the output out, if nobody needs it";
 
 pub fn tell(program: &Program, rewrites: &mut Rewrites) {
-    if !rewrites.wants_remarks() {
+    if !rewrites.options().remarks {
         return;
     }
     let uses = Uses::of(program);

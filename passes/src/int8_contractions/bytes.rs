@@ -1,6 +1,6 @@
 //! (convert(q) - zero) · scale  =>  q, zero, scale: where what a kernel stores comes from a byte
 
-use crate::fusion::{from_data, own_vars};
+use crate::splice::{from_data, own_vars};
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::{Body, Kernel};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};

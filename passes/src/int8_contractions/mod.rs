@@ -11,9 +11,11 @@ mod rewritten;
 #[cfg(test)]
 mod tests;
 
-use crate::fusion::{Uses, bare_var, drop_dead, from_data, kernel, own_vars, parameter, sort_steps};
-use crate::rewrite::Missed;
-use crate::{Class as Equality, Rewrites};
+use crate::class::Class as Equality;
+use crate::remark::Missed;
+use crate::rewrite::{Found, Rewrites, Rule};
+use crate::splice::{bare_var, from_data, own_vars};
+use crate::steps::{Uses, kernel, parameter};
 use bytes::{Bytes, bytes, constant, moves_with, widened};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
@@ -29,30 +31,17 @@ const PRODUCTS_MAX: i64 = (1 << 31) / (384 * 384);
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
         let mut written = Written::default();
-        for at in 0..program.steps.len() {
-            let site = match matches(program, at) {
-                Ok(site) => site,
-                Err(why) => {
-                    let node = program.steps[at].origins.first().cloned();
-                    let (reason, detail) = ("a contraction of bytes stays wide", Some(why.to_string()));
-                    rewrites.missed(Missed { reason, node, detail, ..Missed::default() });
-                    continue;
-                }
-            };
-            let Some(site) = site.filter(|_| rewrites.allow("bytes", &program.steps[at].origins)) else { continue };
-            let before = rewrites.validates().then(|| program.clone());
-            let class = if site.dtype == DType::F32 { Equality::FiniteOnly } else { Equality::Exact };
-            rewritten::apply(program, at, &site, &mut written);
-            if let Some(before) = before {
-                let mut after = program.clone();
-                sort_steps(&mut after);
-                rewrites.of_class(class, |rewrites| rewrites.check_programs(&before, &after))?;
-            }
-        }
-        sort_steps(program);
-        drop_dead(program);
-        Ok(())
+        let apply = |program: &mut Program, at, site| rewritten::apply(program, at, &site, &mut written);
+        rewrites.each_step(program, find, apply)
     })
+}
+
+fn find(program: &Program, at: usize) -> Found<Site> {
+    let class = |site: &Site| if site.dtype == DType::F32 { Equality::FiniteOnly } else { Equality::Exact };
+    match matches(program, at) {
+        Ok(site) => Ok(site.map(|site| (Rule::of_class(class(&site), "bytes"), site))),
+        Err(why) => Err(Missed::because("a contraction of bytes stays wide", why)),
+    }
 }
 
 /// What contractions share.

@@ -3,7 +3,8 @@
 use super::bytes::constant;
 use super::{Factor, Right, Site, Sums, Written};
 use crate::draft::Draft;
-use crate::fusion::{Splice, bare_var, kernel, own_vars, renumber_stores, tidy};
+use crate::splice::{Splice, bare_var, own_vars, renumber_stores, tidy};
+use crate::steps::kernel;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;

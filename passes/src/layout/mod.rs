@@ -10,11 +10,11 @@ mod path;
 #[cfg(test)]
 mod tests;
 
-use crate::Rewrites;
 use crate::fuse::Costs;
-use crate::fusion::{kernel, parameter};
 use crate::options::Layouts;
-use crate::rewrite::Missed;
+use crate::remark::Missed;
+use crate::rewrite::Rewrites;
+use crate::steps::{kernel, parameter};
 pub(crate) use pace::Pricer;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::program::Id;
@@ -42,7 +42,7 @@ fn lay_out(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Res
         return Ok(());
     }
     let found = path::shortest(program, &choices, &Pricer::new(program, costs));
-    if rewrites.wants_remarks() {
+    if rewrites.options().remarks {
         let us = |ps: u64| format!("{:.1} us", ps as f64 / 1e6);
         let [all, best, plain] = [found.cost, found.best_alone, found.plain].map(us);
         let detail = format!("estimated {all}, {best} if each kernel had its own choice, {plain} in row-major order");
@@ -61,14 +61,9 @@ fn set_all(program: &mut Program, layouts: Vec<(Id, Layout)>, rewrites: &mut Rew
         if layout == Layout::RowMajor {
             continue;
         }
-        let origins = producers[id].map(|s| program.steps[s].origins.clone()).unwrap_or_default();
-        if !rewrites.allow("order", &origins) {
+        let made_by: Vec<usize> = producers[id].into_iter().collect();
+        if !rewrites.apply(program, "order", &made_by, |program| set(program, id, &layout))? {
             break;
-        }
-        let before = rewrites.validates().then(|| program.clone());
-        set(program, id, &layout);
-        if let Some(before) = before {
-            rewrites.check_programs(&before, program)?;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::sort_outer;
 use crate::fuse::Costs;
-use crate::fusion::{kernel, parameter};
+use crate::steps::{kernel, parameter};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Kernel, Layout, Program};
 use sardonyx_kernels::{Lowered, Pace, lower, packable};

@@ -2,7 +2,7 @@
 
 use super::Choice;
 use super::pace::Pricer;
-use crate::fusion::kernel;
+use crate::steps::kernel;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Layout, Program};
 use std::collections::{BTreeMap, HashMap};

@@ -3,6 +3,7 @@
 //! Nothing changes between kernels: attention rounds what it reads, once for all rows that it serves. Softmax stays f32,
 //! the total too: it is that of the powers before they are rounded.
 
+use crate::splice::renumber_stores;
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::{Body, Kernel, Statement};
@@ -81,7 +82,7 @@ fn with_factors(k: &Kernel, def: &KernelDef) -> Option<Kernel> {
         }
     }
     let mut new = Kernel { body, ..k.clone() };
-    crate::fusion::renumber_stores(&mut new, &map);
+    renumber_stores(&mut new, &map);
     Some(new)
 }
 

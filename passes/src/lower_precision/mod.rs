@@ -1,17 +1,18 @@
 //! contract(x, w in panels)  =>  contract(bf16(x), bf16(w) in panels of pairs), summed in f32 as before
 //!
-//! Runs where that is asked for (`precision=bf16`). The factors of products with a constant become
+//! Done where the option `precision` is bf16. The factors of products with a constant become
 //! bf16, and those of attention: sums, epilogues, normalisation and softmax stay f32. A left factor is rounded where it is
 //! made: in place of the f32 where nothing else reads it, beside it where its maker may write both, else by a kernel of its
 //! own.
 
 pub mod attention;
 
-use crate::Rewrites;
-use crate::fusion::{Uses, drop_dead, kernel, renumber_stores, sort_steps, tidy};
 use crate::layout::sort_outer;
 use crate::options::Precision;
-use crate::rewrite::Missed;
+use crate::remark::Missed;
+use crate::rewrite::{Found, Rewrites};
+use crate::splice::{renumber_stores, tidy};
+use crate::steps::{Uses, kernel};
 use sardonyx_base::{DType, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -31,68 +32,39 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     }
     rewrites.programs(module, |rewrites, program| {
         let mut rounded = BTreeMap::new();
-        for i in 0..program.steps.len() {
-            if let Some(k) = kernel(&program.steps[i]).filter(|k| k.class() == Class::Attention) {
-                let new = match rewrites.options().target.class() {
-                    TargetClass::Cpu => attention::narrowed(k),
-                    TargetClass::Gpu => Err("the code for GPUs multiplies f32 there"),
-                };
-                attend(program, i, new, rewrites)?;
-                continue;
-            }
-            let site = match matches(program, i) {
-                Ok(site) => site,
-                Err(why) => {
-                    let node = program.steps[i].origins.first().cloned();
-                    let (reason, detail) = ("a contraction stays in f32", Some(why.to_string()));
-                    rewrites.missed(Missed { reason, node, detail, ..Missed::default() });
-                    continue;
-                }
-            };
-            if let Some(site) = site.filter(|_| rewrites.allow("bf16", &program.steps[i].origins)) {
-                let before = rewrites.validates().then(|| program.clone());
-                apply(program, i, site, &mut rounded);
-                if let Some(before) = before {
-                    let mut after = program.clone();
-                    sort_steps(&mut after);
-                    rewrites.check_programs(&before, &after)?;
-                }
-            }
-        }
+        let class = rewrites.options().target.class();
+        let find = |program: &Program, step: usize| find(program, step, class);
+        rewrites.each_step(program, find, |program, at, site| match site {
+            Site::Attention(kernel) => program.steps[at].op = FlowOp::Kernel(Box::new(kernel)),
+            Site::Contraction(contraction) => apply(program, at, contraction, &mut rounded),
+        })?;
         round_where_made(program, &rounded);
-        sort_steps(program);
-        drop_dead(program);
         Ok(())
     })
 }
 
-/// An attention becomes that with rounded factors.
-fn attend(
-    program: &mut Program,
-    step: usize,
-    new: std::result::Result<Kernel, &'static str>,
-    rewrites: &mut Rewrites,
-) -> Result<()> {
-    let origins = program.steps[step].origins.clone();
-    match new {
-        Err(why) => {
-            let (node, reason, detail) = (origins.first().cloned(), "attention stays in f32", Some(why.to_string()));
-            rewrites.missed(Missed { reason, node, detail, ..Missed::default() });
-        }
-        Ok(new) if rewrites.allow("bf16-attention", &origins) => {
-            let before = rewrites.validates().then(|| program.clone());
-            program.steps[step].op = FlowOp::Kernel(Box::new(new));
-            if let Some(before) = before {
-                rewrites.check_programs(&before, program)?;
-            }
-        }
-        Ok(_) => {}
+/// A kernel whose factors may be bf16.
+enum Site {
+    /// What it becomes.
+    Attention(Kernel),
+    Contraction(Contraction),
+}
+
+fn find(program: &Program, step: usize, target: TargetClass) -> Found<Site> {
+    if let Some(k) = kernel(&program.steps[step]).filter(|k| k.class() == Class::Attention) {
+        let narrowed = match target {
+            TargetClass::Cpu => attention::narrowed(k),
+            TargetClass::Gpu => Err("the code for GPUs multiplies f32 there"),
+        };
+        let narrowed = narrowed.map_err(|why| Missed::because("attention stays in f32", why))?;
+        return Ok(Some(("bf16-attention".into(), Site::Attention(narrowed))));
     }
-    Ok(())
+    let found = matches(program, step).map_err(|why| Missed::because("a contraction stays in f32", why))?;
+    Ok(found.map(|contraction| ("bf16".into(), Site::Contraction(contraction))))
 }
 
 /// A contraction with bf16 factors.
-struct Site {
+struct Contraction {
     /// Reads the rounded left factor as the last operand.
     kernel: Kernel,
     /// Operands that are packed constants of bf16 now.
@@ -102,7 +74,7 @@ struct Site {
 }
 
 /// `None` where the step is no contraction with a packed constant; the error is why one stays as it is.
-fn matches(program: &Program, step: usize) -> std::result::Result<Option<Site>, &'static str> {
+fn matches(program: &Program, step: usize) -> std::result::Result<Option<Contraction>, &'static str> {
     let Some(k) = kernel(&program.steps[step]).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
     let Some((common, rights)) = factors(k) else { return Ok(None) };
     let containers = [vec![common], rights.clone()].concat();
@@ -124,7 +96,7 @@ fn matches(program: &Program, step: usize) -> std::result::Result<Option<Site>, 
     if !pairs {
         return Err("neighbours along the sum are none in memory");
     }
-    Ok(Some(Site { kernel, panels: panels.to_vec(), left: *left }))
+    Ok(Some(Contraction { kernel, panels: panels.to_vec(), left: *left }))
 }
 
 /// The load that all products of a contraction share, and those of packed constants; none where a factor is another.
@@ -184,7 +156,7 @@ fn narrowed(k: &Kernel, common: usize, rights: &[usize]) -> Kernel {
 }
 
 /// `rounded` gives each left factor's rounded form, which a kernel of its own makes.
-fn apply(program: &mut Program, step: usize, site: Site, rounded: &mut BTreeMap<Id, Id>) {
+fn apply(program: &mut Program, step: usize, site: Contraction, rounded: &mut BTreeMap<Id, Id>) {
     let makers = program.producers();
     let mut args = program.steps[step].args.clone();
     let left = args[site.left];

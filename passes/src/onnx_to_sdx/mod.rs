@@ -66,6 +66,8 @@ mod windows;
 
 pub use table::{Device, OPERATORS, Operator};
 
+use crate::levels::rewrite_functions;
+use crate::rewrite::Rewrites;
 use builder::Builder;
 use node::Node;
 use sardonyx_base::{Error, Result};
@@ -78,13 +80,13 @@ use table::Lowering;
 
 /// Lowers every function of the module that holds ONNX nodes. Bodies become functions behind all others: who is called
 /// comes after who calls.
-pub fn run(module: Operation) -> Result<()> {
+pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     let Some(block) = module.block(0) else { return Ok(()) };
     let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str);
     let names: BTreeSet<String> = block.operations().iter().filter_map(named).collect();
     let names = Rc::new(RefCell::new(names));
     let mut bodies = vec![];
-    crate::rewrite_functions(module, |function| {
+    rewrite_functions(module, |function| {
         let body = function.block(0).map_or(vec![], |b| b.operations());
         if !body.iter().any(|op| op.name().starts_with("onnx.")) {
             return Ok(None);

@@ -11,6 +11,7 @@ mod order;
 #[cfg(test)]
 mod tests;
 
+use crate::rewrite::Rewrites;
 use crate::usual::{self, CALLS, Sizes, Usual};
 use largest::{Largest, Probes, Room};
 use order::{Cost, Problem};
@@ -23,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const ALIGNMENT: i64 = 64;
 
-pub fn run(module: Operation) -> Result<()> {
+pub fn run(module: Operation, _: &mut Rewrites) -> Result<()> {
     let Some(mut plan) = Plan::read(module)? else { return Ok(()) };
     plan.entries.iter_mut().for_each(place);
     let Some(block) = module.block(0) else { return Ok(()) };

@@ -5,7 +5,8 @@
 
 use super::proof::{Fact, Proof, Role, Rows, rows_of};
 use crate::draft::Draft;
-use crate::fusion::{bare_var, kernel, tidy};
+use crate::splice::{bare_var, tidy};
+use crate::steps::{drop_dead, kernel};
 use sardonyx_base::{DType, Dim, HostOp};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -30,7 +31,7 @@ pub fn apply(program: &Program, proof: &Proof, origins: &[String]) -> Option<Pro
         }
     }
     let mut program = new.program;
-    crate::fusion::drop_dead(&mut program);
+    drop_dead(&mut program);
     Some(program)
 }
 

@@ -1,7 +1,7 @@
 //! What a kernel's statements are at a position that the mask leaves out: a number, a hidden score, or what must not count
 
 use super::proof::Fact;
-use crate::fusion::bare_var;
+use crate::splice::bare_var;
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::{Body, Kernel, Memlet};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};

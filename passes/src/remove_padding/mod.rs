@@ -4,16 +4,17 @@
 //! need not be computed for the others. `proof` finds which input is such a mask and which kernels it concerns, `apply`
 //! packs the rows at the entry, runs packed, and restores all positions where somebody reads them.
 //!
-//! Automatic where no output holds a row that is left out. Where one does, the option
-//! `masked-rows=zero` says that nobody reads them: then they are 0.
+//! Automatic where no output holds a row that is left out. Where one does, the option `masked-rows=zero` says that nobody
+//! reads them: then they are 0.
 
 mod apply;
 mod known;
 mod proof;
 
 use crate::options::MaskedRows;
-use crate::rewrite::{Missed, union};
-use crate::{Rewrites, fusion};
+use crate::remark::Missed;
+use crate::rewrite::{Rewrites, Rule};
+use crate::steps::{kernel, origins_of};
 use proof::{Miss, Proof, Role};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::program::Id;
@@ -34,19 +35,12 @@ fn pack(program: &mut Program, rewrites: &mut Rewrites, zero: bool) -> Result<()
         match Proof::of(program, mask, zero) {
             Ok(proof) if proof.gains(program) => {
                 let packed = |(_, role): &(usize, &Role)| **role != Role::AsItIs;
-                let steps = proof.roles.iter().enumerate().filter(packed);
-                let origins = union(steps.map(|(step, _)| program.steps[step].origins.as_slice()));
-                let first: Vec<String> = origins.first().cloned().into_iter().collect();
+                let steps: Vec<usize> = proof.roles.iter().enumerate().filter(packed).map(|(step, _)| step).collect();
+                let first: Vec<String> = origins_of(program, &steps).into_iter().take(1).collect();
                 let Some(new) = apply::apply(program, &proof, &first) else { continue };
-                if !rewrites.allow("rows", &origins) {
-                    return Ok(());
-                }
-                let before = std::mem::replace(program, new);
                 // With zeros the program means another one, which is what was asked for.
-                if rewrites.validates() && !zero {
-                    rewrites.check_programs(&before, program)?;
-                }
-                return Ok(());
+                let rule = Rule { is_checked: !zero, ..Rule::from("rows") };
+                return rewrites.apply(program, rule, &steps, |program| *program = new).map(drop);
             }
             Ok(_) => {}
             Err(miss) if miss.is_mask => tell(program, rewrites, mask, &miss),
@@ -57,7 +51,7 @@ fn pack(program: &mut Program, rewrites: &mut Rewrites, zero: bool) -> Result<()
 }
 
 fn has_attention(program: &Program) -> bool {
-    program.steps.iter().filter_map(fusion::kernel).any(|k| k.class() == Class::Attention)
+    program.steps.iter().filter_map(kernel).any(|k| k.class() == Class::Attention)
 }
 
 /// Inputs that may be masks: two dimensions, over which some attention has keys.
@@ -65,7 +59,7 @@ fn masks(program: &Program) -> Vec<Id> {
     let keys = |k: &Kernel, d: &Dim| k.class() == Class::Attention && k.inner.contains(d);
     let fits = |id: &Id| {
         let c = &program.containers[*id];
-        let read = program.steps.iter().filter_map(fusion::kernel).any(|k| c.dims.len() == 2 && keys(k, &c.dims[1]));
+        let read = program.steps.iter().filter_map(kernel).any(|k| c.dims.len() == 2 && keys(k, &c.dims[1]));
         read && c.layout == Layout::RowMajor && (c.dtype.is_float() || c.dtype.is_int() || c.dtype == DType::Bool)
     };
     let ids = program.inputs.iter().map(|(_, id)| *id);
@@ -73,7 +67,7 @@ fn masks(program: &Program) -> Vec<Id> {
 }
 
 fn tell(program: &Program, rewrites: &mut Rewrites, mask: Id, miss: &Miss) {
-    if !rewrites.wants_remarks() {
+    if !rewrites.options().remarks {
         return;
     }
     let name = program.inputs.iter().find(|(_, id)| *id == mask).map(|(name, _)| name.as_str()).unwrap_or_default();

@@ -7,7 +7,8 @@
 //! difference.
 
 use super::known::{self, Known};
-use crate::fusion::{Uses, bare_var, kernel, own_vars};
+use crate::splice::{bare_var, from_data, own_vars};
+use crate::steps::{Uses, kernel};
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Step};
@@ -322,7 +323,7 @@ fn stored_at(k: &Kernel, batch: usize, position: usize) -> Option<Vec<(usize, us
             let axis = |v: usize| store.memlet.index.iter().position(|d| bare_var(d) == Some(v));
             let axes = (axis(batch)?, axis(position)?);
             let other = elsewhere(&store.memlet, axes, &[batch, position]);
-            if other || found.is_some_and(|f| f != axes) || store.memlet.index.iter().any(crate::fusion::from_data) {
+            if other || found.is_some_and(|f| f != axes) || store.memlet.index.iter().any(from_data) {
                 return None;
             }
             found = Some(axes);

@@ -1,6 +1,6 @@
 //! two tensors, the class of a rewrite  =>  what differs
 
-use crate::Class;
+use crate::class::Class;
 use sardonyx_base::{DType, Tensor};
 
 /// How far a reassociated result may be off, as a share of the largest: many roundings, and no wrong term.

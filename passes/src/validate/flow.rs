@@ -4,7 +4,7 @@ use super::compare::{differs, says_something};
 use super::cut::{Cut, Made, cut};
 use super::sample::{DRAWS, Draw, Random, Sizes, sizes, symbols, tensor};
 use super::{Part, Verdict};
-use crate::Class;
+use crate::class::Class;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program, Source, Step};
 use sardonyx_dialects::interp::run_program;

@@ -1,7 +1,10 @@
 //! Wrong operations, places and rules are found; what is equal is not; what was seen is not run again
 
 use super::{Validation, Verdict, compare_programs, compare_values};
-use crate::{Class, Options, Rewrites};
+use crate::class::Class;
+use crate::options::Options;
+use crate::registry;
+use crate::rewrite::Rewrites;
 use melior::ir::Module;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program};
@@ -10,7 +13,7 @@ use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 
 fn program(text: &str) -> Program {
-    let context = crate::context();
+    let context = registry::context();
     let module = Module::parse(&context, text).unwrap();
     let module = Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()));
     Program::read(module.block(0).unwrap().operations()[0]).unwrap()
@@ -153,10 +156,10 @@ fn values_are_free_only_where_none_is_made_of_another() {
 
 /// The rules that were applied, and the checks of them.
 pub fn validated(text: &str, passes: &str) -> sardonyx_base::Result<(Vec<&'static str>, String)> {
-    let context = crate::context();
+    let context = registry::context();
     let mut module = Module::parse(&context, text).unwrap();
     let mut rewrites = Rewrites::new(Options { validate: true, ..Options::default() });
-    crate::run_pipeline_with(&context, &mut module, &format!("builtin.module({passes})"), &mut rewrites)?;
+    registry::run_pipeline_with(&context, &mut module, &format!("builtin.module({passes})"), &mut rewrites)?;
     Ok((rewrites.applied().iter().map(|r| r.rule).collect(), rewrites.validation().unwrap().line()))
 }
 

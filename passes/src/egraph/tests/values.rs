@@ -1,6 +1,6 @@
 //! element type, dimensions  =>  tensors of ordinary, special or extreme numbers, and how to compare them
 
-use crate::egraph::rule::Class;
+use crate::class::Class;
 use crate::random::Random;
 use sardonyx_base::{DType, Tensor};
 

@@ -1,11 +1,11 @@
 //! Rules that lack a condition, claim too good a class, or are a little wrong: each is caught by the test of rules
 
 use super::harness::check;
+use crate::class::Class::{Exact, FiniteOnly, Reassociating};
 use crate::egraph::algebra;
 use crate::egraph::expr::{Expr, Site, broadcast, class, map, op, reshape, transpose, typed};
 use crate::egraph::motion;
 use crate::egraph::normalisation;
-use crate::egraph::rule::Class::{Exact, FiniteOnly, Reassociating};
 use crate::egraph::rule::{Form, Rule, code, rule};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::Op;

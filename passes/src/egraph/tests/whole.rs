@@ -2,8 +2,9 @@
 
 use super::sketch;
 use super::values::{Bound, Kind, differs};
+use crate::class::Class;
 use crate::egraph::language::{ENode, load};
-use crate::egraph::rule::{Class, Rule, compile};
+use crate::egraph::rule::{Rule, compile};
 use crate::egraph::saturate::{Limits, saturate};
 use crate::egraph::tests::harness::{Values, text};
 use crate::egraph::{Options, Rates, TOPICS, optimise};

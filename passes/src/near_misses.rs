@@ -1,0 +1,131 @@
+//! two kernels that stay two  =>  why, which ONNX node is in the way, and what would help
+//!
+//! Told are the misses of the last state of a program: where kernels that could be one by their classes are neighbours
+//! still, after all fusions that ran.
+
+use crate::miss::Miss;
+use crate::remark::Missed;
+use crate::rewrite::Rewrites;
+use crate::steps::{Uses, kernel, union};
+use crate::{fuse_epilogues, fuse_reductions, inline_maps};
+use sardonyx_base::Dim;
+use sardonyx_dialects::flow::{Class, FlowOp, Kernel, Merging, Program, Step};
+use std::collections::BTreeSet;
+
+/// Tells of all neighbours in a program that could be one by their classes, in place of what was told of an earlier
+/// state of it.
+pub fn tell(program: &Program, rewrites: &mut Rewrites) {
+    rewrites.take_back(&["inline-maps", "fuse-epilogues", "fuse-reductions"]);
+    let uses = Uses::of(program);
+    let mut shared = BTreeSet::new();
+    for consumer in 0..program.steps.len() {
+        let mut done = BTreeSet::new();
+        for source in uses.sources(&program.steps[consumer]) {
+            let (producer, view) = behind_views(program, &uses, source);
+            if !done.insert(producer) {
+                continue;
+            }
+            let judged = match view {
+                Some(view) => judge_reshaped(program, view, producer, consumer),
+                None => judge(program, &uses, producer, consumer),
+            };
+            let Some((pass, miss)) = judged else { continue };
+            // One of many readers stands for all.
+            if !matches!(miss, Miss::ReadElsewhere(_)) || shared.insert(producer) {
+                tell_one(program, rewrites, pass, miss, (producer, consumer));
+            }
+        }
+    }
+}
+
+/// The step that computes what a step shows, and the last view on the way.
+fn behind_views(program: &Program, uses: &Uses, source: usize) -> (usize, Option<usize>) {
+    let step = &program.steps[source];
+    match (&step.op, uses.sources(step).first()) {
+        (FlowOp::View, Some(&behind)) => {
+            let (producer, view) = behind_views(program, uses, behind);
+            (producer, view.or(Some(source)))
+        }
+        _ => (source, None),
+    }
+}
+
+fn judge_reshaped(program: &Program, view: usize, producer: usize, consumer: usize) -> Option<(&'static str, Miss)> {
+    let (p, c) = (kernel(&program.steps[producer])?, kernel(&program.steps[consumer])?);
+    let pass = match (p.class().merging(), c.class().merging()) {
+        (Merging::Points, Merging::Points | Merging::Rows) => "inline-maps",
+        (Merging::Products | Merging::Rows, Merging::Points) => "fuse-epilogues",
+        (Merging::Rows, Merging::Rows) => "fuse-reductions",
+        (Merging::Points | Merging::Products | Merging::Rows, Merging::Products) => return None,
+        (Merging::Products, Merging::Rows) | (Merging::Whole, _) | (_, Merging::Whole) => return None,
+    };
+    Some((pass, Miss::Reshaped(view)))
+}
+
+fn tell_one(
+    program: &Program,
+    rewrites: &mut Rewrites,
+    pass: &'static str,
+    miss: Miss,
+    (producer, consumer): (usize, usize),
+) {
+    let (p, c) = (&program.steps[producer], &program.steps[consumer]);
+    let Some(reason) = miss.reason() else { return };
+    let missed = Missed {
+        reason,
+        node: miss.in_the_way(program, rewrites, producer, consumer),
+        origins: union([p.origins.as_slice(), &c.origins]),
+        detail: detail(miss, p, c),
+        remedy: miss.remedy(),
+    };
+    rewrites.missed_by(pass, missed);
+}
+
+/// The spaces, where they say more than the reason.
+fn detail(miss: Miss, p: &Step, c: &Step) -> Option<String> {
+    let (p, c) = (kernel(p)?, kernel(c)?);
+    match miss {
+        Miss::OtherPlaces | Miss::OtherSpace | Miss::Crosswise | Miss::Repeated | Miss::NothingShared => {
+            Some(format!("{} and {}", space(p), space(c)))
+        }
+        Miss::Statements => Some(format!("{} and {}", p.body.len(), c.body.len())),
+        Miss::Unlike | Miss::ReadElsewhere(_) | Miss::Output | Miss::IntoContraction => None,
+        Miss::FromData | Miss::Guarded | Miss::Reshaped(_) | Miss::Between(_) => None,
+    }
+}
+
+/// `[batch, seq] x [384]`
+fn space(k: &Kernel) -> String {
+    let list = |dims: &[Dim]| format!("[{}]", dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", "));
+    match k.inner.is_empty() {
+        true => list(&k.outer),
+        false => format!("{} x {}", list(&k.outer), list(&k.inner)),
+    }
+}
+
+/// The pass that might have made one kernel of the two, and why it did not; none where one still can.
+fn judge(program: &Program, uses: &Uses, producer: usize, consumer: usize) -> Option<(&'static str, Miss)> {
+    let (p, c) = (kernel(&program.steps[producer])?, kernel(&program.steps[consumer])?);
+    let inline = || inline_maps::why_not(program, uses, producer, consumer).map(|m| ("inline-maps", m));
+    let epilogue = || Some(("fuse-epilogues", fuse_epilogues::matches(program, uses, producer, consumer).err()?));
+    let rows = || Some(("fuse-reductions", fuse_reductions::matches(program, uses, producer, consumer).err()?));
+    // Of two rows that are far apart no one expects that they are one.
+    let apart = |(_, miss): &(&'static str, Miss)| match miss {
+        Miss::Between(third) => kernel(&program.steps[*third]).is_some_and(|k| k.class() != Class::Contract),
+        _ => true,
+    };
+    let or = |first: (&'static str, Miss), second: (&'static str, Miss)| match first.1 {
+        Miss::Unlike => second,
+        _ => first,
+    };
+    match (p.class().merging(), c.class().merging()) {
+        (Merging::Points, Merging::Points | Merging::Products | Merging::Whole) => inline(),
+        (Merging::Points, Merging::Rows) => Some(or(rows()?, inline()?)),
+        (Merging::Products, Merging::Points) => epilogue(),
+        (Merging::Rows, Merging::Points) => Some(or(rows()?, epilogue()?)),
+        (Merging::Rows, Merging::Rows) => rows().filter(apart),
+        (Merging::Products | Merging::Rows, Merging::Products) | (Merging::Products, Merging::Rows) => None,
+        // What is whole is made last, of kernels that are whole; what was missed, its pass tells.
+        (Merging::Whole, _) | (Merging::Products | Merging::Rows, Merging::Whole) => None,
+    }
+}

@@ -1,0 +1,70 @@
+//! What was nearly rewritten: which node is in the way, why, and what would help
+
+use sardonyx_base::json::Json;
+use std::fmt;
+
+/// A rewrite that nearly was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// Stable words, which say nothing of this model.
+    pub reason: &'static str,
+    /// The ONNX node in the way.
+    pub node: Option<String>,
+    /// The ONNX nodes that would have become one.
+    pub origins: Vec<String>,
+    /// What the reason is in this model, such as dimensions.
+    pub detail: Option<String>,
+    pub remedy: Option<&'static str>,
+}
+
+impl Missed {
+    pub fn because(reason: &'static str, detail: &str) -> Missed {
+        Missed { reason, detail: Some(detail.to_string()), ..Missed::default() }
+    }
+}
+
+/// What a pass missed, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    pub pass: &'static str,
+    pub function: String,
+    pub missed: Missed,
+}
+
+impl Remark {
+    pub fn json(&self) -> Json {
+        let Missed { reason, node, origins, detail, remedy } = &self.missed;
+        Json::Object(vec![
+            ("pass", self.pass.into()),
+            ("kind", "missed".into()),
+            ("reason", (*reason).into()),
+            ("node", node.clone().into()),
+            ("origins", Json::list(origins.iter().map(String::as_str))),
+            ("function", self.function.as_str().into()),
+            ("detail", detail.clone().into()),
+            ("remedy", remedy.map(str::to_string).into()),
+        ])
+    }
+}
+
+/// More names than these are a screen of text; the JSON has all.
+const SHOWN_MAX: usize = 8;
+
+impl fmt::Display for Remark {
+    /// `remark[fuse-epilogues]: the reader looks at other places: …`, in the form of an error.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missed { reason, node, origins, detail, remedy } = &self.missed;
+        write!(f, "remark[{}]: {reason}", self.pass)?;
+        detail.iter().try_for_each(|detail| write!(f, ": {detail}"))?;
+        let node = node.as_deref().unwrap_or("without a name");
+        let (shown, more) = origins.split_at(origins.len().min(SHOWN_MAX));
+        write!(f, "\n  --> {}, node {node}", self.function)?;
+        if !shown.is_empty() {
+            write!(f, "\n  would be one: {}", shown.join(" "))?;
+        }
+        if !more.is_empty() {
+            write!(f, " and {} more", more.len())?;
+        }
+        remedy.iter().try_for_each(|remedy| write!(f, "\n  help: {remedy}"))
+    }
+}

@@ -1,0 +1,178 @@
+//! Kernel bodies under rewriting: their variables, substitution into another kernel, and what is left over gone
+
+use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::{Body, Kernel, Level, Memlet, Statement};
+use sardonyx_dialects::scalar::ScalarFn;
+use std::collections::HashMap;
+
+/// An iteration variable that stands alone in an index expression.
+pub fn bare_var(d: &Dim) -> Option<usize> {
+    d.as_symbol()?.strip_prefix('%')?.parse().ok()
+}
+
+/// The iteration variables in an index expression.
+pub fn own_vars(d: &Dim) -> Vec<usize> {
+    d.symbols().iter().filter_map(|s| s.strip_prefix('%')?.parse().ok()).collect()
+}
+
+/// An index that is read from data: it is checked when the kernel runs, and the check must survive.
+pub fn from_data(d: &Dim) -> bool {
+    d.symbols().iter().any(|s| s.starts_with('$'))
+}
+
+/// Loads by an index from data that are made once per row. Where the inner space is empty such a load is made although
+/// no point is there, so no rewrite may bring one about.
+pub fn data_loads_per_row(k: &Kernel) -> usize {
+    let row = |s: &Statement| matches!(&s.body, Body::Load { memlet, .. } if memlet.index.iter().any(from_data));
+    k.body.iter().zip(k.levels()).filter(|(s, level)| *level == Level::Row && row(s)).count()
+}
+
+/// A kernel's body under substitution: variables by `vars`, loads by `load` (the new statement's number).
+pub struct Splice<'k> {
+    pub body: Vec<Statement>,
+    from: &'k Kernel,
+    map: Vec<usize>,
+}
+
+/// What becomes of a load: given its memlet and guard in new terms and its type, the number of the statement.
+pub type Loads<'f, 'k> = &'f mut dyn FnMut(&mut Splice<'k>, Memlet, Option<usize>, DType) -> usize;
+
+impl<'k> Splice<'k> {
+    pub fn new(body: Vec<Statement>, from: &'k Kernel) -> Splice<'k> {
+        Splice { body, from, map: vec![] }
+    }
+
+    pub fn push(&mut self, body: Body, dtype: DType) -> usize {
+        self.body.push(Statement { body, dtype });
+        self.body.len() - 1
+    }
+
+    /// Index expressions of the source kernel in the new one's terms.
+    pub fn index(&self, d: &Dim, vars: &[Dim]) -> Dim {
+        rename(d, &|i| vars.get(i).cloned(), &|k| self.map[k])
+    }
+
+    /// Copies all statements; `load` may replace a load by something else.
+    pub fn run(&mut self, vars: &[Dim], load: Loads<'_, 'k>) {
+        for statement in &self.from.body {
+            let id = match &statement.body {
+                Body::Load { memlet, guard } => {
+                    let index = memlet.index.iter().map(|d| self.index(d, vars)).collect();
+                    let guard = guard.map(|g| self.map[g]);
+                    load(self, Memlet { container: memlet.container, index }, guard, statement.dtype)
+                }
+                other => {
+                    let body = other.renumbered(&|k| self.map[k], &|d| self.index(d, vars));
+                    self.push(body, statement.dtype)
+                }
+            };
+            self.map.push(id);
+        }
+    }
+
+    pub fn statement(&self, old: usize) -> usize {
+        self.map[old]
+    }
+}
+
+/// Both guards, where there are two.
+pub fn and_guards(splice: &mut Splice, a: Option<usize>, b: Option<usize>) -> Option<usize> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(splice.push(Body::Apply { f: ScalarFn::And, args: vec![a, b] }, DType::Bool)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// A kernel with its operands: equal statements once, unused statements and operands gone.
+pub fn tidy(mut kernel: Kernel, args: Vec<usize>) -> (Kernel, Vec<usize>) {
+    share_operands(&mut kernel, &args);
+    share_statements(&mut kernel);
+    drop_dead_statements(&mut kernel);
+    drop_unused_operands(kernel, args)
+}
+
+/// Two operands that are one container become one.
+fn share_operands(kernel: &mut Kernel, args: &[usize]) {
+    for statement in &mut kernel.body {
+        if let Body::Load { memlet, .. } = &mut statement.body {
+            let id = args[memlet.container];
+            memlet.container = args.iter().position(|&a| a == id).unwrap_or(memlet.container);
+        }
+    }
+}
+
+fn share_statements(kernel: &mut Kernel) {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut map: Vec<usize> = vec![];
+    let mut body: Vec<Statement> = vec![];
+    for statement in &kernel.body {
+        let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
+        let key = format!("{new:?} {}", statement.dtype);
+        let id = *seen.entry(key).or_insert_with(|| {
+            body.push(Statement { body: new, dtype: statement.dtype });
+            body.len() - 1
+        });
+        map.push(id);
+    }
+    kernel.body = body;
+    renumber_stores(kernel, &map);
+}
+
+/// Stores of other statements, by the new number of each.
+pub fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
+    for store in &mut kernel.stores {
+        store.value = map[store.value];
+        store.memlet.index.iter_mut().for_each(|d| *d = rename(d, &|_| None, &|k| map[k]));
+    }
+}
+
+fn statements_in(index: &[Dim]) -> Vec<usize> {
+    let symbols = index.iter().flat_map(|d| d.symbols());
+    symbols.filter_map(|s| s.strip_prefix('$')?.parse().ok()).collect()
+}
+
+fn uses_of(body: &Body) -> Vec<usize> {
+    match body {
+        Body::Load { memlet, guard } => statements_in(&memlet.index).into_iter().chain(*guard).collect(),
+        Body::Const(_) => vec![],
+        Body::Index(d) => statements_in(std::slice::from_ref(d)),
+        Body::Apply { args, .. } => args.clone(),
+        Body::Convert(a, _) => vec![*a],
+        Body::Reduce { arg, .. } => vec![*arg],
+    }
+}
+
+fn drop_dead_statements(kernel: &mut Kernel) {
+    let mut live = vec![false; kernel.body.len()];
+    let mut stack: Vec<usize> =
+        kernel.stores.iter().flat_map(|s| statements_in(&s.memlet.index).into_iter().chain([s.value])).collect();
+    while let Some(k) = stack.pop() {
+        if !std::mem::replace(&mut live[k], true) {
+            stack.extend(uses_of(&kernel.body[k].body));
+        }
+    }
+    let mut map = vec![0; live.len()];
+    let mut body = vec![];
+    for (k, statement) in kernel.body.iter().enumerate().filter(|(k, _)| live[*k]) {
+        map[k] = body.len();
+        let new = statement.body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k]));
+        body.push(Statement { body: new, dtype: statement.dtype });
+    }
+    kernel.body = body;
+    renumber_stores(kernel, &map);
+}
+
+fn drop_unused_operands(mut kernel: Kernel, args: Vec<usize>) -> (Kernel, Vec<usize>) {
+    let loads = |kernel: &Kernel, i: usize| {
+        kernel.body.iter().any(|s| matches!(&s.body, Body::Load { memlet, .. } if memlet.container == i))
+    };
+    let kept: Vec<usize> = (0..args.len()).filter(|&i| loads(&kernel, i)).collect();
+    for statement in &mut kernel.body {
+        if let Body::Load { memlet, .. } = &mut statement.body {
+            memlet.container = kept.iter().position(|&k| k == memlet.container).unwrap_or(0);
+        }
+    }
+    kernel.reads = kept.iter().map(|&i| kernel.reads[i].clone()).collect();
+    (kernel, kept.into_iter().map(|i| args[i]).collect())
+}

@@ -1,0 +1,169 @@
+//! Programs under rewriting: who makes and reads what, steps put back in order, steps that nothing needs gone
+
+use crate::splice::tidy;
+use sardonyx_base::Dim;
+use sardonyx_dialects::flow::program::Consumers;
+use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Source, Step};
+use sardonyx_dialects::sdx::SymbolKind;
+use std::collections::BTreeSet;
+
+/// The kernel of a step, if it is one.
+pub fn kernel(step: &Step) -> Option<&Kernel> {
+    match &step.op {
+        FlowOp::Kernel(k) => Some(k),
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::View | FlowOp::Bind { .. } | FlowOp::Host(_) => None,
+    }
+}
+
+/// Who makes and who reads each container, as of one state of the program.
+pub struct Uses {
+    pub producers: Vec<Option<usize>>,
+    pub consumers: Consumers,
+}
+
+impl Uses {
+    pub fn of(program: &Program) -> Uses {
+        Uses { producers: program.producers(), consumers: program.consumers() }
+    }
+
+    /// The steps whose results a step reads, in the order of its operands.
+    pub fn sources(&self, step: &Step) -> Vec<usize> {
+        step.args.iter().filter_map(|&a| self.producers[a]).collect()
+    }
+}
+
+/// The origins of several parts of one rewrite, each once.
+pub fn union<'a>(parts: impl IntoIterator<Item = &'a [String]>) -> Vec<String> {
+    let mut out: Vec<String> = vec![];
+    for origin in parts.into_iter().flatten() {
+        if !out.contains(origin) {
+            out.push(origin.clone());
+        }
+    }
+    out
+}
+
+/// The origins of what stands for some steps together.
+pub fn origins_of(program: &Program, steps: &[usize]) -> Vec<String> {
+    union(steps.iter().map(|&step| program.steps[step].origins.as_slice()))
+}
+
+/// The parameter behind a container, through views: whoever packs it reads the bytes, whatever dimensions they go under.
+pub fn parameter(program: &Program, producers: &[Option<usize>], id: usize) -> Option<Source> {
+    let step = producers[id].map(|s| &program.steps[s])?;
+    match &step.op {
+        FlowOp::Param { source, window: None } => Some(source.clone()),
+        FlowOp::View => parameter(program, producers, step.args[0]),
+        FlowOp::Param { .. } | FlowOp::Const(_) | FlowOp::Bind { .. } | FlowOp::Kernel(_) => None,
+        FlowOp::Host(_) => None,
+    }
+}
+
+/// A third step on a path from one step to a later one: the last of it. A binding leads to what mentions its symbol.
+pub fn step_between(program: &Program, uses: &Uses, from: usize, to: usize) -> Option<usize> {
+    let consumers = &uses.consumers;
+    let next = |step: usize| -> Vec<usize> {
+        let step = &program.steps[step];
+        let mut next: Vec<usize> = step.results.iter().flat_map(|&r| consumers[r].iter().copied()).collect();
+        let bound = step.op.binds();
+        if !bound.is_empty() {
+            let mentions = |other: &Step| data_symbols(program, other).iter().any(|s| bound.contains(&s.as_str()));
+            next.extend((0..program.steps.len()).filter(|&i| mentions(&program.steps[i])));
+        }
+        next
+    };
+    let mut stack: Vec<usize> = next(from).into_iter().filter(|&s| s != to).collect();
+    let mut seen = BTreeSet::new();
+    while let Some(step) = stack.pop() {
+        if !seen.insert(step) {
+            continue;
+        }
+        let next = next(step);
+        if next.contains(&to) {
+            return Some(step);
+        }
+        stack.extend(next);
+    }
+    None
+}
+
+/// The data-dependent symbols that a step needs the values of.
+fn data_symbols(program: &Program, step: &Step) -> BTreeSet<String> {
+    // Most models have none; then nothing is looked through.
+    if !program.symbols.values().any(|s| s.kind == SymbolKind::Data) {
+        return BTreeSet::new();
+    }
+    let mut dims: Vec<&Dim> =
+        step.args.iter().chain(&step.results).flat_map(|&id| &program.containers[id].dims).collect();
+    if let Some(k) = kernel(step) {
+        dims.extend(k.extents());
+        dims.extend(k.stores.iter().flat_map(|s| &s.memlet.index));
+        dims.extend(k.body.iter().flat_map(|s| match &s.body {
+            Body::Load { memlet, .. } => memlet.index.as_slice(),
+            Body::Index(d) => std::slice::from_ref(d),
+            Body::Const(_) | Body::Apply { .. } | Body::Convert(_, _) | Body::Reduce { .. } => &[],
+        }));
+    }
+    let is_data = |name: &str| program.symbols.get(name).is_some_and(|s| s.kind == SymbolKind::Data);
+    let own = step.op.binds();
+    let needed = |s: &str| is_data(s) && !own.contains(&s);
+    dims.into_iter().flat_map(Dim::symbols).filter(|s| needed(s)).map(|s| s.to_string()).collect()
+}
+
+/// Drops results that nothing needs: the kernel's stores to them, or the whole step.
+pub fn drop_dead(program: &mut Program) {
+    let mut readers = vec![0usize; program.containers.len()];
+    program.outputs.iter().for_each(|(_, id)| readers[*id] += 1);
+    program.steps.iter().flat_map(|s| &s.args).for_each(|&id| readers[id] += 1);
+    // Who reads comes later: the last first, so that those that it alone read are seen.
+    let mut at = program.steps.len();
+    while at > 0 {
+        at -= 1;
+        let step = &program.steps[at];
+        let kept = |i: &usize| readers[step.results[*i]] > 0;
+        let n_kept = (0..step.results.len()).filter(kept).count();
+        if n_kept == 0 && step.op.binds().is_empty() {
+            step.args.iter().for_each(|&id| readers[id] -= 1);
+            program.steps.remove(at);
+        } else if n_kept < step.results.len() && kernel(step).is_some() {
+            let kept: Vec<usize> = (0..step.results.len()).filter(kept).collect();
+            let args = keep_results(&mut program.steps[at], &kept);
+            args.iter().for_each(|&id| readers[id] -= 1);
+            program.steps[at].args.iter().for_each(|&id| readers[id] += 1);
+        }
+    }
+}
+
+/// Drops stores to results, and what only they needed. The operands before.
+fn keep_results(step: &mut Step, kept: &[usize]) -> Vec<usize> {
+    let FlowOp::Kernel(kernel) = &mut step.op else { return step.args.clone() };
+    kernel.stores.retain(|s| kept.contains(&s.memlet.container));
+    for store in &mut kernel.stores {
+        store.memlet.container = kept.iter().position(|&k| k == store.memlet.container).unwrap_or(0);
+    }
+    kernel.writes = kept.iter().map(|&i| kernel.writes[i].clone()).collect();
+    step.results = kept.iter().map(|&i| step.results[i]).collect();
+    let (tidied, args) = tidy((**kernel).clone(), step.args.clone());
+    **kernel = tidied;
+    std::mem::replace(&mut step.args, args)
+}
+
+/// Puts every step after what it needs, keeping the order where it may.
+pub fn sort_steps(program: &mut Program) {
+    let mut ready = vec![false; program.containers.len()];
+    program.inputs.iter().for_each(|(_, id)| ready[*id] = true);
+    let mut bound: BTreeSet<String> = BTreeSet::new();
+    let mut rest: Vec<Option<Step>> = std::mem::take(&mut program.steps).into_iter().map(Some).collect();
+    let mut first = 0;
+    while first < rest.len() {
+        let fits = |step: &Step| data_symbols(program, step).is_subset(&bound) && step.args.iter().all(|a| ready[*a]);
+        // A cycle would be a defect of a fusion; the order as it is makes the verifier say so.
+        let at = (first..rest.len()).find(|&i| rest[i].as_ref().is_some_and(fits)).unwrap_or(first);
+        let taken = rest[at].take();
+        first += rest[first..].iter().take_while(|s| s.is_none()).count();
+        let Some(step) = taken else { continue };
+        step.results.iter().for_each(|r| ready[*r] = true);
+        bound.extend(step.op.binds().into_iter().map(str::to_string));
+        program.steps.push(step);
+    }
+}
