@@ -263,7 +263,7 @@ static UNSAFE: &[(&str, &str)] = &[
     ("passes/kernels/tests/kernels/tiles.rs", "carries out instructions that a CPU lacks"),
     ("passes/src/registry.rs", "MLIR's C interface: pass managers"),
     ("runtime/base/src/cpu.rs", "asks the operating system for tiles"),
-    ("runtime/base/src/plan.rs", "the type of a kernel"),
+    ("runtime/base/src/plan/mod.rs", "the type of a kernel"),
     ("runtime/base/src/view.rs", "borrows the caller's memory as bytes"),
     ("runtime/commands/src/bench/peak.rs", "runs instructions that the CPU was asked for"),
     ("runtime/commands/src/lib.rs", "restores the default of SIGPIPE"),

@@ -100,7 +100,7 @@ func.func @gated(%x: !x) -> !x attributes {sdx.symbols = ["input b 0..", "input 
 // CHECK-NOT: sdx.transpose
 // CHECK: sdx.contract "abc,dc->abd"(%arg0, %[[W]])
 // CHECK-NOT: sdx.contract "abc,dc->abd"
-func.func @transposed(%x: !x) -> !sdx.tensor<[b, s, 4], f32> attributes {sdx.symbols = ["input b 0..", "input s 0.."]} {
+func.func @transposed(%x: !x) -> !sdx.tensor<[b, s, 4], f32> attributes {sdx.symbols = ["input b 0..48", "input s 0..48"]} {
   %a = sdx.param "a" : !w
   %b = sdx.param "b" : !w
   %c = sdx.param "c" : !v
