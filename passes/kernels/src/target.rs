@@ -64,7 +64,7 @@ impl Target {
 
     /// As `--target` names it.
     pub fn name(self) -> &'static str {
-        &self.0.target
+        self.0.target.as_str()
     }
 
     pub fn class(self) -> Class {

@@ -40,13 +40,13 @@ pub struct PtxKernel {
 
 /// What a form decides before the entry is written.
 pub struct Form {
-    grid: Dim,
-    block: u32,
-    shared_bytes: u32,
+    pub grid: Dim,
+    pub block: u32,
+    pub shared_bytes: u32,
     /// Shared variables, in PTX.
-    variables: String,
+    pub variables: String,
     /// One block of a multiprocessor may take all of its registers: the assembler would rather spill some.
-    wide: bool,
+    pub wide: bool,
 }
 
 /// Bytes of shared memory that an entry may declare; more is asked for at the launch.
