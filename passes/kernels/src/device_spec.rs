@@ -122,6 +122,8 @@ pub struct Gpu {
     pub warps_max: Figure<u64>,
     pub ctas_max: Figure<u64>,
     pub threads_cta_max: Figure<u64>,
+    /// CTAs of a cluster; 1 where there are no clusters.
+    pub cluster_max: Figure<u64>,
     /// Of 32 bits.
     pub registers: Figure<u64>,
     pub registers_thread_max: Figure<u64>,
@@ -197,6 +199,7 @@ impl DeviceSpec {
             list.int("gpu.warps_max", &gpu.warps_max);
             list.int("gpu.ctas_max", &gpu.ctas_max);
             list.int("gpu.threads_cta_max", &gpu.threads_cta_max);
+            list.int("gpu.cluster_max", &gpu.cluster_max);
             list.int("gpu.registers", &gpu.registers);
             list.int("gpu.registers_thread_max", &gpu.registers_thread_max);
             list.int("gpu.shared_static_bytes", &gpu.shared_static_bytes);

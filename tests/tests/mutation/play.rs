@@ -57,7 +57,7 @@ fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<
     let value = |s: &str| call.value(s);
     let params: Vec<i64> = subject.lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
     let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
-    let grid = subject.ptx.grid.eval(&by_param).unwrap();
+    let grid = subject.ptx.launch.grid.eval(&by_param).unwrap();
     if grid == 0 {
         return Ok(None);
     }
@@ -76,9 +76,9 @@ fn launch(subject: &Subject, module: &Module, call: &Call, seed: u64) -> Result<
     let launch = Launch {
         entry: "kernel".into(),
         grid: [grid as u32, 1, 1],
-        block: [subject.ptx.block, 1, 1],
+        block: [subject.ptx.launch.block, 1, 1],
         cluster: [1, 1, 1],
-        shared_bytes: subject.ptx.shared_bytes,
+        shared_bytes: subject.ptx.launch.shared_bytes,
         params: words.flat_map(u64::to_le_bytes).collect(),
     };
     let options = Options { seed, threads: 1, instructions_max: 20_000_000, ..Options::default() };

@@ -1,7 +1,7 @@
 //! kernels of a plan  =>  one PTX module, and how each kernel is launched
 
 use crate::linear::{Lowered, lower};
-use crate::ptx::{self, PtxKernel};
+use crate::ptx::{self, GpuLaunch, PtxKernel};
 use crate::target::Target;
 use prost::Message;
 use sardonyx_base::plan::{self as file, KERNELS_COMMENT, Kernel, KernelTarget};
@@ -20,7 +20,7 @@ impl PtxModule {
     pub fn emit(plan: &Plan, lowered: &[Lowered], target: Target) -> Result<PtxModule> {
         let named = plan.kernels.iter().zip(lowered).enumerate();
         let kernels = named.map(|(i, ((symbol, _), l))| {
-            l.for_gpu(target).emit(symbol).map_err(|e| match origin(plan, i) {
+            l.for_gpu(target).emit(symbol).and_then(said_by_plans).map_err(|e| match origin(plan, i) {
                 Some(node) => e.node(node),
                 None => e,
             })
@@ -30,7 +30,7 @@ impl PtxModule {
 
     /// How kernel `i` is launched.
     pub fn launch(&self, i: usize) -> KernelTarget {
-        let PtxKernel { grid, block, shared_bytes, .. } = &self.kernels[i];
+        let GpuLaunch { grid, block, shared_bytes, .. } = &self.kernels[i].launch;
         let (target, grid) = (self.target.ptx().unwrap_or_default().to_string(), grid.clone());
         KernelTarget { target, grid, block: *block, shared_bytes: *shared_bytes }
     }
@@ -40,6 +40,14 @@ impl PtxModule {
         let message = file::Plan { kernels: declared.to_vec(), ..file::Plan::default() }.write().encode_to_vec();
         let digits: String = message.iter().map(|b| format!("{b:02x}")).collect();
         format!("{}\n{KERNELS_COMMENT}{digits}\n", ptx::module(self.target, &self.kernels).trim_end())
+    }
+}
+
+/// Errors: E0901 for what a plan has no field for.
+fn said_by_plans(kernel: PtxKernel) -> Result<PtxKernel> {
+    match kernel.launch.cluster == 1 && kernel.launch.tensor_maps.is_empty() {
+        true => Ok(kernel),
+        false => Err(Error::defect("a plan cannot say that a launch has clusters or tensor maps")),
     }
 }
 

@@ -1,18 +1,19 @@
-//! a kernel's block and shared memory  =>  within what the device's description allows
+//! a launch's block, cluster and shared memory  =>  within what the device's description allows
 
-use super::PtxKernel;
+use super::GpuLaunch;
 use crate::device_spec::Figure;
 use crate::target::Target;
 use sardonyx_base::{Error, Result};
 
 /// A form that asks for more than there is would fail at the launch only. Errors: E0901.
-pub fn check(target: Target, symbol: &str, kernel: &PtxKernel) -> Result<()> {
+pub fn check(target: Target, symbol: &str, launch: &GpuLaunch) -> Result<()> {
     let Some(gpu) = target.gpu() else {
         return Err(Error::defect(format!("PTX for {}, which is no GPU", target.name())));
     };
     let asked = [
-        ("threads of a block", kernel.block, &gpu.threads_cta_max),
-        ("bytes of dynamic shared memory", kernel.shared_bytes, &gpu.shared_cta_bytes),
+        ("threads of a block", launch.block, &gpu.threads_cta_max),
+        ("bytes of dynamic shared memory", launch.shared_bytes, &gpu.shared_cta_bytes),
+        ("blocks of a cluster", launch.cluster, &gpu.cluster_max),
     ];
     match asked.into_iter().find(|(_, n, most)| !fits(u64::from(*n), most)) {
         None => Ok(()),
@@ -32,9 +33,20 @@ mod tests {
     use super::*;
     use sardonyx_base::Dim;
 
+    fn checked_in_clusters(target: &str, cluster: u32, block: u32, shared_bytes: u32) -> Result<()> {
+        let launch = GpuLaunch { shared_bytes, cluster, ..GpuLaunch::plain(Dim::constant(1), block) };
+        check(Target::from_ptx(target).unwrap(), "k", &launch)
+    }
+
     fn checked(target: &str, block: u32, shared_bytes: u32) -> Result<()> {
-        let target = Target::from_ptx(target).unwrap();
-        check(target, "k", &PtxKernel { text: String::new(), grid: Dim::constant(1), block, shared_bytes })
+        checked_in_clusters(target, 1, block, shared_bytes)
+    }
+
+    #[test]
+    fn only_some_devices_have_clusters() {
+        assert!(checked_in_clusters("sm_90a", 8, 128, 0).is_ok());
+        let told = checked_in_clusters("sm_80", 2, 128, 0).unwrap_err().to_string();
+        assert!(told.contains("2 blocks of a cluster, but sm_80 has 1"), "{told}");
     }
 
     #[test]

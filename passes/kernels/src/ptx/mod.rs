@@ -7,6 +7,7 @@
 pub mod attention;
 pub mod gemm;
 mod index;
+mod launch;
 mod limits;
 pub mod map;
 pub mod movement;
@@ -16,6 +17,7 @@ mod team;
 mod tile;
 mod vector;
 
+pub use launch::{GpuLaunch, TensorMap};
 pub use movement::Traffic;
 
 use movement::Launch;
@@ -30,19 +32,12 @@ use sardonyx_base::{Dim, Error, Result};
 #[derive(Clone, Debug)]
 pub struct PtxKernel {
     pub text: String,
-    /// Blocks of a launch, over `p0`, `p1`, …; none where there is no work.
-    pub grid: Dim,
-    /// Threads of a block.
-    pub block: u32,
-    /// Bytes of shared memory beyond what the entry declares.
-    pub shared_bytes: u32,
+    pub launch: GpuLaunch,
 }
 
 /// What a form decides before the entry is written.
 pub struct Form {
-    pub grid: Dim,
-    pub block: u32,
-    pub shared_bytes: u32,
+    pub launch: GpuLaunch,
     /// Shared variables, in PTX.
     pub variables: String,
     /// One block of a multiprocessor may take all of its registers: the assembler would rather spill some.
@@ -64,7 +59,7 @@ impl Form {
     /// `per_block` of the items for a block of so many threads.
     fn of_items(items: &Dim, per_block: i64, threads: i64) -> Form {
         let grid = items.ceildiv(&Dim::constant(per_block));
-        Form { grid, block: threads as u32, shared_bytes: 0, variables: String::new(), wide: false }
+        Form { launch: GpuLaunch::plain(grid, threads as u32), variables: String::new(), wide: false }
     }
 }
 
@@ -96,7 +91,7 @@ const DYNAMIC: &str = "dynamic";
 pub fn module(target: Target, kernels: &[PtxKernel]) -> String {
     let name = target.ptx().unwrap_or_default();
     let mut head = format!(".version 8.0\n.target {name}\n.address_size 64\n");
-    if kernels.iter().any(|k| k.shared_bytes > 0) {
+    if kernels.iter().any(|k| k.launch.shared_bytes > 0) {
         head += &format!(".extern .shared .align 128 .b8 {DYNAMIC}[];\n");
     }
     kernels.iter().fold(head, |text, k| text + "\n" + &k.text)
@@ -107,13 +102,13 @@ impl GpuKernel<'_> {
     pub fn emit(&self, symbol: &str) -> Result<PtxKernel> {
         let mut asm = Ptx::default();
         let form = self.plan.emit(&arguments(&mut asm, self.def), &mut asm);
-        if form.grid.is_overflow() {
+        if form.launch.grid.is_overflow() {
             return Err(Error::user("E0202", "the number of blocks of a kernel overflows 64 bits"));
         }
         let head = signature(self.def, symbol, &form);
         let text = asm.finish(&head, &form.variables);
-        let kernel = PtxKernel { text, grid: form.grid, block: form.block, shared_bytes: form.shared_bytes };
-        limits::check(self.target, symbol, &kernel)?;
+        let kernel = PtxKernel { text, launch: form.launch };
+        limits::check(self.target, symbol, &kernel.launch)?;
         Ok(kernel)
     }
 
@@ -131,9 +126,10 @@ impl GpuKernel<'_> {
 fn signature(def: &KernelDef, symbol: &str, form: &Form) -> String {
     let buffers = (0..def.reads.len() + def.writes.len()).map(|i| format!("  .param .u64 b{i}"));
     let params = (0..def.n_params).map(|i| format!("  .param .s64 p{i}"));
-    let all: Vec<String> = buffers.chain(params).chain(["  .param .u64 status".to_string()]).collect();
+    let all: Vec<String> =
+        form.launch.params().chain(buffers).chain(params).chain(["  .param .u64 status".to_string()]).collect();
     let wide = if form.wide { "\n.minnctapersm 1" } else { "" };
-    format!(".visible .entry {symbol}(\n{}\n)\n.reqntid {}, 1, 1{wide}", all.join(",\n"), form.block)
+    format!(".visible .entry {symbol}(\n{}\n){}{wide}", all.join(",\n"), form.launch.directives())
 }
 
 fn arguments<'a>(asm: &mut Ptx, def: &'a KernelDef) -> Cx<'a, Ptx> {

@@ -66,7 +66,7 @@ impl Case {
         ptx.text = change(ptx.text);
         let symbol = |s: &str| self.problem.symbol(s);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&symbol).unwrap()).collect();
-        let grid = ptx.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
+        let grid = ptx.launch.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
         let mut memory = Memory::new();
         let mut list = Params::new();
         for (i, (t, c)) in self.reads.iter().zip(&self.kernel.reads).enumerate() {
@@ -88,8 +88,8 @@ impl Case {
                 std::slice::from_ref(&ptx),
             ))
             .unwrap();
-            let mut launch = Launch::new("k", grid as u32, ptx.block, list.build());
-            launch.shared_bytes = ptx.shared_bytes;
+            let mut launch = Launch::new("k", grid as u32, ptx.launch.block, list.build());
+            launch.shared_bytes = ptx.launch.shared_bytes;
             report = ptxvm::run(&module, &mut memory, &launch, &Options::default()).unwrap();
         }
         let mut read = vec![0; bytes];

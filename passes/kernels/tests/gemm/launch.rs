@@ -89,7 +89,7 @@ impl Case {
         let mut ptx = GpuKernel { def, target, plan }.emit("k").unwrap();
         ptx.text = change(ptx.text);
         let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&|s| self.problem.symbol(s)).unwrap()).collect();
-        let grid = ptx.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
+        let grid = ptx.launch.grid.eval(&|s| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied()).unwrap();
         let mut memory = Memory::new();
         let mut list = Params::new();
         for (i, (t, c)) in self.reads.iter().zip(&self.kernel.reads).enumerate() {
@@ -112,8 +112,8 @@ impl Case {
         let mut report = Report::default();
         if grid > 0 {
             let module = Module::parse(&ptx::module(target, std::slice::from_ref(&ptx))).unwrap();
-            let mut launch = Launch::new("k", grid as u32, ptx.block, list.build());
-            launch.shared_bytes = ptx.shared_bytes;
+            let mut launch = Launch::new("k", grid as u32, ptx.launch.block, list.build());
+            launch.shared_bytes = ptx.launch.shared_bytes;
             report = ptxvm::run(&module, &mut memory, &launch, &Options::default()).unwrap();
         }
         let mut out = vec![0; bytes];

@@ -55,13 +55,13 @@ pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
     let status = filled(&mut memory, "status", &[0; 8]);
     let params: Vec<i64> = lowered.params.iter().map(|d| d.eval(&value).unwrap()).collect();
     let by_param = |s: &str| params.get(s.strip_prefix('p')?.parse::<usize>().ok()?).copied();
-    let grid = kernel.grid.eval(&by_param).unwrap();
+    let grid = kernel.launch.grid.eval(&by_param).unwrap();
     let mut report = Report::default();
     if grid > 0 {
         let words = buffers.iter().fold(Params::new(), |all, b| all.u64(*b));
         let words = params.iter().fold(words, |all, p| all.i64(*p)).u64(status);
-        let launch = Launch::new("k", grid as u32, kernel.block, words.build());
-        let launch = Launch { shared_bytes: kernel.shared_bytes, ..launch };
+        let launch = Launch::new("k", grid as u32, kernel.launch.block, words.build());
+        let launch = Launch { shared_bytes: kernel.launch.shared_bytes, ..launch };
         let options = Options { seed, ..Options::default() };
         report = run(&module, &mut memory, &launch, &options).unwrap_or_else(|e| panic!("{}: {e}\n{text}", case.name));
     }

@@ -5,9 +5,9 @@
 //! larger one, what was summed before is scaled down to it (Milakov and Gimelshein, 2018; Dao et al., 2022). What a row
 //! gives depends on its own query and on the keys, in pieces from the first one on, and on no other row.
 
-use super::super::Form;
 use super::super::gemm::copy::{log2, shift};
 use super::super::index::narrow;
+use super::super::{Form, GpuLaunch};
 use super::fill::Source;
 use super::fragments::{Readers, zeros};
 use super::plan::{Flash, ROWS};
@@ -32,7 +32,8 @@ pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> Form {
         }
         (_, _) => block(cx, asm, flash, tiles),
     }
-    Form { grid: flash.grid(cx.def), block: flash.threads() as u32, shared_bytes, variables, wide: true }
+    let launch = GpuLaunch { shared_bytes, ..GpuLaunch::plain(flash.grid(cx.def), flash.threads() as u32) };
+    Form { launch, variables, wide: true }
 }
 
 /// The code of one block, whose shared memory begins at `tiles`.

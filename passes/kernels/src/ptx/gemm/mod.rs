@@ -16,7 +16,7 @@ mod plan;
 pub use plan::{FEW, Gemm, SHAPES, Shape};
 
 use super::movement::{Launch, Traffic};
-use super::{Form, GpuPlan};
+use super::{Form, GpuLaunch, GpuPlan};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::cx::{Cx, decode};
 use crate::def::KernelDef;
@@ -69,7 +69,8 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm) -> Form {
         }
     }
     let (_, variables, shared_bytes) = Form::shared(bytes);
-    Form { grid: gemm.grid(cx.def), block: gemm.shape.threads() as u32, shared_bytes, variables, wide: true }
+    let launch = GpuLaunch { shared_bytes, ..GpuLaunch::plain(gemm.grid(cx.def), gemm.shape.threads() as u32) };
+    Form { launch, variables, wide: true }
 }
 
 /// The code of one block.

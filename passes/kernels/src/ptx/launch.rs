@@ -1,0 +1,70 @@
+//! How an entry is launched: blocks, their clusters and shared memory, and the tensor maps that it is given
+
+use sardonyx_base::Dim;
+
+/// Sizes that the launch knows are over `p0`, `p1`, …
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuLaunch {
+    /// Blocks, a multiple of the cluster; none where there is no work.
+    pub grid: Dim,
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of shared memory beyond what the entry declares.
+    pub shared_bytes: u32,
+    /// Blocks that run at the same time and reach each other's shared memory.
+    pub cluster: u32,
+    /// The entry takes them before its buffers, as `m0`, `m1`, …
+    pub tensor_maps: Vec<TensorMap>,
+}
+
+/// A matrix or stack of them in a buffer, of which an instruction copies whole tiles (`cuTensorMapEncodeTiled`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorMap {
+    /// Reads first.
+    pub buffer: usize,
+    /// Elements along each dimension, the innermost first.
+    pub dims: Vec<Dim>,
+    /// From one element to the next along each dimension but the innermost.
+    pub stride_bytes: Vec<Dim>,
+    /// Elements of a tile along each dimension.
+    pub tile: Vec<u32>,
+    /// 32, 64 or 128 where pieces of 16 bytes change places within so many, so that columns of a tile lie in all banks.
+    pub swizzle_bytes: Option<u32>,
+}
+
+impl GpuLaunch {
+    /// Blocks without clusters and with no shared memory but what they declare.
+    pub fn plain(grid: Dim, block: u32) -> GpuLaunch {
+        GpuLaunch { grid, block, shared_bytes: 0, cluster: 1, tensor_maps: vec![] }
+    }
+
+    /// Parameters of the entry before its buffers.
+    pub fn params(&self) -> impl Iterator<Item = String> {
+        (0..self.tensor_maps.len()).map(|i| format!("  .param .align 64 .b8 m{i}[128]"))
+    }
+
+    /// Directives behind the parameters (PTX ISA, "Performance-Tuning Directives" and "Cluster Dimension Directives").
+    pub fn directives(&self) -> String {
+        let cluster = match self.cluster {
+            1 => String::new(),
+            n => format!("\n.reqnctapercluster {n}, 1, 1"),
+        };
+        format!("\n.reqntid {}, 1, 1{cluster}", self.block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_and_tensor_maps_are_part_of_the_entry() {
+        let plain = GpuLaunch::plain(Dim::symbol("p0"), 128);
+        assert_eq!((plain.params().count(), plain.directives().as_str()), (0, "\n.reqntid 128, 1, 1"));
+        let (dims, stride_bytes) = (vec![Dim::constant(64), Dim::symbol("p0")], vec![Dim::constant(128)]);
+        let map = TensorMap { buffer: 0, dims, stride_bytes, tile: vec![64, 128], swizzle_bytes: Some(128) };
+        let launch = GpuLaunch { cluster: 2, tensor_maps: vec![map.clone(), map], ..plain };
+        assert_eq!(launch.directives(), "\n.reqntid 128, 1, 1\n.reqnctapercluster 2, 1, 1");
+        assert_eq!(launch.params().last().as_deref(), Some("  .param .align 64 .b8 m1[128]"));
+    }
+}
