@@ -2,7 +2,7 @@
 
 use prost::Message;
 use sardonyx_base::plan::Manifest;
-use sardonyx_format::artifact::{ENTRY_ALIGNMENT, MANIFEST, PLAN, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target};
+use sardonyx_format::artifact::{ENTRY_ALIGNMENT, MANIFEST, PLAN, SELFTEST, PLANS, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target};
 use std::io::{Cursor, Read, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
@@ -18,8 +18,8 @@ pub struct Parts {
     pub manifest: Vec<u8>,
     pub plan: Vec<u8>,
     pub code: Vec<u8>,
-    /// Names of entries and their bytes.
-    pub ptx: Vec<(String, Vec<u8>)>,
+    /// Names and bytes of what is for classes of devices: further plans, and PTX.
+    pub others: Vec<(String, Vec<u8>)>,
     pub weights: Vec<u8>,
     pub selftest: Option<Vec<u8>>,
 }
@@ -36,9 +36,9 @@ impl Parts {
         };
         let mut need = |name: &str| entry(name).unwrap_or_else(|| panic!("no `{name}`"));
         let [manifest, plan, code, weights] = [MANIFEST, PLAN, CODE, WEIGHTS].map(&mut need);
-        let ptx = names.into_iter().filter(|name| ptx_target(name).is_some());
-        let ptx = ptx.map(|name| (name.clone(), need(&name))).collect();
-        Parts { manifest, plan, code, ptx, weights, selftest: entry(SELFTEST) }
+        let others = names.into_iter().filter(|name| ptx_target(name).is_some() || name.starts_with(PLANS));
+        let others = others.map(|name| (name.clone(), need(&name))).collect();
+        Parts { manifest, plan, code, others, weights, selftest: entry(SELFTEST) }
     }
 
     /// Puts sizes and hashes of the other entries into the manifest, where it still decodes and lists them.
@@ -50,8 +50,8 @@ impl Parts {
                 CODE => &self.code,
                 WEIGHTS => &self.weights,
                 SELFTEST => self.selftest.as_ref().unwrap_or(&self.plan),
-                name => match self.ptx.iter().find(|(n, _)| n == name) {
-                    Some((_, text)) => text,
+                name => match self.others.iter().find(|(n, _)| n == name) {
+                    Some((_, bytes)) => bytes,
                     None => continue,
                 },
             };
@@ -70,7 +70,7 @@ impl Parts {
         };
         put(WEIGHTS, WEIGHTS_ALIGNMENT, &self.weights);
         put(CODE, ENTRY_ALIGNMENT, &self.code);
-        self.ptx.iter().for_each(|(name, text)| put(name, ENTRY_ALIGNMENT, text));
+        self.others.iter().for_each(|(name, bytes)| put(name, ENTRY_ALIGNMENT, bytes));
         put(PLAN, ENTRY_ALIGNMENT, &self.plan);
         self.selftest.iter().for_each(|bytes| put(SELFTEST, ENTRY_ALIGNMENT, bytes));
         put(MANIFEST, ENTRY_ALIGNMENT, &self.manifest);

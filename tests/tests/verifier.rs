@@ -6,7 +6,7 @@
 use prost::Message;
 use sardonyx_base::plan::messages::{File, Launch, Manifest, Plan, buffer::Place, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor};
-use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, SessionOptions};
 use sardonyx_tests::onnx::{Net, small};
 use sardonyx_tests::programs::compile;
 use sardonyx_tests::sdx::Parts;
@@ -16,6 +16,8 @@ use std::sync::OnceLock;
 struct Change {
     manifest: Manifest,
     plan: Plan,
+    /// The plan for GPUs.
+    gpu: Plan,
 }
 
 impl Change {
@@ -61,12 +63,6 @@ static AT_LOAD: &[Row] = &[
     ("E0401", "kernel 0 `k0` of the plan is not as the code declares it", |c| {
         c.plan.kernels[0].scratch_bytes = "64".into()
     }),
-    ("E0401", "blocks of 2000 threads for sm_80", |c| c.plan.kernels[0].targets[0].block = 2000),
-    ("E0401", "of shared memory for sm_80", |c| c.plan.kernels[0].targets[0].shared_bytes = 1 << 20),
-    ("E0401", "the grid uses `batch`", |c| c.plan.kernels[0].targets[0].grid = "batch".into()),
-    ("E0401", "kernel 0 `k0` of the plan is not as the code declares it", |c| {
-        c.plan.kernels[0].targets[0].grid = "1".into()
-    }),
     ("E0401", "the manifest does not list `ptx/sm_80.ptx`", |c| {
         c.manifest.files.retain(|f| !f.name.ends_with(".ptx"));
     }),
@@ -78,6 +74,15 @@ static AT_LOAD: &[Row] = &[
     ("E0401", "(buffers, parameters)", |c| c.plan.kernels.swap(0, 1)),
     ("E0401", "(buffers, parameters)", |c| c.first().params.push("1".into())),
     ("E0401", "(buffers, parameters)", |c| c.first().buffers.truncate(1)),
+];
+
+static AT_LOAD_ON_A_GPU: &[Row] = &[
+    ("E0401", "blocks of 2000 threads for sm_80", |c| c.gpu.kernels[0].targets[0].block = 2000),
+    ("E0401", "of shared memory for sm_80", |c| c.gpu.kernels[0].targets[0].shared_bytes = 1 << 20),
+    ("E0401", "the grid uses `batch`", |c| c.gpu.kernels[0].targets[0].grid = "batch".into()),
+    ("E0401", "kernel 0 `k0` of the plan is not as the code declares it", |c| {
+        c.gpu.kernels[0].targets[0].grid = "1".into()
+    }),
 ];
 
 /// These load; the call with `batch` = 5 is refused.
@@ -120,17 +125,19 @@ fn good() -> &'static Parts {
     })
 }
 
-fn changed(change: fn(&mut Change)) -> Result<Model> {
+fn changed(change: fn(&mut Change), device: DeviceName) -> Result<Model> {
     let mut parts = good().clone();
-    let (manifest, plan) = (Manifest::decode(&parts.manifest[..]).unwrap(), Plan::decode(&parts.plan[..]).unwrap());
-    let mut both = Change { manifest, plan };
-    change(&mut both);
-    (parts.manifest, parts.plan) = (both.manifest.encode_to_vec(), both.plan.encode_to_vec());
+    let gpu = parts.others.iter_mut().find(|(name, _)| name == "plan/gpu").map(|(_, bytes)| bytes).unwrap();
+    let [plan, of_gpu] = [&parts.plan, &*gpu].map(|bytes| Plan::decode(&bytes[..]).unwrap());
+    let mut all = Change { manifest: Manifest::decode(&parts.manifest[..]).unwrap(), plan, gpu: of_gpu };
+    change(&mut all);
+    *gpu = all.gpu.encode_to_vec();
+    (parts.manifest, parts.plan) = (all.manifest.encode_to_vec(), all.plan.encode_to_vec());
     parts.rehash();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.sdx");
     std::fs::write(&path, parts.archive()).unwrap();
-    Model::load(&path, &LoadOptions { selftest: false, ..LoadOptions::default() })
+    Model::load(&path, &LoadOptions { selftest: false, device, ..LoadOptions::default() })
 }
 
 fn call(model: &Model) -> Result<Vec<(String, Tensor)>> {
@@ -148,18 +155,22 @@ fn wrong((code, words, _): &Row, e: Option<Box<Error>>) -> Option<String> {
 
 #[test]
 fn a_sealed_artifact_that_was_not_changed_runs() {
-    assert_eq!(call(&changed(|_| {}).unwrap()).unwrap()[0].1.dims(), [5, 24]);
+    for device in [DeviceName::Cpu, DeviceName::Sim("sm_80".into())] {
+        assert_eq!(call(&changed(|_| {}, device).unwrap()).unwrap()[0].1.dims(), [5, 24]);
+    }
 }
 
 #[test]
 fn what_is_wrong_for_every_shape_is_refused_at_load() {
-    let found: Vec<String> = AT_LOAD.iter().filter_map(|row| wrong(row, changed(row.2).err())).collect();
+    let on_cpu = AT_LOAD.iter().map(|row| (row, DeviceName::Cpu));
+    let all = on_cpu.chain(AT_LOAD_ON_A_GPU.iter().map(|row| (row, DeviceName::Sim("sm_80".into()))));
+    let found: Vec<String> = all.filter_map(|(row, device)| wrong(row, changed(row.2, device).err())).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]
 fn what_is_wrong_for_a_shape_is_refused_at_the_call() {
-    let one = |row: &Row| wrong(row, changed(row.2).and_then(|model| call(&model)).err());
+    let one = |row: &Row| wrong(row, changed(row.2, DeviceName::Cpu).and_then(|model| call(&model)).err());
     let found: Vec<String> = AT_CALL.iter().filter_map(one).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
