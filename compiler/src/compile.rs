@@ -1,8 +1,9 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
 use crate::emit::{HostSummary, Product, Summary, host_operations};
-use crate::entries::{Entries, EntrySpec, MAIN, Skipped, propose};
+use crate::entries::{Entries, EntrySpec, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
+use crate::module::{body, graph, lower_model};
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
@@ -10,10 +11,9 @@ use crate::plans::{Made, Planned, Times, Way};
 use crate::precision::{self, Errors, Lowered};
 use crate::selftest;
 use melior::Context;
-use melior::ir::{Location, Module};
+use melior::ir::Module;
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
-use sardonyx_dialects::mlir::{Block, Operation};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
@@ -121,32 +121,6 @@ impl Report {
     fn of(times: Times, rewrites: Rewrites) -> Report {
         Report { times, rewrites, ..Report::default() }
     }
-}
-
-/// Reads a model and takes it to the value level; for those who interpret it or look at it.
-pub fn lower_model<'c>(
-    context: &'c Context,
-    model: &Model,
-    dims: &BTreeMap<String, DimRange>,
-) -> Result<(Module<'c>, ParamStore)> {
-    let (function, params) = import(context, model, MAIN, dims)?;
-    Ok((module_of(context, function)?, params))
-}
-
-/// A new module of one function.
-pub(crate) fn module_of<'c>(context: &'c Context, function: Operation) -> Result<Module<'c>> {
-    let module = Module::new(Location::unknown(context));
-    sardonyx_passes::set_version(operation(&module));
-    body(&module)?.push(function);
-    Ok(module)
-}
-
-pub(crate) fn operation(module: &Module) -> Operation {
-    Operation(melior::ir::operation::OperationLike::to_raw(&module.as_operation()))
-}
-
-fn body(module: &Module) -> Result<Block> {
-    operation(module).block(0).ok_or_else(|| Error::defect("a module has no body"))
 }
 
 /// Puts the entry points beside `main` into its module. Gives those that a model with caches cannot have.
@@ -361,12 +335,4 @@ impl Canary {
             false => Some("it was not asked for".into()),
         }
     }
-}
-
-/// The value-level function of a module, with what it calls: the first one, where it has several entry points.
-pub fn graph(module: &Module) -> Result<Graph> {
-    let raw = operation(module);
-    let functions = raw.block(0).map_or(vec![], |b| b.operations());
-    let function = functions.into_iter().find(|op| op.name() == "func.func");
-    Graph::read_whole(function.ok_or_else(|| Error::defect("the module has no function"))?, raw)
 }

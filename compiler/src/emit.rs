@@ -1,7 +1,7 @@
 //! plan, parameters  =>  code and constants in a .sdx file
 
-use crate::entries::MAIN;
 use crate::import::ParamStore;
+use crate::module::MAIN;
 use crate::plans::Planned;
 use crate::requires::{Requires, requires};
 use sardonyx_base::plan::{self as file, Wire};

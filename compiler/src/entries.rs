@@ -1,15 +1,12 @@
 //! --entry decode:seq=1  =>  which symbols a further entry point fixes; or, where a model has caches, which are worth it
 
-use crate::compile::{graph, lower_model, module_of};
 use crate::import::{DimRange, declared_dims, import};
+use crate::module::{MAIN, graph, lower_model, module_of};
 use crate::onnx::Model;
 use melior::Context;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::sdx::{Graph, Op};
 use std::collections::BTreeMap;
-
-/// The entry point that every artifact has: the model with the dimensions that `--dim` leaves open.
-pub const MAIN: &str = "main";
 
 /// The entry points of an artifact beside `main`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! model.onnx  =>  its launches in order, and the layer among them: 72 launches = 5 + 6 × 11 + 1
 
-use crate::compile::lower_model;
 use crate::emit::{HostSummary, host_operations};
 use crate::import::DimRange;
+use crate::module::lower_model;
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::read_model;
 use crate::pipeline::{self, Watch};

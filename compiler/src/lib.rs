@@ -9,6 +9,7 @@ pub mod explain;
 pub mod import;
 pub mod layers;
 pub mod meaning;
+pub mod module;
 pub mod movement;
 pub mod onnx;
 pub mod pipeline;

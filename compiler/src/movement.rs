@@ -1,6 +1,6 @@
 //! a program before and after optimisation, sizes, a device  =>  what each operator and each launch moves, and in all
 
-use crate::compile::graph;
+use crate::module::graph;
 use crate::pipeline::Event;
 use crate::sizes::{Sizes, sizes, value};
 use melior::ir::Module;

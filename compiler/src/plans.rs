@@ -3,7 +3,7 @@
 //! The stages run once as far as no target matters, and from there on once for each class. What was said, counted and
 //! spent until then counts for each of them, so that naming a further target changes nothing for the others.
 
-use crate::compile::operation;
+use crate::module::operation;
 use crate::pipeline::{self, Event, Watch};
 use melior::Context;
 use melior::ir::Module;

@@ -1,7 +1,7 @@
 //! model.onnx  =>  what its value-level graph computes, by the interpreter: what compiled code is compared with
 
-use crate::compile::{graph, lower_model};
 use crate::import::{DimRange, ParamStore};
+use crate::module::{graph, lower_model};
 use crate::onnx::read_model;
 use crate::pipeline::{self, Watch};
 use crate::selftest;

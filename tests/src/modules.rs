@@ -20,6 +20,18 @@ impl Modules {
         Modules(texts.iter().map(|(module, text)| (module.clone(), used(module, text, &known))).collect())
     }
 
+    /// The same of the files and folders of the crate's own folder.
+    pub fn rooms(&self) -> Modules {
+        let room = |module: &String| module.split("::").next().unwrap_or_default().to_string();
+        let mut rooms: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (module, uses) in &self.0 {
+            let from = room(module);
+            let used = uses.iter().map(room).filter(|other| *other != from).collect::<Vec<_>>();
+            rooms.entry(from).or_default().extend(used);
+        }
+        Modules(rooms)
+    }
+
     pub fn uses(&self, module: &str) -> impl Iterator<Item = &String> {
         self.0[module].iter()
     }
@@ -147,5 +159,6 @@ mod tests {
         assert_eq!(uses("d"), [""]);
         assert_eq!(uses("e"), ["a", "a::c"]);
         assert_eq!(modules.circles(), [["a", "a::c", "b"]]);
+        assert_eq!(modules.rooms().circles(), [["a", "b"]]);
     }
 }

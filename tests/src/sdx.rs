@@ -2,7 +2,9 @@
 
 use prost::Message;
 use sardonyx_base::plan::Manifest;
-use sardonyx_format::artifact::{ENTRY_ALIGNMENT, MANIFEST, PLAN, SELFTEST, PLANS, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target};
+use sardonyx_format::artifact::{
+    ENTRY_ALIGNMENT, MANIFEST, PLAN, PLANS, SELFTEST, WEIGHTS, WEIGHTS_ALIGNMENT, ptx_target,
+};
 use std::io::{Cursor, Read, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};

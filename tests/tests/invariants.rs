@@ -57,6 +57,14 @@ fn generators_of_kernels_need_few_others_in_circles() {
     assert!(modules.uses("classes").any(|m| m == "ptx::gemm"), "the table of classes names its generators");
 }
 
+/// A pass stands on what it uses: of the files and folders of `passes` none needs one that needs it.
+#[test]
+fn passes_have_no_arrows_back() {
+    let rooms = Modules::of_crate("passes/src").rooms();
+    assert!(rooms.circles().is_empty(), "{:?}", rooms.circles());
+    assert!(rooms.uses("registry").any(|room| room == "egraph"), "the registry names the passes");
+}
+
 /// The IR after every stage, in order: (stage, file).
 fn dump(name: &str, dir: &Path) -> Vec<(String, PathBuf)> {
     let mut command = Command::new(program("sardonyx"));

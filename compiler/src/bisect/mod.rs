@@ -5,10 +5,10 @@
 
 mod changes;
 
-use crate::compile::lower_model;
 use crate::import::{DimRange, ParamStore};
 use crate::layers::Bound;
 use crate::meaning::{Function, Named, call, functions, n_calls};
+use crate::module::lower_model;
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, STAGES, Watch};
 use crate::reference::param;

@@ -1,7 +1,7 @@
 //! reduce FILE.mlir|MODEL.onnx --test COMMAND  =>  the smallest file found that still fails, as a test where it can be
 
 use super::say;
-use crate::compile::lower_model;
+use crate::module::lower_model;
 use crate::onnx::read_model;
 use crate::pipeline::{self, STAGES, Watch};
 use crate::reduce::{self as reducing, Command, Failure, PassTest, Reduced, Whole, filecheck, model_fails};

@@ -19,8 +19,8 @@ pub use alike::{Apart, Bound};
 pub use values::{Value, Values};
 pub use verdict::{Fault, Finding, Report, Row, State};
 
-use crate::compile::lower_model;
 use crate::import::DimRange;
+use crate::module::lower_model;
 use crate::onnx::read_model;
 use crate::pipeline::{self, STAGES, Watch};
 use crate::{import::ParamStore, reference::param};

@@ -1,7 +1,7 @@
 //! model.onnx, inputs  =>  every value of its graph, by the interpreter on the import or from given files
 
-use crate::compile::{graph, lower_model};
 use crate::import::{DimRange, ParamStore};
+use crate::module::{graph, lower_model};
 use crate::onnx::{Model, ValueInfo, read_model};
 use crate::pipeline::{self, Watch};
 use crate::reference::param;

@@ -2,8 +2,8 @@
 
 use melior::Context;
 use melior::ir::Module;
-use sardonyx::compile::{graph, lower_model};
 use sardonyx::import::ParamStore;
+use sardonyx::module::{graph, lower_model};
 use sardonyx::movement::Levels;
 use sardonyx::onnx::read_model;
 use sardonyx::pipeline::{self, Watch};
