@@ -228,7 +228,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     };
     let mut planned = match made.plans(module, Rewrites::new(request.options.clone()))? {
         Made::Plans(planned) => planned,
-        Made::Stopped(ir, rewrites) => return Ok(Report { stopped_at: Some(ir), ..Report::of(times, rewrites) }),
+        Made::Stopped(ir, rewrites) => return Ok(Report { stopped_at: Some(ir), ..Report::of(times, *rewrites) }),
     };
     times.extend(canary.time.map(|time| ("self-test", time)));
     canary.keep_comparable(&planned, request);

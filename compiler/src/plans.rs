@@ -27,7 +27,7 @@ pub enum Made {
     /// At least one.
     Plans(Vec<Planned>),
     /// The stage to stop after was reached: the IR, of the first class.
-    Stopped(String, Rewrites),
+    Stopped(String, Box<Rewrites>),
 }
 
 /// What time each stage took, over all classes.
@@ -49,7 +49,7 @@ impl<'c> Way<'_, 'c> {
         let leads = leads(self.targets);
         let [shared, own] = pipeline::parts();
         if self.stages(&mut module, shared, &mut rewrites, None)? {
-            return Ok(Made::Stopped(pipeline::text(&module)?, rewrites));
+            return Ok(Made::Stopped(pipeline::text(&module)?, Box::new(rewrites)));
         }
         let mut planned = vec![];
         for (i, &target) in leads.iter().enumerate() {
@@ -57,7 +57,7 @@ impl<'c> Way<'_, 'c> {
             let mut rewrites = rewrites.of_target(target);
             let of = (leads.len() > 1).then_some((target, i));
             if self.stages(&mut copy, own.clone(), &mut rewrites, of)? {
-                return Ok(Made::Stopped(pipeline::text(&copy)?, rewrites));
+                return Ok(Made::Stopped(pipeline::text(&copy)?, Box::new(rewrites)));
             }
             let plan = Plan::read(operation(&copy))?.ok_or_else(|| Error::defect("the pipeline made no plan"))?;
             planned.push(Planned { target, plan, rewrites });

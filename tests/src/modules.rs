@@ -15,7 +15,9 @@ impl Modules {
     }
 
     fn of_files<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Modules {
-        let texts: BTreeMap<String, &str> = files.map(|(file, text)| (name(file), text)).collect();
+        let is_test = |module: &str| module.split("::").any(|part| part == "tests");
+        let named = files.map(|(file, text)| (name(file), text)).filter(|(module, _)| !is_test(module));
+        let texts: BTreeMap<String, &str> = named.collect();
         let known: BTreeSet<String> = texts.keys().cloned().collect();
         Modules(texts.iter().map(|(module, text)| (module.clone(), used(module, text, &known))).collect())
     }

@@ -6,7 +6,7 @@ use sardonyx_base::compare::{Tolerance, compare};
 use sardonyx_base::cpu::Level;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_run::{Command, InspectArgs};
-use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions};
 use sardonyx_tests::onnx::Net;
 use std::path::{Path, PathBuf};
 
@@ -73,9 +73,15 @@ impl Compiled {
     /// What `inspect` says of the symbols.
     pub fn symbols(&self) -> Vec<String> {
         let mut text = vec![];
-        Command::Inspect(InspectArgs { model: self.artifact(), entry: None, dim: vec![], json: false })
-            .execute(&mut text)
-            .unwrap();
+        Command::Inspect(InspectArgs {
+            model: self.artifact(),
+            entry: None,
+            dim: vec![],
+            device: DeviceName::Cpu,
+            json: false,
+        })
+        .execute(&mut text)
+        .unwrap();
         let words = ["symbol ", "derived ", "  check "];
         let lines = String::from_utf8(text).unwrap();
         let ours = lines.lines().filter(|l| words.iter().any(|w| l.starts_with(w)));

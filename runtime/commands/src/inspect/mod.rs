@@ -6,6 +6,7 @@ mod entry;
 mod kernel;
 
 use crate::call_bytes::call_bytes;
+use crate::device_name;
 use crate::inputs::check_names;
 use crate::put;
 use sardonyx_base::json::Json;
@@ -13,8 +14,8 @@ use sardonyx_base::plan::{Canary, SelfTest, SymbolKind};
 use sardonyx_base::{Error, Result};
 use sardonyx_format::Verify;
 use sardonyx_format::artifact::Artifact;
-use sardonyx_runtime::CallBytes;
 use sardonyx_runtime::program::{self, Entry, Program, origin};
+use sardonyx_runtime::{CallBytes, DeviceName};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ use std::path::PathBuf;
   {bin} inspect model.sdx
   {bin} inspect model.sdx --entry decode
   {bin} inspect model.sdx --dim batch=1 --dim seq=128
+  {bin} inspect model.sdx --device sim:sm_80
   {bin} inspect model.sdx --json")]
 pub struct InspectArgs {
     /// The artifact, as `sardonyx compile` wrote it
@@ -34,6 +36,9 @@ pub struct InspectArgs {
     /// Evaluate the memory of a call with this size of a named dimension, for entry points that need no other sizes
     #[arg(long = "dim", value_name = "NAME=N")]
     pub dim: Vec<String>,
+    /// Show the plan that this device would run, where the artifact has several
+    #[arg(long, value_name = "NAME", default_value_t = DeviceName::Cpu, value_parser = device_name)]
+    pub device: DeviceName,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -43,7 +48,7 @@ pub struct InspectArgs {
 pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     let artifact = Artifact::open(&args.model, Verify::Lazy)?;
     let manifest = &artifact.manifest;
-    let program = program::verify(manifest, &artifact.plan, artifact.weights.len());
+    let program = program::verify(manifest, artifact.plan_of(args.device.class()), artifact.weights.len());
     let named = |e: Box<Error>| e.file(args.model.display().to_string());
     let program = program.map_err(named)?;
     let entries = match &args.entry {

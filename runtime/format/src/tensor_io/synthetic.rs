@@ -87,10 +87,10 @@ fn push(dtype: DType, lo: f64, hi: f64, rng: &mut SplitMix64, out: &mut Vec<u8>)
 }
 
 /// Steele, Lea, Flood: Fast splittable pseudorandom number generators (2014).
-pub struct SplitMix64(pub u64);
+struct SplitMix64(u64);
 
 impl SplitMix64 {
-    pub fn next(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
