@@ -298,9 +298,7 @@ fn narrower(name: &str, own: &Symbol, shared: &Symbol) -> Vec<file::Check> {
 fn state(entry: &Entry, state: &State) -> Result<file::State> {
     let capacity = |inputs: bool, at: usize| match entry.ports(inputs).get(at).map(|(_, _, c)| &c.layout) {
         Some(Layout::Capacity { axis, size }) => Ok((*axis, size.to_string())),
-        Some(Layout::RowMajor | Layout::Panels { .. } | Layout::Order(_)) | None => {
-            Err(Error::defect("a state without room to grow in"))
-        }
+        Some(Layout::RowMajor | Layout::Order(_)) | None => Err(Error::defect("a state without room to grow in")),
     };
     let ((axis, input_capacity), (_, output_capacity)) = (capacity(true, state.input)?, capacity(false, state.output)?);
     let State { input, output, kept } = state.clone();
@@ -356,7 +354,7 @@ struct Weights<'a> {
 #[derive(PartialEq, Eq, Hash)]
 enum Stored {
     /// Parameters; those that lie in another way by their dimensions too.
-    Param(Source, Option<(Option<Window>, Vec<Dim>, Layout)>),
+    Param(Source, Option<(Option<Window>, Vec<Dim>, String)>),
     Value(DType, Vec<u8>),
 }
 
@@ -377,8 +375,8 @@ impl Weights<'_> {
             Buffer::Input { container, .. } => (of(container)?, file::Place::Input(0)),
             Buffer::Output { container, .. } => (of(container)?, file::Place::Output(0)),
             Buffer::Param { source, window, container } => {
-                let lies = || (window.clone(), container.dims.clone(), container.layout.clone());
-                let packed = (window.is_some() || container.layout != Layout::RowMajor).then(lies);
+                let lies = || (window.clone(), container.dims.clone(), container.storage());
+                let packed = (window.is_some() || !container.is_plain()).then(lies);
                 let i = self.constant(Stored::Param(source.clone(), packed), &source.name(), container, |weights| {
                     weights.param(source, window.as_ref(), container)
                 })?;
@@ -425,7 +423,7 @@ impl Weights<'_> {
                     dtype: c.dtype,
                     offset,
                     bytes: self.writer.weights_bytes() - offset,
-                    layout: c.layout.name(),
+                    layout: c.storage(),
                 });
                 self.places.insert(stored, self.stored.len() - 1);
                 self.stored.len() - 1
@@ -447,13 +445,7 @@ impl Weights<'_> {
         let Some(window) = window else {
             return self.writer.constant(laid_out(&tensor, &container.layout)?.bytes());
         };
-        let panels = match (&container.layout, container.dims.last().and_then(Dim::as_const)) {
-            (Layout::Panels { width, depth }, _) => (*width, *depth),
-            // Its rows are those of one panel.
-            (Layout::RowMajor, Some(n)) => (usize::try_from(n).unwrap_or(0).max(1), 1),
-            _ => return Err(Error::defect("a window of a parameter lies neither in rows nor in panels")),
-        };
-        write_panels(&mut self.writer, &tensor, container, window, panels)
+        write_matrix(&mut self.writer, &tensor, container, window)
     }
 }
 
@@ -461,21 +453,16 @@ impl Weights<'_> {
 fn laid_out(t: &Tensor, layout: &Layout) -> Result<Tensor> {
     match layout {
         Layout::Order(order) => interp::transposed(t, order),
-        Layout::RowMajor | Layout::Panels { .. } | Layout::Capacity { .. } => Ok(t.clone()),
+        Layout::RowMajor | Layout::Capacity { .. } => Ok(t.clone()),
     }
 }
 
-/// dst[p][g][j][i] = src[offset + (depth*g + i)*stride_k + (width*p + j)*stride_n] in the container's type, a panel at a
-/// time.
-fn write_panels(
-    writer: &mut ArtifactWriter,
-    t: &Tensor,
-    c: &Container,
-    w: &Window,
-    (width, depth): (usize, usize),
-) -> Result<u64> {
+/// The matrix of the elements src[offset + i*stride_k + j*stride_n] in the container's type, as it is encoded.
+fn write_matrix(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Window) -> Result<u64> {
     let dims: Option<Vec<i64>> = c.dims.iter().map(Dim::as_const).collect();
-    let Some([k, n]) = dims.as_deref() else { return Err(Error::defect("a packed constant is no constant matrix")) };
+    let (Some([k, n]), Layout::RowMajor) = (dims.as_deref(), &c.layout) else {
+        return Err(Error::defect("a packed constant is no constant matrix in rows"));
+    };
     let bytes = t.dtype().bytes();
     let narrow = match (t.dtype(), c.dtype) {
         (from, to) if from == to => false,
@@ -491,26 +478,16 @@ fn write_panels(
         let start = usize::try_from(element).ok()?.checked_mul(bytes)?;
         t.bytes().get(start..start + bytes)
     };
-    let outside = || Error::defect("a packed constant reads outside its source");
-    let offset = writer.begin_constant()?;
-    let mut panel = Vec::new();
-    for first in (0..*n).step_by(width) {
-        panel.clear();
-        for group in (0..*k).step_by(depth) {
-            for column in first..first + width as i64 {
-                for row in group..group + depth as i64 {
-                    let element = at(row, column).ok_or_else(outside)?;
-                    match element.try_into() {
-                        Ok(bits) if narrow => {
-                            panel.extend_from_slice(&half::bf16::from_f32(f32::from_le_bytes(bits)).to_le_bytes());
-                        }
-                        Ok(_) | Err(_) => panel.extend_from_slice(element),
-                    }
-                }
-            }
+    let element = |row: i64, column: i64, out: &mut Vec<u8>| {
+        let element = at(row, column).ok_or_else(|| Error::defect("a packed constant reads outside its source"))?;
+        match element.try_into() {
+            Ok(bits) if narrow => out.extend_from_slice(&half::bf16::from_f32(f32::from_le_bytes(bits)).to_le_bytes()),
+            Ok(_) | Err(_) => out.extend_from_slice(element),
         }
-        writer.append(&panel)?;
-    }
+        Ok(())
+    };
+    let offset = writer.begin_constant()?;
+    c.encoding.encode([*k, *n], element, |part| writer.append(part))?;
     Ok(offset)
 }
 

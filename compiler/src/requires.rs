@@ -77,7 +77,7 @@ fn room(entry: &Entry) -> BTreeMap<String, Dim> {
             let name = size.as_symbol()?;
             Some((name.to_string(), c.dims[*axis].clone() + Dim::symbol(&format!("spare {name}"))))
         }
-        Layout::RowMajor | Layout::Panels { .. } | Layout::Order(_) => None,
+        Layout::RowMajor | Layout::Order(_) => None,
     };
     ports.filter_map(one).collect()
 }

@@ -115,7 +115,7 @@ mod tests {
             ("mask", dims(&["batch", "total"]), Layout::RowMajor),
             ("past", dims(&["batch", "2", "past"]), layout),
         ] {
-            let id = p.container(Container { dtype: DType::F32, dims: of, layout });
+            let id = p.container(Container { layout, ..Container::plain(DType::F32, of) });
             p.inputs.push((name.into(), id));
         }
         let left = Dim::symbol("past") + Dim::symbol("seq");

@@ -15,12 +15,13 @@ def Flow_Dialect : Dialect {
 }
 def Flow_Container : TypeDef<Flow_Dialect, "Container"> {
   let mnemonic = "container";
-  let summary = "Where a tensor's elements are: dimensions, element type, layout";
+  let summary = "Where a tensor's elements are: dimensions, element type, layout, encoding";
   let description = [{
-    `!flow.container<[batch, 384], f32, row_major>`; `panels<32>` is spelled `panels32`: a constant matrix [k, n] stored
-    as [ceil(n / 32)][k][32], zero padded. `panels32x2`: as [ceil(n / 32)][ceil(k / 2)][32][2], two rows of a column side
-    by side. `"capacity<2, room>"`: row-major, but in memory dimension 2 has as many
-    positions as the symbol `room` says, of which the dimension counts those that are filled.
+    `!flow.container<[batch, 384], f32, row_major>`. The last part is the layout, `row_major`, `"order<1, 0>"`, or
+    `"capacity<2, room>"`: row-major, but in memory dimension 2 has as many positions as the symbol `room` says, of which
+    the dimension counts those that are filled. Behind it, or in the place of `row_major`, is the encoding, where it is not
+    `plain`: `panels32` is a constant matrix [k, n] stored as [ceil(n / 32)][k][32], zero padded; `panels32x2` as
+    [ceil(n / 32)][ceil(k / 2)][32][2], two rows of a column side by side.
   }];
   let parameters = (ins "::mlir::ArrayAttr":$dims, "::mlir::Type":$elem, "::mlir::StringAttr":$layout);
   let assemblyFormat = "`<` custom<Dims>($dims) `,` $elem `,` custom<Word>($layout) `>`";

@@ -2,7 +2,6 @@
 
 use crate::levels::is_flow;
 use crate::rewrite::Rewrites;
-use sardonyx_base::dim::product;
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program};
 use sardonyx_dialects::mlir::Operation;
@@ -198,13 +197,7 @@ impl Scheduler<'_> {
 
 /// Bytes that a container takes; none where that is not known before it is there.
 pub fn bytes(container: &Container) -> Result<Dim> {
-    let elements = match (&container.layout, container.dims.as_slice()) {
-        (Layout::Panels { width, depth }, [k, n]) => {
-            let (width, depth) = (Dim::constant(*width as i64), Dim::constant(*depth as i64));
-            n.ceildiv(&width) * width * k.ceildiv(&depth) * depth
-        }
-        _ => product(&container.memory_dims()),
-    };
+    let elements = container.encoding.elements(&container.memory_dims());
     match container.dtype.bytes() {
         _ if container.dtype.is_opaque() => Ok(Dim::constant(0)),
         bytes @ 1.. => Ok(elements * Dim::constant(bytes as i64)),

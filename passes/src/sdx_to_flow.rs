@@ -75,7 +75,7 @@ fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
 }
 
 fn container_of(ty: &TensorType) -> Container {
-    Container { dtype: ty.dtype, dims: ty.dims.clone(), layout: Layout::RowMajor }
+    Container::plain(ty.dtype, ty.dims.clone())
 }
 
 fn vars(from: usize, count: usize) -> Vec<Dim> {

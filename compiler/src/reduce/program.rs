@@ -149,7 +149,7 @@ fn with_inputs(p: &Program, cut: &dyn Fn(usize, &Step) -> bool) -> Program {
 
 /// What can be an input: packed matrices and the memory of states cannot.
 fn may_go(p: &Program, step: &Step) -> bool {
-    let plain = |id: &usize| p.containers[*id].layout == Layout::RowMajor && !p.is_output(*id);
+    let plain = |id: &usize| p.containers[*id].is_plain() && !p.is_output(*id);
     !step.results.is_empty() && step.results.iter().all(plain)
 }
 

@@ -13,16 +13,18 @@ type Reading<T> = std::result::Result<T, String>;
 
 pub fn container_of(t: Type) -> Reading<Container> {
     let (dims, dtype) = t.as_shaped().ok_or_else(|| format!("{} is no container", t.text()))?;
-    let layout = t.container_layout().and_then(|l| Layout::from_name(&l));
-    let layout = layout.ok_or_else(|| format!("{} has no layout that is known", t.text()))?;
-    if matches!(layout, Layout::Capacity { axis, .. } if axis >= dims.len()) {
-        return Err(format!("{} has no dimension for its capacity", t.text()));
+    let stored = t.container_layout().and_then(|storage| Container::plain(dtype, dims).stored_as(&storage));
+    let container = stored.ok_or_else(|| format!("{} has no layout or encoding that is known", t.text()))?;
+    match container.layout {
+        Layout::Capacity { axis, .. } if axis >= container.dims.len() => {
+            Err(format!("{} has no dimension for its capacity", t.text()))
+        }
+        Layout::Capacity { .. } | Layout::RowMajor | Layout::Order(_) => Ok(container),
     }
-    Ok(Container { dtype, dims, layout })
 }
 
 pub fn container_type(cx: Context, c: &Container) -> Type {
-    cx.container(c.dtype, &c.dims, &c.layout.name())
+    cx.container(c.dtype, &c.dims, &c.storage())
 }
 
 fn dims_attr(op: Operation, name: &str) -> Reading<Vec<Dim>> {

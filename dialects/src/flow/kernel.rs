@@ -11,7 +11,7 @@
 //! ones first, then inner ones, then deep ones), `$k` is the value of statement `k` (an i64: an index read from data).
 
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
-use sardonyx_base::{DType, Dim};
+use sardonyx_base::{DType, Dim, Encoding};
 use std::collections::BTreeSet;
 
 /// What is read or written: a point of a container, per container dimension.
@@ -69,18 +69,13 @@ pub struct Container {
     pub dtype: DType,
     pub dims: Vec<Dim>,
     pub layout: Layout,
+    pub encoding: Encoding,
 }
 
-/// How a container's elements lie in memory.
+/// In which order a container's dimensions lie in memory, and how much room they have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     RowMajor,
-    /// A matrix of dims [k, n] (two constant dimensions) stored as [ceil(n / width)][ceil(k / depth)][width][depth],
-    /// zero padded: instructions that multiply narrow elements in groups take `depth` rows of a column at a time.
-    Panels {
-        width: usize,
-        depth: usize,
-    },
     /// Row-major in memory that has room for more along one axis: there `size`, a symbol of kind `Capacity`, counts in
     /// strides and bytes in the dimension's place.
     Capacity {
@@ -166,17 +161,49 @@ impl Layout {
     pub fn order(&self, rank: usize) -> Vec<usize> {
         match self {
             Layout::Order(order) => order.clone(),
-            Layout::RowMajor | Layout::Panels { .. } | Layout::Capacity { .. } => (0..rank).collect(),
+            Layout::RowMajor | Layout::Capacity { .. } => (0..rank).collect(),
         }
     }
 }
 
 impl Container {
+    /// Each element by itself, in row-major order.
+    pub fn plain(dtype: DType, dims: Vec<Dim>) -> Container {
+        Container { dtype, dims, layout: Layout::RowMajor, encoding: Encoding::Plain }
+    }
+
+    /// Whether it is as [`Container::plain`] makes it.
+    pub fn is_plain(&self) -> bool {
+        self.layout == Layout::RowMajor && self.encoding == Encoding::Plain
+    }
+
+    /// Layout and encoding by their names, of which those that [`Container::plain`] gives are left out: `panels32`, or
+    /// `order<1, 0>`. With neither it is `row_major`.
+    pub fn storage(&self) -> String {
+        match (&self.layout, self.encoding) {
+            (layout, Encoding::Plain) => layout.name(),
+            (Layout::RowMajor, encoding) => encoding.name(),
+            (layout, encoding) => format!("{} {}", layout.name(), encoding.name()),
+        }
+    }
+
+    /// Takes what [`Container::storage`] says.
+    pub fn stored_as(self, text: &str) -> Option<Container> {
+        let with = |layout: &str, encoding: &str| {
+            let (layout, encoding) = (Layout::from_name(layout)?, Encoding::from_name(encoding)?);
+            Some(Container { layout, encoding, ..self.clone() })
+        };
+        let both = || text.rsplit_once(' ').and_then(|(layout, encoding)| with(layout, encoding));
+        let found = with(text, "plain").or_else(|| with("row_major", text)).or_else(both)?;
+        // Each has one text.
+        (found.storage() == text).then_some(found)
+    }
+
     /// How many elements the memory has along each dimension of a container that is not packed.
     pub fn memory_dims(&self) -> Vec<Dim> {
         let mut dims = self.dims.clone();
         match &self.layout {
-            Layout::RowMajor | Layout::Panels { .. } | Layout::Order(_) => {}
+            Layout::RowMajor | Layout::Order(_) => {}
             Layout::Capacity { axis, size } => dims[*axis] = size.clone(),
         }
         dims
@@ -269,7 +296,7 @@ impl Kernel {
 
     /// Whether a load is of panels in which rows lie side by side.
     fn is_grouped(&self, m: &Memlet) -> bool {
-        matches!(self.reads[m.container].layout, Layout::Panels { depth: 2.., .. })
+        self.reads[m.container].encoding.depth() > 1
     }
 
     /// Statement `k` multiplies two unguarded loads, one of which is reused over an outer variable: without reuse (a

@@ -237,8 +237,6 @@ impl Layout {
     pub fn name(&self) -> String {
         match self {
             Layout::RowMajor => "row_major".into(),
-            Layout::Panels { width, depth: 1 } => format!("panels{width}"),
-            Layout::Panels { width, depth } => format!("panels{width}x{depth}"),
             Layout::Capacity { axis, size } => format!("capacity<{axis}, {size}>"),
             Layout::Order(order) => {
                 let axes: Vec<String> = order.iter().map(usize::to_string).collect();
@@ -256,19 +254,9 @@ impl Layout {
             let size = Dim::parse(size).ok().filter(|d| d.as_symbol().is_some())?;
             return Some(Layout::Capacity { axis: axis.parse().ok()?, size });
         }
-        if let Some(inside) = name.strip_prefix("order<") {
-            let axes = inside.strip_suffix('>')?.split(", ").map(|axis| axis.parse().ok());
-            let order: Vec<usize> = axes.collect::<Option<_>>()?;
-            let whole = (0..order.len()).all(|axis| order.contains(&axis));
-            return whole.then_some(Layout::Order(order));
-        }
-        let size = |text: &str| text.parse().ok().filter(|n| *n > 0);
-        let sizes = name.strip_prefix("panels")?;
-        let (width, depth) = match sizes.split_once('x') {
-            // 1 is not written: each layout has one name.
-            Some((width, depth)) => (size(width)?, size(depth).filter(|d| *d > 1)?),
-            None => (size(sizes)?, 1),
-        };
-        Some(Layout::Panels { width, depth })
+        let axes = name.strip_prefix("order<")?.strip_suffix('>')?.split(", ").map(|axis| axis.parse().ok());
+        let order: Vec<usize> = axes.collect::<Option<_>>()?;
+        let whole = (0..order.len()).all(|axis| order.contains(&axis));
+        whole.then_some(Layout::Order(order))
     }
 }

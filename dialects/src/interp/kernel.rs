@@ -14,7 +14,7 @@ use super::extents;
 use super::movement::strides;
 use super::numbers::{Numbers, check_dtype, is_float};
 use super::scalar::{apply, combine_float, combine_int, neutral_float, neutral_int};
-use crate::flow::kernel::{Body, Container, Kernel, Layout, Level, Memlet, Statement};
+use crate::flow::kernel::{Body, Container, Kernel, Level, Memlet, Statement};
 use crate::scalar::ReduceFn;
 use check::check_form;
 use expr::Expr;
@@ -461,13 +461,8 @@ impl Written {
 
 fn container_dims(container: &Container, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<usize>> {
     check_dtype(container.dtype)?;
-    match &container.layout {
-        Layout::RowMajor | Layout::Capacity { .. } | Layout::Order(_) => {}
-        Layout::Panels { width, depth } => {
-            if container.dims.len() != 2 || *width == 0 || *depth == 0 {
-                return Err(Error::defect("panels hold a matrix and have a width"));
-            }
-        }
+    if let Some(why) = container.encoding.refuses(&container.dims) {
+        return Err(Error::defect(why));
     }
     extents(&container.dims, symbols)
 }

@@ -11,7 +11,6 @@ pub mod host;
 pub mod kernel;
 mod movement;
 mod numbers;
-pub mod panels;
 pub mod program;
 mod scalar;
 pub mod symbolic;
@@ -21,7 +20,6 @@ mod tests;
 pub use count::count_graph;
 pub use kernel::{Touched, run_counted, run_kernel, run_statements};
 pub use movement::transposed;
-pub use panels::{pack_panels, unpack_panels};
 pub use program::{KernelCall, count_program, joined, run_program, run_program_by};
 pub use symbolic::contents;
 

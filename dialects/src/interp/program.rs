@@ -238,13 +238,14 @@ fn label(i: usize, step: &Step) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::{Body, Container, Layout, Memlet, Statement, Store, TensorValue};
+    use crate::flow::{Body, Container, Memlet, Statement, Store, TensorValue};
     use crate::scalar::ScalarFn;
     use crate::sdx::{Symbol, SymbolKind};
-    use sardonyx_base::Dim;
+    use sardonyx_base::{Dim, Encoding};
 
-    fn container(dtype: DType, dims: &[&str], layout: Layout) -> Container {
-        Container { dtype, dims: dims.iter().map(|d| Dim::parse(d).unwrap()).collect(), layout }
+    fn container(dtype: DType, dims: &[&str], encoding: Encoding) -> Container {
+        let dims = dims.iter().map(|d| Dim::parse(d).unwrap()).collect();
+        Container { encoding, ..Container::plain(dtype, dims) }
     }
 
     fn step(op: FlowOp, args: &[usize], results: &[usize]) -> Step {
@@ -271,7 +272,7 @@ mod tests {
             source: Source::one("w"),
             window: Some(Window { offset, stride_k, stride_n, digits: vec![] }),
         };
-        let panels = |dims: &[&str]| container(DType::F32, dims, Layout::Panels { width: 16, depth: 1 });
+        let panels = |dims: &[&str]| container(DType::F32, dims, Encoding::Panels { width: 16, depth: 1 });
         let all = lone(param(0, 1, 3), panels(&["3", "2"])).unwrap();
         assert_eq!(all.to_vec::<f32>().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
         let part = lone(param(1, 3, 1), panels(&["2", "2"])).unwrap();
@@ -284,7 +285,7 @@ mod tests {
     fn a_window_may_be_kept_in_bf16() {
         let window = Some(Window { offset: 0, stride_k: 3, stride_n: 1, digits: vec![] });
         let param = FlowOp::Param { source: Source::one("w"), window };
-        let pairs = |dtype| container(dtype, &["2", "3"], Layout::Panels { width: 16, depth: 2 });
+        let pairs = |dtype| container(dtype, &["2", "3"], Encoding::Panels { width: 16, depth: 2 });
         let third = |_: &str| Ok(Tensor::from_vec(vec![2, 3], (0..6).map(|i| i as f32 / 3.0).collect()));
         let run = |dtype| {
             let mut program = Program::default();
@@ -302,18 +303,18 @@ mod tests {
     #[test]
     fn a_container_of_another_type_is_a_defect() {
         let value = FlowOp::Const(TensorValue(Tensor::scalar(1i64)));
-        assert_eq!(lone(value.clone(), container(DType::F32, &[], Layout::RowMajor)).unwrap_err().code, "E0901");
-        assert_eq!(lone(value, container(DType::I64, &["1"], Layout::RowMajor)).unwrap_err().code, "E0901");
+        assert_eq!(lone(value.clone(), container(DType::F32, &[], Encoding::Plain)).unwrap_err().code, "E0901");
+        assert_eq!(lone(value, container(DType::I64, &["1"], Encoding::Plain)).unwrap_err().code, "E0901");
     }
 
     /// bind n = count; view of x as [n, 2]; kernel y = -x over [n, 2]
     fn bound() -> Program {
         let mut p = Program::default();
         p.symbols.insert("n".into(), Symbol { kind: SymbolKind::Data, lo: 0, hi: Some(3) });
-        let count = p.container(container(DType::I64, &["1"], Layout::RowMajor));
-        let x = p.container(container(DType::F32, &["6"], Layout::RowMajor));
-        let view = p.container(container(DType::F32, &["n", "2"], Layout::RowMajor));
-        let y = p.container(container(DType::F32, &["n", "2"], Layout::RowMajor));
+        let count = p.container(container(DType::I64, &["1"], Encoding::Plain));
+        let x = p.container(container(DType::F32, &["6"], Encoding::Plain));
+        let view = p.container(container(DType::F32, &["n", "2"], Encoding::Plain));
+        let y = p.container(container(DType::F32, &["n", "2"], Encoding::Plain));
         p.inputs = vec![("count".into(), count), ("x".into(), x)];
         p.outputs = vec![("y".into(), y)];
         let memlet = || Memlet { container: 0, index: vec![Kernel::var(0), Kernel::var(1)] };

@@ -6,7 +6,7 @@ use crate::flow::ir::{
     container_of, container_type, read_host, read_kernel, read_source, read_states, read_window, write_host,
     write_kernel, write_source, write_states, write_window,
 };
-use crate::flow::{Container, Layout, TensorValue};
+use crate::flow::{Container, TensorValue};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::sdx::ir as sdx_ir;
 use sardonyx_base::{Dim, Error, Result};
@@ -185,8 +185,7 @@ fn operand(buffer: usize, container: Container) -> Operand {
 
 /// Operands of the host are row-major.
 fn write_operand(cx: Context, operand: &Operand) -> Attr {
-    let container = Container { dtype: operand.dtype, dims: operand.dims.clone(), layout: Layout::RowMajor };
-    cx.type_attr(container_type(cx, &container))
+    cx.type_attr(container_type(cx, &Container::plain(operand.dtype, operand.dims.clone())))
 }
 
 fn text(op: Operation, name: &str) -> Result<String> {

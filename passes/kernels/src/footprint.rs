@@ -247,7 +247,7 @@ mod tests {
     use super::super::lower;
     use super::*;
     use sardonyx_base::DType;
-    use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+    use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
     use std::collections::BTreeMap;
 
     fn dims(texts: &[&str]) -> Vec<Dim> {
@@ -260,7 +260,7 @@ mod tests {
 
     /// result[%0, %1, …] = operand[read] where the guards `lo ≤ what < hi` hold.
     fn copy(outer: &[&str], shape: &[&str], read: &[&str], guards: &[(&str, &str, &str)]) -> Kernel {
-        let container = |d: &[&str]| Container { dtype: DType::F32, dims: dims(d), layout: Layout::RowMajor };
+        let container = |d: &[&str]| Container::plain(DType::F32, dims(d));
         let (mut body, mut guard) = (vec![], None);
         for (what, lo, hi) in guards {
             for text in [what, lo, hi] {

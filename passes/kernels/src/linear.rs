@@ -7,8 +7,8 @@ use super::classes;
 use super::cpu::CpuPlan;
 use super::def::*;
 use sardonyx_base::dim::Atom;
-use sardonyx_base::{DType, Dim, Error, Result};
-use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet};
+use sardonyx_base::{DType, Dim, Encoding, Error, Result};
+use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Memlet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -236,9 +236,9 @@ impl<'a> Draft<'a> {
 }
 
 fn storage(container: &Container) -> Storage {
-    let panels = match container.layout {
-        Layout::RowMajor | Layout::Capacity { .. } | Layout::Order(_) => None,
-        Layout::Panels { width, depth } => {
+    let panels = match container.encoding {
+        Encoding::Plain => None,
+        Encoding::Panels { width, depth } => {
             let rows = container.dims.first().and_then(Dim::as_const).unwrap_or(0);
             Some(Panels { width: width as i64, depth: depth as i64, rows })
         }
@@ -249,7 +249,7 @@ fn storage(container: &Container) -> Storage {
 /// A memlet over a container's dimensions as one element number, or as row and column of panels.
 fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Place> {
     let index: Vec<Dim> = memlet.index.iter().map(|d| simplify(d, extents)).collect();
-    if let Layout::Panels { .. } = container.layout {
+    if container.encoding != Encoding::Plain {
         let lines: Option<Vec<Line>> = index.iter().map(|d| line(d, extents.len())).collect();
         return match lines {
             Some(coords) if coords.len() == 2 => Ok(Place { coords, computed: vec![] }),
@@ -375,7 +375,7 @@ mod tests {
 
     /// result[written] = operand[read] over the extents.
     fn copy(outer: &[&str], (shape, read): (&[&str], &[&str]), (result, written): (&[&str], &[&str])) -> Kernel {
-        let container = |d: &[&str]| Container { dtype: DType::F32, dims: dims(d), layout: Layout::RowMajor };
+        let container = |d: &[&str]| Container::plain(DType::F32, dims(d));
         let load = Body::Load { memlet: Memlet { container: 0, index: dims(read) }, guard: None };
         Kernel {
             outer: dims(outer),

@@ -2,9 +2,9 @@
 
 use super::contract::WIDTH;
 use super::linear::lower;
-use sardonyx_base::{DType, Dim};
+use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::Window;
-use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Layout, Memlet, Statement};
+use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 
 /// How to pack operands: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, zero where 32p + j ≥ n. The
@@ -123,7 +123,8 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
         }
         let matrix = matrix(kernel, memlet, other)?;
         let dims = matrix.size.map(Dim::constant).to_vec();
-        let container = Container { dtype, dims, layout: Layout::Panels { width: WIDTH as usize, depth } };
+        let encoding = Encoding::Panels { width: WIDTH as usize, depth };
+        let container = Container { encoding, ..Container::plain(dtype, dims) };
         let taken = factors.iter().any(|f| f.operand == memlet.container);
         let at = if taken { packed.reads.len() } else { memlet.container };
         match taken {
@@ -172,7 +173,7 @@ struct Matrix {
 
 fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet) -> Option<Matrix> {
     let container = &kernel.reads[memlet.container];
-    if container.layout != Layout::RowMajor {
+    if !container.is_plain() {
         return None;
     }
     let mut flat = flat(kernel, memlet);

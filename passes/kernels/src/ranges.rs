@@ -82,12 +82,12 @@ mod tests {
     use super::super::lower;
     use super::*;
     use sardonyx_base::{DType, Dim};
-    use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+    use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
 
     #[test]
     fn a_concatenation_falls_into_the_parts_of_its_operands() {
         let dims = |texts: &[&str]| -> Vec<Dim> { texts.iter().map(|t| Dim::parse(t).unwrap()).collect() };
-        let container = |d: &[&str]| Container { dtype: DType::F32, dims: dims(d), layout: Layout::RowMajor };
+        let container = |d: &[&str]| Container::plain(DType::F32, dims(d));
         let of = |body: Body, dtype| Statement { body, dtype };
         let index = |text: &str| of(Body::Index(Dim::parse(text).unwrap()), DType::I64);
         let load = |container: usize, at: &[&str], guard| {

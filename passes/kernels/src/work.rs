@@ -61,14 +61,14 @@ impl KernelDef {
 mod tests {
     use super::super::lower;
     use sardonyx_base::{DType, Dim};
-    use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+    use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
     use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 
     /// A product of [m, 8] and [8, 40] and a bias.
     #[test]
     fn a_product_counts_its_multiplications_additions_and_operands() {
         let dims = |texts: &[&str]| -> Vec<Dim> { texts.iter().map(|t| Dim::parse(t).unwrap()).collect() };
-        let container = |d: &[&str]| Container { dtype: DType::F32, dims: dims(d), layout: Layout::RowMajor };
+        let container = |d: &[&str]| Container::plain(DType::F32, dims(d));
         let load = |container: usize, index: &[&str]| Body::Load {
             memlet: Memlet { container, index: dims(index) },
             guard: None,

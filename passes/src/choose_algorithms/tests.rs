@@ -21,7 +21,7 @@ fn tensor(r: &mut Random, dims: &[i64]) -> Tensor {
 }
 
 fn container(dims: &[i64], layout: Layout) -> Container {
-    Container { dtype: F, dims: dims.iter().map(|n| Dim::constant(*n)).collect(), layout }
+    Container { layout, ..Container::plain(F, dims.iter().map(|n| Dim::constant(*n)).collect()) }
 }
 
 /// The sizes of a convolution: images, lines and columns of the result, channels of the image and of the result.

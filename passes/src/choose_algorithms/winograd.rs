@@ -12,7 +12,7 @@ use crate::draft::Draft;
 use crate::schedule;
 use crate::splice::{bare_var, own_vars, tidy};
 use crate::steps::kernel;
-use sardonyx_base::{DType, Dim};
+use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::{Id, Transform, filter_block};
 use sardonyx_dialects::flow::{
@@ -97,7 +97,7 @@ impl Site {
         let summed = inner && o < n_outer && k.inner.len() == 1 + offsets.len() + n_still;
         let container = &k.reads[filters.container];
         let whole = |(d, n): (&Dim, &Dim)| n.as_const() == bare_var(&moved(d)).map_or(Some(1), extent);
-        let lies_flat = container.layout == Layout::RowMajor && filters.index.iter().zip(&container.dims).all(whole);
+        let lies_flat = container.is_plain() && filters.index.iter().zip(&container.dims).all(whole);
         if !(square && summed && lies_flat && extent(o).is_some() && extent(c).is_some()) {
             return None;
         }
@@ -120,7 +120,8 @@ impl Site {
         let others = image.index.iter().filter(|d| !alone(d) && !own_vars(d).iter().any(|v| offsets.contains(v)));
         let independent = others.flat_map(own_vars).all(|v| v < n_outer && v != o && !of_side(v));
         let once = image.index.iter().filter(alone).count() == 1;
-        let lies_well = matches!(k.reads[image.container].layout, Layout::RowMajor | Layout::Order(_));
+        let read = &k.reads[image.container];
+        let lies_well = read.encoding == Encoding::Plain && !matches!(read.layout, Layout::Capacity { .. });
         let levels = k.levels();
         let f32s = k.reads[image.container].dtype == DType::F32 && k.body[reduce].dtype == DType::F32;
         let stored = k.stores.iter().all(|s| levels[s.value] == Level::Row);
@@ -190,7 +191,7 @@ impl Site {
         let tiles = Dim::constant(self.sides.iter().map(|side| self.tiles(side.at)).product());
         let dims =
             [Dim::constant(self.positions())].into_iter().chain(others).chain([tiles, self.extent(columns)]).collect();
-        Container { dtype: DType::F32, dims, layout: Layout::RowMajor }
+        Container::plain(DType::F32, dims)
     }
 
     /// Bytes of what lies between the kernels; `size` gives the values of symbols.
@@ -212,7 +213,7 @@ impl Site {
         let block = filter_block(o);
         let blocks = o.checked_div(block).unwrap_or(0);
         let dims = [self.positions(), blocks, c, block].map(Dim::constant).to_vec();
-        let matrices = Container { dtype: DType::F32, dims, layout: Layout::RowMajor };
+        let matrices = Container::plain(DType::F32, dims);
         let taps = self.taps();
         let rows = Container { dims: [taps * c, o].map(Dim::constant).to_vec(), ..matrices.clone() };
         let (rows_id, result) = (program.container(rows.clone()), program.container(matrices.clone()));

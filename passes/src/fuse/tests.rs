@@ -9,7 +9,7 @@ use crate::rewrite::Rewrites;
 use crate::steps::kernel;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::Target;
 
@@ -40,7 +40,7 @@ impl Draft {
     }
 
     fn container(&mut self, dims: &[Dim]) -> Id {
-        self.program.container(Container { dtype: F, dims: dims.to_vec(), layout: Layout::RowMajor })
+        self.program.container(Container::plain(F, dims.to_vec()))
     }
 
     fn input(&mut self, dims: &[Dim]) -> Id {

@@ -20,7 +20,7 @@ use bytes::{Bytes, bytes, constant, moves_with, widened};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Layout, Program, Source, Transform};
+use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Program, Source, Transform};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_kernels::products;
 use std::collections::BTreeMap;
@@ -219,7 +219,7 @@ fn right_of(program: &Program, uses: &Uses, k: &Kernel, factor: Factor) -> std::
 
 /// Where one axis of the parameter counts the columns, and all others are summed over, each once.
 fn sums(k: &Kernel, source: Source, param: &Container, index: &[Dim]) -> Option<Sums> {
-    if source.transform.is_some() || param.layout != Layout::RowMajor {
+    if source.transform.is_some() || !param.is_plain() {
         return None;
     }
     let n_outer = k.outer.len();

@@ -9,7 +9,7 @@ use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
-    Body, Container, FlowOp, Kernel, Layout, Memlet, Program, Source, Statement, Step, Store, Transform,
+    Body, Container, FlowOp, Kernel, Memlet, Program, Source, Statement, Step, Store, Transform,
 };
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::products;
@@ -228,7 +228,7 @@ fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &
     let byte = draft.load(program, bytes, index, None);
     let wide = draft.push(Body::Convert(byte, Conversion::Value), DType::I32);
     let value = draft.push(Body::Reduce { f: ReduceFn::Add, arg: wide }, DType::I32);
-    let container = Container { dtype: DType::I32, dims: outer.clone(), layout: Layout::RowMajor };
+    let container = Container::plain(DType::I32, outer.clone());
     let memlet = Memlet { container: 0, index: (0..rows.len()).map(Kernel::var).collect() };
     let (inner, origins) = (old.inner.clone(), step.origins.clone());
     let kernel = Kernel {
@@ -256,7 +256,7 @@ fn parameter(program: &mut Program, right: &Right) -> Id {
 }
 
 fn column_sums(program: &mut Program, sums: &Sums) -> Id {
-    let container = Container { dtype: DType::I32, dims: vec![sums.dim.clone()], layout: Layout::RowMajor };
+    let container = Container::plain(DType::I32, vec![sums.dim.clone()]);
     made_of(program, &sums.source, sums.transform, container)
 }
 

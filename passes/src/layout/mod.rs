@@ -129,7 +129,7 @@ fn choices(program: &Program) -> Vec<Choice> {
             Some(FlowOp::Param { .. } | FlowOp::View | FlowOp::Bind { .. } | FlowOp::Host(_)) | None => false,
         };
         let read_well = readers.iter().all(|s| kernel(&program.steps[*s]).is_some());
-        if !made_well || !read_well || container.layout != Layout::RowMajor || program.is_output(id) {
+        if !made_well || !read_well || !container.is_plain() || program.is_output(id) {
             continue;
         }
         let mut layouts = vec![Layout::RowMajor];

@@ -29,7 +29,7 @@ struct Draft(Program);
 
 impl Draft {
     fn container(&mut self, sizes: &[i64]) -> Id {
-        self.0.container(Container { dtype: F, dims: dims(sizes), layout: Layout::RowMajor })
+        self.0.container(Container::plain(F, dims(sizes)))
     }
 
     fn weights(&mut self, sizes: &[i64]) -> Id {

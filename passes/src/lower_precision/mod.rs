@@ -13,7 +13,7 @@ use crate::remark::Missed;
 use crate::rewrite::{Found, Rewrites};
 use crate::splice::{renumber_stores, tidy};
 use crate::steps::{Uses, kernel};
-use sardonyx_base::{DType, Result};
+use sardonyx_base::{DType, Encoding, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
@@ -103,7 +103,7 @@ fn matches(program: &Program, step: usize) -> std::result::Result<Option<Contrac
 fn factors(k: &Kernel) -> Option<(usize, Vec<usize>)> {
     let is_panel = |load: usize| {
         let plain = matches!(k.body[load].body, Body::Load { guard: None, .. }) && k.body[load].dtype == DType::F32;
-        plain && matches!(k.reads[read(k, load)].layout, Layout::Panels { depth: 1, .. })
+        plain && matches!(k.reads[read(k, load)].encoding, Encoding::Panels { depth: 1, .. })
     };
     let mut found: Vec<[usize; 2]> = vec![];
     for [a, b] in products(k)? {
@@ -133,8 +133,8 @@ fn narrowed(k: &Kernel, common: usize, rights: &[usize]) -> Kernel {
     new.reads.push(Container { dtype: DType::BF16, ..k.reads[read(k, common)].clone() });
     for right in rights {
         let container = &mut new.reads[read(k, *right)];
-        if let Layout::Panels { width, .. } = container.layout {
-            (container.dtype, container.layout) = (DType::BF16, Layout::Panels { width, depth: 2 });
+        if let Encoding::Panels { width, .. } = container.encoding {
+            (container.dtype, container.encoding) = (DType::BF16, Encoding::Panels { width, depth: 2 });
         }
     }
     let (mut body, mut map): (Vec<Statement>, Vec<usize>) = (vec![], vec![]);
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn a_copy_goes_through_memory_in_its_order() {
         let dims = [1, 8, 4, 5].map(Dim::constant).to_vec();
-        let from = Container { dtype: DType::F32, dims, layout: Layout::Order(vec![0, 2, 3, 1]) };
+        let from = Container { layout: Layout::Order(vec![0, 2, 3, 1]), ..Container::plain(DType::F32, dims) };
         let copy = rounding(from.clone(), Container { dtype: DType::BF16, ..from });
         assert_eq!(copy.outer, [1, 4, 5, 8].map(Dim::constant));
         assert_eq!(copy.stores[0].memlet.index, [0, 3, 1, 2].map(Kernel::var));

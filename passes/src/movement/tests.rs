@@ -2,7 +2,7 @@
 
 use super::{Sure, Words};
 use sardonyx_base::{DType, Dim};
-use sardonyx_dialects::flow::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::ScalarFn;
 
 fn dims(texts: &[&str]) -> Vec<Dim> {
@@ -33,7 +33,7 @@ fn reads(outer: &[&str], x: &[&str], loads: &[(&[&str], Guard)]) -> (String, Sur
         let args = |s| vec![s, load];
         sum = Some(sum.map_or(load, |s| push(&mut body, Body::Apply { f: ScalarFn::Add, args: args(s) }, DType::F32)));
     }
-    let container = |d: Vec<Dim>| Container { dtype: DType::F32, dims: d, layout: Layout::RowMajor };
+    let container = |d: Vec<Dim>| Container::plain(DType::F32, d);
     let index = (0..outer.len()).map(Kernel::var).collect();
     let kernel = Kernel {
         outer: dims(outer),

@@ -11,7 +11,7 @@ use sardonyx_base::{DType, Dim, HostOp};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{
-    Body, Class, Container, FlowOp, HostCall, HostResult, Kernel, Layout, Level, Memlet, Program, Step, Store,
+    Body, Class, Container, FlowOp, HostCall, HostResult, Kernel, Level, Memlet, Program, Step, Store,
 };
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
@@ -121,7 +121,7 @@ impl<'a> Packing<'a> {
     }
 
     fn container(&mut self, dtype: DType, dims: Vec<Dim>) -> Id {
-        self.program.container(Container { dtype, dims, layout: Layout::RowMajor })
+        self.program.container(Container::plain(dtype, dims))
     }
 
     /// Whether the mask is not 0.

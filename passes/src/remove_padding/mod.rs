@@ -18,7 +18,7 @@ use crate::steps::{kernel, origins_of};
 use proof::{Miss, Proof, Role};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{Class, Kernel, Layout, Program};
+use sardonyx_dialects::flow::{Class, Kernel, Program};
 use sardonyx_dialects::mlir::Operation;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -60,7 +60,7 @@ fn masks(program: &Program) -> Vec<Id> {
     let fits = |id: &Id| {
         let c = &program.containers[*id];
         let read = program.steps.iter().filter_map(kernel).any(|k| c.dims.len() == 2 && keys(k, &c.dims[1]));
-        read && c.layout == Layout::RowMajor && (c.dtype.is_float() || c.dtype.is_int() || c.dtype == DType::Bool)
+        read && c.is_plain() && (c.dtype.is_float() || c.dtype.is_int() || c.dtype == DType::Bool)
     };
     let ids = program.inputs.iter().map(|(_, id)| *id);
     ids.filter(fits).collect()

@@ -101,7 +101,7 @@ impl Converter<'_> {
     /// A concat's kernel; of a state, from the first position on that is not kept.
     pub fn append_kernel(&mut self, v: Value, axis: usize, node: &Node) -> Result<usize> {
         let Some(layout) = self.states.layouts.get(&v).cloned() else { return self.concat_kernel(axis, node) };
-        let result = Container { dtype: node.ty.dtype, dims: node.ty.dims.clone(), layout };
+        let result = Container { layout, ..Container::plain(node.ty.dtype, node.ty.dims.clone()) };
         let Some(kept) = self.states.kept.get(&v).map(|name| Dim::symbol(name)) else {
             let index = vars(0, node.ty.rank());
             return self.write_at(BodyBuilder::new(&node.ty.dims, &[]), node.args[1], index, result, node);
@@ -142,7 +142,7 @@ impl Converter<'_> {
     pub fn dense(&mut self, v: Value) -> Result<usize> {
         let id = self.materialise(v)?;
         match self.program.containers[id].layout {
-            Layout::RowMajor | Layout::Panels { .. } | Layout::Order(_) => Ok(id),
+            Layout::RowMajor | Layout::Order(_) => Ok(id),
             Layout::Capacity { .. } => {
                 let node = self.graph.node(v).clone();
                 let result = Container { layout: Layout::RowMajor, ..self.program.containers[id].clone() };

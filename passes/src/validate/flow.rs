@@ -6,7 +6,7 @@ use super::sample::{DRAWS, Draw, Random, Sizes, sizes, symbols, tensor};
 use super::{Part, Verdict};
 use crate::class::Class;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
-use sardonyx_dialects::flow::{Container, FlowOp, Layout, Program, Source, Step};
+use sardonyx_dialects::flow::{Container, FlowOp, Program, Source, Step};
 use sardonyx_dialects::interp::run_program;
 use sardonyx_dialects::sdx::{Symbol, SymbolKind};
 use std::collections::btree_map::Entry;
@@ -110,7 +110,7 @@ fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
             SymbolKind::Input | SymbolKind::Data => {
                 out.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
                 let dims = vec![Dim::symbol(name)];
-                let id = out.container(Container { dtype: DType::Bool, dims, layout: Layout::RowMajor });
+                let id = out.container(Container::plain(DType::Bool, dims));
                 out.inputs.push((size_input(name), id));
             }
             SymbolKind::Kept | SymbolKind::Capacity => {

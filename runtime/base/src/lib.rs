@@ -6,6 +6,7 @@ pub mod compare;
 pub mod cpu;
 pub mod dim;
 pub mod dtype;
+pub mod encoding;
 pub mod error;
 pub mod host;
 pub mod json;
@@ -21,6 +22,7 @@ pub mod widen;
 
 pub use dim::Dim;
 pub use dtype::DType;
+pub use encoding::Encoding;
 pub use error::{Error, Fault, Result};
 pub use host::HostOp;
 pub use tensor::Tensor;

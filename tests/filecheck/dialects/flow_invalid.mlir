@@ -233,7 +233,7 @@ func.func @outside(%x: !row, %v: f32) {
 
 !odd = !flow.container<[b], f32, columns>
 
-// CHECK: error: 'flow.kernel': !flow.container<[b], f32, columns> has no layout that is known
+// CHECK: error: 'flow.kernel': !flow.container<[b], f32, columns> has no layout or encoding that is known
 func.func @layout(%x: !odd) {
   flow.kernel outer ["b"] inner [] (%x) : (!odd) -> !odd {
     %0 = flow.load 0 ["%0"] : f32

@@ -1,7 +1,7 @@
 //! random accesses, enumerated  =>  the formulas: equal where they say so, else not below
 
 use sardonyx_base::{DType, Dim, Tensor};
-use sardonyx_dialects::flow::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+use sardonyx_dialects::flow::{Body, Container, Kernel, Memlet, Statement, Store};
 use sardonyx_dialects::interp::{Touched, run_counted};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_passes::movement::{Sure, Words};
@@ -98,7 +98,7 @@ fn case(random: &mut Random) -> Case {
         body.push(Statement { body: Body::Apply { f: ScalarFn::Add, args: vec![sum, *load] }, dtype: DType::F32 });
         sum = body.len() - 1;
     }
-    let container = |dims: Vec<Dim>| Container { dtype: DType::F32, dims, layout: Layout::RowMajor };
+    let container = |dims: Vec<Dim>| Container::plain(DType::F32, dims);
     let index = (0..extents.len()).map(var).collect();
     let kernel = Kernel {
         reads: vec![container(dims.iter().map(|d| Dim::constant(*d as i64)).collect())],

@@ -2,9 +2,9 @@
 
 use crate::harness::{Case, Guarded};
 use crate::shapes::Shape;
+use sardonyx_base::Tensor;
 use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
-use sardonyx_dialects::flow::kernel::Layout;
-use sardonyx_dialects::interp::pack_panels;
+use sardonyx_dialects::flow::kernel::Container;
 use sardonyx_kernels::Words;
 use sardonyx_kernels::{Extension, Level, Lowered};
 use std::arch::x86_64::*;
@@ -27,13 +27,8 @@ const WORK: f64 = 2e7;
 pub fn measure(f: KernelFn, lowered: &Lowered, shape: &Shape, level: Level) -> Figures {
     let case = Case::new(&shape.name, shape.kernel.clone(), &shape.symbols);
     let value = |name: &str| shape.symbols.iter().find(|s| s.0 == name).map(|s| s.1);
-    let mut memory: Vec<Guarded> = case.reads.iter().map(|t| Guarded::with(t.bytes(), 64)).collect();
-    for (i, container) in case.kernel.reads.iter().enumerate() {
-        if let Layout::Panels { width, depth } = container.layout {
-            let packed = pack_panels(&case.reads[i], width, depth).unwrap();
-            memory[i] = Guarded::with(&packed, 64);
-        }
-    }
+    let stored = |(t, c): (&Tensor, &Container)| Guarded::with(&c.encoding.encoded(t).unwrap(), 64);
+    let mut memory: Vec<Guarded> = case.reads.iter().zip(&case.kernel.reads).map(stored).collect();
     for container in &case.kernel.writes {
         let n: i64 = container.dims.iter().map(|d| d.eval(&value).unwrap()).product();
         memory.push(Guarded::new(n as usize * 4, 64));

@@ -1,8 +1,8 @@
 //! Which kernels are measured: one row each
 
 use crate::build::{Builder, attended, gated, layer_norm, mixed, scores, softmax, softmax_of};
-use sardonyx_base::DType;
-use sardonyx_dialects::flow::kernel::{Kernel, Layout};
+use sardonyx_base::{DType, Encoding};
+use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::packable;
 use sardonyx_passes::narrowed_attention;
@@ -85,7 +85,7 @@ fn narrow((m, n, k): (i64, i64, i64), [left, right, sum]: [DType; 3], depth: usi
     let mut b = Builder::new(&["s", &ns], &[&ks]);
     let x = b.load(left, &["s", &ks], &["%0", "%2"]);
     let w = b.load(right, &[&ks, &ns], &["%2", "%1"]);
-    b.0.reads[1].layout = Layout::Panels { width: 32, depth };
+    b.0.reads[1].encoding = Encoding::Panels { width: 32, depth };
     let (x, w) = (b.convert(x, sum), b.convert(w, sum));
     let y = b.dot(x, w);
     b.store(y, &["s", &ns], &["%0", "%1"]);

@@ -3,8 +3,8 @@
 use crate::problem::{After, Problem};
 use ptxvm::{Launch, Memory, Module, Options, Params, Report};
 use sardonyx_base::{DType, Tensor};
-use sardonyx_dialects::flow::kernel::{Kernel, Layout};
-use sardonyx_dialects::interp::{pack_panels, run_kernel};
+use sardonyx_dialects::flow::kernel::Kernel;
+use sardonyx_dialects::interp::run_kernel;
 use sardonyx_kernels::Target;
 use sardonyx_kernels::ptx::GpuKernel;
 use sardonyx_kernels::ptx::gemm::{Gemm, Shape};
@@ -93,10 +93,7 @@ impl Case {
         let mut memory = Memory::new();
         let mut list = Params::new();
         for (i, (t, c)) in self.reads.iter().zip(&self.kernel.reads).enumerate() {
-            let bytes = match c.layout {
-                Layout::Panels { width, depth } => pack_panels(t, width, depth).unwrap(),
-                Layout::RowMajor | Layout::Capacity { .. } | Layout::Order(_) => t.bytes().to_vec(),
-            };
+            let bytes = c.encoding.encoded(t).unwrap();
             let at = memory.alloc(bytes.len(), &format!("b{i}"));
             memory.write(at, &bytes).unwrap();
             list = list.u64(at);

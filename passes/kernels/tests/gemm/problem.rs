@@ -1,7 +1,7 @@
 //! Contractions to try: extents, element types, how the operands lie, what follows the sum
 
-use sardonyx_base::{DType, Dim};
-use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
+use sardonyx_base::{DType, Dim, Encoding};
+use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 
 /// How a factor lies: which variable has neighbours in memory.
@@ -83,18 +83,18 @@ impl Problem {
     }
 
     fn container(&self, dims: Vec<Dim>) -> Container {
-        Container { dtype: self.dtype, dims, layout: Layout::RowMajor }
+        Container::plain(self.dtype, dims)
     }
 
     /// The container of a factor and the index into it; variables are b, m, n, k.
     fn factor(&self, lie: Lie, rows: &str, var: &str) -> (Container, Vec<Dim>) {
         let (container, index) = self.lying(lie, rows, var);
-        let layout = match (container.layout, self.widened) {
-            (Layout::Panels { width, .. }, true) => Layout::Panels { width, depth: 2 },
-            (layout, _) => layout,
+        let encoding = match (container.encoding, self.widened) {
+            (Encoding::Panels { width, .. }, true) => Encoding::Panels { width, depth: 2 },
+            (encoding, _) => encoding,
         };
         let dtype = if self.widened { DType::BF16 } else { self.dtype };
-        (Container { dtype, layout, ..container }, index)
+        (Container { dtype, encoding, ..container }, index)
     }
 
     fn lying(&self, lie: Lie, rows: &str, var: &str) -> (Container, Vec<Dim>) {
@@ -118,8 +118,8 @@ impl Problem {
             }
             Lie::Panels => {
                 let dims = ["k", rows].map(|s| Dim::constant(self.symbol(s).unwrap()));
-                let layout = Layout::Panels { width: 32, depth: 1 };
-                (Container { dtype: self.dtype, dims: dims.to_vec(), layout }, vec![dim("%3"), dim(var)])
+                let encoding = Encoding::Panels { width: 32, depth: 1 };
+                (Container { encoding, ..self.container(dims.to_vec()) }, vec![dim("%3"), dim(var)])
             }
         }
     }

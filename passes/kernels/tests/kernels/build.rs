@@ -1,6 +1,6 @@
 //! A short way to write a flow kernel, and the kernels of a transformer written so
 
-use sardonyx_base::{DType, Dim};
+use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::Words;
@@ -34,7 +34,7 @@ impl Builder {
     }
 
     pub fn guarded(&mut self, dtype: DType, shape: &[&str], index: &[&str], guard: Option<usize>) -> usize {
-        self.0.reads.push(Container { dtype, dims: dims(shape), layout: Layout::RowMajor });
+        self.0.reads.push(Container::plain(dtype, dims(shape)));
         let memlet = Memlet { container: self.0.reads.len() - 1, index: dims(index) };
         self.push(Body::Load { memlet, guard }, dtype)
     }
@@ -85,7 +85,7 @@ impl Builder {
     /// A new result.
     pub fn store(&mut self, value: usize, shape: &[&str], index: &[&str]) {
         let dtype = self.0.body[value].dtype;
-        self.0.writes.push(Container { dtype, dims: dims(shape), layout: Layout::RowMajor });
+        self.0.writes.push(Container::plain(dtype, dims(shape)));
         let memlet = Memlet { container: self.0.writes.len() - 1, index: dims(index) };
         self.0.stores.push(Store { memlet, value });
     }
@@ -208,7 +208,7 @@ pub fn window(words: Words, [h, w]: [i64; 2], channels: i64) -> Kernel {
     let x = b.load(left, &[&text(h + 2), &text(w + 2), &text(channels)], &["%0 + %3", "%1 + %4", "%5"]);
     let x = b.convert(x, sum);
     let y = b.load(right, &[&text(9 * channels), "40"], &[&format!("{channels} * (3 * %3 + %4) + %5"), "%2"]);
-    b.0.reads[1].layout = Layout::Panels { width: 32, depth: words.depth() as usize };
+    b.0.reads[1].encoding = Encoding::Panels { width: 32, depth: words.depth() as usize };
     let y = b.convert(y, sum);
     let sum = b.dot(x, y);
     b.store(sum, &[&text(h), &text(w), "40"], &["%0", "%1", "%2"]);

@@ -3,7 +3,7 @@
 use sardonyx_base::plan::{KERNEL_ABI_VERSION, KernelArgs, KernelFn};
 use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
-use sardonyx_dialects::interp::{pack_panels, run_kernel};
+use sardonyx_dialects::interp::run_kernel;
 use sardonyx_kernels::codegen::build_shared_object;
 use sardonyx_kernels::{Level, Lowered, levels_of, lower};
 use std::ffi::CString;
@@ -174,8 +174,10 @@ pub fn run(f: KernelFn, lowered: &Lowered, case: &Case, piece: i64) -> (Vec<Vec<
     let mut memory = vec![];
     for (container, tensor) in case.kernel.reads.iter().zip(&case.reads) {
         memory.push(match container.layout {
-            Layout::RowMajor => Guarded::with(tensor.bytes(), 1),
-            Layout::Panels { width, depth } => Guarded::with(&pack_panels(tensor, width, depth).unwrap(), 64),
+            Layout::RowMajor => {
+                let align = if container.is_plain() { 1 } else { 64 };
+                Guarded::with(&container.encoding.encoded(tensor).unwrap(), align)
+            }
             Layout::Capacity { .. } | Layout::Order(_) => {
                 let mut room = vec![0xA5; room_bytes(container, &value)];
                 let elements = tensor.bytes().chunks_exact(tensor.dtype().bytes());

@@ -5,8 +5,8 @@ use crate::check;
 use crate::contract::case;
 use crate::harness::{Case, Library, run};
 use crate::tiles::executed;
-use sardonyx_base::{DType, Tensor};
-use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
+use sardonyx_base::{DType, Encoding, Tensor};
+use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::Words;
 use sardonyx_kernels::codegen::build_shared_object;
@@ -19,7 +19,7 @@ fn products(m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
     let x = b.convert(x, DType::F32);
     let found = (0..sums).map(|_| {
         let w = b.load(DType::BF16, &[k, n], &["%2", "%1"]);
-        b.0.reads.last_mut().unwrap().layout = Layout::Panels { width: 32, depth: 2 };
+        b.0.reads.last_mut().unwrap().encoding = Encoding::Panels { width: 32, depth: 2 };
         let w = b.convert(w, DType::F32);
         b.dot(x, w)
     });
@@ -103,7 +103,7 @@ fn rows_that_begin_anywhere() {
     let x = b.load(DType::BF16, &["m", "37"], &["%0", "%2 + 3"]);
     let x = b.convert(x, DType::F32);
     let w = b.load(DType::BF16, &["15", "40"], &["%2", "%1"]);
-    b.0.reads[1].layout = Layout::Panels { width: 32, depth: 2 };
+    b.0.reads[1].encoding = Encoding::Panels { width: 32, depth: 2 };
     let w = b.convert(w, DType::F32);
     let sum = b.dot(x, w);
     b.store(sum, &["m", "40"], &["%0", "%1"]);
@@ -163,7 +163,7 @@ fn a_row_does_not_depend_on_the_others() {
 #[test]
 fn widened_factors_elsewhere_are_no_contraction() {
     let (mut b, sums) = products("m", "40", "9", 1);
-    b.0.reads[1].layout = Layout::RowMajor;
+    b.0.reads[1].encoding = Encoding::Plain;
     b.store(sums[0], &["m", "40"], &["%0", "%1"]);
     assert_eq!(b.0.class(), Class::Normalise);
     check(vec![case("row-major", b.0, &[("m", 13)], 9)]);

@@ -3,7 +3,7 @@
 use crate::harness::{Case, compare, places, room_bytes};
 use ptxvm::{AllocationCounters, Launch, Memory, Module, Options, Params, Report, run};
 use sardonyx_dialects::flow::kernel::Layout;
-use sardonyx_dialects::interp::{pack_panels, run_kernel};
+use sardonyx_dialects::interp::run_kernel;
 use sardonyx_kernels::Target;
 use sardonyx_kernels::ptx::module;
 use sardonyx_kernels::{Lowered, lower};
@@ -34,8 +34,7 @@ pub fn launch(lowered: &Lowered, case: &Case, seed: u64) -> Outcome {
     for (container, tensor) in case.kernel.reads.iter().zip(&case.reads) {
         let name = format!("b{}", buffers.len());
         let address = match container.layout {
-            Layout::RowMajor => filled(&mut memory, &name, tensor.bytes()),
-            Layout::Panels { width, depth } => filled(&mut memory, &name, &pack_panels(tensor, width, depth).unwrap()),
+            Layout::RowMajor => filled(&mut memory, &name, &container.encoding.encoded(tensor).unwrap()),
             Layout::Capacity { .. } | Layout::Order(_) => {
                 // What is beyond the size stays without a value: reading it would be found.
                 let address = memory.alloc(room_bytes(container, &value).max(1), &name);

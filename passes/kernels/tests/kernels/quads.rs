@@ -4,8 +4,8 @@
 use crate::build::{Builder, window};
 use crate::check;
 use crate::harness::Case;
-use sardonyx_base::{DType, Tensor};
-use sardonyx_dialects::flow::kernel::{Class, Kernel, Layout};
+use sardonyx_base::{DType, Encoding, Tensor};
+use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::Words;
 use sardonyx_kernels::lower;
@@ -25,7 +25,7 @@ fn products(m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
 
 fn panels(b: &mut Builder, shape: &[&str], index: &[&str]) -> usize {
     let w = b.load(DType::I8, shape, index);
-    b.0.reads.last_mut().unwrap().layout = Layout::Panels { width: 32, depth: 4 };
+    b.0.reads.last_mut().unwrap().encoding = Encoding::Panels { width: 32, depth: 4 };
     b.convert(w, DType::I32)
 }
 

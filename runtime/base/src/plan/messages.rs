@@ -322,7 +322,7 @@ pub struct Constant {
     pub offset: u64,
     #[prost(uint64, tag = "4")]
     pub bytes: u64,
-    /// `row_major`, or how it is packed.
+    /// Layout and encoding by their names, as types of containers say them: `row_major`, `order<1, 0>`, `panels32`.
     #[prost(string, tag = "5")]
     pub layout: ::prost::alloc::string::String,
 }

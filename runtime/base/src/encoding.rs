@@ -1,0 +1,189 @@
+//! a matrix  =>  its bytes: element by element, or in panels that a kernel streams
+//!
+//! To add an encoding: a variant, its row, and its arm in each function here; then what kernels make of it
+//! (`storage` in `sardonyx-kernels`), and the pass that asks for it.
+
+use crate::dim::product;
+use crate::{Dim, Error, Result, Tensor};
+
+/// How the values of a container are stored, apart from their type and the order of its dimensions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Encoding {
+    /// Each element by itself.
+    #[default]
+    Plain,
+    /// A matrix [k, n] of constant size as [ceil(n / width)][ceil(k / depth)][width][depth], zero padded: instructions
+    /// that multiply narrow elements in groups take `depth` rows of a column at a time.
+    Panels { width: usize, depth: usize },
+}
+
+struct Row {
+    /// What its names begin with.
+    prefix: &'static str,
+    /// Takes the rest of a name; none where it says no sizes of the encoding.
+    read: fn(&str) -> Option<Encoding>,
+}
+
+/// Sorted.
+static ROWS: &[Row] = &[
+    Row { prefix: "panels", read: panels },
+    Row { prefix: "plain", read: |rest| rest.is_empty().then_some(Encoding::Plain) },
+];
+
+/// `32`, `32x2`
+fn panels(sizes: &str) -> Option<Encoding> {
+    let size = |text: &str| text.parse().ok().filter(|n| *n > 0);
+    let (width, depth) = match sizes.split_once('x') {
+        // 1 is not written: each encoding has one name.
+        Some((width, depth)) => (size(width)?, size(depth).filter(|d| *d > 1)?),
+        None => (size(sizes)?, 1),
+    };
+    Some(Encoding::Panels { width, depth })
+}
+
+impl Encoding {
+    /// `plain`, `panels32`, `panels32x2`
+    pub fn name(self) -> String {
+        match self {
+            Encoding::Plain => "plain".into(),
+            Encoding::Panels { width, depth: 1 } => format!("panels{width}"),
+            Encoding::Panels { width, depth } => format!("panels{width}x{depth}"),
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Encoding> {
+        ROWS.iter().find_map(|row| (row.read)(name.strip_prefix(row.prefix)?))
+    }
+
+    /// Rows of a column that lie side by side.
+    pub fn depth(self) -> usize {
+        match self {
+            Encoding::Plain => 1,
+            Encoding::Panels { depth, .. } => depth,
+        }
+    }
+
+    /// Why no container of these dimensions is stored so.
+    pub fn refuses(self, dims: &[Dim]) -> Option<&'static str> {
+        match self {
+            Encoding::Plain => None,
+            Encoding::Panels { width, depth } => {
+                (dims.len() != 2 || width == 0 || depth == 0).then_some("panels hold a matrix and have a width")
+            }
+        }
+    }
+
+    /// Elements that the memory has, with padding, of a container with these dimensions in memory.
+    pub fn elements(self, dims: &[Dim]) -> Dim {
+        match (self, dims) {
+            (Encoding::Panels { width, depth }, [k, n]) => {
+                let (width, depth) = (Dim::constant(width as i64), Dim::constant(depth as i64));
+                n.ceildiv(&width) * width * k.ceildiv(&depth) * depth
+            }
+            (Encoding::Plain | Encoding::Panels { .. }, _) => product(dims),
+        }
+    }
+
+    /// The bytes of a tensor that is stored so. Errors: E0901 where a tensor of its dimensions cannot be.
+    pub fn encoded(self, tensor: &Tensor) -> Result<Vec<u8>> {
+        let dims: Vec<Dim> = tensor.dims().iter().map(|&d| Dim::constant(d as i64)).collect();
+        if let Some(why) = self.refuses(&dims) {
+            return Err(Error::defect(why));
+        }
+        let (&[k, n], bytes, false) = (tensor.dims(), tensor.dtype().bytes(), self == Encoding::Plain) else {
+            return Ok(tensor.bytes().to_vec());
+        };
+        let (rows, columns) = (k as i64, n as i64);
+        let element = |row: i64, column: i64, out: &mut Vec<u8>| {
+            let at = (row * columns + column) as usize * bytes;
+            match row < rows && column < columns {
+                true => out.extend_from_slice(&tensor.bytes()[at..at + bytes]),
+                false => out.resize(out.len() + bytes, 0),
+            }
+            Ok(())
+        };
+        let mut out = vec![];
+        let write = |part: &[u8]| {
+            out.extend_from_slice(part);
+            Ok(())
+        };
+        self.encode([rows, columns], element, write)?;
+        Ok(out)
+    }
+
+    /// Gives `write` the bytes of a matrix of k rows and n columns, a part at a time. `element` appends those of a row
+    /// and a column, or of padding where there is no such row or column.
+    pub fn encode(
+        self,
+        [k, n]: [i64; 2],
+        element: impl Fn(i64, i64, &mut Vec<u8>) -> Result<()>,
+        mut write: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (width, depth) = match self {
+            // Its rows are those of one panel.
+            Encoding::Plain => (n.max(1), 1),
+            Encoding::Panels { width, depth } => (width as i64, depth as i64),
+        };
+        let mut panel = Vec::new();
+        for first in (0..n).step_by(width as usize) {
+            panel.clear();
+            for group in (0..k).step_by(depth as usize) {
+                for column in first..first + width {
+                    (group..group + depth).try_for_each(|row| element(row, column, &mut panel))?;
+                }
+            }
+            write(&panel)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_encoding_has_one_name() {
+        assert!(ROWS.windows(2).all(|w| w[0].prefix < w[1].prefix));
+        for encoding in
+            [Encoding::Plain, Encoding::Panels { width: 16, depth: 1 }, Encoding::Panels { width: 32, depth: 4 }]
+        {
+            assert_eq!(Encoding::from_name(&encoding.name()), Some(encoding));
+        }
+        for name in ["", "plain1", "panels", "panels0", "panels32x1", "panels32x", "panels-1", "blocks32"] {
+            assert_eq!(Encoding::from_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn elements_are_those_that_are_written() {
+        for encoding in [
+            Encoding::Plain,
+            Encoding::Panels { width: 2, depth: 1 },
+            Encoding::Panels { width: 2, depth: 2 },
+            Encoding::Panels { width: 4, depth: 4 },
+        ] {
+            for [k, n] in [[3, 3], [2, 4], [1, 1], [0, 2]] {
+                let matrix = Tensor::from_vec(vec![k, n], (1..=k * n).map(|v| v as i16).collect());
+                let bytes = encoding.encoded(&matrix).unwrap();
+                let dims = [k, n].map(|d| Dim::constant(d as i64));
+                assert_eq!(encoding.elements(&dims) * Dim::constant(2), Dim::constant(bytes.len() as i64));
+                let values = bytes.chunks(2).map(|b| i16::from_le_bytes([b[0], b[1]]));
+                let mut values: Vec<i16> = values.filter(|v| *v > 0).collect();
+                values.sort_unstable();
+                assert!(values.into_iter().eq(1..=(k * n) as i16), "each element once");
+            }
+        }
+    }
+
+    #[test]
+    fn panels_hold_columns_side_by_side_and_zeros_beyond_the_matrix() {
+        let matrix = Tensor::from_vec(vec![3, 3], (1..=9u8).collect());
+        let panels = |width, depth| Encoding::Panels { width, depth }.encoded(&matrix).unwrap();
+        assert_eq!(panels(2, 1), [1, 2, 4, 5, 7, 8, 3, 0, 6, 0, 9, 0]);
+        assert_eq!(panels(2, 2), [1, 4, 2, 5, 7, 0, 8, 0, 3, 6, 0, 0, 9, 0, 0, 0]);
+        let wrong = Encoding::Panels { width: 4, depth: 1 }.encoded(&Tensor::scalar(1f32));
+        assert_eq!(wrong.unwrap_err().code, "E0901");
+        assert_eq!(Encoding::Panels { width: 0, depth: 1 }.encoded(&matrix).unwrap_err().code, "E0901");
+    }
+}
