@@ -17,7 +17,7 @@ use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{MaskedRows, Options, Precision, Rewrites};
+use sardonyx_passes::{MaskedRows, Options, Params, Precision, Rewrites};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -226,7 +226,8 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
             Ok(())
         },
     };
-    let mut planned = match made.plans(module, Rewrites::new(request.options.clone()))? {
+    let options = Options { params: Params::new(params.clone()), ..request.options.clone() };
+    let mut planned = match made.plans(module, Rewrites::new(options))? {
         Made::Plans(planned) => planned,
         Made::Stopped(ir, rewrites) => return Ok(Report { stopped_at: Some(ir), ..Report::of(times, *rewrites) }),
     };

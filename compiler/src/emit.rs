@@ -437,11 +437,7 @@ impl Weights<'_> {
     }
 
     fn param(&mut self, source: &Source, window: Option<&Window>, container: &Container) -> Result<u64> {
-        let param = |name: &str| {
-            let tensor = self.params.get(name).cloned();
-            tensor.ok_or_else(|| Error::defect(format!("the parameter `{name}` is gone")))
-        };
-        let tensor = interp::joined(source, &param)?;
+        let tensor = interp::joined(source, self.params)?;
         let Some(window) = window else {
             return self.writer.constant(laid_out(&tensor, &container.layout)?.bytes());
         };

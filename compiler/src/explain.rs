@@ -7,11 +7,12 @@ use crate::movement::{Levels, Movement, Question};
 use crate::onnx::read_model;
 use crate::pipeline::{self, Watch};
 use sardonyx_base::{Error, Result};
+use sardonyx_dialects::flow::Transform;
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::plan::{Action, Plan};
+use sardonyx_dialects::plan::{Action, Buffer, Plan};
 use sardonyx_kernels::lower;
 use sardonyx_passes::egraph::explain_node;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The stage after which the order of the launches is settled.
@@ -26,6 +27,8 @@ pub struct Launches {
     pub launches: Vec<Launch>,
     /// What the host computes or calls, in `main` and what it calls.
     pub hosts: Vec<HostSummary>,
+    /// Parameters that the artifact holds in another form than the model, by that form: transform, type and encoding.
+    pub stored: BTreeMap<String, usize>,
     pub layers: Option<Layers>,
     /// Its `after` begins with a row for each launch.
     pub movement: Movement,
@@ -91,7 +94,27 @@ fn read(plan: &Plan, movement: Movement) -> Result<Launches> {
     let launches: Vec<Launch> = steps.filter_map(launch).collect();
     let hosts = plan.entries.iter().flat_map(host_operations).collect();
     let order: Vec<usize> = launches.iter().map(|l| l.kernel).collect();
-    Ok(Launches { kernels, layers: layers(&order), launches, hosts, movement })
+    Ok(Launches { kernels, layers: layers(&order), launches, hosts, stored: stored(plan), movement })
+}
+
+/// `winograd f32`, `f32 panels32`  =>  how many constants are that, each counted once.
+fn stored(plan: &Plan) -> BTreeMap<String, usize> {
+    let form = |buffer: &Buffer| match buffer {
+        Buffer::Param { source, window, container } => {
+            let transform = source.transform.map(Transform::name);
+            let encoding = (!container.is_plain()).then(|| container.storage());
+            let words = transform.map(str::to_string).into_iter().chain([container.dtype.to_string()]).chain(encoding);
+            let words = words.collect::<Vec<_>>().join(" ");
+            (transform.is_some() || !container.is_plain()).then(|| (words, (source.clone(), window.clone())))
+        }
+        Buffer::Input { .. } | Buffer::Output { .. } | Buffer::Const { .. } | Buffer::Arena { .. } => None,
+        Buffer::Value { .. } => None,
+    };
+    let distinct: BTreeSet<_> = plan.entries.iter().flat_map(|e| &e.buffers).filter_map(form).collect();
+    distinct.into_iter().fold(BTreeMap::new(), |mut counts, (form, _)| {
+        *counts.entry(form).or_default() += 1;
+        counts
+    })
 }
 
 /// What covers most of the launches by repeating itself, and of several such the shortest; of its places the first.

@@ -4,10 +4,11 @@ use crate::selftest::{choices, choose_symbols};
 use melior::ir::Module;
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor, minifloat};
-use sardonyx_dialects::flow::program::{Source, Transform};
-use sardonyx_dialects::flow::{FlowOp, Program, Step};
+use sardonyx_dialects::flow::program::Source;
+use sardonyx_dialects::flow::{Container, FlowOp, Program, Step};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::{Context, Operation};
+use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ impl Function {
         }
     }
 
-    pub fn run(&self, params: &dyn Fn(&str) -> Result<Tensor>, inputs: &Named) -> Result<Named> {
+    pub fn run(&self, params: &dyn ParamValues, inputs: &Named) -> Result<Named> {
         match self {
             Function::Values(graph) => interp::run(graph, params, inputs),
             Function::Kernels(program) => interp::run_program(program, params, inputs),
@@ -101,17 +102,12 @@ impl Function {
                 for step in &p.steps {
                     let FlowOp::Param { source, window } = &step.op else { continue };
                     let container = &p.containers[step.results[0]];
-                    let Some((dtype, dims)) = known(container.dtype, &container.dims) else { continue };
-                    let dtype = if source.transform == Some(Transform::Signed) { DType::U8 } else { dtype };
-                    let (dtype, dims) = match window {
-                        None => match (source.transform, &dims[..]) {
-                            (Some(Transform::Winograd), &[_, blocks, n_in, block]) => {
-                                (dtype, vec![blocks * block, n_in, 3, 3])
-                            }
-                            // Who reads the parameter itself tells.
-                            (Some(Transform::RowSums | Transform::ColumnSums), _) => continue,
-                            (Some(Transform::Winograd | Transform::Signed) | None, _) => (dtype, dims),
-                        },
+                    let Some(made) = known(container.dtype, &container.dims) else { continue };
+                    let taken = source.transform.map_or(Some(made.clone()), |t| t.takes(made.0, &made.1, None));
+                    // Who reads the parameter itself tells.
+                    let Some((dtype, dims)) = taken else { continue };
+                    let dims = match window {
+                        None => dims,
                         Some(w) => {
                             let elements = match dims[..] {
                                 [k, n] => w.elements(k as i64, n as i64).and_then(|n| usize::try_from(n).ok()),
@@ -121,8 +117,8 @@ impl Function {
                             // Parameters beside each other are matrices, whose rows are the longer stride.
                             let row = usize::try_from(w.stride_k.max(w.stride_n)).unwrap_or(1).max(1);
                             match source.names.len() {
-                                1 => (dtype, vec![elements]),
-                                _ => (dtype, vec![elements.div_ceil(row), row]),
+                                1 => vec![elements],
+                                _ => vec![elements.div_ceil(row), row],
                             }
                         }
                     };
@@ -142,14 +138,15 @@ impl Function {
 
 /// Gives a packed parameter the axis that its sums are kept along.
 fn with_summed_axis(p: &Program, step: &Step, params: &mut BTreeMap<String, (DType, Vec<usize>)>) {
-    let FlowOp::Param { source: Source { names, transform, .. }, .. } = &step.op else { return };
-    let n = p.containers[step.results[0]].dims.first().and_then(Dim::as_const).and_then(|n| usize::try_from(n).ok());
-    let (Some(n), [name]) = (n.filter(|n| *n > 0), &names[..]) else { return };
+    let FlowOp::Param { source: Source { names, transform: Some(transform), .. }, .. } = &step.op else { return };
+    let Container { dtype, dims: made, .. } = &p.containers[step.results[0]];
+    let made: Option<Vec<usize>> = made.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
+    let (Some(made), [name]) = (made, &names[..]) else { return };
     let Some((_, dims)) = params.get_mut(name).filter(|(_, dims)| dims.len() == 1) else { return };
-    match transform {
-        Some(Transform::RowSums) => *dims = vec![n, dims[0].div_ceil(n)],
-        Some(Transform::ColumnSums) => *dims = vec![dims[0].div_ceil(n), n],
-        Some(Transform::Winograd | Transform::Signed) | None => {}
+    // Those whose parameter follows from the result alone have told it.
+    let open = transform.takes(*dtype, &made, None).is_none();
+    if let Some((_, taken)) = transform.takes(*dtype, &made, Some(dims[0])).filter(|_| open) {
+        *dims = taken;
     }
 }
 

@@ -32,11 +32,6 @@ impl Reference {
 
     /// The outputs, in the model's order.
     pub fn run(&self, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
-        interp::run(&self.graph, &|name| param(&self.params, name), inputs)
+        interp::run(&self.graph, &self.params, inputs)
     }
-}
-
-/// A parameter as the interpreter asks for it.
-pub fn param(params: &ParamStore, name: &str) -> Result<Tensor> {
-    params.get(name).cloned().ok_or_else(|| Error::defect(format!("the parameter `{name}` is gone")))
 }

@@ -1,7 +1,6 @@
 //! value-level graph, parameters  =>  a call with known results, for the artifact to make at load
 
 use crate::import::ParamStore;
-use crate::reference::param;
 use sardonyx_base::plan::{Canary, ExpectedOutput, SelfTest};
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::interp;
@@ -99,7 +98,7 @@ fn call(
     value: &dyn Fn(&str) -> Option<i64>,
 ) -> std::result::Result<SelfTest, String> {
     let inputs = canaries(graph, value).map_err(|e| e.message)?;
-    let outputs = interp::run(graph, &|name| param(params, name), &inputs);
+    let outputs = interp::run(graph, params, &inputs);
     let outputs = outputs.map_err(|e| format!("the interpreter says: {}", e.message))?;
     let bytes: usize = inputs.iter().chain(&outputs).map(|(_, t)| t.bytes().len()).sum();
     if bytes > BYTES_MAX {

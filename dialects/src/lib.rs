@@ -6,6 +6,7 @@ pub mod flow;
 mod hooks;
 pub mod interp;
 pub mod mlir;
+pub mod params;
 pub mod plan;
 pub mod scalar;
 pub mod sdx;

@@ -4,9 +4,10 @@
 //! second evaluator here.
 
 use crate::rewrite::Rewrites;
-use sardonyx_base::{DType, Dim, Error, Result, Tensor};
+use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::interp::{self, symbolic};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 
 /// Beyond this many elements a constant stays an operation: the IR is no place for tables.
@@ -26,7 +27,7 @@ fn fold(graph: &mut Graph, rewrites: &mut Rewrites) -> Result<()> {
         let folded = match (&known, is_literal(&node.op)) {
             (_, true) => None,
             (Some(values), false) => literal(values, &node.ty),
-            (None, false) => evaluate(graph, &node)?.map(Op::Const),
+            (None, false) => evaluate(graph, &node, &rewrites.options().params)?.map(Op::Const),
         };
         if let Some(op) = folded {
             rewrites.replace(graph, "evaluate", &node, |graph| {
@@ -59,7 +60,7 @@ fn literal(values: &[Dim], ty: &TensorType) -> Option<Op> {
 }
 
 /// The value of an operation on small constants.
-fn evaluate(graph: &Graph, node: &Node) -> Result<Option<Tensor>> {
+fn evaluate(graph: &Graph, node: &Node, params: &dyn ParamValues) -> Result<Option<Tensor>> {
     let constants = node.args.iter().all(|a| matches!(graph.node(*a).op, Op::Const(_)));
     let small = node.ty.static_dims().is_some_and(|d| d.iter().product::<usize>() <= ELEMENTS_MAX);
     if !constants || !small || node.args.is_empty() {
@@ -69,7 +70,6 @@ fn evaluate(graph: &Graph, node: &Node) -> Result<Option<Tensor>> {
     let args: Vec<Value> = node.args.iter().map(|a| alone.push(graph.node(*a).clone())).collect();
     let v = alone.push(Node { args, ..node.clone() });
     alone.outputs.push(("folded".into(), v));
-    let no_params = |name: &str| Err(Error::defect(format!("the parameter `{name}` is no constant here")));
-    let outputs = interp::run(&alone, &no_params, &[])?;
+    let outputs = interp::run(&alone, params, &[])?;
     Ok(outputs.into_iter().next().map(|(_, t)| t))
 }

@@ -3,13 +3,17 @@
 //! A pass reads its options from the context that it is given ([`Rewrites::options`](crate::Rewrites::options)). To add one: a
 //! field with its default, and a row that says how its value is written.
 
-use sardonyx_base::{Error, Result};
+use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_dialects::params::ParamValues;
 use sardonyx_kernels::Target;
+use std::fmt;
+use std::sync::Arc;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// What the plan is made for: whose costs decide, and what its kernels can do.
     pub target: Target,
+    pub params: Params,
     /// How many rewrites may be applied; any number where absent.
     pub fuel: Option<usize>,
     /// Say what nearly was rewritten, and why it was not.
@@ -27,6 +31,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             target: Target::cpu(),
+            params: Params::default(),
             fuel: None,
             remarks: false,
             validate: false,
@@ -35,6 +40,29 @@ impl Default for Options {
             masked_rows: MaskedRows::default(),
             workspace_limit: None,
         }
+    }
+}
+
+/// The values of the model's parameters, for passes that compute with them; IR that comes without a model has none.
+#[derive(Clone, Default)]
+pub struct Params(Option<Arc<dyn ParamValues + Send + Sync>>);
+
+impl Params {
+    pub fn new(values: impl ParamValues + Send + Sync + 'static) -> Params {
+        Params(Some(Arc::new(values)))
+    }
+}
+
+impl ParamValues for Params {
+    fn value(&self, name: &str) -> Result<Tensor> {
+        let absent = || Error::defect(format!("the parameter `{name}` has no value here"));
+        self.0.as_ref().ok_or_else(absent)?.value(name)
+    }
+}
+
+impl fmt::Debug for Params {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Params(..)" } else { "Params" })
     }
 }
 

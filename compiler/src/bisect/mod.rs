@@ -11,7 +11,6 @@ use crate::meaning::{Function, Named, call, functions, n_calls};
 use crate::module::lower_model;
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, STAGES, Watch};
-use crate::reference::param;
 use changes::changes;
 use melior::Context;
 use sardonyx_base::{Error, Result};
@@ -90,7 +89,7 @@ impl Bisect<'_> {
         let watch = Watch { stop_after: Some(IMPORTED.into()), ..Watch::default() };
         pipeline::run(context, &mut module, &watch, &mut |_| Ok(()))?;
         let imported = functions(&module)?.into_iter().next().ok_or_else(|| Error::defect("nothing was imported"))?;
-        let outputs = |inputs: &Named| imported.run(&|name| param(&params, name), inputs);
+        let outputs = |inputs: &Named| imported.run(&params, inputs);
         if let Some((inputs, expected)) = data {
             let wanted = if expected.is_empty() { outputs(&inputs)? } else { expected };
             return Ok((inputs, wanted));
@@ -194,7 +193,7 @@ impl Bisect<'_> {
         wanted: &Named,
     ) -> Result<Option<String>> {
         let Some(main) = functions.first() else { return Ok(None) };
-        let got = match main.run(&|name| param(params, name), inputs) {
+        let got = match main.run(params, inputs) {
             Ok(got) => got,
             Err(e) => return Ok(Some(format!("{}: {}", e.code, e.message))),
         };

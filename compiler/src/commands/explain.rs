@@ -64,6 +64,7 @@ fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {
         say(out, &format!("{}: {n} launches of {} kernels", model.display(), l.kernels.len()))?;
         rows(l, 0..n, out)?;
         hosts(l, out)?;
+        stored(l, out)?;
         return movement::print(&l.movement, out);
     };
     let (end, kernels) = (first + length * times, l.kernels.len());
@@ -75,6 +76,7 @@ fn print(model: &Path, l: &Launches, out: &mut dyn Write) -> Result<()> {
     say(out, "then:")?;
     rows(l, end..n, out)?;
     hosts(l, out)?;
+    stored(l, out)?;
     movement::print(&l.movement, out)
 }
 
@@ -92,6 +94,10 @@ fn hosts(l: &Launches, out: &mut dyn Write) -> Result<()> {
     l.hosts.iter().try_for_each(|h| say(out, &format!(" host  {}  {}", h.op, h.origins.join(" "))))
 }
 
+fn stored(l: &Launches, out: &mut dyn Write) -> Result<()> {
+    l.stored.iter().try_for_each(|(form, n)| say(out, &format!("stored  {n} × {form}")))
+}
+
 fn json(model: &Path, l: &Launches) -> Json {
     let launch = |(launch, row): (&crate::explain::Launch, &Row)| {
         let (symbol, class) = &l.kernels[launch.kernel];
@@ -105,6 +111,8 @@ fn json(model: &Path, l: &Launches) -> Json {
             ("lower_bound", row.lower_bound.into()),
         ])
     };
+    let form =
+        |(form, n): (&String, &usize)| Json::Object(vec![("form", form.as_str().into()), ("parameters", (*n).into())]);
     let layers = l.layers.map(|Layers { first, length, times }| {
         let words = sum(&l.movement.after[first..first + length]).words;
         Json::Object(vec![
@@ -120,6 +128,7 @@ fn json(model: &Path, l: &Launches) -> Json {
         ("layers", layers.unwrap_or(Json::Null)),
         ("launches", Json::List(l.launches.iter().zip(&l.movement.after).map(launch).collect())),
         ("hosts", Json::List(l.hosts.iter().map(host_json).collect())),
+        ("stored", Json::List(l.stored.iter().map(form).collect())),
         ("movement", movement_json(&l.movement)),
     ])
 }

@@ -20,10 +20,10 @@ pub use values::{Value, Values};
 pub use verdict::{Fault, Finding, Report, Row, State};
 
 use crate::import::DimRange;
+use crate::import::ParamStore;
 use crate::module::lower_model;
 use crate::onnx::read_model;
 use crate::pipeline::{self, STAGES, Watch};
-use crate::{import::ParamStore, reference::param};
 use held::{Held, Launch, containers};
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::flow::{FlowOp, Program};
@@ -120,7 +120,7 @@ impl Layers {
         inside: &dyn Fn(&KernelCall) -> bool,
     ) -> Result<()> {
         let mut next = launches.iter().enumerate().peekable();
-        run_program_by(&self.program, &|name| param(&self.params, name), inputs, &mut |call| {
+        run_program_by(&self.program, &self.params, inputs, &mut |call| {
             let Some((at, launch)) = next.next_if(|(_, l)| l.step == Some(call.step)) else {
                 return call.interpret();
             };

@@ -4,7 +4,6 @@ use crate::import::{DimRange, ParamStore};
 use crate::module::{graph, lower_model};
 use crate::onnx::{Model, ValueInfo, read_model};
 use crate::pipeline::{self, Watch};
-use crate::reference::param;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::sdx::{Graph, Op, TensorType};
@@ -76,7 +75,7 @@ impl Values {
 
     /// The values of one call, by index.
     pub fn interpret(&self, inputs: &[(String, Tensor)]) -> Result<Vec<Option<Tensor>>> {
-        let outputs = interp::run(&self.graph, &|name| param(&self.params, name), inputs)?;
+        let outputs = interp::run(&self.graph, &self.params, inputs)?;
         let mut by_name: HashMap<String, Tensor> = outputs.into_iter().collect();
         Ok(self.all.iter().map(|v| by_name.remove(&v.name)).collect())
     }

@@ -25,7 +25,8 @@ fn a_layer_is_shown_once() {
     assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["0", "k0", "contract", "21", "mul_t0", "relu_y0"]);
     assert_eq!(lines[3], "then:");
     assert_eq!(lines[4].split_whitespace().collect::<Vec<_>>(), ["3", "k1", "normalise", "12", "soft"]);
-    assert!(lines[5].starts_with("movement in words"), "{out}");
+    assert_eq!(lines[5], "stored  1 × f32 panels32", "one matrix, which all three read");
+    assert!(lines[6].starts_with("movement in words"), "{out}");
     assert_eq!(std::fs::read_dir(f.dir.path()).unwrap().count(), 1, "nothing was written");
 }
 

@@ -1,7 +1,8 @@
 //! `func.func` of flow operations  <=>  `Program`; `flow.kernel`  <=>  `Kernel`
 
 use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
-use super::program::{FlowOp, Id, Program, Source, State, Step, TensorValue, Transform, Window};
+use super::program::{FlowOp, Id, Program, Source, State, Step, TensorValue, Window};
+use super::transform::Transform;
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
@@ -166,8 +167,7 @@ pub fn read_source(op: Operation) -> Reading<Source> {
 
 fn read_transform(op: Operation) -> Reading<Option<Transform>> {
     let Some(name) = op.attr("transform").and_then(Attr::as_str) else { return Ok(None) };
-    let known = Transform::ALL.into_iter().find(|t| t.name() == name);
-    known.map(Some).ok_or_else(|| format!("there is no transform `{name}`"))
+    Transform::from_name(&name).map(Some).ok_or_else(|| format!("there is no transform `{name}`"))
 }
 
 pub fn write_source<'a>(cx: Context, source: &Source) -> Vec<(&'a str, Attr)> {

@@ -4,7 +4,9 @@ pub mod check;
 pub mod ir;
 pub mod kernel;
 pub mod program;
+pub mod transform;
 
 pub use kernel::{Body, Class, Container, Kernel, Layout, Level, Memlet, Merging, Statement, Store};
-pub use program::{FlowOp, Program, Source, State, Step, TensorValue, Transform, Window};
+pub use program::{FlowOp, Program, Source, State, Step, TensorValue, Window};
 pub use sardonyx_base::plan::{HostCall, HostResult};
+pub use transform::Transform;

@@ -1,6 +1,7 @@
 //! `func.func` of flow operations as plain data: containers, and what produces them, in order
 
 use super::kernel::{Container, Kernel, Layout};
+use super::transform::Transform;
 use crate::sdx::{Check, Symbol};
 use sardonyx_base::plan::HostCall;
 use sardonyx_base::{Dim, Tensor};
@@ -46,38 +47,6 @@ pub struct Source {
     pub axis: usize,
     /// What is computed from them when the artifact is written.
     pub transform: Option<Transform>,
-}
-
-/// A function of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Transform {
-    /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters as Winograd's
-    /// F(2x2, 3x3) multiplies with them, in blocks of `filter_block` channels.
-    Winograd,
-    /// u8  =>  i8: each 128 less.
-    Signed,
-    /// w[n, …]  =>  Σ w[n, …] in i32 for each n, of i8, or of u8 each 128 less.
-    RowSums,
-    /// w[…, n]  =>  Σ w[…, n] for each n.
-    ColumnSums,
-}
-
-/// Channels of the result whose filters lie side by side, of so many.
-pub fn filter_block(n_out: i64) -> i64 {
-    if n_out % 32 == 0 { 32 } else { n_out }
-}
-
-impl Transform {
-    pub const ALL: [Transform; 4] = [Transform::Winograd, Transform::Signed, Transform::RowSums, Transform::ColumnSums];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Transform::Winograd => "winograd",
-            Transform::Signed => "signed",
-            Transform::RowSums => "row_sums",
-            Transform::ColumnSums => "column_sums",
-        }
-    }
 }
 
 impl Source {

@@ -6,16 +6,13 @@
 use super::bind::Symbols;
 use super::kernel::Touched;
 use super::{evaluate, run_all};
+use crate::params::ParamValues;
 use crate::sdx::{Graph, Node, Op, Read, Reading, TensorType, Value, viewed};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
 /// Runs the graph. Per operator of [`Graph::operators`], in that order, what it touched.
-pub fn count_graph(
-    graph: &Graph,
-    params: &dyn Fn(&str) -> Result<Tensor>,
-    inputs: &[(String, Tensor)],
-) -> Result<Vec<Touched>> {
+pub fn count_graph(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)]) -> Result<Vec<Touched>> {
     let operators = graph.operators();
     let reads = || operators.iter().flat_map(|o| &o.reads);
     let gathers = reads().flat_map(|r| &r.through).filter_map(|(_, reading)| match reading {

@@ -2,6 +2,7 @@
 
 use super::Expected;
 use super::bind::Symbols;
+use crate::params::ParamValues;
 use crate::sdx::{Graph, Host, Op, Value};
 use sardonyx_base::host::{Bodies, Wanted};
 use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
@@ -21,7 +22,7 @@ impl Groups {
         host: &Host,
         v: Value,
         args: &[Tensor],
-        params: &dyn Fn(&str) -> Result<Tensor>,
+        params: &dyn ParamValues,
         symbols: &mut Symbols,
     ) -> Result<Tensor> {
         if self.done.get(&host.group).is_none_or(|(op, _)| *op != host.op) {
@@ -45,7 +46,7 @@ fn run_group(
     graph: &Graph,
     host: &Host,
     args: &[Tensor],
-    params: &dyn Fn(&str) -> Result<Tensor>,
+    params: &dyn ParamValues,
     symbols: &Symbols,
 ) -> Result<Vec<Tensor>> {
     let of_group = graph.nodes.iter().filter_map(|n| match &n.op {

@@ -23,6 +23,7 @@ pub use movement::transposed;
 pub use program::{KernelCall, count_program, joined, run_program, run_program_by};
 pub use symbolic::contents;
 
+use crate::params::ParamValues;
 use crate::sdx::{Graph, Node, Op, TensorType, Value};
 use bind::Symbols;
 use sardonyx_base::tensor::element_count;
@@ -33,18 +34,14 @@ pub const ELEMENTS_MAX: usize = 1 << 31;
 
 /// The outputs, in the graph's order. Errors: E0107, E0201, E0202, E0204, E0301, E0303, those of `params`, and E0901
 /// where the graph itself is malformed.
-pub fn run(
-    graph: &Graph,
-    params: &dyn Fn(&str) -> Result<Tensor>,
-    inputs: &[(String, Tensor)],
-) -> Result<Vec<(String, Tensor)>> {
+pub fn run(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
     run_all(graph, params, inputs, &mut |_, _| Ok(()))
 }
 
 /// As [`run`], and shows `each` the value of every node, in order. A value is dropped after its last use.
 pub fn run_all(
     graph: &Graph,
-    params: &dyn Fn(&str) -> Result<Tensor>,
+    params: &dyn ParamValues,
     inputs: &[(String, Tensor)],
     each: &mut dyn FnMut(Value, &Tensor) -> Result<()>,
 ) -> Result<Vec<(String, Tensor)>> {
@@ -80,14 +77,14 @@ pub fn run_all(
 fn step(
     node: &Node,
     args: &[Tensor],
-    params: &dyn Fn(&str) -> Result<Tensor>,
+    params: &dyn ParamValues,
     inputs: &[(String, Tensor)],
     symbols: &mut Symbols,
 ) -> Result<Tensor> {
     let given = if let Op::Input { name } = &node.op {
         bind::input(inputs, name)?.clone()
     } else if let Op::Param { name, .. } = &node.op {
-        params(name)?
+        params.value(name)?
     } else if let Op::Bind { symbol } = &node.op {
         let [value] = operands(node, args)?;
         let one = (value.len() == 1 && value.dtype() == DType::I64).then(|| value.get_i64(0)).flatten();

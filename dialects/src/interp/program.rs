@@ -5,15 +5,15 @@
 use super::bind::{self, Symbols};
 use super::numbers::Numbers;
 use super::{Touched, extents, run_counted, run_kernel};
-use crate::flow::program::filter_block;
-use crate::flow::{FlowOp, HostCall, Kernel, Program, Source, Step, Transform, Window};
+use crate::flow::{FlowOp, HostCall, Kernel, Program, Source, Step, Window};
+use crate::params::ParamValues;
 use sardonyx_base::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
 /// what no earlier step gives.
 pub fn run_program(
     program: &Program,
-    params: &dyn Fn(&str) -> Result<Tensor>,
+    params: &dyn ParamValues,
     inputs: &[(String, Tensor)],
 ) -> Result<Vec<(String, Tensor)>> {
     run_program_by(program, params, inputs, &mut |call| call.interpret())
@@ -25,7 +25,7 @@ pub type Counter<'f> = &'f mut dyn FnMut(usize, &Touched, &dyn Fn(&str) -> Optio
 /// As [`run_program`], and counts the distinct elements that each kernel reads and writes.
 pub fn count_program(
     program: &Program,
-    params: &dyn Fn(&str) -> Result<Tensor>,
+    params: &dyn ParamValues,
     inputs: &[(String, Tensor)],
     each: Counter,
 ) -> Result<Vec<(String, Tensor)>> {
@@ -55,7 +55,7 @@ impl KernelCall<'_> {
 /// As [`run_program`], with the results of each kernel from `run`: those of another device, or looked at on the way.
 pub fn run_program_by(
     program: &Program,
-    params: &dyn Fn(&str) -> Result<Tensor>,
+    params: &dyn ParamValues,
     inputs: &[(String, Tensor)],
     run: &mut dyn FnMut(&KernelCall) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<(String, Tensor)>> {
@@ -98,7 +98,7 @@ fn run_host(
     step: &Step,
     host: &HostCall<String>,
     args: &[Tensor],
-    params: &dyn Fn(&str) -> Result<Tensor>,
+    params: &dyn ParamValues,
     symbols: &mut Symbols,
 ) -> Result<Vec<Tensor>> {
     let types = step.results.iter().map(|&id| (program.containers[id].dtype, program.containers[id].dims.as_slice()));
@@ -126,61 +126,13 @@ fn bind_symbol(symbols: &mut Symbols, symbol: &str, args: &[Tensor]) -> Result<(
 }
 
 /// The parameters of a source, one behind the other.
-pub fn joined(source: &Source, params: &dyn Fn(&str) -> Result<Tensor>) -> Result<Tensor> {
-    let parts = source.names.iter().map(|name| params(name)).collect::<Result<Vec<Tensor>>>()?;
+pub fn joined(source: &Source, params: &dyn ParamValues) -> Result<Tensor> {
+    let parts = source.names.iter().map(|name| params.value(name)).collect::<Result<Vec<Tensor>>>()?;
     let whole = match parts.as_slice() {
         [one] => one.clone(),
         _ => super::movement::joined(source.axis, &parts)?,
     };
-    match source.transform {
-        None => Ok(whole),
-        Some(Transform::Winograd) => winograd(&whole),
-        Some(Transform::Signed) => Ok(Tensor::from_vec(whole.dims().to_vec(), signed(&whole)?)),
-        Some(Transform::RowSums) => byte_sums(&whole, true),
-        Some(Transform::ColumnSums) => byte_sums(&whole, false),
-    }
-}
-
-/// i8 as they are, u8 each 128 less.
-fn signed(bytes: &Tensor) -> Result<Vec<i8>> {
-    let less = |bytes: Vec<u8>| bytes.into_iter().map(|b| (b ^ 0x80).cast_signed()).collect();
-    let found = bytes.to_vec::<i8>().or_else(|| bytes.to_vec::<u8>().map(less));
-    found.ok_or_else(|| Error::defect("a tensor of bytes is needed"))
-}
-
-/// w[n, …] or w[…, n]  =>  the sum for each n
-fn byte_sums(w: &Tensor, by_rows: bool) -> Result<Tensor> {
-    let n = if by_rows { w.dims().first() } else { w.dims().last() };
-    let (n, values) = (n.copied().ok_or_else(|| Error::defect("a number has no rows"))?, signed(w)?);
-    let mut sums = vec![0i32; n];
-    let each = values.len().checked_div(n).unwrap_or(0).max(1);
-    for (at, value) in values.into_iter().enumerate() {
-        let n = if by_rows { at / each } else { at % n };
-        sums[n] = sums[n].wrapping_add(i32::from(value));
-    }
-    Ok(Tensor::from_vec(vec![n], sums))
-}
-
-/// Rows of G: what each of four neighbours is multiplied with, of a filter of three.
-const FILTER: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
-
-/// w[o, c, 3, 3]  =>  u[16, o / b, c, b], computed in f64 and rounded once
-fn winograd(w: &Tensor) -> Result<Tensor> {
-    let (&[n_out, n_in, 3, 3], Some(values)) = (w.dims(), w.to_vec::<f32>()) else {
-        return Err(Error::defect("what is transformed is no tensor of 3x3 filters"));
-    };
-    let block = filter_block(n_out as i64).max(1) as usize;
-    let mut out = Vec::with_capacity(16 * n_in * n_out);
-    for (p, q) in (0..16).map(|at| (FILTER[at / 4], FILTER[at % 4])) {
-        for (first, c) in (0..n_out).step_by(block).flat_map(|first| (0..n_in).map(move |c| (first, c))) {
-            out.extend((first..first + block).map(|o| {
-                let filter = &values[9 * (o * n_in + c)..][..9];
-                let weighted = filter.iter().enumerate().map(|(at, w)| p[at / 3] * q[at % 3] * f64::from(*w));
-                weighted.sum::<f64>() as f32
-            }));
-        }
-    }
-    Ok(Tensor::from_vec(vec![16, n_out / block, n_in, block], out))
+    source.transform.map_or(Ok(whole.clone()), |transform| transform.compute(&whole))
 }
 
 fn only(args: &[Tensor]) -> Result<&Tensor> {

@@ -14,7 +14,8 @@ use crate::splice::{bare_var, own_vars, tidy};
 use crate::steps::kernel;
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::rename;
-use sardonyx_dialects::flow::program::{Id, Transform, filter_block};
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::transform::{Transform, filter_block};
 use sardonyx_dialects::flow::{
     Body, Class, Container, FlowOp, Kernel, Layout, Level, Memlet, Program, Source, Statement, Step, Store, Window,
 };

@@ -91,8 +91,8 @@ struct Right {
 struct Sums {
     source: Source,
     transform: Transform,
-    /// The only dimension, and where it is read.
-    dim: Dim,
+    container: Container,
+    /// Where they are read.
     index: Dim,
 }
 
@@ -241,5 +241,6 @@ fn sums(k: &Kernel, source: Source, param: &Container, index: &[Dim]) -> Option<
         _ => return None,
     };
     let alone = own_vars(&index[axis]).iter().all(|v| *v < n_outer) && open.is_empty();
-    alone.then(|| Sums { source, transform, dim: param.dims[axis].clone(), index: index[axis].clone() })
+    let container = transform.gives(param).filter(|_| alone)?;
+    Some(Sums { source, transform, container, index: index[axis].clone() })
 }

@@ -248,16 +248,13 @@ fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &
 
 /// The parameter as bytes with a sign.
 fn parameter(program: &mut Program, right: &Right) -> Id {
-    if program.containers[right.param].dtype == DType::I8 {
-        return right.param;
-    }
-    let container = Container { dtype: DType::I8, ..program.containers[right.param].clone() };
-    made_of(program, &right.sums.source, Transform::Signed, container)
+    let stored = &program.containers[right.param];
+    let signed = (stored.dtype != DType::I8).then(|| Transform::Signed.gives(stored)).flatten();
+    signed.map_or(right.param, |container| made_of(program, &right.sums.source, Transform::Signed, container))
 }
 
 fn column_sums(program: &mut Program, sums: &Sums) -> Id {
-    let container = Container::plain(DType::I32, vec![sums.dim.clone()]);
-    made_of(program, &sums.source, sums.transform, container)
+    made_of(program, &sums.source, sums.transform, sums.container.clone())
 }
 
 /// What is made of a parameter when the artifact is written.

@@ -131,7 +131,7 @@ fn run(small: &Graph, free: &[(String, Value)], whole: &Graph, class: Class, bou
 }
 
 fn value(g: &Graph, inputs: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
-    interp::run(g, &|name| Err(Error::defect(format!("`{name}` was not drawn"))), inputs)
+    interp::run(g, &|name: &str| Err(Error::defect(format!("`{name}` was not drawn"))), inputs)
 }
 
 /// The graph with its first output only, and what that needs; the inputs stay.

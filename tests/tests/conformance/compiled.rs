@@ -117,8 +117,7 @@ impl Compiled {
     }
 
     fn expected(&self, case: &Case, inputs: &[(String, Tensor)]) -> std::result::Result<Expected, String> {
-        let params = |name: &str| sardonyx::reference::param(&self.params, name);
-        Expected::new(&self.graph, &params, inputs, case.bound).map_err(|e| format!("the interpreter: {e}"))
+        Expected::new(&self.graph, &self.params, inputs, case.bound).map_err(|e| format!("the interpreter: {e}"))
     }
 
     /// One call with everything given, and where there are states the same with them in a cache.

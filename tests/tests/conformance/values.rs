@@ -3,6 +3,7 @@
 use super::case::Bound;
 use sardonyx_base::{DType, Result, Tensor, minifloat, packed};
 use sardonyx_dialects::interp;
+use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Op};
 
 /// A linear congruential generator: the numbers are the same on every machine.
@@ -99,12 +100,7 @@ pub struct Expected {
 impl Expected {
     /// Sums may be taken in another order, and every statement rounds: some roundings of the largest value that occurs,
     /// for each element of the longest sum and for each node.
-    pub fn new(
-        graph: &Graph,
-        params: &dyn Fn(&str) -> Result<Tensor>,
-        inputs: &[(String, Tensor)],
-        bound: Bound,
-    ) -> Result<Expected> {
+    pub fn new(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)], bound: Bound) -> Result<Expected> {
         let (mut largest, mut longest, mut coarsest) = (1f64, 1usize, 2f64.powi(-53));
         let mut lengths = vec![];
         let outputs = interp::run_all(graph, params, inputs, &mut |v, t| {

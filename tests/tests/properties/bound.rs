@@ -2,6 +2,7 @@
 
 use sardonyx_base::{DType, Dim, Result, Tensor, minifloat};
 use sardonyx_dialects::interp;
+use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType};
 
@@ -44,11 +45,7 @@ fn format(dtype: DType) -> (f64, f64, f64) {
 }
 
 impl Expected {
-    pub fn new(
-        graph: &Graph,
-        params: &dyn Fn(&str) -> Result<Tensor>,
-        inputs: &[(String, Tensor)],
-    ) -> Result<Expected> {
+    pub fn new(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, Tensor)]) -> Result<Expected> {
         let (mut ulps, mut absolute, mut own_ulps, mut any_zero) = (0f64, 0f64, 0f64, false);
         let constant = constants(graph);
         let has = |f: ScalarFn| graph.nodes.iter().any(|n| n.op == Op::Map(f));

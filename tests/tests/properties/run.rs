@@ -7,7 +7,6 @@ use melior::Context as MlirContext;
 use melior::ir::{Location, Module};
 use sardonyx::import::{ParamStore, import};
 use sardonyx::pipeline::pipeline;
-use sardonyx::reference::param;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::mlir::{Block, Context, Operation};
 use sardonyx_dialects::plan::Plan;
@@ -143,8 +142,8 @@ impl Compiled {
     }
 
     fn call(&self, program: &Program, graph: &Graph) -> std::result::Result<(), String> {
-        let params = |name: &str| param(&self.params, name);
-        let wanted = Expected::new(graph, &params, &program.inputs).map_err(|e| format!("the interpreter: {e}"))?;
+        let wanted =
+            Expected::new(graph, &self.params, &program.inputs).map_err(|e| format!("the interpreter: {e}"))?;
         let given: Vec<(&str, Tensor)> = program.inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
         let got = self.session.run_entry(&program.name, &given).map_err(|e| format!("at the call: {e}"))?;
         wanted.compare(&got)

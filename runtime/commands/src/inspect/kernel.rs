@@ -8,7 +8,7 @@ use std::io::Write;
 
 pub fn text(program: &Program, out: &mut dyn Write) -> Result<()> {
     for (i, kernel) in program.kernels.iter().enumerate() {
-        let uses = launches(&program, i);
+        let uses = launches(program, i);
         let (buffers, writes) = (kernel.writes.len(), kernel.writes.iter().filter(|w| **w).count());
         put!(
             out,

@@ -1,0 +1,200 @@
+//! a parameter  =>  what is computed from it when the artifact is written: w[o, c, 3, 3]  =>  u[16, o / b, c, b]
+//!
+//! To add a transform: a variant and its row here, and the pass that asks for it.
+
+use super::kernel::Container;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
+
+/// A function of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transform {
+    /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters as Winograd's
+    /// F(2x2, 3x3) multiplies with them, in blocks of `filter_block` channels.
+    Winograd,
+    /// u8  =>  i8: each 128 less.
+    Signed,
+    /// w[n, …]  =>  Σ w[n, …] in i32 for each n, of i8, or of u8 each 128 less.
+    RowSums,
+    /// w[…, n]  =>  Σ w[…, n] for each n.
+    ColumnSums,
+}
+
+/// Type and dimensions of a parameter, where they are known.
+pub type Taken = Option<(DType, Vec<usize>)>;
+
+struct Row {
+    transform: Transform,
+    name: &'static str,
+    /// The container of the result, for a parameter in row-major order; none where it takes no such parameter.
+    gives: fn(&Container) -> Option<Container>,
+    /// Type and dimensions of the parameter, by those of the result and the number of its elements where that is known;
+    /// none where they do not say.
+    takes: fn(DType, &[usize], Option<usize>) -> Taken,
+    compute: fn(&Tensor) -> Result<Tensor>,
+}
+
+/// In the order of the variants.
+static ROWS: &[Row] = &[
+    Row { transform: Transform::Winograd, name: "winograd", gives: matrices, takes: filters, compute: winograd },
+    Row {
+        transform: Transform::Signed,
+        name: "signed",
+        gives: |w| is_bytes(w).then(|| Container { dtype: DType::I8, ..w.clone() }),
+        takes: |_, dims, _| Some((DType::U8, dims.to_vec())),
+        compute: |w| Ok(Tensor::from_vec(w.dims().to_vec(), signed(w)?)),
+    },
+    Row {
+        transform: Transform::RowSums,
+        name: "row_sums",
+        gives: |w| sums(w, w.dims.first()?),
+        takes: |dtype, dims, elements| {
+            let n = dims.first().copied().filter(|n| *n > 0)?;
+            Some((dtype, vec![n, elements?.div_ceil(n)]))
+        },
+        compute: |w| byte_sums(w, true),
+    },
+    Row {
+        transform: Transform::ColumnSums,
+        name: "column_sums",
+        gives: |w| sums(w, w.dims.last()?),
+        takes: |dtype, dims, elements| {
+            let n = dims.first().copied().filter(|n| *n > 0)?;
+            Some((dtype, vec![elements?.div_ceil(n), n]))
+        },
+        compute: |w| byte_sums(w, false),
+    },
+];
+
+impl Transform {
+    fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    pub fn from_name(name: &str) -> Option<Transform> {
+        ROWS.iter().find(|row| row.name == name).map(|row| row.transform)
+    }
+
+    /// The container of the result, for a parameter in row-major order; none where it takes no such parameter.
+    pub fn gives(self, parameter: &Container) -> Option<Container> {
+        (self.row().gives)(parameter)
+    }
+
+    /// Type and dimensions of the parameter, by those of the result and the number of its elements where that is known;
+    /// none where they do not say.
+    pub fn takes(self, dtype: DType, dims: &[usize], elements: Option<usize>) -> Taken {
+        (self.row().takes)(dtype, dims, elements)
+    }
+
+    /// Errors: E0901 for a parameter that it does not take.
+    pub fn compute(self, parameter: &Tensor) -> Result<Tensor> {
+        (self.row().compute)(parameter)
+    }
+}
+
+fn is_bytes(w: &Container) -> bool {
+    matches!(w.dtype, DType::I8 | DType::U8)
+}
+
+fn sums(w: &Container, n: &Dim) -> Option<Container> {
+    is_bytes(w).then(|| Container::plain(DType::I32, vec![n.clone()]))
+}
+
+/// i8 as they are, u8 each 128 less.
+fn signed(bytes: &Tensor) -> Result<Vec<i8>> {
+    let less = |bytes: Vec<u8>| bytes.into_iter().map(|b| (b ^ 0x80).cast_signed()).collect();
+    let found = bytes.to_vec::<i8>().or_else(|| bytes.to_vec::<u8>().map(less));
+    found.ok_or_else(|| Error::defect("a tensor of bytes is needed"))
+}
+
+/// w[n, …] or w[…, n]  =>  the sum for each n
+fn byte_sums(w: &Tensor, by_rows: bool) -> Result<Tensor> {
+    let n = if by_rows { w.dims().first() } else { w.dims().last() };
+    let (n, values) = (n.copied().ok_or_else(|| Error::defect("a number has no rows"))?, signed(w)?);
+    let mut sums = vec![0i32; n];
+    let each = values.len().checked_div(n).unwrap_or(0).max(1);
+    for (at, value) in values.into_iter().enumerate() {
+        let n = if by_rows { at / each } else { at % n };
+        sums[n] = sums[n].wrapping_add(i32::from(value));
+    }
+    Ok(Tensor::from_vec(vec![n], sums))
+}
+
+/// Channels of the result whose filters lie side by side, of so many.
+pub fn filter_block(n_out: i64) -> i64 {
+    if n_out % 32 == 0 { 32 } else { n_out }
+}
+
+/// w[o, c, 3, 3]  =>  u[16, o / b, c, b]
+fn matrices(w: &Container) -> Option<Container> {
+    let dims: Option<Vec<i64>> = w.dims.iter().map(Dim::as_const).collect();
+    let (&[o, c, 3, 3], DType::F32) = (dims.as_deref()?, w.dtype) else { return None };
+    let block = filter_block(o);
+    let dims = [16, o.checked_div(block).unwrap_or(0), c, block].map(Dim::constant);
+    Some(Container::plain(DType::F32, dims.to_vec()))
+}
+
+/// u[16, o / b, c, b]  =>  w[o, c, 3, 3]
+fn filters(dtype: DType, dims: &[usize], _: Option<usize>) -> Taken {
+    let &[_, blocks, n_in, block] = dims else { return None };
+    Some((dtype, vec![blocks * block, n_in, 3, 3]))
+}
+
+/// Rows of G: what each of four neighbours is multiplied with, of a filter of three.
+const FILTER: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+
+/// w[o, c, 3, 3]  =>  u[16, o / b, c, b], computed in f64 and rounded once
+fn winograd(w: &Tensor) -> Result<Tensor> {
+    let (&[n_out, n_in, 3, 3], Some(values)) = (w.dims(), w.to_vec::<f32>()) else {
+        return Err(Error::defect("what is transformed is no tensor of 3x3 filters"));
+    };
+    let block = filter_block(n_out as i64).max(1) as usize;
+    let mut out = Vec::with_capacity(16 * n_in * n_out);
+    for (p, q) in (0..16).map(|at| (FILTER[at / 4], FILTER[at % 4])) {
+        for (first, c) in (0..n_out).step_by(block).flat_map(|first| (0..n_in).map(move |c| (first, c))) {
+            out.extend((first..first + block).map(|o| {
+                let filter = &values[9 * (o * n_in + c)..][..9];
+                let weighted = filter.iter().enumerate().map(|(at, w)| p[at / 3] * q[at % 3] * f64::from(*w));
+                weighted.sum::<f64>() as f32
+            }));
+        }
+    }
+    Ok(Tensor::from_vec(vec![16, n_out / block, n_in, block], out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_at_the_place_of_its_transform() {
+        for (i, row) in ROWS.iter().enumerate() {
+            assert_eq!((row.transform as usize, Transform::from_name(row.name)), (i, Some(row.transform)));
+        }
+    }
+
+    #[test]
+    fn what_is_computed_is_what_a_transform_gives() {
+        let bytes = Tensor::from_vec(vec![2, 3], vec![0u8, 128, 255, 1, 2, 3]);
+        let filters = Tensor::from_vec(vec![64, 2, 3, 3], (0..64 * 2 * 9).map(|v| v as f32).collect());
+        for row in ROWS {
+            let taken = [&bytes, &filters].into_iter().filter_map(|t| {
+                let dims = t.dims().iter().map(|d| Dim::constant(*d as i64)).collect();
+                Some((t, row.transform.gives(&Container::plain(t.dtype(), dims))?))
+            });
+            let taken: Vec<_> = taken.collect();
+            assert_eq!(taken.len(), 1, "{}", row.name);
+            let (parameter, gives) = &taken[0];
+            let result = row.transform.compute(parameter).unwrap();
+            let dims: Vec<Dim> = result.dims().iter().map(|d| Dim::constant(*d as i64)).collect();
+            assert_eq!((result.dtype(), &dims), (gives.dtype, &gives.dims), "{}", row.name);
+            let (_, dims) = row.transform.takes(result.dtype(), result.dims(), Some(parameter.len())).unwrap();
+            assert_eq!(dims, parameter.dims(), "{}", row.name);
+        }
+        assert_eq!(Transform::Winograd.compute(&bytes).unwrap_err().code, "E0901");
+        assert_eq!(Transform::Signed.compute(&filters).unwrap_err().code, "E0901");
+    }
+}
