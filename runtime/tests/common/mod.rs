@@ -36,6 +36,8 @@ pub static PTX: &str = include_str!("kernels.ptx");
 /// A folder with a `libcuda.so` that computes on the CPU.
 pub fn driver() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
+    // The driver includes the kernels.
+    source(dir.path(), "kernels.c", include_str!("kernels.c"));
     let source = source(dir.path(), "driver.c", include_str!("driver.c"));
     let output = dir.path().join("libcuda.so");
     run(Command::new("cc").args(["-O1", "-fPIC", "-shared", "-o"]).arg(output).arg(source));
