@@ -142,9 +142,9 @@ mod tests {
     fn a_figure_is_shown_with_its_source_and_what_nobody_measured_says_so() {
         let text = asked(Some("sm_80"), false, false).unwrap();
         assert!(text.contains("memory.dram.read_gb_s                1555           NVIDIA A100 Tensor Core"), "{text}");
-        assert!(text.contains("launch_us                            not measured\n"), "{text}");
+        assert!(text.contains("memory.shared.read_gb_s              not measured\n"), "{text}");
         let json = asked(Some("sm_80"), false, true).unwrap();
-        assert!(json.contains("{\"name\": \"launch_us\", \"value\": null, \"source\": \"not measured\"}"), "{json}");
+        assert!(json.contains("{\"name\": \"memory.shared.read_gb_s\", \"value\": null, \"source\": \"not measured\"}"), "{json}");
     }
 
     #[test]

@@ -286,6 +286,7 @@ mod tests {
         assert!(normalise(&Tensor::from_strings(vec![2, 1], &["a", "b"]), &s(&[]), Case::None, true).is_err());
     }
 
+    #[cfg(feature = "regex")]
     #[test]
     fn a_match_is_of_the_whole() {
         let found = full_match(&s(&["abc", "xabc", "ab"]), &s(&["ab|abc"])).unwrap();
