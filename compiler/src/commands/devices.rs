@@ -144,7 +144,10 @@ mod tests {
         assert!(text.contains("memory.dram.read_gb_s                1555           NVIDIA A100 Tensor Core"), "{text}");
         assert!(text.contains("memory.shared.read_gb_s              not measured\n"), "{text}");
         let json = asked(Some("sm_80"), false, true).unwrap();
-        assert!(json.contains("{\"name\": \"memory.shared.read_gb_s\", \"value\": null, \"source\": \"not measured\"}"), "{json}");
+        assert!(
+            json.contains("{\"name\": \"memory.shared.read_gb_s\", \"value\": null, \"source\": \"not measured\"}"),
+            "{json}"
+        );
     }
 
     #[test]
