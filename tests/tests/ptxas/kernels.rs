@@ -8,6 +8,7 @@ use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::Target;
 use sardonyx_kernels::ptx::module;
 use sardonyx_kernels::{Lowered, lower};
+use sardonyx_passes::{Options, Rewrites};
 use sardonyx_tests::prepared::{model, workspace};
 
 /// One kernel as a module of its own.
@@ -17,11 +18,17 @@ pub struct Text {
     pub ptx: String,
 }
 
+/// GPUs share a plan; it is made by the figures of the first that is named.
+fn planned_for() -> Target {
+    Target::from_name("cuda:sm_80").expect("it is a target")
+}
+
 /// None where the model is refused, as one of the user's mistakes.
 pub fn of_model(name: &str) -> Option<Vec<Text>> {
     let model = model(name);
     let dir = tempfile::tempdir().expect("a folder for temporary files");
     let mut request = Request::new(&model, dir.path().join("m.sdx"));
+    request.targets = vec![planned_for()];
     request.watch.stop_after = Some("plan-memory".into());
     let report = match compile(&request) {
         Ok(report) => report,
@@ -54,7 +61,9 @@ fn of_plan(name: &str, text: &str, pipeline: &str) -> Vec<Text> {
     let context = sardonyx_passes::context();
     let mut module = Module::parse(&context, text).expect("a stage's text can be read");
     if !pipeline.is_empty() {
-        sardonyx_passes::run_pipeline(&context, &mut module, pipeline).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let mut rewrites = Rewrites::new(Options { target: planned_for(), ..Options::default() });
+        sardonyx_passes::run_pipeline_with(&context, &mut module, pipeline, &mut rewrites)
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
     }
     let plan = Plan::read(Operation(module.as_operation().to_raw())).expect("the plan is sound");
     let kernels = plan.expect("there is a plan after this stage").kernels;
