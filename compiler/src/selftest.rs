@@ -97,14 +97,27 @@ fn call(
     precision: Precision,
     value: &dyn Fn(&str) -> Option<i64>,
 ) -> std::result::Result<SelfTest, String> {
+    let too_large = |bytes| match bytes > BYTES_MAX {
+        true => Err(format!("its inputs and outputs would take {bytes} bytes, more than {BYTES_MAX}")),
+        false => Ok(()),
+    };
+    too_large(port_bytes(graph, value))?;
     let inputs = canaries(graph, value).map_err(|e| e.message)?;
     let outputs = interp::run(graph, params, &inputs);
     let outputs = outputs.map_err(|e| format!("the interpreter says: {}", e.message))?;
-    let bytes: usize = inputs.iter().chain(&outputs).map(|(_, t)| t.bytes().len()).sum();
-    if bytes > BYTES_MAX {
-        return Err(format!("its inputs and outputs would take {bytes} bytes, more than {BYTES_MAX}"));
-    }
+    too_large(inputs.iter().chain(&outputs).map(|(_, t)| t.bytes().len()).sum())?;
     Ok(of(&inputs, &outputs, precision))
+}
+
+/// The bytes of those inputs and outputs whose sizes follow from the symbols.
+fn port_bytes(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> usize {
+    let ports = graph.inputs().map(|(v, _, _)| v).chain(graph.outputs.iter().map(|(_, v)| *v));
+    let bytes = |v: Value| {
+        let ty = graph.ty(v);
+        let elements = usize::try_from(ty.elements().eval(value).ok()?).ok()?;
+        ty.dtype.bytes_for(elements)
+    };
+    ports.filter_map(bytes).fold(0, usize::saturating_add)
 }
 
 /// The origin of a rounding to integers of what devices compute with an error of their own.
