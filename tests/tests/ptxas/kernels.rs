@@ -51,7 +51,11 @@ pub fn of_cases() -> Vec<Text> {
     let mut out = vec![];
     for file in files {
         let (text, name) = (std::fs::read_to_string(&file).expect("a case file"), file.display().to_string());
-        out.extend(text.split("\n// -----").flat_map(|case| of_plan(&name, case, &pipeline)));
+        let of_case = |case: &str| {
+            let function = case.split_once('@').map_or("", |(_, rest)| rest.split('(').next().unwrap_or_default());
+            of_plan(&format!("{name} @{function}"), case, &pipeline)
+        };
+        out.extend(text.split("\n// -----").flat_map(of_case));
     }
     out
 }

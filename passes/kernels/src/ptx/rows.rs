@@ -23,6 +23,7 @@ use crate::reduce::{across_lanes, neutral};
 use crate::scalar;
 use crate::stages::Stages;
 use crate::target::Target;
+use sardonyx_base::DType;
 
 /// Threads of a block.
 const BLOCK: i64 = 128;
@@ -176,7 +177,11 @@ fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, plan: &Plan) -> Form {
     } else {
         asm.if_then(inside, |asm| start(asm, item, None));
     }
-    Form { variables, ..Form::of_items(&rows, per_block, threads) }
+    // Elements that are computed with in another type than they are kept in take registers beside those: for these alone
+    // the assembler spills rather than have fewer blocks at a time.
+    let keeps = plan.ways.iter().any(|(way, ..)| matches!(way, Way::Kept { .. }));
+    let wide = keeps && cx.def.body.iter().any(|s| s.dtype.is_float() && s.dtype != DType::F32);
+    Form { variables, wide, ..Form::of_items(&rows, per_block, threads) }
 }
 
 /// The first way whose conditions hold.
