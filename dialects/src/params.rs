@@ -1,6 +1,7 @@
 //! the name of a parameter  =>  its value: whoever computes with parameters asks here
 
-use sardonyx_base::{Error, Result, Tensor};
+use crate::mlir::{Attr, Context};
+use sardonyx_base::{Dim, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
 /// The values of a model's parameters. The functions of one name are values too, such as those that a test makes up.
@@ -18,5 +19,88 @@ impl ParamValues for BTreeMap<String, Tensor> {
 impl<F: Fn(&str) -> Result<Tensor>> ParamValues for F {
     fn value(&self, name: &str) -> Result<Tensor> {
         self(name)
+    }
+}
+
+/// What a rank has of a parameter along one axis: of each of `outer` runs of `count` units, the `len` units from `start`
+/// on. A unit is `unit` elements of the axis. A head of attention is a unit, for instance.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Part {
+    pub axis: usize,
+    pub outer: i64,
+    pub count: i64,
+    pub unit: i64,
+    pub start: Dim,
+    pub len: Dim,
+}
+
+impl Part {
+    /// The part of a value. Errors: E0901 where the value has no such part.
+    pub fn cut(&self, whole: &Tensor, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Tensor> {
+        let (start, len) = (self.start.eval(symbols)?, self.len.eval(symbols)?);
+        let wrong = || Error::defect(format!("{:?} has no part {start}..+{len} of {self:?}", whole.dims()));
+        let size = |n: i64| usize::try_from(n).map_err(|_| wrong());
+        let (outer, count, unit, start, len) =
+            (size(self.outer)?, size(self.count)?, size(self.unit)?, size(start)?, size(len)?);
+        let extent = whole.dims().get(self.axis).copied();
+        if extent != Some(outer * count * unit) || start + len > count || whole.dtype().is_opaque() {
+            return Err(wrong());
+        }
+        let mut dims = whole.dims().to_vec();
+        dims[self.axis] = outer * len * unit;
+        let inner = dims[self.axis + 1..].iter().product::<usize>() * unit * whole.dtype().bytes();
+        let runs = dims[..self.axis].iter().product::<usize>() * outer;
+        let run = |at: usize| &whole.bytes()[(at * count + start) * inner..(at * count + start + len) * inner];
+        Tensor::new(whole.dtype(), dims, (0..runs).flat_map(run).copied().collect::<Vec<u8>>().into())
+    }
+}
+
+/// What a rank has of a parameter, by the parts that it is cut to one after the other.
+pub fn value_of(
+    values: &dyn ParamValues,
+    name: &str,
+    parts: &[Part],
+    symbols: &dyn Fn(&str) -> Option<i64>,
+) -> Result<Tensor> {
+    parts.iter().try_fold(values.value(name)?, |value, part| part.cut(&value, symbols))
+}
+
+/// Six texts for each part.
+pub fn write_parts(cx: Context, parts: &[Part]) -> Attr {
+    let one = |p: &Part| {
+        let numbers = [p.axis as i64, p.outer, p.count, p.unit].map(|n| n.to_string());
+        numbers.into_iter().chain([p.start.to_string(), p.len.to_string()])
+    };
+    cx.strs(&parts.iter().flat_map(one).collect::<Vec<String>>())
+}
+
+/// `None` where the attribute says no parts.
+pub fn read_parts(attr: Attr) -> Option<Vec<Part>> {
+    let texts = attr.as_strs()?;
+    let (parts, rest) = texts.as_chunks::<6>();
+    let one = |[axis, outer, count, unit, start, len]: &[String; 6]| {
+        let size = |text: &String| text.parse::<i64>().ok().filter(|&n| n > 0);
+        let (start, len) = (Dim::parse(start).ok()?, Dim::parse(len).ok()?);
+        Some(Part { axis: axis.parse().ok()?, outer: size(outer)?, count: size(count)?, unit: size(unit)?, start, len })
+    };
+    if rest.is_empty() { parts.iter().map(one).collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_some_units_of_each_run() {
+        let whole = Tensor::from_vec(vec![2, 12], (0..24).collect::<Vec<i32>>());
+        let cut = |outer, count, unit, rank: i64| {
+            let (start, len) = (Dim::parse("2*r").unwrap(), Dim::parse("min(2, 3 - 2*r)").unwrap());
+            let part = Part { axis: 1, outer, count, unit, start, len };
+            part.cut(&whole, &|_| Some(rank)).map(|t| (t.dims().to_vec(), t.to_vec::<i32>().unwrap()))
+        };
+        assert_eq!(cut(2, 3, 2, 0).unwrap(), (vec![2, 8], [0, 6, 12, 18].iter().flat_map(|&a| a..a + 4).collect()));
+        assert_eq!(cut(2, 3, 2, 1).unwrap().1, [4, 5, 10, 11, 16, 17, 22, 23]);
+        assert_eq!(cut(1, 3, 4, 1).unwrap().0, [2, 4]);
+        assert_eq!(cut(1, 5, 4, 0).unwrap_err().code, "E0901");
     }
 }

@@ -37,9 +37,11 @@ def Flow_Param : Flow_Op<"param", [Pure]> {
     `transform` says what is computed from them then: `"winograd"` makes w[o, c, 3, 3] the filters u[16, o / b, c, b] of
     F(2x2, 3x3), in blocks of b channels: 32 where that divides them, else all. `"signed"` makes u8 i8, each 128 less;
     of these, or of i8, `"row_sums"` are Σ w[n, ...] for each n in i32, `"column_sums"` Σ w[..., n].
+    `parts` says for each parameter what a rank has of it (see sdx.param).
   }];
   let arguments = (ins StrAttr:$name, OptionalAttr<StrArrayAttr>:$others, OptionalAttr<I64Attr>:$axis,
-                       OptionalAttr<StrAttr>:$transform, OptionalAttr<DenseI64ArrayAttr>:$window);
+                       OptionalAttr<StrAttr>:$transform, OptionalAttr<DenseI64ArrayAttr>:$window,
+                       OptionalAttr<ArrayAttr>:$parts);
   let results = (outs Flow_Container:$result);
   let assemblyFormat = "$name (`and` $others^)? (`axis` $axis^)? (`transform` $transform^)? (`window` $window^)? attr-dict `:` type($result)";
 }

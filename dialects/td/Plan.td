@@ -50,7 +50,8 @@ def Plan_Output : Plan_Op<"output"> {
 def Plan_Param : Plan_Op<"param", [Pure]> {
   let summary = "A constant of the parameter store, perhaps packed (see flow.param)";
   let arguments = (ins StrAttr:$name, OptionalAttr<StrArrayAttr>:$others, OptionalAttr<I64Attr>:$axis,
-                       OptionalAttr<StrAttr>:$transform, TypeAttr:$type, OptionalAttr<DenseI64ArrayAttr>:$window);
+                       OptionalAttr<StrAttr>:$transform, TypeAttr:$type, OptionalAttr<DenseI64ArrayAttr>:$window,
+                       OptionalAttr<ArrayAttr>:$parts);
   let results = (outs Plan_Buffer:$result);
   let assemblyFormat = "$name (`and` $others^)? (`axis` $axis^)? (`transform` $transform^)? $type (`window` $window^)? attr-dict `:` type($result)";
 }

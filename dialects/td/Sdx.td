@@ -45,8 +45,12 @@ class Sdx_Unary<string mnemonic> : Sdx_Op<mnemonic> {
 
 def Sdx_Param : Sdx_Op<"param"> {
   let summary = "A named tensor of the parameter store (a weight)";
-  let description = "`bounded`: every element is a number of at most 2^64 in magnitude, neither infinite nor NaN.";
-  let arguments = (ins StrAttr:$name, UnitAttr:$bounded);
+  let description = [{
+    `bounded`: every element is a number of at most 2^64 in magnitude, neither infinite nor NaN.
+    `parts` ["0", "1", "12", "32", "6*r", "6"]: of axis 0, which is 1 run of 12 units of 32 elements, a rank has the 6 units
+    from 6*r on. Further sixes cut what is left.
+  }];
+  let arguments = (ins StrAttr:$name, UnitAttr:$bounded, OptionalAttr<StrArrayAttr>:$parts);
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$name (`bounded` $bounded^)? attr-dict `:` type($result)";
 }

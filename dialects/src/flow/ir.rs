@@ -4,6 +4,7 @@ use super::kernel::{Body, Container, Kernel, Layout, Memlet, Statement, Store};
 use super::program::{FlowOp, Id, Program, Source, State, Step, TensorValue, Window};
 use super::transform::Transform;
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use crate::params::{read_parts, write_parts};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use crate::sdx::ir as sdx_ir;
 use sardonyx_base::plan::{HostCall, HostResult};
@@ -157,10 +158,17 @@ pub fn read_source(op: Operation) -> Reading<Source> {
     let mut names = vec![text_attr(op, "name")?];
     names.extend(op.attr("others").and_then(Attr::as_strs).unwrap_or_default());
     let axis = op.attr("axis").and_then(Attr::as_i64);
+    let parts = match op.attr("parts") {
+        None => vec![],
+        Some(attr) => {
+            let parts = attr.as_array().map(|all| all.into_iter().map(read_parts).collect::<Option<Vec<_>>>());
+            parts.flatten().filter(|p| p.len() == names.len()).ok_or("`parts` says the parts of each parameter")?
+        }
+    };
     match (names.len(), axis.map(usize::try_from)) {
-        (1, None) => Ok(Source { names, axis: 0, transform: read_transform(op)? }),
+        (1, None) => Ok(Source { names, parts, axis: 0, transform: read_transform(op)? }),
         (1, Some(_)) => Err("one parameter is along no axis".into()),
-        (_, Some(Ok(axis))) => Ok(Source { names, axis, transform: read_transform(op)? }),
+        (_, Some(Ok(axis))) => Ok(Source { names, parts, axis, transform: read_transform(op)? }),
         (_, Some(Err(_)) | None) => Err("several parameters are one behind the other along an axis".into()),
     }
 }
@@ -176,6 +184,10 @@ pub fn write_source<'a>(cx: Context, source: &Source) -> Vec<(&'a str, Attr)> {
         attrs.extend([("others", cx.strs(&source.names[1..])), ("axis", cx.i64(source.axis as i64))]);
     }
     attrs.extend(source.transform.map(|t| ("transform", cx.str(t.name()))));
+    if !source.parts.is_empty() {
+        let parts: Vec<Attr> = source.parts.iter().map(|parts| write_parts(cx, parts)).collect();
+        attrs.push(("parts", cx.array(&parts)));
+    }
     attrs
 }
 

@@ -2,6 +2,7 @@
 
 use super::kernel::{Container, Kernel, Layout};
 use super::transform::Transform;
+use crate::params::Part;
 use crate::sdx::{Check, Symbol};
 use sardonyx_base::plan::HostCall;
 use sardonyx_base::{Dim, Tensor};
@@ -44,6 +45,8 @@ impl FlowOp {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Source {
     pub names: Vec<String>,
+    /// By name: what a rank has of each; empty where every rank has all of them.
+    pub parts: Vec<Vec<Part>>,
     pub axis: usize,
     /// What is computed from them when the artifact is written.
     pub transform: Option<Transform>,
@@ -51,7 +54,19 @@ pub struct Source {
 
 impl Source {
     pub fn one(name: &str) -> Source {
-        Source { names: vec![name.into()], axis: 0, transform: None }
+        Source { names: vec![name.into()], parts: vec![], axis: 0, transform: None }
+    }
+
+    /// What a rank has of one parameter.
+    pub fn part(name: &str, parts: &[Part]) -> Source {
+        let parts = if parts.is_empty() { vec![] } else { vec![parts.to_vec()] };
+        Source { parts, ..Source::one(name) }
+    }
+
+    /// Each name with its parts.
+    pub fn each(&self) -> impl Iterator<Item = (&str, &[Part])> {
+        let parts = |i: usize| self.parts.get(i).map_or(&[][..], Vec::as_slice);
+        self.names.iter().enumerate().map(move |(i, name)| (name.as_str(), parts(i)))
     }
 
     /// What it is called: the names of what it is made of.

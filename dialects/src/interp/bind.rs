@@ -1,5 +1,6 @@
 //! input tensors, declared symbols  =>  the value of each symbol; checks of what the call must satisfy
 
+use super::World;
 use crate::flow::Program;
 use crate::sdx::{Check, Graph, Symbol, SymbolKind};
 use sardonyx_base::solve::sources;
@@ -46,11 +47,15 @@ pub struct Symbols<'g> {
 impl<'g> Symbols<'g> {
     /// Binds from the dimensions of the inputs, in their order: the first bare symbol binds,
     /// or else the first expression without another unknown; all others must agree.
-    pub fn from_inputs(declared: Signature<'g>, inputs: &[(String, Tensor)]) -> Result<Symbols<'g>> {
+    pub fn new(declared: Signature<'g>, inputs: &[(String, Tensor)], world: &dyn World) -> Result<Symbols<'g>> {
         check_names(&declared, inputs)?;
         let checked = vec![false; declared.checks.len()];
-        let kept = declared.symbols.iter().filter(|(_, s)| s.kind == SymbolKind::Kept);
-        let values = kept.map(|(name, _)| (name.clone(), 0)).collect();
+        let given = |(name, symbol): (&String, &Symbol)| match symbol.kind {
+            SymbolKind::Kept => Some((name.clone(), 0)),
+            SymbolKind::Rank { axis } => Some((name.clone(), world.coordinate(axis)?)),
+            _ => None,
+        };
+        let values = declared.symbols.iter().filter_map(given).collect();
         let mut symbols = Symbols { declared: declared.clone(), values, checked };
         for &(name, dtype, dims) in &declared.inputs {
             let tensor = input(inputs, name)?;
@@ -86,6 +91,7 @@ impl<'g> Symbols<'g> {
                 // It may wait for data; then it is but a name.
                 SymbolKind::Derived { equals, .. } => equals.eval(&|s| symbols.get(s)).ok(),
                 SymbolKind::Kept => Some(0),
+                SymbolKind::Rank { .. } => symbols.get(name),
                 // Where elements lie is no matter of values.
                 SymbolKind::Data | SymbolKind::Capacity => None,
             };

@@ -5,6 +5,7 @@
 
 use super::bind::Symbols;
 use super::kernel::Touched;
+use super::world::Alone;
 use super::{evaluate, run_all};
 use crate::params::ParamValues;
 use crate::sdx::{Graph, Node, Op, Read, Reading, TensorType, Value, viewed};
@@ -21,7 +22,7 @@ pub fn count_graph(graph: &Graph, params: &dyn ParamValues, inputs: &[(String, T
     });
     let mut counter = Counter {
         graph,
-        symbols: Symbols::from_inputs(graph.into(), inputs)?,
+        symbols: Symbols::new(graph.into(), inputs, &Alone)?,
         dims: vec![vec![]; graph.nodes.len()],
         shown: BTreeMap::new(),
         indices: gathers.map(|g| (graph.node(g).args[1], None)).collect(),

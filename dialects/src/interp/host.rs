@@ -1,10 +1,9 @@
 //! host operation, operands  =>  results, by the runtime's own code; calls run the graph's bodies
 
-use super::Expected;
 use super::bind::Symbols;
-use crate::params::ParamValues;
+use super::{Expected, Setting};
 use crate::sdx::{Graph, Host, Op, Value};
-use sardonyx_base::host::{Bodies, Wanted};
+use sardonyx_base::host::{Bodies, Collective, Wanted};
 use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,11 +21,11 @@ impl Groups {
         host: &Host,
         v: Value,
         args: &[Tensor],
-        params: &dyn ParamValues,
+        setting: Setting,
         symbols: &mut Symbols,
     ) -> Result<Tensor> {
         if self.done.get(&host.group).is_none_or(|(op, _)| *op != host.op) {
-            let results = run_group(graph, host, args, params, symbols)?;
+            let results = run_group(graph, host, args, setting, symbols)?;
             // Types of the others may mention what one of them binds.
             for node in &graph.nodes {
                 let Op::Host(other) = &node.op else { continue };
@@ -42,23 +41,17 @@ impl Groups {
     }
 }
 
-fn run_group(
-    graph: &Graph,
-    host: &Host,
-    args: &[Tensor],
-    params: &dyn ParamValues,
-    symbols: &Symbols,
-) -> Result<Vec<Tensor>> {
+fn run_group(graph: &Graph, host: &Host, args: &[Tensor], setting: Setting, symbols: &Symbols) -> Result<Vec<Tensor>> {
     let of_group = graph.nodes.iter().filter_map(|n| match &n.op {
         Op::Host(other) if other.same_run(host) => Some((other.result, (n.ty.dtype, n.ty.dims.as_slice()))),
         _ => None,
     });
     let wanted = wanted(of_group, &|s| symbols.get(s));
-    run(&host.op, args, &wanted, &mut |at, inputs| {
+    run(&host.op, args, &wanted, setting, &mut |at, inputs| {
         let body = graph.bodies.get(&host.bodies[at]);
         let body = body.ok_or_else(|| Error::defect(format!("the function `{}` is not there", host.bodies[at])))?;
         let inputs: Vec<(String, Tensor)> = body.inputs().map(|(_, name, _)| name.to_string()).zip(inputs).collect();
-        Ok(super::run(body, params, &inputs)?.into_iter().map(|(_, t)| t).collect())
+        Ok(super::run_in(body, setting, &inputs, &mut |_, _| Ok(()))?.into_iter().map(|(_, t)| t).collect())
     })
 }
 
@@ -81,8 +74,8 @@ pub fn wanted<'a>(
 type Run<'a> = &'a mut dyn FnMut(usize, Vec<Tensor>) -> Result<Vec<Tensor>>;
 
 /// All results; `body` gives those of the bodies.
-pub fn run(op: &HostOp, args: &[Tensor], wanted: &[Wanted], body: Run) -> Result<Vec<Tensor>> {
-    op.run_with(args, wanted, &mut Functions { run: body, n_turns: Cell::new(0) })
+pub fn run(op: &HostOp, args: &[Tensor], wanted: &[Wanted], setting: Setting, body: Run) -> Result<Vec<Tensor>> {
+    op.run_with(args, wanted, &mut Functions { run: body, setting, n_turns: Cell::new(0) })
 }
 
 /// Gives symbols the sizes of a value's dimensions.
@@ -99,12 +92,17 @@ const TURNS_MAX: usize = 1 << 16;
 
 struct Functions<'a> {
     run: Run<'a>,
+    setting: Setting<'a>,
     n_turns: Cell<usize>,
 }
 
 impl Bodies for Functions<'_> {
     fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
         (self.run)(at, inputs)
+    }
+
+    fn exchange(&mut self, op: &Collective, operand: &Tensor) -> Result<Tensor> {
+        self.setting.world.exchange(op, operand)
     }
 
     fn check(&self, _: usize) -> Result<()> {

@@ -16,14 +16,16 @@ mod scalar;
 pub mod symbolic;
 #[cfg(test)]
 mod tests;
+pub mod world;
 
 pub use count::count_graph;
 pub use kernel::{Touched, run_counted, run_kernel, run_statements};
 pub use movement::transposed;
-pub use program::{KernelCall, count_program, joined, run_program, run_program_by};
+pub use program::{KernelCall, count_program, joined, joined_in, run_program, run_program_by, run_program_in};
 pub use symbolic::contents;
+pub use world::{Setting, World, on_ranks};
 
-use crate::params::ParamValues;
+use crate::params::{ParamValues, value_of};
 use crate::sdx::{Graph, Node, Op, TensorType, Value};
 use bind::Symbols;
 use sardonyx_base::tensor::element_count;
@@ -45,17 +47,27 @@ pub fn run_all(
     inputs: &[(String, Tensor)],
     each: &mut dyn FnMut(Value, &Tensor) -> Result<()>,
 ) -> Result<Vec<(String, Tensor)>> {
+    run_in(graph, Setting::alone(params), inputs, each)
+}
+
+/// As [`run_all`], as a rank of a mesh.
+pub fn run_in(
+    graph: &Graph,
+    setting: Setting,
+    inputs: &[(String, Tensor)],
+    each: &mut dyn FnMut(Value, &Tensor) -> Result<()>,
+) -> Result<Vec<(String, Tensor)>> {
     check_order(graph)?;
     let mut hosts = host::Groups::default();
-    let mut symbols = Symbols::from_inputs(graph.into(), inputs)?;
+    let mut symbols = Symbols::new(graph.into(), inputs, setting.world)?;
     let mut uses = graph.uses();
     let mut values: Vec<Option<Tensor>> = vec![None; graph.nodes.len()];
     for (v, node) in graph.values() {
         let args: Option<Vec<Tensor>> = node.args.iter().map(|a| values[a.index()].clone()).collect();
         let args = args.ok_or_else(|| Error::defect("a value was dropped before its last use"))?;
         let value = match &node.op {
-            Op::Host(host) => hosts.result(graph, host, v, &args, params, &mut symbols),
-            _ => step(node, &args, params, inputs, &mut symbols),
+            Op::Host(host) => hosts.result(graph, host, v, &args, setting, &mut symbols),
+            _ => step(node, &args, setting.params, inputs, &mut symbols),
         };
         let value = value.map_err(|e| e.node(label(v, node)))?;
         each(v, &value)?;
@@ -83,8 +95,8 @@ fn step(
 ) -> Result<Tensor> {
     let given = if let Op::Input { name } = &node.op {
         bind::input(inputs, name)?.clone()
-    } else if let Op::Param { name, .. } = &node.op {
-        params.value(name)?
+    } else if let Op::Param { name, parts, .. } = &node.op {
+        value_of(params, name, parts, &|name| symbols.get(name))?
     } else if let Op::Bind { symbol } = &node.op {
         let [value] = operands(node, args)?;
         let one = (value.len() == 1 && value.dtype() == DType::I64).then(|| value.get_i64(0)).flatten();

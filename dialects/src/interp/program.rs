@@ -4,9 +4,9 @@
 
 use super::bind::{self, Symbols};
 use super::numbers::Numbers;
-use super::{Touched, extents, run_counted, run_kernel};
+use super::{Setting, Touched, extents, run_counted, run_kernel};
 use crate::flow::{FlowOp, HostCall, Kernel, Program, Source, Step, Window};
-use crate::params::ParamValues;
+use crate::params::{ParamValues, Part, value_of};
 use sardonyx_base::{DType, Error, Result, Tensor};
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
@@ -59,7 +59,18 @@ pub fn run_program_by(
     inputs: &[(String, Tensor)],
     run: &mut dyn FnMut(&KernelCall) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<(String, Tensor)>> {
-    let mut symbols = Symbols::from_inputs(program.into(), inputs)?;
+    run_program_in(program, Setting::alone(params), inputs, run)
+}
+
+/// As [`run_program_by`], as a rank of a mesh.
+pub fn run_program_in(
+    program: &Program,
+    setting: Setting,
+    inputs: &[(String, Tensor)],
+    run: &mut dyn FnMut(&KernelCall) -> Result<Vec<Tensor>>,
+) -> Result<Vec<(String, Tensor)>> {
+    let mut symbols = Symbols::new(program.into(), inputs, setting.world)?;
+    let of_ranks = |source: &Source, symbols: &Symbols| joined_in(source, setting.params, &|s| symbols.get(s));
     let mut values: Vec<Option<Tensor>> = vec![None; program.containers.len()];
     for (name, id) in &program.inputs {
         values[*id] = Some(bind::input(inputs, name)?.clone());
@@ -69,9 +80,9 @@ pub fn run_program_by(
         let args = args.ok_or_else(|| Error::defect("an operand has no value yet").node(label(i, step)))?;
         let results = match &step.op {
             FlowOp::Kernel(kernel) => run(&KernelCall { step: i, kernel, symbols: &|s| symbols.get(s), args: &args }),
-            FlowOp::Param { source, window: None } => joined(source, params).map(|t| vec![t]),
+            FlowOp::Param { source, window: None } => of_ranks(source, &symbols).map(|t| vec![t]),
             FlowOp::Param { source, window: Some(w) } => dims(program, step, &symbols)
-                .and_then(|dims| windowed(&joined(source, params)?, w, &dims))
+                .and_then(|dims| windowed(&of_ranks(source, &symbols)?, w, &dims))
                 .and_then(|matrix| narrowed(&matrix, program.containers[step.results[0]].dtype))
                 .map(|t| vec![t]),
             FlowOp::Const(value) => Ok(vec![value.0.clone()]),
@@ -79,7 +90,7 @@ pub fn run_program_by(
                 dims(program, step, &symbols).and_then(|dims| only(&args)?.with_dims(dims)).map(|t| vec![t])
             }
             FlowOp::Bind { symbol } => bind_symbol(&mut symbols, symbol, &args).map(|()| vec![]),
-            FlowOp::Host(host) => run_host(program, step, host, &args, params, &mut symbols),
+            FlowOp::Host(host) => run_host(program, step, host, &args, setting, &mut symbols),
         };
         let results = results.map_err(|e| e.node(label(i, step)))?;
         for (&id, result) in step.results.iter().zip(results) {
@@ -98,7 +109,7 @@ fn run_host(
     step: &Step,
     host: &HostCall<String>,
     args: &[Tensor],
-    params: &dyn ParamValues,
+    setting: Setting,
     symbols: &mut Symbols,
 ) -> Result<Vec<Tensor>> {
     let types = step.results.iter().map(|&id| (program.containers[id].dtype, program.containers[id].dims.as_slice()));
@@ -107,9 +118,10 @@ fn run_host(
         let body = program.bodies.get(&host.bodies[at]);
         let body = body.ok_or_else(|| Error::defect(format!("the program `{}` is not there", host.bodies[at])))?;
         let inputs = body.inputs.iter().map(|(name, _)| name.clone()).zip(inputs).collect::<Vec<_>>();
-        Ok(run_program(body, params, &inputs)?.into_iter().map(|(_, t)| t).collect())
+        let outputs = run_program_in(body, setting, &inputs, &mut |call| call.interpret())?;
+        Ok(outputs.into_iter().map(|(_, t)| t).collect())
     };
-    let all = super::host::run(&host.op, args, &wanted, &mut run)?;
+    let all = super::host::run(&host.op, args, &wanted, setting, &mut run)?;
     let mut results = vec![];
     for result in &host.results {
         let value = all.get(result.index).ok_or_else(|| Error::defect("a host operation gives too few results"))?;
@@ -125,9 +137,15 @@ fn bind_symbol(symbols: &mut Symbols, symbol: &str, args: &[Tensor]) -> Result<(
     symbols.bind(symbol, first.ok_or_else(|| Error::defect("a symbol is bound to an i64"))?)
 }
 
-/// The parameters of a source, one behind the other.
+/// The parameters of a source, one behind the other. Errors: E0204 where they are others for each rank.
 pub fn joined(source: &Source, params: &dyn ParamValues) -> Result<Tensor> {
-    let parts = source.names.iter().map(|name| params.value(name)).collect::<Result<Vec<Tensor>>>()?;
+    joined_in(source, params, &|_| None)
+}
+
+/// The same, with the coordinates of a rank among the symbols.
+pub fn joined_in(source: &Source, params: &dyn ParamValues, symbols: &dyn Fn(&str) -> Option<i64>) -> Result<Tensor> {
+    let one = |(name, parts): (&str, &[Part])| value_of(params, name, parts, symbols);
+    let parts = source.each().map(one).collect::<Result<Vec<Tensor>>>()?;
     let whole = match parts.as_slice() {
         [one] => one.clone(),
         _ => super::movement::joined(source.axis, &parts)?,

@@ -62,7 +62,12 @@ fn small_model() -> Graph {
     let mut g = Graph::default();
     g.symbols.insert("batch".to_string(), symbol(SymbolKind::Input, 1, Some(8)));
     let x = add_input(&mut g, "x", ty(DType::F32, &["batch", "3"]));
-    let w = add(&mut g, Op::Param { name: "w".to_string(), bounded: false }, &[], ty(DType::F32, &["3", "2"]));
+    let w = add(
+        &mut g,
+        Op::Param { name: "w".to_string(), parts: vec![], bounded: false },
+        &[],
+        ty(DType::F32, &["3", "2"]),
+    );
     let spec = crate::sdx::ContractSpec::parse("bk,kn->bn").unwrap();
     let y = add(&mut g, Op::Contract(spec), &[x, w], ty(DType::F32, &["batch", "2"]));
     let sum = Op::Reduce { f: crate::scalar::ReduceFn::Add, axes: vec![0] };

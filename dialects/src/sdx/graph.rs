@@ -2,6 +2,7 @@
 //!
 //! A graph is in order: a node's operands come before it. Inputs are the first nodes. A node has one result.
 
+use crate::params::Part;
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_base::plan::Check;
 use sardonyx_base::{DType, Dim, Error, HostOp, Result, Tensor};
@@ -63,6 +64,8 @@ pub enum Op {
     /// A named tensor in the parameter store (a weight): its values are never in the IR.
     Param {
         name: String,
+        /// What a rank has of it; empty where every rank has all.
+        parts: Vec<Part>,
         /// Every element is a number of at most [`BOUND`](super::BOUND) in magnitude.
         bounded: bool,
     },
@@ -266,6 +269,8 @@ pub enum SymbolKind {
     /// Positions of a state that a call leaves where they are, because past and result are one memory; 0 in any other
     /// call, which is what a program means.
     Kept,
+    /// The coordinate of a rank along an axis of the mesh; `hi` is the last one.
+    Rank { axis: usize },
     /// A name of the model that the ONNX node `why` needs to equal an expression of the other symbols. No type uses it;
     /// a call must keep its range, and users may write it.
     Derived { equals: Dim, why: String },
@@ -277,6 +282,35 @@ pub struct Symbol {
     pub lo: i64,
     /// Inclusive; unbounded where absent.
     pub hi: Option<i64>,
+}
+
+/// An axis of the mesh of ranks that run a program together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// For the coordinate along it.
+    pub symbol: String,
+    pub size: usize,
+}
+
+/// The mesh that the symbols of a program say; empty for one rank.
+pub fn mesh(symbols: &BTreeMap<String, Symbol>) -> Vec<Axis> {
+    let axis = |(name, s): (&String, &Symbol)| match s.kind {
+        SymbolKind::Rank { axis } => {
+            let size = s.hi.and_then(|hi| usize::try_from(hi).ok()).map_or(1, |hi| hi + 1);
+            Some((axis, Axis { symbol: name.clone(), size }))
+        }
+        _ => None,
+    };
+    let by_axis: BTreeMap<usize, Axis> = symbols.iter().filter_map(axis).collect();
+    by_axis.into_values().collect()
+}
+
+/// The coordinates of all ranks of a mesh, in the order of their numbers: the last axis runs fastest.
+pub fn coordinates(mesh: &[Axis]) -> Vec<Vec<usize>> {
+    mesh.iter().fold(vec![vec![]], |ranks: Vec<Vec<usize>>, axis| {
+        let along = |rank: &Vec<usize>| (0..axis.size).map(|at| [rank.as_slice(), &[at]].concat()).collect::<Vec<_>>();
+        ranks.iter().flat_map(along).collect()
+    })
 }
 
 #[derive(Clone, Debug, Default)]

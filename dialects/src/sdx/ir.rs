@@ -2,6 +2,7 @@
 
 use super::graph::{ContractSpec, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
+use crate::params::{read_parts, write_parts};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_base::plan::Check;
 use sardonyx_base::{Dim, Error, HostOp, Result};
@@ -19,8 +20,12 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
     Ok(match op {
         Op::Input { .. } | Op::Convert(Conversion::Value) | Op::Reshape => vec![],
         Op::Convert(Conversion::Bits) => vec![("bits", cx.unit())],
-        Op::Param { name, bounded: false } => vec![("name", cx.str(name))],
-        Op::Param { name, bounded: true } => vec![("name", cx.str(name)), ("bounded", cx.unit())],
+        Op::Param { name, parts, bounded } => {
+            let mut attrs = vec![("name", cx.str(name))];
+            attrs.extend(bounded.then(|| ("bounded", cx.unit())));
+            attrs.extend((!parts.is_empty()).then(|| ("parts", write_parts(cx, parts))));
+            attrs
+        }
         Op::Const(t) => vec![("value", cx.dense(t)?)],
         Op::Dims(values) => vec![("values", cx.strs(values))],
         Op::Map(f) => vec![("fn", cx.str(f.name()))],
@@ -82,7 +87,10 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
         list.iter().map(|d| Dim::parse(d).map_err(|e| e.message)).collect::<std::result::Result<Vec<Dim>, String>>()
     };
     Ok(match name.as_str() {
-        "sdx.param" => Op::Param { name: text("name")?, bounded: op.attr("bounded").is_some() },
+        "sdx.param" => {
+            let parts = op.attr("parts").map_or(Some(vec![]), read_parts).ok_or_else(|| missing("parts"))?;
+            Op::Param { name: text("name")?, parts, bounded: op.attr("bounded").is_some() }
+        }
         "sdx.const" => {
             let ty = op.results().first().and_then(|r| tensor_type(r.ty()).ok()).ok_or("its result is no tensor")?;
             let value = op.attr("value").and_then(|value| value.as_constant(ty.dtype, &ty.dims));
@@ -159,6 +167,7 @@ fn write_symbol(name: &str, s: &Symbol) -> String {
         SymbolKind::Data => format!("data {name} {}..{hi}", s.lo),
         SymbolKind::Capacity => format!("capacity {name} {}..{hi}", s.lo),
         SymbolKind::Kept => format!("kept {name} {}..{hi}", s.lo),
+        SymbolKind::Rank { axis } => format!("rank {axis} {name} {}..{hi}", s.lo),
         SymbolKind::Derived { equals, why } => {
             format!("derived {}..{hi} {} = {equals} : {why}", s.lo, Dim::symbol(name))
         }
@@ -173,6 +182,11 @@ fn read_symbol(text: &str) -> Option<(String, Symbol)> {
             let (name, rest) = split_after_dim(rest, " = ")?;
             let (equals, why) = split_after_dim(rest, " : ")?;
             (name.as_symbol()?.to_string(), SymbolKind::Derived { equals, why: why.into() }, range)
+        }
+        "rank" => {
+            let ((axis, name), range) =
+                rest.rsplit_once(' ').and_then(|(l, range)| Some((l.split_once(' ')?, range)))?;
+            (name.to_string(), SymbolKind::Rank { axis: axis.parse().ok()? }, range)
         }
         "input" | "data" | "capacity" | "kept" => {
             let (name, range) = rest.rsplit_once(' ')?;
@@ -386,6 +400,7 @@ mod tests {
         for (name, kind, lo, hi, text) in [
             ("batch size", SymbolKind::Input, 1, Some(8), "input batch size 1..8"),
             ("data0", SymbolKind::Data, 0, None, "data data0 0.."),
+            ("my rank", SymbolKind::Rank { axis: 1 }, 0, Some(3), "rank 1 my rank 0..3"),
             ("total", derived("past + seq", "/add"), 2, None, "derived 2.. total = past + seq : /add"),
             ("a = b", derived("\"c : d\"", "x : y"), 0, Some(3), "derived 0..3 \"a = b\" = \"c : d\" : x : y"),
         ] {

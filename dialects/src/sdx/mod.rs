@@ -5,6 +5,9 @@ pub mod infer;
 pub mod ir;
 pub mod operators;
 
-pub use graph::{BOUND, ContractSpec, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
+pub use graph::{
+    Axis, BOUND, ContractSpec, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec, coordinates,
+    mesh,
+};
 pub use operators::{Operator, Read, Reading, viewed};
 pub use sardonyx_base::plan::Check;

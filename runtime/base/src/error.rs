@@ -107,6 +107,16 @@ pub static CODES: &[(&str, &str, &str)] = &[
         "use `--device cpu`, or install what the device needs",
     ),
     ("E0406", "a device description is wrong", "compare the file with what `sardonyx devices NAME --toml` prints"),
+    (
+        "E0407",
+        "the model is made for other ranks than it is run with",
+        "run it with as many ranks as it was compiled for, or compile it with another `--ranks`",
+    ),
+    (
+        "E0408",
+        "another rank failed, left or does not answer",
+        "look for the first rank that the message names; the others stopped because of it",
+    ),
     ("E0501", "a result differs from what was expected", "compare the tolerance with the precision of the model"),
     ("E0901", "a defect of the compiler", "please report it with the command that was run"),
 ];

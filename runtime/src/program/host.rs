@@ -111,7 +111,8 @@ fn check_ports(host: &Host, body: usize, entry: &Entry) -> Result<()> {
             let stacked = stacked.iter().map(|(dtype, rank)| (*dtype, rank + 1));
             (given, next.iter().copied().chain(stacked).collect())
         }
-        HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => return Ok(()),
+        HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => return Ok(()),
+        HostOp::Data(_) | HostOp::Collective(_) => return Ok(()),
     };
     if given != inputs {
         return Err(malformed(format!("its inputs are {inputs:?}, the operands {given:?}")));

@@ -54,7 +54,7 @@ fn check_symbol(program: &Program, name: &str, kind: SymbolKind) -> Result<()> {
     match (program.symbols[at].kind == kind, kind) {
         (true, _) => Ok(()),
         (false, SymbolKind::Kept) => Err(malformed(format!("`{name}` does not count kept positions"))),
-        (false, SymbolKind::Capacity | SymbolKind::Input | SymbolKind::Data) => {
+        (false, SymbolKind::Capacity | SymbolKind::Input | SymbolKind::Data | SymbolKind::Rank) => {
             Err(malformed(format!("`{name}` is no capacity symbol")))
         }
     }

@@ -134,6 +134,7 @@ impl Builder {
             offset: self.weights.len() as u64,
             bytes: values.len() as u64 * 4,
             layout: "row_major".into(),
+            ..Constant::default()
         });
         values.iter().for_each(|v| self.weights.extend(v.to_le_bytes()));
         self.buffer(&(values.len() * 4).to_string(), Place::Constant(self.constants.len() as u32 - 1))

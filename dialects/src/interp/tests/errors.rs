@@ -103,7 +103,7 @@ fn unsupported_element_types_are_refused() {
 #[test]
 fn a_parameter_that_is_missing_or_of_another_shape_is_named() {
     let mut g = Graph::default();
-    add(&mut g, Op::Param { name: "w".to_string(), bounded: false }, &[], ty(DType::F32, &["2"]));
+    add(&mut g, Op::Param { name: "w".to_string(), parts: vec![], bounded: false }, &[], ty(DType::F32, &["2"]));
     assert!(run(&g, &no_params, &[]).unwrap_err().message.contains("no parameter `w`"));
     let e = run(&g, &|_: &str| Ok(zeros(&[3])), &[]).unwrap_err();
     assert_eq!((e.code, e.node.as_deref()), ("E0201", Some("/n/0")));

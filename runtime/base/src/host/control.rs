@@ -1,10 +1,10 @@
 //! If, Loop  =>  calls of the bodies
 
-use super::unfit;
+use super::{Collective, alone, unfit};
 use crate::tensor::element_count;
 use crate::{DType, Error, Result, Tensor};
 
-/// The entry points that an operation calls.
+/// The entry points that an operation calls, and the ranks that it meets.
 pub trait Bodies {
     /// The outputs of body `at`, in the order of its ports.
     fn run(&mut self, at: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>>;
@@ -12,6 +12,11 @@ pub trait Bodies {
     /// Before a turn of a loop that has stacked so many bytes. Errors: E0304 where that is too much, E0305 past the
     /// deadline, E0306 cancelled.
     fn check(&self, stacked: usize) -> Result<()>;
+
+    /// The result of a collective whose operand on this rank this is. Errors: E0407 where there are no other ranks.
+    fn exchange(&mut self, op: &Collective, _operand: &Tensor) -> Result<Tensor> {
+        Err(alone(op))
+    }
 }
 
 /// A result's element type and those dimensions that are known before the operation has run; `None` where nobody wants

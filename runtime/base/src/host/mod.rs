@@ -4,8 +4,10 @@
 //! form, and its arm in [`HostOp::run`]; the lowering says what types the results have and which symbols they bind
 //! (`Builder::host`).
 //!
-//! If and Loop are such operations too: instead of computing they call other entry points of the plan.
+//! If and Loop are such operations too: instead of computing they call other entry points of the plan. So are collectives,
+//! whose results follow from what all ranks bring.
 
+mod collective;
 mod control;
 mod data;
 mod image;
@@ -15,6 +17,7 @@ mod text;
 mod tfidf;
 mod unique;
 
+pub use collective::{Collective, part};
 pub use control::{Bodies, Wanted};
 pub use data::DataOp;
 pub use image::Pixels;
@@ -41,12 +44,16 @@ pub enum HostOp {
     Loop { n_carried: usize },
     /// What no kernel can hold.
     Data(DataOp),
+    /// What ranks do together.
+    Collective(Collective),
 }
 
 impl fmt::Display for HostOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let HostOp::Data(op) = self {
-            return op.fmt(f);
+        match self {
+            HostOp::Data(op) => return op.fmt(f),
+            HostOp::Collective(op) => return op.fmt(f),
+            _ => {}
         }
         f.write_str(self.name())?;
         match self {
@@ -58,7 +65,7 @@ impl fmt::Display for HostOp {
             HostOp::NonMaxSuppression { center } => write!(f, " center={}", u8::from(*center)),
             HostOp::If { n_then } => write!(f, " then={n_then}"),
             HostOp::Loop { n_carried } => write!(f, " carried={n_carried}"),
-            HostOp::Data(_) => Ok(()),
+            HostOp::Data(_) | HostOp::Collective(_) => Ok(()),
         }
     }
 }
@@ -72,6 +79,7 @@ impl HostOp {
             HostOp::If { .. } => "If",
             HostOp::Loop { .. } => "Loop",
             HostOp::Data(op) => op.name(),
+            HostOp::Collective(op) => op.name(),
         }
     }
 
@@ -79,6 +87,9 @@ impl HostOp {
     pub fn parse(text: &str) -> Option<HostOp> {
         if let Some(op) = DataOp::parse(text) {
             return Some(HostOp::Data(op));
+        }
+        if let Some(op) = Collective::parse(text) {
+            return Some(HostOp::Collective(op));
         }
         let mut words = text.split(' ');
         let name = words.next()?;
@@ -106,7 +117,8 @@ impl HostOp {
     /// Entry points that it calls.
     pub fn n_bodies(&self) -> usize {
         match self {
-            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => 0,
+            HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => 0,
+            HostOp::Data(_) | HostOp::Collective(_) => 0,
             HostOp::If { .. } => 2,
             HostOp::Loop { .. } => 1,
         }
@@ -123,14 +135,14 @@ impl HostOp {
             HostOp::Data(DataOp::ImageDecoder { .. }) => (!cfg!(feature = "image")).then_some("image"),
             HostOp::Data(DataOp::RegexFullMatch) => (!cfg!(feature = "regex")).then_some("regex"),
             HostOp::Data(_) | HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } => None,
-            HostOp::If { .. } | HostOp::Loop { .. } => None,
+            HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Collective(_) => None,
         }
     }
 
     /// How many operands it takes; `None` where that is the bodies' matter.
     pub fn n_args(&self) -> Option<usize> {
         match self {
-            HostOp::NonZero | HostOp::Unique { .. } => Some(1),
+            HostOp::NonZero | HostOp::Unique { .. } | HostOp::Collective(_) => Some(1),
             HostOp::NonMaxSuppression { .. } => Some(5),
             HostOp::If { .. } | HostOp::Loop { .. } => None,
             HostOp::Data(op) => op.n_args(),
@@ -143,7 +155,7 @@ impl HostOp {
             (HostOp::NonZero, 0) | (HostOp::NonMaxSuppression { .. }, 0) => 2,
             (HostOp::Unique { .. }, 0..3) => 1,
             (HostOp::NonZero | HostOp::NonMaxSuppression { .. } | HostOp::Unique { .. }, _) => return None,
-            (HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Data(_), _) => return None,
+            (HostOp::If { .. } | HostOp::Loop { .. } | HostOp::Data(_) | HostOp::Collective(_), _) => return None,
         };
         (self.n_args() == Some(ranks.len())).then_some((DType::I64, rank))
     }
@@ -152,6 +164,7 @@ impl HostOp {
     pub fn admits(&self, i: usize, ranks: &[usize], dtype: DType, rank: usize) -> bool {
         match self {
             HostOp::Data(op) => op.admits(i, ranks, dtype, rank),
+            HostOp::Collective(op) => i == 0 && ranks == [rank] && op.admits(dtype, rank),
             _ => self.is_call() || self.result(i, ranks) == Some((dtype, rank)),
         }
     }
@@ -171,15 +184,20 @@ impl HostOp {
             (HostOp::If { .. } | HostOp::Loop { .. }, _) => {
                 return Err(Error::defect(format!("`{self}` calls entry points, and was given none")));
             }
+            (HostOp::Collective(op), _) => return Err(alone(op)),
         };
         Ok(results)
     }
 
-    /// The results of any operation; those of a call come from its bodies.
+    /// The results of any operation; those of a call come from its bodies, those of a collective from the other ranks.
     pub fn run_with(&self, args: &[Tensor], wanted: &[Wanted], bodies: &mut dyn Bodies) -> Result<Vec<Tensor>> {
         match self {
             HostOp::If { n_then } => control::run_if(*n_then, args, bodies),
             HostOp::Loop { n_carried } => control::run_loop(*n_carried, args, wanted, bodies),
+            HostOp::Collective(op) => match args {
+                [operand] => Ok(vec![bodies.exchange(op, operand)?]),
+                _ => Err(unfit(format!("`{op}` takes one operand, not {}", args.len()))),
+            },
             HostOp::NonZero | HostOp::Unique { .. } | HostOp::NonMaxSuppression { .. } | HostOp::Data(_) => {
                 self.run(args)
             }
@@ -189,6 +207,12 @@ impl HostOp {
 
 fn unfit(message: String) -> Box<Error> {
     Error::user("E0303", message)
+}
+
+/// A program for several ranks is run by one of them. Errors: E0407.
+pub fn alone(op: &Collective) -> Box<Error> {
+    Error::user("E0407", format!("`{op}` needs the other ranks of the mesh"))
+        .help("run the model with as many ranks as it was compiled for")
 }
 
 /// Nothing may compute this operation: whoever loads a plan asks [`HostOp::lacks`] before. Errors: E0405.

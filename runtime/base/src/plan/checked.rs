@@ -375,8 +375,19 @@ impl Wire<messages::Host> for Host {
 
 checked! {
     /// A constant in the `weights` entry.
-    Constant { name: String, dtype: DType, offset: u64, bytes: u64, layout: String, }
+    Constant { name: String, dtype: DType, offset: u64, bytes: u64, layout: String, parts: Vec<Part>, }
     |_message, _field, i| format!("constant {i}")
+}
+
+checked! {
+    /// What one rank has of a constant.
+    Part { offset: u64, bytes: u64, }
+}
+
+checked! {
+    /// An axis of the mesh, with the symbol of the coordinate along it.
+    MeshAxis { name: String, size: usize, symbol: String, }
+    |message, _field, _i| format!("mesh axis `{}`", message.name)
 }
 
 checked! {

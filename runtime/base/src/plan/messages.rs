@@ -34,6 +34,23 @@ pub struct Manifest {
     /// Precision of the factors of contractions, where it is less than the model's: `bf16`.
     #[prost(string, tag = "11")]
     pub precision: ::prost::alloc::string::String,
+    /// The ranks that run the plan together, as a grid: the last axis is the one along which neighbours are. Empty for one.
+    #[prost(message, repeated, tag = "12")]
+    pub mesh: ::prost::alloc::vec::Vec<MeshAxis>,
+    /// What a reader must know beyond the version, which refuses what it does not: `mesh`.
+    #[prost(string, repeated, tag = "13")]
+    pub needs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MeshAxis {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Ranks along the axis.
+    #[prost(uint32, tag = "2")]
+    pub size: u32,
+    /// The symbol, of the kind rank, for the coordinate along it.
+    #[prost(string, tag = "3")]
+    pub symbol: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct File {
@@ -311,7 +328,7 @@ pub struct Binding {
     pub symbol: ::prost::alloc::string::String,
 }
 /// A constant in the `weights` entry.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Constant {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
@@ -325,6 +342,17 @@ pub struct Constant {
     /// Layout and encoding by their names, as types of containers say them: `row_major`, `order<1, 0>`, `panels32`.
     #[prost(string, tag = "5")]
     pub layout: ::prost::alloc::string::String,
+    /// What each rank of the mesh has of it, where they differ; offset and bytes are 0 then.
+    #[prost(message, repeated, tag = "6")]
+    pub parts: ::prost::alloc::vec::Vec<Part>,
+}
+/// A range of `weights`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Part {
+    #[prost(uint64, tag = "1")]
+    pub offset: u64,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
 }
 /// Expressions of a kernel are over its own symbols: its parameters `p0`, `p1`, …, the bytes of its buffers `b0`, `b1`, …
 /// and the number of work items, `grid`.
@@ -422,6 +450,8 @@ pub enum SymbolKind {
     Capacity = 2,
     /// Number of positions of a `State` that a call leaves where they are.
     Kept = 3,
+    /// Coordinate of a rank along an axis of the mesh: 0 up to the size.
+    Rank = 4,
 }
 impl SymbolKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -434,6 +464,7 @@ impl SymbolKind {
             Self::Data => "SYMBOL_KIND_DATA",
             Self::Capacity => "SYMBOL_KIND_CAPACITY",
             Self::Kept => "SYMBOL_KIND_KEPT",
+            Self::Rank => "SYMBOL_KIND_RANK",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -443,6 +474,7 @@ impl SymbolKind {
             "SYMBOL_KIND_DATA" => Some(Self::Data),
             "SYMBOL_KIND_CAPACITY" => Some(Self::Capacity),
             "SYMBOL_KIND_KEPT" => Some(Self::Kept),
+            "SYMBOL_KIND_RANK" => Some(Self::Rank),
             _ => None,
         }
     }

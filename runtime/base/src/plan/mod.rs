@@ -20,6 +20,12 @@ pub const FORMAT_MAJOR: u32 = 1;
 pub const FORMAT_MINOR: u32 = 8;
 /// Of artifacts with a plan for each of several classes of devices.
 pub const FORMAT_MINOR_PLANS: u32 = 9;
+/// Of artifacts that several ranks run together.
+pub const FORMAT_MINOR_MESH: u32 = 10;
+/// What manifests may say that a reader must know.
+pub const NEEDS: [&str; 1] = [NEEDS_MESH];
+/// The plan is for several ranks.
+pub const NEEDS_MESH: &str = "mesh";
 
 impl Manifest {
     /// A manifest of this format version for this architecture; the other fields are empty.

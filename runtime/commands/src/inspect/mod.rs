@@ -128,6 +128,7 @@ fn report(artifact: &Artifact, program: &Program, entries: &[Entry], calls: &[Op
             SymbolKind::Data => "data",
             SymbolKind::Capacity => "capacity",
             SymbolKind::Kept => "kept",
+            SymbolKind::Rank => "rank",
         };
         let range = [("lo", s.lo.into()), ("hi", s.hi.into())];
         Json::Object([("name", s.name.as_str().into()), ("kind", kind.into())].into_iter().chain(range).collect())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use memmap2::Mmap;
 use prost::Message;
 use sardonyx_base::plan::messages::Plan;
-use sardonyx_base::plan::{FORMAT_MAJOR, Manifest, SelfTest};
+use sardonyx_base::plan::{FORMAT_MAJOR, Manifest, NEEDS, SelfTest};
 use sardonyx_base::{Error, Result};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -143,7 +143,14 @@ fn small(name: &str, range: Range<usize>) -> Result<Range<usize>> {
 
 fn check_version(manifest: &Manifest) -> Result<()> {
     match manifest.format_major {
-        FORMAT_MAJOR => Ok(()),
+        FORMAT_MAJOR => match manifest.needs.iter().find(|need| !NEEDS.contains(&need.as_str())) {
+            Some(need) => {
+                let need: String = need.chars().take(80).collect();
+                let message = format!("the artifact needs {need:?}, which this runtime does not know");
+                Err(Error::user("E0402", message).help("use a newer runtime"))
+            }
+            None => Ok(()),
+        },
         other => {
             let producer: String = manifest.producer.chars().take(80).collect();
             let message =

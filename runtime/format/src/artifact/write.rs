@@ -85,7 +85,7 @@ impl ArtifactWriter {
     pub fn finish(mut self, mut manifest: Manifest, plan: &Plan, code: Option<&[u8]>) -> Result<()> {
         let plan = plan.encode_to_vec();
         if !self.plans.is_empty() {
-            manifest.format_minor = FORMAT_MINOR_PLANS;
+            manifest.format_minor = manifest.format_minor.max(FORMAT_MINOR_PLANS);
         }
         let weights = self.weights.finalize().as_bytes().to_vec();
         manifest.files = vec![File { name: WEIGHTS.into(), bytes: self.weights_bytes, blake3: weights }];

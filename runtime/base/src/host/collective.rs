@@ -1,0 +1,228 @@
+//! what ranks do together: the values of one operand on all ranks of a mesh axis  =>  each rank's result
+//!
+//! The ranks of an axis are in the order of their coordinates, and reductions combine in that order: the result has the
+//! same bits whoever computes it, and whatever carries the operands.
+
+use super::unfit;
+use crate::reduction::Reduction;
+use crate::tensor::element_count;
+use crate::{DType, Error, Result, Tensor};
+use std::fmt;
+use std::ops::Range;
+
+/// `mesh` is the number of an axis of the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Collective {
+    /// Everybody gets the operands of all, combined.
+    AllReduce { mesh: usize, f: Reduction },
+    /// Everybody gets the operands of all, one behind the other along a dimension.
+    AllGather { mesh: usize, dim: usize },
+    /// Everybody gets a [`part`] along a dimension of the operands of all, combined.
+    ReduceScatter { mesh: usize, f: Reduction, dim: usize },
+    /// Everybody gets a [`part`] along `split` of the operands of all, one behind the other along `join`.
+    AllToAll { mesh: usize, split: usize, join: usize },
+}
+
+/// What a rank has of `n` things that all ranks share: as many as the others, but the last ranks may have fewer or none.
+pub fn part(n: usize, ranks: usize, rank: usize) -> Range<usize> {
+    let each = n.div_ceil(ranks.max(1));
+    let at = |rank: usize| rank.saturating_mul(each).min(n);
+    at(rank)..at(rank.saturating_add(1))
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} mesh={}", self.name(), self.mesh())?;
+        match self {
+            Collective::AllReduce { f: by, .. } => write!(f, " by={}", by.name()),
+            Collective::AllGather { dim, .. } => write!(f, " dim={dim}"),
+            Collective::ReduceScatter { f: by, dim, .. } => write!(f, " by={} dim={dim}", by.name()),
+            Collective::AllToAll { split, join, .. } => write!(f, " split={split} join={join}"),
+        }
+    }
+}
+
+impl Collective {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Collective::AllReduce { .. } => "AllReduce",
+            Collective::AllGather { .. } => "AllGather",
+            Collective::ReduceScatter { .. } => "ReduceScatter",
+            Collective::AllToAll { .. } => "AllToAll",
+        }
+    }
+
+    pub fn mesh(&self) -> usize {
+        match *self {
+            Collective::AllReduce { mesh, .. } | Collective::AllGather { mesh, .. } => mesh,
+            Collective::ReduceScatter { mesh, .. } | Collective::AllToAll { mesh, .. } => mesh,
+        }
+    }
+
+    /// `AllReduce mesh=0 by=add`, as it is displayed.
+    pub fn parse(text: &str) -> Option<Collective> {
+        let mut words = text.split(' ');
+        let name = words.next()?;
+        let mut value = |key: &str| words.next()?.strip_prefix(key)?.strip_prefix('=');
+        let number = |text: &str| text.parse::<usize>().ok();
+        let mesh = number(value("mesh")?)?;
+        let op = match name {
+            "AllReduce" => Collective::AllReduce { mesh, f: Reduction::from_name(value("by")?)? },
+            "AllGather" => Collective::AllGather { mesh, dim: number(value("dim")?)? },
+            "ReduceScatter" => {
+                let f = Reduction::from_name(value("by")?)?;
+                Collective::ReduceScatter { mesh, f, dim: number(value("dim")?)? }
+            }
+            "AllToAll" => {
+                let split = number(value("split")?)?;
+                Collective::AllToAll { mesh, split, join: number(value("join")?)? }
+            }
+            _ => return None,
+        };
+        words.next().is_none().then_some(op)
+    }
+
+    /// Whether it takes operands of this type and rank; its result has both too.
+    pub fn admits(&self, dtype: DType, rank: usize) -> bool {
+        !dtype.is_opaque()
+            && match *self {
+                Collective::AllReduce { f, .. } => f.admits(dtype),
+                Collective::AllGather { dim, .. } => dim < rank,
+                Collective::ReduceScatter { f, dim, .. } => f.admits(dtype) && dim < rank,
+                Collective::AllToAll { split, join, .. } => split < rank && join < rank && split != join,
+            }
+    }
+
+    /// The result of one of the ranks, given the operands of all. Errors: E0303 where they do not fit each other.
+    pub fn result(&self, operands: &[Tensor], rank: usize) -> Result<Tensor> {
+        let first = operands.first().ok_or_else(|| Error::defect(format!("`{self}` among no ranks")))?;
+        if operands.iter().any(|t| t.dtype() != first.dtype() || !self.admits(t.dtype(), t.rank())) {
+            let types: Vec<String> = operands.iter().map(|t| format!("{} {:?}", t.dtype(), t.dims())).collect();
+            return Err(unfit(format!("`{self}` of {}", types.join(", "))));
+        }
+        match *self {
+            Collective::AllReduce { f, .. } => combined(f, operands),
+            Collective::AllGather { dim, .. } => joined(operands, dim),
+            Collective::ReduceScatter { f, dim, .. } => {
+                let own = |t: &Tensor| cut(t, dim, part(t.dims()[dim], operands.len(), rank));
+                combined(f, &operands.iter().map(own).collect::<Result<Vec<Tensor>>>()?)
+            }
+            Collective::AllToAll { split, join, .. } => {
+                let own = |t: &Tensor| cut(t, split, part(t.dims()[split], operands.len(), rank));
+                joined(&operands.iter().map(own).collect::<Result<Vec<Tensor>>>()?, join)
+            }
+        }
+    }
+}
+
+fn combined(f: Reduction, operands: &[Tensor]) -> Result<Tensor> {
+    let (first, rest) = operands.split_first().ok_or_else(|| Error::defect("a reduction of nothing"))?;
+    let mut sum = first.bytes().to_vec();
+    for other in rest {
+        if other.dims() != first.dims() {
+            return Err(unfit(format!("ranks combine {:?} with {:?}", first.dims(), other.dims())));
+        }
+        f.combine(first.dtype(), &mut sum, other.bytes());
+    }
+    Tensor::new(first.dtype(), first.dims().to_vec(), sum.into())
+}
+
+/// Bytes of what lies behind a dimension, and how often they are there.
+fn blocks(t: &Tensor, dim: usize) -> (usize, usize) {
+    let inner: usize = t.dims()[dim + 1..].iter().product();
+    (inner * t.dtype().bytes(), t.dims()[..dim].iter().product())
+}
+
+fn cut(t: &Tensor, dim: usize, range: Range<usize>) -> Result<Tensor> {
+    let (inner, outer) = blocks(t, dim);
+    let (n, mut dims) = (t.dims()[dim], t.dims().to_vec());
+    let mut bytes = Vec::with_capacity(outer * range.len() * inner);
+    for o in 0..outer {
+        bytes.extend_from_slice(&t.bytes()[(o * n + range.start) * inner..(o * n + range.end) * inner]);
+    }
+    dims[dim] = range.len();
+    Tensor::new(t.dtype(), dims, bytes.into())
+}
+
+fn joined(operands: &[Tensor], dim: usize) -> Result<Tensor> {
+    let first = &operands[0];
+    let others =
+        |t: &Tensor| t.dims().iter().enumerate().filter(|(i, _)| *i != dim).map(|(_, d)| *d).collect::<Vec<_>>();
+    if let Some(other) = operands.iter().find(|t| t.rank() != first.rank() || others(t) != others(first)) {
+        return Err(unfit(format!("ranks join {:?} and {:?} along dimension {dim}", first.dims(), other.dims())));
+    }
+    let mut dims = first.dims().to_vec();
+    dims[dim] = operands.iter().map(|t| t.dims()[dim]).sum();
+    element_count(&dims).ok_or_else(|| Error::user("E0202", "what ranks join is too large"))?;
+    let outer = blocks(first, dim).1;
+    let mut bytes = vec![];
+    for o in 0..outer {
+        for t in operands {
+            let n = t.dims()[dim] * blocks(t, dim).0;
+            bytes.extend_from_slice(&t.bytes()[o * n..(o + 1) * n]);
+        }
+    }
+    Tensor::new(first.dtype(), dims, bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(dims: &[usize], values: &[i32]) -> Tensor {
+        Tensor::from_vec(dims.to_vec(), values.to_vec())
+    }
+
+    fn values(t: &Tensor) -> Vec<i32> {
+        t.to_vec().unwrap()
+    }
+
+    #[test]
+    fn parts_are_all_there_is_in_order() {
+        for (n, ranks) in [(12, 8), (12, 4), (2, 4), (0, 3), (7, 1), (5, 5)] {
+            let parts: Vec<Range<usize>> = (0..ranks).map(|r| part(n, ranks, r)).collect();
+            assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
+            assert!(parts.iter().all(|p| p.len() <= n.div_ceil(ranks)));
+        }
+    }
+
+    #[test]
+    fn results_follow_from_the_operands_of_all() {
+        let [a, b] = [tensor(&[2, 2], &[1, 2, 3, 4]), tensor(&[2, 2], &[10, 20, 30, 40])];
+        let operands = [a, b];
+        let result = |text: &str, rank| values(&Collective::parse(text).unwrap().result(&operands, rank).unwrap());
+        assert_eq!(result("AllReduce mesh=0 by=add", 1), [11, 22, 33, 44]);
+        assert_eq!(result("AllReduce mesh=0 by=max", 0), [10, 20, 30, 40]);
+        assert_eq!(result("AllGather mesh=0 dim=0", 0), [1, 2, 3, 4, 10, 20, 30, 40]);
+        assert_eq!(result("AllGather mesh=0 dim=1", 0), [1, 2, 10, 20, 3, 4, 30, 40]);
+        assert_eq!(result("ReduceScatter mesh=0 by=add dim=1", 1), [22, 44]);
+        assert_eq!(result("AllToAll mesh=0 split=1 join=0", 0), [1, 3, 10, 30]);
+    }
+
+    #[test]
+    fn parts_may_differ_and_operands_must_fit() {
+        let gather = Collective::parse("AllGather mesh=0 dim=1").unwrap();
+        let uneven = [tensor(&[2, 2], &[1, 2, 3, 4]), tensor(&[2, 1], &[5, 6]), tensor(&[2, 0], &[])];
+        assert_eq!(values(&gather.result(&uneven, 2).unwrap()), [1, 2, 5, 3, 4, 6]);
+        let reduce = Collective::parse("AllReduce mesh=0 by=add").unwrap();
+        assert_eq!(reduce.result(&uneven, 0).unwrap_err().code, "E0303");
+        assert_eq!(gather.result(&[tensor(&[2], &[1, 2])], 0).unwrap_err().code, "E0303");
+    }
+
+    #[test]
+    fn what_is_displayed_is_parsed_back() {
+        for text in [
+            "AllReduce mesh=0 by=add",
+            "AllGather mesh=1 dim=2",
+            "ReduceScatter mesh=0 by=max dim=1",
+            "AllToAll mesh=0 split=1 join=2",
+        ] {
+            assert_eq!(Collective::parse(text).unwrap().to_string(), text);
+        }
+        for wrong in
+            ["AllReduce", "AllReduce mesh=0 by=xor", "AllGather mesh=0", "AllGather mesh=0 dim=1 x=2", "Gather"]
+        {
+            assert_eq!(Collective::parse(wrong), None, "{wrong}");
+        }
+    }
+}

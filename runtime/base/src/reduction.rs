@@ -1,0 +1,197 @@
+//! numbers of one type, combined element by element: what ranks reduce with
+//!
+//! Each combination is rounded to the type at once, so that the bits of a reduction follow from the order of its operands
+//! and from nothing else.
+
+use crate::{DType, minifloat};
+use half::{bf16, f16};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reduction {
+    Add,
+    Mul,
+    /// NaN if any operand is.
+    Max,
+    /// NaN if any operand is.
+    Min,
+}
+
+static NAMES: &[(Reduction, &str)] =
+    &[(Reduction::Add, "add"), (Reduction::Mul, "mul"), (Reduction::Max, "max"), (Reduction::Min, "min")];
+
+impl Reduction {
+    pub const ALL: [Reduction; 4] = [Reduction::Add, Reduction::Mul, Reduction::Max, Reduction::Min];
+
+    pub fn name(self) -> &'static str {
+        NAMES[self as usize].1
+    }
+
+    pub fn from_name(name: &str) -> Option<Reduction> {
+        NAMES.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+
+    /// Whether elements of a type can be combined.
+    pub fn admits(self, dtype: DType) -> bool {
+        dtype.is_float() || dtype.is_int()
+    }
+
+    /// into[i] = f(into[i], from[i]) over the elements that both have. Types that are not admitted stay as they are.
+    pub fn combine(self, dtype: DType, into: &mut [u8], from: &[u8]) {
+        match dtype {
+            DType::F32 => self.floats::<f32, 4>(into, from, f32::from_le_bytes, f32::to_le_bytes),
+            DType::F64 => self.floats::<f64, 8>(into, from, f64::from_le_bytes, f64::to_le_bytes),
+            DType::F16 => {
+                let (read, write) = (|b| f16::from_le_bytes(b).to_f32(), |x| f16::from_f32(x).to_le_bytes());
+                self.floats::<f32, 2>(into, from, read, write)
+            }
+            DType::BF16 => {
+                let (read, write) = (|b| bf16::from_le_bytes(b).to_f32(), |x| bf16::from_f32(x).to_le_bytes());
+                self.floats::<f32, 2>(into, from, read, write)
+            }
+            DType::I8 => self.integers::<i8, 1>(into, from, i8::from_le_bytes, i8::to_le_bytes),
+            DType::U8 => self.integers::<u8, 1>(into, from, u8::from_le_bytes, u8::to_le_bytes),
+            DType::I16 => self.integers::<i16, 2>(into, from, i16::from_le_bytes, i16::to_le_bytes),
+            DType::U16 => self.integers::<u16, 2>(into, from, u16::from_le_bytes, u16::to_le_bytes),
+            DType::I32 => self.integers::<i32, 4>(into, from, i32::from_le_bytes, i32::to_le_bytes),
+            DType::U32 => self.integers::<u32, 4>(into, from, u32::from_le_bytes, u32::to_le_bytes),
+            DType::I64 => self.integers::<i64, 8>(into, from, i64::from_le_bytes, i64::to_le_bytes),
+            DType::U64 => self.integers::<u64, 8>(into, from, u64::from_le_bytes, u64::to_le_bytes),
+            // One element to a byte, in which the upper bits are a copy of the sign, or 0.
+            DType::I4 => self.integers::<i8, 1>(into, from, i8::from_le_bytes, |x| [((x << 4) >> 4) as u8]),
+            DType::I2 => self.integers::<i8, 1>(into, from, i8::from_le_bytes, |x| [((x << 6) >> 6) as u8]),
+            DType::U4 => self.integers::<u8, 1>(into, from, u8::from_le_bytes, |x| [x & 15]),
+            DType::U2 => self.integers::<u8, 1>(into, from, u8::from_le_bytes, |x| [x & 3]),
+            DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ | DType::F4E2M1 | DType::F8E8M0 => {
+                let read = |b: [u8; 1]| minifloat::decode(dtype, u32::from(b[0])).unwrap_or(f64::NAN);
+                let write = |x| [minifloat::encode(dtype, minifloat::round(dtype, x)).unwrap_or(0) as u8];
+                self.floats::<f64, 1>(into, from, read, write)
+            }
+            DType::Bool | DType::String | DType::C64 | DType::C128 | DType::Value => {}
+        }
+    }
+
+    fn floats<T: Float, const N: usize>(
+        self,
+        into: &mut [u8],
+        from: &[u8],
+        read: impl Fn([u8; N]) -> T,
+        write: impl Fn(T) -> [u8; N],
+    ) {
+        // One loop for each function, so that each is a loop of vectors.
+        match self {
+            Reduction::Add => each(into, from, |a, b| write(read(a) + read(b))),
+            Reduction::Mul => each(into, from, |a, b| write(read(a) * read(b))),
+            Reduction::Max => each(into, from, |a, b| write(T::larger(read(a), read(b)))),
+            Reduction::Min => each(into, from, |a, b| write(T::smaller(read(a), read(b)))),
+        }
+    }
+
+    fn integers<T: Integer, const N: usize>(
+        self,
+        into: &mut [u8],
+        from: &[u8],
+        read: impl Fn([u8; N]) -> T,
+        write: impl Fn(T) -> [u8; N],
+    ) {
+        match self {
+            Reduction::Add => each(into, from, |a, b| write(read(a).sum(read(b)))),
+            Reduction::Mul => each(into, from, |a, b| write(read(a).product(read(b)))),
+            Reduction::Max => each(into, from, |a, b| write(read(a).max(read(b)))),
+            Reduction::Min => each(into, from, |a, b| write(read(a).min(read(b)))),
+        }
+    }
+}
+
+fn each<const N: usize>(into: &mut [u8], from: &[u8], f: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
+    for (a, b) in into.as_chunks_mut::<N>().0.iter_mut().zip(from.as_chunks::<N>().0) {
+        *a = f(*a, *b);
+    }
+}
+
+trait Float: Copy + PartialOrd + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> {
+    fn larger(a: Self, b: Self) -> Self;
+    fn smaller(a: Self, b: Self) -> Self;
+}
+
+trait Integer: Ord {
+    fn sum(self, other: Self) -> Self;
+    fn product(self, other: Self) -> Self;
+}
+
+macro_rules! float {
+    ($($ty:ty)*) => {
+        $(impl Float for $ty {
+            fn larger(a: $ty, b: $ty) -> $ty {
+                if a > b || a.is_nan() { a } else { b }
+            }
+
+            fn smaller(a: $ty, b: $ty) -> $ty {
+                if a < b || a.is_nan() { a } else { b }
+            }
+        })*
+    };
+}
+float!(f32 f64);
+
+macro_rules! integer {
+    ($($ty:ty)*) => {
+        $(impl Integer for $ty {
+            fn sum(self, other: $ty) -> $ty {
+                self.wrapping_add(other)
+            }
+
+            fn product(self, other: $ty) -> $ty {
+                self.wrapping_mul(other)
+            }
+        })*
+    };
+}
+integer!(i8 u8 i16 u16 i32 u32 i64 u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tensor;
+
+    fn reduced(f: Reduction, dtype: DType, a: &[u8], b: &[u8]) -> Vec<f64> {
+        let mut into = a.to_vec();
+        f.combine(dtype, &mut into, b);
+        let n = into.len() / dtype.bytes();
+        let t = Tensor::new(dtype, vec![n], into.into()).unwrap();
+        (0..n).map(|i| t.get_f64(i).unwrap()).collect()
+    }
+
+    #[test]
+    fn each_element_is_rounded_to_its_type() {
+        let bytes = |x: [f32; 3]| x.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect::<Vec<u8>>();
+        let sum = reduced(Reduction::Add, DType::BF16, &bytes([256.0, 1.0, -2.0]), &bytes([1.0, 2.0, 2.0]));
+        assert_eq!(sum, [256.0, 3.0, 0.0]);
+        let product = reduced(Reduction::Mul, DType::F8E4M3FN, &[0x7e], &[0x38]);
+        assert_eq!(product, [448.0]);
+    }
+
+    #[test]
+    fn integers_wrap_in_their_width() {
+        assert_eq!(reduced(Reduction::Add, DType::I8, &[127], &[1]), [-128.0]);
+        assert_eq!(reduced(Reduction::Add, DType::I4, &[7], &[1]), [-8.0]);
+        assert_eq!(reduced(Reduction::Mul, DType::U4, &[7], &[3]), [5.0]);
+        assert_eq!(reduced(Reduction::Max, DType::U8, &[200, 1], &[100, 2]), [200.0, 2.0]);
+        assert_eq!(reduced(Reduction::Min, DType::I64, &(-3i64).to_le_bytes(), &2i64.to_le_bytes()), [-3.0]);
+    }
+
+    #[test]
+    fn nan_of_any_operand_stays() {
+        let (nan, one) = (f32::NAN.to_le_bytes(), 1f32.to_le_bytes());
+        for f in Reduction::ALL {
+            assert!(reduced(f, DType::F32, &nan, &one)[0].is_nan());
+            assert!(reduced(f, DType::F32, &one, &nan)[0].is_nan());
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for f in Reduction::ALL {
+            assert_eq!(Reduction::from_name(f.name()), Some(f));
+        }
+    }
+}
