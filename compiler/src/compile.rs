@@ -202,6 +202,10 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         // How many rows there are is counted by the host.
         watch.without.push("remove-padding");
     }
+    if !request.options.mesh.is_empty() {
+        // How many rows there are would be counted by every rank for itself.
+        watch.without.push("remove-padding");
+    }
     // The code generator writes the kernels from the plan: the stage is for those who look at it.
     if !watch.shows(pipeline::KERNELS) {
         watch.without.push(pipeline::KERNELS);

@@ -9,7 +9,7 @@ use sardonyx_base::{DType, Dim, Error, Kind, Result, Tensor};
 use sardonyx_dialects::flow::{Container, Layout, Source, State, Window};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::{Action, Buffer, Entry, Plan};
-use sardonyx_dialects::sdx::{Symbol, SymbolKind};
+use sardonyx_dialects::sdx::{Axis, Symbol, SymbolKind, coordinates, mesh};
 use sardonyx_format::ArtifactWriter;
 use sardonyx_kernels::Target;
 use sardonyx_kernels::codegen;
@@ -97,7 +97,7 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let codes: Vec<Code> = product.planned.iter().map(|made| Code::of(made, product.targets)).collect::<Result<_>>()?;
     let symbols = shared_symbols(product.planned.iter().flat_map(|made| &made.plan.entries))?;
     let writer = ArtifactWriter::create(path)?;
-    let mut weights = Weights::new(writer, product.params);
+    let mut weights = Weights::new(writer, product.params, mesh(&symbols));
     let (mut plans, mut summaries) = (vec![], vec![]);
     for (made, code) in product.planned.iter().zip(&codes) {
         let whole = plan(&made.plan, code, &symbols, product, &mut weights)?;
@@ -312,6 +312,12 @@ fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, levels: Option
         Some(levels) => manifest.variants = levels.iter().map(|v| v.name().to_string()).collect(),
         None => manifest.arch.clear(),
     }
+    let axis = |(i, axis): (usize, Axis)| file::MeshAxis { name: format!("{i}"), size: axis.size, symbol: axis.symbol };
+    manifest.mesh = mesh(symbols).into_iter().enumerate().map(|axis_| axis(axis_).write()).collect();
+    if !manifest.mesh.is_empty() {
+        manifest.format_minor = file::FORMAT_MINOR_MESH;
+        manifest.needs = vec![file::NEEDS_MESH.to_string()];
+    }
     manifest.pipeline = crate::pipeline::pipeline();
     manifest.model_hash = model_hash.to_string();
     for (name, Symbol { kind, lo, hi }) in symbols.clone() {
@@ -321,6 +327,7 @@ fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, levels: Option
             SymbolKind::Data => manifest.symbols.push(symbol(file::SymbolKind::Data)),
             SymbolKind::Capacity => manifest.symbols.push(symbol(file::SymbolKind::Capacity)),
             SymbolKind::Kept => manifest.symbols.push(symbol(file::SymbolKind::Kept)),
+            SymbolKind::Rank { .. } => manifest.symbols.push(symbol(file::SymbolKind::Rank)),
             SymbolKind::Derived { equals, why } => {
                 manifest.derived.push(file::Derived { name, equals, lo, hi, why }.write());
             }
@@ -344,6 +351,7 @@ fn ports(entry: &Entry, inputs: bool, kinds: &BTreeMap<String, Kind>) -> Vec<fil
 struct Weights<'a> {
     writer: ArtifactWriter,
     params: &'a ParamStore,
+    mesh: Vec<Axis>,
     stored: Vec<file::Constant>,
     /// Where in `stored` it is, by the bytes that it has.
     places: HashMap<Stored, usize>,
@@ -356,11 +364,13 @@ enum Stored {
     /// Parameters; those that lie in another way by their dimensions too.
     Param(Source, Option<(Option<Window>, Vec<Dim>, String)>),
     Value(DType, Vec<u8>),
+    /// By rank: which of those that are stored it has.
+    Parts(Vec<usize>),
 }
 
 impl Weights<'_> {
-    fn new(writer: ArtifactWriter, params: &ParamStore) -> Weights<'_> {
-        Weights { writer, params, stored: vec![], places: HashMap::new(), used: vec![] }
+    fn new(writer: ArtifactWriter, params: &ParamStore, mesh: Vec<Axis>) -> Weights<'_> {
+        Weights { writer, params, mesh, stored: vec![], places: HashMap::new(), used: vec![] }
     }
 
     /// The constants of the plan that was written.
@@ -375,18 +385,26 @@ impl Weights<'_> {
             Buffer::Input { container, .. } => (of(container)?, file::Place::Input(0)),
             Buffer::Output { container, .. } => (of(container)?, file::Place::Output(0)),
             Buffer::Param { source, window, container } => {
-                let lies = || (window.clone(), container.dims.clone(), container.storage());
-                let packed = (window.is_some() || !container.is_plain()).then(lies);
-                let i = self.constant(Stored::Param(source.clone(), packed), &source.name(), container, |weights| {
-                    weights.param(source, window.as_ref(), container)
-                })?;
+                let of_ranks = if source.parts.is_empty() { vec![vec![]] } else { coordinates(&self.mesh) };
+                let mut at = vec![];
+                for rank in &of_ranks {
+                    let (source, container) = of_rank(source, container, &self.mesh, rank);
+                    let lies = || (window.clone(), container.dims.clone(), container.storage());
+                    let packed = (window.is_some() || !container.is_plain()).then(lies);
+                    let key = Stored::Param(source.clone(), packed);
+                    at.push(self.stored(key, &source.name(), &container, |weights| {
+                        weights.param(&source, window.as_ref(), &container)
+                    })?);
+                }
+                let i = self.parts(at, container);
                 (self.bytes(i, container)?, file::Place::Constant(i))
             }
             Buffer::Const { value, container } => {
                 let value = laid_out(&value.0, &container.layout)?;
                 let bytes = value.bytes();
                 let stored = Stored::Value(value.dtype(), bytes.to_vec());
-                let i = self.constant(stored, "", container, |weights| weights.writer.constant(bytes))?;
+                let at = self.stored(stored, "", container, |weights| weights.writer.constant(bytes))?;
+                let i = self.used(at);
                 (self.bytes(i, container)?, file::Place::Constant(i))
             }
             Buffer::Arena { bytes, offset } => {
@@ -406,34 +424,56 @@ impl Weights<'_> {
         }
     }
 
-    /// The number of a constant in the plan; `write` stores it where it is not there yet.
-    fn constant(
+    /// The number in the plan of a constant of which each rank has one of those that are stored.
+    fn parts(&mut self, at: Vec<usize>, c: &Container) -> usize {
+        if at.iter().all(|part| *part == at[0]) {
+            return self.used(at[0]);
+        }
+        let part = |i: &usize| file::Part { offset: self.stored[*i].offset, bytes: self.stored[*i].bytes };
+        let parts: Vec<file::Part> = at.iter().map(part).collect();
+        let name = self.stored[at[0]].name.clone();
+        let key = Stored::Parts(at);
+        let known = self.places.get(&key).copied();
+        let at = known.unwrap_or_else(|| {
+            let layout = c.storage();
+            self.stored.push(file::Constant { name, dtype: c.dtype, offset: 0, bytes: 0, layout, parts });
+            self.places.insert(key, self.stored.len() - 1);
+            self.stored.len() - 1
+        });
+        self.used(at)
+    }
+
+    /// The number of a constant in the plan.
+    fn used(&mut self, at: usize) -> usize {
+        let known = self.used.iter().position(|used| *used == at);
+        known.unwrap_or_else(|| {
+            self.used.push(at);
+            self.used.len() - 1
+        })
+    }
+
+    /// The place of a constant among those that are stored; `write` stores it where it is not there yet.
+    fn stored(
         &mut self,
         stored: Stored,
         name: &str,
         c: &Container,
         write: impl FnOnce(&mut Self) -> Result<u64>,
     ) -> Result<usize> {
-        let at = match self.places.get(&stored) {
-            Some(at) => *at,
-            None => {
-                let offset = write(self)?;
-                self.stored.push(file::Constant {
-                    name: name.into(),
-                    dtype: c.dtype,
-                    offset,
-                    bytes: self.writer.weights_bytes() - offset,
-                    layout: c.storage(),
-                });
-                self.places.insert(stored, self.stored.len() - 1);
-                self.stored.len() - 1
-            }
-        };
-        let known = self.used.iter().position(|used| *used == at);
-        Ok(known.unwrap_or_else(|| {
-            self.used.push(at);
-            self.used.len() - 1
-        }))
+        if let Some(at) = self.places.get(&stored) {
+            return Ok(*at);
+        }
+        let offset = write(self)?;
+        self.stored.push(file::Constant {
+            name: name.into(),
+            dtype: c.dtype,
+            offset,
+            bytes: self.writer.weights_bytes() - offset,
+            layout: c.storage(),
+            parts: vec![],
+        });
+        self.places.insert(stored, self.stored.len() - 1);
+        Ok(self.stored.len() - 1)
     }
 
     fn param(&mut self, source: &Source, window: Option<&Window>, container: &Container) -> Result<u64> {
@@ -443,6 +483,21 @@ impl Weights<'_> {
         };
         write_matrix(&mut self.writer, &tensor, container, window)
     }
+}
+
+/// What a rank has of a parameter, with its coordinates put in.
+fn of_rank(source: &Source, container: &Container, mesh: &[Axis], rank: &[usize]) -> (Source, Container) {
+    let coordinate = |name: &str| {
+        let at = mesh.iter().position(|axis| axis.symbol == name)?;
+        rank.get(at).map(|n| Dim::constant(*n as i64))
+    };
+    let (mut source, mut container) = (source.clone(), container.clone());
+    for part in source.parts.iter_mut().flatten() {
+        part.start = part.start.substitute(&coordinate);
+        part.len = part.len.substitute(&coordinate);
+    }
+    container.dims.iter_mut().for_each(|d| *d = d.substitute(&coordinate));
+    (source, container)
 }
 
 /// The elements as they lie in memory.

@@ -17,6 +17,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("find-caches", "find-caches"),
     ("fold-constants", "fold-constants"),
     ("simplify", "simplify,func.func(cse)"),
+    ("shard", "shard"),
     ("e-graph", "e-graph,simplify,func.func(cse)"),
     ("sdx-to-flow", "sdx-to-flow"),
     ("fuse", "fuse"),

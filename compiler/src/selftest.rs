@@ -164,6 +164,7 @@ pub(crate) fn choose_symbols(graph: &Graph, choice: &[i64]) -> Option<BTreeMap<S
     let in_range = |s: &Symbol| match &s.kind {
         SymbolKind::Derived { equals, .. } => eval(equals).is_ok_and(|n| n >= s.lo && s.hi.is_none_or(|hi| n <= hi)),
         SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => true,
+        SymbolKind::Rank { .. } => true,
     };
     let holds = holds && graph.symbols.values().all(in_range);
     let sizes = graph.inputs().all(|(_, _, ty)| ty.dims.iter().all(|d| eval(d).is_ok_and(|n| n >= 0)));
@@ -350,7 +351,7 @@ mod tests {
         assert!(gather("1").unwrap_err().starts_with("the interpreter says: the index 1 is out of range"));
         assert!(gather("2").is_ok());
         let mut g = product();
-        let p = push(&mut g, Op::Param { name: "p".into(), bounded: false }, &[], &["2"], DType::F32);
+        let p = push(&mut g, Op::Param { name: "p".into(), parts: vec![], bounded: false }, &[], &["2"], DType::F32);
         g.outputs.push(("p".into(), p));
         assert!(make(&g, &ParamStore::new(), Precision::F32).unwrap_err().contains("the parameter `p` is gone"));
     }

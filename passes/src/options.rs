@@ -25,6 +25,8 @@ pub struct Options {
     pub masked_rows: MaskedRows,
     /// Bytes that may lie between the kernels of one convolution; any number where absent.
     pub workspace_limit: Option<u64>,
+    /// How many ranks there are along each axis of the mesh; empty for one rank.
+    pub mesh: Vec<i64>,
 }
 
 impl Default for Options {
@@ -39,6 +41,7 @@ impl Default for Options {
             layouts: Layouts::default(),
             masked_rows: MaskedRows::default(),
             workspace_limit: None,
+            mesh: vec![],
         }
     }
 }
@@ -133,10 +136,22 @@ struct Row {
 static ROWS: &[Row] = &[
     Row { name: "layouts", set: |o, v| Layouts::from_name(v).map(|v| o.layouts = v) },
     Row { name: "masked-rows", set: |o, v| MaskedRows::from_name(v).map(|v| o.masked_rows = v) },
+    Row { name: "mesh", set: |o, v| mesh(v).map(|v| o.mesh = v) },
     Row { name: "precision", set: |o, v| Precision::from_name(v).map(|v| o.precision = v) },
     Row { name: "target", set: |o, v| Target::from_name(v).map(|v| o.target = v) },
     Row { name: "workspace-limit", set: |o, v| v.parse().ok().map(|v| o.workspace_limit = Some(v)) },
 ];
+
+/// More ranks than any collective is tested for.
+const RANKS_MAX: i64 = 1024;
+
+/// `2x4`: as many ranks along each axis. One rank is no mesh.
+pub fn mesh(text: &str) -> Option<Vec<i64>> {
+    let sizes: Vec<i64> =
+        text.split('x').map(|n| n.parse().ok().filter(|n| (1..=RANKS_MAX).contains(n))).collect::<Option<_>>()?;
+    let ranks = sizes.iter().try_fold(1i64, |p, n| p.checked_mul(*n)).filter(|n| *n <= RANKS_MAX)?;
+    Some(if ranks == 1 { vec![] } else { sizes.into_iter().filter(|n| *n > 1).collect() })
+}
 
 impl Options {
     /// Takes `NAME=VALUE`. Errors: E0001 for an unknown name or a value that is none of its.

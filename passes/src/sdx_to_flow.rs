@@ -14,6 +14,7 @@ use sardonyx_dialects::flow::{
     TensorValue,
 };
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::params::Part;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Host, Node, Op, Symbol, TensorType, Value};
 use states::{States, taken_names};
@@ -117,8 +118,8 @@ impl Converter<'_> {
                 self.program.inputs.push((name.clone(), id));
                 id
             }
-            Op::Param { name, .. } => {
-                self.step(FlowOp::Param { source: Source::one(name), window: None }, vec![], node)
+            Op::Param { name, parts, .. } => {
+                self.step(FlowOp::Param { source: Source::part(name, parts), window: None }, vec![], node)
             }
             Op::Const(t) => self.step(FlowOp::Const(TensorValue(t.clone())), vec![], node),
             Op::Dims(values) => self.dims_kernel(values, node),
@@ -428,11 +429,13 @@ impl Converter<'_> {
     /// Parameters alone are put together when the artifact is written, not in every call.
     fn joined_params(&self, axis: usize, node: &Node) -> Option<Source> {
         let name = |v: &Value| match &self.graph.node(*v).op {
-            Op::Param { name, .. } => Some(name.clone()),
+            Op::Param { name, parts, .. } => Some((name.clone(), parts.clone())),
             _ => None,
         };
-        let names: Vec<String> = node.args.iter().map(name).collect::<Option<_>>()?;
-        (names.len() > 1).then_some(Source { names, axis, transform: None })
+        let all: Vec<(String, Vec<Part>)> = node.args.iter().map(name).collect::<Option<_>>()?;
+        let (names, parts): (Vec<String>, Vec<Vec<Part>>) = all.into_iter().unzip();
+        let parts = if parts.iter().all(Vec::is_empty) { vec![] } else { parts };
+        (names.len() > 1).then_some(Source { names, parts, axis, transform: None })
     }
 
     /// select(i < n0, a[i], select(i < n0 + n1, b[i - n0], …))

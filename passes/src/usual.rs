@@ -19,8 +19,8 @@ pub fn usual<'a>(
     let mut out = Sizes::new();
     for (name, symbol) in symbols {
         match &symbol.kind {
-            // Of a call with states of its own: everything is copied.
-            SymbolKind::Kept => drop(out.insert(name.clone(), 0)),
+            // Of a call with states of its own: everything is copied. The first rank has as much as any.
+            SymbolKind::Kept | SymbolKind::Rank { .. } => drop(out.insert(name.clone(), 0)),
             SymbolKind::Input => {
                 let is_first = firsts.iter().any(|d| d.symbols().contains(name.as_str()));
                 let value = if is_first { usual.first } else { usual.other };

@@ -16,7 +16,7 @@ use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{Layouts, MaskedRows, Named, Options, Precision, Remark, Rewrite, Rewrites, Validation};
+use sardonyx_passes::{Layouts, MaskedRows, Named, Options, Precision, Remark, Rewrite, Rewrites, Validation, mesh};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -45,6 +45,9 @@ pub struct CompileArgs {
     /// softmax and normalisation stay f32. The error against f32 is printed. For CPUs; those without AVX-512 BF16 convert
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>())]
     pub precision: Precision,
+    /// Ranks that run the model together, each with a part of the weights: N, or NxM for a mesh of two axes
+    #[arg(long, value_name = "N", default_value = "1", value_parser = ranks)]
+    pub ranks: Mesh,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
@@ -124,6 +127,14 @@ pub fn named<T: Named>() -> impl TypedValueParser<Value = T> {
         .try_map(|name| T::from_name(&name).ok_or("is none of them"))
 }
 
+/// How many ranks there are along each axis of a mesh; empty for one rank.
+#[derive(Clone, Debug)]
+pub struct Mesh(pub Vec<i64>);
+
+fn ranks(text: &str) -> std::result::Result<Mesh, String> {
+    mesh(text).map(Mesh).ok_or_else(|| "it is no number of ranks: 4, or 2x4, at most 1024 in all".to_string())
+}
+
 /// 64, 64KiB, 64MiB or 64GiB
 fn byte_count(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -170,6 +181,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             layouts: args.layouts,
             masked_rows: args.masked_rows,
             workspace_limit: args.workspace_limit,
+            mesh: args.ranks.0.clone(),
             ..Options::default()
         },
     };

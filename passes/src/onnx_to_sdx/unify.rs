@@ -281,6 +281,7 @@ impl Builder {
             match &mut symbol.kind {
                 SymbolKind::Derived { equals, .. } => rewrite(equals),
                 SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => {}
+                SymbolKind::Rank { .. } => {}
             }
         }
         self.contents.iter_mut().flatten().flatten().for_each(&rewrite);

@@ -113,6 +113,11 @@ fn small(program: &Program, cut: &Cut, results: &BTreeSet<usize>) -> Program {
                 let id = out.container(Container::plain(DType::Bool, dims));
                 out.inputs.push((size_input(name), id));
             }
+            SymbolKind::Rank { .. } => {
+                out.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, ..symbol.clone() });
+                let id = out.container(Container::plain(DType::Bool, vec![Dim::symbol(name)]));
+                out.inputs.push((size_input(name), id));
+            }
             SymbolKind::Kept | SymbolKind::Capacity => {
                 out.symbols.insert(name.clone(), symbol.clone());
             }
@@ -138,7 +143,8 @@ fn all_symbols(program: &Program) -> BTreeMap<String, Symbol> {
 
 /// Several parameters are one where they are always read as one.
 fn drawn_name(source: &Source) -> String {
-    format!("{} along {}", source.names.join(" + "), source.axis)
+    let parts = if source.parts.is_empty() { String::new() } else { format!(" of {:?}", source.parts) };
+    format!("{} along {}{parts}", source.names.join(" + "), source.axis)
 }
 
 fn size_input(symbol: &str) -> String {

@@ -83,6 +83,7 @@ pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Check], how: &Draw, r
             SymbolKind::Derived { equals, .. } => {
                 equals.eval(&value).is_ok_and(|v| v >= s.lo && s.hi.is_none_or(|hi| v <= hi))
             }
+            SymbolKind::Rank { .. } => true,
             SymbolKind::Input | SymbolKind::Data | SymbolKind::Capacity | SymbolKind::Kept => true,
         };
         checks.iter().all(holds) && symbols.values().all(in_range)
@@ -93,6 +94,9 @@ pub fn sizes(symbols: &BTreeMap<String, Symbol>, checks: &[Check], how: &Draw, r
         let draw = |s: &Symbol, r: &mut Random| {
             if s.kind == SymbolKind::Kept {
                 return 0;
+            }
+            if let (SymbolKind::Rank { .. }, Some(last)) = (&s.kind, s.hi) {
+                return r.below(last as u64 + 1) as i64;
             }
             let lo = s.lo.max(least).min(s.hi.unwrap_or(i64::MAX));
             (lo + r.below(how.sizes) as i64).min(s.hi.unwrap_or(i64::MAX))

@@ -99,7 +99,11 @@ impl Builder {
         let dims = vec![3, 2];
         let weights = tensor(&mut self.r, DType::F64, dims.clone());
         self.params.insert("w".into(), weights);
-        self.add(Op::Param { name: "w".into(), bounded: false }, &[], Some(static_type(DType::F64, &dims)));
+        self.add(
+            Op::Param { name: "w".into(), parts: vec![], bounded: false },
+            &[],
+            Some(static_type(DType::F64, &dims)),
+        );
     }
 
     /// A symbol that is the greatest of three numbers in 0..4.

@@ -78,7 +78,7 @@ impl Writer {
         let t = tensor(&mut Random::new(self.params.len() as u64), self.dtype, dims.to_vec());
         self.params.insert(name.into(), t);
         let ty = super::random::static_type(self.dtype, dims);
-        self.add(Op::Param { name: name.into(), bounded: false }, &[], Some(ty))
+        self.add(Op::Param { name: name.into(), parts: vec![], bounded: false }, &[], Some(ty))
     }
 
     fn map(&mut self, f: ScalarFn, args: &[Value]) -> Value {

@@ -143,7 +143,7 @@ impl Builder {
         }
         let name = format!("{}.w{}", self.graph.name, self.params.len());
         self.params.insert(name.clone(), data);
-        self.add(Op::Param { name, bounded: false }, &[], Some(TensorType::new(dtype, dims)))
+        self.add(Op::Param { name, parts: vec![], bounded: false }, &[], Some(TensorType::new(dtype, dims)))
     }
 
     pub fn operand(&mut self, dtype: DType, dims: Vec<Dim>, moves: usize) -> Option<Value> {

@@ -196,7 +196,7 @@ impl Sampler<'_> {
             }
             "param" => {
                 let name = format!("p{}", self.graph.nodes.len());
-                self.add(Op::Param { name, bounded: false }, &[], Some(goal.clone()))
+                self.add(Op::Param { name, parts: vec![], bounded: false }, &[], Some(goal.clone()))
             }
             "iota" => {
                 let axis = self.r.below(goal.rank());

@@ -142,7 +142,12 @@ fn linears(widths: &[&str], layers: usize, activated: bool) -> Graph {
         let mut sum: Option<Value> = None;
         for (i, n) in widths.iter().enumerate() {
             let w = g
-                .add_as(Op::Param { name: format!("w{l}.{i}"), bounded: false }, &[], Some(ty(&["64", n])), &[])
+                .add_as(
+                    Op::Param { name: format!("w{l}.{i}"), parts: vec![], bounded: false },
+                    &[],
+                    Some(ty(&["64", n])),
+                    &[],
+                )
                 .unwrap();
             let spec = ContractSpec::parse("bk,kn->bn").unwrap();
             let y = g.add(Op::Contract(spec), &[x, w], &origin(format!("/linear{l}.{i}"))).unwrap();

@@ -1,0 +1,60 @@
+//! a program for one rank  =>  one that all ranks of a mesh run, each on its part, with collectives between
+//!
+//! One axis of the mesh after the other. Along each, a value is whole, split or partial ([`split::State`]); each operation
+//! says what its result is when its operands are so (`rules.rs`), and where they must be otherwise, a collective or a slice
+//! is put between (`redistribute.rs`). The coordinate of a rank is a symbol, so that there is one program for all.
+
+mod redistribute;
+mod rules;
+mod seed;
+mod split;
+#[cfg(test)]
+mod tests;
+
+use crate::rewrite::Rewrites;
+use redistribute::Local;
+use sardonyx_base::{Dim, Result};
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::sdx::{Graph, Symbol, SymbolKind};
+use split::Ranks;
+
+pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    let mesh = rewrites.options().mesh.clone();
+    if mesh.is_empty() {
+        return Ok(());
+    }
+    rewrites.graphs(module, |rewrites, graph| {
+        for (axis, &size) in mesh.iter().enumerate() {
+            // What host operations call runs on every rank as it is.
+            if !graph.internal {
+                *graph = split_along(graph, axis, size, rewrites)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The program of each rank along an axis of so many.
+fn split_along(graph: &Graph, axis: usize, size: i64, rewrites: &mut Rewrites) -> Result<Graph> {
+    let name = coordinate(graph, axis);
+    let ranks = Ranks { axis, size, coordinate: Dim::symbol(&name) };
+    let mut local = Local::new(graph, ranks);
+    for (v, _) in graph.values() {
+        local.place(v)?;
+    }
+    for missed in local.finish()? {
+        rewrites.missed(missed);
+    }
+    let mut out = local.into_graph();
+    out.symbols.insert(name, Symbol { kind: SymbolKind::Rank { axis }, lo: 0, hi: Some(size - 1) });
+    Ok(out)
+}
+
+/// A name that the model does not use.
+fn coordinate(graph: &Graph, axis: usize) -> String {
+    let free = |n: &usize| !graph.symbols.contains_key(&name(axis, *n));
+    fn name(axis: usize, n: usize) -> String {
+        format!("rank{axis}{}", "_".repeat(n))
+    }
+    (0..).find(free).map(|n| name(axis, n)).unwrap_or_default()
+}

@@ -1,0 +1,236 @@
+//! a value as a rank has it  =>  the same value as an operation needs it
+//!
+//! Whole to split is a slice, or the operation itself on slices where it only repeats or renames what parameters hold; split
+//! to whole is an all-gather; partial to whole an all-reduce, to split a reduce-scatter.
+
+use super::split::{Ranks, Split, State};
+use crate::remark::Missed;
+use sardonyx_base::host::Collective;
+use sardonyx_base::reduction::Reduction;
+use sardonyx_base::{DType, Dim, HostOp, Result};
+use sardonyx_dialects::params::Part;
+use sardonyx_dialects::scalar::ScalarFn;
+use sardonyx_dialects::sdx::{Graph, Host, Node, Op, TensorType, Value};
+use std::collections::HashMap;
+
+/// The program of a rank, while it is made.
+pub struct Local<'g> {
+    /// The program of all.
+    pub graph: &'g Graph,
+    pub ranks: Ranks,
+    out: Graph,
+    /// By value of the whole program: what the rank has of it.
+    placed: Vec<(Value, State)>,
+    wholes: HashMap<Value, Value>,
+    splits: HashMap<(Value, Split), Value>,
+    /// By value: whether it follows from parameters and constants alone.
+    fixed: Vec<bool>,
+    next_group: usize,
+    pub missed: Vec<Missed>,
+}
+
+impl<'g> Local<'g> {
+    pub fn new(graph: &'g Graph, ranks: Ranks) -> Local<'g> {
+        let groups = graph.nodes.iter().filter_map(|n| if let Op::Host(h) = &n.op { Some(h.group + 1) } else { None });
+        let next_group = groups.max().unwrap_or(0);
+        let out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
+        let (placed, wholes, splits) = (vec![], HashMap::new(), HashMap::new());
+        let mut fixed: Vec<bool> = vec![];
+        for node in &graph.nodes {
+            let source = matches!(node.op, Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. });
+            let moved = !node.args.is_empty() && node.args.iter().all(|a| fixed[a.index()]);
+            fixed.push(source || moved && node.op.binds().is_empty() && !matches!(node.op, Op::Host(_)));
+        }
+        Local { graph, ranks, out, placed, wholes, splits, fixed, next_group, missed: vec![] }
+    }
+
+    pub fn state(&self, v: Value) -> &State {
+        &self.placed[v.index()].1
+    }
+
+    /// What the rank has of a value.
+    pub fn own(&self, v: Value) -> Value {
+        self.placed[v.index()].0
+    }
+
+    pub fn is_fixed(&self, v: Value) -> bool {
+        self.fixed[v.index()]
+    }
+
+    /// Says what the rank has of the next value.
+    pub fn put(&mut self, value: Value, state: State) {
+        self.placed.push((value, state));
+    }
+
+    /// A node of the rank's program; its type is that of the whole one where it follows from the operands or from `ty`.
+    pub fn add(&mut self, op: Op, args: &[Value], ty: TensorType, origins: &[String]) -> Result<Value> {
+        let takes_type = matches!(op, Op::Const(_) | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. })
+            || matches!(op, Op::Transpose { .. } | Op::Map(_) | Op::Concat { .. } | Op::Append { .. });
+        self.out.add_as(op, args, (!takes_type).then_some(ty), origins)
+    }
+
+    /// The value as every rank has it all.
+    pub fn whole(&mut self, v: Value) -> Result<Value> {
+        if let Some(&known) = self.wholes.get(&v) {
+            return Ok(known);
+        }
+        let (own, state) = self.placed[v.index()].clone();
+        let node = self.graph.node(v);
+        let whole = match state {
+            State::Whole => own,
+            State::Partial(f) => {
+                let op = Collective::AllReduce { mesh: self.ranks.axis, f };
+                self.exchange(op, own, node.ty.clone(), &node.origins)?
+            }
+            State::Split(split) => self.gathered(own, &split, &node.ty, &node.origins)?,
+        };
+        self.wholes.insert(v, whole);
+        Ok(whole)
+    }
+
+    fn exchange(&mut self, op: Collective, arg: Value, ty: TensorType, origins: &[String]) -> Result<Value> {
+        let group = self.next_group;
+        self.next_group += 1;
+        let host = Host { op: HostOp::Collective(op), bodies: vec![], group, result: 0, binds: vec![] };
+        self.add(Op::Host(Box::new(host)), &[arg], ty, origins)
+    }
+
+    /// The dimension of a split as three, of which the middle one counts the units.
+    fn opened(ty: &TensorType, split: &Split, units: Dim) -> TensorType {
+        let mut dims = ty.dims.clone();
+        dims.splice(split.dim..=split.dim, [split.outer.clone(), units, split.unit.clone()]);
+        TensorType::new(ty.dtype, dims)
+    }
+
+    fn gathered(&mut self, own: Value, split: &Split, ty: &TensorType, origins: &[String]) -> Result<Value> {
+        let gather = |dim| Collective::AllGather { mesh: self.ranks.axis, dim };
+        if split.outer.is_const(1) {
+            return self.exchange(gather(split.dim), own, ty.clone(), origins);
+        }
+        let gather = gather(split.dim + 1);
+        let open = self.add(Op::Reshape, &[own], Self::opened(ty, split, split.len(&self.ranks)), origins)?;
+        let all = self.exchange(gather, open, Self::opened(ty, split, split.count.clone()), origins)?;
+        self.add(Op::Reshape, &[all], ty.clone(), origins)
+    }
+
+    /// The value as each rank has some units of it.
+    pub fn split(&mut self, v: Value, split: &Split) -> Result<Value> {
+        let key = (v, split.clone());
+        if let Some(&known) = self.splits.get(&key) {
+            return Ok(known);
+        }
+        let (own, state) = self.placed[v.index()].clone();
+        let node = self.graph.node(v);
+        let part = match state {
+            State::Split(has) if has == *split => own,
+            State::Partial(f) => self.scattered(own, f, split, node)?,
+            State::Whole if self.is_fixed(v) => self.fixed_part(v, split)?,
+            State::Whole | State::Split(_) => {
+                let whole = self.whole(v)?;
+                self.sliced(whole, split, &node.ty, &node.origins)?
+            }
+        };
+        self.splits.insert(key, part);
+        Ok(part)
+    }
+
+    fn scattered(&mut self, own: Value, f: Reduction, split: &Split, node: &Node) -> Result<Value> {
+        let (mesh, local) = (self.ranks.axis, split.local(&node.ty, &self.ranks));
+        if split.outer.is_const(1) && (split.unit.is_const(1) || split.count.is_const(self.ranks.size)) {
+            let op = Collective::ReduceScatter { mesh, f, dim: split.dim };
+            return self.exchange(op, own, local, &node.origins);
+        }
+        let op = Collective::ReduceScatter { mesh, f, dim: split.dim + 1 };
+        let open = self.add(Op::Reshape, &[own], Self::opened(&node.ty, split, split.count.clone()), &node.origins)?;
+        let units = Self::opened(&node.ty, split, split.len(&self.ranks));
+        let part = self.exchange(op, open, units, &node.origins)?;
+        self.add(Op::Reshape, &[part], local, &node.origins)
+    }
+
+    fn sliced(&mut self, whole: Value, split: &Split, ty: &TensorType, origins: &[String]) -> Result<Value> {
+        let (start, local) = (split.start(&self.ranks), split.local(ty, &self.ranks));
+        let slice = |dim: usize, rank: usize, start: Dim| {
+            let starts = (0..rank).map(|i| if i == dim { start.clone() } else { Dim::constant(0) }).collect();
+            Op::Slice { starts, steps: vec![1; rank] }
+        };
+        if split.outer.is_const(1) {
+            return self.add(slice(split.dim, ty.rank(), start * split.unit.clone()), &[whole], local, origins);
+        }
+        let open = self.add(Op::Reshape, &[whole], Self::opened(ty, split, split.count.clone()), origins)?;
+        let units = Self::opened(ty, split, split.len(&self.ranks));
+        let part = self.add(slice(split.dim + 1, ty.rank() + 2, start), &[open], units, origins)?;
+        self.add(Op::Reshape, &[part], local, origins)
+    }
+
+    /// Of what follows from parameters, the part is what follows from their parts: nobody reads the rest.
+    fn fixed_part(&mut self, v: Value, split: &Split) -> Result<Value> {
+        let node = self.graph.node(v);
+        let (local, origins) = (split.local(&node.ty, &self.ranks), node.origins.as_slice());
+        let part = match &node.op {
+            Op::Param { name, parts, bounded } => self.part(node, split).map(|part| {
+                let parts = [parts.as_slice(), &[part]].concat();
+                (Op::Param { name: name.clone(), parts, bounded: *bounded }, vec![])
+            }),
+            Op::Broadcast { dims } => match dims.iter().position(|d| *d == split.dim) {
+                Some(at) if !self.graph.ty(node.args[0]).dims[at].is_const(1) => {
+                    Some((node.op.clone(), vec![self.split(node.args[0], &split.at(at))?]))
+                }
+                Some(_) | None => Some((node.op.clone(), vec![self.whole(node.args[0])?])),
+            },
+            Op::Transpose { perm } => {
+                Some((node.op.clone(), vec![self.split(node.args[0], &split.at(perm[split.dim]))?]))
+            }
+            Op::Map(_) | Op::Convert(_) => {
+                let args = node.args.iter().map(|a| self.split(*a, split)).collect::<Result<Vec<Value>>>()?;
+                Some((node.op.clone(), args))
+            }
+            Op::Reshape => {
+                let from = &self.graph.ty(node.args[0]).dims;
+                match split.through_reshape(&node.ty.dims, from, &self.ranks) {
+                    Some(before) => Some((Op::Reshape, vec![self.split(node.args[0], &before)?])),
+                    None => None,
+                }
+            }
+            Op::Iota { axis } if *axis != split.dim => Some((node.op.clone(), vec![])),
+            Op::Iota { .. } if split.outer.is_const(1) => return self.iota(split, local, origins),
+            _ => None,
+        };
+        match part {
+            Some((op, args)) => self.add(op, &args, local, origins),
+            None => {
+                let whole = self.whole(v)?;
+                self.sliced(whole, split, &node.ty, origins)
+            }
+        }
+    }
+
+    /// What a rank has of a parameter, whose dimensions are numbers.
+    fn part(&self, node: &Node, split: &Split) -> Option<Part> {
+        node.ty.static_dims()?;
+        let positive = |d: &Dim| d.as_const().filter(|n| *n > 0);
+        let (outer, count, unit) = (positive(&split.outer)?, positive(&split.count)?, positive(&split.unit)?);
+        Some(Part { axis: split.dim, outer, count, unit, start: split.start(&self.ranks), len: split.len(&self.ranks) })
+    }
+
+    /// A rank counts from its first position on.
+    fn iota(&mut self, split: &Split, local: TensorType, origins: &[String]) -> Result<Value> {
+        let count = self.add(Op::Iota { axis: split.dim }, &[], local.clone(), origins)?;
+        let start = Op::Dims(vec![split.start(&self.ranks) * split.unit.clone()]);
+        let start = self.add(start, &[], TensorType::new(DType::I64, vec![]), origins)?;
+        let start = self.add(Op::Broadcast { dims: vec![] }, &[start], local.clone(), origins)?;
+        self.add(Op::Map(ScalarFn::Add), &[count, start], local, origins)
+    }
+
+    /// Makes the outputs whole. Gives what stays on every rank.
+    pub fn finish(&mut self) -> Result<Vec<Missed>> {
+        for (name, v) in &self.graph.outputs {
+            let whole = self.whole(*v)?;
+            self.out.outputs.push((name.clone(), whole));
+        }
+        Ok(std::mem::take(&mut self.missed))
+    }
+
+    pub fn into_graph(self) -> Graph {
+        self.out
+    }
+}

@@ -1,0 +1,186 @@
+//! what a rank has of a tensor: all of it, some units along a dimension, or a part of the sum
+
+use sardonyx_base::Dim;
+use sardonyx_base::dim::product;
+use sardonyx_base::reduction::Reduction;
+use sardonyx_dialects::sdx::TensorType;
+
+/// An axis of the mesh, over which a program is split.
+#[derive(Clone, Debug)]
+pub struct Ranks {
+    /// The number of the axis.
+    pub axis: usize,
+    pub size: i64,
+    /// The coordinate along it.
+    pub coordinate: Dim,
+}
+
+/// A dimension is `outer` runs of `count` units of `unit` elements, of which a rank has the same units of each run: as
+/// many as every other rank, but the last ranks may have fewer, or none. Heads of attention are such units.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Split {
+    pub dim: usize,
+    pub outer: Dim,
+    pub count: Dim,
+    pub unit: Dim,
+}
+
+/// What a rank has of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// All of it; every rank has the same.
+    Whole,
+    Split(Split),
+    /// The values of all ranks, combined, are the value.
+    Partial(Reduction),
+}
+
+impl Split {
+    /// In one form for all splits that are the same: where the ranks divide the units, what a rank has is one unit.
+    pub fn new(dim: usize, [outer, count, unit]: [Dim; 3], ranks: &Ranks) -> Split {
+        let size = Dim::constant(ranks.size);
+        match count.exact_div(&size) {
+            Some(each) if !each.is_const(0) => Split { dim, outer, unit: each * unit, count: size },
+            _ => Split { dim, outer, count, unit },
+        }
+    }
+
+    /// Along a dimension, element by element.
+    pub fn plain(dim: usize, extent: &Dim, ranks: &Ranks) -> Split {
+        Split::new(dim, [Dim::constant(1), extent.clone(), Dim::constant(1)], ranks)
+    }
+
+    /// The same of another dimension.
+    pub fn at(&self, dim: usize) -> Split {
+        Split { dim, ..self.clone() }
+    }
+
+    pub fn extent(&self) -> Dim {
+        product(&[self.outer.clone(), self.count.clone(), self.unit.clone()])
+    }
+
+    /// The most units that any rank has.
+    fn each(&self, ranks: &Ranks) -> Dim {
+        self.count.ceildiv(&Dim::constant(ranks.size))
+    }
+
+    /// The first unit of a rank.
+    pub fn start(&self, ranks: &Ranks) -> Dim {
+        let start = self.each(ranks) * ranks.coordinate.clone();
+        match self.is_even(ranks) {
+            true => start,
+            false => start.minimum(&self.count),
+        }
+    }
+
+    /// How many units a rank has.
+    pub fn len(&self, ranks: &Ranks) -> Dim {
+        let each = self.each(ranks);
+        match self.is_even(ranks) {
+            true => each,
+            false => {
+                let rest = self.count.clone() - each.clone() * ranks.coordinate.clone();
+                each.minimum(&rest.maximum(&Dim::constant(0)))
+            }
+        }
+    }
+
+    fn is_even(&self, ranks: &Ranks) -> bool {
+        self.count.is_const(ranks.size)
+    }
+
+    /// The type of what a rank has.
+    pub fn local(&self, ty: &TensorType, ranks: &Ranks) -> TensorType {
+        let mut dims = ty.dims.clone();
+        dims[self.dim] = product(&[self.outer.clone(), self.len(ranks), self.unit.clone()]);
+        TensorType::new(ty.dtype, dims)
+    }
+
+    /// The split of the dimensions after a reshape that leaves each rank the same elements, where there is one.
+    pub fn through_reshape(&self, from: &[Dim], to: &[Dim], ranks: &Ranks) -> Option<Split> {
+        let (of_from, of_to) = groups(from, to)?.into_iter().find(|(f, _)| f.contains(&self.dim))?;
+        let outer = product(&from[of_from.start..self.dim]) * self.outer.clone();
+        let unit = self.unit.clone() * product(&from[self.dim + 1..of_from.end]);
+        let one = |b: usize| {
+            let outer = outer.exact_div(&product(&to[of_to.start..b]))?;
+            let unit = unit.exact_div(&product(&to[b + 1..of_to.end]))?;
+            let split = Split::new(b, [outer, self.count.clone(), unit], ranks);
+            (split.extent() == to[b]).then_some(split)
+        };
+        of_to.clone().find_map(one)
+    }
+}
+
+type Groups = Vec<(std::ops::Range<usize>, std::ops::Range<usize>)>;
+
+/// Neighbouring dimensions of both whose products are equal, as small as they can be.
+fn groups(from: &[Dim], to: &[Dim]) -> Option<Groups> {
+    let (mut out, mut f, mut t) = (vec![], 0, 0);
+    while f < from.len() {
+        // The shortest pair of runs; what is left at the end joins the last one.
+        let pairs = (f + 1..=from.len()).flat_map(|fe| (t + 1..=to.len()).map(move |te| (fe, te)));
+        let mut pairs: Vec<(usize, usize)> = pairs.collect();
+        pairs.sort_by_key(|(fe, te)| fe + te);
+        let (fe, te) = pairs.into_iter().find(|(fe, te)| product(&from[f..*fe]) == product(&to[t..*te]))?;
+        out.push((f..fe, t..te));
+        (f, t) = (fe, te);
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dims(texts: &[&str]) -> Vec<Dim> {
+        texts.iter().map(|d| Dim::parse(d).unwrap()).collect()
+    }
+
+    fn ranks(size: i64) -> Ranks {
+        Ranks { axis: 0, size, coordinate: Dim::symbol("r") }
+    }
+
+    fn text(split: &Split, ranks: &Ranks) -> String {
+        let Split { dim, outer, count, unit } = split;
+        format!("{dim}: {outer} x {count} x {unit}, {} from {}", split.len(ranks), split.start(ranks))
+    }
+
+    #[test]
+    fn ranks_have_equal_parts_or_the_last_ones_fewer() {
+        let split = |n: &str, size| {
+            let ranks = ranks(size);
+            text(&Split::plain(1, &Dim::parse(n).unwrap(), &ranks), &ranks)
+        };
+        assert_eq!(split("12", 4), "1: 1 x 4 x 3, 1 from r");
+        assert_eq!(split("12", 8), "1: 1 x 12 x 1, min(2, max(0, -2*r + 12)) from min(12, 2*r)");
+    }
+
+    #[test]
+    fn heads_stay_together_through_reshapes() {
+        let through = |split: [i64; 3], dim, from: &[&str], to: &[&str], size| {
+            let ranks = ranks(size);
+            let split = Split::new(dim, split.map(Dim::constant), &ranks);
+            split.through_reshape(&dims(from), &dims(to), &ranks).map(|s| text(&s, &ranks))
+        };
+        let told = |s: &str| Some(s.to_string());
+        // Columns to heads, and back.
+        assert_eq!(
+            through([1, 384, 1], 2, &["b", "s", "384"], &["b", "s", "12", "32"], 4),
+            told("2: 1 x 4 x 3, 1 from r")
+        );
+        assert_eq!(
+            through([1, 12, 1], 2, &["b", "s", "12", "32"], &["b", "s", "384"], 4),
+            told("2: 1 x 4 x 96, 1 from r")
+        );
+        // Half a head is no unit; whole heads are, though one rank has none of them.
+        assert_eq!(through([1, 384, 1], 2, &["b", "s", "384"], &["b", "s", "12", "32"], 8), None);
+        let uneven = through([1, 2, 32], 1, &["s", "64"], &["s", "2", "32"], 4);
+        assert_eq!(uneven, told("1: 1 x 2 x 1, min(1, max(0, -r + 2)) from min(2, r)"));
+        // Behind what is merged before it.
+        assert_eq!(
+            through([1, 12, 1], 1, &["b", "12", "s", "32"], &["12*b", "s", "32"], 4),
+            told("0: b x 4 x 3, 1 from r")
+        );
+        assert_eq!(through([3, 12, 32], 1, &["s", "1152"], &["s", "3", "12", "32"], 4), told("2: 1 x 4 x 3, 1 from r"));
+    }
+}

@@ -1,0 +1,1 @@
+//! programs of ranks, run together, against the program of one
