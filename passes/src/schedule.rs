@@ -139,6 +139,10 @@ impl Scheduler<'_> {
             FlowOp::Host(host) => {
                 let args = step.args.iter().map(|id| self.operand(*id)).collect();
                 for &id in &step.results {
+                    if host.op.exchange().is_some() {
+                        self.arena(id)?;
+                        continue;
+                    }
                     let container = self.program.containers[id].clone();
                     let b = self.buffer(Buffer::Value { container });
                     self.buffers.insert(self.roots[id], b);

@@ -105,6 +105,7 @@ pub fn bind_symbols(program: &Program, entry: &Entry, inputs: &[Given]) -> Resul
     let in_place = inputs.iter().any(|given| matches!(given, Given::Held { .. }));
     let sources = if in_place { &entry.sources_in_place } else { &entry.sources };
     let mut binding = Binding { program, entry, inputs, sources, values: vec![None; program.symbols.len()] };
+    program.coordinates.iter().for_each(|(at, place)| binding.values[*at] = Some(*place));
     for source in sources {
         // What a cache does not know yet is missed where it is needed.
         let Some(size) = inputs[source.input].size(source.axis) else { continue };

@@ -1,12 +1,14 @@
 //! the states of an entry point, kept in place from call to call: a key and value cache
 
 use crate::bind::Given;
+use crate::comm::{CacheIds, CacheRef};
 use crate::device::{Address, Block, Memory, host_address};
 use crate::model::Model;
 use crate::program::{Entry, Program, State};
 use crate::shape::{Shape, bytes_of};
 use sardonyx_base::view::{TensorBuffer, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
+use std::sync::Arc;
 
 /// Memory for the states of a model, with room for `capacity` positions of which `len` are filled.
 /// [`Session::run_cached`](crate::Session::run_cached) appends to it without moving what it holds; any session of the
@@ -24,6 +26,8 @@ pub struct Cache<'a> {
     given: Vec<&'a mut [u8]>,
     /// By slot; absent until dimensions are known.
     blocks: Option<Vec<SlotMemory>>,
+    /// By which other ranks know theirs.
+    id: Option<(u64, Arc<CacheIds>)>,
 }
 
 /// What a state is known by in every entry point of the model.
@@ -55,7 +59,18 @@ impl<'a> Cache<'a> {
             }
         }
         let slots = entry.states.iter().map(|state| Slot::of(entry, state)).collect();
-        Ok(Cache { model: model.clone(), capacity, len: 0, slots, given: Vec::new(), blocks: None })
+        Ok(Cache { model: model.clone(), capacity, len: 0, slots, given: Vec::new(), blocks: None, id: None })
+    }
+
+    /// Other ranks have one like it, and forget theirs when this one is dropped.
+    pub(crate) fn on_all_ranks(mut self, ids: &Arc<CacheIds>) -> Cache<'a> {
+        self.id = Some((ids.give(), ids.clone()));
+        self
+    }
+
+    /// As the first rank's, whose number of filled positions this is.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.len = len.min(self.capacity);
     }
 
     /// Takes memory for all states or for none.
@@ -193,6 +208,14 @@ impl<'a> Cache<'a> {
     }
 }
 
+impl Drop for Cache<'_> {
+    fn drop(&mut self) {
+        if let Some((id, ids)) = &self.id {
+            ids.forget(*id);
+        }
+    }
+}
+
 impl std::fmt::Debug for Cache<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cache({} of {} positions, {} bytes)", self.len, self.capacity, self.bytes())
@@ -242,6 +265,13 @@ impl<'a, 'm> Held<'a, 'm> {
 
     pub fn capacity(&self) -> usize {
         self.cache.capacity
+    }
+
+    /// What the other ranks are told of it. Errors: E0301 where they have none.
+    pub fn known(&self) -> Result<CacheRef> {
+        let unknown = || Error::user("E0301", "the cache is one of a single rank").help("make one with this session");
+        let (id, _) = self.cache.id.as_ref().ok_or_else(unknown)?;
+        Ok(CacheRef { id: *id, capacity: self.cache.capacity as u64, len: self.cache.len as u64 })
     }
 
     /// What is known of the input of a state: how many positions are filled and, once any are, all other dimensions.

@@ -1,5 +1,6 @@
 //! one call  =>  memory for its buffers, its launches, its outputs
 
+mod exchange;
 mod host;
 
 use crate::bind::Given;
@@ -167,6 +168,9 @@ impl Call<'_> {
                     self.check_sizes(shape, places.given)?;
                     self.prepare(state, shape, stage, places)?;
                 }
+                Action::Host(host) if host.call.op.exchange().is_some() => {
+                    self.exchange(state, shape, i, host).map_err(|e| e.node(step_name(step, i)))?;
+                }
                 Action::Host(host) => {
                     stage += 1;
                     self.host(state, shape, host, stage, places).map_err(|e| match e.code {
@@ -260,6 +264,10 @@ impl Call<'_> {
             return Ok(());
         }
         let spare = if has >= bytes / 2 { spare } else { 0 };
+        if let (Some(rank), Memory::Host) = (&state.rank, self.memory) {
+            state.arena = Some(rank.arena(bytes.saturating_add(spare)).or_else(|_| rank.arena(bytes))?);
+            return Ok(());
+        }
         let allocate = |bytes| self.session.model.device().clone().allocate(bytes, &|| "the arena".into());
         let old = if keep { state.arena.take() } else { None };
         // Where nothing is kept, the old one first: both at once may be too much.

@@ -80,6 +80,7 @@ mod cache;
 mod call;
 mod call_bytes;
 mod code;
+mod comm;
 mod device;
 mod memory;
 mod model;

@@ -1,10 +1,11 @@
 //! a loaded, verified artifact, shared by sessions
 
+use crate::comm::CacheIds;
 use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Memory};
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
 use bytes::Bytes;
-use sardonyx_base::Result;
+use sardonyx_base::{Error, Result};
 use sardonyx_base::cpu::Level;
 use sardonyx_base::plan::Manifest;
 use sardonyx_format::artifact::{Artifact, Verify};
@@ -21,11 +22,13 @@ pub struct LoadOptions {
     /// Make the artifact's own call with known results, if it has one, on the device, and refuse the artifact where they
     /// differ. It reads the weights, `Verify::Lazy` or not. A simulated device leaves it out: it takes too long there.
     pub selftest: bool,
+    /// With how many ranks the caller means to run it: another artifact is refused. They are threads of this process.
+    pub ranks: Option<usize>,
 }
 
 impl Default for LoadOptions {
     fn default() -> LoadOptions {
-        LoadOptions { verify: Verify::default(), device: DeviceName::Cpu, cpu: None, selftest: true }
+        LoadOptions { verify: Verify::default(), device: DeviceName::Cpu, cpu: None, selftest: true, ranks: None }
     }
 }
 
@@ -49,11 +52,15 @@ struct Loaded {
     constants: Vec<Address>,
     _constants: Constants,
     file: String,
+    /// The other ranks of the first one.
+    peers: Vec<Model>,
+    /// What the caches of the model are known by on the other ranks.
+    caches: Arc<CacheIds>,
 }
 
 impl Model {
     /// Errors: E0002 unreadable, E0401 damaged, E0402 another format version, E0403 no code for the device, E0404 wrong
-    /// results in the self-test, E0405 a device that is not there.
+    /// results in the self-test, E0405 a device that is not there, E0407 where it is made for other ranks.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
         let file = path.as_ref().display().to_string();
         let mut artifact = Artifact::open(path, options.verify)?;
@@ -67,29 +74,60 @@ impl Model {
 
     fn from_artifact(artifact: Artifact, options: &LoadOptions, file: &str) -> Result<Model> {
         let plan = artifact.plan_of(options.device.class());
-        let mut program = program::verify(&artifact.manifest, plan, artifact.weights.len())?;
+        let program = |rank| program::verify(&artifact.manifest, plan, artifact.weights.len(), rank);
+        let mut programs = vec![program(0)?];
+        let n: usize = programs[0].mesh.iter().product();
+        if let Some(wanted) = options.ranks.filter(|wanted| *wanted != n) {
+            let message = format!("the model is made for {n} ranks, not for {wanted}");
+            return Err(Error::user("E0407", message)
+                .help(format!("run it with `--ranks {n}`, or compile it with `--ranks {wanted}`")));
+        }
+        for rank in 1..n {
+            programs.push(program(rank)?);
+        }
         let (code, ptx, level) = (artifact.code.as_ref(), artifact.ptx.as_slice(), options.cpu);
-        let source = device::Source { manifest: &artifact.manifest, plan, program: &program, code, ptx, level };
+        let source = device::Source { manifest: &artifact.manifest, plan, program: &programs[0], code, ptx, level };
         let device = device::open(&options.device, &source)?;
         if let Some(target) = device.target() {
-            program.choose_target(target)?;
+            programs.iter_mut().try_for_each(|program| program.choose_target(target))?;
         }
         let Artifact { manifest, weights, .. } = artifact;
-        let (constants, uploaded) = place_constants(&device, &program, &weights)?;
-        let mapped = (device.memory() == Memory::Host).then_some(weights);
-        Ok(Model(Arc::new(Loaded {
-            manifest,
-            program,
-            device,
-            device_name: options.device.clone(),
-            constants,
-            _constants: Constants { _mapped: mapped, _uploaded: uploaded },
-            file: file.into(),
-        })))
+        let caches = Arc::new(CacheIds::default());
+        let of_rank = |program: Program, peers: Vec<Model>| {
+            let (constants, uploaded) = place_constants(&device, &program, &weights)?;
+            let mapped = (device.memory() == Memory::Host).then(|| weights.clone());
+            Ok(Model(Arc::new(Loaded {
+                manifest: manifest.clone(),
+                program,
+                device: device.clone(),
+                device_name: options.device.clone(),
+                constants,
+                _constants: Constants { _mapped: mapped, _uploaded: uploaded },
+                file: file.into(),
+                peers,
+                caches: caches.clone(),
+            })))
+        };
+        let peers = programs.drain(1..).map(|program| of_rank(program, vec![])).collect::<Result<_>>()?;
+        let first = programs.pop().ok_or_else(|| Error::defect("a mesh of no ranks"))?;
+        of_rank(first, peers)
     }
 
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
         Session::new(self.clone(), options)
+    }
+
+    /// How many ranks run it together.
+    pub fn ranks(&self) -> usize {
+        self.0.program.mesh.iter().product()
+    }
+
+    pub(crate) fn peers(&self) -> &[Model] {
+        &self.0.peers
+    }
+
+    pub(crate) fn caches(&self) -> &Arc<CacheIds> {
+        &self.0.caches
     }
 
     pub fn manifest(&self) -> &Manifest {

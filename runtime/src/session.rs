@@ -3,6 +3,7 @@
 use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs, tensors};
 use crate::cache::{Cache, Held};
 use crate::call::{Call, Look, Watch};
+use crate::comm::{Rank, Team};
 use crate::device::{Address, Block, Queue};
 use crate::memory::Recycler;
 use crate::model::Model;
@@ -40,6 +41,9 @@ pub struct Session {
     threads: usize,
     pub(crate) memory_bytes_max: Option<usize>,
     pub(crate) outputs: Recycler,
+    /// Where the model has several: the way to the other ranks, and on the first one what they are told.
+    rank: Option<Arc<Rank>>,
+    team: Option<Team>,
     /// Absent while a call has it.
     state: Mutex<Option<Box<State>>>,
     free: Condvar,
@@ -48,6 +52,8 @@ pub struct Session {
 /// What is kept from call to call. None of it influences results.
 pub(crate) struct State {
     pub queue: Box<dyn Queue>,
+    /// In whose room the arena is, so that other ranks can read it.
+    pub rank: Option<Arc<Rank>>,
     /// Absent until a call needs one.
     pub arena: Option<Block>,
     /// By buffer: memory of a device that cannot use the caller's.
@@ -81,9 +87,24 @@ impl Session {
         if options.threads == 0 {
             return Err(Error::user("E0001", "a session needs at least one thread"));
         }
-        let state = State::new(&model, Threads { count: options.threads, pinned: options.pinned })?;
+        if model.ranks() == 1 {
+            return Session::with(model, options, None, None);
+        }
+        let team = Team::start(&model.program().mesh, model.peers(), options, model.caches().clone())?;
+        Session::with(model, options, Some(team.rank().clone()), Some(team))
+    }
+
+    /// Of a rank that is told what to do.
+    pub(crate) fn of_rank(model: Model, options: &SessionOptions, rank: Arc<Rank>) -> Result<Session> {
+        Session::with(model, options, Some(rank), None)
+    }
+
+    fn with(model: Model, options: &SessionOptions, rank: Option<Arc<Rank>>, team: Option<Team>) -> Result<Session> {
+        let state = State::new(&model, Threads { count: options.threads, pinned: options.pinned }, rank.clone())?;
         Ok(Session {
             model,
+            rank,
+            team,
             threads: options.threads,
             memory_bytes_max: options.memory_bytes_max,
             outputs: Recycler::default(),
@@ -96,8 +117,13 @@ impl Session {
         &self.model
     }
 
+    /// Of each rank.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    pub(crate) fn rank(&self) -> Option<&Arc<Rank>> {
+        self.rank.as_ref()
     }
 
     /// Runs the entry point `main`. Errors: E0301 for the inputs, E0303 where an index in the data is out of range,
@@ -140,7 +166,13 @@ impl Session {
     /// An empty cache with room for `capacity` positions of the entry point's states. Errors: E0301.
     pub fn cache(&self, entry: &str, capacity: usize) -> Result<Cache<'static>> {
         let entry = self.model.entry(entry)?;
-        Cache::new(&self.model, entry, capacity).map_err(|e| e.file(self.model.file()))
+        let cache = Cache::new(&self.model, entry, capacity).map(|cache| self.known(cache));
+        cache.map_err(|e| e.file(self.model.file()))
+    }
+
+    /// A cache that other ranks have too, where there are some.
+    fn known<'a>(&self, cache: Cache<'a>) -> Cache<'a> {
+        if self.team.is_some() { cache.on_all_ranks(self.model.caches()) } else { cache }
     }
 
     /// As [`cache`](Session::cache), in memory of the caller: for every state, by the name of its input or output,
@@ -153,7 +185,7 @@ impl Session {
         memory: Vec<(&str, TensorBuffer<'a>)>,
     ) -> Result<Cache<'a>> {
         let entry = self.model.entry(entry)?;
-        let cache = Cache::new(&self.model, entry, capacity).and_then(|cache| cache.over(memory));
+        let cache = Cache::new(&self.model, entry, capacity).and_then(|cache| self.known(cache).over(memory));
         cache.map_err(|e| e.file(self.model.file()))
     }
 
@@ -181,6 +213,7 @@ impl Session {
         mut watch: Option<(Watch<'_>, Look)>,
     ) -> Result<Vec<(String, Tensor)>> {
         let named = |e: Box<Error>| e.file(self.model.file());
+        let (called, given_inputs) = (entry, inputs);
         let at = self.model.entry_index(entry)?;
         let program = self.model.program();
         let entry = &program.entries[at];
@@ -206,7 +239,13 @@ impl Session {
         // For as long as the call lasts, not as long as what it borrows.
         let watch = watch.as_mut().map(|(watch, look)| (RefCell::new(&mut **watch as Watch), *look));
         let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory, watch, outside: 0 };
-        let outputs = call.run(&mut state, shape, &mut given, held.as_mut()).map_err(named)?;
+        let known = held.as_ref().map(Held::known);
+        let mut run = || call.run(&mut state, shape.clone(), &mut given, held.as_mut());
+        let outputs = match &self.team {
+            None => run(),
+            Some(team) => known.transpose().and_then(|cache| team.call(called, given_inputs, cache, &stop, run)),
+        };
+        let outputs = outputs.map_err(named)?;
         if let Some(held) = &mut held {
             held.grow();
         }
@@ -261,9 +300,10 @@ impl Drop for Entered<'_> {
 }
 
 impl State {
-    pub fn new(model: &Model, threads: Threads) -> Result<State> {
+    pub fn new(model: &Model, threads: Threads, rank: Option<Arc<Rank>>) -> Result<State> {
         Ok(State {
             queue: model.device().clone().queue(threads)?,
+            rank,
             arena: None,
             blocks: Vec::new(),
             shapes: Vec::new(),

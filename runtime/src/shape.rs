@@ -5,7 +5,7 @@
 
 use crate::bind::broken_check;
 use crate::memory::ALIGNMENT;
-use crate::program::{Action, Buffer, Entry, Kernel, KernelTarget, Launch, Place, Port, Program, Step};
+use crate::program::{Action, Buffer, Entry, Kernel, KernelTarget, Launch, Operand, Place, Port, Program, Step};
 use sardonyx_base::plan::{self, Copy, LaunchSymbol};
 use sardonyx_base::{DType, Dim, Error, Result, tensor};
 use std::ops::Range;
@@ -169,8 +169,17 @@ impl Shape {
                         return Err(broken(format!("its operand {} {dims:?} is read from {has} bytes", arg.dtype)));
                     }
                 }
-                let reads: Vec<usize> = host.args.iter().map(|arg| arg.buffer).collect();
-                self.flow(entry, &reads, &[])
+                let buffers = |operands: &[Operand]| operands.iter().map(|o| o.buffer).collect::<Vec<usize>>();
+                if host.call.op.exchange().is_none() {
+                    return self.flow(entry, &buffers(&host.args), &[]);
+                }
+                for result in &host.results {
+                    let (dims, has) = (self.dims(program, &result.dims)?, self.bytes[result.buffer]);
+                    if bytes_of(result.dtype, &dims).is_none_or(|bytes| bytes > has) {
+                        return Err(broken(format!("its result {} {dims:?} is written to {has} bytes", result.dtype)));
+                    }
+                }
+                self.flow(entry, &buffers(&host.args), &buffers(&host.results))
             }
         }
     }

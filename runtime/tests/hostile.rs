@@ -337,7 +337,7 @@ fn mutate(b: &Builder) {
         }
         let Ok(bad) = <Plan as prost::Message>::decode(&bytes[..]) else { continue };
         decoded += 1;
-        if let Ok(program) = sardonyx_runtime::program::verify(&b.manifest, &bad, b.weights.len()) {
+        if let Ok(program) = sardonyx_runtime::program::verify(&b.manifest, &bad, b.weights.len(), 0) {
             assert!(program.entries.len() <= 2);
         }
     }

@@ -73,8 +73,10 @@ impl Plan {
             Action::Host(host) => {
                 let bodies: Vec<String> = host.call.bodies.iter().map(|&b| self.entries[b].name.clone()).collect();
                 let mut attrs = write_host(cx, &host.call, &bodies);
-                attrs
-                    .push(("types", cx.array(&host.args.iter().map(|arg| write_operand(cx, arg)).collect::<Vec<_>>())));
+                // What a host makes says its type where it is declared.
+                let placed = host.results.iter().filter(|_| host.call.op.exchange().is_some());
+                let types: Vec<Attr> = host.args.iter().chain(placed).map(|operand| write_operand(cx, operand)).collect();
+                attrs.push(("types", cx.array(&types)));
                 cx.build(Parts { name: "plan.host", attrs: &attrs, ..parts })
             }
         }
@@ -155,16 +157,19 @@ fn read_entry(op: Operation, names: &Names) -> Result<Entry> {
 fn read_host_step(op: Operation, buffers: &[usize], entry: &Entry, names: &Names) -> Result<Host> {
     let HostCall { op: host_op, bodies, results } = read_host(op).map_err(Error::defect)?;
     let types = op.attr("types").and_then(Attr::as_array).unwrap_or_default();
-    if buffers.len() != types.len() + results.len() {
+    let placed = host_op.exchange().map_or(0, |_| results.len());
+    if buffers.len() + placed != types.len() + results.len() {
         return Err(Error::defect("a host step has a buffer for each operand and for each result"));
     }
-    let (given, made) = buffers.split_at(types.len());
-    let args = given.iter().zip(types).map(|(&buffer, ty)| {
+    let (given, made) = buffers.split_at(buffers.len() - results.len());
+    let typed = |(&buffer, ty): (&usize, &Attr)| {
         let ty = ty.as_type().ok_or_else(|| Error::defect("an operand has no type"))?;
         Ok(operand(buffer, container_of(ty).map_err(Error::defect)?))
-    });
-    let values = made.iter().map(|&buffer| match &entry.buffers[buffer] {
-        Buffer::Value { container } => Ok(operand(buffer, container.clone())),
+    };
+    let args = given.iter().zip(&types).map(typed).collect::<Result<_>>()?;
+    let values = made.iter().enumerate().map(|(i, buffer)| match &entry.buffers[*buffer] {
+        _ if placed > 0 => typed((buffer, &types[given.len() + i])),
+        Buffer::Value { container } => Ok(operand(*buffer, container.clone())),
         Buffer::Input { .. } | Buffer::Output { .. } | Buffer::Param { .. } | Buffer::Const { .. } => {
             Err(Error::defect("a result of a host operation is no value"))
         }
@@ -176,7 +181,7 @@ fn read_host_step(op: Operation, buffers: &[usize], entry: &Entry, names: &Names
     };
     let bodies = bodies.iter().map(body).collect::<Result<_>>()?;
     let call = HostCall { op: host_op, bodies, results };
-    Ok(Host { call, args: args.collect::<Result<_>>()?, results: values.collect::<Result<_>>()? })
+    Ok(Host { call, args, results: values.collect::<Result<_>>()? })
 }
 
 fn operand(buffer: usize, container: Container) -> Operand {

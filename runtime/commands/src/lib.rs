@@ -77,6 +77,9 @@ pub struct LoadArgs {
     /// Load the artifact without the call with known results that it may hold
     #[arg(long)]
     pub no_selftest: bool,
+    /// Refuse an artifact that was compiled for another number of ranks
+    #[arg(long, value_name = "N")]
+    pub ranks: Option<std::num::NonZeroUsize>,
 }
 
 impl ModelArgs {
@@ -92,6 +95,7 @@ impl LoadArgs {
             device: self.device.clone(),
             cpu: self.cpu,
             selftest: !self.no_selftest,
+            ranks: self.ranks.map(std::num::NonZeroUsize::get),
         };
         Model::load(model, &options)
     }
@@ -106,7 +110,7 @@ pub struct EntryArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct ThreadArgs {
-    /// Threads to use [default: one per processor that this process may use]
+    /// Threads of each rank [default: as many as each may have of the processors that this process may use]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
     /// Keep each thread but the first on a processor of its own
@@ -116,7 +120,8 @@ pub struct ThreadArgs {
 
 impl ThreadArgs {
     pub fn session(&self, model: &Model) -> Result<Session> {
-        let threads = self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, |n| n.get());
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+        let threads = self.threads.map_or((processors / model.ranks()).max(1), std::num::NonZeroUsize::get);
         if threads > 1024 {
             return Err(Error::user("E0001", format!("{threads} threads; at most 1024 are supported")));
         }

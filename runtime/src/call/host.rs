@@ -176,7 +176,7 @@ impl Bodies for Entries<'_, '_> {
         bind_capacities(program, entry, None, &mut values)?;
         let mut nested = match self.state.nested.take() {
             Some(nested) => nested,
-            None => Box::new(State::new(&session.model, Threads { count: 1, pinned: false })?),
+            None => Box::new(State::new(&session.model, Threads { count: 1, pinned: false }, None)?),
         };
         // One queue does the work of all levels.
         std::mem::swap(&mut nested.queue, &mut self.state.queue);

@@ -145,7 +145,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    fn new(address: Address, bytes: usize, owner: impl Send + Sync + 'static) -> Block {
+    pub fn new(address: Address, bytes: usize, owner: impl Send + Sync + 'static) -> Block {
         Block { address, bytes, _owner: Box::new(owner) }
     }
 

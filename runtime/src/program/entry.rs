@@ -18,7 +18,8 @@ pub struct EntryReader<'a> {
 
 impl<'a> EntryReader<'a> {
     pub fn new(program: &'a Program) -> EntryReader<'a> {
-        EntryReader { program, values: BTreeMap::new(), made: BTreeMap::new(), stage: 0 }
+        let values = program.coordinates.iter().map(|(at, _)| (*at, 0)).collect();
+        EntryReader { program, values, made: BTreeMap::new(), stage: 0 }
     }
 
     pub fn read(mut self, plan: plan::Entry) -> Result<Entry> {
@@ -108,7 +109,7 @@ impl<'a> EntryReader<'a> {
         let mut stage = 0;
         for step in steps {
             stage += usize::from(step.ends_stage());
-            if let Action::Host(host) = &step.action {
+            if let (Action::Host(host), true) = (&step.action, step.ends_stage()) {
                 for buffer in host.results.iter().map(|value| value.buffer) {
                     if self.made.insert(buffer, stage).is_some() {
                         return Err(malformed(format!("buffer {buffer} is the result of two host operations")));
@@ -279,7 +280,7 @@ impl Flow<'_> {
         }
     }
 
-    fn write(&mut self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
+    pub fn write(&mut self, buffer: usize, entry: &plan::Entry, stage: usize) -> Result<()> {
         self.usable(buffer, entry, stage)?;
         match &entry.buffers[buffer].place {
             Place::Input(_) | Place::Constant(_) => {

@@ -18,13 +18,17 @@ impl EntryReader<'_> {
             flow.read(arg.buffer, entry, self.stage)?;
             self.check_operand(arg)?;
         }
+        if let Some(op) = op.exchange().filter(|op| op.mesh() >= self.program.mesh.len()) {
+            return Err(malformed(format!("`{op}` is along an axis that the mesh has not")));
+        }
         let n_args = op.n_args().unwrap_or(host.args.len());
         let (given, wanted) = ((host.args.len(), host.call.bodies.len()), (n_args, op.n_bodies()));
         if given != wanted {
             return Err(malformed(format!("(operands, bodies) of `{op}` are {given:?}, not {wanted:?}")));
         }
         let ranks: Vec<usize> = host.args.iter().map(|arg| arg.dims.len()).collect();
-        self.stage += 1;
+        let exchange = op.exchange().is_some();
+        self.stage += usize::from(!exchange);
         for (k, (result, value)) in host.call.results.iter().zip(&host.results).enumerate() {
             let (i, rank) = (result.index, value.dims.len());
             self.check_operand(value)?;
@@ -38,7 +42,10 @@ impl EntryReader<'_> {
             if host.call.results[..k].iter().any(|other| other.index == i) {
                 return Err(malformed(format!("result {i} of `{op}` is there twice")));
             }
-            flow.make(value.buffer, entry)?;
+            match exchange {
+                true => flow.write(value.buffer, entry, self.stage)?,
+                false => flow.make(value.buffer, entry)?,
+            }
         }
         Ok(())
     }

@@ -33,6 +33,10 @@ pub struct Program {
     pub constants: Vec<Range<usize>>,
     pub kernels: Vec<Kernel>,
     pub entries: Vec<Entry>,
+    /// How many ranks run it together, along each axis; empty for one.
+    pub mesh: Vec<usize>,
+    /// The coordinates of the rank that this program is for: symbols and their values.
+    pub coordinates: Vec<(usize, i64)>,
     /// By kernel: the one of its targets that the device in use runs; empty on a CPU.
     chosen: Vec<usize>,
 }

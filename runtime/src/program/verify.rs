@@ -3,16 +3,17 @@
 use super::entry::EntryReader;
 use super::host;
 use super::{Derived, Kernel, KernelTarget, Port, Program, Symbol};
+use crate::comm::AXES_MAX;
 use sardonyx_base::plan::{
-    Constant, LaunchSymbol, Manifest, Plan, SHARED_BYTES_MAX, THREADS_MAX, Wire, malformed, messages,
+    Constant, LaunchSymbol, Manifest, MeshAxis, Part, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX, Wire, malformed, messages,
 };
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_format::artifact::CONSTANT_ALIGNMENT;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Checks the plan against the manifest and the size of `weights`.
-pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize) -> Result<Program> {
+/// Checks the plan against the manifest and the size of `weights`, for a rank of the mesh.
+pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize, rank: usize) -> Result<Program> {
     let plan = Plan::read(plan)?;
     let mut program = Program {
         symbols: Wire::read(&manifest.symbols, "symbols")?,
@@ -21,6 +22,8 @@ pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize) 
         constants: Vec::new(),
         kernels: plan.kernels,
         entries: Vec::new(),
+        mesh: Vec::new(),
+        coordinates: Vec::new(),
         chosen: Vec::new(),
     };
     for (at, symbol) in program.symbols.iter().enumerate() {
@@ -29,6 +32,7 @@ pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize) 
         }
         check_symbol(symbol)?;
     }
+    read_mesh(manifest, rank, &mut program)?;
     let mut names = BTreeSet::new();
     for derived in &program.derived {
         if !names.insert(&derived.name) {
@@ -37,7 +41,8 @@ pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize) 
         check_derived(derived, &program).map_err(|e| e.node(format!("derived symbol `{}`", derived.name)))?;
     }
     for (i, constant) in plan.constants.iter().enumerate() {
-        program.constants.push(constant_range(constant, weights_bytes).map_err(|e| e.node(format!("constant {i}")))?);
+        let range = of_rank(constant, &program.mesh, rank).and_then(|part| constant_range(part, weights_bytes));
+        program.constants.push(range.map_err(|e| e.node(format!("constant {i}")))?);
     }
     for (i, kernel) in program.kernels.iter().enumerate() {
         check_kernel(kernel).map_err(|e| e.node(format!("kernel {i} `{}`", kernel.symbol)))?;
@@ -104,7 +109,47 @@ fn check_derived(derived: &Derived, program: &Program) -> Result<()> {
     }
 }
 
-fn constant_range(constant: &Constant, weights_bytes: usize) -> Result<Range<usize>> {
+/// The most ranks of a mesh.
+pub const RANKS_MAX: usize = 1024;
+
+/// The mesh, and the coordinates of a rank in it.
+fn read_mesh(manifest: &Manifest, rank: usize, program: &mut Program) -> Result<()> {
+    let axes: Vec<MeshAxis> = Wire::read(&manifest.mesh, "mesh")?;
+    let ranks = axes.iter().try_fold(1usize, |n, axis| n.checked_mul(axis.size)).unwrap_or(usize::MAX);
+    if axes.len() > AXES_MAX || !(1..=RANKS_MAX).contains(&ranks) {
+        return Err(malformed(format!("a mesh of {} axes and {ranks} ranks", axes.len())));
+    }
+    if rank >= ranks {
+        return Err(Error::user("E0407", format!("the model is made for {ranks} ranks, and there is no rank {rank}")));
+    }
+    let is_rank = |at: &usize| program.symbols[*at].kind == SymbolKind::Rank;
+    for (i, axis) in axes.iter().enumerate() {
+        let at = program.symbol_index.get(&axis.symbol).copied().filter(is_rank);
+        let at = at.ok_or_else(|| malformed(format!("`{}` is no coordinate of a rank", axis.symbol)))?;
+        if program.coordinates.iter().any(|(other, _)| *other == at) {
+            return Err(malformed(format!("`{}` is the coordinate along two axes", axis.symbol)));
+        }
+        let stride: usize = axes[i + 1..].iter().map(|axis| axis.size).product();
+        program.coordinates.push((at, (rank / stride % axis.size) as i64));
+    }
+    if let Some(at) = (0..program.symbols.len()).find(|at| is_rank(at) && !program.coordinates.iter().any(|c| c.0 == *at)) {
+        return Err(malformed(format!("the mesh has no axis for `{}`", program.symbols[at].name)));
+    }
+    program.mesh = axes.into_iter().map(|axis| axis.size).collect();
+    Ok(())
+}
+
+/// Offset and bytes of what a rank has of a constant.
+fn of_rank(constant: &Constant, mesh: &[usize], rank: usize) -> Result<Part> {
+    let (n, ranks) = (constant.parts.len(), mesh.iter().product::<usize>());
+    match constant.parts.get(rank) {
+        _ if n == 0 => Ok(Part { offset: constant.offset, bytes: constant.bytes }),
+        Some(part) if n == ranks => Ok(part.clone()),
+        Some(_) | None => Err(malformed(format!("{n} parts for {ranks} ranks"))),
+    }
+}
+
+fn constant_range(constant: Part, weights_bytes: usize) -> Result<Range<usize>> {
     if !constant.offset.is_multiple_of(CONSTANT_ALIGNMENT) {
         return Err(malformed(format!("the offset {} is not a multiple of {CONSTANT_ALIGNMENT}", constant.offset)));
     }

@@ -84,7 +84,7 @@ impl Subject for Artifacts {
 fn attempt(path: &Path, seed: u64, said: &mut String) -> Result<(), Box<Error>> {
     let artifact = Artifact::open(path, Verify::Full)?;
     said.push_str(", verified");
-    program::verify(&artifact.manifest, &artifact.plan, artifact.weights.len()).map_err(|e| e.file("it"))?;
+    program::verify(&artifact.manifest, &artifact.plan, artifact.weights.len(), 0).map_err(|e| e.file("it"))?;
     drop(artifact);
     // The simulator takes longer.
     let device = if seed % 8 == 5 { DeviceName::Sim("sm_80".into()) } else { DeviceName::Cpu };

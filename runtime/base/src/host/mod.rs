@@ -114,6 +114,11 @@ impl HostOp {
         given.is_empty().then_some(op)
     }
 
+    /// What ranks do together. The dimensions of its result are known before: it has a place, as that of a kernel.
+    pub fn exchange(&self) -> Option<&Collective> {
+        if let HostOp::Collective(op) = self { Some(op) } else { None }
+    }
+
     /// Entry points that it calls.
     pub fn n_bodies(&self) -> usize {
         match self {

@@ -224,11 +224,12 @@ impl Step {
         }
     }
 
-    /// Whether what follows knows more symbols than what came before; a host step always begins a stage.
+    /// Whether what follows knows more symbols than what came before; a host step begins a stage, unless it is an exchange.
     pub fn ends_stage(&self) -> bool {
         match &self.action {
             Action::Launch(_) | Action::Copy(_) => false,
-            Action::Bind(_) | Action::Host(_) => true,
+            Action::Bind(_) => true,
+            Action::Host(host) => host.call.op.exchange().is_none(),
         }
     }
 }

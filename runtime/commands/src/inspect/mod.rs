@@ -48,7 +48,7 @@ pub struct InspectArgs {
 pub fn inspect(args: &InspectArgs, out: &mut dyn Write) -> Result<()> {
     let artifact = Artifact::open(&args.model, Verify::Lazy)?;
     let manifest = &artifact.manifest;
-    let program = program::verify(manifest, artifact.plan_of(args.device.class()), artifact.weights.len());
+    let program = program::verify(manifest, artifact.plan_of(args.device.class()), artifact.weights.len(), 0);
     let named = |e: Box<Error>| e.file(args.model.display().to_string());
     let program = program.map_err(named)?;
     let entries = match &args.entry {

@@ -1,0 +1,97 @@
+//! what the first rank tells the others to do, as bytes; and what a rank says of its failure
+
+use sardonyx_base::{Error, Fault};
+
+/// A call that all ranks make, or the end of all calls.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Order {
+    #[prost(uint32, tag = "1")]
+    pub call: u32,
+    /// By axis: the phase to begin at.
+    #[prost(uint32, repeated, tag = "2")]
+    pub bases: Vec<u32>,
+    #[prost(message, optional, tag = "3")]
+    pub run: Option<Run>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Run {
+    #[prost(string, tag = "1")]
+    pub entry: String,
+    #[prost(message, repeated, tag = "2")]
+    pub inputs: Vec<Input>,
+    /// Nanoseconds from now on.
+    #[prost(uint64, optional, tag = "3")]
+    pub limit: Option<u64>,
+    #[prost(message, optional, tag = "4")]
+    pub cache: Option<CacheRef>,
+    /// Caches that nobody needs any more.
+    #[prost(uint64, repeated, tag = "5")]
+    pub dropped: Vec<u64>,
+}
+
+/// A tensor in the room of the first rank.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Input {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(int32, tag = "2")]
+    pub dtype: i32,
+    #[prost(uint64, repeated, tag = "3")]
+    pub dims: Vec<u64>,
+    #[prost(uint64, tag = "4")]
+    pub at: u64,
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+}
+
+/// The cache of the first rank, of which every rank has its own.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct CacheRef {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(uint64, tag = "2")]
+    pub capacity: u64,
+    #[prost(uint64, tag = "3")]
+    pub len: u64,
+}
+
+/// Errors that others know by their codes: a code is a string for as long as the program runs.
+static CODES: &[&str] =
+    &["E0202", "E0204", "E0301", "E0303", "E0304", "E0305", "E0306", "E0307", "E0401", "E0405", "E0407", "E0408"];
+
+/// An error as text.
+pub fn told(error: &Error) -> String {
+    let optional = |part: &Option<String>| part.clone().unwrap_or_default().replace('\n', " ");
+    [error.code.to_string(), optional(&error.node), optional(&error.help), error.message.clone()].join("\n")
+}
+
+/// The error of a rank, from its text.
+pub fn heard(text: &str, rank: usize) -> Box<Error> {
+    let mut lines = text.splitn(4, '\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let (code, node, help, message) = (next(), next(), next(), next());
+    let message = format!("rank {rank}: {message}");
+    let mut error = match CODES.iter().find(|known| **known == code) {
+        Some(code) => Error::new(Fault::User, code, message),
+        None => Error::defect(message),
+    };
+    if !node.is_empty() {
+        error = error.node(node);
+    }
+    if help.is_empty() { error } else { error.help(help) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_arrives_as_it_was_said() {
+        let error = Error::user("E0303", "an index\nis out of range").node("/layer/Gather").help("look");
+        let arrived = heard(&told(&error), 2);
+        assert_eq!((arrived.code, arrived.message.as_str()), ("E0303", "rank 2: an index\nis out of range"));
+        assert_eq!((arrived.node.as_deref(), arrived.help.as_deref()), (Some("/layer/Gather"), Some("look")));
+        assert_eq!(heard("gibberish", 0).code, "E0901");
+    }
+}

@@ -1,0 +1,245 @@
+//! memory that all ranks of a host see: words to wait for, what each rank has posted, and a room for each
+//!
+//! One mapping for the world. A room is far larger than what anybody needs; memory is taken where it is touched. A rank's
+//! arena begins at the start of its room and grows in place; what it posts from elsewhere is copied to the second half.
+
+use sardonyx_base::{Error, Result};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Axes of a mesh.
+pub const AXES_MAX: usize = 4;
+/// Dimensions of what is exchanged.
+pub const DIMS_MAX: usize = 8;
+/// Bytes that are posted beside the description.
+pub const SMALL_MAX: usize = 4096;
+/// What a rank says of its failure.
+const TEXT_MAX: usize = 2048;
+
+/// Rooms, as large as the system grants them.
+const ROOMS: [usize; 3] = [64 << 30, 4 << 30, 512 << 20];
+const PAGE: usize = 4096;
+
+/// A number that others wait for.
+#[repr(C, align(64))]
+pub struct Word {
+    value: AtomicU32,
+    waiting: AtomicU32,
+}
+
+impl Word {
+    pub fn get(&self) -> u32 {
+        self.value.load(Ordering::Acquire)
+    }
+
+    /// Whoever waits for another value looks again.
+    pub fn set(&self, value: u32) {
+        self.value.store(value, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.wake();
+        }
+    }
+
+    pub fn wake(&self) {
+        // SAFETY: the word is there, and the kernel only looks for its waiters.
+        unsafe { libc::syscall(libc::SYS_futex, self.value.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    /// Sleeps while the value is `seen`, no longer than `limit`.
+    pub fn sleep(&self, seen: u32, limit: Duration) {
+        let limit = libc::timespec { tv_sec: limit.as_secs() as _, tv_nsec: limit.subsec_nanos().into() };
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the word and the limit are there for as long as the call.
+        unsafe { libc::syscall(libc::SYS_futex, self.value.as_ptr(), libc::FUTEX_WAIT, seen, &limit) };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What a rank brings to a collective.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// Which collective at which step it is.
+    pub what: u64,
+    pub dtype: i32,
+    pub rank: u32,
+    pub dims: [u64; DIMS_MAX],
+    /// Where in the segment its operand is, and its result will be.
+    pub operand: u64,
+    pub result: u64,
+}
+
+/// What all ranks look at.
+#[repr(C)]
+struct Header {
+    /// The order to the other ranks, counted.
+    order: Word,
+    /// The call that failed and, in the lower bits, the rank that was first to fail, counted from 1.
+    failed: AtomicU64,
+}
+
+/// What one rank tells the others.
+#[repr(C)]
+struct Control {
+    /// By axis: how far it is.
+    phases: [Word; AXES_MAX],
+    /// The last order that it has carried out.
+    idle: Word,
+    posted: [[Posted; 2]; AXES_MAX],
+    text_bytes: AtomicU32,
+    text: [u8; TEXT_MAX],
+}
+
+/// Of each rank: the control block, and two small operands for each axis.
+const CONTROL: usize = size_of::<Control>().next_multiple_of(PAGE) + AXES_MAX * 2 * SMALL_MAX;
+
+pub struct Segment {
+    start: NonNull<u8>,
+    bytes: usize,
+    pub n_ranks: usize,
+    pub room: usize,
+}
+
+// SAFETY: words are atomic; what else is written, only one rank writes at a time, as the protocol of `shared.rs` says.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// For threads of one process. Errors: E0304.
+    pub fn private(n_ranks: usize) -> Result<Segment> {
+        let map = |bytes| map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1);
+        let found = ROOMS.iter().find_map(|&room| Some((room, map(Segment::size(n_ranks, room)?)?)));
+        let (room, start) = found.ok_or_else(|| refused(n_ranks))?;
+        let segment = Segment { start, bytes: Segment::size(n_ranks, room).unwrap_or(0), n_ranks, room };
+        for rank in 0..n_ranks {
+            // SAFETY: the room is within the mapping. The advice may be refused; the memory works either way.
+            unsafe { libc::madvise(segment.at(segment.room_at(rank)).cast(), room, libc::MADV_HUGEPAGE) };
+        }
+        Ok(segment)
+    }
+
+    fn size(n_ranks: usize, room: usize) -> Option<usize> {
+        (CONTROL + room).checked_mul(n_ranks)?.checked_add(PAGE).filter(|n| *n <= isize::MAX as usize)
+    }
+
+    /// The address of a place in it.
+    pub fn at(&self, place: usize) -> *mut u8 {
+        debug_assert!(place <= self.bytes);
+        self.start.as_ptr().wrapping_add(place)
+    }
+
+    /// The place of an address, where `bytes` from it on are in the arena of a rank.
+    pub fn place(&self, rank: usize, address: *const u8, bytes: usize) -> Option<usize> {
+        let at = (address as usize).checked_sub(self.start.as_ptr() as usize)?;
+        let arena = self.room_at(rank)..self.staging(rank);
+        (arena.contains(&at) && bytes <= arena.end - at).then_some(at)
+    }
+
+    pub fn room_at(&self, rank: usize) -> usize {
+        PAGE + self.n_ranks * CONTROL + rank * self.room
+    }
+
+    /// Where what is not in the arena is copied to: two halves, one for operands and one for results.
+    pub fn staging(&self, rank: usize) -> usize {
+        self.room_at(rank) + self.room / 2
+    }
+
+    /// Whether a range lies in what is shared.
+    pub fn holds(&self, place: usize, bytes: usize) -> bool {
+        place.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping begins with it; zeros are a value of it, and it has only atomics.
+        unsafe { &*self.at(0).cast() }
+    }
+
+    fn control(&self, rank: usize) -> *mut Control {
+        assert!(rank < self.n_ranks);
+        self.at(PAGE + rank * CONTROL).cast()
+    }
+
+    pub fn order(&self) -> &Word {
+        &self.header().order
+    }
+
+    pub fn phase(&self, rank: usize, axis: usize) -> &Word {
+        // SAFETY: within the control block; a word has only atomics.
+        unsafe { &*(&raw const (*self.control(rank)).phases[axis]) }
+    }
+
+    pub fn idle(&self, rank: usize) -> &Word {
+        // SAFETY: as above.
+        unsafe { &*(&raw const (*self.control(rank)).idle) }
+    }
+
+    pub fn small(&self, rank: usize, axis: usize, slot: usize) -> usize {
+        let first = PAGE + rank * CONTROL + size_of::<Control>().next_multiple_of(PAGE);
+        first + (axis * 2 + slot) * SMALL_MAX
+    }
+
+    pub fn post(&self, rank: usize, axis: usize, slot: usize, posted: Posted) {
+        // SAFETY: within the control block; only the rank itself writes there, and others read only after its phase.
+        unsafe { (&raw mut (*self.control(rank)).posted[axis][slot]).write(posted) }
+    }
+
+    pub fn posted(&self, rank: usize, axis: usize, slot: usize) -> Posted {
+        // SAFETY: as above.
+        unsafe { (&raw const (*self.control(rank)).posted[axis][slot]).read() }
+    }
+
+    /// Says that a rank failed in a call, and why; the first one of a call is remembered.
+    pub fn fail(&self, call: u32, rank: usize, why: &str) {
+        let end = (0..=why.len().min(TEXT_MAX)).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
+        let control = self.control(rank);
+        // SAFETY: only the rank itself writes there; others read when it has failed, and only what is there then.
+        unsafe {
+            (&raw mut (*control).text).cast::<u8>().copy_from_nonoverlapping(why.as_ptr(), end);
+            (*(&raw const (*control).text_bytes)).store(end as u32, Ordering::Release);
+        }
+        let own = u64::from(call) << 32 | (rank as u64 + 1);
+        let older = |seen: u64| ((seen >> 32) as u32 != call).then_some(own);
+        let _ = self.header().failed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, older);
+        for rank in 0..self.n_ranks {
+            (0..AXES_MAX).for_each(|axis| self.phase(rank, axis).wake());
+        }
+    }
+
+    /// The rank that was first to fail in a call.
+    pub fn failed(&self, call: u32) -> Option<usize> {
+        let seen = self.header().failed.load(Ordering::Acquire);
+        ((seen >> 32) as u32 == call).then(|| (seen as u32 as usize).wrapping_sub(1)).filter(|r| *r < self.n_ranks)
+    }
+
+    /// Why a rank failed.
+    pub fn why(&self, rank: usize) -> String {
+        let control = self.control(rank);
+        // SAFETY: within the control block.
+        let bytes = unsafe { (*(&raw const (*control).text_bytes)).load(Ordering::Acquire) } as usize;
+        let mut text = vec![0; bytes.min(TEXT_MAX)];
+        // SAFETY: as above; the rank has written it before.
+        unsafe { text.as_mut_ptr().copy_from_nonoverlapping((&raw const (*control).text).cast(), text.len()) };
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this size.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn map(bytes: usize, flags: i32, fd: i32) -> Option<NonNull<u8>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping touches nothing that exists.
+    let map = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, fd, 0) };
+    if map == libc::MAP_FAILED { None } else { NonNull::new(map.cast()) }
+}
+
+fn refused(n_ranks: usize) -> Box<Error> {
+    Error::user("E0304", format!("cannot map the memory that {n_ranks} ranks share"))
+        .help("raise the limit of the address space (`ulimit -v`)")
+}
