@@ -102,7 +102,7 @@ impl<'g> Local<'g> {
         TensorType::new(ty.dtype, dims)
     }
 
-    fn gathered(&mut self, own: Value, split: &Split, ty: &TensorType, origins: &[String]) -> Result<Value> {
+    pub fn gathered(&mut self, own: Value, split: &Split, ty: &TensorType, origins: &[String]) -> Result<Value> {
         let gather = |dim| Collective::AllGather { mesh: self.ranks.axis, dim };
         if split.outer.is_const(1) {
             return self.exchange(gather(split.dim), own, ty.clone(), origins);
@@ -124,8 +124,8 @@ impl<'g> Local<'g> {
         let part = match state {
             State::Split(has) if has == *split => own,
             State::Partial(f) => self.scattered(own, f, split, node)?,
-            State::Whole if self.is_fixed(v) => self.fixed_part(v, split)?,
-            State::Whole | State::Split(_) => {
+            State::Whole => self.part_of_whole(v, split)?,
+            State::Split(_) => {
                 let whole = self.whole(v)?;
                 self.sliced(whole, split, &node.ty, &node.origins)?
             }
@@ -162,8 +162,9 @@ impl<'g> Local<'g> {
         self.add(Op::Reshape, &[part], local, origins)
     }
 
-    /// Of what follows from parameters, the part is what follows from their parts: nobody reads the rest.
-    fn fixed_part(&mut self, v: Value, split: &Split) -> Result<Value> {
+    /// The part of what was moved, repeated or computed element by element is that of its parts: nobody computes the rest,
+    /// nor reads the rest of a parameter.
+    fn part_of_whole(&mut self, v: Value, split: &Split) -> Result<Value> {
         let node = self.graph.node(v);
         let (local, origins) = (split.local(&node.ty, &self.ranks), node.origins.as_slice());
         let part = match &node.op {

@@ -21,10 +21,7 @@ impl Local<'_> {
             Op::Reduce { f, axes } => self.reduce(*f, axes, node)?,
             Op::Contract(spec) => self.contract(v, spec, node)?,
             Op::Gather { axis } => self.gather(*axis, node)?,
-            Op::Slice { starts, steps } => self.along(node, |split, node| {
-                let all = node.ty.dims[split.dim] == graph.ty(node.args[0]).dims[split.dim];
-                (all && starts[split.dim].is_const(0) && steps[split.dim] == 1).then(|| split.clone())
-            })?,
+            Op::Slice { starts, steps } => self.slice(starts, steps, node)?,
             Op::Pad { low } => self.along(node, |split, node| {
                 let all = node.ty.dims[split.dim] == graph.ty(node.args[0]).dims[split.dim];
                 (all && low[split.dim].is_const(0)).then(|| split.clone())
@@ -66,6 +63,19 @@ impl Local<'_> {
         }
         let local = split.local(&node.ty, &self.ranks);
         Ok((self.add(node.op.clone(), &args, local, &node.origins)?, State::Split(split)))
+    }
+
+    /// A slice keeps a split of another dimension, and what it takes whole; of several runs it may take some: the queries,
+    /// keys or values of one product.
+    fn slice(&mut self, starts: &[Dim], steps: &[i64], node: &Node) -> Result<(Value, State)> {
+        let State::Split(has) = self.state(node.args[0]).clone() else { return self.same(node) };
+        let Some((split, first)) = self.sliced_runs(&has, starts, steps, &node.ty) else { return self.same(node) };
+        let mut starts = starts.to_vec();
+        starts[has.dim] = first * split.len(&self.ranks) * split.unit.clone();
+        let arg = self.split(node.args[0], &has)?;
+        let local = split.local(&node.ty, &self.ranks);
+        let op = Op::Slice { starts, steps: steps.to_vec() };
+        Ok((self.add(op, &[arg], local, &node.origins)?, State::Split(split)))
     }
 
     /// The operation on operands that are all split as the first of them is that is split so that it may be.
@@ -113,6 +123,7 @@ impl Local<'_> {
         // Of two the one that is summed over: what is split along both sides needs no exchange of the larger result.
         let both = [has(&sides[0]), has(&sides[1])];
         let chosen = both.iter().flatten().find(|(c, _)| !spec.result.contains(c)).or(both.iter().flatten().next());
+        let begins = chosen.is_none();
         let Some((letter, split)) = chosen.cloned().or_else(|| self.seed(v, spec)) else {
             if node.args.iter().any(|a| self.is_fixed(*a)) {
                 let detail = format!("`{spec}` of {} and {}", self.graph.ty(node.args[0]), self.graph.ty(node.args[1]));
@@ -134,7 +145,11 @@ impl Local<'_> {
         };
         let split = split.at(dim);
         let local = split.local(&node.ty, &self.ranks);
-        Ok((self.add(node.op.clone(), &args, local, &node.origins)?, State::Split(split)))
+        let part = self.add(node.op.clone(), &args, local, &node.origins)?;
+        if begins && !self.stays(v, &split) {
+            return Ok((self.gathered(part, &split, &node.ty, &node.origins)?, State::Whole));
+        }
+        Ok((part, State::Split(split)))
     }
 
     fn gather(&mut self, axis: usize, node: &Node) -> Result<(Value, State)> {

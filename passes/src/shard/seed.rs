@@ -8,11 +8,14 @@ use super::split::Split;
 use crate::usual::USUAL;
 use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
-use sardonyx_dialects::sdx::{ContractSpec, Op, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType, Value};
+use std::collections::HashMap;
 
-/// Multiply-adds per element of the result from which on a product is worth an exchange of its result: fewer are done
-/// sooner than an element is carried.
-const DEPTH_MIN: i64 = 32;
+/// A product is worth an exchange of its result where that takes less time than it saves: multiply-adds per second of a
+/// rank, seconds until all have met, bytes per second that are exchanged. A processor's core, and what cores share.
+const PRODUCTS: f64 = 25e9;
+const LATENCY: f64 = 5e-6;
+const BANDWIDTH: f64 = 4e9;
 
 impl Local<'_> {
     /// The letter of a product to split, and how.
@@ -29,7 +32,9 @@ impl Local<'_> {
             self.graph.ty(weight).dims[at].as_const()
         };
         let depth: i64 = own.iter().filter(|c| !spec.result.contains(c)).map(|c| extent(*c).unwrap_or(1)).product();
-        if depth < DEPTH_MIN {
+        let elements = node.ty.elements().eval(&|_| Some(USUAL.other)).ok()? as f64;
+        let (mine, saved) = (elements * depth as f64, 1.0 - 1.0 / self.ranks.size as f64);
+        if mine * saved / PRODUCTS < LATENCY + elements * node.ty.dtype.bytes() as f64 / BANDWIDTH {
             return None;
         }
         let columns = own.iter().filter(|c| spec.result.contains(c) && !other.contains(c));
@@ -43,27 +48,70 @@ impl Local<'_> {
     }
 
     /// What the first reshape that reads a value, perhaps behind maps, makes of a dimension: of several factors the largest
-    /// but the last, which are the heads where the last one is what a head has.
+    /// but the last, which are the heads where the last one is what a head has. Slices of it may be read instead: queries, keys
+    /// and values of one product.
     fn units(&self, v: Value, dim: usize) -> Option<[Dim; 3]> {
-        let extent = &self.graph.ty(v).dims[dim];
-        let (mut values, mut dim_of) = (vec![v], vec![dim]);
+        let mut seen: HashMap<Value, (usize, Dim)> = HashMap::from([(v, (dim, Dim::constant(1)))]);
         for (reader, node) in self.graph.values().skip(v.index() + 1) {
-            let Some(at) = values.iter().position(|value| node.args.contains(value)) else { continue };
-            let dim = dim_of[at];
-            match &node.op {
-                Op::Map(_) | Op::Convert(_) => {
-                    values.push(reader);
-                    dim_of.push(dim);
+            let Some((arg, (dim, runs))) = node.args.iter().find_map(|a| Some((*a, seen.get(a)?.clone()))) else { continue };
+            let from = &self.graph.ty(arg).dims;
+            let (dim, runs) = match &node.op {
+                Op::Map(_) | Op::Convert(_) => (dim, runs),
+                Op::Transpose { perm } => (perm.iter().position(|p| *p == dim)?, runs),
+                Op::Slice { starts, .. } => {
+                    let (all, some) = (&from[dim], &node.ty.dims[dim]);
+                    starts[dim].exact_div(some)?;
+                    (dim, runs * all.exact_div(some)?)
                 }
-                Op::Transpose { perm } => {
-                    values.push(reader);
-                    dim_of.push(perm.iter().position(|p| *p == dim)?);
+                Op::Reshape => {
+                    let [outer, count, unit] = factors(&from[dim], from, &node.ty.dims, dim)?;
+                    return Some([runs * outer, count, unit]);
                 }
-                Op::Reshape => return factors(extent, &self.graph.ty(node.args[0]).dims, &node.ty.dims, dim),
                 _ => return None,
-            }
+            };
+            seen.insert(reader, (dim, runs));
         }
         None
+    }
+
+    /// Whether something is gained by leaving a value split: a later product sums over the dimension, and nothing looks along
+    /// it before.
+    pub fn stays(&self, v: Value, split: &Split) -> bool {
+        let mut seen: HashMap<Value, Split> = HashMap::from([(v, split.clone())]);
+        let mut summed = false;
+        for (reader, node) in self.graph.values().skip(v.index() + 1) {
+            let Some((at, has)) = node.args.iter().enumerate().find_map(|(i, a)| Some((i, seen.get(a)?))) else { continue };
+            let from = &self.graph.ty(node.args[at]).dims;
+            let after = match &node.op {
+                Op::Map(_) | Op::Convert(_) => Some(has.clone()),
+                Op::Transpose { perm } => perm.iter().position(|p| *p == has.dim).map(|dim| has.at(dim)),
+                Op::Broadcast { dims } => Some(has.at(dims[has.dim])),
+                Op::Reshape => has.through_reshape(from, &node.ty.dims, &self.ranks),
+                Op::Slice { starts, steps } => self.sliced_runs(has, starts, steps, &node.ty).map(|(split, _)| split),
+                Op::Append { axis } if *axis != has.dim => Some(has.clone()),
+                Op::Concat { axis } if *axis != has.dim => Some(has.clone()),
+                Op::Reduce { axes, .. } if axes.contains(&has.dim) => return false,
+                Op::Reduce { axes, .. } => Some(has.at(has.dim - axes.iter().filter(|a| **a < has.dim).count())),
+                Op::Contract(spec) => {
+                    let letters = if at == 0 { &spec.left } else { &spec.right };
+                    let dim = spec.result.iter().position(|c| *c == letters[has.dim]);
+                    summed |= dim.is_none();
+                    dim.map(|dim| has.at(dim))
+                }
+                _ => None,
+            };
+            if let Some(split) = after {
+                seen.insert(reader, split);
+            }
+        }
+        summed
+    }
+
+    /// What a slice leaves of a split: of several runs of units it takes some, and which is the first.
+    pub fn sliced_runs(&self, has: &Split, starts: &[Dim], steps: &[i64], ty: &TensorType) -> Option<(Split, Dim)> {
+        let run = has.count.clone() * has.unit.clone();
+        let outer = ty.dims[has.dim].exact_div(&run).filter(|_| steps[has.dim] == 1)?;
+        Some((Split { outer, ..has.clone() }, starts[has.dim].exact_div(&run)?))
     }
 
     /// Whether a table is worth to be split by rows, so that each rank looks for those that it has: no rank is without
