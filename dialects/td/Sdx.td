@@ -171,6 +171,16 @@ def Sdx_Bind : Op<Sdx_Dialect, "bind", [RustVerified]> {
   let results = (outs Sdx_Tensor:$result);
   let assemblyFormat = "$symbol `=` $arg attr-dict `:` type($arg) `->` type($result)";
 }
+def Sdx_Place : Op<Sdx_Dialect, "place", [Pure, RustVerified]> {
+  let summary = "The operand, of which each rank along an axis of the mesh is to have some units, or all";
+  let description = [{
+    `split` ["1", "2", "32"]: dimension 1 is 2 runs of units of 32 elements, of which a rank has the same of each run; empty
+    where every rank is to have all. The stage `shard` obeys, and leaves none.
+  }];
+  let arguments = (ins Sdx_Tensor:$arg, I64Attr:$mesh, StrArrayAttr:$split);
+  let results = (outs Sdx_Tensor:$result);
+  let assemblyFormat = "$arg `on` $mesh `split` $split attr-dict `:` type($arg) `->` type($result)";
+}
 def Sdx_Host : Op<Sdx_Dialect, "host", [RustVerified]> {
   let summary = "Result `number` of what Rust code of the runtime computes, or of the functions that it calls";
   let description = [{

@@ -41,7 +41,10 @@ fn fold(graph: &mut Graph, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 fn is_literal(op: &Op) -> bool {
-    matches!(op, Op::Const(_) | Op::Dims(_) | Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } | Op::Host(_))
+    matches!(
+        op,
+        Op::Const(_) | Op::Dims(_) | Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_)
+    )
 }
 
 /// Known elements as an operation without operands; `None` where no such operation says it.

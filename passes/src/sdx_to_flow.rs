@@ -171,6 +171,7 @@ impl Converter<'_> {
                 let v = b.push(Body::Index(Kernel::var(*axis)), DType::I64);
                 self.finish(b, v, node)
             }
+            Op::Place(_) => return Err(Error::defect("a place that the stage `shard` did not see")),
             Op::Bind { symbol } => {
                 let arg = self.materialise(node.args[0])?;
                 let op = FlowOp::Bind { symbol: symbol.clone() };
@@ -250,7 +251,7 @@ impl Converter<'_> {
             Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
             Op::Window(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => None,
             Op::Append { .. } | Op::Transpose { .. } | Op::Iota { .. } => None,
-            Op::Bind { .. } | Op::Host(_) => None,
+            Op::Bind { .. } | Op::Place(_) | Op::Host(_) => None,
         }
     }
 

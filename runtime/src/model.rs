@@ -5,9 +5,9 @@ use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Memo
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
 use bytes::Bytes;
-use sardonyx_base::{Error, Result};
 use sardonyx_base::cpu::Level;
 use sardonyx_base::plan::Manifest;
+use sardonyx_base::{Error, Result};
 use sardonyx_format::artifact::{Artifact, Verify};
 use std::path::Path;
 use std::sync::Arc;

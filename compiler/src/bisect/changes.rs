@@ -70,7 +70,9 @@ fn label(node: &Node) -> String {
         Op::Gather { axis } | Op::Concat { axis } | Op::Append { axis } | Op::Iota { axis } => {
             format!("{} {axis}", short(&node.op))
         }
-        Op::Const(_) | Op::Convert(_) | Op::Pad { .. } | Op::Reshape | Op::Bind { .. } => short(&node.op).into(),
+        Op::Const(_) | Op::Convert(_) | Op::Pad { .. } | Op::Reshape | Op::Bind { .. } | Op::Place(_) => {
+            short(&node.op).into()
+        }
         Op::Host(host) => format!("{} {}", short(&node.op), host.op),
     }
 }

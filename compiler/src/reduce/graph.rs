@@ -41,7 +41,12 @@ fn dims(node: &Node) -> &[Dim] {
         Op::Window(window) => std::slice::from_ref(&window.size),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &[],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &[],
+        Op::Transpose { .. }
+        | Op::Broadcast { .. }
+        | Op::Iota { .. }
+        | Op::Bind { .. }
+        | Op::Place(_)
+        | Op::Host(_) => &[],
     }
 }
 
@@ -51,7 +56,12 @@ fn dims_mut(node: &mut Node) -> &mut [Dim] {
         Op::Window(window) => std::slice::from_mut(&mut window.size),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &mut [],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &mut [],
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &mut [],
+        Op::Transpose { .. }
+        | Op::Broadcast { .. }
+        | Op::Iota { .. }
+        | Op::Bind { .. }
+        | Op::Place(_)
+        | Op::Host(_) => &mut [],
     }
 }
 

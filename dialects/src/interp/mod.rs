@@ -118,6 +118,7 @@ pub fn evaluate(node: &Node, args: &[Tensor], symbols: &dyn Fn(&str) -> Option<i
             return Err(Error::defect(format!("`{}` has no value of its own", node.op.name())));
         }
         Op::Const(tensor) => tensor.clone(),
+        Op::Place(_) => one()?.clone(),
         Op::Dims(list) => {
             let dims = if node.ty.rank() == 0 && list.len() == 1 { vec![] } else { vec![list.len()] };
             Tensor::from_vec(dims, numbers(list)?)

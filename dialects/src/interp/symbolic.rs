@@ -41,7 +41,7 @@ pub fn contents(
         Op::Convert(Conversion::Value) if ty.dtype == DType::Bool => {
             only(args)?.1?.iter().map(|x| Some(bit(!proof.equal(x, &0.into())?))).collect::<Option<_>>()?
         }
-        Op::Convert(Conversion::Value) | Op::Bind { .. } => only(args)?.1?.to_vec(),
+        Op::Convert(Conversion::Value) | Op::Bind { .. } | Op::Place(_) => only(args)?.1?.to_vec(),
         Op::Reduce { f, axes } => proof.reduce(*f, axes, only(args)?, ty)?,
         Op::Iota { .. } => constants(&evaluate(&bare(op.clone(), ty.clone()), &[], &|_| None).ok()?)?,
         Op::Gather { axis } => {

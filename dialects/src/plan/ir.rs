@@ -75,7 +75,8 @@ impl Plan {
                 let mut attrs = write_host(cx, &host.call, &bodies);
                 // What a host makes says its type where it is declared.
                 let placed = host.results.iter().filter(|_| host.call.op.exchange().is_some());
-                let types: Vec<Attr> = host.args.iter().chain(placed).map(|operand| write_operand(cx, operand)).collect();
+                let types: Vec<Attr> =
+                    host.args.iter().chain(placed).map(|operand| write_operand(cx, operand)).collect();
                 attrs.push(("types", cx.array(&types)));
                 cx.build(Parts { name: "plan.host", attrs: &attrs, ..parts })
             }

@@ -126,8 +126,18 @@ pub enum Op {
     Bind {
         symbol: String,
     },
+    /// The operand; what the ranks of a mesh are to have of it.
+    Place(Box<Place>),
     /// A result of what Rust code of the runtime computes.
     Host(Box<Host>),
+}
+
+/// What the ranks along an axis of the mesh are to have of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    pub mesh: usize,
+    /// A dimension that is split, as how many runs, and elements to a unit; absent where every rank has all.
+    pub split: Option<(usize, Dim, Dim)>,
 }
 
 /// One result of a host operation. Nodes of a group have the same operation and operands: it runs once for them all.
@@ -158,7 +168,7 @@ impl Op {
             Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert(_) => vec![],
             Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } => vec![],
             Op::Window(_) | Op::Concat { .. } | Op::Append { .. } | Op::Reshape | Op::Transpose { .. } => vec![],
-            Op::Broadcast { .. } | Op::Iota { .. } => vec![],
+            Op::Broadcast { .. } | Op::Iota { .. } | Op::Place(_) => vec![],
         }
     }
 
@@ -184,6 +194,7 @@ impl Op {
             Op::Broadcast { .. } => "sdx.broadcast",
             Op::Iota { .. } => "sdx.iota",
             Op::Bind { .. } => "sdx.bind",
+            Op::Place(_) => "sdx.place",
             Op::Host(_) => "sdx.host",
         }
     }

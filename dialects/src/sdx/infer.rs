@@ -73,6 +73,10 @@ pub fn result_type(op: &Op, args: &[&TensorType], declared: Option<&TensorType>)
             true => Ok(args[0].clone()),
             false => Err(format!("takes one i64, not {}", args[0])),
         },
+        Op::Place(place) => match place.split.as_ref().filter(|(dim, ..)| *dim >= args[0].rank()) {
+            None => Ok(args[0].clone()),
+            Some((dim, ..)) => Err(format!("{} has no dimension {dim}", args[0])),
+        },
         Op::Host(host) => host_type(host, args, &given()?),
     }
 }
@@ -82,7 +86,7 @@ fn arity(op: &Op) -> Option<usize> {
     match op {
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => Some(0),
         Op::Convert(_) | Op::Reduce { .. } | Op::Slice { .. } | Op::Window(_) | Op::Reshape => Some(1),
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Bind { .. } => Some(1),
+        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Bind { .. } | Op::Place(_) => Some(1),
         Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Append { .. } => Some(2),
         Op::Map(f) => Some(f.row().operands),
         Op::Concat { .. } => None,

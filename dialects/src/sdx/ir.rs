@@ -1,6 +1,6 @@
 //! `func.func` of sdx operations  <=>  `Graph`
 
-use super::graph::{ContractSpec, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec};
+use super::graph::{ContractSpec, Graph, Host, Node, Op, Place, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::params::{read_parts, write_parts};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
@@ -45,6 +45,13 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
         Op::Transpose { perm } => vec![("perm", usizes(perm))],
         Op::Broadcast { dims } => vec![("dims", usizes(dims))],
         Op::Bind { symbol } => vec![("symbol", cx.str(symbol))],
+        Op::Place(place) => {
+            let split = place
+                .split
+                .iter()
+                .flat_map(|(dim, outer, unit)| [Dim::constant(*dim as i64), outer.clone(), unit.clone()]);
+            vec![("mesh", cx.i64(place.mesh as i64)), ("split", cx.strs(&split.collect::<Vec<Dim>>()))]
+        }
         Op::Host(host) => {
             let binds: Vec<String> = host.binds.iter().map(|(axis, symbol)| format!("{axis} {symbol}")).collect();
             vec![
@@ -56,6 +63,21 @@ fn write_attrs(cx: Context, op: &Op) -> Result<Vec<(&'static str, Attr)>> {
             ]
         }
     })
+}
+
+fn read_place(op: Operation) -> std::result::Result<Place, String> {
+    let mesh = op.attr("mesh").and_then(Attr::as_i64).and_then(|n| usize::try_from(n).ok());
+    let mesh = mesh.ok_or("`mesh` is no number of an axis")?;
+    let split = op.attr("split").and_then(Attr::as_strs).ok_or("the attribute `split` is missing or malformed")?;
+    let split = match &split[..] {
+        [] => None,
+        [dim, outer, unit] => {
+            let of = |text: &str| Dim::parse(text).map_err(|e| e.message);
+            Some((dim.parse().map_err(|_| format!("`{dim}` is no dimension"))?, of(outer)?, of(unit)?))
+        }
+        _ => return Err(format!("`split` is a dimension, runs and elements of a unit, not {split:?}")),
+    };
+    Ok(Place { mesh, split })
 }
 
 /// `{bits}` or nothing.
@@ -130,6 +152,7 @@ pub fn read_op(op: Operation) -> std::result::Result<Op, String> {
         "sdx.broadcast" => Op::Broadcast { dims: usizes("dims")? },
         "sdx.iota" => Op::Iota { axis: axis()? },
         "sdx.bind" => Op::Bind { symbol: text("symbol")? },
+        "sdx.place" => Op::Place(Box::new(read_place(op)?)),
         "sdx.host" => {
             let number = |what: &str| {
                 let n = op.attr(what).and_then(Attr::as_i64).ok_or_else(|| missing(what))?;

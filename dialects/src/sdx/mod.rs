@@ -6,8 +6,8 @@ pub mod ir;
 pub mod operators;
 
 pub use graph::{
-    Axis, BOUND, ContractSpec, Graph, Host, Node, Op, Symbol, SymbolKind, TensorType, Value, WindowSpec, coordinates,
-    mesh,
+    Axis, BOUND, ContractSpec, Graph, Host, Node, Op, Place, Symbol, SymbolKind, TensorType, Value, WindowSpec,
+    coordinates, mesh,
 };
 pub use operators::{Operator, Read, Reading, viewed};
 pub use sardonyx_base::plan::Check;

@@ -45,7 +45,7 @@ pub enum Reading {
 pub fn viewed(node: &Node) -> Option<Value> {
     match &node.op {
         Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Window(_) => node.args.first().copied(),
-        Op::Broadcast { .. } | Op::Bind { .. } => node.args.first().copied(),
+        Op::Broadcast { .. } | Op::Bind { .. } | Op::Place(_) => node.args.first().copied(),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) => None,
         Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } | Op::Contract(_) => None,
         Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Iota { .. } => None,
@@ -73,7 +73,7 @@ impl Graph {
                     let first = t.get_f64(0).map(f64::to_bits);
                     (0..t.len()).all(|i| t.get_f64(i).map(f64::to_bits) == first)
                 }
-                Op::Map(_) | Op::Convert(_) => all,
+                Op::Map(_) | Op::Convert(_) | Op::Place(_) => all,
                 Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => all,
                 Op::Window(_) => all,
                 Op::Input { .. } | Op::Param { .. } | Op::Reduce { .. } | Op::Contract(_) => false,

@@ -85,7 +85,7 @@ impl Rates {
         let seconds = match s.op() {
             Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => 0.0,
             // Nothing stands for it.
-            Op::Bind { .. } | Op::Host(_) => 0.0,
+            Op::Bind { .. } | Op::Place(_) | Op::Host(_) => 0.0,
             Op::Reshape if is_view(s) => launch * VIEW,
             Op::Reshape | Op::Broadcast { .. } => 0.0,
             // Weights are laid out for their kernels from any part of a parameter.
@@ -170,7 +170,7 @@ fn lies_in_memory(s: &Site, id: egg::Id, depth: usize) -> bool {
         }
         Op::Dims(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } => false,
         Op::Window(_) | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } | Op::Iota { .. } => false,
-        Op::Bind { .. } | Op::Host(_) => false,
+        Op::Bind { .. } | Op::Place(_) | Op::Host(_) => false,
     })
 }
 
@@ -181,9 +181,13 @@ fn is_part(s: &Site, id: egg::Id, depth: usize) -> bool {
         Op::Reshape | Op::Transpose { .. } => depth > 0 && !s.same(n.args[0], id) && is_part(s, n.args[0], depth - 1),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Map(_) | Op::Convert(_) => false,
         Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
-        Op::Window(_) | Op::Append { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => {
-            false
-        }
+        Op::Window(_)
+        | Op::Append { .. }
+        | Op::Broadcast { .. }
+        | Op::Iota { .. }
+        | Op::Bind { .. }
+        | Op::Place(_)
+        | Op::Host(_) => false,
     })
 }
 

@@ -45,7 +45,7 @@ pub fn shown(op: &Op) -> String {
             format!("{} axis {axis}", op.name())
         }
         Op::Const(_) | Op::Dims(_) | Op::Convert(_) | Op::Slice { .. } | Op::Pad { .. } => op.name().into(),
-        Op::Window(_) | Op::Reshape | Op::Bind { .. } => op.name().into(),
+        Op::Window(_) | Op::Reshape | Op::Bind { .. } | Op::Place(_) => op.name().into(),
         Op::Host(host) => format!("{} {} result {}", op.name(), host.op, host.result),
     }
 }

@@ -117,7 +117,7 @@ impl Facts {
                 (all[0] == all[1]).then(|| all[0].clone())
             }
             Op::Input { .. } | Op::Param { .. } | Op::Dims(_) | Op::Reduce { .. } | Op::Contract(_) => None,
-            Op::Append { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => None,
+            Op::Append { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => None,
         }
     }
 
@@ -155,7 +155,7 @@ impl Facts {
                     letters.filter(|(c, _)| !spec.result.contains(c)).map(|(c, d)| (c, self.bounds(d).1)).collect();
                 range::reduce(ReduceFn::Add, product, true, summed.values().product(), ty.dtype)
             }
-            Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } | Op::Host(_) => Range::any(ty.dtype),
+            Op::Input { .. } | Op::Param { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => Range::any(ty.dtype),
         }
     }
 }

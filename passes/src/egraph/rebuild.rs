@@ -191,7 +191,12 @@ fn mentioned(op: &Op, dims: &[sardonyx_base::Dim]) -> Vec<String> {
         Op::Window(window) => std::slice::from_ref(&window.size),
         Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Map(_) | Op::Convert(_) | Op::Reduce { .. } => &[],
         Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } | Op::Append { .. } | Op::Reshape => &[],
-        Op::Transpose { .. } | Op::Broadcast { .. } | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => &[],
+        Op::Transpose { .. }
+        | Op::Broadcast { .. }
+        | Op::Iota { .. }
+        | Op::Bind { .. }
+        | Op::Place(_)
+        | Op::Host(_) => &[],
     };
     own.iter().chain(dims).flat_map(|d| d.symbols()).map(|s| s.to_string()).collect()
 }

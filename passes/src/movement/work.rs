@@ -51,7 +51,7 @@ impl Kind {
             Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Reduce { .. } => false,
             Op::Contract(_) | Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => false,
             Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => false,
-            Op::Window(_) | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => false,
+            Op::Window(_) | Op::Iota { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => false,
         });
         match (products, is(&|op| matches!(op, Op::Reduce { .. })), maps) {
             (0, 0, 0) => Kind::Copy,
@@ -97,7 +97,7 @@ pub fn operator_flops(graph: &Graph, operator: &Operator) -> Dim {
             Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Convert(_) => Dim::constant(0),
             Op::Gather { .. } | Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => Dim::constant(0),
             Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => Dim::constant(0),
-            Op::Window(_) | Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => Dim::constant(0),
+            Op::Window(_) | Op::Iota { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => Dim::constant(0),
         }
     };
     operator.nodes.iter().map(of).fold(Dim::constant(0), |sum, d| sum + d)

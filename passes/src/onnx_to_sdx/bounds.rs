@@ -58,7 +58,7 @@ fn follow(b: &Builder, v: Value, depth: usize) -> Option<Range> {
         Op::Slice { starts, steps } => follow(b, piece(b, node.args[0], starts, steps, &node.ty.dims)?, depth),
         Op::Convert(_) | Op::Map(_) | Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) => None,
         Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Pad { .. } => None,
-        Op::Window(_) | Op::Concat { .. } | Op::Append { .. } | Op::Bind { .. } | Op::Host(_) => None,
+        Op::Window(_) | Op::Concat { .. } | Op::Append { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => None,
     }
 }
 

@@ -75,6 +75,7 @@ fn through(b: &mut Builder, node: &Node, v: Value, g: Value, arg: usize) -> Resu
     let refuse = || Err(node.error("E0101", format!("the gradient of `{}` is not supported", own.op.name())));
     Ok(Some(match &own.op {
         Op::Map(f) => return through_map(b, node, *f, &own.args, v, g, arg),
+        Op::Place(_) => g,
         Op::Convert(_) => b.convert(g, b.dtype(x))?,
         Op::Reshape => b.reshape(g, &dims)?,
         Op::Transpose { perm } => {

@@ -275,6 +275,10 @@ impl Builder {
                 Op::Reduce { .. } | Op::Contract(_) | Op::Gather { .. } | Op::Concat { .. } => {}
                 Op::Append { .. } | Op::Reshape | Op::Transpose { .. } | Op::Broadcast { .. } => {}
                 Op::Iota { .. } | Op::Bind { .. } | Op::Host(_) => {}
+                Op::Place(place) => place.split.iter_mut().for_each(|(_, outer, unit)| {
+                    rewrite(outer);
+                    rewrite(unit);
+                }),
             }
         }
         for symbol in self.graph.symbols.values_mut() {

@@ -8,27 +8,25 @@ mod redistribute;
 mod rules;
 mod seed;
 mod split;
-#[cfg(test)]
-mod tests;
 
 use crate::rewrite::Rewrites;
 use redistribute::Local;
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_dialects::sdx::{Graph, Symbol, SymbolKind};
+use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value};
 use split::Ranks;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let mesh = rewrites.options().mesh.clone();
-    if mesh.is_empty() {
-        return Ok(());
-    }
     rewrites.graphs(module, |rewrites, graph| {
         for (axis, &size) in mesh.iter().enumerate() {
             // What host operations call runs on every rank as it is.
             if !graph.internal {
                 *graph = split_along(graph, axis, size, rewrites)?;
             }
+        }
+        if graph.nodes.iter().any(|n| matches!(n.op, Op::Place(_))) {
+            *graph = unplaced(graph)?;
         }
         Ok(())
     })
@@ -47,6 +45,21 @@ fn split_along(graph: &Graph, axis: usize, size: i64, rewrites: &mut Rewrites) -
     }
     let mut out = local.into_graph();
     out.symbols.insert(name, Symbol { kind: SymbolKind::Rank { axis }, lo: 0, hi: Some(size - 1) });
+    Ok(out)
+}
+
+/// Without places along axes that the mesh has not.
+fn unplaced(graph: &Graph) -> Result<Graph> {
+    let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
+    let mut now: Vec<Value> = vec![];
+    for node in &graph.nodes {
+        let args: Vec<Value> = node.args.iter().map(|a| now[a.index()]).collect();
+        now.push(match &node.op {
+            Op::Place(_) => args[0],
+            _ => out.push(Node { args, ..node.clone() }),
+        });
+    }
+    out.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), now[v.index()])).collect();
     Ok(out)
 }
 

@@ -6,9 +6,9 @@ use super::redistribute::Local;
 use super::split::{Split, State};
 use crate::remark::Missed;
 use sardonyx_base::reduction::Reduction;
-use sardonyx_base::{DType, Dim, Result, Tensor};
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_dialects::sdx::{ContractSpec, Node, Op, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Node, Op, Place, TensorType, Value};
 
 impl Local<'_> {
     /// Puts the next value of the program into that of the rank.
@@ -37,9 +37,13 @@ impl Local<'_> {
             Op::Transpose { perm } => {
                 self.along(node, |split, _| Some(split.at(perm.iter().position(|p| *p == split.dim)?)))?
             }
-            Op::Broadcast { dims } => self.along(node, |split, _| Some(split.at(dims[split.dim])))?,
+            Op::Broadcast { dims } => self.along(node, |split, node| {
+                let to = split.at(dims[split.dim]);
+                (node.ty.dims[to.dim] == graph.ty(node.args[0]).dims[split.dim]).then_some(to)
+            })?,
             Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => self.same(node)?,
             Op::Append { .. } | Op::Bind { .. } | Op::Host(_) => self.same(node)?,
+            Op::Place(place) => self.placed(place, node)?,
         };
         let (value, state) = result;
         self.put(value, state);
@@ -63,6 +67,23 @@ impl Local<'_> {
         }
         let local = split.local(&node.ty, &self.ranks);
         Ok((self.add(node.op.clone(), &args, local, &node.origins)?, State::Split(split)))
+    }
+
+    /// As the model says; what it says of other axes of the mesh stays.
+    fn placed(&mut self, place: &Place, node: &Node) -> Result<(Value, State)> {
+        let arg = node.args[0];
+        if place.mesh != self.ranks.axis {
+            return self.along(node, |split, _| Some(split.clone()));
+        }
+        let Some((dim, outer, unit)) = &place.split else { return Ok((self.whole(arg)?, State::Whole)) };
+        let run = outer.clone() * unit.clone();
+        let count = node.ty.dims[*dim].exact_div(&run).ok_or_else(|| {
+            let (extent, name) = (&node.ty.dims[*dim], node.origins.first().map_or("", String::as_str));
+            let message = format!("dimension {dim} of {extent} elements is not {outer} times units of {unit}");
+            Error::user("E0104", message).node(name)
+        })?;
+        let split = Split::new(*dim, [outer.clone(), count, unit.clone()], &self.ranks);
+        Ok((self.split(arg, &split)?, State::Split(split)))
     }
 
     /// A slice keeps a split of another dimension, and what it takes whole; of several runs it may take some: the queries,

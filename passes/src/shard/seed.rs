@@ -53,7 +53,9 @@ impl Local<'_> {
     fn units(&self, v: Value, dim: usize) -> Option<[Dim; 3]> {
         let mut seen: HashMap<Value, (usize, Dim)> = HashMap::from([(v, (dim, Dim::constant(1)))]);
         for (reader, node) in self.graph.values().skip(v.index() + 1) {
-            let Some((arg, (dim, runs))) = node.args.iter().find_map(|a| Some((*a, seen.get(a)?.clone()))) else { continue };
+            let Some((arg, (dim, runs))) = node.args.iter().find_map(|a| Some((*a, seen.get(a)?.clone()))) else {
+                continue;
+            };
             let from = &self.graph.ty(arg).dims;
             let (dim, runs) = match &node.op {
                 Op::Map(_) | Op::Convert(_) => (dim, runs),
@@ -80,12 +82,14 @@ impl Local<'_> {
         let mut seen: HashMap<Value, Split> = HashMap::from([(v, split.clone())]);
         let mut summed = false;
         for (reader, node) in self.graph.values().skip(v.index() + 1) {
-            let Some((at, has)) = node.args.iter().enumerate().find_map(|(i, a)| Some((i, seen.get(a)?))) else { continue };
+            let Some((at, has)) = node.args.iter().enumerate().find_map(|(i, a)| Some((i, seen.get(a)?))) else {
+                continue;
+            };
             let from = &self.graph.ty(node.args[at]).dims;
             let after = match &node.op {
                 Op::Map(_) | Op::Convert(_) => Some(has.clone()),
                 Op::Transpose { perm } => perm.iter().position(|p| *p == has.dim).map(|dim| has.at(dim)),
-                Op::Broadcast { dims } => Some(has.at(dims[has.dim])),
+                Op::Broadcast { dims } if node.ty.dims[dims[has.dim]] == from[has.dim] => Some(has.at(dims[has.dim])),
                 Op::Reshape => has.through_reshape(from, &node.ty.dims, &self.ranks),
                 Op::Slice { starts, steps } => self.sliced_runs(has, starts, steps, &node.ty).map(|(split, _)| split),
                 Op::Append { axis } if *axis != has.dim => Some(has.clone()),

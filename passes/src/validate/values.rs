@@ -38,7 +38,7 @@ pub fn compare<'a>(
     let bound = |v: usize| v >= n_old || fixed[v] || matches!(graph.nodes[v].op, Op::Reshape | Op::Broadcast { .. });
     let made = Made { from: &from, rank: &|v| v, bound: &bound };
     let cut = cut([left.index(), right.index()], &made, depth).ok_or("what it changes depends on too much")?;
-    if cut.computed.iter().any(|&v| matches!(graph.nodes[v].op, Op::Bind { .. } | Op::Host(_))) {
+    if cut.computed.iter().any(|&v| matches!(graph.nodes[v].op, Op::Bind { .. } | Op::Place(_) | Op::Host(_))) {
         return Err("a dimension is read from data there, or the host computes");
     }
     let (small, free) = small(graph, &cut, left, right);

@@ -5,7 +5,8 @@ use super::host;
 use super::{Derived, Kernel, KernelTarget, Port, Program, Symbol};
 use crate::comm::AXES_MAX;
 use sardonyx_base::plan::{
-    Constant, LaunchSymbol, Manifest, MeshAxis, Part, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX, Wire, malformed, messages,
+    Constant, LaunchSymbol, Manifest, MeshAxis, Part, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX, Wire, malformed,
+    messages,
 };
 use sardonyx_base::{Dim, Error, Result};
 use sardonyx_format::artifact::CONSTANT_ALIGNMENT;
@@ -132,7 +133,9 @@ fn read_mesh(manifest: &Manifest, rank: usize, program: &mut Program) -> Result<
         let stride: usize = axes[i + 1..].iter().map(|axis| axis.size).product();
         program.coordinates.push((at, (rank / stride % axis.size) as i64));
     }
-    if let Some(at) = (0..program.symbols.len()).find(|at| is_rank(at) && !program.coordinates.iter().any(|c| c.0 == *at)) {
+    if let Some(at) =
+        (0..program.symbols.len()).find(|at| is_rank(at) && !program.coordinates.iter().any(|c| c.0 == *at))
+    {
         return Err(malformed(format!("the mesh has no axis for `{}`", program.symbols[at].name)));
     }
     program.mesh = axes.into_iter().map(|axis| axis.size).collect();

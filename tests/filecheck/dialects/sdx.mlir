@@ -66,6 +66,22 @@ func.func @binding(%n: !sdx.tensor<[], i64>) attributes {sdx.symbols = ["input b
   return
 }
 
+// Ranks, and what they have of a value.
+
+// CHECK-LABEL: func.func @ranks
+// CHECK-SAME: sdx.symbols = ["rank 1 r 0..3"]
+// CHECK: sdx.place %{{.*}} on 1 split ["0", "2", "3"] : <[12], f32> -> <[12], f32>
+// CHECK: sdx.place %{{.*}} on 0 split [] : <[12], f32> -> <[12], f32>
+// CHECK: sdx.param "w" {parts = ["0", "1", "4", "3", "r", "1"]} : <[3], f32>
+// CHECK: sdx.host "AllGather mesh=1 dim=0"(%{{.*}}) result 0 of 0 binds [] calls [] : (!sdx.tensor<[3], f32>) -> !sdx.tensor<[12], f32>
+func.func @ranks(%x: !sdx.tensor<[12], f32>) attributes {sdx.symbols = ["rank 1 r 0..3"]} {
+  %0 = sdx.place %x on 1 split ["0", "2", "3"] : !sdx.tensor<[12], f32> -> !sdx.tensor<[12], f32>
+  %1 = sdx.place %0 on 0 split [] : !sdx.tensor<[12], f32> -> !sdx.tensor<[12], f32>
+  %2 = sdx.param "w" {parts = ["0", "1", "4", "3", "r", "1"]} : <[3], f32>
+  %3 = sdx.host "AllGather mesh=1 dim=0"(%2) result 0 of 0 binds [] calls [] : (!sdx.tensor<[3], f32>) -> !sdx.tensor<[12], f32>
+  return
+}
+
 // Two results of one run; the first gives the symbol its value. A call names the functions.
 
 // CHECK-LABEL: func.func @host

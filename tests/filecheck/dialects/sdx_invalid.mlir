@@ -386,6 +386,22 @@ func.func @bind_type(%n: !sdx.tensor<[], i32>) {
 
 // -----
 
+// CHECK: error: 'sdx.place': !sdx.tensor<[12], f32> has no dimension 1
+func.func @place_dimension(%x: !sdx.tensor<[12], f32>) {
+  sdx.place %x on 0 split ["1", "1", "1"] : !sdx.tensor<[12], f32> -> !sdx.tensor<[12], f32>
+  return
+}
+
+// -----
+
+// CHECK: error: 'sdx.place': `split` is a dimension, runs and elements of a unit, not ["0"]
+func.func @place_split(%x: !sdx.tensor<[12], f32>) {
+  sdx.place %x on 0 split ["0"] : !sdx.tensor<[12], f32> -> !sdx.tensor<[12], f32>
+  return
+}
+
+// -----
+
 // CHECK: error: 'sdx.host': there is no host operation `Sort`
 func.func @host_unknown(%x: !sdx.tensor<[b], f32>) {
   sdx.host "Sort"(%x) result 0 of 0 binds [] calls [] : (!sdx.tensor<[b], f32>) -> !sdx.tensor<[b], f32>

@@ -3,6 +3,7 @@
 
 mod compiled;
 mod random;
+mod sharded;
 mod written;
 
 use melior::Context as MlirContext;
@@ -206,6 +207,15 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn random_graphs() {
     check_all(seeds().map(random::case));
+}
+
+#[test]
+fn sharded_graphs() {
+    let context = sardonyx_passes::context();
+    let seeds = seeds().start..seeds().end.max(seeds().start + 500);
+    let check = |seed| sharded::check(&context, &random::case(seed), seed).unwrap_or_else(|what| panic!("{what}"));
+    let collectives: usize = seeds.map(check).sum();
+    assert!(collectives > 500, "only {collectives} collectives");
 }
 
 #[test]

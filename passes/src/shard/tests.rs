@@ -1,1 +1,0 @@
-//! programs of ranks, run together, against the program of one

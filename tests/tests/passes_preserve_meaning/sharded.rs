@@ -1,0 +1,96 @@
+//! A graph whose values are placed at random over the ranks of a mesh, and all ranks together, beside the graph itself
+
+use super::random::Random;
+use super::{Case, compare, expected, param};
+use melior::Context as MlirContext;
+use melior::ir::{BlockLike, Location, Module};
+use sardonyx_base::{Dim, Error};
+use sardonyx_dialects::flow::Program;
+use sardonyx_dialects::interp::{self, Setting};
+use sardonyx_dialects::mlir::{Block, Context};
+use sardonyx_dialects::sdx::{Graph, Node, Op, Place, Value};
+use sardonyx_passes::{Class, Options, Rewrites};
+
+static MESHES: [&[i64]; 6] = [&[2], &[3], &[4], &[2, 2], &[8], &[2, 3]];
+
+/// Gives how many collectives there are.
+pub fn check(context: &MlirContext, case: &Case, seed: u64) -> std::result::Result<usize, String> {
+    let mesh = MESHES[seed as usize % MESHES.len()];
+    let graph = placed(&case.graph, mesh.len(), seed);
+    let options = Options { mesh: mesh.to_vec(), ..Options::default() };
+    let mut rewrites = Rewrites::new(options);
+    let mut module = Module::new(Location::unknown(context));
+    let body = Block(module.body().to_raw());
+    let function = graph.write(Context(context.to_raw())).map_err(|e| e.to_string())?;
+    let before = function.to_string();
+    body.push(function);
+    let mut run = |pipeline: &str| {
+        let text = body.operations().iter().map(|op| op.to_string()).collect::<String>();
+        let ran = sardonyx_passes::run_pipeline_with(context, &mut module, pipeline, &mut rewrites);
+        ran.map_err(|e| format!("{} over {mesh:?}: {e}\n{before}\n=>\n{text}", case.name))
+    };
+    let ranks: Vec<usize> = mesh.iter().map(|n| *n as usize).collect();
+    let params = |name: &str| param(case, name);
+    let mut collectives = 0;
+    for (pipeline, flow) in [("builtin.module(shard)", false), (REST, true)] {
+        run(pipeline)?;
+        let function = body.operations()[0];
+        let fail = |what: String| format!("{} over {mesh:?}: {what}\n{before}\n=>\n{function}", case.name);
+        let read = || match flow {
+            true => Ok((Graph::default(), Program::read(function)?)),
+            false => Ok((Graph::read(function)?, Program::default())),
+        };
+        let (graph, program) = read().map_err(|e: Box<Error>| fail(e.to_string()))?;
+        for inputs in &case.calls {
+            let wanted = expected(case, inputs).map_err(|e| e.to_string())?;
+            let all = interp::on_ranks(&ranks, |world| {
+                let setting = Setting { params: &params, world };
+                match flow {
+                    true => interp::run_program_in(&program, setting, inputs, &mut |call| call.interpret()),
+                    false => interp::run_in(&graph, setting, inputs, &mut |_, _| Ok(())),
+                }
+            });
+            let all = all.map_err(|e| fail(format!("{inputs:?}: {e}")))?;
+            for (rank, got) in all.iter().enumerate() {
+                let tolerance = wanted.tolerance(Class::Reassociating);
+                compare(&wanted, tolerance, got).map_err(|what| fail(format!("{inputs:?}: rank {rank}: {what}")))?;
+            }
+        }
+        collectives = function.to_string().matches(" mesh=").count();
+    }
+    Ok(collectives)
+}
+
+static REST: &str = "builtin.module(e-graph,simplify,cse,sdx-to-flow,fuse,fuse-siblings)";
+
+/// The graph, with places for some of its values.
+fn placed(graph: &Graph, axes: usize, seed: u64) -> Graph {
+    let mut r = Random::new(seed ^ 0x0091_aced);
+    let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
+    let mut now: Vec<Value> = vec![];
+    for node in &graph.nodes {
+        let args = node.args.iter().map(|a| now[a.index()]).collect();
+        let mut v = out.push(Node { args, ..node.clone() });
+        for mesh in 0..axes {
+            if r.below(100) < 40 {
+                let place = Place { mesh, split: split(&mut r, &node.ty.dims, mesh) };
+                v = out.add_as(Op::Place(Box::new(place)), &[v], None, &node.origins).expect("a place");
+            }
+        }
+        now.push(v);
+    }
+    out.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), now[v.index()])).collect();
+    out
+}
+
+/// An axis before may leave a rank a number of elements that is no multiple: then units are elements.
+fn split(r: &mut Random, dims: &[Dim], mesh: usize) -> Option<(usize, Dim, Dim)> {
+    if dims.is_empty() || r.below(8) == 0 {
+        return None;
+    }
+    let dim = r.below(dims.len());
+    let [outer, unit] = [0, 1].map(|_| Dim::constant(1 + r.below(3) as i64));
+    let divides = mesh == 0 && dims[dim].exact_div(&(outer.clone() * unit.clone())).is_some();
+    let one = Dim::constant(1);
+    Some(if divides { (dim, outer, unit) } else { (dim, one.clone(), one) })
+}
