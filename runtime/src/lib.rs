@@ -93,9 +93,10 @@ mod stop;
 
 pub use cache::Cache;
 pub use call::{Launched, Watch};
+pub use comm::serve_rank;
 pub use call_bytes::CallBytes;
 pub use device::{DeviceName, DeviceReport, Finding};
-pub use model::{LoadOptions, Model};
+pub use model::{LoadOptions, Model, Transport};
 pub use session::{Session, SessionOptions};
 pub use stop::RunOptions;
 

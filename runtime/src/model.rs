@@ -1,6 +1,6 @@
 //! a loaded, verified artifact, shared by sessions
 
-use crate::comm::CacheIds;
+use crate::comm::{self, Load, Order, World};
 use crate::device::{self, Address, Block, Device, DeviceName, DeviceReport, Memory};
 use crate::program::{self, Entry, Program};
 use crate::session::{Session, SessionOptions};
@@ -9,6 +9,7 @@ use sardonyx_base::cpu::Level;
 use sardonyx_base::plan::Manifest;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::artifact::{Artifact, Verify};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,13 +23,25 @@ pub struct LoadOptions {
     /// Make the artifact's own call with known results, if it has one, on the device, and refuse the artifact where they
     /// differ. It reads the weights, `Verify::Lazy` or not. A simulated device leaves it out: it takes too long there.
     pub selftest: bool,
-    /// With how many ranks the caller means to run it: another artifact is refused. They are threads of this process.
+    /// With how many ranks the caller means to run it: another artifact is refused.
     pub ranks: Option<usize>,
+    /// Where the other ranks are.
+    pub transport: Transport,
+}
+
+/// What the ranks of a model are, where it has several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Threads of this process.
+    #[default]
+    Threads,
+    /// Processes: this program, started again. It must call [`serve_rank`](crate::serve_rank) before all else.
+    Processes,
 }
 
 impl Default for LoadOptions {
     fn default() -> LoadOptions {
-        LoadOptions { verify: Verify::default(), device: DeviceName::Cpu, cpu: None, selftest: true, ranks: None }
+        LoadOptions { verify: Verify::default(), device: DeviceName::Cpu, cpu: None, selftest: true, ranks: None, transport: Transport::Threads }
     }
 }
 
@@ -52,10 +65,8 @@ struct Loaded {
     constants: Vec<Address>,
     _constants: Constants,
     file: String,
-    /// The other ranks of the first one.
-    peers: Vec<Model>,
-    /// What the caches of the model are known by on the other ranks.
-    caches: Arc<CacheIds>,
+    /// The way of the first rank to the others.
+    world: Option<World>,
 }
 
 impl Model {
@@ -72,19 +83,58 @@ impl Model {
         Ok(model)
     }
 
+    /// As one rank of several, which another one tells what to do.
+    pub(crate) fn load_rank(path: &Path, options: &LoadOptions, rank: usize) -> Result<Model> {
+        let (file, artifact) = (path.display().to_string(), Artifact::open(path, options.verify)?);
+        let plan = artifact.plan_of(options.device.class());
+        let program = program::verify(&artifact.manifest, plan, artifact.weights.len(), rank);
+        let mut made = program.and_then(|program| Model::of_ranks(artifact, options, &file, vec![program]));
+        let model = made.as_mut().ok().and_then(Vec::pop);
+        made.map_err(|e| e.file(&file)).and_then(|_| model.ok_or_else(|| Error::defect("a model of no rank")))
+    }
+
     fn from_artifact(artifact: Artifact, options: &LoadOptions, file: &str) -> Result<Model> {
         let plan = artifact.plan_of(options.device.class());
         let program = |rank| program::verify(&artifact.manifest, plan, artifact.weights.len(), rank);
         let mut programs = vec![program(0)?];
+        let mesh = programs[0].mesh.clone();
         let n: usize = programs[0].mesh.iter().product();
         if let Some(wanted) = options.ranks.filter(|wanted| *wanted != n) {
             let message = format!("the model is made for {n} ranks, not for {wanted}");
             return Err(Error::user("E0407", message)
                 .help(format!("run it with `--ranks {n}`, or compile it with `--ranks {wanted}`")));
         }
-        for rank in 1..n {
-            programs.push(program(rank)?);
+        if options.transport == Transport::Threads {
+            (1..n).try_for_each(|rank| program(rank).map(|program| programs.push(program)))?;
         }
+        let mut models = Model::of_ranks(artifact, options, file, programs)?;
+        let first = models.remove(0);
+        if n == 1 {
+            return Ok(first);
+        }
+        let world = match options.transport {
+            Transport::Threads => comm::on_threads(&mesh, models)?,
+            Transport::Processes => {
+                let world = comm::in_processes(&mesh)?;
+                let load = Load::new(Path::new(file), options, first.hash());
+                world.tell(Order { load: Some(load), ..Order::default() })?;
+                world
+            }
+        };
+        let mut first = first.0;
+        let loaded = Arc::get_mut(&mut first).ok_or_else(|| Error::defect("a model that is in use before it is there"))?;
+        loaded.world = Some(world);
+        Ok(Model(first))
+    }
+
+    /// A model for each rank that this process is.
+    fn of_ranks(
+        artifact: Artifact,
+        options: &LoadOptions,
+        file: &str,
+        mut programs: Vec<Program>,
+    ) -> Result<Vec<Model>> {
+        let plan = artifact.plan_of(options.device.class());
         let (code, ptx, level) = (artifact.code.as_ref(), artifact.ptx.as_slice(), options.cpu);
         let source = device::Source { manifest: &artifact.manifest, plan, program: &programs[0], code, ptx, level };
         let device = device::open(&options.device, &source)?;
@@ -92,8 +142,7 @@ impl Model {
             programs.iter_mut().try_for_each(|program| program.choose_target(target))?;
         }
         let Artifact { manifest, weights, .. } = artifact;
-        let caches = Arc::new(CacheIds::default());
-        let of_rank = |program: Program, peers: Vec<Model>| {
+        let of_rank = |program: Program| {
             let (constants, uploaded) = place_constants(&device, &program, &weights)?;
             let mapped = (device.memory() == Memory::Host).then(|| weights.clone());
             Ok(Model(Arc::new(Loaded {
@@ -104,13 +153,10 @@ impl Model {
                 constants,
                 _constants: Constants { _mapped: mapped, _uploaded: uploaded },
                 file: file.into(),
-                peers,
-                caches: caches.clone(),
+                world: None,
             })))
         };
-        let peers = programs.drain(1..).map(|program| of_rank(program, vec![])).collect::<Result<_>>()?;
-        let first = programs.pop().ok_or_else(|| Error::defect("a mesh of no ranks"))?;
-        of_rank(first, peers)
+        programs.into_iter().map(of_rank).collect()
     }
 
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {
@@ -122,12 +168,17 @@ impl Model {
         self.0.program.mesh.iter().product()
     }
 
-    pub(crate) fn peers(&self) -> &[Model] {
-        &self.0.peers
+    pub(crate) fn world(&self) -> Option<&World> {
+        self.0.world.as_ref()
     }
 
-    pub(crate) fn caches(&self) -> &Arc<CacheIds> {
-        &self.0.caches
+    /// Of the manifest, which has the hashes of all else.
+    pub(crate) fn hash(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        let Manifest { files, model_hash, .. } = &self.0.manifest;
+        files.iter().for_each(|file| (&file.name, &file.blake3, file.bytes).hash(&mut hash));
+        model_hash.hash(&mut hash);
+        hash.finish()
     }
 
     pub fn manifest(&self) -> &Manifest {

@@ -3,7 +3,7 @@
 use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs, tensors};
 use crate::cache::{Cache, Held};
 use crate::call::{Call, Look, Watch};
-use crate::comm::{Rank, Team};
+use crate::comm::{Open, Order, Rank, Run};
 use crate::device::{Address, Block, Queue};
 use crate::memory::Recycler;
 use crate::model::Model;
@@ -41,9 +41,9 @@ pub struct Session {
     threads: usize,
     pub(crate) memory_bytes_max: Option<usize>,
     pub(crate) outputs: Recycler,
-    /// Where the model has several: the way to the other ranks, and on the first one what they are told.
+    /// Where the model has several ranks: the way to the others, and on the first one the number by which they know it.
     rank: Option<Arc<Rank>>,
-    team: Option<Team>,
+    number: Option<u64>,
     /// Absent while a call has it.
     state: Mutex<Option<Box<State>>>,
     free: Condvar,
@@ -87,24 +87,27 @@ impl Session {
         if options.threads == 0 {
             return Err(Error::user("E0001", "a session needs at least one thread"));
         }
-        if model.ranks() == 1 {
-            return Session::with(model, options, None, None);
-        }
-        let team = Team::start(&model.program().mesh, model.peers(), options, model.caches().clone())?;
-        Session::with(model, options, Some(team.rank().clone()), Some(team))
+        let Some(world) = model.world() else { return Session::with(model, options, None, None) };
+        let (rank, session) = (world.rank().clone(), world.session());
+        rank.expect_threads(options.threads);
+        let (threads, memory_bytes_max) = (options.threads as u64, options.memory_bytes_max.map(|n| n as u64));
+        let open = Open { session, threads, pinned: options.pinned, memory_bytes_max };
+        world.tell(Order { open: Some(open), ..Order::default() }).map_err(|e| e.file(model.file()))?;
+        Session::with(model, options, Some(rank), Some(session))
     }
 
     /// Of a rank that is told what to do.
     pub(crate) fn of_rank(model: Model, options: &SessionOptions, rank: Arc<Rank>) -> Result<Session> {
+        rank.expect_threads(options.threads);
         Session::with(model, options, Some(rank), None)
     }
 
-    fn with(model: Model, options: &SessionOptions, rank: Option<Arc<Rank>>, team: Option<Team>) -> Result<Session> {
+    fn with(model: Model, options: &SessionOptions, rank: Option<Arc<Rank>>, number: Option<u64>) -> Result<Session> {
         let state = State::new(&model, Threads { count: options.threads, pinned: options.pinned }, rank.clone())?;
         Ok(Session {
             model,
             rank,
-            team,
+            number,
             threads: options.threads,
             memory_bytes_max: options.memory_bytes_max,
             outputs: Recycler::default(),
@@ -172,7 +175,10 @@ impl Session {
 
     /// A cache that other ranks have too, where there are some.
     fn known<'a>(&self, cache: Cache<'a>) -> Cache<'a> {
-        if self.team.is_some() { cache.on_all_ranks(self.model.caches()) } else { cache }
+        match self.model.world() {
+            Some(world) => cache.on_all_ranks(&world.caches),
+            None => cache,
+        }
     }
 
     /// As [`cache`](Session::cache), in memory of the caller: for every state, by the name of its input or output,
@@ -241,9 +247,12 @@ impl Session {
         let call = Call { session: self, program, entry, inputs: &inputs, stop: &stop, memory, watch, outside: 0 };
         let known = held.as_ref().map(Held::known);
         let mut run = || call.run(&mut state, shape.clone(), &mut given, held.as_mut());
-        let outputs = match &self.team {
-            None => run(),
-            Some(team) => known.transpose().and_then(|cache| team.call(called, given_inputs, cache, &stop, run)),
+        let outputs = match (self.model.world(), self.number) {
+            (Some(world), Some(session)) => known.transpose().and_then(|cache| {
+                let order = Run { entry: called.to_string(), cache, session, ..Run::default() };
+                world.call(order, given_inputs, &stop, run)
+            }),
+            _ => run(),
         };
         let outputs = outputs.map_err(named)?;
         if let Some(held) = &mut held {
@@ -268,6 +277,15 @@ impl Session {
                 None => self.free.wait(slot).unwrap_or_else(PoisonError::into_inner),
                 Some(limit) => self.free.wait_timeout(slot, limit).unwrap_or_else(PoisonError::into_inner).0,
             };
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let (Some(world), Some(close)) = (self.model.world(), self.number) {
+            // Ranks that are gone have forgotten it anyway.
+            let _ = world.tell(Order { close: Some(close), ..Order::default() });
         }
     }
 }

@@ -39,6 +39,7 @@ enum Cli {
 }
 
 fn main() {
+    sardonyx_run::serve_rank();
     let code = match commands::parse::<Cli>(std::env::args_os()) {
         Ok(cli) => commands::execute(|out| run(cli, out)),
         Err(code) => code,

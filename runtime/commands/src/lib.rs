@@ -24,7 +24,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_base::cpu::Level;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::Verify;
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions, Transport};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -80,6 +80,9 @@ pub struct LoadArgs {
     /// Refuse an artifact that was compiled for another number of ranks
     #[arg(long, value_name = "N")]
     pub ranks: Option<std::num::NonZeroUsize>,
+    /// Where the ranks are: threads of this process, or processes
+    #[arg(long, value_name = "WHERE", default_value = "threads", value_parser = transport_parser())]
+    pub transport: Transport,
 }
 
 impl ModelArgs {
@@ -95,6 +98,7 @@ impl LoadArgs {
             device: self.device.clone(),
             cpu: self.cpu,
             selftest: !self.no_selftest,
+            transport: self.transport,
             ranks: self.ranks.map(std::num::NonZeroUsize::get),
         };
         Model::load(model, &options)
@@ -141,8 +145,22 @@ fn verify_parser() -> impl TypedValueParser<Value = Verify> {
     })
 }
 
+fn transport_parser() -> impl TypedValueParser<Value = Transport> {
+    PossibleValuesParser::new(["threads", "processes"]).map(|s| match s.as_str() {
+        "processes" => Transport::Processes,
+        _ => Transport::Threads,
+    })
+}
+
 fn level_parser() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(Level::names()).try_map(|s| Level::from_name(&s).ok_or("is no level"))
+}
+
+/// Where this process is a rank of another one: serves that and ends. Before all else of a program's `main`.
+pub fn serve_rank() {
+    if let Some(code) = sardonyx_runtime::serve_rank() {
+        std::process::exit(code);
+    }
 }
 
 /// The parser of a program's command line. The examples of commands that several programs have name this program.

@@ -14,6 +14,7 @@ enum Cli {
 }
 
 fn main() {
+    commands::serve_rank();
     let code = match commands::parse::<Cli>(std::env::args_os()) {
         Ok(Cli::Command(command)) => commands::execute(|out| command.execute(out)),
         Ok(Cli::Completions(args)) => commands::execute(|out| commands::completions::<Cli>(&args, out).map(|()| 0)),

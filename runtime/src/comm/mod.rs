@@ -6,20 +6,55 @@
 //! | `segment.rs` | the memory that the ranks of one host share |
 //! | `shared.rs` | a collective over that memory: ranks read each other's operands where they lie |
 //! | `order.rs` | what the first rank tells the others to do |
-//! | `team.rs` | the first rank's calls, and the others that serve them |
+//! | `world.rs` | the first rank's calls, which all make together |
+//! | `peer.rs` | what the others do |
+//! | `processes.rs` | ranks in processes of their own, and what happens to them |
 //!
 //! In a call every rank runs the same steps. A collective is met by the ranks that differ in one coordinate of the mesh, in the
 //! same order everywhere. Each says where its operand is, waits until all have, and computes its own result from what the
 //! others have; reductions combine in the order of the ranks, so that bits do not depend on who came when.
 
 mod order;
+mod peer;
+mod processes;
 mod schedule;
 mod segment;
 mod shared;
-mod team;
+mod world;
 
-pub(crate) use order::CacheRef;
+use crate::model::Model;
+use peer::Peer;
+use sardonyx_base::{Error, Result};
+use segment::Segment;
+use std::sync::Arc;
+use world::Members;
+
+pub(crate) use order::{CacheRef, Load, Open, Order, Run};
+pub use processes::serve_rank;
 pub(crate) use schedule::Operand;
 pub(crate) use segment::AXES_MAX;
 pub(crate) use shared::{Exchange, Rank};
-pub(crate) use team::{CacheIds, Team};
+pub(crate) use world::{CacheIds, World};
+
+/// The other ranks of a mesh on threads of this process; `peers` are their models.
+pub(crate) fn on_threads(mesh: &[usize], peers: Vec<Model>) -> Result<World> {
+    let segment = Arc::new(Segment::private(mesh.iter().product())?);
+    let rank = |at: usize| Arc::new(Rank::new(segment.clone(), at, mesh.to_vec()));
+    let mut threads = vec![];
+    for (at, model) in (1..).zip(peers) {
+        let peer = Peer::new(rank(at), Some(model));
+        // An error is that the first rank has gone, which ends the thread with it.
+        let thread = std::thread::Builder::new().name(format!("rank {at}")).spawn(move || drop(peer.serve()));
+        threads.push(thread.map_err(|e| Error::user("E0304", format!("cannot start a rank: {e}")))?);
+    }
+    Ok(World::new(rank(0), Members::Threads(threads), Arc::default()))
+}
+
+/// The other ranks of a mesh in processes, which have no model yet.
+pub(crate) fn in_processes(mesh: &[usize]) -> Result<World> {
+    let segment = Arc::new(Segment::shared(mesh.iter().product())?);
+    let last = Arc::default();
+    let start = |rank| processes::Process::start(&segment, rank, mesh, &last);
+    let members = (1..segment.n_ranks).map(start).collect::<Result<_>>()?;
+    Ok(World::new(Arc::new(Rank::new(segment, 0, mesh.to_vec())), Members::Processes(members), last))
+}

@@ -2,7 +2,7 @@
 
 use sardonyx_base::{Error, Fault};
 
-/// A call that all ranks make, or the end of all calls.
+/// What all ranks do; nothing at all ends them.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Order {
     #[prost(uint32, tag = "1")]
@@ -12,8 +12,45 @@ pub struct Order {
     pub bases: Vec<u32>,
     #[prost(message, optional, tag = "3")]
     pub run: Option<Run>,
+    #[prost(message, optional, tag = "4")]
+    pub load: Option<Load>,
+    #[prost(message, optional, tag = "5")]
+    pub open: Option<Open>,
+    /// A session that nobody needs any more.
+    #[prost(uint64, optional, tag = "6")]
+    pub close: Option<u64>,
 }
 
+/// Loads an artifact.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Load {
+    #[prost(bytes, tag = "1")]
+    pub path: Vec<u8>,
+    #[prost(uint32, tag = "2")]
+    pub verify: u32,
+    #[prost(string, tag = "3")]
+    pub device: String,
+    #[prost(string, optional, tag = "4")]
+    pub level: Option<String>,
+    /// Of the manifest, which has those of all else.
+    #[prost(uint64, tag = "5")]
+    pub hash: u64,
+}
+
+/// Opens a session.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Open {
+    #[prost(uint64, tag = "1")]
+    pub session: u64,
+    #[prost(uint64, tag = "2")]
+    pub threads: u64,
+    #[prost(bool, tag = "3")]
+    pub pinned: bool,
+    #[prost(uint64, optional, tag = "4")]
+    pub memory_bytes_max: Option<u64>,
+}
+
+/// Makes a call.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Run {
     #[prost(string, tag = "1")]
@@ -28,6 +65,8 @@ pub struct Run {
     /// Caches that nobody needs any more.
     #[prost(uint64, repeated, tag = "5")]
     pub dropped: Vec<u64>,
+    #[prost(uint64, tag = "6")]
+    pub session: u64,
 }
 
 /// A tensor in the room of the first rank.
@@ -58,7 +97,7 @@ pub struct CacheRef {
 
 /// Errors that others know by their codes: a code is a string for as long as the program runs.
 static CODES: &[&str] =
-    &["E0202", "E0204", "E0301", "E0303", "E0304", "E0305", "E0306", "E0307", "E0401", "E0405", "E0407", "E0408"];
+    &["E0001", "E0002", "E0202", "E0204", "E0301", "E0303", "E0304", "E0305", "E0306", "E0307", "E0401", "E0402", "E0403", "E0404", "E0405", "E0407", "E0408"];
 
 /// An error as text.
 pub fn told(error: &Error) -> String {

@@ -4,6 +4,8 @@
 //! arena begins at the start of its room and grows in place; what it posts from elsewhere is copied to the second half.
 
 use sardonyx_base::{Error, Result};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -99,6 +101,8 @@ pub struct Segment {
     bytes: usize,
     pub n_ranks: usize,
     pub room: usize,
+    /// Where other processes can map it.
+    file: Option<OwnedFd>,
 }
 
 // SAFETY: words are atomic; what else is written, only one rank writes at a time, as the protocol of `shared.rs` says.
@@ -112,12 +116,47 @@ impl Segment {
         let map = |bytes| map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1);
         let found = ROOMS.iter().find_map(|&room| Some((room, map(Segment::size(n_ranks, room)?)?)));
         let (room, start) = found.ok_or_else(|| refused(n_ranks))?;
-        let segment = Segment { start, bytes: Segment::size(n_ranks, room).unwrap_or(0), n_ranks, room };
+        let bytes = Segment::size(n_ranks, room).unwrap_or(0);
+        let segment = Segment { start, bytes, n_ranks, room, file: None };
         for rank in 0..n_ranks {
             // SAFETY: the room is within the mapping. The advice may be refused; the memory works either way.
             unsafe { libc::madvise(segment.at(segment.room_at(rank)).cast(), room, libc::MADV_HUGEPAGE) };
         }
         Ok(segment)
+    }
+
+    /// For processes, which inherit the file that is nowhere but in memory. Errors: E0304.
+    pub fn shared(n_ranks: usize) -> Result<Segment> {
+        // SAFETY: the name is a string that ends.
+        let fd = unsafe { libc::memfd_create(c"sardonyx".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(refused(n_ranks));
+        }
+        // SAFETY: it is open and nobody else's.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fits = |room: &&usize| {
+            let bytes = Segment::size(n_ranks, **room).and_then(|bytes| libc::off_t::try_from(bytes).ok());
+            // SAFETY: the file is open; it has no other pages than those that are touched.
+            bytes.is_some_and(|bytes| unsafe { libc::ftruncate(fd, bytes) } == 0)
+        };
+        let room = ROOMS.iter().find(fits).ok_or_else(|| refused(n_ranks))?;
+        Segment::attach(file, n_ranks, *room)
+    }
+
+    /// That of another process. Errors: E0304, E0408 where it is none.
+    pub fn attach(file: OwnedFd, n_ranks: usize, room: usize) -> Result<Segment> {
+        let bytes = Segment::size(n_ranks, room).ok_or_else(|| refused(n_ranks))?;
+        let length = File::from(file.try_clone().map_err(|_| refused(n_ranks))?).metadata().map(|m| m.len());
+        if length.ok() != Some(bytes as u64) {
+            return Err(Error::user("E0408", "the memory of the other ranks is not that of this mesh"));
+        }
+        let start = map(bytes, libc::MAP_SHARED | libc::MAP_NORESERVE, file.as_raw_fd());
+        let start = start.ok_or_else(|| refused(n_ranks))?;
+        Ok(Segment { start, bytes, n_ranks, room, file: Some(file) })
+    }
+
+    pub fn file(&self) -> Option<&OwnedFd> {
+        self.file.as_ref()
     }
 
     fn size(n_ranks: usize, room: usize) -> Option<usize> {

@@ -27,7 +27,9 @@ pub struct Rank {
     /// By axis: how many collectives the call has met so far.
     met: [AtomicU32; AXES_MAX],
     /// How often a word is looked at before sleeping.
-    looks: u32,
+    looks: AtomicU32,
+    /// The process that orders what this one does, where it is another.
+    leader: Option<libc::pid_t>,
     /// The last schedules, for operands as they were posted.
     known: Mutex<Vec<(Collective, Vec<Posted>, Arc<Rounds>)>>,
 }
@@ -51,11 +53,30 @@ const NAP: Duration = Duration::from_millis(20);
 const CHUNK: usize = 16 << 10;
 
 impl Rank {
-    /// `crowded` where there are more threads than processors.
-    pub fn new(segment: Arc<Segment>, rank: usize, mesh: Vec<usize>, crowded: bool) -> Rank {
-        let looks = if crowded { 0 } else { LOOKS };
+    pub fn new(segment: Arc<Segment>, rank: usize, mesh: Vec<usize>) -> Rank {
         let (call, met, known) = (AtomicU32::new(0), Default::default(), Mutex::default());
-        Rank { segment, rank, mesh, call, met, looks, known }
+        Rank { segment, rank, mesh, call, met, looks: AtomicU32::new(0), leader: None, known }
+    }
+
+    pub fn led_by(self, leader: libc::pid_t) -> Rank {
+        Rank { leader: Some(leader), ..self }
+    }
+
+    /// Whether the process that orders is gone.
+    pub fn is_left(&self) -> bool {
+        // SAFETY: it only asks.
+        self.leader.is_some_and(|pid| unsafe { libc::getppid() } != pid)
+    }
+
+    /// A rank that has a processor of its own waits without sleeping for a while.
+    pub fn expect_threads(&self, per_rank: usize) {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let crowded = self.segment.n_ranks.saturating_mul(per_rank) > processors;
+        self.looks.store(if crowded { 0 } else { LOOKS }, Ordering::Relaxed);
+    }
+
+    pub fn is_crowded(&self) -> bool {
+        self.looks.load(Ordering::Relaxed) == 0
     }
 
     /// Takes part in a call from its start on. `bases` are beyond all phases of the calls before.
@@ -277,13 +298,13 @@ impl Rank {
         for at in (0..n).filter(|at| *at != own) {
             let rank = member(at);
             let word = self.segment.phase(rank, axis);
-            let mut looked = 0;
+            let (mut looked, looks) = (0, self.looks.load(Ordering::Relaxed));
             loop {
                 let seen = word.get();
                 if seen.wrapping_sub(phase) as i32 >= 0 {
                     break;
                 }
-                if looked < self.looks {
+                if looked < looks {
                     looked += 1;
                     std::hint::spin_loop();
                     continue;
@@ -291,11 +312,14 @@ impl Rank {
                 if let Some(failed) = self.failed() {
                     return Err(Error::user("E0408", format!("rank {failed} failed before it came to `{op}`")));
                 }
+                if self.is_left() {
+                    return Err(Error::user("E0408", format!("rank 0 was gone before rank {rank} came to `{op}`")));
+                }
                 stop.check().map_err(|e| {
                     let message = format!("{}; rank {rank} had not come to `{op}`", e.message);
                     Error::user(e.code, message)
                 })?;
-                if looked < self.looks + 2 {
+                if looked < looks + 2 {
                     // Perhaps another rank wants this processor.
                     looked += 1;
                     std::thread::yield_now();

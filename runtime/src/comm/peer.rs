@@ -1,0 +1,178 @@
+//! orders of the first rank  =>  what another rank does, on a thread or in a process of its own
+
+use super::order::{Input, Load, Open, Order, Run};
+use super::shared::Rank;
+use super::world::read_order;
+use crate::cache::Cache;
+use crate::device::DeviceName;
+use crate::model::{LoadOptions, Model};
+use crate::session::{Session, SessionOptions};
+use crate::stop::RunOptions;
+use sardonyx_base::cpu::Level;
+use sardonyx_base::view::TensorView;
+use sardonyx_base::{DType, Error, Result};
+use sardonyx_format::Verify;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A rank that waits for orders.
+pub struct Peer {
+    pub rank: Arc<Rank>,
+    /// Absent until it has been told which.
+    pub model: Option<Model>,
+    sessions: BTreeMap<u64, Session>,
+    caches: BTreeMap<u64, Cache<'static>>,
+}
+
+/// How long a rank that has nothing to do sleeps at a time.
+const NAP: Duration = Duration::from_millis(100);
+/// How long it looks for an order before it sleeps.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// How far weights are hashed, as a number.
+static VERIFY: [Verify; 3] = [Verify::Full, Verify::Lazy, Verify::Off];
+
+impl Load {
+    pub fn new(path: &std::path::Path, options: &LoadOptions, hash: u64) -> Load {
+        let verify = VERIFY.iter().position(|v| *v == options.verify).unwrap_or(0) as u32;
+        let level = options.cpu.map(|level| level.name().to_string());
+        let (path, device) = (path.as_os_str().as_bytes().to_vec(), options.device.to_string());
+        Load { path, verify, device, level, hash }
+    }
+
+    fn options(&self) -> Result<LoadOptions> {
+        let unfit = || Error::defect("an order that no first rank gives");
+        let device: DeviceName = self.device.parse()?;
+        let verify = VERIFY.get(self.verify as usize).copied().ok_or_else(unfit)?;
+        let cpu = match &self.level {
+            Some(name) => Some(Level::from_name(name).ok_or_else(unfit)?),
+            None => None,
+        };
+        Ok(LoadOptions { verify, device, cpu, selftest: false, ..LoadOptions::default() })
+    }
+}
+
+impl Peer {
+    pub fn new(rank: Arc<Rank>, model: Option<Model>) -> Peer {
+        Peer { rank, model, sessions: BTreeMap::new(), caches: BTreeMap::new() }
+    }
+
+    /// Carries out orders until the last one. Errors: E0408 where the first rank is gone.
+    pub fn serve(mut self) -> Result<()> {
+        let segment = self.rank.segment.clone();
+        let mut done = 0;
+        loop {
+            let order = segment.order();
+            let begun = Instant::now();
+            let number = loop {
+                let seen = order.get();
+                if seen != done {
+                    break seen;
+                }
+                if self.rank.is_crowded() || begun.elapsed() >= LOOK {
+                    if self.rank.is_left() {
+                        return Err(Error::user("E0408", "rank 0 is gone"));
+                    }
+                    order.sleep(seen, NAP);
+                } else {
+                    std::hint::spin_loop();
+                }
+            };
+            done = number;
+            let rank = self.rank.clone();
+            let ended = Ended { rank: &rank, call: number, well: Cell::new(false) };
+            let order = read_order(&segment);
+            self.rank.begin(number, order.as_ref().map_or(&[], |order| &order.bases));
+            let goes_on = order.and_then(|order| self.carry_out(&order)).unwrap_or_else(|e| {
+                self.rank.fail(&e);
+                true
+            });
+            ended.well.set(true);
+            if !goes_on {
+                return Ok(());
+            }
+        }
+    }
+
+    /// False for the last one.
+    fn carry_out(&mut self, order: &Order) -> Result<bool> {
+        match order {
+            Order { run: Some(run), .. } => self.run(run)?,
+            Order { load: Some(load), .. } => self.load(load)?,
+            Order { open: Some(open), .. } => self.open(open)?,
+            Order { close: Some(session), .. } => drop(self.sessions.remove(session)),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn load(&mut self, load: &Load) -> Result<()> {
+        let model = Model::load_rank(OsStr::from_bytes(&load.path).as_ref(), &load.options()?, self.rank.rank)?;
+        if model.hash() != load.hash {
+            let message = format!("{} is not the artifact that the first rank has", model.file());
+            return Err(Error::user("E0407", message).help("give every rank the same file"));
+        }
+        self.model = Some(model);
+        Ok(())
+    }
+
+    fn open(&mut self, open: &Open) -> Result<()> {
+        let model = self.model.clone().ok_or_else(|| Error::defect("a session of no model"))?;
+        let options = SessionOptions {
+            threads: open.threads as usize,
+            pinned: open.pinned,
+            memory_bytes_max: open.memory_bytes_max.map(|n| n as usize),
+        };
+        self.sessions.insert(open.session, Session::of_rank(model, &options, self.rank.clone())?);
+        Ok(())
+    }
+
+    fn run(&mut self, run: &Run) -> Result<()> {
+        run.dropped.iter().for_each(|id| drop(self.caches.remove(id)));
+        let session = self.sessions.get(&run.session).ok_or_else(|| Error::defect("a session that is not there"))?;
+        let deadline = run.limit.map(|ns| Instant::now() + Duration::from_nanos(ns));
+        let options = RunOptions { deadline, cancel: None };
+        let segment = &self.rank.segment;
+        let inputs = run.inputs.iter().map(|input: &Input| {
+            let unfit = || Error::defect("an order that no first rank gives");
+            let (at, bytes) = (input.at as usize, input.bytes as usize);
+            let dtype = DType::from_onnx(input.dtype).filter(|_| segment.holds(at, bytes)).ok_or_else(unfit)?;
+            let dims: Vec<usize> = input.dims.iter().map(|n| *n as usize).collect();
+            // SAFETY: within the segment, and nobody writes there before all have ended the call.
+            let bytes = unsafe { std::slice::from_raw_parts(segment.at(at), bytes) };
+            Ok((input.name.as_str(), dtype, dims, bytes))
+        });
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let views = inputs.iter().map(|(name, dtype, dims, bytes)| Ok((*name, TensorView::new(*dtype, dims, bytes)?)));
+        let views = views.collect::<Result<Vec<_>>>()?;
+        let Some(wanted) = &run.cache else {
+            return session.run_with(&run.entry, &views, &mut [], &options).map(drop);
+        };
+        if !self.caches.contains_key(&wanted.id) {
+            self.caches.insert(wanted.id, session.cache(&run.entry, wanted.capacity as usize)?);
+        }
+        let cache = self.caches.get_mut(&wanted.id).ok_or_else(|| Error::defect("a cache that is not there"))?;
+        cache.set_len(wanted.len as usize);
+        session.run_cached(&run.entry, &views, &mut [], cache, &options).map(drop)
+    }
+}
+
+/// However an order ends on a rank, the others are told so.
+struct Ended<'a> {
+    rank: &'a Rank,
+    call: u32,
+    well: Cell<bool>,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        if !self.well.get() {
+            self.rank.fail(&Error::defect("it panicked"));
+        }
+        self.rank.segment.idle(self.rank.rank).set(self.call);
+    }
+}

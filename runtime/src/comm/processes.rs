@@ -1,0 +1,217 @@
+//! ranks in processes of their own: this program started again, with the shared memory inherited
+//!
+//! The first rank watches the others: one that ends or is stopped fails the call that is under way, with what happened to it.
+//! The others look whether the first one is there while they wait.
+
+use super::order::told;
+use super::peer::Peer;
+use super::segment::Segment;
+use super::shared::Rank;
+use sardonyx_base::{Error, Result};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What a process that is a rank finds in its environment: file, rank, mesh, room.
+const VARIABLE: &str = "SARDONYX_RANK";
+
+/// How long a rank may be stopped before its call is given up.
+const STOPPED: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
+
+/// A rank in another process.
+pub struct Process {
+    watch: Arc<Watch>,
+    watcher: Option<JoinHandle<()>>,
+}
+
+struct Watch {
+    pid: libc::pid_t,
+    rank: usize,
+    state: Mutex<State>,
+    segment: Arc<Segment>,
+    /// The number of the last order.
+    last: Arc<AtomicU32>,
+}
+
+/// What has happened to a process.
+#[derive(Default)]
+struct State {
+    /// Why nobody can count on it.
+    gone: Option<String>,
+    /// It has been waited for: its number may be another's.
+    ended: bool,
+}
+
+impl Process {
+    /// Starts this program as a rank.
+    pub fn start(segment: &Arc<Segment>, rank: usize, mesh: &[usize], last: &Arc<AtomicU32>) -> Result<Process> {
+        let failed = |e: std::io::Error| Error::user("E0408", format!("rank {rank} cannot be started: {e}"));
+        let file = segment.file().ok_or_else(|| Error::defect("memory that no process shares"))?.as_raw_fd();
+        let mesh: Vec<String> = mesh.iter().map(usize::to_string).collect();
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.env(VARIABLE, format!("{file} {rank} {} {} {}", mesh.join("x"), segment.room, std::process::id()));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        // SAFETY: only functions that may be called between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                // It stays open in this process alone, and the rank ends with the thread that started it at the latest.
+                match libc::fcntl(file, libc::F_SETFD, 0) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+        let child = command.spawn().map_err(failed)?;
+        let (segment, last) = (segment.clone(), last.clone());
+        let watch = Arc::new(Watch { pid: child.id() as libc::pid_t, rank, state: Mutex::default(), segment, last });
+        let watcher = std::thread::Builder::new().name(format!("watch {rank}")).stack_size(128 << 10).spawn({
+            let watch = watch.clone();
+            move || watch.watch()
+        });
+        Ok(Process { watch, watcher: Some(watcher.map_err(failed)?) })
+    }
+
+    /// Why nobody can count on it.
+    pub fn gone(&self) -> Option<String> {
+        self.watch.state().gone.clone()
+    }
+
+    /// It has been told to end; at some time it must.
+    pub fn end(mut self, by: Instant) {
+        while !self.watch.state().ended && Instant::now() < by {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.watch.signal(libc::SIGKILL);
+        if let Some(watcher) = self.watcher.take() {
+            // It returns when the process has ended; a panic was told when it was.
+            let _ = watcher.join();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.watch.signal(libc::SIGKILL);
+        if let Some(watcher) = self.watcher.take() {
+            let _ = watcher.join();
+        }
+    }
+}
+
+impl Watch {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn signal(&self, signal: i32) {
+        let state = self.state();
+        if !state.ended {
+            // SAFETY: the process has not been waited for, so that the number is its own.
+            unsafe { libc::kill(self.pid, signal) };
+        }
+    }
+
+    fn watch(&self) {
+        let mut stopped: Option<Instant> = None;
+        loop {
+            // SAFETY: zeros are a value of it.
+            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            let poll = if stopped.is_some() { libc::WNOHANG } else { 0 };
+            let kinds = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED | libc::WNOWAIT | poll;
+            // SAFETY: the number is that of a child which has not been waited for.
+            let waited = unsafe { libc::waitid(libc::P_PID, self.pid as libc::id_t, &mut info, kinds) };
+            if waited != 0 {
+                if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
+                    continue;
+                }
+                return self.ended("is not to be found");
+            }
+            // SAFETY: `waitid` has filled it in.
+            let (code, status) = unsafe { (info.si_code, info.si_status()) };
+            match code {
+                libc::CLD_EXITED => return self.ended(&format!("ended with exit code {status}")),
+                libc::CLD_KILLED | libc::CLD_DUMPED => return self.ended(&format!("was killed by signal {status}")),
+                libc::CLD_STOPPED => {
+                    stopped = stopped.or(Some(Instant::now()));
+                    self.take(libc::WSTOPPED);
+                }
+                libc::CLD_CONTINUED => {
+                    stopped = None;
+                    self.state().gone = None;
+                    self.take(libc::WCONTINUED);
+                }
+                _ => {}
+            }
+            if let Some(since) = stopped {
+                if since.elapsed() > STOPPED && self.state().gone.is_none() {
+                    self.fail("is stopped", "let it go on, or end it");
+                }
+                std::thread::sleep(POLL);
+            }
+        }
+    }
+
+    /// Notes what has been seen of the process, so that it is not seen again.
+    fn take(&self, kind: i32) {
+        // SAFETY: as in `watch`.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, self.pid as libc::id_t, &mut info, kind | libc::WNOHANG);
+        }
+    }
+
+    fn ended(&self, how: &str) {
+        let mut state = self.state();
+        self.take(libc::WEXITED);
+        state.ended = true;
+        drop(state);
+        self.fail(how, "load the model again");
+    }
+
+    /// The call that is under way cannot end well.
+    fn fail(&self, how: &str, help: &str) {
+        self.state().gone = Some(how.to_string());
+        let call = self.last.load(Ordering::Acquire);
+        if self.segment.idle(self.rank).get() != call {
+            let error = Error::user("E0408", format!("it {how}")).help(help);
+            self.segment.fail(call, self.rank, &told(&error));
+        }
+        self.segment.idle(self.rank).wake();
+    }
+}
+
+/// In a process that was started as a rank: what the first rank orders, and the exit code at the end. A program that loads
+/// models with [`Transport::Processes`](crate::Transport) calls this before all else; in any other process it does nothing.
+pub fn serve_rank() -> Option<i32> {
+    let told = std::env::var(VARIABLE).ok()?;
+    // SAFETY: no other thread has been started yet, as the caller is asked.
+    unsafe { std::env::remove_var(VARIABLE) };
+    let served = attach(&told).and_then(|rank| Peer::new(Arc::new(rank), None).serve());
+    Some(match served {
+        Ok(()) => 0,
+        Err(e) => {
+            eprintln!("{e}");
+            2
+        }
+    })
+}
+
+fn attach(told: &str) -> Result<Rank> {
+    let unfit = || Error::user("E0408", format!("`{VARIABLE}={told}` is not what a first rank says"));
+    let words: Vec<&str> = told.split(' ').collect();
+    let [file, rank, mesh, room, leader] = words[..] else { return Err(unfit()) };
+    let number = |text: &str| text.parse::<usize>().map_err(|_| unfit());
+    let mesh = mesh.split('x').map(number).collect::<Result<Vec<usize>>>()?;
+    let (file, rank, room) = (number(file)?, number(rank)?, number(room)?);
+    let n = mesh.iter().try_fold(1usize, |n, size| n.checked_mul(*size)).filter(|n| rank < *n).ok_or_else(unfit)?;
+    // SAFETY: the first rank has opened it for this process, in which nothing else knows it.
+    let file = unsafe { OwnedFd::from_raw_fd(i32::try_from(file).map_err(|_| unfit())?) };
+    let segment = Arc::new(Segment::attach(file, n, room)?);
+    let leader = libc::pid_t::try_from(number(leader)?).map_err(|_| unfit())?;
+    Ok(Rank::new(segment, rank, mesh).led_by(leader))
+}
