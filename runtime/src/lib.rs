@@ -93,8 +93,8 @@ mod stop;
 
 pub use cache::Cache;
 pub use call::{Launched, Watch};
-pub use comm::serve_rank;
 pub use call_bytes::CallBytes;
+pub use comm::serve_rank;
 pub use device::{DeviceName, DeviceReport, Finding};
 pub use model::{LoadOptions, Model, Transport};
 pub use session::{Session, SessionOptions};

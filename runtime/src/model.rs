@@ -41,7 +41,14 @@ pub enum Transport {
 
 impl Default for LoadOptions {
     fn default() -> LoadOptions {
-        LoadOptions { verify: Verify::default(), device: DeviceName::Cpu, cpu: None, selftest: true, ranks: None, transport: Transport::Threads }
+        LoadOptions {
+            verify: Verify::default(),
+            device: DeviceName::Cpu,
+            cpu: None,
+            selftest: true,
+            ranks: None,
+            transport: Transport::Threads,
+        }
     }
 }
 
@@ -122,7 +129,8 @@ impl Model {
             }
         };
         let mut first = first.0;
-        let loaded = Arc::get_mut(&mut first).ok_or_else(|| Error::defect("a model that is in use before it is there"))?;
+        let loaded =
+            Arc::get_mut(&mut first).ok_or_else(|| Error::defect("a model that is in use before it is there"))?;
         loaded.world = Some(world);
         Ok(Model(first))
     }

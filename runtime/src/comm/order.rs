@@ -96,8 +96,10 @@ pub struct CacheRef {
 }
 
 /// Errors that others know by their codes: a code is a string for as long as the program runs.
-static CODES: &[&str] =
-    &["E0001", "E0002", "E0202", "E0204", "E0301", "E0303", "E0304", "E0305", "E0306", "E0307", "E0401", "E0402", "E0403", "E0404", "E0405", "E0407", "E0408"];
+static CODES: &[&str] = &[
+    "E0001", "E0002", "E0202", "E0204", "E0301", "E0303", "E0304", "E0305", "E0306", "E0307", "E0401", "E0402",
+    "E0403", "E0404", "E0405", "E0407", "E0408",
+];
 
 /// An error as text.
 pub fn told(error: &Error) -> String {

@@ -83,7 +83,7 @@ impl Process {
 
     /// It has been told to end; at some time it must.
     pub fn end(mut self, by: Instant) {
-        while !self.watch.state().ended && Instant::now() < by {
+        while self.gone().is_none() && Instant::now() < by {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.watch.signal(libc::SIGKILL);

@@ -7,6 +7,7 @@
 use sardonyx_base::host::{Collective, part};
 use sardonyx_base::reduction::Reduction;
 use sardonyx_base::{DType, Error, Result};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// What a rank brings to a collective.
@@ -156,43 +157,33 @@ fn runs(o: &Operand, dim: usize, part: Range<usize>) -> impl Iterator<Item = Ran
 /// What each rank brings one behind the other along a dimension; of each operand only a part along another one, where there
 /// is one.
 fn joined(operands: &[Operand], dim: usize, part: impl Fn(&Operand) -> Option<(usize, Range<usize>)>) -> Vec<Move> {
-    // Contiguous pieces of an operand, one for each run of the result.
-    let of = |o: &Operand| -> Vec<Range<usize>> {
-        let whole = runs(o, dim, 0..o.dims[dim]);
-        match part(o) {
-            None => whole.collect(),
-            Some((split, part)) => cut(o, split, part),
-        }
-    };
-    let pieces: Vec<Vec<Range<usize>>> = operands.iter().map(of).collect();
-    let dims = |o: &Operand| {
+    // Of each operand, what is taken in order, and how much of it goes to a run of the result.
+    let mut sources: Vec<(VecDeque<Range<usize>>, usize)> = vec![];
+    let mut outer = 1;
+    for o in operands {
+        let (along, taken) = part(o).unwrap_or((dim, 0..o.dims[dim]));
         let mut dims = o.dims.clone();
-        if let Some((split, part)) = part(o) {
-            dims[split] = part.len();
-        }
-        dims
-    };
-    let outer: usize = dims(&operands[0])[..dim].iter().product();
+        dims[along] = taken.len();
+        outer = dims[..dim].iter().product();
+        sources.push((runs(o, along, taken).collect(), dims[dim..].iter().product::<usize>() * o.dtype.bytes()));
+    }
     let (mut moves, mut to) = (vec![], 0);
-    let mut next = vec![0; operands.len()];
     for _ in 0..outer {
-        for (rank, o) in operands.iter().enumerate() {
-            let mut left = dims(o)[dim..].iter().product::<usize>() * o.dtype.bytes();
-            while left > 0 {
-                let piece = &pieces[rank][next[rank]];
-                let bytes = piece.len();
-                moves.push(Move { from: Source::Operand(rank), at: piece.start, to, bytes, combine: None });
+        for (rank, (pieces, run)) in sources.iter_mut().enumerate() {
+            let mut left = *run;
+            while let (Some(piece), true) = (pieces.front_mut(), left > 0) {
+                let bytes = piece.len().min(left);
+                let at = piece.start;
+                moves.push(Move { from: Source::Operand(rank), at, to, bytes, combine: None });
                 (to, left) = (to + bytes, left - bytes);
-                next[rank] += 1;
+                piece.start += bytes;
+                if piece.is_empty() {
+                    pieces.pop_front();
+                }
             }
         }
     }
     moves
-}
-
-/// The byte ranges of a part along a dimension.
-fn cut(o: &Operand, split: usize, part: Range<usize>) -> Vec<Range<usize>> {
-    runs(o, split, part).collect()
 }
 
 /// Bytes that a rank takes from each other one in all rounds.

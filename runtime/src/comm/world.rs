@@ -150,7 +150,7 @@ impl World {
         // A call that has failed ends soon everywhere: nobody need look at its deadline.
         let idle = self.await_idle(if made.is_ok() { stop } else { None });
         match self.rank.failed() {
-            Some(first) if first > 0 => Err(heard(&self.rank.segment.why(first), first)),
+            Some(first) if first > 0 => Err(met(heard(&self.rank.segment.why(first), first), made.err())),
             Some(_) | None => idle.and(made),
         }
     }
@@ -219,6 +219,17 @@ impl World {
             }
             Members::Processes(all) => all.get(rank - 1).and_then(Process::gone),
         }
+    }
+}
+
+/// The error of another rank, with where this one waited for it.
+fn met(error: Box<Error>, own: Option<Box<Error>>) -> Box<Error> {
+    let Some(own) = own.filter(|own| own.code == "E0408" && error.node.is_none()) else { return error };
+    let message = format!("{}; {}", error.message, own.message);
+    let error = Box::new(Error { message, ..*error });
+    match own.node {
+        Some(node) => error.node(node),
+        None => error,
     }
 }
 
