@@ -264,8 +264,9 @@ impl Call<'_> {
             return Ok(());
         }
         let spare = if has >= bytes / 2 { spare } else { 0 };
-        if let (Some(rank), Memory::Host) = (&state.rank, self.memory) {
-            state.arena = Some(rank.arena(bytes.saturating_add(spare)).or_else(|_| rank.arena(bytes))?);
+        let shared = state.rank.as_ref().filter(|_| self.memory == Memory::Host);
+        if let Some(arena) = shared.and_then(|rank| rank.arena(bytes)) {
+            state.arena = Some(arena?);
             return Ok(());
         }
         let allocate = |bytes| self.session.model.device().clone().allocate(bytes, &|| "the arena".into());

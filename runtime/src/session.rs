@@ -3,7 +3,7 @@
 use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs, tensors};
 use crate::cache::{Cache, Held};
 use crate::call::{Call, Look, Watch};
-use crate::comm::{Open, Order, Rank, Run};
+use crate::comm::{Link, Open, Order, Run};
 use crate::device::{Address, Block, Queue};
 use crate::memory::Recycler;
 use crate::model::Model;
@@ -42,7 +42,7 @@ pub struct Session {
     pub(crate) memory_bytes_max: Option<usize>,
     pub(crate) outputs: Recycler,
     /// Where the model has several ranks: the way to the others, and on the first one the number by which they know it.
-    rank: Option<Arc<Rank>>,
+    rank: Option<Arc<dyn Link>>,
     number: Option<u64>,
     /// Absent while a call has it.
     state: Mutex<Option<Box<State>>>,
@@ -53,7 +53,7 @@ pub struct Session {
 pub(crate) struct State {
     pub queue: Box<dyn Queue>,
     /// In whose room the arena is, so that other ranks can read it.
-    pub rank: Option<Arc<Rank>>,
+    pub rank: Option<Arc<dyn Link>>,
     /// Absent until a call needs one.
     pub arena: Option<Block>,
     /// By buffer: memory of a device that cannot use the caller's.
@@ -88,7 +88,7 @@ impl Session {
             return Err(Error::user("E0001", "a session needs at least one thread"));
         }
         let Some(world) = model.world() else { return Session::with(model, options, None, None) };
-        let (rank, session) = (world.rank().clone(), world.session());
+        let (rank, session) = (world.link().clone(), world.session());
         rank.expect_threads(options.threads);
         let (threads, memory_bytes_max) = (options.threads as u64, options.memory_bytes_max.map(|n| n as u64));
         let open = Open { session, threads, pinned: options.pinned, memory_bytes_max };
@@ -97,12 +97,12 @@ impl Session {
     }
 
     /// Of a rank that is told what to do.
-    pub(crate) fn of_rank(model: Model, options: &SessionOptions, rank: Arc<Rank>) -> Result<Session> {
+    pub(crate) fn of_rank(model: Model, options: &SessionOptions, rank: Arc<dyn Link>) -> Result<Session> {
         rank.expect_threads(options.threads);
         Session::with(model, options, Some(rank), None)
     }
 
-    fn with(model: Model, options: &SessionOptions, rank: Option<Arc<Rank>>, number: Option<u64>) -> Result<Session> {
+    fn with(model: Model, options: &SessionOptions, rank: Option<Arc<dyn Link>>, number: Option<u64>) -> Result<Session> {
         let state = State::new(&model, Threads { count: options.threads, pinned: options.pinned }, rank.clone())?;
         Ok(Session {
             model,
@@ -125,7 +125,7 @@ impl Session {
         self.threads
     }
 
-    pub(crate) fn rank(&self) -> Option<&Arc<Rank>> {
+    pub(crate) fn rank(&self) -> Option<&Arc<dyn Link>> {
         self.rank.as_ref()
     }
 
@@ -318,7 +318,7 @@ impl Drop for Entered<'_> {
 }
 
 impl State {
-    pub fn new(model: &Model, threads: Threads, rank: Option<Arc<Rank>>) -> Result<State> {
+    pub fn new(model: &Model, threads: Threads, rank: Option<Arc<dyn Link>>) -> Result<State> {
         Ok(State {
             queue: model.device().clone().queue(threads)?,
             rank,

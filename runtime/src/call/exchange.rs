@@ -7,7 +7,7 @@ use crate::program::{Host, Operand};
 use crate::session::State;
 use crate::shape::{Shape, step_name};
 use sardonyx_base::host::alone;
-use sardonyx_base::{Error, Result};
+use sardonyx_base::{Dim, Error, Result};
 
 impl Call<'_> {
     pub(super) fn exchange(&self, state: &mut State, shape: &Shape, step: usize, host: &Host) -> Result<()> {
@@ -15,16 +15,14 @@ impl Call<'_> {
             return Err(Error::defect("a collective of more than one operand"));
         };
         let rank = self.session.rank().ok_or_else(|| alone(op))?;
-        let described = |o: &Operand| {
-            let dims = shape.dims(self.program, &o.dims);
-            dims.map(|dims| comm::Operand { dtype: o.dtype, dims })
-        };
-        let (operand, result) = (described(from)?, described(to)?);
+        let dims = shape.dims(self.program, &to.dims)?;
+        let result = comm::Operand { dtype: to.dtype, dims };
+        let (operands, own) = self.group(shape, op.mesh(), from)?;
         // What others read must be there, and right.
         if let Some(i) = state.queue.finish()? {
             return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
         }
-        let what = Exchange { op, step, operand: &operand, result: &result };
+        let what = Exchange { op, step, operands: &operands, own, result: &result };
         let (from, to) = (state.bases[from.buffer], state.bases[to.buffer]);
         if self.memory == Memory::Host {
             let pointer = |address| std::ptr::with_exposed_provenance_mut(address as usize);
@@ -32,7 +30,7 @@ impl Call<'_> {
             // not overlap (`Shape::flow`).
             return unsafe { rank.exchange(&what, pointer(from), pointer(to), self.stop) };
         }
-        let (mut operand, mut result) = (vec![0; operand.bytes()], vec![0; result.bytes()]);
+        let (mut operand, mut result) = (vec![0; operands[own].bytes()], vec![0; result.bytes()]);
         // SAFETY: as above; the vectors live until the queue has done its work.
         unsafe {
             state.queue.download(from, &mut operand)?;
@@ -43,5 +41,24 @@ impl Call<'_> {
         }
         state.queue.finish().map(drop)?;
         state.queue.begin(self.entry.steps.len())
+    }
+
+    /// What each rank along an axis brings, and which of them this one is.
+    fn group(&self, shape: &Shape, axis: usize, operand: &Operand) -> Result<(Vec<comm::Operand>, usize)> {
+        let unknown = || Error::defect(format!("a collective along axis {axis} of {:?}", self.program.mesh));
+        let n = *self.program.mesh.get(axis).ok_or_else(unknown)?;
+        let &(coordinate, own) = self.program.coordinates.get(axis).ok_or_else(unknown)?;
+        let brings = |at: usize| {
+            let size = |d: &Dim| {
+                let value = |name: &str| match self.program.symbol_index.get(name) {
+                    Some(&symbol) if symbol == coordinate => Some(at as i64),
+                    _ => self.program.value(&shape.values, name),
+                };
+                d.eval(&value).map(|n| usize::try_from(n).unwrap_or(0))
+            };
+            let dims = operand.dims.iter().map(size).collect::<Result<Vec<usize>>>();
+            dims.map(|dims| comm::Operand { dtype: operand.dtype, dims })
+        };
+        Ok(((0..n).map(brings).collect::<Result<_>>()?, own as usize))
     }
 }

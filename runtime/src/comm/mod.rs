@@ -2,6 +2,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
+//! | `link.rs` | what a transport does for a rank |
 //! | `schedule.rs` | what each rank copies and combines in a collective: data, whatever carries the bytes |
 //! | `segment.rs` | the memory that the ranks of one host share |
 //! | `shared.rs` | a collective over that memory: ranks read each other's operands where they lie |
@@ -14,6 +15,7 @@
 //! same order everywhere. Each says where its operand is, waits until all have, and computes its own result from what the
 //! others have; reductions combine in the order of the ranks, so that bits do not depend on who came when.
 
+mod link;
 mod order;
 mod peer;
 mod processes;
@@ -26,35 +28,36 @@ use crate::model::Model;
 use peer::Peer;
 use sardonyx_base::{Error, Result};
 use segment::Segment;
+use shared::{Members, Shared};
 use std::sync::Arc;
-use world::Members;
 
+pub(crate) use link::{Exchange, Link};
 pub(crate) use order::{CacheRef, Load, Open, Order, Run};
 pub use processes::serve_rank;
 pub(crate) use schedule::Operand;
 pub(crate) use segment::AXES_MAX;
-pub(crate) use shared::{Exchange, Rank};
 pub(crate) use world::{CacheIds, World};
 
 /// The other ranks of a mesh on threads of this process; `peers` are their models.
 pub(crate) fn on_threads(mesh: &[usize], peers: Vec<Model>) -> Result<World> {
     let segment = Arc::new(Segment::private(mesh.iter().product())?);
-    let rank = |at: usize| Arc::new(Rank::new(segment.clone(), at, mesh.to_vec()));
+    let rank = |at: usize| Shared::new(segment.clone(), at, mesh.to_vec());
     let mut threads = vec![];
     for (at, model) in (1..).zip(peers) {
-        let peer = Peer::new(rank(at), Some(model));
+        let peer = Peer::new(Arc::new(rank(at)), Some(model));
         // An error is that the first rank has gone, which ends the thread with it.
         let thread = std::thread::Builder::new().name(format!("rank {at}")).spawn(move || drop(peer.serve()));
         threads.push(thread.map_err(|e| Error::user("E0304", format!("cannot start a rank: {e}")))?);
     }
-    Ok(World::new(rank(0), Members::Threads(threads), Arc::default()))
+    Ok(World::new(Arc::new(rank(0).leading(Members::Threads(threads), Arc::default()))))
 }
 
 /// The other ranks of a mesh in processes, which have no model yet.
 pub(crate) fn in_processes(mesh: &[usize]) -> Result<World> {
     let segment = Arc::new(Segment::shared(mesh.iter().product())?);
-    let last = Arc::default();
-    let start = |rank| processes::Process::start(&segment, rank, mesh, &last);
+    let call = Arc::default();
+    let start = |rank| processes::Process::start(&segment, rank, mesh, &call);
     let members = (1..segment.n_ranks).map(start).collect::<Result<_>>()?;
-    Ok(World::new(Arc::new(Rank::new(segment, 0, mesh.to_vec())), Members::Processes(members), last))
+    let first = Shared::new(segment, 0, mesh.to_vec()).leading(Members::Processes(members), call.clone());
+    Ok(World::new(Arc::new(first)))
 }

@@ -1,8 +1,7 @@
 //! orders of the first rank  =>  what another rank does, on a thread or in a process of its own
 
+use super::link::{Link, Payload};
 use super::order::{Input, Load, Open, Order, Run};
-use super::shared::Rank;
-use super::world::read_order;
 use crate::cache::Cache;
 use crate::device::DeviceName;
 use crate::model::{LoadOptions, Model};
@@ -21,17 +20,12 @@ use std::time::{Duration, Instant};
 
 /// A rank that waits for orders.
 pub struct Peer {
-    pub rank: Arc<Rank>,
+    pub link: Arc<dyn Link>,
     /// Absent until it has been told which.
     pub model: Option<Model>,
     sessions: BTreeMap<u64, Session>,
     caches: BTreeMap<u64, Cache<'static>>,
 }
-
-/// How long a rank that has nothing to do sleeps at a time.
-const NAP: Duration = Duration::from_millis(100);
-/// How long it looks for an order before it sleeps.
-const LOOK: Duration = Duration::from_micros(50);
 
 /// How far weights are hashed, as a number.
 static VERIFY: [Verify; 3] = [Verify::Full, Verify::Lazy, Verify::Off];
@@ -57,41 +51,22 @@ impl Load {
 }
 
 impl Peer {
-    pub fn new(rank: Arc<Rank>, model: Option<Model>) -> Peer {
-        Peer { rank, model, sessions: BTreeMap::new(), caches: BTreeMap::new() }
+    pub fn new(link: Arc<dyn Link>, model: Option<Model>) -> Peer {
+        Peer { link, model, sessions: BTreeMap::new(), caches: BTreeMap::new() }
     }
 
     /// Carries out orders until the last one. Errors: E0408 where the first rank is gone.
     pub fn serve(mut self) -> Result<()> {
-        let segment = self.rank.segment.clone();
-        let mut done = 0;
+        let link = self.link.clone();
         loop {
-            let order = segment.order();
-            let begun = Instant::now();
-            let number = loop {
-                let seen = order.get();
-                if seen != done {
-                    break seen;
-                }
-                if self.rank.is_crowded() || begun.elapsed() >= LOOK {
-                    if self.rank.is_left() {
-                        return Err(Error::user("E0408", "rank 0 is gone"));
-                    }
-                    order.sleep(seen, NAP);
-                } else {
-                    std::hint::spin_loop();
-                }
-            };
-            done = number;
-            let rank = self.rank.clone();
-            let ended = Ended { rank: &rank, call: number, well: Cell::new(false) };
-            let order = read_order(&segment);
-            self.rank.begin(number, order.as_ref().map_or(&[], |order| &order.bases));
-            let goes_on = order.and_then(|order| self.carry_out(&order)).unwrap_or_else(|e| {
-                self.rank.fail(&e);
+            let (order, payload) = link.take()?;
+            let ended = Ended { link: &*link, well: Cell::new(false) };
+            let goes_on = self.carry_out(&order, &payload).unwrap_or_else(|e| {
+                link.fail(&e);
                 true
             });
             ended.well.set(true);
+            drop(ended);
             if !goes_on {
                 return Ok(());
             }
@@ -99,9 +74,9 @@ impl Peer {
     }
 
     /// False for the last one.
-    fn carry_out(&mut self, order: &Order) -> Result<bool> {
+    fn carry_out(&mut self, order: &Order, payload: &Payload) -> Result<bool> {
         match order {
-            Order { run: Some(run), .. } => self.run(run)?,
+            Order { run: Some(run), .. } => self.run(run, payload)?,
             Order { load: Some(load), .. } => self.load(load)?,
             Order { open: Some(open), .. } => self.open(open)?,
             Order { close: Some(session), .. } => drop(self.sessions.remove(session)),
@@ -111,7 +86,7 @@ impl Peer {
     }
 
     fn load(&mut self, load: &Load) -> Result<()> {
-        let model = Model::load_rank(OsStr::from_bytes(&load.path).as_ref(), &load.options()?, self.rank.rank)?;
+        let model = Model::load_rank(OsStr::from_bytes(&load.path).as_ref(), &load.options()?, self.link.rank())?;
         if model.hash() != load.hash {
             let message = format!("{} is not the artifact that the first rank has", model.file());
             return Err(Error::user("E0407", message).help("give every rank the same file"));
@@ -127,23 +102,20 @@ impl Peer {
             pinned: open.pinned,
             memory_bytes_max: open.memory_bytes_max.map(|n| n as usize),
         };
-        self.sessions.insert(open.session, Session::of_rank(model, &options, self.rank.clone())?);
+        self.sessions.insert(open.session, Session::of_rank(model, &options, self.link.clone())?);
         Ok(())
     }
 
-    fn run(&mut self, run: &Run) -> Result<()> {
+    fn run(&mut self, run: &Run, payload: &Payload) -> Result<()> {
         run.dropped.iter().for_each(|id| drop(self.caches.remove(id)));
         let session = self.sessions.get(&run.session).ok_or_else(|| Error::defect("a session that is not there"))?;
         let deadline = run.limit.map(|ns| Instant::now() + Duration::from_nanos(ns));
         let options = RunOptions { deadline, cancel: None };
-        let segment = &self.rank.segment;
         let inputs = run.inputs.iter().map(|input: &Input| {
             let unfit = || Error::defect("an order that no first rank gives");
-            let (at, bytes) = (input.at as usize, input.bytes as usize);
-            let dtype = DType::from_onnx(input.dtype).filter(|_| segment.holds(at, bytes)).ok_or_else(unfit)?;
+            let bytes = payload.bytes(input.at as usize, input.bytes as usize).ok_or_else(unfit)?;
+            let dtype = DType::from_onnx(input.dtype).ok_or_else(unfit)?;
             let dims: Vec<usize> = input.dims.iter().map(|n| *n as usize).collect();
-            // SAFETY: within the segment, and nobody writes there before all have ended the call.
-            let bytes = unsafe { std::slice::from_raw_parts(segment.at(at), bytes) };
             Ok((input.name.as_str(), dtype, dims, bytes))
         });
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
@@ -163,16 +135,15 @@ impl Peer {
 
 /// However an order ends on a rank, the others are told so.
 struct Ended<'a> {
-    rank: &'a Rank,
-    call: u32,
+    link: &'a dyn Link,
     well: Cell<bool>,
 }
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         if !self.well.get() {
-            self.rank.fail(&Error::defect("it panicked"));
+            self.link.fail(&Error::defect("it panicked"));
         }
-        self.rank.segment.idle(self.rank.rank).set(self.call);
+        self.link.done();
     }
 }

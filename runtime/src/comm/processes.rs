@@ -6,7 +6,7 @@
 use super::order::told;
 use super::peer::Peer;
 use super::segment::Segment;
-use super::shared::Rank;
+use super::shared::Shared;
 use sardonyx_base::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -201,7 +201,7 @@ pub fn serve_rank() -> Option<i32> {
     })
 }
 
-fn attach(told: &str) -> Result<Rank> {
+fn attach(told: &str) -> Result<Shared> {
     let unfit = || Error::user("E0408", format!("`{VARIABLE}={told}` is not what a first rank says"));
     let words: Vec<&str> = told.split(' ').collect();
     let [file, rank, mesh, room, leader] = words[..] else { return Err(unfit()) };
@@ -213,5 +213,5 @@ fn attach(told: &str) -> Result<Rank> {
     let file = unsafe { OwnedFd::from_raw_fd(i32::try_from(file).map_err(|_| unfit())?) };
     let segment = Arc::new(Segment::attach(file, n, room)?);
     let leader = libc::pid_t::try_from(number(leader)?).map_err(|_| unfit())?;
-    Ok(Rank::new(segment, rank, mesh).led_by(leader))
+    Ok(Shared::new(segment, rank, mesh).led_by(leader))
 }

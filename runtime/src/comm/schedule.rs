@@ -4,6 +4,7 @@
 //! operands and of the results of other ranks, as they were when the round before it had ended everywhere. Reductions
 //! combine in the order of the ranks, so that bits do not depend on who computes them.
 
+use super::link::Exchange;
 use sardonyx_base::host::{Collective, part};
 use sardonyx_base::reduction::Reduction;
 use sardonyx_base::{DType, Error, Result};
@@ -89,6 +90,18 @@ pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Oper
         dims[dim] = part(dims[dim], operands.len(), rank).len();
     }
     Ok(Operand { dtype: first.dtype, dims })
+}
+
+/// Errors: E0303 where the operands or the result of an exchange do not fit.
+pub fn fitting(what: &Exchange) -> Result<()> {
+    let made = result(what.op, what.operands, what.own)?;
+    match made == *what.result {
+        true => Ok(()),
+        false => {
+            let (has, wants) = (&made.dims, &what.result.dims);
+            Err(Error::user("E0303", format!("the result of `{}` is {has:?}, not {wants:?}", what.op)))
+        }
+    }
 }
 
 /// Up to so many bytes everybody combines everything: a second round would take longer.
@@ -177,7 +190,7 @@ fn joined(operands: &[Operand], dim: usize, part: impl Fn(&Operand) -> Option<(u
                 moves.push(Move { from: Source::Operand(rank), at, to, bytes, combine: None });
                 (to, left) = (to + bytes, left - bytes);
                 piece.start += bytes;
-                if piece.is_empty() {
+                if piece.start == piece.end {
                     pieces.pop_front();
                 }
             }

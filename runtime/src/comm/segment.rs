@@ -12,8 +12,6 @@ use std::time::Duration;
 
 /// Axes of a mesh.
 pub const AXES_MAX: usize = 4;
-/// Dimensions of what is exchanged.
-pub const DIMS_MAX: usize = 8;
 /// Bytes that are posted beside the description.
 pub const SMALL_MAX: usize = 4096;
 /// What a rank says of its failure.
@@ -64,9 +62,6 @@ impl Word {
 pub struct Posted {
     /// Which collective at which step it is.
     pub what: u64,
-    pub dtype: i32,
-    pub rank: u32,
-    pub dims: [u64; DIMS_MAX],
     /// Where in the segment its operand is, and its result will be.
     pub operand: u64,
     pub result: u64,

@@ -5,42 +5,47 @@
 //! when all have met at the next collective, and so have read it. Of larger operands the arena itself is read, and the ranks
 //! wait for each other once more before they go on.
 
-use super::schedule::{Move, Operand, Rounds, Source, direct, result};
-use super::segment::{AXES_MAX, DIMS_MAX, Posted, SMALL_MAX, Segment};
+use super::link::{Exchange, Link, Payload, laid};
+use super::order::{Order, heard, told};
+use super::processes::Process;
+use super::schedule::{Move, Operand, Rounds, Source, direct, fitting};
+use super::segment::{AXES_MAX, Posted, SMALL_MAX, Segment};
 use crate::device::{Address, Block};
 use crate::stop::Stop;
+use prost::Message;
 use sardonyx_base::host::Collective;
+use sardonyx_base::view::TensorView;
 use sardonyx_base::{DType, Error, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-/// A rank's way to the others of its mesh. One call at a time uses it.
-pub struct Rank {
-    pub segment: Arc<Segment>,
-    pub rank: usize,
+/// A rank of a host.
+pub struct Shared {
+    segment: Arc<Segment>,
+    rank: usize,
     /// How many ranks there are along each axis; the last one is that along which neighbours are.
     mesh: Vec<usize>,
-    /// The call that it is in.
-    call: AtomicU32,
+    /// The order that it carries out.
+    call: Arc<AtomicU32>,
     /// By axis: how many collectives the call has met so far.
     met: [AtomicU32; AXES_MAX],
     /// How often a word is looked at before sleeping.
     looks: AtomicU32,
     /// The process that orders what this one does, where it is another.
     leader: Option<libc::pid_t>,
-    /// The last schedules, for operands as they were posted.
-    known: Mutex<Vec<(Collective, Vec<Posted>, Arc<Rounds>)>>,
+    /// The last schedules.
+    known: Mutex<Vec<(Collective, Vec<Operand>, Arc<Rounds>)>>,
+    /// Of the first rank: where the others are.
+    members: Mutex<Members>,
 }
 
-/// One collective of one rank.
-pub struct Exchange<'a> {
-    pub op: &'a Collective,
-    /// The same on all ranks.
-    pub step: usize,
-    pub operand: &'a Operand,
-    pub result: &'a Operand,
+/// Where the other ranks are.
+pub enum Members {
+    Threads(Vec<JoinHandle<()>>),
+    Processes(Vec<Process>),
 }
 
 /// Schedules kept: a model has few shapes of operands.
@@ -51,36 +56,41 @@ const LOOKS: u32 = 4000;
 const NAP: Duration = Duration::from_millis(20);
 /// What is combined at once, so that it stays in the nearest cache.
 const CHUNK: usize = 16 << 10;
+/// How long a rank looks for an order, or for the end of one, before it sleeps.
+const LOOK: Duration = Duration::from_micros(50);
+/// Bytes of an order without its inputs.
+const ORDER_MAX: usize = 1 << 20;
+/// How long the others may take to end.
+const END: Duration = Duration::from_secs(2);
 
-impl Rank {
-    pub fn new(segment: Arc<Segment>, rank: usize, mesh: Vec<usize>) -> Rank {
-        let (call, met, known) = (AtomicU32::new(0), Default::default(), Mutex::default());
-        Rank { segment, rank, mesh, call, met, looks: AtomicU32::new(0), leader: None, known }
+impl Shared {
+    pub fn new(segment: Arc<Segment>, rank: usize, mesh: Vec<usize>) -> Shared {
+        let (call, met, known) = (Arc::default(), Default::default(), Mutex::default());
+        let members = Mutex::new(Members::Threads(vec![]));
+        Shared { segment, rank, mesh, call, met, looks: AtomicU32::new(0), leader: None, known, members }
     }
 
-    pub fn led_by(self, leader: libc::pid_t) -> Rank {
-        Rank { leader: Some(leader), ..self }
+    pub fn led_by(self, leader: libc::pid_t) -> Shared {
+        Shared { leader: Some(leader), ..self }
+    }
+
+    /// As the first rank of these; `call` is what those who watch them look at.
+    pub fn leading(self, members: Members, call: Arc<AtomicU32>) -> Shared {
+        Shared { members: Mutex::new(members), call, ..self }
     }
 
     /// Whether the process that orders is gone.
-    pub fn is_left(&self) -> bool {
+    fn is_left(&self) -> bool {
         // SAFETY: it only asks.
         self.leader.is_some_and(|pid| unsafe { libc::getppid() } != pid)
     }
 
-    /// A rank that has a processor of its own waits without sleeping for a while.
-    pub fn expect_threads(&self, per_rank: usize) {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let crowded = self.segment.n_ranks.saturating_mul(per_rank) > processors;
-        self.looks.store(if crowded { 0 } else { LOOKS }, Ordering::Relaxed);
-    }
-
-    pub fn is_crowded(&self) -> bool {
+    fn is_crowded(&self) -> bool {
         self.looks.load(Ordering::Relaxed) == 0
     }
 
     /// Takes part in a call from its start on. `bases` are beyond all phases of the calls before.
-    pub fn begin(&self, call: u32, bases: &[u32]) {
+    fn begin(&self, call: u32, bases: &[u32]) {
         self.call.store(call, Ordering::Relaxed);
         for (axis, base) in bases.iter().enumerate().take(AXES_MAX) {
             self.met[axis].store(0, Ordering::Relaxed);
@@ -89,7 +99,7 @@ impl Rank {
     }
 
     /// What the phases of the next call may begin at, when no rank is in one.
-    pub fn bases(&self) -> Vec<u32> {
+    fn bases(&self) -> Vec<u32> {
         let phases = |axis| (0..self.segment.n_ranks).map(move |rank| self.segment.phase(rank, axis).get());
         // Counted from an own phase, they are near each other, whatever their values.
         let furthest = |axis| {
@@ -98,25 +108,6 @@ impl Rank {
             own.wrapping_add_signed(ahead)
         };
         (0..AXES_MAX).map(furthest).collect()
-    }
-
-    /// Ends the call for all ranks.
-    pub fn fail(&self, error: &Error) {
-        self.segment.fail(self.call.load(Ordering::Relaxed), self.rank, &super::order::told(error));
-    }
-
-    /// The first rank that failed in the call that this one is in.
-    pub fn failed(&self) -> Option<usize> {
-        self.segment.failed(self.call.load(Ordering::Relaxed))
-    }
-
-    /// Memory at the start of the rank's room: the same for every call, grown in place. Errors: E0304.
-    pub fn arena(&self, bytes: usize) -> Result<Block> {
-        if bytes > self.segment.room / 2 {
-            return Err(Error::user("E0304", format!("the arena of a rank has {bytes} bytes, its room is smaller")));
-        }
-        let start = self.segment.at(self.segment.room_at(self.rank));
-        Ok(Block::new(start.expose_provenance() as Address, bytes, self.segment.clone()))
     }
 
     /// The ranks that meet along an axis, in order, and which of them this one is.
@@ -128,56 +119,6 @@ impl Rank {
         Some((move |at| first + at * stride, n, own))
     }
 
-    /// Computes the result of a collective.
-    ///
-    /// # Safety
-    /// `from` has the bytes of the operand and `to` those of the result; they do not overlap, and nobody else uses them.
-    pub unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
-        let Exchange { op, step, operand, .. } = *what;
-        let axis = op.mesh();
-        let (member, n, own) = self.group(axis).ok_or_else(|| sardonyx_base::host::alone(op))?;
-        let slot = (self.met[axis].fetch_add(1, Ordering::Relaxed) % 2) as usize;
-        let (bytes, result_bytes) = (operand.bytes(), what.result.bytes());
-        let small = bytes <= SMALL_MAX;
-        let segment = &self.segment;
-        let (posted_at, lies) = match segment.place(self.rank, from, bytes) {
-            _ if small => (segment.small(self.rank, axis, slot), false),
-            Some(place) => (place, true),
-            None => (self.staging(0, bytes)?, false),
-        };
-        if !lies {
-            // SAFETY: the slot or the room has so many bytes, which nobody reads now.
-            unsafe { from.copy_to_nonoverlapping(segment.at(posted_at), bytes) };
-        }
-        let result_place = segment.place(self.rank, to, result_bytes);
-        let made_at = result_place.map_or_else(|| self.staging(1, result_bytes), Ok)?;
-        let posted = self.posted(op, step, operand, posted_at, made_at)?;
-        segment.post(self.rank, axis, slot, posted);
-        let wait = |phase| self.wait(axis, member.clone(), n, own, phase, stop, op);
-        wait(self.next(axis))?;
-        let all: Vec<Posted> = (0..n).map(|at| segment.posted(member(at), axis, slot)).collect();
-        let rounds = self.rounds(what, &all, own)?;
-        let shared = rounds.len() > 1;
-        // What others take from must lie where they see it.
-        let made: *mut u8 = if shared { segment.at(made_at) } else { to };
-        for (i, round) in rounds.iter().enumerate() {
-            if i > 0 {
-                wait(self.next(axis))?;
-            }
-            // SAFETY: the ranges were made from the sizes of operands and results, of which `rounds` has checked that they
-            // lie in the segment; between two phases nobody writes what another reads.
-            unsafe { self.carry(round, &all, operand.dtype, made) };
-        }
-        if shared && result_place.is_none() {
-            // SAFETY: both have the bytes of the result.
-            unsafe { made.copy_to_nonoverlapping(to, result_bytes) };
-        }
-        if shared || all.iter().zip(0..).any(|(p, at)| p.operand != segment.small(member(at), axis, slot) as u64) {
-            wait(self.next(axis))?;
-        }
-        Ok(())
-    }
-
     fn staging(&self, half: usize, bytes: usize) -> Result<usize> {
         let size = self.segment.room / 8;
         match bytes <= size {
@@ -186,60 +127,18 @@ impl Rank {
         }
     }
 
-    fn posted(&self, op: &Collective, step: usize, operand: &Operand, at: usize, result: usize) -> Result<Posted> {
-        let mut dims = [0; DIMS_MAX];
-        if operand.dims.len() > DIMS_MAX {
-            let n = operand.dims.len();
-            return Err(Error::user("E0202", format!("an operand of `{op}` has {n} dimensions, at most {DIMS_MAX}")));
-        }
-        dims.iter_mut().zip(&operand.dims).for_each(|(to, n)| *to = *n as u64);
-        let mut hash = DefaultHasher::new();
-        (op, step).hash(&mut hash);
-        Ok(Posted {
-            what: hash.finish(),
-            dtype: operand.dtype.onnx_code(),
-            rank: operand.dims.len() as u32,
-            dims,
-            operand: at as u64,
-            result: result as u64,
-        })
-    }
-
     /// The rounds of this rank, where all fit each other.
-    fn rounds(&self, what: &Exchange, all: &[Posted], own: usize) -> Result<Arc<Rounds>> {
-        let unplaced = |p: &Posted| Posted { operand: 0, result: 0, what: 0, ..*p };
-        if let Some(at) = all.iter().position(|p| p.what != all[own].what) {
-            let message = format!("rank {at} of {} is at another collective than `{}`", all.len(), what.op);
-            return Err(Error::user("E0408", message).help("every rank must run the same artifact"));
-        }
+    fn rounds(&self, what: &Exchange) -> Result<Arc<Rounds>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |(op, of, _): &&(Collective, Vec<Posted>, Arc<Rounds>)| {
-            op == what.op && of.iter().copied().eq(all.iter().map(unplaced))
-        };
-        let found = known.iter().find(same).map(|(.., rounds)| rounds.clone());
-        let operands = || all.iter().map(described).collect::<Result<Vec<Operand>>>();
-        let rounds = match found {
-            Some(rounds) => rounds,
-            None => {
-                let operands = operands()?;
-                let wanted = result(what.op, &operands, own)?;
-                if wanted != *what.result {
-                    let (has, wants) = (&wanted.dims, &what.result.dims);
-                    return Err(Error::user("E0303", format!("the result of `{}` is {has:?}, not {wants:?}", what.op)));
-                }
-                let rounds = Arc::new(direct(what.op, &operands, own));
-                known.truncate(KNOWN_MAX - 1);
-                known.insert(0, (*what.op, all.iter().map(unplaced).collect(), rounds.clone()));
-                rounds
-            }
-        };
-        let width = what.operand.dtype.bytes();
-        let bytes = |p: &Posted| p.dims[..p.rank as usize].iter().product::<u64>() as usize * width;
-        let inside = |p: &Posted| self.segment.holds(p.operand as usize, bytes(p));
-        match all.iter().all(inside) {
-            true => Ok(rounds),
-            false => Err(Error::defect("a rank posted what is not in the memory that the ranks share")),
+        let found = known.iter().find(|(op, of, _)| op == what.op && of == what.operands);
+        if let Some((.., rounds)) = found {
+            return Ok(rounds.clone());
         }
+        fitting(what)?;
+        let rounds = Arc::new(direct(what.op, what.operands, what.own));
+        known.truncate(KNOWN_MAX - 1);
+        known.insert(0, (*what.op, what.operands.to_vec(), rounds.clone()));
+        Ok(rounds)
     }
 
     /// # Safety
@@ -309,7 +208,7 @@ impl Rank {
                     std::hint::spin_loop();
                     continue;
                 }
-                if let Some(failed) = self.failed() {
+                if let Some(failed) = self.segment.failed(self.call.load(Ordering::Relaxed)) {
                     return Err(Error::user("E0408", format!("rank {failed} failed before it came to `{op}`")));
                 }
                 if self.is_left() {
@@ -332,11 +231,219 @@ impl Rank {
     }
 }
 
-fn described(posted: &Posted) -> Result<Operand> {
-    let unknown = || Error::defect("a rank posted an operand of no type");
-    let dtype = DType::from_onnx(posted.dtype).ok_or_else(unknown)?;
-    let dims = posted.dims.get(..posted.rank as usize).ok_or_else(unknown)?;
-    Ok(Operand { dtype, dims: dims.iter().map(|n| *n as usize).collect() })
+impl Link for Shared {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn n_ranks(&self) -> usize {
+        self.segment.n_ranks
+    }
+
+    unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
+        let Exchange { op, step, operands, own, result } = *what;
+        let axis = op.mesh();
+        let (member, n, _) = self.group(axis).ok_or_else(|| sardonyx_base::host::alone(op))?;
+        let rounds = self.rounds(what)?;
+        let slot = (self.met[axis].fetch_add(1, Ordering::Relaxed) % 2) as usize;
+        let segment = &self.segment;
+        let place = |rank: usize, operand: &Operand| (operand.bytes() <= SMALL_MAX).then(|| segment.small(rank, axis, slot));
+        let (bytes, result_bytes) = (operands[own].bytes(), result.bytes());
+        let (posted_at, lies) = match (place(self.rank, &operands[own]), segment.place(self.rank, from, bytes)) {
+            (Some(slot), _) => (slot, false),
+            (None, Some(place)) => (place, true),
+            (None, None) => (self.staging(0, bytes)?, false),
+        };
+        if !lies {
+            // SAFETY: the slot or the room has so many bytes, which nobody reads now.
+            unsafe { from.copy_to_nonoverlapping(segment.at(posted_at), bytes) };
+        }
+        let result_place = segment.place(self.rank, to, result_bytes);
+        let made_at = result_place.map_or_else(|| self.staging(1, result_bytes), Ok)?;
+        let mut hash = DefaultHasher::new();
+        (op, step).hash(&mut hash);
+        let posted = Posted { what: hash.finish(), operand: posted_at as u64, result: made_at as u64 };
+        segment.post(self.rank, axis, slot, posted);
+        let wait = |phase| self.wait(axis, member.clone(), n, own, phase, stop, op);
+        wait(self.next(axis))?;
+        let all: Vec<Posted> = (0..n).map(|at| segment.posted(member(at), axis, slot)).collect();
+        if let Some(at) = all.iter().position(|p| p.what != posted.what) {
+            let message = format!("rank {at} of {n} is at another collective than `{op}`");
+            return Err(Error::user("E0408", message).help("every rank must run the same artifact"));
+        }
+        let inside = |(p, o): (&Posted, &Operand)| segment.holds(p.operand as usize, o.bytes());
+        if !all.iter().zip(operands).all(inside) {
+            return Err(Error::defect("a rank posted what is not in the memory that the ranks share"));
+        }
+        let shared = rounds.len() > 1;
+        // What others take from must lie where they see it.
+        let made: *mut u8 = if shared { segment.at(made_at) } else { to };
+        for (i, round) in rounds.iter().enumerate() {
+            if i > 0 {
+                wait(self.next(axis))?;
+            }
+            // SAFETY: the ranges were made from the sizes of operands and results, which lie in the segment; between two
+            // phases nobody writes what another reads.
+            unsafe { self.carry(round, &all, operands[own].dtype, made) };
+        }
+        if shared && result_place.is_none() {
+            // SAFETY: both have the bytes of the result.
+            unsafe { made.copy_to_nonoverlapping(to, result_bytes) };
+        }
+        if shared || operands.iter().any(|o| o.bytes() > SMALL_MAX) {
+            wait(self.next(axis))?;
+        }
+        Ok(())
+    }
+
+    fn arena(&self, bytes: usize) -> Option<Result<Block>> {
+        if bytes > self.segment.room / 2 {
+            let message = format!("the arena of a rank has {bytes} bytes, its room is smaller");
+            return Some(Err(Error::user("E0304", message)));
+        }
+        let start = self.segment.at(self.segment.room_at(self.rank));
+        Some(Ok(Block::new(start.expose_provenance() as Address, bytes, self.segment.clone())))
+    }
+
+    fn expect_threads(&self, per_rank: usize) {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let crowded = self.segment.n_ranks.saturating_mul(per_rank) > processors;
+        self.looks.store(if crowded { 0 } else { LOOKS }, Ordering::Relaxed);
+    }
+
+    fn fail(&self, error: &Error) {
+        self.segment.fail(self.call.load(Ordering::Relaxed), self.rank, &told(error));
+    }
+
+    fn failed(&self) -> Option<(usize, Box<Error>)> {
+        let first = self.segment.failed(self.call.load(Ordering::Relaxed))?;
+        Some((first, heard(&self.segment.why(first), first)))
+    }
+
+    fn give(&self, order: Order, inputs: &[(&str, TensorView)]) -> Result<()> {
+        let (segment, call) = (&self.segment, self.call.load(Ordering::Relaxed).wrapping_add(1).max(1));
+        let at = orders_at(segment);
+        let (laid, end) = laid(inputs, at + ORDER_MAX);
+        let (bases, run) = (self.bases(), order.run.map(|run| super::order::Run { inputs: laid.clone(), ..run }));
+        let bytes = Order { call, bases: bases.clone(), run, ..order }.encode_to_vec();
+        if bytes.len() > ORDER_MAX - 8 || end > segment.room_at(0) + segment.room {
+            return Err(Error::user("E0304", "the inputs are larger than the memory that the ranks share"));
+        }
+        let tensors = laid.iter().zip(inputs).map(|(input, (_, view))| (input.at as usize, view.bytes()));
+        for (at, bytes) in tensors.chain([(at, &(bytes.len() as u64).to_le_bytes()[..]), (at + 8, &bytes)]) {
+            // SAFETY: within the room, of which nobody uses this part while all are idle.
+            unsafe { bytes.as_ptr().copy_to_nonoverlapping(segment.at(at), bytes.len()) };
+        }
+        self.begin(call, &bases);
+        segment.order().set(call);
+        Ok(())
+    }
+
+    fn await_idle(&self, stop: Option<&Stop>) -> Result<()> {
+        let (segment, call) = (&self.segment, self.call.load(Ordering::Relaxed));
+        for rank in 1..segment.n_ranks {
+            let word = segment.idle(rank);
+            let begun = Instant::now();
+            loop {
+                let seen = word.get();
+                if seen == call {
+                    break;
+                }
+                if begun.elapsed() < LOOK {
+                    std::thread::yield_now();
+                    continue;
+                }
+                if let Some(why) = self.members().gone(rank) {
+                    let message = format!("rank {rank} {why}");
+                    return Err(Error::user("E0408", message).help("load the model again"));
+                }
+                if let Some(stop) = stop {
+                    stop.check().map_err(|e| {
+                        Error::user(e.code, format!("{}; rank {rank} had not ended the call", e.message))
+                    })?;
+                }
+                word.sleep(seen, NAP);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self) -> Result<(Order, Payload)> {
+        let (word, done) = (self.segment.order(), self.call.load(Ordering::Relaxed));
+        let begun = Instant::now();
+        loop {
+            let seen = word.get();
+            if seen != done {
+                self.begin(seen, &[]);
+                break;
+            }
+            if !self.is_crowded() && begun.elapsed() < LOOK {
+                std::hint::spin_loop();
+                continue;
+            }
+            if self.is_left() {
+                return Err(Error::user("E0408", "rank 0 is gone"));
+            }
+            word.sleep(seen, 5 * NAP);
+        }
+        let at = orders_at(&self.segment);
+        // SAFETY: within the first rank's room, which it does not write before all have ended the order.
+        let bytes = unsafe {
+            let n = self.segment.at(at).cast::<u64>().read_unaligned() as usize;
+            std::slice::from_raw_parts(self.segment.at(at + 8), n.min(ORDER_MAX - 8))
+        };
+        let order = Order::decode(bytes).map_err(|e| Error::defect(format!("an order does not decode: {e}")))?;
+        self.begin(order.call, &order.bases);
+        Ok((order, Payload::Shared(self.segment.clone())))
+    }
+
+    fn done(&self) {
+        self.segment.idle(self.rank).set(self.call.load(Ordering::Relaxed));
+    }
+
+    fn end(&self) {
+        // Those that are in a call have been told that it failed, and come to the end of it.
+        let begun = Instant::now();
+        let (call, n) = (self.call.load(Ordering::Relaxed), self.segment.n_ranks);
+        let idle = || (1..n).all(|r| self.segment.idle(r).get() == call || self.members().gone(r).is_some());
+        while !idle() && begun.elapsed() < END {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // An order of nothing is not too long.
+        let _ = self.give(Order::default(), &[]);
+        match &mut *self.members() {
+            Members::Threads(threads) => {
+                for thread in threads.drain(..) {
+                    // A rank that panicked has said so when it did.
+                    let _ = thread.join();
+                }
+            }
+            Members::Processes(all) => all.drain(..).for_each(|process| process.end(begun + 2 * END)),
+        }
+    }
+}
+
+impl Shared {
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Members {
+    /// Why nobody can count on a rank.
+    fn gone(&self, rank: usize) -> Option<String> {
+        match self {
+            Members::Threads(threads) => {
+                threads.get(rank - 1).filter(|t| t.is_finished()).map(|_| "has ended".to_string())
+            }
+            Members::Processes(all) => all.get(rank - 1).and_then(Process::gone),
+        }
+    }
+}
+
+/// Where orders are: the last quarter of the first rank's room.
+fn orders_at(segment: &Segment) -> usize {
+    segment.room_at(0) + segment.room / 4 * 3
 }
 
 #[cfg(test)]
@@ -369,7 +476,7 @@ mod tests {
     ) -> Vec<Result<Vec<Tensor>>> {
         let segment = Arc::new(Segment::private(mesh.iter().product()).unwrap());
         let run = |at: usize| {
-            let rank = Rank::new(segment.clone(), at, mesh.to_vec());
+            let rank = Shared::new(segment.clone(), at, mesh.to_vec());
             rank.begin(1, &[7; AXES_MAX]);
             let mut all = vec![];
             for (step, op) in ops.iter().enumerate() {
@@ -380,7 +487,8 @@ mod tests {
                 let group: Vec<Tensor> = (0..n).map(|i| brings(at - own * stride + i * stride, step)).collect();
                 let wanted = described(&op.result(&group, own).unwrap());
                 let mut bytes = vec![0; wanted.bytes()];
-                let what = Exchange { op, step, operand: &described(&operand), result: &wanted };
+                let operands: Vec<Operand> = group.iter().map(described).collect();
+                let what = Exchange { op, step, operands: &operands, own, result: &wanted };
                 let stop = Stop::new(options);
                 // SAFETY: both have the bytes that are said.
                 unsafe { rank.exchange(&what, operand.bytes().as_ptr(), bytes.as_mut_ptr(), &stop) }?;
@@ -459,10 +567,10 @@ mod tests {
         let ops = ["AllReduce mesh=0 by=add", "AllReduce mesh=0 by=max"].map(|t| Collective::parse(t).unwrap());
         let segment = Arc::new(Segment::private(2).unwrap());
         let run = |at: usize| {
-            let rank = Rank::new(segment.clone(), at, vec![2]);
+            let rank = Shared::new(segment.clone(), at, vec![2]);
             rank.begin(1, &[0; AXES_MAX]);
-            let operand = Operand { dtype: DType::I64, dims: vec![1] };
-            let what = Exchange { op: &ops[at], step: 0, operand: &operand, result: &operand };
+            let operands = [(); 2].map(|()| Operand { dtype: DType::I64, dims: vec![1] });
+            let what = Exchange { op: &ops[at], step: 0, operands: &operands, own: at, result: &operands[0] };
             let (from, mut to) = ([0u8; 8], [0u8; 8]);
             // SAFETY: both have 8 bytes.
             unsafe { rank.exchange(&what, from.as_ptr(), to.as_mut_ptr(), &Stop::new(&RunOptions::default())) }
