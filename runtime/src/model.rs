@@ -37,6 +37,8 @@ pub enum Transport {
     Threads,
     /// Processes: this program, started again. It must call [`serve_rank`](crate::serve_rank) before all else.
     Processes,
+    /// Processes that an MPI launcher has started, on any hosts; each calls [`serve_rank`](crate::serve_rank) before all else.
+    Mpi,
 }
 
 impl Default for LoadOptions {
@@ -121,8 +123,9 @@ impl Model {
         }
         let world = match options.transport {
             Transport::Threads => comm::on_threads(&mesh, models)?,
-            Transport::Processes => {
-                let world = comm::in_processes(&mesh)?;
+            Transport::Processes | Transport::Mpi => {
+                let start = if options.transport == Transport::Mpi { comm::over_mpi } else { comm::in_processes };
+                let world = start(&mesh)?;
                 let load = Load::new(Path::new(file), options, first.hash());
                 world.tell(Order { load: Some(load), ..Order::default() })?;
                 world

@@ -24,7 +24,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_base::cpu::Level;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::Verify;
-use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions, Transport};
+use sardonyx_runtime::{DeviceName, LoadOptions, Model, Session, SessionOptions, Transport, is_launched};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -80,9 +80,10 @@ pub struct LoadArgs {
     /// Refuse an artifact that was compiled for another number of ranks
     #[arg(long, value_name = "N")]
     pub ranks: Option<std::num::NonZeroUsize>,
-    /// Where the ranks are: threads of this process, or processes
-    #[arg(long, value_name = "WHERE", default_value = "threads", value_parser = transport_parser())]
-    pub transport: Transport,
+    /// Where the ranks are: threads of this process, processes, or what an MPI launcher has started [default: mpi under a
+    /// launcher, else threads]
+    #[arg(long, value_name = "WHERE", value_parser = transport_parser())]
+    pub transport: Option<Transport>,
 }
 
 impl ModelArgs {
@@ -98,7 +99,7 @@ impl LoadArgs {
             device: self.device.clone(),
             cpu: self.cpu,
             selftest: !self.no_selftest,
-            transport: self.transport,
+            transport: self.transport.unwrap_or(if is_launched() { Transport::Mpi } else { Transport::Threads }),
             ranks: self.ranks.map(std::num::NonZeroUsize::get),
         };
         Model::load(model, &options)
@@ -146,8 +147,9 @@ fn verify_parser() -> impl TypedValueParser<Value = Verify> {
 }
 
 fn transport_parser() -> impl TypedValueParser<Value = Transport> {
-    PossibleValuesParser::new(["threads", "processes"]).map(|s| match s.as_str() {
+    PossibleValuesParser::new(["threads", "processes", "mpi"]).map(|s| match s.as_str() {
         "processes" => Transport::Processes,
+        "mpi" => Transport::Mpi,
         _ => Transport::Threads,
     })
 }

@@ -9,6 +9,8 @@ use crate::shape::{Shape, step_name};
 use sardonyx_base::host::alone;
 use sardonyx_base::{Dim, Error, Result};
 
+type Group = (Vec<usize>, Vec<comm::Operand>, usize);
+
 impl Call<'_> {
     pub(super) fn exchange(&self, state: &mut State, shape: &Shape, step: usize, host: &Host) -> Result<()> {
         let (Some(op), [from], [to]) = (host.call.op.exchange(), &host.args[..], &host.results[..]) else {
@@ -17,12 +19,12 @@ impl Call<'_> {
         let rank = self.session.rank().ok_or_else(|| alone(op))?;
         let dims = shape.dims(self.program, &to.dims)?;
         let result = comm::Operand { dtype: to.dtype, dims };
-        let (operands, own) = self.group(shape, op.mesh(), from)?;
+        let (ranks, operands, own) = self.group(shape, op.mesh(), from)?;
         // What others read must be there, and right.
         if let Some(i) = state.queue.finish()? {
             return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
         }
-        let what = Exchange { op, step, operands: &operands, own, result: &result };
+        let what = Exchange { op, step, ranks: &ranks, operands: &operands, own, result: &result };
         let (from, to) = (state.bases[from.buffer], state.bases[to.buffer]);
         if self.memory == Memory::Host {
             let pointer = |address| std::ptr::with_exposed_provenance_mut(address as usize);
@@ -43,8 +45,8 @@ impl Call<'_> {
         state.queue.begin(self.entry.steps.len())
     }
 
-    /// What each rank along an axis brings, and which of them this one is.
-    fn group(&self, shape: &Shape, axis: usize, operand: &Operand) -> Result<(Vec<comm::Operand>, usize)> {
+    /// The ranks along an axis, what each brings, and which of them this one is.
+    fn group(&self, shape: &Shape, axis: usize, operand: &Operand) -> Result<Group> {
         let unknown = || Error::defect(format!("a collective along axis {axis} of {:?}", self.program.mesh));
         let n = *self.program.mesh.get(axis).ok_or_else(unknown)?;
         let &(coordinate, own) = self.program.coordinates.get(axis).ok_or_else(unknown)?;
@@ -59,6 +61,12 @@ impl Call<'_> {
             let dims = operand.dims.iter().map(size).collect::<Result<Vec<usize>>>();
             dims.map(|dims| comm::Operand { dtype: operand.dtype, dims })
         };
-        Ok(((0..n).map(brings).collect::<Result<_>>()?, own as usize))
+        // The last axis is the one along which neighbours are.
+        let number = |at: usize| {
+            let axes = self.program.mesh.iter().zip(&self.program.coordinates).enumerate();
+            let place = |i: usize, own: i64| if i == axis { at } else { own as usize };
+            axes.fold(0, |rank, (i, (size, (_, own)))| rank * size + place(i, *own))
+        };
+        Ok(((0..n).map(number).collect(), (0..n).map(brings).collect::<Result<_>>()?, own as usize))
     }
 }

@@ -15,7 +15,8 @@ pub struct Exchange<'a> {
     pub op: &'a Collective,
     /// The same on all ranks.
     pub step: usize,
-    /// What each rank of the group brings, in their order, and which of them this one is.
+    /// The ranks that meet, what each brings, and which of them this one is.
+    pub ranks: &'a [usize],
     pub operands: &'a [Operand],
     pub own: usize,
     pub result: &'a Operand,
@@ -24,8 +25,6 @@ pub struct Exchange<'a> {
 /// A rank's way to the others of its mesh. One call at a time uses it.
 pub trait Link: Send + Sync {
     fn rank(&self) -> usize;
-
-    fn n_ranks(&self) -> usize;
 
     /// Computes the result of a collective. Errors: E0305, E0306, E0408, with the rank that did not come.
     ///

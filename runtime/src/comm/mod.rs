@@ -9,6 +9,7 @@
 //! | `order.rs` | what the first rank tells the others to do |
 //! | `world.rs` | the first rank's calls, which all make together |
 //! | `peer.rs` | what the others do |
+//! | `mpi.rs` | ranks that an MPI launcher has started |
 //! | `processes.rs` | ranks in processes of their own, and what happens to them |
 //!
 //! In a call every rank runs the same steps. A collective is met by the ranks that differ in one coordinate of the mesh, in the
@@ -16,6 +17,7 @@
 //! others have; reductions combine in the order of the ranks, so that bits do not depend on who came when.
 
 mod link;
+mod mpi;
 mod order;
 mod peer;
 mod processes;
@@ -41,7 +43,7 @@ pub(crate) use world::{CacheIds, World};
 /// The other ranks of a mesh on threads of this process; `peers` are their models.
 pub(crate) fn on_threads(mesh: &[usize], peers: Vec<Model>) -> Result<World> {
     let segment = Arc::new(Segment::private(mesh.iter().product())?);
-    let rank = |at: usize| Shared::new(segment.clone(), at, mesh.to_vec());
+    let rank = |at: usize| Shared::new(segment.clone(), at);
     let mut threads = vec![];
     for (at, model) in (1..).zip(peers) {
         let peer = Peer::new(Arc::new(rank(at)), Some(model));
@@ -56,8 +58,25 @@ pub(crate) fn on_threads(mesh: &[usize], peers: Vec<Model>) -> Result<World> {
 pub(crate) fn in_processes(mesh: &[usize]) -> Result<World> {
     let segment = Arc::new(Segment::shared(mesh.iter().product())?);
     let call = Arc::default();
-    let start = |rank| processes::Process::start(&segment, rank, mesh, &call);
+    let start = |rank| processes::Process::start(&segment, rank, &call);
     let members = (1..segment.n_ranks).map(start).collect::<Result<_>>()?;
-    let first = Shared::new(segment, 0, mesh.to_vec()).leading(Members::Processes(members), call.clone());
+    let first = Shared::new(segment, 0).leading(Members::Processes(members), call.clone());
     Ok(World::new(Arc::new(first)))
+}
+
+/// The other ranks of a mesh as an MPI launcher has started them, this one the first. Errors: E0407, E0408.
+pub(crate) fn over_mpi(mesh: &[usize]) -> Result<World> {
+    let none = || Error::user("E0408", "no MPI launcher has started this process").help("start it with `mpirun -n`");
+    let mpi = mpi::joined()?.ok_or_else(none)?;
+    let (n, started) = (mesh.iter().product::<usize>(), mpi.n_ranks());
+    if n != started {
+        let message = format!("the model is made for {n} ranks, the launcher has started {started}");
+        return Err(Error::user("E0407", message).help(format!("start {n}, or compile it with `--ranks {started}`")));
+    }
+    Ok(World::new(mpi))
+}
+
+/// Whether an MPI launcher has started this process among others.
+pub fn is_launched() -> bool {
+    mpi::launcher().is_some()
 }

@@ -3,6 +3,8 @@
 //! The first rank watches the others: one that ends or is stopped fails the call that is under way, with what happened to it.
 //! The others look whether the first one is there while they wait.
 
+use super::link::Link;
+use super::mpi;
 use super::order::told;
 use super::peer::Peer;
 use super::segment::Segment;
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a process that is a rank finds in its environment: file, rank, mesh, room.
+/// What a process that is a rank finds in its environment: file, rank, ranks, room, first process.
 const VARIABLE: &str = "SARDONYX_RANK";
 
 /// How long a rank may be stopped before its call is given up.
@@ -49,12 +51,11 @@ struct State {
 
 impl Process {
     /// Starts this program as a rank.
-    pub fn start(segment: &Arc<Segment>, rank: usize, mesh: &[usize], last: &Arc<AtomicU32>) -> Result<Process> {
+    pub fn start(segment: &Arc<Segment>, rank: usize, last: &Arc<AtomicU32>) -> Result<Process> {
         let failed = |e: std::io::Error| Error::user("E0408", format!("rank {rank} cannot be started: {e}"));
         let file = segment.file().ok_or_else(|| Error::defect("memory that no process shares"))?.as_raw_fd();
-        let mesh: Vec<String> = mesh.iter().map(usize::to_string).collect();
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.env(VARIABLE, format!("{file} {rank} {} {} {}", mesh.join("x"), segment.room, std::process::id()));
+        command.env(VARIABLE, format!("{file} {rank} {} {} {}", segment.n_ranks, segment.room, std::process::id()));
         command.stdin(Stdio::null()).stdout(Stdio::null());
         // SAFETY: only functions that may be called between fork and exec.
         unsafe {
@@ -185,13 +186,26 @@ impl Watch {
     }
 }
 
-/// In a process that was started as a rank: what the first rank orders, and the exit code at the end. A program that loads
-/// models with [`Transport::Processes`](crate::Transport) calls this before all else; in any other process it does nothing.
+/// In a process that was started as a rank, by [`Transport::Processes`](crate::Transport) or by an MPI launcher: what the first rank orders, and the exit code at the end. A
+/// program that loads models with such a transport calls this before all else; in any other process it does nothing.
 pub fn serve_rank() -> Option<i32> {
-    let told = std::env::var(VARIABLE).ok()?;
-    // SAFETY: no other thread has been started yet, as the caller is asked.
-    unsafe { std::env::remove_var(VARIABLE) };
-    let served = attach(&told).and_then(|rank| Peer::new(Arc::new(rank), None).serve());
+    let served = match std::env::var(VARIABLE) {
+        Ok(told) => {
+            // SAFETY: no other thread has been started yet, as the caller is asked.
+            unsafe { std::env::remove_var(VARIABLE) };
+            attach(&told).and_then(|rank| Peer::new(Arc::new(rank), None).serve())
+        }
+        Err(_) => match mpi::joined() {
+            Ok(None) => return None,
+            Ok(Some(first)) if first.rank() == 0 => return None,
+            Ok(Some(rank)) => {
+                let served = Peer::new(rank.clone(), None).serve();
+                rank.finish();
+                served
+            }
+            Err(e) => Err(e),
+        },
+    };
     Some(match served {
         Ok(()) => 0,
         Err(e) => {
@@ -204,14 +218,15 @@ pub fn serve_rank() -> Option<i32> {
 fn attach(told: &str) -> Result<Shared> {
     let unfit = || Error::user("E0408", format!("`{VARIABLE}={told}` is not what a first rank says"));
     let words: Vec<&str> = told.split(' ').collect();
-    let [file, rank, mesh, room, leader] = words[..] else { return Err(unfit()) };
+    let [file, rank, n, room, leader] = words[..] else { return Err(unfit()) };
     let number = |text: &str| text.parse::<usize>().map_err(|_| unfit());
-    let mesh = mesh.split('x').map(number).collect::<Result<Vec<usize>>>()?;
-    let (file, rank, room) = (number(file)?, number(rank)?, number(room)?);
-    let n = mesh.iter().try_fold(1usize, |n, size| n.checked_mul(*size)).filter(|n| rank < *n).ok_or_else(unfit)?;
+    let (file, rank, n, room) = (number(file)?, number(rank)?, number(n)?, number(room)?);
+    if rank >= n {
+        return Err(unfit());
+    }
     // SAFETY: the first rank has opened it for this process, in which nothing else knows it.
     let file = unsafe { OwnedFd::from_raw_fd(i32::try_from(file).map_err(|_| unfit())?) };
     let segment = Arc::new(Segment::attach(file, n, room)?);
     let leader = libc::pid_t::try_from(number(leader)?).map_err(|_| unfit())?;
-    Ok(Shared::new(segment, rank, mesh).led_by(leader))
+    Ok(Shared::new(segment, rank).led_by(leader))
 }

@@ -26,8 +26,6 @@ use std::time::{Duration, Instant};
 pub struct Shared {
     segment: Arc<Segment>,
     rank: usize,
-    /// How many ranks there are along each axis; the last one is that along which neighbours are.
-    mesh: Vec<usize>,
     /// The order that it carries out.
     call: Arc<AtomicU32>,
     /// By axis: how many collectives the call has met so far.
@@ -64,10 +62,10 @@ const ORDER_MAX: usize = 1 << 20;
 const END: Duration = Duration::from_secs(2);
 
 impl Shared {
-    pub fn new(segment: Arc<Segment>, rank: usize, mesh: Vec<usize>) -> Shared {
+    pub fn new(segment: Arc<Segment>, rank: usize) -> Shared {
         let (call, met, known) = (Arc::default(), Default::default(), Mutex::default());
         let members = Mutex::new(Members::Threads(vec![]));
-        Shared { segment, rank, mesh, call, met, looks: AtomicU32::new(0), leader: None, known, members }
+        Shared { segment, rank, call, met, looks: AtomicU32::new(0), leader: None, known, members }
     }
 
     pub fn led_by(self, leader: libc::pid_t) -> Shared {
@@ -108,15 +106,6 @@ impl Shared {
             own.wrapping_add_signed(ahead)
         };
         (0..AXES_MAX).map(furthest).collect()
-    }
-
-    /// The ranks that meet along an axis, in order, and which of them this one is.
-    fn group(&self, axis: usize) -> Option<(impl Fn(usize) -> usize + Clone, usize, usize)> {
-        let n = *self.mesh.get(axis)?;
-        let stride: usize = self.mesh[axis + 1..].iter().product();
-        let own = self.rank / stride % n;
-        let first = self.rank - own * stride;
-        Some((move |at| first + at * stride, n, own))
     }
 
     fn staging(&self, half: usize, bytes: usize) -> Result<usize> {
@@ -183,19 +172,9 @@ impl Shared {
     }
 
     /// Waits until all of a group have come to a phase. Errors: E0305, E0306, E0408.
-    #[expect(clippy::too_many_arguments, reason = "what is waited for, and what is said where nobody comes")]
-    fn wait(
-        &self,
-        axis: usize,
-        member: impl Fn(usize) -> usize,
-        n: usize,
-        own: usize,
-        phase: u32,
-        stop: &Stop,
-        op: &Collective,
-    ) -> Result<()> {
-        for at in (0..n).filter(|at| *at != own) {
-            let rank = member(at);
+    fn wait(&self, op: &Collective, ranks: &[usize], phase: u32, stop: &Stop) -> Result<()> {
+        let axis = op.mesh();
+        for &rank in ranks.iter().filter(|rank| **rank != self.rank) {
             let word = self.segment.phase(rank, axis);
             let (mut looked, looks) = (0, self.looks.load(Ordering::Relaxed));
             loop {
@@ -236,14 +215,12 @@ impl Link for Shared {
         self.rank
     }
 
-    fn n_ranks(&self) -> usize {
-        self.segment.n_ranks
-    }
-
     unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
-        let Exchange { op, step, operands, own, result } = *what;
-        let axis = op.mesh();
-        let (member, n, _) = self.group(axis).ok_or_else(|| sardonyx_base::host::alone(op))?;
+        let Exchange { op, step, ranks, operands, own, result } = *what;
+        let (axis, n) = (op.mesh(), ranks.len());
+        if axis >= AXES_MAX || ranks.iter().any(|rank| *rank >= self.segment.n_ranks) {
+            return Err(sardonyx_base::host::alone(op));
+        }
         let rounds = self.rounds(what)?;
         let slot = (self.met[axis].fetch_add(1, Ordering::Relaxed) % 2) as usize;
         let segment = &self.segment;
@@ -264,9 +241,9 @@ impl Link for Shared {
         (op, step).hash(&mut hash);
         let posted = Posted { what: hash.finish(), operand: posted_at as u64, result: made_at as u64 };
         segment.post(self.rank, axis, slot, posted);
-        let wait = |phase| self.wait(axis, member.clone(), n, own, phase, stop, op);
+        let wait = |phase| self.wait(op, ranks, phase, stop);
         wait(self.next(axis))?;
-        let all: Vec<Posted> = (0..n).map(|at| segment.posted(member(at), axis, slot)).collect();
+        let all: Vec<Posted> = ranks.iter().map(|rank| segment.posted(*rank, axis, slot)).collect();
         if let Some(at) = all.iter().position(|p| p.what != posted.what) {
             let message = format!("rank {at} of {n} is at another collective than `{op}`");
             return Err(Error::user("E0408", message).help("every rank must run the same artifact"));
@@ -476,19 +453,20 @@ mod tests {
     ) -> Vec<Result<Vec<Tensor>>> {
         let segment = Arc::new(Segment::private(mesh.iter().product()).unwrap());
         let run = |at: usize| {
-            let rank = Shared::new(segment.clone(), at, mesh.to_vec());
+            let rank = Shared::new(segment.clone(), at);
             rank.begin(1, &[7; AXES_MAX]);
             let mut all = vec![];
             for (step, op) in ops.iter().enumerate() {
                 let operand = brings(at, step);
                 let described = |t: &Tensor| Operand { dtype: t.dtype(), dims: t.dims().to_vec() };
-                let (_, n, own) = rank.group(op.mesh()).unwrap();
                 let stride: usize = mesh[op.mesh() + 1..].iter().product();
-                let group: Vec<Tensor> = (0..n).map(|i| brings(at - own * stride + i * stride, step)).collect();
+                let (n, own) = (mesh[op.mesh()], at / stride % mesh[op.mesh()]);
+                let ranks: Vec<usize> = (0..n).map(|i| at - own * stride + i * stride).collect();
+                let group: Vec<Tensor> = ranks.iter().map(|rank| brings(*rank, step)).collect();
                 let wanted = described(&op.result(&group, own).unwrap());
                 let mut bytes = vec![0; wanted.bytes()];
                 let operands: Vec<Operand> = group.iter().map(described).collect();
-                let what = Exchange { op, step, operands: &operands, own, result: &wanted };
+                let what = Exchange { op, step, ranks: &ranks, operands: &operands, own, result: &wanted };
                 let stop = Stop::new(options);
                 // SAFETY: both have the bytes that are said.
                 unsafe { rank.exchange(&what, operand.bytes().as_ptr(), bytes.as_mut_ptr(), &stop) }?;
@@ -567,10 +545,10 @@ mod tests {
         let ops = ["AllReduce mesh=0 by=add", "AllReduce mesh=0 by=max"].map(|t| Collective::parse(t).unwrap());
         let segment = Arc::new(Segment::private(2).unwrap());
         let run = |at: usize| {
-            let rank = Shared::new(segment.clone(), at, vec![2]);
+            let rank = Shared::new(segment.clone(), at);
             rank.begin(1, &[0; AXES_MAX]);
             let operands = [(); 2].map(|()| Operand { dtype: DType::I64, dims: vec![1] });
-            let what = Exchange { op: &ops[at], step: 0, operands: &operands, own: at, result: &operands[0] };
+            let what = Exchange { op: &ops[at], step: 0, ranks: &[0, 1], operands: &operands, own: at, result: &operands[0] };
             let (from, mut to) = ([0u8; 8], [0u8; 8]);
             // SAFETY: both have 8 bytes.
             unsafe { rank.exchange(&what, from.as_ptr(), to.as_mut_ptr(), &Stop::new(&RunOptions::default())) }

@@ -1,0 +1,586 @@
+//! ranks that an MPI launcher has started, on any hosts
+//!
+//! The library is loaded when the program was started by `mpirun` or `srun`, whichever there is: Open MPI, MPICH and its
+//! family, or one with the standard ABI. Our schedules run over its sends and receives, so that results have the bits that
+//! they have over shared memory. A failure is a message to everybody; what is under way of a call that failed is left behind,
+//! and the tags of the next call are others.
+
+use super::link::{Exchange, Link, Payload, laid};
+use super::order::{Order, Run, heard, told};
+use super::schedule::{Move, Rounds, Source, direct, fitting};
+use crate::stop::Stop;
+use prost::Message;
+use sardonyx_base::view::TensorView;
+use sardonyx_base::{Error, Result};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A path that is loaded instead of the libraries that are known.
+const LIBRARY: &str = "SARDONYX_MPI";
+
+/// What launchers set, and the libraries that ranks started by them load.
+static LAUNCHERS: &[(&str, &[&str])] = &[
+    ("OMPI_COMM_WORLD_SIZE", &["libmpi.so.40", "libmpi_abi.so.1"]),
+    ("PMI_SIZE", &["libmpich.so.12", "libmpi.so.12", "libmpi_abi.so.1"]),
+    ("SLURM_STEP_NUM_TASKS", &["libmpi_abi.so.1", "libmpi.so.40", "libmpi.so.12", "libmpich.so.12"]),
+];
+
+/// Handles are numbers or addresses; both are passed as an address is.
+type Handle = usize;
+
+/// The constants of a library.
+struct Abi {
+    world: Handle,
+    byte: Handle,
+    status_ignore: usize,
+    /// Calls from several threads, one at a time.
+    serialized: c_int,
+}
+
+macro_rules! functions {
+    ($($name:ident: $symbol:literal ($($arg:ty),*);)*) => {
+        struct Functions {
+            $($name: unsafe extern "C" fn($($arg),*) -> c_int,)*
+        }
+
+        impl Functions {
+            fn of(library: *mut c_void) -> std::result::Result<Functions, &'static str> {
+                Ok(Functions {
+                    $($name: {
+                        let found = symbol(library, concat!($symbol, "\0")).ok_or($symbol)?;
+                        // SAFETY: the function of this name has these parameters in every MPI.
+                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> c_int>(found) }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    init_thread: "MPI_Init_thread" (*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
+    comm_rank: "MPI_Comm_rank" (Handle, *mut c_int);
+    comm_size: "MPI_Comm_size" (Handle, *mut c_int);
+    comm_dup: "MPI_Comm_dup" (Handle, *mut Handle);
+    isend: "MPI_Isend" (*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
+    irecv: "MPI_Irecv" (*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
+    test: "MPI_Test" (*mut Handle, *mut c_int, usize);
+    cancel: "MPI_Cancel" (*mut Handle);
+    iprobe: "MPI_Iprobe" (c_int, c_int, Handle, *mut c_int, *mut c_void);
+    get_count: "MPI_Get_count" (*const c_void, Handle, *mut c_int);
+    finalize: "MPI_Finalize" ();
+}
+
+/// Kinds of messages. What a call exchanges has a tag of the call's own.
+const ORDER: c_int = 1;
+const DONE: c_int = 2;
+const FAILED: c_int = 3;
+const DATA: c_int = 16;
+/// Calls whose tags differ; every MPI has at least 32,767 tags.
+const TAGS: u32 = 16_000;
+
+/// What a rank says of its failure, at most.
+const TEXT_MAX: usize = 2048;
+/// Bytes of one message.
+const MESSAGE_MAX: usize = 1 << 30;
+/// How long a rank looks for messages before it sleeps between looks.
+const LOOK: Duration = Duration::from_micros(100);
+const NAP: Duration = Duration::from_micros(200);
+/// How often it looks whether another one has failed, or the call has to end.
+const CHECK: u32 = 32;
+
+/// This process among those of the launcher.
+pub struct Mpi {
+    functions: Functions,
+    abi: Abi,
+    comm: Handle,
+    rank: usize,
+    n_ranks: usize,
+    call: AtomicU32,
+    /// The library is called by one thread at a time.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// A receive of each other rank's failure.
+    failures: Vec<Option<Pending>>,
+    /// Of the first rank: a receive of the end of each other one's order, and the last that each has ended.
+    dones: Vec<Option<Pending>>,
+    ended: Vec<u32>,
+    /// Who was first to fail in a call, and why.
+    failed: Option<(u32, usize, String)>,
+    /// Sends that nobody may receive any more: they keep their bytes.
+    left: Vec<Pending>,
+    finished: bool,
+}
+
+/// A message under way. The library has the address of the bytes, which stay where they are.
+struct Pending {
+    request: Handle,
+    bytes: Vec<u8>,
+}
+
+/// The libraries and the communicator of this process: there can be only one.
+static JOINED: OnceLock<Option<Arc<Mpi>>> = OnceLock::new();
+
+/// The launcher that started this process among others.
+pub fn launcher() -> Option<&'static [&'static str]> {
+    let several = |name: &str| std::env::var(name).is_ok_and(|n| n.parse::<u64>().is_ok_and(|n| n > 1));
+    LAUNCHERS.iter().find(|(name, _)| several(name)).map(|(_, libraries)| *libraries)
+}
+
+/// The communicator of this process, where a launcher started it among others. Errors: E0408 where there is no library.
+pub fn joined() -> Result<Option<Arc<Mpi>>> {
+    let Some(libraries) = launcher() else { return Ok(None) };
+    if let Some(known) = JOINED.get() {
+        return Ok(known.clone());
+    }
+    let mpi = Arc::new(Mpi::join(libraries)?);
+    Ok(JOINED.get_or_init(|| Some(mpi)).clone())
+}
+
+fn open(libraries: &[&str]) -> Result<(*mut c_void, String)> {
+    let given = std::env::var(LIBRARY).ok();
+    let names: Vec<&str> = given.as_deref().map_or_else(|| libraries.to_vec(), |name| vec![name]);
+    let mut why = String::new();
+    for name in names {
+        let Ok(path) = CString::new(name) else { continue };
+        // SAFETY: an MPI library; what it does when it is loaded is its business. Its own plugins need its symbols.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        if !library.is_null() {
+            return Ok((library, name.to_string()));
+        }
+        // SAFETY: the text is there until the next call of the kind.
+        let error = unsafe { libc::dlerror() };
+        if !error.is_null() {
+            // SAFETY: as above.
+            why = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
+        }
+    }
+    let error = Error::user("E0408", format!("this process was started by an MPI launcher, but no library loads: {why}"));
+    Err(error.help(format!("install Open MPI or MPICH, or name the library in `{LIBRARY}`")))
+}
+
+fn symbol(library: *mut c_void, name: &str) -> Option<*mut c_void> {
+    let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
+    // SAFETY: the library is open for as long as the process.
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+impl Abi {
+    fn of(library: *mut c_void) -> Abi {
+        let address = |name| symbol(library, name).map(|at| at as usize);
+        if let (Some(world), Some(byte)) = (address("ompi_mpi_comm_world\0"), address("ompi_mpi_byte\0")) {
+            return Abi { world, byte, status_ignore: 0, serialized: 2 };
+        }
+        match address("MPI_Abi_get_version\0") {
+            Some(_) => Abi { world: 0x101, byte: 0x247, status_ignore: 0, serialized: 2048 },
+            None => Abi { world: 0x4400_0000, byte: 0x4c00_010d, status_ignore: 1, serialized: 2 },
+        }
+    }
+}
+
+impl Mpi {
+    fn join(libraries: &[&str]) -> Result<Mpi> {
+        let (library, name) = open(libraries)?;
+        let lacks = |symbol| Error::user("E0408", format!("{name} has no function `{symbol}`"));
+        let (functions, abi) = (Functions::of(library).map_err(lacks)?, Abi::of(library));
+        let (mut provided, mut rank, mut size, mut comm) = (0, 0, 0, 0);
+        // SAFETY: the functions are those of one library, with its own constants; the results have room for a handle.
+        let failed = unsafe {
+            [
+                (functions.init_thread)(std::ptr::null_mut(), std::ptr::null_mut(), abi.serialized, &mut provided),
+                (functions.comm_rank)(abi.world, &mut rank),
+                (functions.comm_size)(abi.world, &mut size),
+                (functions.comm_dup)(abi.world, &mut comm),
+            ]
+        };
+        if let Some(code) = failed.iter().find(|code| **code != 0) {
+            return Err(Error::user("E0408", format!("{name} does not start: error {code}")));
+        }
+        let (rank, n_ranks) = (rank as usize, size as usize);
+        let mpi = Mpi { functions, abi, comm, rank, n_ranks, call: AtomicU32::new(0), state: Mutex::default() };
+        let others = |at: usize| at != rank;
+        let mut state = mpi.state();
+        for at in 0..n_ranks {
+            state.failures.push(others(at).then(|| mpi.receive(at, FAILED, TEXT_MAX)).transpose()?);
+            let leads = others(at) && rank == 0;
+            state.dones.push(leads.then(|| mpi.receive(at, DONE, 4)).transpose()?);
+        }
+        state.ended = vec![0; n_ranks];
+        drop(state);
+        Ok(mpi)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to send; whoever calls has the state.
+    fn send(&self, to: usize, tag: c_int, bytes: Vec<u8>) -> Result<Pending> {
+        let count = message(bytes.len())?;
+        let mut pending = Pending { request: 0, bytes };
+        let from = pending.bytes.as_ptr().cast();
+        // SAFETY: the bytes stay where they are until the request has ended.
+        let code = unsafe {
+            (self.functions.isend)(from, count, self.abi.byte, to as c_int, tag, self.comm, &mut pending.request)
+        };
+        ok(code, "MPI_Isend").map(|()| pending)
+    }
+
+    fn receive(&self, from: usize, tag: c_int, bytes: usize) -> Result<Pending> {
+        let count = message(bytes)?;
+        let mut pending = Pending { request: 0, bytes: vec![0; bytes] };
+        let to = pending.bytes.as_mut_ptr().cast();
+        // SAFETY: as above.
+        let code = unsafe {
+            (self.functions.irecv)(to, count, self.abi.byte, from as c_int, tag, self.comm, &mut pending.request)
+        };
+        ok(code, "MPI_Irecv").map(|()| pending)
+    }
+
+    fn has_ended(&self, pending: &mut Pending) -> Result<bool> {
+        let mut flag = 0;
+        // SAFETY: the request is under way; where it has ended, it is a null request from now on, which ends at once.
+        let code = unsafe { (self.functions.test)(&mut pending.request, &mut flag, self.abi.status_ignore) };
+        ok(code, "MPI_Test").map(|()| flag != 0)
+    }
+
+    /// Takes note of messages about failures.
+    fn look(&self, state: &mut State) -> Result<()> {
+        for at in 0..self.n_ranks {
+            let Some(mut pending) = state.failures[at].take() else { continue };
+            if !self.has_ended(&mut pending)? {
+                state.failures[at] = Some(pending);
+                continue;
+            }
+            let Some((call, text)) = pending.bytes.split_first_chunk::<4>() else { continue };
+            let text = String::from_utf8_lossy(text).trim_end_matches('\0').to_string();
+            let call = u32::from_le_bytes(*call);
+            if state.failed.as_ref().is_none_or(|(known, ..)| *known != call) {
+                state.failed = Some((call, at, text));
+            }
+            state.failures[at] = Some(self.receive(at, FAILED, TEXT_MAX)?);
+        }
+        Ok(())
+    }
+
+    /// Waits until messages have come and gone. `check` says between looks why it should not.
+    fn wait(&self, pending: &mut Vec<Pending>, check: &mut dyn FnMut(&State) -> Result<()>) -> Result<Vec<Vec<u8>>> {
+        let mut done: Vec<Option<Vec<u8>>> = pending.iter().map(|_| None).collect();
+        let begun = Instant::now();
+        for looks in 0u32.. {
+            let mut state = self.state();
+            for (one, done) in pending.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
+                if self.has_ended(one)? {
+                    *done = Some(std::mem::take(&mut one.bytes));
+                }
+            }
+            if done.iter().all(Option::is_some) {
+                pending.clear();
+                break;
+            }
+            if looks % CHECK == CHECK - 1 {
+                self.look(&mut state)?;
+                check(&state)?;
+            }
+            drop(state);
+            match begun.elapsed() < LOOK {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(NAP.min(begun.elapsed() / 8)),
+            }
+        }
+        Ok(done.into_iter().flatten().collect())
+    }
+
+    /// Gives up messages of a call that failed.
+    fn leave(&self, receives: Vec<Pending>, sends: Vec<Pending>) {
+        let mut state = self.state();
+        for mut one in receives {
+            // SAFETY: the request is under way, or a null one, whose error does not matter.
+            if one.request != 0 {
+                unsafe { (self.functions.cancel)(&mut one.request) };
+            }
+            state.left.push(one);
+        }
+        state.left.extend(sends);
+    }
+
+    fn tag(&self) -> c_int {
+        DATA + (self.call.load(Ordering::Relaxed) % TAGS) as c_int
+    }
+
+    fn current(&self, state: &State) -> Option<(usize, String)> {
+        let call = self.call.load(Ordering::Relaxed);
+        state.failed.as_ref().filter(|(of, ..)| *of == call).map(|(_, rank, why)| (*rank, why.clone()))
+    }
+}
+
+fn ok(code: c_int, function: &str) -> Result<()> {
+    match code {
+        0 => Ok(()),
+        _ => Err(Error::user("E0408", format!("{function} ended with error {code}"))),
+    }
+}
+
+fn message(bytes: usize) -> Result<c_int> {
+    match bytes <= MESSAGE_MAX {
+        true => Ok(bytes as c_int),
+        false => Err(Error::user("E0304", format!("a message of {bytes} bytes; at most {MESSAGE_MAX} are sent at once"))),
+    }
+}
+
+/// What a rank takes of another one in a round, in order.
+fn taken(round: Option<&Vec<Move>>, from: usize) -> impl Iterator<Item = &Move> {
+    round.into_iter().flatten().filter(move |m| m.from.rank() == from)
+}
+
+impl Link for Mpi {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
+        let Exchange { op, ranks, operands, own, result, .. } = *what;
+        fitting(what)?;
+        // SAFETY: as the caller says.
+        let (operand, made) = unsafe {
+            (
+                std::slice::from_raw_parts(from, operands[own].bytes()),
+                std::slice::from_raw_parts_mut(to, result.bytes()),
+            )
+        };
+        let n = ranks.len();
+        let all: Vec<Rounds> = (0..n).map(|at| direct(op, operands, at)).collect();
+        for i in 0..all.iter().map(Vec::len).max().unwrap_or(0) {
+            let others = || (0..n).filter(|at| *at != own);
+            let (mut sends, mut receives, mut sources) = (vec![], vec![], vec![]);
+            let state = self.state();
+            for at in others() {
+                let bytes: usize = taken(all[own].get(i), at).map(|m| m.bytes).sum();
+                if bytes > 0 {
+                    receives.push(self.receive(ranks[at], self.tag(), bytes)?);
+                    sources.push(at);
+                }
+            }
+            for at in others() {
+                let mut bytes = vec![];
+                for m in taken(all[at].get(i), own) {
+                    bytes.extend_from_slice(match m.from {
+                        Source::Operand(_) => &operand[m.at..m.at + m.bytes],
+                        Source::Result(_) => &made[m.at..m.at + m.bytes],
+                    });
+                }
+                if !bytes.is_empty() {
+                    sends.push(self.send(ranks[at], self.tag(), bytes)?);
+                }
+            }
+            drop(state);
+            let mut check = |state: &State| {
+                if let Some((failed, _)) = self.current(state) {
+                    return Err(Error::user("E0408", format!("rank {failed} failed before it came to `{op}`")));
+                }
+                stop.check().map_err(|e| {
+                    let awaited: Vec<String> = sources.iter().map(|at| ranks[*at].to_string()).collect();
+                    let message = format!("{}; `{op}` waited for rank {}", e.message, awaited.join(" or "));
+                    Error::user(e.code, message)
+                })
+            };
+            let came = match self.wait(&mut receives, &mut check) {
+                Ok(came) => came,
+                Err(e) => {
+                    self.leave(receives, sends);
+                    return Err(e);
+                }
+            };
+            let mut read: Vec<usize> = vec![0; sources.len()];
+            for m in all[own].get(i).into_iter().flatten() {
+                let from = match sources.iter().position(|at| *at == m.from.rank()) {
+                    Some(at) => {
+                        read[at] += m.bytes;
+                        &came[at][read[at] - m.bytes..read[at]]
+                    }
+                    None => &operand[m.at..m.at + m.bytes],
+                };
+                let into = &mut made[m.to..m.to + m.bytes];
+                match m.combine {
+                    None => into.copy_from_slice(from),
+                    Some(f) => f.combine(operands[own].dtype, into, from),
+                }
+            }
+            if let Err(e) = self.wait(&mut sends, &mut check) {
+                self.leave(vec![], sends);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&self, error: &Error) {
+        let call = self.call.load(Ordering::Relaxed);
+        let mut text = told(error);
+        let end = (0..=text.len().min(TEXT_MAX - 4)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        let mut state = self.state();
+        if self.current(&state).is_none() {
+            state.failed = Some((call, self.rank, text.clone()));
+        }
+        for to in (0..self.n_ranks).filter(|to| *to != self.rank) {
+            // Who cannot be told finds out by itself.
+            if let Ok(sent) = self.send(to, FAILED, [&call.to_le_bytes()[..], text.as_bytes()].concat()) {
+                state.left.push(sent);
+            }
+        }
+    }
+
+    fn failed(&self) -> Option<(usize, Box<Error>)> {
+        let mut state = self.state();
+        // An error of the library is seen by the next message.
+        let _ = self.look(&mut state);
+        let (rank, why) = self.current(&state)?;
+        Some((rank, heard(&why, rank)))
+    }
+
+    fn give(&self, order: Order, inputs: &[(&str, TensorView)]) -> Result<()> {
+        let call = self.call.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        let (laid, end) = laid(inputs, 0);
+        let run = order.run.map(|run| Run { inputs: laid.clone(), ..run });
+        let told = Order { call, run, ..order }.encode_to_vec();
+        let mut bytes = vec![0; end];
+        for (input, (_, view)) in laid.iter().zip(inputs) {
+            bytes[input.at as usize..][..input.bytes as usize].copy_from_slice(view.bytes());
+        }
+        bytes.extend_from_slice(&told);
+        bytes.extend_from_slice(&(told.len() as u64).to_le_bytes());
+        self.call.store(call, Ordering::Relaxed);
+        let mut sends = vec![];
+        {
+            let mut state = self.state();
+            if state.finished {
+                return Err(Error::user("E0408", "the other ranks have ended"));
+            }
+            for to in 1..self.n_ranks {
+                sends.push(self.send(to, ORDER, bytes.clone())?);
+            }
+            let mut left = std::mem::take(&mut state.left);
+            left.retain_mut(|one| !self.has_ended(one).unwrap_or(true));
+            state.left = left;
+        }
+        self.wait(&mut sends, &mut |_| Ok(())).map(drop)
+    }
+
+    fn await_idle(&self, stop: Option<&Stop>) -> Result<()> {
+        let call = self.call.load(Ordering::Relaxed);
+        let begun = Instant::now();
+        for looks in 0u32.. {
+            let mut state = self.state();
+            for rank in 1..self.n_ranks {
+                let Some(mut pending) = state.dones[rank].take() else { continue };
+                if self.has_ended(&mut pending)? {
+                    let number = pending.bytes.first_chunk::<4>().copied().unwrap_or_default();
+                    state.ended[rank] = u32::from_le_bytes(number);
+                    pending = self.receive(rank, DONE, 4)?;
+                }
+                state.dones[rank] = Some(pending);
+            }
+            let absent = (1..self.n_ranks).find(|rank| state.ended[*rank] != call);
+            let Some(absent) = absent else { return Ok(()) };
+            if let (Some(stop), true) = (stop, looks % CHECK == CHECK - 1) {
+                stop.check().map_err(|e| {
+                    Error::user(e.code, format!("{}; rank {absent} had not ended the call", e.message))
+                })?;
+            }
+            drop(state);
+            match begun.elapsed() < LOOK {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(NAP),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self) -> Result<(Order, Payload)> {
+        let begun = Instant::now();
+        let bytes = loop {
+            let (mut flag, mut status) = (0, [0u64; 16]);
+            let state = self.state();
+            // SAFETY: no library's status is as large.
+            let code =
+                unsafe { (self.functions.iprobe)(0, ORDER, self.comm, &mut flag, status.as_mut_ptr().cast()) };
+            ok(code, "MPI_Iprobe")?;
+            if flag != 0 {
+                let mut count = 0;
+                // SAFETY: the probe has filled it in.
+                let code = unsafe { (self.functions.get_count)(status.as_ptr().cast(), self.abi.byte, &mut count) };
+                ok(code, "MPI_Get_count")?;
+                break count as usize;
+            }
+            drop(state);
+            match begun.elapsed() < LOOK {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(NAP),
+            }
+        };
+        let received = self.receive(0, ORDER, bytes)?;
+        let bytes = self.wait(&mut vec![received], &mut |_| Ok(()))?.pop().unwrap_or_default();
+        let unfit = || Error::defect("an order that no first rank gives");
+        let (rest, n) = bytes.split_last_chunk::<8>().ok_or_else(unfit)?;
+        let at = rest.len().checked_sub(u64::from_le_bytes(*n) as usize).ok_or_else(unfit)?;
+        let order = Order::decode(&rest[at..]).map_err(|_| unfit())?;
+        self.call.store(order.call, Ordering::Relaxed);
+        Ok((order, Payload::Own(bytes)))
+    }
+
+    fn done(&self) {
+        let call = self.call.load(Ordering::Relaxed);
+        let mut state = self.state();
+        // The first rank sees the deadline where this does not come.
+        if let Ok(sent) = self.send(0, DONE, call.to_le_bytes().to_vec()) {
+            state.left.push(sent);
+        }
+        let mut left = std::mem::take(&mut state.left);
+        left.retain_mut(|one| !self.has_ended(one).unwrap_or(true));
+        state.left = left;
+    }
+
+    fn end(&self) {
+        if self.rank == 0 && self.give(Order::default(), &[]).is_ok() {
+            // They have been told; whether they end well they say themselves.
+            let _ = self.await_idle(None);
+        }
+        self.finish();
+    }
+}
+
+impl Mpi {
+    pub fn n_ranks(&self) -> usize {
+        self.n_ranks
+    }
+
+    /// Leaves the launcher's world, unless something is under way that would keep it waiting.
+    pub fn finish(&self) {
+        let mut state = self.state();
+        let begun = Instant::now();
+        let mut left = std::mem::take(&mut state.left);
+        while !left.is_empty() && begun.elapsed() < Duration::from_secs(1) {
+            left.retain_mut(|one| !self.has_ended(one).unwrap_or(true));
+        }
+        let receives = [std::mem::take(&mut state.failures), std::mem::take(&mut state.dones)];
+        for mut one in receives.into_iter().flatten().flatten() {
+            let mut ended = 0;
+            // SAFETY: a receive that is under way is taken back, which ends it.
+            unsafe {
+                (self.functions.cancel)(&mut one.request);
+                (self.functions.test)(&mut one.request, &mut ended, self.abi.status_ignore);
+            }
+        }
+        if !std::mem::replace(&mut state.finished, true) && left.is_empty() {
+            // SAFETY: nothing is under way, and nothing is called afterwards.
+            unsafe { (self.functions.finalize)() };
+        }
+    }
+}
