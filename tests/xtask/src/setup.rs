@@ -83,6 +83,20 @@ fn incomplete(prefix: &Path, missing: &[&str]) -> Box<Failure> {
         .help(format!("unset {PREFIX_VARIABLE}, or let it name a folder with a complete LLVM and MLIR 22"))
 }
 
+/// The launchers of MPI, which the suite of ranks starts.
+pub fn ensure_launchers() -> Result<()> {
+    let missing: Vec<&str> = [("mpirun.openmpi", "openmpi-bin"), ("mpirun.mpich", "mpich")]
+        .into_iter()
+        .filter(|(program, _)| !on_path(program))
+        .map(|(_, package)| package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("setup: installing {}", missing.join(" "));
+    install(&missing)
+}
+
 /// pip is needed only where something has to be downloaded, so it is no row of the table.
 pub fn ensure_pip() -> Result<()> {
     let works = || output(Command::new("python3").args(["-m", "pip", "--version"])).is_some();

@@ -79,6 +79,15 @@ static SUITES: &[Suite] = &[
         cargo: &["test", "-p", "sardonyx-tests", "--test", "published", "--", "--ignored", "--nocapture"],
     },
     Suite {
+        name: "ranks",
+        about: "models on 1 to 8 ranks, as threads, processes and under MPI launchers, and 300 faults; release build",
+        prepare: |context| {
+            models::ensure_default(context)?;
+            setup::ensure_launchers()
+        },
+        cargo: &["test", "--release", "-p", "sardonyx-tests", "--test", "ranks", "--", "--ignored", "--nocapture"],
+    },
+    Suite {
         name: "readme",
         about: "README's steps to an operator and a pass, taken in a copy of the project, which is built and tested",
         prepare: |_| Ok(()),

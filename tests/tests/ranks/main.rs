@@ -1,0 +1,171 @@
+//! One artifact on several ranks  =>  what it gives on one, with the same bits whatever carries the operands
+
+mod faults;
+
+use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
+use sardonyx_tests::checked::check_artifact;
+use sardonyx_tests::prepared::{data_sets, model};
+use sardonyx_tests::programs::{Outcome, compile, program};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How ranks are started.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Start {
+    Threads,
+    Processes,
+    /// By the launcher of this name.
+    Mpi(&'static str),
+}
+
+static LAUNCHERS: [&str; 2] = ["mpirun.openmpi", "mpirun.mpich"];
+
+/// Those that can be started here.
+fn starts() -> Vec<Start> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_here = |name: &&&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    let found = LAUNCHERS.iter().filter(is_here).map(|name| Start::Mpi(name));
+    [Start::Threads, Start::Processes].into_iter().chain(found).collect()
+}
+
+/// `sardonyx-run` on so many ranks.
+fn started(start: Start, ranks: usize, arguments: &[&str]) -> Command {
+    let run = program("sardonyx-run");
+    let mut command = match start {
+        Start::Threads | Start::Processes => Command::new(run),
+        Start::Mpi(launcher) => {
+            let mut command = Command::new(launcher);
+            command.args(["-n", &ranks.to_string()]);
+            if launcher.ends_with("openmpi") {
+                command.args(["--oversubscribe", "--bind-to", "none"]);
+                command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            }
+            command.arg(run);
+            command
+        }
+    };
+    command.args(arguments).args(["--threads", "1"]);
+    if start == Start::Processes {
+        command.args(["--transport", "processes"]);
+    }
+    command
+}
+
+fn artifact(folder: &Path, name: &str, ranks: usize) -> PathBuf {
+    let path = folder.join(format!("{name}-{ranks}.sdx"));
+    if !path.is_file() {
+        compile(&model(name), &path, &["--ranks", &ranks.to_string()]);
+    }
+    path
+}
+
+/// The bytes of all outputs for the first data set.
+fn outputs(artifact: &Path, name: &str, start: Start, ranks: usize) -> Vec<(String, Vec<u8>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let loaded = Model::load(artifact, &LoadOptions { selftest: false, ..LoadOptions::default() }).unwrap();
+    let set = &data_sets(name)[0];
+    let inputs = loaded.entry("main").unwrap().inputs.iter().enumerate();
+    let inputs: Vec<String> =
+        inputs.map(|(i, port)| format!("{}={}", port.name, set.join(format!("input_{i}.pb")).display())).collect();
+    let mut arguments = vec!["run", artifact.to_str().unwrap(), "--output-dir", folder.path().to_str().unwrap()];
+    inputs.iter().for_each(|input| arguments.extend(["--input", input]));
+    let outcome = Outcome::of(&mut started(start, ranks, &arguments));
+    assert_eq!(outcome.code, 0, "{name} on {ranks} {start:?}: {}", outcome.stderr);
+    let read = |port: &sardonyx_runtime::program::Port| {
+        let bytes = std::fs::read(folder.path().join(format!("{}.npy", port.name)));
+        (port.name.clone(), bytes.expect("an output"))
+    };
+    loaded.entry("main").unwrap().outputs.iter().map(read).collect()
+}
+
+/// The model on so many ranks: its data sets pass everywhere, with the same bits each time.
+fn check(folder: &Path, name: &str, ranks: usize, starts: &[Start], times: usize) {
+    let path = artifact(folder, name, ranks);
+    let text = check_artifact(name, &path).unwrap_or_else(|e| panic!("{name} on {ranks}: {e}"));
+    let mut wanted = None;
+    for &start in starts {
+        for _ in 0..times {
+            let got = outputs(&path, name, start, ranks);
+            let wanted = wanted.get_or_insert_with(|| got.clone());
+            assert!(*wanted == got, "{name} on {ranks} {start:?}: other bits");
+        }
+    }
+    println!("{name} on {ranks} ranks, {starts:?}: {} data sets, {times} times", text.lines().count());
+}
+
+#[test]
+fn a_decoder_gives_the_same_on_threads_and_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    check(folder.path(), "skel_llama_tiny_kv_dyn18", 3, &[Start::Threads, Start::Processes], 1);
+}
+
+/// A cache of the first rank has others behind it: what is appended, truncated and dropped is so everywhere.
+#[test]
+fn caches_are_kept_by_all_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "skel_gpt2_tiny_kv_dyn18";
+    let load = |ranks| {
+        let model = Model::load(artifact(folder.path(), name, ranks), &LoadOptions::default()).unwrap();
+        (model.session(&SessionOptions::default()).unwrap(), model)
+    };
+    let ((one, _), (two, _)) = (load(1), load(2));
+    let steps: [(&str, &[i64], usize); 5] =
+        [("main", &[5, 17, 3, 99], 0), ("main", &[7], 4), ("main", &[8], 5), ("main", &[11, 12], 3), ("main", &[1], 5)];
+    let mut results = vec![];
+    for session in [&one, &two] {
+        let other = session.cache("main", 8).unwrap();
+        let mut cache = session.cache("main", 16).unwrap();
+        drop(other);
+        let mut logits = vec![];
+        for (entry, ids, keep) in steps {
+            cache.truncate(keep);
+            let dims = [1, ids.len()];
+            let positions: Vec<i64> = (keep as i64..).take(ids.len()).collect();
+            let mask = vec![1i64; keep + ids.len()];
+            let all_dims = [1, mask.len()];
+            let named = |name: &str| match name {
+                "input_ids" => sardonyx_runtime::TensorView::of(&dims, ids),
+                "position_ids" => sardonyx_runtime::TensorView::of(&dims, &positions),
+                _ => sardonyx_runtime::TensorView::of(&all_dims, &mask),
+            };
+            let ports: Vec<String> =
+                session.model().entry(entry).unwrap().fresh_inputs().map(|p| p.name.clone()).collect();
+            let inputs: Vec<_> = ports.iter().map(|name| (name.as_str(), named(name).unwrap())).collect();
+            let run = session.run_cached(entry, &inputs, &mut [], &mut cache, &Default::default());
+            logits.push(run.unwrap().remove(0).1.to_vec::<f32>().unwrap());
+            assert_eq!(cache.len(), keep + ids.len());
+        }
+        results.push(logits);
+    }
+    for (step, (one, two)) in results[0].iter().zip(&results[1]).enumerate() {
+        let worst = one.iter().zip(two).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-4, "step {step}: {worst}");
+    }
+}
+
+#[test]
+fn another_number_of_ranks_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = artifact(folder.path(), "skel_gpt2_tiny_kv_dyn18", 2);
+    let outcome = Outcome::of(&mut started(Start::Threads, 3, &["run", path.to_str().unwrap(), "--ranks", "3"]));
+    assert_eq!(outcome.code, 2);
+    let text = ["error[E0407]: the model is made for 2 ranks, not for 3", "run it with `--ranks 2`"];
+    assert!(text.iter().all(|t| outcome.stderr.contains(t)), "{}", outcome.stderr);
+}
+
+/// `cargo xtask test --suite ranks`
+#[test]
+#[ignore = "minutes"]
+fn every_model_on_every_number_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let starts = starts();
+    let models =
+        ["skel_minilm_l6_ts11", "skel_llama_tiny_kv_dyn18", "skel_gpt2_tiny_kv_dyn18", "skel_vit_small_rand_ts17"];
+    for name in models {
+        for ranks in [1, 2, 3, 4, 6, 8] {
+            let starts = if ranks == 1 { &[Start::Threads][..] } else { &starts };
+            check(folder.path(), name, ranks, starts, 1);
+        }
+    }
+    check(folder.path(), "skel_minilm_l6_ts11", 4, &starts, 20);
+}
