@@ -96,8 +96,13 @@ pub struct Product<'a> {
 pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     let codes: Vec<Code> = product.planned.iter().map(|made| Code::of(made, product.targets)).collect::<Result<_>>()?;
     let symbols = shared_symbols(product.planned.iter().flat_map(|made| &made.plan.entries))?;
-    let writer = ArtifactWriter::create(path)?;
+    let mut writer = ArtifactWriter::create(path)?;
+    if !mesh(&symbols).is_empty() {
+        // Each rank checks only what it has.
+        writer.hash_constants();
+    }
     let mut weights = Weights::new(writer, product.params, mesh(&symbols));
+    weights.store_parts(product.planned.iter().map(|made| &made.plan))?;
     let (mut plans, mut summaries) = (vec![], vec![]);
     for (made, code) in product.planned.iter().zip(&codes) {
         let whole = plan(&made.plan, code, &symbols, product, &mut weights)?;
@@ -388,13 +393,7 @@ impl Weights<'_> {
                 let of_ranks = if source.parts.is_empty() { vec![vec![]] } else { coordinates(&self.mesh) };
                 let mut at = vec![];
                 for rank in &of_ranks {
-                    let (source, container) = of_rank(source, container, &self.mesh, rank);
-                    let lies = || (window.clone(), container.dims.clone(), container.storage());
-                    let packed = (window.is_some() || !container.is_plain()).then(lies);
-                    let key = Stored::Param(source.clone(), packed);
-                    at.push(self.stored(key, &source.name(), &container, |weights| {
-                        weights.param(&source, window.as_ref(), &container)
-                    })?);
+                    at.push(self.stored_part(source, window, container, rank)?);
                 }
                 let i = self.parts(at, container);
                 (self.bytes(i, container)?, file::Place::Constant(i))
@@ -424,19 +423,51 @@ impl Weights<'_> {
         }
     }
 
+    /// Stores what each rank alone has, one rank behind the other: a rank reads one range of the file.
+    fn store_parts<'p>(&mut self, plans: impl Iterator<Item = &'p Plan> + Clone) -> Result<()> {
+        for rank in coordinates(&self.mesh) {
+            for buffer in plans.clone().flat_map(|plan| &plan.entries).flat_map(|entry| &entry.buffers) {
+                if let Buffer::Param { source, window, container } = buffer {
+                    if !source.parts.is_empty() {
+                        self.stored_part(source, window, container, &rank)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of what a rank has of a parameter.
+    fn stored_part(
+        &mut self,
+        source: &Source,
+        window: &Option<Window>,
+        container: &Container,
+        rank: &[usize],
+    ) -> Result<usize> {
+        let (source, container) = of_rank(source, container, &self.mesh, rank);
+        let lies = || (window.clone(), container.dims.clone(), container.storage());
+        let packed = (window.is_some() || !container.is_plain()).then(lies);
+        let key = Stored::Param(source.clone(), packed);
+        self.stored(key, &source.name(), &container, |weights| weights.param(&source, window.as_ref(), &container))
+    }
+
     /// The number in the plan of a constant of which each rank has one of those that are stored.
     fn parts(&mut self, at: Vec<usize>, c: &Container) -> usize {
         if at.iter().all(|part| *part == at[0]) {
             return self.used(at[0]);
         }
-        let part = |i: &usize| file::Part { offset: self.stored[*i].offset, bytes: self.stored[*i].bytes };
+        let part = |i: &usize| {
+            let file::Constant { offset, bytes, blake3, .. } = self.stored[*i].clone();
+            file::Part { offset, bytes, blake3 }
+        };
         let parts: Vec<file::Part> = at.iter().map(part).collect();
         let name = self.stored[at[0]].name.clone();
         let key = Stored::Parts(at);
         let known = self.places.get(&key).copied();
         let at = known.unwrap_or_else(|| {
             let layout = c.storage();
-            self.stored.push(file::Constant { name, dtype: c.dtype, offset: 0, bytes: 0, layout, parts });
+            self.stored.push(file::Constant { name, dtype: c.dtype, offset: 0, bytes: 0, layout, parts, blake3: String::new() });
             self.places.insert(key, self.stored.len() - 1);
             self.stored.len() - 1
         });
@@ -471,6 +502,7 @@ impl Weights<'_> {
             bytes: self.writer.weights_bytes() - offset,
             layout: c.storage(),
             parts: vec![],
+            blake3: self.writer.constant_hash(),
         });
         self.places.insert(stored, self.stored.len() - 1);
         Ok(self.stored.len() - 1)

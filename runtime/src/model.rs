@@ -9,7 +9,9 @@ use sardonyx_base::cpu::Level;
 use sardonyx_base::plan::Manifest;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::artifact::{Artifact, Verify};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -145,6 +147,9 @@ impl Model {
         file: &str,
         mut programs: Vec<Program>,
     ) -> Result<Vec<Model>> {
+        if options.verify == Verify::Full && !artifact.manifest.mesh.is_empty() {
+            checked(&artifact, &programs)?;
+        }
         let plan = artifact.plan_of(options.device.class());
         let (code, ptx, level) = (artifact.code.as_ref(), artifact.ptx.as_slice(), options.cpu);
         let source = device::Source { manifest: &artifact.manifest, plan, program: &programs[0], code, ptx, level };
@@ -239,6 +244,16 @@ impl Model {
     pub(crate) fn constants(&self) -> &[Address] {
         &self.0.constants
     }
+}
+
+/// What the ranks have of the weights, each range once. Errors: E0401.
+fn checked(artifact: &Artifact, programs: &[Program]) -> Result<()> {
+    let all = programs.iter().flat_map(|program| program.constants.iter().zip(&program.hashes));
+    let distinct: BTreeMap<usize, (&Range<usize>, &String)> = all.map(|(r, hash)| (r.start, (r, hash))).collect();
+    for (range, hash) in distinct.into_values().filter(|(range, _)| !range.is_empty()) {
+        artifact.check_constant(range.clone(), hash)?;
+    }
+    Ok(())
 }
 
 /// Where the device has each constant, and the memory that it has been given for them.

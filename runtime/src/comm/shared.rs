@@ -130,9 +130,11 @@ impl Shared {
         Ok(rounds)
     }
 
+    /// `gives`: the others get what is made too; the number of this rank among them.
+    ///
     /// # Safety
     /// The ranges are within operands and results, and nobody writes what is read.
-    unsafe fn carry(&self, round: &[Move], all: &[Posted], dtype: DType, to: *mut u8) {
+    unsafe fn carry(&self, round: &[Move], all: &[Posted], dtype: DType, to: *mut u8, gives: Option<usize>) {
         let from = |m: &Move| match m.from {
             Source::Operand(at) => self.segment.at(all[at].operand as usize + m.at).cast_const(),
             Source::Result(at) => self.segment.at(all[at].result as usize + m.at).cast_const(),
@@ -146,6 +148,7 @@ impl Shared {
             let step = if n > 1 { CHUNK } else { first.bytes.max(1) };
             for at in (0..first.bytes).step_by(step) {
                 let bytes = step.min(first.bytes - at);
+                let place = first.to + at;
                 for m in chain {
                     // SAFETY: as the caller says.
                     unsafe {
@@ -158,6 +161,11 @@ impl Shared {
                             }
                         }
                     }
+                }
+                for (_, other) in all.iter().enumerate().filter(|(i, _)| gives.is_some_and(|own| *i != own)) {
+                    let result = self.segment.at(other.result as usize + place);
+                    // SAFETY: as the caller says.
+                    unsafe { to.add(place).copy_to_nonoverlapping(result, bytes) };
                 }
             }
         }
@@ -248,27 +256,24 @@ impl Link for Shared {
             let message = format!("rank {at} of {n} is at another collective than `{op}`");
             return Err(Error::user("E0408", message).help("every rank must run the same artifact"));
         }
-        let inside = |(p, o): (&Posted, &Operand)| segment.holds(p.operand as usize, o.bytes());
+        let result_in = |p: &Posted| rounds.len() < 2 || segment.holds(p.result as usize, result_bytes);
+        let inside = |(p, o): (&Posted, &Operand)| segment.holds(p.operand as usize, o.bytes()) && result_in(p);
         if !all.iter().zip(operands).all(inside) {
             return Err(Error::defect("a rank posted what is not in the memory that the ranks share"));
         }
-        let shared = rounds.len() > 1;
-        // What others take from must lie where they see it.
-        let made: *mut u8 = if shared { segment.at(made_at) } else { to };
-        for (i, round) in rounds.iter().enumerate() {
-            if i > 0 {
-                wait(self.next(axis))?;
-            }
-            // SAFETY: the ranges were made from the sizes of operands and results, which lie in the segment; between two
-            // phases nobody writes what another reads.
-            unsafe { self.carry(round, &all, operands[own].dtype, made) };
-        }
-        if shared && result_place.is_none() {
-            // SAFETY: both have the bytes of the result.
-            unsafe { made.copy_to_nonoverlapping(to, result_bytes) };
-        }
-        if shared || operands.iter().any(|o| o.bytes() > SMALL_MAX) {
+        // What the others would take in a second round they are given in the first.
+        let gives = rounds.len() > 1;
+        let made: *mut u8 = if gives { segment.at(made_at) } else { to };
+        // SAFETY: the ranges were made from the sizes of operands and results, which lie in the segment; between two phases
+        // nobody writes what another reads.
+        unsafe { self.carry(&rounds[0], &all, operands[own].dtype, made, gives.then_some(own)) };
+        if gives || operands.iter().any(|o| o.bytes() > SMALL_MAX) {
             wait(self.next(axis))?;
+        }
+        if gives && result_place.is_none() {
+            // SAFETY: both have the bytes of the result; the others write there again only in the next collective, which they
+            // enter when this rank has.
+            unsafe { made.copy_to_nonoverlapping(to, result_bytes) };
         }
         Ok(())
     }

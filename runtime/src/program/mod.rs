@@ -31,6 +31,8 @@ pub struct Program {
     pub derived: Vec<Derived>,
     /// Byte ranges in `weights`.
     pub constants: Vec<Range<usize>>,
+    /// The hash of each, where there are several ranks.
+    pub hashes: Vec<String>,
     pub kernels: Vec<Kernel>,
     pub entries: Vec<Entry>,
     /// How many ranks run it together, along each axis; empty for one.

@@ -21,6 +21,7 @@ pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize, 
         symbol_index: BTreeMap::new(),
         derived: Wire::read(&manifest.derived, "derived")?,
         constants: Vec::new(),
+        hashes: Vec::new(),
         kernels: plan.kernels,
         entries: Vec::new(),
         mesh: Vec::new(),
@@ -42,8 +43,9 @@ pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize, 
         check_derived(derived, &program).map_err(|e| e.node(format!("derived symbol `{}`", derived.name)))?;
     }
     for (i, constant) in plan.constants.iter().enumerate() {
-        let range = of_rank(constant, &program.mesh, rank).and_then(|part| constant_range(part, weights_bytes));
-        program.constants.push(range.map_err(|e| e.node(format!("constant {i}")))?);
+        let part = of_rank(constant, &program.mesh, rank).map_err(|e| e.node(format!("constant {i}")))?;
+        program.hashes.push(part.blake3.clone());
+        program.constants.push(constant_range(part, weights_bytes).map_err(|e| e.node(format!("constant {i}")))?);
     }
     for (i, kernel) in program.kernels.iter().enumerate() {
         check_kernel(kernel).map_err(|e| e.node(format!("kernel {i} `{}`", kernel.symbol)))?;
@@ -146,7 +148,7 @@ fn read_mesh(manifest: &Manifest, rank: usize, program: &mut Program) -> Result<
 fn of_rank(constant: &Constant, mesh: &[usize], rank: usize) -> Result<Part> {
     let (n, ranks) = (constant.parts.len(), mesh.iter().product::<usize>());
     match constant.parts.get(rank) {
-        _ if n == 0 => Ok(Part { offset: constant.offset, bytes: constant.bytes }),
+        _ if n == 0 => Ok(Part { offset: constant.offset, bytes: constant.bytes, blake3: constant.blake3.clone() }),
         Some(part) if n == ranks => Ok(part.clone()),
         Some(_) | None => Err(malformed(format!("{n} parts for {ranks} ranks"))),
     }

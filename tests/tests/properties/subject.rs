@@ -116,7 +116,7 @@ pub fn subject_of(graph: &Graph, node: &Node) -> Option<Subject> {
     let from = |i: usize| graph.ty(node.args[i]).dtype;
     let dtype = node.ty.dtype;
     Some(match &node.op {
-        Op::Input { .. } | Op::Bind { .. } | Op::Host(_) => return None,
+        Op::Input { .. } | Op::Bind { .. } | Op::Place(_) | Op::Host(_) => return None,
         Op::Map(f) => match f.row().result {
             ResultType::Same => Subject::Map(*f, dtype),
             ResultType::Bool => Subject::Map(*f, from(0)),

@@ -376,13 +376,13 @@ impl Wire<messages::Host> for Host {
 
 checked! {
     /// A constant in the `weights` entry.
-    Constant { name: String, dtype: DType, offset: u64, bytes: u64, layout: String, parts: Vec<Part>, }
+    Constant { name: String, dtype: DType, offset: u64, bytes: u64, layout: String, parts: Vec<Part>, blake3: String, }
     |_message, _field, i| format!("constant {i}")
 }
 
 checked! {
     /// What one rank has of a constant.
-    Part { offset: u64, bytes: u64, }
+    Part { offset: u64, bytes: u64, blake3: String, }
 }
 
 checked! {

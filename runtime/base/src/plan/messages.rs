@@ -345,14 +345,19 @@ pub struct Constant {
     /// What each rank of the mesh has of it, where they differ; offset and bytes are 0 then.
     #[prost(message, repeated, tag = "6")]
     pub parts: ::prost::alloc::vec::Vec<Part>,
+    /// BLAKE3 of it, hexadecimal, where there are several ranks: each reads and checks only what it has.
+    #[prost(string, tag = "7")]
+    pub blake3: ::prost::alloc::string::String,
 }
-/// A range of `weights`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+/// A range of `weights`, with its BLAKE3, hexadecimal.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Part {
     #[prost(uint64, tag = "1")]
     pub offset: u64,
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
+    #[prost(string, tag = "3")]
+    pub blake3: ::prost::alloc::string::String,
 }
 /// Expressions of a kernel are over its own symbols: its parameters `p0`, `p1`, …, the bytes of its buffers `b0`, `b1`, …
 /// and the number of work items, `grid`.

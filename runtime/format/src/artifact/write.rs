@@ -21,6 +21,8 @@ pub struct ArtifactWriter {
     path: String,
     weights: blake3::Hasher,
     weights_bytes: u64,
+    /// Of the constant that was begun last, where constants are hashed one by one.
+    constant: Option<blake3::Hasher>,
     selftest: Option<Vec<u8>>,
     /// Names of entries and what they hold.
     ptx: Vec<(String, String)>,
@@ -34,7 +36,17 @@ impl ArtifactWriter {
         let mut zip = ZipWriter::new(Quiet::new(file));
         zip.start_file(WEIGHTS, options(WEIGHTS_ALIGNMENT)).map_err(|e| zip_error(&path, e))?;
         let (weights, weights_bytes) = (blake3::Hasher::new(), 0);
-        Ok(ArtifactWriter { zip, path, weights, weights_bytes, selftest: None, ptx: vec![], plans: vec![] })
+        Ok(ArtifactWriter { zip, path, weights, weights_bytes, constant: None, selftest: None, ptx: vec![], plans: vec![] })
+    }
+
+    /// Has every constant hashed by itself from now on.
+    pub fn hash_constants(&mut self) {
+        self.constant = Some(blake3::Hasher::new());
+    }
+
+    /// The hash of the constant that was written last, hexadecimal; empty where they are not hashed one by one.
+    pub fn constant_hash(&self) -> String {
+        self.constant.as_ref().map(|hasher| hasher.finalize().to_hex().to_string()).unwrap_or_default()
     }
 
     /// Pads to the next multiple of 64 and returns that offset in `weights`: what is written next begins there.
@@ -42,6 +54,9 @@ impl ArtifactWriter {
         static ZEROS: [u8; CONSTANT_ALIGNMENT as usize] = [0; CONSTANT_ALIGNMENT as usize];
         let end = self.weights_bytes.next_multiple_of(CONSTANT_ALIGNMENT);
         self.append(&ZEROS[..(end - self.weights_bytes) as usize])?;
+        if let Some(hasher) = &mut self.constant {
+            hasher.reset();
+        }
         Ok(end)
     }
 
@@ -49,6 +64,9 @@ impl ArtifactWriter {
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.zip.write_all(bytes).map_err(|e| Error::io(&self.path, "write", &e))?;
         self.weights.update(bytes);
+        if let Some(hasher) = &mut self.constant {
+            hasher.update(bytes);
+        }
         self.weights_bytes += bytes.len() as u64;
         Ok(())
     }
