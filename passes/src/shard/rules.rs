@@ -191,10 +191,9 @@ impl Local<'_> {
     /// Rows of a table of which each rank has some: those of other ranks are 0, and the sum over all ranks has them all.
     fn looked_up(&mut self, axis: usize, node: &Node) -> Result<(Value, State)> {
         let [data, indices] = [node.args[0], node.args[1]];
-        let (table, at) = (self.graph.ty(data), self.graph.ty(indices).clone());
-        let rows = table.dims[axis].as_const().unwrap_or(0);
+        let (table, at) = (self.graph.ty(data).clone(), self.graph.ty(indices).clone());
         let adds = Reduction::Add.admits(table.dtype);
-        if !matches!(self.graph.node(data).op, Op::Param { .. }) || !adds || !self.splits_table(rows, &at.elements()) {
+        if !matches!(self.graph.node(data).op, Op::Param { .. }) || !adds || !self.splits_table(&table, axis) {
             return self.same(node);
         }
         let (split, origins) = (Split::plain(axis, &table.dims[axis], &self.ranks), node.origins.as_slice());

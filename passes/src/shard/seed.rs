@@ -17,6 +17,9 @@ const PRODUCTS: f64 = 25e9;
 const LATENCY: f64 = 5e-6;
 const BANDWIDTH: f64 = 4e9;
 
+/// A table of fewer bytes is on every rank.
+const TABLE_BYTES_MIN: i64 = 16 << 20;
+
 impl Local<'_> {
     /// The letter of a product to split, and how.
     pub fn seed(&self, v: Value, spec: &ContractSpec) -> Option<(char, Split)> {
@@ -118,11 +121,12 @@ impl Local<'_> {
         Some((Split { outer, ..has.clone() }, starts[has.dim].exact_div(&run)?))
     }
 
-    /// Whether a table is worth to be split by rows, so that each rank looks for those that it has: no rank is without
-    /// rows, and a usual call looks up few of them.
-    pub fn splits_table(&self, rows: i64, indices: &Dim) -> bool {
-        let looked_up = indices.eval(&|_| Some(USUAL.other)).unwrap_or(i64::MAX);
-        rows >= self.ranks.size * self.ranks.size && looked_up.saturating_mul(4) <= rows
+    /// Whether a table is worth to be split by rows, so that each rank has some and looks for those: where it is large. That
+    /// saves memory, not time.
+    pub fn splits_table(&self, table: &TensorType, axis: usize) -> bool {
+        let rows = table.dims[axis].as_const().unwrap_or(0);
+        let bytes = table.elements().as_const().unwrap_or(0).saturating_mul(table.dtype.bytes() as i64);
+        rows >= self.ranks.size * self.ranks.size && bytes >= TABLE_BYTES_MIN
     }
 }
 
