@@ -124,7 +124,7 @@ impl Model {
             return Ok(first);
         }
         let world = match options.transport {
-            Transport::Threads => comm::on_threads(&mesh, models)?,
+            Transport::Threads => comm::on_threads(&mesh, models.into_iter().map(Some))?,
             Transport::Processes | Transport::Mpi => {
                 let start = if options.transport == Transport::Mpi { comm::over_mpi } else { comm::in_processes };
                 let world = start(&mesh)?;

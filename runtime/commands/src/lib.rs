@@ -5,6 +5,7 @@
 mod bench;
 mod call_bytes;
 mod check;
+mod collectives;
 mod completions;
 mod data_set;
 mod inputs;
@@ -13,6 +14,7 @@ mod run;
 mod show;
 
 pub use bench::{BenchArgs, bench};
+pub use collectives::{CollectivesArgs, collectives};
 pub use check::{BF16_OF_MAX, CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
 pub use completions::{CompletionsArgs, completions};
 pub use data_set::{DataSet, find_sets};
@@ -39,6 +41,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Show what is in an artifact
     Inspect(InspectArgs),
+    /// Measure collectives among ranks
+    Collectives(CollectivesArgs),
 }
 
 impl Command {
@@ -49,6 +53,7 @@ impl Command {
             Command::Check(args) => check(args, out).map(|summary| summary.exit_code()),
             Command::Bench(args) => bench(args, out).map(|()| 0),
             Command::Inspect(args) => inspect(args, out).map(|()| 0),
+            Command::Collectives(args) => collectives(args, out).map(|()| 0),
         }
     }
 }

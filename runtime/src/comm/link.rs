@@ -38,6 +38,14 @@ pub trait Link: Send + Sync {
         None
     }
 
+    /// The library's own collective of f32, where the transport has a library. Errors: E0408, and where it has none.
+    ///
+    /// # Safety
+    /// As for `exchange`.
+    unsafe fn library(&self, op: &Collective, _from: *const u8, _to: *mut u8, _elements: usize) -> Result<()> {
+        Err(Error::user("E0408", format!("this transport has no library with `{op}`")))
+    }
+
     /// How many threads each rank has: whether a rank that waits may keep its processor.
     fn expect_threads(&self, _per_rank: usize) {}
 

@@ -10,6 +10,7 @@
 //! | `world.rs` | the first rank's calls, which all make together |
 //! | `peer.rs` | what the others do |
 //! | `mpi.rs` | ranks that an MPI launcher has started |
+//! | `measure.rs` | how long collectives take |
 //! | `processes.rs` | ranks in processes of their own, and what happens to them |
 //!
 //! In a call every rank runs the same steps. A collective is met by the ranks that differ in one coordinate of the mesh, in the
@@ -17,6 +18,7 @@
 //! others have; reductions combine in the order of the ranks, so that bits do not depend on who came when.
 
 mod link;
+mod measure;
 mod mpi;
 mod order;
 mod peer;
@@ -35,18 +37,19 @@ use std::sync::Arc;
 
 pub(crate) use link::{Exchange, Link};
 pub(crate) use order::{CacheRef, Load, Open, Order, Run};
+pub use measure::Ranks;
 pub use processes::serve_rank;
 pub(crate) use schedule::Operand;
 pub(crate) use segment::AXES_MAX;
 pub(crate) use world::{CacheIds, World};
 
 /// The other ranks of a mesh on threads of this process; `peers` are their models.
-pub(crate) fn on_threads(mesh: &[usize], peers: Vec<Model>) -> Result<World> {
+pub(crate) fn on_threads(mesh: &[usize], peers: impl Iterator<Item = Option<Model>>) -> Result<World> {
     let segment = Arc::new(Segment::private(mesh.iter().product())?);
     let rank = |at: usize| Shared::new(segment.clone(), at);
     let mut threads = vec![];
     for (at, model) in (1..).zip(peers) {
-        let peer = Peer::new(Arc::new(rank(at)), Some(model));
+        let peer = Peer::new(Arc::new(rank(at)), model);
         // An error is that the first rank has gone, which ends the thread with it.
         let thread = std::thread::Builder::new().name(format!("rank {at}")).spawn(move || drop(peer.serve()));
         threads.push(thread.map_err(|e| Error::user("E0304", format!("cannot start a rank: {e}")))?);

@@ -10,6 +10,8 @@ use super::order::{Order, Run, heard, told};
 use super::schedule::{Move, Rounds, Source, direct, fitting};
 use crate::stop::Stop;
 use prost::Message;
+use sardonyx_base::host::Collective;
+use sardonyx_base::reduction::Reduction;
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{Error, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -34,6 +36,8 @@ type Handle = usize;
 struct Abi {
     world: Handle,
     byte: Handle,
+    float: Handle,
+    sum: Handle,
     status_ignore: usize,
     /// Calls from several threads, one at a time.
     serialized: c_int,
@@ -71,6 +75,8 @@ functions! {
     iprobe: "MPI_Iprobe" (c_int, c_int, Handle, *mut c_int, *mut c_void);
     get_count: "MPI_Get_count" (*const c_void, Handle, *mut c_int);
     finalize: "MPI_Finalize" ();
+    allreduce: "MPI_Allreduce" (*const c_void, *mut c_void, c_int, Handle, Handle, Handle);
+    allgather: "MPI_Allgather" (*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle);
 }
 
 /// Kinds of messages. What a call exchanges has a tag of the call's own.
@@ -174,12 +180,26 @@ fn symbol(library: *mut c_void, name: &str) -> Option<*mut c_void> {
 impl Abi {
     fn of(library: *mut c_void) -> Abi {
         let address = |name| symbol(library, name).map(|at| at as usize);
-        if let (Some(world), Some(byte)) = (address("ompi_mpi_comm_world\0"), address("ompi_mpi_byte\0")) {
-            return Abi { world, byte, status_ignore: 0, serialized: 2 };
+        if let (Some(world), Some(byte), Some(float), Some(sum)) = (
+            address("ompi_mpi_comm_world\0"),
+            address("ompi_mpi_byte\0"),
+            address("ompi_mpi_float\0"),
+            address("ompi_mpi_op_sum\0"),
+        ) {
+            return Abi { world, byte, float, sum, status_ignore: 0, serialized: 2 };
         }
         match address("MPI_Abi_get_version\0") {
-            Some(_) => Abi { world: 0x101, byte: 0x247, status_ignore: 0, serialized: 2048 },
-            None => Abi { world: 0x4400_0000, byte: 0x4c00_010d, status_ignore: 1, serialized: 2 },
+            Some(_) => {
+                Abi { world: 0x101, byte: 0x247, float: 0x210, sum: 0x21, status_ignore: 0, serialized: 2048 }
+            }
+            None => Abi {
+                world: 0x4400_0000,
+                byte: 0x4c00_010d,
+                float: 0x4c00_040a,
+                sum: 0x5800_0003,
+                status_ignore: 1,
+                serialized: 2,
+            },
         }
     }
 }
@@ -418,6 +438,24 @@ impl Link for Mpi {
             }
         }
         Ok(())
+    }
+
+    unsafe fn library(&self, op: &Collective, from: *const u8, to: *mut u8, elements: usize) -> Result<()> {
+        let _turn = self.state();
+        let (count, float, sum) = (message(elements)?, self.abi.float, self.abi.sum);
+        // SAFETY: as the caller says.
+        let code = unsafe {
+            match op {
+                Collective::AllReduce { f: Reduction::Add, .. } => {
+                    (self.functions.allreduce)(from.cast(), to.cast(), count, float, sum, self.comm)
+                }
+                Collective::AllGather { .. } => {
+                    (self.functions.allgather)(from.cast(), count, float, to.cast(), count, float, self.comm)
+                }
+                _ => return Err(Error::user("E0408", format!("the library is not asked for `{op}`"))),
+            }
+        };
+        ok(code, op.name())
     }
 
     fn fail(&self, error: &Error) {

@@ -19,6 +19,25 @@ pub struct Order {
     /// A session that nobody needs any more.
     #[prost(uint64, optional, tag = "6")]
     pub close: Option<u64>,
+    #[prost(message, optional, tag = "7")]
+    pub measure: Option<Measure>,
+}
+
+/// Makes one collective again and again.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Measure {
+    #[prost(string, tag = "1")]
+    pub op: String,
+    /// Of the result.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    #[prost(uint32, tag = "3")]
+    pub times: u32,
+    #[prost(uint32, tag = "4")]
+    pub ranks: u32,
+    /// By the library of the transport, where it has collectives of its own.
+    #[prost(bool, tag = "5")]
+    pub library: bool,
 }
 
 /// Loads an artifact.

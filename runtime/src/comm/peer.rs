@@ -1,6 +1,7 @@
 //! orders of the first rank  =>  what another rank does, on a thread or in a process of its own
 
 use super::link::{Link, Payload};
+use super::measure;
 use super::order::{Input, Load, Open, Order, Run};
 use crate::cache::Cache;
 use crate::device::DeviceName;
@@ -79,6 +80,7 @@ impl Peer {
             Order { run: Some(run), .. } => self.run(run, payload)?,
             Order { load: Some(load), .. } => self.load(load)?,
             Order { open: Some(open), .. } => self.open(open)?,
+            Order { measure: Some(what), .. } => drop(measure::run(&*self.link, what)?),
             Order { close: Some(session), .. } => drop(self.sessions.remove(session)),
             _ => return Ok(false),
         }

@@ -63,6 +63,17 @@ impl World {
         self.ended(Ok(()), None, turn)
     }
 
+    /// Has all ranks do something, this one as the others.
+    pub fn together<T>(&self, order: Order, own: impl FnOnce(&dyn Link) -> Result<T>) -> Result<T> {
+        let turn = self.turn(None)?;
+        self.link.give(order, &[])?;
+        let made = own(&*self.link);
+        if let Err(e) = &made {
+            self.link.fail(e);
+        }
+        self.ended(made, None, turn)
+    }
+
     /// Makes a call on all ranks: the others by what they are told, this one by `own`.
     pub fn call<T>(
         &self,

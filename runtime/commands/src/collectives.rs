@@ -1,0 +1,61 @@
+//! `sardonyx-run collectives --ranks 2`  =>  how long collectives take among ranks
+
+use crate::{put, transport_parser};
+use sardonyx_base::Result;
+use sardonyx_runtime::{Ranks, Transport, is_launched};
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+/// Measures collectives of f32 among ranks
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  {bin} collectives --ranks 2 --transport processes
+  mpirun -n 2 {bin} collectives --ranks 2 --library --bytes 8,65536")]
+pub struct CollectivesArgs {
+    /// How many ranks there are
+    #[arg(long, value_name = "N")]
+    pub ranks: NonZeroUsize,
+    /// Where they are [default: mpi under a launcher, else threads]
+    #[arg(long, value_name = "WHERE", value_parser = transport_parser())]
+    pub transport: Option<Transport>,
+    /// Bytes of a result
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,1024,65536,1048576,16777216,67108864")]
+    pub bytes: Vec<usize>,
+    /// The collectives of the MPI library, instead of our schedules
+    #[arg(long)]
+    pub library: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+static OPS: [&str; 2] = ["AllReduce mesh=0 by=add", "AllGather mesh=0 dim=0"];
+
+pub fn collectives(args: &CollectivesArgs, out: &mut dyn Write) -> Result<()> {
+    let here = if is_launched() { Transport::Mpi } else { Transport::Threads };
+    let ranks = Ranks::start(args.ranks.get(), args.transport.unwrap_or(here))?;
+    let mut rows = vec![];
+    for op in OPS {
+        for &bytes in &args.bytes {
+            // About a quarter of a second at a gigabyte a second, and no fewer than 15 times.
+            let times = (250_000_000 / bytes.max(1)).clamp(15, 20_000) as u32;
+            let mut took = ranks.measure(op, bytes, times, args.library)?;
+            took.sort_unstable();
+            let micros = |at: usize| took.get(at).copied().unwrap_or(Duration::ZERO).as_secs_f64() * 1e6;
+            rows.push((op, bytes, micros(took.len() / 2), micros(0)));
+        }
+    }
+    if args.json {
+        let row = |(op, bytes, median, least): &(&str, usize, f64, f64)| {
+            let times = format!("\"median_us\": {median:.3}, \"minimum_us\": {least:.3}");
+            format!("{{\"collective\": \"{op}\", \"bytes\": {bytes}, {times}}}")
+        };
+        let all: Vec<String> = rows.iter().map(row).collect();
+        return put!(out, "{{\"ranks\": {}, \"collectives\": [{}]}}", args.ranks, all.join(", "));
+    }
+    for (op, bytes, median, least) in rows {
+        put!(out, "{op:<26} {bytes:>10} bytes  median {median:>12.3} us  least {least:>12.3} us")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! one collective again and again  =>  how long each took
+
+use super::link::{Exchange, Link};
+use super::order::{Measure, Order};
+use super::schedule::Operand;
+use super::world::World;
+use crate::memory::AlignedBuf;
+use crate::model::Transport;
+use crate::stop::{RunOptions, Stop};
+use sardonyx_base::host::Collective;
+use sardonyx_base::{DType, Error, Result};
+use std::time::{Duration, Instant};
+
+/// Ranks that do nothing but exchange: for measuring.
+pub struct Ranks {
+    world: World,
+    n: usize,
+}
+
+impl Ranks {
+    /// Errors: E0304, E0407, E0408.
+    pub fn start(n: usize, transport: Transport) -> Result<Ranks> {
+        let world = match transport {
+            Transport::Threads => super::on_threads(&[n], (1..n).map(|_| None))?,
+            Transport::Processes => super::in_processes(&[n])?,
+            Transport::Mpi => super::over_mpi(&[n])?,
+        };
+        world.link().expect_threads(1);
+        Ok(Ranks { world, n })
+    }
+
+    /// How long a collective of f32 took the first rank, each time; `bytes` are those of its result. `library`: that of the
+    /// transport's own library. Errors: E0001 where there is no such collective, E0304, E0408.
+    pub fn measure(&self, op: &str, bytes: usize, times: u32, library: bool) -> Result<Vec<Duration>> {
+        let measure = Measure { op: op.into(), bytes: bytes as u64, times, ranks: self.n as u32, library };
+        parse(op)?;
+        let order = Order { measure: Some(measure.clone()), ..Order::default() };
+        self.world.together(order, |link| run(link, &measure))
+    }
+}
+
+fn parse(op: &str) -> Result<Collective> {
+    Collective::parse(op).ok_or_else(|| Error::user("E0001", format!("there is no collective `{op}`")))
+}
+
+/// What each rank does.
+pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
+    let (op, n) = (parse(&what.op)?, what.ranks as usize);
+    link.expect_threads(1);
+    let elements = (what.bytes as usize / 4).max(1);
+    let brings = match op {
+        Collective::AllGather { .. } => (elements / n).max(1),
+        Collective::AllReduce { .. } | Collective::ReduceScatter { .. } | Collective::AllToAll { .. } => elements,
+    };
+    let operands: Vec<Operand> = (0..n).map(|_| Operand { dtype: DType::F32, dims: vec![brings] }).collect();
+    let own = link.rank();
+    let result = super::schedule::result(&op, &operands, own)?;
+    let (from, to) = (operands[own].bytes().next_multiple_of(4096), result.bytes());
+    let (mut apart, arena) = (AlignedBuf::new(0)?, link.arena(from + to).transpose()?);
+    let start: *mut u8 = match &arena {
+        Some(arena) => std::ptr::with_exposed_provenance_mut(arena.address() as usize),
+        None => {
+            apart.grow(from + to, 0)?;
+            apart.as_ptr()
+        }
+    };
+    // SAFETY: the memory has so many bytes, and is this rank's alone.
+    unsafe { start.write_bytes(0, from + to) };
+    let ranks: Vec<usize> = (0..n).collect();
+    let (options, mut took) = (RunOptions::default(), vec![]);
+    for step in 0..what.times as usize {
+        let exchange = Exchange { op: &op, step, ranks: &ranks, operands: &operands, own, result: &result };
+        let begun = Instant::now();
+        // SAFETY: operand and result lie one behind the other.
+        unsafe {
+            let result = start.add(from);
+            match what.library {
+                true => link.library(&op, start, result, brings)?,
+                false => link.exchange(&exchange, start, result, &Stop::new(&options))?,
+            }
+        }
+        took.push(begun.elapsed());
+    }
+    Ok(took)
+}
