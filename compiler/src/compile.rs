@@ -7,6 +7,7 @@ use crate::module::{body, graph, lower_model};
 use crate::movement::{Levels, Movement, Question};
 use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
+use crate::placement::Placement;
 use crate::plans::{Made, Planned, Times, Way};
 use crate::precision::{self, Errors, Lowered};
 use crate::selftest;
@@ -59,6 +60,7 @@ pub fn parse_dims(texts: &[String]) -> Result<BTreeMap<String, DimRange>> {
     Ok(dims)
 }
 
+#[derive(Clone)]
 pub struct Request<'a> {
     pub model: &'a Path,
     pub output: PathBuf,
@@ -77,6 +79,8 @@ pub struct Request<'a> {
     pub no_host: bool,
     /// Sizes that get code of their own, as entry points that calls of `main` run where they fit.
     pub specialized: Vec<EntrySpec>,
+    /// What ranks are to have of the tensors of nodes.
+    pub plan: Option<Placement>,
 }
 
 impl<'a> Request<'a> {
@@ -93,6 +97,7 @@ impl<'a> Request<'a> {
             movement: None,
             no_host: false,
             specialized: vec![],
+            plan: None,
         }
     }
 }
@@ -168,6 +173,23 @@ fn refuse_host(plan: &Plan) -> Result<()> {
     Err(Error::user("E0109", message).node(first).help("compile without --no-host, or export the model without them"))
 }
 
+/// How many ranks there are along each axis: as the request says, else as the plan or the model's device configuration.
+fn mesh(model: &Model, request: &Request) -> Result<Vec<i64>> {
+    let of_plan = request.plan.as_ref().map(|plan| plan.mesh.clone());
+    let of_model = model.devices.map(|n| if n > 1 { vec![n] } else { vec![] });
+    let said = of_plan.or(of_model);
+    match (&request.options.mesh[..], said) {
+        // One rank: nothing is placed.
+        ([1], _) | ([], None) => Ok(vec![]),
+        ([], Some(mesh)) => Ok(mesh),
+        (given, Some(said)) if given != said => {
+            let message = format!("the ranks are {given:?}, the plan or the model's configuration says {said:?}");
+            Err(Error::user("E0108", message).help("leave out `--ranks`, or give `--ranks 1` for none of it"))
+        }
+        (given, _) => Ok(given.to_vec()),
+    }
+}
+
 /// As `compile`, and tells the name of each stage as it begins.
 pub fn compile_shown(request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let file = request.model.display().to_string();
@@ -178,7 +200,10 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
     show("read");
     let start = Instant::now();
     refuse_overwriting(request)?;
-    let model = read_model(request.model)?;
+    let mut model = read_model(request.model)?;
+    if let Some(plan) = &request.plan {
+        plan.apply(&mut model)?;
+    }
     let read = ("read", start.elapsed());
     let mut report = compile_read(&model, request, show)?;
     report.times.insert(0, read);
@@ -187,6 +212,8 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
 
 /// As `compile_shown`, of a model that is in memory; the request's path is not read.
 pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
+    let options = Options { mesh: mesh(model, request)?, ..request.options.clone() };
+    let request = &Request { options, ..request.clone() };
     let context = sardonyx_passes::context();
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);

@@ -467,7 +467,15 @@ impl Weights<'_> {
         let known = self.places.get(&key).copied();
         let at = known.unwrap_or_else(|| {
             let layout = c.storage();
-            self.stored.push(file::Constant { name, dtype: c.dtype, offset: 0, bytes: 0, layout, parts, blake3: String::new() });
+            self.stored.push(file::Constant {
+                name,
+                dtype: c.dtype,
+                offset: 0,
+                bytes: 0,
+                layout,
+                parts,
+                blake3: String::new(),
+            });
             self.places.insert(key, self.stored.len() - 1);
             self.stored.len() - 1
         });

@@ -329,6 +329,9 @@ impl Importer {
         if let Some(rank) = declared.filter(|_| sardonyx_passes::has_open_rank(&node.domain, &node.op_type)) {
             attrs.push(("rank", cx.i64(*rank as i64)));
         }
+        if !node.places.is_empty() {
+            attrs.push(("places", cx.strs(&node.places)));
+        }
         if !body_names.is_empty() {
             attrs.push(("body_names", cx.strs(&body_names)));
         }

@@ -13,6 +13,7 @@ pub mod module;
 pub mod movement;
 pub mod onnx;
 pub mod pipeline;
+pub mod placement;
 pub mod plans;
 pub mod precision;
 pub mod reduce;

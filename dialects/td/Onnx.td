@@ -20,17 +20,19 @@ def Onnx_Node : Op<Onnx_Dialect, "node", [RustVerified]> {
     `%y = onnx.node "Gemm"(%a, %b) opset 13 {transB = 1 : i64} : (…) -> !onnx.value`. Attributes keep ONNX's names:
     integers are i64, floats f32, strings strings, lists arrays of these, tensors elements attributes.
     The domain is the attribute `domain` of `opset`, absent for ai.onnx. Attributes that are graphs are regions of one
-    block, named by `with`; they use values of the graphs around them. `rank` is what the file declares of the first
+    block, named by `with`; they use values of the graphs around them. `places` ["in 1 0 2 1 32"] is what
+    the ranks along axis 0 of a mesh are to have: of input 1 dimension 2, one run of units of 32; "out 0 0" is all. `rank` is what the file declares of the first
     output, where the length of an operand would decide it.
   }];
   let arguments = (ins StrAttr:$op_type, I64Attr:$opset, OptionalAttr<StrAttr>:$op_domain,
                        DictionaryAttr:$node_attributes, OptionalAttr<StrArrayAttr>:$body_names,
                        OptionalAttr<I64Attr>:$rank,
+                       OptionalAttr<StrArrayAttr>:$places,
                        Variadic<AnyType>:$args);
   let results = (outs Variadic<AnyType>:$outs);
   let regions = (region VariadicRegion<SizedRegion<1>>:$bodies);
   let assemblyFormat = [{
-    $op_type `(` $args `)` `opset` $opset (`domain` $op_domain^)? $node_attributes (`rank` $rank^)? attr-dict `:` functional-type($args, $outs)
+    $op_type `(` $args `)` `opset` $opset (`domain` $op_domain^)? $node_attributes (`rank` $rank^)? (`places` $places^)? attr-dict `:` functional-type($args, $outs)
     (`with` $body_names^ $bodies)?
   }];
 }

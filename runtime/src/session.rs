@@ -102,7 +102,12 @@ impl Session {
         Session::with(model, options, Some(rank), None)
     }
 
-    fn with(model: Model, options: &SessionOptions, rank: Option<Arc<dyn Link>>, number: Option<u64>) -> Result<Session> {
+    fn with(
+        model: Model,
+        options: &SessionOptions,
+        rank: Option<Arc<dyn Link>>,
+        number: Option<u64>,
+    ) -> Result<Session> {
         let state = State::new(&model, Threads { count: options.threads, pinned: options.pinned }, rank.clone())?;
         Ok(Session {
             model,

@@ -7,6 +7,7 @@ use crate::emit::{EntrySummary, HostSummary, PlanSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
+use crate::placement::Placement;
 use crate::precision::{Lowered, OutputError};
 use crate::targets;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -46,8 +47,14 @@ pub struct CompileArgs {
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>())]
     pub precision: Precision,
     /// Ranks that run the model together, each with a part of the weights: N, or NxM for a mesh of two axes
-    #[arg(long, value_name = "N", default_value = "1", value_parser = ranks)]
-    pub ranks: Mesh,
+    /// [default: what the model's device configuration says, else 1]
+    #[arg(long, value_name = "N", value_parser = ranks)]
+    pub ranks: Option<Mesh>,
+    /// A TOML file with the mesh and what its ranks are to have of the tensors of nodes: `mesh = [2]`, and for each rule
+    /// `[[place]]` with `node = 'REGEX'`, `output` or `input = N`, `axis = N` of the mesh, `dim = N` that is split, or none,
+    /// `unit = N` elements that stay together, `runs = N`
+    #[arg(long, value_name = "PLAN.toml")]
+    pub plan: Option<PathBuf>,
     /// Range of a dimension symbol: NAME=N or NAME=LO..HI
     #[arg(long = "dim", value_name = "NAME=RANGE")]
     pub dims: Vec<String>,
@@ -172,6 +179,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
         no_host: args.no_host,
+        plan: args.plan.as_deref().map(Placement::read).transpose()?,
         movement: question(args, &output)?,
         options: Options {
             fuel: args.fuel,
@@ -181,7 +189,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             layouts: args.layouts,
             masked_rows: args.masked_rows,
             workspace_limit: args.workspace_limit,
-            mesh: args.ranks.0.clone(),
+            mesh: args.ranks.as_ref().map_or(vec![], |mesh| if mesh.0.is_empty() { vec![1] } else { mesh.0.clone() }),
             ..Options::default()
         },
     };

@@ -62,6 +62,7 @@ impl<'m> Reader<'m> {
                 outputs: vec![Some(to)],
                 attributes: BTreeMap::new(),
                 opset,
+                places: vec![],
             });
         }
         Ok(())

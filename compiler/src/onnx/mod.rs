@@ -3,6 +3,7 @@
 mod access;
 mod budget;
 mod constant;
+mod devices;
 mod external;
 mod inline;
 mod model;
@@ -15,7 +16,7 @@ mod sparse;
 mod tensor;
 mod types;
 
-pub use model::{Attribute, DimSpec, Graph, Initializer, Model, Node, ValueInfo, ValueType};
+pub use model::{Attribute, DimSpec, Graph, Initializer, Model, Node, Placed, ValueInfo, ValueType};
 pub use opsets::{IR_VERSIONS, OPSETS};
 
 use budget::Budget;
@@ -69,7 +70,8 @@ fn parse(bytes: Bytes, external: External) -> Result<Model> {
     }
     let producer = [proto.producer_name.as_str(), &proto.producer_version].join(" ").trim().to_string();
     let hash = blake3::hash(&bytes).to_hex().to_string();
-    Ok(Model { ir_version: proto.ir_version, opsets, graph, producer, hash })
+    let devices = devices::devices(&proto)?;
+    Ok(Model { ir_version: proto.ir_version, opsets, graph, producer, hash, devices })
 }
 
 fn not_a_model(bytes: &Bytes, why: &str) -> Box<Error> {

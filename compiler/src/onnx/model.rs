@@ -13,6 +13,8 @@ pub struct Model {
     pub producer: String,
     /// BLAKE3 of the model file in hexadecimal. External data is not part of it.
     pub hash: String,
+    /// How many devices the file says run it together; none where it says nothing.
+    pub devices: Option<i64>,
 }
 
 /// A graph whose names are checked: every name that is used is an input, an initializer or a node's output, of this
@@ -102,6 +104,27 @@ pub struct Node {
     pub attributes: BTreeMap<String, Attribute>,
     /// The version of `domain` in force where the node was written.
     pub opset: i64,
+    pub places: Vec<Placed>,
+}
+
+/// What the devices are to have of a tensor of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// Of the inputs, or of the outputs.
+    pub input: bool,
+    pub index: usize,
+    /// The axis of the mesh.
+    pub axis: usize,
+    /// The dimension that is split, how many runs of units it is, and elements to a unit; absent where each has all.
+    pub split: Option<[i64; 3]>,
+}
+
+/// `in 1 0 2 1 32`: of input 1, along axis 0, dimension 2, one run of units of 32; `out 0 0`: all.
+impl std::fmt::Display for Placed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", if self.input { "in" } else { "out" }, self.index, self.axis)?;
+        self.split.iter().flatten().try_for_each(|n| write!(f, " {n}"))
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! onnx.proto as prost messages: model, graph, node, attribute, type, function
 //!
-//! Only the fields that give a model its meaning are declared; documentation strings, metadata, training and device
-//! annotations are skipped while decoding, so that they cost nothing and cannot be at fault.
+//! Only the fields that give a model its meaning are declared; documentation strings, metadata and training annotations are
+//! skipped while decoding, so that they cost nothing and cannot be at fault.
 
 use bytes::Bytes;
 pub use sardonyx_format::tensor_io::proto::{Segment, StringStringEntryProto, TensorProto};
@@ -20,6 +20,55 @@ pub struct ModelProto {
     pub opset_import: Vec<OperatorSetIdProto>,
     #[prost(message, repeated, tag = "25")]
     pub functions: Vec<FunctionProto>,
+    #[prost(message, repeated, tag = "26")]
+    pub configuration: Vec<DeviceConfigurationProto>,
+}
+
+/// How many devices run the model together.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeviceConfigurationProto {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(int32, tag = "2")]
+    pub num_devices: i32,
+}
+
+/// What the devices of a configuration have of a node's tensors.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NodeDeviceConfigurationProto {
+    #[prost(string, tag = "1")]
+    pub configuration_id: String,
+    #[prost(message, repeated, tag = "2")]
+    pub sharding_spec: Vec<ShardingSpecProto>,
+    #[prost(int32, optional, tag = "3")]
+    pub pipeline_stage: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ShardingSpecProto {
+    #[prost(string, tag = "1")]
+    pub tensor_name: String,
+    #[prost(int64, repeated, tag = "2")]
+    pub device: Vec<i64>,
+    #[prost(message, repeated, tag = "4")]
+    pub sharded_dim: Vec<ShardedDimProto>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ShardedDimProto {
+    #[prost(int64, tag = "1")]
+    pub axis: i64,
+    #[prost(message, repeated, tag = "2")]
+    pub simple_sharding: Vec<SimpleShardedDimProto>,
+}
+
+/// A factor of a dimension, and into how many parts it is split.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SimpleShardedDimProto {
+    #[prost(int64, optional, tag = "1")]
+    pub dim_value: Option<i64>,
+    #[prost(int64, tag = "3")]
+    pub num_shards: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -62,6 +111,8 @@ pub struct NodeProto {
     pub domain: String,
     #[prost(string, tag = "8")]
     pub overload: String,
+    #[prost(message, repeated, tag = "10")]
+    pub device_configurations: Vec<NodeDeviceConfigurationProto>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -16,6 +16,7 @@ pub(super) type FunctionKey<'m> = (&'m str, &'m str, &'m str);
 /// What is shared by all graphs of one model while it is read.
 pub(super) struct Reader<'m> {
     pub functions: HashMap<FunctionKey<'m>, &'m FunctionProto>,
+    model: &'m ModelProto,
     pub external: External,
     pub budget: Budget,
     pub node_names: Names,
@@ -91,7 +92,7 @@ impl<'m> Reader<'m> {
             }
         }
         let (node_names, value_names) = (Names::default(), Names::default());
-        Ok(Reader { functions, external, budget, node_names, value_names, calls: vec![], depth: 0 })
+        Ok(Reader { functions, model, external, budget, node_names, value_names, calls: vec![], depth: 0 })
     }
 
     /// The model's own graph. `initializers` come apart from it so that each message is freed once it is read.
@@ -207,6 +208,7 @@ impl<'m> Reader<'m> {
             outputs: proto.output.iter().map(|name| env.value(name)).collect::<Result<_>>()?,
             attributes: self.attributes(&proto.attribute, env)?,
             opset,
+            places: super::devices::places(proto, self.model)?,
         };
         if let Some(function) = function {
             return self.inline(function, node, out);

@@ -36,6 +36,7 @@ mod number;
 mod outline;
 mod packing;
 mod padding;
+mod places;
 mod pooling;
 mod qlinear;
 mod quantize;
@@ -212,8 +213,12 @@ fn lower_operation(b: &mut Builder, op: Operation, inputs: Vec<Option<Value>>) -
     match op.name().as_str() {
         "onnx.none" => drop(b.scope.insert(op.results()[0].key(), None)),
         "onnx.node" => {
+            let places = places::read(op)?;
+            let inputs = places::placed(b, &places, true, inputs)?;
             let node = Node::read(op, inputs)?;
             let outputs = lower_node(b, &node)?;
+            let outputs = places::placed(b, &places, false, outputs.into_iter().map(Some).collect())?;
+            let outputs: Vec<Value> = outputs.into_iter().flatten().collect();
             b.scope.extend(op.results().into_iter().zip(outputs).map(|(result, v)| (result.key(), Some(v))));
         }
         _ => {

@@ -80,7 +80,7 @@ impl Local<'_> {
         let count = node.ty.dims[*dim].exact_div(&run).ok_or_else(|| {
             let (extent, name) = (&node.ty.dims[*dim], node.origins.first().map_or("", String::as_str));
             let message = format!("dimension {dim} of {extent} elements is not {outer} times units of {unit}");
-            Error::user("E0104", message).node(name)
+            Error::user("E0108", message).node(name)
         })?;
         let split = Split::new(*dim, [outer.clone(), count, unit.clone()], &self.ranks);
         Ok((self.split(arg, &split)?, State::Split(split)))

@@ -62,6 +62,11 @@ pub static CODES: &[(&str, &str, &str)] = &[
     ),
     ("E0107", "an element type is not supported here", "insert a Cast, or export the model with another element type"),
     (
+        "E0108",
+        "what the model or a plan says of its devices contradicts itself, or is not supported",
+        "correct the device configuration or the plan, or leave it out and compile with `--ranks N`",
+    ),
+    (
         "E0109",
         "the host would have to compute something, which was not allowed",
         "compile without --no-host, or export the model without operators whose result sizes depend on data",

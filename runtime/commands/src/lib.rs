@@ -14,8 +14,8 @@ mod run;
 mod show;
 
 pub use bench::{BenchArgs, bench};
-pub use collectives::{CollectivesArgs, collectives};
 pub use check::{BF16_OF_MAX, CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
+pub use collectives::{CollectivesArgs, collectives};
 pub use completions::{CompletionsArgs, completions};
 pub use data_set::{DataSet, find_sets};
 pub use inputs::InputArgs;

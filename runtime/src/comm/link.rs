@@ -81,9 +81,9 @@ impl Payload {
     pub fn bytes(&self, at: usize, bytes: usize) -> Option<&[u8]> {
         match self {
             // SAFETY: within the segment, and nobody writes there before all have ended the order.
-            Payload::Shared(segment) => segment
-                .holds(at, bytes)
-                .then(|| unsafe { std::slice::from_raw_parts(segment.at(at), bytes) }),
+            Payload::Shared(segment) => {
+                segment.holds(at, bytes).then(|| unsafe { std::slice::from_raw_parts(segment.at(at), bytes) })
+            }
             Payload::Own(all) => all.get(at..at.checked_add(bytes)?),
         }
     }

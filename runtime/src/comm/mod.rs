@@ -36,8 +36,8 @@ use shared::{Members, Shared};
 use std::sync::Arc;
 
 pub(crate) use link::{Exchange, Link};
-pub(crate) use order::{CacheRef, Load, Open, Order, Run};
 pub use measure::Ranks;
+pub(crate) use order::{CacheRef, Load, Open, Order, Run};
 pub use processes::serve_rank;
 pub(crate) use schedule::Operand;
 pub(crate) use segment::AXES_MAX;

@@ -166,7 +166,8 @@ fn open(libraries: &[&str]) -> Result<(*mut c_void, String)> {
             why = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
         }
     }
-    let error = Error::user("E0408", format!("this process was started by an MPI launcher, but no library loads: {why}"));
+    let error =
+        Error::user("E0408", format!("this process was started by an MPI launcher, but no library loads: {why}"));
     Err(error.help(format!("install Open MPI or MPICH, or name the library in `{LIBRARY}`")))
 }
 
@@ -189,9 +190,7 @@ impl Abi {
             return Abi { world, byte, float, sum, status_ignore: 0, serialized: 2 };
         }
         match address("MPI_Abi_get_version\0") {
-            Some(_) => {
-                Abi { world: 0x101, byte: 0x247, float: 0x210, sum: 0x21, status_ignore: 0, serialized: 2048 }
-            }
+            Some(_) => Abi { world: 0x101, byte: 0x247, float: 0x210, sum: 0x21, status_ignore: 0, serialized: 2048 },
             None => Abi {
                 world: 0x4400_0000,
                 byte: 0x4c00_010d,
@@ -350,7 +349,9 @@ fn ok(code: c_int, function: &str) -> Result<()> {
 fn message(bytes: usize) -> Result<c_int> {
     match bytes <= MESSAGE_MAX {
         true => Ok(bytes as c_int),
-        false => Err(Error::user("E0304", format!("a message of {bytes} bytes; at most {MESSAGE_MAX} are sent at once"))),
+        false => {
+            Err(Error::user("E0304", format!("a message of {bytes} bytes; at most {MESSAGE_MAX} are sent at once")))
+        }
     }
 }
 
@@ -528,9 +529,8 @@ impl Link for Mpi {
             let absent = (1..self.n_ranks).find(|rank| state.ended[*rank] != call);
             let Some(absent) = absent else { return Ok(()) };
             if let (Some(stop), true) = (stop, looks % CHECK == CHECK - 1) {
-                stop.check().map_err(|e| {
-                    Error::user(e.code, format!("{}; rank {absent} had not ended the call", e.message))
-                })?;
+                stop.check()
+                    .map_err(|e| Error::user(e.code, format!("{}; rank {absent} had not ended the call", e.message)))?;
             }
             drop(state);
             match begun.elapsed() < LOOK {
@@ -547,8 +547,7 @@ impl Link for Mpi {
             let (mut flag, mut status) = (0, [0u64; 16]);
             let state = self.state();
             // SAFETY: no library's status is as large.
-            let code =
-                unsafe { (self.functions.iprobe)(0, ORDER, self.comm, &mut flag, status.as_mut_ptr().cast()) };
+            let code = unsafe { (self.functions.iprobe)(0, ORDER, self.comm, &mut flag, status.as_mut_ptr().cast()) };
             ok(code, "MPI_Iprobe")?;
             if flag != 0 {
                 let mut count = 0;

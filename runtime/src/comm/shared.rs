@@ -232,7 +232,8 @@ impl Link for Shared {
         let rounds = self.rounds(what)?;
         let slot = (self.met[axis].fetch_add(1, Ordering::Relaxed) % 2) as usize;
         let segment = &self.segment;
-        let place = |rank: usize, operand: &Operand| (operand.bytes() <= SMALL_MAX).then(|| segment.small(rank, axis, slot));
+        let place =
+            |rank: usize, operand: &Operand| (operand.bytes() <= SMALL_MAX).then(|| segment.small(rank, axis, slot));
         let (bytes, result_bytes) = (operands[own].bytes(), result.bytes());
         let (posted_at, lies) = match (place(self.rank, &operands[own]), segment.place(self.rank, from, bytes)) {
             (Some(slot), _) => (slot, false),
@@ -553,7 +554,8 @@ mod tests {
             let rank = Shared::new(segment.clone(), at);
             rank.begin(1, &[0; AXES_MAX]);
             let operands = [(); 2].map(|()| Operand { dtype: DType::I64, dims: vec![1] });
-            let what = Exchange { op: &ops[at], step: 0, ranks: &[0, 1], operands: &operands, own: at, result: &operands[0] };
+            let what =
+                Exchange { op: &ops[at], step: 0, ranks: &[0, 1], operands: &operands, own: at, result: &operands[0] };
             let (from, mut to) = ([0u8; 8], [0u8; 8]);
             // SAFETY: both have 8 bytes.
             unsafe { rank.exchange(&what, from.as_ptr(), to.as_mut_ptr(), &Stop::new(&RunOptions::default())) }

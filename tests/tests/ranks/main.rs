@@ -1,6 +1,7 @@
 //! One artifact on several ranks  =>  what it gives on one, with the same bits whatever carries the operands
 
 mod faults;
+mod places;
 
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use sardonyx_tests::checked::check_artifact;

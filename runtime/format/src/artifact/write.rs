@@ -36,7 +36,16 @@ impl ArtifactWriter {
         let mut zip = ZipWriter::new(Quiet::new(file));
         zip.start_file(WEIGHTS, options(WEIGHTS_ALIGNMENT)).map_err(|e| zip_error(&path, e))?;
         let (weights, weights_bytes) = (blake3::Hasher::new(), 0);
-        Ok(ArtifactWriter { zip, path, weights, weights_bytes, constant: None, selftest: None, ptx: vec![], plans: vec![] })
+        Ok(ArtifactWriter {
+            zip,
+            path,
+            weights,
+            weights_bytes,
+            constant: None,
+            selftest: None,
+            ptx: vec![],
+            plans: vec![],
+        })
     }
 
     /// Has every constant hashed by itself from now on.
