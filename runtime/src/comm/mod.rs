@@ -39,7 +39,7 @@ pub(crate) use link::{Exchange, Link};
 pub use measure::Ranks;
 pub(crate) use order::{CacheRef, Load, Open, Order, Run};
 pub use processes::serve_rank;
-pub(crate) use schedule::Operand;
+pub(crate) use schedule::{Operand, result};
 pub(crate) use segment::AXES_MAX;
 pub(crate) use world::{CacheIds, World};
 

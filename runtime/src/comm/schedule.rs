@@ -199,19 +199,19 @@ fn joined(operands: &[Operand], dim: usize, part: impl Fn(&Operand) -> Option<(u
     moves
 }
 
-/// Bytes that a rank takes from each other one in all rounds.
-pub fn carried(rounds: &Rounds, rank: usize, n: usize) -> Vec<usize> {
-    let mut bytes = vec![0; n];
-    for moved in rounds.iter().flatten().filter(|m| m.from.rank() != rank) {
-        bytes[moved.from.rank()] += moved.bytes;
-    }
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use sardonyx_base::Tensor;
+
+    /// Bytes that a rank takes from each other one in all rounds.
+    fn carried(rounds: &Rounds, rank: usize, n: usize) -> Vec<usize> {
+        let mut bytes = vec![0; n];
+        for moved in rounds.iter().flatten().filter(|m| m.from.rank() != rank) {
+            bytes[moved.from.rank()] += moved.bytes;
+        }
+        bytes
+    }
 
     /// All ranks by their schedules, one after the other in each round.
     fn executed(op: &Collective, operands: &[Tensor]) -> Vec<Tensor> {

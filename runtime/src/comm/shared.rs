@@ -246,9 +246,8 @@ impl Link for Shared {
         }
         let result_place = segment.place(self.rank, to, result_bytes);
         let made_at = result_place.map_or_else(|| self.staging(1, result_bytes), Ok)?;
-        let mut hash = DefaultHasher::new();
-        (op, step).hash(&mut hash);
-        let posted = Posted { what: hash.finish(), operand: posted_at as u64, result: made_at as u64 };
+        let posted =
+            Posted { what: fingerprint(op, step, operands), operand: posted_at as u64, result: made_at as u64 };
         segment.post(self.rank, axis, slot, posted);
         let wait = |phase| self.wait(op, ranks, phase, stop);
         wait(self.next(axis))?;
@@ -422,6 +421,15 @@ impl Members {
             Members::Processes(all) => all.get(rank - 1).and_then(Process::gone),
         }
     }
+}
+
+/// What a rank takes a collective to be: all must take it to be the same.
+fn fingerprint(op: &Collective, step: usize, operands: &[Operand]) -> u64 {
+    let mut hash = DefaultHasher::new();
+    (op, step).hash(&mut hash);
+    // The sizes are many: one multiplication for each is enough to tell them apart.
+    let sizes = operands.iter().flat_map(|o| &o.dims);
+    sizes.fold(hash.finish(), |all, n| (all ^ *n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29))
 }
 
 /// Where orders are: the last quarter of the first rank's room.

@@ -1,8 +1,8 @@
 //! manifest + plan  =>  `Program`: symbols, constants, kernels, and each entry point
 
 use super::entry::EntryReader;
-use super::host;
 use super::{Derived, Kernel, KernelTarget, Port, Program, Symbol};
+use super::{host, world};
 use crate::comm::AXES_MAX;
 use sardonyx_base::plan::{
     Constant, LaunchSymbol, Manifest, MeshAxis, Part, Plan, SHARED_BYTES_MAX, SymbolKind, THREADS_MAX, Wire, malformed,
@@ -56,7 +56,10 @@ pub fn verify(manifest: &Manifest, plan: &messages::Plan, weights_bytes: usize, 
         if program.entries.iter().any(|e| e.name == name) {
             return Err(malformed(format!("the entry point `{name}` is there twice")));
         }
-        let read = EntryReader::new(&program).read(entry);
+        let read = EntryReader::new(&program).read(entry).and_then(|entry| {
+            world::check(&program, &entry)?;
+            Ok(entry)
+        });
         program.entries.push(read.map_err(|e| e.node(named(&name)))?);
     }
     for i in 0..program.entries.len() {

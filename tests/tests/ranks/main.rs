@@ -1,5 +1,6 @@
 //! One artifact on several ranks  =>  what it gives on one, with the same bits whatever carries the operands
 
+mod damage;
 mod faults;
 mod places;
 

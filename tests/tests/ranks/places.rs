@@ -15,7 +15,7 @@ fn weights(name: &str, dims: [i64; 2]) -> TensorProto {
 }
 
 /// x [n, 12] times two matrices, with a configuration of some devices.
-fn pair(devices: i32, specs: &[(&str, i64, i64)]) -> Net {
+pub fn pair(devices: i32, specs: &[(&str, i64, i64)]) -> Net {
     let mut net = Net::new().input("x", F32, "n 12");
     net.graph().initializer = vec![weights("up", [12, 18]), weights("down", [18, 12])];
     let mut net =
