@@ -91,6 +91,10 @@ const TAGS: u32 = 16_000;
 const TEXT_MAX: usize = 2048;
 /// Bytes of one message.
 const MESSAGE_MAX: usize = 1 << 30;
+/// The number of no call: a rank says nothing more.
+const LAST: u32 = u32::MAX;
+/// How long a rank waits for that.
+const END: Duration = Duration::from_secs(2);
 /// How long a rank looks for messages before it sleeps between looks.
 const LOOK: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_micros(200);
@@ -598,26 +602,33 @@ impl Mpi {
         self.n_ranks
     }
 
-    /// Leaves the launcher's world, unless something is under way that would keep it waiting.
+    /// Leaves the launcher's world, unless something is under way that would keep it waiting. Receives are not cancelled, which
+    /// some libraries wait for in vain: each rank sends the others what they wait for.
     pub fn finish(&self) {
         let mut state = self.state();
-        let begun = Instant::now();
+        if std::mem::replace(&mut state.finished, true) {
+            return;
+        }
         let mut left = std::mem::take(&mut state.left);
-        while !left.is_empty() && begun.elapsed() < Duration::from_secs(1) {
+        let mut receives: Vec<Pending> =
+            [std::mem::take(&mut state.failures), std::mem::take(&mut state.dones)].into_iter().flatten().flatten().collect();
+        for to in (0..self.n_ranks).filter(|to| *to != self.rank) {
+            let kinds = if to == 0 { &[FAILED, DONE][..] } else { &[FAILED] };
+            // Where the library fails, nothing is left to be done in order.
+            left.extend(kinds.iter().filter_map(|kind| self.send(to, *kind, LAST.to_le_bytes().to_vec()).ok()));
+        }
+        let begun = Instant::now();
+        while !(left.is_empty() && receives.is_empty()) && begun.elapsed() < END {
             left.retain_mut(|one| !self.has_ended(one).unwrap_or(true));
+            receives.retain_mut(|one| !self.has_ended(one).unwrap_or(true));
+            std::thread::yield_now();
         }
-        let receives = [std::mem::take(&mut state.failures), std::mem::take(&mut state.dones)];
-        for mut one in receives.into_iter().flatten().flatten() {
-            let mut ended = 0;
-            // SAFETY: a receive that is under way is taken back, which ends it.
-            unsafe {
-                (self.functions.cancel)(&mut one.request);
-                (self.functions.test)(&mut one.request, &mut ended, self.abi.status_ignore);
-            }
-        }
-        if !std::mem::replace(&mut state.finished, true) && left.is_empty() {
+        if left.is_empty() && receives.is_empty() {
             // SAFETY: nothing is under way, and nothing is called afterwards.
             unsafe { (self.functions.finalize)() };
+        } else {
+            // The library has their bytes until the process ends.
+            std::mem::forget((left, receives));
         }
     }
 }
