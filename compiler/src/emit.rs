@@ -427,10 +427,11 @@ impl Weights<'_> {
     fn store_parts<'p>(&mut self, plans: impl Iterator<Item = &'p Plan> + Clone) -> Result<()> {
         for rank in coordinates(&self.mesh) {
             for buffer in plans.clone().flat_map(|plan| &plan.entries).flat_map(|entry| &entry.buffers) {
-                if let Buffer::Param { source, window, container } = buffer {
-                    if !source.parts.is_empty() {
+                match buffer {
+                    Buffer::Param { source, window, container } if !source.parts.is_empty() => {
                         self.stored_part(source, window, container, &rank)?;
                     }
+                    _ => {}
                 }
             }
         }

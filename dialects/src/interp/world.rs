@@ -88,10 +88,13 @@ struct Meeting {
     changed: Condvar,
 }
 
+/// By rank: what it brought to which collective.
+type Brought = BTreeMap<usize, (Collective, Tensor)>;
+
 #[derive(Default)]
 struct State {
     /// By axis, by the first rank of the group, by number: what each rank brought.
-    brought: BTreeMap<(usize, usize, usize), BTreeMap<usize, (Collective, Tensor)>>,
+    brought: BTreeMap<(usize, usize, usize), Brought>,
     left: Vec<usize>,
 }
 

@@ -610,8 +610,11 @@ impl Mpi {
             return;
         }
         let mut left = std::mem::take(&mut state.left);
-        let mut receives: Vec<Pending> =
-            [std::mem::take(&mut state.failures), std::mem::take(&mut state.dones)].into_iter().flatten().flatten().collect();
+        let mut receives: Vec<Pending> = [std::mem::take(&mut state.failures), std::mem::take(&mut state.dones)]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .collect();
         for to in (0..self.n_ranks).filter(|to| *to != self.rank) {
             let kinds = if to == 0 { &[FAILED, DONE][..] } else { &[FAILED] };
             // Where the library fails, nothing is left to be done in order.

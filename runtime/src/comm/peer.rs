@@ -14,6 +14,7 @@ use sardonyx_base::{DType, Error, Result};
 use sardonyx_format::Verify;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -126,10 +127,10 @@ impl Peer {
         let Some(wanted) = &run.cache else {
             return session.run_with(&run.entry, &views, &mut [], &options).map(drop);
         };
-        if !self.caches.contains_key(&wanted.id) {
-            self.caches.insert(wanted.id, session.cache(&run.entry, wanted.capacity as usize)?);
-        }
-        let cache = self.caches.get_mut(&wanted.id).ok_or_else(|| Error::defect("a cache that is not there"))?;
+        let cache = match self.caches.entry(wanted.id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(session.cache(&run.entry, wanted.capacity as usize)?),
+        };
         cache.set_len(wanted.len as usize);
         session.run_cached(&run.entry, &views, &mut [], cache, &options).map(drop)
     }

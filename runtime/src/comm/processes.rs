@@ -177,7 +177,7 @@ impl Watch {
     /// The call that is under way cannot end well.
     fn fail(&self, how: &str, help: &str) {
         self.state().gone = Some(how.to_string());
-        let call = self.last.load(Ordering::Acquire);
+        let call = self.last.load(Ordering::SeqCst);
         if self.segment.idle(self.rank).get() != call {
             let error = Error::user("E0408", format!("it {how}")).help(help);
             self.segment.fail(call, self.rank, &told(&error));

@@ -201,12 +201,12 @@ impl Segment {
 
     pub fn phase(&self, rank: usize, axis: usize) -> &Word {
         // SAFETY: within the control block; a word has only atomics.
-        unsafe { &*(&raw const (*self.control(rank)).phases[axis]) }
+        unsafe { &(*self.control(rank)).phases[axis] }
     }
 
     pub fn idle(&self, rank: usize) -> &Word {
         // SAFETY: as above.
-        unsafe { &*(&raw const (*self.control(rank)).idle) }
+        unsafe { &(*self.control(rank)).idle }
     }
 
     pub fn small(&self, rank: usize, axis: usize, slot: usize) -> usize {
@@ -231,7 +231,7 @@ impl Segment {
         // SAFETY: only the rank itself writes there; others read when it has failed, and only what is there then.
         unsafe {
             (&raw mut (*control).text).cast::<u8>().copy_from_nonoverlapping(why.as_ptr(), end);
-            (*(&raw const (*control).text_bytes)).store(end as u32, Ordering::Release);
+            (*control).text_bytes.store(end as u32, Ordering::Release);
         }
         let own = u64::from(call) << 32 | (rank as u64 + 1);
         let older = |seen: u64| ((seen >> 32) as u32 != call).then_some(own);
@@ -251,7 +251,7 @@ impl Segment {
     pub fn why(&self, rank: usize) -> String {
         let control = self.control(rank);
         // SAFETY: within the control block.
-        let bytes = unsafe { (*(&raw const (*control).text_bytes)).load(Ordering::Acquire) } as usize;
+        let bytes = unsafe { (*control).text_bytes.load(Ordering::Acquire) } as usize;
         let mut text = vec![0; bytes.min(TEXT_MAX)];
         // SAFETY: as above; the rank has written it before.
         unsafe { text.as_mut_ptr().copy_from_nonoverlapping((&raw const (*control).text).cast(), text.len()) };

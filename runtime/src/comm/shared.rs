@@ -35,10 +35,13 @@ pub struct Shared {
     /// The process that orders what this one does, where it is another.
     leader: Option<libc::pid_t>,
     /// The last schedules.
-    known: Mutex<Vec<(Collective, Vec<Operand>, Arc<Rounds>)>>,
+    known: Mutex<Vec<Known>>,
     /// Of the first rank: where the others are.
     members: Mutex<Members>,
 }
+
+/// What is done in a collective of such operands.
+type Known = (Collective, Vec<Operand>, Arc<Rounds>);
 
 /// Where the other ranks are.
 pub enum Members {
@@ -89,7 +92,7 @@ impl Shared {
 
     /// Takes part in a call from its start on. `bases` are beyond all phases of the calls before.
     fn begin(&self, call: u32, bases: &[u32]) {
-        self.call.store(call, Ordering::Relaxed);
+        self.call.store(call, Ordering::SeqCst);
         for (axis, base) in bases.iter().enumerate().take(AXES_MAX) {
             self.met[axis].store(0, Ordering::Relaxed);
             self.segment.phase(self.rank, axis).set(*base);
@@ -318,6 +321,12 @@ impl Link for Shared {
         }
         self.begin(call, &bases);
         segment.order().set(call);
+        // Who went while all were idle failed no call; those who watch look at the number after they have said so.
+        let gone = (1..segment.n_ranks).find_map(|rank| Some((rank, self.members().gone(rank)?)));
+        if let Some((rank, why)) = gone {
+            let error = Error::user("E0408", format!("it {why}")).help("load the model again");
+            segment.fail(call, rank, &told(&error));
+        }
         Ok(())
     }
 

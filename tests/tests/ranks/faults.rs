@@ -4,6 +4,7 @@ use super::{Start, artifact, started};
 use sardonyx_tests::programs::Outcome;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// Processes of this group that are there, the first of them the one that was started.
@@ -37,7 +38,18 @@ fn faulty(path: &Path, ranks: usize, victim: usize, signal: i32, after: Duration
         // SAFETY: it only sends a signal.
         unsafe { libc::kill(*pid, signal) };
     }
+    // A command that hangs is ended, which no caller could tell from another death: the code is 128 + 15.
+    let first = child.id() as i32;
+    let (done, waits) = std::sync::mpsc::channel::<()>();
+    let watcher = std::thread::spawn(move || {
+        if waits.recv_timeout(Duration::from_secs(60)).is_err_and(|e| e == RecvTimeoutError::Timeout) {
+            // SAFETY: it only sends a signal, to a child that nobody has waited for.
+            unsafe { libc::kill(first, libc::SIGTERM) };
+        }
+    });
     let outcome = Outcome::from(child.wait_with_output().unwrap());
+    drop(done);
+    watcher.join().unwrap();
     (outcome, sent.elapsed(), pids)
 }
 
