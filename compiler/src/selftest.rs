@@ -359,6 +359,6 @@ mod tests {
     #[test]
     fn the_stage_is_the_last_one_that_keeps_roundings() {
         let at = crate::pipeline::STAGES.iter().position(|(name, _)| *name == STAGE).unwrap();
-        assert_eq!(crate::pipeline::STAGES[at + 1].0, "e-graph");
+        assert_eq!(crate::pipeline::STAGES[at + 1].0, "shard");
     }
 }

@@ -189,6 +189,6 @@ mod tests {
         assert!(refused("precision=f31").contains("`f31` is no value of `precision`"));
         assert!(refused("workspace-limit=-1").contains("`-1` is no value of `workspace-limit`"));
         let told = refused("speed=fast");
-        assert!(told.contains("no option `speed`") && told.contains("layouts, masked-rows, precision"), "{told}");
+        assert!(told.contains("no option `speed`") && told.contains("layouts, masked-rows, mesh, precision"), "{told}");
     }
 }

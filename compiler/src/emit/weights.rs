@@ -1,0 +1,242 @@
+//! the parameters and values of plans  =>  constants of a file, each stored once; where there is a mesh, by rank
+
+use crate::import::ParamStore;
+use sardonyx_base::plan as file;
+use sardonyx_base::{DType, Dim, Error, Result, Tensor};
+use sardonyx_dialects::flow::{Container, Layout, Source, Window};
+use sardonyx_dialects::interp;
+use sardonyx_dialects::plan::{Buffer, Plan};
+use sardonyx_dialects::sdx::{Axis, coordinates};
+use sardonyx_format::ArtifactWriter;
+use std::collections::HashMap;
+
+/// The constants of the artifact, each stored once whatever plans and entry points use it.
+pub struct Weights<'a> {
+    pub writer: ArtifactWriter,
+    params: &'a ParamStore,
+    mesh: Vec<Axis>,
+    stored: Vec<file::Constant>,
+    /// Where in `stored` it is, by the bytes that it has.
+    places: HashMap<Stored, usize>,
+    /// Those of the plan that is written, as indices into `stored`.
+    used: Vec<usize>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum Stored {
+    /// Parameters; those that lie in another way by their dimensions too.
+    Param(Source, Option<(Option<Window>, Vec<Dim>, String)>),
+    Value(DType, Vec<u8>),
+    /// By rank: which of those that are stored it has.
+    Parts(Vec<usize>),
+}
+
+impl Weights<'_> {
+    pub fn new(writer: ArtifactWriter, params: &ParamStore, mesh: Vec<Axis>) -> Weights<'_> {
+        Weights { writer, params, mesh, stored: vec![], places: HashMap::new(), used: vec![] }
+    }
+
+    /// The constants of the plan that was written.
+    pub fn of_plan(&mut self) -> Vec<file::Constant> {
+        std::mem::take(&mut self.used).into_iter().map(|at| self.stored[at].clone()).collect()
+    }
+
+    /// Size and place of a buffer; constants are written on the way.
+    pub fn place(&mut self, buffer: &Buffer) -> Result<file::Buffer> {
+        let of = sardonyx_passes::schedule::bytes;
+        let (bytes, place) = match buffer {
+            Buffer::Input { container, .. } => (of(container)?, file::Place::Input(0)),
+            Buffer::Output { container, .. } => (of(container)?, file::Place::Output(0)),
+            Buffer::Param { source, window, container } => {
+                let of_ranks = if source.parts.is_empty() { vec![vec![]] } else { coordinates(&self.mesh) };
+                let mut at = vec![];
+                for rank in &of_ranks {
+                    at.push(self.stored_part(source, window, container, rank)?);
+                }
+                let i = self.parts(at, container);
+                (self.bytes(i, container)?, file::Place::Constant(i))
+            }
+            Buffer::Const { value, container } => {
+                let value = laid_out(&value.0, &container.layout)?;
+                let bytes = value.bytes();
+                let stored = Stored::Value(value.dtype(), bytes.to_vec());
+                let at = self.stored(stored, "", container, |weights| weights.writer.constant(bytes))?;
+                let i = self.used(at);
+                (self.bytes(i, container)?, file::Place::Constant(i))
+            }
+            Buffer::Arena { bytes, offset } => {
+                let offset = offset.as_ref().ok_or_else(|| Error::defect("memory is not planned"))?;
+                (bytes.clone(), file::Place::Arena(offset.clone()))
+            }
+            Buffer::Value { container } => (of(container)?, file::Place::Value),
+        };
+        Ok(file::Buffer { bytes, place })
+    }
+
+    /// The size of a constant's buffer: strings have what they have.
+    fn bytes(&self, i: usize, container: &Container) -> Result<Dim> {
+        match container.dtype.is_opaque() {
+            true => Ok(Dim::constant(self.stored[self.used[i]].bytes as i64)),
+            false => sardonyx_passes::schedule::bytes(container),
+        }
+    }
+
+    /// Stores what each rank alone has, one rank behind the other: a rank reads one range of the file.
+    pub fn store_parts<'p>(&mut self, plans: impl Iterator<Item = &'p Plan> + Clone) -> Result<()> {
+        for rank in coordinates(&self.mesh) {
+            for buffer in plans.clone().flat_map(|plan| &plan.entries).flat_map(|entry| &entry.buffers) {
+                match buffer {
+                    Buffer::Param { source, window, container } if !source.parts.is_empty() => {
+                        self.stored_part(source, window, container, &rank)?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of what a rank has of a parameter.
+    fn stored_part(
+        &mut self,
+        source: &Source,
+        window: &Option<Window>,
+        container: &Container,
+        rank: &[usize],
+    ) -> Result<usize> {
+        let (source, container) = of_rank(source, container, &self.mesh, rank);
+        let lies = || (window.clone(), container.dims.clone(), container.storage());
+        let packed = (window.is_some() || !container.is_plain()).then(lies);
+        let key = Stored::Param(source.clone(), packed);
+        self.stored(key, &source.name(), &container, |weights| weights.param(&source, window.as_ref(), &container))
+    }
+
+    /// The number in the plan of a constant of which each rank has one of those that are stored.
+    fn parts(&mut self, at: Vec<usize>, c: &Container) -> usize {
+        if at.iter().all(|part| *part == at[0]) {
+            return self.used(at[0]);
+        }
+        let part = |i: &usize| {
+            let file::Constant { offset, bytes, blake3, .. } = self.stored[*i].clone();
+            file::Part { offset, bytes, blake3 }
+        };
+        let parts: Vec<file::Part> = at.iter().map(part).collect();
+        let name = self.stored[at[0]].name.clone();
+        let key = Stored::Parts(at);
+        let known = self.places.get(&key).copied();
+        let at = known.unwrap_or_else(|| {
+            let layout = c.storage();
+            self.stored.push(file::Constant {
+                name,
+                dtype: c.dtype,
+                offset: 0,
+                bytes: 0,
+                layout,
+                parts,
+                blake3: String::new(),
+            });
+            self.places.insert(key, self.stored.len() - 1);
+            self.stored.len() - 1
+        });
+        self.used(at)
+    }
+
+    /// The number of a constant in the plan.
+    fn used(&mut self, at: usize) -> usize {
+        let known = self.used.iter().position(|used| *used == at);
+        known.unwrap_or_else(|| {
+            self.used.push(at);
+            self.used.len() - 1
+        })
+    }
+
+    /// The place of a constant among those that are stored; `write` stores it where it is not there yet.
+    fn stored(
+        &mut self,
+        stored: Stored,
+        name: &str,
+        c: &Container,
+        write: impl FnOnce(&mut Self) -> Result<u64>,
+    ) -> Result<usize> {
+        if let Some(at) = self.places.get(&stored) {
+            return Ok(*at);
+        }
+        let offset = write(self)?;
+        self.stored.push(file::Constant {
+            name: name.into(),
+            dtype: c.dtype,
+            offset,
+            bytes: self.writer.weights_bytes() - offset,
+            layout: c.storage(),
+            parts: vec![],
+            blake3: self.writer.constant_hash(),
+        });
+        self.places.insert(stored, self.stored.len() - 1);
+        Ok(self.stored.len() - 1)
+    }
+
+    fn param(&mut self, source: &Source, window: Option<&Window>, container: &Container) -> Result<u64> {
+        let tensor = interp::joined(source, self.params)?;
+        let Some(window) = window else {
+            return self.writer.constant(laid_out(&tensor, &container.layout)?.bytes());
+        };
+        write_matrix(&mut self.writer, &tensor, container, window)
+    }
+}
+
+/// What a rank has of a parameter, with its coordinates put in.
+fn of_rank(source: &Source, container: &Container, mesh: &[Axis], rank: &[usize]) -> (Source, Container) {
+    let coordinate = |name: &str| {
+        let at = mesh.iter().position(|axis| axis.symbol == name)?;
+        rank.get(at).map(|n| Dim::constant(*n as i64))
+    };
+    let (mut source, mut container) = (source.clone(), container.clone());
+    for part in source.parts.iter_mut().flatten() {
+        part.start = part.start.substitute(&coordinate);
+        part.len = part.len.substitute(&coordinate);
+    }
+    container.dims.iter_mut().for_each(|d| *d = d.substitute(&coordinate));
+    (source, container)
+}
+
+/// The elements as they lie in memory.
+fn laid_out(t: &Tensor, layout: &Layout) -> Result<Tensor> {
+    match layout {
+        Layout::Order(order) => interp::transposed(t, order),
+        Layout::RowMajor | Layout::Capacity { .. } => Ok(t.clone()),
+    }
+}
+
+/// The matrix of the elements src[offset + i*stride_k + j*stride_n] in the container's type, as it is encoded.
+fn write_matrix(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Window) -> Result<u64> {
+    let dims: Option<Vec<i64>> = c.dims.iter().map(Dim::as_const).collect();
+    let (Some([k, n]), Layout::RowMajor) = (dims.as_deref(), &c.layout) else {
+        return Err(Error::defect("a packed constant is no constant matrix in rows"));
+    };
+    let bytes = t.dtype().bytes();
+    let narrow = match (t.dtype(), c.dtype) {
+        (from, to) if from == to => false,
+        (DType::F32, DType::BF16) => true,
+        (from, to) => return Err(Error::defect(format!("a parameter of {from} is not packed as {to}"))),
+    };
+    let padding = vec![0; bytes];
+    let at = |row: i64, column: i64| {
+        if row >= *k || column >= *n {
+            return Some(padding.as_slice());
+        }
+        let element = w.row(row)?.checked_add(column.checked_mul(w.stride_n)?)?;
+        let start = usize::try_from(element).ok()?.checked_mul(bytes)?;
+        t.bytes().get(start..start + bytes)
+    };
+    let element = |row: i64, column: i64, out: &mut Vec<u8>| {
+        let element = at(row, column).ok_or_else(|| Error::defect("a packed constant reads outside its source"))?;
+        match element.try_into() {
+            Ok(bits) if narrow => out.extend_from_slice(&half::bf16::from_f32(f32::from_le_bytes(bits)).to_le_bytes()),
+            Ok(_) | Err(_) => out.extend_from_slice(element),
+        }
+        Ok(())
+    };
+    let offset = writer.begin_constant()?;
+    c.encoding.encode([*k, *n], element, |part| writer.append(part))?;
+    Ok(offset)
+}
