@@ -9,6 +9,7 @@ use crate::requires::{Requires, requires};
 use sardonyx_base::plan::{self as file, Wire};
 use sardonyx_base::{Dim, Error, Kind, Result};
 use sardonyx_dialects::flow::{Container, Layout, State};
+use sardonyx_dialects::params::Part;
 use sardonyx_dialects::plan::{Action, Entry, Plan};
 use sardonyx_dialects::sdx::{Axis, Symbol, SymbolKind, mesh};
 use sardonyx_format::ArtifactWriter;
@@ -308,8 +309,20 @@ fn state(entry: &Entry, state: &State) -> Result<file::State> {
         Some(Layout::RowMajor | Layout::Order(_)) | None => Err(Error::defect("a state without room to grow in")),
     };
     let ((axis, input_capacity), (_, output_capacity)) = (capacity(true, state.input)?, capacity(false, state.output)?);
-    let State { input, output, kept } = state.clone();
-    Ok(file::State { input, output, axis, input_capacity, output_capacity, kept })
+    let State { input, output, kept, parts } = state.clone();
+    let units = parts.iter().map(|part| units(entry, part)).collect::<Result<_>>()?;
+    Ok(file::State { input, output, axis, input_capacity, output_capacity, kept, units })
+}
+
+/// What a rank has of a state, by the axis of the mesh.
+fn units(entry: &Entry, part: &Part) -> Result<file::Units> {
+    let axis = part.start.symbols().into_iter().find_map(|name| match entry.symbols.get(&*name)?.kind {
+        SymbolKind::Rank { axis } => Some(axis),
+        _ => None,
+    });
+    let mesh = axis.ok_or_else(|| Error::defect("a part that is the same on all ranks"))?;
+    let [outer, count, unit] = [part.outer, part.count, part.unit].map(|n| n as u64);
+    Ok(file::Units { mesh, dim: part.axis, outer, count, unit })
 }
 
 /// `levels` are those of CPUs that there is code for, where the artifact is for any: a plan that only copies runs on all.
@@ -344,14 +357,17 @@ fn manifest(symbols: &BTreeMap<String, Symbol>, model_hash: &str, levels: Option
 }
 
 fn ports(entry: &Entry, inputs: bool, kinds: &BTreeMap<String, Kind>) -> Vec<file::Port> {
-    let port = |(i, name, container): (usize, &str, &Container)| file::Port {
-        name: name.into(),
-        dtype: container.dtype,
-        dims: container.dims.clone(),
-        buffer: i,
-        kind: kinds.get(name).cloned().unwrap_or(Kind::Tensor),
+    let port = |(at, (buffer, name, container)): (usize, (usize, &str, &Container))| {
+        let mut dims = container.dims.clone();
+        let state = entry.states.iter().find(|s| at == if inputs { s.input } else { s.output });
+        // All ranks together.
+        for part in state.iter().flat_map(|s| &s.parts) {
+            dims[part.axis] = Dim::constant(part.outer * part.count * part.unit);
+        }
+        let kind = kinds.get(name).cloned().unwrap_or(Kind::Tensor);
+        file::Port { name: name.into(), dtype: container.dtype, dims, buffer, kind }
     };
-    entry.ports(inputs).into_iter().map(port).collect()
+    entry.ports(inputs).into_iter().enumerate().map(port).collect()
 }
 
 #[cfg(test)]

@@ -253,7 +253,8 @@ impl Importer {
             ("onnx.held", cx.strs(&graph.inputs.iter().map(held).collect::<Vec<_>>())),
         ];
         let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
-        ir::build_function(cx, name, body, &names, &types, attrs)
+        let arguments: Vec<Attr> = names.iter().map(|name| ir::argument(cx, name, &[])).collect();
+        ir::build_function(cx, name, body, &arguments, &types, attrs)
     }
 
     fn value(&self, name: &str) -> Result<Val> {

@@ -65,7 +65,7 @@ impl Function {
     /// Inputs, symbols and checks alone.
     pub fn signature(&self) -> Graph {
         let input = |name: &str, ty: TensorType| Node {
-            op: Op::Input { name: name.into() },
+            op: Op::Input { name: name.into(), parts: vec![] },
             args: vec![],
             ty,
             origins: vec![],

@@ -242,8 +242,8 @@ mod tests {
         for name in ["k", "m", "n"] {
             g.symbols.insert(name.into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
         }
-        let x = push(&mut g, Op::Input { name: "x".into() }, &[], &["m", "k"], DType::F32);
-        let w = push(&mut g, Op::Input { name: "w".into() }, &[], &["k", "n"], DType::F32);
+        let x = push(&mut g, Op::Input { name: "x".into(), parts: vec![] }, &[], &["m", "k"], DType::F32);
+        let w = push(&mut g, Op::Input { name: "w".into(), parts: vec![] }, &[], &["k", "n"], DType::F32);
         let spec = ContractSpec::parse("mk,kn->mn").unwrap();
         let y = push(&mut g, Op::Contract(spec), &[x, w], &["m", "n"], DType::F32);
         g.outputs = vec![("y".into(), y)];
@@ -304,7 +304,7 @@ mod tests {
     fn a_demand_that_no_type_says_is_found() {
         // A gather of index n - 1 - k from m rows: out of range until m = n - k.
         let mut g = product();
-        let data = push(&mut g, Op::Input { name: "data".into() }, &[], &["m"], DType::F32);
+        let data = push(&mut g, Op::Input { name: "data".into(), parts: vec![] }, &[], &["m"], DType::F32);
         let i = push(&mut g, Op::Dims(vec![Dim::parse("n - 1 - k").unwrap()]), &[], &[], DType::I64);
         let picked = push(&mut g, Op::Gather { axis: 0 }, &[data, i], &[], DType::F32);
         g.outputs.push(("picked".into(), picked));
@@ -321,8 +321,8 @@ mod tests {
     #[test]
     fn integers_are_ones_and_bools_true() {
         let mut g = Graph::default();
-        let i = push(&mut g, Op::Input { name: "i".into() }, &[], &["2"], DType::I64);
-        let b = push(&mut g, Op::Input { name: "b".into() }, &[], &["2"], DType::Bool);
+        let i = push(&mut g, Op::Input { name: "i".into(), parts: vec![] }, &[], &["2"], DType::I64);
+        let b = push(&mut g, Op::Input { name: "b".into(), parts: vec![] }, &[], &["2"], DType::Bool);
         g.outputs = vec![("i2".into(), i), ("b2".into(), b)];
         let test = make(&g, &ParamStore::new(), Precision::F32).unwrap();
         assert_eq!(test.inputs[0].data[..], [1i64.to_le_bytes(), 1i64.to_le_bytes()].concat());
@@ -342,8 +342,8 @@ mod tests {
         // Index 1 of one row, and of two.
         let gather = |rows: &str| {
             let mut g = Graph::default();
-            let data = push(&mut g, Op::Input { name: "data".into() }, &[], &[rows], DType::F32);
-            let i = push(&mut g, Op::Input { name: "i".into() }, &[], &[], DType::I64);
+            let data = push(&mut g, Op::Input { name: "data".into(), parts: vec![] }, &[], &[rows], DType::F32);
+            let i = push(&mut g, Op::Input { name: "i".into(), parts: vec![] }, &[], &[], DType::I64);
             let y = push(&mut g, Op::Gather { axis: 0 }, &[data, i], &[], DType::F32);
             g.outputs = vec![("y".into(), y)];
             make(&g, &ParamStore::new(), Precision::F32)

@@ -26,10 +26,11 @@ def Plan_Entry : Plan_Op<"entry", [Symbol, IsolatedFromAbove, SingleBlock, NoTer
   let summary = "An entry point: a program over buffers";
   let description = [{
     `states` ["0 1 kept"]: output 1 continues input 0, of which `kept` positions stay where they are. Their types say
-    along which axis, and which symbols count what their memory has room for.
+    along which axis, and which symbols count what their memory has room for. An array behind it says what a rank has of
+    both, as `parts` of parameters do.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$symbols, StrArrayAttr:$checks, StrAttr:$arena_bytes,
-                       OptionalAttr<StrArrayAttr>:$states, UnitAttr:$internal);
+                       OptionalAttr<ArrayAttr>:$states, UnitAttr:$internal);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $sym_name `symbols` $symbols `checks` $checks `arena` $arena_bytes (`states` $states^)? (`internal` $internal^)? attr-dict-with-keyword $body

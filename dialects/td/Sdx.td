@@ -10,7 +10,8 @@ def Sdx_Dialect : Dialect {
   let description = [{
     The level that has the meaning: every operation is defined by the interpreter (`dialects/src/interp`).
     A function's attributes `sdx.symbols` and `sdx.checks` declare its dimension symbols and the equalities that
-    inference assumed; its argument attribute `sdx.name` and its attribute `sdx.results` name inputs and outputs.
+    inference assumed; its argument attribute `sdx.name` and its attribute `sdx.results` name inputs and outputs. Of an
+    argument with `sdx.parts` a rank has a part, as of a parameter, and of what continues it: callers have both whole.
     A symbol is a dimension of an input (`input NAME LO..HI`), is read from data (`data NAME LO..HI`), or is a name that a
     node made equal to an expression of the others (`derived LO..HI NAME = EXPRESSION : NODE`), which only has a range.
     Operations carry the names of the ONNX nodes they came from as their location.

@@ -114,7 +114,7 @@ impl Converter<'_> {
             return Ok(Place::Scalar(statements));
         }
         Ok(Place::Container(match &node.op {
-            Op::Input { name } => {
+            Op::Input { name, .. } => {
                 let layout = self.states.layouts.get(&v).cloned().unwrap_or(Layout::RowMajor);
                 let id = self.program.container(Container { layout, ..container_of(&node.ty) });
                 self.program.inputs.push((name.clone(), id));

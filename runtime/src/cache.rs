@@ -6,6 +6,7 @@ use crate::device::{Address, Block, Memory, host_address};
 use crate::model::Model;
 use crate::program::{Entry, Program, State};
 use crate::shape::{Shape, bytes_of};
+use sardonyx_base::plan::Units;
 use sardonyx_base::view::{TensorBuffer, is_aligned};
 use sardonyx_base::{DType, Error, Result, Tensor};
 use std::sync::Arc;
@@ -36,6 +37,7 @@ struct Slot {
     output: String,
     dtype: DType,
     axis: usize,
+    units: Vec<Units>,
 }
 
 struct SlotMemory {
@@ -146,9 +148,14 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// A copy of the filled positions of a state, by the name of its input or its output. Errors: E0301.
+    /// A copy of the filled positions of a state, by the name of its input or its output. Errors: E0301, where several ranks
+    /// have parts of it too.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let at = self.slot(name)?;
+        if !self.slots[at].units.is_empty() {
+            let error = Error::user("E0301", format!("each rank has a part of `{name}` in its cache"));
+            return Err(error.help("without a cache, a call gives it whole"));
+        }
         let Some(blocks) = &self.blocks else {
             return Err(Error::user("E0301", "no call has given the cache its dimensions yet").help("call run_cached"));
         };
@@ -225,12 +232,14 @@ impl std::fmt::Debug for Cache<'_> {
 impl Slot {
     fn of(entry: &Entry, state: &State) -> Slot {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
-        Slot { input: input.name.clone(), output: output.name.clone(), dtype: input.dtype, axis: state.axis }
+        let (axis, units) = (state.axis, state.units.clone());
+        Slot { input: input.name.clone(), output: output.name.clone(), dtype: input.dtype, axis, units }
     }
 
     fn is(&self, entry: &Entry, state: &State) -> bool {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
-        (&*self.input, &*self.output, self.dtype, self.axis) == (&*input.name, &*output.name, input.dtype, state.axis)
+        let names = (&*self.input, &*self.output) == (&*input.name, &*output.name);
+        names && (self.dtype, self.axis, &self.units) == (input.dtype, state.axis, &state.units)
     }
 }
 
@@ -277,18 +286,23 @@ impl<'a, 'm> Held<'a, 'm> {
     /// What is known of the input of a state: how many positions are filled and, once any are, all other dimensions.
     pub fn given(&self, entry: &Entry, state: usize) -> Given<'static> {
         let State { input, axis, .. } = entry.states[state];
+        let (all, own) = (&entry.inputs[input].dims, &entry.own_inputs[input]);
         let blocks = self.cache.blocks.as_ref().filter(|_| self.cache.len > 0);
         let known = blocks.map(|blocks| &blocks[self.slots[state]].dims);
-        let size = |i: usize| if i == axis { Some(self.cache.len) } else { Some(*known?.get(i)?) };
-        Given::Held { axis, sizes: (0..entry.inputs[input].dims.len()).map(size).collect() }
+        // Where a rank has a part, all of it is a number that the plan says.
+        let size = |i: usize| match i == axis {
+            true => Some(self.cache.len),
+            false => known?.get(i).copied().filter(|_| all[i] == own[i]),
+        };
+        Given::Held { axis, sizes: (0..all.len()).map(size).collect() }
     }
 
     /// With the symbols known: the memory that is needed, and whether the new positions fit.
     pub fn bind(&mut self, program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<()> {
         let mut new_len = None;
         for (i, state) in entry.states.iter().enumerate() {
-            let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
-            let sizes = input.dims.iter().map(|dim| Ok(usize::try_from(program.eval(values, dim)?).ok()));
+            let (input, output) = (&entry.own_inputs[state.input], &entry.outputs[state.output]);
+            let sizes = input.iter().map(|dim| Ok(usize::try_from(program.eval(values, dim)?).ok()));
             let mut dims: Vec<usize> =
                 sizes.map(|size| size.and_then(|s| s.ok_or_else(|| uneven(entry)))).collect::<Result<_>>()?;
             dims[state.axis] = self.cache.capacity;

@@ -83,6 +83,8 @@ struct Places<'a, 'b, 'c, 'd, 'e, 'f> {
     held: Option<&'a mut Held<'e, 'f>>,
     /// The caller's memory.
     given: &'a mut [Option<&'b mut TensorBuffer<'c>>],
+    /// By output: whether other ranks have parts of it too.
+    in_parts: Vec<bool>,
     /// Ours, where there is none of the caller, or where kernels cannot write there.
     own: Vec<Option<Recycled>>,
     /// By buffer: what host steps made.
@@ -96,6 +98,9 @@ impl Places<'_, '_, '_, '_, '_, '_> {
 
     /// The caller's memory, where kernels of the host can write `bytes` bytes into it.
     fn direct(&mut self, at: usize, dtype: DType, bytes: usize) -> Option<*mut u8> {
+        if self.in_parts[at] {
+            return None;
+        }
         let memory = self.given[at].as_mut()?.bytes_mut();
         let fit = memory.len() >= bytes && is_aligned(memory.as_ptr(), dtype);
         fit.then_some(memory.as_mut_ptr())
@@ -115,7 +120,8 @@ impl Call<'_> {
         self.check_sizes(&shape, given)?;
         let (inputs, own) = (self.input_bytes(&shape)?, self.entry.outputs.iter().map(|_| None).collect());
         let made = self.entry.buffers.iter().map(|_| None).collect();
-        let mut places = Places { inputs, held, given, own, made };
+        let in_parts = self.entry.output_states.iter().map(|state| !self.entry.units(*state).is_empty()).collect();
+        let mut places = Places { inputs, held, given, in_parts, own, made };
         if self.memory == (Memory::Own { apart: true }) {
             state.blocks.clear();
         }
@@ -200,20 +206,22 @@ impl Call<'_> {
     /// Copies inputs only where they cannot be used in place.
     fn input_bytes(&self, shape: &Shape) -> Result<Vec<InputBytes<'_>>> {
         let mut all = Vec::with_capacity(self.inputs.len());
-        for (port, given) in self.entry.inputs.iter().zip(self.inputs) {
+        for ((port, given), state) in self.entry.inputs.iter().zip(self.inputs).zip(&self.entry.input_states) {
             let Given::Tensor(tensor) = given else {
                 all.push(InputBytes::Held);
                 continue;
             };
-            let bytes = tensor.bytes();
+            let units = self.entry.units(*state);
+            let part = (!units.is_empty()).then(|| self.own_part(tensor, units)).transpose()?;
+            let bytes = part.as_ref().map_or(tensor.bytes(), |part| part.bytes());
             if shape.bytes[port.buffer] > bytes.len() {
                 let (wanted, given) = (shape.bytes[port.buffer], bytes.len());
                 let message = format!("the plan wants {wanted} bytes of the input `{}`, which has {given}", port.name);
                 return Err(Error::user("E0401", message));
             }
             let normal = packed::is_held(tensor.dtype(), bytes);
-            all.push(match normal && is_aligned(bytes.as_ptr(), tensor.dtype()) {
-                true => InputBytes::InPlace(bytes),
+            all.push(match part.is_none() && normal && is_aligned(bytes.as_ptr(), tensor.dtype()) {
+                true => InputBytes::InPlace(tensor.bytes()),
                 false => InputBytes::Copied(AlignedBuf::from_slice(bytes)?),
             });
             if let (false, Some(InputBytes::Copied(copy))) = (normal, all.last_mut()) {
@@ -441,7 +449,7 @@ impl Call<'_> {
 
     fn outputs(&self, state: &mut State, shape: &Shape, places: Places) -> Result<Vec<(String, Tensor)>> {
         let mut out = Vec::new();
-        let Places { given, mut own, held, mut made, .. } = places;
+        let Places { given, in_parts, mut own, held, mut made, .. } = places;
         for (at, (port, dims)) in self.entry.outputs.iter().zip(&shape.output_dims).enumerate() {
             if held.is_some() && self.entry.output_states[at].is_some() {
                 continue;
@@ -457,15 +465,28 @@ impl Call<'_> {
                 continue;
             }
             // The buffer may be an upper bound of what a data-dependent output turned out to be.
-            let bytes = bytes_of(port.dtype, dims).unwrap_or(0);
+            let has = shape.dims(self.program, &self.entry.own_outputs[at])?;
+            let bytes = bytes_of(port.dtype, &has).unwrap_or(0);
             let mut own = own[at].take();
             if self.memory != Memory::Host {
                 let to = match &mut given[at] {
-                    Some(buffer) => &mut buffer.bytes_mut()[..bytes],
-                    None => own.insert(self.session.outputs.take(bytes)?).as_mut_slice(),
+                    Some(buffer) if !in_parts[at] => &mut buffer.bytes_mut()[..bytes],
+                    _ => own.insert(self.session.outputs.take(bytes)?).as_mut_slice(),
                 };
                 // SAFETY: the output's memory has the size of its buffer, which the dimensions fit (`Shape::output`).
                 unsafe { state.queue.download(state.bases[port.buffer], to) }?;
+            }
+            if let (true, Some(part)) = (in_parts[at], &own) {
+                let part = Tensor::new(port.dtype, has, part.as_ref()[..bytes].to_vec().into())?;
+                let whole = self.whole(part, self.entry.units(self.entry.output_states[at]), at)?;
+                match &mut given[at] {
+                    Some(buffer) => {
+                        buffer.bytes_mut()[..whole.bytes().len()].copy_from_slice(whole.bytes());
+                        buffer.set_dims(dims);
+                    }
+                    None => out.push((port.name.clone(), whole)),
+                }
+                continue;
             }
             match (&mut given[at], own) {
                 (Some(buffer), own) => {

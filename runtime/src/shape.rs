@@ -80,7 +80,8 @@ impl Shape {
         self.steps_done += end;
         self.stages_done += 1;
         if self.stages_done == entry.n_stages {
-            self.output_dims = entry.outputs.iter().map(|p| self.output(program, p)).collect::<Result<_>>()?;
+            let outputs = entry.outputs.iter().zip(&entry.own_outputs);
+            self.output_dims = outputs.map(|(p, own)| self.output(program, p, own)).collect::<Result<_>>()?;
         }
         Ok(())
     }
@@ -258,15 +259,17 @@ impl Shape {
         }
     }
 
-    fn output(&self, program: &Program, port: &Port) -> Result<Vec<usize>> {
+    /// The dimensions of an output, of which this rank has so much.
+    fn output(&self, program: &Program, port: &Port, own: &[Dim]) -> Result<Vec<usize>> {
         let name = || format!("output `{}`", port.name);
         let dims = self.dims(program, &port.dims).map_err(|e| e.node(name()))?;
-        match bytes_of(port.dtype, &dims) {
+        let own = self.dims(program, own).map_err(|e| e.node(name()))?;
+        match bytes_of(port.dtype, &own) {
             _ if port.dtype.is_opaque() => Ok(dims),
             Some(bytes) if bytes <= self.bytes[port.buffer] => Ok(dims),
             Some(_) | None => {
                 let has = self.bytes[port.buffer];
-                Err(broken(format!("{} {dims:?} does not fit the {has} bytes of its buffer", port.dtype)).node(name()))
+                Err(broken(format!("{} {own:?} does not fit the {has} bytes of its buffer", port.dtype)).node(name()))
             }
         }
     }

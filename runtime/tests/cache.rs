@@ -220,7 +220,7 @@ fn two_lengths() -> Builder {
     b.launch(1, &[z, new], &["seq", "4", "others", "room_out"], "batch*seq");
     let (input_capacity, output_capacity) = ("room_in".into(), "room_out".into());
     let kept = String::new();
-    b.entry.states.push(State { input: 3, output: 2, axis: 1, input_capacity, output_capacity, kept });
+    b.entry.states.push(State { input: 3, output: 2, axis: 1, input_capacity, output_capacity, kept, units: vec![] });
     b
 }
 

@@ -280,11 +280,11 @@ static UNSAFE: &[(&str, &str)] = &[
     ("runtime/examples/gpu_goldens/main.rs", "asks a GPU through its driver"),
     ("runtime/format/src/artifact/read.rs", "maps artifacts"),
     ("runtime/src/call.rs", "launches kernels and copies buffers by their addresses"),
+    ("runtime/src/call/exchange.rs", "lends buffers by their addresses to what exchanges them between ranks"),
     (
         "runtime/src/call/host.rs",
         "reads operands of the host from buffers by their addresses, and brings its results there",
     ),
-    ("runtime/src/call/exchange.rs", "lends buffers by their addresses to what exchanges them between ranks"),
     ("runtime/src/code.rs", "loads code"),
     ("runtime/src/comm/link.rs", "declares what a link trusts its caller for"),
     ("runtime/src/comm/measure.rs", "lends buffers to what is measured"),

@@ -57,7 +57,7 @@ fn located(line: String, origins: &[String]) -> String {
 
 fn label(node: &Node) -> String {
     match &node.op {
-        Op::Input { name } | Op::Param { name, .. } => name.clone(),
+        Op::Input { name, .. } | Op::Param { name, .. } => name.clone(),
         Op::Map(f) => f.name().to_string(),
         Op::Reduce { f, axes } => format!("reduce {} {axes:?}", f.name()),
         Op::Contract(spec) => format!("contract {spec}"),

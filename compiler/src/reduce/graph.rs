@@ -185,7 +185,7 @@ fn with_inputs(g: &Graph, cut: &dyn Fn(Value, &Node) -> bool) -> Graph {
     let mut names = fresh(g.inputs().map(|(_, name, _)| name.to_string()).collect());
     for (v, node) in g.values().filter(|(v, n)| !matches!(n.op, Op::Input { .. }) && cut(*v, n)) {
         let name = names.next().unwrap_or_default();
-        out.nodes[v.index()] = Node { op: Op::Input { name }, args: vec![], ..node.clone() };
+        out.nodes[v.index()] = Node { op: Op::Input { name, parts: vec![] }, args: vec![], ..node.clone() };
     }
     // Inputs come first.
     let (mut order, mut rest): (Vec<usize>, Vec<usize>) = (vec![], vec![]);
@@ -319,7 +319,7 @@ fn tidy(g: &mut Graph, search: &mut Search<Graph>) {
     plain.nodes.iter_mut().for_each(|n| n.origins.clear());
     let (mut names, n_outputs) = (0.., plain.outputs.len());
     for node in &mut plain.nodes {
-        if let Op::Input { name } = &mut node.op {
+        if let Op::Input { name, .. } = &mut node.op {
             *name = format!("x{}", names.next().unwrap_or(0));
         }
     }

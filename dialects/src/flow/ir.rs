@@ -225,25 +225,36 @@ pub fn read_host(op: Operation) -> Reading<HostCall<String>> {
     Ok(HostCall { op: host_op, bodies, results })
 }
 
-/// `"0 1 kept"`: output 1 continues input 0, of which `kept` positions stay where they are.
+/// `"0 1 kept"`: output 1 continues input 0, of which `kept` positions stay where they are. What a rank has of both follows
+/// in an array: `["0 1 kept", ["1", "1", "4", "3", "rank0", "1"]]`.
 pub fn write_states(cx: Context, states: &[State]) -> Attr {
     let text = |s: &State| {
         let kept = s.kept.as_ref().map_or(String::new(), |kept| format!(" {kept}"));
-        format!("{} {}{kept}", s.input, s.output)
+        cx.str(&format!("{} {}{kept}", s.input, s.output))
     };
-    cx.strs(&states.iter().map(text).collect::<Vec<_>>())
+    let attrs = |s: &State| {
+        let parts = (!s.parts.is_empty()).then(|| write_parts(cx, &s.parts));
+        std::iter::once(text(s)).chain(parts).collect::<Vec<_>>()
+    };
+    cx.array(&states.iter().flat_map(attrs).collect::<Vec<_>>())
 }
 
 pub fn read_states(attr: Option<Attr>) -> Result<Vec<State>> {
-    let state = |text: &String| {
+    let state = |text: String| {
         let (input, rest) = text.split_once(' ')?;
         let (output, kept) =
             rest.split_once(' ').map_or((rest, None), |(output, kept)| (output, Some(kept.to_string())));
-        Some(State { input: input.parse().ok()?, output: output.parse().ok()?, kept })
+        Some(State { input: input.parse().ok()?, output: output.parse().ok()?, kept, parts: vec![] })
     };
-    let texts = attr.and_then(Attr::as_strs).unwrap_or_default();
-    let states: Option<Vec<State>> = texts.iter().map(state).collect();
-    states.ok_or_else(|| Error::defect("a state is an input, an output and what counts the kept positions"))
+    let mut states: Vec<State> = vec![];
+    for attr in attr.and_then(Attr::as_array).unwrap_or_default() {
+        let read = match attr.as_str() {
+            Some(text) => state(text).map(|state| states.push(state)),
+            None => read_parts(attr).zip(states.last_mut()).map(|(parts, state)| state.parts = parts),
+        };
+        read.ok_or_else(|| Error::defect("a state is an input, an output and what counts the kept positions"))?;
+    }
+    Ok(states)
 }
 
 impl Program {
@@ -323,7 +334,7 @@ impl Program {
         }
         let results: Vec<Val> = self.outputs.iter().map(|(_, id)| values[id]).collect();
         body.push(cx.build(Parts { name: "func.return", operands: &results, ..Parts::default() })?);
-        let inputs: Vec<String> = self.inputs.iter().map(|(n, _)| n.clone()).collect();
+        let inputs: Vec<Attr> = self.inputs.iter().map(|(name, _)| sdx_ir::argument(cx, name, &[])).collect();
         let outputs: Vec<&String> = self.outputs.iter().map(|(n, _)| n).collect();
         let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
         let mut attrs = vec![

@@ -133,6 +133,8 @@ pub struct State {
     pub output: usize,
     /// The symbol of kind `Kept` that counts the positions which need not be written; absent where there never are any.
     pub kept: Option<String>,
+    /// What a rank has of both: callers give and get them whole. Empty where every rank has all.
+    pub parts: Vec<Part>,
 }
 
 #[derive(Clone, Debug, Default)]

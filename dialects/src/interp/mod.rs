@@ -11,6 +11,7 @@ pub mod host;
 pub mod kernel;
 mod movement;
 mod numbers;
+mod ports;
 pub mod program;
 mod scalar;
 pub mod symbolic;
@@ -28,6 +29,7 @@ pub use world::{Setting, World, on_ranks};
 use crate::params::{ParamValues, value_of};
 use crate::sdx::{Graph, Node, Op, TensorType, Value};
 use bind::Symbols;
+use ports::Ports;
 use sardonyx_base::tensor::element_count;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 
@@ -58,6 +60,9 @@ pub fn run_in(
     each: &mut dyn FnMut(Value, &Tensor) -> Result<()>,
 ) -> Result<Vec<(String, Tensor)>> {
     check_order(graph)?;
+    let ports = Ports { symbols: &graph.symbols, world: setting.world };
+    let parts = |name: &str| graph.inputs().find(|(_, own, _)| *own == name).map_or(&[][..], |(v, ..)| graph.parts(v));
+    let inputs = &ports.cut(inputs, parts)?;
     let mut hosts = host::Groups::default();
     let mut symbols = Symbols::new(graph.into(), inputs, setting.world)?;
     let mut uses = graph.uses();
@@ -81,7 +86,7 @@ pub fn run_in(
     }
     let output = |(name, v): &(String, Value)| {
         let value = values[v.index()].clone().ok_or_else(|| Error::defect("an output was dropped"))?;
-        Ok((name.clone(), value))
+        Ok((name.clone(), ports.whole(value, graph.output_parts(*v))?))
     };
     graph.outputs.iter().map(output).collect()
 }
@@ -93,7 +98,7 @@ fn step(
     inputs: &[(String, Tensor)],
     symbols: &mut Symbols,
 ) -> Result<Tensor> {
-    let given = if let Op::Input { name } = &node.op {
+    let given = if let Op::Input { name, .. } = &node.op {
         bind::input(inputs, name)?.clone()
     } else if let Op::Param { name, parts, .. } = &node.op {
         value_of(params, name, parts, &|name| symbols.get(name))?
@@ -222,7 +227,7 @@ fn label(v: Value, node: &Node) -> String {
     if !node.origins.is_empty() {
         return node.origins.join(", ");
     }
-    if let Op::Input { name } | Op::Param { name, .. } = &node.op {
+    if let Op::Input { name, .. } | Op::Param { name, .. } = &node.op {
         return name.clone();
     }
     format!("%{} ({})", v.0, node.op.name())

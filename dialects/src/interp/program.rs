@@ -4,6 +4,7 @@
 
 use super::bind::{self, Symbols};
 use super::numbers::Numbers;
+use super::ports::Ports;
 use super::{Setting, Touched, extents, run_counted, run_kernel};
 use crate::flow::{FlowOp, HostCall, Kernel, Program, Source, Step, Window};
 use crate::params::{ParamValues, Part, value_of};
@@ -69,6 +70,10 @@ pub fn run_program_in(
     inputs: &[(String, Tensor)],
     run: &mut dyn FnMut(&KernelCall) -> Result<Vec<Tensor>>,
 ) -> Result<Vec<(String, Tensor)>> {
+    let ports = Ports { symbols: &program.symbols, world: setting.world };
+    let states = || program.states.iter();
+    let of_input = |name: &str| states().find(|s| program.inputs[s.input].0 == name).map_or(&[][..], |s| &s.parts);
+    let inputs = &ports.cut(inputs, of_input)?;
     let mut symbols = Symbols::new(program.into(), inputs, setting.world)?;
     let of_ranks = |source: &Source, symbols: &Symbols| joined_in(source, setting.params, &|s| symbols.get(s));
     let mut values: Vec<Option<Tensor>> = vec![None; program.containers.len()];
@@ -97,11 +102,12 @@ pub fn run_program_in(
             values[id] = Some(accepted(program, id, result, &symbols).map_err(|e| e.node(label(i, step)))?);
         }
     }
-    let output = |(name, id): &(String, usize)| {
+    let output = |(at, (name, id)): (usize, &(String, usize))| {
         let value = values[*id].clone().ok_or_else(|| Error::defect(format!("the output `{name}` has no value")))?;
-        Ok((name.clone(), value))
+        let parts = states().find(|s| s.output == at).map_or(&[][..], |s| &s.parts);
+        Ok((name.clone(), ports.whole(value, parts)?))
     };
-    program.outputs.iter().map(output).collect()
+    program.outputs.iter().enumerate().map(output).collect()
 }
 
 fn run_host(

@@ -46,7 +46,7 @@ pub fn add(graph: &mut Graph, op: Op, args: &[Value], ty: TensorType) -> Value {
 }
 
 pub fn add_input(graph: &mut Graph, name: &str, ty: TensorType) -> Value {
-    graph.push(Node { op: Op::Input { name: name.to_string() }, args: vec![], ty, origins: vec![] })
+    graph.push(Node { op: Op::Input { name: name.to_string(), parts: vec![] }, args: vec![], ty, origins: vec![] })
 }
 
 pub fn no_params(name: &str) -> Result<Tensor> {

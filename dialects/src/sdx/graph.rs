@@ -60,6 +60,8 @@ pub enum Op {
     /// A function argument.
     Input {
         name: String,
+        /// What a rank has of it: callers give it whole, and get whole what continues it. Empty where every rank has all.
+        parts: Vec<Part>,
     },
     /// A named tensor in the parameter store (a weight): its values are never in the IR.
     Param {
@@ -359,9 +361,25 @@ impl Graph {
 
     pub fn inputs(&self) -> impl Iterator<Item = (Value, &str, &TensorType)> {
         self.values().filter_map(|(v, n)| match &n.op {
-            Op::Input { name } => Some((v, name.as_str(), &n.ty)),
+            Op::Input { name, .. } => Some((v, name.as_str(), &n.ty)),
             _ => None,
         })
+    }
+
+    /// What a rank has of an input or a parameter.
+    pub fn parts(&self, v: Value) -> &[Part] {
+        match &self.node(v).op {
+            Op::Input { parts, .. } | Op::Param { parts, .. } => parts,
+            _ => &[],
+        }
+    }
+
+    /// What a rank has of an output, which is that of the input that it continues.
+    pub fn output_parts(&self, v: Value) -> &[Part] {
+        match (&self.node(v).op, self.node(v).args.first()) {
+            (Op::Append { .. }, Some(past)) if matches!(self.node(*past).op, Op::Input { .. }) => self.parts(*past),
+            _ => self.parts(v),
+        }
     }
 
     /// How often each value is used, outputs included.

@@ -2,7 +2,7 @@
 
 use super::graph::{ContractSpec, Graph, Host, Node, Op, Place, Symbol, SymbolKind, TensorType, Value, WindowSpec};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
-use crate::params::{read_parts, write_parts};
+use crate::params::{Part, read_parts, write_parts};
 use crate::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_base::plan::Check;
 use sardonyx_base::{Dim, Error, HostOp, Result};
@@ -286,21 +286,27 @@ pub fn is_internal(function: Operation) -> bool {
     function.attr("sdx.internal").is_some()
 }
 
-/// A `func.func` over a body block whose arguments are named.
+/// The attributes of an argument: its name, and what a rank has of it.
+pub fn argument(cx: Context, name: &str, parts: &[Part]) -> Attr {
+    let mut attrs = vec![("sdx.name".to_string(), cx.str(name))];
+    attrs.extend((!parts.is_empty()).then(|| ("sdx.parts".to_string(), write_parts(cx, parts))));
+    cx.dict(&attrs)
+}
+
+/// A `func.func` over a body block whose arguments have these attributes.
 pub fn build_function(
     cx: Context,
     name: &str,
     body: Block,
-    argument_names: &[String],
+    arguments: &[Attr],
     results: &[Type],
     attrs: Vec<(&'static str, Attr)>,
 ) -> Result<Operation> {
     let inputs: Vec<Type> = body.arguments().iter().map(|v| v.ty()).collect();
-    let named = |n: &String| cx.dict(&[("sdx.name".to_string(), cx.str(n))]);
     let mut all = vec![
         ("sym_name", cx.str(name)),
         ("function_type", cx.type_attr(cx.function_type(&inputs, results))),
-        ("arg_attrs", cx.array(&argument_names.iter().map(named).collect::<Vec<_>>())),
+        ("arg_attrs", cx.array(arguments)),
     ];
     all.extend(attrs);
     cx.build(Parts { name: "func.func", attrs: &all, regions: &[body], ..Parts::default() })
@@ -308,13 +314,19 @@ pub fn build_function(
 
 /// The names that `sdx.name` gives to the arguments of a function; `argI` where it is absent.
 pub fn argument_names(function: Operation) -> Vec<String> {
+    let names = argument_attrs(function, "sdx.name").into_iter().enumerate();
+    names.map(|(i, attr)| attr.and_then(Attr::as_str).unwrap_or_else(|| format!("arg{i}"))).collect()
+}
+
+/// An attribute of each argument.
+fn argument_attrs(function: Operation, name: &str) -> Vec<Option<Attr>> {
     let count = function.block(0).map_or(0, |b| b.arguments().len());
     let attrs = function.attr("arg_attrs").and_then(Attr::as_array).unwrap_or_default();
-    let name = |i: usize| {
+    let one = |i: usize| {
         let entries = attrs.get(i).and_then(|a| a.as_dict()).unwrap_or_default();
-        entries.iter().find(|(n, _)| n == "sdx.name").and_then(|(_, a)| a.as_str()).unwrap_or_else(|| format!("arg{i}"))
+        entries.iter().find(|(n, _)| n == name).map(|(_, a)| *a)
     };
-    (0..count).map(name).collect()
+    (0..count).map(one).collect()
 }
 
 /// Names of the results by `sdx.results`; `resultI` where it is absent.
@@ -331,10 +343,13 @@ impl Graph {
         let mut graph = Graph { name, symbols, checks, internal: is_internal(function), ..Graph::default() };
         let body = function.block(0).ok_or_else(|| Error::defect("a function has no body"))?;
         let mut values: HashMap<usize, Value> = HashMap::new();
-        for (argument, name) in body.arguments().into_iter().zip(argument_names(function)) {
+        let named = argument_names(function).into_iter().zip(argument_attrs(function, "sdx.parts"));
+        for (argument, (name, parts)) in body.arguments().into_iter().zip(named) {
             let ty = tensor_type(argument.ty())?;
-            values
-                .insert(argument.key(), graph.push(Node { op: Op::Input { name }, args: vec![], ty, origins: vec![] }));
+            let parts = parts.map_or(Some(vec![]), read_parts);
+            let parts = parts.ok_or_else(|| Error::defect(format!("`sdx.parts` of `{name}` says no parts")))?;
+            let op = Op::Input { name, parts };
+            values.insert(argument.key(), graph.push(Node { op, args: vec![], ty, origins: vec![] }));
         }
         for op in body.operations() {
             let args: Option<Vec<Value>> = op.operands().iter().map(|v| values.get(&v.key()).copied()).collect();
@@ -385,9 +400,9 @@ impl Graph {
         }
         let results: Vec<Val> = self.outputs.iter().map(|(_, v)| values[v]).collect();
         body.push(cx.build(Parts { name: "func.return", operands: &results, ..Parts::default() })?);
-        let names: Vec<String> = self.inputs().map(|(_, n, _)| n.to_string()).collect();
+        let arguments = self.inputs().map(|(v, name, _)| argument(cx, name, self.parts(v)));
         let types: Vec<Type> = results.iter().map(|v| v.ty()).collect();
-        build_function(cx, &self.name, body, &names, &types, function_attrs(cx, self))
+        build_function(cx, &self.name, body, &arguments.collect::<Vec<_>>(), &types, function_attrs(cx, self))
     }
 
     /// Which nodes an output or a binding of a symbol needs. A binding is kept when it is there: types refer to it.

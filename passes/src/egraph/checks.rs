@@ -70,7 +70,12 @@ mod tests {
     fn graph(f: ScalarFn) -> Graph {
         let mut g = Graph { name: "f".into(), ..Graph::default() };
         let ty = TensorType::new(DType::F32, vec![Dim::constant(5)]);
-        let x = g.push(Node { op: Op::Input { name: "x".into() }, args: vec![], ty: ty.clone(), origins: vec![] });
+        let x = g.push(Node {
+            op: Op::Input { name: "x".into(), parts: vec![] },
+            args: vec![],
+            ty: ty.clone(),
+            origins: vec![],
+        });
         let y = g.push(Node { op: Op::Map(f), args: vec![x], ty: ty.clone(), origins: vec!["/f".into()] });
         let z = g.push(Node { op: Op::Map(ScalarFn::Mul), args: vec![y, x], ty, origins: vec!["/mul".into()] });
         g.outputs = vec![("z".into(), z)];

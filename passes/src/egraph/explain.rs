@@ -40,7 +40,7 @@ pub fn shown(op: &Op) -> String {
         Op::Transpose { perm } => format!("sdx.transpose {perm:?}"),
         Op::Broadcast { dims } => format!("sdx.broadcast to {dims:?}"),
         Op::Reduce { f, axes } => format!("sdx.reduce \"{}\" axes {axes:?}", f.name()),
-        Op::Param { name, .. } | Op::Input { name } => format!("{} \"{name}\"", names(op)[0]),
+        Op::Param { name, .. } | Op::Input { name, .. } => format!("{} \"{name}\"", names(op)[0]),
         Op::Concat { axis } | Op::Gather { axis } | Op::Append { axis } | Op::Iota { axis } => {
             format!("{} axis {axis}", op.name())
         }

@@ -487,7 +487,7 @@ mod tests {
         let mut b = Builder::default();
         for (name, dims) in [("x", ["s10", "1", "64"]), ("y", ["s11", "s12", "64"])] {
             let ty = TensorType::new(DType::F32, dims.map(dim).to_vec());
-            b.add_typed(Op::Input { name: name.into() }, &[], Some(ty)).unwrap();
+            b.add_typed(Op::Input { name: name.into(), parts: vec![] }, &[], Some(ty)).unwrap();
         }
         let sum = b.map2(ScalarFn::Add, Value(0), Value(1)).unwrap();
         let batch = b.dims(Value(0))[0].clone();

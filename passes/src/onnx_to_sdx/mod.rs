@@ -168,7 +168,7 @@ fn lower_function(function: Operation, names: Rc<RefCell<BTreeSet<String>>>) -> 
     let held = function.attr("onnx.held").and_then(Attr::as_strs).unwrap_or_default();
     for (i, (argument, name)) in body.arguments().into_iter().zip(sdx::ir::argument_names(function)).enumerate() {
         let ty = sdx::ir::tensor_type(argument.ty())?;
-        let v = b.add_typed(Op::Input { name }, &[], Some(ty))?;
+        let v = b.add_typed(Op::Input { name, parts: vec![] }, &[], Some(ty))?;
         b.hold(v, held.get(i).map_or(held::Held::Unknown, |text| held::Held::parse(text)));
         b.scope.insert(argument.key(), Some(v));
     }

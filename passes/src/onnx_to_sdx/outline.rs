@@ -147,7 +147,7 @@ impl Builder {
                 false => frame.dim(d),
             });
             let ty = TensorType::new(param.ty.dtype, dims.collect::<Vec<_>>());
-            let input = child.add_typed(Op::Input { name: format!("p{i}") }, &[], Some(ty))?;
+            let input = child.add_typed(Op::Input { name: format!("p{i}"), parts: vec![] }, &[], Some(ty))?;
             child.hold(input, param.held.clone());
             inputs.push(input);
         }
@@ -155,7 +155,7 @@ impl Builder {
         child.graph.symbols = frame.symbols.clone();
         let mut known = BTreeMap::new();
         for (i, (&v, ty)) in handed.iter().zip(types).enumerate() {
-            let input = child.add_typed(Op::Input { name: format!("c{i}") }, &[], Some(ty))?;
+            let input = child.add_typed(Op::Input { name: format!("c{i}"), parts: vec![] }, &[], Some(ty))?;
             child.hold(input, self.held(v));
             known.insert(v, input);
         }

@@ -55,7 +55,8 @@ impl States {
         let state = |(output, (_, v)): (usize, &(String, Value))| {
             let past = graph.node(*v).args.first().filter(|_| self.layouts.contains_key(v))?;
             let input = graph.inputs().position(|(input, _, _)| input == *past)?;
-            Some(State { input, output, kept: self.kept.get(v).cloned() })
+            let parts = graph.output_parts(*v).to_vec();
+            Some(State { input, output, kept: self.kept.get(v).cloned(), parts })
         };
         let states = graph.outputs.iter().enumerate().filter_map(state);
         states.collect()

@@ -10,7 +10,7 @@ mod seed;
 mod split;
 
 use crate::rewrite::Rewrites;
-use redistribute::Local;
+use redistribute::{Local, States};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Symbol, SymbolKind, Value};
@@ -18,11 +18,12 @@ use split::Ranks;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let mesh = rewrites.options().mesh.clone();
+    let mut states = vec![States::new(); mesh.len()];
     rewrites.graphs(module, |rewrites, graph| {
         for (axis, &size) in mesh.iter().enumerate() {
             // What host operations call runs on every rank as it is.
             if !graph.internal {
-                *graph = split_along(graph, axis, size, rewrites)?;
+                *graph = split_along(graph, (axis, size), &mut states[axis], rewrites)?;
             }
         }
         if graph.nodes.iter().any(|n| matches!(n.op, Op::Place(_))) {
@@ -33,10 +34,15 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 /// The program of each rank along an axis of so many.
-fn split_along(graph: &Graph, axis: usize, size: i64, rewrites: &mut Rewrites) -> Result<Graph> {
+fn split_along(
+    graph: &Graph,
+    (axis, size): (usize, i64),
+    states: &mut States,
+    rewrites: &mut Rewrites,
+) -> Result<Graph> {
     let name = coordinate(graph, axis);
     let ranks = Ranks { axis, size, coordinate: Dim::symbol(&name) };
-    let mut local = Local::new(graph, ranks);
+    let mut local = Local::new(graph, ranks, states);
     for (v, _) in graph.values() {
         local.place(v)?;
     }

@@ -4,6 +4,7 @@
 //! to whole is an all-gather; partial to whole an all-reduce, to split a reduce-scatter.
 
 use super::split::{Ranks, Split, State};
+use crate::find_caches;
 use crate::remark::Missed;
 use sardonyx_base::host::Collective;
 use sardonyx_base::reduction::Reduction;
@@ -11,7 +12,7 @@ use sardonyx_base::{DType, Dim, HostOp, Result};
 use sardonyx_dialects::params::Part;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Host, Node, Op, TensorType, Value};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The program of a rank, while it is made.
 pub struct Local<'g> {
@@ -25,12 +26,19 @@ pub struct Local<'g> {
     splits: HashMap<(Value, Split), Value>,
     /// By value: whether it follows from parameters and constants alone.
     fixed: Vec<bool>,
+    /// How often each value is used.
+    uses: Vec<usize>,
+    /// How each input that a state continues is split, in this entry point and those before.
+    pub states: &'g mut States,
     next_group: usize,
     pub missed: Vec<Missed>,
 }
 
+/// By the name of an input.
+pub type States = BTreeMap<String, Option<Split>>;
+
 impl<'g> Local<'g> {
-    pub fn new(graph: &'g Graph, ranks: Ranks) -> Local<'g> {
+    pub fn new(graph: &'g Graph, ranks: Ranks, states: &'g mut States) -> Local<'g> {
         let groups = graph.nodes.iter().filter_map(|n| if let Op::Host(h) = &n.op { Some(h.group + 1) } else { None });
         let next_group = groups.max().unwrap_or(0);
         let out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
@@ -41,7 +49,8 @@ impl<'g> Local<'g> {
             let moved = !node.args.is_empty() && node.args.iter().all(|a| fixed[a.index()]);
             fixed.push(source || moved && node.op.binds().is_empty() && !matches!(node.op, Op::Host(_)));
         }
-        Local { graph, ranks, out, placed, wholes, splits, fixed, next_group, missed: vec![] }
+        let uses = find_caches::uses(graph);
+        Local { graph, ranks, out, placed, wholes, splits, fixed, uses, states, next_group, missed: vec![] }
     }
 
     pub fn state(&self, v: Value) -> &State {
@@ -55,6 +64,23 @@ impl<'g> Local<'g> {
 
     pub fn is_fixed(&self, v: Value) -> bool {
         self.fixed[v.index()]
+    }
+
+    /// Whether a call may append to the memory of what it appends to.
+    pub fn is_state(&self, v: Value) -> bool {
+        find_caches::is_state(self.graph, &self.uses, v)
+    }
+
+    /// Has the rank have a part of an input that nothing has used yet.
+    pub fn cut_input(&mut self, v: Value, part: Part, split: &Split) -> Value {
+        let own = self.own(v);
+        let node = &mut self.out.nodes[own.index()];
+        node.ty = split.local(&node.ty, &self.ranks);
+        if let Op::Input { parts, .. } = &mut node.op {
+            parts.push(part);
+        }
+        self.placed[v.index()].1 = State::Split(split.clone());
+        own
     }
 
     /// Says what the rank has of the next value.
@@ -205,9 +231,9 @@ impl<'g> Local<'g> {
         }
     }
 
-    /// What a rank has of a parameter, whose dimensions are numbers.
-    fn part(&self, node: &Node, split: &Split) -> Option<Part> {
-        node.ty.static_dims()?;
+    /// What a rank has of a parameter or an input, where the dimension is a number.
+    pub fn part(&self, node: &Node, split: &Split) -> Option<Part> {
+        node.ty.dims.get(split.dim)?.as_const().filter(|n| split.extent().is_const(*n))?;
         let positive = |d: &Dim| d.as_const().filter(|n| *n > 0);
         let (outer, count, unit) = (positive(&split.outer)?, positive(&split.count)?, positive(&split.unit)?);
         Some(Part { axis: split.dim, outer, count, unit, start: split.start(&self.ranks), len: split.len(&self.ranks) })
@@ -222,11 +248,12 @@ impl<'g> Local<'g> {
         self.add(Op::Map(ScalarFn::Add), &[count, start], local, origins)
     }
 
-    /// Makes the outputs whole. Gives what stays on every rank.
+    /// Makes the outputs whole, but those that continue a part of an input. Gives what stays on every rank.
     pub fn finish(&mut self) -> Result<Vec<Missed>> {
         for (name, v) in &self.graph.outputs {
-            let whole = self.whole(*v)?;
-            self.out.outputs.push((name.clone(), whole));
+            let continues_part = self.is_state(*v) && matches!(self.state(*v), State::Split(_));
+            let value = if continues_part { self.own(*v) } else { self.whole(*v)? };
+            self.out.outputs.push((name.clone(), value));
         }
         Ok(std::mem::take(&mut self.missed))
     }

@@ -42,7 +42,8 @@ impl Local<'_> {
                 (node.ty.dims[to.dim] == graph.ty(node.args[0]).dims[split.dim]).then_some(to)
             })?,
             Op::Input { .. } | Op::Param { .. } | Op::Const(_) | Op::Dims(_) | Op::Iota { .. } => self.same(node)?,
-            Op::Append { .. } | Op::Bind { .. } | Op::Host(_) => self.same(node)?,
+            Op::Append { axis } => self.append(v, *axis, node)?,
+            Op::Bind { .. } | Op::Host(_) => self.same(node)?,
             Op::Place(place) => self.placed(place, node)?,
         };
         let (value, state) = result;
@@ -84,6 +85,29 @@ impl Local<'_> {
         })?;
         let split = Split::new(*dim, [outer.clone(), count, unit.clone()], &self.ranks);
         Ok((self.split(arg, &split)?, State::Split(split)))
+    }
+
+    /// A state that grows in place is split as what is appended to it, where what reads it needs it so: each rank then
+    /// keeps its own part, and callers who have it whole get it whole.
+    fn append(&mut self, v: Value, axis: usize, node: &Node) -> Result<(Value, State)> {
+        let [past, next] = [node.args[0], node.args[1]];
+        let name = match &self.graph.node(past).op {
+            Op::Input { name, .. } if self.is_state(v) => name.clone(),
+            _ => return self.same(node),
+        };
+        let own = match self.state(next) {
+            State::Split(split) if split.dim != axis && self.meets_its_like(v, split) => Some(split.clone()),
+            State::Split(_) | State::Whole | State::Partial(_) => None,
+        };
+        // Of all entry points the first decides: a cache is one for all.
+        let split = self.states.entry(name).or_insert(own).clone();
+        let Some((split, part)) = split.and_then(|s| Some((s.clone(), self.part(self.graph.node(past), &s)?))) else {
+            return self.same(node);
+        };
+        let past = self.cut_input(past, part, &split);
+        let next = self.split(next, &split)?;
+        let local = split.local(&node.ty, &self.ranks);
+        Ok((self.add(node.op.clone(), &[past, next], local, &node.origins)?, State::Split(split)))
     }
 
     /// A slice keeps a split of another dimension, and what it takes whole; of several runs it may take some: the queries,

@@ -8,7 +8,7 @@ use super::split::Split;
 use crate::usual::USUAL;
 use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
-use sardonyx_dialects::sdx::{ContractSpec, Op, TensorType, Value};
+use sardonyx_dialects::sdx::{ContractSpec, Node, Op, TensorType, Value};
 use std::collections::HashMap;
 
 /// A product is worth an exchange of its result where that takes less time than it saves: multiply-adds per second of a
@@ -68,10 +68,14 @@ impl Local<'_> {
                     starts[dim].exact_div(some)?;
                     (dim, runs * all.exact_div(some)?)
                 }
-                Op::Reshape => {
-                    let [outer, count, unit] = factors(&from[dim], from, &node.ty.dims, dim)?;
-                    return Some([runs * outer, count, unit]);
-                }
+                Op::Reshape => match factors(&from[dim], from, &node.ty.dims, dim)? {
+                    (at, [_]) => (at, runs),
+                    (_, inner) => {
+                        let before_last = 0..inner.len() - 1;
+                        let (_, at) = before_last.filter_map(|i| Some((inner[i].as_const()?, i))).max()?;
+                        return Some([runs * product(&inner[..at]), inner[at].clone(), product(&inner[at + 1..])]);
+                    }
+                },
                 _ => return None,
             };
             seen.insert(reader, (dim, runs));
@@ -82,12 +86,37 @@ impl Local<'_> {
     /// Whether something is gained by leaving a value split: a later product sums over the dimension, and nothing looks along
     /// it before.
     pub fn stays(&self, v: Value, split: &Split) -> bool {
-        let mut seen: HashMap<Value, Split> = HashMap::from([(v, split.clone())]);
         let mut summed = false;
+        let looks_along = self.follow(v, split, |node, at, has| {
+            summed |= matches!(&node.op, Op::Contract(spec) if result_dim(spec, at, has).is_none());
+            matches!(&node.op, Op::Reduce { axes, .. } if axes.contains(&has.dim))
+        });
+        !looks_along && summed
+    }
+
+    /// Whether the products that read a value have it split as it is here, perhaps in other dimensions: then the other
+    /// operand, whose units are as many, is split alike. That is so too where each rank has equally many units; not where
+    /// ranks have fewer or no heads of keys of which each serves several heads of queries.
+    pub fn meets_its_like(&self, v: Value, split: &Split) -> bool {
+        let mut alike = true;
+        self.follow(v, split, |node, _, has| {
+            alike &= !matches!(node.op, Op::Contract(_)) || has.unit.is_const(1);
+            matches!(node.op, Op::Contract(_))
+        });
+        alike || split.count.is_const(self.ranks.size)
+    }
+
+    /// Shows who reads a split value, as which operand and how it is split then, and who reads what they make of it; until
+    /// `ends` says so. Gives whether it did.
+    fn follow(&self, v: Value, split: &Split, mut ends: impl FnMut(&Node, usize, &Split) -> bool) -> bool {
+        let mut seen: HashMap<Value, Split> = HashMap::from([(v, split.clone())]);
         for (reader, node) in self.graph.values().skip(v.index() + 1) {
             let Some((at, has)) = node.args.iter().enumerate().find_map(|(i, a)| Some((i, seen.get(a)?))) else {
                 continue;
             };
+            if ends(node, at, has) {
+                return true;
+            }
             let from = &self.graph.ty(node.args[at]).dims;
             let after = match &node.op {
                 Op::Map(_) | Op::Convert(_) => Some(has.clone()),
@@ -97,21 +126,17 @@ impl Local<'_> {
                 Op::Slice { starts, steps } => self.sliced_runs(has, starts, steps, &node.ty).map(|(split, _)| split),
                 Op::Append { axis } if *axis != has.dim => Some(has.clone()),
                 Op::Concat { axis } if *axis != has.dim => Some(has.clone()),
-                Op::Reduce { axes, .. } if axes.contains(&has.dim) => return false,
-                Op::Reduce { axes, .. } => Some(has.at(has.dim - axes.iter().filter(|a| **a < has.dim).count())),
-                Op::Contract(spec) => {
-                    let letters = if at == 0 { &spec.left } else { &spec.right };
-                    let dim = spec.result.iter().position(|c| *c == letters[has.dim]);
-                    summed |= dim.is_none();
-                    dim.map(|dim| has.at(dim))
+                Op::Reduce { axes, .. } if !axes.contains(&has.dim) => {
+                    Some(has.at(has.dim - axes.iter().filter(|a| **a < has.dim).count()))
                 }
+                Op::Contract(spec) => result_dim(spec, at, has).map(|dim| has.at(dim)),
                 _ => None,
             };
             if let Some(split) = after {
                 seen.insert(reader, split);
             }
         }
-        summed
+        false
     }
 
     /// What a slice leaves of a split: of several runs of units it takes some, and which is the first.
@@ -130,12 +155,16 @@ impl Local<'_> {
     }
 }
 
-/// The dimension of `from` as factors of `to`, where it becomes several dimensions.
-fn factors(extent: &Dim, from: &[Dim], to: &[Dim], dim: usize) -> Option<[Dim; 3]> {
+/// The dimension of a product's result that an operand's split dimension is; none where it is summed over.
+fn result_dim(spec: &ContractSpec, at: usize, has: &Split) -> Option<usize> {
+    let letters = if at == 0 { &spec.left } else { &spec.right };
+    spec.result.iter().position(|c| *c == letters[has.dim])
+}
+
+/// The dimensions that a reshape makes of one: from which on, and which.
+fn factors<'d>(extent: &Dim, from: &[Dim], to: &'d [Dim], dim: usize) -> Option<(usize, &'d [Dim])> {
     let before = product(&from[..dim]);
     let first = (0..to.len()).find(|at| product(&to[..*at]) == before)?;
     let end = (first + 1..=to.len()).find(|end| product(&to[first..*end]) == *extent)?;
-    let inner = &to[first..end];
-    let (_, at) = (0..inner.len().checked_sub(1)?).filter_map(|i| Some((inner[i].as_const()?, i))).max()?;
-    Some([product(&inner[..at]), inner[at].clone(), product(&inner[at + 1..])])
+    Some((first, &to[first..end]))
 }

@@ -2,6 +2,7 @@
 
 use sardonyx_base::Dim;
 use sardonyx_base::dim::product;
+use sardonyx_base::host::part_dims;
 use sardonyx_base::reduction::Reduction;
 use sardonyx_dialects::sdx::TensorType;
 
@@ -59,34 +60,16 @@ impl Split {
         product(&[self.outer.clone(), self.count.clone(), self.unit.clone()])
     }
 
-    /// The most units that any rank has.
-    fn each(&self, ranks: &Ranks) -> Dim {
-        self.count.ceildiv(&Dim::constant(ranks.size))
-    }
-
     /// The first unit of a rank.
     pub fn start(&self, ranks: &Ranks) -> Dim {
-        let start = self.each(ranks) * ranks.coordinate.clone();
-        match self.is_even(ranks) {
-            true => start,
-            false => start.minimum(&self.count),
-        }
+        let [start, _] = part_dims(&self.count, ranks.size, &ranks.coordinate);
+        start
     }
 
     /// How many units a rank has.
     pub fn len(&self, ranks: &Ranks) -> Dim {
-        let each = self.each(ranks);
-        match self.is_even(ranks) {
-            true => each,
-            false => {
-                let rest = self.count.clone() - each.clone() * ranks.coordinate.clone();
-                each.minimum(&rest.maximum(&Dim::constant(0)))
-            }
-        }
-    }
-
-    fn is_even(&self, ranks: &Ranks) -> bool {
-        self.count.is_const(ranks.size)
+        let [_, len] = part_dims(&self.count, ranks.size, &ranks.coordinate);
+        len
     }
 
     /// The type of what a rank has.

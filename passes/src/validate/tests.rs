@@ -143,7 +143,7 @@ fn map(graph: &mut Graph, f: ScalarFn, args: &[Value]) -> Value {
 fn values_are_free_only_where_none_is_made_of_another() {
     let mut g = Graph::default();
     let ty = TensorType::new(DType::F32, vec![Dim::constant(5)]);
-    let x = g.push(Node { op: Op::Input { name: "x".into() }, args: vec![], ty, origins: vec![] });
+    let x = g.push(Node { op: Op::Input { name: "x".into(), parts: vec![] }, args: vec![], ty, origins: vec![] });
     let e = map(&mut g, ScalarFn::Exp, &[x]);
     let left = map(&mut g, ScalarFn::Mul, &[e, x]);
     let right = map(&mut g, ScalarFn::Mul, &[x, e]);

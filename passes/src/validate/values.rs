@@ -58,7 +58,12 @@ fn small(graph: &Graph, cut: &Cut, left: Value, right: Value) -> (Graph, Vec<(St
         if matches!(symbol.kind, SymbolKind::Input | SymbolKind::Data) {
             out.symbols.insert(name.clone(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
             let ty = TensorType::new(DType::Bool, vec![Dim::symbol(name)]);
-            out.push(Node { op: Op::Input { name: format!("size of {name}") }, args: vec![], ty, origins: vec![] });
+            out.push(Node {
+                op: Op::Input { name: format!("size of {name}"), parts: vec![] },
+                args: vec![],
+                ty,
+                origins: vec![],
+            });
         }
     }
     let is_free = |v: &usize| cut.free.contains(v) || matches!(graph.nodes[*v].op, Op::Input { .. } | Op::Param { .. });
@@ -66,7 +71,8 @@ fn small(graph: &Graph, cut: &Cut, left: Value, right: Value) -> (Graph, Vec<(St
     let mut free = vec![];
     for &v in cut.free.union(&cut.computed).filter(|v| is_free(v)) {
         let name = format!("v{v}");
-        let input = Node { op: Op::Input { name: name.clone() }, args: vec![], ..graph.nodes[v].clone() };
+        let input =
+            Node { op: Op::Input { name: name.clone(), parts: vec![] }, args: vec![], ..graph.nodes[v].clone() };
         map.insert(v, out.push(input));
         free.push((name, Value(v as u32)));
     }

@@ -6,8 +6,10 @@ use crate::device::{Memory, index_out_of_range};
 use crate::program::{Host, Operand};
 use crate::session::State;
 use crate::shape::{Shape, step_name};
-use sardonyx_base::host::alone;
-use sardonyx_base::{Dim, Error, Result};
+use sardonyx_base::host::{Collective, alone, cut, part};
+use sardonyx_base::plan::Units;
+use sardonyx_base::view::TensorView;
+use sardonyx_base::{Dim, Error, Result, Tensor};
 
 type Group = (Vec<usize>, Vec<comm::Operand>, usize);
 
@@ -45,11 +47,65 @@ impl Call<'_> {
         state.queue.begin(self.entry.steps.len())
     }
 
+    /// What this rank has of an input of the caller.
+    pub(super) fn own_part(&self, whole: &TensorView, units: &[Units]) -> Result<Tensor> {
+        let whole = Tensor::new(whole.dtype(), whole.dims().to_vec(), whole.bytes().to_vec().into())?;
+        units.iter().try_fold(whole, |whole, units| {
+            let (mut dims, open) = (whole.dims().to_vec(), opened(whole.dims(), units));
+            let own = part(units.count as usize, self.program.mesh[units.mesh], self.place(units.mesh)?);
+            let own = cut(&whole.with_dims(open)?, units.dim + 1, own)?;
+            dims[units.dim] = own.dims()[units.dim..units.dim + 3].iter().product();
+            own.with_dims(dims)
+        })
+    }
+
+    /// What all ranks together have of an output; `place` is its place among the outputs.
+    pub(super) fn whole(&self, own: Tensor, units: &[Units], place: usize) -> Result<Tensor> {
+        units.iter().rev().try_fold(own, |own, units| {
+            let (mesh, mut dims) = (units.mesh, own.dims().to_vec());
+            let op = Collective::AllGather { mesh, dim: units.dim + 1 };
+            let (ranks, place_in_group) = self.members(mesh)?;
+            let brings = |at: usize| {
+                let mut open = opened(&dims, units);
+                open[units.dim + 1] = part(units.count as usize, ranks.len(), at).len();
+                comm::Operand { dtype: own.dtype(), dims: open }
+            };
+            let operands: Vec<comm::Operand> = (0..ranks.len()).map(brings).collect();
+            let mut open = opened(&dims, units);
+            open[units.dim + 1] = units.count as usize;
+            dims[units.dim] = open[units.dim..units.dim + 3].iter().product();
+            let result = comm::Operand { dtype: own.dtype(), dims: open };
+            let mut bytes = vec![0; result.bytes()];
+            let rank = self.session.rank().ok_or_else(|| alone(&op))?;
+            let (ranks, step) = (&ranks[..], self.entry.steps.len() + place);
+            let what = Exchange { op: &op, step, ranks, operands: &operands, own: place_in_group, result: &result };
+            // SAFETY: both have the bytes of their dimensions, and are apart.
+            unsafe { rank.exchange(&what, own.bytes().as_ptr(), bytes.as_mut_ptr(), self.stop) }?;
+            Tensor::new(own.dtype(), dims, bytes.into())
+        })
+    }
+
+    fn place(&self, axis: usize) -> Result<usize> {
+        let place = self.program.coordinates.get(axis).map(|(_, own)| *own as usize);
+        place.ok_or_else(|| Error::defect(format!("a collective along axis {axis} of {:?}", self.program.mesh)))
+    }
+
+    /// The ranks along an axis, and which of them this one is.
+    fn members(&self, axis: usize) -> Result<(Vec<usize>, usize)> {
+        let own = self.place(axis)?;
+        // The last axis is the one along which neighbours are.
+        let number = |at: usize| {
+            let axes = self.program.mesh.iter().zip(&self.program.coordinates).enumerate();
+            let place = |i: usize, own: i64| if i == axis { at } else { own as usize };
+            axes.fold(0, |rank, (i, (size, (_, own)))| rank * size + place(i, *own))
+        };
+        Ok(((0..self.program.mesh[axis]).map(number).collect(), own))
+    }
+
     /// The ranks along an axis, what each brings, and which of them this one is.
     fn group(&self, shape: &Shape, axis: usize, operand: &Operand) -> Result<Group> {
-        let unknown = || Error::defect(format!("a collective along axis {axis} of {:?}", self.program.mesh));
-        let n = *self.program.mesh.get(axis).ok_or_else(unknown)?;
-        let &(coordinate, own) = self.program.coordinates.get(axis).ok_or_else(unknown)?;
+        let (ranks, own) = self.members(axis)?;
+        let (coordinate, _) = self.program.coordinates[axis];
         let brings = |at: usize| {
             let size = |d: &Dim| {
                 let value = |name: &str| match self.program.symbol_index.get(name) {
@@ -61,12 +117,15 @@ impl Call<'_> {
             let dims = operand.dims.iter().map(size).collect::<Result<Vec<usize>>>();
             dims.map(|dims| comm::Operand { dtype: operand.dtype, dims })
         };
-        // The last axis is the one along which neighbours are.
-        let number = |at: usize| {
-            let axes = self.program.mesh.iter().zip(&self.program.coordinates).enumerate();
-            let place = |i: usize, own: i64| if i == axis { at } else { own as usize };
-            axes.fold(0, |rank, (i, (size, (_, own)))| rank * size + place(i, *own))
-        };
-        Ok(((0..n).map(number).collect(), (0..n).map(brings).collect::<Result<_>>()?, own as usize))
+        let operands = (0..ranks.len()).map(brings).collect::<Result<_>>()?;
+        Ok((ranks, operands, own))
     }
+}
+
+/// The dimension that is cut as three: runs, units of a run, elements of a unit.
+fn opened(dims: &[usize], units: &Units) -> Vec<usize> {
+    let mut open = dims.to_vec();
+    let (outer, unit) = (units.outer as usize, units.unit as usize);
+    open.splice(units.dim..=units.dim, [outer, dims[units.dim] / (outer * unit), unit]);
+    open
 }

@@ -30,6 +30,14 @@ impl<'a> EntryReader<'a> {
         self.bind_stages(&plan.steps)?;
         self.check_each("output", &plan.outputs)?;
         let [input_states, output_states] = self.read_states(&plan)?;
+        let own = |ports: &[Port], states: &[Option<usize>]| -> Result<Vec<Vec<Dim>>> {
+            let one = |(port, state): (&Port, &Option<usize>)| match state {
+                Some(at) => states::own_dims(self.program, &plan.states[*at], port),
+                None => Ok(port.dims.clone()),
+            };
+            ports.iter().zip(states).map(one).collect()
+        };
+        let (own_inputs, own_outputs) = (own(&plan.inputs, &input_states)?, own(&plan.outputs, &output_states)?);
         let sources_in_place = self.sources_in_place(&plan.inputs, &input_states);
         let bound = self.values.iter().filter(|(_, stage)| **stage == 0).map(|(&at, _)| at).collect();
         let buffers = plan.buffers.iter().enumerate();
@@ -39,7 +47,7 @@ impl<'a> EntryReader<'a> {
         let check_stage = |c: &plan::Check| Ok(self.known(&c.left)?.max(self.known(&c.right)?));
         let check_stages = plan.checks.iter().map(check_stage).collect::<Result<_>>()?;
         self.known(&plan.arena_bytes)?;
-        states::check_buffers(&plan)?;
+        states::check_buffers(self.program, &plan)?;
         self.check_steps(&plan, &buffer_stages)?;
         states::check_carried(&plan)?;
         let (pointers_at, params_at) =
@@ -49,6 +57,8 @@ impl<'a> EntryReader<'a> {
             plan,
             input_states,
             output_states,
+            own_inputs,
+            own_outputs,
             sources,
             sources_in_place,
             bound,

@@ -23,6 +23,7 @@ use std::ops::{Deref, Range};
 pub use crate::bind::{at_most, bind_capacities, describe, origin};
 pub use sardonyx_base::plan::{
     Action, Buffer, Check, Derived, Host, Kernel, KernelTarget, Launch, Operand, Place, Port, State, Step, Symbol,
+    Units,
 };
 pub use verify::verify;
 
@@ -102,6 +103,9 @@ pub struct Entry {
     /// By input, by output: the state that it is the old or the new end of.
     pub input_states: Vec<Option<usize>>,
     pub output_states: Vec<Option<usize>>,
+    /// The dimensions of what this rank has of each: of a state, it may be a part.
+    pub own_inputs: Vec<Vec<Dim>>,
+    pub own_outputs: Vec<Vec<Dim>>,
     /// What gives symbols their values, in the order to evaluate it in.
     pub sources: Vec<Source>,
     /// The same where the states are in a cache, which may not know all their dimensions.
@@ -132,6 +136,11 @@ impl Entry {
     /// How many dimensions of its inputs are known.
     pub fn n_fixed(&self) -> usize {
         self.inputs.iter().flat_map(|port| &port.dims).filter(|d| d.as_const().is_some()).count()
+    }
+
+    /// What a rank has of the input or output that a state is an end of.
+    pub fn units(&self, state: Option<usize>) -> &[Units] {
+        state.map_or(&[], |at| &self.states[at].units)
     }
 
     /// The inputs that a call with a cache takes: those that are no state.

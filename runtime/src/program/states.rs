@@ -4,6 +4,7 @@
 
 use super::verify::undeclared;
 use super::{Action, Place, Port, Program, State};
+use sardonyx_base::dim::product;
 use sardonyx_base::plan::{self, SymbolKind, malformed};
 use sardonyx_base::{Dim, Result};
 
@@ -44,9 +45,28 @@ fn check_state(program: &Program, state: &State, plan: &plan::Entry) -> Result<(
     if input.dims.len() != output.dims.len() || other_axes(input) != other_axes(output) {
         return Err(malformed(format!("{names} differ in more than axis {axis}")));
     }
+    own_dims(program, state, input)?;
     check_symbol(program, &state.input_capacity, SymbolKind::Capacity)?;
     check_symbol(program, &state.output_capacity, SymbolKind::Capacity)?;
     state.kept.as_ref().map_or(Ok(()), |name| check_symbol(program, name, SymbolKind::Kept))
+}
+
+/// The dimensions of what this rank has of a state's input or output. Errors: E0401.
+pub fn own_dims(program: &Program, state: &State, port: &Port) -> Result<Vec<Dim>> {
+    let mut dims = port.dims.clone();
+    for units in &state.units {
+        let extent = units.extent()?;
+        let cut = dims.get_mut(units.dim).filter(|dim| units.dim != state.axis && dim.is_const(extent));
+        let (Some(dim), Some(ranks)) = (cut, program.mesh.get(units.mesh)) else {
+            let (name, dim, mesh) = (&port.name, units.dim, units.mesh);
+            let message = format!("dimension {dim} of `{name}` is not {extent} elements along axis {mesh} of the mesh");
+            return Err(malformed(message));
+        };
+        let coordinate = Dim::symbol(&program.symbols[program.coordinates[units.mesh].0].name);
+        let [_, len] = units.part(*ranks, &coordinate);
+        *dim = product(&[Dim::constant(units.outer as i64), len, Dim::constant(units.unit as i64)]);
+    }
+    Ok(dims)
 }
 
 fn check_symbol(program: &Program, name: &str, kind: SymbolKind) -> Result<()> {
@@ -77,12 +97,13 @@ pub fn check_dims(program: &Program, ports: &[Port]) -> Result<()> {
 }
 
 /// Both buffers of a state have room for its capacity, no more and no less.
-pub fn check_buffers(entry: &plan::Entry) -> Result<()> {
+pub fn check_buffers(program: &Program, entry: &plan::Entry) -> Result<()> {
     for state in &entry.states {
         let (input, output) = (&entry.inputs[state.input], &entry.outputs[state.output]);
         for (port, capacity) in [(input, &state.input_capacity), (output, &state.output_capacity)] {
             let capacity = Dim::symbol(capacity);
-            let dims = port.dims.iter().enumerate().map(|(i, dim)| if i == state.axis { &capacity } else { dim });
+            let dims = own_dims(program, state, port)?;
+            let dims = dims.iter().enumerate().map(|(i, dim)| if i == state.axis { &capacity } else { dim });
             let element = Dim::constant(port.dtype.bytes() as i64);
             let (wanted, bytes) = (dims.cloned().fold(element, |n, dim| n * dim), &entry.buffers[port.buffer].bytes);
             if wanted != *bytes {

@@ -271,7 +271,8 @@ pub fn decoder() -> Builder {
         b.launch(total, &[new, y], &[&all, "4", "room_out"], "batch");
         let (input_capacity, output_capacity) = ("room_in".into(), "room_out".into());
         let kept = String::new();
-        b.entry.states = vec![State { input: 1, output: 0, axis: 1, input_capacity, output_capacity, kept }];
+        b.entry.states =
+            vec![State { input: 1, output: 0, axis: 1, input_capacity, output_capacity, kept, units: vec![] }];
         b.entry.name = name.into();
         if name == "prefill" {
             b.next_entry("decode");

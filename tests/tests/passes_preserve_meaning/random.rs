@@ -91,7 +91,7 @@ impl Builder {
             };
             let dtype = *self.r.pick(&[DType::F64, DType::F64, DType::I64, DType::F32]);
             let ty = TensorType::new(dtype, dims);
-            self.add(Op::Input { name: name.into() }, &[], Some(ty));
+            self.add(Op::Input { name: name.into(), parts: vec![] }, &[], Some(ty));
         }
         if self.r.chance(40) {
             self.bind();
@@ -109,7 +109,7 @@ impl Builder {
     /// A symbol that is the greatest of three numbers in 0..4.
     fn bind(&mut self) {
         let ty = static_type(DType::I64, &[3]);
-        let Some(counts) = self.add(Op::Input { name: "counts".into() }, &[], Some(ty)) else { return };
+        let Some(counts) = self.add(Op::Input { name: "counts".into(), parts: vec![] }, &[], Some(ty)) else { return };
         let Some(most) = self.add(Op::Reduce { f: ReduceFn::Max, axes: vec![0] }, &[counts], None) else { return };
         self.graph.symbols.insert("n".into(), Symbol { kind: SymbolKind::Data, lo: 0, hi: Some(3) });
         self.add(Op::Bind { symbol: "n".into() }, &[most], None);

@@ -71,7 +71,7 @@ impl Writer {
 
     fn input(&mut self, name: &str, dims: &[&str]) -> Value {
         let ty = self.shape(dims);
-        self.add(Op::Input { name: name.into() }, &[], Some(ty))
+        self.add(Op::Input { name: name.into(), parts: vec![] }, &[], Some(ty))
     }
 
     fn param(&mut self, name: &str, dims: &[usize]) -> Value {
@@ -202,7 +202,7 @@ fn masked_encoder(w: &mut Writer, causal: bool) -> Value {
     let x = w.input("x", &["b", "s", "8"]);
     let dims = ["b", "s"].map(|d| Dim::parse(d).expect("a dimension"));
     let ty = TensorType::new(DType::Bool, dims.to_vec());
-    let seen = w.add(Op::Input { name: "seen".into() }, &[], Some(ty));
+    let seen = w.add(Op::Input { name: "seen".into(), parts: vec![] }, &[], Some(ty));
     let dtype = w.shape(&["b", "s"]);
     let counts = w.add(Op::Convert(Conversion::Value), &[seen], Some(dtype));
     let hidden = w.map_const(ScalarFn::Sub, counts, 1.0);

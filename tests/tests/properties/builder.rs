@@ -98,7 +98,7 @@ impl Builder {
         let name = format!("x{}", self.inputs.len());
         let data = tensor(&mut self.r, dtype, sizes, values);
         self.inputs.push((name.clone(), data));
-        self.add(Op::Input { name }, &[], Some(TensorType::new(dtype, dims)))
+        self.add(Op::Input { name, parts: vec![] }, &[], Some(TensorType::new(dtype, dims)))
     }
 
     /// As numbers, where a tensor of them is small.

@@ -113,7 +113,7 @@ fn caches_are_kept_by_all_ranks() {
     let ((one, _), (two, _)) = (load(1), load(2));
     let steps: [(&str, &[i64], usize); 5] =
         [("main", &[5, 17, 3, 99], 0), ("main", &[7], 4), ("main", &[8], 5), ("main", &[11, 12], 3), ("main", &[1], 5)];
-    let mut results = vec![];
+    let (mut results, mut bytes) = (vec![], vec![]);
     for session in [&one, &two] {
         let other = session.cache("main", 8).unwrap();
         let mut cache = session.cache("main", 16).unwrap();
@@ -138,7 +138,10 @@ fn caches_are_kept_by_all_ranks() {
             assert_eq!(cache.len(), keep + ids.len());
         }
         results.push(logits);
+        bytes.push(cache.bytes());
     }
+    // Each rank has half the heads.
+    assert_eq!(bytes[0], 2 * bytes[1]);
     for (step, (one, two)) in results[0].iter().zip(&results[1]).enumerate() {
         let worst = one.iter().zip(two).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(worst < 1e-4, "step {step}: {worst}");

@@ -202,7 +202,7 @@ fn random_graph(r: &mut Random) -> Graph {
     let mut g = Graph::default();
     for name in ["a", "b", "n"] {
         g.symbols.insert(name.to_string(), Symbol { kind: SymbolKind::Data, lo: lo(name), hi: None });
-        let (ty, op) = (TensorType::new(DType::I64, vec![]), Op::Input { name: name.to_string() });
+        let (ty, op) = (TensorType::new(DType::I64, vec![]), Op::Input { name: name.to_string(), parts: vec![] });
         let input = g.push(bare(op, ty.clone()));
         g.push(Node { args: vec![input], ..bare(Op::Bind { symbol: name.to_string() }, ty) });
     }

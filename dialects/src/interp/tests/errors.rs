@@ -134,7 +134,7 @@ fn malformed_graphs_are_defects_not_panics() {
         (Op::Iota { axis: 2 }, &[]),
         (Op::Iota { axis: 0 }, &[]),
         (Op::Reshape, two),
-        (Op::Input { name: "x".to_string() }, &[]),
+        (Op::Input { name: "x".to_string(), parts: vec![] }, &[]),
     ];
     for (case, args) in cases {
         let e = op(case.clone(), DType::F32, &[2, 2], args).unwrap_err();

@@ -213,7 +213,7 @@ impl Sampler<'_> {
 
     fn input(&mut self, ty: &TensorType) -> Option<Value> {
         let name = format!("x{}", self.graph.nodes.len());
-        self.add(Op::Input { name }, &[], Some(ty.clone()))
+        self.add(Op::Input { name, parts: vec![] }, &[], Some(ty.clone()))
     }
 
     /// Dimensions of as many elements: neighbours merged, some split, dimensions of 1 added and dropped.
@@ -369,7 +369,11 @@ impl Sampler<'_> {
                 self.r.shuffle(&mut order);
                 self.add(Op::Const(Tensor::from_vec(vec![n], order)), &[], None)
             }
-            _ => self.add(Op::Input { name: format!("index{n}.{}", self.graph.nodes.len()) }, &[], Some(ty)),
+            _ => self.add(
+                Op::Input { name: format!("index{n}.{}", self.graph.nodes.len()), parts: vec![] },
+                &[],
+                Some(ty),
+            ),
         }?;
         let v = self.add(Op::Gather { axis: from }, &[data, indices], None)?;
         (sketch.args[1].name == "permutation" || self.graph.ty(v) == goal).then_some(v)

@@ -104,7 +104,7 @@ fn what_is_extracted_means_the_same() {
             for (v, node) in g.values() {
                 let args: Vec<Tensor> = node.args.iter().map(|a| all[a.index()].clone()).collect();
                 all.push(match &node.op {
-                    Op::Input { name } | Op::Param { name, .. } => {
+                    Op::Input { name, .. } | Op::Param { name, .. } => {
                         let dims: Vec<usize> =
                             node.ty.dims.iter().map(|d| d.eval(&symbols).unwrap() as usize).collect();
                         let own = name.bytes().fold(seed, |h, b| h * 31 + u64::from(b));
@@ -137,7 +137,7 @@ fn linears(widths: &[&str], layers: usize, activated: bool) -> Graph {
     let mut g = Graph { name: "main".into(), ..Graph::default() };
     g.symbols.insert("b".into(), Symbol { kind: SymbolKind::Input, lo: 0, hi: None });
     let origin = |n: String| vec![n];
-    let mut x = g.add_as(Op::Input { name: "x".into() }, &[], Some(ty(&["b", "64"])), &[]).unwrap();
+    let mut x = g.add_as(Op::Input { name: "x".into(), parts: vec![] }, &[], Some(ty(&["b", "64"])), &[]).unwrap();
     for l in 0..layers {
         let mut sum: Option<Value> = None;
         for (i, n) in widths.iter().enumerate() {

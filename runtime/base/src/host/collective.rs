@@ -6,7 +6,7 @@
 use super::unfit;
 use crate::reduction::Reduction;
 use crate::tensor::element_count;
-use crate::{DType, Error, Result, Tensor};
+use crate::{DType, Dim, Error, Result, Tensor};
 use std::fmt;
 use std::ops::Range;
 
@@ -28,6 +28,18 @@ pub fn part(n: usize, ranks: usize, rank: usize) -> Range<usize> {
     let each = n.div_ceil(ranks.max(1));
     let at = |rank: usize| rank.saturating_mul(each).min(n);
     at(rank)..at(rank.saturating_add(1))
+}
+
+/// First and number of a [`part`], where things or ranks are expressions; where there are as many things as ranks, each has
+/// one.
+pub fn part_dims(n: &Dim, ranks: i64, rank: &Dim) -> [Dim; 2] {
+    let each = n.ceildiv(&Dim::constant(ranks));
+    let start = each.clone() * rank.clone();
+    if n.is_const(ranks) {
+        return [start, each];
+    }
+    let rest = n.clone() - start.clone();
+    [start.minimum(n), each.minimum(&rest.maximum(&Dim::constant(0)))]
 }
 
 impl fmt::Display for Collective {
@@ -133,7 +145,8 @@ fn blocks(t: &Tensor, dim: usize) -> (usize, usize) {
     (inner * t.dtype().bytes(), t.dims()[..dim].iter().product())
 }
 
-fn cut(t: &Tensor, dim: usize, range: Range<usize>) -> Result<Tensor> {
+/// The elements of a tensor with these indices along a dimension.
+pub fn cut(t: &Tensor, dim: usize, range: Range<usize>) -> Result<Tensor> {
     let (inner, outer) = blocks(t, dim);
     let (n, mut dims) = (t.dims()[dim], t.dims().to_vec());
     let mut bytes = Vec::with_capacity(outer * range.len() * inner);
@@ -183,6 +196,11 @@ mod tests {
             let parts: Vec<Range<usize>> = (0..ranks).map(|r| part(n, ranks, r)).collect();
             assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
             assert!(parts.iter().all(|p| p.len() <= n.div_ceil(ranks)));
+            for (rank, part) in parts.into_iter().enumerate() {
+                let dims = part_dims(&Dim::constant(n as i64), ranks as i64, &Dim::symbol("r"));
+                let [start, len] = dims.map(|d| d.eval(&|_| Some(rank as i64)).unwrap() as usize);
+                assert_eq!((start, len), (part.start, part.len()), "{n} on {ranks}");
+            }
         }
     }
 

@@ -17,7 +17,7 @@ mod text;
 mod tfidf;
 mod unique;
 
-pub use collective::{Collective, part};
+pub use collective::{Collective, cut, part, part_dims};
 pub use control::{Bodies, Wanted};
 pub use data::DataOp;
 pub use image::Pixels;

@@ -6,6 +6,7 @@
 
 use super::messages::{self, SymbolKind, buffer, step};
 use super::wire::{Wire, checked, malformed};
+use crate::host::part_dims;
 use crate::{DType, Dim, HostOp, Kind, Result};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -135,8 +136,29 @@ checked! {
         input_capacity: String,
         output_capacity: String,
         kept: Option<String>,
+        units: Vec<Units>,
     }
     |_message, _field, i| format!("state {i}")
+}
+
+checked! {
+    /// What a rank has of a state along one axis of the mesh.
+    Units { mesh: usize, dim: usize, outer: u64, count: u64, unit: u64, }
+    |_message, _field, i| format!("cut {i}")
+}
+
+impl Units {
+    /// Elements of the dimension on all ranks together. Errors: E0401 where that is no number.
+    pub fn extent(&self) -> Result<i64> {
+        let all = self.outer.checked_mul(self.count).and_then(|n| n.checked_mul(self.unit));
+        let all = all.and_then(|n| i64::try_from(n).ok()).filter(|n| *n > 0);
+        all.ok_or_else(|| malformed(format!("{} runs of {} units of {}", self.outer, self.count, self.unit)))
+    }
+
+    /// First unit and number of units of a rank, by its coordinate among so many.
+    pub fn part(&self, ranks: usize, coordinate: &Dim) -> [Dim; 2] {
+        part_dims(&Dim::constant(self.count as i64), ranks as i64, coordinate)
+    }
 }
 
 checked! {

@@ -136,7 +136,7 @@ pub struct Entry {
 /// that, while the port's dimensions count the filled positions. A call may give both the same memory (and so the same
 /// capacity): then only the new positions are written. A launch that carries the old positions over begins behind those
 /// that are kept; one that does nothing else is left out. In any other call the capacities are the ports' own dimensions.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct State {
     /// Index into `Entry.inputs`.
     #[prost(uint32, tag = "1")]
@@ -155,6 +155,26 @@ pub struct State {
     /// the input and writes the output reads and writes only the positions behind them. Empty where there is no such launch.
     #[prost(string, tag = "6")]
     pub kept: ::prost::alloc::string::String,
+    /// What a rank has of both, by one cut after the other; empty where each has all. The ports' dimensions are those of all
+    /// ranks together: callers give and get whole tensors.
+    #[prost(message, repeated, tag = "7")]
+    pub units: ::prost::alloc::vec::Vec<Units>,
+}
+/// Of each of `outer` runs of `count` units, each of `unit` elements along a dimension, a rank has those that are its own by
+/// its coordinate: as many as every other rank, but the last ranks may have fewer or none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Units {
+    /// Index into `Manifest.mesh`.
+    #[prost(uint32, tag = "1")]
+    pub mesh: u32,
+    #[prost(uint32, tag = "2")]
+    pub dim: u32,
+    #[prost(uint64, tag = "3")]
+    pub outer: u64,
+    #[prost(uint64, tag = "4")]
+    pub count: u64,
+    #[prost(uint64, tag = "5")]
+    pub unit: u64,
 }
 /// `left == right`. `max(a, b) == b` says `a <= b`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
