@@ -94,7 +94,7 @@ mod stop;
 pub use cache::Cache;
 pub use call::{Launched, Watch};
 pub use call_bytes::CallBytes;
-pub use comm::{Ranks, is_launched, serve_rank};
+pub use comm::{Algorithm, Ranks, is_launched, serve_rank};
 pub use device::{DeviceName, DeviceReport, Finding};
 pub use model::{LoadOptions, Model, Transport};
 pub use session::{Session, SessionOptions};

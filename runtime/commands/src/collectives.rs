@@ -1,8 +1,9 @@
 //! `sardonyx-run collectives --ranks 2`  =>  how long collectives take among ranks
 
 use crate::{put, transport_parser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use sardonyx_base::Result;
-use sardonyx_runtime::{Ranks, Transport, is_launched};
+use sardonyx_runtime::{Algorithm, Ranks, Transport, is_launched};
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   {bin} collectives --ranks 2 --transport processes
-  mpirun -n 2 {bin} collectives --ranks 2 --library --bytes 8,65536")]
+  mpirun -n 2 {bin} collectives --ranks 2 --library --bytes 8,65536
+  mpirun -n 4 {bin} collectives --ranks 4 --algorithm bruck --op 'AllGather mesh=0 dim=0'")]
 pub struct CollectivesArgs {
     /// How many ranks there are
     #[arg(long, value_name = "N")]
@@ -22,32 +24,46 @@ pub struct CollectivesArgs {
     /// Bytes of a result
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,1024,65536,1048576,16777216,67108864")]
     pub bytes: Vec<usize>,
+    /// What is measured; may be repeated
+    #[arg(long, value_name = "COLLECTIVE", default_values = ["AllReduce mesh=0 by=add", "AllGather mesh=0 dim=0"])]
+    pub op: Vec<String>,
+    /// Who takes what of whom: under an MPI launcher, else direct
+    #[arg(long, value_name = "NAME", default_value = "direct", value_parser = algorithm_parser())]
+    pub algorithm: Algorithm,
     /// The collectives of the MPI library, instead of our schedules
-    #[arg(long)]
+    #[arg(long, conflicts_with = "algorithm")]
     pub library: bool,
+    /// How often each [default: for about a quarter of a second]
+    #[arg(long, value_name = "N")]
+    pub times: Option<u32>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-static OPS: [&str; 2] = ["AllReduce mesh=0 by=add", "AllGather mesh=0 dim=0"];
+fn algorithm_parser() -> impl TypedValueParser<Value = Algorithm> {
+    let names = Algorithm::ALL.map(Algorithm::name);
+    PossibleValuesParser::new(names).map(|name| Algorithm::from_name(&name).unwrap_or(Algorithm::Direct))
+}
 
 pub fn collectives(args: &CollectivesArgs, out: &mut dyn Write) -> Result<()> {
     let here = if is_launched() { Transport::Mpi } else { Transport::Threads };
     let ranks = Ranks::start(args.ranks.get(), args.transport.unwrap_or(here))?;
     let mut rows = vec![];
-    for op in OPS {
+    let algorithm = (!args.library).then_some(args.algorithm);
+    for op in &args.op {
         for &bytes in &args.bytes {
             // About a quarter of a second at a gigabyte a second, and no fewer than 15 times.
-            let times = (250_000_000 / bytes.max(1)).clamp(15, 20_000) as u32;
-            let mut took = ranks.measure(op, bytes, times, args.library)?;
+            let usual = (250_000_000 / bytes.max(1)).clamp(15, 20_000) as u32;
+            let times = args.times.unwrap_or(usual);
+            let mut took = ranks.measure(op, bytes, times, algorithm)?;
             took.sort_unstable();
             let micros = |at: usize| took.get(at).copied().unwrap_or(Duration::ZERO).as_secs_f64() * 1e6;
             rows.push((op, bytes, micros(took.len() / 2), micros(0)));
         }
     }
     if args.json {
-        let row = |(op, bytes, median, least): &(&str, usize, f64, f64)| {
+        let row = |(op, bytes, median, least): &(&String, usize, f64, f64)| {
             let times = format!("\"median_us\": {median:.3}, \"minimum_us\": {least:.3}");
             format!("{{\"collective\": \"{op}\", \"bytes\": {bytes}, {times}}}")
         };

@@ -1,7 +1,7 @@
 //! a collective of a call  =>  what all ranks brought, in the memory of this one
 
 use super::Call;
-use crate::comm::{self, Exchange};
+use crate::comm::{self, Algorithm, Exchange};
 use crate::device::{Memory, index_out_of_range};
 use crate::program::{Host, Operand};
 use crate::session::State;
@@ -26,7 +26,15 @@ impl Call<'_> {
         if let Some(i) = state.queue.finish()? {
             return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
         }
-        let what = Exchange { op, step, ranks: &ranks, operands: &operands, own, result: &result };
+        let what = Exchange {
+            op,
+            step,
+            ranks: &ranks,
+            operands: &operands,
+            own,
+            result: &result,
+            algorithm: Algorithm::Direct,
+        };
         let (from, to) = (state.bases[from.buffer], state.bases[to.buffer]);
         if self.memory == Memory::Host {
             let pointer = |address| std::ptr::with_exposed_provenance_mut(address as usize);
@@ -78,7 +86,15 @@ impl Call<'_> {
             let mut bytes = vec![0; result.bytes()];
             let rank = self.session.rank().ok_or_else(|| alone(&op))?;
             let (ranks, step) = (&ranks[..], self.entry.steps.len() + place);
-            let what = Exchange { op: &op, step, ranks, operands: &operands, own: place_in_group, result: &result };
+            let what = Exchange {
+                op: &op,
+                step,
+                ranks,
+                operands: &operands,
+                own: place_in_group,
+                result: &result,
+                algorithm: Algorithm::Direct,
+            };
             // SAFETY: both have the bytes of their dimensions, and are apart.
             unsafe { rank.exchange(&what, own.bytes().as_ptr(), bytes.as_mut_ptr(), self.stop) }?;
             Tensor::new(own.dtype(), dims, bytes.into())

@@ -1,7 +1,7 @@
 //! what a transport does for a rank
 
 use super::order::Order;
-use super::schedule::Operand;
+use super::schedule::{Algorithm, Operand};
 use super::segment::Segment;
 use crate::device::Block;
 use crate::stop::Stop;
@@ -20,6 +20,8 @@ pub struct Exchange<'a> {
     pub operands: &'a [Operand],
     pub own: usize,
     pub result: &'a Operand,
+    /// Sums have the bits of their order in it. Calls are direct.
+    pub algorithm: Algorithm,
 }
 
 /// A rank's way to the others of its mesh. One call at a time uses it.

@@ -2,13 +2,13 @@
 
 use super::link::{Exchange, Link};
 use super::order::{Measure, Order};
-use super::schedule::Operand;
+use super::schedule::{Algorithm, Operand};
 use super::world::World;
 use crate::memory::AlignedBuf;
 use crate::model::Transport;
 use crate::stop::{RunOptions, Stop};
 use sardonyx_base::host::Collective;
-use sardonyx_base::{DType, Error, Result};
+use sardonyx_base::{DType, Error, Result, Tensor};
 use std::time::{Duration, Instant};
 
 /// Ranks that do nothing but exchange: for measuring.
@@ -29,10 +29,12 @@ impl Ranks {
         Ok(Ranks { world, n })
     }
 
-    /// How long a collective of f32 took the first rank, each time; `bytes` are those of its result. `library`: that of the
-    /// transport's own library. Errors: E0001 where there is no such collective, E0304, E0408.
-    pub fn measure(&self, op: &str, bytes: usize, times: u32, library: bool) -> Result<Vec<Duration>> {
-        let measure = Measure { op: op.into(), bytes: bytes as u64, times, ranks: self.n as u32, library };
+    /// How long a collective of f32 took the first rank, each time; `bytes` are those of its result. By the transport's own
+    /// library, where there is no algorithm. Errors: E0001 where there is no such collective, E0304, E0408, and E0901 where a
+    /// rank got another result than the collective means.
+    pub fn measure(&self, op: &str, bytes: usize, times: u32, algorithm: Option<Algorithm>) -> Result<Vec<Duration>> {
+        let algorithm = algorithm.map_or(String::new(), |a| a.name().into());
+        let measure = Measure { op: op.into(), bytes: bytes as u64, times, ranks: self.n as u32, algorithm };
         parse(op)?;
         let order = Order { measure: Some(measure.clone()), ..Order::default() };
         self.world.together(order, |link| run(link, &measure))
@@ -49,8 +51,8 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
     link.expect_threads(1);
     let elements = (what.bytes as usize / 4).max(1);
     let brings = match op {
-        Collective::AllGather { .. } => (elements / n).max(1),
-        Collective::AllReduce { .. } | Collective::ReduceScatter { .. } | Collective::AllToAll { .. } => elements,
+        Collective::AllGather { .. } | Collective::Gather { .. } => (elements / n).max(1),
+        _ => elements,
     };
     let operands: Vec<Operand> = (0..n).map(|_| Operand { dtype: DType::F32, dims: vec![brings] }).collect();
     let own = link.rank();
@@ -64,22 +66,51 @@ pub fn run(link: &dyn Link, what: &Measure) -> Result<Vec<Duration>> {
             apart.as_ptr()
         }
     };
+    let brought = numbers(own, brings);
     // SAFETY: the memory has so many bytes, and is this rank's alone.
-    unsafe { start.write_bytes(0, from + to) };
+    unsafe {
+        start.write_bytes(0, from + to);
+        start.copy_from_nonoverlapping(brought.bytes().as_ptr(), brought.bytes().len());
+    }
+    let algorithm = Algorithm::from_name(&what.algorithm);
     let ranks: Vec<usize> = (0..n).collect();
     let (options, mut took) = (RunOptions::default(), vec![]);
     for step in 0..what.times as usize {
-        let exchange = Exchange { op: &op, step, ranks: &ranks, operands: &operands, own, result: &result };
+        let exchange = Exchange {
+            op: &op,
+            step,
+            ranks: &ranks,
+            operands: &operands,
+            own,
+            result: &result,
+            algorithm: algorithm.unwrap_or(Algorithm::Direct),
+        };
         let begun = Instant::now();
         // SAFETY: operand and result lie one behind the other.
         unsafe {
             let result = start.add(from);
-            match what.library {
-                true => link.library(&op, start, result, brings)?,
-                false => link.exchange(&exchange, start, result, &Stop::new(&options))?,
+            match algorithm {
+                None => link.library(&op, start, result, brings)?,
+                Some(_) => link.exchange(&exchange, start, result, &Stop::new(&options))?,
             }
         }
         took.push(begun.elapsed());
+        if step == 0 && what.bytes <= CHECKED_MAX {
+            let all: Vec<Tensor> = (0..n).map(|rank| numbers(rank, brings)).collect();
+            // SAFETY: as above.
+            let made = unsafe { std::slice::from_raw_parts(start.add(from), to) };
+            if op.result(&all, own)?.bytes()[..] != *made {
+                return Err(Error::defect(format!("`{op}` of {brings} elements gave rank {own} another result")));
+            }
+        }
     }
     Ok(took)
+}
+
+/// Bytes of a result up to which it is looked at.
+const CHECKED_MAX: u64 = 4 << 20;
+
+/// What a rank brings: sums of such numbers are the same in any order.
+fn numbers(rank: usize, n: usize) -> Tensor {
+    Tensor::from_vec(vec![n], (0..n).map(|i| ((i * 7 + rank * 5) % 3) as f32 - 1.0).collect())
 }

@@ -3,7 +3,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `link.rs` | what a transport does for a rank |
-//! | `schedule.rs` | what each rank copies and combines in a collective: data, whatever carries the bytes |
+//! | `schedule` | what each rank copies and combines in a collective, by which algorithm: data, whatever carries the bytes |
 //! | `segment.rs` | the memory that the ranks of one host share |
 //! | `shared.rs` | a collective over that memory: ranks read each other's operands where they lie |
 //! | `order.rs` | what the first rank tells the others to do |
@@ -39,6 +39,7 @@ pub(crate) use link::{Exchange, Link};
 pub use measure::Ranks;
 pub(crate) use order::{CacheRef, Load, Open, Order, Run};
 pub use processes::serve_rank;
+pub use schedule::Algorithm;
 pub(crate) use schedule::{Operand, result};
 pub(crate) use segment::AXES_MAX;
 pub(crate) use world::{CacheIds, World};

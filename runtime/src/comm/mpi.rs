@@ -11,7 +11,7 @@ pub use library::launcher;
 
 use super::link::{Exchange, Link, Payload, laid};
 use super::order::{Order, Run, heard, told};
-use super::schedule::{Move, Rounds, Source, direct, fitting};
+use super::schedule::{Move, Rounds, Source, fitting};
 use crate::stop::Stop;
 use library::{Abi, Functions, Handle, open};
 use prost::Message;
@@ -168,6 +168,9 @@ impl Mpi {
             let Some((call, text)) = pending.bytes.split_first_chunk::<4>() else { continue };
             let text = String::from_utf8_lossy(text).trim_end_matches('\0').to_string();
             let call = u32::from_le_bytes(*call);
+            if call == LAST {
+                continue;
+            }
             if state.failed.as_ref().is_none_or(|(known, ..)| *known != call) {
                 state.failed = Some((call, at, text));
             }
@@ -254,7 +257,7 @@ impl Link for Mpi {
     }
 
     unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
-        let Exchange { op, ranks, operands, own, result, .. } = *what;
+        let Exchange { op, ranks, operands, own, result, algorithm, .. } = *what;
         fitting(what)?;
         // SAFETY: as the caller says.
         let (operand, made) = unsafe {
@@ -264,7 +267,9 @@ impl Link for Mpi {
             )
         };
         let n = ranks.len();
-        let all: Vec<Rounds> = (0..n).map(|at| direct(op, operands, at)).collect();
+        let all: Option<Vec<Rounds>> = (0..n).map(|at| algorithm.rounds(op, operands, at)).collect();
+        let all =
+            all.ok_or_else(|| Error::user("E0408", format!("{} is no algorithm for `{op}`", algorithm.name())))?;
         for i in 0..all.iter().map(Vec::len).max().unwrap_or(0) {
             let others = || (0..n).filter(|at| *at != own);
             let (mut sends, mut receives, mut sources) = (vec![], vec![], vec![]);
@@ -409,7 +414,11 @@ impl Link for Mpi {
                 let Some(mut pending) = state.dones[rank].take() else { continue };
                 if self.has_ended(&mut pending)? {
                     let number = pending.bytes.first_chunk::<4>().copied().unwrap_or_default();
-                    state.ended[rank] = u32::from_le_bytes(number);
+                    let number = u32::from_le_bytes(number);
+                    if number == LAST {
+                        continue;
+                    }
+                    state.ended[rank] = number;
                     pending = self.receive(rank, DONE, 4)?;
                 }
                 state.dones[rank] = Some(pending);

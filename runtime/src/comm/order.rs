@@ -35,9 +35,9 @@ pub struct Measure {
     pub times: u32,
     #[prost(uint32, tag = "4")]
     pub ranks: u32,
-    /// By the library of the transport, where it has collectives of its own.
-    #[prost(bool, tag = "5")]
-    pub library: bool,
+    /// The algorithm's name; empty for the library of the transport, where it has collectives of its own.
+    #[prost(string, tag = "5")]
+    pub algorithm: String,
 }
 
 /// Loads an artifact.

@@ -8,7 +8,7 @@
 use super::link::{Exchange, Link, Payload, laid};
 use super::order::{Order, heard, told};
 use super::processes::Process;
-use super::schedule::{Move, Operand, Rounds, Source, direct, fitting};
+use super::schedule::{Algorithm, Move, Operand, Rounds, Source, direct, fitting};
 use super::segment::{AXES_MAX, Posted, SMALL_MAX, Segment};
 use crate::device::{Address, Block};
 use crate::stop::Stop;
@@ -227,7 +227,11 @@ impl Link for Shared {
     }
 
     unsafe fn exchange(&self, what: &Exchange, from: *const u8, to: *mut u8, stop: &Stop) -> Result<()> {
-        let Exchange { op, step, ranks, operands, own, result } = *what;
+        let Exchange { op, step, ranks, operands, own, result, algorithm } = *what;
+        if algorithm != Algorithm::Direct {
+            let message = format!("ranks that share memory have no use for the algorithm {}", algorithm.name());
+            return Err(Error::user("E0408", message).help("start the ranks with an MPI launcher"));
+        }
         let (axis, n) = (op.mesh(), ranks.len());
         if axis >= AXES_MAX || ranks.iter().any(|rank| *rank >= self.segment.n_ranks) {
             return Err(sardonyx_base::host::alone(op));
@@ -489,7 +493,15 @@ mod tests {
                 let wanted = described(&op.result(&group, own).unwrap());
                 let mut bytes = vec![0; wanted.bytes()];
                 let operands: Vec<Operand> = group.iter().map(described).collect();
-                let what = Exchange { op, step, ranks: &ranks, operands: &operands, own, result: &wanted };
+                let what = Exchange {
+                    op,
+                    step,
+                    ranks: &ranks,
+                    operands: &operands,
+                    own,
+                    result: &wanted,
+                    algorithm: Algorithm::Direct,
+                };
                 let stop = Stop::new(options);
                 // SAFETY: both have the bytes that are said.
                 unsafe { rank.exchange(&what, operand.bytes().as_ptr(), bytes.as_mut_ptr(), &stop) }?;
@@ -513,6 +525,11 @@ mod tests {
             "AllGather mesh=0 dim=1",
             "ReduceScatter mesh=0 by=add dim=0",
             "AllToAll mesh=0 split=0 join=1",
+            "Broadcast mesh=0 root=0",
+            "Reduce mesh=0 by=add root=0",
+            "Gather mesh=0 dim=1 root=0",
+            "Scatter mesh=0 dim=0 root=0",
+            "Barrier mesh=0",
         ];
         let ops: Vec<Collective> = texts.iter().map(|t| Collective::parse(t).unwrap()).collect();
         for n in [1, 2, 3, 4, 5, 6, 7, 8, 12, 16] {
@@ -525,7 +542,7 @@ mod tests {
             ] {
                 let brings = |rank: usize, step: usize| {
                     let mut dims = dims.clone();
-                    if let Collective::AllGather { dim, .. } = ops[step] {
+                    if let Collective::AllGather { dim, .. } | Collective::Gather { dim, .. } = ops[step] {
                         dims[dim] = sardonyx_base::host::part(dims[dim], n, rank).len();
                     }
                     tensor(dtype, &dims, rank * 31 + step)
@@ -571,8 +588,15 @@ mod tests {
             let rank = Shared::new(segment.clone(), at);
             rank.begin(1, &[0; AXES_MAX]);
             let operands = [(); 2].map(|()| Operand { dtype: DType::I64, dims: vec![1] });
-            let what =
-                Exchange { op: &ops[at], step: 0, ranks: &[0, 1], operands: &operands, own: at, result: &operands[0] };
+            let what = Exchange {
+                op: &ops[at],
+                step: 0,
+                ranks: &[0, 1],
+                operands: &operands,
+                own: at,
+                result: &operands[0],
+                algorithm: Algorithm::Direct,
+            };
             let (from, mut to) = ([0u8; 8], [0u8; 8]);
             // SAFETY: both have 8 bytes.
             unsafe { rank.exchange(&what, from.as_ptr(), to.as_mut_ptr(), &Stop::new(&RunOptions::default())) }

@@ -46,7 +46,10 @@ fn started(start: Start, ranks: usize, arguments: &[&str]) -> Command {
             command
         }
     };
-    command.args(arguments).args(["--threads", "1"]);
+    command.args(arguments);
+    if arguments[0] != "collectives" {
+        command.args(["--threads", "1"]);
+    }
     if start == Start::Processes {
         command.args(["--transport", "processes"]);
     }
@@ -156,6 +159,57 @@ fn another_number_of_ranks_is_refused() {
     assert_eq!(outcome.code, 2);
     let text = ["error[E0407]: the model is made for 2 ranks, not for 3", "run it with `--ranks 2`"];
     assert!(text.iter().all(|t| outcome.stderr.contains(t)), "{}", outcome.stderr);
+}
+
+/// Each rank looks at what it got.
+fn exchange(start: Start, ranks: usize, algorithm: &str, op: &str) {
+    let n = ranks.to_string();
+    let bytes = "4,12,65540";
+    let mut command = started(start, ranks, &["collectives", "--ranks", &n, "--algorithm", algorithm, "--op", op]);
+    let outcome = Outcome::of(command.args(["--times", "2", "--bytes", bytes]));
+    assert_eq!(outcome.code, 0, "{op} by {algorithm} on {ranks} {start:?}: {}", outcome.stderr);
+    assert_eq!(outcome.stdout.lines().count(), 3, "{}", outcome.stdout);
+}
+
+#[test]
+fn collectives_give_what_they_mean() {
+    for op in
+        ["AllReduce mesh=0 by=max", "Broadcast mesh=0 root=2", "Gather mesh=0 dim=0 root=1", "Send mesh=0 from=2 to=0"]
+    {
+        exchange(Start::Threads, 3, "direct", op);
+    }
+    exchange(Start::Processes, 4, "direct", "ReduceScatter mesh=0 by=add dim=0");
+}
+
+/// `cargo xtask test --suite ranks`
+#[test]
+#[ignore = "minutes"]
+fn every_algorithm_of_every_collective() {
+    let sums = "direct ring two-way-ring recursive-doubling rabenseifner binomial-tree double-tree";
+    let rows = [
+        ("AllReduce mesh=0 by=add", sums),
+        ("AllGather mesh=0 dim=0", "direct ring two-way-ring pairwise bruck"),
+        ("Broadcast mesh=0 root=1", "direct binomial-tree"),
+        ("Reduce mesh=0 by=min root=1", "direct binomial-tree"),
+        ("ReduceScatter mesh=0 by=add dim=0", "direct"),
+        ("Gather mesh=0 dim=0 root=0", "direct"),
+        ("Scatter mesh=0 dim=0 root=1", "direct"),
+        ("Send mesh=0 from=0 to=1", "direct"),
+        ("Barrier mesh=0", "direct"),
+    ];
+    for start in starts() {
+        for ranks in [2, 3, 4, 6] {
+            for (op, algorithms) in rows {
+                let shared = start == Start::Threads || start == Start::Processes;
+                for algorithm in algorithms.split(' ').take(if shared { 1 } else { 10 }) {
+                    exchange(start, ranks, algorithm, op);
+                }
+            }
+            if ranks == 4 && start != Start::Threads && start != Start::Processes {
+                exchange(start, ranks, "hierarchical", "AllReduce mesh=0 by=add");
+            }
+        }
+    }
 }
 
 /// `cargo xtask test --suite ranks`

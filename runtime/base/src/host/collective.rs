@@ -21,6 +21,18 @@ pub enum Collective {
     ReduceScatter { mesh: usize, f: Reduction, dim: usize },
     /// Everybody gets a [`part`] along `split` of the operands of all, one behind the other along `join`.
     AllToAll { mesh: usize, split: usize, join: usize },
+    /// Everybody gets the operand of one.
+    Broadcast { mesh: usize, root: usize },
+    /// One gets the operands of all, combined; the others their own.
+    Reduce { mesh: usize, f: Reduction, root: usize },
+    /// One gets the operands of all, one behind the other along a dimension; the others none of it.
+    Gather { mesh: usize, dim: usize, root: usize },
+    /// Everybody gets a [`part`] along a dimension of the operand of one.
+    Scatter { mesh: usize, dim: usize, root: usize },
+    /// One gets the operand of another; the others their own.
+    Send { mesh: usize, from: usize, to: usize },
+    /// Everybody gets its own operand, when all have come.
+    Barrier { mesh: usize },
 }
 
 /// What a rank has of `n` things that all ranks share: as many as the others, but the last ranks may have fewer or none.
@@ -50,6 +62,13 @@ impl fmt::Display for Collective {
             Collective::AllGather { dim, .. } => write!(f, " dim={dim}"),
             Collective::ReduceScatter { f: by, dim, .. } => write!(f, " by={} dim={dim}", by.name()),
             Collective::AllToAll { split, join, .. } => write!(f, " split={split} join={join}"),
+            Collective::Broadcast { root, .. } => write!(f, " root={root}"),
+            Collective::Reduce { f: by, root, .. } => write!(f, " by={} root={root}", by.name()),
+            Collective::Gather { dim, root, .. } | Collective::Scatter { dim, root, .. } => {
+                write!(f, " dim={dim} root={root}")
+            }
+            Collective::Send { from, to, .. } => write!(f, " from={from} to={to}"),
+            Collective::Barrier { .. } => Ok(()),
         }
     }
 }
@@ -61,6 +80,12 @@ impl Collective {
             Collective::AllGather { .. } => "AllGather",
             Collective::ReduceScatter { .. } => "ReduceScatter",
             Collective::AllToAll { .. } => "AllToAll",
+            Collective::Broadcast { .. } => "Broadcast",
+            Collective::Reduce { .. } => "Reduce",
+            Collective::Gather { .. } => "Gather",
+            Collective::Scatter { .. } => "Scatter",
+            Collective::Send { .. } => "Send",
+            Collective::Barrier { .. } => "Barrier",
         }
     }
 
@@ -68,6 +93,20 @@ impl Collective {
         match *self {
             Collective::AllReduce { mesh, .. } | Collective::AllGather { mesh, .. } => mesh,
             Collective::ReduceScatter { mesh, .. } | Collective::AllToAll { mesh, .. } => mesh,
+            Collective::Broadcast { mesh, .. } | Collective::Reduce { mesh, .. } => mesh,
+            Collective::Gather { mesh, .. } | Collective::Scatter { mesh, .. } => mesh,
+            Collective::Send { mesh, .. } | Collective::Barrier { mesh } => mesh,
+        }
+    }
+
+    /// The ranks that it names.
+    pub fn named(&self) -> Vec<usize> {
+        match *self {
+            Collective::Broadcast { root, .. } | Collective::Reduce { root, .. } => vec![root],
+            Collective::Gather { root, .. } | Collective::Scatter { root, .. } => vec![root],
+            Collective::Send { from, to, .. } => vec![from, to],
+            Collective::AllReduce { .. } | Collective::AllGather { .. } | Collective::ReduceScatter { .. } => vec![],
+            Collective::AllToAll { .. } | Collective::Barrier { .. } => vec![],
         }
     }
 
@@ -76,18 +115,25 @@ impl Collective {
         let mut words = text.split(' ');
         let name = words.next()?;
         let mut value = |key: &str| words.next()?.strip_prefix(key)?.strip_prefix('=');
-        let number = |text: &str| text.parse::<usize>().ok();
-        let mesh = number(value("mesh")?)?;
+        let mesh = value("mesh")?.parse().ok()?;
+        let by = |text: &str| Reduction::from_name(text);
+        let mut number = |key: &str| value(key)?.parse::<usize>().ok();
         let op = match name {
-            "AllReduce" => Collective::AllReduce { mesh, f: Reduction::from_name(value("by")?)? },
-            "AllGather" => Collective::AllGather { mesh, dim: number(value("dim")?)? },
+            "AllGather" => Collective::AllGather { mesh, dim: number("dim")? },
+            "AllToAll" => Collective::AllToAll { mesh, split: number("split")?, join: number("join")? },
+            "Broadcast" => Collective::Broadcast { mesh, root: number("root")? },
+            "Gather" => Collective::Gather { mesh, dim: number("dim")?, root: number("root")? },
+            "Scatter" => Collective::Scatter { mesh, dim: number("dim")?, root: number("root")? },
+            "Send" => Collective::Send { mesh, from: number("from")?, to: number("to")? },
+            "Barrier" => Collective::Barrier { mesh },
+            "AllReduce" => Collective::AllReduce { mesh, f: by(value("by")?)? },
             "ReduceScatter" => {
-                let f = Reduction::from_name(value("by")?)?;
-                Collective::ReduceScatter { mesh, f, dim: number(value("dim")?)? }
+                let f = by(value("by")?)?;
+                Collective::ReduceScatter { mesh, f, dim: value("dim")?.parse().ok()? }
             }
-            "AllToAll" => {
-                let split = number(value("split")?)?;
-                Collective::AllToAll { mesh, split, join: number(value("join")?)? }
+            "Reduce" => {
+                let f = by(value("by")?)?;
+                Collective::Reduce { mesh, f, root: value("root")?.parse().ok()? }
             }
             _ => return None,
         };
@@ -102,6 +148,10 @@ impl Collective {
                 Collective::AllGather { dim, .. } => dim < rank,
                 Collective::ReduceScatter { f, dim, .. } => f.admits(dtype) && dim < rank,
                 Collective::AllToAll { split, join, .. } => split < rank && join < rank && split != join,
+                Collective::Reduce { f, .. } => f.admits(dtype),
+                Collective::Gather { dim, .. } | Collective::Scatter { dim, .. } => dim < rank,
+                Collective::Send { from, to, .. } => from != to,
+                Collective::Broadcast { .. } | Collective::Barrier { .. } => true,
             }
     }
 
@@ -111,6 +161,11 @@ impl Collective {
         if operands.iter().any(|t| t.dtype() != first.dtype() || !self.admits(t.dtype(), t.rank())) {
             let types: Vec<String> = operands.iter().map(|t| format!("{} {:?}", t.dtype(), t.dims())).collect();
             return Err(unfit(format!("`{self}` of {}", types.join(", "))));
+        }
+        let absent = |rank: usize| unfit(format!("`{self}` among {} ranks names rank {rank}", operands.len()));
+        let operand = |rank: usize| operands.get(rank).ok_or_else(|| absent(rank));
+        if let Some(rank) = self.named().into_iter().find(|rank| *rank >= operands.len()) {
+            return Err(absent(rank));
         }
         match *self {
             Collective::AllReduce { f, .. } => combined(f, operands),
@@ -122,6 +177,18 @@ impl Collective {
             Collective::AllToAll { split, join, .. } => {
                 let own = |t: &Tensor| cut(t, split, part(t.dims()[split], operands.len(), rank));
                 joined(&operands.iter().map(own).collect::<Result<Vec<Tensor>>>()?, join)
+            }
+            Collective::Broadcast { root, .. } => Ok(operand(root)?.clone()),
+            Collective::Reduce { f, root, .. } if root == rank => combined(f, operands),
+            Collective::Gather { dim, root, .. } if root == rank => joined(operands, dim),
+            Collective::Gather { dim, .. } => cut(operand(rank)?, dim, 0..0),
+            Collective::Scatter { dim, root, .. } => {
+                let whole = operand(root)?;
+                cut(whole, dim, part(whole.dims()[dim], operands.len(), rank))
+            }
+            Collective::Send { from, to, .. } if to == rank => Ok(operand(from)?.clone()),
+            Collective::Reduce { .. } | Collective::Send { .. } | Collective::Barrier { .. } => {
+                Ok(operand(rank)?.clone())
             }
         }
     }
@@ -215,6 +282,16 @@ mod tests {
         assert_eq!(result("AllGather mesh=0 dim=1", 0), [1, 2, 10, 20, 3, 4, 30, 40]);
         assert_eq!(result("ReduceScatter mesh=0 by=add dim=1", 1), [22, 44]);
         assert_eq!(result("AllToAll mesh=0 split=1 join=0", 0), [1, 3, 10, 30]);
+        assert_eq!(result("Broadcast mesh=0 root=1", 0), [10, 20, 30, 40]);
+        assert_eq!(result("Reduce mesh=0 by=add root=1", 1), [11, 22, 33, 44]);
+        assert_eq!(result("Reduce mesh=0 by=add root=1", 0), [1, 2, 3, 4]);
+        assert_eq!(result("Gather mesh=0 dim=1 root=0", 0), [1, 2, 10, 20, 3, 4, 30, 40]);
+        assert_eq!(result("Gather mesh=0 dim=1 root=0", 1), [] as [i32; 0]);
+        assert_eq!(result("Scatter mesh=0 dim=1 root=0", 1), [2, 4]);
+        assert_eq!(result("Send mesh=0 from=1 to=0", 0), [10, 20, 30, 40]);
+        assert_eq!(result("Barrier mesh=0", 1), [10, 20, 30, 40]);
+        let beyond = Collective::parse("Broadcast mesh=0 root=2").unwrap().result(&operands, 0).unwrap_err();
+        assert_eq!(beyond.code, "E0303");
     }
 
     #[test]
@@ -234,6 +311,12 @@ mod tests {
             "AllGather mesh=1 dim=2",
             "ReduceScatter mesh=0 by=max dim=1",
             "AllToAll mesh=0 split=1 join=2",
+            "Broadcast mesh=0 root=3",
+            "Reduce mesh=0 by=min root=1",
+            "Gather mesh=0 dim=1 root=2",
+            "Scatter mesh=0 dim=1 root=2",
+            "Send mesh=1 from=0 to=2",
+            "Barrier mesh=0",
         ] {
             assert_eq!(Collective::parse(text).unwrap().to_string(), text);
         }

@@ -4,6 +4,10 @@
 //! operands and of the results of other ranks, as they were when the round before it had ended everywhere. Reductions
 //! combine in the order of the ranks, so that bits do not depend on who computes them.
 
+pub mod algorithms;
+
+pub use algorithms::Algorithm;
+
 use super::link::Exchange;
 use sardonyx_base::host::{Collective, part};
 use sardonyx_base::reduction::Reduction;
@@ -65,11 +69,13 @@ pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Oper
         dims
     };
     let joined = match *op {
-        Collective::AllReduce { .. } | Collective::ReduceScatter { .. } => None,
-        Collective::AllGather { dim, .. } => Some(dim),
+        Collective::AllGather { dim, .. } | Collective::Gather { dim, .. } => Some(dim),
         Collective::AllToAll { join, .. } => Some(join),
+        Collective::AllReduce { .. } | Collective::ReduceScatter { .. } | Collective::Reduce { .. } => None,
+        Collective::Broadcast { .. } | Collective::Scatter { .. } => None,
+        Collective::Send { .. } | Collective::Barrier { .. } => None,
     };
-    if !op.admits(first.dtype, first.dims.len()) {
+    if !op.admits(first.dtype, first.dims.len()) || op.named().iter().any(|rank| *rank >= operands.len()) {
         return Err(unfit());
     }
     let same = |o: &Operand| {
@@ -86,8 +92,13 @@ pub fn result(op: &Collective, operands: &[Operand], rank: usize) -> Result<Oper
     if let Some(dim) = joined {
         dims[dim] = operands.iter().map(|o| o.dims[dim]).sum();
     }
-    if let Collective::ReduceScatter { dim, .. } | Collective::AllToAll { split: dim, .. } = *op {
-        dims[dim] = part(dims[dim], operands.len(), rank).len();
+    match *op {
+        Collective::ReduceScatter { dim, .. } | Collective::Scatter { dim, .. } => {
+            dims[dim] = part(dims[dim], operands.len(), rank).len();
+        }
+        Collective::AllToAll { split, .. } => dims[split] = part(dims[split], operands.len(), rank).len(),
+        Collective::Gather { dim, root, .. } if root != rank => dims[dim] = 0,
+        _ => {}
     }
     Ok(Operand { dtype: first.dtype, dims })
 }
@@ -145,7 +156,32 @@ pub fn direct(op: &Collective, operands: &[Operand], rank: usize) -> Rounds {
         Collective::AllToAll { split, join, .. } => {
             vec![joined(operands, join, |o| Some((split, part(o.dims[split], n, rank))))]
         }
+        Collective::Reduce { f, root, .. } if root == rank => vec![reduced(f, n, 0..operands[0].bytes(), 0)],
+        Collective::Gather { dim, root, .. } if root == rank => vec![joined(operands, dim, |_| None)],
+        Collective::Gather { .. } => vec![vec![]],
+        Collective::Broadcast { root, .. } => vec![copied(operands, root)],
+        Collective::Scatter { dim, root, .. } => {
+            let part = part(operands[root].dims[dim], n, rank);
+            let mut to = 0;
+            let moved = |run: Range<usize>| {
+                to += run.len();
+                let (at, bytes) = (run.start, run.len());
+                Move { from: Source::Operand(root), at, to: to - bytes, bytes, combine: None }
+            };
+            vec![runs(&operands[root], dim, part).map(moved).collect()]
+        }
+        Collective::Send { from, to, .. } if to == rank => vec![copied(operands, from)],
+        Collective::Reduce { .. } | Collective::Send { .. } | Collective::Barrier { .. } => {
+            vec![copied(operands, rank)]
+        }
     }
+}
+
+/// The whole operand of a rank.
+fn copied(operands: &[Operand], from: usize) -> Vec<Move> {
+    let bytes = operands[from].bytes();
+    let one = Move { from: Source::Operand(from), at: 0, to: 0, bytes, combine: None };
+    if bytes > 0 { vec![one] } else { vec![] }
 }
 
 const LINE: usize = 64;
@@ -200,120 +236,4 @@ fn joined(operands: &[Operand], dim: usize, part: impl Fn(&Operand) -> Option<(u
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use sardonyx_base::Tensor;
-
-    /// Bytes that a rank takes from each other one in all rounds.
-    fn carried(rounds: &Rounds, rank: usize, n: usize) -> Vec<usize> {
-        let mut bytes = vec![0; n];
-        for moved in rounds.iter().flatten().filter(|m| m.from.rank() != rank) {
-            bytes[moved.from.rank()] += moved.bytes;
-        }
-        bytes
-    }
-
-    /// All ranks by their schedules, one after the other in each round.
-    fn executed(op: &Collective, operands: &[Tensor]) -> Vec<Tensor> {
-        let described: Vec<Operand> =
-            operands.iter().map(|t| Operand { dtype: t.dtype(), dims: t.dims().to_vec() }).collect();
-        let n = operands.len();
-        let results: Vec<Operand> = (0..n).map(|r| result(op, &described, r).unwrap()).collect();
-        let rounds: Vec<Rounds> = (0..n).map(|r| direct(op, &described, r)).collect();
-        let mut buffers: Vec<Vec<u8>> = results.iter().map(|r| vec![0; r.bytes()]).collect();
-        for round in 0..rounds.iter().map(Vec::len).max().unwrap() {
-            let before = buffers.clone();
-            for (rank, own) in buffers.iter_mut().enumerate() {
-                for m in rounds[rank].get(round).into_iter().flatten() {
-                    let bytes = match m.from {
-                        Source::Operand(r) => &operands[r].bytes()[m.at..m.at + m.bytes],
-                        Source::Result(r) => &before[r][m.at..m.at + m.bytes],
-                    };
-                    let to = &mut own[m.to..m.to + m.bytes];
-                    match m.combine {
-                        None => to.copy_from_slice(bytes),
-                        Some(f) => f.combine(operands[0].dtype(), to, bytes),
-                    }
-                }
-            }
-        }
-        let tensor = |(r, bytes): (Operand, Vec<u8>)| Tensor::new(r.dtype, r.dims, bytes.into()).unwrap();
-        results.into_iter().zip(buffers).map(tensor).collect()
-    }
-
-    fn tensors(dims: &[Vec<usize>], dtype: DType) -> Vec<Tensor> {
-        let mut seed = 1u64;
-        let one = |dims: &Vec<usize>| {
-            let n = dims.iter().product::<usize>() * dtype.bytes();
-            let bytes: Vec<u8> = (0..n)
-                .map(|_| {
-                    seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    (seed >> 60) as u8
-                })
-                .collect();
-            Tensor::new(dtype, dims.clone(), bytes.into()).unwrap()
-        };
-        dims.iter().map(one).collect()
-    }
-
-    #[test]
-    fn every_rank_gets_what_the_operation_means() {
-        for n in [1, 2, 3, 4, 5, 8] {
-            for text in [
-                "AllReduce mesh=0 by=add",
-                "AllReduce mesh=0 by=max",
-                "AllGather mesh=0 dim=0",
-                "AllGather mesh=0 dim=1",
-                "ReduceScatter mesh=0 by=mul dim=1",
-                "ReduceScatter mesh=0 by=add dim=0",
-                "AllToAll mesh=0 split=0 join=1",
-                "AllToAll mesh=0 split=2 join=0",
-            ] {
-                for dims in [vec![4, 6, 5], vec![3, 1, 7], vec![0, 2, 3], vec![64, 3, 33]] {
-                    let op = Collective::parse(text).unwrap();
-                    let of_rank = |r: usize| {
-                        let mut dims = dims.clone();
-                        if let Collective::AllGather { dim, .. } = op {
-                            dims[dim] = part(dims[dim], n, r).len();
-                        }
-                        dims
-                    };
-                    let all: Vec<Vec<usize>> = (0..n).map(of_rank).collect();
-                    for dtype in [DType::F32, DType::I8, DType::F64, DType::BF16] {
-                        let operands = tensors(&all, dtype);
-                        for (rank, got) in executed(&op, &operands).into_iter().enumerate() {
-                            let wanted = op.result(&operands, rank).unwrap();
-                            assert_eq!((got.dims(), got.bytes()), (wanted.dims(), wanted.bytes()), "{text} {all:?}");
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_rank_takes_as_much_as_it_must() {
-        let operand = Operand { dtype: DType::F32, dims: vec![8, 1024] };
-        for n in [2, 3, 4, 8] {
-            let operands = vec![operand.clone(); n];
-            let taken = |text: &str| {
-                let rounds = direct(&Collective::parse(text).unwrap(), &operands, 1);
-                carried(&rounds, 1, n).iter().sum::<usize>()
-            };
-            let bytes = operand.bytes();
-            let share = part(bytes / 64, n, 1).len() * 64;
-            // What it combines of the others, and what they have combined.
-            assert_eq!(taken("AllReduce mesh=0 by=add"), (n - 1) * share + bytes - share);
-            assert_eq!(taken("AllGather mesh=0 dim=0"), (n - 1) * bytes);
-            assert_eq!(taken("ReduceScatter mesh=0 by=add dim=0"), (n - 1) * part(8, n, 1).len() * 4096);
-        }
-    }
-
-    #[test]
-    fn operands_that_do_not_fit_are_refused() {
-        let of = |dims: &[usize]| Operand { dtype: DType::F32, dims: dims.to_vec() };
-        let op = Collective::parse("AllReduce mesh=0 by=add").unwrap();
-        let error = result(&op, &[of(&[2]), of(&[3])], 0).unwrap_err();
-        assert_eq!((error.code, error.message.contains("f32 [2], f32 [3]")), ("E0303", true), "{error}");
-    }
-}
+mod tests;
