@@ -1,8 +1,9 @@
 //! an entry point and its symbols' values  =>  the bytes that such a call takes, and how few its arena could have
 
 use crate::memory::ALIGNMENT;
+use crate::program::world::exchanged_bytes;
 use crate::program::{Entry, Place, Program};
-use crate::shape::Shape;
+use crate::shape::{Shape, bytes_of};
 use sardonyx_base::Result;
 
 /// What a call of known shape takes beside the weights.
@@ -15,6 +16,10 @@ pub struct CallBytes {
     pub outputs: usize,
     /// Of each thread.
     pub scratch: usize,
+    /// What this rank takes of others, where there are some.
+    pub exchanged: Option<usize>,
+    /// Those that the first rank gives each other one.
+    pub inputs: usize,
 }
 
 impl CallBytes {
@@ -25,7 +30,14 @@ impl CallBytes {
         let outputs = entry.outputs.iter().fold(0, |sum: usize, port| sum.saturating_add(shape.bytes[port.buffer]));
         let arena = usize::try_from(shape.eval(program, &entry.arena_bytes)?).unwrap_or(usize::MAX);
         let (live, scratch) = (live(entry, &shape), shape.scratch_bytes);
-        Ok(CallBytes { at, arena, live, outputs, scratch })
+        let exchanged =
+            (!program.mesh.is_empty()).then(|| exchanged_bytes(program, entry, &shape.values)).transpose()?;
+        let mut inputs = 0usize;
+        for port in &entry.inputs {
+            let dims = shape.dims(program, &port.dims)?;
+            inputs = inputs.saturating_add(bytes_of(port.dtype, &dims).unwrap_or(usize::MAX));
+        }
+        Ok(CallBytes { at, arena, live, outputs, scratch, exchanged, inputs })
     }
 }
 

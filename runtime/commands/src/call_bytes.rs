@@ -18,10 +18,12 @@ pub fn call_bytes(program: &Program, entry: &Entry, dims: &[String]) -> Result<O
 }
 
 pub fn text(bytes: &CallBytes) -> String {
-    let CallBytes { at, arena, live, outputs, scratch } = bytes;
+    let CallBytes { at, arena, live, outputs, scratch, exchanged, inputs } = bytes;
     let at: Vec<String> = at.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let at = if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) };
-    format!("{arena} bytes{at}, {live} live at one time; outputs {outputs}, scratch {scratch} per thread")
+    let exchanged = exchanged
+        .map_or(String::new(), |bytes| format!("; takes {bytes} of other ranks, gives each {inputs} of inputs"));
+    format!("{arena} bytes{at}, {live} live at one time; outputs {outputs}, scratch {scratch} per thread{exchanged}")
 }
 
 pub fn json(bytes: &CallBytes) -> Json {
@@ -34,5 +36,7 @@ pub fn json(bytes: &CallBytes) -> Json {
         ("live_bytes", bytes.live.into()),
         ("outputs_bytes", bytes.outputs.into()),
         ("scratch_bytes_per_thread", bytes.scratch.into()),
+        ("inputs_bytes", bytes.inputs.into()),
+        ("exchanged_bytes", bytes.exchanged.map_or(Json::Null, Json::from)),
     ])
 }

@@ -94,6 +94,7 @@ pub fn check_names(program: &Program, arguments: &[String]) -> Result<()> {
 pub fn symbol_values(program: &Program, entry: &Entry, arguments: &[String]) -> Result<Vec<Option<i64>>> {
     let dims = Dims::collect(program, entry, arguments, &BTreeMap::new(), None)?;
     let mut values = vec![None; program.symbols.len()];
+    program.coordinates.iter().for_each(|(at, place)| values[*at] = Some(*place));
     for source in &entry.sources {
         let Some(&at) = program.symbol_index.get(&*source.symbol) else { continue };
         let symbol = &program.symbols[at];

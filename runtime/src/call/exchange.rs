@@ -3,15 +3,14 @@
 use super::Call;
 use crate::comm::{self, Algorithm, Exchange};
 use crate::device::{Memory, index_out_of_range};
-use crate::program::{Host, Operand};
+use crate::program::Host;
+use crate::program::world::{Group, members};
 use crate::session::State;
 use crate::shape::{Shape, step_name};
 use sardonyx_base::host::{Collective, alone, cut, part};
 use sardonyx_base::plan::Units;
 use sardonyx_base::view::TensorView;
-use sardonyx_base::{Dim, Error, Result, Tensor};
-
-type Group = (Vec<usize>, Vec<comm::Operand>, usize);
+use sardonyx_base::{Error, Result, Tensor};
 
 impl Call<'_> {
     pub(super) fn exchange(&self, state: &mut State, shape: &Shape, step: usize, host: &Host) -> Result<()> {
@@ -21,7 +20,7 @@ impl Call<'_> {
         let rank = self.session.rank().ok_or_else(|| alone(op))?;
         let dims = shape.dims(self.program, &to.dims)?;
         let result = comm::Operand { dtype: to.dtype, dims };
-        let (ranks, operands, own) = self.group(shape, op.mesh(), from)?;
+        let Group { ranks, operands, own } = Group::new(self.program, &shape.values, op.mesh(), from)?;
         // What others read must be there, and right.
         if let Some(i) = state.queue.finish()? {
             return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
@@ -60,7 +59,7 @@ impl Call<'_> {
         let whole = Tensor::new(whole.dtype(), whole.dims().to_vec(), whole.bytes().to_vec().into())?;
         units.iter().try_fold(whole, |whole, units| {
             let (mut dims, open) = (whole.dims().to_vec(), opened(whole.dims(), units));
-            let own = part(units.count as usize, self.program.mesh[units.mesh], self.place(units.mesh)?);
+            let own = part(units.count as usize, self.program.mesh[units.mesh], members(self.program, units.mesh)?.1);
             let own = cut(&whole.with_dims(open)?, units.dim + 1, own)?;
             dims[units.dim] = own.dims()[units.dim..units.dim + 3].iter().product();
             own.with_dims(dims)
@@ -72,7 +71,7 @@ impl Call<'_> {
         units.iter().rev().try_fold(own, |own, units| {
             let (mesh, mut dims) = (units.mesh, own.dims().to_vec());
             let op = Collective::AllGather { mesh, dim: units.dim + 1 };
-            let (ranks, place_in_group) = self.members(mesh)?;
+            let (ranks, place_in_group) = members(self.program, mesh)?;
             let brings = |at: usize| {
                 let mut open = opened(&dims, units);
                 open[units.dim + 1] = part(units.count as usize, ranks.len(), at).len();
@@ -99,42 +98,6 @@ impl Call<'_> {
             unsafe { rank.exchange(&what, own.bytes().as_ptr(), bytes.as_mut_ptr(), self.stop) }?;
             Tensor::new(own.dtype(), dims, bytes.into())
         })
-    }
-
-    fn place(&self, axis: usize) -> Result<usize> {
-        let place = self.program.coordinates.get(axis).map(|(_, own)| *own as usize);
-        place.ok_or_else(|| Error::defect(format!("a collective along axis {axis} of {:?}", self.program.mesh)))
-    }
-
-    /// The ranks along an axis, and which of them this one is.
-    fn members(&self, axis: usize) -> Result<(Vec<usize>, usize)> {
-        let own = self.place(axis)?;
-        // The last axis is the one along which neighbours are.
-        let number = |at: usize| {
-            let axes = self.program.mesh.iter().zip(&self.program.coordinates).enumerate();
-            let place = |i: usize, own: i64| if i == axis { at } else { own as usize };
-            axes.fold(0, |rank, (i, (size, (_, own)))| rank * size + place(i, *own))
-        };
-        Ok(((0..self.program.mesh[axis]).map(number).collect(), own))
-    }
-
-    /// The ranks along an axis, what each brings, and which of them this one is.
-    fn group(&self, shape: &Shape, axis: usize, operand: &Operand) -> Result<Group> {
-        let (ranks, own) = self.members(axis)?;
-        let (coordinate, _) = self.program.coordinates[axis];
-        let brings = |at: usize| {
-            let size = |d: &Dim| {
-                let value = |name: &str| match self.program.symbol_index.get(name) {
-                    Some(&symbol) if symbol == coordinate => Some(at as i64),
-                    _ => self.program.value(&shape.values, name),
-                };
-                d.eval(&value).map(|n| usize::try_from(n).unwrap_or(0))
-            };
-            let dims = operand.dims.iter().map(size).collect::<Result<Vec<usize>>>();
-            dims.map(|dims| comm::Operand { dtype: operand.dtype, dims })
-        };
-        let operands = (0..ranks.len()).map(brings).collect::<Result<_>>()?;
-        Ok((ranks, operands, own))
     }
 }
 

@@ -40,7 +40,7 @@ pub use measure::Ranks;
 pub(crate) use order::{CacheRef, Load, Open, Order, Run};
 pub use processes::serve_rank;
 pub use schedule::Algorithm;
-pub(crate) use schedule::{Operand, result};
+pub(crate) use schedule::{Operand, result, taken_bytes};
 pub(crate) use segment::AXES_MAX;
 pub(crate) use world::{CacheIds, World};
 

@@ -13,7 +13,7 @@ mod entry;
 mod host;
 mod states;
 mod verify;
-mod world;
+pub(crate) mod world;
 
 use sardonyx_base::solve::Source;
 use sardonyx_base::{Dim, Error, Result, plan};

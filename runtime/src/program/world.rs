@@ -3,10 +3,10 @@
 //! All ranks run this one plan, so that they meet in one order; what differs is their coordinates. Sizes are compared at points
 //! of the symbols' ranges; a call compares its own (`schedule::fitting`), before anything is exchanged.
 
-use super::{Action, Host, Operand, Program};
+use super::{Action, Entry, Host, Operand, Program};
 use crate::comm::{self, Operand as Brought};
 use sardonyx_base::plan::{self, malformed, step_label};
-use sardonyx_base::{Dim, Result};
+use sardonyx_base::{Dim, Error, Result};
 
 /// Values that symbols take in turn, within their ranges.
 static POINTS: [i64; 6] = [1, 2, 3, 7, 16, 129];
@@ -69,6 +69,72 @@ fn check_exchange(program: &Program, entry: &plan::Entry, host: &Host) -> Result
         }
     }
     Ok(())
+}
+
+/// The ranks along an axis of the mesh, and which of them this one is. Errors: E0901 where there is no such axis.
+pub fn members(program: &Program, axis: usize) -> Result<(Vec<usize>, usize)> {
+    let unknown = || Error::defect(format!("a collective along axis {axis} of {:?}", program.mesh));
+    let (_, own) = *program.coordinates.get(axis).ok_or_else(unknown)?;
+    // The last axis is the one along which neighbours are.
+    let number = |at: usize| {
+        let axes = program.mesh.iter().zip(&program.coordinates).enumerate();
+        let place = |i: usize, own: i64| if i == axis { at } else { own as usize };
+        axes.fold(0, |rank, (i, (size, (_, own)))| rank * size + place(i, *own))
+    };
+    Ok(((0..program.mesh[axis]).map(number).collect(), own as usize))
+}
+
+/// Who meets at a collective of a call.
+pub struct Group {
+    /// The ranks along the axis, and what each brings.
+    pub ranks: Vec<usize>,
+    pub operands: Vec<Brought>,
+    /// Which of them this one is.
+    pub own: usize,
+}
+
+impl Group {
+    /// By the values of the symbols.
+    pub fn new(program: &Program, values: &[Option<i64>], axis: usize, operand: &Operand) -> Result<Group> {
+        let (ranks, own) = members(program, axis)?;
+        let (coordinate, _) = program.coordinates[axis];
+        let brings = |at: usize| {
+            let size = |d: &Dim| {
+                let value = |name: &str| match program.symbol_index.get(name) {
+                    Some(&symbol) if symbol == coordinate => Some(at as i64),
+                    _ => program.value(values, name),
+                };
+                d.eval(&value).map(|n| usize::try_from(n).unwrap_or(0))
+            };
+            let dims = operand.dims.iter().map(size).collect::<Result<Vec<usize>>>();
+            dims.map(|dims| Brought { dtype: operand.dtype, dims })
+        };
+        let operands = (0..ranks.len()).map(brings).collect::<Result<_>>()?;
+        Ok(Group { ranks, operands, own })
+    }
+}
+
+/// The bytes that this rank takes of others in a call without a cache: in its collectives, and of the outputs that it has
+/// parts of.
+pub fn exchanged_bytes(program: &Program, entry: &Entry, values: &[Option<i64>]) -> Result<usize> {
+    let mut bytes = 0usize;
+    for step in &entry.steps {
+        let Action::Host(host) = &step.action else { continue };
+        let (Some(op), [from]) = (host.call.op.exchange(), &host.args[..]) else { continue };
+        let group = Group::new(program, values, op.mesh(), from)?;
+        bytes = bytes.saturating_add(comm::taken_bytes(op, &group.operands, group.own));
+    }
+    for state in &entry.states {
+        let sizes = entry.own_outputs[state.output].iter().map(|d| program.eval(values, d));
+        let mut dims = sizes.collect::<Result<Vec<i64>>>()?;
+        let size = |dims: &[i64]| dims.iter().fold(entry.outputs[state.output].dtype.bytes(), |n, d| n * *d as usize);
+        for units in state.units.iter().rev() {
+            let own = size(&dims);
+            dims[units.dim] = (units.outer * units.count * units.unit) as i64;
+            bytes = bytes.saturating_add(size(&dims) - own);
+        }
+    }
+    Ok(bytes)
 }
 
 fn list(dims: &[Dim]) -> String {

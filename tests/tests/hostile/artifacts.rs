@@ -8,6 +8,7 @@ use sardonyx_base::{Error, Fault, Tensor, TensorView};
 use sardonyx_format::tensor_io::Synthetic;
 use sardonyx_format::{Artifact, Verify};
 use sardonyx_kernels::Target;
+use sardonyx_passes::Options;
 use sardonyx_runtime::program::{self, Entry, Program};
 use sardonyx_runtime::{DeviceName, LoadOptions, Model, RunOptions, SessionOptions};
 use sardonyx_tests::damage::{Random, damaged};
@@ -32,19 +33,27 @@ const INPUT_BYTES_MAX: usize = 16 << 20;
 pub fn open() -> Box<dyn Subject> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut good = vec![];
-    for base in corpus::bases() {
-        let (model, output) = (base.folder.path().join("model.onnx"), folder.path().join("m.sdx"));
-        std::fs::write(&model, &base.model).expect("a temporary folder takes a model");
+    let mut add = |model: &[u8], external: Option<&Path>, targets: Vec<Target>, mesh: Vec<i64>| {
+        let (model_path, output) = (external.unwrap_or(folder.path()).join("model.onnx"), folder.path().join("m.sdx"));
+        std::fs::write(&model_path, model).expect("a temporary folder takes a model");
+        let options = Options { mesh, ..Options::default() };
         // Not all are for compiling: some only test the reader of models.
-        let targets = Target::all().collect();
-        if compile(&Request { targets, ..Request::new(&model, &output) }).is_ok() {
+        if compile(&Request { targets, options, ..Request::new(&model_path, &output) }).is_ok() {
             let bytes = std::fs::read(&output).expect("an artifact was written");
             if bytes.len() < 1 << 20 {
                 let parts = Parts::read(&bytes);
                 good.push((bytes, parts));
             }
         }
+    };
+    for base in corpus::bases() {
+        add(&base.model, Some(base.folder.path()), Target::all().collect(), vec![]);
     }
+    // Ranks and their caches.
+    add(&corpus::heads().bytes(), None, vec![Target::cpu()], vec![2]);
+    add(&corpus::heads().bytes(), None, vec![Target::cpu()], vec![2, 2]);
+    let exchanges = |parts: &Parts| parts.plan.windows(9).any(|bytes| bytes == b"AllReduce");
+    assert_eq!(good.iter().filter(|(_, parts)| exchanges(parts)).count(), 2, "artifacts for several ranks");
     assert!(good.len() >= 5, "only {} of the good models compile", good.len());
     Box::new(Artifacts { good, folder, last: vec![] })
 }

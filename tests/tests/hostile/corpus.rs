@@ -82,7 +82,19 @@ fn base(model: Vec<u8>) -> Base {
 
 /// The first has external data.
 pub fn generated() -> Vec<Net> {
-    vec![external(), small(), convolution(), shapes(), encoder(), calls(), control(), sparse(), movement(), decoder()]
+    vec![
+        external(),
+        small(),
+        convolution(),
+        shapes(),
+        encoder(),
+        calls(),
+        control(),
+        sparse(),
+        movement(),
+        decoder(),
+        heads(),
+    ]
 }
 
 fn external() -> Net {
@@ -111,6 +123,39 @@ fn decoder() -> Net {
         .node("/softmax", "Softmax", "s", "p")
         .int("axis", -1)
         .node("/mix", "MatMul", "p keys", "y")
+        .output("y")
+        .output("keys")
+}
+
+/// Two heads that are large enough to be on two ranks, with a cache.
+pub fn heads() -> Net {
+    let heads = |net: Net, of: &str, weight: &str, to: &str| {
+        let [product, four] = ["m", "h"].map(|stem| format!("{stem}{to}"));
+        let net = net.node(&format!("/{product}"), "MatMul", &format!("{of} {weight}"), &product);
+        let net = net.node(&format!("/{four}"), "Reshape", &format!("{product} shape"), &four);
+        net.node(&format!("/{to}"), "Transpose", &four, to).ints("perm", &[0, 2, 1, 3])
+    };
+    let net = Net::new()
+        .input("x", DType::F32, "batch seq 128")
+        .input("past", DType::F32, "batch 2 past 64")
+        .i64s("shape", &[0, 0, 2, 64])
+        .i64s("flat", &[0, 0, 128])
+        .f32s("w", &[128, 128])
+        .f32s("u", &[128, 128])
+        .f32s("v", &[128, 128]);
+    heads(heads(net, "x", "w", "k"), "x", "u", "q")
+        .node("/keys", "Concat", "past k", "keys")
+        .int("axis", 2)
+        .node("/turned", "Transpose", "keys", "kt")
+        .ints("perm", &[0, 1, 3, 2])
+        .node("/scores", "MatMul", "q kt", "s")
+        .node("/softmax", "Softmax", "s", "p")
+        .int("axis", -1)
+        .node("/mix", "MatMul", "p keys", "o")
+        .node("/back", "Transpose", "o", "ot")
+        .ints("perm", &[0, 2, 1, 3])
+        .node("/flat", "Reshape", "ot flat", "of")
+        .node("/out", "MatMul", "of v", "y")
         .output("y")
         .output("keys")
 }

@@ -2,6 +2,7 @@
 
 mod damage;
 mod faults;
+mod hosts;
 mod places;
 
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};

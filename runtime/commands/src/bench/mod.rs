@@ -78,11 +78,16 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let inputs: Vec<(&str, Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let session = args.threads.session(&model)?;
     let mut cache = args.cache(&session)?;
+    let mut calls = 0;
     let times = match &mut cache {
-        None => measure(args.min_time, || session.run_entry(entry, &inputs))?,
+        None => measure(args.min_time, || {
+            calls += 1;
+            session.run_entry(entry, &inputs)
+        })?,
         Some((cache, len)) => {
             let views: Vec<(&str, TensorView)> = inputs.iter().map(|(n, t)| (*n, t.into())).collect();
             measure(args.min_time, || {
+                calls += 1;
                 cache.truncate(*len);
                 session.run_cached(entry, &views, &mut [], cache, &RunOptions::default())
             })?
@@ -94,8 +99,8 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
         let text = kernels::trace(&session, entry, &inputs)?;
         std::fs::write(path, text).map_err(|e| Error::io(path, "write", &e))?;
     }
-    let report =
-        Report { times: &times, entry, inputs: &inputs, session: &session, cache: cache.as_ref(), baseline, kernels };
+    let (times, inputs, cache) = (&times[..], &inputs[..], cache.as_ref());
+    let report = Report { times, calls, entry, inputs, session: &session, cache, baseline, kernels };
     if args.json { put!(out, "{}", report.json()) } else { put!(out, "{}", report.text()) }
 }
 
@@ -185,6 +190,8 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
 
 struct Report<'a> {
     times: &'a [f64],
+    /// With those before the clock.
+    calls: usize,
     entry: &'a str,
     inputs: &'a [(&'a str, Tensor)],
     session: &'a Session,
@@ -216,7 +223,7 @@ impl Report<'_> {
         });
         format!(
             "{{\"model\": {}, \"entry\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"min_ms\": {:.6}, \
-             \"iterations\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"cpu\": \"{}\", \"inputs\": {{{}}}, \
+             \"iterations\": {}, \"calls\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"cpu\": \"{}\", \"inputs\": {{{}}}, \
              \"cache\": {cache}, \"baseline\": {}, \"kernels\": {}}}",
             Json::from(self.session.model().file()),
             Json::from(self.entry),
@@ -225,6 +232,7 @@ impl Report<'_> {
             self.quantile_ms(0.75),
             self.quantile_ms(0.0),
             self.times.len(),
+            self.calls,
             1e3 / self.quantile_ms(0.5),
             self.session.threads(),
             self.device(),

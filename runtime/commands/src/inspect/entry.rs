@@ -3,7 +3,7 @@
 use crate::{call_bytes, put};
 use sardonyx_base::Result;
 use sardonyx_base::json::Json;
-use sardonyx_base::plan::{Bind, Copy};
+use sardonyx_base::plan::{Bind, Copy, Units};
 use sardonyx_runtime::CallBytes;
 use sardonyx_runtime::program::{Action, Entry, Place, Port, Program, Step, at_most, describe};
 use std::io::Write;
@@ -24,7 +24,9 @@ pub fn text(program: &Program, entry: &Entry, call: Option<&CallBytes>, out: &mu
     for state in &entry.states {
         let (old, new) = (&entry.inputs[state.input].name, &entry.outputs[state.output].name);
         let (axis, old_room, new_room) = (state.axis, &state.input_capacity, &state.output_capacity);
-        put!(out, "  state     {old} -> {new}, axis {axis}, room for {old_room} -> {new_room}")?;
+        let part = |u: &Units| format!(", a part of dimension {} along axis {} of the mesh", u.dim, u.mesh);
+        let parts: String = state.units.iter().map(part).collect();
+        put!(out, "  state     {old} -> {new}, axis {axis}, room for {old_room} -> {new_room}{parts}")?;
     }
     let in_arena = entry.buffers.iter().filter(|b| matches!(b.place, Place::Arena(_))).count();
     put!(out, "  arena     {} bytes, {in_arena} buffers", entry.arena_bytes)?;

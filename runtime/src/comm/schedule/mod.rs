@@ -184,6 +184,13 @@ fn copied(operands: &[Operand], from: usize) -> Vec<Move> {
     if bytes > 0 { vec![one] } else { vec![] }
 }
 
+/// The bytes that a rank takes of others.
+pub fn taken_bytes(op: &Collective, operands: &[Operand], rank: usize) -> usize {
+    let rounds = direct(op, operands, rank);
+    let others = rounds.iter().flatten().filter(|m| m.from.rank() != rank);
+    others.fold(0, |sum: usize, m| sum.saturating_add(m.bytes))
+}
+
 const LINE: usize = 64;
 
 /// The same range of all operands, combined in the order of the ranks.
