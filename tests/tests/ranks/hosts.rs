@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 static ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
@@ -156,5 +156,44 @@ fn two_hosts_give_the_same_and_exchange_what_the_plan_says() {
                 assert!((each / wanted - 1.0).abs() < 0.03, "{each} is not {wanted} within 3 %");
             }
         }
+    }
+}
+
+/// `cargo xtask test --suite ranks`
+#[test]
+#[ignore = "namespaces: as root"]
+fn a_host_with_another_file_is_refused_and_one_that_dies_ends_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = Hosts::new();
+    let name = "skel_llama_tiny_kv_ts17";
+    let (path, other) = (artifact(folder.path(), name, 2), folder.path().join("other.sdx"));
+    let bench = |seconds: &'static str| {
+        let inputs = ["--input", "input_ids=range:0..99", "--dim", "batch=1", "--dim", "seq=4"];
+        let sizes = ["--dim", "past=0", "--dim", "total=4"];
+        let command = ["bench", path.to_str().unwrap(), "--no-selftest", "--min-time", seconds];
+        [&command[..], &inputs, &sizes].concat()
+    };
+    let good = std::fs::read(&path).unwrap();
+    let of_three = std::fs::read(artifact(folder.path(), name, 3)).unwrap();
+    let another = std::fs::read(artifact(folder.path(), "skel_gpt2_tiny_kv_dyn18", 2)).unwrap();
+    for launcher in LAUNCHERS {
+        for (bytes, code) in [(&another[..], "E0407"), (&of_three[..], "E0407"), (&good[..good.len() / 2], "E04")] {
+            std::fs::write(&other, bytes).unwrap();
+            hosts.shell(1, &format!("mount --bind {} {}", other.display(), path.display()));
+            let outcome = hosts.run(launcher, &bench("0.01"));
+            hosts.shell(1, &format!("umount {}", path.display()));
+            assert_ne!(outcome.code, 0, "{launcher}: {outcome:?}");
+            assert!(outcome.stderr.contains(code), "{launcher} {code}: {}", outcome.stderr);
+        }
+        let next = hosts.run(launcher, &bench("0.01"));
+        assert_eq!(next.code, 0, "{launcher}: {}", next.stderr);
+        // The last one that was started is that of the other host.
+        let killer = format!("sleep 5; pkill -9 -n -f '[b]ench {}'", path.display());
+        let killer = Command::new("sh").args(["-c", &killer]).spawn();
+        let begun = Instant::now();
+        let outcome = hosts.run(launcher, &bench("60"));
+        killer.unwrap().wait().unwrap();
+        assert_ne!(outcome.code, 0, "{launcher}: {outcome:?}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{launcher}: {:?}", begun.elapsed());
     }
 }

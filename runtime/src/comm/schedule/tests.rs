@@ -250,3 +250,100 @@ fn algorithms_carry_what_their_formulas_say() {
         assert_eq!(total(Algorithm::DoubleTree), 2 * (n - 1) * bytes);
     }
 }
+
+/// What a rank does over a transport of messages: the messages of each round, to and from whom. It begins to send and to
+/// receive all of a round at once, and goes on when they have ended.
+type Script = Vec<[BTreeSet<usize>; 2]>;
+
+/// By rank: its scripts of some collectives, each among a group.
+fn scripts(n: usize, plan: &[(Collective, Vec<Vec<usize>>, Algorithm)]) -> Vec<Script> {
+    let mut all: Vec<Script> = vec![vec![]; n];
+    for (op, groups, algorithm) in plan {
+        for group in groups {
+            let operands = vec![Operand { dtype: DType::F32, dims: vec![48] }; group.len()];
+            let rounds: Vec<Rounds> = (0..group.len()).map(|at| algorithm.rounds(op, &operands, at).unwrap()).collect();
+            for i in 0..rounds.iter().map(Vec::len).max().unwrap() {
+                let takes = |of: usize, from: usize| {
+                    let round = rounds[of].get(i);
+                    of != from && round.into_iter().flatten().any(|m| m.from.rank() == from && m.bytes > 0)
+                };
+                for (at, rank) in group.iter().enumerate() {
+                    let to = (0..group.len()).filter(|other| takes(*other, at)).map(|other| group[other]);
+                    let from = (0..group.len()).filter(|other| takes(at, *other)).map(|other| group[other]);
+                    all[*rank].push([to.collect(), from.collect()]);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Every order in which ranks can go on, where no message is kept for a rank that does not receive it yet: the states in which
+/// none can. A state is how many rounds each rank has begun.
+fn stuck(scripts: &[Script]) -> BTreeSet<Vec<usize>> {
+    let n = scripts.len();
+    // How many messages a rank has begun to send to another one, or to receive of it.
+    let begun = |rank: usize, way: usize, other: usize, rounds: usize| {
+        scripts[rank][..rounds].iter().filter(|round| round[way].contains(&other)).count()
+    };
+    let goes_on = |state: &[usize], rank: usize| {
+        let rounds = state[rank];
+        let met =
+            |way: usize, other: usize| begun(other, 1 - way, rank, state[other]) >= begun(rank, way, other, rounds);
+        let ended =
+            rounds == 0 || [0, 1].iter().all(|way| scripts[rank][rounds - 1][*way].iter().all(|o| met(*way, *o)));
+        rounds <= scripts[rank].len() && ended
+    };
+    let is_done = |state: &[usize]| (0..n).all(|rank| state[rank] == scripts[rank].len() && goes_on(state, rank));
+    let (mut seen, mut open, mut out) = (BTreeSet::new(), vec![vec![0; n]], BTreeSet::new());
+    while let Some(state) = open.pop() {
+        if !seen.insert(state.clone()) {
+            continue;
+        }
+        let next = (0..n).filter(|rank| state[*rank] < scripts[*rank].len() && goes_on(&state, *rank));
+        let next: Vec<Vec<usize>> = next
+            .map(|rank| {
+                let mut next = state.clone();
+                next[rank] += 1;
+                next
+            })
+            .collect();
+        if next.is_empty() && !is_done(&state) {
+            out.insert(state);
+        }
+        open.extend(next);
+    }
+    out
+}
+
+#[test]
+fn no_order_of_arrival_leaves_ranks_waiting() {
+    let sum = Collective::parse("AllReduce mesh=0 by=add").unwrap();
+    let gather = Collective::parse("AllGather mesh=0 dim=0").unwrap();
+    let of = |op: Collective| {
+        Algorithm::ALL.into_iter().filter(move |algorithm| {
+            let operands = vec![Operand { dtype: DType::F32, dims: vec![48] }; 4];
+            algorithm.rounds(&op, &operands, 0).is_some()
+        })
+    };
+    for n in [2, 3, 4] {
+        let whole = vec![(0..n).collect::<Vec<usize>>()];
+        for first in of(sum).filter(|a| n != 3 || *a != Algorithm::Hierarchical { group: 2 }) {
+            for second in of(gather) {
+                let plan = [(sum, whole.clone(), first), (gather, whole.clone(), second)];
+                assert_eq!(stuck(&scripts(n, &plan)), BTreeSet::new(), "{first:?}, {second:?} among {n}");
+            }
+        }
+    }
+    // Rows and columns of a grid.
+    let (rows, columns) = (vec![vec![0, 1], vec![2, 3]], vec![vec![0, 2], vec![1, 3]]);
+    let plan = [(sum, rows.clone(), Algorithm::Ring), (gather, columns.clone(), Algorithm::Direct)];
+    let mut scripts = scripts(4, &plan);
+    assert_eq!(stuck(&scripts), BTreeSet::new());
+    // Two that come to them in another order wait in a circle with the others.
+    let swapped = self::scripts(4, &[plan[1].clone(), plan[0].clone()]);
+    scripts[0] = swapped[0].clone();
+    assert_eq!(stuck(&scripts), BTreeSet::new());
+    scripts[3] = swapped[3].clone();
+    assert_ne!(stuck(&scripts), BTreeSet::new());
+}
