@@ -465,19 +465,19 @@ impl Call<'_> {
                 continue;
             }
             // The buffer may be an upper bound of what a data-dependent output turned out to be.
-            let has = shape.dims(self.program, &self.entry.own_outputs[at])?;
-            let bytes = bytes_of(port.dtype, &has).unwrap_or(0);
+            let part = in_parts[at].then(|| shape.dims(self.program, &self.entry.own_outputs[at])).transpose()?;
+            let bytes = bytes_of(port.dtype, part.as_ref().unwrap_or(dims)).unwrap_or(0);
             let mut own = own[at].take();
             if self.memory != Memory::Host {
                 let to = match &mut given[at] {
-                    Some(buffer) if !in_parts[at] => &mut buffer.bytes_mut()[..bytes],
+                    Some(buffer) if part.is_none() => &mut buffer.bytes_mut()[..bytes],
                     _ => own.insert(self.session.outputs.take(bytes)?).as_mut_slice(),
                 };
                 // SAFETY: the output's memory has the size of its buffer, which the dimensions fit (`Shape::output`).
                 unsafe { state.queue.download(state.bases[port.buffer], to) }?;
             }
-            if let (true, Some(part)) = (in_parts[at], &own) {
-                let part = Tensor::new(port.dtype, has, part.as_ref()[..bytes].to_vec().into())?;
+            if let (Some(part_dims), Some(part)) = (part, &own) {
+                let part = Tensor::new(port.dtype, part_dims, part.as_ref()[..bytes].to_vec().into())?;
                 let whole = self.whole(part, self.entry.units(self.entry.output_states[at]), at)?;
                 match &mut given[at] {
                     Some(buffer) => {

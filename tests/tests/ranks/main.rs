@@ -228,4 +228,6 @@ fn every_model_on_every_number_of_ranks() {
         }
     }
     check(folder.path(), "skel_minilm_l6_ts11", 4, &starts, 20);
+    check(folder.path(), "skel_bert_base_rand_ts17", 2, &starts, 1);
+    check(folder.path(), "skel_bert_base_rand_ts17", 8, &starts, 1);
 }
