@@ -293,6 +293,7 @@ static UNSAFE: &[(&str, &str)] = &[
     ("runtime/src/comm/processes.rs", "asks the operating system for processes and their end"),
     ("runtime/src/comm/segment.rs", "memory that several processes map"),
     ("runtime/src/comm/shared.rs", "reads and writes memory of other ranks, in turns that are agreed"),
+    ("runtime/src/comm/shared/tests.rs", "lends buffers to exchanges"),
     ("runtime/src/device/cpu.rs", "calls kernels, copies memory of the host"),
     ("runtime/src/device/cuda.rs", "calls the GPU's driver"),
     ("runtime/src/device/mod.rs", "declares what a queue trusts its caller for"),
