@@ -126,7 +126,12 @@ impl Call<'_> {
             state.blocks.clear();
         }
         state.queue.begin(self.entry.steps.len())?;
-        let ran = self.steps(state, &mut shape, &mut places);
+        let ran = self.steps(state, &mut shape, &mut places).and_then(|()| self.settle(state));
+        #[cfg(feature = "cuda")]
+        if ran.is_err() {
+            // Nobody comes to what others were waited for with.
+            state.meeting.renew();
+        }
         // However it went: what was begun uses the memory of this call.
         let finished = state.queue.finish();
         ran?;
@@ -166,6 +171,7 @@ impl Call<'_> {
                     unsafe { state.queue.copy(from, to, n) }?;
                 }
                 Action::Bind(Bind { symbol, buffer }) => {
+                    self.settle(state)?;
                     let mut value = [0; 8];
                     // SAFETY: the buffer has at least 8 bytes (`Shape::step`).
                     unsafe { state.queue.download(state.bases[*buffer], &mut value) }?;
@@ -178,6 +184,7 @@ impl Call<'_> {
                     self.exchange(state, shape, i, host).map_err(|e| e.node(step_name(step, i)))?;
                 }
                 Action::Host(host) => {
+                    self.settle(state)?;
                     stage += 1;
                     self.host(state, shape, host, stage, places).map_err(|e| match e.code {
                         "E0305" | "E0306" => e,
@@ -416,6 +423,7 @@ impl Call<'_> {
         ran: (Instant, Instant),
     ) -> Result<()> {
         let Some((watch, look)) = &self.watch else { return Ok(()) };
+        self.settle(state)?;
         let kernel = &self.program.kernels[launch.kernel];
         let mut results = vec![];
         let written = launch.buffers.iter().zip(&kernel.writes).filter(|(_, writes)| **writes);
@@ -428,6 +436,16 @@ impl Call<'_> {
         let (origins, work) = (&self.entry.steps[step].origins, shape.work(kernel, self.entry, step, launch));
         let launched = Launched { step, kernel: &kernel.symbol, class: &kernel.class, origins, results, ran, work };
         (watch.borrow_mut())(launched)
+    }
+
+    /// Waits for what other ranks have to come to, if a GPU was given such.
+    fn settle(&self, state: &mut State) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let Some(rank) = self.session.rank() {
+            return state.meeting.settle(&mut *state.queue, &**rank, self.stop);
+        }
+        let _ = state;
+        Ok(())
     }
 
     fn bind(&self, shape: &mut Shape, symbol: &str, value: i64) -> Result<()> {

@@ -99,7 +99,8 @@ impl Model {
         let (file, artifact) = (path.display().to_string(), Artifact::open(path, options.verify)?);
         let plan = artifact.plan_of(options.device.class());
         let program = program::verify(&artifact.manifest, plan, artifact.weights.len(), rank);
-        let mut made = program.and_then(|program| Model::of_ranks(artifact, options, &file, vec![program]));
+        let place = comm::place_on_host(rank);
+        let mut made = program.and_then(|program| Model::of_ranks(artifact, options, &file, (place, vec![program])));
         let model = made.as_mut().ok().and_then(Vec::pop);
         made.map_err(|e| e.file(&file)).and_then(|_| model.ok_or_else(|| Error::defect("a model of no rank")))
     }
@@ -118,7 +119,8 @@ impl Model {
         if options.transport == Transport::Threads {
             (1..n).try_for_each(|rank| program(rank).map(|program| programs.push(program)))?;
         }
-        let mut models = Model::of_ranks(artifact, options, file, programs)?;
+        let place = if options.transport == Transport::Mpi { comm::place_on_host(0) } else { 0 };
+        let mut models = Model::of_ranks(artifact, options, file, (place, programs))?;
         let first = models.remove(0);
         if n == 1 {
             return Ok(first);
@@ -140,25 +142,34 @@ impl Model {
         Ok(Model(first))
     }
 
-    /// A model for each rank that this process is.
+    /// A model for each rank that this process is, the first of which has this place among those of the host.
     fn of_ranks(
         artifact: Artifact,
         options: &LoadOptions,
         file: &str,
-        mut programs: Vec<Program>,
+        (place, mut programs): (usize, Vec<Program>),
     ) -> Result<Vec<Model>> {
         if options.verify == Verify::Full && !artifact.manifest.mesh.is_empty() {
             checked(&artifact, &programs)?;
         }
         let plan = artifact.plan_of(options.device.class());
         let (code, ptx, level) = (artifact.code.as_ref(), artifact.ptx.as_slice(), options.cpu);
-        let source = device::Source { manifest: &artifact.manifest, plan, program: &programs[0], code, ptx, level };
-        let device = device::open(&options.device, &source)?;
+        let open = |place| {
+            let program = &programs[0];
+            let source = device::Source { manifest: &artifact.manifest, plan, program, place, code, ptx, level };
+            device::open(&options.device, &source)
+        };
+        let device = open(place)?;
+        // Ranks on GPUs have one each, as far as there are some.
+        let others = match options.device {
+            DeviceName::Cuda(_) => (1..programs.len()).map(|i| open(place + i)).collect::<Result<Vec<_>>>()?,
+            DeviceName::Cpu | DeviceName::Sim(_) => vec![device.clone(); programs.len() - 1],
+        };
         if let Some(target) = device.target() {
             programs.iter_mut().try_for_each(|program| program.choose_target(target))?;
         }
         let Artifact { manifest, weights, .. } = artifact;
-        let of_rank = |program: Program| {
+        let of_rank = |(program, device): (Program, Arc<dyn Device>)| {
             let (constants, uploaded) = place_constants(&device, &program, &weights)?;
             let mapped = (device.memory() == Memory::Host).then(|| weights.clone());
             Ok(Model(Arc::new(Loaded {
@@ -172,7 +183,7 @@ impl Model {
                 world: None,
             })))
         };
-        programs.into_iter().map(of_rank).collect()
+        programs.into_iter().zip([device].into_iter().chain(others)).map(of_rank).collect()
     }
 
     pub fn session(&self, options: &SessionOptions) -> Result<Session> {

@@ -3,6 +3,8 @@
 use crate::bind::{bind_capacities, bind_symbols, match_inputs, match_outputs, tensors};
 use crate::cache::{Cache, Held};
 use crate::call::{Call, Look, Watch};
+#[cfg(feature = "cuda")]
+use crate::comm::Meeting;
 use crate::comm::{Link, Open, Order, Run};
 use crate::device::{Address, Block, Queue};
 use crate::memory::Recycler;
@@ -15,6 +17,7 @@ use sardonyx_base::view::{TensorBuffer, TensorView};
 use sardonyx_base::{Error, Result, Tensor};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +47,8 @@ pub struct Session {
     /// Where the model has several ranks: the way to the others, and on the first one the number by which they know it.
     rank: Option<Arc<dyn Link>>,
     number: Option<u64>,
+    /// Whether the last call of the ranks failed: they meet anew then.
+    failed: AtomicBool,
     /// Absent while a call has it.
     state: Mutex<Option<Box<State>>>,
     free: Condvar,
@@ -54,6 +59,12 @@ pub(crate) struct State {
     pub queue: Box<dyn Queue>,
     /// In whose room the arena is, so that other ranks can read it.
     pub rank: Option<Arc<dyn Link>>,
+    /// How the queue meets those of other ranks.
+    #[cfg(feature = "cuda")]
+    pub meeting: Meeting,
+    /// What others have brought, before it is in its place: in the last one, which is the largest.
+    #[cfg(feature = "cuda")]
+    pub staging: Vec<Block>,
     /// Absent until a call needs one.
     pub arena: Option<Block>,
     /// By buffer: memory of a device that cannot use the caller's.
@@ -113,6 +124,7 @@ impl Session {
             model,
             rank,
             number,
+            failed: AtomicBool::new(false),
             threads: options.threads,
             memory_bytes_max: options.memory_bytes_max,
             outputs: Recycler::default(),
@@ -128,6 +140,22 @@ impl Session {
     /// Of each rank.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Before the next call: its ranks meet anew.
+    pub(crate) fn renew(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// How the ranks of GPUs exchange, once they have, and why: from GPU to GPU, or through the memory of their hosts.
+    pub fn exchange(&self) -> Option<String> {
+        #[cfg(feature = "cuda")]
+        {
+            let slot = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.as_ref()?.meeting.how().map(str::to_string)
+        }
+        #[cfg(not(feature = "cuda"))]
+        None
     }
 
     pub(crate) fn rank(&self) -> Option<&Arc<dyn Link>> {
@@ -245,6 +273,10 @@ impl Session {
         }
         let stop = Stop::new(options);
         let mut state = self.enter(&stop).map_err(named)?;
+        let renew = self.failed.swap(false, Ordering::Relaxed);
+        if renew {
+            state.renew();
+        }
         let shape = state.shape(program, at, values).map_err(named)?;
         let memory = self.model.device().memory();
         // For as long as the call lasts, not as long as what it borrows.
@@ -254,8 +286,10 @@ impl Session {
         let mut run = || call.run(&mut state, shape.clone(), &mut given, held.as_mut());
         let outputs = match (self.model.world(), self.number) {
             (Some(world), Some(session)) => known.transpose().and_then(|cache| {
-                let order = Run { entry: called.to_string(), cache, session, ..Run::default() };
-                world.call(order, given_inputs, &stop, run)
+                let order = Run { entry: called.to_string(), cache, session, renew, ..Run::default() };
+                let made = world.call(order, given_inputs, &stop, run);
+                self.failed.store(made.is_err(), Ordering::Relaxed);
+                made
             }),
             _ => run(),
         };
@@ -327,6 +361,10 @@ impl State {
         Ok(State {
             queue: model.device().clone().queue(threads)?,
             rank,
+            #[cfg(feature = "cuda")]
+            meeting: Meeting::default(),
+            #[cfg(feature = "cuda")]
+            staging: Vec::new(),
             arena: None,
             blocks: Vec::new(),
             shapes: Vec::new(),
@@ -335,6 +373,14 @@ impl State {
             taken: 0,
             nested: None,
         })
+    }
+
+    fn renew(&mut self) {
+        #[cfg(feature = "cuda")]
+        self.meeting.renew();
+        if let Some(nested) = &mut self.nested {
+            nested.renew();
+        }
     }
 
     pub fn shape(&mut self, program: &Program, entry: usize, values: Vec<Option<i64>>) -> Result<Arc<Shape>> {

@@ -4,13 +4,11 @@
 
 mod common;
 
-use common::{Builder, PTX, driver};
+use common::{Builder, PTX, again, driver};
 use sardonyx_base::plan::KERNELS_COMMENT;
 use sardonyx_base::plan::messages::{Bind, Copy, Launch, State, SymbolKind, buffer::Place, step::Action};
 use sardonyx_base::{DType, Error, Result, Tensor, TensorBuffer, TensorView};
 use sardonyx_runtime::{LoadOptions, Model, RunOptions, Session, SessionOptions};
-use std::path::Path;
-use std::process::Command;
 
 fn on(device: &str) -> LoadOptions {
     LoadOptions { device: device.parse().unwrap(), ..LoadOptions::default() }
@@ -330,15 +328,6 @@ fn too_many_blocks_are_refused() {
     }
 }
 
-/// The program again, in an environment with a driver that computes on the CPU.
-fn again(test: &str, path: &Path) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "--ignored", test]).env("LD_LIBRARY_PATH", path);
-    let done = command.output().unwrap();
-    let text = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&done.stderr));
-}
-
 mod driven {
     use super::*;
 
@@ -346,7 +335,7 @@ mod driven {
     fn a_gpu_does_what_the_cpu_does() {
         let driver = driver();
         for test in ["driven::copies_on_the_driver", "driven::on_the_driver", "driven::mistakes_on_the_driver"] {
-            again(test, driver.path());
+            again(test, driver.path(), &[]);
         }
     }
 

@@ -2,6 +2,8 @@
 
 use super::Call;
 use crate::comm::{self, Algorithm, Exchange};
+#[cfg(feature = "cuda")]
+use crate::device::Block;
 use crate::device::{Memory, index_out_of_range};
 use crate::program::Host;
 use crate::program::world::{Group, members};
@@ -21,10 +23,6 @@ impl Call<'_> {
         let dims = shape.dims(self.program, &to.dims)?;
         let result = comm::Operand { dtype: to.dtype, dims };
         let Group { ranks, operands, own } = Group::new(self.program, &shape.values, op.mesh(), from)?;
-        // What others read must be there, and right.
-        if let Some(i) = state.queue.finish()? {
-            return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
-        }
         let what = Exchange {
             op,
             step,
@@ -34,6 +32,29 @@ impl Call<'_> {
             result: &result,
             algorithm: Algorithm::Direct,
         };
+        #[cfg(feature = "cuda")]
+        if self.memory != Memory::Host {
+            let State { queue, meeting, staging, .. } = state;
+            let mut room = |bytes| {
+                if staging.last().is_none_or(|block| block.bytes() < bytes) {
+                    let device = self.session.model.device().clone();
+                    // What is in those before is still on its way.
+                    staging.push(device.allocate(2 * bytes, &|| "what ranks exchange".into())?);
+                }
+                Ok(staging.last().map_or(0, Block::address))
+            };
+            let places = (state.bases[from.buffer], state.bases[to.buffer], &mut room as _);
+            // SAFETY: both buffers have these bytes (`Shape::step`), lie in memory of at least that size (`prepare`), and do
+            // not overlap (`Shape::flow`).
+            if unsafe { meeting.exchange(&mut **queue, &what, &**rank, places, self.stop) }? {
+                return Ok(());
+            }
+        }
+        self.settle(state)?;
+        // What others read must be there, and right.
+        if let Some(i) = state.queue.finish()? {
+            return Err(index_out_of_range().node(step_name(&self.entry.steps[i], i)));
+        }
         let (from, to) = (state.bases[from.buffer], state.bases[to.buffer]);
         if self.memory == Memory::Host {
             let pointer = |address| std::ptr::with_exposed_provenance_mut(address as usize);

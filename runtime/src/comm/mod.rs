@@ -10,6 +10,8 @@
 //! | `world.rs` | the first rank's calls, which all make together |
 //! | `peer.rs` | what the others do |
 //! | `mpi.rs` | ranks that an MPI launcher has started |
+//! | `nccl.rs` | ranks with GPUs of their own |
+//! | `library.rs` | the shared libraries of both |
 //! | `measure.rs` | how long collectives take |
 //! | `processes.rs` | ranks in processes of their own, and what happens to them |
 //!
@@ -17,9 +19,12 @@
 //! same order everywhere. Each says where its operand is, waits until all have, and computes its own result from what the
 //! others have; reductions combine in the order of the ranks, so that bits do not depend on who came when.
 
+mod library;
 mod link;
 mod measure;
 mod mpi;
+#[cfg(feature = "cuda")]
+mod nccl;
 mod order;
 mod peer;
 mod processes;
@@ -37,6 +42,8 @@ use std::sync::Arc;
 
 pub(crate) use link::{Exchange, Link};
 pub use measure::Ranks;
+#[cfg(feature = "cuda")]
+pub(crate) use nccl::Meeting;
 pub(crate) use order::{CacheRef, Load, Open, Order, Run};
 pub use processes::serve_rank;
 pub use schedule::Algorithm;
@@ -78,6 +85,11 @@ pub(crate) fn over_mpi(mesh: &[usize]) -> Result<World> {
         return Err(Error::user("E0407", message).help(format!("start {n}, or compile it with `--ranks {started}`")));
     }
     Ok(World::new(mpi))
+}
+
+/// The place of this process's rank among those of its host, as the launcher says; the rank where none does.
+pub(crate) fn place_on_host(rank: usize) -> usize {
+    mpi::place_on_host().unwrap_or(rank)
 }
 
 /// Whether an MPI launcher has started this process among others.

@@ -7,7 +7,7 @@
 
 mod library;
 
-pub use library::launcher;
+pub use library::{launcher, place_on_host};
 
 use super::link::{Exchange, Link, Payload, laid};
 use super::order::{Order, Run, heard, told};

@@ -86,6 +86,9 @@ pub struct Run {
     pub dropped: Vec<u64>,
     #[prost(uint64, tag = "6")]
     pub session: u64,
+    /// The call before it failed: what ranks have agreed on is forgotten.
+    #[prost(bool, tag = "7")]
+    pub renew: bool,
 }
 
 /// A tensor in the room of the first rank.

@@ -112,6 +112,9 @@ impl Peer {
     fn run(&mut self, run: &Run, payload: &Payload) -> Result<()> {
         run.dropped.iter().for_each(|id| drop(self.caches.remove(id)));
         let session = self.sessions.get(&run.session).ok_or_else(|| Error::defect("a session that is not there"))?;
+        if run.renew {
+            session.renew();
+        }
         let deadline = run.limit.map(|ns| Instant::now() + Duration::from_nanos(ns));
         let options = RunOptions { deadline, cancel: None };
         let inputs = run.inputs.iter().map(|input: &Input| {

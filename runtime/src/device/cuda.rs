@@ -52,7 +52,7 @@ const SHARED_BYTES_FREE: u32 = 48 << 10;
 
 impl Cuda {
     pub fn open(number: u32, source: &Source) -> Result<Arc<dyn Device>> {
-        let context = Arc::new(Context::open(number)?);
+        let context = Arc::new(Context::open(number, source.place)?);
         let target = choose_target(source, context.capability()?)?;
         let (module, functions) = match ptx::module(source, &target)? {
             None => (None, vec![]),
@@ -99,7 +99,8 @@ fn check(result: CUresult, doing: &str) -> Result<()> {
 }
 
 impl Context {
-    fn open(number: u32) -> Result<Context> {
+    /// Ranks of one host take the GPUs from the number on, in turn.
+    fn open(number: u32, place: usize) -> Result<Context> {
         let remedy = "install NVIDIA's driver (`nvidia-smi` shows what it finds), or use `--device cpu`";
         // SAFETY: looks whether the library can be loaded.
         if !unsafe { sys::is_culib_present() } {
@@ -114,6 +115,7 @@ impl Context {
                 let message = format!("there is no GPU `cuda:{number}`; the driver knows {n}");
                 return Err(Error::user("E0405", message).help(remedy));
             }
+            let number = i64::from(number) + place as i64 % (i64::from(n) - i64::from(number));
             check(sys::cuDeviceGet(&mut gpu, number as i32), "find the GPU")?;
             check(sys::cuDevicePrimaryCtxRetain(&mut handle, gpu), "use the GPU")?;
         }
@@ -339,6 +341,56 @@ impl Queue for Stream {
         self.device.context.enter()?;
         // SAFETY: as the caller says.
         check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.handle.0) }, "copy on the GPU")
+    }
+
+    unsafe fn copy_rows(
+        &mut self,
+        (from, from_pitch): (Address, usize),
+        (to, to_pitch): (Address, usize),
+        width: usize,
+        rows: usize,
+    ) -> Result<()> {
+        if width == 0 || rows == 0 {
+            return Ok(());
+        }
+        self.device.context.enter()?;
+        let what = sys::CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            srcHost: std::ptr::null(),
+            srcDevice: from,
+            srcArray: std::ptr::null_mut(),
+            srcPitch: from_pitch,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: sys::CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            dstHost: std::ptr::null_mut(),
+            dstDevice: to,
+            dstArray: std::ptr::null_mut(),
+            dstPitch: to_pitch,
+            WidthInBytes: width,
+            Height: rows,
+        };
+        // SAFETY: as the caller says.
+        check(unsafe { sys::cuMemcpy2DAsync_v2(&what, self.handle.0) }, "copy on the GPU")
+    }
+
+    fn stream(&self) -> Result<Option<super::Stream>> {
+        self.device.context.enter()?;
+        let mut id = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: the driver writes its answer to the place given.
+        check(unsafe { sys::cuDeviceGetUuid_v2(&mut id, self.device.context.gpu) }, "tell the GPU's number")?;
+        Ok(Some(super::Stream { handle: self.handle.0.cast(), gpu: id.bytes.map(|b| b as u8) }))
+    }
+
+    fn is_idle(&mut self) -> Result<bool> {
+        self.device.context.enter()?;
+        // SAFETY: the stream lives as long as this.
+        match unsafe { sys::cuStreamQuery(self.handle.0) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => check(result, "finish its work").map(|()| true),
+        }
     }
 
     unsafe fn upload(&mut self, from: &[u8], to: Address) -> Result<()> {

@@ -41,6 +41,9 @@ pub(crate) struct Source<'a> {
     pub manifest: &'a Manifest,
     pub plan: &'a Plan,
     pub program: &'a Program,
+    /// Of the rank among those of its host.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only GPUs are several"))]
+    pub place: usize,
     pub code: Option<&'a Bytes>,
     pub ptx: &'a [(String, Bytes)],
     /// The highest variant of CPU code to use.
@@ -111,6 +114,32 @@ pub(crate) trait Queue: Send {
 
     unsafe fn copy(&mut self, from: Address, to: Address, bytes: usize) -> Result<()>;
 
+    /// Copies `rows` pieces of `width` bytes, each so many bytes behind the one before it.
+    #[cfg(feature = "cuda")]
+    unsafe fn copy_rows(
+        &mut self,
+        (from, from_pitch): (Address, usize),
+        (to, to_pitch): (Address, usize),
+        width: usize,
+        rows: usize,
+    ) -> Result<()> {
+        // SAFETY: as the caller says.
+        let row = |i: usize| unsafe { self.copy(from + (i * from_pitch) as u64, to + (i * to_pitch) as u64, width) };
+        (0..rows).try_for_each(row)
+    }
+
+    /// Where libraries can be given work too; the context is this thread's then.
+    #[cfg(feature = "cuda")]
+    fn stream(&self) -> Result<Option<Stream>> {
+        Ok(None)
+    }
+
+    /// Whether all work so far is done, without waiting for it.
+    #[cfg(feature = "cuda")]
+    fn is_idle(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
     /// The bytes are the queue's until `finish`.
     unsafe fn upload(&mut self, from: &[u8], to: Address) -> Result<()>;
 
@@ -120,6 +149,14 @@ pub(crate) trait Queue: Send {
     /// Waits until all is done. Gives the first step of the call in which an index read from data was out of range, if
     /// `launch` has not told.
     fn finish(&mut self) -> Result<Option<usize>>;
+}
+
+/// A queue of a GPU.
+#[cfg(feature = "cuda")]
+pub(crate) struct Stream {
+    pub handle: *mut std::ffi::c_void,
+    /// The GPU's own number.
+    pub gpu: [u8; 16],
 }
 
 /// A launch as the device sees it.

@@ -2,6 +2,7 @@
 // done only when it is waited for, so that whoever forgets to wait sees stale memory. Built as libcuda.so.
 // Its functions may be called from every thread, one at a time.
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ static void unlock(int *held) { (void)held, pthread_mutex_unlock(&mutex); }
 #define ALONE int alone __attribute__((cleanup(unlock), unused)) = lock()
 
 typedef int Result;
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_PTX = 218, NOT_FOUND = 500 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_PTX = 218, NOT_FOUND = 500, NOT_READY = 600 };
 
 typedef struct { const char *name; void (*run)(const Args *); int buffers, params; } Kernel;
 static const Kernel KERNELS[] = {
@@ -24,17 +25,25 @@ static const Kernel KERNELS[] = {
     {"positive", positive_gpu, 3, 2}, {"carry", carry_gpu, 2, 5}, {"append", append_gpu, 2, 5}, {"total", total_gpu, 2, 4},
 };
 
-// What has been asked for and not been waited for.
-typedef struct Work { struct Work *next; enum { COPY, FILL, LAUNCH } kind; void *to; const void *from; size_t bytes;
-    void *owned; const Kernel *kernel; uint64_t arguments[16]; int64_t threads; } Work;
-static Work *first, **last = &first;
+// What a stream has been asked for and not been waited for. A step of another library is asked until it is done.
+typedef struct Work { struct Work *next; enum { COPY, FILL, LAUNCH, STEP } kind; void *to; const void *from; size_t bytes;
+    void *owned; const Kernel *kernel; uint64_t arguments[16]; int64_t threads; int (*step)(void *); } Work;
+typedef struct Stream { struct Stream *next; void *context; Work *first, **last; } Stream;
+static Stream *streams;
+static __thread void *current;
 
-static Work *ask(int kind) {
+static Work *ask(Stream *stream, int kind) {
     Work *w = calloc(1, sizeof *w);
     w->kind = kind;
-    *last = w;
-    last = &w->next;
+    *stream->last = w;
+    stream->last = &w->next;
     return w;
+}
+
+static int known(Stream *stream) {
+    for (Stream *s = streams; s; s = s->next)
+        if (s == stream) return s->context == current;
+    return 0;
 }
 
 static void launch(const Work *w) {
@@ -46,17 +55,42 @@ static void launch(const Work *w) {
     k->run(&a);
 }
 
-static void wait(void) {
-    while (first) {
-        Work *w = first;
+// As far as it goes; whether that is all.
+static int progress(Stream *stream) {
+    while (stream->first) {
+        Work *w = stream->first;
+        if (w->kind == STEP && !w->step(w->owned)) return 0;
         if (w->kind == COPY) memmove(w->to, w->from, w->bytes);
         if (w->kind == FILL) memset(w->to, 0, w->bytes);
         if (w->kind == LAUNCH) launch(w);
-        first = w->next;
-        if (!first) last = &first;
+        stream->first = w->next;
+        if (!stream->first) stream->last = &stream->first;
         free(w->owned);
         free(w);
     }
+    return 1;
+}
+
+static void wait(Stream *stream) {
+    while (!progress(stream)) {
+        pthread_mutex_unlock(&mutex);
+        sched_yield();
+        pthread_mutex_lock(&mutex);
+    }
+}
+
+static void wait_all(void) {
+    for (Stream *s = streams; s; s = s->next)
+        if (s->context == current) wait(s);
+}
+
+// For the other library: the state is freed when the step is done.
+int standin_enqueue(Stream *stream, int (*step)(void *), void *state) {
+    ALONE;
+    if (!known(stream)) return 1;
+    Work *w = ask(stream, STEP);
+    w->step = step, w->owned = state;
+    return 0;
 }
 
 // Allocations, so that every range is known to be within one.
@@ -70,14 +104,17 @@ static int inside(uint64_t start, size_t bytes) {
 }
 
 Result cuInit(unsigned flags) { return flags; }
-Result cuDeviceGetCount(int *n) { *n = 1; return OK; }
-Result cuDeviceGet(int *gpu, int n) { *gpu = n; return OK; }
-Result cuDevicePrimaryCtxRetain(void **context, int gpu) { *context = (void *)8; return gpu; }
-Result cuDevicePrimaryCtxRelease_v2(int gpu) { return gpu; }
-Result cuCtxSetCurrent(void *context) { return context == (void *)8 ? OK : INVALID_VALUE; }
-Result cuCtxSynchronize(void) { ALONE; wait(); return OK; }
+// As many as the variable says.
+static int gpus(void) { return getenv("SARDONYX_TEST_GPUS") ? atoi(getenv("SARDONYX_TEST_GPUS")) : 1; }
+Result cuDeviceGetCount(int *n) { *n = gpus(); return OK; }
+Result cuDeviceGet(int *gpu, int n) { *gpu = n; return n < gpus() ? OK : INVALID_VALUE; }
+Result cuDeviceGetUuid_v2(char *id, int gpu) { memset(id, 1 + gpu, 16); return OK; }
+Result cuDevicePrimaryCtxRetain(void **context, int gpu) { *context = (void *)(8 + 8ll * gpu); return OK; }
+Result cuDevicePrimaryCtxRelease_v2(int gpu) { return gpu < gpus() ? OK : INVALID_VALUE; }
+Result cuCtxSetCurrent(void *context) { current = context; return context ? OK : INVALID_VALUE; }
+Result cuCtxSynchronize(void) { ALONE; wait_all(); return OK; }
 // Of sm_90: 75 is the major number, 76 the minor one.
-Result cuDeviceGetAttribute(int *value, int which, int gpu) { *value = which == 75 ? 9 : 0; return gpu; }
+Result cuDeviceGetAttribute(int *value, int which, int gpu) { *value = which == 75 ? 9 : 0; return gpu < gpus() ? OK : INVALID_VALUE; }
 Result cuGetErrorString(Result e, const char **text) { *text = e == OUT_OF_MEMORY ? "out of memory" : "refused by the test's driver"; return OK; }
 
 Result cuMemAlloc_v2(uint64_t *address, size_t bytes) {
@@ -95,7 +132,7 @@ Result cuMemAlloc_v2(uint64_t *address, size_t bytes) {
 }
 Result cuMemFree_v2(uint64_t address) {
     ALONE;
-    wait();
+    wait_all();
     for (int i = 0; i < 1024; i++)
         if (ranges[i].start == address) { free((void *)address); ranges[i].start = 0; return OK; }
     return INVALID_VALUE;
@@ -116,58 +153,98 @@ Result cuModuleGetFunction(void **function, void *module, const char *name) {
 // 8 is the dynamic shared memory.
 Result cuFuncSetAttribute(void *function, int which, int value) { return function && which == 8 && value > 49152 ? OK : INVALID_VALUE; }
 
-Result cuStreamCreate(void **stream, unsigned flags) { *stream = (void *)32; return flags == 1 ? OK : INVALID_VALUE; }
-Result cuStreamDestroy_v2(void *stream) { ALONE; wait(); return stream == (void *)32 ? OK : INVALID_VALUE; }
-Result cuStreamSynchronize(void *stream) { ALONE; wait(); return stream == (void *)32 ? OK : INVALID_VALUE; }
+Result cuStreamCreate(Stream **stream, unsigned flags) {
+    ALONE;
+    *stream = calloc(1, sizeof **stream);
+    (*stream)->last = &(*stream)->first, (*stream)->context = current, (*stream)->next = streams;
+    streams = *stream;
+    return flags == 1 ? OK : INVALID_VALUE;
+}
+Result cuStreamDestroy_v2(Stream *stream) {
+    ALONE;
+    if (!known(stream)) return INVALID_VALUE;
+    wait(stream);
+    Stream **at = &streams;
+    while (*at != stream) at = &(*at)->next;
+    *at = stream->next;
+    free(stream);
+    return OK;
+}
+Result cuStreamSynchronize(Stream *stream) {
+    ALONE;
+    if (!known(stream)) return INVALID_VALUE;
+    wait(stream);
+    return OK;
+}
+Result cuStreamQuery(Stream *stream) {
+    ALONE;
+    if (!known(stream)) return INVALID_VALUE;
+    return progress(stream) ? OK : NOT_READY;
+}
 
 Result cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) {
     ALONE;
-    wait();
+    wait_all();
     if (!inside(to, n)) return INVALID_VALUE;
     memcpy((void *)to, from, n);
     return OK;
 }
 Result cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) {
     ALONE;
-    wait();
+    wait_all();
     if (!inside(from, n)) return INVALID_VALUE;
     memcpy(to, (void *)from, n);
     return OK;
 }
-Result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *stream) {
+Result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, Stream *stream) {
     ALONE;
-    if (!inside(to, n) || stream != (void *)32) return INVALID_VALUE;
-    Work *w = ask(COPY);
+    if (!inside(to, n) || !known(stream)) return INVALID_VALUE;
+    Work *w = ask(stream, COPY);
     w->to = (void *)to, w->bytes = n, w->from = w->owned = memcpy(malloc(n + 1), from, n);
     return OK;
 }
-Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *stream) {
+Result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, Stream *stream) {
     ALONE;
-    if (!inside(from, n) || stream != (void *)32) return INVALID_VALUE;
-    Work *w = ask(COPY);
+    if (!inside(from, n) || !known(stream)) return INVALID_VALUE;
+    Work *w = ask(stream, COPY);
     w->to = to, w->bytes = n, w->from = (void *)from;
     return OK;
 }
-Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *stream) {
+Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, Stream *stream) {
     ALONE;
-    if (!inside(to, n) || !inside(from, n) || stream != (void *)32) return INVALID_VALUE;
-    Work *w = ask(COPY);
+    if (!inside(to, n) || !inside(from, n) || !known(stream)) return INVALID_VALUE;
+    Work *w = ask(stream, COPY);
     w->to = (void *)to, w->bytes = n, w->from = (void *)from;
     return OK;
 }
-Result cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void *stream) {
+// What the driver is told of a copy of rows, in its order; 2 is the memory of a GPU.
+typedef struct { size_t x; size_t y; unsigned kind; const void *host; uint64_t address; void *array; size_t pitch; } Side;
+typedef struct { Side from, to; size_t width, height; } Rows;
+Result cuMemcpy2DAsync_v2(const Rows *r, Stream *stream) {
     ALONE;
-    if (!inside(to, n) || value || stream != (void *)32) return INVALID_VALUE;
-    Work *w = ask(FILL);
+    if (!known(stream) || r->from.kind != 2 || r->to.kind != 2 || r->from.x || r->to.y) return INVALID_VALUE;
+    if (r->width > r->from.pitch || r->width > r->to.pitch) return INVALID_VALUE;
+    for (size_t i = 0; i < r->height; i++) {
+        uint64_t from = r->from.address + i * r->from.pitch, to = r->to.address + i * r->to.pitch;
+        if (!inside(from, r->width) || !inside(to, r->width)) return INVALID_VALUE;
+        Work *w = ask(stream, COPY);
+        w->to = (void *)to, w->bytes = r->width, w->from = (void *)from;
+    }
+    return OK;
+}
+Result cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, Stream *stream) {
+    ALONE;
+    if (!inside(to, n) || value || !known(stream)) return INVALID_VALUE;
+    Work *w = ask(stream, FILL);
     w->to = (void *)to, w->bytes = n;
     return OK;
 }
 Result cuLaunchKernel(const Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                      unsigned shared, void *stream, void **arguments, void **extra) {
+                      unsigned shared, Stream *stream, void **arguments, void **extra) {
     ALONE;
-    if (!gx || gy != 1 || gz != 1 || !bx || bx > 1024 || by != 1 || bz != 1 || extra || stream != (void *)32) return INVALID_VALUE;
+    if (!gx || gy != 1 || gz != 1 || !bx || bx > 1024 || by != 1 || bz != 1 || extra || !known(stream)) return INVALID_VALUE;
     if (shared > 227 << 10) return INVALID_VALUE;
-    Work *w = ask(LAUNCH);
+    Work *w = ask(stream, LAUNCH);
     w->kernel = k, w->threads = (int64_t)gx * bx;
     for (int i = 0; i < k->buffers + k->params + 1; i++) memcpy(&w->arguments[i], arguments[i], 8);
     return OK;

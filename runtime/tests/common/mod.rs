@@ -40,8 +40,25 @@ pub fn driver() -> tempfile::TempDir {
     source(dir.path(), "kernels.c", include_str!("kernels.c"));
     let source = source(dir.path(), "driver.c", include_str!("driver.c"));
     let output = dir.path().join("libcuda.so");
-    run(Command::new("cc").args(["-O1", "-fPIC", "-shared", "-o"]).arg(output).arg(source));
+    run(Command::new("cc").args(["-O1", "-fPIC", "-shared", "-Wl,-soname,libcuda.so", "-o"]).arg(output).arg(source));
     dir
+}
+
+/// Puts a `libnccl.so.2` beside it.
+pub fn nccl(dir: &Path) {
+    let source = source(dir, "nccl.c", include_str!("nccl.c"));
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-fPIC", "-shared", "-o"]).arg(dir.join("libnccl.so.2")).arg(source).arg(dir.join("libcuda.so"));
+    run(&mut cc);
+}
+
+/// A test again, in an environment with a driver that computes on the CPU.
+pub fn again(test: &str, path: &Path, variables: &[(&str, &str)]) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "--ignored", test]).env("LD_LIBRARY_PATH", path).envs(variables.iter().copied());
+    let done = command.output().unwrap();
+    let text = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// The file that the compiler is to read: this folder is not below every crate that uses it.

@@ -106,6 +106,18 @@ pub static PACKAGES: &[Package] = &[
         }],
     },
     Package {
+        name: "nvidia-nccl-cu12",
+        version: "2.18.3",
+        wheel_sha256: "89cf220910c43e53df992f54f7aa2a35c6d606b077c9ae95b1f17c544d3ad3f3",
+        suite: Some("nccl"),
+        pip: &[],
+        files: &[PackageFile {
+            name: "libnccl.so.2",
+            in_wheel: "nvidia/nccl/lib/libnccl.so.2",
+            sha256: "40f71adb510e5242c6af1315b9ebac47aaeb00eb36418b91b3e7f7a0cd812333",
+        }],
+    },
+    Package {
         name: "onnx",
         version: "1.22.0",
         wheel_sha256: "1d0a2bdb15eb2b3cb65c438f3423d9620d14fdce32f92380e6bb1b2e09568ef5",

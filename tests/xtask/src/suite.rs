@@ -57,6 +57,12 @@ static SUITES: &[Suite] = &[
         ],
     },
     Suite {
+        name: "nccl",
+        about: "NVIDIA's NCCL, the oldest that we take: every function is there, and what it refuses is a sentence; 218 MB",
+        prepare: |context| fetch::ensure_for(context, Some("nccl")),
+        cargo: &["test", "-p", "sardonyx-runtime", "--test", "nccl", "--", "--ignored", "nccl_itself", "--exact"],
+    },
+    Suite {
         name: "properties",
         about: "20,000 random programs, of every operation in every element type, beside the interpreter; release build",
         prepare: |_| Ok(()),

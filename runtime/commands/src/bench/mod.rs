@@ -223,7 +223,7 @@ impl Report<'_> {
         });
         format!(
             "{{\"model\": {}, \"entry\": {}, \"median_ms\": {:.6}, \"q1_ms\": {:.6}, \"q3_ms\": {:.6}, \"min_ms\": {:.6}, \
-             \"iterations\": {}, \"calls\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"cpu\": \"{}\", \"inputs\": {{{}}}, \
+             \"iterations\": {}, \"calls\": {}, \"per_second\": {:.3}, \"threads\": {}, \"device\": \"{}\", \"exchange\": {}, \"cpu\": \"{}\", \"inputs\": {{{}}}, \
              \"cache\": {cache}, \"baseline\": {}, \"kernels\": {}}}",
             Json::from(self.session.model().file()),
             Json::from(self.entry),
@@ -236,6 +236,7 @@ impl Report<'_> {
             1e3 / self.quantile_ms(0.5),
             self.session.threads(),
             self.device(),
+            self.session.exchange().map_or("null".into(), |how| Json::from(how.as_str()).to_string()),
             self.level(),
             inputs.join(", "),
             self.baseline.as_ref().map_or("null".into(), |b| {
@@ -255,7 +256,10 @@ impl Report<'_> {
         });
         let code = match self.session.model().device_name() {
             DeviceName::Cpu => format!("threads     {}, code {}", self.session.threads(), self.level()),
-            device @ (DeviceName::Sim(_) | DeviceName::Cuda(_)) => format!("device      {device}"),
+            device @ (DeviceName::Sim(_) | DeviceName::Cuda(_)) => match self.session.exchange() {
+                Some(how) => format!("device      {device}, ranks exchange {how}"),
+                None => format!("device      {device}"),
+            },
         };
         format!(
             "inputs      {}\n{cache}{code}\nmedian      {:.4} ms\nquartiles   {:.4} .. {:.4} ms\n\

@@ -1,7 +1,8 @@
 //! the MPI library that there is: found, loaded, with its functions and constants
 
+use crate::comm::library::{self, functions, symbol};
 use sardonyx_base::{Error, Result};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 /// A path that is loaded instead of the libraries that are known.
 const LIBRARY: &str = "SARDONYX_MPI";
@@ -12,6 +13,9 @@ static LAUNCHERS: &[(&str, &[&str])] = &[
     ("PMI_SIZE", &["libmpich.so.12", "libmpi.so.12", "libmpi_abi.so.1"]),
     ("SLURM_STEP_NUM_TASKS", &["libmpi_abi.so.1", "libmpi.so.40", "libmpi.so.12", "libmpich.so.12"]),
 ];
+
+/// What launchers set to the place of a rank among those of its host.
+static PLACES: &[&str] = &["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
 
 /// Handles are numbers or addresses; both are passed as an address is.
 pub type Handle = usize;
@@ -25,26 +29,6 @@ pub struct Abi {
     pub status_ignore: usize,
     /// Calls from several threads, one at a time.
     pub serialized: c_int,
-}
-
-macro_rules! functions {
-    ($($name:ident: $symbol:literal ($($arg:ty),*);)*) => {
-        pub struct Functions {
-            $(pub $name: unsafe extern "C" fn($($arg),*) -> c_int,)*
-        }
-
-        impl Functions {
-            pub fn of(library: *mut c_void) -> std::result::Result<Functions, &'static str> {
-                Ok(Functions {
-                    $($name: {
-                        let found = symbol(library, concat!($symbol, "\0")).ok_or($symbol)?;
-                        // SAFETY: the function of this name has these parameters in every MPI.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> c_int>(found) }
-                    },)*
-                })
-            }
-        }
-    };
 }
 
 functions! {
@@ -69,35 +53,18 @@ pub fn launcher() -> Option<&'static [&'static str]> {
     LAUNCHERS.iter().find(|(name, _)| several(name)).map(|(_, libraries)| *libraries)
 }
 
-/// The library and its name. Errors: E0408.
-pub fn open(libraries: &[&str]) -> Result<(*mut c_void, String)> {
-    let given = std::env::var(LIBRARY).ok();
-    let names: Vec<&str> = given.as_deref().map_or_else(|| libraries.to_vec(), |name| vec![name]);
-    let mut why = String::new();
-    for name in names {
-        let Ok(path) = CString::new(name) else { continue };
-        // SAFETY: an MPI library; what it does when it is loaded is its business. Its own plugins need its symbols.
-        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-        if !library.is_null() {
-            return Ok((library, name.to_string()));
-        }
-        // SAFETY: the text is there until the next call of the kind.
-        let error = unsafe { libc::dlerror() };
-        if !error.is_null() {
-            // SAFETY: as above.
-            why = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
-        }
-    }
-    let error =
-        Error::user("E0408", format!("this process was started by an MPI launcher, but no library loads: {why}"));
-    Err(error.help(format!("install Open MPI or MPICH, or name the library in `{LIBRARY}`")))
+pub fn place_on_host() -> Option<usize> {
+    launcher()?;
+    PLACES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
-fn symbol(library: *mut c_void, name: &str) -> Option<*mut c_void> {
-    let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
-    // SAFETY: the library is open for as long as the process.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
+/// The library and its name. Errors: E0408.
+pub fn open(libraries: &[&str]) -> Result<(*mut c_void, String)> {
+    library::open(libraries, LIBRARY).map_err(|why| {
+        let error =
+            Error::user("E0408", format!("this process was started by an MPI launcher, but no library loads: {why}"));
+        error.help(format!("install Open MPI or MPICH, or name the library in `{LIBRARY}`"))
+    })
 }
 
 impl Abi {

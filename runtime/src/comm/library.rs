@@ -1,0 +1,56 @@
+//! names of a shared library  =>  its functions, where this machine has it
+
+use std::ffi::{CStr, CString, c_void};
+
+/// A struct `Functions` with the functions of a library that give a number, 0 where all is well.
+macro_rules! functions {
+    ($($name:ident: $symbol:literal ($($arg:ty),*);)*) => {
+        pub struct Functions {
+            $(pub $name: unsafe extern "C" fn($($arg),*) -> std::ffi::c_int,)*
+        }
+
+        impl Functions {
+            pub fn of(library: *mut std::ffi::c_void) -> std::result::Result<Functions, &'static str> {
+                Ok(Functions {
+                    $($name: {
+                        type Function = unsafe extern "C" fn($($arg),*) -> std::ffi::c_int;
+                        let found = $crate::comm::library::symbol(library, concat!($symbol, "\0")).ok_or($symbol)?;
+                        // SAFETY: the function of this name has these parameters in every version of the library.
+                        unsafe { std::mem::transmute::<*mut std::ffi::c_void, Function>(found) }
+                    },)*
+                })
+            }
+        }
+    };
+}
+pub(super) use functions;
+
+/// The first library of these that loads, or the one that the variable names; its name. Otherwise why the last did not.
+pub fn open(names: &[&str], variable: &str) -> std::result::Result<(*mut c_void, String), String> {
+    let given = std::env::var(variable).ok();
+    let names: Vec<&str> = given.as_deref().map_or_else(|| names.to_vec(), |name| vec![name]);
+    let mut why = String::new();
+    for name in names {
+        let Ok(path) = CString::new(name) else { continue };
+        // SAFETY: a library that is meant to be loaded; what it does then is its business. Its plugins need its symbols.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        if !library.is_null() {
+            return Ok((library, name.to_string()));
+        }
+        // SAFETY: the text is there until the next call of the kind.
+        let error = unsafe { libc::dlerror() };
+        if !error.is_null() {
+            // SAFETY: as above.
+            why = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
+        }
+    }
+    Err(why)
+}
+
+/// The name ends with a zero.
+pub fn symbol(library: *mut c_void, name: &str) -> Option<*mut c_void> {
+    let name = CStr::from_bytes_with_nul(name.as_bytes()).ok()?;
+    // SAFETY: the library is open for as long as the process.
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
