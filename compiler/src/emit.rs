@@ -9,6 +9,7 @@ use crate::requires::{Requires, requires};
 use sardonyx_base::plan::{self as file, Wire};
 use sardonyx_base::{Dim, Error, Kind, Result};
 use sardonyx_dialects::flow::{Container, Layout, State};
+use sardonyx_dialects::interp::Values;
 use sardonyx_dialects::params::Part;
 use sardonyx_dialects::plan::{Action, Entry, Plan};
 use sardonyx_dialects::sdx::{Axis, Symbol, SymbolKind, mesh};
@@ -104,7 +105,9 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
         // Each rank checks only what it has.
         writer.hash_constants();
     }
-    let mut weights = Weights::new(writer, product.params, mesh(&symbols));
+    let prepared = product.planned.iter().flat_map(|made| made.plan.prepared.clone()).collect();
+    let params = Values { params: product.params, prepared: &prepared };
+    let mut weights = Weights::new(writer, params, mesh(&symbols));
     weights.store_parts(product.planned.iter().map(|made| &made.plan))?;
     let (mut plans, mut summaries) = (vec![], vec![]);
     for (made, code) in product.planned.iter().zip(&codes) {

@@ -10,7 +10,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let after = |flag: &str| args.iter().position(|a| a == flag).and_then(|i| args.get(i + 1));
     let mut options = Options::for_target(sardonyx_kernels::Target::cpu());
-    options.rates.prepares_weights = args.iter().any(|a| a == "--prepares-weights");
     options.allow_finite = args.iter().any(|a| a == "--allow-finite");
     let text = std::fs::read_to_string(args.first().ok_or("a file is missing")?)?;
     let context = sardonyx_passes::context();

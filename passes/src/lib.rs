@@ -25,6 +25,7 @@ mod onnx_to_sdx;
 pub mod options;
 mod pack_weights;
 mod plan_memory;
+mod prepare_weights;
 #[cfg(test)]
 mod random;
 mod registry;

@@ -56,6 +56,12 @@ pub static PASSES: &[PassRow] = &[
         crate::egraph::run,
     ),
     lowering("sdx-to-flow", "Makes each operation a kernel with explicit memlets", crate::sdx_to_flow::run),
+    of_class(
+        Class::Reassociating,
+        "prepare-weights",
+        "Computes what arithmetic makes of parameters alone when the artifact is written",
+        crate::prepare_weights::prepare,
+    ),
     rewriting("inline-maps", "Computes maps where they are read", crate::inline_maps::run)
         .reviewed_by(near_misses::tell),
     rewriting("fuse-epilogues", "Lets maps follow a reduction in registers", crate::fuse_epilogues::run)
@@ -85,6 +91,12 @@ pub static PASSES: &[PassRow] = &[
         crate::int8_contractions::run,
     )
     .only_for(target::Class::Cpu),
+    of_class(
+        Class::Reassociating,
+        "expand-weights",
+        "Computes what else is made of parameters alone when the artifact is written",
+        crate::prepare_weights::expand,
+    ),
     rewriting("choose-layouts", "Orders dimensions in memory as the kernels around want them", crate::layout::run),
     of_class(
         Class::FiniteOnly,

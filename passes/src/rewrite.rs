@@ -319,6 +319,8 @@ impl Rewrites {
 
     /// Checks the last rewrite by two states of a program. Errors: E0901 where they compute different things.
     fn check_programs(&mut self, class: Class, mut before: Program, mut after: Program) -> Result<()> {
+        before.inline_prepared();
+        after.inline_prepared();
         sort_steps(&mut before);
         sort_steps(&mut after);
         let seed = self.applied.len() as u64;

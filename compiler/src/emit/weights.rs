@@ -1,10 +1,9 @@
 //! the parameters and values of plans  =>  constants of a file, each stored once; where there is a mesh, by rank
 
-use crate::import::ParamStore;
 use sardonyx_base::plan as file;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{Container, Layout, Source, Window};
-use sardonyx_dialects::interp;
+use sardonyx_dialects::interp::{self, Values};
 use sardonyx_dialects::plan::{Buffer, Plan};
 use sardonyx_dialects::sdx::{Axis, coordinates};
 use sardonyx_format::ArtifactWriter;
@@ -13,7 +12,7 @@ use std::collections::HashMap;
 /// The constants of the artifact, each stored once whatever plans and entry points use it.
 pub struct Weights<'a> {
     pub writer: ArtifactWriter,
-    params: &'a ParamStore,
+    params: Values<'a>,
     mesh: Vec<Axis>,
     stored: Vec<file::Constant>,
     /// Where in `stored` it is, by the bytes that it has.
@@ -32,7 +31,7 @@ enum Stored {
 }
 
 impl Weights<'_> {
-    pub fn new(writer: ArtifactWriter, params: &ParamStore, mesh: Vec<Axis>) -> Weights<'_> {
+    pub fn new<'a>(writer: ArtifactWriter, params: Values<'a>, mesh: Vec<Axis>) -> Weights<'a> {
         Weights { writer, params, mesh, stored: vec![], places: HashMap::new(), used: vec![] }
     }
 
@@ -108,7 +107,16 @@ impl Weights<'_> {
         let lies = || (window.clone(), container.dims.clone(), container.storage());
         let packed = (window.is_some() || !container.is_plain()).then(lies);
         let key = Stored::Param(source.clone(), packed);
-        self.stored(key, &source.name(), &container, |weights| weights.param(&source, window.as_ref(), &container))
+        self.stored(key, &self.name(&source), &container, |weights| weights.param(&source, window.as_ref(), &container))
+    }
+
+    /// What a constant is called: the parameters that it is made of.
+    fn name(&self, source: &Source) -> String {
+        let one = |name: &String| match self.params.prepared.get(name) {
+            Some(program) => format!("made of {}", program.made_of().join(", ")),
+            None => name.clone(),
+        };
+        source.names.iter().map(one).collect::<Vec<_>>().join(" + ")
     }
 
     /// The number in the plan of a constant of which each rank has one of those that are stored.
@@ -176,7 +184,7 @@ impl Weights<'_> {
     }
 
     fn param(&mut self, source: &Source, window: Option<&Window>, container: &Container) -> Result<u64> {
-        let tensor = interp::joined(source, self.params)?;
+        let tensor = interp::joined(source, &self.params)?;
         let Some(window) = window else {
             return self.writer.constant(laid_out(&tensor, &container.layout)?.bytes());
         };

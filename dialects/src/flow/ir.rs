@@ -294,6 +294,7 @@ impl Program {
     /// A program of a module and those that it calls: what there is to be run.
     pub fn read_whole(function: Operation, module: Operation) -> Result<Program> {
         let mut program = Program::read(function)?;
+        program.prepared = super::prepared::read(module)?;
         let called =
             program.steps.iter().filter_map(|s| if let FlowOp::Host(h) = &s.op { Some(&h.bodies) } else { None });
         for name in called.flatten().cloned().collect::<BTreeSet<String>>() {

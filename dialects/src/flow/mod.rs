@@ -3,6 +3,7 @@
 pub mod check;
 pub mod ir;
 pub mod kernel;
+pub mod prepared;
 pub mod program;
 pub mod transform;
 

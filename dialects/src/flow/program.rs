@@ -1,6 +1,7 @@
 //! `func.func` of flow operations as plain data: containers, and what produces them, in order
 
 use super::kernel::{Container, Kernel, Layout};
+use super::prepared::Prepared;
 use super::transform::Transform;
 use crate::params::Part;
 use crate::sdx::{Check, Symbol};
@@ -151,6 +152,8 @@ pub struct Program {
     pub internal: bool,
     /// The programs that its host steps call, where it was read to be run (`Program::read_whole`).
     pub bodies: BTreeMap<String, Program>,
+    /// What makes the prepared parameters that it reads, as far as that is known here.
+    pub prepared: Prepared,
 }
 
 impl Program {

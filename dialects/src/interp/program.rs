@@ -6,9 +6,25 @@ use super::bind::{self, Symbols};
 use super::numbers::Numbers;
 use super::ports::Ports;
 use super::{Setting, Touched, extents, run_counted, run_kernel};
+use crate::flow::prepared::Prepared;
 use crate::flow::{FlowOp, HostCall, Kernel, Program, Source, Step, Window};
 use crate::params::{ParamValues, Part, value_of};
 use sardonyx_base::{DType, Error, Result, Tensor};
+
+/// Parameters, and those that are prepared of them.
+pub struct Values<'a> {
+    pub params: &'a dyn ParamValues,
+    pub prepared: &'a Prepared,
+}
+
+impl ParamValues for Values<'_> {
+    fn value(&self, name: &str) -> Result<Tensor> {
+        let Some(program) = self.prepared.get(name) else { return self.params.value(name) };
+        let outputs = run_program(program, self, &[])?;
+        let value = outputs.into_iter().next().map(|(_, value)| value);
+        value.ok_or_else(|| Error::defect(format!("nothing is prepared for `{name}`")))
+    }
+}
 
 /// The outputs, in the program's order. Errors: those of [`super::run`] and of [`run_kernel`]; E0901 where a step reads
 /// what no earlier step gives.
@@ -75,7 +91,8 @@ pub fn run_program_in(
     let of_input = |name: &str| states().find(|s| program.inputs[s.input].0 == name).map_or(&[][..], |s| &s.parts);
     let inputs = &ports.cut(inputs, of_input)?;
     let mut symbols = Symbols::new(program.into(), inputs, setting.world)?;
-    let of_ranks = |source: &Source, symbols: &Symbols| joined_in(source, setting.params, &|s| symbols.get(s));
+    let params = Values { params: setting.params, prepared: &program.prepared };
+    let of_ranks = |source: &Source, symbols: &Symbols| joined_in(source, &params, &|s| symbols.get(s));
     let mut values: Vec<Option<Tensor>> = vec![None; program.containers.len()];
     for (name, id) in &program.inputs {
         values[*id] = Some(bind::input(inputs, name)?.clone());

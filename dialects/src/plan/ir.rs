@@ -6,7 +6,7 @@ use crate::flow::ir::{
     container_of, container_type, read_host, read_kernel, read_source, read_states, read_window, write_host,
     write_kernel, write_source, write_states, write_window,
 };
-use crate::flow::{Container, TensorValue};
+use crate::flow::{Container, TensorValue, prepared};
 use crate::mlir::{Attr, Block, Context, Operation, Parts, Type, Val};
 use crate::sdx::ir as sdx_ir;
 use sardonyx_base::{Dim, Error, Result};
@@ -85,7 +85,7 @@ impl Plan {
 
     /// Reads the plan of a module; `None` where it holds no entry.
     pub fn read(module: Operation) -> Result<Option<Plan>> {
-        let mut plan = Plan::default();
+        let mut plan = Plan { prepared: prepared::read(module)?, ..Plan::default() };
         let operations = module.block(0).map_or(vec![], |b| b.operations());
         let entries = operations.iter().filter(|op| op.name() == "plan.entry").map(|op| text(*op, "sym_name"));
         let mut names = Names { kernels: HashMap::new(), entries: entries.collect::<Result<_>>()? };

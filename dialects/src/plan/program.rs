@@ -1,5 +1,6 @@
 //! `plan.entry`s and the `plan.kernel`s that they launch, as plain data
 
+use crate::flow::prepared::Prepared;
 use crate::flow::{Container, Kernel, Source, State, TensorValue, Window};
 use crate::sdx::{Check, Symbol};
 use sardonyx_base::Dim;
@@ -58,6 +59,8 @@ pub struct Plan {
     pub entries: Vec<Entry>,
     /// Distinct kernels of all entries: the symbol in the code, and the first launch's form of it.
     pub kernels: Vec<(String, Kernel)>,
+    /// What is made of parameters when the artifact is written.
+    pub prepared: Prepared,
 }
 
 impl Entry {

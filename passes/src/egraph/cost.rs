@@ -51,7 +51,7 @@ impl Rates {
             launch_ns: rates.launch_s * 1e9,
             slices_in_place: true,
             joins_weights: true,
-            prepares_weights: false,
+            prepares_weights: true,
         }
     }
 }

@@ -104,7 +104,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
             return Ok(());
         }
         let first = rewrites.applied().len() + 1;
-        let options = Options::for_target(rewrites.options().target);
+        let mut options = Options::for_target(rewrites.options().target);
+        // Of what a rank alone has, each call makes what it needs.
+        options.rates.prepares_weights = rewrites.options().mesh.is_empty();
         let allow = &mut |rule: &'static str, origins: &[String]| rewrites.allow(rule, origins);
         let (new, report) = optimise_within(graph, &options, allow)?;
         if rewrites.options().validate {

@@ -1,0 +1,106 @@
+//! parameters made of parameters when the artifact is written: each a program, in the module `@prepared` of the module
+//!
+//! Such a parameter is called `@` and the name of its program, which follows from what the program says: what entry points,
+//! plans and targets share is one.
+
+use super::program::{FlowOp, Program};
+use crate::mlir::{Attr, Block, Operation, Parts};
+use sardonyx_base::{Error, Result};
+use std::collections::BTreeMap;
+
+/// By the name of the parameter: a program without inputs, whose only output it is.
+pub type Prepared = BTreeMap<String, Program>;
+
+const MODULE: &str = "prepared";
+
+/// The name of the parameter that a program makes, as the program says itself. Errors: E0901.
+pub fn name(program: &Program, like: Operation) -> Result<String> {
+    let unnamed = Program { name: MODULE.into(), ..program.clone() };
+    let function = unnamed.write(like.context())?;
+    let text = function.to_string();
+    function.erase();
+    // FNV-1a: the same in every build.
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    Ok(format!("@w{hash:016x}"))
+}
+
+fn room(module: Operation) -> Option<Operation> {
+    let named = |op: &Operation| op.attr("sym_name").and_then(Attr::as_str).as_deref() == Some(MODULE);
+    let all = module.block(0)?.operations();
+    all.into_iter().find(|op| op.name() == "builtin.module" && named(op))
+}
+
+/// Those of a module.
+pub fn read(module: Operation) -> Result<Prepared> {
+    let functions = room(module).and_then(|room| room.block(0)).map_or(vec![], Block::operations);
+    let one = |function: Operation| {
+        let program = Program::read(function)?;
+        Ok((format!("@{}", program.name), program))
+    };
+    functions.into_iter().filter(|op| op.name() == "func.func").map(one).collect()
+}
+
+/// Puts them into a module, each once. Errors: E0901.
+pub fn write(module: Operation, prepared: &Prepared) -> Result<()> {
+    if prepared.is_empty() {
+        return Ok(());
+    }
+    let (cx, known) = (module.context(), read(module)?);
+    let room = match room(module) {
+        Some(room) => room,
+        None => {
+            let (attrs, regions) = ([("sym_name", cx.str(MODULE))], [Block::new(cx, &[])]);
+            let room =
+                cx.build(Parts { name: "builtin.module", attrs: &attrs, regions: &regions, ..Parts::default() })?;
+            module.block(0).ok_or_else(|| Error::defect("a module has no body"))?.push(room);
+            room
+        }
+    };
+    let block = room.block(0).ok_or_else(|| Error::defect("a module has no body"))?;
+    for (name, program) in prepared {
+        match known.get(name) {
+            Some(_) => {}
+            None => block.push(program.write(cx)?),
+        }
+    }
+    Ok(())
+}
+
+impl Program {
+    /// Has the steps of prepared parameters, as far as they are known, in the place of these.
+    pub fn inline_prepared(&mut self) {
+        let prepared = std::mem::take(&mut self.prepared);
+        let of = |op: &FlowOp| match op {
+            FlowOp::Param { source, window: None } if source.names.len() == 1 && source.transform.is_none() => {
+                prepared.get(&source.names[0])
+            }
+            _ => None,
+        };
+        for mut step in std::mem::take(&mut self.steps) {
+            let (Some(program), Some(&result)) = (of(&step.op), step.results.first()) else {
+                self.steps.push(step);
+                continue;
+            };
+            let mut ids: Vec<usize> = vec![];
+            for (id, container) in program.containers.iter().enumerate() {
+                let is_result = program.outputs.first().is_some_and(|(_, output)| *output == id);
+                ids.push(if is_result { result } else { self.container(container.clone()) });
+            }
+            for inner in &program.steps {
+                step = inner.clone();
+                step.args.iter_mut().chain(&mut step.results).for_each(|id| *id = ids[*id]);
+                self.steps.push(step);
+            }
+        }
+    }
+
+    /// The parameters that a prepared one is made of.
+    pub fn made_of(&self) -> Vec<String> {
+        let mut names: Vec<String> = vec![];
+        for step in &self.steps {
+            let FlowOp::Param { source, .. } = &step.op else { continue };
+            names.extend(source.names.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>());
+        }
+        names
+    }
+}

@@ -1,0 +1,170 @@
+//! kernels of parameters alone  =>  parameters that are computed when the artifact is written
+//!
+//! `prepare-weights`, before kernels merge, takes what arithmetic makes of parameters where it is no larger than what it is
+//! made of, however that is made in turn: codes and scales, and not the weights that are made of them. Mere motion stays:
+//! constants are laid out for who reads them anyway. `expand-weights`, when contractions have taken the bytes that they
+//! multiply, takes the rest: what would be widened in every call is wide in the file. A part of a parameter that a rank alone
+//! has stays as it is.
+
+use crate::rewrite::Rewrites;
+use crate::steps::{drop_dead, kernel, origins_of, sort_steps};
+use sardonyx_base::{Dim, Result};
+use sardonyx_dialects::flow::prepared::{self, Prepared};
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{Body, FlowOp, Program, Source, Step};
+use sardonyx_dialects::mlir::Operation;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is small is worth it whatever it is made of.
+const SMALL: i64 = 1 << 16;
+/// As many bytes for each that is read, at most: 4 bits become 32.
+const EXPANDS: i64 = 8;
+
+pub fn prepare(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    run(module, rewrites, |constants, id| {
+        let mut found = BTreeSet::new();
+        narrowest(constants, id, &mut found);
+        found
+    })
+}
+
+pub fn expand(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    let fits = |value: &Constant| value.bytes <= value.read.saturating_mul(EXPANDS).saturating_add(SMALL);
+    run(module, rewrites, |constants, id| {
+        let value = constants.get(&id).filter(|value| value.made && fits(value));
+        value.into_iter().map(|_| id).collect()
+    })
+}
+
+/// What is known of a value that follows from parameters alone.
+#[derive(Clone, Default)]
+struct Constant {
+    /// The steps that make it, parameters and all.
+    steps: BTreeSet<usize>,
+    /// What the last of them reads.
+    args: Vec<Id>,
+    bytes: i64,
+    /// Of the parameters, each once.
+    read: i64,
+    /// The least that has to be there to make it: itself, or what makes what it is made of.
+    least: i64,
+    /// A kernel makes it, and more than by moving elements.
+    made: bool,
+    computes: bool,
+}
+
+type Constants = BTreeMap<Id, Constant>;
+
+/// Where the least has to be there for a value.
+fn narrowest(constants: &Constants, id: Id, found: &mut BTreeSet<Id>) {
+    let Some(value) = constants.get(&id).filter(|value| value.computes) else { return };
+    if value.bytes == value.least {
+        found.insert(id);
+    } else {
+        value.args.iter().for_each(|arg| narrowest(constants, *arg, found));
+    }
+}
+
+fn run(module: Operation, rewrites: &mut Rewrites, choose: impl Fn(&Constants, Id) -> BTreeSet<Id>) -> Result<()> {
+    let mut all = Prepared::new();
+    rewrites.programs(module, |rewrites, program| {
+        let constants = constants(program);
+        let wanted = wanted(program, &constants);
+        let chosen: BTreeSet<Id> = wanted.into_iter().flat_map(|id| choose(&constants, id)).collect();
+        let site = |id: Id| (id, constants[&id].steps.clone(), alone(program, id, &constants[&id].steps));
+        let sites: Vec<(Id, BTreeSet<usize>, Program)> = chosen.into_iter().map(site).collect();
+        for (id, steps, small) in sites {
+            let name = prepared::name(&small, module)?;
+            let steps: Vec<usize> = steps.into_iter().collect();
+            let origins = origins_of(program, &steps);
+            let made = Program { name: name[1..].to_string(), ..small };
+            let applied = rewrites.apply(program, "when written", &steps, |program| {
+                program.prepared.insert(name.clone(), made.clone());
+                // Others may read what the step makes beside it.
+                let new = program.container(program.containers[id].clone());
+                program.steps.iter_mut().flat_map(|s| &mut s.args).filter(|arg| **arg == id).for_each(|arg| *arg = new);
+                program.outputs.iter_mut().filter(|(_, output)| *output == id).for_each(|(_, output)| *output = new);
+                let op = FlowOp::Param { source: Source::one(&name), window: None };
+                program.steps.push(Step { op, args: vec![], results: vec![new], origins });
+            })?;
+            if applied {
+                all.insert(name, made);
+            }
+        }
+        Ok(())
+    })?;
+    prepared::write(module, &all)
+}
+
+/// Every container whose value follows from parameters, by its number.
+fn constants(program: &Program) -> Constants {
+    let mut known = Constants::new();
+    for (at, step) in program.steps.iter().enumerate() {
+        let (kernel, computes) = match &step.op {
+            FlowOp::Param { source, window: None } if source.parts.is_empty() => (false, false),
+            FlowOp::Const(_) | FlowOp::View => (false, false),
+            FlowOp::Kernel(k) if k.extents().all(|n| n.as_const().is_some()) => {
+                let moves = |body: &Body| matches!(body, Body::Load { .. } | Body::Index(_) | Body::Const(_));
+                (true, !k.body.iter().all(|s| moves(&s.body)))
+            }
+            FlowOp::Kernel(_) | FlowOp::Param { .. } | FlowOp::Bind { .. } | FlowOp::Host(_) => continue,
+        };
+        let args: Option<Vec<&Constant>> = step.args.iter().map(|arg| known.get(arg)).collect();
+        let Some(args) = args else { continue };
+        let mut whole = Constant { made: kernel, computes, args: step.args.clone(), ..Constant::default() };
+        whole.args.dedup();
+        for arg in args {
+            whole.steps.extend(&arg.steps);
+            (whole.made, whole.computes) = (whole.made | arg.made, whole.computes | arg.computes);
+        }
+        whole.steps.insert(at);
+        let results: Vec<(Id, Option<i64>)> = step.results.iter().map(|id| (*id, bytes(program, *id))).collect();
+        let is_leaf = |at: &usize| matches!(program.steps[*at].op, FlowOp::Param { .. } | FlowOp::Const(_));
+        let leaves = whole.steps.iter().filter(|at| is_leaf(at));
+        let read = |at: &usize| bytes(program, program.steps[*at].results[0]).unwrap_or(0);
+        whole.read = leaves.map(read).fold(0, i64::saturating_add);
+        let of_args = whole.args.iter().map(|arg| known[arg].least).fold(0, i64::saturating_add);
+        let through = if whole.args.is_empty() { i64::MAX } else { of_args };
+        for (id, bytes) in results {
+            if let Some(bytes) = bytes {
+                known.insert(id, Constant { bytes, least: bytes.min(through), ..whole.clone() });
+            }
+        }
+    }
+    known
+}
+
+/// Of a container whose elements lie one behind the other, and are known to be so many.
+fn bytes(program: &Program, id: Id) -> Option<i64> {
+    let c = &program.containers[id];
+    if c.dtype.is_opaque() || !c.is_plain() {
+        return None;
+    }
+    let each = c.dtype.bytes() as i64;
+    c.dims.iter().map(Dim::as_const).try_fold(each, |n, d| n.checked_mul(d?))
+}
+
+/// The constants that something else reads.
+fn wanted(program: &Program, constants: &Constants) -> Vec<Id> {
+    let mut wanted: BTreeSet<Id> = program.outputs.iter().map(|(_, id)| *id).collect();
+    for step in &program.steps {
+        if kernel(step).is_none() && !matches!(step.op, FlowOp::Host(_) | FlowOp::Bind { .. } | FlowOp::View) {
+            continue;
+        }
+        if !step.results.iter().all(|id| constants.contains_key(id)) || step.results.is_empty() {
+            wanted.extend(&step.args);
+        }
+    }
+    wanted.into_iter().filter(|id| constants.contains_key(id)).collect()
+}
+
+/// A program of these steps, whose only output is that container.
+fn alone(program: &Program, id: Id, steps: &BTreeSet<usize>) -> Program {
+    let mut out = Program { containers: program.containers.clone(), ..Program::default() };
+    out.steps = steps.iter().map(|at| program.steps[*at].clone()).collect();
+    out.steps.iter_mut().for_each(|step| step.origins.clear());
+    out.outputs = vec![("value".into(), id)];
+    sort_steps(&mut out);
+    drop_dead(&mut out);
+    out
+}
