@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn a_shared_symbol_has_the_wider_range_and_the_narrower_one_is_checked() {
         let (a, b) = (entry("a", SymbolKind::Input, 1, Some(8)), entry("b", SymbolKind::Input, 0, Some(6)));
-        let plan = Plan { entries: vec![a.clone(), b.clone()], kernels: vec![] };
+        let plan = Plan { entries: vec![a.clone(), b.clone()], ..Plan::default() };
         let shared = shared_symbols(plan.entries.iter()).unwrap();
         assert_eq!((shared["s"].lo, shared["s"].hi), (0, Some(8)));
         let checks = |e: &Entry| {
@@ -394,9 +394,9 @@ mod tests {
         };
         assert_eq!(checks(&a), [("max(1, s)".into(), "s".into(), "`s` is at least 1 here".into())]);
         assert_eq!(checks(&b), [("min(6, s)".into(), "s".into(), "`s` is at most 6 here".into())]);
-        let open = Plan { entries: vec![a, entry("c", SymbolKind::Input, 1, None)], kernels: vec![] };
+        let open = Plan { entries: vec![a, entry("c", SymbolKind::Input, 1, None)], ..Plan::default() };
         assert_eq!(shared_symbols(open.entries.iter()).unwrap()["s"].hi, None);
-        let mixed = Plan { entries: vec![b, entry("d", SymbolKind::Capacity, 0, None)], kernels: vec![] };
+        let mixed = Plan { entries: vec![b, entry("d", SymbolKind::Capacity, 0, None)], ..Plan::default() };
         assert_eq!(shared_symbols(mixed.entries.iter()).unwrap_err().code, "E0901");
     }
 }
