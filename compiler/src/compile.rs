@@ -9,7 +9,7 @@ use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
 use crate::placement::Placement;
 use crate::plans::{Made, Planned, Times, Way};
-use crate::precision::{self, Errors, Lowered};
+use crate::precision::{self, Accept, Errors, Lowered};
 use crate::selftest;
 use melior::Context;
 use melior::ir::Module;
@@ -18,7 +18,7 @@ use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{MaskedRows, Options, Params, Precision, Rewrites};
+use sardonyx_passes::{MaskedRows, Options, Params, Quantize, Rewrites};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -81,6 +81,8 @@ pub struct Request<'a> {
     pub specialized: Vec<EntrySpec>,
     /// What ranks are to have of the tensors of nodes.
     pub plan: Option<Placement>,
+    /// The relative error (L2) that an output of lower precision may have.
+    pub error_budget: Option<f64>,
 }
 
 impl<'a> Request<'a> {
@@ -98,6 +100,7 @@ impl<'a> Request<'a> {
             no_host: false,
             specialized: vec![],
             plan: None,
+            error_budget: None,
         }
     }
 }
@@ -213,6 +216,12 @@ fn compile_model(request: &Request, show: &mut dyn FnMut(&'static str)) -> Resul
 /// As `compile_shown`, of a model that is in memory; the request's path is not read.
 pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'static str)) -> Result<Report> {
     let options = Options { mesh: mesh(model, request)?, ..request.options.clone() };
+    if !options.mesh.is_empty() && options.quantize != Quantize::None {
+        let message = "`--quantize` is not for several ranks: a rank's part of the codes is not in the file";
+        return Err(
+            Error::user("E0001", message).help("leave out `--quantize`, or compile for one rank with `--ranks 1`")
+        );
+    }
     let request = &Request { options, ..request.clone() };
     let context = sardonyx_passes::context();
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
@@ -277,8 +286,9 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     times.push(("codegen", start.elapsed()));
     let Planned { rewrites, .. } = planned.remove(0);
     let lowered = errors.map(|errors| {
-        let contractions = rewrites.counts().into_iter().find(|(pass, _)| *pass == "lower-precision");
-        Lowered { precision: request.options.precision, contractions: contractions.map_or(0, |(_, n)| n), errors }
+        let narrows = |pass: &str| ["lower-precision", "quantize"].contains(&pass);
+        let contractions = rewrites.counts().into_iter().filter(|(pass, _)| narrows(pass)).map(|(_, n)| n).sum();
+        Lowered { name: request.options.lowered().unwrap_or_default(), contractions, errors }
     });
     Ok(Report {
         summary: Some(summary),
@@ -304,13 +314,13 @@ fn write(
         params,
         model_hash: &model.hash,
         selftest: canary.test.as_ref().ok().filter(|_| request.selftest),
-        precision: request.options.precision,
+        precision: request.options.lowered(),
         kinds: &model.graph.kinds(),
         targets: &request.targets,
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
     };
     let write = |path: &Path| crate::emit::write(path, &product);
-    if request.options.precision == Precision::F32 {
+    if request.options.lowered().is_none() {
         return Ok((write(&request.output)?, None));
     }
     let by_f32 = canary.test.is_err().then(|| precision::by_f32(model, request, &canary.calls));
@@ -318,8 +328,31 @@ fn write(
         None => canary.test.as_ref().map_err(String::clone),
         Some(test) => test.as_ref().map_err(String::clone),
     };
-    let (summary, errors) = precision::write_measured(&request.output, test, !request.selftest, write)?;
-    Ok((summary, Some(errors)))
+    let accept = match (request.error_budget, request.options.quantize) {
+        (Some(budget), _) => Accept::Within(budget),
+        (None, Quantize::None) if request.selftest => Accept::Tolerable,
+        (None, _) => Accept::All,
+    };
+    let (summary, errors) = precision::write_measured(&request.output, test, accept, write)?;
+    let Some(wider) = canary.test.as_ref().ok().filter(|_| request.selftest).and_then(|test| widened(test, &errors))
+    else {
+        return Ok((summary, Some(errors)));
+    };
+    // What the self-test allows is not what the model's errors are.
+    let product = Product { selftest: Some(&wider), ..product };
+    Ok((crate::emit::write(&request.output, &product)?, Some(errors)))
+}
+
+/// The test with twice the errors that were measured, where codes have larger ones than it allows.
+fn widened(test: &SelfTest, errors: &Errors) -> Option<SelfTest> {
+    let mut wider = test.clone();
+    let errors = errors.as_ref().ok()?;
+    for output in wider.outputs.iter_mut().filter(|output| output.relative > 0.0) {
+        let name = output.tensor.as_ref().map(|t| t.name.clone());
+        let measured = errors.iter().find(|e| Some(&e.name) == name.as_ref()).map_or(0.0, |e| 2.0 * e.relative);
+        output.relative = output.relative.max(measured);
+    }
+    (wider != *test).then_some(wider)
 }
 
 /// A call with known results, which the artifact makes at load and a lower precision is measured by.
@@ -340,14 +373,14 @@ impl Default for Canary {
 impl Canary {
     /// What a lower precision costs is measured by the same call.
     fn is_wanted(&self, request: &Request) -> bool {
-        (request.selftest || request.options.precision != Precision::F32) && request.watch.stop_after.is_none()
+        (request.selftest || request.options.lowered().is_some()) && request.watch.stop_after.is_none()
     }
 
     fn make(&mut self, graph: &Graph, params: &ParamStore, request: &Request) {
         let start = Instant::now();
-        self.test = selftest::make(graph, params, request.options.precision);
+        self.test = selftest::make(graph, params, &request.options);
         let comparable = self.test.is_ok() && request.options.masked_rows == MaskedRows::Compute;
-        if request.options.precision != Precision::F32 && !comparable {
+        if request.options.lowered().is_some() && !comparable {
             self.calls = selftest::inputs(graph);
         }
         self.time = Some(start.elapsed());

@@ -5,11 +5,11 @@ mod weights;
 use crate::import::ParamStore;
 use crate::module::MAIN;
 use crate::plans::Planned;
+use crate::prepare::{self, Store};
 use crate::requires::{Requires, requires};
 use sardonyx_base::plan::{self as file, Wire};
 use sardonyx_base::{Dim, Error, Kind, Result};
 use sardonyx_dialects::flow::{Container, Layout, State};
-use sardonyx_dialects::interp::Values;
 use sardonyx_dialects::params::Part;
 use sardonyx_dialects::plan::{Action, Entry, Plan};
 use sardonyx_dialects::sdx::{Axis, Symbol, SymbolKind, mesh};
@@ -19,7 +19,6 @@ use sardonyx_kernels::codegen;
 use sardonyx_kernels::codegen::ptx::PtxModule;
 use sardonyx_kernels::target::Class;
 use sardonyx_kernels::{Level, Lowered, levels_of, lower};
-use sardonyx_passes::{Named, Precision};
 use std::collections::BTreeMap;
 use std::path::Path;
 use weights::Weights;
@@ -89,7 +88,8 @@ pub struct Product<'a> {
     pub params: &'a ParamStore,
     pub model_hash: &'a str,
     pub selftest: Option<&'a file::SelfTest>,
-    pub precision: Precision,
+    /// Where it is not the model's own.
+    pub precision: Option<String>,
     /// Of inputs and outputs that are no tensors, by name.
     pub kinds: &'a BTreeMap<String, Kind>,
     pub targets: &'a [Target],
@@ -106,7 +106,8 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
         writer.hash_constants();
     }
     let prepared = product.planned.iter().flat_map(|made| made.plan.prepared.clone()).collect();
-    let params = Values { params: product.params, prepared: &prepared };
+    let values = prepare::values(&prepared, product.params)?;
+    let params = Store { params: product.params, prepared: &prepared, values };
     let mut weights = Weights::new(writer, params, mesh(&symbols));
     weights.store_parts(product.planned.iter().map(|made| &made.plan))?;
     let (mut plans, mut summaries) = (vec![], vec![]);
@@ -123,9 +124,7 @@ pub fn write(path: &Path, product: &Product) -> Result<Summary> {
     product.selftest.into_iter().for_each(|test| writer.selftest(test));
     let machine = codes.iter().find_map(|code| code.machine.as_ref());
     let mut manifest = manifest(&symbols, product.model_hash, machine.map(|(levels, _)| levels.as_slice()));
-    if product.precision != Precision::F32 {
-        manifest.precision = product.precision.name().to_string();
-    }
+    manifest.precision = product.precision.clone().unwrap_or_default();
     let machine = machine.map(|(_, code)| code.as_slice());
     let (_, first) = plans.remove(0);
     plans.into_iter().for_each(|(class, plan)| writer.plan(class.name(), &plan.write()));

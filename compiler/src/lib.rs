@@ -16,6 +16,7 @@ pub mod pipeline;
 pub mod placement;
 pub mod plans;
 pub mod precision;
+mod prepare;
 pub mod reduce;
 pub mod reference;
 pub mod requires;

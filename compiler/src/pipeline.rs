@@ -19,6 +19,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("simplify", "simplify,func.func(cse)"),
     ("shard", "shard"),
     ("e-graph", "e-graph,simplify,func.func(cse)"),
+    ("quantize", "quantize"),
     ("sdx-to-flow", "sdx-to-flow"),
     ("prepare-weights", "prepare-weights"),
     ("fuse", "fuse"),

@@ -3,17 +3,17 @@
 use crate::compile::{Request, compile_read};
 use crate::entries::Entries;
 use crate::selftest;
-use sardonyx_base::compare::{Tolerance, compare};
+use sardonyx_base::compare::{Difference, Instead, Tolerance, compare};
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
-use sardonyx_passes::{Options, Precision};
+use sardonyx_passes::Options;
 use sardonyx_runtime::{LoadOptions, Model, SessionOptions};
 use std::path::Path;
 
 /// What a lower precision came to.
 #[derive(Clone, Debug)]
 pub struct Lowered {
-    pub precision: Precision,
+    pub name: String,
     /// Contractions, and attentions, whose factors are of it.
     pub contractions: usize,
     pub errors: Errors,
@@ -31,6 +31,16 @@ pub struct OutputError {
     pub relative: f64,
     /// What the self-test would say.
     pub tolerable: bool,
+}
+
+/// Which errors are taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Accept {
+    All,
+    /// Those that the self-test will take.
+    Tolerable,
+    /// Up to a relative error (L2) of each output.
+    Within(f64),
 }
 
 /// A call with outputs of f32 where the interpreter would take too long: those of an artifact of f32, which is made for
@@ -57,7 +67,7 @@ pub fn by_f32(
     for inputs in calls {
         let given: Vec<(&str, Tensor)> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
         match session.run(&given) {
-            Ok(outputs) => return Ok(selftest::of(inputs, &outputs, request.options.precision)),
+            Ok(outputs) => return Ok(selftest::of(inputs, &outputs, &request.options)),
             Err(e) => why = e.message,
         }
     }
@@ -69,7 +79,7 @@ pub fn by_f32(
 pub fn write_measured<T>(
     output: &Path,
     test: std::result::Result<&SelfTest, String>,
-    any: bool,
+    accept: Accept,
     write: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<(T, Errors)> {
     let test = match test {
@@ -84,11 +94,19 @@ pub fn write_measured<T>(
     let path = folder.path().join("measured.sdx");
     let written = write(&path)?;
     let errors = measure(&path, test);
-    let far = errors.iter().flatten().find(|e| !e.tolerable);
-    if let Some(OutputError { name, abs_max, relative, .. }) = far.filter(|_| !any) {
+    let is_far = |e: &&OutputError| match accept {
+        Accept::All => false,
+        Accept::Tolerable => !e.tolerable,
+        // What is no number is too far.
+        Accept::Within(budget) => !(e.relative <= budget),
+    };
+    if let Some(OutputError { name, abs_max, relative, .. }) = errors.iter().flatten().find(is_far) {
         let how = format!("max abs error {abs_max:.3e}, relative (L2) {relative:.3e}");
-        return Err(Error::user("E0501", format!("the output `{name}` is too far from that of f32: {how}"))
-            .help("leave out `--precision`, or take it as it is with `--no-selftest`"));
+        let error = Error::user("E0501", format!("the output `{name}` is too far from that of f32: {how}"));
+        return Err(error.help(match accept {
+            Accept::Within(_) => "allow more with `--error-budget`, or leave out `--quantize`",
+            Accept::All | Accept::Tolerable => "leave out `--precision`, or take it as it is with `--no-selftest`",
+        }));
     }
     std::fs::rename(&path, &target).map_err(fail)?;
     Ok((written, errors))
@@ -105,7 +123,8 @@ fn measure(artifact: &Path, test: &SelfTest) -> Errors {
             let expected = canary.tensor()?;
             let actual = outputs.iter().find(|(name, _)| *name == canary.name);
             if let Some((_, actual)) = actual.filter(|_| !expected.dtype().is_opaque()) {
-                let tolerance = Tolerance { rtol: wanted.rtol, atol: wanted.atol, instead: None };
+                let instead = (wanted.relative > 0.0).then_some(Instead::Length(wanted.relative));
+                let tolerance = Tolerance { rtol: wanted.rtol, atol: wanted.atol, instead };
                 errors.push(error(&canary.name, actual, &expected, &tolerance));
             }
         }
@@ -115,19 +134,10 @@ fn measure(artifact: &Path, test: &SelfTest) -> Errors {
 }
 
 fn error(name: &str, actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> OutputError {
-    let number = |t: &Tensor, i: usize| t.get_f64(i).unwrap_or(f64::NAN);
-    let (mut abs_max, mut difference, mut length) = (0f64, 0f64, 0f64);
-    for i in 0..expected.len() {
-        let (a, e) = (number(actual, i), number(expected, i));
-        // Infinities and NaN in both are no error.
-        let apart = if a == e || a.is_nan() && e.is_nan() { 0.0 } else { (a - e).abs() };
-        abs_max = if apart > abs_max || apart.is_nan() { apart } else { abs_max };
-        difference += apart * apart;
-        length += if e.is_finite() { e * e } else { 0.0 };
-    }
-    let relative = if difference == 0.0 { 0.0 } else { (difference / length).sqrt() };
-    let tolerable = compare(actual, expected, tolerance).is_ok_and(|d| d.n_failed == 0);
-    OutputError { name: name.to_string(), abs_max, relative, tolerable }
+    let found =
+        compare(actual, expected, tolerance).unwrap_or_else(|_| Difference { n_failed: 1, ..Difference::default() });
+    let abs_max = if found.relative.is_nan() { f64::NAN } else { found.abs_max };
+    OutputError { name: name.to_string(), abs_max, relative: found.relative, tolerable: found.n_failed == 0 }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::scalar::{Conversion, Domain, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, Symbol, SymbolKind, TensorType, Value};
 use sardonyx_format::tensor_io::Synthetic;
-use sardonyx_passes::Precision;
-use sardonyx_run::BF16_OF_MAX;
+use sardonyx_passes::{Options, Precision, Quantize};
+use sardonyx_run::{BF16_OF_MAX, CODES_RELATIVE};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The stage after which the graph is what the interpreter computes: all of it values, and few of them. What follows may
@@ -21,7 +21,7 @@ const WORK_MAX: i64 = 2_000_000_000;
 const BYTES_MAX: usize = 16 << 20;
 
 /// `Err` says why there is no such call.
-pub fn make(graph: &Graph, params: &ParamStore, precision: Precision) -> std::result::Result<SelfTest, String> {
+pub fn make(graph: &Graph, params: &ParamStore, options: &Options) -> std::result::Result<SelfTest, String> {
     let n = graph.symbols.values().filter(|s| s.kind == SymbolKind::Input).count();
     if let Some(name) = rounded_sum(graph) {
         return Err(format!("{name} rounds sums to integers, of which a last place more or less makes another one"));
@@ -38,7 +38,7 @@ pub fn make(graph: &Graph, params: &ParamStore, precision: Precision) -> std::re
             }
             false => {
                 budget -= work;
-                call(graph, params, precision, &value)
+                call(graph, params, options, &value)
             }
         });
         match made {
@@ -75,10 +75,10 @@ pub fn inputs(graph: &Graph) -> Vec<Vec<(String, Tensor)>> {
 }
 
 /// A call that gave these outputs.
-pub fn of(inputs: &[(String, Tensor)], outputs: &[(String, Tensor)], precision: Precision) -> SelfTest {
+pub fn of(inputs: &[(String, Tensor)], outputs: &[(String, Tensor)], options: &Options) -> SelfTest {
     SelfTest {
         inputs: inputs.iter().map(|(name, t)| Canary::new(name, t)).collect(),
-        outputs: outputs.iter().map(|(name, t)| expected(name, t, precision)).collect(),
+        outputs: outputs.iter().map(|(name, t)| expected(name, t, options)).collect(),
     }
 }
 
@@ -94,7 +94,7 @@ fn canaries(graph: &Graph, value: &dyn Fn(&str) -> Option<i64>) -> Result<Vec<(S
 fn call(
     graph: &Graph,
     params: &ParamStore,
-    precision: Precision,
+    options: &Options,
     value: &dyn Fn(&str) -> Option<i64>,
 ) -> std::result::Result<SelfTest, String> {
     let too_large = |bytes| match bytes > BYTES_MAX {
@@ -106,7 +106,7 @@ fn call(
     let outputs = interp::run(graph, params, &inputs);
     let outputs = outputs.map_err(|e| format!("the interpreter says: {}", e.message))?;
     too_large(inputs.iter().chain(&outputs).map(|(_, t)| t.bytes().len()).sum())?;
-    Ok(of(&inputs, &outputs, precision))
+    Ok(of(&inputs, &outputs, options))
 }
 
 /// The bytes of those inputs and outputs whose sizes follow from the symbols.
@@ -202,9 +202,11 @@ fn canary(dtype: DType, dims: Vec<usize>, seed: u64) -> Result<Tensor> {
     }
 }
 
-fn expected(name: &str, tensor: &Tensor, precision: Precision) -> ExpectedOutput {
-    let (rtol, atol) = tolerance(tensor, precision);
-    ExpectedOutput { tensor: Some(Canary::new(name, tensor)), rtol, atol }
+fn expected(name: &str, tensor: &Tensor, options: &Options) -> ExpectedOutput {
+    let (rtol, atol) = tolerance(tensor, options.precision);
+    let codes = options.quantize != Quantize::None && tensor.dtype().is_float();
+    let relative = if codes { CODES_RELATIVE } else { 0.0 };
+    ExpectedOutput { tensor: Some(Canary::new(name, tensor)), rtol, atol, relative }
 }
 
 /// Relative to the largest value: what cancels to a small one has the error of the large ones it came from.
@@ -260,12 +262,12 @@ mod tests {
         let y = g.outputs[0].1;
         let rounded = push(&mut g, Op::Map(ScalarFn::Round), &[y], &["m", "n"], DType::F32);
         g.outputs[0].1 = rounded;
-        assert!(make(&g, &ParamStore::new(), Precision::F32).unwrap_err().contains("rounds sums to integers"));
+        assert!(make(&g, &ParamStore::new(), &Options::default()).unwrap_err().contains("rounds sums to integers"));
     }
 
     #[test]
     fn the_expected_outputs_are_those_of_the_canaries() {
-        let test = make(&product(), &ParamStore::new(), Precision::F32).unwrap();
+        let test = make(&product(), &ParamStore::new(), &Options::default()).unwrap();
         // k = 1, m = 2, n = 3.
         assert_eq!((&test.inputs[0].dims[..], &test.inputs[1].dims[..]), (&[2, 1][..], &[1, 3][..]));
         let (x, w, y) = (&test.inputs[0], &test.inputs[1], test.outputs[0].tensor.as_ref().unwrap());
@@ -276,7 +278,7 @@ mod tests {
         let largest = products.iter().fold(0f32, |m, v| m.max(v.abs())) as f64;
         assert_eq!(test.outputs[0].rtol, 1e-3);
         assert!((test.outputs[0].atol - 1e-4 * largest).abs() < 1e-12);
-        assert_eq!(test, make(&product(), &ParamStore::new(), Precision::F32).unwrap(), "the same every time");
+        assert_eq!(test, make(&product(), &ParamStore::new(), &Options::default()).unwrap(), "the same every time");
     }
 
     #[test]
@@ -285,7 +287,7 @@ mod tests {
         g.symbols.get_mut("m").unwrap().hi = Some(0);
         g.symbols.get_mut("n").unwrap().lo = 7;
         let dims = |g: &Graph| {
-            make(g, &ParamStore::new(), Precision::F32).map(|t| t.outputs[0].tensor.as_ref().unwrap().dims.clone())
+            make(g, &ParamStore::new(), &Options::default()).map(|t| t.outputs[0].tensor.as_ref().unwrap().dims.clone())
         };
         assert_eq!(dims(&g).unwrap(), [0, 7]);
         let mut g = product();
@@ -308,7 +310,7 @@ mod tests {
         let i = push(&mut g, Op::Dims(vec![Dim::parse("n - 1 - k").unwrap()]), &[], &[], DType::I64);
         let picked = push(&mut g, Op::Gather { axis: 0 }, &[data, i], &[], DType::F32);
         g.outputs.push(("picked".into(), picked));
-        let test = make(&g, &ParamStore::new(), Precision::F32).unwrap();
+        let test = make(&g, &ParamStore::new(), &Options::default()).unwrap();
         assert!(test.outputs.iter().any(|o| o.tensor.as_ref().unwrap().name == "picked"));
         let [m, k, n] = [test.inputs[0].dims[0], test.inputs[0].dims[1], test.inputs[1].dims[1]];
         assert!(n > k && n - 1 - k < m, "{m} {k} {n}");
@@ -324,7 +326,7 @@ mod tests {
         let i = push(&mut g, Op::Input { name: "i".into(), parts: vec![] }, &[], &["2"], DType::I64);
         let b = push(&mut g, Op::Input { name: "b".into(), parts: vec![] }, &[], &["2"], DType::Bool);
         g.outputs = vec![("i2".into(), i), ("b2".into(), b)];
-        let test = make(&g, &ParamStore::new(), Precision::F32).unwrap();
+        let test = make(&g, &ParamStore::new(), &Options::default()).unwrap();
         assert_eq!(test.inputs[0].data[..], [1i64.to_le_bytes(), 1i64.to_le_bytes()].concat());
         assert_eq!(test.inputs[1].data[..], [1, 1]);
         assert_eq!((test.outputs[0].rtol, test.outputs[0].atol), (0.0, 0.0));
@@ -336,7 +338,7 @@ mod tests {
         for name in ["k", "m", "n"] {
             g.symbols.get_mut(name).unwrap().lo = 2000;
         }
-        let why = make(&g, &ParamStore::new(), Precision::F32).unwrap_err();
+        let why = make(&g, &ParamStore::new(), &Options::default()).unwrap_err();
         let words = "a small call takes 8008000000 multiply-adds, more than the 2000000000 worth interpreting";
         assert_eq!(why, words);
         // Index 1 of one row, and of two.
@@ -346,14 +348,14 @@ mod tests {
             let i = push(&mut g, Op::Input { name: "i".into(), parts: vec![] }, &[], &[], DType::I64);
             let y = push(&mut g, Op::Gather { axis: 0 }, &[data, i], &[], DType::F32);
             g.outputs = vec![("y".into(), y)];
-            make(&g, &ParamStore::new(), Precision::F32)
+            make(&g, &ParamStore::new(), &Options::default())
         };
         assert!(gather("1").unwrap_err().starts_with("the interpreter says: the index 1 is out of range"));
         assert!(gather("2").is_ok());
         let mut g = product();
         let p = push(&mut g, Op::Param { name: "p".into(), parts: vec![], bounded: false }, &[], &["2"], DType::F32);
         g.outputs.push(("p".into(), p));
-        assert!(make(&g, &ParamStore::new(), Precision::F32).unwrap_err().contains("the parameter `p` is gone"));
+        assert!(make(&g, &ParamStore::new(), &Options::default()).unwrap_err().contains("the parameter `p` is gone"));
     }
 
     #[test]

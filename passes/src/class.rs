@@ -8,7 +8,7 @@ pub enum Class {
     Exact,
     /// Equal up to roundings, while nothing overflows or underflows; NaN and infinities in the same places.
     Reassociating,
-    /// Equal up to the rounding of factors to bf16.
+    /// Equal up to the rounding of factors to the precision that was asked for.
     Narrowing,
     /// As reassociating, for finite inputs and results alone.
     FiniteOnly,

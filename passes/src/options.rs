@@ -21,6 +21,7 @@ pub struct Options {
     /// Check each rewrite by running what it changed, before and after.
     pub validate: bool,
     pub precision: Precision,
+    pub quantize: Quantize,
     pub layouts: Layouts,
     pub masked_rows: MaskedRows,
     /// Bytes that may lie between the kernels of one convolution; any number where absent.
@@ -38,6 +39,7 @@ impl Default for Options {
             remarks: false,
             validate: false,
             precision: Precision::default(),
+            quantize: Quantize::default(),
             layouts: Layouts::default(),
             masked_rows: MaskedRows::default(),
             workspace_limit: None,
@@ -75,6 +77,15 @@ pub enum Precision {
     #[default]
     F32,
     Bf16,
+}
+
+/// What weights, and what they are multiplied with, are rounded to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Quantize {
+    #[default]
+    None,
+    /// Whole numbers of 8 bits: weights with a scale for each column, what they are multiplied with for each row.
+    Int8,
 }
 
 /// Which layouts the containers between kernels get.
@@ -116,6 +127,10 @@ impl Named for Precision {
     const NAMES: &'static [(&'static str, Precision)] = &[("f32", Precision::F32), ("bf16", Precision::Bf16)];
 }
 
+impl Named for Quantize {
+    const NAMES: &'static [(&'static str, Quantize)] = &[("none", Quantize::None), ("int8", Quantize::Int8)];
+}
+
 impl Named for Layouts {
     const NAMES: &'static [(&'static str, Layouts)] =
         &[("chosen", Layouts::Chosen), ("row-major", Layouts::RowMajor), ("columns", Layouts::Columns)];
@@ -138,6 +153,7 @@ static ROWS: &[Row] = &[
     Row { name: "masked-rows", set: |o, v| MaskedRows::from_name(v).map(|v| o.masked_rows = v) },
     Row { name: "mesh", set: |o, v| mesh(v).map(|v| o.mesh = v) },
     Row { name: "precision", set: |o, v| Precision::from_name(v).map(|v| o.precision = v) },
+    Row { name: "quantize", set: |o, v| Quantize::from_name(v).map(|v| o.quantize = v) },
     Row { name: "target", set: |o, v| Target::from_name(v).map(|v| o.target = v) },
     Row { name: "workspace-limit", set: |o, v| v.parse().ok().map(|v| o.workspace_limit = Some(v)) },
 ];
@@ -154,6 +170,14 @@ pub fn mesh(text: &str) -> Option<Vec<i64>> {
 }
 
 impl Options {
+    /// What of precision is not the model's own, as manifests and reports call it; none where nothing is.
+    pub fn lowered(&self) -> Option<String> {
+        let bf16 = (self.precision != Precision::F32).then(|| self.precision.name());
+        let codes = (self.quantize != Quantize::None).then(|| self.quantize.name());
+        let all: Vec<&str> = bf16.into_iter().chain(codes).collect();
+        (!all.is_empty()).then(|| all.join(" "))
+    }
+
     /// Takes `NAME=VALUE`. Errors: E0001 for an unknown name or a value that is none of its.
     pub fn set(&mut self, text: &str) -> Result<()> {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));

@@ -11,7 +11,7 @@ use crate::steps::{drop_dead, kernel, origins_of, sort_steps};
 use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::prepared::{self, Prepared};
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{Body, FlowOp, Program, Source, Step};
+use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program, Source, Step};
 use sardonyx_dialects::mlir::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +103,7 @@ fn constants(program: &Program) -> Constants {
         let (kernel, computes) = match &step.op {
             FlowOp::Param { source, window: None } if source.parts.is_empty() => (false, false),
             FlowOp::Const(_) | FlowOp::View => (false, false),
-            FlowOp::Kernel(k) if k.extents().all(|n| n.as_const().is_some()) => {
+            FlowOp::Kernel(k) if is_fixed(k) => {
                 let moves = |body: &Body| matches!(body, Body::Load { .. } | Body::Index(_) | Body::Const(_));
                 (true, !k.body.iter().all(|s| moves(&s.body)))
             }
@@ -132,6 +132,17 @@ fn constants(program: &Program) -> Constants {
         }
     }
     known
+}
+
+/// Whether it does the same in every call, but for what it reads.
+fn is_fixed(k: &Kernel) -> bool {
+    let own = |d: &Dim| d.symbols().iter().all(|s| s.starts_with(['%', '$']));
+    let of_body = k.body.iter().all(|s| match &s.body {
+        Body::Load { memlet, .. } => memlet.index.iter().all(own),
+        Body::Index(d) => own(d),
+        Body::Const(_) | Body::Apply { .. } | Body::Convert(..) | Body::Reduce { .. } => true,
+    });
+    of_body && k.extents().all(|n| n.as_const().is_some()) && k.stores.iter().flat_map(|s| &s.memlet.index).all(own)
 }
 
 /// Of a container whose elements lie one behind the other, and are known to be so many.

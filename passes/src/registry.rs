@@ -55,6 +55,12 @@ pub static PASSES: &[PassRow] = &[
         "Chooses the cheapest of everything that the rules say is equal",
         crate::egraph::run,
     ),
+    of_class(
+        Class::Narrowing,
+        "quantize",
+        "Makes factors of products with weights codes times a scale, where that is asked for",
+        crate::quantize::run,
+    ),
     lowering("sdx-to-flow", "Makes each operation a kernel with explicit memlets", crate::sdx_to_flow::run),
     of_class(
         Class::Reassociating,

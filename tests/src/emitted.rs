@@ -18,7 +18,7 @@ pub fn emit(path: &Path, plan: &Plan, params: &ParamStore, targets: &[Target]) -
         params,
         model_hash: "",
         selftest: None,
-        precision: sardonyx_passes::Precision::F32,
+        precision: None,
         kinds: &Default::default(),
         targets,
         specialized: &[],

@@ -17,7 +17,9 @@ use sardonyx_base::json::Json;
 use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{Layouts, MaskedRows, Named, Options, Precision, Remark, Rewrite, Rewrites, Validation, mesh};
+use sardonyx_passes::{
+    Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite, Rewrites, Validation, mesh,
+};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -46,6 +48,13 @@ pub struct CompileArgs {
     /// softmax and normalisation stay f32. The error against f32 is printed. For CPUs; those without AVX-512 BF16 convert
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>())]
     pub precision: Precision,
+    /// What weights, and what they are multiplied with, are rounded to: `int8` gives weights a scale for each column, and what
+    /// they are multiplied with one for each row, in the call; products are of bytes, sums exact. The error against f32 is printed
+    #[arg(long, value_name = "TYPE", default_value = "none", value_parser = named::<Quantize>())]
+    pub quantize: Quantize,
+    /// The relative error (L2) that an output may have by lower precision, on inputs made for that; above it nothing is written
+    #[arg(long, value_name = "X", value_parser = budget)]
+    pub error_budget: Option<f64>,
     /// Ranks that run the model together, each with a part of the weights: N, or NxM for a mesh of two axes
     /// [default: what the model's device configuration says, else 1]
     #[arg(long, value_name = "N", value_parser = ranks)]
@@ -142,6 +151,11 @@ fn ranks(text: &str) -> std::result::Result<Mesh, String> {
     mesh(text).map(Mesh).ok_or_else(|| "it is no number of ranks: 4, or 2x4, at most 1024 in all".to_string())
 }
 
+fn budget(text: &str) -> std::result::Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|x| *x > 0.0 && x.is_finite());
+    number.ok_or_else(|| "it is no error above 0".to_string())
+}
+
 /// 64, 64KiB, 64MiB or 64GiB
 fn byte_count(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -179,6 +193,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         targets: distinct(&args.targets),
         selftest: !args.no_selftest,
         no_host: args.no_host,
+        error_budget: args.error_budget,
         plan: args.plan.as_deref().map(Placement::read).transpose()?,
         movement: question(args, &output)?,
         options: Options {
@@ -186,6 +201,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             remarks: args.remarks.is_some() || args.report.is_some(),
             validate: args.validate,
             precision: args.precision,
+            quantize: args.quantize,
             layouts: args.layouts,
             masked_rows: args.masked_rows,
             workspace_limit: args.workspace_limit,
@@ -331,8 +347,9 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
 
 /// What a lower precision came to, and what its code is.
 fn precision_lines(lowered: &Lowered) -> Vec<String> {
-    let (name, n) = (lowered.precision.name(), lowered.contractions);
-    let native = cpu::has(Extension::Pairs);
+    let (name, n) = (lowered.name.as_str(), lowered.contractions);
+    // Bytes are multiplied in some way everywhere.
+    let native = cpu::has(Extension::Pairs) || !name.contains("bf16");
     let how = match native {
         true => String::new(),
         false => {
@@ -355,7 +372,7 @@ fn precision_json(lowered: &Lowered) -> Json {
         Json::Object([vec![("output", e.name.as_str().into())], numbers.to_vec()].concat())
     };
     Json::Object(vec![
-        ("name", lowered.precision.name().into()),
+        ("name", lowered.name.as_str().into()),
         ("contractions", lowered.contractions.into()),
         ("errors", lowered.errors.as_ref().map_or(Json::Null, |errors| Json::List(errors.iter().map(error).collect()))),
         ("not_measured", lowered.errors.as_ref().err().cloned().into()),

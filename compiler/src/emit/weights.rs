@@ -1,9 +1,10 @@
 //! the parameters and values of plans  =>  constants of a file, each stored once; where there is a mesh, by rank
 
+use crate::prepare::Store;
 use sardonyx_base::plan as file;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::{Container, Layout, Source, Window};
-use sardonyx_dialects::interp::{self, Values};
+use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::{Buffer, Plan};
 use sardonyx_dialects::sdx::{Axis, coordinates};
 use sardonyx_format::ArtifactWriter;
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 /// The constants of the artifact, each stored once whatever plans and entry points use it.
 pub struct Weights<'a> {
     pub writer: ArtifactWriter,
-    params: Values<'a>,
+    params: Store<'a>,
     mesh: Vec<Axis>,
     stored: Vec<file::Constant>,
     /// Where in `stored` it is, by the bytes that it has.
@@ -31,7 +32,7 @@ enum Stored {
 }
 
 impl Weights<'_> {
-    pub fn new<'a>(writer: ArtifactWriter, params: Values<'a>, mesh: Vec<Axis>) -> Weights<'a> {
+    pub fn new<'a>(writer: ArtifactWriter, params: Store<'a>, mesh: Vec<Axis>) -> Weights<'a> {
         Weights { writer, params, mesh, stored: vec![], places: HashMap::new(), used: vec![] }
     }
 

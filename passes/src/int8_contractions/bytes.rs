@@ -2,7 +2,7 @@
 
 use crate::splice::{from_data, own_vars};
 use sardonyx_base::DType;
-use sardonyx_dialects::flow::{Body, Kernel};
+use sardonyx_dialects::flow::{Body, Kernel, Level};
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 use std::collections::BTreeSet;
 
@@ -70,6 +70,12 @@ pub fn constant(k: &Kernel, statement: usize) -> Option<f64> {
         Body::Const(v) => Some(v),
         _ => None,
     }
+}
+
+/// Whether a statement is the same at all points of a row, though it is made of what is reduced there: its kernel can write it
+/// beside what it writes.
+pub fn is_of_row(k: &Kernel, statement: usize) -> bool {
+    moves_with(k, statement).is_none() && k.levels()[statement] == Level::Row
 }
 
 /// The variables that a statement moves with; none where it is made of what is reduced or of an index from data, and can

@@ -16,7 +16,7 @@ use crate::remark::Missed;
 use crate::rewrite::{Found, Rewrites, Rule};
 use crate::splice::{bare_var, from_data, own_vars};
 use crate::steps::{Uses, kernel, parameter};
-use bytes::{Bytes, bytes, constant, moves_with, widened};
+use bytes::{Bytes, bytes, constant, is_of_row, moves_with, widened};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
@@ -49,6 +49,8 @@ fn find(program: &Program, at: usize) -> Found<Site> {
 struct Written {
     /// The bytes that are written beside what they were made into.
     bytes: BTreeMap<Id, Id>,
+    /// The scales of rows that are written beside them.
+    scales: BTreeMap<Id, Id>,
     /// Sums of such bytes, by where they are read.
     sums: BTreeMap<(Id, String), Id>,
 }
@@ -125,8 +127,17 @@ impl Factor {
     fn is_fixed(&self, program: &Program, n_outer: usize) -> bool {
         let Some(made) = kernel(&program.steps[self.maker]) else { return false };
         let fixed = |v: &usize| self.vars.get(*v).is_some_and(|d| own_vars(d).iter().all(|w| *w < n_outer));
-        let mut parts = self.bytes.zero.into_iter().chain(self.bytes.scale);
-        parts.all(|s| moves_with(made, s).is_some_and(|vars| vars.iter().all(fixed)))
+        let is_fixed = |s| moves_with(made, s).is_some_and(|vars| vars.iter().all(fixed));
+        let scale = self
+            .bytes
+            .scale
+            .is_none_or(|s| is_fixed(s) || self.writes_scale(made) && (0..made.outer.len()).all(|v| fixed(&v)));
+        self.bytes.zero.is_none_or(is_fixed) && scale
+    }
+
+    /// Whether the scale is one for each row, which only the maker knows.
+    fn writes_scale(&self, made: &Kernel) -> bool {
+        self.bytes.scale.is_some_and(|s| is_of_row(made, s))
     }
 
     /// Whether no zero point is farther from 0 than a byte is.

@@ -32,7 +32,10 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     for right in &site.rights {
         parameters.push((parameter(program, right), column_sums(program, &right.sums)));
     }
-    let found = contraction(program, at, site, bytes, &parameters, row_sums);
+    let writes = kernel(&program.steps[site.left.maker]).is_some_and(|made| site.left.writes_scale(made));
+    let scales =
+        writes.then(|| *written.scales.entry(site.left.id).or_insert_with(|| write_scale(program, &site.left)));
+    let found = contraction(program, at, site, (bytes, scales), &parameters, row_sums);
     let Some((kernel, args)) = found else { return };
     program.steps[at].op = FlowOp::Kernel(Box::new(kernel));
     program.steps[at].args = args;
@@ -101,6 +104,21 @@ fn write_bytes(program: &mut Program, left: &Factor) -> Id {
     id
 }
 
+/// The maker writes the scale of each row too.
+fn write_scale(program: &mut Program, left: &Factor) -> Id {
+    let outer = kernel(&program.steps[left.maker]).map_or(vec![], |made| made.outer.clone());
+    let container = Container::plain(DType::F32, outer.clone());
+    let id = program.container(container.clone());
+    let step = &mut program.steps[left.maker];
+    if let (FlowOp::Kernel(maker), Some(value)) = (&mut step.op, left.bytes.scale) {
+        let index = (0..outer.len()).map(Kernel::var).collect();
+        maker.stores.push(Store { memlet: Memlet { container: maker.writes.len(), index }, value });
+        maker.writes.push(container);
+        step.results.push(id);
+    }
+    id
+}
+
 /// Statements of the kernel that made a factor, at the point where the factor is read.
 fn copied(draft: &mut Draft, program: &Program, factor: &Factor, wanted: usize) -> Option<usize> {
     let step = &program.steps[factor.maker];
@@ -122,14 +140,20 @@ fn contraction(
     program: &Program,
     at: usize,
     site: &Site,
-    bytes: Id,
+    (bytes, scales): (Id, Option<Id>),
     parameters: &[(Id, Id)],
     row_sums: Option<(Id, Vec<Dim>)>,
 ) -> Option<(Kernel, Vec<Id>)> {
     let old = kernel(&program.steps[at])?;
     let mut draft = Draft { reads: old.reads.clone(), args: program.steps[at].args.clone(), body: vec![] };
     let scale = |draft: &mut Draft, factor: &Factor| copied(draft, program, factor, factor.bytes.scale?);
-    let left_scale = scale(&mut draft, &site.left);
+    let left_scale = match scales {
+        Some(scales) => {
+            let rows = site.left.vars[..program.containers[scales].dims.len()].to_vec();
+            Some(draft.load(program, scales, rows, None))
+        }
+        None => scale(&mut draft, &site.left),
+    };
     let zero = subtracted(&mut draft, program, &site.left, zero_of(program, &site.left, SHIFT, DType::I8));
     // Σ q - n · z
     let rows = row_sums.map(|(id, index)| {

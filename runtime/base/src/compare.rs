@@ -24,6 +24,8 @@ pub enum Instead {
     /// The cosine of the angle between the tensors is at least this, and each row of the last axis has its largest
     /// element at the same place: where values are quantised.
     Cosine(f64),
+    /// The length of a - e is at most so much of that of e: where codes stand for values.
+    Length(f64),
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,6 +37,8 @@ pub struct Difference {
     pub ulps_max: u64,
     /// Of the angle between the tensors, where there are elements.
     pub cosine: Option<f64>,
+    /// The length of the difference over that of what is expected: the relative error in the L2 norm.
+    pub relative: f64,
     /// Elements outside the tolerance.
     pub n_failed: usize,
     pub n: usize,
@@ -58,7 +62,7 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
     let ulp_type = actual.dtype();
     let (actual, expected) = (parts(&widen(actual)), parts(&widen(expected)));
     let mut difference = Difference { n: actual.len(), ..Difference::default() };
-    let (mut worst, mut squares) = (-1.0, [0.0; 3]);
+    let (mut worst, mut squares, mut apart, mut length) = (-1.0, [0.0; 3], 0.0, 0.0);
     let scale = match tolerance.instead {
         Some(Instead::OfMax(_)) => {
             (0..expected.len()).filter_map(|i| expected.get_f64(i)).map(f64::abs).fold(0.0, f64::max)
@@ -77,12 +81,20 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
         difference.n_failed += (one.excess > 1.0) as usize;
         let (a, e) = (one.actual, one.expected);
         squares.iter_mut().zip([a * a, e * e, a * e]).for_each(|(sum, x)| *sum += x);
+        // Infinities and NaN in both are no error.
+        let same = a == e || a.is_nan() && e.is_nan();
+        apart += if same { 0.0 } else { (a - e) * (a - e) };
+        length += if e.is_finite() { e * e } else { 0.0 };
         if one.excess > worst {
             worst = one.excess;
             difference.worst = Some((position(i, actual.dims()), one.actual, one.expected));
         }
     }
     difference.cosine = cosine(actual.len(), squares);
+    difference.relative = if apart == 0.0 { 0.0 } else { (apart / length).sqrt() };
+    if let Some(Instead::Length(most)) = tolerance.instead.filter(|_| actual.dtype().is_float()) {
+        difference.n_failed = if difference.relative <= most { 0 } else { difference.n };
+    }
     if let Some(Instead::Cosine(least)) = tolerance.instead.filter(|_| actual.dtype().is_float()) {
         let near = difference.cosine.is_none_or(|cosine| cosine >= least);
         difference.n_failed = if near { rows_led_elsewhere(&actual, &expected) } else { difference.n };
@@ -150,6 +162,7 @@ impl Difference {
         self.abs_max = self.abs_max.max(other.abs_max);
         self.rel_max = self.rel_max.max(other.rel_max);
         self.ulps_max = self.ulps_max.max(other.ulps_max);
+        self.relative = self.relative.max(other.relative);
         self.cosine = [self.cosine, other.cosine].into_iter().flatten().reduce(f64::min);
         self.n_failed += other.n_failed;
         self.n += other.n;
@@ -185,7 +198,9 @@ fn float(dtype: DType, actual: f64, expected: f64, tolerance: &Tolerance, scale:
         Some(Instead::Ulps(max)) => ratio(ulps as f64, max as f64),
         _ if abs.is_infinite() => f64::INFINITY,
         Some(Instead::OfMax(part)) => ratio(abs, part * scale),
-        Some(Instead::Cosine(_)) | None => ratio(abs, tolerance.atol + tolerance.rtol * expected.abs()),
+        Some(Instead::Cosine(_) | Instead::Length(_)) | None => {
+            ratio(abs, tolerance.atol + tolerance.rtol * expected.abs())
+        }
     };
     Element { actual, expected, abs, rel, ulps, excess }
 }
@@ -200,7 +215,7 @@ fn integer(a: &Tensor, e: &Tensor, i: usize, actual: f64, expected: f64, toleran
     let rel = if expected != 0.0 { abs / expected.abs() } else { 0.0 };
     let allowed = match tolerance.instead {
         Some(Instead::Ulps(max)) => max as f64,
-        Some(Instead::OfMax(_) | Instead::Cosine(_)) | None => tolerance.atol,
+        Some(Instead::OfMax(_) | Instead::Cosine(_) | Instead::Length(_)) | None => tolerance.atol,
     };
     Element { actual, expected, abs, rel, ulps: 0, excess: ratio(abs, allowed) }
 }

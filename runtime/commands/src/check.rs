@@ -31,7 +31,7 @@ pub struct DataArgs {
     #[arg(long = "data", value_name = "DIR", required = true, num_args = 1..)]
     pub data: Vec<PathBuf>,
     /// Tolerated difference relative to the expected value (floats); 1e-3 by default, or for an artifact of bf16
-    /// `--of-max 0.03125`
+    /// `--of-max 0.03125`, of int8 `--relative 0.25`
     #[arg(long)]
     pub rtol: Option<f64>,
     /// Tolerated absolute difference; 1e-4 by default
@@ -46,6 +46,9 @@ pub struct DataArgs {
     /// Demand this cosine of the angle between outputs, and the same largest element in each row, instead
     #[arg(long, value_name = "X", conflicts_with_all = ["max_ulp", "of_max"])]
     pub cosine: Option<f64>,
+    /// Tolerate this relative error (L2) of an output instead: the length of the difference over that of what is expected
+    #[arg(long, value_name = "X", conflicts_with_all = ["max_ulp", "of_max", "cosine"])]
+    pub relative: Option<f64>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -53,11 +56,29 @@ pub struct DataArgs {
 
 /// Of the largest magnitude of an output: eight units in the last place of a bf16, which has eight bits.
 pub const BF16_OF_MAX: f64 = 0.03125;
+/// Relative error (L2) that an output of codes may have where nobody says otherwise: a fault has one of 1 and more.
+pub const CODES_RELATIVE: f64 = 0.25;
+
+/// How outputs of artifacts are judged whose precision is not the model's own.
+static USUAL: &[(&str, Instead)] = &[
+    ("bf16", Instead::OfMax(BF16_OF_MAX)),
+    ("bf16 int8", Instead::Length(CODES_RELATIVE)),
+    ("int8", Instead::Length(CODES_RELATIVE)),
+];
 
 impl DataArgs {
     /// These folders, judged by the defaults.
     pub fn new(data: Vec<PathBuf>) -> DataArgs {
-        DataArgs { data, rtol: None, atol: None, max_ulp: None, of_max: None, cosine: None, json: false }
+        DataArgs {
+            data,
+            rtol: None,
+            atol: None,
+            max_ulp: None,
+            of_max: None,
+            cosine: None,
+            relative: None,
+            json: false,
+        }
     }
 
     pub fn rtol(&self) -> f64 {
@@ -72,8 +93,10 @@ impl DataArgs {
     fn tolerance(&self, precision: &str) -> Tolerance {
         let ulps = self.max_ulp.map(Instead::Ulps);
         let given = ulps.or(self.of_max.map(Instead::OfMax)).or(self.cosine.map(Instead::Cosine));
-        let lower = precision == "bf16" && self.rtol.is_none() && self.atol.is_none();
-        let instead = given.or(lower.then_some(Instead::OfMax(BF16_OF_MAX)));
+        let given = given.or(self.relative.map(Instead::Length));
+        let open = self.rtol.is_none() && self.atol.is_none();
+        let usual = USUAL.iter().find(|(name, _)| open && *name == precision).map(|(_, instead)| *instead);
+        let instead = given.or(usual);
         Tolerance { rtol: self.rtol(), atol: self.atol(), instead }
     }
 }
@@ -234,6 +257,7 @@ fn difference_json(compared: &Compared) -> Vec<(&'static str, Json)> {
             ("max_rel_error", d.rel_max.into()),
             ("max_ulp", d.ulps_max.into()),
             ("cosine", d.cosine.into()),
+            ("relative_l2", d.relative.into()),
             ("n_failed", d.n_failed.into()),
             ("n", d.n.into()),
         ],
@@ -278,6 +302,7 @@ fn describe(result: &Compared, tolerance: &Tolerance) -> String {
     let mut text = format!("max abs error {:.3e}, max rel error {:.3e}", difference.abs_max, difference.rel_max);
     match (tolerance.instead, difference.cosine) {
         (Some(Instead::Ulps(_)), _) => text += &format!(", max ulp {}", difference.ulps_max),
+        (Some(Instead::Length(_)), _) => text += &format!(", relative (L2) {:.3e}", difference.relative),
         (Some(Instead::Cosine(_)), Some(cosine)) => text += &format!(", cosine {cosine:.6}"),
         _ => {}
     }

@@ -14,7 +14,7 @@ mod run;
 mod show;
 
 pub use bench::{BenchArgs, bench};
-pub use check::{BF16_OF_MAX, CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
+pub use check::{BF16_OF_MAX, CODES_RELATIVE, CheckArgs, CheckSummary, DataArgs, Reference, check, check_model};
 pub use collectives::{CollectivesArgs, collectives};
 pub use completions::{CompletionsArgs, completions};
 pub use data_set::{DataSet, find_sets};

@@ -2,6 +2,7 @@
 //! graphs and written ones
 
 mod compiled;
+mod quantised;
 mod random;
 mod sharded;
 mod written;
@@ -25,12 +26,14 @@ static PIPELINE: &[&str] = &[
     "simplify",
     "cse",
     "sdx-to-flow",
+    "prepare-weights",
     "fuse",
     "fuse-attention",
     "inline-maps",
     "fuse-siblings",
     "remove-padding",
     "int8-contractions",
+    "expand-weights",
     "choose-layouts",
     "choose-algorithms",
     "pack-weights",
@@ -109,7 +112,7 @@ fn param(case: &Case, name: &str) -> Result<Tensor> {
 }
 
 /// What the module's function gives, at whichever level it is.
-fn outputs(case: &Case, function: Operation, inputs: &[(String, Tensor)]) -> Result<Outputs> {
+fn outputs(case: &Case, module: Operation, function: Operation, inputs: &[(String, Tensor)]) -> Result<Outputs> {
     let params = |name: &str| param(case, name);
     let at_flow = function.block(0).is_some_and(|b| {
         let flow = |name: String| name.starts_with("flow.");
@@ -117,7 +120,7 @@ fn outputs(case: &Case, function: Operation, inputs: &[(String, Tensor)]) -> Res
             || b.arguments().iter().any(|v| v.ty().container_layout().is_some())
     });
     match at_flow {
-        true => interp::run_program(&Program::read(function)?, &params, inputs),
+        true => interp::run_program(&Program::read_whole(function, module)?, &params, inputs),
         false => interp::run(&Graph::read(function)?, &params, inputs),
     }
 }
@@ -174,9 +177,9 @@ fn check(context: &MlirContext, case: &Case) -> std::result::Result<usize, Strin
         let before_pass = text();
         sardonyx_passes::run_pipeline_with(context, &mut module, &format!("builtin.module({pass})"), &mut rewrites)
             .map_err(|e| fail(e.to_string(), before_pass))?;
-        let function = body.operations()[0];
+        let (function, whole) = (body.operations()[0], Operation(module.as_operation().to_raw()));
         for (inputs, wanted) in case.calls.iter().zip(&wanted) {
-            let got = outputs(case, function, inputs).map_err(|e| fail(format!("{inputs:?}: {e}"), text()))?;
+            let got = outputs(case, whole, function, inputs).map_err(|e| fail(format!("{inputs:?}: {e}"), text()))?;
             let tolerance = classes.iter().map(|class| wanted.tolerance(*class)).fold(0.0, f64::max);
             compare(wanted, tolerance, &got).map_err(|what| fail(format!("{inputs:?}: {what}"), text()))?;
         }
@@ -224,6 +227,11 @@ fn compiled_graphs() {
     let cases = (0..40).map(random::case).chain(written::cases());
     let ran = cases.filter(|case| compiled::check(&context, case).unwrap_or_else(|what| panic!("{what}"))).count();
     assert!(ran >= 20, "only {ran} graphs were compiled");
+}
+
+#[test]
+fn quantised_graphs() {
+    quantised::check(&sardonyx_passes::context());
 }
 
 #[test]

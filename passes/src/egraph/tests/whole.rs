@@ -177,7 +177,7 @@ fn contractions(g: &Graph) -> usize {
 #[test]
 fn linear_maps_of_one_input_are_packed_where_that_is_prepared() {
     let graph = linears(&["64", "32", "32"], 2, false);
-    let rates = Rates { joins_weights: false, ..Rates::for_target(Target::cpu()) };
+    let rates = Rates { joins_weights: false, prepares_weights: false, ..Rates::for_target(Target::cpu()) };
     let (as_it_was, _) = optimise(&graph, &Options { rates, ..Options::for_target(Target::cpu()) }).unwrap();
     assert_eq!(contractions(&as_it_was), 6);
     let (packed, _) = optimise(&graph, &Options::for_target(Target::cpu())).unwrap();

@@ -463,6 +463,9 @@ pub struct ExpectedOutput {
     pub rtol: f64,
     #[prost(double, tag = "3")]
     pub atol: f64,
+    /// Where it is not 0, this decides alone: the length of actual - expected is at most so much of that of expected.
+    #[prost(double, tag = "4")]
+    pub relative: f64,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

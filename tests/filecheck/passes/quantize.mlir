@@ -1,0 +1,74 @@
+// RUN: sardonyx-opt %s --split-input-file --option quantize=int8 --pass-pipeline='builtin.module(quantize)' | FileCheck %s
+// RUN: sardonyx-opt %s --split-input-file --option quantize=int8 --pass-pipeline='builtin.module(quantize,sdx-to-flow,prepare-weights,fuse,int8-contractions)' | FileCheck %s --check-prefix=BYTES
+// RUN: sardonyx-opt %s --split-input-file --option quantize=int8 --pass-pipeline='builtin.module(quantize)' --remarks quantize 2>&1 >%t | FileCheck %s --check-prefix=REMARK
+
+!x = !sdx.tensor<[m, 256], f32>
+!w = !sdx.tensor<[256, 96], f32>
+!y = !sdx.tensor<[m, 96], f32>
+
+// What is multiplied has a scale for each row, weights one for each column; a row of zeros the scale of 1. Two products of
+// one value share its codes.
+
+// CHECK-LABEL: func.func @linear
+// CHECK: %[[W:.*]] = sdx.param "w"
+// CHECK: %[[A:.*]] = sdx.map "abs"(%arg0)
+// CHECK-NEXT: %[[M:.*]] = sdx.reduce "max" %[[A]] axes [1] : {{.*}} -> !sdx.tensor<[m], f32>
+// CHECK: %[[S:.*]] = sdx.map "div"({{.*}}) : {{.*}} -> !sdx.tensor<[m], f32>
+// CHECK: %[[R:.*]] = sdx.map "round"
+// CHECK-NEXT: %[[C:.*]] = sdx.convert %[[R]] : !sdx.tensor<[m, 256], f32> -> !sdx.tensor<[m, 256], i8>
+// CHECK-NEXT: %[[F:.*]] = sdx.convert %[[C]] : !sdx.tensor<[m, 256], i8> -> !sdx.tensor<[m, 256], f32>
+// CHECK-NEXT: %[[X:.*]] = sdx.map "mul"(%[[F]], {{.*}})
+// CHECK: sdx.map "abs"(%[[W]])
+// CHECK-NEXT: sdx.reduce "max" {{.*}} axes [0] : {{.*}} -> !sdx.tensor<[96], f32>
+// CHECK: %[[V:.*]] = sdx.map "mul"
+// CHECK-NEXT: sdx.contract "mk,kn->mn"(%[[X]], %[[V]])
+// CHECK-NOT: sdx.map "abs"(%arg0)
+// CHECK: sdx.contract "mk,kn->mn"(%[[X]], {{.*}})
+
+// The codes of the weights are in the file; the kernel that finds the scales of rows writes them beside the bytes.
+
+// BYTES-LABEL: func.func @linear
+// BYTES: %[[Q:.*]]:2 = flow.kernel outer ["m"] inner ["256"](%arg0) : {{.*}} -> (!flow.container<[m, 256], ui8, row_major>, !flow.container<[m], f32, row_major>)
+// BYTES-DAG: flow.param "@w{{[0-9a-f]+}}" : <[256, 96], i8, row_major>
+// BYTES-DAG: flow.param "@w{{[0-9a-f]+}}" : <[96], f32, row_major>
+// BYTES-DAG: flow.param "@w{{[0-9a-f]+}}" transform "column_sums" : <[96], i32, row_major>
+// BYTES: flow.kernel outer ["m", "96"] inner ["256"](%[[Q]]#1, %[[Q]]#0,
+// BYTES: flow.reduce "add" {{.*}} : i32 -> i32
+func.func @linear(%x: !x) -> (!y, !y) {
+  %w = sdx.param "w" : !w
+  %v = sdx.param "v" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !y
+  %1 = sdx.contract "mk,kn->mn"(%x, %v) : (!x, !w) -> !y
+  return %0, %1 : !y, !y
+}
+
+// -----
+
+!x = !sdx.tensor<[m, 16], f32>
+!w = !sdx.tensor<[16, 16], f32>
+
+// Few weights stay as they are, and so do products of what is computed.
+
+// CHECK-LABEL: func.func @few
+// CHECK-NOT: sdx.reduce
+// REMARK: remark[quantize]: a contraction stays in f32: its weights are few
+func.func @few(%x: !x) -> !w {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !x
+  %1 = sdx.contract "mk,mn->kn"(%0, %x) : (!x, !x) -> !w
+  return %1 : !w
+}
+
+// -----
+
+!x = !sdx.tensor<[8, m, 64], f32>
+!w = !sdx.tensor<[8, 64, 64], f32>
+
+// CHECK-LABEL: func.func @several
+// CHECK-NOT: sdx.reduce
+// REMARK: remark[quantize]: a contraction stays in f32: it is several products, of weights of their own each
+func.func @several(%x: !x) -> !x {
+  %w = sdx.param "w" : !w
+  %0 = sdx.contract "emk,ekn->emn"(%x, %w) : (!x, !w) -> !x
+  return %0 : !x
+}

@@ -1,0 +1,92 @@
+//! What `quantize` makes of a program means nearly what that meant, and to the passes behind it no other than it says
+
+use super::random::{Random, tensor};
+use melior::Context;
+use melior::ir::Module;
+use sardonyx_base::compare::{Instead, Tolerance, compare};
+use sardonyx_base::{DType, Error, Result, Tensor};
+use sardonyx_dialects::flow::Program;
+use sardonyx_dialects::interp;
+use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::sdx::Graph;
+use sardonyx_passes::{Options, Quantize, Rewrites};
+use std::collections::BTreeMap;
+
+/// A normalised row through two products and what lies between them; the rows of the second are of several work items.
+static TEXT: &str = r#"
+!x = !sdx.tensor<[m, 96], f32>
+!h = !sdx.tensor<[m, 128], f32>
+func.func @main(%x: !x) -> !x {
+  %v = sdx.param "v" : !sdx.tensor<[96, 128], f32>
+  %w = sdx.param "w" : !sdx.tensor<[128, 96], f32>
+  %b = sdx.param "b" : !sdx.tensor<[128], f32>
+  %0 = sdx.map "mul"(%x, %x) : (!x, !x) -> !x
+  %1 = sdx.reduce "add" %0 axes [1] : !x -> !sdx.tensor<[m], f32>
+  %2 = sdx.map "sqrt"(%1) : (!sdx.tensor<[m], f32>) -> !sdx.tensor<[m], f32>
+  %3 = sdx.broadcast %2 to [0] : !sdx.tensor<[m], f32> -> !x
+  %4 = sdx.map "div"(%x, %3) : (!x, !x) -> !x
+  %5 = sdx.contract "mk,kn->mn"(%4, %v) : (!x, !sdx.tensor<[96, 128], f32>) -> !h
+  %6 = sdx.broadcast %b to [1] : !sdx.tensor<[128], f32> -> !h
+  %7 = sdx.map "add"(%5, %6) : (!h, !h) -> !h
+  %8 = sdx.map "tanh"(%7) : (!h) -> !h
+  %9 = sdx.contract "mk,kn->mn"(%8, %w) : (!h, !sdx.tensor<[128, 96], f32>) -> !x
+  return %9 : !x
+}"#;
+
+/// Behind `quantize`, with those that were asked for nothing of it.
+static BEHIND: &[&str] = &[
+    "sdx-to-flow",
+    "prepare-weights",
+    "fuse",
+    "inline-maps",
+    "fuse-siblings",
+    "int8-contractions",
+    "expand-weights",
+    "choose-layouts",
+    "pack-weights",
+];
+
+/// A code is at most half a step off, a step 1/127 of the largest in its row; a factor of a row's length is in it twice.
+const QUANTISED: f64 = 0.02;
+/// Sums in another order may move a value to the next code.
+const BEHIND_IT: f64 = 0.005;
+
+pub fn check(context: &Context) {
+    let mut r = Random::new(11);
+    let sizes = [("v", vec![96, 128]), ("w", vec![128, 96]), ("b", vec![128])];
+    let params: BTreeMap<String, Tensor> =
+        sizes.into_iter().map(|(name, dims)| (name.to_string(), tensor(&mut r, DType::F32, dims))).collect();
+    let param = |name: &str| -> Result<Tensor> {
+        params.get(name).cloned().ok_or_else(|| Error::defect(format!("no parameter `{name}`")))
+    };
+    let inputs = vec![("arg0".to_string(), tensor(&mut r, DType::F32, vec![5, 96]))];
+    let mut module = Module::parse(context, TEXT).expect("the text is a module");
+    let mut rewrites = Rewrites::new(Options { quantize: Quantize::Int8, validate: true, ..Options::default() });
+    let mut pass = |module: &mut Module, name: &str| {
+        let pipeline = format!("builtin.module({name})");
+        sardonyx_passes::run_pipeline_with(context, module, &pipeline, &mut rewrites)
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+    };
+    let whole = |module: &Module| Operation(module.as_operation().to_raw());
+    let function = |module: &Module| whole(module).block(0).expect("a body").operations()[0];
+    let graph = |module: &Module| Graph::read(function(module)).expect("a graph");
+    let near = |got: &Tensor, wanted: &Tensor, most: f64, what: &str| {
+        let tolerance = Tolerance { rtol: 0.0, atol: 0.0, instead: Some(Instead::Length(most)) };
+        let found = compare(got, wanted, &tolerance).expect("tensors of one form");
+        assert!(found.n_failed == 0, "{what}: the relative error is {}", found.relative);
+        found.relative
+    };
+    let exact = interp::run(&graph(&module), &param, &inputs).expect("it runs").remove(0).1;
+    pass(&mut module, "quantize");
+    let wanted = interp::run(&graph(&module), &param, &inputs).expect("it runs").remove(0).1;
+    assert!(near(&wanted, &exact, QUANTISED, "quantize") > 1e-4, "nothing was rounded");
+    for name in BEHIND {
+        pass(&mut module, name);
+        let program = Program::read_whole(function(&module), whole(&module)).expect("a program");
+        let got = interp::run_program(&program, &param, &inputs).unwrap_or_else(|e| panic!("{name}: {e}")).remove(0).1;
+        near(&got, &wanted, BEHIND_IT, name);
+    }
+    let text = function(&module).to_string();
+    assert_eq!(text.matches("flow.reduce \"add\"").count(), 3, "{text}");
+    assert_eq!(text.matches("i32 -> i32").count(), 2, "bytes are multiplied as bytes: {text}");
+}
