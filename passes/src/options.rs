@@ -3,6 +3,7 @@
 //! A pass reads its options from the context that it is given ([`Rewrites::options`](crate::Rewrites::options)). To add one: a
 //! field with its default, and a row that says how its value is written.
 
+use regex_lite::Regex;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_kernels::Target;
@@ -22,6 +23,8 @@ pub struct Options {
     pub validate: bool,
     pub precision: Precision,
     pub quantize: Quantize,
+    /// ONNX nodes that are not quantised, by patterns of their names.
+    pub keep: Vec<Regex>,
     pub layouts: Layouts,
     pub masked_rows: MaskedRows,
     /// Bytes that may lie between the kernels of one convolution; any number where absent.
@@ -40,6 +43,7 @@ impl Default for Options {
             validate: false,
             precision: Precision::default(),
             quantize: Quantize::default(),
+            keep: vec![],
             layouts: Layouts::default(),
             masked_rows: MaskedRows::default(),
             workspace_limit: None,

@@ -52,6 +52,9 @@ pub struct CompileArgs {
     /// they are multiplied with one for each row, in the call; products are of bytes, sums exact. The error against f32 is printed
     #[arg(long, value_name = "TYPE", default_value = "none", value_parser = named::<Quantize>())]
     pub quantize: Quantize,
+    /// Nodes that are not quantised: REGEX=f32, the pattern of their names; may be given several times
+    #[arg(long, value_name = "REGEX=f32", value_parser = kept, requires = "quantize")]
+    pub keep: Vec<Regex>,
     /// The relative error (L2) that an output may have by lower precision, on inputs made for that; above it nothing is written
     #[arg(long, value_name = "X", value_parser = budget)]
     pub error_budget: Option<f64>,
@@ -151,6 +154,12 @@ fn ranks(text: &str) -> std::result::Result<Mesh, String> {
     mesh(text).map(Mesh).ok_or_else(|| "it is no number of ranks: 4, or 2x4, at most 1024 in all".to_string())
 }
 
+/// `.*embeddings.*=f32`
+fn kept(text: &str) -> std::result::Result<Regex, String> {
+    let pattern = text.strip_suffix("=f32").ok_or_else(|| "write REGEX=f32".to_string())?;
+    Regex::new(pattern).map_err(|e| e.to_string())
+}
+
 fn budget(text: &str) -> std::result::Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|x| *x > 0.0 && x.is_finite());
     number.ok_or_else(|| "it is no error above 0".to_string())
@@ -202,6 +211,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             validate: args.validate,
             precision: args.precision,
             quantize: args.quantize,
+            keep: args.keep.clone(),
             layouts: args.layouts,
             masked_rows: args.masked_rows,
             workspace_limit: args.workspace_limit,
@@ -356,7 +366,8 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
             format!("; this CPU has no instructions for {name}: it converts, and gains only where it waits for weights")
         }
     };
-    let mut lines = vec![format!("precision: {name} factors in {n} launches{how}")];
+    let why = if n == 0 { "; `--remarks 'quantize|precision'` says why" } else { "" };
+    let mut lines = vec![format!("precision: {name} factors in {n} launches{how}{why}")];
     match &lowered.errors {
         Ok(errors) => lines.extend(errors.iter().map(|OutputError { name, abs_max, relative, .. }| {
             format!("precision: {name} on canary inputs: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}")

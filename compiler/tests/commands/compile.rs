@@ -193,6 +193,64 @@ fn a_precision_that_is_too_low_is_refused_and_leaves_nothing() {
     assert!(f.good(&["run", "m.sdx", "--input", "x=zeros"]).contains("y f32 [2, 24]"));
 }
 
+/// As `two_layers`, with matrices that are worth codes.
+fn two_wide_layers() -> GraphProto {
+    const N: usize = 80;
+    let matrix = |name: &str, step: usize| {
+        let values = (0..N * N).map(|i| ((i * step) % 101) as f32 / 500.0 - 0.1).collect();
+        TensorProto {
+            name: name.into(),
+            data_type: 1,
+            dims: vec![N as i64; 2],
+            float_data: values,
+            ..Default::default()
+        }
+    };
+    let graph = two_layers();
+    let (input, output) = (f32_value("x", &[2, N as i64]), f32_value("y", &[2, N as i64]));
+    GraphProto { initializer: vec![matrix("w", 7), matrix("v", 13)], input: vec![input], output: vec![output], ..graph }
+}
+
+#[test]
+fn codes_are_measured_and_judged_by_their_relative_error() {
+    let f = Folder::with(two_wide_layers());
+    let int8 = ["compile", "m.onnx", "--quantize", "int8"];
+    let with = |more: &[&'static str]| [&int8[..], more].concat();
+    let out = f.good(&with(&["-o", "q.sdx"]));
+    assert!(out.contains("\nprecision: int8 factors in 2 launches\n") && !out.contains("self-test: none"), "{out}");
+    let report = f.json(&with(&["-o", "again.sdx", "--json"]));
+    let relative = report["precision"]["errors"][0]["relative_l2"].as_f64().unwrap();
+    assert!(relative > 1e-4 && relative < 0.02, "{relative}");
+    assert_eq!(std::fs::read(f.path("q.sdx")).unwrap(), std::fs::read(f.path("again.sdx")).unwrap());
+    f.good(&["compile", "m.onnx"]);
+    let bytes = |name: &str| f.json(&["inspect", name, "--json"])["constants_bytes"].as_u64().unwrap();
+    assert!(bytes("q.sdx") * 3 < bytes("m.sdx"), "{} {}", bytes("q.sdx"), bytes("m.sdx"));
+    assert!(f.good(&["inspect", "q.sdx"]).contains("\nprecision   int8\n"));
+    // It loads, which makes the self-test.
+    assert!(f.good(&["run", "q.sdx", "--input", "x=random"]).contains("y f32 [2, 80]"));
+    let kept = f.good(&with(&["--keep", ".*=f32", "-o", "kept.sdx"]));
+    assert!(kept.contains("precision: int8 factors in 0 launches; `--remarks"), "{kept}");
+    let both = f.good(&with(&["--target", "cpu", "--target", "cuda:sm_80", "-o", "both.sdx"]));
+    assert!(both.contains("plan for gpu: "), "{both}");
+    assert!(f.good(&["run", "both.sdx", "--device", "sim:sm_80", "--input", "x=zeros"]).contains("y f32"));
+}
+
+#[test]
+fn codes_that_are_too_far_off_leave_nothing() {
+    let f = Folder::with(two_wide_layers());
+    let refused = |more: &[&str]| f.bad(&[&["compile", "m.onnx", "--quantize", "int8"], more].concat());
+    let (code, message) = refused(&["--error-budget", "1e-6"]);
+    assert!(code == 2 && message.starts_with("error[E0501]: the output `y` is too far from that of f32"), "{message}");
+    assert!(message.contains("help: allow more with `--error-budget`"), "{message}");
+    let (code, message) = refused(&["--ranks", "2"]);
+    assert!(code == 2 && message.starts_with("error[E0001]: `--quantize` is not for several ranks"), "{message}");
+    for wrong in [["--error-budget", "0"], ["--error-budget", "nan"], ["--keep", "a=int4"], ["--keep", "(=f32"]] {
+        assert_eq!(refused(&wrong).0, 2, "{wrong:?}");
+    }
+    let left: Vec<_> = std::fs::read_dir(&f.dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["m.onnx"]);
+}
+
 #[test]
 fn a_lower_precision_is_for_gpus_too() {
     let f = Folder::with(two_layers());

@@ -35,7 +35,12 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     let (mut map, mut made): (Vec<Value>, HashMap<(Value, Vec<usize>), Value>) = (vec![], HashMap::new());
     for (_, node) in graph.values() {
         let mut new = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
-        match site(graph, node, &constant) {
+        let kept = node.origins.iter().any(|origin| rewrites.options().keep.iter().any(|keep| keep.is_match(origin)));
+        let found = match site(graph, node, &constant) {
+            Ok(Some(_)) if kept => Err("it was asked for"),
+            found => found,
+        };
+        match found {
             Ok(Some(summed)) if rewrites.allow("int8", &node.origins) => {
                 for (arg, axes) in new.args.iter_mut().zip(summed) {
                     let known = made.get(&(*arg, axes.clone())).copied();

@@ -12,15 +12,16 @@
 // CHECK-LABEL: func.func @linear
 // CHECK: %[[W:.*]] = sdx.param "w"
 // CHECK: %[[A:.*]] = sdx.map "abs"(%arg0)
-// CHECK-NEXT: %[[M:.*]] = sdx.reduce "max" %[[A]] axes [1] : {{.*}} -> !sdx.tensor<[m], f32>
+// CHECK-NEXT: %[[M:.*]] = sdx.reduce "max" %[[A]] axes [1] : {{.*}} -> <[m], f32>
 // CHECK: %[[S:.*]] = sdx.map "div"({{.*}}) : {{.*}} -> !sdx.tensor<[m], f32>
 // CHECK: %[[R:.*]] = sdx.map "round"
-// CHECK-NEXT: %[[C:.*]] = sdx.convert %[[R]] : !sdx.tensor<[m, 256], f32> -> !sdx.tensor<[m, 256], i8>
-// CHECK-NEXT: %[[F:.*]] = sdx.convert %[[C]] : !sdx.tensor<[m, 256], i8> -> !sdx.tensor<[m, 256], f32>
+// CHECK-NEXT: %[[C:.*]] = sdx.convert %[[R]] : <[m, 256], f32> -> <[m, 256], i8>
+// CHECK-NEXT: %[[F:.*]] = sdx.convert %[[C]] : <[m, 256], i8> -> <[m, 256], f32>
 // CHECK-NEXT: %[[X:.*]] = sdx.map "mul"(%[[F]], {{.*}})
 // CHECK: sdx.map "abs"(%[[W]])
-// CHECK-NEXT: sdx.reduce "max" {{.*}} axes [0] : {{.*}} -> !sdx.tensor<[96], f32>
-// CHECK: %[[V:.*]] = sdx.map "mul"
+// CHECK-NEXT: sdx.reduce "max" {{.*}} axes [0] : {{.*}} -> <[96], f32>
+// CHECK: %[[D:.*]] = sdx.convert {{.*}} : <[256, 96], i8> -> <[256, 96], f32>
+// CHECK-NEXT: %[[V:.*]] = sdx.map "mul"(%[[D]], {{.*}})
 // CHECK-NEXT: sdx.contract "mk,kn->mn"(%[[X]], %[[V]])
 // CHECK-NOT: sdx.map "abs"(%arg0)
 // CHECK: sdx.contract "mk,kn->mn"(%[[X]], {{.*}})
