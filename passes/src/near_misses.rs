@@ -7,7 +7,7 @@ use crate::miss::Miss;
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
 use crate::steps::{Uses, kernel, union};
-use crate::{fuse_epilogues, fuse_reductions, inline_maps};
+use crate::{fuse_epilogues, fuse_reductions, inline_maps, prepare_weights};
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Class, FlowOp, Kernel, Merging, Program, Step};
 use std::collections::BTreeSet;
@@ -17,12 +17,12 @@ use std::collections::BTreeSet;
 pub fn tell(program: &Program, rewrites: &mut Rewrites) {
     rewrites.take_back(&["inline-maps", "fuse-epilogues", "fuse-reductions"]);
     let uses = Uses::of(program);
-    let mut shared = BTreeSet::new();
+    let (mut shared, prepared) = (BTreeSet::new(), prepare_weights::steps(program));
     for consumer in 0..program.steps.len() {
         let mut done = BTreeSet::new();
         for source in uses.sources(&program.steps[consumer]) {
             let (producer, view) = behind_views(program, &uses, source);
-            if !done.insert(producer) {
+            if prepared.contains(&producer) || !done.insert(producer) {
                 continue;
             }
             let judged = match view {

@@ -28,10 +28,14 @@ pub fn prepare(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
+/// The steps of no call: what they make is in the file in the end.
+pub fn steps(program: &Program) -> BTreeSet<usize> {
+    constants(program).into_values().filter(Constant::is_expanded).flat_map(|value| value.steps).collect()
+}
+
 pub fn expand(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    let fits = |value: &Constant| value.bytes <= value.read.saturating_mul(EXPANDS).saturating_add(SMALL);
     run(module, rewrites, |constants, id| {
-        let value = constants.get(&id).filter(|value| value.made && fits(value));
+        let value = constants.get(&id).filter(|value| value.is_expanded());
         value.into_iter().map(|_| id).collect()
     })
 }
@@ -51,6 +55,12 @@ struct Constant {
     /// A kernel makes it, and more than by moving elements.
     made: bool,
     computes: bool,
+}
+
+impl Constant {
+    fn is_expanded(&self) -> bool {
+        self.made && self.bytes <= self.read.saturating_mul(EXPANDS).saturating_add(SMALL)
+    }
 }
 
 type Constants = BTreeMap<Id, Constant>;

@@ -34,7 +34,6 @@ static NEAR_MISSES: &[Row] = &[
     ),
     ("gathered_rows", &[("fuse-epilogues", "the reader looks at places that are read from data", "/Gather")]),
     ("joined_before_relu", &[("fuse-epilogues", "the reader looks beyond the edge", "/Concat")]),
-    ("narrow_weights", &[("inline-maps", "a contraction computes nothing on its operands", "/Cast")]),
     (
         "read_by_two",
         &[
