@@ -1,7 +1,8 @@
 //! contract(x, w)  =>  contract(s · q(x), t · q(w)): where that is asked for, factors are whole numbers times a scale
 //!
 //! Weights have a scale for each column, which they know when the artifact is written; what they are multiplied with has one
-//! for each row, found where the row is made. Both are without a zero point: 0 stays 0, and a row of zeros has the scale 1/127.
+//! for each row, found where the row is made. A table of which rows are read has one for each row too. None has a zero point:
+//! 0 stays 0, and a row of zeros has the scale 1/127.
 //! Sums of products are exact then, and what is lost is lost in the factors. Here only values change; that products of bytes
 //! are multiplied as bytes, and that codes are in the file, is the work of passes behind.
 
@@ -41,21 +42,27 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
             found => found,
         };
         match found {
-            Ok(Some(summed)) if rewrites.allow("int8", &node.origins) => {
+            Ok(Some(Site::Product(summed))) if rewrites.allow("int8", &node.origins) => {
                 for (arg, axes) in new.args.iter_mut().zip(summed) {
                     let known = made.get(&(*arg, axes.clone())).copied();
                     let value = match known {
                         Some(value) => value,
-                        None => coded(&mut out, *arg, &axes, &node.origins)?,
+                        None => Coded::of(&mut out, *arg, &axes, &node.origins)?.value(&mut out, &node.origins)?,
                     };
                     made.insert((*arg, axes), value);
                     *arg = value;
                 }
             }
+            Ok(Some(Site::Rows)) if rewrites.allow("int8-rows", &node.origins) => {
+                let (table, indices) = (new.args[0], new.args[1]);
+                let coded = Coded::of(&mut out, table, &[1], &node.origins)?;
+                map.push(coded.rows(&mut out, indices, &node.origins)?);
+                continue;
+            }
             Ok(_) => {}
             Err(why) => {
                 let node = node.origins.first().cloned();
-                rewrites.missed(Missed { node, ..Missed::because("a contraction stays in f32", why) });
+                rewrites.missed(Missed { node, ..Missed::because("weights stay in f32", why) });
             }
         }
         map.push(out.push(new));
@@ -77,9 +84,22 @@ fn constants(graph: &Graph) -> Vec<bool> {
     constant
 }
 
-/// The axes of both factors that are summed over. `None` where it is no product with weights; the error is why one stays as
-/// it is.
-fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Result<Option<[Vec<usize>; 2]>, &'static str> {
+/// Where weights are read.
+enum Site {
+    /// A product; the axes of both factors that are summed over.
+    Product([Vec<usize>; 2]),
+    /// Rows of a table.
+    Rows,
+}
+
+/// `None` where no weights are read; the error is why some stay as they are.
+fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Result<Option<Site>, &'static str> {
+    if let (Op::Gather { axis: 0 }, &[table, _]) = (&node.op, &node.args[..]) {
+        let ty = graph.ty(table);
+        let elements = ty.static_dims().map_or(0, |dims| dims.iter().product::<usize>() as i64);
+        let is_table = constant[table.index()] && ty.dtype == DType::F32 && ty.rank() == 2 && elements >= WEIGHTS_MIN;
+        return Ok(is_table.then_some(Site::Rows));
+    }
     let (Op::Contract(spec), &[left, right]) = (&node.op, &node.args[..]) else { return Ok(None) };
     let (other, weights) = match (constant[left.index()], constant[right.index()]) {
         (false, true) => (left, right),
@@ -104,7 +124,7 @@ fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Result<Op
         return Err("what a convolution reads has no rows: it needs one scale, from calibration");
     }
     let axes = |letters: &[char]| (0..letters.len()).filter(|i| summed.contains(&letters[*i])).collect();
-    Ok(Some([axes(&spec.left), axes(&spec.right)]))
+    Ok(Some(Site::Product([axes(&spec.left), axes(&spec.right)])))
 }
 
 /// Whether a value is read through the window of a convolution.
@@ -117,26 +137,54 @@ fn is_window(graph: &Graph, v: Value) -> bool {
     }
 }
 
-/// The value as codes times a scale for each place along the axes that are not summed over.
-fn coded(graph: &mut Graph, x: Value, summed: &[usize], origins: &[String]) -> Result<Value> {
-    let whole = graph.ty(x).clone();
-    let kept: Vec<usize> = (0..whole.rank()).filter(|i| !summed.contains(i)).collect();
-    let mut b = Builder { graph, origins };
-    let size = b.map(ScalarFn::Abs, &[x])?;
-    let largest = b.add(Op::Reduce { f: ReduceFn::Max, axes: summed.to_vec() }, &[size], None)?;
-    let (zero, one) = (b.number(0.0, largest)?, b.number(1.0, largest)?);
-    let nothing = b.map(ScalarFn::Eq, &[largest, zero])?;
-    let largest = b.map(ScalarFn::Select, &[nothing, one, largest])?;
-    let most = b.number(CODE_MAX, largest)?;
-    let (steps, scale) = (b.map(ScalarFn::Div, &[most, largest])?, b.map(ScalarFn::Div, &[largest, most])?);
-    let spread = |b: &mut Builder, v| b.add(Op::Broadcast { dims: kept.clone() }, &[v], Some(whole.clone()));
-    let (steps, scale) = (spread(&mut b, steps)?, spread(&mut b, scale)?);
-    let codes = b.map(ScalarFn::Mul, &[x, steps])?;
-    let codes = b.map(ScalarFn::Round, &[codes])?;
-    let narrow = TensorType::new(DType::I8, whole.dims.clone());
-    let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(narrow))?;
-    let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(whole.clone()))?;
-    b.map(ScalarFn::Mul, &[codes, scale])
+/// A value as codes, and a scale for each place along the axes that are kept.
+struct Coded {
+    codes: Value,
+    scale: Value,
+    kept: Vec<usize>,
+}
+
+impl Coded {
+    /// The codes of what is summed over, or read as a row, have one scale.
+    fn of(graph: &mut Graph, x: Value, summed: &[usize], origins: &[String]) -> Result<Coded> {
+        let whole = graph.ty(x).clone();
+        let kept: Vec<usize> = (0..whole.rank()).filter(|i| !summed.contains(i)).collect();
+        let mut b = Builder { graph, origins };
+        let size = b.map(ScalarFn::Abs, &[x])?;
+        let largest = b.add(Op::Reduce { f: ReduceFn::Max, axes: summed.to_vec() }, &[size], None)?;
+        let (zero, one) = (b.number(0.0, largest)?, b.number(1.0, largest)?);
+        let nothing = b.map(ScalarFn::Eq, &[largest, zero])?;
+        let largest = b.map(ScalarFn::Select, &[nothing, one, largest])?;
+        let most = b.number(CODE_MAX, largest)?;
+        let (steps, scale) = (b.map(ScalarFn::Div, &[most, largest])?, b.map(ScalarFn::Div, &[largest, most])?);
+        let steps = b.add(Op::Broadcast { dims: kept.clone() }, &[steps], Some(whole.clone()))?;
+        let codes = b.map(ScalarFn::Mul, &[x, steps])?;
+        let codes = b.map(ScalarFn::Round, &[codes])?;
+        let narrow = TensorType::new(DType::I8, whole.dims);
+        let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(narrow))?;
+        Ok(Coded { codes, scale, kept })
+    }
+
+    fn value(&self, graph: &mut Graph, origins: &[String]) -> Result<Value> {
+        times(&mut Builder { graph, origins }, self.codes, self.scale, &self.kept)
+    }
+
+    /// The rows that `indices` name.
+    fn rows(&self, graph: &mut Graph, indices: Value, origins: &[String]) -> Result<Value> {
+        let mut b = Builder { graph, origins };
+        let codes = b.add(Op::Gather { axis: 0 }, &[self.codes, indices], None)?;
+        let scale = b.add(Op::Gather { axis: 0 }, &[self.scale, indices], None)?;
+        let kept: Vec<usize> = (0..b.graph.ty(scale).rank()).collect();
+        times(&mut b, codes, scale, &kept)
+    }
+}
+
+/// Codes times the scale that is spread over them.
+fn times(b: &mut Builder, codes: Value, scale: Value, kept: &[usize]) -> Result<Value> {
+    let whole = TensorType::new(DType::F32, b.graph.ty(codes).dims.clone());
+    let wide = b.add(Op::Convert(Conversion::Value), &[codes], Some(whole.clone()))?;
+    let scale = b.add(Op::Broadcast { dims: kept.to_vec() }, &[scale], Some(whole))?;
+    b.map(ScalarFn::Mul, &[wide, scale])
 }
 
 /// Nodes that stand for the same ONNX nodes.

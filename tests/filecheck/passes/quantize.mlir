@@ -17,11 +17,11 @@
 // CHECK: %[[R:.*]] = sdx.map "round"
 // CHECK-NEXT: %[[C:.*]] = sdx.convert %[[R]] : <[m, 256], f32> -> <[m, 256], i8>
 // CHECK-NEXT: %[[F:.*]] = sdx.convert %[[C]] : <[m, 256], i8> -> <[m, 256], f32>
-// CHECK-NEXT: %[[X:.*]] = sdx.map "mul"(%[[F]], {{.*}})
+// CHECK: %[[X:.*]] = sdx.map "mul"(%[[F]], {{.*}})
 // CHECK: sdx.map "abs"(%[[W]])
 // CHECK-NEXT: sdx.reduce "max" {{.*}} axes [0] : {{.*}} -> <[96], f32>
 // CHECK: %[[D:.*]] = sdx.convert {{.*}} : <[256, 96], i8> -> <[256, 96], f32>
-// CHECK-NEXT: %[[V:.*]] = sdx.map "mul"(%[[D]], {{.*}})
+// CHECK: %[[V:.*]] = sdx.map "mul"(%[[D]], {{.*}})
 // CHECK-NEXT: sdx.contract "mk,kn->mn"(%[[X]], %[[V]])
 // CHECK-NOT: sdx.map "abs"(%arg0)
 // CHECK: sdx.contract "mk,kn->mn"(%[[X]], {{.*}})
@@ -52,7 +52,7 @@ func.func @linear(%x: !x) -> (!y, !y) {
 
 // CHECK-LABEL: func.func @few
 // CHECK-NOT: sdx.reduce
-// REMARK: remark[quantize]: a contraction stays in f32: its weights are few
+// REMARK: remark[quantize]: weights stay in f32: its weights are few
 func.func @few(%x: !x) -> !w {
   %w = sdx.param "w" : !w
   %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !x
@@ -67,9 +67,35 @@ func.func @few(%x: !x) -> !w {
 
 // CHECK-LABEL: func.func @several
 // CHECK-NOT: sdx.reduce
-// REMARK: remark[quantize]: a contraction stays in f32: it is several products, of weights of their own each
+// REMARK: remark[quantize]: weights stay in f32: it is several products, of weights of their own each
 func.func @several(%x: !x) -> !x {
   %w = sdx.param "w" : !w
   %0 = sdx.contract "emk,ekn->emn"(%x, %w) : (!x, !w) -> !x
   return %0 : !x
+}
+
+// -----
+
+!t = !sdx.tensor<[1000, 64], f32>
+!i = !sdx.tensor<[m], i64>
+!y = !sdx.tensor<[m, 64], f32>
+
+// Codes of rows are looked up, and their scales. The table is not there as it was.
+
+// CHECK-LABEL: func.func @rows
+// CHECK: %[[C:.*]] = sdx.gather %{{.*}}[%arg0] axis 0 : (!sdx.tensor<[1000, 64], i8>, !sdx.tensor<[m], i64>) -> !sdx.tensor<[m, 64], i8>
+// CHECK-NEXT: %[[S:.*]] = sdx.gather %{{.*}}[%arg0] axis 0 : (!sdx.tensor<[1000], f32>, !sdx.tensor<[m], i64>) -> !sdx.tensor<[m], f32>
+// CHECK-NEXT: %[[F:.*]] = sdx.convert %[[C]]
+// CHECK-NEXT: %[[B:.*]] = sdx.broadcast %[[S]] to [0]
+// CHECK-NEXT: sdx.map "mul"(%[[F]], %[[B]])
+// BYTES-LABEL: func.func @rows
+// BYTES-DAG: flow.param "@w{{[0-9a-f]+}}" : <[1000, 64], i8, row_major>
+// BYTES-DAG: flow.param "@w{{[0-9a-f]+}}" : <[1000], f32, row_major>
+// BYTES: flow.kernel outer ["m", "64"] inner []
+// BYTES-NOT: flow.kernel
+// BYTES: return
+func.func @rows(%i: !i) -> !y {
+  %t = sdx.param "t" : !t
+  %0 = sdx.gather %t[%i] axis 0 : (!t, !i) -> !y
+  return %0 : !y
 }
