@@ -98,7 +98,7 @@ pub fn write_measured<T>(
         Accept::All => false,
         Accept::Tolerable => !e.tolerable,
         // What is no number is too far.
-        Accept::Within(budget) => !(e.relative <= budget),
+        Accept::Within(budget) => e.relative.is_nan() || e.relative > budget,
     };
     if let Some(OutputError { name, abs_max, relative, .. }) = errors.iter().flatten().find(is_far) {
         let how = format!("max abs error {abs_max:.3e}, relative (L2) {relative:.3e}");

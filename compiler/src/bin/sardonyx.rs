@@ -15,7 +15,7 @@ use std::io::Write;
 #[command(name = "sardonyx", version)]
 enum Cli {
     /// Compile MODEL.onnx into one .sdx file
-    Compile(CompileArgs),
+    Compile(Box<CompileArgs>),
     /// Compare a model's outputs with expected ones, and with the interpreter's
     Check(CheckArgs),
     /// Find the rewrite that makes a model's outputs wrong, and write a test of it

@@ -33,7 +33,9 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     let constant = constants(graph);
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
-    let (mut map, mut made): (Vec<Value>, HashMap<(Value, Vec<usize>), Value>) = (vec![], HashMap::new());
+    let mut map: Vec<Value> = vec![];
+    // By value and axes.
+    let mut made: HashMap<(Value, Vec<usize>), Value> = HashMap::new();
     for (_, node) in graph.values() {
         let mut new = Node { args: node.args.iter().map(|a| map[a.index()]).collect(), ..node.clone() };
         let kept = node.origins.iter().any(|origin| rewrites.options().keep.iter().any(|keep| keep.is_match(origin)));
