@@ -3,7 +3,7 @@
 use crate::compile::{Request, compile_read};
 use crate::entries::Entries;
 use crate::selftest;
-use sardonyx_base::compare::{Difference, Instead, Tolerance, compare};
+use sardonyx_base::compare::{Difference, Tolerance, compare};
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_passes::Options;
@@ -123,9 +123,7 @@ fn measure(artifact: &Path, test: &SelfTest) -> Errors {
             let expected = canary.tensor()?;
             let actual = outputs.iter().find(|(name, _)| *name == canary.name);
             if let Some((_, actual)) = actual.filter(|_| !expected.dtype().is_opaque()) {
-                let instead = (wanted.relative > 0.0).then_some(Instead::Length(wanted.relative));
-                let tolerance = Tolerance { rtol: wanted.rtol, atol: wanted.atol, instead };
-                errors.push(error(&canary.name, actual, &expected, &tolerance));
+                errors.push(error(&canary.name, actual, &expected, &wanted.tolerance()));
             }
         }
         Ok(errors)

@@ -13,7 +13,6 @@ use sardonyx_base::{Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::prepared::{self, Prepared};
 use sardonyx_dialects::flow::{FlowOp, Program, Source};
 use sardonyx_dialects::interp::{Values, joined};
-use sardonyx_dialects::mlir::Context;
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_kernels::Target;
@@ -24,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Fewer elements than these are interpreted before code for them is there.
 const ELEMENTS_MIN: i64 = 1 << 20;
 
-/// What kernels become; a class of its own is nobody's concern here.
+/// The pipeline of these programs: their kernels merge, and are launched in order.
 const PIPELINE: &str = "builtin.module(fuse,schedule,plan-memory)";
 
 /// The values of prepared parameters, as far as they are worth code; the others are left to be interpreted.
@@ -39,13 +38,11 @@ fn compiled(prepared: &Prepared, params: &dyn ParamValues) -> Result<BTreeMap<St
     let mut module = Module::new(Location::unknown(&context));
     let mut entries: BTreeMap<String, String> = BTreeMap::new();
     for (name, program) in prepared {
-        let (open, _) = opened(program);
-        let called = prepared::name(&open, operation(&module))?.replace('@', "");
-        if !entries.values().any(|known| *known == called) {
-            let like: Context = operation(&module).context();
-            body(&module)?.push(Program { name: called.clone(), ..open }.write(like)?);
+        let (_, open) = prepared::named(opened(program).0, operation(&module))?;
+        if !entries.values().any(|known| *known == open.name) {
+            body(&module)?.push(open.write(operation(&module).context())?);
         }
-        entries.insert(name.clone(), called);
+        entries.insert(name.clone(), open.name);
     }
     sardonyx_passes::run_pipeline(&context, &mut module, PIPELINE)?;
     let plan = Plan::read(operation(&module))?.ok_or_else(|| Error::defect("nothing to prepare is left"))?;

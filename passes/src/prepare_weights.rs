@@ -81,13 +81,13 @@ fn run(module: Operation, rewrites: &mut Rewrites, choose: impl Fn(&Constants, I
         let constants = constants(program);
         let wanted = wanted(program, &constants);
         let chosen: BTreeSet<Id> = wanted.into_iter().flat_map(|id| choose(&constants, id)).collect();
-        let site = |id: Id| (id, constants[&id].steps.clone(), alone(program, id, &constants[&id].steps));
-        let sites: Vec<(Id, BTreeSet<usize>, Program)> = chosen.into_iter().map(site).collect();
-        for (id, steps, small) in sites {
-            let name = prepared::name(&small, module)?;
-            let steps: Vec<usize> = steps.into_iter().collect();
+        // All of them first: what replaces one is no longer made of what another is.
+        let site = |id: Id| (id, alone(program, id, &constants[&id].steps));
+        let sites: Vec<(Id, Program)> = chosen.into_iter().map(site).collect();
+        for (id, small) in sites {
+            let (name, made) = prepared::named(small, module)?;
+            let steps: Vec<usize> = constants[&id].steps.iter().copied().collect();
             let origins = origins_of(program, &steps);
-            let made = Program { name: name[1..].to_string(), ..small };
             let applied = rewrites.apply(program, "when written", &steps, |program| {
                 program.prepared.insert(name.clone(), made.clone());
                 // Others may read what the step makes beside it.

@@ -1,7 +1,7 @@
 //! canary inputs  =>  the outputs that the compiler's interpreter computed for them, or a refusal
 
 use crate::{Model, SessionOptions};
-use sardonyx_base::compare::{Instead, Tolerance, compare};
+use sardonyx_base::compare::compare;
 use sardonyx_base::plan::SelfTest;
 use sardonyx_base::{Error, Result};
 
@@ -16,9 +16,7 @@ pub fn run(model: &Model, test: &SelfTest) -> Result<()> {
         let expected = canary.tensor().map_err(impossible)?;
         let actual = outputs.iter().find(|(name, _)| *name == canary.name).map(|(_, t)| t);
         let actual = actual.ok_or_else(|| failed(format!("the model has no output `{}`", canary.name)))?;
-        let instead = (wanted.relative > 0.0).then_some(Instead::Length(wanted.relative));
-        let tolerance = Tolerance { rtol: wanted.rtol, atol: wanted.atol, instead };
-        let difference = compare(actual, &expected, &tolerance)
+        let difference = compare(actual, &expected, &wanted.tolerance())
             .map_err(|why| failed(format!("the output `{}` cannot be compared: {why}", canary.name)))?;
         if let (true, Some((at, a, e))) = (difference.n_failed > 0, &difference.worst) {
             let (n, all) = (difference.n_failed, difference.n);

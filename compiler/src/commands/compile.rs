@@ -48,7 +48,7 @@ pub struct CompileArgs {
     /// softmax and normalisation stay f32. The error against f32 is printed. For CPUs; those without AVX-512 BF16 convert
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>())]
     pub precision: Precision,
-    /// What weights, and what they are multiplied with, are rounded to: `int8` gives weights a scale for each column, and what
+    /// Codes in the place of weights and of what they are multiplied with: `int8` gives weights a scale for each column, and what
     /// they are multiplied with one for each row, in the call; products are of bytes, sums exact. The error against f32 is printed
     #[arg(long, value_name = "TYPE", default_value = "none", value_parser = named::<Quantize>())]
     pub quantize: Quantize,

@@ -111,7 +111,7 @@ impl Weights<'_> {
         self.stored(key, &self.name(&source), &container, |weights| weights.param(&source, window.as_ref(), &container))
     }
 
-    /// What a constant is called: the parameters that it is made of.
+    /// The name of a constant: those of the parameters that it is made of.
     fn name(&self, source: &Source) -> String {
         let one = |name: &String| match self.params.prepared.get(name) {
             Some(program) => format!("made of {}", program.made_of().join(", ")),

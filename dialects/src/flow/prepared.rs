@@ -13,15 +13,21 @@ pub type Prepared = BTreeMap<String, Program>;
 
 const MODULE: &str = "prepared";
 
-/// The name of the parameter that a program makes, as the program says itself. Errors: E0901.
-pub fn name(program: &Program, like: Operation) -> Result<String> {
-    let unnamed = Program { name: MODULE.into(), ..program.clone() };
-    let function = unnamed.write(like.context())?;
+/// The parameter that a program makes, and the program under the name that follows from what it says. Errors: E0901.
+pub fn named(program: Program, like: Operation) -> Result<(String, Program)> {
+    let mut program = Program { name: MODULE.into(), ..program };
+    let function = program.write(like.context())?;
     let text = function.to_string();
     function.erase();
     // FNV-1a: the same in every build.
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-    Ok(format!("@w{hash:016x}"))
+    program.name = format!("w{hash:016x}");
+    Ok((parameter(&program), program))
+}
+
+/// What the parameter is called that a program makes.
+fn parameter(program: &Program) -> String {
+    format!("@{}", program.name)
 }
 
 fn room(module: Operation) -> Option<Operation> {
@@ -35,7 +41,7 @@ pub fn read(module: Operation) -> Result<Prepared> {
     let functions = room(module).and_then(|room| room.block(0)).map_or(vec![], Block::operations);
     let one = |function: Operation| {
         let program = Program::read(function)?;
-        Ok((format!("@{}", program.name), program))
+        Ok((parameter(&program), program))
     };
     functions.into_iter().filter(|op| op.name() == "func.func").map(one).collect()
 }

@@ -152,7 +152,7 @@ pub struct Program {
     pub internal: bool,
     /// The programs that its host steps call, where it was read to be run (`Program::read_whole`).
     pub bodies: BTreeMap<String, Program>,
-    /// What makes the prepared parameters that it reads, as far as that is known here.
+    /// Programs of the prepared parameters that it reads, as far as they are known here.
     pub prepared: Prepared,
 }
 

@@ -59,7 +59,7 @@ pub struct Plan {
     pub entries: Vec<Entry>,
     /// Distinct kernels of all entries: the symbol in the code, and the first launch's form of it.
     pub kernels: Vec<(String, Kernel)>,
-    /// What is made of parameters when the artifact is written.
+    /// Parameters that are made of others when the artifact is written.
     pub prepared: Prepared,
 }
 

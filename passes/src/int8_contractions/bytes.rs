@@ -72,7 +72,7 @@ pub fn constant(k: &Kernel, statement: usize) -> Option<f64> {
     }
 }
 
-/// Whether a statement is the same at all points of a row, though it is made of what is reduced there: its kernel can write it
+/// True of a statement that is the same at all points of a row, though it is made of what is reduced there: its kernel can write it
 /// beside what it writes.
 pub fn is_of_row(k: &Kernel, statement: usize) -> bool {
     moves_with(k, statement).is_none() && k.levels()[statement] == Level::Row

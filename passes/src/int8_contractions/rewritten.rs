@@ -32,9 +32,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     for right in &site.rights {
         parameters.push((parameter(program, right), column_sums(program, &right.sums)));
     }
-    let writes = kernel(&program.steps[site.left.maker]).is_some_and(|made| site.left.writes_scale(made));
-    let scales =
-        writes.then(|| *written.scales.entry(site.left.id).or_insert_with(|| write_scale(program, &site.left)));
+    let scales = write_scale(program, &site.left, written);
     let found = contraction(program, at, site, (bytes, scales), &parameters, row_sums);
     let Some((kernel, args)) = found else { return };
     program.steps[at].op = FlowOp::Kernel(Box::new(kernel));
@@ -75,9 +73,7 @@ fn zero_of(program: &Program, factor: &Factor, shift: f64, shifted: DType) -> Ze
 /// The maker writes the byte too, as u8.
 fn write_bytes(program: &mut Program, left: &Factor) -> Id {
     let container = Container { dtype: DType::U8, ..program.containers[left.id].clone() };
-    let id = program.container(container.clone());
-    let step = &mut program.steps[left.maker];
-    let FlowOp::Kernel(maker) = &mut step.op else { return id };
+    let FlowOp::Kernel(maker) = &mut program.steps[left.maker].op else { return left.id };
     let signed = maker.body[left.bytes.byte].dtype == DType::I8;
     // The zero point, which is what was 0.
     let zero = left.bytes.zero.and_then(|z| constant(maker, z)).unwrap_or(0.0);
@@ -98,25 +94,32 @@ fn write_bytes(program: &mut Program, left: &Factor) -> Id {
         byte = push(Body::Apply { f: ScalarFn::Select, args: vec![guard, byte, zero] }, DType::U8);
     }
     let index = maker.stores[left.store].memlet.index.clone();
-    maker.stores.push(Store { memlet: Memlet { container: maker.writes.len(), index }, value: byte });
-    maker.writes.push(container);
-    step.results.push(id);
-    id
+    write_beside(program, left.maker, container, index, byte)
 }
 
-/// The maker writes the scale of each row too.
-fn write_scale(program: &mut Program, left: &Factor) -> Id {
-    let outer = kernel(&program.steps[left.maker]).map_or(vec![], |made| made.outer.clone());
-    let container = Container::plain(DType::F32, outer.clone());
+/// A kernel writes one of its values too.
+fn write_beside(program: &mut Program, maker: usize, container: Container, index: Vec<Dim>, value: usize) -> Id {
     let id = program.container(container.clone());
-    let step = &mut program.steps[left.maker];
-    if let (FlowOp::Kernel(maker), Some(value)) = (&mut step.op, left.bytes.scale) {
-        let index = (0..outer.len()).map(Kernel::var).collect();
-        maker.stores.push(Store { memlet: Memlet { container: maker.writes.len(), index }, value });
-        maker.writes.push(container);
+    let step = &mut program.steps[maker];
+    if let FlowOp::Kernel(kernel) = &mut step.op {
+        kernel.stores.push(Store { memlet: Memlet { container: kernel.writes.len(), index }, value });
+        kernel.writes.push(container);
         step.results.push(id);
     }
     id
+}
+
+/// The maker writes the scale of each row too; `None` where nobody but it need know one.
+fn write_scale(program: &mut Program, left: &Factor, written: &mut Written) -> Option<Id> {
+    let made = kernel(&program.steps[left.maker]).filter(|made| left.writes_scale(made))?;
+    if let Some(known) = written.scales.get(&left.id) {
+        return Some(*known);
+    }
+    let (rows, scale) = (made.outer.clone(), left.bytes.scale?);
+    let index = (0..rows.len()).map(Kernel::var).collect();
+    let id = write_beside(program, left.maker, Container::plain(DType::F32, rows), index, scale);
+    written.scales.insert(left.id, id);
+    Some(id)
 }
 
 /// Statements of the kernel that made a factor, at the point where the factor is read.

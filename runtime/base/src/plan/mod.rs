@@ -9,6 +9,7 @@ mod checked;
 pub mod messages;
 mod wire;
 
+use crate::compare::{Instead, Tolerance};
 use crate::{DType, Error, Result, Tensor};
 pub use checked::*;
 pub use messages::{Canary, ExpectedOutput, File, Manifest, SelfTest, SymbolKind};
@@ -63,6 +64,14 @@ impl LaunchSymbol {
             "grid" => Some(LaunchSymbol::Grid),
             _ => number('p').map(LaunchSymbol::Param).or_else(|| number('b').map(LaunchSymbol::BufferBytes)),
         }
+    }
+}
+
+impl ExpectedOutput {
+    /// By what an output is judged.
+    pub fn tolerance(&self) -> Tolerance {
+        let instead = (self.relative > 0.0).then_some(Instead::Length(self.relative));
+        Tolerance { rtol: self.rtol, atol: self.atol, instead }
     }
 }
 
