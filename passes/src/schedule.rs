@@ -201,10 +201,10 @@ impl Scheduler<'_> {
 
 /// Bytes that a container takes; none where that is not known before it is there.
 pub fn bytes(container: &Container) -> Result<Dim> {
-    let elements = container.encoding.elements(&container.memory_dims());
     match container.dtype.bytes() {
-        _ if container.dtype.is_opaque() => Ok(Dim::constant(0)),
-        bytes @ 1.. => Ok(elements * Dim::constant(bytes as i64)),
-        0 => Err(Error::user("E0107", format!("buffers of type {} are not supported", container.dtype))),
+        0 if !container.dtype.is_opaque() => {
+            Err(Error::user("E0107", format!("buffers of type {} are not supported", container.dtype)))
+        }
+        _ => Ok(container.encoding.bytes(container.dtype, &container.memory_dims())),
     }
 }

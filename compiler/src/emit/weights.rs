@@ -246,6 +246,6 @@ fn write_matrix(writer: &mut ArtifactWriter, t: &Tensor, c: &Container, w: &Wind
         Ok(())
     };
     let offset = writer.begin_constant()?;
-    c.encoding.encode([*k, *n], element, |part| writer.append(part))?;
+    c.encoding.encode(c.dtype, [*k, *n], element, |part| writer.append(part))?;
     Ok(offset)
 }

@@ -99,6 +99,9 @@ pub enum Class {
     Contract,
     /// Sums at each inner point, of which reductions are made.
     Attention,
+    /// Sums of products of numbers by codes (bytes or less, widened) at each inner point, which are scaled and summed: a
+    /// contraction in groups that have scales of their own.
+    Groups,
 }
 
 /// What passes that merge kernels take a class for.
@@ -115,7 +118,7 @@ pub enum Merging {
 }
 
 impl Class {
-    pub const ALL: [Class; 4] = [Class::Map, Class::Normalise, Class::Contract, Class::Attention];
+    pub const ALL: [Class; 5] = [Class::Map, Class::Normalise, Class::Contract, Class::Attention, Class::Groups];
 
     /// As artifacts and reports name it, what passes that merge kernels take it for, and whether its operations are
     /// multiplications of a matrix.
@@ -125,6 +128,7 @@ impl Class {
             Class::Normalise => ("normalise", Merging::Rows, false),
             Class::Contract => ("contract", Merging::Products, true),
             Class::Attention => ("attention", Merging::Whole, true),
+            Class::Groups => ("groups", Merging::Whole, true),
         }
     }
 
@@ -264,7 +268,7 @@ impl Kernel {
 
     pub fn class(&self) -> Class {
         if !self.deep.is_empty() {
-            return Class::Attention;
+            return if self.sums_groups() { Class::Groups } else { Class::Attention };
         }
         if !self.body.iter().any(|s| matches!(s.body, Body::Reduce { .. })) {
             return Class::Map;
@@ -273,6 +277,26 @@ impl Kernel {
             Some(sums) if self.contraction_is_whole(&sums) => Class::Contract,
             Some(_) | None => Class::Normalise,
         }
+    }
+
+    /// Whether every reduction is a sum, those over the deep variable of products with codes.
+    fn sums_groups(&self) -> bool {
+        let levels = self.levels();
+        let is_code = |k: usize| {
+            let wide = |from: usize| self.body[from].dtype.is_int() && self.body[from].dtype.bits() <= 8;
+            matches!(self.body[k].body, Body::Convert(from, Conversion::Value) if wide(from) && self.plain_load(from).is_some())
+        };
+        let is_number = |k: usize| self.plain_load(k).is_some() || is_code(k);
+        let is_part = |k: usize| match &self.body[k].body {
+            Body::Apply { f: ScalarFn::Mul, args } => {
+                let (a, b) = (args[0], args[1]);
+                is_code(a) && is_number(b) || is_code(b) && is_number(a)
+            }
+            _ => false,
+        };
+        let Some(sums) = self.sums() else { return false };
+        let (deep, others): (Vec<usize>, Vec<usize>) = sums.into_iter().partition(|k| levels[*k] == Level::Deep);
+        self.inner.len() == 1 && self.deep.len() == 1 && deep.iter().all(|k| is_part(*k)) && others.len() == deep.len()
     }
 
     /// What is summed, where every reduction is a sum.

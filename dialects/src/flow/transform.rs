@@ -11,7 +11,7 @@ pub enum Transform {
     /// w[o, c, 3, 3]  =>  u[16, o / b, c, b], where u[4p + q] = Σ g[p, i] g[q, j] w[i, j]: filters as Winograd's
     /// F(2x2, 3x3) multiplies with them, in blocks of `filter_block` channels.
     Winograd,
-    /// u8  =>  i8: each 128 less.
+    /// u8  =>  i8: each 128 less; u4  =>  i4: each 8 less.
     Signed,
     /// w[n, …]  =>  Σ w[n, …] in i32 for each n, of i8, or of u8 each 128 less.
     RowSums,
@@ -39,9 +39,15 @@ static ROWS: &[Row] = &[
     Row {
         transform: Transform::Signed,
         name: "signed",
-        gives: |w| is_bytes(w).then(|| Container { dtype: DType::I8, ..w.clone() }),
-        takes: |_, dims, _| Some((DType::U8, dims.to_vec())),
-        compute: |w| Ok(Tensor::from_vec(w.dims().to_vec(), signed(w)?)),
+        gives: |w| Some(Container { dtype: with_sign(w.dtype)?, ..w.clone() }),
+        takes: |dtype, dims, _| Some((if dtype == DType::I4 { DType::U4 } else { DType::U8 }, dims.to_vec())),
+        compute: |w| match w.dtype() {
+            DType::U4 => {
+                let codes: Vec<u8> = w.bytes().iter().map(|code| code.wrapping_sub(8)).collect();
+                Tensor::new(DType::I4, w.dims().to_vec(), codes.into())
+            }
+            _ => Ok(Tensor::from_vec(w.dims().to_vec(), signed(w)?)),
+        },
     },
     Row {
         transform: Transform::RowSums,
@@ -97,6 +103,14 @@ impl Transform {
 
 fn is_bytes(w: &Container) -> bool {
     matches!(w.dtype, DType::I8 | DType::U8)
+}
+
+fn with_sign(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::U8 | DType::I8 => Some(DType::I8),
+        DType::U4 => Some(DType::I4),
+        _ => None,
+    }
 }
 
 fn sums(w: &Container, n: &Dim) -> Option<Container> {

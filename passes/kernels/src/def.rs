@@ -142,12 +142,19 @@ pub struct Panels {
     /// Rows of a column that lie side by side.
     pub depth: i64,
     pub rows: i64,
+    /// Two elements are a byte: four rows the low bits, the next four the high ones.
+    pub halves: bool,
 }
 
 impl Panels {
     /// Groups of rows in a panel.
     pub fn groups(&self) -> i64 {
         self.rows.div_euclid(self.depth) + (self.rows % self.depth != 0) as i64
+    }
+
+    /// Places in memory of the rows that lie side by side.
+    pub fn places(&self) -> i64 {
+        if self.halves { self.depth.div_euclid(2) } else { self.depth }
     }
 }
 

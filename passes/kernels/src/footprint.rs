@@ -73,7 +73,7 @@ impl KernelDef {
             (Some(panels), [row, column]) => {
                 let (width, rows) = (Dim::constant(panels.width), Dim::constant(panels.rows));
                 needs.extend([row.0.clone(), column.0.clone(), rows - one.clone() - row.1.clone()]);
-                (column.1.floordiv(&width) + one) * Dim::constant(panels.groups() * panels.depth) * width
+                (column.1.floordiv(&width) + one) * Dim::constant(panels.groups() * panels.places()) * width
             }
             (Some(_), _) => return None,
             (None, _) => {

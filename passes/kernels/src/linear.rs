@@ -240,7 +240,8 @@ fn storage(container: &Container) -> Storage {
         Encoding::Plain => None,
         Encoding::Panels { width, depth } => {
             let rows = container.dims.first().and_then(Dim::as_const).unwrap_or(0);
-            Some(Panels { width: width as i64, depth: depth as i64, rows })
+            let halves = container.encoding.per_byte(container.dtype) == 2;
+            Some(Panels { width: width as i64, depth: depth as i64, rows, halves })
         }
     };
     Storage { dtype: container.dtype, panels }

@@ -1,6 +1,6 @@
 //! Access at a point  =>  loads and stores: of one element, of neighbours, of scattered ones, guarded or masked
 
-use super::asm::{Asm, Bin, CmpI, Elem, Ty, Val};
+use super::asm::{Asm, Bin, Cast, CmpI, Elem, Ty, Val};
 use super::cx::Cx;
 use super::def::*;
 use super::dims::{add, emit_dim};
@@ -14,6 +14,7 @@ impl Point {
         let base = cx.reads[access.buffer];
         let guard = guard.map(|g| self.eval(cx, asm, g));
         let index = self.index(cx, asm, access, storage, guard);
+        let high = storage.panels.filter(|p| p.halves).map(|p| self.high_half(cx, asm, access, p));
         let elem = scalar::stored(t);
         let (align, whole) = (elem.bits() / 8, self.whole_align(access, elem));
         let v = match (&index, guard) {
@@ -51,7 +52,34 @@ impl Point {
                 asm.masked_load(addresses, mask, Ty::new(elem, self.lanes))
             }
         };
+        let v = match high {
+            Some(high) => half(asm, v, high, t),
+            None => v,
+        };
         scalar::after_load(asm, v, t)
+    }
+
+    /// How far the elements of each lane are from the low end of their bytes, in bits.
+    fn high_half<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, access: &Access, panels: Panels) -> Val {
+        let k = self.coordinate(cx, asm, &access.coords[0]);
+        let (depth, places, four) = (asm.int(panels.depth, k.ty), asm.int(panels.places(), k.ty), asm.int(4, k.ty));
+        let within = asm.bin(Bin::RemUI, k, depth);
+        let high = asm.bin(Bin::DivUI, within, places);
+        let bits = asm.bin(Bin::MulI, high, four);
+        asm.cast(Cast::TruncI, bits, Elem::I8)
+    }
+
+    /// A coordinate, in each lane where it moves with them.
+    fn coordinate<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, line: &Linear) -> Val {
+        let base = self.line(cx, asm, line);
+        let step = if self.lanes > 1 { line.strides[self.along] } else { Size::Const(0) };
+        if step.is(0) {
+            return base;
+        }
+        let (step, iota) = (cx.size(asm, step), asm.iota(self.lanes));
+        let step = asm.widen(step, self.lanes);
+        let moved = asm.bin(Bin::MulI, step, iota);
+        add(asm, base, moved)
     }
 
     /// What neighbours are known to be aligned to.
@@ -213,18 +241,27 @@ impl Point {
         })
     }
 
+    /// Whether the lanes are whole vectors of the columns of one row of a panel.
+    fn is_along_row(&self, access: &Access, panels: Panels) -> bool {
+        let ([rows, columns], lanes) = (&access.coords[..], i64::from(self.lanes)) else { return false };
+        let whole = |s: &Size| s.as_const().is_some_and(|c| c % lanes == 0);
+        let mut others = columns.strides.iter().enumerate().filter(|(v, _)| *v != self.along);
+        lanes > 1
+            && self.along < columns.strides.len()
+            && self.multiple % lanes == 0
+            && panels.width % lanes == 0
+            && rows.strides[self.along].is(0)
+            && columns.strides[self.along].is(1)
+            && whole(&columns.offset)
+            && others.all(|(_, s)| whole(s))
+    }
+
     /// [k, n]  =>  ((n / width · groups + k / depth) · width + n mod width) · depth + k mod depth
     fn panel_index<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, access: &Access, panels: Panels) -> Index {
-        let [k, n] = [0, 1].map(|c| {
-            let base = self.line(cx, asm, &access.coords[c]);
-            let step = if self.lanes > 1 { access.coords[c].strides[self.along] } else { Size::Const(0) };
-            if step.is(0) {
-                return base;
-            }
-            let (step, iota) = (cx.size(asm, step), asm.iota(self.lanes));
-            let step = asm.widen(step, self.lanes);
-            let moved = asm.bin(Bin::MulI, step, iota);
-            add(asm, base, moved)
+        let neighbours = panels.depth == 1 && self.is_along_row(access, panels);
+        let [k, n] = [0, 1].map(|c| match neighbours {
+            true => self.line(cx, asm, &access.coords[c]),
+            false => self.coordinate(cx, asm, &access.coords[c]),
         });
         let (width, groups) = (asm.int(panels.width, n.ty), asm.int(panels.groups(), n.ty));
         let panel = asm.bin(Bin::DivUI, n, width);
@@ -240,12 +277,27 @@ impl Point {
         let start = asm.bin(Bin::MulI, row, width);
         let mut sum = add(asm, start, column);
         if let Some(within) = within {
-            let depth = asm.int(panels.depth, sum.ty);
-            let start = asm.bin(Bin::MulI, sum, depth);
+            let places = asm.int(panels.places(), sum.ty);
+            let start = asm.bin(Bin::MulI, sum, places);
+            let places = asm.int(panels.places(), within.ty);
+            let within = if panels.halves { asm.bin(Bin::RemUI, within, places) } else { within };
             sum = add(asm, start, within);
         }
-        if sum.ty.lanes > 1 { Index::Each(sum) } else { Index::At(sum) }
+        match sum.ty.lanes {
+            1 if neighbours => Index::From(sum),
+            1 => Index::At(sum),
+            _ => Index::Each(sum),
+        }
     }
+}
+
+/// The element of 4 bits that begins `from` bits above the low end of each byte.
+fn half(asm: &mut impl Asm, bytes: Val, from: Val, t: DType) -> Val {
+    let from = asm.widen(from, bytes.ty.lanes);
+    let four = asm.int(4, bytes.ty);
+    let low = asm.bin(Bin::ShRUI, bytes, from);
+    let high = asm.bin(Bin::ShLI, low, four);
+    asm.bin(if t.is_signed_int() { Bin::ShRSI } else { Bin::ShRUI }, high, four)
 }
 
 /// Where lanes access memory.

@@ -7,6 +7,7 @@
 //! exact, where those of f32 were rounded.
 
 mod bytes;
+mod groups;
 mod rewritten;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use bytes::{Bytes, bytes, constant, is_of_row, moves_with, widened};
 use sardonyx_base::{DType, Dim, Result};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Program, Source, Transform};
+use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Program, Source, Step, Transform};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_kernels::products;
 use std::collections::BTreeMap;
@@ -31,16 +32,31 @@ const PRODUCTS_MAX: i64 = (1 << 31) / (384 * 384);
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     rewrites.programs(module, |rewrites, program| {
         let mut written = Written::default();
-        let apply = |program: &mut Program, at, site| rewritten::apply(program, at, &site, &mut written);
+        let apply = |program: &mut Program, at, site| match site {
+            Either::Whole(site) => rewritten::apply(program, at, &site, &mut written),
+            Either::Groups(site) => groups::apply(program, at, &site, &mut written),
+        };
         rewrites.each_step(program, find, apply)
     })
 }
 
-fn find(program: &Program, at: usize) -> Found<Site> {
+/// A contraction of bytes that have one scale along the sum, or one for each group.
+enum Either {
+    Whole(Site),
+    Groups(groups::Site),
+}
+
+fn find(program: &Program, at: usize) -> Found<Either> {
     let class = |site: &Site| if site.dtype == DType::F32 { Equality::FiniteOnly } else { Equality::Exact };
+    let stays = |what: &'static str, why| Err(Missed::because(what, why));
+    match groups::matches(program, at) {
+        Ok(Some(site)) => return Ok(Some((Rule::of_class(Equality::FiniteOnly, "groups"), Either::Groups(site)))),
+        Ok(None) => {}
+        Err(why) => return stays("a contraction of codes in groups stays wide", why),
+    }
     match matches(program, at) {
-        Ok(site) => Ok(site.map(|site| (Rule::of_class(class(&site), "bytes"), site))),
-        Err(why) => Err(Missed::because("a contraction of bytes stays wide", why)),
+        Ok(site) => Ok(site.map(|site| (Rule::of_class(class(&site), "bytes"), Either::Whole(site)))),
+        Err(why) => stays("a contraction of bytes stays wide", why),
     }
 }
 
@@ -254,4 +270,13 @@ fn sums(k: &Kernel, source: Source, param: &Container, index: &[Dim]) -> Option<
     let alone = own_vars(&index[axis]).iter().all(|v| *v < n_outer) && open.is_empty();
     let container = transform.gives(param).filter(|_| alone)?;
     Some(Sums { source, transform, container, index: index[axis].clone() })
+}
+
+/// What is made of a parameter when the artifact is written.
+fn made_of(program: &mut Program, source: &Source, transform: Transform, container: Container) -> Id {
+    let id = program.container(container);
+    let source = Source { transform: Some(transform), ..source.clone() };
+    let op = FlowOp::Param { source, window: None };
+    program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
+    id
 }

@@ -1,21 +1,19 @@
 //! A site  =>  the program with it
 
 use super::bytes::constant;
-use super::{Factor, Right, Site, Sums, Written};
+use super::{Factor, Right, Site, Sums, Written, made_of};
 use crate::draft::Draft;
 use crate::splice::{Splice, bare_var, own_vars, renumber_stores, tidy};
 use crate::steps::kernel;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{
-    Body, Container, FlowOp, Kernel, Memlet, Program, Source, Statement, Step, Store, Transform,
-};
+use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store, Transform};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::products;
 
 /// What a byte without a sign is more than one with a sign.
-const SHIFT: f64 = 128.0;
+pub const SHIFT: f64 = 128.0;
 
 pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Written) {
     let bytes = match (as_they_are(program, at, &site.left), written.bytes.get(&site.left.id)) {
@@ -41,7 +39,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
 
 /// The container of bytes that the left factor only widens, where neighbours along the sum are some in memory, or may
 /// be written so.
-fn as_they_are(program: &Program, at: usize, left: &Factor) -> Option<Id> {
+pub fn as_they_are(program: &Program, at: usize, left: &Factor) -> Option<Id> {
     let (id, index) = left.read(program)?;
     let k = kernel(&program.steps[at])?;
     let Body::Load { memlet, .. } = &k.body[left.load].body else { return None };
@@ -52,14 +50,14 @@ fn as_they_are(program: &Program, at: usize, left: &Factor) -> Option<Id> {
 
 /// What is subtracted from the bytes as they are multiplied.
 #[derive(Clone, Copy, PartialEq)]
-enum Zero {
+pub enum Zero {
     Known(f64),
     /// A statement of the factor's maker, and so much more.
     Computed(usize, f64),
 }
 
 /// The zero point of a factor whose bytes are `shift` more where they are of type `shifted`.
-fn zero_of(program: &Program, factor: &Factor, shift: f64, shifted: DType) -> Zero {
+pub fn zero_of(program: &Program, factor: &Factor, shift: f64, shifted: DType) -> Zero {
     let Some(maker) = kernel(&program.steps[factor.maker]) else { return Zero::Known(0.0) };
     let shift = if maker.body[factor.bytes.byte].dtype == shifted { shift } else { 0.0 };
     let known = factor.bytes.zero.map_or(Some(0.0), |z| constant(maker, z));
@@ -71,7 +69,7 @@ fn zero_of(program: &Program, factor: &Factor, shift: f64, shifted: DType) -> Ze
 }
 
 /// The maker writes the byte too, as u8.
-fn write_bytes(program: &mut Program, left: &Factor) -> Id {
+pub fn write_bytes(program: &mut Program, left: &Factor) -> Id {
     let container = Container { dtype: DType::U8, ..program.containers[left.id].clone() };
     let FlowOp::Kernel(maker) = &mut program.steps[left.maker].op else { return left.id };
     let signed = maker.body[left.bytes.byte].dtype == DType::I8;
@@ -110,7 +108,7 @@ fn write_beside(program: &mut Program, maker: usize, container: Container, index
 }
 
 /// The maker writes the scale of each row too; `None` where nobody but it need know one.
-fn write_scale(program: &mut Program, left: &Factor, written: &mut Written) -> Option<Id> {
+pub fn write_scale(program: &mut Program, left: &Factor, written: &mut Written) -> Option<Id> {
     let made = kernel(&program.steps[left.maker]).filter(|made| left.writes_scale(made))?;
     if let Some(known) = written.scales.get(&left.id) {
         return Some(*known);
@@ -123,13 +121,18 @@ fn write_scale(program: &mut Program, left: &Factor, written: &mut Written) -> O
 }
 
 /// Statements of the kernel that made a factor, at the point where the factor is read.
-fn copied(draft: &mut Draft, program: &Program, factor: &Factor, wanted: usize) -> Option<usize> {
-    let step = &program.steps[factor.maker];
+pub fn copied(draft: &mut Draft, program: &Program, factor: &Factor, wanted: usize) -> Option<usize> {
+    spliced(draft, program, factor.maker, &factor.vars, wanted)
+}
+
+/// Statements of a kernel, where its variables are `vars`.
+pub fn spliced(draft: &mut Draft, program: &Program, maker: usize, vars: &[Dim], wanted: usize) -> Option<usize> {
+    let step = &program.steps[maker];
     let (maker, first) = (kernel(step)?, draft.reads.len());
     draft.reads.extend(maker.reads.clone());
     draft.args.extend(&step.args);
     let mut splice = Splice::new(std::mem::take(&mut draft.body), maker);
-    splice.run(&factor.vars, &mut |splice, memlet, guard, dtype| {
+    splice.run(vars, &mut |splice, memlet, guard, dtype| {
         let memlet = Memlet { container: first + memlet.container, ..memlet };
         splice.push(Body::Load { memlet, guard }, dtype)
     });
@@ -218,7 +221,7 @@ fn contraction(
 }
 
 /// The statement of a zero point, where it is not 0.
-fn subtracted(draft: &mut Draft, program: &Program, factor: &Factor, zero: Zero) -> Option<usize> {
+pub fn subtracted(draft: &mut Draft, program: &Program, factor: &Factor, zero: Zero) -> Option<usize> {
     match zero {
         Zero::Known(0.0) => None,
         Zero::Known(zero) => Some(draft.push(Body::Const(zero), DType::I32)),
@@ -282,13 +285,4 @@ fn parameter(program: &mut Program, right: &Right) -> Id {
 
 fn column_sums(program: &mut Program, sums: &Sums) -> Id {
     made_of(program, &sums.source, sums.transform, sums.container.clone())
-}
-
-/// What is made of a parameter when the artifact is written.
-fn made_of(program: &mut Program, source: &Source, transform: Transform, container: Container) -> Id {
-    let id = program.container(container);
-    let source = Source { transform: Some(transform), ..source.clone() };
-    let op = FlowOp::Param { source, window: None };
-    program.steps.push(Step { op, args: vec![], results: vec![id], origins: vec![] });
-    id
 }

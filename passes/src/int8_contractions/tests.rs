@@ -95,3 +95,72 @@ fn padded_images() {
         assert_eq!(rules.contains(&"bytes"), applies, "{from} {zero}: {rules:?}");
     }
 }
+
+/// x[m, 48] times (convert(w) - z) · s[g, n] + t[g, n] in three groups of 16.
+fn in_groups(codes: &str, zero: Option<i64>, added: bool, bytes: bool) -> String {
+    let of = |name: &str, from: &str, dims: &str| {
+        format!("%{name} = sdx.broadcast %{from} to [0, 2] : !sdx.tensor<[3, 9], f32> -> !sdx.tensor<{dims}, f32>")
+    };
+    let both =
+        |f: &str, result: &str, a: &str, b: &str| format!("%{result} = sdx.map \"{f}\"(%{a}, %{b}) : (!w, !w) -> !w");
+    let zero = match zero {
+        Some(zero) => format!(
+            "%z0 = sdx.const dense<{zero}.0> : tensor<f32> : !sdx.tensor<[], f32>
+             %z = sdx.broadcast %z0 to [] : !sdx.tensor<[], f32> -> !w
+             {}",
+            both("sub", "d", "c", "z")
+        ),
+        None => "%d = sdx.reshape %c : !w -> !w".to_string(),
+    };
+    let added = match added {
+        true => format!("{}\n{}", of("t0", "t", "[3, 16, 9]"), both("add", "v", "p", "t0")),
+        false => "%v = sdx.reshape %p : !w -> !w".to_string(),
+    };
+    let left = match bytes {
+        true => {
+            "%most = sdx.const dense<1.2e2> : tensor<f32> : !sdx.tensor<[], f32>
+             %wide = sdx.broadcast %most to [] : !sdx.tensor<[], f32> -> !x
+             %x0 = sdx.map \"mul\"(%xb, %wide) : (!x, !x) -> !x
+             %x1 = sdx.map \"round\"(%x0) : (!x) -> !x
+             %x2 = sdx.convert %x1 : !x -> !sdx.tensor<[m, 48], i8>
+             %xc = sdx.convert %x2 : !sdx.tensor<[m, 48], i8> -> !x
+             %xs = sdx.broadcast %r to [0] : !sdx.tensor<[m], f32> -> !x
+             %x = sdx.map \"mul\"(%xc, %xs) : (!x, !x) -> !x"
+        }
+        false => "%x = sdx.reshape %xb : !x -> !x",
+    };
+    format!(
+        "!w = !sdx.tensor<[3, 16, 9], f32>
+         !x = !sdx.tensor<[m, 48], f32>
+         func.func @f(%xb: !x, %r: !sdx.tensor<[m], f32>) -> !sdx.tensor<[m, 9], f32> {{
+           %w = sdx.param \"w\" : !sdx.tensor<[3, 16, 9], {codes}>
+           %s = sdx.param \"s\" : !sdx.tensor<[3, 9], f32>
+           %t = sdx.param \"t\" : !sdx.tensor<[3, 9], f32>
+           %c = sdx.convert %w : !sdx.tensor<[3, 16, 9], {codes}> -> !w
+           {zero}
+           {}
+           {}
+           {added}
+           %u = sdx.reshape %v : !w -> !sdx.tensor<[48, 9], f32>
+           {left}
+           %y = sdx.contract \"mk,kn->mn\"(%x, %u) : (!x, !sdx.tensor<[48, 9], f32>) -> !sdx.tensor<[m, 9], f32>
+           return %y : !sdx.tensor<[m, 9], f32>
+         }}",
+        of("s0", "s", "[3, 16, 9]"),
+        both("mul", "p", "d", "s0"),
+    )
+}
+
+#[test]
+fn codes_with_a_scale_for_each_group() {
+    for codes in ["i4", "ui4", "i8", "ui8"] {
+        for (zero, added) in [(None, false), (Some(8), false), (Some(3), false), (None, true), (Some(128), true)] {
+            for bytes in [false, true] {
+                let text = in_groups(codes, zero, added, bytes);
+                let what = format!("{codes} {zero:?} {added} {bytes}");
+                let (rules, checks) = validated(&text, "sdx-to-flow,inline-maps,int8-contractions").expect(&what);
+                assert!(rules.contains(&"groups") && !checks.contains("skipped"), "{what}: {rules:?} {checks}");
+            }
+        }
+    }
+}

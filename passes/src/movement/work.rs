@@ -34,7 +34,7 @@ impl Kind {
 
     pub fn of(kernel: &Kernel) -> Kind {
         match kernel.class() {
-            Class::Contract => Kind::Contraction,
+            Class::Contract | Class::Groups => Kind::Contraction,
             Class::Attention => Kind::Attention,
             Class::Normalise => Kind::Normalisation,
             Class::Map if kernel.stores.iter().all(|s| only_moved(kernel, s.value)) => Kind::Copy,

@@ -284,6 +284,7 @@ fn unpacked(b: &mut Builder, bytes: Value, bits: i64, count: i64) -> Result<Valu
     let amounts = b.convert(amounts, DType::U8)?;
     let shifted = b.map2(ScalarFn::Shr, repeated, amounts)?;
     let elements = b.map_const(ScalarFn::BitAnd, shifted, ((1i64 << bits) - 1) as f64)?;
+    let elements = b.convert(elements, if bits == 4 { DType::U4 } else { DType::U2 })?;
     let flat = b.reshape(elements, &[dims[0].clone(), dims[1].clone() * parts])?;
     b.slice_axis(flat, 1, Dim::constant(0), 1, Dim::constant(count))
 }

@@ -16,15 +16,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Statements at points, and elements of operands, that are worth interpreting.
 const WORK_MAX: i64 = 1 << 25;
 
-/// The part of two states of a program that differs; why there is nothing to run, where there is not.
+/// The part of two states of a program that differs; why there is nothing to run, where there is not. What follows from
+/// parameters alone is no operand where `prepares`: one side may compute it of them where the other reads it.
 pub fn compare<'a>(
-    before: &'a Program,
-    after: &'a Program,
+    (before, after): (&'a Program, &'a Program),
+    prepares: bool,
     class: Class,
     seed: u64,
     depth: usize,
 ) -> std::result::Result<Part<'a>, &'static str> {
-    let (old, new) = (Side::of(before, after), Side::of(after, before));
+    let (old, new) = (Side::of(before, after, prepares), Side::of(after, before, prepares));
     let results: BTreeSet<usize> = old.results().filter(|id| new.maker(*id).is_some()).collect();
     let from = |id: usize| {
         let mut all = old.read_by(id);
@@ -51,12 +52,12 @@ struct Side<'a> {
     producers: Vec<Option<usize>>,
     /// By step: it is not in the other state.
     changed: Vec<bool>,
-    /// By container: it has one value whatever the operands are.
+    /// By container: it has one value whatever the operands are, or whatever inputs are.
     fixed: Vec<bool>,
 }
 
 impl<'a> Side<'a> {
-    fn of(program: &'a Program, other: &Program) -> Side<'a> {
+    fn of(program: &'a Program, other: &Program, prepares: bool) -> Side<'a> {
         let others = other.producers();
         let same = |step: &Step| {
             let at = step.results.first().and_then(|r| *others.get(*r)?);
@@ -69,7 +70,7 @@ impl<'a> Side<'a> {
         let mut fixed = vec![false; program.containers.len()];
         for step in &program.steps {
             let is_param = matches!(step.op, FlowOp::Param { .. });
-            let is_fixed = !is_param && step.args.iter().all(|a| fixed[*a]);
+            let is_fixed = (prepares || !is_param) && step.args.iter().all(|a| fixed[*a]);
             step.results.iter().for_each(|r| fixed[*r] = is_fixed);
         }
         Side { program, producers: program.producers(), changed, fixed }

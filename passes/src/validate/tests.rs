@@ -49,7 +49,7 @@ fn kernel(p: &mut Program, step: usize) -> &mut Kernel {
 }
 
 fn verdict(before: &Program, after: &Program, class: Class) -> Verdict {
-    match compare_programs(before, after, class, 1, 1) {
+    match compare_programs((before, after), false, class, 1, 1) {
         Ok(part) => (part.run)(),
         Err(reason) => Verdict::Skipped(reason),
     }
@@ -128,7 +128,7 @@ fn equal_parts_are_run_once() {
     kernel(&mut after, 1).body[2].body = Body::Apply { f: ScalarFn::Add, args: vec![0, 0] };
     let mut validation = Validation::default();
     for _ in 0..3 {
-        assert_eq!(validation.check(&|depth| compare_programs(&before, &after, Class::Exact, 1, depth)), None);
+        assert_eq!(validation.check(&|depth| compare_programs((&before, &after), false, Class::Exact, 1, depth)), None);
     }
     assert_eq!((validation.checked, validation.repeated), (3, 2));
     assert_eq!(validation.line(), "3 rewrites checked (2 of them repeat another)");

@@ -4,7 +4,7 @@
 //! (`storage` in `sardonyx-kernels`), and the pass that asks for it.
 
 use crate::dim::product;
-use crate::{Dim, Error, Result, Tensor};
+use crate::{DType, Dim, Error, Result, Tensor};
 
 /// How the values of a container are stored, apart from their type and the order of its dimensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,7 +13,8 @@ pub enum Encoding {
     #[default]
     Plain,
     /// A matrix [k, n] of constant size as [ceil(n / width)][ceil(k / depth)][width][depth], zero padded: instructions
-    /// that multiply narrow elements in groups take `depth` rows of a column at a time.
+    /// that multiply narrow elements in groups take `depth` rows of a column at a time. Of elements of 4 bits eight rows are
+    /// four bytes: row i is the low half of byte i mod 4 where i < 4, else its high half.
     Panels { width: usize, depth: usize },
 }
 
@@ -63,6 +64,14 @@ impl Encoding {
         }
     }
 
+    /// Elements of this type that are one byte, low bits first.
+    pub fn per_byte(self, dtype: DType) -> usize {
+        match self {
+            Encoding::Panels { depth: NIBBLE_ROWS, .. } if dtype.bits() == 4 => 2,
+            Encoding::Plain | Encoding::Panels { .. } => 1,
+        }
+    }
+
     /// Why no container of these dimensions is stored so.
     pub fn refuses(self, dims: &[Dim]) -> Option<&'static str> {
         match self {
@@ -73,14 +82,19 @@ impl Encoding {
         }
     }
 
-    /// Elements that the memory has, with padding, of a container with these dimensions in memory.
-    pub fn elements(self, dims: &[Dim]) -> Dim {
-        match (self, dims) {
+    /// Bytes that the memory has, with padding, of a container with these dimensions in memory; 0 where elements have no
+    /// fixed width.
+    pub fn bytes(self, dtype: DType, dims: &[Dim]) -> Dim {
+        let elements = match (self, dims) {
             (Encoding::Panels { width, depth }, [k, n]) => {
                 let (width, depth) = (Dim::constant(width as i64), Dim::constant(depth as i64));
                 n.ceildiv(&width) * width * k.ceildiv(&depth) * depth
             }
             (Encoding::Plain | Encoding::Panels { .. }, _) => product(dims),
+        };
+        match self.per_byte(dtype) {
+            1 => elements * Dim::constant(dtype.bytes() as i64),
+            n => elements.floordiv(&Dim::constant(n as i64)),
         }
     }
 
@@ -107,7 +121,7 @@ impl Encoding {
             out.extend_from_slice(part);
             Ok(())
         };
-        self.encode([rows, columns], element, write)?;
+        self.encode(tensor.dtype(), [rows, columns], element, write)?;
         Ok(out)
     }
 
@@ -115,6 +129,7 @@ impl Encoding {
     /// and a column, or of padding where there is no such row or column.
     pub fn encode(
         self,
+        dtype: DType,
         [k, n]: [i64; 2],
         element: impl Fn(i64, i64, &mut Vec<u8>) -> Result<()>,
         mut write: impl FnMut(&[u8]) -> Result<()>,
@@ -129,13 +144,27 @@ impl Encoding {
             panel.clear();
             for group in (0..k).step_by(depth as usize) {
                 for column in first..first + width {
+                    let start = panel.len();
                     (group..group + depth).try_for_each(|row| element(row, column, &mut panel))?;
+                    if self.per_byte(dtype) > 1 {
+                        halve(&mut panel, start);
+                    }
                 }
             }
             write(&panel)?;
         }
         Ok(())
     }
+}
+
+/// Rows of elements of 4 bits that lie side by side.
+pub const NIBBLE_ROWS: usize = 8;
+
+/// Makes each byte of the second half of what there is from `start` on the high bits of one of the first half.
+fn halve(bytes: &mut Vec<u8>, start: usize) {
+    let half = (bytes.len() - start) / 2;
+    let high = bytes.split_off(start + half);
+    bytes[start..].iter_mut().zip(high).for_each(|(low, high)| *low = *low & 15 | high << 4);
 }
 
 #[cfg(test)]
@@ -167,7 +196,7 @@ mod tests {
                 let matrix = Tensor::from_vec(vec![k, n], (1..=k * n).map(|v| v as i16).collect());
                 let bytes = encoding.encoded(&matrix).unwrap();
                 let dims = [k, n].map(|d| Dim::constant(d as i64));
-                assert_eq!(encoding.elements(&dims) * Dim::constant(2), Dim::constant(bytes.len() as i64));
+                assert_eq!(encoding.bytes(DType::I16, &dims), Dim::constant(bytes.len() as i64));
                 let values = bytes.chunks(2).map(|b| i16::from_le_bytes([b[0], b[1]]));
                 let mut values: Vec<i16> = values.filter(|v| *v > 0).collect();
                 values.sort_unstable();
@@ -182,6 +211,10 @@ mod tests {
         let panels = |width, depth| Encoding::Panels { width, depth }.encoded(&matrix).unwrap();
         assert_eq!(panels(2, 1), [1, 2, 4, 5, 7, 8, 3, 0, 6, 0, 9, 0]);
         assert_eq!(panels(2, 2), [1, 4, 2, 5, 7, 0, 8, 0, 3, 6, 0, 0, 9, 0, 0, 0]);
+        let codes = Tensor::new(DType::I4, vec![9, 1], (0..9u8).collect::<Vec<u8>>().into()).unwrap();
+        let nibbles = Encoding::Panels { width: 1, depth: NIBBLE_ROWS };
+        assert_eq!(nibbles.encoded(&codes).unwrap(), [0x40, 0x51, 0x62, 0x73, 8, 0, 0, 0]);
+        assert_eq!(nibbles.bytes(DType::I4, &[9, 1].map(Dim::constant)), Dim::constant(8));
         let wrong = Encoding::Panels { width: 4, depth: 1 }.encoded(&Tensor::scalar(1f32));
         assert_eq!(wrong.unwrap_err().code, "E0901");
         assert_eq!(Encoding::Panels { width: 0, depth: 1 }.encoded(&matrix).unwrap_err().code, "E0901");

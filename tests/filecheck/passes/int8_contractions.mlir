@@ -188,3 +188,60 @@ func.func @image(%x: !x) -> !y {
   %2 = sdx.contract "nchw,oc->nohw"(%0, %1) : (!xf, !kf) -> !y
   return %2 : !y
 }
+
+// -----
+
+// Codes that have a scale for each group along the sum, and a zero point: a sum of each group, scaled, and what the zero point
+// takes off it, which is a number for each group and the sum of its row.
+
+!x = !sdx.tensor<[m, 64], f32>
+!w = !sdx.tensor<[2, 32, 48], ui4>
+!wf = !sdx.tensor<[2, 32, 48], f32>
+!s = !sdx.tensor<[2, 48], f32>
+!y = !sdx.tensor<[m, 48], f32>
+
+// CHECK-LABEL: func.func @groups
+// CHECK-DAG: %[[W:.*]] = flow.param "w" transform "signed" : <[2, 32, 48], i4, row_major>
+// CHECK-DAG: %[[R:.*]] = flow.kernel outer ["m", "2"] inner ["32"](%arg0) : {{.*}} -> !flow.container<[m, 2], f32, row_major>
+// CHECK: flow.kernel outer ["m", "48"] inner ["2"] deep ["32"]
+// CHECK-DAG: flow.load {{.*}} ["%0", "32*%2 + %3"] : f32
+// CHECK-DAG: flow.load {{.*}} ["%2", "%3", "%1"] : i4
+// CHECK: flow.reduce "add"
+// CHECK: flow.reduce "add"
+// CHECK-NOT: flow.reduce
+func.func @groups(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %s = sdx.param "s" : !s
+  %0 = sdx.convert %w : !w -> !wf
+  %c = sdx.const dense<3.0> : tensor<f32> : !sdx.tensor<[], f32>
+  %z = sdx.broadcast %c to [] : !sdx.tensor<[], f32> -> !wf
+  %1 = sdx.map "sub"(%0, %z) : (!wf, !wf) -> !wf
+  %2 = sdx.broadcast %s to [0, 2] : !s -> !wf
+  %3 = sdx.map "mul"(%1, %2) : (!wf, !wf) -> !wf
+  %4 = sdx.reshape %3 : !wf -> !sdx.tensor<[64, 48], f32>
+  %5 = sdx.contract "mk,kn->mn"(%x, %4) : (!x, !sdx.tensor<[64, 48], f32>) -> !y
+  return %5 : !y
+}
+
+// -----
+
+// A scale that is another one within each group.
+
+!x = !sdx.tensor<[m, 64], f32>
+!w = !sdx.tensor<[2, 32, 48], i4>
+!wf = !sdx.tensor<[2, 32, 48], f32>
+!y = !sdx.tensor<[m, 48], f32>
+
+// CHECK-LABEL: func.func @rows
+// CHECK-NOT: deep
+// CHECK: flow.kernel outer ["m", "48"] inner ["64"]
+func.func @rows(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %s = sdx.param "s" : !sdx.tensor<[32, 48], f32>
+  %0 = sdx.convert %w : !w -> !wf
+  %2 = sdx.broadcast %s to [1, 2] : !sdx.tensor<[32, 48], f32> -> !wf
+  %3 = sdx.map "mul"(%0, %2) : (!wf, !wf) -> !wf
+  %4 = sdx.reshape %3 : !wf -> !sdx.tensor<[64, 48], f32>
+  %5 = sdx.contract "mk,kn->mn"(%x, %4) : (!x, !sdx.tensor<[64, 48], f32>) -> !y
+  return %5 : !y
+}

@@ -1,4 +1,5 @@
 // RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,fuse-epilogues,pack-weights)' | FileCheck %s
+// RUN: sardonyx-opt %s --split-input-file --pass-pipeline='builtin.module(sdx-to-flow,inline-maps,int8-contractions,pack-weights)' | FileCheck %s --check-prefix=GROUPS
 
 !x = !sdx.tensor<[b, 8], f32>
 !w = !sdx.tensor<[8, 40], f32>
@@ -185,4 +186,31 @@ func.func @one_input(%x: !x, %u: !w) -> !y {
   %1 = sdx.contract "mk,kn->mn"(%x, %u) : (!x, !w) -> !y
   %2 = sdx.map "mul"(%0, %1) : (!y, !y) -> !y
   return %2 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[m, 64], f32>
+!w = !sdx.tensor<[2, 32, 48], i4>
+!wf = !sdx.tensor<[2, 32, 48], f32>
+!y = !sdx.tensor<[m, 48], f32>
+
+// Codes of 4 bits lie eight rows side by side, two to a byte; their scales in panels of the same columns, a row for each group.
+
+// GROUPS-LABEL: func.func @groups
+// GROUPS-DAG: %[[W:.*]] = flow.param "w" window [0, 48, 1] : <[64, 48], i4, panels32x8>
+// GROUPS-DAG: %[[S:.*]] = flow.param "s" window [0, 1, 2] : <[2, 48], f32, panels32>
+// GROUPS: flow.kernel outer ["m", "48"] inner ["2"] deep ["32"](%arg0, %[[W]], %[[S]])
+// GROUPS-DAG: flow.load 1 ["32*%2 + %3", "%1"] : i4
+// GROUPS-DAG: flow.load 2 ["%2", "%1"] : f32
+func.func @groups(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %s = sdx.param "s" : !sdx.tensor<[48, 2], f32>
+  %0 = sdx.convert %w : !w -> !wf
+  %t = sdx.transpose %s [1, 0] : !sdx.tensor<[48, 2], f32> -> !sdx.tensor<[2, 48], f32>
+  %2 = sdx.broadcast %t to [0, 2] : !sdx.tensor<[2, 48], f32> -> !wf
+  %3 = sdx.map "mul"(%0, %2) : (!wf, !wf) -> !wf
+  %4 = sdx.reshape %3 : !wf -> !sdx.tensor<[64, 48], f32>
+  %5 = sdx.contract "mk,kn->mn"(%x, %4) : (!x, !sdx.tensor<[64, 48], f32>) -> !y
+  return %5 : !y
 }

@@ -1,5 +1,6 @@
 //! rows of A by a panel of B  =>  sums in registers: which blocks of rows there are, and the loop over k of each
 
+use super::groups::{self, Place};
 use super::pairs::pair_products;
 use super::plan::{Form, WIDTH};
 use super::quads::quad_products;
@@ -57,6 +58,16 @@ impl Blocks {
             (true, Words::Quads) if apart => Blocks { usual: 8, exact: 8, slow: 0 },
             (_, Words::Singles | Words::Pairs | Words::Quads) => Blocks::of(level),
         }
+    }
+
+    /// Of groups, whose sums are in registers beside those of all of them.
+    fn of_groups(level: Level, words: Words) -> Blocks {
+        let usual = match (has_many_registers(level), words.extension().is_none_or(|e| level.has(e))) {
+            (true, true) => 6,
+            (true, false) => 4,
+            (false, _) => 2,
+        };
+        Blocks { usual, exact: usual, slow: 0 }
     }
 
     /// With one vector of columns.
@@ -145,6 +156,7 @@ impl Item<'_> {
         }
         let zero = asm.i64(0);
         let blocks = match columns {
+            _ if !self.plan.folds.is_empty() => Blocks::of_groups(self.cx.launch.level, self.plan.words),
             Columns::Few(_) => Blocks::NARROW,
             Columns::Known(_) | Columns::Some(_) if self.is_small_part() => Blocks::SHORT,
             Columns::All | Columns::Known(_) | Columns::Some(_) => {
@@ -159,7 +171,7 @@ impl Item<'_> {
             }
             Some(Size::Param(_)) => blocks.sizes(&(1..=self.plan.chunk()).collect::<Vec<_>>()),
         };
-        self.each_sum(asm, |asm, sum| {
+        self.each_sum(asm, &|asm, sum| {
             let panel = self.panel_of(asm, sum);
             asm.do_while(&[zero], |asm, at| {
                 let left = asm.bin(Bin::SubI, self.rows, at[0]);
@@ -188,7 +200,7 @@ impl Item<'_> {
         let zero = asm.i64(0);
         let vectors = (WIDTH / self.cx.lanes() as i64) as usize;
         let next = self.next(asm);
-        self.each_sum(asm, |asm, sum| {
+        self.each_sum(asm, &|asm, sum| {
             let panels = [self.panel_of(asm, sum), next.panel_of(asm, sum)];
             panels[0].registers(asm, &panels, size, zero, zero, vectors, Columns::All, false);
         });
@@ -249,8 +261,8 @@ pub struct Start {
 /// One step of a sum: where it begins, k, the sums so far  =>  the sums with it.
 type Step<'s> = dyn Fn(&mut Mlir, &Start, Val, &[Val]) -> Vec<Val> + 's;
 
-/// All steps along k.
-type Steps<'s> = dyn Fn(&mut Mlir, &Start, &[Val]) -> Vec<Val> + 's;
+/// All steps along k, at a point of the innermost variable around it.
+type Steps<'s> = dyn Fn(&mut Mlir, &Start, Option<Val>, &[Val]) -> Vec<Val> + 's;
 
 impl Panel<'_, '_> {
     /// The rows from `first` on that are `size`, one of `sizes`.
@@ -343,13 +355,15 @@ impl Panel<'_, '_> {
         let (cx, plan) = (item.cx, item.plan);
         let lanes = cx.lanes();
         let ty = Ty::new(plan.words.sum(), lanes);
+        let cell_ty = if plan.folds.is_empty() { ty } else { Ty::new(Elem::I32, lanes) };
         // There are addresses of each element, and steps over words.
         let a_elem = plan.words.element();
         let mut a = item.a_at(asm, row);
         if plan.diagonal {
             a = asm.element(a, first, Elem::F32);
         }
-        let a_step = cx.size(asm, plan.a.stride(plan.k));
+        let cell_words = plan.cell_rows(cx.def).div_euclid(plan.words.depth());
+        let a_step = times(asm, cx, plan.a.stride(plan.k), cell_words);
         let row_step = plan.m.map_or(Size::Const(0), |m| plan.a.stride(m));
         let row_offsets: Vec<Val> = (0..size).map(|i| times(asm, cx, row_step, i)).collect();
         let firsts: Vec<Val> = (0..vectors).map(|j| plus(asm, first, j as i64 * lanes as i64)).collect();
@@ -364,7 +378,7 @@ impl Panel<'_, '_> {
         let step = |asm: &mut Mlir, start: &Start, k: Val, sums: &[Val], rest: Option<i64>| {
             let b_row = asm.bin(Bin::MulI, k, item.b_step);
             let b_rows: Vec<Val> = start.b.iter().map(|b| asm.element(*b, b_row, Elem::F32)).collect();
-            let b_values: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, ty)).collect();
+            let cells: Vec<Val> = b_rows.iter().flat_map(|b| self.b_row(asm, *b, &masks, cell_ty)).collect();
             if plan.form == Form::Panels {
                 let ahead = if size <= FEW_ROWS { FEW_AHEAD } else { AHEAD };
                 for (b_row, line) in
@@ -383,9 +397,9 @@ impl Panel<'_, '_> {
             let a_column = asm.bin(Bin::MulI, k, a_step);
             let a_column = asm.element(start.a, a_column, Elem::F32);
             let addresses: Vec<Val> = row_offsets.iter().map(|o| asm.element(a_column, *o, a_elem)).collect();
-            match plan.words {
-                Words::Pairs => pair_products(asm, cx.launch.level, &addresses, &b_values, sums, rest.is_some()),
-                Words::Quads => quad_products(asm, cx.launch.level, &addresses, &b_values, sums, rest),
+            let products = |asm: &mut Mlir, addresses: &[Val], b_values: &[Val], sums: &[Val]| match plan.words {
+                Words::Pairs => pair_products(asm, cx.launch.level, addresses, b_values, sums, rest.is_some()),
+                Words::Quads => quad_products(asm, cx.launch.level, addresses, b_values, sums, rest),
                 Words::Singles => addresses
                     .iter()
                     .zip(sums.chunks(width))
@@ -397,16 +411,42 @@ impl Panel<'_, '_> {
                                 vec![asm.widen(value, lanes); width]
                             }
                         };
-                        let factors = values.into_iter().zip(&b_values).zip(sums);
+                        let factors = values.into_iter().zip(b_values).zip(sums);
                         factors.map(|((value, b_value), sum)| asm.fma(value, *b_value, *sum)).collect::<Vec<_>>()
                     })
                     .collect(),
+            };
+            if plan.folds.is_empty() {
+                return products(asm, &addresses, &cells, sums);
             }
+            let words: Vec<Vec<Val>> =
+                cells.iter().map(|cell| groups::words(asm, *cell, plan.codes(cx.def), plan.words)).collect();
+            let mut sums = sums.to_vec();
+            for word in 0..cell_words as usize {
+                let values: Vec<Val> = words.iter().map(|words| words[word]).collect();
+                let at = asm.i64(word as i64);
+                let addresses: Vec<Val> = addresses.iter().map(|a| asm.element(*a, at, Elem::F32)).collect();
+                sums = products(asm, &addresses, &values, &sums);
+            }
+            sums
         };
         let start = Start { a, b, next: next.map(|(address, _)| address) };
         let whole = |asm: &mut Mlir, start: &Start, k: Val, sums: &[Val]| step(asm, start, k, sums, None);
         let parts = |asm: &mut Mlir, start: &Start, sums: &[Val]| self.parts(asm, start, sums, &whole);
-        let mut sums = self.sum(asm, &plan.around, &start, next_step, &inits, &parts);
+        let place = Place { row, firsts: &firsts, masks: &masks };
+        let group = |asm: &mut Mlir, start: &Start, at: Option<Val>, sums: &[Val]| {
+            let of_group = self.parts(asm, start, &inits, &whole);
+            self.fold(asm, (panels, &place), at, &of_group, sums)
+        };
+        let mut sums = match plan.folds.is_empty() {
+            true => {
+                self.sum(asm, &plan.around, &start, next_step, &inits, &|asm, start, _, sums| parts(asm, start, sums))
+            }
+            false => {
+                let none = asm.zero(Ty::new(plan.sum(), lanes));
+                self.sum(asm, &plan.around, &start, next_step, &vec![none; inits.len()], &group)
+            }
+        };
         if let Some(rest) = self.rest() {
             let last = asm.i64(plan.panel_rows(cx.def) - 1);
             sums = step(asm, &start, last, &sums, Some(rest));
@@ -434,7 +474,7 @@ impl Panel<'_, '_> {
     ) -> Vec<Val> {
         let (cx, plan) = (self.item.cx, self.item.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
-        let Some((&var, inside)) = around.split_first() else { return steps(asm, start, sums) };
+        let Some((&var, inside)) = around.split_first() else { return steps(asm, start, None, sums) };
         let (extent, item_width) = (cx.extent(asm, var), asm.i64(WIDTH));
         asm.for_loop((zero, extent, one), sums, |asm, i, sums| {
             let a_step = cx.size(asm, plan.a.stride(var));
@@ -444,7 +484,7 @@ impl Panel<'_, '_> {
             let moved = match plan.form {
                 Form::Panels => {
                     let rows = plan.b().coords[0].strides[var].as_const().unwrap_or(0);
-                    let rows = asm.i64(rows.div_euclid(plan.words.depth()));
+                    let rows = asm.i64(rows.div_euclid(plan.cell_rows(cx.def)));
                     let rows = asm.bin(Bin::MulI, i, rows);
                     if let (Some(at), Some(step)) = (next, next_step) {
                         let moved = asm.bin(Bin::MulI, rows, step);
@@ -458,7 +498,11 @@ impl Panel<'_, '_> {
                 }
             };
             let b = start.b.iter().map(|b| asm.element(*b, moved, Elem::F32)).collect();
-            self.sum(asm, inside, &Start { a, b, next }, next_step, sums, steps)
+            let start = Start { a, b, next };
+            match inside.is_empty() {
+                true => steps(asm, &start, Some(i), sums),
+                false => self.sum(asm, inside, &start, next_step, sums, steps),
+            }
         })
     }
 
@@ -517,7 +561,8 @@ impl Panel<'_, '_> {
     fn whole_words(&self) -> Size {
         let (cx, plan) = (self.item.cx, self.item.plan);
         match plan.words {
-            Words::Singles => cx.def.extent(plan.k),
+            Words::Singles if plan.folds.is_empty() => cx.def.extent(plan.k),
+            Words::Singles => Size::Const(plan.whole_words(cx.def)),
             Words::Pairs | Words::Quads => Size::Const(plan.whole_words(cx.def)),
         }
     }

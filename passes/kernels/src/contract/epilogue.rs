@@ -7,13 +7,18 @@ use crate::def::Op;
 use crate::eval::Point;
 
 impl Item<'_> {
+    /// The point of columns from `first`.
+    pub fn columns_at(&self, asm: &mut Mlir, first: Val, mask: Option<Val>) -> Point {
+        let mut point = self.point.clone();
+        point.vars[self.plan.n] = Some(asm.bin(Bin::AddI, self.n0, first));
+        (point.along, point.lanes, point.mask) = (self.plan.n, self.cx.lanes(), mask);
+        point
+    }
+
     /// The point of columns from `first`, with everything evaluated that does not move with the rows.
     fn columns_point(&self, asm: &mut Mlir, first: Val, mask: Option<Val>) -> Point {
         let (cx, plan) = (self.cx, self.plan);
-        let mut point = self.point.clone();
-        let n = asm.bin(Bin::AddI, self.n0, first);
-        point.vars[plan.n] = Some(n);
-        (point.along, point.lanes, point.mask) = (plan.n, cx.lanes(), mask);
+        let mut point = self.columns_at(asm, first, mask);
         let mut after: Vec<bool> = vec![false; cx.def.body.len()];
         for k in epilogue(cx.def, |k| plan.is_sum(k)) {
             after[k] = cx.def.operands(k).iter().any(|a| after[*a] || plan.is_sum(*a));
@@ -64,7 +69,7 @@ impl Item<'_> {
                 let sum = |i: usize| {
                     let behind = asm.i64(i as i64 * self.plan.tile_bytes(self.cx.def));
                     let address = if i == 0 { address } else { asm.element(address, behind, Elem::I8) };
-                    asm.load(address, Ty::new(self.plan.words.sum(), lanes), 32)
+                    asm.load(address, Ty::new(self.plan.sum(), lanes), 32)
                 };
                 let sums: Vec<Val> = (0..self.plan.sums.len()).map(sum).collect();
                 self.finish_row(asm, point.clone(), row, &sums);

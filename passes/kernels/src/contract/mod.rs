@@ -17,6 +17,7 @@ mod block;
 mod class;
 mod copy;
 mod epilogue;
+mod groups;
 mod pairs;
 mod plan;
 mod quads;
@@ -26,7 +27,7 @@ use block::Start;
 
 pub use block::Blocks;
 pub use copy::transpose;
-pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, in_words, is_one_instruction, plan};
+pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, in_words, is_one_instruction};
 
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Val};
 use super::cpu::CpuPlan;
@@ -35,7 +36,13 @@ use super::def::*;
 use super::eval::Point;
 use sardonyx_base::Dim;
 use sardonyx_base::cpu::Extension;
+use sardonyx_dialects::flow::kernel::Class;
 use std::sync::Arc;
+
+/// The parts, or `None` where the contraction has no form that this emitter takes.
+pub fn plan(def: &KernelDef) -> Option<Plan> {
+    if def.class == Class::Groups { groups::plan(def) } else { plan::plan(def) }
+}
 
 impl Plan {
     /// The numbers of strip and chunk of item `at` of one batch element, and where in its group the chunk is.
@@ -132,6 +139,15 @@ struct Panel<'i, 'a> {
     item: &'i Item<'a>,
     b: Val,
     tile: Val,
+    /// Which of the sums, where each has code of its own.
+    sum: usize,
+}
+
+/// One of the sums, known when the code is written or when it runs.
+#[derive(Clone, Copy)]
+enum Which {
+    Known(usize),
+    Each(Val),
 }
 
 pub fn planned(def: &KernelDef) -> Option<Arc<dyn CpuPlan>> {
@@ -268,14 +284,15 @@ impl Item<'_> {
         if plan.form == Form::Copied { id } else { copied }
     }
 
-    /// Once for each sum, by one code for all of them.
-    fn each_sum(&self, asm: &mut Mlir, body: impl FnOnce(&mut Mlir, Option<Val>)) {
-        match self.plan.sums.len() as i64 {
-            1 => body(asm, None),
+    /// Once for each sum: by one code for all of them, but for sums of groups, which differ in how they are folded.
+    fn each_sum(&self, asm: &mut Mlir, body: &dyn Fn(&mut Mlir, Which)) {
+        match self.plan.sums.len() {
+            1 => body(asm, Which::Known(0)),
+            n if !self.plan.folds.is_empty() => (0..n).for_each(|i| body(asm, Which::Known(i))),
             n => {
-                let (zero, n, one) = (asm.i64(0), asm.i64(n), asm.i64(1));
+                let (zero, n, one) = (asm.i64(0), asm.i64(n as i64), asm.i64(1));
                 asm.for_loop((zero, n, one), &[], |asm, number, _| {
-                    body(asm, Some(number));
+                    body(asm, Which::Each(number));
                     vec![]
                 });
             }
@@ -283,17 +300,25 @@ impl Item<'_> {
     }
 
     /// The panel of the sum that `each_sum` is at.
-    fn panel_of(&self, asm: &mut Mlir, sum: Option<Val>) -> Panel<'_, '_> {
-        let Some(sum) = sum else { return Panel { item: self, b: self.panels[0], tile: self.tile } };
-        let mut b = self.panels[0];
-        for (i, panel) in self.panels.iter().enumerate().skip(1) {
-            let number = asm.i64(i as i64);
-            let here = asm.cmpi(CmpI::Eq, sum, number);
-            b = asm.select(here, *panel, b);
+    fn panel_of(&self, asm: &mut Mlir, sum: Which) -> Panel<'_, '_> {
+        let bytes = self.plan.tile_bytes(self.cx.def);
+        match sum {
+            Which::Known(sum) => {
+                let behind = asm.i64(sum as i64 * bytes);
+                Panel { item: self, b: self.panels[sum], tile: asm.element(self.tile, behind, Elem::I8), sum }
+            }
+            Which::Each(sum) => {
+                let mut b = self.panels[0];
+                for (i, panel) in self.panels.iter().enumerate().skip(1) {
+                    let number = asm.i64(i as i64);
+                    let here = asm.cmpi(CmpI::Eq, sum, number);
+                    b = asm.select(here, *panel, b);
+                }
+                let bytes = asm.i64(bytes);
+                let behind = asm.bin(Bin::MulI, sum, bytes);
+                Panel { item: self, b, tile: asm.element(self.tile, behind, Elem::I8), sum: 0 }
+            }
         }
-        let bytes = asm.i64(self.plan.tile_bytes(self.cx.def));
-        let behind = asm.bin(Bin::MulI, sum, bytes);
-        Panel { item: self, b, tile: asm.element(self.tile, behind, Elem::I8) }
     }
 
     /// Whether whole panels and the last one share their code: masks cost next to nothing, and how many columns there

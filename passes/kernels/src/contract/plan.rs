@@ -43,6 +43,17 @@ pub struct Plan {
     pub words: Words,
     /// The epilogue is applied to registers; else to a tile in scratch, by a loop.
     pub direct: bool,
+    /// One per sum of sums of groups; else none.
+    pub folds: Vec<Fold>,
+}
+
+/// What becomes of a group's sum.
+#[derive(Clone, Copy, Debug)]
+pub struct Fold {
+    /// The sum of products of one group.
+    pub part: usize,
+    /// What is made of it, of which the groups' sum is.
+    pub value: usize,
 }
 
 /// Which loads and variables are which part of a contraction, however it is computed.
@@ -88,11 +99,11 @@ impl Deref for Plan {
     }
 }
 
-/// The parts, or `None` where the contraction has no form that this emitter takes.
+/// The parts of a contraction with one sum at each point.
 pub fn plan(def: &KernelDef) -> Option<Plan> {
     let plans = |words: Words| {
         let found = if words == Words::Singles { candidates(def, &[DType::F32]) } else { in_words(def, words) };
-        found.into_iter().filter_map(move |(score, r)| Some((score, blocked(def, r, words)?)))
+        found.into_iter().filter_map(move |(score, r)| Some((score, blocked(def, r, words, vec![])?)))
     };
     let (_, plan) = Words::ALL.into_iter().flat_map(plans).max_by_key(|(score, _)| *score)?;
     Some(plan)
@@ -155,7 +166,7 @@ fn widened_factors(def: &KernelDef, words: Words) -> Option<Factors> {
 }
 
 /// A load whose place is linear, but for what moves with the batch alone (the head that a group of heads shares).
-fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
+pub fn plain(def: &KernelDef, k: usize) -> Option<&Access> {
     match &def.body[k].op {
         Op::Load { access, guard: None } if access.computed.iter().all(|c| c.limit.is_none()) => Some(access),
         _ => None,
@@ -169,8 +180,8 @@ fn computed_with(access: &Access, var: usize) -> bool {
 
 /// The roles with these in the parts of A and B, and how good they are. Only B may lie in panels, which then are
 /// panels of its columns.
-fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<(i64, Roles)> {
-    let k = def.n_point_vars().checked_sub(1).filter(|k| *k >= def.outer.len())?;
+pub fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<(i64, Roles)> {
+    let k = def.n_vars().checked_sub(1).filter(|k| *k >= def.outer.len())?;
     let around: Vec<usize> = (def.outer.len()..k).collect();
     let b = &sums[0].b;
     let panels = def.reads[b.buffer].panels;
@@ -216,7 +227,7 @@ fn lies_alike(def: &KernelDef, one: &Access, other: &Access) -> bool {
 }
 
 /// The plan of a CPU for these roles.
-fn blocked(def: &KernelDef, roles: Roles, words: Words) -> Option<Plan> {
+pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) -> Option<Plan> {
     // One code runs over all of them.
     if !roles.sums.iter().all(|s| lies_alike(def, roles.b(), &s.b)) {
         return None;
@@ -232,22 +243,24 @@ fn blocked(def: &KernelDef, roles: Roles, words: Words) -> Option<Plan> {
         return None;
     }
     // Neighbours of A are one load, and no word reaches into the next point of a window.
-    let whole = || def.extent(roles.k).as_const().is_some_and(|n| n % words.depth() == 0);
+    let mut plan = Plan { roles, slabs: vec![], form, words, direct: false, folds };
+    let roles = &plan.roles;
+    let whole = || def.extent(roles.k).as_const().is_some_and(|n| n % plan.cell_rows(def) == 0);
     let fits = form == Form::Panels && !roles.diagonal && roles.a.stride(roles.k).is(1);
-    if words != Words::Singles && !(fits && (roles.around.is_empty() || whole())) {
+    let groups = !plan.folds.is_empty();
+    if (words != Words::Singles || groups) && !(fits && (roles.around.is_empty() && !groups || whole())) {
         return None;
     }
-    let mut roles = roles;
     let computed = |v: usize| computed_with(&roles.a, v) || roles.sums.iter().any(|s| computed_with(&s.b, v));
     let is_slab = |v: &usize| {
         let alone = roles.a.moves_with(*v) && !roles.sums.iter().any(|s| s.b.moves_with(*v));
         roles.m.is_some() && form != Form::Copied && alone && !computed(*v)
     };
     let (slabs, batch) = roles.batch.iter().copied().partition(is_slab);
-    roles.batch = batch;
     // The sums of one factor wait for those of the next.
-    let direct = roles.sums.len() == 1 && epilogue_is_short(def, &roles);
-    Some(Plan { roles, slabs, form, words, direct })
+    plan.direct = roles.sums.len() == 1 && epilogue_is_short(def, roles);
+    (plan.slabs, plan.roles.batch) = (slabs, batch);
+    Some(plan)
 }
 
 /// The variables that are summed over count the rows of the panels, and every panel of columns is one panel in memory.
@@ -256,6 +269,9 @@ fn panels_fit(def: &KernelDef, b: &Access, panels: Panels, n: usize) -> bool {
     let whole = |s: Size| s.as_const().is_some_and(|c| c % WIDTH == 0);
     let mut step = Some(1);
     let mut counts = |v: usize| {
+        if def.extent(v).is(1) {
+            return true;
+        }
         let fits = step.is_some_and(|step| rows.strides[v].is(step));
         step = step.zip(def.extent(v).as_const()).map(|(step, extent)| step * extent);
         fits
@@ -346,9 +362,10 @@ impl Plan {
         n_panels - self.is_paired(def) * n_pairs
     }
 
-    /// Words along k that hold nothing but elements, where narrow factors are multiplied: then k is known.
+    /// Words along k that hold nothing but elements, where narrow factors are multiplied: then k is known. Of a group it is
+    /// cells.
     pub fn whole_words(&self, def: &KernelDef) -> i64 {
-        def.extent(self.k).as_const().unwrap_or(0).div_euclid(self.words.depth())
+        def.extent(self.k).as_const().unwrap_or(0).div_euclid(self.cell_rows(def))
     }
 
     /// Rows of a work item, at most, unless a few more make it one less. Of narrow elements A is smaller, and its products are

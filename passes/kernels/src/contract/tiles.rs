@@ -40,7 +40,8 @@ pub const SCRATCH_BYTES: i64 = SHAPES + A_REST + B_REST;
 pub fn fits(plan: &Plan, def: &KernelDef) -> bool {
     let rows = plan.m.map(|m| def.extent(m).as_const().unwrap_or(ROWS));
     let whole = def.extent(plan.k).as_const().is_some_and(|k| k % plan.words.depth() == 0);
-    plan.words != Words::Singles && rows.is_some_and(|m| m >= ROWS / 4) && whole && plan.whole_words(def) >= ROWS / 4
+    let words = plan.words != Words::Singles && plan.folds.is_empty();
+    words && rows.is_some_and(|m| m >= ROWS / 4) && whole && plan.whole_words(def) >= ROWS / 4
 }
 
 pub fn used(plan: &Plan, cx: &Cx<Mlir>) -> bool {
@@ -133,7 +134,7 @@ impl Item<'_> {
         let usual = usual(plan, cx.def);
         let known = |test: fn(i64) -> bool| sizes.as_ref().is_some_and(|s| s.iter().all(|s| test(*s)));
         let always_usual = usual < BLOCK || known(|s| s % ROWS == 0);
-        self.each_sum(asm, |asm, sum| {
+        self.each_sum(asm, &|asm, sum| {
             let panel = self.panel_of(asm, sum);
             asm.do_while(&[zero], |asm, at| {
                 let left = asm.bin(Bin::SubI, self.rows, at[0]);
@@ -194,7 +195,7 @@ impl Panel<'_, '_> {
         let next_step = next.map(|(_, step)| step);
         let start = Start { a, b: vec![self.b], next: next.map(|(address, _)| address) };
         let n_words = plan.whole_words(cx.def);
-        self.sum(asm, &plan.around, &start, next_step, &[], &|asm, start, _| {
+        self.sum(asm, &plan.around, &start, next_step, &[], &|asm, start, _, _| {
             let (zero, one, whole) = (asm.i64(0), asm.i64(1), asm.i64(n_words.div_euclid(ROWS)));
             asm.for_loop((zero, whole, one), &[], |asm, i, _| {
                 let at = |asm: &mut Mlir, from: Val, bytes: i64| {

@@ -147,7 +147,7 @@ impl<'a> Launch<'a> {
         match (storage.panels, &access.coords[..]) {
             (Some(p), [k, n]) => {
                 let group = line(n) / p.width * p.groups() + line(k) / p.depth;
-                (group * p.width + line(n) % p.width) * p.depth + line(k) % p.depth
+                (group * p.width + line(n) % p.width) * p.places() + line(k) % p.depth % p.places()
             }
             (Some(_) | None, _) => line(&access.coords[0]) + computed.sum::<i64>(),
         }

@@ -107,12 +107,12 @@ pub fn packed_case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], 
     for factor in &packed.factors {
         let source = original.reads[factor.operand].to_vec::<f32>().unwrap();
         let mut matrix = vec![];
-        for k in 0..packed.k {
-            for n in 0..packed.n {
+        for k in 0..packed.factors[0].size[0] {
+            for n in 0..packed.factors[0].size[1] {
                 matrix.push(source[(factor.window.row(k).unwrap() + n * factor.window.stride_n) as usize]);
             }
         }
-        let matrix = Tensor::from_vec(vec![packed.k as usize, packed.n as usize], matrix);
+        let matrix = Tensor::from_vec(packed.factors[0].size.map(|d| d as usize).to_vec(), matrix);
         match factor.packed < reads.len() {
             true => reads[factor.packed] = matrix,
             false => reads.push(matrix),

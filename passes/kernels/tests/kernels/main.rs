@@ -4,6 +4,7 @@ mod attention;
 mod build;
 mod contract;
 mod deep;
+mod groups;
 mod harness;
 mod map;
 mod normalise;

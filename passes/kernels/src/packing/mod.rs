@@ -1,21 +1,21 @@
 //! b[k, n] constant, read as [%k, %n]  =>  the same constant in panels of 32 columns, and the kernel that reads it so
 
+mod groups;
+
 use super::contract::WIDTH;
 use super::linear::lower;
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::Window;
 use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
+use std::ops::Range;
 
-/// How to pack operands: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, zero where 32p + j ≥ n. The
+/// How to pack operands, k by n each: `dst[p][k][j] = src[offset + k·stride_k + (32p + j)·stride_n]`, zero where 32p + j ≥ n. The
 /// rows of a convolution's weights are counted by several digits, in the order in which the other factor lies best.
 #[derive(Clone, Debug)]
 pub struct Packable {
     /// One for each sum; two may be parts of one operand.
     pub factors: Vec<PackedFactor>,
-    pub k: i64,
-    pub n: i64,
-    pub width: i64,
     /// Reads the packed containers, of dims [k, n], in the factors' places.
     pub kernel: Kernel,
 }
@@ -27,6 +27,8 @@ pub struct PackedFactor {
     pub operand: usize,
     /// That of the packed container in the new kernel: the same, or behind all others.
     pub packed: usize,
+    /// Rows and columns of that.
+    pub size: [i64; 2],
     pub window: Window,
 }
 
@@ -52,8 +54,10 @@ pub fn products(kernel: &Kernel) -> Option<Vec<[usize; 2]>> {
 /// caller knows. Each is read by one load, at an index that moves with all inner variables and with outer ones that the
 /// common factor does not have; all sizes are constant. `None` also where the packed kernel would get no fast path.
 pub fn packable(kernel: &Kernel) -> Option<Packable> {
-    if kernel.class() != Class::Contract {
-        return None;
+    match kernel.class() {
+        Class::Contract => {}
+        Class::Groups => return groups::packable(kernel),
+        Class::Map | Class::Normalise | Class::Attention => return None,
     }
     let products = products(kernel)?;
     let last_index = kernel.stores.first()?.memlet.index.last().cloned().unwrap_or(Dim::constant(0));
@@ -63,15 +67,19 @@ pub fn packable(kernel: &Kernel) -> Option<Packable> {
     };
     let [left, right] = products[0];
     let found = [right, left].into_iter().filter_map(with);
-    let blocked = |p: &Packable| lower(&p.kernel).is_ok_and(|l| l.words().is_some());
     // Lanes run along the columns of the result; where both factors qualify, that decides.
     let along_lanes = |p: &Packable| {
         let load = &p.kernel.body[load_of(&p.kernel, p.factors[0].packed)].body;
         let Body::Load { memlet, .. } = load else { return false };
         memlet.index[1].symbols().iter().any(|s| last_index.symbols().contains(s))
     };
-    let best = found.filter(blocked).max_by_key(along_lanes)?;
+    let best = found.filter(is_blocked).max_by_key(along_lanes)?;
     (worth(&best.kernel) >= worth(kernel)).then_some(best)
+}
+
+/// Whether the packed kernel gets a fast path.
+fn is_blocked(packable: &Packable) -> bool {
+    lower(&packable.kernel).is_ok_and(|l| l.words().is_some())
 }
 
 /// How fast a kernel's code is, where that is what decides: columns that lie apart in the result are written one by one.
@@ -111,7 +119,7 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
     let other = &left(kernel)?;
     let loads: Vec<usize> = loads.map(|load| kernel.narrow(load)).collect();
     let mut packed = kernel.clone();
-    let (mut factors, mut sizes): (Vec<PackedFactor>, Vec<[i64; 2]>) = (vec![], vec![]);
+    let mut factors: Vec<PackedFactor> = vec![];
     for &load in &loads {
         let memlet = load_as(kernel, load, dtype)?;
         let reads = |(k, s): (usize, &Statement)| {
@@ -121,7 +129,7 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
         if !readers.all(|k| loads.contains(&k)) {
             return None;
         }
-        let matrix = matrix(kernel, memlet, other)?;
+        let matrix = matrix(kernel, memlet, other, kernel.outer.len()..kernel.n_vars())?;
         let dims = matrix.size.map(Dim::constant).to_vec();
         let encoding = Encoding::Panels { width: WIDTH as usize, depth };
         let container = Container { encoding, ..Container::plain(dtype, dims) };
@@ -133,11 +141,9 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
         }
         packed.body[load].body =
             Body::Load { memlet: Memlet { container: at, index: matrix.index.to_vec() }, guard: None };
-        factors.push(PackedFactor { operand: memlet.container, packed: at, window: matrix.window });
-        sizes.push(matrix.size);
+        factors.push(PackedFactor { operand: memlet.container, packed: at, size: matrix.size, window: matrix.window });
     }
-    let [k, n] = sizes[0];
-    sizes.iter().all(|s| *s == [k, n]).then_some(Packable { factors, k, n, width: WIDTH, kernel: packed })
+    factors.iter().all(|f| f.size == factors[0].size).then_some(Packable { factors, kernel: packed })
 }
 
 /// The kernel with the variables that are summed over in the order of the operand's strides, the least innermost;
@@ -171,7 +177,8 @@ struct Matrix {
     index: [Dim; 2],
 }
 
-fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet) -> Option<Matrix> {
+/// `summed`: the variables that count its rows. Those of `other`, the common factor, count none of its columns.
+fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet, summed: Range<usize>) -> Option<Matrix> {
     let container = &kernel.reads[memlet.container];
     if !container.is_plain() {
         return None;
@@ -179,7 +186,7 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet) -> Option<Matrix> {
     let mut flat = flat(kernel, memlet);
     let n_outer = kernel.outer.len();
     let (mut rows, mut columns) = (vec![], vec![]);
-    for (v, extent) in kernel.outer.iter().chain(&kernel.inner).enumerate() {
+    for (v, extent) in kernel.extents().enumerate() {
         let symbol = format!("%{v}");
         let (stride, rest) = flat.linear_in(&symbol)?;
         flat = rest;
@@ -188,8 +195,10 @@ fn matrix(kernel: &Kernel, memlet: &Memlet, other: &Memlet) -> Option<Matrix> {
             // Always 0.
             continue;
         }
-        if v >= n_outer {
+        if summed.contains(&v) {
             rows.push(digit);
+        } else if v >= n_outer && digit.stride != 0 {
+            return None;
         } else if digit.stride != 0 {
             // A variable of both factors is a batch: its matrices differ.
             if other.index.iter().any(|d| d.symbols().iter().any(|s| **s == *symbol)) {

@@ -1,0 +1,226 @@
+//! Σg s[g, n] · Σj a[m, g·G + j] · w[g·G + j, n], w codes in panels: which statements fold the sum of a group into the whole
+//!
+//! A cell of a panel is four bytes: a word of four bytes, or two of them in halves of bytes. The products of one group are
+//! summed in registers as ever; then what the kernel makes of such a sum (scaled, mostly) is added to the row's.
+
+use super::Panel;
+use super::plan::{Fold, Form, Plan, Roles, Sum, blocked, plain, roles};
+use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Val};
+use crate::cx::Cx;
+use crate::def::*;
+use crate::eval::Point;
+use crate::words::Words;
+use sardonyx_base::DType;
+use sardonyx_dialects::scalar::{Conversion, ScalarFn};
+
+/// The parts of a contraction in groups whose codes lie in panels.
+pub fn plan(def: &KernelDef) -> Option<Plan> {
+    let found = folds(def)?;
+    let factors: Vec<[usize; 2]> = found.iter().map(|(fold, _)| factors(def, fold.part)).collect::<Option<_>>()?;
+    let storage = |load: usize| plain(def, load).map(|access| &def.reads[access.buffer]);
+    let is_code = |load: &usize| storage(*load).is_some_and(|s| s.panels.is_some());
+    let code = *factors[0].iter().find(|load| is_code(load))?;
+    let left = *factors[0].iter().find(|load| **load != code)?;
+    let other = |f: &[usize; 2]| f.contains(&left).then_some(if f[0] == left { f[1] } else { f[0] });
+    let sum = |((_, reduce), f): (&(Fold, usize), &[usize; 2])| {
+        Some(Sum { reduce: *reduce, b: plain(def, other(f)?)?.clone() })
+    };
+    let sums: Vec<Sum> = found.iter().zip(&factors).map(sum).collect::<Option<_>>()?;
+    let words = match (def.body[left].dtype, def.body[found[0].0.part].dtype) {
+        (DType::F32, DType::F32) => Words::Singles,
+        (DType::U8, DType::I32) => Words::Quads,
+        _ => return None,
+    };
+    let rows = match storage(code)?.dtype {
+        DType::I4 => 8,
+        DType::I8 => 4,
+        _ => return None,
+    };
+    let (_, roles): (_, Roles) = roles(def, plain(def, left)?, sums, rows)?;
+    let plan = blocked(def, roles, words, found.into_iter().map(|(fold, _)| fold).collect())?;
+    (plan.form == Form::Panels).then_some(plan)
+}
+
+/// One for each sum over the groups, with that sum.
+fn folds(def: &KernelDef) -> Option<Vec<(Fold, usize)>> {
+    let deps = def.dependences();
+    let is_part = |k: usize| matches!(def.body[k].op, Op::Reduce { arg, .. } if deps[arg] & def.deep_vars() != 0);
+    let fold = |(reduce, step): (usize, &Step)| {
+        let Op::Reduce { arg: value, .. } = step.op else { return None };
+        if is_part(reduce) {
+            return None;
+        }
+        let (mut open, mut parts) = (vec![value], vec![]);
+        while let Some(k) = open.pop() {
+            match is_part(k) {
+                true if !parts.contains(&k) => parts.push(k),
+                true => {}
+                false => open.extend(def.operands(k)),
+            }
+        }
+        let part = *parts.first().filter(|_| parts.len() == 1)?;
+        Some((Fold { part, value }, reduce))
+    };
+    let found: Vec<_> = def.body.iter().enumerate().filter_map(fold).collect();
+    let whole = def.body.iter().filter(|s| matches!(s.op, Op::Reduce { .. })).count() == 2 * found.len();
+    (whole && !found.is_empty() && def.inner.len() <= 1 && def.deep.len() == 1).then_some(found)
+}
+
+/// The loads of the two factors whose products are summed.
+fn factors(def: &KernelDef, part: usize) -> Option<[usize; 2]> {
+    let Op::Reduce { arg, .. } = def.body[part].op else { return None };
+    let Op::Apply { f: ScalarFn::Mul, args } = &def.body[arg].op else { return None };
+    let narrow = |k: usize| match def.body[k].op {
+        Op::Convert(from, Conversion::Value) => from,
+        _ => k,
+    };
+    Some([narrow(args[0]), narrow(args[1])])
+}
+
+/// The words that a cell of these elements holds, one after the other along the sum. Where they are bytes made of halves,
+/// each is 16 times what it stands for.
+pub fn words(asm: &mut Mlir, cell: Val, dtype: DType, words: Words) -> Vec<Val> {
+    match (words, dtype) {
+        (Words::Quads, DType::I4) => {
+            let (four, high) = (asm.int(4, cell.ty), asm.int(0xF0F0_F0F0_u32.cast_signed().into(), cell.ty));
+            let low = asm.bin(Bin::ShLI, cell, four);
+            [low, cell].map(|v| asm.bin(Bin::AndI, v, high)).to_vec()
+        }
+        (Words::Singles, DType::I4) => {
+            let at = |row: i64| if row < 4 { 8 * row } else { 8 * (row - 4) + 4 };
+            (0..8).map(|row| signed(asm, cell, at(row), 4)).collect()
+        }
+        (Words::Singles, DType::I8) => (0..4).map(|row| signed(asm, cell, 8 * row, 8)).collect(),
+        _ => vec![cell],
+    }
+}
+
+/// Bits of each lane as a number with a sign.
+fn signed(asm: &mut Mlir, cell: Val, first: i64, bits: i64) -> Val {
+    let (left, right) = (asm.int(32 - bits - first, cell.ty), asm.int(32 - bits, cell.ty));
+    let high = asm.bin(Bin::ShLI, cell, left);
+    let whole = asm.bin(Bin::ShRSI, high, right);
+    asm.cast(Cast::SIToFP, whole, Elem::F32)
+}
+
+impl Plan {
+    /// Of all products.
+    pub fn sum(&self) -> Elem {
+        if self.folds.is_empty() { self.words.sum() } else { Elem::F32 }
+    }
+
+    /// The type of the codes.
+    pub fn codes(&self, def: &KernelDef) -> DType {
+        def.reads[self.b().buffer].dtype
+    }
+
+    /// Rows of a panel that one cell holds.
+    pub fn cell_rows(&self, def: &KernelDef) -> i64 {
+        match self.folds.is_empty() {
+            true => self.words.depth(),
+            false => def.reads[self.b().buffer].panels.map_or(1, |p| p.depth),
+        }
+    }
+}
+
+/// Where sums of a group are folded: columns from `first` on, rows from `row` on.
+pub struct Place<'p> {
+    pub row: Val,
+    pub firsts: &'p [Val],
+    pub masks: &'p [Option<Val>],
+}
+
+impl Panel<'_, '_> {
+    /// The sums of all groups, those before this one given: rows by vectors of columns of each panel.
+    pub fn fold(
+        &self,
+        asm: &mut Mlir,
+        (panels, at): (&[Self], &Place),
+        group: Option<Val>,
+        parts: &[Val],
+        sums: &[Val],
+    ) -> Vec<Val> {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let fold = &plan.folds[self.sum];
+        let vectors = at.firsts.len();
+        let width = panels.len() * vectors;
+        let mut next = sums.to_vec();
+        for j in 0..width {
+            let (panel, j_in) = (&panels[j / vectors], j % vectors);
+            let mut point = panel.item.columns_at(asm, at.firsts[j_in], at.masks[j_in]);
+            // Panels begin at a multiple of their columns, and have zeros behind the last one.
+            (point.multiple, point.mask) = (cx.lanes() as i64, None);
+            if let (Some(group), Some(var)) = (group, plan.around.first()) {
+                point.vars[*var] = Some(group);
+            }
+            before(cx.def, fold).into_iter().for_each(|k| {
+                let moves = plan.m.is_some_and(|m| cx.deps[k] >> m & 1 == 1);
+                if !moves && !matches!(cx.def.body[k].op, Op::Const(_)) {
+                    point.eval(cx, asm, k);
+                }
+            });
+            for i in 0..sums.len() / width {
+                let mut part = parts[i * width + j];
+                if plan.words == Words::Quads && plan.codes(cx.def) == DType::I4 {
+                    let four = asm.int(4, part.ty);
+                    part = asm.bin(Bin::ShRSI, part, four);
+                }
+                next[i * width + j] = self.folded(asm, point.clone(), (at.row, i as i64), part, sums[i * width + j]);
+            }
+        }
+        next
+    }
+
+    fn folded(&self, asm: &mut Mlir, mut point: Point, (row, i): (Val, i64), part: Val, sum: Val) -> Val {
+        let (cx, plan) = (self.item.cx, self.item.plan);
+        let fold = &plan.folds[self.sum];
+        if let Some(m) = plan.m {
+            let row = super::plus(asm, row, i);
+            point.vars[m] = Some(asm.bin(Bin::AddI, self.item.m0, row));
+        }
+        point.values[fold.part] = Some(part);
+        added(cx, asm, &mut point, fold.value, sum)
+    }
+}
+
+/// sum + statement k, products in one operation.
+fn added(cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point, k: usize, sum: Val) -> Val {
+    let mut eval = |asm: &mut Mlir, k: usize| {
+        let v = point.eval(cx, asm, k);
+        asm.widen(v, sum.ty.lanes)
+    };
+    match &cx.def.body[k].op {
+        Op::Apply { f: ScalarFn::Mul, args } => {
+            let [a, b] = [args[0], args[1]].map(|k| eval(asm, k));
+            asm.fma(a, b, sum)
+        }
+        Op::Apply { f: ScalarFn::Add, args } => {
+            let sum = added(cx, asm, point, args[0], sum);
+            added(cx, asm, point, args[1], sum)
+        }
+        _ => {
+            let value = eval(asm, k);
+            asm.bin(Bin::AddF, sum, value)
+        }
+    }
+}
+
+/// The statements behind a group's sum that are not made of it.
+fn before(def: &KernelDef, fold: &Fold) -> Vec<usize> {
+    let (mut open, mut found, mut after) = (vec![fold.value], vec![], vec![fold.part]);
+    while let Some(k) = open.pop() {
+        if k != fold.part && !found.contains(&k) {
+            found.push(k);
+            open.extend(def.operands(k));
+        }
+    }
+    found.sort();
+    found.retain(|k| {
+        let made = def.operands(*k).iter().any(|a| after.contains(a));
+        if made {
+            after.push(*k);
+        }
+        !made
+    });
+    found
+}

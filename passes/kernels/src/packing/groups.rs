@@ -1,0 +1,91 @@
+//! A contraction in groups: its codes, and what is read of constants once for each group, in panels of the same columns
+
+use super::{Packable, PackedFactor, is_blocked, load_of, matrix};
+use crate::contract::WIDTH;
+use sardonyx_base::{DType, Dim, Encoding};
+use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Level, Memlet};
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+
+/// Rows of codes that lie side by side: those of four bytes.
+fn depth(dtype: DType) -> Option<usize> {
+    match dtype {
+        DType::I4 => Some(8),
+        DType::I8 => Some(4),
+        _ => None,
+    }
+}
+
+/// The loads that the sums of groups need, and which of them are codes.
+fn loads(kernel: &Kernel) -> Vec<(usize, bool)> {
+    let levels = kernel.levels();
+    let (mut open, mut found) = (vec![], vec![]);
+    for statement in &kernel.body {
+        if let Body::Reduce { f: ReduceFn::Add, arg } = statement.body {
+            open.push(arg);
+        }
+    }
+    while let Some(k) = open.pop() {
+        match &kernel.body[k].body {
+            Body::Load { memlet, guard: None } if levels[k] != Level::Row => {
+                let is_code = depth(kernel.reads[memlet.container].dtype).is_some() && levels[k] == Level::Deep;
+                let of_group = levels[k] == Level::Point;
+                if (is_code || of_group) && !found.contains(&(k, is_code)) {
+                    found.push((k, is_code));
+                }
+            }
+            Body::Apply { args, .. } => open.extend(args),
+            Body::Convert(arg, _) => open.push(*arg),
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Reduce { .. } => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The load of the factor that moves with rows.
+fn left(kernel: &Kernel, code: usize) -> Option<&Memlet> {
+    let narrow = |k: usize| match kernel.body[k].body {
+        Body::Convert(from, _) => from,
+        _ => k,
+    };
+    let other = kernel.body.iter().find_map(|s| match &s.body {
+        Body::Apply { f: ScalarFn::Mul, args } if narrow(args[0]) == code => Some(narrow(args[1])),
+        Body::Apply { f: ScalarFn::Mul, args } if narrow(args[1]) == code => Some(narrow(args[0])),
+        _ => None,
+    })?;
+    match &kernel.body[other].body {
+        Body::Load { memlet, guard: None } => Some(memlet),
+        _ => None,
+    }
+}
+
+/// As [`super::packable`]. What moves with the rows of the result is no constant, and stays.
+pub fn packable(kernel: &Kernel) -> Option<Packable> {
+    let mut packed = kernel.clone();
+    let mut factors = vec![];
+    let loads = loads(kernel);
+    let left = left(kernel, loads.iter().find(|(_, is_code)| *is_code)?.0)?;
+    for (load, is_code) in loads {
+        let Body::Load { memlet, .. } = &kernel.body[load].body else { return None };
+        let container = &kernel.reads[memlet.container];
+        let depth = if is_code { depth(container.dtype)? } else { 1 };
+        let first = kernel.outer.len();
+        let summed = first..first + 1 + usize::from(is_code);
+        let alone = load_of(kernel, memlet.container) == load;
+        let Some(matrix) = matrix(kernel, memlet, left, summed).filter(|_| alone) else {
+            if is_code {
+                return None;
+            }
+            continue;
+        };
+        let operand = memlet.container;
+        let encoding = Encoding::Panels { width: WIDTH as usize, depth };
+        let dims = matrix.size.map(Dim::constant).to_vec();
+        packed.reads[operand] = Container { encoding, ..Container::plain(container.dtype, dims) };
+        let memlet = Memlet { container: operand, index: matrix.index.to_vec() };
+        factors.push(PackedFactor { operand, packed: operand, size: matrix.size, window: matrix.window });
+        packed.body[load].body = Body::Load { memlet, guard: None };
+    }
+    let packable = Packable { factors, kernel: packed };
+    is_blocked(&packable).then_some(packable)
+}

@@ -1,0 +1,143 @@
+//! Contractions by codes that have a scale for each group along the sum: f32 or bytes by codes of 4 and 8 bits
+
+use crate::build::Builder;
+use crate::check;
+use crate::harness::Case;
+use sardonyx_base::{DType, Encoding, Tensor};
+use sardonyx_dialects::flow::kernel::{Class, Kernel};
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
+use sardonyx_kernels::{Words, lower};
+
+/// What is multiplied: f32 or u8 by i4 or i8.
+type Types = [DType; 2];
+
+struct Sizes {
+    m: &'static str,
+    n: i64,
+    groups: i64,
+    size: i64,
+}
+
+fn panels(b: &mut Builder, dtype: DType, shape: [i64; 2], index: &[&str], depth: usize) -> usize {
+    let shape = shape.map(|d| d.to_string());
+    let w = b.load(dtype, &[&shape[0], &shape[1]], index);
+    b.0.reads.last_mut().unwrap().encoding = Encoding::Panels { width: 32, depth };
+    w
+}
+
+/// Σg s[g, n] · Σj x[m, g·G + j] · w[g·G + j, n], and t[g, n] · r[m, g] for each group where `added`.
+fn sum(b: &mut Builder, x: usize, types: Types, s: &Sizes, added: bool) -> usize {
+    let wide = if types[0] == DType::U8 { DType::I32 } else { DType::F32 };
+    let depth = if types[1] == DType::I4 { 8 } else { 4 };
+    let k = format!("{}*%2 + %3", s.size);
+    let w = panels(b, types[1], [s.groups * s.size, s.n], &[&k, "%1"], depth);
+    let w = b.convert(w, wide);
+    let part = b.dot(x, w);
+    let part = if wide == DType::I32 { b.convert(part, DType::F32) } else { part };
+    let scale = panels(b, DType::F32, [s.groups, s.n], &["%2", "%1"], 1);
+    let mut part = b.apply(ScalarFn::Mul, &[part, scale]);
+    if added {
+        let least = panels(b, DType::F32, [s.groups, s.n], &["%2", "%1"], 1);
+        let row = b.load(wide, &[s.m, &s.groups.to_string()], &["%0", "%2"]);
+        let row = if wide == DType::I32 { b.convert(row, DType::F32) } else { row };
+        let more = b.apply(ScalarFn::Mul, &[least, row]);
+        part = b.apply(ScalarFn::Add, &[part, more]);
+    }
+    b.reduce(ReduceFn::Add, part)
+}
+
+fn builder(types: Types, s: &Sizes) -> (Builder, usize) {
+    let [n, groups, size, k] = [s.n, s.groups, s.size, s.groups * s.size].map(|d| d.to_string());
+    let mut b = Builder::new(&[s.m, &n], &[&groups]).deep(&[&size]);
+    let x = b.load(types[0], &[s.m, &k], &["%0", &format!("{size}*%2 + %3")]);
+    let x = if types[0] == DType::U8 { b.convert(x, DType::I32) } else { x };
+    (b, x)
+}
+
+fn grouped(types: Types, s: &Sizes, added: bool) -> Kernel {
+    let (mut b, x) = builder(types, s);
+    let y = sum(&mut b, x, types, s, added);
+    b.store(y, &[s.m, &s.n.to_string()], &["%0", "%1"]);
+    b.0
+}
+
+/// With all codes that there are, and bytes of all sizes.
+fn case(name: &str, kernel: Kernel, m: i64) -> Case {
+    assert_eq!(kernel.class(), Class::Groups, "{name}");
+    let mut case = Case::new(name, kernel, &[("m", m)]);
+    for read in 0..case.reads.len() {
+        let (dtype, dims) = (case.reads[read].dtype(), case.reads[read].dims().to_vec());
+        let n: usize = dims.iter().product();
+        let byte = |i: usize| (i * 89 + i / 7) as u8;
+        let dtype = if dtype == DType::F32 { case.kernel.reads[read].dtype } else { dtype };
+        let bytes: Option<Vec<u8>> = match dtype {
+            DType::U8 | DType::I8 => Some((0..n).map(|i| !byte(i)).collect()),
+            DType::I4 => Some((0..n).map(|i| ((byte(i) << 4) as i8 >> 4) as u8).collect()),
+            _ => None,
+        };
+        if let Some(bytes) = bytes {
+            case = case.read(read, Tensor::new(dtype, dims, bytes.into()).unwrap());
+        }
+    }
+    case.within(2e-2, 2e-6)
+}
+
+const ALL: [Types; 4] =
+    [[DType::F32, DType::I4], [DType::F32, DType::I8], [DType::U8, DType::I4], [DType::U8, DType::I8]];
+
+fn blocked(name: &str, types: Types, kernel: Kernel, m: i64) -> Case {
+    let words = if types[0] == DType::U8 { Words::Quads } else { Words::Singles };
+    assert_eq!(lower(&kernel).unwrap().words(), Some(words), "{name}");
+    case(name, kernel, m)
+}
+
+#[test]
+fn sizes_around_the_blocks() {
+    let mut cases = vec![];
+    for types in ALL {
+        for m in [0i64, 1, 2, 3, 5, 6, 7, 13, 50, 97] {
+            for (n, groups, size) in
+                [(2i64, 1i64, 32i64), (31, 3, 8), (32, 2, 128), (33, 4, 16), (64, 1, 8), (70, 5, 32)]
+            {
+                if m > 13 && n != 33 && n != 70 {
+                    continue;
+                }
+                let s = Sizes { m: "m", n, groups, size };
+                let name = format!("{types:?} {m} by {n}, {groups} of {size}");
+                cases.push(blocked(&name, types, grouped(types, &s, false), m));
+            }
+        }
+    }
+    check(cases);
+}
+
+#[test]
+fn what_is_added_and_several_sums() {
+    let mut cases = vec![];
+    for types in ALL {
+        for m in [1i64, 2, 13, 50] {
+            let s = Sizes { m: "m", n: 70, groups: 3, size: 32 };
+            let name = format!("{types:?} {m}");
+            cases.push(blocked(&format!("added {name}"), types, grouped(types, &s, true), m));
+            let (mut b, x) = builder(types, &s);
+            let [one, other] = [false, true].map(|added| sum(&mut b, x, types, &s, added));
+            let y = b.apply(ScalarFn::Sub, &[one, other]);
+            b.store(y, &["m", "70"], &["%0", "%1"]);
+            cases.push(blocked(&format!("two sums {name}"), types, b.0, m));
+        }
+    }
+    check(cases);
+}
+
+/// Groups that end within a cell are read code by code.
+#[test]
+fn groups_of_parts_of_cells() {
+    let mut cases = vec![];
+    for types in ALL {
+        let s = Sizes { m: "m", n: 40, groups: 3, size: 6 };
+        let kernel = grouped(types, &s, true);
+        assert_eq!(lower(&kernel).unwrap().words(), None, "{types:?}");
+        cases.extend([1, 7].map(|m| case(&format!("{types:?} {m}"), kernel.clone(), m)));
+    }
+    check(cases);
+}

@@ -1,0 +1,424 @@
+//! contract(x, codes · s[k / G])  =>  Σg s[g] · Σj x[g·G + j] · codes[g·G + j]: codes are multiplied before they are scaled
+//!
+//! A group is what has one scale along the sum, and one number that is added to its weights: what is left of a zero point when
+//! the codes have a sign, or a least weight. That is multiplied with the sum of the left factor over the group, by a kernel of
+//! its own. The left factor is bytes, where its maker has them with one scale for each row, or f32 as it is. What the zero point
+//! of such bytes adds to a column is its weights' sum, which is computed when the artifact is written.
+
+use super::bytes::constant;
+use super::rewritten::{SHIFT, Zero, as_they_are, copied, spliced, subtracted, write_bytes, write_scale, zero_of};
+use super::{Factor, Written, made_of};
+use crate::draft::Draft;
+use crate::splice::{bare_var, own_vars, renumber_stores, tidy};
+use crate::steps::{Uses, kernel, parameter};
+use sardonyx_base::{DType, Dim};
+use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{
+    Body, Class, Container, FlowOp, Kernel, Memlet, Program, Source, Step, Store, Transform,
+};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_kernels::products;
+
+/// So many products of a byte by a code of four bits, 16 times as large in registers, stay within i32.
+const PRODUCTS_MAX: i64 = 1 << 16;
+
+/// A contraction by codes that have a scale for each group.
+pub struct Site {
+    left: Left,
+    /// The load of the left factor.
+    load: usize,
+    /// One for each sum.
+    rights: Vec<Right>,
+    groups: i64,
+    size: i64,
+}
+
+enum Left {
+    /// As it is.
+    Floats,
+    Bytes(Box<Factor>),
+}
+
+/// Codes of a parameter, and what a kernel makes of them.
+struct Right {
+    load: usize,
+    param: Id,
+    source: Source,
+    /// Where the parameter is read, and what the maker's variables are, in the new kernel.
+    index: Vec<Dim>,
+    vars: Vec<Dim>,
+    maker: usize,
+    code: Code,
+}
+
+/// (convert(code) - zero) · scale + more: statements of the kernel that makes it.
+#[derive(Clone, Copy)]
+struct Code {
+    value: usize,
+    code: usize,
+    zero: Option<usize>,
+    scale: usize,
+    more: Option<usize>,
+    /// What codes without a sign are less where they have one.
+    shift: f64,
+}
+
+impl Code {
+    fn of(m: &Kernel, value: usize) -> Option<Code> {
+        let of_function = |k: usize, wanted: ScalarFn| match &m.body[k].body {
+            Body::Apply { f, args } if *f == wanted => Some([args[0], args[1]]),
+            _ => None,
+        };
+        if let Some(args) = of_function(value, ScalarFn::Add) {
+            let with = |k: usize, more: usize| Some(Code { more: Some(more), value, ..Code::of(m, k)? });
+            let fixed = |k: usize| Code::of(m, k).is_none();
+            return with(args[0], args[1]).filter(|_| fixed(args[1])).or_else(|| with(args[1], args[0]));
+        }
+        let converted = |k: usize| match m.body[k].body {
+            Body::Convert(from, Conversion::Value) => Some(from),
+            _ => None,
+        };
+        let code = |k: usize, scale: usize| {
+            // The difference is one of f32, or of i32.
+            let whole = converted(k).filter(|from| m.body[*from].dtype == DType::I32).unwrap_or(k);
+            let difference = of_function(whole, ScalarFn::Sub);
+            let code = converted(difference.map_or(whole, |args| args[0]))?;
+            let shift = match m.body[code].dtype {
+                DType::I4 | DType::I8 => 0.0,
+                DType::U4 => 8.0,
+                DType::U8 => SHIFT,
+                _ => return None,
+            };
+            Some(Code { value, code, zero: difference.map(|args| args[1]), scale, more: None, shift })
+        };
+        let [a, b] = of_function(value, ScalarFn::Mul)?;
+        code(a, b).or_else(|| code(b, a))
+    }
+
+    /// Whether nothing is added to codes with a sign, times their scale.
+    fn is_symmetric(&self, m: &Kernel) -> bool {
+        let zero = self.zero.map_or(Some(0.0), |z| constant(m, z));
+        self.more.is_none() && zero == Some(self.shift)
+    }
+}
+
+/// `None` where the step is nothing of the kind; the error is why one stays as it is.
+pub fn matches(program: &Program, at: usize) -> Result<Option<Site>, &'static str> {
+    let step = &program.steps[at];
+    let Some(k) = kernel(step).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
+    let (Some(products), [sum]) = (products(k), &k.inner[..]) else { return Ok(None) };
+    let (Some(length), true) = (sum.as_const(), k.body[products[0][0]].dtype == DType::F32) else { return Ok(None) };
+    let uses = Uses::of(program);
+    let grouped = |load: usize| right(program, &uses, at, load);
+    let left = match products[0].map(|load| grouped(load).is_some()) {
+        [false, true] => products[0][0],
+        [true, false] => products[0][1],
+        [true, true] | [false, false] => return Ok(None),
+    };
+    let mut rights = vec![];
+    let mut shape = None;
+    for [a, b] in products {
+        let other = if a == left { b } else { a };
+        let Some((right, groups, size)) = grouped(other).filter(|_| a == left || b == left) else { return Ok(None) };
+        if *shape.get_or_insert((groups, size)) != (groups, size) {
+            return Err("its right factors have groups of several sizes");
+        }
+        rights.push(right);
+    }
+    let Some((groups, size)) = shape else { return Ok(None) };
+    let Body::Load { memlet, guard: None } = &k.body[left].body else { return Ok(None) };
+    let Some((last, rest)) = memlet.index.split_last() else { return Ok(None) };
+    let in_rows = bare_var(last) == Some(k.outer.len()) && rest.iter().all(|d| !own_vars(d).contains(&k.outer.len()));
+    if !in_rows || groups.checked_mul(size) != Some(length) {
+        return Err("neighbours of its left factor along the sum are none in memory");
+    }
+    let bytes = Factor::of(program, &uses, at, left)
+        .filter(|f| f.bytes.scale.is_some() && f.is_fixed(program, k.outer.len()) && f.is_padded_well(program));
+    let bytes = bytes.filter(|f| f.is_near(program) && size <= PRODUCTS_MAX);
+    let halves = rights.iter().all(|r| program.containers[r.param].dtype.bits() == 4);
+    if bytes.is_some() && groups == 1 && !halves {
+        // One scale: their sums need no folding.
+        return Ok(None);
+    }
+    let left_of = bytes.map_or(Left::Floats, |factor| Left::Bytes(Box::new(factor)));
+    Ok(Some(Site { left: left_of, load: left, rights, groups, size }))
+}
+
+/// Codes that a load reads through their dequantisation: them, how many groups there are along the sum, and of what size.
+fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Right, i64, i64)> {
+    let (step, k) = (&program.steps[at], kernel(&program.steps[at])?);
+    let Body::Load { memlet, guard: None } = &k.body[load].body else { return None };
+    let k_var = k.outer.len();
+    let id = step.args[memlet.container];
+    let axis = memlet.index.iter().position(|d| bare_var(d) == Some(k_var))?;
+    let whole = &program.containers[id].dims;
+    let alone = |(i, d): (usize, &Dim)| i == axis || !own_vars(d).contains(&k_var);
+    if !memlet.index.iter().enumerate().all(alone) {
+        return None;
+    }
+    let mut vars = memlet.index.clone();
+    let producer = uses.producers[id]?;
+    let (made, groups, size) = match program.steps[producer].op {
+        // The axis of the sum was two.
+        FlowOp::View => {
+            let made = program.steps[producer].args[0];
+            let dims = &program.containers[made].dims;
+            let apart =
+                dims.len() == whole.len() + 1 && dims[..axis] == whole[..axis] && dims[axis + 2..] == whole[axis + 1..];
+            vars.splice(axis..=axis, [Kernel::var(k_var), Kernel::var(k_var + 1)]);
+            apart.then_some(())?;
+            (made, dims[axis].as_const()?, dims[axis + 1].as_const()?)
+        }
+        _ => {
+            vars[axis] = Kernel::var(k_var) * whole[axis].clone() + Kernel::var(k_var + 1);
+            (id, 1, whole[axis].as_const()?)
+        }
+    };
+    let dims = &program.containers[made].dims;
+    let within = if groups == 1 && made == id { axis } else { axis + 1 };
+    let maker = uses.producers[made]?;
+    let m = kernel(&program.steps[maker]).filter(|m| m.class() == Class::Map)?;
+    let [store] = &m.stores[..] else { return None };
+    let in_place = |(v, d): (usize, &Dim)| bare_var(d) == Some(v);
+    if !store.memlet.index.iter().enumerate().all(in_place) || m.outer.len() != dims.len() {
+        return None;
+    }
+    let code = Code::of(m, store.value)?;
+    let Body::Load { memlet, guard: None } = &m.body[code.code].body else { return None };
+    let fixed = |k: usize| super::bytes::moves_with(m, k).is_some_and(|vars| !vars.contains(&within));
+    if ![Some(code.scale), code.zero, code.more].into_iter().flatten().all(fixed) {
+        return None;
+    }
+    let param = program.steps[maker].args[memlet.container];
+    let source = parameter(program, &uses.producers, param)?;
+    let index = memlet.index.iter().map(|d| rename(d, &|v| vars.get(v).cloned(), &|k| k)).collect();
+    Some((Right { load, param, source, index, vars, maker, code }, groups, size))
+}
+
+pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Written) {
+    let Some(k_var) = kernel(&program.steps[at]).map(|k| k.outer.len()) else { return };
+    let left = match &site.left {
+        Left::Floats => None,
+        Left::Bytes(factor) => {
+            let bytes = match (as_they_are(program, at, factor), written.bytes.get(&factor.id)) {
+                (Some(id), _) | (None, Some(&id)) => id,
+                (None, None) => {
+                    let id = write_bytes(program, factor);
+                    written.bytes.insert(factor.id, id);
+                    id
+                }
+            };
+            Some((factor, bytes, write_scale(program, factor, written)))
+        }
+    };
+    let params: Vec<Id> = site.rights.iter().map(|r| signed(program, r)).collect();
+    let wanted = left.as_ref().is_some_and(|(f, _, _)| zero_of(program, f, SHIFT, DType::I8) != Zero::Known(0.0));
+    let sums: Vec<Option<(Id, Vec<Dim>)>> =
+        site.rights.iter().map(|right| wanted.then(|| column_sums(program, at, site, right)).flatten()).collect();
+    let bytes = left.as_ref().map(|(_, bytes, _)| *bytes);
+    let symmetric = site.rights.iter().all(|right| right.is_symmetric(program));
+    let rows = (!symmetric).then(|| row_sums(program, at, site, bytes, written)).flatten();
+    let Some(old) = kernel(&program.steps[at]) else { return };
+    let mut draft = Draft { reads: old.reads.clone(), args: program.steps[at].args.clone(), body: vec![] };
+    let point = |d: &Dim| {
+        let k = Kernel::var(k_var) * Dim::constant(site.size) + Kernel::var(k_var + 1);
+        rename(d, &|v| (v == k_var).then(|| k.clone()), &|k| k)
+    };
+    let left_scale = left.as_ref().and_then(|(factor, _, scales)| match scales {
+        Some(scales) => {
+            let rows = factor.vars[..program.containers[*scales].dims.len()].to_vec();
+            Some(draft.load(program, *scales, rows, None))
+        }
+        None => copied(&mut draft, program, factor, factor.bytes.scale?),
+    });
+    let zero = left.as_ref().and_then(|(factor, _, _)| {
+        let zero = zero_of(program, factor, SHIFT, DType::I8);
+        subtracted(&mut draft, program, factor, zero)
+    });
+    let wide = if left.is_some() { DType::I32 } else { DType::F32 };
+    let (mut map, mut sum) = (vec![], 0);
+    let Some(factors) = products(old) else { return };
+    for (i, statement) in old.body.iter().enumerate() {
+        let right = site.rights.iter().position(|r| r.load == i);
+        let value = match (&statement.body, right) {
+            (Body::Load { memlet, .. }, None) if i == site.load => {
+                let index = memlet.index.iter().map(point).collect();
+                match &left {
+                    Some((_, bytes, _)) => {
+                        let byte = draft.load(program, *bytes, index, None);
+                        draft.push(Body::Convert(byte, Conversion::Value), wide)
+                    }
+                    None => {
+                        let memlet = Memlet { container: memlet.container, index };
+                        draft.push(Body::Load { memlet, guard: None }, DType::F32)
+                    }
+                }
+            }
+            (Body::Load { .. }, Some(right)) => {
+                let code = draft.load(program, params[right], site.rights[right].index.clone(), None);
+                draft.push(Body::Convert(code, Conversion::Value), wide)
+            }
+            (Body::Reduce { .. }, _) => {
+                let right = &site.rights[sum];
+                let mut part = draft.push(statement.body.renumbered(&|k| map[k], &|d| d.clone()), wide);
+                if wide == DType::I32 {
+                    part = draft.push(Body::Convert(part, Conversion::Value), DType::F32);
+                }
+                let scale = spliced(&mut draft, program, right.maker, &right.vars, right.code.scale);
+                let Some(scale) = scale else { return };
+                let rows = rows.as_ref().filter(|_| !right.is_symmetric(program));
+                let more = rows.and_then(|_| added(&mut draft, program, right, scale));
+                let mut part = draft.apply(ScalarFn::Mul, &[part, scale], DType::F32);
+                if let (Some(more), Some((rows, index))) = (more, rows) {
+                    let mut row = draft.load(program, *rows, index.clone(), None);
+                    if wide == DType::I32 {
+                        row = draft.push(Body::Convert(row, Conversion::Value), DType::F32);
+                    }
+                    let more = draft.apply(ScalarFn::Mul, &[more, row], DType::F32);
+                    part = draft.apply(ScalarFn::Add, &[part, more], DType::F32);
+                }
+                let mut value = draft.push(Body::Reduce { f: ReduceFn::Add, arg: part }, DType::F32);
+                if let (Some(zero), Some((id, index))) = (zero, &sums[sum]) {
+                    let zero = draft.push(Body::Convert(zero, Conversion::Value), DType::F32);
+                    let column = draft.load(program, *id, index.clone(), None);
+                    let more = draft.apply(ScalarFn::Mul, &[zero, column], DType::F32);
+                    value = draft.apply(ScalarFn::Sub, &[value, more], DType::F32);
+                }
+                sum += 1;
+                left_scale.map_or(value, |s| draft.apply(ScalarFn::Mul, &[value, s], DType::F32))
+            }
+            (body, _) => {
+                let is_product = |p: &[usize; 2]| matches!(body, Body::Apply { args, .. } if args[..] == p[..]);
+                let dtype = if factors.iter().any(is_product) { wide } else { statement.dtype };
+                draft.push(body.renumbered(&|k| map[k], &|d| rename(d, &|_| None, &|k| map[k])), dtype)
+            }
+        };
+        map.push(value);
+    }
+    let (inner, deep) = (vec![Dim::constant(site.groups)], vec![Dim::constant(site.size)]);
+    let mut new = Kernel { inner, deep, reads: draft.reads, body: draft.body, ..old.clone() };
+    renumber_stores(&mut new, &map);
+    let (kernel, args) = tidy(new, draft.args);
+    program.steps[at].op = FlowOp::Kernel(Box::new(kernel));
+    program.steps[at].args = args;
+}
+
+impl Right {
+    fn is_symmetric(&self, program: &Program) -> bool {
+        kernel(&program.steps[self.maker]).is_some_and(|m| self.code.is_symmetric(m))
+    }
+}
+
+/// What is added to the weights of a group, where the new kernel is.
+fn added(draft: &mut Draft, program: &Program, right: &Right, scale: usize) -> Option<usize> {
+    let code = right.code;
+    let shift = draft.push(Body::Const(code.shift), DType::F32);
+    let mut value = shift;
+    if let Some(zero) = code.zero {
+        let mut zero = spliced(draft, program, right.maker, &right.vars, zero)?;
+        if draft.body[zero].dtype != DType::F32 {
+            zero = draft.push(Body::Convert(zero, Conversion::Value), DType::F32);
+        }
+        value = draft.apply(ScalarFn::Sub, &[shift, zero], DType::F32);
+    }
+    value = draft.apply(ScalarFn::Mul, &[value, scale], DType::F32);
+    let Some(more) = code.more else { return Some(value) };
+    let more = spliced(draft, program, right.maker, &right.vars, more)?;
+    Some(if code.shift == 0.0 && code.zero.is_none() {
+        more
+    } else {
+        draft.apply(ScalarFn::Add, &[value, more], DType::F32)
+    })
+}
+
+/// The sums of the left factor over each group, by a kernel of their own, and where the contraction reads them.
+fn row_sums(
+    program: &mut Program,
+    at: usize,
+    site: &Site,
+    bytes: Option<Id>,
+    written: &mut Written,
+) -> Option<(Id, Vec<Dim>)> {
+    let step = &program.steps[at];
+    let old = kernel(step)?;
+    let Body::Load { memlet, .. } = &old.body[site.load].body else { return None };
+    let (id, origins) = (bytes.unwrap_or(step.args[memlet.container]), step.origins.clone());
+    let (_, rest) = memlet.index.split_last()?;
+    let read: Vec<Dim> = rest.iter().cloned().chain([Kernel::var(old.outer.len())]).collect();
+    let key = (id, format!("groups of {}", site.size));
+    if let Some(sums) = written.sums.get(&key) {
+        return Some((*sums, read));
+    }
+    let mut outer = program.containers[id].dims[..rest.len()].to_vec();
+    outer.push(Dim::constant(site.groups));
+    let n = outer.len();
+    let mut index: Vec<Dim> = (0..rest.len()).map(Kernel::var).collect();
+    index.push(Kernel::var(n - 1) * Dim::constant(site.size) + Kernel::var(n));
+    let mut draft = Draft::default();
+    let mut value = draft.load(program, id, index, None);
+    if bytes.is_some() {
+        value = draft.push(Body::Convert(value, Conversion::Value), DType::I32);
+    }
+    let dtype = draft.body[value].dtype;
+    let value = draft.push(Body::Reduce { f: ReduceFn::Add, arg: value }, dtype);
+    let sums = computed(program, draft, outer, vec![Dim::constant(site.size)], value, origins);
+    written.sums.insert(key, sums);
+    Some((sums, read))
+}
+
+/// A kernel that writes one value at each outer point, and what it writes.
+fn computed(
+    program: &mut Program,
+    draft: Draft,
+    outer: Vec<Dim>,
+    inner: Vec<Dim>,
+    value: usize,
+    origins: Vec<String>,
+) -> Id {
+    let container = Container::plain(draft.body[value].dtype, outer.clone());
+    let index = (0..outer.len()).map(Kernel::var).collect();
+    let kernel = Kernel {
+        outer,
+        inner,
+        deep: vec![],
+        reads: draft.reads,
+        writes: vec![container.clone()],
+        body: draft.body,
+        stores: vec![Store { memlet: Memlet { container: 0, index }, value }],
+    };
+    let (kernel, args) = tidy(kernel, draft.args);
+    let id = program.container(container);
+    program.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args, results: vec![id], origins });
+    id
+}
+
+/// The parameter as codes with a sign.
+fn signed(program: &mut Program, right: &Right) -> Id {
+    let stored = &program.containers[right.param];
+    let unsigned = stored.dtype.is_unsigned_int();
+    let container = unsigned.then(|| Transform::Signed.gives(stored)).flatten();
+    container.map_or(right.param, |container| made_of(program, &right.source, Transform::Signed, container))
+}
+
+/// The sum of each column's weights, by a kernel of parameters alone, and where the contraction reads it.
+fn column_sums(program: &mut Program, at: usize, site: &Site, right: &Right) -> Option<(Id, Vec<Dim>)> {
+    let step = &program.steps[at];
+    let (old, origins) = (kernel(step)?, step.origins.clone());
+    let k_var = old.outer.len();
+    let mut columns: Vec<usize> = right.vars.iter().flat_map(own_vars).filter(|v| *v < k_var).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    let place = |v: usize| match v.checked_sub(k_var) {
+        Some(summed) => Some(Kernel::var(columns.len() + summed)),
+        None => columns.iter().position(|c| *c == v).map(Kernel::var),
+    };
+    let outer: Vec<Dim> = columns.iter().map(|c| old.outer[*c].clone()).collect();
+    let vars: Vec<Dim> = right.vars.iter().map(|d| rename(d, &place, &|k| k)).collect();
+    let mut draft = Draft::default();
+    let weight = spliced(&mut draft, program, right.maker, &vars, right.code.value)?;
+    let value = draft.push(Body::Reduce { f: ReduceFn::Add, arg: weight }, DType::F32);
+    let inner = vec![Dim::constant(site.groups), Dim::constant(site.size)];
+    let id = computed(program, draft, outer, inner, value, origins);
+    Some((id, columns.iter().map(|c| Kernel::var(*c)).collect()))
+}
