@@ -181,10 +181,17 @@ fn wanted(program: &Program, constants: &Constants) -> Vec<Id> {
 
 /// A program of these steps, whose only output is that container.
 fn alone(program: &Program, id: Id, steps: &BTreeSet<usize>) -> Program {
-    let mut out = Program { containers: program.containers.clone(), ..Program::default() };
-    out.steps = steps.iter().map(|at| program.steps[*at].clone()).collect();
-    out.steps.iter_mut().for_each(|step| step.origins.clear());
-    out.outputs = vec![("value".into(), id)];
+    let mut out = Program::default();
+    let mut ids = BTreeMap::new();
+    for at in steps {
+        let mut step = Step { origins: vec![], ..program.steps[*at].clone() };
+        // Only the containers of these steps: there may be thousands of others.
+        for id in step.args.iter_mut().chain(&mut step.results) {
+            *id = *ids.entry(*id).or_insert_with(|| out.container(program.containers[*id].clone()));
+        }
+        out.steps.push(step);
+    }
+    out.outputs = ids.get(&id).map(|id| ("value".into(), *id)).into_iter().collect();
     sort_steps(&mut out);
     drop_dead(&mut out);
     out
