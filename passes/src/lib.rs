@@ -46,7 +46,7 @@ mod version;
 pub use class::Class;
 pub use lower_precision::attention::narrowed as narrowed_attention;
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
-pub use options::{Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, mesh};
+pub use options::{Activations, Group, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, mesh};
 pub use registry::{PASSES, PassRow, context, run_pipeline, run_pipeline_with};
 pub use remark::{Missed, Remark};
 pub use rewrite::{Rewrite, Rewrites};

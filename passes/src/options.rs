@@ -23,6 +23,10 @@ pub struct Options {
     pub validate: bool,
     pub precision: Precision,
     pub quantize: Quantize,
+    /// Weights along the sum that have a scale of their own; as the type of the codes has it where absent.
+    pub group: Option<Group>,
+    /// As the codes have it where absent.
+    pub activations: Option<Activations>,
     /// ONNX nodes that are not quantised, by patterns of their names.
     pub keep: Vec<Regex>,
     pub layouts: Layouts,
@@ -43,6 +47,8 @@ impl Default for Options {
             validate: false,
             precision: Precision::default(),
             quantize: Quantize::default(),
+            group: None,
+            activations: None,
             keep: vec![],
             layouts: Layouts::default(),
             masked_rows: MaskedRows::default(),
@@ -83,13 +89,43 @@ pub enum Precision {
     Bf16,
 }
 
-/// What weights, and what they are multiplied with, are rounded to.
+/// What weights are rounded to: whole numbers of so many bits, with a scale for each column, or for each group of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Quantize {
     #[default]
     None,
-    /// Whole numbers of 8 bits: weights with a scale for each column, what they are multiplied with for each row.
     Int8,
+    Int4,
+    Int3,
+    /// Nothing: weights that lie on a grid of such numbers are stored so.
+    Lossless,
+}
+
+impl Quantize {
+    pub fn bits(self) -> Option<u32> {
+        match self {
+            Quantize::None | Quantize::Lossless => None,
+            Quantize::Int8 => Some(8),
+            Quantize::Int4 => Some(4),
+            Quantize::Int3 => Some(3),
+        }
+    }
+}
+
+/// How many weights of a column have one scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    Of(i64),
+    /// All.
+    Channel,
+}
+
+/// What quantised weights are multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activations {
+    /// Whole numbers of 8 bits, with a scale for each row.
+    Int8,
+    F32,
 }
 
 /// Which layouts the containers between kernels get.
@@ -132,7 +168,22 @@ impl Named for Precision {
 }
 
 impl Named for Quantize {
-    const NAMES: &'static [(&'static str, Quantize)] = &[("none", Quantize::None), ("int8", Quantize::Int8)];
+    const NAMES: &'static [(&'static str, Quantize)] = &[
+        ("none", Quantize::None),
+        ("int8", Quantize::Int8),
+        ("int4", Quantize::Int4),
+        ("int3", Quantize::Int3),
+        ("lossless", Quantize::Lossless),
+    ];
+}
+
+impl Named for Group {
+    const NAMES: &'static [(&'static str, Group)] =
+        &[("32", Group::Of(32)), ("64", Group::Of(64)), ("128", Group::Of(128)), ("channel", Group::Channel)];
+}
+
+impl Named for Activations {
+    const NAMES: &'static [(&'static str, Activations)] = &[("int8", Activations::Int8), ("f32", Activations::F32)];
 }
 
 impl Named for Layouts {
@@ -153,6 +204,8 @@ struct Row {
 
 /// Those that have a name in `sardonyx-opt --option NAME=VALUE`, sorted; the others are flags of their own there.
 static ROWS: &[Row] = &[
+    Row { name: "activations", set: |o, v| Activations::from_name(v).map(|v| o.activations = Some(v)) },
+    Row { name: "group", set: |o, v| Group::from_name(v).map(|v| o.group = Some(v)) },
     Row { name: "layouts", set: |o, v| Layouts::from_name(v).map(|v| o.layouts = v) },
     Row { name: "masked-rows", set: |o, v| MaskedRows::from_name(v).map(|v| o.masked_rows = v) },
     Row { name: "mesh", set: |o, v| mesh(v).map(|v| o.mesh = v) },
@@ -178,8 +231,29 @@ impl Options {
     pub fn lowered(&self) -> Option<String> {
         let bf16 = (self.precision != Precision::F32).then(|| self.precision.name());
         let codes = (self.quantize != Quantize::None).then(|| self.quantize.name());
-        let all: Vec<&str> = bf16.into_iter().chain(codes).collect();
+        let group =
+            codes.and(Some(self.group()).filter(|g| *g != Group::Channel)).map(|g| format!("group={}", g.name()));
+        let floats = self.activations.filter(|_| codes.is_some()).map(|a| format!("activations={}", a.name()));
+        let named = bf16.into_iter().chain(codes).map(str::to_owned);
+        let all: Vec<String> = named.chain(group).chain(floats).collect();
         (!all.is_empty()).then(|| all.join(" "))
+    }
+
+    /// Weights of a column that have one scale: of few bits only neighbours do.
+    pub fn group(&self) -> Group {
+        let usual = match self.quantize {
+            Quantize::None | Quantize::Int8 | Quantize::Lossless => Group::Channel,
+            Quantize::Int4 | Quantize::Int3 => Group::Of(32),
+        };
+        self.group.unwrap_or(usual)
+    }
+
+    /// What quantised weights are multiplied with: where those lose nothing, nothing else does unasked.
+    pub fn activations(&self) -> Activations {
+        self.activations.unwrap_or(match self.quantize {
+            Quantize::None | Quantize::Int8 | Quantize::Int4 | Quantize::Int3 => Activations::Int8,
+            Quantize::Lossless => Activations::F32,
+        })
     }
 
     /// Takes `NAME=VALUE`. Errors: E0001 for an unknown name or a value that is none of its.
@@ -217,6 +291,10 @@ mod tests {
         assert!(refused("precision=f31").contains("`f31` is no value of `precision`"));
         assert!(refused("workspace-limit=-1").contains("`-1` is no value of `workspace-limit`"));
         let told = refused("speed=fast");
-        assert!(told.contains("no option `speed`") && told.contains("layouts, masked-rows, mesh, precision"), "{told}");
+        assert!(
+            told.contains("no option `speed`")
+                && told.contains("activations, group, layouts, masked-rows, mesh, precision"),
+            "{told}"
+        );
     }
 }

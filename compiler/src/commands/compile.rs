@@ -18,7 +18,8 @@ use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{
-    Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite, Rewrites, Validation, mesh,
+    Activations, Group, Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
+    Validation, mesh,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -48,10 +49,17 @@ pub struct CompileArgs {
     /// softmax and normalisation stay f32. The error against f32 is printed. For CPUs; those without AVX-512 BF16 convert
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>())]
     pub precision: Precision,
-    /// Codes in the place of weights and of what they are multiplied with: `int8` gives weights a scale for each column, and what
-    /// they are multiplied with one for each row, in the call; products are of bytes, sums exact. The error against f32 is printed
+    /// Codes in the place of weights: whole numbers of so many bits, with a scale for each column or for each group of it; what
+    /// they are multiplied with becomes bytes in the call, with a scale for each row. The error against f32 is printed.
+    /// `lossless` loses nothing: weights that are such numbers in f32 are found and stored so
     #[arg(long, value_name = "TYPE", default_value = "none", value_parser = named::<Quantize>())]
     pub quantize: Quantize,
+    /// Weights along the sum that have one scale [default: channel, all of them, for int8; 32 for fewer bits]
+    #[arg(long, value_name = "N", value_parser = named::<Group>(), requires = "quantize")]
+    pub group: Option<Group>,
+    /// What quantised weights are multiplied with: int8 is faster, f32 loses nothing [default: f32 for lossless, else int8]
+    #[arg(long, value_name = "TYPE", value_parser = named::<Activations>(), requires = "quantize")]
+    pub activations: Option<Activations>,
     /// Nodes that are not quantised: REGEX=f32, the pattern of their names; may be given several times
     #[arg(long, value_name = "REGEX=f32", value_parser = kept, requires = "quantize")]
     pub keep: Vec<Regex>,
@@ -211,6 +219,8 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             validate: args.validate,
             precision: args.precision,
             quantize: args.quantize,
+            group: args.group,
+            activations: args.activations,
             keep: args.keep.clone(),
             layouts: args.layouts,
             masked_rows: args.masked_rows,

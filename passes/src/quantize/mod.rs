@@ -1,22 +1,30 @@
 //! contract(x, w)  =>  contract(s · q(x), t · q(w)): where that is asked for, factors are whole numbers times a scale
 //!
-//! Weights have a scale for each column, which they know when the artifact is written; what they are multiplied with has one
-//! for each row, found where the row is made. A table of which rows are read has one for each row too. None has a zero point:
-//! 0 stays 0, and a row of zeros has the scale 1/127.
+//! Weights have a scale for each column, or for each group of it, which they know when the artifact is written; what they are
+//! multiplied with has one for each row, found where the row is made, or stays as it is. A table of which rows are read has
+//! one for each row too, and bytes, as the last product has. None has a zero point: 0 stays 0, and a row of zeros has a scale
+//! all the same.
 //! Sums of products are exact then, and what is lost is lost in the factors. Here only values change; that products of bytes
 //! are multiplied as bytes, and that codes are in the file, is the work of passes behind.
 
-use crate::options::Quantize;
+mod grid;
+
+use crate::options::{Activations, Group, Options, Quantize};
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
+use grid::{Grid, Step, grid};
 use sardonyx_base::{DType, Dim, Result, Tensor};
+use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
 use std::collections::HashMap;
 
-/// The largest code; −128 is left out, so that −x has the codes of x.
+/// The largest code of 8 bits; −128 is left out, so that −x has the codes of x.
 const CODE_MAX: f32 = 127.0;
+/// Codes of 4 bits that four bytes hold: a group has whole ones.
+const CODES_MIN: i64 = 8;
 /// Fewer weights than these are not worth the rows' scales.
 const WEIGHTS_MIN: i64 = 4096;
 
@@ -31,7 +39,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 }
 
 fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
-    let constant = constants(graph);
+    let (constant, last) = (constants(graph), last_products(graph));
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut map: Vec<Value> = vec![];
     // By value and axes.
@@ -44,18 +52,49 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
             found => found,
         };
         match found {
-            Ok(Some(Site::Product(summed))) if rewrites.allow("int8", &node.origins) => {
-                for (arg, axes) in new.args.iter_mut().zip(summed) {
+            Ok(Some(Site::Product { summed, weights })) if rewrites.allow("codes", &node.origins) => {
+                let options = rewrites.options();
+                let form = match options.quantize {
+                    Quantize::Lossless => exact(&out, new.args[weights], &summed[weights], &options.params)?,
+                    _ => Some(form(options, (&out, new.args[weights]), &summed[weights], last[map.len()])),
+                };
+                let Some(form) = form else {
+                    let node = node.origins.first().cloned();
+                    rewrites.missed(Missed { node, ..Missed::because("weights stay in f32", "they lie on no grid") });
+                    map.push(out.push(new));
+                    continue;
+                };
+                for (at, (arg, axes)) in new.args.iter_mut().zip(summed).enumerate() {
+                    let form = match (at == weights, rewrites.options().activations()) {
+                        (true, _) => form,
+                        (false, Activations::Int8) => Form::Bytes,
+                        (false, Activations::F32) => continue,
+                    };
                     let known = made.get(&(*arg, axes.clone())).copied();
-                    let value = match known {
-                        Some(value) => value,
-                        None => Coded::of(&mut out, *arg, &axes, &node.origins)?.value(&mut out, &node.origins)?,
+                    let value = match (known, form) {
+                        (Some(value), _) => value,
+                        (None, Form::Bytes) => {
+                            Coded::of(&mut out, *arg, &axes, &node.origins)?.value(&mut out, &node.origins)?
+                        }
+                        (None, form @ (Form::Groups { .. } | Form::Grid(_))) => {
+                            let coded = in_groups(&mut out, (*arg, axes[0]), form, &node.origins)?;
+                            coded.value(&mut out, &node.origins)?
+                        }
                     };
                     made.insert((*arg, axes), value);
                     *arg = value;
                 }
             }
-            Ok(Some(Site::Rows)) if rewrites.allow("int8-rows", &node.origins) => {
+            Ok(Some(Site::Rows)) if rewrites.options().quantize == Quantize::Lossless => {
+                let (table, indices) = (new.args[0], new.args[1]);
+                let form = exact(&out, table, &[1], &rewrites.options().params)?;
+                if let Some(form) = form.filter(|_| rewrites.allow("rows", &node.origins)) {
+                    let coded = in_groups(&mut out, (table, 1), form, &node.origins)?;
+                    map.push(coded.rows(&mut out, indices, &node.origins)?);
+                    continue;
+                }
+            }
+            Ok(Some(Site::Rows)) if rewrites.allow("rows", &node.origins) => {
                 let (table, indices) = (new.args[0], new.args[1]);
                 let coded = Coded::of(&mut out, table, &[1], &node.origins)?;
                 map.push(coded.rows(&mut out, indices, &node.origins)?);
@@ -86,10 +125,187 @@ fn constants(graph: &Graph) -> Vec<bool> {
     constant
 }
 
+/// Which values reach outputs by elementwise arithmetic, and are read by nothing else.
+fn last_products(graph: &Graph) -> Vec<bool> {
+    let mut read = vec![false; graph.nodes.len()];
+    let mut last = vec![true; graph.nodes.len()];
+    graph.outputs.iter().for_each(|(_, v)| read[v.index()] = true);
+    for (v, node) in graph.values().collect::<Vec<_>>().into_iter().rev() {
+        let moves =
+            matches!(node.op, Op::Map(_) | Op::Convert(_) | Op::Reshape | Op::Transpose { .. } | Op::Slice { .. });
+        let is_last = last[v.index()] && read[v.index()];
+        for arg in &node.args {
+            read[arg.index()] = true;
+            last[arg.index()] &= moves && is_last;
+        }
+    }
+    last
+}
+
+/// What the codes of a factor are.
+#[derive(Clone, Copy)]
+enum Form {
+    /// Of 8 bits, with one scale along the sum.
+    Bytes,
+    /// Of so many bits, with one scale for so many of them.
+    Groups { bits: u32, size: i64 },
+    /// What they are already.
+    Grid(Grid),
+}
+
+/// The grid that weights lie on, which are summed over these axes.
+fn exact(graph: &Graph, weights: Value, summed: &[usize], params: &dyn ParamValues) -> Result<Option<Form>> {
+    let &[axis] = summed else { return Ok(None) };
+    let Some(values) = moved(graph, weights, params)?.and_then(|t| t.to_vec::<f32>().map(|v| (v, t.dims().to_vec())))
+    else {
+        return Ok(None);
+    };
+    let (values, dims) = values;
+    let parts = [dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()];
+    let found = grid(&values, parts).filter(|grid| grid.size as i64 % CODES_MIN == 0);
+    Ok(found.map(Form::Grid))
+}
+
+/// The value of a parameter, or of what is only moved of some.
+fn moved(graph: &Graph, v: Value, params: &dyn ParamValues) -> Result<Option<Tensor>> {
+    let node = graph.node(v);
+    match &node.op {
+        Op::Param { parts, .. } if parts.is_empty() => {}
+        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. } => {}
+        _ => return Ok(None),
+    }
+    let mut args = vec![];
+    for arg in &node.args {
+        let Some(value) = moved(graph, *arg, params)? else { return Ok(None) };
+        args.push(value);
+    }
+    match &node.op {
+        Op::Param { name, .. } => params.value(name).map(Some),
+        _ => interp::evaluate(node, &args, &|_| None).map(Some),
+    }
+}
+
+/// The form of weights that are summed over these axes. The last product of a model keeps 8 bits: what it loses nothing behind
+/// it makes good.
+fn form(options: &Options, (graph, weights): (&Graph, Value), summed: &[usize], last: bool) -> Form {
+    let bits = options.quantize.bits().filter(|_| !last).unwrap_or(8);
+    let (&[axis], Some(dims)) = (summed, graph.ty(weights).static_dims()) else { return Form::Bytes };
+    let length = dims[axis] as i64;
+    let size = match options.group() {
+        Group::Of(size) if bits < 8 || options.group.is_some() => size,
+        Group::Of(_) | Group::Channel => length,
+    };
+    let size = if length % size == 0 { size } else { length };
+    match options.activations() {
+        Activations::Int8 if bits == 8 && size == length => Form::Bytes,
+        _ if size % CODES_MIN != 0 => Form::Bytes,
+        Activations::Int8 | Activations::F32 => Form::Groups { bits, size },
+    }
+}
+
+/// Weights as codes with a scale for each group along an axis, which is two meanwhile, and back: the largest of a group, with
+/// its sign, is the code that has no other sign.
+fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origins: &[String]) -> Result<InGroups> {
+    let (size, step, bits) = match form {
+        // One group of all.
+        Form::Bytes => (graph.ty(w).dims[axis].as_const().unwrap_or(1), Step::Signed, 8),
+        Form::Groups { bits, size } => (size, Step::Signed, bits),
+        Form::Grid(Grid { step, size }) => (size as i64, step, if step == Step::Bytes { 8 } else { 4 }),
+    };
+    let whole = graph.ty(w).clone();
+    let mut b = Builder { graph, origins };
+    let mut dims = whole.dims.clone();
+    let groups = dims[axis].floordiv(&Dim::constant(size));
+    dims.splice(axis..=axis, [groups, Dim::constant(size)]);
+    let apart = TensorType::new(DType::F32, dims.clone());
+    let kept: Vec<usize> = (0..dims.len()).filter(|i| *i != axis + 1).collect();
+    let w = b.add(Op::Reshape, &[w], Some(apart.clone()))?;
+    let [high, low] = [ReduceFn::Max, ReduceFn::Min].map(|f| b.add(Op::Reduce { f, axes: vec![axis + 1] }, &[w], None));
+    let (high, low) = (high?, low?);
+    let (zero, one) = (b.number(0.0, high)?, b.number(1.0, high)?);
+    let opposite = b.map(ScalarFn::Neg, &[low])?;
+    let least_code = -f32::from(1u16 << (bits - 1));
+    let (range, by) = match step {
+        Step::Least => (b.map(ScalarFn::Sub, &[high, low])?, 15.0),
+        Step::Bytes => (b.map(ScalarFn::Max, &[high, opposite])?, CODE_MAX),
+        Step::Signed => {
+            let above = b.map(ScalarFn::Le, &[opposite, high])?;
+            (b.map(ScalarFn::Select, &[above, high, low])?, least_code)
+        }
+    };
+    let by = b.number(by, high)?;
+    let mut scale = b.map(ScalarFn::Div, &[range, by])?;
+    if let Form::Grid(_) = form {
+        scale = b.half(scale)?;
+    }
+    let nothing = b.map(ScalarFn::Eq, &[scale, zero])?;
+    let divisor = b.map(ScalarFn::Select, &[nothing, one, scale])?;
+    let spread = |b: &mut Builder, v: Value| b.add(Op::Broadcast { dims: kept.clone() }, &[v], Some(apart.clone()));
+    let least = match step {
+        Step::Least => Some(b.half(low)?),
+        Step::Signed | Step::Bytes => None,
+    };
+    let mut above = w;
+    if let Some(least) = least {
+        let least = spread(&mut b, least)?;
+        above = b.map(ScalarFn::Sub, &[w, least])?;
+    }
+    let divisor = spread(&mut b, divisor)?;
+    let codes = b.map(ScalarFn::Div, &[above, divisor])?;
+    let mut codes = b.map(ScalarFn::Round, &[codes])?;
+    if let Form::Groups { .. } = form {
+        let most = b.number(-least_code - 1.0, codes)?;
+        codes = b.map(ScalarFn::Min, &[codes, most])?;
+    }
+    let dtype = match (bits, step) {
+        (8, _) => DType::I8,
+        (_, Step::Least) => DType::U4,
+        (_, Step::Signed | Step::Bytes) => DType::I4,
+    };
+    let narrow = TensorType::new(dtype, dims);
+    let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(narrow))?;
+    Ok(InGroups { codes, scale, least, kept, whole })
+}
+
+/// Weights as codes of an axis that is two.
+struct InGroups {
+    codes: Value,
+    scale: Value,
+    least: Option<Value>,
+    /// The axes of the codes that the scale has.
+    kept: Vec<usize>,
+    /// As they were.
+    whole: TensorType,
+}
+
+impl InGroups {
+    fn value(self, graph: &mut Graph, origins: &[String]) -> Result<Value> {
+        let mut b = Builder { graph, origins };
+        let mut value = times(&mut b, self.codes, self.scale, &self.kept)?;
+        if let Some(least) = self.least {
+            let ty = b.graph.ty(value).clone();
+            let least = b.add(Op::Broadcast { dims: self.kept }, &[least], Some(ty))?;
+            value = b.map(ScalarFn::Add, &[value, least])?;
+        }
+        b.add(Op::Reshape, &[value], Some(self.whole))
+    }
+
+    /// The rows of a table that `indices` name.
+    fn rows(self, graph: &mut Graph, indices: Value, origins: &[String]) -> Result<Value> {
+        let mut b = Builder { graph, origins };
+        let mut at = |v: Value| b.add(Op::Gather { axis: 0 }, &[v, indices], None);
+        let (codes, scale, least) = (at(self.codes)?, at(self.scale)?, self.least.map(at).transpose()?);
+        let kept = (0..graph.ty(scale).rank()).collect();
+        let mut dims = graph.ty(indices).dims.clone();
+        dims.extend(self.whole.dims[1..].iter().cloned());
+        InGroups { codes, scale, least, kept, whole: TensorType::new(DType::F32, dims) }.value(graph, origins)
+    }
+}
+
 /// Where weights are read.
 enum Site {
-    /// A product; the axes of both factors that are summed over.
-    Product([Vec<usize>; 2]),
+    /// A product; the axes of both factors that are summed over, and which of them is of weights.
+    Product { summed: [Vec<usize>; 2], weights: usize },
     /// Rows of a table.
     Rows,
 }
@@ -126,7 +342,8 @@ fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Result<Op
         return Err("what a convolution reads has no rows: it needs one scale, from calibration");
     }
     let axes = |letters: &[char]| (0..letters.len()).filter(|i| summed.contains(&letters[*i])).collect();
-    Ok(Some(Site::Product([axes(&spec.left), axes(&spec.right)])))
+    let summed = [axes(&spec.left), axes(&spec.right)];
+    Ok(Some(Site::Product { summed, weights: usize::from(constant[right.index()]) }))
 }
 
 /// Whether a value is read through the window of a convolution.
@@ -202,6 +419,14 @@ impl Builder<'_> {
 
     fn map(&mut self, f: ScalarFn, args: &[Value]) -> Result<Value> {
         self.add(Op::Map(f), args, None)
+    }
+
+    /// Rounded to 16 bits: it is stored so.
+    fn half(&mut self, x: Value) -> Result<Value> {
+        let dims = self.graph.ty(x).dims.clone();
+        let [half, wide] = [DType::F16, DType::F32].map(|dtype| TensorType::new(dtype, dims.clone()));
+        let x = self.add(Op::Convert(Conversion::Value), &[x], Some(half))?;
+        self.add(Op::Convert(Conversion::Value), &[x], Some(wide))
     }
 
     /// A number in every place of another value.

@@ -1,5 +1,6 @@
 // RUN: sardonyx-opt %s --split-input-file --option quantize=int8 --pass-pipeline='builtin.module(quantize)' | FileCheck %s
 // RUN: sardonyx-opt %s --split-input-file --option quantize=int8 --pass-pipeline='builtin.module(quantize,sdx-to-flow,prepare-weights,fuse,int8-contractions)' | FileCheck %s --check-prefix=BYTES
+// RUN: sardonyx-opt %s --split-input-file --option quantize=int4 --option group=64 --option activations=f32 --pass-pipeline='builtin.module(quantize)' | FileCheck %s --check-prefix=GROUPS
 // RUN: sardonyx-opt %s --split-input-file --option quantize=int8 --pass-pipeline='builtin.module(quantize)' --remarks quantize 2>&1 >%t | FileCheck %s --check-prefix=REMARK
 
 !x = !sdx.tensor<[m, 256], f32>
@@ -98,4 +99,36 @@ func.func @rows(%i: !i) -> !y {
   %t = sdx.param "t" : !t
   %0 = sdx.gather %t[%i] axis 0 : (!t, !i) -> !y
   return %0 : !y
+}
+
+// -----
+
+!x = !sdx.tensor<[m, 256], f32>
+!h = !sdx.tensor<[m, 96], f32>
+!w = !sdx.tensor<[256, 96], f32>
+!v = !sdx.tensor<[96, 64], f32>
+!y = !sdx.tensor<[m, 64], f32>
+
+// Codes of 4 bits have a scale for each group along the sum: what has the largest size in it is the code -8. 96 are no whole
+// groups of 64, and the last product keeps 8 bits: nothing behind it makes good what it loses.
+
+// GROUPS-LABEL: func.func @groups
+// GROUPS: %[[W:.*]] = sdx.reshape %{{.*}} : <[256, 96], f32> -> <[4, 64, 96], f32>
+// GROUPS-DAG: %[[H:.*]] = sdx.reduce "max" %[[W]] axes [1] : {{.*}} -> <[4, 96], f32>
+// GROUPS-DAG: %[[L:.*]] = sdx.reduce "min" %[[W]] axes [1] : {{.*}} -> <[4, 96], f32>
+// GROUPS: sdx.const dense<-8.0
+// GROUPS: %[[S:.*]] = sdx.map "div"
+// GROUPS: sdx.map "round"
+// GROUPS: sdx.map "min"
+// GROUPS: %[[C:.*]] = sdx.convert %{{.*}} : <[4, 64, 96], f32> -> <[4, 64, 96], i4>
+// GROUPS: %[[V:.*]] = sdx.reshape %{{.*}} : <[4, 64, 96], f32> -> <[256, 96], f32>
+// GROUPS: sdx.contract "mk,kn->mn"(%arg0, %[[V]])
+// GROUPS: sdx.convert %{{.*}} -> <[1, 96, 64], i8>
+func.func @groups(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %v = sdx.param "v" : !v
+  %0 = sdx.contract "mk,kn->mn"(%x, %w) : (!x, !w) -> !h
+  %1 = sdx.map "tanh"(%0) : (!h) -> !h
+  %2 = sdx.contract "mk,kn->mn"(%1, %v) : (!h, !v) -> !y
+  return %2 : !y
 }

@@ -9,7 +9,7 @@ use sardonyx_dialects::flow::Program;
 use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::sdx::Graph;
-use sardonyx_passes::{Options, Quantize, Rewrites};
+use sardonyx_passes::{Options, Rewrites};
 use std::collections::BTreeMap;
 
 /// A normalised row through two products and what lies between them; the rows of the second are of several work items.
@@ -46,12 +46,25 @@ static BEHIND: &[&str] = &[
     "pack-weights",
 ];
 
-/// A code is at most half a step off, a step 1/127 of the largest in its row; a factor of a row's length is in it twice.
-const QUANTISED: f64 = 0.02;
+/// What is asked for, how far that takes the result, and how many sums of integers come of it. A code is at most half a step
+/// off, a step of 8 bits 1/127 of the largest in its row; a factor of a row's length is in it twice. The last product keeps
+/// 8 bits.
+static FORMS: &[(&str, f64, usize)] = &[
+    ("quantize=int8", 0.02, 2),
+    ("quantize=int8 activations=f32", 0.02, 0),
+    ("quantize=int4", 0.15, 2),
+    ("quantize=int4 activations=f32", 0.15, 0),
+    ("quantize=int4 group=channel", 0.2, 2),
+    ("quantize=int3 group=32", 0.3, 2),
+];
 /// Sums in another order may move a value to the next code.
 const BEHIND_IT: f64 = 0.005;
 
 pub fn check(context: &Context) {
+    FORMS.iter().for_each(|(form, most, sums)| check_form(context, form, *most, *sums));
+}
+
+fn check_form(context: &Context, form: &str, most: f64, sums: usize) {
     let mut r = Random::new(11);
     let sizes = [("v", vec![96, 128]), ("w", vec![128, 96]), ("b", vec![128])];
     let params: BTreeMap<String, Tensor> =
@@ -61,7 +74,9 @@ pub fn check(context: &Context) {
     };
     let inputs = vec![("arg0".to_string(), tensor(&mut r, DType::F32, vec![5, 96]))];
     let mut module = Module::parse(context, TEXT).expect("the text is a module");
-    let mut rewrites = Rewrites::new(Options { quantize: Quantize::Int8, validate: true, ..Options::default() });
+    let mut options = Options { validate: true, ..Options::default() };
+    form.split(' ').for_each(|option| options.set(option).expect("an option"));
+    let mut rewrites = Rewrites::new(options);
     let mut pass = |module: &mut Module, name: &str| {
         let pipeline = format!("builtin.module({name})");
         sardonyx_passes::run_pipeline_with(context, module, &pipeline, &mut rewrites)
@@ -73,13 +88,13 @@ pub fn check(context: &Context) {
     let near = |got: &Tensor, wanted: &Tensor, most: f64, what: &str| {
         let tolerance = Tolerance { rtol: 0.0, atol: 0.0, instead: Some(Instead::Length(most)) };
         let found = compare(got, wanted, &tolerance).expect("tensors of one form");
-        assert!(found.n_failed == 0, "{what}: the relative error is {}", found.relative);
+        assert!(found.n_failed == 0, "{form}, {what}: the relative error is {}", found.relative);
         found.relative
     };
     let exact = interp::run(&graph(&module), &param, &inputs).expect("it runs").remove(0).1;
     pass(&mut module, "quantize");
     let wanted = interp::run(&graph(&module), &param, &inputs).expect("it runs").remove(0).1;
-    assert!(near(&wanted, &exact, QUANTISED, "quantize") > 1e-4, "nothing was rounded");
+    assert!(near(&wanted, &exact, most, "quantize") > 1e-4, "{form}: nothing was rounded");
     for name in BEHIND {
         pass(&mut module, name);
         let program = Program::read_whole(function(&module), whole(&module)).expect("a program");
@@ -87,6 +102,8 @@ pub fn check(context: &Context) {
         near(&got, &wanted, BEHIND_IT, name);
     }
     let text = function(&module).to_string();
-    assert_eq!(text.matches("flow.reduce \"add\"").count(), 3, "{text}");
-    assert_eq!(text.matches("i32 -> i32").count(), 2, "bytes are multiplied as bytes: {text}");
+    assert_eq!(text.matches("i32 -> i32").count(), sums, "{form}: bytes are multiplied as bytes: {text}");
+    for weights in ["[96, 128], f32", "[128, 96], f32"] {
+        assert!(!text.contains(weights), "{form}: weights stay as they are: {text}");
+    }
 }
