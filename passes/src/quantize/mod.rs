@@ -234,23 +234,24 @@ fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origins: 
         }
     };
     let by = b.number(by, high)?;
-    let mut scale = b.map(ScalarFn::Div, &[range, by])?;
-    if let Form::Grid(_) = form {
-        scale = b.half(scale)?;
-    }
+    let exact = b.map(ScalarFn::Div, &[range, by])?;
+    // A grid was made with scales of f16; the exponents of ours are those of the weights.
+    let stored = if matches!(form, Form::Grid(_)) { DType::F16 } else { DType::BF16 };
+    let narrow_scale = b.convert(exact, stored)?;
+    let scale = b.convert(narrow_scale, DType::F32)?;
     let nothing = b.map(ScalarFn::Eq, &[scale, zero])?;
     let divisor = b.map(ScalarFn::Select, &[nothing, one, scale])?;
-    let spread = |b: &mut Builder, v: Value| b.add(Op::Broadcast { dims: kept.clone() }, &[v], Some(apart.clone()));
     let least = match step {
-        Step::Least => Some(b.half(low)?),
+        Step::Least => Some(b.convert(low, DType::F16)?),
         Step::Signed | Step::Bytes => None,
     };
     let mut above = w;
     if let Some(least) = least {
-        let least = spread(&mut b, least)?;
+        let wide = b.convert(least, DType::F32)?;
+        let least = spread(&mut b, wide, &kept, w)?;
         above = b.map(ScalarFn::Sub, &[w, least])?;
     }
-    let divisor = spread(&mut b, divisor)?;
+    let divisor = spread(&mut b, divisor, &kept, w)?;
     let codes = b.map(ScalarFn::Div, &[above, divisor])?;
     let mut codes = b.map(ScalarFn::Round, &[codes])?;
     if let Form::Groups { .. } = form {
@@ -264,7 +265,7 @@ fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origins: 
     };
     let narrow = TensorType::new(dtype, dims);
     let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(narrow))?;
-    Ok(InGroups { codes, scale, least, kept, whole })
+    Ok(InGroups { codes, scale: narrow_scale, least, kept, whole })
 }
 
 /// Weights as codes of an axis that is two.
@@ -283,8 +284,7 @@ impl InGroups {
         let mut b = Builder { graph, origins };
         let mut value = times(&mut b, self.codes, self.scale, &self.kept)?;
         if let Some(least) = self.least {
-            let ty = b.graph.ty(value).clone();
-            let least = b.add(Op::Broadcast { dims: self.kept }, &[least], Some(ty))?;
+            let least = spread(&mut b, least, &self.kept, value)?;
             value = b.map(ScalarFn::Add, &[value, least])?;
         }
         b.add(Op::Reshape, &[value], Some(self.whole))
@@ -402,8 +402,16 @@ impl Coded {
 fn times(b: &mut Builder, codes: Value, scale: Value, kept: &[usize]) -> Result<Value> {
     let whole = TensorType::new(DType::F32, b.graph.ty(codes).dims.clone());
     let wide = b.add(Op::Convert(Conversion::Value), &[codes], Some(whole.clone()))?;
-    let scale = b.add(Op::Broadcast { dims: kept.to_vec() }, &[scale], Some(whole))?;
+    let scale = spread(b, scale, kept, wide)?;
     b.map(ScalarFn::Mul, &[wide, scale])
+}
+
+/// A number for each place along the axes that are kept, in all places of another value, as f32. It is widened where it is
+/// used: a scale in f32 would be what the file has.
+fn spread(b: &mut Builder, x: Value, kept: &[usize], like: Value) -> Result<Value> {
+    let (dtype, dims) = (b.graph.ty(x).dtype, b.graph.ty(like).dims.clone());
+    let x = b.add(Op::Broadcast { dims: kept.to_vec() }, &[x], Some(TensorType::new(dtype, dims)))?;
+    b.convert(x, DType::F32)
 }
 
 /// Nodes that stand for the same ONNX nodes.
@@ -421,12 +429,13 @@ impl Builder<'_> {
         self.add(Op::Map(f), args, None)
     }
 
-    /// Rounded to 16 bits: it is stored so.
-    fn half(&mut self, x: Value) -> Result<Value> {
-        let dims = self.graph.ty(x).dims.clone();
-        let [half, wide] = [DType::F16, DType::F32].map(|dtype| TensorType::new(dtype, dims.clone()));
-        let x = self.add(Op::Convert(Conversion::Value), &[x], Some(half))?;
-        self.add(Op::Convert(Conversion::Value), &[x], Some(wide))
+    /// The same numbers, rounded to the type; nothing is added where they have it.
+    fn convert(&mut self, x: Value, dtype: DType) -> Result<Value> {
+        if self.graph.ty(x).dtype == dtype {
+            return Ok(x);
+        }
+        let ty = TensorType::new(dtype, self.graph.ty(x).dims.clone());
+        self.add(Op::Convert(Conversion::Value), &[x], Some(ty))
     }
 
     /// A number in every place of another value.
