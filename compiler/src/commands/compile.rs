@@ -57,7 +57,7 @@ pub struct CompileArgs {
     /// Weights along the sum that have one scale [default: channel, all of them, for int8; 32 for fewer bits]
     #[arg(long, value_name = "N", value_parser = named::<Group>(), requires = "quantize")]
     pub group: Option<Group>,
-    /// What quantised weights are multiplied with: int8 is faster, f32 loses nothing [default: f32 for lossless, else int8]
+    /// The type that quantised weights are multiplied with: int8 is faster, f32 loses nothing [default: f32 for lossless, else int8]
     #[arg(long, value_name = "TYPE", value_parser = named::<Activations>(), requires = "quantize")]
     pub activations: Option<Activations>,
     /// Nodes that are not quantised: REGEX=f32, the pattern of their names; may be given several times

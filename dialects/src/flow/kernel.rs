@@ -279,7 +279,7 @@ impl Kernel {
         }
     }
 
-    /// Whether every reduction is a sum, those over the deep variable of products with codes.
+    /// Returns whether every reduction is a sum, and those over the deep variable sum products with codes.
     fn sums_groups(&self) -> bool {
         let levels = self.levels();
         let is_code = |k: usize| {

@@ -6,7 +6,7 @@
 //! of such bytes adds to a column is its weights' sum, which is computed when the artifact is written.
 
 use super::bytes::constant;
-use super::rewritten::{SHIFT, Zero, as_they_are, copied, spliced, subtracted, write_bytes, write_scale, zero_of};
+use super::rewritten::{SHIFT, Zero, bytes_of, computed, row_scale, spliced, subtracted, write_scale, zero_of};
 use super::{Factor, Written, made_of};
 use crate::draft::Draft;
 use crate::splice::{bare_var, own_vars, renumber_stores, tidy};
@@ -14,9 +14,7 @@ use crate::steps::{Uses, kernel, parameter};
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
-use sardonyx_dialects::flow::{
-    Body, Class, Container, FlowOp, Kernel, Memlet, Program, Source, Step, Store, Transform,
-};
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Source, Transform};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_kernels::products;
 
@@ -65,14 +63,14 @@ struct Code {
 }
 
 impl Code {
-    fn of(m: &Kernel, value: usize) -> Option<Code> {
+    fn matching(m: &Kernel, value: usize) -> Option<Code> {
         let of_function = |k: usize, wanted: ScalarFn| match &m.body[k].body {
             Body::Apply { f, args } if *f == wanted => Some([args[0], args[1]]),
             _ => None,
         };
         if let Some(args) = of_function(value, ScalarFn::Add) {
-            let with = |k: usize, more: usize| Some(Code { more: Some(more), value, ..Code::of(m, k)? });
-            let fixed = |k: usize| Code::of(m, k).is_none();
+            let with = |k: usize, more: usize| Some(Code { more: Some(more), value, ..Code::matching(m, k)? });
+            let fixed = |k: usize| Code::matching(m, k).is_none();
             return with(args[0], args[1]).filter(|_| fixed(args[1])).or_else(|| with(args[1], args[0]));
         }
         let converted = |k: usize| match m.body[k].body {
@@ -184,7 +182,7 @@ fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Righ
     if !store.memlet.index.iter().enumerate().all(in_place) || m.outer.len() != dims.len() {
         return None;
     }
-    let code = Code::of(m, store.value)?;
+    let code = Code::matching(m, store.value)?;
     let Body::Load { memlet, guard: None } = &m.body[code.code].body else { return None };
     let fixed = |k: usize| super::bytes::moves_with(m, k).is_some_and(|vars| !vars.contains(&within));
     if ![Some(code.scale), code.zero, code.more].into_iter().flatten().all(fixed) {
@@ -201,14 +199,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     let left = match &site.left {
         Left::Floats => None,
         Left::Bytes(factor) => {
-            let bytes = match (as_they_are(program, at, factor), written.bytes.get(&factor.id)) {
-                (Some(id), _) | (None, Some(&id)) => id,
-                (None, None) => {
-                    let id = write_bytes(program, factor);
-                    written.bytes.insert(factor.id, id);
-                    id
-                }
-            };
+            let bytes = bytes_of(program, at, factor, written);
             Some((factor, bytes, write_scale(program, factor, written)))
         }
     };
@@ -225,13 +216,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
         let k = Kernel::var(k_var) * Dim::constant(site.size) + Kernel::var(k_var + 1);
         rename(d, &|v| (v == k_var).then(|| k.clone()), &|k| k)
     };
-    let left_scale = left.as_ref().and_then(|(factor, _, scales)| match scales {
-        Some(scales) => {
-            let rows = factor.vars[..program.containers[*scales].dims.len()].to_vec();
-            Some(draft.load(program, *scales, rows, None))
-        }
-        None => copied(&mut draft, program, factor, factor.bytes.scale?),
-    });
+    let left_scale = left.as_ref().and_then(|(factor, _, scales)| row_scale(&mut draft, program, factor, *scales));
     let zero = left.as_ref().and_then(|(factor, _, _)| {
         let zero = zero_of(program, factor, SHIFT, DType::I8);
         subtracted(&mut draft, program, factor, zero)
@@ -365,32 +350,6 @@ fn row_sums(
     let sums = computed(program, draft, outer, vec![Dim::constant(site.size)], value, origins);
     written.sums.insert(key, sums);
     Some((sums, read))
-}
-
-/// A kernel that writes one value at each outer point, and what it writes.
-fn computed(
-    program: &mut Program,
-    draft: Draft,
-    outer: Vec<Dim>,
-    inner: Vec<Dim>,
-    value: usize,
-    origins: Vec<String>,
-) -> Id {
-    let container = Container::plain(draft.body[value].dtype, outer.clone());
-    let index = (0..outer.len()).map(Kernel::var).collect();
-    let kernel = Kernel {
-        outer,
-        inner,
-        deep: vec![],
-        reads: draft.reads,
-        writes: vec![container.clone()],
-        body: draft.body,
-        stores: vec![Store { memlet: Memlet { container: 0, index }, value }],
-    };
-    let (kernel, args) = tidy(kernel, draft.args);
-    let id = program.container(container);
-    program.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args, results: vec![id], origins });
-    id
 }
 
 /// The parameter as codes with a sign.

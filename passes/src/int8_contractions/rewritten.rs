@@ -16,14 +16,7 @@ use sardonyx_kernels::products;
 pub const SHIFT: f64 = 128.0;
 
 pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Written) {
-    let bytes = match (as_they_are(program, at, &site.left), written.bytes.get(&site.left.id)) {
-        (Some(id), _) | (None, Some(&id)) => id,
-        (None, None) => {
-            let id = write_bytes(program, &site.left);
-            written.bytes.insert(site.left.id, id);
-            id
-        }
-    };
+    let bytes = bytes_of(program, at, &site.left, written);
     let is_off = |r: &Right| zero_of(program, &r.factor, -SHIFT, DType::U8) != Zero::Known(0.0);
     let row_sums = site.rights.iter().any(is_off).then(|| row_sums(program, at, site, bytes, written)).flatten();
     let mut parameters = vec![];
@@ -37,9 +30,19 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     program.steps[at].args = args;
 }
 
+/// The container of the left factor's bytes; its maker writes them where nothing has yet.
+pub fn bytes_of(program: &mut Program, at: usize, left: &Factor, written: &mut Written) -> Id {
+    if let Some(id) = as_they_are(program, at, left).or_else(|| written.bytes.get(&left.id).copied()) {
+        return id;
+    }
+    let id = write_bytes(program, left);
+    written.bytes.insert(left.id, id);
+    id
+}
+
 /// The container of bytes that the left factor only widens, where neighbours along the sum are some in memory, or may
 /// be written so.
-pub fn as_they_are(program: &Program, at: usize, left: &Factor) -> Option<Id> {
+fn as_they_are(program: &Program, at: usize, left: &Factor) -> Option<Id> {
     let (id, index) = left.read(program)?;
     let k = kernel(&program.steps[at])?;
     let Body::Load { memlet, .. } = &k.body[left.load].body else { return None };
@@ -69,7 +72,7 @@ pub fn zero_of(program: &Program, factor: &Factor, shift: f64, shifted: DType) -
 }
 
 /// The maker writes the byte too, as u8.
-pub fn write_bytes(program: &mut Program, left: &Factor) -> Id {
+fn write_bytes(program: &mut Program, left: &Factor) -> Id {
     let container = Container { dtype: DType::U8, ..program.containers[left.id].clone() };
     let FlowOp::Kernel(maker) = &mut program.steps[left.maker].op else { return left.id };
     let signed = maker.body[left.bytes.byte].dtype == DType::I8;
@@ -120,8 +123,15 @@ pub fn write_scale(program: &mut Program, left: &Factor, written: &mut Written) 
     Some(id)
 }
 
+/// The scale of the row that is multiplied: from the container that its maker wrote scales to, or computed as the maker does.
+pub fn row_scale(draft: &mut Draft, program: &Program, factor: &Factor, scales: Option<Id>) -> Option<usize> {
+    let Some(scales) = scales else { return copied(draft, program, factor, factor.bytes.scale?) };
+    let rows = factor.vars[..program.containers[scales].dims.len()].to_vec();
+    Some(draft.load(program, scales, rows, None))
+}
+
 /// Statements of the kernel that made a factor, at the point where the factor is read.
-pub fn copied(draft: &mut Draft, program: &Program, factor: &Factor, wanted: usize) -> Option<usize> {
+fn copied(draft: &mut Draft, program: &Program, factor: &Factor, wanted: usize) -> Option<usize> {
     spliced(draft, program, factor.maker, &factor.vars, wanted)
 }
 
@@ -153,13 +163,7 @@ fn contraction(
     let old = kernel(&program.steps[at])?;
     let mut draft = Draft { reads: old.reads.clone(), args: program.steps[at].args.clone(), body: vec![] };
     let scale = |draft: &mut Draft, factor: &Factor| copied(draft, program, factor, factor.bytes.scale?);
-    let left_scale = match scales {
-        Some(scales) => {
-            let rows = site.left.vars[..program.containers[scales].dims.len()].to_vec();
-            Some(draft.load(program, scales, rows, None))
-        }
-        None => scale(&mut draft, &site.left),
-    };
+    let left_scale = row_scale(&mut draft, program, &site.left, scales);
     let zero = subtracted(&mut draft, program, &site.left, zero_of(program, &site.left, SHIFT, DType::I8));
     // Σ q - n · z
     let rows = row_sums.map(|(id, index)| {
@@ -258,9 +262,23 @@ fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &
     let byte = draft.load(program, bytes, index, None);
     let wide = draft.push(Body::Convert(byte, Conversion::Value), DType::I32);
     let value = draft.push(Body::Reduce { f: ReduceFn::Add, arg: wide }, DType::I32);
-    let container = Container::plain(DType::I32, outer.clone());
-    let memlet = Memlet { container: 0, index: (0..rows.len()).map(Kernel::var).collect() };
     let (inner, origins) = (old.inner.clone(), step.origins.clone());
+    let id = computed(program, draft, outer, inner, value, origins);
+    written.sums.insert(key, id);
+    Some((id, read))
+}
+
+/// A kernel that writes one value at each outer point, and what it writes.
+pub fn computed(
+    program: &mut Program,
+    draft: Draft,
+    outer: Vec<Dim>,
+    inner: Vec<Dim>,
+    value: usize,
+    origins: Vec<String>,
+) -> Id {
+    let container = Container::plain(draft.body[value].dtype, outer.clone());
+    let index = (0..outer.len()).map(Kernel::var).collect();
     let kernel = Kernel {
         outer,
         inner,
@@ -268,12 +286,12 @@ fn row_sums(program: &mut Program, at: usize, site: &Site, bytes: Id, written: &
         reads: draft.reads,
         writes: vec![container.clone()],
         body: draft.body,
-        stores: vec![Store { memlet, value }],
+        stores: vec![Store { memlet: Memlet { container: 0, index }, value }],
     };
+    let (kernel, args) = tidy(kernel, draft.args);
     let id = program.container(container);
-    program.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args: draft.args, results: vec![id], origins });
-    written.sums.insert(key, id);
-    Some((id, read))
+    program.steps.push(Step { op: FlowOp::Kernel(Box::new(kernel)), args, results: vec![id], origins });
+    id
 }
 
 /// The parameter as bytes with a sign.

@@ -25,7 +25,7 @@ pub fn compare<'a>(
     seed: u64,
     depth: usize,
 ) -> std::result::Result<Part<'a>, &'static str> {
-    let (old, new) = (Side::of(before, after, prepares), Side::of(after, before, prepares));
+    let (old, new) = (Side::new(before, after, prepares), Side::new(after, before, prepares));
     let results: BTreeSet<usize> = old.results().filter(|id| new.maker(*id).is_some()).collect();
     let from = |id: usize| {
         let mut all = old.read_by(id);
@@ -57,7 +57,7 @@ struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn of(program: &'a Program, other: &Program, prepares: bool) -> Side<'a> {
+    fn new(program: &'a Program, other: &Program, prepares: bool) -> Side<'a> {
         let others = other.producers();
         let same = |step: &Step| {
             let at = step.results.first().and_then(|r| *others.get(*r)?);

@@ -60,7 +60,7 @@ impl Blocks {
         }
     }
 
-    /// Of groups, whose sums are in registers beside those of all of them.
+    /// Blocks of a contraction in groups: each accumulator has a second one beside it, for the group under way.
     fn of_groups(level: Level, words: Words) -> Blocks {
         let usual = match (has_many_registers(level), words.extension().is_none_or(|e| level.has(e))) {
             (true, true) => 6,

@@ -104,7 +104,7 @@ fn signed(asm: &mut Mlir, cell: Val, first: i64, bits: i64) -> Val {
 }
 
 impl Plan {
-    /// Of all products.
+    /// The element type of the accumulator that sums all groups.
     pub fn sum(&self) -> Elem {
         if self.folds.is_empty() { self.words.sum() } else { Elem::F32 }
     }

@@ -47,12 +47,12 @@ pub struct Plan {
     pub folds: Vec<Fold>,
 }
 
-/// What becomes of a group's sum.
+/// How the sum of one group enters the sum of all groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Fold {
     /// The sum of products of one group.
     pub part: usize,
-    /// What is made of it, of which the groups' sum is.
+    /// The statement computed from it (scaled, mostly), which the sum over the groups adds up.
     pub value: usize,
 }
 
