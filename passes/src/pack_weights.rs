@@ -1,15 +1,23 @@
 //! contract(x, param w[k, n])  =>  contract(x, param w in panels of 32 columns): constants lie as the kernel streams them
+//!
+//! A table that is multiplied with too, as the embedding of most language models is, has its rows looked up in the panels: the
+//! artifact holds it once.
 
 use crate::rewrite::Found;
 use crate::rewrite::Rewrites;
 use crate::steps::{kernel, parameter};
-use sardonyx_base::Result;
-use sardonyx_dialects::flow::{FlowOp, Program, Source, Step};
+use sardonyx_base::{Dim, Result};
+use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet};
+use sardonyx_dialects::flow::program::Id;
+use sardonyx_dialects::flow::{FlowOp, Program, Source, Step, Window};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_kernels::{Packable, packable};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    rewrites.programs(module, |rewrites, program| rewrites.each_step(program, matches, apply))
+    rewrites.programs(module, |rewrites, program| {
+        rewrites.each_step(program, matches, apply)?;
+        rewrites.each_step(program, looked_up, apply_panels)
+    })
 }
 
 /// The kernel's packed form, and the parameter behind each of its factors.
@@ -35,4 +43,94 @@ fn apply(program: &mut Program, step: usize, (sources, site): Site) {
         }
     }
     program.steps[step].op = FlowOp::Kernel(Box::new(site.kernel));
+}
+
+/// A table whose rows are looked up, and the container that holds it in panels.
+struct Table {
+    packed: Id,
+    /// Each kernel that reads it, with that operand.
+    readers: Vec<(usize, usize)>,
+    window: Window,
+}
+
+/// The panels of a parameter, all of whose readers look up rows.
+fn looked_up(program: &Program, step: usize) -> Found<Table> {
+    let FlowOp::Param { source, window: None } = &program.steps[step].op else { return Ok(None) };
+    let plain = program.steps[step].results[0];
+    let panels = program.steps.iter().find_map(|other| match &other.op {
+        FlowOp::Param { source: same, window: Some(window) } if same == source => {
+            is_whole(window, &program.containers[other.results[0]]).then_some((other.results[0], window))
+        }
+        _ => None,
+    });
+    let Some((packed, window)) = panels else { return Ok(None) };
+    let mut readers = vec![];
+    for &reader in &program.consumers()[plain] {
+        let Some(kernel) = kernel(&program.steps[reader]) else { return Ok(None) };
+        for (operand, _) in program.steps[reader].args.iter().enumerate().filter(|(_, id)| **id == plain) {
+            if in_panels(kernel, operand, &program.containers[packed], window).is_none() {
+                return Ok(None);
+            }
+            readers.push((reader, operand));
+        }
+    }
+    let is_output = program.outputs.iter().any(|(_, id)| *id == plain);
+    let table = Table { packed, readers, window: window.clone() };
+    Ok((!is_output && !table.readers.is_empty()).then(|| ("looked_up".into(), table)))
+}
+
+fn apply_panels(program: &mut Program, _: usize, table: Table) {
+    let container = program.containers[table.packed].clone();
+    for (reader, operand) in table.readers {
+        let step = &mut program.steps[reader];
+        let FlowOp::Kernel(kernel) = &mut step.op else { continue };
+        if let Some(read) = in_panels(kernel, operand, &container, &table.window) {
+            **kernel = read;
+            step.args[operand] = table.packed;
+        }
+    }
+}
+
+/// Whether a window has each element of a parameter once.
+fn is_whole(window: &Window, container: &Container) -> bool {
+    let [Some(k), Some(n)] = [0, 1].map(|i| container.dims.get(i).and_then(Dim::as_const)) else { return false };
+    let strides = (window.stride_k, window.stride_n);
+    let once = window.offset == 0 && window.digits.is_empty() && (strides == (1, k) || strides == (n, 1));
+    once && k > 0 && n > 0
+}
+
+/// The kernel with an operand read from panels, each of whose loads looks up rows.
+fn in_panels(kernel: &Kernel, operand: usize, panels: &Container, window: &Window) -> Option<Kernel> {
+    let mut out = kernel.clone();
+    let strides: Option<Vec<i64>> = kernel.reads[operand].strides().iter().map(Dim::as_const).collect();
+    let strides = strides?;
+    for statement in &mut out.body {
+        let Body::Load { memlet, .. } = &mut statement.body else { continue };
+        if memlet.container != operand {
+            continue;
+        }
+        let mut found = [vec![], vec![]];
+        let mut rows = 0;
+        for (d, index) in memlet.index.iter().enumerate() {
+            let (column, step) = match (strides[d] % window.stride_n, strides[d] % window.stride_k) {
+                (0, _) if window.stride_n > 1 => (1, strides[d] / window.stride_n),
+                (_, 0) if window.stride_k > 1 => (0, strides[d] / window.stride_k),
+                _ => (usize::from(window.stride_n == 1), strides[d]),
+            };
+            let from_data = index.symbols().iter().any(|s| s.starts_with('$'));
+            // It is checked against the size of its dimension, which is to be the same.
+            if from_data && (step != 1 || panels.dims[column] != kernel.reads[operand].dims[d]) {
+                return None;
+            }
+            rows += usize::from(from_data);
+            found[column].push(index.clone() * Dim::constant(step));
+        }
+        if rows == 0 {
+            return None;
+        }
+        let index: Vec<Dim> = found.map(|part| part.into_iter().fold(Dim::constant(0), |sum, d| sum + d)).into();
+        *memlet = Memlet { container: operand, index };
+    }
+    out.reads[operand] = panels.clone();
+    Some(out)
 }

@@ -59,6 +59,8 @@ pub struct Computed {
     pub stride: Size,
     /// Where present, `expr` is checked to lie in `0..limit`.
     pub limit: Option<Size>,
+    /// The coordinate that it is a part of.
+    pub coord: usize,
 }
 
 /// Which element of a buffer is accessed.

@@ -67,8 +67,18 @@ impl KernelDef {
     fn bound(&self, known: &[Known], access: &Access, buffer: usize, storage: &Storage) -> Option<Vec<Dim>> {
         let mut needs = vec![];
         let one = Dim::constant(1);
-        let coords: Vec<(Dim, Dim)> =
+        let mut coords: Vec<(Dim, Dim)> =
             access.coords.iter().map(|c| self.range(&self.line(c), known, &mut needs)).collect::<Option<_>>()?;
+        for part in &access.computed {
+            let stride = part.stride.dim();
+            let (a, b) = match part.limit {
+                Some(limit) => (Dim::constant(0), limit.dim() - one.clone()),
+                None => self.range(&part.expr, known, &mut needs)?,
+            };
+            needs.push(stride.clone());
+            let (lo, hi) = coords.get_mut(part.coord)?;
+            (*lo, *hi) = (lo.clone() + a * stride.clone(), hi.clone() + b * stride);
+        }
         let elements = match (storage.panels, &coords[..]) {
             (Some(panels), [row, column]) => {
                 let (width, rows) = (Dim::constant(panels.width), Dim::constant(panels.rows));
@@ -77,16 +87,7 @@ impl KernelDef {
             }
             (Some(_), _) => return None,
             (None, _) => {
-                let (mut lo, mut hi) = coords[0].clone();
-                for part in &access.computed {
-                    let stride = part.stride.dim();
-                    let (a, b) = match part.limit {
-                        Some(limit) => (Dim::constant(0), limit.dim() - one.clone()),
-                        None => self.range(&part.expr, known, &mut needs)?,
-                    };
-                    needs.push(stride.clone());
-                    (lo, hi) = (lo + a * stride.clone(), hi + b * stride);
-                }
+                let (lo, hi) = coords[0].clone();
                 needs.push(lo);
                 hi + one
             }

@@ -92,6 +92,7 @@ struct Part {
     expr: Dim,
     stride: Dim,
     limit: Option<Dim>,
+    coord: usize,
 }
 
 struct Place {
@@ -251,25 +252,39 @@ fn storage(container: &Container) -> Storage {
 fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Place> {
     let index: Vec<Dim> = memlet.index.iter().map(|d| simplify(d, extents)).collect();
     if container.encoding != Encoding::Plain {
-        let lines: Option<Vec<Line>> = index.iter().map(|d| line(d, extents.len())).collect();
-        return match lines {
-            Some(coords) if coords.len() == 2 => Ok(Place { coords, computed: vec![] }),
+        let mut computed = vec![];
+        let coordinate = |(coord, index): (usize, Dim)| {
+            if !has_loaded(&index) {
+                return line(&index, extents.len());
+            }
+            let limit = container.dims.get(coord).cloned();
+            computed.push(Part { expr: index, stride: Dim::constant(1), limit, coord });
+            line(&Dim::constant(0), extents.len())
+        };
+        let coords: Option<Vec<Line>> = index.into_iter().enumerate().map(coordinate).collect();
+        return match coords {
+            Some(coords) if coords.len() == 2 => Ok(Place { coords, computed }),
             Some(_) | None => Err(Error::defect("a packed operand is read at an index that is not linear")),
         };
     }
     let mut flat = Dim::constant(0);
     let mut computed = vec![];
     for ((index, stride), dim) in index.into_iter().zip(container.strides()).zip(&container.dims) {
-        if index.symbols().iter().any(|s| own(s, '$').is_some()) {
-            computed.push(Part { expr: index, stride, limit: Some(dim.clone()) });
+        if has_loaded(&index) {
+            computed.push(Part { expr: index, stride, limit: Some(dim.clone()), coord: 0 });
         } else if line(&index, extents.len()).is_some() {
             flat = flat + index * stride;
         } else {
-            computed.push(Part { expr: index, stride, limit: None });
+            computed.push(Part { expr: index, stride, limit: None, coord: 0 });
         }
     }
     let flat = line(&flat, extents.len()).ok_or_else(|| Error::user("E0202", "an index of a kernel overflows"))?;
     Ok(Place { coords: vec![flat], computed })
+}
+
+/// Whether a value that is read from data is part of an index.
+fn has_loaded(index: &Dim) -> bool {
+    index.symbols().iter().any(|s| own(s, '$').is_some())
 }
 
 /// An expression as offset and strides, where it is linear in every variable.
@@ -359,7 +374,8 @@ impl Formal {
         for part in &place.computed {
             let expr = self.expr(&part.expr, live);
             let stride = self.size(&part.stride);
-            computed.push(Computed { expr, stride, limit: part.limit.as_ref().map(|l| self.size(l)) });
+            let limit = part.limit.as_ref().map(|l| self.size(l));
+            computed.push(Computed { expr, stride, limit, coord: part.coord });
         }
         Access { buffer, coords, computed }
     }

@@ -14,7 +14,7 @@ impl Point {
         let base = cx.reads[access.buffer];
         let guard = guard.map(|g| self.eval(cx, asm, g));
         let index = self.index(cx, asm, access, storage, guard);
-        let high = storage.panels.filter(|p| p.halves).map(|p| self.high_half(cx, asm, access, p));
+        let high = storage.panels.filter(|p| p.halves).map(|p| self.high_half(cx, asm, access, p, guard));
         let elem = scalar::stored(t);
         let (align, whole) = (elem.bits() / 8, self.whole_align(access, elem));
         let v = match (&index, guard) {
@@ -60,8 +60,15 @@ impl Point {
     }
 
     /// How far the elements of each lane are from the low end of their bytes, in bits.
-    fn high_half<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, access: &Access, panels: Panels) -> Val {
-        let k = self.coordinate(cx, asm, &access.coords[0]);
+    fn high_half<A: Asm>(
+        &mut self,
+        cx: &Cx<A>,
+        asm: &mut A,
+        access: &Access,
+        panels: Panels,
+        guard: Option<Val>,
+    ) -> Val {
+        let k = self.coordinate(cx, asm, access, 0, guard);
         let (depth, places, four) = (asm.int(panels.depth, k.ty), asm.int(panels.places(), k.ty), asm.int(4, k.ty));
         let within = asm.bin(Bin::RemUI, k, depth);
         let high = asm.bin(Bin::DivUI, within, places);
@@ -70,16 +77,28 @@ impl Point {
     }
 
     /// A coordinate, in each lane where it moves with them.
-    fn coordinate<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, line: &Linear) -> Val {
-        let base = self.line(cx, asm, line);
+    fn coordinate<A: Asm>(
+        &mut self,
+        cx: &Cx<A>,
+        asm: &mut A,
+        access: &Access,
+        coord: usize,
+        guard: Option<Val>,
+    ) -> Val {
+        let line = &access.coords[coord];
+        let mut sum = self.line(cx, asm, line);
         let step = if self.lanes > 1 { line.strides[self.along] } else { Size::Const(0) };
-        if step.is(0) {
-            return base;
+        if !step.is(0) {
+            let (step, iota) = (cx.size(asm, step), asm.iota(self.lanes));
+            let step = asm.widen(step, self.lanes);
+            let moved = asm.bin(Bin::MulI, step, iota);
+            sum = add(asm, sum, moved);
         }
-        let (step, iota) = (cx.size(asm, step), asm.iota(self.lanes));
-        let step = asm.widen(step, self.lanes);
-        let moved = asm.bin(Bin::MulI, step, iota);
-        add(asm, base, moved)
+        for part in access.computed.iter().filter(|part| part.coord == coord) {
+            let term = self.computed(cx, asm, part, guard);
+            sum = add(asm, sum, term);
+        }
+        sum
     }
 
     /// What neighbours are known to be aligned to.
@@ -145,7 +164,7 @@ impl Point {
         guard: Option<Val>,
     ) -> Index {
         if let Some(panels) = storage.panels {
-            return self.panel_index(cx, asm, access, panels);
+            return self.panel_index(cx, asm, access, panels, guard);
         }
         let sum = self.start(cx, asm, access, guard);
         let step =
@@ -247,6 +266,7 @@ impl Point {
         let whole = |s: &Size| s.as_const().is_some_and(|c| c % lanes == 0);
         let mut others = columns.strides.iter().enumerate().filter(|(v, _)| *v != self.along);
         lanes > 1
+            && access.computed.is_empty()
             && self.along < columns.strides.len()
             && self.multiple % lanes == 0
             && panels.width % lanes == 0
@@ -257,11 +277,18 @@ impl Point {
     }
 
     /// [k, n]  =>  ((n / width · groups + k / depth) · width + n mod width) · depth + k mod depth
-    fn panel_index<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, access: &Access, panels: Panels) -> Index {
+    fn panel_index<A: Asm>(
+        &mut self,
+        cx: &Cx<A>,
+        asm: &mut A,
+        access: &Access,
+        panels: Panels,
+        guard: Option<Val>,
+    ) -> Index {
         let neighbours = panels.depth == 1 && self.is_along_row(access, panels);
         let [k, n] = [0, 1].map(|c| match neighbours {
             true => self.line(cx, asm, &access.coords[c]),
-            false => self.coordinate(cx, asm, &access.coords[c]),
+            false => self.coordinate(cx, asm, access, c, guard),
         });
         let (width, groups) = (asm.int(panels.width, n.ty), asm.int(panels.groups(), n.ty));
         let panel = asm.bin(Bin::DivUI, n, width);

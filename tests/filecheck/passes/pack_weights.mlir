@@ -190,6 +190,44 @@ func.func @one_input(%x: !x, %u: !w) -> !y {
 
 // -----
 
+!w = !sdx.tensor<[40, 8], f32>
+
+// The embedding of a language model is its last matrix too: rows are looked up in the panels, which alone are kept.
+
+// CHECK-LABEL: func.func @looked_up
+// CHECK-NOT: row_major>{{$}}
+// CHECK: flow.param "w" window [0, 1, 8] : <[8, 40], f32, panels32>
+// CHECK: flow.kernel
+// CHECK: flow.load {{[0-9]}} ["%1", "$0"] : f32
+// CHECK-NOT: flow.param "w" :
+func.func @looked_up(%i: !sdx.tensor<[b], i64>) -> !sdx.tensor<[b, 40], f32> {
+  %w = sdx.param "w" : !w
+  %x = sdx.gather %w[%i] axis 0 : (!w, !sdx.tensor<[b], i64>) -> !sdx.tensor<[b, 8], f32>
+  %n = sdx.map "tanh"(%x) : (!sdx.tensor<[b, 8], f32>) -> !sdx.tensor<[b, 8], f32>
+  %0 = sdx.contract "mk,nk->mn"(%n, %w) : (!sdx.tensor<[b, 8], f32>, !w) -> !sdx.tensor<[b, 40], f32>
+  return %0 : !sdx.tensor<[b, 40], f32>
+}
+
+// -----
+
+!w = !sdx.tensor<[40, 8], f32>
+
+// A part of the table is multiplied with: rows outside of it are nowhere else.
+
+// CHECK-LABEL: func.func @partly_multiplied
+// CHECK: flow.param "w" : <[40, 8], f32, row_major>
+// CHECK: flow.param "w" window [0, 1, 8] : <[8, 32], f32, panels32>
+func.func @partly_multiplied(%i: !sdx.tensor<[b], i64>) -> !sdx.tensor<[b, 32], f32> {
+  %w = sdx.param "w" : !w
+  %x = sdx.gather %w[%i] axis 0 : (!w, !sdx.tensor<[b], i64>) -> !sdx.tensor<[b, 8], f32>
+  %n = sdx.map "tanh"(%x) : (!sdx.tensor<[b, 8], f32>) -> !sdx.tensor<[b, 8], f32>
+  %p = sdx.slice %w from ["0", "0"] step [1, 1] : !w -> !sdx.tensor<[32, 8], f32>
+  %0 = sdx.contract "mk,nk->mn"(%n, %p) : (!sdx.tensor<[b, 8], f32>, !sdx.tensor<[32, 8], f32>) -> !sdx.tensor<[b, 32], f32>
+  return %0 : !sdx.tensor<[b, 32], f32>
+}
+
+// -----
+
 !x = !sdx.tensor<[m, 64], f32>
 !w = !sdx.tensor<[2, 32, 48], i4>
 !wf = !sdx.tensor<[2, 32, 48], f32>

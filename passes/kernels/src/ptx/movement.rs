@@ -135,7 +135,7 @@ impl<'a> Launch<'a> {
             let terms = l.strides.iter().zip(point).map(|(s, v)| self.size(*s) * v);
             self.size(l.offset) + terms.sum::<i64>()
         };
-        let computed = access.computed.iter().map(|c| {
+        let computed = |c: &Computed| {
             let limit = c.limit.map(|l| self.size(l).max(1));
             let value = self.eval(&c.expr, point).unwrap_or_else(|| {
                 let vars = self.expr_vars(&c.expr);
@@ -143,13 +143,18 @@ impl<'a> Launch<'a> {
                 mixed.fold(0x9E37_79B9, |h: i64, (_, v)| (h ^ v).wrapping_mul(0x5851_F42D_4C95_7F2D) >> 7 & i64::MAX)
             });
             limit.map_or(value, |l| value.rem_euclid(l)) * self.size(c.stride)
-        });
+        };
+        let coordinate = |coord: usize| {
+            let parts = access.computed.iter().filter(|c| c.coord == coord);
+            line(&access.coords[coord]) + parts.map(computed).sum::<i64>()
+        };
         match (storage.panels, &access.coords[..]) {
-            (Some(p), [k, n]) => {
-                let group = line(n) / p.width * p.groups() + line(k) / p.depth;
-                (group * p.width + line(n) % p.width) * p.places() + line(k) % p.depth % p.places()
+            (Some(p), [_, _]) => {
+                let [k, n] = [0, 1].map(coordinate);
+                let group = n / p.width * p.groups() + k / p.depth;
+                (group * p.width + n % p.width) * p.places() + k % p.depth % p.places()
             }
-            (Some(_) | None, _) => line(&access.coords[0]) + computed.sum::<i64>(),
+            (Some(_) | None, _) => coordinate(0),
         }
     }
 
