@@ -272,14 +272,31 @@ fn place(memlet: &Memlet, container: &Container, extents: &[Dim]) -> Result<Plac
     for ((index, stride), dim) in index.into_iter().zip(container.strides()).zip(&container.dims) {
         if has_loaded(&index) {
             computed.push(Part { expr: index, stride, limit: Some(dim.clone()), coord: 0 });
-        } else if line(&index, extents.len()).is_some() {
-            flat = flat + index * stride;
         } else {
-            computed.push(Part { expr: index, stride, limit: None, coord: 0 });
+            let (linear, rest) = split(&index, extents.len());
+            flat = flat + linear * stride.clone();
+            if !rest.is_const(0) {
+                computed.push(Part { expr: rest, stride, limit: None, coord: 0 });
+            }
         }
     }
     let flat = line(&flat, extents.len()).ok_or_else(|| Error::user("E0202", "an index of a kernel overflows"))?;
     Ok(Place { coords: vec![flat], computed })
+}
+
+/// An index as two summands: one that is linear in its variables, and one with the others. That one is 0 where no variable is
+/// left for it.
+fn split(index: &Dim, n_vars: usize) -> (Dim, Dim) {
+    let own_symbol = |d: &Dim| d.symbols().iter().any(|s| s.starts_with(['%', '$']));
+    let (mut linear, mut rest) = (Dim::constant(0), index.clone());
+    for v in 0..n_vars {
+        let found = rest.linear_in(&format!("%{v}"));
+        if let Some((coefficient, left)) = found.filter(|(coefficient, _)| !own_symbol(coefficient)) {
+            linear = linear + coefficient * Kernel::var(v);
+            rest = left;
+        }
+    }
+    if own_symbol(&rest) { (linear, rest) } else { (linear + rest, Dim::constant(0)) }
 }
 
 /// Whether a value that is read from data is part of an index.
@@ -440,6 +457,15 @@ mod tests {
         let kernel = copy(&["6"], (&["2", "3"], &["%0 floordiv 3", "%0 mod 3"]), (&["6"], &["%0"]));
         let Op::Load { access, .. } = &lower(&kernel).unwrap().def.body[0].op.clone() else { panic!("a load") };
         assert_eq!(access.computed.len(), 2);
+    }
+
+    #[test]
+    fn an_index_steps_along_what_it_is_linear_in() {
+        let read = ["%1 + 4*(%0 floordiv 3) + 8"];
+        let kernel = copy(&["6", "4"], (&["16"], &read), (&["6", "4"], &["%0", "%1"]));
+        let Op::Load { access, .. } = &lower(&kernel).unwrap().def.body[0].op.clone() else { panic!("a load") };
+        assert_eq!(access.coords[0].strides, [Size::Const(0), Size::Const(1)]);
+        assert_eq!(access.computed.len(), 1);
     }
 
     #[test]
