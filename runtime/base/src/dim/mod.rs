@@ -225,13 +225,12 @@ impl Dim {
         if self.overflow || divisor.overflow || divisor.terms.is_empty() {
             return None;
         }
-        let (lead, &lead_c) = divisor.terms.last_key_value()?;
+        let (lead, lead_c) = divisor.leading()?;
         let mut rest = self.clone();
         let mut quotient = Dim::constant(0);
         let rounds = self.terms.len().min(DIVISION_MAX / divisor.terms.len());
         for _ in 0..=rounds {
-            // Any term that the leading term divides may be next; take the largest.
-            let Some((monomial, &c)) = rest.terms.iter().next_back() else { return Some(quotient) };
+            let Some((monomial, c)) = rest.leading() else { return Some(quotient) };
             let left = monomial_div(monomial, lead)?;
             // `None` also for i64::MIN by -1, whose quotient is no i64.
             if c.checked_rem(lead_c)? != 0 {
@@ -245,6 +244,12 @@ impl Dim {
             }
         }
         rest.terms.is_empty().then_some(quotient)
+    }
+
+    /// The largest monomial, by degree first: products keep that order, so it is the one to divide first.
+    fn leading(&self) -> Option<(&Monomial, i64)> {
+        let (monomial, c) = self.terms.iter().max_by_key(|(monomial, _)| (monomial.len(), *monomial))?;
+        Some((monomial, *c))
     }
 
     /// The value under an assignment of the symbols; an error names a symbol without a value, or the overflow.

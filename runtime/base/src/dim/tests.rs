@@ -19,6 +19,8 @@ fn exact_division_cancels() {
     assert_eq!(dim("(384*batch*seq) floordiv (batch*seq)"), dim("384"));
     assert_eq!(dim("(a*a - b*b)").exact_div(&dim("a + b")), Some(dim("a - b")));
     assert_eq!(dim("a*b + 1").exact_div(&dim("a")), None);
+    // The last symbol is a factor of the quotient alone.
+    assert_eq!(dim("(6*a*b + 6*b) floordiv (2*a + 2)"), dim("3*b"));
 }
 
 #[test]
