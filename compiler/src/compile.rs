@@ -1,5 +1,6 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
+use crate::calibrate::{Layer, calibrate};
 use crate::emit::{HostSummary, Product, Summary, host_operations};
 use crate::entries::{Entries, EntrySpec, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
@@ -83,6 +84,8 @@ pub struct Request<'a> {
     pub plan: Option<Placement>,
     /// The relative error (L2) that an output of lower precision may have.
     pub error_budget: Option<f64>,
+    /// Files and folders with inputs that weights are rounded by; none where there are none.
+    pub calibrate: Vec<PathBuf>,
 }
 
 impl<'a> Request<'a> {
@@ -101,6 +104,7 @@ impl<'a> Request<'a> {
             specialized: vec![],
             plan: None,
             error_budget: None,
+            calibrate: vec![],
         }
     }
 }
@@ -119,6 +123,8 @@ pub struct Report {
     pub movement: Option<Movement>,
     /// What a precision below f32 came to, where one was asked for.
     pub lowered: Option<Lowered>,
+    /// What each product lost that calibration rounded.
+    pub layers: Vec<Layer>,
     /// What the passes applied, for the first class of targets.
     pub rewrites: Rewrites,
     /// The same for each further class, with the first of its targets.
@@ -222,15 +228,31 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
             Error::user("E0001", message).help("leave out `--quantize`, or compile for one rank with `--ranks 1`")
         );
     }
-    let request = &Request { options, ..request.clone() };
+    let calibration = match request.calibrate.is_empty() {
+        true => None,
+        false => {
+            show("calibrate");
+            let start = Instant::now();
+            let made = calibrate(model, &request.dims, &options, &request.calibrate)?;
+            Some((made, start.elapsed()))
+        }
+    };
+    let calibrated = calibration.as_ref().map(|(made, _)| made.calibrated.clone()).unwrap_or_default();
+    let request = &Request { options: Options { calibrated, ..options }, ..request.clone() };
     let context = sardonyx_passes::context();
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
-    let (module, params) = lower_model(&context, model, &request.dims)?;
+    let (module, mut params) = lower_model(&context, model, &request.dims)?;
     show("entries");
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
     let mut times = vec![("entries", start.elapsed())];
+    let mut layers = vec![];
+    if let Some((made, time)) = calibration {
+        times.push(("calibrate", time));
+        params.extend(made.params);
+        layers = made.layers;
+    }
     let mut canary = Canary::default();
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
     let mut watch = request.watch.clone();
@@ -296,6 +318,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         entries_skipped,
         movement,
         lowered,
+        layers,
         others: planned.into_iter().map(|made| (made.target, made.rewrites)).collect(),
         ..Report::of(times, rewrites)
     })

@@ -1,6 +1,7 @@
 //! model.onnx  =>  model.sdx: reading ONNX, the pipeline, machine code
 
 pub mod bisect;
+pub mod calibrate;
 pub mod commands;
 pub mod compile;
 pub mod emit;
@@ -21,5 +22,6 @@ pub mod reduce;
 pub mod reference;
 pub mod requires;
 pub mod selftest;
+mod session;
 pub mod sizes;
 pub mod targets;

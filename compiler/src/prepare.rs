@@ -3,11 +3,9 @@
 //! Programs that differ in the names of parameters alone are one entry point of an artifact, whose inputs the parameters are.
 //! Its code is always that of the lowest level, so that the bytes are the same wherever the model is compiled.
 
-use crate::emit::{self, Product};
 use crate::module::{body, operation};
-use crate::plans::Planned;
+use crate::session::session;
 use melior::ir::{Location, Module};
-use sardonyx_base::cpu::Level;
 use sardonyx_base::view::TensorView;
 use sardonyx_base::{Dim, Error, Result, Tensor};
 use sardonyx_dialects::flow::prepared::{self, Prepared};
@@ -15,9 +13,7 @@ use sardonyx_dialects::flow::{FlowOp, Program, Source};
 use sardonyx_dialects::interp::{Values, joined};
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::plan::Plan;
-use sardonyx_kernels::Target;
-use sardonyx_passes::Rewrites;
-use sardonyx_runtime::{LoadOptions, Model, RunOptions, Session, SessionOptions};
+use sardonyx_runtime::RunOptions;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fewer elements than these are interpreted before code for them is there.
@@ -46,7 +42,7 @@ fn compiled(prepared: &Prepared, params: &dyn ParamValues) -> Result<BTreeMap<St
     }
     sardonyx_passes::run_pipeline(&context, &mut module, PIPELINE)?;
     let plan = Plan::read(operation(&module))?.ok_or_else(|| Error::defect("nothing to prepare is left"))?;
-    let session = session(plan)?;
+    let session = session(plan, &BTreeMap::new())?;
     let mut done: BTreeMap<String, Tensor> = BTreeMap::new();
     for name in in_order(prepared) {
         let value = {
@@ -104,26 +100,6 @@ fn in_order(prepared: &Prepared) -> Vec<&str> {
     order
 }
 
-fn session(plan: Plan) -> Result<Session> {
-    let folder = tempfile::tempdir().map_err(|e| Error::defect(format!("no folder for what is prepared: {e}")))?;
-    let path = folder.path().join("prepared.sdx");
-    let planned = [Planned { target: Target::cpu(), plan, rewrites: Rewrites::default() }];
-    let product = Product {
-        planned: &planned,
-        params: &BTreeMap::new(),
-        model_hash: "",
-        selftest: None,
-        precision: None,
-        kinds: &BTreeMap::new(),
-        targets: &[Target::cpu()],
-        specialized: &[],
-    };
-    emit::write(&path, &product)?;
-    let options = LoadOptions { selftest: false, cpu: Level::all().next(), ..LoadOptions::default() };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    Model::load(&path, &options)?.session(&SessionOptions { threads, ..SessionOptions::default() })
-}
-
 /// Parameters, and those that are prepared: as values where code made them, else by their programs.
 pub struct Store<'a> {
     pub params: &'a dyn ParamValues,
@@ -145,7 +121,7 @@ mod tests {
     use super::*;
     use sardonyx_base::DType;
     use sardonyx_format::tensor_io::Synthetic;
-    use sardonyx_passes::{Options, Quantize};
+    use sardonyx_passes::{Options, Quantize, Rewrites};
 
     /// Two products of one size and one of another.
     static TEXT: &str = r#"

@@ -1,5 +1,6 @@
 //! Every rewrite of one level, or from one level to the next; each is found by name in a pipeline string
 
+pub mod calibrated;
 mod choose_algorithms;
 mod class;
 mod draft;
@@ -26,7 +27,7 @@ pub mod options;
 mod pack_weights;
 mod plan_memory;
 mod prepare_weights;
-mod quantize;
+pub mod quantize;
 #[cfg(test)]
 mod random;
 mod registry;

@@ -3,6 +3,7 @@
 //! A pass reads its options from the context that it is given ([`Rewrites::options`](crate::Rewrites::options)). To add one: a
 //! field with its default, and a row that says how its value is written.
 
+use crate::calibrated::Calibrated;
 use regex_lite::Regex;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::params::ParamValues;
@@ -29,6 +30,8 @@ pub struct Options {
     pub activations: Option<Activations>,
     /// ONNX nodes that are not quantised, by patterns of their names.
     pub keep: Vec<Regex>,
+    /// The codes of weights that calibration rounded.
+    pub calibrated: Calibrated,
     pub layouts: Layouts,
     pub masked_rows: MaskedRows,
     /// Bytes that may lie between the kernels of one convolution; any number where absent.
@@ -50,6 +53,7 @@ impl Default for Options {
             group: None,
             activations: None,
             keep: vec![],
+            calibrated: Calibrated::default(),
             layouts: Layouts::default(),
             masked_rows: MaskedRows::default(),
             workspace_limit: None,
@@ -234,7 +238,8 @@ impl Options {
         let group =
             codes.and(Some(self.group()).filter(|g| *g != Group::Channel)).map(|g| format!("group={}", g.name()));
         let floats = self.activations.filter(|_| codes.is_some()).map(|a| format!("activations={}", a.name()));
-        let named = bf16.into_iter().chain(codes).map(str::to_owned);
+        let calibrated = codes.and(self.calibrated.name());
+        let named = bf16.into_iter().chain(codes).chain(calibrated).map(str::to_owned);
         let all: Vec<String> = named.chain(group).chain(floats).collect();
         (!all.is_empty()).then(|| all.join(" "))
     }
@@ -246,6 +251,11 @@ impl Options {
             Quantize::Int4 | Quantize::Int3 => Group::Of(32),
         };
         self.group.unwrap_or(usual)
+    }
+
+    /// Whether what comes from these ONNX nodes is not quantised.
+    pub fn keeps(&self, origins: &[String]) -> bool {
+        origins.iter().any(|origin| self.keep.iter().any(|keep| keep.is_match(origin)))
     }
 
     /// What quantised weights are multiplied with: where those lose nothing, nothing else does unasked.

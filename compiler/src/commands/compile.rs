@@ -2,6 +2,7 @@
 
 use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
 use super::{Progress, say};
+use crate::calibrate::Layer;
 use crate::compile::{Report, Request, compile_shown, parse_dims};
 use crate::emit::{EntrySummary, HostSummary, PlanSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
@@ -63,6 +64,11 @@ pub struct CompileArgs {
     /// Nodes that are not quantised: REGEX=f32, the pattern of their names; may be given several times
     #[arg(long, value_name = "REGEX=f32", value_parser = kept, requires = "quantize")]
     pub keep: Vec<Regex>,
+    /// Inputs that weights of 4 and 3 bits are rounded by: `.npz` files with an array for each input, `test_data_set_*` folders, or
+    /// folders of them. Each weight makes good what those before it lost of the products with these inputs. `random` makes
+    /// inputs up
+    #[arg(long, value_name = "DATA", num_args = 1.., requires = "quantize")]
+    pub calibrate: Vec<PathBuf>,
     /// The relative error (L2) that an output may have by lower precision, on inputs made for that; above it nothing is written
     #[arg(long, value_name = "X", value_parser = budget)]
     pub error_budget: Option<f64>,
@@ -211,6 +217,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         selftest: !args.no_selftest,
         no_host: args.no_host,
         error_budget: args.error_budget,
+        calibrate: args.calibrate.clone(),
         plan: args.plan.as_deref().map(Placement::read).transpose()?,
         movement: question(args, &output)?,
         options: Options {
@@ -359,6 +366,7 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
         say(out, &format!("entry {name}: none, {why}"))?;
     }
     report.lowered.iter().flat_map(precision_lines).try_for_each(|line| say(out, &line))?;
+    layer_lines(&report.layers).iter().try_for_each(|line| say(out, line))?;
     match &report.selftest_skipped {
         Some(why) => say(out, &format!("self-test: none, {why}")),
         None => Ok(()),
@@ -385,6 +393,34 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
         Err(why) => lines.push(format!("precision: error not measured, {why}")),
     }
     lines
+}
+
+/// Layers that are printed: those that lost most.
+const LAYERS_SHOWN: usize = 5;
+
+fn layer_lines(layers: &[Layer]) -> Vec<String> {
+    let mut worst: Vec<&Layer> = layers.iter().collect();
+    worst.sort_by(|a, b| b.product_error.total_cmp(&a.product_error));
+    let line = |l: &&Layer| {
+        let (weights, product) = (l.weight_error, l.product_error);
+        let node = l.origins.join(" + ");
+        format!(
+            "calibrated: {product:.4} of the product, {weights:.4} of the weights, int{} by {}: {node}",
+            l.bits, l.size
+        )
+    };
+    worst.iter().take(LAYERS_SHOWN).map(line).collect()
+}
+
+fn layer_json(layer: &Layer) -> Json {
+    Json::Object(vec![
+        ("nodes", Json::list(layer.origins.iter().map(String::as_str))),
+        ("bits", (layer.bits as usize).into()),
+        ("group", layer.size.into()),
+        ("weight_error", layer.weight_error.into()),
+        ("product_error", layer.product_error.into()),
+        ("damping", layer.damping.into()),
+    ])
 }
 
 fn precision_json(lowered: &Lowered) -> Json {
@@ -431,6 +467,9 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     }
     if let Some(lowered) = &report.lowered {
         members.push(("precision", precision_json(lowered)));
+    }
+    if !report.layers.is_empty() {
+        members.push(("layers", Json::List(report.layers.iter().map(layer_json).collect())));
     }
     if args.list_rewrites {
         members.push(("rewrites", report.rewrites.json()));

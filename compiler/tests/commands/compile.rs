@@ -193,9 +193,11 @@ fn a_precision_that_is_too_low_is_refused_and_leaves_nothing() {
     assert!(f.good(&["run", "m.sdx", "--input", "x=zeros"]).contains("y f32 [2, 24]"));
 }
 
-/// As `two_layers`, with matrices that are worth codes.
-fn two_wide_layers() -> GraphProto {
-    const N: usize = 80;
+/// Rows and columns that are worth codes.
+pub const N: usize = 80;
+
+/// As `two_layers`, with larger matrices.
+pub fn two_wide_layers() -> GraphProto {
     let matrix = |name: &str, step: usize| {
         let values = (0..N * N).map(|i| ((i * step) % 101) as f32 / 500.0 - 0.1).collect();
         TensorProto {

@@ -3,6 +3,7 @@
 #[allow(dead_code)] // The tests of the reader use the rest.
 #[path = "../onnx/build.rs"]
 mod build;
+mod calibrate;
 mod check;
 mod compile;
 mod explain;

@@ -1,0 +1,104 @@
+//! --calibrate DATA…  =>  the inputs of calls, by the model's names
+
+use crate::selftest;
+use sardonyx_base::{Dim, Error, Kind, Result, Tensor};
+use sardonyx_dialects::sdx::{Graph, TensorType};
+use sardonyx_format::tensor_io::read_npz;
+use sardonyx_run::DataSet;
+use std::path::{Path, PathBuf};
+
+/// The inputs of one call, and where they are from.
+pub struct Sample {
+    pub name: String,
+    pub inputs: Vec<(String, Tensor)>,
+}
+
+/// In the place of data: inputs that are made up.
+const RANDOM: &str = "random";
+
+pub fn is_random(data: &[PathBuf]) -> bool {
+    data.iter().any(|path| path.as_os_str() == RANDOM)
+}
+
+/// Each `.npz` file, those of a folder, and each `test_data_set_*` folder, is the inputs of one call. Errors: E0002 where there is
+/// none; E0301 for one that the model does not take.
+pub fn samples(data: &[PathBuf], graph: &Graph) -> Result<Vec<Sample>> {
+    let mut samples = vec![];
+    for path in data {
+        match path.as_os_str() == RANDOM {
+            true => samples.extend(made_up(graph)?),
+            false => samples.extend(read(path, graph)?),
+        }
+    }
+    samples.iter().try_for_each(|sample| check(sample, graph).map_err(|e| e.file(sample.name.clone())))?;
+    Ok(samples)
+}
+
+fn made_up(graph: &Graph) -> Result<Vec<Sample>> {
+    let calls = selftest::inputs(graph);
+    if calls.is_empty() {
+        return Err(Error::user("E0301", "no inputs can be made up for the model").help("give data with `--calibrate`"));
+    }
+    Ok(calls.into_iter().map(|inputs| Sample { name: RANDOM.into(), inputs }).collect())
+}
+
+fn read(path: &Path, graph: &Graph) -> Result<Vec<Sample>> {
+    let name = path.display().to_string();
+    let fail = |e: std::io::Error| Error::io(path, "read", &e);
+    if !std::fs::metadata(path).map_err(fail)?.is_dir() {
+        return Ok(vec![Sample { inputs: read_npz(path)?, name }]);
+    }
+    let ports: Vec<(String, Kind)> = graph.inputs().map(|(_, name, _)| (name.to_string(), Kind::Tensor)).collect();
+    if path.join("input_0.pb").is_file() {
+        return Ok(vec![Sample { inputs: DataSet::named(path, &ports, &[])?.inputs, name }]);
+    }
+    let mut found: Vec<PathBuf> = vec![];
+    for entry in std::fs::read_dir(path).map_err(fail)? {
+        let entry = entry.map_err(fail)?.path();
+        if entry.extension().is_some_and(|e| e == "npz") || entry.join("input_0.pb").is_file() {
+            found.push(entry);
+        }
+    }
+    if found.is_empty() {
+        return Err(Error::user("E0002", "the folder holds no `.npz` file and no data set")
+            .file(name)
+            .help("give `.npz` files with an array for each input, or `test_data_set_*` folders"));
+    }
+    found.sort();
+    Ok(found.iter().map(|path| read(path, graph)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// Whether the inputs are those of the model; that their sizes agree the call sees.
+fn check(sample: &Sample, graph: &Graph) -> Result<()> {
+    let names: Vec<&str> = graph.inputs().map(|(_, name, _)| name).collect();
+    let wrong =
+        |message: String| Err(Error::user("E0301", message).help(format!("the inputs are {}", names.join(", "))));
+    if let Some((name, _)) = sample.inputs.iter().find(|(name, _)| !names.contains(&name.as_str())) {
+        return wrong(format!("the model has no input `{name}`"));
+    }
+    for (_, name, ty) in graph.inputs() {
+        let mut given = sample.inputs.iter().filter(|(given, _)| given == name);
+        match (given.next(), given.next()) {
+            (Some((_, tensor)), None) => fits(name, tensor, ty)?,
+            (None, _) => return wrong(format!("there is no value for the input `{name}`")),
+            (Some(_), Some(_)) => return wrong(format!("there are two values for the input `{name}`")),
+        }
+    }
+    Ok(())
+}
+
+fn fits(name: &str, tensor: &Tensor, ty: &TensorType) -> Result<()> {
+    let wrong = |message: String| Err(Error::user("E0301", message).help(format!("`{name}` is {ty}")));
+    if tensor.dtype() != ty.dtype {
+        return wrong(format!("the value of `{name}` is {}", tensor.dtype()));
+    }
+    let size = |(dim, n): (&Dim, &usize)| dim.as_const().is_none_or(|d| usize::try_from(d) == Ok(*n));
+    if tensor.dims().len() != ty.rank() || !ty.dims.iter().zip(tensor.dims()).all(size) {
+        return wrong(format!("the value of `{name}` has the dimensions {:?}", tensor.dims()));
+    }
+    // A mask may hold -inf.
+    match (0..tensor.len()).find(|i| tensor.get_f64(*i).is_some_and(f64::is_nan)) {
+        Some(at) => wrong(format!("element {at} of `{name}` is NaN")),
+        None => Ok(()),
+    }
+}

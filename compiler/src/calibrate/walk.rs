@@ -1,0 +1,199 @@
+//! a graph, samples  =>  what weights are multiplied with, part of the graph after part
+//!
+//! A part is what lies between values that are known already and the next ones. It is compiled, run on each sample, and what
+//! later parts read of it is kept: the whole takes as long as one call for each sample.
+
+use super::data::Sample;
+use crate::import::ParamStore;
+use crate::module::{MAIN, body, operation};
+use crate::pipeline::{self, Watch};
+use crate::session::session;
+use melior::ir::{Location, Module};
+use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_dialects::interp;
+use sardonyx_dialects::plan::Plan;
+use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
+use sardonyx_passes::quantize::Product;
+use sardonyx_passes::{Options, Params, Rewrites};
+use sardonyx_runtime::Session;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The stage that takes a graph on from where it is a graph.
+const FIRST: &str = "sdx-to-flow";
+/// What a part gives beside values.
+const PRODUCTS: &str = "products";
+
+pub struct Walk<'a> {
+    graph: &'a Graph,
+    samples: &'a [Sample],
+    params: ParamStore,
+    /// By node: which operand is a parameter of this name, rounded.
+    rounded: HashMap<Value, (usize, String)>,
+    consumers: Vec<Vec<Value>>,
+    /// What some product's other factor is made of.
+    needed: Vec<bool>,
+    /// What is made of parameters and sizes alone: it is computed where it is read.
+    free: Vec<bool>,
+    done: Vec<bool>,
+    /// Of each sample, what is known and still read.
+    held: BTreeMap<Value, Vec<Tensor>>,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(graph: &'a Graph, params: ParamStore, samples: &'a [Sample], products: &[Product]) -> Walk<'a> {
+        let n = graph.nodes.len();
+        let (mut consumers, mut free) = (vec![vec![]; n], vec![]);
+        for (v, node) in graph.values() {
+            node.args.iter().for_each(|arg| consumers[arg.index()].push(v));
+            let open = matches!(node.op, Op::Input { .. } | Op::Host(_) | Op::Bind { .. });
+            free.push(!open && node.args.iter().all(|arg| free[arg.index()]));
+        }
+        let mut needed = vec![false; n];
+        products.iter().for_each(|p| needed[p.left.0.index()] = true);
+        for (v, node) in graph.values().collect::<Vec<_>>().into_iter().rev() {
+            if needed[v.index()] {
+                node.args.iter().for_each(|arg| needed[arg.index()] = true);
+            }
+        }
+        let (rounded, held) = (HashMap::new(), BTreeMap::new());
+        Walk { graph, samples, params, rounded, consumers, needed, free, done: vec![false; n], held }
+    }
+
+    /// The weights of a product, as they are in the model.
+    pub fn weights(&self, product: &Product) -> Result<Tensor> {
+        self.value(product.weights)
+    }
+
+    fn value(&self, v: Value) -> Result<Tensor> {
+        let node = self.graph.node(v);
+        if let Op::Param { name, .. } = &node.op {
+            return self.params.get(name).cloned().ok_or_else(|| Error::defect(format!("`{name}` has no value")));
+        }
+        let args = node.args.iter().map(|arg| self.value(*arg)).collect::<Result<Vec<_>>>()?;
+        interp::evaluate(node, &args, &|_| None)
+    }
+
+    /// From here on the product has these weights.
+    pub fn round(&mut self, product: &Product, weights: Tensor) {
+        let name = format!("@rounded{}", self.rounded.len());
+        self.params.insert(name.clone(), weights);
+        self.rounded.insert(product.node, (product.operand, name));
+    }
+
+    /// Σ xᵀx of all samples, [k, k], where k is an axis of the value x. Sums over the samples are f64, in their order.
+    pub fn products_of(&mut self, (value, axis): (Value, usize)) -> Result<Vec<f64>> {
+        let part = self.part(value);
+        let after: Vec<Value> = part.iter().copied().filter(|v| self.is_read_later(*v, &part)).collect();
+        let (mut graph, map) = self.graph_of(&part)?;
+        graph.outputs = after.iter().map(|v| (name(*v), map[v])).collect();
+        let x = map[&value];
+        let products = graph.add_as(Op::Contract(square(graph.ty(x).rank(), axis)), &[x, x], None, &[])?;
+        graph.outputs.push((PRODUCTS.into(), products));
+        let session = code(&graph, &self.params)?;
+        let mut sums: Vec<f64> = vec![];
+        let mut known: BTreeMap<Value, Vec<Tensor>> = BTreeMap::new();
+        for (i, sample) in self.samples.iter().enumerate() {
+            let given = sample.inputs.iter().map(|(name, t)| (name.clone(), t.clone()));
+            let held = self.held.iter().filter(|(v, _)| map.contains_key(v)).map(|(v, ts)| (name(*v), ts[i].clone()));
+            let inputs: Vec<(String, Tensor)> = given.chain(held).collect();
+            let views: Vec<(&str, Tensor)> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
+            let outputs = session.run(&views).map_err(|e| e.file(sample.name.clone()))?;
+            for (v, (_, tensor)) in after.iter().zip(&outputs) {
+                known.entry(*v).or_default().push(tensor.clone());
+            }
+            let products = outputs.last().and_then(|(_, t)| t.to_vec::<f32>());
+            let products = products.ok_or_else(|| Error::defect("a part of a graph gives no products"))?;
+            sums.resize(products.len(), 0.0);
+            sums.iter_mut().zip(products).for_each(|(sum, p)| *sum += f64::from(p));
+        }
+        self.held.extend(known);
+        part.iter().for_each(|v| self.done[v.index()] = true);
+        let (graph, done, consumers, needed) = (self.graph, &self.done, &self.consumers, &self.needed);
+        let waits = |v: &Value| consumers[v.index()].iter().any(|c| needed[c.index()] && !done[c.index()]);
+        self.held.retain(|v, _| !matches!(graph.node(*v).op, Op::Input { .. }) && waits(v));
+        Ok(sums)
+    }
+
+    /// What a value is computed from, as far as it is not known; and what binds sizes.
+    fn part(&self, value: Value) -> BTreeSet<Value> {
+        let binds = self.graph.values().filter(|(_, node)| !node.op.binds().is_empty()).map(|(v, _)| v);
+        let mut open: Vec<Value> = binds.chain([value]).collect();
+        let mut part = BTreeSet::new();
+        while let Some(v) = open.pop() {
+            if !self.held.contains_key(&v) && part.insert(v) {
+                open.extend(&self.graph.node(v).args);
+            }
+        }
+        part
+    }
+
+    fn is_read_later(&self, v: Value, part: &BTreeSet<Value>) -> bool {
+        let later = |c: &Value| self.needed[c.index()] && !self.done[c.index()] && !part.contains(c);
+        let is_input = matches!(self.graph.node(v).op, Op::Input { .. });
+        !is_input && !self.free[v.index()] && self.consumers[v.index()].iter().any(later)
+    }
+
+    /// The part with what is known as inputs beside the model's own, which say the sizes.
+    fn graph_of(&self, part: &BTreeSet<Value>) -> Result<(Graph, HashMap<Value, Value>)> {
+        let whole = self.graph;
+        let mut graph = Graph {
+            name: MAIN.into(),
+            symbols: whole.symbols.clone(),
+            checks: whole.checks.clone(),
+            bodies: whole.bodies.clone(),
+            ..Graph::default()
+        };
+        let mut map = HashMap::new();
+        for (v, _, _) in whole.inputs() {
+            map.insert(v, graph.push(whole.node(v).clone()));
+        }
+        let read: BTreeSet<Value> = part.iter().flat_map(|v| whole.node(*v).args.iter().copied()).collect();
+        for v in self.held.keys().filter(|v| read.contains(v) || part.is_empty()) {
+            let op = Op::Input { name: name(*v), parts: vec![] };
+            map.insert(*v, graph.push(Node { op, args: vec![], ..whole.node(*v).clone() }));
+        }
+        for v in part.iter().filter(|v| !matches!(whole.node(**v).op, Op::Input { .. })) {
+            let mut node = whole.node(*v).clone();
+            node.args = node.args.iter().map(|arg| map[arg]).collect();
+            if let Op::Append { axis } = node.op {
+                node.op = Op::Concat { axis };
+            }
+            if let Some((operand, name)) = self.rounded.get(v) {
+                let ty: TensorType = whole.ty(whole.node(*v).args[*operand]).clone();
+                let op = Op::Param { name: name.clone(), parts: vec![], bounded: false };
+                node.args[*operand] = graph.push(Node { op, args: vec![], ty, origins: vec![] });
+            }
+            map.insert(*v, graph.push(node));
+        }
+        Ok((graph, map))
+    }
+}
+
+fn name(v: Value) -> String {
+    format!("@{}", v.0)
+}
+
+/// Sums over all axes but one.
+fn square(rank: usize, axis: usize) -> ContractSpec {
+    let left: Vec<char> = ('a'..='z').take(rank).collect();
+    let mut right = left.clone();
+    right[axis] = 'Z';
+    ContractSpec { result: vec![left[axis], 'Z'], left, right }
+}
+
+fn code(graph: &Graph, params: &ParamStore) -> Result<Session> {
+    let context = sardonyx_passes::context();
+    context.attach_diagnostic_handler(|_| true);
+    let mut module = Module::new(Location::unknown(&context));
+    sardonyx_passes::set_version(operation(&module));
+    for function in [graph].into_iter().chain(graph.bodies.values()) {
+        body(&module)?.push(function.write(operation(&module).context())?);
+    }
+    let first = pipeline::STAGES.iter().position(|(name, _)| *name == FIRST).unwrap_or(0);
+    // How many rows there are would be counted in each part.
+    let watch = Watch { without: vec!["remove-padding", pipeline::KERNELS], ..Watch::default() };
+    let mut rewrites = Rewrites::new(Options { params: Params::new(params.clone()), ..Options::default() });
+    pipeline::run_stages(&context, &mut module, first..pipeline::STAGES.len(), &watch, &mut rewrites, &mut |_| Ok(()))?;
+    let plan = Plan::read(operation(&module))?.ok_or_else(|| Error::defect("a part of a graph has no plan"))?;
+    session(plan, params)
+}

@@ -1,0 +1,33 @@
+//! a plan, parameters  =>  code for this machine, and a session that runs it: what the compiler itself computes
+
+use crate::emit::{self, Product};
+use crate::import::ParamStore;
+use crate::plans::Planned;
+use sardonyx_base::cpu::Level;
+use sardonyx_base::{Error, Result};
+use sardonyx_dialects::plan::Plan;
+use sardonyx_kernels::Target;
+use sardonyx_passes::Rewrites;
+use sardonyx_runtime::{LoadOptions, Model, Session, SessionOptions};
+use std::collections::BTreeMap;
+
+/// Of the least level of CPUs: what it computes is the same on any of them, whatever number of threads there is.
+pub fn session(plan: Plan, params: &ParamStore) -> Result<Session> {
+    let folder = tempfile::tempdir().map_err(|e| Error::defect(format!("no folder for an artifact: {e}")))?;
+    let path = folder.path().join("inner.sdx");
+    let planned = [Planned { target: Target::cpu(), plan, rewrites: Rewrites::default() }];
+    let product = Product {
+        planned: &planned,
+        params,
+        model_hash: "",
+        selftest: None,
+        precision: None,
+        kinds: &BTreeMap::new(),
+        targets: &[Target::cpu()],
+        specialized: &[],
+    };
+    emit::write(&path, &product)?;
+    let options = LoadOptions { selftest: false, cpu: Level::all().next(), ..LoadOptions::default() };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    Model::load(&path, &options)?.session(&SessionOptions { threads, ..SessionOptions::default() })
+}

@@ -1,0 +1,76 @@
+//! `compile --calibrate`: data in, what each layer lost out, and what is refused
+
+use super::compile::{N, two_wide_layers};
+use super::*;
+
+/// Rows whose elements move together.
+fn rows(wave: f32) -> Vec<f32> {
+    (0..2 * N).map(|i| (wave * (i % N) as f32).sin() + 0.1 * ((i * 37 % 11) as f32 / 11.0 - 0.5)).collect()
+}
+
+fn tensor(name: &str, dims: &[i64], values: Vec<f32>) -> TensorProto {
+    TensorProto { name: name.into(), data_type: 1, dims: dims.to_vec(), float_data: values, ..Default::default() }
+}
+
+impl Folder {
+    /// The inputs of a call, as `DIR/input_0.pb`.
+    fn data(&self, dir: &str, input: TensorProto) {
+        std::fs::create_dir_all(self.path(dir)).unwrap();
+        std::fs::write(self.path(dir).join("input_0.pb"), input.encode_to_vec()).unwrap();
+    }
+}
+
+#[test]
+fn weights_are_rounded_by_what_they_are_multiplied_with() {
+    let f = Folder::with(two_wide_layers());
+    for (i, wave) in [0.1, 0.17, 0.31, 0.02].into_iter().enumerate() {
+        f.data(&format!("data/set_{i}"), tensor("x", &[2, N as i64], rows(wave)));
+    }
+    let int4 = ["compile", "m.onnx", "--quantize", "int4", "--activations", "f32", "--calibrate", "data"];
+    let with = |more: &[&'static str]| [&int4[..], more].concat();
+    let out = f.good(&with(&["-o", "q.sdx"]));
+    assert!(out.contains("\nprecision: int4 calibrated group=32 activations=f32 factors in 2 launches\n"), "{out}");
+    assert!(out.contains("\ncalibrated: ") && out.contains(", int4 by 80: "), "{out}");
+    assert!(f.good(&["inspect", "q.sdx"]).contains("\nprecision   int4 calibrated group=32 activations=f32\n"));
+    let report = f.json(&with(&["-o", "again.sdx", "--json"]));
+    assert_eq!(std::fs::read(f.path("q.sdx")).unwrap(), std::fs::read(f.path("again.sdx")).unwrap());
+    let layers = report["layers"].as_array().unwrap();
+    let error = |layer: usize, what: &str| layers[layer][what].as_f64().unwrap();
+    assert_eq!((layers.len(), layers[0]["bits"].as_u64(), layers[1]["bits"].as_u64()), (2, Some(4), Some(8)));
+    // Eight rows leave much to make good with.
+    assert!(
+        error(0, "weight_error") > 0.05 && error(0, "product_error") < 0.5 * error(0, "weight_error"),
+        "{layers:?}"
+    );
+    f.good(&["run", "q.sdx", "--input", "x=random"]);
+    let random = f.good(&[&int4[..6], &["--calibrate", "random"]].concat());
+    assert!(random.contains("precision: int4 calibrated=random group=32"), "{random}");
+}
+
+#[test]
+fn data_that_the_model_does_not_take_is_refused() {
+    let f = Folder::with(two_wide_layers());
+    std::fs::create_dir(f.path("empty")).unwrap();
+    f.data("name", tensor("z", &[2, N as i64], rows(0.1)));
+    f.data("size", tensor("x", &[1, 2], vec![1.0, 2.0]));
+    f.data("nan", tensor("x", &[2, N as i64], vec![f32::NAN; 2 * N]));
+    f.data("type", TensorProto { data_type: 7, int64_data: vec![1; 2 * N], ..tensor("x", &[2, N as i64], vec![]) });
+    std::fs::write(f.path("no.npz"), b"no archive").unwrap();
+    let refused = |codes: &str, data: &str| f.bad(&["compile", "m.onnx", "--quantize", codes, "--calibrate", data]);
+    for (data, code, what) in [
+        ("gone", "E0002", "gone"),
+        ("empty", "E0002", "the folder holds no `.npz` file and no data set"),
+        ("name", "E0301", "`z`"),
+        ("size", "E0301", "the value of `x` has the dimensions [1, 2]"),
+        ("nan", "E0301", "element 0 of `x` is NaN"),
+        ("type", "E0301", "the value of `x` is i64"),
+        ("no.npz", "E0302", "not a .npz file"),
+    ] {
+        let (status, message) = refused("int4", data);
+        assert!(status == 2 && message.starts_with(&format!("error[{code}]")), "{data}: {message}");
+        assert!(message.contains(what) && message.contains(data), "{message}");
+    }
+    let (status, message) = refused("int8", "empty");
+    assert!(status == 2 && message.contains("`--calibrate` is for weights of 4 or 3 bits"), "{message}");
+    assert!(!exists(&f.path("m.sdx")));
+}

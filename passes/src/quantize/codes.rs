@@ -1,0 +1,243 @@
+//! a value  =>  codes, a scale for each place along some axes, and the value that they stand for
+
+use super::grid::{Grid, Step};
+use crate::calibrated::Codes;
+use sardonyx_base::{DType, Dim, Result, Tensor};
+use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_dialects::sdx::{Graph, Op, TensorType, Value};
+
+/// The largest code of 8 bits; −128 is left out, so that −x has the codes of x.
+const CODE_MAX: f32 = 127.0;
+
+/// What the codes of a factor are.
+#[derive(Clone, Copy)]
+pub enum Form {
+    /// Of 8 bits, with one scale along the sum.
+    Bytes,
+    /// Of so many bits, with one scale for so many of them.
+    Groups { bits: u32, size: i64 },
+    /// What they are already.
+    Grid(Grid),
+}
+
+/// A value as codes, and a scale for each place along the axes that are kept.
+pub struct Coded {
+    codes: Value,
+    scale: Value,
+    kept: Vec<usize>,
+}
+
+impl Coded {
+    /// The codes of what is summed over, or read as a row, have one scale.
+    pub fn of(graph: &mut Graph, x: Value, summed: &[usize], origins: &[String]) -> Result<Coded> {
+        let whole = graph.ty(x).clone();
+        let kept: Vec<usize> = (0..whole.rank()).filter(|i| !summed.contains(i)).collect();
+        let mut b = Builder { graph, origins };
+        let size = b.map(ScalarFn::Abs, &[x])?;
+        let largest = b.add(Op::Reduce { f: ReduceFn::Max, axes: summed.to_vec() }, &[size], None)?;
+        let (zero, one) = (b.number(0.0, largest)?, b.number(1.0, largest)?);
+        let nothing = b.map(ScalarFn::Eq, &[largest, zero])?;
+        let largest = b.map(ScalarFn::Select, &[nothing, one, largest])?;
+        let most = b.number(CODE_MAX, largest)?;
+        let (steps, scale) = (b.map(ScalarFn::Div, &[most, largest])?, b.map(ScalarFn::Div, &[largest, most])?);
+        let steps = b.add(Op::Broadcast { dims: kept.clone() }, &[steps], Some(whole.clone()))?;
+        let codes = b.map(ScalarFn::Mul, &[x, steps])?;
+        let codes = b.map(ScalarFn::Round, &[codes])?;
+        let narrow = TensorType::new(DType::I8, whole.dims);
+        let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(narrow))?;
+        Ok(Coded { codes, scale, kept })
+    }
+
+    pub fn value(&self, graph: &mut Graph, origins: &[String]) -> Result<Value> {
+        times(&mut Builder { graph, origins }, self.codes, self.scale, &self.kept)
+    }
+
+    /// The rows that `indices` name.
+    pub fn rows(&self, graph: &mut Graph, indices: Value, origins: &[String]) -> Result<Value> {
+        let mut b = Builder { graph, origins };
+        let codes = b.add(Op::Gather { axis: 0 }, &[self.codes, indices], None)?;
+        let scale = b.add(Op::Gather { axis: 0 }, &[self.scale, indices], None)?;
+        let kept: Vec<usize> = (0..b.graph.ty(scale).rank()).collect();
+        times(&mut b, codes, scale, &kept)
+    }
+}
+
+/// Weights as codes with a scale for each group along an axis, which is two meanwhile, and back: the largest of a group, with
+/// its sign, is the code that has no other sign.
+pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origins: &[String]) -> Result<InGroups> {
+    let (size, step, bits) = match form {
+        // One group of all.
+        Form::Bytes => (graph.ty(w).dims[axis].as_const().unwrap_or(1), Step::Signed, 8),
+        Form::Groups { bits, size } => (size, Step::Signed, bits),
+        Form::Grid(Grid { step, size }) => (size as i64, step, if step == Step::Bytes { 8 } else { 4 }),
+    };
+    let whole = graph.ty(w).clone();
+    let (dims, kept) = apart(&whole, axis, size);
+    let mut b = Builder { graph, origins };
+    let apart = TensorType::new(DType::F32, dims.clone());
+    let w = b.add(Op::Reshape, &[w], Some(apart.clone()))?;
+    let [high, low] = [ReduceFn::Max, ReduceFn::Min].map(|f| b.add(Op::Reduce { f, axes: vec![axis + 1] }, &[w], None));
+    let (high, low) = (high?, low?);
+    let (zero, one) = (b.number(0.0, high)?, b.number(1.0, high)?);
+    let opposite = b.map(ScalarFn::Neg, &[low])?;
+    let least_code = -f32::from(1u16 << (bits - 1));
+    let (range, by) = match step {
+        Step::Least => (b.map(ScalarFn::Sub, &[high, low])?, 15.0),
+        Step::Bytes => (b.map(ScalarFn::Max, &[high, opposite])?, CODE_MAX),
+        Step::Signed => {
+            let above = b.map(ScalarFn::Le, &[opposite, high])?;
+            (b.map(ScalarFn::Select, &[above, high, low])?, least_code)
+        }
+    };
+    let by = b.number(by, high)?;
+    let exact = b.map(ScalarFn::Div, &[range, by])?;
+    // A grid was made with scales of f16; the exponents of ours are those of the weights.
+    let stored = if matches!(form, Form::Grid(_)) { DType::F16 } else { DType::BF16 };
+    let narrow_scale = b.convert(exact, stored)?;
+    let scale = b.convert(narrow_scale, DType::F32)?;
+    let nothing = b.map(ScalarFn::Eq, &[scale, zero])?;
+    let divisor = b.map(ScalarFn::Select, &[nothing, one, scale])?;
+    let least = match step {
+        Step::Least => Some(b.convert(low, DType::F16)?),
+        Step::Signed | Step::Bytes => None,
+    };
+    let mut above = w;
+    if let Some(least) = least {
+        let wide = b.convert(least, DType::F32)?;
+        let least = spread(&mut b, wide, &kept, w)?;
+        above = b.map(ScalarFn::Sub, &[w, least])?;
+    }
+    let divisor = spread(&mut b, divisor, &kept, w)?;
+    let codes = b.map(ScalarFn::Div, &[above, divisor])?;
+    let mut codes = b.map(ScalarFn::Round, &[codes])?;
+    if let Form::Groups { .. } = form {
+        let most = b.number(-least_code - 1.0, codes)?;
+        codes = b.map(ScalarFn::Min, &[codes, most])?;
+    }
+    let dtype = match step {
+        Step::Least => DType::U4,
+        Step::Signed | Step::Bytes => code_type(bits),
+    };
+    let narrow = TensorType::new(dtype, dims);
+    let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(narrow))?;
+    Ok(InGroups { codes, scale: narrow_scale, least, kept, whole })
+}
+
+/// The dimensions of codes in groups, and which of them their scales have.
+fn apart(whole: &TensorType, axis: usize, size: i64) -> (Vec<Dim>, Vec<usize>) {
+    let mut dims = whole.dims.clone();
+    let groups = dims[axis].floordiv(&Dim::constant(size));
+    dims.splice(axis..=axis, [groups, Dim::constant(size)]);
+    let kept = (0..dims.len()).filter(|i| *i != axis + 1).collect();
+    (dims, kept)
+}
+
+/// Weights as codes that are known, with the axis that is two.
+pub fn from_parameters(
+    graph: &mut Graph,
+    (w, axis): (Value, usize),
+    found: &Codes,
+    origins: &[String],
+) -> Result<InGroups> {
+    let whole = graph.ty(w).clone();
+    let (dims, kept) = apart(&whole, axis, found.size);
+    let mut b = Builder { graph, origins };
+    let mut param = |name: &String, dtype: DType, dims: Vec<Dim>| {
+        let op = Op::Param { name: name.clone(), parts: vec![], bounded: true };
+        b.add(op, &[], Some(TensorType::new(dtype, dims)))
+    };
+    let scale = param(&found.scale, DType::BF16, kept.iter().map(|d| dims[*d].clone()).collect())?;
+    let codes = param(&found.codes, DType::I8, dims)?;
+    let codes = b.convert(codes, code_type(found.bits))?;
+    Ok(InGroups { codes, scale, least: None, kept, whole })
+}
+
+/// Of codes with a sign.
+fn code_type(bits: u32) -> DType {
+    if bits > 4 { DType::I8 } else { DType::I4 }
+}
+
+/// Weights as codes of an axis that is two.
+pub struct InGroups {
+    codes: Value,
+    scale: Value,
+    least: Option<Value>,
+    /// The axes of the codes that the scale has.
+    kept: Vec<usize>,
+    /// As they were.
+    whole: TensorType,
+}
+
+impl InGroups {
+    pub fn value(self, graph: &mut Graph, origins: &[String]) -> Result<Value> {
+        let mut b = Builder { graph, origins };
+        let mut value = times(&mut b, self.codes, self.scale, &self.kept)?;
+        if let Some(least) = self.least {
+            let least = spread(&mut b, least, &self.kept, value)?;
+            value = b.map(ScalarFn::Add, &[value, least])?;
+        }
+        b.add(Op::Reshape, &[value], Some(self.whole))
+    }
+
+    /// The rows of a table that `indices` name.
+    pub fn rows(self, graph: &mut Graph, indices: Value, origins: &[String]) -> Result<Value> {
+        let mut b = Builder { graph, origins };
+        let mut at = |v: Value| b.add(Op::Gather { axis: 0 }, &[v, indices], None);
+        let (codes, scale, least) = (at(self.codes)?, at(self.scale)?, self.least.map(at).transpose()?);
+        let kept = (0..graph.ty(scale).rank()).collect();
+        let mut dims = graph.ty(indices).dims.clone();
+        dims.extend(self.whole.dims[1..].iter().cloned());
+        InGroups { codes, scale, least, kept, whole: TensorType::new(DType::F32, dims) }.value(graph, origins)
+    }
+}
+
+/// Codes times the scale that is spread over them.
+fn times(b: &mut Builder, codes: Value, scale: Value, kept: &[usize]) -> Result<Value> {
+    let whole = TensorType::new(DType::F32, b.graph.ty(codes).dims.clone());
+    let wide = b.add(Op::Convert(Conversion::Value), &[codes], Some(whole.clone()))?;
+    let scale = spread(b, scale, kept, wide)?;
+    b.map(ScalarFn::Mul, &[wide, scale])
+}
+
+/// A number for each place along the axes that are kept, in all places of another value, as f32. It is widened where it is
+/// used: a scale in f32 would be what the file has.
+fn spread(b: &mut Builder, x: Value, kept: &[usize], like: Value) -> Result<Value> {
+    let (dtype, dims) = (b.graph.ty(x).dtype, b.graph.ty(like).dims.clone());
+    let x = b.add(Op::Broadcast { dims: kept.to_vec() }, &[x], Some(TensorType::new(dtype, dims)))?;
+    b.convert(x, DType::F32)
+}
+
+/// Nodes that stand for the same ONNX nodes.
+struct Builder<'a> {
+    graph: &'a mut Graph,
+    origins: &'a [String],
+}
+
+impl Builder<'_> {
+    fn add(&mut self, op: Op, args: &[Value], ty: Option<TensorType>) -> Result<Value> {
+        self.graph.add_as(op, args, ty, self.origins)
+    }
+
+    fn map(&mut self, f: ScalarFn, args: &[Value]) -> Result<Value> {
+        self.add(Op::Map(f), args, None)
+    }
+
+    /// The same numbers, rounded to the type; nothing is added where they have it.
+    fn convert(&mut self, x: Value, dtype: DType) -> Result<Value> {
+        if self.graph.ty(x).dtype == dtype {
+            return Ok(x);
+        }
+        let ty = TensorType::new(dtype, self.graph.ty(x).dims.clone());
+        self.add(Op::Convert(Conversion::Value), &[x], Some(ty))
+    }
+
+    /// A number in every place of another value.
+    fn number(&mut self, x: f32, like: Value) -> Result<Value> {
+        let scalar = self.add(Op::Const(Tensor::scalar(x)), &[], None)?;
+        let dims: Vec<Dim> = self.graph.ty(like).dims.clone();
+        match dims.is_empty() {
+            true => Ok(scalar),
+            false => self.add(Op::Broadcast { dims: vec![] }, &[scalar], Some(TensorType::new(DType::F32, dims))),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! a graph  =>  where it reads weights: products, and rows of tables
+
+use sardonyx_base::DType;
+use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
+
+/// Fewer weights than these are not worth the rows' scales.
+const WEIGHTS_MIN: i64 = 4096;
+
+/// Where weights are read.
+pub enum Site {
+    /// A product; the axes of both factors that are summed over, and which of them is of weights.
+    Product { summed: [Vec<usize>; 2], weights: usize },
+    /// Rows of a table.
+    Rows,
+}
+
+/// `None` where no weights are read; the error is why some stay as they are.
+pub fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Result<Option<Site>, &'static str> {
+    if let (Op::Gather { axis: 0 }, &[table, _]) = (&node.op, &node.args[..]) {
+        let ty = graph.ty(table);
+        let elements = ty.static_dims().map_or(0, |dims| dims.iter().product::<usize>() as i64);
+        let is_table = constant[table.index()] && ty.dtype == DType::F32 && ty.rank() == 2 && elements >= WEIGHTS_MIN;
+        return Ok(is_table.then_some(Site::Rows));
+    }
+    let (Op::Contract(spec), &[left, right]) = (&node.op, &node.args[..]) else { return Ok(None) };
+    let (other, weights) = match (constant[left.index()], constant[right.index()]) {
+        (false, true) => (left, right),
+        (true, false) => (right, left),
+        (true, true) | (false, false) => return Ok(None),
+    };
+    if [left, right].iter().any(|v| graph.ty(*v).dtype != DType::F32) {
+        return Ok(None);
+    }
+    let summed = spec.summed();
+    if summed.is_empty() || !summed.iter().all(|c| spec.left.contains(c) && spec.right.contains(c)) {
+        return Ok(None);
+    }
+    let Some(sizes) = graph.ty(weights).static_dims() else { return Err("the size of its weights is not known") };
+    if (sizes.iter().product::<usize>() as i64) < WEIGHTS_MIN {
+        return Err("its weights are few");
+    }
+    if spec.left.iter().any(|c| spec.right.contains(c) && spec.result.contains(c)) {
+        return Err("it is several products, of weights of their own each");
+    }
+    if is_window(graph, other) {
+        return Err("what a convolution reads has no rows: it needs one scale, from calibration");
+    }
+    let axes = |letters: &[char]| (0..letters.len()).filter(|i| summed.contains(&letters[*i])).collect();
+    let summed = [axes(&spec.left), axes(&spec.right)];
+    Ok(Some(Site::Product { summed, weights: usize::from(constant[right.index()]) }))
+}
+
+/// Whether a value is read through the window of a convolution.
+fn is_window(graph: &Graph, v: Value) -> bool {
+    let node = graph.node(v);
+    match node.op {
+        Op::Window(_) => true,
+        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => is_window(graph, node.args[0]),
+        _ => false,
+    }
+}
+
+/// Which values follow from parameters, one at least, and from nothing else.
+pub fn constants(graph: &Graph) -> Vec<bool> {
+    let mut fixed: Vec<bool> = vec![];
+    let mut constant: Vec<bool> = vec![];
+    for (_, node) in graph.values() {
+        let open = matches!(node.op, Op::Input { .. } | Op::Host(_) | Op::Bind { .. } | Op::Dims(_));
+        fixed.push(!open && node.args.iter().all(|a| fixed[a.index()]));
+        let has_param = matches!(node.op, Op::Param { .. }) || node.args.iter().any(|a| constant[a.index()]);
+        constant.push(has_param && fixed[fixed.len() - 1]);
+    }
+    constant
+}
+
+/// Which values reach outputs by elementwise arithmetic, and are read by nothing else.
+pub fn last_products(graph: &Graph) -> Vec<bool> {
+    let mut read = vec![false; graph.nodes.len()];
+    let mut last = vec![true; graph.nodes.len()];
+    graph.outputs.iter().for_each(|(_, v)| read[v.index()] = true);
+    for (v, node) in graph.values().collect::<Vec<_>>().into_iter().rev() {
+        let moves =
+            matches!(node.op, Op::Map(_) | Op::Convert(_) | Op::Reshape | Op::Transpose { .. } | Op::Slice { .. });
+        let is_last = last[v.index()] && read[v.index()];
+        for arg in &node.args {
+            read[arg.index()] = true;
+            last[arg.index()] &= moves && is_last;
+        }
+    }
+    last
+}
