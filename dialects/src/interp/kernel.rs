@@ -15,7 +15,7 @@ use super::movement::strides;
 use super::numbers::{Numbers, check_dtype, is_float};
 use super::scalar::{apply, combine_float, combine_int, neutral_float, neutral_int};
 use crate::flow::kernel::{Body, Container, Kernel, Level, Memlet, Statement};
-use crate::scalar::ReduceFn;
+use crate::scalar::{ReduceFn, ScalarFn};
 use check::check_form;
 use expr::Expr;
 use sardonyx_base::tensor::element_count;
@@ -127,10 +127,27 @@ fn advance(index: &mut [i64], extents: &[usize]) -> usize {
     0
 }
 
+/// Whether a statement is a product, of floats, that is read by sums and by nothing else.
+fn is_summed(kernel: &Kernel, k: usize) -> bool {
+    let Statement { body, dtype } = &kernel.body[k];
+    let read_otherwise = |s: &Statement| match &s.body {
+        Body::Apply { args, .. } => args.contains(&k),
+        Body::Convert(a, _) => *a == k,
+        Body::Reduce { f, arg } => *arg == k && *f != ReduceFn::Add,
+        Body::Load { .. } | Body::Const(_) | Body::Index(_) => false,
+    };
+    matches!(body, Body::Apply { f: ScalarFn::Mul, .. })
+        && is_float(*dtype)
+        && !kernel.body.iter().any(read_otherwise)
+        && kernel.stores.iter().all(|store| store.value != k)
+}
+
 /// A kernel with its symbols replaced by values and its operands read.
 struct Program<'k> {
     kernel: &'k Kernel,
     levels: Vec<Level>,
+    /// Products that sums alone read: those accumulate in f32 at least, whatever type the factors have.
+    summed: Vec<bool>,
     /// The last outer variable that each statement depends on, counted from 1; 0 for none.
     last_outer: Vec<usize>,
     outer: Vec<usize>,
@@ -174,6 +191,7 @@ impl<'k> Program<'k> {
         let mut program = Program {
             kernel,
             levels: kernel.levels(),
+            summed: (0..kernel.body.len()).map(|k| is_summed(kernel, k)).collect(),
             last_outer: last_outer(kernel),
             n_inner: inner.iter().product(),
             n_deep: deep.iter().product(),
@@ -275,7 +293,8 @@ impl<'k> Program<'k> {
             }
             Body::Apply { f, args } => {
                 let args: Vec<Cow<Numbers>> = args.iter().map(|&a| self.spread(a, level, values)).collect();
-                apply(*f, &args.iter().map(Cow::as_ref).collect::<Vec<_>>(), n)?.rounded(*dtype)
+                let value = apply(*f, &args.iter().map(Cow::as_ref).collect::<Vec<_>>(), n)?;
+                if self.summed[k] && dtype.bits() < 32 { value } else { value.rounded(*dtype) }
             }
             Body::Convert(a, how) => values[*a].clone().converted_as(*how, self.kernel.body[*a].dtype, *dtype)?,
             Body::Reduce { f, arg } => self.reduce(*f, *arg, *dtype, values)?,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::flow::Store;
-use crate::scalar::{Conversion, ScalarFn};
+use crate::scalar::Conversion;
 use sardonyx_base::Encoding;
 
 fn dim(text: &str) -> Dim {
@@ -404,4 +404,28 @@ fn a_deep_value_is_summed_before_it_is_stored() {
     let mut idle = contraction();
     idle.deep = dims(&["k"]);
     assert_eq!(idle.check().unwrap_err(), "nothing happens in the deep space");
+}
+
+#[test]
+fn products_that_are_summed_are_not_rounded() {
+    let half = DType::F16;
+    let kernel = Kernel {
+        outer: vec![],
+        inner: dims(&["2"]),
+        deep: vec![],
+        reads: vec![container(half, &["2"]), container(half, &["2"])],
+        writes: vec![container(half, &[])],
+        body: vec![
+            load(half, 0, &["%0"]),
+            load(half, 1, &["%0"]),
+            apply_to(ScalarFn::Mul, &[0, 1], half),
+            statement(Body::Reduce { f: ReduceFn::Add, arg: 2 }, half),
+        ],
+        stores: vec![store(3, &[])],
+    };
+    // 1.0009765625 · 1.9990234375 is 2.00097.., which f16 would round to 2.
+    let halves = |v: [f32; 2]| Tensor::from_vec(vec![2], v.map(half::f16::from_f32).to_vec());
+    let reads = [halves([1.000_976_6, -2.0]), halves([1.999_023_4, 1.0])];
+    let y = run_kernel(&kernel, &|_| None, &reads).unwrap().remove(0);
+    assert_eq!(y.get_f64(0), Some(2.000_975_608_825_683_6 - 2.0));
 }
