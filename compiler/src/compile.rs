@@ -125,6 +125,8 @@ pub struct Report {
     pub lowered: Option<Lowered>,
     /// What each product lost that calibration rounded.
     pub layers: Vec<Layer>,
+    /// The error of the outputs on calls that nothing was rounded by, and how many those are, where layers were chosen by it.
+    pub measured: Option<(f64, usize)>,
     /// What the passes applied, for the first class of targets.
     pub rewrites: Rewrites,
     /// The same for each further class, with the first of its targets.
@@ -228,12 +230,17 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
             Error::user("E0001", message).help("leave out `--quantize`, or compile for one rank with `--ranks 1`")
         );
     }
+    if options.quantize == Quantize::Auto && (request.calibrate.is_empty() || request.error_budget.is_none()) {
+        let message = "`--quantize auto` chooses by what layers lose on data, within an error budget";
+        let help = "give `--calibrate DATA` and `--error-budget X`, for example 0.03";
+        return Err(Error::user("E0001", message).help(help));
+    }
     let calibration = match request.calibrate.is_empty() {
         true => None,
         false => {
             show("calibrate");
             let start = Instant::now();
-            let made = calibrate(model, &request.dims, &options, &request.calibrate)?;
+            let made = calibrate(model, &request.dims, &options, &request.calibrate, request.error_budget)?;
             Some((made, start.elapsed()))
         }
     };
@@ -247,11 +254,11 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
     let mut times = vec![("entries", start.elapsed())];
-    let mut layers = vec![];
+    let (mut layers, mut measured) = (vec![], None);
     if let Some((made, time)) = calibration {
         times.push(("calibrate", time));
         params.extend(made.params);
-        layers = made.layers;
+        (layers, measured) = (made.layers, made.measured);
     }
     let mut canary = Canary::default();
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
@@ -319,6 +326,7 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         movement,
         lowered,
         layers,
+        measured,
         others: planned.into_iter().map(|made| (made.target, made.rewrites)).collect(),
         ..Report::of(times, rewrites)
     })
@@ -352,6 +360,8 @@ fn write(
         Some(test) => test.as_ref().map_err(String::clone),
     };
     let accept = match (request.error_budget, request.options.quantize) {
+        // It was measured on data.
+        (Some(_), Quantize::Auto) => Accept::All,
         (Some(budget), _) => Accept::Within(budget),
         (None, Quantize::None) if request.selftest => Accept::Tolerable,
         (None, _) => Accept::All,

@@ -1,4 +1,4 @@
-//! what weights are  =>  the parameters that hold the codes which calibration found for them
+//! what weights are  =>  what calibration made of them
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,16 +20,25 @@ pub struct Codes {
     pub size: i64,
 }
 
-/// The codes of all weights that were calibrated.
+/// How weights are rounded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// To the nearest of 8 bits, with one scale along the sum.
+    Nearest,
+    /// As they were.
+    Codes(Codes),
+}
+
+/// The weights that are rounded as data says: those that were calibrated, or all that a choice by layer rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Calibrated {
-    found: Arc<HashMap<Meaning, Codes>>,
+    found: Arc<HashMap<Meaning, Rounding>>,
     /// Whether the data was made up.
     is_random: bool,
 }
 
 impl Calibrated {
-    pub fn new(found: HashMap<Meaning, Codes>, is_random: bool) -> Calibrated {
+    pub fn new(found: HashMap<Meaning, Rounding>, is_random: bool) -> Calibrated {
         Calibrated { found: Arc::new(found), is_random }
     }
 
@@ -38,7 +47,7 @@ impl Calibrated {
         (!self.found.is_empty()).then_some(if self.is_random { "calibrated=random" } else { "calibrated" })
     }
 
-    pub fn codes(&self, weights: Meaning) -> Option<&Codes> {
+    pub fn rounding(&self, weights: Meaning) -> Option<&Rounding> {
         self.found.get(&weights)
     }
 }

@@ -103,6 +103,8 @@ pub enum Quantize {
     Int3,
     /// Nothing: weights that lie on a grid of such numbers are stored so.
     Lossless,
+    /// What calibration chose for each layer.
+    Auto,
 }
 
 impl Quantize {
@@ -110,7 +112,7 @@ impl Quantize {
         match self {
             Quantize::None | Quantize::Lossless => None,
             Quantize::Int8 => Some(8),
-            Quantize::Int4 => Some(4),
+            Quantize::Int4 | Quantize::Auto => Some(4),
             Quantize::Int3 => Some(3),
         }
     }
@@ -178,6 +180,7 @@ impl Named for Quantize {
         ("int4", Quantize::Int4),
         ("int3", Quantize::Int3),
         ("lossless", Quantize::Lossless),
+        ("auto", Quantize::Auto),
     ];
 }
 
@@ -248,7 +251,7 @@ impl Options {
     pub fn group(&self) -> Group {
         let usual = match self.quantize {
             Quantize::None | Quantize::Int8 | Quantize::Lossless => Group::Channel,
-            Quantize::Int4 | Quantize::Int3 => Group::Of(32),
+            Quantize::Int4 | Quantize::Int3 | Quantize::Auto => Group::Of(32),
         };
         self.group.unwrap_or(usual)
     }
@@ -261,7 +264,7 @@ impl Options {
     /// What quantised weights are multiplied with: where those lose nothing, nothing else does unasked.
     pub fn activations(&self) -> Activations {
         self.activations.unwrap_or(match self.quantize {
-            Quantize::None | Quantize::Int8 | Quantize::Int4 | Quantize::Int3 => Activations::Int8,
+            Quantize::None | Quantize::Int8 | Quantize::Int4 | Quantize::Int3 | Quantize::Auto => Activations::Int8,
             Quantize::Lossless => Activations::F32,
         })
     }

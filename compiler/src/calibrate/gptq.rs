@@ -78,6 +78,32 @@ pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], bits: u32, size:
     out
 }
 
+/// The relative errors (L2) of the product and of the weights, each column of which is rounded to the nearest of 8 bits.
+pub fn errors_of_bytes(seen: &Seen, weights: &[f32], parts: [usize; 3]) -> [f64; 2] {
+    let [outer, k, inner] = parts;
+    let columns: Vec<usize> = (0..outer * inner).collect();
+    let chunks: Vec<&[usize]> = columns.chunks(COLUMNS).collect();
+    let sums = in_parallel(&chunks, |chunk| {
+        let (mut lost, mut whole) = (vec![[0f64; COLUMNS]; k], vec![[0f64; COLUMNS]; k]);
+        for (lane, c) in chunk.iter().enumerate() {
+            let column = || (0..k).map(|i| weights[c / inner * k * inner + c % inner + i * inner]);
+            let largest = column().fold(0f32, |m, w| m.max(w.abs()));
+            let step = if largest > 0.0 { largest / 127.0 } else { 1.0 };
+            for (i, w) in column().enumerate() {
+                whole[i][lane] = f64::from(w);
+                lost[i][lane] = f64::from(w) - f64::from((w / step).round_ties_even() * step);
+            }
+        }
+        let own = |x: &[[f64; COLUMNS]]| x.iter().flatten().map(|w| w * w).sum::<f64>();
+        let products = [squares(&seen.products, &lost), squares(&seen.products, &whole)].map(|s| s.iter().sum::<f64>());
+        [products, [own(&lost), own(&whole)]]
+    });
+    [0, 1].map(|what| {
+        let [lost, whole] = [0, 1].map(|i| sums.iter().map(|s| s[what][i]).sum::<f64>());
+        if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
+    })
+}
+
 /// What is known of the other factor.
 pub struct Seen {
     /// [k, k]: the sums of the products of its places.

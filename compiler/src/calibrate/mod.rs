@@ -3,20 +3,25 @@
 //! The products are taken in order. What the weights of one are multiplied with comes from products that are rounded already,
 //! so that each makes good what those before it lost.
 
+mod auto;
 pub mod data;
 mod gptq;
+mod knapsack;
 mod walk;
 
 use crate::import::{DimRange, ParamStore};
 use crate::module::{graph, lower_model};
 use crate::onnx::Model;
 use crate::pipeline::{self, Watch};
-use gptq::{Seen, rounded};
+use auto::Choice;
+use data::Sample;
+use gptq::{Seen, errors_of_bytes, rounded};
+use knapsack::Candidate;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::Graph;
-use sardonyx_passes::calibrated::{Calibrated, Codes};
-use sardonyx_passes::quantize::{Product, products};
-use sardonyx_passes::{Options, Params, Quantize, Rewrites};
+use sardonyx_passes::calibrated::{Calibrated, Codes, Meaning, Rounding};
+use sardonyx_passes::quantize::{Product, products, tables};
+use sardonyx_passes::{Activations, Options, Params, Quantize, Rewrites};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use walk::Walk;
@@ -30,33 +35,45 @@ pub struct Calibration {
     /// The codes and their scales.
     pub params: ParamStore,
     pub layers: Vec<Layer>,
+    /// The error of the outputs, on how many calls, where a choice by layer was measured.
+    pub measured: Option<(f64, usize)>,
 }
 
-/// What rounding the weights of a product lost.
+/// What rounding weights lost.
 #[derive(Clone, Debug)]
 pub struct Layer {
     /// The ONNX nodes.
     pub origins: Vec<String>,
+    /// Of codes; 32 where the weights stay as they are.
     pub bits: u32,
     /// Weights of a group.
     pub size: usize,
-    /// Relative errors (L2) of the weights, and of the product on the data.
+    /// Relative error (L2) of the product on the data, or of a table.
+    pub error: f64,
+    /// And of the weights themselves.
     pub weight_error: f64,
-    pub product_error: f64,
     /// The damping of the products of the data that they had a Cholesky factor with.
     pub damping: f64,
+    /// Of the weights as they are stored.
+    pub bytes: u64,
 }
 
-/// Errors: E0001 where no weights are rounded by data; E0301 for data that the model does not take.
+/// Which of so many calls are kept to measure with.
+const UNSEEN_OF: usize = 4;
+
+/// `budget`: what outputs may be off, for a choice by layer. Errors: E0001 where no weights are rounded by data; E0301 for data
+/// that the model does not take; E0501 for a budget that is too small.
 pub fn calibrate(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
     options: &Options,
     data: &[PathBuf],
+    budget: Option<f64>,
 ) -> Result<Calibration> {
-    if !matches!(options.quantize, Quantize::Int4 | Quantize::Int3) {
-        let message = "`--calibrate` is for weights of 4 or 3 bits: nothing else is rounded by data";
-        return Err(Error::user("E0001", message).help("give `--quantize int4` or `int3`, or leave out `--calibrate`"));
+    if !matches!(options.quantize, Quantize::Int4 | Quantize::Int3 | Quantize::Auto) {
+        let message = "`--calibrate` is for weights of 4 or 3 bits and for a choice: nothing else is rounded by data";
+        let help = "give `--quantize int4`, `int3` or `auto`, or leave out `--calibrate`";
+        return Err(Error::user("E0001", message).help(help));
     }
     let context = sardonyx_passes::context();
     context.attach_diagnostic_handler(|_| true);
@@ -72,41 +89,176 @@ pub fn calibrate(
     pipeline::run_with(&context, &mut module, &watch, &mut rewrites, &mut |_| Ok(()))?;
     let graph = graph(&module)?;
     let samples = data::samples(data, &graph)?;
-    let products = products(&graph, options);
-    let mut walk = Walk::new(&graph, params, &samples, &products);
-    let mut made = ParamStore::new();
-    let (mut found, mut layers) = (HashMap::new(), vec![]);
-    let mut at = 0;
-    while at < products.len() {
-        // Weights that are multiplied with the same.
-        let left = products[at].left;
-        let same = products[at..].iter().take_while(|p| p.left == left).count();
-        let seen =
-            Seen::new(walk.products_of(left)?, products[at].parts[1]).map_err(|e| named(e, &graph, &products[at]))?;
-        for product in &products[at..at + same] {
-            let weights = walk.weights(product)?;
-            let values = weights.to_vec::<f32>().ok_or_else(|| Error::defect("weights are no f32"))?;
-            let result = rounded(&seen, &values, product.parts, product.bits, product.size);
-            walk.round(product, Tensor::from_vec(weights.dims().to_vec(), result.weights));
-            let [codes, scale] = ["codes", "scales"].map(|what| format!("@{what}{}", layers.len()));
-            let (axis, groups) = (product.axis, product.parts[1] / product.size);
-            let with = |sizes: &[usize]| {
-                let mut dims = weights.dims().to_vec();
-                dims.splice(axis..=axis, sizes.iter().copied());
-                dims
-            };
-            made.insert(codes.clone(), Tensor::from_vec(with(&[groups, product.size]), result.codes));
-            made.insert(scale.clone(), Tensor::from_vec(with(&[groups]), result.scales));
-            found.insert(product.meaning, Codes { codes, scale, bits: product.bits, size: product.size as i64 });
-            let origins = graph.node(product.node).origins.clone();
-            let (bits, size, damping) = (product.bits, product.size, result.damping);
-            let (weight_error, product_error) = (result.weight_error, result.product_error);
-            layers.push(Layer { origins, bits, size, weight_error, product_error, damping });
-        }
-        at += same;
-    }
     let is_random = data::is_random(data);
-    Ok(Calibration { calibrated: Calibrated::new(found, is_random), params: made, layers })
+    let mut rounder = Rounder { graph: &graph, made: ParamStore::new(), layers: vec![] };
+    let products = products(&graph, options);
+    let Some(budget) = budget.filter(|_| options.quantize == Quantize::Auto) else {
+        let samples: Vec<&Sample> = samples.iter().collect();
+        let mut walk = Walk::new(&graph, params, &samples, &products);
+        let found = rounder.all(&mut walk, &products)?;
+        let calibrated = Calibrated::new(found, is_random);
+        return Ok(Calibration { calibrated, params: rounder.made, layers: rounder.layers, measured: None });
+    };
+    let is_unseen =
+        |i: &usize| i % UNSEEN_OF == UNSEEN_OF - 1 || (samples.len() < UNSEEN_OF && *i + 1 == samples.len());
+    let (unseen, seen): (Vec<usize>, Vec<usize>) = (0..samples.len()).partition(is_unseen);
+    if seen.is_empty() {
+        let error = Error::user(
+            "E0301",
+            "one call is not enough: what is chosen is measured on calls that nothing was rounded by",
+        );
+        return Err(error.help("give two or more with `--calibrate`"));
+    }
+    let [unseen, seen] = [unseen, seen].map(|all| all.into_iter().map(|i| &samples[i]).collect::<Vec<&Sample>>());
+    let mut walk = Walk::new(&graph, params.clone(), &seen, &products);
+    let (choices, layers) = rounder.candidates(&mut walk, &products, options)?;
+    let params: ParamStore = params.into_iter().chain(rounder.made.clone()).collect();
+    let chosen = auto::choose(&graph, &params, options, &choices, &unseen, budget).map_err(|e| at_fault(e, &layers))?;
+    let layers = layers.into_iter().zip(&chosen.candidates).map(|(mut of, &c)| of.swap_remove(c)).collect();
+    let measured = Some((chosen.error, unseen.len()));
+    Ok(Calibration { calibrated: Calibrated::new(chosen.found, is_random), params: rounder.made, layers, measured })
+}
+
+/// Names the layers that lose most where they lose least.
+fn at_fault(error: Box<Error>, layers: &[Vec<Layer>]) -> Box<Error> {
+    let least = |of: &Vec<Layer>| of.iter().skip(1).min_by(|a, b| a.error.total_cmp(&b.error)).cloned();
+    let mut worst: Vec<Layer> = layers.iter().filter_map(least).collect();
+    worst.sort_by(|a, b| b.error.total_cmp(&a.error));
+    let names: Vec<String> =
+        worst.iter().take(3).map(|l| format!("{} ({:.1e})", l.origins.join(" + "), l.error)).collect();
+    error.help(format!("allow more with `--error-budget`; these layers lose most: {}", names.join(", ")))
+}
+
+/// Rounds weights, and keeps what that came to.
+struct Rounder<'a> {
+    graph: &'a Graph,
+    made: ParamStore,
+    layers: Vec<Layer>,
+}
+
+impl Rounder<'_> {
+    /// Each behind those before it.
+    fn all(&mut self, walk: &mut Walk, products: &[Product]) -> Result<HashMap<Meaning, Rounding>> {
+        let mut found = HashMap::new();
+        for same in same_left(products) {
+            let (seen, _) = self.seen(walk, &same[0])?;
+            for product in same {
+                let (codes, layer, weights) = self.codes(&seen, walk, product)?;
+                walk.round(product, weights);
+                found.insert(product.meaning, Rounding::Codes(codes));
+                self.layers.push(layer);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The ways to store the weights of each product and each table, and what each would come to.
+    fn candidates(
+        &mut self,
+        walk: &mut Walk,
+        products: &[Product],
+        options: &Options,
+    ) -> Result<(Vec<Choice>, Vec<Vec<Layer>>)> {
+        let (mut choices, mut layers) = (vec![], vec![]);
+        for same in same_left(products) {
+            let (seen, lost) = self.seen(walk, &same[0])?;
+            let lost = if options.activations() == Activations::Int8 { lost } else { 0.0 };
+            for product in same {
+                let [outer, k, inner] = product.parts;
+                let (n, columns) = ((outer * k * inner) as u64, (outer * inner) as u64);
+                let values = floats(&walk.weights(product)?)?;
+                let [error, weight_error] = errors_of_bytes(&seen, &values, product.parts);
+                let layer = |bits: u32, [error, weight_error]: [f64; 2], bytes: u64| {
+                    let origins = self.graph.node(product.node).origins.clone();
+                    Layer { origins, bits, size: k, error, weight_error, damping: 0.0, bytes }
+                };
+                let bytes = layer(8, [error.hypot(lost), weight_error], n + 4 * columns);
+                let mut of = vec![layer(32, [0.0; 2], 4 * n), bytes];
+                let mut roundings = vec![None, Some(Rounding::Nearest)];
+                if product.bits < 8 {
+                    let (codes, layer, _) = self.codes(&seen, walk, product)?;
+                    of.push(Layer { error: layer.error.hypot(lost), ..layer });
+                    roundings.push(Some(Rounding::Codes(codes)));
+                }
+                choices.push(choice(product.meaning, roundings, &of));
+                layers.push(of);
+            }
+        }
+        for table in tables(self.graph, options) {
+            let [rows, length] = table.dims;
+            let error = error_of_rows(&floats(&walk.value(table.table)?)?, length);
+            let origins = self.graph.node(table.node).origins.clone();
+            let n = (rows * length) as u64;
+            let (bits, size, bytes) = (32, length, 4 * n);
+            let whole = Layer { origins, bits, size, error: 0.0, weight_error: 0.0, damping: 0.0, bytes };
+            let bytes = n + 4 * rows as u64;
+            let of = vec![whole.clone(), Layer { bits: 8, error, weight_error: error, bytes, ..whole }];
+            choices.push(choice(table.meaning, vec![None, Some(Rounding::Nearest)], &of));
+            layers.push(of);
+        }
+        Ok((choices, layers))
+    }
+
+    /// What the weights of a product are multiplied with, and the relative error of that as bytes.
+    fn seen(&self, walk: &mut Walk, product: &Product) -> Result<(Seen, f64)> {
+        let (factor, k) = (walk.factor(product.left)?, product.parts[1]);
+        let whole: f64 = (0..k).map(|i| factor.products[i * k + i]).sum();
+        let lost = if whole > 0.0 { (factor.lost / whole).sqrt() } else { 0.0 };
+        let seen = Seen::new(factor.products, k).map_err(|e| named(e, self.graph, product))?;
+        Ok((seen, lost))
+    }
+
+    /// The weights of a product as parameters, and as what they stand for.
+    fn codes(&mut self, seen: &Seen, walk: &Walk, product: &Product) -> Result<(Codes, Layer, Tensor)> {
+        let weights = walk.weights(product)?;
+        let result = rounded(seen, &floats(&weights)?, product.parts, product.bits, product.size);
+        let [codes, scale] = ["codes", "scales"].map(|what| format!("@{what}{}", self.made.len() / 2));
+        let (axis, groups) = (product.axis, product.parts[1] / product.size);
+        let with = |sizes: &[usize]| {
+            let mut dims = weights.dims().to_vec();
+            dims.splice(axis..=axis, sizes.iter().copied());
+            dims
+        };
+        let bytes = (result.codes.len() * if product.bits > 4 { 8 } else { 4 } / 8 + 2 * result.scales.len()) as u64;
+        self.made.insert(codes.clone(), Tensor::from_vec(with(&[groups, product.size]), result.codes));
+        self.made.insert(scale.clone(), Tensor::from_vec(with(&[groups]), result.scales));
+        let origins = self.graph.node(product.node).origins.clone();
+        let (bits, size, damping, error) = (product.bits, product.size, result.damping, result.product_error);
+        let codes = Codes { codes, scale, bits, size: size as i64 };
+        let weights = Tensor::from_vec(weights.dims().to_vec(), result.weights);
+        let weight_error = result.weight_error;
+        Ok((codes, Layer { origins, bits, size, error, weight_error, damping, bytes }, weights))
+    }
+}
+
+fn choice(meaning: Meaning, roundings: Vec<Option<Rounding>>, layers: &[Layer]) -> Choice {
+    let one = |(rounding, layer): (Option<Rounding>, &Layer)| {
+        (rounding, Candidate { cost: layer.bytes, lost: layer.error * layer.error })
+    };
+    Choice { meaning, candidates: roundings.into_iter().zip(layers).map(one).collect() }
+}
+
+/// Products one after the other whose weights are multiplied with the same.
+fn same_left(products: &[Product]) -> impl Iterator<Item = &[Product]> {
+    products.chunk_by(|a, b| a.left == b.left)
+}
+
+fn floats(weights: &Tensor) -> Result<Vec<f32>> {
+    weights.to_vec::<f32>().ok_or_else(|| Error::defect("weights are no f32"))
+}
+
+/// The relative error (L2) of a table whose rows are bytes.
+fn error_of_rows(table: &[f32], length: usize) -> f64 {
+    let (mut lost, mut whole) = (0f64, 0f64);
+    for row in table.chunks(length.max(1)) {
+        let largest = row.iter().fold(0f32, |m, w| m.max(w.abs()));
+        let step = if largest > 0.0 { largest / 127.0 } else { 1.0 };
+        for w in row {
+            lost += f64::from(w - (w / step).round_ties_even() * step).powi(2);
+            whole += f64::from(*w).powi(2);
+        }
+    }
+    if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
 }
 
 fn named(error: Box<Error>, graph: &Graph, product: &Product) -> Box<Error> {

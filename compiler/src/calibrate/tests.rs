@@ -40,7 +40,8 @@ fn each_part_runs_behind_products_that_are_rounded() {
     let options = Options { quantize: Quantize::Int4, ..Options::default() };
     let found = products(&graph, &Options { activations: Some(sardonyx_passes::Activations::F32), ..options });
     assert_eq!(found.iter().map(|p| (p.bits, p.size)).collect::<Vec<_>>(), [(4, 32), (8, 64)]);
-    let mut walk = Walk::new(&graph, params.clone(), &samples, &found);
+    let each: Vec<&Sample> = samples.iter().collect();
+    let mut walk = Walk::new(&graph, params.clone(), &each, &found);
     let of_values = |values: &[Tensor]| -> Vec<f64> {
         let mut sums = vec![0.0; 64 * 64];
         for row in
@@ -52,7 +53,7 @@ fn each_part_runs_behind_products_that_are_rounded() {
     };
     let near = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4);
     let given: Vec<Tensor> = samples.iter().map(|s| s.inputs[0].1.clone()).collect();
-    assert!(near(&walk.products_of(found[0].left).unwrap(), &of_values(&given)));
+    assert!(near(&walk.factor(found[0].left).unwrap().products, &of_values(&given)));
     assert_eq!(walk.weights(&found[0]).unwrap(), params["u"]);
     // Other weights, so that what reads them is seen to.
     let other = random(&[64, 64], 9);
@@ -60,5 +61,5 @@ fn each_part_runs_behind_products_that_are_rounded() {
     let changed = ParamStore::from([("u".into(), other), ("w".into(), params["w"].clone())]);
     let part = Graph { outputs: vec![("y".into(), found[1].left.0)], ..graph.clone() };
     let expected = samples.iter().map(|s| interp::run(&part, &changed, &s.inputs).unwrap().remove(0).1);
-    assert!(near(&walk.products_of(found[1].left).unwrap(), &of_values(&expected.collect::<Vec<_>>())));
+    assert!(near(&walk.factor(found[1].left).unwrap().products, &of_values(&expected.collect::<Vec<_>>())));
 }

@@ -12,8 +12,9 @@ use melior::ir::{Location, Module};
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::Plan;
+use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
-use sardonyx_passes::quantize::Product;
+use sardonyx_passes::quantize::{Product, as_bytes};
 use sardonyx_passes::{Options, Params, Rewrites};
 use sardonyx_runtime::Session;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,10 +23,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const FIRST: &str = "sdx-to-flow";
 /// What a part gives beside values.
 const PRODUCTS: &str = "products";
+const LOST: &str = "lost";
+
+/// What weights are multiplied with, over all samples.
+pub struct Factor {
+    /// [k, k]: Σ xᵀx.
+    pub products: Vec<f64>,
+    /// Σ (x − q)², where q is x as bytes with a scale for each row.
+    pub lost: f64,
+}
 
 pub struct Walk<'a> {
     graph: &'a Graph,
-    samples: &'a [Sample],
+    samples: &'a [&'a Sample],
     params: ParamStore,
     /// By node: which operand is a parameter of this name, rounded.
     rounded: HashMap<Value, (usize, String)>,
@@ -40,7 +50,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(graph: &'a Graph, params: ParamStore, samples: &'a [Sample], products: &[Product]) -> Walk<'a> {
+    pub fn new(graph: &'a Graph, params: ParamStore, samples: &'a [&'a Sample], products: &[Product]) -> Walk<'a> {
         let n = graph.nodes.len();
         let (mut consumers, mut free) = (vec![vec![]; n], vec![]);
         for (v, node) in graph.values() {
@@ -64,7 +74,7 @@ impl<'a> Walk<'a> {
         self.value(product.weights)
     }
 
-    fn value(&self, v: Value) -> Result<Tensor> {
+    pub fn value(&self, v: Value) -> Result<Tensor> {
         let node = self.graph.node(v);
         if let Op::Param { name, .. } = &node.op {
             return self.params.get(name).cloned().ok_or_else(|| Error::defect(format!("`{name}` has no value")));
@@ -80,17 +90,18 @@ impl<'a> Walk<'a> {
         self.rounded.insert(product.node, (product.operand, name));
     }
 
-    /// Σ xᵀx of all samples, [k, k], where k is an axis of the value x. Sums over the samples are f64, in their order.
-    pub fn products_of(&mut self, (value, axis): (Value, usize)) -> Result<Vec<f64>> {
+    /// What products of a value see, where they sum over this axis. Sums over the samples are f64, in their order.
+    pub fn factor(&mut self, (value, axis): (Value, usize)) -> Result<Factor> {
         let part = self.part(value);
         let after: Vec<Value> = part.iter().copied().filter(|v| self.is_read_later(*v, &part)).collect();
         let (mut graph, map) = self.graph_of(&part)?;
         graph.outputs = after.iter().map(|v| (name(*v), map[v])).collect();
         let x = map[&value];
         let products = graph.add_as(Op::Contract(square(graph.ty(x).rank(), axis)), &[x, x], None, &[])?;
-        graph.outputs.push((PRODUCTS.into(), products));
-        let session = code(&graph, &self.params)?;
-        let mut sums: Vec<f64> = vec![];
+        let lost = lost_as_bytes(&mut graph, x, axis)?;
+        graph.outputs.extend([(LOST.to_string(), lost), (PRODUCTS.to_string(), products)]);
+        let session = code(&graph, &self.params, FIRST, Options::default())?;
+        let mut factor = Factor { products: vec![], lost: 0.0 };
         let mut known: BTreeMap<Value, Vec<Tensor>> = BTreeMap::new();
         for (i, sample) in self.samples.iter().enumerate() {
             let given = sample.inputs.iter().map(|(name, t)| (name.clone(), t.clone()));
@@ -103,15 +114,17 @@ impl<'a> Walk<'a> {
             }
             let products = outputs.last().and_then(|(_, t)| t.to_vec::<f32>());
             let products = products.ok_or_else(|| Error::defect("a part of a graph gives no products"))?;
-            sums.resize(products.len(), 0.0);
-            sums.iter_mut().zip(products).for_each(|(sum, p)| *sum += f64::from(p));
+            factor.products.resize(products.len(), 0.0);
+            factor.products.iter_mut().zip(products).for_each(|(sum, p)| *sum += f64::from(p));
+            let lost = outputs.iter().find(|(name, _)| name == LOST).and_then(|(_, t)| t.get_f64(0));
+            factor.lost += lost.unwrap_or(0.0);
         }
         self.held.extend(known);
         part.iter().for_each(|v| self.done[v.index()] = true);
         let (graph, done, consumers, needed) = (self.graph, &self.done, &self.consumers, &self.needed);
         let waits = |v: &Value| consumers[v.index()].iter().any(|c| needed[c.index()] && !done[c.index()]);
         self.held.retain(|v, _| !matches!(graph.node(*v).op, Op::Input { .. }) && waits(v));
-        Ok(sums)
+        Ok(factor)
     }
 
     /// What a value is computed from, as far as it is not known; and what binds sizes.
@@ -169,6 +182,14 @@ impl<'a> Walk<'a> {
     }
 }
 
+fn lost_as_bytes(graph: &mut Graph, x: Value, axis: usize) -> Result<Value> {
+    let bytes = as_bytes(graph, x, axis)?;
+    let lost = graph.add_as(Op::Map(ScalarFn::Sub), &[x, bytes], None, &[])?;
+    let squares = graph.add_as(Op::Map(ScalarFn::Mul), &[lost, lost], None, &[])?;
+    let axes = (0..graph.ty(x).rank()).collect();
+    graph.add_as(Op::Reduce { f: ReduceFn::Add, axes }, &[squares], None, &[])
+}
+
 fn name(v: Value) -> String {
     format!("@{}", v.0)
 }
@@ -181,7 +202,8 @@ fn square(rank: usize, axis: usize) -> ContractSpec {
     ContractSpec { result: vec![left[axis], 'Z'], left, right }
 }
 
-fn code(graph: &Graph, params: &ParamStore) -> Result<Session> {
+/// Code for a graph, from a stage on.
+pub fn code(graph: &Graph, params: &ParamStore, first: &str, options: Options) -> Result<Session> {
     let context = sardonyx_passes::context();
     context.attach_diagnostic_handler(|_| true);
     let mut module = Module::new(Location::unknown(&context));
@@ -189,10 +211,10 @@ fn code(graph: &Graph, params: &ParamStore) -> Result<Session> {
     for function in [graph].into_iter().chain(graph.bodies.values()) {
         body(&module)?.push(function.write(operation(&module).context())?);
     }
-    let first = pipeline::STAGES.iter().position(|(name, _)| *name == FIRST).unwrap_or(0);
+    let first = pipeline::STAGES.iter().position(|(name, _)| *name == first).unwrap_or(0);
     // How many rows there are would be counted in each part.
     let watch = Watch { without: vec!["remove-padding", pipeline::KERNELS], ..Watch::default() };
-    let mut rewrites = Rewrites::new(Options { params: Params::new(params.clone()), ..Options::default() });
+    let mut rewrites = Rewrites::new(Options { params: Params::new(params.clone()), ..options });
     pipeline::run_stages(&context, &mut module, first..pipeline::STAGES.len(), &watch, &mut rewrites, &mut |_| Ok(()))?;
     let plan = Plan::read(operation(&module))?.ok_or_else(|| Error::defect("a part of a graph has no plan"))?;
     session(plan, params)

@@ -52,7 +52,8 @@ pub struct CompileArgs {
     pub precision: Precision,
     /// Codes in the place of weights: whole numbers of so many bits, with a scale for each column or for each group of it; what
     /// they are multiplied with becomes bytes in the call, with a scale for each row. The error against f32 is printed.
-    /// `lossless` loses nothing: weights that are such numbers in f32 are found and stored so
+    /// `lossless` loses nothing: weights that are such numbers in f32 are found and stored so. `auto` stores each layer in f32, int8
+    /// or int4, in as few bytes as `--error-budget` allows on the data of `--calibrate`
     #[arg(long, value_name = "TYPE", default_value = "none", value_parser = named::<Quantize>())]
     pub quantize: Quantize,
     /// Weights along the sum that have one scale [default: channel, all of them, for int8; 32 for fewer bits]
@@ -69,7 +70,8 @@ pub struct CompileArgs {
     /// inputs up
     #[arg(long, value_name = "DATA", num_args = 1.., requires = "quantize")]
     pub calibrate: Vec<PathBuf>,
-    /// The relative error (L2) that an output may have by lower precision, on inputs made for that; above it nothing is written
+    /// The relative error (L2) that an output may have by lower precision, on inputs made for that, or for `--quantize auto` on
+    /// data; above it nothing is written
     #[arg(long, value_name = "X", value_parser = budget)]
     pub error_budget: Option<f64>,
     /// Ranks that run the model together, each with a part of the weights: N, or NxM for a mesh of two axes
@@ -366,7 +368,7 @@ fn print(output: &Path, report: &Report, time: Duration, out: &mut dyn Write) ->
         say(out, &format!("entry {name}: none, {why}"))?;
     }
     report.lowered.iter().flat_map(precision_lines).try_for_each(|line| say(out, &line))?;
-    layer_lines(&report.layers).iter().try_for_each(|line| say(out, line))?;
+    layer_lines(report).iter().try_for_each(|line| say(out, line))?;
     match &report.selftest_skipped {
         Some(why) => say(out, &format!("self-test: none, {why}")),
         None => Ok(()),
@@ -387,38 +389,49 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
     let why = if n == 0 { "; `--remarks 'quantize|precision'` says why" } else { "" };
     let mut lines = vec![format!("precision: {name} factors in {n} launches{how}{why}")];
     match &lowered.errors {
-        Ok(errors) => lines.extend(errors.iter().map(|OutputError { name, abs_max, relative, .. }| {
-            format!("precision: {name} on canary inputs: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}")
-        })),
+        Ok(errors) => {
+            let mut worst: Vec<&OutputError> = errors.iter().collect();
+            worst.sort_by(|a, b| b.relative.total_cmp(&a.relative));
+            lines.extend(worst.iter().take(SHOWN).map(|OutputError { name, abs_max, relative, .. }| {
+                format!("precision: {name} on canary inputs: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}")
+            }));
+            let rest = worst.len().saturating_sub(SHOWN);
+            lines.extend((rest > 0).then(|| format!("precision: {rest} more outputs, none worse; `--json` has all")));
+        }
         Err(why) => lines.push(format!("precision: error not measured, {why}")),
     }
     lines
 }
 
-/// Layers that are printed: those that lost most.
-const LAYERS_SHOWN: usize = 5;
+/// Outputs and layers that are printed: those that lost most.
+const SHOWN: usize = 5;
 
-fn layer_lines(layers: &[Layer]) -> Vec<String> {
-    let mut worst: Vec<&Layer> = layers.iter().collect();
-    worst.sort_by(|a, b| b.product_error.total_cmp(&a.product_error));
+fn layer_lines(report: &Report) -> Vec<String> {
+    let mut worst: Vec<&Layer> = report.layers.iter().collect();
+    worst.sort_by(|a, b| b.error.total_cmp(&a.error));
     let line = |l: &&Layer| {
-        let (weights, product) = (l.weight_error, l.product_error);
-        let node = l.origins.join(" + ");
-        format!(
-            "calibrated: {product:.4} of the product, {weights:.4} of the weights, int{} by {}: {node}",
-            l.bits, l.size
-        )
+        format!("calibrated: {:.4} off, {} by {}: {}", l.error, precision(l), l.size, l.origins.join(" + "))
     };
-    worst.iter().take(LAYERS_SHOWN).map(line).collect()
+    let measured = report.measured.map(|(error, calls)| {
+        let count = |bits: u32| report.layers.iter().filter(|l| l.bits == bits).count();
+        let counts = format!("{} int4, {} int8, {} f32", count(4), count(8), count(32));
+        format!("calibrated: {counts}; outputs are {error:.4} off (relative, L2) on {calls} calls that nothing was rounded by")
+    });
+    measured.into_iter().chain(worst.iter().take(SHOWN).map(line)).collect()
+}
+
+fn precision(layer: &Layer) -> String {
+    if layer.bits == 32 { "f32".to_string() } else { format!("int{}", layer.bits) }
 }
 
 fn layer_json(layer: &Layer) -> Json {
     Json::Object(vec![
         ("nodes", Json::list(layer.origins.iter().map(String::as_str))),
-        ("bits", (layer.bits as usize).into()),
+        ("precision", precision(layer).into()),
         ("group", layer.size.into()),
+        ("error", layer.error.into()),
         ("weight_error", layer.weight_error.into()),
-        ("product_error", layer.product_error.into()),
+        ("bytes", layer.bytes.into()),
         ("damping", layer.damping.into()),
     ])
 }
@@ -470,6 +483,7 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     }
     if !report.layers.is_empty() {
         members.push(("layers", Json::List(report.layers.iter().map(layer_json).collect())));
+        members.push(("error_on_data", report.measured.map(|(error, _)| error).into()));
     }
     if args.list_rewrites {
         members.push(("rewrites", report.rewrites.json()));

@@ -36,12 +36,9 @@ fn weights_are_rounded_by_what_they_are_multiplied_with() {
     assert_eq!(std::fs::read(f.path("q.sdx")).unwrap(), std::fs::read(f.path("again.sdx")).unwrap());
     let layers = report["layers"].as_array().unwrap();
     let error = |layer: usize, what: &str| layers[layer][what].as_f64().unwrap();
-    assert_eq!((layers.len(), layers[0]["bits"].as_u64(), layers[1]["bits"].as_u64()), (2, Some(4), Some(8)));
+    assert_eq!((layers.len(), &layers[0]["precision"], &layers[1]["precision"]), (2, &"int4".into(), &"int8".into()));
     // Eight rows leave much to make good with.
-    assert!(
-        error(0, "weight_error") > 0.05 && error(0, "product_error") < 0.5 * error(0, "weight_error"),
-        "{layers:?}"
-    );
+    assert!(error(0, "weight_error") > 0.05 && error(0, "error") < 0.5 * error(0, "weight_error"), "{layers:?}");
     f.good(&["run", "q.sdx", "--input", "x=random"]);
     let random = f.good(&[&int4[..6], &["--calibrate", "random"]].concat());
     assert!(random.contains("precision: int4 calibrated=random group=32"), "{random}");
@@ -73,4 +70,37 @@ fn data_that_the_model_does_not_take_is_refused() {
     let (status, message) = refused("int8", "empty");
     assert!(status == 2 && message.contains("`--calibrate` is for weights of 4 or 3 bits"), "{message}");
     assert!(!exists(&f.path("m.sdx")));
+}
+
+#[test]
+fn layers_are_chosen_by_what_the_outputs_lose() {
+    let f = Folder::with(two_wide_layers());
+    for i in 0..5 {
+        f.data(&format!("data/set_{i}"), tensor("x", &[2, N as i64], rows(0.1 + 0.07 * i as f32)));
+    }
+    let auto = |budget: &'static str| {
+        f.json(&["compile", "m.onnx", "--quantize", "auto", "--calibrate", "data", "--error-budget", budget, "--json"])
+    };
+    let (mut bytes, mut error) = (u64::MAX, 0.0);
+    for budget in ["0.03", "0.06", "0.9"] {
+        let report = auto(budget);
+        let measured = report["error_on_data"].as_f64().unwrap();
+        assert!(measured <= budget.parse().unwrap() && measured >= error, "{budget}: {measured}");
+        let now = report["layers"].as_array().unwrap().iter().map(|l| l["bytes"].as_u64().unwrap()).sum();
+        assert!(now <= bytes, "{budget}: {now} bytes");
+        (bytes, error) = (now, measured);
+    }
+    assert!(bytes < (N * N * 2) as u64, "one layer of 4 bits, one of 8: {bytes}");
+    let with =
+        |more: &[&'static str]| f.bad(&[&["compile", "m.onnx", "-o", "no.sdx", "--quantize", "auto"], more].concat());
+    let (status, message) = with(&["--calibrate", "data", "--error-budget", "1e-9"]);
+    assert!(status == 2 && message.starts_with("error[E0501]: nothing can be rounded so that"), "{message}");
+    assert!(message.contains("these layers lose most: "), "{message}");
+    let (status, message) = with(&["--calibrate", "data/set_0", "--error-budget", "0.1"]);
+    assert!(status == 2 && message.starts_with("error[E0301]: one call is not enough"), "{message}");
+    for less in [&["--calibrate", "data"][..], &["--error-budget", "0.1"]] {
+        let (status, message) = with(less);
+        assert!(status == 2 && message.contains("help: give `--calibrate DATA` and `--error-budget X`"), "{message}");
+    }
+    assert!(!exists(&f.path("no.sdx")));
 }

@@ -13,8 +13,9 @@ mod products;
 mod sites;
 
 use products::meaning;
-pub use products::{Product, products};
+pub use products::{Product, Table, products, tables};
 
+use crate::calibrated::Rounding;
 use crate::options::{Activations, Group, Options, Quantize};
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
@@ -41,6 +42,11 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     })
 }
 
+/// What a value is as bytes, with one scale along an axis.
+pub fn as_bytes(graph: &mut Graph, x: Value, axis: usize) -> Result<Value> {
+    Coded::of(graph, x, &[axis], &[])?.value(graph, &[])
+}
+
 fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     let (constant, last) = (constants(graph), last_products(graph));
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
@@ -59,11 +65,16 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                 let options = rewrites.options();
                 let form = match options.quantize {
                     Quantize::Lossless => exact(&out, new.args[weights], &summed[weights], &options.params)?,
+                    Quantize::Auto => chosen(options, graph, node.args[weights], &summed[weights]),
                     _ => Some(form(options, (&out, new.args[weights]), &summed[weights], last[map.len()])),
                 };
                 let Some(form) = form else {
+                    let why = match options.quantize {
+                        Quantize::Auto => "codes would lose more than the error budget has for them",
+                        _ => "they lie on no grid",
+                    };
                     let node = node.origins.first().cloned();
-                    rewrites.missed(Missed { node, ..Missed::because("weights stay in f32", "they lie on no grid") });
+                    rewrites.missed(Missed { node, ..Missed::because("weights stay in f32", why) });
                     map.push(out.push(new));
                     continue;
                 };
@@ -81,9 +92,13 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                         }
                         (None, form @ (Form::Groups { .. } | Form::Grid(_))) => {
                             let calibrated = &rewrites.options().calibrated;
-                            let coded = match calibrated.codes(meaning(graph, node.args[at], axes[0])) {
-                                Some(found) => from_parameters(&mut out, (*arg, axes[0]), found, &node.origins)?,
-                                None => in_groups(&mut out, (*arg, axes[0]), form, &node.origins)?,
+                            let coded = match calibrated.rounding(meaning(graph, node.args[at], axes[0])) {
+                                Some(Rounding::Codes(found)) => {
+                                    from_parameters(&mut out, (*arg, axes[0]), found, &node.origins)?
+                                }
+                                Some(Rounding::Nearest) | None => {
+                                    in_groups(&mut out, (*arg, axes[0]), form, &node.origins)?
+                                }
                             };
                             coded.value(&mut out, &node.origins)?
                         }
@@ -101,6 +116,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                     continue;
                 }
             }
+            Ok(Some(Site::Rows)) if !is_rounded(rewrites.options(), graph, node.args[0]) => {}
             Ok(Some(Site::Rows)) if rewrites.allow("rows", &node.origins) => {
                 let (table, indices) = (new.args[0], new.args[1]);
                 let coded = Coded::of(&mut out, table, &[1], &node.origins)?;
@@ -117,6 +133,22 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     }
     out.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), map[v.index()])).collect();
     Ok(out)
+}
+
+/// The form that calibration chose for weights; none where they stay as they are.
+fn chosen(options: &Options, graph: &Graph, weights: Value, summed: &[usize]) -> Option<Form> {
+    let &[axis] = summed else { return None };
+    let whole = graph.ty(weights).dims[axis].as_const()?;
+    match options.calibrated.rounding(meaning(graph, weights, axis))? {
+        Rounding::Codes(codes) => Some(Form::Groups { bits: codes.bits, size: codes.size }),
+        Rounding::Nearest if options.activations() == Activations::Int8 || whole % CODES_MIN != 0 => Some(Form::Bytes),
+        Rounding::Nearest => Some(Form::Groups { bits: 8, size: whole }),
+    }
+}
+
+/// Whether the rows of a table are rounded to bytes.
+fn is_rounded(options: &Options, graph: &Graph, table: Value) -> bool {
+    options.quantize != Quantize::Auto || options.calibrated.rounding(meaning(graph, table, 1)).is_some()
 }
 
 /// The form of weights that are summed over these axes. The last product of a model keeps 8 bits: what it loses nothing behind

@@ -31,9 +31,11 @@ pub struct Product {
 
 /// The products of a graph that calibration can round.
 pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
-    if matches!(options.quantize, Quantize::None | Quantize::Lossless) {
-        return vec![];
-    }
+    let any_bits = match options.quantize {
+        Quantize::None | Quantize::Lossless => return vec![],
+        Quantize::Int8 | Quantize::Int4 | Quantize::Int3 => false,
+        Quantize::Auto => true,
+    };
     let (constant, last) = (constants(graph), last_products(graph));
     let product = |(v, node): (Value, &Node)| {
         let Ok(Some(Site::Product { summed, weights: operand })) = site(graph, node, &constant) else { return None };
@@ -41,19 +43,42 @@ pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
             return None;
         }
         let value = node.args[operand];
-        let form = form(options, (graph, value), &summed[operand], last[v.index()]);
-        let (&[left_axis], &[axis], Form::Groups { bits, size }) =
-            (&summed[1 - operand][..], &summed[operand][..], form)
-        else {
-            return None;
-        };
+        let (&[left_axis], &[axis]) = (&summed[1 - operand][..], &summed[operand][..]) else { return None };
         let dims = graph.ty(value).static_dims()?;
+        let (bits, size) = match form(options, (graph, value), &[axis], last[v.index()]) {
+            Form::Groups { bits, size } => (bits, size),
+            Form::Bytes if any_bits => (8, dims[axis] as i64),
+            Form::Bytes | Form::Grid(_) => return None,
+        };
         let parts = [dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()];
         let left = (node.args[1 - operand], left_axis);
         let meaning = meaning(graph, value, axis);
         Some(Product { node: v, left, operand, weights: value, axis, meaning, parts, bits, size: size as usize })
     };
     graph.values().filter_map(product).collect()
+}
+
+/// A table of which rows are looked up.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub node: Value,
+    pub table: Value,
+    /// Rows, and how long they are.
+    pub dims: [usize; 2],
+    pub meaning: Meaning,
+}
+
+/// The tables of a graph whose rows may be bytes.
+pub fn tables(graph: &Graph, options: &Options) -> Vec<Table> {
+    let constant = constants(graph);
+    let table = |(v, node): (Value, &Node)| {
+        let Ok(Some(Site::Rows)) = site(graph, node, &constant) else { return None };
+        let table = node.args[0];
+        let &[rows, length] = &graph.ty(table).static_dims()?[..] else { return None };
+        let meaning = meaning(graph, table, 1);
+        (!options.keeps(&node.origins)).then_some(Table { node: v, table, dims: [rows, length], meaning })
+    };
+    graph.values().filter_map(table).collect()
 }
 
 /// What weights are, whatever their number: their operations down to the names of parameters, and the axis that is summed over.

@@ -1,0 +1,104 @@
+//! candidates for each layer, an error budget  =>  the fewest bytes of weights whose outputs are within it
+//!
+//! What a layer loses is known of its product; what that does to the outputs is measured, on calls that nothing was rounded by.
+//! Choices are tried from the smallest on, each with less than the one before may lose: a larger budget never has more
+//! bytes.
+
+use super::data::Sample;
+use super::knapsack::{Candidate, cheapest};
+use super::walk::code;
+use crate::import::ParamStore;
+use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_dialects::sdx::Graph;
+use sardonyx_passes::Options;
+use sardonyx_passes::calibrated::{Calibrated, Meaning, Rounding};
+use std::collections::HashMap;
+
+/// The stage that rounds.
+const STAGE: &str = "quantize";
+/// How often what may be lost is made smaller, to so much of it, before nothing is rounded.
+const STEPS: i32 = 48;
+const STEP: f64 = std::f64::consts::FRAC_1_SQRT_2;
+
+/// Weights, and the ways to store them.
+pub struct Choice {
+    pub meaning: Meaning,
+    /// The first one rounds nothing.
+    pub candidates: Vec<(Option<Rounding>, Candidate)>,
+}
+
+/// The roundings that are chosen, which candidate of each they are, and the error of the outputs with them.
+pub struct Chosen {
+    pub found: HashMap<Meaning, Rounding>,
+    pub candidates: Vec<usize>,
+    pub error: f64,
+}
+
+/// Errors: E0501 where nothing can be rounded within the budget.
+pub fn choose(
+    graph: &Graph,
+    params: &ParamStore,
+    options: &Options,
+    choices: &[Choice],
+    unseen: &[&Sample],
+    budget: f64,
+) -> Result<Chosen> {
+    let expected = outputs(graph, params, Options::default(), unseen)?;
+    let rows: Vec<Vec<Candidate>> = choices.iter().map(|c| c.candidates.iter().map(|(_, c)| *c).collect()).collect();
+    let all: f64 = rows.iter().map(|row| row.iter().map(|c| c.lost).fold(0.0, f64::max)).sum();
+    let mut tried: Vec<Vec<usize>> = vec![];
+    for step in 0..STEPS {
+        let Some(candidates) = cheapest(&rows, all * STEP.powi(step)) else { break };
+        if tried.contains(&candidates) {
+            continue;
+        }
+        let rounding = |(choice, &c): (&Choice, &usize)| Some((choice.meaning, choice.candidates[c].0.clone()?));
+        let found: HashMap<Meaning, Rounding> = choices.iter().zip(&candidates).filter_map(rounding).collect();
+        if found.is_empty() {
+            break;
+        }
+        let calibrated = Calibrated::new(found.clone(), false);
+        let error = error(&expected, &outputs(graph, params, Options { calibrated, ..options.clone() }, unseen)?);
+        if error <= budget {
+            return Ok(Chosen { found, candidates, error });
+        }
+        tried.push(candidates);
+    }
+    Err(Error::user("E0501", format!("nothing can be rounded so that the outputs are at most {budget} off")))
+}
+
+fn outputs(graph: &Graph, params: &ParamStore, options: Options, samples: &[&Sample]) -> Result<Vec<Vec<Tensor>>> {
+    let session = code(graph, params, STAGE, options)?;
+    let run = |sample: &&Sample| {
+        let inputs: Vec<(&str, Tensor)> = sample.inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
+        let outputs = session.run(&inputs).map_err(|e| e.file(sample.name.clone()))?;
+        Ok(outputs.into_iter().map(|(_, t)| t).collect())
+    };
+    samples.iter().map(run).collect()
+}
+
+/// The largest relative error (L2) of an output of numbers, over all calls.
+fn error(expected: &[Vec<Tensor>], actual: &[Vec<Tensor>]) -> f64 {
+    let n = expected.first().map_or(0, Vec::len);
+    let of_output = |o: usize| {
+        let (mut lost, mut whole) = (0f64, 0f64);
+        for (e, a) in expected.iter().zip(actual) {
+            for i in 0..e[o].len() {
+                if let (Some(e), Some(a)) = (e[o].get_f64(i), a[o].get_f64(i))
+                    && e != a
+                {
+                    lost += (e - a) * (e - a);
+                }
+                whole += e[o].get_f64(i).filter(|x| x.is_finite()).map_or(0.0, |x| x * x);
+            }
+        }
+        match (lost == 0.0, whole > 0.0) {
+            (true, _) => 0.0,
+            (false, true) => (lost / whole).sqrt(),
+            (false, false) => f64::INFINITY,
+        }
+    };
+    let errors = (0..n).filter(|o| expected[0][*o].dtype().is_float()).map(of_output);
+    // What is no number is too far.
+    errors.fold(0.0, |most, e| if e.is_nan() { f64::INFINITY } else { most.max(e) })
+}
