@@ -1,7 +1,7 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
 use crate::calibrate::{Layer, calibrate};
-use crate::emit::{HostSummary, Product, Summary, host_operations};
+use crate::emit::{self, HostSummary, Product, Summary, host_operations};
 use crate::entries::{Entries, EntrySpec, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
 use crate::module::{body, graph, lower_model};
@@ -348,9 +348,11 @@ fn write(
         precision: request.options.lowered(),
         kinds: &model.graph.kinds(),
         targets: &request.targets,
+        most: None,
         specialized: &request.specialized.iter().map(|spec| spec.name.clone()).collect::<Vec<_>>(),
     };
-    let write = |path: &Path| crate::emit::write(path, &product);
+    let built = emit::build(&product)?;
+    let write = |path: &Path| emit::write(path, &product, &built);
     if request.options.lowered().is_none() {
         return Ok((write(&request.output)?, None));
     }
@@ -373,7 +375,7 @@ fn write(
     };
     // What the self-test allows is not what the model's errors are.
     let product = Product { selftest: Some(&wider), ..product };
-    Ok((crate::emit::write(&request.output, &product)?, Some(errors)))
+    Ok((emit::write(&request.output, &product, &built)?, Some(errors)))
 }
 
 /// The test with twice the errors that were measured, where codes have larger ones than it allows.

@@ -8,7 +8,8 @@ use crate::plans::Planned;
 use crate::prepare::{self, Store};
 use crate::requires::{Requires, requires};
 use sardonyx_base::plan::{self as file, Wire};
-use sardonyx_base::{Dim, Error, Kind, Result};
+use sardonyx_base::{Dim, Error, Kind, Result, Tensor};
+use sardonyx_dialects::flow::prepared::Prepared;
 use sardonyx_dialects::flow::{Container, Layout, State};
 use sardonyx_dialects::params::Part;
 use sardonyx_dialects::plan::{Action, Entry, Plan};
@@ -93,25 +94,40 @@ pub struct Product<'a> {
     /// Of inputs and outputs that are no tensors, by name.
     pub kinds: &'a BTreeMap<String, Kind>,
     pub targets: &'a [Target],
+    /// The highest level of CPUs that there is code for; all of them where absent.
+    pub most: Option<Level>,
     /// The entry points that calls of `main` may run.
     pub specialized: &'a [String],
 }
 
-pub fn write(path: &Path, product: &Product) -> Result<Summary> {
-    let codes: Vec<Code> = product.planned.iter().map(|made| Code::of(made, product.targets)).collect::<Result<_>>()?;
+/// The code of a product and the values of its prepared parameters: what takes time, for all files that are written of it.
+pub struct Built {
+    codes: Vec<Code>,
+    prepared: Prepared,
+    values: BTreeMap<String, Tensor>,
+}
+
+pub fn build(product: &Product) -> Result<Built> {
+    let codes =
+        product.planned.iter().map(|made| Code::of(made, product.targets, product.most)).collect::<Result<_>>()?;
+    let prepared = product.planned.iter().flat_map(|made| made.plan.prepared.clone()).collect();
+    let values = prepare::values(&prepared, product.params)?;
+    Ok(Built { codes, prepared, values })
+}
+
+pub fn write(path: &Path, product: &Product, built: &Built) -> Result<Summary> {
+    let codes = &built.codes;
     let symbols = shared_symbols(product.planned.iter().flat_map(|made| &made.plan.entries))?;
     let mut writer = ArtifactWriter::create(path)?;
     if !mesh(&symbols).is_empty() {
         // Each rank checks only what it has.
         writer.hash_constants();
     }
-    let prepared = product.planned.iter().flat_map(|made| made.plan.prepared.clone()).collect();
-    let values = prepare::values(&prepared, product.params)?;
-    let params = Store { params: product.params, prepared: &prepared, values };
+    let params = Store { params: product.params, prepared: &built.prepared, values: &built.values };
     let mut weights = Weights::new(writer, params, mesh(&symbols));
     weights.store_parts(product.planned.iter().map(|made| &made.plan))?;
     let (mut plans, mut summaries) = (vec![], vec![]);
-    for (made, code) in product.planned.iter().zip(&codes) {
+    for (made, code) in product.planned.iter().zip(codes) {
         let whole = plan(&made.plan, code, &symbols, product, &mut weights)?;
         summaries.push(summary(made, code, &whole));
         plans.push((made.target.class(), whole));
@@ -150,7 +166,7 @@ struct Code {
 }
 
 impl Code {
-    fn of(made: &Planned, targets: &[Target]) -> Result<Code> {
+    fn of(made: &Planned, targets: &[Target], most: Option<Level>) -> Result<Code> {
         let plan = &made.plan;
         let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
         let required: Vec<Requires> =
@@ -160,16 +176,18 @@ impl Code {
         let ptx: Vec<PtxModule> = gpus.map(|t| PtxModule::emit(plan, &lowered, t)).collect::<Result<_>>()?;
         let kernels = kernels(plan, &lowered, &required, &ptx);
         let (accesses, unchecked) = required.iter().fold((0, 0), |(a, u), r| (a + r.accesses, u + r.unchecked));
+        let levels: Vec<Level> =
+            levels_of(&lowered).into_iter().filter(|level| most.is_none_or(|m| *level <= m)).collect();
         let machine = match (made.target == Target::cpu(), lowered.is_empty()) {
             (false, _) => None,
             // A plan that only copies needs no code.
             (true, true) => Some(vec![]),
             (true, false) => {
                 let symbols = plan.kernels.iter().map(|(symbol, _)| symbol.clone());
-                Some(codegen::build_with_declarations(&symbols.zip(&lowered).collect::<Vec<_>>(), &kernels)?)
+                Some(codegen::build_with_declarations(&symbols.zip(&lowered).collect::<Vec<_>>(), &levels, &kernels)?)
             }
         };
-        let machine = machine.map(|code| (levels_of(&lowered), code));
+        let machine = machine.map(|code| (levels, code));
         let text = |module: &PtxModule| (module.target.ptx().unwrap_or_default(), module.text(&kernels));
         let ptx = ptx.iter().map(text).collect();
         Ok(Code { kernels, machine, ptx, accesses, unchecked })

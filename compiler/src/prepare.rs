@@ -104,7 +104,7 @@ fn in_order(prepared: &Prepared) -> Vec<&str> {
 pub struct Store<'a> {
     pub params: &'a dyn ParamValues,
     pub prepared: &'a Prepared,
-    pub values: BTreeMap<String, Tensor>,
+    pub values: &'a BTreeMap<String, Tensor>,
 }
 
 impl ParamValues for Store<'_> {

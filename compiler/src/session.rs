@@ -24,9 +24,10 @@ pub fn session(plan: Plan, params: &ParamStore) -> Result<Session> {
         precision: None,
         kinds: &BTreeMap::new(),
         targets: &[Target::cpu()],
+        most: Level::all().next(),
         specialized: &[],
     };
-    emit::write(&path, &product)?;
+    emit::write(&path, &product, &emit::build(&product)?)?;
     let options = LoadOptions { selftest: false, cpu: Level::all().next(), ..LoadOptions::default() };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     Model::load(&path, &options)?.session(&SessionOptions { threads, ..SessionOptions::default() })

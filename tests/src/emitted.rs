@@ -1,6 +1,6 @@
 //! a plan and its kernels  =>  an artifact, as the compiler writes it
 
-use sardonyx::emit::{Product, write};
+use sardonyx::emit::{Product, build, write};
 use sardonyx::import::ParamStore;
 use sardonyx::plans::{Planned, leads};
 use sardonyx_base::Result;
@@ -21,9 +21,10 @@ pub fn emit(path: &Path, plan: &Plan, params: &ParamStore, targets: &[Target]) -
         precision: None,
         kinds: &Default::default(),
         targets,
+        most: None,
         specialized: &[],
     };
-    write(path, &product).map(drop)
+    write(path, &product, &build(&product)?).map(drop)
 }
 
 /// What a caught panic said.

@@ -22,13 +22,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Symbols must be distinct. Errors: E0002 where the linker cannot be run; E0901 where MLIR or LLVM refuse the code,
 /// which is a defect of ours.
 pub fn build_shared_object(kernels: &[(String, &Lowered)]) -> Result<Vec<u8>> {
-    build_with_declarations(kernels, &[])
+    build_with_declarations(kernels, &levels_of(kernels.iter().map(|(_, l)| *l)), &[])
 }
 
-/// The same with what the plan says of the kernels.
-pub fn build_with_declarations(kernels: &[(String, &Lowered)], declared: &[Kernel]) -> Result<Vec<u8>> {
-    let levels = levels_of(kernels.iter().map(|(_, l)| *l));
-    let modules: Vec<(Level, String)> = levels.into_iter().map(|v| (v, text(kernels, v))).collect();
+/// The same for some levels, with what the plan says of the kernels.
+pub fn build_with_declarations(
+    kernels: &[(String, &Lowered)],
+    levels: &[Level],
+    declared: &[Kernel],
+) -> Result<Vec<u8>> {
+    let modules: Vec<(Level, String)> = levels.iter().map(|&v| (v, text(kernels, v))).collect();
     // Data has the lowest of the levels that the code has anyway.
     let lowest = modules.first().filter(|_| !declared.is_empty());
     let table = lowest.map(|(level, _)| (KERNELS_SYMBOL, *level, table(declared)));
