@@ -23,6 +23,9 @@ pub trait Isa: Sync {
     /// Σ a · b over the two integers of 16 bits in each word of 32, which is the result: every level has it.
     fn dot_words(&self, asm: &mut Mlir, a: Val, b: Val) -> Val;
 
+    /// The number that the lowest four bits of each lane name, where one instruction finds it.
+    fn looked_up(&self, asm: &mut Mlir, table: &[f32; 16], index: Val) -> Option<Val>;
+
     /// Sets the shapes of tiles from 64 bytes of memory.
     fn configure_tiles(&self, asm: &mut Mlir, memory: Val);
 

@@ -183,7 +183,7 @@ impl Mlir {
         v
     }
 
-    fn constant(&mut self, literal: String, ty: Ty) -> Val {
+    pub(super) fn constant(&mut self, literal: String, ty: Ty) -> Val {
         if let Some(v) = self.text.known.get(&(literal.clone(), ty)) {
             return *v;
         }

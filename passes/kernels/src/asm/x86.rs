@@ -38,6 +38,16 @@ impl Isa for X86 {
         asm.intrinsic(name, &[a, b], Ty::new(Elem::I32, a.ty.lanes / 2))
     }
 
+    fn looked_up(&self, asm: &mut Mlir, table: &[f32; 16], index: Val) -> Option<Val> {
+        let ty = Ty::new(Elem::F32, 16);
+        if index.ty.lanes != ty.lanes {
+            return None;
+        }
+        let numbers: Vec<String> = table.iter().map(|x| format!("{x:.1}")).collect();
+        let table = asm.constant(format!("[{}]", numbers.join(", ")), ty);
+        Some(asm.intrinsic("llvm.x86.avx512.permvar.sf.512", &[table, index], ty))
+    }
+
     fn configure_tiles(&self, asm: &mut Mlir, memory: Val) {
         asm.effect("llvm.x86.ldtilecfg", &[memory]);
     }

@@ -88,10 +88,21 @@ pub fn words(asm: &mut Mlir, cell: Val, dtype: DType, words: Words) -> Vec<Val> 
         }
         (Words::Singles, DType::I4) => {
             let at = |row: i64| if row < 4 { 8 * row } else { 8 * (row - 4) + 4 };
-            (0..8).map(|row| signed(asm, cell, at(row), 4)).collect()
+            (0..8).map(|row| nibble(asm, cell, at(row))).collect()
         }
         (Words::Singles, DType::I8) => (0..4).map(|row| signed(asm, cell, 8 * row, 8)).collect(),
         _ => vec![cell],
+    }
+}
+
+/// Four bits of each lane as a number with a sign: looked up, where an instruction does that.
+fn nibble(asm: &mut Mlir, cell: Val, first: i64) -> Val {
+    let by = asm.int(first, cell.ty);
+    let index = if first == 0 { cell } else { asm.bin(Bin::ShRUI, cell, by) };
+    let table = std::array::from_fn(|i| (i as f32 + 8.0) % 16.0 - 8.0);
+    match asm.isa.looked_up(asm, &table, index) {
+        Some(value) => value,
+        None => signed(asm, cell, first, 4),
     }
 }
 
