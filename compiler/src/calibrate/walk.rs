@@ -74,13 +74,30 @@ impl<'a> Walk<'a> {
         self.value(product.weights)
     }
 
+    /// A value that follows from parameters.
     pub fn value(&self, v: Value) -> Result<Tensor> {
-        let node = self.graph.node(v);
-        if let Op::Param { name, .. } = &node.op {
-            return self.params.get(name).cloned().ok_or_else(|| Error::defect(format!("`{name}` has no value")));
+        let mut part = BTreeSet::new();
+        let mut open = vec![v];
+        while let Some(v) = open.pop() {
+            if part.insert(v) {
+                open.extend(&self.graph.node(v).args);
+            }
         }
-        let args = node.args.iter().map(|arg| self.value(*arg)).collect::<Result<Vec<_>>>()?;
-        interp::evaluate(node, &args, &|_| None)
+        let mut known: BTreeMap<Value, Tensor> = BTreeMap::new();
+        for v in part {
+            let node = self.graph.node(v);
+            let value = match &node.op {
+                Op::Param { name, .. } => {
+                    self.params.get(name).cloned().ok_or_else(|| Error::defect(format!("`{name}` has no value")))?
+                }
+                _ => {
+                    let args: Vec<Tensor> = node.args.iter().filter_map(|arg| known.get(arg).cloned()).collect();
+                    interp::evaluate(node, &args, &|_| None)?
+                }
+            };
+            known.insert(v, value);
+        }
+        known.remove(&v).ok_or_else(|| Error::defect("a value is not made of what is before it"))
     }
 
     /// From here on the product has these weights.

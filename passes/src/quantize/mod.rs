@@ -12,7 +12,7 @@ mod grid;
 mod products;
 mod sites;
 
-use products::meaning;
+use products::Meanings;
 pub use products::{Product, Table, products, tables};
 
 use crate::calibrated::Rounding;
@@ -27,7 +27,7 @@ use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 use sites::{Site, constants, last_products, site};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Codes of 4 bits that four bytes hold: a group has whole ones.
 const CODES_MIN: i64 = 8;
@@ -49,6 +49,7 @@ pub fn as_bytes(graph: &mut Graph, x: Value, axis: usize) -> Result<Value> {
 
 fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     let (constant, last) = (constants(graph), last_products(graph));
+    let meanings = Meanings::new(graph);
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut map: Vec<Value> = vec![];
     // By value and axes.
@@ -65,7 +66,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                 let options = rewrites.options();
                 let form = match options.quantize {
                     Quantize::Lossless => exact(&out, new.args[weights], &summed[weights], &options.params)?,
-                    Quantize::Auto => chosen(options, graph, node.args[weights], &summed[weights]),
+                    Quantize::Auto => chosen(options, (graph, &meanings), node.args[weights], &summed[weights]),
                     _ => Some(form(options, (&out, new.args[weights]), &summed[weights], last[map.len()])),
                 };
                 let Some(form) = form else {
@@ -92,7 +93,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                         }
                         (None, form @ (Form::Groups { .. } | Form::Grid(_))) => {
                             let calibrated = &rewrites.options().calibrated;
-                            let coded = match calibrated.rounding(meaning(graph, node.args[at], axes[0])) {
+                            let coded = match calibrated.rounding(meanings.weights(node.args[at], axes[0])) {
                                 Some(Rounding::Codes(found)) => {
                                     from_parameters(&mut out, (*arg, axes[0]), found, &node.origins)?
                                 }
@@ -116,7 +117,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                     continue;
                 }
             }
-            Ok(Some(Site::Rows)) if !is_rounded(rewrites.options(), graph, node.args[0]) => {}
+            Ok(Some(Site::Rows)) if !is_rounded(rewrites.options(), &meanings, node.args[0]) => {}
             Ok(Some(Site::Rows)) if rewrites.allow("rows", &node.origins) => {
                 let (table, indices) = (new.args[0], new.args[1]);
                 let coded = Coded::of(&mut out, table, &[1], &node.origins)?;
@@ -136,10 +137,10 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
 }
 
 /// The form that calibration chose for weights; none where they stay as they are.
-fn chosen(options: &Options, graph: &Graph, weights: Value, summed: &[usize]) -> Option<Form> {
+fn chosen(options: &Options, (graph, meanings): (&Graph, &Meanings), weights: Value, summed: &[usize]) -> Option<Form> {
     let &[axis] = summed else { return None };
     let whole = graph.ty(weights).dims[axis].as_const()?;
-    match options.calibrated.rounding(meaning(graph, weights, axis))? {
+    match options.calibrated.rounding(meanings.weights(weights, axis))? {
         Rounding::Codes(codes) => Some(Form::Groups { bits: codes.bits, size: codes.size }),
         Rounding::Nearest if options.activations() == Activations::Int8 || whole % CODES_MIN != 0 => Some(Form::Bytes),
         Rounding::Nearest => Some(Form::Groups { bits: 8, size: whole }),
@@ -147,8 +148,8 @@ fn chosen(options: &Options, graph: &Graph, weights: Value, summed: &[usize]) ->
 }
 
 /// Whether the rows of a table are rounded to bytes.
-fn is_rounded(options: &Options, graph: &Graph, table: Value) -> bool {
-    options.quantize != Quantize::Auto || options.calibrated.rounding(meaning(graph, table, 1)).is_some()
+fn is_rounded(options: &Options, meanings: &Meanings, table: Value) -> bool {
+    options.quantize != Quantize::Auto || options.calibrated.rounding(meanings.weights(table, 1)).is_some()
 }
 
 /// The form of weights that are summed over these axes. The last product of a model keeps 8 bits: what it loses nothing behind
@@ -184,19 +185,27 @@ fn exact(graph: &Graph, weights: Value, summed: &[usize], params: &dyn ParamValu
 
 /// The value of a parameter, or of what is only moved of some.
 fn moved(graph: &Graph, v: Value, params: &dyn ParamValues) -> Result<Option<Tensor>> {
-    let node = graph.node(v);
-    match &node.op {
-        Op::Param { parts, .. } if parts.is_empty() => {}
-        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. } => {}
-        _ => return Ok(None),
+    let (mut part, mut open) = (BTreeSet::new(), vec![v]);
+    while let Some(v) = open.pop() {
+        let node = graph.node(v);
+        match &node.op {
+            Op::Param { parts, .. } if parts.is_empty() => {}
+            Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. } => {}
+            _ => return Ok(None),
+        }
+        if part.insert(v) {
+            open.extend(&node.args);
+        }
     }
-    let mut args = vec![];
-    for arg in &node.args {
-        let Some(value) = moved(graph, *arg, params)? else { return Ok(None) };
-        args.push(value);
+    let mut known: BTreeMap<Value, Tensor> = BTreeMap::new();
+    for v in part {
+        let node = graph.node(v);
+        let args: Vec<Tensor> = node.args.iter().filter_map(|arg| known.get(arg).cloned()).collect();
+        let value = match &node.op {
+            Op::Param { name, .. } => params.value(name)?,
+            _ => interp::evaluate(node, &args, &|_| None)?,
+        };
+        known.insert(v, value);
     }
-    match &node.op {
-        Op::Param { name, .. } => params.value(name).map(Some),
-        _ => interp::evaluate(node, &args, &|_| None).map(Some),
-    }
+    Ok(known.remove(&v))
 }

@@ -36,7 +36,7 @@ pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
         Quantize::Int8 | Quantize::Int4 | Quantize::Int3 => false,
         Quantize::Auto => true,
     };
-    let (constant, last) = (constants(graph), last_products(graph));
+    let (constant, last, meanings) = (constants(graph), last_products(graph), Meanings::new(graph));
     let product = |(v, node): (Value, &Node)| {
         let Ok(Some(Site::Product { summed, weights: operand })) = site(graph, node, &constant) else { return None };
         if options.keeps(&node.origins) {
@@ -52,7 +52,7 @@ pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
         };
         let parts = [dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()];
         let left = (node.args[1 - operand], left_axis);
-        let meaning = meaning(graph, value, axis);
+        let meaning = meanings.weights(value, axis);
         Some(Product { node: v, left, operand, weights: value, axis, meaning, parts, bits, size: size as usize })
     };
     graph.values().filter_map(product).collect()
@@ -70,25 +70,34 @@ pub struct Table {
 
 /// The tables of a graph whose rows may be bytes.
 pub fn tables(graph: &Graph, options: &Options) -> Vec<Table> {
-    let constant = constants(graph);
+    let (constant, meanings) = (constants(graph), Meanings::new(graph));
     let table = |(v, node): (Value, &Node)| {
         let Ok(Some(Site::Rows)) = site(graph, node, &constant) else { return None };
         let table = node.args[0];
         let &[rows, length] = &graph.ty(table).static_dims()?[..] else { return None };
-        let meaning = meaning(graph, table, 1);
+        let meaning = meanings.weights(table, 1);
         (!options.keeps(&node.origins)).then_some(Table { node: v, table, dims: [rows, length], meaning })
     };
     graph.values().filter_map(table).collect()
 }
 
-/// What weights are, whatever their number: their operations down to the names of parameters, and the axis that is summed over.
-pub(super) fn meaning(graph: &Graph, weights: Value, axis: usize) -> Meaning {
-    fn hash(graph: &Graph, v: Value) -> u64 {
-        let node = graph.node(v);
-        let mut hasher = DefaultHasher::new();
-        (&node.op, &node.ty).hash(&mut hasher);
-        node.args.iter().for_each(|arg| hash(graph, *arg).hash(&mut hasher));
-        hasher.finish()
+/// What each value is, whatever its number: its operations down to the names of parameters.
+pub(super) struct Meanings(Vec<u64>);
+
+impl Meanings {
+    pub fn new(graph: &Graph) -> Meanings {
+        let mut known: Vec<u64> = vec![];
+        for (_, node) in graph.values() {
+            let mut hasher = DefaultHasher::new();
+            (&node.op, &node.ty).hash(&mut hasher);
+            node.args.iter().for_each(|arg| known[arg.index()].hash(&mut hasher));
+            known.push(hasher.finish());
+        }
+        Meanings(known)
     }
-    Meaning { value: hash(graph, weights), axis }
+
+    /// Of weights that are summed over this axis.
+    pub fn weights(&self, v: Value, axis: usize) -> Meaning {
+        Meaning { value: self.0[v.index()], axis }
+    }
 }
