@@ -8,10 +8,14 @@ use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 static ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+
+/// Until it is in the namespaces, the link has its name on the whole machine.
+static LINK: Mutex<()> = Mutex::new(());
 
 /// The namespaces live as long as the processes that have them.
 struct Hosts {
@@ -30,8 +34,10 @@ impl Hosts {
         let hosts = Hosts { holders: [holder(), holder()], folder: tempfile::tempdir().unwrap() };
         std::thread::sleep(Duration::from_millis(500));
         let [a, b] = [0, 1].map(|at| hosts.holders[at].id());
+        let link = LINK.lock().unwrap_or_else(PoisonError::into_inner);
         shell("ip link del sdx0 2>/dev/null || true; ip link add sdx0 type veth peer name sdx1");
         shell(&format!("ip link set sdx0 netns {a}; ip link set sdx1 netns {b}"));
+        drop(link);
         for (at, address) in ADDRESSES.iter().enumerate() {
             // Without a /sys of its own, a library sees the interfaces of the machine.
             hosts.shell(at, &format!("hostname sdx{at}; mount -t sysfs sysfs /sys; ip link set lo up"));
