@@ -109,7 +109,7 @@ pub struct Built {
 
 pub fn build(product: &Product) -> Result<Built> {
     let codes =
-        product.planned.iter().map(|made| Code::of(made, product.targets, product.most)).collect::<Result<_>>()?;
+        product.planned.iter().map(|made| Code::build(made, product.targets, product.most)).collect::<Result<_>>()?;
     let prepared = product.planned.iter().flat_map(|made| made.plan.prepared.clone()).collect();
     let values = prepare::values(&prepared, product.params)?;
     Ok(Built { codes, prepared, values })
@@ -166,7 +166,7 @@ struct Code {
 }
 
 impl Code {
-    fn of(made: &Planned, targets: &[Target], most: Option<Level>) -> Result<Code> {
+    fn build(made: &Planned, targets: &[Target], most: Option<Level>) -> Result<Code> {
         let plan = &made.plan;
         let lowered: Vec<Lowered> = plan.kernels.iter().map(|(_, k)| lower(k)).collect::<Result<_>>()?;
         let required: Vec<Requires> =

@@ -1,6 +1,6 @@
 //! candidates for each layer, an error budget  =>  the fewest bytes of weights whose outputs are within it
 //!
-//! What a layer loses is known of its product; what that does to the outputs is measured, on calls that nothing was rounded by.
+//! Each layer's loss is known of its product; the outputs' loss is measured, on calls that nothing was rounded by.
 //! Choices are tried from the smallest on, each with less than the one before may lose: a larger budget never has more
 //! bytes.
 
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 /// The stage that rounds.
 const STAGE: &str = "quantize";
-/// How often what may be lost is made smaller, to so much of it, before nothing is rounded.
+/// The bound on what may be lost shrinks so often, to so much of it, before nothing is rounded.
 const STEPS: i32 = 48;
 const STEP: f64 = std::f64::consts::FRAC_1_SQRT_2;
 

@@ -68,7 +68,7 @@ fn read(path: &Path, graph: &Graph) -> Result<Vec<Sample>> {
     Ok(found.iter().map(|path| read(path, graph)).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// Whether the inputs are those of the model; that their sizes agree the call sees.
+/// The inputs are those of the model, each once; a call checks that their sizes agree.
 fn check(sample: &Sample, graph: &Graph) -> Result<()> {
     let names: Vec<&str> = graph.inputs().map(|(_, name, _)| name).collect();
     let wrong =

@@ -11,7 +11,7 @@ use sardonyx_base::{Error, Result};
 const COLUMNS: usize = 16;
 /// Places along the sum whose losses are handed on together.
 const BLOCK: usize = 64;
-/// What is added to the diagonal, as a share of its mean: first, and each time that there is no factor.
+/// The damping is this share of the diagonal's mean at first, and ten times more each time that there is no factor.
 const DAMPING: f64 = 0.01;
 const DAMPING_STEPS: usize = 6;
 /// Shares of a group's range that its scale is tried with.
@@ -22,7 +22,7 @@ const SHRINK: f32 = 0.0125;
 pub struct Rounded {
     /// As the weights lie.
     pub codes: Vec<i8>,
-    /// Of each group, in the place of the sum.
+    /// Each group has one, in the place of the sum.
     pub scales: Vec<bf16>,
     /// The weights that the codes stand for.
     pub weights: Vec<f32>,
@@ -73,7 +73,6 @@ pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], bits: u32, size:
             sums[3] += found.whole[lane];
         }
     }
-    let relative = |a: f64, b: f64| if b > 0.0 { (a / b).sqrt() } else { 0.0 };
     (out.weight_error, out.product_error) = (relative(sums[0], sums[1]), relative(sums[2], sums[3]));
     out
 }
@@ -87,8 +86,7 @@ pub fn errors_of_bytes(seen: &Seen, weights: &[f32], parts: [usize; 3]) -> [f64;
         let (mut lost, mut whole) = (vec![[0f64; COLUMNS]; k], vec![[0f64; COLUMNS]; k]);
         for (lane, c) in chunk.iter().enumerate() {
             let column = || (0..k).map(|i| weights[c / inner * k * inner + c % inner + i * inner]);
-            let largest = column().fold(0f32, |m, w| m.max(w.abs()));
-            let step = if largest > 0.0 { largest / 127.0 } else { 1.0 };
+            let step = step_of_bytes(column());
             for (i, w) in column().enumerate() {
                 whole[i][lane] = f64::from(w);
                 lost[i][lane] = f64::from(w) - f64::from((w / step).round_ties_even() * step);
@@ -100,11 +98,35 @@ pub fn errors_of_bytes(seen: &Seen, weights: &[f32], parts: [usize; 3]) -> [f64;
     });
     [0, 1].map(|what| {
         let [lost, whole] = [0, 1].map(|i| sums.iter().map(|s| s[what][i]).sum::<f64>());
-        if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
+        relative(lost, whole)
     })
 }
 
-/// What is known of the other factor.
+/// The relative error (L2) of a table each row of which is rounded to the nearest of 8 bits.
+pub fn error_of_rows(table: &[f32], length: usize) -> f64 {
+    let (mut lost, mut whole) = (0f64, 0f64);
+    for row in table.chunks(length.max(1)) {
+        let step = step_of_bytes(row.iter().copied());
+        for w in row {
+            lost += f64::from(w - (w / step).round_ties_even() * step).powi(2);
+            whole += f64::from(*w).powi(2);
+        }
+    }
+    relative(lost, whole)
+}
+
+/// The scale with which the largest weight is the largest code of 8 bits.
+fn step_of_bytes(weights: impl Iterator<Item = f32>) -> f32 {
+    let largest = weights.fold(0f32, |m, w| m.max(w.abs()));
+    if largest > 0.0 { largest / 127.0 } else { 1.0 }
+}
+
+/// The relative error (L2), of the squares of what is lost and of the whole.
+pub fn relative(lost: f64, whole: f64) -> f64 {
+    if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
+}
+
+/// The other factor of products, as far as the data shows it.
 pub struct Seen {
     /// [k, k]: the sums of the products of its places.
     products: Vec<f64>,

@@ -15,7 +15,7 @@ use crate::onnx::Model;
 use crate::pipeline::{self, Watch};
 use auto::Choice;
 use data::Sample;
-use gptq::{Seen, errors_of_bytes, rounded};
+use gptq::{Seen, error_of_rows, errors_of_bytes, relative, rounded};
 use knapsack::Candidate;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::Graph;
@@ -90,14 +90,14 @@ pub fn calibrate(
     let graph = graph(&module)?;
     let samples = data::samples(data, &graph)?;
     let is_random = data::is_random(data);
-    let mut rounder = Rounder { graph: &graph, made: ParamStore::new(), layers: vec![] };
+    let mut rounder = Rounder { graph: &graph, made: ParamStore::new() };
     let products = products(&graph, options);
     let Some(budget) = budget.filter(|_| options.quantize == Quantize::Auto) else {
         let samples: Vec<&Sample> = samples.iter().collect();
         let mut walk = Walk::new(&graph, params, &samples, &products);
-        let found = rounder.all(&mut walk, &products)?;
+        let (found, layers) = rounder.all(&mut walk, &products)?;
         let calibrated = Calibrated::new(found, is_random);
-        return Ok(Calibration { calibrated, params: rounder.made, layers: rounder.layers, measured: None });
+        return Ok(Calibration { calibrated, params: rounder.made, layers, measured: None });
     };
     let is_unseen =
         |i: &usize| i % UNSEEN_OF == UNSEEN_OF - 1 || (samples.len() < UNSEEN_OF && *i + 1 == samples.len());
@@ -129,27 +129,26 @@ fn at_fault(error: Box<Error>, layers: &[Vec<Layer>]) -> Box<Error> {
     error.help(format!("allow more with `--error-budget`; these layers lose most: {}", names.join(", ")))
 }
 
-/// Rounds weights, and keeps what that came to.
+/// Rounds weights, and keeps the codes.
 struct Rounder<'a> {
     graph: &'a Graph,
     made: ParamStore,
-    layers: Vec<Layer>,
 }
 
 impl Rounder<'_> {
     /// Each behind those before it.
-    fn all(&mut self, walk: &mut Walk, products: &[Product]) -> Result<HashMap<Meaning, Rounding>> {
-        let mut found = HashMap::new();
+    fn all(&mut self, walk: &mut Walk, products: &[Product]) -> Result<(HashMap<Meaning, Rounding>, Vec<Layer>)> {
+        let (mut found, mut layers) = (HashMap::new(), vec![]);
         for same in same_left(products) {
             let (seen, _) = self.seen(walk, &same[0])?;
             for product in same {
                 let (codes, layer, weights) = self.codes(&seen, walk, product)?;
                 walk.round(product, weights);
                 found.insert(product.meaning, Rounding::Codes(codes));
-                self.layers.push(layer);
+                layers.push(layer);
             }
         }
-        Ok(found)
+        Ok((found, layers))
     }
 
     /// The ways to store the weights of each product and each table, and what each would come to.
@@ -203,9 +202,8 @@ impl Rounder<'_> {
     fn seen(&self, walk: &mut Walk, product: &Product) -> Result<(Seen, f64)> {
         let (factor, k) = (walk.factor(product.left)?, product.parts[1]);
         let whole: f64 = (0..k).map(|i| factor.products[i * k + i]).sum();
-        let lost = if whole > 0.0 { (factor.lost / whole).sqrt() } else { 0.0 };
         let seen = Seen::new(factor.products, k).map_err(|e| named(e, self.graph, product))?;
-        Ok((seen, lost))
+        Ok((seen, relative(factor.lost, whole)))
     }
 
     /// The weights of a product as parameters, and as what they stand for.
@@ -245,20 +243,6 @@ fn same_left(products: &[Product]) -> impl Iterator<Item = &[Product]> {
 
 fn floats(weights: &Tensor) -> Result<Vec<f32>> {
     weights.to_vec::<f32>().ok_or_else(|| Error::defect("weights are no f32"))
-}
-
-/// The relative error (L2) of a table whose rows are bytes.
-fn error_of_rows(table: &[f32], length: usize) -> f64 {
-    let (mut lost, mut whole) = (0f64, 0f64);
-    for row in table.chunks(length.max(1)) {
-        let largest = row.iter().fold(0f32, |m, w| m.max(w.abs()));
-        let step = if largest > 0.0 { largest / 127.0 } else { 1.0 };
-        for w in row {
-            lost += f64::from(w - (w / step).round_ties_even() * step).powi(2);
-            whole += f64::from(*w).powi(2);
-        }
-    }
-    if whole > 0.0 { (lost / whole).sqrt() } else { 0.0 }
 }
 
 fn named(error: Box<Error>, graph: &Graph, product: &Product) -> Box<Error> {

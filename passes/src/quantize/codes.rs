@@ -29,7 +29,7 @@ pub struct Coded {
 
 impl Coded {
     /// The codes of what is summed over, or read as a row, have one scale.
-    pub fn of(graph: &mut Graph, x: Value, summed: &[usize], origins: &[String]) -> Result<Coded> {
+    pub fn new(graph: &mut Graph, x: Value, summed: &[usize], origins: &[String]) -> Result<Coded> {
         let whole = graph.ty(x).clone();
         let kept: Vec<usize> = (0..whole.rank()).filter(|i| !summed.contains(i)).collect();
         let mut b = Builder { graph, origins };

@@ -44,7 +44,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 
 /// What a value is as bytes, with one scale along an axis.
 pub fn as_bytes(graph: &mut Graph, x: Value, axis: usize) -> Result<Value> {
-    Coded::of(graph, x, &[axis], &[])?.value(graph, &[])
+    Coded::new(graph, x, &[axis], &[])?.value(graph, &[])
 }
 
 fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
@@ -89,7 +89,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                     let value = match (known, form) {
                         (Some(value), _) => value,
                         (None, Form::Bytes) => {
-                            Coded::of(&mut out, *arg, &axes, &node.origins)?.value(&mut out, &node.origins)?
+                            Coded::new(&mut out, *arg, &axes, &node.origins)?.value(&mut out, &node.origins)?
                         }
                         (None, form @ (Form::Groups { .. } | Form::Grid(_))) => {
                             let calibrated = &rewrites.options().calibrated;
@@ -120,7 +120,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
             Ok(Some(Site::Rows)) if !is_rounded(rewrites.options(), &meanings, node.args[0]) => {}
             Ok(Some(Site::Rows)) if rewrites.allow("rows", &node.origins) => {
                 let (table, indices) = (new.args[0], new.args[1]);
-                let coded = Coded::of(&mut out, table, &[1], &node.origins)?;
+                let coded = Coded::new(&mut out, table, &[1], &node.origins)?;
                 map.push(coded.rows(&mut out, indices, &node.origins)?);
                 continue;
             }
