@@ -48,15 +48,15 @@ enum Either {
 
 fn find(program: &Program, at: usize) -> Found<Either> {
     let class = |site: &Site| if site.dtype == DType::F32 { Equality::FiniteOnly } else { Equality::Exact };
-    let stays = |what: &'static str, why| Err(Missed::because(what, why));
-    match groups::matches(program, at) {
+    let missed = match groups::matches(program, at) {
         Ok(Some(site)) => return Ok(Some((Rule::of_class(Equality::FiniteOnly, "groups"), Either::Groups(site)))),
-        Ok(None) => {}
-        Err(why) => return stays("a contraction of codes in groups stays wide", why),
-    }
+        Ok(None) => None,
+        Err(why) => Some(Missed::because("a contraction of codes in groups stays wide", why)),
+    };
     match matches(program, at) {
-        Ok(site) => Ok(site.map(|site| (Rule::of_class(class(&site), "bytes"), Either::Whole(site)))),
-        Err(why) => stays("a contraction of bytes stays wide", why),
+        Ok(Some(site)) => Ok(Some((Rule::of_class(class(&site), "bytes"), Either::Whole(site)))),
+        Ok(None) => missed.map_or(Ok(None), Err),
+        Err(why) => Err(Missed::because("a contraction of bytes stays wide", why)),
     }
 }
 

@@ -191,6 +191,31 @@ func.func @image(%x: !x) -> !y {
 
 // -----
 
+// With a scale for each channel of weights they are codes in groups too, but such a sum reads neighbours.
+
+!x = !sdx.tensor<[n, 16, 8, 8], ui8>
+!xf = !sdx.tensor<[n, 16, 8, 8], f32>
+!k = !sdx.tensor<[32, 16], i8>
+!kf = !sdx.tensor<[32, 16], f32>
+!y = !sdx.tensor<[n, 32, 8, 8], f32>
+
+// CHECK-LABEL: func.func @scaled_image
+// CHECK: %[[X:.*]] = flow.kernel outer ["n", "16", "8", "8"] inner [](%arg0) : {{.*}} -> !flow.container<[n, 16, 8, 8], ui8, row_major>
+// CHECK: flow.kernel outer ["n", "32", "8", "8"] inner ["16"]({{.*}}%[[X]],
+// CHECK: flow.reduce "add" {{.*}} : i32 -> i32
+func.func @scaled_image(%x: !x) -> !y {
+  %k = sdx.param "k" : !k
+  %s = sdx.param "s" : !sdx.tensor<[32], f32>
+  %0 = sdx.convert %x : !x -> !xf
+  %1 = sdx.convert %k : !k -> !kf
+  %2 = sdx.broadcast %s to [0] : !sdx.tensor<[32], f32> -> !kf
+  %3 = sdx.map "mul"(%1, %2) : (!kf, !kf) -> !kf
+  %4 = sdx.contract "nchw,oc->nohw"(%0, %3) : (!xf, !kf) -> !y
+  return %4 : !y
+}
+
+// -----
+
 // Codes that have a scale for each group along the sum, and a zero point: a sum of each group, scaled, and what the zero point
 // takes off it, which is a number for each group and the sum of its row.
 
