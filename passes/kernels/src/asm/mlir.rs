@@ -210,6 +210,30 @@ impl Mlir {
         self.line(&format!("llvm.call_intrinsic \"{name}\"({}) : ({}) -> ()", names(args), types(args)));
     }
 
+    /// `float_to_int` of vectors, in instructions of vectors: the intrinsic is taken apart into lanes.
+    fn floats_to_ints(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
+        let bits = elem.bits();
+        let (lo, hi) = if unsigned { (0, (1i64 << bits) - 1) } else { (-1 << (bits - 1), (1i64 << (bits - 1)) - 1) };
+        let least = self.float(lo as f64, a.ty);
+        // The largest float that an i32 holds is less than the largest i32.
+        let most = self.float(if bits == 32 { 2_147_483_520.0 } else { hi as f64 }, a.ty);
+        let larger = self.cmpf(CmpF::Ogt, a, least);
+        let within = self.select(larger, a, least);
+        let smaller = self.cmpf(CmpF::Olt, within, most);
+        let within = self.select(smaller, within, most);
+        let ty = a.ty.of(Elem::I32);
+        let mut whole = self.def(ty, &format!("arith.fptosi {within} : {} to {}", a.ty.name(), ty.name()));
+        if bits == 32 {
+            let (above, largest) = (self.cmpf(CmpF::Ogt, a, most), self.int(hi, ty));
+            whole = self.select(above, largest, whole);
+        }
+        if lo < 0 {
+            let (number, zero) = (self.cmpf(CmpF::Oeq, a, a), self.zero(ty));
+            whole = self.select(number, whole, zero);
+        }
+        self.cast(Cast::TruncI, whole, elem)
+    }
+
     /// 16 lanes of i1 as the bits of one integer, lane 0 the lowest.
     pub fn bits(&mut self, mask: Val) -> Val {
         self.def(Ty::new(Elem::I16, 1), &format!("llvm.bitcast {mask} : {} to i16", mask.ty.name()))
@@ -341,6 +365,10 @@ impl Asm for Mlir {
     }
 
     fn float_to_int(&mut self, a: Val, elem: Elem, unsigned: bool) -> Val {
+        let narrow = elem.bits() <= 16 || elem == Elem::I32 && !unsigned;
+        if a.ty.lanes > 1 && a.ty.elem == Elem::F32 && narrow {
+            return self.floats_to_ints(a, elem, unsigned);
+        }
         let (kind, ty) = (if unsigned { "fptoui" } else { "fptosi" }, a.ty.of(elem));
         self.intrinsic(&format!("llvm.{kind}.sat.{}.{}", ty.mangled(), a.ty.mangled()), &[a], ty)
     }
