@@ -166,6 +166,11 @@ impl Point {
         if logistic.is_some() {
             return math::over_one_plus_exp(asm, values[0], values[1]);
         }
+        if let (ScalarFn::Div, DType::F32, Op::Const(bits)) = (f, t, &cx.def.body[args[args.len() - 1]].op)
+            && math::is_quick_divisor(f64::from_bits(*bits))
+        {
+            return math::divided(asm, values[0], f64::from_bits(*bits));
+        }
         // A contraction's products are summed as f32 has them: narrow floats are rounded once, as a result.
         let product = f == ScalarFn::Mul && scalar::is_narrow(t) && cx.def.is_only_summed(k);
         scalar::apply(asm, f, &values, if product { DType::F32 } else { t })

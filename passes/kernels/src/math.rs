@@ -113,6 +113,25 @@ pub fn exp_below_zero(asm: &mut impl Asm, x: Val) -> Val {
     cpu.isa.scale(cpu, y, t, Some(none))
 }
 
+/// Whether `divided` takes a constant.
+pub fn is_quick_divisor(c: f64) -> bool {
+    (1.0 / (1u64 << 60) as f64..=(1u64 << 60) as f64).contains(&c)
+}
+
+/// x / c in f32, by the inverse and what it leaves: rounded once where |x| is at least 2^-100 or 0, and 1 ulp below that. A
+/// division instruction takes as long as ten of these.
+pub fn divided(asm: &mut impl Asm, x: Val, c: f64) -> Val {
+    let c = c as f32;
+    let [inverse, minus] = [1.0 / c, -c].map(|c| asm.float(f64::from(c), x.ty));
+    let near = asm.bin(Bin::MulF, x, inverse);
+    let left = asm.fma(near, minus, x);
+    let quotient = asm.fma(left, inverse, near);
+    // An infinity leaves none, and -0 its sign.
+    let zero = asm.zero(x.ty);
+    let known = asm.cmpf(CmpF::One, quotient, zero);
+    asm.select(known, quotient, near)
+}
+
 /// x / (1 + exp(y)), which with y = -x is the logistic function's product with x, and with x = 1 that function.
 ///
 /// At most 0.9 ulp, and 1.5 where exp(y) is the last bit of the sum or beyond it; the three operations rounded one by

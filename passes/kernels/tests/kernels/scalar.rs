@@ -347,3 +347,22 @@ fn zeros_keep_their_sign() {
         assert_eq!(worst(f, &[-0.0, 0.0, -0.0], sign), 0.0);
     }
 }
+
+/// Every sign and exponent from 2^-100 on, zeros, infinities and NaN, by constants of all sizes: the interpreter's bits.
+#[test]
+fn quotients_by_constants_are_rounded_once() {
+    let mut random = Random(5);
+    let mut x: Vec<f32> = (0..40_000u32).map(|i| f32::from_bits(i << 17 | (random.next() as u32 & 0x1_FFFF))).collect();
+    x.retain(|x| x.abs() >= 2f32.powi(-100));
+    x.extend([0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN]);
+    let n = x.len().to_string();
+    let of = |c: f32| {
+        let mut b = Builder::new(&[&n], &[]);
+        let (x_value, c_value) = (b.load(DType::F32, &[&n], &["%0"]), b.constant(f64::from(c), DType::F32));
+        let y = b.apply(ScalarFn::Div, &[x_value, c_value]);
+        b.store(y, &[&n], &["%0"]);
+        Case::new(&format!("by {c:e}"), b.0, &[]).exact().read(0, Tensor::from_vec(vec![x.len()], x.clone()))
+    };
+    let constants = [0.023529412, 0.46314690, 1.0, 3.0, 1e-12, 2f32.powi(60), 2f32.powi(61), -7.0, f32::MIN_POSITIVE];
+    check(constants.into_iter().map(of).collect());
+}
