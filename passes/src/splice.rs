@@ -1,7 +1,7 @@
 //! Kernel bodies under rewriting: their variables, substitution into another kernel, and what is left over gone
 
 use sardonyx_base::{DType, Dim};
-use sardonyx_dialects::flow::kernel::rename;
+use sardonyx_dialects::flow::kernel::{rename, statements_in};
 use sardonyx_dialects::flow::{Body, Kernel, Level, Memlet, Statement};
 use sardonyx_dialects::scalar::ScalarFn;
 use std::collections::HashMap;
@@ -127,29 +127,13 @@ pub fn renumber_stores(kernel: &mut Kernel, map: &[usize]) {
     }
 }
 
-fn statements_in(index: &[Dim]) -> Vec<usize> {
-    let symbols = index.iter().flat_map(|d| d.symbols());
-    symbols.filter_map(|s| s.strip_prefix('$')?.parse().ok()).collect()
-}
-
-fn uses_of(body: &Body) -> Vec<usize> {
-    match body {
-        Body::Load { memlet, guard } => statements_in(&memlet.index).into_iter().chain(*guard).collect(),
-        Body::Const(_) => vec![],
-        Body::Index(d) => statements_in(std::slice::from_ref(d)),
-        Body::Apply { args, .. } => args.clone(),
-        Body::Convert(a, _) => vec![*a],
-        Body::Reduce { arg, .. } => vec![*arg],
-    }
-}
-
 fn drop_dead_statements(kernel: &mut Kernel) {
     let mut live = vec![false; kernel.body.len()];
     let mut stack: Vec<usize> =
         kernel.stores.iter().flat_map(|s| statements_in(&s.memlet.index).into_iter().chain([s.value])).collect();
     while let Some(k) = stack.pop() {
         if !std::mem::replace(&mut live[k], true) {
-            stack.extend(uses_of(&kernel.body[k].body));
+            stack.extend(kernel.body[k].body.operands());
         }
     }
     let mut map = vec![0; live.len()];

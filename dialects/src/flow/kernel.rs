@@ -323,11 +323,11 @@ impl Kernel {
         self.reads[m.container].encoding.depth() > 1
     }
 
-    /// Statement `k` multiplies two unguarded loads, one of which is reused over an outer variable: without reuse (a
+    /// Statement `k` multiplies two loads, unguarded or padded, one of which is reused over an outer variable: without reuse (a
     /// sum of squares, a dot product per row) it is a reduction like others.
     fn is_product(&self, k: usize) -> bool {
         let Body::Apply { f: ScalarFn::Mul, args } = &self.body[k].body else { return false };
-        let loads: Vec<&Memlet> = args.iter().filter_map(|a| self.plain_load(self.narrow(*a))).collect();
+        let loads: Vec<&Memlet> = args.iter().filter_map(|a| self.factor_load(self.narrow(*a))).collect();
         // Products of bf16 are those of a precision that was asked for, which has packed its constants.
         let pairs = args.iter().any(|a| self.narrow(*a) != *a && self.body[*a].dtype == DType::F32);
         if pairs && !loads.iter().any(|m| self.is_grouped(m)) {
@@ -348,6 +348,48 @@ impl Kernel {
         }
     }
 
+    /// The load that a factor of a product is, or that it is made of where it is padded.
+    fn factor_load(&self, k: usize) -> Option<&Memlet> {
+        self.plain_load(k).or_else(|| self.padded_load(k))
+    }
+
+    /// The guarded load that a padded value is made of: a constant where the guard does not hold, and elsewhere what functions
+    /// of constants and of nothing else make of the load.
+    pub fn padded_load(&self, k: usize) -> Option<&Memlet> {
+        let Body::Apply { f: ScalarFn::Select, args } = &self.body[k].body else { return None };
+        let is_const = |k: usize| matches!(self.body[k].body, Body::Const(_));
+        let (guard, mut value) = (args[0], args[1]);
+        if !is_const(args[2]) {
+            return None;
+        }
+        loop {
+            value = match &self.body[value].body {
+                Body::Load { memlet, guard: Some(own) } if *own == guard => return Some(memlet),
+                Body::Convert(from, Conversion::Value) => *from,
+                Body::Apply { args, .. } => {
+                    let mut open = args.iter().copied().filter(|a| !is_const(*a));
+                    open.next().filter(|_| open.next().is_none())?
+                }
+                Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(..) | Body::Reduce { .. } => {
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The statements that padded factors are made of, those aside that they have as loads have them.
+    fn padding_statements(&self, sums: &[usize], levels: &[Level]) -> usize {
+        let padded = |k: &usize| self.plain_load(*k).is_none() && self.padded_load(*k).is_some();
+        let roots: BTreeSet<usize> = self.factors(sums).map(|f| self.narrow(f)).filter(padded).collect();
+        let (mut open, mut seen) = (roots.iter().copied().collect::<Vec<_>>(), BTreeSet::new());
+        while let Some(k) = open.pop() {
+            if levels[k] == Level::Point && seen.insert(k) {
+                open.extend(self.body[k].body.operands());
+            }
+        }
+        seen.len() - roots.len().min(seen.len())
+    }
+
     /// All sums are of products that have one load in common, nothing else is at point level, and nothing there is
     /// stored.
     fn contraction_is_whole(&self, sums: &[usize]) -> bool {
@@ -358,18 +400,23 @@ impl Kernel {
         };
         sums.iter().all(|k| self.is_product(*k))
             && factors(&sums[0]).iter().any(|f| sums.iter().all(|k| factors(k).contains(f)))
-            && levels.iter().filter(|l| **l == Level::Point).count() <= 1 + 2 * sums.len() + self.widened(sums)
+            && levels.iter().filter(|l| **l == Level::Point).count()
+                <= 1 + 2 * sums.len() + self.widened(sums) + self.padding_statements(sums, &levels)
             && self.stores.iter().all(|s| levels[s.value] == Level::Row)
     }
 
     /// How many factors of these products are widened.
     fn widened(&self, sums: &[usize]) -> usize {
-        let factors = sums.iter().flat_map(|k| match &self.body[*k].body {
-            Body::Apply { args, .. } => args.as_slice(),
-            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_, _) | Body::Reduce { .. } => &[],
-        });
-        let widened: BTreeSet<usize> = factors.filter(|f| self.narrow(**f) != **f).copied().collect();
+        let widened: BTreeSet<usize> = self.factors(sums).filter(|f| self.narrow(*f) != *f).collect();
         widened.len()
+    }
+
+    /// The factors of these products.
+    fn factors(&self, sums: &[usize]) -> impl Iterator<Item = usize> {
+        sums.iter().flat_map(|k| match &self.body[*k].body {
+            Body::Apply { args, .. } => args.clone(),
+            Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(_, _) | Body::Reduce { .. } => vec![],
+        })
     }
 
     /// The level of each statement.
@@ -428,10 +475,28 @@ impl Body {
         }
     }
 
+    /// The statements that it reads.
+    pub fn operands(&self) -> Vec<usize> {
+        match self {
+            Body::Load { memlet, guard } => statements_in(&memlet.index).into_iter().chain(*guard).collect(),
+            Body::Const(_) => vec![],
+            Body::Index(d) => statements_in(std::slice::from_ref(d)),
+            Body::Apply { args, .. } => args.clone(),
+            Body::Convert(a, _) => vec![*a],
+            Body::Reduce { arg, .. } => vec![*arg],
+        }
+    }
+
     /// The same statement `base` places further on.
     pub fn shifted(&self, base: usize) -> Body {
         self.renumbered(&|k| k + base, &|d| rename(d, &|_| None, &|k| k + base))
     }
+}
+
+/// The statements whose values index expressions contain.
+pub fn statements_in(index: &[Dim]) -> Vec<usize> {
+    let symbols = index.iter().flat_map(|d| d.symbols());
+    symbols.filter_map(|s| s.strip_prefix('$')?.parse().ok()).collect()
 }
 
 /// Replaces iteration variables (where `var` has an expression) and statement numbers in an index expression.

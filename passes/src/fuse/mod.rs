@@ -4,10 +4,12 @@
 //! merged over them. What is left falls into regions between which nothing can merge; within a region the ways are
 //! searched (`search`), by the time that a device would need for the words they move and the operations they make
 //! (`cost`). Equal regions, as layers have, are searched once. Where all this finds nothing better, the rules are applied
-//! in their order (`rules`).
+//! in their order (`rules`). At last what is computed on the way from a reduction to its padding goes to the reduction
+//! (`padding`).
 
 mod cost;
 mod moves;
+mod padding;
 mod region;
 mod rules;
 mod search;
@@ -48,7 +50,7 @@ fn fuse(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Result
         true => by_regions(program, costs, rewrites, &mut known)?,
         false => rules::apply(program, rewrites)?,
     }
-    Ok(())
+    rewrites.sweep(program, padding::RULE, padding::find, padding::apply)
 }
 
 fn by_regions(

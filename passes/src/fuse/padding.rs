@@ -1,0 +1,165 @@
+//! y = contract(x); z = pad(f(y))  =>  y = f(contract(x)); z = pad(y): what is computed of a reduction's result follows it in
+//! registers, though padding comes behind
+//!
+//! A map that pads reads beyond the edge, where the reduction has no points, so it is not an epilogue as a whole. It is cut where
+//! its value has the fewest bits: bytes are stored, where they are what the map ends in.
+
+use crate::class::Class as Equality;
+use crate::fuse_epilogues;
+use crate::merge::merge_into;
+use crate::rewrite::{Rule, Site};
+use crate::splice::{Splice, bare_var, from_data, own_vars, tidy};
+use crate::steps::{Uses, kernel};
+use sardonyx_base::Dim;
+use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
+use sardonyx_dialects::scalar::ScalarFn;
+
+pub const RULE: Rule = Rule::of_class(Equality::Exact, "padding");
+
+/// The program in which the two parts of a map are where they belong.
+pub struct Cut {
+    reduction: usize,
+    map: usize,
+    program: Program,
+}
+
+impl Site for Cut {
+    fn steps(&self) -> Vec<usize> {
+        vec![self.reduction, self.map]
+    }
+}
+
+/// A value that is computed where a guard holds, and a load that it is computed of.
+struct Padded {
+    memlet: Memlet,
+    guard: usize,
+    value: usize,
+}
+
+pub fn find(program: &Program, uses: &Uses, map: usize) -> Option<Cut> {
+    let k = kernel(&program.steps[map]).filter(|k| k.class() == Class::Map && k.stores.len() == 1)?;
+    let Body::Apply { f: ScalarFn::Select, args } = &k.body[k.stores[0].value].body else { return None };
+    let (guard, value, around) = (args[0], args[1], args[2]);
+    if !matches!(k.body[around].body, Body::Const(_)) {
+        return None;
+    }
+    let guarded = |s: &Statement| match &s.body {
+        Body::Load { memlet, guard: Some(own) } if *own == guard => Some(memlet.clone()),
+        _ => None,
+    };
+    k.body.iter().filter_map(guarded).find_map(|memlet| {
+        let id = program.steps[map].args[memlet.container];
+        let reduction = uses.producers[id].filter(|_| uses.consumers[id] == [map] && !program.is_output(id))?;
+        cut(program, (reduction, map), &Padded { memlet, guard, value })
+    })
+}
+
+pub fn apply(program: &mut Program, site: &Cut) {
+    *program = site.program.clone();
+}
+
+/// The map cut in two, the first of which is an epilogue of the reduction whose result it reads.
+fn cut(program: &Program, (reduction, map): (usize, usize), padded: &Padded) -> Option<Cut> {
+    let k = kernel(&program.steps[map])?;
+    let inside = inside(k, &padded.memlet)?;
+    let reduces = kernel(&program.steps[reduction])?.class() != Class::Map;
+    let place = narrowest(k, padded.value).filter(|_| reduces)?;
+    let mut out = program.clone();
+    let Step { args, origins, .. } = &program.steps[map];
+    let dims = &k.reads[padded.memlet.container].dims;
+    let (first, first_args) = first_part(k, args, place, (dims, &inside))?;
+    let id = out.container(first.writes[0].clone());
+    let (second, second_args) = second_part(k, args, place, (padded, id, first.writes[0].clone()));
+    out.steps[map] = Step { op: FlowOp::Kernel(Box::new(second)), args: second_args, ..program.steps[map].clone() };
+    let op = FlowOp::Kernel(Box::new(first));
+    out.steps.insert(map, Step { op, args: first_args, results: vec![id], origins: origins.clone() });
+    let space = fuse_epilogues::matches(&out, &Uses::of(&out), reduction, map).ok()?;
+    merge_into(&mut out, reduction, map, space);
+    Some(Cut { reduction, map, program: out })
+}
+
+/// What each variable of the map is at an element of the container that it reads at `memlet`, where each of its dimensions is
+/// read at a variable of its own and a constant.
+fn inside(k: &Kernel, memlet: &Memlet) -> Option<Vec<Dim>> {
+    let mut vars: Vec<Option<Dim>> = k.outer.iter().map(|n| n.is_const(1).then(|| Dim::constant(0))).collect();
+    for (d, index) in memlet.index.iter().enumerate() {
+        if index.as_const().is_some() && k.reads[memlet.container].dims[d].is_const(1) {
+            continue;
+        }
+        let [v] = own_vars(index)[..] else { return None };
+        let (step, behind) = index.linear_in(&format!("%{v}"))?;
+        let free = step.is_const(1) && behind.as_const().is_some() && (vars[v].is_none() || k.outer[v].is_const(1));
+        vars[v] = Some(Kernel::var(d) - behind).filter(|_| free);
+        vars[v].as_ref()?;
+    }
+    vars.into_iter().collect()
+}
+
+/// The statement with the fewest bits of all that a value is made of by functions of one of them and of constants; none where
+/// that is a load.
+fn narrowest(k: &Kernel, value: usize) -> Option<usize> {
+    let loads: Vec<bool> = k.body.iter().fold(vec![], |mut loads, s| {
+        let any = matches!(s.body, Body::Load { .. }) || s.body.operands().iter().any(|o| loads[*o]);
+        loads.push(any);
+        loads
+    });
+    let (mut best, mut at) = (value, value);
+    while !matches!(k.body[at].body, Body::Load { .. }) {
+        if k.body[at].dtype.bits() < k.body[best].dtype.bits() {
+            best = at;
+        }
+        let mut open = k.body[at].body.operands().into_iter().filter(|o| loads[*o]);
+        match (open.next(), open.next()) {
+            (Some(next), None) => at = next,
+            _ => return Some(best),
+        }
+    }
+    (best != at && k.body[at].dtype.bits() >= k.body[best].dtype.bits()).then_some(best)
+}
+
+/// What the map computes up to a statement, at each element of the container that it reads, without a guard.
+fn first_part(
+    k: &Kernel,
+    args: &[usize],
+    place: usize,
+    (dims, inside): (&[Dim], &[Dim]),
+) -> Option<(Kernel, Vec<usize>)> {
+    let mut splice = Splice::new(vec![], k);
+    let mut is_inside = true;
+    splice.run(inside, &mut |splice, memlet, _, dtype| {
+        let fits = |(index, dim): (&Dim, &Dim)| match bare_var(index) {
+            Some(v) => dims[v] == *dim,
+            None => index.is_const(0),
+        };
+        let lies = memlet.index.iter().zip(&k.reads[memlet.container].dims).all(fits);
+        is_inside &= lies && !memlet.index.iter().any(from_data);
+        splice.push(Body::Load { memlet, guard: None }, dtype)
+    });
+    let value = splice.statement(place);
+    let index = (0..dims.len()).map(Kernel::var).collect();
+    let write = Container::plain(k.body[place].dtype, dims.to_vec());
+    let first = Kernel {
+        outer: dims.to_vec(),
+        inner: vec![],
+        deep: vec![],
+        reads: k.reads.clone(),
+        writes: vec![write],
+        body: splice.body,
+        stores: vec![Store { memlet: Memlet { container: 0, index }, value }],
+    };
+    is_inside.then(|| tidy(first, args.to_vec()))
+}
+
+/// The map from that statement on, which it reads where it has read the container.
+fn second_part(
+    k: &Kernel,
+    args: &[usize],
+    place: usize,
+    (padded, id, container): (&Padded, usize, Container),
+) -> (Kernel, Vec<usize>) {
+    let mut second = k.clone();
+    let memlet = Memlet { container: args.len(), index: padded.memlet.index.clone() };
+    second.reads.push(container);
+    second.body[place].body = Body::Load { memlet, guard: Some(padded.guard) };
+    tidy(second, [args, &[id]].concat())
+}
