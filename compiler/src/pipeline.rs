@@ -32,6 +32,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("choose-algorithms", "choose-algorithms"),
     ("pack-weights", "pack-weights"),
     ("lower-precision", "lower-precision"),
+    ("stage-operands", "stage-operands"),
     ("schedule", "schedule"),
     ("plan-memory", "plan-memory"),
     (KERNELS, "lower-kernels"),

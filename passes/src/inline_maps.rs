@@ -28,6 +28,12 @@ pub struct Site {
     operand: usize,
 }
 
+impl Site {
+    pub fn new(producer: usize, consumer: usize, operand: usize) -> Site {
+        Site { producer, consumer, operand }
+    }
+}
+
 impl Changes for Site {
     fn steps(&self) -> Vec<usize> {
         vec![self.producer, self.consumer]
@@ -164,9 +170,15 @@ fn keeps_range_checks(p: &Kernel, step: &Step, c: &Kernel, operand: usize) -> bo
 
 /// One result, written at the iteration variables in order.
 fn stores_identity(p: &Kernel) -> bool {
-    let [store] = p.stores.as_slice() else { return false };
-    store.memlet.index.iter().enumerate().all(|(i, d)| *d == Kernel::var(i))
-        && store.memlet.index.len() == p.outer.len()
+    places_of_vars(p).is_some_and(|places| places.iter().copied().eq(0..p.outer.len()))
+}
+
+/// The dimension of a map's one result that each of its variables counts, where each dimension has a variable of its own.
+pub fn places_of_vars(p: &Kernel) -> Option<Vec<usize>> {
+    let [store] = p.stores.as_slice() else { return None };
+    let place = |v: usize| store.memlet.index.iter().position(|d| *d == Kernel::var(v));
+    let places: Option<Vec<usize>> = (0..p.outer.len()).map(place).collect();
+    places.filter(|_| store.memlet.index.len() == p.outer.len())
 }
 
 /// A contraction multiplies the operand, or else reads it after the sum.
@@ -260,7 +272,7 @@ fn is_one_to_one(index: &Dim, extents: &[&Dim]) -> bool {
 }
 
 /// The consumer with the producer's body in place of its loads of the operand, and its operands.
-fn inlined(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize) -> (Kernel, Vec<usize>) {
+pub fn inlined(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize) -> (Kernel, Vec<usize>) {
     let id = c_step.args[operand];
     let mut args = c_step.args.clone();
     let mut reads = c.reads.clone();
@@ -269,12 +281,14 @@ fn inlined(p_step: &Step, p: &Kernel, c_step: &Step, c: &Kernel, operand: usize)
     reads.extend(p.reads.iter().cloned());
     let mut splice = Splice::new(vec![], c);
     let vars: Vec<Dim> = (0..c.n_vars()).map(Kernel::var).collect();
+    let places = places_of_vars(p).unwrap_or_default();
     splice.run(&vars, &mut |s, memlet, guard, dtype| {
         if c_step.args[memlet.container] != id {
             return s.push(Body::Load { memlet, guard }, dtype);
         }
         let mut inner = Splice::new(std::mem::take(&mut s.body), p);
-        inner.run(&memlet.index, &mut |i, m, own, dtype| {
+        let read: Vec<Dim> = places.iter().map(|d| memlet.index[*d].clone()).collect();
+        inner.run(&read, &mut |i, m, own, dtype| {
             let guard = and_guards(i, guard, own);
             i.push(Body::Load { memlet: Memlet { container: m.container + offset, ..m }, guard }, dtype)
         });

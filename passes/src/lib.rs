@@ -39,6 +39,7 @@ mod sdx_to_flow;
 mod shard;
 mod simplify;
 mod splice;
+mod stage_operands;
 mod steps;
 pub mod usual;
 mod validate;

@@ -118,6 +118,8 @@ pub static PASSES: &[PassRow] = &[
         "Makes factors bf16, where that is asked for",
         crate::lower_precision::run,
     ),
+    rewriting("stage-operands", "Pads left factors of contractions where they are read", crate::stage_operands::run)
+        .only_for(target::Class::Cpu),
     lowering("schedule", "Orders launches, gives them buffers, keeps equal kernels once", crate::schedule::run),
     lowering("plan-memory", "Places buffers in one arena", crate::plan_memory::run),
     lowering(

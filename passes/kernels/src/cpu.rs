@@ -29,6 +29,11 @@ pub trait CpuPlan: Debug + Send + Sync {
         None
     }
 
+    /// Whether a left factor that is padded is computed where it is read.
+    fn stages(&self) -> bool {
+        false
+    }
+
     /// Whether CPUs with tiles multiply in them.
     fn fits_tiles(&self, _def: &KernelDef) -> bool {
         false

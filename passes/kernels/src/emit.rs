@@ -14,6 +14,11 @@ use sardonyx_base::cpu::{Extension, Level};
 use sardonyx_base::{DType, Dim};
 
 impl Lowered {
+    /// Whether a left factor that is padded is computed where it is read.
+    pub fn stages(&self) -> bool {
+        self.plan.stages()
+    }
+
     /// What code in blocks of registers takes at a time; none where the code is plain loops.
     pub fn words(&self) -> Option<Words> {
         self.plan.words()

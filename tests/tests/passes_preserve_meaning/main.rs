@@ -38,6 +38,7 @@ static PIPELINE: &[&str] = &[
     "choose-algorithms",
     "pack-weights",
     "lower-precision",
+    "stage-operands",
 ];
 
 /// A graph with its parameters and the inputs of some calls.

@@ -136,6 +136,7 @@ fn has_many_registers(level: Level) -> bool {
 impl Item<'_> {
     /// All rows of the item, slab by slab.
     pub fn chunk(&self, asm: &mut Mlir, columns: Columns) {
+        self.stage(asm);
         let (Some(slabs), Some(&var)) = (self.slabs, self.plan.slabs.last()) else { return self.rows(asm, columns) };
         let one = asm.i64(1);
         let of = asm.bin(Bin::SubI, slabs.1, slabs.0);
@@ -227,6 +228,9 @@ impl Item<'_> {
     /// Where the left factor begins for the row.
     pub fn a_at(&self, asm: &mut Mlir, row: Val) -> Val {
         let (cx, plan) = (self.cx, self.plan);
+        if plan.staged.is_some() {
+            return self.staged_at(asm, row);
+        }
         let mut at = self.point.clone();
         if let Some(var) = plan.m {
             at.vars[var] = Some(asm.bin(Bin::AddI, self.m0, row));

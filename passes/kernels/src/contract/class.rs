@@ -26,10 +26,9 @@ impl CpuPlan for Plan {
     }
 
     fn scratch_bytes(&self, def: &KernelDef) -> Dim {
-        let in_tiles = tiles::fits(self, def);
-        let tile = if self.direct && !in_tiles { 0 } else { self.tile_bytes(def) };
-        let sums = Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile));
-        if in_tiles { sums + Dim::constant(tiles::SCRATCH_BYTES) } else { sums }
+        let staged = self.staged.as_ref().map_or(Dim::constant(0), |staged| staged.bytes());
+        let tiles = if tiles::fits(self, def) { tiles::SCRATCH_BYTES } else { 0 };
+        self.sums_bytes(def) + staged + Dim::constant(tiles)
     }
 
     fn nest(&self, def: &KernelDef, params: &[i64]) -> Nest {
@@ -42,6 +41,10 @@ impl CpuPlan for Plan {
 
     fn words(&self) -> Option<Words> {
         Some(self.words)
+    }
+
+    fn stages(&self) -> bool {
+        self.staged.is_some()
     }
 
     fn fits_tiles(&self, def: &KernelDef) -> bool {

@@ -10,6 +10,8 @@
 //!
 //! Of bf16 factors two rows of a panel and two elements of A are one word, of bytes four, and k runs over words.
 //!
+//! A left factor that is padded, or computed of such, is computed in scratch for each work item (`staged`).
+//!
 //! Several sums, of one A by several B, go one after the other over the rows of a work item, each into a tile of its
 //! own in scratch; the epilogue reads all tiles.
 
@@ -21,6 +23,7 @@ mod groups;
 mod pairs;
 mod plan;
 mod quads;
+mod staged;
 pub mod tiles;
 
 use block::Start;

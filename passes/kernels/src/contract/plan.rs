@@ -1,5 +1,7 @@
 //! Which load is A, which is B; which variable is m, which n: a contraction's parts
 
+use super::staged::{LINES, Staged, padded_load};
+use super::tiles;
 use crate::def::*;
 use crate::words::Words;
 use sardonyx_base::{DType, Dim};
@@ -45,6 +47,8 @@ pub struct Plan {
     pub direct: bool,
     /// One per sum of sums of groups; else none.
     pub folds: Vec<Fold>,
+    /// How the left factor is computed in scratch, where it is not a load; then it is read there.
+    pub staged: Option<Staged>,
 }
 
 /// How the sum of one group enters the sum of all groups.
@@ -60,6 +64,8 @@ pub struct Fold {
 #[derive(Clone, Debug)]
 pub struct Roles {
     pub a: Access,
+    /// What the left factor is where it is not that load, but made of it.
+    pub root: Option<usize>,
     /// One per sum.
     pub sums: Vec<Sum>,
     pub batch: Vec<usize>,
@@ -132,7 +138,13 @@ fn found(def: &KernelDef, factors: Option<Factors>, depth: i64) -> Vec<(i64, Rol
     let as_a = |a: usize| {
         let other = |f: &[usize; 2]| if f[0] == a { f[1] } else { f[0] };
         let sum = |(reduce, f): &(usize, [usize; 2])| Some(Sum { reduce: *reduce, b: plain(def, other(f))?.clone() });
-        roles(def, plain(def, a)?, factors.iter().map(sum).collect::<Option<_>>()?, depth)
+        let sums = factors.iter().map(sum).collect::<Option<_>>()?;
+        let (load, root) = match plain(def, a) {
+            Some(load) => (load, None),
+            None => (padded_load(def, a)?, Some(a)),
+        };
+        let (score, found) = roles(def, load, sums, depth)?;
+        Some((score, Roles { root, ..found }))
     };
     factors[0].1.into_iter().filter(common).filter_map(as_a).collect()
 }
@@ -216,7 +228,7 @@ pub fn roles(def: &KernelDef, a: &Access, sums: Vec<Sum>, depth: i64) -> Option<
     }
     let batch = outer.filter(|v| *v != n && Some(*v) != m).collect();
     let total = score(n) + 100 * panels.is_some() as i64 + a.stride(k).is(1) as i64 + m.is_some() as i64;
-    Some((total, Roles { a: a.clone(), sums, batch, m, n, k, around, diagonal }))
+    Some((total, Roles { a: a.clone(), root: None, sums, batch, m, n, k, around, diagonal }))
 }
 
 /// Whether two right factors differ in nothing but their buffers and where they begin.
@@ -243,7 +255,7 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
         return None;
     }
     // Neighbours of A are one load, and no word reaches into the next point of a window.
-    let mut plan = Plan { roles, slabs: vec![], form, words, direct: false, folds };
+    let mut plan = Plan { roles, slabs: vec![], form, words, direct: false, folds, staged: None };
     let roles = &plan.roles;
     let whole = || def.extent(roles.k).as_const().is_some_and(|n| n % plan.cell_rows(def) == 0);
     let fits = form == Form::Panels && !roles.diagonal && roles.a.stride(roles.k).is(1);
@@ -260,6 +272,10 @@ pub fn blocked(def: &KernelDef, roles: Roles, words: Words, folds: Vec<Fold>) ->
     // The sums of one factor wait for those of the next.
     plan.direct = roles.sums.len() == 1 && epilogue_is_short(def, roles);
     (plan.slabs, plan.roles.batch) = (slabs, batch);
+    if let Some(root) = plan.root {
+        let (staged, access) = Staged::new(def, &plan, root)?;
+        (plan.staged, plan.roles.a) = (Some(staged), access);
+    }
     Some(plan)
 }
 
@@ -340,6 +356,7 @@ impl Plan {
     pub fn is_paired(&self, def: &KernelDef) -> Dim {
         let wide = def.extent(self.n).as_const().is_some_and(|n| n >= 2 * WIDTH);
         match (self.form, self.m) {
+            _ if self.root.is_some() => Dim::constant(0),
             (Form::Panels, None) if wide => Dim::constant(1),
             // Without any row there is no work item.
             (Form::Panels, Some(m)) if wide && self.slabs.is_empty() => {
@@ -395,7 +412,8 @@ impl Plan {
         let (Some(last), Some(m)) = (self.slabs.last(), self.m) else { return 1 };
         let chunk = self.chunk();
         let rows = def.extent(m).as_const().unwrap_or(chunk).clamp(1, chunk);
-        chunk.div_euclid(rows).min(def.extent(*last).as_const().unwrap_or(chunk)).max(1)
+        let slabs = chunk.div_euclid(rows).max(if self.root.is_some() && self.diagonal { LINES } else { 1 });
+        slabs.min(def.extent(*last).as_const().unwrap_or(chunk)).max(1)
     }
 
     /// Per slab variable how many steps of a work item there are, and how many chunks of rows.
@@ -412,6 +430,12 @@ impl Plan {
     /// Of one batch element.
     pub fn n_chunks(&self, def: &KernelDef) -> Dim {
         self.chunk_extents(def).into_iter().fold(Dim::constant(1), |n, extent| n * extent)
+    }
+
+    /// Bytes of the panels that are copied, and of the sums that wait.
+    pub fn sums_bytes(&self, def: &KernelDef) -> Dim {
+        let tile = if self.direct && !tiles::fits(self, def) { 0 } else { self.tile_bytes(def) };
+        Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile))
     }
 
     /// Of the copy of one panel.

@@ -15,6 +15,7 @@ mod ptx_forms;
 mod ptx_movement;
 mod quads;
 mod scalar;
+mod staged;
 mod tiles;
 mod two_sums;
 

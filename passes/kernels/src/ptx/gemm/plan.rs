@@ -120,13 +120,15 @@ impl Gemm {
         }
         let mut all = candidates(def, &[DType::F32, DType::F16, DType::BF16]);
         all.extend(in_words(def, Words::Pairs));
-        let taken = |r: &Roles| r.m.is_some() && r.around.is_empty() && !r.diagonal && r.sums.len() <= SUMS_MAX;
+        let taken = |r: &Roles| {
+            r.m.is_some() && r.root.is_none() && r.around.is_empty() && !r.diagonal && r.sums.len() <= SUMS_MAX
+        };
         let rows = all.into_iter().filter(|(_, r)| taken(r));
         rows.max_by_key(|(score, _)| *score).map(|(_, r)| r)
     }
 
     fn with(def: &KernelDef, roles: Roles, shape: &'static Shape) -> Gemm {
-        let Roles { a, sums, batch, m, n, k, around: _, diagonal: _ } = roles;
+        let Roles { a, sums, batch, m, n, k, root: _, around: _, diagonal: _ } = roles;
         let m = m.expect("only roles with rows are taken");
         let dtype = def.reads[a.buffer].dtype;
         let columns = shape.n / sums.len() as i64;
