@@ -29,25 +29,43 @@ pub enum Rounding {
     Codes(Codes),
 }
 
-/// The weights that are rounded as data says: those that were calibrated, or all that a choice by layer rounds.
+/// The least and the largest of a value's elements.
+pub type Range = [f32; 2];
+
+/// The weights that are rounded as data says: those that were calibrated, or all that a choice by layer rounds. And the ranges of
+/// values that have one scale.
 #[derive(Clone, Debug, Default)]
 pub struct Calibrated {
     found: Arc<HashMap<Meaning, Rounding>>,
+    /// By what the value is.
+    ranges: Arc<HashMap<u64, Range>>,
     /// Whether the data was made up.
     is_random: bool,
 }
 
 impl Calibrated {
     pub fn new(found: HashMap<Meaning, Rounding>, is_random: bool) -> Calibrated {
-        Calibrated { found: Arc::new(found), is_random }
+        Calibrated { found: Arc::new(found), ranges: Arc::default(), is_random }
+    }
+
+    pub fn with_ranges(self, ranges: HashMap<u64, Range>) -> Calibrated {
+        Calibrated { ranges: Arc::new(ranges), ..self }
     }
 
     /// As manifests and reports call it; none where nothing was calibrated.
     pub fn name(&self) -> Option<&'static str> {
-        (!self.found.is_empty()).then_some(if self.is_random { "calibrated=random" } else { "calibrated" })
+        (!self.found.is_empty() || !self.ranges.is_empty()).then_some(if self.is_random {
+            "calibrated=random"
+        } else {
+            "calibrated"
+        })
     }
 
     pub fn rounding(&self, weights: Meaning) -> Option<&Rounding> {
         self.found.get(&weights)
+    }
+
+    pub fn range(&self, value: u64) -> Option<Range> {
+        self.ranges.get(&value).copied()
     }
 }

@@ -18,9 +18,9 @@ use data::Sample;
 use gptq::{Seen, error_of_rows, errors_of_bytes, relative, rounded};
 use knapsack::Candidate;
 use sardonyx_base::{Error, Result, Tensor};
-use sardonyx_dialects::sdx::Graph;
+use sardonyx_dialects::sdx::{Graph, Value};
 use sardonyx_passes::calibrated::{Calibrated, Codes, Meaning, Rounding};
-use sardonyx_passes::quantize::{Product, products, tables};
+use sardonyx_passes::quantize::{Product, images, products, tables};
 use sardonyx_passes::{Activations, Options, Params, Quantize, Rewrites};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -70,9 +70,9 @@ pub fn calibrate(
     data: &[PathBuf],
     budget: Option<f64>,
 ) -> Result<Calibration> {
-    if !matches!(options.quantize, Quantize::Int4 | Quantize::Int3 | Quantize::Auto) {
-        let message = "`--calibrate` is for weights of 4 or 3 bits and for a choice: nothing else is rounded by data";
-        let help = "give `--quantize int4`, `int3` or `auto`, or leave out `--calibrate`";
+    if !matches!(options.quantize, Quantize::Int8 | Quantize::Int4 | Quantize::Int3 | Quantize::Auto) {
+        let message = "`--calibrate` is for codes of 8, 4 and 3 bits and for a choice: nothing else is rounded by data";
+        let help = "give `--quantize int8`, `int4`, `int3` or `auto`, or leave out `--calibrate`";
         return Err(Error::user("E0001", message).help(help));
     }
     let context = sardonyx_passes::context();
@@ -91,6 +91,9 @@ pub fn calibrate(
     let samples = data::samples(data, &graph)?;
     let is_random = data::is_random(data);
     let mut rounder = Rounder { graph: &graph, made: ParamStore::new() };
+    if options.quantize == Quantize::Int8 {
+        return ranges(&graph, (params, &samples), options, is_random);
+    }
     let products = products(&graph, options);
     let Some(budget) = budget.filter(|_| options.quantize == Quantize::Auto) else {
         let samples: Vec<&Sample> = samples.iter().collect();
@@ -117,6 +120,28 @@ pub fn calibrate(
     let layers = layers.into_iter().zip(&chosen.candidates).map(|(mut of, &c)| of.swap_remove(c)).collect();
     let measured = Some((chosen.error, unseen.len()));
     Ok(Calibration { calibrated: Calibrated::new(chosen.found, is_random), params: rounder.made, layers, measured })
+}
+
+/// The ranges of what convolutions read. Errors: E0001 where there is none.
+fn ranges(
+    graph: &Graph,
+    (params, samples): (ParamStore, &[Sample]),
+    options: &Options,
+    is_random: bool,
+) -> Result<Calibration> {
+    let images = images(graph, options);
+    if images.is_empty() || options.activations() != Activations::Int8 {
+        let message =
+            "no scale is found by data here: rows of activations have scales of their own, found in each call";
+        let help = "`--calibrate` with int8 is for convolutions, with activations of int8: leave it out";
+        return Err(Error::user("E0001", message).help(help));
+    }
+    let samples: Vec<&Sample> = samples.iter().collect();
+    let walk = Walk::new(graph, params, &samples, &[]);
+    let values: Vec<Value> = images.iter().map(|(v, _)| *v).collect();
+    let found = images.iter().zip(walk.ranges(&values)?).map(|((_, meaning), range)| (*meaning, range)).collect();
+    let calibrated = Calibrated::new(HashMap::new(), is_random).with_ranges(found);
+    Ok(Calibration { calibrated, params: ParamStore::new(), layers: vec![], measured: None })
 }
 
 /// Names the layers that lose most where they lose least.

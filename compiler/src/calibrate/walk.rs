@@ -14,6 +14,7 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{ContractSpec, Graph, Node, Op, TensorType, Value};
+use sardonyx_passes::calibrated::Range;
 use sardonyx_passes::quantize::{Product, as_bytes};
 use sardonyx_passes::{Options, Params, Rewrites};
 use sardonyx_runtime::Session;
@@ -142,6 +143,31 @@ impl<'a> Walk<'a> {
         let waits = |v: &Value| consumers[v.index()].iter().any(|c| needed[c.index()] && !done[c.index()]);
         self.held.retain(|v, _| !matches!(graph.node(*v).op, Op::Input { .. }) && waits(v));
         Ok(factor)
+    }
+
+    /// The least and the largest element of each value, over all samples.
+    pub fn ranges(&self, values: &[Value]) -> Result<Vec<Range>> {
+        let part: BTreeSet<Value> = values.iter().flat_map(|v| self.part(*v)).collect();
+        let (mut graph, map) = self.graph_of(&part)?;
+        for (i, v) in values.iter().enumerate() {
+            let axes: Vec<usize> = (0..graph.ty(map[v]).rank()).collect();
+            for f in [ReduceFn::Min, ReduceFn::Max] {
+                let reduced = graph.add_as(Op::Reduce { f, axes: axes.clone() }, &[map[v]], None, &[])?;
+                graph.outputs.push((format!("{i} {}", f.name()), reduced));
+            }
+        }
+        let session = code(&graph, &self.params, FIRST, Options::default())?;
+        let mut ranges = vec![[f32::INFINITY, f32::NEG_INFINITY]; values.len()];
+        for sample in self.samples {
+            let inputs: Vec<(&str, Tensor)> =
+                sample.inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
+            let outputs = session.run(&inputs).map_err(|e| e.file(sample.name.clone()))?;
+            for (range, ends) in ranges.iter_mut().zip(outputs.chunks(2)) {
+                let end = |i: usize| ends[i].1.get_f64(0).map_or(f32::NAN, |end| end as f32);
+                *range = [range[0].min(end(0)), range[1].max(end(1))];
+            }
+        }
+        Ok(ranges)
     }
 
     /// What a value is computed from, as far as it is not known; and what binds sizes.

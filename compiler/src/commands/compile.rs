@@ -66,8 +66,8 @@ pub struct CompileArgs {
     #[arg(long, value_name = "REGEX=f32", value_parser = kept, requires = "quantize")]
     pub keep: Vec<Regex>,
     /// Inputs that weights of 4 and 3 bits are rounded by: `.npz` files with an array for each input, `test_data_set_*` folders, or
-    /// folders of them. Each weight makes good what those before it lost of the products with these inputs. `random` makes
-    /// inputs up
+    /// folders of them. Each weight makes good what those before it lost of the products with these inputs. With int8, inputs
+    /// that say the ranges of what convolutions read. `random` makes inputs up
     #[arg(long, value_name = "DATA", num_args = 1.., requires = "quantize")]
     pub calibrate: Vec<PathBuf>,
     /// The relative error (L2) that an output may have by lower precision, on inputs made for that, or for `--quantize auto` on

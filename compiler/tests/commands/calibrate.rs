@@ -2,6 +2,7 @@
 
 use super::compile::{N, two_wide_layers};
 use super::*;
+use sardonyx::onnx::proto::AttributeProto;
 
 /// Rows whose elements move together.
 fn rows(wave: f32) -> Vec<f32> {
@@ -67,8 +68,11 @@ fn data_that_the_model_does_not_take_is_refused() {
         assert!(status == 2 && message.starts_with(&format!("error[{code}]")), "{data}: {message}");
         assert!(message.contains(what) && message.contains(data), "{message}");
     }
-    let (status, message) = refused("int8", "empty");
-    assert!(status == 2 && message.contains("`--calibrate` is for weights of 4 or 3 bits"), "{message}");
+    f.data("good", tensor("x", &[2, N as i64], rows(0.1)));
+    let (status, message) = refused("int8", "good");
+    assert!(status == 2 && message.contains("rows of activations have scales of their own"), "{message}");
+    let (status, message) = refused("lossless", "good");
+    assert!(status == 2 && message.contains("`--calibrate` is for codes of 8, 4 and 3 bits"), "{message}");
     assert!(!exists(&f.path("m.sdx")));
 }
 
@@ -103,4 +107,47 @@ fn layers_are_chosen_by_what_the_outputs_lose() {
         assert!(status == 2 && message.contains("help: give `--calibrate DATA` and `--error-budget X`"), "{message}");
     }
     assert!(!exists(&f.path("no.sdx")));
+}
+
+/// A convolution of 8 channels to 64 behind a border of one pixel, and one of single pixels behind a maximum with 0.
+fn two_convolutions() -> GraphProto {
+    let weights = |name: &str, dims: [i64; 4], step: usize| {
+        let n = dims.iter().product::<i64>() as usize;
+        tensor(name, &dims, (0..n).map(|i| ((i * step) % 101) as f32 / 500.0 - 0.1).collect())
+    };
+    let ints = |name: &str, ints: &[i64]| AttributeProto {
+        name: name.into(),
+        r#type: 7,
+        ints: ints.to_vec(),
+        ..Default::default()
+    };
+    GraphProto {
+        node: vec![
+            NodeProto { attribute: vec![ints("pads", &[1; 4])], ..node("Conv", "x w", "wide") },
+            node("Relu", "wide", "r"),
+            node("Conv", "r v", "y"),
+        ],
+        initializer: vec![weights("w", [64, 8, 3, 3], 7), weights("v", [64, 64, 1, 1], 13)],
+        input: vec![f32_value("x", &[1, 8, 12, 12])],
+        output: vec![f32_value("y", &[1, 64, 12, 12])],
+        ..Default::default()
+    }
+}
+
+/// What a convolution reads has one scale, which data says.
+#[test]
+fn convolutions_multiply_bytes_by_ranges_from_data() {
+    let f = Folder::with(two_convolutions());
+    let wave = |step: f32| (0..8 * 144).map(|i| (step * i as f32).sin()).collect();
+    for (i, step) in [0.3, 0.7].into_iter().enumerate() {
+        f.data(&format!("data/set_{i}"), tensor("x", &[1, 8, 12, 12], wave(step)));
+    }
+    let out = f.good(&["compile", "m.onnx", "--quantize", "int8", "--calibrate", "data", "-o", "q.sdx"]);
+    assert!(out.contains("\nprecision: int8 calibrated factors in 2 launches\n"), "{out}");
+    let report = f.json(&["compile", "m.onnx", "--quantize", "int8", "--calibrate", "data", "-o", "r.sdx", "--json"]);
+    assert_eq!(std::fs::read(f.path("q.sdx")).unwrap(), std::fs::read(f.path("r.sdx")).unwrap());
+    let relative = report["precision"]["errors"][0]["relative_l2"].as_f64().unwrap();
+    assert!(relative > 1e-4 && relative < 0.02, "{relative}");
+    let without = f.good(&["compile", "m.onnx", "--quantize", "int8", "-o", "p.sdx", "--remarks", "quantize"]);
+    assert!(without.contains("it needs one scale, from `--calibrate`"), "{without}");
 }

@@ -1,7 +1,7 @@
 //! a value  =>  codes, a scale for each place along some axes, and the value that they stand for
 
 use super::grid::{Grid, Step};
-use crate::calibrated::Codes;
+use crate::calibrated::{Codes, Range};
 use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, TensorType, Value};
@@ -46,6 +46,20 @@ impl Coded {
         let narrow = TensorType::new(DType::I8, whole.dims);
         let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(narrow))?;
         Ok(Coded { codes, scale, kept })
+    }
+
+    /// Codes with one scale for all of them: without a sign where no element has one.
+    pub fn with_range(graph: &mut Graph, x: Value, [low, high]: Range, origins: &[String]) -> Result<Coded> {
+        let whole = graph.ty(x).clone();
+        let (dtype, most) = if low >= 0.0 { (DType::U8, f32::from(u8::MAX)) } else { (DType::I8, CODE_MAX) };
+        let largest = Some(high.max(-low)).filter(|largest| *largest > 0.0).unwrap_or(1.0);
+        let mut b = Builder { graph, origins };
+        let steps = b.number(most / largest, x)?;
+        let codes = b.map(ScalarFn::Mul, &[x, steps])?;
+        let codes = b.map(ScalarFn::Round, &[codes])?;
+        let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(TensorType::new(dtype, whole.dims)))?;
+        let scale = b.add(Op::Const(Tensor::scalar(largest / most)), &[], None)?;
+        Ok(Coded { codes, scale, kept: vec![] })
     }
 
     pub fn value(&self, graph: &mut Graph, origins: &[String]) -> Result<Value> {

@@ -13,7 +13,7 @@ mod products;
 mod sites;
 
 use products::Meanings;
-pub use products::{Product, Table, products, tables};
+pub use products::{Product, Table, images, products, tables};
 
 use crate::calibrated::Rounding;
 use crate::options::{Activations, Group, Options, Quantize};
@@ -26,7 +26,7 @@ use sardonyx_dialects::interp;
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
-use sites::{Site, constants, last_products, site};
+use sites::{Other, Site, constants, last_products, site, source};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Codes of 4 bits that four bytes hold: a group has whole ones.
@@ -49,7 +49,7 @@ pub fn as_bytes(graph: &mut Graph, x: Value, axis: usize) -> Result<Value> {
 
 fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     let (constant, last) = (constants(graph), last_products(graph));
-    let meanings = Meanings::new(graph);
+    let (meanings, calibrated) = (Meanings::new(graph), rewrites.options().calibrated.clone());
     let mut out = Graph { nodes: vec![], outputs: vec![], ..graph.clone() };
     let mut map: Vec<Value> = vec![];
     // By value and axes.
@@ -61,8 +61,18 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
             Ok(Some(_)) if kept => Err("it was asked for"),
             found => found,
         };
+        let range = |operand: usize| {
+            let from = source(graph, node.args[operand]);
+            calibrated.range(meanings.value(from)).map(|range| (from, range))
+        };
+        let found = match found {
+            Ok(Some(Site::Product { weights, other: Other::Window, .. })) if range(1 - weights).is_none() => {
+                Err("what a convolution reads has no rows: it needs one scale, from `--calibrate`")
+            }
+            found => found,
+        };
         match found {
-            Ok(Some(Site::Product { summed, weights })) if rewrites.allow("codes", &node.origins) => {
+            Ok(Some(Site::Product { summed, weights, other })) if rewrites.allow("codes", &node.origins) => {
                 let options = rewrites.options();
                 let form = match options.quantize {
                     Quantize::Lossless => exact(&out, new.args[weights], &summed[weights], &options.params)?,
@@ -85,6 +95,17 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                         (false, Activations::Int8) => Form::Bytes,
                         (false, Activations::F32) => continue,
                     };
+                    let found = range(at).filter(|_| at != weights && other != Other::Rows);
+                    if let Some((from, range)) = found {
+                        let value = match made.get(&(map[from.index()], vec![])) {
+                            Some(value) => *value,
+                            None => Coded::with_range(&mut out, map[from.index()], range, &node.origins)?
+                                .value(&mut out, &node.origins)?,
+                        };
+                        made.insert((map[from.index()], vec![]), value);
+                        *arg = moved_alike(graph, &mut out, (node.args[at], from), &map, value)?;
+                        continue;
+                    }
                     let known = made.get(&(*arg, axes.clone())).copied();
                     let value = match (known, form) {
                         (Some(value), _) => value,
@@ -92,7 +113,6 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                             Coded::new(&mut out, *arg, &axes, &node.origins)?.value(&mut out, &node.origins)?
                         }
                         (None, form @ (Form::Groups { .. } | Form::Grid(_))) => {
-                            let calibrated = &rewrites.options().calibrated;
                             let coded = match calibrated.rounding(meanings.weights(node.args[at], axes[0])) {
                                 Some(Rounding::Codes(found)) => {
                                     from_parameters(&mut out, (*arg, axes[0]), found, &node.origins)?
@@ -134,6 +154,23 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     }
     out.outputs = graph.outputs.iter().map(|(name, v)| (name.clone(), map[v.index()])).collect();
     Ok(out)
+}
+
+/// A value in the place of `from` in what is moved of it: in the places that it has in `v`, of the graph that `map` leads from.
+fn moved_alike(
+    graph: &Graph,
+    out: &mut Graph,
+    (v, from): (Value, Value),
+    map: &[Value],
+    value: Value,
+) -> Result<Value> {
+    if v == from {
+        return Ok(value);
+    }
+    let node = graph.node(v);
+    let mut args: Vec<Value> = node.args.iter().map(|arg| map[arg.index()]).collect();
+    args[0] = moved_alike(graph, out, (node.args[0], from), map, value)?;
+    Ok(out.push(Node { args, ..node.clone() }))
 }
 
 /// The form that calibration chose for weights; none where they stay as they are.

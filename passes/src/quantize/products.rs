@@ -2,10 +2,11 @@
 
 use super::codes::Form;
 use super::form;
-use super::sites::{Site, constants, last_products, site};
+use super::sites::{Other, Site, constants, last_products, site, source};
 use crate::calibrated::Meaning;
 use crate::options::{Options, Quantize};
 use sardonyx_dialects::sdx::{Graph, Node, Value};
+use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
@@ -38,8 +39,10 @@ pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
     };
     let (constant, last, meanings) = (constants(graph), last_products(graph), Meanings::new(graph));
     let product = |(v, node): (Value, &Node)| {
-        let Ok(Some(Site::Product { summed, weights: operand })) = site(graph, node, &constant) else { return None };
-        if options.keeps(&node.origins) {
+        let Ok(Some(Site::Product { summed, weights: operand, other })) = site(graph, node, &constant) else {
+            return None;
+        };
+        if other == Other::Window || options.keeps(&node.origins) {
             return None;
         }
         let value = node.args[operand];
@@ -81,6 +84,22 @@ pub fn tables(graph: &Graph, options: &Options) -> Vec<Table> {
     graph.values().filter_map(table).collect()
 }
 
+/// The values that convolutions and others without rows in memory multiply with weights, each with what it is.
+pub fn images(graph: &Graph, options: &Options) -> Vec<(Value, u64)> {
+    let (constant, meanings) = (constants(graph), Meanings::new(graph));
+    let mut found = BTreeMap::new();
+    for (_, node) in graph.values() {
+        if let Ok(Some(Site::Product { weights, other: Other::Pixels | Other::Window, .. })) =
+            site(graph, node, &constant)
+            && !options.keeps(&node.origins)
+        {
+            let source = source(graph, node.args[1 - weights]);
+            found.insert(source, meanings.value(source));
+        }
+    }
+    found.into_iter().collect()
+}
+
 /// What each value is, whatever its number: its operations down to the names of parameters.
 pub(super) struct Meanings(Vec<u64>);
 
@@ -94,6 +113,10 @@ impl Meanings {
             known.push(hasher.finish());
         }
         Meanings(known)
+    }
+
+    pub fn value(&self, v: Value) -> u64 {
+        self.0[v.index()]
     }
 
     /// Of weights that are summed over this axis.

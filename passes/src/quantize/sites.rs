@@ -1,5 +1,6 @@
 //! a graph  =>  where it reads weights: products, and rows of tables
 
+use crate::simplify::splat;
 use sardonyx_base::DType;
 use sardonyx_dialects::sdx::{Graph, Node, Op, Value};
 
@@ -8,10 +9,21 @@ const WEIGHTS_MIN: i64 = 4096;
 
 /// Where weights are read.
 pub enum Site {
-    /// A product; the axes of both factors that are summed over, and which of them is of weights.
-    Product { summed: [Vec<usize>; 2], weights: usize },
+    /// A product; the axes of both factors that are summed over, which of them is of weights, and what the other one is.
+    Product { summed: [Vec<usize>; 2], weights: usize, other: Other },
     /// Rows of a table.
     Rows,
+}
+
+/// How what weights are multiplied with lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Other {
+    /// In rows, each of which is summed over.
+    Rows,
+    /// In images, the channels of whose pixels are summed over.
+    Pixels,
+    /// As the window of a convolution.
+    Window,
 }
 
 /// `None` where no weights are read; the error is why some stay as they are.
@@ -42,22 +54,36 @@ pub fn site(graph: &Graph, node: &Node, constant: &[bool]) -> std::result::Resul
     if spec.left.iter().any(|c| spec.right.contains(c) && spec.result.contains(c)) {
         return Err("it is several products, of weights of their own each");
     }
-    if is_window(graph, other) {
-        return Err("what a convolution reads has no rows: it needs one scale, from calibration");
-    }
-    let axes = |letters: &[char]| (0..letters.len()).filter(|i| summed.contains(&letters[*i])).collect();
-    let summed = [axes(&spec.left), axes(&spec.right)];
-    Ok(Some(Site::Product { summed, weights: usize::from(constant[right.index()]) }))
+    let axes =
+        |letters: &[char]| -> Vec<usize> { (0..letters.len()).filter(|i| summed.contains(&letters[*i])).collect() };
+    let (summed, weights) = ([axes(&spec.left), axes(&spec.right)], usize::from(constant[right.index()]));
+    let other = match summed[1 - weights][..] {
+        _ if is_window(graph, other) => Other::Window,
+        [axis] if axis + 1 == graph.ty(other).rank() => Other::Rows,
+        _ => Other::Pixels,
+    };
+    Ok(Some(Site::Product { summed, weights, other }))
 }
 
 /// Whether a value is read through the window of a convolution.
 fn is_window(graph: &Graph, v: Value) -> bool {
     let node = graph.node(v);
+    matches!(node.op, Op::Window(_)) || is_moved(graph, node) && is_window(graph, node.args[0])
+}
+
+/// Whether a value has the elements of another one, in other places, and zeros.
+fn is_moved(graph: &Graph, node: &Node) -> bool {
     match node.op {
-        Op::Window(_) => true,
-        Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => is_window(graph, node.args[0]),
+        Op::Window(_) | Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Broadcast { .. } => true,
+        Op::Pad { .. } => splat(graph, node.args[1]) == Some(0.0),
         _ => false,
     }
+}
+
+/// The value whose elements another one has in other places.
+pub fn source(graph: &Graph, v: Value) -> Value {
+    let node = graph.node(v);
+    if is_moved(graph, node) { source(graph, node.args[0]) } else { v }
 }
 
 /// Which values follow from parameters, one at least, and from nothing else.

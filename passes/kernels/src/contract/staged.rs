@@ -83,6 +83,9 @@ impl Staged {
             _ => None,
         };
         let places: Vec<&Dim> = parts.iter().filter_map(place).collect();
+        if places.iter().any(|place| place.symbols().contains(format!("%{unit}").as_str())) {
+            return None;
+        }
         let columns = if plan.diagonal { WIDTH } else { def.extent(unit).as_const()? };
         let taps = plan.around.iter().chain([&plan.k]).copied().filter(|v| *v != unit && load.moves_with(*v));
         let mut moving: Vec<usize> = plan.slabs.last().copied().into_iter().chain(plan.m).collect();
