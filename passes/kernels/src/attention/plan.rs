@@ -95,25 +95,35 @@ impl Plan {
     /// Whether x is little to compute, of a score and of what all rows of a batch element share: scaled, and masked by key.
     pub fn applies_at_once(&self, def: &KernelDef, deps: &[VarSet]) -> bool {
         let rows = self.row_vars();
-        let (mut open, mut seen) = (vec![self.x], vec![]);
-        while let Some(k) = open.pop() {
-            if k == self.score || seen.contains(&k) {
-                continue;
-            }
-            seen.push(k);
-            let fits = def.body[k].dtype == DType::F32
+        let seen = self.made_for_x(def);
+        let fits = |k: usize| {
+            def.body[k].dtype == DType::F32
                 && match &def.body[k].op {
                     Op::Const(_) => true,
                     Op::Load { access, guard } => guard.is_none() && access.computed.is_empty() && deps[k] & rows == 0,
                     Op::Apply { f, .. } => is_one_instruction(*f),
                     Op::Index(_) | Op::Convert(_, _) | Op::Reduce { .. } => false,
-                };
-            if !fits {
-                return false;
+                }
+        };
+        seen.iter().all(|k| fits(*k))
+            && seen.iter().filter(|k| !matches!(def.body[**k].op, Op::Const(_))).count() <= AT_ONCE_MAX
+    }
+
+    /// x, and what it is made of beside the score.
+    fn made_for_x(&self, def: &KernelDef) -> Vec<usize> {
+        let (mut open, mut seen) = (vec![self.x], vec![]);
+        while let Some(k) = open.pop() {
+            if k != self.score && !seen.contains(&k) {
+                seen.push(k);
+                open.extend(def.operands(k));
             }
-            open.extend(def.operands(k));
         }
-        seen.iter().filter(|k| !matches!(def.body[**k].op, Op::Const(_))).count() <= AT_ONCE_MAX
+        seen
+    }
+
+    /// What x reads beside the score.
+    pub fn loads_of_x(&self, def: &KernelDef) -> impl Iterator<Item = usize> {
+        self.made_for_x(def).into_iter().filter(|k| matches!(def.body[*k].op, Op::Load { .. }))
     }
 }
 

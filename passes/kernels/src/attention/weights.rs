@@ -105,7 +105,10 @@ impl Item<'_> {
             let j = plus(asm, first, v * ty.lanes as i64);
             point.vars[plan.j] = Some(asm.bin(Bin::AddI, keys.j0, j));
             (point.along, point.lanes) = (plan.j, ty.lanes);
-            hoist(cx, asm, &mut point, plan.x, plan.row_vars());
+            // What x is made of beside the score is the same for all rows.
+            for k in plan.loads_of_x(cx.def) {
+                point.eval(cx, asm, k);
+            }
             points.push(point);
         }
         let mut out = vec![];
