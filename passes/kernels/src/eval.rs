@@ -19,6 +19,8 @@ pub struct Point {
     pub lanes: u32,
     /// What the value of the lane variable in lane 0 is known to be a multiple of.
     pub multiple: i64,
+    /// Whether that is the number of lanes; it says nothing of where buffers begin.
+    pub in_steps: bool,
     /// Whether neighbours that the lanes access begin on a boundary of their common size.
     pub aligned: bool,
     /// Which lanes exist; all where absent.
@@ -33,7 +35,8 @@ impl Point {
     pub fn new<A: Asm>(cx: &Cx<A>) -> Point {
         let n = cx.def.n_vars();
         let (vars, values) = (vec![None; n], vec![None; cx.def.body.len()]);
-        Point { vars, along: n, lanes: 1, multiple: 1, aligned: false, mask: None, values, known: vec![] }
+        let (along, lanes, multiple) = (n, 1, 1);
+        Point { vars, along, lanes, multiple, in_steps: false, aligned: false, mask: None, values, known: vec![] }
     }
 
     /// The first `n` lanes from `at` on.

@@ -6,6 +6,7 @@ use super::def::*;
 use super::dims::{add, emit_dim};
 use super::eval::Point;
 use super::scalar;
+use sardonyx_base::dim::Atom;
 use sardonyx_base::{DType, Dim};
 
 impl Point {
@@ -223,9 +224,17 @@ impl Point {
     fn computed<A: Asm>(&mut self, cx: &Cx<A>, asm: &mut A, part: &Computed, guard: Option<Val>) -> Val {
         let mut v = {
             let expr = part.expr.clone();
-            let lanes = if self.varies(self.expr_vars(cx, &expr)) { self.lanes } else { 1 };
-            let v = emit_dim(asm, &expr, lanes, &mut |asm, s| self.symbol(cx, asm, s));
-            asm.widen(v, lanes)
+            match self.varies(self.expr_vars(cx, &expr)) {
+                false => emit_dim(asm, &expr, 1, &mut |asm, s| self.symbol(cx, asm, s)),
+                true if self.is_one_for_all(&expr) => {
+                    let mut first = Point { lanes: 1, mask: None, ..self.clone() };
+                    emit_dim(asm, &expr, 1, &mut |asm, s| first.symbol(cx, asm, s))
+                }
+                true => {
+                    let v = emit_dim(asm, &expr, self.lanes, &mut |asm, s| self.symbol(cx, asm, s));
+                    asm.widen(v, self.lanes)
+                }
+            }
         };
         if let Some(limit) = part.limit {
             let limit = cx.size(asm, limit);
@@ -250,6 +259,22 @@ impl Point {
         let stride = cx.size(asm, part.stride);
         let stride = asm.widen(stride, v.ty.lanes);
         asm.bin(Bin::MulI, v, stride)
+    }
+
+    /// Whether the lanes are neighbours in one block of each that an expression tells apart.
+    fn is_one_for_all(&self, d: &Dim) -> bool {
+        let lanes = i64::from(self.lanes);
+        let moves = |s: &str| own(s, '$').is_some() || own(s, '%') == Some(self.along);
+        let fixed = |d: &Dim| !d.symbols().iter().any(|s| moves(s));
+        let by_blocks = |atom: &Atom| match atom {
+            Atom::Symbol(s) => !moves(s),
+            Atom::FloorDiv(a, b) => {
+                let is_lane = a.as_symbol().and_then(|s| own(s, '%')) == Some(self.along);
+                (is_lane && b.as_const().is_some_and(|n| n % lanes == 0)) || (fixed(a) && fixed(b))
+            }
+            Atom::Max(a, b) | Atom::Min(a, b) => fixed(a) && fixed(b),
+        };
+        (self.in_steps || self.multiple % lanes == 0) && d.terms().all(|(atoms, _)| atoms.iter().all(by_blocks))
     }
 
     fn expr_vars<A: Asm>(&self, cx: &Cx<A>, d: &Dim) -> VarSet {

@@ -1,8 +1,17 @@
 //! queries by a panel of keys => scores; weights by values => mixtures: the two products, in registers
 
 use super::plan::{SCORE_STEP, WIDTH};
-use super::{Group, Item, Keys, State, at, ceildiv, plus};
+use super::{Group, Item, Keys, State, at, ceildiv, hoist, plus};
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
+
+/// What weights are multiplied with.
+#[derive(Clone, Copy)]
+enum Values {
+    /// From here on in memory, with so many elements from row to row.
+    At(Val, Val),
+    /// Made of what is in memory where it is multiplied.
+    Computed,
+}
 
 impl Item<'_> {
     /// scores[row][first + j] = Σd queries[row][d] · panel[d][j], over ascending d; x of it where that is made at once.
@@ -67,13 +76,16 @@ impl Item<'_> {
         let lanes = cx.lanes() as i64;
         let most = if size <= 2 { WIDTH / lanes } else { 2 };
         let zero = asm.i64(0);
-        let values = if plan.narrow {
-            self.values
-        } else {
-            let mut point = self.point.clone();
-            (point.vars[plan.j], point.vars[plan.e]) = (Some(keys.j0), Some(zero));
-            let start = point.start(cx, asm, &plan.values, None);
-            asm.element(cx.reads[plan.values.buffer], start, Elem::F32)
+        let values = match &plan.values {
+            _ if plan.copies_values() => Values::At(self.values, asm.i64(plan.mixed_step())),
+            None => Values::Computed,
+            Some(access) => {
+                let mut point = self.point.clone();
+                (point.vars[plan.j], point.vars[plan.e]) = (Some(keys.j0), Some(zero));
+                let start = point.start(cx, asm, access, None);
+                let step = cx.size(asm, access.stride(plan.j));
+                Values::At(asm.element(cx.reads[access.buffer], start, Elem::F32), step)
+            }
         };
         let whole = plan.n_e / (most * lanes) * most * lanes;
         let (end, by) = (asm.i64(whole), asm.i64(most * lanes));
@@ -92,7 +104,7 @@ impl Item<'_> {
     fn column_mask(&self, asm: &mut Mlir, first: i64) -> Option<Val> {
         let lanes = self.cx.lanes();
         let left = self.plan.n_e - first;
-        (left < lanes as i64 && !self.plan.narrow).then(|| {
+        (left < lanes as i64 && !self.plan.copies_values()).then(|| {
             let (left, iota) = (asm.i64(left), asm.iota(lanes));
             let left = asm.widen(left, lanes);
             asm.cmpi(CmpI::Slt, iota, left)
@@ -106,7 +118,7 @@ impl Item<'_> {
         group: Group,
         size: i64,
         keys: Keys,
-        values: Val,
+        values: Values,
         e: Val,
         masks: &[Option<Val>],
     ) {
@@ -114,9 +126,7 @@ impl Item<'_> {
         let ty = Ty::new(Elem::F32, cx.lanes());
         let lanes = ty.lanes as i64;
         let (zero, one) = (asm.i64(0), asm.i64(1));
-        let step = if plan.narrow { asm.i64(plan.mixed_step()) } else { cx.size(asm, plan.values.stride(plan.j)) };
         let n_words = if self.pairs { ceildiv(asm, keys.n, 2) } else { keys.n };
-        let values = asm.element(values, e, Elem::F32);
         let place = |asm: &mut Mlir, i: i64, v: usize| {
             let (row, e) = (plus(asm, group.row, i), plus(asm, e, v as i64 * lanes));
             at(asm, self.mixed, row, plan.mixed_step(), e)
@@ -141,19 +151,36 @@ impl Item<'_> {
         let count = size as usize * masks.len();
         let before = asm.if_else(first, &vec![ty; count], |_| vec![none; count], faded);
         let sums = asm.for_loop((zero, n_words, one), &before, |asm, j, sums| {
-            let row = asm.bin(Bin::MulI, j, step);
-            let row = asm.element(values, row, Elem::F32);
-            let mut columns = vec![];
-            for (v, mask) in masks.iter().enumerate() {
-                columns.push(match mask {
-                    None => load(asm, row, v as i64 * lanes, ty, 4),
-                    Some(mask) => {
-                        let at = asm.i64(v as i64 * lanes);
-                        let address = asm.element(row, at, Elem::F32);
-                        asm.masked_load(address, *mask, ty)
+            let columns = match values {
+                Values::At(values, step) => {
+                    let row = asm.bin(Bin::MulI, j, step);
+                    let row = asm.bin(Bin::AddI, row, e);
+                    let row = asm.element(values, row, Elem::F32);
+                    let column = |(v, mask): (usize, &Option<Val>)| match mask {
+                        None => load(asm, row, v as i64 * lanes, ty, 4),
+                        Some(mask) => {
+                            let at = asm.i64(v as i64 * lanes);
+                            let address = asm.element(row, at, Elem::F32);
+                            asm.masked_load(address, *mask, ty)
+                        }
+                    };
+                    masks.iter().enumerate().map(column).collect()
+                }
+                Values::Computed => {
+                    let mut point = self.point.clone();
+                    point.vars[plan.j] = Some(asm.bin(Bin::AddI, keys.j0, j));
+                    hoist(cx, asm, &mut point, plan.value, 1 << plan.e);
+                    (point.along, point.lanes, point.in_steps) = (plan.e, cx.lanes(), true);
+                    let mut columns = vec![];
+                    for v in 0..masks.len() {
+                        let mut point = point.clone();
+                        point.vars[plan.e] = Some(plus(asm, e, v as i64 * lanes));
+                        let column = point.eval(cx, asm, plan.value);
+                        columns.push(asm.widen(column, cx.lanes()));
                     }
-                });
-            }
+                    columns
+                }
+            };
             let weights = asm.element(self.scores, j, Elem::F32);
             let numbers = |asm: &mut Mlir, i: i64| {
                 let number = load(asm, weights, i * SCORE_STEP, Ty::F32, 4);

@@ -57,7 +57,7 @@ struct Item<'a> {
     staged: Val,
     /// A block of keys, in panels [d][keys].
     panels: Val,
-    /// A block of values [keys][e], where they are rounded.
+    /// A block of values [keys][e], where they are copied.
     values: Val,
     /// Whether two neighbours along a sum, rounded, are one word: in queries, panels, weights and values.
     pairs: bool,
@@ -167,8 +167,8 @@ impl<'a> Item<'a> {
             (point.vars[plan.j], point.vars[plan.d]) = (Some(zero), Some(zero));
             return point.start(cx, asm, keys, None);
         }
-        // Values are kept beside keys where they are rounded.
-        let kept = cx.deps[plan.right] | if plan.narrow { cx.deps[plan.value] } else { 0 };
+        // Values are kept beside keys where they are copied.
+        let kept = cx.deps[plan.right] | if plan.copies_values() { cx.deps[plan.value] } else { 0 };
         plan.batch.iter().filter(|v| kept >> **v & 1 == 1).fold(zero, |number, v| {
             let extent = cx.extent(asm, *v);
             let number = asm.bin(Bin::MulI, number, extent);
@@ -181,8 +181,8 @@ impl<'a> Item<'a> {
         let blocks = Blocks::of(self.cx.launch.level);
         let sizes = if self.tiles { vec![] } else { blocks.sizes(&self.row_counts()) };
         let (zero, width) = (asm.i64(0), asm.i64(WIDTH));
-        if self.plan.narrow {
-            asm.if_then(other, |asm| self.round_values(asm, keys));
+        if self.plan.copies_values() {
+            asm.if_then(other, |asm| self.copy_values(asm, keys));
         }
         asm.do_while(&[zero], |asm, at| {
             let left = asm.bin(Bin::SubI, self.rows, at[0]);
@@ -333,7 +333,7 @@ fn along(
         asm.for_loop(range, &[], |asm, at, _| {
             let mut point = point.clone();
             point.vars[var] = Some(at);
-            (point.along, point.lanes) = (var, lanes as u32);
+            (point.along, point.lanes, point.in_steps) = (var, lanes as u32, true);
             body(asm, point);
             vec![]
         });

@@ -71,7 +71,7 @@ impl Item<'_> {
     }
 
     /// values[j][e] of a block of keys, or words of those of two keys.
-    pub fn round_values(&self, asm: &mut Mlir, keys: Keys) {
+    pub fn copy_values(&self, asm: &mut Mlir, keys: Keys) {
         let (cx, plan) = (self.cx, self.plan);
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let masks = has_masks(cx, vec![plan.value]);

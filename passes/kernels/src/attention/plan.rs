@@ -51,7 +51,8 @@ pub struct Plan {
     pub queries: Option<(Access, i64)>,
     /// Where keys lie with the elements of each one behind another, or what is computed of them.
     pub keys: Option<Access>,
-    pub values: Access,
+    /// Where values lie with the elements of each one behind another, or what is computed of them.
+    pub values: Option<Access>,
     /// values[j, e], rounded where products are narrow.
     pub value: usize,
     /// Whether all factors of both products are rounded to bf16.
@@ -150,7 +151,7 @@ fn whole(def: &KernelDef) -> Option<Plan> {
         return None;
     }
     let has = |k: usize, v: usize| parts.deps[k] >> v & 1 == 1;
-    let shares = |v: &usize| !has(right, *v) && parts.def.access_vars(&values, &parts.deps) >> v & 1 == 0;
+    let shares = |v: &usize| !has(right, *v) && !has(value, *v);
     let (rows, batch): (Vec<usize>, Vec<usize>) = (0..def.outer.len()).filter(|v| *v != e).partition(shares);
     let quotient = parts.quotient_of(sum, e);
     let at = |v: usize| def.extent(v).as_const().filter(|n| (1..=1024).contains(n));
@@ -162,6 +163,7 @@ fn whole(def: &KernelDef) -> Option<Plan> {
         && rows_alone
         && parts.made_of(left, &[])
         && parts.made_of(right, &[])
+        && parts.made_of(value, &[])
         && parts.made_of(x, &[score])
         && parts.made_of(shift, &[max])
         && divisor.is_none_or(|k| parts.made_of(k, &[max, total]))
@@ -253,16 +255,36 @@ impl<'a> Parts<'a> {
     }
 
     /// weight · values[.., j, .., e], in either order: the weight, the value, where it is read, and e, the variable along
-    /// which values are neighbours.
-    fn mixture(&self, product: usize, j: usize) -> Option<(usize, usize, Access, usize)> {
+    /// which values are neighbours, as are those that they are computed of.
+    fn mixture(&self, product: usize, j: usize) -> Option<(usize, usize, Option<Access>, usize)> {
         let [a, b] = *self.apply(product, ScalarFn::Mul)? else { return None };
-        [(a, b), (b, a)].into_iter().find_map(|(weight, value)| {
+        let plain = [(a, b), (b, a)].into_iter().find_map(|(weight, value)| {
             let access = self.plain(self.rounded(value).unwrap_or(value), j)?;
-            let columns = (0..self.def.outer.len()).filter(|v| self.deps[weight] >> v & 1 == 0);
-            let e = columns.filter(|v| access.stride(*v).is(1)).max()?;
-            let moved = access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(e)));
-            (!moved).then(|| (weight, value, access.clone(), e))
+            Some((weight, value, Some(access.clone()), self.columns(weight, access)?))
+        });
+        plain.or_else(|| {
+            // A weight is computed of reductions, which a value is not.
+            let is_value = |k: usize| self.made_of(k, &[]);
+            let (weight, value) = [(a, b), (b, a)].into_iter().find(|(w, v)| !is_value(*w) && is_value(*v))?;
+            let mut loads = self.loads(value).into_iter();
+            loads.find_map(|access| Some((weight, value, None, self.columns(weight, access)?)))
         })
+    }
+
+    /// The variable along which a load reads neighbours, and that moves no weights.
+    fn columns(&self, weight: usize, access: &Access) -> Option<usize> {
+        let columns = (0..self.def.outer.len()).filter(|v| self.deps[weight] >> v & 1 == 0);
+        let e = columns.filter(|v| access.stride(*v).is(1)).max()?;
+        let moved = access.computed.iter().any(|c| c.expr.symbols().iter().any(|s| own(s, '%') == Some(e)));
+        (!moved).then_some(e)
+    }
+
+    /// What a statement is computed of.
+    fn loads(&self, k: usize) -> Vec<&'a Access> {
+        match &self.def.body[k].op {
+            Op::Load { access, .. } if self.def.reads[access.buffer].panels.is_none() => vec![access],
+            _ => self.def.operands(k).into_iter().flat_map(|k| self.loads(k)).collect(),
+        }
     }
 
     /// Nothing where the weight is the power itself, else what it is divided by; and whether the power is rounded first.
@@ -356,6 +378,11 @@ impl Plan {
         self.narrow && self.n_d % (2 * TILE) == 0
     }
 
+    /// Whether values are copied before they are multiplied: rounded, or computed for some lanes only.
+    pub fn copies_values(&self) -> bool {
+        self.narrow || (self.values.is_none() && self.n_e % SQUARE_MAX != 0)
+    }
+
     /// Elements of a copied row of queries or keys: they are transposed in squares.
     pub fn row_step(&self) -> i64 {
         (self.n_d + SQUARE_MAX - 1) / SQUARE_MAX * SQUARE_MAX
@@ -377,7 +404,7 @@ impl Plan {
         let rows = self.rows_max(def);
         let n_keys = def.extent(self.j).dim().minimum(&Dim::constant(BLOCK));
         let n_panels = n_keys.ceildiv(&Dim::constant(WIDTH));
-        let copied = if self.narrow { n_panels.clone() * Dim::constant(WIDTH) } else { Dim::constant(0) };
+        let copied = if self.copies_values() { n_panels.clone() * Dim::constant(WIDTH) } else { Dim::constant(0) };
         [
             Dim::constant(rows * self.row_step()),
             Dim::constant(self.group() * SCORE_STEP),

@@ -3,7 +3,7 @@
 use crate::build::{Builder, attended, softmax_of};
 use crate::harness::{Case, Library, check, check_on, levels, run};
 use crate::tiles::executed;
-use sardonyx_base::{DType, Tensor};
+use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::Words;
@@ -370,4 +370,104 @@ fn runs_of_rows() {
         }
     }
     check_on(&cases, executed);
+}
+
+/// What a cache holds in the place of f32.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    Bf16,
+    /// With a scale for each row.
+    Bytes,
+    /// With an exponent for so many.
+    Blocks(i64),
+    /// Two codes in a byte, with an exponent for 32.
+    Pairs,
+}
+
+/// An element `at` of row `%j` of head `head`, of `n`.
+fn held(b: &mut Builder, form: Held, (j, at, n): (&str, &str, i64)) -> usize {
+    let (head, length) = ("%1 floordiv 3", n.to_string());
+    let unit = |b: &mut Builder, block: i64| {
+        let (blocks, of) = ((n / block).to_string(), format!("{at} floordiv {block}"));
+        let exponent = b.load(DType::U8, &["b", "2", "t", &blocks], &["%0", head, j, &of]);
+        let (wide, by) = (b.convert(exponent, DType::I32), b.constant(23.0, DType::I32));
+        let bits = b.apply(ScalarFn::Shl, &[wide, by]);
+        b.reinterpret(bits, F)
+    };
+    match form {
+        Held::Bf16 => {
+            let x = b.load(DType::BF16, &["b", "2", "t", &length], &["%0", head, j, at]);
+            b.convert(x, F)
+        }
+        Held::Bytes | Held::Blocks(_) => {
+            let codes = b.load(DType::I8, &["b", "2", "t", &length], &["%0", head, j, at]);
+            let codes = b.convert(codes, F);
+            let by = match form {
+                Held::Blocks(block) => unit(b, block),
+                _ => b.load(F, &["b", "2", "t", "1"], &["%0", head, j, "0"]),
+            };
+            b.apply(ScalarFn::Mul, &[codes, by])
+        }
+        Held::Pairs => {
+            let place = format!("16*({at} floordiv 32) + ({at} - 16*({at} floordiv 16))");
+            let bytes = b.load(DType::U8, &["b", "2", "t", &(n / 2).to_string()], &["%0", head, j, &place]);
+            let (bytes, up) = (b.convert(bytes, DType::I32), b.load(DType::I32, &[&length], &[at]));
+            let (high, by) = (b.apply(ScalarFn::Shl, &[bytes, up]), b.constant(28.0, DType::I32));
+            let codes = b.apply(ScalarFn::Shr, &[high, by]);
+            let (codes, unit) = (b.convert(codes, F), unit(b, 32));
+            b.apply(ScalarFn::Mul, &[codes, unit])
+        }
+    }
+}
+
+/// Codes are widened where they are read, keys and values alike; three heads of q share what a cache has room for more of.
+#[test]
+fn caches_in_few_bits() {
+    let mut cases = vec![];
+    for (form, n) in [
+        (Held::Bf16, 64i64),
+        (Held::Bytes, 64),
+        (Held::Bytes, 24),
+        (Held::Blocks(32), 64),
+        (Held::Blocks(16), 48),
+        (Held::Blocks(20), 20),
+        (Held::Pairs, 64),
+    ] {
+        let width = n.to_string();
+        let mut b = Builder::new(&["b", "6", "s", &width], &["t"]).deep(&[&width]);
+        let q = b.load(F, &["b", "s", "6", &width], &["%0", "%2", "%1", "%5"]);
+        let k = held(&mut b, form, ("%4", "%5", n));
+        let score = b.dot(q, k);
+        let weight = softmax_of(&mut b, score);
+        let v = held(&mut b, form, ("%4", "%3", n));
+        let sum = b.dot(weight, v);
+        b.store(sum, &["b", "s", "6", &width], &["%0", "%2", "%1", "%3"]);
+        for at in 0..b.0.reads.len() {
+            if b.0.reads[at].dims.get(1) == Some(&Dim::constant(2)) {
+                b.give_room(at, 2, "room");
+            }
+        }
+        for (rows, keys, room) in [(1, 40, 64), (5, 33, 33), (30, 64, 100), (1, 600, 700)] {
+            let symbols = [("b", 2), ("s", rows), ("t", keys), ("room", room)];
+            let mut case = case(&format!("{form:?} {n}: {rows} {keys}"), b.0.clone(), &symbols);
+            for at in 0..case.reads.len() {
+                let dims = case.reads[at].dims().to_vec();
+                let places = 0..case.reads[at].len();
+                case = match (case.reads[at].dtype(), dims.last()) {
+                    // Exponents, and how far the codes in bytes are below the highest bits.
+                    (DType::U8, Some(1..=4)) => {
+                        case.read(at, Tensor::from_vec(dims, places.map(|i| 118 + i as u8 % 5).collect()))
+                    }
+                    (F, Some(1)) => {
+                        case.read(at, Tensor::from_vec(dims, places.map(|i| 1e-3 * (1 + i % 5) as f32).collect()))
+                    }
+                    (DType::I32, _) => case
+                        .read(at, Tensor::from_vec(dims, places.map(|i| if i % 32 < 16 { 28 } else { 24 }).collect())),
+                    _ => case,
+                };
+            }
+            cases.push(case);
+        }
+    }
+    check(&cases);
 }
