@@ -15,6 +15,7 @@ pub static STAGES: &[(&str, &str)] = &[
     ("import", ""),
     ("onnx-to-sdx", "onnx-to-sdx"),
     ("find-caches", "find-caches"),
+    ("narrow-caches", "narrow-caches"),
     ("fold-constants", "fold-constants"),
     ("simplify", "simplify,func.func(cse)"),
     ("shard", "shard"),

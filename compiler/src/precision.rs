@@ -56,7 +56,12 @@ pub fn by_f32(
     let plain = Request {
         dims: request.dims.clone(),
         entries: Entries::NONE,
-        options: Options { masked_rows: request.options.masked_rows, ..Options::default() },
+        options: Options {
+            masked_rows: request.options.masked_rows,
+            // Inputs and outputs have its types.
+            kv_cache: request.options.kv_cache,
+            ..Options::default()
+        },
         selftest: false,
         ..Request::new(request.model, &path)
     };

@@ -12,7 +12,7 @@ use crate::rewrite::{Rewrites, Rule, Site as Changes};
 use crate::splice::{Splice, and_guards, bare_var, data_loads_per_row, from_data, own_vars, tidy};
 use crate::steps::{Uses, drop_dead, kernel, union};
 use sardonyx_base::{Dim, Result};
-use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Level, Memlet, Program, Statement, Step};
+use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Level, Memlet, Program, Statement, Step};
 use sardonyx_dialects::mlir::Operation;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
@@ -111,6 +111,9 @@ fn check_cheap(program: &Program, uses: &Uses, site: &Site) -> std::result::Resu
         None => refuse(Miss::Output, program.is_output(result)),
     };
     if c.class() == Class::Attention && !is_plain_copy(p) {
+        if widens_cache(p) {
+            return only_reader();
+        }
         return match places(c_step, c, site.operand) {
             Some(Level::Deep) => only_reader(),
             Some(Level::Point) => refuse(Miss::Repeated, !is_index_map(p)),
@@ -191,6 +194,12 @@ fn is_factor(c: &Kernel, operand: usize) -> bool {
 /// One load at computed places. (A guard or an index from data would be statements too.)
 fn is_plain_copy(p: &Kernel) -> bool {
     matches!(p.body.as_slice(), [one] if matches!(one.body, Body::Load { .. }))
+}
+
+/// What caches hold is made f32. Attention does that as often as it reads them, in registers: they are long, and to write all of
+/// them as f32 would be most of a step.
+fn widens_cache(p: &Kernel) -> bool {
+    p.reads.iter().any(|c| matches!(c.layout, Layout::Capacity { .. }) && c.dtype.bits() < 32)
 }
 
 /// Nothing is computed but places and truth values of places: at most one load reaches the result.

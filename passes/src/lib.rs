@@ -21,6 +21,7 @@ mod lower_precision;
 mod merge;
 mod miss;
 pub mod movement;
+mod narrow_caches;
 mod near_misses;
 mod onnx_to_sdx;
 pub mod options;
@@ -48,7 +49,9 @@ mod version;
 pub use class::Class;
 pub use lower_precision::attention::narrowed as narrowed_attention;
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};
-pub use options::{Activations, Group, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, mesh};
+pub use options::{
+    Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Params, Precision, Quantize, mesh,
+};
 pub use registry::{PASSES, PassRow, context, run_pipeline, run_pipeline_with};
 pub use remark::{Missed, Remark};
 pub use rewrite::{Rewrite, Rewrites};

@@ -32,6 +32,7 @@ pub struct Options {
     pub keep: Vec<Regex>,
     /// The codes of weights that calibration rounded.
     pub calibrated: Calibrated,
+    pub kv_cache: KvCache,
     pub layouts: Layouts,
     pub masked_rows: MaskedRows,
     /// Bytes that may lie between the kernels of one convolution; any number where absent.
@@ -54,6 +55,7 @@ impl Default for Options {
             activations: None,
             keep: vec![],
             calibrated: Calibrated::default(),
+            kv_cache: KvCache::default(),
             layouts: Layouts::default(),
             masked_rows: MaskedRows::default(),
             workspace_limit: None,
@@ -134,6 +136,20 @@ pub enum Activations {
     F32,
 }
 
+/// In what a decoder's caches hold the keys and values of earlier positions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvCache {
+    #[default]
+    F32,
+    Bf16,
+    /// Whole numbers of 8 bits, with a scale for what a head has of a position.
+    Int8,
+    /// Block floating point: codes of 8 bits, with an exponent for up to 32 of them.
+    Bfp8,
+    /// The same of 4 bits.
+    Bfp4,
+}
+
 /// Which layouts the containers between kernels get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layouts {
@@ -193,6 +209,16 @@ impl Named for Activations {
     const NAMES: &'static [(&'static str, Activations)] = &[("int8", Activations::Int8), ("f32", Activations::F32)];
 }
 
+impl Named for KvCache {
+    const NAMES: &'static [(&'static str, KvCache)] = &[
+        ("f32", KvCache::F32),
+        ("bf16", KvCache::Bf16),
+        ("int8", KvCache::Int8),
+        ("bfp8", KvCache::Bfp8),
+        ("bfp4", KvCache::Bfp4),
+    ];
+}
+
 impl Named for Layouts {
     const NAMES: &'static [(&'static str, Layouts)] =
         &[("chosen", Layouts::Chosen), ("row-major", Layouts::RowMajor), ("columns", Layouts::Columns)];
@@ -213,6 +239,7 @@ struct Row {
 static ROWS: &[Row] = &[
     Row { name: "activations", set: |o, v| Activations::from_name(v).map(|v| o.activations = Some(v)) },
     Row { name: "group", set: |o, v| Group::from_name(v).map(|v| o.group = Some(v)) },
+    Row { name: "kv-cache", set: |o, v| KvCache::from_name(v).map(|v| o.kv_cache = v) },
     Row { name: "layouts", set: |o, v| Layouts::from_name(v).map(|v| o.layouts = v) },
     Row { name: "masked-rows", set: |o, v| MaskedRows::from_name(v).map(|v| o.masked_rows = v) },
     Row { name: "mesh", set: |o, v| mesh(v).map(|v| o.mesh = v) },
@@ -288,13 +315,19 @@ mod tests {
     #[test]
     fn options_are_set_by_name() {
         let mut options = Options::default();
-        for text in ["precision=bf16", "layouts=columns", "masked-rows=zero", "workspace-limit=64", "target=cuda:sm_80"]
-        {
+        for text in [
+            "precision=bf16",
+            "layouts=columns",
+            "masked-rows=zero",
+            "workspace-limit=64",
+            "target=cuda:sm_80",
+            "kv-cache=bfp8",
+        ] {
             options.set(text).unwrap();
         }
         assert_eq!((options.precision, options.layouts), (Precision::Bf16, Layouts::Columns));
         assert_eq!((options.masked_rows, options.workspace_limit), (MaskedRows::Zero, Some(64)));
-        assert_eq!(options.target.name(), "cuda:sm_80");
+        assert_eq!((options.target.name(), options.kv_cache), ("cuda:sm_80", KvCache::Bfp8));
         assert!(ROWS.windows(2).all(|w| w[0].name < w[1].name));
     }
 
@@ -306,7 +339,7 @@ mod tests {
         let told = refused("speed=fast");
         assert!(
             told.contains("no option `speed`")
-                && told.contains("activations, group, layouts, masked-rows, mesh, precision"),
+                && told.contains("activations, group, kv-cache, layouts, masked-rows, mesh, precision"),
             "{told}"
         );
     }

@@ -43,6 +43,14 @@ pub static PASSES: &[PassRow] = &[
         "Makes an input that comes back longer a state that grows in place",
         crate::find_caches::run,
     ),
+    PassRow {
+        class: Class::Narrowing,
+        ..lowering(
+            "narrow-caches",
+            "Makes caches hold their rows in fewer bits, where that is asked for",
+            crate::narrow_caches::run,
+        )
+    },
     rewriting("fold-constants", "Evaluates operations on small constants and on shapes", crate::fold_constants::run),
     rewriting("simplify", "Applies exact rewrites: motion that moves nothing, neutral operands", crate::simplify::run),
     PassRow {

@@ -47,6 +47,8 @@ struct Converter<'g> {
     states: States,
     /// Values that only contractions read.
     only_contracted: Vec<bool>,
+    /// What a cache holds, element by element as it is read: as long as the cache, and in no memory of its own.
+    of_states: Vec<bool>,
     /// Containers of the results of host operations, by group and number.
     hosts: BTreeMap<(usize, usize), usize>,
 }
@@ -59,7 +61,9 @@ fn convert(graph: &Graph, taken: &BTreeSet<String>) -> Result<Program> {
     let program = Program { name, symbols, checks, states: ports, internal: graph.internal, ..Program::default() };
     let live = graph.live();
     let only_contracted = only_contracted(graph, &live);
-    let mut c = Converter { graph, program, places: vec![], states, only_contracted, hosts: BTreeMap::new() };
+    let of_states = of_states(graph, &states);
+    let mut c =
+        Converter { graph, program, places: vec![], states, only_contracted, of_states, hosts: BTreeMap::new() };
     for (v, node) in graph.values() {
         let place = match live[v.index()] || matches!(node.op, Op::Input { .. }) {
             true => c.place(v, node).map_err(|e| match node.origins.first() {
@@ -320,13 +324,15 @@ impl Converter<'_> {
     fn reshape_index(&self, v: Value, node: &Node) -> Option<Vec<Dim>> {
         let from = &self.graph.ty(node.args[0]).dims;
         let of = |op: fn(&Op) -> bool| op(&self.graph.node(node.args[0]).op);
-        // A part of a value has no memory of its own that a view could be of; its readers look into the whole.
-        let part = of(|op| matches!(op, Op::Slice { .. }));
+        // A part of a value has no memory of its own that a view could be of; its readers look into the whole. That of a cache has
+        // room between its rows.
+        let part = of(|op| matches!(op, Op::Slice { .. } | Op::Append { .. }));
         let split = part.then(|| splitting_reshape(from, &node.ty.dims)).flatten();
         unit_reshape(from, &node.ty.dims).or(split).or_else(|| {
             // Repeated for its readers' sake only: these can as well look where it stands once.
             let repeated = of(|op| matches!(op, Op::Broadcast { .. }));
-            (repeated && self.only_contracted[v.index()]).then(|| merging_reshape(from, &node.ty.dims)).flatten()
+            let only_read = self.only_contracted[v.index()] || self.of_states[v.index()];
+            (repeated && only_read).then(|| merging_reshape(from, &node.ty.dims)).flatten()
         })
     }
 
@@ -490,6 +496,20 @@ impl Converter<'_> {
 fn append(to: &mut Vec<Statement>, statements: &[Statement]) {
     let base = to.len();
     to.extend(statements.iter().map(|s| Statement { body: s.body.shifted(base), dtype: s.dtype }));
+}
+
+/// Which values are computed of a cache element by element.
+fn of_states(graph: &Graph, states: &States) -> Vec<bool> {
+    let mut out: Vec<bool> = vec![];
+    for (v, node) in graph.values() {
+        let of_args = node.args.iter().any(|a| out[a.index()]);
+        out.push(match &node.op {
+            Op::Append { .. } => states.layouts.contains_key(&v),
+            Op::Map(_) | Op::Convert(_) | Op::Broadcast { .. } | Op::Reshape => of_args,
+            _ => false,
+        });
+    }
+    out
 }
 
 /// Which values some contraction reads and nothing else.

@@ -6,6 +6,7 @@ use sardonyx::compile::{Request, compile};
 use sardonyx::entries::Entries;
 use sardonyx_base::{DType, Result, Tensor};
 use sardonyx_kernels::Target;
+use sardonyx_passes::{KvCache, Named, Options};
 use sardonyx_runtime::{Cache, DeviceName, LoadOptions, Model, RunOptions, Session, SessionOptions};
 use sardonyx_tests::prepared::model;
 use std::path::Path;
@@ -258,6 +259,49 @@ fn the_example_does_with_main_alone() {
     let model = compiled("skel_llama_tiny_kv_ts17", Entries::NONE, &path);
     assert!(model.entry("decode").is_err());
     check_example(&path, &model, "main alone");
+}
+
+/// The caches hold rounded rows: a call over all positions rounds as those do that append one. A sum that is a last place off
+/// may be rounded to the next code, so logits are near, not the same.
+#[test]
+fn caches_in_few_bits_decode_as_one_call_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = model("skel_llama_tiny_kv_ts17");
+    let plain = compiled("skel_llama_tiny_kv_ts17", Entries::NONE, &folder.path().join("f32.sdx"));
+    let batch = Batch { rows: vec![(0, 0), (3, 2)] };
+    let exact = batch.whole(&session(&plain, 1), 12);
+    // How far logits may be from those of f32, and how many bytes a position of a head of 32 takes of its 128.
+    for (format, most, bytes) in
+        [(KvCache::Bf16, 0.02, 64), (KvCache::Int8, 0.03, 36), (KvCache::Bfp8, 0.03, 33), (KvCache::Bfp4, 0.5, 17)]
+    {
+        let path = folder.path().join(format!("{}.sdx", format.name()));
+        let options = Options { kv_cache: format, ..Options::default() };
+        compile(&Request { options, ..Request::new(&source, &path) }).unwrap_or_else(|e| panic!("{format:?}: {e}"));
+        let model = Model::load(&path, &LoadOptions::default()).expect("an artifact");
+        let (one, two) = (session(&model, 1), session(&model, 2));
+        let together = batch.whole(&one, 12);
+        let mut cache = two.cache("decode", 16).expect("a cache");
+        let mut states = batch.nothing(&model);
+        let mut from = 0;
+        for to in 6..=12 {
+            let entry = if from == 0 { "prefill" } else { "decode" };
+            let logits =
+                batch.in_place(&two, entry, from, to, &mut cache).unwrap_or_else(|e| panic!("{format:?}: {e}"));
+            let copied = batch.copied(&one, entry, from, to, &mut states);
+            assert!(logits.bytes() == copied.bytes(), "{format:?}: {from}..{to}: in place and copied differ");
+            for b in 0..2 {
+                let (step, whole, f32) =
+                    (row(&logits, b, to - 1 - from), row(&together, b, to - 1), row(&exact, b, to - 1));
+                let largest = f32.iter().fold(0f64, |m, v| m.max(v.abs()));
+                let off = |other: &[f64]| step.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0f64, f64::max);
+                assert!(off(&whole) <= 0.2 * most * largest, "{format:?}: {from}..{to}: {} {largest}", off(&whole));
+                assert!(off(&f32) <= most * largest, "{format:?}: {from}..{to}: {} {largest}", off(&f32));
+            }
+            from = to;
+        }
+        // Keys and values of four layers, two heads and two rows.
+        assert_eq!(cache.bytes(), 2 * 4 * 2 * 2 * 16 * bytes, "{format:?}");
+    }
 }
 
 /// There the caches are memory of the device, to which every call appends.

@@ -21,7 +21,7 @@ use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::{Graph, Value};
 use sardonyx_passes::calibrated::{Calibrated, Codes, Meaning, Rounding};
 use sardonyx_passes::quantize::{Product, images, products, tables};
-use sardonyx_passes::{Activations, Options, Params, Quantize, Rewrites};
+use sardonyx_passes::{Activations, KvCache, Options, Params, Quantize, Rewrites};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use walk::Walk;
@@ -83,6 +83,8 @@ pub fn calibrate(
         fuel: None,
         remarks: false,
         validate: false,
+        // Data has what the model's inputs are.
+        kv_cache: KvCache::F32,
         ..options.clone()
     });
     let watch = Watch { stop_after: Some(STAGE.into()), ..Watch::default() };

@@ -19,7 +19,7 @@ use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{
-    Activations, Group, Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
+    Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
     Validation, mesh,
 };
 use std::io::Write;
@@ -62,6 +62,11 @@ pub struct CompileArgs {
     /// The type that quantised weights are multiplied with: int8 is faster, f32 loses nothing [default: f32 for lossless, else int8]
     #[arg(long, value_name = "TYPE", value_parser = named::<Activations>(), requires = "quantize")]
     pub activations: Option<Activations>,
+    /// What the caches of a decoder hold: f32; bf16; int8, with a scale for what a head has of a position; or block floating
+    /// point, bfp8 or bfp4: codes of so many bits, with an exponent for up to 32 elements of a head. The inputs and outputs that
+    /// are caches have these types, and scales or exponents beside them
+    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = named::<KvCache>())]
+    pub kv_cache: KvCache,
     /// Nodes that are not quantised: REGEX=f32, the pattern of their names; may be given several times
     #[arg(long, value_name = "REGEX=f32", value_parser = kept, requires = "quantize")]
     pub keep: Vec<Regex>,
@@ -231,6 +236,7 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
             group: args.group,
             activations: args.activations,
             keep: args.keep.clone(),
+            kv_cache: args.kv_cache,
             layouts: args.layouts,
             masked_rows: args.masked_rows,
             workspace_limit: args.workspace_limit,

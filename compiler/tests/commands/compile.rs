@@ -254,6 +254,23 @@ fn codes_that_are_too_far_off_leave_nothing() {
 }
 
 #[test]
+fn only_caches_have_a_format() {
+    let f = Folder::with(two_layers());
+    let (code, message) = f.bad(&["compile", "m.onnx", "--kv-cache", "bfp8"]);
+    assert!(
+        code == 2
+            && message.contains(
+                "error[E0001]: `--kv-cache bfp8` is for models with caches that can have it: this one has none"
+            ),
+        "{message}"
+    );
+    assert!(message.contains("help: a cache is an input of f32 that is an output again"), "{message}");
+    assert_eq!(f.bad(&["compile", "m.onnx", "--kv-cache", "int4"]).0, 2);
+    assert!(!f.path("m.sdx").exists());
+    f.good(&["compile", "m.onnx", "--kv-cache", "f32"]);
+}
+
+#[test]
 fn a_lower_precision_is_for_gpus_too() {
     let f = Folder::with(two_layers());
     let both = ["--target", "cpu", "--target", "cuda:sm_80"];

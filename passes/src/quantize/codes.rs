@@ -1,5 +1,6 @@
 //! a value  =>  codes, a scale for each place along some axes, and the value that they stand for
 
+use super::builder::Builder;
 use super::grid::{Grid, Step};
 use crate::calibrated::{Codes, Range};
 use sardonyx_base::{DType, Dim, Result, Tensor};
@@ -22,8 +23,8 @@ pub enum Form {
 
 /// A value as codes, and a scale for each place along the axes that are kept.
 pub struct Coded {
-    codes: Value,
-    scale: Value,
+    pub codes: Value,
+    pub scale: Value,
     kept: Vec<usize>,
 }
 
@@ -219,39 +220,4 @@ fn spread(b: &mut Builder, x: Value, kept: &[usize], like: Value) -> Result<Valu
     let (dtype, dims) = (b.graph.ty(x).dtype, b.graph.ty(like).dims.clone());
     let x = b.add(Op::Broadcast { dims: kept.to_vec() }, &[x], Some(TensorType::new(dtype, dims)))?;
     b.convert(x, DType::F32)
-}
-
-/// Nodes that stand for the same ONNX nodes.
-struct Builder<'a> {
-    graph: &'a mut Graph,
-    origins: &'a [String],
-}
-
-impl Builder<'_> {
-    fn add(&mut self, op: Op, args: &[Value], ty: Option<TensorType>) -> Result<Value> {
-        self.graph.add_as(op, args, ty, self.origins)
-    }
-
-    fn map(&mut self, f: ScalarFn, args: &[Value]) -> Result<Value> {
-        self.add(Op::Map(f), args, None)
-    }
-
-    /// The same numbers, rounded to the type; nothing is added where they have it.
-    fn convert(&mut self, x: Value, dtype: DType) -> Result<Value> {
-        if self.graph.ty(x).dtype == dtype {
-            return Ok(x);
-        }
-        let ty = TensorType::new(dtype, self.graph.ty(x).dims.clone());
-        self.add(Op::Convert(Conversion::Value), &[x], Some(ty))
-    }
-
-    /// A number in every place of another value.
-    fn number(&mut self, x: f32, like: Value) -> Result<Value> {
-        let scalar = self.add(Op::Const(Tensor::scalar(x)), &[], None)?;
-        let dims: Vec<Dim> = self.graph.ty(like).dims.clone();
-        match dims.is_empty() {
-            true => Ok(scalar),
-            false => self.add(Op::Broadcast { dims: vec![] }, &[scalar], Some(TensorType::new(DType::F32, dims))),
-        }
-    }
 }

@@ -7,6 +7,7 @@
 //! Sums of products are exact then, and what is lost is lost in the factors. Here only values change; that products of bytes
 //! are multiplied as bytes, and that codes are in the file, is the work of passes behind.
 
+mod builder;
 mod codes;
 mod grid;
 mod products;
@@ -19,7 +20,9 @@ use crate::calibrated::Rounding;
 use crate::options::{Activations, Group, Options, Quantize};
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
-use codes::{Coded, Form, from_parameters, in_groups};
+pub(crate) use builder::Builder;
+pub(crate) use codes::Coded;
+use codes::{Form, from_parameters, in_groups};
 use grid::grid;
 use sardonyx_base::{Result, Tensor};
 use sardonyx_dialects::interp;
