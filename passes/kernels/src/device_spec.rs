@@ -1,11 +1,14 @@
 //! devices/NAME.toml  =>  what a device can do, each figure with its source
 
-use sardonyx_base::{Error, Result};
+use sardonyx_base::{DType, Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// What stands for a source where nobody has measured.
 pub const NOT_MEASURED: &str = "not measured";
+
+/// What a byte without a sign is more than one with a sign.
+pub const BYTE_SHIFT: f64 = 128.0;
 
 /// A device as data: cost models and limits read this, never the machine that the compiler runs on.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -25,6 +28,7 @@ pub struct DeviceSpec {
     /// From the nearest to the farthest.
     pub memory: Vec<Memory>,
     pub rate: Vec<Rate>,
+    pub byte_products: ByteProducts,
     pub cpu: Option<Cpu>,
     pub gpu: Option<Gpu>,
 }
@@ -101,6 +105,33 @@ pub enum RateType {
     Bf16,
     F8,
     I8,
+}
+
+/// Which bytes the device's products of bytes take.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum ByteProducts {
+    /// Left factors without a sign by right ones with one.
+    UnsignedBySigned,
+    AnySigns,
+}
+
+impl ByteProducts {
+    /// The type in which a left factor of bytes is multiplied, and how much more its numbers are in that type.
+    pub fn left(self, dtype: DType) -> (DType, f64) {
+        match (self, dtype) {
+            (ByteProducts::UnsignedBySigned, DType::I8) => (DType::U8, BYTE_SHIFT),
+            _ => (dtype, 0.0),
+        }
+    }
+
+    /// The same for a right factor.
+    pub fn right(self, dtype: DType) -> (DType, f64) {
+        match (self, dtype) {
+            (ByteProducts::UnsignedBySigned, DType::U8) => (DType::I8, -BYTE_SHIFT),
+            _ => (dtype, 0.0),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq)]

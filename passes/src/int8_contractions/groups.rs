@@ -6,7 +6,7 @@
 //! of such bytes adds to a column is its weights' sum, which is computed when the artifact is written.
 
 use super::bytes::constant;
-use super::rewritten::{SHIFT, Zero, bytes_of, computed, row_scale, spliced, subtracted, write_scale, zero_of};
+use super::rewritten::{Zero, bytes_of, computed, row_scale, spliced, subtracted, write_scale, zero_of};
 use super::{Factor, Written, made_of};
 use crate::draft::Draft;
 use crate::splice::{bare_var, own_vars, renumber_stores, tidy};
@@ -16,6 +16,7 @@ use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Source, Transform};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_kernels::device_spec::BYTE_SHIFT;
 use sardonyx_kernels::products;
 
 /// So many products of a byte by a code of four bits, 16 times as large in registers, stay within i32.
@@ -85,7 +86,7 @@ impl Code {
             let shift = match m.body[code].dtype {
                 DType::I4 | DType::I8 => 0.0,
                 DType::U4 => 8.0,
-                DType::U8 => SHIFT,
+                DType::U8 => BYTE_SHIFT,
                 _ => return None,
             };
             Some(Code { value, code, zero: difference.map(|args| args[1]), scale, more: None, shift })
@@ -196,6 +197,8 @@ fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Righ
 
 pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Written) {
     let Some(k_var) = kernel(&program.steps[at]).map(|k| k.outer.len()) else { return };
+    let taken = written.taken;
+    let left_type = |byte| taken.left(byte);
     let left = match &site.left {
         Left::Floats => None,
         Left::Bytes(factor) => {
@@ -204,7 +207,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
         }
     };
     let params: Vec<Id> = site.rights.iter().map(|r| signed(program, r)).collect();
-    let wanted = left.as_ref().is_some_and(|(f, _, _)| zero_of(program, f, SHIFT, DType::I8) != Zero::Known(0.0));
+    let wanted = left.as_ref().is_some_and(|(f, _, _)| zero_of(program, f, &left_type) != Zero::Known(0.0));
     let sums: Vec<Option<(Id, Vec<Dim>)>> =
         site.rights.iter().map(|right| wanted.then(|| column_sums(program, at, site, right)).flatten()).collect();
     let bytes = left.as_ref().map(|(_, bytes, _)| *bytes);
@@ -218,7 +221,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     };
     let left_scale = left.as_ref().and_then(|(factor, _, scales)| row_scale(&mut draft, program, factor, *scales));
     let zero = left.as_ref().and_then(|(factor, _, _)| {
-        let zero = zero_of(program, factor, SHIFT, DType::I8);
+        let zero = zero_of(program, factor, &left_type);
         subtracted(&mut draft, program, factor, zero)
     });
     let wide = if left.is_some() { DType::I32 } else { DType::F32 };

@@ -1,10 +1,11 @@
 //! contract(s · (q - z), t · (w - y))  =>  s · t · (contract(q, w) - z · Σ w - y · (Σ q - n · z)): dequantised bytes are
 //! multiplied as bytes
 //!
-//! CPUs multiply bytes without a sign by such with one: i8 on the left is u8 around 128 more, u8 on the right, which is
-//! constant, i8 around 128 less. The left factor's maker writes the byte beside what it wrote; where nothing else reads
-//! that, it is gone. Σ w is computed when the artifact is written, Σ q by a kernel of its own where y is not 0. Sums are
-//! exact, where those of f32 were rounded.
+//! Bytes are multiplied in the types that the target's description has. CPUs multiply bytes without a sign by such with
+//! one: i8 on the left is u8 around 128 more there, u8 on the right, which is constant, i8 around 128 less. GPUs take bytes
+//! as they are. The left factor's maker writes the byte beside what it wrote; where nothing else reads that, it is gone.
+//! Σ w is computed when the artifact is written, Σ q by a kernel of its own where y is not 0. Sums are exact, where those of
+//! f32 were rounded.
 
 mod bytes;
 mod groups;
@@ -23,6 +24,7 @@ use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Program, Source, Step, Transform};
 use sardonyx_dialects::mlir::Operation;
+use sardonyx_kernels::device_spec::ByteProducts;
 use sardonyx_kernels::products;
 use std::collections::BTreeMap;
 
@@ -30,8 +32,10 @@ use std::collections::BTreeMap;
 const PRODUCTS_MAX: i64 = (1 << 31) / (384 * 384);
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    let products = rewrites.options().target.spec().byte_products;
     rewrites.programs(module, |rewrites, program| {
-        let mut written = Written::default();
+        let mut written = Written::new(products);
+        let find = |program: &Program, at| find(program, at, products);
         let apply = |program: &mut Program, at, site| match site {
             Either::Whole(site) => rewritten::apply(program, at, &site, &mut written),
             Either::Groups(site) => groups::apply(program, at, &site, &mut written),
@@ -46,14 +50,14 @@ enum Either {
     Groups(groups::Site),
 }
 
-fn find(program: &Program, at: usize) -> Found<Either> {
+fn find(program: &Program, at: usize, taken: ByteProducts) -> Found<Either> {
     let class = |site: &Site| if site.dtype == DType::F32 { Equality::FiniteOnly } else { Equality::Exact };
     let missed = match groups::matches(program, at) {
         Ok(Some(site)) => return Ok(Some((Rule::of_class(Equality::FiniteOnly, "groups"), Either::Groups(site)))),
         Ok(None) => None,
         Err(why) => Some(Missed::because("a contraction of codes in groups stays wide", why)),
     };
-    match matches(program, at) {
+    match matches(program, at, taken) {
         Ok(Some(site)) => Ok(Some((Rule::of_class(class(&site), "bytes"), Either::Whole(site)))),
         Ok(None) => missed.map_or(Ok(None), Err),
         Err(why) => Err(Missed::because("a contraction of bytes stays wide", why)),
@@ -61,14 +65,21 @@ fn find(program: &Program, at: usize) -> Found<Either> {
 }
 
 /// What contractions share.
-#[derive(Default)]
 struct Written {
+    /// What the target multiplies.
+    taken: ByteProducts,
     /// The bytes that are written beside what they were made into.
     bytes: BTreeMap<Id, Id>,
     /// The scales of rows that are written beside them.
     scales: BTreeMap<Id, Id>,
     /// Sums of such bytes, by where they are read.
     sums: BTreeMap<(Id, String), Id>,
+}
+
+impl Written {
+    fn new(taken: ByteProducts) -> Written {
+        Written { taken, bytes: BTreeMap::new(), scales: BTreeMap::new(), sums: BTreeMap::new() }
+    }
 }
 
 /// A contraction that can multiply bytes.
@@ -186,7 +197,7 @@ impl Factor {
 }
 
 /// `None` where the step is nothing of the kind; the error is why one stays as it is.
-fn matches(program: &Program, at: usize) -> std::result::Result<Option<Site>, &'static str> {
+fn matches(program: &Program, at: usize, taken: ByteProducts) -> std::result::Result<Option<Site>, &'static str> {
     let step = &program.steps[at];
     let Some(k) = kernel(step).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
     let Some(products) = products(k) else { return Ok(None) };
@@ -209,7 +220,7 @@ fn matches(program: &Program, at: usize) -> std::result::Result<Option<Site>, &'
     for [a, b] in products {
         let other = if a == left { b } else { a };
         let Some(factor) = of(other).filter(|_| a == left || b == left) else { return Ok(None) };
-        rights.push(right_of(program, &uses, k, factor)?);
+        rights.push(right_of(program, &uses, k, factor, taken)?);
     }
     let Some(left) = of(left) else { return Ok(None) };
     if !left.is_fixed(program, k.outer.len()) {
@@ -229,11 +240,18 @@ fn matches(program: &Program, at: usize) -> std::result::Result<Option<Site>, &'
     Ok(Some(Site { dtype, count, left, rights }))
 }
 
-fn right_of(program: &Program, uses: &Uses, k: &Kernel, factor: Factor) -> std::result::Result<Right, &'static str> {
+fn right_of(
+    program: &Program,
+    uses: &Uses,
+    k: &Kernel,
+    factor: Factor,
+    taken: ByteProducts,
+) -> std::result::Result<Right, &'static str> {
     let read = factor.read(program).and_then(|(id, index)| Some((id, parameter(program, &uses.producers, id)?, index)));
     let (param, source, index) = read.ok_or("its right factors are not all constants")?;
     let viewed = uses.producers[param].is_some_and(|s| matches!(program.steps[s].op, FlowOp::View));
-    if viewed && program.containers[param].dtype != DType::I8 {
+    let dtype = program.containers[param].dtype;
+    if viewed && taken.right(dtype).0 != dtype {
         return Err("its right factor is a view of bytes without a sign");
     }
     if !factor.is_fixed(program, k.outer.len()) {

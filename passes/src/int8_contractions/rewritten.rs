@@ -10,21 +10,20 @@ use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store, Transform};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_kernels::device_spec::{BYTE_SHIFT, ByteProducts};
 use sardonyx_kernels::products;
-
-/// What a byte without a sign is more than one with a sign.
-pub const SHIFT: f64 = 128.0;
 
 pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Written) {
     let bytes = bytes_of(program, at, &site.left, written);
-    let is_off = |r: &Right| zero_of(program, &r.factor, -SHIFT, DType::U8) != Zero::Known(0.0);
+    let taken = written.taken;
+    let is_off = |r: &Right| zero_of(program, &r.factor, |byte| taken.right(byte)) != Zero::Known(0.0);
     let row_sums = site.rights.iter().any(is_off).then(|| row_sums(program, at, site, bytes, written)).flatten();
     let mut parameters = vec![];
     for right in &site.rights {
-        parameters.push((parameter(program, right), column_sums(program, &right.sums)));
+        parameters.push((parameter(program, right, taken), column_sums(program, &right.sums)));
     }
     let scales = write_scale(program, &site.left, written);
-    let found = contraction(program, at, site, (bytes, scales), &parameters, row_sums);
+    let found = contraction(program, (at, taken), site, (bytes, scales), &parameters, row_sums);
     let Some((kernel, args)) = found else { return };
     program.steps[at].op = FlowOp::Kernel(Box::new(kernel));
     program.steps[at].args = args;
@@ -32,23 +31,24 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
 
 /// The container of the left factor's bytes; its maker writes them where nothing has yet.
 pub fn bytes_of(program: &mut Program, at: usize, left: &Factor, written: &mut Written) -> Id {
-    if let Some(id) = as_they_are(program, at, left).or_else(|| written.bytes.get(&left.id).copied()) {
+    if let Some(id) = as_they_are(program, at, left, written.taken).or_else(|| written.bytes.get(&left.id).copied()) {
         return id;
     }
-    let id = write_bytes(program, left);
+    let id = write_bytes(program, left, written.taken);
     written.bytes.insert(left.id, id);
     id
 }
 
 /// The container of bytes that the left factor only widens, where neighbours along the sum are some in memory, or may
 /// be written so.
-fn as_they_are(program: &Program, at: usize, left: &Factor) -> Option<Id> {
+fn as_they_are(program: &Program, at: usize, left: &Factor, taken: ByteProducts) -> Option<Id> {
     let (id, index) = left.read(program)?;
     let k = kernel(&program.steps[at])?;
     let Body::Load { memlet, .. } = &k.body[left.load].body else { return None };
     let along = index.last().and_then(bare_var).is_some_and(|v| v >= k.outer.len());
     let made = program.producers()[id].is_some_and(|s| kernel(&program.steps[s]).is_some());
-    (program.containers[id].dtype == DType::U8 && index == memlet.index && (along || made)).then_some(id)
+    let dtype = program.containers[id].dtype;
+    (taken.left(dtype).0 == dtype && index == memlet.index && (along || made)).then_some(id)
 }
 
 /// What is subtracted from the bytes as they are multiplied.
@@ -59,10 +59,10 @@ pub enum Zero {
     Computed(usize, f64),
 }
 
-/// The zero point of a factor whose bytes are `shift` more where they are of type `shifted`.
-pub fn zero_of(program: &Program, factor: &Factor, shift: f64, shifted: DType) -> Zero {
+/// The zero point of a factor in the type that its bytes are multiplied in, which `taken` gives with the shift.
+pub fn zero_of(program: &Program, factor: &Factor, taken: impl Fn(DType) -> (DType, f64)) -> Zero {
     let Some(maker) = kernel(&program.steps[factor.maker]) else { return Zero::Known(0.0) };
-    let shift = if maker.body[factor.bytes.byte].dtype == shifted { shift } else { 0.0 };
+    let (_, shift) = taken(maker.body[factor.bytes.byte].dtype);
     let known = factor.bytes.zero.map_or(Some(0.0), |z| constant(maker, z));
     match (known, factor.bytes.zero) {
         (Some(zero), _) => Zero::Known(zero + shift),
@@ -71,28 +71,28 @@ pub fn zero_of(program: &Program, factor: &Factor, shift: f64, shifted: DType) -
     }
 }
 
-/// The maker writes the byte too, as u8.
-fn write_bytes(program: &mut Program, left: &Factor) -> Id {
-    let container = Container { dtype: DType::U8, ..program.containers[left.id].clone() };
+/// The maker writes the byte too, in the type that the target multiplies.
+fn write_bytes(program: &mut Program, left: &Factor, taken: ByteProducts) -> Id {
+    let plain = program.containers[left.id].clone();
     let FlowOp::Kernel(maker) = &mut program.steps[left.maker].op else { return left.id };
-    let signed = maker.body[left.bytes.byte].dtype == DType::I8;
+    let (dtype, shift) = taken.left(maker.body[left.bytes.byte].dtype);
+    let container = Container { dtype, ..plain };
     // The zero point, which is what was 0.
-    let zero = left.bytes.zero.and_then(|z| constant(maker, z)).unwrap_or(0.0);
-    let padding = zero + if signed { SHIFT } else { 0.0 };
+    let padding = left.bytes.zero.and_then(|z| constant(maker, z)).unwrap_or(0.0) + shift;
     let mut push = |body: Body, dtype: DType| {
         maker.body.push(Statement { body, dtype });
         maker.body.len() - 1
     };
     let mut byte = left.bytes.byte;
-    if signed {
+    if shift != 0.0 {
         let wide = push(Body::Convert(byte, Conversion::Value), DType::I32);
-        let shift = push(Body::Const(SHIFT), DType::I32);
+        let shift = push(Body::Const(shift), DType::I32);
         let wide = push(Body::Apply { f: ScalarFn::Add, args: vec![wide, shift] }, DType::I32);
-        byte = push(Body::Convert(wide, Conversion::Value), DType::U8);
+        byte = push(Body::Convert(wide, Conversion::Value), dtype);
     }
     if let Some(guard) = left.bytes.guard {
-        let zero = push(Body::Const(padding), DType::U8);
-        byte = push(Body::Apply { f: ScalarFn::Select, args: vec![guard, byte, zero] }, DType::U8);
+        let zero = push(Body::Const(padding), dtype);
+        byte = push(Body::Apply { f: ScalarFn::Select, args: vec![guard, byte, zero] }, dtype);
     }
     let index = maker.stores[left.store].memlet.index.clone();
     write_beside(program, left.maker, container, index, byte)
@@ -154,7 +154,7 @@ pub fn spliced(draft: &mut Draft, program: &Program, maker: usize, vars: &[Dim],
 /// The kernel that multiplies `bytes` by the parameters given, with the sums of their columns.
 fn contraction(
     program: &Program,
-    at: usize,
+    (at, taken): (usize, ByteProducts),
     site: &Site,
     (bytes, scales): (Id, Option<Id>),
     parameters: &[(Id, Id)],
@@ -164,7 +164,7 @@ fn contraction(
     let mut draft = Draft { reads: old.reads.clone(), args: program.steps[at].args.clone(), body: vec![] };
     let scale = |draft: &mut Draft, factor: &Factor| copied(draft, program, factor, factor.bytes.scale?);
     let left_scale = row_scale(&mut draft, program, &site.left, scales);
-    let zero = subtracted(&mut draft, program, &site.left, zero_of(program, &site.left, SHIFT, DType::I8));
+    let zero = subtracted(&mut draft, program, &site.left, zero_of(program, &site.left, |byte| taken.left(byte)));
     // Σ q - n · z
     let rows = row_sums.map(|(id, index)| {
         let sum = draft.load(program, id, index, None);
@@ -187,14 +187,19 @@ fn contraction(
                 draft.push(Body::Convert(byte, Conversion::Value), DType::I32)
             }
             (Body::Reduce { .. }, _) => {
-                let (right, columns) = (&site.rights[sum], parameters[sum].1);
+                let (right, (param, columns)) = (&site.rights[sum], parameters[sum]);
                 let mut value = draft.push(statement.body.renumbered(&|k| map[k], &|d| d.clone()), DType::I32);
                 if let Some(zero) = zero {
-                    let columns = draft.load(program, columns, vec![right.sums.index.clone()], None);
+                    let mut columns = draft.load(program, columns, vec![right.sums.index.clone()], None);
+                    if program.containers[param].dtype == DType::U8 {
+                        // The file has the sums of bytes with a sign.
+                        let more = draft.push(Body::Const(BYTE_SHIFT * site.count as f64), DType::I32);
+                        columns = draft.apply(ScalarFn::Add, &[columns, more], DType::I32);
+                    }
                     let more = draft.apply(ScalarFn::Mul, &[zero, columns], DType::I32);
                     value = draft.apply(ScalarFn::Sub, &[value, more], DType::I32);
                 }
-                let own = zero_of(program, &right.factor, -SHIFT, DType::U8);
+                let own = zero_of(program, &right.factor, |byte| taken.right(byte));
                 let own = subtracted(&mut draft, program, &right.factor, own);
                 if let (Some(zero), Some(rows)) = (own, rows) {
                     let more = draft.apply(ScalarFn::Mul, &[zero, rows], DType::I32);
@@ -294,10 +299,10 @@ pub fn computed(
     id
 }
 
-/// The parameter as bytes with a sign.
-fn parameter(program: &mut Program, right: &Right) -> Id {
+/// The parameter in the type that the target multiplies.
+fn parameter(program: &mut Program, right: &Right, taken: ByteProducts) -> Id {
     let stored = &program.containers[right.param];
-    let signed = (stored.dtype != DType::I8).then(|| Transform::Signed.gives(stored)).flatten();
+    let signed = (taken.right(stored.dtype).0 != stored.dtype).then(|| Transform::Signed.gives(stored)).flatten();
     signed.map_or(right.param, |container| made_of(program, &right.sums.source, Transform::Signed, container))
 }
 
