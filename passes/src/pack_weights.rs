@@ -11,10 +11,12 @@ use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Memlet};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{FlowOp, Program, Source, Step, Window};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_kernels::{Packable, packable};
+use sardonyx_kernels::{Packable, Target, packable};
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
+    let target = rewrites.options().target;
     rewrites.programs(module, |rewrites, program| {
+        let matches = |program: &Program, step| matches(program, step, target);
         rewrites.each_step(program, matches, apply)?;
         rewrites.each_step(program, looked_up, apply_panels)
     })
@@ -23,8 +25,8 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 /// The kernel's packed form, and the parameter behind each of its factors.
 type Site = (Vec<Source>, Packable);
 
-fn matches(program: &Program, step: usize) -> Found<Site> {
-    let Some(packed) = kernel(&program.steps[step]).and_then(packable) else { return Ok(None) };
+fn matches(program: &Program, step: usize, target: Target) -> Found<Site> {
+    let Some(packed) = kernel(&program.steps[step]).and_then(|k| packable(k, target)) else { return Ok(None) };
     let (args, producers) = (&program.steps[step].args, program.producers());
     let sources = packed.factors.iter().map(|f| parameter(program, &producers, args[f.operand]));
     let sources: Option<Vec<Source>> = sources.collect();

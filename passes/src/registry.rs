@@ -103,8 +103,7 @@ pub static PASSES: &[PassRow] = &[
         "int8-contractions",
         "Multiplies bytes where they are dequantised and multiplied",
         crate::int8_contractions::run,
-    )
-    .only_for(target::Class::Cpu),
+    ),
     of_class(
         Class::Reassociating,
         "expand-weights",

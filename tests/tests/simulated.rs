@@ -53,6 +53,29 @@ fn minilm_of_bf16_for_both() {
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
 }
 
+/// Outputs are as near to the expected ones as on CPUs.
+#[test]
+fn minilm_of_codes_for_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "skel_minilm_l6_safetensors";
+    for options in [&["int8"][..], &["int4"], &["int4", "--activations", "f32"]] {
+        let artifact = folder.path().join("m.sdx");
+        let targets = ["--no-entries", "--target", "cpu", "--target", "cuda:sm_80", "--quantize"];
+        compile(&model(name), &artifact, &[&targets[..], options].concat());
+        let relative = |device: &str| {
+            let mut command = Command::new(program("sardonyx-run"));
+            command.arg("check").arg(&artifact).args(["--device", device, "--relative", "0.3", "--data"]);
+            let done = Outcome::of(command.args(&data_sets(name)[..1]));
+            assert_eq!(done.code, 0, "{options:?}: {}{}", done.stdout, done.stderr);
+            assert!(device == "cpu" || done.stdout.contains(": 0 findings, 0 host operations, "), "{}", done.stdout);
+            let (_, rest) = done.stdout.split_once("relative (L2) ").expect("the error is printed");
+            rest.split(',').next().and_then(|number| number.parse::<f64>().ok()).expect("a number")
+        };
+        let [cpu, gpu] = ["cpu", "sim:sm_80"].map(relative);
+        assert!(gpu <= 1.1 * cpu, "{options:?}: {gpu} on the GPU, {cpu} on the CPU");
+    }
+}
+
 /// Convolutions by Winograd's algorithm, rows that a mask leaves out: neither is for GPUs.
 #[test]
 fn naming_a_gpu_takes_nothing_from_the_cpu() {
@@ -62,9 +85,15 @@ fn naming_a_gpu_takes_nothing_from_the_cpu() {
         compile(&model(name), &artifact, &[arguments, &["--masked-rows", "zero"]].concat());
         Artifact::open(&artifact, Verify::Lazy).unwrap()
     };
-    for name in ["light_squeezenet_seeded", "skel_minilm_l6_dyn18"] {
-        let alone = compiled(name, &[]);
-        let both = compiled(name, &["--target", "cpu", "--target", "cuda:sm_80"]);
+    let plain: &[&str] = &[];
+    for (name, options) in [
+        ("light_squeezenet_seeded", plain),
+        ("skel_minilm_l6_dyn18", plain),
+        ("skel_minilm_l6_dyn18", &["--quantize", "int8"]),
+        ("skel_minilm_l6_dyn18", &["--quantize", "int4"]),
+    ] {
+        let alone = compiled(name, options);
+        let both = compiled(name, &[options, &["--target", "cpu", "--target", "cuda:sm_80"]].concat());
         assert!(alone.code == both.code && alone.plan == both.plan, "{name}");
         assert!(alone.plans.is_empty() && both.plan_of("gpu") != &both.plan, "{name}");
     }

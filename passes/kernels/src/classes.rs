@@ -24,7 +24,10 @@ fn row(class: Class) -> &'static ClassRow {
         Class::Contract => {
             &ClassRow { cpu: &[contract::planned, normalise::planned], gpu: &[ptx::gemm::planned, ptx::rows::planned] }
         }
-        Class::Groups => &ClassRow { cpu: &[contract::planned, normalise::planned], gpu: &[ptx::attention::planned] },
+        Class::Groups => &ClassRow {
+            cpu: &[contract::planned, normalise::planned],
+            gpu: &[ptx::gemm::planned, ptx::attention::planned],
+        },
         Class::Attention => {
             &ClassRow { cpu: &[attention::planned, normalise::planned], gpu: &[ptx::attention::planned] }
         }

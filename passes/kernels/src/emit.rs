@@ -24,6 +24,11 @@ impl Lowered {
         self.plan.words()
     }
 
+    /// Whether code for the target keeps blocks of sums in registers. GPUs read the panels of CPUs too.
+    pub fn is_blocked(&self, target: Target) -> bool {
+        self.words().is_some() || target.gpu().is_some() && self.for_gpu(target).plan.is_on_tensor_cores()
+    }
+
     /// The queries of a batch element, of attention in blocks of registers.
     pub fn attention_rows(&self) -> Option<Dim> {
         self.plan.attention_rows(&self.def)

@@ -14,12 +14,13 @@ const ELEMENTWISE_SHARE: f64 = 0.25;
 
 /// What a device takes for bytes, operations and launches.
 pub struct Costs {
+    pub target: Target,
     rates: Rates,
 }
 
 impl Costs {
     pub fn new(target: Target) -> Costs {
-        Costs { rates: target.rates() }
+        Costs { target, rates: target.rates() }
     }
 
     /// What each kernel needs beside its work.

@@ -1,6 +1,12 @@
 //! products of dequantised bytes, of every sign and zero point  =>  the same numbers from products of bytes
 
-use crate::validate::validated;
+use crate::validate::{validated, validated_for};
+use sardonyx_kernels::Target;
+
+/// Devices that multiply some signs, and any.
+fn targets() -> [Target; 2] {
+    ["cpu", "cuda:sm_80"].map(|name| Target::from_name(name).unwrap())
+}
 
 /// (x - zx) · sx times (w - zw) · sw[n] in f32; in i32 without the scales.
 fn product(left: &str, right: &str, [zx, zw]: [i64; 2], float: bool) -> String {
@@ -53,10 +59,11 @@ fn product(left: &str, right: &str, [zx, zw]: [i64; 2], float: bool) -> String {
 fn every_sign_and_zero_point() {
     for (left, right) in [("ui8", "i8"), ("ui8", "ui8"), ("i8", "i8"), ("i8", "ui8")] {
         for zeros in [[0, 0], [7, 0], [0, 11], [100, 119]] {
-            for float in [false, true] {
+            for (float, target) in [false, true].into_iter().flat_map(|float| targets().map(|target| (float, target))) {
                 let text = product(left, right, zeros, float);
-                let what = format!("{left} {right} {zeros:?} {float}");
-                let (rules, checks) = validated(&text, "sdx-to-flow,inline-maps,int8-contractions").expect(&what);
+                let what = format!("{left} {right} {zeros:?} {float} {target:?}");
+                let passes = "sdx-to-flow,inline-maps,int8-contractions";
+                let (rules, checks) = validated_for(target, &text, passes).expect(&what);
                 assert!(rules.contains(&"bytes") && !checks.contains("skipped"), "{what}: {rules:?} {checks}");
             }
         }
@@ -155,10 +162,11 @@ fn in_groups(codes: &str, zero: Option<i64>, added: bool, bytes: bool) -> String
 fn codes_with_a_scale_for_each_group() {
     for codes in ["i4", "ui4", "i8", "ui8"] {
         for (zero, added) in [(None, false), (Some(8), false), (Some(3), false), (None, true), (Some(128), true)] {
-            for bytes in [false, true] {
+            for (bytes, target) in [false, true].into_iter().flat_map(|bytes| targets().map(|target| (bytes, target))) {
                 let text = in_groups(codes, zero, added, bytes);
-                let what = format!("{codes} {zero:?} {added} {bytes}");
-                let (rules, checks) = validated(&text, "sdx-to-flow,inline-maps,int8-contractions").expect(&what);
+                let what = format!("{codes} {zero:?} {added} {bytes} {target:?}");
+                let passes = "sdx-to-flow,inline-maps,int8-contractions";
+                let (rules, checks) = validated_for(target, &text, passes).expect(&what);
                 assert!(rules.contains(&"groups") && !checks.contains("skipped"), "{what}: {rules:?} {checks}");
             }
         }

@@ -20,24 +20,25 @@ use sardonyx_base::{Dim, Result};
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Layout, Memlet, Program};
 use sardonyx_dialects::mlir::Operation;
-use sardonyx_kernels::packable;
+use sardonyx_kernels::{Target, packable};
 use std::collections::BTreeSet;
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     let layouts = rewrites.options().layouts;
-    let costs = Costs::new(rewrites.options().target);
+    let target = rewrites.options().target;
+    let costs = Costs::new(target);
     rewrites.programs(module, |rewrites, program| match layouts {
         Layouts::Chosen => lay_out(program, &costs, rewrites),
         Layouts::RowMajor => Ok(()),
         Layouts::Columns => {
-            let layouts = choices(program).into_iter().filter_map(|c| Some((c.id, c.layouts.get(1)?.clone())));
+            let layouts = choices(program, target).into_iter().filter_map(|c| Some((c.id, c.layouts.get(1)?.clone())));
             set_all(program, layouts.collect(), rewrites)
         }
     })
 }
 
 fn lay_out(program: &mut Program, costs: &Costs, rewrites: &mut Rewrites) -> Result<()> {
-    let choices = choices(program);
+    let choices = choices(program, costs.target);
     if choices.is_empty() {
         return Ok(());
     }
@@ -112,7 +113,7 @@ pub(crate) fn sort_outer(k: &mut Kernel) {
 }
 
 /// The containers that have a choice: made by kernels (or constant, for one kernel alone) and read by kernels only.
-fn choices(program: &Program) -> Vec<Choice> {
+fn choices(program: &Program, target: Target) -> Vec<Choice> {
     let (producers, consumers) = (program.producers(), program.consumers());
     let wanted = wanted(program, &producers);
     let mut found = vec![];
@@ -124,7 +125,7 @@ fn choices(program: &Program) -> Vec<Choice> {
             // What a contraction streams is packed.
             Some(FlowOp::Param { window: None, .. } | FlowOp::Const(_)) => {
                 let reader = readers.first().and_then(|s| kernel(&program.steps[*s]));
-                readers.len() == 1 && reader.is_some_and(|k| packable(k).is_none())
+                readers.len() == 1 && reader.is_some_and(|k| packable(k, target).is_none())
             }
             Some(FlowOp::Param { .. } | FlowOp::View | FlowOp::Bind { .. } | FlowOp::Host(_)) | None => false,
         };

@@ -39,7 +39,7 @@ impl<'p> Pricer<'p> {
     /// As it will be lowered, its constants packed.
     fn lowered(&self, k: &Kernel, args: &[Id]) -> Option<Lowered> {
         let constant = |operand: usize| parameter(self.program, &self.producers, args[operand]).is_some();
-        let packed = packable(k).filter(|p| p.factors.iter().all(|f| constant(f.operand)));
+        let packed = packable(k, self.costs.target).filter(|p| p.factors.iter().all(|f| constant(f.operand)));
         lower(packed.as_ref().map_or(k, |p| &p.kernel)).ok()
     }
 }

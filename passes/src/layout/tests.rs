@@ -137,7 +137,7 @@ fn no_layouts_cost_less_than_those_found() {
     let (mut chosen, mut ways) = (0, 0);
     for seed in 0..500 {
         let program = random_program(seed);
-        let choices = choices(&program);
+        let choices = choices(&program, Target::cpu());
         let pricer = Pricer::new(&program, &costs);
         let found = shortest(&program, &choices, &pricer);
         assert_eq!(found.cost, least(&program, &choices, &pricer), "seed {seed}");
@@ -193,7 +193,7 @@ fn wide_kernels_are_laid_out_in_time() {
     let y = d.convolution(all, [32, 32, 18, 18, 3]);
     d.0.outputs.push(("y".into(), y));
     let (program, costs) = (d.0, costs());
-    let (choices, pricer) = (choices(&program), Pricer::new(&program, &costs));
+    let (choices, pricer) = (choices(&program, Target::cpu()), Pricer::new(&program, &costs));
     let found = shortest(&program, &choices, &pricer);
     let of = |id: Id| found.layouts.iter().find(|(own, _)| *own == id).map(|(_, l)| l);
     let steps = program.steps.iter().enumerate().filter(|(_, s)| kernel(s).is_some());

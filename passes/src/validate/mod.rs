@@ -15,7 +15,7 @@ mod values;
 
 pub use flow::compare as compare_programs;
 #[cfg(test)]
-pub use tests::validated;
+pub use tests::{validated, validated_for};
 pub use values::{Bounds, compare as compare_values};
 
 use sardonyx_base::json::Json;

@@ -11,6 +11,7 @@ use sardonyx_dialects::flow::{Body, FlowOp, Kernel, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_dialects::sdx::{Graph, Node, Op, TensorType, Value};
+use sardonyx_kernels::Target;
 
 fn program(text: &str) -> Program {
     let context = registry::context();
@@ -156,9 +157,13 @@ fn values_are_free_only_where_none_is_made_of_another() {
 
 /// The rules that were applied, and the checks of them.
 pub fn validated(text: &str, passes: &str) -> sardonyx_base::Result<(Vec<&'static str>, String)> {
+    validated_for(Target::cpu(), text, passes)
+}
+
+pub fn validated_for(target: Target, text: &str, passes: &str) -> sardonyx_base::Result<(Vec<&'static str>, String)> {
     let context = registry::context();
     let mut module = Module::parse(&context, text).unwrap();
-    let mut rewrites = Rewrites::new(Options { validate: true, ..Options::default() });
+    let mut rewrites = Rewrites::new(Options { validate: true, target, ..Options::default() });
     registry::run_pipeline_with(&context, &mut module, &format!("builtin.module({passes})"), &mut rewrites)?;
     Ok((rewrites.applied().iter().map(|r| r.rule).collect(), rewrites.validation().unwrap().line()))
 }

@@ -270,3 +270,124 @@ func.func @rows(%x: !x) -> !y {
   %5 = sdx.contract "mk,kn->mn"(%x, %4) : (!x, !sdx.tensor<[64, 48], f32>) -> !y
   return %5 : !y
 }
+
+// -----
+
+// GPUs multiply bytes with a sign and without one as they are: nothing is written again. The right factor's zero point takes the
+// sums of the left one's rows.
+
+// OPTION: target=cuda:sm_80
+
+!x = !sdx.tensor<[m, 256], i8>
+!xi = !sdx.tensor<[m, 256], i32>
+!w = !sdx.tensor<[256, 96], ui8>
+!wi = !sdx.tensor<[256, 96], i32>
+!y = !sdx.tensor<[m, 96], i32>
+!z = !sdx.tensor<[], i32>
+
+// CHECK-LABEL: func.func @gpu_signs
+// CHECK-NOT: transform
+// CHECK-DAG: %[[W:.*]] = flow.param "w" : <[256, 96], ui8, row_major>
+// CHECK-DAG: %[[R:.*]] = flow.kernel outer ["m"] inner ["256"](%arg0)
+// CHECK: flow.kernel outer ["m", "96"] inner ["256"](%[[R]], %arg0, %[[W]])
+// CHECK-NOT: 1.280000e+02
+// CHECK: flow.load {{.*}} ["%0", "%2"] : i8
+// CHECK: flow.load {{.*}} ["%2", "%1"] : ui8
+// CHECK: %[[SUM:.*]] = flow.reduce "add" {{.*}} : i32 -> i32
+// CHECK: %[[Y:.*]] = flow.scalar 1.190000e+02 : i32
+// CHECK: %[[MORE:.*]] = flow.apply "mul"(%[[Y]],
+// CHECK: flow.apply "sub"(%[[SUM]], %[[MORE]])
+func.func @gpu_signs(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %c = sdx.const dense<119> : tensor<i32> : !z
+  %z = sdx.broadcast %c to [] : !z -> !wi
+  %0 = sdx.convert %x : !x -> !xi
+  %1 = sdx.convert %w : !w -> !wi
+  %2 = sdx.map "sub"(%1, %z) : (!wi, !wi) -> !wi
+  %3 = sdx.contract "mk,kn->mn"(%0, %2) : (!xi, !wi) -> !y
+  return %3 : !y
+}
+
+// -----
+
+// The sums of the columns are those of bytes with a sign, each 128 less: 256 of them.
+
+// OPTION: target=cuda:sm_80
+
+!x = !sdx.tensor<[m, 256], ui8>
+!xi = !sdx.tensor<[m, 256], i32>
+!w = !sdx.tensor<[256, 96], ui8>
+!wi = !sdx.tensor<[256, 96], i32>
+!y = !sdx.tensor<[m, 96], i32>
+!z = !sdx.tensor<[], i32>
+
+// CHECK-LABEL: func.func @gpu_columns
+// CHECK-DAG: flow.param "w" : <[256, 96], ui8, row_major>
+// CHECK-DAG: %[[S:.*]] = flow.param "w" transform "column_sums" : <[96], i32, row_major>
+// CHECK: flow.kernel outer ["m", "96"] inner ["256"](%arg0,
+// CHECK: %[[C:.*]] = flow.load {{.*}} ["%1"] : i32
+// CHECK: %[[ALL:.*]] = flow.scalar 3.276800e+04 : i32
+// CHECK: flow.apply "add"(%[[C]], %[[ALL]])
+func.func @gpu_columns(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %seven = sdx.const dense<7> : tensor<i32> : !z
+  %z = sdx.broadcast %seven to [] : !z -> !xi
+  %0 = sdx.convert %x : !x -> !xi
+  %1 = sdx.map "sub"(%0, %z) : (!xi, !xi) -> !xi
+  %2 = sdx.convert %w : !w -> !wi
+  %3 = sdx.contract "mk,kn->mn"(%1, %2) : (!xi, !wi) -> !y
+  return %3 : !y
+}
+
+// -----
+
+// Codes in groups stay codes on GPUs too.
+
+// OPTION: target=cuda:sm_80
+
+!x = !sdx.tensor<[m, 64], f32>
+!w = !sdx.tensor<[2, 32, 48], i4>
+!wf = !sdx.tensor<[2, 32, 48], f32>
+!s = !sdx.tensor<[2, 48], f32>
+!y = !sdx.tensor<[m, 48], f32>
+
+// CHECK-LABEL: func.func @gpu_groups
+// CHECK: flow.kernel outer ["m", "48"] inner ["2"] deep ["32"]
+// CHECK-DAG: flow.load {{.*}} ["%0", "32*%2 + %3"] : f32
+// CHECK-DAG: flow.load {{.*}} ["%2", "%3", "%1"] : i4
+func.func @gpu_groups(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %s = sdx.param "s" : !s
+  %0 = sdx.convert %w : !w -> !wf
+  %1 = sdx.broadcast %s to [0, 2] : !s -> !wf
+  %2 = sdx.map "mul"(%0, %1) : (!wf, !wf) -> !wf
+  %3 = sdx.reshape %2 : !wf -> !sdx.tensor<[64, 48], f32>
+  %4 = sdx.contract "mk,kn->mn"(%x, %3) : (!x, !sdx.tensor<[64, 48], f32>) -> !y
+  return %4 : !y
+}
+
+// -----
+
+// A scale of each row of the right factor is another one along the sum, on a GPU as well.
+
+// OPTION: target=cuda:sm_80
+
+!x = !sdx.tensor<[m, 256], i8>
+!xf = !sdx.tensor<[m, 256], f32>
+!w = !sdx.tensor<[256, 96], i8>
+!wf = !sdx.tensor<[256, 96], f32>
+!y = !sdx.tensor<[m, 96], f32>
+!k = !sdx.tensor<[256], f32>
+
+// CHECK-LABEL: func.func @gpu_along
+// CHECK: flow.reduce "add" {{.*}} : f32 -> f32
+func.func @gpu_along(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %t = sdx.param "t" : !k
+  %0 = sdx.convert %x : !x -> !xf
+  %1 = sdx.convert %w : !w -> !wf
+  %2 = sdx.broadcast %t to [0] : !k -> !wf
+  %3 = sdx.map "mul"(%1, %2) : (!wf, !wf) -> !wf
+  %4 = sdx.contract "mk,kn->mn"(%0, %3) : (!xf, !wf) -> !y
+  return %4 : !y
+}

@@ -25,10 +25,25 @@ fn planned_for() -> Target {
 
 /// None where the model is refused, as one of the user's mistakes.
 pub fn of_model(name: &str) -> Option<Vec<Text>> {
+    compiled(name, Options::default())
+}
+
+/// The same with weights as codes: `int8`, `int4`, and what these are multiplied with.
+pub fn of_quantized(name: &str, how: &str) -> Vec<Text> {
+    let (codes, activations) = how.split_once(' ').unwrap_or((how, "int8"));
+    let mut options = Options::default();
+    for option in [format!("quantize={codes}"), format!("activations={activations}")] {
+        options.set(&option).expect("such options there are");
+    }
+    compiled(name, options).expect("it compiles")
+}
+
+fn compiled(name: &str, options: Options) -> Option<Vec<Text>> {
     let model = model(name);
     let dir = tempfile::tempdir().expect("a folder for temporary files");
     let mut request = Request::new(&model, dir.path().join("m.sdx"));
     request.targets = vec![planned_for()];
+    request.options = options;
     request.watch.stop_after = Some("plan-memory".into());
     let report = match compile(&request) {
         Ok(report) => report,

@@ -6,14 +6,18 @@
 mod kernels;
 mod tools;
 
-use kernels::{Text, of_cases, of_model};
+use kernels::{Text, of_cases, of_model, of_quantized};
 use sardonyx_tests::fatbin;
 use sardonyx_tests::prepared::{fetched, names};
 use tools::{Assembled, assemble};
 
-/// The kinds of matrix instruction: a word of PTX, the word of machine code that it must become.
-static MATRIX: &[(&str, &str)] =
-    &[(".f32.bf16.bf16.f32", "F32.BF16"), (".f32.tf32.tf32.f32", "F32.TF32"), (".f32.f16.f16.f32", "F32")];
+/// The kinds of matrix instruction: a word of PTX, the instruction of machine code that it must become, and a word of that.
+static MATRIX: &[(&str, &str, &str)] = &[
+    (".f32.bf16.bf16.f32", "HMMA", "F32.BF16"),
+    (".f32.tf32.tf32.f32", "HMMA", "F32.TF32"),
+    (".f32.f16.f16.f32", "HMMA", "F32"),
+    (".s32.s8.s8.s32", "IMMA", "S8.S8"),
+];
 
 /// What is wrong with one kernel, in words.
 fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
@@ -23,11 +27,12 @@ fn wrong(text: &Text, assembled: &Assembled) -> Vec<String> {
             out.push(format!("{}: {entry:?}", text.name));
         }
     }
-    for (ptx, machine) in MATRIX {
+    for (ptx, instruction, machine) in MATRIX {
         let wanted = text.ptx.contains("mma.sync") && text.ptx.contains(ptx);
-        let found = assembled.machine_code.lines().any(|l| l.contains("HMMA.") && l.contains(machine));
+        let found =
+            assembled.machine_code.lines().any(|l| l.contains(&format!("{instruction}.")) && l.contains(machine));
         if wanted && !found {
-            out.push(format!("{}: {ptx} became no HMMA of {machine}", text.name));
+            out.push(format!("{}: {ptx} became no {instruction} of {machine}", text.name));
         }
     }
     out
@@ -59,9 +64,13 @@ fn every_kernel_is_accepted_and_spills_nothing() {
             None => println!("{name} does not compile yet"),
         }
     }
+    for quantize in ["int8", "int4", "int4 f32"] {
+        let kernels = of_quantized("skel_minilm_l6_safetensors", quantize);
+        texts.extend(kernels.into_iter().map(|k| (k.ptx.clone(), k)));
+    }
     texts.extend(of_cases().into_iter().map(|k| (k.ptx.clone(), k)));
     let has = |word: &str| texts.keys().any(|ptx| ptx.contains(word));
-    assert!(MATRIX.iter().all(|(ptx, _)| has(ptx)), "every kind of matrix instruction is judged");
+    assert!(MATRIX.iter().all(|(ptx, ..)| has(ptx)), "every kind of matrix instruction is judged");
     assert!(models >= 13 && texts.len() > 100, "{models} models, {} kernels", texts.len());
     let texts: Vec<Text> = texts.into_values().collect();
     let matrix = texts.iter().filter(|t| t.ptx.contains("mma.sync")).count();

@@ -4,7 +4,7 @@ use crate::build::{Builder, attended, gated, layer_norm, mixed, scores, softmax,
 use sardonyx_base::{DType, Encoding};
 use sardonyx_dialects::flow::kernel::Kernel;
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_kernels::packable;
+use sardonyx_kernels::{Target, packable};
 use sardonyx_passes::narrowed_attention;
 
 /// What a row is compared with.
@@ -74,7 +74,7 @@ fn gemm(kind: Kind, (m, n, k): (i64, i64, i64), epilogue: Epilogue) -> Shape {
         name += ", gelu";
     }
     b.store(y, &["s", &ns], &["%0", "%1"]);
-    let kernel = packable(&b.0).expect("a constant right operand").kernel;
+    let kernel = packable(&b.0, Target::cpu()).expect("a constant right operand").kernel;
     let (work, weight_bytes) = (2.0 * m as f64 * n as f64 * k as f64, 4 * (n * k) as usize);
     Shape { name, kernel, symbols: vec![("s", m)], kind, work, weight_bytes, parts: vec![] }
 }
@@ -142,9 +142,9 @@ fn whole_gate((m, n, k): (i64, i64, i64)) -> Shape {
     let silu = b.silu(gate);
     let y = b.apply(ScalarFn::Mul, &[silu, up]);
     b.store(y, &["s", &ns], &["%0", "%1"]);
-    let kernel = packable(&b.0).expect("a constant right operand").kernel;
+    let kernel = packable(&b.0, Target::cpu()).expect("a constant right operand").kernel;
     let parts = vec![first.clone(), Shape { kernel, ..first }];
-    let kernel = packable(&gated("s", &ns, &ks)).expect("constant right operands").kernel;
+    let kernel = packable(&gated("s", &ns, &ks), Target::cpu()).expect("constant right operands").kernel;
     let (name, symbols) = (format!("gate and up, {m} x {n} x {k}"), vec![("s", m)]);
     Shape { name, kernel, symbols, kind: Kind::Whole, work: 2.0 * work, weight_bytes: 2 * weight_bytes, parts }
 }

@@ -13,8 +13,16 @@ use crate::words::Words;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
 
-/// The parts of a contraction in groups whose codes lie in panels.
-pub fn plan(def: &KernelDef) -> Option<Plan> {
+/// A contraction in groups whose codes lie in panels.
+pub struct Grouped {
+    pub roles: Roles,
+    /// One for each sum over the groups.
+    pub folds: Vec<Fold>,
+    /// The type of the products' sums.
+    pub sum: DType,
+}
+
+pub fn grouped(def: &KernelDef) -> Option<Grouped> {
     let found = folds(def)?;
     let factors: Vec<[usize; 2]> = found.iter().map(|(fold, _)| factors(def, fold.part)).collect::<Option<_>>()?;
     let storage = |load: usize| plain(def, load).map(|access| &def.reads[access.buffer]);
@@ -26,18 +34,25 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
         Some(Sum { reduce: *reduce, b: plain(def, other(f)?)?.clone() })
     };
     let sums: Vec<Sum> = found.iter().zip(&factors).map(sum).collect::<Option<_>>()?;
-    let words = match (def.body[left].dtype, def.body[found[0].0.part].dtype) {
-        (DType::F32, DType::F32) => Words::Singles,
-        (DType::U8, DType::I32) => Words::Quads,
-        _ => return None,
-    };
     let rows = match storage(code)?.dtype {
         DType::I4 => 8,
         DType::I8 => 4,
         _ => return None,
     };
     let (_, roles): (_, Roles) = roles(def, plain(def, left)?, sums, rows)?;
-    let plan = blocked(def, roles, words, found.into_iter().map(|(fold, _)| fold).collect())?;
+    let sum = def.body[found[0].0.part].dtype;
+    Some(Grouped { roles, folds: found.into_iter().map(|(fold, _)| fold).collect(), sum })
+}
+
+/// The plan of a CPU.
+pub fn plan(def: &KernelDef) -> Option<Plan> {
+    let Grouped { roles, folds, sum } = grouped(def)?;
+    let words = match (def.reads[roles.a.buffer].dtype, sum) {
+        (DType::F32, DType::F32) => Words::Singles,
+        (DType::U8, DType::I32) => Words::Quads,
+        _ => return None,
+    };
+    let plan = blocked(def, roles, words, folds)?;
     (plan.form == Form::Panels).then_some(plan)
 }
 
@@ -195,8 +210,8 @@ impl Panel<'_, '_> {
 }
 
 /// sum + statement k, products in one operation.
-fn added(cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point, k: usize, sum: Val) -> Val {
-    let mut eval = |asm: &mut Mlir, k: usize| {
+pub fn added<A: Asm>(cx: &Cx<A>, asm: &mut A, point: &mut Point, k: usize, sum: Val) -> Val {
+    let mut eval = |asm: &mut A, k: usize| {
         let v = point.eval(cx, asm, k);
         asm.widen(v, sum.ty.lanes)
     };
@@ -217,7 +232,7 @@ fn added(cx: &Cx<Mlir>, asm: &mut Mlir, point: &mut Point, k: usize, sum: Val) -
 }
 
 /// The statements behind a group's sum that are not made of it.
-fn before(def: &KernelDef, fold: &Fold) -> Vec<usize> {
+pub fn before(def: &KernelDef, fold: &Fold) -> Vec<usize> {
     let (mut open, mut found, mut after) = (vec![fold.value], vec![], vec![fold.part]);
     while let Some(k) = open.pop() {
         if k != fold.part && !found.contains(&k) {

@@ -19,7 +19,7 @@ mod block;
 mod class;
 mod copy;
 mod epilogue;
-mod groups;
+pub mod groups;
 mod pairs;
 mod plan;
 mod quads;
@@ -30,7 +30,9 @@ use block::Start;
 
 pub use block::Blocks;
 pub use copy::transpose;
-pub use plan::{Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, in_words, is_one_instruction};
+pub use plan::{
+    Fold, Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, in_words, is_one_instruction, widened,
+};
 
 use super::asm::{Asm, Bin, CmpI, Elem, Mlir, Val};
 use super::cpu::CpuPlan;

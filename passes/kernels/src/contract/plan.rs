@@ -123,9 +123,16 @@ pub fn candidates(def: &KernelDef, dtypes: &[DType]) -> Vec<(i64, Roles)> {
 
 /// The same for factors that are widened before they are multiplied, and panels of words of them.
 pub fn in_words(def: &KernelDef, words: Words) -> Vec<(i64, Roles)> {
-    let [_, left, right] = words.dtypes();
-    let mut found = found(def, widened_factors(def, words), words.depth());
-    found.retain(|(_, r)| def.reads[r.a.buffer].dtype == left && def.reads[r.b().buffer].dtype == right);
+    let [sum, left, right] = words.dtypes();
+    widened(def, sum, [&[left], &[right]], words.depth())
+}
+
+/// The same for any left and right factors of these types, all right ones alike, whose sums are of type `sum`.
+pub fn widened(def: &KernelDef, sum: DType, types: [&[DType]; 2], depth: i64) -> Vec<(i64, Roles)> {
+    let mut found = found(def, widened_factors(def, sum, types), depth);
+    let dtype = |access: &Access| def.reads[access.buffer].dtype;
+    let alike = |r: &Roles| r.sums.iter().all(|s| dtype(&s.b) == dtype(r.b()));
+    found.retain(|(_, r)| types[0].contains(&dtype(&r.a)) && types[1].contains(&dtype(r.b())) && alike(r));
     found
 }
 
@@ -167,10 +174,9 @@ fn factors(def: &KernelDef, dtypes: &[DType]) -> Option<Factors> {
 }
 
 /// Those whose factors are what is widened.
-fn widened_factors(def: &KernelDef, words: Words) -> Option<Factors> {
-    let [sum, types @ ..] = words.dtypes();
+fn widened_factors(def: &KernelDef, sum: DType, types: [&[DType]; 2]) -> Option<Factors> {
     let narrow = |k: usize| match def.body[k].op {
-        Op::Convert(from, Conversion::Value) if types.contains(&def.body[from].dtype) => Some(from),
+        Op::Convert(from, Conversion::Value) if types.concat().contains(&def.body[from].dtype) => Some(from),
         _ => None,
     };
     let widened = |(reduce, [left, right]): (usize, [usize; 2])| Some((reduce, [narrow(left)?, narrow(right)?]));

@@ -2,6 +2,7 @@
 
 use super::{Packable, PackedFactor, is_blocked, load_of, matrix};
 use crate::contract::WIDTH;
+use crate::target::Target;
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Level, Memlet};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
@@ -42,8 +43,8 @@ fn loads(kernel: &Kernel) -> Vec<(usize, bool)> {
     found
 }
 
-/// The load of the factor that moves with rows.
-fn left(kernel: &Kernel, code: usize) -> Option<&Memlet> {
+/// The load that codes are multiplied with.
+fn left(kernel: &Kernel, code: usize) -> Option<(usize, &Memlet)> {
     let narrow = |k: usize| match kernel.body[k].body {
         Body::Convert(from, _) => from,
         _ => k,
@@ -54,18 +55,28 @@ fn left(kernel: &Kernel, code: usize) -> Option<&Memlet> {
         _ => None,
     })?;
     match &kernel.body[other].body {
-        Body::Load { memlet, guard: None } => Some(memlet),
+        Body::Load { memlet, guard: None } => Some((other, memlet)),
         _ => None,
     }
 }
 
 /// As [`super::packable`]. What moves with the rows of the result is no constant, and stays.
-pub fn packable(kernel: &Kernel) -> Option<Packable> {
+pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
+    let loads = loads(kernel);
+    // Both factors may be bytes: codes are those that move with the columns.
+    let last = kernel.stores.first()?.memlet.index.last()?;
+    let in_columns = |load: usize| match &kernel.body[load].body {
+        Body::Load { memlet, .. } => {
+            memlet.index.iter().any(|d| d.symbols().iter().any(|s| last.symbols().contains(s)))
+        }
+        _ => false,
+    };
+    let mut codes: Vec<usize> = loads.iter().filter(|(_, is_code)| *is_code).map(|(load, _)| *load).collect();
+    codes.sort_by_key(|load| !in_columns(*load));
+    let (left_load, left) = left(kernel, *codes.first()?)?;
     let mut packed = kernel.clone();
     let mut factors = vec![];
-    let loads = loads(kernel);
-    let left = left(kernel, loads.iter().find(|(_, is_code)| *is_code)?.0)?;
-    for (load, is_code) in loads {
+    for (load, is_code) in loads.into_iter().filter(|(load, _)| *load != left_load) {
         let Body::Load { memlet, .. } = &kernel.body[load].body else { return None };
         let container = &kernel.reads[memlet.container];
         let depth = if is_code { depth(container.dtype)? } else { 1 };
@@ -87,5 +98,5 @@ pub fn packable(kernel: &Kernel) -> Option<Packable> {
         packed.body[load].body = Body::Load { memlet, guard: None };
     }
     let packable = Packable { factors, kernel: packed };
-    is_blocked(&packable).then_some(packable)
+    is_blocked(&packable, target).then_some(packable)
 }

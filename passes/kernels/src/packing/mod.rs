@@ -4,6 +4,7 @@ mod groups;
 
 use super::contract::WIDTH;
 use super::linear::lower;
+use super::target::Target;
 use sardonyx_base::{DType, Dim, Encoding};
 use sardonyx_dialects::flow::Window;
 use sardonyx_dialects::flow::kernel::{Body, Class, Container, Kernel, Memlet, Statement};
@@ -52,11 +53,12 @@ pub fn products(kernel: &Kernel) -> Option<Vec<[usize; 2]>> {
 
 /// The factors of a contraction that would be read faster in panels, if they were constant; whether they are, the
 /// caller knows. Each is read by one load, at an index that moves with all inner variables and with outer ones that the
-/// common factor does not have; all sizes are constant. `None` also where the packed kernel would get no fast path.
-pub fn packable(kernel: &Kernel) -> Option<Packable> {
+/// common factor does not have; all sizes are constant. `None` also where the packed kernel would get no fast path from the
+/// target.
+pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
     match kernel.class() {
         Class::Contract => {}
-        Class::Groups => return groups::packable(kernel),
+        Class::Groups => return groups::packable(kernel, target),
         Class::Map | Class::Normalise | Class::Attention => return None,
     }
     let products = products(kernel)?;
@@ -73,13 +75,15 @@ pub fn packable(kernel: &Kernel) -> Option<Packable> {
         let Body::Load { memlet, .. } = load else { return false };
         memlet.index[1].symbols().iter().any(|s| last_index.symbols().contains(s))
     };
-    let best = found.filter(is_blocked).max_by_key(along_lanes)?;
-    (worth(&best.kernel) >= worth(kernel)).then_some(best)
+    let best = found.filter(|p| is_blocked(p, target)).max_by_key(along_lanes)?;
+    let packed = lower(&best.kernel).ok()?;
+    // What no CPU computes in blocks is worth it for a GPU.
+    (packed.words().is_none() || packed.pace().worth() >= worth(kernel)).then_some(best)
 }
 
 /// Whether the packed kernel gets a fast path.
-fn is_blocked(packable: &Packable) -> bool {
-    lower(&packable.kernel).is_ok_and(|l| l.words().is_some())
+fn is_blocked(packable: &Packable, target: Target) -> bool {
+    lower(&packable.kernel).is_ok_and(|l| l.is_blocked(target))
 }
 
 /// How fast a kernel's code is, where that is what decides: columns that lie apart in the result are written one by one.
@@ -108,10 +112,10 @@ fn load_of(kernel: &Kernel, container: usize) -> usize {
 /// The kernel with these loads from panels, which are the second factors of the sums.
 fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> Option<Packable> {
     let common = kernel.narrow(common);
-    let (dtype, depth) = match kernel.body[common].dtype {
-        left @ DType::F32 => (left, 1),
+    let (dtypes, depth): (&[DType], usize) = match kernel.body[common].dtype {
+        DType::F32 => (&[DType::F32], 1),
         // Bytes are multiplied four at a time.
-        DType::U8 => (DType::I8, 4),
+        DType::U8 | DType::I8 => (&[DType::U8, DType::I8], 4),
         _ => return None,
     };
     let left = |kernel: &Kernel| load_as(kernel, common, kernel.body[common].dtype).cloned();
@@ -121,7 +125,8 @@ fn pack(kernel: &Kernel, common: usize, loads: impl Iterator<Item = usize>) -> O
     let mut packed = kernel.clone();
     let mut factors: Vec<PackedFactor> = vec![];
     for &load in &loads {
-        let memlet = load_as(kernel, load, dtype)?;
+        let dtype = kernel.body[load].dtype;
+        let memlet = load_as(kernel, load, dtype).filter(|_| dtypes.contains(&dtype))?;
         let reads = |(k, s): (usize, &Statement)| {
             matches!(&s.body, Body::Load { memlet: m, .. } if m.container == memlet.container).then_some(k)
         };

@@ -44,9 +44,11 @@ impl Case {
                 Fill::Whole => (seed >> 40) as f64 % 17.0 - 8.0,
             }
         };
+        // Of bytes without a sign.
+        let zero = |dtype: DType| if dtype == DType::U8 { 247.0 } else { 0.0 };
         let read = |c: &sardonyx_dialects::flow::kernel::Container| {
             let dims: Vec<usize> = c.dims.iter().map(|d| d.eval(&|s| problem.symbol(s)).unwrap() as usize).collect();
-            let values: Vec<f64> = (0..dims.iter().product()).map(|_| number()).collect();
+            let values: Vec<f64> = (0..dims.iter().product()).map(|_| number() + zero(c.dtype)).collect();
             tensor(c.dtype, &dims, &values)
         };
         let reads = kernel.reads.iter().map(read).collect();
@@ -61,7 +63,7 @@ impl Case {
 
     /// Σ|a·b|
     pub fn magnitude(&self) -> Vec<f64> {
-        let plain = Problem { after: After::Nothing, dtype: DType::F32, widened: false, ..self.problem };
+        let plain = Problem { after: After::Nothing, dtype: DType::F32, widened: false, bytes: None, ..self.problem };
         let absolute = |t: &Tensor| {
             let values: Vec<f64> = numbers(t).into_iter().map(f64::abs).collect();
             tensor(DType::F32, t.dims(), &values)
@@ -124,6 +126,7 @@ fn tensor(dtype: DType, dims: &[usize], values: &[f64]) -> Tensor {
     let bytes: Vec<u8> = match dtype {
         DType::F16 => values.iter().flat_map(|v| half::f16::from_f64(*v).to_le_bytes()).collect(),
         DType::BF16 => values.iter().flat_map(|v| half::bf16::from_f64(*v).to_le_bytes()).collect(),
+        DType::I8 | DType::U8 => values.iter().map(|v| *v as i64 as u8).collect(),
         _ => values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect(),
     };
     Tensor::new(dtype, dims.to_vec(), bytes.into()).unwrap()
@@ -134,6 +137,7 @@ fn numbers(t: &Tensor) -> Vec<f64> {
     match t.dtype() {
         DType::F16 => t.bytes().chunks(2).map(|c| half::f16::from_le_bytes(half(c)).to_f64()).collect(),
         DType::BF16 => t.bytes().chunks(2).map(|c| half::bf16::from_le_bytes(half(c)).to_f64()).collect(),
+        DType::I8 | DType::U8 | DType::I32 => (0..t.len()).map(|i| t.get_f64(i).unwrap()).collect(),
         _ => t.bytes().chunks(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]]) as f64).collect(),
     }
 }

@@ -9,7 +9,7 @@ use problem::{After, Lie, PLAIN, Problem};
 use ptxvm::Kind;
 use sardonyx_base::DType;
 use sardonyx_kernels::Target;
-use sardonyx_kernels::ptx::gemm::{Gemm, SHAPES, Shape};
+use sardonyx_kernels::ptx::gemm::{Factors, Gemm, SHAPES, Shape};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 const LIES: [Lie; 5] = [Lie::K(0), Lie::Rows(0), Lie::K(3), Lie::Rows(5), Lie::Apart];
@@ -36,6 +36,7 @@ fn close(p: Problem, shape: &'static Shape, fill: Fill) -> Outcome {
     assert!(outcome.report.findings.is_empty(), "{name}: {:?}", outcome.report.findings);
     let (expected, magnitude) = (case.expected(), case.magnitude());
     let (sum, unit) = match p.dtype {
+        DType::I32 => (0.0, 0.0),
         DType::F32 => (2f64.powi(-22) * (p.sizes[2] + 6) as f64, 2f64.powi(-22)),
         DType::F16 => (2f64.powi(-11), 2f64.powi(-9)),
         _ => (2f64.powi(-8), 2f64.powi(-6)),
@@ -303,13 +304,39 @@ fn factors_that_are_widened() {
                 let problem = Problem { sizes, a, b: Lie::Panels, second, after, symbolic, ..PLAIN };
                 let p = Problem { widened: true, fixed: true, ..problem };
                 let outcome = close(p, shape, Fill::Random);
-                assert_eq!(Gemm::of(&outcome.lowered.def).unwrap().dtype, DType::BF16);
+                assert_eq!(Gemm::of(&outcome.lowered.def).unwrap().factors, Factors::BF16);
             }
         }
         let p = Problem { widened: true, b: Lie::Panels, sizes: [shape.m, shape.n, 4 * k], ..PLAIN };
         let outcome = close(p, shape, Fill::Random);
         assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{}", name(&p, shape));
         stated(&p, &Case::new(p, Fill::Random).run(None), 0.02);
+    }
+}
+
+/// Bytes of every sign by packed ones and by ones as they lie, whose sums are exact.
+#[test]
+fn bytes_of_every_sign() {
+    let signs = [DType::I8, DType::U8].map(|left| [DType::I8, DType::U8].map(|right| [left, right])).concat();
+    for (turn, shape) in SHAPES.iter().enumerate() {
+        for (i, k) in
+            [1, shape.k_bytes - 1, shape.k_bytes, 2 * shape.k_bytes + 16, 4 * shape.k_bytes + 4].into_iter().enumerate()
+        {
+            let of = |i: usize| around(shape.m)[(turn + i) % 5];
+            let sizes = [of(i).max(2), around(shape.n)[(turn + 2 * i) % 5].max(2), k];
+            let second = (i == 1).then_some(Lie::Panels);
+            let b =
+                [Lie::Panels, Lie::K(0), Lie::K(3), Lie::Rows(1)][if second.is_some() { 0 } else { (turn + i) % 4 }];
+            let a = [Lie::K(0), Lie::K(5), Lie::Apart][(turn + i / 2) % 3];
+            let (bytes, symbolic) = (Some(signs[(turn + i) % 4]), i % 2 == 0);
+            let p = Problem { dtype: DType::I32, bytes, sizes, a, b, second, symbolic, fixed: true, ..PLAIN };
+            close(p, shape, Fill::Whole);
+        }
+        let sizes = [shape.m, shape.n, 4 * shape.k_bytes];
+        let p = Problem { dtype: DType::I32, bytes: Some(signs[turn % 4]), b: Lie::Panels, sizes, ..PLAIN };
+        let outcome = close(p, shape, Fill::Whole);
+        assert_eq!(outcome.report.counters.shared.conflicts(), 0, "{}", name(&p, shape));
+        stated(&p, &Case::new(p, Fill::Whole).run(None), 0.02);
     }
 }
 

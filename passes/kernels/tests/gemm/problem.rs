@@ -38,6 +38,8 @@ pub struct Problem {
     pub dtype: DType,
     /// The factors are bf16, and widened to `dtype` before they are multiplied.
     pub widened: bool,
+    /// The factors are bytes of these types, and sums are i32.
+    pub bytes: Option<[DType; 2]>,
     /// m, n, k
     pub sizes: [i64; 3],
     pub batch: i64,
@@ -55,6 +57,7 @@ pub struct Problem {
 pub const PLAIN: Problem = Problem {
     dtype: DType::F32,
     widened: false,
+    bytes: None,
     sizes: [64, 64, 64],
     batch: 1,
     a: Lie::K(0),
@@ -89,11 +92,15 @@ impl Problem {
     /// The container of a factor and the index into it; variables are b, m, n, k.
     fn factor(&self, lie: Lie, rows: &str, var: &str) -> (Container, Vec<Dim>) {
         let (container, index) = self.lying(lie, rows, var);
-        let encoding = match (container.encoding, self.widened) {
-            (Encoding::Panels { width, .. }, true) => Encoding::Panels { width, depth: 2 },
-            (encoding, _) => encoding,
+        let (dtype, depth) = match self.bytes {
+            Some([left, right]) => (if rows == "m" { left } else { right }, 4),
+            None if self.widened => (DType::BF16, 2),
+            None => (self.dtype, 1),
         };
-        let dtype = if self.widened { DType::BF16 } else { self.dtype };
+        let encoding = match container.encoding {
+            Encoding::Panels { width, .. } => Encoding::Panels { width, depth },
+            Encoding::Plain => Encoding::Plain,
+        };
         (Container { dtype, encoding, ..container }, index)
     }
 

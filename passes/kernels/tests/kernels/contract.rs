@@ -7,7 +7,7 @@ use sardonyx_base::{DType, Dim, Tensor};
 use sardonyx_dialects::flow::kernel::{Container, Kernel, Layout};
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::codegen::build_shared_object;
-use sardonyx_kernels::{lower, packable};
+use sardonyx_kernels::{Target, lower, packable};
 
 /// The sum of k products of numbers in -1..1, added in any order in f32.
 pub fn case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
@@ -102,7 +102,7 @@ fn several_stores_and_types() {
 
 pub fn packed_case(name: &str, kernel: Kernel, symbols: &[(&'static str, i64)], k: i64) -> Case {
     let original = case(name, kernel, symbols, k);
-    let packed = packable(&original.kernel).unwrap_or_else(|| panic!("{name} is not packable"));
+    let packed = packable(&original.kernel, Target::cpu()).unwrap_or_else(|| panic!("{name} is not packable"));
     let mut reads = original.reads.clone();
     for factor in &packed.factors {
         let source = original.reads[factor.operand].to_vec::<f32>().unwrap();
@@ -159,20 +159,20 @@ fn packed_operands_of_several_dimensions() {
 
 #[test]
 fn what_would_not_be_faster_is_not_packable() {
-    assert!(packable(&scores(2, 32)).is_none(), "no constant sizes");
+    assert!(packable(&scores(2, 32), Target::cpu()).is_none(), "no constant sizes");
     let mut b = Builder::new(&["2", "m", "32"], &["8"]);
     let x = b.load(DType::F32, &["2", "m", "8"], &["%0", "%1", "%3"]);
     let w = b.load(DType::F32, &["2", "8", "32"], &["%0", "%3", "%2"]);
     let sum = b.dot(x, w);
     b.store(sum, &["2", "m", "32"], &["%0", "%1", "%2"]);
-    assert!(packable(&b.0).is_none(), "a batch of matrices");
+    assert!(packable(&b.0, Target::cpu()).is_none(), "a batch of matrices");
     // The columns of a head would not begin with a panel.
     let mut q = Builder::new(&["3", "s", "20"], &["16"]);
     let x = q.load(DType::F32, &["s", "16"], &["%1", "%3"]);
     let w = q.load(DType::F32, &["16", "60"], &["%3", "20*%0 + %2"]);
     let sum = q.dot(x, w);
     q.store(sum, &["3", "s", "20"], &["%0", "%1", "%2"]);
-    assert!(packable(&q.0).is_none(), "heads of 20 columns");
+    assert!(packable(&q.0, Target::cpu()).is_none(), "heads of 20 columns");
     check(vec![case("batch", b.0, &[("m", 9)], 8), case("heads", q.0, &[("s", 9)], 16)]);
 }
 

@@ -6,9 +6,9 @@ use crate::harness::Case;
 use sardonyx_base::{DType, Encoding, Tensor};
 use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-use sardonyx_kernels::{Words, lower};
+use sardonyx_kernels::{Target, Words, lower};
 
-/// What is multiplied: f32 or u8 by i4 or i8.
+/// What is multiplied: f32 or bytes by i4 or i8.
 type Types = [DType; 2];
 
 struct Sizes {
@@ -27,7 +27,7 @@ fn panels(b: &mut Builder, dtype: DType, shape: [i64; 2], index: &[&str], depth:
 
 /// Σg s[g, n] · Σj x[m, g·G + j] · w[g·G + j, n], and t[g, n] · r[m, g] for each group where `added`.
 fn sum(b: &mut Builder, x: usize, types: Types, s: &Sizes, added: bool) -> usize {
-    let wide = if types[0] == DType::U8 { DType::I32 } else { DType::F32 };
+    let wide = if types[0] == DType::F32 { DType::F32 } else { DType::I32 };
     let depth = if types[1] == DType::I4 { 8 } else { 4 };
     let k = format!("{}*%2 + %3", s.size);
     let w = panels(b, types[1], [s.groups * s.size, s.n], &[&k, "%1"], depth);
@@ -50,7 +50,7 @@ fn builder(types: Types, s: &Sizes) -> (Builder, usize) {
     let [n, groups, size, k] = [s.n, s.groups, s.size, s.groups * s.size].map(|d| d.to_string());
     let mut b = Builder::new(&[s.m, &n], &[&groups]).deep(&[&size]);
     let x = b.load(types[0], &[s.m, &k], &["%0", &format!("{size}*%2 + %3")]);
-    let x = if types[0] == DType::U8 { b.convert(x, DType::I32) } else { x };
+    let x = if types[0] == DType::F32 { x } else { b.convert(x, DType::I32) };
     (b, x)
 }
 
@@ -140,4 +140,32 @@ fn groups_of_parts_of_cells() {
         cases.extend([1, 7].map(|m| case(&format!("{types:?} {m}"), kernel.clone(), m)));
     }
     check(cases);
+}
+
+/// GPUs multiply bytes with a sign too. Groups of one piece of k, of several and of a part of one; one group of any length.
+#[test]
+fn left_factors_with_a_sign() {
+    let gpu = Target::from_ptx("sm_80").unwrap();
+    let mut cases = vec![];
+    for code in [DType::I4, DType::I8] {
+        for (m, n, groups, size) in [(3i64, 40i64, 3i64, 32i64), (40, 33, 2, 128), (20, 96, 3, 64), (70, 70, 1, 100)] {
+            let types = [DType::I8, code];
+            let kernel = grouped(types, &Sizes { m: "m", n, groups, size }, true);
+            assert!(lower(&kernel).unwrap().for_gpu(gpu).plan.is_on_tensor_cores(), "{types:?}");
+            cases.push(case(&format!("{types:?} {m} by {n}, {groups} of {size}"), kernel, m));
+        }
+    }
+    check(cases);
+}
+
+/// An infinity of the left factor has no parts in tf32.
+#[test]
+fn infinities_come_out_as_they_are() {
+    let kernel = grouped([DType::F32, DType::I4], &Sizes { m: "m", n: 40, groups: 2, size: 32 }, false);
+    let mut case = case("infinities", kernel, 20);
+    let mut values: Vec<f32> = case.reads[0].to_vec().unwrap();
+    (values[70], values[200], values[201]) = (f32::INFINITY, f32::NEG_INFINITY, f32::MAX);
+    let dims = case.reads[0].dims().to_vec();
+    case = case.read(0, Tensor::from_vec(dims, values));
+    check(vec![case]);
 }

@@ -7,37 +7,39 @@ use crate::harness::Case;
 use sardonyx_base::{DType, Encoding, Tensor};
 use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_kernels::Words;
-use sardonyx_kernels::lower;
+use sardonyx_kernels::{Target, Words, lower};
+
+/// The types that CPUs multiply.
+const TYPES: [DType; 2] = [DType::U8, DType::I8];
 
 /// Σ x[m, k] · w[k, n] for each of `sums` matrices, whose sums in i32 are what is left.
-fn products(m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
+fn products(types: [DType; 2], m: &str, n: &str, k: &str, sums: usize) -> (Builder, Vec<usize>) {
     let mut b = Builder::new(&[m, n], &[k]);
-    let x = b.load(DType::U8, &[m, k], &["%0", "%2"]);
+    let x = b.load(types[0], &[m, k], &["%0", "%2"]);
     let x = b.convert(x, DType::I32);
     let found = (0..sums).map(|_| {
-        let w = panels(&mut b, &[k, n], &["%2", "%1"]);
+        let w = panels(&mut b, types[1], &[k, n], &["%2", "%1"]);
         b.dot(x, w)
     });
     let found = found.collect();
     (b, found)
 }
 
-fn panels(b: &mut Builder, shape: &[&str], index: &[&str]) -> usize {
-    let w = b.load(DType::I8, shape, index);
+fn panels(b: &mut Builder, dtype: DType, shape: &[&str], index: &[&str]) -> usize {
+    let w = b.load(dtype, shape, index);
     b.0.reads.last_mut().unwrap().encoding = Encoding::Panels { width: 32, depth: 4 };
     b.convert(w, DType::I32)
 }
 
 fn plain(m: &str, n: &str, k: &str) -> Kernel {
-    let (mut b, sums) = products(m, n, k, 1);
+    let (mut b, sums) = products(TYPES, m, n, k, 1);
     b.store(sums[0], &[m, n], &["%0", "%1"]);
     b.0
 }
 
 /// What quantised models do: the zero point's part off, scaled, and rounded to a byte again.
 fn quantised(m: &str, n: &str, k: &str) -> Kernel {
-    let (mut b, sums) = products(m, n, k, 1);
+    let (mut b, sums) = products(TYPES, m, n, k, 1);
     let (columns, zero) = (b.load(DType::I32, &[n], &["%1"]), b.constant(7.0, DType::I32));
     let off = b.apply(ScalarFn::Mul, &[columns, zero]);
     let y = b.apply(ScalarFn::Sub, &[sums[0], off]);
@@ -54,8 +56,12 @@ fn quantised(m: &str, n: &str, k: &str) -> Kernel {
 
 /// With all bytes that there are, the largest products of either sign first.
 fn blocked(name: &str, kernel: Kernel, m: i64) -> Case {
-    assert_eq!(kernel.class(), Class::Contract, "{name}");
     assert_eq!(lower(&kernel).unwrap().words(), Some(Words::Quads), "{name}");
+    all_bytes(name, kernel, m)
+}
+
+fn all_bytes(name: &str, kernel: Kernel, m: i64) -> Case {
+    assert_eq!(kernel.class(), Class::Contract, "{name}");
     let mut case = Case::new(name, kernel, &[("m", m)]);
     for read in 0..case.reads.len() {
         let dims = case.reads[read].dims().to_vec();
@@ -93,7 +99,7 @@ fn epilogues_and_several_sums() {
     for m in [1i64, 2, 13, 50] {
         for n in ["32", "70"] {
             cases.push(blocked(&format!("quantised {m} by {n}"), quantised("m", n, "515"), m));
-            let (mut b, sums) = products("m", n, "26", 2);
+            let (mut b, sums) = products(TYPES, "m", n, "26", 2);
             let y = b.apply(ScalarFn::Sub, &[sums[0], sums[1]]);
             b.store(y, &["m", n], &["%0", "%1"]);
             cases.push(blocked(&format!("two sums {m} by {n}"), b.0, m));
@@ -118,8 +124,24 @@ fn nothing_behind_a_row_is_read() {
     let mut b = Builder::new(&["m", "40"], &["15"]);
     let x = b.load(DType::U8, &["m", "37"], &["%0", "%2 + 22"]);
     let x = b.convert(x, DType::I32);
-    let w = panels(&mut b, &["15", "40"], &["%2", "%1"]);
+    let w = panels(&mut b, DType::I8, &["15", "40"], &["%2", "%1"]);
     let sum = b.dot(x, w);
     b.store(sum, &["m", "40"], &["%0", "%1"]);
     check([1, 14, 50].into_iter().map(|m| blocked(&format!("part {m}"), b.0.clone(), m)).collect());
+}
+
+/// GPUs multiply bytes of any signs on tensor cores.
+#[test]
+fn every_pair_of_signs() {
+    let gpu = Target::from_ptx("sm_80").unwrap();
+    let mut cases = vec![];
+    for types in [TYPES, [DType::I8, DType::I8], [DType::I8, DType::U8], [DType::U8, DType::U8]] {
+        for (m, n, k) in [(3i64, "40", "33"), (37, "70", "64"), (130, "33", "67")] {
+            let (mut b, sums) = products(types, "m", n, k, 1);
+            b.store(sums[0], &["m", n], &["%0", "%1"]);
+            assert!(lower(&b.0).unwrap().for_gpu(gpu).plan.is_on_tensor_cores(), "{types:?}");
+            cases.push(all_bytes(&format!("{types:?} {m} by {n} by {k}"), b.0, m));
+        }
+    }
+    check(cases);
 }

@@ -6,7 +6,7 @@ use crate::contract::{case, packed_case, rows_are_independent};
 use sardonyx_base::DType;
 use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::ScalarFn;
-use sardonyx_kernels::{lower, packable};
+use sardonyx_kernels::{Target, lower, packable};
 
 #[test]
 fn sizes_around_the_blocks() {
@@ -59,7 +59,7 @@ fn parts_of_one_operand() {
     let mut cases = vec![];
     for transposed in [false, true] {
         let kernel = halves(transposed);
-        let packed = packable(&kernel).unwrap();
+        let packed = packable(&kernel, Target::cpu()).unwrap();
         assert_eq!(packed.kernel.reads.len(), 3, "each part has panels of its own");
         for m in [1, 13, 50] {
             let name = format!("{transposed} {m}");

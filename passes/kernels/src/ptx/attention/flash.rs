@@ -6,6 +6,7 @@
 //! gives depends on its own query and on the keys, in pieces from the first one on, and on no other row.
 
 use super::super::gemm::copy::{log2, shift};
+use super::super::gemm::mma::Factors;
 use super::super::index::narrow;
 use super::super::{Form, GpuLaunch};
 use super::fill::Source;
@@ -15,7 +16,7 @@ use super::softmax::Block;
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::cx::{Cx, decode};
 use crate::eval::Point;
-use sardonyx_base::{DType, Dim};
+use sardonyx_base::Dim;
 
 pub fn emit(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash) -> Form {
     let (tiles, variables, shared_bytes) = Form::shared(flash.shared_bytes());
@@ -74,16 +75,16 @@ fn block(cx: &Cx<Ptx>, asm: &mut Ptx, flash: &Flash, tiles: Val) {
         let keys = Source::new(cx, asm, flash, &flash.k, &start);
         let values = Source::new(cx, asm, flash, &flash.v, &start);
         Pipe { flash, keys, values, n_keys }.run(asm, tiles, |asm, stage, first| {
-            let (score_type, value_type) = flash.types(cx.def);
-            let scores = readers.scores(asm, score_type, stage, flash.score_steps(cx.def));
+            let [of_scores, of_values] = flash.factors(cx.def);
+            let scores = readers.scores(asm, of_scores, stage, flash.score_steps(cx.def));
             let first = block.own_keys(asm, first);
-            if score_type == DType::F32 {
+            if of_scores == Factors::F32 {
                 block.repair_scores(asm, &rows, &scores, first);
             }
             let powers = block.weigh(asm, &rows, &scores, first, &sums);
             let behind = asm.int(flash.k.bytes(), Ty::I32);
             let values = asm.bin(Bin::AddI, stage, behind);
-            readers.add_values(asm, value_type, values, &powers, &sums);
+            readers.add_values(asm, of_values, values, &powers, &sums);
         });
     });
     block.finish(asm, rows, &sums, e0);

@@ -4,10 +4,9 @@
 //! that it must give: there the instruction sees keys in another order, 0 2 4 6 1 3 5 7, and so do the values.
 
 use super::super::gemm::copy::{log2, shift};
-use super::super::gemm::mma::{Fragment, Parts, Sums};
+use super::super::gemm::mma::{Factors, Fragment, Parts, Sums};
 use super::plan::{Flash, ROWS};
 use crate::asm::{Asm, Bin, Cast, Elem, Ptx, Ty, Val};
-use sardonyx_base::DType;
 
 /// Columns whose fragments are in registers at a time, by eight.
 const TOGETHER: usize = 8;
@@ -80,7 +79,7 @@ impl<'a> Readers<'a> {
     }
 
     /// The scores of the warp's queries and the keys whose tile begins at `tile`: four per thread and eight keys.
-    pub fn scores(&self, asm: &mut Ptx, dtype: DType, tile: Val, steps: i64) -> Sums {
+    pub fn scores(&self, asm: &mut Ptx, factors: Factors, tile: Val, steps: i64) -> Sums {
         let flash = self.flash;
         let sums = zeros(asm, flash.warp_keys() / 8);
         for step in 0..steps {
@@ -88,7 +87,7 @@ impl<'a> Readers<'a> {
             let a_at = asm.bin(Bin::AddI, self.q_rows, within);
             let v = load_matrices(asm, a_at, 0, 4, "");
             let a = pairs_of(asm, v);
-            let a = Parts::of(asm, dtype, a);
+            let a = Parts::of(asm, factors, a);
             let within = exclusive_or(asm, self.k, 32 * step);
             let b_at = asm.bin(Bin::AddI, tile, within);
             let mut b: Vec<Fragment> = vec![];
@@ -100,26 +99,26 @@ impl<'a> Readers<'a> {
                 let v = load_matrices(asm, b_at, 0, 2, "");
                 b.push([0, 1].map(|k| asm.extract(v, k)));
             }
-            sums.add_products(asm, dtype, &a, &b);
+            sums.add_products(asm, factors, &a, &b);
         }
         sums
     }
 
     /// Adds the exponentials' products with the values whose tile begins at `tile`. `powers` are per eight keys those
     /// of a thread: of its row two, and of the row eight below.
-    pub fn add_values(&self, asm: &mut Ptx, dtype: DType, tile: Val, powers: &[[Val; 2]], sums: &Sums) {
+    pub fn add_values(&self, asm: &mut Ptx, factors: Factors, tile: Val, powers: &[[Val; 2]], sums: &Sums) {
         let places: Vec<Val> = self.v.iter().map(|v| asm.bin(Bin::AddI, tile, *v)).collect();
-        let keys_of_step = if dtype == DType::F32 { 1 } else { 2 };
+        let keys_of_step = if factors == Factors::F32 { 1 } else { 2 };
         for (step, of_step) in powers.chunks(keys_of_step).enumerate() {
-            let a = fragments_of(asm, dtype, of_step);
-            let a = Parts::of(asm, dtype, a);
+            let a = fragments_of(asm, factors, of_step);
+            let a = Parts::of(asm, factors, a);
             let n = sums.of[0].len();
             for first in (0..n).step_by(TOGETHER) {
                 let end = (first + TOGETHER).min(n);
                 let mut b = self.values(asm, &places, step as i64, first, end);
                 b.truncate(end - first);
                 let part = Sums { of: vec![sums.of[0][first..end].to_vec()] };
-                part.add_products(asm, dtype, &a, &b);
+                part.add_products(asm, factors, &a, &b);
             }
         }
     }
@@ -160,14 +159,14 @@ pub fn zeros(asm: &mut Ptx, columns: i64) -> Sums {
 }
 
 /// Exponentials as the left factor.
-fn fragments_of(asm: &mut Ptx, dtype: DType, powers: &[[Val; 2]]) -> Vec<Fragment> {
+fn fragments_of(asm: &mut Ptx, factors: Factors, powers: &[[Val; 2]]) -> Vec<Fragment> {
     [0, 1]
         .map(|row| {
-            if dtype == DType::F32 {
+            if factors == Factors::F32 {
                 let bits = asm.cast(Cast::Bitcast, powers[0][row], Elem::I32);
                 return [0, 1].map(|k| asm.extract(bits, k));
             }
-            let name = if dtype == DType::F16 { "cvt.rn.f16x2.f32" } else { "cvt.rn.bf16x2.f32" };
+            let name = if factors == Factors::F16 { "cvt.rn.f16x2.f32" } else { "cvt.rn.bf16x2.f32" };
             [0, 1].map(|half| match powers.get(half) {
                 Some(pair) => {
                     let operands = [asm.name(pair[row], 1), asm.name(pair[row], 0)];

@@ -1,9 +1,10 @@
 //! attention in its usual form  =>  how blocks compute it: rows of queries, pieces of keys, what lies in shared memory
 
+use super::super::gemm::mma::Factors;
 use super::super::gemm::operand::{Inner, Lines, Operand};
 use super::roles::Roles;
 use crate::def::*;
-use sardonyx_base::{DType, Dim};
+use sardonyx_base::Dim;
 
 /// Bytes of shared memory of a block: two blocks of the smallest device fit one multiprocessor up to half of that.
 const SHARED_MAX: i64 = 160 * 1024;
@@ -163,9 +164,10 @@ impl Flash {
         (bytes + 31) / 32
     }
 
-    /// The type whose instruction multiplies: f32 counts as itself.
-    pub fn types(&self, def: &KernelDef) -> (DType, DType) {
-        (self.roles.score_type(def), self.roles.value_type(def))
+    /// What is multiplied for the scores, and for the sums of values.
+    pub fn factors(&self, def: &KernelDef) -> [Factors; 2] {
+        let types = [self.roles.score_type(def), self.roles.value_type(def)];
+        types.map(|t| Factors::of(t, t).expect("roles are those of floats"))
     }
 }
 
@@ -196,10 +198,12 @@ fn copied(
         access: access.clone(),
         var: along,
         k: across,
+        k_extent: def.extent(across),
         rows: length,
         k_tile: n_lines,
         element_bytes: lines.element_bytes,
         depth: 1,
+        code_bits: None,
         inner: Inner::Rows,
         panels: None,
         swizzle: lines.swizzle,

@@ -2,7 +2,7 @@
 //!
 //! A unit is what one copy takes: 16 bytes where addresses allow it, which for some operands is known only at the
 //! launch, else 4. The threads of a block take neighbouring units of a line and then further lines. A unit that lies
-//! outside in part is copied in part, and zeros fill it. Elements of 2 bytes at odd places pass through registers.
+//! outside in part is copied in part, and zeros fill it. Elements of 1 and 2 bytes at odd places pass through registers.
 
 use super::operand::{Aligned, Inner, Lines, Operand};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
@@ -60,7 +60,11 @@ impl<'a> Stream<'a> {
                 (in_panels(asm, panels, column, operand.rows % panels.width == 0), rows)
             }
         };
-        let elem = if operand.element_bytes == 2 { Elem::I16 } else { Elem::I32 };
+        let elem = match operand.element_bytes {
+            1 => Elem::I8,
+            2 => Elem::I16,
+            _ => Elem::I32,
+        };
         let base = asm.element(cx.reads[operand.access.buffer], start, elem);
         let line_step = bytes_of(cx, asm, operand.line_stride(), operand.element_bytes);
         let inner_step = bytes_of(cx, asm, operand.inner_stride(), operand.element_bytes);
@@ -78,7 +82,7 @@ impl<'a> Stream<'a> {
             tile_step,
             inner_step,
             rows,
-            k_is_whole: super::plan::Gemm::is_whole(cx.def, operand.k, operand.k_tile * operand.depth),
+            k_is_whole: operand.k_extent.as_const().is_some_and(|k| k % (operand.k_tile * operand.depth) == 0),
             rolled: false,
         };
         let thread = asm.special("%tid.x");
@@ -125,7 +129,7 @@ impl<'a> Stream<'a> {
         let target = asm.bin(Bin::AddI, stage, self.target);
         let preferred = self.units[0].0;
         choose(&self.units, asm, &[], &|asm, unit| {
-            match self.rolled && unit != preferred && self.passes(unit) > TOGETHER {
+            match (self.rolled && unit != preferred || unit == 1) && self.passes(unit) > TOGETHER {
                 true => self.lines(asm, unit, stage, k_left),
                 false => self.units(asm, unit, target, k_left),
             }
@@ -194,7 +198,7 @@ impl<'a> Stream<'a> {
                 }
                 for (target, value) in staged {
                     let value = asm.name(value, 0);
-                    asm.line(&format!("st.shared.b16 [{target}], {value};"));
+                    asm.line(&format!("st.shared.b{} [{target}], {value};", 8 * unit));
                 }
                 vec![]
             });
@@ -284,7 +288,7 @@ impl<'a> Stream<'a> {
             }
             for (target, value) in staged {
                 let value = asm.name(value, 0);
-                asm.line(&format!("{guard}st.shared.b16 [{target}], {value};"));
+                asm.line(&format!("{guard}st.shared.b{} [{target}], {value};", 8 * unit));
             }
         }
     }
@@ -298,7 +302,7 @@ fn unit_copy(
     (target, source): (String, String),
     size: Option<Val>,
 ) -> Option<(String, Val)> {
-    if unit == 2 {
+    if unit <= 2 {
         debug_assert!(guard.is_empty(), "units of 2 bytes are more than threads");
         let value = asm.register(Ty::new(Elem::F16, 1));
         let name = asm.name(value, 0);
@@ -308,7 +312,7 @@ fn unit_copy(
             asm.line(&format!("mov.b16 {name}, 0;"));
             format!("@{} ", asm.name(there, 0))
         });
-        asm.line(&format!("{}ld.global.nc.b16 {name}, [{source}];", guard.unwrap_or_default()));
+        asm.line(&format!("{}ld.global.nc.b{} {name}, [{source}];", guard.unwrap_or_default(), 8 * unit));
         return Some((target, value));
     }
     // 16 bytes bypass the first-level cache: a block reads a sector once.

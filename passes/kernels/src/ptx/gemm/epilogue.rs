@@ -11,7 +11,6 @@ use crate::eval::Point;
 use crate::ptx::movement::Launch;
 use crate::ptx::pairs::Pairs;
 use crate::scalar;
-use sardonyx_base::DType;
 
 impl Gemm {
     /// The statements behind the reduction that the rows of a column share.
@@ -50,7 +49,17 @@ impl Gemm {
 impl Block<'_> {
     /// `point` has its batch variables; the warp is at (`warp_m`, `warp_n`) of the block, which begins at (`m0`, `n0`).
     pub fn epilogue(&self, asm: &mut Ptx, point: &Point, sums: &Sums, (m0, n0): (Val, Val), warp: (Val, Val)) {
-        let (cx, gemm) = (self.cx, self.gemm);
+        let gemm = self.gemm;
+        let (row, column) = self.first_of_thread(asm, (m0, n0), warp);
+        if gemm.factors.is_split() {
+            self.repair(asm, point, sums, (row, column));
+        }
+        gemm.pairs(self.cx.def).choose(self.cx, asm, &|asm, ways| self.columns(asm, point, sums, (row, column), ways));
+    }
+
+    /// The first row and the first column of which a thread has sums.
+    pub fn first_of_thread(&self, asm: &mut Ptx, (m0, n0): (Val, Val), warp: (Val, Val)) -> (Val, Val) {
+        let gemm = self.gemm;
         let lane = asm.special("%laneid");
         let (two, three) = (asm.int(2, Ty::I32), asm.int(3, Ty::I32));
         let group = asm.bin(Bin::ShRUI, lane, two);
@@ -60,11 +69,7 @@ impl Block<'_> {
         let column = shift(asm, Bin::ShLI, warp.1, log2(gemm.warp_columns()));
         let pair = shift(asm, Bin::ShLI, thread, 1);
         let column = asm.bin(Bin::AddI, column, pair);
-        let (row, column) = (from(asm, m0, row), from(asm, n0, column));
-        if gemm.dtype == DType::F32 {
-            self.repair(asm, point, sums, (row, column));
-        }
-        gemm.pairs(cx.def).choose(cx, asm, &|asm, ways| self.columns(asm, point, sums, (row, column), ways));
+        (from(asm, m0, row), from(asm, n0, column))
     }
 
     /// All columns of a thread; `even` where no pair is cut, `aligned` where all pairs are whole in memory.
@@ -73,7 +78,7 @@ impl Block<'_> {
         let (m, n) = (cx.extent(asm, gemm.m), cx.extent(asm, gemm.n));
         let whole_rows = Gemm::is_whole(cx.def, gemm.m, gemm.shape.m);
         let whole_columns = Gemm::is_whole(cx.def, gemm.n, gemm.columns());
-        let per_sum = sums.of[0].len() / gemm.sums.len();
+        let per_sum = gemm.pairs_of_columns();
         for j in 0..per_sum {
             let column = plus(asm, at.1, j as i64 * 8);
             let some = (!whole_columns).then(|| asm.cmpi(CmpI::Slt, column, n));
@@ -98,19 +103,24 @@ impl Block<'_> {
     /// Two columns, with everything evaluated that does not move with the rows.
     fn columns_point(&self, asm: &mut Ptx, mut point: Point, column: Val, n: Option<Val>) -> Point {
         let (cx, gemm) = (self.cx, self.gemm);
-        point.vars[gemm.n] = Some(column);
-        (point.along, point.lanes, point.multiple) = (gemm.n, 2, 2);
-        point.mask = n.map(|n| {
-            let (columns, iota, n) = (asm.widen(column, 2), asm.iota(2), asm.widen(n, 2));
-            let columns = asm.bin(Bin::AddI, columns, iota);
-            asm.cmpi(CmpI::Slt, columns, n)
-        });
+        self.along_columns(asm, &mut point, column, n);
         for k in gemm.per_column(cx.def, &cx.deps) {
             if !matches!(cx.def.body[k].op, Op::Const(_)) {
                 point.eval(cx, asm, k);
             }
         }
         point
+    }
+
+    /// Lets a point run along two columns, of which `n` exist where that is given.
+    pub fn along_columns(&self, asm: &mut Ptx, point: &mut Point, column: Val, n: Option<Val>) {
+        point.vars[self.gemm.n] = Some(column);
+        (point.along, point.lanes, point.multiple) = (self.gemm.n, 2, 2);
+        point.mask = n.map(|n| {
+            let (columns, iota, n) = (asm.widen(column, 2), asm.iota(2), asm.widen(n, 2));
+            let columns = asm.bin(Bin::AddI, columns, iota);
+            asm.cmpi(CmpI::Slt, columns, n)
+        });
     }
 
     fn finish(&self, asm: &mut Ptx, mut point: Point, row: Val, sums: &[Val]) {
@@ -125,7 +135,7 @@ impl Block<'_> {
     }
 }
 
-fn when(asm: &mut Ptx, condition: Option<Val>, then: impl FnOnce(&mut Ptx)) {
+pub fn when(asm: &mut Ptx, condition: Option<Val>, then: impl FnOnce(&mut Ptx)) {
     match condition {
         None => then(asm),
         Some(condition) => asm.if_then(condition, then),
@@ -137,7 +147,7 @@ fn from(asm: &mut Ptx, first: Val, by: Val) -> Val {
     asm.bin(Bin::AddI, first, by)
 }
 
-fn plus(asm: &mut Ptx, v: Val, by: i64) -> Val {
+pub fn plus(asm: &mut Ptx, v: Val, by: i64) -> Val {
     if by == 0 {
         return v;
     }

@@ -4,9 +4,12 @@
 //! and are found by looking at the results, so that the fast path pays nothing for them but that.
 
 use super::Block;
+use super::groups::Groups;
 use super::mma::Sums;
 use super::operand::Operand;
 use crate::asm::{Asm, Bin, Cast, CmpF, CmpI, Elem, Ptx, Ty, Val};
+use crate::contract::Fold;
+use crate::contract::groups::added;
 use crate::eval::Point;
 use sardonyx_base::DType;
 
@@ -45,6 +48,11 @@ impl Block<'_> {
         let (zero, one) = (asm.i64(0), asm.i64(1));
         let none = asm.zero(Ty::F32);
         let sum = |asm: &mut Ptx| {
+            if let Some(groups) = &gemm.groups {
+                let mut point = point.clone();
+                (point.vars[gemm.m], point.vars[gemm.n]) = (Some(row), Some(column));
+                return vec![self.groups_again(asm, &point, groups, of)];
+            }
             let k = cx.extent(asm, gemm.k);
             asm.for_loop((zero, k, one), &[none], |asm, at, sum| {
                 let mut point = point.clone();
@@ -64,6 +72,22 @@ impl Block<'_> {
             })
         };
         asm.if_else(there, &[Ty::F32], sum, |_| vec![none])[0]
+    }
+
+    /// The sum of all groups at a point, of the only sum or of that with this number.
+    fn groups_again(&self, asm: &mut Ptx, point: &Point, groups: &Groups, of: Option<Val>) -> Val {
+        let total = |asm: &mut Ptx, fold: &Fold| {
+            let (zero, count, one, none) = (asm.i64(0), asm.i64(groups.count), asm.i64(1), asm.zero(Ty::F32));
+            asm.for_loop((zero, count, one), &[none], |asm, group, total| {
+                let mut point = point.clone();
+                point.vars[groups.var] = Some(group);
+                vec![added(self.cx, asm, &mut point, fold.value, total[0])]
+            })
+        };
+        let (Some(of), [one, other]) = (of, &groups.folds[..]) else { return total(asm, &groups.folds[0])[0] };
+        let zero = asm.i64(0);
+        let first = asm.cmpi(CmpI::Eq, of, zero);
+        asm.if_else(first, &[Ty::F32], |asm| total(asm, one), |asm| total(asm, other))[0]
     }
 }
 

@@ -1,8 +1,8 @@
 //! Two tiles in shared memory  =>  fragments in registers  =>  sums on tensor cores
 //!
 //! A fragment register covers eight rows by 16 bytes of k for every element type: thread `4g + t` has the four bytes
-//! `4t` of row `g`. `ldmatrix` brings four of them, or two where a warp has eight rows; f32 with rows inside comes by
-//! ordinary loads.
+//! `4t` of row `g`. `ldmatrix` brings four of them, or two where a warp has eight rows; what has rows inside and lies in
+//! fours of bytes (f32, bytes in panels) comes by ordinary loads.
 //!
 //! An f32 is taken as two tf32: x = hi + lo + ε, |lo| ≤ 2^-11·|x|, |ε| ≤ 2^-21·|x|; a·b ≈ lo·hi + hi·lo + hi·hi, each
 //! product exact, summed in f32.
@@ -12,9 +12,68 @@ use super::operand::{Inner, Operand};
 use super::plan::Gemm;
 use crate::asm::{Asm, Bin, Elem, Ptx, Ty, Val};
 use sardonyx_base::DType;
+use std::ops::Range;
 
 /// Bytes of k of one instruction.
-const STEP_BYTES: i64 = 32;
+pub const STEP_BYTES: i64 = 32;
+
+/// What is multiplied on tensor cores: the types of both factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Factors {
+    F32,
+    F16,
+    BF16,
+    /// f32 by codes, which are exact as tf32.
+    Codes,
+    /// Bytes, each factor with a sign or without.
+    Bytes([DType; 2]),
+}
+
+impl Factors {
+    /// None of types that no instruction multiplies.
+    pub fn of(left: DType, right: DType) -> Option<Factors> {
+        match (left, right) {
+            (DType::F32, DType::F32) => Some(Factors::F32),
+            (DType::F16, DType::F16) => Some(Factors::F16),
+            (DType::BF16, DType::BF16) => Some(Factors::BF16),
+            (DType::F32, DType::I4 | DType::I8) => Some(Factors::Codes),
+            (DType::I8 | DType::U8, DType::I8 | DType::U8) => Some(Factors::Bytes([left, right])),
+            (DType::I8 | DType::U8, DType::I4) => Some(Factors::Bytes([left, DType::I8])),
+            _ => None,
+        }
+    }
+
+    /// The type of the sums.
+    pub fn sum(self) -> Elem {
+        match self {
+            Factors::F32 | Factors::F16 | Factors::BF16 | Factors::Codes => Elem::F32,
+            Factors::Bytes(_) => Elem::I32,
+        }
+    }
+
+    /// Whether the left factor is two of tf32, which gives NaN for infinities.
+    pub fn is_split(self) -> bool {
+        matches!(self, Factors::F32 | Factors::Codes)
+    }
+
+    /// Bits of right factors of this type that threads make numbers of.
+    pub fn code_bits(self, right: DType) -> Option<i64> {
+        (self == Factors::Codes || right == DType::I4).then_some(right.bits() as i64)
+    }
+
+    /// The shape and the types of the instruction.
+    fn instruction(self) -> String {
+        match self {
+            Factors::F32 | Factors::Codes => "m16n8k8.row.col.f32.tf32.tf32.f32".into(),
+            Factors::F16 => "m16n8k16.row.col.f32.f16.f16.f32".into(),
+            Factors::BF16 => "m16n8k16.row.col.f32.bf16.bf16.f32".into(),
+            Factors::Bytes(types) => {
+                let [left, right] = types.map(|t| if t == DType::U8 { "u8" } else { "s8" });
+                format!("m16n8k32.row.col.s32.{left}.{right}.s32")
+            }
+        }
+    }
+}
 
 /// Where a warp's fragments of one operand lie.
 pub struct Reader<'a> {
@@ -23,6 +82,7 @@ pub struct Reader<'a> {
     rows: i64,
     /// Per step in a line of k, or per pair of row blocks where rows are inside: the first place, from the stage on.
     places: Vec<Val>,
+    codes: Option<Codes>,
 }
 
 /// Eight rows by 32 bytes of k, in two registers.
@@ -30,8 +90,9 @@ pub type Fragment = [Val; 2];
 
 impl<'a> Reader<'a> {
     /// `warp` counts the warps along the operand's rows.
-    pub fn new(asm: &mut Ptx, operand: &'a Operand, rows: i64, warp: Val) -> Reader<'a> {
+    pub fn new(asm: &mut Ptx, factors: Factors, operand: &'a Operand, rows: i64, warp: Val) -> Reader<'a> {
         let lane = asm.special("%laneid");
+        let codes = operand.code_bits.map(|bits| Codes::new(asm, factors, bits, lane));
         let bits = |asm: &mut Ptx, right: i64, mask: i64| {
             let v = shift(asm, Bin::ShRUI, lane, right);
             let mask = asm.int(mask, Ty::I32);
@@ -53,9 +114,15 @@ impl<'a> Reader<'a> {
                 (line, shift(asm, Bin::ShLI, half, 4), operand.pitch() / STEP_BYTES)
             }
             (Inner::Rows, 4) => {
-                let (group, k) = (bits(asm, 2, 7), bits(asm, 0, 3));
+                let group = bits(asm, 2, 7);
+                let line = match (codes, factors) {
+                    (None, _) => bits(asm, 0, 3),
+                    // Eight codes of a column are a step, or half of one.
+                    (Some(_), Factors::Codes) => asm.int(0, Ty::I32),
+                    (Some(_), _) => bits(asm, 1, 1),
+                };
                 let row = asm.bin(Bin::AddI, first, group);
-                (k, shift(asm, Bin::ShLI, row, 2), (rows / 8).min(4))
+                (line, shift(asm, Bin::ShLI, row, 2), (rows / 8).min(4))
             }
             (Inner::Rows, _) => {
                 let (within, upper, half) = (bits(asm, 0, 7), bits(asm, 4, 1), bits(asm, 3, 1));
@@ -75,23 +142,33 @@ impl<'a> Reader<'a> {
             if i == 0 { place } else { asm.bin(Bin::XorI, place, by) }
         });
         let places = places.collect();
-        Reader { operand, rows, places }
+        Reader { operand, rows, places, codes }
     }
 
     /// The fragments of step `step` of the stage whose tile begins at `tile`, one per eight rows.
     fn fragments(&self, asm: &mut Ptx, tile: Val, step: i64) -> Vec<Fragment> {
         let (operand, pitch) = (self.operand, self.operand.pitch());
-        let steps = (operand.k_tile * operand.element_bytes) / STEP_BYTES;
-        debug_assert!(step < steps);
         let mut fragments = vec![];
         if operand.inner == Inner::Rows && operand.element_bytes == 4 {
-            let at: Vec<Val> = self.places.iter().map(|p| asm.bin(Bin::AddI, tile, *p)).collect();
+            let lines = self.codes.as_ref().map_or([step * 8, step * 8 + 4], |codes| codes.lines(step));
+            let at = lines.map(|line| -> Vec<Val> {
+                // The bits of the line that a thread does not choose.
+                let by = asm.int(operand.layout().swizzle_of(line) << 4, Ty::I32);
+                let known = asm.known_int(by) == Some(0);
+                let place = |p: &Val| if known { *p } else { asm.bin(Bin::XorI, *p, by) };
+                let places: Vec<Val> = self.places.iter().map(place).collect();
+                places.into_iter().map(|p| asm.bin(Bin::AddI, tile, p)).collect()
+            });
             for block in 0..self.rows / 8 {
-                fragments.push([0, 4].map(|k| {
-                    let at = asm.name(at[(block % 4) as usize], 0);
-                    let offset = (step * 8 + k) * pitch + block / 4 * 128;
+                let load = |asm: &mut Ptx, half: usize| {
+                    let at = asm.name(at[half][(block % 4) as usize], 0);
+                    let offset = lines[half] * pitch + block / 4 * 128;
                     asm.instruction(Ty::I32, "ld.shared.b32", &[format!("[{at}+{offset}]")])
-                }));
+                };
+                fragments.push(match &self.codes {
+                    None => [0, 1].map(|half| load(asm, half)),
+                    Some(codes) => codes.fragment(asm, lines, load),
+                });
             }
             return fragments;
         }
@@ -126,15 +203,74 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// How a thread makes the fragments of a right factor of the codes in shared memory, of which four bytes of a column lie side by
+/// side: four bytes of k, or eight of 4 bits, the first four in the low halves.
+#[derive(Clone, Copy)]
+struct Codes {
+    factors: Factors,
+    bits: i64,
+    /// The first bit of the thread's codes; of bytes that are made of halves, how far these are shifted up.
+    first: Val,
+}
+
+impl Codes {
+    fn new(asm: &mut Ptx, factors: Factors, bits: i64, lane: Val) -> Codes {
+        let (one, three) = (asm.int(1, Ty::I32), asm.int(3, Ty::I32));
+        let first = match factors {
+            Factors::Codes => {
+                let thread = asm.bin(Bin::AndI, lane, three);
+                shift(asm, Bin::ShLI, thread, 3)
+            }
+            // Of low halves by four.
+            _ => {
+                let odd = asm.bin(Bin::AndI, lane, one);
+                let even = asm.bin(Bin::XorI, odd, one);
+                shift(asm, Bin::ShLI, even, 2)
+            }
+        };
+        Codes { factors, bits, first }
+    }
+
+    /// The lines of both registers, but for those that a thread chooses.
+    fn lines(&self, step: i64) -> [i64; 2] {
+        match (self.factors, self.bits) {
+            (Factors::Codes, 4) => [step; 2],
+            (Factors::Codes, _) => [2 * step, 2 * step + 1],
+            _ => [4 * step, 4 * step + 2],
+        }
+    }
+
+    fn fragment(&self, asm: &mut Ptx, lines: [i64; 2], load: impl Fn(&mut Ptx, usize) -> Val) -> Fragment {
+        let low = load(asm, 0);
+        let high = if lines[0] == lines[1] { low } else { load(asm, 1) };
+        if self.factors != Factors::Codes {
+            // Bytes that are 16 times the codes.
+            let mask = asm.int(0xF0F0_F0F0_u32.cast_signed().into(), Ty::I32);
+            return [low, high].map(|word| {
+                let up = asm.bin(Bin::ShLI, word, self.first);
+                asm.bin(Bin::AndI, up, mask)
+            });
+        }
+        let four = asm.int(4, Ty::I32);
+        let second = if lines[0] == lines[1] { asm.bin(Bin::AddI, self.first, four) } else { self.first };
+        [(low, self.first), (high, second)].map(|(word, first)| {
+            let operands = [asm.name(word, 0), asm.name(first, 0), self.bits.to_string()];
+            let code = asm.instruction(Ty::I32, "bfe.s32", &operands);
+            let code = asm.name(code, 0);
+            asm.instruction(Ty::I32, "cvt.rn.f32.s32", &[code])
+        })
+    }
+}
+
 /// A warp's sums: per 16 rows and 8 columns the four elements of a thread; the columns of each sum in turn.
 pub struct Sums {
     pub of: Vec<Vec<Val>>,
 }
 
 impl Sums {
-    pub fn zeros(asm: &mut Ptx, gemm: &Gemm) -> Sums {
+    pub fn zeros(asm: &mut Ptx, gemm: &Gemm, elem: Elem) -> Sums {
         let (rows, columns) = (gemm.shape.warp_m() / 16, gemm.shape.warp_n() / 8);
-        let zero = asm.zero(Ty::new(Elem::F32, 4));
+        let zero = asm.zero(Ty::new(elem, 4));
         let mut sum = || {
             let v = asm.register(zero.ty);
             asm.set(v, zero);
@@ -143,33 +279,35 @@ impl Sums {
         Sums { of: (0..rows).map(|_| (0..columns).map(|_| sum()).collect()).collect() }
     }
 
-    /// Adds the products of one stage, which has these tiles: A's, then each B's.
-    pub fn add(&self, asm: &mut Ptx, dtype: DType, readers: &[Reader], tiles: &[Val]) {
-        let a = readers[0].operand;
-        for step in 0..a.k_tile * a.element_bytes / STEP_BYTES {
+    /// Adds the products of some steps of one stage, which has these tiles: A's, then each B's.
+    pub fn add(&self, asm: &mut Ptx, factors: Factors, readers: &[Reader], tiles: &[Val], steps: Range<i64>) {
+        for step in steps {
             let mut fragments = readers.iter().zip(tiles).map(|(r, tile)| r.fragments(asm, *tile, step));
             let a = fragments.next().expect("A comes first");
             let b: Vec<Fragment> = fragments.flatten().collect();
-            let a = Parts::of(asm, dtype, a);
-            self.add_products(asm, dtype, &a, &b);
+            let a = Parts::of(asm, factors, a);
+            self.add_products(asm, factors, &a, &b);
         }
     }
 
     /// Adds the products of some fragments.
-    pub fn add_products(&self, asm: &mut Ptx, dtype: DType, a: &Parts, b: &[Fragment]) {
-        let kind = match dtype {
-            DType::BF16 => "m16n8k16.row.col.f32.bf16.bf16.f32",
-            DType::F16 => "m16n8k16.row.col.f32.f16.f16.f32",
-            _ => {
-                let b = Parts::of(asm, dtype, b.to_vec());
-                // The small terms first; each pass goes over all sums, so that none waits for itself.
-                for (a, b) in [(&a.low, &b.high), (&a.high, &b.low), (&a.high, &b.high)] {
-                    self.products(asm, "m16n8k8.row.col.f32.tf32.tf32.f32", a, b);
-                }
-                return;
+    pub fn add_products(&self, asm: &mut Ptx, factors: Factors, a: &Parts, b: &[Fragment]) {
+        let instruction = factors.instruction();
+        let each = |asm: &mut Ptx, a: &[Fragment], b: &[Fragment]| self.products(asm, &instruction, a, b);
+        // The small terms first; each pass goes over all sums, so that none waits for itself.
+        match factors {
+            Factors::F32 => {
+                let b = Parts::of(asm, factors, b.to_vec());
+                each(asm, &a.low, &b.high);
+                each(asm, &a.high, &b.low);
+                each(asm, &a.high, &b.high);
             }
-        };
-        self.products(asm, kind, &a.high, b);
+            Factors::Codes => {
+                each(asm, &a.low, b);
+                each(asm, &a.high, b);
+            }
+            Factors::F16 | Factors::BF16 | Factors::Bytes(_) => each(asm, &a.high, b),
+        }
     }
 
     fn products(&self, asm: &mut Ptx, kind: &str, a: &[Fragment], b: &[Fragment]) {
@@ -192,10 +330,10 @@ pub struct Parts {
 }
 
 impl Parts {
-    pub fn of(asm: &mut Ptx, dtype: DType, fragments: Vec<Fragment>) -> Parts {
-        match dtype {
-            DType::BF16 | DType::F16 => Parts { high: fragments, low: vec![] },
-            _ => split(asm, &fragments),
+    pub fn of(asm: &mut Ptx, factors: Factors, fragments: Vec<Fragment>) -> Parts {
+        match factors {
+            Factors::F32 | Factors::Codes => split(asm, &fragments),
+            Factors::F16 | Factors::BF16 | Factors::Bytes(_) => Parts { high: fragments, low: vec![] },
         }
     }
 }

@@ -1,29 +1,32 @@
 //! c[b, m, n] = g(Σk a[b, m, k] · b[b, k, n])  =>  tiles on tensor cores, fed by a pipeline of asynchronous copies
 //!
 //! A block of threads computes one tile of one batch element. While it computes with one piece of k in shared memory,
-//! the next ones are being copied. f32 is computed as three products of tf32, 16-bit elements as they are; sums are
-//! f32. The sum for one element is over ascending k, whatever else the launch computes. Of two sums, of one A by two B,
-//! a warp computes the same columns; its fragments of B are those of either one after the other.
+//! the next ones are being copied. f32 is computed as three products of tf32, 16-bit elements as they are, and summed in
+//! f32; bytes are summed in i32. The sum for one element is over ascending k, whatever else the launch computes. Of two
+//! sums, of one A by two B, a warp computes the same columns; its fragments of B are those of either one after the other.
 
 pub(super) mod copy;
 mod epilogue;
 pub(super) mod exact;
+mod groups;
 pub(super) mod mma;
 pub(super) mod movement;
 pub(super) mod operand;
 mod plan;
 
+pub use mma::Factors;
 pub use plan::{FEW, Gemm, SHAPES, Shape};
 
 use super::movement::{Launch, Traffic};
 use super::{Form, GpuLaunch, GpuPlan};
 use crate::asm::{Asm, Bin, Cast, CmpI, Elem, Ptx, Ty, Val};
 use crate::cx::{Cx, decode};
-use crate::def::KernelDef;
+use crate::def::{KernelDef, Size};
 use crate::eval::Point;
 use crate::target::Target;
 use copy::{Stream, log2, shift};
-use mma::{Reader, Sums};
+use groups::Folded;
+use mma::{Reader, STEP_BYTES, Sums};
 
 /// Rows of tiles that go over all columns together: their A and a column of B stay in the second-level cache.
 const GROUP: i64 = 8;
@@ -80,6 +83,9 @@ fn tile(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm, shared_bytes: i64) {
     let (m0, n0) = (times(asm, m_tile, gemm.shape.m), times(asm, n_tile, gemm.columns()));
     let zero = asm.i64(0);
     (point.vars[gemm.m], point.vars[gemm.n], point.vars[gemm.k]) = (Some(m0), Some(n0), Some(zero));
+    if let Some(groups) = &gemm.groups {
+        point.vars[groups.var] = Some(zero);
+    }
     let rows = block.rows_left(asm, gemm.m, m0, gemm.shape.m);
     let columns = block.rows_left(asm, gemm.n, n0, gemm.columns());
     let thread = asm.special("%tid.x");
@@ -90,9 +96,13 @@ fn tile(cx: &Cx<Ptx>, asm: &mut Ptx, gemm: &Gemm, shared_bytes: i64) {
     let threads = gemm.shape.threads();
     let mut streams = vec![Stream::new(cx, asm, &gemm.a, &mut point, rows, threads)];
     streams.extend(gemm.b.iter().map(|b| Stream::new(cx, asm, b, &mut point, columns, threads)));
-    let mut readers = vec![Reader::new(asm, &gemm.a, gemm.shape.warp_m(), warp_m)];
-    readers.extend(gemm.b.iter().map(|b| Reader::new(asm, b, gemm.warp_columns(), warp_n)));
-    let sums = block.pipeline(asm, &streams, &readers);
+    let mut readers = vec![Reader::new(asm, gemm.factors, &gemm.a, gemm.shape.warp_m(), warp_m)];
+    readers.extend(gemm.b.iter().map(|b| Reader::new(asm, gemm.factors, b, gemm.warp_columns(), warp_n)));
+    let folded = gemm.groups.as_ref().map(|groups| {
+        let at = block.first_of_thread(asm, (m0, n0), (warp_m, warp_n));
+        Folded::new(asm, gemm, groups, &point, at)
+    });
+    let sums = block.pipeline(asm, &streams, &readers, folded.as_ref());
     block.epilogue(asm, &point, &sums, (m0, n0), (warp_m, warp_n));
 }
 
@@ -101,7 +111,8 @@ impl Block<'_> {
     fn place(&self, asm: &mut Ptx) -> (Val, Val, Point) {
         let (cx, gemm) = (self.cx, self.gemm);
         let number = asm.special("%ctaid.x");
-        let (tiles_m, tiles_n) = (self.tiles(asm, gemm.m, gemm.shape.m), self.tiles(asm, gemm.n, gemm.columns()));
+        let [tiles_m, tiles_n] = [(gemm.m, gemm.shape.m), (gemm.n, gemm.columns())]
+            .map(|(var, size)| self.tiles(asm, cx.def.extent(var), size));
         let per_batch = asm.bin(Bin::MulI, tiles_m, tiles_n);
         let batch = asm.bin(Bin::DivUI, number, per_batch);
         let at = if gemm.batch.is_empty() { number } else { asm.bin(Bin::RemUI, number, per_batch) };
@@ -123,12 +134,12 @@ impl Block<'_> {
         (asm.bin(Bin::AddI, first, m), n, point)
     }
 
-    /// How many tiles cover a variable. A grid has less than 2^31 blocks.
-    fn tiles(&self, asm: &mut Ptx, var: usize, size: i64) -> Val {
-        match self.cx.def.extent(var).as_const() {
-            Some(extent) => asm.int((extent + size - 1).div_euclid(size), Ty::I32),
-            None => {
-                let (extent, more) = (self.cx.extent(asm, var), asm.i64(size - 1));
+    /// How many tiles cover an extent. A grid has less than 2^31 blocks.
+    fn tiles(&self, asm: &mut Ptx, extent: Size, size: i64) -> Val {
+        match extent {
+            Size::Const(extent) => asm.int((extent + size - 1).div_euclid(size), Ty::I32),
+            Size::Param(_) => {
+                let (extent, more) = (self.cx.size(asm, extent), asm.i64(size - 1));
                 let up = asm.bin(Bin::AddI, extent, more);
                 let tiles = shift(asm, Bin::ShRUI, up, log2(size));
                 asm.cast(Cast::TruncI, tiles, Elem::I32)
@@ -148,13 +159,13 @@ impl Block<'_> {
     }
 
     /// All of k, of A and then each B.
-    fn pipeline(&self, asm: &mut Ptx, streams: &[Stream], readers: &[Reader]) -> Sums {
+    fn pipeline(&self, asm: &mut Ptx, streams: &[Stream], readers: &[Reader], folded: Option<&Folded>) -> Sums {
         let (cx, gemm, shape) = (self.cx, self.gemm, self.gemm.shape);
-        let pieces = self.tiles(asm, gemm.k, gemm.k_tile());
+        let pieces = self.tiles(asm, gemm.k_extent(), gemm.k_tile());
         // Elements of the last piece.
         let last = {
             let wide = asm.cast(Cast::ExtUI, pieces, Elem::I64);
-            let (one, size, k) = (asm.i64(1), asm.i64(gemm.k_tile()), cx.extent(asm, gemm.k));
+            let (one, size, k) = (asm.i64(1), asm.i64(gemm.k_tile()), cx.size(asm, gemm.k_extent()));
             let before = asm.bin(Bin::SubI, wide, one);
             let before = asm.bin(Bin::MulI, before, size);
             let left = asm.bin(Bin::SubI, k, before);
@@ -162,7 +173,7 @@ impl Block<'_> {
         };
         let (tiles, _, _) = Form::shared(self.shared_bytes);
         let base = asm.instruction(Ty::I32, "mov.u32", &[tiles.to_string()]);
-        let stage_bytes = shape.stage_bytes();
+        let stage_bytes = gemm.stage_bytes();
         // From each tile of a stage to the next one.
         let behind: Vec<Val> = [&gemm.a].into_iter().chain(&gemm.b).map(|o| asm.int(o.tile_bytes(), Ty::I32)).collect();
         let copy = |asm: &mut Ptx, piece: Val, stage: Val| {
@@ -190,8 +201,9 @@ impl Block<'_> {
             asm.if_then(there, |asm| copy(asm, piece, at));
             asm.line("cp.async.commit_group;");
         }
-        let sums = Sums::zeros(asm, gemm);
-        let end = asm.int(shape.shared_bytes(), Ty::I32);
+        let elem = if folded.is_some() { Elem::F32 } else { gemm.factors.sum() };
+        let sums = Sums::zeros(asm, gemm, elem);
+        let end = asm.int(shape.stages * stage_bytes, Ty::I32);
         let end = asm.bin(Bin::AddI, base, end);
         let step = asm.int(stage_bytes, Ty::I32);
         let next_stage = |asm: &mut Ptx, stage: Val| {
@@ -223,7 +235,10 @@ impl Block<'_> {
         for behind in &behind[..readers.len() - 1] {
             tiles.push(asm.bin(Bin::AddI, tiles[tiles.len() - 1], *behind));
         }
-        sums.add(asm, gemm.dtype, readers, &tiles);
+        match folded {
+            None => sums.add(asm, gemm.factors, readers, &tiles, 0..shape.k_bytes / STEP_BYTES),
+            Some(folded) => self.add_groups(asm, folded, (readers, &tiles), piece, &sums),
+        }
         next_stage(asm, read);
         next_stage(asm, write);
         let next = asm.bin(Bin::AddI, piece, one);

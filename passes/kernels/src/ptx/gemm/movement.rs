@@ -35,17 +35,22 @@ impl Gemm {
         let shared = self.per_column(def, &def.dependences());
         let needed = self.accesses(def);
         let even = self.pairs_are_even(launch);
+        let (folded, groups) = self.groups.as_ref().map_or((vec![], 1), |g| (g.statements(def), g.count));
         for touch in launch.touches() {
-            if !needed.iter().any(|a| std::ptr::eq(*a, touch.access)) {
+            let of_group = touch.statement.is_some_and(|k| folded.contains(&k));
+            if !of_group && !needed.iter().any(|a| std::ptr::eq(*a, touch.access)) {
                 continue;
             }
             // Eight columns of all rows of a warp share a load.
-            let once = touch.statement.is_some_and(|k| shared.contains(&k));
+            let moves = launch.vars(touch) >> self.m & 1 == 1;
+            let once = if of_group { !moves } else { touch.statement.is_some_and(|k| shared.contains(&k)) };
             let rows = if once { shape.warps_m } else { shape.m / 8 };
             let row_step = if once { shape.warp_m() } else { 8 };
             let per_tile = rows * (columns / 8);
-            let n = self.batches(launch) * tiles_m * tiles_n * per_tile;
+            let once_each = self.batches(launch) * tiles_m * tiles_n * per_tile;
+            let n = once_each * if of_group { groups } else { 1 };
             let point = |step: i64, lane: usize| {
+                let (group, step) = (step / once_each, step % once_each);
                 let (tile, within) = (step / per_tile, step % per_tile);
                 let (batch, tile) = (tile / (tiles_m * tiles_n), tile % (tiles_m * tiles_n));
                 let first = tile / tiles_n * shape.m + within / (columns / 8) * row_step;
@@ -53,10 +58,13 @@ impl Gemm {
                 let column = tile % tiles_n * columns + within % (columns / 8) * 8 + lane as i64 % 4 * 2;
                 let mut point = batch_point(launch, &self.batch, batch);
                 (point[self.m], point[self.n]) = (row, column);
+                if let Some(groups) = &self.groups {
+                    point[groups.var] = group;
+                }
                 let there = once || row < launch.extent(self.m);
                 (there && column < launch.extent(self.n)).then_some(point)
             };
-            let whole = even == Some(true) || even.is_none() && touch.access.is_aligned(self.n, 2);
+            let whole = !of_group && even == Some(true) || even.is_none() && touch.access.is_aligned(self.n, 2);
             launch.count(traffic, touch, &Steps { n, point: &point, along: self.n, width: 2, whole });
         }
     }
@@ -89,7 +97,7 @@ impl Operand {
     /// The sectors of all lines and pieces of one batch element, whose first element is this one.
     fn sectors(&self, launch: &Launch, first: i64) -> i64 {
         let bytes = self.element_bytes;
-        let (rows, k) = (launch.extent(self.var), launch.extent(self.k));
+        let (rows, k) = (launch.extent(self.var), launch.size(self.k_extent));
         let k = (k + self.depth - 1).div_euclid(self.depth);
         let (lines, length) = match self.inner {
             Inner::K => (rows, k),

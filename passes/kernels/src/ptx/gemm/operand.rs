@@ -30,12 +30,16 @@ pub struct Operand {
     /// The variable of its rows.
     pub var: usize,
     pub k: usize,
+    /// Elements along k: those of all groups, where there are some.
+    pub k_extent: Size,
     /// Of a tile.
     pub rows: i64,
     pub k_tile: i64,
     pub element_bytes: i64,
     /// Neighbours along k that lie side by side and count as one element here.
     pub depth: i64,
+    /// Bits of the codes in an element, which are made factors on the way to registers; none of what is multiplied as it is.
+    pub code_bits: Option<i64>,
     pub inner: Inner,
     pub panels: Option<Panels>,
     /// As of [`Lines`].
@@ -108,7 +112,7 @@ impl Operand {
     /// Bytes that one copy may take: the first where it always may, else in order of preference.
     pub fn units(&self) -> Vec<(i64, Aligned)> {
         let mut units = vec![];
-        for bytes in [16, 4, 2].into_iter().filter(|b| *b >= self.element_bytes) {
+        for bytes in [16, 4, 2, 1].into_iter().filter(|b| *b >= self.element_bytes) {
             let aligned = self.aligned(bytes);
             if aligned != Aligned::Never {
                 units.push((bytes, aligned));
@@ -152,7 +156,7 @@ impl Lines {
         }
     }
 
-    /// The swizzle's value for a known line.
+    /// The swizzle's value for a known line, in chunks.
     pub fn swizzle_of(&self, line: i64) -> i64 {
         let (right, mask, left) = self.swizzle;
         ((line >> right) & mask) << left

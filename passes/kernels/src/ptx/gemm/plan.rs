@@ -1,7 +1,9 @@
 //! contraction  =>  how a GPU computes it: which load is A and which B, how they lie, and one row of a table of tiles
 
+use super::groups::Groups;
+use super::mma::Factors;
 use super::operand::{Inner, Lines, Operand};
-use crate::contract::{Roles, candidates, in_words};
+use crate::contract::{Roles, candidates, in_words, widened};
 use crate::def::*;
 use crate::usual::{LARGE, USUAL};
 use crate::words::Words;
@@ -43,6 +45,11 @@ const BLOCKS_MIN: i64 = 96;
 /// Sums that share tiles: each has eight columns of a warp at least.
 const SUMS_MAX: usize = 2;
 
+/// Sums of a thread that has as many of a group beside them.
+const SUMS_IN_GROUPS_MAX: i64 = 32;
+
+const BYTES: [DType; 2] = [DType::U8, DType::I8];
+
 /// Rows of the smallest tiles.
 pub const FEW: i64 = 16;
 
@@ -51,20 +58,17 @@ impl Shape {
         self.warps_m * self.warps_n * 32
     }
 
+    /// Of a thread.
+    fn sums(&self) -> i64 {
+        self.m * self.n / self.threads()
+    }
+
     pub fn warp_m(&self) -> i64 {
         self.m / self.warps_m
     }
 
     pub fn warp_n(&self) -> i64 {
         self.n / self.warps_n
-    }
-
-    pub fn stage_bytes(&self) -> i64 {
-        (self.m + self.n) * self.k_bytes
-    }
-
-    pub fn shared_bytes(&self) -> i64 {
-        self.stages * self.stage_bytes()
     }
 
     /// Less than half of a tile is wasted, or no tile is smaller. Few rows have a tile of their own.
@@ -85,14 +89,15 @@ impl Shape {
 pub struct Gemm {
     /// The reductions, in the order of `b`.
     pub sums: Vec<usize>,
-    /// Of the factors.
-    pub dtype: DType,
+    pub factors: Factors,
     pub batch: Vec<usize>,
     pub m: usize,
     pub n: usize,
     pub k: usize,
     pub a: Operand,
     pub b: Vec<Operand>,
+    /// Where k is in groups.
+    pub groups: Option<Groups>,
     pub shape: &'static Shape,
     /// What launches with few rows take instead, where the number of rows is known at the launch only.
     pub few: Option<Box<Gemm>>,
@@ -101,12 +106,12 @@ pub struct Gemm {
 impl Gemm {
     /// The parts, or `None` where there are no rows to share columns, or elements that no tensor core takes.
     pub fn of(def: &KernelDef) -> Option<Gemm> {
-        let roles = Gemm::roles(def)?;
-        let shape = select(def, &roles)?;
+        let (roles, groups) = Gemm::roles(def)?;
+        let shape = select(def, &roles, groups.is_some())?;
         let few = SHAPES.iter().find(|s| s.m == FEW && s.threads() == shape.threads());
         let few = few.filter(|_| roles.m.is_some_and(|m| def.extent(m).as_const().is_none()));
-        let few = few.map(|few| Box::new(Gemm::with(def, roles.clone(), few)));
-        Some(Gemm { few, ..Gemm::with(def, roles, shape) })
+        let few = few.map(|few| Box::new(Gemm::with(def, (roles.clone(), groups.clone()), few)));
+        Some(Gemm { few, ..Gemm::with(def, (roles, groups), shape) })
     }
 
     /// The same with a row of the table of one's own choice.
@@ -114,27 +119,36 @@ impl Gemm {
         Some(Gemm::with(def, Gemm::roles(def)?, shape))
     }
 
-    fn roles(def: &KernelDef) -> Option<Roles> {
-        if def.class != Class::Contract {
-            return None;
+    fn roles(def: &KernelDef) -> Option<(Roles, Option<Groups>)> {
+        let taken = |r: &Roles| r.m.is_some() && !r.diagonal && r.sums.len() <= SUMS_MAX;
+        match def.class {
+            Class::Contract => {}
+            Class::Groups => {
+                let (roles, groups) = Groups::of(def)?;
+                return taken(&roles).then_some((roles, Some(groups)));
+            }
+            Class::Map | Class::Normalise | Class::Attention => return None,
         }
         let mut all = candidates(def, &[DType::F32, DType::F16, DType::BF16]);
         all.extend(in_words(def, Words::Pairs));
-        let taken = |r: &Roles| {
-            r.m.is_some() && r.root.is_none() && r.around.is_empty() && !r.diagonal && r.sums.len() <= SUMS_MAX
-        };
-        let rows = all.into_iter().filter(|(_, r)| taken(r));
-        rows.max_by_key(|(score, _)| *score).map(|(_, r)| r)
+        all.extend(widened(def, DType::I32, [&BYTES; 2], Words::Quads.depth()));
+        let rows = all.into_iter().filter(|(_, r)| r.root.is_none() && r.around.is_empty() && taken(r));
+        rows.max_by_key(|(score, _)| *score).map(|(_, r)| (r, None))
     }
 
-    fn with(def: &KernelDef, roles: Roles, shape: &'static Shape) -> Gemm {
+    fn with(def: &KernelDef, (roles, groups): (Roles, Option<Groups>), shape: &'static Shape) -> Gemm {
         let Roles { a, sums, batch, m, n, k, root: _, around: _, diagonal: _ } = roles;
         let m = m.expect("only roles with rows are taken");
-        let dtype = def.reads[a.buffer].dtype;
+        let types = [&a, &sums[0].b].map(|access| def.reads[access.buffer].dtype);
+        let factors = Factors::of(types[0], types[1]).expect("only such factors are taken");
         let columns = shape.n / sums.len() as i64;
-        let a = Operand::new(def, a, m, k, shape.m, shape);
-        let (sums, b) = sums.into_iter().map(|s| (s.reduce, Operand::new(def, s.b, n, k, columns, shape))).unzip();
-        Gemm { sums, dtype, batch, m, n, k, a, b, shape, few: None }
+        let k_extent = groups.as_ref().map_or(def.extent(k), |g| Size::Const(g.count * g.size));
+        let along_k = (k, k_extent, shape.k_bytes / types[0].bytes() as i64);
+        let a = Operand::new(def, a, (m, shape.m), along_k);
+        let code_bits = factors.code_bits(types[1]);
+        let b = |access: Access| Operand { code_bits, ..Operand::new(def, access, (n, columns), along_k) };
+        let (sums, b) = sums.into_iter().map(|s| (s.reduce, b(s.b))).unzip();
+        Gemm { sums, factors, batch, m, n, k, a, b, groups, shape, few: None }
     }
 
     /// Columns of a tile, in each of the sums.
@@ -164,14 +178,29 @@ impl Gemm {
         many.clone() * own + (Dim::constant(1) - many) * few
     }
 
-    /// Bytes of shared memory, whatever is launched.
-    pub fn shared_bytes(&self) -> i64 {
-        self.shape.shared_bytes().max(self.few.as_ref().map_or(0, |few| few.shared_bytes()))
+    /// Bytes of one piece of k, of A and each B.
+    pub fn stage_bytes(&self) -> i64 {
+        self.a.tile_bytes() + self.b.iter().map(Operand::tile_bytes).sum::<i64>()
     }
 
-    /// Elements of k in one stage.
+    /// Bytes of shared memory, whatever is launched.
+    pub fn shared_bytes(&self) -> i64 {
+        let own = self.shape.stages * self.stage_bytes();
+        own.max(self.few.as_ref().map_or(0, |few| few.shared_bytes()))
+    }
+
+    /// Elements along k, and those of one stage.
+    pub fn k_extent(&self) -> Size {
+        self.a.k_extent
+    }
+
     pub fn k_tile(&self) -> i64 {
-        self.shape.k_bytes / self.a.element_bytes
+        self.a.k_tile
+    }
+
+    /// Columns of one sum that a thread has two neighbours of, eight apart.
+    pub fn pairs_of_columns(&self) -> usize {
+        (self.warp_columns() / 8) as usize
     }
 
     /// Whether a variable's extent is known to be a multiple.
@@ -182,29 +211,50 @@ impl Gemm {
 
 /// The largest tile that wastes little and gives enough blocks; the smallest one where none does. What is known at launch
 /// only counts as in a large call: of few rows a kernel has a part of its own (`FEW`).
-fn select(def: &KernelDef, roles: &Roles) -> Option<&'static Shape> {
+fn select(def: &KernelDef, roles: &Roles, in_groups: bool) -> Option<&'static Shape> {
     let size = |v: usize, typical: i64| def.extent(v).as_const().unwrap_or(typical);
     let (m, n) = (size(roles.m?, LARGE.other), size(roles.n, LARGE.other).saturating_mul(roles.sums.len() as i64));
     let batch: i64 = roles.batch.iter().map(|v| size(*v, USUAL.first)).fold(1, i64::saturating_mul);
-    let mut fitting = SHAPES.iter().filter(|s| s.fits(m, n));
+    // The sums of a group take registers of their own.
+    let is_small = |s: &Shape| !in_groups || s.sums() <= SUMS_IN_GROUPS_MAX;
+    let mut fitting = SHAPES.iter().filter(|s| is_small(s) && s.fits(m, n));
     let enough = |s: &&Shape| s.blocks(m, n).saturating_mul(batch) >= BLOCKS_MIN;
     fitting.clone().find(enough).or_else(|| fitting.next_back())
 }
 
 impl Operand {
-    fn new(def: &KernelDef, access: Access, var: usize, k: usize, rows: i64, shape: &Shape) -> Operand {
+    fn new(
+        def: &KernelDef,
+        access: Access,
+        (var, rows): (usize, i64),
+        (k, k_extent, k_elements): (usize, Size, i64),
+    ) -> Operand {
         let storage = &def.reads[access.buffer];
-        let depth = storage.panels.map_or(1, |p| p.depth);
-        let element_bytes = storage.dtype.bytes() as i64 * depth;
+        let (depth, places) = storage.panels.map_or((1, 1), |p| (p.depth, p.places()));
+        let element_bytes = storage.dtype.bytes() as i64 * places;
         let inner = match storage.panels {
             Some(_) => Inner::Rows,
-            None if !access.stride(k).is(1) && access.stride(var).is(1) => Inner::Rows,
+            // Fragments of bytes are read along k alone.
+            None if element_bytes > 1 && !access.stride(k).is(1) && access.stride(var).is(1) => Inner::Rows,
             None => Inner::K,
         };
-        let (panels, k_tile) = (storage.panels, shape.k_bytes / element_bytes);
+        let (panels, k_tile) = (storage.panels, k_elements / depth);
         let length = if inner == Inner::K { k_tile } else { rows };
         let swizzle = Lines::swizzle_of_fragments(length * element_bytes, element_bytes, inner);
-        Operand { access, var, k, rows, k_tile, element_bytes, depth, inner, panels, swizzle }
+        Operand {
+            access,
+            var,
+            k,
+            k_extent,
+            rows,
+            k_tile,
+            element_bytes,
+            depth,
+            code_bits: None,
+            inner,
+            panels,
+            swizzle,
+        }
     }
 }
 
@@ -215,7 +265,7 @@ mod tests {
     #[test]
     fn tiles_fit_static_shared_memory_and_their_warps() {
         for s in SHAPES {
-            assert!(s.shared_bytes() <= 48 * 1024, "{s:?}");
+            assert!(s.stages * (s.m + s.n) * s.k_bytes <= 48 * 1024, "{s:?}");
             assert!(s.warp_m() % 16 == 0 && s.warp_n() % 16 == 0 && s.threads() <= 256, "{s:?}");
         }
         let falls = |p: &[Shape]| p[0].m * p[0].n >= p[1].m * p[1].n || p[1].m == FEW;
