@@ -19,7 +19,7 @@ use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{MaskedRows, Options, Params, Quantize, Rewrites};
+use sardonyx_passes::{Activations, MaskedRows, Options, Params, Quantize, Rewrites};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -229,6 +229,10 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         return Err(
             Error::user("E0001", message).help("leave out `--quantize`, or compile for one rank with `--ranks 1`")
         );
+    }
+    if options.quantize == Quantize::Fp8 && options.activations() == Activations::Int8 {
+        let message = "`--activations int8` is not for fp8: floats are multiplied with floats";
+        return Err(Error::user("E0001", message).help("leave out `--activations`, or give `--quantize int8`"));
     }
     if options.quantize == Quantize::Auto && (request.calibrate.is_empty() || request.error_budget.is_none()) {
         let message = "`--quantize auto` chooses by what layers lose on data, within an error budget";

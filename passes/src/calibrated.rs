@@ -1,6 +1,8 @@
 //! what weights are  =>  what calibration made of them
 
+use sardonyx_base::DType;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// Which weights, and the axis of them that is summed over.
@@ -10,12 +12,58 @@ pub struct Meaning {
     pub axis: usize,
 }
 
-/// The names of parameters: codes as bytes, and a scale for each group of them.
+/// What the code of a weight is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodeType {
+    /// A whole number of so many bits, with a sign.
+    Int(u32),
+    /// A float of 8 bits.
+    Float(DType),
+}
+
+impl CodeType {
+    /// Of codes in containers.
+    pub fn dtype(self) -> DType {
+        match self {
+            CodeType::Int(..=4) => DType::I4,
+            CodeType::Int(_) => DType::I8,
+            CodeType::Float(dtype) => dtype,
+        }
+    }
+
+    /// Of codes that calibration gives.
+    pub fn parameter(self) -> DType {
+        match self {
+            CodeType::Int(_) => DType::I8,
+            CodeType::Float(dtype) => dtype,
+        }
+    }
+
+    /// Of the scales of groups.
+    pub fn scale(self) -> DType {
+        match self {
+            CodeType::Int(_) => DType::BF16,
+            CodeType::Float(_) => DType::F32,
+        }
+    }
+}
+
+/// As reports call it: `int4`, `f8e4m3fn`.
+impl fmt::Display for CodeType {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            CodeType::Int(bits) => write!(f, "int{bits}"),
+            CodeType::Float(dtype) => write!(f, "{dtype}"),
+        }
+    }
+}
+
+/// The names of parameters: codes, whole numbers as bytes, and a scale for each group of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Codes {
     pub codes: String,
     pub scale: String,
-    pub bits: u32,
+    pub code: CodeType,
     /// Weights of a group.
     pub size: i64,
 }

@@ -46,6 +46,7 @@ pub mod usual;
 mod validate;
 mod version;
 
+pub use calibrated::CodeType;
 pub use class::Class;
 pub use lower_precision::attention::narrowed as narrowed_attention;
 pub use onnx_to_sdx::{Device as OperatorDevice, OPERATORS, Operator, has_open_rank, is_supported, keeps_rank};

@@ -10,7 +10,7 @@
 
 use crate::find_caches::{is_state, uses};
 use crate::options::{KvCache, Named};
-use crate::quantize::{Builder, Coded};
+use crate::quantize::{BYTES, Builder, Coded};
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
@@ -184,7 +184,7 @@ impl Rows {
             KvCache::F32 => Ok(vec![x]),
             KvCache::Bf16 => Ok(vec![b.convert(x, DType::BF16)?]),
             KvCache::Int8 => {
-                let coded = Coded::new(b.graph, x, &[self.along], b.origins)?;
+                let coded = Coded::new(b.graph, x, &[self.along], BYTES, b.origins)?;
                 let scale = b.add(Op::Reshape, &[coded.scale], Some(types[1].clone()))?;
                 Ok(vec![coded.codes, scale])
             }

@@ -3,9 +3,9 @@
 //! A pass reads its options from the context that it is given ([`Rewrites::options`](crate::Rewrites::options)). To add one: a
 //! field with its default, and a row that says how its value is written.
 
-use crate::calibrated::Calibrated;
+use crate::calibrated::{Calibrated, CodeType};
 use regex_lite::Regex;
-use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_base::{DType, Error, Result, Tensor};
 use sardonyx_dialects::params::ParamValues;
 use sardonyx_kernels::Target;
 use std::fmt;
@@ -95,7 +95,8 @@ pub enum Precision {
     Bf16,
 }
 
-/// What weights are rounded to: whole numbers of so many bits, with a scale for each column, or for each group of it.
+/// What weights are rounded to: whole numbers of so many bits or small floats, with a scale for each column, or for each group
+/// of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Quantize {
     #[default]
@@ -103,6 +104,8 @@ pub enum Quantize {
     Int8,
     Int4,
     Int3,
+    /// Floats of 8 bits, of which 3 are mantissa: f8e4m3fn.
+    Fp8,
     /// Nothing: weights that lie on a grid of such numbers are stored so.
     Lossless,
     /// What calibration chose for each layer.
@@ -110,12 +113,14 @@ pub enum Quantize {
 }
 
 impl Quantize {
-    pub fn bits(self) -> Option<u32> {
+    /// None where it is no one code for all weights.
+    pub fn code(self) -> Option<CodeType> {
         match self {
             Quantize::None | Quantize::Lossless => None,
-            Quantize::Int8 => Some(8),
-            Quantize::Int4 | Quantize::Auto => Some(4),
-            Quantize::Int3 => Some(3),
+            Quantize::Int8 => Some(CodeType::Int(8)),
+            Quantize::Int4 | Quantize::Auto => Some(CodeType::Int(4)),
+            Quantize::Int3 => Some(CodeType::Int(3)),
+            Quantize::Fp8 => Some(CodeType::Float(DType::F8E4M3FN)),
         }
     }
 }
@@ -195,6 +200,7 @@ impl Named for Quantize {
         ("int8", Quantize::Int8),
         ("int4", Quantize::Int4),
         ("int3", Quantize::Int3),
+        ("fp8", Quantize::Fp8),
         ("lossless", Quantize::Lossless),
         ("auto", Quantize::Auto),
     ];
@@ -277,7 +283,7 @@ impl Options {
     /// Weights of a column that have one scale: of few bits only neighbours do.
     pub fn group(&self) -> Group {
         let usual = match self.quantize {
-            Quantize::None | Quantize::Int8 | Quantize::Lossless => Group::Channel,
+            Quantize::None | Quantize::Int8 | Quantize::Fp8 | Quantize::Lossless => Group::Channel,
             Quantize::Int4 | Quantize::Int3 | Quantize::Auto => Group::Of(32),
         };
         self.group.unwrap_or(usual)
@@ -288,11 +294,12 @@ impl Options {
         origins.iter().any(|origin| self.keep.iter().any(|keep| keep.is_match(origin)))
     }
 
-    /// What quantised weights are multiplied with: where those lose nothing, nothing else does unasked.
+    /// What quantised weights are multiplied with: where those lose nothing, nothing else does unasked; floats are multiplied with
+    /// floats.
     pub fn activations(&self) -> Activations {
         self.activations.unwrap_or(match self.quantize {
             Quantize::None | Quantize::Int8 | Quantize::Int4 | Quantize::Int3 | Quantize::Auto => Activations::Int8,
-            Quantize::Lossless => Activations::F32,
+            Quantize::Fp8 | Quantize::Lossless => Activations::F32,
         })
     }
 

@@ -5,7 +5,9 @@
 //! matter.
 
 use half::bf16;
-use sardonyx_base::{Error, Result};
+use sardonyx_base::{Error, Result, minifloat};
+use sardonyx_passes::CodeType;
+use sardonyx_passes::quantize::SHARES;
 
 /// Columns that are rounded together.
 const COLUMNS: usize = 16;
@@ -20,10 +22,10 @@ const SHRINK: f32 = 0.0125;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rounded {
-    /// As the weights lie.
-    pub codes: Vec<i8>,
+    /// As the weights lie, a byte for each.
+    pub codes: Vec<u8>,
     /// Each group has one, in the place of the sum.
-    pub scales: Vec<bf16>,
+    pub scales: Vec<f32>,
     /// The weights that the codes stand for.
     pub weights: Vec<f32>,
     /// Relative errors (L2) of the weights, and of the product with what was seen.
@@ -33,8 +35,8 @@ pub struct Rounded {
     pub damping: f64,
 }
 
-/// Weights[outer, k, inner] as codes of so many bits, with a scale for each `size` of them along k.
-pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], bits: u32, size: usize) -> Rounded {
+/// Weights[outer, k, inner] as codes, with a scale for each `size` of them along k.
+pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], code: CodeType, size: usize) -> Rounded {
     let [outer, k, inner] = parts;
     let columns: Vec<usize> = (0..outer * inner).collect();
     let start = |c: usize| c / inner * k * inner + c % inner;
@@ -44,12 +46,12 @@ pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], bits: u32, size:
         for (lane, c) in chunk.iter().enumerate() {
             (0..k).for_each(|i| x[i][lane] = f64::from(weights[start(*c) + i * inner]));
         }
-        Chunk::new(seen, x, bits, size)
+        Chunk::new(seen, x, code, size)
     });
     let groups = k / size;
     let mut out = Rounded {
         codes: vec![0; weights.len()],
-        scales: vec![bf16::ZERO; outer * groups * inner],
+        scales: vec![0.0; outer * groups * inner],
         weights: vec![0.0; weights.len()],
         weight_error: 0.0,
         product_error: 0.0,
@@ -59,12 +61,12 @@ pub fn rounded(seen: &Seen, weights: &[f32], parts: [usize; 3], bits: u32, size:
     for (chunk, found) in chunks.iter().zip(&done) {
         for (lane, &c) in chunk.iter().enumerate() {
             for g in 0..groups {
-                out.scales[c / inner * groups * inner + g * inner + c % inner] = bf16::from_f32(found.scales[g][lane]);
+                out.scales[c / inner * groups * inner + g * inner + c % inner] = found.scales[g][lane];
             }
             for i in 0..k {
                 let at = start(c) + i * inner;
-                out.codes[at] = found.codes[i][lane];
-                out.weights[at] = f32::from(found.codes[i][lane]) * found.scales[i / size][lane];
+                out.codes[at] = byte(found.codes[i][lane], code);
+                out.weights[at] = found.codes[i][lane] * found.scales[i / size][lane];
                 let lost = f64::from(weights[at]) - f64::from(out.weights[at]);
                 sums[0] += lost * lost;
                 sums[1] += f64::from(weights[at]).powi(2);
@@ -167,16 +169,16 @@ impl Seen {
     }
 }
 
-/// Some columns: codes[k] and scales[group] of each, and the square of what their products lose, and of what they were.
+/// Some columns: the numbers of codes[k] and scales[group] of each, and the square of what their products lose, and of what they were.
 struct Chunk {
-    codes: Vec<[i8; COLUMNS]>,
+    codes: Vec<[f32; COLUMNS]>,
     scales: Vec<[f32; COLUMNS]>,
     lost: [f64; COLUMNS],
     whole: [f64; COLUMNS],
 }
 
 impl Chunk {
-    fn new(seen: &Seen, mut x: Vec<[f64; COLUMNS]>, bits: u32, size: usize) -> Chunk {
+    fn new(seen: &Seen, mut x: Vec<[f64; COLUMNS]>, code: CodeType, size: usize) -> Chunk {
         let k = x.len();
         let whole = squares(&seen.products, &x);
         let scales: Vec<[f32; COLUMNS]> = (0..k / size)
@@ -184,12 +186,11 @@ impl Chunk {
                 let places = g * size..(g + 1) * size;
                 std::array::from_fn(|lane| {
                     let group: Vec<f32> = places.clone().map(|i| x[i][lane] as f32).collect();
-                    scale(&group, &seen.diagonal[places.clone()], bits)
+                    scale(&group, &seen.diagonal[places.clone()], code)
                 })
             })
             .collect();
-        let (least, most) = codes(bits);
-        let mut found = vec![[0i8; COLUMNS]; k];
+        let mut found = vec![[0f32; COLUMNS]; k];
         let mut lost = [0f64; COLUMNS];
         let mut handed = vec![[0f64; COLUMNS]; BLOCK];
         for first in (0..k).step_by(BLOCK) {
@@ -199,8 +200,8 @@ impl Chunk {
                 let factor = &seen.factor[i * k..][..k];
                 for lane in 0..COLUMNS {
                     let (w, s) = (x[place][lane], f64::from(scales[place / size][lane]));
-                    let code = if s == 0.0 { 0.0 } else { (w / s).round_ties_even().clamp(least, most) };
-                    found[place][lane] = code as i8;
+                    let code = if s == 0.0 { 0.0 } else { nearest(w / s, code) };
+                    found[place][lane] = code as f32;
                     let error = (w - code * s) / factor[i];
                     lost[lane] += error * error;
                     handed[i - first][lane] = error;
@@ -237,33 +238,61 @@ fn squares(products: &[f64], x: &[[f64; COLUMNS]]) -> [f64; COLUMNS] {
     sums
 }
 
-/// The least code and the largest.
-fn codes(bits: u32) -> (f64, f64) {
-    let least = -f64::from(1u32 << (bits - 1));
-    (least, -least - 1.0)
+/// The least code and the largest, as numbers.
+fn limits(code: CodeType) -> (f64, f64) {
+    match code {
+        CodeType::Int(bits) => {
+            let least = -f64::from(1u32 << (bits - 1));
+            (least, -least - 1.0)
+        }
+        CodeType::Float(dtype) => {
+            let most = minifloat::format(dtype).map_or(0.0, |format| format.max());
+            (-most, most)
+        }
+    }
 }
 
-/// The scale, as bf16, with which a group loses the least, each place as it matters: the largest weight, with its sign, or a
-/// share of it, is the code that has no other sign.
-fn scale(group: &[f32], matters: &[f64], bits: u32) -> f32 {
+/// The number of the code that is nearest.
+fn nearest(x: f64, code: CodeType) -> f64 {
+    let (least, most) = limits(code);
+    match code {
+        CodeType::Int(_) => x.round_ties_even().clamp(least, most),
+        CodeType::Float(dtype) => minifloat::round(dtype, x.clamp(least, most)),
+    }
+}
+
+/// The code of a number, as memory has it.
+fn byte(number: f32, code: CodeType) -> u8 {
+    match code {
+        CodeType::Int(_) => (number as i8).cast_unsigned(),
+        CodeType::Float(dtype) => minifloat::encode(dtype, number.into()).unwrap_or(0) as u8,
+    }
+}
+
+/// The scale with which a group loses the least, each place as it matters. Of whole numbers the largest weight, with its sign, or
+/// a share of it, is the code that has no other sign; the scale is a bf16.
+fn scale(group: &[f32], matters: &[f64], code: CodeType) -> f32 {
     let high = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let low = group.iter().copied().fold(f32::INFINITY, f32::min);
     let largest = if high >= -low { high } else { low };
-    let (least, most) = codes(bits);
+    let (least, most) = limits(code);
     let lost = |scale: f32| {
         let s = f64::from(scale);
         let one = |(w, m): (&f32, &f64)| {
             let w = f64::from(*w);
-            let code = if s == 0.0 { 0.0 } else { (w / s).round_ties_even().clamp(least, most) };
+            let code = if s == 0.0 { 0.0 } else { nearest(w / s, code) };
             m * (w - code * s).powi(2)
         };
         group.iter().zip(matters).map(one).sum::<f64>()
     };
-    let tried = (0..SHRINK_STEPS).map(|step| {
-        let share = 1.0 - SHRINK * step as f32;
-        bf16::from_f32(largest * share / least as f32).to_f32()
-    });
-    let best = tried.map(|s| (lost(s), s)).min_by(|a, b| a.0.total_cmp(&b.0));
+    let tried: Vec<f32> = match code {
+        CodeType::Int(_) => {
+            let share = |step: usize| 1.0 - SHRINK * step as f32;
+            (0..SHRINK_STEPS).map(|step| bf16::from_f32(largest * share(step) / least as f32).to_f32()).collect()
+        }
+        CodeType::Float(_) => SHARES.map(|share| largest.abs() / (most as f32 * share)).to_vec(),
+    };
+    let best = tried.into_iter().map(|s| (lost(s), s)).min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or(0.0, |(_, s)| s)
 }
 
@@ -363,6 +392,7 @@ fn each_in_parallel<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sync) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sardonyx_base::DType;
 
     fn numbers(n: usize, seed: u32) -> Vec<f64> {
         let mut state = seed;
@@ -383,7 +413,7 @@ mod tests {
     }
 
     fn round(products: &[f64], weights: &[f32], parts: [usize; 3], bits: u32, size: usize) -> Rounded {
-        rounded(&Seen::new(products.to_vec(), parts[1]).unwrap(), weights, parts, bits, size)
+        rounded(&Seen::new(products.to_vec(), parts[1]).unwrap(), weights, parts, CodeType::Int(bits), size)
     }
 
     fn weights(n: usize) -> Vec<f32> {
@@ -411,7 +441,7 @@ mod tests {
     }
 
     /// The same by elimination: each place that is done leaves the inverse.
-    fn by_elimination(h: &[f64], w: &[f32], k: usize, scales: &[f32], order: &[usize], bits: u32) -> Vec<i8> {
+    fn by_elimination(h: &[f64], w: &[f32], k: usize, scales: &[f32], order: &[usize], code: CodeType) -> Vec<u8> {
         let mean = (0..k).map(|i| h[i * k + i]).sum::<f64>() / k as f64;
         let damped: Vec<f64> = (0..k * k).map(|n| h[n] + if n / k == n % k { 0.01 * mean } else { 0.0 }).collect();
         let lower = cholesky(damped, k).unwrap();
@@ -419,12 +449,11 @@ mod tests {
         let mut inv: Vec<f64> = (0..k * k).map(|n| (0..k).map(|m| l[m * k + n / k] * l[m * k + n % k]).sum()).collect();
         let mut w: Vec<f64> = w.iter().map(|w| f64::from(*w)).collect();
         let mut out = vec![0; k];
-        let (least, most) = codes(bits);
         for &q in order {
             let s = f64::from(scales[q / 16]);
-            let code = (w[q] / s).round_ties_even().clamp(least, most);
-            out[q] = code as i8;
-            let error = (w[q] - code * s) / inv[q * k + q];
+            let number = nearest(w[q] / s, code);
+            out[q] = byte(number as f32, code);
+            let error = (w[q] - number * s) / inv[q * k + q];
             (0..k).for_each(|j| w[j] -= error * inv[j * k + q]);
             let row: Vec<f64> = (0..k).map(|j| inv[q * k + j]).collect();
             let pivot = row[q];
@@ -439,10 +468,11 @@ mod tests {
         let h = products(k, 300);
         for seed in 0..4 {
             let w: Vec<f32> = numbers(k, 20 + seed).into_iter().map(|x| x as f32).collect();
-            let found = round(&h, &w, [1, k, 1], 4, 16);
-            let scales: Vec<f32> = found.scales.iter().map(|s| s.to_f32()).collect();
-            let order = Seen::new(h.clone(), k).unwrap().order;
-            assert_eq!(found.codes, by_elimination(&h, &w, k, &scales, &order, 4));
+            for code in [CodeType::Int(4), CodeType::Float(DType::F8E4M3FN)] {
+                let seen = Seen::new(h.clone(), k).unwrap();
+                let found = rounded(&seen, &w, [1, k, 1], code, 16);
+                assert_eq!(found.codes, by_elimination(&h, &w, k, &found.scales, &seen.order, code));
+            }
         }
     }
 
@@ -453,8 +483,8 @@ mod tests {
         let w = weights(k * n);
         let found = round(&h, &w, [1, k, n], 4, 32);
         for (at, w) in w.iter().enumerate() {
-            let s = found.scales[at / n / 32 * n + at % n].to_f32();
-            assert_eq!(f32::from(found.codes[at]), (w / s).round_ties_even().clamp(-8.0, 7.0));
+            let s = found.scales[at / n / 32 * n + at % n];
+            assert_eq!(f32::from(found.codes[at].cast_signed()), (w / s).round_ties_even().clamp(-8.0, 7.0));
         }
         assert!((found.weight_error - found.product_error).abs() < 0.02, "{found:?}");
     }
@@ -483,9 +513,9 @@ mod tests {
     fn zeros_and_rows_that_say_nothing_are_rounded_too() {
         let k = 32;
         let found = round(&vec![0.0; k * k], &weights(k), [1, k, 1], 3, 32);
-        assert!(found.codes.iter().all(|c| (-4..=3).contains(c)));
+        assert!(found.codes.iter().all(|c| (-4..=3).contains(&c.cast_signed())));
         let found = round(&products(k, 2), &vec![0.0; k], [1, k, 1], 4, 32);
-        assert_eq!((found.codes, found.scales[0].to_f32()), (vec![0; k], 0.0));
+        assert_eq!((found.codes, found.scales[0]), (vec![0; k], 0.0));
         let nan = vec![f64::NAN; k * k];
         assert_eq!(Seen::new(nan, k).err().unwrap().code, "E0501");
     }

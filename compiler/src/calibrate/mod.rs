@@ -16,12 +16,13 @@ use crate::pipeline::{self, Watch};
 use auto::Choice;
 use data::Sample;
 use gptq::{Seen, error_of_rows, errors_of_bytes, relative, rounded};
+use half::bf16;
 use knapsack::Candidate;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::{Graph, Value};
 use sardonyx_passes::calibrated::{Calibrated, Codes, Meaning, Rounding};
 use sardonyx_passes::quantize::{Product, images, products, tables};
-use sardonyx_passes::{Activations, KvCache, Options, Params, Quantize, Rewrites};
+use sardonyx_passes::{Activations, CodeType, KvCache, Options, Params, Quantize, Rewrites};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use walk::Walk;
@@ -44,8 +45,8 @@ pub struct Calibration {
 pub struct Layer {
     /// The ONNX nodes.
     pub origins: Vec<String>,
-    /// Of codes; 32 where the weights stay as they are.
-    pub bits: u32,
+    /// None where the weights stay as they are.
+    pub code: Option<CodeType>,
     /// Weights of a group.
     pub size: usize,
     /// Relative error (L2) of the product on the data, or of a table.
@@ -58,6 +59,7 @@ pub struct Layer {
     pub bytes: u64,
 }
 
+const BYTES: CodeType = CodeType::Int(8);
 /// Which of so many calls are kept to measure with.
 const UNSEEN_OF: usize = 4;
 
@@ -70,9 +72,10 @@ pub fn calibrate(
     data: &[PathBuf],
     budget: Option<f64>,
 ) -> Result<Calibration> {
-    if !matches!(options.quantize, Quantize::Int8 | Quantize::Int4 | Quantize::Int3 | Quantize::Auto) {
-        let message = "`--calibrate` is for codes of 8, 4 and 3 bits and for a choice: nothing else is rounded by data";
-        let help = "give `--quantize int8`, `int4`, `int3` or `auto`, or leave out `--calibrate`";
+    use Quantize::{Auto, Fp8, Int3, Int4, Int8};
+    if !matches!(options.quantize, Int8 | Int4 | Int3 | Fp8 | Auto) {
+        let message = "`--calibrate` is for int8, int4, int3, fp8 and for a choice: nothing else is rounded by data";
+        let help = "give `--quantize int8`, `int4`, `int3`, `fp8` or `auto`, or leave out `--calibrate`";
         return Err(Error::user("E0001", message).help(help));
     }
     let context = sardonyx_passes::context();
@@ -194,14 +197,14 @@ impl Rounder<'_> {
                 let (n, columns) = ((outer * k * inner) as u64, (outer * inner) as u64);
                 let values = floats(&walk.weights(product)?)?;
                 let [error, weight_error] = errors_of_bytes(&seen, &values, product.parts);
-                let layer = |bits: u32, [error, weight_error]: [f64; 2], bytes: u64| {
+                let layer = |code: Option<CodeType>, [error, weight_error]: [f64; 2], bytes: u64| {
                     let origins = self.graph.node(product.node).origins.clone();
-                    Layer { origins, bits, size: k, error, weight_error, damping: 0.0, bytes }
+                    Layer { origins, code, size: k, error, weight_error, damping: 0.0, bytes }
                 };
-                let bytes = layer(8, [error.hypot(lost), weight_error], n + 4 * columns);
-                let mut of = vec![layer(32, [0.0; 2], 4 * n), bytes];
+                let bytes = layer(Some(BYTES), [error.hypot(lost), weight_error], n + 4 * columns);
+                let mut of = vec![layer(None, [0.0; 2], 4 * n), bytes];
                 let mut roundings = vec![None, Some(Rounding::Nearest)];
-                if product.bits < 8 {
+                if product.code != BYTES {
                     let (codes, layer, _) = self.codes(&seen, walk, product)?;
                     of.push(Layer { error: layer.error.hypot(lost), ..layer });
                     roundings.push(Some(Rounding::Codes(codes)));
@@ -215,10 +218,10 @@ impl Rounder<'_> {
             let error = error_of_rows(&floats(&walk.value(table.table)?)?, length);
             let origins = self.graph.node(table.node).origins.clone();
             let n = (rows * length) as u64;
-            let (bits, size, bytes) = (32, length, 4 * n);
-            let whole = Layer { origins, bits, size, error: 0.0, weight_error: 0.0, damping: 0.0, bytes };
+            let (size, bytes) = (length, 4 * n);
+            let whole = Layer { origins, code: None, size, error: 0.0, weight_error: 0.0, damping: 0.0, bytes };
             let bytes = n + 4 * rows as u64;
-            let of = vec![whole.clone(), Layer { bits: 8, error, weight_error: error, bytes, ..whole }];
+            let of = vec![whole.clone(), Layer { code: Some(BYTES), error, weight_error: error, bytes, ..whole }];
             choices.push(choice(table.meaning, vec![None, Some(Rounding::Nearest)], &of));
             layers.push(of);
         }
@@ -236,7 +239,7 @@ impl Rounder<'_> {
     /// The weights of a product as parameters, and as what they stand for.
     fn codes(&mut self, seen: &Seen, walk: &Walk, product: &Product) -> Result<(Codes, Layer, Tensor)> {
         let weights = walk.weights(product)?;
-        let result = rounded(seen, &floats(&weights)?, product.parts, product.bits, product.size);
+        let result = rounded(seen, &floats(&weights)?, product.parts, product.code, product.size);
         let [codes, scale] = ["codes", "scales"].map(|what| format!("@{what}{}", self.made.len() / 2));
         let (axis, groups) = (product.axis, product.parts[1] / product.size);
         let with = |sizes: &[usize]| {
@@ -244,15 +247,23 @@ impl Rounder<'_> {
             dims.splice(axis..=axis, sizes.iter().copied());
             dims
         };
-        let bytes = (result.codes.len() * if product.bits > 4 { 8 } else { 4 } / 8 + 2 * result.scales.len()) as u64;
-        self.made.insert(codes.clone(), Tensor::from_vec(with(&[groups, product.size]), result.codes));
-        self.made.insert(scale.clone(), Tensor::from_vec(with(&[groups]), result.scales));
+        let (code, size) = (product.code, product.size);
+        let scales = match code {
+            CodeType::Int(_) => {
+                Tensor::from_vec(with(&[groups]), result.scales.into_iter().map(bf16::from_f32).collect())
+            }
+            CodeType::Float(_) => Tensor::from_vec(with(&[groups]), result.scales),
+        };
+        let bytes = result.codes.len() * code.dtype().bits() as usize / 8 + scales.bytes().len();
+        self.made.insert(codes.clone(), Tensor::new(code.parameter(), with(&[groups, size]), result.codes.into())?);
+        self.made.insert(scale.clone(), scales);
         let origins = self.graph.node(product.node).origins.clone();
-        let (bits, size, damping, error) = (product.bits, product.size, result.damping, result.product_error);
-        let codes = Codes { codes, scale, bits, size: size as i64 };
+        let (damping, error) = (result.damping, result.product_error);
+        let codes = Codes { codes, scale, code, size: size as i64 };
         let weights = Tensor::from_vec(weights.dims().to_vec(), result.weights);
         let weight_error = result.weight_error;
-        Ok((codes, Layer { origins, bits, size, error, weight_error, damping, bytes }, weights))
+        let (code, bytes) = (Some(code), bytes as u64);
+        Ok((codes, Layer { origins, code, size, error, weight_error, damping, bytes }, weights))
     }
 }
 

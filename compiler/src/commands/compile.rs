@@ -19,8 +19,8 @@ use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{
-    Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
-    Validation, mesh,
+    Activations, CodeType, Group, KvCache, Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite,
+    Rewrites, Validation, mesh,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -51,15 +51,15 @@ pub struct CompileArgs {
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = named::<Precision>())]
     pub precision: Precision,
     /// Codes in the place of weights: whole numbers of so many bits, with a scale for each column or for each group of it; what
-    /// they are multiplied with becomes bytes in the call, with a scale for each row. The error against f32 is printed.
-    /// `lossless` loses nothing: weights that are such numbers in f32 are found and stored so. `auto` stores each layer in f32, int8
+    /// they are multiplied with becomes bytes in the call, with a scale for each row. `fp8` has floats of 8 bits (e4m3) in the place
+    /// of whole numbers, which are multiplied with f32. The error against f32 is printed. `lossless` loses nothing: weights that are such numbers in f32 are found and stored so. `auto` stores each layer in f32, int8
     /// or int4, in as few bytes as `--error-budget` allows on the data of `--calibrate`
     #[arg(long, value_name = "TYPE", default_value = "none", value_parser = named::<Quantize>())]
     pub quantize: Quantize,
-    /// Weights along the sum that have one scale [default: channel, all of them, for int8; 32 for fewer bits]
+    /// Weights along the sum that have one scale [default: channel, all of them, for int8 and fp8; 32 for fewer bits]
     #[arg(long, value_name = "N", value_parser = named::<Group>(), requires = "quantize")]
     pub group: Option<Group>,
-    /// The type that quantised weights are multiplied with: int8 is faster, f32 loses nothing [default: f32 for lossless, else int8]
+    /// The type that quantised weights are multiplied with: int8 is faster, f32 loses nothing [default: f32 for fp8 and lossless, else int8]
     #[arg(long, value_name = "TYPE", value_parser = named::<Activations>(), requires = "quantize")]
     pub activations: Option<Activations>,
     /// What the caches of a decoder hold: f32; bf16; int8, with a scale for what a head has of a position; or block floating
@@ -70,7 +70,7 @@ pub struct CompileArgs {
     /// Nodes that are not quantised: REGEX=f32, the pattern of their names; may be given several times
     #[arg(long, value_name = "REGEX=f32", value_parser = kept, requires = "quantize")]
     pub keep: Vec<Regex>,
-    /// Inputs that weights of 4 and 3 bits are rounded by: `.npz` files with an array for each input, `test_data_set_*` folders, or
+    /// Inputs that int4, int3 and fp8 weights are rounded by: `.npz` files with an array for each input, `test_data_set_*` folders, or
     /// folders of them. Each weight makes good what those before it lost of the products with these inputs. With int8, inputs
     /// that say the ranges of what convolutions read. `random` makes inputs up
     #[arg(long, value_name = "DATA", num_args = 1.., requires = "quantize")]
@@ -419,15 +419,16 @@ fn layer_lines(report: &Report) -> Vec<String> {
         format!("calibrated: {:.4} off, {} by {}: {}", l.error, precision(l), l.size, l.origins.join(" + "))
     };
     let measured = report.measured.map(|(error, calls)| {
-        let count = |bits: u32| report.layers.iter().filter(|l| l.bits == bits).count();
-        let counts = format!("{} int4, {} int8, {} f32", count(4), count(8), count(32));
+        let count = |code: Option<CodeType>| report.layers.iter().filter(|l| l.code == code).count();
+        let [int4, int8] = [4, 8].map(|bits| count(Some(CodeType::Int(bits))));
+        let counts = format!("{int4} int4, {int8} int8, {} f32", count(None));
         format!("calibrated: {counts}; outputs are {error:.4} off (relative, L2) on {calls} calls that nothing was rounded by")
     });
     measured.into_iter().chain(worst.iter().take(SHOWN).map(line)).collect()
 }
 
 fn precision(layer: &Layer) -> String {
-    if layer.bits == 32 { "f32".to_string() } else { format!("int{}", layer.bits) }
+    layer.code.map_or("f32".to_string(), |code| code.to_string())
 }
 
 fn layer_json(layer: &Layer) -> Json {

@@ -72,7 +72,7 @@ fn data_that_the_model_does_not_take_is_refused() {
     let (status, message) = refused("int8", "good");
     assert!(status == 2 && message.contains("rows of activations have scales of their own"), "{message}");
     let (status, message) = refused("lossless", "good");
-    assert!(status == 2 && message.contains("`--calibrate` is for codes of 8, 4 and 3 bits"), "{message}");
+    assert!(status == 2 && message.contains("`--calibrate` is for int8, int4, int3, fp8"), "{message}");
     assert!(!exists(&f.path("m.sdx")));
 }
 

@@ -238,6 +238,81 @@ fn codes_are_measured_and_judged_by_their_relative_error() {
 }
 
 #[test]
+fn floats_of_8_bits_are_codes_too() {
+    let f = Folder::with(two_wide_layers());
+    let fp8 = ["compile", "m.onnx", "--quantize", "fp8"];
+    let with = |more: &[&'static str]| [&fp8[..], more].concat();
+    let out = f.good(&with(&["-o", "q.sdx"]));
+    assert!(out.contains("\nprecision: fp8 factors in 2 launches\n") && !out.contains("self-test: none"), "{out}");
+    let report = f.json(&with(&["-o", "again.sdx", "--json"]));
+    let relative = report["precision"]["errors"][0]["relative_l2"].as_f64().unwrap();
+    // Rounded to 4 bits each, and what is left of sums that cancel.
+    assert!(relative > 1e-3 && relative < 0.2, "{relative}");
+    assert_eq!(std::fs::read(f.path("q.sdx")).unwrap(), std::fs::read(f.path("again.sdx")).unwrap());
+    f.good(&["compile", "m.onnx"]);
+    let bytes = |name: &str| f.json(&["inspect", name, "--json"])["constants_bytes"].as_u64().unwrap();
+    assert!(bytes("q.sdx") * 3 < bytes("m.sdx"), "{} {}", bytes("q.sdx"), bytes("m.sdx"));
+    assert!(f.good(&["inspect", "q.sdx"]).contains("\nprecision   fp8\n"));
+    assert!(f.good(&["run", "q.sdx", "--input", "x=random"]).contains("y f32 [2, 80]"));
+    // Their products are of f32 there.
+    f.good(&with(&["--target", "cuda:sm_80", "-o", "gpu.sdx"]));
+    assert!(f.good(&["run", "gpu.sdx", "--device", "sim:sm_80", "--input", "x=zeros"]).contains("y f32"));
+    f.good(&with(&["--calibrate", "random", "--group", "32"]));
+    let (code, message) = f.bad(&with(&["--activations", "int8", "-o", "no.sdx"]));
+    assert!(code == 2 && message.starts_with("error[E0001]: `--activations int8` is not for fp8"), "{message}");
+    assert!(message.contains("help: leave out `--activations`") && !exists(&f.path("no.sdx")), "{message}");
+}
+
+/// y = x · w, of 80 by 80 codes that DequantizeLinear multiplies with scales, and the ONNX types of both.
+fn floats_of_the_model(code: i32, scale: i32, block: Option<i64>) -> ModelProto {
+    let tensor = |name: &str, data_type: i32, dims: Vec<i64>, raw: Vec<u8>| TensorProto {
+        name: name.into(),
+        data_type,
+        dims,
+        raw_data: raw.into(),
+        ..Default::default()
+    };
+    // Neither -0 nor the largest exponents: some of their codes are NaN.
+    let codes = (0..N * N).map(|i| (1 + i * 37 % 0x6f) as u8 | ((i % 3 == 0) as u8) << 7).collect();
+    let dims = block.map_or(vec![N as i64], |block| vec![N as i64 / block, N as i64]);
+    let n = dims.iter().product::<i64>() as usize;
+    let scales = (0..n).flat_map(|i| match scale {
+        1 => (0.001 * (1 + i % 5) as f32).to_le_bytes().to_vec(),
+        _ => vec![117 + (i % 5) as u8],
+    });
+    let dequantize = with(node("DequantizeLinear", "q s", "w"), int("axis", i64::from(block.is_none())));
+    let dequantize = block.map_or(dequantize.clone(), |block| with(dequantize, int("block_size", block)));
+    let dequantize = with(dequantize, int("output_dtype", 1));
+    let graph = GraphProto {
+        initializer: vec![tensor("q", code, vec![N as i64; 2], codes), tensor("s", scale, dims, scales.collect())],
+        input: vec![f32_value("x", &[2, N as i64])],
+        output: vec![f32_value("y", &[2, N as i64])],
+        ..graph("", "", vec![dequantize, node("MatMul", "x w", "y")])
+    };
+    let mut model = model(graph);
+    model.ir_version = 11;
+    model.opset_import[0].version = 25;
+    model
+}
+
+#[test]
+fn floats_of_8_bits_that_a_model_has_stay_bytes() {
+    let f = Folder::new();
+    let (f32, e8m0) = (1, 24);
+    for (code, scale, block) in
+        [(17, f32, None), (18, f32, Some(16)), (19, e8m0, Some(16)), (20, f32, None), (17, e8m0, Some(8))]
+    {
+        std::fs::write(f.path("m.onnx"), floats_of_the_model(code, scale, block).encode_to_vec()).unwrap();
+        f.good(&["compile", "m.onnx", "-o", "m.sdx"]);
+        let bytes = f.json(&["inspect", "m.sdx", "--json"])["constants_bytes"].as_u64().unwrap();
+        let codes = (N * N.next_multiple_of(32)) as u64;
+        assert!(bytes >= codes && bytes < 2 * codes, "{code} {scale} {block:?}: {bytes}");
+        // It loads, which makes the self-test.
+        assert!(f.good(&["run", "m.sdx", "--input", "x=random"]).contains("y f32 [2, 80]"));
+    }
+}
+
+#[test]
 fn codes_that_are_too_far_off_leave_nothing() {
     let f = Folder::with(two_wide_layers());
     let refused = |more: &[&str]| f.bad(&[&["compile", "m.onnx", "--quantize", "int8"], more].concat());

@@ -10,7 +10,7 @@ mod explain;
 
 use build::*;
 use prost::Message;
-use sardonyx::onnx::proto::{GraphProto, NodeProto, TensorProto};
+use sardonyx::onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -283,8 +283,8 @@ impl Kernel {
     fn sums_groups(&self) -> bool {
         let levels = self.levels();
         let is_code = |k: usize| {
-            let wide = |from: usize| self.body[from].dtype.is_int() && self.body[from].dtype.bits() <= 8;
-            matches!(self.body[k].body, Body::Convert(from, Conversion::Value) if wide(from) && self.plain_load(from).is_some())
+            let is_narrow = |dtype: DType| (dtype.is_int() || dtype.is_float()) && dtype.bits() <= 8;
+            matches!(self.body[k].body, Body::Convert(from, Conversion::Value) if is_narrow(self.body[from].dtype) && self.plain_load(from).is_some())
         };
         let is_number = |k: usize| self.plain_load(k).is_some() || is_code(k);
         let is_part = |k: usize| match &self.body[k].body {

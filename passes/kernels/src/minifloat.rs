@@ -13,6 +13,11 @@ pub fn is_byte(t: DType) -> bool {
     t.is_float() && t.bits() <= 8
 }
 
+/// Of floats of 8 bits with a sign.
+pub fn small(t: DType) -> Option<&'static Format> {
+    format(t).filter(|format| format.bits() == 8)
+}
+
 /// What an f32 of the code's bits has to be multiplied with.
 fn scale(format: &Format) -> f64 {
     2f64.powi(127 - format.bias)
@@ -56,6 +61,24 @@ pub fn decode(asm: &mut impl Asm, code: Val, t: DType) -> Val {
     let size_bits = asm.cast(Cast::Bitcast, size, Elem::I32);
     let whole = asm.bin(Bin::OrI, size_bits, sign);
     asm.cast(Cast::Bitcast, whole, Elem::F32)
+}
+
+/// The number whose code begins so many bits above the low end of each lane; a code of none is some number here.
+///
+/// The code's sign, exponent and mantissa go to the low ends of those of an f32, subnormal ones too; a product with a power of
+/// two makes that the value.
+pub fn decode_number(asm: &mut impl Asm, lanes: Val, first: i64, format: &Format) -> Val {
+    let bits = format.bits() as i64;
+    let up = asm.int(32 - bits - first, lanes.ty);
+    let high = asm.bin(Bin::ShLI, lanes, up);
+    let down = asm.int(32 - bits - (23 - format.mantissa_bits as i64), lanes.ty);
+    let places = asm.bin(Bin::ShRSI, high, down);
+    let mask = 1 << 31 | format.magnitude_mask() << (23 - format.mantissa_bits);
+    let mask = asm.int(mask.cast_signed().into(), lanes.ty);
+    let small = asm.bin(Bin::AndI, places, mask);
+    let small = asm.cast(Cast::Bitcast, small, Elem::F32);
+    let factor = asm.float(scale(format), small.ty);
+    asm.bin(Bin::MulF, small, factor)
 }
 
 /// f8e8m0 is the exponent of an f32, but for its first and its last value.

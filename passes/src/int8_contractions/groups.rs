@@ -11,11 +11,15 @@ use super::{Factor, Written, made_of};
 use crate::draft::Draft;
 use crate::splice::{bare_var, own_vars, renumber_stores, tidy};
 use crate::steps::{Uses, kernel, parameter};
+use sardonyx_base::minifloat::decode;
 use sardonyx_base::{DType, Dim};
 use sardonyx_dialects::flow::kernel::rename;
 use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, FlowOp, Kernel, Memlet, Program, Source, Transform};
+use sardonyx_dialects::interp::joined;
+use sardonyx_dialects::params::ParamValues;
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
+use sardonyx_kernels::contract::rows_of_cell;
 use sardonyx_kernels::device_spec::BYTE_SHIFT;
 use sardonyx_kernels::products;
 
@@ -63,6 +67,13 @@ struct Code {
     shift: f64,
 }
 
+impl Site {
+    /// Whether its codes are floats.
+    pub fn has_floats(&self, program: &Program) -> bool {
+        self.rights.iter().any(|r| program.containers[r.param].dtype.is_float())
+    }
+}
+
 impl Code {
     fn matching(m: &Kernel, value: usize) -> Option<Code> {
         let of_function = |k: usize, wanted: ScalarFn| match &m.body[k].body {
@@ -87,6 +98,7 @@ impl Code {
                 DType::I4 | DType::I8 => 0.0,
                 DType::U4 => 8.0,
                 DType::U8 => BYTE_SHIFT,
+                float if float.is_float() && rows_of_cell(float).is_some() => 0.0,
                 _ => return None,
             };
             Some(Code { value, code, zero: difference.map(|args| args[1]), scale, more: None, shift })
@@ -103,7 +115,7 @@ impl Code {
 }
 
 /// `None` where the step is nothing of the kind; the error is why one stays as it is.
-pub fn matches(program: &Program, at: usize) -> Result<Option<Site>, &'static str> {
+pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result<Option<Site>, &'static str> {
     let step = &program.steps[at];
     let Some(k) = kernel(step).filter(|k| k.class() == Class::Contract) else { return Ok(None) };
     let (Some(products), [sum]) = (products(k), &k.inner[..]) else { return Ok(None) };
@@ -134,7 +146,11 @@ pub fn matches(program: &Program, at: usize) -> Result<Option<Site>, &'static st
     }
     let bytes = Factor::of(program, &uses, at, left)
         .filter(|f| f.bytes.scale.is_some() && f.is_fixed(program, k.outer.len()) && f.is_padded_well(program));
-    let bytes = bytes.filter(|f| f.is_near(program) && size <= PRODUCTS_MAX);
+    let floats = rights.iter().any(|r| program.containers[r.param].dtype.is_float());
+    if floats && !rights.iter().all(|r| are_numbers(&r.source, params)) {
+        return Err("some of its codes are no numbers");
+    }
+    let bytes = bytes.filter(|f| f.is_near(program) && size <= PRODUCTS_MAX && !floats);
     let halves = rights.iter().all(|r| program.containers[r.param].dtype.bits() == 4);
     if bytes.is_some() && groups == 1 && !halves {
         // One scale: their sums need no folding.
@@ -193,6 +209,15 @@ fn right(program: &Program, uses: &Uses, at: usize, load: usize) -> Option<(Righ
     let source = parameter(program, &uses.producers, param)?;
     let index = memlet.index.iter().map(|d| rename(d, &|v| vars.get(v).cloned(), &|k| k)).collect();
     Some((Right { load, param, source, index, vars, maker, code }, groups, size))
+}
+
+/// Whether the codes of floats are numbers. Those that are prepared later are not known yet: where `quantize` makes one that is
+/// none, its scale is none either, or infinite.
+pub fn are_numbers(source: &Source, params: &dyn ParamValues) -> bool {
+    let Ok(codes) = joined(source, params) else { return true };
+    let numbers = (0..=u8::MAX).map(|code| decode(codes.dtype(), code.into()).is_none_or(f64::is_finite));
+    let numbers: Vec<bool> = numbers.collect();
+    codes.bytes().iter().all(|code| numbers[usize::from(*code)])
 }
 
 pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Written) {

@@ -14,6 +14,7 @@ mod rewritten;
 mod tests;
 
 use crate::class::Class as Equality;
+use crate::options::Params;
 use crate::remark::Missed;
 use crate::rewrite::{Found, Rewrites, Rule};
 use crate::splice::{bare_var, from_data, own_vars};
@@ -25,17 +26,18 @@ use sardonyx_dialects::flow::program::Id;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Program, Source, Step, Transform};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_kernels::device_spec::ByteProducts;
-use sardonyx_kernels::products;
+use sardonyx_kernels::{Target, products, target};
 use std::collections::BTreeMap;
 
 /// So many products of bytes, each less its zero point, stay within i32.
 const PRODUCTS_MAX: i64 = (1 << 31) / (384 * 384);
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
-    let products = rewrites.options().target.spec().byte_products;
+    let (device, params) = (rewrites.options().target, rewrites.options().params.clone());
+    let products = device.spec().byte_products;
     rewrites.programs(module, |rewrites, program| {
         let mut written = Written::new(products);
-        let find = |program: &Program, at| find(program, at, products);
+        let find = |program: &Program, at| find(program, at, device, &params);
         let apply = |program: &mut Program, at, site| match site {
             Either::Whole(site) => rewritten::apply(program, at, &site, &mut written),
             Either::Groups(site) => groups::apply(program, at, &site, &mut written),
@@ -50,14 +52,17 @@ enum Either {
     Groups(groups::Site),
 }
 
-fn find(program: &Program, at: usize, taken: ByteProducts) -> Found<Either> {
+fn find(program: &Program, at: usize, device: Target, params: &Params) -> Found<Either> {
     let class = |site: &Site| if site.dtype == DType::F32 { Equality::FiniteOnly } else { Equality::Exact };
-    let missed = match groups::matches(program, at) {
+    let missed = match groups::matches(program, at, params) {
+        Ok(Some(site)) if site.has_floats(program) && device.class() != target::Class::Cpu => {
+            Some(Missed::because("floats of 8 bits are f32 in the file", "no kernel of GPUs decodes them"))
+        }
         Ok(Some(site)) => return Ok(Some((Rule::of_class(Equality::FiniteOnly, "groups"), Either::Groups(site)))),
         Ok(None) => None,
         Err(why) => Some(Missed::because("a contraction of codes in groups stays wide", why)),
     };
-    match matches(program, at, taken) {
+    match matches(program, at, device.spec().byte_products) {
         Ok(Some(site)) => Ok(Some((Rule::of_class(class(&site), "bytes"), Either::Whole(site)))),
         Ok(None) => missed.map_or(Ok(None), Err),
         Err(why) => Err(Missed::because("a contraction of bytes stays wide", why)),

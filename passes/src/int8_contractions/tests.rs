@@ -1,7 +1,11 @@
 //! products of dequantised bytes, of every sign and zero point  =>  the same numbers from products of bytes
 
+use super::groups::are_numbers;
 use crate::validate::{validated, validated_for};
+use sardonyx_base::{DType, Tensor};
+use sardonyx_dialects::flow::Source;
 use sardonyx_kernels::Target;
+use std::collections::BTreeMap;
 
 /// Devices that multiply some signs, and any.
 fn targets() -> [Target; 2] {
@@ -160,7 +164,7 @@ fn in_groups(codes: &str, zero: Option<i64>, added: bool, bytes: bool) -> String
 
 #[test]
 fn codes_with_a_scale_for_each_group() {
-    for codes in ["i4", "ui4", "i8", "ui8"] {
+    for codes in ["i4", "ui4", "i8", "ui8", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ"] {
         for (zero, added) in [(None, false), (Some(8), false), (Some(3), false), (None, true), (Some(128), true)] {
             for (bytes, target) in [false, true].into_iter().flat_map(|bytes| targets().map(|target| (bytes, target))) {
                 let text = in_groups(codes, zero, added, bytes);
@@ -169,6 +173,19 @@ fn codes_with_a_scale_for_each_group() {
                 let (rules, checks) = validated_for(target, &text, passes).expect(&what);
                 assert!(rules.contains(&"groups") && !checks.contains("skipped"), "{what}: {rules:?} {checks}");
             }
+        }
+    }
+}
+
+/// The kernels read a code of no number as some number.
+#[test]
+fn codes_that_are_no_numbers_are_seen() {
+    for (dtype, none) in [(DType::F8E4M3FN, 0x7f), (DType::F8E4M3FNUZ, 0x80), (DType::F8E5M2, 0xfc)] {
+        for (code, numbers) in [(0x33, true), (none, false)] {
+            let codes = Tensor::new(dtype, vec![3], vec![0x12, code, 0xb4].into()).unwrap();
+            let params = BTreeMap::from([("w".to_string(), codes)]);
+            assert_eq!(are_numbers(&Source::one("w"), &params), numbers, "{dtype} {code:#x}");
+            assert!(are_numbers(&Source::one("not made yet"), &params));
         }
     }
 }

@@ -49,9 +49,50 @@ pub fn dequantize_linear(b: &mut Builder, node: &Node) -> Outputs {
     if !quantized || !to.is_float() || !b.dtype(scale).is_float() {
         return Err(node.error("E0107", format!("does not bring {} to {to} by {}", b.dtype(x), b.dtype(scale))));
     }
-    let (scale, zero) = spread_both(b, node, (scale, zero), x)?;
-    let y = dequantized(b, x, scale, zero)?;
+    let y = match whole_blocks(b, node, scale, x)? {
+        Some((axis, block)) => in_blocks(b, (scale, zero), x, axis, block)?,
+        None => {
+            let (scale, zero) = spread_both(b, node, (scale, zero), x)?;
+            dequantized(b, x, scale, zero)?
+        }
+    };
     Ok(vec![b.convert(y, to)?])
+}
+
+/// The axis and the size of blocks that have a scale each, where there are whole ones alone.
+fn whole_blocks(b: &mut Builder, node: &Node, scale: Value, x: Value) -> Result<Option<(usize, Dim)>> {
+    let block = node.int_or("block_size", 0)?;
+    if block <= 0 || b.rank(scale) != b.rank(x) || b.rank(x) == 0 {
+        return Ok(None);
+    }
+    let axis = node.axis(node.int_or("axis", 1)?, b.rank(x))?;
+    let whole = b.dims(x)[axis].as_const().is_some_and(|n| n % block == 0);
+    Ok(whole.then_some((axis, Dim::constant(block))))
+}
+
+/// x[.., n, block, ..] · scale[.., n, 1, ..] as x[.., n · block, ..]: codes of groups that a product finds
+fn in_blocks(
+    b: &mut Builder,
+    (scale, zero): (Value, Option<Value>),
+    x: Value,
+    axis: usize,
+    block: Dim,
+) -> Result<Value> {
+    let whole = b.dims(x);
+    let blocks = b.split_inner(x, axis, block)?;
+    let each = |b: &mut Builder, v: Value| {
+        let mut dims = b.dims(blocks);
+        dims.remove(axis + 1);
+        for (own, wanted) in b.dims(v).iter().zip(&dims) {
+            b.unify(own, wanted)?;
+        }
+        dims.insert(axis + 1, Dim::constant(1));
+        b.reshape(v, &dims)
+    };
+    let scale = each(b, scale)?;
+    let zero = zero.map(|zero| each(b, zero)).transpose()?;
+    let y = dequantized(b, blocks, scale, zero)?;
+    b.reshape(y, &whole)
 }
 
 /// One scale for the whole of an f32 tensor, from its range, which is made to hold 0; to u8.

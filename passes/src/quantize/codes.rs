@@ -2,7 +2,8 @@
 
 use super::builder::Builder;
 use super::grid::{Grid, Step};
-use crate::calibrated::{Codes, Range};
+use crate::calibrated::{CodeType, Codes, Range};
+use sardonyx_base::minifloat::format;
 use sardonyx_base::{DType, Dim, Result, Tensor};
 use sardonyx_dialects::scalar::{Conversion, ReduceFn, ScalarFn};
 use sardonyx_dialects::sdx::{Graph, Op, TensorType, Value};
@@ -10,13 +11,17 @@ use sardonyx_dialects::sdx::{Graph, Op, TensorType, Value};
 /// The largest code of 8 bits; −128 is left out, so that −x has the codes of x.
 const CODE_MAX: f32 = 127.0;
 
+/// Of weights that have one scale the largest is the largest code, or such a share of it, which is tried in turn. All of them are
+/// codes with the largest exponent, of formats whose largest number is 1.75 times a power of two.
+pub const SHARES: [f32; 4] = [1.0, 6.0 / 7.0, 5.0 / 7.0, 4.0 / 7.0];
+
 /// What the codes of a factor are.
 #[derive(Clone, Copy)]
 pub enum Form {
     /// Of 8 bits, with one scale along the sum.
-    Bytes,
-    /// Of so many bits, with one scale for so many of them.
-    Groups { bits: u32, size: i64 },
+    Whole(CodeType),
+    /// With one scale for so many of them.
+    Groups { code: CodeType, size: i64 },
     /// What they are already.
     Grid(Grid),
 }
@@ -30,10 +35,14 @@ pub struct Coded {
 
 impl Coded {
     /// The codes of what is summed over, or read as a row, have one scale.
-    pub fn new(graph: &mut Graph, x: Value, summed: &[usize], origins: &[String]) -> Result<Coded> {
+    pub fn new(graph: &mut Graph, x: Value, summed: &[usize], code: CodeType, origins: &[String]) -> Result<Coded> {
         let whole = graph.ty(x).clone();
         let kept: Vec<usize> = (0..whole.rank()).filter(|i| !summed.contains(i)).collect();
         let mut b = Builder { graph, origins };
+        if let CodeType::Float(dtype) = code {
+            let [codes, scale] = floats(&mut b, (x, summed), &kept, dtype)?;
+            return Ok(Coded { codes, scale, kept });
+        }
         let size = b.map(ScalarFn::Abs, &[x])?;
         let largest = b.add(Op::Reduce { f: ReduceFn::Max, axes: summed.to_vec() }, &[size], None)?;
         let (zero, one) = (b.number(0.0, largest)?, b.number(1.0, largest)?);
@@ -77,20 +86,71 @@ impl Coded {
     }
 }
 
+/// Codes and scales of floats that have one scale along some axes: that with which the sum of the squares of what they lose is
+/// the least.
+fn floats(b: &mut Builder, (x, summed): (Value, &[usize]), kept: &[usize], dtype: DType) -> Result<[Value; 2]> {
+    let most = format(dtype).map_or(1.0, |format| format.max() as f32);
+    let size = b.map(ScalarFn::Abs, &[x])?;
+    let largest = b.add(Op::Reduce { f: ReduceFn::Max, axes: summed.to_vec() }, &[size], None)?;
+    let (zero, one) = (b.number(0.0, largest)?, b.number(1.0, largest)?);
+    let [above, below] = [most, -most].map(|limit| b.number(limit, x));
+    let limits = [above?, below?];
+    let codes = |b: &mut Builder, scale: Value| {
+        let steps = b.map(ScalarFn::Div, &[x, scale])?;
+        // A scale that is subnormal may be too small.
+        let steps = b.map(ScalarFn::Min, &[steps, limits[0]])?;
+        let steps = b.map(ScalarFn::Max, &[steps, limits[1]])?;
+        b.convert(steps, dtype)
+    };
+    let mut best: Option<[Value; 2]> = None;
+    for share in SHARES {
+        let by = b.number(most * share, largest)?;
+        let scale = b.map(ScalarFn::Div, &[largest, by])?;
+        let nothing = b.map(ScalarFn::Eq, &[scale, zero])?;
+        let scale = b.map(ScalarFn::Select, &[nothing, one, scale])?;
+        let wide = spread(b, scale, kept, x)?;
+        let found = codes(b, wide)?;
+        let found = b.convert(found, DType::F32)?;
+        let found = b.map(ScalarFn::Mul, &[found, wide])?;
+        let lost = b.map(ScalarFn::Sub, &[x, found])?;
+        let lost = b.map(ScalarFn::Mul, &[lost, lost])?;
+        let lost = b.add(Op::Reduce { f: ReduceFn::Add, axes: summed.to_vec() }, &[lost], None)?;
+        best = Some(match best {
+            None => [lost, scale],
+            Some([least, of_least]) => {
+                let less = b.map(ScalarFn::Lt, &[lost, least])?;
+                let [lost, scale] = [[lost, least], [scale, of_least]]
+                    .map(|[this, other]| b.map(ScalarFn::Select, &[less, this, other]));
+                [lost?, scale?]
+            }
+        });
+    }
+    let scale = best.map_or(one, |[_, scale]| scale);
+    let wide = spread(b, scale, kept, x)?;
+    Ok([codes(b, wide)?, scale])
+}
+
 /// Weights as codes with a scale for each group along an axis, which is two meanwhile, and back: the largest of a group, with
 /// its sign, is the code that has no other sign.
 pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origins: &[String]) -> Result<InGroups> {
-    let (size, step, bits) = match form {
+    let (size, step, code) = match form {
         // One group of all.
-        Form::Bytes => (graph.ty(w).dims[axis].as_const().unwrap_or(1), Step::Signed, 8),
-        Form::Groups { bits, size } => (size, Step::Signed, bits),
-        Form::Grid(Grid { step, size }) => (size as i64, step, if step == Step::Bytes { 8 } else { 4 }),
+        Form::Whole(code) => (graph.ty(w).dims[axis].as_const().unwrap_or(1), Step::Signed, code),
+        Form::Groups { code, size } => (size, Step::Signed, code),
+        Form::Grid(Grid { step, size }) => (size as i64, step, CodeType::Int(if step == Step::Bytes { 8 } else { 4 })),
     };
     let whole = graph.ty(w).clone();
     let (dims, kept) = apart(&whole, axis, size);
     let mut b = Builder { graph, origins };
     let apart = TensorType::new(DType::F32, dims.clone());
     let w = b.add(Op::Reshape, &[w], Some(apart.clone()))?;
+    let bits = match code {
+        CodeType::Int(bits) => bits,
+        CodeType::Float(dtype) => {
+            let [codes, scale] = floats(&mut b, (w, &[axis + 1]), &kept, dtype)?;
+            return Ok(InGroups { codes, scale, least: None, kept, whole });
+        }
+    };
     let [high, low] = [ReduceFn::Max, ReduceFn::Min].map(|f| b.add(Op::Reduce { f, axes: vec![axis + 1] }, &[w], None));
     let (high, low) = (high?, low?);
     let (zero, one) = (b.number(0.0, high)?, b.number(1.0, high)?);
@@ -131,7 +191,7 @@ pub fn in_groups(graph: &mut Graph, (w, axis): (Value, usize), form: Form, origi
     }
     let dtype = match step {
         Step::Least => DType::U4,
-        Step::Signed | Step::Bytes => code_type(bits),
+        Step::Signed | Step::Bytes => code.dtype(),
     };
     let narrow = TensorType::new(dtype, dims);
     let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(narrow))?;
@@ -161,15 +221,10 @@ pub fn from_parameters(
         let op = Op::Param { name: name.clone(), parts: vec![], bounded: true };
         b.add(op, &[], Some(TensorType::new(dtype, dims)))
     };
-    let scale = param(&found.scale, DType::BF16, kept.iter().map(|d| dims[*d].clone()).collect())?;
-    let codes = param(&found.codes, DType::I8, dims)?;
-    let codes = b.convert(codes, code_type(found.bits))?;
+    let scale = param(&found.scale, found.code.scale(), kept.iter().map(|d| dims[*d].clone()).collect())?;
+    let codes = param(&found.codes, found.code.parameter(), dims)?;
+    let codes = b.convert(codes, found.code.dtype())?;
     Ok(InGroups { codes, scale, least: None, kept, whole })
-}
-
-/// Of codes with a sign.
-fn code_type(bits: u32) -> DType {
-    if bits > 4 { DType::I8 } else { DType::I4 }
 }
 
 /// Weights as codes of an axis that is two.

@@ -13,10 +13,11 @@ mod grid;
 mod products;
 mod sites;
 
+pub use codes::SHARES;
 use products::Meanings;
 pub use products::{Product, Table, images, products, tables};
 
-use crate::calibrated::Rounding;
+use crate::calibrated::{CodeType, Rounding};
 use crate::options::{Activations, Group, Options, Quantize};
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
@@ -34,6 +35,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Codes of 4 bits that four bytes hold: a group has whole ones.
 const CODES_MIN: i64 = 8;
+pub(crate) const BYTES: CodeType = CodeType::Int(8);
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     if rewrites.options().quantize == Quantize::None {
@@ -47,7 +49,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 
 /// What a value is as bytes, with one scale along an axis.
 pub fn as_bytes(graph: &mut Graph, x: Value, axis: usize) -> Result<Value> {
-    Coded::new(graph, x, &[axis], &[])?.value(graph, &[])
+    Coded::new(graph, x, &[axis], BYTES, &[])?.value(graph, &[])
 }
 
 fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
@@ -95,7 +97,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                 for (at, (arg, axes)) in new.args.iter_mut().zip(summed).enumerate() {
                     let form = match (at == weights, rewrites.options().activations()) {
                         (true, _) => form,
-                        (false, Activations::Int8) => Form::Bytes,
+                        (false, Activations::Int8) => Form::Whole(BYTES),
                         (false, Activations::F32) => continue,
                     };
                     let found = range(at).filter(|_| at != weights && other != Other::Rows);
@@ -112,20 +114,18 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                     let known = made.get(&(*arg, axes.clone())).copied();
                     let value = match (known, form) {
                         (Some(value), _) => value,
-                        (None, Form::Bytes) => {
-                            Coded::new(&mut out, *arg, &axes, &node.origins)?.value(&mut out, &node.origins)?
-                        }
-                        (None, form @ (Form::Groups { .. } | Form::Grid(_))) => {
-                            let coded = match calibrated.rounding(meanings.weights(node.args[at], axes[0])) {
-                                Some(Rounding::Codes(found)) => {
-                                    from_parameters(&mut out, (*arg, axes[0]), found, &node.origins)?
-                                }
-                                Some(Rounding::Nearest) | None => {
-                                    in_groups(&mut out, (*arg, axes[0]), form, &node.origins)?
-                                }
-                            };
-                            coded.value(&mut out, &node.origins)?
-                        }
+                        (None, form) => match (calibrated.rounding(meanings.weights(node.args[at], axes[0])), form) {
+                            (Some(Rounding::Codes(found)), _) if at == weights => {
+                                from_parameters(&mut out, (*arg, axes[0]), found, &node.origins)?
+                                    .value(&mut out, &node.origins)?
+                            }
+                            (_, Form::Whole(code)) => Coded::new(&mut out, *arg, &axes, code, &node.origins)?
+                                .value(&mut out, &node.origins)?,
+                            (_, Form::Groups { .. } | Form::Grid(_)) => {
+                                in_groups(&mut out, (*arg, axes[0]), form, &node.origins)?
+                                    .value(&mut out, &node.origins)?
+                            }
+                        },
                     };
                     made.insert((*arg, axes), value);
                     *arg = value;
@@ -143,7 +143,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
             Ok(Some(Site::Rows)) if !is_rounded(rewrites.options(), &meanings, node.args[0]) => {}
             Ok(Some(Site::Rows)) if rewrites.allow("rows", &node.origins) => {
                 let (table, indices) = (new.args[0], new.args[1]);
-                let coded = Coded::new(&mut out, table, &[1], &node.origins)?;
+                let coded = Coded::new(&mut out, table, &[1], code_of_rows(rewrites.options()), &node.origins)?;
                 map.push(coded.rows(&mut out, indices, &node.origins)?);
                 continue;
             }
@@ -181,10 +181,17 @@ fn chosen(options: &Options, (graph, meanings): (&Graph, &Meanings), weights: Va
     let &[axis] = summed else { return None };
     let whole = graph.ty(weights).dims[axis].as_const()?;
     match options.calibrated.rounding(meanings.weights(weights, axis))? {
-        Rounding::Codes(codes) => Some(Form::Groups { bits: codes.bits, size: codes.size }),
-        Rounding::Nearest if options.activations() == Activations::Int8 || whole % CODES_MIN != 0 => Some(Form::Bytes),
-        Rounding::Nearest => Some(Form::Groups { bits: 8, size: whole }),
+        Rounding::Codes(codes) => Some(Form::Groups { code: codes.code, size: codes.size }),
+        Rounding::Nearest if options.activations() == Activations::Int8 || whole % CODES_MIN != 0 => {
+            Some(Form::Whole(BYTES))
+        }
+        Rounding::Nearest => Some(Form::Groups { code: BYTES, size: whole }),
     }
+}
+
+/// Of tables of which rows are looked up.
+fn code_of_rows(options: &Options) -> CodeType {
+    options.quantize.code().filter(|code| matches!(code, CodeType::Float(_))).unwrap_or(BYTES)
 }
 
 /// Whether the rows of a table are rounded to bytes.
@@ -195,18 +202,27 @@ fn is_rounded(options: &Options, meanings: &Meanings, table: Value) -> bool {
 /// The form of weights that are summed over these axes. The last product of a model keeps 8 bits: what it loses nothing behind
 /// it makes good.
 fn form(options: &Options, (graph, weights): (&Graph, Value), summed: &[usize], last: bool) -> Form {
-    let bits = options.quantize.bits().filter(|_| !last).unwrap_or(8);
-    let (&[axis], Some(dims)) = (summed, graph.ty(weights).static_dims()) else { return Form::Bytes };
+    let code = options.quantize.code().filter(|code| !last || matches!(code, CodeType::Float(_))).unwrap_or(BYTES);
+    let (&[axis], Some(dims)) = (summed, graph.ty(weights).static_dims()) else { return Form::Whole(wide(code)) };
     let length = dims[axis] as i64;
     let size = match options.group() {
-        Group::Of(size) if bits < 8 || options.group.is_some() => size,
+        Group::Of(size) if wide(code) != code || options.group.is_some() => size,
         Group::Of(_) | Group::Channel => length,
     };
     let size = if length % size == 0 { size } else { length };
     match options.activations() {
-        Activations::Int8 if bits == 8 && size == length => Form::Bytes,
-        _ if size % CODES_MIN != 0 => Form::Bytes,
-        Activations::Int8 | Activations::F32 => Form::Groups { bits, size },
+        _ if matches!(code, CodeType::Float(_)) && size == length => Form::Whole(code),
+        Activations::Int8 if code == BYTES && size == length => Form::Whole(code),
+        _ if size % CODES_MIN != 0 => Form::Whole(wide(code)),
+        Activations::Int8 | Activations::F32 => Form::Groups { code, size },
+    }
+}
+
+/// The code of 8 bits in the place of one.
+fn wide(code: CodeType) -> CodeType {
+    match code {
+        CodeType::Int(_) => BYTES,
+        CodeType::Float(_) => code,
     }
 }
 

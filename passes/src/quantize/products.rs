@@ -3,7 +3,7 @@
 use super::codes::Form;
 use super::form;
 use super::sites::{Other, Site, constants, last_products, site, source};
-use crate::calibrated::Meaning;
+use crate::calibrated::{CodeType, Meaning};
 use crate::options::{Options, Quantize};
 use sardonyx_dialects::sdx::{Graph, Node, Value};
 use std::collections::BTreeMap;
@@ -25,17 +25,17 @@ pub struct Product {
     pub meaning: Meaning,
     /// The sizes of the weights before the axis, of it and behind it.
     pub parts: [usize; 3],
-    pub bits: u32,
+    pub code: CodeType,
     /// Weights of a group.
     pub size: usize,
 }
 
 /// The products of a graph that calibration can round.
 pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
-    let any_bits = match options.quantize {
+    let any = match options.quantize {
         Quantize::None | Quantize::Lossless => return vec![],
         Quantize::Int8 | Quantize::Int4 | Quantize::Int3 => false,
-        Quantize::Auto => true,
+        Quantize::Fp8 | Quantize::Auto => true,
     };
     let (constant, last, meanings) = (constants(graph), last_products(graph), Meanings::new(graph));
     let product = |(v, node): (Value, &Node)| {
@@ -48,15 +48,15 @@ pub fn products(graph: &Graph, options: &Options) -> Vec<Product> {
         let value = node.args[operand];
         let (&[left_axis], &[axis]) = (&summed[1 - operand][..], &summed[operand][..]) else { return None };
         let dims = graph.ty(value).static_dims()?;
-        let (bits, size) = match form(options, (graph, value), &[axis], last[v.index()]) {
-            Form::Groups { bits, size } => (bits, size),
-            Form::Bytes if any_bits => (8, dims[axis] as i64),
-            Form::Bytes | Form::Grid(_) => return None,
+        let (code, size) = match form(options, (graph, value), &[axis], last[v.index()]) {
+            Form::Groups { code, size } => (code, size),
+            Form::Whole(code) if any => (code, dims[axis] as i64),
+            Form::Whole(_) | Form::Grid(_) => return None,
         };
         let parts = [dims[..axis].iter().product(), dims[axis], dims[axis + 1..].iter().product()];
         let left = (node.args[1 - operand], left_axis);
         let meaning = meanings.weights(value, axis);
-        Some(Product { node: v, left, operand, weights: value, axis, meaning, parts, bits, size: size as usize })
+        Some(Product { node: v, left, operand, weights: value, axis, meaning, parts, code, size: size as usize })
     };
     graph.values().filter_map(product).collect()
 }

@@ -368,6 +368,40 @@ func.func @gpu_groups(%x: !x) -> !y {
 
 // -----
 
+// Floats of 8 bits are codes as well, whatever is on their left; scales that are powers of two, of 8 bits too, stay as they are.
+
+!b = !sdx.tensor<[m, 64], i8>
+!x = !sdx.tensor<[m, 64], f32>
+!w = !sdx.tensor<[2, 32, 48], f8E5M2>
+!wf = !sdx.tensor<[2, 32, 48], f32>
+!s = !sdx.tensor<[2, 48], f8E8M0FNU>
+!y = !sdx.tensor<[m, 48], f32>
+
+// CHECK-LABEL: func.func @floats
+// CHECK-DAG: %[[W:.*]] = flow.param "w" : <[2, 32, 48], f8E5M2, row_major>
+// CHECK-DAG: %[[S:.*]] = flow.param "s" : <[2, 48], f8E8M0FNU, row_major>
+// CHECK: flow.kernel outer ["m", "48"] inner ["2"] deep ["32"]
+// CHECK-DAG: flow.load {{.*}} ["%0", "32*%2 + %3"] : f32
+// CHECK-DAG: flow.load {{.*}} ["%2", "%3", "%1"] : f8E5M2
+// CHECK: %[[SUM:.*]] = flow.reduce "add" {{.*}} : f32 -> f32
+// CHECK: flow.load {{.*}} ["%2", "%1"] : f8E8M0FNU
+func.func @floats(%q: !b, %r: !sdx.tensor<[m], f32>) -> !y {
+  %w = sdx.param "w" : !w
+  %s = sdx.param "s" : !s
+  %q0 = sdx.convert %q : !b -> !x
+  %r0 = sdx.broadcast %r to [0] : !sdx.tensor<[m], f32> -> !x
+  %x = sdx.map "mul"(%q0, %r0) : (!x, !x) -> !x
+  %0 = sdx.convert %w : !w -> !wf
+  %1 = sdx.broadcast %s to [0, 2] : !s -> !sdx.tensor<[2, 32, 48], f8E8M0FNU>
+  %2 = sdx.convert %1 : !sdx.tensor<[2, 32, 48], f8E8M0FNU> -> !wf
+  %3 = sdx.map "mul"(%0, %2) : (!wf, !wf) -> !wf
+  %4 = sdx.reshape %3 : !wf -> !sdx.tensor<[64, 48], f32>
+  %5 = sdx.contract "mk,kn->mn"(%x, %4) : (!x, !sdx.tensor<[64, 48], f32>) -> !y
+  return %5 : !y
+}
+
+// -----
+
 // A scale of each row of the right factor is another one along the sum, on a GPU as well.
 
 // OPTION: target=cuda:sm_80
@@ -390,4 +424,26 @@ func.func @gpu_along(%x: !x) -> !y {
   %3 = sdx.map "mul"(%1, %2) : (!wf, !wf) -> !wf
   %4 = sdx.contract "mk,kn->mn"(%0, %3) : (!xf, !wf) -> !y
   return %4 : !y
+}
+
+// -----
+
+// Numbers of 16 bits are no codes.
+
+!x = !sdx.tensor<[m, 64], f32>
+!w = !sdx.tensor<[64, 48], bf16>
+!wf = !sdx.tensor<[64, 48], f32>
+!y = !sdx.tensor<[m, 48], f32>
+
+// CHECK-LABEL: func.func @halves
+// CHECK-NOT: deep
+// CHECK: flow.kernel outer ["m", "48"] inner ["64"]
+func.func @halves(%x: !x) -> !y {
+  %w = sdx.param "w" : !w
+  %s = sdx.param "s" : !sdx.tensor<[48], f32>
+  %0 = sdx.convert %w : !w -> !wf
+  %1 = sdx.broadcast %s to [1] : !sdx.tensor<[48], f32> -> !wf
+  %2 = sdx.map "mul"(%0, %1) : (!wf, !wf) -> !wf
+  %3 = sdx.contract "mk,kn->mn"(%x, %2) : (!x, !wf) -> !y
+  return %3 : !y
 }

@@ -1,6 +1,7 @@
 // RUN: sardonyx-opt %s --split-input-file --option quantize=int8 --pass-pipeline='builtin.module(quantize)' | FileCheck %s
 // RUN: sardonyx-opt %s --split-input-file --option quantize=int8 --pass-pipeline='builtin.module(quantize,sdx-to-flow,prepare-weights,fuse,int8-contractions)' | FileCheck %s --check-prefix=BYTES
 // RUN: sardonyx-opt %s --split-input-file --option quantize=int4 --option group=64 --option activations=f32 --pass-pipeline='builtin.module(quantize)' | FileCheck %s --check-prefix=GROUPS
+// RUN: sardonyx-opt %s --split-input-file --option quantize=fp8 --pass-pipeline='builtin.module(quantize,sdx-to-flow,prepare-weights,fuse,int8-contractions)' | FileCheck %s --check-prefix=FLOATS
 // RUN: sardonyx-opt %s --split-input-file --option quantize=int8 --pass-pipeline='builtin.module(quantize)' --remarks quantize 2>&1 >%t | FileCheck %s --check-prefix=REMARK
 
 !x = !sdx.tensor<[m, 256], f32>
@@ -36,6 +37,16 @@
 // BYTES-DAG: flow.param "@w{{[0-9a-f]+}}" transform "column_sums" : <[96], i32, row_major>
 // BYTES: flow.kernel outer ["m", "96"] inner ["256"](%[[Q]]#1, %[[Q]]#0,
 // BYTES: flow.reduce "add" {{.*}} : i32 -> i32
+
+// Floats of 8 bits have a scale for each column too; what is multiplied with them stays as it is.
+
+// FLOATS-LABEL: func.func @linear
+// FLOATS-SAME: (%[[X:.*]]: !flow.container<[m, 256], f32, row_major>
+// FLOATS-DAG: %[[C:.*]] = flow.param "@w{{[0-9a-f]+}}" : <[256, 96], f8E4M3FN, row_major>
+// FLOATS-DAG: flow.param "@w{{[0-9a-f]+}}" : <[96], f32, row_major>
+// FLOATS-NOT: f32, row_major> -> !flow.container<[256, 96], f32
+// FLOATS: flow.kernel outer ["m", "96"] inner ["1"] deep ["256"](%[[X]],
+// FLOATS: flow.load 1 ["256*%2 + %3", "%1"] : f8E4M3FN
 func.func @linear(%x: !x) -> (!y, !y) {
   %w = sdx.param "w" : !w
   %v = sdx.param "v" : !w
@@ -53,6 +64,8 @@ func.func @linear(%x: !x) -> (!y, !y) {
 
 // CHECK-LABEL: func.func @few
 // CHECK-NOT: sdx.reduce
+// FLOATS-LABEL: func.func @few
+// FLOATS-NOT: f8E4M3FN
 // REMARK: remark[quantize]: weights stay in f32: its weights are few
 func.func @few(%x: !x) -> !w {
   %w = sdx.param "w" : !w
@@ -95,6 +108,8 @@ func.func @several(%x: !x) -> !x {
 // BYTES: flow.kernel outer ["m", "64"] inner []
 // BYTES-NOT: flow.kernel
 // BYTES: return
+// FLOATS-LABEL: func.func @rows
+// FLOATS: flow.param "@w{{[0-9a-f]+}}" : <[1000, 64], f8E4M3FN, row_major>
 func.func @rows(%i: !i) -> !y {
   %t = sdx.param "t" : !t
   %0 = sdx.gather %t[%i] axis 0 : (!t, !i) -> !y
@@ -124,6 +139,9 @@ func.func @rows(%i: !i) -> !y {
 // GROUPS: %[[V:.*]] = sdx.reshape %{{.*}} : <[4, 64, 96], f32> -> <[256, 96], f32>
 // GROUPS: sdx.contract "mk,kn->mn"(%arg0, %[[V]])
 // GROUPS: sdx.convert %{{.*}} -> <[1, 96, 64], i8>
+
+// FLOATS-LABEL: func.func @groups
+// FLOATS: flow.param "@w{{[0-9a-f]+}}" : <[96, 64], f8E4M3FN, row_major>
 func.func @groups(%x: !x) -> !y {
   %w = sdx.param "w" : !w
   %v = sdx.param "v" : !v

@@ -48,7 +48,7 @@ static BEHIND: &[&str] = &[
 
 /// What is asked for, how far that takes the result, and how many sums of integers come of it. A code is at most half a step
 /// off, a step of 8 bits 1/127 of the largest in its row; a factor of a row's length is in it twice. The last product keeps
-/// 8 bits.
+/// 8 bits. A float of 8 bits is at most a sixteenth of itself off.
 static FORMS: &[(&str, f64, usize)] = &[
     ("quantize=int8", 0.02, 2),
     ("quantize=int8 activations=f32", 0.02, 0),
@@ -56,6 +56,8 @@ static FORMS: &[(&str, f64, usize)] = &[
     ("quantize=int4 activations=f32", 0.15, 0),
     ("quantize=int4 group=channel", 0.2, 2),
     ("quantize=int3 group=32", 0.3, 2),
+    ("quantize=fp8", 0.1, 0),
+    ("quantize=fp8 group=32", 0.1, 0),
 ];
 /// Sums in another order may move a value to the next code.
 const BEHIND_IT: f64 = 0.005;
@@ -67,8 +69,14 @@ pub fn check(context: &Context) {
 fn check_form(context: &Context, form: &str, most: f64, sums: usize) {
     let mut r = Random::new(11);
     let sizes = [("v", vec![96, 128]), ("w", vec![128, 96]), ("b", vec![128])];
+    // Quarters alone are codes of all kinds.
+    let uneven = |(i, x): (usize, f32)| x + (i as f32).sin();
+    let mut param = |dims: Vec<usize>| {
+        let values = tensor(&mut r, DType::F32, dims.clone()).to_vec::<f32>().expect("floats");
+        Tensor::from_vec(dims, values.into_iter().enumerate().map(uneven).collect())
+    };
     let params: BTreeMap<String, Tensor> =
-        sizes.into_iter().map(|(name, dims)| (name.to_string(), tensor(&mut r, DType::F32, dims))).collect();
+        sizes.into_iter().map(|(name, dims)| (name.to_string(), param(dims))).collect();
     let param = |name: &str| -> Result<Tensor> {
         params.get(name).cloned().ok_or_else(|| Error::defect(format!("no parameter `{name}`")))
     };

@@ -9,6 +9,7 @@ use crate::asm::{Asm, Bin, Cast, Elem, Mlir, Val};
 use crate::cx::Cx;
 use crate::def::*;
 use crate::eval::Point;
+use crate::minifloat;
 use crate::words::Words;
 use sardonyx_base::DType;
 use sardonyx_dialects::scalar::{Conversion, ScalarFn};
@@ -34,11 +35,7 @@ pub fn grouped(def: &KernelDef) -> Option<Grouped> {
         Some(Sum { reduce: *reduce, b: plain(def, other(f)?)?.clone() })
     };
     let sums: Vec<Sum> = found.iter().zip(&factors).map(sum).collect::<Option<_>>()?;
-    let rows = match storage(code)?.dtype {
-        DType::I4 => 8,
-        DType::I8 => 4,
-        _ => return None,
-    };
+    let rows = rows_of_cell(storage(code)?.dtype)? as i64;
     let (_, roles): (_, Roles) = roles(def, plain(def, left)?, sums, rows)?;
     let sum = def.body[found[0].0.part].dtype;
     Some(Grouped { roles, folds: found.into_iter().map(|(fold, _)| fold).collect(), sum })
@@ -52,8 +49,20 @@ pub fn plan(def: &KernelDef) -> Option<Plan> {
         (DType::U8, DType::I32) => Words::Quads,
         _ => return None,
     };
+    if words == Words::Quads && def.reads[roles.b().buffer].dtype.is_float() {
+        return None;
+    }
     let plan = blocked(def, roles, words, folds)?;
     (plan.form == Form::Panels).then_some(plan)
+}
+
+/// Rows of codes that lie side by side: those of four bytes.
+pub fn rows_of_cell(dtype: DType) -> Option<usize> {
+    match dtype {
+        DType::I4 => Some(8),
+        DType::I8 => Some(4),
+        dtype => minifloat::small(dtype).map(|_| 4),
+    }
 }
 
 /// One for each sum over the groups, with that sum.
@@ -106,7 +115,11 @@ pub fn words(asm: &mut Mlir, cell: Val, dtype: DType, words: Words) -> Vec<Val> 
             (0..8).map(|row| nibble(asm, cell, at(row))).collect()
         }
         (Words::Singles, DType::I8) => (0..4).map(|row| signed(asm, cell, 8 * row, 8)).collect(),
-        _ => vec![cell],
+        (Words::Singles, dtype) => match minifloat::small(dtype) {
+            Some(format) => (0..4).map(|row| minifloat::decode_number(asm, cell, 8 * row, format)).collect(),
+            None => vec![cell],
+        },
+        (Words::Pairs | Words::Quads, _) => vec![cell],
     }
 }
 

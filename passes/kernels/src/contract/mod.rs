@@ -30,6 +30,7 @@ use block::Start;
 
 pub use block::Blocks;
 pub use copy::transpose;
+pub use groups::rows_of_cell;
 pub use plan::{
     Fold, Form, GROUP, Plan, Roles, Sum, WIDTH, candidates, epilogue, in_words, is_one_instruction, widened,
 };

@@ -1,20 +1,11 @@
 //! A contraction in groups: its codes, and what is read of constants once for each group, in panels of the same columns
 
 use super::{Packable, PackedFactor, is_blocked, load_of, matrix};
-use crate::contract::WIDTH;
+use crate::contract::{WIDTH, rows_of_cell};
 use crate::target::Target;
-use sardonyx_base::{DType, Dim, Encoding};
+use sardonyx_base::{Dim, Encoding};
 use sardonyx_dialects::flow::kernel::{Body, Container, Kernel, Level, Memlet};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
-
-/// Rows of codes that lie side by side: those of four bytes.
-fn depth(dtype: DType) -> Option<usize> {
-    match dtype {
-        DType::I4 => Some(8),
-        DType::I8 => Some(4),
-        _ => None,
-    }
-}
 
 /// The loads that the sums of groups need, and which of them are codes.
 fn loads(kernel: &Kernel) -> Vec<(usize, bool)> {
@@ -28,7 +19,7 @@ fn loads(kernel: &Kernel) -> Vec<(usize, bool)> {
     while let Some(k) = open.pop() {
         match &kernel.body[k].body {
             Body::Load { memlet, guard: None } if levels[k] != Level::Row => {
-                let is_code = depth(kernel.reads[memlet.container].dtype).is_some() && levels[k] == Level::Deep;
+                let is_code = rows_of_cell(kernel.reads[memlet.container].dtype).is_some() && levels[k] == Level::Deep;
                 let of_group = levels[k] == Level::Point;
                 if (is_code || of_group) && !found.contains(&(k, is_code)) {
                     found.push((k, is_code));
@@ -79,7 +70,7 @@ pub fn packable(kernel: &Kernel, target: Target) -> Option<Packable> {
     for (load, is_code) in loads.into_iter().filter(|(load, _)| *load != left_load) {
         let Body::Load { memlet, .. } = &kernel.body[load].body else { return None };
         let container = &kernel.reads[memlet.container];
-        let depth = if is_code { depth(container.dtype)? } else { 1 };
+        let depth = if is_code { rows_of_cell(container.dtype)? } else { 1 };
         let first = kernel.outer.len();
         let summed = first..first + 1 + usize::from(is_code);
         let alone = load_of(kernel, memlet.container) == load;

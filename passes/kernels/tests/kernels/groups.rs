@@ -1,14 +1,15 @@
-//! Contractions by codes that have a scale for each group along the sum: f32 or bytes by codes of 4 and 8 bits
+//! Contractions by codes that have a scale for each group along the sum: f32 or bytes by codes of 4 and 8 bits, f32 by floats
 
 use crate::build::Builder;
 use crate::check;
 use crate::harness::Case;
+use sardonyx_base::minifloat::decode;
 use sardonyx_base::{DType, Encoding, Tensor};
 use sardonyx_dialects::flow::kernel::{Class, Kernel};
 use sardonyx_dialects::scalar::{ReduceFn, ScalarFn};
 use sardonyx_kernels::{Target, Words, lower};
 
-/// What is multiplied: f32 or bytes by i4 or i8.
+/// What is multiplied: f32 or bytes by i4 or i8, f32 by floats of 8 bits.
 type Types = [DType; 2];
 
 struct Sizes {
@@ -73,6 +74,11 @@ fn case(name: &str, kernel: Kernel, m: i64) -> Case {
         let bytes: Option<Vec<u8>> = match dtype {
             DType::U8 | DType::I8 => Some((0..n).map(|i| !byte(i)).collect()),
             DType::I4 => Some((0..n).map(|i| ((byte(i) << 4) as i8 >> 4) as u8).collect()),
+            float if float.bits() == 8 => {
+                // Sums of those that are much larger would lose more than is allowed here.
+                let small = |code: &u8| decode(float, (*code).into()).is_some_and(|x| x.abs() <= 448.0);
+                Some((0..n).map(|i| Some(byte(i)).filter(small).unwrap_or(0)).collect())
+            }
             _ => None,
         };
         if let Some(bytes) = bytes {
@@ -82,8 +88,16 @@ fn case(name: &str, kernel: Kernel, m: i64) -> Case {
     case.within(2e-2, 2e-6)
 }
 
-const ALL: [Types; 4] =
-    [[DType::F32, DType::I4], [DType::F32, DType::I8], [DType::U8, DType::I4], [DType::U8, DType::I8]];
+const ALL: [Types; 8] = [
+    [DType::F32, DType::I4],
+    [DType::F32, DType::I8],
+    [DType::U8, DType::I4],
+    [DType::U8, DType::I8],
+    [DType::F32, DType::F8E4M3FN],
+    [DType::F32, DType::F8E4M3FNUZ],
+    [DType::F32, DType::F8E5M2],
+    [DType::F32, DType::F8E5M2FNUZ],
+];
 
 fn blocked(name: &str, types: Types, kernel: Kernel, m: i64) -> Case {
     let words = if types[0] == DType::U8 { Words::Quads } else { Words::Singles };
@@ -125,6 +139,24 @@ fn what_is_added_and_several_sums() {
             b.store(y, &["m", "70"], &["%0", "%1"]);
             cases.push(blocked(&format!("two sums {name}"), types, b.0, m));
         }
+    }
+    check(cases);
+}
+
+/// Each of the numbers by itself, subnormal ones and the largest too: the rows on the left are those of a unit matrix.
+#[test]
+fn every_float_is_decoded_exactly() {
+    let mut cases = vec![];
+    for dtype in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ] {
+        let types = [DType::F32, dtype];
+        let s = Sizes { m: "m", n: 32, groups: 1, size: 8 };
+        let number = |code: u8| decode(dtype, code.into()).is_some_and(f64::is_finite);
+        let codes: Vec<u8> = (0..=u8::MAX).map(|code| if number(code) { code } else { 0 }).collect();
+        let unit = (0..64).map(|i| f32::from(u8::from(i / 8 == i % 8))).collect();
+        let case = blocked(&format!("{dtype}"), types, grouped(types, &s, false), 8);
+        let case = case.read(0, Tensor::from_vec(vec![8, 8], unit));
+        let case = case.read(1, Tensor::new(dtype, vec![8, 32], codes.into()).unwrap());
+        cases.push(case.read(2, Tensor::from_vec(vec![1, 32], vec![1f32; 32])).exact());
     }
     check(cases);
 }

@@ -91,3 +91,23 @@ func.func @contributed(%x: !x, %s: !s) -> !v {
   %y = onnx.node "DequantizeLinear"(%q, %s) opset 1 domain "com.microsoft" {} : (!v, !s) -> !v
   return %y : !v
 }
+
+// -----
+
+!v = !onnx.value
+!w = !sdx.tensor<[64, 96], f8E4M3FN>
+!s = !sdx.tensor<[64, 3], f32>
+!z = !sdx.tensor<[64, 3], f8E4M3FN>
+
+// Whole blocks are an axis of their own, with one scale and one zero point along it.
+
+// CHECK-LABEL: func.func @whole_blocks
+// CHECK: %[[W:.*]] = sdx.reshape %arg0 : <[64, 96], f8E4M3FN> -> <[64, 3, 32], f8E4M3FN>
+// CHECK: sdx.convert %[[W]]
+// CHECK: sdx.map "sub"
+// CHECK: %[[Y:.*]] = sdx.map "mul"({{.*}}) : {{.*}} -> !sdx.tensor<[64, 3, 32], f32>
+// CHECK: sdx.reshape %[[Y]] : <[64, 3, 32], f32> -> <[64, 96], f32>
+func.func @whole_blocks(%w: !w, %s: !s, %z: !z) -> !v {
+  %y = onnx.node "DequantizeLinear"(%w, %s, %z) opset 21 {axis = 1 : i64, block_size = 32 : i64} : (!w, !s, !z) -> !v
+  return %y : !v
+}
