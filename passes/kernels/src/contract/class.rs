@@ -19,6 +19,15 @@ const BEGIN: f64 = 2.0;
 const FACTOR_APART: f64 = 0.35;
 const ROWS_APART: f64 = 0.65;
 const DIAGONAL: f64 = 0.6;
+
+impl Plan {
+    /// Bytes of the panels that are copied, and of the sums that wait.
+    pub fn sums_bytes(&self, def: &KernelDef) -> Dim {
+        let tile = if self.direct && !tiles::fits(self, def) { 0 } else { self.tile_bytes(def) };
+        Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile))
+    }
+}
+
 impl CpuPlan for Plan {
     fn grid(&self, def: &KernelDef) -> Dim {
         let batch = self.batch.iter().fold(Dim::constant(1), |p, v| p * def.extent(*v).dim());

@@ -23,6 +23,7 @@ pub mod groups;
 mod pairs;
 mod plan;
 mod quads;
+mod stage;
 mod staged;
 pub mod tiles;
 

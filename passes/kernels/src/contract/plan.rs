@@ -1,7 +1,6 @@
 //! Which load is A, which is B; which variable is m, which n: a contraction's parts
 
 use super::staged::{LINES, Staged, padded_load};
-use super::tiles;
 use crate::def::*;
 use crate::words::Words;
 use sardonyx_base::{DType, Dim};
@@ -436,12 +435,6 @@ impl Plan {
     /// Of one batch element.
     pub fn n_chunks(&self, def: &KernelDef) -> Dim {
         self.chunk_extents(def).into_iter().fold(Dim::constant(1), |n, extent| n * extent)
-    }
-
-    /// Bytes of the panels that are copied, and of the sums that wait.
-    pub fn sums_bytes(&self, def: &KernelDef) -> Dim {
-        let tile = if self.direct && !tiles::fits(self, def) { 0 } else { self.tile_bytes(def) };
-        Dim::constant(self.sums.len() as i64) * (self.copied_bytes(def) + Dim::constant(tile))
     }
 
     /// Of the copy of one panel.
