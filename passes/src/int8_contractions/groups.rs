@@ -232,7 +232,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
         }
     };
     let params: Vec<Id> = site.rights.iter().map(|r| signed(program, r)).collect();
-    let wanted = left.as_ref().is_some_and(|(f, _, _)| zero_of(program, f, &left_type) != Zero::Known(0.0));
+    let wanted = left.as_ref().is_some_and(|(f, _, _)| zero_of(program, f, left_type) != Zero::Known(0.0));
     let sums: Vec<Option<(Id, Vec<Dim>)>> =
         site.rights.iter().map(|right| wanted.then(|| column_sums(program, at, site, right)).flatten()).collect();
     let bytes = left.as_ref().map(|(_, bytes, _)| *bytes);
@@ -246,7 +246,7 @@ pub fn apply(program: &mut Program, at: usize, site: &Site, written: &mut Writte
     };
     let left_scale = left.as_ref().and_then(|(factor, _, scales)| row_scale(&mut draft, program, factor, *scales));
     let zero = left.as_ref().and_then(|(factor, _, _)| {
-        let zero = zero_of(program, factor, &left_type);
+        let zero = zero_of(program, factor, left_type);
         subtracted(&mut draft, program, factor, zero)
     });
     let wide = if left.is_some() { DType::I32 } else { DType::F32 };

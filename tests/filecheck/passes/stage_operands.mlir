@@ -19,8 +19,7 @@
 // CHECK: %[[BYTE:.*]] = flow.convert %{{.*}} : f32 -> ui8
 // CHECK-NEXT: flow.store %[[BYTE]] to 0
 // CHECK: flow.kernel outer ["b", "9", "9", "24"] inner ["3", "3"]
-// CHECK: %[[IN:.*]] = flow.apply "and"
-// CHECK: %[[X:.*]] = flow.load {{.*}} ["%0", "%1 + %4 - 1", "%2 + %5 - 1", "%3"] if %[[IN]] : ui8
+// CHECK: %[[X:.*]] = flow.load {{.*}} ["%0", "%1 + %4 - 1", "%2 + %5 - 1", "%3"] if %[[IN:.*]] : ui8
 // CHECK: %[[WIDE:.*]] = flow.convert %[[X]] : ui8 -> f32
 // CHECK: %[[PADDED:.*]] = flow.apply "select"(%[[IN]], %[[WIDE]], %{{.*}})
 // CHECK: flow.apply "mul"(%[[PADDED]], %{{.*}})

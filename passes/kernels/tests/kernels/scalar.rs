@@ -363,6 +363,6 @@ fn quotients_by_constants_are_rounded_once() {
         b.store(y, &[&n], &["%0"]);
         Case::new(&format!("by {c:e}"), b.0, &[]).exact().read(0, Tensor::from_vec(vec![x.len()], x.clone()))
     };
-    let constants = [0.023529412, 0.46314690, 1.0, 3.0, 1e-12, 2f32.powi(60), 2f32.powi(61), -7.0, f32::MIN_POSITIVE];
+    let constants = [0.023529412, 0.463_146_9, 1.0, 3.0, 1e-12, 2f32.powi(60), 2f32.powi(61), -7.0, f32::MIN_POSITIVE];
     check(constants.into_iter().map(of).collect());
 }
