@@ -1,14 +1,15 @@
 //! y = pad(f(x)); z = contract(y, w)  =>  z = contract(pad(f(x)), w): what pads a left factor is computed where it is read
 //!
 //! The kernel computes the window that a work item reads in its scratch memory, once for each strip of columns: only what costs
-//! little goes there. An image and its copy with a border would be written and read again otherwise.
+//! little goes there. An image with a border would be written and read again otherwise, in a wider type than it is made of. An
+//! image of the type that is multiplied is copied by a kernel of its own, which measures no slower.
 
 use crate::class::Class as Equality;
 use crate::inline_maps::{self, inlined};
 use crate::rewrite::{Rewrites, Rule};
 use crate::steps::{Uses, kernel};
 use sardonyx_base::Result;
-use sardonyx_dialects::flow::{Body, Class, Kernel, Program};
+use sardonyx_dialects::flow::{Body, Class, Kernel, Memlet, Program};
 use sardonyx_dialects::mlir::Operation;
 use sardonyx_dialects::scalar::ScalarFn;
 use sardonyx_kernels::lower;
@@ -33,7 +34,7 @@ fn find(program: &Program, uses: &Uses, consumer: usize) -> Option<inline_maps::
     })
 }
 
-/// Whether a map has one result, at its own points, which is padded, and little is computed of what it reads.
+/// Whether a map has one result, at its own points, which is padded and wider than what it is made of by little work.
 fn is_cheap_padding(k: &Kernel) -> bool {
     let [store] = &k.stores[..] else { return false };
     let cheap = |body: &Body| match body {
@@ -47,8 +48,9 @@ fn is_cheap_padding(k: &Kernel) -> bool {
         Body::Reduce { .. } => None,
     };
     let operations = k.body.iter().try_fold(0, |n, s| Some(n + cheap(&s.body)?));
+    let widens = |m: &Memlet| k.reads[m.container].dtype.bits() < k.writes[0].dtype.bits();
     k.class() == Class::Map
-        && k.padded_load(store.value).is_some()
+        && k.padded_load(store.value).is_some_and(widens)
         && inline_maps::places_of_vars(k).is_some()
         && operations.is_some_and(|n| n <= OPERATIONS_MAX)
 }

@@ -4,7 +4,7 @@
 //! merged over them. What is left falls into regions between which nothing can merge; within a region the ways are
 //! searched (`search`), by the time that a device would need for the words they move and the operations they make
 //! (`cost`). Equal regions, as layers have, are searched once. Where all this finds nothing better, the rules are applied
-//! in their order (`rules`). At last what is computed on the way from a reduction to its padding goes to the reduction
+//! in their order (`rules`). At last what becomes narrower on the way from a reduction to its padding does so in the reduction
 //! (`padding`).
 
 mod cost;

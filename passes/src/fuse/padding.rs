@@ -2,7 +2,8 @@
 //! registers, though padding comes behind
 //!
 //! A map that pads reads beyond the edge, where the reduction has no points, so it is not an epilogue as a whole. It is cut where
-//! its value has the fewest bits: bytes are stored, where they are what the map ends in.
+//! its value has the fewest bits, if these are fewer than those of what the reduction stores: bytes in place of f32. Where nothing
+//! becomes narrower as much is moved as before, and the reduction's registers are stored as they are.
 
 use crate::class::Class as Equality;
 use crate::fuse_epilogues;
@@ -63,7 +64,8 @@ fn cut(program: &Program, (reduction, map): (usize, usize), padded: &Padded) -> 
     let k = kernel(&program.steps[map])?;
     let inside = inside(k, &padded.memlet)?;
     let reduces = kernel(&program.steps[reduction])?.class() != Class::Map;
-    let place = narrowest(k, padded.value).filter(|_| reduces)?;
+    let stored = k.reads[padded.memlet.container].dtype.bits();
+    let place = narrowest(k, padded.value).filter(|place| reduces && k.body[*place].dtype.bits() < stored)?;
     let mut out = program.clone();
     let Step { args, origins, .. } = &program.steps[map];
     let dims = &k.reads[padded.memlet.container].dims;

@@ -44,6 +44,7 @@ module {
 
 // -----
 
+!q = !sdx.tensor<[b, 9, 9, 24], ui8>
 !h = !sdx.tensor<[b, 9, 9, 24], f32>
 !p = !sdx.tensor<[b, 11, 11, 24], f32>
 !l = !sdx.tensor<[b, 9, 11, 24, 3], f32>
@@ -57,13 +58,39 @@ module {
 // CHECK: flow.kernel outer ["b", "9", "9", "24"] inner ["3", "3"]({{.*}}%[[P]]
 // CHECK: return %{{.*}}, %[[P]]
 module {
-  func.func @read_twice(%x: !h) -> (!h, !p) {
+  func.func @read_twice(%q: !q) -> (!h, !p) {
     %w = sdx.param "w" : !w
+    %x = sdx.convert %q : !q -> !h
     %zero = sdx.const dense<0.0> : tensor<f32> : !sdx.tensor<[], f32>
     %5 = sdx.pad %x with %zero low ["0", "1", "1", "0"] : (!h, !sdx.tensor<[], f32>) -> !p
     %6 = sdx.window %5 axis 1 size "3" stride 1 dilation 1 : !p -> !l
     %7 = sdx.window %6 axis 2 size "3" stride 1 dilation 1 : !l -> !i
     %8 = sdx.contract "bhwcij,ijc->bhwc"(%7, %w) : (!i, !w) -> !h
     return %8, %5 : !h, !p
+  }
+}
+
+// -----
+
+!h = !sdx.tensor<[b, 9, 9, 24], f32>
+!p = !sdx.tensor<[b, 11, 11, 24], f32>
+!l = !sdx.tensor<[b, 9, 11, 24, 3], f32>
+!i = !sdx.tensor<[b, 9, 9, 24, 3, 3], f32>
+!w = !sdx.tensor<[3, 3, 24], f32>
+
+// An image of the type that is multiplied is copied.
+
+// CHECK-LABEL: func.func @as_wide
+// CHECK: %[[P:.*]] = flow.kernel outer ["b", "11", "11", "24"]
+// CHECK: flow.kernel outer ["b", "9", "9", "24"] inner ["3", "3"]({{.*}}%[[P]]
+module {
+  func.func @as_wide(%x: !h) -> !h {
+    %w = sdx.param "w" : !w
+    %zero = sdx.const dense<0.0> : tensor<f32> : !sdx.tensor<[], f32>
+    %5 = sdx.pad %x with %zero low ["0", "1", "1", "0"] : (!h, !sdx.tensor<[], f32>) -> !p
+    %6 = sdx.window %5 axis 1 size "3" stride 1 dilation 1 : !p -> !l
+    %7 = sdx.window %6 axis 2 size "3" stride 1 dilation 1 : !l -> !i
+    %8 = sdx.contract "bhwcij,ijc->bhwc"(%7, %w) : (!i, !w) -> !h
+    return %8 : !h
   }
 }
