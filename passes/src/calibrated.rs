@@ -22,6 +22,8 @@ pub enum CodeType {
 }
 
 impl CodeType {
+    pub const BYTES: CodeType = CodeType::Int(8);
+
     /// Of codes in containers.
     pub fn dtype(self) -> DType {
         match self {

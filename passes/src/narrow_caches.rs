@@ -8,9 +8,10 @@
 //! row, that of its largest element, and codes of 8 or 4 bits in units of its lowest bit (arXiv 2403.20137). Two codes of 4 bits
 //! are one byte: an element of the first half of a block below, the same one of the second half above.
 
+use crate::calibrated::CodeType;
 use crate::find_caches::{is_state, uses};
 use crate::options::{KvCache, Named};
-use crate::quantize::{BYTES, Builder, Coded};
+use crate::quantize::{Builder, Coded};
 use crate::remark::Missed;
 use crate::rewrite::Rewrites;
 use sardonyx_base::{DType, Dim, Error, Result, Tensor};
@@ -44,7 +45,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
         let mut caches = BTreeMap::new();
         let uses = uses(graph);
         for v in graph.values().map(|(v, _)| v).filter(|v| is_state(graph, &uses, *v)) {
-            match Rows::of(graph, v, format) {
+            match Rows::for_state(graph, v, format) {
                 Ok(rows) => drop(caches.insert(v, rows)),
                 Err(why) => {
                     reason = why;
@@ -126,7 +127,7 @@ struct Rows {
 
 impl Rows {
     /// The error is why a cache cannot have the format.
-    fn of(graph: &Graph, v: Value, format: KvCache) -> std::result::Result<Rows, &'static str> {
+    fn for_state(graph: &Graph, v: Value, format: KvCache) -> std::result::Result<Rows, &'static str> {
         let (node, ty) = (graph.node(v), graph.ty(v));
         let Op::Append { axis } = node.op else { return Err("nothing is appended") };
         if ty.dtype != DType::F32 {
@@ -184,7 +185,7 @@ impl Rows {
             KvCache::F32 => Ok(vec![x]),
             KvCache::Bf16 => Ok(vec![b.convert(x, DType::BF16)?]),
             KvCache::Int8 => {
-                let coded = Coded::new(b.graph, x, &[self.along], BYTES, b.origins)?;
+                let coded = Coded::new(b.graph, x, &[self.along], CodeType::BYTES, b.origins)?;
                 let scale = b.add(Op::Reshape, &[coded.scale], Some(types[1].clone()))?;
                 Ok(vec![coded.codes, scale])
             }
@@ -335,7 +336,7 @@ mod tests {
         let all = graph.add(Op::Append { axis: 0 }, &[past, new], &[]).unwrap();
         let twice = graph.add(Op::Map(ScalarFn::Neg), &[all], &[]).unwrap();
         graph.outputs = vec![("all".into(), all), ("negated".into(), twice)];
-        let caches = BTreeMap::from([(all, Rows::of(&graph, all, format).unwrap())]);
+        let caches = BTreeMap::from([(all, Rows::for_state(&graph, all, format).unwrap())]);
         let graph = narrowed(&graph, &caches).unwrap();
         let mut inputs = vec![];
         for (_, name, ty) in graph.inputs() {
@@ -432,6 +433,6 @@ mod tests {
         };
         let (past, new) = (input(&mut graph, "p"), input(&mut graph, "s"));
         let all = graph.add(Op::Append { axis: 0 }, &[past, new], &[]).unwrap();
-        assert!(Rows::of(&graph, all, KvCache::Bfp4).is_err_and(|why| why.contains("odd")));
+        assert!(Rows::for_state(&graph, all, KvCache::Bfp4).is_err_and(|why| why.contains("odd")));
     }
 }

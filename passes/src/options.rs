@@ -117,7 +117,7 @@ impl Quantize {
     pub fn code(self) -> Option<CodeType> {
         match self {
             Quantize::None | Quantize::Lossless => None,
-            Quantize::Int8 => Some(CodeType::Int(8)),
+            Quantize::Int8 => Some(CodeType::BYTES),
             Quantize::Int4 | Quantize::Auto => Some(CodeType::Int(4)),
             Quantize::Int3 => Some(CodeType::Int(3)),
             Quantize::Fp8 => Some(CodeType::Float(DType::F8E4M3FN)),

@@ -48,17 +48,12 @@ fn read(path: &Path, graph: &Graph) -> Result<Vec<Sample>> {
     if !std::fs::metadata(path).map_err(fail)?.is_dir() {
         return Ok(vec![Sample { inputs: read_npz(path)?, name }]);
     }
-    let ports = |names: &mut dyn Iterator<Item = &str>| -> Vec<(String, Kind)> {
-        names.map(|name| (name.to_string(), Kind::Tensor)).collect()
-    };
-    let inputs = ports(&mut graph.inputs().map(|(_, name, _)| name));
-    let outputs = ports(&mut graph.outputs.iter().map(|(name, _)| name.as_str()));
-    let set = |dir: &Path| {
-        let outputs = if dir.join("output_0.pb").is_file() { &outputs[..] } else { &[] };
-        DataSet::named(dir, &inputs, outputs)
-    };
     if path.join("input_0.pb").is_file() {
-        return Ok(vec![Sample { inputs: set(path)?.inputs, name }]);
+        let port = |name: &str| (name.to_string(), Kind::Tensor);
+        let inputs: Vec<(String, Kind)> = graph.inputs().map(|(_, name, _)| port(name)).collect();
+        let outputs: Vec<(String, Kind)> = graph.outputs.iter().map(|(name, _)| port(name)).collect();
+        let expected = if path.join("output_0.pb").is_file() { &outputs[..] } else { &[] };
+        return Ok(vec![Sample { inputs: DataSet::named(path, &inputs, expected)?.inputs, name }]);
     }
     let mut found: Vec<PathBuf> = vec![];
     for entry in std::fs::read_dir(path).map_err(fail)? {

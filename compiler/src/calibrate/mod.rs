@@ -59,7 +59,6 @@ pub struct Layer {
     pub bytes: u64,
 }
 
-const BYTES: CodeType = CodeType::Int(8);
 /// Which of so many calls are kept to measure with.
 const UNSEEN_OF: usize = 4;
 
@@ -201,10 +200,10 @@ impl Rounder<'_> {
                     let origins = self.graph.node(product.node).origins.clone();
                     Layer { origins, code, size: k, error, weight_error, damping: 0.0, bytes }
                 };
-                let bytes = layer(Some(BYTES), [error.hypot(lost), weight_error], n + 4 * columns);
+                let bytes = layer(Some(CodeType::BYTES), [error.hypot(lost), weight_error], n + 4 * columns);
                 let mut of = vec![layer(None, [0.0; 2], 4 * n), bytes];
                 let mut roundings = vec![None, Some(Rounding::Nearest)];
-                if product.code != BYTES {
+                if product.code != CodeType::BYTES {
                     let (codes, layer, _) = self.codes(&seen, walk, product)?;
                     of.push(Layer { error: layer.error.hypot(lost), ..layer });
                     roundings.push(Some(Rounding::Codes(codes)));
@@ -221,7 +220,8 @@ impl Rounder<'_> {
             let (size, bytes) = (length, 4 * n);
             let whole = Layer { origins, code: None, size, error: 0.0, weight_error: 0.0, damping: 0.0, bytes };
             let bytes = n + 4 * rows as u64;
-            let of = vec![whole.clone(), Layer { code: Some(BYTES), error, weight_error: error, bytes, ..whole }];
+            let of =
+                vec![whole.clone(), Layer { code: Some(CodeType::BYTES), error, weight_error: error, bytes, ..whole }];
             choices.push(choice(table.meaning, vec![None, Some(Rounding::Nearest)], &of));
             layers.push(of);
         }

@@ -39,7 +39,10 @@ fn each_part_runs_behind_products_that_are_rounded() {
     let samples = [sample(5), sample(2)];
     let options = Options { quantize: Quantize::Int4, ..Options::default() };
     let found = products(&graph, &Options { activations: Some(sardonyx_passes::Activations::F32), ..options });
-    assert_eq!(found.iter().map(|p| (p.code, p.size)).collect::<Vec<_>>(), [(CodeType::Int(4), 32), (BYTES, 64)]);
+    assert_eq!(
+        found.iter().map(|p| (p.code, p.size)).collect::<Vec<_>>(),
+        [(CodeType::Int(4), 32), (CodeType::BYTES, 64)]
+    );
     let each: Vec<&Sample> = samples.iter().collect();
     let mut walk = Walk::new(&graph, params.clone(), &each, &found);
     let of_values = |values: &[Tensor]| -> Vec<f64> {

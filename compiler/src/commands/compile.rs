@@ -52,8 +52,9 @@ pub struct CompileArgs {
     pub precision: Precision,
     /// Codes in the place of weights: whole numbers of so many bits, with a scale for each column or for each group of it; what
     /// they are multiplied with becomes bytes in the call, with a scale for each row. `fp8` has floats of 8 bits (e4m3) in the place
-    /// of whole numbers, which are multiplied with f32. The error against f32 is printed. `lossless` loses nothing: weights that are such numbers in f32 are found and stored so. `auto` stores each layer in f32, int8
-    /// or int4, in as few bytes as `--error-budget` allows on the data of `--calibrate`
+    /// of whole numbers, which are multiplied with f32. The error against f32 is printed. `lossless` loses nothing: weights that are
+    /// such numbers in f32 are found and stored so. `auto` stores each layer in f32, int8 or int4, in as few bytes as
+    /// `--error-budget` allows on the data of `--calibrate`
     #[arg(long, value_name = "TYPE", default_value = "none", value_parser = named::<Quantize>())]
     pub quantize: Quantize,
     /// Weights along the sum that have one scale [default: channel, all of them, for int8 and fp8; 32 for fewer bits]
@@ -62,7 +63,7 @@ pub struct CompileArgs {
     /// The type that quantised weights are multiplied with: int8 is faster, f32 loses nothing [default: f32 for fp8 and lossless, else int8]
     #[arg(long, value_name = "TYPE", value_parser = named::<Activations>(), requires = "quantize")]
     pub activations: Option<Activations>,
-    /// What the caches of a decoder hold: f32; bf16; int8, with a scale for what a head has of a position; or block floating
+    /// The format in which a decoder keeps its caches: f32; bf16; int8, with a scale for each head and position; or block floating
     /// point, bfp8 or bfp4: codes of so many bits, with an exponent for up to 32 elements of a head. The inputs and outputs that
     /// are caches have these types, and scales or exponents beside them
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = named::<KvCache>())]

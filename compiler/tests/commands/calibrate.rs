@@ -134,7 +134,7 @@ fn two_convolutions() -> GraphProto {
     }
 }
 
-/// What a convolution reads has one scale, which data says.
+/// The input of a convolution has one scale, which data says.
 #[test]
 fn convolutions_multiply_bytes_by_ranges_from_data() {
     let f = Folder::with(two_convolutions());

@@ -213,23 +213,30 @@ pub fn two_wide_layers() -> GraphProto {
     GraphProto { initializer: vec![matrix("w", 7), matrix("v", 13)], input: vec![input], output: vec![output], ..graph }
 }
 
-#[test]
-fn codes_are_measured_and_judged_by_their_relative_error() {
-    let f = Folder::with(two_wide_layers());
-    let int8 = ["compile", "m.onnx", "--quantize", "int8"];
-    let with = |more: &[&'static str]| [&int8[..], more].concat();
+/// Codes of one byte are measured, the error within these bounds, and stored; what they are judged by is in the artifact.
+fn bytes_are_measured(f: &Folder, name: &'static str, [least, most]: [f64; 2]) {
+    let with = |more: &[&'static str]| [&["compile", "m.onnx", "--quantize", name], more].concat();
     let out = f.good(&with(&["-o", "q.sdx"]));
-    assert!(out.contains("\nprecision: int8 factors in 2 launches\n") && !out.contains("self-test: none"), "{out}");
+    let launches = format!("\nprecision: {name} factors in 2 launches\n");
+    assert!(out.contains(&launches) && !out.contains("self-test: none"), "{out}");
     let report = f.json(&with(&["-o", "again.sdx", "--json"]));
     let relative = report["precision"]["errors"][0]["relative_l2"].as_f64().unwrap();
-    assert!(relative > 1e-4 && relative < 0.02, "{relative}");
+    assert!(relative > least && relative < most, "{relative}");
     assert_eq!(std::fs::read(f.path("q.sdx")).unwrap(), std::fs::read(f.path("again.sdx")).unwrap());
     f.good(&["compile", "m.onnx"]);
     let bytes = |name: &str| f.json(&["inspect", name, "--json"])["constants_bytes"].as_u64().unwrap();
     assert!(bytes("q.sdx") * 3 < bytes("m.sdx"), "{} {}", bytes("q.sdx"), bytes("m.sdx"));
-    assert!(f.good(&["inspect", "q.sdx"]).contains("\nprecision   int8\n"));
+    assert!(f.good(&["inspect", "q.sdx"]).contains(&format!("\nprecision   {name}\n")));
     // It loads, which makes the self-test.
     assert!(f.good(&["run", "q.sdx", "--input", "x=random"]).contains("y f32 [2, 80]"));
+}
+
+#[test]
+fn codes_are_measured_and_judged_by_their_relative_error() {
+    let f = Folder::with(two_wide_layers());
+    bytes_are_measured(&f, "int8", [1e-4, 0.02]);
+    let int8 = ["compile", "m.onnx", "--quantize", "int8"];
+    let with = |more: &[&'static str]| [&int8[..], more].concat();
     let kept = f.good(&with(&["--keep", ".*=f32", "-o", "kept.sdx"]));
     assert!(kept.contains("precision: int8 factors in 0 launches; `--remarks"), "{kept}");
     let both = f.good(&with(&["--target", "cpu", "--target", "cuda:sm_80", "-o", "both.sdx"]));
@@ -240,20 +247,10 @@ fn codes_are_measured_and_judged_by_their_relative_error() {
 #[test]
 fn floats_of_8_bits_are_codes_too() {
     let f = Folder::with(two_wide_layers());
+    // Rounded to 4 bits each, and what is left of sums that cancel.
+    bytes_are_measured(&f, "fp8", [1e-3, 0.2]);
     let fp8 = ["compile", "m.onnx", "--quantize", "fp8"];
     let with = |more: &[&'static str]| [&fp8[..], more].concat();
-    let out = f.good(&with(&["-o", "q.sdx"]));
-    assert!(out.contains("\nprecision: fp8 factors in 2 launches\n") && !out.contains("self-test: none"), "{out}");
-    let report = f.json(&with(&["-o", "again.sdx", "--json"]));
-    let relative = report["precision"]["errors"][0]["relative_l2"].as_f64().unwrap();
-    // Rounded to 4 bits each, and what is left of sums that cancel.
-    assert!(relative > 1e-3 && relative < 0.2, "{relative}");
-    assert_eq!(std::fs::read(f.path("q.sdx")).unwrap(), std::fs::read(f.path("again.sdx")).unwrap());
-    f.good(&["compile", "m.onnx"]);
-    let bytes = |name: &str| f.json(&["inspect", name, "--json"])["constants_bytes"].as_u64().unwrap();
-    assert!(bytes("q.sdx") * 3 < bytes("m.sdx"), "{} {}", bytes("q.sdx"), bytes("m.sdx"));
-    assert!(f.good(&["inspect", "q.sdx"]).contains("\nprecision   fp8\n"));
-    assert!(f.good(&["run", "q.sdx", "--input", "x=random"]).contains("y f32 [2, 80]"));
     // Their products are of f32 there.
     f.good(&with(&["--target", "cuda:sm_80", "-o", "gpu.sdx"]));
     assert!(f.good(&["run", "gpu.sdx", "--device", "sim:sm_80", "--input", "x=zeros"]).contains("y f32"));

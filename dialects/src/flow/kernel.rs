@@ -353,21 +353,25 @@ impl Kernel {
         self.plain_load(k).or_else(|| self.padded_load(k))
     }
 
-    /// The guarded load that a padded value is made of: a constant where the guard does not hold, and elsewhere what functions
-    /// of constants and of nothing else make of the load.
-    pub fn padded_load(&self, k: usize) -> Option<&Memlet> {
+    fn is_const(&self, k: usize) -> bool {
+        matches!(self.body[k].body, Body::Const(_))
+    }
+
+    /// The guard of a padded value, and what that is where the guard holds; elsewhere it is a constant.
+    pub fn guarded_value(&self, k: usize) -> Option<(usize, usize)> {
         let Body::Apply { f: ScalarFn::Select, args } = &self.body[k].body else { return None };
-        let is_const = |k: usize| matches!(self.body[k].body, Body::Const(_));
-        let (guard, mut value) = (args[0], args[1]);
-        if !is_const(args[2]) {
-            return None;
-        }
+        self.is_const(args[2]).then_some((args[0], args[1]))
+    }
+
+    /// The guarded load that a padded value is made of, by functions of the load and of constants.
+    pub fn padded_load(&self, k: usize) -> Option<&Memlet> {
+        let (guard, mut value) = self.guarded_value(k)?;
         loop {
             value = match &self.body[value].body {
                 Body::Load { memlet, guard: Some(own) } if *own == guard => return Some(memlet),
                 Body::Convert(from, Conversion::Value) => *from,
                 Body::Apply { args, .. } => {
-                    let mut open = args.iter().copied().filter(|a| !is_const(*a));
+                    let mut open = args.iter().copied().filter(|a| !self.is_const(*a));
                     open.next().filter(|_| open.next().is_none())?
                 }
                 Body::Load { .. } | Body::Const(_) | Body::Index(_) | Body::Convert(..) | Body::Reduce { .. } => {

@@ -13,7 +13,6 @@ use crate::splice::{Splice, bare_var, from_data, own_vars, tidy};
 use crate::steps::{Uses, kernel};
 use sardonyx_base::Dim;
 use sardonyx_dialects::flow::{Body, Class, Container, FlowOp, Kernel, Memlet, Program, Statement, Step, Store};
-use sardonyx_dialects::scalar::ScalarFn;
 
 pub const RULE: Rule = Rule::of_class(Equality::Exact, "padding");
 
@@ -39,11 +38,7 @@ struct Padded {
 
 pub fn find(program: &Program, uses: &Uses, map: usize) -> Option<Cut> {
     let k = kernel(&program.steps[map]).filter(|k| k.class() == Class::Map && k.stores.len() == 1)?;
-    let Body::Apply { f: ScalarFn::Select, args } = &k.body[k.stores[0].value].body else { return None };
-    let (guard, value, around) = (args[0], args[1], args[2]);
-    if !matches!(k.body[around].body, Body::Const(_)) {
-        return None;
-    }
+    let (guard, value) = k.guarded_value(k.stores[0].value)?;
     let guarded = |s: &Statement| match &s.body {
         Body::Load { memlet, guard: Some(own) } if *own == guard => Some(memlet.clone()),
         _ => None,

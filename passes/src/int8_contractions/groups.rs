@@ -68,10 +68,14 @@ struct Code {
 }
 
 impl Site {
-    /// Whether its codes are floats.
     pub fn has_floats(&self, program: &Program) -> bool {
-        self.rights.iter().any(|r| program.containers[r.param].dtype.is_float())
+        has_floats(&self.rights, program)
     }
+}
+
+/// Whether some codes are floats.
+fn has_floats(rights: &[Right], program: &Program) -> bool {
+    rights.iter().any(|r| program.containers[r.param].dtype.is_float())
 }
 
 impl Code {
@@ -146,7 +150,7 @@ pub fn matches(program: &Program, at: usize, params: &dyn ParamValues) -> Result
     }
     let bytes = Factor::of(program, &uses, at, left)
         .filter(|f| f.bytes.scale.is_some() && f.is_fixed(program, k.outer.len()) && f.is_padded_well(program));
-    let floats = rights.iter().any(|r| program.containers[r.param].dtype.is_float());
+    let floats = has_floats(&rights, program);
     if floats && !rights.iter().all(|r| are_numbers(&r.source, params)) {
         return Err("some of its codes are no numbers");
     }

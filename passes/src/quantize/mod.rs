@@ -35,7 +35,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Codes of 4 bits that four bytes hold: a group has whole ones.
 const CODES_MIN: i64 = 8;
-pub(crate) const BYTES: CodeType = CodeType::Int(8);
 
 pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
     if rewrites.options().quantize == Quantize::None {
@@ -49,7 +48,7 @@ pub fn run(module: Operation, rewrites: &mut Rewrites) -> Result<()> {
 
 /// What a value is as bytes, with one scale along an axis.
 pub fn as_bytes(graph: &mut Graph, x: Value, axis: usize) -> Result<Value> {
-    Coded::new(graph, x, &[axis], BYTES, &[])?.value(graph, &[])
+    Coded::new(graph, x, &[axis], CodeType::BYTES, &[])?.value(graph, &[])
 }
 
 fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
@@ -97,38 +96,31 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                 for (at, (arg, axes)) in new.args.iter_mut().zip(summed).enumerate() {
                     let form = match (at == weights, rewrites.options().activations()) {
                         (true, _) => form,
-                        (false, Activations::Int8) => Form::Whole(BYTES),
+                        (false, Activations::Int8) => Form::Whole(CodeType::BYTES),
                         (false, Activations::F32) => continue,
                     };
                     let found = range(at).filter(|_| at != weights && other != Other::Rows);
-                    if let Some((from, range)) = found {
-                        let value = match made.get(&(map[from.index()], vec![])) {
-                            Some(value) => *value,
-                            None => Coded::with_range(&mut out, map[from.index()], range, &node.origins)?
-                                .value(&mut out, &node.origins)?,
-                        };
-                        made.insert((map[from.index()], vec![]), value);
-                        *arg = moved_alike(graph, &mut out, (node.args[at], from), &map, value)?;
-                        continue;
-                    }
-                    let known = made.get(&(*arg, axes.clone())).copied();
-                    let value = match (known, form) {
-                        (Some(value), _) => value,
-                        (None, form) => match (calibrated.rounding(meanings.weights(node.args[at], axes[0])), form) {
-                            (Some(Rounding::Codes(found)), _) if at == weights => {
-                                from_parameters(&mut out, (*arg, axes[0]), found, &node.origins)?
-                                    .value(&mut out, &node.origins)?
-                            }
-                            (_, Form::Whole(code)) => Coded::new(&mut out, *arg, &axes, code, &node.origins)?
-                                .value(&mut out, &node.origins)?,
-                            (_, Form::Groups { .. } | Form::Grid(_)) => {
-                                in_groups(&mut out, (*arg, axes[0]), form, &node.origins)?
-                                    .value(&mut out, &node.origins)?
-                            }
-                        },
+                    // What has a range has no axes that scales belong to.
+                    let key = match found {
+                        Some((from, _)) => (map[from.index()], vec![]),
+                        None => (*arg, axes),
                     };
-                    made.insert((*arg, axes), value);
-                    *arg = value;
+                    let value = match (made.get(&key), found) {
+                        (Some(value), _) => *value,
+                        (None, Some((_, range))) => {
+                            Coded::with_range(&mut out, key.0, range, &node.origins)?.value(&mut out, &node.origins)?
+                        }
+                        (None, None) => {
+                            let rounding = calibrated.rounding(meanings.weights(node.args[at], key.1[0]));
+                            let rounding = rounding.filter(|_| at == weights);
+                            rounded(&mut out, (*arg, &key.1), (form, rounding), &node.origins)?
+                        }
+                    };
+                    made.insert(key, value);
+                    *arg = match found {
+                        Some((from, _)) => moved_alike(graph, &mut out, (node.args[at], from), &map, value)?,
+                        None => value,
+                    };
                 }
             }
             Ok(Some(Site::Rows)) if rewrites.options().quantize == Quantize::Lossless => {
@@ -159,6 +151,21 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
     Ok(out)
 }
 
+/// A factor that is summed over some axes, as codes in a form and back, or as calibration rounded it.
+fn rounded(
+    out: &mut Graph,
+    (x, axes): (Value, &[usize]),
+    (form, rounding): (Form, Option<&Rounding>),
+    origins: &[String],
+) -> Result<Value> {
+    let in_groups = match (rounding, form) {
+        (Some(Rounding::Codes(found)), _) => from_parameters(out, (x, axes[0]), found, origins)?,
+        (_, Form::Whole(code)) => return Coded::new(out, x, axes, code, origins)?.value(out, origins),
+        (_, Form::Groups { .. } | Form::Grid(_)) => in_groups(out, (x, axes[0]), form, origins)?,
+    };
+    in_groups.value(out, origins)
+}
+
 /// A value in the place of `from` in what is moved of it: in the places that it has in `v`, of the graph that `map` leads from.
 fn moved_alike(
     graph: &Graph,
@@ -183,15 +190,15 @@ fn chosen(options: &Options, (graph, meanings): (&Graph, &Meanings), weights: Va
     match options.calibrated.rounding(meanings.weights(weights, axis))? {
         Rounding::Codes(codes) => Some(Form::Groups { code: codes.code, size: codes.size }),
         Rounding::Nearest if options.activations() == Activations::Int8 || whole % CODES_MIN != 0 => {
-            Some(Form::Whole(BYTES))
+            Some(Form::Whole(CodeType::BYTES))
         }
-        Rounding::Nearest => Some(Form::Groups { code: BYTES, size: whole }),
+        Rounding::Nearest => Some(Form::Groups { code: CodeType::BYTES, size: whole }),
     }
 }
 
 /// Of tables of which rows are looked up.
 fn code_of_rows(options: &Options) -> CodeType {
-    options.quantize.code().filter(|code| matches!(code, CodeType::Float(_))).unwrap_or(BYTES)
+    options.quantize.code().filter(|code| matches!(code, CodeType::Float(_))).unwrap_or(CodeType::BYTES)
 }
 
 /// Whether the rows of a table are rounded to bytes.
@@ -202,7 +209,8 @@ fn is_rounded(options: &Options, meanings: &Meanings, table: Value) -> bool {
 /// The form of weights that are summed over these axes. The last product of a model keeps 8 bits: what it loses nothing behind
 /// it makes good.
 fn form(options: &Options, (graph, weights): (&Graph, Value), summed: &[usize], last: bool) -> Form {
-    let code = options.quantize.code().filter(|code| !last || matches!(code, CodeType::Float(_))).unwrap_or(BYTES);
+    let code =
+        options.quantize.code().filter(|code| !last || matches!(code, CodeType::Float(_))).unwrap_or(CodeType::BYTES);
     let (&[axis], Some(dims)) = (summed, graph.ty(weights).static_dims()) else { return Form::Whole(wide(code)) };
     let length = dims[axis] as i64;
     let size = match options.group() {
@@ -212,7 +220,7 @@ fn form(options: &Options, (graph, weights): (&Graph, Value), summed: &[usize], 
     let size = if length % size == 0 { size } else { length };
     match options.activations() {
         _ if matches!(code, CodeType::Float(_)) && size == length => Form::Whole(code),
-        Activations::Int8 if code == BYTES && size == length => Form::Whole(code),
+        Activations::Int8 if code == CodeType::BYTES && size == length => Form::Whole(code),
         _ if size % CODES_MIN != 0 => Form::Whole(wide(code)),
         Activations::Int8 | Activations::F32 => Form::Groups { code, size },
     }
@@ -221,7 +229,7 @@ fn form(options: &Options, (graph, weights): (&Graph, Value), summed: &[usize], 
 /// The code of 8 bits in the place of one.
 fn wide(code: CodeType) -> CodeType {
     match code {
-        CodeType::Int(_) => BYTES,
+        CodeType::Int(_) => CodeType::BYTES,
         CodeType::Float(_) => code,
     }
 }

@@ -4,7 +4,7 @@ use super::plan::{SCORE_STEP, WIDTH};
 use super::{Group, Item, Keys, State, at, ceildiv, hoist, plus};
 use crate::asm::{Asm, Bin, CmpI, Elem, Mlir, Ty, Val};
 
-/// What weights are multiplied with.
+/// The values that weights are multiplied with.
 #[derive(Clone, Copy)]
 enum Values {
     /// From here on in memory, with so many elements from row to row.

@@ -122,7 +122,7 @@ impl Plan {
         seen
     }
 
-    /// What x reads beside the score.
+    /// The loads of x beside the score.
     pub fn loads_of_x(&self, def: &KernelDef) -> impl Iterator<Item = usize> {
         self.made_for_x(def).into_iter().filter(|k| matches!(def.body[*k].op, Op::Load { .. }))
     }
@@ -279,7 +279,7 @@ impl<'a> Parts<'a> {
         (!moved).then_some(e)
     }
 
-    /// What a statement is computed of.
+    /// The loads that a statement is computed of.
     fn loads(&self, k: usize) -> Vec<&'a Access> {
         match &self.def.body[k].op {
             Op::Load { access, .. } if self.def.reads[access.buffer].panels.is_none() => vec![access],
@@ -378,7 +378,7 @@ impl Plan {
         self.narrow && self.n_d % (2 * TILE) == 0
     }
 
-    /// Whether values are copied before they are multiplied: rounded, or computed for some lanes only.
+    /// Returns whether values are copied before they are multiplied: they are rounded, or computed for some lanes only.
     pub fn copies_values(&self) -> bool {
         self.narrow || (self.values.is_none() && self.n_e % SQUARE_MAX != 0)
     }

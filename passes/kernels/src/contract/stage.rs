@@ -82,7 +82,7 @@ impl Item<'_> {
         let (cx, unit) = (self.cx, staged.unit);
         let lanes = cx.lanes();
         let (zero, extent) = (asm.i64(0), cx.extent(asm, unit));
-        let (lo, hi) = match self.plan.diagonal {
+        let (first, end) = match self.plan.diagonal {
             true => {
                 let width = asm.i64(staged.columns);
                 let end = asm.bin(Bin::AddI, self.n0, width);
@@ -98,33 +98,29 @@ impl Item<'_> {
                 let mut point = point.clone();
                 point.vars[unit] = Some(at);
                 (point.along, point.lanes) = (unit, lanes);
-                self.stage_vector(asm, staged, point, (at, self.channel_first(zero)), to);
+                self.stage_vector(asm, staged, point, (at, first), to);
                 vec![]
             });
             whole
         };
-        let whole = vectors(asm, (lo, hi), lanes);
+        let whole = vectors(asm, (first, end), lanes);
         let extent = cx.def.extent(unit).as_const();
         if extent.is_some_and(|n| n % lanes as i64 == 0) {
             return;
         }
         if !cx.has_masks() {
-            vectors(asm, (whole, hi), 1);
+            vectors(asm, (whole, end), 1);
             return;
         }
-        let rest = asm.bin(Bin::SubI, hi, whole);
+        let rest = asm.bin(Bin::SubI, end, whole);
         let some = asm.cmpi(CmpI::Sgt, rest, zero);
         asm.if_then(some, |asm| {
             let point = point.masked_lanes(asm, unit, whole, rest, lanes);
-            self.stage_vector(asm, staged, point, (whole, self.channel_first(zero)), to);
+            self.stage_vector(asm, staged, point, (whole, first), to);
         });
     }
 
-    /// The channel that is first in scratch.
-    fn channel_first(&self, zero: Val) -> Val {
-        if self.plan.diagonal { self.n0 } else { zero }
-    }
-
+    /// Channels from `at` on, where `first` is the first one in scratch.
     fn stage_vector(&self, asm: &mut Mlir, staged: &Staged, mut point: Point, (at, first): (Val, Val), to: Val) {
         let (cx, dtype) = (self.cx, self.cx.def.body[staged.root].dtype);
         let value = point.eval(cx, asm, staged.root);

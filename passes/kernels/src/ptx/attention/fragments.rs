@@ -87,7 +87,7 @@ impl<'a> Readers<'a> {
             let a_at = asm.bin(Bin::AddI, self.q_rows, within);
             let v = load_matrices(asm, a_at, 0, 4, "");
             let a = pairs_of(asm, v);
-            let a = Parts::of(asm, factors, a);
+            let a = Parts::new(asm, factors, a);
             let within = exclusive_or(asm, self.k, 32 * step);
             let b_at = asm.bin(Bin::AddI, tile, within);
             let mut b: Vec<Fragment> = vec![];
@@ -111,7 +111,7 @@ impl<'a> Readers<'a> {
         let keys_of_step = if factors == Factors::F32 { 1 } else { 2 };
         for (step, of_step) in powers.chunks(keys_of_step).enumerate() {
             let a = fragments_of(asm, factors, of_step);
-            let a = Parts::of(asm, factors, a);
+            let a = Parts::new(asm, factors, a);
             let n = sums.of[0].len();
             for first in (0..n).step_by(TOGETHER) {
                 let end = (first + TOGETHER).min(n);

@@ -167,7 +167,7 @@ impl Flash {
     /// What is multiplied for the scores, and for the sums of values.
     pub fn factors(&self, def: &KernelDef) -> [Factors; 2] {
         let types = [self.roles.score_type(def), self.roles.value_type(def)];
-        types.map(|t| Factors::of(t, t).expect("roles are those of floats"))
+        types.map(|t| Factors::new(t, t).expect("roles are those of floats"))
     }
 }
 

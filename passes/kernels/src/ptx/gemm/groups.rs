@@ -29,12 +29,12 @@ pub struct Groups {
 
 impl Groups {
     /// Where a group ends with an instruction, and A goes on from one to the next in memory.
-    pub fn of(def: &KernelDef) -> Option<(Roles, Groups)> {
+    pub fn find(def: &KernelDef) -> Option<(Roles, Groups)> {
         let Grouped { roles, folds, sum } = grouped(def)?;
         let [var] = roles.around[..] else { return None };
         let (count, size) = (def.extent(var).as_const()?, def.extent(roles.k).as_const()?);
         let [left, right] = [&roles.a, roles.b()].map(|access| def.reads[access.buffer].dtype);
-        let factors = Factors::of(left, right).filter(|f| f.sum() == scalar::register(sum))?;
+        let factors = Factors::new(left, right).filter(|f| f.sum() == scalar::register(sum))?;
         let step = STEP_BYTES / left.bytes() as i64;
         let ends = count == 1 || size >= step && size.count_ones() == 1;
         let goes_on = roles.a.stride(roles.k).is(1) && (count == 1 || roles.a.stride(var).is(size));

@@ -31,7 +31,7 @@ pub enum Factors {
 
 impl Factors {
     /// None of types that no instruction multiplies.
-    pub fn of(left: DType, right: DType) -> Option<Factors> {
+    pub fn new(left: DType, right: DType) -> Option<Factors> {
         match (left, right) {
             (DType::F32, DType::F32) => Some(Factors::F32),
             (DType::F16, DType::F16) => Some(Factors::F16),
@@ -285,7 +285,7 @@ impl Sums {
             let mut fragments = readers.iter().zip(tiles).map(|(r, tile)| r.fragments(asm, *tile, step));
             let a = fragments.next().expect("A comes first");
             let b: Vec<Fragment> = fragments.flatten().collect();
-            let a = Parts::of(asm, factors, a);
+            let a = Parts::new(asm, factors, a);
             self.add_products(asm, factors, &a, &b);
         }
     }
@@ -297,7 +297,7 @@ impl Sums {
         // The small terms first; each pass goes over all sums, so that none waits for itself.
         match factors {
             Factors::F32 => {
-                let b = Parts::of(asm, factors, b.to_vec());
+                let b = Parts::new(asm, factors, b.to_vec());
                 each(asm, &a.low, &b.high);
                 each(asm, &a.high, &b.low);
                 each(asm, &a.high, &b.high);
@@ -330,7 +330,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    pub fn of(asm: &mut Ptx, factors: Factors, fragments: Vec<Fragment>) -> Parts {
+    pub fn new(asm: &mut Ptx, factors: Factors, fragments: Vec<Fragment>) -> Parts {
         match factors {
             Factors::F32 | Factors::Codes => split(asm, &fragments),
             Factors::F16 | Factors::BF16 | Factors::Bytes(_) => Parts { high: fragments, low: vec![] },

@@ -124,7 +124,7 @@ impl Gemm {
         match def.class {
             Class::Contract => {}
             Class::Groups => {
-                let (roles, groups) = Groups::of(def)?;
+                let (roles, groups) = Groups::find(def)?;
                 return taken(&roles).then_some((roles, Some(groups)));
             }
             Class::Map | Class::Normalise | Class::Attention => return None,
@@ -140,7 +140,7 @@ impl Gemm {
         let Roles { a, sums, batch, m, n, k, root: _, around: _, diagonal: _ } = roles;
         let m = m.expect("only roles with rows are taken");
         let types = [&a, &sums[0].b].map(|access| def.reads[access.buffer].dtype);
-        let factors = Factors::of(types[0], types[1]).expect("only such factors are taken");
+        let factors = Factors::new(types[0], types[1]).expect("only such factors are taken");
         let columns = shape.n / sums.len() as i64;
         let k_extent = groups.as_ref().map_or(def.extent(k), |g| Size::Const(g.count * g.size));
         let along_k = (k, k_extent, shape.k_bytes / types[0].bytes() as i64);
