@@ -1,6 +1,6 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
-use crate::calibrate::{Layer, calibrate};
+use crate::calibrate::{Data, Layer, calibrate};
 use crate::emit::{self, HostSummary, Product, Summary, host_operations};
 use crate::entries::{Entries, EntrySpec, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
@@ -10,7 +10,7 @@ use crate::onnx::{Model, read_model};
 use crate::pipeline::{self, Event, Watch};
 use crate::placement::Placement;
 use crate::plans::{Made, Planned, Times, Way};
-use crate::precision::{self, Accept, Errors, Lowered};
+use crate::precision::{self, Accept, Errors, Lowered, Measured, Reference, Yardstick};
 use crate::selftest;
 use melior::Context;
 use melior::ir::Module;
@@ -19,7 +19,7 @@ use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
-use sardonyx_passes::{Activations, MaskedRows, Options, Params, Quantize, Rewrites};
+use sardonyx_passes::{Activations, KvCache, MaskedRows, Options, Params, Quantize, Rewrites};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -125,8 +125,6 @@ pub struct Report {
     pub lowered: Option<Lowered>,
     /// What each product lost that calibration rounded.
     pub layers: Vec<Layer>,
-    /// The error of the outputs on calls that nothing was rounded by, and how many those are, where layers were chosen by it.
-    pub measured: Option<(f64, usize)>,
     /// What the passes applied, for the first class of targets.
     pub rewrites: Rewrites,
     /// The same for each further class, with the first of its targets.
@@ -258,11 +256,11 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     let start = Instant::now();
     let entries_skipped = add_entries(&context, &module, model, request)?;
     let mut times = vec![("entries", start.elapsed())];
-    let (mut layers, mut measured) = (vec![], None);
+    let (mut layers, mut data) = (vec![], Data::default());
     if let Some((made, time)) = calibration {
         times.push(("calibrate", time));
         params.extend(made.params);
-        (layers, measured) = (made.layers, made.measured);
+        (layers, data) = (made.layers, made.data);
     }
     let mut canary = Canary::default();
     let mut levels = request.movement.as_ref().map(|_| Levels::default());
@@ -315,13 +313,13 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
     };
     show("codegen");
     let start = Instant::now();
-    let (summary, errors) = write(model, request, &planned, &params, &canary)?;
+    let (summary, measured) = write(model, request, &planned, &params, (&canary, &data))?;
     times.push(("codegen", start.elapsed()));
     let Planned { rewrites, .. } = planned.remove(0);
-    let lowered = errors.map(|errors| {
+    let lowered = measured.map(|measured| {
         let narrows = |pass: &str| ["lower-precision", "quantize"].contains(&pass);
         let contractions = rewrites.counts().into_iter().filter(|(pass, _)| narrows(pass)).map(|(_, n)| n).sum();
-        Lowered { name: request.options.lowered().unwrap_or_default(), contractions, errors }
+        Lowered { name: request.options.lowered().unwrap_or_default(), contractions, measured }
     });
     Ok(Report {
         summary: Some(summary),
@@ -330,7 +328,6 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         movement,
         lowered,
         layers,
-        measured,
         others: planned.into_iter().map(|made| (made.target, made.rewrites)).collect(),
         ..Report::of(times, rewrites)
     })
@@ -342,8 +339,8 @@ fn write(
     request: &Request,
     planned: &[Planned],
     params: &ParamStore,
-    canary: &Canary,
-) -> Result<(Summary, Option<Errors>)> {
+    (canary, data): (&Canary, &Data),
+) -> Result<(Summary, Option<Measured>)> {
     let product = Product {
         planned,
         params,
@@ -360,10 +357,17 @@ fn write(
     if request.options.lowered().is_none() {
         return Ok((write(&request.output)?, None));
     }
-    let by_f32 = canary.test.is_err().then(|| precision::by_f32(model, request, &canary.calls));
-    let test = match &by_f32 {
-        None => canary.test.as_ref().map_err(String::clone),
-        Some(test) => test.as_ref().map_err(String::clone),
+    // Data has what the model's inputs are.
+    let on_data = !data.samples.is_empty() && request.options.kv_cache == KvCache::F32;
+    let reference = (on_data || canary.test.is_err()).then(|| Reference::new(model, request));
+    let reference = || reference.as_ref().map(|made| made.as_ref().map_err(String::clone));
+    let by_f32 = match (&canary.test, on_data) {
+        (Err(_), false) => reference().map(|made| made?.test(&canary.calls, &request.options)),
+        (Ok(_), _) | (Err(_), true) => None,
+    };
+    let by = Yardstick {
+        canary: by_f32.as_ref().unwrap_or(&canary.test).as_ref().map_err(String::clone),
+        data: reference().filter(|_| on_data).map(|reference| (data, reference)),
     };
     let accept = match (request.error_budget, request.options.quantize) {
         // It was measured on data.
@@ -372,14 +376,14 @@ fn write(
         (None, Quantize::None) if request.selftest => Accept::Tolerable,
         (None, _) => Accept::All,
     };
-    let (summary, errors) = precision::write_measured(&request.output, test, accept, write)?;
-    let Some(wider) = canary.test.as_ref().ok().filter(|_| request.selftest).and_then(|test| widened(test, &errors))
-    else {
-        return Ok((summary, Some(errors)));
+    let (summary, measured) = precision::write_measured(&request.output, by, accept, write)?;
+    let test = canary.test.as_ref().ok().filter(|_| request.selftest);
+    let Some(wider) = test.and_then(|test| widened(test, &measured.canary)) else {
+        return Ok((summary, Some(measured)));
     };
     // What the self-test allows is not what the model's errors are.
     let product = Product { selftest: Some(&wider), ..product };
-    Ok((emit::write(&request.output, &product, &built)?, Some(errors)))
+    Ok((emit::write(&request.output, &product, &built)?, Some(measured)))
 }
 
 /// The test with twice the errors that were measured, where codes have larger ones than it allows.

@@ -8,6 +8,7 @@ use super::data::Sample;
 use super::knapsack::{Candidate, cheapest};
 use super::walk::code;
 use crate::import::ParamStore;
+use sardonyx_base::compare::Relative;
 use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::Options;
@@ -27,11 +28,10 @@ pub struct Choice {
     pub candidates: Vec<(Option<Rounding>, Candidate)>,
 }
 
-/// The roundings that are chosen, which candidate of each they are, and the error of the outputs with them.
+/// The roundings that are chosen, and which candidate of each they are.
 pub struct Chosen {
     pub found: HashMap<Meaning, Rounding>,
     pub candidates: Vec<usize>,
-    pub error: f64,
 }
 
 /// Errors: E0501 where nothing can be rounded within the budget.
@@ -40,7 +40,7 @@ pub fn choose(
     params: &ParamStore,
     options: &Options,
     choices: &[Choice],
-    unseen: &[&Sample],
+    unseen: &[Sample],
     budget: f64,
 ) -> Result<Chosen> {
     let expected = outputs(graph, params, Options::default(), unseen)?;
@@ -60,20 +60,16 @@ pub fn choose(
         let calibrated = Calibrated::new(found.clone(), false);
         let error = error(&expected, &outputs(graph, params, Options { calibrated, ..options.clone() }, unseen)?);
         if error <= budget {
-            return Ok(Chosen { found, candidates, error });
+            return Ok(Chosen { found, candidates });
         }
         tried.push(candidates);
     }
     Err(Error::user("E0501", format!("nothing can be rounded so that the outputs are at most {budget} off")))
 }
 
-fn outputs(graph: &Graph, params: &ParamStore, options: Options, samples: &[&Sample]) -> Result<Vec<Vec<Tensor>>> {
+fn outputs(graph: &Graph, params: &ParamStore, options: Options, samples: &[Sample]) -> Result<Vec<Vec<Tensor>>> {
     let session = code(graph, params, STAGE, options)?;
-    let run = |sample: &&Sample| {
-        let inputs: Vec<(&str, Tensor)> = sample.inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
-        let outputs = session.run(&inputs).map_err(|e| e.file(sample.name.clone()))?;
-        Ok(outputs.into_iter().map(|(_, t)| t).collect())
-    };
+    let run = |sample: &Sample| Ok(sample.outputs(&session, &[])?.into_iter().map(|(_, t)| t).collect());
     samples.iter().map(run).collect()
 }
 
@@ -81,22 +77,11 @@ fn outputs(graph: &Graph, params: &ParamStore, options: Options, samples: &[&Sam
 fn error(expected: &[Vec<Tensor>], actual: &[Vec<Tensor>]) -> f64 {
     let n = expected.first().map_or(0, Vec::len);
     let of_output = |o: usize| {
-        let (mut lost, mut whole) = (0f64, 0f64);
+        let mut relative = Relative::default();
         for (e, a) in expected.iter().zip(actual) {
-            for i in 0..e[o].len() {
-                if let (Some(e), Some(a)) = (e[o].get_f64(i), a[o].get_f64(i))
-                    && e != a
-                {
-                    lost += (e - a) * (e - a);
-                }
-                whole += e[o].get_f64(i).filter(|x| x.is_finite()).map_or(0.0, |x| x * x);
-            }
+            (0..e[o].len()).filter_map(|i| a[o].get_f64(i).zip(e[o].get_f64(i))).for_each(|(a, e)| relative.add(a, e));
         }
-        match (lost == 0.0, whole > 0.0) {
-            (true, _) => 0.0,
-            (false, true) => (lost / whole).sqrt(),
-            (false, false) => f64::INFINITY,
-        }
+        relative.error()
     };
     let errors = (0..n).filter(|o| expected[0][*o].dtype().is_float()).map(of_output);
     // What is no number is too far.

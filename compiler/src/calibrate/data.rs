@@ -5,12 +5,22 @@ use sardonyx_base::{Dim, Error, Kind, Result, Tensor};
 use sardonyx_dialects::sdx::{Graph, TensorType};
 use sardonyx_format::tensor_io::read_npz;
 use sardonyx_run::DataSet;
+use sardonyx_runtime::Session;
 use std::path::{Path, PathBuf};
 
 /// The inputs of one call, and where they are from.
 pub struct Sample {
     pub name: String,
     pub inputs: Vec<(String, Tensor)>,
+}
+
+impl Sample {
+    /// What a session gives for it, and for more inputs. Errors name the sample.
+    pub fn outputs(&self, session: &Session, more: &[(String, Tensor)]) -> Result<Vec<(String, Tensor)>> {
+        let all = self.inputs.iter().chain(more);
+        let inputs: Vec<(&str, Tensor)> = all.map(|(name, t)| (name.as_str(), t.clone())).collect();
+        session.run(&inputs).map_err(|e| e.file(self.name.clone()))
+    }
 }
 
 /// In the place of data: inputs that are made up.

@@ -6,6 +6,7 @@
 mod auto;
 pub mod data;
 mod gptq;
+mod histogram;
 mod knapsack;
 mod walk;
 
@@ -36,8 +37,16 @@ pub struct Calibration {
     /// The codes and their scales.
     pub params: ParamStore,
     pub layers: Vec<Layer>,
-    /// The error of the outputs, on how many calls, where a choice by layer was measured.
-    pub measured: Option<(f64, usize)>,
+    /// What the error of the outputs is measured on.
+    pub data: Data,
+}
+
+/// Calls that say how far outputs are off.
+#[derive(Default)]
+pub struct Data {
+    pub samples: Vec<Sample>,
+    /// Whether nothing was rounded by them.
+    pub is_unseen: bool,
 }
 
 /// What rounding weights lost.
@@ -96,19 +105,24 @@ pub fn calibrate(
     let is_random = data::is_random(data);
     let mut rounder = Rounder { graph: &graph, made: ParamStore::new() };
     if options.quantize == Quantize::Int8 {
-        return ranges(&graph, (params, &samples), options, is_random);
+        let calibrated = ranges(&graph, (params, &samples), options, is_random)?;
+        let data = Data { samples, is_unseen: false };
+        return Ok(Calibration { calibrated, params: ParamStore::new(), layers: vec![], data });
     }
     let products = products(&graph, options);
     let Some(budget) = budget.filter(|_| options.quantize == Quantize::Auto) else {
-        let samples: Vec<&Sample> = samples.iter().collect();
         let mut walk = Walk::new(&graph, params, &samples, &products);
         let (found, layers) = rounder.all(&mut walk, &products)?;
         let calibrated = Calibrated::new(found, is_random);
-        return Ok(Calibration { calibrated, params: rounder.made, layers, measured: None });
+        let data = Data { samples, is_unseen: false };
+        return Ok(Calibration { calibrated, params: rounder.made, layers, data });
     };
-    let is_unseen =
-        |i: &usize| i % UNSEEN_OF == UNSEEN_OF - 1 || (samples.len() < UNSEEN_OF && *i + 1 == samples.len());
-    let (unseen, seen): (Vec<usize>, Vec<usize>) = (0..samples.len()).partition(is_unseen);
+    let n = samples.len();
+    let is_unseen = |i: usize| i % UNSEEN_OF == UNSEEN_OF - 1 || (n < UNSEEN_OF && i + 1 == n);
+    let (mut unseen, mut seen) = (vec![], vec![]);
+    for (i, sample) in samples.into_iter().enumerate() {
+        if is_unseen(i) { &mut unseen } else { &mut seen }.push(sample);
+    }
     if seen.is_empty() {
         let error = Error::user(
             "E0301",
@@ -116,14 +130,13 @@ pub fn calibrate(
         );
         return Err(error.help("give two or more with `--calibrate`"));
     }
-    let [unseen, seen] = [unseen, seen].map(|all| all.into_iter().map(|i| &samples[i]).collect::<Vec<&Sample>>());
     let mut walk = Walk::new(&graph, params.clone(), &seen, &products);
     let (choices, layers) = rounder.candidates(&mut walk, &products, options)?;
     let params: ParamStore = params.into_iter().chain(rounder.made.clone()).collect();
     let chosen = auto::choose(&graph, &params, options, &choices, &unseen, budget).map_err(|e| at_fault(e, &layers))?;
     let layers = layers.into_iter().zip(&chosen.candidates).map(|(mut of, &c)| of.swap_remove(c)).collect();
-    let measured = Some((chosen.error, unseen.len()));
-    Ok(Calibration { calibrated: Calibrated::new(chosen.found, is_random), params: rounder.made, layers, measured })
+    let data = Data { samples: unseen, is_unseen: true };
+    Ok(Calibration { calibrated: Calibrated::new(chosen.found, is_random), params: rounder.made, layers, data })
 }
 
 /// The ranges of what convolutions read. Errors: E0001 where there is none.
@@ -132,7 +145,7 @@ fn ranges(
     (params, samples): (ParamStore, &[Sample]),
     options: &Options,
     is_random: bool,
-) -> Result<Calibration> {
+) -> Result<Calibrated> {
     let images = images(graph, options);
     if images.is_empty() || options.activations() != Activations::Int8 {
         let message =
@@ -140,12 +153,10 @@ fn ranges(
         let help = "`--calibrate` with int8 is for convolutions, with activations of int8: leave it out";
         return Err(Error::user("E0001", message).help(help));
     }
-    let samples: Vec<&Sample> = samples.iter().collect();
-    let walk = Walk::new(graph, params, &samples, &[]);
+    let walk = Walk::new(graph, params, samples, &[]);
     let values: Vec<Value> = images.iter().map(|(v, _)| *v).collect();
     let found = images.iter().zip(walk.ranges(&values)?).map(|((_, meaning), range)| (*meaning, range)).collect();
-    let calibrated = Calibrated::new(HashMap::new(), is_random).with_ranges(found);
-    Ok(Calibration { calibrated, params: ParamStore::new(), layers: vec![], measured: None })
+    Ok(Calibrated::new(HashMap::new(), is_random).with_ranges(found))
 }
 
 /// Names the layers that lose most where they lose least.

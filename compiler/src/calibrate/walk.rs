@@ -4,6 +4,7 @@
 //! later parts read of it is kept: the whole takes as long as one call for each sample.
 
 use super::data::Sample;
+use super::histogram::Histogram;
 use crate::import::ParamStore;
 use crate::module::{MAIN, body, operation};
 use crate::pipeline::{self, Watch};
@@ -36,7 +37,7 @@ pub struct Factor {
 
 pub struct Walk<'a> {
     graph: &'a Graph,
-    samples: &'a [&'a Sample],
+    samples: &'a [Sample],
     params: ParamStore,
     /// By node: which operand is a parameter of this name, rounded.
     rounded: HashMap<Value, (usize, String)>,
@@ -51,7 +52,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(graph: &'a Graph, params: ParamStore, samples: &'a [&'a Sample], products: &[Product]) -> Walk<'a> {
+    pub fn new(graph: &'a Graph, params: ParamStore, samples: &'a [Sample], products: &[Product]) -> Walk<'a> {
         let n = graph.nodes.len();
         let (mut consumers, mut free) = (vec![vec![]; n], vec![]);
         for (v, node) in graph.values() {
@@ -122,11 +123,8 @@ impl<'a> Walk<'a> {
         let mut factor = Factor { products: vec![], lost: 0.0 };
         let mut known: BTreeMap<Value, Vec<Tensor>> = BTreeMap::new();
         for (i, sample) in self.samples.iter().enumerate() {
-            let given = sample.inputs.iter().map(|(name, t)| (name.clone(), t.clone()));
             let held = self.held.iter().filter(|(v, _)| map.contains_key(v)).map(|(v, ts)| (name(*v), ts[i].clone()));
-            let inputs: Vec<(String, Tensor)> = given.chain(held).collect();
-            let views: Vec<(&str, Tensor)> = inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
-            let outputs = session.run(&views).map_err(|e| e.file(sample.name.clone()))?;
+            let outputs = sample.outputs(&session, &held.collect::<Vec<_>>())?;
             for (v, (_, tensor)) in after.iter().zip(&outputs) {
                 known.entry(*v).or_default().push(tensor.clone());
             }
@@ -145,29 +143,19 @@ impl<'a> Walk<'a> {
         Ok(factor)
     }
 
-    /// The least and the largest element of each value, over all samples.
+    /// The range of each value in which bytes lose least of it, over all samples.
     pub fn ranges(&self, values: &[Value]) -> Result<Vec<Range>> {
         let part: BTreeSet<Value> = values.iter().flat_map(|v| self.part(*v)).collect();
         let (mut graph, map) = self.graph_of(&part)?;
-        for (i, v) in values.iter().enumerate() {
-            let axes: Vec<usize> = (0..graph.ty(map[v]).rank()).collect();
-            for f in [ReduceFn::Min, ReduceFn::Max] {
-                let reduced = graph.add_as(Op::Reduce { f, axes: axes.clone() }, &[map[v]], None, &[])?;
-                graph.outputs.push((format!("{i} {}", f.name()), reduced));
-            }
-        }
+        graph.outputs = values.iter().map(|v| (name(*v), map[v])).collect();
         let session = code(&graph, &self.params, FIRST, Options::default())?;
-        let mut ranges = vec![[f32::INFINITY, f32::NEG_INFINITY]; values.len()];
+        let mut seen = vec![Histogram::default(); values.len()];
         for sample in self.samples {
-            let inputs: Vec<(&str, Tensor)> =
-                sample.inputs.iter().map(|(name, t)| (name.as_str(), t.clone())).collect();
-            let outputs = session.run(&inputs).map_err(|e| e.file(sample.name.clone()))?;
-            for (range, ends) in ranges.iter_mut().zip(outputs.chunks(2)) {
-                let end = |i: usize| ends[i].1.get_f64(0).map_or(f32::NAN, |end| end as f32);
-                *range = [range[0].min(end(0)), range[1].max(end(1))];
+            for (seen, (_, output)) in seen.iter_mut().zip(sample.outputs(&session, &[])?) {
+                seen.add(&output.to_vec::<f32>().ok_or_else(|| Error::defect("what is multiplied is no f32"))?);
             }
         }
-        Ok(ranges)
+        Ok(seen.iter().map(Histogram::range).collect())
     }
 
     /// What a value is computed from, as far as it is not known; and what binds sizes.

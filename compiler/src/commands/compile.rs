@@ -9,7 +9,7 @@ use crate::entries::{Entries, parse_entries, parse_specialized};
 use crate::movement::{Movement, Question};
 use crate::pipeline::Watch;
 use crate::placement::Placement;
-use crate::precision::{Lowered, OutputError};
+use crate::precision::{Lowered, OnData, OutputError};
 use crate::targets;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use regex_lite::Regex;
@@ -19,9 +19,10 @@ use sardonyx_base::{Error, Result};
 use sardonyx_format::file::AtomicFile;
 use sardonyx_kernels::Target;
 use sardonyx_passes::{
-    Activations, CodeType, Group, KvCache, Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite,
-    Rewrites, Validation, mesh,
+    Activations, Group, KvCache, Layouts, MaskedRows, Named, Options, Precision, Quantize, Remark, Rewrite, Rewrites,
+    Validation, mesh,
 };
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -395,12 +396,13 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
     };
     let why = if n == 0 { "; `--remarks 'quantize|precision'` says why" } else { "" };
     let mut lines = vec![format!("precision: {name} factors in {n} launches{how}{why}")];
-    match &lowered.errors {
+    let on = on_what(lowered);
+    match lowered.measured.errors() {
         Ok(errors) => {
             let mut worst: Vec<&OutputError> = errors.iter().collect();
             worst.sort_by(|a, b| b.relative.total_cmp(&a.relative));
             lines.extend(worst.iter().take(SHOWN).map(|OutputError { name, abs_max, relative, .. }| {
-                format!("precision: {name} on canary inputs: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}")
+                format!("precision: {name} on {on}: max abs error {abs_max:.3e}, relative (L2) {relative:.3e}")
             }));
             let rest = worst.len().saturating_sub(SHOWN);
             lines.extend((rest > 0).then(|| format!("precision: {rest} more outputs, none worse; `--json` has all")));
@@ -408,6 +410,15 @@ fn precision_lines(lowered: &Lowered) -> Vec<String> {
         Err(why) => lines.push(format!("precision: error not measured, {why}")),
     }
     lines
+}
+
+/// The inputs that errors were measured on.
+fn on_what(lowered: &Lowered) -> String {
+    match &lowered.measured.data {
+        None => "canary inputs".to_string(),
+        Some(OnData { calls, is_unseen: false, .. }) => format!("{calls} calls of the data"),
+        Some(OnData { calls, is_unseen: true, .. }) => format!("{calls} calls that nothing was rounded by"),
+    }
 }
 
 /// Outputs and layers that are printed: those that lost most.
@@ -419,13 +430,11 @@ fn layer_lines(report: &Report) -> Vec<String> {
     let line = |l: &&Layer| {
         format!("calibrated: {:.4} off, {} by {}: {}", l.error, precision(l), l.size, l.origins.join(" + "))
     };
-    let measured = report.measured.map(|(error, calls)| {
-        let count = |code: Option<CodeType>| report.layers.iter().filter(|l| l.code == code).count();
-        let [int4, int8] = [4, 8].map(|bits| count(Some(CodeType::Int(bits))));
-        let counts = format!("{int4} int4, {int8} int8, {} f32", count(None));
-        format!("calibrated: {counts}; outputs are {error:.4} off (relative, L2) on {calls} calls that nothing was rounded by")
-    });
-    measured.into_iter().chain(worst.iter().take(SHOWN).map(line)).collect()
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    report.layers.iter().for_each(|l| *counts.entry(precision(l)).or_default() += 1);
+    let counts: Vec<String> = counts.iter().map(|(name, n)| format!("{n} {name}")).collect();
+    let counts = (!counts.is_empty()).then(|| format!("calibrated: {}", counts.join(", ")));
+    counts.into_iter().chain(worst.iter().take(SHOWN).map(line)).collect()
 }
 
 fn precision(layer: &Layer) -> String {
@@ -449,11 +458,13 @@ fn precision_json(lowered: &Lowered) -> Json {
         let numbers = [("abs_max", e.abs_max.into()), ("relative_l2", e.relative.into())];
         Json::Object([vec![("output", e.name.as_str().into())], numbers.to_vec()].concat())
     };
+    let errors = lowered.measured.errors();
     Json::Object(vec![
         ("name", lowered.name.as_str().into()),
         ("contractions", lowered.contractions.into()),
-        ("errors", lowered.errors.as_ref().map_or(Json::Null, |errors| Json::List(errors.iter().map(error).collect()))),
-        ("not_measured", lowered.errors.as_ref().err().cloned().into()),
+        ("errors", errors.as_ref().map_or(Json::Null, |errors| Json::List(errors.iter().map(error).collect()))),
+        ("measured_on", on_what(lowered).into()),
+        ("not_measured", errors.as_ref().err().cloned().into()),
     ])
 }
 
@@ -491,7 +502,6 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     }
     if !report.layers.is_empty() {
         members.push(("layers", Json::List(report.layers.iter().map(layer_json).collect())));
-        members.push(("error_on_data", report.measured.map(|(error, _)| error).into()));
     }
     if args.list_rewrites {
         members.push(("rewrites", report.rewrites.json()));

@@ -88,7 +88,8 @@ fn layers_are_chosen_by_what_the_outputs_lose() {
     let (mut bytes, mut error) = (u64::MAX, 0.0);
     for budget in ["0.03", "0.06", "0.9"] {
         let report = auto(budget);
-        let measured = report["error_on_data"].as_f64().unwrap();
+        assert_eq!(report["precision"]["measured_on"], "1 calls that nothing was rounded by");
+        let measured = report["precision"]["errors"][0]["relative_l2"].as_f64().unwrap();
         assert!(measured <= budget.parse().unwrap() && measured >= error, "{budget}: {measured}");
         let now = report["layers"].as_array().unwrap().iter().map(|l| l["bytes"].as_u64().unwrap()).sum();
         assert!(now <= bytes, "{budget}: {now} bytes");

@@ -58,20 +58,6 @@ impl Coded {
         Ok(Coded { codes, scale, kept })
     }
 
-    /// Codes with one scale for all of them: without a sign where no element has one.
-    pub fn with_range(graph: &mut Graph, x: Value, [low, high]: Range, origins: &[String]) -> Result<Coded> {
-        let whole = graph.ty(x).clone();
-        let (dtype, most) = if low >= 0.0 { (DType::U8, f32::from(u8::MAX)) } else { (DType::I8, CODE_MAX) };
-        let largest = Some(high.max(-low)).filter(|largest| *largest > 0.0).unwrap_or(1.0);
-        let mut b = Builder { graph, origins };
-        let steps = b.number(most / largest, x)?;
-        let codes = b.map(ScalarFn::Mul, &[x, steps])?;
-        let codes = b.map(ScalarFn::Round, &[codes])?;
-        let codes = b.add(Op::Convert(Conversion::Value), &[codes], Some(TensorType::new(dtype, whole.dims)))?;
-        let scale = b.add(Op::Const(Tensor::scalar(largest / most)), &[], None)?;
-        Ok(Coded { codes, scale, kept: vec![] })
-    }
-
     pub fn value(&self, graph: &mut Graph, origins: &[String]) -> Result<Value> {
         times(&mut Builder { graph, origins }, self.codes, self.scale, &self.kept)
     }
@@ -84,6 +70,30 @@ impl Coded {
         let kept: Vec<usize> = (0..b.graph.ty(scale).rank()).collect();
         times(&mut b, codes, scale, &kept)
     }
+}
+
+/// A value as codes of a range and back: one scale for all elements, and a code that stands for 0.
+pub fn in_range(graph: &mut Graph, x: Value, [low, high]: Range, origins: &[String]) -> Result<Value> {
+    let most = f32::from(u8::MAX);
+    let (low, high) = (low.min(0.0), high.max(0.0));
+    let width = Some(high - low).filter(|width| *width > 0.0 && width.is_finite()).unwrap_or(1.0);
+    let zero = (-low * (most / width)).round_ties_even();
+    let mut b = Builder { graph, origins };
+    let steps = b.number(most / width, x)?;
+    let codes = b.map(ScalarFn::Mul, &[x, steps])?;
+    let mut codes = b.map(ScalarFn::Round, &[codes])?;
+    if zero != 0.0 {
+        let zero = b.number(zero, x)?;
+        codes = b.map(ScalarFn::Add, &[codes, zero])?;
+    }
+    codes = b.convert(codes, DType::U8)?;
+    if zero != 0.0 {
+        codes = b.convert(codes, DType::I32)?;
+        let zero = b.integer(zero as i32, codes)?;
+        codes = b.map(ScalarFn::Sub, &[codes, zero])?;
+    }
+    let scale = b.add(Op::Const(Tensor::scalar(width / most)), &[], None)?;
+    times(&mut b, codes, scale, &[])
 }
 
 /// Codes and scales of floats that have one scale along some axes: that with which the sum of the squares of what they lose is

@@ -23,7 +23,7 @@ use crate::remark::Missed;
 use crate::rewrite::Rewrites;
 pub(crate) use builder::Builder;
 pub(crate) use codes::Coded;
-use codes::{Form, from_parameters, in_groups};
+use codes::{Form, from_parameters, in_groups, in_range};
 use grid::grid;
 use sardonyx_base::{Result, Tensor};
 use sardonyx_dialects::interp;
@@ -107,9 +107,7 @@ fn quantized(graph: &Graph, rewrites: &mut Rewrites) -> Result<Graph> {
                     };
                     let value = match (made.get(&key), found) {
                         (Some(value), _) => *value,
-                        (None, Some((_, range))) => {
-                            Coded::with_range(&mut out, key.0, range, &node.origins)?.value(&mut out, &node.origins)?
-                        }
+                        (None, Some((_, range))) => in_range(&mut out, key.0, range, &node.origins)?,
                         (None, None) => {
                             let rounding = calibrated.rounding(meanings.weights(node.args[at], key.1[0]));
                             let rounding = rounding.filter(|_| at == weights);

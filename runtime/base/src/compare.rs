@@ -46,6 +46,26 @@ pub struct Difference {
     pub worst: Option<(Vec<usize>, f64, f64)>,
 }
 
+/// The relative error in the L2 norm, over the elements of as many tensors as are added.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Relative {
+    apart: f64,
+    length: f64,
+}
+
+impl Relative {
+    /// Infinities and NaN in both are no error.
+    pub fn add(&mut self, actual: f64, expected: f64) {
+        let same = actual == expected || actual.is_nan() && expected.is_nan();
+        self.apart += if same { 0.0 } else { (actual - expected) * (actual - expected) };
+        self.length += if expected.is_finite() { expected * expected } else { 0.0 };
+    }
+
+    pub fn error(&self) -> f64 {
+        if self.apart == 0.0 { 0.0 } else { (self.apart / self.length).sqrt() }
+    }
+}
+
 /// `Err` says what makes the two incomparable: type or shape.
 pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Result<Difference, String> {
     if actual.dtype() != expected.dtype() {
@@ -62,7 +82,7 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
     let ulp_type = actual.dtype();
     let (actual, expected) = (parts(&widen(actual)), parts(&widen(expected)));
     let mut difference = Difference { n: actual.len(), ..Difference::default() };
-    let (mut worst, mut squares, mut apart, mut length) = (-1.0, [0.0; 3], 0.0, 0.0);
+    let (mut worst, mut squares, mut relative) = (-1.0, [0.0; 3], Relative::default());
     let scale = match tolerance.instead {
         Some(Instead::OfMax(_)) => {
             (0..expected.len()).filter_map(|i| expected.get_f64(i)).map(f64::abs).fold(0.0, f64::max)
@@ -81,17 +101,14 @@ pub fn compare(actual: &Tensor, expected: &Tensor, tolerance: &Tolerance) -> Res
         difference.n_failed += (one.excess > 1.0) as usize;
         let (a, e) = (one.actual, one.expected);
         squares.iter_mut().zip([a * a, e * e, a * e]).for_each(|(sum, x)| *sum += x);
-        // Infinities and NaN in both are no error.
-        let same = a == e || a.is_nan() && e.is_nan();
-        apart += if same { 0.0 } else { (a - e) * (a - e) };
-        length += if e.is_finite() { e * e } else { 0.0 };
+        relative.add(a, e);
         if one.excess > worst {
             worst = one.excess;
             difference.worst = Some((position(i, actual.dims()), one.actual, one.expected));
         }
     }
     difference.cosine = cosine(actual.len(), squares);
-    difference.relative = if apart == 0.0 { 0.0 } else { (apart / length).sqrt() };
+    difference.relative = relative.error();
     if let Some(Instead::Length(most)) = tolerance.instead.filter(|_| actual.dtype().is_float()) {
         difference.n_failed = if difference.relative <= most { 0 } else { difference.n };
     }
