@@ -1,6 +1,7 @@
 //! sardonyx compile MODEL.onnx -o MODEL.sdx
 
-use crate::calibrate::{Data, Layer, calibrate};
+use crate::calibrate::score::Score;
+use crate::calibrate::{Calibration, Data, Judge, Layer, calibrate};
 use crate::emit::{self, HostSummary, Product, Summary, host_operations};
 use crate::entries::{Entries, EntrySpec, Skipped, propose};
 use crate::import::{DimRange, ParamStore, import};
@@ -19,6 +20,7 @@ use sardonyx_base::{Error, Result, Tensor};
 use sardonyx_dialects::plan::Plan;
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_kernels::Target;
+use sardonyx_passes::calibrated::Calibrated;
 use sardonyx_passes::{Activations, KvCache, MaskedRows, Options, Params, Quantize, Rewrites};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -86,6 +88,10 @@ pub struct Request<'a> {
     pub error_budget: Option<f64>,
     /// Files and folders with inputs that weights are rounded by; none where there are none.
     pub calibrate: Vec<PathBuf>,
+    /// What a choice of precisions is judged by, in the place of an error budget.
+    pub score: Option<Score>,
+    /// Whether it is measured what a lower precision costs.
+    pub measure: bool,
 }
 
 impl<'a> Request<'a> {
@@ -105,6 +111,8 @@ impl<'a> Request<'a> {
             plan: None,
             error_budget: None,
             calibrate: vec![],
+            score: None,
+            measure: true,
         }
     }
 }
@@ -125,6 +133,8 @@ pub struct Report {
     pub lowered: Option<Lowered>,
     /// What each product lost that calibration rounded.
     pub layers: Vec<Layer>,
+    /// What the user's command says of f32, and of this artifact.
+    pub scores: Option<[f64; 2]>,
     /// What the passes applied, for the first class of targets.
     pub rewrites: Rewrites,
     /// The same for each further class, with the first of its targets.
@@ -232,22 +242,71 @@ pub fn compile_read(model: &Model, request: &Request, show: &mut dyn FnMut(&'sta
         let message = "`--activations int8` is not for fp8: floats are multiplied with floats";
         return Err(Error::user("E0001", message).help("leave out `--activations`, or give `--quantize int8`"));
     }
-    if options.quantize == Quantize::Auto && (request.calibrate.is_empty() || request.error_budget.is_none()) {
+    let is_auto = options.quantize == Quantize::Auto;
+    let judged = request.error_budget.is_some() || request.score.is_some();
+    if is_auto && (request.calibrate.is_empty() || !judged) {
         let message = "`--quantize auto` chooses by what layers lose on data, within an error budget";
-        let help = "give `--calibrate DATA` and `--error-budget X`, for example 0.03";
+        let help = "give `--calibrate DATA` and `--error-budget X`, for example 0.03, or `--score COMMAND`";
         return Err(Error::user("E0001", message).help(help));
     }
-    let calibration = match request.calibrate.is_empty() {
-        true => None,
-        false => {
-            show("calibrate");
-            let start = Instant::now();
-            let made = calibrate(model, &request.dims, &options, &request.calibrate, request.error_budget)?;
-            Some((made, start.elapsed()))
+    if request.score.is_some() && !is_auto {
+        let error = Error::user("E0001", "`--score` judges a choice of precisions, and none is to be made");
+        return Err(error.help("give `--quantize auto`, or leave out `--score`"));
+    }
+    let request = &Request { options, ..request.clone() };
+    if request.calibrate.is_empty() {
+        return compile_calibrated(model, request, None, show);
+    }
+    show("calibrate");
+    let start = Instant::now();
+    let (made, scores) = match &request.score {
+        Some(score) => scored(model, request, score)?,
+        None => {
+            let judge = request.error_budget.map(Judge::Budget);
+            (calibrate(model, &request.dims, &request.options, &request.calibrate, judge)?, None)
         }
     };
+    let report = compile_calibrated(model, request, Some((made, start.elapsed())), show)?;
+    Ok(Report { scores, ..report })
+}
+
+/// The choice that the user's command lets pass, and what it says of f32 and of that.
+fn scored(model: &Model, request: &Request, score: &Score) -> Result<(Calibration, Option<[f64; 2]>)> {
+    let folder = tempfile::tempdir().map_err(|e| Error::io(Path::new("a temporary folder"), "make", &e))?;
+    let output = folder.path().join("scored.sdx");
+    let tried = Request {
+        output: output.clone(),
+        movement: None,
+        calibrate: vec![],
+        score: None,
+        measure: false,
+        selftest: false,
+        ..request.clone()
+    };
+    let plain = Request { options: Options { quantize: Quantize::None, ..tried.options.clone() }, ..tried.clone() };
+    compile_calibrated(model, &plain, None, &mut |_| {})?;
+    let before = score.measure(&output)?;
+    let mut last = before;
+    let mut passes = |calibrated: Calibrated, params: &ParamStore| {
+        let made = Calibration { calibrated, params: params.clone(), layers: vec![], data: Data::default() };
+        compile_calibrated(model, &tried, Some((made, Duration::ZERO)), &mut |_| {})?;
+        last = score.measure(&output)?;
+        Ok(last >= before - score.drop)
+    };
+    let judge = Judge::Artifact(&mut passes);
+    let made = calibrate(model, &request.dims, &request.options, &request.calibrate, Some(judge))?;
+    Ok((made, Some([before, last])))
+}
+
+fn compile_calibrated(
+    model: &Model,
+    request: &Request,
+    calibration: Option<(Calibration, Duration)>,
+    show: &mut dyn FnMut(&'static str),
+) -> Result<Report> {
     let calibrated = calibration.as_ref().map(|(made, _)| made.calibrated.clone()).unwrap_or_default();
-    let request = &Request { options: Options { calibrated, ..options }, ..request.clone() };
+    let options = Options { calibrated, ..request.options.clone() };
+    let request = &Request { options, ..request.clone() };
     let context = sardonyx_passes::context();
     // Errors reach the user as our diagnostics; MLIR's own copies are for sardonyx-opt.
     context.attach_diagnostic_handler(|_| true);
@@ -354,7 +413,7 @@ fn write(
     };
     let built = emit::build(&product)?;
     let write = |path: &Path| emit::write(path, &product, &built);
-    if request.options.lowered().is_none() {
+    if request.options.lowered().is_none() || !request.measure {
         return Ok((write(&request.output)?, None));
     }
     // Data has what the model's inputs are.
@@ -416,7 +475,8 @@ impl Default for Canary {
 impl Canary {
     /// What a lower precision costs is measured by the same call.
     fn is_wanted(&self, request: &Request) -> bool {
-        (request.selftest || request.options.lowered().is_some()) && request.watch.stop_after.is_none()
+        (request.selftest || request.measure && request.options.lowered().is_some())
+            && request.watch.stop_after.is_none()
     }
 
     fn make(&mut self, graph: &Graph, params: &ParamStore, request: &Request) {

@@ -1,6 +1,7 @@
-//! candidates for each layer, an error budget  =>  the fewest bytes of weights whose outputs are within it
+//! candidates for each layer, a judge  =>  the fewest bytes of weights that it lets pass
 //!
-//! Each layer's loss is known of its product; the outputs' loss is measured, on calls that nothing was rounded by.
+//! Each layer's loss is known of its product; the whole is judged: by the outputs' loss on calls that nothing was rounded by, or
+//! by what the user says of an artifact.
 //! Choices are tried from the smallest on, each with less than the one before may lose: a larger budget never has more
 //! bytes.
 
@@ -9,7 +10,7 @@ use super::knapsack::{Candidate, cheapest};
 use super::walk::code;
 use crate::import::ParamStore;
 use sardonyx_base::compare::Relative;
-use sardonyx_base::{Error, Result, Tensor};
+use sardonyx_base::{Result, Tensor};
 use sardonyx_dialects::sdx::Graph;
 use sardonyx_passes::Options;
 use sardonyx_passes::calibrated::{Calibrated, Meaning, Rounding};
@@ -34,16 +35,8 @@ pub struct Chosen {
     pub candidates: Vec<usize>,
 }
 
-/// Errors: E0501 where nothing can be rounded within the budget.
-pub fn choose(
-    graph: &Graph,
-    params: &ParamStore,
-    options: &Options,
-    choices: &[Choice],
-    unseen: &[Sample],
-    budget: f64,
-) -> Result<Chosen> {
-    let expected = outputs(graph, params, Options::default(), unseen)?;
+/// `None` where the judge lets nothing pass that is rounded.
+pub fn choose(choices: &[Choice], passes: &mut dyn FnMut(Calibrated) -> Result<bool>) -> Result<Option<Chosen>> {
     let rows: Vec<Vec<Candidate>> = choices.iter().map(|c| c.candidates.iter().map(|(_, c)| *c).collect()).collect();
     let all: f64 = rows.iter().map(|row| row.iter().map(|c| c.lost).fold(0.0, f64::max)).sum();
     let mut tried: Vec<Vec<usize>> = vec![];
@@ -57,14 +50,26 @@ pub fn choose(
         if found.is_empty() {
             break;
         }
-        let calibrated = Calibrated::new(found.clone(), false);
-        let error = error(&expected, &outputs(graph, params, Options { calibrated, ..options.clone() }, unseen)?);
-        if error <= budget {
-            return Ok(Chosen { found, candidates });
+        if passes(Calibrated::new(found.clone(), false))? {
+            return Ok(Some(Chosen { found, candidates }));
         }
         tried.push(candidates);
     }
-    Err(Error::user("E0501", format!("nothing can be rounded so that the outputs are at most {budget} off")))
+    Ok(None)
+}
+
+/// Lets pass what is at most `budget` off on calls.
+pub fn within<'a>(
+    (graph, params): (&'a Graph, &'a ParamStore),
+    options: &'a Options,
+    unseen: &'a [Sample],
+    budget: f64,
+) -> Result<impl FnMut(Calibrated) -> Result<bool> + 'a> {
+    let expected = outputs(graph, params, Options::default(), unseen)?;
+    Ok(move |calibrated| {
+        let actual = outputs(graph, params, Options { calibrated, ..options.clone() }, unseen)?;
+        Ok(error(&expected, &actual) <= budget)
+    })
 }
 
 fn outputs(graph: &Graph, params: &ParamStore, options: Options, samples: &[Sample]) -> Result<Vec<Vec<Tensor>>> {

@@ -8,6 +8,7 @@ pub mod data;
 mod gptq;
 mod histogram;
 mod knapsack;
+pub mod score;
 mod walk;
 
 use crate::import::{DimRange, ParamStore};
@@ -71,14 +72,22 @@ pub struct Layer {
 /// Which of so many calls are kept to measure with.
 const UNSEEN_OF: usize = 4;
 
-/// `budget`: what outputs may be off, for a choice by layer. Errors: E0001 where no weights are rounded by data; E0301 for data
-/// that the model does not take; E0501 for a budget that is too small.
+/// What a choice by layer is judged by.
+pub enum Judge<'a> {
+    /// How far outputs may be off, on calls that nothing was rounded by.
+    Budget(f64),
+    /// Whether an artifact with these roundings, of these codes, passes.
+    Artifact(&'a mut dyn FnMut(Calibrated, &ParamStore) -> Result<bool>),
+}
+
+/// `judge`: of a choice by layer. Errors: E0001 where no weights are rounded by data; E0301 for data that the model does not
+/// take; E0501 where the judge lets nothing pass.
 pub fn calibrate(
     model: &Model,
     dims: &BTreeMap<String, DimRange>,
     options: &Options,
     data: &[PathBuf],
-    budget: Option<f64>,
+    judge: Option<Judge>,
 ) -> Result<Calibration> {
     use Quantize::{Auto, Fp8, Int3, Int4, Int8};
     if !matches!(options.quantize, Int8 | Int4 | Int3 | Fp8 | Auto) {
@@ -110,15 +119,15 @@ pub fn calibrate(
         return Ok(Calibration { calibrated, params: ParamStore::new(), layers: vec![], data });
     }
     let products = products(&graph, options);
-    let Some(budget) = budget.filter(|_| options.quantize == Quantize::Auto) else {
+    let Some(judge) = judge.filter(|_| options.quantize == Quantize::Auto) else {
         let mut walk = Walk::new(&graph, params, &samples, &products);
         let (found, layers) = rounder.all(&mut walk, &products)?;
         let calibrated = Calibrated::new(found, is_random);
         let data = Data { samples, is_unseen: false };
         return Ok(Calibration { calibrated, params: rounder.made, layers, data });
     };
-    let n = samples.len();
-    let is_unseen = |i: usize| i % UNSEEN_OF == UNSEEN_OF - 1 || (n < UNSEEN_OF && i + 1 == n);
+    let (n, keeps) = (samples.len(), matches!(judge, Judge::Budget(_)));
+    let is_unseen = |i: usize| keeps && (i % UNSEEN_OF == UNSEEN_OF - 1 || (n < UNSEEN_OF && i + 1 == n));
     let (mut unseen, mut seen) = (vec![], vec![]);
     for (i, sample) in samples.into_iter().enumerate() {
         if is_unseen(i) { &mut unseen } else { &mut seen }.push(sample);
@@ -133,9 +142,20 @@ pub fn calibrate(
     let mut walk = Walk::new(&graph, params.clone(), &seen, &products);
     let (choices, layers) = rounder.candidates(&mut walk, &products, options)?;
     let params: ParamStore = params.into_iter().chain(rounder.made.clone()).collect();
-    let chosen = auto::choose(&graph, &params, options, &choices, &unseen, budget).map_err(|e| at_fault(e, &layers))?;
+    let (chosen, demand) = match judge {
+        Judge::Budget(budget) => {
+            let mut passes = auto::within((&graph, &params), options, &unseen, budget)?;
+            (auto::choose(&choices, &mut passes)?, format!("the outputs are at most {budget} off"))
+        }
+        Judge::Artifact(passes) => {
+            let mut passes = |calibrated| passes(calibrated, &rounder.made);
+            (auto::choose(&choices, &mut passes)?, "the score drops by no more than `--drop`".to_string())
+        }
+    };
+    let message = || format!("nothing can be rounded so that {demand}");
+    let chosen = chosen.ok_or_else(|| at_fault(Error::user("E0501", message()), &layers))?;
     let layers = layers.into_iter().zip(&chosen.candidates).map(|(mut of, &c)| of.swap_remove(c)).collect();
-    let data = Data { samples: unseen, is_unseen: true };
+    let data = Data { samples: if keeps { unseen } else { seen }, is_unseen: keeps };
     Ok(Calibration { calibrated: Calibrated::new(chosen.found, is_random), params: rounder.made, layers, data })
 }
 
@@ -166,7 +186,7 @@ fn at_fault(error: Box<Error>, layers: &[Vec<Layer>]) -> Box<Error> {
     worst.sort_by(|a, b| b.error.total_cmp(&a.error));
     let names: Vec<String> =
         worst.iter().take(3).map(|l| format!("{} ({:.1e})", l.origins.join(" + "), l.error)).collect();
-    error.help(format!("allow more with `--error-budget`; these layers lose most: {}", names.join(", ")))
+    error.help(format!("allow more with `--error-budget` or `--drop`; these layers lose most: {}", names.join(", ")))
 }
 
 /// Rounds weights, and keeps the codes.

@@ -3,6 +3,7 @@
 use super::movement::{MovementArgs, kernels_json, movement_json, operators_json};
 use super::{Progress, say};
 use crate::calibrate::Layer;
+use crate::calibrate::score::{PLACE, Score};
 use crate::compile::{Report, Request, compile_shown, parse_dims};
 use crate::emit::{EntrySummary, HostSummary, PlanSummary};
 use crate::entries::{Entries, parse_entries, parse_specialized};
@@ -81,6 +82,13 @@ pub struct CompileArgs {
     /// data; above it nothing is written
     #[arg(long, value_name = "X", value_parser = budget)]
     pub error_budget: Option<f64>,
+    /// For `--quantize auto`, in the place of an error budget: a command of the shell that judges an artifact, whose path stands
+    /// for `{}`. The last line that it prints is a number, the larger the better
+    #[arg(long, value_name = "COMMAND", requires = "drop", conflicts_with = "error_budget", value_parser = score_command)]
+    pub score: Option<String>,
+    /// By how much the score may be less than that of f32
+    #[arg(long, value_name = "X", value_parser = score_drop, requires = "score")]
+    pub drop: Option<f64>,
     /// Ranks that run the model together, each with a part of the weights: N, or NxM for a mesh of two axes
     /// [default: what the model's device configuration says, else 1]
     #[arg(long, value_name = "N", value_parser = ranks)]
@@ -188,6 +196,16 @@ fn budget(text: &str) -> std::result::Result<f64, String> {
     number.ok_or_else(|| "it is no error above 0".to_string())
 }
 
+fn score_command(text: &str) -> std::result::Result<String, String> {
+    let found = text.contains(PLACE).then(|| text.to_string());
+    found.ok_or_else(|| format!("`{PLACE}` has to stand for the artifact's path"))
+}
+
+fn score_drop(text: &str) -> std::result::Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|x| *x >= 0.0 && x.is_finite());
+    number.ok_or_else(|| "it is no difference of 0 or more".to_string())
+}
+
 /// 64, 64KiB, 64MiB or 64GiB
 fn byte_count(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -226,6 +244,8 @@ pub fn run_compile(args: &CompileArgs, out: &mut dyn Write) -> Result<()> {
         selftest: !args.no_selftest,
         no_host: args.no_host,
         error_budget: args.error_budget,
+        score: args.score.clone().zip(args.drop).map(|(command, drop)| Score { command, drop }),
+        measure: true,
         calibrate: args.calibrate.clone(),
         plan: args.plan.as_deref().map(Placement::read).transpose()?,
         movement: question(args, &output)?,
@@ -434,7 +454,8 @@ fn layer_lines(report: &Report) -> Vec<String> {
     report.layers.iter().for_each(|l| *counts.entry(precision(l)).or_default() += 1);
     let counts: Vec<String> = counts.iter().map(|(name, n)| format!("{n} {name}")).collect();
     let counts = (!counts.is_empty()).then(|| format!("calibrated: {}", counts.join(", ")));
-    counts.into_iter().chain(worst.iter().take(SHOWN).map(line)).collect()
+    let scores = report.scores.map(|[before, after]| format!("score: {after} (f32 {before})"));
+    counts.into_iter().chain(scores).chain(worst.iter().take(SHOWN).map(line)).collect()
 }
 
 fn precision(layer: &Layer) -> String {
@@ -502,6 +523,7 @@ fn json(args: &CompileArgs, output: &Path, report: &Report, time: Duration) -> J
     }
     if !report.layers.is_empty() {
         members.push(("layers", Json::List(report.layers.iter().map(layer_json).collect())));
+        members.push(("scores", report.scores.map(|scores| Json::List(scores.map(Json::from).to_vec())).into()));
     }
     if args.list_rewrites {
         members.push(("rewrites", report.rewrites.json()));

@@ -110,6 +110,39 @@ fn layers_are_chosen_by_what_the_outputs_lose() {
     assert!(!exists(&f.path("no.sdx")));
 }
 
+/// Of a command that lets f32 pass, and one choice only after it has refused two.
+#[test]
+fn layers_are_chosen_by_what_a_command_says() {
+    let f = Folder::with(two_wide_layers());
+    for i in 0..3 {
+        f.data(&format!("data/set_{i}"), tensor("x", &[2, N as i64], rows(0.1 + 0.07 * i as f32)));
+    }
+    let command = "test -s {} && echo {} >> calls; case $(wc -l < calls) in 2|3) echo 0.25;; *) echo 1;; esac";
+    let auto = |score: &str, drop: &str, to: &str| {
+        let auto = ["compile", "m.onnx", "--quantize", "auto", "--calibrate", "data", "-o", to, "--json"];
+        f.run(&[&auto[..], &["--score", score, "--drop", drop]].concat())
+    };
+    let report = |drop: &str| {
+        let out = auto(command, drop, "q.sdx");
+        let report: serde_json::Value =
+            serde_json::from_slice(&out.stdout).unwrap_or_else(|_| panic!("{}", text(&out.stderr)));
+        let bytes: u64 = report["layers"].as_array().unwrap().iter().map(|l| l["bytes"].as_u64().unwrap()).sum();
+        let calls = std::fs::read_to_string(f.path("calls")).unwrap().lines().count();
+        std::fs::remove_file(f.path("calls")).unwrap();
+        (report["scores"].clone(), calls, bytes)
+    };
+    let (scores, calls, bytes) = report("0.5");
+    assert_eq!((scores, calls), (serde_json::json!([1.0, 1.0]), 4));
+    let (scores, calls, fewer) = report("0.75");
+    assert_eq!((scores, calls), (serde_json::json!([1.0, 0.25]), 2));
+    assert!(fewer < bytes, "{fewer} {bytes}");
+    assert!(exists(&f.path("q.sdx")));
+    let out = auto("echo no texts in {} >&2; false", "0.5", "no.sdx");
+    let message = text(&out.stderr);
+    assert!(out.status.code() == Some(2) && !exists(&f.path("no.sdx")), "{message}");
+    assert!(message.contains("gives no score") && message.contains("no texts"), "{message}");
+}
+
 /// A convolution of 8 channels to 64 behind a border of one pixel, and one of single pixels behind a maximum with 0.
 fn two_convolutions() -> GraphProto {
     let weights = |name: &str, dims: [i64; 4], step: usize| {
