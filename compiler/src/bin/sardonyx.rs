@@ -10,6 +10,10 @@ use sardonyx_run as commands;
 use sardonyx_run::{BenchArgs, CompletionsArgs, InspectArgs, RunArgs};
 use std::io::Write;
 
+/// Passes make and drop many small values: a fifth of a compilation went into the system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Compiles ONNX models ahead of time and runs the result.
 #[derive(Parser)]
 #[command(name = "sardonyx", version)]
